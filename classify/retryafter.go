@@ -1,0 +1,87 @@
+package classify
+
+import (
+	"math"
+	"strings"
+	"time"
+)
+
+// RetryAfter reads a Retry-After field value: 1*DIGIT seconds, or one of the
+// three HTTP-date forms, which count from date, the response's own Date, where
+// that is one of them too, and from observed otherwise. It reports false for
+// anything else and for a date in the past. Seconds beyond the range of
+// time.Duration saturate.
+//
+// # Source
+//
+// Spec W2; RFC 9110 §10.2.3 and §5.6.7.
+func RetryAfter(value, date string, observed time.Time) (time.Duration, bool) {
+	value = strings.Trim(value, " \t")
+	if seconds, ok := delaySeconds(value); ok {
+		return seconds, true
+	}
+	from, ok := httpDate(strings.Trim(date, " \t"), observed)
+	if !ok {
+		from = observed
+	}
+	until, ok := httpDate(value, from)
+	if !ok || until.Before(from) {
+		return 0, false
+	}
+	return until.Sub(from), true // Sub saturates
+}
+
+// delaySeconds reads 1*DIGIT.
+func delaySeconds(s string) (time.Duration, bool) {
+	const limit = math.MaxInt64 / int64(time.Second)
+	n := int64(0)
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = min(n*10+int64(c-'0'), limit+1)
+	}
+	if n > limit {
+		return math.MaxInt64, s != ""
+	}
+	return time.Duration(n) * time.Second, s != ""
+}
+
+// httpDate reads the three forms of RFC 9110 §5.6.7. Which of them it can be is
+// told by the comma, so that only one is tried. The two-digit year of the
+// second is read relative to now.
+func httpDate(s string, now time.Time) (time.Time, bool) {
+	const (
+		imf     = "Mon, 02 Jan 2006 15:04:05 GMT"
+		rfc850  = "Monday, 02-Jan-06 15:04:05 GMT"
+		asctime = "Mon Jan _2 15:04:05 2006"
+	)
+	switch strings.IndexByte(s, ',') {
+	case -1:
+		return parse(asctime, s)
+	case 3:
+		return parse(imf, s)
+	}
+	t, ok := parse(rfc850, s)
+	return nearCentury(t, now), ok
+}
+
+func parse(layout, s string) (time.Time, bool) {
+	if len(s) < len("Mon Jan _2 15:04:05 2006") { // no form is shorter
+		return time.Time{}, false
+	}
+	t, err := time.Parse(layout, s)
+	return t, err == nil
+}
+
+// nearCentury moves a date with a two-digit year to the century that puts it
+// at most 50 years after now, as RFC 9110 §5.6.7 demands.
+func nearCentury(t, now time.Time) time.Time {
+	switch {
+	case t.After(now.AddDate(50, 0, 0)):
+		return t.AddDate(-100, 0, 0)
+	case !t.After(now.AddDate(-50, 0, 0)):
+		return t.AddDate(100, 0, 0)
+	}
+	return t
+}

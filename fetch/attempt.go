@@ -1,0 +1,309 @@
+package fetch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"fetchd/classify"
+)
+
+// hopRequest is one request of a chain.
+type hopRequest struct {
+	method string
+	url    *url.URL
+	header http.Header
+	body   []byte // nil once a redirect has dropped it
+}
+
+// attempt is one turn of the retry loop: a chain of hops and the body at its
+// end. It is filled in by [run.RoundTrip] and settled by [run.checkRetry].
+type attempt struct {
+	*run
+	number int
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	clock  watch // the attempt's own time limit
+
+	hop  *hopRequest // the last one begun
+	hops []Hop
+	made []*hopRequest // the hops as they were sent, for the loop check
+
+	resp     *http.Response // of the last hop; its body is read by consume
+	exchange *exchange
+	response *Response
+
+	location classify.Location
+	faults   classify.Faults
+	phase    classify.Phase
+	reason   string
+
+	body      BodySummary
+	inline    []byte
+	errorBody []byte
+	committed bool
+}
+
+// exchange is a request on its way: what watches it and what ends it.
+type exchange struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	watch  watch
+	trace  trace
+}
+
+// fail notes what went wrong. The first reason is kept.
+func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
+	if a.faults == 0 {
+		a.phase, a.reason = phase, reason
+	}
+	a.faults = a.faults.With(class)
+}
+
+// failWith notes an error that ended the exchange in the given phase.
+func (a *attempt) failWith(phase classify.Phase, err error) {
+	class, reason := a.classOf(phase, err)
+	if staged, ok := errors.AsType[*phaseError](err); ok {
+		phase = staged.phase
+	}
+	a.fail(class, phase, reason)
+}
+
+// classOf asks the contexts first: HTTP/1 and HTTP/2 report a cancelled one with
+// different errors, and a time limit shows in its cause alone.
+func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string) {
+	if cause := context.Cause(a.exchange.ctx); cause != nil {
+		class := classify.Error(phase, cause)
+		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
+			class = classify.DNSFailure // N1: not in time
+		}
+		return class, reasonOf(cause)
+	}
+	if staged, ok := errors.AsType[*phaseError](err); ok {
+		phase = staged.phase
+	}
+	class := classify.Error(phase, err)
+	if _, conn := a.exchange.trace.state(); class == classify.Protocol && conn != nil {
+		if broken := readError(conn); broken != nil {
+			class = classify.Error(phase, broken)
+		}
+	}
+	return class, reasonOf(err)
+}
+
+// reasonOf returns the finer cause of a fault of our own, and "" for others.
+func reasonOf(err error) string {
+	if f, ok := errors.AsType[*fault](err); ok {
+		return f.reason
+	}
+	return ""
+}
+
+// follow makes the requests of the chain, until one is not a redirect to be
+// followed (spec D1). It leaves the last response in a.resp.
+func (a *attempt) follow() {
+	for {
+		resp := a.send()
+		if resp == nil {
+			return
+		}
+		next := a.redirect(resp)
+		if next == nil {
+			a.resp = resp
+			return
+		}
+		a.leave(resp)
+		if a.req.Events == All {
+			a.emit(RedirectFollowed{Attempt: a.number, Hop: a.hops[len(a.hops)-1]})
+		}
+		a.hop = next
+	}
+}
+
+// redirect returns the request that follows resp, or nil where none does. What
+// stands against following it is noted for the decision.
+func (a *attempt) redirect(resp *http.Response) *hopRequest {
+	if resp.StatusCode < 300 || resp.StatusCode > 399 {
+		return nil
+	}
+	rules := RedirectRules{a.req.Scope, a.req.ForbidDowngrade}
+	step := ResolveRedirect(rules, a.req.URL, a.hop.url, a.hop.method, resp.StatusCode, resp.Header.Get("Location"))
+	a.location = step.Location
+	if step.URL != nil {
+		a.hops[len(a.hops)-1].LocationURL = withoutUserinfo(step.URL)
+	}
+	var next *hopRequest
+	if a.location == classify.InScope {
+		next = a.judge(&step)
+	}
+	if d := classify.Decide(&a.req.Policy, a.observe(resp)); d.Follow {
+		return next
+	}
+	return nil
+}
+
+// judge notes P1, R3 and R2 against a redirect, and returns the request it asks
+// for where none holds.
+func (a *attempt) judge(step *Step) *hopRequest {
+	if step.URL != nil {
+		if err := a.client.guard.checkURL(step.URL); err != nil {
+			a.fail(classify.TargetBlocked, classify.PhasePolicy, reasonOf(err))
+			return nil
+		}
+	}
+	if step.Fault != classify.NoClass {
+		a.fail(step.Fault, classify.PhasePolicy, step.Reason)
+		return nil
+	}
+	next := &hopRequest{method: step.Method, url: step.URL, body: a.hop.body,
+		header: nextHeader(a.hop.header, a.hop.url, step, a.req.ForwardCredentials)}
+	if !step.BodyKept {
+		next.body = nil
+	}
+	if a.loops(next) {
+		a.fail(classify.RedirectLoop, classify.PhasePolicy, "redirect_loop")
+		return nil
+	}
+	return next
+}
+
+// loops tells whether the chain has made this request before (spec D3).
+func (a *attempt) loops(next *hopRequest) bool {
+	next = a.withCookies(next)
+	return slices.ContainsFunc(a.made, func(made *hopRequest) bool { return sameRequest(made, next) })
+}
+
+func sameRequest(a, b *hopRequest) bool {
+	if a.method != b.method || withoutFragment(a.url) != withoutFragment(b.url) || len(a.header) != len(b.header) {
+		return false
+	}
+	for name, values := range a.header {
+		if !slices.Equal(values, b.header[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// send makes one request and returns its response, or nil where there is none.
+func (a *attempt) send() *http.Response {
+	began := time.Since(a.start)
+	x := a.newExchange()
+	a.exchange = x
+	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: withoutUserinfo(a.hop.url), Start: began})
+	hop := &a.hops[len(a.hops)-1]
+	resp, err := a.roundTrip(x)
+	x.watch.rest()
+	hop.Exchange = x.trace.result(resp)
+	a.exchanges += hop.Exchange.Requests
+	if err != nil {
+		phase, _ := x.trace.state()
+		a.failWith(phase, err)
+		x.cancel(nil)
+		return nil
+	}
+	hop.StatusCode = resp.StatusCode
+	if a.req.Events == All {
+		hop.Header = resp.Header
+	}
+	if a.jar != nil {
+		a.jar.SetCookies(a.hop.url, resp.Cookies())
+	}
+	return resp
+}
+
+func (a *attempt) newExchange() *exchange {
+	x := &exchange{}
+	x.ctx, x.cancel = context.WithCancelCause(a.ctx)
+	x.watch.cancel = x.cancel
+	x.trace.watch, x.trace.limits, x.trace.phase = &x.watch, a.req, classify.PhasePolicy
+	x.trace.tooMany = func() {
+		x.cancel(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_limit"})
+	}
+	return x
+}
+
+// roundTrip gives the request to the transport.
+func (a *attempt) roundTrip(x *exchange) (*http.Response, error) {
+	if err := a.client.guard.checkURL(a.hop.url); err != nil {
+		return nil, err
+	}
+	if a.exchanges >= classify.MaxExchanges {
+		return nil, &fault{classify.ConnectionReset, classify.PhasePolicy, "exchange_limit"}
+	}
+	ctx := context.WithValue(x.ctx, dialScope{}, x.ctx)
+	hop := a.withCookies(a.hop)
+	a.made = append(a.made, hop)
+	req, transport := a.request(httptrace.WithClientTrace(ctx, x.trace.hooks()), hop)
+	return transport.RoundTrip(req)
+}
+
+// withCookies returns the hop with the jar's cookies for its URL beside the
+// caller's own (spec D7).
+func (a *attempt) withCookies(hop *hopRequest) *hopRequest {
+	if a.jar == nil {
+		return hop
+	}
+	var pairs []string
+	for _, c := range a.jar.Cookies(hop.url) {
+		pairs = append(pairs, c.Name+"="+c.Value)
+	}
+	if len(pairs) == 0 {
+		return hop
+	}
+	with := *hop
+	with.header = hop.header.Clone()
+	with.header.Set("Cookie", strings.Join(append(hop.header["Cookie"], pairs...), "; "))
+	return &with
+}
+
+// request builds what goes out, and says by which transport. What may not be
+// repeated goes on a connection of its own, and in a form that net/http never
+// sends again: a body it cannot rewind (spec I2).
+func (a *attempt) request(ctx context.Context, hop *hopRequest) (*http.Request, *http.Transport) {
+	target := *hop.url
+	target.Fragment, target.RawFragment = "", ""
+	req := (&http.Request{Method: hop.method, URL: &target, Host: target.Host, Header: hop.header.Clone(),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
+	if !a.req.Policy.Repeatable(hop.method) {
+		req.Body, req.ContentLength = onceBody(hop.body), int64(len(hop.body))
+		return req, a.client.fresh
+	}
+	if len(hop.body) > 0 {
+		req.ContentLength = int64(len(hop.body))
+		req.GetBody = func() (io.ReadCloser, error) { return onceBody(hop.body), nil }
+		req.Body, _ = req.GetBody()
+	}
+	if req.Header["Idempotency-Key"] == nil && !safeMethod(hop.method) {
+		req.Header["Idempotency-Key"] = []string{} // sent by no one; tells net/http that PUT and DELETE may be repeated
+	}
+	return req, a.client.pooled
+}
+
+// leave gives up a response that is not wanted. A short body is read, so that
+// the connection can carry the next hop, but not waited for.
+func (a *attempt) leave(resp *http.Response) {
+	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
+	if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
+		a.exchange.watch.arm(drainTime, classify.BodyTimeout)
+		_, _ = io.CopyN(io.Discard, resp.Body, resp.ContentLength+1)
+	}
+	a.exchange.watch.stop()
+	_ = resp.Body.Close()
+	a.exchange.cancel(nil)
+}
+
+func safeMethod(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// onceBody is a body that net/http cannot rewind. It is not http.NoBody even
+// where it is empty, for that one is sent again.
+func onceBody(body []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(body)) }

@@ -1,0 +1,291 @@
+package fetch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"fetchd/classify"
+)
+
+// chunkBytes is the longest chunk: with its envelope it fits the 32 KiB tier of
+// grpc-go's buffers, past which the next is 1 MiB.
+const chunkBytes = 31 << 10
+
+// errorBodyTime is how long the begin of a body that is not delivered is waited
+// for. It is for people to read, and must not hold up a retry.
+const errorBodyTime = 2 * time.Second
+
+// codingOverhead is how much longer than the limit the bytes on the wire may
+// be: a coding adds a little to what does not compress.
+const codingOverhead = 64 << 10
+
+var chunks = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
+
+// consume does with the last response's body what the request asks for.
+func (a *attempt) consume() {
+	if a.resp == nil {
+		return
+	}
+	a.response = &Response{a.resp.StatusCode, a.resp.Header, a.resp.ContentLength}
+	began := time.Now()
+	if a.resp.StatusCode >= 200 && a.resp.StatusCode <= 299 {
+		a.deliver()
+	} else {
+		a.tellResponse(0)
+		a.readErrorBody()
+	}
+	a.exchange.watch.stop()
+	_ = a.resp.Body.Close()
+	a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
+	a.exchange.cancel(nil)
+}
+
+// readErrorBody keeps the begin of a body that is not delivered (spec I5). What
+// goes wrong in it is nobody's concern.
+func (a *attempt) readErrorBody() {
+	if a.req.ErrorBodyBytes == 0 {
+		return
+	}
+	a.exchange.watch.arm(min(orDefault(a.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
+	raw := &counter{Reader: a.resp.Body}
+	body, err := newDecoder(raw, a.coding())
+	if err != nil {
+		return
+	}
+	defer body.close()
+	a.errorBody, _ = io.ReadAll(io.LimitReader(body, int64(a.req.ErrorBodyBytes)))
+	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
+}
+
+// coding is the content coding to undo.
+func (a *attempt) coding() string {
+	if !a.req.decodes() {
+		return ""
+	}
+	return strings.Join(a.resp.Header.Values("Content-Encoding"), ",")
+}
+
+// bodyless tells responses that have no body whatever their head says.
+func bodyless(method string, status int) bool {
+	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusResetContent
+}
+
+// deliver reads a 2xx response's body.
+func (a *attempt) deliver() {
+	r := newBodyReader(a)
+	defer r.close()
+	a.tellResponse(r.out.holdBack)
+	if !wantedType(a.req.Content.MediaTypes, a.resp.Header.Get("Content-Type")) {
+		a.fail(classify.ContentType, classify.PhaseTransfer, "unwanted_media_type")
+		return
+	}
+	a.body.LengthKnown = lengthKnown(a.resp)
+	if a.req.Delivery == None || bodyless(a.hop.method, a.resp.StatusCode) {
+		return
+	}
+	if err := r.read(); err != nil {
+		a.failBody(r, err)
+		return
+	}
+	r.summarise()
+	a.inline = r.out.held
+}
+
+// failBody notes why a body could not be read. An error below the decoder is
+// the transfer's; above a sound transfer it is the coding's (spec §3).
+func (a *attempt) failBody(r *bodyReader, err error) {
+	r.summarise()
+	if known, ok := errors.AsType[*fault](err); ok {
+		a.fail(known.class, classify.PhaseTransfer, known.reason)
+		return
+	}
+	if r.raw.err != nil || a.exchange.ctx.Err() != nil {
+		a.failWith(classify.PhaseTransfer, orDefault(r.raw.err, err))
+		return
+	}
+	a.fail(classify.Undecodable, classify.PhaseTransfer, "content_coding")
+}
+
+// wantedType tells whether a Content-Type is among the media types (spec C1).
+func wantedType(wanted []string, contentType string) bool {
+	if len(wanted) == 0 {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+		return false
+	}
+	family, _, _ := strings.Cut(media, "/")
+	return slices.ContainsFunc(wanted, func(w string) bool {
+		return w == media || w == "*/*" || w == family+"/*"
+	})
+}
+
+// lengthKnown tells whether the message says where its body ends: HTTP/2 always
+// does, HTTP/1.1 by a length or by chunks (RFC 9112 §6.3).
+func lengthKnown(resp *http.Response) bool {
+	return resp.ProtoMajor >= 2 || resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked")
+}
+
+// bodyReader reads one body: below, the bytes as sent, with the idle clock;
+// above, the decoded ones, checked, hashed and passed on.
+type bodyReader struct {
+	a       *attempt
+	raw     *counter
+	dec     *decoder
+	digest  hash.Hash
+	charset *charsetCheck
+	out     output
+	limit   int64
+	size    int64
+}
+
+func newBodyReader(a *attempt) *bodyReader {
+	r := &bodyReader{a: a, limit: a.req.bodyLimit()}
+	r.raw = &counter{Reader: &idleReader{a.resp.Body, a}}
+	if !a.req.OmitDigest || a.req.Integrity.SHA256 != "" {
+		r.digest = sha256.New()
+	}
+	if a.req.Content.RequireCharset {
+		r.charset = &charsetCheck{contentType: a.resp.Header.Get("Content-Type")}
+	}
+	r.out = newOutput(a)
+	return r
+}
+
+func (r *bodyReader) close() {
+	if r.dec != nil {
+		r.dec.close()
+	}
+	r.out.close()
+}
+
+// read reads to the end, then checks the whole, then lets go what was held.
+func (r *bodyReader) read() error {
+	coding := r.a.coding()
+	if known := r.a.resp.ContentLength; known > r.limit && !r.a.req.Truncate && coding == "" {
+		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "content_length"}
+	}
+	var err error
+	if r.dec, err = newDecoder(r.raw, coding); err != nil {
+		return err
+	}
+	if err := r.copy(); err != nil {
+		return err
+	}
+	if !r.a.body.Truncated {
+		if r.dec.drain(); r.raw.err != nil {
+			return r.raw.err
+		}
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	return r.out.finish()
+}
+
+// copy passes the decoded body on, up to the limit.
+func (r *bodyReader) copy() error {
+	buf := chunks.Get().(*[chunkBytes]byte)
+	defer chunks.Put(buf)
+	for {
+		n, err := r.dec.Read(buf[:])
+		if over := r.size + int64(n) - r.limit; over > 0 || r.raw.n-r.limit > codingOverhead {
+			if !r.a.req.Truncate {
+				return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"}
+			}
+			r.a.body.Truncated = true
+			n -= int(max(over, 0))
+		}
+		if werr := r.pass(buf[:n]); werr != nil {
+			return werr
+		}
+		if err == io.EOF || r.a.body.Truncated {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pass takes a piece of the decoded body.
+func (r *bodyReader) pass(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	r.size += int64(len(p))
+	if r.digest != nil {
+		r.digest.Write(p)
+	}
+	if r.charset != nil {
+		if _, err := r.charset.Write(p); err != nil {
+			return asCharset(err)
+		}
+	}
+	return r.out.write(p)
+}
+
+// check holds the whole body against what the request says (spec C2, C3, C5).
+func (r *bodyReader) check() error {
+	if r.charset != nil && !r.a.body.Truncated {
+		if err := r.charset.Close(); err != nil {
+			return asCharset(err)
+		}
+	}
+	if r.size == 0 && r.a.req.Content.RequireBody {
+		return &fault{classify.EmptyBody, classify.PhaseTransfer, "empty_body"}
+	}
+	if want := r.a.req.Integrity; want.Size >= 0 && want.Size != r.size {
+		return &fault{classify.Integrity, classify.PhaseTransfer, "size"}
+	} else if want.SHA256 != "" && want.SHA256 != r.sum() {
+		return &fault{classify.Integrity, classify.PhaseTransfer, "sha256"}
+	}
+	return nil
+}
+
+func (r *bodyReader) sum() string {
+	if r.digest == nil {
+		return ""
+	}
+	return hex.EncodeToString(r.digest.Sum(nil))
+}
+
+func asCharset(err error) error {
+	if f, ok := errors.AsType[*fault](err); ok {
+		return f
+	}
+	return errCharset
+}
+
+// summarise states what was read (spec B5).
+func (r *bodyReader) summarise() {
+	r.a.body.Size, r.a.body.EncodedSize = r.size, r.raw.n
+	if !r.a.req.OmitDigest {
+		r.a.body.SHA256 = r.sum()
+	}
+}
+
+// idleReader reads a response's body under the idle clock (spec N9).
+type idleReader struct {
+	body io.Reader
+	a    *attempt
+}
+
+// Read implements io.Reader.
+func (r *idleReader) Read(p []byte) (int, error) {
+	w := &r.a.exchange.watch
+	w.arm(r.a.req.IdleTimeout, classify.BodyTimeout)
+	n, err := r.body.Read(p)
+	w.rest()
+	return n, err
+}

@@ -1,0 +1,117 @@
+package fetch
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Config says how a [Client] fetches. The zero value is a safe service: public
+// addresses on ports 80 and 443 only, the system's roots, no log.
+type Config struct {
+	// Egress says which targets may be reached.
+	Egress Egress
+	// RootCAs verify origins; nil means the system's.
+	RootCAs *x509.CertPool
+	// Resolver looks names up; nil means Go's own, never the C library's.
+	Resolver *net.Resolver
+	// Dial connects in place of the resolver, the guard and TCP. It is for
+	// in-memory connections in tests: with it the address guard is out of force.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// UserAgent is sent where the caller sets none; empty means "fetchd".
+	UserAgent string
+	// MaxTotalTimeout bounds every fetch; zero means 15 min.
+	MaxTotalTimeout time.Duration
+	// HoldBackBudget bounds the bytes held back by all fetches together; zero
+	// means 256 MiB. A fetch that finds it used up holds back less.
+	HoldBackBudget int64
+	// Logger takes a line for each retry and each end of a fetch; nil means none.
+	Logger *slog.Logger
+	// Shutdown ends every wait when it is done, as SHUTDOWN; nil means never.
+	Shutdown context.Context
+}
+
+// Client carries out fetches. It is safe for concurrent use.
+type Client struct {
+	pooled, fresh *http.Transport
+	guard         *guard
+	userAgent     string
+	maxTotal      time.Duration
+	holdBack      budget
+	logger        *slog.Logger
+	shutdown      context.Context
+}
+
+// New returns a client. The error names the field that is not usable.
+func New(cfg Config) (*Client, error) {
+	if cfg.MaxTotalTimeout < 0 || cfg.HoldBackBudget < 0 {
+		return nil, errors.New("fetch: MaxTotalTimeout and HoldBackBudget must not be negative")
+	}
+	for _, p := range cfg.Egress.AllowCIDRs {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			return nil, errors.New("fetch: Egress.AllowCIDRs holds a prefix that is invalid or IPv4-mapped")
+		}
+	}
+	c := &Client{
+		guard:     newGuard(cfg.Egress),
+		userAgent: orDefault(cfg.UserAgent, "fetchd"),
+		maxTotal:  orDefault(cfg.MaxTotalTimeout, defaultMaxTotal),
+		logger:    cfg.Logger,
+		shutdown:  cfg.Shutdown,
+	}
+	c.holdBack.left.Store(orDefault(cfg.HoldBackBudget, int64(defaultHoldBackBudget)))
+	if c.logger == nil {
+		c.logger = slog.New(slog.DiscardHandler)
+	}
+	if c.shutdown == nil {
+		c.shutdown = context.Background()
+	}
+	d := &dialer{guard: c.guard, resolver: cfg.Resolver, override: cfg.Dial, tls: &tls.Config{
+		RootCAs:            cfg.RootCAs,
+		MinVersion:         tls.VersionTLS12,
+		NextProtos:         []string{"h2", "http/1.1"},
+		ClientSessionCache: tls.NewLRUClientSessionCache(1024),
+	}}
+	if d.resolver == nil {
+		d.resolver = &net.Resolver{PreferGo: true} // the C library's reads "0x7f.1" as an address
+	}
+	c.pooled, c.fresh = d.transport(true), d.transport(false)
+	return c, nil
+}
+
+// Close ends the idle connections. Fetches under way are not touched.
+func (c *Client) Close() {
+	c.pooled.CloseIdleConnections()
+	c.fresh.CloseIdleConnections()
+}
+
+func orDefault[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// budget is a number of bytes that fetches take from and give back to.
+type budget struct{ left atomic.Int64 }
+
+// take grants up to n bytes, without waiting.
+func (b *budget) take(n int64) int64 {
+	for {
+		left := b.left.Load()
+		grant := max(min(n, left), 0)
+		if grant == 0 || b.left.CompareAndSwap(left, left-grant) {
+			return grant
+		}
+	}
+}
+
+// give returns what was taken.
+func (b *budget) give(n int64) { b.left.Add(n) }

@@ -1,0 +1,171 @@
+package fetch
+
+import (
+	"bufio"
+	"compress/zlib"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"fetchd/classify"
+)
+
+// Limits of decompression (spec §12).
+const (
+	maxRatio       = 200
+	ratioFreeBytes = 1 << 20
+	maxWindowBytes = 8 << 20
+)
+
+// acceptEncoding is what the service asks for where the caller does not say
+// (spec §2): nothing where the bytes are kept as sent, where a part is asked
+// for, or where the body is a download, which could not be resumed coded.
+func (r *Request) acceptEncoding() string {
+	if r.KeepEncoding || r.Policy.Profile == classify.Download || r.Header.Get("Range") != "" {
+		return "identity"
+	}
+	return "gzip, br, zstd"
+}
+
+// counter counts what came from the origin and remembers how it ended, so that
+// a cut transfer is told from a broken coding: both make a decoder return
+// io.ErrUnexpectedEOF.
+type counter struct {
+	io.Reader
+	n   int64
+	err error // first error, io.EOF aside
+	eof bool
+}
+
+// Read implements io.Reader.
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	switch {
+	case err == io.EOF: // net/http's bodies return it bare
+		c.eof = true
+	case err != nil && c.err == nil:
+		c.err = err
+	}
+	return n, err
+}
+
+// decoder undoes one content coding.
+type decoder struct {
+	io.Reader
+	close func()
+	raw   *counter
+	out   int64
+}
+
+// errCoding says that a body's coding is not one that can be undone.
+var errCoding = &fault{classify.Undecodable, classify.PhaseTransfer, "unknown_content_coding"}
+
+// newDecoder returns a reader of the decoded body. Without a coding that is raw
+// itself. An empty body is empty in every coding.
+func newDecoder(raw *counter, coding string) (*decoder, error) {
+	coding = strings.ToLower(strings.TrimSpace(coding))
+	if coding == "" || coding == "identity" {
+		return &decoder{Reader: raw, close: func() {}, raw: raw}, nil
+	}
+	buffered := bufio.NewReaderSize(raw, 4<<10)
+	first, err := buffered.Peek(1)
+	if len(first) == 0 {
+		if err == io.EOF {
+			return &decoder{Reader: buffered, close: func() {}, raw: raw}, nil
+		}
+		return nil, err
+	}
+	r, closer, err := open(buffered, coding)
+	if err != nil {
+		return nil, err
+	}
+	return &decoder{Reader: r, close: closer, raw: raw}, nil
+}
+
+func open(r *bufio.Reader, coding string) (io.Reader, func(), error) {
+	switch coding {
+	case "gzip", "x-gzip": // RFC 9110 §8.4.1.3
+		z, err := gzip.NewReader(r)
+		return z, func() {}, err
+	case "deflate":
+		return openDeflate(r)
+	case "br":
+		if err := checkBrotliWindow(r); err != nil {
+			return nil, nil, err
+		}
+		return brotli.NewReader(r), func() {}, nil
+	case "zstd":
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(maxWindowBytes))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	}
+	return nil, nil, errCoding
+}
+
+// openDeflate reads the zlib format that the name stands for (RFC 9110
+// §8.4.1.2), or the raw one that some origins send in its place.
+func openDeflate(r *bufio.Reader) (io.Reader, func(), error) {
+	head, _ := r.Peek(2)
+	if len(head) == 2 && head[0]&0x0f == 8 && (uint16(head[0])<<8|uint16(head[1]))%31 == 0 {
+		z, err := zlib.NewReader(r)
+		return z, func() {}, err
+	}
+	z := flate.NewReader(r)
+	return z, func() { _ = z.Close() }, nil
+}
+
+// checkBrotliWindow reads WBITS (RFC 7932 §9.1) and refuses windows over the
+// limit, which the decoder would allocate.
+func checkBrotliWindow(r *bufio.Reader) error {
+	head, _ := r.Peek(1)
+	bits := brotliWindowBits(head[0])
+	if bits > 23 { // 1<<23 is maxWindowBytes
+		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window"}
+	}
+	return nil
+}
+
+func brotliWindowBits(b byte) int {
+	switch {
+	case b&1 == 0:
+		return 16
+	case b>>1&7 != 0:
+		return 17 + int(b>>1&7)
+	case b>>4&7 == 0:
+		return 17
+	case b>>4&7 == 1:
+		return 64 // the large-window form, not of RFC 7932
+	}
+	return 8 + int(b>>4&7)
+}
+
+// Read implements io.Reader and keeps the ratio.
+func (d *decoder) Read(p []byte) (int, error) {
+	n, err := d.Reader.Read(p)
+	d.out += int64(n)
+	if d.out > ratioFreeBytes && d.out/maxRatio > d.raw.n {
+		return n, &fault{classify.BodyTooLarge, classify.PhaseTransfer, "decompression_ratio"}
+	}
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		return n, &fault{classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window"}
+	}
+	return n, err
+}
+
+// drain reads what the decoder left of the transfer, its last chunk for one,
+// so that a cut behind the coded bytes is seen. Trailing bytes are of no use
+// and are read to a limit.
+func (d *decoder) drain() {
+	if !d.raw.eof && d.raw.err == nil {
+		_, _ = io.CopyN(io.Discard, d.raw, 64<<10)
+	}
+}

@@ -1,0 +1,156 @@
+package fetch
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"fetchd/classify"
+)
+
+// dialScope is the key under which a request's context holds the context that
+// a connection made for it must not outlive. The transport dials under a
+// context of its own that keeps the values and drops the cancellation, so that
+// an abandoned dial, or a handshake with a silent peer, would live on
+// (net/http.Transport.getConn).
+type dialScope struct{}
+
+// bound ties ctx to the scope of the request it dials for.
+func bound(ctx context.Context) (context.Context, func()) {
+	scope, ok := ctx.Value(dialScope{}).(context.Context)
+	if !ok {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	if scope.Err() != nil { // AfterFunc would say so a moment too late
+		cancel(context.Cause(scope))
+	}
+	stop := context.AfterFunc(scope, func() { cancel(context.Cause(scope)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// observedConn remembers how its reading ended: net/http reports a connection
+// that was closed before its first request with an error that has no type.
+type observedConn struct {
+	net.Conn
+	failed atomic.Pointer[error]
+}
+
+// Read implements net.Conn.
+func (c *observedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// readError returns what a connection's reading ended with, or nil.
+func readError(conn net.Conn) error {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if seen, ok := conn.(*observedConn); ok {
+		if err := seen.failed.Load(); err != nil {
+			return *err
+		}
+	}
+	return nil
+}
+
+// dialer makes connections for the transports.
+type dialer struct {
+	guard    *guard
+	resolver *net.Resolver
+	override func(ctx context.Context, network, address string) (net.Conn, error)
+	tls      *tls.Config
+}
+
+// plain is an http.Transport.DialContext.
+func (d *dialer) plain(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, release := bound(ctx)
+	defer release()
+	return d.connect(ctx, network, address)
+}
+
+// secure is an http.Transport.DialTLSContext: with the handshake in our own
+// hands its errors are known to be the handshake's.
+func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, release := bound(ctx)
+	defer release()
+	conn, err := d.connect(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	config := d.tls.Clone()
+	config.ServerName = host
+	secure := tls.Client(conn, config)
+	if err := handshake(ctx, secure); err != nil {
+		_ = conn.Close()
+		return nil, &phaseError{classify.PhaseTLS, err}
+	}
+	return secure, nil
+}
+
+// connect looks up and connects. Each candidate address passes the guard.
+func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	if d.override != nil {
+		conn, err := d.override(ctx, network, address)
+		return observe(conn, err)
+	}
+	permitted := false
+	// KeepAlive 30 s is the library's default for services behind NAT.
+	nd := net.Dialer{Resolver: d.resolver, KeepAlive: 30 * time.Second}
+	nd.Control = func(network, address string, raw syscall.RawConn) error {
+		if err := d.guard.control(network, address, raw); err != nil {
+			return err
+		}
+		permitted = true
+		return nil
+	}
+	conn, err := nd.DialContext(ctx, network, address)
+	if errors.Is(err, &fault{class: classify.TargetBlocked}) && permitted {
+		// The dialer reports the first error of many: a blocked address beside
+		// a permitted one that could not be reached does not block the target.
+		err = &fault{classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"}
+	}
+	return observe(conn, err)
+}
+
+func observe(conn net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &observedConn{Conn: conn}, nil
+}
+
+// transport returns a transport over the dialer. Without reuse each request
+// gets a connection of its own, that no earlier one can have left dead.
+func (d *dialer) transport(reuse bool) *http.Transport {
+	return &http.Transport{
+		Proxy:                  nil, // an environment must not lead round the guard
+		DialContext:            d.plain,
+		DialTLSContext:         d.secure,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true, // decoded above a counting reader: see decode.go
+		DisableKeepAlives:      !reuse,
+		MaxIdleConns:           1024,
+		MaxIdleConnsPerHost:    64,
+		IdleConnTimeout:        90 * time.Second,
+		MaxResponseHeaderBytes: maxResponseHeadBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: 128 << 10, // the default lets a stalled reader hold 4 MiB
+			SendPingTimeout:           15 * time.Second,
+			PingTimeout:               15 * time.Second,
+		},
+	}
+}

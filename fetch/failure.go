@@ -1,0 +1,119 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"fetchd/classify"
+)
+
+// ErrTooManyRedirects is what a fetch that was redirected too often failed
+// with, for callers that hold an error: see [Failure.Err].
+var ErrTooManyRedirects error = &fault{class: classify.TooManyRedirects}
+
+// fault is an error that knows its class; it implements classify.Classified.
+type fault struct {
+	class  classify.Class
+	phase  classify.Phase
+	reason string
+}
+
+// Error tells the class and the reason.
+func (f *fault) Error() string {
+	if f.reason == "" {
+		return f.class.String()
+	}
+	return f.class.String() + ": " + f.reason
+}
+
+// ErrorClass implements [classify.Classified].
+func (f *fault) ErrorClass() classify.Class { return f.class }
+
+// Is matches any fault of the same class.
+func (f *fault) Is(target error) bool {
+	other, ok := target.(*fault)
+	return ok && other.class == f.class
+}
+
+// Err returns the failure as an error, for Go callers. Those of one class match
+// each other under errors.Is.
+func (f *Failure) Err() error { return &fault{f.Class, f.Phase, f.Reason} }
+
+var errShutdown = &fault{class: classify.Shutdown, reason: "server_shutdown"}
+
+// TimeoutError says which limit passed. It matches context.DeadlineExceeded.
+type TimeoutError struct {
+	// Class is what the limit means, such as classify.ConnectTimeout.
+	Class classify.Class
+	// Limit that passed.
+	Limit time.Duration
+}
+
+// Error names the limit.
+func (e *TimeoutError) Error() string { return fmt.Sprintf("%s after %s", e.Class, e.Limit) }
+
+// Timeout implements net.Error.
+func (e *TimeoutError) Timeout() bool { return true }
+
+// Temporary implements net.Error.
+func (e *TimeoutError) Temporary() bool { return true }
+
+// Is matches context.DeadlineExceeded.
+func (e *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// ErrorClass implements [classify.Classified].
+func (e *TimeoutError) ErrorClass() classify.Class { return e.Class }
+
+// phaseError says in which phase of connecting an error came.
+type phaseError struct {
+	phase classify.Phase
+	err   error
+}
+
+// Error tells the phase too.
+func (e *phaseError) Error() string { return e.phase.String() + ": " + e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *phaseError) Unwrap() error { return e.err }
+
+// message says for people what a class means. It holds nothing of the origin's.
+func message(c classify.Class) string { return messages[c] }
+
+var messages = map[classify.Class]string{
+	classify.DNSNotFound:           "the host name does not exist",
+	classify.DNSFailure:            "the host name could not be looked up",
+	classify.ConnectRefused:        "the connection was refused",
+	classify.ConnectTimeout:        "no connection was ready in time",
+	classify.ConnectFailure:        "no connection could be made",
+	classify.ConnectionReset:       "the connection broke before the response head was complete",
+	classify.TLSHandshake:          "the TLS handshake failed",
+	classify.TLSCertificate:        "the origin's certificate is not acceptable",
+	classify.ResponseTimeout:       "no response head came in time",
+	classify.WriteTimeout:          "the request could not be sent in time",
+	classify.BodyInterrupted:       "the body ended early",
+	classify.BodyTimeout:           "the origin fell silent inside the body",
+	classify.Protocol:              "the origin does not speak HTTP, or breaks its rules",
+	classify.AttemptTimeout:        "the time for one attempt passed",
+	classify.HTTPServerError:       "the origin answered with a server error",
+	classify.RateLimited:           "the origin limits the rate of requests",
+	classify.AuthRequired:          "the origin wants credentials",
+	classify.Forbidden:             "the origin forbids the request",
+	classify.RequestTimeout:        "the origin waited too long for the request",
+	classify.HTTPClientError:       "the origin refused the request",
+	classify.UnexpectedNotModified: "the origin answered 304 to a request without a condition",
+	classify.TooManyRedirects:      "there were more redirects than max_redirects",
+	classify.RedirectLoop:          "the redirects return to a request already made",
+	classify.RedirectRejected:      "the redirect leads to a URL that cannot be followed",
+	classify.ContentType:           "the media type is not among those accepted",
+	classify.EmptyBody:             "the body is empty",
+	classify.Undecodable:           "the body cannot be decoded",
+	classify.BodyTooLarge:          "the body is over a limit",
+	classify.Integrity:             "the body is not what the request says",
+	classify.TargetBlocked:         "the target is forbidden by this server's egress policy",
+	classify.InvalidRequest:        "the request is malformed",
+	classify.Deadline:              "the time for the fetch is spent",
+	classify.Cancelled:             "the fetch was cancelled",
+	classify.Shutdown:              "the server is shutting down",
+	classify.Internal:              "the server failed",
+}

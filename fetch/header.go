@@ -1,0 +1,92 @@
+package fetch
+
+import (
+	"net/http"
+	"net/textproto"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// forbiddenHeaders are those a caller may not set, by canonical name: they
+// frame the message, belong to the connection or to a proxy, or are the
+// service's own to say.
+var forbiddenHeaders = map[string]string{
+	"Connection":        "belongs to the connection: leave it out",
+	"Content-Length":    "is made from the body: leave it out",
+	"Expect":            "is not supported: leave it out",
+	"Forwarded":         "belongs to proxies: leave it out",
+	"Host":              "is made from the URL: leave it out",
+	"Http2-Settings":    "belongs to the connection: leave it out",
+	"Idempotency-Key":   "would make the HTTP library send the request again: use retry_policy.idempotency_key",
+	"Keep-Alive":        "belongs to the connection: leave it out",
+	"Te":                "belongs to the connection: leave it out",
+	"Trailer":           "belongs to the connection: leave it out",
+	"Transfer-Encoding": "frames the message: leave it out",
+	"Upgrade":           "belongs to the connection: leave it out",
+	"Via":               "belongs to proxies: leave it out",
+	"X-Idempotency-Key": "would make the HTTP library send the request again: use retry_policy.idempotency_key",
+
+	// What the metadata services of clouds ask for, so that no browser can be
+	// made to reach them: neither can we.
+	"Metadata":                             "opens cloud metadata services: leave it out",
+	"Metadata-Flavor":                      "opens cloud metadata services: leave it out",
+	"X-Aws-Ec2-Metadata-Token":             "opens cloud metadata services: leave it out",
+	"X-Aws-Ec2-Metadata-Token-Ttl-Seconds": "opens cloud metadata services: leave it out",
+	"X-Google-Metadata-Request":            "opens cloud metadata services: leave it out",
+}
+
+// forbiddenPrefixes are families of such names.
+var forbiddenPrefixes = []string{"Proxy-", "Sec-", "X-Forwarded-"}
+
+// CheckHeader tells what is wrong with a header line of a request, for people
+// and without its bytes, and "" where nothing is.
+//
+// # Source
+//
+// Spec §12; RFC 9110 §5.1 and §5.5.
+func CheckHeader(name, value string) string {
+	if !httpguts.ValidHeaderFieldName(name) {
+		return "has a name that is no token (RFC 9110 section 5.1)"
+	}
+	if strings.Contains(name, "_") {
+		return "has an underscore in its name, which origins may read as a hyphen"
+	}
+	canonical := textproto.CanonicalMIMEHeaderKey(name)
+	if remedy, ok := forbiddenHeaders[canonical]; ok {
+		return remedy
+	}
+	for _, prefix := range forbiddenPrefixes {
+		if strings.HasPrefix(canonical, prefix) {
+			return "is not the caller's to set: leave it out"
+		}
+	}
+	if !httpguts.ValidHeaderFieldValue(value) {
+		return "has a value with a control character"
+	}
+	return ""
+}
+
+// firstHeader is the header of the first request of a fetch: the caller's and
+// what the service adds.
+func (c *Client) firstHeader(r *Request) http.Header {
+	h := r.Header.Clone()
+	if h == nil {
+		h = make(http.Header, 4)
+	}
+	if len(h["User-Agent"]) == 0 {
+		h.Set("User-Agent", c.userAgent)
+	}
+	if len(h["Accept-Encoding"]) == 0 {
+		h.Set("Accept-Encoding", r.acceptEncoding())
+	}
+	if r.IdempotencyKey != "" {
+		h.Set("Idempotency-Key", r.IdempotencyKey)
+	}
+	return h
+}
+
+// decodes tells whether content codings are the service's to undo (spec B6).
+func (r *Request) decodes() bool {
+	return !r.KeepEncoding && r.Header.Get("Accept-Encoding") == ""
+}

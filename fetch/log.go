@@ -1,0 +1,57 @@
+package fetch
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"fetchd/classify"
+)
+
+// logAttempt writes what follows an attempt (spec §10): INFO "retrying fetch"
+// and DEBUG "waiting before retry", or DEBUG "not retrying".
+func (r *run) logAttempt(a *attempt) {
+	d := &r.decision
+	if d.Verdict != classify.Retry {
+		if d.Verdict != classify.Done {
+			r.log(slog.LevelDebug, "not retrying", slog.Int("attempt", a.number),
+				slog.String("stop_reason", d.Verdict.String()), slog.String("rule", string(d.Rule)))
+		}
+		return
+	}
+	r.log(slog.LevelInfo, "retrying fetch",
+		slog.String("url", RedactURL(r.req.URL)), slog.Int("attempt", a.number),
+		slog.Int("max_attempts", r.req.Policy.MaxAttempts), slog.Duration("delay", d.Delay),
+		slog.String("reason", d.Class.String()), slog.String("error", r.failure.Message))
+	r.log(slog.LevelDebug, "waiting before retry", slog.Duration("delay", d.Delay))
+}
+
+// logEnd writes the one line of a fetch's end.
+func (r *run) logEnd(out *Outcome) {
+	attrs := []slog.Attr{
+		slog.String("url", RedactURL(r.req.URL)), slog.String("method", r.req.Method),
+		slog.String("outcome", out.Kind.String()), slog.String("rule", string(out.Rule)),
+		slog.Int("attempts", out.Attempts), slog.Int("exchanges", out.Exchanges),
+		slog.Int64("body_bytes", out.Body.Size), slog.Duration("duration", out.Total.Round(time.Microsecond)),
+	}
+	if out.Response != nil {
+		attrs = append(attrs, slog.Int("status", out.Response.StatusCode))
+	}
+	if f := out.Failure; f != nil {
+		attrs = append(attrs, slog.String("error_class", f.Class.String()),
+			slog.String("failure_type", f.FailureType.String()), slog.String("reason", f.Reason),
+			slog.String("stop_reason", out.StopReason.String()), slog.Bool("retryable", f.Retryable))
+	}
+	if len(r.req.Labels) > 0 {
+		attrs = append(attrs, slog.Any("labels", r.req.Labels))
+	}
+	r.log(slog.LevelInfo, "fetch finished", attrs...)
+}
+
+func (r *run) log(level slog.Level, text string, attrs ...slog.Attr) {
+	ctx := context.Background() // the fetch's own may be over
+	if !r.client.logger.Enabled(ctx, level) {
+		return
+	}
+	r.client.logger.LogAttrs(ctx, level, text, append([]slog.Attr{slog.String("fetch_id", r.req.ID)}, attrs...)...)
+}

@@ -1,0 +1,148 @@
+package fetch
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"fetchd/classify"
+)
+
+// RedirectRules refine which redirects are followed (spec D4).
+type RedirectRules struct {
+	Scope           Scope
+	ForbidDowngrade bool
+}
+
+// Step is what a redirect response asks for.
+type Step struct {
+	// Location says what the Location is good for.
+	Location classify.Location
+	// Fault is classify.RedirectRejected where it cannot be followed, with the
+	// Reason in lower_snake_case; else classify.NoClass.
+	Fault  classify.Class
+	Reason string
+	// URL asked next; nil where the Location is no URL at all.
+	URL *url.URL
+	// Method asked with.
+	Method string
+	// BodyKept tells that the request's body goes along, if there is one.
+	BodyKept bool
+	// CrossOrigin tells that scheme, host or port change.
+	CrossOrigin bool
+}
+
+// ResolveRedirect reads the Location of a response with the given status to a
+// request of from with the given method, in a fetch whose first URL was first.
+// It is pure. The egress policy is not asked.
+//
+// # Source
+//
+// Spec R3, D2, D4, D5; RFC 9110 §10.2.2 and §15.4; the Fetch standard for the
+// change of method.
+func ResolveRedirect(rules RedirectRules, first, from *url.URL, method string, status int, location string) Step {
+	step := Step{Method: method, BodyKept: true}
+	if next := redirectMethod(method, status); next != method {
+		step.Method, step.BodyKept = next, false
+	}
+	location = strings.Trim(location, " \t")
+	if location == "" || status < 300 || status > 399 {
+		return step // elsewhere a Location leads nowhere
+	}
+	step.Location = classify.InScope
+	u, err := resolve(from, location)
+	step.URL = u
+	if u != nil {
+		step.CrossOrigin = !sameOrigin(from, u)
+		if !rules.Scope.holds(first, u) {
+			step.Location = classify.OutOfScope
+			return step
+		}
+	}
+	switch {
+	case err != nil:
+		step.Fault, step.Reason = classify.RedirectRejected, "location_"+err.Reason
+	case rules.ForbidDowngrade && from.Scheme == "https" && u.Scheme == "http":
+		step.Fault, step.Reason = classify.RedirectRejected, "downgrade"
+	}
+	return step
+}
+
+// redirectMethod is the method after a redirect (spec D2).
+func redirectMethod(method string, status int) string {
+	switch {
+	case status == http.StatusSeeOther && method != http.MethodHead:
+		return http.MethodGet
+	case (status == http.StatusMovedPermanently || status == http.StatusFound) && method == http.MethodPost:
+		return http.MethodGet
+	}
+	return method
+}
+
+// resolve makes a Location absolute. A URL that is only wrong in holding
+// userinfo, or in its scheme, comes back beside the error.
+func resolve(from *url.URL, location string) (*url.URL, *URLError) {
+	if len(location) > MaxURLBytes {
+		return nil, errURLLong
+	}
+	ref, err := url.Parse(location)
+	if err != nil {
+		return nil, errURLSyntax
+	}
+	u := from.ResolveReference(ref)
+	if ref.Fragment == "" {
+		u.Fragment, u.RawFragment = from.Fragment, from.RawFragment // RFC 9110 §10.2.2
+	}
+	switch err := canonicalise(u); err {
+	case nil:
+		return u, nil
+	case errURLUserinfo:
+		return u, errURLUserinfo
+	default:
+		return nil, asURLError(err)
+	}
+}
+
+func asURLError(err error) *URLError {
+	if e, ok := err.(*URLError); ok {
+		return e
+	}
+	return errURLSyntax
+}
+
+// holds tells whether u lies in the scope of a fetch of first.
+func (s Scope) holds(first, u *url.URL) bool {
+	switch s {
+	case SameHost:
+		return sameHost(first, u)
+	case SameOrigin:
+		return sameOrigin(first, u)
+	}
+	return true
+}
+
+// crossOriginHeaders go along to another origin: they name no one and open
+// nothing (spec D4).
+var crossOriginHeaders = map[string]bool{
+	"Accept": true, "Accept-Language": true, "Accept-Encoding": true, "User-Agent": true, "Range": true,
+	"If-Match": true, "If-None-Match": true, "If-Modified-Since": true, "If-Unmodified-Since": true, "If-Range": true,
+	"Idempotency-Key": true,
+}
+
+// nextHeader is the header of the request after a redirect. It only ever
+// drops, so that nothing dropped comes back later in the chain.
+func nextHeader(h http.Header, from *url.URL, step *Step, forward bool) http.Header {
+	downgrade := from.Scheme == "https" && step.URL.Scheme == "http"
+	strip := step.CrossOrigin && !forward || downgrade
+	next := make(http.Header, len(h))
+	for name, values := range h {
+		content := strings.HasPrefix(name, "Content-")
+		switch {
+		case content && !step.BodyKept:
+		case strip && !crossOriginHeaders[name] && !content:
+		default:
+			next[name] = values
+		}
+	}
+	return next
+}

@@ -1,0 +1,164 @@
+package fetch
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"time"
+
+	"fetchd/classify"
+)
+
+// handshake runs a TLS handshake and tells the trace of ctx about it.
+func handshake(ctx context.Context, conn *tls.Conn) error {
+	trace := httptrace.ContextClientTrace(ctx)
+	if trace != nil && trace.TLSHandshakeStart != nil {
+		trace.TLSHandshakeStart()
+	}
+	err := conn.HandshakeContext(ctx)
+	if trace != nil && trace.TLSHandshakeDone != nil {
+		trace.TLSHandshakeDone(conn.ConnectionState(), err)
+	}
+	return err
+}
+
+// trace watches one exchange through httptrace: which phase it is in, how long
+// each took, how often the transport sent it. Its hooks run in goroutines of
+// the transport, some after the exchange is over.
+type trace struct {
+	watch    *watch
+	limits   *Request
+	tooMany  func() // called when the transport wants more than maxConnectionsPerHop
+	mu       sync.Mutex
+	ready    bool // a connection was got, and no other is being waited for
+	over     bool // the head is read: no hook sets a limit any more
+	phase    classify.Phase
+	conns    int
+	sent     int
+	conn     net.Conn
+	exchange Exchange
+
+	resolve, connect, tls, got time.Time
+	firstByte                  time.Time
+}
+
+// hooks returns the trace as httptrace takes it.
+func (t *trace) hooks() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn:              func(string) { t.wait() },
+		DNSStart:             func(httptrace.DNSStartInfo) { t.enter(classify.PhaseResolve, &t.resolve) },
+		DNSDone:              func(httptrace.DNSDoneInfo) { t.leave(&t.resolve, &t.exchange.Resolve) },
+		ConnectStart:         func(string, string) { t.enter(classify.PhaseConnect, &t.connect) },
+		ConnectDone:          func(string, string, error) { t.leave(&t.connect, &t.exchange.Connect) },
+		TLSHandshakeStart:    func() { t.enter(classify.PhaseTLS, &t.tls) },
+		TLSHandshakeDone:     func(tls.ConnectionState, error) { t.leave(&t.tls, &t.exchange.TLS) },
+		GotConn:              t.gotConn,
+		WroteHeaders:         t.wroteHeaders,
+		WroteRequest:         func(info httptrace.WroteRequestInfo) { t.wroteRequest(info.Err) },
+		GotFirstResponseByte: t.gotFirstByte,
+	}
+}
+
+// wait begins the search for a connection: the first, or another because the
+// transport sends the request again.
+func (t *trace) wait() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return
+	}
+	t.ready, t.phase = false, classify.PhaseConnect
+	if t.conns >= maxConnectionsPerHop {
+		t.tooMany() // before it dials: golang/go#52459
+		return
+	}
+	t.watch.arm(t.limits.ConnectTimeout, classify.ConnectTimeout)
+}
+
+// enter begins a phase of connecting. Where a pooled connection came first the
+// dial goes on for others, and is none of ours.
+func (t *trace) enter(p classify.Phase, since *time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over || t.ready || !since.IsZero() {
+		return
+	}
+	*since = time.Now()
+	t.phase = p
+}
+
+func (t *trace) leave(since *time.Time, took *time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over || t.ready || since.IsZero() {
+		return
+	}
+	*took = time.Since(*since)
+	if t.phase == classify.PhaseResolve {
+		t.phase = classify.PhaseConnect
+	}
+}
+
+func (t *trace) gotConn(info httptrace.GotConnInfo) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return
+	}
+	t.ready, t.phase, t.got, t.conn = true, classify.PhaseRequest, time.Now(), info.Conn
+	t.exchange.Reused = info.Reused
+	if info.Conn != nil && info.Conn.RemoteAddr() != nil {
+		t.exchange.RemoteAddress = info.Conn.RemoteAddr().String()
+	}
+	if secure, ok := info.Conn.(*tls.Conn); ok {
+		t.exchange.TLSVersion = tls.VersionName(secure.ConnectionState().Version)
+	}
+	t.conns++
+	t.watch.arm(t.limits.HeaderTimeout, classify.WriteTimeout)
+}
+
+func (t *trace) wroteHeaders() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sent++
+}
+
+func (t *trace) wroteRequest(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil || t.over || t.phase != classify.PhaseRequest {
+		return
+	}
+	t.phase = classify.PhaseProcessing
+	t.watch.arm(t.limits.HeaderTimeout, classify.ResponseTimeout)
+}
+
+func (t *trace) gotFirstByte() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.firstByte = time.Now()
+	t.exchange.Processing = t.firstByte.Sub(t.got)
+}
+
+// result ends the trace with the exchange's head and returns what is known.
+func (t *trace) result(resp *http.Response) Exchange {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	e := t.exchange
+	e.Requests, e.Resends = t.sent, max(t.sent-1, 0)
+	if resp != nil {
+		e.Protocol = resp.Proto
+	}
+	return e
+}
+
+// state returns the phase and the connection that was last got.
+func (t *trace) state() (classify.Phase, net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.phase, t.conn
+}

@@ -1,0 +1,240 @@
+package fetch
+
+import (
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/idna"
+)
+
+// URLError says why a URL is not one that can be fetched.
+type URLError struct {
+	// Reason is a cause in lower_snake_case, such as "userinfo".
+	Reason string
+	// Remedy says for people what is wrong and what to do. It holds no byte of
+	// the URL.
+	Remedy string
+}
+
+// Error returns the remedy.
+func (e *URLError) Error() string { return e.Remedy }
+
+var (
+	errURLEmpty    = &URLError{"missing", "is missing: give an absolute http or https URL"}
+	errURLLong     = &URLError{"too_long", "is longer than " + strconv.Itoa(MaxURLBytes) + " bytes"}
+	errURLControl  = &URLError{"control_character", "holds a space or a control character: percent-encode it"}
+	errURLSyntax   = &URLError{"malformed", "is not a URL: see RFC 3986"}
+	errURLScheme   = &URLError{"scheme", "must begin with http:// or https://"}
+	errURLRelative = &URLError{"relative", "names no host: give an absolute http or https URL"}
+	errURLUserinfo = &URLError{"userinfo", "holds a user name or password: send an Authorization header instead"}
+	errURLZone     = &URLError{"zone", "holds an IPv6 zone: leave it out"}
+	errURLPort     = &URLError{"port", "has a port that is not 1 to 65535"}
+	errURLHost     = &URLError{"host", "has a host that is neither a name nor an address"}
+	errURLNumber   = &URLError{"number_like_host", "has a host that looks like a number but is no address: write it as four decimals or in brackets"}
+)
+
+// ParseURL reads the URL of a request: absolute, http or https, at most
+// [MaxURLBytes], without userinfo, zone, spaces and control characters, its
+// host a name or an address in its usual form. Names come back in lower case
+// and in ASCII (IDNA), and a query in ASCII. The error is a *[URLError].
+//
+// # Source
+//
+// Spec §12; RFC 3986; the host rules are those of the WHATWG URL standard as
+// to what counts as a number.
+func ParseURL(raw string) (*url.URL, error) {
+	if strings.ContainsFunc(raw, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return nil, errURLControl
+	}
+	return parseAbsolute(raw)
+}
+
+// parseAbsolute is ParseURL without the refusal of spaces, which in a Location
+// are encoded instead. Where userinfo is all that is wrong it returns the URL
+// too, so that the egress policy can be asked first (spec §3: P1 before R3).
+func parseAbsolute(raw string) (*url.URL, error) {
+	if raw == "" {
+		return nil, errURLEmpty
+	}
+	if len(raw) > MaxURLBytes {
+		return nil, errURLLong
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, errURLSyntax
+	}
+	return u, canonicalise(u)
+}
+
+// canonicalise checks u and brings it into the form that is sent.
+func canonicalise(u *url.URL) error {
+	switch {
+	case u.Scheme == "":
+		return errURLRelative
+	case u.Scheme != "http" && u.Scheme != "https": // url.Parse lowers it
+		return errURLScheme
+	case u.Opaque != "" || u.Host == "":
+		return errURLRelative
+	}
+	host, err := canonicalHost(u)
+	if err != nil {
+		return err
+	}
+	port, err := canonicalPort(u)
+	if err != nil {
+		return err
+	}
+	u.Host = host + port
+	u.RawQuery = escapeQuery(u.RawQuery)
+	if len(u.String()) > MaxURLBytes {
+		return errURLLong
+	}
+	if u.User != nil {
+		return errURLUserinfo
+	}
+	return nil
+}
+
+func canonicalPort(u *url.URL) (string, error) {
+	if u.Port() == "" {
+		return "", nil // "host:" is "host" (RFC 3986 §6.2.3)
+	}
+	n, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil || n == 0 {
+		return "", errURLPort
+	}
+	return ":" + strconv.FormatUint(n, 10), nil
+}
+
+// hostProfile maps names as a lookup does, but leaves the letters to
+// [isHostName], for names with an underscore exist.
+var hostProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false),
+	idna.StrictDomainName(false), idna.CheckHyphens(false))
+
+func canonicalHost(u *url.URL) (string, error) {
+	host := u.Hostname()
+	if strings.Contains(host, "%") {
+		return "", errURLZone
+	}
+	if strings.HasPrefix(u.Host, "[") {
+		addr, err := netip.ParseAddr(host)
+		if err != nil || !addr.Is6() {
+			return "", errURLHost
+		}
+		return "[" + addr.String() + "]", nil
+	}
+	name, err := hostProfile.ToASCII(host)
+	if err != nil || !isHostName(name) {
+		return "", errURLHost
+	}
+	if endsInNumber(name) {
+		addr, err := netip.ParseAddr(name)
+		if err != nil || !addr.Is4() {
+			return "", errURLNumber
+		}
+	}
+	return name, nil
+}
+
+// isHostName tells names that DNS can hold: letters, digits, hyphens and
+// underscores in labels of at most 63, at most 253 in all, one trailing dot.
+func isHostName(name string) bool {
+	name = strings.TrimSuffix(name, ".")
+	if name == "" || len(name) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || strings.ContainsFunc(label, notHostRune) {
+			return false
+		}
+	}
+	return true
+}
+
+func notHostRune(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
+}
+
+// endsInNumber is the "ends in a number" check of the WHATWG URL standard: such
+// a host would be taken for an address by some resolver, in some notation.
+func endsInNumber(name string) bool {
+	name = strings.TrimSuffix(name, ".")
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	if digits := strings.TrimPrefix(last, "0x"); digits != last {
+		return strings.Trim(digits, "0123456789abcdef") == ""
+	}
+	return strings.Trim(last, "0123456789") == ""
+}
+
+// escapeQuery encodes the bytes that may not stand in a request target; url.URL
+// sends RawQuery as it is.
+func escapeQuery(q string) string {
+	bad := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '<' || c == '>' }
+	n := 0
+	for i := range len(q) {
+		if bad(q[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return q
+	}
+	const hex = "0123456789ABCDEF"
+	out := make([]byte, 0, len(q)+2*n)
+	for i := range len(q) {
+		if c := q[i]; bad(c) {
+			out = append(out, '%', hex[c>>4], hex[c&15])
+		} else {
+			out = append(out, c)
+		}
+	}
+	return string(out)
+}
+
+// portOf returns the port that u is asked on.
+func portOf(u *url.URL) string {
+	if p := u.Port(); p != "" {
+		return p
+	}
+	if u.Scheme == "https" {
+		return "443"
+	}
+	return "80"
+}
+
+// sameOrigin compares scheme, host and port (RFC 6454 §5).
+func sameOrigin(a, b *url.URL) bool {
+	return a.Scheme == b.Scheme && sameHost(a, b) && portOf(a) == portOf(b)
+}
+
+func sameHost(a, b *url.URL) bool {
+	return strings.TrimSuffix(a.Hostname(), ".") == strings.TrimSuffix(b.Hostname(), ".")
+}
+
+// withoutFragment is u as it is sent.
+func withoutFragment(u *url.URL) string {
+	sent := *u
+	sent.Fragment, sent.RawFragment = "", ""
+	return sent.String()
+}
+
+// withoutUserinfo is u as it is told: a Location may hold a password.
+func withoutUserinfo(u *url.URL) string {
+	if u.User == nil {
+		return u.String()
+	}
+	told := *u
+	told.User = nil
+	return told.String()
+}
+
+// RedactURL returns u for a log: without userinfo, query and fragment.
+func RedactURL(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
+	short := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	return short.String()
+}

@@ -1,0 +1,82 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// effective is the request as it will be carried out: every policy field filled
+// in, header values and the body left out.
+func effective(in *pb.FetchRequest, r *fetch.Request) *pb.FetchRequest {
+	return &pb.FetchRequest{
+		Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
+		RedirectPolicy: &pb.RedirectPolicy{
+			Follow: &r.Policy.Follow, MaxRedirects: ptr(int32(r.Policy.MaxRedirects)),
+			Scope: wire(scopes, r.Scope), ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
+		RetryPolicy: effectiveRetry(&r.Policy, r.IdempotencyKey),
+		TimeoutPolicy: &pb.TimeoutPolicy{
+			TotalTimeout: durationpb.New(r.TotalTimeout), AttemptTimeout: durationpb.New(r.AttemptTimeout),
+			ConnectTimeout: durationpb.New(r.ConnectTimeout), HeaderTimeout: durationpb.New(r.HeaderTimeout),
+			IdleTimeout: durationpb.New(r.IdleTimeout)},
+		BodyPolicy: &pb.BodyPolicy{
+			Delivery: wire(deliveries, r.Delivery), MaxSizeBytes: &r.MaxBodyBytes,
+			OversizeAction: wire(truncates, r.Truncate), Recovery: orDefault(in.GetBodyPolicy().GetRecovery(), pb.BodyRecovery_BODY_RECOVERY_RESUME),
+			KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
+			ErrorBodyBytes: ptr(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
+		Precondition: in.GetPrecondition(), Integrity: in.GetIntegrity(), Labels: in.GetLabels(),
+		ContentPolicy: in.GetContentPolicy(), AuthProvider: in.GetAuthProvider(),
+		EventLevel: wire(levels, r.Events), CookieMode: wire(cookieModes, r.Cookies),
+	}
+}
+
+func effectiveRetry(p *classify.Policy, key string) *pb.RetryPolicy {
+	return &pb.RetryPolicy{
+		Profile: pb.RetryProfile(p.Profile), MaxAttempts: ptr(int32(p.MaxAttempts)),
+		BaseDelay: durationpb.New(p.BaseDelay), MaxDelay: durationpb.New(p.MaxDelay), Multiplier: &p.Multiplier,
+		MaxJitter: durationpb.New(p.MaxJitter), JitterSeed: &p.JitterSeed,
+		MaxRetryAfter:         durationpb.New(p.MaxRetryAfter),
+		AdditionalStatusCodes: numbers(p.Additional), ExcludedStatusCodes: numbers(p.Excluded),
+		AllowNonIdempotent: p.RepeatUnsafe, IdempotencyKey: key, RetryTlsHandshake: &p.RetryTLSHandshake,
+	}
+}
+
+// headerNames are the lines of a header without their values.
+func headerNames(h http.Header) []*pb.Header {
+	var lines []*pb.Header
+	for name, values := range h {
+		for range values {
+			lines = append(lines, &pb.Header{Name: name})
+		}
+	}
+	slices.SortFunc(lines, byName)
+	return lines
+}
+
+func numbers(in []int) []int32 {
+	var out []int32
+	for _, n := range in {
+		out = append(out, int32(n))
+	}
+	return out
+}
+
+// randomSeed draws the seed of a fetch that was given none. The jitter is no
+// secret, but two fetches begun together should not share it.
+func randomSeed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails (Go 1.24)
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+func indexed(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
+
+func ptr[T any](v T) *T { return &v }

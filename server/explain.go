@@ -1,0 +1,147 @@
+package server
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// explainURL is the URL of a fetch that Explain is told none of.
+const explainURL = "http://origin.example/"
+
+// explanation reads an ExplainRequest.
+type explanation struct {
+	violations
+	in     *pb.ExplainRequest
+	policy classify.Policy
+	seen   classify.Observation
+	step   fetch.Step
+}
+
+// Explain implements fetchd.v1.FetchService.Explain.
+func (s *service) Explain(_ context.Context, in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	x := &explanation{in: in}
+	x.readPolicy()
+	x.readState()
+	x.readObservation()
+	if err := x.err(); err != nil {
+		return nil, err
+	}
+	d := classify.Decide(&x.policy, &x.seen)
+	out := &pb.ExplainResponse{EffectivePolicy: effectiveRetry(&x.policy, in.GetRetryPolicy().GetIdempotencyKey())}
+	if d.Follow {
+		out.Redirect = &pb.RedirectStep{Url: x.step.URL.String(), Method: x.step.Method,
+			BodyKept: x.step.BodyKept, CrossOrigin: x.step.CrossOrigin}
+		return out, nil
+	}
+	out.Kind, out.Decision = pb.OutcomeKind(d.Kind), decision(&d)
+	if d.Class != classify.NoClass {
+		out.Error = failure(&fetch.Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
+			Retryable: d.Retryable, RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter})
+	}
+	return out, nil
+}
+
+func (x *explanation) readPolicy() {
+	profile := enum(&x.violations, "retry_policy.profile", x.in.GetRetryPolicy().GetProfile(), profiles)
+	x.policy = profile.Policy()
+	x.retryPolicy(x.in.GetRetryPolicy(), &x.policy)
+	x.redirectPolicy(x.in.GetRedirectPolicy(), &x.policy)
+}
+
+// method reads a method, empty meaning another.
+func (x *explanation) method(field, method, otherwise string) string {
+	if method == "" {
+		return otherwise
+	}
+	if _, known := methods[method]; !known {
+		x.add(field, "is %.40q: give GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS, in capitals", method)
+	}
+	return method
+}
+
+func (x *explanation) readState() {
+	in := x.in
+	x.seen.Method = x.method("method", in.GetMethod(), "GET")
+	x.seen.HopMethod = x.method("hop_method", in.GetHopMethod(), x.seen.Method)
+	x.seen.Attempt = int(integer(&x.violations, "attempt", &in.Attempt, 0, 0, 1<<31-1))
+	x.seen.Redirects = int(integer(&x.violations, "redirects", &in.Redirects, 0, 0, 1<<31-1))
+	x.seen.Exchanges = int(integer(&x.violations, "exchanges", &in.Exchanges, 0, 0, 1<<31-1))
+	x.seen.TimeLeft = x.duration("time_left", in.GetTimeLeft(), classify.Unbounded, 0, classify.Unbounded)
+	x.seen.BodyCommitted, x.seen.Conditional = in.GetBodyCommitted(), in.GetConditional()
+	if _, known := pb.AuthResult_name[int32(in.GetAuthResult())]; !known {
+		x.add("auth_result", "is %s, which this server does not know", in.GetAuthResult())
+	}
+	x.seen.Auth = classify.AuthResult(in.GetAuthResult())
+	x.seen.Observed = time.Now()
+	if t := in.GetObservedTime(); t != nil {
+		if t.CheckValid() != nil {
+			x.add("observed_time", "is not a valid time")
+		}
+		x.seen.Observed = t.AsTime()
+	}
+}
+
+func (x *explanation) readObservation() {
+	if x.in.GetResponse() == nil && len(x.in.GetFaults()) == 0 {
+		x.add("response", "is missing, and so are faults: say what was observed")
+	}
+	for i, c := range x.in.GetFaults() {
+		if _, known := pb.ErrorClass_name[int32(c)]; !known || c == pb.ErrorClass_ERROR_CLASS_UNSPECIFIED {
+			x.add(indexed("faults", i), "is %s: give a class that this server knows", c)
+			continue
+		}
+		x.seen.Faults = x.seen.Faults.With(classify.Class(c))
+	}
+	r := x.in.GetResponse()
+	if r == nil {
+		return
+	}
+	if s := r.GetStatusCode(); s < 1 || s > 999 {
+		x.add("response.status_code", "is %d: give a status of three digits", s)
+	}
+	x.seen.Status = int(r.GetStatusCode())
+	x.seen.RetryAfter, x.seen.Date = first(r, "Retry-After"), first(r, "Date")
+	x.readRedirect(first(r, "Location"))
+}
+
+// readRedirect resolves a Location as the fetch would.
+func (x *explanation) readRedirect(location string) {
+	start := x.url("url", x.in.GetUrl(), explainURL)
+	from := x.url("hop_url", x.in.GetHopUrl(), orDefault(x.in.GetUrl(), explainURL))
+	scope := enum(&x.violations, "redirect_policy.scope", x.in.GetRedirectPolicy().GetScope(), scopes)
+	if start == nil || from == nil {
+		return
+	}
+	rules := fetch.RedirectRules{Scope: scope, ForbidDowngrade: x.in.GetRedirectPolicy().GetForbidDowngrade()}
+	x.step = fetch.ResolveRedirect(rules, start, from, x.seen.HopMethod, x.seen.Status, location)
+	x.seen.Location = x.step.Location
+	x.seen.Faults = x.seen.Faults.With(x.step.Fault)
+}
+
+func (x *explanation) url(field, raw, otherwise string) *url.URL {
+	u, err := fetch.ParseURL(orDefault(raw, otherwise))
+	if err != nil {
+		x.add(field, "%s", err)
+		return nil
+	}
+	return u
+}
+
+// first is the value of the first field line of that name.
+func first(r *pb.HttpResponse, name string) string {
+	for _, h := range r.GetHeaders() {
+		if strings.EqualFold(h.GetName(), name) {
+			if len(h.GetRawValue()) > 0 {
+				return string(h.GetRawValue())
+			}
+			return h.GetValue()
+		}
+	}
+	return ""
+}

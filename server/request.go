@@ -1,0 +1,351 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// Limits of spec §12 that package fetch has no use for.
+const (
+	maxDelay      = 5 * time.Minute
+	maxJitter     = time.Minute
+	maxRetryAfter = 15 * time.Minute
+	maxLabels     = 16
+	maxLabelBytes = 256
+	maxMediaTypes = 64
+	maxETags      = 16
+)
+
+// limits are the server's own, at which requests are clamped.
+type limits struct {
+	total time.Duration
+	body  int64
+}
+
+// conversion reads a request of the contract into one of package fetch.
+type conversion struct {
+	violations
+	limits limits
+	in     *pb.FetchRequest
+	out    *fetch.Request
+	cut    []string // fields that were clamped
+}
+
+// convert reads a whole request. fallback is the delivery where none is asked
+// for; prefix stands before every field path. The error is INVALID_ARGUMENT
+// and names every fault.
+func (l limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*fetch.Request, []string, error) {
+	c := &conversion{limits: l, in: in, violations: violations{prefix: prefix}}
+	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
+	c.out = fetch.NewRequest(profile)
+	c.out.ID = rand.Text()
+	c.target()
+	c.headers()
+	c.precondition()
+	c.redirects()
+	c.retries(in.GetRetryPolicy())
+	c.timeouts()
+	c.body(fallback)
+	c.integrity()
+	c.content()
+	c.rest()
+	if err := c.err(); err != nil {
+		return nil, nil, err
+	}
+	return c.out, c.cut, nil
+}
+
+// methods of spec §12, and whether they take a body.
+var methods = map[string]bool{"GET": false, "HEAD": false, "OPTIONS": false,
+	"POST": true, "PUT": true, "PATCH": true, "DELETE": true}
+
+func (c *conversion) target() {
+	u, err := fetch.ParseURL(c.in.GetUrl())
+	if err != nil {
+		c.add("url", "%s", err)
+	}
+	c.out.URL = u
+	if m := c.in.GetMethod(); m != "" {
+		c.out.Method = m
+	}
+	takesBody, known := methods[c.out.Method]
+	switch {
+	case !known:
+		c.add("method", "is %.40q: give GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS, in capitals", c.out.Method)
+	case !takesBody && len(c.in.GetBody()) > 0:
+		c.add("body", "has %d bytes: %s takes none", len(c.in.GetBody()), c.out.Method)
+	case len(c.in.GetBody()) > fetch.MaxRequestBodyBytes:
+		c.add("body", "has %d bytes: give at most %d", len(c.in.GetBody()), fetch.MaxRequestBodyBytes)
+	}
+	c.out.Body = c.in.GetBody()
+}
+
+func (c *conversion) headers() {
+	lines := c.in.GetHeaders()
+	if len(lines) > fetch.MaxHeaderFields {
+		c.add("headers", "has %d fields: give at most %d", len(lines), fetch.MaxHeaderFields)
+		return
+	}
+	size := 0
+	h := make(http.Header, len(lines))
+	for i, line := range lines {
+		value := line.GetValue()
+		if len(line.GetRawValue()) > 0 {
+			if value != "" {
+				c.add(indexed("headers", i), "has both value and raw_value: give one")
+			}
+			value = string(line.GetRawValue())
+		}
+		size += len(line.GetName()) + len(value)
+		if wrong := fetch.CheckHeader(line.GetName(), value); wrong != "" {
+			c.add(indexed("headers", i)+".name", "%.60q %s", line.GetName(), wrong)
+			continue
+		}
+		h.Add(line.GetName(), value)
+	}
+	if size > fetch.MaxHeaderBytes {
+		c.add("headers", "has %d bytes: give at most %d", size, fetch.MaxHeaderBytes)
+	}
+	c.out.Header = h
+}
+
+func (c *conversion) precondition() {
+	p := c.in.GetPrecondition()
+	if p == nil {
+		return
+	}
+	for _, name := range []string{"If-None-Match", "If-Modified-Since"} {
+		if c.out.Header.Get(name) != "" {
+			c.add("precondition", "stands beside a header %s: give one of the two", name)
+		}
+	}
+	if n := len(p.GetEtags()); n > maxETags {
+		c.add("precondition.etags", "has %d entries: give at most %d", n, maxETags)
+	}
+	for i, tag := range p.GetEtags() {
+		if !isETag(tag) {
+			c.add(indexed("precondition.etags", i), `is no entity tag: give it with its quotes, such as "\"abc\"" (RFC 9110 section 8.8.3)`)
+		}
+	}
+	if len(p.GetEtags()) > 0 {
+		c.out.Header.Set("If-None-Match", strings.Join(p.GetEtags(), ", "))
+	}
+	if t := p.GetModifiedSinceTime(); t != nil {
+		if t.CheckValid() != nil {
+			c.add("precondition.modified_since_time", "is not a valid time")
+		}
+		c.out.Header.Set("If-Modified-Since", t.AsTime().UTC().Format(http.TimeFormat))
+	}
+}
+
+// isETag reads entity-tag = [ "W/" ] DQUOTE *etagc DQUOTE.
+func isETag(s string) bool {
+	s = strings.TrimPrefix(s, "W/")
+	if len(s) < 2 || len(s) > 1024 || s[0] != '"' || s[len(s)-1] != '"' {
+		return false
+	}
+	return !strings.ContainsFunc(s[1:len(s)-1], func(r rune) bool { return r <= ' ' || r == '"' || r == 0x7f })
+}
+
+func (c *conversion) redirects() {
+	p := c.in.GetRedirectPolicy()
+	c.redirectPolicy(p, &c.out.Policy)
+	c.out.Scope = enum(&c.violations, "redirect_policy.scope", p.GetScope(), scopes)
+	c.out.ForbidDowngrade = p.GetForbidDowngrade()
+	c.out.ForwardCredentials = p.GetForwardCredentials()
+}
+
+func (v *violations) redirectPolicy(p *pb.RedirectPolicy, out *classify.Policy) {
+	if p == nil {
+		return
+	}
+	out.Follow = p.Follow == nil || p.GetFollow()
+	out.MaxRedirects = int(integer(v, "redirect_policy.max_redirects", p.MaxRedirects, int32(out.MaxRedirects), 0, 20))
+}
+
+func (c *conversion) retries(p *pb.RetryPolicy) {
+	c.retryPolicy(p, &c.out.Policy)
+	c.out.IdempotencyKey = p.GetIdempotencyKey()
+	if (p == nil || p.JitterSeed == nil) && c.out.Policy.MaxJitter > 0 {
+		c.out.Policy.JitterSeed = randomSeed()
+	}
+}
+
+// retryPolicy overlays the caller's fields on the profile's defaults.
+func (v *violations) retryPolicy(p *pb.RetryPolicy, out *classify.Policy) {
+	if p == nil {
+		return
+	}
+	out.MaxAttempts = int(integer(v, "retry_policy.max_attempts", p.MaxAttempts, int32(out.MaxAttempts), 1, 11))
+	out.BaseDelay = v.duration("retry_policy.base_delay", p.GetBaseDelay(), out.BaseDelay, 0, maxDelay)
+	out.MaxDelay = v.duration("retry_policy.max_delay", p.GetMaxDelay(), out.MaxDelay, 0, maxDelay)
+	if out.BaseDelay > out.MaxDelay {
+		v.add("retry_policy.base_delay", "is %s, longer than max_delay %s: give max_delay too", out.BaseDelay, out.MaxDelay)
+	}
+	if m := p.Multiplier; m != nil {
+		if out.Multiplier = *m; !(*m >= 1 && *m <= 10) { // NaN is neither
+			v.add("retry_policy.multiplier", "is %v: give 1 to 10", *m)
+		}
+	}
+	out.MaxJitter = v.duration("retry_policy.max_jitter", p.GetMaxJitter(), out.MaxJitter, 0, maxJitter)
+	out.JitterSeed = p.GetJitterSeed()
+	out.MaxRetryAfter = v.duration("retry_policy.max_retry_after", p.GetMaxRetryAfter(), out.MaxRetryAfter, 0, maxRetryAfter)
+	if p.RetryTlsHandshake != nil {
+		out.RetryTLSHandshake = p.GetRetryTlsHandshake()
+	}
+	v.statuses(p, out)
+	v.idempotency(p, out)
+}
+
+// statuses reads the two lists (spec §3, S2 §2.3).
+func (v *violations) statuses(p *pb.RetryPolicy, out *classify.Policy) {
+	excluded := make(map[int32]bool)
+	for i, s := range p.GetExcludedStatusCodes() {
+		if s != 408 && s != 429 && (s < 500 || s > 599) {
+			v.add(indexed("retry_policy.excluded_status_codes", i), "is %d: give 408, 429 or 500 to 599", s)
+		}
+		excluded[s] = true
+		out.Excluded = append(out.Excluded, int(s))
+	}
+	for i, s := range p.GetAdditionalStatusCodes() {
+		field := indexed("retry_policy.additional_status_codes", i)
+		switch s {
+		case 400, 401, 403, 404, 409, 410, 422, 451:
+			v.add(field, "is %d, which must not be retried: leave it out", s)
+		default:
+			if s < 400 || s > 499 {
+				v.add(field, "is %d: give a 4xx status", s)
+			}
+		}
+		if excluded[s] {
+			v.add(field, "is %d, which is excluded too: give it in one list", s)
+		}
+		out.Additional = append(out.Additional, int(s))
+	}
+}
+
+func (v *violations) idempotency(p *pb.RetryPolicy, out *classify.Policy) {
+	key := p.GetIdempotencyKey()
+	if len(key) > fetch.MaxIdempotencyBytes {
+		v.add("retry_policy.idempotency_key", "has %d bytes: give at most %d", len(key), fetch.MaxIdempotencyBytes)
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r < '!' || r > '~' }) {
+		v.add("retry_policy.idempotency_key", "holds a character that is not visible ASCII")
+	}
+	if p.GetAllowNonIdempotent() && key == "" {
+		v.add("retry_policy.allow_non_idempotent", "is true without idempotency_key: give a key, so that the origin can tell a repetition")
+	}
+	out.RepeatUnsafe = p.GetAllowNonIdempotent() && key != ""
+}
+
+func (c *conversion) timeouts() {
+	p := c.in.GetTimeoutPolicy()
+	limit := func(field string, d *durationpb.Duration, otherwise, low time.Duration) time.Duration {
+		return c.clamped("timeout_policy."+field, d, min(orDefault(otherwise, c.limits.total), c.limits.total), low, c.limits.total, &c.cut)
+	}
+	c.out.TotalTimeout = limit("total_timeout", p.GetTotalTimeout(), c.out.TotalTimeout, 1)
+	c.out.ConnectTimeout = limit("connect_timeout", p.GetConnectTimeout(), c.out.ConnectTimeout, 1)
+	c.out.HeaderTimeout = limit("header_timeout", p.GetHeaderTimeout(), c.out.HeaderTimeout, 1)
+	c.out.IdleTimeout = limit("idle_timeout", p.GetIdleTimeout(), c.out.IdleTimeout, 1)
+	c.out.AttemptTimeout = c.clamped("timeout_policy.attempt_timeout", p.GetAttemptTimeout(),
+		min(c.out.AttemptTimeout, c.limits.total), 0, c.limits.total, &c.cut)
+}
+
+func (c *conversion) body(fallback fetch.Delivery) {
+	p := c.in.GetBodyPolicy()
+	c.out.Delivery = enum(&c.violations, "body_policy.delivery", p.GetDelivery(), deliveries)
+	if p.GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED {
+		c.out.Delivery = fallback
+	} else if fallback != fetch.Stream && c.out.Delivery == fetch.Stream {
+		c.add("body_policy.delivery", "is BODY_DELIVERY_STREAM: this call has no stream, give INLINE, DIGEST or NONE, or call Fetch")
+	}
+	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
+	c.out.MaxBodyBytes = min(c.out.MaxBodyBytes, c.limits.body)
+	c.out.KeepEncoding, c.out.OmitDigest = p.GetKeepEncoding(), p.GetOmitDigest()
+	if p == nil {
+		return
+	}
+	c.out.MaxBodyBytes = c.size("body_policy.max_size_bytes", p.MaxSizeBytes, c.out.MaxBodyBytes, c.limits.body)
+	c.out.HoldBackBytes = c.size("body_policy.hold_back_bytes", p.HoldBackBytes, c.out.HoldBackBytes, fetch.MaxHoldBackBytes)
+	c.out.ErrorBodyBytes = int(integer(&c.violations, "body_policy.error_body_bytes", p.ErrorBodyBytes,
+		int32(c.out.ErrorBodyBytes), 0, fetch.MaxErrorBodyBytes))
+	if _, known := pb.BodyRecovery_name[int32(p.GetRecovery())]; !known {
+		c.add("body_policy.recovery", "is %s, which this server does not know", p.GetRecovery())
+	}
+	if p.GetResumePoint() != nil {
+		c.add("body_policy.resume_point", "is set: this version of the server cannot continue a body, leave it out")
+	}
+}
+
+// size reads a number of bytes that is cut at high.
+func (c *conversion) size(field string, p *int64, otherwise, high int64) int64 {
+	got := integer(&c.violations, field, p, otherwise, 0, 1<<63-1)
+	if got > high {
+		c.cut = append(c.cut, field)
+		return high
+	}
+	return got
+}
+
+func (c *conversion) integrity() {
+	p := c.in.GetIntegrity()
+	if p == nil {
+		return
+	}
+	c.out.Integrity.SHA256 = strings.ToLower(p.GetSha256())
+	if raw, err := hex.DecodeString(p.GetSha256()); err != nil || len(raw) != 32 && len(raw) != 0 {
+		c.add("integrity.sha256", "is not 64 hexadecimal digits")
+	}
+	c.out.Integrity.Size = integer(&c.violations, "integrity.size_bytes", p.SizeBytes, -1, 0, 1<<63-1)
+	if c.out.Delivery == fetch.None {
+		c.add("integrity", "is set with delivery NONE, which reads no body: give DIGEST")
+	}
+}
+
+func (c *conversion) content() {
+	p := c.in.GetContentPolicy()
+	if n := len(p.GetAcceptedMediaTypes()); n > maxMediaTypes {
+		c.add("content_policy.accepted_media_types", "has %d entries: give at most %d", n, maxMediaTypes)
+		return
+	}
+	for i, t := range p.GetAcceptedMediaTypes() {
+		media, params, err := mime.ParseMediaType(t)
+		if family, sub, ok := strings.Cut(media, "/"); err != nil || len(params) > 0 || !ok || family == "" || sub == "" {
+			c.add(indexed("content_policy.accepted_media_types", i), `is %.60q: give a media type without parameters, such as "text/html" or "text/*"`, t)
+		}
+		c.out.Content.MediaTypes = append(c.out.Content.MediaTypes, media)
+	}
+	c.out.Content.RequireBody = p.GetRequireBody()
+	c.out.Content.RequireCharset = p.GetRequireValidCharset()
+	if c.out.Delivery == fetch.None && (p.GetRequireBody() || p.GetRequireValidCharset()) {
+		c.add("content_policy", "asks for a body with delivery NONE, which reads none: give DIGEST")
+	}
+}
+
+func (c *conversion) rest() {
+	c.out.Events = enum(&c.violations, "event_level", c.in.GetEventLevel(), levels)
+	c.out.Cookies = enum(&c.violations, "cookie_mode", c.in.GetCookieMode(), cookieModes)
+	c.out.Labels = c.in.GetLabels()
+	if n := len(c.out.Labels); n > maxLabels {
+		c.add("labels", "has %d entries: give at most %d", n, maxLabels)
+	}
+	for name, value := range c.out.Labels {
+		if len(name) > maxLabelBytes || len(value) > maxLabelBytes {
+			c.add("labels", "has a name or value of more than %d bytes", maxLabelBytes)
+			break
+		}
+	}
+	if name := c.in.GetAuthProvider(); name != "" {
+		c.add("auth_provider", "is %.60q: no such provider is configured on this server", name)
+	}
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// Defaults of spec §9 and §12.
+const (
+	defaultMaxTotal  = 15 * time.Minute
+	defaultMaxBody   = 1 << 40
+	defaultHeartbeat = 10 * time.Second
+)
+
+// Config says how a [Server] works. The zero value is a safe service.
+type Config struct {
+	// Fetch is how the origins are reached. Its MaxTotalTimeout, Logger and
+	// Shutdown are the server's to set.
+	Fetch fetch.Config
+	// MaxTotalTimeout is the longest a fetch may take; zero means 15 min.
+	MaxTotalTimeout time.Duration
+	// MaxBodyBytes is the largest max_size_bytes; zero means 1 TiB.
+	MaxBodyBytes int64
+	// Heartbeat is the silence after which a stream says that it lives; zero
+	// means 10 s.
+	Heartbeat time.Duration
+	// Logger takes one line a call and what package fetch writes; nil means none.
+	Logger *slog.Logger
+}
+
+// Server is a gRPC server of fetchd.v1.FetchService, with health and
+// reflection. It is safe for concurrent use.
+type Server struct {
+	grpc   *grpc.Server
+	health *health.Server
+	client *fetch.Client
+	drain  context.CancelFunc
+}
+
+// New returns a server that serves nothing yet. The error says which part of
+// the configuration is not usable.
+func New(cfg Config) (*Server, error) {
+	if cfg.MaxTotalTimeout < 0 || cfg.MaxBodyBytes < 0 || cfg.Heartbeat < 0 {
+		return nil, fmt.Errorf("server: MaxTotalTimeout, MaxBodyBytes and Heartbeat must not be negative")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	draining, drain := context.WithCancel(context.Background())
+	cfg.Fetch.Logger, cfg.Fetch.Shutdown = cfg.Logger, draining
+	cfg.Fetch.MaxTotalTimeout = orDefault(cfg.MaxTotalTimeout, defaultMaxTotal)
+	client, err := fetch.New(cfg.Fetch)
+	if err != nil {
+		drain()
+		return nil, err
+	}
+	s := &Server{client: client, drain: drain, health: health.NewServer(), grpc: grpc.NewServer(options(cfg.Logger)...)}
+	pb.RegisterFetchServiceServer(s.grpc, &service{
+		client:    client,
+		limits:    limits{cfg.Fetch.MaxTotalTimeout, orDefault(cfg.MaxBodyBytes, int64(defaultMaxBody))},
+		heartbeat: orDefault(cfg.Heartbeat, defaultHeartbeat),
+	})
+	healthpb.RegisterHealthServer(s.grpc, s.health)
+	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	return s, registerReflection(s.grpc)
+}
+
+// Serve answers on l until [Server.Shutdown], and closes it. It returns nil
+// after a shutdown.
+func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
+
+// Shutdown stops: health turns NOT_SERVING, new calls get UNAVAILABLE, fetches
+// that wait end as SHUTDOWN, and the others may finish until ctx is done; those
+// that have not by then are cut off, and the error is that of ctx.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.health.Shutdown()
+	s.drain()
+	defer s.client.Close()
+	done := make(chan struct{})
+	go func() { s.grpc.GracefulStop(); close(done) }() // ends with Stop at the latest
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+		return ctx.Err()
+	}
+}
+
+func orDefault[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}

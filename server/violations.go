@@ -1,0 +1,95 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// violations collects what is wrong with a request, so that all of it is told
+// at once. Descriptions name the value and the remedy, and hold no header value
+// and no URL.
+type violations struct {
+	prefix string // of every field path
+	fields []*errdetails.BadRequest_FieldViolation
+}
+
+// add notes that a field is not usable.
+func (v *violations) add(field, format string, args ...any) {
+	v.fields = append(v.fields, &errdetails.BadRequest_FieldViolation{
+		Field: v.prefix + field, Description: fmt.Sprintf(format, args...)})
+}
+
+// err returns INVALID_ARGUMENT with a google.rpc.BadRequest, or nil.
+func (v *violations) err() error {
+	if len(v.fields) == 0 {
+		return nil
+	}
+	texts := make([]string, len(v.fields))
+	for i, f := range v.fields {
+		texts[i] = f.Field + " " + f.Description
+	}
+	st := status.New(codes.InvalidArgument, "invalid request: "+strings.Join(texts, "; "))
+	if detailed, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: v.fields}); err == nil {
+		st = detailed
+	}
+	return st.Err()
+}
+
+// duration reads a field that lies from low to high. It returns the default
+// where the field is unset or not usable.
+func (v *violations) duration(field string, d *durationpb.Duration, otherwise, low, high time.Duration) time.Duration {
+	if d == nil {
+		return otherwise
+	}
+	if d.CheckValid() != nil {
+		v.add(field, "is not a valid duration: seconds and nanos must have one sign and lie in range")
+		return otherwise
+	}
+	if got := d.AsDuration(); got >= low && got <= high {
+		return got
+	}
+	v.add(field, "is %s: give %s to %s", d.AsDuration(), low, high)
+	return otherwise
+}
+
+// clamped reads a duration of at least low that is cut at high, and notes the
+// cut.
+func (v *violations) clamped(field string, d *durationpb.Duration, otherwise, low, high time.Duration, cut *[]string) time.Duration {
+	got := v.duration(field, d, otherwise, low, 1<<63-1)
+	if got > high {
+		*cut = append(*cut, field)
+		return high
+	}
+	return got
+}
+
+// integer reads an optional field that lies from low to high.
+func integer[T int32 | int64](v *violations, field string, p *T, otherwise, low, high T) T {
+	if p == nil {
+		return otherwise
+	}
+	if *p >= low && *p <= high {
+		return *p
+	}
+	v.add(field, "is %d: give %d to %d", *p, low, high)
+	return otherwise
+}
+
+// enum reads an enum field through a table; a value that is not in it is one
+// that this server does not know.
+func enum[E interface {
+	~int32
+	fmt.Stringer
+}, T any](v *violations, field string, value E, known map[E]T) T {
+	got, ok := known[value]
+	if !ok {
+		v.add(field, "is %s, which this server does not know", value)
+	}
+	return got
+}
