@@ -52,8 +52,8 @@ func (a *attempt) consume() {
 // readErrorBody keeps the begin of a body that is not delivered (spec I5). What
 // goes wrong in it is nobody's concern.
 func (a *attempt) readErrorBody() {
-	if a.req.ErrorBodyBytes == 0 {
-		return
+	if a.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
+		return // the body of a 101 is the bare connection, which no context ends
 	}
 	a.exchange.watch.arm(min(orDefault(a.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
 	raw := &counter{Reader: a.resp.Body}

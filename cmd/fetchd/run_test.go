@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/origin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// output is a writer that can be read while it is written.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// TestCommandLine runs what ends by itself.
+func TestCommandLine(t *testing.T) {
+	for _, row := range []struct {
+		name, env, value string
+		args             []string
+		code             int
+		stdout, stderr   string
+	}{
+		{name: "version", args: []string{"--version"}, stdout: "fetchd "},
+		{name: "version is no variable", args: []string{"--version"}, env: "FETCHD_VERSION", value: "v1", stdout: "fetchd "},
+		{name: "help", args: []string{"--help"}, stdout: "--egress-allow-cidr"},
+		{name: "unknown flag", args: []string{"--nonsense"}, code: exitUsage, stderr: "--nonsense"},
+		{name: "bad prefix", args: []string{"--egress-allow-cidr", "10.0.0.0"}, code: exitUsage, stderr: "--egress-allow-cidr"},
+		{name: "bad prefix in the environment", env: "FETCHD_EGRESS_ALLOW_CIDR", value: "x", code: exitUsage, stderr: "egress-allow-cidr"},
+		{name: "mapped prefix", args: []string{"--egress-allow-cidr", "::ffff:10.0.0.0/104"}, code: exitUsage, stderr: "IPv4-mapped"},
+		{name: "bad port", args: []string{"--egress-allow-port", "70000"}, code: exitUsage, stderr: "--egress-allow-port"},
+		{name: "no time", args: []string{"--max-total-timeout", "0s"}, code: exitUsage, stderr: "--max-total-timeout"},
+		{name: "bad level", args: []string{"--log-level", "loud"}, code: exitUsage, stderr: "--log-level"},
+		{name: "address that is none", args: []string{"--grpc-addr", "nowhere"}, code: exitError, stderr: "--grpc-addr"},
+		{name: "health of nothing", args: []string{"--healthcheck", "--grpc-addr", "127.0.0.1:1"}, code: exitError, stderr: "127.0.0.1:1"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if row.env != "" {
+				t.Setenv(row.env, row.value)
+			}
+			var stdout, stderr output
+			code := run(t.Context(), row.args, &stdout, &stderr)
+			if code != row.code || !strings.Contains(stdout.String(), row.stdout) || !strings.Contains(stderr.String(), row.stderr) {
+				t.Errorf("fetchd %v: code %d, stdout %.200q, stderr %q; want code %d, %q in stdout, %q in stderr",
+					row.args, code, stdout.String(), stderr.String(), row.code, row.stdout, row.stderr)
+			}
+		})
+	}
+}
+
+// TestServe starts the service, checks its health, fetches through the two
+// openings and stops it.
+func TestServe(t *testing.T) {
+	o, err := origin.Start(origin.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = o.Close() }()
+	_, port, _ := strings.Cut(o.Addr("http"), ":")
+	addr := freeAddr(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var stdout, stderr output
+	done := make(chan int, 1)
+	go func() {
+		done <- run(ctx, []string{"--grpc-addr", addr, "--log-level", "debug", "--drain-time", "5s",
+			"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port}, &stdout, &stderr)
+	}()
+	awaitHealth(t, addr)
+	got := fetchOnce(t, addr, o.URL("http", "/s/serve/503/200"))
+	if got.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || len(o.Requests("serve")) != 2 {
+		t.Errorf("outcome %v after %d requests, want SUCCESS after 2", got.GetOutcome(), len(o.Requests("serve")))
+	}
+	if agent := o.Requests("serve")[0].Header.Get("User-Agent"); agent != "fetchd/"+versionText() {
+		t.Errorf("User-Agent %q", agent)
+	}
+	closed := fetchOnce(t, addr, "http://10.0.0.1/")
+	if closed.GetOutcome().GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
+		t.Errorf("10.0.0.1: outcome %v, want TARGET_BLOCKED", closed.GetOutcome())
+	}
+	stop()
+	if code := <-done; code != exitOK {
+		t.Errorf("exit code %d, want 0; log:\n%s", code, stderr.String())
+	}
+	for _, line := range []string{`"msg":"serving"`, `"msg":"retrying fetch"`, `"msg":"fetch finished"`, `"msg":"draining"`, `"msg":"stopped"`} {
+		if !strings.Contains(stderr.String(), line) {
+			t.Errorf("log has no %s:\n%s", line, stderr.String())
+		}
+	}
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// awaitHealth asks as an orchestrator does, until the service answers.
+func awaitHealth(t *testing.T, addr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for run(ctx, []string{"--healthcheck", "--grpc-addr", addr}, new(output), new(output)) != exitOK {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("the service does not become healthy")
+		}
+	}
+}
+
+func fetchOnce(t *testing.T, addr, url string) *pb.FetchUnaryResponse {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	resp, err := pb.NewFetchServiceClient(conn).FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}

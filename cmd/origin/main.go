@@ -1,0 +1,18 @@
+// Command origin runs an HTTP origin that commits any fault on request, by
+// URL, so that any HTTP client can be tested against it. See GET / of it, or
+// origin --help.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}

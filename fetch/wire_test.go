@@ -1,0 +1,256 @@
+package fetch_test
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+	"fetchd/internal/origin"
+)
+
+// wire is a client and an origin on loopback, and what the two have seen.
+type wire struct {
+	*testing.T
+	origin *origin.Origin
+	client *fetch.Client
+	key    string
+}
+
+// newWire starts an origin and a client that may reach it.
+func newWire(t *testing.T) *wire {
+	t.Helper()
+	o, err := origin.Start(origin.Config{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := fetch.New(fetch.Config{
+		RootCAs: o.CA(),
+		Egress:  fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports(t, o)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return &wire{T: t, origin: o, client: c}
+}
+
+var listeners = []string{"http", "https", "https1", "h2fault", "tls-expired", "tls-wrong-name", "tls-unknown-ca",
+	"tls-cut", "tls-reset", "tls-plain", "tls-garbage", "tls-silent", "tls-old", "mtls",
+	"tcp-reset", "tcp-close", "tcp-silent", "refused"}
+
+func ports(t *testing.T, o *origin.Origin) []uint16 {
+	t.Helper()
+	var all []uint16
+	for _, name := range listeners {
+		_, port, _ := strings.Cut(o.Addr(name), ":")
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			t.Fatalf("listener %s: address %q", name, o.Addr(name))
+		}
+		all = append(all, uint16(n))
+	}
+	return all
+}
+
+// request is a GET of path on a listener, retried without delay.
+func (w *wire) request(listener, path string) *fetch.Request {
+	w.Helper()
+	u, err := fetch.ParseURL(w.origin.URL(listener, path))
+	if err != nil {
+		w.Fatal(err)
+	}
+	r := fetch.NewRequest(classify.Standard)
+	r.URL, r.Policy.BaseDelay = u, 0
+	r.HeaderTimeout, r.IdleTimeout, r.ConnectTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Second
+	if parts := strings.Split(path, "/"); len(parts) > 2 {
+		w.key = parts[2]
+	}
+	return r
+}
+
+// result is an outcome with the events that led to it.
+type result struct {
+	*fetch.Outcome
+	finished []fetch.AttemptFinished
+	body     []byte
+	order    []string
+}
+
+// fetch carries a request out and holds what is told against the origin's log:
+// exchanges, attempts, hops and resends.
+func (w *wire) fetch(r *fetch.Request) result {
+	w.Helper()
+	before := len(w.origin.Requests(w.key))
+	res := w.run(context.Background(), r)
+	if saw := len(w.origin.Requests(w.key)) - before; saw != res.Exchanges {
+		w.Errorf("exchanges: told %d, the origin saw %d", res.Exchanges, saw)
+	}
+	return res
+}
+
+func (w *wire) run(ctx context.Context, r *fetch.Request) result {
+	w.Helper()
+	var res result
+	res.Outcome = w.client.Fetch(ctx, r, func(e fetch.Event) error {
+		switch e := e.(type) {
+		case fetch.AttemptStarted:
+			res.order = append(res.order, "started")
+		case fetch.RedirectFollowed:
+			res.order = append(res.order, "redirect")
+		case fetch.ResponseStarted:
+			res.order = append(res.order, "response")
+		case fetch.BodyChunk:
+			if e.Offset != int64(len(res.body)) {
+				w.Errorf("chunk at offset %d, want %d", e.Offset, len(res.body))
+			}
+			res.order, res.body = append(res.order, "chunk"), append(res.body, e.Data...)
+		case fetch.AttemptFinished:
+			res.order, res.finished = append(res.order, "finished"), append(res.finished, e)
+		}
+		return nil
+	})
+	res.check(w.T)
+	return res
+}
+
+// check holds what is true of every fetch.
+func (res *result) check(t *testing.T) {
+	t.Helper()
+	if len(res.finished) != res.Attempts && len(res.order) > 0 {
+		t.Errorf("attempts: %d finished, the outcome says %d", len(res.finished), res.Attempts)
+	}
+	exchanges := 0
+	for i, f := range res.finished {
+		if f.Attempt != i+1 {
+			t.Errorf("attempt %d is numbered %d", i+1, f.Attempt)
+		}
+		for _, h := range f.Hops {
+			exchanges += h.Exchange.Requests
+			if h.Exchange.Requests > 0 && h.Exchange.Resends != h.Exchange.Requests-1 {
+				t.Errorf("hop %s: %d requests, %d resends", h.URL, h.Exchange.Requests, h.Exchange.Resends)
+			}
+		}
+		if retried := f.Decision.Verdict == classify.Retry; retried != (i+1 < len(res.finished)) && res.StopReason != classify.Stopped {
+			t.Errorf("attempt %d: verdict %s, %d attempts in all", f.Attempt, f.Decision.Verdict, len(res.finished))
+		}
+	}
+	if len(res.finished) > 0 && exchanges != res.Exchanges {
+		t.Errorf("exchanges: %d over all hops, the outcome says %d", exchanges, res.Exchanges)
+	}
+	if (res.Failure != nil) != (res.Kind == classify.Failed) {
+		t.Errorf("kind %s with failure %+v", res.Kind, res.Failure)
+	}
+}
+
+// TestErrorClasses commits every fault and expects its class, for both what the
+// status says and what the connection does.
+func TestErrorClasses(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, listener, path string
+		class                classify.Class
+		phase                classify.Phase
+		attempts, exchanges  int
+		change               func(*fetch.Request)
+	}{
+		{"refused", "refused", "/", classify.ConnectRefused, classify.PhaseConnect, 3, 0, nil},
+		{"reset on accept", "tcp-reset", "/", classify.ConnectionReset, classify.PhaseProcessing, 3, -1, nil},
+		{"closed on accept", "tcp-close", "/", classify.ConnectionReset, classify.PhaseProcessing, 3, -1, nil},
+		{"silent after accept", "tcp-silent", "/", classify.ResponseTimeout, classify.PhaseProcessing, 3, 3, nil},
+		{"certificate expired", "tls-expired", "/", classify.TLSCertificate, classify.PhaseTLS, 1, 0, nil},
+		{"certificate of another name", "tls-wrong-name", "/", classify.TLSCertificate, classify.PhaseTLS, 1, 0, nil},
+		{"certificate of an unknown authority", "tls-unknown-ca", "/", classify.TLSCertificate, classify.PhaseTLS, 1, 0, nil},
+		{"handshake cut", "tls-cut", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
+		{"handshake reset", "tls-reset", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
+		{"plain HTTP on a TLS port", "tls-plain", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
+		{"garbage on a TLS port", "tls-garbage", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
+		{"TLS 1.0 only", "tls-old", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
+		{"handshake never answered", "tls-silent", "/", classify.ConnectTimeout, classify.PhaseTLS, 3, 0,
+			func(r *fetch.Request) { r.ConnectTimeout = 200 * time.Millisecond }},
+		{"client certificate wanted", "mtls", "/s/mtls/200", classify.TLSHandshake, classify.PhaseProcessing, 3, -1, nil},
+		{"handshake cut in DOWNLOAD", "tls-cut", "/", classify.TLSHandshake, classify.PhaseTLS, 1, 0,
+			func(r *fetch.Request) { r.Policy.RetryTLSHandshake = false }},
+		{"reset before the head", "http", "/s/k1/reset:at=before-head", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
+		{"closed before the head", "http", "/s/k2/fin:at=before-head", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
+		{"reset in the head", "http", "/s/k3/reset:at=in-head", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
+		{"closed in the head", "http", "/s/k4/fin:at=in-head", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
+		{"reset in the body", "http", "/s/k5/reset:at=in-body,after=100", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
+		{"closed in the body", "http", "/s/k6/fin:at=in-body,after=100", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
+		{"no answer", "http", "/s/k7/silent", classify.ResponseTimeout, classify.PhaseProcessing, 3, 3, nil},
+		{"half a head", "http", "/s/k8/half-head", classify.ResponseTimeout, classify.PhaseProcessing, 3, 3, nil},
+		{"garbage that never ends a line", "http", "/s/k9/garbage", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
+		{"bad status line", "http", "/s/k10/bad-status-line", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
+		{"bad header", "http", "/s/k11/bad-header", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
+		{"huge head", "http", "/s/k12/200:head-size=100000", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
+		{"101", "http", "/s/k13/switch", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
+		{"600", "http", "/s/k14/600", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
+		{"body stalls", "http", "/s/k15/200:size=1000,stall=100", classify.BodyTimeout, classify.PhaseTransfer, 3, 3, nil},
+		{"body short of its length", "http", "/s/k16/200:size=100,length=200", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
+		{"bad chunk size", "http", "/s/k17/200:size=100,chunk-fault=bad-size", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
+		{"no last chunk", "http", "/s/k18/200:size=100,chunk-fault=no-last", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
+		{"chunk without its end", "http", "/s/k19/200:size=100,chunk-fault=bad-crlf", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
+		{"gzip cut", "http", "/s/k20/200:size=10000,coding=gzip,coding-cut=50", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
+		{"gzip that is none", "http", "/s/k21/200:size=100,coding-lie=gzip", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
+		{"br cut", "http", "/s/k22/200:size=10000,coding=br,coding-cut=50", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
+		{"zstd cut", "http", "/s/k23/200:size=10000,coding=zstd,coding-cut=50", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
+		{"unknown coding", "http", "/s/k24/200:size=100,coding-lie=snappy", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
+		{"gzip and the connection cut", "http", "/s/k25/200:size=10000,coding=gzip,cut=50", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
+		{"bomb", "http", "/s/k26/200:bomb=4000000,coding=gzip", classify.BodyTooLarge, classify.PhaseTransfer, 1, 1, nil},
+		{"503", "http", "/s/k27/503", classify.HTTPServerError, classify.PhaseProcessing, 3, 3, nil},
+		{"404", "http", "/s/k28/404", classify.HTTPClientError, classify.PhaseProcessing, 1, 1, nil},
+		{"401", "http", "/s/k29/401", classify.AuthRequired, classify.PhaseProcessing, 1, 1, nil},
+		{"403", "http", "/s/k30/403", classify.Forbidden, classify.PhaseProcessing, 1, 1, nil},
+		{"304 unasked", "http", "/s/k31/304", classify.UnexpectedNotModified, classify.PhaseProcessing, 1, 1, nil},
+		{"408", "http", "/s/k32/408", classify.RequestTimeout, classify.PhaseProcessing, 1, 1, nil},
+		{"429", "http", "/s/k33/429", classify.RateLimited, classify.PhaseProcessing, 3, 3, nil},
+		{"h2 stream reset before the head", "h2fault", "/s/k34/h2-rst:code=2,at=before-head", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
+		{"h2 stream reset in the body", "h2fault", "/s/k35/h2-rst:code=2,at=in-body,after=100", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
+		{"h2 goaway with an error", "h2fault", "/s/k36/h2-goaway:code=2,last=0", classify.ConnectionReset, classify.PhaseProcessing, 3, -1, nil},
+		{"h2 goaway for ever", "h2fault", "/s/k37/h2-goaway-forever", classify.ConnectionReset, 255, 3, -1, nil},
+		{"h2 huge head", "h2fault", "/s/k38/h2-huge-head", classify.Protocol, classify.PhaseProcessing, 1, -1, nil},
+		{"h2 bad frame", "h2fault", "/s/k39/h2-bad-frame", classify.Protocol, 255, 1, -1, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			r := w.request(row.listener, row.path)
+			if row.change != nil {
+				row.change(r)
+			}
+			res := w.run(t.Context(), r)
+			if res.Failure == nil {
+				t.Fatalf("kind %s, want class %s", res.Kind, row.class)
+			}
+			if res.Failure.Class != row.class {
+				t.Errorf("class %s (%s), want %s", res.Failure.Class, res.Failure.Reason, row.class)
+			}
+			if int(row.phase) < 200 && res.Failure.Phase != row.phase {
+				t.Errorf("phase %s, want %s", res.Failure.Phase, row.phase)
+			}
+			if res.Attempts != row.attempts {
+				t.Errorf("attempts %d, want %d", res.Attempts, row.attempts)
+			}
+			if row.exchanges >= 0 && res.Exchanges != row.exchanges {
+				t.Errorf("exchanges %d, want %d", res.Exchanges, row.exchanges)
+			}
+			if w.key != "" && row.exchanges >= 0 {
+				if saw := len(w.origin.Requests(w.key)); saw != res.Exchanges {
+					t.Errorf("told %d exchanges, the origin saw %d", res.Exchanges, saw)
+				}
+			}
+		})
+	}
+}
+
+var _ = http.MethodGet

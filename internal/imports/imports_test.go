@@ -1,0 +1,226 @@
+package imports
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const module = "fetchd"
+
+// rule says what one package must not link, directly or through others.
+type rule struct {
+	pkg string // folder from the module's root
+	not []string
+	// onlyStandard: nothing but the standard library and the package itself.
+	onlyStandard bool
+	why          string
+}
+
+// testLibraries are import paths that belong to tests.
+var testLibraries = []string{"testing", "net/http/httptest", "github.com/google/go-cmp", "go.uber.org/goleak"}
+
+var rules = []rule{
+	{
+		pkg: "classify", onlyStandard: true,
+		why: "decisions are pure, so that the vectors can state them for any language",
+	},
+	{
+		pkg: "fetch", not: []string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "google.golang.org"},
+		why: "one fetch works without a server around it, and the contract can change without it",
+	},
+	{
+		pkg: "server", not: []string{"fetchd/cmd", "fetchd/frontier", "fetchd/conformance", "fetchd/internal/origin"},
+		why: "a server can be embedded, and is called by the scheduler, never the other way round",
+	},
+	{
+		pkg: "gen/fetchd/v1", not: []string{"fetchd"},
+		why: "callers take the contract without the implementation",
+	},
+	{
+		pkg: "auth", not: []string{"fetchd"},
+		why: "auth hands out credentials and knows nothing of fetches",
+	},
+	{
+		pkg: "internal/origin", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/gen"},
+		why: "an origin that shares code with what it tests shares its mistakes",
+	},
+	{
+		pkg: "conformance", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server"},
+		why: "what is expected comes from the vectors, never from an implementation",
+	},
+	{
+		pkg: "frontier", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/internal/origin"},
+		why: "the scheduler knows the service only through its API",
+	},
+	{
+		pkg: "cmd/fetchd", not: append([]string{
+			"fetchd/internal/origin", "fetchd/conformance", "fetchd/frontier",
+			"modernc.org", "github.com/jackc/pgx",
+		}, testLibraries...),
+		why: "the service ships without faults on request, without the scheduler's databases and without test flags",
+	},
+	{
+		pkg: "cmd/fetchctl", not: append([]string{"fetchd/frontier", "modernc.org", "github.com/jackc/pgx"}, testLibraries...),
+		why: "the client ships without the scheduler's databases and without test flags",
+	},
+	{
+		pkg: "cmd/origin", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
+		why: "an origin that shares code with what it tests shares its mistakes",
+	},
+	{
+		pkg: "cmd/frontier", not: testLibraries,
+		why: "a shipped program has no test flags",
+	},
+}
+
+// later names packages of the design that are not in the tree yet. One that
+// has come must leave this list, so that its row above is held from then on.
+var later = map[string]bool{"auth": true, "frontier": true, "cmd/frontier": true}
+
+func TestImportOrder(t *testing.T) {
+	root := moduleRoot(t)
+	for _, r := range rules {
+		t.Run(r.pkg, func(t *testing.T) {
+			there := hasGo(t, filepath.Join(root, filepath.FromSlash(r.pkg)))
+			switch {
+			case !there && later[r.pkg]:
+				t.Skipf("package %s is not there yet", r.pkg)
+			case !there:
+				t.Fatalf("package %s is missing: it was moved or deleted, and its row here was not", r.pkg)
+			case later[r.pkg]:
+				t.Errorf("package %s has come: take it off the list `later`", r.pkg)
+			}
+			for _, fault := range r.faults(linked(t, root, r.pkg)) {
+				t.Errorf("%s: %s", fault, r.why)
+			}
+		})
+	}
+}
+
+// dep is one package that the go command lists.
+type dep struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+}
+
+// faults says which of deps the rule forbids, and who imports each.
+func (r rule) faults(deps []dep) []string {
+	var found []string
+	for _, d := range deps {
+		if d.ImportPath == module+"/"+r.pkg || !r.forbids(d) {
+			continue
+		}
+		found = append(found, fmt.Sprintf("%s links %s, imported by %s", r.pkg, d.ImportPath, importer(d.ImportPath, deps)))
+	}
+	return found
+}
+
+func (r rule) forbids(d dep) bool {
+	if r.onlyStandard && !d.Standard {
+		return true
+	}
+	for _, path := range r.not {
+		if d.ImportPath == path || strings.HasPrefix(d.ImportPath, path+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func importer(path string, deps []dep) string {
+	for _, d := range deps {
+		for _, imported := range d.Imports {
+			if imported == path {
+				return d.ImportPath
+			}
+		}
+	}
+	return "nothing listed"
+}
+
+// linked lists what the package links in the build that ships, itself included.
+func linked(t *testing.T, root, pkg string) []dep {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Standard,Imports", "./"+pkg)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out := run(t, cmd)
+	var deps []dep
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var d dep
+		if err := dec.Decode(&d); errors.Is(err, io.EOF) {
+			return deps
+		} else if err != nil {
+			t.Fatalf("read the output of go list: %v", err)
+		}
+		deps = append(deps, d)
+	}
+}
+
+func moduleRoot(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSpace(string(run(t, exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}"))))
+}
+
+func run(t *testing.T, cmd *exec.Cmd) []byte {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, stderr.Bytes())
+	}
+	return out
+}
+
+func hasGo(t *testing.T, dir string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files) > 0
+}
+
+func TestFaults(t *testing.T) {
+	deps := []dep{
+		{ImportPath: "strings", Standard: true},
+		{ImportPath: "testing", Standard: true},
+		{ImportPath: "example.com/testing"},
+		{ImportPath: "fetchd/frontierless"},
+		{ImportPath: "fetchd/a", Imports: []string{"testing", "example.com/testing", "fetchd/frontierless"}},
+	}
+	tests := []struct {
+		name string
+		rule rule
+		want []string
+	}{
+		{"nothing forbidden", rule{pkg: "a"}, nil},
+		{"a whole path", rule{pkg: "a", not: []string{"testing"}}, []string{"a links testing, imported by fetchd/a"}},
+		{"a folder of paths", rule{pkg: "a", not: []string{"example.com"}}, []string{"a links example.com/testing, imported by fetchd/a"}},
+		{"a name that only begins alike", rule{pkg: "a", not: []string{"fetchd/frontier"}}, nil},
+		{"its own module, but not itself", rule{pkg: "a", not: []string{"fetchd"}}, []string{"a links fetchd/frontierless, imported by fetchd/a"}},
+		{"standard library only", rule{pkg: "a", onlyStandard: true}, []string{
+			"a links example.com/testing, imported by fetchd/a",
+			"a links fetchd/frontierless, imported by fetchd/a",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, tt.rule.faults(deps)); diff != "" {
+				t.Errorf("faults of %+v (-want +got):\n%s", tt.rule, diff)
+			}
+		})
+	}
+}

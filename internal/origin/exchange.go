@@ -1,0 +1,216 @@
+package origin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Why a step ended without a whole answer.
+var (
+	errGone        = errors.New("client is gone")
+	errBroken      = errors.New("broken off as asked")
+	errUnsupported = errors.New("this protocol cannot do that")
+)
+
+// errorField tells what was wrong with a request for a fault.
+const errorField = "Origin-Error"
+
+// exchange is one request and what is done about it.
+type exchange struct {
+	origin *Origin
+	conn   *connection
+	place  int // of this request among those of its connection, from 1
+	req    *http.Request
+	fields []Field
+	wire   wire
+	ctx    context.Context // ends when the client leaves
+	entry  *entry
+	// bodyRead, if set, is called when the request body is at its end.
+	bodyRead func()
+}
+
+// serve answers one request. It reports whether the connection may go on.
+func (o *Origin) serve(x *exchange) bool {
+	path := x.path()
+	if page, ok := o.page(path); ok {
+		return x.servePage(page) == nil
+	}
+	rt, err := o.router().parse(path)
+	if err != nil {
+		return x.refuse(http.StatusBadRequest, err) == nil
+	}
+	var s *step
+	x.entry, s = o.journal.open(x.request(), rt)
+	err = x.perform(s)
+	end := endOf(err)
+	x.entry.finish(end)
+	o.logger.Debug("answered", slog.String("key", rt.key), slog.String("step", s.text), slog.String("end", string(end)))
+	return err == nil
+}
+
+func endOf(err error) End {
+	switch {
+	case err == nil:
+		return EndAnswered
+	case errors.Is(err, errBroken):
+		return EndBroken
+	case errors.Is(err, errUnsupported):
+		return EndRefused
+	}
+	return EndClientGone
+}
+
+func (x *exchange) perform(s *step) error {
+	if x.conn.closeNext.Load() {
+		_ = x.readBody() // it is the closing that counts
+		return x.breakOff(howFin)
+	}
+	if s.at == atAcceptBody {
+		return s.kind.run(x, s) // reads the body itself
+	}
+	if !s.answer.unread {
+		if err := x.readBody(); err != nil {
+			return errGone
+		}
+	}
+	err := s.kind.run(x, s)
+	if !errors.Is(err, errUnsupported) {
+		return err
+	}
+	return errors.Join(err, x.refuse(http.StatusNotImplemented, err))
+}
+
+// path returns the encoded path as it was sent.
+func (x *exchange) path() string {
+	if uri := x.req.RequestURI; strings.HasPrefix(uri, "/") {
+		path, _, _ := strings.Cut(uri, "?")
+		return path
+	}
+	return x.req.URL.EscapedPath()
+}
+
+func (x *exchange) request() Request {
+	return Request{
+		Method:            x.req.Method,
+		Path:              x.path(),
+		Query:             x.req.URL.RawQuery,
+		Host:              x.req.Host,
+		Protocol:          x.req.Proto,
+		Listener:          x.conn.listener,
+		RemoteAddr:        x.req.RemoteAddr,
+		Connection:        x.conn.id,
+		ConnectionRequest: x.place,
+		Header:            x.req.Header.Clone(),
+		Fields:            x.fields,
+		Time:              time.Now(),
+	}
+}
+
+// readBody reads the request body and logs its size and digest.
+func (x *exchange) readBody() error {
+	hash := sha256.New()
+	n, err := io.Copy(hash, x.req.Body)
+	if err != nil {
+		x.entry.body(n, "")
+		return err
+	}
+	x.entry.body(n, hex.EncodeToString(hash.Sum(nil)))
+	if x.bodyRead != nil {
+		x.bodyRead()
+	}
+	return nil
+}
+
+// readSome reads at most n bytes of the request body.
+func (x *exchange) readSome(n int64) {
+	got, _ := io.CopyN(io.Discard, x.req.Body, n) // shorter bodies are fine
+	x.entry.body(got, "")
+}
+
+// pause flushes and waits; it ends early with errGone.
+func (x *exchange) pause(d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	if err := x.wire.flush(); err != nil {
+		return errGone
+	}
+	return wait(x.ctx, d)
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return errGone
+	}
+}
+
+// hush flushes and says nothing more until the client leaves.
+func (x *exchange) hush() error {
+	if err := x.wire.flush(); err != nil {
+		return errGone
+	}
+	<-x.ctx.Done()
+	return errGone
+}
+
+// breakOff ends the connection, or with how "" whatever the protocol ends:
+// the connection in HTTP/1.1, the stream in HTTP/2.
+func (x *exchange) breakOff(how string) error {
+	if err := x.wire.flush(); err != nil {
+		return errGone
+	}
+	if how == "" {
+		return x.wire.abort()
+	}
+	return x.wire.sever(how)
+}
+
+// refuse answers with an error of the origin's own.
+func (x *exchange) refuse(status int, why error) error {
+	_, _ = io.Copy(io.Discard, x.req.Body) // so that the answer can be read
+	reason := fmt.Sprintf("%v", why)
+	return x.reply(reply{
+		status: status,
+		fields: []Field{{"Content-Type", "text/plain; charset=utf-8"}, {errorField, reason}},
+		body:   []byte("origin: " + reason + "\n"),
+	})
+}
+
+// reply is a small answer without faults.
+type reply struct {
+	status int
+	fields []Field
+	body   []byte
+}
+
+func (x *exchange) reply(r reply) error {
+	h := &head{
+		status:   strconv.Itoa(r.status),
+		fields:   append(r.fields, Field{"Date", time.Now().UTC().Format(http.TimeFormat)}),
+		length:   int64(len(r.body)),
+		bodyless: x.req.Method == http.MethodHead,
+	}
+	if err := x.wire.begin(h); err != nil {
+		return err
+	}
+	if !h.bodyless {
+		if err := x.wire.body(r.body); err != nil {
+			return err
+		}
+	}
+	return x.wire.end(nil)
+}

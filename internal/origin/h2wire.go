@@ -1,0 +1,143 @@
+package origin
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// h2wire is one exchange on an h2conn.
+type h2wire struct {
+	conn      *h2conn
+	stream    *h2stream
+	ended     bool
+	abortCode http2.ErrCode
+}
+
+func (w *h2wire) major() int { return 2 }
+
+func (w *h2wire) flush() error { return nil }
+
+func (w *h2wire) interim(status int, fields []Field) error {
+	return w.headers(&head{status: strconv.Itoa(status), fields: fields, length: unset}, false)
+}
+
+func (w *h2wire) begin(h *head) error {
+	w.ended = h.bodyless
+	return w.headers(h, h.bodyless)
+}
+
+// headers sends a header block, in CONTINUATION frames from 16 KiB on, or of a
+// byte each when it drips.
+func (w *h2wire) headers(h *head, end bool) error {
+	size := h2FrameBytes
+	if h.drip > 0 {
+		size = 1
+	}
+	c := w.conn
+	return c.write(func() error {
+		return writeBlock(slices.Chunk(c.encode(h), size), w.stream.id, c.framer, end, func() error {
+			if h.drip == 0 {
+				return nil
+			}
+			return wait(w.stream.ctx, h.drip)
+		})
+	})
+}
+
+// writeBlock writes a header block as HEADERS and CONTINUATION frames, and
+// calls pause after each.
+func writeBlock(chunks func(func([]byte) bool), id uint32, framer *http2.Framer, end bool, pause func() error) error {
+	var last []byte
+	first := true
+	send := func(p []byte, whole bool) error {
+		if !first {
+			return framer.WriteContinuation(id, whole, p)
+		}
+		first = false
+		return framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: id, BlockFragment: p, EndHeaders: whole, EndStream: end,
+		})
+	}
+	for chunk := range chunks {
+		if last != nil {
+			if err := send(last, false); err != nil {
+				return err
+			}
+			if err := pause(); err != nil {
+				return err
+			}
+		}
+		last = chunk
+	}
+	return send(last, true)
+}
+
+// encode returns the header block of h. It is called with mu held.
+func (c *h2conn) encode(h *head) []byte {
+	c.block.Reset()
+	if h.status != "" {
+		c.encodeField(":status", h.status)
+	}
+	for _, f := range h.fields {
+		if !isConnectionField(f.Name) {
+			c.encodeField(f.Name, f.Value)
+		}
+	}
+	if h.length != unset {
+		c.encodeField("content-length", strconv.FormatInt(h.length, 10))
+	}
+	return slices.Clone(c.block.Bytes())
+}
+
+func (c *h2conn) encodeField(name, value string) {
+	// Writing into a buffer does not fail.
+	_ = c.encoder.WriteField(hpack.HeaderField{Name: strings.ToLower(name), Value: value})
+}
+
+func (w *h2wire) body(p []byte) error {
+	for len(p) > 0 {
+		n, err := w.conn.reserve(w.stream, int64(len(p)))
+		if err != nil {
+			return err
+		}
+		err = w.conn.write(func() error { return w.conn.framer.WriteData(w.stream.id, false, p[:n]) })
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+func (w *h2wire) end(trailers []Field) error {
+	switch {
+	case w.ended:
+		return nil
+	case len(trailers) > 0:
+		return w.headers(&head{fields: trailers, length: unset}, true)
+	}
+	return w.conn.write(func() error { return w.conn.framer.WriteData(w.stream.id, true, nil) })
+}
+
+func (w *h2wire) abort() error {
+	if err := w.conn.resetStream(w.stream.id, w.abortCode); err != nil {
+		return err
+	}
+	return errBroken
+}
+
+func (w *h2wire) sever(how string) error {
+	w.conn.conn.sever(how)
+	return errBroken
+}
+
+func (w *h2wire) raw(p []byte) error {
+	return w.conn.write(func() error {
+		_, err := w.conn.conn.Write(p)
+		return err
+	})
+}

@@ -1,0 +1,191 @@
+package origin
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// Config says how an [Origin] runs. The zero value is usable.
+type Config struct {
+	// Seed selects the bytes of generated bodies. Zero is a seed like any other.
+	Seed uint64
+	// Addr is the address of the listener "http". Empty means a port of
+	// 127.0.0.1 that the system chooses. [New] ignores it.
+	Addr string
+	// TLSAddr is the address of the listener "https". Empty means a port of
+	// 127.0.0.1 that the system chooses. [New] ignores it.
+	TLSAddr string
+	// Logger gets one debug line for each request. Nil is silent.
+	Logger *slog.Logger
+}
+
+// Origin is a running origin. Its methods are safe for concurrent use.
+// The caller closes it with [Origin.Close].
+type Origin struct {
+	seed      uint64
+	logger    *slog.Logger
+	journal   *journal
+	authority func() (*authority, error)
+	tracker   *tracker
+
+	ctx    context.Context // ends when Close is called
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	addresses map[string]string
+	held      []net.Conn // keeps the port of "refused" taken
+}
+
+// New returns an origin without listeners. Use it as an [http.Handler], or
+// hand it listeners with [Origin.Serve] and [Origin.ServeAs].
+func New(cfg Config) *Origin {
+	logger := cfg.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Origin{
+		seed:      cfg.Seed,
+		logger:    logger,
+		journal:   newJournal(maxLogEntries),
+		authority: sync.OnceValues(newAuthority),
+		tracker:   newTracker(),
+		ctx:       ctx,
+		cancel:    cancel,
+		addresses: make(map[string]string),
+	}
+}
+
+// Start returns an origin that serves all its named listeners on loopback.
+// An error means that an address could not be bound or a certificate not be
+// made; nothing is left open then.
+func Start(cfg Config) (*Origin, error) {
+	o := New(cfg)
+	if err := o.openAll(cfg); err != nil {
+		return nil, errors.Join(err, o.Close())
+	}
+	return o, nil
+}
+
+func (o *Origin) openAll(cfg Config) error {
+	if _, err := o.authority(); err != nil {
+		return fmt.Errorf("make certificates: %w", err)
+	}
+	for _, k := range listenerKinds() {
+		if err := o.open(k.name, bindAddress(cfg, k.name)); err != nil {
+			return fmt.Errorf("open listener %s: %w", k.name, err)
+		}
+	}
+	return o.holdRefused()
+}
+
+func bindAddress(cfg Config, name string) string {
+	switch {
+	case name == "http" && cfg.Addr != "":
+		return cfg.Addr
+	case name == "https" && cfg.TLSAddr != "":
+		return cfg.TLSAddr
+	}
+	return "127.0.0.1:0"
+}
+
+// Close ends every listener, connection and handler, and waits for them.
+// Closing twice is harmless. It always returns nil today; the error is there
+// so that Origin is an io.Closer.
+func (o *Origin) Close() error {
+	o.cancel()
+	o.tracker.closeAll()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range o.held {
+		_ = c.Close() // only its port was wanted
+	}
+	o.held = nil
+	return nil
+}
+
+// URL returns an absolute URL for path on the named listener. Without such a
+// listener on loopback the host is NAME.origin.test, which certificates of
+// this origin cover, so that an in-memory dialer can route by host.
+func (o *Origin) URL(name, path string) string {
+	scheme := "http"
+	if k, ok := kindOf(name); ok && k.tls {
+		scheme = "https"
+	}
+	return scheme + "://" + o.host(name) + path
+}
+
+func (o *Origin) host(name string) string {
+	if addr := o.Addr(name); addr != "" {
+		return addr
+	}
+	return name + ".origin.test"
+}
+
+// Addr returns host:port of the named listener, or "" if it is not open.
+func (o *Origin) Addr(name string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.addresses[name]
+}
+
+// CA returns a pool with the authority that signed this origin's good
+// certificates. It is empty if certificates cannot be made.
+func (o *Origin) CA() *x509.CertPool {
+	pool := x509.NewCertPool()
+	if a, err := o.authority(); err == nil {
+		pool.AddCert(a.cert)
+	}
+	return pool
+}
+
+// CAPEM returns the authority's certificate in PEM, or nil if certificates
+// cannot be made.
+func (o *Origin) CAPEM() []byte {
+	a, err := o.authority()
+	if err != nil {
+		return nil
+	}
+	return a.pem()
+}
+
+// Requests returns what arrived for key on any listener, in order of arrival.
+// The values are copies; a request still being answered shows its state now.
+func (o *Origin) Requests(key string) []Request { return o.journal.requests(key) }
+
+// Await returns request number n of key, counted from 1, waiting until it has
+// arrived. The error is that of ctx, wrapped.
+func (o *Origin) Await(ctx context.Context, key string, n int) (Request, error) {
+	return o.journal.await(ctx, key, n)
+}
+
+// AllRequests returns what arrived for every key, in order of arrival.
+func (o *Origin) AllRequests() []Request { return o.journal.all() }
+
+// Connections returns how many connections the named listener accepted since
+// the start or the last [Origin.Reset].
+func (o *Origin) Connections(name string) int { return o.tracker.count(name) }
+
+// Reset forgets the log, the counters of all keys and of all listeners. Open
+// connections stay open.
+func (o *Origin) Reset() {
+	o.journal.reset()
+	o.tracker.resetCounts()
+}
+
+// Body returns the first n bytes of the body that size=n asks for. Byte i is
+// alphabet[b mod 64], where b is byte i mod 8, least significant first, of
+// splitmix64(splitmix64(seed) + i/8), and the alphabet is A-Z, a-z, 0-9, "-", "_".
+func (o *Origin) Body(n int64) []byte {
+	b := make([]byte, n)
+	fillSeeded(b, o.seed, 0)
+	return b
+}
+
+var _ http.Handler = (*Origin)(nil)

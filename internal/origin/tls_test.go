@@ -1,0 +1,168 @@
+package origin_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func as[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
+func TestTLSListeners(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	for _, tc := range []struct {
+		listener string
+		what     string
+		fails    func(error) bool
+	}{
+		{"tls-expired", "expired", func(err error) bool {
+			cause, ok := errors.AsType[x509.CertificateInvalidError](err)
+			return ok && cause.Reason == x509.Expired && as[*tls.CertificateVerificationError](err)
+		}},
+		{"tls-wrong-name", "HostnameError", as[x509.HostnameError]},
+		{"tls-unknown-ca", "UnknownAuthorityError", as[x509.UnknownAuthorityError]},
+		{"tls-old", "an alert", as[*net.OpError]},
+		{"tls-cut", "EOF", func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) }},
+		{"tls-reset", "ECONNRESET", func(err error) bool { return errors.Is(err, syscall.ECONNRESET) }},
+		{"tls-plain", "RecordHeaderError", as[tls.RecordHeaderError]},
+		{"tls-garbage", "RecordHeaderError", as[tls.RecordHeaderError]},
+		{"tcp-reset", "ECONNRESET", func(err error) bool {
+			return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+		}},
+		{"tcp-close", "EOF", func(err error) bool { return errors.Is(err, io.EOF) }},
+	} {
+		t.Run(tc.listener, func(t *testing.T) {
+			t.Parallel()
+			// tcp-reset may strike while the client still connects.
+			d := tls.Dialer{Config: &tls.Config{RootCAs: o.CA()}}
+			conn, err := d.DialContext(t.Context(), "tcp", o.Addr(tc.listener))
+			if err == nil {
+				_ = conn.Close()
+			}
+			if err == nil || !tc.fails(err) {
+				t.Errorf("%s: handshake error %v (%T), want %s", tc.listener, err, err, tc.what)
+			}
+			if n := o.Connections(tc.listener); n != 1 {
+				t.Errorf("%s: %d connections, want 1", tc.listener, n)
+			}
+		})
+	}
+}
+
+// The silent ones must neither answer nor close.
+func TestSilentListeners(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	for _, listener := range []string{"tls-silent", "tcp-silent", "tcp-noread"} {
+		t.Run(listener, func(t *testing.T) {
+			t.Parallel()
+			conn := dial(t, o.Addr(listener))
+			if _, err := io.WriteString(conn, "\x16\x03\x01\x00\x01x"); err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+			n, err := conn.Read(make([]byte, 1))
+			if netErr, ok := errors.AsType[net.Error](err); n != 0 || !ok || !netErr.Timeout() {
+				t.Errorf("%s: read %d, %v; want silence", listener, n, err)
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	_, err := get(t, newClient(t, o), o.URL("refused", "/"))
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("error %v, want ECONNREFUSED", err)
+	}
+}
+
+func TestOldTLSWorksForThoseWhoAllowIt(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	c := newTLSClient(t, &tls.Config{RootCAs: o.CA(), MinVersion: tls.VersionTLS10})
+	if g := mustGet(t, c, o.URL("tls-old", "/s/k/200")); g.TLS.Version != tls.VersionTLS10 {
+		t.Errorf("version %x, want TLS 1.0", g.TLS.Version)
+	}
+}
+
+func TestMutualTLS(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	for _, tc := range []struct {
+		name  string
+		certs []tls.Certificate
+		ok    bool
+	}{
+		{"with certificate", []tls.Certificate{o.ClientCertificate()}, true},
+		{"without", nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			conn := tls.Client(dial(t, o.Addr("mtls")), &tls.Config{
+				RootCAs: o.CA(), ServerName: "localhost", Certificates: tc.certs,
+			})
+			if _, err := io.WriteString(conn, "GET /s/k/200:close HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+				t.Fatalf("write: %v", err)
+			}
+			// In TLS 1.3 the client hears of it with its first read.
+			answer, err := io.ReadAll(conn)
+			if tc.ok != (err == nil && len(answer) > 0) || !tc.ok && !as[*net.OpError](err) {
+				t.Errorf("answer %q, error %v (%T); want ok %v, else an alert", answer, err, err, tc.ok)
+			}
+		})
+	}
+}
+
+// The client certificate in PEM, for clients in other languages, must work.
+func TestClientPEM(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	c := newClient(t, o)
+	file := mustGet(t, c, o.URL("http", "/_client.pem")).body
+	cert, err := tls.X509KeyPair(file, file)
+	if err != nil {
+		t.Fatalf("X509KeyPair: %v", err)
+	}
+	c = newTLSClient(t, &tls.Config{RootCAs: o.CA(), Certificates: []tls.Certificate{cert}})
+	if g := mustGet(t, c, o.URL("mtls", "/s/k/200")); g.StatusCode != 200 {
+		t.Errorf("status %d, want 200", g.StatusCode)
+	}
+	if ca := mustGet(t, c, o.URL("http", "/_ca.pem")).body; string(ca) != string(o.CAPEM()) {
+		t.Errorf("/_ca.pem is not CAPEM")
+	}
+}
+
+// tls-plain serves those who do not say hello.
+func TestPlainOnTLSPort(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	g := mustGet(t, newClient(t, o), "http://"+o.Addr("tls-plain")+"/s/k/204")
+	if g.StatusCode != 204 {
+		t.Errorf("status %d, want 204", g.StatusCode)
+	}
+}
+
+func TestGoodListenersNegotiate(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	for listener, want := range map[string]string{
+		"http": "HTTP/1.1", "http-other": "HTTP/1.1", "https": "HTTP/2.0", "https1": "HTTP/1.1", "h2fault": "HTTP/2.0",
+	} {
+		g := mustGet(t, newClient(t, o), o.URL(listener, "/s/"+listener+"/200"))
+		r := o.Requests(listener)[0]
+		if g.Proto != want || r.Protocol != want || r.Listener != listener {
+			t.Errorf("%s: client sees %s, log %s on %s; want %s", listener, g.Proto, r.Protocol, r.Listener, want)
+		}
+	}
+}
