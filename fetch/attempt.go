@@ -90,10 +90,8 @@ func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, stri
 		phase = staged.phase
 	}
 	class := classify.Error(phase, err)
-	if _, conn := a.exchange.trace.state(); class == classify.Protocol && conn != nil {
-		if broken := readError(conn); broken != nil {
-			class = classify.Error(phase, broken)
-		}
+	if class == classify.Protocol && a.exchange.trace.brokeOff() {
+		class = classify.ConnectionReset
 	}
 	return class, reasonOf(err)
 }
@@ -204,8 +202,7 @@ func (a *attempt) send() *http.Response {
 	hop.Exchange = x.trace.result(resp)
 	a.exchanges += hop.Exchange.Requests
 	if err != nil {
-		phase, _ := x.trace.state()
-		a.failWith(phase, err)
+		a.failWith(x.trace.current(), err)
 		x.cancel(nil)
 		return nil
 	}

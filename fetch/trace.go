@@ -156,9 +156,18 @@ func (t *trace) result(resp *http.Response) Exchange {
 	return e
 }
 
-// state returns the phase and the connection that was last got.
-func (t *trace) state() (classify.Phase, net.Conn) {
+// current returns the phase the exchange is in.
+func (t *trace) current() classify.Phase {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.phase, t.conn
+	return t.phase
+}
+
+// brokeOff tells that the connection ended, where net/http's error has no type
+// that says so: it was read to its end, or it was got and never written to, so
+// that what failed cannot be what came over it.
+func (t *trace) brokeOff() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.conn != nil && (t.sent == 0 || readError(t.conn) != nil)
 }

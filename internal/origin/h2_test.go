@@ -162,6 +162,36 @@ func TestH2ClientGone(t *testing.T) {
 	}
 }
 
+// Both HTTP/2 servers work in memory, below TLS, and without real time.
+func TestHTTPSInBubble(t *testing.T) {
+	for _, name := range []string{"https", "h2fault"} {
+		synctest.Test(t, func(t *testing.T) {
+			o := origin.New(origin.Config{Seed: 1})
+			l := bufconn.Listen(64 << 10)
+			served := make(chan error, 1)
+			go func() { served <- o.ServeAs(name, l) }()
+			transport := &http.Transport{
+				DialContext:       dialer(l),
+				TLSClientConfig:   &tls.Config{RootCAs: o.CA()},
+				ForceAttemptHTTP2: true,
+			}
+			step := "200:size=100000,drip=10000@1s"
+			if name == "h2fault" {
+				step += ",head-drip=1s"
+			}
+			g := mustGet(t, &http.Client{Transport: transport}, o.URL(name, "/s/k/"+step))
+			if g.Proto != "HTTP/2.0" || !bytes.Equal(g.body, o.Body(100000)) {
+				t.Errorf("%s: %s, body of %d bytes; want HTTP/2.0 and the seeded 100000", name, g.Proto, len(g.body))
+			}
+			transport.CloseIdleConnections()
+			_ = o.Close()
+			if err := <-served; err != nil {
+				t.Errorf("%s: ServeAs = %v, want nil", name, err)
+			}
+		})
+	}
+}
+
 // With prior knowledge HTTP/2 needs no TLS, and so works in memory.
 func TestH2PriorKnowledgeInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,12 +23,17 @@ const (
 type h2conn struct {
 	origin  *Origin
 	conn    *connection
-	framer  *http2.Framer // read by serve alone, written under mu
+	framer  *http2.Framer // read by serve alone
 	handled sync.WaitGroup
 
-	mu      sync.Mutex
-	block   bytes.Buffer // what encoder writes
+	// writing is held, by sending into it, while frames are written. Not a
+	// mutex: a head can drip for long, and who waits for a mutex stops the
+	// clock of a synctest bubble.
+	writing chan struct{}
+	block   bytes.Buffer // what encoder writes; both belong to the writer
 	encoder *hpack.Encoder
+
+	mu      sync.Mutex
 	streams map[uint32]*h2stream
 	window  int64         // for DATA on the connection
 	initial int64         // window of new streams
@@ -54,6 +59,7 @@ func newH2Conn(o *Origin, c *connection) *h2conn {
 		window:  h2Window,
 		initial: h2Window,
 		changed: make(chan struct{}),
+		writing: make(chan struct{}, 1),
 		lastID:  1<<31 - 1,
 	}
 	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -95,8 +101,8 @@ func (c *h2conn) serve(ctx context.Context) {
 
 // write writes frames as one: no frame of another stream comes between.
 func (c *h2conn) write(frames func() error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.writing <- struct{}{}
+	defer func() { <-c.writing }()
 	return gone(frames())
 }
 

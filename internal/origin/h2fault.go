@@ -60,10 +60,10 @@ func runH2GoAway(x *exchange, s *step) error {
 
 // goAway disclaims the streams above last.
 func (c *h2conn) goAway(last uint32, code http2.ErrCode) error {
-	return c.write(func() error {
-		c.lastID = last
-		return c.framer.WriteGoAway(last, code, nil)
-	})
+	c.mu.Lock()
+	c.lastID = last
+	c.mu.Unlock()
+	return c.write(func() error { return c.framer.WriteGoAway(last, code, nil) })
 }
 
 // waitBroken leaves it to the client to close.

@@ -76,7 +76,7 @@ func writeBlock(chunks func(func([]byte) bool), id uint32, framer *http2.Framer,
 	return send(last, true)
 }
 
-// encode returns the header block of h. It is called with mu held.
+// encode returns the header block of h. Only the writer calls it.
 func (c *h2conn) encode(h *head) []byte {
 	c.block.Reset()
 	if h.status != "" {

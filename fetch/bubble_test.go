@@ -1,0 +1,301 @@
+package fetch_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+	"fetchd/internal/origin"
+)
+
+// newBubble is newWire over memory, for use inside a synctest bubble.
+func newBubble(t *testing.T, shutdown context.Context) *wire {
+	t.Helper()
+	o := origin.New(origin.Config{Seed: 1})
+	l := bufconn.Listen(64 << 10)
+	go func() { _ = o.Serve(l) }() // ends with Close
+	c, err := fetch.New(fetch.Config{
+		Egress:   fetch.Egress{Unrestricted: true},
+		Shutdown: shutdown,
+		Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
+			if strings.HasPrefix(address, "silent.") {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return l.DialContext(ctx)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		_ = o.Close()
+		_ = l.Close()
+	})
+	return &wire{T: t, origin: o, client: c}
+}
+
+// standard is a GET of path with a profile's defaults, save a fixed seed.
+func (w *wire) standard(profile classify.Profile, path string) *fetch.Request {
+	w.Helper()
+	u, err := fetch.ParseURL("http://origin.example" + path)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r := fetch.NewRequest(profile)
+	r.URL = u
+	if parts := strings.Split(path, "/"); len(parts) > 2 {
+		w.key = parts[2]
+	}
+	return r
+}
+
+// gaps are the times between the requests that the origin saw.
+func (w *wire) gaps() []time.Duration {
+	var gaps []time.Duration
+	seen := w.origin.Requests(w.key)
+	for i := 1; i < len(seen); i++ {
+		gaps = append(gaps, seen[i].Time.Sub(seen[i-1].Time))
+	}
+	return gaps
+}
+
+// TestWaits measures at the origin, in a bubble's exact time, how long each
+// retry was waited for.
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	const ms, s = time.Millisecond, time.Second
+	for _, row := range []struct {
+		name    string
+		profile classify.Profile
+		path    string
+		change  func(*fetch.Request)
+		gaps    []time.Duration
+		stop    classify.Verdict
+		total   time.Duration
+	}{
+		{"STANDARD waits 200 and 400 ms", classify.Standard, "/s/a/503", nil,
+			[]time.Duration{200 * ms, 400 * ms}, classify.AttemptsExhausted, 600 * ms},
+		{"STANDARD goes on to 800 ms and stays at 2 s", classify.Standard, "/s/a/503",
+			func(r *fetch.Request) { r.Policy.MaxAttempts = 7 },
+			[]time.Duration{200 * ms, 400 * ms, 800 * ms, 1600 * ms, 2 * s, 2 * s}, classify.AttemptsExhausted, 7 * s},
+		{"DOWNLOAD waits 1, 2 and 4 s", classify.Download, "/s/a/503",
+			func(r *fetch.Request) { r.Policy.MaxJitter = 0 },
+			[]time.Duration{s, 2 * s, 4 * s}, classify.AttemptsExhausted, 7 * s},
+		{"DOWNLOAD with the jitter of a seed", classify.Download, "/s/a/503",
+			func(r *fetch.Request) { r.Policy.JitterSeed = 42; r.Policy.MaxAttempts = 3 },
+			[]time.Duration{s + jitter(43), 2*s + jitter(44)}, classify.AttemptsExhausted, 3*s + jitter(43) + jitter(44)},
+		{"Retry-After in seconds", classify.Standard, "/s/a/429:retry-after=7/200", nil, []time.Duration{7 * s}, 0, 7 * s},
+		{"Retry-After 0", classify.Standard, "/s/a/429:retry-after=0/200", nil, []time.Duration{0}, 0, 0},
+		{"Retry-After on a 503", classify.Standard, "/s/a/503:retry-after=3/200", nil, []time.Duration{3 * s}, 0, 3 * s},
+		{"Retry-After on a 500 is no one's", classify.Standard, "/s/a/500:retry-after=3/200", nil, []time.Duration{200 * ms}, 0, 200 * ms},
+		{"Retry-After as a date", classify.Standard, "/s/a/429:retry-after-date=5,form=imf/200", nil, []time.Duration{5 * s}, 0, 5 * s},
+		{"Retry-After as an RFC 850 date", classify.Standard, "/s/a/429:retry-after-date=5,form=rfc850/200", nil, []time.Duration{5 * s}, 0, 5 * s},
+		{"Retry-After as an asctime date", classify.Standard, "/s/a/429:retry-after-date=5,form=asctime/200", nil, []time.Duration{5 * s}, 0, 5 * s},
+		{"Retry-After that is none", classify.Standard, "/s/a/429:retry-after=soon/200", nil, []time.Duration{200 * ms}, 0, 200 * ms},
+		{"Retry-After that overflows", classify.Standard, "/s/a/429:retry-after=9223372037/200", nil, nil, classify.RetryAfterTooLong, 0},
+		{"Retry-After too long", classify.Standard, "/s/a/429:retry-after=31/200", nil, nil, classify.RetryAfterTooLong, 0},
+		{"no time for the wait", classify.Standard, "/s/a/503",
+			func(r *fetch.Request) { r.TotalTimeout = 300 * ms }, []time.Duration{200 * ms}, classify.NoTime, 200 * ms},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newBubble(t, nil)
+				r := w.standard(row.profile, row.path)
+				if row.change != nil {
+					row.change(r)
+				}
+				res := w.fetch(r)
+				if got := w.gaps(); !slices.Equal(got, row.gaps) {
+					t.Errorf("gaps %v, want %v", got, row.gaps)
+				}
+				if res.StopReason != row.stop || res.Total != row.total {
+					t.Errorf("stop %s after %v, want %s after %v", res.StopReason, res.Total, row.stop, row.total)
+				}
+				for i, gap := range row.gaps {
+					if d := res.finished[i].Decision.Delay; d != gap {
+						t.Errorf("attempt %d tells a delay of %v, the origin saw %v", i+1, d, gap)
+					}
+				}
+			})
+		})
+	}
+}
+
+// jitter is splitmix64(x) mod 501 ms, by the definition of spec §2.
+func jitter(x uint64) time.Duration {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return time.Duration((x^x>>31)%501) * time.Millisecond
+}
+
+// TestTimeLimits lets each limit of spec §9 pass, in a bubble's exact time.
+func TestTimeLimits(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	for _, row := range []struct {
+		name, url string
+		change    func(*fetch.Request)
+		class     classify.Class
+		stop      classify.Verdict
+		total     time.Duration
+	}{
+		{"header_timeout of 15 s", "http://origin.example/s/t/silent", nil, classify.ResponseTimeout, classify.AttemptsExhausted, 15 * s},
+		{"idle_timeout of 15 s", "http://origin.example/s/t/200:size=100,stall=10", nil, classify.BodyTimeout, classify.AttemptsExhausted, 15 * s},
+		{"connect_timeout of 10 s", "http://silent.example/", nil, classify.ConnectTimeout, classify.AttemptsExhausted, 10 * s},
+		{"attempt_timeout of 30 s", "http://origin.example/s/t/200:size=100,drip=1/1s", nil, classify.AttemptTimeout, classify.AttemptsExhausted, 30 * s},
+		{"total_timeout of 60 s", "http://origin.example/s/t/200:size=1000,drip=1/1s",
+			func(r *fetch.Request) { r.AttemptTimeout = 0 }, classify.Deadline, classify.DeadlinePassed, 60 * s},
+		{"total_timeout while connecting", "http://silent.example/",
+			func(r *fetch.Request) { r.TotalTimeout = 4 * s }, classify.Deadline, classify.DeadlinePassed, 4 * s},
+		{"a long body within the limits", "http://origin.example/s/t/200:size=25,drip=1/1s", nil, 0, 0, 25 * s},
+		{"a body as slow as idle_timeout allows", "http://origin.example/s/t/200:size=4,drip=1/14s",
+			func(r *fetch.Request) { r.AttemptTimeout = 0 }, 0, 0, 42 * s},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newBubble(t, nil)
+				r := w.standard(classify.Standard, "/s/t/")
+				u, err := fetch.ParseURL(strings.ReplaceAll(row.url, "drip=1/", "drip=1%2F"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.URL, r.Policy.MaxAttempts = u, 1
+				if row.change != nil {
+					row.change(r)
+				}
+				res := w.run(t.Context(), r)
+				var class classify.Class
+				if res.Failure != nil {
+					class = res.Failure.Class
+				}
+				if class != row.class || res.StopReason != row.stop {
+					t.Errorf("class %s, stop %s, want %s, %s", class, res.StopReason, row.class, row.stop)
+				}
+				if res.Total < row.total-s || res.Total > row.total {
+					t.Errorf("ended after %v, want %v", res.Total, row.total)
+				}
+			})
+		})
+	}
+}
+
+// TestErrorBodyIsNotWaitedFor: a 503 that dribbles must not hold up its retry.
+func TestErrorBodyIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newBubble(t, nil)
+		res := w.fetch(w.standard(classify.Standard, "/s/slow/503:size=100,drip=1%2F1s/200"))
+		if res.Kind != classify.Success || res.Total > 3*time.Second {
+			t.Errorf("%s after %v, want success within 3 s", res.Kind, res.Total)
+		}
+	})
+}
+
+// TestBackpressure: a caller that takes its time is no silent origin (B7).
+func TestBackpressure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newBubble(t, nil)
+		r := w.standard(classify.Standard, "/s/bp/200:size=200000")
+		r.HoldBackBytes = 0
+		r.TotalTimeout = 10 * time.Minute
+		var took time.Duration
+		out := w.client.Fetch(t.Context(), r, func(e fetch.Event) error {
+			if _, ok := e.(fetch.BodyChunk); ok {
+				time.Sleep(20 * time.Second) // longer than idle_timeout; it costs no real time
+				took += 20 * time.Second
+			}
+			return nil
+		})
+		if out.Kind != classify.Success || out.Body.Size != 200000 {
+			t.Fatalf("%s with %d bytes (%+v), want success with 200000", out.Kind, out.Body.Size, out.Failure)
+		}
+		if got := out.Hops[0].Exchange.Backpressure; got != took || took < 100*time.Second {
+			t.Errorf("back-pressure %v, the caller took %v", got, took)
+		}
+	})
+}
+
+// TestEnds ends a fetch from outside in each phase.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, url string
+		shutdown  bool // instead of cancel
+		class     classify.Class
+		attempts  int
+		retryable bool
+	}{
+		{"cancel while connecting", "http://silent.example/", false, classify.Cancelled, 1, false},
+		{"cancel while waiting for the head", "http://origin.example/s/e/silent", false, classify.Cancelled, 1, false},
+		{"cancel inside the body", "http://origin.example/s/e/200:size=10,stall=5", false, classify.Cancelled, 1, false},
+		{"cancel in a wait", "http://origin.example/s/e/503:retry-after=20", false, classify.Cancelled, 1, false},
+		{"shutdown in a wait", "http://origin.example/s/e/503:retry-after=20", true, classify.Shutdown, 1, true},
+		{"shutdown before a wait", "http://origin.example/s/e/503:delay=10s", true, classify.Shutdown, 1, true},
+		{"shutdown lets an attempt finish", "http://origin.example/s/e/200:delay=10s", true, 0, 1, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				shutdown, shut := context.WithCancel(t.Context())
+				defer shut()
+				w := newBubble(t, shutdown)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				end := cancel
+				if row.shutdown {
+					end = shut
+				}
+				defer time.AfterFunc(5*time.Second, end).Stop()
+				r := w.standard(classify.Standard, "/s/e/")
+				r.URL, _ = fetch.ParseURL(row.url)
+				res := w.run(ctx, r)
+				var class classify.Class
+				var retryable bool
+				if res.Failure != nil {
+					class, retryable = res.Failure.Class, res.Failure.Retryable
+				}
+				if class != row.class || retryable != row.retryable || res.Attempts != row.attempts {
+					t.Errorf("class %s, retryable %t, attempts %d, want %s, %t, %d",
+						class, retryable, res.Attempts, row.class, row.retryable, row.attempts)
+				}
+				if row.class != 0 && res.StopReason != classify.Stopped {
+					t.Errorf("stop reason %s, want stopped", res.StopReason)
+				}
+				if want := 5 * time.Second; !row.shutdown && res.Total != want {
+					t.Errorf("ended after %v, want %v", res.Total, want)
+				}
+			})
+		})
+	}
+}
+
+// TestSinkThatFails: a caller that is gone ends the fetch.
+func TestSinkThatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newBubble(t, nil)
+		calls := 0
+		out := w.client.Fetch(t.Context(), w.standard(classify.Standard, "/s/gone/503"), func(fetch.Event) error {
+			calls++
+			return errors.New("gone")
+		})
+		if out.Failure == nil || out.Failure.Class != classify.Cancelled || calls != 1 {
+			t.Errorf("outcome %+v after %d calls of the sink, want CANCELLED after 1", out.Failure, calls)
+		}
+	})
+}
