@@ -49,8 +49,8 @@ type Classified interface {
 //  2. [context.Canceled] is Cancelled;
 //  3. in the lookup, or a *[net.DNSError]: DNSNotFound if it says so, else DNSFailure;
 //  4. a time-out: that of its phase;
-//  5. refused, unreachable and other errors of connecting;
-//  6. a certificate that does not verify, then any other failure of TLS;
+//  5. a certificate that does not verify, then any other failure of TLS;
+//  6. a connection refused, or reset while it was made;
 //  7. HTTP/2: a stream or connection ended by the peer is a reset, a breach of
 //     the protocol is Protocol;
 //  8. what no type tells: that of its phase (spec §3).
@@ -76,8 +76,8 @@ func Error(phase Phase, err error) Class {
 	if c := tlsError(phase, err); c != NoClass {
 		return c
 	}
-	if phase == PhaseConnect && errors.Is(err, syscall.ECONNREFUSED) {
-		return ConnectRefused
+	if c := connectError(phase, err); c != NoClass {
+		return c
 	}
 	if c := http2Error(phase, err); c != NoClass {
 		return c
@@ -140,6 +140,20 @@ func isCertificateError(err error) bool {
 	_, host := errors.AsType[x509.HostnameError](err)
 	_, invalid := errors.AsType[x509.CertificateInvalidError](err)
 	return authority || host || invalid
+}
+
+// connectError tells N2, and the reset that strikes inside connect(2) where the
+// peer resets what it has just accepted (N4).
+func connectError(phase Phase, err error) Class {
+	switch {
+	case phase != PhaseConnect:
+		return NoClass
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return ConnectRefused
+	case errors.Is(err, syscall.ECONNRESET):
+		return ConnectionReset
+	}
+	return NoClass
 }
 
 // isTLSAlert tells an alert, ours or the peer's, by the operation that

@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"bytes"
 	"math"
 	"strings"
 	"time"
@@ -71,7 +72,19 @@ func parse(layout, s string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	t, err := time.Parse(layout, s)
-	return t, err == nil
+	return t, err == nil && written(t, layout, s)
+}
+
+// written tells whether s is t as the layout writes it. time.Parse is more
+// lenient than RFC 9110 §5.6.7: it takes fractions of a second, hours of one
+// digit, more spaces and other cases. Which day of the week s names does not
+// matter, for the moment does not hang on it.
+func written(t time.Time, layout, s string) bool {
+	var buffer [40]byte
+	exact := t.AppendFormat(buffer[:0], layout)
+	day := strings.IndexByte(s, ' ')
+	return string(exact[bytes.IndexByte(exact, ' '):]) == s[day:] &&
+		strings.ToUpper(s[:1]) == s[:1] && strings.ToLower(s[1:day]) == s[1:day]
 }
 
 // nearCentury moves a date with a two-digit year to the century that puts it

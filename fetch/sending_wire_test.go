@@ -1,0 +1,185 @@
+package fetch_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// TestCounts are the requests that reach the origin, as the source documents
+// list them.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	keyed := func(r *fetch.Request) {
+		r.Method, r.Body, r.IdempotencyKey, r.Policy.RepeatUnsafe = "POST", []byte("x"), "key-1", true
+	}
+	method := func(m string) func(*fetch.Request) { return func(r *fetch.Request) { r.Method = m } }
+	for _, row := range []struct {
+		name, path string
+		change     func(*fetch.Request)
+		count      int
+		stop       classify.Verdict
+		retryable  bool
+	}{
+		{"404", "/s/k/404", nil, 1, classify.NotRetryable, false},
+		{"401", "/s/k/401", nil, 1, classify.NotRetryable, false},
+		{"403", "/s/k/403", nil, 1, classify.NotRetryable, false},
+		{"503 then 200", "/s/k/503/200", nil, 2, 0, false},
+		{"503 for ever", "/s/k/503", nil, 3, classify.AttemptsExhausted, true},
+		{"503 for ever with eleven attempts", "/s/k/503", func(r *fetch.Request) { r.Policy.MaxAttempts = 11 }, 11, classify.AttemptsExhausted, true},
+		{"503 once", "/s/k/503", func(r *fetch.Request) { r.Policy.MaxAttempts = 1 }, 1, classify.AttemptsExhausted, true},
+		{"429 then 200", "/s/k/429:retry-after=0/200", nil, 2, 0, false},
+		{"425 where the caller adds it", "/s/k/425/200", func(r *fetch.Request) { r.Policy.Additional = []int{425} }, 2, 0, false},
+		{"503 where the caller excludes it", "/s/k/503/200", func(r *fetch.Request) { r.Policy.Excluded = []int{503} }, 1, classify.NotRetryable, false},
+		{"POST without a key", "/s/k/503/200", method("POST"), 1, classify.NotIdempotent, false},
+		{"PATCH without a key", "/s/k/reset:at=before-head/200", method("PATCH"), 1, classify.NotIdempotent, false},
+		{"POST with a key and leave", "/s/k/503/200", keyed, 2, 0, false},
+		{"POST with a key and without leave", "/s/k/503/200", func(r *fetch.Request) { keyed(r); r.Policy.RepeatUnsafe = false }, 1, classify.NotIdempotent, false},
+		{"PUT", "/s/k/503/200", method("PUT"), 2, 0, false},
+		{"DELETE", "/s/k/503/200", method("DELETE"), 2, 0, false},
+		{"OPTIONS", "/s/k/503/200", method("OPTIONS"), 2, 0, false},
+		{"HEAD", "/s/k/503/200", method("HEAD"), 2, 0, false},
+		{"POST turned into GET: the failed hop alone is tried again", "/r/k/303/1/503/200", method("POST"), 3, 0, false},
+		{"POST kept by a 307 is not tried again", "/r/k/307/1/503/200", method("POST"), 2, classify.NotIdempotent, false},
+	} {
+		for _, listener := range []string{"http", "https"} {
+			t.Run(row.name+" "+listener, func(t *testing.T) {
+				t.Parallel()
+				w := newWire(t)
+				r := w.request(listener, row.path)
+				if row.change != nil {
+					row.change(r)
+				}
+				res := w.fetch(r)
+				if n := len(w.origin.Requests("k")); n != row.count || res.StopReason != row.stop {
+					t.Errorf("%d requests, stop %s, want %d, %s", n, res.StopReason, row.count, row.stop)
+				}
+				if res.Failure != nil && res.Failure.Retryable != row.retryable {
+					t.Errorf("retryable %t, want %t", res.Failure.Retryable, row.retryable)
+				}
+				for _, q := range w.origin.Requests("k") {
+					if got := q.Header.Get("Idempotency-Key"); got != r.IdempotencyKey || len(q.Header["X-Idempotency-Key"]) > 0 {
+						t.Errorf("Idempotency-Key %q, want %q", got, r.IdempotencyKey)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestConditional: a 304 is a success to whoever asked for it, however.
+func TestConditional(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, path string
+		header     http.Header
+		kind       classify.Kind
+	}{
+		{"If-None-Match", `/s/k/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
+		{"another tag", `/s/k/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v2"`}}, classify.Success},
+		{"behind a redirect", `/r/k/302/1/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
+		{"nobody asked", "/s/k/304", nil, classify.Failed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			r := w.request("http", row.path)
+			r.Header = row.header
+			if res := w.fetch(r); res.Kind != row.kind || res.Attempts != 1 {
+				t.Errorf("%s after %d attempts, want %s", res.Kind, res.Attempts, row.kind)
+			}
+		})
+	}
+}
+
+// TestResends: net/http sends a GET again when a pooled connection turns out
+// dead. That is told and counted, and never done with what may not be repeated.
+func TestResends(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, method string
+		reused       bool
+		resends      int
+	}{
+		{"GET on a pooled connection", "GET", true, 1},
+		{"PUT on a pooled connection", "PUT", true, 1},
+		{"POST goes on a connection of its own", "POST", false, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			first := w.fetch(w.request("http", "/s/k/close-idle/200"))
+			if first.Kind != classify.Success {
+				t.Fatalf("%+v", first.Failure)
+			}
+			r := w.request("http", "/s/k/close-idle/200")
+			r.Method = row.method
+			res := w.fetch(r)
+			x := res.Hops[0].Exchange
+			if res.Kind != classify.Success || res.Attempts != 1 || x.Resends != row.resends {
+				t.Errorf("%s after %d attempts with %d resends (%+v), want success after 1 with %d", res.Kind, res.Attempts, x.Resends, res.Failure, row.resends)
+			}
+		})
+	}
+}
+
+// TestGoAwayForEver: at most three connections a hop (I6, golang/go#52459).
+func TestGoAwayForEver(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	r := w.request("h2fault", "/s/k/h2-goaway-forever")
+	r.Policy.MaxAttempts = 1
+	res := w.fetch(r)
+	if n := w.origin.Connections("h2fault"); n > 3 || res.Failure == nil || res.Failure.Class != classify.ConnectionReset {
+		t.Errorf("%d connections, failure %+v, want at most 3 and CONNECTION_RESET", n, res.Failure)
+	}
+}
+
+// TestEventOrder is that of spec §10, at each level.
+func TestEventOrder(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name  string
+		level fetch.Level
+		want  []string
+	}{
+		{"OUTCOME", fetch.OutcomeOnly, []string{"response", "chunk"}},
+		{"ATTEMPTS", fetch.Attempts, []string{"started", "response", "finished", "started", "response", "chunk", "finished"}},
+		{"ALL", fetch.All, []string{"started", "redirect", "response", "finished", "started", "redirect", "response", "chunk", "finished"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			r := w.request("http", "/r/k/302/1/503/200:size=100")
+			r.Events = row.level
+			res := w.fetch(r)
+			if !slices.Equal(res.order, row.want) {
+				t.Errorf("got  %v\nwant %v", res.order, row.want)
+			}
+			if told := res.Hops[0].Header != nil; told != (row.level == fetch.All) {
+				t.Errorf("headers of hops told: %t", told)
+			}
+		})
+	}
+}
+
+// TestExchangeTimings are there for the phases that happened, and only those.
+func TestExchangeTimings(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	fresh := w.fetch(w.request("https1", "/s/k/200:size=10")).Hops[0].Exchange
+	if fresh.Connect == 0 || fresh.TLS == 0 || fresh.Processing == 0 || fresh.Transfer == 0 || fresh.Reused ||
+		fresh.TLSVersion != "TLS 1.3" || fresh.Protocol != "HTTP/1.1" || fresh.RemoteAddress != w.origin.Addr("https1") {
+		t.Errorf("fresh connection: %+v", fresh)
+	}
+	pooled := w.fetch(w.request("https1", "/s/k/200:size=10")).Hops[0].Exchange
+	if pooled.Connect != 0 || pooled.TLS != 0 || pooled.Resolve != 0 || !pooled.Reused || pooled.Processing == 0 {
+		t.Errorf("pooled connection: %+v", pooled)
+	}
+	if h2 := w.fetch(w.request("https", "/s/k/200:size=10")).Hops[0].Exchange; h2.Protocol != "HTTP/2.0" {
+		t.Errorf("protocol %s, want HTTP/2.0", h2.Protocol)
+	}
+}
