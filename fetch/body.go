@@ -28,7 +28,7 @@ const errorBodyTime = 2 * time.Second
 // be: a coding adds a little to what does not compress.
 const codingOverhead = 64 << 10
 
-var chunks = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
+var chunks sync.Pool // of *[chunkBytes]byte
 
 // consume does with the last response's body what the request asks for.
 func (a *attempt) consume() {
@@ -195,7 +195,10 @@ func (r *bodyReader) read() error {
 
 // copy passes the decoded body on, up to the limit.
 func (r *bodyReader) copy() error {
-	buf := chunks.Get().(*[chunkBytes]byte)
+	buf, ok := chunks.Get().(*[chunkBytes]byte)
+	if !ok {
+		buf = new([chunkBytes]byte)
+	}
 	defer chunks.Put(buf)
 	for {
 		n, err := r.dec.Read(buf[:])
@@ -209,7 +212,7 @@ func (r *bodyReader) copy() error {
 		if werr := r.pass(buf[:n]); werr != nil {
 			return werr
 		}
-		if err == io.EOF || r.a.body.Truncated {
+		if errors.Is(err, io.EOF) || r.a.body.Truncated {
 			return nil
 		}
 		if err != nil {

@@ -47,7 +47,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.n += int64(n)
 	switch {
-	case err == io.EOF: // net/http's bodies return it bare
+	case errors.Is(err, io.EOF):
 		c.eof = true
 	case err != nil && c.err == nil:
 		c.err = err
@@ -76,7 +76,7 @@ func newDecoder(raw *counter, coding string) (*decoder, error) {
 	buffered := bufio.NewReaderSize(raw, 4<<10)
 	first, err := buffered.Peek(1)
 	if len(first) == 0 {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return &decoder{Reader: buffered, close: func() {}, raw: raw}, nil
 		}
 		return nil, err

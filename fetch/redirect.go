@@ -93,21 +93,11 @@ func resolve(from *url.URL, location string) (*url.URL, *URLError) {
 	if ref.Fragment == "" {
 		u.Fragment, u.RawFragment = from.Fragment, from.RawFragment // RFC 9110 §10.2.2
 	}
-	switch err := canonicalise(u); err {
-	case nil:
-		return u, nil
-	case errURLUserinfo:
-		return u, errURLUserinfo
-	default:
-		return nil, asURLError(err)
+	wrong := canonicalise(u)
+	if wrong != nil && wrong != errURLUserinfo {
+		return nil, wrong
 	}
-}
-
-func asURLError(err error) *URLError {
-	if e, ok := err.(*URLError); ok {
-		return e
-	}
-	return errURLSyntax
+	return u, wrong
 }
 
 // holds tells whether u lies in the scope of a fetch of first.

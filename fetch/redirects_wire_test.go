@@ -61,7 +61,7 @@ func TestRedirects(t *testing.T) {
 			}
 			res := w.run(t.Context(), r)
 			var class classify.Class
-			var rule classify.Rule = res.Rule
+			rule := res.Rule
 			if res.Failure != nil {
 				class, rule = res.Failure.Class, res.Failure.Rule
 			}

@@ -167,9 +167,6 @@ func NewRequest(profile classify.Profile) *Request {
 	return r
 }
 
-// repeatable tells whether the request as such may be sent more than once (I2).
-func (r *Request) repeatable() bool { return r.Policy.Repeatable(r.Method) }
-
 // bodyLimit is the longest body the delivery takes.
 func (r *Request) bodyLimit() int64 {
 	if r.Delivery == Inline {

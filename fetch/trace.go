@@ -38,6 +38,7 @@ type trace struct {
 	phase    classify.Phase
 	conns    int
 	sent     int
+	written  bool // on the connection that was last got
 	conn     net.Conn
 	exchange Exchange
 
@@ -117,6 +118,7 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 		t.exchange.TLSVersion = tls.VersionName(secure.ConnectionState().Version)
 	}
 	t.conns++
+	t.written = false
 	t.watch.arm(t.limits.HeaderTimeout, classify.WriteTimeout)
 }
 
@@ -124,6 +126,7 @@ func (t *trace) wroteHeaders() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sent++
+	t.written = true
 }
 
 func (t *trace) wroteRequest(err error) {
@@ -148,6 +151,9 @@ func (t *trace) result(resp *http.Response) Exchange {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over = true
+	if resp != nil && !t.written {
+		t.sent++ // over HTTP/2 the answer can be here before the hook that says what was asked
+	}
 	e := t.exchange
 	e.Requests, e.Resends = t.sent, max(t.sent-1, 0)
 	if resp != nil {

@@ -65,11 +65,15 @@ func parseAbsolute(raw string) (*url.URL, error) {
 	if err != nil {
 		return nil, errURLSyntax
 	}
-	return u, canonicalise(u)
+	if err := canonicalise(u); err != nil {
+		return u, err
+	}
+	return u, nil
 }
 
-// canonicalise checks u and brings it into the form that is sent.
-func canonicalise(u *url.URL) error {
+// canonicalise checks u and brings it into the form that is sent. It returns
+// nil where nothing is wrong; what is not userinfo is found first.
+func canonicalise(u *url.URL) *URLError {
 	switch {
 	case u.Scheme == "":
 		return errURLRelative
@@ -97,7 +101,7 @@ func canonicalise(u *url.URL) error {
 	return nil
 }
 
-func canonicalPort(u *url.URL) (string, error) {
+func canonicalPort(u *url.URL) (string, *URLError) {
 	if u.Port() == "" {
 		return "", nil // "host:" is "host" (RFC 3986 §6.2.3)
 	}
@@ -113,7 +117,7 @@ func canonicalPort(u *url.URL) (string, error) {
 var hostProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false),
 	idna.StrictDomainName(false), idna.CheckHyphens(false))
 
-func canonicalHost(u *url.URL) (string, error) {
+func canonicalHost(u *url.URL) (string, *URLError) {
 	host := u.Hostname()
 	if strings.Contains(host, "%") {
 		return "", errURLZone
