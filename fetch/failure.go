@@ -77,8 +77,32 @@ func (e *phaseError) Error() string { return e.phase.String() + ": " + e.err.Err
 // Unwrap returns the cause.
 func (e *phaseError) Unwrap() error { return e.err }
 
-// message says for people what a class means. It holds nothing of the origin's.
-func message(c classify.Class) string { return messages[c] }
+// message says for people what went wrong and, where there is a remedy, what it
+// is. It holds nothing of the origin's.
+func message(c classify.Class, reason string) string {
+	if remedy, ok := remedies[reason]; ok {
+		return messages[c] + ": " + remedy
+	}
+	return messages[c]
+}
+
+// remedies by reason.
+var remedies = map[string]string{
+	"port_not_allowed":       "the port is not open, an operator opens it with --egress-allow-port",
+	"address_not_allowed":    "the address is not public, an operator opens it with --egress-allow-cidr",
+	"content_length":         "Content-Length is over max_size_bytes",
+	"max_size_bytes":         "it is longer than max_size_bytes",
+	"decompression_ratio":    "it grows too much when it is decoded",
+	"decompression_window":   "its coding wants too large a window",
+	"unknown_content_coding": "its content coding is not gzip, deflate, br or zstd, or there are several",
+	"invalid_charset":        "its bytes are not of its charset",
+	"unknown_charset":        "its charset is not known",
+	"downgrade":              "it leads from https to http, which forbid_downgrade refuses",
+	"location_userinfo":      "its Location holds a user name or password",
+	"location_scheme":        "its Location is neither http nor https",
+	"connection_limit":       "the origin ended three connections in a row",
+	"exchange_limit":         "the fetch has made as many requests as one may",
+}
 
 var messages = map[classify.Class]string{
 	classify.DNSNotFound:           "the host name does not exist",

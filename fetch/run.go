@@ -67,7 +67,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	r.origin = &hopRequest{method: req.Method, url: req.URL, header: c.firstHeader(req), body: req.Body}
 	r.first = r.origin
 	if r.ctx.Err() == nil {
-		r.loop()
+		r.loop(r.engine())
 	}
 	out := r.outcome()
 	r.logEnd(out)
@@ -77,8 +77,24 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 // loop runs go-retryablehttp over the attempts. It owns the turns and the
 // waits; what is retried and for how long is waited it asks of us. The request
 // it is given is only a vehicle: what is sent is built in [attempt.request].
-func (r *run) loop() {
-	loop := retryablehttp.Client{
+func (r *run) loop(engine *retryablehttp.Client) {
+	vehicle, err := retryablehttp.NewRequestWithContext(r.ctx, http.MethodGet, "http://fetch.invalid/", nil)
+	if err != nil {
+		return // a constant URL
+	}
+	resp, err := engine.Do(vehicle)
+	if resp != nil {
+		_ = resp.Body.Close()
+	}
+	if err != nil && r.isWaiting() {
+		r.endWait()
+	}
+}
+
+// engine returns go-retryablehttp with our rules in place of its own. Its zero
+// Logger writes nothing.
+func (r *run) engine() *retryablehttp.Client {
+	return &retryablehttp.Client{
 		HTTPClient: &http.Client{Transport: r},
 		RetryMax:   math.MaxInt, // checkRetry owns the limit: past RetryMax the response would be lost
 		CheckRetry: r.checkRetry,
@@ -86,17 +102,6 @@ func (r *run) loop() {
 		ErrorHandler: func(resp *http.Response, err error, _ int) (*http.Response, error) {
 			return resp, err // the default drains the body and writes an error of its own
 		},
-	}
-	vehicle, err := retryablehttp.NewRequestWithContext(r.ctx, http.MethodGet, "http://fetch.invalid/", nil)
-	if err != nil {
-		return // a constant URL
-	}
-	resp, err := loop.Do(vehicle)
-	if resp != nil {
-		_ = resp.Body.Close()
-	}
-	if err != nil && r.isWaiting() {
-		r.endWait()
 	}
 }
 
@@ -199,7 +204,7 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	if d.Class == classify.NoClass {
 		return nil
 	}
-	f := &Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule, Message: message(d.Class),
+	f := &Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
 		URL: withoutUserinfo(a.hop.url), Retryable: d.Retryable,
 		RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter,
 		Phase: a.phase, Reason: a.reason}
@@ -209,6 +214,7 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	case !a.faults.Has(d.Class): // the status alone says it
 		f.Phase, f.Reason = classify.PhaseProcessing, ""
 	}
+	f.Message = message(f.Class, f.Reason)
 	return f
 }
 
@@ -252,7 +258,7 @@ func (r *run) endWait() {
 		Faults: classify.FaultsOf(orDefault(class, classify.Internal)), Observed: time.Now()}
 	r.decision = classify.Decide(&r.req.Policy, &o)
 	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
-		Message: message(r.decision.Class), Reason: reasonOf(context.Cause(r.ctx)),
+		Message: message(r.decision.Class, ""), Reason: reasonOf(context.Cause(r.ctx)),
 		URL: withoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}
 }
 

@@ -1,0 +1,117 @@
+package fetch
+
+import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/classify"
+	"fetchd/internal/origin"
+)
+
+// TestOneLoop counts what go-retryablehttp asks of us: one verdict for each
+// attempt, one wait between two.
+func TestOneLoop(t *testing.T) {
+	t.Parallel()
+	o, err := origin.Start(origin.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = o.Close() }()
+	c, err := New(Config{Egress: Egress{Unrestricted: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	req := NewRequest(classify.Standard)
+	req.URL, _ = ParseURL(o.URL("http", "/s/loop/503"))
+	req.Policy.BaseDelay, req.Policy.MaxAttempts = 0, 4
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errShutdown)
+	defer cancel()
+	r := &run{client: c, req: req, start: time.Now()}
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	defer r.cancel(nil)
+	r.origin = &hopRequest{method: "GET", url: req.URL, header: c.firstHeader(req)}
+	r.first = r.origin
+
+	var verdicts, waits int
+	engine := r.engine()
+	engine.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
+		verdicts++
+		return r.checkRetry(ctx, resp, err)
+	}
+	engine.Backoff = func(low, high time.Duration, n int, resp *http.Response) time.Duration {
+		waits++
+		return r.backoff(low, high, n, resp)
+	}
+	r.loop(engine)
+	if sent := len(o.Requests("loop")); verdicts != 4 || waits != 3 || sent != 4 || r.attempts != 4 {
+		t.Errorf("%d verdicts, %d waits, %d requests, %d attempts, want 4, 3, 4, 4", verdicts, waits, sent, r.attempts)
+	}
+}
+
+// TestNothingElseWaitsOrSends looks at the calls in this package's own code.
+func TestNothingElseWaitsOrSends(t *testing.T) {
+	t.Parallel()
+	allowed := map[string][]string{ // call: files
+		"time.AfterFunc": {"watch.go"},
+		".RoundTrip":     {"attempt.go"},
+		".Do":            {"run.go"},
+	}
+	watched := []string{"time.Sleep", "time.After", "time.Tick", "time.NewTimer", "time.NewTicker", "time.AfterFunc",
+		"http.Get", "http.Post", "http.Head", ".RoundTrip", ".Do"}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, call := range calls(t, file) {
+			if !slices.Contains(watched, call) {
+				continue
+			}
+			if seen[call] = true; !slices.Contains(allowed[call], file) {
+				t.Errorf("%s calls %s: waits and requests are go-retryablehttp's to make", file, call)
+			}
+		}
+	}
+	for call := range allowed {
+		if !seen[call] {
+			t.Errorf("nothing calls %s any more: take it off the list", call)
+		}
+	}
+}
+
+// calls are the selectors called in a file: "time.Sleep" for a package that is
+// watched, ".Do" for any method of that name.
+func calls(t *testing.T, file string) []string {
+	t.Helper()
+	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	ast.Inspect(tree, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
+				if x, ok := sel.X.(*ast.Ident); ok && (x.Name == "time" || x.Name == "http") {
+					found = append(found, x.Name+"."+sel.Sel.Name)
+				} else {
+					found = append(found, "."+sel.Sel.Name)
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
