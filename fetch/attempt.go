@@ -96,14 +96,6 @@ func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, stri
 	return class, reasonOf(err)
 }
 
-// reasonOf returns the finer cause of a fault of our own, and "" for others.
-func reasonOf(err error) string {
-	if f, ok := errors.AsType[*fault](err); ok {
-		return f.reason
-	}
-	return ""
-}
-
 // follow makes the requests of the chain, until one is not a redirect to be
 // followed (spec D1). It leaves the last response in a.resp.
 func (a *attempt) follow() {

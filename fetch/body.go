@@ -84,7 +84,7 @@ func (a *attempt) deliver() {
 	r := newBodyReader(a)
 	defer r.close()
 	a.tellResponse(r.out.holdBack)
-	if !wantedType(a.req.Content.MediaTypes, a.resp.Header.Get("Content-Type")) {
+	if !a.wantedType() {
 		a.fail(classify.ContentType, classify.PhaseTransfer, "unwanted_media_type")
 		return
 	}
@@ -115,12 +115,14 @@ func (a *attempt) failBody(r *bodyReader, err error) {
 	a.fail(classify.Undecodable, classify.PhaseTransfer, "content_coding")
 }
 
-// wantedType tells whether a Content-Type is among the media types (spec C1).
-func wantedType(wanted []string, contentType string) bool {
-	if len(wanted) == 0 {
+// wantedType tells whether the Content-Type is among the media types (spec C1).
+// A 204 or 205 has no content that could be of a type.
+func (a *attempt) wantedType() bool {
+	wanted := a.req.Content.MediaTypes
+	if len(wanted) == 0 || a.resp.StatusCode == http.StatusNoContent || a.resp.StatusCode == http.StatusResetContent {
 		return true
 	}
-	media, _, err := mime.ParseMediaType(contentType)
+	media, _, err := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
 	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
 		return false
 	}

@@ -171,6 +171,7 @@ func TestBodyLimits(t *testing.T) {
 		{"a type that is wanted", "/s/k/200:size=10,type=text%2Fhtml;charset=utf-8", func(r *fetch.Request) { r.Content.MediaTypes = []string{"text/*"} }, 0, 10, false},
 		{"a type that is not", "/s/k/200:size=10,type=image%2Fpng", func(r *fetch.Request) { r.Content.MediaTypes = []string{"text/*", "application/xhtml+xml"} }, classify.ContentType, 0, false},
 		{"no type at all", "/s/k/200:size=10,type=none", func(r *fetch.Request) { r.Content.MediaTypes = []string{"*/*"} }, classify.ContentType, 0, false},
+		{"204 has no type to want", "/s/k/204:type=none", func(r *fetch.Request) { r.Content.MediaTypes = []string{"text/html"} }, 0, 0, false},
 		{"an empty body that must not be", "/s/k/200:size=0", func(r *fetch.Request) { r.Content.RequireBody = true }, classify.EmptyBody, 0, false},
 		{"an empty body that may be", "/s/k/200:size=0", nil, 0, 0, false},
 		{"204 is empty by nature", "/s/k/204", func(r *fetch.Request) { r.Content.RequireBody = true }, 0, 0, false},

@@ -2,7 +2,10 @@ package fetch
 
 import (
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"fetchd/classify"
@@ -77,6 +80,30 @@ func (e *phaseError) Error() string { return e.phase.String() + ": " + e.err.Err
 // Unwrap returns the cause.
 func (e *phaseError) Unwrap() error { return e.err }
 
+// reasonOf returns the finer cause of an error, and "" where there is none to
+// tell.
+func reasonOf(err error) string {
+	if f, ok := errors.AsType[*fault](err); ok {
+		return f.reason
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		if invalid.Reason == x509.Expired {
+			return "certificate_expired" // or not yet valid
+		}
+		return "certificate_invalid"
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "certificate_wrong_name"
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "certificate_unknown_authority"
+	}
+	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) {
+		return "unreachable"
+	}
+	return ""
+}
+
 // message says for people what went wrong and, where there is a remedy, what it
 // is. It holds nothing of the origin's.
 func message(c classify.Class, reason string) string {
@@ -88,20 +115,24 @@ func message(c classify.Class, reason string) string {
 
 // remedies by reason.
 var remedies = map[string]string{
-	"port_not_allowed":       "the port is not open, an operator opens it with --egress-allow-port",
-	"address_not_allowed":    "the address is not public, an operator opens it with --egress-allow-cidr",
-	"content_length":         "Content-Length is over max_size_bytes",
-	"max_size_bytes":         "it is longer than max_size_bytes",
-	"decompression_ratio":    "it grows too much when it is decoded",
-	"decompression_window":   "its coding wants too large a window",
-	"unknown_content_coding": "its content coding is not gzip, deflate, br or zstd, or there are several",
-	"invalid_charset":        "its bytes are not of its charset",
-	"unknown_charset":        "its charset is not known",
-	"downgrade":              "it leads from https to http, which forbid_downgrade refuses",
-	"location_userinfo":      "its Location holds a user name or password",
-	"location_scheme":        "its Location is neither http nor https",
-	"connection_limit":       "the origin ended three connections in a row",
-	"exchange_limit":         "the fetch has made as many requests as one may",
+	"port_not_allowed":              "the port is not open, an operator opens it with --egress-allow-port",
+	"address_not_allowed":           "the address is not public, an operator opens it with --egress-allow-cidr",
+	"certificate_expired":           "it is expired or not yet valid",
+	"certificate_wrong_name":        "it is for another name",
+	"certificate_unknown_authority": "no authority that this server trusts has signed it",
+	"unreachable":                   "there is no route to it",
+	"content_length":                "Content-Length is over max_size_bytes",
+	"max_size_bytes":                "it is longer than max_size_bytes",
+	"decompression_ratio":           "it grows too much when it is decoded",
+	"decompression_window":          "its coding wants too large a window",
+	"unknown_content_coding":        "its content coding is not gzip, deflate, br or zstd, or there are several",
+	"invalid_charset":               "its bytes are not of its charset",
+	"unknown_charset":               "its charset is not known",
+	"downgrade":                     "it leads from https to http, which forbid_downgrade refuses",
+	"location_userinfo":             "its Location holds a user name or password",
+	"location_scheme":               "its Location is neither http nor https",
+	"connection_limit":              "the origin ended three connections in a row",
+	"exchange_limit":                "the fetch has made as many requests as one may",
 }
 
 var messages = map[classify.Class]string{

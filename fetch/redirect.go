@@ -80,17 +80,17 @@ func redirectMethod(method string, status int) string {
 }
 
 // resolve makes a Location absolute. A URL that is only wrong in holding
-// userinfo, or in its scheme, comes back beside the error.
+// userinfo comes back beside the error.
 func resolve(from *url.URL, location string) (*url.URL, *URLError) {
 	if len(location) > MaxURLBytes {
 		return nil, errURLLong
 	}
-	ref, err := url.Parse(location)
+	ref, err := parse(location)
 	if err != nil {
-		return nil, errURLSyntax
+		return nil, err
 	}
 	u := from.ResolveReference(ref)
-	if ref.Fragment == "" {
+	if !strings.Contains(location, "#") { // an empty fragment is one, too
 		u.Fragment, u.RawFragment = from.Fragment, from.RawFragment // RFC 9110 §10.2.2
 	}
 	wrong := canonicalise(u)

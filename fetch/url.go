@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 )
@@ -61,13 +62,25 @@ func parseAbsolute(raw string) (*url.URL, error) {
 	if len(raw) > MaxURLBytes {
 		return nil, errURLLong
 	}
-	u, err := url.Parse(raw)
+	u, err := parse(raw)
 	if err != nil {
-		return nil, errURLSyntax
+		return nil, err
 	}
 	if err := canonicalise(u); err != nil {
 		return u, err
 	}
+	return u, nil
+}
+
+// parse is url.Parse, save that the path keeps its escapes: url.URL forgets
+// them where another byte has to be escaped too, and "é%2F" would go out as
+// "%C3%A9/".
+func parse(raw string) (*url.URL, *URLError) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, errURLSyntax
+	}
+	u.RawPath = escape(u.RawPath, "\"<>\\^`{|}")
 	return u, nil
 }
 
@@ -91,7 +104,7 @@ func canonicalise(u *url.URL) *URLError {
 		return err
 	}
 	u.Host = host + port
-	u.RawQuery = escapeQuery(u.RawQuery)
+	u.RawQuery = escape(u.RawQuery, `"<>`) // url.URL sends it as it is
 	if len(u.String()) > MaxURLBytes {
 		return errURLLong
 	}
@@ -119,15 +132,18 @@ var hostProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transition
 
 func canonicalHost(u *url.URL) (string, *URLError) {
 	host := u.Hostname()
-	if strings.Contains(host, "%") {
-		return "", errURLZone
-	}
 	if strings.HasPrefix(u.Host, "[") {
+		if strings.Contains(host, "%") {
+			return "", errURLZone
+		}
 		addr, err := netip.ParseAddr(host)
 		if err != nil || !addr.Is6() {
 			return "", errURLHost
 		}
 		return "[" + addr.String() + "]", nil
+	}
+	if !utf8.ValidString(host) {
+		return "", errURLHost // idna would take such a byte for U+FFFD
 	}
 	name, err := hostProfile.ToASCII(host)
 	if err != nil || !isHostName(name) {
@@ -172,23 +188,23 @@ func endsInNumber(name string) bool {
 	return strings.Trim(last, "0123456789") == ""
 }
 
-// escapeQuery encodes the bytes that may not stand in a request target; url.URL
-// sends RawQuery as it is.
-func escapeQuery(q string) string {
-	bad := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '<' || c == '>' }
+// escape encodes the bytes that may not stand in a request target, those of
+// also among them.
+func escape(s, also string) string {
+	bad := func(c byte) bool { return c <= ' ' || c >= 0x7f || strings.IndexByte(also, c) >= 0 }
 	n := 0
-	for i := range len(q) {
-		if bad(q[i]) {
+	for i := range len(s) {
+		if bad(s[i]) {
 			n++
 		}
 	}
 	if n == 0 {
-		return q
+		return s
 	}
 	const hex = "0123456789ABCDEF"
-	out := make([]byte, 0, len(q)+2*n)
-	for i := range len(q) {
-		if c := q[i]; bad(c) {
+	out := make([]byte, 0, len(s)+2*n)
+	for i := range len(s) {
+		if c := s[i]; bad(c) {
 			out = append(out, '%', hex[c>>4], hex[c&15])
 		} else {
 			out = append(out, c)

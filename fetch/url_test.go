@@ -145,7 +145,7 @@ func TestParseURLRefuses(t *testing.T) {
 		{"a user and a password", "http://user:secret@example.com/", "userinfo"},
 		{"an empty user", "http://@example.com/", "userinfo"},
 		{"a host as user", "http://example.com:80@other.example/", "userinfo"},
-		{"two at signs", "http://a@b@example.com/", "malformed"},
+		{"two at signs", "http://a@b@example.com/", "userinfo"},
 		{"a backslash before an at sign", `http://example.com\@other.example/`, "malformed"},
 
 		{"a zone", "http://[fe80::1%25eth0]/", "zone"},

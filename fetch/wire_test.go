@@ -270,3 +270,22 @@ func TestClientCertificateWanted(t *testing.T) {
 		t.Errorf("the origin saw %d requests, want none", n)
 	}
 }
+
+// TestReasons are the finer causes that tell an operator where to look.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ listener, reason string }{
+		{"tls-expired", "certificate_expired"},
+		{"tls-wrong-name", "certificate_wrong_name"},
+		{"tls-unknown-ca", "certificate_unknown_authority"},
+		{"refused", ""},
+	} {
+		t.Run(row.listener, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			if res := w.run(t.Context(), w.request(row.listener, "/")); res.Failure.Reason != row.reason {
+				t.Errorf("reason %q, want %q", res.Failure.Reason, row.reason)
+			}
+		})
+	}
+}
