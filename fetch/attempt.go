@@ -80,7 +80,7 @@ func (a *attempt) failWith(phase classify.Phase, err error) {
 // different errors, and a time limit shows in its cause alone.
 func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string) {
 	if cause := context.Cause(a.exchange.ctx); cause != nil {
-		class := classify.Error(phase, cause)
+		class := classify.Error(classify.NoPhase, cause) // a limit of ours knows its class; the rest is the caller's
 		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
 			class = classify.DNSFailure // N1: not in time
 		}

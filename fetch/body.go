@@ -35,7 +35,8 @@ func (a *attempt) consume() {
 	if a.resp == nil {
 		return
 	}
-	a.response = &Response{a.resp.StatusCode, a.resp.Header, a.resp.ContentLength}
+	a.response = &Response{StatusCode: a.resp.StatusCode, Protocol: a.resp.Proto, Header: a.resp.Header,
+		ContentLength: a.resp.ContentLength}
 	began := time.Now()
 	if a.resp.StatusCode >= 200 && a.resp.StatusCode <= 299 {
 		a.deliver()

@@ -299,3 +299,25 @@ func TestSinkThatFails(t *testing.T) {
 		}
 	})
 }
+
+// TestDeadlineOfTheCaller: a context of the caller's that ends is DEADLINE in
+// every phase, and never the limit of the phase.
+func TestDeadlineOfTheCaller(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"http://silent.example/", "http://origin.example/s/d/silent", "http://origin.example/s/d/200:size=9,stall=3"} {
+		t.Run(url, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newBubble(t, nil)
+				r := w.standard(classify.Standard, "/s/d/")
+				r.URL, _ = fetch.ParseURL(url)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				res := w.run(ctx, r)
+				if res.Failure == nil || res.Failure.Class != classify.Deadline || res.StopReason != classify.DeadlinePassed || res.Total != 3*time.Second {
+					t.Errorf("failure %+v, stop %s after %v, want DEADLINE after 3 s", res.Failure, res.StopReason, res.Total)
+				}
+			})
+		})
+	}
+}

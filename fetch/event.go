@@ -73,7 +73,9 @@ func (AttemptFinished) event()  {}
 // escape it before it goes into a log or a proto string.
 type Response struct {
 	StatusCode int
-	Header     http.Header
+	// Protocol is such as "HTTP/1.1".
+	Protocol string
+	Header   http.Header
 	// ContentLength in bytes; negative where it was not told.
 	ContentLength int64
 }

@@ -86,7 +86,7 @@ func response(r *fetch.Response) *pb.HttpResponse {
 	if r == nil {
 		return nil
 	}
-	m := &pb.HttpResponse{StatusCode: int32(r.StatusCode), Headers: headerLines(r.Header)}
+	m := &pb.HttpResponse{StatusCode: int32(r.StatusCode), Protocol: r.Protocol, Headers: headerLines(r.Header)}
 	if r.ContentLength >= 0 {
 		m.ContentLength = &r.ContentLength
 	}
@@ -151,6 +151,7 @@ func outcome(o *fetch.Outcome, r *fetch.Request) *pb.FetchOutcome {
 		BodySummary: &pb.BodySummary{SizeBytes: o.Body.Size, Sha256: o.Body.SHA256, Truncated: o.Body.Truncated,
 			EncodedSizeBytes: o.Body.EncodedSize, LengthKnown: o.Body.LengthKnown},
 		TotalDuration: durationpb.New(o.Total), IdempotencyKey: r.IdempotencyKey, FetchId: r.ID,
+		Rule: string(o.Rule),
 	}
 	if m.Error != nil {
 		m.Error.StopReason = pb.RetryVerdict(o.StopReason)

@@ -2761,6 +2761,8 @@ type HttpResponse struct {
 	Headers []*Header `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
 	// Content-Length in bytes as announced; unset where there was none.
 	ContentLength *int64 `protobuf:"varint,3,opt,name=content_length,json=contentLength,proto3,oneof" json:"content_length,omitempty"`
+	// Such as "HTTP/1.1" or "HTTP/2.0". Not looked at in a request of Explain.
+	Protocol      string `protobuf:"bytes,4,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2814,6 +2816,13 @@ func (x *HttpResponse) GetContentLength() int64 {
 		return *x.ContentLength
 	}
 	return 0
+}
+
+func (x *HttpResponse) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
 }
 
 // A piece of the body.
@@ -3131,7 +3140,9 @@ type FetchOutcome struct {
 	ResponseAttempt int32 `protobuf:"varint,13,opt,name=response_attempt,json=responseAttempt,proto3" json:"response_attempt,omitempty"`
 	// First bytes of the body of a response that was not delivered, a failed one
 	// or a redirect; see error_body_bytes.
-	ErrorBody     []byte `protobuf:"bytes,14,opt,name=error_body,json=errorBody,proto3" json:"error_body,omitempty"`
+	ErrorBody []byte `protobuf:"bytes,14,opt,name=error_body,json=errorBody,proto3" json:"error_body,omitempty"`
+	// Number of the rule that ended the fetch, such as "H0", "H6" or "I4".
+	Rule          string `protobuf:"bytes,15,opt,name=rule,proto3" json:"rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3262,6 +3273,13 @@ func (x *FetchOutcome) GetErrorBody() []byte {
 		return x.ErrorBody
 	}
 	return nil
+}
+
+func (x *FetchOutcome) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
 }
 
 // Facts about a body.
@@ -4325,12 +4343,13 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.fetchd.v1.HttpResponseR\bresponse\x12*\n" +
 	"\x11body_offset_bytes\x18\x03 \x01(\x03R\x0fbodyOffsetBytes\x12&\n" +
-	"\x0fhold_back_bytes\x18\x04 \x01(\x03R\rholdBackBytes\"\x9b\x01\n" +
+	"\x0fhold_back_bytes\x18\x04 \x01(\x03R\rholdBackBytes\"\xb7\x01\n" +
 	"\fHttpResponse\x12\x1f\n" +
 	"\vstatus_code\x18\x01 \x01(\x05R\n" +
 	"statusCode\x12+\n" +
 	"\aheaders\x18\x02 \x03(\v2\x11.fetchd.v1.HeaderR\aheaders\x12*\n" +
-	"\x0econtent_length\x18\x03 \x01(\x03H\x00R\rcontentLength\x88\x01\x01B\x11\n" +
+	"\x0econtent_length\x18\x03 \x01(\x03H\x00R\rcontentLength\x88\x01\x01\x12\x1a\n" +
+	"\bprotocol\x18\x04 \x01(\tR\bprotocolB\x11\n" +
 	"\x0f_content_length\"\\\n" +
 	"\tBodyChunk\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12!\n" +
@@ -4350,7 +4369,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x04rule\x18\x04 \x01(\tR\x04rule\x12!\n" +
 	"\fnext_attempt\x18\x05 \x01(\x05R\vnextAttempt\x12+\n" +
 	"\x05start\x18\x06 \x01(\x0e2\x15.fetchd.v1.RetryStartR\x05start\"\v\n" +
-	"\tHeartbeat\"\xc3\x04\n" +
+	"\tHeartbeat\"\xd7\x04\n" +
 	"\fFetchOutcome\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindR\x04kind\x12\x1b\n" +
 	"\tfinal_url\x18\x02 \x01(\tR\bfinalUrl\x123\n" +
@@ -4368,7 +4387,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\bfetch_id\x18\f \x01(\tR\afetchId\x12)\n" +
 	"\x10response_attempt\x18\r \x01(\x05R\x0fresponseAttempt\x12\x1d\n" +
 	"\n" +
-	"error_body\x18\x0e \x01(\fR\terrorBody\"\xb3\x01\n" +
+	"error_body\x18\x0e \x01(\fR\terrorBody\x12\x12\n" +
+	"\x04rule\x18\x0f \x01(\tR\x04rule\"\xb3\x01\n" +
 	"\vBodySummary\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x01 \x01(\x03R\tsizeBytes\x12\x16\n" +

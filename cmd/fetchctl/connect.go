@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// embeddedMaximum is how long a fetch of the service inside may take: its user
+// is there to stop it.
+const embeddedMaximum = 24 * time.Hour
+
+// stopTime is how long the service inside may take to end its calls.
+const stopTime = 2 * time.Second
+
+// connection is the flag that every command has which asks a service.
+type connection struct {
+	Server string `placeholder:"HOST:PORT" group:"Service:" help:"Ask the fetchd at this address, in plaintext, instead of the service inside ($$FETCHD_SERVER)."`
+}
+
+// service is a fetchd and how it is reached. The caller closes it.
+type service struct {
+	pb.FetchServiceClient
+	conn *grpc.ClientConn
+	stop func()
+}
+
+// close ends the connection, and the service where it runs inside.
+func (s *service) close() {
+	_ = s.conn.Close()
+	s.stop()
+}
+
+// connect reaches the service that the flags name. An error says that no call
+// can even be tried.
+func (c connection) connect() (*service, error) {
+	if c.Server == "" {
+		return embed()
+	}
+	return dial(c.Server, func() {})
+}
+
+// embed runs the service inside this process, over memory.
+func embed() (*service, error) {
+	l := bufconn.Listen(256 << 10)
+	return serve(server.Config{
+		Fetch:           fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version()},
+		MaxTotalTimeout: embeddedMaximum,
+	}, l, "passthrough:///inside", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return l.DialContext(ctx)
+	}))
+}
+
+// serve runs a service on l and connects to it at target.
+func serve(cfg server.Config, l net.Listener, target string, opts ...grpc.DialOption) (*service, error) {
+	srv, err := server.New(cfg)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the service: %w", err), l.Close())
+	}
+	served := make(chan struct{})
+	go func() { // until stop
+		defer close(served)
+		_ = srv.Serve(l) // calls tell of what they could not do
+	}()
+	stop := func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+		defer cancel()
+		_ = srv.Shutdown(ctx) // what it cuts off nobody waits for
+		<-served
+	}
+	s, err := dial(target, stop, opts...)
+	if err != nil {
+		stop()
+	}
+	return s, err
+}
+
+func dial(target string, stop func(), opts ...grpc.DialOption) (*service, error) {
+	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(target, opts...)
+	if err != nil {
+		return nil, &usageError{"--server", fmt.Sprintf("%v", err)}
+	}
+	return &service{pb.NewFetchServiceClient(conn), conn, stop}, nil
+}
+
+// follow reads a fetch's stream to its end, gives each message to each, and
+// returns the outcome. The message with the outcome is given when the stream
+// has ended, for only then it is the last. Errors are gRPC statuses, those of
+// each, and errContract.
+func follow(stream grpc.ServerStreamingClient[pb.FetchResponse], each func(*pb.FetchResponse) error) (*pb.FetchOutcome, error) {
+	var last *pb.FetchResponse
+	for {
+		m, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF) && last == nil:
+			return nil, fmt.Errorf("%w: the stream ended without an outcome", errContract)
+		case errors.Is(err, io.EOF):
+			return last.GetOutcome(), each(last)
+		case err != nil:
+			return nil, err
+		case last != nil:
+			return nil, fmt.Errorf("%w: a message came after the outcome", errContract)
+		case m.GetOutcome() != nil:
+			last = m
+		default:
+			if err := each(m); err != nil {
+				return nil, err
+			}
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// explainCmd is "fetchctl explain".
+type explainCmd struct {
+	Input string `arg:"" optional:"" name:"@FILE.json|-" help:"The whole fetchd.v1.ExplainRequest as JSON, in place of flags."`
+
+	Status   *int32   `short:"s" group:"Observation:" placeholder:"CODE" help:"Status of the response. Default: there was none."`
+	Header   []string `short:"H" sep:"none" group:"Observation:" placeholder:"NAME: VALUE" help:"Header of the response, such as Retry-After or Date. Repeatable."`
+	Location string   `group:"Observation:" placeholder:"URL" help:"Location of the response: -H 'Location: URL'."`
+	Fault    []string `group:"Observation:" placeholder:"CLASS" help:"What went wrong besides what the status says, such as body_interrupted. Repeatable."`
+	HopURL   string   `name:"hop-url" group:"Observation:" placeholder:"URL" help:"URL of the hop that was observed. Default: the fetch's."`
+	Auth     string   `enum:"none,refreshed,refresh_failed,refused_again,not_asked" default:"none" group:"Observation:" help:"What the auth provider did about a 401: ${enum}. Default: ${default}."`
+	At       string   `group:"Observation:" placeholder:"TIME" help:"When it was observed, in RFC 3339; dates in Retry-After count from here where there is no Date. Default: now."`
+
+	Method        string         `short:"X" group:"State of the fetch:" placeholder:"METHOD" help:"Method of the fetch. Default: GET."`
+	HopMethod     string         `group:"State of the fetch:" placeholder:"METHOD" help:"Method of the hop that was observed. Default: the fetch's."`
+	URL           string         `name:"url" group:"State of the fetch:" placeholder:"URL" help:"URL of the fetch. Default: http://origin.example/"`
+	Attempt       int32          `group:"State of the fetch:" placeholder:"N" help:"Attempt that ended. Default: 1."`
+	Redirects     int32          `group:"State of the fetch:" placeholder:"N" help:"Redirects followed in it so far. Default: 0."`
+	Exchanges     int32          `group:"State of the fetch:" placeholder:"N" help:"Requests made so far. Default: 0."`
+	Conditional   bool           `group:"State of the fetch:" help:"The request was conditional."`
+	BodyCommitted bool           `group:"State of the fetch:" help:"Body bytes were delivered and cannot be continued."`
+	TimeLeft      *time.Duration `group:"State of the fetch:" placeholder:"DURATION" help:"Time left for the fetch. Default: enough."`
+
+	Profile            string         `enum:"standard,download" default:"standard" group:"Policy:" help:"Rules and waits: ${enum}. Default: ${default}."`
+	MaxRetries         *int32         `short:"r" group:"Policy:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
+	MaxRetryAfter      *time.Duration `group:"Policy:" placeholder:"DURATION" help:"Longest Retry-After that is waited for. Default: 30s, with --profile download 60s."`
+	MaxRedirects       *int32         `group:"Policy:" placeholder:"N" help:"Redirects followed. Default: 5, with --profile download 20."`
+	NoFollow           bool           `group:"Policy:" help:"Redirects are not followed."`
+	IdempotencyKey     string         `group:"Policy:" placeholder:"KEY" help:"Key of the request. Default: none."`
+	AllowNonIdempotent bool           `group:"Policy:" help:"POST and PATCH may be tried again; needs --idempotency-key."`
+
+	JSON bool `name:"json" group:"Output:" help:"Print the fetchd.v1.ExplainResponse as one line of JSON."`
+
+	connection
+}
+
+// run explains, and returns the exit status.
+func (c *explainCmd) run(ctx context.Context, a *app) int {
+	req, err := c.request(ctx, a.in)
+	if err != nil {
+		return a.fail(ctx, "", err)
+	}
+	svc, err := c.connect()
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	defer svc.close()
+	resp, err := svc.Explain(ctx, req)
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	if c.JSON {
+		err = writeJSON(a.out, resp)
+	} else {
+		err = writeExplanation(a.out, a.painterFor(a.out), req, resp)
+	}
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	return exitOK
+}
+
+// request makes the request that the flags describe, or reads one. Errors are
+// usageErrors, and that of ctx while standard input is read.
+func (c *explainCmd) request(ctx context.Context, stdin io.Reader) (*pb.ExplainRequest, error) {
+	req, err := c.fromFlags()
+	if err != nil || c.Input == "" {
+		return req, err
+	}
+	none := explainCmd{Auth: "none", Profile: "standard"}
+	if unset, _ := none.fromFlags(); !proto.Equal(req, unset) {
+		return nil, &usageError{c.Input, "stands beside flags that describe the observation: give one of the two"}
+	}
+	name, isFile := strings.CutPrefix(c.Input, "@")
+	if !isFile && name != "-" {
+		return nil, &usageError{c.Input, "is neither @FILE.json nor -"}
+	}
+	text, err := readInput(ctx, name, stdin, maxRequestBody)
+	if err != nil {
+		return nil, inputError(c.Input, err)
+	}
+	req = new(pb.ExplainRequest)
+	if err := protojson.Unmarshal(text, req); err != nil {
+		return nil, inputError(c.Input, err)
+	}
+	return req, nil
+}
+
+func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
+	retry, err := c.retryPolicy()
+	if err != nil {
+		return nil, err
+	}
+	req := &pb.ExplainRequest{
+		RetryPolicy: retry, RedirectPolicy: redirectPolicy(c.MaxRedirects, c.NoFollow),
+		Method: c.Method, HopMethod: c.HopMethod, Url: c.URL, HopUrl: c.HopURL,
+		Attempt: c.Attempt, Redirects: c.Redirects, Exchanges: c.Exchanges,
+		Conditional: c.Conditional, BodyCommitted: c.BodyCommitted,
+		AuthResult: pb.AuthResult(pb.AuthResult_value["AUTH_RESULT_"+strings.ToUpper(c.Auth)]), // none: not in it, 0
+	}
+	if c.TimeLeft != nil {
+		req.TimeLeft = durationpb.New(*c.TimeLeft)
+	}
+	if req.Response, err = c.response(); err != nil {
+		return nil, err
+	}
+	if req.Faults, err = c.faults(); err != nil {
+		return nil, err
+	}
+	if c.At != "" {
+		at, err := time.Parse(time.RFC3339Nano, c.At)
+		if err != nil {
+			return nil, &usageError{"--at", "is no time in RFC 3339, such as 2026-03-01T12:00:00Z"}
+		}
+		req.ObservedTime = timestamppb.New(at)
+	}
+	return req, checkText(map[string]string{"--method": c.Method, "--hop-method": c.HopMethod, "--url": c.URL,
+		"--hop-url": c.HopURL, "--idempotency-key": c.IdempotencyKey})
+}
+
+func (c *explainCmd) retryPolicy() (*pb.RetryPolicy, error) {
+	get := getCmd{Profile: c.Profile, MaxRetries: c.MaxRetries, IdempotencyKey: c.IdempotencyKey, AllowNonIdempotent: c.AllowNonIdempotent}
+	if err := get.check(); err != nil {
+		return nil, err
+	}
+	p := get.retryPolicy()
+	if c.MaxRetryAfter != nil {
+		p.MaxRetryAfter = durationpb.New(*c.MaxRetryAfter)
+	}
+	return p, nil
+}
+
+func (c *explainCmd) response() (*pb.HttpResponse, error) {
+	lines := c.Header
+	if c.Location != "" {
+		lines = append(lines[:len(lines):len(lines)], "Location: "+c.Location)
+	}
+	if c.Status == nil {
+		if len(lines) > 0 {
+			return nil, &usageError{"--status", "is missing, but --header or --location describe a response"}
+		}
+		return nil, nil
+	}
+	headers, err := headerLines("--header", lines)
+	return &pb.HttpResponse{StatusCode: *c.Status, Headers: headers}, err
+}
+
+func (c *explainCmd) faults() ([]pb.ErrorClass, error) {
+	var faults []pb.ErrorClass
+	for _, name := range c.Fault {
+		full := "ERROR_CLASS_" + strings.TrimPrefix(strings.ToUpper(strings.ReplaceAll(name, "-", "_")), "ERROR_CLASS_")
+		class, ok := pb.ErrorClass_value[full]
+		if !ok || class == 0 {
+			return nil, &usageError{"--fault", "is no error class: give one of " + classNames()}
+		}
+		faults = append(faults, pb.ErrorClass(class))
+	}
+	return faults, nil
+}
+
+// classNames are the classes as --fault takes them.
+func classNames() string {
+	var names []string
+	for n := int32(1); pb.ErrorClass_name[n] != ""; n++ {
+		names = append(names, label(pb.ErrorClass(n)))
+	}
+	return strings.Join(names, ", ")
+}

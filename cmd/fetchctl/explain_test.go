@@ -1,0 +1,170 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"fetchd/conformance"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		args string
+		want []string
+	}{
+		{"a server error", "--status 503", []string{"503 Service Unavailable, attempt 1", "http_server_error, transient",
+			"rule H1", "500 to 599", "retry: attempt 2 follows, from the first URL", "rule W1", "200ms, from backoff",
+			"yes: a later fetch", "standard: 3 attempts, backoff from 100ms by 2 to 2s, Retry-After to 30s"}},
+		{"the last attempt", "--status 503 --attempt 3", []string{"no retry: attempts exhausted", "rule I4"}},
+		{"a wait that was asked for", "--status 429 -H Retry-After:5", []string{"Retry-After: 5", "5s, from retry after", "rule W2"}},
+		{"too long a wait", "--status 429 -H Retry-After:120", []string{"retry after too long", "rule W3", "asked for  2m0s"}},
+		{"it is for the policy to say", "--status 429 -H Retry-After:120 --max-retry-after 3m", []string{"2m0s, from retry after"}},
+		{"a date", "--status 503 -H Retry-After:Sun,+06+Nov+1994+08:49:38+GMT --at 1994-11-06T08:49:37Z", []string{"1s, from retry after"}},
+		{"a fault", "--fault body-interrupted", []string{"body_interrupted", "rule N8"}},
+		{"a fault by its proto name", "--fault ERROR_CLASS_TLS_CERTIFICATE", []string{"rule N6", "no retry: not retryable"}},
+		{"two faults", "--fault body_timeout --fault shutdown", []string{"body_timeout, shutdown", "rule P5"}},
+		{"delivered bytes", "--status 200 --fault body_interrupted --body-committed", []string{"body committed", "rule B3"}},
+		{"a POST", "--method POST --status 503", []string{"not idempotent", "rule I2", "no: a later fetch"}},
+		{"a POST with a key", "--method POST --status 503 --idempotency-key k --allow-non-idempotent", []string{"retry: attempt 2"}},
+		{"a failed hop", "--method POST --hop-method GET --redirects 1 --status 503", []string{"at the failed hop"}},
+		{"success", "--status 200", []string{"done: no retry is needed", "rule H0"}},
+		{"not modified", "--status 304 --conditional", []string{"rule H7", "not modified, if"}},
+		{"a redirect", "--status 302 --location https://other.example/x", []string{"follow the redirect", "GET https://other.example/x", "another origin"}},
+		{"a redirect that keeps its body", "--method POST --status 307 --location /x", []string{"POST http://origin.example/x", "with the body"}},
+		{"a redirect too many", "--status 302 --location /x --redirects 5", []string{"too_many_redirects", "rule R1"}},
+		{"a redirect not followed", "--status 302 --location /x --no-follow", []string{"rule H9"}},
+		{"no time", "--status 503 --time-left 100ms", []string{"no time", "rule W4"}},
+		{"a download", "--profile download --status 408", []string{"rule H5", "from backoff", "plus jitter to 500ms"}},
+		{"a credential", "--status 401 --auth refreshed", []string{"0s, from auth refresh", "rule A2"}},
+		{"text that steers", "--status 200 -H X:\x1b[2J", []string{`X: \x1b[2J`}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"explain"}, strings.Fields(tt.args)...)
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], "+", " ")
+			}
+			got := cli(t, args...)
+			if got.code != exitOK {
+				t.Fatalf("explain %s: exit status %d\n%s", tt.args, got.code, got.err)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(got.out, want) {
+					t.Errorf("explain %s: lacks %q\n%s", tt.args, want, got.out)
+				}
+			}
+		})
+	}
+}
+
+func TestExplainUsage(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, stdin string
+		args        []string
+		told        string
+	}{
+		{"nothing observed", "", nil, "response: is missing"},
+		{"no such class", "", []string{"--fault", "bad_luck"}, "dns_not_found, dns_failure"},
+		{"a header without a response", "", []string{"-H", "Retry-After: 5"}, "--status: is missing"},
+		{"no header", "", []string{"--status", "503", "-H", "Retry-After"}, "give Name: value"},
+		{"no time", "", []string{"--status", "503", "--at", "noon"}, "RFC 3339"},
+		{"a status that is none", "", []string{"--status", "0"}, "response.status_code: is 0"},
+		{"all that is wrong", "", []string{"--status", "1000", "--method", "get"}, "method: is"},
+		{"too many retries", "", []string{"--status", "503", "-r", "11"}, "give 0 to 10"},
+		{"no such file", "", []string{"@missing.json"}, "missing.json"},
+		{"neither file nor input", "", []string{"request.json"}, "neither @FILE.json nor -"},
+		{"no JSON", "{", []string{"-"}, "-: "},
+		{"no such field", `{"answer": 42}`, []string{"-"}, "answer"},
+		{"flags beside JSON", "{}", []string{"-", "--status", "503"}, "one of the two"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := runWith(t.Context(), tt.stdin, nil, append([]string{"explain"}, tt.args...)...)
+			if got.code != exitUsage || !strings.Contains(got.err, tt.told) || got.out != "" {
+				t.Errorf("exit status %d, %q; want %d and %q", got.code, got.err, exitUsage, tt.told)
+			}
+		})
+	}
+}
+
+func TestExplainFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "request.json")
+	if err := os.WriteFile(file, []byte(`{"response": {"status_code": 503}, "attempt": 2}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := cli(t, "explain", "--json", "@"+file)
+	resp := new(pb.ExplainResponse)
+	if err := protojson.Unmarshal([]byte(got.out), resp); err != nil {
+		t.Fatalf("explain --json wrote %q: %v", got.out, err)
+	}
+	if got.code != exitOK || strings.Count(got.out, "\n") != 1 || resp.GetDecision().GetDelay().AsDuration().String() != "400ms" {
+		t.Errorf("explain @FILE: exit status %d, %s; want a line that decides on 400ms", got.code, got.out)
+	}
+}
+
+// Every vector is explained in words, and every rule that it names has its
+// sentence.
+func TestExplainVectors(t *testing.T) {
+	t.Parallel()
+	vectors, err := conformance.Vectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	svc, err := connection{}.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer svc.close()
+	rule := regexp.MustCompile(`(?m)^rule ([A-Z][0-9]+) *(.*)$`)
+	for _, v := range vectors {
+		req, text := new(pb.ExplainRequest), new(strings.Builder)
+		if err := protojson.Unmarshal(v.Request, req); err != nil {
+			t.Fatalf("%s: %v", v.Name, err)
+		}
+		resp, err := svc.Explain(t.Context(), req)
+		if err != nil {
+			t.Fatalf("%s: %v", v.Name, err)
+		}
+		if err := writeExplanation(text, false, req, resp); err != nil || strings.Contains(text.String(), "%!") {
+			t.Errorf("%s: %v\n%s", v.Name, err, text)
+		}
+		for _, m := range rule.FindAllStringSubmatch(text.String(), -1) {
+			if m[2] == "" || m[2] != ruleSentences[m[1]] {
+				t.Errorf("%s: rule %s is told as %q", v.Name, m[1], m[2])
+			}
+		}
+	}
+}
+
+// The sentences are about the rules of the specification, no others.
+func TestRuleSentences(t *testing.T) {
+	t.Parallel()
+	spec, err := os.ReadFile("../../docs/spec.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defined := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^(?:\| |- )([A-Z][0-9]+)(?: \||\.)`).FindAllStringSubmatch(string(spec), -1) {
+		defined[m[1]] = true
+	}
+	for rule, sentence := range ruleSentences {
+		if !defined[rule] || !strings.HasSuffix(sentence, ".") {
+			t.Errorf("rule %s: defined in the specification: %t; sentence %q", rule, defined[rule], sentence)
+		}
+	}
+	for rule := range defined {
+		if strings.Contains("NHRCPW", rule[:1]) && rule != "W6" && ruleSentences[rule] == "" {
+			t.Errorf("rule %s of the specification has no sentence", rule)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// explanation is a table of what was decided and why.
+type explanation struct {
+	paint painter
+	text  strings.Builder
+}
+
+// row writes a line; one without a value is left out.
+func (x *explanation) row(name, format string, args ...any) {
+	if value := fmt.Sprintf(format, args...); value != "" {
+		fmt.Fprintf(&x.text, "%s %s\n", x.paint.paint(bold, fmt.Sprintf("%-10s", name)), value)
+	}
+}
+
+// rule writes a rule with its sentence.
+func (x *explanation) rule(name string) {
+	if name != "" {
+		x.row("rule "+escape(name), "%s", ruleSentences[name])
+	}
+}
+
+// writeExplanation tells an explanation in lines for people.
+func writeExplanation(w io.Writer, p painter, req *pb.ExplainRequest, resp *pb.ExplainResponse) error {
+	x := &explanation{paint: p}
+	x.observed(req)
+	if step := resp.GetRedirect(); step != nil {
+		x.redirect(step)
+	} else {
+		x.failure(resp.GetError())
+		x.decision(resp)
+	}
+	x.row("policy", "%s", policyText(resp.GetEffectivePolicy()))
+	if _, err := io.WriteString(w, x.text.String()); err != nil {
+		return &outputError{err}
+	}
+	return nil
+}
+
+func (x *explanation) observed(req *pb.ExplainRequest) {
+	var seen []string
+	if r := req.GetResponse(); r != nil {
+		seen = append(seen, statusLine(r.GetStatusCode()))
+		for _, h := range r.GetHeaders() {
+			seen = append(seen, headerText(h))
+		}
+	}
+	for _, fault := range req.GetFaults() {
+		seen = append(seen, label(fault))
+	}
+	x.row("observed", "%s, attempt %d", strings.Join(seen, ", "), max(req.GetAttempt(), 1))
+}
+
+func (x *explanation) redirect(step *pb.RedirectStep) {
+	notes := []string{}
+	if step.GetBodyKept() {
+		notes = append(notes, "with the body")
+	}
+	if step.GetCrossOrigin() {
+		notes = append(notes, "to another origin: credentials are dropped")
+	}
+	x.row("verdict", "%s", x.paint.paint(green, "follow the redirect"))
+	x.row("next", "%s %s", escape(step.GetMethod()), escape(step.GetUrl()))
+	x.row("", "%s", strings.Join(notes, ", "))
+}
+
+func (x *explanation) failure(e *pb.FetchError) {
+	if e == nil {
+		return
+	}
+	x.row("class", "%s, %s", x.paint.paint(red, label(e.GetErrorClass())), words(e.GetFailureType()))
+	x.rule(e.GetRule())
+}
+
+func (x *explanation) decision(resp *pb.ExplainResponse) {
+	d := resp.GetDecision()
+	x.row("verdict", "%s", x.verdict(d))
+	if d.GetRule() != resp.GetError().GetRule() {
+		x.rule(d.GetRule())
+	}
+	if d.GetDelay() != nil {
+		x.row("delay", "%s, from %s", d.GetDelay().AsDuration(), words(d.GetDelaySource()))
+	}
+	if after := resp.GetError().GetRetryAfter(); after != nil && d.GetDelay() == nil {
+		x.row("asked for", "%s by Retry-After", after.AsDuration())
+	}
+	x.row("outcome", "%s, if the fetch ended here", words(resp.GetKind()))
+	if e := resp.GetError(); e != nil {
+		x.row("retryable", "%s", laterFetch(e.GetRetryable()))
+	}
+}
+
+func laterFetch(mayHelp bool) string {
+	if mayHelp {
+		return "yes: a later fetch of the same request may succeed"
+	}
+	return "no: a later fetch of the same request is not expected to succeed, or could repeat an effect"
+}
+
+func (x *explanation) verdict(d *pb.RetryDecision) string {
+	switch d.GetVerdict() {
+	case pb.RetryVerdict_RETRY_VERDICT_DONE:
+		return x.paint.paint(green, "done") + ": no retry is needed"
+	case pb.RetryVerdict_RETRY_VERDICT_RETRY:
+		where := "from the first URL"
+		if d.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
+			where = "at the failed hop"
+		}
+		return x.paint.paint(yellow, "retry") + fmt.Sprintf(": attempt %d follows, %s", d.GetNextAttempt(), where)
+	}
+	return x.paint.paint(red, "no retry") + ": " + words(d.GetVerdict())
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// getCmd is "fetchctl get".
+type getCmd struct {
+	URL string `arg:"" help:"Absolute http or https URL."`
+
+	Request string   `short:"X" group:"Request:" placeholder:"METHOD" help:"GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS. Default: GET, or POST with --data."`
+	Header  []string `short:"H" sep:"none" group:"Request:" placeholder:"NAME: VALUE" help:"Request header. Repeatable."`
+	Data    *string  `short:"d" group:"Request:" placeholder:"DATA|@FILE|@-" help:"Request body: the text itself, a file, or standard input, byte for byte, at most 1 MiB. No Content-Type is added."`
+	Cookies bool     `group:"Request:" help:"Keep cookies across the redirects and attempts of this fetch. Default: none are kept."`
+
+	MaxRetries         *int32         `short:"r" group:"Retries:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
+	Profile            string         `enum:"standard,download" default:"standard" group:"Retries:" help:"Rules and waits: standard (short waits) or download (longer waits with jitter, 408 retried, no time limit). Default: ${default}."`
+	IdempotencyKey     string         `group:"Retries:" placeholder:"KEY" help:"Sent as Idempotency-Key, the same on every attempt. Default: none is sent."`
+	AllowNonIdempotent bool           `group:"Retries:" help:"Let POST and PATCH be tried again; needs --idempotency-key. Default: they are sent once."`
+	Timeout            *time.Duration `group:"Retries:" placeholder:"DURATION" help:"Longest time for the whole fetch, waits included, such as 90s. Default: 1m; with --profile download the service's maximum."`
+
+	MaxRedirects *int32 `group:"Redirects:" placeholder:"N" help:"Redirects followed in one attempt, 0 to 20; one more is a failure. Default: 5, with --profile download 20."`
+	NoFollow     bool   `group:"Redirects:" help:"Follow none: a redirect is then the result, with status 0. Default: they are followed."`
+
+	MaxSize *byteSize `group:"Body:" placeholder:"SIZE" help:"Longest body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
+	SHA256  string    `name:"sha256" group:"Body:" placeholder:"HEX" help:"Fail unless the body has this SHA-256. Default: any."`
+
+	Output  string `short:"o" group:"Output:" placeholder:"FILE" help:"Write the body to FILE, all of it or nothing. Default: standard output."`
+	Include bool   `short:"i" group:"Output:" help:"Write status and headers before the body."`
+	JSON    bool   `name:"json" group:"Output:" xor:"told" help:"Tell every event as a line of JSON, in place of the readable lines."`
+	Quiet   bool   `short:"q" group:"Output:" xor:"told" help:"Tell nothing; the exit status says it. Usage and service errors are still told."`
+	Verbose bool   `short:"v" group:"Output:" help:"Tell the policy, redirects as they happen, headers and timings."`
+
+	connection
+}
+
+// deadlineSpare is how much later than the fetch's own time limit the call ends,
+// so that the outcome still arrives.
+const deadlineSpare = 2 * time.Second
+
+// run fetches, and returns the exit status.
+func (c *getCmd) run(ctx context.Context, a *app) int {
+	req, err := c.request(ctx, a.in)
+	if err != nil {
+		return a.fail(ctx, "", err)
+	}
+	svc, err := c.connect()
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	defer svc.close()
+	out, err := openOutput(c.Output, a.out)
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	defer out.discard()
+	outcome, err := c.fetch(ctx, a, svc, req, out)
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	return outcomeStatus(outcome)
+}
+
+// fetch runs the call, delivers the body and tells what happens.
+func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchRequest, out *output) (*pb.FetchOutcome, error) {
+	call, cancel := context.WithCancel(ctx)
+	if c.Timeout != nil && *c.Timeout > 0 { // the service refuses others
+		call, cancel = context.WithTimeout(ctx, *c.Timeout+deadlineSpare)
+	}
+	defer cancel() // ends the fetch where the body cannot be written
+	stream, err := svc.Fetch(call, req)
+	if err != nil {
+		return nil, err
+	}
+	tell, done := c.teller(a)
+	d := &delivery{out: out, include: c.Include}
+	outcome, err := follow(stream, func(m *pb.FetchResponse) error {
+		if err := d.take(m); err != nil {
+			return err
+		}
+		return tell(m)
+	})
+	done()
+	return outcome, err
+}
+
+// teller returns what tells of the events, and what ends it.
+func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()) {
+	toFile := c.Output != "" && c.Output != "-"
+	switch {
+	case c.JSON && toFile:
+		return jsonLines(a.out), func() {}
+	case c.JSON:
+		return jsonLines(a.err), func() {}
+	case c.Quiet:
+		return func(*pb.FetchResponse) error { return nil }, func() {}
+	}
+	r := &reporter{out: &printer{w: a.err}, paint: a.painterFor(a.err), verbose: c.Verbose}
+	r.bar.on = isTerminal(a.err) && a.env("TERM") != "dumb" && (toFile || !isTerminal(a.out))
+	r.bar.out, r.bar.columns = r.out, columns(a.err)
+	return func(m *pb.FetchResponse) error { r.event(m); return nil }, r.bar.clear
+}

@@ -1,0 +1,85 @@
+package main
+
+// The texts of --help that are longer than a line.
+
+const description = `Fetches URLs through fetchd and shows every attempt as it happens.
+
+Without --server the service runs inside this program, with your own rights: it reaches any address and port that you can, as curl does.
+
+Exit status:
+
+    0    the fetch ended well: a 2xx, a 304 to a condition, a redirect not to be followed
+    1    usage: the command line or the request is not usable
+    2    demo: something that must hold did not
+    10   the fetch failed: transient, may pass by itself
+    11   the fetch failed: permanent, will not pass by itself
+    12   the fetch failed: the origin limits the rate
+    13   the fetch failed: the origin wants (other) credentials
+    20   the service failed or cannot be reached
+    21   a file or standard output could not be written
+    130  interrupted (SIGINT or SIGTERM)`
+
+const overviewExamples = `  fetchctl get https://example.org/
+  fetchctl get -o page.html --profile download https://example.org/big.html
+  fetchctl explain --status 503 -H 'Retry-After: 5'
+  fetchctl demo
+`
+
+// Help is the text after the first line of "fetchctl get --help". It implements
+// kong.HelpProvider.
+func (c *getCmd) Help() string {
+	return `The body goes to standard output byte for byte, or to FILE with -o; FILE appears only when the whole body is there and right. Where standard output is a terminal, control characters in the body are escaped; "-o -" writes them as they are.
+
+Attempts go to standard error as they end, one line each. With --json every event is one line of JSON (fetchd.v1.FetchResponse with the field names of the proto file): on standard error where the body goes to standard output, on standard output with -o FILE. The data of body chunks is left out of it.
+
+A failed fetch writes nothing to standard output and no FILE, unless the origin broke off inside a body of more than the hold-back (512 KiB): then standard output has its beginning. The first lines of an error page go to standard error.
+
+Exit status: 0 success, 304 or a redirect not followed; 1 usage; 10 transient failure, 11 permanent, 12 rate limited, 13 needs credentials; 20 service failed; 21 cannot write; 130 interrupted.`
+}
+
+func (c *getCmd) examples() string {
+	return `  fetchctl get https://example.org/
+  fetchctl get -v -o page.html https://example.org/
+  fetchctl get -r 10 --profile download -o image.iso https://example.org/image.iso
+  fetchctl get -d @order.json -H 'Content-Type: application/json' \
+      --idempotency-key order-17 --allow-non-idempotent https://api.example.org/orders
+  fetchctl get -H 'If-None-Match: "abc"' https://example.org/feed.xml
+  fetchctl get --json -o /dev/null https://example.org/ | jq .outcome
+  fetchctl get --server fetchd.internal:8080 https://example.org/
+`
+}
+
+// Help is the text after the first line of "fetchctl explain --help". It
+// implements kong.HelpProvider.
+func (c *explainCmd) Help() string {
+	return `Describe what was observed: a response (--status, -H, --location), something that went wrong (--fault), or both; and what preceded it. Or give a fetchd.v1.ExplainRequest as JSON: @FILE.json, or - for standard input.
+
+Exit status: 0 explained; 1 usage; 20 service failed; 21 cannot write; 130 interrupted.`
+}
+
+func (c *explainCmd) examples() string {
+	return `  fetchctl explain --status 503
+  fetchctl explain --status 429 -H 'Retry-After: 120'
+  fetchctl explain --fault body_interrupted --body-committed
+  fetchctl explain --method POST --status 503
+  fetchctl explain --status 302 --location https://other.example/ --redirects 5
+  echo '{"response": {"status_code": 503}, "attempt": 3}' | fetchctl explain --json -
+`
+}
+
+// Help is the text after the first line of "fetchctl demo --help". It implements
+// kong.HelpProvider.
+func (c *demoCmd) Help() string {
+	return `Starts an origin that commits faults on request and the service, both on loopback, and runs one scenario after another. Each is checked twice: by what the service told and by what the origin saw. No internet is needed, and the service's address guard is in force.
+
+With --break RULE only the scenarios about that rule run, and the origin's script is changed so that the rule has no occasion to hold. The demo must then fail: it shows that its checks can.
+
+Exit status: 0 everything held; 1 usage, an unknown rule included; 2 something did not hold; 20 the origin or the service could not start; 130 interrupted.`
+}
+
+func (c *demoCmd) examples() string {
+	return `  fetchctl demo
+  fetchctl demo --list
+  fetchctl demo --break W2
+`
+}

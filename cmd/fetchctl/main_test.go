@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+
+	"fetchd/fetch"
+	"fetchd/internal/origin"
+	"fetchd/server"
+)
+
+// leakless runs the tests, and fails where they leave goroutines behind.
+type leakless struct{ *testing.M }
+
+// Run implements testscript.TestingM.
+func (m leakless) Run() int {
+	code := m.M.Run()
+	if code != 0 {
+		return code
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func TestMain(m *testing.M) {
+	testscript.Main(leakless{m}, map[string]func(){"fetchctl": main})
+}
+
+// startOrigin returns an origin on loopback that ends with the test.
+func startOrigin(t *testing.T) *origin.Origin {
+	t.Helper()
+	o, err := origin.Start(origin.Config{})
+	if err != nil {
+		t.Fatalf("start the origin: %v", err)
+	}
+	t.Cleanup(func() { _ = o.Close() })
+	return o
+}
+
+// startServer returns the address of a fetchd on loopback that ends with the
+// test.
+func startServer(t *testing.T) string {
+	t.Helper()
+	srv, err := server.New(server.Config{Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}}})
+	if err != nil {
+		t.Fatalf("server.New: %v", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// result is what came of a run.
+type result struct {
+	code     int
+	out, err string
+}
+
+// cli runs the program inside the test.
+func cli(t *testing.T, args ...string) result {
+	t.Helper()
+	return runWith(t.Context(), "", nil, args...)
+}
+
+// runWith runs the program with standard input and an environment.
+func runWith(ctx context.Context, stdin string, env map[string]string, args ...string) result {
+	var out, err bytes.Buffer
+	code := run(ctx, args, func(name string) string { return env[name] }, streams{strings.NewReader(stdin), &out, &err})
+	return result{code, out.String(), err.String()}
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup:               setUpScript,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits,
+			"await": await,
+			"saw":   saw,
+			"body":  body,
+			"none":  none,
+		},
+	})
+}
+
+type originKey struct{}
+
+// setUpScript gives a script an origin of its own: $HTTP and the like are its
+// URLs.
+func setUpScript(env *testscript.Env) error {
+	o, err := origin.Start(origin.Config{})
+	if err != nil {
+		return err
+	}
+	env.Defer(func() { _ = o.Close() })
+	env.Values[originKey{}] = o
+	env.Setenv("HTTP", o.URL("http", ""))
+	env.Setenv("HTTPS", o.URL("https", ""))
+	env.Setenv("EXPIRED", o.URL("tls-expired", ""))
+	env.Setenv("REFUSED", o.Addr("refused"))
+	env.Setenv("GORACE", "atexit_sleep_ms=0") // else a program with the race detector sleeps a second at its end
+	env.Setenv("PLAIN", o.Addr("http"))
+	ca := env.WorkDir + "/ca.pem"
+	env.Setenv("SSL_CERT_FILE", ca)
+	return os.WriteFile(ca, o.CAPEM(), 0o600)
+}
+
+func originOf(ts *testscript.TestScript) *origin.Origin {
+	o, ok := ts.Value(originKey{}).(*origin.Origin)
+	if !ok {
+		ts.Fatalf("no origin")
+	}
+	return o
+}
+
+// exits runs a program and compares its exit status: exits CODE PROGRAM ARGS….
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS")
+	}
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		ended, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		code = ended.ExitCode()
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("exit status %d, want %s", code, args[0])
+	}
+}
+
+// await waits for a request to the origin: await KEY.
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := originOf(ts).Await(ctx, args[0], 1); err != nil {
+		ts.Fatalf("%v", err)
+	}
+}
+
+// saw compares how many requests the origin saw, and the last one's method and
+// a header: saw KEY N [METHOD [NAME=VALUE]].
+func saw(ts *testscript.TestScript, _ bool, args []string) {
+	requests := originOf(ts).Requests(args[0])
+	if fmt.Sprint(len(requests)) != args[1] {
+		ts.Fatalf("the origin saw %d requests for %s, want %s", len(requests), args[0], args[1])
+	}
+	if len(args) > 2 && requests[len(requests)-1].Method != args[2] {
+		ts.Fatalf("method %s, want %s", requests[len(requests)-1].Method, args[2])
+	}
+	if len(args) > 3 {
+		name, want, _ := strings.Cut(args[3], "=")
+		if got := requests[len(requests)-1].Header.Get(name); got != want {
+			ts.Fatalf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// body writes the origin's body of N bytes to a file: body N FILE.
+func body(ts *testscript.TestScript, _ bool, args []string) {
+	var n int64
+	if _, err := fmt.Sscan(args[0], &n); err != nil {
+		ts.Fatalf("%v", err)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), originOf(ts).Body(n), 0o600))
+}
+
+// none fails where a folder holds anything: none DIR.
+func none(ts *testscript.TestScript, _ bool, args []string) {
+	entries, err := os.ReadDir(ts.MkAbs(args[0]))
+	ts.Check(err)
+	for _, e := range entries {
+		ts.Fatalf("%s holds %s", args[0], e.Name())
+	}
+}

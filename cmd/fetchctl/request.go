@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// maxRequestBody is the contract's limit. A longer body would be refused by the
+// transport, with less of an explanation.
+const maxRequestBody = 1 << 20
+
+// maxRetries is the contract's max_attempts less the first attempt.
+const maxRetries = 10
+
+// request makes the request that the flags describe. Errors are usageErrors,
+// and that of ctx while standard input is read.
+func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	headers, err := headerLines("--header", c.Header)
+	if err != nil {
+		return nil, err
+	}
+	req := &pb.FetchRequest{
+		Url: c.URL, Method: c.Request, Headers: headers,
+		RedirectPolicy: redirectPolicy(c.MaxRedirects, c.NoFollow),
+		RetryPolicy:    c.retryPolicy(),
+		BodyPolicy:     &pb.BodyPolicy{MaxSizeBytes: (*int64)(c.MaxSize)},
+		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
+	}
+	if c.Timeout != nil {
+		req.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(*c.Timeout)}
+	}
+	if c.SHA256 != "" {
+		req.Integrity = &pb.Integrity{Sha256: c.SHA256}
+	}
+	if c.Cookies {
+		req.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH
+	}
+	if c.Verbose {
+		req.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
+	}
+	return req, c.body(ctx, req, stdin)
+}
+
+// check refuses what the contract has no way to refuse in the user's words.
+func (c *getCmd) check() error {
+	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > maxRetries) {
+		return &usageError{"--max-retries", fmt.Sprintf("is %d: give 0 to %d", *c.MaxRetries, maxRetries)}
+	}
+	return checkText(map[string]string{"URL": c.URL, "--request": c.Request,
+		"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256})
+}
+
+// checkText refuses what cannot stand in a message.
+func checkText(values map[string]string) error {
+	for field, value := range values {
+		if !utf8.ValidString(value) {
+			return &usageError{field, "is not UTF-8: percent-encode it"}
+		}
+	}
+	return nil
+}
+
+func redirectPolicy(maxRedirects *int32, noFollow bool) *pb.RedirectPolicy {
+	follow := !noFollow
+	return &pb.RedirectPolicy{MaxRedirects: maxRedirects, Follow: &follow}
+}
+
+var profiles = map[string]pb.RetryProfile{
+	"standard": pb.RetryProfile_RETRY_PROFILE_STANDARD,
+	"download": pb.RetryProfile_RETRY_PROFILE_DOWNLOAD,
+}
+
+func (c *getCmd) retryPolicy() *pb.RetryPolicy {
+	return &pb.RetryPolicy{
+		Profile: profiles[c.Profile], MaxAttempts: attempts(c.MaxRetries),
+		IdempotencyKey: c.IdempotencyKey, AllowNonIdempotent: c.AllowNonIdempotent,
+	}
+}
+
+// attempts turns retries into attempts, the first included.
+func attempts(retries *int32) *int32 {
+	if retries == nil {
+		return nil
+	}
+	n := *retries + 1
+	return &n
+}
+
+// headerLines reads lines of the form "Name: value". Bytes that are not UTF-8
+// are passed on as they are.
+func headerLines(flag string, lines []string) ([]*pb.Header, error) {
+	headers := make([]*pb.Header, 0, len(lines))
+	for _, line := range lines {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || !utf8.ValidString(name) {
+			return nil, &usageError{flag, fmt.Sprintf("is %.60q: give Name: value", line)}
+		}
+		h := &pb.Header{Name: strings.TrimSpace(name), Value: strings.TrimSpace(value)}
+		if !utf8.ValidString(h.GetValue()) {
+			h.RawValue, h.Value = []byte(h.GetValue()), ""
+		}
+		headers = append(headers, h)
+	}
+	return headers, nil
+}
+
+// body reads --data. With it the method is POST, unless another was asked for.
+func (c *getCmd) body(ctx context.Context, req *pb.FetchRequest, stdin io.Reader) error {
+	if c.Data == nil {
+		return nil
+	}
+	if req.GetMethod() == "" {
+		req.Method = http.MethodPost
+	}
+	data := []byte(*c.Data)
+	if name, isFile := strings.CutPrefix(*c.Data, "@"); isFile {
+		var err error
+		if data, err = readInput(ctx, name, stdin, maxRequestBody); err != nil {
+			return inputError("--data", err)
+		}
+	}
+	if len(data) > maxRequestBody {
+		return &usageError{"--data", fmt.Sprintf("has more than %d bytes: give at most so many", maxRequestBody)}
+	}
+	req.Body = data
+	return nil
+}
+
+// inputError makes a usageError of what went wrong with a file, unless the run
+// was interrupted.
+func inputError(field string, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &usageError{field, fmt.Sprintf("%v", err)}
+}
+
+// readInput reads the named file, or standard input for "-", up to limit + 1
+// bytes. A read of standard input that nobody waits for any more ends with it.
+func readInput(ctx context.Context, name string, stdin io.Reader, limit int64) ([]byte, error) {
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // it was only read from
+		stdin = f
+	}
+	type result struct {
+		data []byte
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		data, err := io.ReadAll(io.LimitReader(stdin, limit+1))
+		read <- result{data, err}
+	}()
+	select {
+	case r := <-read:
+		return r.data, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// byteSize is a number of bytes that may be written with a unit.
+type byteSize int64
+
+// units are the decimal and the binary ones.
+var units = map[string]float64{"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+	"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *byteSize) UnmarshalText(text []byte) error {
+	text = bytes.TrimSpace(text)
+	end := bytes.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	if end < 0 {
+		end = len(text)
+	}
+	unit, known := units[strings.ToUpper(string(bytes.TrimSpace(text[end:])))]
+	n, err := strconv.ParseFloat(string(text[:end]), 64)
+	if err != nil || !known || n*unit > math.MaxInt64/2 {
+		return fmt.Errorf("%.20q is no size: give bytes, or a number with kB, MB, GB, KiB, MiB or GiB", text)
+	}
+	*s = byteSize(n * unit)
+	return nil
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// brokenService answers as no fetchd should.
+type brokenService struct {
+	pb.UnimplementedFetchServiceServer
+	fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error
+}
+
+func (s brokenService) Fetch(_ *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
+	return s.fetch(stream)
+}
+
+func startBroken(t *testing.T, fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	pb.RegisterFetchServiceServer(srv, brokenService{fetch: fetch})
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// sends returns a Fetch that sends the messages and ends with the error.
+func sends(end error, messages ...*pb.FetchResponse) func(grpc.ServerStreamingServer[pb.FetchResponse]) error {
+	return func(stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
+		for _, m := range messages {
+			if err := stream.Send(m); err != nil {
+				return err
+			}
+		}
+		return end
+	}
+}
+
+func outcomeMessage(o *pb.FetchOutcome) *pb.FetchResponse {
+	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: o}}
+}
+
+func chunkMessage(offset int64, data string) *pb.FetchResponse {
+	return &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: offset, Data: []byte(data)}}}
+}
+
+// What the service does wrong is never taken for a fetch.
+func TestServiceFails(t *testing.T) {
+	t.Parallel()
+	done := outcomeMessage(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS})
+	short := outcomeMessage(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: 7}})
+	failedWith := func(e *pb.FetchError) *pb.FetchResponse {
+		return outcomeMessage(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Error: e})
+	}
+	for _, tt := range []struct {
+		name  string
+		fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error
+		code  int
+		told  string
+	}{
+		{"no outcome", sends(nil), exitService, "ended without an outcome"},
+		{"two outcomes", sends(nil, done, done), exitService, "after the outcome"},
+		{"a hole in the body", sends(nil, chunkMessage(5, "x"), done), exitService, "offset 5 came after 0 bytes"},
+		{"a body cut short", sends(nil, short), exitService, "the body has 7 bytes, but 0 came"},
+		{"unavailable in the middle", sends(status.Error(codes.Unavailable, "drain\x1b[2J"), chunkMessage(0, "x")), exitService, `drain\x1b[2J`},
+		{"over a limit", sends(status.Error(codes.ResourceExhausted, "full")), exitService, "Try again a little later"},
+		{"stalled", sends(status.Error(codes.Aborted, "stalled")), exitService, "with -o"},
+		{"not allowed", sends(status.Error(codes.PermissionDenied, "no")), exitService, "does not let you"},
+		{"too late", sends(status.Error(codes.DeadlineExceeded, "late")), exitService, "longer --timeout"},
+		{"another service", sends(status.Error(codes.Unimplemented, "what")), exitService, "the gRPC port of fetchd"},
+		{"internal", sends(status.Error(codes.Internal, "oops")), exitService, "Its log says more"},
+		{"refused without details", sends(status.Error(codes.InvalidArgument, "url\x07 is bad")), exitUsage, `url\a is bad`},
+		{"unknown failure, retryable", sends(nil, failedWith(&pb.FetchError{FailureType: 99, ErrorClass: 99, Retryable: true})), exitTransient, "unknown_99"},
+		{"unknown failure, final", sends(nil, failedWith(&pb.FetchError{FailureType: 99})), exitPermanent, "unknown 99, not retryable"},
+		{"unknown event", sends(nil, new(pb.FetchResponse), done), exitOK, "success"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			file := filepath.Join(dir, "file")
+			got := cli(t, "get", "--server", startBroken(t, tt.fetch), "-o", file, "http://origin.test/")
+			if got.code != tt.code || !strings.Contains(got.err, tt.told) {
+				t.Errorf("exit status %d, %q; want %d and %q", got.code, got.err, tt.code, tt.told)
+			}
+			if tt.code != exitOK {
+				empty(t, dir)
+			}
+		})
+	}
+}

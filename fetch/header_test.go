@@ -1,0 +1,153 @@
+package fetch_test
+
+import (
+	"net/textproto"
+	"strings"
+	"testing"
+
+	"fetchd/fetch"
+)
+
+// forbidden names, canonical, besides those of a forbidden prefix.
+var forbidden = []string{
+	"Connection", "Content-Length", "Expect", "Forwarded", "Host", "Http2-Settings", "Idempotency-Key", "Keep-Alive",
+	"Metadata", "Metadata-Flavor", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Via",
+	"X-Aws-Ec2-Metadata-Token", "X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "X-Google-Metadata-Request", "X-Idempotency-Key",
+	"Proxy-Authorization", "Proxy-Connection", "Proxy-", "Sec-Fetch-Site", "Sec-Websocket-Key", "Sec-", "X-Forwarded-For",
+	"X-Forwarded-Host", "X-Forwarded-",
+}
+
+// mixed alternates upper and lower case.
+func mixed(name string) string {
+	b := []byte(strings.ToLower(name))
+	for i := 0; i < len(b); i += 2 {
+		b[i] = strings.ToUpper(string(b[i]))[0]
+	}
+	return string(b)
+}
+
+// TestForbiddenHeaders in every spelling that means the same.
+func TestForbiddenHeaders(t *testing.T) {
+	t.Parallel()
+	for _, name := range forbidden {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, spelling := range []string{name, strings.ToLower(name), strings.ToUpper(name), mixed(name)} {
+				if fetch.CheckHeader(spelling, "v") == "" {
+					t.Errorf("CheckHeader(%q) lets it pass", spelling)
+				}
+			}
+		})
+	}
+}
+
+// TestAllowedHeaders that look like forbidden ones.
+func TestAllowedHeaders(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"Accept", "Accept-Encoding", "Authorization", "Content-Encoding", "Content-Type", "Cookie", "Date", "If-None-Match",
+		"Origin", "Range", "Referer", "User-Agent",
+		"Connect", "Connections", "Content-Len", "X-Content-Length", "Expect-Ct", "Forward", "Forwarded-For", "Hosting", "X-Host",
+		"Http2", "Idempotency", "Idempotency-Keys", "Keep", "Metadata-Token", "X-Metadata-Flavor", "Prox", "Proxy", "Proxying",
+		"Sec", "Second", "Security", "X-Sec-Fetch", "T", "Tea", "X-Te", "Trailers", "Transfer", "Upgrade-Insecure-Requests", "Viable",
+		"X-Forward", "X-Forwarded", "X-Forwardedfor", "X-Api-Key", "X-Aws-Ec2-Metadata", "X-Idempotency",
+		"!#$%&'*+-.^`|~", "0", "a.b",
+	} {
+		for _, spelling := range []string{name, strings.ToLower(name), strings.ToUpper(name), mixed(name)} {
+			if got := fetch.CheckHeader(spelling, "v"); got != "" {
+				t.Errorf("CheckHeader(%q) = %q, want nothing", spelling, got)
+			}
+		}
+	}
+}
+
+// TestHeaderNames that are no token, or that an origin may take for another.
+func TestHeaderNames(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, header string }{
+		{"empty", ""},
+		{"a space alone", " "},
+		{"a space inside", "X Y"},
+		{"a leading space", " X"},
+		{"a trailing space", "Content-Length "},
+		{"a tab", "X\tY"},
+		{"a colon", "X:Y"},
+		{"a leading colon, as in HTTP/2", ":authority"},
+		{"a carriage return", "X\r"},
+		{"a line feed", "X\nHost"},
+		{"NUL", "X\x00"},
+		{"DEL", "X\x7f"},
+		{"Latin-1", "Caf\xe9"},
+		{"UTF-8", "Café"},
+		{"a letter that folds to ASCII", "\u212aeep-Alive"},
+		{"a slash", "X/Y"},
+		{"brackets", "X[0]"},
+		{"quotes", `"X"`},
+		{"an underscore", "X_Y"},
+		{"an underscore for the hyphen", "Content_Length"},
+		{"an underscore in front", "_Host"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if fetch.CheckHeader(row.header, "v") == "" {
+				t.Errorf("CheckHeader(%q) lets it pass", row.header)
+			}
+		})
+	}
+}
+
+// TestHeaderValues tells what may stand in a value (RFC 9110 §5.5), whatever
+// the name.
+func TestHeaderValues(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, value string
+		ok          bool
+	}{
+		{"a word", "v", true},
+		{"empty", "", true},
+		{"a tab", "a\tb", true},
+		{"spaces", " a  b ", true},
+		{"Latin-1", "caf\xe9", true},
+		{"UTF-8", "café", true},
+		{"every other sign", `!"#$%&'()*+,-./:;<=>?@[\]^_{|}~` + "`", true},
+		{"a carriage return", "a\rb", false},
+		{"a line feed", "a\nb", false},
+		{"another header line", "a\r\nHost: other", false},
+		{"a folded line", "a\r\n b", false},
+		{"NUL", "a\x00b", false},
+		{"a bell", "a\x07b", false},
+		{"an escape", "\x1b[0m", false},
+		{"DEL", "a\x7fb", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if got := fetch.CheckHeader("X-Test", row.value); (got == "") != row.ok {
+				t.Errorf("CheckHeader(X-Test, %q) = %q, want ok %t", row.value, got, row.ok)
+			}
+		})
+	}
+}
+
+// TestRemediesHoldNoBytes of what was sent.
+func TestRemediesHoldNoBytes(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, value string }{
+		{"X-Secret-Name\n", "v"}, {"X_Secret-Name", "v"}, {"X-Forwarded-Secret", "v"}, {"X-Test", "secret\n"}, {"Keep-Alive", "secret"},
+	} {
+		remedy := fetch.CheckHeader(row.name, row.value)
+		if remedy == "" || strings.Contains(strings.ToLower(remedy), "secret") {
+			t.Errorf("CheckHeader(%q, %q) = %q, want a remedy without what was sent", row.name, row.value, remedy)
+		}
+	}
+}
+
+// TestForbiddenNamesAreCanonical, or the list above would test nothing.
+func TestForbiddenNamesAreCanonical(t *testing.T) {
+	t.Parallel()
+	for _, name := range forbidden {
+		if got := textproto.CanonicalMIMEHeaderKey(name); got != name {
+			t.Errorf("%s is written %s", name, got)
+		}
+	}
+}

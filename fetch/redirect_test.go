@@ -1,0 +1,296 @@
+package fetch_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+func mustParse(t *testing.T, raw string) *url.URL {
+	t.Helper()
+	u, err := fetch.ParseURL(raw)
+	if err != nil {
+		t.Fatalf("ParseURL(%q): %v", raw, err)
+	}
+	return u
+}
+
+// TestRedirectedMethod crosses every method with every redirect (spec D2).
+func TestRedirectedMethod(t *testing.T) {
+	t.Parallel()
+	statuses := []int{301, 302, 303, 307, 308}
+	for _, row := range []struct {
+		method string
+		want   [5]string
+	}{
+		{"GET", [5]string{"GET", "GET", "GET", "GET", "GET"}},
+		{"HEAD", [5]string{"HEAD", "HEAD", "HEAD", "HEAD", "HEAD"}},
+		{"POST", [5]string{"GET", "GET", "GET", "POST", "POST"}},
+		{"PUT", [5]string{"PUT", "PUT", "GET", "PUT", "PUT"}},
+		{"PATCH", [5]string{"PATCH", "PATCH", "GET", "PATCH", "PATCH"}},
+		{"DELETE", [5]string{"DELETE", "DELETE", "GET", "DELETE", "DELETE"}},
+		{"OPTIONS", [5]string{"OPTIONS", "OPTIONS", "GET", "OPTIONS", "OPTIONS"}},
+	} {
+		t.Run(row.method, func(t *testing.T) {
+			t.Parallel()
+			from := mustParse(t, "http://host/a")
+			for i, status := range statuses {
+				step := fetch.ResolveRedirect(fetch.RedirectRules{}, from, from, row.method, status, "/b")
+				if kept := row.method == row.want[i]; step.Method != row.want[i] || step.BodyKept != kept {
+					t.Errorf("%d: %s, body kept %t, want %s, %t", status, step.Method, step.BodyKept, row.want[i], kept)
+				}
+				if step.Location != classify.InScope || step.Fault != classify.NoClass {
+					t.Errorf("%d: location %d, fault %s, want it in scope", status, step.Location, step.Fault)
+				}
+			}
+		})
+	}
+}
+
+// TestLocationOfOtherStatuses: outside 3xx a Location leads nowhere. Which of
+// the 3xx are followed is classify's to say.
+func TestLocationOfOtherStatuses(t *testing.T) {
+	t.Parallel()
+	from := mustParse(t, "http://host/a")
+	for _, row := range []struct {
+		status int
+		want   classify.Location
+	}{
+		{200, classify.NoLocation}, {201, classify.NoLocation}, {299, classify.NoLocation},
+		{300, classify.InScope}, {304, classify.InScope}, {305, classify.InScope}, {399, classify.InScope},
+		{400, classify.NoLocation}, {503, classify.NoLocation},
+	} {
+		step := fetch.ResolveRedirect(fetch.RedirectRules{}, from, from, "POST", row.status, "/b")
+		if step.Location != row.want || (step.URL != nil) != (row.want == classify.InScope) {
+			t.Errorf("%d: location %d to %v, want %d", row.status, step.Location, step.URL, row.want)
+		}
+		if step.Method != "POST" || !step.BodyKept {
+			t.Errorf("%d: %s, body kept %t, want POST with it", row.status, step.Method, step.BodyKept)
+		}
+	}
+}
+
+// TestLocationForms reads every form of Location against one URL.
+func TestLocationForms(t *testing.T) {
+	t.Parallel()
+	long := "/" + strings.Repeat("a", fetch.MaxURLBytes)
+	for _, row := range []struct{ name, location, want, reason string }{
+		{"relative path", "next", "http://host:8080/a/next#f", ""},
+		{"absolute path", "/next", "http://host:8080/next#f", ""},
+		{"query alone", "?r=2", "http://host:8080/a/b?r=2#f", ""},
+		{"empty query", "?", "http://host:8080/a/b?#f", ""},
+		{"fragment alone", "#g", "http://host:8080/a/b?q=1#g", ""},
+		{"scheme-relative", "//other/next", "http://other/next#f", ""},
+		{"absolute", "https://other:444/next", "https://other:444/next#f", ""},
+		{"absolute in upper case", "HTTPS://OTHER/Next", "https://other/Next#f", ""},
+		{"dot segments", "../../x/./y/..", "http://host:8080/x/#f", ""},
+		{"dot segments in an absolute URL", "http://other/a/../b", "http://other/b#f", ""},
+		{"a first segment with a colon", "./a:b", "http://host:8080/a/a:b#f", ""},
+		{"spaces round it", " \t/next \t", "http://host:8080/next#f", ""},
+		{"a space in the path", "/a b", "http://host:8080/a%20b#f", ""},
+		{"a space in the query", "/?q=a b", "http://host:8080/?q=a%20b#f", ""},
+		{"a space in the fragment", "/#a b", "http://host:8080/#a%20b", ""},
+		{"quotes in the query", `/?q="a"`, "http://host:8080/?q=%22a%22#f", ""},
+		{"UTF-8", "/é?é", "http://host:8080/%C3%A9?%C3%A9#f", ""},
+		{"Latin-1", "/caf\xe9?caf\xe9", "http://host:8080/caf%E9?caf%E9#f", ""},
+		{"an encoded slash beside UTF-8", "/é%2Fb", "http://host:8080/%C3%A9%2Fb#f", ""},
+		{"an encoded slash beside a space", "a b%2Fc", "http://host:8080/a/a%20b%2Fc#f", ""},
+		{"an international host", "//bücher.example/", "http://xn--bcher-kva.example/#f", ""},
+		{"a number in the path", "2130706433", "http://host:8080/a/2130706433#f", ""},
+		{"no path", "//other", "http://other#f", ""},
+
+		{"userinfo", "http://user:secret@other/", "http://user:secret@other/#f", "location_userinfo"},
+		{"userinfo, scheme-relative", "//user@other/", "http://user@other/#f", "location_userinfo"},
+		{"userinfo and a bad port", "http://user:secret@other:0/", "", "location_port"},
+		{"userinfo and another scheme", "ftp://user:secret@other/", "", "location_scheme"},
+		{"port 0", "http://other:0/", "", "location_port"},
+		{"port 65536", "http://other:65536/", "", "location_port"},
+		{"a port of letters", "http://other:http/", "", "location_malformed"},
+		{"a number as host", "http://2130706433/", "", "location_number_like_host"},
+		{"a number as host, scheme-relative", "//0x7f.1/", "", "location_number_like_host"},
+		{"a zone", "http://[fe80::1%25eth0]/", "", "location_zone"},
+		{"an empty host", "http:///next", "", "location_relative"},
+		{"opaque", "http:next", "", "location_relative"},
+		{"Latin-1 in the host", "http://caf\xe9.example/", "", "location_host"},
+		{"a space in the host", "http://ho st/", "", "location_malformed"},
+		{"javascript", "javascript:alert(1)", "", "location_scheme"},
+		{"mailto", "mailto:a@example.com", "", "location_scheme"},
+		{"ftp", "ftp://other/", "", "location_scheme"},
+		{"file", "file:///etc/passwd", "", "location_scheme"},
+		{"data", "data:text/html,x", "", "location_scheme"},
+		{"a first segment that is a scheme", "a:b", "", "location_scheme"},
+		{"a control character", "/a\x01b", "", "location_malformed"},
+		{"a newline", "/a\nb", "", "location_malformed"},
+		{"a tab inside", "/a\tb", "", "location_malformed"},
+		{"DEL", "/a\x7f", "", "location_malformed"},
+		{"an escape that is none", "/%zz", "", "location_malformed"},
+		{"a bracket that stays open", "http://[::1/", "", "location_malformed"},
+		{"too long", long, "", "location_too_long"},
+		{"too long once it is absolute", long[:fetch.MaxURLBytes], "", "location_too_long"},
+		{"too long once it is encoded", "/" + strings.Repeat("é", 2000), "", "location_too_long"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			from := mustParse(t, "http://host:8080/a/b?q=1#f")
+			step := fetch.ResolveRedirect(fetch.RedirectRules{}, from, from, "GET", http.StatusFound, row.location)
+			got := ""
+			if step.URL != nil {
+				got = step.URL.String()
+			}
+			if got != row.want || step.Reason != row.reason || step.Location != classify.InScope {
+				t.Errorf("Location %q: %q, reason %q, location %d, want %q, %q, in scope",
+					row.location, got, step.Reason, step.Location, row.want, row.reason)
+			}
+			want := classify.NoClass
+			if row.reason != "" {
+				want = classify.RedirectRejected
+			}
+			if step.Fault != want {
+				t.Errorf("Location %q: fault %s, want %s", row.location, step.Fault, want)
+			}
+		})
+	}
+	for _, empty := range []string{"", " ", "\t \t"} {
+		from := mustParse(t, "http://host/")
+		step := fetch.ResolveRedirect(fetch.RedirectRules{}, from, from, "GET", http.StatusFound, empty)
+		if step.Location != classify.NoLocation || step.URL != nil || step.Fault != classify.NoClass {
+			t.Errorf("Location %q: location %d to %v, fault %s, want none", empty, step.Location, step.URL, step.Fault)
+		}
+	}
+}
+
+// TestFragmentInheritance is RFC 9110 §10.2.2: a Location without a fragment
+// inherits, one with a fragment, be it empty, does not.
+func TestFragmentInheritance(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, from, location, want string }{
+		{"neither", "http://host/a", "/b", "http://host/b"},
+		{"the URL's", "http://host/a#f", "/b", "http://host/b#f"},
+		{"the Location's", "http://host/a", "/b#g", "http://host/b#g"},
+		{"both", "http://host/a#f", "/b#g", "http://host/b#g"},
+		{"an empty one in the Location", "http://host/a#f", "/b#", "http://host/b"},
+		{"an empty one behind a query", "http://host/a#f", "/b?#", "http://host/b?"},
+		{"over to another host", "http://host/a#f", "https://other/", "https://other/#f"},
+		{"one that was escaped", "http://host/a#%C3%A9%20", "/b", "http://host/b#%C3%A9%20"},
+		{"a number sign that was escaped", "http://host/a#f", "/b%23g", "http://host/b%23g#f"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			from := mustParse(t, row.from)
+			step := fetch.ResolveRedirect(fetch.RedirectRules{}, from, from, "GET", http.StatusFound, row.location)
+			if step.URL == nil || step.URL.String() != row.want {
+				t.Errorf("from %s to %q: %v, want %s", row.from, row.location, step.URL, row.want)
+			}
+			if from.String() != row.from {
+				t.Errorf("the URL before it was changed to %s", from)
+			}
+		})
+	}
+}
+
+// TestScope crosses the scopes with what can change (spec D4, H9).
+func TestScope(t *testing.T) {
+	t.Parallel()
+	const first = "http://host/a"
+	for _, row := range []struct {
+		name, location  string
+		host, origin    bool // within SameHost, SameOrigin
+		crossFromSecond bool // when it comes from http://other/
+	}{
+		{"the same URL", "http://host/a", true, true, true},
+		{"another path", "http://host/b", true, true, true},
+		{"the default port, written", "http://host:80/", true, true, true},
+		{"upper case", "http://HOST/", true, true, true},
+		{"a trailing dot", "http://host./", true, true, true},
+		{"another port", "http://host:8080/", true, false, true},
+		{"another scheme", "https://host/", true, false, true},
+		{"another scheme on the same port", "https://host:80/", true, false, true},
+		{"another host", "http://other/", false, false, false},
+		{"a sub-domain", "http://sub.host/", false, false, true},
+		{"a longer name", "http://hostile/", false, false, true},
+		{"the host as user", "http://host@other/", false, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			begin, second := mustParse(t, first), mustParse(t, "http://other/")
+			for scope, in := range map[fetch.Scope]bool{fetch.AnyHost: true, fetch.SameHost: row.host, fetch.SameOrigin: row.origin} {
+				want := classify.OutOfScope
+				if in {
+					want = classify.InScope
+				}
+				rules := fetch.RedirectRules{Scope: scope}
+				if step := fetch.ResolveRedirect(rules, begin, begin, "GET", http.StatusFound, row.location); step.Location != want || step.CrossOrigin == row.origin {
+					t.Errorf("scope %d: location %d, cross-origin %t, want %d, %t", scope, step.Location, step.CrossOrigin, want, !row.origin)
+				}
+				// The scope is that of the first URL, the change that of the last.
+				if step := fetch.ResolveRedirect(rules, begin, second, "GET", http.StatusFound, row.location); step.Location != want || step.CrossOrigin != row.crossFromSecond {
+					t.Errorf("scope %d from another host: location %d, cross-origin %t, want %d, %t",
+						scope, step.Location, step.CrossOrigin, want, row.crossFromSecond)
+				}
+			}
+		})
+	}
+}
+
+// TestOutOfScopeIsNoFault: what is not to be followed cannot be wrong (decision
+// 4), but what is no URL can lie in no scope.
+func TestOutOfScopeIsNoFault(t *testing.T) {
+	t.Parallel()
+	rules := fetch.RedirectRules{Scope: fetch.SameOrigin, ForbidDowngrade: true}
+	for _, row := range []struct {
+		name, location string
+		place          classify.Location
+		fault          classify.Class
+	}{
+		{"a downgrade out of the scope", "http://host/", classify.OutOfScope, classify.NoClass},
+		{"userinfo out of the scope", "https://user@other/", classify.OutOfScope, classify.NoClass},
+		{"userinfo within the scope", "https://user@host/", classify.InScope, classify.RedirectRejected},
+		{"no URL", "https://[", classify.InScope, classify.RedirectRejected},
+		{"another scheme", "ftp://other/", classify.InScope, classify.RedirectRejected},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			from := mustParse(t, "https://host/")
+			step := fetch.ResolveRedirect(rules, from, from, "GET", http.StatusFound, row.location)
+			if step.Location != row.place || step.Fault != row.fault {
+				t.Errorf("Location %q: location %d, fault %s, want %d, %s", row.location, step.Location, step.Fault, row.place, row.fault)
+			}
+		})
+	}
+}
+
+// TestDowngrade is only what leads from https to http, and only where it is
+// forbidden.
+func TestDowngrade(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, from, location string
+		forbid               bool
+		reason               string
+	}{
+		{"https to http", "https://host/", "http://host/", true, "downgrade"},
+		{"https to http on another host", "https://host/", "http://other/", true, "downgrade"},
+		{"https to http, not forbidden", "https://host/", "http://host/", false, ""},
+		{"https to https", "https://host/", "https://other/", true, ""},
+		{"https to its own scheme", "https://host/", "//other/", true, ""},
+		{"http to http", "http://host/", "http://other/", true, ""},
+		{"http to https", "http://host/", "https://host/", true, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			from := mustParse(t, row.from)
+			step := fetch.ResolveRedirect(fetch.RedirectRules{ForbidDowngrade: row.forbid}, from, from, "GET", http.StatusFound, row.location)
+			want := classify.NoClass
+			if row.reason != "" {
+				want = classify.RedirectRejected
+			}
+			if step.Reason != row.reason || step.Fault != want || step.URL == nil {
+				t.Errorf("%s to %q: fault %s, reason %q, want %s, %q", row.from, row.location, step.Fault, step.Reason, want, row.reason)
+			}
+		})
+	}
+}
