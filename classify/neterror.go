@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"reflect"
+	"slices"
 	"syscall"
 )
 
@@ -213,13 +214,12 @@ func http2Error(phase Phase, err error) Class {
 }
 
 // isGoAway tells net/http's error for a GOAWAY of the peer, whose type has no
-// exported name, by its exported fields.
+// exported name, by its exported fields, wherever in the chain it stands.
 func isGoAway(err error) bool {
-	for ; err != nil; err = errors.Unwrap(err) {
-		t := reflect.TypeOf(err)
-		if t.Kind() != reflect.Struct {
-			continue
-		}
+	if err == nil {
+		return false
+	}
+	if t := reflect.TypeOf(err); t.Kind() == reflect.Struct {
 		_, last := t.FieldByName("LastStreamID")
 		_, code := t.FieldByName("ErrCode")
 		_, debug := t.FieldByName("DebugData")
@@ -227,7 +227,10 @@ func isGoAway(err error) bool {
 			return true
 		}
 	}
-	return false
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		return slices.ContainsFunc(many.Unwrap(), isGoAway)
+	}
+	return isGoAway(errors.Unwrap(err))
 }
 
 // untyped is the class of an error that no type tells (spec §3).

@@ -56,10 +56,14 @@ func httpDate(s string, now time.Time) (time.Time, bool) {
 		imf     = "Mon, 02 Jan 2006 15:04:05 GMT"
 		rfc850  = "Monday, 02-Jan-06 15:04:05 GMT"
 		asctime = "Mon Jan _2 15:04:05 2006"
+		asctwo  = "Mon Jan 02 15:04:05 2006" // its day may also have two digits
 	)
 	switch strings.IndexByte(s, ',') {
 	case -1:
-		return parse(asctime, s)
+		if t, ok := parse(asctime, s); ok {
+			return t, true
+		}
+		return parse(asctwo, s)
 	case 3:
 		return parse(imf, s)
 	}

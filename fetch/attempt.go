@@ -72,6 +72,8 @@ func (a *attempt) failWith(phase classify.Phase, err error) {
 	class, reason := a.classOf(phase, err)
 	if staged, ok := errors.AsType[*phaseError](err); ok {
 		phase = staged.phase
+	} else if own, ok := errors.AsType[*fault](err); ok {
+		phase = orDefault(own.phase, phase) // the guard judges while dialling
 	}
 	a.fail(class, phase, reason)
 }
@@ -79,7 +81,7 @@ func (a *attempt) failWith(phase classify.Phase, err error) {
 // classOf asks the contexts first: HTTP/1 and HTTP/2 report a cancelled one with
 // different errors, and a time limit shows in its cause alone.
 func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string) {
-	if cause := context.Cause(a.exchange.ctx); cause != nil {
+	if cause := a.cause(); cause != nil {
 		class := classify.Error(classify.NoPhase, cause) // a limit of ours knows its class; the rest is the caller's
 		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
 			class = classify.DNSFailure // N1: not in time
@@ -94,6 +96,24 @@ func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, stri
 		class = classify.ConnectionReset
 	}
 	return class, reasonOf(err)
+}
+
+// cause returns what ended the exchange from our side, or nil. Of limits that
+// end at one instant the hop's own comes first (spec §3), then the fetch's.
+func (a *attempt) cause() error {
+	cause := context.Cause(a.exchange.ctx)
+	if cause == nil {
+		return nil
+	}
+	if _, limit := errors.AsType[*TimeoutError](cause); limit {
+		if own := a.exchange.watch.passed(); own != nil {
+			return own
+		}
+		if a.timeLeft() == 0 {
+			return &TimeoutError{classify.Deadline, time.Since(a.start)}
+		}
+	}
+	return cause
 }
 
 // follow makes the requests of the chain, until one is not a redirect to be
@@ -263,6 +283,7 @@ func (a *attempt) request(ctx context.Context, hop *hopRequest) (*http.Request, 
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	if !a.req.Policy.Repeatable(hop.method) {
 		req.Body, req.ContentLength = onceBody(hop.body), int64(len(hop.body))
+		req.GetBody = refuseBody
 		return req, a.client.fresh
 	}
 	if len(hop.body) > 0 {
@@ -291,6 +312,13 @@ func (a *attempt) leave(resp *http.Response) {
 
 func safeMethod(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// refuseBody is what net/http meets when it wants to send again what may not be
+// repeated, on an HTTP/2 stream that was refused for one. Without it the error
+// has no type.
+func refuseBody() (io.ReadCloser, error) {
+	return nil, &fault{classify.ConnectionReset, classify.PhaseProcessing, "not_sent_again"}
 }
 
 // onceBody is a body that net/http cannot rewind. It is not http.NoBody even

@@ -154,7 +154,7 @@ type bodyReader struct {
 
 func newBodyReader(a *attempt) *bodyReader {
 	r := &bodyReader{a: a, limit: a.req.bodyLimit()}
-	r.raw = &counter{Reader: &idleReader{a.resp.Body, a}}
+	r.raw = &counter{Reader: &idleReader{a.resp.Body, a}, max: r.limit + codingOverhead}
 	if !a.req.OmitDigest || a.req.Integrity.SHA256 != "" {
 		r.digest = sha256.New()
 	}

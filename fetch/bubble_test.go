@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -318,6 +319,60 @@ func TestDeadlineOfTheCaller(t *testing.T) {
 					t.Errorf("failure %+v, stop %s after %v, want DEADLINE after 3 s", res.Failure, res.StopReason, res.Total)
 				}
 			})
+		})
+	}
+}
+
+// TestRedirectTargetTimesOut: a hop that fails is tried again from the first
+// URL, and told with its own (R4).
+func TestRedirectTargetTimesOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newBubble(t, nil)
+		res := w.fetch(w.standard(classify.Standard, "/r/k/302/1/silent"))
+		if f := res.Failure; f == nil || f.Class != classify.ResponseTimeout || !strings.HasSuffix(f.URL, "/s/k/silent") || res.Exchanges != 6 {
+			t.Errorf("failure %+v after %d exchanges, want RESPONSE_TIMEOUT of /s/k/silent after 6", f, res.Exchanges)
+		}
+	})
+}
+
+// TestNothingIsShared: a Retry-After that one fetch got is no other's business
+// (W6), though they ask the same origin through the same client.
+func TestNothingIsShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newBubble(t, nil)
+		paths := []string{"/s/a/429:retry-after=30/200", "/s/b/200", "/s/c/503/200", "/s/d/503/503/200"}
+		want := []time.Duration{30 * time.Second, 0, 200 * time.Millisecond, 600 * time.Millisecond}
+		got := make([]time.Duration, len(paths))
+		var wg sync.WaitGroup
+		for i, path := range paths {
+			r := w.standard(classify.Standard, path)
+			wg.Go(func() { got[i] = w.client.Fetch(t.Context(), r, nil).Total })
+		}
+		wg.Wait()
+		if !slices.Equal(got, want) {
+			t.Errorf("took %v, want %v", got, want)
+		}
+	})
+}
+
+// TestLimitsThatEndTogether: the same limits give the same class, each time
+// (spec §11): the hop's own comes first.
+func TestLimitsThatEndTogether(t *testing.T) {
+	t.Parallel()
+	for range 30 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newBubble(t, nil)
+			r := w.standard(classify.Standard, "/s/k/silent")
+			r.TotalTimeout, r.HeaderTimeout, r.AttemptTimeout = 10*time.Second, 10*time.Second, 10*time.Second
+			if res := w.fetch(r); res.Failure.Class != classify.ResponseTimeout || res.StopReason != classify.NoTime {
+				t.Errorf("class %s, stop %s, want response_timeout, no_time", res.Failure.Class, res.StopReason)
+			}
+			r.HeaderTimeout = 0
+			if res := w.run(t.Context(), r); res.Failure.Class != classify.Deadline {
+				t.Errorf("class %s, want deadline", res.Failure.Class)
+			}
 		})
 	}
 }

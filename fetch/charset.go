@@ -5,9 +5,12 @@ import (
 	"io"
 	"mime"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/html/charset"
 	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/htmlindex"
 	"golang.org/x/text/transform"
 
 	"fetchd/classify"
@@ -76,6 +79,11 @@ func newCharsetWriter(contentType string, head []byte) (io.WriteCloser, error) {
 	if name == "utf-8" {
 		return transform.NewWriter(io.Discard, encoding.UTF8Validator), nil
 	}
+	if table, err := htmlindex.Get(name); err == nil {
+		if bytewise, ok := table.(*charmap.Charmap); ok {
+			return nopCloser{byteFinder{bytewise}}, nil
+		}
+	}
 	return transform.NewWriter(replacementFinder{}, e.NewDecoder()), nil
 }
 
@@ -92,6 +100,21 @@ type replacementFinder struct{}
 func (replacementFinder) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("\uFFFD")) {
 		return 0, errCharset
+	}
+	return len(p), nil
+}
+
+// byteFinder fails on a byte that is not in a charset of single bytes. 0x80 to
+// 0x9F are in all of them, as control characters at the least (Encoding
+// standard §9); x/text leaves those out.
+type byteFinder struct{ *charmap.Charmap }
+
+// Write implements io.Writer.
+func (f byteFinder) Write(p []byte) (int, error) {
+	for _, b := range p {
+		if b > 0x9f && f.DecodeByte(b) == utf8.RuneError {
+			return 0, errCharset
+		}
 	}
 	return len(p), nil
 }

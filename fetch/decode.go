@@ -40,10 +40,14 @@ type counter struct {
 	n   int64
 	err error // first error, io.EOF aside
 	eof bool
+	max int64 // no more is read past it; zero: all
 }
 
 // Read implements io.Reader.
 func (c *counter) Read(p []byte) (int, error) {
+	if c.max > 0 && c.n > c.max { // a decoder reads on over parts that are empty
+		return 0, &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"}
+	}
 	n, err := c.Reader.Read(p)
 	c.n += int64(n)
 	switch {

@@ -107,18 +107,18 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 		conn, err := d.override(ctx, network, address)
 		return observe(conn, err)
 	}
-	permitted := false
+	var permitted atomic.Bool // the dialer tries IPv4 and IPv6 at once
 	// KeepAlive 30 s is the library's default for services behind NAT.
 	nd := net.Dialer{Resolver: d.resolver, KeepAlive: 30 * time.Second}
 	nd.Control = func(network, address string, raw syscall.RawConn) error {
 		if err := d.guard.control(network, address, raw); err != nil {
 			return err
 		}
-		permitted = true
+		permitted.Store(true)
 		return nil
 	}
 	conn, err := nd.DialContext(ctx, network, address)
-	if errors.Is(err, &fault{class: classify.TargetBlocked}) && permitted {
+	if errors.Is(err, &fault{class: classify.TargetBlocked}) && permitted.Load() {
 		// The dialer reports the first error of many: a blocked address beside
 		// a permitted one that could not be reached does not block the target.
 		err = &fault{classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"}

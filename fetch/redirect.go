@@ -41,10 +41,8 @@ type Step struct {
 // Spec R3, D2, D4, D5; RFC 9110 §10.2.2 and §15.4; the Fetch standard for the
 // change of method.
 func ResolveRedirect(rules RedirectRules, first, from *url.URL, method string, status int, location string) Step {
-	step := Step{Method: method, BodyKept: true}
-	if next := redirectMethod(method, status); next != method {
-		step.Method, step.BodyKept = next, false
-	}
+	step := Step{Method: redirectMethod(method, status)}
+	step.BodyKept = step.Method == method
 	location = strings.Trim(location, " \t")
 	if location == "" || status < 300 || status > 399 {
 		return step // elsewhere a Location leads nowhere

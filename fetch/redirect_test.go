@@ -40,7 +40,8 @@ func TestRedirectedMethod(t *testing.T) {
 			from := mustParse(t, "http://host/a")
 			for i, status := range statuses {
 				step := fetch.ResolveRedirect(fetch.RedirectRules{}, from, from, row.method, status, "/b")
-				if kept := row.method == row.want[i]; step.Method != row.want[i] || step.BodyKept != kept {
+				kept := row.method == row.want[i]
+				if step.Method != row.want[i] || step.BodyKept != kept {
 					t.Errorf("%d: %s, body kept %t, want %s, %t", status, step.Method, step.BodyKept, row.want[i], kept)
 				}
 				if step.Location != classify.InScope || step.Fault != classify.NoClass {

@@ -27,7 +27,16 @@ func TestCounts(t *testing.T) {
 		{"404", "/s/k/404", nil, 1, classify.NotRetryable, false},
 		{"401", "/s/k/401", nil, 1, classify.NotRetryable, false},
 		{"403", "/s/k/403", nil, 1, classify.NotRetryable, false},
+		{"400", "/s/k/400", nil, 1, classify.NotRetryable, false},
+		{"409", "/s/k/409", nil, 1, classify.NotRetryable, false},
+		{"410", "/s/k/410", nil, 1, classify.NotRetryable, false},
+		{"422", "/s/k/422", nil, 1, classify.NotRetryable, false},
+		{"451", "/s/k/451", nil, 1, classify.NotRetryable, false},
+		{"500 then 200", "/s/k/500/200", nil, 2, 0, false},
+		{"502 then 200", "/s/k/502/200", nil, 2, 0, false},
 		{"503 then 200", "/s/k/503/200", nil, 2, 0, false},
+		{"504 then 200", "/s/k/504/200", nil, 2, 0, false},
+		{"599 then 200", "/s/k/599/200", nil, 2, 0, false},
 		{"503 for ever", "/s/k/503", nil, 3, classify.AttemptsExhausted, true},
 		{"503 for ever with eleven attempts", "/s/k/503", func(r *fetch.Request) { r.Policy.MaxAttempts = 11 }, 11, classify.AttemptsExhausted, true},
 		{"503 once", "/s/k/503", func(r *fetch.Request) { r.Policy.MaxAttempts = 1 }, 1, classify.AttemptsExhausted, true},
@@ -88,8 +97,13 @@ func TestConditional(t *testing.T) {
 			w := newWire(t)
 			r := w.request("http", row.path)
 			r.Header = row.header
-			if res := w.fetch(r); res.Kind != row.kind || res.Attempts != 1 {
+			res := w.fetch(r)
+			if res.Kind != row.kind || res.Attempts != 1 {
 				t.Errorf("%s after %d attempts, want %s", res.Kind, res.Attempts, row.kind)
+			}
+			last := w.origin.Requests("k")[len(res.Hops)-1].Path
+			if want := w.origin.URL("http", last); res.FinalURL != want {
+				t.Errorf("final URL %s, want %s", res.FinalURL, want)
 			}
 		})
 	}
@@ -121,6 +135,36 @@ func TestResends(t *testing.T) {
 			x := res.Hops[0].Exchange
 			if res.Kind != classify.Success || res.Attempts != 1 || x.Resends != row.resends {
 				t.Errorf("%s after %d attempts with %d resends (%+v), want success after 1 with %d", res.Kind, res.Attempts, x.Resends, res.Failure, row.resends)
+			}
+		})
+	}
+}
+
+// TestRefusedStream: net/http may send a refused GET again, and never a POST
+// that may not be repeated (I2).
+func TestRefusedStream(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		method string
+		body   []byte
+		count  int
+		stop   classify.Verdict
+	}{
+		{"POST", []byte("x"), 1, classify.NotIdempotent},
+		{"POST", nil, 1, classify.NotIdempotent},
+		{"GET", nil, 2, 0},
+	} {
+		t.Run(row.method, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			r := w.request("h2fault", "/s/k/h2-rst:code=7,at=before-head/200")
+			r.Method, r.Body = row.method, row.body
+			res := w.fetch(r)
+			if n := len(w.origin.Requests("k")); n != row.count || res.StopReason != row.stop {
+				t.Errorf("%d requests, stop %s (%+v), want %d, %s", n, res.StopReason, res.Failure, row.count, row.stop)
+			}
+			if res.Failure != nil && res.Failure.Class != classify.ConnectionReset {
+				t.Errorf("class %s, want connection_reset", res.Failure.Class)
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func (t *trace) hooks() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn:              func(string) { t.wait() },
 		DNSStart:             func(httptrace.DNSStartInfo) { t.enter(classify.PhaseResolve, &t.resolve) },
-		DNSDone:              func(httptrace.DNSDoneInfo) { t.leave(&t.resolve, &t.exchange.Resolve) },
+		DNSDone:              t.resolved,
 		ConnectStart:         func(string, string) { t.enter(classify.PhaseConnect, &t.connect) },
 		ConnectDone:          func(string, string, error) { t.leave(&t.connect, &t.exchange.Connect) },
 		TLSHandshakeStart:    func() { t.enter(classify.PhaseTLS, &t.tls) },
@@ -98,7 +98,15 @@ func (t *trace) leave(since *time.Time, took *time.Duration) {
 		return
 	}
 	*took = time.Since(*since)
-	if t.phase == classify.PhaseResolve {
+}
+
+// resolved ends the lookup. Where it failed, or was given up, the exchange ends
+// in that phase.
+func (t *trace) resolved(info httptrace.DNSDoneInfo) {
+	t.leave(&t.resolve, &t.exchange.Resolve)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if info.Err == nil && t.phase == classify.PhaseResolve {
 		t.phase = classify.PhaseConnect
 	}
 }

@@ -17,6 +17,7 @@ type watch struct {
 	timer   *time.Timer
 	ends    time.Time // zero: not armed
 	cause   *TimeoutError
+	expired *TimeoutError // the limit that had passed when it was last disarmed
 	stopped bool
 }
 
@@ -25,6 +26,7 @@ func (w *watch) arm(limit time.Duration, class classify.Class) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.disarm()
+	w.expired = nil
 	if limit <= 0 || w.stopped {
 		return
 	}
@@ -67,7 +69,24 @@ func (w *watch) stop() {
 	w.stopped = true
 }
 
+// passed returns the limit that has passed, or nil. Where two limits end at the
+// same instant it makes one of them always the one that is told (spec §11).
+func (w *watch) passed() *TimeoutError {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.expired == nil && w.over() {
+		return w.cause
+	}
+	return w.expired
+}
+
+// over tells that an armed limit has passed.
+func (w *watch) over() bool { return !w.ends.IsZero() && !time.Now().Before(w.ends) }
+
 func (w *watch) disarm() {
+	if w.over() {
+		w.expired = w.cause
+	}
 	w.ends = time.Time{}
 	if w.timer != nil {
 		w.timer.Stop()
@@ -86,8 +105,7 @@ func (w *watch) set(limit time.Duration) {
 // fire cancels, unless the limit was moved while the timer was on its way.
 func (w *watch) fire() {
 	w.mu.Lock()
-	passed := !w.ends.IsZero() && !time.Now().Before(w.ends)
-	cause := w.cause
+	passed, cause := w.over(), w.cause
 	w.mu.Unlock()
 	if passed {
 		w.cancel(cause)

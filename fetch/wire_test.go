@@ -190,6 +190,10 @@ func TestErrorClasses(t *testing.T) {
 		{"closed in the head", "http", "/s/k4/fin:at=in-head", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
 		{"reset in the body", "http", "/s/k5/reset:at=in-body,after=100", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
 		{"closed in the body", "http", "/s/k6/fin:at=in-body,after=100", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
+		{"request never taken", "tcp-noread", "/", classify.WriteTimeout, classify.PhaseRequest, 3, -1, func(r *fetch.Request) {
+			soon(r)
+			r.Method, r.Body = "PUT", make([]byte, 16<<20)
+		}},
 		{"no answer", "http", "/s/k7/silent", classify.ResponseTimeout, classify.PhaseProcessing, 3, 3, soon},
 		{"half a head", "http", "/s/k8/half-head", classify.ResponseTimeout, classify.PhaseProcessing, 3, 3, soon},
 		{"garbage that never ends a line", "http", "/s/k9/garbage", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},

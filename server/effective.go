@@ -29,7 +29,7 @@ func effective(in *pb.FetchRequest, r *fetch.Request) *pb.FetchRequest {
 			IdleTimeout: durationpb.New(r.IdleTimeout)},
 		BodyPolicy: &pb.BodyPolicy{
 			Delivery: wire(deliveries, r.Delivery), MaxSizeBytes: &r.MaxBodyBytes,
-			OversizeAction: wire(truncates, r.Truncate), Recovery: orDefault(in.GetBodyPolicy().GetRecovery(), pb.BodyRecovery_BODY_RECOVERY_RESUME),
+			OversizeAction: wire(truncates, r.Truncate), Recovery: pb.BodyRecovery_BODY_RECOVERY_NONE,
 			KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
 			ErrorBodyBytes: ptr(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
 		Precondition: in.GetPrecondition(), Integrity: in.GetIntegrity(), Labels: in.GetLabels(),

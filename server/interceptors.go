@@ -4,10 +4,12 @@ import (
 	"context"
 	"log/slog"
 
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 )
 
@@ -16,7 +18,7 @@ import (
 const maxRequestBytes = 2 << 20
 
 // options are the interceptors, outermost first, and the limits.
-func options(logger *slog.Logger) []grpc.ServerOption {
+func options(logger *slog.Logger, watching context.Context) []grpc.ServerOption {
 	lines := logging.LoggerFunc(func(ctx context.Context, level logging.Level, text string, fields ...any) {
 		logger.Log(ctx, slog.Level(level), text, fields...)
 	})
@@ -29,7 +31,24 @@ func options(logger *slog.Logger) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.ChainUnaryInterceptor(logging.UnaryServerInterceptor(lines, calls...), recovery.UnaryServerInterceptor(panics)),
-		grpc.ChainStreamInterceptor(logging.StreamServerInterceptor(lines, calls...), recovery.StreamServerInterceptor(panics)),
+		grpc.ChainStreamInterceptor(logging.StreamServerInterceptor(lines, calls...), recovery.StreamServerInterceptor(panics),
+			endWatches(watching)),
+	}
+}
+
+// endWatches ends what is no fetch when watching is done: a health watch stays
+// open until its caller leaves, and would hold up a graceful stop.
+func endWatches(watching context.Context) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if info.FullMethod != healthpb.Health_Watch_FullMethodName {
+			return handler(srv, stream)
+		}
+		ctx, cancel := context.WithCancel(stream.Context())
+		defer cancel()
+		defer context.AfterFunc(watching, cancel)()
+		wrapped := middleware.WrapServerStream(stream)
+		wrapped.WrappedContext = ctx
+		return handler(srv, wrapped)
 	}
 }
 

@@ -8,18 +8,15 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 )
 
 // Limits of spec §12 that package fetch has no use for.
 const (
-	maxDelay      = 5 * time.Minute
-	maxJitter     = time.Minute
-	maxRetryAfter = 15 * time.Minute
 	maxLabels     = 16
 	maxLabelBytes = 256
 	maxMediaTypes = 64
@@ -43,7 +40,7 @@ type conversion struct {
 
 // convert reads a whole request. fallback is the delivery where none is asked
 // for; prefix stands before every field path. The error is INVALID_ARGUMENT
-// and names every fault.
+// and names every fault that the trailers have room for.
 func (l limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*fetch.Request, []string, error) {
 	c := &conversion{limits: l, in: in, violations: violations{prefix: prefix}}
 	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
@@ -91,13 +88,13 @@ func (c *conversion) target() {
 }
 
 func (c *conversion) headers() {
-	lines := c.in.GetHeaders()
+	lines, h := c.in.GetHeaders(), make(http.Header)
+	c.out.Header = h // precondition adds to it, whatever is refused here
 	if len(lines) > fetch.MaxHeaderFields {
 		c.add("headers", "has %d fields: give at most %d", len(lines), fetch.MaxHeaderFields)
 		return
 	}
 	size := 0
-	h := make(http.Header, len(lines))
 	for i, line := range lines {
 		value := line.GetValue()
 		if len(line.GetRawValue()) > 0 {
@@ -108,7 +105,7 @@ func (c *conversion) headers() {
 		}
 		size += len(line.GetName()) + len(value)
 		if wrong := fetch.CheckHeader(line.GetName(), value); wrong != "" {
-			c.add(indexed("headers", i)+".name", "%.60q %s", line.GetName(), wrong)
+			c.badHeader(i, line, wrong)
 			continue
 		}
 		h.Add(line.GetName(), value)
@@ -116,7 +113,22 @@ func (c *conversion) headers() {
 	if size > fetch.MaxHeaderBytes {
 		c.add("headers", "has %d bytes: give at most %d", size, fetch.MaxHeaderBytes)
 	}
-	c.out.Header = h
+}
+
+// badHeader notes what is wrong with a line, at its name or at its value. A name
+// that is no token is not told: it may be a whole line, value included.
+func (c *conversion) badHeader(i int, line *pb.Header, wrong string) {
+	field, name := indexed("headers", i), line.GetName()
+	switch {
+	case !httpguts.ValidHeaderFieldName(name):
+		c.add(field+".name", "%s", wrong)
+	case fetch.CheckHeader(name, "") != "":
+		c.add(field+".name", "%.60q %s", name, wrong)
+	case len(line.GetRawValue()) > 0:
+		c.add(field+".raw_value", "of %.60q %s", name, wrong)
+	default:
+		c.add(field+".value", "of %.60q %s", name, wrong)
+	}
 }
 
 func (c *conversion) precondition() {
@@ -165,87 +177,12 @@ func (c *conversion) redirects() {
 	c.out.ForwardCredentials = p.GetForwardCredentials()
 }
 
-func (v *violations) redirectPolicy(p *pb.RedirectPolicy, out *classify.Policy) {
-	if p == nil {
-		return
-	}
-	out.Follow = p.Follow == nil || p.GetFollow()
-	out.MaxRedirects = int(integer(v, "redirect_policy.max_redirects", p.MaxRedirects, int32(out.MaxRedirects), 0, 20))
-}
-
 func (c *conversion) retries(p *pb.RetryPolicy) {
 	c.retryPolicy(p, &c.out.Policy)
 	c.out.IdempotencyKey = p.GetIdempotencyKey()
 	if (p == nil || p.JitterSeed == nil) && c.out.Policy.MaxJitter > 0 {
 		c.out.Policy.JitterSeed = randomSeed()
 	}
-}
-
-// retryPolicy overlays the caller's fields on the profile's defaults.
-func (v *violations) retryPolicy(p *pb.RetryPolicy, out *classify.Policy) {
-	if p == nil {
-		return
-	}
-	out.MaxAttempts = int(integer(v, "retry_policy.max_attempts", p.MaxAttempts, int32(out.MaxAttempts), 1, 11))
-	out.BaseDelay = v.duration("retry_policy.base_delay", p.GetBaseDelay(), out.BaseDelay, 0, maxDelay)
-	out.MaxDelay = v.duration("retry_policy.max_delay", p.GetMaxDelay(), out.MaxDelay, 0, maxDelay)
-	if out.BaseDelay > out.MaxDelay {
-		v.add("retry_policy.base_delay", "is %s, longer than max_delay %s: give max_delay too", out.BaseDelay, out.MaxDelay)
-	}
-	if m := p.Multiplier; m != nil {
-		if out.Multiplier = *m; !(*m >= 1 && *m <= 10) { // NaN is neither
-			v.add("retry_policy.multiplier", "is %v: give 1 to 10", *m)
-		}
-	}
-	out.MaxJitter = v.duration("retry_policy.max_jitter", p.GetMaxJitter(), out.MaxJitter, 0, maxJitter)
-	out.JitterSeed = p.GetJitterSeed()
-	out.MaxRetryAfter = v.duration("retry_policy.max_retry_after", p.GetMaxRetryAfter(), out.MaxRetryAfter, 0, maxRetryAfter)
-	if p.RetryTlsHandshake != nil {
-		out.RetryTLSHandshake = p.GetRetryTlsHandshake()
-	}
-	v.statuses(p, out)
-	v.idempotency(p, out)
-}
-
-// statuses reads the two lists (spec §3, S2 §2.3).
-func (v *violations) statuses(p *pb.RetryPolicy, out *classify.Policy) {
-	excluded := make(map[int32]bool)
-	for i, s := range p.GetExcludedStatusCodes() {
-		if s != 408 && s != 429 && (s < 500 || s > 599) {
-			v.add(indexed("retry_policy.excluded_status_codes", i), "is %d: give 408, 429 or 500 to 599", s)
-		}
-		excluded[s] = true
-		out.Excluded = append(out.Excluded, int(s))
-	}
-	for i, s := range p.GetAdditionalStatusCodes() {
-		field := indexed("retry_policy.additional_status_codes", i)
-		switch s {
-		case 400, 401, 403, 404, 409, 410, 422, 451:
-			v.add(field, "is %d, which must not be retried: leave it out", s)
-		default:
-			if s < 400 || s > 499 {
-				v.add(field, "is %d: give a 4xx status", s)
-			}
-		}
-		if excluded[s] {
-			v.add(field, "is %d, which is excluded too: give it in one list", s)
-		}
-		out.Additional = append(out.Additional, int(s))
-	}
-}
-
-func (v *violations) idempotency(p *pb.RetryPolicy, out *classify.Policy) {
-	key := p.GetIdempotencyKey()
-	if len(key) > fetch.MaxIdempotencyBytes {
-		v.add("retry_policy.idempotency_key", "has %d bytes: give at most %d", len(key), fetch.MaxIdempotencyBytes)
-	}
-	if strings.ContainsFunc(key, func(r rune) bool { return r < '!' || r > '~' }) {
-		v.add("retry_policy.idempotency_key", "holds a character that is not visible ASCII")
-	}
-	if p.GetAllowNonIdempotent() && key == "" {
-		v.add("retry_policy.allow_non_idempotent", "is true without idempotency_key: give a key, so that the origin can tell a repetition")
-	}
-	out.RepeatUnsafe = p.GetAllowNonIdempotent() && key != ""
 }
 
 func (c *conversion) timeouts() {
@@ -266,7 +203,7 @@ func (c *conversion) body(fallback fetch.Delivery) {
 	c.out.Delivery = enum(&c.violations, "body_policy.delivery", p.GetDelivery(), deliveries)
 	if p.GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED {
 		c.out.Delivery = fallback
-	} else if fallback != fetch.Stream && c.out.Delivery == fetch.Stream {
+	} else if fallback != fetch.Stream && p.GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_STREAM {
 		c.add("body_policy.delivery", "is BODY_DELIVERY_STREAM: this call has no stream, give INLINE, DIGEST or NONE, or call Fetch")
 	}
 	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
@@ -279,11 +216,20 @@ func (c *conversion) body(fallback fetch.Delivery) {
 	c.out.HoldBackBytes = c.size("body_policy.hold_back_bytes", p.HoldBackBytes, c.out.HoldBackBytes, fetch.MaxHoldBackBytes)
 	c.out.ErrorBodyBytes = int(integer(&c.violations, "body_policy.error_body_bytes", p.ErrorBodyBytes,
 		int32(c.out.ErrorBodyBytes), 0, fetch.MaxErrorBodyBytes))
-	if _, known := pb.BodyRecovery_name[int32(p.GetRecovery())]; !known {
-		c.add("body_policy.recovery", "is %s, which this server does not know", p.GetRecovery())
-	}
+	c.recovery(p.GetRecovery())
 	if p.GetResumePoint() != nil {
 		c.add("body_policy.resume_point", "is set: this version of the server cannot continue a body, leave it out")
+	}
+}
+
+// recovery tells a caller that asks for a continuation that there is none yet.
+func (c *conversion) recovery(r pb.BodyRecovery) {
+	switch r {
+	case pb.BodyRecovery_BODY_RECOVERY_UNSPECIFIED, pb.BodyRecovery_BODY_RECOVERY_NONE:
+	case pb.BodyRecovery_BODY_RECOVERY_RESUME, pb.BodyRecovery_BODY_RECOVERY_RESTART:
+		c.cut = append(c.cut, "body_policy.recovery")
+	default:
+		c.add("body_policy.recovery", "is %s, which this server does not know", r)
 	}
 }
 

@@ -44,8 +44,12 @@ type Server struct {
 	grpc   *grpc.Server
 	health *health.Server
 	client *fetch.Client
-	drain  context.CancelFunc
+	drain  context.CancelFunc // ends the waits between attempts
+	watch  context.CancelFunc // ends the streams that would stay open for ever
 }
+
+// watchGrace is how long a health watch may still tell that the server stops.
+const watchGrace = time.Second
 
 // New returns a server that serves nothing yet. The error says which part of
 // the configuration is not usable.
@@ -64,7 +68,9 @@ func New(cfg Config) (*Server, error) {
 		drain()
 		return nil, err
 	}
-	s := &Server{client: client, drain: drain, health: health.NewServer(), grpc: grpc.NewServer(options(cfg.Logger)...)}
+	watching, watch := context.WithCancel(context.Background())
+	s := &Server{client: client, drain: drain, watch: watch, health: health.NewServer(),
+		grpc: grpc.NewServer(options(cfg.Logger, watching)...)}
 	pb.RegisterFetchServiceServer(s.grpc, &service{
 		client:    client,
 		limits:    limits{cfg.Fetch.MaxTotalTimeout, orDefault(cfg.MaxBodyBytes, int64(defaultMaxBody))},
@@ -86,6 +92,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.health.Shutdown()
 	s.drain()
 	defer s.client.Close()
+	defer s.watch()
+	defer time.AfterFunc(watchGrace, s.watch).Stop()
 	done := make(chan struct{})
 	go func() { s.grpc.GracefulStop(); close(done) }() // ends with Stop at the latest
 	select {

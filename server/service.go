@@ -30,21 +30,22 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 	}
 	ctx, release := reserve(stream.Context())
 	defer release()
-	events := newEventStream(stream, s.heartbeat)
+	events := newEventStream(stream)
 	defer events.close()
-	if req.Events == fetch.OutcomeOnly {
-		events.heart = nil
-	} else if err := events.send(&pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{
-		FetchId: req.ID, EffectiveRequest: effective(in, req), ClampedFields: cut,
-		ExpireTime: timestamppb.New(expiry(ctx, events.start, req.TotalTimeout)), StartTime: timestamppb.New(events.start),
-	}}}); err != nil {
-		return err
+	if req.Events != fetch.OutcomeOnly {
+		events.beatAfter(s.heartbeat)
+		if err := events.send(&pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{
+			FetchId: req.ID, EffectiveRequest: effective(in, req), ClampedFields: cut,
+			ExpireTime: timestamppb.New(expiry(ctx, events.start, req.TotalTimeout)), StartTime: timestamppb.New(events.start),
+		}}}); err != nil {
+			return err
+		}
 	}
 	out := s.client.Fetch(ctx, req, events.sink)
 	if err := stream.Context().Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
-	return events.send(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req)}})
+	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req)}})
 }
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
@@ -52,6 +53,9 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 	req, cut, err := s.limits.convert(in.GetRequest(), "request.", fetch.Inline)
 	if err != nil {
 		return nil, err
+	}
+	if req.Events == fetch.All {
+		req.Events = fetch.Attempts // the headers of 220 hops are more than a client takes in one message
 	}
 	resp := &pb.FetchUnaryResponse{FetchId: req.ID, ClampedFields: cut, EffectiveRequest: effective(in.GetRequest(), req)}
 	bounded, release := reserve(ctx)
@@ -102,10 +106,15 @@ type eventStream struct {
 	closed   bool
 }
 
-func newEventStream(stream grpc.ServerStreamingServer[pb.FetchResponse], silence time.Duration) *eventStream {
-	e := &eventStream{stream: stream, start: time.Now(), silence: silence}
-	e.heart = time.AfterFunc(silence, e.beat)
-	return e
+func newEventStream(stream grpc.ServerStreamingServer[pb.FetchResponse]) *eventStream {
+	return &eventStream{stream: stream, start: time.Now()}
+}
+
+// beatAfter begins the heartbeats.
+func (e *eventStream) beatAfter(silence time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.silence, e.heart = silence, time.AfterFunc(silence, e.beat)
 }
 
 // sink is the fetch's [fetch.Sink].
@@ -119,6 +128,14 @@ func (e *eventStream) sink(ev fetch.Event) error {
 func (e *eventStream) send(resp *pb.FetchResponse) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.locked(resp)
+}
+
+// finish sends the last message. No heartbeat follows it, though one be due.
+func (e *eventStream) finish(resp *pb.FetchResponse) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
 	return e.locked(resp)
 }
 

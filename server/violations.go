@@ -11,18 +11,29 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
+// maxViolationBytes bounds what is told. It goes out in the trailers nearly four
+// times over, as text and in the details. Clients take as little as 8 KiB of
+// trailers, and far past that grpc-go gives up the connection with all its calls.
+const maxViolationBytes = 1800
+
 // violations collects what is wrong with a request, so that all of it is told
 // at once. Descriptions name the value and the remedy, and hold no header value
 // and no URL.
 type violations struct {
 	prefix string // of every field path
 	fields []*errdetails.BadRequest_FieldViolation
+	bytes  int // of the fields
+	more   int // left out
 }
 
 // add notes that a field is not usable.
 func (v *violations) add(field, format string, args ...any) {
-	v.fields = append(v.fields, &errdetails.BadRequest_FieldViolation{
-		Field: v.prefix + field, Description: fmt.Sprintf(format, args...)})
+	if v.bytes >= maxViolationBytes {
+		v.more++
+		return
+	}
+	f := &errdetails.BadRequest_FieldViolation{Field: v.prefix + field, Description: fmt.Sprintf(format, args...)}
+	v.fields, v.bytes = append(v.fields, f), v.bytes+len(f.Field)+len(f.Description)
 }
 
 // err returns INVALID_ARGUMENT with a google.rpc.BadRequest, or nil.
@@ -33,6 +44,9 @@ func (v *violations) err() error {
 	texts := make([]string, len(v.fields))
 	for i, f := range v.fields {
 		texts[i] = f.Field + " " + f.Description
+	}
+	if v.more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", v.more))
 	}
 	st := status.New(codes.InvalidArgument, "invalid request: "+strings.Join(texts, "; "))
 	if detailed, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: v.fields}); err == nil {

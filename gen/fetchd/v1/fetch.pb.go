@@ -663,7 +663,8 @@ const (
 	EventLevel_EVENT_LEVEL_OUTCOME EventLevel = 1
 	// Admission, attempts, responses, heartbeats.
 	EventLevel_EVENT_LEVEL_ATTEMPTS EventLevel = 2
-	// Redirects as they happen, and the headers of every hop, too.
+	// Redirects as they happen, and the headers of every hop, too. In FetchUnary
+	// as ATTEMPTS.
 	EventLevel_EVENT_LEVEL_ALL EventLevel = 3
 )
 

@@ -1,0 +1,133 @@
+package conformance_test
+
+// unnoticed are mutants that no vector can notice, by the reason why.
+var unnoticed = []struct {
+	why  string
+	keys []string
+}{
+	{
+		why: "Classes is no rule: it lists the classes for tests and tools, which hold it against the contract.",
+		keys: []string{
+			"class.go Classes: 0 => 1",
+			"class.go Classes: 1 => 0",
+			"class.go Classes: 1 => 2",
+			"class.go Classes: NoClass => DNSNotFound",
+			"class.go Classes: 1 => 0 (2)",
+			"class.go Classes: 1 => 2 (2)",
+			"class.go Classes: int(c) < len(classes) => int(c) <= len(classes)",
+		},
+	},
+	{
+		why: "Of the row of NoClass only the name is read: what is no failure has no rule, no type and no retry.",
+		keys: []string{
+			`class.go classes: "" => "~" (2)`,
+			"class.go classes: NoFailure => Transient",
+			"class.go classes: false => true",
+		},
+	},
+	{
+		why: "P3, P4 and P5 end the fetch before anyone asks whether the class is retried (I7).",
+		keys: []string{
+			"class.go classes: false => true (19)",
+			"class.go classes: false => true (20)",
+			"class.go classes: false => true (21)",
+		},
+	},
+	{
+		why: "Explain refuses classes that it does not know, and Decide makes none.",
+		keys: []string{
+			"class.go String: int(c) >= len(classes) => false",
+			"class.go String: int(c) >= len(classes) => int(c) > len(classes)",
+			`class.go String: "" => "~"`,
+			"class.go With: c == NoClass || int(c) >= len(classes) => false",
+			"class.go With: c == NoClass || int(c) >= len(classes) => c == NoClass && int(c) >= len(classes)",
+			"class.go With: int(c) >= len(classes) => int(c) > len(classes)",
+		},
+	},
+	{
+		why:  "A status under 200 is N10 before it could be a success.",
+		keys: []string{"decide.go Decide: 200 => 199"},
+	},
+	{
+		why:  "Without a response the status is 0, which is no more than 299 either.",
+		keys: []string{"decide.go responseFault: 0 => 1"},
+	},
+	{
+		why: "Explain refuses an observation of nothing, and every fault stands in one of the lists.",
+		keys: []string{
+			"decide.go responseFault: NoClass => DNSNotFound (2)",
+			"decide.go responseFault: o.Status == 0 => false",
+			"decide.go responseFault: 0 => 1 (2)",
+			"decide.go responseFault: Internal => NoClass",
+		},
+	},
+	{
+		why:  "A delay is told with a retry only.",
+		keys: []string{"decide.go decideFailure: 0 => 1"},
+	},
+	{
+		why: "Explain refuses statuses under 400 in additional_status_codes and under 408 in excluded_status_codes.",
+		keys: []string{
+			"policy.go retries: 0 => 1",
+			"policy.go retries: 0 => 1 (2)",
+		},
+	},
+	{
+		why:  "Explain refuses a base_delay over max_delay, so where the limit is 0 there is nothing to cut.",
+		keys: []string{"policy.go Backoff: 0 => 1"},
+	},
+	{
+		why: "Both branches give the same at the border.",
+		keys: []string{
+			"policy.go Backoff: d >= float64(limit) => d > float64(limit)",
+			"policy.go Backoff: d > 0 => d >= 0",
+		},
+	},
+	{
+		why: "What is left of a division by 1 is 0, and Explain refuses a negative max_jitter.",
+		keys: []string{
+			"policy.go Jitter: limit <= 0 => false",
+			"policy.go Jitter: limit <= 0 => limit < 0",
+		},
+	},
+	{
+		why: "Explain refuses waits that are long enough to overflow (spec §12).",
+		keys: []string{
+			"policy.go addSaturating: a > math.MaxInt64-b => false",
+			"policy.go addSaturating: a > math.MaxInt64-b => a >= math.MaxInt64-b",
+		},
+	},
+	{
+		why: "A value that goes with false is not looked at.",
+		keys: []string{
+			"retryafter.go RetryAfter: 0 => 1",
+			"retryafter.go delaySeconds: 0 => 1 (2)",
+		},
+	},
+	{
+		why: "Any number over the limit saturates, and no such number is written with no digit.",
+		keys: []string{
+			"retryafter.go delaySeconds: 1 => 2",
+			`retryafter.go delaySeconds: "" => "~"`,
+		},
+	},
+	{
+		why:  "Only a short cut: what is shorter than every form has none of them.",
+		keys: []string{`retryafter.go parse: len(s) < len("Mon Jan _2 15:04:05 2006") => false`},
+	},
+	{
+		why:  "What stands before the first space is not compared.",
+		keys: []string{"retryafter.go written: 0 => 1"},
+	},
+}
+
+// equivalent is the same, from key to reason.
+func equivalent() map[string]string {
+	reasons := make(map[string]string)
+	for _, group := range unnoticed {
+		for _, key := range group.keys {
+			reasons[key] = group.why
+		}
+	}
+	return reasons
+}

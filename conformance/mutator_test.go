@@ -1,0 +1,310 @@
+package conformance_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// mutant is one change to one place of package classify.
+type mutant struct {
+	id       int
+	file     string // without folder
+	line     int
+	key      string // file, function, change: stable when lines move
+	was, now string
+}
+
+// String tells where the mutant is and what it changes.
+func (m mutant) String() string {
+	return fmt.Sprintf("%s:%d: %s => %s", m.file, m.line, m.was, m.now)
+}
+
+// switcher is added to the mutated package: it chooses the one mutant that is
+// alive in a process; 0 is none.
+const switcher = `package classify
+
+import (
+	"os"
+	"strconv"
+	"time"
+)
+
+// Not every file that has a duration imports time.
+type mutantDuration = time.Duration
+
+var mutant, _ = strconv.Atoi(os.Getenv("` + mutantVariable + `"))
+
+func pick[T any](id int, now, was T) T {
+	if mutant == id {
+		return now
+	}
+	return was
+}
+`
+
+const mutantVariable = "FETCHD_MUTANT"
+
+// mutator writes all mutants of a package into one copy of it, each behind a
+// condition, so that the package is compiled once.
+type mutator struct {
+	fset    *token.FileSet
+	info    *types.Info
+	pkg     *types.Package
+	mutants []mutant
+	seen    map[string]int
+
+	// Of the file at hand.
+	file    string
+	src     []byte
+	within  string // the declaration at hand
+	changes map[span]*change
+	insert  map[int]string
+}
+
+type span struct{ from, to int }
+
+// change is what may stand in place of one expression.
+type change struct {
+	typ  string // "" for a condition, which must not be evaluated for nothing
+	ids  []int
+	text []string
+}
+
+// mutate returns the mutated text of the named files of the package in dir.
+func mutate(t *testing.T, dir string, names ...string) (map[string][]byte, []mutant) {
+	t.Helper()
+	m := &mutator{fset: token.NewFileSet(), seen: make(map[string]int)}
+	sources, trees := m.load(t, dir)
+	texts := make(map[string][]byte)
+	for _, name := range names {
+		if trees[name] == nil {
+			t.Fatalf("%s has no file %s", dir, name)
+		}
+		m.file, m.src = name, sources[name]
+		m.changes, m.insert = make(map[span]*change), make(map[int]string)
+		for _, decl := range trees[name].Decls {
+			m.declaration(decl)
+		}
+		texts[name] = m.render(span{0, len(m.src)})
+	}
+	return texts, m.mutants
+}
+
+// load parses and checks every file of the package that is not a test.
+func (m *mutator) load(t *testing.T, dir string) (map[string][]byte, map[string]*ast.File) {
+	t.Helper()
+	sources, trees := make(map[string][]byte), make(map[string]*ast.File)
+	var all []*ast.File
+	for _, path := range goFiles(t, dir) {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		name := filepath.Base(path)
+		sources[name] = readFile(t, path)
+		tree, err := parser.ParseFile(m.fset, path, sources[name], parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trees[name] = tree
+		all = append(all, tree)
+	}
+	m.info = &types.Info{Types: make(map[ast.Expr]types.TypeAndValue), Uses: make(map[*ast.Ident]types.Object)}
+	pkg, err := (&types.Config{Importer: importer.Default()}).Check("classify", m.fset, all, m.info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.pkg = pkg
+	return sources, trees
+}
+
+func (m *mutator) declaration(decl ast.Decl) {
+	switch decl := decl.(type) {
+	case *ast.FuncDecl:
+		m.within = decl.Name.Name
+		ast.Inspect(decl.Body, m.node)
+	case *ast.GenDecl:
+		if !m.values(decl) {
+			return
+		}
+		for _, spec := range decl.Specs {
+			if value, ok := spec.(*ast.ValueSpec); ok {
+				m.within = value.Names[0].Name
+			}
+			ast.Inspect(spec, m.node)
+		}
+	}
+}
+
+// node makes the mutants of one node, and tells whether to look inside it.
+func (m *mutator) node(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.GenDecl:
+		return m.values(n)
+	case *ast.ValueSpec:
+		for _, value := range n.Values { // neither names nor types
+			ast.Inspect(value, m.node)
+		}
+		return false
+	case *ast.IfStmt:
+		m.condition(n.Cond)
+	case *ast.SwitchStmt:
+		m.cases(n)
+	case *ast.BinaryExpr:
+		m.operator(n)
+	case *ast.BasicLit:
+		m.literal(n)
+	case *ast.CompositeLit:
+		return m.composite(n)
+	case *ast.KeyValueExpr:
+		ast.Inspect(n.Value, m.node) // a key must stay what it is
+		return false
+	case *ast.Ident:
+		m.identifier(n)
+	case *ast.SelectorExpr:
+		ast.Inspect(n.X, m.node)
+		return false
+	}
+	return true
+}
+
+// values makes variables of constants, so that their values may change.
+// Numbered names are left alone: they are held against the contract elsewhere.
+func (m *mutator) values(decl *ast.GenDecl) bool {
+	if decl.Tok != token.CONST {
+		return decl.Tok == token.VAR // not imports and types
+	}
+	if bytes.Contains(m.text(decl), []byte("iota")) {
+		return false
+	}
+	from := m.offset(decl.Pos())
+	m.changes[span{from, from + len("const")}] = &change{typ: "var"}
+	return true
+}
+
+func (m *mutator) condition(cond ast.Expr) {
+	m.add(cond, "", "!("+string(m.text(cond))+")")
+	m.add(cond, "", "false")
+}
+
+func (m *mutator) cases(n *ast.SwitchStmt) {
+	for _, stmt := range n.Body.List {
+		clause, ok := stmt.(*ast.CaseClause)
+		if !ok {
+			continue
+		}
+		if n.Tag == nil {
+			for _, cond := range clause.List {
+				m.add(cond, "", "!("+string(m.text(cond))+")")
+			}
+		}
+		if len(clause.Body) == 0 {
+			continue
+		}
+		head := m.src[m.offset(clause.Pos()):m.offset(clause.Colon)]
+		id := m.mutant(clause.Pos(), string(head), "no body")
+		m.insert[m.offset(clause.Colon)+1] = fmt.Sprintf(" if mutant == %d { break };", id)
+	}
+}
+
+// neighbours are the operators that stand in for another.
+var neighbours = map[token.Token]token.Token{
+	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
+	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LAND: token.LOR, token.LOR: token.LAND,
+	token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.QUO, token.QUO: token.MUL,
+}
+
+func (m *mutator) operator(n *ast.BinaryExpr) {
+	other, ok := neighbours[n.Op]
+	if !ok || m.info.Types[n].Value != nil { // constant: it could overflow
+		return
+	}
+	typ := m.typeOf(n)
+	if typ == "bool" {
+		typ = ""
+	}
+	m.add(n, typ, string(m.text(n.X))+" "+other.String()+" "+string(m.text(n.Y)))
+}
+
+func (m *mutator) literal(n *ast.BasicLit) {
+	switch n.Kind {
+	case token.INT, token.CHAR:
+		value := constant.ToInt(m.info.Types[n].Value)
+		for _, step := range []int64{-1, 1} {
+			next := constant.BinaryOp(value, token.ADD, constant.MakeInt64(step))
+			if constant.Sign(next) >= 0 {
+				m.add(n, m.typeOf(n), next.ExactString())
+			}
+		}
+	case token.STRING:
+		value := constant.StringVal(m.info.Types[n].Value)
+		m.add(n, m.typeOf(n), strconv.Quote(value+"~"))
+	}
+}
+
+// composite swaps neighbours in a list of names.
+func (m *mutator) composite(n *ast.CompositeLit) bool {
+	for i := range max(len(n.Elts)-1, 0) {
+		a, oneOK := n.Elts[i].(*ast.Ident)
+		b, twoOK := n.Elts[i+1].(*ast.Ident)
+		if !oneOK || !twoOK || m.typeOf(a) != m.typeOf(b) || m.typeOf(n) != "[]"+m.typeOf(a) {
+			continue
+		}
+		id := m.mutant(a.Pos(), a.Name+", "+b.Name, b.Name+", "+a.Name)
+		m.alternative(a, m.typeOf(a), id, b.Name)
+		m.alternative(b, m.typeOf(b), id, a.Name)
+	}
+	for _, element := range n.Elts { // not the type
+		ast.Inspect(element, m.node)
+	}
+	return false
+}
+
+// identifier flips booleans and moves a named value of the package to the next.
+func (m *mutator) identifier(n *ast.Ident) {
+	switch use := m.info.Uses[n].(type) {
+	case *types.Const:
+		if n.Name == "true" || n.Name == "false" {
+			m.add(n, m.typeOf(n), strconv.FormatBool(n.Name == "false"))
+			return
+		}
+		if use.Pkg() != m.pkg || use.Parent() != m.pkg.Scope() {
+			return
+		}
+		if next := m.next(use); next != "" {
+			m.add(n, m.typeOf(n), next)
+		}
+	}
+}
+
+// next is the constant of the same named type with the next number; after the
+// last comes the first.
+func (m *mutator) next(c *types.Const) string {
+	var all []*types.Const
+	for _, name := range m.pkg.Scope().Names() {
+		other, ok := m.pkg.Scope().Lookup(name).(*types.Const)
+		if ok && types.Identical(other.Type(), c.Type()) {
+			all = append(all, other)
+		}
+	}
+	if _, named := c.Type().(*types.Named); !named || len(all) < 2 {
+		return ""
+	}
+	slices.SortFunc(all, func(a, b *types.Const) int {
+		if constant.Compare(a.Val(), token.LSS, b.Val()) {
+			return -1
+		}
+		return 1
+	})
+	return all[(slices.Index(all, c)+1)%len(all)].Name()
+}

@@ -1,0 +1,182 @@
+package conformance_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"fetchd/conformance"
+)
+
+// classRules and decisionRules are the rules of the specification that a
+// response of Explain can name (spec §3, I7). R4 and the notes have no number
+// of their own there.
+var (
+	classRules = []string{
+		"N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8", "N9", "N10", "N11",
+		"H1", "H2", "H3", "H4", "H5", "H6", "H8", "H10", "R1", "R2", "R3",
+		"C1", "C2", "C3", "C4", "C5", "P1", "P2", "P3", "P4", "P5", "P6",
+	}
+	decisionRules = append([]string{
+		"H0", "H7", "H9", "W1", "W2", "W3", "W4", "A2", "B3", "I2", "I4", "I6", "P3", "P4", "P5",
+	}, neverRetried...)
+	// neverRetried end a fetch as NOT_RETRYABLE, under the rule of their class;
+	// H1 and H2 where the caller has excluded the status.
+	neverRetried = []string{
+		"H1", "H2", "N5", "N6", "N10", "H3", "H4", "H5", "H6", "H8", "R1", "R2", "R3", "C1", "C2", "C3", "C4", "C5", "P1", "P2", "P6",
+	}
+)
+
+// shown is what a vector's response says of rules.
+type shown struct {
+	Error struct {
+		Rule string `json:"rule"`
+	} `json:"error"`
+	Decision struct {
+		Rule string `json:"rule"`
+	} `json:"decision"`
+}
+
+func vectors(t *testing.T) []conformance.Vector {
+	t.Helper()
+	all, err := conformance.Vectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func rulesOf(t *testing.T, v conformance.Vector) (class, decision string) {
+	t.Helper()
+	var s shown
+	if err := json.Unmarshal(v.Response, &s); err != nil {
+		t.Fatalf("%s: %s: %v", v.File, v.Name, err)
+	}
+	return s.Error.Rule, s.Decision.Rule
+}
+
+func TestVectorsAreWhole(t *testing.T) {
+	t.Parallel()
+	all := vectors(t)
+	if len(all) < 250 {
+		t.Errorf("%d vectors, want at least 250", len(all))
+	}
+	known := rulesOfSpec(t)
+	kebab := regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	files := make(map[string]string)
+	for _, v := range all {
+		if other, taken := files[v.Name]; taken {
+			t.Errorf("%s: %q is in %s, too", v.File, v.Name, other)
+		}
+		files[v.Name] = v.File
+		if !kebab.MatchString(v.Name) {
+			t.Errorf("%s: %q is not in kebab-case", v.File, v.Name)
+		}
+		for field, value := range map[string]string{
+			"why": v.Why, "rule": v.Rule, "source": v.Source, "request": string(v.Request), "response": string(v.Response),
+		} {
+			if strings.Trim(value, " {}\n") == "" {
+				t.Errorf("%s: %s: %s is missing", v.File, v.Name, field)
+			}
+		}
+		if !strings.HasSuffix(v.Why, ".") {
+			t.Errorf("%s: %s: why is no sentence: %q", v.File, v.Name, v.Why)
+		}
+		if !known[v.Rule] {
+			t.Errorf("%s: %s: the specification has no rule %q", v.File, v.Name, v.Rule)
+		}
+	}
+}
+
+// rulesOfSpec are the numbers that begin a row or a point of the specification.
+func rulesOfSpec(t *testing.T) map[string]bool {
+	t.Helper()
+	number := regexp.MustCompile(`(?m)^(?:\| |- )([A-Z][0-9]+)(?: \||\.)`)
+	known := make(map[string]bool)
+	for _, match := range number.FindAllStringSubmatch(string(readFile(t, "../docs/spec.md")), -1) {
+		known[match[1]] = true
+	}
+	for _, rule := range append(classRules, decisionRules...) {
+		if !known[rule] {
+			t.Errorf("the specification has no rule %s", rule)
+		}
+	}
+	return known
+}
+
+// TestFiles: each says what it covers, and holds something.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob("vectors/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := make(map[string]bool)
+	for _, v := range vectors(t) {
+		used[v.File] = true
+	}
+	for _, path := range paths {
+		var file struct{ About string }
+		if err := json.Unmarshal(readFile(t, path), &file); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if file.About == "" || !used[filepath.ToSlash(path)] {
+			t.Errorf("%s: about %q, has vectors: %t", path, file.About, used[path])
+		}
+	}
+}
+
+// TestRulesAreShown: each rule that can be named is, twice at least, and no
+// other.
+func TestRulesAreShown(t *testing.T) {
+	t.Parallel()
+	classes, decisions := make(map[string]int), make(map[string]int)
+	for _, v := range vectors(t) {
+		class, decision := rulesOf(t, v)
+		classes[class]++
+		decisions[decision]++
+	}
+	wantShown(t, "class", classes, classRules)
+	wantShown(t, "decision", decisions, decisionRules)
+}
+
+func wantShown(t *testing.T, of string, seen map[string]int, rules []string) {
+	t.Helper()
+	delete(seen, "") // no failure, or a redirect that is followed
+	for _, rule := range rules {
+		if seen[rule] < 2 {
+			t.Errorf("%d vectors show %s as the rule of a %s, want at least 2", seen[rule], rule, of)
+		}
+		delete(seen, rule)
+	}
+	for rule, n := range seen {
+		t.Errorf("%d vectors show %s as the rule of a %s, which it is not", n, rule, of)
+	}
+}
+
+// TestRulesHaveCounterexamples: for each class rule a file holds a vector that
+// yields it and one that does not.
+func TestRulesHaveCounterexamples(t *testing.T) {
+	t.Parallel()
+	yields, not := make(map[[2]string]bool), make(map[[2]string]bool)
+	all := vectors(t)
+	for _, v := range all {
+		class, _ := rulesOf(t, v)
+		for _, rule := range classRules {
+			at := [2]string{v.File, rule}
+			yields[at] = yields[at] || class == rule
+			not[at] = not[at] || class != rule
+		}
+	}
+	for _, rule := range classRules {
+		found := false
+		for at := range yields {
+			found = found || at[1] == rule && yields[at] && not[at]
+		}
+		if !found {
+			t.Errorf("no file holds a vector that yields %s and one that does not", rule)
+		}
+	}
+}

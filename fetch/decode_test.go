@@ -1,0 +1,230 @@
+package fetch
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
+)
+
+// encoded writes body through an encoder.
+func encoded(t testing.TB, w io.WriteCloser, into *bytes.Buffer, body []byte) []byte {
+	t.Helper()
+	if _, err := w.Write(body); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return into.Bytes()
+}
+
+func encodeZstd(t testing.TB, body []byte, options ...zstd.EOption) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := zstd.NewWriter(&b, append(options, zstd.WithEncoderConcurrency(1))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded(t, w, &b, body)
+}
+
+// codingForm is a form in which a body can come.
+type codingForm struct {
+	name, coding string
+	encode       func(testing.TB, []byte) []byte
+}
+
+var codings = []codingForm{
+	{"gzip", "gzip", func(t testing.TB, body []byte) []byte {
+		var b bytes.Buffer
+		return encoded(t, gzip.NewWriter(&b), &b, body)
+	}},
+	{"x-gzip", "x-gzip", func(t testing.TB, body []byte) []byte {
+		var b bytes.Buffer
+		return encoded(t, gzip.NewWriter(&b), &b, body)
+	}},
+	{"deflate, zlib", "deflate", func(t testing.TB, body []byte) []byte {
+		var b bytes.Buffer
+		return encoded(t, zlib.NewWriter(&b), &b, body)
+	}},
+	{"deflate, raw", "deflate", func(t testing.TB, body []byte) []byte {
+		var b bytes.Buffer
+		w, err := flate.NewWriter(&b, flate.DefaultCompression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return encoded(t, w, &b, body)
+	}},
+	{"br", "br", func(t testing.TB, body []byte) []byte {
+		var b bytes.Buffer
+		return encoded(t, brotli.NewWriterLevel(&b, brotli.BestSpeed), &b, body)
+	}},
+	{"zstd", "zstd", func(t testing.TB, body []byte) []byte { return encodeZstd(t, body) }},
+	{"zstd without a checksum", "zstd", func(t testing.TB, body []byte) []byte {
+		return encodeZstd(t, body, zstd.WithEncoderCRC(false))
+	}},
+}
+
+// decode reads raw to its end in a coding, as a body is read.
+func decode(raw io.Reader, coding string) ([]byte, *counter, error) {
+	c := &counter{Reader: raw}
+	d, err := newDecoder(c, coding)
+	if err != nil {
+		return nil, c, err
+	}
+	defer d.close()
+	body, err := io.ReadAll(d)
+	if err == nil {
+		d.drain()
+	}
+	return body, c, err
+}
+
+// noise is n bytes that do not compress.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // it never fails
+	return b
+}
+
+// TestDecode undoes each coding of bodies of each size, however they come in.
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	plain := codings[0]
+	plain.name, plain.coding, plain.encode = "identity", "identity", func(_ testing.TB, b []byte) []byte { return b }
+	none, upper, spaced := plain, codings[0], codings[0]
+	none.name, none.coding = "none", ""
+	upper.name, upper.coding = "in upper case", "GZIP"
+	spaced.name, spaced.coding = "with spaces round it", " gzip\t"
+	for _, row := range append([]codingForm{plain, none, upper, spaced}, codings...) {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			for _, body := range [][]byte{{}, {'x'}, []byte(strings.Repeat("hello ", 500)), noise(40_000)} {
+				sent := row.encode(t, body)
+				for how, raw := range map[string]io.Reader{
+					"at once":             bytes.NewReader(sent),
+					"byte by byte":        iotest.OneByteReader(bytes.NewReader(sent)),
+					"the end beside data": iotest.DataErrReader(bytes.NewReader(sent)),
+				} {
+					got, c, err := decode(raw, row.coding)
+					if err != nil || !bytes.Equal(got, body) {
+						t.Errorf("%d bytes %s: got %d bytes, error %v", len(body), how, len(got), err)
+					}
+					if c.n != int64(len(sent)) || !c.eof || c.err != nil {
+						t.Errorf("%d bytes %s: counted %d, end seen %t, error %v, want %d, true, none", len(body), how, c.n, c.eof, c.err, len(sent))
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestEmptyBody is empty in every coding, even in one that is not known.
+func TestEmptyBody(t *testing.T) {
+	t.Parallel()
+	for _, coding := range []string{"", "identity", "gzip", "x-gzip", "deflate", "br", "zstd", "snappy", "gzip,br"} {
+		if got, c, err := decode(http.NoBody, coding); err != nil || len(got) != 0 || !c.eof {
+			t.Errorf("%q: %d bytes, error %v, end seen %t, want an empty body", coding, len(got), err, c.eof)
+		}
+	}
+}
+
+// TestDecodeTruncated cuts a coded body at every byte. Where the transfer ended
+// cleanly the coding is to blame, where it broke the transfer is.
+func TestDecodeTruncated(t *testing.T) {
+	t.Parallel()
+	errCut := errors.New("cut")
+	for _, row := range codings {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			sent := row.encode(t, []byte("Hello, hello, hello! "+string(noise(40))))
+			for n := 1; n < len(sent); n++ {
+				_, c, err := decode(bytes.NewReader(sent[:n]), row.coding)
+				if err == nil || c.err != nil || !c.eof {
+					t.Errorf("%d of %d bytes: error %v, below %v, end seen %t, want an error above a clean end", n, len(sent), err, c.err, c.eof)
+				}
+				_, c, err = decode(io.MultiReader(bytes.NewReader(sent[:n]), iotest.ErrReader(errCut)), row.coding)
+				if err == nil || !errors.Is(c.err, errCut) || c.eof {
+					t.Errorf("%d of %d bytes: error %v, below %v, end seen %t, want the error below", n, len(sent), err, c.err, c.eof)
+				}
+			}
+			_, c, err := decode(iotest.ErrReader(errCut), row.coding)
+			if !errors.Is(err, errCut) || !errors.Is(c.err, errCut) {
+				t.Errorf("no byte: error %v, below %v, want the error below", err, c.err)
+			}
+			// Behind the last coded byte the transfer can still break.
+			_, c, err = decode(io.MultiReader(bytes.NewReader(sent), iotest.ErrReader(errCut)), row.coding)
+			if !errors.Is(c.err, errCut) {
+				t.Errorf("all bytes: error %v, below %v, want the error below", err, c.err)
+			}
+		})
+	}
+}
+
+// TestDecodeBroken damages a coded body.
+func TestDecodeBroken(t *testing.T) {
+	t.Parallel()
+	for _, row := range codings {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			for _, body := range [][]byte{[]byte("plain text, not coded"), {0}, {0xff, 0xff, 0xff, 0xff, 0xff}} {
+				if got, c, err := decode(bytes.NewReader(body), row.coding); err == nil || c.err != nil {
+					t.Errorf("%q: %q, error %v, below %v, want an error above", body, got, err, c.err)
+				}
+			}
+		})
+	}
+}
+
+// TestSeveralParts in one body: formats that are a sequence of parts are read
+// to the end of the last.
+func TestSeveralParts(t *testing.T) {
+	t.Parallel()
+	one, two := codings[0].encode(t, []byte("one, ")), codings[0].encode(t, []byte("two"))
+	frame, frame2 := encodeZstd(t, []byte("one, ")), encodeZstd(t, []byte("two"))
+	skipped := []byte{0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3} // RFC 8878 §3.1.2
+	for _, row := range []struct {
+		name, coding string
+		parts        [][]byte
+		want         string
+		fails        bool
+	}{
+		{"gzip members", "gzip", [][]byte{one, two}, "one, two", false}, // RFC 1952 §2.2
+		{"an empty gzip member between", "gzip", [][]byte{one, codings[0].encode(t, nil), two}, "one, two", false},
+		{"a gzip member that is cut", "gzip", [][]byte{one, two[:len(two)-1]}, "one, two", true},
+		{"garbage behind a gzip member", "gzip", [][]byte{one, []byte("garbage")}, "one, ", true},
+		{"zstd frames", "zstd", [][]byte{frame, frame2}, "one, two", false}, // RFC 8878 §3.1
+		{"a zstd frame to be skipped", "zstd", [][]byte{frame, skipped, frame2}, "one, two", false},
+		{"a zstd frame that is cut", "zstd", [][]byte{frame, frame2[:len(frame2)-1]}, "one, two", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got, c, err := decode(bytes.NewReader(bytes.Join(row.parts, nil)), row.coding)
+			if (err != nil) != row.fails || c.err != nil || !row.fails && string(got) != row.want || !strings.HasPrefix(row.want, string(got)) {
+				t.Errorf("%q, error %v, below %v, want %q, an error: %t", got, err, c.err, row.want, row.fails)
+			}
+		})
+	}
+}
+
+// TestCodingsNotUndone: one coding, and only those that are asked for.
+func TestCodingsNotUndone(t *testing.T) {
+	t.Parallel()
+	for _, coding := range []string{"snappy", "compress", "x-compress", "brotli", "x-deflate", "gzip2", "*", ",", "gzip,gzip", "gzip, br", "br,gzip", "gzip,identity", "gzip;q=1"} {
+		_, c, err := decode(strings.NewReader("x"), coding)
+		if !errors.Is(err, errCoding) || reasonOf(err) != "unknown_content_coding" || c.err != nil {
+			t.Errorf("%q: error %v, want unknown_content_coding", coding, err)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package fetch
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+
+	"fetchd/classify"
+)
+
+// addresses with what the default policy says of each. Every closed range
+// stands beside its open neighbours.
+var addresses = []struct {
+	name, addr string
+	public     bool
+}{
+	{"this network", "0.0.0.0", false},
+	{"the end of this network", "0.255.255.255", false},
+	{"behind this network", "1.0.0.0", true},
+	{"before RFC 1918", "9.255.255.255", true},
+	{"RFC 1918, 10/8", "10.0.0.1", false},
+	{"behind RFC 1918, 10/8", "11.0.0.0", true},
+	{"before carrier-grade NAT", "100.63.255.255", true},
+	{"carrier-grade NAT", "100.64.0.1", false},
+	{"a metadata service in carrier-grade NAT", "100.100.100.200", false},
+	{"behind carrier-grade NAT", "100.128.0.0", true},
+	{"before loopback", "126.255.255.255", true},
+	{"loopback", "127.0.0.1", false},
+	{"loopback's end", "127.255.255.255", false},
+	{"behind loopback", "128.0.0.0", true},
+	{"before Azure's wire server", "168.63.129.15", true},
+	{"Azure's wire server", "168.63.129.16", false},
+	{"behind Azure's wire server", "168.63.129.17", true},
+	{"before link-local", "169.253.255.255", true},
+	{"link-local", "169.254.0.1", false},
+	{"the metadata service", "169.254.169.254", false},
+	{"behind link-local", "169.255.0.0", true},
+	{"before RFC 1918, 172.16/12", "172.15.255.255", true},
+	{"RFC 1918, 172.16/12", "172.16.0.1", false},
+	{"RFC 1918, 172.16/12, its end", "172.31.255.255", false},
+	{"behind RFC 1918, 172.16/12", "172.32.0.0", true},
+	{"IETF protocol assignments", "192.0.0.1", false},
+	{"documentation 1", "192.0.2.1", false},
+	{"6to4 relay", "192.88.99.1", false},
+	{"before RFC 1918, 192.168/16", "192.167.255.255", true},
+	{"RFC 1918, 192.168/16", "192.168.0.1", false},
+	{"behind RFC 1918, 192.168/16", "192.169.0.0", true},
+	{"before benchmarks", "198.17.255.255", true},
+	{"benchmarks", "198.18.0.1", false},
+	{"benchmarks, their end", "198.19.255.255", false},
+	{"behind benchmarks", "198.20.0.0", true},
+	{"documentation 2", "198.51.100.1", false},
+	{"documentation 3", "203.0.113.1", false},
+	{"before multicast", "223.255.255.255", true},
+	{"multicast", "224.0.0.1", false},
+	{"reserved", "240.0.0.1", false},
+	{"broadcast", "255.255.255.255", false},
+	{"a public resolver", "8.8.8.8", true},
+
+	{"IPv6 unspecified", "::", false},
+	{"IPv6 loopback", "::1", false},
+	{"IPv4-compatible loopback", "::127.0.0.1", false},
+	{"NAT64", "64:ff9b::808:808", false},
+	{"NAT64 of loopback", "64:ff9b::7f00:1", false},
+	{"local NAT64", "64:ff9b:1::7f00:1", false},
+	{"discard", "100::1", false},
+	{"before global unicast", "1fff:ffff::1", false},
+	{"Teredo", "2001::1", false},
+	{"ORCHID", "2001:20::1", false},
+	{"behind IETF protocol assignments", "2001:200::1", true},
+	{"IPv6 documentation", "2001:db8::1", false},
+	{"6to4 of loopback", "2002:7f00:1::", false},
+	{"6to4 of a public address", "2002:808:808::1", false},
+	{"a public IPv6 resolver", "2001:4860:4860::8888", true},
+	{"another public IPv6 address", "2a00:1450:4001::1", true},
+	{"the second IPv6 documentation", "3fff::1", false},
+	{"behind global unicast", "4000::1", false},
+	{"unique local", "fc00::1", false},
+	{"a metadata service in unique local", "fd00:ec2::254", false},
+	{"IPv6 link-local", "fe80::1", false},
+	{"IPv6 multicast", "ff02::1", false},
+}
+
+func blocked(err error) bool { return errors.Is(err, &fault{class: classify.TargetBlocked}) }
+
+// TestAddresses judges each address by the default policy: bare, with a zone,
+// mapped into IPv6, as a URL's host and as a socket's address.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	g := newGuard(Egress{})
+	for _, row := range addresses {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			addr := netip.MustParseAddr(row.addr)
+			forms := []netip.Addr{addr}
+			if addr.Is4() {
+				forms = append(forms, netip.AddrFrom16(addr.As16()))
+			}
+			forms = append(forms, netip.AddrFrom16(addr.As16()).WithZone("eth0"))
+			for _, form := range forms {
+				if err := g.checkAddr(form); blocked(err) == row.public || (err == nil) != row.public {
+					t.Errorf("checkAddr(%s) = %v, want it open: %t", form, err, row.public)
+				}
+				socket := netip.AddrPortFrom(form, 80).String()
+				if err := g.control("tcp", socket, nil); blocked(err) == row.public || (err == nil) != row.public {
+					t.Errorf("control(%s) = %v, want it open: %t", socket, err, row.public)
+				}
+				host := form.WithZone("").String()
+				u := mustURL(t, "http://"+net.JoinHostPort(host, "80")+"/")
+				if err := g.checkURL(u); blocked(err) == row.public || (err == nil) != row.public {
+					t.Errorf("checkURL(%s) = %v, want it open: %t", u, err, row.public)
+				}
+			}
+		})
+	}
+}
+
+// TestSocketThatIsNone: what cannot be read is closed.
+func TestSocketThatIsNone(t *testing.T) {
+	t.Parallel()
+	g := newGuard(Egress{})
+	for _, address := range []string{"", "8.8.8.8", "example.com:80", "[::1", ":80", "8.8.8.8:http"} {
+		if err := g.control("tcp", address, nil); !blocked(err) {
+			t.Errorf("control(%q) = %v, want it blocked", address, err)
+		}
+	}
+}
+
+// TestAllowCIDRs opens what is named, and nothing else.
+func TestAllowCIDRs(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, cidr string
+		opens      []string // of the closed addresses
+	}{
+		{"loopback", "127.0.0.0/8", []string{"127.0.0.1", "127.255.255.255"}},
+		{"one address", "127.0.0.1/32", []string{"127.0.0.1"}},
+		{"a prefix with host bits", "10.1.2.3/8", []string{"10.0.0.1"}},
+		{"IPv6 loopback", "::1/128", []string{"::1"}},
+		{"unique local", "fc00::/7", []string{"fc00::1", "fd00:ec2::254"}},
+		{"the metadata service", "169.254.169.254/32", []string{"169.254.169.254"}},
+		{"Azure's wire server", "168.63.129.16/32", []string{"168.63.129.16"}},
+		{"NAT64", "64:ff9b::/96", []string{"64:ff9b::808:808", "64:ff9b::7f00:1"}},
+		{"what is open anyway", "8.8.8.0/24", nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGuard(Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix(row.cidr)}})
+			opens := make(map[string]bool)
+			for _, addr := range row.opens {
+				opens[addr] = true
+			}
+			for _, a := range addresses {
+				addr, want := netip.MustParseAddr(a.addr), a.public || opens[a.addr]
+				if err := g.checkAddr(addr); (err == nil) != want {
+					t.Errorf("%s, %s: %v, want it open: %t", a.name, addr, err, want)
+				}
+				if mapped := netip.AddrFrom16(addr.As16()); (g.checkAddr(mapped) == nil) != want {
+					t.Errorf("%s, %s: want it open: %t", a.name, mapped, want)
+				}
+			}
+			if err := g.checkURL(mustURL(t, "http://8.8.8.8:8080/")); !blocked(err) {
+				t.Errorf("port 8080: %v, want it blocked", err)
+			}
+		})
+	}
+}
+
+// TestNewRefusesPrefixes that would silently open nothing.
+func TestNewRefusesPrefixes(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		prefix netip.Prefix
+		ok     bool
+	}{
+		{"the zero prefix", netip.Prefix{}, false},
+		{"an IPv4-mapped prefix", netip.MustParsePrefix("::ffff:127.0.0.0/104"), false},
+		{"IPv4", netip.MustParsePrefix("127.0.0.0/8"), true},
+		{"IPv6", netip.MustParsePrefix("::1/128"), true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			c, err := New(Config{Egress: Egress{AllowCIDRs: []netip.Prefix{row.prefix}}})
+			if (err == nil) != row.ok || (c != nil) != row.ok {
+				t.Errorf("New with prefix %s: %v, want ok %t", row.prefix, err, row.ok)
+			}
+		})
+	}
+}
+
+// TestPorts opens what is named besides 80 and 443, and nothing else.
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, url string
+		allow     []uint16
+		open      bool
+	}{
+		{"http", "http://example.com/", nil, true},
+		{"https", "https://example.com/", nil, true},
+		{"80 written", "http://example.com:80/", nil, true},
+		{"http on 443", "http://example.com:443/", nil, true},
+		{"https on 80", "https://example.com:80/", nil, true},
+		{"ssh", "http://example.com:22/", nil, false},
+		{"81", "http://example.com:81/", nil, false},
+		{"65535", "http://example.com:65535/", nil, false},
+		{"port 80 past 16 bits", "http://example.com:65535/", []uint16{80}, false},
+		{"one that was opened", "http://example.com:8080/", []uint16{8080}, true},
+		{"its neighbour", "http://example.com:8081/", []uint16{8080}, false},
+		{"80 beside one that was opened", "http://example.com/", []uint16{8080}, true},
+		{"a closed address on an open port", "http://127.0.0.1:8080/", []uint16{8080}, false},
+		{"a closed port of an open address", "http://8.8.8.8:8081/", []uint16{8080}, false},
+		{"a name is judged when it is dialled", "http://localhost/", nil, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			err := newGuard(Egress{AllowPorts: row.allow}).checkURL(mustURL(t, row.url))
+			if (err == nil) != row.open || err != nil && !blocked(err) {
+				t.Errorf("checkURL(%s) with %v opened: %v, want it open: %t", row.url, row.allow, err, row.open)
+			}
+		})
+	}
+}
+
+// TestUnrestricted opens every address and every port.
+func TestUnrestricted(t *testing.T) {
+	t.Parallel()
+	g := newGuard(Egress{Unrestricted: true})
+	for _, row := range addresses {
+		addr := netip.MustParseAddr(row.addr)
+		u := mustURL(t, "http://"+netip.AddrPortFrom(addr, 22).String()+"/")
+		if err := errors.Join(g.checkAddr(addr), g.checkURL(u), g.control("tcp", u.Host, nil)); err != nil {
+			t.Errorf("%s, %s: %v, want it open", row.name, u, err)
+		}
+	}
+}

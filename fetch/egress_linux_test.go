@@ -1,0 +1,80 @@
+package fetch_test
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// silentListener accepts nothing, and its queue is full: who connects is not
+// answered at all.
+func silentListener(t *testing.T, address string) net.Listener {
+	t.Helper()
+	var listen net.ListenConfig
+	l, err := listen.Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Skipf("this system cannot listen on %s: %v", address, err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	raw, err := l.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), 0) }); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d net.Dialer
+	c, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return l
+}
+
+// TestTwoFamiliesAtOnce: where IPv6 is silent the dialer tries IPv4 beside it,
+// so that the guard judges in two goroutines. The race detector looks on.
+func TestTwoFamiliesAtOnce(t *testing.T) {
+	t.Parallel()
+	silent := silentListener(t, "[::1]:0")
+	_, port, _ := net.SplitHostPort(silent.Addr().String())
+	s := httptest.NewUnstartedServer(http.HandlerFunc(ok))
+	_ = s.Listener.Close()
+	s.Listener = listenOn(t, "127.0.0.1:"+port, true)
+	s.Start()
+	t.Cleanup(s.Close)
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := fetch.New(fetch.Config{
+		Egress: fetch.Egress{
+			AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("::1/128")},
+			AllowPorts: []uint16{uint16(number)},
+		},
+		Resolver: newNames(map[string][][]string{"origin.test": {{"::1", "127.0.0.1"}}}).resolver(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	req := fetch.NewRequest(classify.Standard)
+	req.URL = mustParse(t, "http://origin.test:"+port+"/")
+	out := c.Fetch(t.Context(), req, nil)
+	if out.Kind != classify.Success || out.Attempts != 1 {
+		t.Fatalf("%s after %d attempts (%+v), want success after 1", out.Kind, out.Attempts, out.Failure)
+	}
+	if got, want := out.Hops[0].Exchange.RemoteAddress, "127.0.0.1:"+port; got != want {
+		t.Errorf("connected to %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,269 @@
+package fetch_test
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/http/httpproxy"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// counted is a listener that counts what it accepts.
+type counted struct {
+	net.Listener
+	accepted atomic.Int64
+}
+
+// Accept implements net.Listener.
+func (l *counted) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted.Add(1)
+	}
+	return c, err
+}
+
+// egressRig is an origin on an open address and one on a closed address, both
+// on the same open port, a closed port, and a client that may reach the first.
+type egressRig struct {
+	open, closed, closedPort *counted
+	port                     string
+	names                    *names
+	client                   *fetch.Client
+}
+
+// newEgressRig serves h on 127.0.0.2, which is open, and on 127.0.0.1, which is
+// not. {port} in an answer's Location stands for the port of both, {closed} for
+// one that is not open.
+func newEgressRig(t *testing.T, h http.Handler, answers map[string][][]string) *egressRig {
+	t.Helper()
+	r := &egressRig{names: newNames(answers)}
+	for try := 0; r.open == nil; try++ {
+		r.closed = listenOn(t, "127.0.0.1:0", true)
+		_, r.port, _ = net.SplitHostPort(r.closed.Addr().String())
+		r.open = listenOn(t, "127.0.0.2:"+r.port, try > 9)
+	}
+	r.closedPort = listenOn(t, "127.0.0.2:0", true)
+	for _, l := range []*counted{r.open, r.closed, r.closedPort} {
+		s := httptest.NewUnstartedServer(r.replacing(h))
+		_ = s.Listener.Close()
+		s.Listener = l
+		s.Start()
+		t.Cleanup(s.Close)
+	}
+	port, err := strconv.ParseUint(r.port, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.client, err = fetch.New(fetch.Config{
+		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}, AllowPorts: []uint16{uint16(port)}},
+		Resolver: r.names.resolver(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.client.Close)
+	return r
+}
+
+func listenOn(t *testing.T, address string, must bool) *counted {
+	t.Helper()
+	var listen net.ListenConfig
+	l, err := listen.Listen(t.Context(), "tcp", address)
+	if err != nil {
+		if must {
+			t.Skipf("this system cannot listen on %s: %v", address, err)
+		}
+		return nil
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return &counted{Listener: l}
+}
+
+// replacing puts the ports into the Location that h answers.
+func (r *egressRig) replacing(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		recorder := httptest.NewRecorder()
+		h.ServeHTTP(recorder, q)
+		if location := recorder.Header().Get("Location"); location != "" {
+			w.Header().Set("Location", r.ports(location))
+			w.Header().Set("Connection", "close") // so that the next hop looks up again
+		}
+		w.WriteHeader(recorder.Code)
+		_, _ = w.Write(recorder.Body.Bytes())
+	})
+}
+
+func (r *egressRig) ports(s string) string {
+	_, closed, _ := net.SplitHostPort(r.closedPort.Addr().String())
+	return strings.NewReplacer("{port}", r.port, "{closed}", closed).Replace(s)
+}
+
+func (r *egressRig) fetch(t *testing.T, raw string) *fetch.Outcome {
+	t.Helper()
+	req := fetch.NewRequest(classify.Standard)
+	req.URL, req.Policy.BaseDelay = mustParse(t, r.ports(raw)), 0
+	return r.client.Fetch(t.Context(), req, nil)
+}
+
+func ok(http.ResponseWriter, *http.Request) {}
+
+// TestNamesOfForbiddenAddresses: the guard judges what a name leads to.
+func TestNamesOfForbiddenAddresses(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, url string
+		answer    []string
+		class     classify.Class
+		reason    string
+		attempts  int
+		accepted  int64 // by the open address
+	}{
+		{"an open address", "http://origin.test:{port}/", []string{"127.0.0.2"}, 0, "", 1, 1},
+		{"a closed address", "http://origin.test:{port}/", []string{"127.0.0.1"}, classify.TargetBlocked, "address_not_allowed", 1, 0},
+		{"a closed address, mapped", "http://origin.test:{port}/", []string{"::ffff:127.0.0.1"}, classify.TargetBlocked, "address_not_allowed", 1, 0},
+		{"the metadata service", "http://origin.test/", []string{"169.254.169.254"}, classify.TargetBlocked, "address_not_allowed", 1, 0},
+		{"closed addresses only", "http://origin.test:{port}/", []string{"127.0.0.1", "10.0.0.1", "::1", "fe80::1"}, classify.TargetBlocked, "address_not_allowed", 1, 0},
+		{"a closed address before an open one", "http://origin.test:{port}/", []string{"127.0.0.1", "127.0.0.2"}, 0, "", 1, 1},
+		{"a closed address behind an open one", "http://origin.test:{port}/", []string{"127.0.0.2", "127.0.0.1"}, 0, "", 1, 1},
+		{"closed IPv6 beside open IPv4", "http://origin.test:{port}/", []string{"::1", "127.0.0.2"}, 0, "", 1, 1},
+		{"a closed port", "http://origin.test:{closed}/", []string{"127.0.0.2"}, classify.TargetBlocked, "port_not_allowed", 1, 0},
+		{"no address", "http://origin.test:{port}/", nil, classify.DNSNotFound, "", 3, 0},
+		{"a name that does not exist", "http://other.test:{port}/", []string{"127.0.0.2"}, classify.DNSNotFound, "", 3, 0},
+		{"localhost", "http://localhost:{port}/", nil, classify.TargetBlocked, "address_not_allowed", 1, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newEgressRig(t, http.HandlerFunc(ok), map[string][][]string{"origin.test": {row.answer}})
+			out := r.fetch(t, row.url)
+			r.want(t, out, row.class, row.reason, row.accepted)
+			if out.Attempts != row.attempts {
+				t.Errorf("%d attempts, want %d", out.Attempts, row.attempts)
+			}
+			if row.reason == "port_not_allowed" && r.names.count("origin.test") != 0 {
+				t.Errorf("the name was looked up for a closed port")
+			}
+		})
+	}
+}
+
+// want holds an outcome, and what was accepted, against the row.
+func (r *egressRig) want(t *testing.T, out *fetch.Outcome, class classify.Class, reason string, accepted int64) {
+	t.Helper()
+	var got fetch.Failure
+	if out.Failure != nil {
+		got = *out.Failure
+	}
+	if got.Class != class || got.Reason != reason {
+		t.Errorf("class %s, reason %q, want %s, %q", got.Class, got.Reason, class, reason)
+	}
+	if class == classify.TargetBlocked && (got.Retryable || got.Phase != classify.PhasePolicy || got.Rule != "P1") {
+		t.Errorf("retryable %t, phase %s, rule %s, want false, policy, P1", got.Retryable, got.Phase, got.Rule)
+	}
+	if n := r.open.accepted.Load(); n != accepted {
+		t.Errorf("the open address accepted %d connections, want %d", n, accepted)
+	}
+	if n := r.closed.accepted.Load() + r.closedPort.accepted.Load(); n != 0 {
+		t.Errorf("the closed address and the closed port accepted %d connections, want none", n)
+	}
+}
+
+// TestPermittedAddressThatFails: a closed address beside an open one that
+// refuses does not make the target a forbidden one.
+func TestPermittedAddressThatFails(t *testing.T) {
+	t.Parallel()
+	r := newEgressRig(t, http.HandlerFunc(ok), map[string][][]string{"origin.test": {{"127.0.0.1", "127.0.0.2"}}})
+	if err := r.open.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out := r.fetch(t, "http://origin.test:{port}/")
+	r.want(t, out, classify.ConnectFailure, "permitted_addresses_failed", 0)
+	if out.Attempts != 3 || !out.Failure.Retryable {
+		t.Errorf("%d attempts, retryable %t, want 3, true", out.Attempts, out.Failure.Retryable)
+	}
+}
+
+// TestRedirectsToForbiddenTargets: the first hop is allowed, the second is not,
+// and sees no connection.
+func TestRedirectsToForbiddenTargets(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, location string
+		class          classify.Class
+		reason         string
+		hops           int
+	}{
+		{"a closed address", "http://127.0.0.1:{port}/", classify.TargetBlocked, "address_not_allowed", 1},
+		{"a closed address, scheme-relative", "//127.0.0.1:{port}/", classify.TargetBlocked, "address_not_allowed", 1},
+		{"a closed address, mapped", "http://[::ffff:127.0.0.1]:{port}/", classify.TargetBlocked, "address_not_allowed", 1},
+		{"a closed address, mapped, in hexadecimal", "http://[::ffff:7f00:1]:{port}/", classify.TargetBlocked, "address_not_allowed", 1},
+		{"a closed address in full-width digits", "http://１２７.0.0.1:{port}/", classify.TargetBlocked, "address_not_allowed", 1},
+		{"a closed address with userinfo", "http://127.0.0.2@127.0.0.1:{port}/", classify.TargetBlocked, "address_not_allowed", 1},
+		{"IPv6 loopback", "http://[::1]:{port}/", classify.TargetBlocked, "address_not_allowed", 1},
+		{"the metadata service", "http://169.254.169.254/latest/meta-data/", classify.TargetBlocked, "address_not_allowed", 1},
+		{"a closed port", "http://127.0.0.2:{closed}/", classify.TargetBlocked, "port_not_allowed", 1},
+		{"a closed port of a name", "http://origin.test:{closed}/", classify.TargetBlocked, "port_not_allowed", 1},
+		{"a number", "http://2130706433:{port}/", classify.RedirectRejected, "location_number_like_host", 1},
+		{"a hexadecimal number", "http://0x7f.1:{port}/", classify.RedirectRejected, "location_number_like_host", 1},
+		{"a zone", "http://[::1%25lo]:{port}/", classify.RedirectRejected, "location_zone", 1},
+		{"a name of a closed address", "http://closed.test:{port}/", classify.TargetBlocked, "address_not_allowed", 2},
+		{"a name that has changed its mind", "http://turncoat.test:{port}/again", classify.TargetBlocked, "address_not_allowed", 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newEgressRig(t, http.RedirectHandler(row.location, http.StatusFound), map[string][][]string{
+				"origin.test":   {{"127.0.0.2"}},
+				"closed.test":   {{"127.0.0.1"}},
+				"turncoat.test": {{"127.0.0.2"}, {"127.0.0.1"}},
+			})
+			first := "http://origin.test:{port}/"
+			if strings.Contains(row.location, "turncoat") {
+				first = "http://turncoat.test:{port}/"
+			}
+			out := r.fetch(t, first)
+			r.want(t, out, row.class, row.reason, 1)
+			if len(out.Hops) != row.hops || out.Exchanges != 1 || out.Attempts != 1 {
+				t.Errorf("%d hops, %d exchanges, %d attempts, want %d, 1, 1", len(out.Hops), out.Exchanges, out.Attempts, row.hops)
+			}
+			if judged := row.hops == 1; (out.Response != nil) != judged {
+				t.Errorf("the last response is %+v, want the 302 kept where no other hop was begun: %t", out.Response, judged)
+			}
+		})
+	}
+}
+
+// TestProxyOfTheEnvironment is not asked: it would lead round the guard.
+func TestProxyOfTheEnvironment(t *testing.T) {
+	r := newEgressRig(t, http.HandlerFunc(ok), map[string][][]string{"origin.test": {{"127.0.0.2"}}, "closed.test": {{"127.0.0.1"}}})
+	proxy := "http://" + r.closed.Addr().String()
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+		t.Setenv(name, proxy)
+		t.Setenv(strings.ToLower(name), proxy)
+	}
+	t.Setenv("NO_PROXY", "")
+	t.Setenv("no_proxy", "")
+	for _, scheme := range []string{"http", "https"} {
+		target := &url.URL{Scheme: scheme, Host: "origin.test"}
+		if u, err := httpproxy.FromEnvironment().ProxyFunc()(target); err != nil || u.String() != proxy {
+			t.Fatalf("the environment names %v, %v for %s, so that this tests nothing", u, err, target)
+		}
+	}
+	r.want(t, r.fetch(t, "http://origin.test:{port}/"), classify.NoClass, "", 1)
+	r.want(t, r.fetch(t, "http://closed.test:{port}/"), classify.TargetBlocked, "address_not_allowed", 1)
+	out := r.fetch(t, "https://origin.test:{port}/") // to a port without TLS
+	if out.Failure == nil || out.Failure.Class != classify.TLSHandshake {
+		t.Errorf("failure %+v, want the handshake's with the origin itself", out.Failure)
+	}
+	if n := r.closed.accepted.Load(); n != 0 {
+		t.Errorf("the proxy accepted %d connections, want none", n)
+	}
+}

@@ -1,0 +1,180 @@
+package fetch
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"testing"
+
+	"fetchd/classify"
+)
+
+// wantSendable holds what is true of every URL that is sent.
+func wantSendable(t *testing.T, raw, sent string) {
+	t.Helper()
+	if len(sent) > MaxURLBytes {
+		t.Errorf("%q becomes %d bytes", raw, len(sent))
+	}
+	if i := strings.IndexFunc(sent, func(r rune) bool { return r <= ' ' || r >= 0x7f }); i >= 0 {
+		t.Errorf("%q becomes %q, which has to be encoded at %d", raw, sent, i)
+	}
+	again, err := ParseURL(sent)
+	if err != nil {
+		t.Fatalf("%q becomes %q, and that: %v", raw, sent, err)
+	}
+	if again.String() != sent {
+		t.Errorf("%q becomes %q, and that %q", raw, sent, again)
+	}
+	if again.User != nil || again.Opaque != "" || strings.Contains(again.Hostname(), "%") {
+		t.Errorf("%q becomes %q, with userinfo or a zone, or opaque", raw, sent)
+	}
+}
+
+// FuzzParseURL: what is accepted is canonical, and can be sent as it is.
+func FuzzParseURL(f *testing.F) {
+	for _, raw := range []string{
+		"http://example.com/", "HTTPS://EXAMPLE.com:0443/a/../b?q#f", "http://user:secret@host/", "http://[fe80::1%25eth0]/",
+		"http://[2001:DB8::1]:80", "http://2130706433/", "http://0x7f.1/", "http://１２７.0.0.1/", "http://bücher.example/é%2F?é#é",
+		"http://xn--bcher-kva.example/", "http://caf\xe9.example/", "http://a%25b/", "http:host", "//host/", "http://host:99999/",
+		"http://h/\"<>\\^`{|}%20?\"<>\\^`{|}%20#\"<>\\^`{|}%20", "http://h?#", "http://a..b/", "http://א1a.example/", "http://h:/%00",
+	} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		u, err := ParseURL(raw)
+		if err != nil {
+			if refused, ok := errors.AsType[*URLError](err); !ok || refused.Reason == "" || refused.Remedy == "" {
+				t.Errorf("ParseURL(%q): %v, want a URLError with reason and remedy", raw, err)
+			}
+			return
+		}
+		wantSendable(t, raw, u.String())
+	})
+}
+
+// FuzzResolveRedirect: whatever an origin says, what is followed could have
+// been asked for in the first place.
+func FuzzResolveRedirect(f *testing.F) {
+	for _, location := range []string{
+		"", " ", "next", "/a b", "?q=a b", "#f", "//other", "http://other:80/", "../../..", "http://user:secret@h/", "ftp://h/",
+		"javascript:alert(1)", "http://2130706433/", "http:next", "/é%2F\xe9", "/a\x00b", "http://[::1%25lo]/", "http://h:0/", "%", "#", "a:b",
+	} {
+		f.Add("http://host:8080/a/b?q=1#f", location, uint16(302), uint8(0))
+		f.Add("https://bücher.example/{x}%2F", location, uint16(303), uint8(5))
+	}
+	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+	f.Fuzz(func(t *testing.T, start, location string, status uint16, bits uint8) {
+		from, err := ParseURL(start)
+		if err != nil {
+			return
+		}
+		before := from.String()
+		rules := RedirectRules{Scope: Scope(bits % 3), ForbidDowngrade: bits&8 != 0}
+		step := ResolveRedirect(rules, from, from, methods[int(bits>>4)%len(methods)], int(status), location)
+		if from.String() != before {
+			t.Errorf("from %q to %q changed where it came from to %q", before, location, from)
+		}
+		if (step.Fault != classify.NoClass) != (step.Reason != "") || step.Fault != classify.NoClass && step.Fault != classify.RedirectRejected {
+			t.Errorf("from %q to %q: fault %s, reason %q", start, location, step.Fault, step.Reason)
+		}
+		if step.Location == classify.InScope && step.Fault == classify.NoClass {
+			if step.URL == nil {
+				t.Fatalf("from %q to %q: to be followed, but no URL", start, location)
+			}
+			wantSendable(t, location, step.URL.String())
+		}
+	})
+}
+
+// FuzzCheckHeader: a header that is let through is one line, under a name that
+// is not forbidden, and net/http writes it as it is.
+func FuzzCheckHeader(f *testing.F) {
+	for _, h := range [][2]string{
+		{"Accept", "*/*"}, {"content-length", "1"}, {"HOST", "other"}, {"X-Forwarded-For", "::1"}, {"X_Y", "v"}, {"X", "a\r\nHost: b"},
+		{"X\n", "v"}, {":authority", "v"}, {"", ""}, {"Caf\xe9", "caf\xe9"}, {"te", "trailers"}, {"X-Tab", "a\tb"}, {"proxy-", "v"}, {"X", "\x00"},
+	} {
+		f.Add(h[0], h[1])
+	}
+	f.Fuzz(func(t *testing.T, name, value string) {
+		if CheckHeader(name, value) != "" {
+			return
+		}
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		if _, ok := forbiddenHeaders[canonical]; ok || !strings.EqualFold(canonical, name) {
+			t.Fatalf("CheckHeader lets %q pass, which is %q", name, canonical)
+		}
+		for _, prefix := range forbiddenPrefixes {
+			if strings.HasPrefix(strings.ToLower(name), strings.ToLower(prefix)) {
+				t.Errorf("CheckHeader lets %q pass", name)
+			}
+		}
+		h := make(http.Header)
+		h.Add(name, value)
+		var b bytes.Buffer
+		if err := h.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if want := canonical + ": " + textproto.TrimString(value) + "\r\n"; b.String() != want {
+			t.Errorf("%q: %q is written as %q, want %q", name, value, b.String(), want)
+		}
+		if strings.Count(b.String(), "\r") != 1 || strings.Count(b.String(), "\n") != 1 || strings.Contains(b.String(), "\x00") {
+			t.Errorf("%q: %q is written as %q, which is not one line", name, value, b.String())
+		}
+	})
+}
+
+// FuzzDecode: no bytes of an origin's make a decoder panic, go on for ever, or
+// yield more than the ratio allows.
+func FuzzDecode(f *testing.F) {
+	names := []string{"gzip", "deflate", "br", "zstd", "identity", "snappy"}
+	number := func(coding string) uint8 {
+		for i, name := range names {
+			if strings.HasSuffix(coding, name) {
+				return uint8(i)
+			}
+		}
+		return 0
+	}
+	for _, c := range codings {
+		for _, body := range [][]byte{nil, []byte("hello, hello"), make([]byte, 3<<19)} {
+			sent := c.encode(f, body)
+			f.Add(number(c.coding), sent)
+			f.Add(number(c.coding), sent[:len(sent)/2])
+		}
+	}
+	f.Add(uint8(2), []byte{0x11, 0, 0})
+	f.Add(uint8(3), []byte{0x50, 0x2a, 0x4d, 0x18, 0xff, 0xff, 0xff, 0xff})
+	buf := make([]byte, chunkBytes)
+	f.Fuzz(func(t *testing.T, number uint8, sent []byte) {
+		raw := &counter{Reader: bytes.NewReader(sent)}
+		d, err := newDecoder(raw, names[int(number)%len(names)])
+		if err != nil {
+			return
+		}
+		defer d.close()
+		var size, idle int
+		for err == nil {
+			var n int
+			n, err = d.Read(buf)
+			size += n
+			if idle++; n > 0 {
+				idle = 0
+			}
+			if idle > 100 {
+				t.Fatalf("%d bytes: 100 reads without a byte", len(sent))
+			}
+		}
+		if most := max(ratioFreeBytes, maxRatio*(len(sent)+1)) + len(buf); size > most {
+			t.Errorf("%d bytes came out of %d, want at most %d", size, len(sent), most)
+		}
+		if errors.Is(err, io.EOF) {
+			d.drain()
+		}
+		if raw.err != nil {
+			t.Errorf("error %v below, where nothing broke", raw.err)
+		}
+	})
+}

@@ -1,0 +1,234 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/classify"
+)
+
+// stopwatch is a watch in a bubble, and what it cancels.
+type stopwatch struct {
+	*testing.T
+	watch
+	ctx   context.Context
+	start time.Time
+}
+
+func newStopwatch(t *testing.T) *stopwatch {
+	t.Helper()
+	s := &stopwatch{T: t, start: time.Now()}
+	s.ctx, s.cancel = context.WithCancelCause(t.Context())
+	return s
+}
+
+// pass lets time pass.
+func (s *stopwatch) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// wantAt waits for the limit and holds when it came, and which it was.
+func (s *stopwatch) wantAt(at time.Duration, class classify.Class, limit time.Duration) {
+	s.Helper()
+	select {
+	case <-s.ctx.Done():
+	case <-time.After(time.Hour):
+		s.Fatalf("not cancelled, want it after %v", at)
+	}
+	if took := time.Since(s.start); took != at {
+		s.Errorf("cancelled after %v, want %v", took, at)
+	}
+	cause, ok := errors.AsType[*TimeoutError](context.Cause(s.ctx))
+	if !ok || cause.Class != class || cause.Limit != limit {
+		s.Errorf("cause %v, want %s of %v", context.Cause(s.ctx), class, limit)
+	}
+	if !errors.Is(context.Cause(s.ctx), context.DeadlineExceeded) {
+		s.Errorf("cause %v does not match context.DeadlineExceeded", context.Cause(s.ctx))
+	}
+}
+
+// wantNever lets an hour pass.
+func (s *stopwatch) wantNever() {
+	s.Helper()
+	s.pass(time.Hour)
+	if err := context.Cause(s.ctx); err != nil {
+		s.Errorf("cancelled: %v, want it never", err)
+	}
+}
+
+// TestWatch arms and disarms a watch, in a bubble's exact time.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	const idle, head, s = classify.BodyTimeout, classify.ResponseTimeout, time.Second
+	for _, row := range []struct {
+		name string
+		do   func(*stopwatch)
+	}{
+		{"a limit passes", func(w *stopwatch) { w.arm(5*s, idle); w.wantAt(5*s, idle, 5*s) }},
+		{"never armed", func(w *stopwatch) { w.wantNever() }},
+		{"no limit", func(w *stopwatch) { w.arm(0, idle); w.wantNever() }},
+		{"a negative limit is none", func(w *stopwatch) { w.arm(-s, idle); w.wantNever() }},
+		{"armed again in time", func(w *stopwatch) {
+			w.arm(5*s, idle)
+			for range 10 {
+				w.pass(4 * s)
+				w.arm(5*s, idle)
+			}
+			w.wantAt(45*s, idle, 5*s)
+		}},
+		{"armed again with another limit", func(w *stopwatch) {
+			w.arm(5*s, idle)
+			w.pass(4 * s)
+			w.arm(7*s, head)
+			w.wantAt(11*s, head, 7*s)
+		}},
+		{"armed again with a shorter one", func(w *stopwatch) {
+			w.arm(time.Minute, idle)
+			w.pass(s)
+			w.arm(2*s, idle)
+			w.wantAt(3*s, idle, 2*s)
+		}},
+		{"armed again with none", func(w *stopwatch) { w.arm(5*s, idle); w.pass(4 * s); w.arm(0, idle); w.wantNever() }},
+		{"at rest", func(w *stopwatch) { w.arm(5*s, idle); w.pass(4 * s); w.rest(); w.wantNever() }},
+		{"armed after a rest", func(w *stopwatch) {
+			w.arm(5*s, idle)
+			w.rest()
+			w.pass(s)
+			w.arm(5*s, idle)
+			w.wantAt(6*s, idle, 5*s)
+		}},
+		{"stopped", func(w *stopwatch) { w.arm(5*s, idle); w.pass(4 * s); w.stop(); w.wantNever() }},
+		{"armed after a stop", func(w *stopwatch) { w.stop(); w.arm(5*s, idle); w.wantNever() }},
+		{"stopped before it was armed", func(w *stopwatch) { w.stop(); w.stop(); w.rest(); w.wantNever() }},
+		{"a pause keeps what was left", func(w *stopwatch) {
+			w.arm(5*s, idle)
+			w.pass(2 * s)
+			resume := w.pause()
+			w.pass(time.Hour)
+			resume()
+			w.wantAt(time.Hour+5*s, idle, 5*s)
+		}},
+		{"many pauses", func(w *stopwatch) {
+			w.arm(5*s, idle)
+			for range 4 {
+				w.pass(s)
+				resume := w.pause()
+				w.pass(time.Minute)
+				resume()
+			}
+			w.wantAt(4*time.Minute+5*s, idle, 5*s)
+		}},
+		{"a pause that is not ended", func(w *stopwatch) { w.arm(5*s, idle); w.pause(); w.wantNever() }},
+		{"a pause of what was not armed", func(w *stopwatch) { w.pause()(); w.wantNever() }},
+		{"a pause at rest", func(w *stopwatch) { w.arm(5*s, idle); w.rest(); w.pause()(); w.wantNever() }},
+		{"a pause after a stop", func(w *stopwatch) { w.arm(5*s, idle); w.stop(); w.pause()(); w.wantNever() }},
+		{"stopped in a pause", func(w *stopwatch) {
+			w.arm(5*s, idle)
+			resume := w.pause()
+			w.stop()
+			resume()
+			w.wantNever()
+		}},
+		{"a pause at the very end", func(w *stopwatch) {
+			w.arm(5*s, idle)
+			w.ends = time.Now() // as if the time had passed and the timer not come yet
+			resume := w.pause()
+			w.pass(time.Minute)
+			resume()
+			w.wantAt(time.Minute+1, idle, 5*s)
+		}},
+		// The timer's goroutine can be on its way while the limit is moved.
+		{"fired and armed again", func(w *stopwatch) { w.arm(5*s, idle); w.fire(); w.wantAt(5*s, idle, 5*s) }},
+		{"fired and at rest", func(w *stopwatch) { w.arm(5*s, idle); w.rest(); w.fire(); w.wantNever() }},
+		{"fired and stopped", func(w *stopwatch) { w.arm(5*s, idle); w.stop(); w.fire(); w.wantNever() }},
+		{"fired and paused", func(w *stopwatch) { w.arm(5*s, idle); w.pause(); w.fire(); w.wantNever() }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { row.do(newStopwatch(t)) })
+		})
+	}
+}
+
+// TestWatchIsSafe for use by many at once. The race detector looks on.
+func TestWatchIsSafe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newStopwatch(t)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 100 {
+					w.arm(time.Second, classify.BodyTimeout)
+					w.pause()()
+					w.fire()
+					w.rest()
+				}
+			})
+		}
+		all.Wait()
+		w.wantNever()
+	})
+}
+
+// TestBudget grants no more than there is.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name       string
+		left, want int64
+		granted    int64
+	}{
+		{"less than there is", 10, 3, 3},
+		{"all there is", 10, 10, 10},
+		{"more than there is", 10, 11, 10},
+		{"of nothing", 0, 5, 0},
+		{"nothing", 10, 0, 0},
+		{"a negative number", 10, -1, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var b budget
+			b.left.Store(row.left)
+			got := b.take(row.want)
+			if left := b.left.Load(); got != row.granted || left != row.left-row.granted {
+				t.Errorf("take(%d) of %d = %d, %d left, want %d, %d left", row.want, row.left, got, left, row.granted, row.left-row.granted)
+			}
+			b.give(got)
+			if left := b.left.Load(); left != row.left {
+				t.Errorf("%d left once all is given back, want %d", left, row.left)
+			}
+		})
+	}
+}
+
+// TestBudgetAtOnce: many take and give, none sees it below zero, and in the end
+// all is there.
+func TestBudgetAtOnce(t *testing.T) {
+	t.Parallel()
+	const total = 1000
+	var b budget
+	b.left.Store(total)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 2000 {
+				want := int64(n%300 + i)
+				got := b.take(want)
+				if left := b.left.Load(); got < 0 || got > want || left < 0 || left > total-got {
+					t.Errorf("take(%d) = %d with %d left", want, got, left)
+				}
+				b.give(got)
+			}
+		})
+	}
+	all.Wait()
+	if left := b.left.Load(); left != total {
+		t.Errorf("%d left, want %d", left, total)
+	}
+}

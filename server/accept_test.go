@@ -1,0 +1,144 @@
+package server_test
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// TestAcceptsEdges gives each limit its last value that is taken.
+func TestAcceptsEdges(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	padded := func(in *pb.FetchRequest, n int) { in.Url += "?" + repeat(n-len(in.Url)-1) }
+	rows := []refused{
+		{"URL of 8 KiB", func(in *pb.FetchRequest) { padded(in, 8<<10) }, nil},
+		{"64 headers", func(in *pb.FetchRequest) { in.Headers = slices.Repeat([]*pb.Header{{Name: "X-A"}}, 64) }, nil},
+		{"headers of 32 KiB", header(&pb.Header{Name: "X-A", Value: repeat(32<<10 - 3)}), nil},
+		{"raw value", header(&pb.Header{Name: "X-A", RawValue: []byte("caf\xe9\t")}), nil},
+		{"body of 1 MiB", func(in *pb.FetchRequest) { in.Method, in.Body = "PUT", make([]byte, 1<<20) }, nil},
+		{"body with DELETE", func(in *pb.FetchRequest) { in.Method, in.Body = "DELETE", []byte("x") }, nil},
+		{"1 attempt", retry(&pb.RetryPolicy{MaxAttempts: ptr(int32(1))}), nil},
+		{"11 attempts", retry(&pb.RetryPolicy{MaxAttempts: ptr(int32(11))}), nil},
+		{"multiplier 1", retry(&pb.RetryPolicy{Multiplier: ptr(1.0)}), nil},
+		{"multiplier 10", retry(&pb.RetryPolicy{Multiplier: ptr(10.0)}), nil},
+		{"base equal to max", retry(&pb.RetryPolicy{BaseDelay: seconds(300), MaxDelay: seconds(300)}), nil},
+		{"no delays", retry(&pb.RetryPolicy{BaseDelay: seconds(0), MaxDelay: seconds(0), MaxJitter: seconds(0), MaxRetryAfter: seconds(0)}), nil},
+		{"key of 256 bytes", retry(&pb.RetryPolicy{IdempotencyKey: repeat(256), AllowNonIdempotent: true}), nil},
+		{"key of the first and the last character", retry(&pb.RetryPolicy{IdempotencyKey: "!~"}), nil},
+		{"additional statuses", retry(&pb.RetryPolicy{AdditionalStatusCodes: []int32{402, 405, 408, 425, 429, 499}}), nil},
+		{"excluded statuses", retry(&pb.RetryPolicy{ExcludedStatusCodes: []int32{408, 429, 500, 599}}), nil},
+		{"0 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(0))} }, nil},
+		{"20 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(20))} }, nil},
+		{"16 labels of 256 bytes", func(in *pb.FetchRequest) { in.Labels = labels(16, 256, 256) }, nil},
+		{"16 entity tags of 1 KiB", condition(&pb.Precondition{Etags: slices.Repeat([]string{`W/"` + repeat(1022) + `"`}, 16)}), nil},
+		{"empty entity tag", condition(&pb.Precondition{Etags: []string{`""`}}), nil},
+		{"first time", condition(&pb.Precondition{ModifiedSinceTime: &timestamppb.Timestamp{Seconds: -62135596800}}), nil},
+		{"64 media types", func(in *pb.FetchRequest) {
+			in.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: slices.Repeat([]string{"TEXT/*", "*/*"}, 32)}
+		}, nil},
+		{"sizes of 0", func(in *pb.FetchRequest) {
+			in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: ptr(int64(0)), HoldBackBytes: ptr(int64(0)), ErrorBodyBytes: ptr(int32(0))}
+		}, nil},
+		{"largest sizes", func(in *pb.FetchRequest) {
+			in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: ptr(int64(1 << 40)), HoldBackBytes: ptr(int64(16 << 20)), ErrorBodyBytes: ptr(int32(64 << 10))}
+		}, nil},
+		{"empty body known", func(in *pb.FetchRequest) {
+			in.Integrity = &pb.Integrity{SizeBytes: ptr(int64(0)), Sha256: "E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855"}
+		}, nil},
+		{"empty policies", func(in *pb.FetchRequest) {
+			in.RedirectPolicy, in.RetryPolicy, in.TimeoutPolicy, in.BodyPolicy = new(pb.RedirectPolicy), new(pb.RetryPolicy), new(pb.TimeoutPolicy), new(pb.BodyPolicy)
+			in.Precondition, in.Integrity, in.ContentPolicy = new(pb.Precondition), new(pb.Integrity), new(pb.ContentPolicy)
+		}, nil},
+	}
+	for _, f := range durationFields {
+		most := f.most
+		if most == 0 {
+			most = 15 * time.Minute
+		}
+		rows = append(rows,
+			refused{f.path + " of the longest", func(in *pb.FetchRequest) { f.set(in, durationpb.New(most)) }, nil},
+			refused{f.path + " of the shortest", func(in *pb.FetchRequest) { f.set(in, durationpb.New(1)) }, nil})
+	}
+	for i, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			in := r.request("/s/" + key(i) + "/204")
+			row.change(in)
+			stream, err := r.client.Fetch(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := stream.Recv()
+			if err != nil {
+				t.Fatalf("Fetch = %v, want OK", err)
+			}
+			if cut := first.GetAdmitted().GetClampedFields(); len(cut) != 0 {
+				t.Errorf("clamped %q, want none", cut)
+			}
+			for !errors.Is(err, io.EOF) {
+				if _, err = stream.Recv(); err != nil && !errors.Is(err, io.EOF) {
+					t.Fatalf("Recv = %v", err)
+				}
+			}
+			if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}); err != nil {
+				t.Errorf("FetchUnary = %v, want OK", err)
+			}
+		})
+	}
+}
+
+// TestPostIsSentOnce is the request that S2 lets out once: it is taken without
+// a key, and not repeated.
+func TestPostIsSentOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		name, script string
+		change       func(*pb.FetchRequest)
+		kind         pb.OutcomeKind
+		sent         int
+	}{
+		{"success", "200", nil, pb.OutcomeKind_OUTCOME_KIND_SUCCESS, 1},
+		{"failure", "503", nil, pb.OutcomeKind_OUTCOME_KIND_FAILED, 1},
+		{"key alone", "503", retry(&pb.RetryPolicy{IdempotencyKey: "k"}), pb.OutcomeKind_OUTCOME_KIND_FAILED, 1},
+		{"key and allowed", "503/200", retry(&pb.RetryPolicy{IdempotencyKey: "k", AllowNonIdempotent: true, BaseDelay: seconds(0)}), pb.OutcomeKind_OUTCOME_KIND_SUCCESS, 2},
+	} {
+		for _, method := range []string{"POST", "PATCH"} {
+			t.Run(method+" "+row.name, func(t *testing.T) {
+				k := strings.ReplaceAll(method+row.name, " ", "-")
+				in := r.request("/s/" + k + "/" + row.script)
+				in.Method, in.Body = method, []byte("body")
+				if row.change != nil {
+					row.change(in)
+				}
+				out := r.mustUnary(in).GetOutcome()
+				if out.GetKind() != row.kind {
+					t.Errorf("kind %s, want %s", out.GetKind(), row.kind)
+				}
+				if row.kind == pb.OutcomeKind_OUTCOME_KIND_FAILED {
+					wantClass(t, out, pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT, 1)
+					if out.GetError().GetRetryable() {
+						t.Error("retryable, though repeating could repeat an effect")
+					}
+				}
+				got := r.origin.Requests(k)
+				if len(got) != row.sent {
+					t.Fatalf("the origin saw %d requests, want %d", len(got), row.sent)
+				}
+				for _, seen := range got {
+					if key := seen.Header.Get("Idempotency-Key"); key != in.GetRetryPolicy().GetIdempotencyKey() || key != out.GetIdempotencyKey() {
+						t.Errorf("Idempotency-Key %q, outcome %q, want %q", key, out.GetIdempotencyKey(), in.GetRetryPolicy().GetIdempotencyKey())
+					}
+				}
+			})
+		}
+	}
+}

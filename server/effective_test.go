@@ -1,0 +1,166 @@
+package server_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// full is a request with every field set that the effective one shows.
+func (r *rig) full(path string) *pb.FetchRequest {
+	in := r.request(path)
+	in.Method, in.Body = "POST", []byte(marker)
+	in.Headers = []*pb.Header{{Name: "x-b", Value: marker}, {Name: "X-A", RawValue: []byte(marker + "\xff")}, {Name: "X-B", Value: marker}}
+	in.Precondition = &pb.Precondition{Etags: []string{`"a"`}, ModifiedSinceTime: &timestamppb.Timestamp{Seconds: 1}}
+	in.Integrity = &pb.Integrity{SizeBytes: ptr(int64(10))}
+	in.ContentPolicy = &pb.ContentPolicy{RequireBody: true}
+	in.Labels = map[string]string{"job": "nightly"}
+	in.RetryPolicy.IdempotencyKey = "a-key"
+	return in
+}
+
+// TestEffectiveRequest expects every policy field filled in, and neither
+// header values nor the body.
+func TestEffectiveRequest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	in := r.full("/s/k/200:size=10")
+	want := &pb.FetchRequest{
+		Url: in.GetUrl(), Method: "POST",
+		Headers:        []*pb.Header{{Name: "If-Modified-Since"}, {Name: "If-None-Match"}, {Name: "X-A"}, {Name: "X-B"}, {Name: "X-B"}},
+		RedirectPolicy: &pb.RedirectPolicy{Follow: ptr(true), MaxRedirects: ptr(int32(5)), Scope: pb.RedirectScope_REDIRECT_SCOPE_ANY},
+		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_STANDARD, MaxAttempts: ptr(int32(3)), BaseDelay: seconds(0), MaxDelay: seconds(2),
+			Multiplier: ptr(2.0), MaxJitter: seconds(0), JitterSeed: ptr(uint64(0)), MaxRetryAfter: seconds(30), IdempotencyKey: "a-key", RetryTlsHandshake: ptr(true)},
+		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: seconds(60), AttemptTimeout: seconds(30), ConnectTimeout: seconds(10), HeaderTimeout: seconds(15), IdleTimeout: seconds(15)},
+		BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM, MaxSizeBytes: ptr(int64(16 << 20)), OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_FAIL,
+			Recovery: pb.BodyRecovery_BODY_RECOVERY_NONE, HoldBackBytes: ptr(int64(512 << 10)), ErrorBodyBytes: ptr(int32(16 << 10))},
+		Precondition: in.GetPrecondition(), Integrity: in.GetIntegrity(), ContentPolicy: in.GetContentPolicy(), Labels: in.GetLabels(),
+		EventLevel: pb.EventLevel_EVENT_LEVEL_ATTEMPTS, CookieMode: pb.CookieMode_COOKIE_MODE_NONE,
+	}
+	admitted := r.mustFetch(in).admitted()
+	if diff := cmp.Diff(want, admitted.GetEffectiveRequest(), protocmp.Transform()); diff != "" {
+		t.Errorf("effective_request (-want +got)\n%s", diff)
+	}
+	if got := admitted.GetExpireTime().AsTime().Sub(admitted.GetStartTime().AsTime()); got != time.Minute {
+		t.Errorf("expire_time is %s after start_time, want 1m0s", got)
+	}
+	unary := r.mustUnary(in)
+	want.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_INLINE
+	if diff := cmp.Diff(want, unary.GetEffectiveRequest(), protocmp.Transform()); diff != "" {
+		t.Errorf("effective_request of FetchUnary (-want +got)\n%s", diff)
+	}
+}
+
+// TestEffectivePoliciesAreComplete walks the policies of both profiles: what
+// can be unset is set, and no enum is UNSPECIFIED.
+func TestEffectivePoliciesAreComplete(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, profile := range []pb.RetryProfile{pb.RetryProfile_RETRY_PROFILE_UNSPECIFIED, pb.RetryProfile_RETRY_PROFILE_STANDARD, pb.RetryProfile_RETRY_PROFILE_DOWNLOAD} {
+		t.Run(profile.String(), func(t *testing.T) {
+			in := r.request("/s/k/200")
+			in.RetryPolicy = &pb.RetryPolicy{Profile: profile}
+			got := r.mustFetch(in).admitted().GetEffectiveRequest()
+			for _, policy := range []proto.Message{got.GetRedirectPolicy(), got.GetRetryPolicy(), got.GetTimeoutPolicy(), got.GetBodyPolicy()} {
+				wantComplete(t, policy.ProtoReflect())
+			}
+			if got.GetEventLevel() == 0 || got.GetCookieMode() == 0 || got.GetMethod() != "GET" {
+				t.Errorf("event level %s, cookie mode %s, method %q", got.GetEventLevel(), got.GetCookieMode(), got.GetMethod())
+			}
+		})
+	}
+}
+
+func wantComplete(t *testing.T, m protoreflect.Message) {
+	t.Helper()
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		optional := f.HasPresence() && f.Name() != "resume_point"
+		if (optional || f.Kind() == protoreflect.EnumKind) && !m.Has(f) {
+			t.Errorf("%s is not filled in", f.FullName())
+		}
+	}
+}
+
+// TestClampedFields asks for one more than the server's limits, and for just
+// them.
+func TestClampedFields(t *testing.T) {
+	t.Parallel()
+	const total, body, holdBack = time.Minute, int64(1000), int64(16 << 20)
+	r := newRig(t, func(c *server.Config) { c.MaxTotalTimeout, c.MaxBodyBytes = total, body })
+	timeout := func(set func(*pb.TimeoutPolicy, *durationpb.Duration)) func(*pb.FetchRequest, int64) {
+		return func(in *pb.FetchRequest, over int64) {
+			in.TimeoutPolicy = new(pb.TimeoutPolicy)
+			set(in.TimeoutPolicy, durationpb.New(total+time.Duration(over)))
+		}
+	}
+	for _, row := range []struct {
+		field string
+		set   func(in *pb.FetchRequest, over int64)
+		got   func(*pb.FetchRequest) any
+		want  any
+	}{
+		{"timeout_policy.total_timeout", timeout(func(p *pb.TimeoutPolicy, d *durationpb.Duration) { p.TotalTimeout = d }),
+			func(r *pb.FetchRequest) any { return r.GetTimeoutPolicy().GetTotalTimeout().AsDuration() }, total},
+		{"timeout_policy.attempt_timeout", timeout(func(p *pb.TimeoutPolicy, d *durationpb.Duration) { p.AttemptTimeout = d }),
+			func(r *pb.FetchRequest) any { return r.GetTimeoutPolicy().GetAttemptTimeout().AsDuration() }, total},
+		{"timeout_policy.connect_timeout", timeout(func(p *pb.TimeoutPolicy, d *durationpb.Duration) { p.ConnectTimeout = d }),
+			func(r *pb.FetchRequest) any { return r.GetTimeoutPolicy().GetConnectTimeout().AsDuration() }, total},
+		{"timeout_policy.header_timeout", timeout(func(p *pb.TimeoutPolicy, d *durationpb.Duration) { p.HeaderTimeout = d }),
+			func(r *pb.FetchRequest) any { return r.GetTimeoutPolicy().GetHeaderTimeout().AsDuration() }, total},
+		{"timeout_policy.idle_timeout", timeout(func(p *pb.TimeoutPolicy, d *durationpb.Duration) { p.IdleTimeout = d }),
+			func(r *pb.FetchRequest) any { return r.GetTimeoutPolicy().GetIdleTimeout().AsDuration() }, total},
+		{"body_policy.max_size_bytes", func(in *pb.FetchRequest, over int64) { in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: ptr(body + over)} },
+			func(r *pb.FetchRequest) any { return r.GetBodyPolicy().GetMaxSizeBytes() }, body},
+		{"body_policy.hold_back_bytes", func(in *pb.FetchRequest, over int64) {
+			in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: ptr(holdBack + over)}
+		},
+			func(r *pb.FetchRequest) any { return r.GetBodyPolicy().GetHoldBackBytes() }, holdBack},
+	} {
+		for over, want := range map[int64][]string{0: nil, 1: {row.field}, 1 << 55: {row.field}} {
+			t.Run(fmt.Sprintf("%s %d over", row.field, over), func(t *testing.T) {
+				in := r.request("/s/k/200")
+				row.set(in, over)
+				admitted := r.mustFetch(in).admitted()
+				if diff := cmp.Diff(want, admitted.GetClampedFields()); diff != "" {
+					t.Errorf("clamped_fields (-want +got)\n%s", diff)
+				}
+				if got := row.got(admitted.GetEffectiveRequest()); got != row.want {
+					t.Errorf("effective %v, want %v", got, row.want)
+				}
+				unary := r.mustUnary(in)
+				if diff := cmp.Diff(want, unary.GetClampedFields()); diff != "" {
+					t.Errorf("FetchUnary: clamped_fields (-want +got)\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestServerMaximumIsTheDefault expects that what the server lowers unasked is
+// no change of the request.
+func TestServerMaximumIsTheDefault(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *server.Config) { c.MaxTotalTimeout, c.MaxBodyBytes = 5*time.Second, 1000 })
+	for _, profile := range []pb.RetryProfile{pb.RetryProfile_RETRY_PROFILE_STANDARD, pb.RetryProfile_RETRY_PROFILE_DOWNLOAD} {
+		in := r.request("/s/k/200")
+		in.RetryPolicy = &pb.RetryPolicy{Profile: profile}
+		admitted := r.mustFetch(in).admitted()
+		got := admitted.GetEffectiveRequest()
+		if len(admitted.GetClampedFields()) != 0 || got.GetTimeoutPolicy().GetTotalTimeout().AsDuration() != 5*time.Second ||
+			got.GetTimeoutPolicy().GetHeaderTimeout().AsDuration() != 5*time.Second || got.GetBodyPolicy().GetMaxSizeBytes() != 1000 {
+			t.Errorf("%s: clamped %q, timeouts %v, body %v; want none, 5s and 1000", profile, admitted.GetClampedFields(), got.GetTimeoutPolicy(), got.GetBodyPolicy())
+		}
+	}
+}

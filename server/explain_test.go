@@ -1,0 +1,107 @@
+package server_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"fetchd/conformance"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// TestExplainVectors asks the service every vector.
+func TestExplainVectors(t *testing.T) {
+	t.Parallel()
+	vectors, err := conformance.Vectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(vectors) < 250 {
+		t.Fatalf("got %d vectors, want at least 250", len(vectors))
+	}
+	r := newRig(t)
+	for _, v := range vectors {
+		t.Run(v.Name, func(t *testing.T) {
+			in, want := new(pb.ExplainRequest), new(pb.ExplainResponse)
+			if err := protojson.Unmarshal(v.Request, in); err != nil {
+				t.Fatalf("request: %v", err)
+			}
+			if err := protojson.Unmarshal(v.Response, want); err != nil {
+				t.Fatalf("response: %v", err)
+			}
+			got, err := r.client.Explain(t.Context(), in)
+			if err != nil {
+				t.Fatalf("Explain(%s) = %v, want OK", v.Request, err)
+			}
+			if got.GetEffectivePolicy() == nil {
+				t.Error("effective_policy is not set")
+			}
+			if diff := cmp.Diff(want, got, protocmp.Transform(),
+				protocmp.IgnoreFields(new(pb.ExplainResponse), "effective_policy"),
+				protocmp.IgnoreFields(new(pb.FetchError), "message", "reason", "phase", "url")); diff != "" {
+				t.Errorf("%s: %s\n%s\nrequest %s\n(-want +got)\n%s", v.File, v.Rule, v.Why, v.Request, diff)
+			}
+		})
+	}
+}
+
+// TestExplainEffectivePolicy looks at the policy that a vector leaves out.
+func TestExplainEffectivePolicy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	got, err := r.client.Explain(t.Context(), &pb.ExplainRequest{
+		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: ptr(int32(2))},
+		Response:    &pb.HttpResponse{StatusCode: 503}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: ptr(int32(2)),
+		BaseDelay: seconds(1), MaxDelay: seconds(32), Multiplier: ptr(2.0), MaxJitter: seconds(0.5), JitterSeed: ptr(uint64(0)),
+		MaxRetryAfter: seconds(60), RetryTlsHandshake: ptr(false)}
+	if diff := cmp.Diff(want, got.GetEffectivePolicy(), protocmp.Transform()); diff != "" {
+		t.Errorf("effective_policy (-want +got)\n%s", diff)
+	}
+}
+
+// TestExplainRefuses gives Explain what it cannot read.
+func TestExplainRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		name   string
+		change func(*pb.ExplainRequest)
+		want   []string
+	}{
+		{"nothing observed", func(in *pb.ExplainRequest) { in.Response = nil }, []string{"response"}},
+		{"method in small letters", func(in *pb.ExplainRequest) { in.Method = "get" }, []string{"method"}},
+		{"unknown method of the hop", func(in *pb.ExplainRequest) { in.HopMethod = "TRACE" }, []string{"hop_method"}},
+		{"negative attempt", func(in *pb.ExplainRequest) { in.Attempt = -1 }, []string{"attempt"}},
+		{"negative redirects", func(in *pb.ExplainRequest) { in.Redirects = -1 }, []string{"redirects"}},
+		{"negative exchanges", func(in *pb.ExplainRequest) { in.Exchanges = -1 }, []string{"exchanges"}},
+		{"negative time left", func(in *pb.ExplainRequest) { in.TimeLeft = seconds(-1) }, []string{"time_left"}},
+		{"time left that is no duration", func(in *pb.ExplainRequest) { in.TimeLeft = &durationpb.Duration{Seconds: 1, Nanos: -1} }, []string{"time_left"}},
+		{"time that is none", func(in *pb.ExplainRequest) { in.ObservedTime = &timestamppb.Timestamp{Nanos: -1} }, []string{"observed_time"}},
+		{"unknown auth result", func(in *pb.ExplainRequest) { in.AuthResult = 99 }, []string{"auth_result"}},
+		{"fault without a class", func(in *pb.ExplainRequest) { in.Faults = []pb.ErrorClass{1, 0} }, []string{"faults[1]"}},
+		{"unknown fault", func(in *pb.ExplainRequest) { in.Faults = []pb.ErrorClass{99} }, []string{"faults[0]"}},
+		{"status of four digits", func(in *pb.ExplainRequest) { in.Response.StatusCode = 1000 }, []string{"response.status_code"}},
+		{"no status", func(in *pb.ExplainRequest) { in.Response.StatusCode = 0 }, []string{"response.status_code"}},
+		{"URL without a host", func(in *pb.ExplainRequest) { in.Url = "/" + marker }, []string{"url", "hop_url"}},
+		{"URL of the hop with userinfo", func(in *pb.ExplainRequest) { in.HopUrl = "http://" + marker + "@origin.example/" }, []string{"hop_url"}},
+		{"unknown scope", func(in *pb.ExplainRequest) { in.RedirectPolicy = &pb.RedirectPolicy{Scope: 99} }, []string{"redirect_policy.scope"}},
+		{"too many redirects to follow", func(in *pb.ExplainRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(21))} }, []string{"redirect_policy.max_redirects"}},
+		{"no attempts", func(in *pb.ExplainRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: ptr(int32(0))} }, []string{"retry_policy.max_attempts"}},
+		{"unknown profile", func(in *pb.ExplainRequest) { in.RetryPolicy = &pb.RetryPolicy{Profile: 99} }, []string{"retry_policy.profile"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			in := &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: []*pb.Header{{Name: "Location", Value: "/" + marker}}}}
+			row.change(in)
+			_, err := r.client.Explain(t.Context(), in)
+			wantViolations(t, err, row.want)
+		})
+	}
+}

@@ -1,0 +1,179 @@
+package server_test
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// TestEventLevels fetches over two redirects, a retry and a streamed body.
+func TestEventLevels(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const size = 100_000
+	chunks := slices.Repeat([]string{"body_chunk"}, 4) // of 31 KiB, once the whole was held back
+	for _, row := range []struct {
+		name    string
+		level   pb.EventLevel
+		want    []string
+		headers bool // of every hop
+	}{
+		{"OUTCOME", pb.EventLevel_EVENT_LEVEL_OUTCOME, slices.Concat([]string{"response_started"}, chunks, []string{"outcome"}), false},
+		{"ATTEMPTS", pb.EventLevel_EVENT_LEVEL_ATTEMPTS, slices.Concat(
+			[]string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started"},
+			chunks, []string{"attempt_finished", "outcome"}), false},
+		{"unset", pb.EventLevel_EVENT_LEVEL_UNSPECIFIED, slices.Concat(
+			[]string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started"},
+			chunks, []string{"attempt_finished", "outcome"}), false},
+		{"ALL", pb.EventLevel_EVENT_LEVEL_ALL, slices.Concat(
+			[]string{"admitted", "attempt_started", "redirect_followed", "redirect_followed", "response_started", "attempt_finished",
+				"attempt_started", "redirect_followed", "redirect_followed", "response_started"},
+			chunks, []string{"attempt_finished", "outcome"}), true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			in := r.request("/r/" + row.name + "/302/2/503/200:size=100000")
+			in.EventLevel = row.level
+			a := r.mustFetch(in)
+			if diff := cmp.Diff(row.want, a.order); diff != "" {
+				t.Errorf("events (-want +got)\n%s", diff)
+			}
+			if !bytes.Equal(a.body, r.origin.Body(size)) {
+				t.Errorf("got %d bytes, want the %d of the origin", len(a.body), size)
+			}
+			o := a.outcome
+			if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || o.GetAttempts() != 2 || o.GetExchanges() != 6 || len(o.GetHops()) != 3 ||
+				o.GetResponseAttempt() != 2 || o.GetResponse().GetStatusCode() != 200 || o.GetBodySummary().GetSizeBytes() != size {
+				t.Errorf("outcome %v; want SUCCESS in 2 attempts, 6 exchanges, 3 hops, %d bytes", o, size)
+			}
+			if saw := len(r.origin.Requests(row.name)); saw != 6 {
+				t.Errorf("the origin saw %d requests, want 6", saw)
+			}
+			for i, h := range o.GetHops() {
+				if (len(h.GetHeaders()) > 0) != row.headers {
+					t.Errorf("hop %d has %d headers, wanted there: %v", i+1, len(h.GetHeaders()), row.headers)
+				}
+			}
+		})
+	}
+}
+
+// TestEventContents looks into the events of a retry after a redirect.
+func TestEventContents(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	in := r.request("/r/k/302/1/503:body=sorry/200:size=10,type=text%2Fplain")
+	in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
+	a := r.mustFetch(in)
+	final := r.origin.URL("http", "/s/k/503:body=sorry/200:size=10,type=text%2Fplain")
+	wantHop := &pb.RedirectFollowed{Attempt: 1, Hop: &pb.Hop{Url: in.GetUrl(), StatusCode: 302, LocationUrl: final, Method: "GET"}}
+	if diff := cmp.Diff(wantHop, a.events[2].GetRedirectFollowed(), protocmp.Transform(),
+		protocmp.IgnoreFields(new(pb.Hop), "exchange", "start_offset", "headers")); diff != "" {
+		t.Errorf("redirect_followed (-want +got)\n%s", diff)
+	}
+	wantFirst := &pb.AttemptFinished{Attempt: 1,
+		Response: &pb.HttpResponse{StatusCode: 503, Protocol: "HTTP/1.1", ContentLength: ptr(int64(5))},
+		Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT,
+			Rule: "H1", Phase: pb.Phase_PHASE_PROCESSING, Retryable: true, Url: final},
+		RetryDecision: &pb.RetryDecision{Verdict: pb.RetryVerdict_RETRY_VERDICT_RETRY, Delay: seconds(0), Rule: "W1",
+			DelaySource: pb.DelaySource_DELAY_SOURCE_BACKOFF, NextAttempt: 2, Start: pb.RetryStart_RETRY_START_FIRST_URL}}
+	wantSecond := &pb.AttemptFinished{Attempt: 2,
+		Response:      &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", ContentLength: ptr(int64(10))},
+		RetryDecision: &pb.RetryDecision{Verdict: pb.RetryVerdict_RETRY_VERDICT_DONE, Rule: "H0"}}
+	if diff := cmp.Diff([]*pb.AttemptFinished{wantFirst, wantSecond}, a.finished, protocmp.Transform(),
+		protocmp.IgnoreFields(new(pb.AttemptFinished), "exchange", "hops"),
+		protocmp.IgnoreFields(new(pb.HttpResponse), "headers"), protocmp.IgnoreFields(new(pb.FetchError), "message")); diff != "" {
+		t.Errorf("attempt_finished (-want +got)\n%s", diff)
+	}
+	for _, f := range a.finished {
+		if hops := f.GetHops(); len(hops) != 2 || !proto.Equal(f.GetExchange(), hops[1].GetExchange()) || f.GetExchange().GetProtocol() != "HTTP/1.1" {
+			t.Errorf("attempt %d: exchange %v of hops %v, want that of the second of two, over HTTP/1.1", f.GetAttempt(), f.GetExchange(), hops)
+		}
+	}
+	a.wantStarted(t, final)
+}
+
+// wantStarted looks at the head that TestEventContents is told of, and at the
+// outcome.
+func (a *answer) wantStarted(t *testing.T, final string) {
+	t.Helper()
+	started := a.events[slices.Index(a.order, "body_chunk")-1].GetResponseStarted()
+	want := &pb.ResponseStarted{Attempt: 2, Response: &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", ContentLength: ptr(int64(10))}, HoldBackBytes: 10}
+	if diff := cmp.Diff(want, started, protocmp.Transform(), protocmp.IgnoreFields(new(pb.HttpResponse), "headers")); diff != "" {
+		t.Errorf("response_started (-want +got)\n%s", diff)
+	}
+	if got := valueOf(started.GetResponse(), "Content-Type").GetValue(); got != "text/plain" {
+		t.Errorf("Content-Type %q, want text/plain", got)
+	}
+	if o := a.outcome; o.GetFinalUrl() != final || len(o.GetErrorBody()) != 0 || o.GetTotalDuration() == nil {
+		t.Errorf("outcome %v, want the final URL %s and no error body", o, final)
+	}
+}
+
+// valueOf returns the first line of that name.
+func valueOf(r *pb.HttpResponse, name string) *pb.Header {
+	for _, h := range r.GetHeaders() {
+		if http.CanonicalHeaderKey(h.GetName()) == name {
+			return h
+		}
+	}
+	return nil
+}
+
+// TestUnary is the outcome with the body inline, and every attempt.
+func TestUnary(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		name     string
+		change   func(*pb.FetchRequest)
+		attempts int
+		inline   int64
+		digest   bool
+	}{
+		{"ATTEMPTS", nil, 2, 1000, true},
+		{"ALL", func(in *pb.FetchRequest) { in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL }, 2, 1000, true},
+		{"OUTCOME", func(in *pb.FetchRequest) { in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME }, 0, 1000, true},
+		{"DIGEST", func(in *pb.FetchRequest) {
+			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}
+		}, 2, 0, true},
+		{"NONE", func(in *pb.FetchRequest) {
+			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_NONE}
+		}, 2, 0, false},
+		{"INLINE", func(in *pb.FetchRequest) {
+			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
+		}, 2, 1000, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			in := r.request("/s/" + row.name + "/503/200:size=1000")
+			if row.change != nil {
+				row.change(in)
+			}
+			got := r.mustUnary(in)
+			o := got.GetOutcome()
+			if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || o.GetAttempts() != 2 || len(got.GetAttempts()) != row.attempts {
+				t.Errorf("%s, %d attempts, %d told; want SUCCESS, 2, %d", o.GetKind(), o.GetAttempts(), len(got.GetAttempts()), row.attempts)
+			}
+			if !bytes.Equal(o.GetInlineBody(), r.origin.Body(row.inline)) {
+				t.Errorf("inline body of %d bytes, want the first %d of the origin", len(o.GetInlineBody()), row.inline)
+			}
+			if (o.GetBodySummary().GetSha256() != "") != row.digest {
+				t.Errorf("digest %q, wanted: %v", o.GetBodySummary().GetSha256(), row.digest)
+			}
+			for i, a := range got.GetAttempts() {
+				if a.GetAttempt() != int32(i+1) || a.GetRetryDecision().GetVerdict() == 0 {
+					t.Errorf("attempt %d: %v", i+1, a)
+				}
+			}
+			if got.GetFetchId() == "" || got.GetFetchId() != o.GetFetchId() {
+				t.Errorf("fetch_id %q, in the outcome %q", got.GetFetchId(), o.GetFetchId())
+			}
+		})
+	}
+}

@@ -1,0 +1,248 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// The keys of each line (spec §10), beside time, level and msg.
+var (
+	retryKeys  = []string{"attempt", "delay", "error", "fetch_id", "max_attempts", "reason", "url"}
+	waitKeys   = []string{"delay", "fetch_id"}
+	stopKeys   = []string{"attempt", "fetch_id", "rule", "stop_reason"}
+	endKeys    = []string{"attempts", "body_bytes", "duration", "exchanges", "fetch_id", "method", "outcome", "rule", "url"}
+	statusKeys = []string{"status"}
+	failKeys   = []string{"error_class", "failure_type", "reason", "retryable", "stop_reason"}
+)
+
+// TestLogs captures the lines of whole fetches (S4's deferred test).
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	retrying := func(attempt, delay float64) map[string]any {
+		return map[string]any{"level": "INFO", "msg": "retrying fetch", "attempt": attempt, "max_attempts": 3.0, "delay": delay, "reason": "http_server_error"}
+	}
+	waiting := func(delay float64) map[string]any {
+		return map[string]any{"level": "DEBUG", "msg": "waiting before retry", "delay": delay}
+	}
+	const ms = 1e6
+	for _, row := range []struct {
+		name, script string
+		change       func(*pb.FetchRequest)
+		want         []map[string]any
+	}{
+		{"success", "200:size=100", nil, []map[string]any{
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "success", "rule": "H0", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 100.0, "status": 200.0, "duration": 0.0},
+		}},
+		{"success after a retry", "503/200:size=100", nil, []map[string]any{
+			retrying(1, 200*ms), waiting(200 * ms),
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "success", "rule": "H0", "attempts": 2.0, "exchanges": 2.0, "body_bytes": 100.0, "status": 200.0, "duration": 200 * ms},
+		}},
+		{"attempts exhausted", "503", nil, []map[string]any{
+			retrying(1, 200*ms), waiting(200 * ms), retrying(2, 400*ms), waiting(400 * ms),
+			{"level": "DEBUG", "msg": "not retrying", "attempt": 3.0, "stop_reason": "attempts_exhausted", "rule": "I4"},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "I4", "attempts": 3.0, "exchanges": 3.0, "body_bytes": 0.0, "status": 503.0, "duration": 600 * ms,
+				"error_class": "http_server_error", "failure_type": "transient", "reason": "", "stop_reason": "attempts_exhausted", "retryable": true},
+		}},
+		{"not retried", "404:size=5", nil, []map[string]any{
+			{"level": "DEBUG", "msg": "not retrying", "attempt": 1.0, "stop_reason": "not_retryable", "rule": "H6"},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "H6", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "status": 404.0, "duration": 0.0,
+				"error_class": "http_client_error", "failure_type": "permanent", "reason": "", "stop_reason": "not_retryable", "retryable": false},
+		}},
+		{"nothing was read", "silent", func(in *pb.FetchRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: ptr(int32(1))} }, []map[string]any{
+			{"level": "DEBUG", "msg": "not retrying", "attempt": 1.0, "stop_reason": "attempts_exhausted", "rule": "I4"},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "I4", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "duration": 15e3 * ms,
+				"error_class": "response_timeout", "failure_type": "transient", "reason": "", "stop_reason": "attempts_exhausted", "retryable": true},
+		}},
+		{"labels and another method", "204", func(in *pb.FetchRequest) {
+			in.Method, in.Body, in.Labels = "PUT", []byte(marker), map[string]string{"job": "nightly"}
+		}, []map[string]any{
+			{"level": "INFO", "msg": "fetch finished", "method": "PUT", "outcome": "success", "rule": "H0", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "status": 204.0, "duration": 0.0,
+				"labels": map[string]any{"job": "nightly"}},
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(r *rig) {
+				in := r.request("/s/k/" + row.script)
+				in.RetryPolicy = nil
+				if row.change != nil {
+					row.change(in)
+				}
+				a := r.mustFetch(in)
+				lines := r.fetchLines(a.outcome.GetFetchId(), in.GetUrl())
+				for i, line := range lines {
+					if line["msg"] == "retrying fetch" && line["error"] == "" {
+						r.Error("retrying fetch: error is empty")
+					}
+					delete(lines[i], "error")
+				}
+				if diff := cmp.Diff(row.want, lines); diff != "" {
+					r.Errorf("lines (-want +got)\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// fetchLines returns the lines of a fetch in order, without time, fetch_id and
+// url once those are checked, and holds the keys against the specification.
+func (r *rig) fetchLines(id, url string) []map[string]any {
+	r.Helper()
+	keys := map[string][]string{"retrying fetch": retryKeys, "waiting before retry": waitKeys, "not retrying": stopKeys, "fetch finished": endKeys}
+	var lines []map[string]any
+	for _, line := range r.logs.all(r.T) {
+		want, ours := keys[fmt.Sprint(line["msg"])]
+		if !ours {
+			continue // the call's own line
+		}
+		if line["fetch_id"] != id {
+			r.Errorf("line %v, want fetch_id %q", line, id)
+		}
+		if line["url"] != nil && line["url"] != url {
+			r.Errorf("line %v, want url %q", line, url)
+		}
+		if line["msg"] == "fetch finished" {
+			want = slices.Clone(want)
+			for _, more := range [][]string{statusKeys, failKeys, {"labels"}} {
+				if line[more[0]] != nil {
+					want = append(want, more...)
+				}
+			}
+		}
+		want = slices.Sorted(slices.Values(append([]string{"level", "msg", "time"}, want...)))
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(line))); diff != "" {
+			r.Errorf("keys of %q (-want +got)\n%s", line["msg"], diff)
+		}
+		for _, known := range []string{"time", "fetch_id", "url"} {
+			delete(line, known)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// TestOneInfoLine expects of a call that went well one line at INFO.
+func TestOneInfoLine(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		r.mustFetch(r.request("/s/k/200"))
+		r.mustUnary(r.request("/s/k/200"))
+		var info []string
+		for _, line := range r.logs.all(r.T) {
+			if line["level"] != "DEBUG" {
+				info = append(info, fmt.Sprint(line["msg"]))
+			}
+		}
+		if diff := cmp.Diff([]string{"fetch finished", "fetch finished"}, info); diff != "" {
+			r.Errorf("lines at INFO and above of two fetches (-want +got)\n%s", diff)
+		}
+	})
+}
+
+// TestLogsKeepSecrets puts the marker everywhere where the log must not look:
+// query, headers and bodies of both directions, at every level and kind of end.
+func TestLogsKeepSecrets(t *testing.T) {
+	t.Parallel()
+	// Encoded, for the path itself is logged.
+	hidden := "%" + "73" + marker[1:]
+	for _, row := range []struct{ name, script string }{
+		{"success", "200:header=X-A=" + hidden + ",body=" + hidden},
+		{"retries", "503:header=X-A=" + hidden + ",body=" + hidden},
+		{"not retried", "404:header=X-A=" + hidden + ",body=" + hidden},
+		{"redirect", "302:to=http:%2F%2Fhttp.origin.test%2Fs%2Fl%2F200%3F" + hidden},
+		{"userinfo in Location", "302:to=http:%2F%2F" + hidden + "@http.origin.test%2F"},
+		{"userinfo in Location, not followed", "300:to=http:%2F%2F" + hidden + "@http.origin.test%2F"},
+		{"garbage", "garbage"},
+		{"bad header", "bad-header"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(r *rig) {
+				in := r.full("/s/k/" + row.script)
+				in.Url += "?" + marker + "#" + marker
+				in.Integrity, in.RetryPolicy.IdempotencyKey, in.RetryPolicy.AllowNonIdempotent = nil, marker, true
+				in.Precondition.Etags = []string{`"` + marker + `"`}
+				if seen := r.mustFetch(in); seen.outcome.GetExchanges() == 0 {
+					r.Error("nothing was sent")
+				}
+				r.mustUnary(in)
+				if sent := r.origin.Requests("k")[0]; !strings.Contains(sent.Query, marker) || sent.Header.Get("X-B") != marker {
+					r.Errorf("the origin saw %v: the marker was not sent", sent)
+				}
+				if log := r.logs.String(); strings.Contains(log, marker) {
+					r.Errorf("the log tells %q:\n%s", marker, log)
+				}
+			})
+		})
+	}
+}
+
+// logs collects what a JSON handler writes.
+type logs struct {
+	mu   sync.Mutex
+	text []byte
+	more chan struct{}
+}
+
+// Write implements io.Writer.
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, p...)
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
+}
+
+// all returns every line.
+func (l *logs) all(t *testing.T) []map[string]any {
+	t.Helper()
+	var found []map[string]any
+	for raw := range bytes.Lines([]byte(l.String())) {
+		var line map[string]any
+		if err := json.Unmarshal(raw, &line); err != nil {
+			t.Fatalf("log line %q: %v", raw, err)
+		}
+		found = append(found, line)
+	}
+	return found
+}
+
+// lines returns the lines with that message.
+func (l *logs) lines(t *testing.T, msg string) []map[string]any {
+	t.Helper()
+	return slices.DeleteFunc(l.all(t), func(line map[string]any) bool { return line["msg"] != msg })
+}
+
+// await returns the lines with that message once there are n.
+func (l *logs) await(t *testing.T, msg string, n int) []map[string]any {
+	t.Helper()
+	for {
+		if found := l.lines(t, msg); len(found) >= n {
+			return found
+		}
+		select {
+		case <-l.more:
+		case <-t.Context().Done():
+			t.Fatalf("no %d log lines %q", n, msg)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package server_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// TestNewRefuses gives New what it cannot work with.
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		cfg  server.Config
+	}{
+		{"negative MaxTotalTimeout", server.Config{MaxTotalTimeout: -1}},
+		{"negative MaxBodyBytes", server.Config{MaxBodyBytes: -1}},
+		{"negative Heartbeat", server.Config{Heartbeat: -1}},
+		{"negative hold-back budget", server.Config{Fetch: fetch.Config{HoldBackBudget: -1}}},
+		{"prefix that is none", server.Config{Fetch: fetch.Config{Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{{}}}}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if s, err := server.New(row.cfg); err == nil || s != nil {
+				t.Errorf("New(%+v) = %v, %v; want an error", row.cfg, s, err)
+			}
+		})
+	}
+}
+
+// TestZeroConfigIsSafe asks a server that nothing was opened on for loopback.
+func TestZeroConfigIsSafe(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *server.Config) { *c = server.Config{} })
+	for _, url := range []string{r.origin.URL("http", "/s/k/200"), "http://127.0.0.1/", "http://[::ffff:127.0.0.1]/", "http://169.254.169.254/"} {
+		o := r.mustFetch(&pb.FetchRequest{Url: url}).outcome
+		wantClass(t, o, pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED, pb.RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE, 1)
+		if o.GetExchanges() != 0 {
+			t.Errorf("%s: %d exchanges, want none", url, o.GetExchanges())
+		}
+	}
+	if n := r.origin.Connections("http"); n != 0 {
+		t.Errorf("the origin saw %d connections, want none", n)
+	}
+}

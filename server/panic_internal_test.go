@@ -1,0 +1,165 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// secret is what the panics hold.
+const secret = "s3cr3t-p4n1c"
+
+// panicking is another implementation of the service, behind the same
+// interceptors.
+type panicking struct {
+	pb.UnimplementedFetchServiceServer
+	others sync.WaitGroup // calls that run while one panics
+	leave  chan struct{}
+}
+
+// Explain panics before it answers, in the way that the method names.
+func (*panicking) Explain(_ context.Context, in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	switch in.GetMethod() {
+	case "value":
+		panic(secret)
+	case "error":
+		panic(errors.New(secret))
+	}
+	return &pb.ExplainResponse{Redirect: &pb.RedirectStep{Url: []string{secret}[len(in.GetMethod())]}}, nil
+}
+
+// Fetch panics after its first event.
+func (*panicking) Fetch(_ *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
+	if err := stream.Send(&pb.FetchResponse{Sequence: 1}); err != nil {
+		return err
+	}
+	panic(secret)
+}
+
+// FetchUnary is a call that runs meanwhile.
+func (p *panicking) FetchUnary(context.Context, *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
+	p.others.Done()
+	<-p.leave
+	return &pb.FetchUnaryResponse{FetchId: "other"}, nil
+}
+
+// TestPanicCostsOneCall panics in handlers behind the server's own options.
+func TestPanicCostsOneCall(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := grpc.NewServer(options(slog.New(slog.NewJSONHandler(&log, nil)), t.Context())...)
+	impl := &panicking{leave: make(chan struct{})}
+	pb.RegisterFetchServiceServer(s, impl)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := pb.NewFetchServiceClient(conn)
+
+	impl.others.Add(1)
+	other := make(chan error, 1)
+	go func() {
+		_, err := client.FetchUnary(t.Context(), new(pb.FetchUnaryRequest))
+		other <- err
+	}()
+	impl.others.Wait()
+	for _, kind := range []string{"value", "error", "index"} {
+		_, err := client.Explain(t.Context(), &pb.ExplainRequest{Method: kind})
+		wantFixedText(t, "panic of "+kind, err)
+	}
+	stream, err := client.Fetch(t.Context(), new(pb.FetchRequest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, err := stream.Recv(); err != nil || first.GetSequence() != 1 {
+		t.Errorf("first event %v, %v; want one that was sent before the panic", first, err)
+	}
+	_, err = stream.Recv()
+	wantFixedText(t, "panic in a stream", err)
+	close(impl.leave)
+	if err := <-other; err != nil {
+		t.Errorf("the call that ran meanwhile = %v, want OK", err)
+	}
+
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	s.GracefulStop()
+	if err := <-served; err != nil {
+		t.Errorf("Serve = %v, want nil", err)
+	}
+	if n := strings.Count(log.String(), `"panic in a call"`); n != 4 {
+		t.Errorf("%d lines tell the operator of a panic, want 4", n)
+	}
+}
+
+// wantFixedText expects INTERNAL and nothing of the panic.
+func wantFixedText(t *testing.T, what string, err error) {
+	t.Helper()
+	want := status.New(codes.Internal, "internal error")
+	if got := status.Convert(err); !proto.Equal(got.Proto(), want.Proto()) {
+		t.Errorf("%s: status %v, want %v", what, got, want)
+	}
+}
+
+// sent is a stream that keeps what is sent.
+type sent struct {
+	grpc.ServerStreamingServer[pb.FetchResponse]
+	messages []*pb.FetchResponse
+	err      error
+}
+
+func (s *sent) Send(m *pb.FetchResponse) error {
+	s.messages = append(s.messages, m)
+	return s.err
+}
+
+// TestNoHeartbeatAfterTheOutcome lets a heartbeat that was due come too late:
+// the outcome is the last message of every fetch.
+func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
+	t.Parallel()
+	stream := new(sent)
+	e := newEventStream(stream)
+	e.beatAfter(time.Hour)
+	defer e.close()
+	e.beat()
+	if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err != nil {
+		t.Fatal(err)
+	}
+	e.beat()
+	if n := len(stream.messages); n != 2 || stream.messages[0].GetHeartbeat() == nil || stream.messages[1].GetOutcome() == nil {
+		t.Errorf("sent %v, want a heartbeat, then an outcome", stream.messages)
+	}
+}
+
+// TestSendTellsTheError expects that a stream that cannot be written to ends the
+// fetch.
+func TestSendTellsTheError(t *testing.T) {
+	t.Parallel()
+	e := newEventStream(&sent{err: io.ErrClosedPipe})
+	defer e.close()
+	if err := e.send(new(pb.FetchResponse)); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)
+	}
+}

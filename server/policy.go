@@ -1,0 +1,96 @@
+package server
+
+import (
+	"strings"
+	"time"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// Limits of the policy fields (spec §12).
+const (
+	maxDelay      = 5 * time.Minute
+	maxJitter     = time.Minute
+	maxRetryAfter = 15 * time.Minute
+)
+
+// redirectPolicy overlays the caller's fields on the profile's defaults.
+func (v *violations) redirectPolicy(p *pb.RedirectPolicy, out *classify.Policy) {
+	if p == nil {
+		return
+	}
+	out.Follow = p.Follow == nil || p.GetFollow()
+	out.MaxRedirects = int(integer(v, "redirect_policy.max_redirects", p.MaxRedirects, int32(out.MaxRedirects), 0, 20))
+}
+
+// retryPolicy overlays the caller's fields on the profile's defaults.
+func (v *violations) retryPolicy(p *pb.RetryPolicy, out *classify.Policy) {
+	if p == nil {
+		return
+	}
+	out.MaxAttempts = int(integer(v, "retry_policy.max_attempts", p.MaxAttempts, int32(out.MaxAttempts), 1, 11))
+	out.BaseDelay = v.duration("retry_policy.base_delay", p.GetBaseDelay(), out.BaseDelay, 0, maxDelay)
+	out.MaxDelay = v.duration("retry_policy.max_delay", p.GetMaxDelay(), out.MaxDelay, 0, maxDelay)
+	if p.BaseDelay == nil {
+		out.BaseDelay = min(out.BaseDelay, out.MaxDelay) // a short max_delay asks for short waits
+	}
+	if out.BaseDelay > out.MaxDelay {
+		v.add("retry_policy.base_delay", "is %s, longer than max_delay %s: give max_delay too", out.BaseDelay, out.MaxDelay)
+	}
+	if m := p.Multiplier; m != nil {
+		if out.Multiplier = *m; !(*m >= 1 && *m <= 10) { // NaN is neither
+			v.add("retry_policy.multiplier", "is %v: give 1 to 10", *m)
+		}
+	}
+	out.MaxJitter = v.duration("retry_policy.max_jitter", p.GetMaxJitter(), out.MaxJitter, 0, maxJitter)
+	out.JitterSeed = p.GetJitterSeed()
+	out.MaxRetryAfter = v.duration("retry_policy.max_retry_after", p.GetMaxRetryAfter(), out.MaxRetryAfter, 0, maxRetryAfter)
+	if p.RetryTlsHandshake != nil {
+		out.RetryTLSHandshake = p.GetRetryTlsHandshake()
+	}
+	v.statuses(p, out)
+	v.idempotency(p, out)
+}
+
+// statuses reads the two lists (spec §3, S2 §2.3).
+func (v *violations) statuses(p *pb.RetryPolicy, out *classify.Policy) {
+	excluded := make(map[int32]bool)
+	for i, s := range p.GetExcludedStatusCodes() {
+		if s != 408 && s != 429 && (s < 500 || s > 599) {
+			v.add(indexed("retry_policy.excluded_status_codes", i), "is %d: give 408, 429 or 500 to 599", s)
+		}
+		excluded[s] = true
+		out.Excluded = append(out.Excluded, int(s))
+	}
+	for i, s := range p.GetAdditionalStatusCodes() {
+		field := indexed("retry_policy.additional_status_codes", i)
+		switch s {
+		case 400, 401, 403, 404, 409, 410, 422, 451:
+			v.add(field, "is %d, which must not be retried: leave it out", s)
+		default:
+			if s < 400 || s > 499 {
+				v.add(field, "is %d: give a 4xx status", s)
+			}
+		}
+		if excluded[s] {
+			v.add(field, "is %d, which is excluded too: give it in one list", s)
+		}
+		out.Additional = append(out.Additional, int(s))
+	}
+}
+
+func (v *violations) idempotency(p *pb.RetryPolicy, out *classify.Policy) {
+	key := p.GetIdempotencyKey()
+	if len(key) > fetch.MaxIdempotencyBytes {
+		v.add("retry_policy.idempotency_key", "has %d bytes: give at most %d", len(key), fetch.MaxIdempotencyBytes)
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r < '!' || r > '~' }) {
+		v.add("retry_policy.idempotency_key", "holds a character that is not visible ASCII")
+	}
+	if p.GetAllowNonIdempotent() && key == "" {
+		v.add("retry_policy.allow_non_idempotent", "is true without idempotency_key: give a key, so that the origin can tell a repetition")
+	}
+	out.RepeatUnsafe = p.GetAllowNonIdempotent() && key != ""
+}

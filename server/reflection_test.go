@@ -1,0 +1,186 @@
+package server_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// asker asks the reflection service, of either version: their messages have one
+// wire form.
+type asker func(t *testing.T, in *reflectv1.ServerReflectionRequest) *reflectv1.ServerReflectionResponse
+
+func (r *rig) askers() map[string]asker {
+	return map[string]asker{
+		"v1": func(t *testing.T, in *reflectv1.ServerReflectionRequest) *reflectv1.ServerReflectionResponse {
+			t.Helper()
+			stream, err := reflectv1.NewServerReflectionClient(r.conn).ServerReflectionInfo(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return askOnce(t, stream, in, new(reflectv1.ServerReflectionResponse))
+		},
+		"v1alpha": func(t *testing.T, in *reflectv1.ServerReflectionRequest) *reflectv1.ServerReflectionResponse {
+			t.Helper()
+			stream, err := reflectv1alpha.NewServerReflectionClient(r.conn).ServerReflectionInfo(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return askOnce(t, stream, in, new(reflectv1.ServerReflectionResponse))
+		},
+	}
+}
+
+func askOnce(t *testing.T, stream grpc.ClientStream, in, out proto.Message) *reflectv1.ServerReflectionResponse {
+	t.Helper()
+	if err := stream.SendMsg(in); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.RecvMsg(out); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	got, ok := out.(*reflectv1.ServerReflectionResponse)
+	if !ok {
+		t.Fatalf("answer %T", out)
+	}
+	return got
+}
+
+// TestReflection asks for the services and the contract, as grpcurl does.
+func TestReflection(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for version, ask := range r.askers() {
+		t.Run(version, func(t *testing.T) {
+			var services []string
+			for _, s := range ask(t, &reflectv1.ServerReflectionRequest{
+				MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}}).GetListServicesResponse().GetService() {
+				services = append(services, s.GetName())
+			}
+			slices.Sort(services)
+			want := []string{"fetchd.v1.FetchService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
+			if diff := cmp.Diff(want, services); diff != "" {
+				t.Errorf("services (-want +got)\n%s", diff)
+			}
+			for _, service := range want {
+				if file := contract(t, ask, service); file == nil {
+					t.Errorf("%s: no file descriptor", service)
+				}
+			}
+			file := contract(t, ask, "fetchd.v1.FetchService")
+			wantComments(t, file)
+			plain := proto.CloneOf(file)
+			plain.SourceCodeInfo = nil
+			if diff := cmp.Diff(protodesc.ToFileDescriptorProto(pb.File_fetchd_v1_fetch_proto), plain, protocmp.Transform()); diff != "" {
+				t.Errorf("embedded descriptor against the generated code (-generated +embedded)\n%s", diff)
+			}
+			byName := ask(t, &reflectv1.ServerReflectionRequest{
+				MessageRequest: &reflectv1.ServerReflectionRequest_FileByFilename{FileByFilename: file.GetName()}})
+			if n := len(byName.GetFileDescriptorResponse().GetFileDescriptorProto()); n == 0 {
+				t.Errorf("file %s: %v", file.GetName(), byName)
+			}
+			unknown := ask(t, &reflectv1.ServerReflectionRequest{
+				MessageRequest: &reflectv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "fetchd.v1.Nothing"}})
+			if got := codes.Code(unknown.GetErrorResponse().GetErrorCode()); got != codes.NotFound {
+				t.Errorf("unknown symbol: %s, want NotFound", got)
+			}
+		})
+	}
+}
+
+// contract returns the file that holds a symbol: the first of those answered.
+func contract(t *testing.T, ask asker, symbol string) *descriptorpb.FileDescriptorProto {
+	t.Helper()
+	answer := ask(t, &reflectv1.ServerReflectionRequest{
+		MessageRequest: &reflectv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol}})
+	files := answer.GetFileDescriptorResponse().GetFileDescriptorProto()
+	if len(files) == 0 {
+		t.Fatalf("symbol %s: %v", symbol, answer)
+	}
+	file := new(descriptorpb.FileDescriptorProto)
+	if err := proto.Unmarshal(files[0], file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// wantComments expects a comment on everything that the contract declares.
+func wantComments(t *testing.T, file *descriptorpb.FileDescriptorProto) {
+	t.Helper()
+	fd, err := protodesc.NewFile(file, protoregistry.GlobalFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	check := func(d protoreflect.Descriptor) {
+		n++
+		if fd.SourceLocations().ByDescriptor(d).LeadingComments == "" {
+			t.Errorf("%s has no comment", d.FullName())
+		}
+	}
+	for i := range fd.Services().Len() {
+		check(fd.Services().Get(i))
+		for m := range fd.Services().Get(i).Methods().Len() {
+			check(fd.Services().Get(i).Methods().Get(m))
+		}
+	}
+	for i := range fd.Messages().Len() {
+		check(fd.Messages().Get(i))
+		for f := range fd.Messages().Get(i).Fields().Len() {
+			check(fd.Messages().Get(i).Fields().Get(f))
+		}
+	}
+	for i := range fd.Enums().Len() {
+		check(fd.Enums().Get(i))
+		for v := range fd.Enums().Get(i).Values().Len() {
+			check(fd.Enums().Get(i).Values().Get(v))
+		}
+	}
+	if n < 200 {
+		t.Errorf("looked at %d declarations, want all of the contract's", n)
+	}
+}
+
+// TestHealth asks for the whole server and for the service.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	health := healthpb.NewHealthClient(r.conn)
+	for _, service := range []string{"", "fetchd.v1.FetchService"} {
+		got, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+		if err != nil || got.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("health of %q: %s, %v; want SERVING", service, got.GetStatus(), err)
+		}
+	}
+	_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "nothing"})
+	wantCode(t, "health of nothing", err, codes.NotFound)
+}
+
+// TestUnimplemented is the method of the contract that this version lacks.
+func TestUnimplemented(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	stream, err := r.client.FetchMany(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = stream.Recv()
+	wantCode(t, "FetchMany", err, codes.Unimplemented)
+}

@@ -1,0 +1,187 @@
+package server_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// marker stands in every header value, URL and body of the requests that are
+// refused, and must not come back.
+const marker = "s3cr3t-m4rk3r"
+
+func ptr[T any](v T) *T { return &v }
+
+func seconds(s float64) *durationpb.Duration {
+	return durationpb.New(time.Duration(s * float64(time.Second)))
+}
+
+// wantViolations expects INVALID_ARGUMENT with exactly these field paths, and
+// the marker nowhere.
+func wantViolations(t *testing.T, err error, want []string) {
+	t.Helper()
+	st := status.Convert(err)
+	if st.Code() != codes.InvalidArgument {
+		t.Fatalf("status %s (%v), want InvalidArgument for %q", st.Code(), err, want)
+	}
+	var got []string
+	for _, d := range st.Details() {
+		bad, ok := d.(*errdetails.BadRequest)
+		if !ok {
+			t.Errorf("detail %T, want only a BadRequest", d)
+			continue
+		}
+		for _, v := range bad.GetFieldViolations() {
+			got = append(got, v.GetField())
+			if v.GetDescription() == "" {
+				t.Errorf("field %s has no description", v.GetField())
+			}
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), got); diff != "" {
+		t.Errorf("fields of %v (-want +got)\n%s", err, diff)
+	}
+	raw, err := proto.Marshal(st.Proto())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(raw, []byte(marker)) {
+		t.Errorf("the status tells %q: %v", marker, st)
+	}
+}
+
+func tenFaults(in *pb.FetchRequest) {
+	in.Url, in.Method, in.EventLevel, in.CookieMode, in.AuthProvider = "/"+marker, "get", 99, 99, "nobody"
+	header(&pb.Header{Name: "Host", Value: marker})(in)
+	in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(21))}
+	in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: ptr(int32(0)), Multiplier: ptr(math.NaN())}
+	in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: seconds(-1)}
+}
+
+// TestRefuses gives both methods every fault, and expects that each is named
+// and that nothing is sent.
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	rows := slices.Concat(badURLs(), badMethods(), badHeaders(), badDurations(), badRetries(), badConditions(), badRest(),
+		[]refused{{"ten faults", tenFaults, []string{"url", "method", "headers[1].name", "redirect_policy.max_redirects", "retry_policy.max_attempts",
+			"retry_policy.multiplier", "timeout_policy.total_timeout", "event_level", "cookie_mode", "auth_provider"}}})
+	for i, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			in := &pb.FetchRequest{Url: r.origin.URL("http", "/s/"+key(i)+"/200?"+marker),
+				Headers: []*pb.Header{{Name: "Authorization", Value: marker}}}
+			row.change(in)
+			wantViolations(t, fetchError(t, r, in), row.want)
+			_, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
+			prefixed := make([]string, len(row.want))
+			for i, path := range row.want {
+				prefixed[i] = "request." + path
+			}
+			wantViolations(t, err, prefixed)
+		})
+	}
+	if n := r.origin.Connections("http"); n != 0 {
+		t.Errorf("the origin saw %d connections, want none", n)
+	}
+	if log := r.logs.String(); strings.Contains(log, marker) || strings.Contains(log, "fetch finished") {
+		t.Error("the log tells of a request that was refused, or its secrets")
+	}
+}
+
+// fetchError returns what a Fetch answers in place of its first event.
+func fetchError(t *testing.T, r *rig, in *pb.FetchRequest) error {
+	t.Helper()
+	stream, err := r.client.Fetch(t.Context(), in)
+	if err != nil {
+		return err
+	}
+	m, err := stream.Recv()
+	if m != nil || errors.Is(err, io.EOF) {
+		t.Errorf("Fetch sent %v, %v; want an error", m, err)
+	}
+	return err
+}
+
+// TestUnaryRefuses is what FetchUnary alone refuses.
+func TestUnaryRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		name string
+		in   *pb.FetchUnaryRequest
+		want []string
+	}{
+		{"no request", new(pb.FetchUnaryRequest), []string{"request.url"}},
+		{"empty request", &pb.FetchUnaryRequest{Request: new(pb.FetchRequest)}, []string{"request.url"}},
+		{"stream", &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: r.origin.URL("http", "/s/k/200"),
+			BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM}}}, []string{"request.body_policy.delivery"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, err := r.client.FetchUnary(t.Context(), row.in)
+			wantViolations(t, err, row.want)
+		})
+	}
+	if n := r.origin.Connections("http"); n != 0 {
+		t.Errorf("the origin saw %d connections, want none", n)
+	}
+}
+
+// TestRefusesInLittle gives requests with a fault in each of very many places:
+// the answer must fit the 8 KiB of trailers that clients of other languages
+// take.
+func TestRefusesInLittle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []refused{
+		{"statuses", retry(&pb.RetryPolicy{AdditionalStatusCodes: make([]int32, 100_000), ExcludedStatusCodes: make([]int32, 100_000)}), nil},
+		{"entity tags", condition(&pb.Precondition{Etags: make([]string, 100_000)}), nil},
+		{"headers", func(in *pb.FetchRequest) {
+			in.Headers = slices.Repeat([]*pb.Header{{Name: "X-Forwarded-" + repeat(400), Value: marker}}, 64)
+		}, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			in := r.request("/s/k/200")
+			row.change(in)
+			var trailer metadata.MD
+			_, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}, grpc.Trailer(&trailer))
+			wantCode(t, "FetchUnary", err, codes.InvalidArgument)
+			raw, err := proto.Marshal(status.Convert(err).Proto())
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The text goes out twice: as it is, and in the details.
+			if n := len(status.Convert(err).Message()) + len(raw)*4/3; n > 8<<10 {
+				t.Errorf("the status takes %d bytes of trailers, want at most 8 KiB", n)
+			}
+		})
+	}
+	if n := r.origin.Connections("http"); n != 0 {
+		t.Errorf("the origin saw %d connections, want none", n)
+	}
+}
+
+// TestTooLongMessage is a request past what a message may hold.
+func TestTooLongMessage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	in := r.request("/s/k/200")
+	in.Method, in.Body = "PUT", make([]byte, 3<<20)
+	wantCode(t, "Fetch", r.fetch(t.Context(), in).err, codes.ResourceExhausted)
+}

@@ -1,0 +1,170 @@
+package server_test
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// TestBytesThatAreNoText sends header bytes that no proto string can hold
+// (traps 24), in all places where a header or a URL is told.
+func TestBytesThatAreNoText(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct{ name, path string }{
+		{"success", "/s/a/200:header=X-Name=caf%E9,body=x"},
+		{"failure", "/s/b/404:header=X-Name=caf%E9,body=x"},
+		{"redirect not followed", "/s/c/300:header=X-Name=caf%E9,to=%2Fcaf%E9"},
+		{"redirect followed", "/s/d/302:header=X-Name=caf%E9,to=%2Fs%2Fe%2F200%3Fcaf%E9"},
+		{"failure, then success", "/s/f/503:header=X-Name=caf%E9/200:header=X-Name=caf%E9"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			in := r.request(row.path)
+			in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
+			a := r.mustFetch(in)
+			found := 0
+			for _, h := range a.outcome.GetHops() {
+				for _, line := range h.GetHeaders() {
+					if line.GetName() == "X-Name" {
+						found++
+						wantLossy(t, line)
+					}
+				}
+			}
+			if found == 0 {
+				t.Error("no hop has X-Name")
+			}
+			if line := valueOf(a.outcome.GetResponse(), "X-Name"); line != nil {
+				wantLossy(t, line)
+			}
+			r.mustUnary(in)
+		})
+	}
+}
+
+func wantLossy(t *testing.T, line *pb.Header) {
+	t.Helper()
+	if line.GetValue() != "caf\uFFFD" || string(line.GetRawValue()) != "caf\xe9" {
+		t.Errorf("value %q, raw_value %q; want the first lossy and the second as sent", line.GetValue(), line.GetRawValue())
+	}
+}
+
+// TestRequestAsSent expects the caller's header at the origin, bytes included,
+// and neither labels nor policies.
+func TestRequestAsSent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *server.Config) { c.Fetch.UserAgent = "fetchd/test" })
+	in := r.full("/s/k/200:size=10")
+	out := r.mustUnary(in).GetOutcome()
+	if out.GetIdempotencyKey() != "a-key" {
+		t.Errorf("idempotency_key %q, want a-key", out.GetIdempotencyKey())
+	}
+	seen := r.origin.Requests("k")
+	if len(seen) != 1 {
+		t.Fatalf("the origin saw %d requests, want 1", len(seen))
+	}
+	want := http.Header{"X-A": {marker + "\xff"}, "X-B": {marker, marker}, "If-None-Match": {`"a"`},
+		"If-Modified-Since": {"Thu, 01 Jan 1970 00:00:01 GMT"}, "Idempotency-Key": {"a-key"}, "User-Agent": {"fetchd/test"},
+		"Accept-Encoding": {"gzip, br, zstd"}, "Content-Length": {"13"}, "Connection": {"close"}} // what may not be repeated has a connection of its own
+	if diff := cmp.Diff(want, seen[0].Header); diff != "" || seen[0].Method != "POST" || seen[0].BodyBytes != 13 {
+		t.Errorf("%s with %d bytes, want POST with 13; header (-want +got)\n%s", seen[0].Method, seen[0].BodyBytes, diff)
+	}
+}
+
+// TestErrorBody expects the begin of a body that is not delivered in the
+// outcome, and no chunk.
+func TestErrorBody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	limit := func(n int32) func(*pb.FetchRequest) {
+		return func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{ErrorBodyBytes: &n} }
+	}
+	for i, row := range []struct {
+		name, script string
+		change       func(*pb.FetchRequest)
+		want         int64
+	}{
+		{"whole", "404:size=100", nil, 100},
+		{"default limit", "404:size=20000", nil, 16 << 10},
+		{"own limit", "404:size=100", limit(7), 7},
+		{"largest limit", "404:size=70000", limit(64 << 10), 64 << 10},
+		{"none wanted", "404:size=100", limit(0), 0},
+		{"of the last attempt", "503:size=9/503:size=8/503:size=7", nil, 7},
+		{"redirect not followed", "300:size=50", nil, 50},
+		{"success has none", "200:size=50", nil, 0},
+		{"coded", "404:size=100,coding=gzip", nil, 100},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			in := r.request("/s/" + key(i) + "/" + row.script)
+			if row.change != nil {
+				row.change(in)
+			}
+			a := r.mustFetch(in)
+			if want := r.origin.Body(row.want); !bytes.Equal(a.outcome.GetErrorBody(), want) {
+				t.Errorf("error_body of %d bytes, want the first %d of the origin's", len(a.outcome.GetErrorBody()), row.want)
+			}
+			if slices.Contains(a.order, "body_chunk") != (row.name == "success has none") {
+				t.Errorf("events %q", a.order)
+			}
+		})
+	}
+}
+
+// TestFetchIDs expects one name for a fetch everywhere, and another for each.
+func TestFetchIDs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	seen := make(map[string]bool)
+	for range 3 {
+		in := r.request("/s/k/503")
+		in.Labels = map[string]string{"job": "nightly"}
+		id := r.mustFetch(in).outcome.GetFetchId()
+		if seen[id] {
+			t.Errorf("fetch_id %q a second time", id)
+		}
+		seen[id] = true
+		for msg, want := range map[string]int{"retrying fetch": 2, "waiting before retry": 2, "not retrying": 1, "fetch finished": 1} {
+			found := 0
+			for _, line := range r.logs.lines(t, msg) {
+				if line["fetch_id"] == id {
+					found++
+				}
+			}
+			if found != want {
+				t.Errorf("%d lines %q with fetch_id %q, want %d", found, msg, id, want)
+			}
+		}
+	}
+	for _, line := range r.logs.lines(t, "fetch finished") {
+		if diff := cmp.Diff(map[string]any{"job": "nightly"}, line["labels"]); diff != "" {
+			t.Errorf("labels (-want +got)\n%s", diff)
+		}
+	}
+	for _, seen := range r.origin.Requests("k") {
+		for name, values := range seen.Header {
+			if slices.Contains(values, "nightly") {
+				t.Errorf("label sent as %s", name)
+			}
+		}
+	}
+}
+
+// TestHoldBackBudget is told in the event, whatever was asked for.
+func TestHoldBackBudget(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *server.Config) { c.Fetch.HoldBackBudget = 1000 })
+	in := r.request("/s/k/200:size=5000")
+	a := r.mustFetch(in)
+	if got := a.events[slices.Index(a.order, "response_started")].GetResponseStarted().GetHoldBackBytes(); got != 1000 {
+		t.Errorf("hold-back %d, want the 1000 of the budget", got)
+	}
+	if !bytes.Equal(a.body, r.origin.Body(5000)) {
+		t.Errorf("got %d bytes, want the 5000 of the origin", len(a.body))
+	}
+}
