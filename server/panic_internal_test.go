@@ -140,7 +140,7 @@ func (s *sent) Send(m *pb.FetchResponse) error {
 func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 	t.Parallel()
 	stream := new(sent)
-	e := newEventStream(stream)
+	e := newEventStream(stream, time.Minute)
 	e.beatAfter(time.Hour)
 	defer e.close()
 	e.beat()
@@ -157,7 +157,7 @@ func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 // fetch.
 func TestSendTellsTheError(t *testing.T) {
 	t.Parallel()
-	e := newEventStream(&sent{err: io.ErrClosedPipe})
+	e := newEventStream(&sent{err: io.ErrClosedPipe}, time.Minute)
 	defer e.close()
 	if err := e.send(new(pb.FetchResponse)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)

@@ -20,6 +20,7 @@ const (
 	defaultMaxTotal  = 15 * time.Minute
 	defaultMaxBody   = 1 << 40
 	defaultHeartbeat = 10 * time.Second
+	defaultStall     = 30 * time.Second
 )
 
 // Config says how a [Server] works. The zero value is a safe service.
@@ -34,6 +35,9 @@ type Config struct {
 	// Heartbeat is the silence after which a stream says that it lives; zero
 	// means 10 s.
 	Heartbeat time.Duration
+	// Stall is how long a caller may read nothing before its call ends as ABORTED
+	// (spec B7); zero means 30 s.
+	Stall time.Duration
 	// Logger takes one line a call and what package fetch writes; nil means none.
 	Logger *slog.Logger
 }
@@ -54,8 +58,8 @@ const watchGrace = time.Second
 // New returns a server that serves nothing yet. The error says which part of
 // the configuration is not usable.
 func New(cfg Config) (*Server, error) {
-	if cfg.MaxTotalTimeout < 0 || cfg.MaxBodyBytes < 0 || cfg.Heartbeat < 0 {
-		return nil, fmt.Errorf("server: MaxTotalTimeout, MaxBodyBytes and Heartbeat must not be negative")
+	if cfg.MaxTotalTimeout < 0 || cfg.MaxBodyBytes < 0 || cfg.Heartbeat < 0 || cfg.Stall < 0 {
+		return nil, fmt.Errorf("server: MaxTotalTimeout, MaxBodyBytes, Heartbeat and Stall must not be negative")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -75,6 +79,7 @@ func New(cfg Config) (*Server, error) {
 		client:    client,
 		limits:    limits{cfg.Fetch.MaxTotalTimeout, orDefault(cfg.MaxBodyBytes, int64(defaultMaxBody))},
 		heartbeat: orDefault(cfg.Heartbeat, defaultHeartbeat),
+		stall:     orDefault(cfg.Stall, defaultStall),
 	})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)

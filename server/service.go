@@ -2,12 +2,10 @@ package server
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/fetch"
@@ -20,6 +18,7 @@ type service struct {
 	client    *fetch.Client
 	limits    limits
 	heartbeat time.Duration
+	stall     time.Duration
 }
 
 // Fetch implements fetchd.v1.FetchService.Fetch.
@@ -28,10 +27,17 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 	if err != nil {
 		return err
 	}
-	ctx, release := reserve(stream.Context())
+	events := newEventStream(stream, s.stall)
+	return events.watched(func() error {
+		defer events.close()
+		return s.stream(in, req, cut, events)
+	})
+}
+
+// stream runs the fetch of one stream.
+func (s *service) stream(in *pb.FetchRequest, req *fetch.Request, cut []string, events *eventStream) error {
+	ctx, release := reserve(events.stream.Context())
 	defer release()
-	events := newEventStream(stream)
-	defer events.close()
 	if req.Events != fetch.OutcomeOnly {
 		events.beatAfter(s.heartbeat)
 		if err := events.send(&pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{
@@ -42,7 +48,7 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 		}
 	}
 	out := s.client.Fetch(ctx, req, events.sink)
-	if err := stream.Context().Err(); err != nil {
+	if err := events.stream.Context().Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
 	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req)}})
@@ -92,81 +98,4 @@ func expiry(ctx context.Context, start time.Time, total time.Duration) time.Time
 		return deadline
 	}
 	return end
-}
-
-// eventStream sends one fetch's events, numbered, and a heartbeat where there
-// is none for a while.
-type eventStream struct {
-	stream   grpc.ServerStreamingServer[pb.FetchResponse]
-	start    time.Time
-	silence  time.Duration
-	mu       sync.Mutex
-	sequence int64
-	heart    *time.Timer // nil: none
-	closed   bool
-}
-
-func newEventStream(stream grpc.ServerStreamingServer[pb.FetchResponse]) *eventStream {
-	return &eventStream{stream: stream, start: time.Now()}
-}
-
-// beatAfter begins the heartbeats.
-func (e *eventStream) beatAfter(silence time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.silence, e.heart = silence, time.AfterFunc(silence, e.beat)
-}
-
-// sink is the fetch's [fetch.Sink].
-func (e *eventStream) sink(ev fetch.Event) error {
-	resp := new(pb.FetchResponse)
-	event(resp, ev)
-	return e.send(resp)
-}
-
-// send sends one message. It blocks while the caller does not read.
-func (e *eventStream) send(resp *pb.FetchResponse) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.locked(resp)
-}
-
-// finish sends the last message. No heartbeat follows it, though one be due.
-func (e *eventStream) finish(resp *pb.FetchResponse) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closed = true
-	return e.locked(resp)
-}
-
-func (e *eventStream) locked(resp *pb.FetchResponse) error {
-	e.sequence++
-	resp.Sequence, resp.ElapsedOffset = e.sequence, durationpb.New(time.Since(e.start))
-	err := e.stream.Send(resp)
-	if e.heart != nil {
-		e.heart.Reset(e.silence)
-	}
-	return err
-}
-
-// beat sends a heartbeat, unless something is just being sent: that is a sign
-// of life too.
-func (e *eventStream) beat() {
-	if !e.mu.TryLock() {
-		return
-	}
-	defer e.mu.Unlock()
-	if !e.closed {
-		_ = e.locked(&pb.FetchResponse{Event: &pb.FetchResponse_Heartbeat{Heartbeat: &pb.Heartbeat{}}}) // the fetch's next event meets the same error
-	}
-}
-
-// close ends the heartbeats. A stream must not be used after its handler.
-func (e *eventStream) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closed = true
-	if e.heart != nil {
-		e.heart.Stop()
-	}
 }

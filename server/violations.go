@@ -8,6 +8,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -49,7 +50,16 @@ func (v *violations) err() error {
 		texts = append(texts, fmt.Sprintf("and %d more", v.more))
 	}
 	st := status.New(codes.InvalidArgument, "invalid request: "+strings.Join(texts, "; "))
-	if detailed, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: v.fields}); err == nil {
+	return withDetails(st, &errdetails.BadRequest{FieldViolations: v.fields})
+}
+
+// errorDomain is the domain of every google.rpc.ErrorInfo of this service.
+const errorDomain = "fetchd.v1"
+
+// withDetails returns a status with details as an error. Details that cannot be
+// encoded are left out: the code and the text say enough.
+func withDetails(st *status.Status, details ...protoadapt.MessageV1) error {
+	if detailed, err := st.WithDetails(details...); err == nil {
 		st = detailed
 	}
 	return st.Err()

@@ -1,0 +1,77 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// TestCallerThatStopsReading is given up after 30 s without progress: the call
+// ends as ABORTED and the origin is let go (spec B7).
+func TestCallerThatStopsReading(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		in := r.request("/s/stall/200:size=8000000")
+		in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(10 * time.Minute)}
+		begin := time.Now()
+		stream, err := r.client.Fetch(r.Context(), in)
+		if err != nil {
+			r.Fatal(err)
+		}
+		sent, err := r.origin.Await(r.Context(), "stall", 1)
+		if err != nil {
+			r.Fatal(err)
+		}
+		<-sent.Done
+		if took := time.Since(begin); took != 30*time.Second {
+			r.Errorf("the origin was let go after %v, want 30 s", took)
+		}
+		for err == nil { // what was sent before is still there to be read
+			_, err = stream.Recv()
+		}
+		wantCode(r.T, "Fetch", err, codes.Aborted)
+		wantReason(r.T, err, "CONSUMER_STALLED")
+	})
+}
+
+// TestCallerThatReadsSlowly is served, however long it takes.
+func TestCallerThatReadsSlowly(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		in := r.request("/s/slow/200:size=1000000")
+		in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(15 * time.Minute)}
+		stream, err := r.client.Fetch(r.Context(), in)
+		if err != nil {
+			r.Fatal(err)
+		}
+		var last *pb.FetchResponse
+		for {
+			<-time.After(5 * time.Second)
+			resp, err := stream.Recv()
+			if err != nil {
+				break
+			}
+			last = resp
+		}
+		if got := last.GetOutcome(); got.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || got.GetBodySummary().GetSizeBytes() != 1000000 {
+			r.Errorf("ends with message %d after %v, %s with %d bytes, want SUCCESS with 1000000", last.GetSequence(), last.GetElapsedOffset().AsDuration(), got.GetKind(), got.GetBodySummary().GetSizeBytes())
+		}
+	})
+}
+
+// wantReason looks for a google.rpc.ErrorInfo.
+func wantReason(t *testing.T, err error, reason string) {
+	t.Helper()
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetReason() == reason && info.GetDomain() == "fetchd.v1" {
+			return
+		}
+	}
+	t.Errorf("status %v has no ErrorInfo with reason %s", status.Convert(err).Proto(), reason)
+}
