@@ -23,15 +23,17 @@ func silentListener(t *testing.T, address string) net.Listener {
 		t.Skipf("this system cannot listen on %s: %v", address, err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	raw, err := l.(*net.TCPListener).SyscallConn()
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		t.Fatalf("%T is no TCP listener", l)
+	}
+	raw, err := tcp.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), 0) }); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
+	var shrunk error
+	if err := raw.Control(func(fd uintptr) { shrunk = syscall.Listen(int(fd), 0) }); err != nil || shrunk != nil {
+		t.Fatal(err, shrunk)
 	}
 	var d net.Dialer
 	c, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
