@@ -92,7 +92,7 @@ func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, stri
 		phase = staged.phase
 	}
 	class := classify.Error(phase, err)
-	if class == classify.Protocol && a.exchange.trace.brokeOff() {
+	if class == classify.Protocol && a.exchange.trace.brokeOff(err) {
 		class = classify.ConnectionReset
 	}
 	return class, reasonOf(err)

@@ -67,13 +67,16 @@ func (c *charsetCheck) Close() error {
 func newCharsetWriter(contentType string, head []byte) (io.WriteCloser, error) {
 	media, params, _ := mime.ParseMediaType(contentType)
 	label := params["charset"]
-	if label == "" && media != "" && !isText(media) {
+	if label == "" && media != "" && !isTextType(media) {
 		return nopCloser{io.Discard}, nil
 	}
 	if label != "" {
 		if e, _ := charset.Lookup(label); e == nil {
 			return nil, &fault{classify.Undecodable, classify.PhaseTransfer, "unknown_charset"}
 		}
+	}
+	if label == "" && strings.HasSuffix(media, "json") {
+		contentType = "application/json; charset=utf-8" // RFC 8259 §8.1
 	}
 	e, name, _ := charset.DetermineEncoding(head, contentType)
 	if name == "utf-8" {
@@ -87,7 +90,7 @@ func newCharsetWriter(contentType string, head []byte) (io.WriteCloser, error) {
 	return transform.NewWriter(replacementFinder{}, e.NewDecoder()), nil
 }
 
-func isText(media string) bool {
+func isTextType(media string) bool {
 	return strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "xml") ||
 		strings.HasSuffix(media, "json") || media == "application/javascript"
 }

@@ -49,6 +49,8 @@ func TestCharsets(t *testing.T) {
 		{"UTF-8, a surrogate", "text/html; charset=utf-8", "\xed\xa0\x80", invalid},
 		{"UTF-8, past the last character", "text/html; charset=utf-8", "\xf4\x90\x80\x80", invalid},
 		{"UTF-8, the replacement character itself", "text/html; charset=utf-8", "\uFFFD", ""},
+		{"JSON is UTF-8 where it does not say", "application/json", "\"caf\xe9\"", invalid},
+		{"JSON that is", "application/json", "\"café\"", ""},
 		{"UTF-8, NUL", "text/html; charset=utf-8", "a\x00b", ""},
 
 		{"Latin-1 takes every byte", "text/html; charset=iso-8859-1", everyByte(), ""},

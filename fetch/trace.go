@@ -3,9 +3,11 @@ package fetch
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 	"sync"
 	"time"
 
@@ -177,11 +179,25 @@ func (t *trace) current() classify.Phase {
 	return t.phase
 }
 
-// brokeOff tells that the connection ended, where net/http's error has no type
-// that says so: it was read to its end, or it was got and never written to, so
-// that what failed cannot be what came over it.
-func (t *trace) brokeOff() bool {
+// brokeOff tells that err, which has no type that says so, means that the
+// connection ended: it was read to its end; or it was never written to, so that
+// what failed cannot be what came over it; or nothing of a response was read, and
+// the error is no more than a text, as net/http's for a GOAWAY before the first
+// stream was taken.
+func (t *trace) brokeOff(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.conn != nil && (t.sent == 0 || readError(t.conn) != nil)
+	return t.conn != nil && (t.sent == 0 || readError(t.conn) != nil || t.firstByte.IsZero() && isText(err))
+}
+
+// isText tells an error that errors.New or fmt.Errorf made, and nothing else.
+func isText(err error) bool {
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	t := reflect.TypeOf(err)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.PkgPath() == "errors" || t.PkgPath() == "fmt"
 }
