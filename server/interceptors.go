@@ -28,12 +28,34 @@ func options(logger *slog.Logger, watching context.Context) []grpc.ServerOption 
 		logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p))
 		return status.Error(codes.Internal, "internal error")
 	})
-	return []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxRequestBytes),
-		grpc.ChainUnaryInterceptor(logging.UnaryServerInterceptor(lines, calls...), recovery.UnaryServerInterceptor(panics)),
-		grpc.ChainStreamInterceptor(logging.StreamServerInterceptor(lines, calls...), recovery.StreamServerInterceptor(panics),
+	return append(transportOptions(),
+		grpc.ChainUnaryInterceptor(unaryCame, logging.UnaryServerInterceptor(lines, calls...), recovery.UnaryServerInterceptor(panics)),
+		grpc.ChainStreamInterceptor(streamComes, logging.StreamServerInterceptor(lines, calls...), recovery.StreamServerInterceptor(panics),
 			endWatches(watching)),
+	)
+}
+
+// unaryCame notes that the request of a unary call is in hand.
+func unaryCame(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	requestCame(ctx)
+	return handler(ctx, req)
+}
+
+// streamComes notes when the first request of a stream is in hand.
+func streamComes(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return handler(srv, &firstRequest{stream})
+}
+
+// firstRequest is a stream that stops the clock with each message it receives.
+type firstRequest struct{ grpc.ServerStream }
+
+// RecvMsg implements grpc.ServerStream.
+func (s *firstRequest) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil {
+		requestCame(s.Context())
 	}
+	return err
 }
 
 // endWatches ends what is no fetch when watching is done: a health watch stays

@@ -2,11 +2,12 @@ package server
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"net"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -21,6 +22,8 @@ const (
 	defaultMaxBody   = 1 << 40
 	defaultHeartbeat = 10 * time.Second
 	defaultStall     = 30 * time.Second
+	defaultFetches   = 10_000
+	defaultConns     = 4096
 )
 
 // Config says how a [Server] works. The zero value is a safe service.
@@ -38,6 +41,13 @@ type Config struct {
 	// Stall is how long a caller may read nothing before its call ends as ABORTED
 	// (spec B7); zero means 30 s.
 	Stall time.Duration
+	// MaxFetches may be under way at once; zero means 10,000. MaxFetchesPerCaller
+	// of them for one address; zero means no limit of its own. What is over is
+	// refused with RESOURCE_EXHAUSTED before its first event.
+	MaxFetches, MaxFetchesPerCaller int
+	// MaxConnections may be open at once; zero means 4,096. Others wait to be
+	// accepted.
+	MaxConnections int
 	// Logger takes one line a call and what package fetch writes; nil means none.
 	Logger *slog.Logger
 }
@@ -47,6 +57,7 @@ type Config struct {
 type Server struct {
 	grpc   *grpc.Server
 	health *health.Server
+	conns  int
 	client *fetch.Client
 	drain  context.CancelFunc // ends the waits between attempts
 	watch  context.CancelFunc // ends the streams that would stay open for ever
@@ -59,7 +70,10 @@ const watchGrace = time.Second
 // the configuration is not usable.
 func New(cfg Config) (*Server, error) {
 	if cfg.MaxTotalTimeout < 0 || cfg.MaxBodyBytes < 0 || cfg.Heartbeat < 0 || cfg.Stall < 0 {
-		return nil, fmt.Errorf("server: MaxTotalTimeout, MaxBodyBytes, Heartbeat and Stall must not be negative")
+		return nil, errors.New("server: MaxTotalTimeout, MaxBodyBytes, Heartbeat and Stall must not be negative")
+	}
+	if cfg.MaxFetches < 0 || cfg.MaxFetchesPerCaller < 0 || cfg.MaxConnections < 0 {
+		return nil, errors.New("server: MaxFetches, MaxFetchesPerCaller and MaxConnections must not be negative")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -73,13 +87,15 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	watching, watch := context.WithCancel(context.Background())
-	s := &Server{client: client, drain: drain, watch: watch, health: health.NewServer(),
+	s := &Server{client: client, drain: drain, watch: watch, conns: orDefault(cfg.MaxConnections, defaultConns), health: health.NewServer(),
 		grpc: grpc.NewServer(options(cfg.Logger, watching)...)}
 	pb.RegisterFetchServiceServer(s.grpc, &service{
 		client:    client,
 		limits:    limits{cfg.Fetch.MaxTotalTimeout, orDefault(cfg.MaxBodyBytes, int64(defaultMaxBody))},
 		heartbeat: orDefault(cfg.Heartbeat, defaultHeartbeat),
 		stall:     orDefault(cfg.Stall, defaultStall),
+		admission: admission{total: orDefault(cfg.MaxFetches, defaultFetches), perCaller: cfg.MaxFetchesPerCaller,
+			callers: make(map[string]int)},
 	})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
@@ -88,7 +104,9 @@ func New(cfg Config) (*Server, error) {
 
 // Serve answers on l until [Server.Shutdown], and closes it. It returns nil
 // after a shutdown.
-func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
+func (s *Server) Serve(l net.Listener) error {
+	return s.grpc.Serve(netutil.LimitListener(l, s.conns))
+}
 
 // Shutdown stops: health turns NOT_SERVING, new calls get UNAVAILABLE, fetches
 // that wait end as SHUTDOWN, and the others may finish until ctx is done; those

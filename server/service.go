@@ -19,6 +19,7 @@ type service struct {
 	limits    limits
 	heartbeat time.Duration
 	stall     time.Duration
+	admission admission
 }
 
 // Fetch implements fetchd.v1.FetchService.Fetch.
@@ -27,8 +28,13 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 	if err != nil {
 		return err
 	}
+	leave, err := s.admission.enter(stream.Context())
+	if err != nil {
+		return err
+	}
 	events := newEventStream(stream, s.stall)
 	return events.watched(func() error {
+		defer leave()
 		defer events.close()
 		return s.stream(in, req, cut, events)
 	})
@@ -60,6 +66,11 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 	if err != nil {
 		return nil, err
 	}
+	leave, err := s.admission.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	if req.Events == fetch.All {
 		req.Events = fetch.Attempts // the headers of 220 hops are more than a client takes in one message
 	}

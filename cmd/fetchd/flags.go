@@ -47,11 +47,14 @@ type flags struct {
 	EgressAllowCIDR []netip.Prefix `name:"egress-allow-cidr" help:"Open addresses that are closed by default, such as 10.1.0.0/16. Repeatable." placeholder:"CIDR"`
 	EgressAllowPort []uint16       `name:"egress-allow-port" help:"Open a port besides 80 and 443. Repeatable." placeholder:"PORT"`
 
-	MaxTotalTimeout time.Duration `help:"Longest that a fetch may take; longer ones are clamped." default:"15m"`
-	MaxBodyBytes    int64         `help:"Largest max_size_bytes of a request; larger ones are clamped." default:"1099511627776"`
-	HoldBackBudget  int64         `help:"Bytes that all fetches together may hold back." default:"268435456"`
-	DrainTime       time.Duration `help:"How long attempts may go on after SIGTERM." default:"30s"`
-	UserAgent       string        `help:"User-Agent where the caller sets none. The default is fetchd/VERSION." placeholder:"TEXT"`
+	MaxTotalTimeout     time.Duration `help:"Longest that a fetch may take; longer ones are clamped." default:"15m"`
+	MaxBodyBytes        int64         `help:"Largest max_size_bytes of a request; larger ones are clamped." default:"1099511627776"`
+	HoldBackBudget      int64         `help:"Bytes that all fetches together may hold back." default:"268435456"`
+	MaxFetches          int           `help:"Fetches under way at once; others are refused." default:"10000"`
+	MaxFetchesPerCaller int           `help:"Fetches under way for one address. 0: no limit of its own." default:"0"`
+	MaxConnections      int           `help:"Connections of callers at once; others wait." default:"4096"`
+	DrainTime           time.Duration `help:"How long attempts may go on after SIGTERM." default:"30s"`
+	UserAgent           string        `help:"User-Agent where the caller sets none. The default is fetchd/VERSION." placeholder:"TEXT"`
 
 	LogLevel  string `help:"Lowest level that is logged: ${enum}." default:"info" enum:"debug,info,warn,error"`
 	LogFormat string `help:"Form of the log on standard error: ${enum}." default:"json" enum:"json,text"`
@@ -95,10 +98,13 @@ func (f *flags) check() error {
 		{"--max-total-timeout", f.MaxTotalTimeout <= 0},
 		{"--max-body-bytes", f.MaxBodyBytes <= 0},
 		{"--hold-back-budget", f.HoldBackBudget <= 0},
+		{"--max-fetches", f.MaxFetches <= 0},
+		{"--max-connections", f.MaxConnections <= 0},
+		{"--max-fetches-per-caller", f.MaxFetchesPerCaller < 0},
 		{"--drain-time", f.DrainTime < 0},
 	} {
 		if row.bad {
-			return fmt.Errorf("%s: give a value above zero", row.flag)
+			return fmt.Errorf("%s: is out of range, give a positive value", row.flag)
 		}
 	}
 	for _, p := range f.EgressAllowCIDR {

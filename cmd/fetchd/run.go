@@ -43,6 +43,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 			HoldBackBudget: f.HoldBackBudget,
 		},
 		MaxTotalTimeout: f.MaxTotalTimeout, MaxBodyBytes: f.MaxBodyBytes, Logger: logger,
+		MaxFetches: f.MaxFetches, MaxFetchesPerCaller: f.MaxFetchesPerCaller, MaxConnections: f.MaxConnections,
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,145 @@
+package server_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// TestAdmission: what is over the limit is refused before its first event, in
+// the form that stock clients obey, and a place is free again at each end.
+func TestAdmission(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		first := r.begin(r.request("/s/a/200:delay=5s"))
+		second := r.begin(r.request("/s/b/200:delay=5s"))
+		for _, key := range []string{"a", "b"} {
+			if _, err := r.origin.Await(r.Context(), key, 1); err != nil {
+				r.Fatal(err)
+			}
+		}
+		stream, err := r.client.Fetch(r.Context(), r.request("/s/c/200"))
+		if err != nil {
+			r.Fatal(err)
+		}
+		event, err := stream.Recv()
+		if event != nil {
+			r.Errorf("an event came before the refusal: %v", event.GetSequence())
+		}
+		wantRefused(r.T, "Fetch", err, stream.Trailer(), "TOO_MANY_FETCHES")
+		var trailer metadata.MD
+		_, err = r.client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/c/200")}, grpc.Trailer(&trailer))
+		wantRefused(r.T, "FetchUnary", err, trailer, "TOO_MANY_FETCHES")
+		if _, err := r.client.Explain(r.Context(), &pb.ExplainRequest{Faults: []pb.ErrorClass{pb.ErrorClass_ERROR_CLASS_DEADLINE}}); err != nil {
+			r.Errorf("Explain: %v; it fetches nothing and is not refused", err)
+		}
+		<-first.ended
+		<-second.ended
+		if a := r.fetch(r.Context(), r.request("/s/c/200")); a.err != nil {
+			r.Errorf("after the others ended: %v", a.err)
+		}
+		if n := len(r.origin.Requests("c")); n != 1 {
+			r.Errorf("the origin saw %d requests, want only the admitted one", n)
+		}
+	}, func(c *server.Config) { c.MaxFetches = 2 })
+}
+
+func wantRefused(t *testing.T, call string, err error, trailer metadata.MD, reason string) {
+	t.Helper()
+	wantCode(t, call, err, codes.ResourceExhausted)
+	wantReason(t, err, reason)
+	if got := trailer.Get("grpc-retry-pushback-ms"); len(got) != 1 || got[0] != "250" {
+		t.Errorf("%s: pushback %q, want 250", call, got)
+	}
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok && info.GetRetryDelay().AsDuration() == 250*time.Millisecond {
+			return
+		}
+	}
+	t.Errorf("%s: no RetryInfo of 250 ms", call)
+}
+
+// TestAdmissionPerCaller: one address cannot take all the places.
+func TestAdmissionPerCaller(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *server.Config) { c.MaxFetchesPerCaller = 1 })
+	held, err := r.client.Fetch(t.Context(), r.request("/s/a/silent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.origin.Await(t.Context(), "a", 1); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/b/200")})
+	wantCode(t, "the same caller", err, codes.ResourceExhausted)
+	wantReason(t, err, "TOO_MANY_FETCHES_OF_CALLER")
+
+	other, err := grpc.NewClient(r.conn.CanonicalTarget(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+			return d.DialContext(ctx, "tcp", strings.TrimPrefix(addr, "passthrough:///"))
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	if _, err := pb.NewFetchServiceClient(other).FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/b/200")}); err != nil {
+		t.Errorf("another caller: %v", err)
+	}
+}
+
+// TestRequestThatDoesNotCome: a call that is opened and says nothing ends after
+// ten seconds; one that has said what it wants is not bound by that.
+func TestRequestThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		slow := r.begin(r.request("/s/slow/200:delay=14s"))
+		for _, method := range []string{pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchUnary_FullMethodName} {
+			begin := time.Now()
+			stream, err := r.conn.NewStream(r.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+			if err != nil {
+				r.Fatal(err)
+			}
+			if err := stream.RecvMsg(new(pb.FetchResponse)); err == nil {
+				r.Errorf("%s: answered without a request", method)
+			}
+			if took := time.Since(begin); took != 10*time.Second {
+				r.Errorf("%s: ended after %v, want 10 s", method, took)
+			}
+		}
+		if a := <-slow.ended; a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+			r.Errorf("the fetch that took 14 s: %v, %v", a.err, a.outcome.GetKind())
+		}
+	})
+}
+
+// TestMetadataThatIsTooLong is refused, and the next call is served.
+func TestMetadataThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("a", 20<<10))
+	if _, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err == nil {
+		t.Error("20 KiB of metadata were taken")
+	}
+	if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
+	if n := len(r.origin.Requests("a")); n != 1 {
+		t.Errorf("the origin saw %d requests, want 1", n)
+	}
+}

@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/tap"
+)
+
+// Limits on what a caller's connection may do. They bound memory and time, and
+// leave a caller that means well alone.
+const (
+	maxMetadataBytes  = 16 << 10
+	maxStreams        = 1000             // calls under way on one connection
+	handshakeTime     = 10 * time.Second // from accept to a connection that can carry calls
+	firstMessageTime  = 10 * time.Second // from the head of a call to its request
+	pingAfter         = 30 * time.Second // of silence, so that a caller that is gone is noticed
+	pingTimeout       = 20 * time.Second
+	leastPingInterval = 10 * time.Second // of a caller's own pings
+)
+
+// transportOptions are those limits as gRPC takes them.
+func transportOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.MaxHeaderListSize(maxMetadataBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPingInterval, PermitWithoutStream: true}),
+		grpc.InTapHandle(expectRequest),
+	}
+}
+
+// silence is the key under which a call's context holds what stops the clock of
+// [expectRequest].
+type silence struct{}
+
+// expectRequest ends a call whose request does not come. It begins before the
+// handler, which gRPC only calls with the request in hand.
+func expectRequest(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	clock := time.AfterFunc(firstMessageTime, cancel) // does nothing to a call that is over by then
+	return context.WithValue(ctx, silence{}, clock), nil
+}
+
+// requestCame stops the clock.
+func requestCame(ctx context.Context) {
+	if clock, ok := ctx.Value(silence{}).(*time.Timer); ok {
+		clock.Stop()
+	}
+}
