@@ -41,6 +41,7 @@ type Config struct {
 type Client struct {
 	pooled, fresh *http.Transport
 	guard         *guard
+	resolver      *net.Resolver
 	userAgent     string
 	maxTotal      time.Duration
 	holdBack      budget
@@ -53,10 +54,8 @@ func New(cfg Config) (*Client, error) {
 	if cfg.MaxTotalTimeout < 0 || cfg.HoldBackBudget < 0 {
 		return nil, errors.New("fetch: MaxTotalTimeout and HoldBackBudget must not be negative")
 	}
-	for _, p := range cfg.Egress.AllowCIDRs {
-		if !p.IsValid() || p.Addr().Is4In6() {
-			return nil, errors.New("fetch: Egress.AllowCIDRs holds a prefix that is invalid or IPv4-mapped")
-		}
+	if err := cfg.Egress.check(); err != nil {
+		return nil, err
 	}
 	c := &Client{
 		guard:     newGuard(cfg.Egress),
@@ -81,6 +80,7 @@ func New(cfg Config) (*Client, error) {
 	if d.resolver == nil {
 		d.resolver = &net.Resolver{PreferGo: true} // the C library's reads "0x7f.1" as an address
 	}
+	c.resolver = d.resolver
 	c.pooled, c.fresh = d.transport(true), d.transport(false)
 	return c, nil
 }

@@ -1,6 +1,8 @@
 package fetch
 
 import (
+	"errors"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -16,20 +18,51 @@ import (
 // public addresses on ports 80 and 443, and nothing else.
 type Egress struct {
 	// AllowCIDRs opens addresses that are closed by default, such as
-	// 127.0.0.0/8. Prefixes of IPv4-mapped addresses open nothing.
+	// 127.0.0.0/8, and with the first of them names that only mean something
+	// inside, such as localhost. Prefixes of IPv4-mapped addresses open nothing.
 	AllowCIDRs []netip.Prefix
+	// DenyCIDRs closes addresses, whatever AllowCIDRs opens.
+	DenyCIDRs []netip.Prefix
 	// AllowPorts opens ports besides 80 and 443.
 	AllowPorts []uint16
-	// Unrestricted opens every address and port: for programs that run with
-	// their user's own rights, never for a service.
+	// DenyHosts closes names, in lower case and ASCII: "example.com" that name,
+	// "*.example.com" those under it.
+	DenyHosts []string
+	// Own are this service's own listeners, which nothing opens. An unspecified
+	// address means its port on every address of this machine.
+	Own []netip.AddrPort
+	// Unrestricted opens every address, name and port: for programs that run with
+	// their user's own rights, never for a service. DenyCIDRs, DenyHosts and Own
+	// still hold.
 	Unrestricted bool
+}
+
+// check tells what is wrong with the fields, for people.
+func (e *Egress) check() error {
+	for _, p := range slices.Concat(e.AllowCIDRs, e.DenyCIDRs) {
+		if !p.IsValid() || p.Addr().Is4In6() || p.Addr().Zone() != "" {
+			return errors.New("fetch: Egress holds a prefix that is invalid or IPv4-mapped: " + p.String())
+		}
+	}
+	for _, h := range e.DenyHosts {
+		if !isHostName(trimWildcard(h)) {
+			return errors.New("fetch: Egress.DenyHosts holds " + strconv.Quote(h) + ": give a name in lower case, or *.name")
+		}
+	}
+	return nil
 }
 
 // guard judges targets by an Egress. It is safe for concurrent use.
 type guard struct {
-	open      bool
+	open      bool // every address, name and port that is not closed by name
+	inside    bool // names that only mean something inside
 	ports     []uint16
 	addresses *ssrf.Guardian
+	deny      []netip.Prefix
+	denyHosts []string
+	own       []netip.AddrPort
+	machine   []netip.Addr // this machine's addresses
+	allowed   []netip.Prefix
 }
 
 // azureWire is Azure's wire server: a public address that only ever answers
@@ -46,37 +79,92 @@ func newGuard(e Egress) *guard {
 		}
 	}
 	return &guard{
-		open:  e.Unrestricted,
-		ports: append([]uint16{80, 443}, e.AllowPorts...),
+		open:   e.Unrestricted,
+		inside: len(e.AllowCIDRs) > 0,
+		ports:  append([]uint16{80, 443}, e.AllowPorts...),
 		addresses: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAnyNetwork(),
 			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
 			ssrf.WithDeniedV4Prefixes(azureWire)),
+		deny: e.DenyCIDRs, denyHosts: e.DenyHosts, own: e.Own,
+		machine: machineAddrs(), allowed: e.AllowCIDRs,
 	}
 }
 
-// checkURL judges what a URL tells by itself: its port, and its host where that
-// is an address. Nothing is looked up.
-func (g *guard) checkURL(u *url.URL) error {
-	if g.open {
-		return nil
+// machineAddrs are the addresses of this machine's interfaces, as they are when
+// the guard is made. Without them the address rules still hold.
+func machineAddrs() []netip.Addr {
+	var all []netip.Addr
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			all = append(all, plain(p.Addr()))
+		}
 	}
+	return all
+}
+
+// plain takes the zone and the IPv4 mapping off: a netip.Prefix contains neither.
+func plain(a netip.Addr) netip.Addr { return a.WithZone("").Unmap() }
+
+func blocked(reason string) error {
+	return &fault{classify.TargetBlocked, classify.PhasePolicy, reason}
+}
+
+// checkURL judges what a URL tells by itself: its port and its host. Nothing is
+// looked up.
+func (g *guard) checkURL(u *url.URL) error {
 	port, err := strconv.ParseUint(portOf(u), 10, 16)
-	if err != nil || !slices.Contains(g.ports, uint16(port)) {
-		return &fault{classify.TargetBlocked, classify.PhasePolicy, "port_not_allowed"}
+	if err != nil || !g.open && !slices.Contains(g.ports, uint16(port)) {
+		return blocked("port_not_allowed")
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
-		return g.checkAddr(addr)
+		return g.checkAddr(netip.AddrPortFrom(addr, uint16(port)))
+	}
+	return g.checkName(u.Hostname())
+}
+
+// checkAddr judges an address and port. An IPv4-mapped address is judged as the
+// IPv4 address it is, and a zone does not help.
+func (g *guard) checkAddr(target netip.AddrPort) error {
+	addr := plain(target.Addr())
+	switch {
+	case g.isOwn(addr, target.Port()):
+		return blocked("own_listener")
+	case contains(g.deny, addr):
+		return blocked("address_denied")
+	case g.open:
+		return nil
+	case isISATAP(addr) && !contains(g.allowed, addr),
+		slices.Contains(g.machine, addr) && !contains(g.allowed, addr),
+		g.addresses.SafeAddr(addr) != nil:
+		return blocked("address_not_allowed")
 	}
 	return nil
 }
 
-// checkAddr judges an address. An IPv4-mapped one is judged as the IPv4 address
-// it is, and a zone does not help: a netip.Prefix contains neither.
-func (g *guard) checkAddr(addr netip.Addr) error {
-	if g.open || g.addresses.SafeAddr(addr.WithZone("").Unmap()) == nil {
-		return nil
+func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// isOwn tells a listener of this service.
+func (g *guard) isOwn(addr netip.Addr, port uint16) bool {
+	return slices.ContainsFunc(g.own, func(l netip.AddrPort) bool {
+		if l.Port() != port {
+			return false
+		}
+		at := plain(l.Addr())
+		return at == addr || at.IsUnspecified() && (addr.IsLoopback() || addr.IsUnspecified() || slices.Contains(g.machine, addr))
+	})
+}
+
+// isISATAP tells addresses that carry an IPv4 address to a tunnel of the site
+// (RFC 5214 §6.1), under whatever prefix.
+func isISATAP(addr netip.Addr) bool {
+	if !addr.Is6() {
+		return false
 	}
-	return &fault{classify.TargetBlocked, classify.PhasePolicy, "address_not_allowed"}
+	b := addr.As16()
+	return b[8]&^0x03 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
 // control is a net.Dialer.Control: it judges the address of each socket after
@@ -85,7 +173,7 @@ func (g *guard) checkAddr(addr netip.Addr) error {
 func (g *guard) control(_, address string, _ syscall.RawConn) error {
 	target, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return &fault{classify.TargetBlocked, classify.PhasePolicy, "address_not_allowed"}
+		return blocked("address_not_allowed")
 	}
-	return g.checkAddr(target.Addr())
+	return g.checkAddr(target)
 }

@@ -82,7 +82,7 @@ var addresses = []struct {
 	{"IPv6 multicast", "ff02::1", false},
 }
 
-func blocked(err error) bool { return errors.Is(err, &fault{class: classify.TargetBlocked}) }
+func isBlocked(err error) bool { return errors.Is(err, &fault{class: classify.TargetBlocked}) }
 
 // TestAddresses judges each address by the default policy: bare, with a zone,
 // mapped into IPv6, as a URL's host and as a socket's address.
@@ -99,16 +99,16 @@ func TestAddresses(t *testing.T) {
 			}
 			forms = append(forms, netip.AddrFrom16(addr.As16()).WithZone("eth0"))
 			for _, form := range forms {
-				if err := g.checkAddr(form); blocked(err) == row.public || (err == nil) != row.public {
+				if err := g.checkAddr(netip.AddrPortFrom(form, 80)); isBlocked(err) == row.public || (err == nil) != row.public {
 					t.Errorf("checkAddr(%s) = %v, want it open: %t", form, err, row.public)
 				}
 				socket := netip.AddrPortFrom(form, 80).String()
-				if err := g.control("tcp", socket, nil); blocked(err) == row.public || (err == nil) != row.public {
+				if err := g.control("tcp", socket, nil); isBlocked(err) == row.public || (err == nil) != row.public {
 					t.Errorf("control(%s) = %v, want it open: %t", socket, err, row.public)
 				}
 				host := form.WithZone("").String()
 				u := mustURL(t, "http://"+net.JoinHostPort(host, "80")+"/")
-				if err := g.checkURL(u); blocked(err) == row.public || (err == nil) != row.public {
+				if err := g.checkURL(u); isBlocked(err) == row.public || (err == nil) != row.public {
 					t.Errorf("checkURL(%s) = %v, want it open: %t", u, err, row.public)
 				}
 			}
@@ -121,7 +121,7 @@ func TestSocketThatIsNone(t *testing.T) {
 	t.Parallel()
 	g := newGuard(Egress{})
 	for _, address := range []string{"", "8.8.8.8", "example.com:80", "[::1", ":80", "8.8.8.8:http"} {
-		if err := g.control("tcp", address, nil); !blocked(err) {
+		if err := g.control("tcp", address, nil); !isBlocked(err) {
 			t.Errorf("control(%q) = %v, want it blocked", address, err)
 		}
 	}
@@ -153,14 +153,14 @@ func TestAllowCIDRs(t *testing.T) {
 			}
 			for _, a := range addresses {
 				addr, want := netip.MustParseAddr(a.addr), a.public || opens[a.addr]
-				if err := g.checkAddr(addr); (err == nil) != want {
+				if err := g.checkAddr(netip.AddrPortFrom(addr, 80)); (err == nil) != want {
 					t.Errorf("%s, %s: %v, want it open: %t", a.name, addr, err, want)
 				}
-				if mapped := netip.AddrFrom16(addr.As16()); (g.checkAddr(mapped) == nil) != want {
+				if mapped := netip.AddrFrom16(addr.As16()); (g.checkAddr(netip.AddrPortFrom(mapped, 80)) == nil) != want {
 					t.Errorf("%s, %s: want it open: %t", a.name, mapped, want)
 				}
 			}
-			if err := g.checkURL(mustURL(t, "http://8.8.8.8:8080/")); !blocked(err) {
+			if err := g.checkURL(mustURL(t, "http://8.8.8.8:8080/")); !isBlocked(err) {
 				t.Errorf("port 8080: %v, want it blocked", err)
 			}
 		})
@@ -212,12 +212,12 @@ func TestPorts(t *testing.T) {
 		{"80 beside one that was opened", "http://example.com/", []uint16{8080}, true},
 		{"a closed address on an open port", "http://127.0.0.1:8080/", []uint16{8080}, false},
 		{"a closed port of an open address", "http://8.8.8.8:8081/", []uint16{8080}, false},
-		{"a name is judged when it is dialled", "http://localhost/", nil, true},
+		{"a name is judged when it is dialled", "http://inside.example/", nil, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			err := newGuard(Egress{AllowPorts: row.allow}).checkURL(mustURL(t, row.url))
-			if (err == nil) != row.open || err != nil && !blocked(err) {
+			if (err == nil) != row.open || err != nil && !isBlocked(err) {
 				t.Errorf("checkURL(%s) with %v opened: %v, want it open: %t", row.url, row.allow, err, row.open)
 			}
 		})
@@ -231,7 +231,7 @@ func TestUnrestricted(t *testing.T) {
 	for _, row := range addresses {
 		addr := netip.MustParseAddr(row.addr)
 		u := mustURL(t, "http://"+netip.AddrPortFrom(addr, 22).String()+"/")
-		if err := errors.Join(g.checkAddr(addr), g.checkURL(u), g.control("tcp", u.Host, nil)); err != nil {
+		if err := errors.Join(g.checkAddr(netip.AddrPortFrom(addr, 80)), g.checkURL(u), g.control("tcp", u.Host, nil)); err != nil {
 			t.Errorf("%s, %s: %v, want it open", row.name, u, err)
 		}
 	}

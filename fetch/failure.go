@@ -117,6 +117,11 @@ func message(c classify.Class, reason string) string {
 var remedies = map[string]string{
 	"port_not_allowed":              "the port is not open, an operator opens it with --egress-allow-port",
 	"address_not_allowed":           "the address is not public, an operator opens it with --egress-allow-cidr",
+	"name_not_allowed":              "the name only means something inside a network, an operator opens that with --egress-allow-cidr",
+	"name_denied":                   "an operator has closed it with --egress-deny-host",
+	"address_denied":                "an operator has closed it with --egress-deny-cidr",
+	"metadata_name":                 "it is the name of a service that hands out credentials",
+	"own_listener":                  "it is this service itself",
 	"certificate_expired":           "it is expired or not yet valid",
 	"certificate_wrong_name":        "it is for another name",
 	"certificate_unknown_authority": "no authority that this server trusts has signed it",

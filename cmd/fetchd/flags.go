@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -46,6 +49,12 @@ type flags struct {
 
 	EgressAllowCIDR []netip.Prefix `name:"egress-allow-cidr" help:"Open addresses that are closed by default, such as 10.1.0.0/16. Repeatable." placeholder:"CIDR"`
 	EgressAllowPort []uint16       `name:"egress-allow-port" help:"Open a port besides 80 and 443. Repeatable." placeholder:"PORT"`
+
+	EgressDenyCIDR []netip.Prefix `name:"egress-deny-cidr" help:"Close addresses, whatever is open. Repeatable." placeholder:"CIDR"`
+	EgressDenyHost []string       `name:"egress-deny-host" help:"Close a name, or with *.NAME those under it. Repeatable." placeholder:"NAME"`
+	EgressResolver string         `name:"egress-resolver" help:"DNS server that origins are looked up with. The default is the system's." placeholder:"HOST:PORT"`
+	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM that origins may be signed by, besides the system's." type:"existingfile" placeholder:"FILE"`
+	EgressCheck    string         `name:"egress-check" help:"Say what the egress settings make of a URL, by which rule, and exit: 0 allowed, 1 forbidden, 2 invalid." placeholder:"URL" env:"-"`
 
 	MaxTotalTimeout     time.Duration `help:"Longest that a fetch may take; longer ones are clamped." default:"15m"`
 	MaxBodyBytes        int64         `help:"Largest max_size_bytes of a request; larger ones are clamped." default:"1099511627776"`
@@ -107,10 +116,13 @@ func (f *flags) check() error {
 			return fmt.Errorf("%s: is out of range, give a positive value", row.flag)
 		}
 	}
-	for _, p := range f.EgressAllowCIDR {
+	for _, p := range slices.Concat(f.EgressAllowCIDR, f.EgressDenyCIDR) {
 		if p.Addr().Is4In6() {
-			return fmt.Errorf("--egress-allow-cidr: %s is an IPv4-mapped prefix, which opens nothing: give the IPv4 one", p)
+			return fmt.Errorf("--egress-allow-cidr, --egress-deny-cidr: %s is an IPv4-mapped prefix, which means nothing: give the IPv4 one", p)
 		}
+	}
+	if os.Getenv("SSLKEYLOGFILE") != "" {
+		return errors.New("SSLKEYLOGFILE is set: it asks programs to write the keys of their TLS connections to a file, unset it")
 	}
 	return nil
 }

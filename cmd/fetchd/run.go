@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,7 +13,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"fetchd/fetch"
 	"fetchd/server"
 )
 
@@ -21,6 +21,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var f flags
 	if code, done := parse(&f, args, stdout, stderr); done {
 		return code
+	}
+	if f.EgressCheck != "" {
+		return egressCheck(ctx, &f, stdout, stderr)
 	}
 	work := serve
 	if f.Healthcheck {
@@ -36,21 +39,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // serve runs the service until ctx ends, then drains it.
 func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	logger := newLogger(f, stderr)
-	s, err := server.New(server.Config{
-		Fetch: fetch.Config{
-			Egress:         fetch.Egress{AllowCIDRs: f.EgressAllowCIDR, AllowPorts: f.EgressAllowPort},
-			UserAgent:      userAgent(f),
-			HoldBackBudget: f.HoldBackBudget,
-		},
+	listener, err := net.Listen("tcp", f.GRPCAddr)
+	if err != nil {
+		return fmt.Errorf("--grpc-addr: %w", err)
+	}
+	engine, err := fetchConfig(f)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	engine.Egress.Own = own(listener)
+	s, err := server.New(server.Config{Fetch: engine,
 		MaxTotalTimeout: f.MaxTotalTimeout, MaxBodyBytes: f.MaxBodyBytes, Logger: logger,
 		MaxFetches: f.MaxFetches, MaxFetchesPerCaller: f.MaxFetchesPerCaller, MaxConnections: f.MaxConnections,
 	})
 	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", f.GRPCAddr)
-	if err != nil {
-		return fmt.Errorf("--grpc-addr: %w", err)
+		return errors.Join(err, listener.Close())
 	}
 	logger.Info("serving", slog.String("grpc_addr", listener.Addr().String()), slog.String("version", versionText()))
 	served := make(chan error, 1)
@@ -68,13 +71,6 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	}
 	logger.Info("stopped")
 	return <-served
-}
-
-func userAgent(f *flags) string {
-	if f.UserAgent != "" {
-		return f.UserAgent
-	}
-	return "fetchd/" + versionText()
 }
 
 func newLogger(f *flags, w io.Writer) *slog.Logger {

@@ -151,3 +151,40 @@ func fetchOnce(t *testing.T, addr, url string) *pb.FetchUnaryResponse {
 	}
 	return resp
 }
+
+// TestEgressCheck says what would happen, by the exit codes that scripts use.
+func TestEgressCheck(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		args   []string
+		code   int
+		stdout string
+	}{
+		{"a public address", []string{"--egress-check", "http://8.8.8.8/"}, exitAllowed, "allowed: 8.8.8.8"},
+		{"loopback", []string{"--egress-check", "http://127.0.0.1/"}, exitForbidden, "address_not_allowed"},
+		{"loopback, opened", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-check", "http://127.0.0.1/"}, exitAllowed, "allowed"},
+		{"opened and closed", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-deny-cidr", "127.0.0.1/32", "--egress-check", "http://127.0.0.1/"}, exitForbidden, "address_denied"},
+		{"the service itself", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8080", "--egress-check", "http://127.0.0.1:8080/"}, exitForbidden, "own_listener"},
+		{"a port", []string{"--egress-check", "http://8.8.8.8:22/"}, exitForbidden, "port_not_allowed"},
+		{"a name inside", []string{"--egress-check", "http://db.internal/"}, exitForbidden, "name_not_allowed"},
+		{"a name that is closed", []string{"--egress-deny-host", "*.example.com", "--egress-check", "http://www.example.com/"}, exitForbidden, "name_denied"},
+		{"no URL", []string{"--egress-check", "http://user@8.8.8.8/"}, exitInvalid, "invalid"},
+		{"a number", []string{"--egress-check", "http://2130706433/"}, exitInvalid, "invalid"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var stdout, stderr output
+			if code := run(t.Context(), row.args, &stdout, &stderr); code != row.code || !strings.Contains(stdout.String(), row.stdout) {
+				t.Errorf("code %d, stdout %q, stderr %q, want code %d and %q", code, stdout.String(), stderr.String(), row.code, row.stdout)
+			}
+		})
+	}
+}
+
+// TestKeyLog: no start with a file for TLS keys in the environment.
+func TestKeyLog(t *testing.T) {
+	t.Setenv("SSLKEYLOGFILE", "/nowhere")
+	var stderr output
+	if code := run(t.Context(), []string{"--grpc-addr", "127.0.0.1:0"}, new(output), &stderr); code != exitUsage {
+		t.Errorf("code %d, stderr %q, want %d", code, stderr.String(), exitUsage)
+	}
+}
