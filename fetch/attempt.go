@@ -131,7 +131,9 @@ func (a *attempt) follow() {
 		}
 		a.leave(resp)
 		if a.req.Events == All {
-			a.emit(RedirectFollowed{Attempt: a.number, Hop: a.hops[len(a.hops)-1]})
+			followed := a.hops[len(a.hops)-1]
+			followed.Header = resp.Header
+			a.tell(RedirectFollowed{Attempt: a.number, Hop: followed})
 		}
 		a.hop = next
 	}
@@ -140,7 +142,7 @@ func (a *attempt) follow() {
 // redirect returns the request that follows resp, or nil where none does. What
 // stands against following it is noted for the decision.
 func (a *attempt) redirect(resp *http.Response) *hopRequest {
-	if resp.StatusCode < 300 || resp.StatusCode > 399 {
+	if !isRedirect(resp.StatusCode) {
 		return nil
 	}
 	rules := RedirectRules{a.req.Scope, a.req.ForbidDowngrade}
@@ -173,7 +175,7 @@ func (a *attempt) judge(step *Step) *hopRequest {
 		return nil
 	}
 	next := &hopRequest{method: step.Method, url: step.URL, body: a.hop.body,
-		header: nextHeader(a.hop.header, a.hop.url, step, a.req.ForwardCredentials)}
+		header: nextHeader(a.hop, step, a.req.ForwardCredentials)}
 	if !step.BodyKept {
 		next.body = nil
 	}
@@ -219,12 +221,10 @@ func (a *attempt) send() *http.Response {
 		return nil
 	}
 	hop.StatusCode = resp.StatusCode
-	if a.req.Events == All {
-		hop.Header = resp.Header
+	if resp.StatusCode < 100 { // 0 is what classify calls none
+		a.fail(classify.Protocol, classify.PhaseProcessing, "status")
 	}
-	if a.jar != nil {
-		a.jar.SetCookies(a.hop.url, resp.Cookies())
-	}
+	a.keepCookies(resp)
 	return resp
 }
 
@@ -233,6 +233,10 @@ func (a *attempt) newExchange() *exchange {
 	x.ctx, x.cancel = context.WithCancelCause(a.ctx)
 	x.watch.cancel = x.cancel
 	x.trace.watch, x.trace.limits, x.trace.phase = &x.watch, a.req, classify.PhasePolicy
+	x.trace.tooEarly = func() {
+		x.cancel(&fault{classify.Protocol, classify.PhaseProcessing, "answer_before_request"})
+	}
+	x.trace.left = classify.MaxExchanges - a.exchanges
 	x.trace.tooMany = func() {
 		x.cancel(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_limit"})
 	}
@@ -260,17 +264,49 @@ func (a *attempt) withCookies(hop *hopRequest) *hopRequest {
 	if a.jar == nil {
 		return hop
 	}
-	var pairs []string
+	pairs, room := hop.header["Cookie"], maxCookieBytes
 	for _, c := range a.jar.Cookies(hop.url) {
-		pairs = append(pairs, c.Name+"="+c.Value)
+		pair := c.Name + "=" + c.Value
+		if c.Quoted { // the quotes are part of the value (RFC 6265 §5.2)
+			pair = c.Name + `="` + c.Value + `"`
+		}
+		if room -= len(pair) + len("; "); room >= 0 {
+			pairs = append(pairs[:len(pairs):len(pairs)], pair)
+		}
 	}
 	if len(pairs) == 0 {
 		return hop
 	}
 	with := *hop
 	with.header = hop.header.Clone()
-	with.header.Set("Cookie", strings.Join(append(hop.header["Cookie"], pairs...), "; "))
+	with.header.Set("Cookie", strings.Join(pairs, "; "))
 	return &with
+}
+
+// Limits of the jar: what browsers keep of one cookie, and what a fetch can make
+// use of.
+const (
+	maxCookieBytes = 8 << 10 // of all that are sent with one request
+	maxCookieSize  = 4 << 10
+	maxCookies     = 100 // taken in one fetch
+)
+
+// keepCookies takes what a response sets. A cookie set over https is kept from
+// http, as if it said so itself: credentials never go that way (spec D4).
+func (a *attempt) keepCookies(resp *http.Response) {
+	if a.jar == nil {
+		return
+	}
+	var kept []*http.Cookie
+	for _, c := range resp.Cookies() {
+		if len(c.Name)+len(c.Value) > maxCookieSize || a.cookies >= maxCookies {
+			continue
+		}
+		a.cookies++
+		c.Secure = c.Secure || a.hop.url.Scheme == "https"
+		kept = append(kept, c)
+	}
+	a.jar.SetCookies(a.hop.url, kept)
 }
 
 // request builds what goes out, and says by which transport. What may not be
@@ -283,7 +319,6 @@ func (a *attempt) request(ctx context.Context, hop *hopRequest) (*http.Request, 
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	if !a.req.Policy.Repeatable(hop.method) {
 		req.Body, req.ContentLength = onceBody(hop.body), int64(len(hop.body))
-		req.GetBody = refuseBody
 		return req, a.client.fresh
 	}
 	if len(hop.body) > 0 {
@@ -312,13 +347,6 @@ func (a *attempt) leave(resp *http.Response) {
 
 func safeMethod(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
-}
-
-// refuseBody is what net/http meets when it wants to send again what may not be
-// repeated, on an HTTP/2 stream that was refused for one. Without it the error
-// has no type.
-func refuseBody() (io.ReadCloser, error) {
-	return nil, &fault{classify.ConnectionReset, classify.PhaseProcessing, "not_sent_again"}
 }
 
 // onceBody is a body that net/http cannot rewind. It is not http.NoBody even

@@ -90,7 +90,13 @@ func (a *attempt) deliver() {
 		return
 	}
 	a.body.LengthKnown = lengthKnown(a.resp)
-	if a.req.Delivery == None || bodyless(a.hop.method, a.resp.StatusCode) {
+	if a.req.Delivery == None || a.hop.method == http.MethodHead {
+		return
+	}
+	if bodyless(a.hop.method, a.resp.StatusCode) {
+		if err := r.integrity(); err != nil { // nothing is not what was asked for, unless that is what was
+			a.failBody(r, err)
+		}
 		return
 	}
 	if err := r.read(); err != nil {
@@ -251,6 +257,11 @@ func (r *bodyReader) check() error {
 	if r.size == 0 && r.a.req.Content.RequireBody {
 		return &fault{classify.EmptyBody, classify.PhaseTransfer, "empty_body"}
 	}
+	return r.integrity()
+}
+
+// integrity compares size and digest with what the request says (spec C5).
+func (r *bodyReader) integrity() error {
 	if want := r.a.req.Integrity; want.Size >= 0 && want.Size != r.size {
 		return &fault{classify.Integrity, classify.PhaseTransfer, "size"}
 	} else if want.SHA256 != "" && want.SHA256 != r.sum() {

@@ -231,6 +231,35 @@ func TestBackpressure(t *testing.T) {
 	})
 }
 
+// TestSlowSink: the time that a caller takes for any event is its own.
+func TestSlowSink(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newBubble(t, nil)
+		r := w.standard(classify.Standard, "/r/slow/302/1/200:size=100")
+		r.Events, r.AttemptTimeout = fetch.All, 5*time.Second
+		out := w.client.Fetch(t.Context(), r, func(fetch.Event) error {
+			<-time.After(7 * time.Second)
+			return nil
+		})
+		if out.Kind != classify.Success || out.Attempts != 1 {
+			t.Errorf("%s after %d attempts: %+v", out.Kind, out.Attempts, out.Failure)
+		}
+	})
+}
+
+// TestFinalURL is that of the response that is told (D5).
+func TestFinalURL(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newBubble(t, nil)
+		res := w.run(t.Context(), w.standard(classify.Standard, "/s/f/302:to=%2Fs%2Fg%2F503/reset:at=before-head"))
+		if res.Response.StatusCode != 503 || res.ResponseAttempt != 1 || !strings.HasSuffix(res.FinalURL, "/s/g/503") {
+			t.Errorf("status %d of attempt %d, final URL %s, want 503 of attempt 1 at /s/g/503", res.Response.StatusCode, res.ResponseAttempt, res.FinalURL)
+		}
+	})
+}
+
 // TestEnds ends a fetch from outside in each phase.
 func TestEnds(t *testing.T) {
 	t.Parallel()

@@ -78,10 +78,10 @@ func New(cfg Config) (*Client, error) {
 		ClientSessionCache: tls.NewLRUClientSessionCache(1024),
 	}}
 	if d.resolver == nil {
-		d.resolver = &net.Resolver{PreferGo: true} // the C library's reads "0x7f.1" as an address
+		d.resolver = Resolver("")
 	}
 	c.resolver = d.resolver
-	c.pooled, c.fresh = d.transport(true), d.transport(false)
+	c.pooled, c.fresh = d.pooled(), d.fresh()
 	return c, nil
 }
 
@@ -115,3 +115,19 @@ func (b *budget) take(n int64) int64 {
 
 // give returns what was taken.
 func (b *budget) give(n int64) { b.left.Add(n) }
+
+// Resolver returns a resolver that asks the DNS server at address, or the
+// system's where address is empty. It is Go's own, never the C library's, which
+// reads "0x7f.1" as an address, and a lookup that is given up lets go of its
+// socket at once.
+func Resolver(address string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, server string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, network, orDefault(address, server))
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(ctx, func() { _ = conn.Close() }) // the lookup ends ctx at its own end too
+		return conn, nil
+	}}
+}

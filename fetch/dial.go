@@ -44,7 +44,7 @@ type observedConn struct {
 // Read implements net.Conn.
 func (c *observedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil {
+	if err != nil && !errors.Is(err, net.ErrClosed) { // that was us
 		c.failed.CompareAndSwap(nil, &err)
 	}
 	return n, err
@@ -133,16 +133,32 @@ func observe(conn net.Conn, err error) (net.Conn, error) {
 	return &observedConn{Conn: conn}, nil
 }
 
-// transport returns a transport over the dialer. Without reuse each request
-// gets a connection of its own, that no earlier one can have left dead.
-func (d *dialer) transport(reuse bool) *http.Transport {
+// pooled returns the transport of requests that may be repeated.
+func (d *dialer) pooled() *http.Transport {
+	t := d.transport()
+	t.ForceAttemptHTTP2 = true
+	return t
+}
+
+// fresh returns the transport of requests that may not be repeated: each gets a
+// connection of its own, that no earlier one can have left dead. It speaks
+// HTTP/1.1 only: over HTTP/2 net/http lets requests that begin together share
+// even such a connection, and fails all but the first (decision 2).
+func (d *dialer) fresh() *http.Transport {
+	only := *d
+	only.tls = d.tls.Clone()
+	only.tls.NextProtos = []string{"http/1.1"}
+	t := only.transport()
+	t.DisableKeepAlives = true
+	return t
+}
+
+func (d *dialer) transport() *http.Transport {
 	return &http.Transport{
 		Proxy:                  nil, // an environment must not lead round the guard
 		DialContext:            d.plain,
 		DialTLSContext:         d.secure,
-		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // decoded above a counting reader: see decode.go
-		DisableKeepAlives:      !reuse,
 		MaxIdleConns:           1024,
 		MaxIdleConnsPerHost:    64,
 		IdleConnTimeout:        90 * time.Second,
@@ -151,6 +167,7 @@ func (d *dialer) transport(reuse bool) *http.Transport {
 			MaxReceiveBufferPerStream: 128 << 10, // the default lets a stalled reader hold 4 MiB
 			SendPingTimeout:           15 * time.Second,
 			PingTimeout:               15 * time.Second,
+			WriteByteTimeout:          15 * time.Second, // a peer that does not read would hold every writer for ever
 		},
 	}
 }

@@ -89,7 +89,7 @@ type Hop struct {
 	LocationURL string
 	// Start counts from the begin of the fetch.
 	Start time.Duration
-	// Header of the response, at level [All]; nil at the others.
+	// Header of the response, in [RedirectFollowed] alone.
 	Header http.Header
 	// Exchange says how it was carried.
 	Exchange Exchange

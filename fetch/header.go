@@ -88,5 +88,5 @@ func (c *Client) firstHeader(r *Request) http.Header {
 
 // decodes tells whether content codings are the service's to undo (spec B6).
 func (r *Request) decodes() bool {
-	return !r.KeepEncoding && r.Header.Get("Accept-Encoding") == ""
+	return !r.KeepEncoding && len(r.Header["Accept-Encoding"]) == 0
 }

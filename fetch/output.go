@@ -98,14 +98,21 @@ func (o *output) send(p []byte) error {
 	return nil
 }
 
-// push gives a chunk to the sink. The time this takes is the caller's: neither
-// the attempt's nor the idle clock runs (spec B7).
-func (a *attempt) push(chunk BodyChunk) error {
+// tell gives an event to the sink. The time this takes is the caller's: the
+// attempt's clock does not run (spec B7); the hop's is at rest between its reads.
+func (a *attempt) tell(e Event) {
 	resume := a.clock.pause()
 	began := time.Now()
-	a.emit(chunk)
-	a.hops[len(a.hops)-1].Exchange.Backpressure += time.Since(began)
+	a.emit(e)
+	if n := len(a.hops); n > 0 {
+		a.hops[n-1].Exchange.Backpressure += time.Since(began)
+	}
 	resume()
+}
+
+// push gives a chunk to the sink.
+func (a *attempt) push(chunk BodyChunk) error {
+	a.tell(chunk)
 	if a.ctx.Err() != nil {
 		class, reason := a.classOf(classify.PhaseTransfer, a.ctx.Err())
 		return &fault{class, classify.PhaseTransfer, reason}
@@ -129,5 +136,5 @@ func (a *attempt) announce(holdBack int64) {
 }
 
 func (a *attempt) started(holdBack int64) {
-	a.emit(ResponseStarted{Attempt: a.number, Response: a.response, HoldBack: holdBack})
+	a.tell(ResponseStarted{Attempt: a.number, Response: a.response, HoldBack: holdBack})
 }

@@ -44,8 +44,8 @@ func ResolveRedirect(rules RedirectRules, first, from *url.URL, method string, s
 	step := Step{Method: redirectMethod(method, status)}
 	step.BodyKept = step.Method == method
 	location = strings.Trim(location, " \t")
-	if location == "" || status < 300 || status > 399 {
-		return step // elsewhere a Location leads nowhere
+	if location == "" || !isRedirect(status) {
+		return step // elsewhere a Location leads nowhere, in a 304 above all
 	}
 	step.Location = classify.InScope
 	u, err := resolve(from, location)
@@ -64,6 +64,16 @@ func ResolveRedirect(rules RedirectRules, first, from *url.URL, method string, s
 		step.Fault, step.Reason = classify.RedirectRejected, "downgrade"
 	}
 	return step
+}
+
+// isRedirect tells the statuses whose Location is followed (spec D1, H9).
+func isRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
 }
 
 // redirectMethod is the method after a redirect (spec D2).
@@ -117,17 +127,18 @@ var crossOriginHeaders = map[string]bool{
 	"Idempotency-Key": true,
 }
 
-// nextHeader is the header of the request after a redirect. It only ever
+// nextHeader is the header of the request after a redirect of hop. It only ever
 // drops, so that nothing dropped comes back later in the chain.
-func nextHeader(h http.Header, from *url.URL, step *Step, forward bool) http.Header {
-	downgrade := from.Scheme == "https" && step.URL.Scheme == "http"
+func nextHeader(hop *hopRequest, step *Step, forward bool) http.Header {
+	downgrade := hop.url.Scheme == "https" && step.URL.Scheme == "http"
 	strip := step.CrossOrigin && !forward || downgrade
-	next := make(http.Header, len(h))
-	for name, values := range h {
+	next := make(http.Header, len(hop.header))
+	for name, values := range hop.header {
 		content := strings.HasPrefix(name, "Content-")
 		switch {
 		case content && !step.BodyKept:
-		case strip && !crossOriginHeaders[name] && !content:
+		case strip && content && len(hop.body) == 0:
+		case strip && !content && !crossOriginHeaders[name]:
 		default:
 			next[name] = values
 		}

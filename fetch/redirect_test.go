@@ -52,8 +52,8 @@ func TestRedirectedMethod(t *testing.T) {
 	}
 }
 
-// TestLocationOfOtherStatuses: outside 3xx a Location leads nowhere. Which of
-// the 3xx are followed is classify's to say.
+// TestLocationOfOtherStatuses: but for the five redirects a Location leads
+// nowhere, whatever it says.
 func TestLocationOfOtherStatuses(t *testing.T) {
 	t.Parallel()
 	from := mustParse(t, "http://host/a")
@@ -62,14 +62,15 @@ func TestLocationOfOtherStatuses(t *testing.T) {
 		want   classify.Location
 	}{
 		{200, classify.NoLocation}, {201, classify.NoLocation}, {299, classify.NoLocation},
-		{300, classify.InScope}, {304, classify.InScope}, {305, classify.InScope}, {399, classify.InScope},
+		{300, classify.NoLocation}, {304, classify.NoLocation}, {305, classify.NoLocation}, {399, classify.NoLocation},
+		{301, classify.InScope}, {308, classify.InScope},
 		{400, classify.NoLocation}, {503, classify.NoLocation},
 	} {
 		step := fetch.ResolveRedirect(fetch.RedirectRules{}, from, from, "POST", row.status, "/b")
 		if step.Location != row.want || (step.URL != nil) != (row.want == classify.InScope) {
 			t.Errorf("%d: location %d to %v, want %d", row.status, step.Location, step.URL, row.want)
 		}
-		if step.Method != "POST" || !step.BodyKept {
+		if kept := row.status != 301; (step.Method == "POST") != kept || step.BodyKept != kept {
 			t.Errorf("%d: %s, body kept %t, want POST with it", row.status, step.Method, step.BodyKept)
 		}
 	}

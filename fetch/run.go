@@ -17,13 +17,14 @@ import (
 
 // run is one fetch: all its state, which dies with it.
 type run struct {
-	client *Client
-	req    *Request
-	sink   Sink
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	start  time.Time
-	jar    *cookiejar.Jar
+	client  *Client
+	req     *Request
+	sink    Sink
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	start   time.Time
+	jar     *cookiejar.Jar
+	cookies int // taken into the jar
 
 	origin *hopRequest // the first hop of the fetch
 	first  *hopRequest // where the next attempt begins
@@ -39,7 +40,7 @@ type run struct {
 
 	last        *Response // kept, whatever ends the fetch (I5)
 	lastAttempt int
-	lastURL     string
+	lastURL     string // of last; of the last hop tried while there is none
 	lastError   []byte
 
 	mu      sync.Mutex
@@ -125,12 +126,12 @@ func (r *run) begin() *attempt {
 	r.attempts++
 	a := &attempt{run: r, number: r.attempts, hop: r.first}
 	a.ctx, a.cancel = context.WithCancelCause(r.ctx)
-	a.clock.cancel = a.cancel
-	a.clock.arm(r.req.AttemptTimeout, classify.AttemptTimeout)
 	r.cur = a
 	if r.req.Events != OutcomeOnly {
-		r.emit(AttemptStarted{a.number, withoutUserinfo(a.hop.url)})
+		a.tell(AttemptStarted{a.number, withoutUserinfo(a.hop.url)})
 	}
+	a.clock.cancel = a.cancel
+	a.clock.arm(r.req.AttemptTimeout, classify.AttemptTimeout)
 	return a
 }
 
@@ -179,15 +180,17 @@ func (r *run) timeLeft() time.Duration {
 func (r *run) settle(a *attempt) {
 	o := a.observe(a.resp)
 	d := classify.Decide(&r.req.Policy, o)
-	if d.Verdict == classify.Retry && r.client.shutdown.Err() != nil { // W5, before it begins
-		a.fail(classify.Shutdown, classify.NoPhase, errShutdown.reason)
+	if ended := r.ended(); d.Verdict == classify.Retry && ended != nil { // W5, before it begins
+		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, reasonOf(ended))
 		o.Faults = a.faults
 		d = classify.Decide(&r.req.Policy, o)
 	}
 	r.decision, r.failure = d, a.failureOf(&d)
-	r.lastURL = withoutUserinfo(a.hop.url)
 	if a.response != nil {
 		r.last, r.lastAttempt, r.lastError = a.response, a.number, a.errorBody
+	}
+	if a.response != nil || r.last == nil {
+		r.lastURL = withoutUserinfo(a.hop.url)
 	}
 	r.first = r.origin
 	if d.Start == classify.FailedHop {
@@ -197,6 +200,14 @@ func (r *run) settle(a *attempt) {
 	if r.req.Events != OutcomeOnly {
 		r.emit(AttemptFinished{a.number, a.response, r.failure, slices.Clone(a.hops), d})
 	}
+}
+
+// ended returns what has ended the fetch from outside, or nil.
+func (r *run) ended() error {
+	if r.client.shutdown.Err() != nil {
+		return errShutdown
+	}
+	return context.Cause(r.ctx)
 }
 
 // failureOf describes what went wrong, or nil.

@@ -3,6 +3,7 @@ package fetch_test
 import (
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 
 	"fetchd/classify"
@@ -91,6 +92,9 @@ func TestConditional(t *testing.T) {
 		{"another tag", `/s/k/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v2"`}}, classify.Success},
 		{"behind a redirect", `/r/k/302/1/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
 		{"nobody asked", "/s/k/304", nil, classify.Failed},
+		{"a Location means nothing", "/s/k/304:to=%23", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
+		{"a forbidden Location means nothing", "/s/k/304:to=http%3A%2F%2F10.0.0.1%2F", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
+		{"a bad Location means nothing", "/s/k/304:to=ftp%3A%2F%2Fx%2F", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -140,33 +144,56 @@ func TestResends(t *testing.T) {
 	}
 }
 
-// TestRefusedStream: net/http may send a refused GET again, and never a POST
-// that may not be repeated (I2).
+// TestRefusedStream: net/http sends a refused GET again on its own, at most
+// twice, and that is told (I6).
 func TestRefusedStream(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		method string
-		body   []byte
-		count  int
-		stop   classify.Verdict
+		name, path string
+		count      int
+		class      classify.Class
 	}{
-		{"POST", []byte("x"), 1, classify.NotIdempotent},
-		{"POST", nil, 1, classify.NotIdempotent},
-		{"GET", nil, 2, 0},
+		{"once", "/s/k/h2-rst:code=7,at=before-head/200", 2, 0},
+		{"for ever", "/s/k/h2-rst:code=7,at=before-head", 3, classify.ConnectionReset},
 	} {
-		t.Run(row.method, func(t *testing.T) {
+		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWire(t)
-			r := w.request("h2fault", "/s/k/h2-rst:code=7,at=before-head/200")
-			r.Method, r.Body = row.method, row.body
+			r := w.request("h2fault", row.path)
+			r.Policy.MaxAttempts = 1
 			res := w.fetch(r)
-			if n := len(w.origin.Requests("k")); n != row.count || res.StopReason != row.stop {
-				t.Errorf("%d requests, stop %s (%+v), want %d, %s", n, res.StopReason, res.Failure, row.count, row.stop)
+			var class classify.Class
+			if res.Failure != nil {
+				class = res.Failure.Class
 			}
-			if res.Failure != nil && res.Failure.Class != classify.ConnectionReset {
-				t.Errorf("class %s, want connection_reset", res.Failure.Class)
+			if n := len(w.origin.Requests("k")); n != row.count || res.Hops[0].Exchange.Resends != n-1 || class != row.class {
+				t.Errorf("%d requests, %d resends, class %s, want %d, class %s", n, res.Hops[0].Exchange.Resends, class, row.count, row.class)
 			}
 		})
+	}
+}
+
+// TestUnrepeatableTogether: requests that may not be repeated share no
+// connection, over HTTP/2 origins too, and none is lost for the others.
+func TestUnrepeatableTogether(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	var wg sync.WaitGroup
+	r := w.request("https", "/s/together/200:delay=1ms")
+	r.Method = "POST"
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				out := w.client.Fetch(t.Context(), r, nil)
+				if out.Kind != classify.Success || out.Hops[0].Exchange.Reused {
+					t.Errorf("%s, %+v, reused %t", out.Kind, out.Failure, out.Hops[0].Exchange.Reused)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(w.origin.Requests("together")); n != 160 {
+		t.Errorf("the origin saw %d requests, want 160", n)
 	}
 }
 
@@ -203,8 +230,8 @@ func TestEventOrder(t *testing.T) {
 			if !slices.Equal(res.order, row.want) {
 				t.Errorf("got  %v\nwant %v", res.order, row.want)
 			}
-			if told := res.Hops[0].Header != nil; told != (row.level == fetch.All) {
-				t.Errorf("headers of hops told: %t", told)
+			if res.Hops[0].Header != nil || (res.redirected != nil) != (row.level == fetch.All) {
+				t.Errorf("headers of a hop: %v in the outcome, %v in RedirectFollowed", res.Hops[0].Header, res.redirected)
 			}
 		})
 	}

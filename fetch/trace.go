@@ -34,6 +34,8 @@ type trace struct {
 	watch    *watch
 	limits   *Request
 	tooMany  func() // called when the transport wants more than maxConnectionsPerHop
+	tooEarly func() // called when an answer begins before its request
+	left     int    // exchanges that the fetch may still make
 	mu       sync.Mutex
 	ready    bool // a connection was got, and no other is being waited for
 	over     bool // the head is read: no hook sets a limit any more
@@ -74,8 +76,9 @@ func (t *trace) wait() {
 		return
 	}
 	t.ready, t.phase = false, classify.PhaseConnect
-	if t.conns >= maxConnectionsPerHop {
-		t.tooMany() // before it dials: golang/go#52459
+	if t.conns >= maxConnectionsPerHop || t.conns >= t.left {
+		t.over = true // what it does from here on reaches nobody
+		t.tooMany()   // before it dials: golang/go#52459
 		return
 	}
 	t.watch.arm(t.limits.ConnectTimeout, classify.ConnectTimeout)
@@ -152,6 +155,9 @@ func (t *trace) wroteRequest(err error) {
 func (t *trace) gotFirstByte() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.written && t.conn != nil && !isHTTP2(t.conn) {
+		t.tooEarly() // over HTTP/1 it answers somebody else's request
+	}
 	t.firstByte = time.Now()
 	t.exchange.Processing = t.firstByte.Sub(t.got)
 }
@@ -161,15 +167,21 @@ func (t *trace) result(resp *http.Response) Exchange {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over = true
-	if resp != nil && !t.written {
-		t.sent++ // over HTTP/2 the answer can be here before the hook that says what was asked
-	}
 	e := t.exchange
-	e.Requests, e.Resends = t.sent, max(t.sent-1, 0)
+	e.Requests = t.sent
+	if !t.written && t.conn != nil && (resp != nil || isHTTP2(t.conn)) {
+		e.Requests++ // over HTTP/2 a request can be answered before the hook that tells of it
+	}
+	e.Resends = max(e.Requests-1, 0)
 	if resp != nil {
 		e.Protocol = resp.Proto
 	}
 	return e
+}
+
+func isHTTP2(conn net.Conn) bool {
+	secure, ok := conn.(*tls.Conn)
+	return ok && secure.ConnectionState().NegotiatedProtocol == "h2"
 }
 
 // current returns the phase the exchange is in.

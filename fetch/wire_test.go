@@ -2,6 +2,7 @@ package fetch_test
 
 import (
 	"context"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -84,6 +85,8 @@ type result struct {
 	finished []fetch.AttemptFinished
 	body     []byte
 	order    []string
+
+	redirected http.Header // of the last RedirectFollowed
 }
 
 // fetch carries a request out and holds what is told against the origin's log:
@@ -106,7 +109,7 @@ func (w *wire) run(ctx context.Context, r *fetch.Request) result {
 		case fetch.AttemptStarted:
 			res.order = append(res.order, "started")
 		case fetch.RedirectFollowed:
-			res.order = append(res.order, "redirect")
+			res.order, res.redirected = append(res.order, "redirect"), e.Hop.Header
 		case fetch.ResponseStarted:
 			res.order = append(res.order, "response")
 		case fetch.BodyChunk:
@@ -201,6 +204,7 @@ func TestErrorClasses(t *testing.T) {
 		{"bad header", "http", "/s/k11/bad-header", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
 		{"huge head", "http", "/s/k12/200:head-size=100000", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
 		{"101", "http", "/s/k13/switch", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
+		{"000", "http", "/s/k140/000", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
 		{"600", "http", "/s/k14/600", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
 		{"body stalls", "http", "/s/k15/200:size=1000,stall=100", classify.BodyTimeout, classify.PhaseTransfer, 3, 3, soon},
 		{"body short of its length", "http", "/s/k16/200:size=100,length=200", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},

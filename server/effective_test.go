@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ func TestEffectiveRequest(t *testing.T) {
 		t.Errorf("expire_time is %s after start_time, want 1m0s", got)
 	}
 	unary := r.mustUnary(in)
-	want.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_INLINE
+	want.BodyPolicy.Delivery, want.BodyPolicy.MaxSizeBytes = pb.BodyDelivery_BODY_DELIVERY_INLINE, ptr(int64(1<<20))
 	if diff := cmp.Diff(want, unary.GetEffectiveRequest(), protocmp.Transform()); diff != "" {
 		t.Errorf("effective_request of FetchUnary (-want +got)\n%s", diff)
 	}
@@ -162,5 +163,20 @@ func TestServerMaximumIsTheDefault(t *testing.T) {
 			got.GetTimeoutPolicy().GetHeaderTimeout().AsDuration() != 5*time.Second || got.GetBodyPolicy().GetMaxSizeBytes() != 1000 {
 			t.Errorf("%s: clamped %q, timeouts %v, body %v; want none, 5s and 1000", profile, admitted.GetClampedFields(), got.GetTimeoutPolicy(), got.GetBodyPolicy())
 		}
+	}
+}
+
+// TestInlineIsClamped: the limit of INLINE is told like any other.
+func TestInlineIsClamped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	in := r.request("/s/k/200:size=2000000")
+	in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: ptr(int64(2 << 20))}
+	got := r.mustUnary(in)
+	if !slices.Equal(got.GetClampedFields(), []string{"body_policy.max_size_bytes"}) || got.GetEffectiveRequest().GetBodyPolicy().GetMaxSizeBytes() != 1<<20 {
+		t.Errorf("clamped %v to %d", got.GetClampedFields(), got.GetEffectiveRequest().GetBodyPolicy().GetMaxSizeBytes())
+	}
+	if c := got.GetOutcome().GetError().GetErrorClass(); c != pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE {
+		t.Errorf("class %v, want BODY_TOO_LARGE", c)
 	}
 }

@@ -56,8 +56,13 @@ func TestEventLevels(t *testing.T) {
 				t.Errorf("the origin saw %d requests, want 6", saw)
 			}
 			for i, h := range o.GetHops() {
-				if (len(h.GetHeaders()) > 0) != row.headers {
-					t.Errorf("hop %d has %d headers, wanted there: %v", i+1, len(h.GetHeaders()), row.headers)
+				if len(h.GetHeaders()) > 0 {
+					t.Errorf("hop %d of the outcome has %d headers", i+1, len(h.GetHeaders()))
+				}
+			}
+			for _, e := range a.events {
+				if followed := e.GetRedirectFollowed(); followed != nil && (len(followed.GetHop().GetHeaders()) > 0) != row.headers {
+					t.Errorf("a redirect has %d headers, wanted there: %v", len(followed.GetHop().GetHeaders()), row.headers)
 				}
 			}
 		})

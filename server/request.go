@@ -208,11 +208,16 @@ func (c *conversion) body(fallback fetch.Delivery) {
 	}
 	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
 	c.out.MaxBodyBytes = min(c.out.MaxBodyBytes, c.limits.body)
+	most := c.limits.body
+	if c.out.Delivery == fetch.Inline {
+		most = min(most, fetch.MaxInlineBytes)
+		c.out.MaxBodyBytes = min(c.out.MaxBodyBytes, most)
+	}
 	c.out.KeepEncoding, c.out.OmitDigest = p.GetKeepEncoding(), p.GetOmitDigest()
 	if p == nil {
 		return
 	}
-	c.out.MaxBodyBytes = c.size("body_policy.max_size_bytes", p.MaxSizeBytes, c.out.MaxBodyBytes, c.limits.body)
+	c.out.MaxBodyBytes = c.size("body_policy.max_size_bytes", p.MaxSizeBytes, c.out.MaxBodyBytes, most)
 	c.out.HoldBackBytes = c.size("body_policy.hold_back_bytes", p.HoldBackBytes, c.out.HoldBackBytes, fetch.MaxHoldBackBytes)
 	c.out.ErrorBodyBytes = int(integer(&c.violations, "body_policy.error_body_bytes", p.ErrorBodyBytes,
 		int32(c.out.ErrorBodyBytes), 0, fetch.MaxErrorBodyBytes))
@@ -255,6 +260,9 @@ func (c *conversion) integrity() {
 	c.out.Integrity.Size = integer(&c.violations, "integrity.size_bytes", p.SizeBytes, -1, 0, 1<<63-1)
 	if c.out.Delivery == fetch.None {
 		c.add("integrity", "is set with delivery NONE, which reads no body: give DIGEST")
+	}
+	if c.out.Method == http.MethodHead {
+		c.add("integrity", "is set with method HEAD, which brings no body: give GET")
 	}
 }
 

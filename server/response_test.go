@@ -29,8 +29,9 @@ func TestBytesThatAreNoText(t *testing.T) {
 			in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 			a := r.mustFetch(in)
 			found := 0
-			for _, h := range a.outcome.GetHops() {
-				for _, line := range h.GetHeaders() {
+			for _, e := range a.events {
+				lines := slices.Concat(e.GetRedirectFollowed().GetHop().GetHeaders(), e.GetResponseStarted().GetResponse().GetHeaders())
+				for _, line := range lines {
 					if line.GetName() == "X-Name" {
 						found++
 						wantLossy(t, line)
@@ -38,7 +39,7 @@ func TestBytesThatAreNoText(t *testing.T) {
 				}
 			}
 			if found == 0 {
-				t.Error("no hop has X-Name")
+				t.Error("no response has X-Name")
 			}
 			if line := valueOf(a.outcome.GetResponse(), "X-Name"); line != nil {
 				wantLossy(t, line)

@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/fetch"
@@ -87,7 +89,28 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 		return nil, status.FromContextError(err).Err()
 	}
 	resp.Outcome = outcome(out, req)
+	shorten(resp.Attempts)
 	return resp, nil
+}
+
+// maxAttemptsBytes bounds the attempts of a unary answer: with the outcome, which
+// has a body of 1 MiB at most, they stay below the 4 MiB that clients take. An
+// origin decides how long its headers and redirects are, and must not decide
+// that the caller gets no outcome.
+const maxAttemptsBytes = 2 << 20
+
+// shorten leaves out headers and hops of the earlier attempts, where all would
+// be too long.
+func shorten(attempts []*pb.AttemptFinished) {
+	room := maxAttemptsBytes
+	for _, a := range slices.Backward(attempts) {
+		if room -= proto.Size(a); room < 0 {
+			a.Hops, a.Exchange = nil, nil
+			if a.Response != nil {
+				a.Response.Headers = nil
+			}
+		}
+	}
 }
 
 // reserve keeps back a part of the call's deadline, so that the caller gets the

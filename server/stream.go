@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -40,11 +42,11 @@ func newEventStream(stream grpc.ServerStreamingServer[pb.FetchResponse], limit t
 // notice (spec B7). gRPC fails the send when the handler returns, and so f ends.
 func (e *eventStream) watched(f func() error) error {
 	done := make(chan error, 1)
-	panicked := make(chan any, 1)
+	panicked := make(chan string, 1)
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				panicked <- p
+				panicked <- fmt.Sprintf("%v\n%s", p, debug.Stack()) // the stack ends here
 			}
 		}()
 		done <- f()

@@ -78,6 +78,10 @@ func (v *violations) duration(field string, d *durationpb.Duration, otherwise, l
 	if got := d.AsDuration(); got >= low && got <= high {
 		return got
 	}
+	if high == 1<<63-1 {
+		v.add(field, "is %s: give a duration that is %s", d.AsDuration(), sign(low))
+		return otherwise
+	}
 	v.add(field, "is %s: give %s to %s", d.AsDuration(), low, high)
 	return otherwise
 }
@@ -101,8 +105,19 @@ func integer[T int32 | int64](v *violations, field string, p *T, otherwise, low,
 	if *p >= low && *p <= high {
 		return *p
 	}
+	if int64(high) >= 1<<31-1 {
+		v.add(field, "is %d: give %d or more", *p, low)
+		return otherwise
+	}
 	v.add(field, "is %d: give %d to %d", *p, low, high)
 	return otherwise
+}
+
+func sign(low time.Duration) string {
+	if low > 0 {
+		return "positive"
+	}
+	return "not negative"
 }
 
 // enum reads an enum field through a table; a value that is not in it is one

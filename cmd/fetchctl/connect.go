@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log" //nolint:depguard // only to silence it: net/http writes there
 	"net"
 	"time"
 
@@ -64,6 +65,7 @@ func embed() (*service, error) {
 
 // serve runs a service on l and connects to it at target.
 func serve(cfg server.Config, l net.Listener, target string, opts ...grpc.DialOption) (*service, error) {
+	log.SetOutput(io.Discard) // net/http writes an origin's bytes there
 	srv, err := server.New(cfg)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the service: %w", err), l.Close())

@@ -34,7 +34,7 @@ func fetchConfig(f *flags) (fetch.Config, error) {
 		cfg.UserAgent = "fetchd/" + versionText()
 	}
 	if f.EgressResolver != "" {
-		cfg.Resolver = resolver(f.EgressResolver)
+		cfg.Resolver = fetch.Resolver(f.EgressResolver)
 	}
 	if f.EgressCAFile != "" {
 		roots, err := authorities(f.EgressCAFile)
@@ -44,14 +44,6 @@ func fetchConfig(f *flags) (fetch.Config, error) {
 		cfg.RootCAs = roots
 	}
 	return cfg, nil
-}
-
-// resolver asks the DNS server at address, and no other.
-func resolver(address string) *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, address)
-	}}
 }
 
 // authorities are the system's and those in the file.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log" //nolint:depguard // only to silence it: net/http writes there
 	"log/slog"
 	"net"
 	"time"
@@ -39,6 +40,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // serve runs the service until ctx ends, then drains it.
 func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	logger := newLogger(f, stderr)
+	log.SetOutput(io.Discard) // net/http writes an origin's bytes there, which may be a caller's secret
 	listener, err := net.Listen("tcp", f.GRPCAddr)
 	if err != nil {
 		return fmt.Errorf("--grpc-addr: %w", err)

@@ -663,8 +663,7 @@ const (
 	EventLevel_EVENT_LEVEL_OUTCOME EventLevel = 1
 	// Admission, attempts, responses, heartbeats.
 	EventLevel_EVENT_LEVEL_ATTEMPTS EventLevel = 2
-	// Redirects as they happen, and the headers of every hop, too. In FetchUnary
-	// as ATTEMPTS.
+	// Redirects as they happen, with their headers, too. In FetchUnary as ATTEMPTS.
 	EventLevel_EVENT_LEVEL_ALL EventLevel = 3
 )
 
@@ -1075,8 +1074,11 @@ type FetchRequest struct {
 	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
 	// Request headers. Repeated names are allowed. At most 64 fields and 32 KiB,
 	// names and values counted. Empty means only those the service adds itself:
-	// User-Agent and Accept-Encoding. Framing, hop-by-hop, proxy and
-	// Idempotency-Key headers are refused.
+	// User-Agent and Accept-Encoding. Refused are Host, Expect and what frames the
+	// message, belongs to the connection (TE, Upgrade, ...), to proxies (Via,
+	// Forwarded, X-Forwarded-*, Proxy-*) or to browsers (Sec-*), opens cloud
+	// metadata services, or repeats a request (Idempotency-Key), and names with an
+	// underscore.
 	Headers []*Header `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`
 	// Request body, at most 1 MiB. Kept in memory so that it can be sent again on
 	// a retry. Empty means none. Refused with GET, HEAD and OPTIONS.
@@ -1092,7 +1094,8 @@ type FetchRequest struct {
 	// Makes the request conditional on what the caller already holds. Unset means
 	// that it is not. Refused beside a conditional header of the caller's own.
 	Precondition *Precondition `protobuf:"bytes,9,opt,name=precondition,proto3" json:"precondition,omitempty"`
-	// What the body must be. Unset means that nothing is compared.
+	// What the body must be. Unset means that nothing is compared. Refused with HEAD
+	// and with delivery NONE.
 	Integrity *Integrity `protobuf:"bytes,10,opt,name=integrity,proto3" json:"integrity,omitempty"`
 	// Which events are sent besides the outcome. Unset means ATTEMPTS.
 	EventLevel EventLevel `protobuf:"varint,11,opt,name=event_level,json=eventLevel,proto3,enum=fetchd.v1.EventLevel" json:"event_level,omitempty"`
@@ -1409,8 +1412,8 @@ type RetryPolicy struct {
 	// Attempts in all, the first included, 1 to 11. Unset means the profile's: 3
 	// in STANDARD, 4 in DOWNLOAD. 1 means no retry; 0 is refused.
 	MaxAttempts *int32 `protobuf:"varint,2,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
-	// Base of the backoff, 0 to 5 min and not over max_delay. Unset means the
-	// profile's: 100 ms in STANDARD, 1 s in DOWNLOAD. Zero: jitter alone. The wait
+	// Base of the backoff, 0 to 5 min and not over max_delay. Unset means max_delay
+	// if that is shorter than the profile's, and else the profile's: 100 ms in STANDARD, 1 s in DOWNLOAD. Zero: jitter alone. The wait
 	// before retry n is base_delay * multiplier^n (STANDARD) or ^(n-1) (DOWNLOAD),
 	// up to max_delay; n is the number of the attempt that ended.
 	BaseDelay *durationpb.Duration `protobuf:"bytes,3,opt,name=base_delay,json=baseDelay,proto3" json:"base_delay,omitempty"`
@@ -1578,7 +1581,7 @@ type ContentPolicy struct {
 	// the headers with CONTENT_TYPE. Empty means any.
 	AcceptedMediaTypes []string `protobuf:"bytes,1,rep,name=accepted_media_types,json=acceptedMediaTypes,proto3" json:"accepted_media_types,omitempty"`
 	// An empty body fails with EMPTY_BODY; not for HEAD, 204 and 205. Unset means
-	// false.
+	// false. Refused with delivery NONE, which reads no body.
 	RequireBody bool `protobuf:"varint,2,opt,name=require_body,json=requireBody,proto3" json:"require_body,omitempty"`
 	// A body that its charset cannot decode fails with UNDECODABLE. Unset means
 	// false. Refused with delivery NONE, which reads no body.
@@ -1737,14 +1740,15 @@ type BodyPolicy struct {
 	// elsewhere.
 	Delivery BodyDelivery `protobuf:"varint,1,opt,name=delivery,proto3,enum=fetchd.v1.BodyDelivery" json:"delivery,omitempty"`
 	// Longest body in bytes, before and after content decoding. Unset means 16 MiB
-	// in STANDARD and the server's maximum (1 TiB) in DOWNLOAD; INLINE never takes
-	// more than 1 MiB. Above the server's maximum it is clamped. Zero means that
+	// in STANDARD and the server's maximum (1 TiB) in DOWNLOAD, but 1 MiB where the
+	// delivery is INLINE. Above the server's maximum, or INLINE's, it is clamped. Zero means that
 	// the body must be empty; a negative size is refused.
 	MaxSizeBytes *int64 `protobuf:"varint,2,opt,name=max_size_bytes,json=maxSizeBytes,proto3,oneof" json:"max_size_bytes,omitempty"`
 	// What happens to a longer body. Unset means FAIL.
 	OversizeAction OversizeAction `protobuf:"varint,3,opt,name=oversize_action,json=oversizeAction,proto3,enum=fetchd.v1.OversizeAction" json:"oversize_action,omitempty"`
 	// What happens when the target breaks off inside a body of which chunks
-	// were already delivered. Unset means RESUME.
+	// were already delivered. Unset means RESUME, for a server that can continue
+	// a body; one that cannot says NONE in effective_request.
 	Recovery BodyRecovery `protobuf:"varint,4,opt,name=recovery,proto3,enum=fetchd.v1.BodyRecovery" json:"recovery,omitempty"`
 	// Leave the content coding as the target sent it, and ask for none unless a
 	// header does. Unset means false: it is decoded, unless the caller set
@@ -2433,14 +2437,15 @@ func (x *RedirectFollowed) GetHop() *Hop {
 	return nil
 }
 
-// One response inside an attempt.
+// One request inside an attempt, and its response.
 type Hop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// URL asked.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
 	// Status of the response. 0 means that there was none.
 	StatusCode int32 `protobuf:"varint,2,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
-	// Absolute URL that Location names; empty where there was none.
+	// Absolute URL that the Location of a redirect names; empty where there was
+	// none, or none usable.
 	LocationUrl string `protobuf:"bytes,3,opt,name=location_url,json=locationUrl,proto3" json:"location_url,omitempty"`
 	// Connection and phases.
 	Exchange *Exchange `protobuf:"bytes,4,opt,name=exchange,proto3" json:"exchange,omitempty"`
@@ -2448,7 +2453,8 @@ type Hop struct {
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
 	// Begin of the hop, from the begin of the fetch.
 	StartOffset *durationpb.Duration `protobuf:"bytes,6,opt,name=start_offset,json=startOffset,proto3" json:"start_offset,omitempty"`
-	// Response headers, at event level ALL; empty at the others.
+	// Response headers, in RedirectFollowed alone; empty elsewhere, so that a chain
+	// of long heads does not outgrow a message.
 	Headers       []*Header `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2547,7 +2553,7 @@ type Exchange struct {
 	// Times the HTTP library sent the request again on its own, on another
 	// connection, unseen by the retry policy. At most 2.
 	TransportResendCount int32 `protobuf:"varint,5,opt,name=transport_resend_count,json=transportResendCount,proto3" json:"transport_resend_count,omitempty"`
-	// Time in the server's queues and rate limits.
+	// Time in the server's queues and rate limits. Unset where there was none.
 	QueueDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=queue_duration,json=queueDuration,proto3" json:"queue_duration,omitempty"`
 	// Name lookup. Unset where there was none, as for the next two.
 	ResolveDuration *durationpb.Duration `protobuf:"bytes,7,opt,name=resolve_duration,json=resolveDuration,proto3" json:"resolve_duration,omitempty"`
@@ -2555,11 +2561,11 @@ type Exchange struct {
 	ConnectDuration *durationpb.Duration `protobuf:"bytes,8,opt,name=connect_duration,json=connectDuration,proto3" json:"connect_duration,omitempty"`
 	// TLS handshake.
 	TlsDuration *durationpb.Duration `protobuf:"bytes,9,opt,name=tls_duration,json=tlsDuration,proto3" json:"tls_duration,omitempty"`
-	// From connection ready to first response byte.
+	// From connection ready to first response byte. Unset where none came.
 	ProcessingDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=processing_duration,json=processingDuration,proto3" json:"processing_duration,omitempty"`
-	// Reading the body.
+	// Reading the body, the caller's time included. Unset where none was read.
 	TransferDuration *durationpb.Duration `protobuf:"bytes,11,opt,name=transfer_duration,json=transferDuration,proto3" json:"transfer_duration,omitempty"`
-	// Part of the transfer in which the caller was not reading.
+	// Time in which the caller was not reading. Unset where there was none.
 	BackpressureDuration *durationpb.Duration `protobuf:"bytes,12,opt,name=backpressure_duration,json=backpressureDuration,proto3" json:"backpressure_duration,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -2895,7 +2901,8 @@ type AttemptFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Attempt that ended.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Last response of the attempt; unset where none was read.
+	// Response of the last hop; unset where that read none, though an earlier one
+	// may have answered with a redirect.
 	Response *HttpResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
 	// What went wrong; unset where nothing did.
 	Error *FetchError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
@@ -2903,7 +2910,7 @@ type AttemptFinished struct {
 	Exchange *Exchange `protobuf:"bytes,4,opt,name=exchange,proto3" json:"exchange,omitempty"`
 	// Whether another attempt follows, and why.
 	RetryDecision *RetryDecision `protobuf:"bytes,5,opt,name=retry_decision,json=retryDecision,proto3" json:"retry_decision,omitempty"`
-	// Redirects of this attempt.
+	// Hops of this attempt, the last one included.
 	Hops          []*Hop `protobuf:"bytes,6,rep,name=hops,proto3" json:"hops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3288,8 +3295,8 @@ type BodySummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Bytes delivered or, where none were, read.
 	SizeBytes int64 `protobuf:"varint,1,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// SHA-256 of those bytes, as 64 hexadecimal digits. Empty where none were
-	// read, and with omit_digest.
+	// SHA-256 of those bytes, as 64 hexadecimal digits. Empty where no body was
+	// looked at, and with omit_digest.
 	Sha256 string `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// The body went on, but max_size_bytes cut it.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
@@ -3549,11 +3556,13 @@ type FetchUnaryResponse struct {
 	FetchId string `protobuf:"bytes,1,opt,name=fetch_id,json=fetchId,proto3" json:"fetch_id,omitempty"`
 	// How it ended.
 	Outcome *FetchOutcome `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// Every attempt, unless event_level is OUTCOME.
+	// Every attempt, unless event_level is OUTCOME. Where all of them would be more
+	// than 2 MiB, the earlier ones come without response headers and hops, so that
+	// the answer stays below the 4 MiB that clients take.
 	Attempts []*AttemptFinished `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	// See Admitted.
 	EffectiveRequest *FetchRequest `protobuf:"bytes,4,opt,name=effective_request,json=effectiveRequest,proto3" json:"effective_request,omitempty"`
-	// See Admitted.
+	// See Admitted. The paths begin at the FetchRequest.
 	ClampedFields []string `protobuf:"bytes,5,rep,name=clamped_fields,json=clampedFields,proto3" json:"clamped_fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -37,7 +37,9 @@ const (
 //     the request (malformed, not allowed, over quota, draining, deadline).
 //   - What happened at the target is never a gRPC status. It is a FetchOutcome.
 type FetchServiceClient interface {
-	// Fetches one URL. Streams what happens, then exactly one outcome, last.
+	// Fetches one URL. Streams what happens, then exactly one outcome, last. A call
+	// whose caller reads nothing for 30 s ends with ABORTED, reason
+	// CONSUMER_STALLED.
 	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchResponse], error)
 	// Fetches one URL and returns only the outcome. For callers that cannot or
 	// do not want to read a stream.
@@ -122,7 +124,9 @@ func (c *fetchServiceClient) Explain(ctx context.Context, in *ExplainRequest, op
 //     the request (malformed, not allowed, over quota, draining, deadline).
 //   - What happened at the target is never a gRPC status. It is a FetchOutcome.
 type FetchServiceServer interface {
-	// Fetches one URL. Streams what happens, then exactly one outcome, last.
+	// Fetches one URL. Streams what happens, then exactly one outcome, last. A call
+	// whose caller reads nothing for 30 s ends with ABORTED, reason
+	// CONSUMER_STALLED.
 	Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchResponse]) error
 	// Fetches one URL and returns only the outcome. For callers that cannot or
 	// do not want to read a stream.
