@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,8 +96,28 @@ func (w *wire) fetch(r *fetch.Request) result {
 	w.Helper()
 	before := len(w.origin.Requests(w.key))
 	res := w.run(context.Background(), r)
-	if saw := len(w.origin.Requests(w.key)) - before; saw != res.Exchanges {
-		w.Errorf("exchanges: told %d, the origin saw %d", res.Exchanges, saw)
+	seen := w.origin.Requests(w.key)[before:]
+	if len(seen) != res.Exchanges {
+		w.Errorf("exchanges: told %d, the origin saw %d", res.Exchanges, len(seen))
+	}
+	if r.Events == fetch.OutcomeOnly {
+		return res
+	}
+	var told, saw []string // method and path of every request, in order
+	for _, f := range res.finished {
+		for _, h := range f.Hops {
+			u, err := url.Parse(h.URL)
+			if err != nil {
+				w.Fatal(err)
+			}
+			told = append(told, slices.Repeat([]string{h.Method + " " + u.EscapedPath()}, h.Exchange.Requests)...)
+		}
+	}
+	for _, q := range seen {
+		saw = append(saw, q.Method+" "+q.Path)
+	}
+	if !slices.Equal(told, saw) {
+		w.Errorf("told %q\nthe origin saw %q", told, saw)
 	}
 	return res
 }

@@ -32,7 +32,7 @@ func (c *getCmd) Help() string {
 
 Attempts go to standard error as they end, one line each. With --json every event is one line of JSON (fetchd.v1.FetchResponse with the field names of the proto file): on standard error where the body goes to standard output, on standard output with -o FILE. The data of body chunks is left out of it.
 
-A failed fetch writes nothing to standard output and no FILE, unless the origin broke off inside a body of more than the hold-back (512 KiB): then standard output has its beginning. The first lines of an error page go to standard error.
+A failed fetch writes nothing to standard output and no FILE, unless it failed inside or after a body of more than the hold-back (512 KiB): cut off, too long, not of the digest that was said. Then standard output has its beginning; with -o it is not kept. The first lines of an error page go to standard error.
 
 Exit status: 0 success, 304 or a redirect not followed; 1 usage; 10 transient failure, 11 permanent, 12 rate limited, 13 needs credentials; 20 service failed; 21 cannot write; 130 interrupted.`
 }
