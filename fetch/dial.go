@@ -108,6 +108,7 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 		return observe(conn, err)
 	}
 	var permitted atomic.Bool // the dialer tries IPv4 and IPv6 at once
+	var tried atomic.Int32
 	// KeepAlive 30 s is the library's default for services behind NAT.
 	nd := net.Dialer{Resolver: d.resolver, KeepAlive: 30 * time.Second}
 	nd.Control = func(network, address string, raw syscall.RawConn) error {
@@ -115,6 +116,9 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 			return err
 		}
 		permitted.Store(true)
+		if tried.Add(1) > maxAddresses {
+			return &fault{classify.ConnectFailure, classify.PhaseConnect, "too_many_addresses"}
+		}
 		return nil
 	}
 	conn, err := nd.DialContext(ctx, network, address)

@@ -15,6 +15,7 @@ var forbiddenHeaders = map[string]string{
 	"Connection":        "belongs to the connection: leave it out",
 	"Content-Length":    "is made from the body: leave it out",
 	"Expect":            "is not supported: leave it out",
+	"Fetchd-Hops":       "is the service's own: leave it out",
 	"Forwarded":         "belongs to proxies: leave it out",
 	"Host":              "is made from the URL: leave it out",
 	"Http2-Settings":    "belongs to the connection: leave it out",
@@ -38,6 +39,11 @@ var forbiddenHeaders = map[string]string{
 
 // forbiddenPrefixes are families of such names.
 var forbiddenPrefixes = []string{"Proxy-", "Sec-", "X-Forwarded-"}
+
+// CircleHeader is sent with every request: how many fetches, this one counted,
+// led to it. A service that gets it with a call of its own knows that it is
+// asked to fetch itself. Callers cannot set it.
+const CircleHeader = "Fetchd-Hops"
 
 // CheckHeader tells what is wrong with a header line of a request, for people
 // and without its bytes, and "" where nothing is.

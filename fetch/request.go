@@ -20,6 +20,7 @@ const (
 	MaxIdempotencyBytes  = 256
 	maxResponseHeadBytes = 64 << 10
 	maxConnectionsPerHop = 3
+	maxAddresses         = 8 // of a name, that one dial tries
 
 	defaultMaxBodyBytes   = 16 << 20
 	defaultErrorBodyBytes = 16 << 10
@@ -67,6 +68,9 @@ type Request struct {
 	// sent.
 	ID     string
 	Labels map[string]string
+	// Circle is how many fetches of this service led to this one; see
+	// [CircleHeader].
+	Circle int
 	// URL is absolute, http or https; see [ParseURL].
 	URL *url.URL
 	// Method is one of the methods of spec §12.

@@ -143,3 +143,46 @@ func TestMetadataThatIsTooLong(t *testing.T) {
 		t.Errorf("the origin saw %d requests, want 1", n)
 	}
 }
+
+// TestCircle: the service tells an origin how many fetches led to it, and does
+// not take part in a circle.
+func TestCircle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		name, sent, told string
+		code             codes.Code
+	}{
+		{"a caller of its own", "", "1", codes.OK},
+		{"a fetch of another service", "1", "2", codes.OK},
+		{"the last that is taken", "2", "3", codes.OK},
+		{"one too many", "3", "", codes.FailedPrecondition},
+		{"no number", "x", "", codes.FailedPrecondition},
+		{"below zero", "-1", "", codes.FailedPrecondition},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r.origin.Reset()
+			ctx := t.Context()
+			if row.sent != "" {
+				ctx = metadata.AppendToOutgoingContext(ctx, "fetchd-hops", row.sent)
+			}
+			_, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/cross/k/302/http-other/200")})
+			wantCode(t, "FetchUnary", err, row.code)
+			stream, err := r.client.Fetch(ctx, r.request("/s/k/200"))
+			for err == nil {
+				_, err = stream.Recv()
+			}
+			if row.code != codes.OK {
+				wantCode(t, "Fetch", err, row.code)
+			}
+			for _, q := range r.origin.Requests("k") {
+				if got := q.Header.Get("Fetchd-Hops"); got != row.told {
+					t.Errorf("%s tells %q, want %q", q.Path, got, row.told)
+				}
+			}
+			if n := len(r.origin.Requests("k")); (n > 0) != (row.code == codes.OK) {
+				t.Errorf("the origin saw %d requests", n)
+			}
+		})
+	}
+}

@@ -3,9 +3,14 @@ package server
 import (
 	"context"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -28,6 +33,9 @@ type service struct {
 func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
 	req, cut, err := s.limits.convert(in, "", fetch.Stream)
 	if err != nil {
+		return err
+	}
+	if req.Circle, err = circle(stream.Context()); err != nil {
 		return err
 	}
 	leave, err := s.admission.enter(stream.Context())
@@ -66,6 +74,9 @@ func (s *service) stream(in *pb.FetchRequest, req *fetch.Request, cut []string, 
 func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
 	req, cut, err := s.limits.convert(in.GetRequest(), "request.", fetch.Inline)
 	if err != nil {
+		return nil, err
+	}
+	if req.Circle, err = circle(ctx); err != nil {
 		return nil, err
 	}
 	leave, err := s.admission.enter(ctx)
@@ -111,6 +122,25 @@ func shorten(attempts []*pb.AttemptFinished) {
 			}
 		}
 	}
+}
+
+// maxCircle is how many fetches may lead to one another: a chain of two services
+// is somebody's design, more is a circle.
+const maxCircle = 3
+
+// circle reads how many fetches led to this call, and refuses one too many. Who
+// sends a header of that name by hand only shortens his own way.
+func circle(ctx context.Context) (int, error) {
+	sent := metadata.ValueFromIncomingContext(ctx, strings.ToLower(fetch.CircleHeader))
+	if len(sent) == 0 {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(sent[0])
+	if err != nil || n < 0 || n >= maxCircle {
+		return 0, withDetails(status.Newf(codes.FailedPrecondition, "this call comes from a fetch that comes from a fetch, %d times: the service must not fetch itself", maxCircle),
+			&errdetails.ErrorInfo{Reason: "FETCH_CIRCLE", Domain: errorDomain})
+	}
+	return n, nil
 }
 
 // reserve keeps back a part of the call's deadline, so that the caller gets the
