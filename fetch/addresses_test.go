@@ -1,0 +1,53 @@
+package fetch_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// TestAddressesOfADial: of a name with many addresses eight are tried. The only
+// one that answers stands at a given place among those that refuse.
+func TestAddressesOfADial(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		place int
+		kind  classify.Kind
+	}{{1, classify.Success}, {8, classify.Success}, {9, classify.Failed}, {20, classify.Failed}} {
+		t.Run(fmt.Sprint(row.place), func(t *testing.T) {
+			t.Parallel()
+			address := func(n int) string { return fmt.Sprintf("127.0.%d.%d", row.place, n) }
+			l, err := net.Listen("tcp", address(row.place)+":0")
+			if err != nil {
+				t.Skipf("this system has no such loopback address: %v", err)
+			}
+			server := &http.Server{Handler: http.HandlerFunc(ok)}
+			go func() { _ = server.Serve(l) }() // ends with Close
+			defer func() { _ = server.Close() }()
+			var all []string
+			for n := range 24 {
+				all = append(all, address(n+1))
+			}
+			port := netip.MustParseAddrPort(l.Addr().String()).Port()
+			c, err := fetch.New(fetch.Config{
+				Resolver: newNames(map[string][][]string{"many.test": {all}}).resolver(t),
+				Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{port}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			r := fetch.NewRequest(classify.Standard)
+			r.URL, _ = fetch.ParseURL(fmt.Sprintf("http://many.test:%d/", port))
+			r.Policy.MaxAttempts = 1
+			if out := c.Fetch(t.Context(), r, nil); out.Kind != row.kind {
+				t.Errorf("%s: %+v, want %s", out.Kind, out.Failure, row.kind)
+			}
+		})
+	}
+}
