@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 )
@@ -21,6 +22,11 @@ type Config struct {
 	RootCAs *x509.CertPool
 	// Resolver looks names up; nil means Go's own, never the C library's.
 	Resolver *net.Resolver
+	// Proxy carries every request: http, https or socks5, with userinfo where it
+	// wants it. Then the proxy looks names up and connects: of the target only
+	// the URL is judged here, its port and name and literal address, and no
+	// address that a name has. Nil means none; the environment is never asked.
+	Proxy *url.URL
 	// Dial connects in place of the resolver, the guard and TCP. It is for
 	// in-memory connections in tests: with it the address guard is out of force.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -54,7 +60,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.MaxTotalTimeout < 0 || cfg.HoldBackBudget < 0 {
 		return nil, errors.New("fetch: MaxTotalTimeout and HoldBackBudget must not be negative")
 	}
-	if err := cfg.Egress.check(); err != nil {
+	if err := errors.Join(cfg.Egress.check(), checkProxy(cfg.Proxy)); err != nil {
 		return nil, err
 	}
 	c := &Client{
@@ -71,7 +77,7 @@ func New(cfg Config) (*Client, error) {
 	if c.shutdown == nil {
 		c.shutdown = context.Background()
 	}
-	d := &dialer{guard: c.guard, resolver: cfg.Resolver, override: cfg.Dial, tls: &tls.Config{
+	d := &dialer{guard: c.guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, tls: &tls.Config{
 		RootCAs:            cfg.RootCAs,
 		MinVersion:         tls.VersionTLS12,
 		NextProtos:         []string{"h2", "http/1.1"},
@@ -130,4 +136,19 @@ func Resolver(address string) *net.Resolver {
 		context.AfterFunc(ctx, func() { _ = conn.Close() }) // the lookup ends ctx at its own end too
 		return conn, nil
 	}}
+}
+
+// checkProxy tells what is wrong with a proxy, for people and without its
+// userinfo.
+func checkProxy(p *url.URL) error {
+	if p == nil {
+		return nil
+	}
+	switch p.Scheme {
+	case "http", "https", "socks5":
+		if p.Hostname() != "" && p.Port() != "" {
+			return nil
+		}
+	}
+	return errors.New("fetch: Proxy is not http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 }

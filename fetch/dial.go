@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -67,6 +68,7 @@ func readError(conn net.Conn) error {
 type dialer struct {
 	guard    *guard
 	resolver *net.Resolver
+	proxy    *url.URL
 	override func(ctx context.Context, network, address string) (net.Conn, error)
 	tls      *tls.Config
 }
@@ -105,6 +107,10 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn, error) {
 	if d.override != nil {
 		conn, err := d.override(ctx, network, address)
+		return observe(conn, err)
+	}
+	if d.proxy != nil && address == d.proxy.Host { // the operator's own choice
+		conn, err := (&net.Dialer{Resolver: d.resolver}).DialContext(ctx, network, address)
 		return observe(conn, err)
 	}
 	var permitted atomic.Bool // the dialer tries IPv4 and IPv6 at once
@@ -159,7 +165,9 @@ func (d *dialer) fresh() *http.Transport {
 
 func (d *dialer) transport() *http.Transport {
 	return &http.Transport{
-		Proxy:                  nil, // an environment must not lead round the guard
+		Proxy:                  http.ProxyURL(d.proxy), // and never the environment's
+		TLSClientConfig:        d.tls,                  // behind a proxy the transport shakes hands itself
+		TLSHandshakeTimeout:    10 * time.Second,
 		DialContext:            d.plain,
 		DialTLSContext:         d.secure,
 		DisableCompression:     true, // decoded above a counting reader: see decode.go

@@ -36,6 +36,13 @@ func fetchConfig(f *flags) (fetch.Config, error) {
 	if f.EgressResolver != "" {
 		cfg.Resolver = fetch.Resolver(f.EgressResolver)
 	}
+	if f.EgressProxy != "" {
+		proxy, err := url.Parse(f.EgressProxy)
+		if err != nil { // the error would show its password
+			return cfg, errors.New("--egress-proxy: is not a URL")
+		}
+		cfg.Proxy = proxy
+	}
 	if f.EgressCAFile != "" {
 		roots, err := authorities(f.EgressCAFile)
 		if err != nil {
