@@ -1,0 +1,269 @@
+package hostile
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// none is the class of a fetch that did not fail.
+const none = classify.NoClass
+
+// TestHostileTargets: whatever an attacker names, no connection is begun but
+// those to the address that is allowed (spec P1).
+func TestHostileTargets(t *testing.T) {
+	if os.Getenv(insideVariable) == "" {
+		runInside(t)
+		return
+	}
+	r, err := newRig(t)
+	if err != nil {
+		t.Skipf("this network namespace cannot own every address: %v", err)
+	}
+	hit := r.provePots(t)
+	t.Run("addresses", r.testAddresses)
+	t.Run("spellings", r.testSpellings)
+	t.Run("names", r.testNames)
+	t.Run("redirects", r.testRedirects)
+	// Each port once more: what came before has then been accepted too.
+	for _, port := range honeypotPorts {
+		for _, ip := range []string{"198.18.255.254", "fd00:ec2::ffff"} {
+			hit++
+			if err := dial(t.Context(), net.JoinHostPort(ip, strconv.Itoa(port))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if hits := r.pots.await(hit); len(hits) != hit {
+		t.Errorf("%d connections reached a forbidden address or port, want none beside those of this test itself (%d):\n%q", len(hits)-hit, hit, hits)
+	}
+}
+
+// provePots proves that the network answers everywhere and that the client could
+// reach it, and returns how many connections that took.
+func (r *rig) provePots(t *testing.T) int {
+	t.Helper()
+	hit := 0
+	for _, row := range addresses {
+		for _, port := range honeypotPorts {
+			err := dial(t.Context(), net.JoinHostPort(row.addr, strconv.Itoa(port)))
+			if (err != nil) != row.dead {
+				t.Errorf("%s, port %d: connected past the guard with error %v, want one: %t", row.addr, port, err, row.dead)
+			}
+			if err == nil {
+				hit++
+			}
+		}
+	}
+	r.pots.await(hit)
+	for _, public := range []string{"http://8.8.8.8/", "http://[2606:4700::1111]/"} {
+		before := opened(t)
+		out := r.fetch(t, r.zero, http.MethodGet, mustParse(t, public))
+		if out.Failure == nil || out.Failure.Class == classify.TargetBlocked {
+			t.Errorf("%s: failure %+v, want one of the connection: it is no forbidden target", public, out.Failure)
+		}
+		began := opened(t) - before
+		if began == 0 {
+			t.Errorf("%s: no connection begun, so that this network tests nothing", public)
+		}
+		hit += began
+		r.pots.await(hit)
+	}
+	return hit
+}
+
+// want is how a fetch must end.
+type want struct {
+	class     classify.Class
+	reason    string
+	exchanges int // with the origin, which takes one on each connection
+	attempts  int
+}
+
+// hold carries a fetch out and holds it against w, and against what the kernel
+// counted meanwhile.
+func (r *rig) hold(t *testing.T, c *fetch.Client, method string, u *url.URL, w want) {
+	t.Helper()
+	before := opened(t)
+	out := r.fetch(t, c, method, u)
+	began := opened(t) - before
+	var got fetch.Failure
+	if out.Failure != nil {
+		got = *out.Failure
+	}
+	if got.Class != w.class || got.Reason != w.reason {
+		t.Errorf("%s: class %s, reason %q, want %s, %q", u, got.Class, got.Reason, w.class, w.reason)
+	}
+	if got.Class == classify.TargetBlocked && (got.Phase != classify.PhasePolicy || got.Rule != "P1" || got.Retryable) {
+		t.Errorf("%s: phase %s, rule %s, retryable %t, want policy, P1, false", u, got.Phase, got.Rule, got.Retryable)
+	}
+	if out.Exchanges != w.exchanges || out.Attempts != w.attempts {
+		t.Errorf("%s: %d exchanges, %d attempts, want %d, %d", u, out.Exchanges, out.Attempts, w.exchanges, w.attempts)
+	}
+	if began != w.exchanges {
+		t.Errorf("%s: %d connections begun, want %d to the origin and no other", u, began, w.exchanges)
+	}
+}
+
+func mustParse(t *testing.T, raw string) *url.URL {
+	t.Helper()
+	u, err := fetch.ParseURL(raw)
+	if err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return u
+}
+
+// testAddresses asks for each address by itself, in its usual form, on the
+// ports that are open.
+func (r *rig) testAddresses(t *testing.T) {
+	for _, row := range addresses {
+		t.Run(row.name, func(t *testing.T) {
+			host := row.addr
+			if strings.Contains(host, ":") {
+				host = "[" + host + "]"
+			}
+			for _, raw := range []string{"http://" + host + "/", "https://" + host + "/", fmt.Sprintf("http://%s:%d/", host, extraPort)} {
+				r.hold(t, r.client, http.MethodGet, mustParse(t, raw), want{classify.TargetBlocked, "address_not_allowed", 0, 1})
+			}
+			r.hold(t, r.client, http.MethodPost, mustParse(t, "http://"+host+"/"), want{classify.TargetBlocked, "address_not_allowed", 0, 1})
+			for _, port := range []string{"22", "8080"} {
+				r.hold(t, r.client, http.MethodGet, mustParse(t, "http://"+host+":"+port+"/"), want{classify.TargetBlocked, "port_not_allowed", 0, 1})
+			}
+			r.hold(t, r.zero, http.MethodGet, mustParse(t, "http://"+host+"/"), want{classify.TargetBlocked, "address_not_allowed", 0, 1})
+		})
+	}
+}
+
+// testSpellings asks for addresses in other forms. Where the URL is refused it
+// is fetched all the same, as a caller might that does not use ParseURL: then
+// no class is promised, only that nothing is connected to.
+func (r *rig) testSpellings(t *testing.T) {
+	for _, row := range spellings {
+		t.Run(row.name, func(t *testing.T) {
+			u, err := fetch.ParseURL(row.url)
+			if row.class != classify.InvalidRequest {
+				if err != nil {
+					t.Fatalf("%s: %v", row.url, err)
+				}
+				w := want{row.class, row.reason, 0, 1}
+				if row.class == none {
+					w.exchanges = 1
+				}
+				r.hold(t, r.client, http.MethodGet, u, w)
+				return
+			}
+			if reason := reasonOf(err); reason != row.reason {
+				t.Errorf("%s: refused for %q, want %q", row.url, reason, row.reason)
+			}
+			loose, err := url.Parse(row.url)
+			if err != nil || row.origin {
+				return
+			}
+			before := opened(t)
+			out := r.fetch(t, r.client, http.MethodGet, loose)
+			if began := opened(t) - before; began != 0 || out.Kind != classify.Failed {
+				t.Errorf("%s, not parsed by ParseURL: %s with %d connections begun, want failed with none", row.url, out.Kind, began)
+			}
+		})
+	}
+}
+
+// testNames asks for names that lead to forbidden addresses.
+func (r *rig) testNames(t *testing.T) {
+	for i, row := range nameRows {
+		t.Run(row.name, func(t *testing.T) {
+			raw := row.url
+			if raw == "" {
+				raw = "http://{name}/"
+			}
+			name := fmt.Sprintf("row%d.test", i)
+			r.dns.set(name, row.host)
+			c := r.client
+			if row.zero {
+				c = r.zero
+			}
+			r.hold(t, c, http.MethodGet, mustParse(t, strings.NewReplacer("{name}", name, "{NAME}", strings.ToUpper(name)).Replace(raw)), row.want)
+		})
+	}
+}
+
+// testRedirects asks the origin, which redirects to forbidden targets.
+func (r *rig) testRedirects(t *testing.T) {
+	r.dns.set("private.test", is("10.0.0.1"))
+	r.dns.set("private6.test", is("fd00:ec2::254"))
+	r.dns.set("mapped.test", is("::ffff:169.254.169.254"))
+	r.dns.set("alias.test", host{cname: "inner.corp.", turns: [][]string{{"172.16.0.1"}}})
+	for _, row := range redirects {
+		t.Run(row.name, func(t *testing.T) {
+			method := row.method
+			if method == "" {
+				method = http.MethodGet
+			}
+			r.hold(t, r.client, method, row.first(t), row.want())
+		})
+	}
+	// Each forbidden address as the target of each kind of redirect.
+	for i, row := range addresses {
+		host := row.addr
+		if strings.Contains(host, ":") {
+			host = "[" + host + "]"
+		}
+		red := redirectRow{status: followed[i%len(followed)], depth: i % 3, to: "http://" + host + "/",
+			class: classify.TargetBlocked, reason: "address_not_allowed"}
+		t.Run("to "+row.name, func(t *testing.T) {
+			r.hold(t, r.client, http.MethodGet, red.first(t), red.want())
+		})
+	}
+}
+
+var followed = []int{301, 302, 303, 307, 308}
+
+func (row redirectRow) first(t *testing.T) *url.URL {
+	t.Helper()
+	query := url.Values{"status": {strconv.Itoa(row.status)}, "to": strings.Split(row.to, "\n")}
+	if row.as != "" {
+		query.Set("as", row.as)
+	}
+	return mustParse(t, fmt.Sprintf("http://%s/%d?%s", permitted, row.depth, query.Encode()))
+}
+
+func (row redirectRow) want() want {
+	w := want{row.class, row.reason, row.depth + 1, 1}
+	if row.stays {
+		w.exchanges++
+	}
+	return w
+}
+
+// TestTables: rows of one table bear different names.
+func TestTables(t *testing.T) {
+	var names []string
+	for _, row := range addresses {
+		names = append(names, "addresses: "+row.name, "addresses: "+row.addr)
+	}
+	for _, row := range spellings {
+		names = append(names, "spellings: "+row.name)
+	}
+	for _, row := range nameRows {
+		names = append(names, "names: "+row.name)
+	}
+	for _, row := range redirects {
+		names = append(names, "redirects: "+row.name)
+	}
+	slices.Sort(names)
+	for i := range names[1:] {
+		if names[i] == names[i+1] {
+			t.Errorf("%s is there twice", names[i])
+		}
+	}
+}

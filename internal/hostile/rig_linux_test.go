@@ -1,0 +1,314 @@
+package hostile
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// permitted is the only address that the client may reach, and extraPort the
+// only port besides 80 and 443.
+const (
+	permitted  = "203.0.113.10"
+	extraPort  = 8088
+	nameServer = "127.0.0.53:53"
+)
+
+// honeypotPorts are listened on at every address.
+var honeypotPorts = []int{22, 80, 443, 8080, extraPort}
+
+// rig is the hostile network and the client in it.
+type rig struct {
+	pots         pots
+	dns          *nameserver
+	client, zero *fetch.Client // zero has no opening at all
+}
+
+// newRig returns an error where the system lacks what it takes.
+func newRig(t *testing.T) (*rig, error) {
+	t.Helper()
+	if err := ownEverything(); err != nil {
+		return nil, err
+	}
+	r := &rig{pots: pots{toOrigin: make(chan net.Conn), closed: make(chan struct{})}}
+	if err := r.pots.open(t); err != nil {
+		return nil, err
+	}
+	if err := r.serveNames(t); err != nil {
+		return nil, err
+	}
+	r.client = newClient(t, fetch.Egress{
+		AllowCIDRs: []netip.Prefix{netip.MustParsePrefix(permitted + "/32")},
+		AllowPorts: []uint16{extraPort},
+	})
+	r.zero = newClient(t, fetch.Egress{})
+	return r, nil
+}
+
+func newClient(t *testing.T, e fetch.Egress) *fetch.Client {
+	t.Helper()
+	c, err := fetch.New(fetch.Config{Egress: e, Resolver: fetch.Resolver(nameServer)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// fetch asks for u with what is left of a standard request when nothing waits.
+func (r *rig) fetch(t *testing.T, c *fetch.Client, method string, u *url.URL) *fetch.Outcome {
+	t.Helper()
+	req := fetch.NewRequest(classify.Standard)
+	req.Method, req.URL, req.Policy.BaseDelay = method, u, 0
+	return c.Fetch(t.Context(), req, nil)
+}
+
+// pots listen on every address. What is for the origin is given to it; the rest
+// is noted and closed.
+type pots struct {
+	toOrigin chan net.Conn // accepted at the permitted address and its ports
+	closed   chan struct{}
+
+	mu   sync.Mutex
+	hits []string // local addresses that accepted
+	seen sync.Cond
+}
+
+func (p *pots) open(t *testing.T) error {
+	t.Helper()
+	p.seen.L = &p.mu
+	var running sync.WaitGroup
+	var listeners []net.Listener
+	server := &http.Server{Handler: http.HandlerFunc(answer)}
+	t.Cleanup(func() {
+		close(p.closed)
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+		_ = server.Close()
+		running.Wait()
+	})
+	var listen net.ListenConfig
+	for _, port := range honeypotPorts {
+		for network, any := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
+			l, err := listen.Listen(t.Context(), network, net.JoinHostPort(any, strconv.Itoa(port)))
+			if err != nil {
+				return err
+			}
+			listeners = append(listeners, l)
+			running.Go(func() { p.accept(l) })
+		}
+	}
+	running.Go(func() { _ = server.Serve(p) })
+	return nil
+}
+
+func (p *pots) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		switch at := conn.LocalAddr().String(); at {
+		case permitted + ":80", net.JoinHostPort(permitted, strconv.Itoa(extraPort)):
+			select {
+			case p.toOrigin <- conn:
+			case <-p.closed:
+				_ = conn.Close()
+			}
+		default:
+			_ = conn.Close()
+			p.mu.Lock()
+			p.hits = append(p.hits, at)
+			p.seen.Broadcast()
+			p.mu.Unlock()
+		}
+	}
+}
+
+// Accept implements net.Listener, for the origin.
+func (p *pots) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.toOrigin:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (p *pots) Close() error { return nil }
+
+// Addr implements net.Listener.
+func (p *pots) Addr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(permitted), Port: 80} }
+
+// await waits until n connections were accepted, and tells where they were.
+func (p *pots) await(n int) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.hits) < n {
+		p.seen.Wait()
+	}
+	return p.hits
+}
+
+// answer is the origin: /N?status=S&to=U redirects N times to itself, and then
+// to U; further values of to are further Locations. Any other path is a page.
+// Each connection takes one request, so that each hop looks up and dials.
+func answer(w http.ResponseWriter, q *http.Request) {
+	h := w.Header()
+	h.Set("Connection", "close")
+	query := q.URL.Query()
+	left, err := strconv.Atoi(strings.TrimPrefix(q.URL.Path, "/"))
+	status, ask := strconv.Atoi(query.Get("status"))
+	switch {
+	case err != nil || ask != nil:
+		h.Set("Content-Type", "text/plain")
+		_, _ = w.Write([]byte("the origin\n"))
+		return
+	case left > 0:
+		h.Set("Location", strconv.Itoa(left-1)+"?"+q.URL.RawQuery)
+		w.WriteHeader(http.StatusFound)
+		return
+	}
+	name := "Location"
+	if as := query.Get("as"); as != "" {
+		name = as
+	}
+	h[name] = query["to"]
+	w.WriteHeader(status)
+}
+
+// host is what the name server says of a name: a list of addresses for each
+// question of a kind, the last for good.
+type host struct {
+	turns [][]string
+	cname string
+	rcode dnsmessage.RCode
+}
+
+func is(addrs ...string) host { return host{turns: [][]string{addrs}} }
+
+type nameserver struct {
+	mu    sync.Mutex
+	hosts map[string]host
+	asked map[string]int
+}
+
+func (n *nameserver) set(name string, h host) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hosts[name] = h
+}
+
+func (r *rig) serveNames(t *testing.T) error {
+	t.Helper()
+	r.dns = &nameserver{hosts: make(map[string]host), asked: make(map[string]int)}
+	var listen net.ListenConfig
+	conn, err := listen.ListenPacket(t.Context(), "udp", nameServer)
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 4<<10)
+		for {
+			size, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if said, ok := r.dns.answer(buf[:size]); ok {
+				_, _ = conn.WriteTo(said, from)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-done
+	})
+	return nil
+}
+
+func (n *nameserver) answer(query []byte) ([]byte, bool) {
+	var m dnsmessage.Message
+	if m.Unpack(query) != nil || len(m.Questions) != 1 {
+		return nil, false
+	}
+	m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+	q := m.Questions[0]
+	h, addrs := n.lookup(strings.ToLower(strings.TrimSuffix(q.Name.String(), ".")), q.Type)
+	m.RCode = h.rcode
+	owner := q.Name
+	if h.cname != "" {
+		owner = dnsmessage.MustNewName(h.cname)
+		m.Answers = append(m.Answers, dnsmessage.Resource{
+			Header: dnsmessage.ResourceHeader{Name: q.Name, Type: dnsmessage.TypeCNAME, Class: q.Class},
+			Body:   &dnsmessage.CNAMEResource{CNAME: owner},
+		})
+	}
+	for _, addr := range addrs {
+		r := dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: owner, Type: q.Type, Class: q.Class}}
+		switch {
+		case addr.Is4() && q.Type == dnsmessage.TypeA:
+			r.Body = &dnsmessage.AResource{A: addr.As4()}
+		case addr.Is6() && q.Type == dnsmessage.TypeAAAA:
+			r.Body = &dnsmessage.AAAAResource{AAAA: addr.As16()}
+		default:
+			continue
+		}
+		m.Answers = append(m.Answers, r)
+	}
+	said, err := m.Pack()
+	return said, err == nil
+}
+
+func (n *nameserver) lookup(name string, kind dnsmessage.Type) (host, []netip.Addr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h, ok := n.hosts[name]
+	if !ok {
+		return host{rcode: dnsmessage.RCodeNameError}, nil
+	}
+	if len(h.turns) == 0 {
+		return h, nil
+	}
+	key := name + " " + kind.String()
+	list := h.turns[min(n.asked[key], len(h.turns)-1)]
+	n.asked[key]++
+	var addrs []netip.Addr
+	for _, a := range list {
+		addrs = append(addrs, netip.MustParseAddr(a))
+	}
+	return h, addrs
+}
+
+// dial connects past the guard, to see that someone would have answered.
+func dial(ctx context.Context, address string) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// reasonOf is the reason of a URL that was refused.
+func reasonOf(err error) string {
+	if wrong, ok := errors.AsType[*fetch.URLError](err); ok {
+		return wrong.Reason
+	}
+	return ""
+}
