@@ -1,0 +1,233 @@
+//go:build linux
+
+package load
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// TestMemory holds the service's process up in the ways that cost it most.
+func TestMemory(t *testing.T) {
+	long(t)
+	binary := build(t)
+	t.Run("callers that read nothing", func(t *testing.T) { unread(t, binary) })
+	t.Run("fetches that wait", func(t *testing.T) { waiting(t, binary) })
+	t.Run("GOAWAY for ever", func(t *testing.T) { goAway(t, binary) })
+}
+
+// unread has 1,000 callers ask for 1 GiB each, half of them over HTTP/2, and read
+// nothing of it.
+func unread(t *testing.T, binary string) {
+	const (
+		callers, conns, small = 1000, 25, 50
+		hold                  = 5 * time.Second // the service gives a caller 30 s
+		// In MiB. What is held back may take 256; on top of it each caller has a
+		// send queue of gRPC's, a buffer, and over HTTP/2 a window. The process
+		// may take twice what is live, for the collector waits that long.
+		goalLive, limitLive = 300, 256 + callers*280>>10
+		goalRSS, limitRSS   = 450, 2*limitLive + 64
+	)
+	ctx := long(t)
+	p := start(ctx, t, binary)
+	clients := p.dial(ctx, conns)
+	idle := p.memory()
+	size := int64(1) << 31
+	calling, leave := context.WithCancel(ctx)
+	defer leave()
+	for i := range callers {
+		listener := []string{"http", "https"}[i%2]
+		_, err := clients[i%conns].Fetch(calling, &pb.FetchRequest{ // it is not read from
+			Url:        p.origin.URL(listener, "/s/held/200:size=1073741824"),
+			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: &size},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.arrived(ctx, "held", callers); err != nil {
+		t.Fatalf("%d of %d requests have come to the origin: %v", len(p.origin.Requests("held")), callers, err)
+	}
+	served := time.Now()
+	p.fetchSmall(ctx, p.dial(ctx, 1)[0], small)
+	took := time.Since(served)
+	pause(ctx, hold)
+	protocols := make(map[string]int)
+	for _, r := range p.origin.Requests("held") {
+		if r.End == "" {
+			protocols[r.Protocol]++
+		}
+	}
+	t.Logf("idle: %s", idle)
+	t.Logf("%d callers read nothing of 1 GiB (held by HTTP/1.1 %d, by HTTP/2 %d): %s", callers, protocols["HTTP/1.1"], protocols["HTTP/2.0"], p.memory())
+	t.Logf("%d small fetches meanwhile in %v", small, took.Round(time.Millisecond))
+	if n := protocols["HTTP/1.1"] + protocols["HTTP/2.0"]; n != callers {
+		t.Errorf("%d fetches are still held, want %d", n, callers)
+	}
+	within(t, "live heap in MiB", p.peakLive.Load(), goalLive, limitLive)
+	within(t, "resident in MiB", p.peakRSS.Load(), goalRSS, limitRSS)
+	cancelledAt := time.Now()
+	leave()
+	p.ended(ctx, callers+small)
+	t.Logf("cancelled: all had ended after %v", time.Since(cancelledAt).Round(time.Millisecond))
+}
+
+// waiting has 10,000 fetches wait for a Retry-After, and then cancels them all.
+func waiting(t *testing.T, binary string) {
+	const (
+		fetches, conns, atOnce = 10_000, 20, 100
+		// In MiB: a fetch that waits is about 20 KiB of heap, and two goroutines
+		// with 8 KiB of stack each.
+		goalRSS, limitRSS   = 256, 600
+		goalGone, limitGone = time.Second, 3 * time.Second
+	)
+	ctx := long(t)
+	p := start(ctx, t, binary)
+	clients := p.dial(ctx, conns)
+	calling, leave := context.WithCancel(ctx)
+	defer leave()
+	var waits atomic.Int64
+	var group sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	began := time.Now()
+	for i := range fetches {
+		slots <- struct{}{}
+		group.Go(func() {
+			once := sync.OnceFunc(func() { <-slots })
+			defer once()
+			p.untilWait(calling, clients[i%conns], func() { waits.Add(1); once() })
+		})
+	}
+	if err := poll(ctx, 10*time.Millisecond, func() (bool, error) { return waits.Load() >= fetches, nil }); err != nil {
+		t.Fatalf("%d of %d fetches wait: %v", waits.Load(), fetches, err)
+	}
+	t.Logf("%d fetches wait, after %v: %s", waits.Load(), time.Since(began).Round(time.Millisecond), p.memory())
+	probe := p.dial(ctx, 1)[0]
+	if err := p.small(ctx, probe); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one fetch more = %v, want RESOURCE_EXHAUSTED", err)
+	}
+	before := p.finished.Load()
+	cancelledAt := time.Now()
+	leave()
+	var admitted time.Duration
+	if err := poll(ctx, time.Millisecond, func() (bool, error) {
+		err := p.small(ctx, probe)
+		if status.Code(err) == codes.ResourceExhausted {
+			return false, nil
+		}
+		admitted = time.Since(cancelledAt)
+		return true, err
+	}); err != nil {
+		t.Errorf("a fetch after the cancel: %v", err)
+	}
+	p.ended(ctx, before+fetches+1)
+	gone := time.Since(cancelledAt)
+	group.Wait()
+	t.Logf("cancelled: the next fetch was served after %v, all had ended after %v", admitted.Round(time.Millisecond), gone.Round(time.Millisecond))
+	within(t, "resident in MiB", p.peakRSS.Load(), goalRSS, limitRSS)
+	within(t, "the last end after the cancel", gone, goalGone, limitGone)
+}
+
+// untilWait calls told when the fetch waits, and reads until the call ends.
+func (p *process) untilWait(ctx context.Context, client pb.FetchServiceClient, told func()) {
+	stream, err := client.Fetch(ctx, &pb.FetchRequest{Url: p.origin.URL("http", "/s/busy/503:retry-after=20")})
+	if err != nil {
+		p.Error(err)
+		return
+	}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			if ctx.Err() == nil {
+				p.Error(err)
+			}
+			return
+		}
+		if f := m.GetAttemptFinished(); f.GetAttempt() == 1 && f.GetRetryDecision().GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY {
+			told()
+		}
+	}
+}
+
+// goAway asks an origin that ends every HTTP/2 connection at its first request.
+func goAway(t *testing.T, binary string) {
+	const (
+		fetches, perHop = 20, 3
+		limitCPU        = 2 * time.Second
+	)
+	ctx := long(t)
+	p := start(ctx, t, binary)
+	client := p.dial(ctx, 1)[0]
+	if err := p.small(ctx, client); err != nil { // what comes up with the first is not counted
+		t.Fatal(err)
+	}
+	before, hops := p.cpu(), 0
+	for i := range fetches {
+		conns := p.origin.Connections("h2fault")
+		out, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{
+			Url: p.origin.URL("h2fault", fmt.Sprintf("/s/away%d/h2-goaway-forever", i))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, a := range out.GetAttempts() {
+			n += len(a.GetHops())
+		}
+		if conns = p.origin.Connections("h2fault") - conns; conns > perHop*n || n == 0 {
+			t.Errorf("fetch %d made %d connections for %d hops, want %d for each at most", i+1, conns, n, perHop)
+		}
+		hops += n
+	}
+	cpu := p.cpu() - before
+	t.Logf("GOAWAY for ever: %d fetches, %d hops, %d connections, %v of CPU; %s",
+		fetches, hops, p.origin.Connections("h2fault"), cpu, p.memory())
+	if cpu > limitCPU {
+		t.Errorf("CPU %v, want %v at most", cpu, limitCPU)
+	}
+}
+
+// arrived waits until n requests have come to the origin.
+func (p *process) arrived(ctx context.Context, key string, n int) error {
+	_, err := p.origin.Await(ctx, key, n)
+	return err
+}
+
+// ended waits until n fetches have ended, by the service's log.
+func (p *process) ended(ctx context.Context, n int64) {
+	p.Helper()
+	if err := poll(ctx, 5*time.Millisecond, func() (bool, error) { return p.finished.Load() >= n, nil }); err != nil {
+		p.Errorf("%d fetches have ended, want %d: %v", p.finished.Load(), n, err)
+	}
+}
+
+// small makes a fetch that is soon done.
+func (p *process) small(ctx context.Context, client pb.FetchServiceClient) error {
+	out, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: p.origin.URL("http", "/s/small/200:size=1000")}})
+	if err == nil && out.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		err = fmt.Errorf("outcome %v", out.GetOutcome())
+	}
+	return err
+}
+
+// fetchSmall makes n of them at once.
+func (p *process) fetchSmall(ctx context.Context, client pb.FetchServiceClient, n int) {
+	p.Helper()
+	var group sync.WaitGroup
+	for range n {
+		group.Go(func() {
+			if err := p.small(ctx, client); err != nil {
+				p.Errorf("small fetch: %v", err)
+			}
+		})
+	}
+	group.Wait()
+}
