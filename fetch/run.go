@@ -200,6 +200,9 @@ func (r *run) settle(a *attempt) {
 	if r.req.Events != OutcomeOnly {
 		r.emit(AttemptFinished{a.number, a.response, r.failure, slices.Clone(a.hops), d})
 	}
+	if d.Verdict == classify.Retry { // ten thousand may wait: keep what the outcome needs, and no more
+		a.resp, a.exchange, a.made, a.hop = nil, nil, nil, nil
+	}
 }
 
 // ended returns what has ended the fetch from outside, or nil.

@@ -1,0 +1,57 @@
+package fetch
+
+import (
+	"net/http"
+	"strings"
+)
+
+// withCookies returns the hop with the jar's cookies for its URL beside the
+// caller's own (spec D7).
+func (a *attempt) withCookies(hop *hopRequest) *hopRequest {
+	if a.jar == nil {
+		return hop
+	}
+	pairs, room := hop.header["Cookie"], maxCookieBytes
+	for _, c := range a.jar.Cookies(hop.url) {
+		pair := c.Name + "=" + c.Value
+		if c.Quoted { // the quotes are part of the value (RFC 6265 §5.2)
+			pair = c.Name + `="` + c.Value + `"`
+		}
+		if room -= len(pair) + len("; "); room >= 0 {
+			pairs = append(pairs[:len(pairs):len(pairs)], pair)
+		}
+	}
+	if len(pairs) == 0 {
+		return hop
+	}
+	with := *hop
+	with.header = hop.header.Clone()
+	with.header.Set("Cookie", strings.Join(pairs, "; "))
+	return &with
+}
+
+// Limits of the jar: what browsers keep of one cookie, and what a fetch can make
+// use of.
+const (
+	maxCookieBytes = 8 << 10 // of all that are sent with one request
+	maxCookieSize  = 4 << 10
+	maxCookies     = 100 // taken in one fetch
+)
+
+// keepCookies takes what a response sets. A cookie set over https is kept from
+// http, as if it said so itself: credentials never go that way (spec D4).
+func (a *attempt) keepCookies(resp *http.Response) {
+	if a.jar == nil {
+		return
+	}
+	var kept []*http.Cookie
+	for _, c := range resp.Cookies() {
+		if len(c.Name)+len(c.Value) > maxCookieSize || a.cookies >= maxCookies {
+			continue
+		}
+		a.cookies++
+		c.Secure = c.Secure || a.hop.url.Scheme == "https"
+		kept = append(kept, c)
+	}
+	a.jar.SetCookies(a.hop.url, kept)
+}
