@@ -29,7 +29,7 @@ func lookups(o *origin.Origin) []failure {
 		{"lookup: a name without addresses", classify.PhaseResolve, classify.DNSNotFound, lookup(dnsmessage.RCodeSuccess)},
 		{"lookup: SERVFAIL", classify.PhaseResolve, classify.DNSFailure, lookup(dnsmessage.RCodeServerFailure)},
 		{"lookup: REFUSED", classify.PhaseResolve, classify.DNSFailure, lookup(dnsmessage.RCodeRefused)},
-		{"lookup: not implemented", classify.PhaseResolve, classify.DNSFailure, lookup(dnsmessage.RCodeNotImplemented)},
+		{"lookup: NOTIMP", classify.PhaseResolve, classify.DNSFailure, lookup(dnsmessage.RCodeNotImplemented)},
 		{"lookup: time-out", classify.PhaseResolve, classify.DNSFailure, func(t *testing.T) error {
 			ctx, cancel := context.WithTimeout(t.Context(), short)
 			defer cancel()
