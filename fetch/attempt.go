@@ -251,7 +251,7 @@ func (a *attempt) roundTrip(x *exchange) (*http.Response, error) {
 	if a.exchanges >= classify.MaxExchanges {
 		return nil, &fault{classify.ConnectionReset, classify.PhasePolicy, "exchange_limit"}
 	}
-	ctx := context.WithValue(x.ctx, dialScope{}, x.ctx)
+	ctx := context.WithValue(x.ctx, dialScope{}, x)
 	hop := a.withCookies(a.hop)
 	a.made = append(a.made, hop)
 	req, transport := a.request(httptrace.WithClientTrace(ctx, x.trace.hooks()), hop)

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,15 +11,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"fetchd/classify"
 )
-
-// chunkBytes is the longest chunk: with its envelope it fits the 32 KiB tier of
-// grpc-go's buffers, past which the next is 1 MiB.
-const chunkBytes = 31 << 10
 
 // errorBodyTime is how long the begin of a body that is not delivered is waited
 // for. It is for people to read, and must not hold up a retry.
@@ -27,8 +23,6 @@ const errorBodyTime = 2 * time.Second
 // codingOverhead is how much longer than the limit the bytes on the wire may
 // be: a coding adds a little to what does not compress.
 const codingOverhead = 64 << 10
-
-var chunks sync.Pool // of *[chunkBytes]byte
 
 // consume does with the last response's body what the request asks for.
 func (a *attempt) consume() {
@@ -63,7 +57,8 @@ func (a *attempt) readErrorBody() {
 		return
 	}
 	defer body.close()
-	a.errorBody, _ = io.ReadAll(io.LimitReader(body, int64(a.req.ErrorBodyBytes)))
+	begin, _ := io.ReadAll(io.LimitReader(body, int64(a.req.ErrorBodyBytes)))
+	a.errorBody = bytes.Clone(begin)    // no longer than it is, for it may be kept through a long wait
 	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
 }
 
@@ -84,7 +79,7 @@ func bodyless(method string, status int) bool {
 func (a *attempt) deliver() {
 	r := newBodyReader(a)
 	defer r.close()
-	a.tellResponse(r.out.holdBack)
+	a.tellResponse(r.out.granted)
 	if !a.wantedType() {
 		a.fail(classify.ContentType, classify.PhaseTransfer, "unwanted_media_type")
 		return
@@ -104,7 +99,7 @@ func (a *attempt) deliver() {
 		return
 	}
 	r.summarise()
-	a.inline = r.out.held
+	a.inline = r.out.kept
 }
 
 // failBody notes why a body could not be read. An error below the decoder is
@@ -204,13 +199,9 @@ func (r *bodyReader) read() error {
 
 // copy passes the decoded body on, up to the limit.
 func (r *bodyReader) copy() error {
-	buf, ok := chunks.Get().(*[chunkBytes]byte)
-	if !ok {
-		buf = new([chunkBytes]byte)
-	}
-	defer chunks.Put(buf)
 	for {
-		n, err := r.dec.Read(buf[:])
+		buf := r.out.space()
+		n, err := r.dec.Read(buf)
 		if over := r.size + int64(n) - r.limit; over > 0 || r.raw.n-r.limit > codingOverhead {
 			if !r.a.req.Truncate {
 				return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"}
@@ -230,7 +221,7 @@ func (r *bodyReader) copy() error {
 	}
 }
 
-// pass takes a piece of the decoded body.
+// pass takes a piece of the decoded body, which lies in the output's space.
 func (r *bodyReader) pass(p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -244,7 +235,7 @@ func (r *bodyReader) pass(p []byte) error {
 			return asCharset(err)
 		}
 	}
-	return r.out.write(p)
+	return r.out.wrote(len(p))
 }
 
 // check holds the whole body against what the request says (spec C2, C3, C5).

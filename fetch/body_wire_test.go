@@ -128,14 +128,14 @@ func TestHoldBack(t *testing.T) {
 func TestHoldBackBudget(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
-	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, HoldBackBudget: 1000})
+	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, HoldBackBudget: 16_000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
 	w.client = c
 	for range 3 {
-		r := w.request("http", "/s/k/200:size=100000")
+		r := w.request("http", "/s/k/200:size=7000")
 		var granted int64
 		out := c.Fetch(t.Context(), r, func(e fetch.Event) error {
 			if s, ok := e.(fetch.ResponseStarted); ok {

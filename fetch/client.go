@@ -51,6 +51,7 @@ type Client struct {
 	userAgent     string
 	maxTotal      time.Duration
 	holdBack      budget
+	workers       *workers
 	logger        *slog.Logger
 	shutdown      context.Context
 }
@@ -69,6 +70,7 @@ func New(cfg Config) (*Client, error) {
 		maxTotal:  orDefault(cfg.MaxTotalTimeout, defaultMaxTotal),
 		logger:    cfg.Logger,
 		shutdown:  cfg.Shutdown,
+		workers:   newWorkers(),
 	}
 	c.holdBack.left.Store(orDefault(cfg.HoldBackBudget, int64(defaultHoldBackBudget)))
 	if c.logger == nil {
@@ -91,8 +93,10 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the idle connections. Fetches under way are not touched.
+// Close ends the idle connections and goroutines. Fetches under way are not
+// touched.
 func (c *Client) Close() {
+	c.workers.close()
 	c.pooled.CloseIdleConnections()
 	c.fresh.CloseIdleConnections()
 }
@@ -108,11 +112,15 @@ func orDefault[T comparable](v, otherwise T) T {
 // budget is a number of bytes that fetches take from and give back to.
 type budget struct{ left atomic.Int64 }
 
+// budgetShare is how much of what is left one fetch may take: few that want much
+// must not leave others with nothing.
+const budgetShare = 16
+
 // take grants up to n bytes, without waiting.
 func (b *budget) take(n int64) int64 {
 	for {
 		left := b.left.Load()
-		grant := max(min(n, left), 0)
+		grant := max(min(n, left/budgetShare), 0)
 		if grant == 0 || b.left.CompareAndSwap(left, left-grant) {
 			return grant
 		}

@@ -14,7 +14,7 @@ import (
 	"fetchd/classify"
 )
 
-// dialScope is the key under which a request's context holds the context that
+// dialScope is the key under which a request's context holds the exchange that
 // a connection made for it must not outlive. The transport dials under a
 // context of its own that keeps the values and drops the cancellation, so that
 // an abandoned dial, or a handshake with a silent peer, would live on
@@ -23,10 +23,11 @@ type dialScope struct{}
 
 // bound ties ctx to the scope of the request it dials for.
 func bound(ctx context.Context) (context.Context, func()) {
-	scope, ok := ctx.Value(dialScope{}).(context.Context)
+	x, ok := ctx.Value(dialScope{}).(*exchange)
 	if !ok {
 		return ctx, func() {}
 	}
+	scope := x.ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	if scope.Err() != nil { // AfterFunc would say so a moment too late
 		cancel(context.Cause(scope))
@@ -117,6 +118,9 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 	var tried atomic.Int32
 	// KeepAlive 30 s is the library's default for services behind NAT.
 	nd := net.Dialer{Resolver: d.resolver, KeepAlive: 30 * time.Second}
+	if x, ok := ctx.Value(dialScope{}).(*exchange); ok {
+		nd.Timeout = x.trace.limits.ConnectTimeout // which it divides among the addresses, so that a dead one leaves time for the next
+	}
 	nd.Control = func(network, address string, raw syscall.RawConn) error {
 		if err := d.guard.control(network, address, raw); err != nil {
 			return err

@@ -33,10 +33,8 @@ func TestOneLoop(t *testing.T) {
 	req := NewRequest(classify.Standard)
 	req.URL, _ = ParseURL(o.URL("http", "/s/loop/503"))
 	req.Policy.BaseDelay, req.Policy.MaxAttempts = 0, 4
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errShutdown)
-	defer cancel()
-	r := &run{client: c, req: req, start: time.Now()}
-	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	r := &run{client: c, req: req, start: time.Now(), deadline: time.Now().Add(time.Minute)}
+	r.ctx, r.cancel = context.WithCancelCause(t.Context())
 	defer r.cancel(nil)
 	r.origin = &hopRequest{method: "GET", url: req.URL, header: c.firstHeader(req)}
 	r.first = r.origin

@@ -1,20 +1,40 @@
 package fetch
 
 import (
+	"sync"
 	"time"
 
 	"fetchd/classify"
 )
 
+// chunkBytes is the longest chunk: with its envelope it fits the 32 KiB tier of
+// grpc-go's buffers, past which the next is 1 MiB.
+const chunkBytes = 31 << 10
+
+type chunk = [chunkBytes]byte
+
+var chunks sync.Pool // of *chunk
+
+func newChunk() *chunk {
+	if c, ok := chunks.Get().(*chunk); ok {
+		return c
+	}
+	return new(chunk)
+}
+
 // output is where a body goes: nowhere, into memory, or to the sink after a
-// hold-back (spec B1, B4).
+// hold-back (spec B1, B4). The body is read straight into its chunks.
 type output struct {
-	a        *attempt
-	stream   bool
-	keep     bool  // all of it, for the outcome
-	holdBack int64 // granted; given back by close
-	held     []byte
-	offset   int64 // of the next chunk
+	a       *attempt
+	stream  bool
+	keep    bool     // all of it, for the outcome
+	kept    []byte   // for the outcome
+	granted int64    // hold-back
+	unused  int64    // of it; given back by close
+	held    []*chunk // full ones
+	last    *chunk   // the one that is filled
+	n       int      // bytes in it
+	offset  int64    // of the next chunk
 }
 
 func newOutput(a *attempt) output {
@@ -25,46 +45,71 @@ func newOutput(a *attempt) output {
 	switch a.req.Delivery {
 	case Stream:
 		o.stream = true
-		o.holdBack = a.client.holdBack.take(holdBackWanted(a))
+		o.granted = a.client.holdBack.take(holdBackWanted(a))
+		o.unused = o.granted
 	case Inline:
 		o.keep = true
 	}
 	return o
 }
 
+// holdBackShare: a body known to be so many times as long as the hold-back is
+// not held back at all. It would come later, and hardly safer: a cut would come
+// after the hold-back almost always.
+const holdBackShare = 8
+
 // holdBackWanted is no more than the body can need, where its size is known.
 func holdBackWanted(a *attempt) int64 {
 	want := a.req.HoldBackBytes
 	if known := a.resp.ContentLength; known >= 0 && a.coding() == "" {
+		if known/holdBackShare >= want {
+			return 0
+		}
 		want = min(want, known)
 	}
 	return want
 }
 
 func (o *output) close() {
-	o.a.client.holdBack.give(o.holdBack)
-	o.holdBack = 0
+	o.a.client.holdBack.give(o.unused)
+	o.unused = 0
+	for _, c := range o.held {
+		chunks.Put(c)
+	}
+	if o.last != nil {
+		chunks.Put(o.last)
+	}
+	o.held, o.last = nil, nil
 }
 
-// write takes a piece. Once the hold-back is full, all of it goes out, and what
-// comes after it as it comes.
-func (o *output) write(p []byte) error {
+// space is where the next piece of the body is to be read into. It is never
+// empty.
+func (o *output) space() []byte {
+	if o.last == nil {
+		o.last = newChunk()
+	}
+	return o.last[o.n:]
+}
+
+// wrote takes the n bytes that were read into the space. Once the hold-back is
+// full, all of it goes out, and what comes after it as it comes.
+func (o *output) wrote(n int) error {
 	switch {
 	case o.keep:
-		o.held = append(o.held, p...)
+		o.kept = append(o.kept, o.last[:n]...)
 		return nil
 	case !o.stream:
 		return nil
-	case o.a.committed:
-		return o.send(p)
-	case int64(len(o.held)+len(p)) <= o.holdBack:
-		o.held = append(o.held, p...)
-		return nil
 	}
-	if err := o.release(); err != nil {
-		return err
+	o.n += n
+	if o.a.committed || int64(len(o.held)*chunkBytes+o.n) > o.granted {
+		return o.release()
 	}
-	return o.send(p)
+	if o.n == chunkBytes {
+		o.held = append(o.held, o.last)
+		o.last, o.n = nil, 0
+	}
+	return nil
 }
 
 // finish lets go what is still held, for the attempt has ended well.
@@ -75,26 +120,41 @@ func (o *output) finish() error {
 	return o.release()
 }
 
-// release sends what was held. From the first byte on the attempt can no longer
-// be taken back.
+// release sends what is held, and lets go of each chunk as it is sent. From the
+// first byte on the attempt can no longer be taken back.
 func (o *output) release() error {
-	o.a.announce(o.holdBack)
-	held := o.held
-	o.held = nil
-	return o.send(held)
-}
-
-// send passes bytes to the sink in chunks.
-func (o *output) send(p []byte) error {
-	for len(p) > 0 {
-		n := min(len(p), chunkBytes)
-		o.a.committed = true
-		if err := o.a.push(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p[:n]}); err != nil {
+	o.a.announce(o.granted)
+	for i, c := range o.held {
+		if err := o.send(c[:]); err != nil {
+			o.held = nil // the sink may still be at it
 			return err
 		}
-		o.offset += int64(n)
-		p = p[n:]
+		o.held[i] = nil
+		chunks.Put(c)
 	}
+	o.held = nil
+	if o.n == 0 {
+		return nil
+	}
+	n := o.n
+	o.n = 0
+	if err := o.send(o.last[:n]); err != nil {
+		o.last = nil
+		return err
+	}
+	return nil
+}
+
+// send passes a chunk to the sink.
+func (o *output) send(p []byte) error {
+	o.a.committed = true
+	if err := o.a.push(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p}); err != nil {
+		return err
+	}
+	o.offset += int64(len(p))
+	back := min(o.unused, int64(len(p)))
+	o.a.client.holdBack.give(back)
+	o.unused -= back
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/cookiejar"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -17,14 +18,16 @@ import (
 
 // run is one fetch: all its state, which dies with it.
 type run struct {
-	client  *Client
-	req     *Request
-	sink    Sink
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	start   time.Time
-	jar     *cookiejar.Jar
-	cookies int // taken into the jar
+	client   *Client
+	req      *Request
+	sink     Sink
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	start    time.Time
+	total    watch     // the fetch's own time limit
+	deadline time.Time // the caller's, where that is earlier
+	jar      *cookiejar.Jar
+	cookies  int // taken into the jar
 
 	origin *hopRequest // the first hop of the fetch
 	first  *hopRequest // where the next attempt begins
@@ -57,10 +60,15 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	if req.TotalTimeout > 0 {
 		limit = min(limit, req.TotalTimeout)
 	}
-	ctx, release := context.WithTimeoutCause(ctx, limit, &TimeoutError{classify.Deadline, limit})
-	defer release()
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	defer r.cancel(nil)
+	r.deadline = r.start.Add(limit)
+	if d, ok := ctx.Deadline(); ok && d.Before(r.deadline) {
+		r.deadline = d
+	}
+	r.total.cancel = r.cancel
+	r.total.arm(limit, classify.Deadline)
+	defer r.total.stop()
 	defer context.AfterFunc(c.shutdown, r.shutDown)()
 	if req.Cookies {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
@@ -75,15 +83,15 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	return out
 }
 
+// nowhere is the URL of what the loop is given.
+var nowhere = &url.URL{Scheme: "http", Host: "fetch.invalid", Path: "/"}
+
 // loop runs go-retryablehttp over the attempts. It owns the turns and the
 // waits; what is retried and for how long is waited it asks of us. The request
 // it is given is only a vehicle: what is sent is built in [attempt.request].
 func (r *run) loop(engine *retryablehttp.Client) {
-	vehicle, err := retryablehttp.NewRequestWithContext(r.ctx, http.MethodGet, "http://fetch.invalid/", nil)
-	if err != nil {
-		return // a constant URL
-	}
-	resp, err := engine.Do(vehicle)
+	vehicle := &http.Request{Method: http.MethodGet, URL: nowhere, Host: nowhere.Host, Header: http.Header{}}
+	resp, err := engine.Do(&retryablehttp.Request{Request: vehicle.WithContext(r.ctx)})
 	if resp != nil {
 		_ = resp.Body.Close()
 	}
@@ -111,11 +119,13 @@ func (r *run) engine() *retryablehttp.Client {
 // response: go-retryablehttp would drain a body without a clock, and its
 // client would follow a redirect by rules of its own.
 func (r *run) RoundTrip(vehicle *http.Request) (*http.Response, error) {
-	a := r.begin()
-	a.follow()
-	a.consume()
-	a.clock.stop()
-	a.cancel(nil)
+	r.client.workers.call(func() {
+		a := r.begin()
+		a.follow()
+		a.consume()
+		a.clock.stop()
+		a.cancel(nil)
+	})
 	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{}, Body: http.NoBody, Request: vehicle}, nil
 }
@@ -139,7 +149,7 @@ func (r *run) begin() *attempt {
 // attempt means, and settles it. It runs once per attempt, for no response
 // handler is set.
 func (r *run) checkRetry(context.Context, *http.Response, error) (bool, error) {
-	r.settle(r.cur)
+	r.client.workers.call(func() { r.settle(r.cur) })
 	return r.decision.Verdict == classify.Retry, nil
 }
 
@@ -171,8 +181,7 @@ func (a *attempt) observe(resp *http.Response) *classify.Observation {
 }
 
 func (r *run) timeLeft() time.Duration {
-	deadline, _ := r.ctx.Deadline() // Fetch always sets one
-	return max(time.Until(deadline), 0)
+	return max(time.Until(r.deadline), 0)
 }
 
 // settle decides what the attempt means, keeps what must be kept of it, and
@@ -201,7 +210,7 @@ func (r *run) settle(a *attempt) {
 		r.emit(AttemptFinished{a.number, a.response, r.failure, slices.Clone(a.hops), d})
 	}
 	if d.Verdict == classify.Retry { // ten thousand may wait: keep what the outcome needs, and no more
-		a.resp, a.exchange, a.made, a.hop = nil, nil, nil, nil
+		a.resp, a.exchange, a.made, a.hop, a.ctx, a.cancel = nil, nil, nil, nil, nil, nil
 	}
 }
 

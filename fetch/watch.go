@@ -66,7 +66,7 @@ func (w *watch) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.disarm()
-	w.stopped = true
+	w.stopped, w.timer, w.cause, w.cancel = true, nil, nil, nil
 }
 
 // passed returns the limit that has passed, or nil. Where two limits end at the
@@ -105,9 +105,9 @@ func (w *watch) set(limit time.Duration) {
 // fire cancels, unless the limit was moved while the timer was on its way.
 func (w *watch) fire() {
 	w.mu.Lock()
-	passed, cause := w.over(), w.cause
+	passed, cause, cancel := w.over(), w.cause, w.cancel
 	w.mu.Unlock()
 	if passed {
-		w.cancel(cause)
+		cancel(cause)
 	}
 }

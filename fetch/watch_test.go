@@ -184,12 +184,14 @@ func TestBudget(t *testing.T) {
 		left, want int64
 		granted    int64
 	}{
-		{"less than there is", 10, 3, 3},
-		{"all there is", 10, 10, 10},
-		{"more than there is", 10, 11, 10},
+		{"less than a share", 160, 3, 3},
+		{"a share", 160, 10, 10},
+		{"more than a share", 160, 11, 10},
+		{"more than there is", 160, 161, 10},
+		{"of next to nothing", 15, 5, 0},
 		{"of nothing", 0, 5, 0},
-		{"nothing", 10, 0, 0},
-		{"a negative number", 10, -1, 0},
+		{"nothing", 160, 0, 0},
+		{"a negative number", 160, -1, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -207,11 +209,25 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestBudgetOfGreedyFetches: however many take the most they may, the next one
+// finds something.
+func TestBudgetOfGreedyFetches(t *testing.T) {
+	t.Parallel()
+	var b budget
+	b.left.Store(defaultHoldBackBudget)
+	for range 64 {
+		b.take(16 << 20)
+	}
+	if got := b.take(64 << 10); got != 64<<10 {
+		t.Errorf("an ordinary page is granted %d bytes after 64 that took all they could, want all it wants", got)
+	}
+}
+
 // TestBudgetAtOnce: many take and give, none sees it below zero, and in the end
 // all is there.
 func TestBudgetAtOnce(t *testing.T) {
 	t.Parallel()
-	const total = 1000
+	const total = 16_000
 	var b budget
 	b.left.Store(total)
 	var all sync.WaitGroup

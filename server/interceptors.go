@@ -4,13 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"time"
 
-	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -19,70 +19,72 @@ import (
 const maxRequestBytes = 2 << 20
 
 // options are the interceptors, outermost first, and the limits.
-func options(logger *slog.Logger, watching context.Context) []grpc.ServerOption {
-	lines := logging.LoggerFunc(func(ctx context.Context, level logging.Level, text string, fields ...any) {
-		logger.Log(ctx, slog.Level(level), text, fields...)
-	})
-	calls := []logging.Option{logging.WithLogOnEvents(logging.FinishCall), logging.WithLevels(callLevel)}
+func options(logger *slog.Logger) []grpc.ServerOption {
 	// The default handler would send the panic's value to the caller.
 	panics := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		return status.Error(codes.Internal, "internal error")
 	})
+	seen := calls{logger}
 	return append(transportOptions(),
-		grpc.ChainUnaryInterceptor(unaryCame, logging.UnaryServerInterceptor(lines, calls...), recovery.UnaryServerInterceptor(panics)),
-		grpc.ChainStreamInterceptor(streamComes, logging.StreamServerInterceptor(lines, calls...), recovery.StreamServerInterceptor(panics),
-			endWatches(watching)),
+		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(seen), recovery.UnaryServerInterceptor(panics)),
+		grpc.ChainStreamInterceptor(interceptors.StreamServerInterceptor(seen), recovery.StreamServerInterceptor(panics)),
 	)
 }
 
-// unaryCame notes that the request of a unary call is in hand.
-func unaryCame(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	requestCame(ctx)
-	return handler(ctx, req)
+// calls notes when a call's request is in hand, and writes a line at its end.
+// The middleware's own logging keeps a kilobyte of fields for each call, however
+// long it waits.
+type calls struct{ logger *slog.Logger }
+
+// ServerReporter implements interceptors.ServerReportable.
+func (c calls) ServerReporter(ctx context.Context, meta interceptors.CallMeta) (interceptors.Reporter, context.Context) {
+	return &call{ctx: ctx, logger: c.logger, service: meta.Service, method: meta.Method}, ctx
 }
 
-// streamComes notes when the first request of a stream is in hand.
-func streamComes(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return handler(srv, &firstRequest{stream})
+// call is one of them.
+type call struct {
+	interceptors.NoopReporter
+	ctx             context.Context
+	logger          *slog.Logger
+	service, method string
 }
 
-// firstRequest is a stream that stops the clock with each message it receives.
-type firstRequest struct{ grpc.ServerStream }
-
-// RecvMsg implements grpc.ServerStream.
-func (s *firstRequest) RecvMsg(m any) error {
-	err := s.ServerStream.RecvMsg(m)
+// PostMsgReceive implements interceptors.Reporter.
+func (c *call) PostMsgReceive(_ any, err error, _ time.Duration) {
 	if err == nil {
-		requestCame(s.Context())
+		requestCame(c.ctx)
 	}
-	return err
 }
 
-// endWatches ends what is no fetch when watching is done: a health watch stays
-// open until its caller leaves, and would hold up a graceful stop.
-func endWatches(watching context.Context) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if info.FullMethod != healthpb.Health_Watch_FullMethodName {
-			return handler(srv, stream)
-		}
-		ctx, cancel := context.WithCancel(stream.Context())
-		defer cancel()
-		defer context.AfterFunc(watching, cancel)()
-		wrapped := middleware.WrapServerStream(stream)
-		wrapped.WrappedContext = ctx
-		return handler(srv, wrapped)
+// PostCall implements interceptors.Reporter.
+func (c *call) PostCall(err error, took time.Duration) {
+	st := status.Convert(err)
+	level := callLevel(st.Code())
+	if !c.logger.Enabled(c.ctx, level) {
+		return
 	}
+	attrs := []slog.Attr{
+		slog.String("grpc.service", c.service), slog.String("grpc.method", c.method),
+		slog.String("grpc.code", st.Code().String()), slog.Duration("duration", took.Round(time.Microsecond)),
+	}
+	if p, ok := peer.FromContext(c.ctx); ok && p.Addr != nil {
+		attrs = append(attrs, slog.String("peer.address", p.Addr.String()))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("grpc.error", st.Message()))
+	}
+	c.logger.LogAttrs(c.ctx, level, "finished call", attrs...)
 }
 
 // callLevel is the level of a call's line. A call that went well has its line
 // from the fetch.
-func callLevel(code codes.Code) logging.Level {
+func callLevel(code codes.Code) slog.Level {
 	switch code {
 	case codes.OK:
-		return logging.LevelDebug
+		return slog.LevelDebug
 	case codes.Internal, codes.Unknown, codes.DataLoss:
-		return logging.LevelError
+		return slog.LevelError
 	}
-	return logging.LevelInfo
+	return slog.LevelInfo
 }

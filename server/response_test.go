@@ -159,11 +159,11 @@ func TestFetchIDs(t *testing.T) {
 // TestHoldBackBudget is told in the event, whatever was asked for.
 func TestHoldBackBudget(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *server.Config) { c.Fetch.HoldBackBudget = 1000 })
+	r := newRig(t, func(c *server.Config) { c.Fetch.HoldBackBudget = 16_000 })
 	in := r.request("/s/k/200:size=5000")
 	a := r.mustFetch(in)
 	if got := a.events[slices.Index(a.order, "response_started")].GetResponseStarted().GetHoldBackBytes(); got != 1000 {
-		t.Errorf("hold-back %d, want the 1000 of the budget", got)
+		t.Errorf("hold-back %d, want the 1000 that are a share of the budget", got)
 	}
 	if !bytes.Equal(a.body, r.origin.Body(5000)) {
 		t.Errorf("got %d bytes, want the 5000 of the origin", len(a.body))

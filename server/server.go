@@ -88,7 +88,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	watching, watch := context.WithCancel(context.Background())
 	s := &Server{client: client, drain: drain, watch: watch, conns: orDefault(cfg.MaxConnections, defaultConns), health: health.NewServer(),
-		grpc: grpc.NewServer(options(cfg.Logger, watching)...)}
+		grpc: grpc.NewServer(options(cfg.Logger)...)}
 	pb.RegisterFetchServiceServer(s.grpc, &service{
 		client:    client,
 		limits:    limits{cfg.Fetch.MaxTotalTimeout, orDefault(cfg.MaxBodyBytes, int64(defaultMaxBody))},
@@ -97,7 +97,7 @@ func New(cfg Config) (*Server, error) {
 		admission: admission{total: orDefault(cfg.MaxFetches, defaultFetches), perCaller: cfg.MaxFetchesPerCaller,
 			callers: make(map[string]int)},
 	})
-	healthpb.RegisterHealthServer(s.grpc, s.health)
+	healthpb.RegisterHealthServer(s.grpc, endingHealth{s.health, watching})
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	return s, registerReflection(s.grpc)
 }

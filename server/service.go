@@ -42,18 +42,11 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 	if err != nil {
 		return err
 	}
-	events := newEventStream(stream, s.stall)
-	return events.watched(func() error {
-		defer leave()
-		defer events.close()
-		return s.stream(in, req, cut, events)
-	})
-}
-
-// stream runs the fetch of one stream.
-func (s *service) stream(in *pb.FetchRequest, req *fetch.Request, cut []string, events *eventStream) error {
-	ctx, release := reserve(events.stream.Context())
+	defer leave()
+	ctx, release := reserve(stream.Context())
 	defer release()
+	events := newEventStream(stream, s.stall, release)
+	defer events.close()
 	if req.Events != fetch.OutcomeOnly {
 		events.beatAfter(s.heartbeat)
 		if err := events.send(&pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{
@@ -64,8 +57,11 @@ func (s *service) stream(in *pb.FetchRequest, req *fetch.Request, cut []string, 
 		}
 	}
 	out := s.client.Fetch(ctx, req, events.sink)
-	if err := events.stream.Context().Err(); err != nil {
+	if err := stream.Context().Err(); err != nil {
 		return status.FromContextError(err).Err()
+	}
+	if err := events.failed(); err != nil {
+		return err
 	}
 	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req)}})
 }

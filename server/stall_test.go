@@ -1,12 +1,20 @@
 package server_test
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "fetchd/gen/fetchd/v1"
@@ -74,4 +82,40 @@ func wantReason(t *testing.T, err error, reason string) {
 		}
 	}
 	t.Errorf("status %v has no ErrorInfo with reason %s", status.Convert(err).Proto(), reason)
+}
+
+// TestCallerWithoutAWindow takes not one byte of the events. What a fetch of an
+// ordinary length sends must not wait for it: such a fetch has no goroutine that
+// could be left behind.
+func TestCallerWithoutAWindow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	in := r.request("/s/k/503/200:size=40000")
+	message, err := proto.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", r.conn.Target()[len("passthrough:///"):])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	framer := http2.NewFramer(conn, conn)
+	var head bytes.Buffer
+	fields := hpack.NewEncoder(&head)
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.FetchService_Fetch_FullMethodName},
+		{":authority", "fetchd"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		err = errors.Join(err, fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+	}
+	_, werr := io.WriteString(conn, http2.ClientPreface)
+	if err := errors.Join(err, werr,
+		framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}),
+		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Bytes(), EndHeaders: true}),
+		framer.WriteData(1, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...))); err != nil { //nolint:gosec // a short message
+		t.Fatal(err)
+	}
+	line := r.logs.await(t, "fetch finished", 1)[0]
+	if line["outcome"] != "success" || line["body_bytes"] != 40_000.0 {
+		t.Errorf("log %v, want a success of 40000 bytes", line)
+	}
 }

@@ -1,8 +1,7 @@
 package server
 
 import (
-	"fmt"
-	"runtime/debug"
+	"context"
 	"sync"
 	"time"
 
@@ -10,63 +9,42 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 )
 
+// sentAtOnce is how many bytes of a stream are sent without a second goroutine:
+// gRPC takes the first 64 KiB of a stream without waiting for its reader. Most
+// fetches never send more, and ten thousand of them may wait at once.
+const sentAtOnce = 48 << 10
+
 // eventStream sends one fetch's events, numbered, and a heartbeat where there
-// is none for a while.
+// is none for a while. It gives up a caller that has stopped reading, which
+// would hold a send for ever, and which keepalive does not notice (spec B7).
 type eventStream struct {
-	stream   grpc.ServerStreamingServer[pb.FetchResponse]
-	start    time.Time
-	silence  time.Duration
+	stream  grpc.ServerStreamingServer[pb.FetchResponse]
+	giveUp  context.CancelFunc // ends the fetch
+	start   time.Time
+	silence time.Duration
+	limit   time.Duration // how long a send may take
+
 	mu       sync.Mutex
 	sequence int64
 	heart    *time.Timer // nil: none
 	closed   bool
+	err      error // of a send; none follows it
 
-	limit   time.Duration // how long a send may take
-	patient *time.Timer   // runs during a send
-	stall   sync.Once
-	stalled chan struct{} // closed when a send took too long
+	room    int                    // of sentAtOnce
+	out     chan *pb.FetchResponse // to [eventStream.sender]; nil: there is none yet
+	done    chan error             // from it, once for each message
+	patient *time.Timer
 }
 
-func newEventStream(stream grpc.ServerStreamingServer[pb.FetchResponse], limit time.Duration) *eventStream {
-	return &eventStream{stream: stream, start: time.Now(), limit: limit, stalled: make(chan struct{})}
-}
-
-// watched runs f, which sends, and ends the call where a send gets stuck: a
-// caller that has stopped reading would hold it for ever, and keepalive does not
-// notice (spec B7). gRPC fails the send when the handler returns, and so f ends.
-func (e *eventStream) watched(f func() error) error {
-	done := make(chan error, 1)
-	panicked := make(chan string, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				panicked <- fmt.Sprintf("%v\n%s", p, debug.Stack()) // the stack ends here
-			}
-		}()
-		done <- f()
-	}()
-	select {
-	case err := <-done:
-		return err
-	case p := <-panicked:
-		panic(p) //nolint:forbidigo // it is this call's own, handed on to the recovery interceptor
-	case <-e.stalled:
-		return stalledError(e.limit)
-	}
-}
-
-func (e *eventStream) giveUp() { e.stall.Do(func() { close(e.stalled) }) }
-
-// stalledError tells a caller that it did not read.
-func stalledError(limit time.Duration) error {
-	st := status.Newf(codes.Aborted, "the caller has read nothing for %s: read on, or ask for another delivery", limit)
-	return withDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: errorDomain})
+func newEventStream(stream grpc.ServerStreamingServer[pb.FetchResponse], limit time.Duration, giveUp context.CancelFunc) *eventStream {
+	return &eventStream{stream: stream, giveUp: giveUp, start: time.Now(), limit: limit, room: sentAtOnce}
 }
 
 // beatAfter begins the heartbeats.
@@ -99,19 +77,53 @@ func (e *eventStream) finish(resp *pb.FetchResponse) error {
 }
 
 func (e *eventStream) locked(resp *pb.FetchResponse) error {
+	if e.err != nil {
+		return e.err
+	}
 	e.sequence++
 	resp.Sequence, resp.ElapsedOffset = e.sequence, durationpb.New(time.Since(e.start))
-	if e.patient == nil {
-		e.patient = time.AfterFunc(e.limit, e.giveUp)
-	} else {
-		e.patient.Reset(e.limit)
-	}
-	err := e.stream.Send(resp)
-	e.patient.Stop()
+	e.err = e.pass(resp)
 	if e.heart != nil {
 		e.heart.Reset(e.silence)
 	}
-	return err
+	return e.err
+}
+
+// pass gives a message to gRPC, and waits for it to be taken, but not for ever.
+// What it gave up on ends when the handler returns: then gRPC fails the send.
+func (e *eventStream) pass(resp *pb.FetchResponse) error {
+	if e.out == nil {
+		if size := proto.Size(resp); size <= e.room {
+			e.room -= size
+			return e.stream.Send(resp)
+		}
+		e.out, e.done = make(chan *pb.FetchResponse), make(chan error, 1)
+		e.patient = time.NewTimer(e.limit)
+		go sender(e.stream, e.out, e.done)
+	}
+	e.patient.Reset(e.limit)
+	defer e.patient.Stop()
+	e.out <- resp
+	select {
+	case err := <-e.done:
+		return err
+	case <-e.patient.C:
+		e.giveUp()
+		return stalledError(e.limit)
+	}
+}
+
+// sender sends what comes until out is closed.
+func sender(stream grpc.ServerStreamingServer[pb.FetchResponse], out <-chan *pb.FetchResponse, done chan<- error) {
+	for resp := range out {
+		done <- stream.Send(resp)
+	}
+}
+
+// stalledError tells a caller that it did not read.
+func stalledError(limit time.Duration) error {
+	st := status.Newf(codes.Aborted, "the caller has read nothing for %s: read on, or ask for another delivery", limit)
+	return withDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: errorDomain})
 }
 
 // beat sends a heartbeat, unless something is just being sent: that is a sign
@@ -126,12 +138,23 @@ func (e *eventStream) beat() {
 	}
 }
 
-// close ends the heartbeats. A stream must not be used after its handler.
+// failed returns the error that a send met, or nil.
+func (e *eventStream) failed() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// close ends the heartbeats and the sender. A stream must not be used after its
+// handler.
 func (e *eventStream) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
 	if e.heart != nil {
 		e.heart.Stop()
+	}
+	if e.out != nil {
+		close(e.out)
 	}
 }

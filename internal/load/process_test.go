@@ -56,8 +56,8 @@ func build(t *testing.T) string {
 	return binary
 }
 
-// start runs the binary until the test ends.
-func start(ctx context.Context, t *testing.T, binary string) *process {
+// start runs the binary until the test ends, in an environment of its own.
+func start(ctx context.Context, t *testing.T, binary string, environment ...string) *process {
 	t.Helper()
 	o, err := origin.Start(origin.Config{Seed: 1})
 	if err != nil {
@@ -79,7 +79,7 @@ func start(ctx context.Context, t *testing.T, binary string) *process {
 	p.cmd = exec.CommandContext(ctx, binary, args...)
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = 5 * time.Second                                    // then it is killed
-	p.cmd.Env = []string{"GODEBUG=gctrace=1"}                            // tells the live heap; nothing of the environment sets a flag
+	p.cmd.Env = append(environment, "GODEBUG=gctrace=1")                 // tells the live heap; nothing of the environment sets a flag
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that is killed leaves nothing behind
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
