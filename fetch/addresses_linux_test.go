@@ -1,0 +1,70 @@
+package fetch_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// TestDeadAddress: of a name whose first address swallows what is sent to it the
+// second is tried, for each gets its share of the time to connect.
+func TestDeadAddress(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.9.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(ok)}
+	go func() { _ = server.Serve(l) }() // ends with Close
+	defer func() { _ = server.Close() }()
+	port := netip.MustParseAddrPort(l.Addr().String()).Port()
+	swallow(t, [4]byte{127, 0, 9, 1}, port)
+	c, err := fetch.New(fetch.Config{
+		Resolver: newNames(map[string][][]string{"dead.test": {{"127.0.9.1", "127.0.9.2"}}}).resolver(t),
+		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{port}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := fetch.NewRequest(classify.Standard)
+	r.URL, _ = fetch.ParseURL(fmt.Sprintf("http://dead.test:%d/", port))
+	r.Policy.MaxAttempts = 1
+	r.ConnectTimeout = 5 * time.Second
+	out := c.Fetch(t.Context(), r, nil)
+	if out.Kind != classify.Success || out.Hops[0].Exchange.RemoteAddress != l.Addr().String() {
+		t.Errorf("%s of %s: %+v, want success of %s", out.Kind, out.Hops[0].Exchange.RemoteAddress, out.Failure, l.Addr())
+	}
+}
+
+// swallow has connections to an address time out: its listener has no room, and
+// the kernel answers nothing.
+func swallow(t *testing.T, addr [4]byte, port uint16) {
+	t.Helper()
+	at := &syscall.SockaddrInet4{Port: int(port), Addr: addr}
+	open := func() int {
+		fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Close(fd) })
+		return fd
+	}
+	listener := open()
+	if err := syscall.Bind(listener, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(listener, 0); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		_ = syscall.Connect(open(), at) // in progress, and so for good once the room is taken
+	}
+}
