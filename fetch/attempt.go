@@ -233,9 +233,7 @@ func (a *attempt) newExchange() *exchange {
 	x.ctx, x.cancel = context.WithCancelCause(a.ctx)
 	x.watch.cancel = x.cancel
 	x.trace.watch, x.trace.limits, x.trace.phase = &x.watch, a.req, classify.PhasePolicy
-	x.trace.tooEarly = func() {
-		x.cancel(&fault{classify.Protocol, classify.PhaseProcessing, "answer_before_request"})
-	}
+	x.trace.broken = func(reason string) { x.cancel(&fault{classify.Protocol, classify.PhaseProcessing, reason}) }
 	x.trace.left = classify.MaxExchanges - a.exchanges
 	x.trace.tooMany = func() {
 		x.cancel(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_limit"})

@@ -183,7 +183,7 @@ func (d *dialer) transport() *http.Transport {
 			MaxReceiveBufferPerStream: 128 << 10, // the default lets a stalled reader hold 4 MiB
 			SendPingTimeout:           15 * time.Second,
 			PingTimeout:               15 * time.Second,
-			WriteByteTimeout:          15 * time.Second, // a peer that does not read would hold every writer for ever
+			WriteByteTimeout:          5 * time.Second, // a peer that does not read holds every writer, and a fetch that is over, so long
 		},
 	}
 }

@@ -77,6 +77,8 @@ func TestFramings(t *testing.T) {
 		{"an endless head", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-A: aaaaaaaaaaaaaaaaaaaaaaaa\r\n", 4000) + "\r\n", classify.Protocol, ""},
 		{"informational answers without end", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 5000), classify.Protocol, ""},
 		{"one informational answer", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 0, "ok"},
+		{"sixteen informational answers", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 16) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 0, "ok"},
+		{"seventeen informational answers", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 17) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", classify.Protocol, ""},
 		{"two lengths that differ", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc", classify.Protocol, ""},
 		{"two lengths that agree", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", 0, "ok"},
 		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", classify.Protocol, ""},
@@ -155,6 +157,21 @@ func TestHTTP2Faults(t *testing.T) {
 			t.Parallel()
 			wantClass(t, "/s/k/h2-bad-frame:fault="+fault, classify.Protocol)
 		})
+	}
+}
+
+// TestInformationalHTTP2 has sixteen 1xx responses come over HTTP/2, and one more.
+func TestInformationalHTTP2(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	r := w.request("https", "/s/k/200:early=103,early-count=16")
+	if res := w.run(t.Context(), r); res.Kind != classify.Success {
+		t.Errorf("16: %+v, want success", res.Failure)
+	}
+	r = w.request("h2fault", "/s/k/200:early=103,early-count=17")
+	r.Policy.MaxAttempts = 1
+	if f := w.run(t.Context(), r).Failure; f == nil || f.Class != classify.Protocol || f.Reason != "too_many_informational_responses" {
+		t.Errorf("17: %+v, want protocol, too_many_informational_responses", f)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/textproto"
 	"reflect"
 	"sync"
 	"time"
@@ -31,20 +32,21 @@ func handshake(ctx context.Context, conn *tls.Conn) error {
 // each took, how often the transport sent it. Its hooks run in goroutines of
 // the transport, some after the exchange is over.
 type trace struct {
-	watch    *watch
-	limits   *Request
-	tooMany  func() // called when the transport wants more than maxConnectionsPerHop
-	tooEarly func() // called when an answer begins before its request
-	left     int    // exchanges that the fetch may still make
-	mu       sync.Mutex
-	ready    bool // a connection was got, and no other is being waited for
-	over     bool // the head is read: no hook sets a limit any more
-	phase    classify.Phase
-	conns    int
-	sent     int
-	written  bool // on the connection that was last got
-	conn     net.Conn
-	exchange Exchange
+	watch         *watch
+	limits        *Request
+	tooMany       func()              // called when the transport wants more than maxConnectionsPerHop
+	broken        func(reason string) // called when the origin does what HTTP does not allow
+	left          int                 // exchanges that the fetch may still make
+	mu            sync.Mutex
+	ready         bool // a connection was got, and no other is being waited for
+	over          bool // the head is read: no hook sets a limit any more
+	phase         classify.Phase
+	conns         int
+	informational int
+	sent          int
+	written       bool // on the connection that was last got
+	conn          net.Conn
+	exchange      Exchange
 
 	resolve, connect, tls, got time.Time
 	firstByte                  time.Time
@@ -64,6 +66,7 @@ func (t *trace) hooks() *httptrace.ClientTrace {
 		WroteHeaders:         t.wroteHeaders,
 		WroteRequest:         func(info httptrace.WroteRequestInfo) { t.wroteRequest(info.Err) },
 		GotFirstResponseByte: t.gotFirstByte,
+		Got1xxResponse:       t.gotInformational,
 	}
 }
 
@@ -156,10 +159,26 @@ func (t *trace) gotFirstByte() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.written && t.conn != nil && !isHTTP2(t.conn) {
-		t.tooEarly() // over HTTP/1 it answers somebody else's request
+		t.broken("answer_before_request") // over HTTP/1 it answers somebody else's request
 	}
 	t.firstByte = time.Now()
 	t.exchange.Processing = t.firstByte.Sub(t.got)
+}
+
+// maxInformational is how many 1xx responses may come before the one that counts.
+const maxInformational = 16
+
+var errInformational = &fault{classify.Protocol, classify.PhaseProcessing, "too_many_informational_responses"}
+
+// gotInformational counts the 1xx responses. Each has the limit of a head.
+func (t *trace) gotInformational(int, textproto.MIMEHeader) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.informational++; t.informational <= maxInformational {
+		return nil
+	}
+	t.broken(errInformational.reason)
+	return errInformational
 }
 
 // result ends the trace with the exchange's head and returns what is known.

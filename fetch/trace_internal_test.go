@@ -26,7 +26,7 @@ func TestAnswerBeforeItsRequest(t *testing.T) {
 			early := false
 			w := &watch{cancel: func(error) {}}
 			defer w.stop()
-			x := &trace{watch: w, limits: &Request{}, left: 1, tooEarly: func() { early = true }}
+			x := &trace{watch: w, limits: &Request{}, left: 1, broken: func(string) { early = true }}
 			hooks := httptrace.ContextClientTrace(httptrace.WithClientTrace(context.Background(), x.hooks()))
 			hooks.GotConn(httptrace.GotConnInfo{Conn: &observedConn{Conn: here}, Reused: true})
 			if row.written {

@@ -1,0 +1,101 @@
+package fetch_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// TestOriginThatStopsReading speaks HTTP/2, offers room for the request, and then
+// reads nothing more of its connection. The attempt ends by its own limit, and
+// the connection is given up soon after, with the goroutines that write to it.
+func TestOriginThatStopsReading(t *testing.T) {
+	t.Parallel()
+	certificate, roots := selfSigned(t)
+	given := make(chan struct{})
+	c, err := fetch.New(fetch.Config{
+		Egress: fetch.Egress{Unrestricted: true}, RootCAs: roots,
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			ours, its := net.Pipe()
+			go deafOrigin(tls.Server(its, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"},
+				SessionTicketsDisabled: true})) // a pipe has no room for a ticket that nobody waits for
+			return &closing{Conn: ours, closed: sync.OnceFunc(func() { close(given) })}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := fetch.NewRequest(classify.Standard)
+	r.URL, _ = fetch.ParseURL("https://origin.example/")
+	r.Method, r.Body = "PUT", make([]byte, 1<<20)
+	r.Policy.MaxAttempts = 1
+	r.HeaderTimeout = time.Second
+	if f := c.Fetch(t.Context(), r, nil).Failure; f == nil || f.Class != classify.WriteTimeout {
+		t.Errorf("%+v, want write_timeout", f)
+	}
+	select {
+	case <-given:
+	case <-time.After(20 * time.Second):
+		t.Error("the connection still stands 20 s later")
+	}
+}
+
+// closing tells when it is closed.
+type closing struct {
+	net.Conn
+	closed func()
+}
+
+func (c *closing) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// deafOrigin shakes hands, opens its windows and reads no more.
+func deafOrigin(conn *tls.Conn) {
+	if conn.Handshake() != nil {
+		return
+	}
+	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	f := http2.NewFramer(conn, nil)
+	_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 16 << 20})
+	_ = f.WriteWindowUpdate(0, 16<<20)
+}
+
+func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"origin.example"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+}
