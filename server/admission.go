@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
@@ -65,16 +63,4 @@ func refuse(ctx context.Context, reason, text string) error {
 	return withDetails(status.Newf(codes.ResourceExhausted, "%s: try again in %s, or ask another replica", text, pushback),
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(pushback)},
 		&errdetails.ErrorInfo{Reason: reason, Domain: errorDomain})
-}
-
-// callerOf names a caller by its address, without the port.
-func callerOf(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil {
-		return ""
-	}
-	if host, _, err := net.SplitHostPort(p.Addr.String()); err == nil {
-		return host
-	}
-	return p.Addr.String()
 }

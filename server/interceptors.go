@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
@@ -12,24 +13,48 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
 )
 
 // maxRequestBytes is the longest message taken: a body of 1 MiB, the headers
 // and room for the rest.
 const maxRequestBytes = 2 << 20
 
-// options are the interceptors, outermost first, and the limits.
-func options(logger *slog.Logger) []grpc.ServerOption {
+// maxWatches and maxWatchesOfCaller bound the streams that are no fetch: health
+// watches and reflection.
+const maxWatches, maxWatchesOfCaller = 1024, 64
+
+// options are the interceptors, outermost first, and the limits. hangUp closes
+// the connection of a call.
+func options(logger *slog.Logger, hangUp func(context.Context)) []grpc.ServerOption {
 	// The default handler would send the panic's value to the caller.
 	panics := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		return status.Error(codes.Internal, "internal error")
 	})
 	seen := calls{logger}
+	unread := &answers{hangUp: hangUp, callers: make(map[string]int64)}
+	watches := &admission{total: maxWatches, perCaller: maxWatchesOfCaller, callers: make(map[string]int)}
 	return append(transportOptions(),
-		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(seen), recovery.UnaryServerInterceptor(panics)),
-		grpc.ChainStreamInterceptor(interceptors.StreamServerInterceptor(seen), recovery.StreamServerInterceptor(panics)),
+		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(seen), unread.unary, recovery.UnaryServerInterceptor(panics)),
+		grpc.ChainStreamInterceptor(interceptors.StreamServerInterceptor(seen), unread.stream, recovery.StreamServerInterceptor(panics), watches.stream),
+		grpc.ForceServerCodecV2(newCodec()),
 	)
+}
+
+// stream admits the streams that are no fetch; those are admitted once their
+// request is read.
+func (a *admission) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if strings.HasPrefix(info.FullMethod, "/"+pb.FetchService_ServiceDesc.ServiceName+"/") {
+		return handler(srv, stream)
+	}
+	leave, err := a.enter(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return handler(srv, stream)
 }
 
 // calls notes when a call's request is in hand, and writes a line at its end.

@@ -150,21 +150,25 @@ func TestCircle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct {
-		name, sent, told string
-		code             codes.Code
+		name string
+		sent []string
+		told string
+		code codes.Code
 	}{
-		{"a caller of its own", "", "1", codes.OK},
-		{"a fetch of another service", "1", "2", codes.OK},
-		{"the last that is taken", "2", "3", codes.OK},
-		{"one too many", "3", "", codes.FailedPrecondition},
-		{"no number", "x", "", codes.FailedPrecondition},
-		{"below zero", "-1", "", codes.FailedPrecondition},
+		{"a caller of its own", nil, "1", codes.OK},
+		{"a fetch of another service", []string{"1"}, "2", codes.OK},
+		{"the last that is taken", []string{"2"}, "3", codes.OK},
+		{"two that differ: the greater", []string{"0", "2", "1"}, "3", codes.OK},
+		{"one too many", []string{"3"}, "", codes.FailedPrecondition},
+		{"one too many behind another", []string{"0", "3"}, "", codes.FailedPrecondition},
+		{"no number", []string{"x"}, "", codes.FailedPrecondition},
+		{"below zero", []string{"-1"}, "", codes.FailedPrecondition},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r.origin.Reset()
 			ctx := t.Context()
-			if row.sent != "" {
-				ctx = metadata.AppendToOutgoingContext(ctx, "fetchd-hops", row.sent)
+			for _, sent := range row.sent {
+				ctx = metadata.AppendToOutgoingContext(ctx, "fetchd-hops", sent)
 			}
 			_, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/cross/k/302/http-other/200")})
 			wantCode(t, "FetchUnary", err, row.code)

@@ -62,7 +62,7 @@ func (p *panicking) FetchUnary(context.Context, *pb.FetchUnaryRequest) (*pb.Fetc
 func TestPanicCostsOneCall(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	s := grpc.NewServer(options(slog.New(slog.NewJSONHandler(&log, nil)))...)
+	s := grpc.NewServer(options(slog.New(slog.NewJSONHandler(&log, nil)), func(context.Context) {})...)
 	impl := &panicking{leave: make(chan struct{})}
 	pb.RegisterFetchServiceServer(s, impl)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -56,6 +56,12 @@ func (v *violations) retryPolicy(p *pb.RetryPolicy, out *classify.Policy) {
 
 // statuses reads the two lists (spec §3, S2 §2.3).
 func (v *violations) statuses(p *pb.RetryPolicy, out *classify.Policy) {
+	for field, n := range map[string]int{"excluded": len(p.GetExcludedStatusCodes()), "additional": len(p.GetAdditionalStatusCodes())} {
+		if n > maxStatuses {
+			v.add("retry_policy."+field+"_status_codes", "has %d entries: give at most %d", n, maxStatuses)
+			return
+		}
+	}
 	excluded := make(map[int32]bool)
 	for i, s := range p.GetExcludedStatusCodes() {
 		if s != 408 && s != 429 && (s < 500 || s > 599) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/net/http/httpguts"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -21,6 +22,7 @@ const (
 	maxLabelBytes = 256
 	maxMediaTypes = 64
 	maxETags      = 16
+	maxStatuses   = 128
 )
 
 // limits are the server's own, at which requests are clamped.
@@ -296,6 +298,10 @@ func (c *conversion) rest() {
 	for name, value := range c.out.Labels {
 		if len(name) > maxLabelBytes || len(value) > maxLabelBytes {
 			c.add("labels", "has a name or value of more than %d bytes", maxLabelBytes)
+			break
+		}
+		if strings.ContainsFunc(name+value, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			c.add("labels", "has a name or value with a character that does not print: labels go into the log")
 			break
 		}
 	}

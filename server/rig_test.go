@@ -66,23 +66,27 @@ func newRig(t *testing.T, change ...func(*server.Config)) *rig {
 // memory.
 func bubble(t *testing.T, f func(*rig), change ...func(*server.Config)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := &rig{T: t, origin: origin.New(origin.Config{Seed: 1})}
-		outer, inner := bufconn.Listen(64<<10), bufconn.Listen(64<<10)
-		served := make(chan error, 1)
-		go func() { served <- r.origin.Serve(inner) }()
-		t.Cleanup(func() {
-			_ = r.origin.Close()
-			if err := <-served; err != nil {
-				t.Errorf("origin: Serve = %v, want nil", err)
-			}
-		})
-		cfg := server.Config{Fetch: fetch.Config{
-			Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return inner.DialContext(ctx) }}}
-		r.start(&cfg, outer, "passthrough:///bubble", change,
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return outer.DialContext(ctx) }))
-		f(r)
+	synctest.Test(t, func(t *testing.T) { f(bubbleOn(t, bufconn.Listen(64<<10), change...)) })
+}
+
+// bubbleOn makes that rig. Its server is on outer.
+func bubbleOn(t *testing.T, outer *bufconn.Listener, change ...func(*server.Config)) *rig {
+	t.Helper()
+	r := &rig{T: t, origin: origin.New(origin.Config{Seed: 1})}
+	inner := bufconn.Listen(64 << 10)
+	served := make(chan error, 1)
+	go func() { served <- r.origin.Serve(inner) }()
+	t.Cleanup(func() {
+		_ = r.origin.Close()
+		if err := <-served; err != nil {
+			t.Errorf("origin: Serve = %v, want nil", err)
+		}
 	})
+	cfg := server.Config{Fetch: fetch.Config{
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return inner.DialContext(ctx) }}}
+	r.start(&cfg, outer, "passthrough:///bubble", change,
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return outer.DialContext(ctx) }))
+	return r
 }
 
 // start serves on l and connects to it, until the test ends.

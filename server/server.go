@@ -5,9 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -18,12 +18,13 @@ import (
 
 // Defaults of spec §9 and §12.
 const (
-	defaultMaxTotal  = 15 * time.Minute
-	defaultMaxBody   = 1 << 40
-	defaultHeartbeat = 10 * time.Second
-	defaultStall     = 30 * time.Second
-	defaultFetches   = 10_000
-	defaultConns     = 4096
+	defaultMaxTotal    = 15 * time.Minute
+	defaultMaxBody     = 1 << 40
+	defaultHeartbeat   = 10 * time.Second
+	defaultStall       = 30 * time.Second
+	defaultFetches     = 10_000
+	defaultConns       = 4096
+	defaultCallerConns = 512
 )
 
 // Config says how a [Server] works. The zero value is a safe service.
@@ -46,8 +47,9 @@ type Config struct {
 	// refused with RESOURCE_EXHAUSTED before its first event.
 	MaxFetches, MaxFetchesPerCaller int
 	// MaxConnections may be open at once; zero means 4,096. Others wait to be
-	// accepted.
-	MaxConnections int
+	// accepted. MaxConnectionsPerCaller of them may come from one address (of
+	// IPv6: one network of 64 bits); zero means 512. Others are closed.
+	MaxConnections, MaxConnectionsPerCaller int
 	// Logger takes one line a call and what package fetch writes; nil means none.
 	Logger *slog.Logger
 }
@@ -55,12 +57,13 @@ type Config struct {
 // Server is a gRPC server of fetchd.v1.FetchService, with health and
 // reflection. It is safe for concurrent use.
 type Server struct {
-	grpc   *grpc.Server
-	health *health.Server
-	conns  int
-	client *fetch.Client
-	drain  context.CancelFunc // ends the waits between attempts
-	watch  context.CancelFunc // ends the streams that would stay open for ever
+	grpc               *grpc.Server
+	health             *health.Server
+	conns, callerConns int
+	listening          atomic.Pointer[listener]
+	client             *fetch.Client
+	drain              context.CancelFunc // ends the waits between attempts
+	watch              context.CancelFunc // ends the streams that would stay open for ever
 }
 
 // watchGrace is how long a health watch may still tell that the server stops.
@@ -72,8 +75,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MaxTotalTimeout < 0 || cfg.MaxBodyBytes < 0 || cfg.Heartbeat < 0 || cfg.Stall < 0 {
 		return nil, errors.New("server: MaxTotalTimeout, MaxBodyBytes, Heartbeat and Stall must not be negative")
 	}
-	if cfg.MaxFetches < 0 || cfg.MaxFetchesPerCaller < 0 || cfg.MaxConnections < 0 {
-		return nil, errors.New("server: MaxFetches, MaxFetchesPerCaller and MaxConnections must not be negative")
+	if cfg.MaxFetches < 0 || cfg.MaxFetchesPerCaller < 0 || cfg.MaxConnections < 0 || cfg.MaxConnectionsPerCaller < 0 {
+		return nil, errors.New("server: MaxFetches, MaxFetchesPerCaller, MaxConnections and MaxConnectionsPerCaller must not be negative")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -87,8 +90,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	watching, watch := context.WithCancel(context.Background())
-	s := &Server{client: client, drain: drain, watch: watch, conns: orDefault(cfg.MaxConnections, defaultConns), health: health.NewServer(),
-		grpc: grpc.NewServer(options(cfg.Logger)...)}
+	s := &Server{client: client, drain: drain, watch: watch, health: health.NewServer(),
+		conns: orDefault(cfg.MaxConnections, defaultConns), callerConns: orDefault(cfg.MaxConnectionsPerCaller, defaultCallerConns)}
+	s.grpc = grpc.NewServer(options(cfg.Logger, s.hangUp)...)
 	pb.RegisterFetchServiceServer(s.grpc, &service{
 		client:    client,
 		limits:    limits{cfg.Fetch.MaxTotalTimeout, orDefault(cfg.MaxBodyBytes, int64(defaultMaxBody))},
@@ -105,7 +109,16 @@ func New(cfg Config) (*Server, error) {
 // Serve answers on l until [Server.Shutdown], and closes it. It returns nil
 // after a shutdown.
 func (s *Server) Serve(l net.Listener) error {
-	return s.grpc.Serve(netutil.LimitListener(l, s.conns))
+	bounded := newListener(l, s.conns, s.callerConns)
+	s.listening.Store(bounded)
+	return s.grpc.Serve(bounded)
+}
+
+// hangUp closes the connection that a call came on.
+func (s *Server) hangUp(ctx context.Context) {
+	if l := s.listening.Load(); l != nil {
+		l.hangUp(ctx)
+	}
 }
 
 // Shutdown stops: health turns NOT_SERVING, new calls get UNAVAILABLE, fetches

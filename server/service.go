@@ -127,16 +127,16 @@ const maxCircle = 3
 // circle reads how many fetches led to this call, and refuses one too many. Who
 // sends a header of that name by hand only shortens his own way.
 func circle(ctx context.Context) (int, error) {
-	sent := metadata.ValueFromIncomingContext(ctx, strings.ToLower(fetch.CircleHeader))
-	if len(sent) == 0 {
-		return 0, nil
+	most := 0
+	for _, sent := range metadata.ValueFromIncomingContext(ctx, strings.ToLower(fetch.CircleHeader)) {
+		n, err := strconv.Atoi(sent)
+		if err != nil || n < 0 || n >= maxCircle {
+			return 0, withDetails(status.Newf(codes.FailedPrecondition, "this call comes from a fetch that comes from a fetch, %d times: the service must not fetch itself", maxCircle),
+				&errdetails.ErrorInfo{Reason: "FETCH_CIRCLE", Domain: errorDomain})
+		}
+		most = max(most, n)
 	}
-	n, err := strconv.Atoi(sent[0])
-	if err != nil || n < 0 || n >= maxCircle {
-		return 0, withDetails(status.Newf(codes.FailedPrecondition, "this call comes from a fetch that comes from a fetch, %d times: the service must not fetch itself", maxCircle),
-			&errdetails.ErrorInfo{Reason: "FETCH_CIRCLE", Domain: errorDomain})
-	}
-	return n, nil
+	return most, nil
 }
 
 // reserve keeps back a part of the call's deadline, so that the caller gets the

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -90,20 +92,77 @@ func wantReason(t *testing.T, err error, reason string) {
 func TestCallerWithoutAWindow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	in := r.request("/s/k/503/200:size=40000")
-	message, err := proto.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
 	conn, err := net.Dial("tcp", r.conn.Target()[len("passthrough:///"):])
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	framer := http2.NewFramer(conn, conn)
+	r.callWithoutWindow(conn, pb.FetchService_Fetch_FullMethodName, r.request("/s/k/503/200:size=40000"))
+	line := r.logs.await(t, "fetch finished", 1)[0]
+	if line["outcome"] != "success" || line["body_bytes"] != 40_000.0 {
+		t.Errorf("log %v, want a success of 40000 bytes", line)
+	}
+}
+
+// TestAnswerThatIsNotRead: a call that has its answer holds no place, but what
+// lies there unread for two minutes costs its caller the connection.
+func TestAnswerThatIsNotRead(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, method string
+		in           func(*pb.FetchRequest) proto.Message
+	}{
+		{"unary", pb.FetchService_FetchUnary_FullMethodName, func(in *pb.FetchRequest) proto.Message { return &pb.FetchUnaryRequest{Request: in} }},
+		{"stream", pb.FetchService_Fetch_FullMethodName, func(in *pb.FetchRequest) proto.Message {
+			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
+			in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
+			return in
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := bufconn.Listen(64 << 10)
+				r := bubbleOn(t, l)
+				conn, err := l.DialContext(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = conn.Close() })
+				r.callWithoutWindow(conn, row.method, row.in(r.request("/s/k/200:size=100000")))
+				r.logs.await(t, "fetch finished", 1)
+				began := time.Now()
+				framer := http2.NewFramer(nil, conn)
+				pong := http2.NewFramer(conn, nil)
+				for { // pings come, and are answered: the caller is there, it just does not read
+					frame, err := framer.ReadFrame()
+					if err != nil {
+						break
+					}
+					if ping, ok := frame.(*http2.PingFrame); ok && !ping.IsAck() {
+						_ = pong.WritePing(true, ping.Data)
+					}
+				}
+				if took := time.Since(began); took != 2*time.Minute {
+					t.Errorf("the connection was closed after %s, want 2 min", took)
+				}
+			})
+		})
+	}
+}
+
+// callWithoutWindow calls a method on a connection that takes no message: its
+// window for what streams bring is zero.
+func (r *rig) callWithoutWindow(conn net.Conn, method string, in proto.Message) {
+	r.Helper()
+	message, err := proto.Marshal(in)
+	if err != nil {
+		r.Fatal(err)
+	}
+	framer := http2.NewFramer(conn, nil)
 	var head bytes.Buffer
 	fields := hpack.NewEncoder(&head)
-	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.FetchService_Fetch_FullMethodName},
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method},
 		{":authority", "fetchd"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
 		err = errors.Join(err, fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
 	}
@@ -112,10 +171,6 @@ func TestCallerWithoutAWindow(t *testing.T) {
 		framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}),
 		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Bytes(), EndHeaders: true}),
 		framer.WriteData(1, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...))); err != nil { //nolint:gosec // a short message
-		t.Fatal(err)
-	}
-	line := r.logs.await(t, "fetch finished", 1)[0]
-	if line["outcome"] != "success" || line["body_bytes"] != 40_000.0 {
-		t.Errorf("log %v, want a success of 40000 bytes", line)
+		r.Fatal(err)
 	}
 }

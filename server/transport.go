@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,6 +17,8 @@ const (
 	maxStreams        = 1000             // calls under way on one connection
 	handshakeTime     = 10 * time.Second // from accept to a connection that can carry calls
 	firstMessageTime  = 10 * time.Second // from the head of a call to its request
+	reflectionTime    = time.Minute      // of a reflection call, however much it asks
+	idleTime          = 15 * time.Minute // of a connection without calls
 	pingAfter         = 30 * time.Second // of silence, so that a caller that is gone is noticed
 	pingTimeout       = 20 * time.Second
 	leastPingInterval = 10 * time.Second // of a caller's own pings
@@ -28,7 +31,7 @@ func transportOptions() []grpc.ServerOption {
 		grpc.MaxHeaderListSize(maxMetadataBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPingInterval, PermitWithoutStream: true}),
 		grpc.InTapHandle(expectRequest),
 	}
@@ -40,8 +43,11 @@ type silence struct{}
 
 // expectRequest ends a call whose request does not come. It begins before the
 // handler, which gRPC only calls with the request in hand.
-func expectRequest(ctx context.Context, _ *tap.Info) (context.Context, error) {
+func expectRequest(ctx context.Context, info *tap.Info) (context.Context, error) {
 	ctx, cancel := context.WithCancel(ctx)
+	if strings.HasPrefix(info.FullMethodName, "/grpc.reflection.") { // any of its messages may be the last that comes
+		time.AfterFunc(reflectionTime, cancel)
+	}
 	clock := time.AfterFunc(firstMessageTime, cancel) // does nothing to a call that is over by then
 	return context.WithValue(ctx, silence{}, clock), nil
 }

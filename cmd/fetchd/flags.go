@@ -57,14 +57,15 @@ type flags struct {
 	EgressProxy    string         `name:"egress-proxy" help:"Proxy that carries every request: http, https or socks5. It looks names up itself, so that of a target only the URL is judged: its port, name and literal address." placeholder:"URL"`
 	EgressCheck    string         `name:"egress-check" help:"Say what the egress settings make of a URL, by which rule, and exit: 0 allowed, 1 forbidden, 2 invalid." placeholder:"URL" env:"-"`
 
-	MaxTotalTimeout     time.Duration `help:"Longest that a fetch may take; longer ones are clamped." default:"15m"`
-	MaxBodyBytes        int64         `help:"Largest max_size_bytes of a request; larger ones are clamped." default:"1099511627776"`
-	HoldBackBudget      int64         `help:"Bytes that all fetches together may hold back." default:"268435456"`
-	MaxFetches          int           `help:"Fetches under way at once; others are refused." default:"10000"`
-	MaxFetchesPerCaller int           `help:"Fetches under way for one address. 0: no limit of its own." default:"0"`
-	MaxConnections      int           `help:"Connections of callers at once; others wait." default:"4096"`
-	DrainTime           time.Duration `help:"How long attempts may go on after SIGTERM." default:"30s"`
-	UserAgent           string        `help:"User-Agent where the caller sets none. The default is fetchd/VERSION." placeholder:"TEXT"`
+	MaxTotalTimeout         time.Duration `help:"Longest that a fetch may take; longer ones are clamped." default:"15m"`
+	MaxBodyBytes            int64         `help:"Largest max_size_bytes of a request; larger ones are clamped." default:"1099511627776"`
+	HoldBackBudget          int64         `help:"Bytes that all fetches together may hold back." default:"268435456"`
+	MaxFetches              int           `help:"Fetches under way at once; others are refused." default:"10000"`
+	MaxFetchesPerCaller     int           `help:"Fetches under way for one address. 0: no limit of its own." default:"0"`
+	MaxConnections          int           `help:"Connections of callers at once; others wait." default:"4096"`
+	MaxConnectionsPerCaller int           `help:"Connections of one address at once; others are closed." default:"512"`
+	DrainTime               time.Duration `help:"How long attempts may go on after SIGTERM." default:"30s"`
+	UserAgent               string        `help:"User-Agent where the caller sets none. The default is fetchd/VERSION." placeholder:"TEXT"`
 
 	LogLevel  string `help:"Lowest level that is logged: ${enum}." default:"info" enum:"debug,info,warn,error"`
 	LogFormat string `help:"Form of the log on standard error: ${enum}." default:"json" enum:"json,text"`
@@ -110,6 +111,7 @@ func (f *flags) check() error {
 		{"--hold-back-budget", f.HoldBackBudget <= 0},
 		{"--max-fetches", f.MaxFetches <= 0},
 		{"--max-connections", f.MaxConnections <= 0},
+		{"--max-connections-per-caller", f.MaxConnectionsPerCaller <= 0},
 		{"--max-fetches-per-caller", f.MaxFetchesPerCaller < 0},
 		{"--drain-time", f.DrainTime < 0},
 	} {

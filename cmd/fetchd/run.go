@@ -52,7 +52,7 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	engine.Egress.Own = own(listener)
 	s, err := server.New(server.Config{Fetch: engine,
 		MaxTotalTimeout: f.MaxTotalTimeout, MaxBodyBytes: f.MaxBodyBytes, Logger: logger,
-		MaxFetches: f.MaxFetches, MaxFetchesPerCaller: f.MaxFetchesPerCaller, MaxConnections: f.MaxConnections,
+		MaxFetches: f.MaxFetches, MaxFetchesPerCaller: f.MaxFetchesPerCaller, MaxConnections: f.MaxConnections, MaxConnectionsPerCaller: f.MaxConnectionsPerCaller,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())

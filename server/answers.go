@@ -1,0 +1,112 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// maxUnread bounds the long answers that are made and not read, in bytes: a
+	// call that has its answer counts as a fetch no longer.
+	maxUnread = 256 << 20
+	// maxUnreadOfCaller of them may be one caller's.
+	maxUnreadOfCaller = maxUnread / 4
+	// unreadTime is how long one may lie there. Then its connection is closed: it
+	// is of no use to its caller either.
+	unreadTime = 2 * time.Minute
+)
+
+// answers counts the long answers that their callers have not read.
+type answers struct {
+	hangUp func(ctx context.Context) // closes the connection of a call
+
+	mu      sync.Mutex
+	bytes   int64
+	callers map[string]int64
+}
+
+// enter refuses a call where too much lies unread.
+func (a *answers) enter(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.callers[callerOf(ctx)] > maxUnreadOfCaller:
+		return refuse(ctx, "ANSWERS_UNREAD", "this caller does not read the answers it has")
+	case a.bytes > maxUnread:
+		return refuse(ctx, "ANSWERS_UNREAD", "the server keeps as many unread answers as it may")
+	}
+	return nil
+}
+
+// watched returns what is to be sent in place of m: m itself, if it is short.
+func (a *answers) watched(ctx context.Context, m any) any {
+	message, ok := m.(proto.Message)
+	if !ok {
+		return m
+	}
+	size := int64(proto.Size(message))
+	if size <= longAnswer {
+		return m
+	}
+	caller := callerOf(ctx)
+	a.add(caller, size)
+	patience := time.AfterFunc(unreadTime, func() { a.hangUp(ctx) })
+	return &unread{message, func() {
+		patience.Stop()
+		a.add(caller, -size)
+	}}
+}
+
+func (a *answers) add(caller string, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bytes += n
+	if a.callers[caller] += n; a.callers[caller] == 0 {
+		delete(a.callers, caller)
+	}
+}
+
+func (a *answers) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := a.enter(ctx); err != nil {
+		return nil, err
+	}
+	if err := checkElements(req); err != nil {
+		return nil, err
+	}
+	resp, err := handler(ctx, req)
+	if err != nil {
+		return resp, err
+	}
+	return a.watched(ctx, resp), nil
+}
+
+func (a *answers) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := a.enter(stream.Context()); err != nil {
+		return err
+	}
+	return handler(srv, &watchedStream{stream, a})
+}
+
+// watchedStream is a stream whose requests are bounded, and whose long messages
+// are counted.
+type watchedStream struct {
+	grpc.ServerStream
+	answers *answers
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *watchedStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return checkElements(m)
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s *watchedStream) SendMsg(m any) error {
+	return s.ServerStream.SendMsg(s.answers.watched(s.Context(), m))
+}

@@ -1,0 +1,95 @@
+package server_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// TestConnectionsOfOneCaller: what is over the limit of an address is closed, and
+// others are served meanwhile.
+func TestConnectionsOfOneCaller(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *server.Config) { c.MaxConnections, c.MaxConnectionsPerCaller = 4, 2 })
+	address := r.conn.Target()[len("passthrough:///"):]
+	connect := func() net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+		conn, err := d.DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	held := func(conn net.Conn) bool {
+		_, err := conn.Read(make([]byte, 1)) // the server speaks first
+		return err == nil
+	}
+	first := connect()
+	for i, want := range []bool{true, false, false} {
+		if got := held(connect()); got != want {
+			t.Errorf("connection %d is held: %t, want %t", i+2, got, want)
+		}
+	}
+	if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
+		t.Errorf("another caller: %v", err)
+	}
+	_ = first.Close()
+	for began := time.Now(); !held(connect()); {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("no place is free though a connection was closed")
+		}
+	}
+}
+
+// TestWatchesOfOneCaller: streams that are no fetch have a limit of their own.
+func TestWatchesOfOneCaller(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	health := healthpb.NewHealthClient(r.conn)
+	for range 64 {
+		watch, err := health.Watch(t.Context(), new(healthpb.HealthCheckRequest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
+	}
+	watch, err := health.Watch(t.Context(), new(healthpb.HealthCheckRequest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = watch.Recv()
+	wantCode(t, "the 65th watch", err, codes.ResourceExhausted)
+	if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
+		t.Errorf("a fetch: %v", err)
+	}
+}
+
+// TestReflectionThatIsHeldOpen ends after a minute, however much it asks.
+func TestReflectionThatIsHeldOpen(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		began := time.Now()
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		stream, err := reflectv1.NewServerReflectionClient(r.conn).ServerReflectionInfo(ctx)
+		for err == nil {
+			err = stream.Send(&reflectv1.ServerReflectionRequest{MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			<-time.After(7 * time.Second)
+		}
+		if took := time.Since(began); took < time.Minute || took > time.Minute+14*time.Second { // it looks every 7 s
+			r.Errorf("ended after %s with %v, want a minute", took, err)
+		}
+	})
+}

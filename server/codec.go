@@ -1,0 +1,139 @@
+package server
+
+import (
+	"runtime"
+	"sync"
+
+	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+const (
+	// longAnswer is what grpc-go takes from a pool of buffers of 1 MiB. It gets a
+	// buffer of its own length in place of that, and is counted while nobody reads
+	// it.
+	longAnswer = 32 << 10
+	// longRequest is looked through before it is decoded: two bytes of a request
+	// can become more than a hundred of memory.
+	longRequest = 16 << 10
+	maxElements = 32 << 10 // fields of a request, those of its messages included
+)
+
+// codec is gRPC's own for protobuf, with bounds on the memory that a caller can
+// make it take.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
+
+// unread is a message whose memory is counted until it is sent or dropped.
+type unread struct {
+	message  any
+	released func()
+}
+
+// Marshal implements encoding.CodecV2.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	u, long := v.(*unread)
+	if !long {
+		return c.CodecV2.Marshal(v)
+	}
+	m, ok := u.message.(proto.Message)
+	if !ok {
+		u.released()
+		return c.CodecV2.Marshal(u.message)
+	}
+	data, err := proto.Marshal(m)
+	if err != nil || len(data) == 0 {
+		u.released()
+		return nil, err
+	}
+	free := &returned{sync.OnceFunc(u.released)}
+	// What is never sent grpc-go lets go of without a word.
+	runtime.AddCleanup(&data[0], func(r *returned) { r.released() }, free)
+	return mem.BufferSlice{mem.NewBuffer(&data, free)}, nil
+}
+
+// returned is a mem.BufferPool of one buffer: it hears when that is done with.
+type returned struct{ released func() }
+
+// Get implements mem.BufferPool.
+func (r *returned) Get(n int) *[]byte {
+	p := make([]byte, n)
+	return &p
+}
+
+// Put implements mem.BufferPool.
+func (r *returned) Put(*[]byte) { r.released() }
+
+// refused is the number of a field that no message has. It marks a request that
+// was not decoded, so that its call is refused as any other that is not valid:
+// an error of a codec is INTERNAL to gRPC.
+const refused = protowire.MaxValidNumber
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if m, ok := v.(proto.Message); ok && data.Len() > longRequest {
+		room := maxElements
+		if at := overflow(m.ProtoReflect().Descriptor(), data.Materialize(), &room); at != "" {
+			m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, refused, protowire.BytesType), at))
+			return nil
+		}
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// checkElements refuses a request that was not decoded.
+func checkElements(v any) error {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return nil
+	}
+	unknown := m.ProtoReflect().GetUnknown()
+	if number, _, n := protowire.ConsumeTag(unknown); n > 0 && number == refused {
+		at, _ := protowire.ConsumeString(unknown[n:])
+		var v violations
+		v.add(at, "is where the request passes %d fields and list entries: send fewer", maxElements)
+		return v.err()
+	}
+	return nil
+}
+
+// overflow counts the elements of a message that is not decoded yet, and names
+// the field at which there is no room left. What it cannot read the decoder
+// refuses.
+func overflow(md protoreflect.MessageDescriptor, b []byte, room *int) string {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return ""
+		}
+		b = b[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+			return ""
+		}
+		fd := md.Fields().ByNumber(number)
+		*room--
+		if fd != nil && kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(b)
+			if inner := fd.Message(); inner != nil {
+				if at := overflow(inner, value, room); at != "" {
+					return string(fd.Name()) + "." + at
+				}
+			} else if k := fd.Kind(); fd.IsList() && k != protoreflect.StringKind && k != protoreflect.BytesKind {
+				*room -= len(value) // packed: an element has a byte at least
+			}
+		}
+		if *room < 0 {
+			if fd == nil {
+				return "unknown fields"
+			}
+			return string(fd.Name())
+		}
+		b = b[n:]
+	}
+	return ""
+}
