@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -39,6 +41,9 @@ type Config struct {
 	HoldBackBudget int64
 	// Logger takes a line for each retry and each end of a fetch; nil means none.
 	Logger *slog.Logger
+	// Observer is told of every attempt and every end, whatever events the request
+	// asks for; nil means nobody.
+	Observer Observer
 	// Shutdown ends every wait when it is done, as SHUTDOWN; nil means never.
 	Shutdown context.Context
 }
@@ -52,7 +57,9 @@ type Client struct {
 	maxTotal      time.Duration
 	holdBack      budget
 	workers       *workers
+	budget        int64
 	logger        *slog.Logger
+	observer      Observer
 	shutdown      context.Context
 }
 
@@ -68,11 +75,13 @@ func New(cfg Config) (*Client, error) {
 		guard:     newGuard(cfg.Egress),
 		userAgent: orDefault(cfg.UserAgent, "fetchd"),
 		maxTotal:  orDefault(cfg.MaxTotalTimeout, defaultMaxTotal),
+		budget:    orDefault(cfg.HoldBackBudget, int64(defaultHoldBackBudget)),
 		logger:    cfg.Logger,
+		observer:  cfg.Observer,
 		shutdown:  cfg.Shutdown,
 		workers:   newWorkers(),
 	}
-	c.holdBack.left.Store(orDefault(cfg.HoldBackBudget, int64(defaultHoldBackBudget)))
+	c.holdBack.left.Store(c.budget)
 	if c.logger == nil {
 		c.logger = slog.New(slog.DiscardHandler)
 	}
@@ -99,6 +108,11 @@ func (c *Client) Close() {
 	c.workers.close()
 	c.pooled.CloseIdleConnections()
 	c.fresh.CloseIdleConnections()
+}
+
+// HoldBack returns how many bytes are granted for holding back, of how many.
+func (c *Client) HoldBack() (granted, budget int64) {
+	return c.budget - c.holdBack.left.Load(), c.budget
 }
 
 func orDefault[T comparable](v, otherwise T) T {
@@ -152,11 +166,11 @@ func checkProxy(p *url.URL) error {
 	if p == nil {
 		return nil
 	}
-	switch p.Scheme {
-	case "http", "https", "socks5":
-		if p.Hostname() != "" && p.Port() != "" {
-			return nil
-		}
+	if !slices.Contains([]string{"http", "https", "socks5"}, p.Scheme) || p.Hostname() == "" || p.Port() == "" {
+		return errors.New("fetch: Proxy is not http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	}
-	return errors.New("fetch: Proxy is not http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
+	if port, err := strconv.ParseUint(p.Port(), 10, 16); err != nil || port == 0 {
+		return errors.New("fetch: Proxy has the port " + p.Port() + ": give one from 1 to 65535")
+	}
+	return nil
 }

@@ -41,6 +41,8 @@ func bound(ctx context.Context) (context.Context, func()) {
 type observedConn struct {
 	net.Conn
 	failed atomic.Pointer[error]
+	proxy  bool        // it leads to a proxy, not to an origin
+	keep   func() bool // has it outlive the exchange that it was made for; nil where it does
 }
 
 // Read implements net.Conn.
@@ -52,18 +54,33 @@ func (c *observedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// observed returns what lies below the layers of TLS: the proxy's and the
+// origin's. It is nil where the dialer did not make the connection.
+func observed(conn net.Conn) *observedConn {
+	for {
+		layer, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = layer.NetConn()
+	}
+	seen, _ := conn.(*observedConn)
+	return seen
+}
+
 // readError returns what a connection's reading ended with, or nil.
 func readError(conn net.Conn) error {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	if seen, ok := conn.(*observedConn); ok {
+	if seen := observed(conn); seen != nil {
 		if err := seen.failed.Load(); err != nil {
 			return *err
 		}
 	}
 	return nil
 }
+
+// proxyTLS is TLS with a proxy. It is no *tls.Conn, for which net/http would tell
+// the trace of an origin's handshake, and which it would use for HTTP/2.
+type proxyTLS struct{ *tls.Conn }
 
 // dialer makes connections for the transports.
 type dialer struct {
@@ -96,6 +113,9 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 	}
 	config := d.tls.Clone()
 	config.ServerName = host
+	if d.toProxy(address) {
+		return throughTLS(ctx, conn, config)
+	}
 	secure := tls.Client(conn, config)
 	if err := handshake(ctx, secure); err != nil {
 		_ = conn.Close()
@@ -104,15 +124,49 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 	return secure, nil
 }
 
-// connect looks up and connects. Each candidate address passes the guard.
-func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn, error) {
-	if d.override != nil {
-		conn, err := d.override(ctx, network, address)
-		return observe(conn, err)
+// throughTLS shakes hands with a proxy, which is spoken to in HTTP/1.1 alone. It
+// is a part of connecting, of which the trace is not told: its TLS is the
+// origin's.
+func throughTLS(ctx context.Context, conn net.Conn, config *tls.Config) (net.Conn, error) {
+	config.NextProtos = []string{"http/1.1"}
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, &phaseError{classify.PhaseTLS, err}
 	}
-	if d.proxy != nil && address == d.proxy.Host { // the operator's own choice
-		conn, err := (&net.Dialer{Resolver: d.resolver}).DialContext(ctx, network, address)
-		return observe(conn, err)
+	return proxyTLS{secure}, nil
+}
+
+// toProxy tells the operator's own choice, which no guard judges.
+func (d *dialer) toProxy(address string) bool { return d.proxy != nil && address == d.proxy.Host }
+
+// connect makes a connection, to the proxy where there is one.
+func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	dial := d.judged
+	switch {
+	case d.override != nil:
+		dial = d.override
+	case d.toProxy(address):
+		dial = (&net.Dialer{Resolver: d.resolver}).DialContext
+	}
+	conn, err := dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	seen := &observedConn{Conn: conn, proxy: d.toProxy(address)}
+	if x, ok := ctx.Value(dialScope{}).(*exchange); ok && seen.proxy {
+		// net/http talks to the proxy under a context that nothing cancels. Until
+		// an exchange has got the connection it ends with the one it is made for.
+		seen.keep = context.AfterFunc(x.ctx, func() { _ = conn.Close() })
+	}
+	return seen, nil
+}
+
+// judged looks up and connects. Each candidate address passes the guard.
+func (d *dialer) judged(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
 	}
 	var permitted atomic.Bool // the dialer tries IPv4 and IPv6 at once
 	var tried atomic.Int32
@@ -131,20 +185,13 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 		}
 		return nil
 	}
-	conn, err := nd.DialContext(ctx, network, address)
+	conn, err := nd.DialContext(ctx, network, net.JoinHostPort(rooted(host), port))
 	if errors.Is(err, &fault{class: classify.TargetBlocked}) && permitted.Load() {
 		// The dialer reports the first error of many: a blocked address beside
 		// a permitted one that could not be reached does not block the target.
 		err = &fault{classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"}
 	}
-	return observe(conn, err)
-}
-
-func observe(conn net.Conn, err error) (net.Conn, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &observedConn{Conn: conn}, nil
+	return conn, err
 }
 
 // pooled returns the transport of requests that may be repeated.

@@ -20,6 +20,8 @@ type Egress struct {
 	// AllowCIDRs opens addresses that are closed by default, such as
 	// 127.0.0.0/8, and with the first of them names that only mean something
 	// inside, such as localhost. Prefixes of IPv4-mapped addresses open nothing.
+	// An address of 64:ff9b::/96 takes the IPv4 address inside it to be open too,
+	// and an unspecified address is loopback.
 	AllowCIDRs []netip.Prefix
 	// DenyCIDRs closes addresses, whatever AllowCIDRs opens.
 	DenyCIDRs []netip.Prefix
@@ -123,14 +125,28 @@ func (g *guard) checkURL(u *url.URL) error {
 	return g.checkName(u.Hostname())
 }
 
-// checkAddr judges an address and port. An IPv4-mapped address is judged as the
-// IPv4 address it is, and a zone does not help.
+// checkAddr judges an address and port, and where the address is one of NAT64 the
+// IPv4 address inside it too, at which a connection would arrive: both must be
+// open. An IPv4-mapped address is judged as the IPv4 address it is, and a zone
+// does not help.
 func (g *guard) checkAddr(target netip.AddrPort) error {
 	addr := plain(target.Addr())
+	if inner, ok := nat64(addr); ok {
+		if err := g.checkOne(inner, target.Port()); err != nil {
+			return err
+		}
+	}
+	return g.checkOne(addr, target.Port())
+}
+
+// checkOne judges an address for what it is itself: an unspecified one as
+// loopback.
+func (g *guard) checkOne(named netip.Addr, port uint16) error {
+	addr := reached(named)
 	switch {
-	case g.isOwn(addr, target.Port()):
+	case g.isOwn(addr, port):
 		return blocked("own_listener")
-	case contains(g.deny, addr):
+	case contains(g.deny, addr), contains(g.deny, named):
 		return blocked("address_denied")
 	case g.open:
 		return nil
@@ -140,6 +156,30 @@ func (g *guard) checkAddr(target netip.AddrPort) error {
 		return blocked("address_not_allowed")
 	}
 	return nil
+}
+
+// reached is the address that a connection to addr arrives at: the kernel takes
+// an unspecified one for the loopback of its family.
+func reached(addr netip.Addr) netip.Addr {
+	switch addr {
+	case netip.IPv4Unspecified():
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case netip.IPv6Unspecified():
+		return netip.IPv6Loopback()
+	}
+	return addr
+}
+
+// nat64Prefix holds IPv4 addresses for translators, in its last 32 bits (RFC 6052 §2.1).
+var nat64Prefix = netip.MustParsePrefix("64:ff9b::/96")
+
+// nat64 returns the IPv4 address to which a translator would connect.
+func nat64(addr netip.Addr) (netip.Addr, bool) {
+	if !nat64Prefix.Contains(addr) {
+		return netip.Addr{}, false
+	}
+	b := addr.As16()
+	return netip.AddrFrom4([4]byte(b[12:])), true
 }
 
 func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
@@ -153,7 +193,7 @@ func (g *guard) isOwn(addr netip.Addr, port uint16) bool {
 			return false
 		}
 		at := plain(l.Addr())
-		return at == addr || at.IsUnspecified() && (addr.IsLoopback() || addr.IsUnspecified() || slices.Contains(g.machine, addr))
+		return at == addr || at.IsUnspecified() && (addr.IsLoopback() || slices.Contains(g.machine, addr))
 	})
 }
 

@@ -55,34 +55,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestClosings are what no opening opens.
-func TestClosings(t *testing.T) {
-	t.Parallel()
-	g := newGuard(Egress{
-		AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
-		DenyCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:4860::/32")},
-		Own:        []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8080"), netip.MustParseAddrPort("0.0.0.0:9090")},
-	})
-	for _, row := range []struct{ target, reason string }{
-		{"10.1.2.3:80", "address_denied"},
-		{"[::ffff:10.1.2.3]:80", "address_denied"},
-		{"10.2.2.3:80", ""},
-		{"[2001:4860:4860::8888]:443", "address_denied"},
-		{"127.0.0.1:8080", "own_listener"},
-		{"[::ffff:127.0.0.1]:8080", "own_listener"},
-		{"127.0.0.1:8081", ""},
-		{"127.0.0.2:8080", ""},
-		{"127.0.0.2:9090", "own_listener"},
-		{"[::1]:9090", "own_listener"},
-		{"0.0.0.0:9090", "own_listener"},
-		{"8.8.8.8:9090", ""},
-	} {
-		if got := reasonOf(g.checkAddr(netip.MustParseAddrPort(row.target))); got != row.reason {
-			t.Errorf("%s: %q, want %q", row.target, got, row.reason)
-		}
-	}
-}
-
 // TestOwnAddresses: the machine's own addresses are closed, public or not.
 func TestOwnAddresses(t *testing.T) {
 	t.Parallel()

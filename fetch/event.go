@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -12,6 +13,16 @@ import (
 // ends the fetch as CANCELLED. It must not keep what it is given beyond the
 // call, a BodyChunk's data above all.
 type Sink func(Event) error
+
+// Observer is told of fetches for the sake of figures. It is called from many
+// goroutines, must return soon, and must change nothing it is given. ctx holds the
+// values of the caller's.
+type Observer interface {
+	// Attempted is told of each attempt as it is settled, before its wait.
+	Attempted(ctx context.Context, req *Request, e *AttemptFinished)
+	// Fetched is told of each fetch at its end, once.
+	Fetched(ctx context.Context, req *Request, out *Outcome)
+}
 
 // Event is one step of a fetch: [AttemptStarted], [RedirectFollowed],
 // [ResponseStarted], [BodyChunk] or [AttemptFinished].

@@ -1,6 +1,10 @@
 package fetch
 
 import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -59,3 +63,22 @@ func under(name, suffix string) bool {
 }
 
 func trimWildcard(name string) string { return strings.TrimPrefix(name, "*.") }
+
+// hostsFile finds what stands in the system's file of hosts, and asks no one.
+var hostsFile = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.ErrUnsupported
+}}
+
+// rooted is a host as it is looked up: the whole name, as it was judged, to
+// which no search list of the system may add.
+func rooted(host string) string {
+	if _, err := netip.ParseAddr(host); err == nil || strings.HasSuffix(host, ".") {
+		return host
+	}
+	if !strings.Contains(host, ".") { // Go finds a single label in that file without its dot alone
+		if addrs, err := hostsFile.LookupHost(context.Background(), host); err == nil && len(addrs) > 0 {
+			return host
+		}
+	}
+	return host + "."
+}

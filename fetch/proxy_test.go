@@ -1,12 +1,15 @@
 package fetch_test
 
 import (
+	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -49,8 +52,41 @@ func (p *connectProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = here.Close()
 }
 
+// serve starts the proxy, spoken to with TLS or not, and returns a client that goes
+// through it. With TLS it would rather speak HTTP/2.
+func (p *connectProxy) serve(t *testing.T, w *wire, scheme string) *fetch.Client {
+	t.Helper()
+	server := httptest.NewUnstartedServer(p)
+	roots := w.origin.CA().Clone()
+	if scheme == "https" {
+		server.EnableHTTP2 = true
+		server.StartTLS()
+		roots.AddCert(server.Certificate())
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	return throughProxy(t, w, scheme+"://"+server.Listener.Addr().String(), roots)
+}
+
+func throughProxy(t *testing.T, w *wire, proxy string, roots *x509.CertPool) *fetch.Client {
+	t.Helper()
+	at, err := url.Parse(proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := fetch.New(fetch.Config{Proxy: at, RootCAs: roots,
+		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports(t, w.origin)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
 // TestProxy: an explicit proxy carries the requests; what the URL tells is still
-// judged, and what the proxy refuses is no answer of the origin's.
+// judged, and what the proxy refuses is no answer of the origin's. Over TLS it is
+// the same.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -58,58 +94,71 @@ func TestProxy(t *testing.T) {
 		refuse               bool
 		class                classify.Class
 		carried              int64
+		tls                  string // of the origin
 	}{
-		{"http", "http", "origin.test", false, 0, 1},
-		{"https", "https1", "localhost", false, 0, 1},
-		{"https over HTTP/2", "https", "localhost", false, 0, 1},
-		{"a certificate that does not verify", "tls-expired", "localhost", false, classify.TLSCertificate, 1},
-		{"a proxy that refuses", "https1", "localhost", true, classify.ConnectFailure, 3},
-		{"a forbidden address is not asked for", "http", "10.0.0.1", false, classify.TargetBlocked, 0},
-		{"a metadata name is not asked for", "http", "metadata.google.internal", false, classify.TargetBlocked, 0},
+		{"http", "http", "origin.test", false, 0, 1, ""},
+		{"https", "https1", "localhost", false, 0, 1, "TLS 1.3"},
+		{"https over HTTP/2", "https", "localhost", false, 0, 1, "TLS 1.3"},
+		{"a certificate that does not verify", "tls-expired", "localhost", false, classify.TLSCertificate, 1, ""},
+		{"a proxy that refuses", "https1", "localhost", true, classify.ConnectFailure, 3, ""},
+		{"a forbidden address is not asked for", "http", "10.0.0.1", false, classify.TargetBlocked, 0, ""},
+		{"a metadata name is not asked for", "http", "metadata.google.internal", false, classify.TargetBlocked, 0, ""},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			proxy := &connectProxy{target: w.origin.Addr(row.listener), refuse: row.refuse}
-			server := httptest.NewServer(proxy)
-			t.Cleanup(server.Close)
-			at, err := url.Parse(server.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := fetch.New(fetch.Config{Proxy: at, RootCAs: w.origin.CA(),
-				Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports(t, w.origin)}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.Close)
-			w.client = c
-			r := w.request(row.listener, "/s/proxied/200")
-			_, port, _ := net.SplitHostPort(r.URL.Host)
-			r.URL.Host = net.JoinHostPort(row.host, port)
-			res := w.run(t.Context(), r)
-			var class classify.Class
-			if res.Failure != nil {
-				class = res.Failure.Class
-			}
-			if class != row.class || proxy.carried.Load() != row.carried {
-				t.Errorf("class %s (%+v), %d requests carried, want %s, %d", class, res.Failure, proxy.carried.Load(), row.class, row.carried)
-			}
-		})
+		for _, scheme := range []string{"http", "https"} {
+			t.Run(row.name+", by "+scheme, func(t *testing.T) {
+				t.Parallel()
+				w := newWire(t)
+				proxy := &connectProxy{target: w.origin.Addr(row.listener), refuse: row.refuse}
+				w.client = proxy.serve(t, w, scheme)
+				r := w.request(row.listener, "/s/proxied/200")
+				_, port, _ := net.SplitHostPort(r.URL.Host)
+				r.URL.Host = net.JoinHostPort(row.host, port)
+				res := w.run(t.Context(), r)
+				var class classify.Class
+				if res.Failure != nil {
+					class = res.Failure.Class
+				}
+				if class != row.class || proxy.carried.Load() != row.carried {
+					t.Errorf("class %s (%+v), %d requests carried, want %s, %d", class, res.Failure, proxy.carried.Load(), row.class, row.carried)
+				}
+				if x := res.Hops[0].Exchange; x.RemoteAddress != "" || x.TLSVersion != row.tls {
+					t.Errorf("peer %q, %q, want none, %q: those of the proxy are no one's", x.RemoteAddress, x.TLSVersion, row.tls)
+				}
+			})
+		}
 	}
 }
 
 // TestProxyThatIsWrong is refused when the client is made.
 func TestProxyThatIsWrong(t *testing.T) {
 	t.Parallel()
-	for _, raw := range []string{"ftp://proxy:1", "http://proxy", "//proxy:1", "socks4://proxy:1", "http://:1"} {
-		u, err := url.Parse(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c, err := fetch.New(fetch.Config{Proxy: u}); err == nil {
-			c.Close()
-			t.Errorf("%s was taken", raw)
-		}
+	for _, row := range []struct{ name, url, told string }{
+		{"another scheme", "ftp://proxy:1", "http://HOST:PORT"},
+		{"another SOCKS", "socks4://proxy:1", "http://HOST:PORT"},
+		{"no scheme", "//proxy:1", "http://HOST:PORT"},
+		{"no port", "http://proxy", "http://HOST:PORT"},
+		{"no host", "http://:1", "http://HOST:PORT"},
+		{"a port over 65535", "http://user:secret@proxy:65536", "65536"},
+		{"a port far over 65535", "socks5://user:secret@proxy:99999", "99999"},
+		{"port 0", "https://user:secret@proxy:0", "port 0"},
+		{"the last port", "http://proxy:65535", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			u, err := url.Parse(row.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := fetch.New(fetch.Config{Proxy: u})
+			if err == nil {
+				c.Close()
+			}
+			if (err == nil) != (row.told == "") {
+				t.Fatalf("%s: %v, want it refused: %t", row.url, err, row.told != "")
+			}
+			if told := fmt.Sprint(err); !strings.Contains(told, row.told) && err != nil || strings.Contains(told, "secret") {
+				t.Errorf("%s: %s, want it to name %q and no password", row.url, told, row.told)
+			}
+		})
 	}
 }

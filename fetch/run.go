@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
 
@@ -78,9 +77,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	if r.ctx.Err() == nil {
 		r.loop(r.engine())
 	}
-	out := r.outcome()
-	r.logEnd(out)
-	return out
+	return c.ended(ctx, r)
 }
 
 // nowhere is the URL of what the loop is given.
@@ -162,85 +159,6 @@ func (r *run) backoff(_, _ time.Duration, _ int, _ *http.Response) time.Duration
 	return r.decision.Delay
 }
 
-// observe is what classify is told of the attempt; resp is nil where its last
-// hop read no response.
-func (a *attempt) observe(resp *http.Response) *classify.Observation {
-	o := &classify.Observation{
-		Method: a.req.Method, HopMethod: a.hop.method,
-		Attempt: a.number, Redirects: len(a.hops) - 1, Exchanges: a.exchanges,
-		Conditional: conditional(a.hop.header),
-		Faults:      a.faults, Location: a.location, Auth: a.authAsked,
-		BodyCommitted: a.committed,
-		Observed:      time.Now(), TimeLeft: a.timeLeft(),
-	}
-	if resp != nil {
-		o.Status = resp.StatusCode
-		o.RetryAfter, o.Date = resp.Header.Get("Retry-After"), resp.Header.Get("Date")
-	}
-	return o
-}
-
-func (r *run) timeLeft() time.Duration {
-	return max(time.Until(r.deadline), 0)
-}
-
-// settle decides what the attempt means, keeps what must be kept of it, and
-// tells of it.
-func (r *run) settle(a *attempt) {
-	o := a.observe(a.resp)
-	d := classify.Decide(&r.req.Policy, o)
-	if ended := r.ended(); d.Verdict == classify.Retry && ended != nil { // W5, before it begins
-		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, reasonOf(ended))
-		o.Faults = a.faults
-		d = classify.Decide(&r.req.Policy, o)
-	}
-	r.decision, r.failure = d, a.failureOf(&d)
-	if a.response != nil {
-		r.last, r.lastAttempt, r.lastError = a.response, a.number, a.errorBody
-	}
-	if a.response != nil || r.last == nil {
-		r.lastURL = withoutUserinfo(a.hop.url)
-	}
-	r.first = r.origin
-	if d.Start == classify.FailedHop {
-		r.first = a.hop
-	}
-	r.logAttempt(a)
-	if r.req.Events != OutcomeOnly {
-		r.emit(AttemptFinished{a.number, a.response, r.failure, slices.Clone(a.hops), d})
-	}
-	if d.Verdict == classify.Retry { // ten thousand may wait: keep what the outcome needs, and no more
-		a.resp, a.exchange, a.made, a.hop, a.ctx, a.cancel = nil, nil, nil, nil, nil, nil
-	}
-}
-
-// ended returns what has ended the fetch from outside, or nil.
-func (r *run) ended() error {
-	if r.client.shutdown.Err() != nil {
-		return errShutdown
-	}
-	return context.Cause(r.ctx)
-}
-
-// failureOf describes what went wrong, or nil.
-func (a *attempt) failureOf(d *classify.Decision) *Failure {
-	if d.Class == classify.NoClass {
-		return nil
-	}
-	f := &Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
-		URL: withoutUserinfo(a.hop.url), Retryable: d.Retryable,
-		RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter,
-		Phase: a.phase, Reason: a.reason}
-	switch {
-	case d.Class == classify.TooManyRedirects:
-		f.Phase, f.Reason = classify.PhasePolicy, "too_many_redirects"
-	case !a.faults.Has(d.Class): // the status alone says it
-		f.Phase, f.Reason = classify.PhaseProcessing, ""
-	}
-	f.Message = message(f.Class, f.Reason)
-	return f
-}
-
 // emit gives an event to the sink. A sink that fails ends the fetch.
 func (r *run) emit(e Event) {
 	if r.sink == nil || r.sinkErr != nil {
@@ -249,40 +167,6 @@ func (r *run) emit(e Event) {
 	if r.sinkErr = r.sink(e); r.sinkErr != nil {
 		r.cancel(context.Canceled)
 	}
-}
-
-// outcome says how the fetch ended.
-func (r *run) outcome() *Outcome {
-	if r.attempts == 0 {
-		r.endWait() // nothing was sent: no time, cancelled, or shutting down
-	}
-	out := &Outcome{
-		Kind: r.decision.Kind, FinalURL: orDefault(r.lastURL, withoutUserinfo(r.req.URL)),
-		Response: r.last, ResponseAttempt: r.lastAttempt, ErrorBody: r.lastError,
-		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges,
-		Total: time.Since(r.start),
-	}
-	if a := r.cur; a != nil {
-		out.Hops, out.Body = a.hops, a.body
-	}
-	if out.Kind == classify.Failed {
-		out.Failure, out.StopReason = r.failure, r.decision.Verdict
-	} else if r.cur != nil {
-		out.InlineBody = r.cur.inline
-	}
-	return out
-}
-
-// endWait settles a fetch that ended outside an attempt, by the cause that its
-// context tells (W5).
-func (r *run) endWait() {
-	class := classify.Error(classify.NoPhase, context.Cause(r.ctx))
-	o := classify.Observation{Method: r.req.Method, Attempt: r.attempts, Exchanges: r.exchanges,
-		Faults: classify.FaultsOf(orDefault(class, classify.Internal)), Observed: time.Now()}
-	r.decision = classify.Decide(&r.req.Policy, &o)
-	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
-		Message: message(r.decision.Class, ""), Reason: reasonOf(context.Cause(r.ctx)),
-		URL: withoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}
 }
 
 // shutDown ends the wait between two attempts; an attempt under way goes on.

@@ -120,6 +120,10 @@ func (t *trace) resolved(info httptrace.DNSDoneInfo) {
 }
 
 func (t *trace) gotConn(info httptrace.GotConnInfo) {
+	seen := observed(info.Conn)
+	if seen != nil && seen.keep != nil {
+		seen.keep() // from here on net/http ends it with its exchange, or keeps it for others
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over {
@@ -127,7 +131,7 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 	}
 	t.ready, t.phase, t.got, t.conn = true, classify.PhaseRequest, time.Now(), info.Conn
 	t.exchange.Reused = info.Reused
-	if info.Conn != nil && info.Conn.RemoteAddr() != nil {
+	if info.Conn != nil && info.Conn.RemoteAddr() != nil && (seen == nil || !seen.proxy) { // where the proxy stands is no caller's business
 		t.exchange.RemoteAddress = info.Conn.RemoteAddr().String()
 	}
 	if secure, ok := info.Conn.(*tls.Conn); ok {

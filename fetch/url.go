@@ -242,6 +242,9 @@ func withoutFragment(u *url.URL) string {
 
 // withoutUserinfo is u as it is told: a Location may hold a password.
 func withoutUserinfo(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
 	if u.User == nil {
 		return u.String()
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"container/list"
 	"context"
 	"strconv"
 	"sync"
@@ -17,16 +18,36 @@ import (
 // pushback is when a caller that was refused may come again.
 const pushback = 250 * time.Millisecond
 
-// admission counts the fetches in flight and refuses those over a limit. It
-// never makes one wait: a queue would hide the overload from the caller, who can
-// go to another replica.
+// admission counts the fetches in flight. A call over a limit is refused and not
+// made to wait: a queue would hide the overload from its caller, who can go to
+// another replica. A task of FetchMany waits, for its stream is a queue already.
 type admission struct {
-	total     int // in all
-	perCaller int // of one caller; 0: no limit of its own
-
 	mu       sync.Mutex
+	limits   *Limits
 	inFlight int
 	callers  map[string]int
+	waiting  list.List // of *place, in the order they came
+	refused  func(reason string)
+}
+
+// place is that of a task, in the queue or among the fetches under way.
+type place struct {
+	admission *admission
+	caller    string
+	at        *list.Element // in the queue; nil: admitted
+	admitted  chan struct{}
+}
+
+func newAdmission(limits *Limits) *admission {
+	return &admission{limits: limits, callers: make(map[string]int), refused: func(string) {}}
+}
+
+// set changes the limits, and admits those that may come in now.
+func (a *admission) set(limits *Limits) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.limits = limits
+	a.handOver()
 }
 
 // enter admits a fetch and returns what must be called at its end, or
@@ -37,23 +58,94 @@ func (a *admission) enter(ctx context.Context) (leave func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.inFlight >= a.total:
-		return nil, refuse(ctx, "TOO_MANY_FETCHES", "the server carries out as many fetches as it may")
-	case a.perCaller > 0 && a.callers[caller] >= a.perCaller:
-		return nil, refuse(ctx, "TOO_MANY_FETCHES_OF_CALLER", "this caller has as many fetches under way as one may")
+	case a.inFlight >= a.limits.MaxFetches:
+		return nil, a.refuse(ctx, "TOO_MANY_FETCHES", "the server carries out as many fetches as it may")
+	case a.callers[caller] >= a.limits.of(caller):
+		return nil, a.refuse(ctx, "TOO_MANY_FETCHES_OF_CALLER", "this caller has as many fetches under way as one may")
 	}
+	a.count(caller)
+	return func() { a.leave(caller) }, nil
+}
+
+// queue takes a place in the queue. Its end must be told by leave.
+func (a *admission) queue(ctx context.Context) *place {
+	p := &place{admission: a, caller: callerOf(ctx), admitted: make(chan struct{})}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p.at = a.waiting.PushBack(p)
+	a.handOver()
+	return p
+}
+
+// wait returns once the fetch is admitted, or the error of ctx.
+func (p *place) wait(ctx context.Context) error {
+	select {
+	case <-p.admitted:
+		return nil
+	default:
+	}
+	select {
+	case <-p.admitted:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leave gives the place up, wherever it is.
+func (p *place) leave() {
+	p.admission.mu.Lock()
+	defer p.admission.mu.Unlock()
+	if p.at != nil {
+		p.admission.waiting.Remove(p.at)
+		return
+	}
+	p.admission.free(p.caller)
+}
+
+// handOver admits those that wait, as far as there is room for them.
+func (a *admission) handOver() {
+	for at := a.waiting.Front(); at != nil && a.inFlight < a.limits.MaxFetches; {
+		next := at.Next()
+		if p, ok := at.Value.(*place); ok && a.callers[p.caller] < a.limits.of(p.caller) {
+			a.waiting.Remove(at)
+			p.at = nil
+			a.count(p.caller)
+			close(p.admitted)
+		}
+		at = next
+	}
+}
+
+func (a *admission) count(caller string) {
 	a.inFlight++
 	a.callers[caller]++
-	return func() { a.leave(caller) }, nil
 }
 
 func (a *admission) leave(caller string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.free(caller)
+}
+
+func (a *admission) free(caller string) {
 	a.inFlight--
 	if a.callers[caller]--; a.callers[caller] == 0 {
 		delete(a.callers, caller)
 	}
+	a.handOver()
+}
+
+// load is how many fetches are under way, and how many may be.
+func (a *admission) load() (inFlight, limit int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.inFlight, a.limits.MaxFetches
+}
+
+func (a *admission) refuse(ctx context.Context, reason, text string) error {
+	a.refused(reason)
+	return refuse(ctx, reason, text)
 }
 
 // refuse says no, why, and when to come again: as a detail for people and

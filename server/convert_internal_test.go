@@ -48,7 +48,7 @@ func FuzzConvert(f *testing.F) {
 		}
 		f.Add(raw)
 	}
-	own := limits{total: time.Minute, body: 1000}
+	own := &Limits{MaxTotalTimeout: time.Minute, MaxBodyBytes: 1000}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		in := new(pb.FetchRequest)
 		if proto.Unmarshal(raw, in) != nil {
@@ -144,7 +144,7 @@ type limit struct {
 }
 
 // obeys holds a fetch against the limits of spec §12 and of the server.
-func obeys(t *testing.T, own limits, r *fetch.Request) {
+func obeys(t *testing.T, own *Limits, r *fetch.Request) {
 	t.Helper()
 	for _, l := range slices.Concat(requestLimits(t, r), policyLimits(&r.Policy), ownLimits(own, r)) {
 		if !l.ok {
@@ -197,14 +197,14 @@ func policyLimits(p *classify.Policy) []limit {
 	}
 }
 
-func ownLimits(own limits, r *fetch.Request) []limit {
+func ownLimits(own *Limits, r *fetch.Request) []limit {
 	return []limit{
-		{"total_timeout", within(r.TotalTimeout, 1, own.total)},
-		{"attempt_timeout", within(r.AttemptTimeout, 0, own.total)},
-		{"connect_timeout", within(r.ConnectTimeout, 1, own.total)},
-		{"header_timeout", within(r.HeaderTimeout, 1, own.total)},
-		{"idle_timeout", within(r.IdleTimeout, 1, own.total)},
-		{"max_size_bytes", within(r.MaxBodyBytes, 0, own.body)},
+		{"total_timeout", within(r.TotalTimeout, 1, own.MaxTotalTimeout)},
+		{"attempt_timeout", within(r.AttemptTimeout, 0, own.MaxTotalTimeout)},
+		{"connect_timeout", within(r.ConnectTimeout, 1, own.MaxTotalTimeout)},
+		{"header_timeout", within(r.HeaderTimeout, 1, own.MaxTotalTimeout)},
+		{"idle_timeout", within(r.IdleTimeout, 1, own.MaxTotalTimeout)},
+		{"max_size_bytes", within(r.MaxBodyBytes, 0, own.MaxBodyBytes)},
 		{"hold_back_bytes", within(r.HoldBackBytes, 0, 16<<20)},
 		{"error_body_bytes", within(r.ErrorBodyBytes, 0, 64<<10)},
 	}

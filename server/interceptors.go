@@ -25,9 +25,12 @@ const maxRequestBytes = 2 << 20
 // watches and reflection.
 const maxWatches, maxWatchesOfCaller = 1024, 64
 
-// options are the interceptors, outermost first, and the limits. hangUp closes
-// the connection of a call.
-func options(logger *slog.Logger, hangUp func(context.Context)) []grpc.ServerOption {
+// options are the interceptors, outermost first, and the limits.
+func (s *Server) options(cfg *Config) []grpc.ServerOption {
+	return append(interception(cfg.Logger, cfg.Authenticate, s.hangUp), transportOptions(cfg.TLS)...)
+}
+
+func interception(logger *slog.Logger, auth Authenticator, hangUp func(context.Context)) []grpc.ServerOption {
 	// The default handler would send the panic's value to the caller.
 	panics := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
@@ -35,12 +38,12 @@ func options(logger *slog.Logger, hangUp func(context.Context)) []grpc.ServerOpt
 	})
 	seen := calls{logger}
 	unread := &answers{hangUp: hangUp, callers: make(map[string]int64)}
-	watches := &admission{total: maxWatches, perCaller: maxWatchesOfCaller, callers: make(map[string]int)}
-	return append(transportOptions(),
-		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(seen), unread.unary, recovery.UnaryServerInterceptor(panics)),
-		grpc.ChainStreamInterceptor(interceptors.StreamServerInterceptor(seen), unread.stream, recovery.StreamServerInterceptor(panics), watches.stream),
+	watches := newAdmission(&Limits{MaxFetches: maxWatches, MaxFetchesPerCaller: maxWatchesOfCaller})
+	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-	)
+		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(seen), auth.unary, unread.unary, recovery.UnaryServerInterceptor(panics)),
+		grpc.ChainStreamInterceptor(interceptors.StreamServerInterceptor(seen), auth.stream, unread.stream, recovery.StreamServerInterceptor(panics), watches.stream),
+	}
 }
 
 // stream admits the streams that are no fetch; those are admitted once their

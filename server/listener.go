@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net"
-	"net/netip"
 	"sync"
 
 	"google.golang.org/grpc/peer"
@@ -106,27 +105,4 @@ type conn struct {
 func (c *conn) Close() error {
 	defer c.release()
 	return c.Conn.Close()
-}
-
-// callerOf names the caller of a call by its address.
-func callerOf(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil {
-		return ""
-	}
-	return callerAt(p.Addr)
-}
-
-// callerAt names who is at an address: without the port, and of IPv6 the network
-// of 64 bits, which is what one host is given.
-func callerAt(addr net.Addr) string {
-	at, err := netip.ParseAddrPort(addr.String())
-	if err != nil {
-		return addr.String()
-	}
-	ip := at.Addr().Unmap()
-	if ip.Is6() {
-		return netip.PrefixFrom(ip, 64).Masked().String()
-	}
-	return ip.String()
 }

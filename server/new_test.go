@@ -16,8 +16,8 @@ func TestNewRefuses(t *testing.T) {
 		name string
 		cfg  server.Config
 	}{
-		{"negative MaxTotalTimeout", server.Config{MaxTotalTimeout: -1}},
-		{"negative MaxBodyBytes", server.Config{MaxBodyBytes: -1}},
+		{"negative MaxTotalTimeout", server.Config{Limits: server.Limits{MaxTotalTimeout: -1}}},
+		{"negative MaxBodyBytes", server.Config{Limits: server.Limits{MaxBodyBytes: -1}}},
 		{"negative Heartbeat", server.Config{Heartbeat: -1}},
 		{"negative hold-back budget", server.Config{Fetch: fetch.Config{HoldBackBudget: -1}}},
 		{"prefix that is none", server.Config{Fetch: fetch.Config{Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{{}}}}}},

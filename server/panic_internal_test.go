@@ -62,7 +62,7 @@ func (p *panicking) FetchUnary(context.Context, *pb.FetchUnaryRequest) (*pb.Fetc
 func TestPanicCostsOneCall(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	s := grpc.NewServer(options(slog.New(slog.NewJSONHandler(&log, nil)), func(context.Context) {})...)
+	s := grpc.NewServer(interception(slog.New(slog.NewJSONHandler(&log, nil)), nil, func(context.Context) {})...)
 	impl := &panicking{leave: make(chan struct{})}
 	pb.RegisterFetchServiceServer(s, impl)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -140,7 +140,7 @@ func (s *sent) Send(m *pb.FetchResponse) error {
 func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 	t.Parallel()
 	stream := new(sent)
-	e := newEventStream(stream, time.Minute, func() {})
+	e := newEventStream(stream.Send, sentAtOnce, time.Minute, func() {})
 	e.beatAfter(time.Hour)
 	defer e.close()
 	e.beat()
@@ -157,7 +157,7 @@ func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 // fetch.
 func TestSendTellsTheError(t *testing.T) {
 	t.Parallel()
-	e := newEventStream(&sent{err: io.ErrClosedPipe}, time.Minute, func() {})
+	e := newEventStream((&sent{err: io.ErrClosedPipe}).Send, sentAtOnce, time.Minute, func() {})
 	defer e.close()
 	if err := e.send(new(pb.FetchResponse)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)

@@ -172,15 +172,3 @@ func TestHealth(t *testing.T) {
 	_, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "nothing"})
 	wantCode(t, "health of nothing", err, codes.NotFound)
 }
-
-// TestUnimplemented is the method of the contract that this version lacks.
-func TestUnimplemented(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	stream, err := r.client.FetchMany(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = stream.Recv()
-	wantCode(t, "FetchMany", err, codes.Unimplemented)
-}

@@ -25,16 +25,10 @@ const (
 	maxStatuses   = 128
 )
 
-// limits are the server's own, at which requests are clamped.
-type limits struct {
-	total time.Duration
-	body  int64
-}
-
 // conversion reads a request of the contract into one of package fetch.
 type conversion struct {
 	violations
-	limits limits
+	limits *Limits
 	in     *pb.FetchRequest
 	out    *fetch.Request
 	cut    []string // fields that were clamped
@@ -43,7 +37,7 @@ type conversion struct {
 // convert reads a whole request. fallback is the delivery where none is asked
 // for; prefix stands before every field path. The error is INVALID_ARGUMENT
 // and names every fault that the trailers have room for.
-func (l limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*fetch.Request, []string, error) {
+func (l *Limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*fetch.Request, []string, error) {
 	c := &conversion{limits: l, in: in, violations: violations{prefix: prefix}}
 	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
 	c.out = fetch.NewRequest(profile)
@@ -190,14 +184,14 @@ func (c *conversion) retries(p *pb.RetryPolicy) {
 func (c *conversion) timeouts() {
 	p := c.in.GetTimeoutPolicy()
 	limit := func(field string, d *durationpb.Duration, otherwise, low time.Duration) time.Duration {
-		return c.clamped("timeout_policy."+field, d, min(orDefault(otherwise, c.limits.total), c.limits.total), low, c.limits.total, &c.cut)
+		return c.clamped("timeout_policy."+field, d, min(orDefault(otherwise, c.limits.MaxTotalTimeout), c.limits.MaxTotalTimeout), low, c.limits.MaxTotalTimeout, &c.cut)
 	}
 	c.out.TotalTimeout = limit("total_timeout", p.GetTotalTimeout(), c.out.TotalTimeout, 1)
 	c.out.ConnectTimeout = limit("connect_timeout", p.GetConnectTimeout(), c.out.ConnectTimeout, 1)
 	c.out.HeaderTimeout = limit("header_timeout", p.GetHeaderTimeout(), c.out.HeaderTimeout, 1)
 	c.out.IdleTimeout = limit("idle_timeout", p.GetIdleTimeout(), c.out.IdleTimeout, 1)
 	c.out.AttemptTimeout = c.clamped("timeout_policy.attempt_timeout", p.GetAttemptTimeout(),
-		min(c.out.AttemptTimeout, c.limits.total), 0, c.limits.total, &c.cut)
+		min(c.out.AttemptTimeout, c.limits.MaxTotalTimeout), 0, c.limits.MaxTotalTimeout, &c.cut)
 }
 
 func (c *conversion) body(fallback fetch.Delivery) {
@@ -209,8 +203,8 @@ func (c *conversion) body(fallback fetch.Delivery) {
 		c.add("body_policy.delivery", "is BODY_DELIVERY_STREAM: this call has no stream, give INLINE, DIGEST or NONE, or call Fetch")
 	}
 	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
-	c.out.MaxBodyBytes = min(c.out.MaxBodyBytes, c.limits.body)
-	most := c.limits.body
+	c.out.MaxBodyBytes = min(c.out.MaxBodyBytes, c.limits.MaxBodyBytes)
+	most := c.limits.MaxBodyBytes
 	if c.out.Delivery == fetch.Inline {
 		most = min(most, fetch.MaxInlineBytes)
 		c.out.MaxBodyBytes = min(c.out.MaxBodyBytes, most)

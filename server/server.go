@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -16,36 +17,34 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Defaults of spec §9 and §12.
 const (
-	defaultMaxTotal    = 15 * time.Minute
-	defaultMaxBody     = 1 << 40
 	defaultHeartbeat   = 10 * time.Second
 	defaultStall       = 30 * time.Second
-	defaultFetches     = 10_000
 	defaultConns       = 4096
 	defaultCallerConns = 512
 )
+
+// unbounded is a time limit for package fetch: the server has clamped every
+// request already, by limits that can change.
+const unbounded = 365 * 24 * time.Hour
 
 // Config says how a [Server] works. The zero value is a safe service.
 type Config struct {
 	// Fetch is how the origins are reached. Its MaxTotalTimeout, Logger and
 	// Shutdown are the server's to set.
 	Fetch fetch.Config
-	// MaxTotalTimeout is the longest a fetch may take; zero means 15 min.
-	MaxTotalTimeout time.Duration
-	// MaxBodyBytes is the largest max_size_bytes; zero means 1 TiB.
-	MaxBodyBytes int64
+	// Limits bound what callers may ask for.
+	Limits
+	// Authenticate names callers; nil admits everybody, by address.
+	Authenticate Authenticator
+	// TLS is how the gRPC port is served; nil means plaintext.
+	TLS *tls.Config
 	// Heartbeat is the silence after which a stream says that it lives; zero
 	// means 10 s.
 	Heartbeat time.Duration
 	// Stall is how long a caller may read nothing before its call ends as ABORTED
 	// (spec B7); zero means 30 s.
 	Stall time.Duration
-	// MaxFetches may be under way at once; zero means 10,000. MaxFetchesPerCaller
-	// of them for one address; zero means no limit of its own. What is over is
-	// refused with RESOURCE_EXHAUSTED before its first event.
-	MaxFetches, MaxFetchesPerCaller int
 	// MaxConnections may be open at once; zero means 4,096. Others wait to be
 	// accepted. MaxConnectionsPerCaller of them may come from one address (of
 	// IPv6: one network of 64 bits); zero means 512. Others are closed.
@@ -61,6 +60,7 @@ type Server struct {
 	health             *health.Server
 	conns, callerConns int
 	listening          atomic.Pointer[listener]
+	service            *service
 	client             *fetch.Client
 	drain              context.CancelFunc // ends the waits between attempts
 	watch              context.CancelFunc // ends the streams that would stay open for ever
@@ -72,35 +72,38 @@ const watchGrace = time.Second
 // New returns a server that serves nothing yet. The error says which part of
 // the configuration is not usable.
 func New(cfg Config) (*Server, error) {
-	if cfg.MaxTotalTimeout < 0 || cfg.MaxBodyBytes < 0 || cfg.Heartbeat < 0 || cfg.Stall < 0 {
-		return nil, errors.New("server: MaxTotalTimeout, MaxBodyBytes, Heartbeat and Stall must not be negative")
+	if cfg.Heartbeat < 0 || cfg.Stall < 0 || cfg.MaxConnections < 0 || cfg.MaxConnectionsPerCaller < 0 {
+		return nil, errors.New("server: Heartbeat, Stall, MaxConnections and MaxConnectionsPerCaller must not be negative")
 	}
-	if cfg.MaxFetches < 0 || cfg.MaxFetchesPerCaller < 0 || cfg.MaxConnections < 0 || cfg.MaxConnectionsPerCaller < 0 {
-		return nil, errors.New("server: MaxFetches, MaxFetchesPerCaller, MaxConnections and MaxConnectionsPerCaller must not be negative")
+	if err := cfg.Limits.check(); err != nil {
+		return nil, err
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	draining, drain := context.WithCancel(context.Background())
 	cfg.Fetch.Logger, cfg.Fetch.Shutdown = cfg.Logger, draining
-	cfg.Fetch.MaxTotalTimeout = orDefault(cfg.MaxTotalTimeout, defaultMaxTotal)
+	cfg.Fetch.MaxTotalTimeout = unbounded
 	client, err := fetch.New(cfg.Fetch)
 	if err != nil {
 		drain()
 		return nil, err
 	}
 	watching, watch := context.WithCancel(context.Background())
+	limits := cfg.Limits.whole()
 	s := &Server{client: client, drain: drain, watch: watch, health: health.NewServer(),
 		conns: orDefault(cfg.MaxConnections, defaultConns), callerConns: orDefault(cfg.MaxConnectionsPerCaller, defaultCallerConns)}
-	s.grpc = grpc.NewServer(options(cfg.Logger, s.hangUp)...)
-	pb.RegisterFetchServiceServer(s.grpc, &service{
+	s.service = &service{
 		client:    client,
-		limits:    limits{cfg.Fetch.MaxTotalTimeout, orDefault(cfg.MaxBodyBytes, int64(defaultMaxBody))},
 		heartbeat: orDefault(cfg.Heartbeat, defaultHeartbeat),
 		stall:     orDefault(cfg.Stall, defaultStall),
-		admission: admission{total: orDefault(cfg.MaxFetches, defaultFetches), perCaller: cfg.MaxFetchesPerCaller,
-			callers: make(map[string]int)},
-	})
+		admission: newAdmission(limits),
+		draining:  draining,
+		logger:    cfg.Logger,
+	}
+	s.service.limits.Store(limits)
+	s.grpc = grpc.NewServer(s.options(&cfg)...)
+	pb.RegisterFetchServiceServer(s.grpc, s.service)
 	healthpb.RegisterHealthServer(s.grpc, endingHealth{s.health, watching})
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	return s, registerReflection(s.grpc)
@@ -112,6 +115,18 @@ func (s *Server) Serve(l net.Listener) error {
 	bounded := newListener(l, s.conns, s.callerConns)
 	s.listening.Store(bounded)
 	return s.grpc.Serve(bounded)
+}
+
+// SetLimits changes the limits of what begins from now on. The error says which
+// is not usable; then none is changed.
+func (s *Server) SetLimits(l Limits) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	limits := l.whole()
+	s.service.limits.Store(limits)
+	s.service.admission.set(limits)
+	return nil
 }
 
 // hangUp closes the connection that a call came on.

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -23,56 +25,87 @@ import (
 type service struct {
 	pb.UnimplementedFetchServiceServer
 	client    *fetch.Client
-	limits    limits
+	limits    atomic.Pointer[Limits]
 	heartbeat time.Duration
 	stall     time.Duration
-	admission admission
+	admission *admission
+	draining  context.Context
+	logger    *slog.Logger
+}
+
+// prepared is a request that was found in order.
+type prepared struct {
+	in  *pb.FetchRequest
+	req *fetch.Request
+	cut []string // fields that were clamped
+}
+
+// prepare reads a request. prefix stands before the fields that an error names;
+// fallback is the delivery where none is asked for.
+func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*prepared, error) {
+	req, cut, err := s.limits.Load().convert(in, prefix, fallback)
+	if err != nil {
+		return nil, err
+	}
+	if req.Circle, err = circle(ctx); err != nil {
+		return nil, err
+	}
+	return &prepared{in, req, cut}, nil
 }
 
 // Fetch implements fetchd.v1.FetchService.Fetch.
 func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
-	req, cut, err := s.limits.convert(in, "", fetch.Stream)
+	return s.fetch(stream.Context(), in, stream.Send, sentAtOnce)
+}
+
+// fetch carries out a fetch and sends what happens. The first atOnce bytes are
+// sent without waiting for their reader.
+func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*pb.FetchResponse) error, atOnce int) error {
+	p, err := s.prepare(caller, in, "", fetch.Stream)
 	if err != nil {
 		return err
 	}
-	if req.Circle, err = circle(stream.Context()); err != nil {
-		return err
-	}
-	leave, err := s.admission.enter(stream.Context())
+	leave, err := s.admission.enter(caller)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	ctx, release := reserve(stream.Context())
+	ctx, release := reserve(caller)
 	defer release()
-	events := newEventStream(stream, s.stall, release)
+	events := newEventStream(send, atOnce, s.stall, release)
 	defer events.close()
-	if req.Events != fetch.OutcomeOnly {
+	if p.req.Events != fetch.OutcomeOnly {
 		events.beatAfter(s.heartbeat)
-		if err := events.send(&pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{
-			FetchId: req.ID, EffectiveRequest: effective(in, req), ClampedFields: cut,
-			ExpireTime: timestamppb.New(expiry(ctx, events.start, req.TotalTimeout)), StartTime: timestamppb.New(events.start),
-		}}}); err != nil {
+		if err := events.send(p.admitted(ctx, events.start)); err != nil {
 			return err
 		}
 	}
-	out := s.client.Fetch(ctx, req, events.sink)
-	if err := stream.Context().Err(); err != nil {
+	out := s.client.Fetch(ctx, p.req, events.sink)
+	if err := caller.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
 	if err := events.failed(); err != nil {
 		return err
 	}
-	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req)}})
+	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, p.req)}})
+}
+
+// admitted is the first event of a fetch.
+func (p *prepared) admitted(ctx context.Context, start time.Time) *pb.FetchResponse {
+	return &pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{
+		FetchId: p.req.ID, EffectiveRequest: effective(p.in, p.req), ClampedFields: p.cut,
+		ExpireTime: timestamppb.New(expiry(ctx, start, p.req.TotalTimeout)), StartTime: timestamppb.New(start),
+	}}}
 }
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
 func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
-	req, cut, err := s.limits.convert(in.GetRequest(), "request.", fetch.Inline)
+	return s.fetchUnary(ctx, in.GetRequest(), "request.")
+}
+
+func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string) (*pb.FetchUnaryResponse, error) {
+	p, err := s.prepare(ctx, in, prefix, fetch.Inline)
 	if err != nil {
-		return nil, err
-	}
-	if req.Circle, err = circle(ctx); err != nil {
 		return nil, err
 	}
 	leave, err := s.admission.enter(ctx)
@@ -80,13 +113,13 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 		return nil, err
 	}
 	defer leave()
-	if req.Events == fetch.All {
-		req.Events = fetch.Attempts // the headers of 220 hops are more than a client takes in one message
+	if p.req.Events == fetch.All {
+		p.req.Events = fetch.Attempts // the headers of 220 hops are more than a client takes in one message
 	}
-	resp := &pb.FetchUnaryResponse{FetchId: req.ID, ClampedFields: cut, EffectiveRequest: effective(in.GetRequest(), req)}
+	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut, EffectiveRequest: effective(in, p.req)}
 	bounded, release := reserve(ctx)
 	defer release()
-	out := s.client.Fetch(bounded, req, func(e fetch.Event) error {
+	out := s.client.Fetch(bounded, p.req, func(e fetch.Event) error {
 		if finished, ok := e.(fetch.AttemptFinished); ok {
 			resp.Attempts = append(resp.Attempts, attemptFinished(&finished))
 		}
@@ -95,7 +128,7 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	resp.Outcome = outcome(out, req)
+	resp.Outcome = outcome(out, p.req)
 	shorten(resp.Attempts)
 	return resp, nil
 }

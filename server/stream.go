@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -25,7 +24,7 @@ const sentAtOnce = 48 << 10
 // is none for a while. It gives up a caller that has stopped reading, which
 // would hold a send for ever, and which keepalive does not notice (spec B7).
 type eventStream struct {
-	stream  grpc.ServerStreamingServer[pb.FetchResponse]
+	post    func(*pb.FetchResponse) error
 	giveUp  context.CancelFunc // ends the fetch
 	start   time.Time
 	silence time.Duration
@@ -37,14 +36,14 @@ type eventStream struct {
 	closed   bool
 	err      error // of a send; none follows it
 
-	room    int                    // of sentAtOnce
+	room    int                    // of what is sent at once
 	out     chan *pb.FetchResponse // to [eventStream.sender]; nil: there is none yet
 	done    chan error             // from it, once for each message
 	patient *time.Timer
 }
 
-func newEventStream(stream grpc.ServerStreamingServer[pb.FetchResponse], limit time.Duration, giveUp context.CancelFunc) *eventStream {
-	return &eventStream{stream: stream, giveUp: giveUp, start: time.Now(), limit: limit, room: sentAtOnce}
+func newEventStream(post func(*pb.FetchResponse) error, atOnce int, limit time.Duration, giveUp context.CancelFunc) *eventStream {
+	return &eventStream{post: post, giveUp: giveUp, start: time.Now(), limit: limit, room: atOnce}
 }
 
 // beatAfter begins the heartbeats.
@@ -95,11 +94,11 @@ func (e *eventStream) pass(resp *pb.FetchResponse) error {
 	if e.out == nil {
 		if size := proto.Size(resp); size <= e.room {
 			e.room -= size
-			return e.stream.Send(resp)
+			return e.post(resp)
 		}
 		e.out, e.done = make(chan *pb.FetchResponse), make(chan error, 1)
 		e.patient = time.NewTimer(e.limit)
-		go sender(e.stream, e.out, e.done)
+		go sender(e.post, e.out, e.done)
 	}
 	e.patient.Reset(e.limit)
 	defer e.patient.Stop()
@@ -114,9 +113,9 @@ func (e *eventStream) pass(resp *pb.FetchResponse) error {
 }
 
 // sender sends what comes until out is closed.
-func sender(stream grpc.ServerStreamingServer[pb.FetchResponse], out <-chan *pb.FetchResponse, done chan<- error) {
+func sender(post func(*pb.FetchResponse) error, out <-chan *pb.FetchResponse, done chan<- error) {
 	for resp := range out {
-		done <- stream.Send(resp)
+		done <- post(resp)
 	}
 }
 

@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/tap"
 )
@@ -25,8 +27,8 @@ const (
 )
 
 // transportOptions are those limits as gRPC takes them.
-func transportOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{
+func transportOptions(secure *tls.Config) []grpc.ServerOption {
+	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxHeaderListSize(maxMetadataBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -35,6 +37,10 @@ func transportOptions() []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPingInterval, PermitWithoutStream: true}),
 		grpc.InTapHandle(expectRequest),
 	}
+	if secure != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
+	}
+	return options
 }
 
 // silence is the key under which a call's context holds what stops the clock of

@@ -56,8 +56,8 @@ func (c connection) connect() (*service, error) {
 func embed() (*service, error) {
 	l := bufconn.Listen(256 << 10)
 	return serve(server.Config{
-		Fetch:           fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version()},
-		MaxTotalTimeout: embeddedMaximum,
+		Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version()},
+		Limits: server.Limits{MaxTotalTimeout: embeddedMaximum},
 	}, l, "passthrough:///inside", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return l.DialContext(ctx)
 	}))

@@ -77,6 +77,19 @@ func own(l net.Listener) []netip.AddrPort {
 	return nil
 }
 
+// ownAt is the listener that serving would have at --grpc-addr: a host that is
+// left out means all addresses.
+func ownAt(address string) ([]netip.AddrPort, error) {
+	at, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--grpc-addr: %w", err)
+	}
+	if len(at.IP) == 0 {
+		at.IP = net.IPv6unspecified
+	}
+	return []netip.AddrPort{at.AddrPort()}, nil
+}
+
 // egressCheck says what the settings make of a URL.
 func egressCheck(ctx context.Context, f *flags, stdout, stderr io.Writer) int {
 	u, err := fetch.ParseURL(f.EgressCheck)
@@ -92,7 +105,11 @@ func egressCheck(ctx context.Context, f *flags, stdout, stderr io.Writer) int {
 			continue
 		}
 		if i > 0 || len(judged) == 1 {
-			_, _ = fmt.Fprintf(stdout, "allowed: %s\n", j.Target)
+			note := j.Note
+			if note != "" {
+				note = " (" + note + ")"
+			}
+			_, _ = fmt.Fprintf(stdout, "allowed: %s%s\n", j.Target, note)
 			code = exitAllowed
 		}
 	}
@@ -110,8 +127,8 @@ func judge(ctx context.Context, f *flags, u *url.URL) ([]fetch.Judgement, error)
 	if err != nil {
 		return nil, err
 	}
-	if own, err := netip.ParseAddrPort(f.GRPCAddr); err == nil {
-		cfg.Egress.Own = []netip.AddrPort{own}
+	if cfg.Egress.Own, err = ownAt(f.GRPCAddr); err != nil {
+		return nil, err
 	}
 	c, err := fetch.New(cfg)
 	if err != nil {

@@ -51,8 +51,9 @@ func serve(ctx context.Context, f *flags, stderr io.Writer) error {
 	}
 	engine.Egress.Own = own(listener)
 	s, err := server.New(server.Config{Fetch: engine,
-		MaxTotalTimeout: f.MaxTotalTimeout, MaxBodyBytes: f.MaxBodyBytes, Logger: logger,
-		MaxFetches: f.MaxFetches, MaxFetchesPerCaller: f.MaxFetchesPerCaller, MaxConnections: f.MaxConnections, MaxConnectionsPerCaller: f.MaxConnectionsPerCaller,
+		Limits: server.Limits{MaxTotalTimeout: f.MaxTotalTimeout, MaxBodyBytes: f.MaxBodyBytes,
+			MaxFetches: f.MaxFetches, MaxFetchesPerCaller: f.MaxFetchesPerCaller},
+		Logger: logger, MaxConnections: f.MaxConnections, MaxConnectionsPerCaller: f.MaxConnectionsPerCaller,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())

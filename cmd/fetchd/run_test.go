@@ -165,6 +165,17 @@ func TestEgressCheck(t *testing.T) {
 		{"loopback, opened", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-check", "http://127.0.0.1/"}, exitAllowed, "allowed"},
 		{"opened and closed", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-deny-cidr", "127.0.0.1/32", "--egress-check", "http://127.0.0.1/"}, exitForbidden, "address_denied"},
 		{"the service itself", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8080", "--egress-check", "http://127.0.0.1:8080/"}, exitForbidden, "own_listener"},
+		{"the service itself, on every address", serviceAt(":8080", "127.0.0.9"), exitForbidden, "own_listener"},
+		{"the service itself, on every address, IPv6", serviceAt(":8080", "[::1]"), exitForbidden, "own_listener"},
+		{"the service itself, by name", serviceAt("localhost:8080", "127.0.0.1"), exitForbidden, "own_listener"},
+		{"the service itself, unspecified", serviceAt("localhost:8080", "0.0.0.0"), exitForbidden, "own_listener"},
+		{"beside the service itself", serviceAt("localhost:8080", "127.0.0.2"), exitAllowed, "allowed: 127.0.0.2:8080\n"},
+		{"a service that could not listen", serviceAt("nowhere", "127.0.0.1"), exitForbidden, ""},
+		{"a name through the proxy", byProxy("http://www.example.com/"), exitAllowed, "allowed: www.example.com (through the proxy; its addresses are the proxy's to judge)\n"},
+		{"an address through the proxy", byProxy("http://8.8.8.8/"), exitAllowed, "allowed: 8.8.8.8 (through the proxy)\n"},
+		{"a closed address through the proxy", byProxy("http://10.0.0.1/"), exitForbidden, "address_not_allowed"},
+		{"a closed name through the proxy", byProxy("http://db.internal/"), exitForbidden, "name_not_allowed"},
+		{"a proxy that cannot be", []string{"--egress-proxy", "http://proxy:99999", "--egress-check", "http://8.8.8.8/"}, exitForbidden, ""},
 		{"a port", []string{"--egress-check", "http://8.8.8.8:22/"}, exitForbidden, "port_not_allowed"},
 		{"a name inside", []string{"--egress-check", "http://db.internal/"}, exitForbidden, "name_not_allowed"},
 		{"a name that is closed", []string{"--egress-deny-host", "*.example.com", "--egress-check", "http://www.example.com/"}, exitForbidden, "name_denied"},
@@ -176,8 +187,22 @@ func TestEgressCheck(t *testing.T) {
 			if code := run(t.Context(), row.args, &stdout, &stderr); code != row.code || !strings.Contains(stdout.String(), row.stdout) {
 				t.Errorf("code %d, stdout %q, stderr %q, want code %d and %q", code, stdout.String(), stderr.String(), row.code, row.stdout)
 			}
+			if told := strings.HasPrefix(stdout.String(), "allowed"); told != (row.code == exitAllowed) {
+				t.Errorf("stdout %q with code %d", stdout.String(), row.code)
+			}
 		})
 	}
+}
+
+// serviceAt checks port 8080 of a host against a service at an address.
+func serviceAt(address, host string) []string {
+	return []string{"--grpc-addr", address, "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-cidr", "::1/128",
+		"--egress-allow-port", "8080", "--egress-check", "http://" + host + ":8080/"}
+}
+
+// byProxy checks a URL where nothing can be looked up here.
+func byProxy(u string) []string {
+	return []string{"--egress-proxy", "http://proxy.example:3128", "--egress-resolver", "127.0.0.1:1", "--egress-check", u}
 }
 
 // TestKeyLog: no start with a file for TLS keys in the environment.

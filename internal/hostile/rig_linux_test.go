@@ -202,9 +202,10 @@ type host struct {
 func is(addrs ...string) host { return host{turns: [][]string{addrs}} }
 
 type nameserver struct {
-	mu    sync.Mutex
-	hosts map[string]host
-	asked map[string]int
+	mu        sync.Mutex
+	hosts     map[string]host
+	asked     map[string]int
+	questions []string // every name that was asked for
 }
 
 func (n *nameserver) set(name string, h host) {
@@ -278,6 +279,7 @@ func (n *nameserver) answer(query []byte) ([]byte, bool) {
 func (n *nameserver) lookup(name string, kind dnsmessage.Type) (host, []netip.Addr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.questions = append(n.questions, name)
 	h, ok := n.hosts[name]
 	if !ok {
 		return host{rcode: dnsmessage.RCodeNameError}, nil

@@ -147,8 +147,8 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	s, err := server.New(server.Config{
-		Fetch:      fetch.Config{Egress: fetch.Egress{AllowCIDRs: loopback(), AllowPorts: []uint16{at.Port()}}},
-		MaxFetches: 1, Heartbeat: heartbeat})
+		Fetch:  fetch.Config{Egress: fetch.Egress{AllowCIDRs: loopback(), AllowPorts: []uint16{at.Port()}}},
+		Limits: server.Limits{MaxFetches: 1}, Heartbeat: heartbeat})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2542,7 +2542,8 @@ func (x *Hop) GetHeaders() []*Header {
 // How one request was carried.
 type Exchange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Address and port of the peer. Empty where no connection came about.
+	// Address and port of the peer. Empty where no connection came about, and where
+	// a proxy carries it.
 	RemoteAddress string `protobuf:"bytes,1,opt,name=remote_address,json=remoteAddress,proto3" json:"remote_address,omitempty"`
 	// Such as "HTTP/1.1" or "HTTP/2.0". Empty where no response was read.
 	Protocol string `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
@@ -3636,9 +3637,10 @@ func (x *FetchUnaryResponse) GetClampedFields() []string {
 // Request of FetchMany.
 type FetchManyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Fetches to start.
+	// Fetches to start. Empty means none.
 	Tasks []*Task `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	// Tags of fetches to give up. Each still gets an outcome.
+	// Tags of fetches to give up. Each still gets its outcome, CANCELLED unless it
+	// ended first. A tag that is not under way means nothing.
 	CancelledTags []string `protobuf:"bytes,2,rep,name=cancelled_tags,json=cancelledTags,proto3" json:"cancelled_tags,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3691,9 +3693,11 @@ func (x *FetchManyRequest) GetCancelledTags() []string {
 // One fetch of a stream.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Caller's name for the fetch, unique among those not yet finished.
+	// Caller's name for the fetch, 1 to 256 bytes, unique among those without an
+	// outcome: another of the same name ends the call with INVALID_ARGUMENT.
 	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
-	// What to fetch.
+	// What to fetch. Here an unset event_level means OUTCOME, an unset delivery
+	// INLINE, and a delivery STREAM is malformed.
 	Request       *FetchRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

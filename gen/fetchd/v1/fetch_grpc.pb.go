@@ -44,8 +44,11 @@ type FetchServiceClient interface {
 	// Fetches one URL and returns only the outcome. For callers that cannot or
 	// do not want to read a stream.
 	FetchUnary(ctx context.Context, in *FetchUnaryRequest, opts ...grpc.CallOption) (*FetchUnaryResponse, error)
-	// Fetches many URLs over one stream. Outcomes arrive in completion order
-	// and carry the caller's tag. Half-close to say that no more will come.
+	// Fetches many URLs over one stream. Outcomes arrive in completion order and
+	// carry the caller's tag, exactly one for each task. A task that is malformed
+	// gets the outcome INVALID_REQUEST; one over the caller's quota waits. While 256
+	// tasks are under way nothing more is read. Half-close to say that no more will
+	// come: what is under way is finished, then the call ends with OK.
 	FetchMany(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FetchManyRequest, FetchManyResponse], error)
 	// Says what would be decided for a described observation, by which rule, and
 	// with which delay. Nothing is fetched.
@@ -131,8 +134,11 @@ type FetchServiceServer interface {
 	// Fetches one URL and returns only the outcome. For callers that cannot or
 	// do not want to read a stream.
 	FetchUnary(context.Context, *FetchUnaryRequest) (*FetchUnaryResponse, error)
-	// Fetches many URLs over one stream. Outcomes arrive in completion order
-	// and carry the caller's tag. Half-close to say that no more will come.
+	// Fetches many URLs over one stream. Outcomes arrive in completion order and
+	// carry the caller's tag, exactly one for each task. A task that is malformed
+	// gets the outcome INVALID_REQUEST; one over the caller's quota waits. While 256
+	// tasks are under way nothing more is read. Half-close to say that no more will
+	// come: what is under way is finished, then the call ends with OK.
 	FetchMany(grpc.BidiStreamingServer[FetchManyRequest, FetchManyResponse]) error
 	// Says what would be decided for a described observation, by which rule, and
 	// with which delay. Nothing is fetched.

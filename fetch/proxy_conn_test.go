@@ -1,0 +1,167 @@
+package fetch_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// TestSilentProxy falls silent at some point of its handshake. net/http talks to
+// it under a context that nothing cancels, so that its connections must end with
+// the fetches that they were made for; the bubble notices a goroutine that stays.
+func TestSilentProxy(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, proxy, target, says string }{
+		{"http, asked to CONNECT", "http://origin.example:3128", "https", ""},
+		{"http, in the head of its answer", "http://origin.example:3128", "https", "HTTP/1.1 200 OK\r\n"},
+		{"http, in the origin's handshake", "http://origin.example:3128", "https", "HTTP/1.1 200 OK\r\n\r\n"},
+		{"http, asked for a page", "http://origin.example:3128", "http", ""},
+		{"https, in its handshake", "https://silent.example:3128", "https", ""},
+		{"https, asked to CONNECT", "https://origin.example:3128", "https", ""},
+		{"https, in the origin's handshake", "https://origin.example:3128", "https", "HTTP/1.1 200 OK\r\n\r\n"},
+		{"https, asked for a page", "https://origin.example:3128", "http", ""},
+		{"socks5, greeted", "socks5://origin.example:3128", "http", ""},
+		{"socks5, asked to connect", "socks5://origin.example:3128", "http", "\x05\x00"},
+		{"socks5 with a password, greeted", "socks5://user:secret@origin.example:3128", "https", ""},
+		{"socks5 with a password, given it", "socks5://user:secret@origin.example:3128", "https", "\x05\x02"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				at, err := url.Parse(row.proxy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				certificate, roots := selfSigned(t)
+				var open atomic.Int64
+				var theirs []net.Conn
+				c, err := fetch.New(fetch.Config{
+					Egress: fetch.Egress{Unrestricted: true}, RootCAs: roots, Proxy: at,
+					Dial: func(context.Context, string, string) (net.Conn, error) {
+						ours, its := net.Pipe()
+						theirs = append(theirs, its)
+						open.Add(1)
+						go func() {
+							defer open.Add(-1)
+							if at.Scheme == "https" && at.Hostname() != "silent.example" {
+								its = tls.Server(its, &tls.Config{Certificates: []tls.Certificate{certificate}})
+							}
+							fallSilent(its, row.says)
+						}()
+						return ours, nil
+					},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				const fetches = 20
+				for i := range fetches {
+					r := fetch.NewRequest(classify.Standard)
+					r.URL = mustParse(t, fmt.Sprintf("%s://origin%d.example/", row.target, i))
+					r.TotalTimeout = 100 * time.Millisecond
+					if out := c.Fetch(t.Context(), r, nil); out.Kind != classify.Failed {
+						t.Errorf("%s, want failed", out.Kind)
+					}
+				}
+				time.Sleep(time.Second) //nolint:forbidigo // of the bubble
+				if n := open.Load(); n != 0 || len(theirs) != fetches {
+					t.Errorf("%d of %d connections still stand after a second, want none of %d", n, len(theirs), fetches)
+				}
+				for _, conn := range theirs { // so that the other rows get their turn
+					_ = conn.Close()
+				}
+				c.Close()
+			})
+		})
+	}
+}
+
+// fallSilent reads what comes, and says its one thing after the first of it.
+func fallSilent(conn net.Conn, says string) {
+	buf := make([]byte, 4<<10)
+	if _, err := conn.Read(buf); err == nil {
+		_, _ = io.WriteString(conn, says)
+	}
+	_, _ = io.Copy(io.Discard, conn)
+}
+
+// TestProxiedConnectionIsKept: once an exchange has got a connection, this
+// outlives it as any other does, and the next one uses it.
+func TestProxiedConnectionIsKept(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"http", "https", "socks5"} {
+		for _, listener := range []string{"http", "https1", "https"} {
+			t.Run(listener+" by "+scheme, func(t *testing.T) {
+				t.Parallel()
+				w := newWire(t)
+				if scheme == "socks5" {
+					w.client = throughProxy(t, w, "socks5://"+socksProxy(t, w.origin.Addr(listener)), w.origin.CA())
+				} else {
+					w.client = (&connectProxy{target: w.origin.Addr(listener)}).serve(t, w, scheme)
+				}
+				for n := range 3 {
+					r := w.request(listener, "/s/kept/200:size=100")
+					_, port, _ := net.SplitHostPort(r.URL.Host)
+					r.URL.Host = net.JoinHostPort("localhost", port)
+					res := w.run(t.Context(), r)
+					x := res.Hops[0].Exchange
+					if res.Kind != classify.Success || x.Reused != (n > 0) || x.RemoteAddress != "" {
+						t.Errorf("fetch %d: %s (%+v), reused %t, peer %q, want success, %t, none", n, res.Kind, res.Failure, x.Reused, x.RemoteAddress, n > 0)
+					}
+				}
+			})
+		}
+	}
+}
+
+// socksProxy connects whoever asks to one address, and returns its own.
+func socksProxy(t *testing.T, target string) string {
+	t.Helper()
+	l := listenOn(t, "127.0.0.1:0", true)
+	go func() {
+		for {
+			here, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go carry(here, target)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// carry is SOCKS 5 as far as a client without a password takes it (RFC 1928).
+func carry(here net.Conn, target string) {
+	defer here.Close()
+	head := make([]byte, 5) // version, command, reserved, type of address, its length
+	_, greeted := io.ReadFull(here, head[:3])
+	_, answered := here.Write([]byte{5, 0})
+	_, asked := io.ReadFull(here, head)
+	if errors.Join(greeted, answered, asked) != nil {
+		return
+	}
+	if _, err := io.CopyN(io.Discard, here, int64(head[4])+2); err != nil {
+		return
+	}
+	there, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer there.Close()
+	if _, err := here.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0}); err != nil {
+		return
+	}
+	go func() { _, _ = io.Copy(there, here); _ = there.Close() }()
+	_, _ = io.Copy(here, there)
+}

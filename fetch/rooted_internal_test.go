@@ -1,0 +1,59 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http/httptrace"
+	"testing"
+)
+
+// TestRootedLookups: what is asked for is the whole name, by the dialer and by
+// CheckTarget, so that no search list adds to it. internal/hostile has one.
+func TestRootedLookups(t *testing.T) {
+	t.Parallel()
+	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.ErrUnsupported
+	}}
+	c, err := New(Config{Resolver: resolver, Egress: Egress{Unrestricted: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	d := &dialer{guard: c.guard, resolver: resolver}
+	for _, row := range []struct{ name, host, asked string }{
+		{"two labels", "redis.prod", "redis.prod."},
+		{"two labels with a dot", "redis.prod.", "redis.prod."},
+		{"one label", "no-such-host", "no-such-host."},
+		{"an address", "127.0.0.1", ""},
+		{"an IPv6 address", "::1", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var dialled, checked string
+			ctx, cancel := context.WithCancel(tracing(t, &dialled))
+			if row.asked == "" {
+				cancel() // there may be someone who listens
+			}
+			defer cancel()
+			if conn, err := d.connect(ctx, "tcp", net.JoinHostPort(row.host, "80")); err == nil {
+				_ = conn.Close()
+				t.Error("connected")
+			}
+			_, err := c.CheckTarget(tracing(t, &checked), mustURL(t, "http://"+net.JoinHostPort(row.host, "80")+"/"))
+			if dialled != row.asked || checked != row.asked {
+				t.Errorf("%s: dialled %q, checked %q, want %q", row.host, dialled, checked, row.asked)
+			}
+			if failed, ok := errors.AsType[*net.DNSError](err); ok && failed.Name != row.host {
+				t.Errorf("the error names %q, want %q", failed.Name, row.host)
+			}
+		})
+	}
+}
+
+func tracing(t *testing.T, asked *string) context.Context {
+	t.Helper()
+	return httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		DNSStart: func(info httptrace.DNSStartInfo) { *asked = info.Host },
+	})
+}

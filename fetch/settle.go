@@ -1,0 +1,161 @@
+package fetch
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"fetchd/classify"
+)
+
+// observe is what classify is told of the attempt; resp is nil where its last
+// hop read no response.
+func (a *attempt) observe(resp *http.Response) *classify.Observation {
+	o := &classify.Observation{
+		Method: a.req.Method, HopMethod: a.hop.method,
+		Attempt: a.number, Redirects: len(a.hops) - 1, Exchanges: a.exchanges,
+		Conditional: conditional(a.hop.header),
+		Faults:      a.faults, Location: a.location, Auth: a.authAsked,
+		BodyCommitted: a.committed,
+		Observed:      time.Now(), TimeLeft: a.timeLeft(),
+	}
+	if resp != nil {
+		o.Status = resp.StatusCode
+		o.RetryAfter, o.Date = resp.Header.Get("Retry-After"), resp.Header.Get("Date")
+	}
+	return o
+}
+
+func (r *run) timeLeft() time.Duration {
+	return max(time.Until(r.deadline), 0)
+}
+
+// settle decides what the attempt means, keeps what must be kept of it, and
+// tells of it.
+func (r *run) settle(a *attempt) {
+	o := a.observe(a.resp)
+	d := classify.Decide(&r.req.Policy, o)
+	if ended := r.ended(); d.Verdict == classify.Retry && ended != nil { // W5, before it begins
+		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, reasonOf(ended))
+		o.Faults = a.faults
+		d = classify.Decide(&r.req.Policy, o)
+	}
+	r.decision, r.failure = d, a.failureOf(&d)
+	if a.response != nil {
+		r.last, r.lastAttempt, r.lastError = a.response, a.number, a.errorBody
+	}
+	if a.response != nil || r.last == nil {
+		r.lastURL = withoutUserinfo(a.hop.url)
+	}
+	r.first = r.origin
+	if d.Start == classify.FailedHop {
+		r.first = a.hop
+	}
+	r.logAttempt(a)
+	r.tellFinished(a)
+	if d.Verdict == classify.Retry { // ten thousand may wait: keep what the outcome needs, and no more
+		a.resp, a.exchange, a.made, a.hop, a.ctx, a.cancel = nil, nil, nil, nil, nil, nil
+	}
+}
+
+// tellFinished tells the caller and the observer of an attempt.
+func (r *run) tellFinished(a *attempt) {
+	told := r.req.Events != OutcomeOnly
+	if !told && r.client.observer == nil {
+		return
+	}
+	e := AttemptFinished{a.number, a.response, r.failure, slices.Clone(a.hops), r.decision}
+	if r.client.observer != nil {
+		r.client.observer.Attempted(r.ctx, r.req, &e)
+	}
+	if told {
+		r.emit(e)
+	}
+}
+
+// ended returns what has ended the fetch from outside, or nil.
+func (r *run) ended() error {
+	if r.client.shutdown.Err() != nil {
+		return errShutdown
+	}
+	return context.Cause(r.ctx)
+}
+
+// failureOf describes what went wrong, or nil.
+func (a *attempt) failureOf(d *classify.Decision) *Failure {
+	if d.Class == classify.NoClass {
+		return nil
+	}
+	f := &Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
+		URL: withoutUserinfo(a.hop.url), Retryable: d.Retryable,
+		RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter,
+		Phase: a.phase, Reason: a.reason}
+	switch {
+	case d.Class == classify.TooManyRedirects:
+		f.Phase, f.Reason = classify.PhasePolicy, "too_many_redirects"
+	case !a.faults.Has(d.Class): // the status alone says it
+		f.Phase, f.Reason = classify.PhaseProcessing, ""
+	}
+	f.Message = message(f.Class, f.Reason)
+	return f
+}
+
+// outcome says how the fetch ended.
+func (r *run) outcome() *Outcome {
+	if r.attempts == 0 && r.failure == nil {
+		r.endWait() // nothing was sent: no time, cancelled, or shutting down
+	}
+	out := &Outcome{
+		Kind: r.decision.Kind, FinalURL: orDefault(r.lastURL, withoutUserinfo(r.req.URL)),
+		Response: r.last, ResponseAttempt: r.lastAttempt, ErrorBody: r.lastError,
+		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges,
+		Total: time.Since(r.start),
+	}
+	if a := r.cur; a != nil {
+		out.Hops, out.Body = a.hops, a.body
+	}
+	if out.Kind == classify.Failed {
+		out.Failure, out.StopReason = r.failure, r.decision.Verdict
+	} else if r.cur != nil {
+		out.InlineBody = r.cur.inline
+	}
+	return out
+}
+
+// endWait settles a fetch that ended outside an attempt, by the cause that its
+// context tells (W5).
+func (r *run) endWait() {
+	cause := context.Cause(r.ctx)
+	r.endAs(orDefault(classify.Error(classify.NoPhase, cause), classify.Internal), reasonOf(cause), "")
+}
+
+// endAs settles a fetch that ends outside an attempt. An empty text means the
+// class's own.
+func (r *run) endAs(class classify.Class, reason, text string) {
+	o := classify.Observation{Method: r.req.Method, Attempt: r.attempts, Exchanges: r.exchanges,
+		Faults: classify.FaultsOf(class), Observed: time.Now()}
+	r.decision = classify.Decide(&r.req.Policy, &o)
+	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
+		Message: orDefault(text, message(class, "")), Reason: reason,
+		URL: withoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}
+}
+
+// Refuse returns the outcome of a fetch that is not begun: no attempt, and the
+// failure that class says, with text for people where it is not empty. It is
+// logged and observed as any other.
+func (c *Client) Refuse(ctx context.Context, req *Request, class classify.Class, text string) *Outcome {
+	r := &run{client: c, req: req, start: time.Now()}
+	r.endAs(class, "", text)
+	return c.ended(ctx, r)
+}
+
+// ended tells of the end of a fetch and returns its outcome.
+func (c *Client) ended(ctx context.Context, r *run) *Outcome {
+	out := r.outcome()
+	r.logEnd(out)
+	if c.observer != nil {
+		c.observer.Fetched(ctx, r.req, out)
+	}
+	return out
+}

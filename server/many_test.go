@@ -1,0 +1,407 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// manyStream is a call of FetchMany, and what it has answered.
+type manyStream struct {
+	*rig
+	pb.FetchService_FetchManyClient
+	outcomes map[string][]*pb.FetchOutcome
+	events   map[string][]string
+	order    []string // tags, as their outcomes came
+	messages int
+	draining bool
+}
+
+func (r *rig) many(ctx context.Context) *manyStream {
+	r.Helper()
+	stream, err := r.client.FetchMany(ctx)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return &manyStream{rig: r, FetchService_FetchManyClient: stream, outcomes: make(map[string][]*pb.FetchOutcome), events: make(map[string][]string)}
+}
+
+// task is a fetch of path under a tag.
+func (r *rig) task(tag, path string) *pb.Task { return &pb.Task{Tag: tag, Request: r.request(path)} }
+
+func (m *manyStream) start(tasks ...*pb.Task) {
+	m.Helper()
+	if err := m.Send(&pb.FetchManyRequest{Tasks: tasks}); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m *manyStream) cancel(tags ...string) {
+	m.Helper()
+	if err := m.Send(&pb.FetchManyRequest{CancelledTags: tags}); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// next takes one message.
+func (m *manyStream) next() error {
+	in, err := m.Recv()
+	if err != nil {
+		return err
+	}
+	m.messages++
+	m.draining = m.draining || in.GetDraining()
+	for _, a := range in.GetResponses() {
+		m.events[a.GetTag()] = append(m.events[a.GetTag()], eventName(a.GetResponse()))
+		if got, want := a.GetResponse().GetSequence(), int64(len(m.events[a.GetTag()])); got != want {
+			m.Errorf("task %s: sequence %d, want %d", a.GetTag(), got, want)
+		}
+		if o := a.GetResponse().GetOutcome(); o != nil {
+			m.events[a.GetTag()+" before"], m.events[a.GetTag()] = m.events[a.GetTag()], nil
+			m.outcomes[a.GetTag()] = append(m.outcomes[a.GetTag()], o)
+			m.order = append(m.order, a.GetTag())
+		}
+	}
+	return nil
+}
+
+// until reads until n tasks have an outcome.
+func (m *manyStream) until(n int) {
+	m.Helper()
+	for len(m.order) < n {
+		if err := m.next(); err != nil {
+			m.Fatalf("%v after %d outcomes, want %d", err, len(m.order), n)
+		}
+	}
+}
+
+// finish half-closes and reads to the end, where each task must have an outcome.
+func (m *manyStream) finish(tags ...string) {
+	m.Helper()
+	if err := m.CloseSend(); err != nil {
+		m.Fatal(err)
+	}
+	err := m.next()
+	for err == nil {
+		err = m.next()
+	}
+	if !errors.Is(err, io.EOF) {
+		m.Errorf("the call ends with %v, want OK", err)
+	}
+	for _, tag := range tags {
+		if n := len(m.outcomes[tag]); n != 1 {
+			m.Errorf("task %s has %d outcomes, want 1", tag, n)
+		}
+	}
+	if len(m.outcomes) != len(tags) {
+		m.Errorf("%d tasks have outcomes, want %d", len(m.outcomes), len(tags))
+	}
+}
+
+// class of a task's outcome.
+func (m *manyStream) class(tag string) pb.ErrorClass {
+	m.Helper()
+	if len(m.outcomes[tag]) != 1 {
+		m.Fatalf("task %s has %d outcomes, want 1", tag, len(m.outcomes[tag]))
+	}
+	return m.outcomes[tag][0].GetError().GetErrorClass()
+}
+
+func (m *manyStream) wantClass(tag string, want pb.ErrorClass) {
+	m.Helper()
+	if got := m.class(tag); got != want {
+		m.Errorf("task %s: %s, want %s", tag, got, want)
+	}
+}
+
+const ok pb.ErrorClass = 0
+
+// TestFetchMany sends tasks of many kinds in one message: each has one outcome, in
+// the order in which they end, and one that is malformed harms no other.
+func TestFetchMany(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	m := r.many(t.Context())
+	told := r.task("told", "/s/told/503/200:size=10")
+	told.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
+	digest := r.task("digest", "/s/digest/200:size=100000")
+	digest.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}
+	stream := r.task("stream", "/s/stream/200")
+	stream.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM}
+	m.start(r.task("slow", "/s/slow/200:delay=300ms"), r.task("inline", "/s/inline/200:size=5000"), told, digest, stream,
+		r.task("missing", "/s/missing/404"), &pb.Task{Tag: "no URL", Request: new(pb.FetchRequest)}, &pb.Task{Tag: "nothing"},
+		&pb.Task{Tag: "bad URL", Request: &pb.FetchRequest{Url: "http://user@a.example/"}})
+	m.finish("slow", "inline", "told", "digest", "stream", "missing", "no URL", "nothing", "bad URL")
+	for _, tag := range []string{"slow", "inline", "told", "digest"} {
+		m.wantClass(tag, ok)
+	}
+	m.wantClass("missing", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR)
+	for tag, field := range map[string]string{"stream": "request.body_policy.delivery", "no URL": "request.url", "nothing": "request.url", "bad URL": "request.url"} {
+		m.wantClass(tag, pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST)
+		if e := m.outcomes[tag][0].GetError(); !strings.Contains(e.GetMessage(), field) || e.GetRule() != "P2" || e.GetRetryable() {
+			t.Errorf("task %s: %v, want rule P2, not retryable, and a message that names %s", tag, e, field)
+		}
+	}
+	if last := m.order[len(m.order)-1]; last != "slow" {
+		t.Errorf("the outcome of %s came last of %q, want that of the slow one", last, m.order)
+	}
+	if body := m.outcomes["inline"][0].GetInlineBody(); !bytes.Equal(body, r.origin.Body(5000)) {
+		t.Errorf("%d bytes inline, want the 5000 of the origin", len(body))
+	}
+	if s := m.outcomes["digest"][0].GetBodySummary(); s.GetSizeBytes() != 100_000 || s.GetSha256() == "" {
+		t.Errorf("summary %v, want 100000 bytes and their digest", s)
+	}
+	if got, want := m.events["told before"], []string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "attempt_finished", "outcome"}; !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	if got := m.events["inline before"]; !slices.Equal(got, []string{"outcome"}) {
+		t.Errorf("events %q of a task that asks for none, want its outcome alone", got)
+	}
+}
+
+// TestFetchManyTags: without a tag of its own a task cannot be answered.
+func TestFetchManyTags(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		name string
+		tags []string
+	}{
+		{"the same twice", []string{"a", "a"}},
+		{"none", []string{""}},
+		{"257 bytes", []string{repeat(257)}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			m := r.many(t.Context())
+			for _, tag := range row.tags {
+				m.start(r.task(tag, "/s/silent/silent"))
+			}
+			err := m.next()
+			for err == nil {
+				err = m.next()
+			}
+			wantViolations(t, err, []string{"tasks.tag"})
+		})
+	}
+	m := r.many(t.Context())
+	for n := range 3 { // a tag is free again once its task is answered
+		m.start(r.task("again", "/s/again/200"))
+		m.until(n + 1)
+	}
+}
+
+// TestFetchManyCancelledTags gives up one of two, and one that is not there.
+func TestFetchManyCancelledTags(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	m := r.many(t.Context())
+	m.start(r.task("a", "/s/a/silent"), r.task("b", "/s/b/200:delay=300ms"))
+	seen, err := r.origin.Await(t.Context(), "a", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.cancel("a", "never heard of")
+	m.finish("a", "b")
+	<-seen.Done
+	m.wantClass("a", pb.ErrorClass_ERROR_CLASS_CANCELLED)
+	m.wantClass("b", ok)
+}
+
+// TestFetchManyQuota: tasks over the limit wait for their turn, each gets one, and
+// what is cancelled or too late while it waits gets its outcome too.
+func TestFetchManyQuota(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		m := r.many(r.Context())
+		var tags []string
+		for n := range 6 {
+			tags = append(tags, fmt.Sprint(n))
+			m.start(r.task(tags[n], fmt.Sprintf("/s/k%d/200:delay=1s", n)))
+		}
+		m.start(r.task("given up", "/s/up/200"))
+		synctest.Wait()
+		m.cancel("given up")
+		_, err := r.client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/unary/200")})
+		wantCode(r.T, "a call beside them", err, codes.ResourceExhausted)
+		began := time.Now()
+		m.finish(append(tags, "given up")...)
+		if took := time.Since(began).Round(10 * time.Millisecond); took != 3*time.Second {
+			r.Errorf("6 tasks of a second, two at a time, took %s, want 3 s", took)
+		}
+		for _, tag := range tags {
+			m.wantClass(tag, ok)
+		}
+		m.wantClass("given up", pb.ErrorClass_ERROR_CLASS_CANCELLED)
+		if n := len(r.origin.Requests("up")); n != 0 {
+			r.Errorf("the origin saw %d requests of a task that was given up in time", n)
+		}
+	}, func(c *server.Config) { c.MaxFetches = 2 })
+}
+
+// TestFetchManyDeadline: every task has its outcome before the call's own end.
+func TestFetchManyDeadline(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+		defer cancel()
+		m := r.many(ctx)
+		m.start(r.task("runs", "/s/a/silent"), r.task("waits", "/s/b/200"))
+		m.until(2)
+		m.wantClass("runs", pb.ErrorClass_ERROR_CLASS_DEADLINE)
+		m.wantClass("waits", pb.ErrorClass_ERROR_CLASS_DEADLINE)
+		wantCode(r.T, "the call", m.next(), codes.DeadlineExceeded)
+	}, func(c *server.Config) { c.MaxFetches = 1 })
+}
+
+// TestFetchManyReadsWhileItHasRoom: with 256 tasks under way nothing more is read.
+func TestFetchManyReadsWhileItHasRoom(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		m := r.many(r.Context())
+		var tags []string
+		for n := range 300 {
+			tags = append(tags, fmt.Sprint(n))
+			m.start(r.task(tags[n], fmt.Sprintf("/s/k%d/200:delay=1s", n)))
+		}
+		synctest.Wait()
+		begun := func() int {
+			n := 0
+			for _, tag := range tags {
+				n += len(r.origin.Requests("k" + tag))
+			}
+			return n
+		}
+		if n := begun(); n != 256 {
+			r.Errorf("%d tasks are under way, want 256", n)
+		}
+		m.finish(tags...)
+		if n := begun(); n != 300 {
+			r.Errorf("the origin saw %d requests, want 300", n)
+		}
+		if m.messages > 100 {
+			r.Errorf("300 answers came in %d messages, want them packed", m.messages)
+		}
+	})
+}
+
+// TestFetchManyShutdown: the caller is told, what waits ends as SHUTDOWN, what
+// runs is finished, and what is sent after that is answered and not begun.
+func TestFetchManyShutdown(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name  string
+		close bool // half-close, as a caller should
+		code  codes.Code
+		ends  time.Duration
+	}{
+		{"the caller half-closes", true, codes.OK, 5 * time.Second},
+		{"the caller does not", false, codes.Unavailable, 11 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(r *rig) {
+				m := r.many(r.Context())
+				retried := r.task("retried", "/s/retried/503")
+				retried.Request.RetryPolicy = &pb.RetryPolicy{BaseDelay: durationpb.New(20 * time.Second), MaxDelay: durationpb.New(20 * time.Second)}
+				m.start(r.task("runs", "/s/runs/200:delay=5s"), retried)
+				synctest.Wait()
+				m.start(r.task("waits", "/s/waits/200"))
+				synctest.Wait()
+				began, down := time.Now(), make(chan error, 1)
+				go func() { down <- r.server.Shutdown(r.Context()) }()
+				m.until(2)
+				if took := time.Since(began); took > 10*time.Millisecond || !m.draining {
+					r.Errorf("what waited ended after %s, draining %t; want at once, and draining told", took, m.draining)
+				}
+				m.start(r.task("late", "/s/late/200"))
+				m.until(4)
+				if row.close {
+					if err := m.CloseSend(); err != nil {
+						r.Fatal(err)
+					}
+				}
+				if err := m.next(); row.code == codes.OK && !errors.Is(err, io.EOF) {
+					r.Errorf("the call ends with %v, want OK", err)
+				} else if row.code != codes.OK {
+					wantCode(r.T, "the call", err, row.code)
+				}
+				if err := <-down; err != nil {
+					r.Errorf("Shutdown = %v, want nil", err)
+				}
+				if took := time.Since(began); took < row.ends || took > row.ends+time.Second {
+					r.Errorf("the server was down after %s, want %s", took, row.ends)
+				}
+				m.wantClass("runs", ok)
+				for _, tag := range []string{"retried", "waits", "late"} {
+					m.wantClass(tag, pb.ErrorClass_ERROR_CLASS_SHUTDOWN)
+					if !m.outcomes[tag][0].GetError().GetRetryable() {
+						r.Errorf("task %s is not retryable", tag)
+					}
+				}
+				for _, key := range []string{"waits", "late"} {
+					if n := len(r.origin.Requests(key)); n != 0 {
+						r.Errorf("the origin saw %d requests of %s", n, key)
+					}
+				}
+			}, func(c *server.Config) { c.MaxFetches = 2 })
+		})
+	}
+}
+
+// TestFetchManyCallerThatStopsReading is given up after 30 s, and its fetches end.
+func TestFetchManyCallerThatStopsReading(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		m := r.many(r.Context())
+		for n := range 8 {
+			m.start(r.task(fmt.Sprint(n), "/s/k/200:size=100000"))
+		}
+		runs := r.task("runs", "/s/runs/silent")
+		runs.Request.TimeoutPolicy = patient()
+		m.start(runs)
+		seen, err := r.origin.Await(r.Context(), "runs", 1)
+		if err != nil {
+			r.Fatal(err)
+		}
+		began := time.Now()
+		<-seen.Done
+		if took := time.Since(began).Round(time.Second); took != 30*time.Second {
+			r.Errorf("its fetches ended after %s, want 30 s", took)
+		}
+		for err == nil {
+			err = m.next()
+		}
+		wantCode(r.T, "FetchMany", err, codes.Aborted)
+		wantReason(r.T, err, "CONSUMER_STALLED")
+	})
+}
+
+// TestFetchManyGivenUp: a caller that leaves takes its fetches along.
+func TestFetchManyGivenUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	m := r.many(ctx)
+	m.start(r.task("a", "/s/a/silent"))
+	seen, err := r.origin.Await(t.Context(), "a", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-seen.Done
+	r.logs.await(t, "fetch finished", 1)
+}

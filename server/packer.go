@@ -1,0 +1,87 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// A message of FetchMany goes out once it has so many answers or bytes, or when
+// its first answer has waited so long.
+const (
+	packAnswers = 16
+	packBytes   = 256 << 10
+	packTime    = 5 * time.Millisecond
+)
+
+// packer puts answers together into messages.
+type packer struct {
+	answers  <-chan *pb.TaskResponse
+	draining context.Context
+	over     context.Context // the call's
+	send     func(*pb.FetchManyResponse) error
+	limit    time.Duration // how long a send may take
+	stalled  chan struct{} // closed when one took longer
+
+	message *pb.FetchManyResponse
+	bytes   int
+}
+
+// run sends until there are no more answers, or a send fails. It tells once that
+// the server is going away.
+func (p *packer) run() error {
+	draining := p.draining.Done()
+	patience := time.NewTimer(0)
+	patience.Stop()
+	for {
+		select {
+		case answer, more := <-p.answers:
+			if !more {
+				return p.flush()
+			}
+			if len(p.message.Responses) == 0 {
+				patience.Reset(packTime)
+			}
+			if err := p.add(answer); err != nil {
+				return err
+			}
+			continue
+		case <-p.over.Done():
+			return p.over.Err()
+		case <-patience.C:
+		case <-draining:
+			draining, p.message.Draining = nil, true
+		}
+		if err := p.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// add puts an answer into the message, and sends what is full.
+func (p *packer) add(answer *pb.TaskResponse) error {
+	size := proto.Size(answer)
+	if p.bytes+size > packBytes {
+		if err := p.flush(); err != nil {
+			return err
+		}
+	}
+	p.message.Responses, p.bytes = append(p.message.Responses, answer), p.bytes+size
+	if len(p.message.Responses) >= packAnswers || p.bytes >= packBytes {
+		return p.flush()
+	}
+	return nil
+}
+
+func (p *packer) flush() error {
+	if len(p.message.Responses) == 0 && !p.message.Draining {
+		return nil
+	}
+	m := p.message
+	p.message, p.bytes = new(pb.FetchManyResponse), 0
+	defer time.AfterFunc(p.limit, func() { close(p.stalled) }).Stop()
+	return p.send(m)
+}
