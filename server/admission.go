@@ -136,13 +136,6 @@ func (a *admission) free(caller string) {
 	a.handOver()
 }
 
-// load is how many fetches are under way, and how many may be.
-func (a *admission) load() (inFlight, limit int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.inFlight, a.limits.MaxFetches
-}
-
 func (a *admission) refuse(ctx context.Context, reason, text string) error {
 	a.refused(reason)
 	return refuse(ctx, reason, text)

@@ -27,7 +27,9 @@ import (
 	"fetchd/server"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain looks for goroutines left behind. net/http sleeps half a second before
+// it closes a connection whose request was too long.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("time.Sleep")) }
 
 // rig is an origin, a server that may reach it, and a client of that server.
 type rig struct {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,7 @@ type Config struct {
 // reflection. It is safe for concurrent use.
 type Server struct {
 	grpc               *grpc.Server
+	web                *http.Server
 	health             *health.Server
 	conns, callerConns int
 	listening          atomic.Pointer[listener]
@@ -103,6 +105,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.service.limits.Store(limits)
 	s.grpc = grpc.NewServer(s.options(&cfg)...)
+	s.web = newWeb(s.service, &cfg, nil)
 	pb.RegisterFetchServiceServer(s.grpc, s.service)
 	healthpb.RegisterHealthServer(s.grpc, endingHealth{s.health, watching})
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
@@ -115,6 +118,20 @@ func (s *Server) Serve(l net.Listener) error {
 	bounded := newListener(l, s.conns, s.callerConns)
 	s.listening.Store(bounded)
 	return s.grpc.Serve(bounded)
+}
+
+// ServeWeb answers the HTTP face on l until [Server.Shutdown], and closes it. It
+// returns nil after a shutdown.
+func (s *Server) ServeWeb(l net.Listener) error {
+	bounded := newListener(l, s.conns, s.callerConns)
+	serve := s.web.Serve
+	if s.web.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.web.ServeTLS(l, "", "") }
+	}
+	if err := serve(bounded); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // SetLimits changes the limits of what begins from now on. The error says which
@@ -138,7 +155,8 @@ func (s *Server) hangUp(ctx context.Context) {
 
 // Shutdown stops: health turns NOT_SERVING, new calls get UNAVAILABLE, fetches
 // that wait end as SHUTDOWN, and the others may finish until ctx is done; those
-// that have not by then are cut off, and the error is that of ctx.
+// that have not by then are cut off, and the error is that of ctx. The HTTP face
+// goes last, so that it can be asked for metrics and readiness until then.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.health.Shutdown()
 	s.drain()
@@ -147,14 +165,18 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer time.AfterFunc(watchGrace, s.watch).Stop()
 	done := make(chan struct{})
 	go func() { s.grpc.GracefulStop(); close(done) }() // ends with Stop at the latest
+	var cut error
 	select {
 	case <-done:
-		return nil
 	case <-ctx.Done():
 		s.grpc.Stop()
 		<-done
-		return ctx.Err()
+		cut = ctx.Err()
 	}
+	if err := s.web.Shutdown(ctx); err != nil {
+		return errors.Join(err, s.web.Close())
+	}
+	return cut
 }
 
 func orDefault[T comparable](v, otherwise T) T {

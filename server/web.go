@@ -1,0 +1,177 @@
+package server
+
+import (
+	"context"
+	"io"
+	"log" //nolint:depguard // net/http takes no other
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+const (
+	// maxJSONBytes is the longest request taken: JSON writes a body of 1 MiB in a
+	// third more.
+	maxJSONBytes = 3 << 20
+	// webIdleTime is how long a connection may wait for its next request.
+	webIdleTime = 2 * time.Minute
+)
+
+// web is the HTTP face: the calls of the contract as JSON, and what operators
+// ask.
+type web struct {
+	service      *service
+	authenticate Authenticator
+	logger       *slog.Logger
+	foreign      *http.CrossOriginProtection
+}
+
+// newWeb returns the server of the HTTP face. metrics answers /metrics.
+func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
+	w := &web{service: s, authenticate: cfg.Authenticate, logger: cfg.Logger, foreign: http.NewCrossOriginProtection()}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/fetch", w.call(w.fetch))
+	mux.HandleFunc("POST /v1/fetch:unary", w.call(w.fetchUnary))
+	mux.HandleFunc("GET /v1/descriptor", serveDescriptor)
+	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
+	mux.HandleFunc("GET /readyz", w.ready)
+	if metrics != nil {
+		mux.Handle("GET /metrics", metrics)
+	}
+	mux.HandleFunc("/", func(rw http.ResponseWriter, r *http.Request) {
+		writeStatus(rw, status.Newf(codes.NotFound, "there is no %s %.60q: see POST /v1/fetch, POST /v1/fetch:unary, /v1/descriptor, /metrics, /healthz, /readyz", r.Method, r.URL.Path))
+	})
+	return &http.Server{
+		Handler: mux, TLSConfig: cfg.TLS.Clone(),
+		ReadHeaderTimeout: handshakeTime, IdleTimeout: webIdleTime, MaxHeaderBytes: maxMetadataBytes,
+		ErrorLog: log.New(io.Discard, "", 0), // it would write what strangers send
+	}
+}
+
+// ready tells a balancer whether to send calls.
+func (w *web) ready(rw http.ResponseWriter, _ *http.Request) {
+	if w.service.draining.Err() != nil {
+		http.Error(rw, "draining", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(rw, "ok\n") // who asked is gone
+}
+
+// serveDescriptor gives the contract to clients that make their stubs themselves.
+func serveDescriptor(rw http.ResponseWriter, _ *http.Request) {
+	rw.Header().Set("Content-Type", "application/x-protobuf")
+	rw.Header().Set("Content-Disposition", `attachment; filename="fetchd.binpb"`)
+	_, _ = rw.Write(descriptor) // who asked is gone
+}
+
+// call wraps a method: who calls, the request, a line in the log, a panic.
+func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), patience: w.service.stall}
+		began := time.Now()
+		err := w.guarded(method, r, out)
+		if err != nil {
+			out.fail(status.Convert(err))
+		}
+		code := status.Code(err)
+		attrs := []slog.Attr{slog.String("http.path", r.URL.Path), slog.String("grpc.code", code.String()),
+			slog.Duration("duration", time.Since(began).Round(time.Microsecond)), slog.String("peer.address", r.RemoteAddr)}
+		if err != nil {
+			attrs = append(attrs, slog.String("grpc.error", status.Convert(err).Message()))
+		}
+		w.logger.LogAttrs(r.Context(), callLevel(code), "finished call", attrs...)
+	}
+}
+
+// guarded has a panic cost one call.
+func (w *web) guarded(method func(context.Context, *pb.FetchRequest, *webAnswer) error, r *http.Request, out *webAnswer) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.logger.ErrorContext(r.Context(), "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			err = status.Error(codes.Internal, "internal error")
+		}
+	}()
+	ctx, err := w.admit(r)
+	if err != nil {
+		return err
+	}
+	in, err := out.read(r)
+	if err != nil {
+		return err
+	}
+	return method(ctx, in, out)
+}
+
+// admit says who calls. A browser must not call for a page of somebody else's:
+// that would open the service's network to any page.
+func (w *web) admit(r *http.Request) (context.Context, error) {
+	if w.service.draining.Err() != nil {
+		return nil, status.Error(codes.Unavailable, "the server is going away: ask another replica")
+	}
+	if err := w.foreign.Check(r); err != nil {
+		return nil, status.Error(codes.PermissionDenied, "a page of another origin may not call this service")
+	}
+	if !hostIsOurs(r) {
+		return nil, status.Errorf(codes.PermissionDenied, "the host %.60q is not this service's: call it by localhost or its address", r.Host)
+	}
+	ctx := r.Context()
+	if sent := r.Header.Values(fetch.CircleHeader); len(sent) > 0 {
+		ctx = metadata.NewIncomingContext(ctx, metadata.MD{strings.ToLower(fetch.CircleHeader): sent})
+	}
+	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		ctx = peer.NewContext(ctx, &peer.Peer{Addr: net.TCPAddrFromAddrPort(at)})
+	}
+	shown := Credentials{TLS: r.TLS}
+	if sent := r.Header.Values("Authorization"); len(sent) == 1 {
+		shown.Token = bearer(sent[0])
+	}
+	return w.authenticate.withCaller(ctx, shown)
+}
+
+// hostIsOurs refuses names that lead to a listener on loopback: a page whose name
+// is made to point there is of our own origin to the browser.
+func hostIsOurs(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return true
+	}
+	at, err := netip.ParseAddrPort(local.String())
+	if err != nil || !at.Addr().Unmap().IsLoopback() {
+		return true
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	_, err = netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil || strings.EqualFold(host, "localhost")
+}
+
+// fetch sends what happens, one JSON object a line.
+func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
+	out.contentType = "application/x-ndjson"
+	return w.service.fetch(ctx, in, func(m *pb.FetchResponse) error { return out.write(m, true) }, math.MaxInt)
+}
+
+// fetchUnary sends the outcome.
+func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
+	resp, err := w.service.fetchUnary(ctx, in, "")
+	if err != nil {
+		return err
+	}
+	out.contentType = "application/json"
+	return out.write(resp, false)
+}

@@ -1,0 +1,435 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/origin"
+	"fetchd/server"
+)
+
+// face is the HTTP face of a rig, and a client of it.
+type face struct {
+	*rig
+	client *http.Client
+	base   string
+}
+
+// web serves the HTTP face until the test ends.
+func (r *rig) web() *face {
+	r.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.Fatal(err)
+	}
+	f := &face{rig: r, client: &http.Client{Transport: &http.Transport{Proxy: nil}}, base: "http://" + l.Addr().String()}
+	f.serve(l)
+	return f
+}
+
+func (f *face) serve(l net.Listener) {
+	served := make(chan error, 1)
+	go func() { served <- f.server.ServeWeb(l) }()
+	f.Cleanup(func() {
+		f.client.CloseIdleConnections()
+		_ = f.server.Shutdown(f.Context()) // over by now: what still runs is cut off
+		if err := <-served; err != nil {
+			f.Errorf("ServeWeb = %v, want nil", err)
+		}
+	})
+}
+
+// webBubble is that over memory, in a bubble.
+func webBubble(t *testing.T, f func(*face), change ...func(*server.Config)) {
+	t.Helper()
+	bubble(t, func(r *rig) {
+		l := bufconn.Listen(64 << 10)
+		w := &face{rig: r, base: "http://localhost", client: &http.Client{Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }}}}
+		w.serve(l)
+		f(w)
+	}, change...)
+}
+
+// post sends a request; change may alter it. The answer's body ends with the test.
+func (f *face) post(ctx context.Context, path, body string, change ...func(*http.Request)) *http.Response {
+	f.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.base+path, strings.NewReader(body))
+	if err != nil {
+		f.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for _, c := range change {
+		c(req)
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func (f *face) json(in *pb.FetchRequest) string {
+	f.Helper()
+	text, err := protojson.Marshal(in)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return string(text)
+}
+
+// lines reads an answer to its end.
+func (f *face) lines(resp *http.Response) *answer {
+	f.Helper()
+	a := new(answer)
+	for lines := bufio.NewReader(resp.Body); ; {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			if !errors.Is(err, io.EOF) || len(line) > 0 {
+				a.err = fmt.Errorf("%w after %q", err, line)
+			}
+			return a
+		}
+		m := new(pb.FetchResponse)
+		if err := protojson.Unmarshal(line, m); err != nil {
+			f.Fatalf("line %.200q: %v", line, err)
+		}
+		a.take(m)
+	}
+}
+
+// wantStatus reads a google.rpc.Status.
+func (f *face) wantStatus(resp *http.Response, httpStatus int, code codes.Code, text string) *spb.Status {
+	f.Helper()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		f.Fatal(err)
+	}
+	st := new(spb.Status)
+	if err := protojson.Unmarshal(raw, st); err != nil {
+		f.Fatalf("%s: %.200q: %v", resp.Status, raw, err)
+	}
+	if resp.StatusCode != httpStatus || st.GetCode() != int32(code) || !strings.Contains(st.GetMessage(), text) {
+		f.Errorf("%d, code %d, %q; want %d, %d, with %q", resp.StatusCode, st.GetCode(), st.GetMessage(), httpStatus, code, text)
+	}
+	if got := resp.Header.Get("Content-Type"); got != "application/json" {
+		f.Errorf("Content-Type %q", got)
+	}
+	return st
+}
+
+// TestWebFetch is a fetch with a retry: the same events as over gRPC, a line each.
+func TestWebFetch(t *testing.T) {
+	t.Parallel()
+	f := newRig(t).web()
+	resp := f.post(t.Context(), "/v1/fetch", f.json(f.request("/s/k/503/200:size=700000,no-length")))
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/x-ndjson" || resp.Header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%s with %v", resp.Status, resp.Header)
+	}
+	a := f.lines(resp)
+	if a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || a.outcome.GetAttempts() != 2 {
+		t.Errorf("%v, outcome %s after %d attempts; want SUCCESS after 2", a.err, a.outcome.GetKind(), a.outcome.GetAttempts())
+	}
+	if !bytes.Equal(a.body, f.origin.Body(700_000)) {
+		t.Errorf("%d bytes, want the 700000 of the origin", len(a.body))
+	}
+	begin := []string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "body_chunk"}
+	if len(a.order) < len(begin) || !slices.Equal(a.order[:len(begin)], begin) || a.order[len(a.order)-1] != "outcome" {
+		t.Errorf("events %q, want %q first and the outcome last", a.order, begin)
+	}
+}
+
+// TestWebFetchTellsAsItHappens reads the first attempt's end while the second
+// waits.
+func TestWebFetchTellsAsItHappens(t *testing.T) {
+	t.Parallel()
+	webBubble(t, func(f *face) {
+		in := f.request("/s/k/503/200")
+		in.RetryPolicy.BaseDelay, in.RetryPolicy.MaxDelay = seconds(20), seconds(20)
+		began := time.Now()
+		resp := f.post(f.Context(), "/v1/fetch", f.json(in))
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() && !strings.Contains(lines.Text(), "attemptFinished") {
+		}
+		if took := time.Since(began); took != 0 {
+			f.Errorf("the end of the first attempt was told after %s, want at once", took)
+		}
+		heartbeats := 0
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), "heartbeat") {
+				heartbeats++
+			}
+		}
+		if took := time.Since(began); took != 20*time.Second || heartbeats == 0 {
+			f.Errorf("ended after %s with %d heartbeats, want 20 s and some", took, heartbeats)
+		}
+	})
+}
+
+// TestWebUnary has the outcome with the body inline.
+func TestWebUnary(t *testing.T) {
+	t.Parallel()
+	f := newRig(t).web()
+	resp := f.post(t.Context(), "/v1/fetch:unary", f.json(f.request("/s/k/503/200:size=900000")))
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(pb.FetchUnaryResponse)
+	if err := protojson.Unmarshal(raw, out); err != nil {
+		t.Fatalf("%s: %v", resp.Status, err)
+	}
+	if got := out.GetOutcome().GetInlineBody(); resp.StatusCode != 200 || !bytes.Equal(got, f.origin.Body(900_000)) || len(out.GetAttempts()) != 2 {
+		t.Errorf("%s, %d bytes, %d attempts; want 200, 900000, 2", resp.Status, len(got), len(out.GetAttempts()))
+	}
+}
+
+// TestWebRefuses is what never becomes a fetch.
+func TestWebRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *server.Config) {
+		c.Authenticate = func(shown server.Credentials) (string, error) {
+			if shown.Token != "right" {
+				return "", errors.New("send an Authorization header: Bearer TOKEN")
+			}
+			return "somebody", nil
+		}
+	})
+	f := r.web()
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	good := f.json(f.request("/s/k/200"))
+	for _, row := range []struct {
+		name, path, body string
+		change           func(*http.Request)
+		status           int
+		code             codes.Code
+		text             string
+	}{
+		{"no token", "/v1/fetch", good, header("Authorization", ""), 401, codes.Unauthenticated, "Bearer TOKEN"},
+		{"another scheme", "/v1/fetch", good, header("Authorization", "Basic right"), 401, codes.Unauthenticated, "Bearer TOKEN"},
+		{"two tokens", "/v1/fetch", good, func(r *http.Request) { r.Header.Add("Authorization", "Bearer right") }, 401, codes.Unauthenticated, ""},
+		{"no JSON", "/v1/fetch", "url=a", nil, 400, codes.InvalidArgument, "no FetchRequest in JSON"},
+		{"nothing", "/v1/fetch", "", nil, 400, codes.InvalidArgument, "no FetchRequest in JSON"},
+		{"an unknown field", "/v1/fetch", `{"uri":"http://a.example/"}`, nil, 400, codes.InvalidArgument, `"uri"`},
+		{"no URL", "/v1/fetch:unary", `{}`, nil, 400, codes.InvalidArgument, "url"},
+		{"a delivery that unary has not", "/v1/fetch:unary", `{"url":"http://a.example/","bodyPolicy":{"delivery":"BODY_DELIVERY_STREAM"}}`, nil, 400, codes.InvalidArgument, "body_policy.delivery"},
+		{"a form", "/v1/fetch", good, header("Content-Type", "text/plain"), 400, codes.InvalidArgument, "application/json"},
+		{"too long", "/v1/fetch", `{"url":"` + repeat(3<<20) + `"}`, nil, 429, codes.ResourceExhausted, "3145728"},
+		{"too many fields", "/v1/fetch", `{"headers":[` + strings.Repeat("{},", 40_000) + `{}]}`, nil, 400, codes.InvalidArgument, "32768"},
+		{"a page of another origin", "/v1/fetch", good, header("Sec-Fetch-Site", "cross-site"), 403, codes.PermissionDenied, "another origin"},
+		{"a page of another origin, an old browser", "/v1/fetch", good, header("Origin", "https://evil.example"), 403, codes.PermissionDenied, "another origin"},
+		{"a name that leads here", "/v1/fetch", good, func(r *http.Request) { r.Host = "evil.example" }, 403, codes.PermissionDenied, "localhost"},
+		{"a circle", "/v1/fetch", good, header("Fetchd-Hops", "3"), 400, codes.FailedPrecondition, "itself"},
+		{"another path", "/v1/nothing", good, nil, 404, codes.NotFound, "/v1/fetch"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			resp := f.post(t.Context(), row.path, row.body, func(r *http.Request) {
+				r.Header.Set("Authorization", "Bearer right")
+				if row.change != nil {
+					row.change(r)
+				}
+			})
+			f.wantStatus(resp, row.status, row.code, row.text)
+		})
+	}
+	if n := len(f.origin.AllRequests()); n != 0 {
+		t.Errorf("the origin saw %d requests, want none", n)
+	}
+	for _, host := range []string{"localhost", "LOCALHOST:1", "127.0.0.1:5", "[::1]:5", "[::1]"} {
+		resp := f.post(t.Context(), "/v1/fetch:unary", good, header("Authorization", "bearer right"), func(r *http.Request) { r.Host = host })
+		if resp.StatusCode != 200 {
+			t.Errorf("host %s: %s, want 200", host, resp.Status)
+		}
+	}
+	resp := f.post(t.Context(), "/v1/fetch:unary", `{"url":"http://a b/","method":"get"}`, header("Authorization", "Bearer right"))
+	if st := f.wantStatus(resp, 400, codes.InvalidArgument, "method"); len(st.GetDetails()) != 1 {
+		t.Errorf("status %v, want a BadRequest in it", st)
+	}
+}
+
+// TestWebQuota is refused as by gRPC, in HTTP's words.
+func TestWebQuota(t *testing.T) {
+	t.Parallel()
+	webBubble(t, func(f *face) {
+		c := f.begin(f.request("/s/a/200:delay=5s"))
+		resp := f.post(f.Context(), "/v1/fetch", f.json(f.request("/s/b/200")))
+		f.wantStatus(resp, 429, codes.ResourceExhausted, "as many fetches as it may")
+		if got := resp.Header.Get("Retry-After"); got != "1" {
+			f.Errorf("Retry-After %q, want 1", got)
+		}
+		<-c.ended
+	}, func(c *server.Config) { c.MaxFetches = 1 })
+}
+
+// TestWebOperators asks what operators and balancers ask, before and while the
+// server stops.
+func TestWebOperators(t *testing.T) {
+	t.Parallel()
+	webBubble(t, func(f *face) {
+		get := func(path string) (int, string) {
+			resp, err := f.client.Get(f.base + path)
+			if err != nil {
+				f.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			raw, err := io.ReadAll(resp.Body)
+			if err != nil {
+				f.Fatal(err)
+			}
+			return resp.StatusCode, string(raw)
+		}
+		for _, path := range []string{"/healthz", "/readyz"} {
+			if code, text := get(path); code != 200 || text != "ok\n" {
+				f.Errorf("%s: %d %q, want 200 ok", path, code, text)
+			}
+		}
+		_, image := get("/v1/descriptor")
+		set := new(descriptorpb.FileDescriptorSet)
+		if err := proto.Unmarshal([]byte(image), set); err != nil || !slices.ContainsFunc(set.GetFile(), func(d *descriptorpb.FileDescriptorProto) bool { return d.GetPackage() == "fetchd.v1" }) {
+			f.Errorf("/v1/descriptor is no image of the contract: %v", err)
+		}
+		c := f.begin(f.request("/s/runs/200:delay=5s"))
+		down := make(chan error, 1)
+		go func() { down <- f.server.Shutdown(f.Context()) }()
+		synctest.Wait()
+		if code, _ := get("/readyz"); code != 503 {
+			f.Errorf("/readyz of a draining server: %d, want 503", code)
+		}
+		if code, _ := get("/healthz"); code != 200 {
+			f.Errorf("/healthz of a draining server: %d, want 200: it lives", code)
+		}
+		f.wantStatus(f.post(f.Context(), "/v1/fetch", f.json(f.request("/s/new/200"))), 503, codes.Unavailable, "another replica")
+		if a := <-c.ended; a.err != nil {
+			f.Errorf("the running fetch: %v", a.err)
+		}
+		if err := <-down; err != nil {
+			f.Errorf("Shutdown = %v", err)
+		}
+	})
+}
+
+// TestWebShutdown lets a fetch that came over HTTP finish, and ends its wait.
+func TestWebShutdown(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, script string
+		ends         time.Duration
+		class        pb.ErrorClass
+	}{
+		{"in an attempt", "200:delay=5s", 5 * time.Second, 0},
+		{"in a wait", "503", 0, pb.ErrorClass_ERROR_CLASS_SHUTDOWN},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			webBubble(t, func(f *face) {
+				in := f.request("/s/k/" + row.script)
+				in.RetryPolicy.BaseDelay, in.RetryPolicy.MaxDelay = seconds(20), seconds(20)
+				began := time.Now()
+				resp := f.post(f.Context(), "/v1/fetch", f.json(in))
+				synctest.Wait()
+				down := make(chan error, 1)
+				go func() { down <- f.server.Shutdown(f.Context()) }()
+				a := f.lines(resp)
+				if took := time.Since(began); a.err != nil || took != row.ends || a.outcome.GetError().GetErrorClass() != row.class {
+					f.Errorf("%v after %s: %v, want %s after %s", a.err, took, a.outcome.GetError(), row.class, row.ends)
+				}
+				if err := <-down; err != nil {
+					f.Errorf("Shutdown = %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestWebCallerThatLeaves takes its fetch along.
+func TestWebCallerThatLeaves(t *testing.T) {
+	t.Parallel()
+	f := newRig(t).web()
+	ctx, cancel := context.WithCancel(t.Context())
+	resp := f.post(ctx, "/v1/fetch", f.json(f.request("/s/k/silent")))
+	seen, err := f.origin.Await(t.Context(), "k", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	_ = resp.Body.Close()
+	f.wantLeft(seen, origin.EndClientGone)
+}
+
+// TestWebCallerThatStopsReading is given up, and the origin let go.
+func TestWebCallerThatStopsReading(t *testing.T) {
+	t.Parallel()
+	webBubble(t, func(f *face) {
+		in := f.request("/s/k/200:size=8000000")
+		in.TimeoutPolicy = patient()
+		began := time.Now()
+		f.post(f.Context(), "/v1/fetch", f.json(in))
+		seen, err := f.origin.Await(f.Context(), "k", 1)
+		if err != nil {
+			f.Fatal(err)
+		}
+		<-seen.Done
+		if took := time.Since(began); took != 30*time.Second {
+			f.Errorf("the origin was let go after %s, want 30 s", took)
+		}
+	})
+}
+
+// TestWebRequestThatDoesNotCome ends after ten seconds.
+func TestWebRequestThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	webBubble(t, func(f *face) {
+		body, never := io.Pipe()
+		defer func() { _ = never.Close() }()
+		req, err := http.NewRequestWithContext(f.Context(), http.MethodPost, f.base+"/v1/fetch", body)
+		if err != nil {
+			f.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		began := time.Now()
+		resp, err := f.client.Do(req)
+		if took := time.Since(began); took != 10*time.Second {
+			f.Errorf("ended after %s with %v, want 10 s", took, err)
+		}
+		if err == nil {
+			f.wantStatus(resp, 504, codes.DeadlineExceeded, "in time")
+			_ = resp.Body.Close()
+		}
+	})
+}
+
+// TestWebLogs writes a line a call, as gRPC's.
+func TestWebLogs(t *testing.T) {
+	t.Parallel()
+	f := newRig(t).web()
+	f.wantStatus(f.post(t.Context(), "/v1/fetch", `{}`), 400, codes.InvalidArgument, "url")
+	line := f.logs.await(t, "finished call", 1)[0]
+	if line["grpc.code"] != "InvalidArgument" || line["http.path"] != "/v1/fetch" || line["level"] != "INFO" {
+		text, _ := json.Marshal(line)
+		t.Errorf("line %s", text)
+	}
+}

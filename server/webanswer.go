@@ -1,0 +1,155 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// webAnswer writes the answer to a call. No write waits longer than patience for
+// a caller that does not read.
+type webAnswer struct {
+	rw          http.ResponseWriter
+	control     *http.ResponseController
+	patience    time.Duration
+	contentType string
+	begun       bool
+}
+
+// read takes the request.
+func (a *webAnswer) read(r *http.Request) (*pb.FetchRequest, error) {
+	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
+		return nil, status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
+	}
+	_ = a.control.SetReadDeadline(time.Now().Add(firstMessageTime)) // a connection that cannot has other limits
+	body, err := io.ReadAll(http.MaxBytesReader(a.rw, r.Body, maxJSONBytes))
+	if long := new(http.MaxBytesError); errors.As(err, &long) {
+		return nil, status.Errorf(codes.ResourceExhausted, "the request has more than %d bytes", maxJSONBytes)
+	} else if err != nil {
+		return nil, status.Error(codes.DeadlineExceeded, "the request did not come to its end in time")
+	}
+	_ = a.control.SetReadDeadline(time.Time{}) // from here on it only tells that the caller has left
+	if n := jsonElements(body); n > maxElements {
+		return nil, status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxElements)
+	}
+	in := new(pb.FetchRequest)
+	if err := protojson.Unmarshal(body, in); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "the request is no FetchRequest in JSON: %s", jsonFault(err))
+	}
+	return in, nil
+}
+
+// jsonElements counts what can take memory besides the text itself.
+func jsonElements(text []byte) int {
+	n, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '{' || c == '['):
+			n++
+		}
+	}
+	return n
+}
+
+// jsonFault is what protojson found, without the variations that it makes so that
+// nobody compares its texts.
+func jsonFault(err error) string {
+	text := strings.ReplaceAll(fmt.Sprint(err), "\u00a0", " ")
+	return fmt.Sprintf("%.200s", strings.TrimPrefix(strings.TrimPrefix(text, "proto:"), " "))
+}
+
+// write sends a message, at once if it is one of many.
+func (a *webAnswer) write(m proto.Message, line bool) error {
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		return err
+	}
+	a.begin(http.StatusOK)
+	if line {
+		text = append(text, '\n')
+	}
+	for len(text) > 0 {
+		_ = a.control.SetWriteDeadline(time.Now().Add(a.patience)) // as above
+		n, err := a.rw.Write(text[:min(len(text), 64<<10)])
+		if err != nil {
+			return stalledError(a.patience)
+		}
+		text = text[n:]
+	}
+	if !line {
+		return nil
+	}
+	return a.control.Flush()
+}
+
+func (a *webAnswer) begin(code int) {
+	if a.begun {
+		return
+	}
+	a.begun = true
+	header := a.rw.Header()
+	header.Set("Content-Type", a.contentType)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff") // a body is the origin's
+	a.rw.WriteHeader(code)
+}
+
+// fail tells why there is no outcome: as the answer, or where that has begun as
+// its last line.
+func (a *webAnswer) fail(st *status.Status) {
+	if !a.begun {
+		writeStatus(a.rw, st)
+		return
+	}
+	text, err := protojson.Marshal(st.Proto())
+	if err != nil {
+		return // a detail that nobody registered; the answer just ends
+	}
+	_ = a.control.SetWriteDeadline(time.Now().Add(time.Second)) // as above
+	_, _ = fmt.Fprintf(a.rw, "{\"error\":%s}\n", text)          // the caller may be gone
+}
+
+// webCodes are the HTTP statuses of gRPC's codes, as google.rpc.Code has them.
+var webCodes = map[codes.Code]int{
+	codes.Canceled: 499, codes.InvalidArgument: http.StatusBadRequest, codes.DeadlineExceeded: http.StatusGatewayTimeout,
+	codes.NotFound: http.StatusNotFound, codes.PermissionDenied: http.StatusForbidden, codes.Unauthenticated: http.StatusUnauthorized,
+	codes.ResourceExhausted: http.StatusTooManyRequests, codes.FailedPrecondition: http.StatusBadRequest, codes.Aborted: http.StatusConflict,
+	codes.Unimplemented: http.StatusNotImplemented, codes.Unavailable: http.StatusServiceUnavailable,
+}
+
+// writeStatus answers with a google.rpc.Status.
+func writeStatus(rw http.ResponseWriter, st *status.Status) {
+	code, known := webCodes[st.Code()]
+	if !known {
+		code = http.StatusInternalServerError
+	}
+	header := rw.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("X-Content-Type-Options", "nosniff")
+	switch st.Code() {
+	case codes.ResourceExhausted, codes.Unavailable:
+		header.Set("Retry-After", "1")
+	case codes.Unauthenticated:
+		header.Set("WWW-Authenticate", "Bearer")
+	}
+	rw.WriteHeader(code)
+	text, err := protojson.Marshal(st.Proto())
+	if err != nil {
+		text = []byte(`{"code":13,"message":"internal error"}`)
+	}
+	_, _ = rw.Write(append(text, '\n')) // who asked is gone
+}
