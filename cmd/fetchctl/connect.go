@@ -27,7 +27,12 @@ const stopTime = 2 * time.Second
 
 // connection is the flag that every command has which asks a service.
 type connection struct {
-	Server string `placeholder:"HOST:PORT" group:"Service:" help:"Ask the fetchd at this address, in plaintext, instead of the service inside ($$FETCHD_SERVER)."`
+	Server      string `placeholder:"HOST:PORT" group:"Service:" help:"Ask the fetchd at this address instead of the service inside ($$FETCHD_SERVER). In plaintext, unless a flag of TLS is given."`
+	TLS         bool   `name:"tls" group:"Service:" help:"Speak TLS with it, verified by the system's authorities ($$FETCHD_SERVER_TLS)."`
+	TLSCAFile   string `name:"tls-ca-file" placeholder:"FILE" group:"Service:" help:"Authorities in PEM that verify it, in place of the system's."`
+	TLSCertFile string `name:"tls-cert-file" placeholder:"FILE" group:"Service:" help:"Certificate to show it, with --tls-key-file."`
+	TLSKeyFile  string `name:"tls-key-file" placeholder:"FILE" group:"Service:" help:"Its key."`
+	TokenFile   string `name:"token-file" placeholder:"FILE" group:"Service:" help:"File with the token to show it ($$FETCHD_SERVER_TOKEN_FILE)."`
 }
 
 // service is a fetchd and how it is reached. The caller closes it.
@@ -49,8 +54,15 @@ func (c connection) connect() (*service, error) {
 	if c.Server == "" {
 		return embed()
 	}
-	return dial(c.Server, func() {})
+	opts, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	return dial(c.Server, func() {}, opts...)
 }
+
+// plaintext is how a service inside this process is spoken to.
+var plaintext = grpc.WithTransportCredentials(insecure.NewCredentials())
 
 // embed runs the service inside this process, over memory.
 func embed() (*service, error) {
@@ -58,7 +70,7 @@ func embed() (*service, error) {
 	return serve(server.Config{
 		Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version()},
 		Limits: server.Limits{MaxTotalTimeout: embeddedMaximum},
-	}, l, "passthrough:///inside", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	}, l, "passthrough:///inside", plaintext, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return l.DialContext(ctx)
 	}))
 }
@@ -89,7 +101,6 @@ func serve(cfg server.Config, l net.Listener, target string, opts ...grpc.DialOp
 }
 
 func dial(target string, stop func(), opts ...grpc.DialOption) (*service, error) {
-	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	conn, err := grpc.NewClient(target, opts...)
 	if err != nil {
 		return nil, &usageError{"--server", fmt.Sprintf("%v", err)}

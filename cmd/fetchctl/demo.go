@@ -79,7 +79,7 @@ func newStage() (*stage, error) {
 		RootCAs:   o.CA(),
 		Egress:    fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports},
 		UserAgent: "fetchd/" + version(),
-	}}, l, "passthrough:///"+l.Addr().String())
+	}}, l, "passthrough:///"+l.Addr().String(), plaintext)
 	if err != nil {
 		_ = o.Close() // always nil
 		return nil, err

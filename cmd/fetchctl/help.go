@@ -46,6 +46,7 @@ func (c *getCmd) examples() string {
   fetchctl get -H 'If-None-Match: "abc"' https://example.org/feed.xml
   fetchctl get --json -o /dev/null https://example.org/ | jq .outcome
   fetchctl get --server fetchd.internal:8080 https://example.org/
+  fetchctl get --server fetchd.internal:8080 --tls --token-file ~/.fetchd-token https://example.org/
 `
 }
 

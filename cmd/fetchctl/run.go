@@ -78,10 +78,9 @@ func options(a *app, exit func(int)) []kong.Option {
 
 // resolve takes flags that were not given from the environment of the run.
 func (a *app) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	if flag.Name == "server" {
-		if addr := a.env("FETCHD_SERVER"); addr != "" {
-			return addr, nil
-		}
+	name, ours := map[string]string{"server": "FETCHD_SERVER", "tls": "FETCHD_SERVER_TLS", "token-file": "FETCHD_SERVER_TOKEN_FILE"}[flag.Name]
+	if value := a.env(name); ours && value != "" {
+		return value, nil
 	}
 	return nil, nil // not ours to say
 }

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/fetch"
+	"fetchd/server"
+)
+
+// TestCredentials asks a service that speaks TLS and wants a certificate and a
+// token.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	o := startOrigin(t)
+	dir := t.TempDir()
+	pair, authority := certificate(t, dir)
+	address := secureServer(t, pair, authority)
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	right, wrong, empty := write("right", "right\n"), write("wrong", "wrong\n"), write("empty", "\n")
+	ca, cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for _, row := range []struct {
+		name string
+		args []string
+		code int
+		text string // on standard error
+	}{
+		{"all that it takes", []string{"--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key, "--token-file", right}, 0, ""},
+		{"no token", []string{"--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key}, 20, "no token"},
+		{"a wrong token", []string{"--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key, "--token-file", wrong}, 20, "no token"},
+		{"no certificate", []string{"--tls-ca-file", ca, "--token-file", right}, 20, ""},
+		{"an authority that is not trusted", []string{"--tls", "--tls-cert-file", cert, "--tls-key-file", key, "--token-file", right}, 20, ""},
+		{"plaintext", []string{"--token-file", right}, 20, ""},
+		{"no such token file", []string{"--token-file", filepath.Join(dir, "nothing")}, 1, "--token-file"},
+		{"an empty token file", []string{"--token-file", empty}, 1, "--token-file"},
+		{"no such authority", []string{"--tls-ca-file", filepath.Join(dir, "nothing")}, 1, "--tls-ca-file"},
+		{"an authority that is none", []string{"--tls-ca-file", right}, 1, "--tls-ca-file"},
+		{"a certificate without a key", []string{"--tls-cert-file", cert}, 1, "--tls-key-file"},
+		{"a key that is none", []string{"--tls-cert-file", cert, "--tls-key-file", right}, 1, "--tls-cert-file"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got := cli(t, append([]string{"get", "--server", address, o.URL("http", "/s/k/200:size=10")}, row.args...)...)
+			if got.code != row.code || !strings.Contains(got.err, row.text) {
+				t.Errorf("exit %d, %q; want %d, with %q", got.code, got.err, row.code, row.text)
+			}
+			if strings.Contains(got.err, "right\n") || strings.Contains(got.err, "Bearer") {
+				t.Errorf("the token is told: %q", got.err)
+			}
+		})
+	}
+	got := runWith(t.Context(), "", map[string]string{"FETCHD_SERVER": address, "FETCHD_SERVER_TOKEN_FILE": right},
+		"get", o.URL("http", "/s/k/200:size=10"), "--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key)
+	if got.code != 0 {
+		t.Errorf("by the environment: exit %d, %q", got.code, got.err)
+	}
+}
+
+// certificate makes one that signs itself, for 127.0.0.1, and writes it to dir.
+func certificate(t *testing.T, dir string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+	err = errors.Join(os.WriteFile(filepath.Join(dir, "cert.pem"), certPEM, 0o600), os.WriteFile(filepath.Join(dir, "key.pem"), keyPEM, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(certPEM)
+	return pair, roots
+}
+
+// secureServer returns the address of a fetchd that ends with the test.
+func secureServer(t *testing.T, pair tls.Certificate, authority *x509.CertPool) string {
+	t.Helper()
+	srv, err := server.New(server.Config{
+		Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}},
+		TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: authority,
+			ClientAuth: tls.RequireAndVerifyClientCert},
+		Authenticate: func(shown server.Credentials) (string, error) {
+			if shown.Token != "right" || shown.TLS == nil || len(shown.TLS.PeerCertificates) == 0 {
+				return "", errors.New("no token that is known")
+			}
+			return "test", nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := errors.Join(srv.Shutdown(ctx), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
