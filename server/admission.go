@@ -28,6 +28,8 @@ type admission struct {
 	callers  map[string]int
 	waiting  list.List // of *place, in the order they came
 	refused  func(reason string)
+	reason   string // of a refusal
+	things   string // that are counted
 }
 
 // place is that of a task, in the queue or among the fetches under way.
@@ -38,8 +40,8 @@ type place struct {
 	admitted  chan struct{}
 }
 
-func newAdmission(limits *Limits) *admission {
-	return &admission{limits: limits, callers: make(map[string]int), refused: func(string) {}}
+func newAdmission(limits *Limits, reason, things string) *admission {
+	return &admission{limits: limits, callers: make(map[string]int), refused: func(string) {}, reason: reason, things: things}
 }
 
 // set changes the limits, and admits those that may come in now.
@@ -59,9 +61,9 @@ func (a *admission) enter(ctx context.Context) (leave func(), err error) {
 	defer a.mu.Unlock()
 	switch {
 	case a.inFlight >= a.limits.MaxFetches:
-		return nil, a.refuse(ctx, "TOO_MANY_FETCHES", "the server carries out as many fetches as it may")
+		return nil, a.refuse(ctx, a.reason, "the server has as many "+a.things+" under way as it may")
 	case a.callers[caller] >= a.limits.of(caller):
-		return nil, a.refuse(ctx, "TOO_MANY_FETCHES_OF_CALLER", "this caller has as many fetches under way as one may")
+		return nil, a.refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" under way as one may")
 	}
 	a.count(caller)
 	return func() { a.leave(caller) }, nil

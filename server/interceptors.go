@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
@@ -21,8 +20,8 @@ import (
 // and room for the rest.
 const maxRequestBytes = 2 << 20
 
-// maxWatches and maxWatchesOfCaller bound the streams that are no fetch: health
-// watches and reflection.
+// maxWatches and maxWatchesOfCaller bound the streams that may stay open for ever:
+// FetchMany, health watches and reflection.
 const maxWatches, maxWatchesOfCaller = 1024, 64
 
 // options are the interceptors, outermost first, and the limits.
@@ -38,7 +37,7 @@ func interception(logger *slog.Logger, auth Authenticator, hangUp func(context.C
 	})
 	seen := calls{logger}
 	unread := &answers{hangUp: hangUp, callers: make(map[string]int64)}
-	watches := newAdmission(&Limits{MaxFetches: maxWatches, MaxFetchesPerCaller: maxWatchesOfCaller})
+	watches := newAdmission(&Limits{MaxFetches: maxWatches, MaxFetchesPerCaller: maxWatchesOfCaller}, "TOO_MANY_STREAMS", "long streams")
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(seen), auth.unary, unread.unary, recovery.UnaryServerInterceptor(panics)),
@@ -46,10 +45,10 @@ func interception(logger *slog.Logger, auth Authenticator, hangUp func(context.C
 	}
 }
 
-// stream admits the streams that are no fetch; those are admitted once their
-// request is read.
+// stream admits the streams that are not one fetch: such a one is admitted once
+// its request is read.
 func (a *admission) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if strings.HasPrefix(info.FullMethod, "/"+pb.FetchService_ServiceDesc.ServiceName+"/") {
+	if info.FullMethod == pb.FetchService_Fetch_FullMethodName {
 		return handler(srv, stream)
 	}
 	leave, err := a.enter(stream.Context())

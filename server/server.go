@@ -99,7 +99,7 @@ func New(cfg Config) (*Server, error) {
 		client:    client,
 		heartbeat: orDefault(cfg.Heartbeat, defaultHeartbeat),
 		stall:     orDefault(cfg.Stall, defaultStall),
-		admission: newAdmission(limits),
+		admission: newAdmission(limits, "TOO_MANY_FETCHES", "fetches"),
 		draining:  draining,
 		logger:    cfg.Logger,
 	}
