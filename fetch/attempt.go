@@ -45,10 +45,11 @@ type attempt struct {
 	phase    classify.Phase
 	reason   string
 
+	continued *progress // that the attempt was begun to continue; nil: none
 	body      BodySummary
 	inline    []byte
 	errorBody []byte
-	committed bool
+	committed bool // bytes have gone out
 }
 
 // exchange is a request on its way: what watches it and what ends it.

@@ -2,10 +2,8 @@ package fetch
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"hash"
 	"io"
 	"mime"
 	"net/http"
@@ -32,10 +30,13 @@ func (a *attempt) consume() {
 	a.response = &Response{StatusCode: a.resp.StatusCode, Protocol: a.resp.Proto, Header: a.resp.Header,
 		ContentLength: a.resp.ContentLength}
 	began := time.Now()
-	if a.resp.StatusCode >= 200 && a.resp.StatusCode <= 299 {
+	switch {
+	case a.complete():
+		a.deliverNothing()
+	case a.resp.StatusCode >= 200 && a.resp.StatusCode <= 299:
 		a.deliver()
-	} else {
-		a.tellResponse(0)
+	default:
+		a.tellResponse(nil)
 		a.readErrorBody()
 	}
 	a.exchange.watch.stop()
@@ -75,11 +76,32 @@ func bodyless(method string, status int) bool {
 	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusResetContent
 }
 
+// deliverNothing ends a body of which nothing was missing. Its response is the one
+// that brought it.
+func (a *attempt) deliverNothing() {
+	if a.last != nil {
+		a.response = nil
+	}
+	r := newBodyReader(a, a.continued)
+	defer r.close()
+	a.body.LengthKnown = true
+	if err := r.check(); err != nil {
+		a.failBody(r, err)
+		return
+	}
+	r.summarise()
+}
+
 // deliver reads a 2xx response's body.
 func (a *attempt) deliver() {
-	r := newBodyReader(a)
+	p, misfit := a.bodyProgress()
+	r := newBodyReader(a, p)
 	defer r.close()
-	a.tellResponse(r.out.granted)
+	a.tellResponse(r)
+	if misfit != nil {
+		a.failBody(r, misfit)
+		return
+	}
 	if !a.wantedType() {
 		a.fail(classify.ContentType, classify.PhaseTransfer, "unwanted_media_type")
 		return
@@ -143,30 +165,24 @@ func lengthKnown(resp *http.Response) bool {
 // bodyReader reads one body: below, the bytes as sent, with the idle clock;
 // above, the decoded ones, checked, hashed and passed on.
 type bodyReader struct {
-	a       *attempt
-	raw     *counter
-	dec     *decoder
-	digest  hash.Hash
-	charset *charsetCheck
-	out     output
-	limit   int64
-	size    int64
+	a *attempt
+	*progress
+	raw   *counter
+	dec   *decoder
+	out   output
+	limit int64
 }
 
-func newBodyReader(a *attempt) *bodyReader {
-	r := &bodyReader{a: a, limit: a.req.bodyLimit()}
+// newBodyReader reads behind what was delivered.
+func newBodyReader(a *attempt, delivered *progress) *bodyReader {
+	r := &bodyReader{a: a, progress: delivered, limit: a.req.bodyLimit()}
 	r.raw = &counter{Reader: &idleReader{a.resp.Body, a}, max: r.limit + codingOverhead}
-	if !a.req.OmitDigest || a.req.Integrity.SHA256 != "" {
-		r.digest = sha256.New()
-	}
-	if a.req.Content.RequireCharset {
-		r.charset = &charsetCheck{contentType: a.resp.Header.Get("Content-Type")}
-	}
-	r.out = newOutput(a)
+	r.out = newOutput(a, delivered)
 	return r
 }
 
 func (r *bodyReader) close() {
+	r.encoded += r.raw.n // for who continues it
 	if r.dec != nil {
 		r.dec.close()
 	}
@@ -176,7 +192,7 @@ func (r *bodyReader) close() {
 // read reads to the end, then checks the whole, then lets go what was held.
 func (r *bodyReader) read() error {
 	coding := r.a.coding()
-	if known := r.a.resp.ContentLength; known > r.limit && !r.a.req.Truncate && coding == "" {
+	if known := r.a.resp.ContentLength; known > r.limit-r.size && !r.a.req.Truncate && coding == "" {
 		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "content_length"}
 	}
 	var err error
@@ -277,7 +293,7 @@ func asCharset(err error) error {
 
 // summarise states what was read (spec B5).
 func (r *bodyReader) summarise() {
-	r.a.body.Size, r.a.body.EncodedSize = r.size, r.raw.n
+	r.a.body.Size, r.a.body.EncodedSize = r.size, r.encoded+r.raw.n
 	if !r.a.req.OmitDigest {
 		r.a.body.SHA256 = r.sum()
 	}

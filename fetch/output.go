@@ -35,16 +35,22 @@ type output struct {
 	last    *chunk   // the one that is filled
 	n       int      // bytes in it
 	offset  int64    // of the next chunk
+	body    *progress
 }
 
-func newOutput(a *attempt) output {
-	o := output{a: a}
+// newOutput delivers behind what was delivered. What continues a body is not held
+// back: it cannot be taken back.
+func newOutput(a *attempt, delivered *progress) output {
+	o := output{a: a, body: delivered, offset: delivered.size}
 	if bodyless(a.hop.method, a.resp.StatusCode) {
 		return o
 	}
 	switch a.req.Delivery {
 	case Stream:
 		o.stream = true
+		if delivered == a.continued {
+			return o
+		}
 		o.granted = a.client.holdBack.take(holdBackWanted(a))
 		o.unused = o.granted
 	case Inline:
@@ -123,7 +129,7 @@ func (o *output) finish() error {
 // release sends what is held, and lets go of each chunk as it is sent. From the
 // first byte on the attempt can no longer be taken back.
 func (o *output) release() error {
-	o.a.announce(o.granted)
+	o.a.announce(o)
 	for i, c := range o.held {
 		if err := o.send(c[:]); err != nil {
 			o.held = nil // the sink may still be at it
@@ -147,7 +153,7 @@ func (o *output) release() error {
 
 // send passes a chunk to the sink.
 func (o *output) send(p []byte) error {
-	o.a.committed = true
+	o.a.committed, o.a.delivered, o.body.sent = true, o.body, true
 	if err := o.a.push(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p}); err != nil {
 		return err
 	}
@@ -180,21 +186,25 @@ func (a *attempt) push(chunk BodyChunk) error {
 	return nil
 }
 
-// tellResponse tells of the head as it is read. At level OUTCOME only a body
-// that is let go is announced.
-func (a *attempt) tellResponse(holdBack int64) {
-	if a.req.Events != OutcomeOnly {
-		a.started(holdBack)
+// tellResponse tells of the head as it is read; r reads its body, where that is to
+// be delivered. At level OUTCOME only a body that is let go is announced.
+func (a *attempt) tellResponse(r *bodyReader) {
+	switch {
+	case a.req.Events == OutcomeOnly:
+	case r == nil:
+		a.started(0, 0)
+	default:
+		a.started(r.out.offset, r.out.granted)
 	}
 }
 
 // announce tells of the head before a body, where tellResponse did not.
-func (a *attempt) announce(holdBack int64) {
+func (a *attempt) announce(o *output) {
 	if a.req.Events == OutcomeOnly && !a.committed {
-		a.started(holdBack)
+		a.started(o.offset, o.granted)
 	}
 }
 
-func (a *attempt) started(holdBack int64) {
-	a.tell(ResponseStarted{Attempt: a.number, Response: a.response, HoldBack: holdBack})
+func (a *attempt) started(offset, holdBack int64) {
+	a.tell(ResponseStarted{Attempt: a.number, Response: a.response, BodyOffset: offset, HoldBack: holdBack})
 }

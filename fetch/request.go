@@ -122,6 +122,12 @@ type Request struct {
 	// OmitDigest leaves out the SHA-256 that Integrity does not ask for.
 	OmitDigest bool
 
+	// Recovery says what follows a cut once bytes have gone out.
+	Recovery Recovery
+	// ResumePoint continues an earlier fetch. It is for a streamed GET without a
+	// Range of its own; the bytes before it are then not of the digest.
+	ResumePoint ResumePoint
+
 	// Integrity and Content say what the body must be.
 	Integrity Integrity
 	Content   Content

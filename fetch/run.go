@@ -36,6 +36,7 @@ type run struct {
 
 	attempts  int
 	exchanges int
+	delivered *progress // of the body; nil: nothing has gone out
 	decision  classify.Decision
 	failure   *Failure // of the last attempt
 	authAsked classify.AuthResult
@@ -74,6 +75,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	}
 	r.origin = &hopRequest{method: req.Method, url: req.URL, header: c.firstHeader(req), body: req.Body}
 	r.first = r.origin
+	r.delivered = req.resumeAt()
 	if r.ctx.Err() == nil {
 		r.loop(r.engine())
 	}
@@ -134,6 +136,9 @@ func (r *run) begin() *attempt {
 	a := &attempt{run: r, number: r.attempts, hop: r.first}
 	a.ctx, a.cancel = context.WithCancelCause(r.ctx)
 	r.cur = a
+	if a.continued = r.continues(); a.continued != nil {
+		a.hop = a.continued.continuation(r.req, a.hop)
+	}
 	if r.req.Events != OutcomeOnly {
 		a.tell(AttemptStarted{a.number, withoutUserinfo(a.hop.url)})
 	}

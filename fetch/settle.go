@@ -17,10 +17,13 @@ func (a *attempt) observe(resp *http.Response) *classify.Observation {
 		Attempt: a.number, Redirects: len(a.hops) - 1, Exchanges: a.exchanges,
 		Conditional: conditional(a.hop.header),
 		Faults:      a.faults, Location: a.location, Auth: a.authAsked,
-		BodyCommitted: a.committed,
+		BodyCommitted: !a.recoverable(),
 		Observed:      time.Now(), TimeLeft: a.timeLeft(),
 	}
-	if resp != nil {
+	switch {
+	case a.complete(): // there was nothing left to bring
+		o.Status = http.StatusPartialContent
+	case resp != nil:
 		o.Status = resp.StatusCode
 		o.RetryAfter, o.Date = resp.Header.Get("Retry-After"), resp.Header.Get("Date")
 	}

@@ -14,6 +14,14 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
+// effectiveRecovery is NONE where nothing can be continued, whatever was asked for.
+func effectiveRecovery(r *fetch.Request) pb.BodyRecovery {
+	if !r.Resumable() {
+		return pb.BodyRecovery_BODY_RECOVERY_NONE
+	}
+	return wire(recoveries, r.Recovery)
+}
+
 // effective is the request as it will be carried out: every policy field filled
 // in, header values and the body left out.
 func effective(in *pb.FetchRequest, r *fetch.Request) *pb.FetchRequest {
@@ -29,8 +37,8 @@ func effective(in *pb.FetchRequest, r *fetch.Request) *pb.FetchRequest {
 			IdleTimeout: durationpb.New(r.IdleTimeout)},
 		BodyPolicy: &pb.BodyPolicy{
 			Delivery: wire(deliveries, r.Delivery), MaxSizeBytes: &r.MaxBodyBytes,
-			OversizeAction: wire(truncates, r.Truncate), Recovery: pb.BodyRecovery_BODY_RECOVERY_NONE,
-			KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
+			OversizeAction: wire(truncates, r.Truncate), Recovery: effectiveRecovery(r),
+			ResumePoint: in.GetBodyPolicy().GetResumePoint(), KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
 			ErrorBodyBytes: ptr(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
 		Precondition: in.GetPrecondition(), Integrity: in.GetIntegrity(), Labels: in.GetLabels(),
 		ContentPolicy: in.GetContentPolicy(), AuthProvider: in.GetAuthProvider(),

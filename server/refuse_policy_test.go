@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -151,7 +152,22 @@ func badRest() []refused {
 		{"negative hold-back", body(&pb.BodyPolicy{HoldBackBytes: ptr(int64(-1))}), []string{"body_policy.hold_back_bytes"}},
 		{"negative error body", body(&pb.BodyPolicy{ErrorBodyBytes: ptr(int32(-1))}), []string{"body_policy.error_body_bytes"}},
 		{"error body over 64 KiB", body(&pb.BodyPolicy{ErrorBodyBytes: ptr(int32(64<<10 + 1))}), []string{"body_policy.error_body_bytes"}},
-		{"resume point", body(&pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}), []string{"body_policy.resume_point"}},
+		{"resume point of a digest", body(&pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST, ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}), []string{"body_policy.resume_point"}},
+		{"resume point of a PUT", func(in *pb.FetchRequest) {
+			in.Method, in.BodyPolicy = "PUT", &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
+		}, []string{"body_policy.resume_point"}},
+		{"resume point beside a range", func(in *pb.FetchRequest) {
+			in.Headers, in.BodyPolicy = []*pb.Header{{Name: "Range", Value: "bytes=0-"}}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
+		}, []string{"body_policy.resume_point"}},
+		{"resume point beside a condition", func(in *pb.FetchRequest) {
+			in.Precondition, in.BodyPolicy = &pb.Precondition{Etags: []string{`"b"`}}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
+		}, []string{"body_policy.resume_point"}},
+		{"resume point beside a digest", func(in *pb.FetchRequest) {
+			in.Integrity, in.BodyPolicy = &pb.Integrity{Sha256: strings.Repeat("a", 64)}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
+		}, []string{"body_policy.resume_point"}},
+		{"resume point beside a charset", func(in *pb.FetchRequest) {
+			in.ContentPolicy, in.BodyPolicy = &pb.ContentPolicy{RequireValidCharset: true}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
+		}, []string{"body_policy.resume_point"}},
 		{"unknown event level", func(in *pb.FetchRequest) { in.EventLevel = 99 }, []string{"event_level"}},
 		{"unknown cookie mode", func(in *pb.FetchRequest) { in.CookieMode = 99 }, []string{"cookie_mode"}},
 		{"unknown auth provider", func(in *pb.FetchRequest) { in.AuthProvider = "nobody" }, []string{"auth_provider"}},
@@ -205,4 +221,31 @@ func badConditions() []refused {
 		refused{"time that is none", condition(&pb.Precondition{ModifiedSinceTime: &timestamppb.Timestamp{Nanos: -1}}), []string{"precondition.modified_since_time"}},
 		refused{"time out of range", condition(&pb.Precondition{ModifiedSinceTime: &timestamppb.Timestamp{Seconds: math.MaxInt64}}), []string{"precondition.modified_since_time"}},
 	)
+}
+
+// TestRefusesResumePoint is what a resume point of a streamed GET must be.
+func TestRefusesResumePoint(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		name  string
+		point *pb.ResumePoint
+		want  []string
+	}{
+		{"without an offset", &pb.ResumePoint{Validator: `"a"`}, []string{"offset_bytes"}},
+		{"before the begin", &pb.ResumePoint{OffsetBytes: -1, Validator: `"a"`}, []string{"offset_bytes"}},
+		{"without a validator", &pb.ResumePoint{OffsetBytes: 1}, []string{"validator"}},
+		{"with a weak validator", &pb.ResumePoint{OffsetBytes: 1, Validator: `W/"a"`}, []string{"validator"}},
+		{"with what is no date", &pb.ResumePoint{OffsetBytes: 1, Validator: "yesterday"}, []string{"validator"}},
+		{"with nothing", new(pb.ResumePoint), []string{"offset_bytes", "validator"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			in := r.request("/s/k/200")
+			in.BodyPolicy = &pb.BodyPolicy{ResumePoint: row.point}
+			for i := range row.want {
+				row.want[i] = "body_policy.resume_point." + row.want[i]
+			}
+			wantViolations(t, r.fetch(t.Context(), in).err, row.want)
+		})
+	}
 }

@@ -2,8 +2,6 @@ package server
 
 import (
 	"crypto/rand"
-	"encoding/hex"
-	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -192,94 +190,6 @@ func (c *conversion) timeouts() {
 	c.out.IdleTimeout = limit("idle_timeout", p.GetIdleTimeout(), c.out.IdleTimeout, 1)
 	c.out.AttemptTimeout = c.clamped("timeout_policy.attempt_timeout", p.GetAttemptTimeout(),
 		min(c.out.AttemptTimeout, c.limits.MaxTotalTimeout), 0, c.limits.MaxTotalTimeout, &c.cut)
-}
-
-func (c *conversion) body(fallback fetch.Delivery) {
-	p := c.in.GetBodyPolicy()
-	c.out.Delivery = enum(&c.violations, "body_policy.delivery", p.GetDelivery(), deliveries)
-	if p.GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED {
-		c.out.Delivery = fallback
-	} else if fallback != fetch.Stream && p.GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_STREAM {
-		c.add("body_policy.delivery", "is BODY_DELIVERY_STREAM: this call has no stream, give INLINE, DIGEST or NONE, or call Fetch")
-	}
-	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
-	c.out.MaxBodyBytes = min(c.out.MaxBodyBytes, c.limits.MaxBodyBytes)
-	most := c.limits.MaxBodyBytes
-	if c.out.Delivery == fetch.Inline {
-		most = min(most, fetch.MaxInlineBytes)
-		c.out.MaxBodyBytes = min(c.out.MaxBodyBytes, most)
-	}
-	c.out.KeepEncoding, c.out.OmitDigest = p.GetKeepEncoding(), p.GetOmitDigest()
-	if p == nil {
-		return
-	}
-	c.out.MaxBodyBytes = c.size("body_policy.max_size_bytes", p.MaxSizeBytes, c.out.MaxBodyBytes, most)
-	c.out.HoldBackBytes = c.size("body_policy.hold_back_bytes", p.HoldBackBytes, c.out.HoldBackBytes, fetch.MaxHoldBackBytes)
-	c.out.ErrorBodyBytes = int(integer(&c.violations, "body_policy.error_body_bytes", p.ErrorBodyBytes,
-		int32(c.out.ErrorBodyBytes), 0, fetch.MaxErrorBodyBytes))
-	c.recovery(p.GetRecovery())
-	if p.GetResumePoint() != nil {
-		c.add("body_policy.resume_point", "is set: this version of the server cannot continue a body, leave it out")
-	}
-}
-
-// recovery tells a caller that asks for a continuation that there is none yet.
-func (c *conversion) recovery(r pb.BodyRecovery) {
-	switch r {
-	case pb.BodyRecovery_BODY_RECOVERY_UNSPECIFIED, pb.BodyRecovery_BODY_RECOVERY_NONE:
-	case pb.BodyRecovery_BODY_RECOVERY_RESUME, pb.BodyRecovery_BODY_RECOVERY_RESTART:
-		c.cut = append(c.cut, "body_policy.recovery")
-	default:
-		c.add("body_policy.recovery", "is %s, which this server does not know", r)
-	}
-}
-
-// size reads a number of bytes that is cut at high.
-func (c *conversion) size(field string, p *int64, otherwise, high int64) int64 {
-	got := integer(&c.violations, field, p, otherwise, 0, 1<<63-1)
-	if got > high {
-		c.cut = append(c.cut, field)
-		return high
-	}
-	return got
-}
-
-func (c *conversion) integrity() {
-	p := c.in.GetIntegrity()
-	if p == nil {
-		return
-	}
-	c.out.Integrity.SHA256 = strings.ToLower(p.GetSha256())
-	if raw, err := hex.DecodeString(p.GetSha256()); err != nil || len(raw) != 32 && len(raw) != 0 {
-		c.add("integrity.sha256", "is not 64 hexadecimal digits")
-	}
-	c.out.Integrity.Size = integer(&c.violations, "integrity.size_bytes", p.SizeBytes, -1, 0, 1<<63-1)
-	if c.out.Delivery == fetch.None {
-		c.add("integrity", "is set with delivery NONE, which reads no body: give DIGEST")
-	}
-	if c.out.Method == http.MethodHead {
-		c.add("integrity", "is set with method HEAD, which brings no body: give GET")
-	}
-}
-
-func (c *conversion) content() {
-	p := c.in.GetContentPolicy()
-	if n := len(p.GetAcceptedMediaTypes()); n > maxMediaTypes {
-		c.add("content_policy.accepted_media_types", "has %d entries: give at most %d", n, maxMediaTypes)
-		return
-	}
-	for i, t := range p.GetAcceptedMediaTypes() {
-		media, params, err := mime.ParseMediaType(t)
-		if family, sub, ok := strings.Cut(media, "/"); err != nil || len(params) > 0 || !ok || family == "" || sub == "" {
-			c.add(indexed("content_policy.accepted_media_types", i), `is %.60q: give a media type without parameters, such as "text/html" or "text/*"`, t)
-		}
-		c.out.Content.MediaTypes = append(c.out.Content.MediaTypes, media)
-	}
-	c.out.Content.RequireBody = p.GetRequireBody()
-	c.out.Content.RequireCharset = p.GetRequireValidCharset()
-	if c.out.Delivery == fetch.None && (p.GetRequireBody() || p.GetRequireValidCharset()) {
-		c.add("content_policy", "asks for a body with delivery NONE, which reads none: give DIGEST")
-	}
 }
 
 func (c *conversion) rest() {

@@ -32,6 +32,12 @@ var (
 		pb.OversizeAction_OVERSIZE_ACTION_FAIL:        false,
 		pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE:    true,
 	}
+	recoveries = map[pb.BodyRecovery]fetch.Recovery{
+		pb.BodyRecovery_BODY_RECOVERY_UNSPECIFIED: fetch.Resume,
+		pb.BodyRecovery_BODY_RECOVERY_NONE:        fetch.NoRecovery,
+		pb.BodyRecovery_BODY_RECOVERY_RESUME:      fetch.Resume,
+		pb.BodyRecovery_BODY_RECOVERY_RESTART:     fetch.Restart,
+	}
 	levels = map[pb.EventLevel]fetch.Level{
 		pb.EventLevel_EVENT_LEVEL_UNSPECIFIED: fetch.Attempts,
 		pb.EventLevel_EVENT_LEVEL_OUTCOME:     fetch.OutcomeOnly,

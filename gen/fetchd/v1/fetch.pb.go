@@ -1746,16 +1746,18 @@ type BodyPolicy struct {
 	MaxSizeBytes *int64 `protobuf:"varint,2,opt,name=max_size_bytes,json=maxSizeBytes,proto3,oneof" json:"max_size_bytes,omitempty"`
 	// What happens to a longer body. Unset means FAIL.
 	OversizeAction OversizeAction `protobuf:"varint,3,opt,name=oversize_action,json=oversizeAction,proto3,enum=fetchd.v1.OversizeAction" json:"oversize_action,omitempty"`
-	// What happens when the target breaks off inside a body of which chunks
-	// were already delivered. Unset means RESUME, for a server that can continue
-	// a body; one that cannot says NONE in effective_request.
+	// What happens when the target breaks off inside a body of which chunks were
+	// already delivered. Unset means RESUME. Only a streamed GET without a Range of
+	// its own can be continued: for others effective_request says NONE.
 	Recovery BodyRecovery `protobuf:"varint,4,opt,name=recovery,proto3,enum=fetchd.v1.BodyRecovery" json:"recovery,omitempty"`
 	// Leave the content coding as the target sent it, and ask for none unless a
 	// header does. Unset means false: it is decoded, unless the caller set
 	// Accept-Encoding.
 	KeepEncoding bool `protobuf:"varint,5,opt,name=keep_encoding,json=keepEncoding,proto3" json:"keep_encoding,omitempty"`
-	// Continue a body whose first bytes the caller already has. Unset means from
-	// the beginning.
+	// Continue a body whose first bytes the caller already has, from this server or
+	// another. Unset means from the beginning. Only for a streamed GET; refused
+	// beside what needs the bytes before it: integrity.sha256, a charset, a Range, a
+	// precondition.
 	ResumePoint *ResumePoint `protobuf:"bytes,6,opt,name=resume_point,json=resumePoint,proto3" json:"resume_point,omitempty"`
 	// Body bytes held back until the attempt has ended well, so that a cut
 	// before that is an ordinary retry. Unset means the server's (512 KiB); a
@@ -3294,10 +3296,10 @@ func (x *FetchOutcome) GetRule() string {
 // Facts about a body.
 type BodySummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Bytes delivered or, where none were, read.
+	// Bytes delivered or, where none were, read; those before a resume point count.
 	SizeBytes int64 `protobuf:"varint,1,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// SHA-256 of those bytes, as 64 hexadecimal digits. Empty where no body was
-	// looked at, and with omit_digest.
+	// looked at, with omit_digest, and with a resume point.
 	Sha256 string `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// The body went on, but max_size_bytes cut it.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`

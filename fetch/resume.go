@@ -1,0 +1,218 @@
+package fetch
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"fetchd/classify"
+)
+
+// Recovery says what follows a cut in a body of which bytes have gone out (spec
+// B2, B3).
+type Recovery uint8
+
+// The recoveries. The zero value is Resume.
+const (
+	Resume     Recovery = iota // It is continued where the origin lets it, else the fetch fails.
+	NoRecovery                 // The fetch fails.
+	Restart                    // As Resume, else it begins again, at offset 0.
+)
+
+// ResumePoint is where an earlier fetch of the same body stopped.
+type ResumePoint struct {
+	// Offset is how many bytes the caller has. Zero means none: no resume point.
+	Offset int64
+	// Validator of the earlier response: a strong ETag, or a Last-Modified date.
+	Validator string
+}
+
+// progress is what has been delivered of a body, in this attempt and in those
+// that it continues.
+type progress struct {
+	size    int64 // bytes, those before a resume point included
+	encoded int64 // bytes on the wire in earlier attempts
+	digest  hash.Hash
+	charset *charsetCheck
+
+	validator string // for If-Range; empty: cannot be continued
+	coding    string // Content-Encoding of the response
+	total     int64  // of the whole body; negative: not told
+	sent      bool   // bytes of it have gone out in this fetch
+	misfit    bool   // what came is no continuation: there will be none
+}
+
+// newProgress is that of a body from its begin.
+func newProgress(a *attempt) *progress {
+	p := &progress{validator: a.validator(), coding: a.resp.Header.Get("Content-Encoding"), total: a.resp.ContentLength}
+	if !a.req.OmitDigest || a.req.Integrity.SHA256 != "" {
+		p.digest = sha256.New()
+	}
+	if a.req.Content.RequireCharset {
+		p.charset = &charsetCheck{contentType: a.resp.Header.Get("Content-Type")}
+	}
+	return p
+}
+
+// validator is what a continuation of the response can be asked for with: a
+// strong validator (RFC 9110 §8.8) of bytes that are delivered as they came.
+func (a *attempt) validator() string {
+	h := a.resp.Header
+	if !a.req.Resumable() || a.resp.StatusCode != http.StatusOK || a.coding() != "" || strings.EqualFold(h.Get("Accept-Ranges"), "none") {
+		return ""
+	}
+	if tag := h.Get("Etag"); tag != "" {
+		if tag[0] != '"' { // weak, or none at all
+			return ""
+		}
+		return tag
+	}
+	modified, err := http.ParseTime(h.Get("Last-Modified"))
+	if err != nil {
+		return ""
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err != nil || date.Sub(modified) < time.Second { // RFC 9110 §8.8.2.2
+		return ""
+	}
+	return h.Get("Last-Modified")
+}
+
+// Resumable tells whether the body can be asked for in parts: a streamed GET without
+// a Range of its own.
+func (r *Request) Resumable() bool {
+	return r.Method == http.MethodGet && r.Delivery == Stream && r.Header.Get("Range") == ""
+}
+
+// resumeAt is the progress of a fetch that continues an earlier one. Of bytes that
+// it has not seen it can tell no digest.
+func (r *Request) resumeAt() *progress {
+	if r.ResumePoint.Offset <= 0 {
+		return nil
+	}
+	return &progress{size: r.ResumePoint.Offset, validator: r.ResumePoint.Validator, total: -1}
+}
+
+// continuation is the first request of an attempt that continues a body.
+func (p *progress) continuation(r *Request, hop *hopRequest) *hopRequest {
+	next := *hop
+	next.header = hop.header.Clone()
+	next.header.Set("Range", fmt.Sprintf("bytes=%d-", p.size))
+	next.header.Set("If-Range", p.validator)
+	if r.decodes() {
+		next.header.Set("Accept-Encoding", "identity") // offsets of coded bytes would be others
+	}
+	for _, condition := range []string{"If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since"} {
+		next.header.Del(condition) // it was answered when the body began
+	}
+	return &next
+}
+
+// recoverable tells whether a next attempt can bring the rest of the body, or all
+// of it again.
+func (r *run) recoverable() bool {
+	p := r.delivered
+	if p == nil || r.req.Recovery == Restart || !p.sent && !p.misfit {
+		return true
+	}
+	return r.req.Recovery == Resume && r.continues() != nil
+}
+
+// continues returns the progress that the next attempt continues, or nil where it
+// begins at the first byte.
+func (r *run) continues() *progress {
+	if p := r.delivered; p != nil && p.validator != "" && !p.misfit {
+		return p
+	}
+	return nil
+}
+
+// bodyProgress says where the response's body belongs: behind what was delivered,
+// or at its begin. A fault means nowhere.
+func (a *attempt) bodyProgress() (*progress, *fault) {
+	p := a.continued
+	switch {
+	case p == nil:
+		return newProgress(a), nil
+	case a.resp.StatusCode == http.StatusOK && a.req.Recovery == Restart:
+		return newProgress(a), nil
+	case a.resp.StatusCode == http.StatusPartialContent && p.fits(a.resp):
+		return p, nil
+	}
+	p.misfit = true
+	return p, &fault{classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch"}
+}
+
+// fits tells whether a 206 brings exactly the rest of the body.
+func (p *progress) fits(resp *http.Response) bool {
+	first, last, total, ok := parseContentRange(resp.Header.Get("Content-Range"))
+	if !ok || first != p.size || resp.Header.Get("Content-Encoding") != p.coding {
+		return false
+	}
+	if total >= 0 && last != total-1 || total >= 0 && p.total >= 0 && total != p.total {
+		return false
+	}
+	if total < 0 && p.total >= 0 && last != p.total-1 {
+		return false
+	}
+	if resp.ContentLength >= 0 && resp.ContentLength != last-first+1 {
+		return false
+	}
+	for _, name := range []string{"Etag", "Last-Modified"} {
+		told := resp.Header.Get(name)
+		if told == "" || isTag(told) != isTag(p.validator) {
+			continue
+		}
+		if told != p.validator {
+			return false
+		}
+	}
+	if p.total < 0 {
+		p.total = total
+	}
+	return true
+}
+
+func isTag(validator string) bool {
+	return strings.HasPrefix(validator, `"`) || strings.HasPrefix(validator, "W/")
+}
+
+// complete tells that a 416 answers a continuation of which nothing was missing:
+// its body has as many bytes as were delivered.
+func (a *attempt) complete() bool {
+	if a.continued == nil || a.resp == nil || a.resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
+		return false
+	}
+	size, ok := strings.CutPrefix(a.resp.Header.Get("Content-Range"), "bytes */")
+	n, err := strconv.ParseInt(size, 10, 64)
+	return ok && err == nil && size[0] != '+' && n == a.continued.size && (a.continued.total < 0 || n == a.continued.total)
+}
+
+// parseContentRange reads "bytes FIRST-LAST/TOTAL" (RFC 9110 §14.4). total is
+// negative where it is "*".
+func parseContentRange(s string) (first, last, total int64, ok bool) {
+	unit, rest, _ := strings.Cut(s, " ")
+	span, size, _ := strings.Cut(rest, "/")
+	from, to, _ := strings.Cut(span, "-")
+	total = -1
+	var valid [3]bool
+	first, valid[0] = digits(from)
+	last, valid[1] = digits(to)
+	if valid[2] = size == "*"; !valid[2] {
+		total, valid[2] = digits(size)
+	}
+	ok = strings.EqualFold(unit, "bytes") && valid == [3]bool{true, true, true} && first <= last && (total < 0 || last < total)
+	return first, last, total, ok
+}
+
+// digits reads 1*DIGIT.
+func digits(s string) (int64, bool) {
+	if strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
+}

@@ -1,0 +1,85 @@
+package server_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// TestEffectiveRecovery is told before anything is fetched.
+func TestEffectiveRecovery(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, row := range []struct {
+		name   string
+		change func(*pb.FetchRequest)
+		want   pb.BodyRecovery
+	}{
+		{"unset", func(*pb.FetchRequest) {}, pb.BodyRecovery_BODY_RECOVERY_RESUME},
+		{"none", func(in *pb.FetchRequest) { in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE }, pb.BodyRecovery_BODY_RECOVERY_NONE},
+		{"restart", func(in *pb.FetchRequest) { in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART }, pb.BodyRecovery_BODY_RECOVERY_RESTART},
+		{"of a PUT", func(in *pb.FetchRequest) { in.Method = "PUT" }, pb.BodyRecovery_BODY_RECOVERY_NONE},
+		{"of a digest", func(in *pb.FetchRequest) { in.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST }, pb.BodyRecovery_BODY_RECOVERY_NONE},
+		{"of a range", func(in *pb.FetchRequest) { in.Headers = []*pb.Header{{Name: "range", Value: "bytes=0-1"}} }, pb.BodyRecovery_BODY_RECOVERY_NONE},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			in := r.request("/s/k/200")
+			in.BodyPolicy = new(pb.BodyPolicy)
+			row.change(in)
+			admitted := r.mustFetch(in).events[0].GetAdmitted()
+			if got := admitted.GetEffectiveRequest().GetBodyPolicy().GetRecovery(); got != row.want || len(admitted.GetClampedFields()) != 0 {
+				t.Errorf("%s, clamped %q; want %s, none", got, admitted.GetClampedFields(), row.want)
+			}
+		})
+	}
+}
+
+// TestResume is what a caller sees of a body that is continued, and of a fetch
+// that continues an earlier one.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	want := r.origin.Body(2_000_000)
+	const step = "200:size=2000000,etag=%22v%22,range"
+	in := r.request("/s/a/" + step + ",cut=900000/" + step)
+	a := r.mustFetch(in)
+	var begins []int64
+	for _, e := range a.events {
+		if s := e.GetResponseStarted(); s != nil {
+			begins = append(begins, s.GetBodyOffsetBytes())
+		}
+	}
+	if !bytes.Equal(a.body, want) || !slices.Equal(begins, []int64{0, 900_000}) || a.outcome.GetAttempts() != 2 {
+		t.Errorf("%d bytes, beginning at %d, after %d attempts; want 2000000, at 0 and 900000, after 2", len(a.body), begins, a.outcome.GetAttempts())
+	}
+	in = r.request("/s/b/" + step)
+	in.BodyPolicy = &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1_500_000, Validator: `"v"`}}
+	stream, err := r.client.Fetch(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := want[:1_500_000:1_500_000]
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := m.GetBodyChunk(); c != nil {
+			if c.GetOffsetBytes() != int64(len(got)) {
+				t.Fatalf("chunk at %d, want %d", c.GetOffsetBytes(), len(got))
+			}
+			got = append(got, c.GetData()...)
+		}
+		if o := m.GetOutcome(); o != nil {
+			if s := o.GetBodySummary(); o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || s.GetSizeBytes() != 2_000_000 || s.GetSha256() != "" {
+				t.Errorf("%s, %v; want SUCCESS of 2000000 bytes, and no digest of bytes that were not seen", o.GetKind(), s)
+			}
+			break
+		}
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("the joined body is not the origin's")
+	}
+}
