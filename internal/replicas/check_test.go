@@ -1,0 +1,288 @@
+package replicas
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// property is one that every history has.
+type property string
+
+// What must hold.
+const (
+	ends      property = "every call ends"
+	outcome   property = "a call that is OK has one outcome, another has none"
+	last      property = "the outcome is last"
+	sequence  property = "messages are numbered without a gap"
+	attempts  property = "attempts are numbered from 1 without a gap, and each ends before the next"
+	exchanges property = "the exchanges told are those that the origin saw"
+	hops      property = "the hops told are the requests that the origin saw, in their order"
+	whole     property = "what is told as a success, the origin had not broken off"
+	chunks    property = "chunks follow one another, and are of one attempt"
+	body      property = "a body is what the origin sent in that attempt"
+	quiet     property = "nothing reaches the origin after the end"
+	known     property = "every request at the origin belongs to a call"
+)
+
+// quietAfter is how long a request may be on its way.
+const quietAfter = 250 * time.Millisecond
+
+// violation is a property that a call does not have.
+type violation struct {
+	property property
+	call     string
+	text     string
+}
+
+// check holds a history against the properties. It looks at nothing else.
+func check(h *history) []violation {
+	c := checker{history: h, saw: make(map[string][]seen)}
+	for _, r := range h.requests {
+		c.saw[r.key] = append(c.saw[r.key], r)
+	}
+	ids := make(map[string]bool)
+	for _, one := range h.calls {
+		ids[one.id] = true
+		c.call = one
+		c.checkCall()
+	}
+	for key, requests := range c.saw {
+		if !ids[key] {
+			c.call = &call{id: key}
+			c.failf(known, "the origin saw %d requests", len(requests))
+		}
+	}
+	return c.found
+}
+
+type checker struct {
+	history *history
+	saw     map[string][]seen // by key, in the order of arrival
+	call    *call
+	found   []violation
+}
+
+func (c *checker) failf(p property, format string, args ...any) {
+	c.found = append(c.found, violation{p, fmt.Sprintf("%s (%s)", c.call.id, c.call.kind), fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) checkCall() {
+	if c.call.ended.IsZero() {
+		c.failf(ends, "it began at %s", c.call.began.Format(time.TimeOnly))
+		return
+	}
+	c.checkOutcome()
+	c.checkOrder()
+	c.checkAttempts()
+	c.checkExchanges()
+	c.checkBody()
+	for _, r := range c.saw[c.call.id] {
+		if late := r.at.Sub(c.call.over()); late > quietAfter {
+			c.failf(quiet, "the origin saw %s %s %v after it", r.method, r.path, late)
+		}
+	}
+}
+
+func (c *checker) checkOutcome() {
+	n, want := len(c.call.outcomes()), 0
+	if c.call.code == codes.OK {
+		want = 1
+	}
+	// The end of a call follows its outcome: a caller that leaves, or a process
+	// that is killed, can come between the two.
+	if between := c.call.left || c.call.killed; n != want && (!between || n > 1) {
+		c.failf(outcome, "it ended %s with %d outcomes", c.call.code, n)
+	}
+}
+
+func (c *checker) checkOrder() {
+	for i, e := range c.call.events {
+		if got := e.message.GetSequence(); got != int64(i)+1 {
+			c.failf(sequence, "message %d has number %d", i+1, got)
+			return
+		}
+	}
+	over := false
+	for _, e := range c.call.events {
+		if end := e.message.GetOutcome() != nil; over && !end { // a second outcome is told by checkOutcome
+			c.failf(last, "message %d follows it", e.message.GetSequence())
+			return
+		} else if end {
+			over = true
+		}
+	}
+}
+
+// checkAttempts follows the attempts of a fetch that told them.
+func (c *checker) checkAttempts() {
+	if !c.call.tellsAttempts() {
+		return
+	}
+	started, finished := int32(0), int32(0)
+	for _, e := range c.call.events {
+		switch {
+		case e.message.GetAttemptStarted() != nil:
+			if started++; e.message.GetAttemptStarted().GetAttempt() != started || finished != started-1 {
+				c.failf(attempts, "after %d had ended, %d began", finished, e.message.GetAttemptStarted().GetAttempt())
+				return
+			}
+		case e.message.GetAttemptFinished() != nil:
+			if finished++; e.message.GetAttemptFinished().GetAttempt() != finished || finished != started {
+				c.failf(attempts, "after %d had begun, %d ended", started, e.message.GetAttemptFinished().GetAttempt())
+				return
+			}
+		}
+	}
+	for _, a := range c.call.answer.GetAttempts() {
+		if finished++; a.GetAttempt() != finished {
+			c.failf(attempts, "the answer has attempt %d where %d is due", a.GetAttempt(), finished)
+			return
+		}
+	}
+	for _, o := range c.call.outcomes() {
+		if started > finished || o.GetAttempts() != finished {
+			c.failf(attempts, "%d began and %d ended, the outcome says %d", started, finished, o.GetAttempts())
+		}
+	}
+}
+
+func (c *checker) checkExchanges() {
+	saw := c.saw[c.call.id]
+	for _, o := range c.call.outcomes() {
+		told := int(o.GetExchanges())
+		if told < len(saw) || told > len(saw) && !c.call.unsure {
+			c.failf(exchanges, "told %d, the origin saw %d", told, len(saw))
+		}
+		if c.call.tellsAttempts() {
+			c.checkHops(saw)
+		}
+		if o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && (len(saw) == 0 || saw[len(saw)-1].broken) {
+			c.failf(whole, "it made %d requests, and the last was, if there was one", len(saw))
+		}
+	}
+}
+
+// checkHops looks for every hop that was answered among the requests, and for
+// every request among the hops: one that the transport sent again is one hop.
+func (c *checker) checkHops(saw []seen) {
+	told, next := make(map[string]bool), 0
+	for _, h := range c.call.hops() {
+		name := h.GetMethod() + " " + pathOf(h.GetUrl())
+		told[name] = true
+		if h.GetStatusCode() == 0 {
+			continue
+		}
+		for next < len(saw) && saw[next].name() != name {
+			next++
+		}
+		if next++; next > len(saw) {
+			c.failf(hops, "the origin did not see %s", name)
+			return
+		}
+	}
+	for _, r := range saw {
+		if !told[r.name()] {
+			c.failf(hops, "no hop tells of %s", r.name())
+			return
+		}
+	}
+}
+
+func (r *seen) name() string { return r.method + " " + r.path }
+
+// pathOf is the path of a URL as it is sent.
+func pathOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	return u.EscapedPath()
+}
+
+// delivered is the body that a caller got, and where it says it is from.
+type delivered struct {
+	attempt int32
+	label   string // of the response of that attempt
+	bytes   []byte
+}
+
+// checkBody puts the chunks together.
+func (c *checker) checkBody() {
+	var got delivered
+	for _, e := range c.call.events {
+		if r := e.message.GetResponseStarted(); r != nil && len(got.bytes) == 0 {
+			got = delivered{attempt: r.GetAttempt(), label: labelOf(r.GetResponse())}
+		}
+		chunk := e.message.GetBodyChunk()
+		if chunk == nil {
+			continue
+		}
+		if chunk.GetAttempt() != got.attempt {
+			c.failf(chunks, "a chunk of attempt %d comes after a response of attempt %d", chunk.GetAttempt(), got.attempt)
+			return
+		}
+		if chunk.GetOffsetBytes() != int64(len(got.bytes)) {
+			c.failf(chunks, "a chunk at offset %d where %d is due", chunk.GetOffsetBytes(), len(got.bytes))
+			return
+		}
+		got.bytes = append(got.bytes, chunk.GetData()...)
+	}
+	for _, o := range c.call.outcomes() {
+		if c.call.unary {
+			got = delivered{o.GetResponseAttempt(), labelOf(o.GetResponse()), o.GetInlineBody()}
+		}
+		c.checkWhole(o, got)
+	}
+	if want, ok := c.part(got.label); len(got.bytes) > 0 && !(ok && bytes.HasPrefix(want, got.bytes)) {
+		c.failf(body, "attempt %d: %d bytes that are not those of %q", got.attempt, len(got.bytes), got.label)
+	}
+}
+
+// checkWhole compares the body of a fetch that went well with what is told of it.
+func (c *checker) checkWhole(o *pb.FetchOutcome, got delivered) {
+	if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		return
+	}
+	want, ok := c.part(got.label)
+	sum := sha256.Sum256(got.bytes)
+	switch {
+	case ok && len(got.bytes) != len(want):
+		c.failf(body, "attempt %d: %d of %d bytes", got.attempt, len(got.bytes), len(want))
+	case o.GetBodySummary().GetSizeBytes() != int64(len(got.bytes)):
+		c.failf(body, "%d bytes, told as %d", len(got.bytes), o.GetBodySummary().GetSizeBytes())
+	case ok && bytes.Equal(got.bytes, want) && o.GetBodySummary().GetSha256() != hex.EncodeToString(sum[:]):
+		c.failf(body, "the digest told is not that of the bytes")
+	case o.GetResponseAttempt() != got.attempt:
+		c.failf(body, "of attempt %d, told as of attempt %d", got.attempt, o.GetResponseAttempt())
+	}
+}
+
+func labelOf(r *pb.HttpResponse) string {
+	for _, h := range r.GetHeaders() {
+		if h.GetName() == bodyLabel {
+			return h.GetValue()
+		}
+	}
+	return ""
+}
+
+// part is the content that a label names.
+func (c *checker) part(label string) ([]byte, bool) {
+	from, size, _ := strings.Cut(label, "+")
+	offset, err1 := strconv.Atoi(from)
+	n, err2 := strconv.Atoi(size)
+	if err1 != nil || err2 != nil || offset < 0 || n < 0 || offset+n > len(c.history.content) {
+		return nil, false
+	}
+	return c.history.content[offset : offset+n], true
+}

@@ -1,0 +1,108 @@
+//go:build linux
+
+package replicas
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// TestHistory makes calls of every kind while one replica is stopped and another
+// killed, and checks all that was seen.
+func TestHistory(t *testing.T) {
+	const (
+		callers = 24
+		between = 2 * time.Second // faults, and before and after them
+		leastOf = 3               // calls of each kind
+	)
+	ctx := long(t, 50*time.Second)
+	o := newOrigin(t)
+	s := newService(ctx, t, o)
+	replicas, addresses := startReplicas(ctx, t, s)
+	r := &recorder{caller: dialAll(t, anyMethod, addresses...), origin: o, at: make(map[*call]string)}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	var group sync.WaitGroup
+	for i := range callers {
+		group.Go(func() { r.work(running, i) })
+	}
+	pause(ctx, between)
+	replicas[1].signal(syscall.SIGTERM)
+	if code := replicas[1].exit(ctx); code != 0 {
+		t.Errorf("exit code after SIGTERM %d, want 0", code)
+	}
+	s.start(ctx, addresses[1])
+	pause(ctx, between)
+	killedAt := replicas[2].signal(syscall.SIGKILL)
+	replicas[2].exit(ctx)
+	if err := poll(ctx, time.Millisecond, func() bool { return r.caller.lostAt(addresses[2]).After(killedAt) }); err != nil {
+		t.Fatal(err)
+	}
+	lost := r.caller.lostAt(addresses[2])
+	s.start(ctx, addresses[2])
+	pause(ctx, between)
+	stop()
+	group.Wait()
+	pause(ctx, 2*quietAfter) // what comes too late must be seen
+	h := r.history(addresses[2], killedAt, lost)
+	h.tell(t)
+	for _, v := range check(h) {
+		t.Errorf("%s: call %s: %s", v.property, v.call, v.text)
+	}
+	for _, c := range h.calls {
+		if !c.left && !c.killed && c.code != codes.OK {
+			t.Errorf("call %s (%s) ended %s, want OK: only a caller that leaves and a replica that dies end a call without outcome", c.id, c.kind, c.code)
+		}
+	}
+	kinds := make(map[string]int)
+	for _, c := range h.calls {
+		kinds[c.kind]++
+	}
+	for _, row := range rows {
+		atLeast(t, "calls of the kind "+row.name, kinds[row.name], leastOf)
+	}
+}
+
+// tell says what the run was made of: a check of nothing passes too.
+func (h *history) tell(t *testing.T) {
+	t.Helper()
+	var unaries, left, killed, withChunks, retried, shut int
+	for _, c := range h.calls {
+		for _, n := range []struct {
+			count *int
+			yes   bool
+		}{{&unaries, c.unary}, {&left, c.left}, {&killed, c.killed && c.code != codes.OK}} {
+			if n.yes {
+				*n.count++
+			}
+		}
+		for _, e := range c.events {
+			if e.message.GetBodyChunk() != nil {
+				withChunks++
+				break
+			}
+		}
+		for _, o := range c.outcomes() {
+			if o.GetAttempts() > 1 {
+				retried++
+			}
+			if o.GetError().GetErrorClass() == pb.ErrorClass_ERROR_CLASS_SHUTDOWN {
+				shut++
+			}
+		}
+	}
+	t.Logf("%d calls, %d of them unary, %d streams with a body, %d of more than one attempt; %d left by their callers, %d lost with the killed replica, %d ended as SHUTDOWN; %d requests at the origin",
+		len(h.calls), unaries, withChunks, retried, left, killed, shut, len(h.requests))
+	atLeast(t, "calls", len(h.calls), 500)
+	atLeast(t, "calls left", left, 10)
+	atLeast(t, "calls of more than one attempt", retried, 100)
+	atLeast(t, "streams with a body", withChunks, 100)
+	atLeast(t, "calls lost with the killed replica", killed, 1)
+}

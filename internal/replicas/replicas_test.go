@@ -1,0 +1,176 @@
+//go:build linux
+
+package replicas
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+const (
+	workers      = 20              // fetches of 5 to 50 ms each: 500 to 700 a second, where the machine can
+	leastFlow    = 200             // fetches in a second, or the run proves nothing
+	away         = time.Second     // of a replica that comes back
+	goalReturn   = 3 * time.Second // until it has load again: gRPC dials again after 1 s, then after 1.6 s
+	limitReturn  = 8 * time.Second
+	steadyBefore = 1500 * time.Millisecond // of load before a fault
+)
+
+// TestReplicas stops one of three replicas under load, and kills another.
+func TestReplicas(t *testing.T) {
+	for _, row := range []struct {
+		name, config string
+		repeats      bool // calls that were under way on a replica that died
+	}{
+		{"config for every method", anyMethod, false},
+		{"config for idempotent methods", idempotent, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			ctx := long(t, 50*time.Second)
+			f := startFleet(ctx, t, row.config)
+			stopped := f.fault(ctx, 1, syscall.SIGTERM)
+			if code := stopped.code; code != 0 {
+				t.Errorf("exit code after SIGTERM %d, want 0", code)
+			}
+			killed := f.fault(ctx, 2, syscall.SIGKILL)
+			pause(ctx, steadyBefore)
+			calls := f.load.finish()
+			stopped.judgeFlow(t, calls)
+			killed.judgeFlow(t, calls)
+			f.judgeFailures(calls, killed, row.repeats)
+			f.judgeShares(calls, killed.loaded)
+		})
+	}
+}
+
+// fleet is three replicas under load.
+type fleet struct {
+	*testing.T
+	service  *service
+	replicas []*process
+	caller   *caller
+	load     *load
+}
+
+// hosts are where the replicas are.
+var hosts = []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}
+
+// startReplicas starts one on each host.
+func startReplicas(ctx context.Context, t *testing.T, s *service) (replicas []*process, addresses []string) {
+	t.Helper()
+	for _, host := range hosts {
+		p := s.start(ctx, freeAddress(t, host), "--drain-time", "10s")
+		replicas, addresses = append(replicas, p), append(addresses, p.addr)
+	}
+	return replicas, addresses
+}
+
+func startFleet(ctx context.Context, t *testing.T, config string) *fleet {
+	t.Helper()
+	o := newOrigin(t)
+	f := &fleet{T: t, service: newService(ctx, t, o)}
+	var addresses []string
+	f.replicas, addresses = startReplicas(ctx, t, f.service)
+	f.caller = dialAll(t, config, addresses...)
+	f.load = startLoad(ctx, f.caller, o, workers)
+	t.Cleanup(func() { f.load.finish() })
+	for _, p := range f.replicas {
+		if _, err := f.load.serves(ctx, p.addr, time.Time{}); err != nil {
+			t.Fatalf("no fetch goes to %s: %v", p.addr, err)
+		}
+	}
+	return f
+}
+
+// fault is a signal to a replica, and what followed.
+type fault struct {
+	signal   syscall.Signal
+	replica  string
+	at       time.Time
+	code     int       // of the exit
+	gone     time.Time // the process
+	lost     time.Time // by the client
+	returned time.Time // it serves
+	loaded   time.Time // it has load again
+}
+
+// fault signals a replica under load, and brings it back.
+func (f *fleet) fault(ctx context.Context, i int, sig syscall.Signal) fault {
+	f.Helper()
+	pause(ctx, steadyBefore)
+	p := f.replicas[i]
+	r := fault{signal: sig, replica: p.addr, at: p.signal(sig)}
+	r.code = p.exit(ctx)
+	r.gone = p.endedAt
+	if err := poll(ctx, time.Millisecond, func() bool { return f.caller.lostAt(p.addr).After(r.at) }); err != nil {
+		f.Fatalf("the client does not notice that %s is gone: %v", p.addr, err)
+	}
+	r.lost = f.caller.lostAt(p.addr)
+	pause(ctx, away)
+	f.replicas[i] = f.service.start(ctx, p.addr, "--drain-time", "10s")
+	r.returned = f.replicas[i].started
+	loaded, err := f.load.serves(ctx, p.addr, r.returned)
+	if err != nil {
+		f.Fatalf("%s is back and gets no load: %v", p.addr, err)
+	}
+	r.loaded = loaded
+	f.Logf("%s: the process was gone after %v, the client had noticed after %v; it was back for %v when it had load again", sig,
+		r.gone.Sub(r.at).Round(time.Millisecond), r.lost.Sub(r.at).Round(time.Millisecond), r.loaded.Sub(r.returned).Round(time.Millisecond))
+	within(f.T, "time from the return to load", r.loaded.Sub(r.returned), goalReturn, limitReturn)
+	return r
+}
+
+// judgeFlow wants enough load around the fault for the run to count.
+func (r *fault) judgeFlow(t *testing.T, calls []fetched) {
+	t.Helper()
+	before, after := flow(calls, r.at.Add(-time.Second)), flow(calls, r.at)
+	t.Logf("%s: %d fetches went well in the second before, %d in the second after", r.signal, before, after)
+	atLeast(t, "fetches in the second before the fault", before, leastFlow)
+	atLeast(t, "fetches in the second after the fault", after, leastFlow)
+}
+
+// judgeFailures lets calls fail only where they were under way on the replica
+// that was killed, and the client could not know yet.
+func (f *fleet) judgeFailures(calls []fetched, killed fault, repeats bool) {
+	f.Helper()
+	under, failed := 0, 0
+	for _, c := range calls {
+		if c.began.Before(killed.lost) && c.ended.After(killed.at) && c.replica == killed.replica {
+			under++
+		}
+		switch {
+		case c.err == nil && c.success:
+			continue
+		case c.err == nil:
+			f.Errorf("a call on %s has an outcome that is no success", c.replica)
+		case repeats || c.code() != codes.Unavailable || c.replica != killed.replica:
+			f.Error(c.failed())
+		case c.began.After(killed.lost):
+			f.Errorf("%s; it began after the client had lost that connection", c.failed())
+		case c.ended.Before(killed.at):
+			f.Errorf("%s; it ended before the kill", c.failed())
+		}
+		failed++
+	}
+	f.Logf("%d calls in all; %d ended on the killed replica after the kill, %d calls failed", len(calls), under, failed)
+}
+
+// judgeShares wants each replica to carry its part at the end.
+func (f *fleet) judgeShares(calls []fetched, from time.Time) {
+	f.Helper()
+	shares, all := make(map[string]int), 0
+	for _, c := range calls {
+		if c.success && c.began.After(from) {
+			shares[c.replica]++
+			all++
+		}
+	}
+	for _, p := range f.replicas {
+		f.Logf("%s carried %d of the last %d fetches", p.addr, shares[p.addr], all)
+		atLeast(f.T, "fetches of "+p.addr, shares[p.addr], all/5)
+	}
+}
