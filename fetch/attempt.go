@@ -45,11 +45,13 @@ type attempt struct {
 	phase    classify.Phase
 	reason   string
 
-	continued *progress // that the attempt was begun to continue; nil: none
-	body      BodySummary
-	inline    []byte
-	errorBody []byte
-	committed bool // bytes have gone out
+	credential   string    // that the last hop sent
+	noCredential bool      // none could be got
+	continued    *progress // that the attempt was begun to continue; nil: none
+	body         BodySummary
+	inline       []byte
+	errorBody    []byte
+	committed    bool // bytes have gone out
 }
 
 // exchange is a request on its way: what watches it and what ends it.
@@ -254,6 +256,9 @@ func (a *attempt) roundTrip(x *exchange) (*http.Response, error) {
 	hop := a.withCookies(a.hop)
 	a.made = append(a.made, hop)
 	req, transport := a.request(httptrace.WithClientTrace(ctx, x.trace.hooks()), hop)
+	if err := a.authorize(x.ctx, req); err != nil {
+		return nil, err
+	}
 	return transport.RoundTrip(req)
 }
 

@@ -115,6 +115,7 @@ func message(c classify.Class, reason string) string {
 
 // remedies by reason.
 var remedies = map[string]string{
+	"no_credential":                 "its provider has none to send, an operator looks at the provider",
 	"port_not_allowed":              "the port is not open, an operator opens it with --egress-allow-port",
 	"address_not_allowed":           "the address is not public, an operator opens it with --egress-allow-cidr",
 	"name_not_allowed":              "the name only means something inside a network, an operator opens that with --egress-allow-cidr",

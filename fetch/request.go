@@ -128,6 +128,10 @@ type Request struct {
 	// Range of its own; the bytes before it are then not of the digest.
 	ResumePoint ResumePoint
 
+	// Credentials are sent to the origins that they cover, and to no other; nil
+	// means none. What they send no Header may hold.
+	Credentials Credentials
+
 	// Integrity and Content say what the body must be.
 	Integrity Integrity
 	Content   Content

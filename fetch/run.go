@@ -39,7 +39,7 @@ type run struct {
 	delivered *progress // of the body; nil: nothing has gone out
 	decision  classify.Decision
 	failure   *Failure // of the last attempt
-	authAsked classify.AuthResult
+	refreshed bool     // the credential, once
 
 	last        *Response // kept, whatever ends the fetch (I5)
 	lastAttempt int

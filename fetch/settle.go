@@ -16,7 +16,7 @@ func (a *attempt) observe(resp *http.Response) *classify.Observation {
 		Method: a.req.Method, HopMethod: a.hop.method,
 		Attempt: a.number, Redirects: len(a.hops) - 1, Exchanges: a.exchanges,
 		Conditional: conditional(a.hop.header),
-		Faults:      a.faults, Location: a.location, Auth: a.authAsked,
+		Faults:      a.faults, Location: a.location, Auth: a.authResult(),
 		BodyCommitted: !a.recoverable(),
 		Observed:      time.Now(), TimeLeft: a.timeLeft(),
 	}
@@ -39,6 +39,12 @@ func (r *run) timeLeft() time.Duration {
 func (r *run) settle(a *attempt) {
 	o := a.observe(a.resp)
 	d := classify.Decide(&r.req.Policy, o)
+	if d.Verdict == classify.Retry && o.Auth == classify.NotAsked && d.DelaySource == classify.FromAuthRefresh {
+		if result := r.refresh(a); r.ended() == nil {
+			o.Auth, o.TimeLeft = result, r.timeLeft()
+			d = classify.Decide(&r.req.Policy, o)
+		}
+	}
 	if ended := r.ended(); d.Verdict == classify.Retry && ended != nil { // W5, before it begins
 		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, reasonOf(ended))
 		o.Faults = a.faults

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"time"
@@ -23,28 +21,28 @@ const (
 )
 
 // fetchConfig is how origins are reached.
-func fetchConfig(f *flags) (fetch.Config, error) {
+func (s *settings) fetchConfig() (fetch.Config, error) {
 	cfg := fetch.Config{
-		Egress: fetch.Egress{AllowCIDRs: f.EgressAllowCIDR, DenyCIDRs: f.EgressDenyCIDR,
-			AllowPorts: f.EgressAllowPort, DenyHosts: f.EgressDenyHost},
-		UserAgent:      f.UserAgent,
-		HoldBackBudget: f.HoldBackBudget,
+		Egress: fetch.Egress{AllowCIDRs: s.EgressAllowCIDR, DenyCIDRs: s.EgressDenyCIDR,
+			AllowPorts: s.EgressAllowPort, DenyHosts: s.EgressDenyHost},
+		UserAgent:      s.UserAgent,
+		HoldBackBudget: s.HoldBackBudget,
 	}
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "fetchd/" + versionText()
 	}
-	if f.EgressResolver != "" {
-		cfg.Resolver = fetch.Resolver(f.EgressResolver)
+	if s.EgressResolver != "" {
+		cfg.Resolver = fetch.Resolver(s.EgressResolver)
 	}
-	if f.EgressProxy != "" {
-		proxy, err := url.Parse(f.EgressProxy)
+	if s.EgressProxy != "" {
+		proxy, err := url.Parse(s.EgressProxy)
 		if err != nil { // the error would show its password
 			return cfg, errors.New("--egress-proxy: is not a URL")
 		}
 		cfg.Proxy = proxy
 	}
-	if f.EgressCAFile != "" {
-		roots, err := authorities(f.EgressCAFile)
+	if s.EgressCAFile != "" {
+		roots, err := authorities(s.EgressCAFile)
 		if err != nil {
 			return cfg, fmt.Errorf("--egress-ca-file: %w", err)
 		}
@@ -69,35 +67,14 @@ func authorities(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// own is the service's listener, which no fetch may reach.
-func own(l net.Listener) []netip.AddrPort {
-	if addr, err := netip.ParseAddrPort(l.Addr().String()); err == nil {
-		return []netip.AddrPort{addr}
-	}
-	return nil
-}
-
-// ownAt is the listener that serving would have at --grpc-addr: a host that is
-// left out means all addresses.
-func ownAt(address string) ([]netip.AddrPort, error) {
-	at, err := net.ResolveTCPAddr("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("--grpc-addr: %w", err)
-	}
-	if len(at.IP) == 0 {
-		at.IP = net.IPv6unspecified
-	}
-	return []netip.AddrPort{at.AddrPort()}, nil
-}
-
 // egressCheck says what the settings make of a URL.
-func egressCheck(ctx context.Context, f *flags, stdout, stderr io.Writer) int {
-	u, err := fetch.ParseURL(f.EgressCheck)
+func egressCheck(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
+	u, err := fetch.ParseURL(s.EgressCheck)
 	if err != nil {
 		_, _ = fmt.Fprintf(stdout, "invalid: the URL %v\n", err)
 		return exitInvalid
 	}
-	judged, err := judge(ctx, f, u)
+	judged, err := judge(ctx, s, u)
 	code := exitForbidden
 	for i, j := range judged {
 		if !j.Open() {
@@ -121,15 +98,17 @@ func egressCheck(ctx context.Context, f *flags, stdout, stderr io.Writer) int {
 }
 
 // judge makes the client that would fetch, and asks it.
-func judge(ctx context.Context, f *flags, u *url.URL) ([]fetch.Judgement, error) {
+func judge(ctx context.Context, s *settings, u *url.URL) ([]fetch.Judgement, error) {
 	const limit = 10 * time.Second
-	cfg, err := fetchConfig(f)
+	cfg, err := s.fetchConfig()
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Egress.Own, err = ownAt(f.GRPCAddr); err != nil {
+	faces, err := s.faces()
+	if err != nil {
 		return nil, err
 	}
+	cfg.Egress.Own = own(faces)
 	c, err := fetch.New(cfg)
 	if err != nil {
 		return nil, err

@@ -8,115 +8,166 @@ import (
 	"log" //nolint:depguard // only to silence it: net/http writes there
 	"log/slog"
 	"net"
+	"os"
+	"strings"
+	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-
+	"fetchd/fetch"
 	"fetchd/server"
 )
 
+// program is what a run has from outside.
+type program struct {
+	args           []string
+	stdout, stderr io.Writer
+	hangup         <-chan os.Signal // reads the settings again
+	look           <-chan time.Time // looks whether certificates have changed
+}
+
 // run is the command: it serves until ctx ends and returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var f flags
-	if code, done := parse(&f, args, stdout, stderr); done {
-		return code
+func run(ctx context.Context, p program) int {
+	s, err := parse(p.args, p.stdout, p.stderr)
+	if errors.Is(err, errAnswered) {
+		return exitOK
 	}
-	if f.EgressCheck != "" {
-		return egressCheck(ctx, &f, stdout, stderr)
+	if err != nil {
+		return p.fail(err, exitUsage)
 	}
-	work := serve
-	if f.Healthcheck {
-		work = healthcheck
+	switch {
+	case s.command == "token <name>":
+		return p.makeToken(s.Token.Name)
+	case s.EgressCheck != "":
+		return egressCheck(ctx, s, p.stdout, p.stderr)
+	case s.Healthcheck:
+		if err := healthcheck(ctx, s); err != nil {
+			return p.fail(err, exitError)
+		}
+		return exitOK
 	}
-	if err := work(ctx, &f, stderr); err != nil {
-		_, _ = fmt.Fprintf(stderr, "fetchd: %v\n", err)
-		return exitError
+	ready, err := s.prepare()
+	if err != nil {
+		return p.fail(err, exitUsage)
+	}
+	if s.command == "config" {
+		return p.print(s)
+	}
+	if err := serve(ctx, p, s, ready); err != nil {
+		return p.fail(err, exitError)
 	}
 	return exitOK
 }
 
-// serve runs the service until ctx ends, then drains it.
-func serve(ctx context.Context, f *flags, stderr io.Writer) error {
-	logger := newLogger(f, stderr)
-	log.SetOutput(io.Discard) // net/http writes an origin's bytes there, which may be a caller's secret
-	listener, err := net.Listen("tcp", f.GRPCAddr)
-	if err != nil {
-		return fmt.Errorf("--grpc-addr: %w", err)
-	}
-	engine, err := fetchConfig(f)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	engine.Egress.Own = own(listener)
-	s, err := server.New(server.Config{Fetch: engine,
-		Limits: server.Limits{MaxTotalTimeout: f.MaxTotalTimeout, MaxBodyBytes: f.MaxBodyBytes,
-			MaxFetches: f.MaxFetches, MaxFetchesPerCaller: f.MaxFetchesPerCaller},
-		Logger: logger, MaxConnections: f.MaxConnections, MaxConnectionsPerCaller: f.MaxConnectionsPerCaller,
-	})
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	logger.Info("serving", slog.String("grpc_addr", listener.Addr().String()), slog.String("version", versionText()))
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(listener) }() // ends with Shutdown
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	logger.Info("draining", slog.Duration("drain_time", f.DrainTime))
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.DrainTime)
-	defer cancel()
-	if err := s.Shutdown(drain); err != nil {
-		return fmt.Errorf("fetches were cut off after --drain-time %s: %w", f.DrainTime, err)
-	}
-	logger.Info("stopped")
-	return <-served
+func (p *program) fail(err error, code int) int {
+	_, _ = fmt.Fprintf(p.stderr, "fetchd: %v\n", err)
+	return code
 }
 
-func newLogger(f *flags, w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(f.LogLevel)) // kong has checked it
+// ready is what the settings mean, as far as that can be told before a port is
+// open.
+type ready struct {
+	engine   fetch.Config
+	faces    []face
+	identity *identity
+}
+
+// prepare reads every file that the settings name. The error says what keeps the
+// service from starting.
+func (s *settings) prepare() (*ready, error) {
+	faces, err := s.faces()
+	if err == nil {
+		err = s.checkPlaintext(faces)
+	}
+	if err != nil {
+		return nil, err
+	}
+	engine, err := s.fetchConfig()
+	if err != nil {
+		return nil, err
+	}
+	trial, err := fetch.New(engine)
+	if err != nil {
+		return nil, err
+	}
+	trial.Close()
+	id, err := s.readIdentity()
+	if err != nil {
+		return nil, err
+	}
+	return &ready{engine, faces, id}, nil
+}
+
+// serve runs the service until ctx ends, then drains it.
+func serve(ctx context.Context, p program, s *settings, r *ready) error {
+	level := new(slog.LevelVar)
+	logger := newLogger(s, p.stderr, level)
+	log.SetOutput(io.Discard) // net/http writes an origin's bytes there, which may be a caller's secret
+	listeners, err := listen(r.faces)
+	if err != nil {
+		return err
+	}
+	r.engine.Egress.Own = own(r.faces)
+	l := &live{program: p, settings: s, logger: logger, level: level}
+	l.known.now.Store(r.identity)
+	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
+		Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger,
+		MaxConnections: s.MaxConnections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
+	if err != nil {
+		return errors.Join(err, closeAll(listeners))
+	}
+	logger.Info("serving", s.serving(r.faces)...)
+	// What serves the ports, in the order of settings.faces.
+	serves := []func(net.Listener) error{l.server.Serve, l.server.ServeWeb}
+	failed := make(chan error, len(listeners))
+	var open sync.WaitGroup
+	for i, port := range listeners {
+		open.Go(func() { // ends with Shutdown
+			if err := serves[i](port); err != nil {
+				failed <- fmt.Errorf("--%s: %w", r.faces[i].flag, err)
+			}
+		})
+	}
+	err = l.follow(ctx, failed)
+	logger.Info("draining", slog.Duration("drain_time", s.DrainTime))
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.DrainTime)
+	defer cancel()
+	if cut := l.server.Shutdown(drain); cut != nil {
+		err = errors.Join(err, fmt.Errorf("fetches were cut off after --drain-time %s: %w", s.DrainTime, cut))
+	}
+	open.Wait()
+	if err == nil {
+		logger.Info("stopped")
+	}
+	return err
+}
+
+// serving is what the first line of the log tells.
+func (s *settings) serving(faces []face) []any {
+	attrs := []any{slog.String("version", versionText())}
+	for _, f := range faces {
+		attrs = append(attrs, slog.String(strings.ReplaceAll(f.flag, "-", "_"), f.at.String()))
+	}
+	callers := "by address"
+	switch {
+	case s.TokenFile != "" && s.TLSClientCAFile != "":
+		callers = "by certificate and token"
+	case s.TokenFile != "":
+		callers = "by token"
+	case s.TLSClientCAFile != "":
+		callers = "by certificate"
+	}
+	return append(attrs, slog.Bool("tls", s.TLSCertFile != ""), slog.String("callers", callers))
+}
+
+func newLogger(s *settings, w io.Writer, level *slog.LevelVar) *slog.Logger {
+	s.setLevel(level)
 	options := &slog.HandlerOptions{Level: level}
-	if f.LogFormat == "text" {
+	if s.LogFormat == "text" {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-// healthcheckTime bounds a health check: an orchestrator's own limit is longer.
-const healthcheckTime = 3 * time.Second
-
-// healthcheck asks the service whether it serves. It needs no shell and no
-// other program, so that a static image can check itself.
-func healthcheck(ctx context.Context, f *flags, _ io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, healthcheckTime)
-	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+reachable(f.GRPCAddr), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }() // nothing is lost with it
-	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
-	if err != nil {
-		return fmt.Errorf("no service answers at %s: %w", f.GRPCAddr, err)
-	}
-	if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		return fmt.Errorf("the service at %s is %s", f.GRPCAddr, resp.GetStatus())
-	}
-	return nil
-}
-
-// reachable turns an address to listen on into one to call.
-func reachable(addr string) string {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return addr
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return net.JoinHostPort(host, port)
+func (s *settings) setLevel(level *slog.LevelVar) {
+	_ = level.UnmarshalText([]byte(s.LogLevel)) // check has seen it
 }

@@ -1,11 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"net"
+	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,24 +16,14 @@ import (
 	"fetchd/internal/origin"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asProgram in the environment has the test binary be fetchd.
+const asProgram = "RUN_AS_FETCHD"
 
-// output is a writer that can be read while it is written.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
 }
 
 // TestCommandLine runs what ends by itself.
@@ -49,13 +38,19 @@ func TestCommandLine(t *testing.T) {
 		{name: "version is no variable", args: []string{"--version"}, env: "FETCHD_VERSION", value: "v1", stdout: "fetchd "},
 		{name: "help", args: []string{"--help"}, stdout: "--egress-allow-cidr"},
 		{name: "unknown flag", args: []string{"--nonsense"}, code: exitUsage, stderr: "--nonsense"},
+		{name: "help of a command", args: []string{"token", "--help"}, stdout: "1 to 64 bytes"},
+		{name: "unknown command", args: []string{"tokn"}, code: exitUsage, stderr: `did you mean "token"`},
 		{name: "bad prefix", args: []string{"--egress-allow-cidr", "10.0.0.0"}, code: exitUsage, stderr: "--egress-allow-cidr"},
 		{name: "bad prefix in the environment", env: "FETCHD_EGRESS_ALLOW_CIDR", value: "x", code: exitUsage, stderr: "egress-allow-cidr"},
 		{name: "mapped prefix", args: []string{"--egress-allow-cidr", "::ffff:10.0.0.0/104"}, code: exitUsage, stderr: "IPv4-mapped"},
 		{name: "bad port", args: []string{"--egress-allow-port", "70000"}, code: exitUsage, stderr: "--egress-allow-port"},
 		{name: "no time", args: []string{"--max-total-timeout", "0s"}, code: exitUsage, stderr: "--max-total-timeout"},
 		{name: "bad level", args: []string{"--log-level", "loud"}, code: exitUsage, stderr: "--log-level"},
-		{name: "address that is none", args: []string{"--grpc-addr", "nowhere"}, code: exitError, stderr: "--grpc-addr"},
+		{name: "address that is none", args: []string{"--grpc-addr", "nowhere"}, code: exitUsage, stderr: "--grpc-addr=nowhere: "},
+		{name: "HTTP address that is none", args: []string{"--http-addr", "nowhere"}, code: exitUsage, stderr: "--http-addr=nowhere: "},
+		{name: "port that is taken", args: []string{"--grpc-addr", taken(t), "--http-addr="}, code: exitError, stderr: "--grpc-addr: "},
+		{name: "HTTP port that is taken", args: []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", taken(t)}, code: exitError, stderr: "--http-addr: "},
+		{name: "no authorities for origins", args: []string{"--egress-ca-file", "/nowhere/ca.pem"}, code: exitUsage, stderr: "--egress-ca-file: "},
 		{name: "health of nothing", args: []string{"--healthcheck", "--grpc-addr", "127.0.0.1:1"}, code: exitError, stderr: "127.0.0.1:1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -63,7 +58,7 @@ func TestCommandLine(t *testing.T) {
 				t.Setenv(row.env, row.value)
 			}
 			var stdout, stderr output
-			code := run(t.Context(), row.args, &stdout, &stderr)
+			code := run(t.Context(), program{args: row.args, stdout: &stdout, stderr: &stderr})
 			if code != row.code || !strings.Contains(stdout.String(), row.stdout) || !strings.Contains(stderr.String(), row.stderr) {
 				t.Errorf("fetchd %v: code %d, stdout %.200q, stderr %q; want code %d, %q in stdout, %q in stderr",
 					row.args, code, stdout.String(), stderr.String(), row.code, row.stdout, row.stderr)
@@ -86,8 +81,8 @@ func TestServe(t *testing.T) {
 	var stdout, stderr output
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, []string{"--grpc-addr", addr, "--log-level", "debug", "--drain-time", "5s",
-			"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port}, &stdout, &stderr)
+		done <- run(ctx, program{stdout: &stdout, stderr: &stderr, args: []string{"--grpc-addr", addr, "--http-addr", "127.0.0.1:0",
+			"--log-level", "debug", "--drain-time", "5s", "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port}})
 	}()
 	awaitHealth(t, addr)
 	got := fetchOnce(t, addr, o.URL("http", "/s/serve/503/200"))
@@ -112,6 +107,17 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// taken is an address that something listens on.
+func taken(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -129,7 +135,7 @@ func awaitHealth(t *testing.T, addr string) {
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for run(ctx, []string{"--healthcheck", "--grpc-addr", addr}, new(output), new(output)) != exitOK {
+	for run(ctx, program{args: []string{"--healthcheck", "--grpc-addr", addr}, stdout: new(output), stderr: new(output)}) != exitOK {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -176,6 +182,7 @@ func TestEgressCheck(t *testing.T) {
 		{"a closed address through the proxy", byProxy("http://10.0.0.1/"), exitForbidden, "address_not_allowed"},
 		{"a closed name through the proxy", byProxy("http://db.internal/"), exitForbidden, "name_not_allowed"},
 		{"a proxy that cannot be", []string{"--egress-proxy", "http://proxy:99999", "--egress-check", "http://8.8.8.8/"}, exitForbidden, ""},
+		{"the service itself, by HTTP", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8081", "--egress-check", "http://127.0.0.1:8081/"}, exitForbidden, "own_listener"},
 		{"a port", []string{"--egress-check", "http://8.8.8.8:22/"}, exitForbidden, "port_not_allowed"},
 		{"a name inside", []string{"--egress-check", "http://db.internal/"}, exitForbidden, "name_not_allowed"},
 		{"a name that is closed", []string{"--egress-deny-host", "*.example.com", "--egress-check", "http://www.example.com/"}, exitForbidden, "name_denied"},
@@ -184,7 +191,7 @@ func TestEgressCheck(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var stdout, stderr output
-			if code := run(t.Context(), row.args, &stdout, &stderr); code != row.code || !strings.Contains(stdout.String(), row.stdout) {
+			if code := run(t.Context(), program{args: row.args, stdout: &stdout, stderr: &stderr}); code != row.code || !strings.Contains(stdout.String(), row.stdout) {
 				t.Errorf("code %d, stdout %q, stderr %q, want code %d and %q", code, stdout.String(), stderr.String(), row.code, row.stdout)
 			}
 			if told := strings.HasPrefix(stdout.String(), "allowed"); told != (row.code == exitAllowed) {
@@ -209,7 +216,7 @@ func byProxy(u string) []string {
 func TestKeyLog(t *testing.T) {
 	t.Setenv("SSLKEYLOGFILE", "/nowhere")
 	var stderr output
-	if code := run(t.Context(), []string{"--grpc-addr", "127.0.0.1:0"}, new(output), &stderr); code != exitUsage {
+	if code := run(t.Context(), program{args: []string{"--grpc-addr", "127.0.0.1:0"}, stdout: new(output), stderr: &stderr}); code != exitUsage {
 		t.Errorf("code %d, stderr %q, want %d", code, stderr.String(), exitUsage)
 	}
 }

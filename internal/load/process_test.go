@@ -68,7 +68,7 @@ func start(ctx context.Context, t *testing.T, binary string, environment ...stri
 	if err := os.WriteFile(authority, o.CAPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--grpc-addr", "127.0.0.1:0", "--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", authority,
+	args := []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "", "--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", authority,
 		"--max-fetches", "10000", "--max-connections-per-caller", "2000", "--drain-time", "2s"}
 	for _, name := range []string{"http", "https", "h2fault"} {
 		_, port, _ := strings.Cut(o.Addr(name), ":")

@@ -1,0 +1,146 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+)
+
+// static is a token that does not change: once it is refused there is no other.
+type static Secret
+
+// Token implements [Source].
+func (s static) Token(_ context.Context, rejected Secret) (Secret, error) {
+	if rejected != "" {
+		return "", ErrRefused
+	}
+	return Secret(s), nil
+}
+
+// file is a token in a file.
+type file struct {
+	path string
+
+	mu   sync.Mutex
+	seen os.FileInfo // of the file that was last read
+	next time.Time   // when it is looked at again
+}
+
+// lookEvery is how often a token file is looked at, at most.
+const lookEvery = time.Second
+
+// maxTokenBytes bounds a token file.
+const maxTokenBytes = 16 << 10
+
+func newFile(path string) (*file, error) {
+	f := &file{path: path}
+	_, err := f.Token(context.Background(), "")
+	return f, err
+}
+
+// Token implements [Source].
+func (f *file) Token(context.Context, Secret) (Secret, error) {
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return "", fmt.Errorf("auth: token file: %w", err)
+	}
+	if info.Size() > maxTokenBytes {
+		return "", fmt.Errorf("auth: token file %s has %d bytes: a token has fewer than %d", f.path, info.Size(), maxTokenBytes)
+	}
+	raw, err := os.ReadFile(f.path)
+	if err != nil {
+		return "", fmt.Errorf("auth: token file: %w", err)
+	}
+	token := Secret(strings.TrimSpace(string(raw)))
+	if err := checkToken(token); err != nil {
+		return "", fmt.Errorf("%w (token file %s)", err, f.path)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen, f.next = info, time.Now().Add(lookEvery)
+	return token, nil
+}
+
+// Stale implements [Fresher].
+func (f *file) Stale() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := time.Now(); now.Before(f.next) {
+		return false
+	} else {
+		f.next = now.Add(lookEvery)
+	}
+	info, err := os.Stat(f.path)
+	return err == nil && (f.seen == nil || !os.SameFile(info, f.seen) || info.ModTime() != f.seen.ModTime() || info.Size() != f.seen.Size())
+}
+
+// client asks a token endpoint, when its token runs out or is refused.
+type client struct {
+	config clientcredentials.Config
+	http   *http.Client
+
+	mu    sync.Mutex
+	token *oauth2.Token
+}
+
+// endpointTime bounds one request to a token endpoint.
+const endpointTime = 10 * time.Second
+
+func (c *ClientCredentials) source() (Source, error) {
+	u, err := url.Parse(c.TokenURL)
+	loopback := err == nil && u.Scheme == "http" && (u.Hostname() == "localhost" || strings.HasPrefix(u.Hostname(), "127.") || u.Hostname() == "::1")
+	if err != nil || u.Host == "" || u.Scheme != "https" && !loopback {
+		return nil, fmt.Errorf("auth: token URL %q: give an https URL, for the client's secret goes there", c.TokenURL)
+	}
+	if c.ID == "" || c.Secret == "" {
+		return nil, errors.New("auth: client credentials need the client's ID and secret")
+	}
+	asks := c.HTTP
+	if asks == nil {
+		transport := &http.Transport{Proxy: nil, TLSHandshakeTimeout: endpointTime, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute}
+		asks = &http.Client{Transport: transport, Timeout: endpointTime,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // the secret goes nowhere else
+	}
+	config := clientcredentials.Config{ClientID: c.ID, ClientSecret: string(c.Secret), TokenURL: c.TokenURL, Scopes: c.Scopes,
+		AuthStyle: oauth2.AuthStyleInHeader} // not found out by trying, which asks twice
+	if c.InBody {
+		config.AuthStyle = oauth2.AuthStyleInParams
+	}
+	if c.Audience != "" {
+		config.EndpointParams = url.Values{"audience": {c.Audience}}
+	}
+	return &client{config: config, http: asks}, nil
+}
+
+// Token implements [Source].
+func (c *client) Token(ctx context.Context, _ Secret) (Secret, error) {
+	got, err := c.config.Token(context.WithValue(ctx, oauth2.HTTPClient, c.http))
+	if refused := new(oauth2.RetrieveError); errors.As(err, &refused) && refused.Response != nil {
+		return "", fmt.Errorf("auth: the token endpoint answers %d", refused.Response.StatusCode) // its text may hold anything
+	} else if err != nil {
+		return "", errors.New("auth: the token endpoint cannot be asked")
+	}
+	if err := checkToken(Secret(got.AccessToken)); err != nil {
+		return "", err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.token = got
+	return Secret(got.AccessToken), nil
+}
+
+// Stale implements [Fresher]. A token is stale some seconds before it runs out.
+func (c *client) Stale() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.token != nil && !c.token.Valid()
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"sync/atomic"
+
+	"fetchd/internal/secure"
+	"fetchd/server"
+)
+
+// identity is how the service shows itself and whom it knows, as the files had it
+// when they were read.
+type identity struct {
+	certificates *secure.Certificates // nil: plaintext
+	callers      *secure.Callers      // nil: everybody, by address
+}
+
+// readIdentity reads the files. The error names the flag and the file.
+func (s *settings) readIdentity() (*identity, error) {
+	id := new(identity)
+	var err error
+	if id.certificates, err = s.readCertificates(); err != nil {
+		return nil, err
+	}
+	if s.TokenFile == "" && s.TLSClientCAFile == "" {
+		return id, nil
+	}
+	id.callers = &secure.Callers{Certificates: s.TLSClientCAFile != "", SANs: s.TLSAllowSAN}
+	if s.TokenFile != "" {
+		if id.callers.Tokens, err = secure.ReadTokens(s.TokenFile); err != nil {
+			return nil, fmt.Errorf("--token-file: %w", err)
+		}
+	}
+	return id, nil
+}
+
+// readCertificates returns nil where none are set.
+func (s *settings) readCertificates() (*secure.Certificates, error) {
+	if s.TLSCertFile == "" {
+		return nil, nil
+	}
+	c, err := secure.ReadCertificates(secure.Files{Cert: s.TLSCertFile, Key: s.TLSKeyFile, ClientCA: s.TLSClientCAFile})
+	if err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	return c, nil
+}
+
+// changed names the settings whose files held something else in old.
+func (id *identity) changed(old *identity) []string {
+	names := changedCertificates(id.certificates, old.certificates)
+	if id.callers != nil && id.callers.Tokens != nil && !id.callers.Tokens.Same(old.callers.Tokens) {
+		names = append(names, "token-file")
+	}
+	return names
+}
+
+func changedCertificates(now, old *secure.Certificates) []string {
+	if now == nil {
+		return nil
+	}
+	var names []string
+	a, b := now.Digests(), old.Digests()
+	for _, file := range []struct {
+		name string
+		same bool
+	}{
+		{"tls-cert-file", a.Cert == b.Cert},
+		{"tls-key-file", a.Key == b.Key},
+		{"tls-client-ca-file", a.ClientCA == b.ClientCA},
+	} {
+		if !file.same {
+			names = append(names, file.name)
+		}
+	}
+	return names
+}
+
+// limits are what the settings and the token file allow.
+func (s *settings) limits(id *identity) server.Limits {
+	l := server.Limits{MaxTotalTimeout: s.MaxTotalTimeout, MaxBodyBytes: s.MaxBodyBytes,
+		MaxFetches: s.MaxFetches, MaxFetchesPerCaller: s.MaxFetchesPerCaller}
+	if id.callers != nil && id.callers.Tokens != nil {
+		l.CallerMaxFetches = id.callers.Tokens.Limits()
+	}
+	return l
+}
+
+// known is the identity in force: what handshakes and calls that begin go by.
+// Which of its parts are nil does not change.
+type known struct{ now atomic.Pointer[identity] }
+
+// tls is nil for plaintext.
+func (k *known) tls() *tls.Config {
+	if k.now.Load().certificates == nil {
+		return nil
+	}
+	return secure.Config(func() *secure.Certificates { return k.now.Load().certificates })
+}
+
+// authenticate is nil where everybody may call.
+func (k *known) authenticate() server.Authenticator {
+	if k.now.Load().callers == nil {
+		return nil
+	}
+	return func(shown server.Credentials) (string, error) {
+		return k.now.Load().callers.Name(shown.Token, shown.TLS)
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"fetchd/internal/secure"
+)
+
+// print writes the settings as a file that can be read again, each with where it
+// comes from.
+func (p *program) print(s *settings) int {
+	var out strings.Builder
+	for _, o := range s.options {
+		text, err := o.yaml()
+		if err != nil {
+			return p.fail(fmt.Errorf("%s: %w", o.name, err), exitError)
+		}
+		note := ""
+		if o.secret && o.text() != o.value.String() {
+			note = "; user and password are not shown: put them in again"
+		}
+		_, _ = fmt.Fprintf(&out, "%s: %s # %s%s\n", o.name, text, o.from, note)
+	}
+	if _, err := fmt.Fprint(p.stdout, out.String()); err != nil {
+		return p.fail(err, exitError)
+	}
+	return exitOK
+}
+
+// yaml is the value on one line.
+func (o *option) yaml() (string, error) {
+	var node *yaml.Node
+	switch {
+	case o.secret:
+		node = scalar(o.text())
+	case o.value.Kind() == reflect.Slice:
+		node = &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for i := range o.value.Len() {
+			node.Content = append(node.Content, scalar(o.value.Index(i).Interface()))
+		}
+	default:
+		node = scalar(o.value.Interface())
+	}
+	text, err := yaml.Marshal(node)
+	return strings.TrimSuffix(string(text), "\n"), err
+}
+
+// scalar is a value that stands on one line.
+func scalar(value any) *yaml.Node {
+	switch v := value.(type) {
+	case int, int64, uint16:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: fmt.Sprint(v)}
+	case float64:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: strconv.FormatFloat(v, 'f', -1, 64)}
+	case bool:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: strconv.FormatBool(v)}
+	case time.Duration:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v.String()}
+	}
+	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: fmt.Sprint(value)}
+	if strings.ContainsFunc(node.Value, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		node.Style = yaml.DoubleQuotedStyle
+	}
+	return node
+}
+
+// makeToken prints a token and its line: two lines, for scripts as well. What they
+// are goes to standard error.
+func (p *program) makeToken(name string) int {
+	token, line, err := secure.NewToken(name)
+	if err != nil {
+		return p.fail(err, exitUsage)
+	}
+	if _, err := fmt.Fprintf(p.stdout, "%s\n%s\n", token, line); err != nil {
+		return p.fail(err, exitError)
+	}
+	_, _ = fmt.Fprintln(p.stderr, "The first line is the token: give it to the caller, it is kept nowhere. The second admits it: add it to the file of --token-file, then send SIGHUP.")
+	return exitOK
+}

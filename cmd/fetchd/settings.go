@@ -1,0 +1,222 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/url"
+	"os"
+	"reflect"
+	"slices"
+
+	"github.com/alecthomas/kong"
+
+	"fetchd/internal/secure"
+)
+
+// settings are what is in force, and where each comes from.
+type settings struct {
+	commandLine
+	command string // serve, config, "token <name>"
+	options []option
+}
+
+// option is one setting.
+type option struct {
+	name         string
+	value        reflect.Value // the field
+	live, secret bool
+	from         source
+}
+
+// source is where a setting comes from.
+type source struct {
+	kind        sourceKind
+	file        string
+	line        int
+	environment string
+}
+
+type sourceKind int
+
+const (
+	byDefault sourceKind = iota
+	byFile
+	byEnvironment
+	byFlag
+)
+
+// String is what fetchd config says.
+func (o source) String() string {
+	switch o.kind {
+	case byFile:
+		return fmt.Sprintf("file %s:%d", o.file, o.line)
+	case byEnvironment:
+		return "environment " + o.environment
+	case byFlag:
+		return "flag"
+	}
+	return "default"
+}
+
+// errAnswered says that kong has answered by itself (--help).
+var errAnswered = errors.New("answered")
+
+// parse reads the command line, the environment and the file.
+func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
+	s, file, exited := new(settings), new(configFile), false
+	parser, err := kong.New(&s.commandLine,
+		kong.Name("fetchd"), kong.Description(description),
+		kong.DefaultEnvars("FETCHD"), kong.Vars{"version": "fetchd " + versionText()},
+		kong.Resolvers(file), kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { exited = true }),
+	)
+	if err != nil {
+		return nil, err
+	}
+	ctx, err := parser.Parse(args)
+	switch {
+	case exited:
+		return nil, errAnswered
+	case file.err != nil:
+		return nil, file.err
+	case err != nil:
+		return nil, fmt.Errorf("%w (see fetchd --help)", err)
+	}
+	s.command = ctx.Command()
+	for _, flag := range ctx.Model.Flags {
+		if storable(flag) {
+			s.options = append(s.options, option{name: flag.Name, value: flag.Target,
+				live: flag.Tag.Has("live"), secret: flag.Tag.Has("secret"), from: sourceOf(ctx, file, flag)})
+		}
+	}
+	if s.command == "token <name>" {
+		return s, nil
+	}
+	return s, s.check()
+}
+
+func sourceOf(ctx *kong.Context, file *configFile, flag *kong.Flag) source {
+	for _, p := range ctx.Path {
+		if p.Flag == flag && !p.Resolved {
+			return source{kind: byFlag}
+		}
+	}
+	if name := inEnvironment(flag); name != "" {
+		return source{kind: byEnvironment, environment: name}
+	}
+	if e, ok := file.entries[flag.Name]; ok {
+		return source{kind: byFile, file: file.path, line: e.line}
+	}
+	return source{}
+}
+
+// wrong is the error of a setting: where it is set, its value, the remedy.
+func (s *settings) wrong(name, remedy string) error {
+	return fmt.Errorf("%s: %s", s.at(name), remedy)
+}
+
+// at says where a setting is set, and its value.
+func (s *settings) at(name string) string {
+	o := s.options[slices.IndexFunc(s.options, func(o option) bool { return o.name == name })]
+	value := o.text()
+	switch o.from.kind {
+	case byFile:
+		return fmt.Sprintf("%s:%d: %s: %s", o.from.file, o.from.line, name, value)
+	case byEnvironment:
+		return o.from.environment + "=" + value
+	}
+	return "--" + name + "=" + value
+}
+
+// text is the value as it may be shown.
+func (o *option) text() string {
+	if o.secret {
+		return withoutUser(o.value.String())
+	}
+	return fmt.Sprint(o.value.Interface())
+}
+
+// hidden stands where a user and a password stood.
+const hidden = "xxxxx"
+
+// withoutUser is a URL that can be shown.
+func withoutUser(text string) string {
+	if text == "" {
+		return ""
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Opaque != "" || u.Host == "" {
+		return hidden
+	}
+	if u.User != nil {
+		u.User = url.User(hidden)
+	}
+	return u.String()
+}
+
+// check refuses values that the types let through.
+func (s *settings) check() error {
+	const positive = "is out of range, give a positive value"
+	proxied, _ := url.Parse(s.EgressProxy)
+	for _, row := range []struct {
+		name   string
+		good   bool
+		remedy string
+	}{
+		{"max-total-timeout", s.MaxTotalTimeout > 0, positive},
+		{"max-body-bytes", s.MaxBodyBytes > 0, positive},
+		{"hold-back-budget", s.HoldBackBudget > 0, positive},
+		{"max-fetches", s.MaxFetches > 0, positive},
+		{"max-connections", s.MaxConnections > 0, positive},
+		{"max-connections-per-caller", s.MaxConnectionsPerCaller > 0, positive},
+		{"max-fetches-per-caller", s.MaxFetchesPerCaller >= 0, "is out of range, give a positive value, or 0 for no limit"},
+		{"drain-time", s.DrainTime >= 0, "is out of range, give a positive value, or 0s for none"},
+		{"egress-allow-port", !slices.Contains(s.EgressAllowPort, 0), "0 is no port, give one from 1 to 65535"},
+		{"egress-proxy", proxied != nil, "is not a URL, give http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT"},
+		{"log-level", slices.Contains([]string{"debug", "info", "warn", "error"}, s.LogLevel), "is no level, give debug, info, warn or error"},
+		{"log-format", s.LogFormat == "json" || s.LogFormat == "text", "is no form, give json or text"},
+		{"trace-ratio", s.TraceRatio >= 0 && s.TraceRatio <= 1 && !math.IsNaN(s.TraceRatio), "is out of range, give a number from 0 to 1"},
+		{"trace-endpoint", s.TraceEndpoint == "" || isHostPort(s.TraceEndpoint), "is no address, give HOST:PORT"},
+	} {
+		if !row.good {
+			return s.wrong(row.name, row.remedy)
+		}
+	}
+	for _, p := range slices.Concat(s.EgressAllowCIDR, s.EgressDenyCIDR) {
+		if p.Addr().Is4In6() {
+			return fmt.Errorf("--egress-allow-cidr, --egress-deny-cidr: %s is an IPv4-mapped prefix, which means nothing: give the IPv4 one", p)
+		}
+	}
+	if os.Getenv("SSLKEYLOGFILE") != "" {
+		return errors.New("SSLKEYLOGFILE is set: it asks programs to write the keys of their TLS connections to a file, unset it")
+	}
+	return s.checkIdentity()
+}
+
+// checkIdentity refuses settings that mean nothing without others.
+func (s *settings) checkIdentity() error {
+	switch {
+	case s.TLSCertFile != "" && s.TLSKeyFile == "":
+		return s.wrong("tls-cert-file", "needs --tls-key-file, the private key of that certificate")
+	case s.TLSKeyFile != "" && s.TLSCertFile == "":
+		return s.wrong("tls-key-file", "needs --tls-cert-file, the certificate of that key")
+	case s.TLSClientCAFile != "" && s.TLSCertFile == "":
+		return s.wrong("tls-client-ca-file", "needs --tls-cert-file and --tls-key-file: callers show certificates over TLS only")
+	case len(s.TLSAllowSAN) > 0 && s.TLSClientCAFile == "":
+		return s.wrong("tls-allow-san", "needs --tls-client-ca-file, the authorities that sign callers' certificates")
+	}
+	for _, san := range s.TLSAllowSAN {
+		if err := secure.CheckSAN(san); err != nil {
+			return s.wrong("tls-allow-san", fmt.Sprint(err))
+		}
+	}
+	return nil
+}
+
+func isHostPort(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	return err == nil && host != "" && port != ""
+}

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// inForce runs fetchd config and returns its lines by key.
+func inForce(t *testing.T, args ...string) map[string]string {
+	t.Helper()
+	lines := make(map[string]string)
+	for line := range strings.Lines(printed(t, args...)) {
+		key, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		lines[key] = rest
+	}
+	return lines
+}
+
+func printed(t *testing.T, args ...string) string {
+	t.Helper()
+	var stdout, stderr output
+	if code := run(t.Context(), program{args: append([]string{"config"}, args...), stdout: &stdout, stderr: &stderr}); code != exitOK {
+		t.Fatalf("fetchd config %q: code %d, stderr %q", args, code, stderr.String())
+	}
+	return stdout.String()
+}
+
+// TestPrecedence: a flag, the environment, the file, the default.
+func TestPrecedence(t *testing.T) {
+	const unset = "\x00"
+	for _, setting := range []struct {
+		key, variable, flag, environment, file, byDefault string
+		read                                              map[string]string // as printed, where that differs
+	}{
+		{key: "max-fetches", variable: "FETCHD_MAX_FETCHES", flag: "1", environment: "2", file: "3", byDefault: "10000"},
+		{key: "max-total-timeout", variable: "FETCHD_MAX_TOTAL_TIMEOUT", flag: "1s", environment: "2s", file: "3s", byDefault: "15m0s"},
+		{key: "allow-plaintext", variable: "FETCHD_ALLOW_PLAINTEXT", flag: "true", environment: "false", file: "true", byDefault: "false"},
+		{key: "trace-ratio", variable: "FETCHD_TRACE_RATIO", flag: "0.25", environment: "0", file: "0.5", byDefault: "1"},
+		{key: "user-agent", variable: "FETCHD_USER_AGENT", flag: "a", environment: "b c", file: "d#e", byDefault: `""`},
+		{key: "http-addr", variable: "FETCHD_HTTP_ADDR", flag: "127.0.0.1:1", environment: "", file: "127.0.0.1:3", byDefault: "127.0.0.1:8081",
+			read: map[string]string{"": `""`}},
+		{key: "egress-allow-port", variable: "FETCHD_EGRESS_ALLOW_PORT", flag: "1,2", environment: "3", file: "[4, 5]", byDefault: "[]",
+			read: map[string]string{"1,2": "[1, 2]", "3": "[3]"}},
+		{key: "egress-allow-cidr", variable: "FETCHD_EGRESS_ALLOW_CIDR", flag: "10.0.0.0/8", environment: "10.1.0.0/16,::1/128", file: "[10.2.0.0/16]", byDefault: "[]",
+			read: map[string]string{"10.0.0.0/8": "[10.0.0.0/8]", "10.1.0.0/16,::1/128": "[10.1.0.0/16, '::1/128']"}},
+		{key: "egress-deny-host", variable: "FETCHD_EGRESS_DENY_HOST", flag: "a.example", environment: "b.example", file: `["*.example"]`, byDefault: "[]",
+			read: map[string]string{"a.example": "[a.example]", "b.example": "[b.example]", `["*.example"]`: "['*.example']"}},
+	} {
+		for _, row := range []struct {
+			name                    string
+			flag, environment, file bool
+		}{
+			{"all", true, true, true}, {"flag and environment", true, true, false}, {"flag and file", true, false, true}, {"flag", true, false, false},
+			{"environment and file", false, true, true}, {"environment", false, true, false}, {"file", false, false, true}, {"none", false, false, false},
+		} {
+			t.Run(setting.key+"/"+row.name, func(t *testing.T) {
+				f, args, environment := newFolder(t), []string(nil), unset
+				want := setting.byDefault + " # default"
+				show := func(value, from string) {
+					if shown, differs := setting.read[value]; differs {
+						value = shown
+					}
+					want = value + " # " + from
+				}
+				if row.file {
+					path := f.write("fetchd.yaml", []byte("# first\n"+setting.key+": "+setting.file+"\n"))
+					args = append(args, "--config", path)
+					show(setting.file, "file "+path+":2")
+				}
+				if row.environment {
+					environment = setting.environment
+					show(environment, "environment "+setting.variable)
+				}
+				if row.flag {
+					args = append(args, "--"+setting.key+"="+setting.flag)
+					show(setting.flag, "flag")
+				}
+				if environment != unset {
+					t.Setenv(setting.variable, environment)
+				}
+				if got := inForce(t, args...)[setting.key]; got != want {
+					t.Errorf("%s: got %q, want %q", setting.key, got, want)
+				}
+			})
+		}
+	}
+}
+
+// TestConfigInTheEnvironment: FETCHD_CONFIG names a file too, and the flag wins.
+func TestConfigInTheEnvironment(t *testing.T) {
+	f := newFolder(t)
+	a, b := f.write("a.yaml", []byte("max-fetches: 1\n")), f.write("b.yaml", []byte("max-fetches: 2\n"))
+	t.Setenv("FETCHD_CONFIG", a)
+	if got := inForce(t)["max-fetches"]; got != "1 # file "+a+":1" {
+		t.Errorf("by the environment: %q", got)
+	}
+	if got := inForce(t, "--config", b)["max-fetches"]; got != "2 # file "+b+":1" {
+		t.Errorf("by the flag: %q", got)
+	}
+}
+
+// TestConfigIsAFile: what is printed says the same again when it is read.
+func TestConfigIsAFile(t *testing.T) {
+	f, a := newFolder(t), newAuthority(t)
+	first := printed(t, append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", a.pem), "--tls-allow-san", `urn:a\,b`, "--tls-allow-san", "c", "--user-agent", "x: y # z\t\"q\"", "--trace-ratio", "0.125",
+		"--egress-allow-cidr", "10.0.0.0/8", "--egress-allow-port", "9080", "--http-addr=", "--log-format", "text", "--drain-time", "1m30s")...)
+	again := printed(t, "--config", f.write("again.yaml", []byte(first)))
+	strip := func(text string) (bare []string) {
+		for line := range strings.Lines(text) {
+			bare = append(bare, line[:strings.LastIndex(line, " # ")])
+		}
+		return bare
+	}
+	if diff := cmp.Diff(strip(first), strip(again)); diff != "" {
+		t.Errorf("printed and read again (-first +again):\n%s", diff)
+	}
+	if n := len(strip(first)); n != strings.Count(first, "\n") || n < 25 {
+		t.Errorf("%d settings on %d lines", n, strings.Count(first, "\n"))
+	}
+}
+
+// TestProxyIsHidden wherever its user and password might be shown.
+func TestProxyIsHidden(t *testing.T) {
+	const url = "http://alice:hunter2@proxy.example:3128"
+	f := newFolder(t)
+	for _, row := range []struct {
+		name, environment string
+		args              []string
+		code              int
+	}{
+		{name: "by a flag", args: []string{"config", "--egress-proxy", url}},
+		{name: "by the environment", environment: url, args: []string{"config"}},
+		{name: "by the file", args: []string{"config", "--config", f.write("a.yaml", []byte("egress-proxy: "+url+"\n"))}},
+		{name: "a list", args: []string{"config", "--config", f.write("b.yaml", []byte("egress-proxy: ["+url+"]\n"))}, code: exitUsage},
+		{name: "no URL", args: []string{"config", "--egress-proxy", url + "\x7f"}, code: exitUsage},
+		{name: "no URL in the environment", environment: "http://alice:hunter2@[", args: []string{"config"}, code: exitUsage},
+		{name: "no proxy", args: []string{"config", "--egress-proxy", "ftp://alice:hunter2@proxy.example"}, code: exitUsage},
+		{name: "a bare word", args: []string{"config", "--egress-proxy", "alice:hunter2"}, code: exitUsage},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if row.environment != "" {
+				t.Setenv("FETCHD_EGRESS_PROXY", row.environment)
+			}
+			var stdout, stderr output
+			code := run(t.Context(), program{args: row.args, stdout: &stdout, stderr: &stderr})
+			all := stdout.String() + stderr.String()
+			if code != row.code || strings.Contains(all, "hunter2") || strings.Contains(all, "alice") {
+				t.Errorf("%q: code %d, want %d, and no user or password:\n%s", row.args, code, row.code, all)
+			}
+			if want := "egress-proxy: http://xxxxx@proxy.example:3128 # "; code == exitOK && !strings.Contains(all, want) {
+				t.Errorf("no %q in:\n%s", want, all)
+			}
+		})
+	}
+}
+
+// TestWrongSettings: what is said names the place, the value and the remedy, and
+// says the same for a start and for fetchd config.
+func TestWrongSettings(t *testing.T) {
+	f := newFolder(t)
+	a := newAuthority(t)
+	cert, key := a.sign(wish{})
+	_, other := a.sign(wish{})
+	certFile, keyFile, otherKey := f.write("cert.pem", cert), f.write("key.pem", key), f.write("other.pem", other)
+	pair := []string{"--tls-cert-file", certFile, "--tls-key-file", keyFile}
+	ca := append([]string{"--tls-client-ca-file", f.write("ca.pem", a.pem)}, pair...)
+	const hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+	for _, row := range []struct {
+		name, file, tokens string
+		variable, value    string
+		args               []string
+		want               []string
+	}{
+		{name: "unknown key", file: "max-fetches: 1\nmax-fetchs: 2\n", want: []string{"fetchd.yaml:2: max-fetchs: is no setting"}},
+		{name: "a flag that is a request", file: "healthcheck: true\n", want: []string{"fetchd.yaml:1: healthcheck: is no setting"}},
+		{name: "the file itself", file: "config: x\n", want: []string{"fetchd.yaml:1: config: is no setting"}},
+		{name: "duplicate key", file: "max-fetches: 1\n\nmax-fetches: 2\n", want: []string{"fetchd.yaml:3: max-fetches: is set on line 1 already: keep one"}},
+		{name: "merge key", file: "<<: {max-fetches: 1}\n", want: []string{"fetchd.yaml:1: <<: is no setting"}},
+		{name: "a key that is a list", file: "[max-fetches]: 1\n", want: []string{"fetchd.yaml:1: "}},
+		{name: "text for a number", file: "max-fetches: many\n", want: []string{`fetchd.yaml:1: max-fetches: "many" is not usable: want a whole number`}},
+		{name: "a number in quotes", file: `max-fetches: "5"`, want: []string{`fetchd.yaml:1: max-fetches: "5" is not usable`}},
+		{name: "a fraction", file: "max-fetches: 1.5\n", want: []string{`max-fetches: "1.5" is not usable`}},
+		{name: "too large a number", file: "max-fetches: 99999999999999999999\n", want: []string{`max-fetches: "99999999999999999999" is not usable`}},
+		{name: "nothing", file: "max-fetches:\n", want: []string{"fetchd.yaml:1: max-fetches: "}},
+		{name: "a list for a number", file: "max-fetches: [1]\n", want: []string{"fetchd.yaml:1: max-fetches: is not usable"}},
+		{name: "an alias", file: "max-fetches: &a 1\nmax-connections: *a\n", want: []string{"fetchd.yaml:2: max-connections: "}},
+		{name: "a number for a time", file: "drain-time: 30\n", want: []string{`fetchd.yaml:1: drain-time: "30" is not usable: want a time with its unit, such as 15m`}},
+		{name: "a time that is none", file: "drain-time: soon\n", want: []string{`drain-time: "soon" is not usable`}},
+		{name: "yes for true", file: "allow-plaintext: yes\n", want: []string{`allow-plaintext: "yes" is not usable: want true or false`}},
+		{name: "a number for text", file: "user-agent: 12\n", want: []string{`user-agent: "12" is not usable: want text, in quotes`}},
+		{name: "no list", file: "egress-allow-port: 9080\n", want: []string{`egress-allow-port: "9080" is not usable: want a list, [A, B], of port numbers`}},
+		{name: "a list of the wrong things", file: "egress-allow-port: [x]\n", want: []string{"fetchd.yaml:1: egress-allow-port: is not usable"}},
+		{name: "a port that is none", file: "egress-allow-port:\n- 80\n- 70000\n", want: []string{"egress-allow-port: is not usable: want a list, [A, B], of port numbers from 1 to 65535"}},
+		{name: "port 0", file: "egress-allow-port: [0]\n", want: []string{"fetchd.yaml:1: egress-allow-port: [0]: 0 is no port"}},
+		{name: "a prefix that is none", file: "egress-allow-cidr: [10.0.0.0]\n", want: []string{"egress-allow-cidr: is not usable: want a list, [A, B], of prefixes such as"}},
+		{name: "an empty item", file: `egress-deny-host: [""]`, want: []string{"egress-deny-host: is not usable"}},
+		{name: "out of range", file: "\nmax-fetches: -5\n", want: []string{"fetchd.yaml:2: max-fetches: -5: is out of range, give a positive value"}},
+		{name: "out of range in the environment", variable: "FETCHD_MAX_FETCHES", value: "0", want: []string{"FETCHD_MAX_FETCHES=0: is out of range"}},
+		{name: "out of range by a flag", args: []string{"--drain-time=-1s"}, want: []string{"--drain-time=-1s: is out of range"}},
+		{name: "no level", file: "log-level: loud\n", want: []string{"fetchd.yaml:1: log-level: loud: is no level, give debug, info, warn or error"}},
+		{name: "no form", variable: "FETCHD_LOG_FORMAT", value: "xml", want: []string{"FETCHD_LOG_FORMAT=xml: is no form, give json or text"}},
+		{name: "no ratio", file: "trace-ratio: 1.5\n", want: []string{"trace-ratio: 1.5: is out of range, give a number from 0 to 1"}},
+		{name: "no ratio at all", file: "trace-ratio: .nan\n", want: []string{"trace-ratio: "}},
+		{name: "no endpoint", args: []string{"--trace-endpoint", "collector"}, want: []string{"--trace-endpoint=collector: is no address, give HOST:PORT"}},
+		{name: "a host that is none", file: "egress-deny-host: [Upper]\n", want: []string{`"Upper"`}},
+		{name: "no YAML", file: "max-fetches: [\n", want: []string{"fetchd.yaml: yaml: line"}},
+		{name: "no mapping", file: "- max-fetches\n", want: []string{"fetchd.yaml:1: want settings such as"}},
+		{name: "two documents", file: "max-fetches: 1\n---\nmax-fetches: 2\n", want: []string{"fetchd.yaml: holds more than one YAML document"}},
+		{name: "no such file", args: []string{"--config", "/nowhere/fetchd.yaml"}, want: []string{"--config: open /nowhere/fetchd.yaml: no such file"}},
+		{name: "a setting that is overridden is checked", file: "max-fetches: many\n", args: []string{"--max-fetches", "1"}, want: []string{"fetchd.yaml:1: max-fetches"}},
+
+		{name: "plaintext for everyone", args: []string{"--grpc-addr", ":0"}, want: []string{"--grpc-addr=:0: is not loopback", "--tls-cert-file and --tls-key-file", "--allow-plaintext"}},
+		{name: "plaintext on an address", args: []string{"--grpc-addr", "192.0.2.1:0"}, want: []string{"--grpc-addr=192.0.2.1:0: is not loopback"}},
+		{name: "plaintext over HTTP", args: []string{"--grpc-addr", "127.0.0.1:0"}, file: `http-addr: "[::]:0"`, want: []string{"fetchd.yaml:1: http-addr: [::]:0: is not loopback"}},
+		{name: "no key", args: pair[:2], want: []string{"--tls-cert-file=" + certFile + ": needs --tls-key-file"}},
+		{name: "no certificate", args: pair[2:], want: []string{"--tls-key-file=" + keyFile + ": needs --tls-cert-file"}},
+		{name: "authorities without TLS", args: ca[:2], want: []string{"--tls-client-ca-file=", "needs --tls-cert-file and --tls-key-file"}},
+		{name: "names without authorities", args: append([]string{"--tls-allow-san", "a.example"}, pair...), want: []string{"--tls-allow-san=[a.example]: needs --tls-client-ca-file"}},
+		{name: "a name with a backslash", args: append([]string{"--tls-allow-san", `a\b`}, ca...), want: []string{"names are compared exactly"}},
+		{name: "a name with a wildcard", args: append([]string{"--tls-allow-san", "*.example"}, ca...), want: []string{"--tls-allow-san=[*.example]: names are compared exactly"}},
+		{name: "certificate that is missing", args: []string{"--tls-cert-file", "/nowhere/cert.pem", "--tls-key-file", keyFile}, want: []string{"certificates: open /nowhere/cert.pem"}},
+		{name: "key that is missing", args: []string{"--tls-cert-file", certFile, "--tls-key-file", "/nowhere/key.pem"}, want: []string{"certificates: open /nowhere/key.pem"}},
+		{name: "key of another", args: []string{"--tls-cert-file", certFile, "--tls-key-file", otherKey}, want: []string{certFile, otherKey, "does not match"}},
+		{name: "authorities that are none", args: append([]string{"--tls-client-ca-file", keyFile}, pair...), want: []string{keyFile + ": holds a PRIVATE KEY, want certificates only"}},
+		{name: "authorities and rubbish", args: append([]string{"--tls-client-ca-file", f.write("rubbish.pem", append([]byte(nil), append(a.pem, "rubbish"...)...))}, pair...), want: []string{"rubbish.pem: holds something that is no certificate"}},
+		{name: "no authorities", args: append([]string{"--tls-client-ca-file", f.write("empty.pem", nil)}, pair...), want: []string{"empty.pem: holds something that is no certificate"}},
+
+		{name: "tokens that are missing", args: []string{"--token-file", "/nowhere/tokens.yaml"}, want: []string{"--token-file: open /nowhere/tokens.yaml"}},
+		{name: "tokens that are wrong", tokens: "- {name: a, sha256: " + hash + "}\n- {name: a, sha256: x}\n", want: []string{"--token-file: ", "tokens.yaml:2: sha256: want the SHA-256"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f, args := newFolder(t), row.args
+			if row.file != "" {
+				args = append([]string{"--config", f.write("fetchd.yaml", []byte(row.file))}, args...)
+			}
+			if row.tokens != "" {
+				args = append([]string{"--token-file", f.write("tokens.yaml", []byte(row.tokens))}, args...)
+			}
+			if row.variable != "" {
+				t.Setenv(row.variable, row.value)
+			}
+			said := make(map[string]string)
+			for _, command := range []string{"serve", "config"} {
+				var stdout, stderr output
+				code := run(t.Context(), program{args: append([]string{command}, args...), stdout: &stdout, stderr: &stderr})
+				said[command] = stderr.String()
+				if code != exitUsage || stdout.String() != "" {
+					t.Errorf("fetchd %s %q: code %d, stdout %q, want code %d and nothing", command, args, code, stdout.String(), exitUsage)
+				}
+			}
+			for _, want := range row.want {
+				if !strings.Contains(said["serve"], want) {
+					t.Errorf("fetchd %q: stderr %q, want %q in it", args, said["serve"], want)
+				}
+			}
+			if said["serve"] != said["config"] {
+				t.Errorf("fetchd %q: a start says %q, fetchd config %q", args, said["serve"], said["config"])
+			}
+		})
+	}
+}
+
+// TestFilesThatSetNothing are no mistake.
+func TestFilesThatSetNothing(t *testing.T) {
+	for name, text := range map[string]string{"empty": "", "a comment": "# nothing\n", "null": "null\n", "a marker": "---\n", "no pairs": "{}\n"} {
+		t.Run(name, func(t *testing.T) {
+			if got := inForce(t, "--config", newFolder(t).write("fetchd.yaml", []byte(text)))["max-fetches"]; got != "10000 # default" {
+				t.Errorf("%q: max-fetches is %q", text, got)
+			}
+		})
+	}
+}
+
+// TestPlaintext: what may be served without TLS.
+func TestPlaintext(t *testing.T) {
+	f := newFolder(t)
+	pair := f.certify(newAuthority(t), wish{})
+	for _, row := range []struct {
+		name string
+		args []string
+	}{
+		{"loopback", []string{"--grpc-addr", "127.9.9.9:8080"}},
+		{"loopback, IPv6", []string{"--grpc-addr", "[::1]:8080"}},
+		{"loopback by name", []string{"--grpc-addr", "localhost:8080"}},
+		{"no HTTP", []string{"--http-addr="}},
+		{"allowed", []string{"--grpc-addr", ":8080", "--http-addr", "0.0.0.0:8081", "--allow-plaintext"}},
+		{"TLS", append([]string{"--grpc-addr", ":8080", "--http-addr", "0.0.0.0:8081"}, pair...)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := inForce(t, row.args...)["max-fetches"]; got == "" {
+				t.Errorf("%q: nothing is printed", row.args)
+			}
+		})
+	}
+}
+
+// TestToken: fetchd token makes what a token file takes, whatever the settings.
+func TestToken(t *testing.T) {
+	t.Setenv("FETCHD_CONFIG", "/nowhere/fetchd.yaml")
+	f := newFolder(t)
+	made := func(name string) (token, line string) {
+		var stdout, stderr output
+		if code := run(t.Context(), program{args: []string{"token", name}, stdout: &stdout, stderr: &stderr}); code != exitOK {
+			t.Fatalf("fetchd token %q: code %d, stderr %q", name, code, stderr.String())
+		}
+		token, line, _ = strings.Cut(stdout.String(), "\n")
+		if strings.Contains(stderr.String()+line, token) || strings.Count(stdout.String(), "\n") != 2 {
+			t.Errorf("fetchd token %q prints the token more than once, or not two lines:\n%s%s", name, stdout.String(), stderr.String())
+		}
+		return token, line
+	}
+	a, first := made("a")
+	b, second := made(`x: "y" # ü`)
+	if len(a) != len("fetchd_")+43 || !strings.HasPrefix(a, "fetchd_") || a == b {
+		t.Errorf("tokens %q and %q, want 256 random bits each", a, b)
+	}
+	file := f.write("tokens.yaml", []byte(first+second))
+	if err := os.Unsetenv("FETCHD_CONFIG"); err != nil {
+		t.Fatal(err)
+	}
+	if got := inForce(t, "--token-file", file)["token-file"]; got != file+" # flag" {
+		t.Errorf("a token file of both lines: %q", got)
+	}
+	for name, want := range map[string]string{"": "1 to 64", strings.Repeat("x", 65): "1 to 64", "a\nb": "printable", " a": "space", a: "does not begin with fetchd_"} {
+		var stdout, stderr output
+		code := run(t.Context(), program{args: []string{"token", name}, stdout: &stdout, stderr: &stderr})
+		if code != exitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), a) {
+			t.Errorf("fetchd token %q: code %d, stderr %q, want code %d and %q", name, code, stderr.String(), exitUsage, want)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package fetch
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"fetchd/classify"
+)
+
+// Credentials open origins (spec §8). They are shared by fetches, and safe for
+// concurrent use.
+type Credentials interface {
+	// Covers tells whether the credential may be sent to the URL's origin.
+	Covers(u *url.URL) bool
+	// Field returns the header field that carries the current credential.
+	Field(ctx context.Context) (name, value string, err error)
+	// Refresh replaces a credential that an origin has refused, given by the value
+	// that was sent, unless that has been done already. It returns nil when there
+	// is another.
+	Refresh(ctx context.Context, refused string) error
+}
+
+// authorize adds the credential to a request to an origin that it covers. It is
+// asked for at each hop and stands in no header that goes on to the next (A1).
+func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
+	a.credential = ""
+	c := a.req.Credentials
+	if c == nil || !c.Covers(req.URL) {
+		return nil
+	}
+	name, value, err := c.Field(ctx)
+	if err != nil {
+		a.noCredential = true
+		return &fault{classify.AuthRequired, classify.PhasePolicy, "no_credential"}
+	}
+	req.Header[name] = []string{value}
+	a.credential = value
+	return nil
+}
+
+// authResult is what the provider has done about a 401 so far (A2).
+func (a *attempt) authResult() classify.AuthResult {
+	switch {
+	case a.noCredential:
+		return classify.RefreshFailed
+	case a.credential == "":
+		return classify.NoProvider
+	case a.refreshed:
+		return classify.RefusedAgain
+	}
+	return classify.NotAsked
+}
+
+// refresh has a refused credential replaced, and says how that went. It is a wait
+// between two attempts, which a shutdown ends.
+func (r *run) refresh(a *attempt) classify.AuthResult {
+	r.refreshed = true
+	r.setWaiting(true)
+	defer r.setWaiting(false)
+	if r.req.Credentials.Refresh(r.ctx, a.credential) != nil {
+		return classify.RefreshFailed
+	}
+	return classify.Refreshed
+}

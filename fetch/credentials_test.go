@@ -1,0 +1,216 @@
+package fetch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"fetchd/auth"
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// tokens is an endpoint that gives t1, t2, ... to a provider for the listeners of
+// an origin.
+type tokens struct {
+	asked  atomic.Int64
+	fail   atomic.Bool
+	before func() // an answer
+}
+
+func (w *wire) provider(tk *tokens, listeners ...string) auth.Provider {
+	w.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		n := tk.asked.Add(1)
+		if tk.before != nil {
+			tk.before()
+		}
+		if tk.fail.Load() {
+			http.Error(rw, "{}", http.StatusBadRequest)
+			return
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(rw, `{"access_token":"t%d","token_type":"Bearer"}`, n)
+	}))
+	w.Cleanup(server.Close)
+	var origins []string
+	for _, l := range listeners {
+		u, err := url.Parse(w.origin.URL(l, "/"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		origins = append(origins, u.Scheme+"://"+u.Host)
+	}
+	p, err := auth.New(auth.Config{Origins: origins, Client: &auth.ClientCredentials{TokenURL: server.URL, ID: "me", Secret: "hush",
+		HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return p
+}
+
+// TestCredentials takes 401s to the provider, and nothing else there (A1, A2).
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	const wantsT2 = "200:require=Authorization=Bearer%20t2"
+	for _, row := range []struct {
+		name, path string
+		change     func(*fetch.Request, *tokens)
+		want       string // "ok", or class, stop reason and rule
+		retryable  bool
+		attempts   int
+		asked      int64
+	}{
+		{"the right token at once", "/s/k/200:require=Authorization=Bearer%20t1", nil, "ok", false, 1, 1},
+		{"a refresh", "/s/k/" + wantsT2, nil, "ok", false, 2, 2},
+		{"a second 401", "/s/k/401", nil, "auth_required auth_failed A2", false, 2, 2},
+		{"a refresh that fails", "/s/k/" + wantsT2, func(_ *fetch.Request, tk *tokens) {
+			tk.before = func() { tk.fail.Store(tk.asked.Load() > 1) }
+		}, "auth_required auth_failed A2", false, 1, 2},
+		{"no token at all", "/s/k/200", func(_ *fetch.Request, tk *tokens) { tk.fail.Store(true) }, "auth_required auth_failed A2", false, 1, 1},
+		{"no attempt left", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Policy.MaxAttempts = 1 }, "auth_required attempts_exhausted I4", true, 1, 1},
+		{"a POST, which was not acted on", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Method = "POST" }, "ok", false, 2, 2},
+		{"a 403 is not asked about", "/s/k/403", nil, "forbidden not_retryable H4", false, 1, 1},
+		{"a 503 between", "/s/k/503/" + wantsT2, nil, "ok", false, 3, 2},
+		{"a 401 from elsewhere", "/cross/k/302/http-other/401", nil, "auth_required not_retryable H3", false, 1, 1},
+		{"no credentials", "/s/k/401", func(r *fetch.Request, _ *tokens) { r.Credentials = nil }, "auth_required not_retryable H3", false, 1, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w, tk := newWire(t), new(tokens)
+			r := w.request("http", row.path)
+			r.Credentials = w.provider(tk, "http")
+			if row.change != nil {
+				row.change(r, tk)
+			}
+			began := time.Now()
+			out := w.client.Fetch(t.Context(), r, nil)
+			got, retryable := "ok", false
+			if f := out.Failure; f != nil {
+				got, retryable = fmt.Sprintf("%s %s %s", f.Class, out.StopReason, out.Rule), f.Retryable
+				if strings.Contains(fmt.Sprintf("%+v", *f), "t1") || strings.Contains(fmt.Sprintf("%+v", *f), "hush") {
+					t.Errorf("a secret is told: %+v", *f)
+				}
+			}
+			if got != row.want || retryable != row.retryable || out.Attempts != row.attempts || tk.asked.Load() != row.asked {
+				t.Errorf("%s, retryable %t, %d attempts, %d tokens after %s; want %s, %t, %d, %d", got, retryable, out.Attempts, tk.asked.Load(),
+					time.Since(began), row.want, row.retryable, row.attempts, row.asked)
+			}
+		})
+	}
+}
+
+// TestCredentialsGoNowhereElse follows a redirect to another origin, with all
+// headers forwarded, and back.
+func TestCredentialsGoNowhereElse(t *testing.T) {
+	t.Parallel()
+	w, tk := newWire(t), new(tokens)
+	back := url.QueryEscape(w.origin.URL("http", "/s/back/200"))
+	away := url.QueryEscape(w.origin.URL("http-other", "/s/away/302:to="+back))
+	r := w.request("http", "/s/k/302:to="+away)
+	r.Credentials, r.ForwardCredentials = w.provider(tk, "http"), true
+	if out := w.client.Fetch(t.Context(), r, nil); out.Kind != classify.Success {
+		t.Fatalf("%+v", out.Failure)
+	}
+	for key, want := range map[string]string{"k": "Bearer t1", "away": "", "back": "Bearer t1"} {
+		for _, q := range w.origin.Requests(key) {
+			if got := q.Header.Get("Authorization"); got != want {
+				t.Errorf("%s is sent Authorization %q, want %q", key, got, want)
+			}
+		}
+	}
+}
+
+// TestCredentialsOfMany: 100 fetches get 401 at once; one token is asked for, and
+// the origin sees 200 requests.
+func TestCredentialsOfMany(t *testing.T) {
+	t.Parallel()
+	w, tk := newWire(t), new(tokens)
+	p := w.provider(tk, "http")
+	var all sync.WaitGroup
+	for n := range 100 {
+		r := w.request("http", fmt.Sprintf("/s/m%d/200:require=Authorization=Bearer%%20t2", n))
+		r.Credentials = p
+		all.Go(func() {
+			if out := w.client.Fetch(t.Context(), r, nil); out.Kind != classify.Success || out.Attempts != 2 {
+				t.Errorf("%+v after %d attempts, want success after 2", out.Failure, out.Attempts)
+			}
+		})
+	}
+	all.Wait()
+	if got, seen := tk.asked.Load(), len(w.origin.AllRequests()); got != 2 || seen != 200 {
+		t.Errorf("%d tokens and %d requests, want 2 and 200", got, seen)
+	}
+}
+
+// TestRefreshSlowerThanADeadline: the fetch whose time ends says so, and those
+// that have time are served by the same refresh.
+func TestRefreshSlowerThanADeadline(t *testing.T) {
+	t.Parallel()
+	w, tk := newWire(t), new(tokens)
+	release := make(chan struct{})
+	tk.before = func() {
+		if tk.asked.Load() > 1 {
+			<-release
+		}
+	}
+	p := w.provider(tk, "http")
+	request := func(key string) *fetch.Request {
+		r := w.request("http", "/s/"+key+"/200:require=Authorization=Bearer%20t2")
+		r.Credentials = p
+		return r
+	}
+	hasty := request("hasty")
+	hasty.TotalTimeout = 300 * time.Millisecond
+	patient := make(chan *fetch.Outcome, 1)
+	patientRequest := request("patient")
+	go func() { patient <- w.client.Fetch(context.Background(), patientRequest, nil) }()
+	if out := w.client.Fetch(t.Context(), hasty, nil); out.Failure == nil || out.Failure.Class != classify.Deadline {
+		t.Errorf("the hasty one: %+v, want deadline", out.Failure)
+	}
+	close(release)
+	if out := <-patient; out.Kind != classify.Success {
+		t.Errorf("the patient one: %+v, want success", out.Failure)
+	}
+	if got := tk.asked.Load(); got != 2 {
+		t.Errorf("%d tokens, want 2", got)
+	}
+}
+
+// TestShutdownDuringARefresh ends the wait for it.
+func TestShutdownDuringARefresh(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	shutdown, stop := context.WithCancel(t.Context())
+	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, Shutdown: shutdown})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := w.request("http", "/s/k/401")
+	r.Credentials = stuck{stop}
+	if out := c.Fetch(t.Context(), r, nil); out.Failure == nil || out.Failure.Class != classify.Shutdown || !out.Failure.Retryable {
+		t.Errorf("%+v, want shutdown, retryable", out.Failure)
+	}
+}
+
+// stuck never refreshes; begun is told that it is to.
+type stuck struct{ begun func() }
+
+func (stuck) Covers(*url.URL) bool { return true }
+
+func (stuck) Field(context.Context) (string, string, error) { return "Authorization", "Bearer x", nil }
+
+func (s stuck) Refresh(ctx context.Context, _ string) error {
+	s.begun()
+	<-ctx.Done()
+	return errors.New("given up")
+}

@@ -1,0 +1,197 @@
+package secure
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Prefix begins every token that [NewToken] makes, so that one that has leaked
+// is known for what it is.
+const Prefix = "fetchd_"
+
+const (
+	tokenBytes   = 32
+	maxNameBytes = 64
+)
+
+// Tokens are the callers of a token file.
+type Tokens struct {
+	entries []entry
+	read    [sha256.Size]byte // of the file
+}
+
+// entry is one caller. max is 0 where it has no limit of its own.
+type entry struct {
+	name string
+	sum  [sha256.Size]byte
+	max  int
+}
+
+// NewToken makes a token, and the line of a token file that admits it. The token
+// itself is nowhere but in what is returned.
+func NewToken(name string) (token, line string, err error) {
+	if err := CheckName(name); err != nil {
+		return "", "", err
+	}
+	secret := make([]byte, tokenBytes)
+	_, _ = rand.Read(secret) // it never fails
+	token = Prefix + base64.RawURLEncoding.EncodeToString(secret)
+	sum := sha256.Sum256([]byte(token))
+	return token, fmt.Sprintf(`- {name: %s, sha256: "%x"}`, strconv.Quote(name), sum), nil
+}
+
+// CheckName tells why a caller cannot have that name.
+func CheckName(name string) error {
+	switch {
+	case name == "" || len(name) > maxNameBytes:
+		return fmt.Errorf("a name has 1 to %d bytes", maxNameBytes)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return errors.New("a name has printable characters only")
+	case strings.TrimSpace(name) != name:
+		return errors.New("a name neither begins nor ends with a space")
+	case strings.HasPrefix(name, Prefix):
+		return errors.New("a name does not begin with " + Prefix + ", as tokens do")
+	}
+	return nil
+}
+
+// ReadTokens reads a token file. The error names the file and the line, and no
+// value, for that might be a token.
+func ReadTokens(file string) (*Tokens, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	t, err := parseTokens(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s:%w", file, err)
+	}
+	return t, nil
+}
+
+// parseTokens leaves the file's name to be put before the error.
+func parseTokens(text []byte) (*Tokens, error) {
+	var doc yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	if err := d.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, errors.New(" holds no token: make one with fetchd token NAME")
+	} else if err != nil {
+		return nil, errors.New(" is not YAML: want a list of {name, sha256, max-fetches}") // the parser's error can hold a value
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New(" holds more than one document: want a list of {name, sha256, max-fetches}")
+	}
+	list := doc.Content[0]
+	if list.Kind != yaml.SequenceNode {
+		return nil, at(list, "want a list of {name, sha256, max-fetches}")
+	}
+	if len(list.Content) == 0 {
+		return nil, at(list, "the list is empty: make a token with fetchd token NAME")
+	}
+	t := &Tokens{read: sha256.Sum256(text)}
+	names, sums := make(map[string]int), make(map[[sha256.Size]byte]int)
+	for _, node := range list.Content {
+		e, err := parseEntry(node)
+		if err != nil {
+			return nil, err
+		}
+		if line, taken := names[e.name]; taken {
+			return nil, at(node, fmt.Sprintf("the name %q is taken on line %d: give another", e.name, line))
+		}
+		if line, taken := sums[e.sum]; taken {
+			return nil, at(node, fmt.Sprintf("the sha256 is that of line %d: each caller has a token of its own", line))
+		}
+		names[e.name], sums[e.sum] = node.Line, node.Line
+		t.entries = append(t.entries, e)
+	}
+	return t, nil
+}
+
+func parseEntry(node *yaml.Node) (entry, error) {
+	var e entry
+	if node.Kind != yaml.MappingNode {
+		return e, at(node, "want {name, sha256, max-fetches}")
+	}
+	seen := make(map[string]bool)
+	for i := 0; i < len(node.Content); i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		if seen[key.Value] {
+			return e, at(key, "a key is given twice: want name, sha256, max-fetches once each")
+		}
+		seen[key.Value] = true
+		var err error
+		switch key.Value {
+		case "name":
+			e.name = value.Value
+			if err = CheckName(e.name); value.Kind != yaml.ScalarNode || value.Tag != "!!str" {
+				err = errors.New("want text: put it in quotes")
+			}
+		case "sha256":
+			var sum []byte
+			sum, err = hex.DecodeString(value.Value)
+			if copy(e.sum[:], sum) != len(e.sum) || err != nil || len(sum) != len(e.sum) {
+				err = fmt.Errorf("want the SHA-256 of the token, %d hexadecimal digits: fetchd token NAME prints it", 2*len(e.sum))
+			}
+		case "max-fetches":
+			if e.max, err = strconv.Atoi(value.Value); err != nil || e.max <= 0 {
+				err = errors.New("want a positive whole number, or leave the key out")
+			}
+		default:
+			return e, at(key, "an unknown key: want name, sha256, max-fetches")
+		}
+		if err != nil {
+			return e, at(value, fmt.Sprintf("%s: %v", key.Value, err))
+		}
+	}
+	for _, key := range []string{"name", "sha256"} {
+		if !seen[key] {
+			return e, at(node, key+" is missing: fetchd token NAME prints the line")
+		}
+	}
+	return e, nil
+}
+
+func at(node *yaml.Node, text string) error { return fmt.Errorf("%d: %s", node.Line, text) }
+
+// Limits are how many fetches callers with a limit of their own may have under
+// way.
+func (t *Tokens) Limits() map[string]int {
+	limits := make(map[string]int)
+	for _, e := range t.entries {
+		if e.max > 0 {
+			limits[e.name] = e.max
+		}
+	}
+	return limits
+}
+
+// Same tells whether both were read from the same bytes.
+func (t *Tokens) Same(other *Tokens) bool { return t.read == other.read }
+
+// owner is the caller that a token is of. Every entry is compared, and none
+// faster than another: what it takes tells nothing of which entries there are.
+func (t *Tokens) owner(token string) (name string, known bool) {
+	sum := sha256.Sum256([]byte(token))
+	found := -1
+	for i := range t.entries {
+		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], t.entries[i].sum[:]), i, found)
+	}
+	if found < 0 {
+		return "", false
+	}
+	return t.entries[found].name, true
+}

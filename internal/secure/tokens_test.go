@@ -1,0 +1,162 @@
+package secure_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/internal/secure"
+)
+
+// read writes a token file and reads it.
+func read(t *testing.T, text string) (*secure.Tokens, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return secure.ReadTokens(file)
+}
+
+func sum(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
+
+// TestReadTokens: what a file may hold, and who is known by it.
+func TestReadTokens(t *testing.T) {
+	tokens, err := read(t, `# callers
+- {name: first, sha256: `+sum("a")+`}
+- name: second
+  sha256: "`+strings.ToUpper(sum("b"))+`"
+  max-fetches: 5
+- {name: "third one, ü", sha256: `+sum("c")+`, max-fetches: 1}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]int{"second": 5, "third one, ü": 1}, tokens.Limits()); diff != "" {
+		t.Errorf("limits (-want +got):\n%s", diff)
+	}
+	callers := &secure.Callers{Tokens: tokens}
+	for token, want := range map[string]string{"a": "first", "b": "second", "c": "third one, ü", "": "", "d": "", "first": "", sum("a"): "", "a ": ""} {
+		got, err := callers.Name(token, nil)
+		if got != want || (err == nil) != (want != "") || err != nil && err != secure.ErrToken { //nolint:errorlint // the very text that callers are told
+			t.Errorf("token %q: %q, %v, want %q", token, got, err, want)
+		}
+	}
+}
+
+// TestWrongTokens: the error names the file, the line and what to write, and
+// never what might be a token.
+func TestWrongTokens(t *testing.T) {
+	const secret = "fetchd_TopSecret"
+	a, b := sum("a"), sum("b")
+	for _, row := range []struct{ name, text, want string }{
+		{"empty", "", "tokens.yaml: holds no token"},
+		{"a comment", "# nothing\n", "tokens.yaml: holds no token"},
+		{"an empty list", "[]\n", "tokens.yaml:1: the list is empty"},
+		{"no YAML", "- {name: " + secret, "tokens.yaml: is not YAML"},
+		{"an anchor that is not there", "- *" + secret + "\n", "tokens.yaml: is not YAML"},
+		{"no list", "name: a\n", "tokens.yaml:1: want a list of {name, sha256, max-fetches}"},
+		{"two documents", "- {name: a, sha256: " + a + "}\n---\n- {name: b, sha256: " + b + "}\n", "more than one document"},
+		{"a bare token", "- {name: a, sha256: " + a + "}\n- " + secret + "\n", "tokens.yaml:2: want {name, sha256, max-fetches}"},
+		{"a token for its hash", "- {name: a, sha256: " + secret + "}\n", "tokens.yaml:1: sha256: want the SHA-256 of the token, 64 hexadecimal digits"},
+		{"a token for a key", "- {name: a, " + secret + ": x}\n", "tokens.yaml:1: an unknown key"},
+		{"a token for a name", "- {name: " + secret + ", sha256: " + a + "}\n", "tokens.yaml:1: name: a name does not begin with fetchd_"},
+		{"a token for a limit", "- {name: a, sha256: " + a + ", max-fetches: " + secret + "}\n", "max-fetches: want a positive whole number"},
+		{"a hash that is short", "- {name: a, sha256: " + a[2:] + "}\n", "sha256: want"},
+		{"a hash that is long", "- {name: a, sha256: " + a + "00}\n", "sha256: want"},
+		{"a hash of odd length", "- {name: a, sha256: " + a[1:] + "}\n", "sha256: want"},
+		{"no hash", "- {name: a}\n", "tokens.yaml:1: sha256 is missing"},
+		{"no name", "- {sha256: " + a + "}\n", "tokens.yaml:1: name is missing"},
+		{"an empty name", "- {name: '', sha256: " + a + "}\n", "name: a name has 1 to 64 bytes"},
+		{"a long name", "- {name: " + strings.Repeat("n", 65) + ", sha256: " + a + "}\n", "name: a name has 1 to 64 bytes"},
+		{"a name with a line break", "- {name: \"a\\nb\", sha256: " + a + "}\n", "name: a name has printable characters only"},
+		{"a name that is a number", "- {name: 5, sha256: " + a + "}\n", "name: want text: put it in quotes"},
+		{"a name that is a list", "- {name: [a], sha256: " + a + "}\n", "name: want text"},
+		{"the same name", "- {name: a, sha256: " + a + "}\n- {name: b, sha256: " + b + "}\n- {name: a, sha256: " + sum("c") + "}\n", `tokens.yaml:3: the name "a" is taken on line 1`},
+		{"the same token", "- {name: a, sha256: " + a + "}\n- {name: b, sha256: " + a + "}\n", "tokens.yaml:2: the sha256 is that of line 1"},
+		{"a key given twice", "- name: a\n  sha256: " + a + "\n  name: b\n", "tokens.yaml:3: a key is given twice"},
+		{"a limit of nothing", "- {name: a, sha256: " + a + ", max-fetches: 0}\n", "max-fetches: want a positive whole number"},
+		{"a negative limit", "- {name: a, sha256: " + a + ", max-fetches: -1}\n", "max-fetches: want a positive whole number"},
+		{"an empty limit", "- {name: a, sha256: " + a + ", max-fetches: }\n", "max-fetches: want a positive whole number"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, err := read(t, row.text)
+			if err == nil || !strings.Contains(fmt.Sprint(err), row.want) || strings.Contains(fmt.Sprint(err), "TopSecret") {
+				t.Errorf("%q: error %v, want %q in it and no token", row.text, err, row.want)
+			}
+		})
+	}
+}
+
+// TestNewToken: every token is new, and its line admits it.
+func TestNewToken(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, name := range []string{"a", "a", `"quoted" \ # {x}: [y]`, "ü", "007", "null"} {
+		token, line, err := secure.NewToken(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[token] || strings.Contains(line, token) {
+			t.Errorf("token %q is not new, or in its line %q", token, line)
+		}
+		seen[token] = true
+		tokens, err := read(t, line+"\n")
+		if err != nil {
+			t.Errorf("line %q: %v", line, err)
+			continue
+		}
+		if got, err := (&secure.Callers{Tokens: tokens}).Name(token, nil); got != name || err != nil {
+			t.Errorf("line %q names %q, %v, want %q", line, got, err, name)
+		}
+	}
+}
+
+// BenchmarkName is the cost of a call where ten thousand have a token.
+func BenchmarkName(b *testing.B) {
+	var text strings.Builder
+	for i := range 10_000 {
+		_, _ = fmt.Fprintf(&text, "- {name: n%d, sha256: %s}\n", i, sum(fmt.Sprint(i)))
+	}
+	file := filepath.Join(b.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	tokens, err := secure.ReadTokens(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	callers := &secure.Callers{Tokens: tokens}
+	for b.Loop() {
+		if name, err := callers.Name("9999", nil); name != "n9999" {
+			b.Fatalf("%q, %v", name, err)
+		}
+	}
+}
+
+// FuzzTokens: a file is refused or admits who is in it; what is refused is not
+// shown.
+func FuzzTokens(f *testing.F) {
+	f.Add("- {name: a, sha256: " + sum("a") + ", max-fetches: 5}\n")
+	f.Add("- name: a\n  sha256: !!binary x\n- &x {<<: *x}\n")
+	f.Add("---\n...\n---\n")
+	f.Add("? [a]\n: {b: }\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		tokens, err := read(t, text)
+		if err != nil {
+			return
+		}
+		for name, most := range tokens.Limits() {
+			if err := secure.CheckName(name); err != nil || most <= 0 {
+				t.Errorf("%q admits %q with %d fetches: %v", text, name, most, err)
+			}
+		}
+		if name, err := (&secure.Callers{Tokens: tokens}).Name("", nil); err == nil && !strings.Contains(text, sum("")) && !strings.Contains(strings.ToLower(text), sum("")) {
+			t.Errorf("%q admits the empty token as %q", text, name)
+		}
+	})
+}
