@@ -88,6 +88,9 @@ func originOf(u *url.URL) origin {
 // Covers implements [Provider].
 func (p *provider) Covers(u *url.URL) bool { return p.origins[originOf(u)] }
 
+// Header is the name of the field that carries the credential.
+func (p *provider) Header() string { return p.header }
+
 // Field implements [Provider].
 func (p *provider) Field(ctx context.Context) (name, value string, err error) {
 	token := p.token()

@@ -22,6 +22,9 @@ type Config struct {
 	Egress Egress
 	// RootCAs verify origins; nil means the system's.
 	RootCAs *x509.CertPool
+	// Origins are spoken to with TLS settings of their own, by "host:port" as a URL
+	// has them, the port always told; nil means none. Not with a Proxy.
+	Origins map[string]OriginTLS
 	// Resolver looks names up; nil means Go's own, never the C library's.
 	Resolver *net.Resolver
 	// Proxy carries every request: http, https or socks5, with userinfo where it
@@ -48,6 +51,14 @@ type Config struct {
 	Shutdown context.Context
 }
 
+// OriginTLS is how one origin is verified, and what it is shown.
+type OriginTLS struct {
+	// RootCAs verify it; nil means those of the [Config].
+	RootCAs *x509.CertPool
+	// Certificate is shown where the origin asks for one; nil means none.
+	Certificate *tls.Certificate
+}
+
 // Client carries out fetches. It is safe for concurrent use.
 type Client struct {
 	pooled, fresh *http.Transport
@@ -71,6 +82,9 @@ func New(cfg Config) (*Client, error) {
 	if err := errors.Join(cfg.Egress.check(), checkProxy(cfg.Proxy)); err != nil {
 		return nil, err
 	}
+	if len(cfg.Origins) > 0 && cfg.Proxy != nil {
+		return nil, errors.New("fetch: Origins go with no Proxy: TLS through one is net/http's")
+	}
 	c := &Client{
 		guard:     newGuard(cfg.Egress),
 		userAgent: orDefault(cfg.UserAgent, "fetchd"),
@@ -88,7 +102,7 @@ func New(cfg Config) (*Client, error) {
 	if c.shutdown == nil {
 		c.shutdown = context.Background()
 	}
-	d := &dialer{guard: c.guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, tls: &tls.Config{
+	d := &dialer{guard: c.guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, origins: cfg.Origins, tls: &tls.Config{
 		RootCAs:            cfg.RootCAs,
 		MinVersion:         tls.VersionTLS12,
 		NextProtos:         []string{"h2", "http/1.1"},

@@ -88,6 +88,7 @@ type dialer struct {
 	resolver *net.Resolver
 	proxy    *url.URL
 	override func(ctx context.Context, network, address string) (net.Conn, error)
+	origins  map[string]OriginTLS
 	tls      *tls.Config
 }
 
@@ -113,6 +114,9 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 	}
 	config := d.tls.Clone()
 	config.ServerName = host
+	if own, ok := d.origins[address]; ok {
+		own.apply(config)
+	}
 	if d.toProxy(address) {
 		return throughTLS(ctx, conn, config)
 	}
@@ -122,6 +126,18 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 		return nil, &phaseError{classify.PhaseTLS, err}
 	}
 	return secure, nil
+}
+
+// apply changes the settings of a handshake with the origin. A session of another
+// port of the same host must not be taken up: it was not shown the certificate.
+func (o *OriginTLS) apply(config *tls.Config) {
+	config.ClientSessionCache = nil
+	if o.RootCAs != nil {
+		config.RootCAs = o.RootCAs
+	}
+	if o.Certificate != nil {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return o.Certificate, nil }
+	}
 }
 
 // throughTLS shakes hands with a proxy, which is spoken to in HTTP/1.1 alone. It

@@ -39,20 +39,13 @@ func (a *assembled) sink(e fetch.Event) error {
 func TestResume(t *testing.T) {
 	t.Parallel()
 	const (
-		size = 1_000_000
+		size = resumeSize
 		tag  = `,etag=%22v1%22`
 		date = ",last-modified=Mon%2C 05 Jan 2026 10:00:00 GMT"
 	)
 	cut := func(params string, at int) string { return fmt.Sprintf("200:size=%d,cut=%d%s", size, at, params) }
 	whole := func(params string) string { return fmt.Sprintf("200:size=%d%s", size, params) }
-	for _, row := range []struct {
-		name, script string
-		change       func(*fetch.Request)
-		want         string // "ok", or the failure's class, reason and stop reason
-		delivered    int
-		ranges       []string // as the origin saw them
-		begins       []int64
-	}{
+	for _, row := range []resumeRow{
 		{"by a strong tag", cut(tag+",range", 300_000) + "/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
 		{"by a date", cut(date+",range", 300_000) + "/" + whole(date+",range"), nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
 		{"twice", cut(tag+",range", 300_000) + "/" + cut(tag+",range", 200_000) + "/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-", "bytes=500000-"}, []int64{0, 300_000, 500_000}},
@@ -101,49 +94,71 @@ func TestResume(t *testing.T) {
 			}
 			t.Run(row.name+" "+listener, func(t *testing.T) {
 				t.Parallel()
-				w := newWire(t)
-				r := w.request(listener, "/s/k/"+strings.ReplaceAll(row.script, " ", "%20"))
-				r.HoldBackBytes = 1000
-				if row.change != nil {
-					row.change(r)
-				}
-				a := new(assembled)
-				if n := r.ResumePoint.Offset; n > 0 {
-					a.body = w.origin.Body(size + 1)[:n]
-				}
-				out := w.client.Fetch(t.Context(), r, a.sink)
-				got := "ok"
-				if f := out.Failure; f != nil {
-					reason := f.Reason
-					if f.Class == classify.BodyInterrupted && reason != "resume_mismatch" {
-						reason = "cut" // HTTP/1.1 and HTTP/2 name it differently
-					}
-					got = fmt.Sprintf("%s %s %s", f.Class, reason, out.StopReason)
-				}
-				if got != row.want {
-					t.Errorf("%s (%+v), want %s", got, out.Failure, row.want)
-				}
-				if row.delivered >= 0 && (len(a.body) != row.delivered || !bytes.Equal(a.body, w.origin.Body(size + 1)[:row.delivered])) {
-					t.Errorf("%d bytes, want the first %d of the origin", len(a.body), row.delivered)
-				}
-				var ranges []string
-				for _, q := range w.origin.Requests("k") {
-					ranges = append(ranges, q.Header.Get("Range"))
-					if (q.Header.Get("Range") == "") != (q.Header.Get("If-Range") == "") {
-						t.Errorf("Range %q with If-Range %q", q.Header.Get("Range"), q.Header.Get("If-Range"))
-					}
-				}
-				if !slices.Equal(ranges, row.ranges) {
-					t.Errorf("ranges %q, want %q", ranges, row.ranges)
-				}
-				if row.begins != nil && !slices.Equal(a.begins, row.begins) {
-					t.Errorf("bodies begin at %d, want %d", a.begins, row.begins)
-				}
-				if got == "ok" && (out.Body.Size != size || r.ResumePoint.Offset == 0 && out.Body.SHA256 != digest(w.origin.Body(size))) {
-					t.Errorf("summary %+v, want %d bytes and their digest", out.Body, size)
-				}
+				newWire(t).resumes(listener, row)
 			})
 		}
+	}
+}
+
+// resumeSize is how long the bodies of TestResume are.
+const resumeSize = 1_000_000
+
+type resumeRow struct {
+	name, script string
+	change       func(*fetch.Request)
+	want         string // "ok", or the failure's class, reason and stop reason
+	delivered    int
+	ranges       []string // as the origin saw them
+	begins       []int64
+}
+
+func (w *wire) resumes(listener string, row resumeRow) {
+	w.Helper()
+	r := w.request(listener, "/s/k/"+strings.ReplaceAll(row.script, " ", "%20"))
+	r.HoldBackBytes = 1000
+	if row.change != nil {
+		row.change(r)
+	}
+	a := new(assembled)
+	if n := r.ResumePoint.Offset; n > 0 {
+		a.body = w.origin.Body(resumeSize + 1)[:n]
+	}
+	out := w.client.Fetch(w.Context(), r, a.sink)
+	got := "ok"
+	if f := out.Failure; f != nil {
+		reason := f.Reason
+		if f.Class == classify.BodyInterrupted && reason != "resume_mismatch" {
+			reason = "cut" // HTTP/1.1 and HTTP/2 name it differently
+		}
+		got = fmt.Sprintf("%s %s %s", f.Class, reason, out.StopReason)
+	}
+	if got != row.want {
+		w.Errorf("%s (%+v), want %s", got, out.Failure, row.want)
+	}
+	if row.delivered >= 0 && (len(a.body) != row.delivered || !bytes.Equal(a.body, w.origin.Body(resumeSize + 1)[:row.delivered])) {
+		w.Errorf("%d bytes, want the first %d of the origin", len(a.body), row.delivered)
+	}
+	w.wantRanges(row.ranges)
+	if row.begins != nil && !slices.Equal(a.begins, row.begins) {
+		w.Errorf("bodies begin at %d, want %d", a.begins, row.begins)
+	}
+	if got == "ok" && (out.Body.Size != resumeSize || r.ResumePoint.Offset == 0 && out.Body.SHA256 != digest(w.origin.Body(resumeSize))) {
+		w.Errorf("summary %+v, want %d bytes and their digest", out.Body, resumeSize)
+	}
+}
+
+// wantRanges compares what was asked for.
+func (w *wire) wantRanges(want []string) {
+	w.Helper()
+	var ranges []string
+	for _, q := range w.origin.Requests("k") {
+		ranges = append(ranges, q.Header.Get("Range"))
+		if (q.Header.Get("Range") == "") != (q.Header.Get("If-Range") == "") {
+			w.Errorf("Range %q with If-Range %q", q.Header.Get("Range"), q.Header.Get("If-Range"))
+		}
+	}
+	if !slices.Equal(ranges, want) {
+		w.Errorf("ranges %q, want %q", ranges, want)
 	}
 }
 

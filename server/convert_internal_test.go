@@ -55,7 +55,7 @@ func FuzzConvert(f *testing.F) {
 			return
 		}
 		for _, fallback := range []fetch.Delivery{fetch.Stream, fetch.Inline} {
-			out, cut, err := own.convert(in, "", fallback)
+			out, cut, err := own.convert(in, "", fallback, nil)
 			if err != nil {
 				wantNamed(t, err, in.ProtoReflect().Descriptor())
 				continue

@@ -35,7 +35,7 @@ type conversion struct {
 // convert reads a whole request. fallback is the delivery where none is asked
 // for; prefix stands before every field path. The error is INVALID_ARGUMENT
 // and names every fault that the trailers have room for.
-func (l *Limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*fetch.Request, []string, error) {
+func (l *Limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Delivery, providers map[string]AuthProvider) (*fetch.Request, []string, error) {
 	c := &conversion{limits: l, in: in, violations: violations{prefix: prefix}}
 	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
 	c.out = fetch.NewRequest(profile)
@@ -50,6 +50,7 @@ func (l *Limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Deli
 	c.integrity()
 	c.content()
 	c.rest()
+	c.auth(providers)
 	if err := c.err(); err != nil {
 		return nil, nil, err
 	}
@@ -208,8 +209,5 @@ func (c *conversion) rest() {
 			c.add("labels", "has a name or value with a character that does not print: labels go into the log")
 			break
 		}
-	}
-	if name := c.in.GetAuthProvider(); name != "" {
-		c.add("auth_provider", "is %.60q: no such provider is configured on this server", name)
 	}
 }

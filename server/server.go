@@ -38,7 +38,9 @@ type Config struct {
 	Limits
 	// Authenticate names callers; nil admits everybody, by address.
 	Authenticate Authenticator
-	// TLS is how the gRPC port is served; nil means plaintext.
+	// AuthProviders open origins for the requests that name one; nil means none.
+	AuthProviders map[string]AuthProvider
+	// TLS is how both ports are served; nil means plaintext.
 	TLS *tls.Config
 	// Heartbeat is the silence after which a stream says that it lives; zero
 	// means 10 s.
@@ -100,6 +102,7 @@ func New(cfg Config) (*Server, error) {
 		heartbeat: orDefault(cfg.Heartbeat, defaultHeartbeat),
 		stall:     orDefault(cfg.Stall, defaultStall),
 		admission: newAdmission(limits, "TOO_MANY_FETCHES", "fetches"),
+		providers: cfg.AuthProviders,
 		draining:  draining,
 		logger:    cfg.Logger,
 	}

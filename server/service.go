@@ -29,6 +29,7 @@ type service struct {
 	heartbeat time.Duration
 	stall     time.Duration
 	admission *admission
+	providers map[string]AuthProvider
 	draining  context.Context
 	logger    *slog.Logger
 }
@@ -43,9 +44,12 @@ type prepared struct {
 // prepare reads a request. prefix stands before the fields that an error names;
 // fallback is the delivery where none is asked for.
 func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*prepared, error) {
-	req, cut, err := s.limits.Load().convert(in, prefix, fallback)
+	req, cut, err := s.limits.Load().convert(in, prefix, fallback, s.providers)
 	if err != nil {
 		return nil, err
+	}
+	if name := in.GetAuthProvider(); name != "" && !s.providers[name].open(ctx) {
+		return nil, status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
 	}
 	if req.Circle, err = circle(ctx); err != nil {
 		return nil, err

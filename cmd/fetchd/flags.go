@@ -71,6 +71,7 @@ type flags struct {
 	EgressDenyHost []string       `name:"egress-deny-host" help:"Close a name, or with *.NAME those under it. Repeatable." placeholder:"NAME"`
 	EgressResolver string         `name:"egress-resolver" help:"DNS server that origins are looked up with. The default is the system's." placeholder:"HOST:PORT"`
 	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM that origins may be signed by, besides the system's." placeholder:"FILE"`
+	OriginsFile    string         `name:"origins-file" help:"YAML with credentials for named origins (providers) and with their authorities and client certificates (profiles). See docs/operating.md." placeholder:"FILE"`
 	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy that carries every request: http, https or socks5. It looks names up itself, so that of a target only the URL is judged: its port, name and literal address." placeholder:"URL"`
 	EgressCheck    string         `name:"egress-check" help:"Say what the egress settings make of a URL, by which rule, and exit: 0 allowed, 1 forbidden, 2 invalid." placeholder:"URL" env:"-"`
 

@@ -66,9 +66,10 @@ func (p *program) fail(err error, code int) int {
 // ready is what the settings mean, as far as that can be told before a port is
 // open.
 type ready struct {
-	engine   fetch.Config
-	faces    []face
-	identity *identity
+	engine    fetch.Config
+	providers map[string]server.AuthProvider
+	faces     []face
+	identity  *identity
 }
 
 // prepare reads every file that the settings name. The error says what keeps the
@@ -85,6 +86,12 @@ func (s *settings) prepare() (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
+	var providers map[string]server.AuthProvider
+	if s.OriginsFile != "" {
+		if engine.Origins, providers, err = readOrigins(s.OriginsFile); err != nil {
+			return nil, fmt.Errorf("--origins-file: %w", err)
+		}
+	}
 	trial, err := fetch.New(engine)
 	if err != nil {
 		return nil, err
@@ -94,7 +101,7 @@ func (s *settings) prepare() (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ready{engine, faces, id}, nil
+	return &ready{engine, providers, faces, id}, nil
 }
 
 // serve runs the service until ctx ends, then drains it.
@@ -110,7 +117,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready) error {
 	l := &live{program: p, settings: s, logger: logger, level: level}
 	l.known.now.Store(r.identity)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
-		Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger,
+		AuthProviders: r.providers, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger,
 		MaxConnections: s.MaxConnections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))

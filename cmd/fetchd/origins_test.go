@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/origin"
+)
+
+// TestOrigins reaches an origin with an authority of its own that wants a client
+// certificate, and one that wants a token.
+func TestOrigins(t *testing.T) {
+	t.Parallel()
+	o, err := origin.Start(origin.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = o.Close() }()
+	dir := t.TempDir()
+	write := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := plain.Get(o.URL("http", "/_client.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	client, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair := write("client.pem", client)
+	base := func(listener string) string { return strings.TrimSuffix(o.URL(listener, "/"), "/") }
+	file := write("origins.yaml", fmt.Appendf(nil, `
+profiles:
+  %s:
+    ca-file: %s
+    cert-file: %s
+    key-file: %s
+providers:
+  api:
+    origins: [%s]
+    token: s3cr3t
+  private:
+    origins: [%s]
+    token: s3cr3t
+    callers: [nobody]
+`, base("mtls"), write("ca.pem", o.CAPEM()), pair, pair, base("http"), base("http")))
+	args := []string{"--origins-file", file, "--egress-allow-cidr", "127.0.0.0/8"}
+	for _, name := range []string{"http", "mtls", "https"} {
+		args = append(args, "--egress-allow-port", fmt.Sprint(netip.MustParseAddrPort(o.Addr(name)).Port()))
+	}
+	s := start(t, args...)
+	call := s.dial(nil)
+	fetch := func(in *pb.FetchRequest) (*pb.FetchOutcome, error) {
+		out, err := call.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
+		return out.GetOutcome(), err
+	}
+	for _, row := range []struct {
+		name  string
+		in    *pb.FetchRequest
+		code  codes.Code
+		class pb.ErrorClass
+	}{
+		{"with the profile", &pb.FetchRequest{Url: o.URL("mtls", "/s/a/200")}, codes.OK, 0},
+		{"another origin of that authority", &pb.FetchRequest{Url: o.URL("https", "/s/b/200")}, codes.OK, pb.ErrorClass_ERROR_CLASS_TLS_CERTIFICATE},
+		{"with the provider", &pb.FetchRequest{Url: o.URL("http", "/s/c/200:require=Authorization"), AuthProvider: "api"}, codes.OK, 0},
+		{"without it", &pb.FetchRequest{Url: o.URL("http", "/s/d/200:require=Authorization")}, codes.OK, pb.ErrorClass_ERROR_CLASS_AUTH_REQUIRED},
+		{"a token that is refused", &pb.FetchRequest{Url: o.URL("http", "/s/e/401"), AuthProvider: "api"}, codes.OK, pb.ErrorClass_ERROR_CLASS_AUTH_REQUIRED},
+		{"a provider of another origin", &pb.FetchRequest{Url: o.URL("mtls", "/s/f/200"), AuthProvider: "api"}, codes.InvalidArgument, 0},
+		{"an unknown provider", &pb.FetchRequest{Url: o.URL("http", "/s/g/200"), AuthProvider: "apo"}, codes.InvalidArgument, 0},
+		{"a header beside the provider", &pb.FetchRequest{Url: o.URL("http", "/s/h/200"), AuthProvider: "api", Headers: []*pb.Header{{Name: "authorization", Value: "x"}}}, codes.InvalidArgument, 0},
+		{"somebody else's provider", &pb.FetchRequest{Url: o.URL("http", "/s/i/200"), AuthProvider: "private"}, codes.PermissionDenied, 0},
+	} {
+		out, err := fetch(row.in)
+		if status.Code(err) != row.code || out.GetError().GetErrorClass() != row.class {
+			t.Errorf("%s: %v, %s; want %s, %s", row.name, err, out.GetError().GetErrorClass(), row.code, row.class)
+		}
+		if strings.Contains(fmt.Sprint(err), "s3cr3t") {
+			t.Errorf("%s: the token is told", row.name)
+		}
+	}
+	if got := o.Requests("c")[0].Header.Get("Authorization"); got != "Bearer s3cr3t" {
+		t.Errorf("the origin was sent %q", got)
+	}
+	if strings.Contains(s.log.String(), "s3cr3t") {
+		t.Error("the token is logged")
+	}
+}
+
+// TestOriginsFileRefuses names what is wrong in the file, and no secret.
+func TestOriginsFileRefuses(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, text, want string }{
+		{"an unknown key", "provider: {}", "provider"},
+		{"a secret in the wrong place", "providers: s3cr3t", "line 1"},
+		{"a list for a map", "providers: [s3cr3t]", "line 1"},
+		{"no origins", "providers: {api: {token: s3cr3t}}", "providers: api: auth: origins"},
+		{"nothing to send", "providers: {api: {origins: ['https://a.example']}}", "give one of"},
+		{"a profile in plaintext", "profiles: {'http://a.example': {ca-file: x}}", "https://"},
+		{"an empty profile", "profiles: {'https://a.example': {}}", "ca-file"},
+		{"no such authority", "profiles: {'https://a.example': {ca-file: /nowhere}}", "/nowhere"},
+		{"a certificate without a key", "profiles: {'https://a.example': {cert-file: x}}", "key-file"},
+		{"no such secret", "providers: {api: {origins: ['https://a.example'], client: {token-url: 'https://t.example', id: a, secret-file: /nowhere}}}", "/nowhere"},
+		{"no YAML", "providers: {", "yaml"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "origins.yaml")
+			if err := os.WriteFile(path, []byte(row.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := readOrigins(path)
+			if text := fmt.Sprint(err); err == nil || !strings.Contains(text, row.want) || !strings.Contains(text, path) || strings.Contains(text, "s3cr3t") {
+				t.Errorf("%v, want an error with %q and the file's name, without the secret", err, row.want)
+			}
+		})
+	}
+	path := filepath.Join(t.TempDir(), "empty.yaml")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if profiles, providers, err := readOrigins(path); err != nil || len(profiles)+len(providers) != 0 {
+		t.Errorf("an empty file: %v", err)
+	}
+}
