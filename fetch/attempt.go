@@ -271,6 +271,9 @@ func (a *attempt) request(ctx context.Context, hop *hopRequest) (*http.Request, 
 	req := (&http.Request{Method: hop.method, URL: &target, Host: target.Host, Header: hop.header.Clone(),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	req.Header[CircleHeader] = []string{strconv.Itoa(a.req.Circle + 1)}
+	if a.req.TraceParent != "" && req.Header["Traceparent"] == nil && sameOrigin(hop.url, a.req.URL) {
+		req.Header["Traceparent"] = []string{a.req.TraceParent}
+	}
 	if !a.req.Policy.Repeatable(hop.method) {
 		req.Body, req.ContentLength = onceBody(hop.body), int64(len(hop.body))
 		return req, a.client.fresh

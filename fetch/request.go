@@ -71,6 +71,11 @@ type Request struct {
 	// Circle is how many fetches of this service led to this one; see
 	// [CircleHeader].
 	Circle int
+	// TraceParent is sent as the header of that name (W3C Trace Context) to the
+	// origin of URL, with every attempt and hop, and to no other that a redirect
+	// leads to: two origins could tell by it that they saw the same visit. A
+	// Traceparent in Header goes before it. Empty means none.
+	TraceParent string
 	// URL is absolute, http or https; see [ParseURL].
 	URL *url.URL
 	// Method is one of the methods of spec §12.

@@ -27,7 +27,7 @@ type admission struct {
 	inFlight int
 	callers  map[string]int
 	waiting  list.List // of *place, in the order they came
-	refused  func(reason string)
+	refused  func(reason string) // counts
 	reason   string // of a refusal
 	things   string // that are counted
 }
@@ -40,8 +40,8 @@ type place struct {
 	admitted  chan struct{}
 }
 
-func newAdmission(limits *Limits, reason, things string) *admission {
-	return &admission{limits: limits, callers: make(map[string]int), refused: func(string) {}, reason: reason, things: things}
+func newAdmission(limits *Limits, reason, things string, refused func(reason string)) *admission {
+	return &admission{limits: limits, callers: make(map[string]int), refused: refused, reason: reason, things: things}
 }
 
 // set changes the limits, and admits those that may come in now.
@@ -136,6 +136,13 @@ func (a *admission) free(caller string) {
 		delete(a.callers, caller)
 	}
 	a.handOver()
+}
+
+// load is how many fetches are under way, and how many may be.
+func (a *admission) load() (inFlight, limit int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.inFlight, a.limits.MaxFetches
 }
 
 func (a *admission) refuse(ctx context.Context, reason, text string) error {

@@ -22,11 +22,16 @@ const (
 
 // answers counts the long answers that their callers have not read.
 type answers struct {
-	hangUp func(ctx context.Context) // closes the connection of a call
+	hangUp  func(ctx context.Context) // closes the connection of a call
+	refused func(reason string)       // counts
 
 	mu      sync.Mutex
 	bytes   int64
 	callers map[string]int64
+}
+
+func newAnswers(hangUp func(ctx context.Context), refused func(reason string)) *answers {
+	return &answers{hangUp: hangUp, refused: refused, callers: make(map[string]int64)}
 }
 
 // enter refuses a call where too much lies unread.
@@ -35,11 +40,24 @@ func (a *answers) enter(ctx context.Context) error {
 	defer a.mu.Unlock()
 	switch {
 	case a.callers[callerOf(ctx)] > maxUnreadOfCaller:
-		return refuse(ctx, "ANSWERS_UNREAD", "this caller does not read the answers it has")
+		return a.refuse(ctx, "this caller does not read the answers it has")
 	case a.bytes > maxUnread:
-		return refuse(ctx, "ANSWERS_UNREAD", "the server keeps as many unread answers as it may")
+		return a.refuse(ctx, "the server keeps as many unread answers as it may")
 	}
 	return nil
+}
+
+func (a *answers) refuse(ctx context.Context, text string) error {
+	const reason = "ANSWERS_UNREAD"
+	a.refused(reason)
+	return refuse(ctx, reason, text)
+}
+
+// load is how many bytes lie unread.
+func (a *answers) load() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.bytes
 }
 
 // watched returns what is to be sent in place of m: m itself, if it is short.

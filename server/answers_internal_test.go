@@ -32,7 +32,7 @@ func from(t *testing.T, address string) context.Context {
 // nobody once they are sent or dropped.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	a := &answers{hangUp: func(context.Context) {}, callers: make(map[string]int64)}
+	a := newAnswers(func(context.Context) {}, func(string) {})
 	greedy, other := from(t, "192.0.2.1:1"), from(t, "192.0.2.2:1")
 	long := wrapperspb.Bytes(make([]byte, 1<<20))
 	if m := wrapperspb.Bytes(make([]byte, 32<<10-8)); a.watched(greedy, m) != any(m) {

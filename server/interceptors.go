@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
@@ -26,18 +27,17 @@ const maxWatches, maxWatchesOfCaller = 1024, 64
 
 // options are the interceptors, outermost first, and the limits.
 func (s *Server) options(cfg *Config) []grpc.ServerOption {
-	return append(interception(cfg.Logger, cfg.Authenticate, s.hangUp), transportOptions(cfg.TLS)...)
+	return slices.Concat(cfg.Observe.ServerOptions(), interception(cfg.Logger, cfg.Authenticate, s.unread), transportOptions(cfg.TLS))
 }
 
-func interception(logger *slog.Logger, auth Authenticator, hangUp func(context.Context)) []grpc.ServerOption {
+func interception(logger *slog.Logger, auth Authenticator, unread *answers) []grpc.ServerOption {
 	// The default handler would send the panic's value to the caller.
 	panics := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		return status.Error(codes.Internal, "internal error")
 	})
 	seen := calls{logger}
-	unread := &answers{hangUp: hangUp, callers: make(map[string]int64)}
-	watches := newAdmission(&Limits{MaxFetches: maxWatches, MaxFetchesPerCaller: maxWatchesOfCaller}, "TOO_MANY_STREAMS", "long streams")
+	watches := newAdmission(&Limits{MaxFetches: maxWatches, MaxFetchesPerCaller: maxWatchesOfCaller}, "TOO_MANY_STREAMS", "long streams", unread.refused)
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(seen), auth.unary, unread.unary, recovery.UnaryServerInterceptor(panics)),

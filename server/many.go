@@ -213,6 +213,7 @@ func (m *many) fetch(ctx context.Context, in *pb.FetchRequest, a *taskAnswers) (
 			return s.client.Refuse(ctx, p.req, classify.Cancelled, ""), p.req
 		}
 	}
+	ctx, p.req.TraceParent = s.observe.Start(ctx, a.start)
 	return s.client.Fetch(ctx, p.req, a.sink), p.req
 }
 

@@ -15,6 +15,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"fetchd/fetch"
+	"fetchd/observe"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -52,6 +53,10 @@ type Config struct {
 	// accepted. MaxConnectionsPerCaller of them may come from one address (of
 	// IPv6: one network of 64 bits); zero means 512. Others are closed.
 	MaxConnections, MaxConnectionsPerCaller int
+	// Observe counts calls and fetches, and traces them; nil means that nobody does.
+	// It takes the place of Fetch.Observer, answers /metrics, and is not shut down
+	// with the server.
+	Observe *observe.Observer
 	// Logger takes one line a call and what package fetch writes; nil means none.
 	Logger *slog.Logger
 }
@@ -65,6 +70,7 @@ type Server struct {
 	conns, callerConns int
 	listening          atomic.Pointer[listener]
 	service            *service
+	unread             *answers
 	client             *fetch.Client
 	drain              context.CancelFunc // ends the waits between attempts
 	watch              context.CancelFunc // ends the streams that would stay open for ever
@@ -88,6 +94,9 @@ func New(cfg Config) (*Server, error) {
 	draining, drain := context.WithCancel(context.Background())
 	cfg.Fetch.Logger, cfg.Fetch.Shutdown = cfg.Logger, draining
 	cfg.Fetch.MaxTotalTimeout = unbounded
+	if cfg.Observe != nil { // a nil one would be an observer to package fetch
+		cfg.Fetch.Observer = cfg.Observe
+	}
 	client, err := fetch.New(cfg.Fetch)
 	if err != nil {
 		drain()
@@ -101,18 +110,25 @@ func New(cfg Config) (*Server, error) {
 		client:    client,
 		heartbeat: orDefault(cfg.Heartbeat, defaultHeartbeat),
 		stall:     orDefault(cfg.Stall, defaultStall),
-		admission: newAdmission(limits, "TOO_MANY_FETCHES", "fetches"),
+		admission: newAdmission(limits, "TOO_MANY_FETCHES", "fetches", cfg.Observe.Refused),
+		observe:   cfg.Observe,
 		providers: cfg.AuthProviders,
 		draining:  draining,
 		logger:    cfg.Logger,
 	}
 	s.service.limits.Store(limits)
+	s.unread = newAnswers(s.hangUp, cfg.Observe.Refused)
 	s.grpc = grpc.NewServer(s.options(&cfg)...)
-	s.web = newWeb(s.service, &cfg, nil)
+	s.web = newWeb(s.service, &cfg, cfg.Observe.Handler())
 	pb.RegisterFetchServiceServer(s.grpc, s.service)
 	healthpb.RegisterHealthServer(s.grpc, endingHealth{s.health, watching})
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
-	return s, registerReflection(s.grpc)
+	if err := registerReflection(s.grpc); err != nil {
+		return nil, err
+	}
+	cfg.Observe.Serving(s.grpc, observe.Gauges{Fetches: s.service.admission.load, HoldBack: client.HoldBack,
+		Unread: s.unread.load, Draining: func() bool { return draining.Err() != nil }})
+	return s, nil
 }
 
 // Serve answers on l until [Server.Shutdown], and closes it. It returns nil

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/fetch"
+	"fetchd/observe"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -30,6 +31,7 @@ type service struct {
 	stall     time.Duration
 	admission *admission
 	providers map[string]AuthProvider
+	observe   *observe.Observer
 	draining  context.Context
 	logger    *slog.Logger
 }
@@ -65,6 +67,7 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 // fetch carries out a fetch and sends what happens. The first atOnce bytes are
 // sent without waiting for their reader.
 func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*pb.FetchResponse) error, atOnce int) error {
+	began := time.Now()
 	p, err := s.prepare(caller, in, "", fetch.Stream)
 	if err != nil {
 		return err
@@ -84,6 +87,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 			return err
 		}
 	}
+	ctx, p.req.TraceParent = s.observe.Start(ctx, began)
 	out := s.client.Fetch(ctx, p.req, events.sink)
 	if err := caller.Err(); err != nil {
 		return status.FromContextError(err).Err()
@@ -108,6 +112,7 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 }
 
 func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string) (*pb.FetchUnaryResponse, error) {
+	began := time.Now()
 	p, err := s.prepare(ctx, in, prefix, fetch.Inline)
 	if err != nil {
 		return nil, err
@@ -123,6 +128,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut, EffectiveRequest: effective(in, p.req)}
 	bounded, release := reserve(ctx)
 	defer release()
+	bounded, p.req.TraceParent = s.observe.Start(bounded, began)
 	out := s.client.Fetch(bounded, p.req, func(e fetch.Event) error {
 		if finished, ok := e.(fetch.AttemptFinished); ok {
 			resp.Attempts = append(resp.Attempts, attemptFinished(&finished))

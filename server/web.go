@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/fetch"
+	"fetchd/observe"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -127,7 +128,7 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	if !hostIsOurs(r) {
 		return nil, status.Errorf(codes.PermissionDenied, "the host %.60q is not this service's: call it by localhost or its address", r.Host)
 	}
-	ctx := r.Context()
+	ctx := observe.FromHeader(r.Context(), r.Header)
 	if sent := r.Header.Values(fetch.CircleHeader); len(sent) > 0 {
 		ctx = metadata.NewIncomingContext(ctx, metadata.MD{strings.ToLower(fetch.CircleHeader): sent})
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"fetchd/fetch"
+	"fetchd/observe"
 	"fetchd/server"
 )
 
@@ -113,11 +114,21 @@ func serve(ctx context.Context, p program, s *settings, r *ready) error {
 	if err != nil {
 		return err
 	}
+	observer, err := observe.New(observe.Config{Version: versionText(), TraceEndpoint: s.TraceEndpoint,
+		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger})
+	if err != nil {
+		return errors.Join(err, closeAll(listeners))
+	}
+	defer func() {
+		if err := observer.Shutdown(context.WithoutCancel(ctx)); err != nil { // it has a limit of its own
+			logger.Warn("the last traces are lost", slog.Any("error", err))
+		}
+	}()
 	r.engine.Egress.Own = own(r.faces)
 	l := &live{program: p, settings: s, logger: logger, level: level}
 	l.known.now.Store(r.identity)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
-		AuthProviders: r.providers, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger,
+		AuthProviders: r.providers, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger, Observe: observer,
 		MaxConnections: s.MaxConnections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))

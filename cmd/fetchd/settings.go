@@ -180,6 +180,7 @@ func (s *settings) check() error {
 		{"log-format", s.LogFormat == "json" || s.LogFormat == "text", "is no form, give json or text"},
 		{"trace-ratio", s.TraceRatio >= 0 && s.TraceRatio <= 1 && !math.IsNaN(s.TraceRatio), "is out of range, give a number from 0 to 1"},
 		{"trace-endpoint", s.TraceEndpoint == "" || isHostPort(s.TraceEndpoint), "is no address, give HOST:PORT"},
+		{"trace-origins", !s.TraceOrigins || s.TraceEndpoint != "", "needs --trace-endpoint"},
 	} {
 		if !row.good {
 			return s.wrong(row.name, row.remedy)

@@ -27,7 +27,8 @@ type rule struct {
 }
 
 // testLibraries are import paths that belong to tests.
-var testLibraries = []string{"testing", "net/http/httptest", "github.com/google/go-cmp", "go.uber.org/goleak"}
+var testLibraries = []string{"testing", "net/http/httptest", "github.com/google/go-cmp", "go.uber.org/goleak",
+	"github.com/prometheus/client_golang/prometheus/testutil", "go.opentelemetry.io/otel/sdk/trace/tracetest", "github.com/Shopify"}
 
 var rules = []rule{
 	{
@@ -35,8 +36,13 @@ var rules = []rule{
 		why: "decisions are pure, so that the vectors can state them for any language",
 	},
 	{
-		pkg: "fetch", not: []string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/frontier", "google.golang.org"},
-		why: "one fetch works without a server around it, and the contract can change without it",
+		pkg: "fetch", not: []string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/frontier", "google.golang.org",
+			"fetchd/observe", "github.com/prometheus", "go.opentelemetry.io"},
+		why: "one fetch works without a server around it, and the contract can change without it; who counts is its caller's choice",
+	},
+	{
+		pkg: "observe", not: append([]string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/auth", "fetchd/frontier", "fetchd/internal"}, testLibraries...),
+		why: "what counts is told of fetches, and knows neither their contract nor who serves them",
 	},
 	{
 		pkg: "server", not: []string{"fetchd/cmd", "fetchd/frontier", "fetchd/conformance", "fetchd/internal/origin"},

@@ -1,0 +1,182 @@
+package observe_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+
+	"fetchd/fetch"
+	"fetchd/observe"
+)
+
+// TestNewRefuses what it cannot use.
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		cfg  observe.Config
+		want string
+	}{
+		{"ratio over 1", observe.Config{TraceRatio: 1.1}, "TraceRatio"},
+		{"ratio below 0", observe.Config{TraceRatio: -.1}, "TraceRatio"},
+		{"origins without traces", observe.Config{TraceOrigins: true}, "TraceOrigins"},
+		{"no port", observe.Config{TraceEndpoint: "http://collector"}, "TraceEndpoint"},
+		{"no host", observe.Config{TraceEndpoint: ":4317"}, "TraceEndpoint"},
+		{"another scheme", observe.Config{TraceEndpoint: "ftp://collector:4317"}, "TraceEndpoint"},
+		{"userinfo", observe.Config{TraceEndpoint: "http://u:" + secret + "@collector:4317"}, "TraceEndpoint"},
+		{"no URL", observe.Config{TraceEndpoint: "http://" + secret + "\x00:1"}, "TraceEndpoint"},
+	} {
+		o, err := observe.New(row.cfg)
+		if err == nil || o != nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), secret) { //nolint:forbidigo // the text is for people, and tested as such
+			t.Errorf("%s: New = %v, %v; want an error that names %s and holds no secret", row.name, o, err, row.want)
+		}
+	}
+}
+
+// collecting is a collector that keeps the names of spans.
+type collecting struct {
+	collector.UnimplementedTraceServiceServer
+	mu    sync.Mutex
+	spans map[string]int
+}
+
+// Export implements the collector's service.
+func (c *collecting) Export(_ context.Context, in *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, resource := range in.GetResourceSpans() {
+		for _, scope := range resource.GetScopeSpans() {
+			for _, s := range scope.GetSpans() {
+				c.spans[s.GetName()]++
+			}
+		}
+	}
+	return new(collector.ExportTraceServiceResponse), nil
+}
+
+// TestCollector gets every span, those of the last moment by the shutdown, and no
+// hostile byte keeps them from it.
+func TestCollector(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &collecting{spans: map[string]int{}}
+	s := grpc.NewServer()
+	collector.RegisterTraceServiceServer(s, c)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v, want nil", err)
+		}
+	})
+	r := traced(t, func(cfg *observe.Config) { cfg.Exporter, cfg.TraceEndpoint = nil, l.Addr().String() })
+	r.hostile()
+	r.fetch("http", "/r/k/302/1/200")
+	if err := r.observer.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown = %v, want nil", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(answers) + 1; c.spans["fetch"] != n || c.spans["attempt"] < n || c.spans["GET"] != 2 || c.spans["OPTIONS"] < len(answers) {
+		t.Errorf("the collector has %v, want %d fetches with their attempts and hops", c.spans, n)
+	}
+	r.fetch("http", "/s/late/200") // after the shutdown: traces nothing, and harms nothing
+}
+
+// TestCollectorOutOfReach costs fetches no time, is logged once, and does not keep
+// the service from stopping.
+func TestCollectorOutOfReach(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	for _, row := range []struct{ name, endpoint string }{
+		{"nobody answers", "http://" + silent.Addr().String()},
+		{"nobody speaks TLS", "https://" + silent.Addr().String()},
+		{"nobody listens", "http://" + closed.Addr().String()},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := traced(t, func(cfg *observe.Config) { cfg.Exporter, cfg.TraceEndpoint = nil, row.endpoint })
+			req, e, out := told(t)
+			begun := time.Now()
+			for range 2000 { // more spans than are queued
+				ctx, _ := r.observer.Start(r.context, time.Now())
+				r.observer.Attempted(ctx, req, e)
+				r.observer.Fetched(ctx, req, out)
+			}
+			if took := time.Since(begun); took > 3*time.Second {
+				t.Errorf("2,000 fetches took %s to tell of", took)
+			}
+			ctx, cancel := context.WithTimeout(r.context, 100*time.Millisecond)
+			defer cancel()
+			begun = time.Now()
+			if err := r.observer.Shutdown(ctx); err == nil {
+				t.Error("Shutdown = nil, want the error of its context")
+			}
+			if took := time.Since(begun); took > 3*time.Second {
+				t.Errorf("Shutdown took %s, and had 100 ms", took)
+			}
+		})
+	}
+}
+
+// refusing is an exporter that fails while it is told to.
+type refusing struct {
+	tracetest.NoopExporter
+	fail bool
+}
+
+// TestExportFailuresAreLogged when they begin and when they end.
+func TestExportFailuresAreLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	e := &refusing{fail: true}
+	r := traced(t, func(cfg *observe.Config) {
+		cfg.Exporter, cfg.Logger = e, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	flush := func() {
+		r.fetch("http", "/s/k/200", func(*fetch.Request) {})
+		if err := r.observer.Flush(t.Context()); err != nil {
+			t.Errorf("an export that fails is told of as %v", err)
+		}
+	}
+	flush()
+	flush()
+	e.fail = false
+	flush()
+	flush()
+	lost, again := strings.Count(log.String(), "traces are lost"), strings.Count(log.String(), "takes traces again")
+	if lost != 1 || again != 1 {
+		t.Errorf("%d lines of lost traces and %d of an end, want one of each:\n%s", lost, again, &log)
+	}
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (e *refusing) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error {
+	if e.fail {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
