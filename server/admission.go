@@ -26,10 +26,10 @@ type admission struct {
 	limits   *Limits
 	inFlight int
 	callers  map[string]int
-	waiting  list.List // of *place, in the order they came
+	waiting  list.List           // of *place, in the order they came
 	refused  func(reason string) // counts
-	reason   string // of a refusal
-	things   string // that are counted
+	reason   string              // of a refusal
+	things   string              // that are counted
 }
 
 // place is that of a task, in the queue or among the fetches under way.

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -86,45 +85,4 @@ func (a *answers) add(caller string, n int64) {
 	if a.callers[caller] += n; a.callers[caller] == 0 {
 		delete(a.callers, caller)
 	}
-}
-
-func (a *answers) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if err := a.enter(ctx); err != nil {
-		return nil, err
-	}
-	if err := checkElements(req); err != nil {
-		return nil, err
-	}
-	resp, err := handler(ctx, req)
-	if err != nil {
-		return resp, err
-	}
-	return a.watched(ctx, resp), nil
-}
-
-func (a *answers) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if err := a.enter(stream.Context()); err != nil {
-		return err
-	}
-	return handler(srv, &watchedStream{stream, a})
-}
-
-// watchedStream is a stream whose requests are bounded, and whose long messages
-// are counted.
-type watchedStream struct {
-	grpc.ServerStream
-	answers *answers
-}
-
-// RecvMsg implements grpc.ServerStream.
-func (s *watchedStream) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil {
-		return err
-	}
-	return checkElements(m)
-}
-
-// SendMsg implements grpc.ServerStream.
-func (s *watchedStream) SendMsg(m any) error {
-	return s.ServerStream.SendMsg(s.answers.watched(s.Context(), m))
 }

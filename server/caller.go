@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -44,37 +43,6 @@ func (auth Authenticator) withCaller(ctx context.Context, shown Credentials) (co
 	}
 	return context.WithValue(ctx, callerName{}, name), nil
 }
-
-func (auth Authenticator) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if public(info.FullMethod) {
-		return handler(ctx, req)
-	}
-	ctx, err := auth.withCaller(ctx, shown(ctx))
-	if err != nil {
-		return nil, err
-	}
-	return handler(ctx, req)
-}
-
-func (auth Authenticator) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if auth == nil || public(info.FullMethod) {
-		return handler(srv, stream)
-	}
-	ctx, err := auth.withCaller(stream.Context(), shown(stream.Context()))
-	if err != nil {
-		return err
-	}
-	return handler(srv, &namedStream{stream, ctx})
-}
-
-// namedStream is a stream whose caller has a name.
-type namedStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-// Context implements grpc.ServerStream.
-func (s *namedStream) Context() context.Context { return s.ctx }
 
 // public tells the methods that an orchestrator calls, which has no token.
 func public(method string) bool {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -36,72 +35,113 @@ func interception(logger *slog.Logger, auth Authenticator, unread *answers) []gr
 		logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		return status.Error(codes.Internal, "internal error")
 	})
-	seen := calls{logger}
-	watches := newAdmission(&Limits{MaxFetches: maxWatches, MaxFetchesPerCaller: maxWatchesOfCaller}, "TOO_MANY_STREAMS", "long streams", unread.refused)
+	g := &gate{logger: logger, auth: auth, unread: unread,
+		streams: newAdmission(&Limits{MaxFetches: maxWatches, MaxFetchesPerCaller: maxWatchesOfCaller}, "TOO_MANY_STREAMS", "long streams", unread.refused)}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(seen), auth.unary, unread.unary, recovery.UnaryServerInterceptor(panics)),
-		grpc.ChainStreamInterceptor(interceptors.StreamServerInterceptor(seen), auth.stream, unread.stream, recovery.StreamServerInterceptor(panics), watches.stream),
+		grpc.ChainUnaryInterceptor(g.unary, recovery.UnaryServerInterceptor(panics)),
+		grpc.ChainStreamInterceptor(g.stream, recovery.StreamServerInterceptor(panics)),
 	}
 }
 
-// stream admits the streams that are not one fetch: such a one is admitted once
-// its request is read.
-func (a *admission) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if info.FullMethod == pb.FetchService_Fetch_FullMethodName {
-		return handler(srv, stream)
+// gate is what every call passes: who calls, what it may, and a line at its end. It
+// is one interceptor and not five, for ten thousand calls may wait, each with the
+// stack that its interceptors take.
+type gate struct {
+	logger  *slog.Logger
+	auth    Authenticator
+	unread  *answers
+	streams *admission // of those that are not one fetch: such a one is admitted once its request is read
+}
+
+func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	began := time.Now()
+	requestCame(ctx)
+	ctx, err = g.enter(ctx, info.FullMethod)
+	if err == nil {
+		err = checkElements(req)
 	}
-	leave, err := a.enter(stream.Context())
+	if err == nil {
+		resp, err = handler(ctx, req)
+	}
+	g.line(ctx, info.FullMethod, began, err)
 	if err != nil {
+		return nil, err
+	}
+	return g.unread.watched(ctx, resp), nil
+}
+
+func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	began := time.Now()
+	ctx, err := g.enter(stream.Context(), info.FullMethod)
+	if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
+		var leave func()
+		if leave, err = g.streams.enter(ctx); err == nil {
+			defer leave()
+		}
+	}
+	if err == nil {
+		err = handler(srv, &callStream{stream, ctx, g.unread})
+	}
+	g.line(ctx, info.FullMethod, began, err)
+	return err
+}
+
+// enter says who calls, and refuses who may not.
+func (g *gate) enter(ctx context.Context, method string) (context.Context, error) {
+	if g.auth != nil && !public(method) {
+		named, err := g.auth.withCaller(ctx, shown(ctx))
+		if err != nil {
+			return ctx, err
+		}
+		ctx = named
+	}
+	return ctx, g.unread.enter(ctx)
+}
+
+// callStream is a stream whose requests are bounded, and whose long messages are
+// counted.
+type callStream struct {
+	grpc.ServerStream
+	ctx    context.Context
+	unread *answers
+}
+
+// Context implements grpc.ServerStream.
+func (s *callStream) Context() context.Context { return s.ctx }
+
+// RecvMsg implements grpc.ServerStream.
+func (s *callStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	defer leave()
-	return handler(srv, stream)
+	requestCame(s.ctx)
+	return checkElements(m)
 }
 
-// calls notes when a call's request is in hand, and writes a line at its end.
-// The middleware's own logging keeps a kilobyte of fields for each call, however
-// long it waits.
-type calls struct{ logger *slog.Logger }
+// SendMsg implements grpc.ServerStream.
+func (s *callStream) SendMsg(m any) error { return s.ServerStream.SendMsg(s.unread.watched(s.ctx, m)) }
 
-// ServerReporter implements interceptors.ServerReportable.
-func (c calls) ServerReporter(ctx context.Context, meta interceptors.CallMeta) (interceptors.Reporter, context.Context) {
-	return &call{ctx: ctx, logger: c.logger, service: meta.Service, method: meta.Method}, ctx
-}
-
-// call is one of them.
-type call struct {
-	interceptors.NoopReporter
-	ctx             context.Context
-	logger          *slog.Logger
-	service, method string
-}
-
-// PostMsgReceive implements interceptors.Reporter.
-func (c *call) PostMsgReceive(_ any, err error, _ time.Duration) {
-	if err == nil {
-		requestCame(c.ctx)
-	}
-}
-
-// PostCall implements interceptors.Reporter.
-func (c *call) PostCall(err error, took time.Duration) {
+// line tells of the end of a call. The middleware's logging would keep a kilobyte
+// of fields for each from its begin.
+func (g *gate) line(ctx context.Context, method string, began time.Time, err error) {
 	st := status.Convert(err)
 	level := callLevel(st.Code())
-	if !c.logger.Enabled(c.ctx, level) {
+	if !g.logger.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{
-		slog.String("grpc.service", c.service), slog.String("grpc.method", c.method),
-		slog.String("grpc.code", st.Code().String()), slog.Duration("duration", took.Round(time.Microsecond)),
-	}
-	if p, ok := peer.FromContext(c.ctx); ok && p.Addr != nil {
+	attrs := []slog.Attr{slog.String("grpc.method", method), slog.String("grpc.code", st.Code().String()),
+		slog.Duration("duration", time.Since(began).Round(time.Microsecond))}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		attrs = append(attrs, slog.String("peer.address", p.Addr.String()))
+	}
+	if name, ok := ctx.Value(callerName{}).(string); ok {
+		attrs = append(attrs, slog.String("caller", name))
 	}
 	if err != nil {
 		attrs = append(attrs, slog.String("grpc.error", st.Message()))
 	}
-	c.logger.LogAttrs(c.ctx, level, "finished call", attrs...)
+	g.logger.LogAttrs(ctx, level, "finished call", attrs...)
 }
 
 // callLevel is the level of a call's line. A call that went well has its line

@@ -15,8 +15,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"fetchd/fetch"
-	"fetchd/observe"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/observe"
 )
 
 const (

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/fetch"
-	"fetchd/observe"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/observe"
 )
 
 // service implements the methods of the contract.

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/fetch"
-	"fetchd/observe"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/observe"
 )
 
 const (
