@@ -27,6 +27,7 @@ var metrics = map[string][]string{
 	"fetchd_hold_back_budget_bytes": nil,
 	"fetchd_unread_answer_bytes":    nil,
 	"fetchd_draining":               nil,
+	"fetchd_build_info":             {"version"},
 	"grpc_server_handled_total":     {"grpc_method", "grpc_code"},
 	"grpc_server_started_total":     {"grpc_method"},
 	"go_gc_gomemlimit_bytes":        nil,
