@@ -1,0 +1,257 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/observe"
+	"fetchd/server"
+)
+
+// parent is the trace of a caller.
+const (
+	traceID = "0af7651916cd43dd8448eb211c80319c"
+	parent  = "00-" + traceID + "-b7ad6b7169203331-01"
+)
+
+// observed is a rig whose server is observed.
+type observed struct {
+	*rig
+	observer *observe.Observer
+	spans    *tracetest.InMemoryExporter
+}
+
+func newObserved(t *testing.T, change ...func(*server.Config)) *observed {
+	t.Helper()
+	spans := &kept{InMemoryExporter: tracetest.NewInMemoryExporter()}
+	o, err := observe.New(observe.Config{Version: "v0", Exporter: spans, TraceOrigins: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = o.Shutdown(context.Background()) }) // a test looks at its error itself
+	return &observed{newRig(t, append(change, func(cfg *server.Config) { cfg.Observe = o })...), o, spans.InMemoryExporter}
+}
+
+// kept is an exporter that has its spans after its shutdown, too.
+type kept struct{ *tracetest.InMemoryExporter }
+
+// Shutdown implements sdktrace.SpanExporter.
+func (*kept) Shutdown(context.Context) error { return nil }
+
+// series are the values of /metrics, by name and labels as they stand there.
+func (o *observed) series(f *face) map[string]float64 {
+	o.Helper()
+	resp, err := f.client.Get(f.base + "/metrics")
+	if err != nil {
+		o.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		o.Fatalf("GET /metrics = %s", resp.Status)
+	}
+	all := map[string]float64{}
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		at := strings.LastIndexByte(lines.Text(), ' ')
+		if v, err := strconv.ParseFloat(lines.Text()[at+1:], 64); err == nil && at > 0 {
+			all[lines.Text()[:at]] = v
+		}
+	}
+	return all
+}
+
+// want holds series against values.
+func (o *observed) want(f *face, want map[string]float64) {
+	o.Helper()
+	all := o.series(f)
+	for name, v := range want {
+		if got, there := all[name]; !there || got != v {
+			o.Errorf("%s = %v, there: %v; want %v", name, got, there, v)
+		}
+	}
+}
+
+// await asks for the series until they are as wanted.
+func (o *observed) await(f *face, ok func(map[string]float64) bool) {
+	o.Helper()
+	begun := time.Now()
+	for all := o.series(f); !ok(all); all = o.series(f) {
+		if time.Since(begun) > 20*time.Second {
+			o.Fatalf("after 20 s: in flight %v, held back %v, unread %v, draining %v", all["fetchd_fetches_in_flight"],
+				all["fetchd_hold_back_bytes"], all["fetchd_unread_answer_bytes"], all["fetchd_draining"])
+		}
+	}
+}
+
+// begin calls Fetch and reads nothing. What it returns ends the call.
+func (o *observed) begin(path string) (end func()) {
+	o.Helper()
+	ctx, cancel := context.WithCancel(o.Context())
+	stream, err := o.client.Fetch(ctx, o.request(path))
+	if err != nil {
+		o.Fatal(err)
+	}
+	return func() {
+		cancel()
+		for err := error(nil); err == nil; {
+			_, err = stream.Recv()
+		}
+	}
+}
+
+// everyWay fetches a path by each way in.
+func (o *observed) everyWay(ctx context.Context, f *face, path string) {
+	o.Helper()
+	in := o.request(path)
+	o.fetch(ctx, in)
+	if _, err := o.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in}); err != nil {
+		o.Errorf("FetchUnary = %v", err)
+	}
+	many, err := o.client.FetchMany(ctx)
+	if err != nil {
+		o.Fatal(err)
+	}
+	if err := many.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: in}, {Tag: "b", Request: in}}}); err != nil {
+		o.Fatal(err)
+	}
+	_ = many.CloseSend() // it has been sent
+	for err == nil {
+		_, err = many.Recv()
+	}
+	if !errors.Is(err, io.EOF) {
+		o.Errorf("FetchMany = %v", err)
+	}
+	for _, call := range []string{"fetch", "fetch:unary"} {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.base+"/v1/"+call, strings.NewReader(`{"url":"`+in.GetUrl()+`"}`))
+		if err != nil {
+			o.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if sent, _ := metadata.FromOutgoingContext(ctx); sent != nil {
+			req.Header.Set("Traceparent", parent)
+		}
+		resp, err := f.client.Do(req)
+		if err != nil {
+			o.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body) // the outcome is in the metrics
+		resp.Body.Close()
+	}
+}
+
+// TestMetrics of every way in: fetches, calls, what is refused, and what the
+// server holds.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	o := newObserved(t, func(cfg *server.Config) { cfg.MaxFetches = 1 })
+	f := o.web()
+	const method = `grpc_service="fetchd.v1.FetchService"`
+	o.want(f, map[string]float64{
+		`fetchd_build_info{version="v0"}`: 1, "fetchd_fetches_limit": 1, "fetchd_fetches_in_flight": 0, "fetchd_draining": 0,
+		"fetchd_hold_back_bytes": 0, "fetchd_hold_back_budget_bytes": 256 << 20, "fetchd_unread_answer_bytes": 0,
+		`grpc_server_handled_total{grpc_code="OK",grpc_method="FetchMany",` + method + `,grpc_type="bidi_stream"}`:             0,
+		`grpc_server_handled_total{grpc_code="OK",grpc_method="Check",grpc_service="grpc.health.v1.Health",grpc_type="unary"}`: 0,
+	})
+	o.everyWay(t.Context(), f, "/s/k/200:size=10")
+	o.want(f, map[string]float64{
+		`fetchd_fetches_total{error_class="none",outcome="success"}`: 6, `fetchd_attempts_total{error_class="none",verdict="done"}`: 6,
+		`fetchd_fetch_seconds_count{outcome="success"}`: 6, "fetchd_body_bytes_total": 60, "fetchd_encoded_bytes_total": 60,
+		`grpc_server_started_total{grpc_method="Fetch",` + method + `,grpc_type="server_stream"}`:                  1,
+		`grpc_server_handled_total{grpc_code="OK",grpc_method="Fetch",` + method + `,grpc_type="server_stream"}`:   1,
+		`grpc_server_handled_total{grpc_code="OK",grpc_method="FetchUnary",` + method + `,grpc_type="unary"}`:      1,
+		`grpc_server_handled_total{grpc_code="OK",grpc_method="FetchMany",` + method + `,grpc_type="bidi_stream"}`: 1,
+		`grpc_server_handling_seconds_count{grpc_method="FetchUnary",` + method + `,grpc_type="unary"}`:            1,
+	})
+
+	held := o.begin("/s/held/200:size=100000,stall=50000")
+	o.await(f, func(all map[string]float64) bool {
+		return all["fetchd_fetches_in_flight"] == 1 && all["fetchd_hold_back_bytes"] > 0
+	})
+	_, err := o.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: o.request("/s/more/200")})
+	wantCode(t, "one fetch too many", err, codes.ResourceExhausted)
+	o.want(f, map[string]float64{`fetchd_refused_total{reason="too_many_fetches"}`: 1, `fetchd_refused_total{reason="other"}`: 0,
+		`grpc_server_handled_total{grpc_code="ResourceExhausted",grpc_method="FetchUnary",` + method + `,grpc_type="unary"}`: 1})
+	held()
+	o.await(f, func(all map[string]float64) bool {
+		return all["fetchd_fetches_in_flight"] == 0 && all["fetchd_hold_back_bytes"] == 0
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	many, err := o.client.FetchMany(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := many.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: o.request("/s/unread/200:size=1000000")}}}); err != nil {
+		t.Fatal(err)
+	}
+	o.await(f, func(all map[string]float64) bool { return all["fetchd_unread_answer_bytes"] > 0 })
+	cancel()
+	for err = nil; err == nil; {
+		_, err = many.Recv()
+	}
+	o.await(f, func(all map[string]float64) bool {
+		runtime.GC() // grpc-go lets go of what is never sent without a word
+		return all["fetchd_unread_answer_bytes"] == 0
+	})
+
+	slow, err := o.client.Fetch(t.Context(), o.request("/s/slow/200:delay=300ms"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slow.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- o.server.Shutdown(t.Context()) }()
+	o.await(f, func(all map[string]float64) bool { return all["fetchd_draining"] == 1 })
+	for err = nil; err == nil; {
+		_, err = slow.Recv()
+	}
+	f.client.CloseIdleConnections()
+	if err := <-done; err != nil {
+		t.Errorf("Shutdown = %v", err)
+	}
+}
+
+// TestTraces of every way in are the caller's, and go on at the origin.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	o := newObserved(t)
+	f := o.web()
+	begun := time.Now()
+	o.everyWay(metadata.AppendToOutgoingContext(t.Context(), "traceparent", parent), f, "/s/k/200")
+	if err := o.observer.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]int{}
+	var fetches []string
+	for _, s := range o.spans.GetSpans() {
+		names[s.Name]++
+		if s.SpanContext.TraceID().String() != traceID || s.StartTime.Before(begun) || s.EndTime.After(time.Now()) {
+			t.Errorf("%s from %s to %s of trace %s, want it now and the caller's", s.Name, s.StartTime, s.EndTime, s.SpanContext.TraceID())
+		}
+		if s.Name == "fetch" {
+			fetches = append(fetches, "00-"+traceID+"-"+s.SpanContext.SpanID().String()+"-01")
+		}
+	}
+	if names["fetch"] != 6 || names["attempt"] != 6 || names["GET"] != 6 {
+		t.Errorf("spans %v, want 6 of fetches, attempts and hops", names)
+	}
+	for _, req := range o.origin.Requests("k") {
+		if got := req.Header.Get("Traceparent"); !slices.Contains(fetches, got) {
+			t.Errorf("the origin was sent traceparent %q, want that of a fetch", got)
+		}
+	}
+}
