@@ -4,6 +4,7 @@ package load
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -117,7 +118,11 @@ func (p *process) read(log io.Reader) {
 			Msg      string `json:"msg"`
 			GRPCAddr string `json:"grpc_addr"`
 		}
-		if json.Unmarshal(lines.Bytes(), &line) != nil {
+		text := lines.Bytes()
+		if at := bytes.Index(text, []byte(`{"time"`)); at > 0 { // the collector writes its line in pieces
+			text = text[at:]
+		}
+		if json.Unmarshal(text, &line) != nil {
 			continue
 		}
 		switch line.Msg {

@@ -28,7 +28,7 @@ const (
 	exchanges property = "the exchanges told are those that the origin saw"
 	hops      property = "the hops told are the requests that the origin saw, in their order"
 	whole     property = "what is told as a success, the origin had not broken off"
-	chunks    property = "chunks follow one another, and are of one attempt"
+	chunks    property = "chunks follow one another, and are of one attempt or of those that continue it"
 	body      property = "a body is what the origin sent in that attempt"
 	quiet     property = "nothing reaches the origin after the end"
 	known     property = "every request at the origin belongs to a call"
@@ -220,8 +220,14 @@ type delivered struct {
 func (c *checker) checkBody() {
 	var got delivered
 	for _, e := range c.call.events {
-		if r := e.message.GetResponseStarted(); r != nil && len(got.bytes) == 0 {
-			got = delivered{attempt: r.GetAttempt(), label: labelOf(r.GetResponse())}
+		if r := e.message.GetResponseStarted(); r != nil {
+			label := labelOf(r.GetResponse())
+			switch {
+			case len(got.bytes) == 0:
+				got = delivered{attempt: r.GetAttempt(), label: label}
+			case r.GetBodyOffsetBytes() == int64(len(got.bytes)) && label == got.label: // it is continued (spec B2)
+				got.attempt = r.GetAttempt()
+			}
 		}
 		chunk := e.message.GetBodyChunk()
 		if chunk == nil {

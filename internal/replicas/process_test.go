@@ -188,6 +188,9 @@ func (p *process) line(line []byte, serving chan<- string) {
 		var told struct {
 			GRPCAddr string `json:"grpc_addr"`
 		}
+		if at := bytes.Index(line, []byte(`{"time"`)); at > 0 { // the collector writes its line in pieces
+			line = line[at:]
+		}
 		if json.Unmarshal(line, &told) == nil {
 			serving <- told.GRPCAddr
 		}

@@ -45,6 +45,9 @@ var rows = []row{
 	{name: "a redirect to another port", listener: "http", path: "/cross/KEY/302/http-other/reset/GOOD(9+700)"},
 	{name: "HTTP/2", listener: "https", path: "/s/KEY/GOOD(10+5000),delay=10ms"},
 	{name: "HTTP/2 and 503", listener: "https", path: "/s/KEY/503/GOOD(60000+5000)"},
+	{name: "a cut that is continued", listener: "http", path: "/s/KEY/GOOD(500+300000),etag=%22v%22,range,cut=200000,how=rst/GOOD(500+300000),etag=%22v%22,range", change: holdNothing},
+	{name: "HTTP/2 and a cut that is continued", listener: "https", path: "/s/KEY/GOOD(500+300000),etag=%22v%22,range,cut=150000/GOOD(500+300000),etag=%22v%22,range", change: holdNothing},
+	{name: "a cut, and another body then", listener: "http", path: "/s/KEY/GOOD(500+300000),etag=%22v%22,range,cut=200000,how=rst/GOOD(40000+300000),etag=%22w%22,range", change: holdNothing},
 	{name: "HTTP/2 and a cut", listener: "https", path: "/s/KEY/GOOD(70000+9000),cut=5000/GOOD(80000+9000)"},
 	{name: "TLS and a reset", listener: "https1", path: "/s/KEY/reset/GOOD(90000+5000)"},
 	// A GOAWAY ends what others have sent on that connection, read or not.
