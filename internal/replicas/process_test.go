@@ -175,6 +175,9 @@ func (p *process) follow(log io.Reader, serving chan<- string) {
 }
 
 func (p *process) line(line []byte, serving chan<- string) {
+	if at := bytes.Index(line, []byte(`{"time"`)); at > 0 { // the collector writes its line in pieces
+		line = line[at:]
+	}
 	switch {
 	case bytes.HasPrefix(line, []byte("gc ")):
 		if m := collection.FindSubmatch(line); m != nil {
@@ -187,9 +190,6 @@ func (p *process) line(line []byte, serving chan<- string) {
 	case bytes.Contains(line, []byte(`"msg":"serving"`)):
 		var told struct {
 			GRPCAddr string `json:"grpc_addr"`
-		}
-		if at := bytes.Index(line, []byte(`{"time"`)); at > 0 { // the collector writes its line in pieces
-			line = line[at:]
 		}
 		if json.Unmarshal(line, &told) == nil {
 			serving <- told.GRPCAddr
