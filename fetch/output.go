@@ -191,6 +191,8 @@ func (a *attempt) push(chunk BodyChunk) error {
 func (a *attempt) tellResponse(r *bodyReader) {
 	switch {
 	case a.req.Events == OutcomeOnly:
+	case r == nil && a.delivered != nil: // no body follows, and what was delivered stands
+		a.started(a.delivered.size, 0)
 	case r == nil:
 		a.started(0, 0)
 	default:

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"errors"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -43,5 +45,30 @@ func TestZeroConfigIsSafe(t *testing.T) {
 	}
 	if n := r.origin.Connections("http"); n != 0 {
 		t.Errorf("the origin saw %d connections, want none", n)
+	}
+}
+
+// TestServeAfterShutdown: a server that is stopped before it serves has stopped as
+// it was told to.
+func TestServeAfterShutdown(t *testing.T) {
+	t.Parallel()
+	s, err := server.New(server.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown = %v", err)
+	}
+	for name, serve := range map[string]func(net.Listener) error{"Serve": s.Serve, "ServeWeb": s.ServeWeb} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := serve(l); err != nil {
+			t.Errorf("%s = %v, want nil", name, err)
+		}
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s leaves its listener open: %v", name, err)
+		}
 	}
 }

@@ -136,7 +136,10 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Serve(l net.Listener) error {
 	bounded := newListener(l, s.conns, s.callerConns)
 	s.listening.Store(bounded)
-	return s.grpc.Serve(bounded)
+	if err := s.grpc.Serve(bounded); !errors.Is(err, grpc.ErrServerStopped) { // which it is where the shutdown came first
+		return err
+	}
+	return nil
 }
 
 // ServeWeb answers the HTTP face on l until [Server.Shutdown], and closes it. It

@@ -48,31 +48,32 @@ func (s *service) close() {
 	s.stop()
 }
 
-// connect reaches the service that the flags name. An error says that no call
-// can even be tried.
-func (c connection) connect() (*service, error) {
+// connect reaches the service that the flags name, with what more a command
+// wants of the connection. An error says that no call can even be tried.
+func (c connection) connect(more ...grpc.DialOption) (*service, error) {
 	if c.Server == "" {
-		return embed()
+		return embed(more...)
 	}
 	opts, err := c.options()
 	if err != nil {
 		return nil, err
 	}
-	return dial(c.Server, func() {}, opts...)
+	return dial(c.Server, func() {}, append(opts, more...)...)
 }
 
 // plaintext is how a service inside this process is spoken to.
 var plaintext = grpc.WithTransportCredentials(insecure.NewCredentials())
 
 // embed runs the service inside this process, over memory.
-func embed() (*service, error) {
+func embed(more ...grpc.DialOption) (*service, error) {
 	l := bufconn.Listen(256 << 10)
+	opts := append(more, plaintext, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return l.DialContext(ctx)
+	}))
 	return serve(server.Config{
 		Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version()},
 		Limits: server.Limits{MaxTotalTimeout: embeddedMaximum},
-	}, l, "passthrough:///inside", plaintext, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		return l.DialContext(ctx)
-	}))
+	}, l, "passthrough:///inside", opts...)
 }
 
 // serve runs a service on l and connects to it at target.

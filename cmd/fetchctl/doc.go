@@ -1,6 +1,7 @@
 // Command fetchctl fetches URLs through fetchd and shows what happens.
 //
 //	fetchctl get URL       fetch one URL: body to standard output or a file
+//	fetchctl download      fetch many URLs into files, and continue what was cut off
 //	fetchctl explain       ask what would be decided, by which rule
 //	fetchctl demo          run the rules against an origin that commits faults
 //

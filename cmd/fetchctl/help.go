@@ -21,6 +21,7 @@ Exit status:
 
 const overviewExamples = `  fetchctl get https://example.org/
   fetchctl get -o page.html --profile download https://example.org/big.html
+  fetchctl download -d images -i urls.txt
   fetchctl explain --status 503 -H 'Retry-After: 5'
   fetchctl demo
 `
@@ -47,6 +48,27 @@ func (c *getCmd) examples() string {
   fetchctl get --json -o /dev/null https://example.org/ | jq .outcome
   fetchctl get --server fetchd.internal:8080 https://example.org/
   fetchctl get --server fetchd.internal:8080 --tls --token-file ~/.fetchd-token https://example.org/
+`
+}
+
+// Help is the text after the first line of "fetchctl download --help". It
+// implements kong.HelpProvider.
+func (c *downloadCmd) Help() string {
+	return `A file has the name in the second column of the list; or else the one that the origin gives with Content-Disposition; or else the last segment of the URL, without its query. Names are made safe: no separators, leading dots or dashes, controls or devices of Windows, at most 240 bytes. Where two URLs want one name, the second gets a mark of its URL in it. A file that is there already is left alone, and no request is made for it where its name is known before.
+
+While it is under way a file is called NAME.part, and NAME.part.json says how far it has come. The next run with the same URL continues there, whatever ended this one, if the origin gave a strong ETag or a Last-Modified date and still has the same file; else it starts over. A file gets its name only when it is whole and of the digest in --sha256sums, if there is such a list.
+
+Attempts follow the profile "download" of the service: longer waits with jitter, 408 tried again. Cut bodies are continued where the origin allows it, and begun again where not.
+
+Exit status: 0 all files are there; 1 usage; 10 transient failure, 11 permanent, 12 rate limited, 13 needs credentials; 20 service failed; 21 cannot write; 130 interrupted. Where files failed in several ways, the first of 21, 20, 1, 11, 13, 12, 10: with 10 the same command may do better a little later.`
+}
+
+func (c *downloadCmd) examples() string {
+	return `  fetchctl download https://example.org/image.iso
+  fetchctl download -d images -j 8 --limit-rate 2m -i urls.txt
+  fetchctl download -d release --sha256sums SHA256SUMS -i urls.txt
+  grep -o 'https://[^"]*pdf' page.html | fetchctl download -d papers -
+  fetchctl download --json -q -i urls.txt | jq -r 'select(.result == "failed") | .url'
 `
 }
 

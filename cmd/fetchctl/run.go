@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"slices"
 
 	"github.com/alecthomas/kong"
 )
@@ -29,10 +30,11 @@ type command interface {
 
 // grammar is the command line.
 type grammar struct {
-	Get     getCmd           `cmd:"" help:"Fetch a URL: body to standard output or a file, attempts to standard error."`
-	Explain explainCmd       `cmd:"" help:"Say what would be decided for an observation, by which rule. Nothing is fetched."`
-	Demo    demoCmd          `cmd:"" help:"Run the rules against an origin that commits faults, and check what both sides saw."`
-	Version kong.VersionFlag `help:"Print the version and exit."`
+	Get      getCmd           `cmd:"" help:"Fetch a URL: body to standard output or a file, attempts to standard error."`
+	Download downloadCmd      `cmd:"" help:"Fetch many URLs into files, several at once; a run that was cut off is continued."`
+	Explain  explainCmd       `cmd:"" help:"Say what would be decided for an observation, by which rule. Nothing is fetched."`
+	Demo     demoCmd          `cmd:"" help:"Run the rules against an origin that commits faults, and check what both sides saw."`
+	Version  kong.VersionFlag `help:"Print the version and exit."`
 }
 
 // run is the whole program: it returns the exit status, and touches nothing of
@@ -87,7 +89,7 @@ func (a *app) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, erro
 
 // commandName is the program with its command, where one was named.
 func commandName(args []string) string {
-	if len(args) > 0 && (args[0] == "get" || args[0] == "explain" || args[0] == "demo") {
+	if len(args) > 0 && slices.Contains([]string{"get", "download", "explain", "demo"}, args[0]) {
 		return "fetchctl " + args[0]
 	}
 	return "fetchctl"

@@ -25,6 +25,16 @@ func columns(w io.Writer) int {
 	return 80
 }
 
+// rows is the height of the terminal w, or 24.
+func rows(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if _, height, err := term.GetSize(int(f.Fd())); err == nil && height > 0 {
+			return height
+		}
+	}
+	return 24
+}
+
 // color is an SGR parameter.
 type color string
 

@@ -1,0 +1,434 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"fetchd/internal/origin"
+)
+
+// listed runs a download of a list that is given as standard input; {O} in it is
+// the origin.
+func listed(t *testing.T, o *origin.Origin, dir, list string, args ...string) result {
+	t.Helper()
+	list = strings.ReplaceAll(list, "{O}", o.URL("http", "/s"))
+	return runWith(t.Context(), list, nil, append([]string{"download", "-d", dir, "-"}, args...)...)
+}
+
+func ranges(o *origin.Origin, key string) (asked []string) {
+	for _, r := range o.Requests(key) {
+		asked = append(asked, r.Header.Get("Range"))
+	}
+	return asked
+}
+
+// What an earlier run left meets an origin that is as it was, or is not.
+func TestDownloadContinues(t *testing.T) {
+	t.Parallel()
+	const (
+		size = 1_000_000
+		have = 400_000
+		tag  = ",etag=%22v1%22,range"
+	)
+	whole := fmt.Sprintf("200:size=%d", size)
+	for _, tt := range []struct {
+		name, script string
+		validator    string
+		total        int64
+		args         []string
+		want         int
+		ranges       []string
+		left         []string // in the folder; nil: the file alone
+		empty        bool
+		size         int // of the file; 0: size
+	}{
+		{name: "the same", script: whole + tag, ranges: []string{"bytes=400000-"}},
+		{name: "the same by its date", script: whole + ",last-modified=Mon%2C%2005%20Jan%202026%2010:00:00%20GMT,range",
+			validator: "Mon, 05 Jan 2026 10:00:00 GMT", ranges: []string{"bytes=400000-"}},
+		{name: "after a 503", script: "503/" + whole + tag, ranges: []string{"bytes=400000-", "bytes=400000-"}},
+		{name: "cut again", script: whole + tag + ",cut=100000/" + whole + tag, ranges: []string{"bytes=400000-", "bytes=500000-"}},
+		{name: "changed", script: whole + ",etag=%22v2%22,range", ranges: []string{"bytes=400000-"}},
+		{name: "changed, cut, changed back", script: whole + ",etag=%22v2%22,range,cut=500000/" + whole + tag, ranges: []string{"bytes=400000-", "bytes=500000-"}},
+		{name: "empty now", script: "200:size=0,etag=%22v2%22,range", ranges: []string{"bytes=400000-"}, empty: true},
+		{name: "nothing was missing", script: "200:size=400000,etag=%22v1%22,range", total: have, ranges: []string{"bytes=400000-"}, size: have},
+		{name: "no ranges", script: whole, ranges: []string{"bytes=400000-"}},
+		{name: "another size under the same tag", script: whole + tag, total: size + 7, ranges: []string{"bytes=400000-", ""}},
+		{name: "416 for what is longer", script: "416:header=Content-Range=bytes%20*%2F3/" + whole + tag, ranges: []string{"bytes=400000-", ""}},
+		{name: "a wrong 206", script: "206:size=10/" + whole + tag, args: []string{"-r", "0"}, ranges: []string{"bytes=400000-", ""}},
+		{name: "gone", script: "404", want: exitPermanent, ranges: []string{"bytes=400000-"}, left: []string{"file.part", "file.part.json"}},
+		{name: "a digest that is right", script: whole + tag, args: []string{"--sha256sums", "right"}, ranges: []string{"bytes=400000-"}},
+		{name: "a digest that is wrong", script: whole + tag, args: []string{"--sha256sums", "wrong"}, want: exitPermanent, ranges: []string{"bytes=400000-", ""}, left: []string{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o, dir, sums := startOrigin(t), t.TempDir(), t.TempDir()
+			want := o.Body(size)
+			for name, body := range map[string][]byte{"right": want, "wrong": want[1:]} {
+				if err := os.WriteFile(filepath.Join(sums, name), []byte(sumOf(body)+"  file\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := len(tt.args); n > 0 && tt.args[0] == "--sha256sums" {
+				tt.args = []string{tt.args[0], filepath.Join(sums, tt.args[1])}
+			}
+			s := sidecar{Version: sidecarVersion, URL: o.URL("http", "/s/k/"+tt.script), Validator: tt.validator, Offset: have, Total: size}
+			if s.Validator == "" {
+				s.Validator = `"v1"`
+			}
+			if tt.total > 0 {
+				s.Total = tt.total
+			}
+			text, err := json.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, b := range map[string][]byte{"file.part": append(want[:have:have], "torn"...), "file.part.json": text} {
+				if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := listed(t, o, dir, "{O}/k/"+tt.script, tt.args...)
+			if got.code != tt.want {
+				t.Errorf("exit status %d, want %d\n%s", got.code, tt.want, got.err)
+			}
+			if asked := ranges(o, "k"); !slices.Equal(asked, tt.ranges) {
+				t.Errorf("ranges %q, want %q\n%s", asked, tt.ranges, got.err)
+			}
+			if tt.left != nil {
+				only(t, dir, tt.left...)
+				return
+			}
+			switch {
+			case tt.empty:
+				want = nil
+			case tt.size > 0:
+				want = want[:tt.size]
+			}
+			wantFile(t, filepath.Join(dir, "file"), want)
+			only(t, dir, "file")
+		})
+	}
+}
+
+// How a file ends, and what of it is there then.
+func TestDownloadEnds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, list string
+		args       []string
+		want       int
+		told       string
+		there      []string
+	}{
+		{"two that want one name", "{O}/a/200\n{O}/b/200\n", nil, exitOK, "2 completed", []string{"200", "200-"}},
+		{"one URL twice", "{O}/a/200\n{O}/a/200\n{O}/a/200 named\n", nil, exitOK, "1 completed", []string{"named"}},
+		{"two names that differ in case", "{O}/a/200 File\n{O}/b/200:body=file file2\n{O}/c/200:header=Content-Disposition=x%3Bfilename=FILE\n", []string{"-j", "1"}, exitOK, "3 completed", []string{"FILE-", "File", "file2"}},
+		{"one name twice", "{O}/a/200 x\n{O}/b/200 X\n", nil, exitUsage, "was given before", []string{}},
+		{"the origin's name", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename=x.txt\n", nil, exitOK, "x.txt  done", []string{"x.txt"}},
+		{"the user's name goes first", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename=x.txt mine\n", nil, exitOK, "mine  done", []string{"mine"}},
+		{"two of one name of the origin's", "{O}/a/200:body=a,header=Content-Disposition=x%3Bfilename=x.txt\n{O}/b/200:body=bb,header=Content-Disposition=x%3Bfilename=x.txt\n", []string{"-j", "1"}, exitOK, "2 completed", []string{"x-", "x.txt"}},
+		{"a hostile name", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename=%22..%2F..%2F..%2Ftmp%2Fx%22\n", nil, exitOK, "1 completed", []string{"x"}},
+		{"a hostile extended name", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename*=UTF-8''%252e%252e%252f.x%25e2%2580%25ae\n", nil, exitOK, "1 completed", []string{"x_"}},
+		{"no body", "{O}/a/204 empty\n", nil, exitOK, "1 completed", []string{"empty"}},
+		{"an empty body", "{O}/a/200:size=0 empty\n", nil, exitOK, "1 completed", []string{"empty"}},
+		{"a body without a length", "{O}/a/200:size=9,no-length x\n", nil, exitOK, "told no length", []string{"x"}},
+		{"a part that nobody asked for", "{O}/a/206:size=9,header=Content-Range=bytes%200-8%2F100 x\n", nil, exitPermanent, "a part", []string{}},
+		{"a redirect that leads nowhere", "{O}/a/300 x\n", nil, exitPermanent, "redirect", []string{}},
+		{"not there", "{O}/a/404 x\n", nil, exitPermanent, "failed  404", []string{}},
+		{"transient", "{O}/a/503 x\n", []string{"-r", "0"}, exitTransient, "http_server_error", []string{}},
+		{"rate", "{O}/a/429 x\n", []string{"-r", "0"}, exitRateLimited, "rate_limited", []string{}},
+		{"not allowed", "{O}/a/403 x\n", nil, exitNeedsAuth, "forbidden", []string{}},
+		{"the gravest is told", "{O}/a/429 x\n{O}/b/503 y\n{O}/c/404 z\n{O}/d/200 w\n", []string{"-r", "0"}, exitPermanent, "1 completed, 3 failed", []string{"w"}},
+		{"cut without a validator", "{O}/a/200:size=900000,cut=600000 x\n", []string{"-r", "0"}, exitTransient, "body_interrupted", []string{}},
+		{"cut with one", "{O}/a/200:size=900000,etag=%22v%22,range,cut=600000 x\n", []string{"-r", "0"}, exitTransient, "585.9 KiB kept", []string{"x.part", "x.part.json"}},
+		{"retried", "{O}/a/503:retry-after=0/200 x\n", nil, exitOK, "1 completed, 0 failed, 1 retried", []string{"x"}},
+		{"what the service refuses", "http://user@origin.test/ x\n{O}/b/200 y\n", nil, exitUsage, "url: ", []string{"y"}},
+		{"what is no URL", "ftp://origin.test/\n", nil, exitUsage, "-:1: ", []string{}},
+		{"no URL at all", "# none\n", nil, exitUsage, "is missing", []string{}},
+		{"too many jobs", "{O}/a/200\n", []string{"-j", "65"}, exitUsage, "--jobs", []string{}},
+		{"too many retries", "{O}/a/200\n", []string{"-r", "11"}, exitUsage, "--max-retries", []string{}},
+		{"too slow a rate", "{O}/a/200\n", []string{"--limit-rate", "8191"}, exitUsage, "--limit-rate", []string{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o, dir := startOrigin(t), t.TempDir()
+			got := listed(t, o, dir, tt.list, tt.args...)
+			if got.code != tt.want || !strings.Contains(got.err, tt.told) || got.out != "" {
+				t.Errorf("exit status %d, %q, %q; want %d and %q", got.code, got.out, got.err, tt.want, tt.told)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var there []string
+			for _, e := range entries {
+				name, _, _ := strings.Cut(e.Name(), "-") // what follows is a mark of the URL
+				if name != e.Name() {
+					name += "-"
+				}
+				there = append(there, name)
+			}
+			if slices.Sort(there); !slices.Equal(there, tt.there) {
+				t.Errorf("the folder holds %q, want %q", there, tt.there)
+			}
+		})
+	}
+}
+
+// A file that is there stays as it is, and costs no request.
+func TestDownloadThere(t *testing.T) {
+	t.Parallel()
+	o, dir := startOrigin(t), t.TempDir()
+	for name, text := range map[string]string{"file": "mine", "named.txt": "mine", "other.part": "somebody's"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	const list = "{O}/a/200 file\n{O}/b/200 link\n{O}/c/200:body=four,header=Content-Disposition=x%3Bfilename=named.txt\n" +
+		"{O}/d/200:body=longer,header=Content-Disposition=x%3Bfilename=named.txt\n"
+	got := listed(t, o, dir, list, "-j", "1")
+	if got.code != exitOK || !strings.Contains(got.err, "1 completed, 0 failed, 0 retried, 3 already there") {
+		t.Errorf("exit status %d\n%s", got.code, got.err)
+	}
+	if n := len(o.Requests("a")) + len(o.Requests("b")); n != 0 {
+		t.Errorf("%d requests for what was there", n)
+	}
+	wantFile(t, filepath.Join(dir, "file"), []byte("mine"))
+	wantFile(t, filepath.Join(dir, "named.txt"), []byte("mine"))
+
+	got = listed(t, o, dir, "{O}/e/200:body=x other\n")
+	if got.code != exitOutput || !strings.Contains(got.err, "not of this program") {
+		t.Errorf("over somebody's part: exit status %d\n%s", got.code, got.err)
+	}
+	wantFile(t, filepath.Join(dir, "other.part"), []byte("somebody's"))
+
+	sums := filepath.Join(t.TempDir(), "sums")
+	if err := os.WriteFile(sums, []byte(sumOf([]byte("mine"))+"  named.txt\n"+sumOf([]byte("x"))+"  file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got = listed(t, o, dir, "{O}/f/200 file\n{O}/g/200 named.txt\n{O}/h/200 unlisted\n", "--sha256sums", sums)
+	if got.code != exitPermanent || !strings.Contains(got.err, "2 failed, 0 retried, 1 already there") || !strings.Contains(got.err, "not in the list") {
+		t.Errorf("with digests: exit status %d\n%s", got.code, got.err)
+	}
+	got = listed(t, o, dir, "{O}/i/200:body=new file\n{O}/j/200:body=new link\n{O}/k/200:body=new other\n", "--force")
+	if got.code != exitOK {
+		t.Errorf("by force: exit status %d\n%s", got.code, got.err)
+	}
+	for _, name := range []string{"file", "link", "other"} {
+		wantFile(t, filepath.Join(dir, name), []byte("new"))
+	}
+}
+
+// No more than -j files are under way at once, and they begin in their order.
+func TestDownloadJobs(t *testing.T) {
+	t.Parallel()
+	o, dir := startOrigin(t), t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var list strings.Builder
+	for i := range 8 {
+		fmt.Fprintf(&list, "%s f%d\n", o.URL("http", fmt.Sprintf("/s/k%d/silent", i)), i)
+	}
+	ended := make(chan result, 1)
+	go func() { ended <- runWith(ctx, list.String(), nil, "download", "-d", dir, "-j", "3", "-") }()
+	for _, key := range []string{"k0", "k1", "k2"} {
+		if _, err := o.Await(t.Context(), key, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	got := <-ended
+	if n := len(o.AllRequests()); got.code != exitInterrupted || n != 3 || !strings.Contains(got.err, "3 interrupted, 5 not begun") {
+		t.Errorf("exit status %d, %d requests, want 3\n%s", got.code, n, got.err)
+	}
+	got = listed(t, o, t.TempDir(), "{O}/x/200 a\n{O}/x/200 b\n{O}/x/200 c\n{O}/x/200 d\n{O}/x/200 e\n", "-j", "1", "--json", "-q")
+	var order string
+	for line := range strings.Lines(got.out) {
+		var r fileResult
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		order += r.Name
+	}
+	if order != "abcde" || got.err != "" {
+		t.Errorf("one at a time: %q, told %q", order, got.err)
+	}
+}
+
+// An interrupt leaves parts that the next run continues, and says so.
+func TestDownloadInterrupted(t *testing.T) {
+	t.Parallel()
+	const size, sent = 3_000_000, 1_500_000
+	o, dir := startOrigin(t), t.TempDir()
+	url := o.URL("http", fmt.Sprintf("/s/k/200:size=%d,etag=%%22v%%22,range,stall=%d/200:size=%d,etag=%%22v%%22,range", size, sent, size))
+	for _, sig := range []syscall.Signal{syscall.SIGINT} {
+		cmd := exec.CommandContext(t.Context(), "fetchctl", "download", "-d", dir, "-")
+		cmd.Stdin = strings.NewReader(url + " file\n")
+		var told strings.Builder
+		cmd.Stderr = &told
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "all that was sent", func() bool {
+			info, err := os.Stat(filepath.Join(dir, "file.part"))
+			return err == nil && info.Size() == sent
+		})
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // its exit status is looked at
+		if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(told.String(), "file  interrupted  1.4 MiB kept: the next run continues there") {
+			t.Errorf("exit status %d\n%s", code, told.String())
+		}
+	}
+	only(t, dir, "file.part", "file.part.json")
+	got := cli(t, "download", "-d", dir, "--json", url) // its name comes from what was begun
+	var r fileResult
+	if err := json.Unmarshal([]byte(got.out), &r); err != nil || got.code != exitOK {
+		t.Fatalf("second run: exit status %d, %v\n%s", got.code, err, got.err)
+	}
+	if r.Name != "file" || r.ResumedAt != sent || r.FetchedBytes != size-sent || r.SizeBytes != size || r.Result != resultCompleted {
+		t.Errorf("second run: %+v", r)
+	}
+	if got := ranges(o, "k"); !slices.Equal(got, []string{"", "bytes=1500000-"}) {
+		t.Errorf("ranges %q", got)
+	}
+	wantFile(t, filepath.Join(dir, "file"), o.Body(size))
+}
+
+// mount mounts a small file system, or skips.
+func mount(t *testing.T, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if os.Getuid() != 0 || runtime.GOOS != "linux" {
+		t.Skip("mounting a file system takes root, on Linux")
+	}
+	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", options, "tmpfs", dir).CombinedOutput(); err != nil {
+		t.Skipf("cannot mount: %v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.CommandContext(context.Background(), "umount", dir).Run() }) // else the folder cannot be removed, and says so
+	return dir
+}
+
+// A disk that is full fails the file, and what was written is continued where
+// there is room again.
+func TestDownloadDiskFull(t *testing.T) {
+	t.Parallel()
+	dir, o := mount(t, "size=1m"), startOrigin(t)
+	const list = "{O}/k/200:size=3000000,etag=%22v%22,range file\n"
+	got := listed(t, o, dir, list)
+	if got.code != exitOutput || !strings.Contains(got.err, "no space left") {
+		t.Fatalf("exit status %d\n%s", got.code, got.err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,size=8m", dir).CombinedOutput(); err != nil {
+		t.Skipf("cannot make room: %s", out)
+	}
+	got = listed(t, o, dir, list)
+	asked := ranges(o, "k")
+	if got.code != exitOK || len(asked) != 2 || asked[1] == "" {
+		t.Errorf("with room: exit status %d, ranges %q\n%s", got.code, asked, got.err)
+	}
+	wantFile(t, filepath.Join(dir, "file"), o.Body(3_000_000))
+	only(t, dir, "file")
+}
+
+// A folder that cannot be written to is said to be so.
+func TestDownloadReadOnly(t *testing.T) {
+	t.Parallel()
+	var dir string
+	if os.Getuid() == 0 {
+		dir = mount(t, "ro,size=1m")
+	} else if dir = t.TempDir(); os.Chmod(dir, 0o500) != nil { //nolint:gosec // it is a folder
+		t.Skip("cannot make it read-only")
+	}
+	o := startOrigin(t)
+	if got := listed(t, o, dir, "{O}/k/200 file\n"); got.code != exitOutput || !strings.Contains(got.err, "1 failed") {
+		t.Errorf("exit status %d\n%s", got.code, got.err)
+	}
+	if got := cli(t, "download", "-d", filepath.Join(dir, "new"), o.URL("http", "/s/k/200")); got.code != exitOutput {
+		t.Errorf("a new folder: exit status %d\n%s", got.code, got.err)
+	}
+	only(t, dir)
+}
+
+// A service that is not there ends the run, for no file would fare better.
+func TestDownloadNoService(t *testing.T) {
+	t.Parallel()
+	o := startOrigin(t)
+	got := listed(t, o, t.TempDir(), strings.Repeat("{O}/k/200\n", 1)+"{O}/l/200\n{O}/m/200\n", "-j", "1", "--server", o.Addr("refused"))
+	if got.code != exitService || !strings.Contains(got.err, "2 not begun") || !strings.Contains(got.err, "Does fetchd run at") {
+		t.Errorf("exit status %d\n%s", got.code, got.err)
+	}
+	addr := startServer(t)
+	dir := t.TempDir()
+	if got := listed(t, o, dir, "{O}/k/200:size=3000000 file\n", "--server", addr); got.code != exitOK {
+		t.Errorf("through a service elsewhere: exit status %d\n%s", got.code, got.err)
+	}
+	wantFile(t, filepath.Join(dir, "file"), o.Body(3_000_000))
+}
+
+// A bar fits its columns, whatever the name.
+func TestBar(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, tt := range []struct {
+		name             string
+		at, total, since int64
+		columns          int
+		want             string
+	}{
+		{"a.iso", 1 << 20, 4 << 20, 1 << 20, 79, "a.iso                            25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
+		{"a.iso", 1 << 20, 4 << 20, 1 << 20, 119, "a.iso                           [=====               ]   25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
+		{"a.iso", 1 << 20, -1, 1 << 20, 79, "a.iso                           1.0 MiB  1.0 MiB/s"},
+		{"a.iso", -1, -1, 0, 79, "a.iso                           0 B"},
+		{"漢字漢字漢字漢字漢字.iso", 1 << 20, 4 << 20, 1 << 20, 59, "漢字漢字漢…    25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
+		{"long", 1 << 20, 4 << 20, 1 << 20, 20, "long       25 %  1.…"},
+	} {
+		r := &track{begun: now.Add(-time.Second)}
+		r.rename(tt.name)
+		r.at.Store(tt.at)
+		r.total.Store(tt.total)
+		r.received.Store(tt.since)
+		got := r.bar(tt.columns, now)
+		if got != tt.want || widthOf(got) > tt.columns {
+			t.Errorf("%s in %d columns: %q, want %q", tt.name, tt.columns, got, tt.want)
+		}
+	}
+}
+
+// Bars come a few times a second, below the lines, and are taken away.
+func TestBoard(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	b := &board{out: &printer{w: &out}, draws: true, files: 9, begun: time.Now(), size: func() (int, int) { return 60, 5 }}
+	for range 6 {
+		b.add("x").set(0, -1)
+	}
+	_, _ = b.Write([]byte("a line\n"))
+	if out.String() != "" {
+		t.Errorf("drawn at once: %q", out.String())
+	}
+	b.quit = make(chan struct{})
+	b.draw()
+	if n := strings.Count(out.String(), "\n"); n != 1+3+1 || !strings.HasPrefix(out.String(), "a line\n") {
+		t.Errorf("5 rows hold %d lines: %q", n, out.String())
+	}
+	out.Reset()
+	b.end()
+	if got := out.String(); got != "\x1b[4A\r\x1b[J" {
+		t.Errorf("at the end %q", got)
+	}
+}
