@@ -7,6 +7,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+	"unicode"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -59,7 +60,7 @@ func New(cfg Config) (Provider, error) {
 		p.scheme = "Bearer"
 	}
 	if !httpguts.ValidHeaderFieldName(p.header) || p.scheme != "" && !httpguts.ValidHeaderFieldName(p.scheme) {
-		return nil, fmt.Errorf("auth: header %q with scheme %q: give a field name and a scheme, such as Authorization and Bearer", cfg.Header, cfg.Scheme)
+		return nil, errors.New("auth: header or scheme is no token (RFC 9110 section 5.6.2): give such as Authorization and Bearer, and the secret as token")
 	}
 	for _, raw := range cfg.Origins {
 		o, err := parseOrigin(raw)
@@ -78,10 +79,19 @@ func New(cfg Config) (Provider, error) {
 	return p, nil
 }
 
+// parseOrigin reads an origin as URLs of fetches have it: names in ASCII, ports
+// without zeros.
 func parseOrigin(raw string) (origin, error) {
 	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	switch {
+	case strings.Contains(raw, "@"):
+		return origin{}, errors.New("auth: an origin has userinfo: leave it out")
+	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return origin{}, fmt.Errorf("auth: origin %q: give a scheme and a host, such as https://api.example.com", raw)
+	case strings.ContainsFunc(u.Host, func(r rune) bool { return r > unicode.MaxASCII }):
+		return origin{}, fmt.Errorf("auth: origin %q: give the name in ASCII, as xn--…", raw)
+	case u.Port() != "" && (u.Port()[0] == '0' || len(u.Port()) > 5):
+		return origin{}, fmt.Errorf("auth: origin %q: give the port from 1 to 65535", raw)
 	}
 	u.Host = strings.ToLower(u.Host)
 	return originOf(u), nil

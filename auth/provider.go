@@ -12,6 +12,11 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
+// restTime is how long a new token stands before it is replaced. An origin that
+// refuses everything must not have one token after the other made, which would
+// take it from everybody else.
+const restTime = time.Second
+
 // refreshTime bounds a refresh. No caller's deadline does: who comes later can
 // still use what it brings.
 const refreshTime = 30 * time.Second
@@ -71,6 +76,7 @@ type provider struct {
 
 	mu      sync.Mutex
 	current Secret
+	since   time.Time // when it was got
 }
 
 // origin is a scheme, host and port.
@@ -110,6 +116,9 @@ func (p *provider) Refresh(ctx context.Context, refused string) error {
 	if p.value(token) != refused {
 		return nil // it is an older one: try with this
 	}
+	if p.age() < restTime {
+		return ErrRefused
+	}
 	return p.replace(ctx, token, false)
 }
 
@@ -117,6 +126,16 @@ func (p *provider) token() Secret {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.current
+}
+
+// age is how long there has been another token than before.
+func (p *provider) age() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() {
+		return restTime // the first: nothing was replaced yet
+	}
+	return time.Since(p.since)
 }
 
 func (p *provider) value(token Secret) string {
@@ -148,6 +167,9 @@ func (p *provider) replace(ctx context.Context, old Secret, stale bool) error {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if p.current != "" && token != p.current {
+			p.since = time.Now()
+		}
 		p.current = token
 		return nil, nil
 	})

@@ -315,3 +315,38 @@ func TestSecret(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestOriginThatRefusesEverything has one token made in a second and not one for
+// each fetch: each would take the last from everybody else.
+func TestOriginThatRefusesEverything(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t)
+	close(e.wait)
+	p := e.client(t)
+	began := time.Now()
+	for range 50 {
+		if err := p.Refresh(t.Context(), value(t, p)); err != nil && !errors.Is(err, auth.ErrRefused) {
+			t.Errorf("Refresh = %v", err)
+		}
+	}
+	if got, most := e.asked.Load(), 3+int64(time.Since(began)/time.Second); got > most {
+		t.Errorf("%d tokens were asked for in %s, want %d at most", got, time.Since(began), most)
+	}
+}
+
+// TestNewRefusesOrigins that no fetch's URL could be of.
+func TestNewRefusesOrigins(t *testing.T) {
+	t.Parallel()
+	for _, origin := range []string{"https://:443", "https://a.example:0443", "https://a.example:123456", "https://ünï.example", "https://u:hush@a.example"} {
+		_, err := auth.New(auth.Config{Static: "x", Origins: []string{origin}})
+		if err == nil || strings.Contains(fmt.Sprint(err), "hush") {
+			t.Errorf("%s: %v, want an error without the password", origin, err)
+		}
+	}
+	for _, u := range []string{"http://127.evil.example/token", "http://localhost.evil.example/", "https://me:hush@t.example/"} {
+		_, err := auth.New(auth.Config{Origins: []string{"https://a.example"}, Client: &auth.ClientCredentials{TokenURL: u, ID: "me", Secret: "x"}})
+		if err == nil || strings.Contains(fmt.Sprint(err), "hush") {
+			t.Errorf("token URL %s: %v, want an error without the password", u, err)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -97,9 +98,8 @@ const endpointTime = 10 * time.Second
 
 func (c *ClientCredentials) source() (Source, error) {
 	u, err := url.Parse(c.TokenURL)
-	loopback := err == nil && u.Scheme == "http" && (u.Hostname() == "localhost" || strings.HasPrefix(u.Hostname(), "127.") || u.Hostname() == "::1")
-	if err != nil || u.Host == "" || u.Scheme != "https" && !loopback {
-		return nil, fmt.Errorf("auth: token URL %q: give an https URL, for the client's secret goes there", c.TokenURL)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())) {
+		return nil, errors.New("auth: the token URL is not usable: give an https URL without userinfo, for the client's secret goes there")
 	}
 	if c.ID == "" || c.Secret == "" {
 		return nil, errors.New("auth: client credentials need the client's ID and secret")
@@ -119,6 +119,11 @@ func (c *ClientCredentials) source() (Source, error) {
 		config.EndpointParams = url.Values{"audience": {c.Audience}}
 	}
 	return &client{config: config, http: asks}, nil
+}
+
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 // Token implements [Source].

@@ -192,6 +192,9 @@ func (r *bodyReader) close() {
 // read reads to the end, then checks the whole, then lets go what was held.
 func (r *bodyReader) read() error {
 	coding := r.a.coding()
+	if r.size > r.limit {
+		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"} // what was delivered before is already
+	}
 	if known := r.a.resp.ContentLength; known > r.limit-r.size && !r.a.req.Truncate && coding == "" {
 		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "content_length"}
 	}
@@ -207,6 +210,9 @@ func (r *bodyReader) read() error {
 			return r.raw.err
 		}
 	}
+	if r.progress == r.a.continued && !r.a.body.Truncated && r.size != r.end {
+		return &fault{classify.BodyInterrupted, classify.PhaseTransfer, "range_length"}
+	}
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -218,6 +224,10 @@ func (r *bodyReader) copy() error {
 	for {
 		buf := r.out.space()
 		n, err := r.dec.Read(buf)
+		if r.progress == r.a.continued && r.size+int64(n) > r.end {
+			r.misfit = true
+			return &fault{classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch"}
+		}
 		if over := r.size + int64(n) - r.limit; over > 0 || r.raw.n-r.limit > codingOverhead {
 			if !r.a.req.Truncate {
 				return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"}

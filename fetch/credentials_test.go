@@ -134,6 +134,11 @@ func TestCredentialsGoNowhereElse(t *testing.T) {
 func TestCredentialsOfMany(t *testing.T) {
 	t.Parallel()
 	w, tk := newWire(t), new(tokens)
+	tk.before = func() { // the second token is there once all have been refused the first
+		for tk.asked.Load() > 1 && len(w.origin.AllRequests()) < 100 {
+			<-time.After(time.Millisecond)
+		}
+	}
 	p := w.provider(tk, "http")
 	var all sync.WaitGroup
 	for n := range 100 {

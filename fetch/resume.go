@@ -41,14 +41,17 @@ type progress struct {
 
 	validator string // for If-Range; empty: cannot be continued
 	coding    string // Content-Encoding of the response
+	url       string // that it came from; empty: not known, before a resume point
 	total     int64  // of the whole body; negative: not told
 	sent      bool   // bytes of it have gone out in this fetch
+	end       int64  // where the 206 that continues it says that it ends; zero: none
 	misfit    bool   // what came is no continuation: there will be none
 }
 
 // newProgress is that of a body from its begin.
 func newProgress(a *attempt) *progress {
-	p := &progress{validator: a.validator(), coding: a.resp.Header.Get("Content-Encoding"), total: a.resp.ContentLength}
+	p := &progress{validator: a.validator(), coding: a.resp.Header.Get("Content-Encoding"),
+		url: withoutFragment(a.hop.url), total: a.resp.ContentLength}
 	if !a.req.OmitDigest || a.req.Integrity.SHA256 != "" {
 		p.digest = sha256.New()
 	}
@@ -139,11 +142,21 @@ func (a *attempt) bodyProgress() (*progress, *fault) {
 		return newProgress(a), nil
 	case a.resp.StatusCode == http.StatusOK && a.req.Recovery == Restart:
 		return newProgress(a), nil
-	case a.resp.StatusCode == http.StatusPartialContent && p.fits(a.resp):
+	case a.resp.StatusCode == http.StatusPartialContent && p.isFrom(a.hop) && p.fits(a.resp):
 		return p, nil
 	}
 	p.misfit = true
 	return p, &fault{classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch"}
+}
+
+// isFrom tells whether a hop asked for the body that was begun: a validator means
+// something for one resource alone.
+func (p *progress) isFrom(hop *hopRequest) bool {
+	at := withoutFragment(hop.url)
+	if p.url == "" {
+		p.url = at
+	}
+	return p.url == at
 }
 
 // fits tells whether a 206 brings exactly the rest of the body.
@@ -161,18 +174,20 @@ func (p *progress) fits(resp *http.Response) bool {
 	if resp.ContentLength >= 0 && resp.ContentLength != last-first+1 {
 		return false
 	}
-	for _, name := range []string{"Etag", "Last-Modified"} {
-		told := resp.Header.Get(name)
-		if told == "" || isTag(told) != isTag(p.validator) {
-			continue
-		}
-		if told != p.validator {
-			return false
-		}
+	name := "Last-Modified"
+	if isTag(p.validator) {
+		name = "Etag"
+	}
+	if resp.Header.Get(name) != p.validator {
+		return false
+	}
+	if total < 0 && p.total < 0 {
+		return false // whether it is the end nobody says
 	}
 	if p.total < 0 {
 		p.total = total
 	}
+	p.end = last + 1
 	return true
 }
 
@@ -186,9 +201,13 @@ func (a *attempt) complete() bool {
 	if a.continued == nil || a.resp == nil || a.resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
 		return false
 	}
+	p := a.continued
+	if tag := a.resp.Header.Get("Etag"); tag != "" && isTag(p.validator) && tag != p.validator || !p.isFrom(a.hop) {
+		return false
+	}
 	size, ok := strings.CutPrefix(a.resp.Header.Get("Content-Range"), "bytes */")
-	n, err := strconv.ParseInt(size, 10, 64)
-	return ok && err == nil && size[0] != '+' && n == a.continued.size && (a.continued.total < 0 || n == a.continued.total)
+	n, valid := digits(size)
+	return ok && valid && n == p.size && (p.total < 0 || n == p.total)
 }
 
 // parseContentRange reads "bytes FIRST-LAST/TOTAL" (RFC 9110 §14.4). total is

@@ -26,22 +26,24 @@ type admission struct {
 	limits   *Limits
 	inFlight int
 	callers  map[string]int
-	waiting  list.List           // of *place, in the order they came
-	refused  func(reason string) // counts
-	reason   string              // of a refusal
-	things   string              // that are counted
+	waiting  map[string]*list.List // of *place, by caller, in the order they came
+	came     uint64                // places so far
+	refused  func(reason string)   // counts
+	reason   string                // of a refusal
+	things   string                // that are counted
 }
 
 // place is that of a task, in the queue or among the fetches under way.
 type place struct {
 	admission *admission
 	caller    string
-	at        *list.Element // in the queue; nil: admitted
+	number    uint64        // in the order in which they came
+	at        *list.Element // in its caller's queue; nil: admitted
 	admitted  chan struct{}
 }
 
 func newAdmission(limits *Limits, reason, things string, refused func(reason string)) *admission {
-	return &admission{limits: limits, callers: make(map[string]int), refused: refused, reason: reason, things: things}
+	return &admission{limits: limits, callers: make(map[string]int), waiting: make(map[string]*list.List), refused: refused, reason: reason, things: things}
 }
 
 // set changes the limits, and admits those that may come in now.
@@ -74,8 +76,17 @@ func (a *admission) queue(ctx context.Context) *place {
 	p := &place{admission: a, caller: callerOf(ctx), admitted: make(chan struct{})}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p.at = a.waiting.PushBack(p)
-	a.handOver()
+	if a.inFlight < a.limits.MaxFetches && a.callers[p.caller] < a.limits.of(p.caller) { // nobody who waits could come in
+		a.count(p.caller)
+		close(p.admitted)
+		return p
+	}
+	a.came++
+	p.number = a.came
+	if a.waiting[p.caller] == nil {
+		a.waiting[p.caller] = list.New()
+	}
+	p.at = a.waiting[p.caller].PushBack(p)
 	return p
 }
 
@@ -99,23 +110,37 @@ func (p *place) leave() {
 	p.admission.mu.Lock()
 	defer p.admission.mu.Unlock()
 	if p.at != nil {
-		p.admission.waiting.Remove(p.at)
+		p.admission.remove(p)
 		return
 	}
 	p.admission.free(p.caller)
 }
 
-// handOver admits those that wait, as far as there is room for them.
+// handOver admits those that wait, as far as there is room for them: of the first of
+// each caller that has room the one that came first. It looks at callers and not at
+// places, of which one caller may have thousands.
 func (a *admission) handOver() {
-	for at := a.waiting.Front(); at != nil && a.inFlight < a.limits.MaxFetches; {
-		next := at.Next()
-		if p, ok := at.Value.(*place); ok && a.callers[p.caller] < a.limits.of(p.caller) {
-			a.waiting.Remove(at)
-			p.at = nil
-			a.count(p.caller)
-			close(p.admitted)
+	for a.inFlight < a.limits.MaxFetches {
+		var next *place
+		for caller, queue := range a.waiting {
+			if p, ok := queue.Front().Value.(*place); ok && a.callers[caller] < a.limits.of(caller) && (next == nil || p.number < next.number) {
+				next = p
+			}
 		}
-		at = next
+		if next == nil {
+			return
+		}
+		a.remove(next)
+		next.at = nil
+		a.count(next.caller)
+		close(next.admitted)
+	}
+}
+
+func (a *admission) remove(p *place) {
+	queue := a.waiting[p.caller]
+	if queue.Remove(p.at); queue.Len() == 0 {
+		delete(a.waiting, p.caller)
 	}
 }
 

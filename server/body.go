@@ -50,6 +50,9 @@ func (c *conversion) resumePoint(p *pb.ResumePoint) {
 	if !isStrong(p.GetValidator()) {
 		c.add(field+".validator", `is neither a strong entity tag, such as "\"abc\"", nor a Last-Modified date: give the one of the earlier response`)
 	}
+	if p.GetOffsetBytes() > c.out.MaxBodyBytes {
+		c.add(field+".offset_bytes", "is past max_size_bytes, %d", c.out.MaxBodyBytes)
+	}
 	switch {
 	case c.out.Method != http.MethodGet:
 		c.add(field, "is set with method %.10s: only GET can be continued", c.out.Method)

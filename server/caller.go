@@ -49,10 +49,10 @@ func public(method string) bool {
 	return strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/")
 }
 
-// shown reads the credentials of a call.
-func shown(ctx context.Context) Credentials {
+// shownIn reads the credentials of a call whose head is md.
+func shownIn(ctx context.Context, md metadata.MD) Credentials {
 	var c Credentials
-	if sent := metadata.ValueFromIncomingContext(ctx, "authorization"); len(sent) == 1 {
+	if sent := md.Get("authorization"); len(sent) == 1 {
 		c.Token = bearer(sent[0])
 	}
 	if p, ok := peer.FromContext(ctx); ok {

@@ -26,17 +26,19 @@ const maxWatches, maxWatchesOfCaller = 1024, 64
 
 // options are the interceptors, outermost first, and the limits.
 func (s *Server) options(cfg *Config) []grpc.ServerOption {
-	return slices.Concat(cfg.Observe.ServerOptions(), interception(cfg.Logger, cfg.Authenticate, s.unread), transportOptions(cfg.TLS))
+	return slices.Concat(cfg.Observe.ServerOptions(), interception(cfg.Logger, s.unread), transportOptions(cfg.TLS, cfg.Authenticate))
 }
 
-func interception(logger *slog.Logger, auth Authenticator, unread *answers) []grpc.ServerOption {
+func interception(logger *slog.Logger, unread *answers) []grpc.ServerOption {
 	// The default handler would send the panic's value to the caller.
 	panics := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		return status.Error(codes.Internal, "internal error")
 	})
-	g := &gate{logger: logger, auth: auth, unread: unread,
-		streams: newAdmission(&Limits{MaxFetches: maxWatches, MaxFetchesPerCaller: maxWatchesOfCaller}, "TOO_MANY_STREAMS", "long streams", unread.refused)}
+	streams := func() *admission {
+		return newAdmission(&Limits{MaxFetches: maxWatches, MaxFetchesPerCaller: maxWatchesOfCaller}, "TOO_MANY_STREAMS", "long streams", unread.refused)
+	}
+	g := &gate{logger: logger, unread: unread, streams: streams(), watches: streams()}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ChainUnaryInterceptor(g.unary, recovery.UnaryServerInterceptor(panics)),
@@ -49,15 +51,15 @@ func interception(logger *slog.Logger, auth Authenticator, unread *answers) []gr
 // stack that its interceptors take.
 type gate struct {
 	logger  *slog.Logger
-	auth    Authenticator
 	unread  *answers
 	streams *admission // of those that are not one fetch: such a one is admitted once its request is read
+	watches *admission // of the public ones, which strangers may have
 }
 
 func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	began := time.Now()
 	requestCame(ctx)
-	ctx, err = g.enter(ctx, info.FullMethod)
+	err = g.unread.enter(ctx)
 	if err == nil {
 		err = checkElements(req)
 	}
@@ -73,54 +75,45 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 
 func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
-	ctx, err := g.enter(stream.Context(), info.FullMethod)
+	ctx := stream.Context()
+	err := g.unread.enter(ctx)
 	if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
 		var leave func()
-		if leave, err = g.streams.enter(ctx); err == nil {
+		of := g.streams
+		if public(info.FullMethod) {
+			of = g.watches
+		}
+		if leave, err = of.enter(ctx); err == nil {
 			defer leave()
 		}
 	}
 	if err == nil {
-		err = handler(srv, &callStream{stream, ctx, g.unread})
+		err = handler(srv, &callStream{stream, g.unread})
 	}
 	g.line(ctx, info.FullMethod, began, err)
 	return err
-}
-
-// enter says who calls, and refuses who may not.
-func (g *gate) enter(ctx context.Context, method string) (context.Context, error) {
-	if g.auth != nil && !public(method) {
-		named, err := g.auth.withCaller(ctx, shown(ctx))
-		if err != nil {
-			return ctx, err
-		}
-		ctx = named
-	}
-	return ctx, g.unread.enter(ctx)
 }
 
 // callStream is a stream whose requests are bounded, and whose long messages are
 // counted.
 type callStream struct {
 	grpc.ServerStream
-	ctx    context.Context
 	unread *answers
 }
-
-// Context implements grpc.ServerStream.
-func (s *callStream) Context() context.Context { return s.ctx }
 
 // RecvMsg implements grpc.ServerStream.
 func (s *callStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	requestCame(s.ctx)
+	requestCame(s.Context())
 	return checkElements(m)
 }
 
 // SendMsg implements grpc.ServerStream.
-func (s *callStream) SendMsg(m any) error { return s.ServerStream.SendMsg(s.unread.watched(s.ctx, m)) }
+func (s *callStream) SendMsg(m any) error {
+	return s.ServerStream.SendMsg(s.unread.watched(s.Context(), m))
+}
 
 // line tells of the end of a call. The middleware's logging would keep a kilobyte
 // of fields for each from its begin.

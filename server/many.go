@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/classify"
@@ -25,6 +26,9 @@ const (
 	// maxOpen tasks of a stream are under way at once. While there are as many
 	// nothing more is read, and HTTP/2 makes the caller wait.
 	maxOpen = 256
+	// maxQueuedBytes of requests may wait for their turn in a stream. While there are
+	// as many nothing more is read: a caller's queue is its own memory's matter.
+	maxQueuedBytes = 1 << 20
 	// drainGrace is how long a stream of a draining server may have nothing under
 	// way before it ends.
 	drainGrace = 5 * time.Second
@@ -41,9 +45,11 @@ type many struct {
 	answers chan *pb.TaskResponse
 	tasks   sync.WaitGroup
 
-	mu   sync.Mutex
-	open map[string]context.CancelFunc // by tag
-	last time.Time                     // when one was opened or closed
+	mu     sync.Mutex
+	open   map[string]context.CancelFunc // by tag
+	last   time.Time                     // when one was opened or closed
+	queued int                           // bytes of requests whose turn has not come
+	turned chan struct{}                 // one's turn has
 }
 
 // FetchMany implements fetchd.v1.FetchService.FetchMany.
@@ -51,12 +57,13 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	ctx, release := reserve(stream.Context())
 	over, leave := context.WithCancel(context.Background())
 	m := &many{service: s, stream: stream, ctx: ctx, over: over, places: make(chan struct{}, maxOpen),
-		answers: make(chan *pb.TaskResponse), open: make(map[string]context.CancelFunc), last: time.Now()}
+		answers: make(chan *pb.TaskResponse), turned: make(chan struct{}, 1), open: make(map[string]context.CancelFunc), last: time.Now()}
 	defer m.tasks.Wait()
 	defer release()
 	defer leave()
 	p := &packer{answers: m.answers, draining: s.draining, over: over, send: stream.Send, limit: s.stall,
 		stalled: make(chan struct{}), message: new(pb.FetchManyResponse)}
+	p.stall = sync.OnceFunc(func() { close(p.stalled) })
 	return m.serve(p)
 }
 
@@ -104,7 +111,7 @@ func (m *many) idleFor() time.Duration {
 // read takes tasks until the caller half-closes.
 func (m *many) read() error {
 	for {
-		if !m.place() {
+		if !m.place() || !m.room() {
 			return status.FromContextError(m.ctx.Err()).Err()
 		}
 		in, err := m.stream.Recv()
@@ -136,6 +143,36 @@ func (m *many) place() bool {
 		return true
 	case <-m.ctx.Done():
 		return false
+	}
+}
+
+// room waits until few enough bytes are queued, or tells that the call is over.
+func (m *many) room() bool {
+	for {
+		m.mu.Lock()
+		queued := m.queued
+		m.mu.Unlock()
+		if queued < maxQueuedBytes {
+			return true
+		}
+		select {
+		case <-m.turned:
+		case <-m.ctx.Done():
+			return false
+		}
+	}
+}
+
+// queue notes n bytes more, or less, that wait.
+func (m *many) queue(n int) {
+	m.mu.Lock()
+	m.queued += n
+	m.mu.Unlock()
+	if n < 0 {
+		select {
+		case m.turned <- struct{}{}:
+		default: // it is told already
+		}
 	}
 }
 
@@ -205,7 +242,11 @@ func (m *many) fetch(ctx context.Context, in *pb.FetchRequest, a *taskAnswers) (
 		req.ID = rand.Text()
 		return s.client.Refuse(ctx, req, classify.InvalidRequest, status.Convert(err).Message()), req
 	}
-	if class := m.enter(ctx, a.turn); class != classify.NoClass {
+	size := proto.Size(in)
+	m.queue(size)
+	class := m.enter(ctx, a.turn)
+	m.queue(-size)
+	if class != classify.NoClass {
 		return s.client.Refuse(ctx, p.req, class, ""), p.req
 	}
 	if p.req.Events != fetch.OutcomeOnly {

@@ -25,6 +25,7 @@ type packer struct {
 	send     func(*pb.FetchManyResponse) error
 	limit    time.Duration // how long a send may take
 	stalled  chan struct{} // closed when one took longer
+	stall    func()        // closes it
 
 	message *pb.FetchManyResponse
 	bytes   int
@@ -82,6 +83,6 @@ func (p *packer) flush() error {
 	}
 	m := p.message
 	p.message, p.bytes = new(pb.FetchManyResponse), 0
-	defer time.AfterFunc(p.limit, func() { close(p.stalled) }).Stop()
+	defer time.AfterFunc(p.limit, p.stall).Stop()
 	return p.send(m)
 }

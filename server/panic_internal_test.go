@@ -62,7 +62,7 @@ func (p *panicking) FetchUnary(context.Context, *pb.FetchUnaryRequest) (*pb.Fetc
 func TestPanicCostsOneCall(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	s := grpc.NewServer(interception(slog.New(slog.NewJSONHandler(&log, nil)), nil, newAnswers(func(context.Context) {}, func(string) {}))...)
+	s := grpc.NewServer(interception(slog.New(slog.NewJSONHandler(&log, nil)), newAnswers(func(context.Context) {}, func(string) {}))...)
 	impl := &panicking{leave: make(chan struct{})}
 	pb.RegisterFetchServiceServer(s, impl)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -108,10 +108,12 @@ func (p *prepared) admitted(ctx context.Context, start time.Time) *pb.FetchRespo
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
 func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
-	return s.fetchUnary(ctx, in.GetRequest(), "request.")
+	return s.fetchUnary(ctx, in.GetRequest(), "request.", func(*pb.FetchUnaryResponse) error { return nil })
 }
 
-func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string) (*pb.FetchUnaryResponse, error) {
+// fetchUnary carries out a fetch. Its answer is delivered while it still has its
+// place.
+func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, deliver func(*pb.FetchUnaryResponse) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
 	p, err := s.prepare(ctx, in, prefix, fetch.Inline)
 	if err != nil {
@@ -140,7 +142,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	}
 	resp.Outcome = outcome(out, p.req)
 	shorten(resp.Attempts)
-	return resp, nil
+	return resp, deliver(resp) // in its place still
 }
 
 // maxAttemptsBytes bounds the attempts of a unary answer: with the outcome, which

@@ -160,17 +160,25 @@ func (r *rig) callWithoutWindow(conn net.Conn, method string, in proto.Message) 
 		r.Fatal(err)
 	}
 	framer := http2.NewFramer(conn, nil)
+	_, werr := io.WriteString(conn, http2.ClientPreface)
+	if err := errors.Join(err, werr,
+		framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}),
+		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: callHead(r.T, method), EndHeaders: true}),
+		framer.WriteData(1, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...))); err != nil { //nolint:gosec // a short message
+		r.Fatal(err)
+	}
+}
+
+// callHead is the head of a call, encoded.
+func callHead(t *testing.T, method string) []byte {
+	t.Helper()
 	var head bytes.Buffer
 	fields := hpack.NewEncoder(&head)
 	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method},
 		{":authority", "fetchd"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
-		err = errors.Join(err, fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+		if err := fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	_, werr := io.WriteString(conn, http2.ClientPreface)
-	if err := errors.Join(err, werr,
-		framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}),
-		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Bytes(), EndHeaders: true}),
-		framer.WriteData(1, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...))); err != nil { //nolint:gosec // a short message
-		r.Fatal(err)
-	}
+	return head.Bytes()
 }

@@ -27,7 +27,7 @@ const (
 )
 
 // transportOptions are those limits as gRPC takes them.
-func transportOptions(secure *tls.Config) []grpc.ServerOption {
+func transportOptions(secure *tls.Config, auth Authenticator) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxHeaderListSize(maxMetadataBytes),
@@ -35,7 +35,9 @@ func transportOptions(secure *tls.Config) []grpc.ServerOption {
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPingInterval, PermitWithoutStream: true}),
-		grpc.InTapHandle(expectRequest),
+		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+			return expectRequest(ctx, info, auth)
+		}),
 	}
 	if secure != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
@@ -48,8 +50,16 @@ func transportOptions(secure *tls.Config) []grpc.ServerOption {
 type silence struct{}
 
 // expectRequest ends a call whose request does not come. It begins before the
-// handler, which gRPC only calls with the request in hand.
-func expectRequest(ctx context.Context, info *tap.Info) (context.Context, error) {
+// handler, which gRPC only calls with the request in hand: so who may not call is
+// turned away here, before he has sent it.
+func expectRequest(ctx context.Context, info *tap.Info, auth Authenticator) (context.Context, error) {
+	if auth != nil && !public(info.FullMethodName) {
+		named, err := auth.withCaller(ctx, shownIn(ctx, info.Header))
+		if err != nil {
+			return ctx, err
+		}
+		ctx = named
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	if strings.HasPrefix(info.FullMethodName, "/grpc.reflection.") { // any of its messages may be the last that comes
 		time.AfterFunc(reflectionTime, cancel)

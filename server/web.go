@@ -27,6 +27,9 @@ const (
 	// maxJSONBytes is the longest request taken: JSON writes a body of 1 MiB in a
 	// third more.
 	maxJSONBytes = 3 << 20
+	// shortJSON is what a request may hold before it takes one of maxLong places.
+	shortJSON = 64 << 10
+	maxLong   = 64
 	// webIdleTime is how long a connection may wait for its next request.
 	webIdleTime = 2 * time.Minute
 )
@@ -38,11 +41,12 @@ type web struct {
 	authenticate Authenticator
 	logger       *slog.Logger
 	foreign      *http.CrossOriginProtection
+	long         chan struct{} // places of those that read a long request
 }
 
 // newWeb returns the server of the HTTP face. metrics answers /metrics.
 func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
-	w := &web{service: s, authenticate: cfg.Authenticate, logger: cfg.Logger, foreign: http.NewCrossOriginProtection()}
+	w := &web{service: s, authenticate: cfg.Authenticate, logger: cfg.Logger, foreign: http.NewCrossOriginProtection(), long: make(chan struct{}, maxLong)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/fetch", w.call(w.fetch))
 	mux.HandleFunc("POST /v1/fetch:unary", w.call(w.fetchUnary))
@@ -57,7 +61,7 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	})
 	return &http.Server{
 		Handler: mux, TLSConfig: cfg.TLS.Clone(),
-		ReadHeaderTimeout: handshakeTime, IdleTimeout: webIdleTime, MaxHeaderBytes: maxMetadataBytes,
+		ReadHeaderTimeout: handshakeTime, ReadTimeout: firstMessageTime, IdleTimeout: webIdleTime, MaxHeaderBytes: maxMetadataBytes,
 		ErrorLog: log.New(io.Discard, "", 0), // it would write what strangers send
 	}
 }
@@ -81,7 +85,7 @@ func serveDescriptor(rw http.ResponseWriter, _ *http.Request) {
 // call wraps a method: who calls, the request, a line in the log, a panic.
 func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
-		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), patience: w.service.stall}
+		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), patience: w.service.stall, long: w.long}
 		began := time.Now()
 		err := w.guarded(method, r, out)
 		if err != nil {
@@ -90,7 +94,7 @@ func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *we
 		code := status.Code(err)
 		attrs := []slog.Attr{slog.String("http.path", r.URL.Path), slog.String("grpc.code", code.String()),
 			slog.Duration("duration", time.Since(began).Round(time.Microsecond)), slog.String("peer.address", r.RemoteAddr)}
-		if err != nil {
+		if err != nil && (out.valid || !out.parsed) { // what is no request may be quoted in the error, secrets included
 			attrs = append(attrs, slog.String("grpc.error", status.Convert(err).Message()))
 		}
 		w.logger.LogAttrs(r.Context(), callLevel(code), "finished call", attrs...)
@@ -150,7 +154,8 @@ func hostIsOurs(r *http.Request) bool {
 		return true
 	}
 	at, err := netip.ParseAddrPort(local.String())
-	if err != nil || !at.Addr().Unmap().IsLoopback() {
+	browser := r.TLS == nil && (r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "")
+	if err != nil || !at.Addr().Unmap().IsLoopback() && !browser {
 		return true
 	}
 	host := r.Host
@@ -169,10 +174,9 @@ func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) er
 
 // fetchUnary sends the outcome.
 func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
-	resp, err := w.service.fetchUnary(ctx, in, "")
-	if err != nil {
-		return err
-	}
-	out.contentType = "application/json"
-	return out.write(resp, false)
+	_, err := w.service.fetchUnary(ctx, in, "", func(resp *pb.FetchUnaryResponse) error {
+		out.contentType = "application/json"
+		return out.write(resp, false)
+	})
+	return err
 }

@@ -23,6 +23,9 @@ type webAnswer struct {
 	control     *http.ResponseController
 	patience    time.Duration
 	contentType string
+	long        chan struct{} // places of those that read a long request
+	parsed      bool          // the request was in hand: an error may hold parts of it
+	valid       bool          // and it was JSON
 	begun       bool
 }
 
@@ -32,13 +35,26 @@ func (a *webAnswer) read(r *http.Request) (*pb.FetchRequest, error) {
 		return nil, status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
 	}
 	_ = a.control.SetReadDeadline(time.Now().Add(firstMessageTime)) // a connection that cannot has other limits
-	body, err := io.ReadAll(http.MaxBytesReader(a.rw, r.Body, maxJSONBytes))
+	limited := http.MaxBytesReader(a.rw, r.Body, maxJSONBytes)
+	body, err := io.ReadAll(io.LimitReader(limited, shortJSON))
+	if err == nil && len(body) == shortJSON { // there may be more
+		var rest []byte
+		select {
+		case a.long <- struct{}{}:
+			rest, err = io.ReadAll(limited)
+			<-a.long
+		case <-r.Context().Done():
+			err = r.Context().Err()
+		}
+		body = append(body, rest...)
+	}
 	if long := new(http.MaxBytesError); errors.As(err, &long) {
 		return nil, status.Errorf(codes.ResourceExhausted, "the request has more than %d bytes", maxJSONBytes)
 	} else if err != nil {
 		return nil, status.Error(codes.DeadlineExceeded, "the request did not come to its end in time")
 	}
 	_ = a.control.SetReadDeadline(time.Time{}) // from here on it only tells that the caller has left
+	a.parsed = true
 	if n := jsonElements(body); n > maxElements {
 		return nil, status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxElements)
 	}
@@ -46,6 +62,7 @@ func (a *webAnswer) read(r *http.Request) (*pb.FetchRequest, error) {
 	if err := protojson.Unmarshal(body, in); err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "the request is no FetchRequest in JSON: %s", jsonFault(err))
 	}
+	a.valid = true
 	return in, nil
 }
 
@@ -90,6 +107,7 @@ func (a *webAnswer) write(m proto.Message, line bool) error {
 		}
 		text = text[n:]
 	}
+	defer func() { _ = a.control.SetWriteDeadline(time.Time{}) }() // HTTP/2 resets the stream when it passes, though nothing be written
 	if !line {
 		return nil
 	}

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -62,7 +64,10 @@ func readOrigins(path string) (map[string]fetch.OriginTLS, map[string]server.Aut
 	decoder := yaml.NewDecoder(bytes.NewReader(raw))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, fmt.Errorf("%s: %s", path, withoutValues(err))
+		return nil, nil, fmt.Errorf("%s: %s", path, whereOf(err))
+	}
+	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, nil, fmt.Errorf("%s: has a second document: put all into one", path)
 	}
 	profiles := make(map[string]fetch.OriginTLS, len(f.Profiles))
 	for origin, p := range f.Profiles {
@@ -83,18 +88,18 @@ func readOrigins(path string) (map[string]fetch.OriginTLS, map[string]server.Aut
 	return profiles, providers, nil
 }
 
-// withoutValues leaves out what a file holds, which may be a secret: the decoder
-// quotes it in backquotes.
-func withoutValues(err error) string {
-	var kept strings.Builder
-	for i, part := range strings.Split(strings.TrimPrefix(fmt.Sprint(err), "yaml: "), "`") {
-		if i%2 == 0 {
-			kept.WriteString(part)
-		} else {
-			kept.WriteString("(a value)")
-		}
+// lineNumber is how the decoder tells where.
+var lineNumber = regexp.MustCompile(`line \d+`)
+
+// whereOf tells the lines at which the file is not what it should be, and nothing
+// of what stands there, which may be a secret.
+func whereOf(err error) string {
+	lines := lineNumber.FindAllString(fmt.Sprint(err), -1)
+	where := "is not usable"
+	if len(lines) > 0 {
+		where = strings.Join(slices.Compact(lines), ", ") + ": not usable"
 	}
-	return strings.Join(strings.Fields(kept.String()), " ")
+	return where + ": want YAML with profiles and providers, and in them the keys of docs/operating.md, each once"
 }
 
 // read returns the address of the origin and its TLS.

@@ -107,7 +107,7 @@ providers:
 func TestOriginsFileRefuses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, text, want string }{
-		{"an unknown key", "provider: {}", "provider"},
+		{"an unknown key", "provider: {}", "line 1"},
 		{"a secret in the wrong place", "providers: s3cr3t", "line 1"},
 		{"a list for a map", "providers: [s3cr3t]", "line 1"},
 		{"no origins", "providers: {api: {token: s3cr3t}}", "providers: api: auth: origins"},
@@ -117,7 +117,12 @@ func TestOriginsFileRefuses(t *testing.T) {
 		{"no such authority", "profiles: {'https://a.example': {ca-file: /nowhere}}", "/nowhere"},
 		{"a certificate without a key", "profiles: {'https://a.example': {cert-file: x}}", "key-file"},
 		{"no such secret", "providers: {api: {origins: ['https://a.example'], client: {token-url: 'https://t.example', id: a, secret-file: /nowhere}}}", "/nowhere"},
-		{"no YAML", "providers: {", "yaml"},
+		{"no YAML", "providers: {", "not usable"},
+		{"a secret as an anchor", "providers: {api: {token: *s3cr3t}}", "not usable"},
+		{"a secret as a key", "providers: {api: {s3cr3t: x}}", "line 1"},
+		{"a secret in an origin", "providers: {api: {token: x, origins: ['https://u:s3cr3t@a.example']}}", "userinfo"},
+		{"a secret as a scheme", "providers: {api: {token: x, scheme: 'Bearer s3cr3t', origins: ['https://a.example']}}", "scheme"},
+		{"a second document", "providers: {}\n---\nproviders: {}", "second document"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -65,8 +66,16 @@ func CheckName(name string) error {
 		return errors.New("a name neither begins nor ends with a space")
 	case strings.HasPrefix(name, Prefix):
 		return errors.New("a name does not begin with " + Prefix + ", as tokens do")
+	case isAddress(name):
+		return errors.New("a name is not an address: callers without a name are counted by theirs")
 	}
 	return nil
+}
+
+func isAddress(name string) bool {
+	_, addr := netip.ParseAddr(name)
+	_, prefix := netip.ParsePrefix(name)
+	return addr == nil || prefix == nil
 }
 
 // ReadTokens reads a token file. The error names the file and the line, and no
@@ -185,6 +194,9 @@ func (t *Tokens) Same(other *Tokens) bool { return t.read == other.read }
 // owner is the caller that a token is of. Every entry is compared, and none
 // faster than another: what it takes tells nothing of which entries there are.
 func (t *Tokens) owner(token string) (name string, known bool) {
+	if token == "" {
+		return "", false // though somebody gave the hash of nothing
+	}
 	sum := sha256.Sum256([]byte(token))
 	found := -1
 	for i := range t.entries {

@@ -1,0 +1,252 @@
+package server_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// knows is an authenticator of one token.
+func knows(c *server.Config) {
+	c.Authenticate = func(shown server.Credentials) (string, error) {
+		if shown.Token != "right" {
+			return "", errors.New("send an Authorization header: Bearer TOKEN")
+		}
+		return "somebody", nil
+	}
+}
+
+// TestStrangersAreTurnedAwayAtOnce: who may not call is told so by the head of the
+// call, before the request has come, which would have to be kept.
+func TestStrangersAreTurnedAwayAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, knows)
+	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchMany_FullMethodName, pb.FetchService_Explain_FullMethodName} {
+		conn, err := net.Dial("tcp", r.conn.Target()[len("passthrough:///"):])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		framer := r.openCall(conn, method)
+		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // a call that is let in waits twice as long for its request
+		for {
+			frame, err := framer.ReadFrame()
+			if err != nil {
+				t.Fatalf("%s: %v before an answer", method, err)
+			}
+			if h, ok := frame.(*http2.HeadersFrame); ok && h.StreamEnded() {
+				break
+			}
+		}
+	}
+	_, err := r.client.Explain(t.Context(), new(pb.ExplainRequest))
+	wantCode(t, "without a token", err, codes.Unauthenticated)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "bearer right")
+	if _, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
+		t.Errorf("with the token: %v", err)
+	}
+}
+
+// openCall sends the head of a call and no request.
+func (r *rig) openCall(conn net.Conn, method string) *http2.Framer {
+	r.Helper()
+	framer := http2.NewFramer(conn, conn)
+	_, err := io.WriteString(conn, http2.ClientPreface)
+	if err := errors.Join(err, framer.WriteSettings(),
+		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: callHead(r.T, method), EndHeaders: true})); err != nil {
+		r.Fatal(err)
+	}
+	return framer
+}
+
+// TestStrangersWatchesAreTheirOwn: health watches, which need no token, take no
+// place of those who have one.
+func TestStrangersWatchesAreTheirOwn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, knows)
+	health := healthpb.NewHealthClient(r.conn)
+	for range 64 {
+		watch, err := health.Watch(t.Context(), new(healthpb.HealthCheckRequest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
+	}
+	m := r.many(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer right"))
+	m.start(r.task("a", "/s/a/200"))
+	m.finish("a")
+	m.wantClass("a", ok)
+}
+
+// TestWebBodyThatDoesNotCome: a body that nobody reads must not hold a connection,
+// nor the stop of the server.
+func TestWebBodyThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, head string }{
+		{"of a GET", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"},
+		{"of another type", "POST /v1/fetch HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\n"},
+		{"of a path that is not there", "POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(r *rig) {
+				l := bufconn.Listen(64 << 10)
+				f := &face{rig: r, client: new(http.Client)}
+				f.serve(l)
+				conn, err := l.DialContext(r.Context())
+				if err != nil {
+					r.Fatal(err)
+				}
+				defer func() { _ = conn.Close() }()
+				if _, err := io.WriteString(conn, row.head); err != nil {
+					r.Fatal(err)
+				}
+				began := time.Now()
+				if err := r.server.Shutdown(r.Context()); err != nil {
+					r.Errorf("Shutdown = %v", err)
+				}
+				if took := time.Since(began); took > 12*time.Second {
+					r.Errorf("Shutdown took %s, want the 10 s that a request has", took)
+				}
+			})
+		})
+	}
+}
+
+// TestWebSilence: over HTTP/2 a fetch that says nothing for longer than a caller
+// may read nothing is not reset.
+func TestWebSilence(t *testing.T) {
+	t.Parallel()
+	certificate, roots := selfSigned(t)
+	r := newRig(t, func(c *server.Config) {
+		c.Stall = 300 * time.Millisecond
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}}
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &face{rig: r, base: "https://" + l.Addr().String(), client: &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}}
+	f.serve(l)
+	in := r.request("/s/k/200:size=20000,drip=10000@1s")
+	in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
+	zero := int64(0)
+	in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: &zero}
+	resp := f.post(t.Context(), "/v1/fetch", f.json(in))
+	if resp.ProtoMajor != 2 {
+		t.Errorf("%s, want HTTP/2", resp.Proto)
+	}
+	if a := f.lines(resp); a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		t.Errorf("%v, %v; want SUCCESS", a.err, a.outcome.GetError())
+	}
+}
+
+// TestWebAnswerHoldsItsPlace: an answer that is not read counts as a fetch.
+func TestWebAnswerHoldsItsPlace(t *testing.T) {
+	t.Parallel()
+	webBubble(t, func(f *face) {
+		f.post(f.Context(), "/v1/fetch:unary", f.json(f.request("/s/k/200:size=1000000")))
+		synctest.Wait()
+		resp := f.post(f.Context(), "/v1/fetch:unary", f.json(f.request("/s/b/200")))
+		f.wantStatus(resp, 429, codes.ResourceExhausted, "")
+		<-time.After(31 * time.Second)
+		if resp := f.post(f.Context(), "/v1/fetch:unary", f.json(f.request("/s/c/200"))); resp.StatusCode != 200 {
+			f.Errorf("once it was given up: %s", resp.Status)
+		}
+	}, func(c *server.Config) { c.MaxFetches = 1 })
+}
+
+// TestWebLogsNoRequest: an error of JSON quotes what it found, which may be a
+// header's value; the caller may see it, the log not.
+func TestWebLogsNoRequest(t *testing.T) {
+	t.Parallel()
+	f := newRig(t).web()
+	for _, body := range []string{`{"headers":[{"name":"a","value":314159265358}]}`, `{"body":"` + marker + `!"}`, `{"retryPolicy":{"idempotencyKey":` + marker + `}}`} {
+		f.wantStatus(f.post(t.Context(), "/v1/fetch", body), 400, codes.InvalidArgument, "JSON")
+	}
+	f.logs.await(t, "finished call", 3)
+	if text := fmt.Sprint(f.logs.all(t)); strings.Contains(text, "314159265358") || strings.Contains(text, marker) {
+		t.Error("the log holds what the request held")
+	}
+}
+
+// TestFetchManyQueuedBodies: of requests whose turn has not come few bytes are
+// kept, and the rest is not read.
+func TestFetchManyQueuedBodies(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		m := r.many(r.Context())
+		sent := 0
+		go func() {
+			for n := range 100 {
+				task := r.task(fmt.Sprint(n), fmt.Sprintf("/s/k%d/200:delay=1s", n))
+				task.Request.Method, task.Request.Body = "PUT", make([]byte, 500_000)
+				if m.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{task}}) != nil {
+					return
+				}
+				sent++
+			}
+			_ = m.CloseSend()
+		}()
+		synctest.Wait()
+		if sent > 10 {
+			r.Errorf("%d tasks of 500 kB were taken while one may run", sent)
+		}
+		m.until(100)
+	}, func(c *server.Config) { c.MaxFetches = 1 })
+}
+
+// TestResumePointPastTheLimit is refused, whatever is done with longer bodies.
+func TestResumePointPastTheLimit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	most := int64(50)
+	in := r.request("/s/k/200:size=100,etag=%22v%22,range")
+	in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: &most, OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE,
+		ResumePoint: &pb.ResumePoint{OffsetBytes: 100, Validator: `"v"`}}
+	wantViolations(t, r.fetch(t.Context(), in).err, []string{"body_policy.resume_point.offset_bytes"})
+}
+
+// selfSigned makes a certificate for 127.0.0.1.
+func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+}
