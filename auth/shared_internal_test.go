@@ -1,0 +1,66 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// held is a source that answers when it is told to.
+type held struct {
+	asked   int
+	release chan error
+}
+
+func (h *held) Token(ctx context.Context, _ Secret) (Secret, error) {
+	h.asked++
+	select {
+	case err := <-h.release:
+		return "new", err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// TestSharedRefresh has a hundred wait for one refresh: what it brings, or that it
+// fails, is the same for all, and it ends by its own time.
+func TestSharedRefresh(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("failed")
+	for _, row := range []struct {
+		name  string
+		after func(*held)
+		want  error
+		took  time.Duration
+	}{
+		{"it succeeds", func(h *held) { h.release <- nil }, nil, 0},
+		{"it fails", func(h *held) { h.release <- failed }, failed, 0},
+		{"it does not end", func(*held) {}, context.DeadlineExceeded, refreshTime},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := &held{release: make(chan error)}
+				p := &provider{header: "Authorization", scheme: "Bearer", source: h, current: "old"}
+				began := time.Now()
+				var all sync.WaitGroup
+				for range 100 {
+					all.Go(func() {
+						if err := p.Refresh(t.Context(), "Bearer old"); !errors.Is(err, row.want) {
+							t.Errorf("Refresh = %v, want %v", err, row.want)
+						}
+					})
+				}
+				synctest.Wait()
+				row.after(h)
+				all.Wait()
+				if took := time.Since(began); h.asked != 1 || took != row.took {
+					t.Errorf("asked %d times, for %s; want once, for %s", h.asked, took, row.took)
+				}
+			})
+		})
+	}
+}
