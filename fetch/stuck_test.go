@@ -2,14 +2,11 @@ package fetch_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -41,7 +38,7 @@ func TestOriginThatStopsReading(t *testing.T) {
 	}
 	defer c.Close()
 	r := fetch.NewRequest(classify.Standard)
-	r.URL, _ = fetch.ParseURL("https://origin.example/")
+	r.URL, _ = fetch.ParseURL("https://example.com/")
 	r.Method, r.Body = "PUT", make([]byte, 1<<20)
 	r.Policy.MaxAttempts = 1
 	r.HeaderTimeout = time.Second
@@ -79,23 +76,12 @@ func deafOrigin(conn *tls.Conn) {
 	_ = f.WriteWindowUpdate(0, 16<<20)
 }
 
+// selfSigned is a certificate for 127.0.0.1 and example.com, and what trusts it.
 func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"origin.example"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
 	roots := x509.NewCertPool()
-	roots.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+	roots.AddCert(s.Certificate())
+	return s.TLS.Certificates[0], roots
 }
