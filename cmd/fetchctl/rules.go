@@ -61,6 +61,7 @@ var ruleSentences = map[string]string{
 	"D2": "301 and 302 turn POST into GET, 303 all but HEAD; 307 and 308 change nothing.",
 
 	"B1": "The body is held back until the attempt has ended well, so that a cut is an ordinary retry.",
+	"B2": "A body that is cut after bytes have gone out is continued at the first byte not delivered, if it is still the same.",
 	"B3": "A body of which bytes were delivered and that cannot be continued ends the fetch; a later fetch may succeed.",
 
 	"A2": "On a 401 from the provider's origin the credential is refreshed and the request tried again at once, only once.",

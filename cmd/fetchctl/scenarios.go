@@ -22,6 +22,7 @@ const (
 	attemptsExhausted = pb.RetryVerdict_RETRY_VERDICT_ATTEMPTS_EXHAUSTED
 	retryAfterTooLong = pb.RetryVerdict_RETRY_VERDICT_RETRY_AFTER_TOO_LONG
 	notIdempotent     = pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT
+	bodyCommitted     = pb.RetryVerdict_RETRY_VERDICT_BODY_COMMITTED
 	deadlinePassed    = pb.RetryVerdict_RETRY_VERDICT_DEADLINE
 )
 
@@ -175,6 +176,25 @@ var scenarios = []scenario{
 			stop: notRetryable, requests: 1},
 		breaks: []breakage{
 			{rule: "P1", what: "the redirect leads where the service may go", path: "/r/KEY/302/1/200"},
+		},
+	},
+	{
+		name: "body continued", story: "The connection breaks after bytes have gone out. The rest is asked for, and what came before stands.",
+		at: "http", path: "/s/KEY/200:size=900000,etag=%22v1%22,range,cut=700000/200:size=900000,etag=%22v1%22,range",
+		ask:  &pb.FetchRequest{RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(10 * time.Millisecond)}},
+		want: expectation{kind: success, waits: []wait{backoff(20 * time.Millisecond)}, requests: 2, body: 900_000},
+		breaks: []breakage{
+			{rule: "B2", what: "the origin has another version then", path: "/s/KEY/200:size=900000,etag=%22v1%22,range,cut=700000/200:size=900000,etag=%22v2%22,range"},
+		},
+	},
+	{
+		name: "body changed", story: "The same, but the origin has another version then. Half of the one and half of the other would be neither.",
+		at: "http", path: "/s/KEY/200:size=900000,etag=%22v1%22,range,cut=700000/200:size=900000,etag=%22v2%22,range",
+		ask: &pb.FetchRequest{RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(10 * time.Millisecond)}},
+		want: expectation{kind: failed, class: pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED, rule: "N8", failure: transient, retryable: true,
+			stop: bodyCommitted, waits: []wait{backoff(20 * time.Millisecond)}, requests: 2, body: 700_000},
+		breaks: []breakage{
+			{rule: "B3", what: "the origin still has the version", path: "/s/KEY/200:size=900000,etag=%22v1%22,range,cut=700000/200:size=900000,etag=%22v1%22,range"},
 		},
 	},
 	{
