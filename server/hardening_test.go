@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,7 +196,7 @@ func TestFetchManyQueuedBodies(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
 		m := r.many(r.Context())
-		sent := 0
+		var sent atomic.Int32
 		go func() {
 			for n := range 100 {
 				task := r.task(fmt.Sprint(n), fmt.Sprintf("/s/k%d/200:delay=1s", n))
@@ -203,13 +204,13 @@ func TestFetchManyQueuedBodies(t *testing.T) {
 				if m.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{task}}) != nil {
 					return
 				}
-				sent++
+				sent.Add(1)
 			}
 			_ = m.CloseSend()
 		}()
 		synctest.Wait()
-		if sent > 10 {
-			r.Errorf("%d tasks of 500 kB were taken while one may run", sent)
+		if n := sent.Load(); n > 10 {
+			r.Errorf("%d tasks of 500 kB were taken while one may run", n)
 		}
 		m.until(100)
 	}, func(c *server.Config) { c.MaxFetches = 1 })
