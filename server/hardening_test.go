@@ -138,7 +138,7 @@ func TestWebSilence(t *testing.T) {
 	t.Parallel()
 	certificate, roots := selfSigned(t)
 	r := newRig(t, func(c *server.Config) {
-		c.Stall = 300 * time.Millisecond
+		c.Stall = 1500 * time.Millisecond
 		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}}
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -148,7 +148,7 @@ func TestWebSilence(t *testing.T) {
 	f := &face{rig: r, base: "https://" + l.Addr().String(), client: &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}}
 	f.serve(l)
-	in := r.request("/s/k/200:size=20000,drip=10000@1s")
+	in := r.request("/s/k/200:size=20000,drip=10000@3s")
 	in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
 	zero := int64(0)
 	in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: &zero}
@@ -198,7 +198,7 @@ func TestFetchManyQueuedBodies(t *testing.T) {
 		m := r.many(r.Context())
 		var sent atomic.Int32
 		go func() {
-			for n := range 100 {
+			for n := range 40 {
 				task := r.task(fmt.Sprint(n), fmt.Sprintf("/s/k%d/200:delay=1s", n))
 				task.Request.Method, task.Request.Body = "PUT", make([]byte, 500_000)
 				if m.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{task}}) != nil {
@@ -212,7 +212,7 @@ func TestFetchManyQueuedBodies(t *testing.T) {
 		if n := sent.Load(); n > 10 {
 			r.Errorf("%d tasks of 500 kB were taken while one may run", n)
 		}
-		m.until(100)
+		m.until(40)
 	}, func(c *server.Config) { c.MaxFetches = 1 })
 }
 
