@@ -69,6 +69,18 @@ var rules = []rule{
 		why: "what is expected comes from the vectors, never from an implementation",
 	},
 	{
+		pkg: "frontier/normal", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/internal"},
+		why: "what one URL is, is a question of text",
+	},
+	{
+		pkg: "frontier/robots", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/internal"},
+		why: "what a robots.txt allows is a question of text",
+	},
+	{
+		pkg: "frontier/store", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/internal"},
+		why: "the store keeps what the scheduler knows, and asks nobody",
+	},
+	{
 		pkg: "frontier", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/internal/origin"},
 		why: "the scheduler knows the service only through its API",
 	},

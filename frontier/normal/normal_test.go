@@ -1,0 +1,204 @@
+package normal_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"fetchd/frontier/normal"
+)
+
+var sentinels = []error{normal.ErrTooLong, normal.ErrScheme, normal.ErrHost, normal.ErrPort, normal.ErrAmbiguous}
+
+func TestStandard(t *testing.T) {
+	for group, facts := range map[string][]fact{"host": hostFacts, "path": pathFacts} {
+		for _, f := range facts {
+			t.Run(group+"/"+f.name, func(t *testing.T) { checkNormal(t, normal.Rules{}, f.in, f.want()) })
+		}
+	}
+}
+
+// want is the normal form, or nothing where there is none.
+func (f fact) want() string {
+	if f.ours == "" {
+		return f.href
+	}
+	return strings.TrimPrefix(f.ours, "-")
+}
+
+// TestConcurrentUse is for the race detector: all goroutines share one parser.
+func TestConcurrentUse(t *testing.T) {
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for _, f := range slices.Concat(hostFacts, pathFacts) {
+				if got, _ := normal.NormalizeURL(f.in); got != f.want() {
+					t.Errorf("NormalizeURL(%q) = %q, want %q", f.in, got, f.want())
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// checkNormal wants an error where want is empty.
+func checkNormal(t *testing.T, rules normal.Rules, in, want string) {
+	t.Helper()
+	got, err := rules.Normalize(in)
+	if got != want && err == nil || want != "" && err != nil {
+		t.Errorf("Normalize(%q) = %q, %v; want %q", in, got, err, want)
+	}
+	if err != nil && !slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(err, s) }) {
+		t.Errorf("Normalize(%q): error %v is none of the package's", in, err)
+	}
+}
+
+func TestRulesOnTop(t *testing.T) {
+	sorted, collapsed := normal.Rules{SortQuery: true}, normal.Rules{CollapseSlashes: true}
+	for _, row := range []struct {
+		name     string
+		rules    normal.Rules
+		in, want string
+	}{
+		{"everything at once", normal.Rules{}, " HTTP://Me:Pw@ALPHA.test.:80/a/./b/../%7euser%2f%c3%a9?#top", "http://alpha.test/a/~user%2F%C3%A9"},
+		{"every unreserved mark is decoded", normal.Rules{}, "http://h/a%2D%2E%5F%7Eb", "http://h/a-._~b"},
+		{"reserved characters stay escaped", normal.Rules{}, "http://h/%21%24%26%27%28%29%2a%2B%2c%3a%3B%3D%40", "http://h/%21%24%26%27%28%29%2A%2B%2C%3A%3B%3D%40"},
+		{"plus signs stay escaped", normal.Rules{}, "http://h/c%2B%2B?q=c%2B%2B", "http://h/c%2B%2B?q=c%2B%2B"},
+		{"an escape is decoded once", normal.Rules{}, "http://h/%2541", "http://h/%2541"},
+		{"a lone percent sign makes no escape of what follows", normal.Rules{}, "http://h/%%34%31", "http://h/%2541"},
+		{"half an escape makes no escape of what follows", normal.Rules{}, "http://h/%4%31", "http://h/%2541"},
+		{"decoded dots are segments like others", normal.Rules{}, "http://h/a/%2e%2e/%2e%2e%2e", "http://h/..."},
+		{"a bar spares the escaped slash", normal.Rules{}, "http://h/a%2Fb|c", "http://h/a%2Fb%7Cc"},
+		{"a bar in a query stays", normal.Rules{}, "http://h/?a|b", "http://h/?a|b"},
+		{"the dot goes before the port", normal.Rules{}, "http://alpha.test.:8080/", "http://alpha.test:8080/"},
+		{"an ideographic dot goes", normal.Rules{}, "http://alpha.test。/", "http://alpha.test/"},
+		{"a query of one ampersand stays", normal.Rules{}, "http://h/?&", "http://h/?&"},
+		{"an empty value stays apart from no value", normal.Rules{}, "http://h/?a=", "http://h/?a="},
+		{"an empty query before a fragment goes", normal.Rules{}, "http://h/a?#b", "http://h/a"},
+		{"bytes that are not UTF-8", normal.Rules{}, "http://h/\xe4?\xf6=\xfc", "http://h/%E4?%F6=%FC"},
+		{"bytes that are not UTF-8 in a host", normal.Rules{}, "http://h\xe4/", ""},
+		{"the order of parameters stays", normal.Rules{}, "http://h/?b&a", "http://h/?b&a"},
+		{"double slashes stay", normal.Rules{}, "http://h//a//b", "http://h//a//b"},
+
+		{"parameters sorted", sorted, "http://h/?c=3&a=1&b=2", "http://h/?a=1&b=2&c=3"},
+		{"those of one name keep their order", sorted, "http://h/?b=2&a=9&b=1&a=3", "http://h/?a=9&a=3&b=2&b=1"},
+		{"sorted by name and not by the whole", sorted, "http://h/?a-b=1&a=2", "http://h/?a=2&a-b=1"},
+		{"sorted after decoding", sorted, "http://h/?b&%61", "http://h/?a&b"},
+		{"an escaped ampersand separates nothing", sorted, "http://h/?b%26a=1&a", "http://h/?a&b%26a=1"},
+		{"empty parameters stay", sorted, "http://h/?b&&a", "http://h/?&a&b"},
+		{"sorting leaves slashes", sorted, "http://h//a", "http://h//a"},
+
+		{"slashes collapsed", collapsed, "http://h//a///b//", "http://h/a/b/"},
+		{"dots see every slash first", collapsed, "http://h/a//../b", "http://h/a/b"},
+		{"slashes in a query stay", collapsed, "http://h/?u=http://g//", "http://h/?u=http://g//"},
+		{"escaped slashes stay", collapsed, "http://h/a%2F%2Fb", "http://h/a%2F%2Fb"},
+		{"collapsing leaves parameters", collapsed, "http://h/?b&a", "http://h/?b&a"},
+	} {
+		t.Run(row.name, func(t *testing.T) { checkNormal(t, row.rules, row.in, row.want) })
+	}
+}
+
+func TestErrorsNameTheFault(t *testing.T) {
+	for _, row := range []struct {
+		name, in string
+		want     error
+		text     string
+	}{
+		{"too long", "http://h/" + strings.Repeat("a", normal.MaxURLBytes-8), normal.ErrTooLong, "8193 bytes"},
+		{"too long once escaped", "http://h/" + strings.Repeat(" a", 2100), normal.ErrTooLong, "once escaped"},
+		{"too long a user", "http://" + strings.Repeat("@", 1025) + "h/", normal.ErrTooLong, "user information has 1024 bytes"},
+		{"too long a user, and tabs", "http:/\t/" + strings.Repeat("a\t", 512) + "@h/", normal.ErrTooLong, "user information"},
+		{"no scheme", "alpha.test/a", normal.ErrScheme, "it has none"},
+		{"another scheme", "ftp://alpha.test/", normal.ErrScheme, "neither http nor https"},
+		{"a host taken for a scheme", "alpha.test:80/", normal.ErrScheme, "neither http nor https"},
+		{"no host", "http:///", normal.ErrHost, "it has none"},
+		{"user without a host", "http://me@/", normal.ErrHost, "it has none"},
+		{"bad Punycode", "http://xn--pokxncvks/", normal.ErrHost, "IDNA"},
+		{"a space in a host", "http://a b/", normal.ErrHost, "character"},
+		{"a brace in a host", "http://a{b/", normal.ErrHost, "character"},
+		{"an empty label", "http://a..b/", normal.ErrHost, "a label is empty"},
+		{"bad IPv4", "http://1.2.3.256/", normal.ErrHost, "IPv4"},
+		{"bad IPv6", "http://[::g]/", normal.ErrHost, "IPv6"},
+		{"port out of range", "http://h:70000/", normal.ErrPort, "greater than 65535"},
+		{"port without digits", "http://h:http/", normal.ErrPort, "not a number"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, err := normal.NormalizeURL(row.in)
+			if got != "" || !errors.Is(err, row.want) {
+				t.Fatalf("NormalizeURL(%.60q) = %q, %v; want %v", row.in, got, err, row.want)
+			}
+			for _, other := range sentinels {
+				if !errors.Is(row.want, other) && errors.Is(err, other) {
+					t.Errorf("NormalizeURL(%.60q): %v is also %v", row.in, err, other)
+				}
+			}
+			if text := err.Error(); !strings.Contains(text, row.text) { //nolint:forbidigo // the text itself is under test
+				t.Errorf("NormalizeURL(%.60q): text %q lacks %q", row.in, text, row.text)
+			}
+		})
+	}
+}
+
+func TestErrorsKeepSecrets(t *testing.T) {
+	for _, in := range []string{"http://me:hunter2@h:http/", "http://me:hunter2@[::g]/", "http://me:hunter2@a{b/", "ftp://me:hunter2@h/", "http://me:hunter2@xn--/"} {
+		_, err := normal.NormalizeURL(in)
+		if err == nil {
+			t.Fatalf("NormalizeURL(%q): no error", in)
+		}
+		if text := err.Error(); strings.Contains(text, "hunter2") { //nolint:forbidigo // the text itself is under test
+			t.Errorf("NormalizeURL(%q): error shows the password: %s", in, text)
+		}
+	}
+}
+
+func TestLongestURL(t *testing.T) {
+	longest := "http://h/" + strings.Repeat("a", normal.MaxURLBytes-len("http://h/"))
+	checkNormal(t, normal.Rules{}, longest, longest)
+	checkNormal(t, normal.Rules{}, longest+"a", "")
+}
+
+func TestLongestUser(t *testing.T) {
+	checkNormal(t, normal.Rules{}, "http://"+strings.Repeat("a", 1023)+"@h/", "http://h/")
+	checkNormal(t, normal.Rules{}, "http://h/"+strings.Repeat("@", 2000), "http://h/"+strings.Repeat("@", 2000))
+	checkNormal(t, normal.Rules{}, "http://h?"+strings.Repeat("@", 2000), "http://h/?"+strings.Repeat("@", 2000))
+}
+
+func TestURLHash(t *testing.T) {
+	// printf http://h/ | sha256sum
+	const in, want = "http://h/", "ad8295a7a69d6f00bcbec158f753e9310e81a0ffc377dbe0d6d40de0b76d7142"
+	hash := normal.URLHash(in)
+	if got := hex.EncodeToString(hash[:]); got != want {
+		t.Errorf("URLHash(%q) = %s, want %s", in, got, want)
+	}
+}
+
+func TestExtractHost(t *testing.T) {
+	for _, row := range []struct{ name, in, want string }{
+		{"name", "http://alpha.test/a", "alpha.test"},
+		{"port", "http://alpha.test:8080/a", "alpha.test:8080"},
+		{"https shares the name", "https://alpha.test/", "alpha.test"},
+		{"the other scheme's port is another key", "http://alpha.test:443/", "alpha.test:443"},
+		{"IPv6", "http://[2001:db8::1]/", "[2001:db8::1]"},
+		{"IPv6 and port", "http://[2001:db8::1]:81/", "[2001:db8::1]:81"},
+		{"not normal: case and port", "HTTP://ALPHA.test:80/", "alpha.test"},
+		{"not normal: port of https", "https://alpha.test:443/", "alpha.test"},
+		{"no host", "http:///a", ""},
+		{"no scheme", "alpha.test/a", ""},
+		{"another scheme", "ftp://alpha.test/", ""},
+		{"not a URL", "http://[", ""},
+		{"nothing", "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, err := normal.ExtractHost(row.in)
+			if got != row.want || (err == nil) != (row.want != "") {
+				t.Errorf("ExtractHost(%q) = %q, %v; want %q", row.in, got, err, row.want)
+			}
+			if err != nil && !errors.Is(err, normal.ErrHost) {
+				t.Errorf("ExtractHost(%q): error %v is not ErrHost", row.in, err)
+			}
+		})
+	}
+}

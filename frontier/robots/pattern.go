@@ -1,0 +1,179 @@
+package robots
+
+import (
+	"strings"
+)
+
+// pattern is a rule's path, ready to be compared.
+type pattern struct {
+	octets int // as escaped; the longest match decides
+	strict form
+	// loose has the escapes of reserved characters decoded as well.
+	loose form
+	plain bool // there are none; loose would be equal, and is not made
+}
+
+// form is a pattern cut at its wildcards.
+type form struct {
+	pieces []string
+	end    bool // nothing may follow
+}
+
+// compile reads a value of Allow or Disallow: RFC 9309 §2.2.2 and §2.2.3.
+func compile(value string) pattern {
+	escaped := escapeOctets(value)
+	strict, loose := decode(escaped, strictly), decode(escaped, loosely)
+	p := pattern{octets: len(escaped), strict: newForm(strict), plain: strict == loose}
+	if !p.plain {
+		p.loose = newForm(loose)
+	}
+	return p
+}
+
+func newForm(text string) form {
+	text, end := strings.CutSuffix(text, "$")
+	var pieces []string
+	for piece := range strings.SplitSeq(text, "*") {
+		pieces = append(pieces, literal.Replace(piece))
+	}
+	return form{pieces: pieces, end: end}
+}
+
+// literal undoes the escapes of * and $, which are kept until the wildcards
+// have been found: RFC 9309 §2.2.3.
+var literal = strings.NewReplacer("%2A", "*", "%24", "$")
+
+// target is the path and query of a URL, ready to be compared.
+type target struct {
+	strict, loose string // as in pattern
+}
+
+func newTarget(pathAndQuery string) target {
+	escaped := escapeOctets(pathAndQuery)
+	return target{strict: literal.Replace(decode(escaped, strictly)), loose: literal.Replace(decode(escaped, loosely))}
+}
+
+// match compares both forms. The strict one alone would keep
+// "?u=https://a" and "?u=https%3A%2F%2Fa" apart, which RFC 9309 §2.2.2 has as
+// one; the loose one alone would lose a pattern such as "*%2F", which does not
+// tell whether it means a path or a query.
+func (p pattern) match(t target) bool {
+	switch {
+	case p.strict.match(t.strict):
+		return true
+	case !p.plain:
+		return p.loose.match(t.loose)
+	}
+	return t.loose != t.strict && p.strict.match(t.loose)
+}
+
+// match finds each piece at the first place after the one before. That is
+// enough: a later place leaves less for the rest. So no piece is looked for
+// twice, and the time grows with the length of s, whatever the pattern.
+func (f form) match(s string) bool {
+	first, rest := f.pieces[0], f.pieces[1:]
+	s, ok := strings.CutPrefix(s, first)
+	if !ok {
+		return false
+	}
+	if len(rest) == 0 {
+		return !f.end || s == ""
+	}
+	last := len(rest) - 1
+	for _, piece := range rest[:last] {
+		i := strings.Index(s, piece)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(piece):]
+	}
+	if f.end {
+		return strings.HasSuffix(s, rest[last])
+	}
+	return strings.Contains(s, rest[last])
+}
+
+const upperHex = "0123456789ABCDEF"
+
+// escapeOctets escapes what is not US-ASCII, and writes escapes in upper case.
+func escapeOctets(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return r > '~' || r == '%' }) < 0 {
+		return s
+	}
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch c, ok := unescape(s[i:]); {
+		case ok:
+			escape(&out, c)
+			i += 2
+		case s[i] >= 0x7f:
+			escape(&out, s[i])
+		default:
+			out.WriteByte(s[i])
+		}
+	}
+	return out.String()
+}
+
+// Which escapes decode undoes. What separates stays as it is in both: * and $
+// always, / ? # in a path, & = + # in a query.
+func strictly(c byte, _ bool) bool { return unreserved(c) }
+
+func loosely(c byte, query bool) bool {
+	if query {
+		return unreserved(c) || strings.IndexByte(":/?@[]!'(),;", c) >= 0
+	}
+	return unreserved(c) || strings.IndexByte(":@[]!'(),;&=+", c) >= 0
+}
+
+// decode undoes the escapes that may says. The query begins at the first ?.
+func decode(s string, may func(c byte, query bool) bool) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	var out strings.Builder
+	query := false
+	for i := 0; i < len(s); i++ {
+		query = query || s[i] == '?'
+		if c, ok := unescape(s[i:]); !ok {
+			out.WriteByte(s[i])
+		} else if may(c, query) {
+			out.WriteByte(c)
+			i += 2
+		} else {
+			out.WriteString(s[i : i+3])
+			i += 2
+		}
+	}
+	return out.String()
+}
+
+func escape(out *strings.Builder, c byte) {
+	out.WriteByte('%')
+	out.WriteByte(upperHex[c>>4])
+	out.WriteByte(upperHex[c&15])
+}
+
+// unescape reads the escape that s begins with.
+func unescape(s string) (c byte, ok bool) {
+	if len(s) < 3 || s[0] != '%' {
+		return 0, false
+	}
+	high, low := strings.IndexByte(upperHex, upper(s[1])), strings.IndexByte(upperHex, upper(s[2]))
+	if high < 0 || low < 0 {
+		return 0, false
+	}
+	return byte(high<<4 | low), true
+}
+
+func upper(c byte) byte {
+	if 'a' <= c && c <= 'f' {
+		return c - 'a' + 'A'
+	}
+	return c
+}
+
+// unreserved is RFC 3986 §2.3.
+func unreserved(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
+}

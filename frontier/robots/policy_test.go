@@ -1,0 +1,121 @@
+package robots_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"fetchd/frontier/robots"
+)
+
+const closed = "User-agent: *\nDisallow: /"
+
+func TestJudge(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		answer robots.Answer
+		want   robots.Reason
+		cause  string
+	}{
+		{"200", robots.Answer{Status: 200, Body: []byte(closed)}, robots.ByRule, ""},
+		{"206", robots.Answer{Status: 206, Body: []byte(closed)}, robots.ByRule, ""},
+		{"200 without a body", robots.Answer{Status: 200}, robots.NoRule, ""},
+		{"200 whose body was asked for", robots.Answer{Status: 200, ErrorClass: "empty_body"}, robots.NoRule, ""},
+		{"200 that broke off", robots.Answer{Status: 200, ErrorClass: "body_interrupted", Body: []byte(closed)}, robots.Unreachable, "body_interrupted"},
+		{"200 that does not decode", robots.Answer{Status: 200, ErrorClass: "undecodable"}, robots.Unreachable, "undecodable"},
+		{"300 without a target", robots.Answer{Status: 300}, robots.Unavailable, "status 300"},
+		{"304 that nobody asked for", robots.Answer{Status: 304, ErrorClass: "unexpected_not_modified"}, robots.Unreachable, "unexpected_not_modified"},
+		{"a sixth redirect", robots.Answer{Status: 302, ErrorClass: "too_many_redirects"}, robots.Unavailable, "too_many_redirects"},
+		{"a loop", robots.Answer{Status: 301, ErrorClass: "redirect_loop"}, robots.Unavailable, "redirect_loop"},
+		{"a redirect out of bounds", robots.Answer{Status: 301, ErrorClass: "redirect_rejected"}, robots.Unavailable, "redirect_rejected"},
+		{"400", robots.Answer{Status: 400, ErrorClass: "http_client_error"}, robots.Unavailable, "status 400"},
+		{"401", robots.Answer{Status: 401, ErrorClass: "auth_required"}, robots.Unavailable, "status 401"},
+		{"403", robots.Answer{Status: 403, ErrorClass: "forbidden"}, robots.Unavailable, "status 403"},
+		{"404 with rules in its body", robots.Answer{Status: 404, ErrorClass: "http_client_error", Body: []byte(closed)}, robots.Unavailable, "status 404"},
+		{"410", robots.Answer{Status: 410, ErrorClass: "http_client_error"}, robots.Unavailable, "status 410"},
+		{"429", robots.Answer{Status: 429, ErrorClass: "rate_limited"}, robots.Unavailable, "status 429"},
+		{"499", robots.Answer{Status: 499}, robots.Unavailable, "status 499"},
+		{"500", robots.Answer{Status: 500, ErrorClass: "http_server_error"}, robots.Unreachable, "http_server_error"},
+		{"503 without a class", robots.Answer{Status: 503}, robots.Unreachable, "status 503"},
+		{"599", robots.Answer{Status: 599}, robots.Unreachable, "status 599"},
+		{"600", robots.Answer{Status: 600}, robots.Unreachable, "status 600"},
+		{"no such host", robots.Answer{ErrorClass: "dns_not_found"}, robots.Unreachable, "dns_not_found"},
+		{"refused", robots.Answer{ErrorClass: "connect_refused"}, robots.Unreachable, "connect_refused"},
+		{"deadline", robots.Answer{ErrorClass: "deadline"}, robots.Unreachable, "deadline"},
+		{"nothing", robots.Answer{}, robots.Unreachable, "no response"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			policy := robots.Judge(row.answer)
+			got := policy.Decide("a", "/x")
+			if got.Reason != row.want || policy.Cause != row.cause {
+				t.Errorf("Judge(%+v): reason %v, cause %q; want %v, %q", row.answer, got.Reason, policy.Cause, row.want, row.cause)
+			}
+			if policy.Deferred() != (row.want == robots.Unreachable) {
+				t.Errorf("Judge(%+v): deferred %t", row.answer, policy.Deferred())
+			}
+			allowed := row.want == robots.Unavailable || row.want == robots.NoRule
+			if got.Allowed != allowed {
+				t.Errorf("Judge(%+v): allowed %t, want %t", row.answer, got.Allowed, allowed)
+			}
+			if own := policy.Decide("a", "/robots.txt"); !own.Allowed {
+				t.Errorf("Judge(%+v): /robots.txt is not allowed: %+v", row.answer, own)
+			}
+		})
+	}
+}
+
+func TestEveryStatus(t *testing.T) {
+	for status := range 1000 {
+		want := robots.Unreachable
+		switch status / 100 {
+		case 2:
+			want = robots.NoRule
+		case 3, 4:
+			want = robots.Unavailable
+		}
+		if got := robots.Judge(robots.Answer{Status: status}).Decide("a", "/x").Reason; got != want {
+			t.Errorf("status %d: %v, want %v", status, got, want)
+		}
+	}
+}
+
+func TestAfter(t *testing.T) {
+	stale := robots.Parse([]byte(closed))
+	deferred, absent, fresh := robots.Judge(robots.Answer{Status: 503}), robots.Judge(robots.Answer{Status: 404}), robots.Judge(robots.Answer{Status: 200})
+	for _, row := range []struct {
+		name   string
+		policy robots.Policy
+		since  time.Duration
+		stale  *robots.File
+		want   robots.Reason
+	}{
+		{"at once", deferred, 0, stale, robots.Unreachable},
+		{"just before", deferred, robots.DeferFor - 1, stale, robots.Unreachable},
+		{"stale rules", deferred, robots.DeferFor, stale, robots.ByRule},
+		{"no stale rules", deferred, robots.DeferFor, nil, robots.Unavailable},
+		{"no stale rules before", deferred, robots.DeferFor - 1, nil, robots.Unreachable},
+		{"there was no file", absent, robots.DeferFor, stale, robots.Unavailable},
+		{"there is a file", fresh, robots.DeferFor, stale, robots.NoRule},
+		{"the zero policy", robots.Policy{}, robots.DeferFor, stale, robots.ByRule},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := row.policy.After(row.since, row.stale).Decide("a", "/x").Reason; got != row.want {
+				t.Errorf("after %v: %v, want %v", row.since, got, row.want)
+			}
+		})
+	}
+}
+
+func TestReasonString(t *testing.T) {
+	seen := map[string]bool{}
+	for r := robots.Unreachable; r <= robots.ByRule; r++ {
+		if text := r.String(); text == fmt.Sprintf("reason_%d", int(r)) || seen[text] {
+			t.Errorf("Reason(%d) has the text %q", int(r), text)
+		} else {
+			seen[text] = true
+		}
+	}
+	if got := robots.Reason(99).String(); got != "reason_99" {
+		t.Errorf("Reason(99) = %q", got)
+	}
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// fixture is a frontier and the words of a test about it.
+type fixture struct {
+	Repository
+	t   testing.TB
+	dsn string
+}
+
+// onBoth runs a test on an empty frontier of each kind.
+func onBoth(t *testing.T, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) { test(t, open(t, filepath.Join(t.TempDir(), "frontier.db"))) })
+	t.Run("postgres", func(t *testing.T) { test(t, open(t, newPostgres(t))) })
+}
+
+func open(t testing.TB, dsn string) *fixture {
+	t.Helper()
+	r, err := Open(t.Context(), dsn, Config{Delay: time.Hour})
+	if err != nil {
+		t.Fatalf("Open(%s) = %v", dsn, err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return &fixture{Repository: r, t: t, dsn: dsn}
+}
+
+func (f *fixture) core() *core {
+	if s, ok := f.Store.(*sqliteDB); ok {
+		return &s.core
+	}
+	return &f.Store.(*postgresDB).core //nolint:errcheck // there are two kinds
+}
+
+func (f *fixture) db() *sql.DB { return f.core().db }
+
+func (f *fixture) exec(query string, args ...any) {
+	f.t.Helper()
+	if _, err := f.core().update(context.Background(), query, args...); err != nil {
+		f.t.Fatalf("%s: %v", query, err)
+	}
+}
+
+func (f *fixture) number(query string) int64 {
+	f.t.Helper()
+	var n int64
+	if err := f.db().QueryRow(f.core().say(query)).Scan(&n); err != nil {
+		f.t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// until waits until the query says true.
+func (f *fixture) until(query string) {
+	f.t.Helper()
+	for range 1000 {
+		var ok bool
+		if err := f.db().QueryRow(query).Scan(&ok); err != nil {
+			f.t.Fatalf("%s: %v", query, err)
+		}
+		if ok {
+			return
+		}
+		pause(f.t, 5*time.Millisecond)
+	}
+	f.t.Fatalf("%s: never", query)
+}
+
+func (f *fixture) put(urls ...string) PutResult {
+	f.t.Helper()
+	r, err := f.Put(context.Background(), urls)
+	if err != nil {
+		f.t.Fatalf("Put(%q) = %v", urls, err)
+	}
+	return r
+}
+
+// claim fails the test unless n URLs are claimed by a call that wants 100.
+func (f *fixture) claim(n int) []Claim {
+	f.t.Helper()
+	claims, err := f.Claim(context.Background(), ClaimParams{Limit: 100, Worker: "test"})
+	if err != nil || len(claims) != n {
+		f.t.Fatalf("Claim = %v, %v, want %d URLs", claims, err, n)
+	}
+	return claims
+}
+
+func (f *fixture) fetched(c Claim) {
+	f.t.Helper()
+	if err := f.UpdateFetched(context.Background(), c.ID, FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}); err != nil {
+		f.t.Fatalf("UpdateFetched(%s) = %v", c.URL, err)
+	}
+}
+
+func (f *fixture) why(url string) Explanation {
+	f.t.Helper()
+	e, err := f.Why(context.Background(), url)
+	if err != nil {
+		f.t.Fatalf("Why(%s) = %v", url, err)
+	}
+	return e
+}
+
+func (f *fixture) url(url string) URL { f.t.Helper(); return f.why(url).URL }
+
+// openHosts ends every delay and every block.
+func (f *fixture) openHosts() {
+	f.t.Helper()
+	f.exec(`UPDATE hosts SET next_at = 0, blocked_until = 0, due_at = 0`)
+}
+
+func (f *fixture) expire() { f.t.Helper(); f.exec(`UPDATE urls SET lease_until = 1`) }
+
+// pause waits for the database's clock, which no bubble can move.
+func pause(t testing.TB, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+		t.Fatal("the test ended")
+	}
+}

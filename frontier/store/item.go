@@ -1,0 +1,130 @@
+package store
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"fetchd/frontier/normal"
+)
+
+// item is a Fetch as it goes to the database. The names are those that
+// frontier_record reads.
+type item struct {
+	place        int    // in the caller's slice
+	hash         []byte // of FinalURL
+	ID           int64  `json:"id"`
+	Token        int64  `json:"token"`
+	Status       Status `json:"status"`
+	FinalURL     string `json:"final_url"`
+	FinalHash    string `json:"final_hash"`
+	FinalHost    string `json:"final_host"`
+	LastError    string `json:"last_error"`
+	ErrorClass   string `json:"error_class"`
+	RetryInMS    int64  `json:"retry_in_ms"`
+	HTTPStatus   int    `json:"http_status"`
+	Attempts     int    `json:"attempts"`
+	RetryCount   int    `json:"retry_count"`
+	DurationMS   int64  `json:"duration_ms"`
+	WaitMS       int64  `json:"wait_ms"`
+	Bytes        int64  `json:"bytes"`
+	ETag         string `json:"etag"`
+	LastModified string `json:"last_modified"`
+	BodyDigest   string `json:"body_digest"`
+}
+
+// items checks fetches, and says of each what is wrong with it. What is right is
+// still marked as stale: the database's answer takes that back.
+func items(fetches []Fetch) ([]item, []error) {
+	faults := make([]error, len(fetches))
+	ready := make([]item, 0, len(fetches))
+	seen := make(map[int64]bool, len(fetches))
+	for i, f := range fetches {
+		it, err := f.item(i)
+		switch {
+		case err != nil:
+			faults[i] = err
+		case seen[f.ID]:
+			faults[i] = fmt.Errorf("record URL %d twice: %w", f.ID, ErrStale)
+		default:
+			seen[f.ID] = true
+			faults[i] = fmt.Errorf("record URL %d: %w", f.ID, ErrStale)
+			ready = append(ready, it)
+		}
+	}
+	return ready, faults
+}
+
+func (f Fetch) item(place int) (item, error) {
+	if f.Status != Fetched && f.Status != Failed && f.Status != Dead {
+		return item{}, fmt.Errorf("record URL %d: %q is not how a fetch ends", f.ID, f.Status)
+	}
+	it := item{
+		place: place, ID: f.ID, Token: f.Token, Status: f.Status,
+		LastError: clean(f.LastError), ErrorClass: clean(f.ErrorClass), RetryInMS: millis(f.RetryIn),
+		HTTPStatus: f.HTTPStatus, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
+		DurationMS: millis(f.Duration), WaitMS: millis(f.Wait), Bytes: f.Bytes,
+		ETag: clean(f.ETag), LastModified: clean(f.LastModified), BodyDigest: clean(f.BodyDigest),
+	}
+	if f.FinalURL == "" || f.Status != Fetched {
+		return it, nil
+	}
+	n, err := normalise(f.FinalURL)
+	if err != nil {
+		return item{}, fmt.Errorf("record URL %d: final URL: %w", f.ID, err)
+	}
+	it.FinalURL, it.FinalHost, it.FinalHash, it.hash = n.URL, n.Host, n.Hash, n.hash
+	return it, nil
+}
+
+// normalised is a URL as frontier_put reads it.
+type normalised struct {
+	hash []byte
+	URL  string `json:"url"`
+	Host string `json:"host"`
+	Hash string `json:"hash"`
+}
+
+func normalise(raw string) (normalised, error) {
+	u, err := normal.NormalizeURL(raw)
+	if err != nil {
+		return normalised{}, err
+	}
+	host, err := normal.ExtractHost(u)
+	if err != nil {
+		return normalised{}, err
+	}
+	hash := normal.URLHash(u)
+	return normalised{URL: u, Host: host, Hash: hex.EncodeToString(hash[:]), hash: hash[:]}, nil
+}
+
+// normaliseAll sorts what is a URL from what is not.
+func normaliseAll(urls []string) ([]normalised, []BadURL) {
+	good := make([]normalised, 0, len(urls))
+	var bad []BadURL
+	for i, raw := range urls {
+		n, err := normalise(raw)
+		if err != nil {
+			bad = append(bad, BadURL{Index: i, Err: err})
+			continue
+		}
+		good = append(good, n)
+	}
+	return good, bad
+}
+
+// clean makes text fit for both databases: PostgreSQL takes neither NUL nor
+// what is not UTF-8, and an origin can send both.
+func clean(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+func (p ClaimParams) withDefaults() ClaimParams {
+	p.Limit = max(1, p.Limit)
+	if p.Lease <= 0 {
+		p.Lease = 5 * time.Minute
+	}
+	p.Worker = clean(p.Worker)
+	return p
+}

@@ -1,0 +1,243 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Many rows end at one URL at once: one of them owns it, and all are fetched.
+func TestManyFinalURLsAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		check := serverLog(t)
+		const rows = 40
+		for i := range rows {
+			f.put(fmt.Sprintf("http://h%d.test/", i))
+		}
+		claims := f.claim(rows)
+		stores := []*fixture{f, open(t, f.dsn), open(t, f.dsn)}
+		var wg sync.WaitGroup
+		for i, c := range claims {
+			wg.Go(func() {
+				final := fmt.Sprintf("http://final%d.test/", i%2)
+				err := stores[i%len(stores)].UpdateFetchedWithFinalURL(t.Context(), c.ID, final, FetchedParams{Token: c.Token})
+				if err != nil {
+					t.Errorf("UpdateFetchedWithFinalURL(%s) = %v", c.URL, err)
+				}
+			})
+		}
+		wg.Wait()
+		for query, want := range map[string]int64{
+			`SELECT count(*) FROM urls WHERE status = 'fetched'`:          rows,
+			`SELECT count(*) FROM fetches`:                                rows,
+			`SELECT count(*) FROM urls WHERE url = 'http://final0.test/'`: 1,
+			`SELECT count(*) FROM urls WHERE url = 'http://final1.test/'`: 1,
+			`SELECT count(*) FROM hosts WHERE in_flight > 0`:              0,
+		} {
+			if got := f.number(query); got != want {
+				t.Errorf("%s: %d, want %d", query, got, want)
+			}
+		}
+		check()
+	})
+}
+
+// crawl is a small crawl by several workers on several stores, some of which lose
+// leases, while URLs are put and hosts are charged.
+type crawl struct {
+	t      *testing.T
+	flying sync.Map // host to the number of its fetches
+	stale  atomic.Int64
+}
+
+const crawlHosts, crawlURLs = 12, 240
+
+func (w *crawl) url(i int) string { return fmt.Sprintf("http://h%d.test/%d", i%crawlHosts, i) }
+
+func (w *crawl) round(f *fixture, n int) error {
+	ctx := context.Background()
+	if err := f.Charge(ctx, []string{fmt.Sprintf("h%d.test", n%crawlHosts), "h0.test"}); err != nil {
+		return err
+	}
+	claims, err := f.Claim(ctx, ClaimParams{Limit: 5})
+	if err != nil || len(claims) == 0 {
+		return err
+	}
+	var fetches []Fetch
+	var leases []Lease
+	for i, c := range claims {
+		count, _ := w.flying.LoadOrStore(c.Host, new(atomic.Int64))
+		if got := count.(*atomic.Int64).Add(1); got != 1 { //nolint:errcheck // it holds nothing else
+			w.t.Errorf("%d fetches of %s at once, want 1", got, c.Host)
+		}
+		// Two to one, and to a host that others hold.
+		id, err := strconv.Atoi(c.URL[len("http://")+len(c.Host)+1:])
+		if err != nil {
+			return err
+		}
+		final := fmt.Sprintf("http://h%d.test/f%d", (id/2+5)%crawlHosts, id/2)
+		leases = append(leases, c.Lease)
+		fetches = append([]Fetch{{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Fetched, FinalURL: final}}, fetches...)
+		if i == 0 && n%5 == 0 {
+			fetches[0] = Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Failed, ErrorClass: "x"}
+		}
+	}
+	if _, err := f.Extend(ctx, leases, time.Minute); err != nil {
+		return err
+	}
+	// The counts go down first: another may claim as soon as the record is in.
+	for _, c := range claims {
+		count, _ := w.flying.Load(c.Host)
+		count.(*atomic.Int64).Add(-1) //nolint:errcheck // it holds nothing else
+	}
+	if n%7 == 0 {
+		_, err := f.Release(ctx, leases)
+		return err
+	}
+	each, err := f.RecordFetch(ctx, fetches)
+	for _, err := range each {
+		if errors.Is(err, ErrStale) {
+			w.stale.Add(1)
+		}
+	}
+	return err
+}
+
+func TestManyStoresOnOneDatabase(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		w := &crawl{t: t}
+		const workers = 6
+		stores := make([]*fixture, workers)
+		for i := range stores {
+			stores[i] = open(t, f.dsn)
+			stores[i].core().delayMS = 0
+		}
+		check := serverLog(t)
+		var wg sync.WaitGroup
+		for i, s := range stores {
+			wg.Go(func() {
+				var batch []string
+				for n := i; n < crawlURLs; n += workers {
+					batch = append(batch, w.url(n))
+				}
+				if _, err := s.Put(context.Background(), batch); err != nil {
+					t.Errorf("Put = %v", err)
+				}
+				for n := 0; n < 2000; n++ {
+					if err := w.round(s, n+i); err != nil {
+						t.Errorf("round %d of worker %d: %v", n, i, err)
+						return
+					}
+					if n%10 != 0 {
+						continue
+					}
+					if _, err := s.Reap(context.Background()); err != nil {
+						t.Errorf("Reap = %v", err)
+					}
+					if done, err := s.Counts(context.Background()); err != nil || done.Fetched == crawlURLs {
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for query, want := range map[string]int64{
+			`SELECT count(*) FROM urls WHERE status = 'fetched'`:                                                            crawlURLs,
+			`SELECT count(*) FROM fetches WHERE status = 'fetched'`:                                                         crawlURLs,
+			`SELECT count(DISTINCT url_id) FROM fetches WHERE status = 'fetched'`:                                           crawlURLs,
+			`SELECT count(*) FROM urls WHERE url LIKE '%/f%'`:                                                               crawlURLs / 2,
+			`SELECT count(*) FROM hosts WHERE in_flight > 0`:                                                                0,
+			`SELECT count(*) FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url NOT LIKE 'http://' || h.host || '/%'`: 0,
+		} {
+			if got := f.number(query); got != want {
+				t.Errorf("%s: %d, want %d", query, got, want)
+			}
+		}
+		if n := w.stale.Load(); n != 0 {
+			t.Errorf("%d records were stale, want none: no lease expired", n)
+		}
+		check()
+	})
+}
+
+// Programs that start together on a new database all find it ready.
+func TestManyOpenAtOnce(t *testing.T) {
+	for name, dsn := range map[string]func() string{
+		"sqlite":   func() string { return filepath.Join(t.TempDir(), "frontier.db") },
+		"postgres": func() string { return "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dsn := dsn()
+			if dsn == "" {
+				dsn = newPostgres(t)
+			}
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					r, err := Open(t.Context(), dsn, Config{})
+					if err != nil {
+						t.Errorf("Open = %v", err)
+						return
+					}
+					r.Close()
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+func BenchmarkClaimAndRecord(b *testing.B) {
+	for _, kind := range []string{"sqlite", "postgres"} {
+		for _, batch := range []int{1, 100} {
+			b.Run(fmt.Sprintf("%s/batch=%d", kind, batch), func(b *testing.B) {
+				dsn := filepath.Join(b.TempDir(), "frontier.db")
+				if kind == "postgres" {
+					dsn = newPostgres(b)
+				}
+				benchmark(b, open(b, dsn), batch)
+			})
+		}
+	}
+}
+
+func benchmark(b *testing.B, f *fixture, batch int) {
+	f.core().delayMS = 0
+	const hosts = 1000
+	n := 0
+	fill := func() {
+		urls := make([]string, 20*hosts)
+		for i := range urls {
+			urls[i] = fmt.Sprintf("http://h%d.test/%d", i%hosts, n)
+			n++
+		}
+		f.put(urls...)
+	}
+	fill()
+	done := 0
+	for b.Loop() {
+		claims, err := f.Claim(b.Context(), ClaimParams{Limit: batch})
+		if err != nil {
+			b.Fatalf("Claim = %v", err)
+		}
+		fetches := make([]Fetch, len(claims))
+		for i, c := range claims {
+			fetches[i] = Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}, Status: Fetched}
+		}
+		if _, err := f.RecordFetch(b.Context(), fetches); err != nil {
+			b.Fatalf("RecordFetch = %v", err)
+		}
+		if done += len(claims); n-done < 2*hosts {
+			b.StopTimer()
+			fill()
+			b.StartTimer()
+		}
+	}
+	b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "urls/s")
+}

@@ -1,0 +1,242 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver
+	"github.com/pressly/goose/v3"
+)
+
+// postgresDB calls the functions that its migrations make: each is one round trip and one transaction.
+type postgresDB struct {
+	core
+}
+
+var _ Store = (*postgresDB)(nil)
+
+func openPostgres(ctx context.Context, dsn string, config Config) (*postgresDB, error) {
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		return nil, fmt.Errorf("open PostgreSQL: %w", err)
+	}
+	db.SetMaxOpenConns(8)
+	db.SetMaxIdleConns(8)
+	p := &postgresDB{}
+	p.core = core{
+		db: db, exec: p.execOne, delayMS: millis(config.Delay), numbered: true,
+		words: strings.NewReplacer("{now}", "frontier_now()", "{max}", "GREATEST"),
+	}
+	if err := p.prepare(ctx); err != nil {
+		return nil, closing(fmt.Errorf("open PostgreSQL: %w", err), db.Close)
+	}
+	return p, nil
+}
+
+// prepare migrates under a lock: of programs that start together, one goes first.
+func (p *postgresDB) prepare(ctx context.Context) error {
+	const key = 0x66726f6e74696572 // "frontier"
+	conn, err := p.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, key); err != nil {
+		return err
+	}
+	err = migrate(ctx, p.db, goose.DialectPostgres, "postgres")
+	if err == nil {
+		err = p.checkNormalForm(ctx)
+	}
+	_, unlock := conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock($1)`, key)
+	return errors.Join(err, unlock)
+}
+
+// Close implements [Store].
+func (p *postgresDB) Close() error { return p.db.Close() }
+
+func (p *postgresDB) execOne(ctx context.Context, query string, args ...any) (int64, error) {
+	result, err := p.db.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// Put implements [Store].
+func (p *postgresDB) Put(ctx context.Context, urls []string) (PutResult, error) {
+	good, bad := normaliseAll(urls)
+	r := PutResult{Bad: bad}
+	if len(good) == 0 {
+		return r, nil
+	}
+	var hosts []string
+	for _, u := range good {
+		hosts = append(hosts, u.Host)
+	}
+	list, err := p.knowAll(ctx, hosts, good)
+	if err == nil {
+		err = p.db.QueryRowContext(ctx, `SELECT frontier_put($1)`, list).Scan(&r.Added)
+	}
+	if err != nil {
+		return PutResult{}, fmt.Errorf("put URLs: %w", err)
+	}
+	r.Known = int64(len(good)) - r.Added
+	return r, nil
+}
+
+// knowAll makes the rows of hosts, and commits them, so that a function finds all of
+// its hosts and can lock them in the order of ids. It returns list as JSON.
+func (p *postgresDB) knowAll(ctx context.Context, hosts []string, list any) (string, error) {
+	if len(hosts) == 0 {
+		return toJSON(list)
+	}
+	slices.Sort(hosts)
+	hosts = slices.Compact(hosts)
+	_, err := p.db.ExecContext(ctx, `INSERT INTO hosts (host) SELECT w.host FROM unnest($1::text[]) AS w (host)
+		WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = w.host) ORDER BY w.host ON CONFLICT (host) DO NOTHING`, hosts)
+	if err != nil {
+		return "", err
+	}
+	return toJSON(list)
+}
+
+func toJSON(list any) (string, error) {
+	b, err := json.Marshal(list)
+	return string(b), err
+}
+
+// Claim implements [Store].
+func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
+	params = params.withDefaults()
+	claims, err := p.claim(ctx, params)
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	return claims, nil
+}
+
+func (p *postgresDB) claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
+	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_claim($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells all
+	var claims []Claim
+	for rows.Next() {
+		var c Claim
+		err := rows.Scan(&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified)
+		if err != nil {
+			return nil, err
+		}
+		claims = append(claims, c)
+	}
+	return claims, rows.Err()
+}
+
+// RecordFetch implements [Store].
+func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
+	ready, results := items(fetches)
+	if len(ready) == 0 {
+		return results, nil
+	}
+	recorded, err := p.record(ctx, ready)
+	if err != nil {
+		return nil, fmt.Errorf("record fetches: %w", err)
+	}
+	for _, it := range ready {
+		if recorded[Lease{ID: it.ID, Token: it.Token}] {
+			results[it.place] = nil
+		}
+	}
+	return results, nil
+}
+
+func (p *postgresDB) record(ctx context.Context, ready []item) (map[Lease]bool, error) {
+	var hosts []string
+	for _, it := range ready {
+		if it.FinalURL != "" {
+			hosts = append(hosts, it.FinalHost)
+		}
+	}
+	list, err := p.knowAll(ctx, hosts, ready)
+	if err != nil {
+		return nil, err
+	}
+	return p.leases(ctx, `SELECT * FROM frontier_record($1, $2)`, list, p.delayMS)
+}
+
+// leases is the set that a query returned.
+func (p *postgresDB) leases(ctx context.Context, query string, args ...any) (map[Lease]bool, error) {
+	rows, err := p.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells all
+	set := make(map[Lease]bool)
+	for rows.Next() {
+		var l Lease
+		if err := rows.Scan(&l.ID, &l.Token); err != nil {
+			return nil, err
+		}
+		set[l] = true
+	}
+	return set, rows.Err()
+}
+
+// Extend implements [Store].
+func (p *postgresDB) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
+	return p.each(ctx, "extend leases", leases, `WITH held AS (
+			SELECT u.id FROM urls u JOIN jsonb_to_recordset($1) AS x (id bigint, token bigint) ON u.id = x.id AND u.token = x.token
+			WHERE u.status = 'fetching' ORDER BY u.id FOR UPDATE OF u)
+		UPDATE urls SET lease_until = GREATEST(lease_until, frontier_now() + $2) FROM held WHERE urls.id = held.id RETURNING urls.id, urls.token`,
+		millis(d))
+}
+
+// Release implements [Store].
+func (p *postgresDB) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return p.each(ctx, "release leases", leases, `SELECT * FROM frontier_release($1)`)
+}
+
+// each returns the leases that the query returned.
+func (p *postgresDB) each(ctx context.Context, doing string, leases []Lease, query string, args ...any) ([]Lease, error) {
+	type row struct {
+		ID    int64 `json:"id"`
+		Token int64 `json:"token"`
+	}
+	list := make([]row, len(leases))
+	for i, l := range leases {
+		list[i] = row(l)
+	}
+	text, err := toJSON(list)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	held, err := p.leases(ctx, query, append([]any{text}, args...)...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	return slices.DeleteFunc(slices.Clone(leases), func(l Lease) bool { return !held[l] }), nil
+}
+
+// Reap implements [Store].
+func (p *postgresDB) Reap(ctx context.Context) (reaped int64, err error) {
+	if err := p.db.QueryRowContext(ctx, `SELECT frontier_reap($1)`, p.delayMS).Scan(&reaped); err != nil {
+		return 0, fmt.Errorf("reap: %w", err)
+	}
+	return reaped, nil
+}
+
+// RetryFailed implements [Store].
+func (p *postgresDB) RetryFailed(ctx context.Context, class string) (again int64, err error) {
+	if err := p.db.QueryRowContext(ctx, `SELECT frontier_retry($1)`, class).Scan(&again); err != nil {
+		return 0, fmt.Errorf("retry failed URLs: %w", err)
+	}
+	return again, nil
+}

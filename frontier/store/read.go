@@ -1,0 +1,202 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// URL is a row of the frontier. Times are zero where they do not apply.
+type URL struct {
+	ID           int64
+	URL          string
+	Host         string
+	Status       Status
+	LastError    string
+	ErrorClass   string
+	RetryCount   int // of its last fetch
+	FailureCount int // failed fetches since the last that did not fail
+	CrashCount   int // leases that expired
+	HTTPStatus   int
+	ReadyAt      time.Time // not claimed before
+	LeaseUntil   time.Time
+	Worker       string // who holds the lease
+	FetchedAt    time.Time
+}
+
+// Host is what decides when a host may be asked.
+type Host struct {
+	NextAt       time.Time // after the delay
+	BlockedUntil time.Time
+	Delay        time.Duration // as it counts
+	InFlight     int
+	MaxInFlight  int
+	Paused       bool
+}
+
+// FetchRow is a fetch that was recorded.
+type FetchRow struct {
+	ID         int64
+	URL        string // that was asked for
+	FinalURL   string // in its normal form; empty if it was not told
+	Status     Status
+	HTTPStatus int
+	ErrorClass string
+	LastError  string
+	Attempts   int
+	RetryCount int // Attempts − 1
+	Duration   time.Duration
+	Wait       time.Duration
+	Bytes      int64
+	BodyDigest string
+	EndedAt    time.Time
+}
+
+// Counts are the numbers of URLs in each status, and of hosts.
+type Counts struct {
+	Pending, Fetching, Fetched, Failed, Dead int64
+
+	Hosts         int64
+	HostsInFlight int64 // with a fetch under way
+	HostsBlocked  int64 // after a 429 or 503
+	HostsWaiting  int64 // that will be due, and are not yet
+	HostsDue      int64 // that a claim will look at now
+	HostsPaused   int64
+	Paused        bool // the crawl as a whole
+}
+
+const urlColumns = `u.id, u.url, h.host, u.status, u.last_error, u.error_class, u.retry_count, u.failure_count, u.crash_count,
+	u.http_status, u.ready_at, u.lease_until, u.worker, u.fetched_at`
+
+// scanURL reads urlColumns, and what else was asked for after them.
+func scanURL(scan func(...any) error, more ...any) (URL, error) {
+	var u URL
+	var ready, lease, fetched int64
+	err := scan(append([]any{&u.ID, &u.URL, &u.Host, &u.Status, &u.LastError, &u.ErrorClass, &u.RetryCount, &u.FailureCount,
+		&u.CrashCount, &u.HTTPStatus, &ready, &lease, &u.Worker, &fetched}, more...)...)
+	u.ReadyAt, u.LeaseUntil, u.FetchedAt = clock(ready), clock(lease), clock(fetched)
+	return u, err
+}
+
+// Counts implements [Store].
+func (c *core) Counts(ctx context.Context) (Counts, error) {
+	var n Counts
+	err := c.db.QueryRowContext(ctx, c.say(`SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead,
+			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
+		FROM (SELECT count(CASE status WHEN 'pending' THEN 1 END) AS pending, count(CASE status WHEN 'fetching' THEN 1 END) AS fetching,
+			count(CASE status WHEN 'fetched' THEN 1 END) AS fetched, count(CASE status WHEN 'failed' THEN 1 END) AS failed,
+			count(CASE status WHEN 'dead' THEN 1 END) AS dead FROM urls) AS u,
+		(SELECT count(*) AS every, count(CASE WHEN in_flight > 0 THEN 1 END) AS flying,
+			count(CASE WHEN blocked_until > {now} THEN 1 END) AS blocked,
+			count(CASE WHEN due_at > {now} THEN 1 END) AS waiting, count(CASE WHEN due_at <= {now} THEN 1 END) AS due,
+			count(CASE WHEN paused THEN 1 END) AS paused FROM hosts) AS h`)).
+		Scan(&n.Pending, &n.Fetching, &n.Fetched, &n.Failed, &n.Dead,
+			&n.Hosts, &n.HostsInFlight, &n.HostsBlocked, &n.HostsWaiting, &n.HostsDue, &n.HostsPaused, &n.Paused)
+	if err != nil {
+		return Counts{}, fmt.Errorf("count: %w", err)
+	}
+	return n, nil
+}
+
+// URLs implements [Store].
+func (c *core) URLs(ctx context.Context) iter.Seq2[URL, error] {
+	query := c.say(`SELECT ` + urlColumns + ` FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? ORDER BY u.id LIMIT ?`)
+	return pages(ctx, c.db, query, func(rows *sql.Rows) (URL, int64, error) {
+		u, err := scanURL(rows.Scan)
+		return u, u.ID, err
+	})
+}
+
+// Fetches implements [Store].
+func (c *core) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
+	query := c.say(`SELECT id, url, final_url, status, http_status, error_class, last_error, attempts, retry_count,
+		duration_ms, wait_ms, bytes, body_digest, ended_at FROM fetches WHERE id > ? ORDER BY id LIMIT ?`)
+	return pages(ctx, c.db, query, func(rows *sql.Rows) (FetchRow, int64, error) {
+		var f FetchRow
+		var duration, wait, ended int64
+		err := rows.Scan(&f.ID, &f.URL, &f.FinalURL, &f.Status, &f.HTTPStatus, &f.ErrorClass, &f.LastError, &f.Attempts,
+			&f.RetryCount, &duration, &wait, &f.Bytes, &f.BodyDigest, &ended)
+		f.Duration, f.Wait = time.Duration(duration)*time.Millisecond, time.Duration(wait)*time.Millisecond
+		f.EndedAt = clock(ended)
+		return f, f.ID, err
+	})
+}
+
+// pages yields rows in the order of ids. Each page is read whole before the
+// caller sees it: a slow reader holds no snapshot, which would keep SQLite's log growing.
+func pages[T any](ctx context.Context, db *sql.DB, query string, scan func(*sql.Rows) (T, int64, error)) iter.Seq2[T, error] {
+	const size = 1000
+	return func(yield func(T, error) bool) {
+		var after int64
+		for {
+			page, last, err := readPage(ctx, db, query, scan, after, size)
+			if err != nil {
+				var none T
+				yield(none, fmt.Errorf("read rows after %d: %w", after, err))
+				return
+			}
+			for _, row := range page {
+				if !yield(row, nil) {
+					return
+				}
+			}
+			if len(page) < size {
+				return
+			}
+			after = last
+		}
+	}
+}
+
+func readPage[T any](ctx context.Context, db *sql.DB, query string, scan func(*sql.Rows) (T, int64, error), after int64, size int) ([]T, int64, error) {
+	rows, err := db.QueryContext(ctx, query, after, size)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells all
+	var page []T
+	var last int64
+	for rows.Next() {
+		row, id, err := scan(rows)
+		if err != nil {
+			return nil, 0, err
+		}
+		page, last = append(page, row), id
+	}
+	return page, last, rows.Err()
+}
+
+// Explanation is what decides on the next fetch of a URL.
+type Explanation struct {
+	URL    URL
+	Host   Host
+	Paused bool      // the crawl as a whole
+	Now    time.Time // by the database's clock
+}
+
+// Why implements [Store].
+func (c *core) Why(ctx context.Context, url string) (Explanation, error) {
+	n, err := normalise(url)
+	if err != nil {
+		return Explanation{}, err
+	}
+	var e Explanation
+	var next, blocked, delay, now int64
+	row := c.db.QueryRowContext(ctx, c.say(`SELECT `+urlColumns+`, h.next_at, h.blocked_until,
+			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
+			EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
+		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`), c.delayMS, n.hash)
+	e.URL, err = scanURL(row.Scan, &next, &blocked, &delay, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused, &e.Paused, &now)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Explanation{}, ErrUnknownURL
+	}
+	if err != nil {
+		return Explanation{}, fmt.Errorf("read a URL: %w", err)
+	}
+	e.Host.NextAt, e.Host.BlockedUntil, e.Now = clock(next), clock(blocked), clock(now)
+	e.Host.Delay = time.Duration(delay) * time.Millisecond
+	return e, nil
+}

@@ -1,0 +1,288 @@
+package store
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pressly/goose/v3"
+)
+
+func TestFailed(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/", "http://b.test/")
+		for _, c := range f.claim(2) {
+			params := FailedParams{FetchedParams: FetchedParams{Token: c.Token, Attempts: 3}, ErrorClass: "dns", RetryIn: time.Hour, Dead: c.Host == "b.test"}
+			if err := f.UpdateFailed(t.Context(), c.ID, "dns: bad \x00\xff", params); err != nil {
+				t.Fatalf("UpdateFailed = %v", err)
+			}
+		}
+		a, b := f.url("http://a.test/"), f.url("http://b.test/")
+		if a.Status != Failed || a.FailureCount != 1 || a.RetryCount != 2 || a.ErrorClass != "dns" || a.LastError != "dns: bad \uFFFD\uFFFD" {
+			t.Errorf("a = %+v, want failed once after 2 retries", a)
+		}
+		if b.Status != Dead {
+			t.Errorf("b = %+v, want dead", b)
+		}
+		f.openHosts()
+		f.claim(0) // a waits for its backoff
+		if n, err := f.RetryFailed(t.Context(), "tls"); n != 0 || err != nil {
+			t.Errorf("RetryFailed(tls) = %d, %v, want 0", n, err)
+		}
+		if n, err := f.RetryFailed(t.Context(), "dns"); n != 2 || err != nil {
+			t.Errorf("RetryFailed(dns) = %d, %v, want 2", n, err)
+		}
+		if c := f.claim(2); c[0].FailureCount != 0 {
+			t.Errorf("claim = %+v, want failures forgotten", c[0])
+		}
+	})
+}
+
+func TestFinalURL(t *testing.T) {
+	rows := []struct{ name, final, url string }{
+		{"same after normalisation", "HTTP://a.test:80/1#x", "http://a.test/1"},
+		{"another row has it", "http://b.test/", "http://a.test/1"},
+		{"nobody has it", "http://c.test/new", "http://c.test/new"},
+		{"nobody has it, same host", "http://a.test/new", "http://a.test/new"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fixture) {
+				f.put("http://a.test/1", "http://b.test/")
+				c := f.claim(2)[0]
+				params := FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1, ETag: `"e"`}
+				if err := f.UpdateFetchedWithFinalURL(t.Context(), c.ID, row.final, params); err != nil {
+					t.Fatalf("UpdateFetchedWithFinalURL = %v", err)
+				}
+				u := f.url(row.url)
+				want, err := normalise(row.url)
+				if err != nil {
+					t.Fatalf("normalise(%s) = %v", row.url, err)
+				}
+				if u.ID != c.ID || u.URL != row.url || u.Host != want.Host || u.Status != Fetched {
+					t.Errorf("final URL %s: row %+v, want id %d with %s, fetched", row.final, u, c.ID, row.url)
+				}
+				if n := f.number(`SELECT in_flight FROM hosts WHERE host = 'a.test'`); n != 0 {
+					t.Errorf("%d in flight at the host that was claimed, want 0", n)
+				}
+			})
+		})
+	}
+}
+
+func TestInvalidFinalURLRecordsNothing(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/")
+		c := f.claim(1)[0]
+		err := f.UpdateFetchedWithFinalURL(t.Context(), c.ID, "ftp://x/", FetchedParams{Token: c.Token})
+		if err == nil || errors.Is(err, ErrStale) {
+			t.Errorf("UpdateFetchedWithFinalURL(ftp) = %v, want what is wrong with it", err)
+		}
+		if u := f.url("http://a.test/"); u.Status != Fetching {
+			t.Errorf("status = %s, want fetching", u.Status)
+		}
+		if _, err := f.RecordFetch(t.Context(), []Fetch{{ID: c.ID, Status: Pending}}); err != nil {
+			t.Errorf("RecordFetch(pending) = %v, want the fault at its entry", err)
+		}
+		f.fetched(c)
+	})
+}
+
+// Any other constraint that breaks is an error, and the fetch is not recorded.
+func TestOnlyTheHashDecidesWhoOwnsAURL(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.exec(`CREATE UNIQUE INDEX other ON urls (lower(url))`)
+		f.put("http://a.test/", "http://b.test/x")
+		c := f.claim(2)[0]
+		if err := f.UpdateFetchedWithFinalURL(t.Context(), c.ID, "http://b.test/X", FetchedParams{Token: c.Token}); err == nil {
+			t.Errorf("UpdateFetchedWithFinalURL = nil, want the violation of another constraint")
+		}
+		if u := f.url("http://a.test/"); u.Status != Fetching {
+			t.Errorf("status = %s, want fetching: nothing was recorded", u.Status)
+		}
+	})
+}
+
+func TestRecordABatch(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/", "http://b.test/", "http://c.test/")
+		c := f.claim(3)
+		ok := FetchedParams{Token: 1}
+		each, err := f.RecordFetch(t.Context(), []Fetch{
+			{ID: c[0].ID, FetchedParams: ok, Status: Fetched, FinalURL: "http://d.test/"},
+			{ID: c[1].ID, FetchedParams: ok, Status: Fetched, FinalURL: "http://d.test/"},
+			{ID: c[1].ID, FetchedParams: ok, Status: Fetched},
+			{ID: c[2].ID, FetchedParams: FetchedParams{Token: 7}, Status: Fetched},
+		})
+		if err != nil || each[0] != nil || each[1] != nil || !errors.Is(each[2], ErrStale) || !errors.Is(each[3], ErrStale) {
+			t.Fatalf("RecordFetch = %v, %v, want two recorded, two stale", each, err)
+		}
+		n := 0
+		for u, err := range f.URLs(t.Context()) {
+			if err != nil {
+				t.Fatalf("URLs: %v", err)
+			}
+			if u.URL == "http://d.test/" {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d rows have the final URL, want 1", n)
+		}
+	})
+}
+
+func TestRowOfAFetch(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/")
+		c := f.claim(1)[0]
+		err := f.UpdateFetchedWithFinalURL(t.Context(), c.ID, "http://a.test/z", FetchedParams{
+			Token: c.Token, HTTPStatus: 203, Attempts: 3, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d",
+		})
+		if err != nil {
+			t.Fatalf("UpdateFetchedWithFinalURL = %v", err)
+		}
+		for got, err := range f.Fetches(t.Context()) {
+			if err != nil {
+				t.Fatalf("Fetches: %v", err)
+			}
+			got.ID, got.EndedAt = 0, time.Time{}
+			want := FetchRow{URL: "http://a.test/", FinalURL: "http://a.test/z", Status: Fetched, HTTPStatus: 203, Attempts: 3,
+				RetryCount: 2, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d"}
+			if got != want {
+				t.Errorf("fetch = %+v, want %+v", got, want)
+			}
+		}
+	})
+}
+
+func TestCharge(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/")
+		if err := f.Charge(t.Context(), []string{"a.test", "new.test"}); err != nil {
+			t.Fatalf("Charge = %v", err)
+		}
+		f.put("http://a.test/", "http://new.test/")
+		f.claim(0)
+		if e := f.why("http://new.test/"); e.Host.NextAt.Sub(e.Now) < 50*time.Minute {
+			t.Errorf("next at %v, now %v, want an hour", e.Host.NextAt, e.Now)
+		}
+		f.openHosts()
+		f.claim(2)
+	})
+}
+
+func TestBlock(t *testing.T) {
+	rows := []struct {
+		name         string
+		level, until time.Duration // before, as from now
+		retryAfter   time.Duration
+		want         time.Duration
+	}{
+		{"first", 0, -time.Hour, 0, time.Minute},
+		{"doubles", time.Minute, -time.Minute, 0, 2 * time.Minute},
+		{"doubles still just before it is forgiven", time.Hour, -29 * time.Minute, 0, 2 * time.Hour},
+		{"forgiven", time.Hour, -31 * time.Minute, 0, time.Minute},
+		{"no longer than a day", 20 * time.Hour, -time.Minute, 0, 24 * time.Hour},
+		{"one cause, one block", time.Hour, 30 * time.Minute, 0, 30 * time.Minute},
+		{"Retry-After", time.Hour, -time.Minute, 7 * time.Minute, 7 * time.Minute},
+		{"Retry-After does not shorten", time.Hour, 30 * time.Minute, time.Minute, 30 * time.Minute},
+	}
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/")
+		for _, row := range rows {
+			f.exec(`UPDATE hosts SET due_at = 0, block_ms = ?, blocked_until = {now} + ?`, millis(row.level), row.until.Milliseconds())
+			if err := f.Block(t.Context(), "a.test", row.retryAfter); err != nil {
+				t.Fatalf("%s: Block = %v", row.name, err)
+			}
+			e := f.why("http://a.test/")
+			if got := e.Host.BlockedUntil.Sub(e.Now).Round(10 * time.Second); got != row.want {
+				t.Errorf("%s: blocked for %v, want %v", row.name, got, row.want)
+			}
+			f.claim(0)
+		}
+		f.openHosts()
+		f.claim(1)
+	})
+}
+
+func TestPauseAndResume(t *testing.T) {
+	for _, host := range []string{"", "a.test"} {
+		t.Run("host="+host, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fixture) {
+				f.put("http://a.test/")
+				if err := f.Pause(t.Context(), host); err != nil {
+					t.Fatalf("Pause = %v", err)
+				}
+				f.claim(0)
+				f.put("http://a.test/2")
+				f.claim(0)
+				e := f.why("http://a.test/")
+				if e.Paused != (host == "") || e.Host.Paused == (host == "") {
+					t.Errorf("Why = %+v, want what was paused", e)
+				}
+				if err := f.Resume(t.Context(), host); err != nil {
+					t.Fatalf("Resume = %v", err)
+				}
+				f.claim(1)
+			})
+		})
+	}
+}
+
+func TestCounts(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/", "http://b.test/", "http://c.test/", "http://c.test/2", "http://d.test/")
+		c := f.claim(4)
+		f.fetched(c[0])
+		if err := f.UpdateFailed(t.Context(), c[1].ID, "x", FailedParams{FetchedParams: FetchedParams{Token: 1}}); err != nil {
+			t.Fatalf("UpdateFailed = %v", err)
+		}
+		if err := f.UpdateFailed(t.Context(), c[3].ID, "x", FailedParams{FetchedParams: FetchedParams{Token: 1}, Dead: true}); err != nil {
+			t.Fatalf("UpdateFailed = %v", err)
+		}
+		got, err := f.Counts(t.Context())
+		want := Counts{Pending: 1, Fetching: 1, Fetched: 1, Failed: 1, Dead: 1, Hosts: 4, HostsInFlight: 1, HostsWaiting: 3}
+		if err != nil || got != want {
+			t.Errorf("Counts = %+v, %v, want %+v", got, err, want)
+		}
+	})
+}
+
+func TestPagesHoldEveryRow(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		urls := make([]string, 2500)
+		for i := range urls {
+			urls[i] = "http://a.test/" + strconv.Itoa(i)
+		}
+		f.put(urls...)
+		n := 0
+		for u, err := range f.URLs(t.Context()) {
+			if err != nil || u.URL != urls[n] {
+				t.Fatalf("row %d = %v, %v, want %s", n, u, err, urls[n])
+			}
+			n++
+		}
+		if n != len(urls) {
+			t.Errorf("%d rows, want %d", n, len(urls))
+		}
+	})
+}
+
+func TestOpenRefuses(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		open(t, f.dsn) // a second time is no fault
+		f.exec(`UPDATE settings SET value = '0' WHERE name = 'normal_form_version'`)
+		if _, err := Open(t.Context(), f.dsn, Config{}); !errors.Is(err, ErrNormalForm) {
+			t.Errorf("Open with another normal form = %v, want ErrNormalForm", err)
+		}
+		f.exec(`INSERT INTO `+goose.DefaultTablename+` (version_id, is_applied) VALUES (?, ?)`, 99, true)
+		if _, err := Open(t.Context(), f.dsn, Config{}); !errors.Is(err, ErrNewerSchema) {
+			t.Errorf("Open of a newer version = %v, want ErrNewerSchema", err)
+		}
+	})
+	if _, err := Open(t.Context(), "x", Config{Delay: -1}); err == nil {
+		t.Error("Open with a negative delay = nil, want an error")
+	}
+}

@@ -1,0 +1,155 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // registers the driver
+)
+
+// sqliteDB writes through one connection, which one caller has at a time; readers
+// have others.
+type sqliteDB struct {
+	core
+	turn  chan struct{} // holds one token; whoever has it may use what follows
+	conn  *sql.Conn
+	stmts map[string]*sql.Stmt
+}
+
+var _ Store = (*sqliteDB)(nil)
+
+func openSQLite(ctx context.Context, path string, config Config) (*sqliteDB, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	// busy_timeout comes first: a change to WAL has to wait its turn as well. With
+	// WAL, synchronous=NORMAL loses nothing to a crash of the program; the last
+	// commits can go with the power, and their URLs are then fetched again.
+	pragmas := url.Values{"_pragma": {"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(NORMAL)", "cache_size(-65536)", "foreign_keys(ON)"}}
+	dsn := url.URL{Scheme: "file", OmitHost: true, Path: abs, RawQuery: pragmas.Encode()}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	db.SetMaxOpenConns(5)
+	s := &sqliteDB{turn: make(chan struct{}, 1), stmts: make(map[string]*sql.Stmt)}
+	s.core = core{
+		db: db, exec: s.execOne, delayMS: millis(config.Delay),
+		words: strings.NewReplacer("{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max"),
+	}
+	s.turn <- struct{}{}
+	if err := s.prepare(ctx); err != nil {
+		return nil, closing(fmt.Errorf("open %s: %w", path, err), s.Close)
+	}
+	return s, nil
+}
+
+func (s *sqliteDB) prepare(ctx context.Context) error {
+	newer := func(err error) bool { return errors.Is(err, ErrNewerSchema) }
+	err := patiently(ctx, newer, func() error { return migrate(ctx, s.db, goose.DialectSQLite3, "sqlite") })
+	if err != nil {
+		return err
+	}
+	if s.conn, err = s.db.Conn(ctx); err != nil {
+		return err
+	}
+	return s.checkNormalForm(ctx)
+}
+
+// Close implements [Store].
+func (s *sqliteDB) Close() error {
+	var errs []error
+	for _, stmt := range s.stmts {
+		errs = append(errs, stmt.Close())
+	}
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	return errors.Join(append(errs, s.db.Close())...)
+}
+
+// tx is a writing transaction. Its statements do not end with the caller's
+// context: they are short, and a commit that was cut off would leave unknown what was recorded.
+type tx struct {
+	s   *sqliteDB
+	ctx context.Context
+}
+
+// within runs f in a transaction that has the database to itself.
+func (s *sqliteDB) within(ctx context.Context, f func(tx) error) (err error) {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.turn:
+	}
+	defer func() { s.turn <- struct{}{} }()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t := tx{s: s, ctx: context.WithoutCancel(ctx)}
+	if _, err := t.exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	err = f(t)
+	if err == nil {
+		_, err = t.exec("COMMIT")
+	}
+	if err != nil {
+		// A full disk has rolled back by itself, and then this finds nothing to do.
+		_, _ = t.exec("ROLLBACK")
+	}
+	return err
+}
+
+func (t tx) stmt(query string) (*sql.Stmt, error) {
+	if stmt := t.s.stmts[query]; stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := t.s.conn.PrepareContext(t.ctx, t.s.say(query))
+	if err != nil {
+		return nil, err
+	}
+	t.s.stmts[query] = stmt
+	return stmt, nil
+}
+
+// exec returns how many rows were changed.
+func (t tx) exec(query string, args ...any) (int64, error) {
+	stmt, err := t.stmt(query)
+	if err != nil {
+		return 0, err
+	}
+	result, err := stmt.ExecContext(t.ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// one reads a row, and says whether there was one.
+func (t tx) one(query string, args []any, into ...any) (bool, error) {
+	stmt, err := t.stmt(query)
+	if err != nil {
+		return false, err
+	}
+	err = stmt.QueryRowContext(t.ctx, args...).Scan(into...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (s *sqliteDB) execOne(ctx context.Context, query string, args ...any) (changed int64, err error) {
+	err = s.within(ctx, func(t tx) error {
+		changed, err = t.exec(query, args...)
+		return err
+	})
+	return changed, err
+}

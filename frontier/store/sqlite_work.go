@@ -1,0 +1,211 @@
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+// Put implements [Store]. The host's row is touched whether or not the URL is new:
+// a claim that found the host empty must look again.
+func (s *sqliteDB) Put(ctx context.Context, urls []string) (PutResult, error) {
+	good, bad := normaliseAll(urls)
+	r := PutResult{Bad: bad}
+	err := s.within(ctx, func(t tx) error {
+		hosts := make(map[string]int64)
+		for _, u := range good {
+			if hosts[u.Host] == 0 {
+				id, err := t.touch(u.Host)
+				if err != nil {
+					return err
+				}
+				hosts[u.Host] = id
+			}
+			n, err := t.exec(`INSERT INTO urls (host_id, url, url_hash) VALUES (?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`,
+				hosts[u.Host], u.URL, u.hash)
+			if err != nil {
+				return err
+			}
+			r.Added += n
+		}
+		return nil
+	})
+	if err != nil {
+		return PutResult{}, fmt.Errorf("put URLs: %w", err)
+	}
+	r.Known = int64(len(good)) - r.Added
+	return r, nil
+}
+
+func (t tx) touch(host string) (id int64, err error) {
+	_, err = t.one(`INSERT INTO hosts (host, due_at) VALUES (?, 0)
+		ON CONFLICT (host) DO UPDATE SET due_at = max(next_at, blocked_until) RETURNING id`, []any{host}, &id)
+	return id, err
+}
+
+// dueHost is a host that a claim looks at.
+type dueHost struct {
+	id   int64
+	host string
+	open bool
+}
+
+// Claim implements [Store].
+func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
+	params = params.withDefaults()
+	var claims []Claim
+	err := s.within(ctx, func(t tx) error {
+		claims = nil
+		for len(claims) < params.Limit {
+			due, err := t.due(params.Limit - len(claims))
+			if err != nil || len(due) == 0 {
+				return err
+			}
+			for _, h := range due {
+				if claims, err = t.claimOf(h, params, claims); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	return claims, nil
+}
+
+func (t tx) due(limit int) ([]dueHost, error) {
+	stmt, err := t.stmt(`SELECT id, host, NOT paused AND in_flight < max_in_flight AND max(next_at, blocked_until) <= {now}
+		FROM hosts WHERE due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY due_at LIMIT ?`)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := stmt.QueryContext(t.ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells all
+	var due []dueHost
+	for rows.Next() {
+		var h dueHost
+		if err := rows.Scan(&h.id, &h.host, &h.open); err != nil {
+			return nil, err
+		}
+		due = append(due, h)
+	}
+	return due, rows.Err()
+}
+
+// claimOf takes a URL of h if there is one, and notes when to look at h again.
+func (t tx) claimOf(h dueHost, params ClaimParams, claims []Claim) ([]Claim, error) {
+	c := Claim{Host: h.host}
+	found := false
+	if h.open {
+		var err error
+		found, err = t.one(`UPDATE urls SET status = 'fetching', token = token + 1, lease_until = {now} + ?, worker = ?
+			WHERE id = (SELECT id FROM urls WHERE host_id = ? AND status IN ('pending', 'failed') AND ready_at <= {now}
+				ORDER BY ready_at, id LIMIT 1)
+			RETURNING id, token, url, failure_count, crash_count, etag, last_modified`,
+			[]any{millis(params.Lease), params.Worker, h.id},
+			&c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified)
+		if err != nil {
+			return nil, err
+		}
+	}
+	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight + ?1, due_at = CASE
+			WHEN paused OR in_flight + ?1 >= max_in_flight THEN NULL
+			ELSE (SELECT max(hosts.next_at, hosts.blocked_until, ready_at) FROM urls
+				WHERE host_id = hosts.id AND status IN ('pending', 'failed') ORDER BY ready_at, id LIMIT 1) END
+		WHERE id = ?2`, found, h.id)
+	if found {
+		claims = append(claims, c)
+	}
+	return claims, err
+}
+
+// RecordFetch implements [Store].
+func (s *sqliteDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
+	ready, results := items(fetches)
+	var recorded []int
+	err := s.within(ctx, func(t tx) error {
+		for _, it := range ready {
+			ok, err := t.record(it, s.delayMS)
+			if err != nil {
+				return fmt.Errorf("URL %d: %w", it.ID, err)
+			}
+			if ok {
+				recorded = append(recorded, it.place)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record fetches: %w", err)
+	}
+	for _, place := range recorded {
+		results[place] = nil
+	}
+	return results, nil
+}
+
+func (t tx) record(it item, delayMS int64) (bool, error) {
+	var host int64
+	var url string
+	held, err := t.one(`UPDATE urls SET status = ?1, lease_until = 0, worker = '', last_error = ?2, error_class = ?3,
+			retry_count = ?4, http_status = ?5,
+			failure_count = CASE WHEN ?1 = 'fetched' THEN 0 ELSE failure_count + 1 END,
+			ready_at = CASE WHEN ?1 = 'failed' THEN {now} + 1 + ?6 ELSE ready_at END,
+			etag = CASE WHEN ?7 = '' THEN etag ELSE ?7 END,
+			last_modified = CASE WHEN ?8 = '' THEN last_modified ELSE ?8 END,
+			fetched_at = {now}
+		WHERE id = ?9 AND token = ?10 AND status = 'fetching' RETURNING host_id, url`,
+		[]any{it.Status, it.LastError, it.ErrorClass, it.RetryCount, it.HTTPStatus, it.RetryInMS, it.ETag, it.LastModified,
+			it.ID, it.Token}, &host, &url)
+	if err != nil || !held {
+		return false, err
+	}
+	if err := t.open(host, delayMS); err != nil {
+		return false, err
+	}
+	_, err = t.exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
+			retry_count, duration_ms, wait_ms, bytes, body_digest, ended_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now})`,
+		it.ID, it.Token, url, it.FinalURL, it.Status, it.HTTPStatus, it.ErrorClass, it.LastError, it.Attempts,
+		it.RetryCount, it.DurationMS, it.WaitMS, it.Bytes, it.BodyDigest)
+	if err != nil || it.FinalURL == "" || it.FinalURL == url {
+		return true, err
+	}
+	return true, t.moveTo(it)
+}
+
+// open ends a fetch of the host, whose delay begins now.
+func (t tx) open(host, delayMS int64) error {
+	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - 1,
+			next_at = max(next_at, {now} + 1 + max(COALESCE(delay_ms, ?1), crawl_delay_ms)),
+			due_at = max(next_at, blocked_until, {now} + 1 + max(COALESCE(delay_ms, ?1), crawl_delay_ms))
+		WHERE id = ?2`, delayMS, host)
+	return err
+}
+
+// moveTo gives the row its final URL, unless another row has that one.
+func (t tx) moveTo(it item) error {
+	var host int64
+	_, err := t.one(`INSERT INTO hosts (host) VALUES (?) ON CONFLICT (host) DO UPDATE SET host = excluded.host RETURNING id`,
+		[]any{it.FinalHost}, &host)
+	if err != nil {
+		return err
+	}
+	const move = ` urls SET url = ?, url_hash = ?, host_id = ? WHERE id = ?`
+	args := []any{it.FinalURL, it.hash, host, it.ID}
+	n, err := t.exec(`UPDATE OR IGNORE`+move, args...)
+	if err != nil || n == 1 {
+		return err
+	}
+	var taken bool
+	if _, err := t.one(`SELECT EXISTS (SELECT 1 FROM urls WHERE url_hash = ?)`, []any{it.hash}, &taken); err != nil || taken {
+		return err
+	}
+	// OR IGNORE passes over every constraint. It was not that of url_hash, so this says which.
+	_, err = t.exec(`UPDATE`+move, args...)
+	return err
+}
