@@ -81,11 +81,11 @@ func startServer() {
 // runServer starts a private server on a socket in a folder of its own, which
 // belongs to the user it runs as: PostgreSQL does not run as root.
 func runServer() error {
-	initdb, err := exec.LookPath("initdb")
+	initdb, err := program("initdb")
 	if err != nil {
 		return err
 	}
-	postgres, err := exec.LookPath("postgres")
+	postgres, err := program("postgres")
 	if err != nil {
 		return err
 	}
@@ -124,6 +124,19 @@ func runServer() error {
 	}
 	server.dsn = dsn.String()
 	return nil
+}
+
+// program finds one of PostgreSQL's: Debian keeps them off the PATH.
+func program(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	found, globErr := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	if globErr != nil || len(found) == 0 {
+		return "", err
+	}
+	return found[len(found)-1], nil
 }
 
 // owner gives dir to a user who is not root, and says how to run as that one.
