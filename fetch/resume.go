@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -41,7 +42,7 @@ type progress struct {
 
 	validator string // for If-Range; empty: cannot be continued
 	coding    string // Content-Encoding of the response
-	url       string // that it came from; empty: not known, before a resume point
+	url       string // that it came from, the query aside; empty: not known, before a resume point
 	total     int64  // of the whole body; negative: not told
 	sent      bool   // bytes of it have gone out in this fetch
 	end       int64  // where the 206 that continues it says that it ends; zero: none
@@ -51,7 +52,7 @@ type progress struct {
 // newProgress is that of a body from its begin.
 func newProgress(a *attempt) *progress {
 	p := &progress{validator: a.validator(), coding: a.resp.Header.Get("Content-Encoding"),
-		url: withoutFragment(a.hop.url), total: a.resp.ContentLength}
+		url: withoutQuery(a.hop.url), total: a.resp.ContentLength}
 	if !a.req.OmitDigest || a.req.Integrity.SHA256 != "" {
 		p.digest = sha256.New()
 	}
@@ -150,14 +151,17 @@ func (a *attempt) bodyProgress() (*progress, *fault) {
 }
 
 // isFrom tells whether a hop asked for the body that was begun: a validator means
-// something for one resource alone.
+// something for one resource alone. The query is left aside, for where a redirect
+// leads to signed URLs it is another each time.
 func (p *progress) isFrom(hop *hopRequest) bool {
-	at := withoutFragment(hop.url)
+	at := withoutQuery(hop.url)
 	if p.url == "" {
 		p.url = at
 	}
 	return p.url == at
 }
+
+func withoutQuery(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
 
 // fits tells whether a 206 brings exactly the rest of the body.
 func (p *progress) fits(resp *http.Response) bool {

@@ -46,6 +46,7 @@ func TestResume(t *testing.T) {
 	)
 	cut := func(params string, at int) string { return fmt.Sprintf("200:size=%d,cut=%d%s", size, at, params) }
 	whole := func(params string) string { return fmt.Sprintf("200:size=%d%s", size, params) }
+	signed := url.QueryEscape("/s/signed/" + cut(tag+",range", 300_000) + "/" + whole(tag+",range") + "?signature=")
 	for _, row := range []resumeRow{
 		{"by a strong tag", cut(tag+",range", 300_000) + "/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
 		{"by a date", cut(date+",range", 300_000) + "/" + whole(date+",range"), nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
@@ -73,6 +74,7 @@ func TestResume(t *testing.T) {
 		{"a 206 that holds less than it says", cut(tag+",range", 300_000) + "/206:size=1000,offset=300000,no-length" + tag + ",header=Content-Range=bytes 300000-999999%2F1000000/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-", "bytes=301000-"}, nil},
 		{"a 206 that holds more than it says", cut(tag+",range", 300_000) + "/206:size=700001,offset=300000,no-length" + tag + ",header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", -1, []string{"", "bytes=300000-"}, nil},
 		{"a 206 at another URL", cut(tag+",range", 300_000) + "/302:to=%2Fs%2Fother%2F" + url.QueryEscape(whole(tag+",range")), nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
+		{"by signed URLs", "302:to=" + signed + "1/302:to=" + signed + "2", nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
 		{"a 404", cut(tag+",range", 300_000) + "/404", nil, "http_client_error  not_retryable", 300_000, []string{"", "bytes=300000-"}, nil},
 
 		{"restart at a 200", cut(tag, 300_000) + "/" + whole(tag), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 0}},
