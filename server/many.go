@@ -163,16 +163,14 @@ func (m *many) room() bool {
 	}
 }
 
-// queue notes n bytes more, or less, that wait.
-func (m *many) queue(n int) {
+// unqueue notes that a request of n bytes waits no longer.
+func (m *many) unqueue(n int) {
 	m.mu.Lock()
-	m.queued += n
+	m.queued -= n
 	m.mu.Unlock()
-	if n < 0 {
-		select {
-		case m.turned <- struct{}{}:
-		default: // it is told already
-		}
+	select {
+	case m.turned <- struct{}{}:
+	default: // it is told already
 	}
 }
 
@@ -200,19 +198,23 @@ func (m *many) begin(task *pb.Task) error {
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
 	m.open[task.GetTag()], m.last = cancel, time.Now()
+	size := proto.Size(task.GetRequest())
+	m.queued += size
+	turned := sync.OnceFunc(func() { m.unqueue(size) })
 	turn := m.service.admission.queue(m.stream.Context()) // here, so that turns come in the order of the tasks
 	m.tasks.Go(func() {
 		defer func() { <-m.places }()
 		defer turn.leave()
+		defer turned()
 		defer cancel()
-		m.run(ctx, task, turn)
+		m.run(ctx, task, turn, turned)
 	})
 	return nil
 }
 
 // run carries out a task and answers it, once.
-func (m *many) run(ctx context.Context, task *pb.Task, turn *place) {
-	a := taskAnswers{many: m, tag: task.GetTag(), turn: turn, start: time.Now()}
+func (m *many) run(ctx context.Context, task *pb.Task, turn *place, turned func()) {
+	a := taskAnswers{many: m, tag: task.GetTag(), turn: turn, turned: turned, start: time.Now()}
 	out, req := m.guarded(ctx, task.GetRequest(), &a)
 	m.mu.Lock()
 	delete(m.open, a.tag) // its caller may use the tag again once it has the outcome
@@ -242,10 +244,8 @@ func (m *many) fetch(ctx context.Context, in *pb.FetchRequest, a *taskAnswers) (
 		req.ID = rand.Text()
 		return s.client.Refuse(ctx, req, classify.InvalidRequest, status.Convert(err).Message()), req
 	}
-	size := proto.Size(in)
-	m.queue(size)
 	class := m.enter(ctx, a.turn)
-	m.queue(-size)
+	a.turned()
 	if class != classify.NoClass {
 		return s.client.Refuse(ctx, p.req, class, ""), p.req
 	}
@@ -290,6 +290,7 @@ type taskAnswers struct {
 	many     *many
 	tag      string
 	turn     *place
+	turned   func() // its turn has come
 	start    time.Time
 	sequence int64
 }

@@ -94,7 +94,7 @@ func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *we
 		code := status.Code(err)
 		attrs := []slog.Attr{slog.String("http.path", r.URL.Path), slog.String("grpc.code", code.String()),
 			slog.Duration("duration", time.Since(began).Round(time.Microsecond)), slog.String("peer.address", r.RemoteAddr)}
-		if err != nil && (out.valid || !out.parsed) { // what is no request may be quoted in the error, secrets included
+		if err != nil && !out.quotes {
 			attrs = append(attrs, slog.String("grpc.error", status.Convert(err).Message()))
 		}
 		w.logger.LogAttrs(r.Context(), callLevel(code), "finished call", attrs...)

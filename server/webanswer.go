@@ -24,8 +24,7 @@ type webAnswer struct {
 	patience    time.Duration
 	contentType string
 	long        chan struct{} // places of those that read a long request
-	parsed      bool          // the request was in hand: an error may hold parts of it
-	valid       bool          // and it was JSON
+	quotes      bool          // an error may hold parts of the request, secrets included
 	begun       bool
 }
 
@@ -54,15 +53,15 @@ func (a *webAnswer) read(r *http.Request) (*pb.FetchRequest, error) {
 		return nil, status.Error(codes.DeadlineExceeded, "the request did not come to its end in time")
 	}
 	_ = a.control.SetReadDeadline(time.Time{}) // from here on it only tells that the caller has left
-	a.parsed = true
 	if n := jsonElements(body); n > maxElements {
 		return nil, status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxElements)
 	}
 	in := new(pb.FetchRequest)
+	a.quotes = true
 	if err := protojson.Unmarshal(body, in); err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "the request is no FetchRequest in JSON: %s", jsonFault(err))
 	}
-	a.valid = true
+	a.quotes = false
 	return in, nil
 }
 

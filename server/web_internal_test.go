@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"testing"
+)
+
+// TestHostIsOurs: a page must not call by a name that its maker has pointed here.
+func TestHostIsOurs(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, local, host string
+		browser, tls      bool
+		want              bool
+	}{
+		{"loopback by its address", "127.0.0.1:8081", "127.0.0.1:8081", true, false, true},
+		{"loopback by localhost", "[::1]:8081", "LocalHost:8081", true, false, true},
+		{"loopback by a name", "127.0.0.1:8081", "evil.example:8081", false, false, false},
+		{"loopback by a name, with TLS", "127.0.0.1:8081", "evil.example", false, true, false},
+		{"a program, by a name", "192.0.2.2:8081", "fetchd.internal:8081", false, false, true},
+		{"a page, by a name", "192.0.2.2:8081", "evil.example:8081", true, false, false},
+		{"a page, by an address", "192.0.2.2:8081", "192.0.2.2:8081", true, false, true},
+		{"a page with TLS, whose name the certificate holds", "192.0.2.2:8081", "fetchd.internal", true, true, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			local, err := net.ResolveTCPAddr("tcp", row.local)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &http.Request{Host: row.host, Header: make(http.Header)}
+			if row.browser {
+				r.Header.Set("Sec-Fetch-Site", "same-origin")
+			}
+			if row.tls {
+				r.TLS = new(tls.ConnectionState)
+			}
+			if got := hostIsOurs(r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(local)))); got != row.want {
+				t.Errorf("%s at %s: %t, want %t", row.host, row.local, got, row.want)
+			}
+		})
+	}
+}
