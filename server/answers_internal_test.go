@@ -2,13 +2,16 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -68,6 +71,20 @@ func TestAnswers(t *testing.T) {
 	}
 	if err := a.enter(greedy); err != nil || a.bytes != 0 || len(a.callers) != 0 {
 		t.Errorf("once all is read: %v, %d bytes of %d callers", err, a.bytes, len(a.callers))
+	}
+}
+
+// TestHealthIsAlwaysTold, however much lies unread.
+func TestHealthIsAlwaysTold(t *testing.T) {
+	t.Parallel()
+	a := newAnswers(func(context.Context) {}, func(string) {})
+	a.add("192.0.2.1", maxUnread+1)
+	g := &gate{logger: slog.New(slog.DiscardHandler), unread: a}
+	for method, want := range map[string]codes.Code{healthpb.Health_Check_FullMethodName: codes.OK, pb.FetchService_FetchUnary_FullMethodName: codes.ResourceExhausted} {
+		_, err := g.unary(from(t, "192.0.2.9:1"), nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, nil })
+		if status.Code(err) != want {
+			t.Errorf("%s: %v, want %s", method, err, want)
+		}
 	}
 }
 

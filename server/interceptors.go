@@ -59,7 +59,7 @@ type gate struct {
 func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	began := time.Now()
 	requestCame(ctx)
-	err = g.unread.enter(ctx)
+	err = g.enter(ctx, info.FullMethod)
 	if err == nil {
 		err = checkElements(req)
 	}
@@ -76,7 +76,7 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
 	ctx := stream.Context()
-	err := g.unread.enter(ctx)
+	err := g.enter(ctx, info.FullMethod)
 	if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
 		var leave func()
 		of := g.streams
@@ -92,6 +92,15 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	}
 	g.line(ctx, info.FullMethod, began, err)
 	return err
+}
+
+// enter refuses who does not read. Health is told all the same: an orchestrator
+// would end the service for what its callers do.
+func (g *gate) enter(ctx context.Context, method string) error {
+	if public(method) {
+		return nil
+	}
+	return g.unread.enter(ctx)
 }
 
 // callStream is a stream whose requests are bounded, and whose long messages are
