@@ -51,7 +51,9 @@ type Fresher interface {
 }
 
 // Provider gives out the credential for some origins. [New] makes those that an
-// operator configures; another implementation must be safe for concurrent use.
+// operator configures; another implementation must be safe for concurrent use. One
+// that has a method Header() string, the name of its field, has requests refused
+// that set the field themselves; without it the field just takes its place.
 type Provider interface {
 	// Covers tells whether the credential may be sent to the URL's origin. It must
 	// not depend on the path.
