@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -71,9 +72,14 @@ func (a *answers) watched(ctx context.Context, m any) any {
 	}
 	caller := callerOf(ctx)
 	a.add(caller, size)
-	patience := time.AfterFunc(unreadTime, func() { a.hangUp(ctx) })
-	return &unread{message, func() {
-		patience.Stop()
+	var gone atomic.Bool
+	patience := time.AfterFunc(unreadTime, func() {
+		if !gone.Load() {
+			a.hangUp(ctx)
+		}
+	})
+	return &unread{message, patience, func() {
+		gone.Store(true)
 		a.add(caller, -size)
 	}}
 }

@@ -6,7 +6,9 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -103,7 +105,7 @@ func TestCodecReleases(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			released := make(chan struct{})
-			out, err := newCodec().Marshal(&unread{long, func() { close(released) }}) // twice would panic
+			out, err := newCodec().Marshal(&unread{long, time.NewTimer(time.Hour), func() { close(released) }}) // twice would panic
 			if err != nil || out.Len() != proto.Size(long) || cap(out[0].ReadOnlyData()) > 2*out.Len() {
 				t.Fatalf("Marshal = %d bytes, %v; want %d in a buffer of that length", out.Len(), err, proto.Size(long))
 			}
@@ -120,6 +122,27 @@ func TestCodecReleases(t *testing.T) {
 			t.Error("never released")
 		})
 	}
+}
+
+// TestAnswerDroppedInABubble: its cleanup touches no timer, for that would be of
+// the bubble and the cleanup is not; and its caller's patience hangs up on nobody.
+func TestAnswerDroppedInABubble(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var hungUp atomic.Bool
+		a := newAnswers(func(context.Context) { hungUp.Store(true) }, func(string) {})
+		long := a.watched(from(t, "192.0.2.1:1"), wrapperspb.Bytes(make([]byte, 100_000)))
+		if _, err := newCodec().Marshal(long); err != nil {
+			t.Fatal(err)
+		}
+		for a.load() != 0 {
+			runtime.GC()
+		}
+		time.Sleep(2 * unreadTime)
+		if hungUp.Load() {
+			t.Error("the connection of an answer that was dropped is closed")
+		}
+	})
 }
 
 // TestRequestOfTooManyElements is refused before it takes memory; what is counted

@@ -3,6 +3,7 @@ package server
 import (
 	"runtime"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
@@ -32,6 +33,7 @@ func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
 // unread is a message whose memory is counted until it is sent or dropped.
 type unread struct {
 	message  any
+	patience *time.Timer // for as long as it is on its way
 	released func()
 }
 
@@ -43,22 +45,28 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	m, ok := u.message.(proto.Message)
 	if !ok {
+		u.patience.Stop()
 		u.released()
 		return c.CodecV2.Marshal(u.message)
 	}
 	data, err := proto.Marshal(m)
 	if err != nil || len(data) == 0 {
+		u.patience.Stop()
 		u.released()
 		return nil, err
 	}
-	free := &returned{sync.OnceFunc(u.released)}
-	// What is never sent grpc-go lets go of without a word.
-	runtime.AddCleanup(&data[0], func(r *returned) { r.released() }, free)
-	return mem.BufferSlice{mem.NewBuffer(&data, free)}, nil
+	released := sync.OnceFunc(u.released)
+	// What is never sent grpc-go lets go of without a word. The timer is left alone
+	// there: a cleanup runs outside the synctest bubble that a timer may be of.
+	runtime.AddCleanup(&data[0], func(released func()) { released() }, released)
+	return mem.BufferSlice{mem.NewBuffer(&data, &returned{u.patience, released})}, nil
 }
 
 // returned is a mem.BufferPool of one buffer: it hears when that is done with.
-type returned struct{ released func() }
+type returned struct {
+	patience *time.Timer
+	released func()
+}
 
 // Get implements mem.BufferPool.
 func (r *returned) Get(n int) *[]byte {
@@ -67,7 +75,10 @@ func (r *returned) Get(n int) *[]byte {
 }
 
 // Put implements mem.BufferPool.
-func (r *returned) Put(*[]byte) { r.released() }
+func (r *returned) Put(*[]byte) {
+	r.patience.Stop()
+	r.released()
+}
 
 // refused is the number of a field that no message has. It marks a request that
 // was not decoded, so that its call is refused as any other that is not valid:
