@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const sitemapSpace = `xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"`
+
+func TestAddSitemap(t *testing.T) {
+	t.Parallel()
+	whole := `<?xml version="1.0" encoding="UTF-8"?>
+<urlset ` + sitemapSpace + ` xmlns:image="http://www.google.com/schemas/sitemap-image/1.1">
+  <url>
+    <loc>
+      http://a.test/?a=1&amp;b=2
+    </loc>
+    <lastmod>2005-01-01</lastmod>
+    <image:image><image:loc>http://a.test/image.png</image:loc></image:image>
+    <image:loc>http://a.test/other.png</image:loc>
+  </url>
+  <url><loc><![CDATA[http://a.test/cdata?a&b]]></loc></url>
+  <url><loc>http://a.test/&#x31;<!-- a comment -->2</loc></url>
+  <url><loc>bad</loc></url>
+  <url><priority>1.0</priority></url>
+  <other><loc>http://a.test/other</loc></other>
+</urlset>
+`
+	const held = "http://a.test/?a=1&b=2 http://a.test/cdata?a&b http://a.test/12"
+	const bad = "stdin:13: URL has the wrong scheme: it has none\n"
+	in := func(text string) string { return "<urlset " + sitemapSpace + ">\n" + text }
+	const one = "<url><loc>http://a.test/1</loc></url>\n"
+	const rest = "; the rest of it was not read\n"
+	for _, tt := range []struct {
+		name, text string
+		urls, bad  string
+	}{
+		{"whole", whole, held, bad},
+		{"compressed", zipped(t, whole), held, bad},
+		{"a byte order mark", "\ufeff" + whole, held, bad},
+		{"CRLF", strings.ReplaceAll(whole, "\n", "\r\n"), held, bad},
+		{"without a namespace", "<urlset>" + one + "</urlset>", "http://a.test/1", ""},
+		{"with a prefix", `<s:urlset xmlns:s="x"><s:url><s:loc>http://a.test/1</s:loc></s:url></s:urlset>`, "http://a.test/1", ""},
+		{"text", "http://a.test/1\r\nhttp://a.test/2\r\n", "http://a.test/1 http://a.test/2", ""},
+		{"compressed text", zipped(t, "\ufeffhttp://a.test/1\n"), "http://a.test/1", ""},
+		{"nothing", "", "", ""},
+		{"an empty loc", in("<url><loc> </loc></url></urlset>"), "", "stdin:2: URL has the wrong scheme: it has none\n"},
+		{"a loc that is too long", in("<url><loc>http://a.test/" + strings.Repeat("x", 70_000) + "</loc></url>" + one + "</urlset>"), "http://a.test/1",
+			"stdin:2: URL is too long: 70014 bytes, the limit is 8192\n"},
+		{"an index", "<sitemapindex " + sitemapSpace + ">\n<sitemap><loc>https://u:secret@a.test/1.xml.gz</loc></sitemap>\n<sitemap><loc>no</loc></sitemap></sitemapindex>", "",
+			"stdin:2: https://a.test/1.xml.gz is a sitemap in an index: download it, and give the file with --sitemap\n" +
+				"stdin:3: a sitemap in an index: URL has the wrong scheme: it has none\n"},
+		{"a feed", "<rss><channel></channel></rss>", "", "stdin:1: the element \"rss\" is neither urlset nor sitemapindex: this is no sitemap" + rest},
+		{"only a comment", "<!-- nothing -->", "", "stdin:1: it has no element urlset: this is no sitemap" + rest},
+		{"cut off", in(one + "<url><loc>http://a.test/2"), "http://a.test/1", "stdin:3: XML syntax error on line 3: unexpected EOF" + rest},
+		{"badly nested", in(one + "<url></loc>"), "http://a.test/1", "stdin:3: XML syntax error on line 3: element <url> closed by </loc>" + rest},
+		{"an entity of its own", "<!DOCTYPE urlset [<!ENTITY x \"http://a.test/\">]>\n" + in("<url><loc>&x;</loc></url></urlset>"), "",
+			"stdin:3: XML syntax error on line 3: invalid character entity &x;" + rest},
+		{"another encoding", `<?xml version="1.0" encoding="ISO-8859-1"?>` + in(one), "",
+			"stdin:1: xml: opening charset \"ISO-8859-1\": it is in \"ISO-8859-1\", and a sitemap is in UTF-8" + rest},
+		{"a name for UTF-8", `<?xml version="1.0" encoding="utf8"?>` + in(one+"</urlset>"), "http://a.test/1", ""},
+		{"too deep", in(one + strings.Repeat("<a>", 100)), "http://a.test/1", "stdin:3: elements stand more than 64 deep in each other" + rest},
+		{"a comment that is too long", in(one + "<!--" + strings.Repeat("x", maxToken) + "-->"), "http://a.test/1", "stdin:3: one tag or text is longer than 1 MiB" + rest},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrawl(t)
+			got := c.add(tt.text, "--sitemap", "-")
+			code := exitOK
+			if tt.bad != "" {
+				code = exitBadInput
+			}
+			if got.code != code {
+				t.Errorf("exit status %d, want %d", got.code, code)
+			}
+			diff(t, "errors", tt.bad, got.err)
+			diff(t, "URLs", tt.urls, c.urls())
+		})
+	}
+}
+
+// The limit is on the bytes read, and one byte decides.
+func TestSitemapLimit(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"XML":  "<urlset>\n<url><loc>http://a.test/1</loc></url>\n</urlset>",
+		"text": "http://a.test/1\n" + strings.Repeat("# nothing\n", maxLine/5),
+	} {
+		for limit, want := range map[int]string{
+			len(text):     "http://a.test/1",
+			len(text) - 1: "http://a.test/1 the sitemap is longer than 50 MiB, the limit of its protocol; the rest of it was not read",
+		} {
+			var got []string
+			for e := range sitemapUpTo(limit, strings.NewReader(text)) {
+				if e.err != nil {
+					e.url = fmt.Sprint(e.err)
+				}
+				got = append(got, e.url)
+			}
+			diff(t, fmt.Sprintf("%s of %d bytes with limit %d", name, len(text), limit), want, strings.Join(got, " "))
+		}
+	}
+}
+
+func FuzzSitemap(f *testing.F) {
+	f.Add([]byte("<urlset><url><loc>http://a.test/1</loc></url></urlset>"))
+	f.Add([]byte("<sitemapindex><sitemap><loc>http://a.test/1</loc></sitemap></sitemapindex>"))
+	f.Add([]byte("\ufeff<a><b></b></a><c>"))
+	f.Add([]byte("http://a.test/\n#\n\r\nx"))
+	f.Add([]byte("</urlset><urlset>"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		last := 0
+		for e := range sitemapEntries(bytes.NewReader(text)) {
+			if e.line < last || e.line > bytes.Count(text, []byte("\n"))+1 {
+				t.Errorf("line %d after line %d of %q", e.line, last, text)
+			}
+			if e.err != nil && e.url != "" {
+				t.Errorf("%q has both a URL and an error, %v", e.url, e.err)
+			}
+			last = e.line
+		}
+		for range sitemapEntries(bytes.NewReader(text)) {
+			break // a reader may stop at once
+		}
+	})
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"fetchd/frontier/store"
+)
+
+func zipped(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.WriteString(z, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// add runs "frontier add" in a bubble: however long it takes, no time passes.
+func (c *crawl) add(stdin string, args ...string) (got result) {
+	c.t.Helper()
+	synctest.Test(c.t, func(t *testing.T) {
+		got = runWith(t.Context(), strings.NewReader(stdin), nil, append([]string{"add", "--db", c.db}, args...)...)
+	})
+	return got
+}
+
+// urls are those that the crawl holds, in the order in which they came.
+func (c *crawl) urls() string {
+	c.t.Helper()
+	var all []string
+	for line := range strings.Lines(c.must("export", "--format", "csv")) {
+		all = append(all, strings.Split(line, ",")[1])
+	}
+	return strings.Join(all[1:], " ")
+}
+
+func TestAddList(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, list string
+		urls       string
+		sum        string
+		bad        string
+	}{
+		{"nothing", "", "", "0 added, 0 known, 0 bad", ""},
+		{"lines", "http://a.test/1\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 0 bad", ""},
+		{"no end of the last line", "http://a.test/1\nhttp://a.test/2", "http://a.test/1 http://a.test/2", "2 added, 0 known, 0 bad", ""},
+		{"CRLF and a byte order mark", "\ufeffhttp://a.test/1\r\nhttp://a.test/2\r\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 0 bad", ""},
+		{"empty lines and comments", "\n# http://a.test/0\n  \n\t#x\n http://a.test/1 \n", "http://a.test/1", "1 added, 0 known, 0 bad", ""},
+		{"a mark inside is no mark", "http://a.test/1\n\ufeff# no comment\n", "http://a.test/1", "1 added, 0 known, 1 bad",
+			"stdin:2: URL has the wrong scheme: it has none\n"},
+		{"the same twice", "http://a.test/#x\nHTTP://A.TEST:80\n", "http://a.test/", "1 added, 1 known, 0 bad", ""},
+		{"no URLs among URLs", "http://a.test/1\nftp://a.test/\nhttp://a.test/2\nhttp://u:secret@[::1/\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 2 bad",
+			"stdin:2: URL has the wrong scheme: it is neither http nor https\nstdin:4: URL has a bad host: it is no IPv6 address\n"},
+		{"a line as long as can be", "http://a.test/1\n#" + strings.Repeat("x", maxLine-2) + "\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 0 bad", ""},
+		{"a line that is longer", "#" + strings.Repeat("x", maxLine-1) + "\nhttp://a.test/2\n", "http://a.test/2", "1 added, 0 known, 1 bad",
+			"stdin:1: the line is longer than 64 KiB\n"},
+		{"a last line that is much longer", "http://a.test/1\n" + strings.Repeat("x", 5*maxLine), "http://a.test/1", "1 added, 0 known, 1 bad",
+			"stdin:2: the line is longer than 64 KiB\n"},
+		{"a URL that is too long", "http://a.test/" + strings.Repeat("x", 8<<10) + "\n", "", "0 added, 0 known, 1 bad",
+			"stdin:1: URL is too long: 8206 bytes, the limit is 8192\n"},
+		{"compressed", zipped(t, "\ufeffhttp://a.test/1\nno\n"), "http://a.test/1", "1 added, 0 known, 1 bad", "stdin:2: URL has the wrong scheme: it has none\n"},
+		{"compressed and cut off", zipped(t, "http://a.test/1\n")[:30], "http://a.test/1", "1 added, 0 known, 1 bad",
+			"stdin:2: unexpected EOF; the rest of it was not read\n"},
+		{"two bytes of gzip", "\x1f\x8b", "", "0 added, 0 known, 1 bad", "stdin:1: unexpected EOF; the rest of it was not read\n"},
+		{"bytes that are no text", "\x00\x1b[2J\xff\nhttp://a.test/1\n", "http://a.test/1", "1 added, 0 known, 1 bad", "stdin:1: URL has the wrong scheme: it has none\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrawl(t)
+			got := c.add(tt.list, "-i", "-")
+			code := exitOK
+			if tt.bad != "" {
+				code = exitBadInput
+			}
+			if got.code != code {
+				t.Errorf("exit status %d, want %d", got.code, code)
+			}
+			diff(t, "output", tt.sum+"\n", got.out)
+			diff(t, "errors", tt.bad, got.err)
+			diff(t, "URLs", tt.urls, c.urls())
+		})
+	}
+}
+
+// Arguments come first, then lists, then sitemaps, and each has its name in reports.
+func TestAddSources(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"one\x1b[2J": "http://a.test/list1\nbad\n",
+		"two":        "\nhttp://a.test/list2\n",
+		"map":        "http://a.test/map\nbad\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := c.add("http://a.test/stdin\n", "http://a.test/1", "bad", "http://a.test/2,3", "--sitemap", dir+"/map",
+		"-i", dir+"/one\x1b[2J", "-i", "-", "-i", dir+"/two")
+	if want := "6 added, 0 known, 3 bad\n"; got.code != exitBadInput || got.out != want {
+		t.Errorf("exit status %d, %q; want %d, %q", got.code, got.out, exitBadInput, want)
+	}
+	diff(t, "errors", "argument:2: URL has the wrong scheme: it has none\n"+
+		dir+`/one\x1b[2J:2: URL has the wrong scheme: it has none`+"\n"+
+		dir+"/map:2: URL has the wrong scheme: it has none\n", got.err)
+	diff(t, "URLs", `http://a.test/1 "http://a.test/2 http://a.test/list1 http://a.test/stdin http://a.test/list2 http://a.test/map`, c.urls())
+}
+
+// Bad lines keep their numbers over batches, and a hundred of them are told.
+func TestAddManyLines(t *testing.T) {
+	t.Parallel()
+	const lines = 3*batchSize + 1
+	var list strings.Builder
+	bad := 0
+	for n := 1; n <= lines; n++ {
+		if n%20 == 0 {
+			list.WriteString("bad\n")
+			bad++
+			continue
+		}
+		fmt.Fprintf(&list, "http://a.test/%d\n", n)
+	}
+	for _, tt := range []struct {
+		flag string
+		told int
+		end  string
+	}{
+		{"--verbose=false", maxTold, "50 bad lines more; --verbose reports them all\n"},
+		{"--verbose", bad, ""},
+	} {
+		t.Run(tt.flag, func(t *testing.T) {
+			t.Parallel()
+			c := newCrawl(t)
+			got := c.add(list.String(), "-i", "-", tt.flag)
+			var want strings.Builder
+			for n := range tt.told {
+				fmt.Fprintf(&want, "stdin:%d: URL has the wrong scheme: it has none\n", 20*(n+1))
+			}
+			diff(t, "errors", want.String()+tt.end, got.err)
+			diff(t, "output", fmt.Sprintf("%d added, 0 known, %d bad\n", lines-bad, bad), got.out)
+		})
+	}
+}
+
+func TestAddReadFails(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	in := io.MultiReader(strings.NewReader("http://a.test/1\nhttp://a.test/2\n"), iotest.ErrReader(errors.New("the disk is gone")))
+	got := runWith(t.Context(), in, nil, "add", "-i", "-", "--db", c.db)
+	want := "stdin:3: the disk is gone; the rest of it was not read\n"
+	if got.code != exitBadInput || got.err != want || got.out != "2 added, 0 known, 1 bad\n" {
+		t.Errorf("exit status %d, %q, %q; want %d, %q and 2 added", got.code, got.err, got.out, exitBadInput, want)
+	}
+}
+
+func TestAddCannotTell(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	var err bytes.Buffer
+	code := run(t.Context(), []string{"add", "http://a.test/", "--db", c.db}, func(string) string { return "" },
+		streams{strings.NewReader(""), failingWriter{}, &err})
+	if want := "frontier: write: the disk is full\n"; code != exitOutput || err.String() != want {
+		t.Errorf("exit status %d, %q; want %d, %q", code, err.String(), exitOutput, want)
+	}
+	diff(t, "URLs", "http://a.test/", c.urls())
+}
+
+type failingWriter struct{}
+
+// Write implements io.Writer.
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
+
+// What comes slowly is put within a second, progress is told, and an interrupt
+// says how far it came.
+func TestAddInterrupted(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		in, stdin := io.Pipe()
+		go func() {
+			_, _ = io.WriteString(stdin, "# a comment\nhttp://a.test/1\nbad\nhttp://a.test/2\n") // a pipe that is read takes it
+			time.Sleep(15 * time.Second)                                                         //nolint:forbidigo // time in a bubble
+			cancel()
+		}()
+		got := runWith(ctx, in, nil, "add", "-i", "-", "--db", c.db)
+		stdin.Close()
+		if got.code != exitInterrupted || got.out != "" {
+			t.Errorf("exit status %d, %q; want %d and nothing", got.code, got.out, exitInterrupted)
+		}
+		diff(t, "errors", `stdin:3: URL has the wrong scheme: it has none
+3 URLs read, 0/s
+frontier: interrupted: stdin:4 was the last line put (2 added, 0 known, 1 bad)
+  What was put stays. The same command again goes on: URLs that are there already stay as they are.
+`, got.err)
+	})
+	diff(t, "URLs", "http://a.test/1 http://a.test/2", c.urls())
+}
+
+func TestAddInterruptedAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		in, stdin := io.Pipe()
+		got := runWith(ctx, in, nil, "add", "-i", "-", "--db", c.db)
+		stdin.Close()
+		if want := "frontier: interrupted: nothing was put\n"; got.code != exitInterrupted || !strings.HasPrefix(got.err, want) {
+			t.Errorf("exit status %d, %q; want %d, %q", got.code, got.err, exitInterrupted, want)
+		}
+	})
+}
+
+// A database that fails midway is told with how far it came.
+func TestAddDatabaseFails(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	c.exec(`CREATE TRIGGER full BEFORE INSERT ON urls WHEN (SELECT count(*) FROM urls) >= 1500 BEGIN SELECT RAISE(ABORT, 'it is full'); END`)
+	var list strings.Builder
+	for n := range 2 * batchSize {
+		fmt.Fprintf(&list, "http://a.test/%d\n", n)
+	}
+	got := c.add(list.String(), "-i", "-")
+	if want := "frontier: stdin:1000 was the last line put (1000 added, 0 known, 0 bad): put URLs: "; got.code != exitDatabase || !strings.HasPrefix(got.err, want) {
+		t.Errorf("exit status %d, %q; want %d, %q", got.code, got.err, exitDatabase, want)
+	}
+}
+
+func TestAddOnTerminal(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	synctest.Test(t, func(t *testing.T) {
+		in, stdin := io.Pipe()
+		go func() {
+			_, _ = io.WriteString(stdin, "http://a.test/1\nhttp://a.test/2\n") // a pipe that is read takes it
+			time.Sleep(1500 * time.Millisecond)                                //nolint:forbidigo // time in a bubble
+			_, _ = io.WriteString(stdin, "bad\n")
+			_ = stdin.Close()
+		}()
+		var out, told bytes.Buffer
+		c.t = t
+		c.store(func(s store.Repository) error {
+			a := &app{streams: streams{in, &out, &told}}
+			sources, err := (&addCmd{Input: []string{"-"}}).sources(in)
+			if err != nil {
+				return err
+			}
+			ad := &adder{store: s, app: a, err: &printer{w: &told}, terminal: true, begun: time.Now()}
+			if code := a.end(t.Context(), ad.add(t.Context(), sources)); code != exitBadInput {
+				t.Errorf("exit status %d, want %d", code, exitBadInput)
+			}
+			return nil
+		})
+		diff(t, "output", "2 added, 0 known, 1 bad\n", out.String())
+		diff(t, "errors", "\r\x1b[K2 URLs read, 2/s\r\x1b[Kstdin:3: URL has the wrong scheme: it has none\n", told.String())
+	})
+}

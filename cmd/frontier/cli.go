@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"slices"
+
+	"github.com/alecthomas/kong"
+)
+
+// streams are the standard streams of a run.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// app is one run of the program, as every command needs it.
+type app struct {
+	streams
+	env func(string) string
+}
+
+// command is what a subcommand does. It returns the exit status.
+type command interface {
+	run(ctx context.Context, a *app) int
+}
+
+// grammar is the command line: a field for each command.
+type grammar struct {
+	Add     addCmd           `cmd:"" help:"Add URLs from arguments, lists and sitemaps."`
+	Export  exportCmd        `cmd:"" help:"Write the URLs or the fetches as JSON lines or CSV."`
+	Version kong.VersionFlag `help:"Print the version and exit."`
+}
+
+// run is the whole program: it returns the exit status, and touches nothing of
+// the process but what it is given.
+func run(ctx context.Context, args []string, env func(string) string, std streams) int {
+	a := &app{std, env}
+	var g grammar
+	exited, status := false, exitOK
+	parser, err := kong.New(&g, options(a, func(code int) { exited, status = true, code })...)
+	if err != nil {
+		a.errorf("command line: %v", err)
+		return exitUsage
+	}
+	parsed, err := parser.Parse(args)
+	if exited { // by --help or --version, whatever else is missing
+		return status
+	}
+	if err != nil {
+		a.errorf("%v", err)
+		a.hintf(`Run "%s --help" for the flags.`, commandName(parser.Model, args))
+		return exitUsage
+	}
+	cmd, ok := parsed.Selected().Target.Addr().Interface().(command)
+	if !ok {
+		a.errorf("command %s does nothing", parsed.Command())
+		return exitUsage
+	}
+	return cmd.run(ctx, a)
+}
+
+func options(a *app, exit func(int)) []kong.Option {
+	return []kong.Option{
+		kong.Name("frontier"),
+		kong.Description(description),
+		kong.Writers(a.out, a.err),
+		kong.Exit(exit),
+		kong.Vars{"version": "frontier " + version()},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 100}),
+		kong.Help(printHelp),
+		kong.Resolvers(kong.ResolverFunc(a.resolve)),
+	}
+}
+
+// resolve takes flags that were not given from the environment of the run.
+func (a *app) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if value := a.env("FRONTIER_DB"); flag.Name == "db" && value != "" {
+		return value, nil
+	}
+	return nil, nil // not ours to say
+}
+
+// commandName is the program with its command, where one was named.
+func commandName(model *kong.Application, args []string) string {
+	if len(args) > 0 && slices.ContainsFunc(model.Children, func(n *kong.Node) bool { return n.Name == args[0] }) {
+		return "frontier " + args[0]
+	}
+	return "frontier"
+}
+
+// printHelp is kong's help with the examples of the command at its end.
+func printHelp(o kong.HelpOptions, c *kong.Context) error {
+	if err := kong.DefaultHelpPrinter(o, c); err != nil {
+		return err
+	}
+	examples := overviewExamples
+	if node := c.Selected(); node != nil {
+		if e, ok := node.Target.Addr().Interface().(interface{ examples() string }); ok {
+			examples = e.examples()
+		}
+	}
+	_, err := fmt.Fprintf(c.Stdout, "\nExamples:\n%s", examples)
+	return err
+}
+
+// version is the module's version, where the build knows one, and Go's.
+func version() string {
+	v := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		v = info.Main.Version
+	}
+	return fmt.Sprintf("%s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// errorf tells what this program could not do, on one line and without secrets.
+func (a *app) errorf(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.err, "frontier: %s\n", safe(fmt.Sprintf(format, args...))) // nobody to tell
+}
+
+// hintf adds a line of this program's own words to what errorf told.
+func (a *app) hintf(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.err, "  "+format+"\n", args...) // nobody to tell
+}

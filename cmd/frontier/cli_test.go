@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+
+	"fetchd/frontier/store"
+)
+
+// leakless runs the tests, and fails where they leave goroutines behind.
+type leakless struct{ *testing.M }
+
+// Run implements testscript.TestingM.
+func (m leakless) Run() int {
+	code := m.M.Run()
+	if code != 0 {
+		return code
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// TestMain makes this program a command that tests can start: "frontier".
+func TestMain(m *testing.M) {
+	testscript.Main(leakless{m}, map[string]func(){"frontier": main})
+}
+
+// result is what came of a run.
+type result struct {
+	code     int
+	out, err string
+}
+
+// runWith runs the program with standard input and an environment.
+func runWith(ctx context.Context, stdin io.Reader, env map[string]string, args ...string) result {
+	var out, err bytes.Buffer
+	code := run(ctx, args, func(name string) string { return env[name] }, streams{stdin, &out, &err})
+	return result{code, out.String(), err.String()}
+}
+
+// crawl is a frontier in a file of its own and the words of a test about it.
+type crawl struct {
+	t  *testing.T
+	db string
+}
+
+// newCrawl has made its database.
+func newCrawl(t *testing.T, urls ...string) *crawl {
+	t.Helper()
+	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
+	c.store(func(s store.Repository) error {
+		_, err := s.Put(t.Context(), urls)
+		return err
+	})
+	return c
+}
+
+// cli runs the program on the crawl's database.
+func (c *crawl) cli(args ...string) result {
+	c.t.Helper()
+	return runWith(c.t.Context(), strings.NewReader(""), map[string]string{"FRONTIER_DB": c.db}, args...)
+}
+
+// must is the output of a run that does well and says nothing else.
+func (c *crawl) must(args ...string) string {
+	c.t.Helper()
+	got := c.cli(args...)
+	if got.code != exitOK || got.err != "" {
+		c.t.Fatalf("frontier %q: exit status %d, %q, want 0 and nothing", args, got.code, got.err)
+	}
+	return got.out
+}
+
+// store works on the database as another program would.
+func (c *crawl) store(f func(store.Repository) error) {
+	c.t.Helper()
+	s, err := store.Open(c.t.Context(), c.db, store.Config{Delay: time.Hour})
+	if err != nil {
+		c.t.Fatalf("store.Open(%s): %v", c.db, err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			c.t.Errorf("close the store: %v", err)
+		}
+	}()
+	if err := f(s); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// fetch claims a URL, the only one that is ready, and records how it ended.
+func (c *crawl) fetch(f store.Fetch) {
+	c.t.Helper()
+	c.store(func(s store.Repository) error {
+		claims, err := s.Claim(c.t.Context(), store.ClaimParams{})
+		if err != nil || len(claims) != 1 {
+			return fmt.Errorf("Claim = %v, %w", claims, err)
+		}
+		f.ID, f.Token = claims[0].ID, claims[0].Token
+		each, err := s.RecordFetch(c.t.Context(), []store.Fetch{f})
+		if err != nil {
+			return err
+		}
+		return each[0]
+	})
+}
+
+func failedIn(class string, status store.Status) store.Fetch {
+	return store.Fetch{
+		FetchedParams: store.FetchedParams{HTTPStatus: 503, Attempts: 3, Duration: 1500 * time.Millisecond, Wait: time.Second, Bytes: 7},
+		Status:        status, LastError: class + ": it broke", ErrorClass: class, RetryIn: 48 * time.Hour,
+	}
+}
+
+func diff(t *testing.T, what, want, got string) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	for _, tt := range []struct {
+		name string
+		args []string
+		told string
+	}{
+		{"no command", nil, "expected one of"},
+		{"add nothing", []string{"add"}, "add: nothing is to be added: give URLs, -i FILE or --sitemap FILE"},
+		{"add a list that is not there", []string{"add", "-i", "/no/list"}, "--input: stat /no/list: no such file or directory"},
+		{"add a sitemap that is not there", []string{"add", "--sitemap", "/no/map"}, "--sitemap: stat /no/map: no such file"},
+		{"add a folder", []string{"add", "-i", "/"}, "--input: / is a folder"},
+		{"standard input twice", []string{"add", "-i", "-", "--sitemap", "-"}, "standard input can be read once"},
+		{"export another format", []string{"export", "--format", "xml"}, `--format must be one of "jsonl","csv"`},
+		{"export something else", []string{"export", "--what", "hosts"}, `--what must be one of "urls","fetches"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := c.cli(tt.args...)
+			if got.code != exitUsage || got.out != "" || !strings.HasPrefix(got.err, "frontier: ") || !strings.Contains(got.err, tt.told) {
+				t.Errorf("frontier %q: exit status %d, %q, %q; want %d, nothing and %q", tt.args, got.code, got.out, got.err, exitUsage, tt.told)
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"", "add", "export"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			got := runWith(t.Context(), strings.NewReader(""), nil, append(strings.Fields(command), "--help")...)
+			if got.code != exitOK || got.err != "" {
+				t.Fatalf("exit status %d, %q, want 0 and nothing", got.code, got.err)
+			}
+			for _, want := range []string{"Usage: frontier", "Exit status:", "130", "\nExamples:\n  frontier " + command} {
+				if !strings.Contains(got.out, want) && !(command == "" && want == "--db") {
+					t.Errorf("help lacks %q:\n%s", want, got.out)
+				}
+			}
+			if command != "" && !strings.Contains(got.out, "--db=DSN") {
+				t.Errorf("help lacks --db:\n%s", got.out)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	got := runWith(t.Context(), strings.NewReader(""), nil, "--version")
+	if got.code != exitOK || !strings.HasPrefix(got.out, "frontier ") || got.err != "" {
+		t.Errorf("--version: exit status %d, %q, %q", got.code, got.out, got.err)
+	}
+}
+
+func TestSafe(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, text, want string }{
+		{"plain", "a plain text", "a plain text"},
+		{"line ends", "a\n\tb\r\n", "a b"},
+		{"controls", "a\x1b[2Jb\x9b\u202e", `a\x1b[2Jb\x9b\u202e`},
+		{"a database's password", "no postgres://u:p/w@d@host/db", "no postgres://xxxxx@host/db"},
+		{"a URL's password", "no https://u:pw@host/a@b", "no https://xxxxx@host/a@b"},
+		{"an @ in a path", "https://host/icon@2x.png", "https://host/icon@2x.png"},
+		{"a keyword", "host=h password=pw dbname=d", "host=h password=xxxxx dbname=d"},
+		{"a quoted keyword", "password = 'p w' dbname=d", "password =xxxxx dbname=d"},
+		{"a parameter", "postgres://h/d?sslpassword=pw&x=y", "postgres://h/d?sslpassword=xxxxx&x=y"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := safe(tt.text); got != tt.want {
+				t.Errorf("safe(%q) = %q, want %q", tt.text, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestRelative(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	for _, tt := range []struct {
+		d    time.Duration
+		want string
+	}{
+		{0, "now"},
+		{499 * time.Millisecond, "now"},
+		{-499 * time.Millisecond, "now"},
+		{500 * time.Millisecond, "in 1s"},
+		{-time.Second, "1s ago"},
+		{4*time.Minute + 10*time.Second, "in 4m10s"},
+		{47*time.Hour + time.Minute, "in 47h1m0s"},
+		{-51 * time.Hour, "2d3h ago"},
+	} {
+		if got := relative(now.Add(tt.d), now); got != tt.want {
+			t.Errorf("relative(now%+v) = %q, want %q", tt.d, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// commands are all that work on a database, as short as they can be.
+func commands() map[string][]string {
+	return map[string][]string{
+		"add": {"add", "http://a.test/"}, "export": {"export"},
+	}
+}
+
+// Only add makes a database.
+func TestNoDatabase(t *testing.T) {
+	t.Parallel()
+	for name, args := range commands() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "frontier.db")
+			got := runWith(t.Context(), strings.NewReader(""), nil, append(args, "--db", file)...)
+			_, err := os.Stat(file)
+			if name == "add" {
+				if got.code != exitOK || err != nil {
+					t.Errorf("exit status %d, %q, %v; want 0 and a file", got.code, got.err, err)
+				}
+				return
+			}
+			want := "frontier: no database at " + file + ": \"frontier add\" makes one, --db names another\n"
+			if got.code != exitDatabase || got.err != want || !os.IsNotExist(err) {
+				t.Errorf("exit status %d, %q, %v; want %d, %q and no file", got.code, got.err, err, exitDatabase, want)
+			}
+		})
+	}
+}
+
+func TestBadDatabase(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	text, short, empty := file("text", "not a database, but longer than its header"), file("short", "SQLite"), file("empty", "")
+	for _, tt := range []struct {
+		name, command, db string
+		code              int
+		told              string
+	}{
+		{"a folder", "export", dir, exitDatabase, "database " + dir + " is a folder: --db takes a file"},
+		{"a device", "add", "/dev/null", exitDatabase, "database /dev/null is no regular file"},
+		{"a text", "add", text, exitDatabase, text + " is no SQLite database: --db names another file"},
+		{"a short text", "export", short, exitDatabase, short + " is no SQLite database"},
+		{"an empty file", "export", empty, exitDatabase, "no database at " + empty},
+		{"a folder that is missing", "add", dir + "/no/frontier.db", exitDatabase, dir + "/no is no folder; make it first"},
+		{"below a file", "add", text + "/frontier.db", exitDatabase, "database: stat " + text + "/frontier.db: not a directory"},
+		{"nothing", "export", "", exitUsage, "--db: is empty: give the path of a SQLite file"},
+		{"another scheme", "add", "mysql://u:secret@h/d", exitUsage, "--db: is neither the path of a file nor an address"},
+		{"a scheme in capitals", "add", "Postgres://u:secret@h/d", exitUsage, "--db: is neither"},
+		{"a URI of SQLite", "add", "file:frontier.db?mode=ro", exitUsage, "--db: is neither"},
+		{"keywords", "add", "host=h user=u password=secret", exitUsage, "--db: is neither"},
+		{"no address", "add", "postgres://u:sec/secret@h:x/d", exitUsage, "--db: this is no address of a PostgreSQL database"},
+		{"a bad port", "export", "postgres://u:secret@h:port/d", exitUsage, "--db: this is no address"},
+		{"a bad parameter", "export", "postgres://u@h/d?password=secret&sslmode=no", exitUsage, "--db: this is no address"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := runWith(t.Context(), strings.NewReader(""), nil, append(commands()[tt.command], "--db", tt.db)...)
+			if got.code != tt.code || !strings.HasPrefix(got.err, "frontier: ") || !strings.Contains(got.err, tt.told) {
+				t.Errorf("--db %s: exit status %d, %q; want %d and %q", tt.db, got.code, got.err, tt.code, tt.told)
+			}
+			if strings.Contains(got.err, "secret") {
+				t.Errorf("--db %s: the password was told: %q", tt.db, got.err)
+			}
+		})
+	}
+}
+
+// A server that refuses is told with all but the password.
+func TestPostgresRefuses(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	for name, args := range commands() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := runWith(t.Context(), strings.NewReader(""), nil, append(args, "--db", "postgres://u:secret@"+addr+"/d?sslmode=disable")...)
+			if got.code != exitDatabase || !strings.Contains(got.err, addr) || !strings.Contains(got.err, "\n  Does the server run,") ||
+				strings.Contains(got.err, "secret") || strings.Count(got.err, "\n") != 2 {
+				t.Errorf("exit status %d, %q; want %d, the address, what to do, and no password", got.code, got.err, exitDatabase)
+			}
+		})
+	}
+}
+
+func TestPasswordInTheWrongPlace(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"export", "postgres://u:secret@h/d"},
+		{"postgres://u:sec/secret@h/d"},
+		{"export", "--format", "postgres://u:secret@h/d"},
+		{"add", "-i", "/no/postgres://u:secret@h/d"},
+	} {
+		got := runWith(t.Context(), strings.NewReader(""), nil, args...)
+		if got.code != exitUsage || strings.Contains(got.err, "secret") {
+			t.Errorf("frontier %q: exit status %d, %q; want %d and no password", args, got.code, got.err, exitUsage)
+		}
+	}
+}
+
+func TestEnvironmentNamesTheDatabase(t *testing.T) {
+	t.Parallel()
+	c, other := newCrawl(t, "http://a.test/"), newCrawl(t)
+	if got := c.must("export"); !strings.Contains(got, "a.test") {
+		t.Errorf("export = %q, want the URL of the database in FRONTIER_DB", got)
+	}
+	if got := c.must("export", "--db", other.db); got != "" {
+		t.Errorf("export --db = %q, want nothing: the flag counts more", got)
+	}
+}
+
+func TestOtherVersions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, change, told, hint string }{
+		{"newer schema", `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)`,
+			"the database was made by a newer version of this program: its schema is version 999", "Use the version of frontier that was there last, or a newer one"},
+		{"other normal form", `UPDATE settings SET value = '0' WHERE name = 'normal_form_version'`,
+			"the database holds URLs in another version of the normal form: 0, not 1", "add them to a new database with this one"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrawl(t)
+			c.exec(tt.change)
+			for name, args := range commands() {
+				got := c.cli(args...)
+				if got.code != exitDatabase || !strings.Contains(got.err, tt.told) || !strings.Contains(got.err, "\n  ") || !strings.Contains(got.err, tt.hint) {
+					t.Errorf("%s: exit status %d, %q; want %d, %q and %q", name, got.code, got.err, exitDatabase, tt.told, tt.hint)
+				}
+			}
+		})
+	}
+}
+
+// exec changes the database behind everyone's back.
+func (c *crawl) exec(query string) {
+	c.t.Helper()
+	db, err := sql.Open("sqlite", c.db)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(c.t.Context(), query); err != nil {
+		c.t.Fatalf("%s: %v", query, err)
+	}
+}
+
+func TestInterruptedBefore(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, args := range commands() {
+		got := runWith(ctx, strings.NewReader(""), map[string]string{"FRONTIER_DB": c.db}, args...)
+		if got.code != exitInterrupted || got.err != "frontier: interrupted\n" || got.out != "" {
+			t.Errorf("%s: exit status %d, %q, %q; want %d and interrupted", name, got.code, got.out, got.err, exitInterrupted)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"fetchd/frontier/store"
+)
+
+// The exit statuses. Scripts stand on them.
+const (
+	exitOK          = 0
+	exitUsage       = 1
+	exitBadInput    = 3
+	exitUnknownURL  = 4
+	exitDatabase    = 20
+	exitOutput      = 21
+	exitInterrupted = 130
+)
+
+// usageError says that a flag or an argument is not usable.
+type usageError struct {
+	field string // as the user wrote it: a flag or an argument
+	text  string
+}
+
+// Error tells both.
+func (e *usageError) Error() string { return e.field + ": " + e.text }
+
+// outputError says that what was asked for could not be written.
+type outputError struct{ err error }
+
+// Error tells the cause.
+func (e *outputError) Error() string { return "write: " + e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *outputError) Unwrap() error { return e.err }
+
+// toldError ends a command with an exit status whose reason its user has read.
+type toldError struct {
+	status int
+	text   string
+}
+
+// Error tells what was told.
+func (e *toldError) Error() string { return e.text }
+
+// end tells why a command could not do its work, where it could not, and
+// returns the exit status.
+func (a *app) end(ctx context.Context, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if told, ok := errors.AsType[*toldError](err); ok {
+		return told.status
+	}
+	if usage, ok := errors.AsType[*usageError](err); ok {
+		a.errorf("%v", usage)
+		return exitUsage
+	}
+	output, ok := errors.AsType[*outputError](err)
+	switch {
+	case ok && isClosedPipe(output.err):
+		return exitOK // whoever read it has seen enough
+	case ctx.Err() != nil:
+		a.errorf("interrupted")
+		return exitInterrupted
+	case ok:
+		a.errorf("%v", output)
+		return exitOutput
+	}
+	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
+		// The driver's text repeats the address, and cannot always tell where the password is.
+		a.errorf("--db: this is no address of a PostgreSQL database (it is not repeated here, for it may hold a password)")
+		a.hintf("It looks like postgres://USER@HOST:PORT/NAME. Escape what is special in it (@ is %%40), or give the password with PGPASSWORD or ~/.pgpass.")
+		return exitUsage
+	}
+	a.databaseFailed(err)
+	return exitDatabase
+}
+
+func isClosedPipe(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
+}
+
+// databaseFailed tells what went wrong with the database, and what to do about it.
+func (a *app) databaseFailed(err error) {
+	a.errorf("%v", err)
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	switch {
+	case errors.Is(err, store.ErrNewerSchema):
+		a.hintf("Use the version of frontier that was there last, or a newer one; or another database with --db.")
+	case errors.Is(err, store.ErrNormalForm):
+		a.hintf(`Write its URLs out with the version of frontier that made it ("frontier export"), and add them to a new database with this one.`)
+	case connecting:
+		a.hintf("Does the server run, and does it let you in? The password can come from --db, PGPASSWORD or ~/.pgpass.")
+	}
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/frontier/store"
+)
+
+// failing is a crawl with one URL that failed, at a known time.
+func failing(t *testing.T) *crawl {
+	t.Helper()
+	c := newCrawl(t, "http://a.test/?a=1&b=2")
+	f := failedIn("http_server_error", store.Failed)
+	f.LastError = "=cmd|'/C calc'!A0, \"<b>\"\nline"
+	f.BodyDigest = "sha256:00"
+	c.fetch(f)
+	c.exec(`UPDATE urls SET ready_at = 1800000000123, fetched_at = 1800000000000`)
+	c.exec(`UPDATE fetches SET ended_at = 1800000000000`)
+	return c
+}
+
+func TestExport(t *testing.T) {
+	t.Parallel()
+	c := failing(t)
+	for _, tt := range []struct{ name, args, want string }{
+		{"URLs as JSON lines", "export", `{"id":1,"url":"http://a.test/?a=1&b=2","host":"a.test","status":"failed",` +
+			`"last_error":"=cmd|'/C calc'!A0, \"<b>\"\nline","error_class":"http_server_error","retry_count":2,"failure_count":1,"crash_count":0,` +
+			`"http_status":503,"ready_at":"2027-01-15T08:00:00.123Z","lease_until":null,"worker":"","fetched_at":"2027-01-15T08:00:00.000Z"}` + "\n"},
+		{"fetches as JSON lines", "export --what fetches --format jsonl", `{"id":1,"url":"http://a.test/?a=1&b=2","final_url":"","status":"failed","http_status":503,` +
+			`"error_class":"http_server_error","last_error":"=cmd|'/C calc'!A0, \"<b>\"\nline","attempts":3,"retry_count":2,"duration_ms":1500,"wait_ms":1000,` +
+			`"bytes":7,"body_digest":"sha256:00","ended_at":"2027-01-15T08:00:00.000Z"}` + "\n"},
+		{"URLs as CSV", "export --format csv", "id,url,host,status,last_error,error_class,retry_count,failure_count,crash_count,http_status,ready_at,lease_until,worker,fetched_at\n" +
+			`1,http://a.test/?a=1&b=2,a.test,failed,"'=cmd|'/C calc'!A0, ""<b>""` + "\nline\",http_server_error,2,1,0,503,2027-01-15T08:00:00.123Z,,,2027-01-15T08:00:00.000Z\n"},
+		{"fetches as CSV", "export --format csv --what fetches", "id,url,final_url,status,http_status,error_class,last_error,attempts,retry_count,duration_ms,wait_ms,bytes,body_digest,ended_at\n" +
+			`1,http://a.test/?a=1&b=2,,failed,503,http_server_error,"'=cmd|'/C calc'!A0, ""<b>""` + "\nline\",3,2,1500,1000,7,sha256:00,2027-01-15T08:00:00.000Z\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			diff(t, "standard output", tt.want, c.must(strings.Fields(tt.args)...))
+			file := filepath.Join(t.TempDir(), "file")
+			diff(t, "standard output with -o", "", c.must(append(strings.Fields(tt.args), "-o", file)...))
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			diff(t, "file", tt.want, string(text))
+		})
+	}
+}
+
+// Both formats have the same fields in the same order.
+func TestColumns(t *testing.T) {
+	t.Parallel()
+	for what, r := range map[string]row{"urls": urlRow{}, "fetches": fetchRow{}} {
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		dec := json.NewDecoder(bytes.NewReader(text))
+		for depth := 0; ; {
+			token, err := dec.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if _, ok := token.(json.Delim); ok {
+				depth++
+				continue
+			}
+			names = append(names, token.(string)) //nolint:errcheck // a name
+			if _, err := dec.Token(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := cmp.Diff(names, columnsOf(what)); d != "" || len(r.cells()) != len(names) {
+			t.Errorf("%s: %d cells for %d names; columns (-JSON +CSV):\n%s", what, len(r.cells()), len(names), d)
+		}
+	}
+}
+
+func TestTame(t *testing.T) {
+	t.Parallel()
+	got := tame([]string{"", "a=", "=a", "+1", "-1", "@a", "\ta", "\ra", "'a", "0", " =a"})
+	want := []string{"", "a=", "'=a", "'+1", "'-1", "'@a", "'\ta", "'\ra", "'a", "0", " =a"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("tame (-want +got):\n%s", d)
+	}
+}
+
+func TestExportManyRows(t *testing.T) {
+	t.Parallel()
+	const urls = 2500 // more than two pages of the store
+	var list []string
+	for n := range urls {
+		list = append(list, fmt.Sprintf("http://a.test/%d", n))
+	}
+	c := newCrawl(t, list...)
+	rows, err := csv.NewReader(strings.NewReader(c.must("export", "--format", "csv"))).ReadAll()
+	if err != nil || len(rows) != urls+1 || rows[urls][1] != list[urls-1] {
+		t.Errorf("%d rows, %v, want a header and %d URLs", len(rows), err, urls)
+	}
+	if lines := strings.Count(c.must("export"), "\n"); lines != urls {
+		t.Errorf("%d lines of JSON, want %d", lines, urls)
+	}
+}
+
+func TestExportCannotWrite(t *testing.T) {
+	t.Parallel()
+	c := failing(t)
+	dir := t.TempDir()
+	for _, tt := range []struct{ name, file, told string }{
+		{"a folder", dir, "frontier: write: " + dir + " is a folder\n"},
+		{"no folder", dir + "/no/file", "frontier: write: open " + dir + "/no/.file."},
+		{"a full device", "/dev/full", "frontier: write: write /dev/full: no space left on device\n"},
+	} {
+		for _, format := range []string{"csv", "jsonl"} {
+			got := c.cli("export", "-o", tt.file, "--format", format)
+			if got.code != exitOutput || !strings.HasPrefix(got.err, tt.told) {
+				t.Errorf("%s: exit status %d, %q; want %d, %q", tt.name, got.code, got.err, exitOutput, tt.told)
+			}
+		}
+	}
+	noFiles(t, dir)
+}
+
+// A file that was there stays as it was until the new one is whole.
+func TestExportInterrupted(t *testing.T) {
+	t.Parallel()
+	c := failing(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := openOutput(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c.store(func(s store.Repository) error {
+		cancel()
+		if err := writeLines(out, exported(s.URLs(ctx), urlRowOf)); !errors.Is(err, context.Canceled) {
+			t.Errorf("export = %v, want context.Canceled", err)
+		}
+		return nil
+	})
+	out.discard()
+	text, err := os.ReadFile(file)
+	if string(text) != "before" || err != nil {
+		t.Errorf("the file is %q, %v, want what was there before", text, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	noFiles(t, dir)
+}
+
+func noFiles(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("%s has %v, %v, want nothing", dir, left, err)
+	}
+}
+
+// A reader that goes away is no failure, and nothing is said of it.
+func TestReaderGoesAway(t *testing.T) {
+	t.Parallel()
+	c := failing(t)
+	for _, args := range []string{"export", "export --format csv"} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Close()
+			cmd := exec.CommandContext(t.Context(), "frontier", append(strings.Fields(args), "--db", c.db)...)
+			var told bytes.Buffer
+			cmd.Stdout, cmd.Stderr = w, &told
+			err = cmd.Run()
+			w.Close()
+			if err != nil || told.Len() > 0 {
+				t.Errorf("frontier %s: %v, %q; want exit status 0 and nothing", args, err, told.String())
+			}
+		})
+	}
+}
+
+// A signal ends a run that waits for input.
+func TestSignal(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	cmd := exec.CommandContext(t.Context(), "frontier", "add", "-i", "-", "--db", c.db)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(stdin, "http://a.test/1\nbad\n"); err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, len("stdin:2: URL has the wrong scheme: it has none\n"))
+	if _, err := io.ReadFull(told, first); err != nil { // both were put
+		t.Fatalf("read %q: %v", first, err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(told)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, ok := errors.AsType[*exec.ExitError](cmd.Wait())
+	if want := "frontier: interrupted: stdin:2 was the last line put (1 added, 0 known, 1 bad)\n"; !ok || ended.ExitCode() != exitInterrupted || !strings.HasPrefix(string(rest), want) {
+		t.Errorf("ended with %v, %q; want exit status %d and %q", ended, rest, exitInterrupted, want)
+	}
+	stdin.Close()
+}
