@@ -31,7 +31,13 @@ type command interface {
 // grammar is the command line: a field for each command.
 type grammar struct {
 	Add     addCmd           `cmd:"" help:"Add URLs from arguments, lists and sitemaps."`
+	Status  statusCmd        `cmd:"" help:"Count URLs and hosts."`
+	Why     whyCmd           `cmd:"" help:"Say why a URL is not being fetched now."`
+	Retry   retryCmd         `cmd:"" help:"Try again what failed."`
 	Export  exportCmd        `cmd:"" help:"Write the URLs or the fetches as JSON lines or CSV."`
+	Pause   pauseCmd         `cmd:"" help:"Stop claims of the whole crawl, or of a host."`
+	Resume  resumeCmd        `cmd:"" help:"Take a pause back."`
+	Set     setCmd           `cmd:"" help:"Give a host a delay or a number of fetches of its own."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
 }
 

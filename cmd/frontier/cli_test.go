@@ -142,13 +142,34 @@ func TestUsage(t *testing.T) {
 		told string
 	}{
 		{"no command", nil, "expected one of"},
+		{"unknown command", []string{"stat"}, `did you mean one of "status"`},
+		{"unknown flag", []string{"status", "--no"}, `Run "frontier status --help" for the flags.`},
 		{"add nothing", []string{"add"}, "add: nothing is to be added: give URLs, -i FILE or --sitemap FILE"},
 		{"add a list that is not there", []string{"add", "-i", "/no/list"}, "--input: stat /no/list: no such file or directory"},
 		{"add a sitemap that is not there", []string{"add", "--sitemap", "/no/map"}, "--sitemap: stat /no/map: no such file"},
 		{"add a folder", []string{"add", "-i", "/"}, "--input: / is a folder"},
 		{"standard input twice", []string{"add", "-i", "-", "--sitemap", "-"}, "standard input can be read once"},
+		{"watch classes", []string{"status", "--watch", "--classes"}, "--classes: reads the whole table each time: leave out --watch"},
+		{"why nothing", []string{"why"}, `expected "<url>"`},
+		{"why what is no URL", []string{"why", "example.org"}, "URL: URL has the wrong scheme: it has none: give a whole one, with http:// or https://"},
+		{"retry an unknown class", []string{"retry", "--class", "nothing_like_it"}, `no error class "nothing_like_it": it is one of attempt_timeout, auth_required,`},
+		{"retry a misspelt class", []string{"retry", "--class", "HTTP-Sever-Error"}, `there is no error class "HTTP-Sever-Error"; is it http_server_error?`},
+		{"retry the contract's name", []string{"retry", "--class", "ERROR_CLASS_FORBIDDEN"}, `is it forbidden?`},
+		{"retry an empty class", []string{"retry", "--class", ""}, `there is no error class ""`},
+		{"retry no class", []string{"retry", "--class", "unspecified"}, `there is no error class "unspecified"`},
 		{"export another format", []string{"export", "--format", "xml"}, `--format must be one of "jsonl","csv"`},
 		{"export something else", []string{"export", "--what", "hosts"}, `--what must be one of "urls","fetches"`},
+		{"pause a path", []string{"pause", "example.org/a"}, `HOST: "example.org/a" is no host: give one such as example.org`},
+		{"pause a bad host", []string{"pause", "exa mple.org"}, "HOST: URL has a bad host: it has a character that no host name has"},
+		{"resume another scheme", []string{"resume", "ftp://example.org/"}, "HOST: URL has the wrong scheme"},
+		{"set nothing", []string{"set", "example.org"}, "set: nothing is to be set: give --delay, --max-in-flight or both"},
+		{"set no host", []string{"set", "--delay", "1s"}, `expected "<host>"`},
+		{"set an empty host", []string{"set", "", "--delay", "1s"}, `HOST: "" is no host`},
+		{"set a number as delay", []string{"set", "example.org", "--delay", "5"}, `--delay: "5" is no duration such as 5s, 500ms or 0s, and not "default"`},
+		{"set a negative delay", []string{"set", "example.org", "--delay=-1s"}, `--delay: "-1s" is no duration`},
+		{"set none in flight", []string{"set", "example.org", "--max-in-flight", "0"}, "--max-in-flight: 0 is not from 1 to 10000; to stop a host, pause it"},
+		{"set too many in flight", []string{"set", "example.org", "--max-in-flight", "10001"}, "--max-in-flight: 10001 is not from 1 to 10000"},
+		{"set a word in flight", []string{"set", "example.org", "--max-in-flight", "two"}, "--max-in-flight: expected a valid 64 bit int"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -162,7 +183,7 @@ func TestUsage(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "add", "export"} {
+	for _, command := range []string{"", "add", "status", "why", "retry", "export", "pause", "resume", "set"} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			got := runWith(t.Context(), strings.NewReader(""), nil, append(strings.Fields(command), "--help")...)

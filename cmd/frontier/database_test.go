@@ -13,7 +13,8 @@ import (
 // commands are all that work on a database, as short as they can be.
 func commands() map[string][]string {
 	return map[string][]string{
-		"add": {"add", "http://a.test/"}, "export": {"export"},
+		"add": {"add", "http://a.test/"}, "status": {"status"}, "why": {"why", "http://a.test/"}, "retry": {"retry"},
+		"export": {"export"}, "pause": {"pause"}, "resume": {"resume"}, "set": {"set", "a.test", "--delay", "1s"},
 	}
 }
 
@@ -56,21 +57,21 @@ func TestBadDatabase(t *testing.T) {
 		code              int
 		told              string
 	}{
-		{"a folder", "export", dir, exitDatabase, "database " + dir + " is a folder: --db takes a file"},
+		{"a folder", "status", dir, exitDatabase, "database " + dir + " is a folder: --db takes a file"},
 		{"a device", "add", "/dev/null", exitDatabase, "database /dev/null is no regular file"},
 		{"a text", "add", text, exitDatabase, text + " is no SQLite database: --db names another file"},
-		{"a short text", "export", short, exitDatabase, short + " is no SQLite database"},
-		{"an empty file", "export", empty, exitDatabase, "no database at " + empty},
+		{"a short text", "status", short, exitDatabase, short + " is no SQLite database"},
+		{"an empty file", "status", empty, exitDatabase, "no database at " + empty},
 		{"a folder that is missing", "add", dir + "/no/frontier.db", exitDatabase, dir + "/no is no folder; make it first"},
 		{"below a file", "add", text + "/frontier.db", exitDatabase, "database: stat " + text + "/frontier.db: not a directory"},
-		{"nothing", "export", "", exitUsage, "--db: is empty: give the path of a SQLite file"},
+		{"nothing", "status", "", exitUsage, "--db: is empty: give the path of a SQLite file"},
 		{"another scheme", "add", "mysql://u:secret@h/d", exitUsage, "--db: is neither the path of a file nor an address"},
 		{"a scheme in capitals", "add", "Postgres://u:secret@h/d", exitUsage, "--db: is neither"},
 		{"a URI of SQLite", "add", "file:frontier.db?mode=ro", exitUsage, "--db: is neither"},
 		{"keywords", "add", "host=h user=u password=secret", exitUsage, "--db: is neither"},
 		{"no address", "add", "postgres://u:sec/secret@h:x/d", exitUsage, "--db: this is no address of a PostgreSQL database"},
-		{"a bad port", "export", "postgres://u:secret@h:port/d", exitUsage, "--db: this is no address"},
-		{"a bad parameter", "export", "postgres://u@h/d?password=secret&sslmode=no", exitUsage, "--db: this is no address"},
+		{"a bad port", "status", "postgres://u:secret@h:port/d", exitUsage, "--db: this is no address"},
+		{"a bad parameter", "status", "postgres://u@h/d?password=secret&sslmode=no", exitUsage, "--db: this is no address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -109,9 +110,13 @@ func TestPostgresRefuses(t *testing.T) {
 func TestPasswordInTheWrongPlace(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"export", "postgres://u:secret@h/d"},
+		{"status", "postgres://u:secret@h/d"},
 		{"postgres://u:sec/secret@h/d"},
+		{"why", "postgres://u:secret@h/d"},
+		{"pause", "postgres://u:secret@h/d"},
+		{"pause", "u:secret@h"},
 		{"export", "--format", "postgres://u:secret@h/d"},
+		{"set", "h", "--max-in-flight", "postgres://u:secret@h/d"},
 		{"add", "-i", "/no/postgres://u:secret@h/d"},
 	} {
 		got := runWith(t.Context(), strings.NewReader(""), nil, args...)

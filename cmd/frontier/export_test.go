@@ -180,7 +180,7 @@ func noFiles(t *testing.T, dir string) {
 func TestReaderGoesAway(t *testing.T) {
 	t.Parallel()
 	c := failing(t)
-	for _, args := range []string{"export", "export --format csv"} {
+	for _, args := range []string{"export", "export --format csv", "status", "why http://a.test/?a=1&b=2", "pause b.test"} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
 			r, w, err := os.Pipe()

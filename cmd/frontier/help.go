@@ -11,6 +11,7 @@ Exit status:
     0    done
     1    usage: the command line is not usable
     3    add: some of the input was bad; the rest was added
+    4    why: the frontier does not hold the URL
     20   the database failed, or is not there
     21   a file or standard output could not be written
     130  interrupted (SIGINT or SIGTERM)
@@ -19,7 +20,11 @@ A reader of standard output that goes away early, such as head, is no failure: t
 
 const overviewExamples = `  frontier add https://example.org/
   frontier add -i urls.txt --sitemap sitemap.xml.gz
+  frontier status
+  frontier why https://example.org/page
+  frontier pause example.org
   frontier export --format csv -o urls.csv
+  frontier status --db postgres://crawler@db.internal/frontier
 `
 
 // Help is the text after the first line of "frontier add --help". It implements
@@ -43,6 +48,58 @@ func (c *addCmd) examples() string {
 `
 }
 
+// Help is the text after the first line of "frontier status --help". It
+// implements kong.HelpProvider.
+func (c *statusCmd) Help() string {
+	return `Beside the counts of URLs stand the names that other documents give them: Pending, InProgress (fetching), Completed (fetched) and Failed (dead).
+
+A host can be counted in several lines: one that is blocked is waiting, too.
+
+Each reading counts the rows of the whole table. --classes reads them one by one, which takes longer: some seconds for a million URLs.
+
+Exit status: 0 told; 1 usage; 20 database failed; 21 cannot write; 130 interrupted, as --watch always ends.`
+}
+
+func (c *statusCmd) examples() string {
+	return `  frontier status
+  frontier status --watch
+  frontier status --classes
+  frontier status --json | jq .urls.pending
+  frontier status --watch >> crawl.log
+`
+}
+
+// Help is the text after the first line of "frontier why --help". It implements
+// kong.HelpProvider.
+func (c *whyCmd) Help() string {
+	return `The first line is the reason; what decides follows. Where several things hold a URL back, the first line names what a person can change, then what holds longest. Times are those of the database's clock.
+
+With --json the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, host_blocked, backing_off, host_in_flight, host_delay and its_turn.
+
+Exit status: 0 told; 1 usage, such as what is no URL; 4 the frontier does not hold the URL; 20 database failed; 21 cannot write; 130 interrupted.`
+}
+
+func (c *whyCmd) examples() string {
+	return `  frontier why https://example.org/page
+  frontier why --json https://example.org/page | jq -r .reason
+`
+}
+
+// Help is the text after the first line of "frontier retry --help". It
+// implements kong.HelpProvider.
+func (c *retryCmd) Help() string {
+	return `Makes URLs pending again whose last fetch failed, those that are dead too. Their failures are forgotten. "frontier status --classes" says how many there are of each class.
+
+Exit status: 0 done, with none as well; 1 usage, such as an unknown class; 20 database failed; 21 cannot write; 130 interrupted.`
+}
+
+func (c *retryCmd) examples() string {
+	return `  frontier retry
+  frontier retry --class http_server_error
+  frontier retry --class robots_unreachable --db crawl.db
+`
+}
+
 // Help is the text after the first line of "frontier export --help". It
 // implements kong.HelpProvider.
 func (c *exportCmd) Help() string {
@@ -61,5 +118,49 @@ func (c *exportCmd) examples() string {
 	return `  frontier export | jq -r 'select(.status == "dead") | .url'
   frontier export --what fetches --format csv -o fetches.csv
   frontier export | head -n 3
+`
+}
+
+// Help is the text after the first line of "frontier pause --help". It
+// implements kong.HelpProvider.
+func (c *pauseCmd) Help() string {
+	return `Fetches that are under way go on to their end. A pause lasts until "frontier resume" with the same host, or without one; programs that end and start again do not change it.
+
+Exit status: 0 paused; 1 usage; 20 database failed; 21 cannot write; 130 interrupted.`
+}
+
+func (c *pauseCmd) examples() string {
+	return `  frontier pause
+  frontier pause example.org
+  frontier pause https://example.org:8443/page
+`
+}
+
+// Help is the text after the first line of "frontier resume --help". It
+// implements kong.HelpProvider.
+func (c *resumeCmd) Help() string {
+	return `Takes back the pause of the crawl or of a host, and not the other one.
+
+Exit status: 0 resumed, or it was not paused; 1 usage; 20 database failed; 21 cannot write; 130 interrupted.`
+}
+
+func (c *resumeCmd) examples() string {
+	return `  frontier resume
+  frontier resume example.org
+`
+}
+
+// Help is the text after the first line of "frontier set --help". It implements
+// kong.HelpProvider.
+func (c *setCmd) Help() string {
+	return `What is set holds from the next fetch of the host on, and stays until it is set again. The host need not be known yet.
+
+Exit status: 0 set; 1 usage; 20 database failed; 21 cannot write; 130 interrupted.`
+}
+
+func (c *setCmd) examples() string {
+	return `  frontier set example.org --delay 5s
+  frontier set example.org --delay default
+  frontier set cdn.example.org --delay 0s --max-in-flight 4
 `
 }

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/frontier/store"
+)
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t, page)
+	for _, step := range []struct {
+		command, told string
+		claims        int // that a worker gets then
+	}{
+		{"resume", "The crawl is not paused.\n", 1},
+		{"pause a.test", "Host a.test is paused: nothing of it is claimed until \"frontier resume a.test\".\n", 0},
+		{"pause", "The crawl is paused: nothing is claimed until \"frontier resume\".\n", 0},
+		{"pause https://A.test./", "Host a.test is paused: nothing of it is claimed until \"frontier resume a.test\".\nSo is the crawl as a whole.\n", 0},
+		{"resume A.TEST", "Host a.test is not paused.\nBut the crawl as a whole is: \"frontier resume\" takes that back.\n", 0},
+		{"resume", "The crawl is not paused.\n", 1},
+		{"pause a.test:8080", "Host a.test:8080 is paused: nothing of it is claimed until \"frontier resume a.test:8080\".\n", 1},
+		{"resume", "The crawl is not paused.\nHosts that are paused for themselves: 1.\n", 1},
+	} {
+		diff(t, step.command, step.told, c.must(strings.Fields(step.command)...))
+		c.store(func(s store.Repository) error {
+			claims, err := s.Claim(t.Context(), store.ClaimParams{})
+			if err == nil && len(claims) != step.claims {
+				t.Errorf("after %s a worker gets %d URLs, want %d", step.command, len(claims), step.claims)
+			}
+			for _, claim := range claims {
+				if _, err := s.Release(t.Context(), []store.Lease{claim.Lease}); err != nil {
+					return err
+				}
+			}
+			return err
+		})
+	}
+	c.store(func(s store.Repository) error {
+		_, err := s.Claim(t.Context(), store.ClaimParams{})
+		return err
+	})
+	if got, want := c.must("pause"), "\n1 fetch is under way, and will end.\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("pause = %q, want %q at its end", got, want)
+	}
+}
+
+func TestHostKey(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ arg, want string }{
+		{"example.org", "example.org"},
+		{"EXAMPLE.org.", "example.org"},
+		{"bücher.example", "xn--bcher-kva.example"},
+		{"example.org:8443", "example.org:8443"},
+		{"example.org:80", "example.org"},
+		{"example.org:443", "example.org"},
+		{"http://example.org/a?b#c", "example.org"},
+		{"http://example.org:443/", "example.org:443"},
+		{"https://u:pw@example.org:444/", "example.org:444"},
+		{"192.0.2.1", "192.0.2.1"},
+		{"2001:DB8::1", "[2001:db8::1]"},
+		{"[2001:db8::1]:80", "[2001:db8::1]"},
+	} {
+		if got, err := hostKey(tt.arg); got != tt.want || err != nil {
+			t.Errorf("hostKey(%q) = %q, %v, want %q", tt.arg, got, err, tt.want)
+		}
+	}
+	for _, arg := range []string{"", "/", "a b", "example.org/", "u@example.org", "example.org?x", "example.org:port", "ftp://example.org", "http://", "[::1"} {
+		if got, err := hostKey(arg); err == nil {
+			t.Errorf("hostKey(%q) = %q, want an error", arg, got)
+		}
+	}
+}
+
+func TestSet(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t, page)
+	for _, step := range []struct {
+		args  []string
+		told  string
+		delay time.Duration
+		most  int
+	}{
+		{[]string{"--delay", "1m30s"}, "Host a.test: the delay is 1m30s.\n", 90 * time.Second, 1},
+		{[]string{"--max-in-flight", "3"}, "Host a.test: at most 3 in flight.\n", 90 * time.Second, 3},
+		{[]string{"--delay", "0s", "--max-in-flight", "2"}, "Host a.test: the delay is 0s.\nHost a.test: at most 2 in flight.\n", 0, 2},
+		{[]string{"--delay", "default"}, "Host a.test: the delay is the crawl's default.\n", time.Hour, 2},
+	} {
+		diff(t, "output", step.told, c.must(append([]string{"set", page}, step.args...)...))
+		c.store(func(s store.Repository) error {
+			e, err := s.Why(t.Context(), page)
+			if e.Host.Delay != step.delay || e.Host.MaxInFlight != step.most {
+				t.Errorf("after %q: delay %v, at most %d in flight; want %v, %d", step.args, e.Host.Delay, e.Host.MaxInFlight, step.delay, step.most)
+			}
+			return err
+		})
+	}
+	c.must("set", "unknown.test", "--delay", "5s")
+	c.must("add", "http://unknown.test/")
+	if got := c.must("why", "http://unknown.test/"); !strings.Contains(got, "\n  delay          5s\n") {
+		t.Errorf("why lacks the delay that was set before the host was known:\n%s", got)
+	}
+}
+
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	c := busy(t)
+	diff(t, "another class", "0 URLs that had failed with robots_disallowed are pending again.\n", c.must("retry", "--class", "robots_disallowed"))
+	diff(t, "a class", "1 URL that had failed with dns_not_found is pending again.\n", c.must("retry", "--class", "dns_not_found"))
+	diff(t, "all", "3 URLs that had failed are pending again.\n", c.must("retry"))
+	diff(t, "none", "0 URLs that had failed are pending again.\n", c.must("retry"))
+}
+
+func TestErrorClasses(t *testing.T) {
+	t.Parallel()
+	for _, class := range []string{"http_server_error", "too_many_redirects", "robots_disallowed", "robots_unreachable", "service_lost", "crashed"} {
+		if err := checkClass(class); err != nil {
+			t.Errorf("checkClass(%q) = %v, want nil", class, err)
+		}
+	}
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"abc", "", 3}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}} {
+		if got := edits(tt.a, tt.b); got != tt.want {
+			t.Errorf("edits(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"fetchd/frontier/store"
+)
+
+// maxInFlight is the most fetches at a time that a host can be set to.
+const maxInFlight = 10_000
+
+// setCmd is "frontier set".
+type setCmd struct {
+	database
+	Host        string  `arg:"" help:"A host, or a URL of it, known or not."`
+	Delay       *string `placeholder:"DURATION" help:"From the end of a fetch to the start of the next, such as 5s or 500ms; 0s is none; \"default\" is that of the crawl. The crawl-delay of robots.txt counts where it is longer."`
+	MaxInFlight *int    `placeholder:"N" help:"Fetches at a time, 1 to 10000. It is 1 where nothing was set."`
+}
+
+func (c *setCmd) run(ctx context.Context, a *app) int {
+	host, err := hostKey(c.Host)
+	if err != nil {
+		return a.end(ctx, err)
+	}
+	params, err := c.params()
+	if err != nil {
+		return a.end(ctx, err)
+	}
+	return c.with(ctx, a, existing, func(s store.Repository) error {
+		if err := s.SetHost(ctx, host, params); err != nil {
+			return err
+		}
+		out := &printer{w: a.out}
+		if d := params.Delay; d != nil && *d < 0 {
+			out.printf("Host %s: the delay is the crawl's default.\n", host)
+		} else if d != nil {
+			out.printf("Host %s: the delay is %v.\n", host, *d)
+		}
+		if n := params.MaxInFlight; n != nil {
+			out.printf("Host %s: at most %d in flight.\n", host, *n)
+		}
+		return out.end()
+	})
+}
+
+func (c *setCmd) params() (store.HostParams, error) {
+	params := store.HostParams{MaxInFlight: c.MaxInFlight}
+	if c.Delay == nil && c.MaxInFlight == nil {
+		return params, &usageError{"set", "nothing is to be set: give --delay, --max-in-flight or both"}
+	}
+	if n := c.MaxInFlight; n != nil && (*n < 1 || *n > maxInFlight) {
+		return params, &usageError{"--max-in-flight", fmt.Sprintf("%d is not from 1 to %d; to stop a host, pause it", *n, maxInFlight)}
+	}
+	if c.Delay == nil {
+		return params, nil
+	}
+	delay := time.Duration(-1)
+	if *c.Delay != "default" {
+		var err error
+		delay, err = time.ParseDuration(*c.Delay)
+		if err != nil || delay < 0 {
+			return params, &usageError{"--delay", fmt.Sprintf("%.40q is no duration such as 5s, 500ms or 0s, and not \"default\"", *c.Delay)}
+		}
+	}
+	params.Delay = &delay
+	return params, nil
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"fetchd/frontier/store"
+)
+
+// watchEvery is the time between two readings of status --watch.
+const watchEvery = 2 * time.Second
+
+// statusCmd is "frontier status".
+type statusCmd struct {
+	database
+	JSON    bool `name:"json" help:"One line of JSON."`
+	Watch   bool `help:"Again every 2 s, until interrupted: drawn anew on a terminal, a line each elsewhere."`
+	Classes bool `help:"Count what failed by its error class too. It reads the whole table, row by row; not with --watch."`
+}
+
+// counted is what status tells. Its JSON is for programs to read.
+type counted struct {
+	URLs    urlCounts              `json:"urls"`
+	Hosts   hostCounts             `json:"hosts"`
+	Paused  bool                   `json:"paused"` // the crawl as a whole
+	Classes map[string]classCounts `json:"classes,omitempty"`
+}
+
+type urlCounts struct {
+	Pending  int64 `json:"pending"`
+	Fetching int64 `json:"fetching"`
+	Fetched  int64 `json:"fetched"`
+	Failed   int64 `json:"failed"`
+	Dead     int64 `json:"dead"`
+	Total    int64 `json:"total"`
+}
+
+type hostCounts struct {
+	Total    int64 `json:"total"`
+	Due      int64 `json:"due"`
+	Waiting  int64 `json:"waiting"`
+	InFlight int64 `json:"in_flight"`
+	Blocked  int64 `json:"blocked"`
+	Paused   int64 `json:"paused"`
+}
+
+// classCounts are the URLs whose last fetch failed in a class.
+type classCounts struct {
+	Failed int64 `json:"failed"`
+	Dead   int64 `json:"dead"`
+}
+
+func (c *statusCmd) run(ctx context.Context, a *app) int {
+	if c.Watch && c.Classes {
+		return a.end(ctx, &usageError{"--classes", "reads the whole table each time: leave out --watch"})
+	}
+	return c.with(ctx, a, existing, func(s store.Repository) error {
+		if c.Watch {
+			return c.watch(ctx, a.out, s, isTerminal(a.out))
+		}
+		n, err := c.read(ctx, s)
+		if err != nil {
+			return err
+		}
+		out := &printer{w: a.out}
+		if c.JSON {
+			writeJSON(out, n)
+		} else {
+			out.printf("%s", n.table())
+		}
+		return out.end()
+	})
+}
+
+// watch tells again and again until ctx ends or nobody reads. On a terminal it
+// draws over what it told before.
+func (c *statusCmd) watch(ctx context.Context, w io.Writer, s store.Store, terminal bool) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	out := &printer{w: w}
+	for drawn := 0; ; {
+		n, err := c.read(ctx, s)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			return err
+		case c.JSON:
+			writeJSON(out, n)
+		case terminal:
+			table := n.table()
+			out.printf("%s%s", erase(drawn), table)
+			drawn = strings.Count(table, "\n")
+		default:
+			out.printf("%s %s\n", stamp(time.Now()), n.line())
+		}
+		if err := out.end(); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return &toldError{exitInterrupted, "interrupted"} // nothing else ends a watch
+		}
+	}
+}
+
+// erase takes so many lines off a terminal.
+func erase(lines int) string {
+	if lines == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\x1b[%dA\r\x1b[J", lines)
+}
+
+func (c *statusCmd) read(ctx context.Context, s store.Store) (counted, error) {
+	n, err := s.Counts(ctx)
+	if err != nil {
+		return counted{}, err
+	}
+	out := counted{
+		URLs: urlCounts{n.Pending, n.Fetching, n.Fetched, n.Failed, n.Dead,
+			n.Pending + n.Fetching + n.Fetched + n.Failed + n.Dead},
+		Hosts:  hostCounts{n.Hosts, n.HostsDue, n.HostsWaiting, n.HostsInFlight, n.HostsBlocked, n.HostsPaused},
+		Paused: n.Paused,
+	}
+	if c.Classes {
+		out.Classes, err = countClasses(ctx, s)
+	}
+	return out, err
+}
+
+func countClasses(ctx context.Context, s store.Store) (map[string]classCounts, error) {
+	classes := make(map[string]classCounts)
+	for u, err := range s.URLs(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		n := classes[u.ErrorClass]
+		switch u.Status {
+		case store.Failed:
+			n.Failed++
+		case store.Dead:
+			n.Dead++
+		default:
+			continue
+		}
+		classes[u.ErrorClass] = n
+	}
+	return classes, nil
+}
+
+// table is the counts for people.
+func (n *counted) table() string {
+	var b strings.Builder
+	row := func(name string, count int64, note string) {
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-10s %10d  %s", name, count, note), " ") + "\n")
+	}
+	b.WriteString("URLs\n")
+	row("pending", n.URLs.Pending, "Pending")
+	row("fetching", n.URLs.Fetching, "InProgress")
+	row("fetched", n.URLs.Fetched, "Completed")
+	row("failed", n.URLs.Failed, "to be tried again later")
+	row("dead", n.URLs.Dead, "Failed: not to be tried again")
+	row("in all", n.URLs.Total, "")
+	b.WriteString("Hosts\n")
+	row("due", n.Hosts.Due, "a claim looks at them now")
+	row("waiting", n.Hosts.Waiting, "for their delay, or for a block to end")
+	row("in flight", n.Hosts.InFlight, "")
+	row("blocked", n.Hosts.Blocked, "after a 429 or 503")
+	row("paused", n.Hosts.Paused, "")
+	row("in all", n.Hosts.Total, "")
+	if n.Classes != nil {
+		fmt.Fprintf(&b, "Error classes %22s  %10s\n", "failed", "dead")
+	}
+	for _, class := range slices.Sorted(maps.Keys(n.Classes)) {
+		c := n.Classes[class]
+		if class == "" {
+			class = "(none)"
+		}
+		fmt.Fprintf(&b, "  %-23s %10d  %10d\n", escape(class), c.Failed, c.Dead)
+	}
+	if n.Paused {
+		b.WriteString("The crawl is paused: \"frontier resume\" takes that back.\n")
+	}
+	return b.String()
+}
+
+// line is the counts for a log.
+func (n *counted) line() string {
+	text := fmt.Sprintf("pending %d, fetching %d, fetched %d, failed %d, dead %d; hosts due %d, waiting %d, in flight %d, blocked %d, paused %d",
+		n.URLs.Pending, n.URLs.Fetching, n.URLs.Fetched, n.URLs.Failed, n.URLs.Dead,
+		n.Hosts.Due, n.Hosts.Waiting, n.Hosts.InFlight, n.Hosts.Blocked, n.Hosts.Paused)
+	if n.Paused {
+		text += "; the crawl is paused"
+	}
+	return text
+}
+
+// writeJSON writes v as one line. URLs keep their &.
+func writeJSON(out *printer, v any) {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil && out.err == nil {
+		out.err = err
+	}
+}

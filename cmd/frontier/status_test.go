@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/frontier/store"
+)
+
+// busy is a crawl with a URL in each status.
+func busy(t *testing.T) *crawl {
+	t.Helper()
+	c := newCrawl(t, "http://fetched.test/")
+	c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200, Attempts: 1}})
+	for _, f := range []store.Fetch{
+		failedIn("http_server_error", store.Failed), failedIn("http_server_error", store.Dead), failedIn("dns_not_found", store.Dead), failedIn("", store.Dead),
+	} {
+		url := fmt.Sprintf("http://%s.%s.test/", f.ErrorClass, f.Status)
+		if f.ErrorClass == "" {
+			url = "http://none.test/"
+		}
+		c.must("add", url)
+		c.fetch(f)
+	}
+	c.must("add", "http://fetching.test/")
+	c.store(func(s store.Repository) error {
+		_, err := s.Claim(t.Context(), store.ClaimParams{})
+		return err
+	})
+	c.must("add", "http://pending.test/1", "http://pending.test/2")
+	c.store(func(s store.Repository) error { return s.Block(t.Context(), "pending.test", time.Hour) })
+	c.must("pause", "dns_not_found.dead.test")
+	return c
+}
+
+const busyTable = `URLs
+  pending             2  Pending
+  fetching            1  InProgress
+  fetched             1  Completed
+  failed              1  to be tried again later
+  dead                3  Failed: not to be tried again
+  in all              8
+Hosts
+  due                 1  a claim looks at them now
+  waiting             2  for their delay, or for a block to end
+  in flight           1
+  blocked             1  after a 429 or 503
+  paused              1
+  in all              7
+`
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	c := busy(t)
+	text := c.must("status")
+	for _, line := range strings.Split(busyTable, "\n") {
+		if fields := strings.Fields(line); len(fields) > 0 && fields[0] != "due" && fields[0] != "waiting" && !strings.Contains(text, line+"\n") {
+			t.Errorf("status lacks %q:\n%s", line, text)
+		}
+	}
+	var got counted
+	if err := json.Unmarshal([]byte(c.must("status", "--json")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := (urlCounts{2, 1, 1, 1, 3, 8}); got.URLs != want || got.Classes != nil {
+		t.Errorf("status --json: URLs %+v, classes %v, want %+v and none", got.URLs, got.Classes, want)
+	}
+	if h := got.Hosts; h.Total != 7 || h.InFlight != 1 || h.Blocked != 1 || h.Paused != 1 || got.Paused {
+		t.Errorf("status --json: hosts %+v, paused %v, want 7, 1 in flight, 1 blocked, 1 paused", h, got.Paused)
+	}
+}
+
+func TestStatusPaused(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	c.must("pause")
+	if got, want := c.must("status"), "The crawl is paused: \"frontier resume\" takes that back.\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("status of a paused crawl lacks %q:\n%s", want, got)
+	}
+	diff(t, "JSON", `{"urls":{"pending":0,"fetching":0,"fetched":0,"failed":0,"dead":0,"total":0},`+
+		`"hosts":{"total":0,"due":0,"waiting":0,"in_flight":0,"blocked":0,"paused":0},"paused":true}`+"\n", c.must("status", "--json"))
+}
+
+func TestStatusClasses(t *testing.T) {
+	t.Parallel()
+	c := busy(t)
+	_, got, _ := strings.Cut(c.must("status", "--classes"), "Error")
+	diff(t, "classes", ` classes                 failed        dead
+  (none)                           0           1
+  dns_not_found                    0           1
+  http_server_error                1           1
+`, got)
+	if got, want := c.must("status", "--classes", "--json"), `"classes":{"":{"failed":0,"dead":1},"dns_not_found":{"failed":0,"dead":1},"http_server_error":{"failed":1,"dead":1}}}`; !strings.HasSuffix(got, want+"\n") {
+		t.Errorf("status --classes --json = %q, want %q at its end", got, want)
+	}
+}
+
+func TestStatusWatch(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	c.must("pause")
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		got := runWith(ctx, strings.NewReader(""), nil, "status", "--watch", "--db", c.db)
+		if got.code != exitInterrupted || got.err != "" {
+			t.Errorf("exit status %d, %q; want %d and nothing", got.code, got.err, exitInterrupted)
+		}
+		want := ""
+		for n := range 3 {
+			want += stamp(begun.Add(time.Duration(n)*watchEvery)) + " pending 0, fetching 0, fetched 0, failed 0, dead 0; " +
+				"hosts due 0, waiting 0, in flight 0, blocked 0, paused 0; the crawl is paused\n"
+		}
+		diff(t, "output", want, got.out)
+	})
+}
+
+func TestStatusWatchJSON(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	once := c.must("status", "--json")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		got := runWith(ctx, strings.NewReader(""), nil, "status", "--watch", "--json", "--db", c.db)
+		diff(t, "output", once+once, got.out)
+	})
+}
+
+func TestStatusWatchOnTerminal(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	once := c.must("status")
+	c.store(func(s store.Repository) error {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			var out bytes.Buffer
+			if err := new(statusCmd).watch(ctx, &out, s, true); err == nil {
+				t.Error("watch = nil, want what ended it")
+			}
+			diff(t, "output", once+"\x1b[14A\r\x1b[J"+once, out.String())
+		})
+		return nil
+	})
+}

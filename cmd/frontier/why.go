@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"fetchd/frontier/normal"
+	"fetchd/frontier/store"
+)
+
+// whyCmd is "frontier why".
+type whyCmd struct {
+	database
+	URL  string `arg:"" help:"The URL, in any form."`
+	JSON bool   `name:"json" help:"One line of JSON."`
+}
+
+func (c *whyCmd) run(ctx context.Context, a *app) int {
+	url, err := normal.NormalizeURL(c.URL)
+	if err != nil {
+		return a.end(ctx, &usageError{"URL", fmt.Sprintf("%v: give a whole one, with http:// or https://", err)})
+	}
+	return c.with(ctx, a, existing, func(s store.Repository) error {
+		told, err := s.Why(ctx, url)
+		if errors.Is(err, store.ErrUnknownURL) {
+			a.errorf(`the frontier does not hold %s: "frontier add" adds it`, url)
+			return &toldError{exitUnknownURL, "unknown URL"}
+		}
+		if err != nil {
+			return err
+		}
+		out, e := &printer{w: a.out}, &evidence{told}
+		if c.JSON {
+			writeJSON(out, explained(e))
+		} else {
+			out.printf("%s", explain(e))
+		}
+		return out.end()
+	})
+}
+
+// reason is what keeps a URL from being fetched now. The zero value is nothing.
+type reason struct {
+	code string // for programs
+	text string // a sentence
+}
+
+// evidence is all that is known of why a URL is not being fetched.
+type evidence struct {
+	store.Explanation
+}
+
+// reasonOf is the first thing that keeps a URL from being fetched now: what a
+// person can change comes first, then what holds longest.
+func reasonOf(e *evidence) reason {
+	for _, ask := range []func(*evidence) reason{statusReason, pauseReason, waitReason, flightReason, delayReason} {
+		if r := ask(e); r.code != "" {
+			return r
+		}
+	}
+	return reason{"its_turn", `Nothing holds it back: it waits for its turn among the URLs of its host, and for a "frontier run".`}
+}
+
+// statusReason is that of a URL that is on its way or done.
+func statusReason(e *evidence) reason {
+	u := &e.URL
+	switch u.Status {
+	case store.Fetched:
+		return reason{"fetched", fmt.Sprintf("It was fetched already, %s.", relative(u.FetchedAt, e.Now))}
+	case store.Dead:
+		again := `"frontier retry" tries it again`
+		if u.ErrorClass != "" {
+			again = fmt.Sprintf(`"frontier retry --class %s" tries it again, with all that failed so`, u.ErrorClass)
+		}
+		return reason{"dead", fmt.Sprintf("It failed for good%s: %s.", withError(u), again)}
+	case store.Fetching:
+		if u.LeaseUntil.After(e.Now) {
+			return reason{"fetching", fmt.Sprintf("It is being fetched now%s; the lease ends %s unless it is extended.", byWorker(u), relative(u.LeaseUntil, e.Now))}
+		}
+		return reason{"lease_expired", fmt.Sprintf(`It was being fetched%s, whose lease ended %s: a "frontier run" will take it back.`, byWorker(u), relative(u.LeaseUntil, e.Now))}
+	}
+	return reason{}
+}
+
+func pauseReason(e *evidence) reason {
+	switch {
+	case e.Paused:
+		return reason{"crawl_paused", `The crawl is paused: "frontier resume" takes that back.`}
+	case e.Host.Paused:
+		return reason{"host_paused", fmt.Sprintf(`Its host is paused: "frontier resume %s" takes that back.`, e.URL.Host)}
+	}
+	return reason{}
+}
+
+// waitReason is the longer of the waits after a failure: the host's or its own.
+func waitReason(e *evidence) reason {
+	blocked, ready := e.Host.BlockedUntil, e.URL.ReadyAt
+	switch {
+	case blocked.After(e.Now) && !ready.After(blocked):
+		return reason{"host_blocked", fmt.Sprintf("Its host asked for a pause (429 or 503), which ends %s.", relative(blocked, e.Now))}
+	case ready.After(e.Now):
+		return reason{"backing_off", fmt.Sprintf("It failed%s, and is tried again %s at the earliest.", withError(&e.URL), relative(ready, e.Now))}
+	}
+	return reason{}
+}
+
+func flightReason(e *evidence) reason {
+	if e.Host.InFlight < e.Host.MaxInFlight {
+		return reason{}
+	}
+	return reason{"host_in_flight", fmt.Sprintf("Its host has %d of at most %d fetches in flight.", e.Host.InFlight, e.Host.MaxInFlight)}
+}
+
+func delayReason(e *evidence) reason {
+	if !e.Host.NextAt.After(e.Now) {
+		return reason{}
+	}
+	return reason{"host_delay", fmt.Sprintf("Its host was asked a moment ago, and may be asked again %s.", relative(e.Host.NextAt, e.Now))}
+}
+
+// withError names the last error's class, where there is one.
+func withError(u *store.URL) string {
+	if u.ErrorClass == "" {
+		return ""
+	}
+	return " (" + escape(u.ErrorClass) + ")"
+}
+
+func byWorker(u *store.URL) string {
+	if u.Worker == "" {
+		return " by a worker"
+	}
+	return " by worker " + escape(u.Worker)
+}
+
+// fact is a line of an explanation.
+type fact struct{ name, text string }
+
+// explain is an explanation for people: a sentence, and then the facts.
+func explain(e *evidence) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n%s\n", reasonOf(e).text, e.URL.URL)
+	for _, f := range urlFacts(e) {
+		fmt.Fprintf(&b, "  %-14s %s\n", f.name, escape(f.text))
+	}
+	fmt.Fprintf(&b, "Host %s\n", e.URL.Host)
+	for _, f := range hostFacts(e) {
+		fmt.Fprintf(&b, "  %-14s %s\n", f.name, escape(f.text))
+	}
+	fmt.Fprintf(&b, "Crawl\n  %-14s %s\n  %-14s %s (the database's clock)\n", "paused", yes(e.Paused), "now", stamp(e.Now))
+	return b.String()
+}
+
+func urlFacts(e *evidence) []fact {
+	u := &e.URL
+	lease := "none"
+	if !u.LeaseUntil.IsZero() {
+		lease = "until " + when(u.LeaseUntil, e.Now) + byWorker(u)
+	}
+	return []fact{
+		{"status", string(u.Status)},
+		{"last error", or(u.LastError, "none")},
+		{"error class", or(u.ErrorClass, "none")},
+		{"HTTP status", or(strings.TrimPrefix(fmt.Sprint(u.HTTPStatus), "0"), "none")},
+		{"retries", fmt.Sprintf("%d inside its last fetch", u.RetryCount)},
+		{"failures", fmt.Sprintf("%d since its last success", u.FailureCount)},
+		{"crashes", fmt.Sprintf("%d leases that expired", u.CrashCount)},
+		{"ready at", when(u.ReadyAt, e.Now)},
+		{"lease", lease},
+		{"fetched at", when(u.FetchedAt, e.Now)},
+	}
+}
+
+func hostFacts(e *evidence) []fact {
+	return []fact{
+		{"next at", when(e.Host.NextAt, e.Now)},
+		{"blocked until", when(e.Host.BlockedUntil, e.Now)},
+		{"delay", e.Host.Delay.String()},
+		{"in flight", fmt.Sprintf("%d of at most %d", e.Host.InFlight, e.Host.MaxInFlight)},
+		{"paused", yes(e.Host.Paused)},
+	}
+}
+
+// when is a time with its distance from now.
+func when(t, now time.Time) string {
+	if t.IsZero() {
+		return "none"
+	}
+	return fmt.Sprintf("%s (%s)", stamp(t), relative(t, now))
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func or(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+// explanation is the JSON of why.
+type explanation struct {
+	Reason   string      `json:"reason"`
+	Sentence string      `json:"sentence"`
+	URL      urlRow      `json:"url"`
+	Host     hostFigures `json:"host"`
+	Paused   bool        `json:"paused"` // the crawl as a whole
+	Now      timestamp   `json:"now"`    // by the database's clock
+}
+
+type hostFigures struct {
+	Host         string    `json:"host"`
+	NextAt       timestamp `json:"next_at"`
+	BlockedUntil timestamp `json:"blocked_until"`
+	DelayMS      int64     `json:"delay_ms"`
+	InFlight     int       `json:"in_flight"`
+	MaxInFlight  int       `json:"max_in_flight"`
+	Paused       bool      `json:"paused"`
+}
+
+func explained(e *evidence) explanation {
+	r, h := reasonOf(e), &e.Host
+	return explanation{
+		Reason: r.code, Sentence: r.text, URL: urlRowOf(e.URL), Paused: e.Paused, Now: timestamp(e.Now),
+		Host: hostFigures{e.URL.Host, timestamp(h.NextAt), timestamp(h.BlockedUntil), h.Delay.Milliseconds(), h.InFlight, h.MaxInFlight, h.Paused},
+	}
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/frontier/store"
+)
+
+const page = "http://a.test/page"
+
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	claim := func(s store.Repository, lease time.Duration) error {
+		_, err := s.Claim(t.Context(), store.ClaimParams{Worker: "w\x1b1", Lease: lease})
+		return err
+	}
+	for _, tt := range []struct {
+		name     string
+		setup    func(c *crawl)
+		reason   string
+		sentence string // begins so
+	}{
+		{"nothing", func(*crawl) {}, "its_turn", "Nothing holds it back: it waits for its turn"},
+		{"fetched", func(c *crawl) {
+			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200}})
+		}, "fetched", "It was fetched already, "},
+		{"dead", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)) }, "dead",
+			`It failed for good (forbidden): "frontier retry --class forbidden" tries it again, with all that failed so.`},
+		{"dead without a class", func(c *crawl) { c.fetch(failedIn("", store.Dead)) }, "dead", `It failed for good: "frontier retry" tries it again.`},
+		{"dead, and the crawl paused", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)); c.must("pause") }, "dead", "It failed for good"},
+		{"under way", func(c *crawl) {
+			c.store(func(s store.Repository) error { return claim(s, time.Hour) })
+		}, "fetching", `It is being fetched now by worker w\x1b1; the lease ends in `},
+		{"left by its worker", func(c *crawl) {
+			c.store(func(s store.Repository) error { return claim(s, time.Hour) })
+			c.exec(`UPDATE urls SET lease_until = 1`)
+		}, "lease_expired", `It was being fetched by worker w\x1b1, whose lease ended `},
+		{"crawl paused", func(c *crawl) { c.must("pause"); c.must("pause", "a.test") }, "crawl_paused", `The crawl is paused: "frontier resume" takes that back.`},
+		{"host paused", func(c *crawl) {
+			c.must("pause", "a.test")
+			c.store(func(s store.Repository) error { return s.Block(t.Context(), "a.test", time.Hour) })
+		}, "host_paused", `Its host is paused: "frontier resume a.test" takes that back.`},
+		{"another host paused", func(c *crawl) { c.must("pause", "b.test") }, "its_turn", "Nothing"},
+		{"host blocked", func(c *crawl) {
+			c.store(func(s store.Repository) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
+		}, "host_blocked", "Its host asked for a pause (429 or 503), which ends in 4d"},
+		{"failed", func(c *crawl) { c.fetch(failedIn("http_server_error", store.Failed)) }, "backing_off",
+			"It failed (http_server_error), and is tried again in 4"},
+		{"failed, and its host blocked for longer", func(c *crawl) {
+			c.fetch(failedIn("rate_limited", store.Failed))
+			c.store(func(s store.Repository) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
+		}, "host_blocked", "Its host asked for a pause"},
+		{"failed, and its host blocked for less", func(c *crawl) {
+			c.fetch(failedIn("rate_limited", store.Failed))
+			c.store(func(s store.Repository) error { return s.Block(t.Context(), "a.test", time.Hour) })
+		}, "backing_off", "It failed (rate_limited)"},
+		{"another URL of its host under way", func(c *crawl) {
+			c.store(func(s store.Repository) error { return claim(s, time.Hour) })
+			c.must("add", "http://a.test/other")
+			c.exec(`UPDATE urls SET status = CASE url WHEN '` + page + `' THEN 'pending' ELSE 'fetching' END`)
+		}, "host_in_flight", "Its host has 1 of at most 1 fetches in flight."},
+		{"its host just asked", func(c *crawl) {
+			c.store(func(s store.Repository) error { return s.Charge(t.Context(), []string{"a.test"}) })
+		}, "host_delay", "Its host was asked a moment ago, and may be asked again in "},
+		{"pending again", func(c *crawl) {
+			c.fetch(failedIn("forbidden", store.Dead))
+			c.must("retry")
+			c.exec(`UPDATE hosts SET next_at = 0`)
+		}, "its_turn", "Nothing"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrawl(t, page)
+			c.t = t
+			tt.setup(c)
+			text := c.must("why", "HTTP://u:secret@A.test:80/page#top")
+			if !strings.HasPrefix(text, tt.sentence) || strings.Contains(text, "secret") {
+				t.Errorf("why says %q first, want %q", strings.SplitN(text, "\n", 2)[0], tt.sentence)
+			}
+			var got explanation
+			if err := json.Unmarshal([]byte(c.must("why", "--json", page)), &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.Reason != tt.reason || !strings.HasPrefix(got.Sentence, tt.sentence) || got.URL.URL != page || got.Host.Host != "a.test" {
+				t.Errorf("why --json = %+v, want reason %s and %q", got, tt.reason, tt.sentence)
+			}
+		})
+	}
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *timestamp) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, (*time.Time)(t)) }
+
+func TestWhyUnknown(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t, page)
+	got := c.cli("why", "HTTP://u:secret@A.test:80/Page#top")
+	want := "frontier: the frontier does not hold http://a.test/Page: \"frontier add\" adds it\n"
+	if got.code != exitUnknownURL || got.err != want || got.out != "" {
+		t.Errorf("exit status %d, %q, %q; want %d, %q and nothing", got.code, got.err, got.out, exitUnknownURL, want)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
+	e := &evidence{store.Explanation{
+		URL: store.URL{
+			URL: page, Host: "a.test", Status: store.Failed, LastError: "http_server_error: 503\x1b[2J", ErrorClass: "http_server_error",
+			RetryCount: 2, FailureCount: 1, CrashCount: 3, HTTPStatus: 503, ReadyAt: now.Add(4*time.Minute + 10*time.Second),
+			LeaseUntil: now.Add(-time.Hour), Worker: "w1", FetchedAt: now.Add(-72 * time.Hour),
+		},
+		Host: store.Host{NextAt: now.Add(time.Second), Delay: 1500 * time.Millisecond, MaxInFlight: 1},
+		Now:  now,
+	}}
+	diff(t, "explanation", `It failed (http_server_error), and is tried again in 4m10s at the earliest.
+
+http://a.test/page
+  status         failed
+  last error     http_server_error: 503\x1b[2J
+  error class    http_server_error
+  HTTP status    503
+  retries        2 inside its last fetch
+  failures       1 since its last success
+  crashes        3 leases that expired
+  ready at       2026-01-02T03:08:15.678Z (in 4m10s)
+  lease          until 2026-01-02T02:04:05.678Z (1h0m0s ago) by worker w1
+  fetched at     2025-12-30T03:04:05.678Z (3d0h ago)
+Host a.test
+  next at        2026-01-02T03:04:06.678Z (in 1s)
+  blocked until  none
+  delay          1.5s
+  in flight      0 of at most 1
+  paused         no
+Crawl
+  paused         no
+  now            2026-01-02T03:04:05.678Z (the database's clock)
+`, explain(e))
+}
