@@ -71,6 +71,8 @@ func TestAddList(t *testing.T) {
 		{"a line as long as can be", "http://a.test/1\n#" + strings.Repeat("x", maxLine-2) + "\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 0 bad", ""},
 		{"a line that is longer", "#" + strings.Repeat("x", maxLine-1) + "\nhttp://a.test/2\n", "http://a.test/2", "1 added, 0 known, 1 bad",
 			"stdin:1: the line is longer than 64 KiB\n"},
+		{"a long line, then no URL", strings.Repeat("x", maxLine) + "\nhttp://a.test/1\nno\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 2 bad",
+			"stdin:1: the line is longer than 64 KiB\nstdin:3: URL has the wrong scheme: it has none\n"},
 		{"a last line that is much longer", "http://a.test/1\n" + strings.Repeat("x", 5*maxLine), "http://a.test/1", "1 added, 0 known, 1 bad",
 			"stdin:2: the line is longer than 64 KiB\n"},
 		{"a URL that is too long", "http://a.test/" + strings.Repeat("x", 8<<10) + "\n", "", "0 added, 0 known, 1 bad",

@@ -41,6 +41,16 @@ func TestNoDatabase(t *testing.T) {
 	}
 }
 
+// An empty file, such as mktemp makes, is a place for a database.
+func TestAddToEmptyFile(t *testing.T) {
+	t.Parallel()
+	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
+	if err := os.WriteFile(c.db, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "output", "1 added, 0 known, 0 bad\n", c.must("add", "http://a.test/"))
+}
+
 func TestBadDatabase(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
