@@ -12,6 +12,7 @@ import (
 func TestFailed(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/", "http://b.test/")
+		f.exec(`UPDATE urls SET crash_count = 3`)
 		for _, c := range f.claim(2) {
 			params := FailedParams{FetchedParams: FetchedParams{Token: c.Token, Attempts: 3}, ErrorClass: "dns", RetryIn: time.Hour, Dead: c.Host == "b.test"}
 			if err := f.UpdateFailed(t.Context(), c.ID, "dns: bad \x00\xff", params); err != nil {
@@ -33,8 +34,8 @@ func TestFailed(t *testing.T) {
 		if n, err := f.RetryFailed(t.Context(), "dns"); n != 2 || err != nil {
 			t.Errorf("RetryFailed(dns) = %d, %v, want 2", n, err)
 		}
-		if c := f.claim(2); c[0].FailureCount != 0 {
-			t.Errorf("claim = %+v, want failures forgotten", c[0])
+		if c := f.claim(2); c[0].FailureCount != 0 || c[0].CrashCount != 0 {
+			t.Errorf("claim = %+v, want failures and crashes forgotten", c[0])
 		}
 	})
 }

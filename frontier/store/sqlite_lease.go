@@ -81,7 +81,7 @@ func (s *sqliteDB) RetryFailed(ctx context.Context, class string) (again int64, 
 		if err != nil {
 			return err
 		}
-		again, err = t.exec(`UPDATE urls SET status = 'pending', failure_count = 0, ready_at = 0 WHERE `+which, class)
+		again, err = t.exec(`UPDATE urls SET status = 'pending', failure_count = 0, crash_count = 0, ready_at = 0 WHERE `+which, class)
 		return err
 	})
 	if err != nil {

@@ -42,7 +42,7 @@ type Store interface {
 	Resume(ctx context.Context, host string) error
 
 	// RetryFailed makes URLs pending whose last fetch failed in class, or in any class if that is
-	// empty, dead ones too. Their failures are forgotten. It returns how many they were.
+	// empty, dead ones too. Their failures and crashes are forgotten. It returns how many they were.
 	RetryFailed(ctx context.Context, class string) (int64, error)
 	// Counts reads the whole table: ask for it every few seconds at most.
 	Counts(ctx context.Context) (Counts, error)

@@ -272,7 +272,7 @@ BEGIN
     PERFORM 1 FROM hosts WHERE id IN (SELECT host_id FROM urls WHERE id = ANY (ids)) ORDER BY id FOR UPDATE;
     PERFORM 1 FROM urls WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
     UPDATE hosts SET due_at = GREATEST(next_at, blocked_until) WHERE id IN (SELECT host_id FROM urls WHERE id = ANY (ids));
-    UPDATE urls SET status = 'pending', failure_count = 0, ready_at = 0
+    UPDATE urls SET status = 'pending', failure_count = 0, crash_count = 0, ready_at = 0
         WHERE id = ANY (ids) AND status IN ('failed', 'dead') AND (p_class = '' OR error_class = p_class);
     GET DIAGNOSTICS again = ROW_COUNT;
     RETURN again;
