@@ -110,6 +110,22 @@ func (f *fixture) why(url string) Explanation {
 
 func (f *fixture) url(url string) URL { f.t.Helper(); return f.why(url).URL }
 
+// wantNext fails the test unless host, with nothing in flight, is due and open
+// after d, give or take the time of a test; zero means now.
+func (f *fixture) wantNext(host string, d time.Duration) {
+	f.t.Helper()
+	const which = ` FROM hosts WHERE host = `
+	if n := f.number(`SELECT in_flight` + which + `'` + host + `'`); n != 0 {
+		f.t.Errorf("%s: %d in flight, want 0", host, n)
+	}
+	for _, column := range []string{"next_at", "due_at"} {
+		left := max(0, f.number(`SELECT `+column+` - {now}`+which+`'`+host+`'`))
+		if got := (time.Duration(left) * time.Millisecond).Round(10 * time.Minute); got != d {
+			f.t.Errorf("%s: %s in %v, want %v", host, column, got, d)
+		}
+	}
+}
+
 // openHosts ends every delay and every block.
 func (f *fixture) openHosts() {
 	f.t.Helper()

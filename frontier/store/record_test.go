@@ -158,6 +158,51 @@ func TestRowOfAFetch(t *testing.T) {
 	})
 }
 
+// What sent no request costs its host nothing, and changes nothing that was there.
+func TestHostIsChargedForRequestsOnly(t *testing.T) {
+	rows := []struct {
+		name     string
+		attempts []int
+		next     time.Duration // of the host before, from now; zero means long ago
+		want     time.Duration // after
+	}{
+		{"nothing sent", []int{0}, 0, 0},
+		{"nothing sent, charged meanwhile", []int{0}, 2 * time.Hour, 2 * time.Hour},
+		{"a request", []int{1}, 0, time.Hour},
+		{"a request, charged for longer", []int{3}, 2 * time.Hour, 2 * time.Hour},
+		{"one of two", []int{0, 1}, 0, time.Hour},
+		{"one of two, in the other order", []int{1, 0}, 0, time.Hour},
+		{"none of two", []int{0, 0}, 0, 0},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fixture) {
+				f.put("http://a.test/1", "http://a.test/2", "http://a.test/3")
+				if err := f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(len(row.attempts))}); err != nil {
+					t.Fatalf("SetHost = %v", err)
+				}
+				fetches := make([]Fetch, len(row.attempts))
+				for i, c := range f.claim(len(row.attempts)) {
+					params := FetchedParams{Token: c.Token, Attempts: row.attempts[i]}
+					fetches[i] = Fetch{ID: c.ID, FetchedParams: params, Status: Failed, RetryIn: time.Hour}
+				}
+				if row.next > 0 {
+					f.exec(`UPDATE hosts SET next_at = {now} + ?`, millis(row.next))
+				}
+				if each, err := f.RecordFetch(t.Context(), fetches); err != nil || each[0] != nil {
+					t.Fatalf("RecordFetch = %v, %v", each, err)
+				}
+				f.wantNext("a.test", row.want)
+				want := 0
+				if row.want == 0 {
+					want = 1
+				}
+				f.claim(want)
+			})
+		})
+	}
+}
+
 func TestCharge(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
@@ -236,11 +281,12 @@ func TestCounts(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/", "http://b.test/", "http://c.test/", "http://c.test/2", "http://d.test/")
 		c := f.claim(4)
+		sent := FetchedParams{Token: 1, Attempts: 1}
 		f.fetched(c[0])
-		if err := f.UpdateFailed(t.Context(), c[1].ID, "x", FailedParams{FetchedParams: FetchedParams{Token: 1}}); err != nil {
+		if err := f.UpdateFailed(t.Context(), c[1].ID, "x", FailedParams{FetchedParams: sent}); err != nil {
 			t.Fatalf("UpdateFailed = %v", err)
 		}
-		if err := f.UpdateFailed(t.Context(), c[3].ID, "x", FailedParams{FetchedParams: FetchedParams{Token: 1}, Dead: true}); err != nil {
+		if err := f.UpdateFailed(t.Context(), c[3].ID, "x", FailedParams{FetchedParams: sent, Dead: true}); err != nil {
 			t.Fatalf("UpdateFailed = %v", err)
 		}
 		got, err := f.Counts(t.Context())

@@ -24,8 +24,7 @@ func (s *sqliteDB) Release(ctx context.Context, leases []Lease) ([]Lease, error)
 		if err != nil || !held {
 			return false, err
 		}
-		_, err = t.exec(`UPDATE hosts SET in_flight = in_flight - 1, due_at = max(next_at, blocked_until) WHERE id = ?`, host)
-		return true, err
+		return true, t.free(host)
 	})
 }
 

@@ -164,7 +164,7 @@ func (t tx) record(it item, delayMS int64) (bool, error) {
 	if err != nil || !held {
 		return false, err
 	}
-	if err := t.open(host, delayMS); err != nil {
+	if err := t.end(it, host, delayMS); err != nil {
 		return false, err
 	}
 	_, err = t.exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
@@ -176,6 +176,20 @@ func (t tx) record(it item, delayMS int64) (bool, error) {
 		return true, err
 	}
 	return true, t.moveTo(it)
+}
+
+// end ends a fetch of the host, which is charged if a request was sent.
+func (t tx) end(it item, host, delayMS int64) error {
+	if it.Attempts > 0 {
+		return t.open(host, delayMS)
+	}
+	return t.free(host)
+}
+
+// free ends a fetch of the host for which nothing was sent.
+func (t tx) free(host int64) error {
+	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - 1, due_at = max(next_at, blocked_until) WHERE id = ?`, host)
+	return err
 }
 
 // open ends a fetch of the host, whose delay begins now.

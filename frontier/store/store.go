@@ -15,7 +15,8 @@ type Store interface {
 	// Claim takes ready URLs, no more than one of a host unless it was set to allow more.
 	// It never waits: with nothing due, or the crawl paused, it returns none.
 	Claim(ctx context.Context, params ClaimParams) ([]Claim, error)
-	// RecordFetch writes fetches down, all in one transaction, and opens their hosts again.
+	// RecordFetch writes fetches down, all in one transaction, and opens their hosts again,
+	// each after its delay if it was asked for anything.
 	// The first result has one entry for each fetch: nil where it was recorded, an
 	// error that matches [ErrStale] where the lease was lost, or what is wrong with it.
 	RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error)
@@ -137,9 +138,11 @@ type Claim struct {
 
 // FetchedParams is what is kept of any fetch.
 type FetchedParams struct {
-	Token        int64 // the claim's
-	HTTPStatus   int   // of the last response; zero if there was none
-	Attempts     int   // requests of this fetch, without redirects; zero if none was sent
+	Token      int64 // the claim's
+	HTTPStatus int   // of the last response; zero if there was none
+	// Attempts are the requests of this fetch, without redirects. Zero says that none
+	// was sent: the host is then not charged, and opens without a delay.
+	Attempts     int
 	Duration     time.Duration
 	Wait         time.Duration // the part of Duration spent between attempts
 	Bytes        int64         // of the body

@@ -176,13 +176,15 @@ BEGIN
             last_modified = CASE WHEN i.last_modified = '' THEN u.last_modified ELSE i.last_modified END,
             fetched_at = t
         FROM items i WHERE u.id = i.id AND u.token = i.token AND u.status = 'fetching'
-        RETURNING u.id, u.host_id, u.url
+        RETURNING u.id, u.host_id, u.url, i.attempts
     ), opened AS (
+        -- Without an attempt there is no time at which one ended: GREATEST passes over the null.
         UPDATE hosts h SET
             in_flight = h.in_flight - d.ended,
-            next_at = GREATEST(h.next_at, t + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
-            due_at = GREATEST(h.next_at, h.blocked_until, t + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms))
-        FROM (SELECT host_id, count(*) AS ended FROM recorded GROUP BY host_id) AS d WHERE h.id = d.host_id
+            next_at = GREATEST(h.next_at, d.last + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
+            due_at = GREATEST(h.next_at, h.blocked_until, d.last + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms))
+        FROM (SELECT host_id, count(*) AS ended, max(CASE WHEN attempts > 0 THEN t END) AS last FROM recorded GROUP BY host_id) AS d
+        WHERE h.id = d.host_id
     ), written AS (
         INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts, retry_count,
             duration_ms, wait_ms, bytes, body_digest, ended_at)
