@@ -9,7 +9,8 @@
 //     [Store.Charge] and [Store.Block] tell what other hosts were touched and
 //     which asked for a pause;
 //  3. [Store.RecordFetch] writes the outcome, ends the lease, and opens the host
-//     again after its delay; a lease that was never used goes back with [Store.Release];
+//     again after its delay; a lease that was never used goes back with [Store.Release],
+//     that of a fetch which was lost half way with [Store.Abandon];
 //  4. [Store.Reap], now and then, takes back the leases of workers that are gone.
 //
 // A fetch may run twice, after a crash. It is recorded once: each claim of a URL

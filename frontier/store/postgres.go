@@ -204,6 +204,11 @@ func (p *postgresDB) Release(ctx context.Context, leases []Lease) ([]Lease, erro
 	return p.each(ctx, "release leases", leases, `SELECT * FROM frontier_release($1)`)
 }
 
+// Abandon implements [Store].
+func (p *postgresDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return p.each(ctx, "abandon leases", leases, `SELECT * FROM frontier_abandon($1, $2)`, p.delayMS)
+}
+
 // each returns the leases that the query returned.
 func (p *postgresDB) each(ctx context.Context, doing string, leases []Lease, query string, args ...any) ([]Lease, error) {
 	type row struct {

@@ -19,7 +19,7 @@ type URL struct {
 	ErrorClass   string
 	RetryCount   int // of its last fetch
 	FailureCount int // failed fetches since the last that did not fail
-	CrashCount   int // leases that expired
+	CrashCount   int // leases that expired or were abandoned
 	HTTPStatus   int
 	ReadyAt      time.Time // not claimed before
 	LeaseUntil   time.Time

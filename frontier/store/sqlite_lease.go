@@ -28,6 +28,19 @@ func (s *sqliteDB) Release(ctx context.Context, leases []Lease) ([]Lease, error)
 	})
 }
 
+// Abandon implements [Store].
+func (s *sqliteDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return s.each(ctx, "abandon leases", leases, func(t tx, l Lease) (bool, error) {
+		var host int64
+		held, err := t.one(`UPDATE urls SET status = 'pending', lease_until = 0, worker = '', crash_count = crash_count + 1
+			WHERE id = ? AND token = ? AND status = 'fetching' RETURNING host_id`, []any{l.ID, l.Token}, &host)
+		if err != nil || !held {
+			return false, err
+		}
+		return true, t.open(host, s.delayMS)
+	})
+}
+
 // each returns the leases for which f found that they were held.
 func (s *sqliteDB) each(ctx context.Context, doing string, leases []Lease, f func(tx, Lease) (bool, error)) ([]Lease, error) {
 	var held []Lease

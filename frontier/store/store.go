@@ -25,6 +25,9 @@ type Store interface {
 	// Release gives URLs back that were claimed and not asked for, and returns those that
 	// were still held. The host is open again at once and nothing is counted.
 	Release(ctx context.Context, leases []Lease) ([]Lease, error)
+	// Abandon gives URLs back whose fetches were lost half way, and returns those that were
+	// still held. A crash is counted for each, and its host opens after its delay.
+	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
 	// Reap makes the URLs of expired leases pending again, counts a crash for each, and
 	// returns how many they were.
 	Reap(ctx context.Context) (int64, error)
@@ -64,6 +67,7 @@ type Claimer interface {
 	Claim(ctx context.Context, params ClaimParams) ([]Claim, error)
 	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
 	Release(ctx context.Context, leases []Lease) ([]Lease, error)
+	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
 	Charge(ctx context.Context, hosts []string) error
 	Block(ctx context.Context, host string, retryAfter time.Duration) error
 	RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error)
@@ -131,7 +135,7 @@ type Claim struct {
 	URL          string
 	Host         string
 	FailureCount int    // failed fetches since the last that did not fail
-	CrashCount   int    // leases that expired
+	CrashCount   int    // leases that expired or were abandoned
 	ETag         string // for a conditional request; empty if none was sent
 	LastModified string // likewise
 }

@@ -189,3 +189,37 @@ func TestLeases(t *testing.T) {
 		}
 	})
 }
+
+func TestAbandon(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/", "http://b.test/", "http://c.test/")
+		c := f.claim(3)
+		f.fetched(c[1])
+		stale := Lease{ID: c[2].ID, Token: c[2].Token + 1}
+		leases := []Lease{c[1].Lease, stale, c[0].Lease}
+		for i, want := range []int{1, 0} {
+			held, err := f.Abandon(t.Context(), leases)
+			if err != nil || len(held) != want || want == 1 && held[0] != c[0].Lease {
+				t.Errorf("call %d: Abandon(recorded, stale, held) = %v, %v, want %d", i, held, err, want)
+			}
+		}
+		if u := f.url("http://a.test/"); u.Status != Pending || u.CrashCount != 1 || u.FailureCount != 0 || u.Worker != "" || !u.LeaseUntil.IsZero() {
+			t.Errorf("abandoned = %+v, want pending with one crash and no lease", u)
+		}
+		if u := f.url("http://b.test/"); u.Status != Fetched || u.CrashCount != 0 {
+			t.Errorf("recorded = %+v, want as it was", u)
+		}
+		if u := f.url("http://c.test/"); u.Status != Fetching || u.CrashCount != 0 {
+			t.Errorf("held by another = %+v, want as it was", u)
+		}
+		f.wantNext("a.test", time.Hour)
+		if err := f.UpdateFetched(t.Context(), c[0].ID, FetchedParams{Token: c[0].Token}); !errors.Is(err, ErrStale) {
+			t.Errorf("record of an abandoned lease = %v, want ErrStale", err)
+		}
+		f.claim(0)
+		f.openHosts()
+		if got := f.claim(1)[0]; got.ID != c[0].ID || got.CrashCount != 1 {
+			t.Errorf("claim = %+v, want the abandoned URL", got)
+		}
+	})
+}

@@ -1,0 +1,31 @@
+-- What a worker needs to follow redirects itself and to give up lost fetches.
+-- +goose Up
+
+-- Takes leases back before they expire, as frontier_reap does after. Returns those that were held.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_abandon(p_items jsonb, p_delay_ms bigint)
+RETURNS TABLE (id bigint, token bigint) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    t   bigint;
+BEGIN
+    PERFORM 1 FROM hosts WHERE id IN (
+        SELECT u.host_id FROM jsonb_to_recordset(p_items) AS x (id bigint) JOIN urls u ON u.id = x.id) ORDER BY id FOR UPDATE;
+    PERFORM 1 FROM urls WHERE id IN (SELECT x.id FROM jsonb_to_recordset(p_items) AS x (id bigint)) ORDER BY id FOR UPDATE;
+    t := frontier_now();
+    RETURN QUERY WITH freed AS (
+        UPDATE urls u SET status = 'pending', lease_until = 0, worker = '', crash_count = u.crash_count + 1
+        FROM jsonb_to_recordset(p_items) AS x (id bigint, token bigint)
+        WHERE u.id = x.id AND u.token = x.token AND u.status = 'fetching'
+        RETURNING u.id, u.token, u.host_id
+    ), opened AS (
+        UPDATE hosts h SET
+            in_flight = h.in_flight - d.ended,
+            next_at = GREATEST(h.next_at, t + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
+            due_at = GREATEST(h.next_at, h.blocked_until, t + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms))
+        FROM (SELECT host_id, count(*) AS ended FROM freed GROUP BY host_id) AS d WHERE h.id = d.host_id
+    )
+    SELECT f.id, f.token FROM freed f;
+END $$;
+-- +goose StatementEnd
