@@ -60,9 +60,36 @@ const crawlHosts, crawlURLs = 12, 240
 
 func (w *crawl) url(i int) string { return fmt.Sprintf("http://h%d.test/%d", i%crawlHosts, i) }
 
+func (w *crawl) flights(host string) *atomic.Int64 {
+	count, _ := w.flying.LoadOrStore(host, new(atomic.Int64))
+	return count.(*atomic.Int64) //nolint:errcheck // it holds nothing else
+}
+
+func (w *crawl) start(host string) {
+	if got := w.flights(host).Add(1); got != 1 {
+		w.t.Errorf("%d fetches of %s at once, want 1", got, host)
+	}
+}
+
+func (w *crawl) end(host string) { w.flights(host).Add(-1) }
+
+// redirect has the host for a moment, unless it is in use.
+func (w *crawl) redirect(ctx context.Context, f *fixture, host string) error {
+	r, err := f.Reserve(ctx, host, time.Minute)
+	if err != nil || !r.Granted() {
+		return err
+	}
+	w.start(host)
+	w.end(host)
+	return f.Settle(ctx, r)
+}
+
 func (w *crawl) round(f *fixture, n int) error {
 	ctx := context.Background()
 	if err := f.Charge(ctx, []string{fmt.Sprintf("h%d.test", n%crawlHosts), "h0.test"}); err != nil {
+		return err
+	}
+	if err := w.redirect(ctx, f, fmt.Sprintf("h%d.test", (n+3)%crawlHosts)); err != nil {
 		return err
 	}
 	claims, err := f.Claim(ctx, ClaimParams{Limit: 5})
@@ -72,10 +99,7 @@ func (w *crawl) round(f *fixture, n int) error {
 	var fetches []Fetch
 	var leases []Lease
 	for i, c := range claims {
-		count, _ := w.flying.LoadOrStore(c.Host, new(atomic.Int64))
-		if got := count.(*atomic.Int64).Add(1); got != 1 { //nolint:errcheck // it holds nothing else
-			w.t.Errorf("%d fetches of %s at once, want 1", got, c.Host)
-		}
+		w.start(c.Host)
 		// Two to one, and to a host that others hold.
 		id, err := strconv.Atoi(c.URL[len("http://")+len(c.Host)+1:])
 		if err != nil {
@@ -93,8 +117,11 @@ func (w *crawl) round(f *fixture, n int) error {
 	}
 	// The counts go down first: another may claim as soon as the record is in.
 	for _, c := range claims {
-		count, _ := w.flying.Load(c.Host)
-		count.(*atomic.Int64).Add(-1) //nolint:errcheck // it holds nothing else
+		w.end(c.Host)
+	}
+	if n%11 == 0 {
+		_, err := f.Abandon(ctx, leases)
+		return err
 	}
 	if n%7 == 0 {
 		_, err := f.Release(ctx, leases)

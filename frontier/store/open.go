@@ -49,13 +49,15 @@ func asRepository[S Store](s S, err error) (Repository, error) {
 type core struct {
 	db *sql.DB
 	// exec runs one writing statement, which core has translated.
-	exec     func(ctx context.Context, query string, args ...any) (int64, error)
+	exec func(ctx context.Context, query string, args ...any) (int64, error)
+	// one does so with a statement that returns a row, or none.
+	one      func(ctx context.Context, query string, args []any, into ...any) (bool, error)
 	words    *strings.Replacer
 	numbered bool // $1, $2 in place of ?
 	delayMS  int64
 }
 
-// say translates a statement: {now}, {max} and ? into the database's own.
+// say translates a statement: {now}, {max}, {min} and ? into the database's own.
 func (c *core) say(query string) string {
 	query = c.words.Replace(query)
 	if !c.numbered {
@@ -75,6 +77,11 @@ func (c *core) say(query string) string {
 
 func (c *core) update(ctx context.Context, query string, args ...any) (int64, error) {
 	return c.exec(ctx, c.say(query), args...)
+}
+
+// row is an update that returns a row, and says whether there was one.
+func (c *core) row(ctx context.Context, query string, args []any, into ...any) (bool, error) {
+	return c.one(ctx, c.say(query), args, into...)
 }
 
 // checkNormalForm holds the version of the stored URLs against ours. A new database gets ours.

@@ -30,8 +30,8 @@ func openPostgres(ctx context.Context, dsn string, config Config) (*postgresDB, 
 	db.SetMaxIdleConns(8)
 	p := &postgresDB{}
 	p.core = core{
-		db: db, exec: p.execOne, delayMS: millis(config.Delay), numbered: true,
-		words: strings.NewReplacer("{now}", "frontier_now()", "{max}", "GREATEST"),
+		db: db, exec: p.execOne, one: p.queryOne, delayMS: millis(config.Delay), numbered: true,
+		words: strings.NewReplacer("{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST"),
 	}
 	if err := p.prepare(ctx); err != nil {
 		return nil, closing(fmt.Errorf("open PostgreSQL: %w", err), db.Close)
@@ -67,6 +67,14 @@ func (p *postgresDB) execOne(ctx context.Context, query string, args ...any) (in
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+func (p *postgresDB) queryOne(ctx context.Context, query string, args []any, into ...any) (bool, error) {
+	err := p.db.QueryRowContext(ctx, query, args...).Scan(into...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Put implements [Store].

@@ -41,8 +41,8 @@ func openSQLite(ctx context.Context, path string, config Config) (*sqliteDB, err
 	db.SetMaxOpenConns(5)
 	s := &sqliteDB{turn: make(chan struct{}, 1), stmts: make(map[string]*sql.Stmt)}
 	s.core = core{
-		db: db, exec: s.execOne, delayMS: millis(config.Delay),
-		words: strings.NewReplacer("{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max"),
+		db: db, exec: s.execOne, one: s.queryOne, delayMS: millis(config.Delay),
+		words: strings.NewReplacer("{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max", "{min}", "min"),
 	}
 	s.turn <- struct{}{}
 	if err := s.prepare(ctx); err != nil {
@@ -152,4 +152,12 @@ func (s *sqliteDB) execOne(ctx context.Context, query string, args ...any) (chan
 		return err
 	})
 	return changed, err
+}
+
+func (s *sqliteDB) queryOne(ctx context.Context, query string, args []any, into ...any) (found bool, err error) {
+	err = s.within(ctx, func(t tx) error {
+		found, err = t.one(query, args, into...)
+		return err
+	})
+	return found, err
 }

@@ -35,6 +35,16 @@ type Store interface {
 	// Charge tells that a request to each of hosts has just ended: none is claimed
 	// before its delay has passed.
 	Charge(ctx context.Context, hosts []string) error
+	// Reserve asks for a host for one request that no claim is for, such as a redirect's,
+	// which ends within d. If it is granted, nobody claims or reserves the host before it
+	// is settled, or before d has passed. If not, the answer says when to ask again: the
+	// host is paused or closed, has all the fetches it may have, or is reserved. A host
+	// that is not known is added. It is an error if d is not more than zero.
+	Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error)
+	// Settle tells that the request of a reservation has ended: the host opens after its
+	// delay, or later if it was charged for more. It does nothing if r was not granted, is
+	// settled, or has run out and the host was used since.
+	Settle(ctx context.Context, r Reservation) error
 	// Block keeps a host closed for retryAfter or, if that is zero, for 60 s, twice as long
 	// each further time up to a day, until it was open for 30 minutes. It never shortens a block.
 	Block(ctx context.Context, host string, retryAfter time.Duration) error
@@ -69,6 +79,8 @@ type Claimer interface {
 	Release(ctx context.Context, leases []Lease) ([]Lease, error)
 	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
 	Charge(ctx context.Context, hosts []string) error
+	Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error)
+	Settle(ctx context.Context, r Reservation) error
 	Block(ctx context.Context, host string, retryAfter time.Duration) error
 	RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error)
 	UpdateFetched(ctx context.Context, id int64, params FetchedParams) error

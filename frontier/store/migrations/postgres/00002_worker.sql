@@ -1,6 +1,9 @@
 -- What a worker needs to follow redirects itself and to give up lost fetches.
 -- +goose Up
 
+-- next_at as a reservation set it, until it is settled.
+ALTER TABLE hosts ADD COLUMN reserved_until BIGINT NOT NULL DEFAULT 0;
+
 -- Takes leases back before they expire, as frontier_reap does after. Returns those that were held.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_abandon(p_items jsonb, p_delay_ms bigint)
