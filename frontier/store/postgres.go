@@ -246,6 +246,14 @@ func (p *postgresDB) Reap(ctx context.Context) (reaped int64, err error) {
 	return reaped, nil
 }
 
+// Left implements [Store].
+func (p *postgresDB) Left(ctx context.Context) (left bool, err error) {
+	if err := p.db.QueryRowContext(ctx, `SELECT frontier_left()`).Scan(&left); err != nil {
+		return false, fmt.Errorf("look for URLs that are left: %w", err)
+	}
+	return left, nil
+}
+
 // RetryFailed implements [Store].
 func (p *postgresDB) RetryFailed(ctx context.Context, class string) (again int64, err error) {
 	if err := p.db.QueryRowContext(ctx, `SELECT frontier_retry($1)`, class).Scan(&again); err != nil {

@@ -174,10 +174,12 @@ func TestHostIsChargedForRequestsOnly(t *testing.T) {
 		{"one of two, in the other order", []int{1, 0}, 0, time.Hour},
 		{"none of two", []int{0, 0}, 0, 0},
 	}
-	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, f *fixture) {
-				f.put("http://a.test/1", "http://a.test/2", "http://a.test/3")
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/1", "http://a.test/2", "http://a.test/3")
+		for _, row := range rows {
+			t.Run(row.name, func(t *testing.T) {
+				f.openHosts()
+				f.exec(`UPDATE urls SET status = 'pending', ready_at = 0`)
 				if err := f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(len(row.attempts))}); err != nil {
 					t.Fatalf("SetHost = %v", err)
 				}
@@ -198,9 +200,10 @@ func TestHostIsChargedForRequestsOnly(t *testing.T) {
 					want = 1
 				}
 				f.claim(want)
+				f.exec(`UPDATE hosts SET in_flight = 0`)
 			})
-		})
-	}
+		}
+	})
 }
 
 func TestCharge(t *testing.T) {

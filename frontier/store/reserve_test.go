@@ -67,9 +67,11 @@ func TestReserveIsRefused(t *testing.T) {
 		{"reserved", `UPDATE hosts SET next_at = 9000000000000, reserved_until = 9000000000000`, waitForRequest},
 		{"reserved, charged for longer", `UPDATE hosts SET next_at = {now} + 7200000, reserved_until = {now} + 3600000`, 2 * time.Hour},
 	}
-	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, f *fixture) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		for _, row := range rows {
+			t.Run(row.name, func(t *testing.T) {
+				f.exec(`DELETE FROM settings WHERE name = 'paused'`)
+				f.exec(`DELETE FROM hosts`)
 				f.exec(`INSERT INTO hosts (host) VALUES ('a.test')`)
 				f.exec(row.set)
 				host := "a.test"
@@ -89,8 +91,8 @@ func TestReserveIsRefused(t *testing.T) {
 					t.Errorf("next_at was %d, is %d: want it as it was", before, after)
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 func TestReserveForNoTime(t *testing.T) {
@@ -146,10 +148,11 @@ func TestSettle(t *testing.T) {
 		{"settled, and charged to the same end", `UPDATE hosts SET reserved_until = 0`, 5 * time.Hour},
 		{"reserved by another", `UPDATE hosts SET next_at = next_at + 3600000, reserved_until = next_at + 3600000`, 6 * time.Hour},
 	}
-	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, f *fixture) {
-				f.put("http://a.test/")
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/")
+		for _, row := range rows {
+			t.Run(row.name, func(t *testing.T) {
+				f.exec(`UPDATE hosts SET due_at = 0, next_at = 0, reserved_until = 0, delay_ms = NULL, crawl_delay_ms = 0`)
 				r := f.reserved("a.test", 5*time.Hour)
 				f.exec(row.meantime)
 				f.claim(0) // sees the host closed, and puts it off
@@ -159,8 +162,8 @@ func TestSettle(t *testing.T) {
 				f.settle(Reservation{Host: "a.test", Wait: time.Second})
 				f.wantNext("a.test", row.want)
 			})
-		})
-	}
+		}
+	})
 }
 
 // A host that is due for nobody stays so; one that is blocked stays blocked.

@@ -84,6 +84,17 @@ func (s *sqliteDB) Reap(ctx context.Context) (reaped int64, err error) {
 	return reaped, nil
 }
 
+// Left implements [Store]. An index that did not serve would be an error.
+func (s *sqliteDB) Left(ctx context.Context) (left bool, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT
+		EXISTS (SELECT 1 FROM urls INDEXED BY urls_waiting WHERE status IN ('pending', 'failed'))
+		OR EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`).Scan(&left)
+	if err != nil {
+		return false, fmt.Errorf("look for URLs that are left: %w", err)
+	}
+	return left, nil
+}
+
 // RetryFailed implements [Store].
 func (s *sqliteDB) RetryFailed(ctx context.Context, class string) (again int64, err error) {
 	const which = `status IN ('failed', 'dead') AND (?1 = '' OR error_class = ?1)`

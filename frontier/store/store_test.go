@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 )
@@ -220,6 +221,30 @@ func TestAbandon(t *testing.T) {
 		f.openHosts()
 		if got := f.claim(1)[0]; got.ID != c[0].ID || got.CrashCount != 1 {
 			t.Errorf("claim = %+v, want the abandoned URL", got)
+		}
+	})
+}
+
+func TestLeft(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		want := func(when string, want bool) {
+			t.Helper()
+			if left, err := f.Left(t.Context()); left != want || err != nil {
+				t.Errorf("%s: Left = %v, %v, want %v", when, left, err, want)
+			}
+		}
+		want("empty", false)
+		f.put("http://a.test/", "http://b.test/")
+		want("two pending", true)
+		for _, row := range []struct {
+			a, b Status
+			want bool
+		}{
+			{Pending, Fetched, true}, {Fetching, Fetched, true}, {Failed, Dead, true}, {Dead, Fetching, true},
+			{Fetched, Fetched, false}, {Dead, Fetched, false}, {Dead, Dead, false},
+		} {
+			f.exec(`UPDATE urls SET status = CASE WHEN url LIKE '%a.test%' THEN ? ELSE ? END`, row.a, row.b)
+			want(fmt.Sprintf("one %s, one %s", row.a, row.b), row.want)
 		}
 	})
 }

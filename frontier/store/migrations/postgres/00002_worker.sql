@@ -32,3 +32,11 @@ BEGIN
     SELECT f.id, f.token FROM freed f;
 END $$;
 -- +goose StatementEnd
+
+-- With statistics from when most URLs were waiting, the planner would look for one in the table, all of it once there is none.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_left() RETURNS boolean LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    SELECT EXISTS (SELECT 1 FROM urls WHERE status IN ('pending', 'failed')) OR EXISTS (SELECT 1 FROM urls WHERE status = 'fetching')
+$$;
+-- +goose StatementEnd
