@@ -15,6 +15,8 @@
 //     that of a fetch which was lost half way with [Store.Abandon];
 //  4. [Store.Reap], now and then, takes back the leases of workers that are gone.
 //
+// The robots.txt of an origin is kept beside the URLs, see [Robots].
+//
 // A fetch may run twice, after a crash. It is recorded once: each claim of a URL
 // has a token of its own, and a record with an older one is refused with [ErrStale].
 //

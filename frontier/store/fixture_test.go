@@ -32,6 +32,11 @@ func open(t testing.TB, dsn string) *fixture {
 	return &fixture{Repository: r, t: t, dsn: dsn}
 }
 
+// in is f in a subtest.
+func (f *fixture) in(t testing.TB) *fixture {
+	return &fixture{Repository: f.Repository, t: t, dsn: f.dsn}
+}
+
 func (f *fixture) core() *core {
 	if s, ok := f.Store.(*sqliteDB); ok {
 		return &s.core

@@ -57,7 +57,8 @@ type core struct {
 	delayMS  int64
 }
 
-// say translates a statement: {now}, {max}, {min} and ? into the database's own.
+// say translates a statement into the database's own words: {now}, {max}, {min},
+// {among} (a list as JSON) and ?.
 func (c *core) say(query string) string {
 	query = c.words.Replace(query)
 	if !c.numbered {

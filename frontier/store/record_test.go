@@ -178,6 +178,7 @@ func TestHostIsChargedForRequestsOnly(t *testing.T) {
 		f.put("http://a.test/1", "http://a.test/2", "http://a.test/3")
 		for _, row := range rows {
 			t.Run(row.name, func(t *testing.T) {
+				f := f.in(t)
 				f.openHosts()
 				f.exec(`UPDATE urls SET status = 'pending', ready_at = 0`)
 				if err := f.SetHost(t.Context(), "a.test", HostParams{MaxInFlight: new(len(row.attempts))}); err != nil {

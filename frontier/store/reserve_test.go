@@ -70,6 +70,7 @@ func TestReserveIsRefused(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		for _, row := range rows {
 			t.Run(row.name, func(t *testing.T) {
+				f := f.in(t)
 				f.exec(`DELETE FROM settings WHERE name = 'paused'`)
 				f.exec(`DELETE FROM hosts`)
 				f.exec(`INSERT INTO hosts (host) VALUES ('a.test')`)
@@ -152,6 +153,7 @@ func TestSettle(t *testing.T) {
 		f.put("http://a.test/")
 		for _, row := range rows {
 			t.Run(row.name, func(t *testing.T) {
+				f := f.in(t)
 				f.exec(`UPDATE hosts SET due_at = 0, next_at = 0, reserved_until = 0, delay_ms = NULL, crawl_delay_ms = 0`)
 				r := f.reserved("a.test", 5*time.Hour)
 				f.exec(row.meantime)

@@ -42,7 +42,8 @@ func openSQLite(ctx context.Context, path string, config Config) (*sqliteDB, err
 	s := &sqliteDB{turn: make(chan struct{}, 1), stmts: make(map[string]*sql.Stmt)}
 	s.core = core{
 		db: db, exec: s.execOne, one: s.queryOne, delayMS: millis(config.Delay),
-		words: strings.NewReplacer("{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max", "{min}", "min"),
+		words: strings.NewReplacer("{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max", "{min}", "min",
+			"{among}", "IN (SELECT value FROM json_each(?))"),
 	}
 	s.turn <- struct{}{}
 	if err := s.prepare(ctx); err != nil {

@@ -55,6 +55,12 @@ type Store interface {
 	// Resume takes back the Pause with the same argument, and no other.
 	Resume(ctx context.Context, host string) error
 
+	// SaveRobots keeps what a try to read an origin's robots.txt gave. If the origin was
+	// unreachable, the body of its last answer stays. A body of more than 512 KiB is an error.
+	SaveRobots(ctx context.Context, r Robots) error
+	// Robots tells what is known of origins, by origin; one that was never saved is missing.
+	Robots(ctx context.Context, origins []string) (map[string]Robots, error)
+
 	// RetryFailed makes URLs pending whose last fetch failed in class, or in any class if that is
 	// empty, dead ones too. Their failures and crashes are forgotten. It returns how many they were.
 	RetryFailed(ctx context.Context, class string) (int64, error)
@@ -85,6 +91,8 @@ type Claimer interface {
 	Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error)
 	Settle(ctx context.Context, r Reservation) error
 	Block(ctx context.Context, host string, retryAfter time.Duration) error
+	SaveRobots(ctx context.Context, r Robots) error
+	Robots(ctx context.Context, origins []string) (map[string]Robots, error)
 	RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error)
 	UpdateFetched(ctx context.Context, id int64, params FetchedParams) error
 	UpdateFetchedWithFinalURL(ctx context.Context, id int64, finalURL string, params FetchedParams) error

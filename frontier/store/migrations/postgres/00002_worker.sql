@@ -40,3 +40,15 @@ SET enable_seqscan = off SET enable_bitmapscan = off AS $$
     SELECT EXISTS (SELECT 1 FROM urls WHERE status IN ('pending', 'failed')) OR EXISTS (SELECT 1 FROM urls WHERE status = 'fetching')
 $$;
 -- +goose StatementEnd
+
+-- status and error_class are those of the last try. body is of the last answer, if there was one.
+CREATE TABLE robots (
+    origin            TEXT    PRIMARY KEY,
+    saved_at          BIGINT  NOT NULL,
+    status            BIGINT  NOT NULL,
+    error_class       TEXT    NOT NULL,
+    unreachable_since BIGINT  NOT NULL DEFAULT 0,
+    has_body          BOOLEAN NOT NULL DEFAULT FALSE,
+    body_status       BIGINT  NOT NULL DEFAULT 0,
+    body              BYTEA   NOT NULL DEFAULT ''
+);

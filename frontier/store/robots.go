@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Robots is what is known of an origin's robots.txt. Status, ErrorClass and
+// Unreachable are of the last try. Body is of the last answer, which is an earlier
+// one if the origin is unreachable now.
+type Robots struct {
+	Origin      string // scheme://host, and :port unless it is the scheme's own
+	Status      int    // zero if there was no response
+	ErrorClass  string // empty if nothing went wrong
+	Unreachable bool   // neither a file nor a refusal came: a 5xx, or no response
+	Body        []byte // at most 512 KiB
+
+	// What follows is told by Robots, and not read by SaveRobots.
+
+	HasBody        bool          // there was an answer; its Body may still be empty
+	BodyStatus     int           // of that answer
+	Age            time.Duration // since the last try was saved
+	UnreachableFor time.Duration // since the first of the tries without an answer; zero if reachable
+}
+
+// maxRobots is more than RFC 9309 wants to be read, which is 500 KiB.
+const maxRobots = 512 << 10
+
+// SaveRobots implements [Store].
+func (c *core) SaveRobots(ctx context.Context, r Robots) error {
+	r.Origin = clean(r.Origin)
+	if len(r.Body) > maxRobots {
+		return fmt.Errorf("save robots.txt of %s: it has %d bytes, cut it to %d", r.Origin, len(r.Body), maxRobots)
+	}
+	var err error
+	if r.Unreachable {
+		_, err = c.update(ctx, `INSERT INTO robots (origin, saved_at, status, error_class, unreachable_since)
+			SELECT ?, t.now, ?, ?, t.now FROM (SELECT {now} AS now) AS t WHERE TRUE
+			ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class,
+				unreachable_since = CASE WHEN robots.unreachable_since = 0 THEN excluded.unreachable_since ELSE robots.unreachable_since END`,
+			r.Origin, r.Status, clean(r.ErrorClass))
+	} else {
+		_, err = c.update(ctx, `INSERT INTO robots (origin, saved_at, status, error_class, has_body, body_status, body)
+			VALUES (?, {now}, ?, ?, TRUE, ?, ?)
+			ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class,
+				unreachable_since = 0, has_body = TRUE, body_status = excluded.body_status, body = excluded.body`,
+			r.Origin, r.Status, clean(r.ErrorClass), r.Status, append([]byte{}, r.Body...)) // nil would be a null
+	}
+	if err != nil {
+		return fmt.Errorf("save robots.txt of %s: %w", r.Origin, err)
+	}
+	return nil
+}
+
+// Robots implements [Store].
+func (c *core) Robots(ctx context.Context, origins []string) (map[string]Robots, error) {
+	found, err := c.robots(ctx, origins)
+	if err != nil {
+		return nil, fmt.Errorf("read robots.txt of %d origins: %w", len(origins), err)
+	}
+	return found, nil
+}
+
+func (c *core) robots(ctx context.Context, origins []string) (map[string]Robots, error) {
+	wanted := make([]string, len(origins))
+	for i, origin := range origins {
+		wanted[i] = clean(origin)
+	}
+	list, err := toJSON(wanted)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := c.db.QueryContext(ctx, c.say(`SELECT origin, status, error_class, unreachable_since <> 0, body, has_body, body_status,
+			{now} - saved_at, CASE WHEN unreachable_since = 0 THEN 0 ELSE {now} - unreachable_since END
+		FROM robots WHERE origin {among}`), list)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells all
+	found := make(map[string]Robots)
+	for rows.Next() {
+		var r Robots
+		var age, unreachable int64
+		err := rows.Scan(&r.Origin, &r.Status, &r.ErrorClass, &r.Unreachable, &r.Body, &r.HasBody, &r.BodyStatus, &age, &unreachable)
+		if err != nil {
+			return nil, err
+		}
+		r.Age, r.UnreachableFor = time.Duration(age)*time.Millisecond, time.Duration(unreachable)*time.Millisecond
+		found[r.Origin] = r
+	}
+	return found, rows.Err()
+}

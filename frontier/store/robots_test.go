@@ -1,0 +1,126 @@
+package store
+
+import (
+	"bytes"
+	"testing"
+	"time"
+)
+
+func (f *fixture) robots(origin string) Robots {
+	f.t.Helper()
+	found, err := f.Robots(f.t.Context(), []string{origin})
+	if err != nil {
+		f.t.Fatalf("Robots(%s) = %v", origin, err)
+	}
+	return found[origin]
+}
+
+func TestRobots(t *testing.T) {
+	const origin = "http://a.test"
+	raw := []byte("\x00\xff\r\nDisallow: /")
+	down := Robots{Origin: origin, Status: 503, ErrorClass: "http_5xx", Unreachable: true, Body: []byte("an error page")}
+	rows := []struct {
+		name  string
+		saves []Robots
+		want  Robots
+	}{
+		{"never asked", nil, Robots{}},
+		{"a file", []Robots{{Status: 200, Body: raw}}, Robots{Status: 200, Body: raw, HasBody: true, BodyStatus: 200}},
+		{"an empty file", []Robots{{Status: 200, Body: []byte{}}}, Robots{Status: 200, HasBody: true, BodyStatus: 200}},
+		{"no file", []Robots{{Status: 404}}, Robots{Status: 404, HasBody: true, BodyStatus: 404}},
+		{"unreachable", []Robots{down}, Robots{Status: 503, ErrorClass: "http_5xx", Unreachable: true}},
+		{"unreachable without a response", []Robots{{ErrorClass: "dns\x00\xff", Unreachable: true}}, Robots{ErrorClass: "dns\uFFFD\uFFFD", Unreachable: true}},
+		{"unreachable after a file", []Robots{{Status: 200, Body: raw}, down},
+			Robots{Status: 503, ErrorClass: "http_5xx", Unreachable: true, Body: raw, HasBody: true, BodyStatus: 200}},
+		{"unreachable after an empty file", []Robots{{Status: 200}, down},
+			Robots{Status: 503, ErrorClass: "http_5xx", Unreachable: true, HasBody: true, BodyStatus: 200}},
+		{"a file after that", []Robots{down, {Status: 200, Body: raw}}, Robots{Status: 200, Body: raw, HasBody: true, BodyStatus: 200}},
+		{"another file", []Robots{{Status: 200, Body: raw}, {Status: 200, Body: []byte("x")}}, Robots{Status: 200, Body: []byte("x"), HasBody: true, BodyStatus: 200}},
+		{"the file is gone", []Robots{{Status: 200, Body: raw}, {Status: 410}}, Robots{Status: 410, HasBody: true, BodyStatus: 410}},
+		{"as long as may be", []Robots{{Status: 200, Body: make([]byte, 512<<10)}}, Robots{Status: 200, Body: make([]byte, 512<<10), HasBody: true, BodyStatus: 200}},
+	}
+	onBoth(t, func(t *testing.T, f *fixture) {
+		for _, row := range rows {
+			f.exec(`DELETE FROM robots`)
+			for _, r := range row.saves {
+				r.Origin = origin
+				if err := f.SaveRobots(t.Context(), r); err != nil {
+					t.Fatalf("%s: SaveRobots = %v", row.name, err)
+				}
+			}
+			if row.saves != nil {
+				row.want.Origin = origin
+			}
+			got := f.robots(origin)
+			if !bytes.Equal(got.Body, row.want.Body) {
+				t.Errorf("%s: body %.40q, want %.40q", row.name, got.Body, row.want.Body)
+			}
+			if got.Origin != row.want.Origin || got.Status != row.want.Status || got.ErrorClass != row.want.ErrorClass ||
+				got.Unreachable != row.want.Unreachable || got.HasBody != row.want.HasBody || got.BodyStatus != row.want.BodyStatus {
+				got.Body, row.want.Body = nil, nil
+				t.Errorf("%s: %+v, want %+v", row.name, got, row.want)
+			}
+		}
+	})
+}
+
+func TestRobotsAge(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		const origin = "https://a.test:8443"
+		rows := []struct {
+			name           string
+			unreachable    bool
+			unreachableFor time.Duration
+		}{
+			{name: "reachable"},
+			{name: "unreachable for the first time", unreachable: true},
+			{name: "unreachable again", unreachable: true, unreachableFor: 2 * time.Hour},
+			{name: "unreachable for long", unreachable: true, unreachableFor: 4 * time.Hour},
+			{name: "reachable again"},
+			{name: "unreachable again, from the start", unreachable: true},
+		}
+		for _, row := range rows {
+			if err := f.SaveRobots(t.Context(), Robots{Origin: origin, Unreachable: row.unreachable}); err != nil {
+				t.Fatalf("%s: SaveRobots = %v", row.name, err)
+			}
+			got := f.robots(origin)
+			if got.Age.Round(time.Hour) != 0 || got.UnreachableFor.Round(time.Hour) != row.unreachableFor || got.Unreachable != row.unreachable {
+				t.Errorf("%s: %+v, want it new, and unreachable for %v", row.name, got, row.unreachableFor)
+			}
+			// Two hours pass.
+			f.exec(`UPDATE robots SET saved_at = saved_at - 7200000,
+				unreachable_since = CASE WHEN unreachable_since = 0 THEN 0 ELSE unreachable_since - 7200000 END`)
+			if got := f.robots(origin).Age.Round(time.Hour); got != 2*time.Hour {
+				t.Errorf("%s: two hours later the age is %v", row.name, got)
+			}
+		}
+	})
+}
+
+func TestRobotsOfManyOrigins(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		for _, origin := range []string{"http://a.test", "https://a.test", "http://b.test"} {
+			if err := f.SaveRobots(t.Context(), Robots{Origin: origin, Body: []byte(origin)}); err != nil {
+				t.Fatalf("SaveRobots = %v", err)
+			}
+		}
+		got, err := f.Robots(t.Context(), []string{"https://a.test", "http://b.test", "http://b.test", "http://c.test", "\x00\xff"})
+		if err != nil || len(got) != 2 || string(got["https://a.test"].Body) != "https://a.test" || string(got["http://b.test"].Body) != "http://b.test" {
+			t.Errorf("Robots = %v, %v, want the two that are known", got, err)
+		}
+		if got, err := f.Robots(t.Context(), nil); err != nil || len(got) != 0 {
+			t.Errorf("Robots of none = %v, %v, want none", got, err)
+		}
+	})
+}
+
+func TestRobotsThatIsTooLong(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		if err := f.SaveRobots(t.Context(), Robots{Origin: "http://a.test", Body: make([]byte, 512<<10+1)}); err == nil {
+			t.Error("SaveRobots of 512 KiB and a byte = nil, want an error")
+		}
+		if got := f.robots("http://a.test"); got.Origin != "" {
+			t.Errorf("Robots = %+v, want none", got)
+		}
+	})
+}
