@@ -5,11 +5,10 @@
 // date. [Store.Put] adds URLs. A worker then goes round in four steps:
 //
 //  1. [Store.Claim] takes one ready URL of each host that is due, under a lease;
-//  2. [Store.Extend] lengthens the lease while the fetch makes progress, and
-//     [Store.Charge] and [Store.Block] tell what other hosts were touched and
-//     which asked for a pause;
-//     a redirect to another host, which the worker follows itself, has that host
-//     from [Store.Reserve] until [Store.Settle];
+//  2. [Store.Extend] lengthens the lease while the fetch makes progress;
+//     [Store.Charge] and [Store.Block] tell what other hosts were touched and which
+//     asked for a pause; a redirect to another host, which the worker follows itself,
+//     has that host from [Store.Reserve] until [Store.Settle];
 //  3. [Store.RecordFetch] writes the outcome, ends the lease, and opens the host
 //     again after its delay; a lease that was never used goes back with [Store.Release],
 //     that of a fetch which was lost half way with [Store.Abandon];
