@@ -74,9 +74,11 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, erro
 	return claims, nil
 }
 
+// due reads hosts in the order in which they became due. The sum hides the limit
+// from the planner, which would prepare the statement again for every value of it.
 func (t tx) due(limit int) ([]dueHost, error) {
 	stmt, err := t.stmt(`SELECT id, host, NOT paused AND in_flight < max_in_flight AND max(next_at, blocked_until) <= {now}
-		FROM hosts WHERE due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY due_at LIMIT ?`)
+		FROM hosts WHERE due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY due_at LIMIT ? + 0`)
 	if err != nil {
 		return nil, err
 	}
