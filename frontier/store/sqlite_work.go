@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // Put implements [Store]. The host's row is touched whether or not the URL is new:
@@ -42,11 +43,11 @@ func (t tx) touch(host string) (id int64, err error) {
 	return id, err
 }
 
-// dueHost is a host that a claim looks at.
+// dueHost is a host that a claim looks at, and what the claim may take of it.
 type dueHost struct {
-	id   int64
-	host string
-	open bool
+	id    int64
+	claim Claim // without an ID if there is none
+	until int64 // the end of a lease from now
 }
 
 // Claim implements [Store].
@@ -56,13 +57,16 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, erro
 	err := s.within(ctx, func(t tx) error {
 		claims = nil
 		for len(claims) < params.Limit {
-			due, err := t.due(params.Limit - len(claims))
+			due, err := t.due(params.Limit-len(claims), params.Lease)
 			if err != nil || len(due) == 0 {
 				return err
 			}
 			for _, h := range due {
-				if claims, err = t.claimOf(h, params, claims); err != nil {
+				if err = t.take(h, params.Worker); err != nil {
 					return err
+				}
+				if h.claim.ID != 0 {
+					claims = append(claims, h.claim)
 				}
 			}
 		}
@@ -76,13 +80,17 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, erro
 
 // due reads hosts in the order in which they became due. The sum hides the limit
 // from the planner, which would prepare the statement again for every value of it.
-func (t tx) due(limit int) ([]dueHost, error) {
-	stmt, err := t.stmt(`SELECT id, host, NOT paused AND in_flight < max_in_flight AND max(next_at, blocked_until) <= {now}
-		FROM hosts WHERE due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY due_at LIMIT ? + 0`)
+func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
+	stmt, err := t.stmt(`SELECT h.id, h.host, {now} + ?1, COALESCE(u.id, 0), COALESCE(u.token, 0) + 1, COALESCE(u.url, ''),
+			COALESCE(u.failure_count, 0), COALESCE(u.crash_count, 0), COALESCE(u.etag, ''), COALESCE(u.last_modified, '')
+		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until) <= {now}
+			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') AND ready_at <= {now}
+				ORDER BY ready_at, id LIMIT 1)
+		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?2 + 0`)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := stmt.QueryContext(t.ctx, limit)
+	rows, err := stmt.QueryContext(t.ctx, millis(lease), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +98,9 @@ func (t tx) due(limit int) ([]dueHost, error) {
 	var due []dueHost
 	for rows.Next() {
 		var h dueHost
-		if err := rows.Scan(&h.id, &h.host, &h.open); err != nil {
+		c := &h.claim
+		err := rows.Scan(&h.id, &c.Host, &h.until, &c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified)
+		if err != nil {
 			return nil, err
 		}
 		due = append(due, h)
@@ -98,31 +108,21 @@ func (t tx) due(limit int) ([]dueHost, error) {
 	return due, rows.Err()
 }
 
-// claimOf takes a URL of h if there is one, and notes when to look at h again.
-func (t tx) claimOf(h dueHost, params ClaimParams, claims []Claim) ([]Claim, error) {
-	c := Claim{Host: h.host}
-	found := false
-	if h.open {
-		var err error
-		found, err = t.one(`UPDATE urls SET status = 'fetching', token = token + 1, lease_until = {now} + ?, worker = ?
-			WHERE id = (SELECT id FROM urls WHERE host_id = ? AND status IN ('pending', 'failed') AND ready_at <= {now}
-				ORDER BY ready_at, id LIMIT 1)
-			RETURNING id, token, url, failure_count, crash_count, etag, last_modified`,
-			[]any{millis(params.Lease), params.Worker, h.id},
-			&c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified)
+// take claims the URL of h if there is one, and notes when to look at h again.
+func (t tx) take(h dueHost, worker string) error {
+	if h.claim.ID != 0 {
+		_, err := t.exec(`UPDATE urls SET status = 'fetching', token = ?, lease_until = ?, worker = ? WHERE id = ?`,
+			h.claim.Token, h.until, worker, h.claim.ID)
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight + ?1, due_at = CASE
 			WHEN paused OR in_flight + ?1 >= max_in_flight THEN NULL
 			ELSE (SELECT max(hosts.next_at, hosts.blocked_until, ready_at) FROM urls
 				WHERE host_id = hosts.id AND status IN ('pending', 'failed') ORDER BY ready_at, id LIMIT 1) END
-		WHERE id = ?2`, found, h.id)
-	if found {
-		claims = append(claims, c)
-	}
-	return claims, err
+		WHERE id = ?2`, h.claim.ID != 0, h.id)
+	return err
 }
 
 // RecordFetch implements [Store].
