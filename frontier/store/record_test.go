@@ -281,6 +281,32 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
+// TestAbortHost gives up what waits for one host, and not what is under way there.
+func TestAbortHost(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/", "http://a.test/2", "http://a.test/3", "http://b.test/")
+		claims := f.claim(2)
+		n, err := f.AbortHost(t.Context(), "a.test", "host_aborted", "given up")
+		if err != nil || n != 2 {
+			t.Fatalf("AbortHost = %d, %v, want 2 URLs", n, err)
+		}
+		for _, c := range claims {
+			f.fetched(c)
+		}
+		for url, want := range map[string]Status{"http://a.test/": Fetched, "http://a.test/2": Dead, "http://a.test/3": Dead, "http://b.test/": Fetched} {
+			if got := f.url(url); got.Status != want || (want == Dead && (got.ErrorClass != "host_aborted" || got.LastError != "given up")) {
+				t.Errorf("%s is %+v, want %s", url, got, want)
+			}
+		}
+		f.put("http://a.test/4")
+		f.openHosts()
+		f.claim(1)
+		if n, err := f.RetryFailed(t.Context(), "host_aborted"); err != nil || n != 2 {
+			t.Errorf("RetryFailed = %d, %v, want both", n, err)
+		}
+	})
+}
+
 func TestCounts(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/", "http://b.test/", "http://c.test/", "http://c.test/2", "http://d.test/")

@@ -50,6 +50,10 @@ type Store interface {
 	Block(ctx context.Context, host string, retryAfter time.Duration) error
 	// SetHost changes what params names of a host, known or not.
 	SetHost(ctx context.Context, host string, params HostParams) error
+	// AbortHost makes the URLs that wait for a host dead, with an error class and a text
+	// of the caller's, and returns how many they were. Those put later are not concerned,
+	// and RetryFailed with the class takes it back.
+	AbortHost(ctx context.Context, host, class, text string) (int64, error)
 	// Pause stops claims: of one host, or of the whole crawl if host is empty.
 	Pause(ctx context.Context, host string) error
 	// Resume takes back the Pause with the same argument, and no other.

@@ -1,0 +1,100 @@
+package frontier
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fetchd/frontier/store"
+)
+
+// Metrics are what a worker counts, for Prometheus. A nil one counts nothing.
+type Metrics struct {
+	outcomes  *prometheus.CounterVec
+	retries   prometheus.Counter
+	bytes     prometheus.Counter
+	lost      prometheus.Counter
+	stale     prometheus.Counter
+	blocks    prometheus.Counter
+	troubles  *prometheus.CounterVec
+	storeTime *prometheus.HistogramVec
+	urls      *prometheus.GaugeVec
+	hosts     *prometheus.GaugeVec
+}
+
+// NewMetrics registers a worker's metrics with r.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
+	gauge := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
+	m := &Metrics{
+		outcomes:  prometheus.NewCounterVec(counter("frontier_outcomes_total", "Outcomes recorded, by what became of the URL and by error class."), []string{"status", "error_class"}),
+		retries:   prometheus.NewCounter(counter("frontier_retries_total", "Retries within fetches.")),
+		bytes:     prometheus.NewCounter(counter("frontier_body_bytes_total", "Bytes of bodies.")),
+		lost:      prometheus.NewCounter(counter("frontier_lost_fetches_total", "Fetches whose service was lost before it told the outcome.")),
+		stale:     prometheus.NewCounter(counter("frontier_stale_outcomes_total", "Outcomes not recorded because their lease was lost.")),
+		blocks:    prometheus.NewCounter(counter("frontier_blocks_total", "Times that a host answered 429 or 503 and was closed for it.")),
+		troubles:  prometheus.NewCounterVec(counter("frontier_troubles_total", "Times that the store, or where bodies go, could not be used, by what was to be done."), []string{"doing"}),
+		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "frontier_store_duration_seconds", Help: "Time of calls to the store.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8)}, []string{"call", "result"}),
+		urls:      prometheus.NewGaugeVec(gauge("frontier_urls", "URLs in the frontier, by status."), []string{"status"}),
+		hosts:     prometheus.NewGaugeVec(gauge("frontier_hosts", "Hosts in the frontier, by state; one host may be in several."), []string{"state"}),
+	}
+	r.MustRegister(m.outcomes, m.retries, m.bytes, m.lost, m.stale, m.blocks, m.troubles, m.storeTime, m.urls, m.hosts)
+	return m
+}
+
+// Counted sets the gauges of URLs and hosts.
+func (m *Metrics) Counted(c store.Counts) {
+	if m == nil {
+		return
+	}
+	for status, n := range map[store.Status]int64{store.Pending: c.Pending, store.Fetching: c.Fetching, store.Fetched: c.Fetched, store.Failed: c.Failed, store.Dead: c.Dead} {
+		m.urls.WithLabelValues(string(status)).Set(float64(n))
+	}
+	for state, n := range map[string]int64{"all": c.Hosts, "in_flight": c.HostsInFlight, "blocked": c.HostsBlocked, "waiting": c.HostsWaiting, "due": c.HostsDue, "paused": c.HostsPaused} {
+		m.hosts.WithLabelValues(state).Set(float64(n))
+	}
+}
+
+func (m *Metrics) recorded(r Record) {
+	if m == nil {
+		return
+	}
+	m.outcomes.WithLabelValues(r.Status, r.ErrorClass).Inc()
+	m.retries.Add(float64(r.RetryCount))
+	m.bytes.Add(float64(r.Bytes))
+}
+
+func (m *Metrics) storeCall(call string, took time.Duration, err error) {
+	if m == nil {
+		return
+	}
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	m.storeTime.WithLabelValues(call, result).Observe(took.Seconds())
+}
+
+func (m *Metrics) lostFetch() {
+	if m != nil {
+		m.lost.Inc()
+	}
+}
+
+func (m *Metrics) staleFetch() {
+	if m != nil {
+		m.stale.Inc()
+	}
+}
+
+func (m *Metrics) blockedHost() {
+	if m != nil {
+		m.blocks.Inc()
+	}
+}
+
+func (m *Metrics) troubled(what string) {
+	if m != nil {
+		m.troubles.WithLabelValues(what).Inc()
+	}
+}

@@ -1,0 +1,154 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"fetchd/frontier/store"
+)
+
+const (
+	// recordBatch outcomes go into one transaction, or those of recordTime.
+	recordBatch = 128
+	recordTime  = 4 * time.Millisecond
+	recordWait  = 5 * time.Second // between two tries, at most
+)
+
+// recorder writes outcomes down, many in one transaction.
+type recorder struct {
+	w     *Worker
+	queue chan *pending
+}
+
+// pending is an outcome on its way.
+type pending struct {
+	claim store.Claim
+	fetch store.Fetch
+	done  chan struct{}
+}
+
+func newRecorder(w *Worker) *recorder { return &recorder{w: w, queue: make(chan *pending)} }
+
+// record returns when the outcome is in the store, or will never be.
+func (r *recorder) record(c store.Claim, f store.Fetch) {
+	p := &pending{c, f, make(chan struct{})}
+	r.queue <- p
+	<-p.done
+}
+
+// close has run return. No record is under way or follows.
+func (r *recorder) close() { close(r.queue) }
+
+func (r *recorder) run() {
+	for first := range r.queue {
+		batch := []*pending{first}
+		patience := time.NewTimer(recordTime)
+	more:
+		for len(batch) < recordBatch {
+			select {
+			case p, open := <-r.queue:
+				if !open {
+					break more
+				}
+				batch = append(batch, p)
+			case <-patience.C:
+				break more
+			}
+		}
+		patience.Stop()
+		r.write(batch)
+	}
+}
+
+// write tries until the store takes the batch. Of one that it never takes, because
+// of what a single outcome has in it, the others are written.
+func (r *recorder) write(batch []*pending) {
+	for wait := firstReopen; ; wait = min(2*wait, recordWait) {
+		ctx := r.w.last
+		err := r.try(ctx, batch)
+		if err == nil {
+			return
+		}
+		r.w.trouble(ctx, "record outcomes", err)
+		if len(batch) > 1 {
+			batch = r.apart(ctx, batch)
+			if len(batch) == 0 {
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			for _, p := range batch {
+				close(p.done) // the lease expires, and the URL is fetched again
+			}
+			return
+		}
+		sleep(ctx, wait)
+	}
+}
+
+// apart writes each of a batch by itself, and returns those still to be written:
+// none that failed where another did not, for then the store works.
+func (r *recorder) apart(ctx context.Context, batch []*pending) []*pending {
+	var failed []*pending
+	var last error
+	for i, p := range batch {
+		err := r.try(ctx, []*pending{p})
+		if err == nil {
+			continue
+		}
+		failed, last = append(failed, p), err
+		if i == 0 {
+			return batch // most likely it is the store
+		}
+	}
+	if len(failed) == len(batch) {
+		return failed
+	}
+	for _, p := range failed {
+		r.w.config.Logger.ErrorContext(ctx, "outcome cannot be recorded", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL), slog.Any("error", last))
+		_, _ = r.w.store.Abandon(ctx, []store.Lease{p.claim.Lease}) // or its lease expires
+		close(p.done)
+	}
+	return nil
+}
+
+// try writes a batch in one transaction.
+func (r *recorder) try(ctx context.Context, batch []*pending) error {
+	fetches := make([]store.Fetch, len(batch))
+	for i, p := range batch {
+		fetches[i] = p.fetch
+	}
+	begun := time.Now()
+	each, err := r.w.store.RecordFetch(ctx, fetches)
+	r.w.config.Metrics.storeCall("record", time.Since(begun), err)
+	if err != nil {
+		return err
+	}
+	for i, p := range batch {
+		r.recorded(ctx, p, each[i])
+		close(p.done)
+	}
+	return nil
+}
+
+func (r *recorder) recorded(ctx context.Context, p *pending, err error) {
+	w := r.w
+	switch {
+	case errors.Is(err, store.ErrStale):
+		w.stats.stale.Add(1)
+		w.config.Metrics.staleFetch()
+		w.config.Logger.WarnContext(ctx, "outcome not recorded: the lease was lost", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL))
+		return
+	case err != nil: // a final URL without a normal form: the outcome stands, the URL stays
+		w.config.Logger.WarnContext(ctx, "final URL not kept", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL), slog.Any("error", err))
+		p.fetch.FinalURL = ""
+		again, err := w.store.RecordFetch(ctx, []store.Fetch{p.fetch})
+		if err != nil || again[0] != nil {
+			w.trouble(ctx, "record an outcome", errors.Join(append(again, err)...))
+			return
+		}
+	}
+	w.told(ctx, p.claim, p.fetch)
+}

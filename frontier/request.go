@@ -1,0 +1,72 @@
+package frontier
+
+import (
+	"net/http"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"fetchd/frontier/robots"
+	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// pageRequest is all that a fetchd is told of a URL. Nothing in it depends on
+// what the frontier knows of hosts, delays, leases or other URLs (S1); of the
+// URL's own row it has the validators of its last fetch.
+func (c *Config) pageRequest(url string, redirects int, validators store.Claim) *pb.FetchRequest {
+	r := c.request(url, redirects)
+	r.BodyPolicy.MaxSizeBytes = proto.Int64(c.MaxBodyBytes)
+	if c.TruncateBodies {
+		r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
+	}
+	if c.Bodies == nil {
+		r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST
+	}
+	if len(c.Accept) > 0 {
+		r.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: c.Accept}
+	}
+	if !c.Policy.FollowRedirects || c.Policy.QueueRedirects {
+		r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)}
+	}
+	r.Precondition = precondition(validators)
+	return r
+}
+
+// precondition is what the last fetch allows to be asked; nil if nothing.
+func precondition(validators store.Claim) *pb.Precondition {
+	if validators.ETag != "" {
+		return &pb.Precondition{Etags: []string{validators.ETag}}
+	}
+	if t, err := http.ParseTime(validators.LastModified); err == nil {
+		return &pb.Precondition{ModifiedSinceTime: timestamppb.New(t)}
+	}
+	return nil
+}
+
+// robotsRequest asks for a robots.txt: RFC 9309 wants five redirects followed and
+// 500 KiB read. The byte beyond them tells whether the last line is whole.
+func (c *Config) robotsRequest(url string, redirects int) *pb.FetchRequest {
+	r := c.request(url, redirects)
+	r.BodyPolicy.MaxSizeBytes = proto.Int64(robots.MaxBytes + 1)
+	r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
+	return r
+}
+
+// request is what the two have in common. Redirects are followed within an
+// origin: another one has to be open, and only the worker knows whether it is.
+func (c *Config) request(url string, redirects int) *pb.FetchRequest {
+	r := &pb.FetchRequest{
+		Url:            url,
+		Headers:        []*pb.Header{{Name: "User-Agent", Value: c.UserAgent}},
+		RedirectPolicy: &pb.RedirectPolicy{MaxRedirects: proto.Int32(int32(redirects)), Scope: pb.RedirectScope_REDIRECT_SCOPE_SAME_ORIGIN}, //nolint:gosec // 0 to 20
+		TimeoutPolicy:  &pb.TimeoutPolicy{TotalTimeout: durationpb.New(c.TotalTimeout)},
+		BodyPolicy:     &pb.BodyPolicy{ErrorBodyBytes: proto.Int32(0)},
+		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
+	}
+	if c.MaxAttempts > 0 {
+		r.RetryPolicy = &pb.RetryPolicy{MaxAttempts: proto.Int32(int32(c.MaxAttempts))} //nolint:gosec // 1 to 11
+	}
+	return r
+}

@@ -1,0 +1,243 @@
+package frontier
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"fetchd/frontier/normal"
+	"fetchd/frontier/robots"
+	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+const (
+	// robotsRedirects are followed to a robots.txt: RFC 9309 §2.3.1.2.
+	robotsRedirects = robots.MaxRedirects
+	// robotsAgain is how soon a robots.txt that could not be fetched is asked for again.
+	robotsAgain = 10 * time.Minute
+	// robotsKept is how many are held in memory; the others are in the store.
+	robotsKept = 20_000
+)
+
+// rulebook is what is known of robots.txt files. It is safe for concurrent use.
+type rulebook struct {
+	mu      sync.Mutex
+	entries map[string]rulebookEntry // by origin
+}
+
+type rulebookEntry struct {
+	policy robots.Policy
+	rules  *robots.Rules // of policy's file; nil without one
+	until  time.Time
+}
+
+func newRulebook() *rulebook { return &rulebook{entries: make(map[string]rulebookEntry)} }
+
+// known returns what holds for an origin, if it is fresh.
+func (b *rulebook) known(origin string) (rulebookEntry, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.entries[origin]
+	return e, ok && time.Now().Before(e.until)
+}
+
+// missing are the origins of URLs that known knows nothing of, each once.
+func (b *rulebook) missing(claims []store.Claim) []string {
+	var origins []string
+	seen := make(map[string]bool)
+	for _, c := range claims {
+		origin, _ := originOf(c.URL)
+		if _, ok := b.known(origin); !ok && !seen[origin] {
+			seen[origin] = true
+			origins = append(origins, origin)
+		}
+	}
+	return origins
+}
+
+// learn takes what the store keeps of an origin, and says whether it is fresh.
+func (b *rulebook) learn(r store.Robots, product string) bool {
+	e := rulebookEntry{policy: policyOf(r)}
+	fresh := robots.FreshFor
+	if r.Unreachable {
+		fresh = robotsAgain
+	}
+	if r.Age >= fresh {
+		return false
+	}
+	e.until = time.Now().Add(fresh - r.Age)
+	if e.policy.File != nil {
+		e.rules = e.policy.File.Rules(product)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for origin := range b.entries {
+		if len(b.entries) < robotsKept {
+			break
+		}
+		delete(b.entries, origin) // any: the store has them all
+	}
+	b.entries[r.Origin] = e
+	return true
+}
+
+// policyOf is what an answer means, or the last one before a file went out of reach.
+func policyOf(r store.Robots) robots.Policy {
+	if !r.Unreachable {
+		return robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass, Body: r.Body})
+	}
+	var stale *robots.File
+	if r.HasBody {
+		stale = robots.Judge(robots.Answer{Status: r.BodyStatus, Body: r.Body}).File
+	}
+	return robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass}).After(r.UnreachableFor, stale)
+}
+
+// decide says whether a path may be fetched, and by which line.
+func (e rulebookEntry) decide(pathAndQuery string) robots.Decision {
+	if e.rules != nil {
+		return e.rules.Decide(pathAndQuery)
+	}
+	return e.policy.Decide("", pathAndQuery)
+}
+
+// consult reads from the store what is kept of the origins of claims.
+func (w *Worker) consult(ctx context.Context, claims []store.Claim) error {
+	if w.config.IgnoreRobots {
+		return nil
+	}
+	return w.consultOrigins(ctx, w.rulebook.missing(claims))
+}
+
+func (w *Worker) consultOrigins(ctx context.Context, origins []string) error {
+	if len(origins) == 0 {
+		return nil
+	}
+	found, err := w.store.Robots(ctx, origins)
+	if err != nil {
+		return fmt.Errorf("read robots.txt from the store: %w", err)
+	}
+	for _, r := range found {
+		w.rulebook.learn(r, w.config.UserAgent)
+	}
+	return nil
+}
+
+// askOwn says whether robots.txt stops the visit. Where the file has to be fetched
+// first, that is this visit's fetch: the URL's own turn comes after the delay.
+func (v *visit) askOwn() (e ending, stop bool) {
+	if v.w.config.IgnoreRobots {
+		return ending{}, false
+	}
+	origin, path := originOf(v.claim.URL)
+	if entry, ok := v.w.rulebook.known(origin); ok {
+		return v.verdict(entry, v.claim.URL, path)
+	}
+	if e := v.fetchRobots(origin); e != nil {
+		return *e, true
+	}
+	return ending{how: chargeBack}, true
+}
+
+// verdict stops the visit where the rules say so of a URL.
+func (v *visit) verdict(entry rulebookEntry, url, path string) (e ending, stop bool) {
+	d := entry.decide(path)
+	p := &v.w.config.Policy
+	switch {
+	case d.Allowed:
+		return ending{}, false
+	case d.Reason == robots.Unreachable:
+		e = p.failed(v.claim, ClassRobotsUnreachable, ClassRobotsUnreachable+": "+entry.policy.Cause, true, robotsAgain)
+	default:
+		text := fmt.Sprintf("%s: line %d, %.200s", ClassRobotsDisallowed, d.Line.Number, d.Line.Text)
+		if url != v.claim.URL {
+			text += ", of " + hostOf(url) + ", where a redirect leads"
+		}
+		e = p.failed(v.claim, ClassRobotsDisallowed, text, false, 0)
+	}
+	e.fetch.Attempts, e.fetch.Duration, e.fetch.Wait = v.made.attempts, v.made.duration, v.made.wait
+	return e, true
+}
+
+// fetchRobots fetches an origin's file, whose host this visit has, and keeps it.
+func (v *visit) fetchRobots(origin string) *ending {
+	made := v.made
+	outcome, e := v.chain(origin+"/robots.txt", robotsChain)
+	v.made = made // of the page alone
+	if e != nil {
+		return e
+	}
+	if c := outcome.GetError().GetErrorClass(); c == pb.ErrorClass_ERROR_CLASS_CANCELLED || c == pb.ErrorClass_ERROR_CLASS_SHUTDOWN {
+		return &ending{how: chargeBack}
+	}
+	answer := robots.Answer{Status: int(outcome.GetResponse().GetStatusCode()), Body: outcome.GetInlineBody()}
+	if f := outcome.GetError(); f != nil {
+		answer.ErrorClass = className(f.GetErrorClass())
+	}
+	policy := robots.Judge(answer)
+	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body, Unreachable: policy.Deferred()}
+	ctx, cancel := v.w.finishing()
+	defer cancel()
+	if err := v.w.learnRobots(ctx, r, policy); err != nil {
+		v.w.trouble(v.ctx, "keep a robots.txt", err)
+		return &ending{how: chargeBack}
+	}
+	if status := answer.Status; status == 429 || status == 503 {
+		v.w.block(hostOf(lastURL(outcome)), outcome.GetError().GetRetryAfter().AsDuration())
+	}
+	return nil
+}
+
+// learnRobots keeps an answer for all workers, and the delay that it asks for.
+func (w *Worker) learnRobots(ctx context.Context, r store.Robots, policy robots.Policy) error {
+	if err := w.store.SaveRobots(ctx, r); err != nil {
+		return err
+	}
+	if err := w.consultOrigins(ctx, []string{r.Origin}); err != nil { // with what was known before, and since when
+		return err
+	}
+	if policy.File == nil {
+		return nil
+	}
+	delay := min(policy.File.Rules(w.config.UserAgent).CrawlDelay, w.config.MaxCrawlDelay)
+	w.config.Logger.DebugContext(ctx, "robots.txt read", slog.String("origin", r.Origin), slog.Duration("crawl_delay", delay))
+	return w.store.SetHost(ctx, hostOf(r.Origin), store.HostParams{CrawlDelay: &delay})
+}
+
+// askForeign says whether a redirect may lead to a URL in its normal form: known is
+// false where it takes too long to learn.
+func (v *visit) askForeign(patience context.Context, u string) (e *ending, known bool) {
+	if v.w.config.IgnoreRobots {
+		return nil, true
+	}
+	origin, path := originOf(u)
+	host, err := normal.ExtractHost(u)
+	if err != nil {
+		return nil, false
+	}
+	for range 2 {
+		if err := v.w.consultOrigins(patience, v.w.rulebook.missing([]store.Claim{{URL: u}})); err != nil {
+			v.w.trouble(v.ctx, "ask robots.txt", err)
+			return v.back(), false
+		}
+		if entry, ok := v.w.rulebook.known(origin); ok {
+			e, stop := v.verdict(entry, u, path)
+			if stop {
+				return &e, false
+			}
+			return nil, true
+		}
+		granted, e := v.reserve(patience, host)
+		if e != nil || !granted {
+			return e, false
+		}
+		if e := v.fetchRobots(origin); e != nil {
+			return e, false
+		}
+		v.release()
+	}
+	return nil, false
+}

@@ -1,0 +1,85 @@
+package frontier
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"fetchd/frontier/store"
+)
+
+// Record is an outcome as it was recorded. In JSON it is a line of the outcomes.
+type Record struct {
+	Time       time.Time `json:"time"`
+	ID         int64     `json:"id"` // of the URL in the frontier
+	URL        string    `json:"url"`
+	FinalURL   string    `json:"final_url,omitempty"` // as fetchd told it; empty unless fetched
+	Status     string    `json:"status"`              // fetched, failed or dead
+	HTTPStatus int       `json:"http_status,omitempty"`
+	ErrorClass string    `json:"error_class,omitempty"`
+	LastError  string    `json:"last_error,omitempty"`
+	Attempts   int       `json:"attempts"`
+	RetryCount int       `json:"retry_count"`
+	DurationMS int64     `json:"duration_ms"`
+	WaitMS     int64     `json:"wait_ms"`
+	Bytes      int64     `json:"bytes"`
+	BodySHA256 string    `json:"body_sha256,omitempty"`
+}
+
+// Stats are the counts of one worker since it began.
+type Stats struct {
+	Open      int64 // URLs it holds now
+	Completed int64 // fetched
+	Failed    int64 // to be tried again later
+	Dead      int64 // given up
+	Retried   int64 // retries within fetches
+	Lost      int64 // fetches whose service was lost
+	Stale     int64 // outcomes whose lease was lost
+	Troubles  int64 // times that the store, or where bodies go, could not be used
+	Bytes     int64 // of bodies
+}
+
+type stats struct {
+	open, completed, failed, dead, retried, lost, stale, troubles, bytes atomic.Int64
+}
+
+func (s *stats) opened() { s.open.Add(1) }
+func (s *stats) closed() { s.open.Add(-1) }
+
+// Stats returns the counts so far. It may be called at any time.
+func (w *Worker) Stats() Stats {
+	s := &w.stats
+	return Stats{Open: s.open.Load(), Completed: s.completed.Load(), Failed: s.failed.Load(), Dead: s.dead.Load(),
+		Retried: s.retried.Load(), Lost: s.lost.Load(), Stale: s.stale.Load(), Troubles: s.troubles.Load(), Bytes: s.bytes.Load()}
+}
+
+// told counts an outcome that was recorded, and tells of it.
+func (w *Worker) told(ctx context.Context, c store.Claim, f store.Fetch) {
+	r := Record{
+		Time: time.Now().UTC(), ID: c.ID, URL: c.URL, FinalURL: f.FinalURL, Status: string(f.Status), HTTPStatus: f.HTTPStatus,
+		ErrorClass: f.ErrorClass, LastError: f.LastError, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
+		DurationMS: f.Duration.Milliseconds(), WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodySHA256: f.BodyDigest,
+	}
+	switch f.Status {
+	case store.Fetched:
+		w.stats.completed.Add(1)
+	case store.Failed:
+		w.stats.failed.Add(1)
+	default:
+		w.stats.dead.Add(1)
+	}
+	w.stats.retried.Add(int64(r.RetryCount))
+	w.stats.bytes.Add(f.Bytes)
+	w.config.Metrics.recorded(r)
+	if f.ErrorClass == reasonTooManyRedirects || f.ErrorClass == reasonRedirectLoop {
+		w.config.Logger.WarnContext(ctx, "redirects lead nowhere", slog.String("url", c.URL), slog.Int64("id", c.ID), slog.String("reason", f.ErrorClass))
+	}
+	if w.config.Recorded == nil {
+		return
+	}
+	if err := w.config.Recorded(r); err != nil {
+		w.trouble(ctx, "tell of an outcome", err)
+		w.drain(err)
+	}
+}

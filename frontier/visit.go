@@ -1,0 +1,311 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"fetchd/frontier/normal"
+	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// errLeaseLost ends a visit whose URL is another's by now.
+var errLeaseLost = errors.New("the lease was lost")
+
+// visit is one claimed URL while this worker holds it.
+type visit struct {
+	w           *Worker
+	claim       store.Claim
+	ctx         context.Context // ends with the lease, or when the time to drain is over
+	cancel      context.CancelCauseFunc
+	made        made
+	held        string // host that is reserved, by reservation
+	reservation store.Reservation
+	begun       bool // a request may have been made
+
+	mu       sync.Mutex
+	until    time.Time // the lease lasts so long at least, by this machine's clock
+	progress bool      // something was heard of the fetch
+}
+
+// run carries the visit out and says what became of the URL.
+func (v *visit) run() ending {
+	defer v.release()
+	c, p := v.claim, &v.w.config.Policy
+	if p.MaxCrashes > 0 && c.CrashCount >= p.MaxCrashes {
+		return p.failed(c, ClassCrashed, fmt.Sprintf("%s: begun %d times and never ended", ClassCrashed, c.CrashCount), false, 0)
+	}
+	if e, stop := v.askOwn(); stop {
+		return e
+	}
+	outcome, e := v.chain(c.URL, pageChain)
+	if e != nil {
+		return *e
+	}
+	result := p.judge(c, outcome, v.made)
+	if result.how == record && result.fetch.Status == store.Fetched && outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		digest := outcome.GetBodySummary().GetSha256()
+		if !v.keep(digest, outcome.GetInlineBody()) {
+			return ending{how: chargeBack}
+		}
+		result.fetch.BodyDigest = digest
+	}
+	return result
+}
+
+// keep stores a body. Where that cannot be done the URL is fetched again later.
+func (v *visit) keep(digest string, body []byte) bool {
+	if v.w.config.Bodies == nil || digest == "" {
+		return true
+	}
+	if err := v.w.config.Bodies.Keep(v.ctx, digest, body); err != nil {
+		v.w.trouble(v.ctx, "keep a body", err)
+		v.w.brake.press()
+		return false
+	}
+	v.w.brake.release()
+	return true
+}
+
+// chainKind is what a chain of redirects is for.
+type chainKind int
+
+const (
+	pageChain   chainKind = iota
+	robotsChain           // does not ask robots.txt in its turn
+)
+
+// chain fetches a URL and what redirects lead to, each part by a fetch of its
+// own where the origin changes. It returns the outcome of the last part, or the
+// visit's end.
+func (v *visit) chain(url string, kind chainKind) (*pb.FetchOutcome, *ending) {
+	left := v.w.config.Policy.MaxRedirects
+	if kind == robotsChain {
+		left = robotsRedirects
+	}
+	asked := map[string]bool{}
+	for {
+		asked[url] = true
+		outcome, e := v.part(url, left, kind)
+		if e != nil {
+			return nil, e
+		}
+		next := target(outcome)
+		if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || next == "" || (kind == pageChain && !v.follows()) {
+			return outcome, nil
+		}
+		left -= len(outcome.GetHops()) // those that were followed, and this one
+		switch {
+		case left < 0:
+			return failedRedirect(outcome, pb.ErrorClass_ERROR_CLASS_TOO_MANY_REDIRECTS), nil
+		case asked[next]:
+			return failedRedirect(outcome, pb.ErrorClass_ERROR_CLASS_REDIRECT_LOOP), nil
+		}
+		granted, e := v.turn(next, kind)
+		if e != nil {
+			return nil, e
+		}
+		if !granted {
+			return outcome, nil
+		}
+		url = next
+	}
+}
+
+func (v *visit) follows() bool {
+	return v.w.config.Policy.FollowRedirects && !v.w.config.Policy.QueueRedirects
+}
+
+// failedRedirect is the outcome that fetchd would have told, had the chain
+// stayed at one origin.
+func failedRedirect(outcome *pb.FetchOutcome, class pb.ErrorClass) *pb.FetchOutcome {
+	return &pb.FetchOutcome{
+		Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Response: outcome.GetResponse(), FinalUrl: outcome.GetFinalUrl(),
+		Hops: outcome.GetHops(), BodySummary: outcome.GetBodySummary(),
+		Error: &pb.FetchError{ErrorClass: class, Reason: className(class), Message: "the redirects lead on", FailureType: pb.FailureType_FAILURE_TYPE_PERMANENT},
+	}
+}
+
+// part is one fetch of a chain.
+func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcome, *ending) {
+	if e := v.inTime(); e != nil {
+		return nil, e
+	}
+	request := v.w.config.robotsRequest(url, redirects)
+	if kind == pageChain {
+		request = v.w.config.pageRequest(url, redirects, v.claim)
+	}
+	v.begun = true
+	var wait time.Duration
+	outcome, err := v.w.pool.fetch(v.ctx, v.startBefore(), request, func(m *pb.FetchResponse) {
+		v.heard()
+		if f := m.GetAttemptFinished(); f != nil {
+			wait += f.GetRetryDecision().GetDelay().AsDuration()
+			v.touched(f.GetHops())
+		}
+	})
+	if err != nil {
+		return nil, v.broken(err)
+	}
+	v.made.add(outcome, wait)
+	if cause := context.Cause(v.ctx); errors.Is(cause, errLeaseLost) {
+		return nil, &ending{how: forget}
+	}
+	return outcome, nil
+}
+
+// startBefore is when a fetch must have been sent, to end within the lease.
+func (v *visit) startBefore() time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.until.Add(-v.w.config.TotalTimeout - leaseReserve/2)
+}
+
+// inTime makes sure that the lease outlasts the fetch that is to be begun, and
+// that it may still be begun.
+func (v *visit) inTime() *ending {
+	if v.w.draining.Err() != nil {
+		return v.back()
+	}
+	need := v.w.config.TotalTimeout + leaseReserve
+	v.mu.Lock()
+	left := time.Until(v.until)
+	v.mu.Unlock()
+	if left >= need {
+		return nil
+	}
+	if left <= 0 {
+		return &ending{how: forget} // it may be another's by now
+	}
+	asked := time.Now()
+	held, err := v.w.store.Extend(v.ctx, []store.Lease{v.claim.Lease}, v.w.config.Lease)
+	switch {
+	case err != nil:
+		v.w.trouble(v.ctx, "extend a lease", err)
+		return v.back()
+	case len(held) == 0:
+		return &ending{how: forget}
+	}
+	v.extended(asked)
+	return nil
+}
+
+// back gives the URL back: at once if nothing was asked of its host.
+func (v *visit) back() *ending {
+	if v.begun {
+		return &ending{how: chargeBack}
+	}
+	return &ending{how: giveBack}
+}
+
+// broken is the end of a visit whose fetch has no outcome.
+func (v *visit) broken(err error) *ending {
+	switch {
+	case errors.Is(err, errLost):
+		return &ending{how: abandon}
+	case errors.Is(context.Cause(v.ctx), errLeaseLost):
+		return &ending{how: forget}
+	}
+	return v.back()
+}
+
+// heard notes a sign of life.
+func (v *visit) heard() {
+	v.mu.Lock()
+	v.progress = true
+	v.mu.Unlock()
+}
+
+func (v *visit) extended(asked time.Time) {
+	v.mu.Lock()
+	v.until, v.progress = asked.Add(v.w.config.Lease), false
+	v.mu.Unlock()
+}
+
+// touched charges the hosts of hops that this visit does not hold: there are none
+// as long as redirects stay within an origin, and a service that did otherwise is not trusted blindly.
+func (v *visit) touched(hops []*pb.Hop) {
+	var hosts []string
+	for _, h := range hops {
+		if host := hostOf(h.GetUrl()); host != "" && host != v.claim.Host && host != v.held {
+			hosts = append(hosts, host)
+		}
+	}
+	if len(hosts) > 0 {
+		v.w.charge(hosts)
+	}
+}
+
+// turn waits until the host of a redirect's target is open and has it to itself.
+// Not granted means that it took too long.
+func (v *visit) turn(next string, kind chainKind) (granted bool, e *ending) {
+	u, err := normal.NormalizeURL(next)
+	if err != nil {
+		return false, nil // fetchd would refuse it, or it is nothing that a frontier could hold
+	}
+	patience, cancel := context.WithTimeout(v.ctx, v.w.config.MaxRedirectWait)
+	defer cancel()
+	if kind == pageChain {
+		if e, known := v.askForeign(patience, u); e != nil || !known {
+			return false, e
+		}
+	}
+	return v.reserve(patience, hostOf(u))
+}
+
+// reserve closes a host to everybody else, once it is open. The visit's own host is
+// its already. release gives it back.
+func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
+	v.release()
+	if host == v.claim.Host {
+		return true, nil
+	}
+	for {
+		r, err := v.w.store.Reserve(patience, host, v.w.config.TotalTimeout+leaseReserve)
+		if err == nil && r.Granted() {
+			v.held, v.reservation = host, r
+			return true, nil
+		}
+		if err != nil && patience.Err() == nil {
+			v.w.trouble(v.ctx, "reserve a host", err)
+			return false, v.back()
+		}
+		ends, _ := patience.Deadline()
+		if patience.Err() != nil || r.Wait > time.Until(ends) {
+			return false, v.stopped()
+		}
+		select {
+		case <-time.After(r.Wait):
+		case <-v.w.draining.Done():
+			return false, v.back()
+		case <-patience.Done():
+			return false, v.stopped()
+		}
+	}
+}
+
+// stopped is the end of a visit whose context is over; nil if only patience was.
+func (v *visit) stopped() *ending {
+	if v.ctx.Err() == nil {
+		return nil
+	}
+	return v.broken(context.Cause(v.ctx))
+}
+
+// release tells that the request to the reserved host has ended.
+func (v *visit) release() {
+	if v.held == "" {
+		return
+	}
+	ctx, cancel := v.w.finishing()
+	defer cancel()
+	if err := v.w.store.Settle(ctx, v.reservation); err != nil {
+		// It opens by itself, later.
+		v.w.config.Logger.WarnContext(ctx, "host stays reserved", slog.String("host", v.held), slog.Any("error", err))
+	}
+	v.held = ""
+}
