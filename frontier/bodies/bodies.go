@@ -41,7 +41,7 @@ func Open(ctx context.Context, place string) (*Store, error) {
 	}
 	bucket, err := blob.OpenBucket(ctx, at)
 	if err != nil {
-		return nil, fmt.Errorf("open %s for bodies: %w", shown(place), errors.New(withoutQuery(err.Error(), place)))
+		return nil, fmt.Errorf("open %s for bodies: %w", shown(place), errors.New(withoutQuery(fmt.Sprintf("%v", err), place)))
 	}
 	return &Store{bucket}, nil
 }
