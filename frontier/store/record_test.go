@@ -281,6 +281,31 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
+// TestRefetch takes what was fetched long enough ago, and nothing else.
+func TestRefetch(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/", "http://b.test/", "http://c.test/", "http://d.test/")
+		claims := f.claim(4)
+		for _, c := range claims[:2] {
+			if err := f.UpdateFetched(t.Context(), c.ID, FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1, ETag: `"x"`}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.UpdateFailed(t.Context(), claims[2].ID, "x", FailedParams{FetchedParams: FetchedParams{Token: claims[2].Token, Attempts: 1}, Dead: true}); err != nil {
+			t.Fatal(err)
+		}
+		f.exec(`UPDATE urls SET fetched_at = fetched_at - 3600000 WHERE id = ?`, claims[0].ID)
+		if n, err := f.Refetch(t.Context(), time.Hour); err != nil || n != 1 {
+			t.Fatalf("Refetch = %d, %v, want the URL that is an hour old", n, err)
+		}
+		f.openHosts()
+		again := f.claim(1)
+		if again[0].ID != claims[0].ID || again[0].ETag != `"x"` {
+			t.Errorf("claimed %+v, want %+v with its validator", again[0], claims[0])
+		}
+	})
+}
+
 // TestAbortHost gives up what waits for one host, and not what is under way there.
 func TestAbortHost(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {

@@ -68,6 +68,9 @@ type Store interface {
 	// RetryFailed makes URLs pending whose last fetch failed in class, or in any class if that is
 	// empty, dead ones too. Their failures and crashes are forgotten. It returns how many they were.
 	RetryFailed(ctx context.Context, class string) (int64, error)
+	// Refetch makes URLs pending that were fetched at least age ago, and returns how many
+	// they were. Their validators stay, so that a fetch can be conditional.
+	Refetch(ctx context.Context, age time.Duration) (int64, error)
 	// Left says whether a URL is pending, failed or being fetched, and so whether there is
 	// more to do, now or later. It reads next to nothing, however many URLs there are.
 	Left(ctx context.Context) (bool, error)

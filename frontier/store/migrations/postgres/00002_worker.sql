@@ -52,3 +52,19 @@ CREATE TABLE robots (
     body_status       BIGINT  NOT NULL DEFAULT 0,
     body              BYTEA   NOT NULL DEFAULT ''
 );
+
+-- +goose StatementBegin
+CREATE FUNCTION frontier_refetch(p_age_ms bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    ids   bigint[];
+    again bigint;
+BEGIN
+    SELECT array_agg(id) INTO ids FROM urls WHERE status = 'fetched' AND fetched_at <= frontier_now() - p_age_ms;
+    PERFORM 1 FROM hosts WHERE id IN (SELECT host_id FROM urls WHERE id = ANY (ids)) ORDER BY id FOR UPDATE;
+    PERFORM 1 FROM urls WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    UPDATE hosts SET due_at = GREATEST(next_at, blocked_until) WHERE id IN (SELECT host_id FROM urls WHERE id = ANY (ids));
+    UPDATE urls SET status = 'pending', crash_count = 0, ready_at = 0 WHERE id = ANY (ids) AND status = 'fetched';
+    GET DIAGNOSTICS again = ROW_COUNT;
+    RETURN again;
+END $$;
+-- +goose StatementEnd

@@ -1,0 +1,208 @@
+package frontier
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/frontier/store"
+	"fetchd/internal/site"
+)
+
+// redirectTo is the path of a redirect to where.
+func redirectTo(status int, where string) string {
+	return fmt.Sprintf("/go/%d/1?to=%s", status, url.QueryEscape(where))
+}
+
+// TestFinalURL is S3's list, over one host and over several.
+func TestFinalURL(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		from   func(r *rig) string // the URL that is added
+		final  func(r *rig) string // the row's URL afterwards
+		seen   int                 // requests
+		status int
+		change func(p *Policy)
+	}{
+		{"plain 200", func(r *rig) string { return r.site.URL("a", "/p/1") }, nil, 1, 200, nil},
+		{"301 to 302 to 200 of one host", func(r *rig) string { return r.site.URL("a", redirectTo(301, redirectTo(302, "/p/1"))) },
+			func(r *rig) string { return r.site.URL("a", "/p/1?via=r") }, 3, 200, nil},
+		{"301 to 302 to 200 over three hosts", func(r *rig) string {
+			return r.site.URL("a", redirectTo(301, r.site.URL("b", redirectTo(302, r.site.URL("c", "/p/1")))))
+		}, func(r *rig) string { return r.site.URL("c", "/p/1?via=r") }, 3, 200, nil},
+		{"to another host and back", func(r *rig) string {
+			return r.site.URL("a", redirectTo(307, r.site.URL("b", redirectTo(308, r.site.URL("a", "/p/9")))))
+		}, func(r *rig) string { return r.site.URL("a", "/p/9?via=r") }, 3, 200, nil},
+		{"not followed", func(r *rig) string { return r.site.URL("a", redirectTo(302, r.site.URL("b", "/p/1"))) },
+			nil, 1, 302, func(p *Policy) { p.FollowRedirects = false }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, time.Millisecond, site.Config{})
+			if row.change != nil {
+				row.change(&r.config.Policy)
+			}
+			from := row.from(r)
+			final := from
+			if row.final != nil {
+				final = row.final(r)
+			}
+			r.add(from)
+			stats := r.crawl()
+			got := r.row(final)
+			if got.Status != store.Fetched || got.HTTPStatus != row.status || got.RetryCount != 0 || got.Host != hostOf(final) {
+				t.Errorf("row %+v, want %s fetched with %d", got, final, row.status)
+			}
+			if stats.Completed != 1 || len(r.paths()) != row.seen {
+				t.Errorf("%+v, requests %q; want 1 completed, %d requests", stats, r.paths(), row.seen)
+			}
+			if final != from {
+				if _, err := r.store.Why(t.Context(), from); err == nil {
+					t.Errorf("the row of %s is still there", from)
+				}
+			}
+		})
+	}
+}
+
+// TestTwoRedirectsToOneURL at once: the first takes it, the other row keeps its own.
+func TestTwoRedirectsToOneURL(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	final := r.site.URL("c", "/p/1")
+	r.add(r.site.URL("a", redirectTo(302, final)), r.site.URL("b", redirectTo(302, final)))
+	if stats := r.crawl(); stats.Completed != 2 {
+		t.Errorf("%+v, want 2 completed", stats)
+	}
+	owners := 0
+	for u, err := range r.store.URLs(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u.URL == final+"?via=r" {
+			owners++
+		} else if !strings.Contains(u.URL, "/go/302/") {
+			t.Errorf("a row of %s", u.URL)
+		}
+	}
+	if owners != 1 {
+		t.Errorf("%d rows own %s, want 1", owners, final)
+	}
+}
+
+// TestRedirectLimit: five succeed, six do not, and the origin sees six requests
+// either way, however many hosts they lead over.
+func TestRedirectLimit(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range []int{1, 2, 7} {
+		for _, redirects := range []int{5, 6} {
+			t.Run(fmt.Sprintf("%d redirects over %d hosts", redirects, hosts), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, time.Millisecond, site.Config{})
+				r.config.Policy.MaxURLRetries = 0
+				at := r.site.URL("h0", "/p/1")
+				for i := range redirects {
+					at = r.site.URL(fmt.Sprintf("h%d", (i+1)%hosts), redirectTo(302, at))
+				}
+				r.add(at)
+				r.crawl()
+				if n := r.site.Count(); n != 6 {
+					t.Errorf("%d requests, want 6: %q", n, r.paths())
+				}
+				rec := r.records[0]
+				switch {
+				case redirects == 5 && (rec.Status != "fetched" || rec.LastError != ""):
+					t.Errorf("%+v, want it fetched", rec)
+				case redirects == 6 && (rec.Status != "dead" || rec.LastError != "too_many_redirects" || rec.ErrorClass != "too_many_redirects" || r.row(at).LastError != "too_many_redirects"):
+					t.Errorf("%+v, want too_many_redirects", rec)
+				}
+			})
+		}
+	}
+}
+
+// TestTooManyRedirectsIsTriedAgain: S3 leaves it to the policy of retries.
+func TestTooManyRedirectsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	r.config.Policy.MaxURLRetries, r.config.Policy.MaxRedirects = 2, 0
+	u := r.site.URL("a", redirectTo(302, "/p/1"))
+	r.add(u)
+	stats := r.crawl()
+	if got := r.row(u); stats.Failed != 2 || stats.Dead != 1 || got.FailureCount != 3 || got.Status != store.Dead {
+		t.Errorf("%+v, %+v, want two more tries and then dead", stats, got)
+	}
+}
+
+// TestRedirectLoop over several hosts is dead at once.
+func TestRedirectLoop(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	// A path cannot hold its own escaped form, so the loop is one of the origin's helpers.
+	u := r.site.URL("a", "/loop/k")
+	r.add(u)
+	r.crawl()
+	if got := r.row(u); got.Status != store.Dead || got.LastError != "redirect_loop" {
+		t.Errorf("%+v, want a redirect_loop", got)
+	}
+}
+
+// TestQueueRedirects adds the target in place of following it.
+func TestQueueRedirects(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	r.config.Policy.QueueRedirects = true
+	from, to := r.site.URL("a", redirectTo(301, "/p/3")), r.site.URL("a", "/p/3?via=r")
+	r.add(from)
+	if stats := r.crawl(); stats.Completed != 2 {
+		t.Errorf("%+v, want both fetched", stats)
+	}
+	if got := r.row(from); got.Status != store.Fetched || got.HTTPStatus != 301 {
+		t.Errorf("%+v, want fetched with 301", got)
+	}
+	if got := r.row(to); got.Status != store.Fetched || got.HTTPStatus != 200 {
+		t.Errorf("%+v, want fetched with 200", got)
+	}
+}
+
+// TestRedirectToClosedHost: where the turn takes too long the target waits in the
+// frontier, and the fetch does not.
+func TestRedirectToClosedHost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	r.config.MaxRedirectWait = time.Second
+	to := r.site.URL("b", "/p/3?via=r")
+	if err := r.store.Block(t.Context(), hostOf(to), 3*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	from := r.site.URL("a", redirectTo(302, r.site.URL("b", "/p/3")))
+	r.add(from)
+	if stats := r.crawl(); stats.Completed != 2 {
+		t.Errorf("%+v, want both fetched", stats)
+	}
+	if got := r.row(from); got.HTTPStatus != 302 {
+		t.Errorf("%+v, want fetched with 302", got)
+	}
+	if got := r.row(to); got.Status != store.Fetched {
+		t.Errorf("%+v, want it fetched later", got)
+	}
+}
+
+// TestConditional: the validators of a row's last fetch go along, and 304 is a success.
+func TestConditional(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	u := r.site.URL("a", "/p/1")
+	r.add(u)
+	r.crawl()
+	if n, err := r.store.Refetch(t.Context(), 0); err != nil || n != 1 {
+		t.Fatalf("Refetch = %d, %v", n, err)
+	}
+	r.crawl()
+	if got := r.row(u); got.Status != store.Fetched || got.HTTPStatus != 304 {
+		t.Errorf("%+v, want 304", got)
+	}
+}

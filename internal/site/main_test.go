@@ -1,0 +1,107 @@
+package site_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"fetchd/internal/site"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start returns a site that ends with the test.
+func start(tb testing.TB, cfg site.Config) *site.Site {
+	tb.Helper()
+	s, err := site.Start(cfg)
+	if err != nil {
+		tb.Fatalf("Start: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+// newClient finds hosts by the site's name server and follows no redirect.
+func newClient(tb testing.TB, s *site.Site) *http.Client {
+	tb.Helper()
+	d := &net.Dialer{Resolver: s.Resolver()}
+	transport := &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: 100}
+	tb.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// got is an answer that was read to its end.
+type got struct {
+	*http.Response
+	body string
+}
+
+// ask sends a request and reads its answer.
+func ask(ctx context.Context, c *http.Client, method, url string, header ...string) (got, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return got{}, err
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return got{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return got{Response: resp, body: string(body)}, err
+}
+
+// get is ask for an answer that must come.
+func get(t *testing.T, c *http.Client, url string, header ...string) got {
+	t.Helper()
+	g, err := ask(t.Context(), c, http.MethodGet, url, header...)
+	if err != nil {
+		t.Fatalf("GET %s: %v", url, err)
+	}
+	return g
+}
+
+// await returns the journal once it says what is waited for.
+func await(t *testing.T, s *site.Site, what string, there func([]site.Visit) bool) []site.Visit {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		visits := s.Visits()
+		if there(visits) {
+			return visits
+		}
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatalf("journal never has %s; it has %+v", what, visits)
+		}
+	}
+}
+
+// ended says that there are n visits and all have ended.
+func ended(n int) func([]site.Visit) bool {
+	return func(visits []site.Visit) bool {
+		for _, v := range visits {
+			if !v.Ended() {
+				return false
+			}
+		}
+		return len(visits) == n
+	}
+}
