@@ -137,16 +137,21 @@ func TestTooManyRedirectsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestRedirectLoop over several hosts is dead at once.
+// TestRedirectLoop is dead at once, be it of one host or over two.
 func TestRedirectLoop(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, time.Millisecond, site.Config{})
-	// A path cannot hold its own escaped form, so the loop is one of the origin's helpers.
-	u := r.site.URL("a", "/loop/k")
-	r.add(u)
+	var r *rig
+	r = newRig(t, time.Millisecond, site.Config{Robots: func(host string) (int, string) {
+		other := map[string]string{"a.demo.test": "b", "b.demo.test": "a"}[host]
+		return 302, r.site.URL(other, "/robots.txt") // here a page like any other
+	}})
+	two, one := r.site.URL("a", "/robots.txt"), r.site.URL("c", "/loop/k/302")
+	r.add(two, one)
 	r.crawl()
-	if got := r.row(u); got.Status != store.Dead || got.LastError != "redirect_loop" {
-		t.Errorf("%+v, want a redirect_loop", got)
+	for _, u := range []string{two, one} {
+		if got := r.row(u); got.Status != store.Dead || got.LastError != "redirect_loop" {
+			t.Errorf("%+v, want a redirect_loop", got)
+		}
 	}
 }
 

@@ -1,0 +1,104 @@
+package frontier
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/frontier/store"
+	"fetchd/internal/site"
+)
+
+// TestRobots: what the file of each host says is what happens to the URL.
+func TestRobots(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{Robots: func(host string) (int, string) {
+		switch host {
+		case "closed.demo.test":
+			return 200, "User-agent: *\nDisallow: /p/\n"
+		case "named.demo.test":
+			return 200, "User-agent: *\nDisallow: /\n\nUser-agent: frontier\nDisallow: /p/2\n"
+		case "none.demo.test":
+			return 404, ""
+		case "broken.demo.test":
+			return 500, ""
+		}
+		return 200, ""
+	}})
+	r.config.IgnoreRobots = false
+	r.config.Policy.MaxURLRetries = 0
+	for _, row := range []struct {
+		name, host, path string
+		status           store.Status
+		lastError        string // what it begins with
+		pages            int    // requests for the page
+	}{
+		{"an empty file allows", "open", "/p/1", store.Fetched, "", 1},
+		{"a line forbids", "closed", "/p/1", store.Dead, "robots_disallowed: line 2, Disallow: /p/", 0},
+		{"another path is allowed", "closed", "/", store.Fetched, "", 1},
+		{"a group of its own", "named", "/p/1", store.Fetched, "", 1},
+		{"and its line", "named", "/p/2", store.Dead, "robots_disallowed: line 5", 0},
+		{"no file allows", "none", "/p/1", store.Fetched, "", 1},
+		{"a file out of reach defers", "broken", "/p/1", store.Dead, "robots_unreachable: http_server_error", 0},
+		{"a redirect leads to a host that forbids", "open", redirectTo(302, "http://closed.demo.test:PORT/p/1"), store.Dead, "robots_disallowed: line 2, Disallow: /p/, of closed.demo.test", 1},
+		{"a redirect leads to a path that is allowed there", "open", redirectTo(302, "http://closed.demo.test:PORT/?x"), store.Fetched, "", 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, port, _ := strings.Cut(r.site.Addr(), ":")
+			u := r.site.URL(row.host, strings.ReplaceAll(row.path, "PORT", port))
+			r.add(u)
+			before := r.count(row.host, row.path)
+			r.crawl()
+			var rec Record
+			for _, one := range r.records {
+				if one.URL == u {
+					rec = one
+				}
+			}
+			if rec.Status != string(row.status) || !strings.HasPrefix(rec.LastError, row.lastError) || (row.lastError == "") != (rec.LastError == "") {
+				t.Errorf("%+v, want %s and %q", rec, row.status, row.lastError)
+			}
+			if n := r.count(row.host, strings.ReplaceAll(row.path, "PORT", port)) - before; n != row.pages {
+				t.Errorf("%d requests for the page, want %d", n, row.pages)
+			}
+		})
+	}
+	if n := r.count("open", "/robots.txt"); n != 1 {
+		t.Errorf("%d requests for one robots.txt, want 1: the others have its answer", n)
+	}
+}
+
+// count is how many requests the site saw for a path of a host.
+func (r *rig) count(host, path string) int {
+	n := 0
+	for _, v := range r.site.Visits() {
+		if v.Host == host+".demo.test" && v.Path == path {
+			n++
+		}
+	}
+	return n
+}
+
+// TestRobotsOfAnotherWorker are not asked for again, and its delay holds for all.
+func TestRobotsOfAnotherWorker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{Robots: func(string) (int, string) {
+		return 200, "User-agent: *\nCrawl-delay: 100\n"
+	}})
+	r.config.IgnoreRobots = false
+	r.config.MaxCrawlDelay = 50 * time.Millisecond
+	r.add(r.site.URL("a", "/p/1"))
+	r.crawl()
+	r.add(r.site.URL("a", "/p/2"))
+	r.crawl() // another worker
+	if n := r.count("a", "/robots.txt"); n != 1 {
+		t.Errorf("%d requests for robots.txt, want 1", n)
+	}
+	if early := site.Early(r.site.Visits(), 50*time.Millisecond, nil); len(early) > 0 {
+		t.Errorf("too early: %v", early)
+	}
+	e, err := r.store.Why(t.Context(), r.site.URL("a", "/p/1"))
+	if err != nil || e.Host.Delay != 50*time.Millisecond {
+		t.Errorf("delay %v, %v, want the file's, capped", e.Host.Delay, err)
+	}
+}
