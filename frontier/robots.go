@@ -16,8 +16,10 @@ import (
 const (
 	// robotsRedirects are followed to a robots.txt: RFC 9309 §2.3.1.2.
 	robotsRedirects = robots.MaxRedirects
-	// robotsAgain is how soon a robots.txt that could not be fetched is asked for again.
-	robotsAgain = 10 * time.Minute
+	// robotsSoonest and robotsLatest bound how soon a robots.txt that could not be
+	// fetched is asked for again; between them it is as URLs are tried again.
+	robotsSoonest = time.Second
+	robotsLatest  = 10 * time.Minute
 	// robotsKept is how many are held in memory; the others are in the store.
 	robotsKept = 20_000
 )
@@ -58,15 +60,16 @@ func (b *rulebook) missing(claims []store.Claim) []string {
 	return origins
 }
 
-// learn takes what the store keeps of an origin, and says whether it is fresh.
-func (b *rulebook) learn(r store.Robots, product string) bool {
+// learn takes what the store keeps of an origin, if it is fresh. again is how soon
+// what is out of reach is asked for again.
+func (b *rulebook) learn(r store.Robots, product string, again time.Duration) {
 	e := rulebookEntry{policy: policyOf(r)}
 	fresh := robots.FreshFor
 	if r.Unreachable {
-		fresh = robotsAgain
+		fresh = min(max(again, robotsSoonest), robotsLatest)
 	}
 	if r.Age >= fresh {
-		return false
+		return
 	}
 	e.until = time.Now().Add(fresh - r.Age)
 	if e.policy.File != nil {
@@ -81,7 +84,6 @@ func (b *rulebook) learn(r store.Robots, product string) bool {
 		delete(b.entries, origin) // any: the store has them all
 	}
 	b.entries[r.Origin] = e
-	return true
 }
 
 // policyOf is what an answer means, or the last one before a file went out of reach.
@@ -121,7 +123,7 @@ func (w *Worker) consultOrigins(ctx context.Context, origins []string) error {
 		return fmt.Errorf("read robots.txt from the store: %w", err)
 	}
 	for _, r := range found {
-		w.rulebook.learn(r, w.config.UserAgent)
+		w.rulebook.learn(r, w.config.UserAgent, w.config.Policy.RetryDelay)
 	}
 	return nil
 }
@@ -150,7 +152,7 @@ func (v *visit) verdict(entry rulebookEntry, url, path string) (e ending, stop b
 	case d.Allowed:
 		return ending{}, false
 	case d.Reason == robots.Unreachable:
-		e = p.failed(v.claim, ClassRobotsUnreachable, ClassRobotsUnreachable+": "+entry.policy.Cause, true, robotsAgain)
+		e = p.failed(v.claim, ClassRobotsUnreachable, ClassRobotsUnreachable+": "+entry.policy.Cause, true, time.Until(entry.until))
 	default:
 		text := fmt.Sprintf("%s: line %d, %.200s", ClassRobotsDisallowed, d.Line.Number, d.Line.Text)
 		if url != v.claim.URL {

@@ -28,6 +28,9 @@ const (
 // ErrCrawlAborted ends Run after an outcome whose action is [AbortCrawl].
 var ErrCrawlAborted = errors.New("an outcome aborted the crawl")
 
+// ErrNoService says that no service answered when Run began.
+var ErrNoService = errors.New("no service answers")
+
 // Worker carries out a frontier's URLs. Several may work on one frontier, in one
 // process or in many. [Worker.Run] is called once.
 type Worker struct {
@@ -76,7 +79,7 @@ func New(s store.Repository, services []Service, config Config) (*Worker, error)
 // could not be reached: then its URLs are fetched again once their leases expire.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := hello(ctx, w.services); err != nil {
-		return fmt.Errorf("frontier: no service answers: %w", err)
+		return fmt.Errorf("%w: %w", ErrNoService, err)
 	}
 	w.draining, w.drain = context.WithCancelCause(ctx)
 	defer w.drain(nil)

@@ -15,6 +15,7 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/dial"
 	"fetchd/server"
 )
 
@@ -27,12 +28,8 @@ const stopTime = 2 * time.Second
 
 // connection is the flag that every command has which asks a service.
 type connection struct {
-	Server      string `placeholder:"HOST:PORT" group:"Service:" help:"Ask the fetchd at this address instead of the service inside ($$FETCHD_SERVER). In plaintext, unless a flag of TLS is given."`
-	TLS         bool   `name:"tls" group:"Service:" help:"Speak TLS with it, verified by the system's authorities ($$FETCHD_SERVER_TLS)."`
-	TLSCAFile   string `name:"tls-ca-file" placeholder:"FILE" group:"Service:" help:"Authorities in PEM that verify it, in place of the system's."`
-	TLSCertFile string `name:"tls-cert-file" placeholder:"FILE" group:"Service:" help:"Certificate to show it, with --tls-key-file."`
-	TLSKeyFile  string `name:"tls-key-file" placeholder:"FILE" group:"Service:" help:"Its key."`
-	TokenFile   string `name:"token-file" placeholder:"FILE" group:"Service:" help:"File with the token to show it ($$FETCHD_SERVER_TOKEN_FILE)."`
+	Server string `placeholder:"HOST:PORT" group:"Service:" help:"Ask the fetchd at this address instead of the service inside ($$FETCHD_SERVER). In plaintext, unless a flag of TLS is given."`
+	dial.Flags
 }
 
 // service is a fetchd and how it is reached. The caller closes it.
@@ -54,11 +51,11 @@ func (c connection) connect(more ...grpc.DialOption) (*service, error) {
 	if c.Server == "" {
 		return embed(more...)
 	}
-	opts, err := c.options()
+	opts, err := c.Options()
 	if err != nil {
 		return nil, err
 	}
-	return dial(c.Server, func() {}, append(opts, more...)...)
+	return dialTo(c.Server, func() {}, append(opts, more...)...)
 }
 
 // plaintext is how a service inside this process is spoken to.
@@ -94,14 +91,14 @@ func serve(cfg server.Config, l net.Listener, target string, opts ...grpc.DialOp
 		_ = srv.Shutdown(ctx) // what it cuts off nobody waits for
 		<-served
 	}
-	s, err := dial(target, stop, opts...)
+	s, err := dialTo(target, stop, opts...)
 	if err != nil {
 		stop()
 	}
 	return s, err
 }
 
-func dial(target string, stop func(), opts ...grpc.DialOption) (*service, error) {
+func dialTo(target string, stop func(), opts ...grpc.DialOption) (*service, error) {
 	conn, err := grpc.NewClient(target, opts...)
 	if err != nil {
 		return nil, &usageError{"--server", fmt.Sprintf("%v", err)}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/dial"
 )
 
 // The exit statuses. Scripts stand on them.
@@ -53,6 +54,9 @@ func (a *app) fail(ctx context.Context, server string, err error) int {
 	if ctx.Err() != nil {
 		a.errorf("interrupted")
 		return exitInterrupted
+	}
+	if flag, ok := errors.AsType[*dial.FlagError](err); ok {
+		err = &usageError{flag.Flag, flag.Text}
 	}
 	if usage, ok := errors.AsType[*usageError](err); ok {
 		a.errorf("%s", escape(fmt.Sprint(usage)))

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/alecthomas/kong"
+
+	"fetchd/internal/dial"
 )
 
 // streams are the standard streams of a run.
@@ -80,9 +82,8 @@ func options(a *app, exit func(int)) []kong.Option {
 
 // resolve takes flags that were not given from the environment of the run.
 func (a *app) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	name, ours := map[string]string{"server": "FETCHD_SERVER", "tls": "FETCHD_SERVER_TLS", "token-file": "FETCHD_SERVER_TOKEN_FILE"}[flag.Name]
-	if value := a.env(name); ours && value != "" {
-		return value, nil
+	if name := dial.Variable(flag.Name); name != "" && a.env(name) != "" {
+		return a.env(name), nil
 	}
 	return nil, nil // not ours to say
 }

@@ -112,6 +112,14 @@ func TestEarly(t *testing.T) {
 			want:  []found{{"/1", "/3", 1}},
 		},
 		{
+			name: "one that goes on after one that ended",
+			visits: []site.Visit{
+				visit("a", "/1", 1, 100, first), visit("a", "/2", 200, 0, redirected), visit("a", "/3", 9000, 9100, first),
+			},
+			delay: 1000 * ms, which: firsts,
+			want: []found{{"/2", "/3", 1000 * ms}},
+		},
+		{
 			name:   "one that goes on and comes last",
 			visits: []site.Visit{visit("a", "/1", 1, 100, first), visit("a", "/2", 1100, 0, first)},
 			delay:  1000 * ms,

@@ -4,8 +4,14 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"fetchd/internal/origin"
 )
 
 // A client must not hold an answer before the visit has ended: its own clock
@@ -40,11 +46,12 @@ func readAll(ctx context.Context, t *testing.T, addr, request string) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	defer conn.Close()
 	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	_, _ = io.Copy(io.Discard, conn) // its end may be a reset
 }
@@ -68,5 +75,180 @@ func awaitEnd(t *testing.T, s *Site, path string) []Visit {
 		case <-t.Context().Done():
 			t.Fatalf("visit to %s never ends", path)
 		}
+	}
+}
+
+// lastByte is a writer that looks whether the visit has ended as the last byte
+// of a body of size bytes comes.
+type lastByte struct {
+	journal *journal
+	size    int
+	header  http.Header
+	got     int
+	ended   bool
+}
+
+func (w *lastByte) Header() http.Header { return w.header }
+
+func (w *lastByte) WriteHeader(int) {}
+
+func (w *lastByte) Write(p []byte) (int, error) {
+	w.got += len(p)
+	if w.got == w.size {
+		w.ended = w.journal.all()[0].Ended()
+	}
+	return len(p), nil
+}
+
+func TestEndIsBeforeTheLastByte(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{1, 2, 1 << 20} {
+		j := newJournal()
+		w := &lastByte{journal: j, size: size, header: make(http.Header)}
+		c := &call{entry: j.open("h", "/", "GET"), w: w}
+		c.answer(http.StatusOK, typePlain, string(make([]byte, size)))
+		if !w.ended || w.got != size {
+			t.Errorf("with %d of %d bytes sent, ended = %t; want true with the last one", w.got, size, w.ended)
+		}
+	}
+}
+
+func TestEndOfATakenConnection(t *testing.T) {
+	t.Parallel()
+	const wrote, broke, gone = 10, 20, 30
+	for _, tc := range []struct {
+		how                origin.End
+		wrote, broke, gone int64
+		want               time.Duration // zero for now
+		left               bool
+	}{
+		{origin.EndAnswered, wrote, broke, gone, wrote, false},
+		{origin.EndRefused, wrote, broke, gone, wrote, false},
+		{origin.EndBroken, wrote, broke, gone, broke, false},
+		{origin.EndBroken, 0, broke, 0, broke, false},
+		{origin.EndClientGone, wrote, broke, gone, gone, true},
+		{origin.EndClientGone, wrote, broke, 0, 0, true}, // a write failed
+		{origin.EndRefused, 0, 0, 0, 0, false},
+	} {
+		j := newJournal()
+		conn := &taken{journal: j}
+		conn.wrote.Store(tc.wrote)
+		conn.broke.Store(tc.broke)
+		conn.gone.Store(tc.gone)
+		least := j.now()
+		at, left := conn.end(tc.how)
+		if tc.want == 0 && (at < least || at > j.now()) || tc.want != 0 && at != tc.want || left != tc.left {
+			t.Errorf("%q with %d, %d, %d: end = %v, %t; want %v, %t", tc.how, tc.wrote, tc.broke, tc.gone, at, left, tc.want, tc.left)
+		}
+	}
+}
+
+func TestTakenConnectionNotes(t *testing.T) {
+	t.Parallel()
+	type noted struct{ wrote, broke, gone bool }
+	for _, tc := range []struct {
+		name string
+		do   func(t *testing.T, conn *taken, client net.Conn)
+		want noted
+	}{
+		{"nothing", func(*testing.T, *taken, net.Conn) {}, noted{}},
+		{"Write", func(t *testing.T, conn *taken, _ net.Conn) {
+			if _, err := conn.Write([]byte("x")); err != nil {
+				t.Errorf("Write: %v", err)
+			}
+		}, noted{wrote: true}},
+		{"Read", func(t *testing.T, conn *taken, client net.Conn) {
+			if _, err := client.Write([]byte("x")); err != nil {
+				t.Errorf("Write: %v", err)
+			}
+			if n, err := conn.Read(make([]byte, 1)); n != 1 {
+				t.Errorf("Read = %d, %v, want 1 byte", n, err)
+			}
+		}, noted{}},
+		{"the client leaves", func(t *testing.T, conn *taken, client net.Conn) {
+			client.Close()
+			if n, err := conn.Read(make([]byte, 1)); err == nil {
+				t.Errorf("Read = %d, nil, want an error", n)
+			}
+		}, noted{gone: true}},
+		{"Close", func(t *testing.T, conn *taken, _ net.Conn) { conn.Close() }, noted{broke: true}},
+		{"CloseWrite", func(t *testing.T, conn *taken, _ net.Conn) {
+			if err := conn.CloseWrite(); err != nil {
+				t.Errorf("CloseWrite: %v", err)
+			}
+		}, noted{broke: true}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			client, server := connected(t)
+			conn := &taken{Conn: server, journal: newJournal()}
+			tc.do(t, conn, client)
+			if got := (noted{conn.wrote.Load() > 0, conn.broke.Load() > 0, conn.gone.Load() > 0}); got != tc.want {
+				t.Errorf("after %s it has noted %+v, want %+v", tc.name, got, tc.want)
+			}
+		})
+	}
+}
+
+// connected returns the two ends of a TCP connection.
+func connected(t *testing.T) (client, server net.Conn) {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var d net.Dialer
+	if client, err = d.DialContext(t.Context(), "tcp4", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	return client, server
+}
+
+// A handler that outlasts both servers is waited for.
+func TestCloseWaitsForHandlers(t *testing.T) {
+	t.Parallel()
+	var (
+		s         *Site
+		returned  atomic.Bool
+		ready     = make(chan struct{})
+		begun     = make(chan struct{})
+		abandoned = make(chan bool, 1)
+	)
+	s, err := Start(Config{Robots: func(string) (int, string) {
+		<-ready
+		close(begun)
+		<-s.names.done // the last that Close ends
+		for range 1000 {
+			runtime.Gosched()
+		}
+		abandoned <- returned.Load()
+		return http.StatusOK, ""
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(ready)
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		readAll(t.Context(), t, s.Addr(), "GET /robots.txt HTTP/1.1\r\nHost: h1.demo.test\r\n\r\n")
+	})
+	<-begun
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	returned.Store(true)
+	wait.Wait()
+	if <-abandoned {
+		t.Error("Close returned before a handler had")
+	}
+	if visits := s.Visits(); len(visits) != 1 || !visits[0].Ended() {
+		t.Errorf("journal after Close is %+v, want one visit that has ended", visits)
 	}
 }

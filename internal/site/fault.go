@@ -19,7 +19,7 @@ import (
 func (s *Site) fault(c *call, rest string) {
 	w := &takeover{ResponseWriter: c.w, journal: c.journal}
 	r := c.r.WithContext(c.r.Context())
-	
+	r.Close = true
 	s.origin.ServeHTTP(w, r)
 	if w.conn != nil {
 		c.endAt(w.conn.end(s.howEnded(rest, r.RemoteAddr)))
@@ -27,7 +27,8 @@ func (s *Site) fault(c *call, rest string) {
 }
 
 // howEnded asks the origin's log. A taken connection has one request in it, so
-// its address tells which; the last is this one where a port came back.
+// its address tells which, and the last is this one: what else has the address
+// came before, through a helper or from a port that came back.
 func (s *Site) howEnded(rest, remote string) origin.End {
 	text, _, _ := strings.Cut(rest, "/")
 	key, err := url.PathUnescape(text)
@@ -35,7 +36,7 @@ func (s *Site) howEnded(rest, remote string) origin.End {
 		return origin.EndRefused
 	}
 	for _, r := range slices.Backward(s.origin.Requests(key)) {
-		if r.RemoteAddr == remote && r.Turn > 0 {
+		if r.RemoteAddr == remote {
 			return r.End
 		}
 	}

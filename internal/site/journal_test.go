@@ -175,6 +175,8 @@ func TestRedirectHelpers(t *testing.T) {
 		{"chain", "/r/k/302/2/200", "/r/k/302/1/200?via=r"},
 		{"end of the chain", "/r/k/301/1/503/200", "/s/k/503/200?via=r"},
 		{"loop", "/loop/k/302", "/loop/k/302?via=r"},
+		{"body in parts", "/loop/k/302:size=4,drip=2@1ms", "/loop/k/302:size=4,drip=2@1ms?via=r"},
+		{"after a delay", "/loop/k/302:delay=1ms", "/loop/k/302:delay=1ms?via=r"},
 		{"loop, later", "/loop/k/302?via=r", "/loop/k/302?via=r"},
 		{"loop of two", "/loop2/k/307", "/loop2/k/307/b?via=r"},
 		{"loop of two, back", "/loop2/k/307/b?via=r", "/loop2/k/307?via=r"},

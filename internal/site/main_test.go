@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,9 +49,13 @@ type got struct {
 	body string
 }
 
-// ask sends a request and reads its answer.
+// ask sends a request, with a body where it is posted, and reads the answer.
 func ask(ctx context.Context, c *http.Client, method, url string, header ...string) (got, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	var content io.Reader
+	if method == http.MethodPost {
+		content = strings.NewReader("posted")
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, content)
 	if err != nil {
 		return got{}, err
 	}

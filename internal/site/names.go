@@ -115,7 +115,9 @@ func (n *nameServer) has(name string) bool {
 // other names.
 func (s *Site) NameServer() string { return s.names.conn.LocalAddr().String() }
 
-// Resolver returns a resolver that asks [Site.NameServer] alone.
+// Resolver returns a resolver that asks [Site.NameServer] alone. A lookup that
+// meets [Site.Close] may wait for an answer until the resolver's own limit,
+// 5 s and again, or until its context ends.
 func (s *Site) Resolver() *net.Resolver {
 	addr := s.NameServer()
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
