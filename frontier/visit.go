@@ -26,6 +26,7 @@ type visit struct {
 	held        string // host that is reserved, by reservation
 	reservation store.Reservation
 	begun       bool // a request may have been made
+	departed    bool // the claim\'s own host was given back
 
 	mu       sync.Mutex
 	until    time.Time // the lease lasts so long at least, by this machine's clock
@@ -258,10 +259,12 @@ func (v *visit) turn(next string, kind chainKind) (granted bool, e *ending) {
 }
 
 // reserve closes a host to everybody else, once it is open. The visit's own host is
-// its already. release gives it back.
+// its already, as long as it has not waited for another. While it waits it has none:
+// two visits that waited for each other's would wait for ever. release gives the
+// host back.
 func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
 	v.release()
-	if host == v.claim.Host {
+	if host == v.claim.Host && !v.departed {
 		return true, nil
 	}
 	for {
@@ -278,6 +281,9 @@ func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
 		if patience.Err() != nil || r.Wait > time.Until(ends) {
 			return false, v.stopped()
 		}
+		if e := v.depart(); e != nil {
+			return false, e
+		}
 		select {
 		case <-time.After(r.Wait):
 		case <-v.w.draining.Done():
@@ -286,6 +292,23 @@ func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
 			return false, v.stopped()
 		}
 	}
+}
+
+// depart gives the claim's own host back: what is left of the fetch is elsewhere.
+func (v *visit) depart() *ending {
+	if v.departed {
+		return nil
+	}
+	left, err := v.w.store.Depart(v.ctx, []store.Lease{v.claim.Lease})
+	switch {
+	case err != nil:
+		v.w.trouble(v.ctx, "leave a host", err)
+		return v.back()
+	case len(left) == 0:
+		return &ending{how: forget}
+	}
+	v.departed = true
+	return nil
 }
 
 // stopped is the end of a visit whose context is over; nil if only patience was.

@@ -7,8 +7,11 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"fetchd/internal/dial"
 )
 
 // streams are the standard streams of a run.
@@ -31,6 +34,7 @@ type command interface {
 // grammar is the command line: a field for each command.
 type grammar struct {
 	Add     addCmd           `cmd:"" help:"Add URLs from arguments, lists and sitemaps."`
+	Run     runCmd           `cmd:"" help:"Fetch what is in the frontier."`
 	Status  statusCmd        `cmd:"" help:"Count URLs and hosts."`
 	Why     whyCmd           `cmd:"" help:"Say why a URL is not being fetched now."`
 	Retry   retryCmd         `cmd:"" help:"Try again what failed."`
@@ -75,7 +79,7 @@ func options(a *app, exit func(int)) []kong.Option {
 		kong.Description(description),
 		kong.Writers(a.out, a.err),
 		kong.Exit(exit),
-		kong.Vars{"version": "frontier " + version()},
+		kong.Vars{"version": "frontier " + version(), "agent": agent()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 100}),
 		kong.Help(printHelp),
 		kong.Resolvers(kong.ResolverFunc(a.resolve)),
@@ -84,8 +88,12 @@ func options(a *app, exit func(int)) []kong.Option {
 
 // resolve takes flags that were not given from the environment of the run.
 func (a *app) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	if value := a.env("FRONTIER_DB"); flag.Name == "db" && value != "" {
-		return value, nil
+	name := dial.Variable(flag.Name)
+	if flag.Name == "db" {
+		name = "FRONTIER_DB"
+	}
+	if name != "" && a.env(name) != "" {
+		return a.env(name), nil
 	}
 	return nil, nil // not ours to say
 }
@@ -120,6 +128,12 @@ func version() string {
 		v = info.Main.Version
 	}
 	return fmt.Sprintf("%s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// agent is how the crawler calls itself unless it is told otherwise.
+func agent() string {
+	v, _, _ := strings.Cut(version(), " ")
+	return "frontier/" + strings.Trim(v, "()")
 }
 
 // errorf tells what this program could not do, on one line and without secrets.

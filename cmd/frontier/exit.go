@@ -9,16 +9,20 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/dial"
 )
 
 // The exit statuses. Scripts stand on them.
 const (
 	exitOK          = 0
 	exitUsage       = 1
+	exitBroken      = 2
 	exitBadInput    = 3
 	exitUnknownURL  = 4
+	exitAborted     = 5
 	exitDatabase    = 20
 	exitOutput      = 21
+	exitService     = 22
 	exitInterrupted = 130
 )
 
@@ -57,6 +61,9 @@ func (a *app) end(ctx context.Context, err error) int {
 	}
 	if told, ok := errors.AsType[*toldError](err); ok {
 		return told.status
+	}
+	if flag, ok := errors.AsType[*dial.FlagError](err); ok {
+		err = &usageError{flag.Flag, flag.Text}
 	}
 	if usage, ok := errors.AsType[*usageError](err); ok {
 		a.errorf("%v", usage)

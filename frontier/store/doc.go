@@ -8,7 +8,8 @@
 //  2. [Store.Extend] lengthens the lease while the fetch makes progress;
 //     [Store.Charge] and [Store.Block] tell what other hosts were touched and which
 //     asked for a pause; a redirect to another host, which the worker follows itself,
-//     has that host from [Store.Reserve] until [Store.Settle];
+//     has that host from [Store.Reserve] until [Store.Settle], and gives its own back
+//     with [Store.Depart] before it waits;
 //  3. [Store.RecordFetch] writes the outcome, ends the lease, and opens the host
 //     again after its delay; a lease that was never used goes back with [Store.Release],
 //     that of a fetch which was lost half way with [Store.Abandon];

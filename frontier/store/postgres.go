@@ -218,6 +218,11 @@ func (p *postgresDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, erro
 	return p.each(ctx, "abandon leases", leases, `SELECT * FROM frontier_abandon($1, $2)`, p.delayMS)
 }
 
+// Depart implements [Store].
+func (p *postgresDB) Depart(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return p.each(ctx, "leave hosts", leases, `SELECT * FROM frontier_depart($1, $2)`, p.delayMS)
+}
+
 // each returns the leases that the query returned.
 func (p *postgresDB) each(ctx context.Context, doing string, leases []Lease, query string, args ...any) ([]Lease, error) {
 	type row struct {

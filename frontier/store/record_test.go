@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"testing"
@@ -276,6 +277,64 @@ func TestPauseAndResume(t *testing.T) {
 					t.Fatalf("Resume = %v", err)
 				}
 				f.claim(1)
+			})
+		})
+	}
+}
+
+// TestDepart opens a host before its fetch has ended, and the fetch's end does not
+// count for the host again.
+func TestDepart(t *testing.T) {
+	type end func(f *fixture, c Claim)
+	ends := map[string]end{
+		"recorded": func(f *fixture, c Claim) { f.fetched(c) },
+		"released": func(f *fixture, c Claim) {
+			if held, err := f.Release(context.Background(), []Lease{c.Lease}); err != nil || len(held) != 1 {
+				f.t.Errorf("Release = %v, %v", held, err)
+			}
+		},
+		"abandoned": func(f *fixture, c Claim) {
+			if held, err := f.Abandon(context.Background(), []Lease{c.Lease}); err != nil || len(held) != 1 {
+				f.t.Errorf("Abandon = %v, %v", held, err)
+			}
+		},
+		"reaped": func(f *fixture, c Claim) {
+			f.exec(`UPDATE urls SET lease_until = 1 WHERE id = ?`, c.ID)
+			if n, err := f.Reap(context.Background()); err != nil || n != 1 {
+				f.t.Errorf("Reap = %d, %v", n, err)
+			}
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, f *fixture) {
+				f.put("http://a.test/1", "http://a.test/2", "http://a.test/3")
+				first := f.claim(1)[0]
+				if left, err := f.Depart(t.Context(), []Lease{first.Lease, {ID: first.ID, Token: 99}}); err != nil || len(left) != 1 || left[0] != first.Lease {
+					t.Fatalf("Depart = %v, %v, want the lease that is held", left, err)
+				}
+				if again, err := f.Depart(t.Context(), []Lease{first.Lease}); err != nil || len(again) != 0 {
+					t.Errorf("Depart again = %v, %v, want none", again, err)
+				}
+				f.claim(0) // its delay has begun
+				f.openHosts()
+				second := f.claim(1)[0]
+				if n := f.number(`SELECT in_flight FROM hosts`); n != 1 {
+					t.Errorf("%d in flight, want the second", n)
+				}
+				end(f, first)
+				if n := f.number(`SELECT in_flight FROM hosts`); n != 1 {
+					t.Errorf("%d in flight after the first has ended, want the second still", n)
+				}
+				f.fetched(second)
+				if n := f.number(`SELECT in_flight FROM hosts`); n != 0 {
+					t.Errorf("%d in flight in the end", n)
+				}
+				f.openHosts()
+				f.claim(1) // a claim after it holds its host again
+				if n := f.number(`SELECT in_flight FROM hosts`); n != 1 {
+					t.Errorf("%d in flight after another claim", n)
+				}
 			})
 		})
 	}

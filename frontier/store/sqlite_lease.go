@@ -18,26 +18,39 @@ func (s *sqliteDB) Extend(ctx context.Context, leases []Lease, d time.Duration) 
 // Release implements [Store].
 func (s *sqliteDB) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "release leases", leases, func(t tx, l Lease) (bool, error) {
-		var host int64
+		var host, holds int64
 		held, err := t.one(`UPDATE urls SET status = 'pending', lease_until = 0, worker = ''
-			WHERE id = ? AND token = ? AND status = 'fetching' RETURNING host_id`, []any{l.ID, l.Token}, &host)
+			WHERE id = ? AND token = ? AND status = 'fetching' RETURNING host_id, holds`, []any{l.ID, l.Token}, &host, &holds)
 		if err != nil || !held {
 			return false, err
 		}
-		return true, t.free(host)
+		return true, t.free(host, holds)
 	})
 }
 
 // Abandon implements [Store].
 func (s *sqliteDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "abandon leases", leases, func(t tx, l Lease) (bool, error) {
-		var host int64
+		var host, holds int64
 		held, err := t.one(`UPDATE urls SET status = 'pending', lease_until = 0, worker = '', crash_count = crash_count + 1
-			WHERE id = ? AND token = ? AND status = 'fetching' RETURNING host_id`, []any{l.ID, l.Token}, &host)
+			WHERE id = ? AND token = ? AND status = 'fetching' RETURNING host_id, holds`, []any{l.ID, l.Token}, &host, &holds)
 		if err != nil || !held {
 			return false, err
 		}
-		return true, t.open(host, s.delayMS)
+		return true, t.open(host, holds, s.delayMS)
+	})
+}
+
+// Depart implements [Store].
+func (s *sqliteDB) Depart(ctx context.Context, leases []Lease) ([]Lease, error) {
+	return s.each(ctx, "leave hosts", leases, func(t tx, l Lease) (bool, error) {
+		var host int64
+		held, err := t.one(`UPDATE urls SET holds = 0 WHERE id = ? AND token = ? AND status = 'fetching' AND holds = 1 RETURNING host_id`,
+			[]any{l.ID, l.Token}, &host)
+		if err != nil || !held {
+			return false, err
+		}
+		return true, t.open(host, 1, s.delayMS)
 	})
 }
 
@@ -66,14 +79,14 @@ func (s *sqliteDB) each(ctx context.Context, doing string, leases []Lease, f fun
 func (s *sqliteDB) Reap(ctx context.Context) (reaped int64, err error) {
 	err = s.within(ctx, func(t tx) error {
 		for reaped = 0; ; reaped++ {
-			var host int64
+			var host, holds int64
 			found, err := t.one(`UPDATE urls SET status = 'pending', lease_until = 0, worker = '', crash_count = crash_count + 1
 				WHERE id = (SELECT id FROM urls WHERE status = 'fetching' AND lease_until <= {now} LIMIT 1)
-				RETURNING host_id`, nil, &host)
+				RETURNING host_id, holds`, nil, &host, &holds)
 			if err != nil || !found {
 				return err
 			}
-			if err := t.open(host, s.delayMS); err != nil {
+			if err := t.open(host, holds, s.delayMS); err != nil {
 				return err
 			}
 		}

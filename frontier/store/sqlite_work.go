@@ -111,7 +111,7 @@ func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
 // take claims the URL of h if there is one, and notes when to look at h again.
 func (t tx) take(h dueHost, worker string) error {
 	if h.claim.ID != 0 {
-		_, err := t.exec(`UPDATE urls SET status = 'fetching', token = ?, lease_until = ?, worker = ? WHERE id = ?`,
+		_, err := t.exec(`UPDATE urls SET status = 'fetching', token = ?, lease_until = ?, worker = ?, holds = 1 WHERE id = ?`,
 			h.claim.Token, h.until, worker, h.claim.ID)
 		if err != nil {
 			return err
@@ -151,7 +151,7 @@ func (s *sqliteDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, e
 }
 
 func (t tx) record(it item, delayMS int64) (bool, error) {
-	var host int64
+	var host, holds int64
 	var url string
 	held, err := t.one(`UPDATE urls SET status = ?1, lease_until = 0, worker = '', last_error = ?2, error_class = ?3,
 			retry_count = ?4, http_status = ?5,
@@ -160,13 +160,13 @@ func (t tx) record(it item, delayMS int64) (bool, error) {
 			etag = CASE WHEN ?7 = '' THEN etag ELSE ?7 END,
 			last_modified = CASE WHEN ?8 = '' THEN last_modified ELSE ?8 END,
 			fetched_at = {now}
-		WHERE id = ?9 AND token = ?10 AND status = 'fetching' RETURNING host_id, url`,
+		WHERE id = ?9 AND token = ?10 AND status = 'fetching' RETURNING host_id, holds, url`,
 		[]any{it.Status, it.LastError, it.ErrorClass, it.RetryCount, it.HTTPStatus, it.RetryInMS, it.ETag, it.LastModified,
-			it.ID, it.Token}, &host, &url)
+			it.ID, it.Token}, &host, &holds, &url)
 	if err != nil || !held {
 		return false, err
 	}
-	if err := t.end(it, host, delayMS); err != nil {
+	if err := t.end(it, host, holds, delayMS); err != nil {
 		return false, err
 	}
 	_, err = t.exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
@@ -181,25 +181,25 @@ func (t tx) record(it item, delayMS int64) (bool, error) {
 }
 
 // end ends a fetch of the host, which is charged if a request was sent.
-func (t tx) end(it item, host, delayMS int64) error {
-	if it.Attempts > 0 {
-		return t.open(host, delayMS)
+func (t tx) end(it item, host, holds, delayMS int64) error {
+	if it.Attempts > 0 && holds == 1 {
+		return t.open(host, holds, delayMS)
 	}
-	return t.free(host)
+	return t.free(host, holds)
 }
 
-// free ends a fetch of the host for which nothing was sent.
-func (t tx) free(host int64) error {
-	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - 1, due_at = max(next_at, blocked_until) WHERE id = ?`, host)
+// free ends a fetch of the host for which nothing was sent, or that has left it before.
+func (t tx) free(host, holds int64) error {
+	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?, due_at = max(next_at, blocked_until) WHERE id = ?`, holds, host)
 	return err
 }
 
 // open ends a fetch of the host, whose delay begins now.
-func (t tx) open(host, delayMS int64) error {
-	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - 1,
+func (t tx) open(host, holds, delayMS int64) error {
+	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?3,
 			next_at = max(next_at, {now} + 1 + max(COALESCE(delay_ms, ?1), crawl_delay_ms)),
 			due_at = max(next_at, blocked_until, {now} + 1 + max(COALESCE(delay_ms, ?1), crawl_delay_ms))
-		WHERE id = ?2`, delayMS, host)
+		WHERE id = ?2`, delayMS, host, holds)
 	return err
 }
 

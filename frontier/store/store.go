@@ -28,6 +28,10 @@ type Store interface {
 	// Abandon gives URLs back whose fetches were lost half way, and returns those that were
 	// still held. A crash is counted for each, and its host opens after its delay.
 	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
+	// Depart tells that the last request to the hosts of these claims has ended, though
+	// their fetches go on elsewhere: the hosts open after their delay, and the leases
+	// stay. It returns those that were held and had not left before.
+	Depart(ctx context.Context, leases []Lease) ([]Lease, error)
 	// Reap makes the URLs of expired leases pending again, counts a crash for each, and
 	// returns how many they were.
 	Reap(ctx context.Context) (int64, error)
@@ -94,6 +98,7 @@ type Claimer interface {
 	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
 	Release(ctx context.Context, leases []Lease) ([]Lease, error)
 	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
+	Depart(ctx context.Context, leases []Lease) ([]Lease, error)
 	Charge(ctx context.Context, hosts []string) error
 	Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error)
 	Settle(ctx context.Context, r Reservation) error

@@ -32,6 +32,7 @@ CREATE TABLE urls (
     token         BIGINT  NOT NULL DEFAULT 0,
     lease_until   BIGINT  NOT NULL DEFAULT 0,
     worker        TEXT    NOT NULL DEFAULT '',
+    holds         BIGINT  NOT NULL DEFAULT 1, -- of its host, while it is fetched: 0 once its redirects have left that
     last_error    TEXT    NOT NULL DEFAULT '',
     error_class   TEXT    NOT NULL DEFAULT '',
     retry_count   BIGINT  NOT NULL DEFAULT 0,
@@ -129,7 +130,7 @@ BEGIN
         UPDATE hosts h SET in_flight = h.in_flight + 1
             FROM urls u WHERE u.id = ANY (taken) AND u.host_id = h.id;
         RETURN QUERY UPDATE urls u
-            SET status = 'fetching', token = u.token + 1, lease_until = t + p_lease_ms, worker = p_worker
+            SET status = 'fetching', token = u.token + 1, lease_until = t + p_lease_ms, worker = p_worker, holds = 1
             FROM hosts h WHERE u.id = ANY (taken) AND h.id = u.host_id
             RETURNING u.id, u.token, u.url, h.host, u.failure_count, u.crash_count, u.etag, u.last_modified;
         UPDATE hosts h SET due_at = CASE
@@ -176,14 +177,15 @@ BEGIN
             last_modified = CASE WHEN i.last_modified = '' THEN u.last_modified ELSE i.last_modified END,
             fetched_at = t
         FROM items i WHERE u.id = i.id AND u.token = i.token AND u.status = 'fetching'
-        RETURNING u.id, u.host_id, u.url, i.attempts
+        RETURNING u.id, u.host_id, u.url, u.holds, i.attempts
     ), opened AS (
-        -- Without an attempt there is no time at which one ended: GREATEST passes over the null.
+        -- Without an attempt, or where the host was left before, there is no time at which one
+        -- ended: GREATEST passes over the null.
         UPDATE hosts h SET
             in_flight = h.in_flight - d.ended,
             next_at = GREATEST(h.next_at, d.last + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
             due_at = GREATEST(h.next_at, h.blocked_until, d.last + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms))
-        FROM (SELECT host_id, count(*) AS ended, max(CASE WHEN attempts > 0 THEN t END) AS last FROM recorded GROUP BY host_id) AS d
+        FROM (SELECT host_id, sum(holds) AS ended, max(CASE WHEN attempts > 0 AND holds = 1 THEN t END) AS last FROM recorded GROUP BY host_id) AS d
         WHERE h.id = d.host_id
     ), written AS (
         INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts, retry_count,
@@ -227,10 +229,10 @@ BEGIN
         UPDATE urls u SET status = 'pending', lease_until = 0, worker = ''
         FROM jsonb_to_recordset(p_items) AS x (id bigint, token bigint)
         WHERE u.id = x.id AND u.token = x.token AND u.status = 'fetching'
-        RETURNING u.id, u.token, u.host_id
+        RETURNING u.id, u.token, u.host_id, u.holds
     ), opened AS (
         UPDATE hosts h SET in_flight = h.in_flight - d.ended, due_at = GREATEST(h.next_at, h.blocked_until)
-        FROM (SELECT host_id, count(*) AS ended FROM freed GROUP BY host_id) AS d WHERE h.id = d.host_id
+        FROM (SELECT host_id, sum(holds) AS ended FROM freed GROUP BY host_id) AS d WHERE h.id = d.host_id
     )
     SELECT f.id, f.token FROM freed f;
 END $$;
@@ -251,13 +253,13 @@ BEGIN
     WITH freed AS (
         UPDATE urls SET status = 'pending', lease_until = 0, worker = '', crash_count = crash_count + 1
         WHERE id = ANY (ids) AND status = 'fetching' AND lease_until <= t
-        RETURNING id, host_id
+        RETURNING id, host_id, holds
     ), opened AS (
         UPDATE hosts h SET
             in_flight = h.in_flight - d.ended,
             next_at = GREATEST(h.next_at, t + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
             due_at = GREATEST(h.next_at, h.blocked_until, t + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms))
-        FROM (SELECT host_id, count(*) AS ended FROM freed GROUP BY host_id) AS d WHERE h.id = d.host_id
+        FROM (SELECT host_id, sum(holds) AS ended FROM freed GROUP BY host_id) AS d WHERE h.id = d.host_id
     )
     SELECT count(*) INTO reaped FROM freed;
     RETURN reaped;

@@ -21,13 +21,13 @@ BEGIN
         UPDATE urls u SET status = 'pending', lease_until = 0, worker = '', crash_count = u.crash_count + 1
         FROM jsonb_to_recordset(p_items) AS x (id bigint, token bigint)
         WHERE u.id = x.id AND u.token = x.token AND u.status = 'fetching'
-        RETURNING u.id, u.token, u.host_id
+        RETURNING u.id, u.token, u.host_id, u.holds
     ), opened AS (
         UPDATE hosts h SET
             in_flight = h.in_flight - d.ended,
             next_at = GREATEST(h.next_at, t + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
             due_at = GREATEST(h.next_at, h.blocked_until, t + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms))
-        FROM (SELECT host_id, count(*) AS ended FROM freed GROUP BY host_id) AS d WHERE h.id = d.host_id
+        FROM (SELECT host_id, sum(holds) AS ended FROM freed GROUP BY host_id) AS d WHERE h.id = d.host_id
     )
     SELECT f.id, f.token FROM freed f;
 END $$;
@@ -66,5 +66,34 @@ BEGIN
     UPDATE urls SET status = 'pending', crash_count = 0, ready_at = 0 WHERE id = ANY (ids) AND status = 'fetched';
     GET DIAGNOSTICS again = ROW_COUNT;
     RETURN again;
+END $$;
+-- +goose StatementEnd
+
+-- The hosts of these leases open after their delay, though the fetches go on elsewhere.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_depart(p_items jsonb, p_delay_ms bigint)
+RETURNS TABLE (id bigint, token bigint) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    t   bigint;
+BEGIN
+    PERFORM 1 FROM hosts WHERE id IN (
+        SELECT u.host_id FROM jsonb_to_recordset(p_items) AS x (id bigint) JOIN urls u ON u.id = x.id) ORDER BY id FOR UPDATE;
+    PERFORM 1 FROM urls WHERE id IN (SELECT x.id FROM jsonb_to_recordset(p_items) AS x (id bigint)) ORDER BY id FOR UPDATE;
+    t := frontier_now();
+    RETURN QUERY WITH left_host AS (
+        UPDATE urls u SET holds = 0
+        FROM jsonb_to_recordset(p_items) AS x (id bigint, token bigint)
+        WHERE u.id = x.id AND u.token = x.token AND u.status = 'fetching' AND u.holds = 1
+        RETURNING u.id, u.token, u.host_id
+    ), opened AS (
+        UPDATE hosts h SET
+            in_flight = h.in_flight - d.ended,
+            next_at = GREATEST(h.next_at, t + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
+            due_at = GREATEST(h.next_at, h.blocked_until, t + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms))
+        FROM (SELECT host_id, count(*) AS ended FROM left_host GROUP BY host_id) AS d WHERE h.id = d.host_id
+    )
+    SELECT l.id, l.token FROM left_host l;
 END $$;
 -- +goose StatementEnd

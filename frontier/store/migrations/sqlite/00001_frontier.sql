@@ -32,6 +32,7 @@ CREATE TABLE urls (
     token         INTEGER NOT NULL DEFAULT 0,
     lease_until   INTEGER NOT NULL DEFAULT 0,
     worker        TEXT    NOT NULL DEFAULT '',
+    holds         INTEGER NOT NULL DEFAULT 1, -- of its host, while it is fetched: 0 once its redirects have left that
     last_error    TEXT    NOT NULL DEFAULT '',
     error_class   TEXT    NOT NULL DEFAULT '',
     retry_count   INTEGER NOT NULL DEFAULT 0,

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"fetchd/fetch"
+	"fetchd/frontier"
+	"fetchd/frontier/store"
+	"fetchd/internal/site"
+	"fetchd/server"
+)
+
+const (
+	demoHosts = 300
+	demoDelay = 100 * time.Millisecond
+)
+
+// runDemo crawls a site of many hosts on loopback and checks what came of it.
+func (c *runCmd) runDemo(ctx context.Context, a *app) int {
+	d := &demo{out: &printer{w: a.out}, want: make(map[string]int)}
+	err := d.run(ctx, c, a)
+	if err == nil {
+		err = d.out.end()
+	}
+	return a.end(ctx, err)
+}
+
+// demo is one run of it.
+type demo struct {
+	out  *printer
+	site *site.Site
+	urls []string
+	want map[string]int // outcomes, by status or error class
+}
+
+func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
+	dir, err := os.MkdirTemp("", "frontier-demo-")
+	if err != nil {
+		return &outputError{err}
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if d.site, err = site.Start(site.Config{Robots: demoRobots}); err != nil {
+		return err
+	}
+	defer func() { _ = d.site.Close() }() // it was only asked
+	config, err := c.config(a)
+	if err != nil {
+		return err
+	}
+	config.Policy = frontier.DefaultPolicy()
+	config.Policy.MaxURLRetries, config.Policy.RetryDelay = 1, time.Second
+	config.Accept = nil
+	s, err := store.Open(ctx, filepath.Join(dir, "frontier.db"), store.Config{Delay: demoDelay})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	d.plan()
+	if _, err := s.Put(ctx, d.urls); err != nil {
+		return err
+	}
+	d.out.printf("%d URLs of %d hosts on %s, %v between the fetches of a host\n", len(d.urls), demoHosts, d.site.Addr(), demoDelay)
+	services, stop, err := embed(server.Config{Fetch: fetch.Config{
+		Resolver: d.site.Resolver(),
+		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(d.site.Port())}}, //nolint:gosec // a port
+	}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	w, err := frontier.New(s, services, config)
+	if err != nil {
+		return err
+	}
+	if err := c.watched(ctx, a, s, w, nil); err != nil {
+		return err
+	}
+	return d.check(ctx, s)
+}
+
+// demoRobots keeps the crawler from a page of every seventh host.
+func demoRobots(host string) (int, string) {
+	var n int
+	if _, err := fmt.Sscanf(host, "site-%d.", &n); err == nil && n%7 == 0 {
+		return 200, "User-agent: *\nDisallow: /p/3\n"
+	}
+	return 404, ""
+}
+
+// plan makes the URLs and says how each has to end.
+func (d *demo) plan() {
+	add := func(end, host, path string) {
+		d.urls = append(d.urls, d.site.URL(host, path))
+		d.want[end]++
+	}
+	fetched := string(store.Fetched)
+	for n := range demoHosts {
+		host := fmt.Sprintf("site-%d", n)
+		add(fetched, host, "/p/1")
+		add(fetched, host, "/p/2")
+		if n%7 == 0 {
+			add(frontier.ClassRobotsDisallowed, host, "/p/3")
+		}
+		add(fetched, host, "/go/302/4?to=%2Fp%2F5")
+		// Two hosts lead to one page of a third.
+		final := d.site.URL(fmt.Sprintf("site-%d", (n/2+151)%demoHosts), "/p/6")
+		add(fetched, host, "/go/301/6?to="+url.QueryEscape(final))
+		if n%3 == 0 {
+			add(fetched, host, fmt.Sprintf("/s/demo-%d/503/200", n))
+		}
+		if n%10 == 0 {
+			add("http_client_error", host, "/nothing")
+		}
+		if n%50 == 0 {
+			add(frontier.ClassRobotsUnreachable, fmt.Sprintf("gone-%d", n), "/p/1")
+		}
+	}
+}
+
+// check holds what came of the crawl against the plan and the origin's journal.
+func (d *demo) check(ctx context.Context, s store.Repository) error {
+	got := make(map[string]int)
+	rows := make(map[string]bool)
+	for u, err := range s.URLs(ctx) {
+		if err != nil {
+			return err
+		}
+		rows[u.URL] = true
+		end := u.ErrorClass
+		if end == "" {
+			end = string(u.Status)
+		}
+		got[end]++
+	}
+	failed := false
+	verdict := func(ok bool, format string, args ...any) {
+		mark := "ok  "
+		if !ok {
+			mark, failed = "FAIL", true
+		}
+		d.out.printf("%s  %s\n", mark, fmt.Sprintf(format, args...))
+	}
+	for _, end := range []string{string(store.Fetched), frontier.ClassRobotsDisallowed, "http_client_error", frontier.ClassRobotsUnreachable} {
+		verdict(got[end] == d.want[end], "%-20s %5d of %d", end, got[end], d.want[end])
+	}
+	owned := 0
+	for n := range demoHosts / 2 {
+		if rows[d.site.URL(fmt.Sprintf("site-%d", (n+151)%demoHosts), "/p/6?via=r")] {
+			owned++
+		}
+	}
+	verdict(owned == demoHosts/2, "%d of %d pages that two redirects lead to are owned by one row", owned, demoHosts/2)
+	visits := d.site.Visits()
+	early := site.Early(visits, demoDelay, startsTurn)
+	verdict(len(early) == 0, "%d requests at the origin, %d of them too early for their host", len(visits), len(early))
+	for i, v := range early {
+		if i < 3 {
+			d.out.printf("      %s\n", v)
+		}
+	}
+	if failed {
+		return &toldError{exitBroken, "the demo failed"}
+	}
+	return nil
+}
+
+// startsTurn says whether a request begins a host's turn: a retry within a fetch
+// does not, nor does a redirect within an origin.
+func startsTurn(v site.Visit) bool {
+	return !v.Again && !strings.HasPrefix(v.Path, "/p/5")
+}

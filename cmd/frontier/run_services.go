@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log" //nolint:depguard // only to silence it: net/http writes there
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/test/bufconn"
+
+	"fetchd/fetch"
+	"fetchd/frontier"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/dial"
+	"fetchd/server"
+)
+
+// services are the flags that say through what URLs are fetched.
+type services struct {
+	Server []string `placeholder:"HOST:PORT" group:"Service:" help:"Fetch through the fetchd at this address instead of the one inside ($$FETCHD_SERVER). Repeatable: the fetches are balanced. dns:///NAME:PORT takes every address of a name."`
+	dial.Flags
+	AllowCIDR []netip.Prefix `name:"egress-allow-cidr" placeholder:"CIDR" group:"Service:" help:"Addresses that the fetchd inside may reach besides public ones. Repeatable."`
+	AllowPort []uint16       `name:"egress-allow-port" placeholder:"PORT" group:"Service:" help:"Ports besides 80 and 443. Repeatable."`
+}
+
+// connect reaches the services that the flags name, or starts one. The caller
+// calls stop.
+func (c services) connect(logger *slog.Logger, open int) (_ []frontier.Service, stop func(), err error) {
+	if len(c.Server) == 0 {
+		return embed(server.Config{
+			Fetch: fetch.Config{
+				Egress:    fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort},
+				UserAgent: "frontier/" + version(),
+			},
+			Limits: server.Limits{MaxFetches: 2 * open},
+			Logger: slog.New(warnings{logger.Handler()}),
+		})
+	}
+	if len(c.AllowCIDR) > 0 || len(c.AllowPort) > 0 {
+		return nil, nil, &usageError{"--egress-allow-cidr, --egress-allow-port", "are for the fetchd inside: leave them out with --server, and set them there"}
+	}
+	opts, err := c.Options()
+	if err != nil {
+		return nil, nil, err
+	}
+	opts = append(opts, grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		// A service whose machine is gone says nothing: this notices.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
+	var all []frontier.Service
+	var conns []*grpc.ClientConn
+	stop = func() {
+		for _, conn := range conns {
+			_ = conn.Close() // its calls have ended
+		}
+	}
+	for _, address := range c.Server {
+		conn, err := grpc.NewClient(address, opts...)
+		if err != nil {
+			stop()
+			return nil, nil, &usageError{"--server", fmt.Sprint(err)}
+		}
+		conns = append(conns, conn)
+		all = append(all, frontier.Service{Name: address, Client: pb.NewFetchServiceClient(conn)})
+	}
+	return all, stop, nil
+}
+
+// embed starts a service inside this process, over memory.
+func embed(cfg server.Config) (_ []frontier.Service, stop func(), err error) {
+	log.SetOutput(io.Discard) // net/http writes an origin's bytes there
+	srv, err := server.New(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("start the service inside: %w", err)
+	}
+	l := bufconn.Listen(1 << 20)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(l) // calls tell of what they could not do
+	}()
+	end := func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = srv.Shutdown(ctx) // nobody waits for what it cuts off
+		<-served
+	}
+	conn, err := grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		end()
+		return nil, nil, fmt.Errorf("reach the service inside: %w", err)
+	}
+	return []frontier.Service{{Name: "inside", Client: pb.NewFetchServiceClient(conn)}}, func() {
+		_ = conn.Close()
+		end()
+	}, nil
+}
+
+// warnings passes on what an operator has to read of the service inside: not its
+// line for each call and fetch.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelError && w.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs implements slog.Handler.
+func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{w.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
