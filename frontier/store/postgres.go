@@ -203,7 +203,7 @@ func (p *postgresDB) leases(ctx context.Context, query string, args ...any) (map
 func (p *postgresDB) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	return p.each(ctx, "extend leases", leases, `WITH held AS (
 			SELECT u.id FROM urls u JOIN jsonb_to_recordset($1) AS x (id bigint, token bigint) ON u.id = x.id AND u.token = x.token
-			WHERE u.status = 'fetching' ORDER BY u.id FOR UPDATE OF u)
+			WHERE u.status || '' = 'fetching' ORDER BY u.id FOR UPDATE OF u)
 		UPDATE urls SET lease_until = GREATEST(lease_until, frontier_now() + $2) FROM held WHERE urls.id = held.id RETURNING urls.id, urls.token`,
 		millis(d))
 }

@@ -20,7 +20,7 @@ BEGIN
     RETURN QUERY WITH freed AS (
         UPDATE urls u SET status = 'pending', lease_until = 0, worker = '', crash_count = u.crash_count + 1
         FROM jsonb_to_recordset(p_items) AS x (id bigint, token bigint)
-        WHERE u.id = x.id AND u.token = x.token AND u.status = 'fetching'
+        WHERE u.id = x.id AND u.token = x.token AND u.status || '' = 'fetching'
         RETURNING u.id, u.token, u.host_id, u.holds
     ), opened AS (
         UPDATE hosts h SET
@@ -85,7 +85,7 @@ BEGIN
     RETURN QUERY WITH left_host AS (
         UPDATE urls u SET holds = 0
         FROM jsonb_to_recordset(p_items) AS x (id bigint, token bigint)
-        WHERE u.id = x.id AND u.token = x.token AND u.status = 'fetching' AND u.holds = 1
+        WHERE u.id = x.id AND u.token = x.token AND u.status || '' = 'fetching' AND u.holds = 1
         RETURNING u.id, u.token, u.host_id
     ), opened AS (
         UPDATE hosts h SET
