@@ -92,7 +92,7 @@ func (p *Policy) handleFetchError(c store.Claim, outcome *pb.FetchOutcome, m mad
 	if class == reasonTooManyRedirects || class == reasonRedirectLoop {
 		text = class
 	}
-	asked := f.GetRetryAfter().AsDuration()
+	asked := askedFor(f)
 	e := p.failed(c, class, text, f.GetRetryable(), asked)
 	params := m.params(c, outcome)
 	params.ETag, params.LastModified = "", "" // of a page that tells of an error
@@ -101,6 +101,15 @@ func (p *Policy) handleFetchError(c store.Claim, outcome *pb.FetchOutcome, m mad
 		e.block, e.blockFor = hostOf(lastURL(outcome)), asked
 	}
 	return e
+}
+
+// longestAsked is how long a host is believed that asks for a pause. A crawl
+// would never end if it waited for whatever an origin writes.
+const longestAsked = 24 * time.Hour
+
+// askedFor is the pause that the origin asked for; zero if it did not.
+func askedFor(f *pb.FetchError) time.Duration {
+	return min(max(0, f.GetRetryAfter().AsDuration()), longestAsked)
 }
 
 // failed is the end of a URL by an error class, fetchd's or the scheduler's own.

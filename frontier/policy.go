@@ -81,12 +81,8 @@ func (p *Policy) Set(rule string) error {
 	if !found {
 		return fmt.Errorf("%q is no rule: give CLASS=ACTION, such as forbidden=abort-host", rule)
 	}
-	if !slices.Contains(Classes(), class) {
-		return fmt.Errorf("%q is no error class: give one of %s", class, strings.Join(Classes(), ", "))
-	}
-	actions := []Action{Retry, Skip, AbortHost, AbortCrawl}
-	if !slices.Contains(actions, Action(action)) {
-		return fmt.Errorf("%q is no action: give retry, skip, abort-host or abort-crawl", action)
+	if err := checkRule(class, Action(action)); err != nil {
+		return err
 	}
 	on := maps.Clone(p.On)
 	if on == nil {
@@ -105,6 +101,22 @@ func (p *Policy) check() error {
 		return fmt.Errorf("MaxURLRetries is %d and MaxCrashes %d: neither may be negative", p.MaxURLRetries, p.MaxCrashes)
 	case p.RetryDelay < 0 || p.MaxRetryDelay < p.RetryDelay:
 		return fmt.Errorf("RetryDelay is %v and MaxRetryDelay %v: give the first at least 0 and at most the second", p.RetryDelay, p.MaxRetryDelay)
+	}
+	for class, action := range p.On {
+		if err := checkRule(class, action); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRule says what is wrong with a rule of On.
+func checkRule(class string, action Action) error {
+	if !slices.Contains(Classes(), class) {
+		return fmt.Errorf("%q is no error class: give one of %s", class, strings.Join(Classes(), ", "))
+	}
+	if !slices.Contains([]Action{Retry, Skip, AbortHost, AbortCrawl}, action) {
+		return fmt.Errorf("%q is no action: give retry, skip, abort-host or abort-crawl", action)
 	}
 	return nil
 }
@@ -125,11 +137,12 @@ func (p *Policy) action(class string, retryable bool) Action {
 // at least as long as was asked for.
 func (p *Policy) retryIn(failures int, asked time.Duration) time.Duration {
 	d := p.RetryDelay
-	for range failures - 1 {
-		if d *= 2; d >= p.MaxRetryDelay {
+	for n := 1; n < failures && d > 0; n++ {
+		if d > p.MaxRetryDelay/2 {
 			d = p.MaxRetryDelay
 			break
 		}
+		d *= 2
 	}
 	return max(d, asked)
 }

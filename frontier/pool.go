@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -37,6 +35,10 @@ const (
 	lastReopen  = 5 * time.Second
 	// helloTime bounds the question whether a service is there.
 	helloTime = 10 * time.Second
+	// cancelTime is how long a service may take to answer for a fetch that it was
+	// asked to give up, and endTime how long to end a stream that has nothing to do.
+	cancelTime = 30 * time.Second
+	endTime    = 10 * time.Second
 )
 
 // pool keeps streams of FetchMany open to all services, and gives each fetch to
@@ -60,14 +62,19 @@ func newPool(logger *slog.Logger) *pool {
 	return p
 }
 
-// hello asks every service something harmless, so that one that is not there, or
-// does not want this caller, is told of before work is given to it. The error
-// says of each why, if none answers.
+// hello asks every service something harmless, and returns when one has answered.
+// The error says of each why, if none does.
 func hello(ctx context.Context, services []Service) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	errs := make([]error, len(services))
 	var wait sync.WaitGroup
 	for i, s := range services {
-		wait.Go(func() { errs[i] = s.hello(ctx) })
+		wait.Go(func() {
+			if errs[i] = s.hello(ctx); errs[i] == nil {
+				stop() // one is enough to begin with
+			}
+		})
 	}
 	wait.Wait()
 	if slices.Contains(errs, nil) {
@@ -119,18 +126,21 @@ func (p *pool) keep(ctx context.Context, s Service) {
 // one opens a stream and returns when it takes no more fetches: nil if the
 // service said so itself.
 func (p *pool) one(ctx context.Context, s Service) error {
-	if err := s.hello(ctx); err != nil {
+	if err := p.hello(ctx, s); err != nil {
 		return err
 	}
 	// Ended by ctx, which is done when nobody waits for an answer any more.
+	ctx, stop := context.WithCancel(ctx)
 	conn, err := s.Client.FetchMany(ctx)
 	if err != nil {
+		stop()
 		return fmt.Errorf("%s: %w", s.Name, err)
 	}
-	st := &stream{conn: conn, queue: make(chan func(*pb.FetchManyRequest), 2*streamTasks),
+	st := &stream{conn: conn, stop: stop, queue: make(chan func(*pb.FetchManyRequest), 2*streamTasks),
 		calls: make(map[string]*call), ended: make(chan struct{}), left: make(chan struct{}), drained: make(chan struct{})}
 	p.run.Go(st.send)
 	p.run.Go(st.receive)
+	p.run.Go(st.finish)
 	p.add(st)
 	select {
 	case <-st.left:
@@ -141,6 +151,14 @@ func (p *pool) one(ctx context.Context, s Service) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.err
+}
+
+// hello is the service's, given up where no stream is wanted any more.
+func (p *pool) hello(ctx context.Context, s Service) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(p.closing, stop)()
+	return s.hello(ctx)
 }
 
 func (p *pool) add(st *stream) {
@@ -173,9 +191,9 @@ func (p *pool) capacity() (int, <-chan struct{}) {
 
 // fetch has a service carry out a request, and tells event of what happens before
 // the outcome. When ctx ends, the service is asked to give up; the outcome then
-// is CANCELLED unless the fetch ended first. The error is errLost, or that of ctx
-// where nothing had been sent, or errLate where that could not be done before the
-// time in before.
+// is CANCELLED unless the fetch ended first. The error is errLost, also where the
+// service does not answer that, or that of ctx where nothing had been sent, or
+// errLate where that could not be done before the time in before.
 func (p *pool) fetch(ctx context.Context, before time.Time, request *pb.FetchRequest, event func(*pb.FetchResponse)) (*pb.FetchOutcome, error) {
 	for {
 		c := &call{request: request, before: before, event: event, done: make(chan *pb.FetchOutcome, 1)}
@@ -200,6 +218,9 @@ func (p *pool) fetch(ctx context.Context, before time.Time, request *pb.FetchReq
 // begin gives c to the stream with the fewest calls, and waits for one to be open.
 func (p *pool) begin(ctx context.Context, c *call) (*stream, error) {
 	for {
+		if !time.Now().Before(c.before) {
+			return nil, errLate
+		}
 		p.mu.Lock()
 		changed := p.changed
 		p.tags++
@@ -230,15 +251,33 @@ func (p *pool) wait() { p.run.Wait() }
 type call struct {
 	tag     string
 	request *pb.FetchRequest
-	before  time.Time // not sent later
-	event   func(*pb.FetchResponse)
+	before  time.Time             // not sent later
 	done    chan *pb.FetchOutcome // nil if there will be none
 	sent    bool                  // guarded by the stream's lock; settled before done
+
+	mu    sync.Mutex
+	event func(*pb.FetchResponse) // nil when nobody waits any more
 }
 
-// stream is one call of FetchMany. Two goroutines belong to it.
+func (c *call) tell(r *pb.FetchResponse) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.event != nil {
+		c.event(r)
+	}
+}
+
+// deafen returns when event is not running and will not be called again.
+func (c *call) deafen() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.event = nil
+}
+
+// stream is one call of FetchMany. Three goroutines belong to it.
 type stream struct {
 	conn    pb.FetchService_FetchManyClient
+	stop    context.CancelFunc // ends it at once
 	queue   chan func(*pb.FetchManyRequest)
 	ended   chan struct{} // closed when no answer will come any more
 	left    chan struct{} // closed when it takes no more fetches
@@ -293,24 +332,62 @@ func (st *stream) begin(c *call) bool {
 
 // await returns the outcome of c, or nil if there will be none.
 func (st *stream) await(ctx context.Context, c *call) *pb.FetchOutcome {
+	late := time.NewTimer(time.Until(c.before))
+	defer late.Stop()
+	for waiting := true; waiting; {
+		select {
+		case outcome := <-c.done:
+			return outcome
+		case <-late.C:
+			if st.takeBack(c) {
+				return nil
+			}
+		case <-ctx.Done():
+			waiting = false
+		}
+	}
+	if st.takeBack(c) {
+		return nil
+	}
+	select {
+	case st.queue <- func(m *pb.FetchManyRequest) { m.CancelledTags = append(m.CancelledTags, c.tag) }:
+	default: // so much is queued that the service does not read
+	}
+	patience := time.NewTimer(cancelTime)
+	defer patience.Stop()
 	select {
 	case outcome := <-c.done:
 		return outcome
-	case <-ctx.Done():
+	case <-patience.C:
+		return st.giveUp(c)
 	}
+}
+
+// takeBack forgets c if it was not sent, and says so.
+func (st *stream) takeBack(c *call) bool {
 	st.mu.Lock()
-	if st.calls[c.tag] == c {
-		if !c.sent {
-			st.drop(c.tag)
-			st.mu.Unlock()
-			return nil
-		}
-		select {
-		case st.queue <- func(m *pb.FetchManyRequest) { m.CancelledTags = append(m.CancelledTags, c.tag) }:
-		default: // so much is queued that the service does not read: its end is near
-		}
+	defer st.mu.Unlock()
+	if st.calls[c.tag] != c || c.sent {
+		return false
+	}
+	st.drop(c.tag)
+	return true
+}
+
+// giveUp forgets c, which the service does not answer, and wants no more of the
+// stream. It returns an outcome that came after all.
+func (st *stream) giveUp(c *call) *pb.FetchOutcome {
+	st.leave(fmt.Errorf("the service did not answer for a cancelled fetch in %v", cancelTime))
+	c.deafen()
+	st.mu.Lock()
+	open := st.calls[c.tag] == c
+	if open {
+		st.drop(c.tag)
 	}
 	st.mu.Unlock()
+	if open {
+		return nil
+	}
 	return <-c.done
 }
 
@@ -348,8 +425,25 @@ func (st *stream) send() {
 	}
 }
 
+// finish ends a stream that has nothing to do and that the service does not end.
+func (st *stream) finish() {
+	select {
+	case <-st.drained:
+	case <-st.ended:
+		return
+	}
+	patience := time.NewTimer(endTime)
+	defer patience.Stop()
+	select {
+	case <-patience.C:
+		st.stop()
+	case <-st.ended:
+	}
+}
+
 // receive hands answers to their calls until the stream ends.
 func (st *stream) receive() {
+	defer st.stop()
 	for {
 		m, err := st.conn.Recv()
 		if err != nil {
@@ -369,16 +463,16 @@ func (st *stream) answer(r *pb.TaskResponse) {
 	outcome := r.GetResponse().GetOutcome()
 	st.mu.Lock()
 	c := st.calls[r.GetTag()]
-	if outcome != nil {
-		st.drop(r.GetTag())
+	if c != nil && outcome != nil {
+		st.drop(c.tag)
 	}
 	st.mu.Unlock()
 	switch {
-	case c == nil: // given up
+	case c == nil: // given up, or never asked for
 	case outcome != nil:
 		c.done <- outcome
 	default:
-		c.event(r.GetResponse())
+		c.tell(r.GetResponse())
 	}
 }
 
@@ -404,7 +498,7 @@ func (st *stream) drop(tag string) {
 
 // end tells every call that its outcome will not come.
 func (st *stream) end(err error) {
-	if code := status.Code(err); code == codes.OK {
+	if errors.Is(err, io.EOF) {
 		err = errors.New("the service ended the stream")
 	}
 	st.leave(err)

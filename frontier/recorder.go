@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"fetchd/frontier/store"
@@ -26,6 +27,7 @@ type recorder struct {
 type pending struct {
 	claim store.Claim
 	fetch store.Fetch
+	since time.Time
 	done  chan struct{}
 }
 
@@ -33,7 +35,7 @@ func newRecorder(w *Worker) *recorder { return &recorder{w: w, queue: make(chan 
 
 // record returns when the outcome is in the store, or will never be.
 func (r *recorder) record(c store.Claim, f store.Fetch) {
-	p := &pending{c, f, make(chan struct{})}
+	p := &pending{claim: c, fetch: f, since: time.Now(), done: make(chan struct{})}
 	r.queue <- p
 	<-p.done
 }
@@ -72,25 +74,49 @@ func (r *recorder) write(batch []*pending) {
 			return
 		}
 		r.w.trouble(ctx, "record outcomes", err)
-		if len(batch) > 1 {
-			batch = r.apart(ctx, batch)
-			if len(batch) == 0 {
-				return
-			}
-		}
-		if ctx.Err() != nil {
-			for _, p := range batch {
-				close(p.done) // the lease expires, and the URL is fetched again
-			}
+		if batch = r.drop(ctx, r.apart(ctx, batch)); len(batch) == 0 {
 			return
 		}
 		sleep(ctx, wait)
+		batch = r.more(batch)
 	}
+}
+
+// drop gives up those of a batch whose time is over, and returns the others. Their
+// leases expire, and their URLs are fetched again.
+func (r *recorder) drop(ctx context.Context, batch []*pending) []*pending {
+	return slices.DeleteFunc(batch, func(p *pending) bool {
+		over := ctx.Err() != nil || time.Since(p.since) > r.w.config.Lease
+		if over {
+			close(p.done)
+		}
+		return over
+	})
+}
+
+// more adds what has come meanwhile: with others to compare, an outcome that is
+// never taken is told from a store that takes none.
+func (r *recorder) more(batch []*pending) []*pending {
+	for len(batch) < recordBatch {
+		select {
+		case p, open := <-r.queue:
+			if !open {
+				return batch
+			}
+			batch = append(batch, p)
+		default:
+			return batch
+		}
+	}
+	return batch
 }
 
 // apart writes each of a batch by itself, and returns those still to be written:
 // none that failed where another did not, for then the store works.
 func (r *recorder) apart(ctx context.Context, batch []*pending) []*pending {
+	if len(batch) < 2 {
+		return batch
+	}
 	var failed []*pending
 	var last error
 	for i, p := range batch {
@@ -99,7 +125,7 @@ func (r *recorder) apart(ctx context.Context, batch []*pending) []*pending {
 			continue
 		}
 		failed, last = append(failed, p), err
-		if i == 0 {
+		if i == 1 && len(failed) == 2 {
 			return batch // most likely it is the store
 		}
 	}

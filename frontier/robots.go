@@ -175,10 +175,7 @@ func (v *visit) fetchRobots(origin string) *ending {
 	if c := outcome.GetError().GetErrorClass(); c == pb.ErrorClass_ERROR_CLASS_CANCELLED || c == pb.ErrorClass_ERROR_CLASS_SHUTDOWN {
 		return &ending{how: chargeBack}
 	}
-	answer := robots.Answer{Status: int(outcome.GetResponse().GetStatusCode()), Body: outcome.GetInlineBody()}
-	if f := outcome.GetError(); f != nil {
-		answer.ErrorClass = className(f.GetErrorClass())
-	}
+	answer := answerOf(outcome)
 	policy := robots.Judge(answer)
 	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body, Unreachable: policy.Deferred()}
 	ctx, cancel := v.w.finishing()
@@ -188,9 +185,27 @@ func (v *visit) fetchRobots(origin string) *ending {
 		return &ending{how: chargeBack}
 	}
 	if status := answer.Status; status == 429 || status == 503 {
-		v.w.block(hostOf(lastURL(outcome)), outcome.GetError().GetRetryAfter().AsDuration())
+		v.w.block(hostOf(lastURL(outcome)), askedFor(outcome.GetError()))
 	}
 	return nil
+}
+
+// causeHostClosed is why a robots.txt was not read where the host that a redirect
+// leads to did not open in time.
+const causeHostClosed = "redirect_host_closed"
+
+// answerOf is what the fetch of a robots.txt came to. A redirect that could not be
+// followed now is no answer: nothing is known of what it leads to.
+func answerOf(outcome *pb.FetchOutcome) robots.Answer {
+	body := outcome.GetInlineBody()
+	a := robots.Answer{Status: int(outcome.GetResponse().GetStatusCode()), Body: body[:min(len(body), robots.MaxBytes+1)]}
+	if f := outcome.GetError(); f != nil {
+		a.ErrorClass = className(f.GetErrorClass())
+	}
+	if outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_REDIRECT && hostOf(target(outcome)) != "" {
+		a.ErrorClass = causeHostClosed
+	}
+	return a
 }
 
 // learnRobots keeps an answer for all workers, and the delay that it asks for.
@@ -220,8 +235,11 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 	if err != nil {
 		return nil, false
 	}
-	for range 2 {
+	for {
 		if err := v.w.consultOrigins(patience, v.w.rulebook.missing([]store.Claim{{URL: u}})); err != nil {
+			if patience.Err() != nil {
+				return v.stopped(), false
+			}
 			v.w.trouble(v.ctx, "ask robots.txt", err)
 			return v.back(), false
 		}
@@ -232,14 +250,15 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 			}
 			return nil, true
 		}
-		granted, e := v.reserve(patience, host)
-		if e != nil || !granted {
+		if v.held == host && v.unused { // so nobody else asks for the file
+			if e := v.fetchRobots(origin); e != nil {
+				return e, false
+			}
+			v.release()
+			continue
+		}
+		if granted, e := v.reserve(patience, host); e != nil || !granted {
 			return e, false
 		}
-		if e := v.fetchRobots(origin); e != nil {
-			return e, false
-		}
-		v.release()
 	}
-	return nil, false
 }

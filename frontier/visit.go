@@ -25,12 +25,14 @@ type visit struct {
 	made        made
 	held        string // host that is reserved, by reservation
 	reservation store.Reservation
-	begun       bool // a request may have been made
-	departed    bool // the claim\'s own host was given back
+	departed    bool // the claim's own host was given back
+	unused      bool // nothing was asked of the reserved host
+	begun       bool // a fetch was sent, so requests may have been made
 
 	mu       sync.Mutex
 	until    time.Time // the lease lasts so long at least, by this machine's clock
 	progress bool      // something was heard of the fetch
+	overdue  time.Time // the fetch should have ended; zero while nothing was heard of it
 }
 
 // run carries the visit out and says what became of the URL.
@@ -140,7 +142,10 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 	if kind == pageChain {
 		request = v.w.config.pageRequest(url, redirects, v.claim)
 	}
-	v.begun = true
+	v.unused = false
+	v.mu.Lock()
+	v.overdue = time.Time{}
+	v.mu.Unlock()
 	var wait time.Duration
 	outcome, err := v.w.pool.fetch(v.ctx, v.startBefore(), request, func(m *pb.FetchResponse) {
 		v.heard()
@@ -149,6 +154,9 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 			v.touched(f.GetHops())
 		}
 	})
+	if err == nil || errors.Is(err, errLost) {
+		v.begun = true
+	}
 	if err != nil {
 		return nil, v.broken(err)
 	}
@@ -218,6 +226,9 @@ func (v *visit) broken(err error) *ending {
 func (v *visit) heard() {
 	v.mu.Lock()
 	v.progress = true
+	if v.overdue.IsZero() {
+		v.overdue = time.Now().Add(v.w.config.TotalTimeout + leaseReserve)
+	}
 	v.mu.Unlock()
 }
 
@@ -263,6 +274,9 @@ func (v *visit) turn(next string, kind chainKind) (granted bool, e *ending) {
 // two visits that waited for each other's would wait for ever. release gives the
 // host back.
 func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
+	if host == v.held && v.unused {
+		return true, nil
+	}
 	v.release()
 	if host == v.claim.Host && !v.departed {
 		return true, nil
@@ -270,7 +284,7 @@ func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
 	for {
 		r, err := v.w.store.Reserve(patience, host, v.w.config.TotalTimeout+leaseReserve)
 		if err == nil && r.Granted() {
-			v.held, v.reservation = host, r
+			v.held, v.reservation, v.unused = host, r, true
 			return true, nil
 		}
 		if err != nil && patience.Err() == nil {

@@ -79,6 +79,9 @@ func New(s store.Repository, services []Service, config Config) (*Worker, error)
 // could not be reached: then its URLs are fetched again once their leases expire.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := hello(ctx, w.services); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		return fmt.Errorf("%w: %w", ErrNoService, err)
 	}
 	w.draining, w.drain = context.WithCancelCause(ctx)
@@ -125,7 +128,7 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 			sleep(ctx, d)
 			continue
 		}
-		n, err := w.claim(ctx)
+		n, err := w.claim(w.last) // not cut short: what was claimed has to be known
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -215,9 +218,8 @@ func (w *Worker) claim(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	if err := w.consult(ctx, claims); err != nil {
-		w.trouble(ctx, "ask robots.txt", err)
 		w.giveBack(claims)
-		return 0, nil
+		return 0, err
 	}
 	for _, c := range claims {
 		w.begin(c, asked.Add(w.config.Lease))
@@ -392,7 +394,7 @@ func (w *Worker) extend(ctx context.Context) {
 		switch {
 		case left <= 0:
 			v.cancel(errLeaseLost)
-		case v.progress && left < w.config.Lease*2/3:
+		case v.progress && left < w.config.Lease*2/3 && now.Before(v.overdue):
 			due[v.claim.Lease] = v
 			leases = append(leases, v.claim.Lease)
 		}
