@@ -1,0 +1,133 @@
+package frontier
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"fetchd/frontier/store"
+	"fetchd/internal/site"
+)
+
+// shelf keeps bodies in memory.
+type shelf struct {
+	refuse func(digest string) error
+	before func(digest string) // is called first
+
+	mu   sync.Mutex
+	kept map[string]int // by digest
+	bad  []string
+}
+
+func (s *shelf) Keep(_ context.Context, digest string, body []byte) error {
+	if s.before != nil {
+		s.before(digest)
+	}
+	if s.refuse != nil {
+		if err := s.refuse(digest); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil {
+		s.kept = make(map[string]int)
+	}
+	s.kept[digest]++
+	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != digest || len(body) == 0 {
+		s.bad = append(s.bad, digest)
+	}
+	return nil
+}
+
+// TestBodies: each success is kept once, under its digest, before it is recorded.
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	s := &shelf{before: func(digest string) {
+		for f, err := range r.store.Fetches(t.Context()) {
+			if err != nil || f.BodyDigest == digest {
+				t.Errorf("%+v, %v: recorded before its body was kept", f, err)
+			}
+		}
+	}}
+	r.config.Bodies = s
+	r.config.Policy.MaxURLRetries = 0
+	r.add(r.site.URL("a", "/p/1"), r.site.URL("b", "/p/1"), r.site.URL("a", "/missing"), r.site.URL("b", "/s/k/500:size=9"))
+	if stats := r.crawl(); stats.Completed != 2 || stats.Dead != 2 {
+		t.Errorf("%+v, want two fetched and two dead", stats)
+	}
+	if len(s.kept) != 2 || len(s.bad) > 0 {
+		t.Errorf("kept %v, of them not what their digest says %q; want two", s.kept, s.bad)
+	}
+	for f, err := range r.store.Fetches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		if f.Status == store.Fetched {
+			want = 1
+		}
+		if s.kept[f.BodyDigest] != want {
+			t.Errorf("%+v: its body was kept %d times, want %d", f, s.kept[f.BodyDigest], want)
+		}
+	}
+}
+
+// TestBodyNotKept: nothing is recorded of a fetch whose body could not be kept, its
+// host is charged, and the worker claims no more for a while.
+func TestBodyNotKept(t *testing.T) {
+	t.Parallel()
+	const delay = 100 * time.Millisecond
+	r := newRig(t, delay, site.Config{})
+	u := r.site.URL("a", "/p/1")
+	var w *Worker
+	s := &shelf{}
+	var mu sync.Mutex
+	failures := 0
+	s.refuse = func(string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if failures++; failures < 3 {
+			return errors.New("the disk is full")
+		}
+		return nil
+	}
+	s.before = func(string) {
+		if len(r.recorded()) > 0 || w.brake.wait() > 0 {
+			t.Error("a fetch while nothing can be kept, or one that was recorded")
+		}
+	}
+	r.config.Bodies = s
+	r.add(u)
+	w = r.worker()
+	if err := w.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, visits := r.row(u), r.site.Visits()
+	if got.Status != store.Fetched || got.FailureCount != 0 || got.CrashCount != 0 || len(r.recorded()) != 1 || w.Stats().Troubles != 2 {
+		t.Errorf("%+v, %d records, %+v; want it fetched after two troubles, once", got, len(r.recorded()), w.Stats())
+	}
+	if early := site.Early(visits, delay, nil); len(visits) != 3 || len(early) > 0 {
+		t.Errorf("%d requests, want 3; too early: %v", len(visits), early)
+	}
+	for i, pause := range []time.Duration{time.Second, 2 * time.Second} {
+		if d := visits[i+1].Start - visits[i].End; d < pause {
+			t.Errorf("request %d came %v after the one before, want %v and more", i+2, d, pause)
+		}
+	}
+	if w.brake.wait() > 0 {
+		t.Error("the brake holds though a body was kept")
+	}
+}
+
+// recorded are the outcomes told so far.
+func (r *rig) recorded() []Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]Record(nil), r.records...)
+}

@@ -1,0 +1,238 @@
+package frontier
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"fetchd/frontier/robots"
+	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// schedulers are the words by which a field would speak of when a URL is fetched.
+var schedulers = []string{"abort", "budget", "claim", "crash", "crawl", "crawler", "delay", "depth", "domain", "due", "frontier",
+	"host", "hosts", "interval", "lease", "polite", "politeness", "priority", "qps", "queue", "rank", "rate", "robots", "schedule",
+	"scheduled", "scheduler", "shard", "slot", "weight", "worker"}
+
+// waitsOfOneFetch are fields that have such a word and speak of the waits between
+// the attempts of one fetch, which are fetchd's own matter.
+var waitsOfOneFetch = []string{"fetchd.v1.RetryPolicy.base_delay", "fetchd.v1.RetryPolicy.max_delay"}
+
+// TestRequestKnowsNoScheduler is S1, on the contract: in all that a request can say
+// there is no place for it.
+func TestRequestKnowsNoScheduler(t *testing.T) {
+	t.Parallel()
+	var leaks []string
+	fields := requestFields(new(pb.FetchRequest).ProtoReflect().Descriptor())
+	for _, f := range fields {
+		if speaksOfScheduler(string(f.Name())) {
+			leaks = append(leaks, string(f.FullName()))
+		}
+	}
+	slices.Sort(leaks)
+	if !slices.Equal(leaks, waitsOfOneFetch) {
+		t.Errorf("fields that speak of the scheduler: %q, want %q alone", leaks, waitsOfOneFetch)
+	}
+	if len(fields) < 50 {
+		t.Errorf("%d fields were looked at: the walk misses most of them", len(fields))
+	}
+}
+
+// requestFields are those of a message and of the messages it holds.
+func requestFields(root protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
+	var fields []protoreflect.FieldDescriptor
+	seen := map[protoreflect.FullName]bool{}
+	var walk func(m protoreflect.MessageDescriptor)
+	walk = func(m protoreflect.MessageDescriptor) {
+		if seen[m.FullName()] {
+			return
+		}
+		seen[m.FullName()] = true
+		for i := range m.Fields().Len() {
+			f := m.Fields().Get(i)
+			fields = append(fields, f)
+			if f.Message() != nil {
+				walk(f.Message())
+			}
+		}
+	}
+	walk(root)
+	return fields
+}
+
+func speaksOfScheduler(field string) bool {
+	return slices.ContainsFunc(strings.Split(field, "_"), func(word string) bool { return slices.Contains(schedulers, word) })
+}
+
+func TestSpeaksOfScheduler(t *testing.T) {
+	t.Parallel()
+	for field, want := range map[string]bool{
+		"crawl_delay": true, "host_delay": true, "lease_id": true, "priority": true, "robots_txt": true, "rate_limit": true,
+		"url": false, "total_timeout": false, "headers": false, "ghost": false, "max_retry_after": false, "released": false,
+	} {
+		if got := speaksOfScheduler(field); got != want {
+			t.Errorf("speaksOfScheduler(%s) = %v, want %v", field, got, want)
+		}
+	}
+}
+
+// heard are the requests that a service was sent, by URL.
+type heard struct {
+	mu       sync.Mutex
+	requests map[string][]byte
+}
+
+func (h *heard) service(t *testing.T) Service {
+	t.Helper()
+	h.requests = make(map[string][]byte)
+	s := &script{many: func(_ int, s manyStream) error {
+		return fetchedAll(s, func(r *pb.FetchRequest) {
+			b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
+			if err != nil {
+				t.Error(err)
+			}
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.requests[r.GetUrl()] = b
+		})
+	}}
+	return s.start(t, "script")
+}
+
+// TestRequestLeaksNothing is S1, on the wire: two frontiers that know different
+// things of the same URLs ask for them in the same words.
+func TestRequestLeaksNothing(t *testing.T) {
+	t.Parallel()
+	urls := []string{"http://a.test/1", "http://b.test/2", "http://c.test/3"}
+	plain, marked := new(heard), new(heard)
+	crawlScript(t, plain.service(t), openStore(t, filepath.Join(t.TempDir(), "plain.db"), time.Millisecond), Config{}, urls)
+
+	s := openStore(t, filepath.Join(t.TempDir(), "marked.db"), 5*time.Millisecond)
+	mark(t, s, urls)
+	crawlScript(t, marked.service(t), s, Config{Name: "another", Open: 3, Lease: 20 * time.Minute, MaxCrawlDelay: time.Second,
+		MaxRedirectWait: time.Second, DrainTime: time.Second}, urls)
+
+	for _, u := range urls {
+		for _, one := range []string{u, u[:len("http://a.test")] + "/robots.txt"} {
+			a, b := plain.requests[one], marked.requests[one]
+			if len(a) == 0 || !bytes.Equal(a, b) {
+				t.Errorf("%s: %q by one frontier and %q by the other; want the same", one, a, b)
+			}
+		}
+	}
+}
+
+// mark gives a frontier a history.
+func mark(t *testing.T, s store.Repository, urls []string) {
+	t.Helper()
+	delay, flights := 7*time.Millisecond, 3
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.Put(t.Context(), urls)
+	must(err)
+	must(s.SetHost(t.Context(), "a.test", store.HostParams{Delay: &delay, CrawlDelay: &delay, MaxInFlight: &flights}))
+	claims, err := s.Claim(t.Context(), store.ClaimParams{Limit: 3, Worker: "before"})
+	must(err)
+	if len(claims) != 3 {
+		t.Fatalf("%d claims, want 3", len(claims))
+	}
+	must(s.UpdateFailed(t.Context(), claims[0].ID, "failed before", store.FailedParams{ErrorClass: "http_server_error",
+		FetchedParams: store.FetchedParams{Token: claims[0].Token, Attempts: 3}}))
+	for range 2 { // of a crash, and of a lease
+		_, err = s.Abandon(t.Context(), []store.Lease{claims[1].Lease})
+		must(err)
+	}
+	_, err = s.Release(t.Context(), []store.Lease{claims[2].Lease})
+	must(err)
+	must(s.Block(t.Context(), "b.test", 50*time.Millisecond))
+	must(s.Charge(t.Context(), []string{"c.test"}))
+}
+
+// crawlScript works on urls until none is left.
+func crawlScript(t *testing.T, service Service, s store.Repository, c Config, urls []string) {
+	t.Helper()
+	c.Policy = DefaultPolicy()
+	if _, err := s.Put(t.Context(), urls); err != nil {
+		t.Fatal(err)
+	}
+	w, err := New(s, []Service{service}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Run(t.Context()); err != nil {
+		t.Fatalf("Run = %v", err)
+	}
+	if got := w.Stats(); got.Completed != int64(len(urls)) {
+		t.Fatalf("%+v, want %d fetched", got, len(urls))
+	}
+}
+
+// TestRequests: a page's request says what the configuration says, and differs from
+// that for a robots.txt in nothing but what is meant.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	accept := []string{"text/html"}
+	for _, row := range []struct {
+		name   string
+		change func(c *Config)
+		claim  store.Claim
+		want   *pb.FetchRequest // over robots.txt's
+	}{
+		{"the default", func(*Config) {}, store.Claim{}, &pb.FetchRequest{BodyPolicy: &pb.BodyPolicy{
+			MaxSizeBytes: proto.Int64(1 << 20), Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}}},
+		{"bodies", func(c *Config) { c.Bodies, c.MaxBodyBytes, c.TruncateBodies = new(shelf), 9, true }, store.Claim{},
+			&pb.FetchRequest{BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(9), OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE}}},
+		{"types", func(c *Config) { c.Bodies, c.Accept = new(shelf), accept }, store.Claim{}, &pb.FetchRequest{
+			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: accept}}},
+		{"no redirects", func(c *Config) { c.Bodies, c.Policy.FollowRedirects = new(shelf), false }, store.Claim{}, &pb.FetchRequest{
+			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
+		{"queued redirects", func(c *Config) { c.Bodies, c.Policy.QueueRedirects = new(shelf), true }, store.Claim{}, &pb.FetchRequest{
+			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
+		{"an ETag, rather than a date", func(c *Config) { c.Bodies = new(shelf) },
+			store.Claim{ETag: `W/"1"`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
+				BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, Precondition: &pb.Precondition{Etags: []string{`W/"1"`}}}},
+		{"a date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
+			BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)},
+			Precondition: &pb.Precondition{ModifiedSinceTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
+		{"no date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{LastModified: "yesterday"}, &pb.FetchRequest{
+			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			c := Config{Policy: DefaultPolicy(), MaxAttempts: 2, UserAgent: "bot/1"}
+			row.change(&c)
+			c, err := c.whole()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := c.pageRequest("http://a.test/", 3, row.claim), c.robotsRequest("http://a.test/", 3)
+			if want.GetBodyPolicy().GetMaxSizeBytes() != robots.MaxBytes+1 || want.GetBodyPolicy().GetOversizeAction() != pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE {
+				t.Errorf("robots.txt is asked for with %v, want it cut after %d bytes", want.GetBodyPolicy(), robots.MaxBytes+1)
+			}
+			want.BodyPolicy.MaxSizeBytes, want.BodyPolicy.OversizeAction = nil, 0
+			if row.want.GetRedirectPolicy() != nil {
+				want.RedirectPolicy = nil
+			}
+			proto.Merge(want, row.want)
+			if !proto.Equal(got, want) {
+				t.Errorf("page request\n %v\nwant\n %v", got, want)
+			}
+			if want.GetHeaders()[0].GetValue() != "bot/1" || want.GetRetryPolicy().GetMaxAttempts() != 2 || want.GetTimeoutPolicy().GetTotalTimeout().AsDuration() != time.Minute {
+				t.Errorf("%v does not say what the configuration does", want)
+			}
+		})
+	}
+}
