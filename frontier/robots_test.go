@@ -102,3 +102,57 @@ func TestRobotsOfAnotherWorker(t *testing.T) {
 		t.Errorf("delay %v, %v, want the file's, capped", e.Host.Delay, err)
 	}
 }
+
+// TestRobotsBehindClosedHost: a robots.txt that a redirect leads to, on a host that does
+// not open in time, is out of reach. It does not count as none, which would allow all.
+func TestRobotsBehindClosedHost(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, to  string // where robots.txt is
+		status    store.Status
+		lastError string
+	}{
+		{"a closed host", "http://b.demo.test:PORT/robots.txt", store.Dead, "robots_unreachable: redirect_host_closed"},
+		{"an open host", "http://c.demo.test:PORT/robots.txt", store.Fetched, ""},
+		{"no URL", "http://[", store.Fetched, ""},
+		{"no http", "ftp://b.demo.test/robots.txt", store.Fetched, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var r *rig
+			r = newRig(t, time.Millisecond, site.Config{Robots: func(host string) (int, string) {
+				if host == "a.demo.test" {
+					_, port, _ := strings.Cut(r.site.Addr(), ":")
+					return 302, strings.ReplaceAll(row.to, "PORT", port)
+				}
+				return 200, ""
+			}})
+			r.config.IgnoreRobots, r.config.MaxRedirectWait, r.config.Policy.MaxURLRetries = false, time.Second, 0
+			if err := r.store.Block(t.Context(), hostOf(r.site.URL("b", "/")), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			u := r.site.URL("a", "/p/1")
+			r.add(u)
+			r.crawl()
+			if got := r.row(u); got.Status != row.status || got.LastError != row.lastError {
+				t.Errorf("%+v, want %s and %q", got, row.status, row.lastError)
+			}
+		})
+	}
+}
+
+// TestRobotsOfForeignHost is asked for once, however many redirects lead there at once.
+func TestRobotsOfForeignHost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	r.config.IgnoreRobots = false
+	for _, from := range []string{"a", "b", "c", "d"} {
+		r.add(r.site.URL(from, redirectTo(302, r.site.URL("to", "/p/1"))))
+	}
+	if stats := r.crawl(); stats.Completed != 4 {
+		t.Errorf("%+v, want four fetched", stats)
+	}
+	if n := r.count("to", "/robots.txt"); n != 1 {
+		t.Errorf("%d requests for one robots.txt, want 1", n)
+	}
+}

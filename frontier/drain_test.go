@@ -1,0 +1,137 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"fetchd/frontier/store"
+	"fetchd/internal/site"
+)
+
+var errEnough = errors.New("enough")
+
+// TestDrain: what is under way ends, and nothing is begun.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	const hosts = 10
+	r := newRig(t, time.Millisecond, site.Config{})
+	for h := range hosts {
+		r.add(r.site.URL(fmt.Sprintf("h%d", h), "/slow/700/1"), r.site.URL(fmt.Sprintf("h%d", h), "/p/2"))
+	}
+	w := r.worker()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := r.run(ctx, w)
+	r.awaitVisits(hosts)
+	cancel(errEnough)
+	if err := <-ended; !errors.Is(err, errEnough) {
+		t.Errorf("Run = %v, want what ended it", err)
+	}
+	counts, err := r.store.Counts(t.Context())
+	if err != nil || counts.Fetched != hosts || counts.Pending != hosts || counts.Fetching != 0 || counts.HostsInFlight != 0 {
+		t.Errorf("%+v, %v; want %d fetched and as many pending", counts, err, hosts)
+	}
+	if stats := w.Stats(); stats.Completed != hosts || stats.Open != 0 || stats.Lost+stats.Stale+stats.Troubles != 0 || r.site.Count() != hosts {
+		t.Errorf("%+v, %d requests; want those under way to end, and no other", stats, r.site.Count())
+	}
+}
+
+// TestDrainGivesUp what takes longer than DrainTime.
+func TestDrainGivesUp(t *testing.T) {
+	t.Parallel()
+	const hosts = 10
+	r := newRig(t, time.Hour, site.Config{})
+	r.config.DrainTime = time.Millisecond
+	var slow []string
+	for h := range hosts {
+		slow = append(slow, r.site.URL(fmt.Sprintf("h%d", h), "/slow/3600000/1"))
+	}
+	r.add(slow...)
+	w := r.worker()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := r.run(ctx, w)
+	r.awaitVisits(hosts)
+	cancel(errEnough)
+	if err := <-ended; !errors.Is(err, errEnough) {
+		t.Errorf("Run = %v, want what ended it", err)
+	}
+	for _, u := range slow {
+		e, err := r.store.Why(t.Context(), u)
+		if err != nil || e.URL.Status != store.Pending || e.URL.CrashCount != 0 || e.URL.FailureCount != 0 || e.Host.InFlight != 0 {
+			t.Errorf("%+v, %v; want it pending and nothing counted", e, err)
+		}
+		if !e.Host.NextAt.After(e.Now) {
+			t.Errorf("%s opens at %v, and now is %v: it was asked, so its delay counts", e.URL.Host, e.Host.NextAt, e.Now)
+		}
+	}
+	if stats := w.Stats(); stats != (Stats{}) || len(r.recorded()) != 0 {
+		t.Errorf("%+v, %v; want nothing counted and nothing recorded", stats, r.recorded())
+	}
+	for f, err := range r.store.Fetches(t.Context()) {
+		t.Errorf("%+v, %v; want none", f, err)
+	}
+}
+
+// TestDrainBeforeBegun: URLs that were claimed and not begun are back at once, as if
+// they had never been claimed.
+func TestDrainBeforeBegun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Hour, site.Config{})
+	u := r.site.URL("a", "/p/1")
+	r.add(u)
+	w := r.worker()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	w.store.Store = claimThen{r.store.Store, func() { cancel(errEnough) }}
+	if err := w.Run(ctx); !errors.Is(err, errEnough) {
+		t.Errorf("Run = %v, want what ended it", err)
+	}
+	e, err := r.store.Why(t.Context(), u)
+	if err != nil || e.URL.Status != store.Pending || e.URL.CrashCount != 0 || e.Host.InFlight != 0 || e.Host.NextAt.After(e.Now) {
+		t.Errorf("%+v, %v; want it pending and its host open", e, err)
+	}
+	if n := r.site.Count(); n != 0 {
+		t.Errorf("%d requests, want none", n)
+	}
+	if again := r.claimOne(); again.URL != u {
+		t.Errorf("claimed %s, want %s", again.URL, u)
+	}
+}
+
+// claimThen is a store of which a claim is followed by something. The claim's
+// context does not end it half way.
+type claimThen struct {
+	store.Store
+	then func()
+}
+
+func (s claimThen) Claim(ctx context.Context, params store.ClaimParams) ([]store.Claim, error) {
+	claims, err := s.Store.Claim(ctx, params)
+	s.then()
+	return claims, errors.Join(err, ctx.Err())
+}
+
+// TestDrainWhileWaiting for a redirect's turn: the URL goes back, and the host it
+// waited for is left alone.
+func TestDrainWhileWaiting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	to := r.site.URL("b", "/p/3")
+	if err := r.store.Block(t.Context(), hostOf(to), 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	from := r.site.URL("a", redirectTo(302, to))
+	r.add(from)
+	w := r.worker()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := r.run(ctx, w)
+	r.awaitVisits(1)
+	cancel(errEnough)
+	if err := <-ended; !errors.Is(err, errEnough) {
+		t.Errorf("Run = %v, want what ended it", err)
+	}
+	if got := r.row(from); got.Status != store.Pending || got.CrashCount != 0 || r.site.Count() != 1 || len(r.recorded()) != 0 {
+		t.Errorf("%+v, %d requests; want it pending after one", got, r.site.Count())
+	}
+}

@@ -1,0 +1,285 @@
+package frontier
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// claimed is a worker on a frontier of one URL, and the visit that holds it.
+func claimed(t *testing.T) (*Worker, *visit) {
+	t.Helper()
+	const u = "http://a.test/1"
+	s := openStore(t, filepath.Join(t.TempDir(), "frontier.db"), time.Millisecond)
+	if _, err := s.Put(t.Context(), []string{u}); err != nil {
+		t.Fatal(err)
+	}
+	claims, err := s.Claim(t.Context(), store.ClaimParams{Lease: time.Minute})
+	if err != nil || len(claims) != 1 {
+		t.Fatalf("%v, %v; want one claim", claims, err)
+	}
+	w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.draining, w.drain = context.WithCancelCause(t.Context())
+	w.last = t.Context()
+	t.Cleanup(func() { w.drain(nil) })
+	v := &visit{w: w, claim: claims[0]}
+	v.ctx, v.cancel = context.WithCancelCause(t.Context())
+	t.Cleanup(func() { v.cancel(nil) })
+	w.held[v] = struct{}{}
+	return w, v
+}
+
+var errBroken = errors.New("the store is broken")
+
+// brokenStore does not extend leases.
+type brokenStore struct{ store.Store }
+
+func (brokenStore) Extend(context.Context, []store.Lease, time.Duration) ([]store.Lease, error) {
+	return nil, errBroken
+}
+
+// lose gives the lease of v to nobody.
+func lose(t *testing.T, w *Worker, v *visit) {
+	t.Helper()
+	if _, err := w.store.Release(t.Context(), []store.Lease{v.claim.Lease}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExtend(t *testing.T) {
+	t.Parallel()
+	nothing := func(*testing.T, *Worker, *visit) {}
+	for _, row := range []struct {
+		name     string
+		left     time.Duration
+		progress bool
+		overdue  time.Duration
+		before   func(*testing.T, *Worker, *visit)
+		extended bool
+		ends     error
+		troubles int64
+	}{
+		{"progress, and little left", time.Minute, true, time.Hour, nothing, true, nil, 0},
+		{"no progress", time.Minute, false, time.Hour, nothing, false, nil, 0},
+		{"much left", 4 * time.Minute, true, time.Hour, nothing, false, nil, 0},
+		{"overdue", time.Minute, true, -1, nothing, false, nil, 0},
+		{"over", 0, true, time.Hour, nothing, false, errLeaseLost, 0},
+		{"another's", time.Minute, true, time.Hour, lose, false, errLeaseLost, 0},
+		{"a broken store", time.Minute, true, time.Hour, func(_ *testing.T, w *Worker, _ *visit) { w.store.Store = brokenStore{w.store.Store} }, false, nil, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w, v := claimed(t)
+			now := time.Now()
+			v.until, v.progress, v.overdue = now.Add(row.left), row.progress, now.Add(row.overdue)
+			row.before(t, w, v)
+			w.extend(t.Context())
+			if got := v.until.After(now.Add(row.left)); got != row.extended || (got && v.progress) {
+				t.Errorf("until %v from now, progress %v; want it extended: %v", v.until.Sub(now), v.progress, row.extended)
+			}
+			if cause := context.Cause(v.ctx); !errors.Is(cause, row.ends) || w.Stats().Troubles != row.troubles {
+				t.Errorf("ended by %v, %d troubles; want %v, %d", cause, w.Stats().Troubles, row.ends, row.troubles)
+			}
+			e, err := w.store.Why(t.Context(), v.claim.URL)
+			if err != nil || e.URL.LeaseUntil.After(e.Now.Add(2*time.Minute)) != row.extended {
+				t.Errorf("%+v, %v; want the lease extended in the store: %v", e, err, row.extended)
+			}
+		})
+	}
+}
+
+// TestInTime: a fetch is begun only if the lease outlasts it.
+func TestInTime(t *testing.T) {
+	t.Parallel()
+	nothing := func(*testing.T, *Worker, *visit) {}
+	broken := func(_ *testing.T, w *Worker, _ *visit) { w.store.Store = brokenStore{w.store.Store} }
+	for _, row := range []struct {
+		name     string
+		left     time.Duration
+		begun    bool
+		before   func(*testing.T, *Worker, *visit)
+		want     *ending
+		extended bool
+	}{
+		{"enough left", 2 * time.Minute, false, nothing, nil, false},
+		{"too little", time.Minute, false, nothing, nil, true},
+		{"too little, and another's", time.Minute, false, lose, &ending{how: forget}, false},
+		{"nothing", 0, false, nothing, &ending{how: forget}, false},
+		{"a broken store", time.Minute, false, broken, &ending{how: giveBack}, false},
+		{"a broken store after a part", time.Minute, true, broken, &ending{how: chargeBack}, false},
+		{"draining", time.Hour, false, func(_ *testing.T, w *Worker, _ *visit) { w.drain(errEnough) }, &ending{how: giveBack}, false},
+		{"draining after a part", time.Hour, true, func(_ *testing.T, w *Worker, _ *visit) { w.drain(errEnough) }, &ending{how: chargeBack}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w, v := claimed(t)
+			now := time.Now()
+			v.until, v.begun = now.Add(row.left), row.begun
+			row.before(t, w, v)
+			e := v.inTime()
+			if (e == nil) != (row.want == nil) || (e != nil && e.how != row.want.how) {
+				t.Errorf("inTime = %+v, want %+v", e, row.want)
+			}
+			if got := v.until.After(now.Add(row.left)); got != row.extended {
+				t.Errorf("until %v from now, want it extended: %v", v.until.Sub(now), row.extended)
+			}
+		})
+	}
+}
+
+// TestStaleOutcome: a lease was reaped and the URL fetched by another. What the first
+// learns of it is not recorded.
+func TestStaleOutcome(t *testing.T) {
+	t.Parallel()
+	const u = "http://a.test/1"
+	path := filepath.Join(t.TempDir(), "frontier.db")
+	s := openStore(t, path, time.Millisecond)
+	r := &rig{T: t, store: s}
+	r.add(u)
+	begun, release := make(chan struct{}), make(chan struct{})
+	service := (&script{many: func(_ int, s manyStream) error {
+		return fetchedAll(s, func(*pb.FetchRequest) {
+			close(begun)
+			<-release
+		})
+	}}).start(t, "script")
+	r.config = Config{Policy: DefaultPolicy(), IgnoreRobots: true, Open: 1, Recorded: func(rec Record) error { // so that it does not claim the URL again
+		t.Errorf("told of %+v", rec)
+		return nil
+	}}
+	w := r.worker(service)
+	ended := r.run(t.Context(), w)
+	<-begun
+	expire(t, path)
+	if _, err := s.Reap(t.Context()); err != nil { // this one or the worker's own
+		t.Fatal(err)
+	}
+	again := r.claimOne()
+	err := s.UpdateFetched(t.Context(), again.ID, store.FetchedParams{Token: again.Token, HTTPStatus: 299, Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	if err := <-ended; err != nil {
+		t.Fatalf("Run = %v", err)
+	}
+	if stats := w.Stats(); stats != (Stats{Stale: 1}) {
+		t.Errorf("%+v, want one stale outcome", stats)
+	}
+	if got := r.row(u); got.Status != store.Fetched || got.HTTPStatus != 299 || got.CrashCount != 1 {
+		t.Errorf("%+v, want what the other recorded", got)
+	}
+	fetches := 0
+	for _, err := range s.Fetches(t.Context()) {
+		if fetches++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fetches != 1 {
+		t.Errorf("%d fetches are recorded, want 1", fetches)
+	}
+}
+
+// expire ends all leases of a frontier.
+func expire(t *testing.T, path string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(30000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	result, err := db.ExecContext(t.Context(), `UPDATE urls SET lease_until = 1 WHERE status = 'fetching'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n != 1 {
+		t.Fatalf("%d leases, %v; want 1", n, err)
+	}
+}
+
+// TestServiceLies: no service keeps a URL for ever, or a worker from its end. The
+// time is a bubble's; that of the store passes outside, so its leases last.
+func TestServiceLies(t *testing.T) {
+	t.Parallel()
+	const u = "http://a.test/1"
+	beats := func(s manyStream, tag string) error {
+		for {
+			if err := s.Send(heartbeat(tag)); err != nil {
+				return err
+			}
+			sleep(s.Context(), 10*time.Second)
+		}
+	}
+	for _, row := range []struct {
+		name      string
+		first     func(s manyStream, tag string) error // the first stream
+		crashes   int
+		most      time.Duration
+		completed int64
+	}{
+		{"never answers", func(s manyStream, _ string) error { return silent(s) }, 1, 7 * time.Minute, 1},
+		{"beats for ever", beats, 1, 7 * time.Minute, 1},
+		{"has it queued for long", func(s manyStream, tag string) error {
+			sleep(s.Context(), 250*time.Second)
+			err := s.Send(heartbeat(tag))
+			sleep(s.Context(), 65*time.Second)
+			return errors.Join(err, s.Send(told(tag, page(u))), silent(s))
+		}, 0, 7 * time.Minute, 1},
+		{"tells of URLs that are none", func(s manyStream, tag string) error {
+			o := page("::none::")
+			o.Hops = []*pb.Hop{nil, {Url: "%"}, {Url: "http://[::"}}
+			return errors.Join(s.Send(finished(tag, o.GetHops())), s.Send(told(tag, o)), silent(s))
+		}, 0, time.Minute, 1},
+		{"redirects to no URL", func(s manyStream, tag string) error {
+			o := response(redirected, 302, "http://[::")
+			return errors.Join(s.Send(told(tag, o)), silent(s))
+		}, 0, time.Minute, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := openStore(t, filepath.Join(t.TempDir(), "frontier.db"), time.Millisecond)
+				r := &rig{T: t, store: s, config: Config{Policy: DefaultPolicy(), IgnoreRobots: true, Open: 1}} // so that it polls nothing meanwhile
+				r.add(u)
+				w := r.worker((&script{many: func(n int, s manyStream) error {
+					if n > 1 {
+						return fetchedAll(s, nil)
+					}
+					return afterTask(row.first)(n, s)
+				}}).start(t, "liar"))
+				begun := time.Now()
+				if err := w.Run(t.Context()); err != nil {
+					t.Errorf("Run = %v", err)
+				}
+				stats, got := w.Stats(), r.row(u)
+				if took := time.Since(begun); took > row.most || stats.Completed != row.completed || stats.Stale != 0 || stats.Open != 0 {
+					t.Errorf("%+v after %v, want %d fetched within %v", stats, took, row.completed, row.most)
+				}
+				if got.CrashCount != row.crashes || stats.Lost != int64(row.crashes) {
+					t.Errorf("%+v, %+v; want %d crashes", got, stats, row.crashes)
+				}
+			})
+		})
+	}
+}
+
+func heartbeat(tag string) *pb.FetchManyResponse {
+	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: &pb.FetchResponse{
+		Event: &pb.FetchResponse_Heartbeat{Heartbeat: new(pb.Heartbeat)}}}}}
+}
+
+// finished is the event that ends an attempt.
+func finished(tag string, hops []*pb.Hop) *pb.FetchManyResponse {
+	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: &pb.FetchResponse{
+		Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Hops: hops}}}}}}
+}

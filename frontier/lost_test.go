@@ -1,0 +1,192 @@
+package frontier
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/site"
+)
+
+// awaitVisits returns when the site has seen n requests.
+func (r *rig) awaitVisits(n int) {
+	r.Helper()
+	r.await(fmt.Sprintf("%d requests", n), func() bool { return r.site.Count() >= n })
+}
+
+// await looks for what happens elsewhere until it has.
+func (r *rig) await(what string, happened func() bool) {
+	r.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !happened() {
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			r.Fatalf("%s: never", what)
+		}
+	}
+}
+
+// run begins a worker; its Run's error comes when it ends.
+func (r *rig) run(ctx context.Context, w *Worker) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	return ended
+}
+
+// TestServiceKilled: one of two services dies with fetches under way. All URLs are
+// fetched in the end, each of the lost ones after its host's delay.
+func TestServiceKilled(t *testing.T) {
+	t.Parallel()
+	const delay, hosts = 200 * time.Millisecond, 20
+	r := newRig(t, delay, site.Config{})
+	other := newFetchd(t, r.site)
+	var urls []string
+	for h := range hosts {
+		urls = append(urls, r.site.URL(fmt.Sprintf("h%d", h), "/slow/1500/1"))
+	}
+	r.add(urls...)
+	w := r.worker(r.service.as("inside"), other.as("other"))
+	ended := r.run(t.Context(), w)
+	r.awaitVisits(hosts) // of both services
+	other.kill()
+	if err := <-ended; err != nil {
+		t.Fatalf("Run = %v", err)
+	}
+	lost := 0
+	for _, u := range urls {
+		got := r.row(u)
+		if got.Status != store.Fetched || got.FailureCount != 0 {
+			t.Errorf("%+v, want it fetched and no failure counted", got)
+		}
+		lost += got.CrashCount
+		if requests := r.count(strings.TrimPrefix(strings.Split(u, ".")[0], "http://"), "/slow/1500/1"); requests != got.CrashCount+1 {
+			t.Errorf("%d requests for %s, which was lost %d times", requests, u, got.CrashCount)
+		}
+	}
+	if stats := w.Stats(); stats.Lost != int64(lost) || lost == 0 || lost == hosts || stats.Completed != hosts || stats.Open != 0 {
+		t.Errorf("%+v, %d crashes counted; want some lost, not all, and all fetched", stats, lost)
+	}
+	// The site notices that a client has left after the client itself: the delay
+	// from the worker's own end is a little less than that in the journal. That two
+	// requests of a host overlap would show all the same.
+	if early := site.Early(r.site.Visits(), 0, nil); len(early) > 0 {
+		t.Errorf("too early: %v", early)
+	}
+	for h := range hosts {
+		visits := r.visitsOf(fmt.Sprintf("h%d.demo.test", h))
+		for i := 1; i < len(visits); i++ {
+			if visits[i].Start-visits[i-1].Start < delay {
+				t.Errorf("%+v came within %v of the start of %+v", visits[i], delay, visits[i-1])
+			}
+		}
+	}
+}
+
+func (r *rig) visitsOf(host string) []site.Visit {
+	var visits []site.Visit
+	for _, v := range r.site.Visits() {
+		if v.Host == host {
+			visits = append(visits, v)
+		}
+	}
+	return visits
+}
+
+// TestServiceDrains: one of two services leaves in order, and nothing is lost.
+func TestServiceDrains(t *testing.T) {
+	t.Parallel()
+	const hosts = 20
+	r := newRig(t, time.Millisecond, site.Config{})
+	other := newFetchd(t, r.site)
+	for h := range hosts {
+		r.add(r.site.URL(fmt.Sprintf("h%d", h), "/slow/500/1"), r.site.URL(fmt.Sprintf("h%d", h), "/p/2"))
+	}
+	w := r.worker(r.service.as("inside"), other.as("other"))
+	ended := r.run(t.Context(), w)
+	r.awaitVisits(hosts)
+	if err := other.server.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown = %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatalf("Run = %v", err)
+	}
+	if stats := w.Stats(); stats.Lost != 0 || stats.Completed != 2*hosts || r.site.Count() != 2*hosts {
+		t.Errorf("%+v and %d requests, want nothing lost and each of %d URLs asked for once", stats, r.site.Count(), 2*hosts)
+	}
+}
+
+// TestNoService: Run says of each service why it cannot be used.
+func TestNoService(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	u := r.site.URL("a", "/p/1")
+	r.add(u)
+	other := newFetchd(t, r.site)
+	r.service.kill()
+	other.kill()
+	err := r.worker(r.service.as("one:50051"), other.as("two:50051")).Run(t.Context())
+	for _, part := range []string{"no service answers", "one:50051", "two:50051"} {
+		wantFault(t, err, []string{part})
+	}
+	if got := r.row(u); got.Status != store.Pending || got.CrashCount != 0 {
+		t.Errorf("%+v, want it untouched", got)
+	}
+}
+
+// hanging accepts connections and says nothing.
+func hanging(t *testing.T) Service {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		conn.Close()
+		l.Close() // what was not accepted ends with it
+	})
+	return Service{Name: "hanging", Client: pb.NewFetchServiceClient(conn)}
+}
+
+// TestServiceHangs: one that accepts and says nothing takes no work and does not
+// keep Run from its end.
+func TestServiceHangs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	for n := range 5 {
+		r.add(r.site.URL(fmt.Sprintf("h%d", n), "/p/1"))
+	}
+	w := r.worker(hanging(t), r.service.as("inside"))
+	if err := w.Run(t.Context()); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	if stats := w.Stats(); stats.Completed != 5 || stats.Lost != 0 {
+		t.Errorf("%+v, want five fetched and nothing lost", stats)
+	}
+}
+
+// TestHelloEnds: Run whose context ends while it waits for services says so.
+func TestHelloEnds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	enough := fmt.Errorf("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := r.run(ctx, r.worker(hanging(t)))
+	cancel(enough)
+	if err := <-ended; err != enough { //nolint:errorlint // the very error, and no text about services
+		t.Errorf("Run = %v, want %v", err, enough)
+	}
+}

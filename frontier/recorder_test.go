@@ -1,0 +1,161 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/frontier/store"
+)
+
+// pickyStore takes no batch with one of some URLs in it, and nothing before a time.
+type pickyStore struct {
+	store.Store
+	poison map[int64]bool
+	opens  time.Time
+
+	mu        sync.Mutex
+	taken     []int64
+	abandoned []int64
+}
+
+func (s *pickyStore) RecordFetch(_ context.Context, fetches []store.Fetch) ([]error, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Now().Before(s.opens) {
+		return nil, errBroken
+	}
+	for _, f := range fetches {
+		if s.poison[f.ID] {
+			return nil, fmt.Errorf("URL %d: %w", f.ID, errBroken)
+		}
+	}
+	for _, f := range fetches {
+		s.taken = append(s.taken, f.ID)
+	}
+	return make([]error, len(fetches)), nil
+}
+
+func (s *pickyStore) Abandon(_ context.Context, leases []store.Lease) ([]store.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range leases {
+		s.abandoned = append(s.abandoned, l.ID)
+	}
+	return leases, nil
+}
+
+// TestRecorder: an outcome that the store never takes keeps no other from it, and
+// one that the store takes later is recorded once.
+func TestRecorder(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name      string
+		outcomes  int
+		poison    map[int64]bool
+		opens     time.Duration
+		last      time.Duration // when nothing is written down any more
+		taken     int
+		abandoned int
+		most      time.Duration
+	}{
+		{name: "all well", outcomes: 5, taken: 5, last: time.Hour, most: recordTime},
+		{name: "a store that comes back", outcomes: 5, taken: 5, last: time.Hour, opens: time.Minute, most: time.Minute + recordWait + recordTime},
+		{name: "the first is never taken", outcomes: 5, poison: map[int64]bool{0: true}, taken: 4, abandoned: 1, last: time.Hour, most: time.Second},
+		{name: "one in the middle", outcomes: 5, poison: map[int64]bool{2: true}, taken: 4, abandoned: 1, last: time.Hour, most: time.Second},
+		{name: "the last", outcomes: 5, poison: map[int64]bool{4: true}, taken: 4, abandoned: 1, last: time.Hour, most: time.Second},
+		{name: "one alone", outcomes: 1, poison: map[int64]bool{0: true}, last: time.Hour, most: defaultLease + recordWait + recordTime},
+		{name: "a store that is gone, and the time is over", outcomes: 5, opens: time.Hour, last: time.Minute, most: time.Minute + recordTime},
+		{name: "many", outcomes: 1000, taken: 1000, last: time.Hour, most: time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				s := &pickyStore{poison: row.poison, opens: begun.Add(row.opens)}
+				w, err := New(store.Repository{Store: s}, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var cancel context.CancelFunc
+				w.last, cancel = context.WithTimeout(t.Context(), row.last)
+				defer cancel()
+				w.others.Go(w.recorder.run)
+				for id := range int64(row.outcomes) {
+					w.visits.Go(func() {
+						w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
+					})
+				}
+				w.visits.Wait()
+				took := time.Since(begun)
+				w.recorder.close()
+				w.others.Wait()
+				if len(s.taken) != row.taken || len(s.abandoned) != row.abandoned || took > row.most {
+					t.Errorf("%d taken and %d given back after %v, want %d and %d within %v", len(s.taken), len(s.abandoned), took, row.taken, row.abandoned, row.most)
+				}
+				if stats := w.Stats(); stats.Completed != int64(row.taken) {
+					t.Errorf("%+v, want %d told", stats, row.taken)
+				}
+			})
+		})
+	}
+}
+
+// TestRecorderPoisonAlone is joined by others while it is tried: then it is known
+// that the store works.
+func TestRecorderPoisonAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &pickyStore{poison: map[int64]bool{0: true}}
+		w, err := New(store.Repository{Store: s}, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.last = t.Context()
+		w.others.Go(w.recorder.run)
+		begun := time.Now()
+		for id := range int64(2) {
+			w.visits.Go(func() {
+				w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
+			})
+			synctest.Wait()
+			sleep(t.Context(), time.Second)
+		}
+		w.visits.Wait()
+		if took := time.Since(begun); len(s.taken) != 1 || len(s.abandoned) != 1 || took > 10*time.Second {
+			t.Errorf("%v taken and %v given back after %v, want one and one in a few seconds", s.taken, s.abandoned, took)
+		}
+		w.recorder.close()
+		w.others.Wait()
+	})
+}
+
+// TestRecorderFinalURL: where only the final URL cannot be kept, the outcome is.
+func TestRecorderFinalURL(t *testing.T) {
+	t.Parallel()
+	w, v := claimed(t)
+	u := v.claim.URL
+	w.others.Go(w.recorder.run)
+	f := store.Fetch{ID: v.claim.ID, Status: store.Fetched, FinalURL: "::none::"}
+	f.Token, f.HTTPStatus, f.Attempts = v.claim.Token, 200, 1
+	w.recorder.record(v.claim, f)
+	w.recorder.record(v.claim, f) // again: the lease is over
+	w.recorder.close()
+	w.others.Wait()
+	e, err := w.store.Why(t.Context(), u)
+	if err != nil || e.URL.Status != store.Fetched || e.URL.HTTPStatus != 200 {
+		t.Errorf("%+v, %v; want it fetched", e, err)
+	}
+	if stats := w.Stats(); stats.Completed != 1 || stats.Stale+stats.Troubles == 0 {
+		t.Errorf("%+v, want one told and one refused", stats)
+	}
+	for one, err := range w.store.Fetches(t.Context()) {
+		if err != nil || one.FinalURL != "" || errors.Is(err, store.ErrStale) {
+			t.Errorf("%+v, %v; want no final URL", one, err)
+		}
+	}
+}
