@@ -37,7 +37,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "fetch", not: []string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/frontier", "google.golang.org",
-			"fetchd/observe", "github.com/prometheus", "go.opentelemetry.io"},
+			"fetchd/observe", "github.com/prometheus", "go.opentelemetry.io", "modernc.org", "github.com/jackc/pgx"},
 		why: "one fetch works without a server around it, and the contract can change without it; who counts is its caller's choice",
 	},
 	{
@@ -45,7 +45,8 @@ var rules = []rule{
 		why: "what counts is told of fetches, and knows neither their contract nor who serves them",
 	},
 	{
-		pkg: "server", not: []string{"fetchd/cmd", "fetchd/frontier", "fetchd/conformance", "fetchd/internal/origin"},
+		pkg: "server", not: []string{"fetchd/cmd", "fetchd/frontier", "fetchd/conformance", "fetchd/internal/origin",
+			"modernc.org", "github.com/jackc/pgx"},
 		why: "a server can be embedded, and is called by the scheduler, never the other way round",
 	},
 	{
