@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
-	"fetchd/fetch" //nolint:depguard // a test has a real service to call
+	"fetchd/fetch"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/site"
-	"fetchd/server" //nolint:depguard // likewise
+	"fetchd/server"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
