@@ -1,6 +1,7 @@
 package frontier
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -154,5 +155,28 @@ func TestRobotsOfForeignHost(t *testing.T) {
 	}
 	if n := r.count("to", "/robots.txt"); n != 1 {
 		t.Errorf("%d requests for one robots.txt, want 1", n)
+	}
+}
+
+// TestReserveUnused: a host of which nothing was asked stays reserved as it is.
+func TestReserveUnused(t *testing.T) {
+	t.Parallel()
+	_, v := claimed(t)
+	defer v.release()
+	const host = "b.test"
+	patience, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var until [3]int64
+	for i := range until {
+		if i == 2 {
+			v.unused = false // as after a request
+		}
+		if granted, e := v.reserve(patience, host); !granted || e != nil {
+			t.Fatalf("reserve = %v, %+v; want it granted", granted, e)
+		}
+		until[i] = v.reservation.Until
+	}
+	if until[0] != until[1] || until[1] == until[2] {
+		t.Errorf("reserved until %v, want the first two the same", until)
 	}
 }
