@@ -224,7 +224,7 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 	s, err := Start(Config{Robots: func(string) (int, string) {
 		<-ready
 		close(begun)
-		<-s.names.done // the last that Close ends
+		s.names.readers.Wait() // the last that Close ends
 		for range 1000 {
 			runtime.Gosched()
 		}

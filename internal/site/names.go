@@ -5,30 +5,43 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
 
 // nameServer answers questions over UDP. Its answers are too short to need TCP.
 type nameServer struct {
-	zone string // ".demo.test."
-	conn *net.UDPConn
-	done chan struct{}
+	zone    string // ".demo.test."
+	conn    *net.UDPConn
+	readers sync.WaitGroup
 }
+
+const (
+	// questionsBuffer is in bytes; the system may grant less.
+	questionsBuffer = 4 << 20
+	readers         = 4
+)
 
 func startNames(suffix string) (*nameServer, error) {
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, err
 	}
-	n := &nameServer{zone: "." + suffix + ".", conn: conn, done: make(chan struct{})}
-	go n.serve()
+	// A question that is dropped costs its asker five seconds, and hundreds come at once.
+	if err := conn.SetReadBuffer(questionsBuffer); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	n := &nameServer{zone: "." + suffix + ".", conn: conn}
+	for range readers {
+		n.readers.Go(n.serve)
+	}
 	return n, nil
 }
 
 func (n *nameServer) close() error {
 	err := n.conn.Close()
-	<-n.done
+	n.readers.Wait()
 	return err
 }
 
@@ -36,7 +49,6 @@ func (n *nameServer) close() error {
 const maxQuestion = 4096
 
 func (n *nameServer) serve() {
-	defer close(n.done)
 	buffer := make([]byte, maxQuestion)
 	for {
 		size, from, err := n.conn.ReadFromUDPAddrPort(buffer)
