@@ -1,0 +1,58 @@
+package crawls
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/pprof"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// cpuTime is what this process has used.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// profiled begins to take a profile, and returns what ends it and tells which
+// part of the CPU, in percent, went to functions of a package and what they call.
+func profiled(t *testing.T) func(pkg string) float64 {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cpu.prof")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		t.Fatal(err)
+	}
+	return func(pkg string) float64 {
+		pprof.StopCPUProfile()
+		f.Close()
+		if keep := os.Getenv("FETCHD_PROFILE"); keep != "" {
+			data, _ := os.ReadFile(path)
+			_ = os.WriteFile(keep, data, 0o600)
+		}
+		out, err := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-top", "-focus="+regexp.QuoteMeta(pkg), path).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(`(?m)^Showing nodes accounting for .*, ([0-9.]+)% of`).FindSubmatch(out)
+		if found == nil {
+			t.Fatalf("no share in %.300s", out)
+		}
+		share, err := strconv.ParseFloat(string(found[1]), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return share
+	}
+}

@@ -1,0 +1,108 @@
+package crawls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"fetchd/fetch"
+	"fetchd/frontier"
+	"fetchd/frontier/store"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/site"
+	"fetchd/server"
+)
+
+// TestPace: ten thousand hosts with a hundred URLs each, five seconds between the
+// fetches of a host. No fetch is early, and the rate is what the delay allows.
+func TestPace(t *testing.T) {
+	if os.Getenv("FETCHD_LONG") == "" {
+		t.Skip("takes two minutes: set FETCHD_LONG")
+	}
+	const hosts, pages, delay = 10_000, 100, 5 * time.Second
+	s, err := site.Start(site.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	db := filepath.Join(t.TempDir(), "frontier.db")
+	st, err := store.Open(t.Context(), db, store.Config{Delay: delay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	begun := time.Now()
+	var batch []string
+	for n := range hosts * pages {
+		batch = append(batch, s.URL(fmt.Sprintf("h%d", n%hosts), fmt.Sprintf("/p/%d", n/hosts)))
+		if len(batch) == 10_000 {
+			if _, err := st.Put(t.Context(), batch); err != nil {
+				t.Fatal(err)
+			}
+			batch = batch[:0]
+		}
+	}
+	t.Logf("%d URLs put in %v", hosts*pages, time.Since(begun).Round(time.Second))
+	service, stop := inside(t, s)
+	defer stop()
+	policy := frontier.DefaultPolicy()
+	w, err := frontier.New(st, []frontier.Service{service}, frontier.Config{Open: 512, IgnoreRobots: true, Policy: policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
+	defer cancel()
+	cpu := cpuTime(t)
+	share := profiled(t)
+	if err := w.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Run = %v", err)
+	}
+	used := cpuTime(t) - cpu
+	t.Logf("the store's share of the CPU: %.1f %%", share("fetchd/frontier/store"))
+	visits := s.Visits()
+	if early := site.Early(visits, delay, nil); len(early) > 0 {
+		t.Errorf("%d requests are early, such as %v", len(early), early[0])
+	}
+	steady := site.Steady(visits, 15*time.Second, 3*time.Second)
+	ideal := site.Ideal(hosts, delay, steady.Mean)
+	t.Logf("%d requests, %.0f/s where %.0f/s are ideal (%.1f %%), mean %v, CPU %v per fetch; %v", len(visits), steady.PerSecond(), ideal, 100*steady.PerSecond()/ideal, steady.Mean, used/time.Duration(len(visits)), steady.Seconds)
+}
+
+func inside(t *testing.T, s *site.Site) (frontier.Service, func()) {
+	t.Helper()
+	srv, err := server.New(server.Config{Fetch: fetch.Config{
+		Resolver: s.Resolver(),
+		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(s.Port())}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := bufconn.Listen(1 << 20)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(l)
+	}()
+	conn, err := grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frontier.Service{Name: "inside", Client: pb.NewFetchServiceClient(conn)}, func() {
+		_ = conn.Close()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = srv.Shutdown(ctx)
+		<-served
+	}
+}
