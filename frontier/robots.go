@@ -20,20 +20,24 @@ const (
 	// fetched is asked for again; between them it is as URLs are tried again.
 	robotsSoonest = time.Second
 	robotsLatest  = 10 * time.Minute
-	// robotsKept is how many are held in memory; the others are in the store.
-	robotsKept = 20_000
+	// robotsKept is how many are held in memory, and robotsBytes how long their files
+	// are together: what was parsed takes a few times that. The store has them all.
+	robotsKept  = 20_000
+	robotsBytes = 32 << 20
 )
 
 // rulebook is what is known of robots.txt files. It is safe for concurrent use.
 type rulebook struct {
 	mu      sync.Mutex
 	entries map[string]rulebookEntry // by origin
+	bytes   int                      // of their files
 }
 
 type rulebookEntry struct {
 	policy robots.Policy
 	rules  *robots.Rules // of policy's file; nil without one
 	until  time.Time
+	bytes  int // of the file
 }
 
 func newRulebook() *rulebook { return &rulebook{entries: make(map[string]rulebookEntry)} }
@@ -63,7 +67,7 @@ func (b *rulebook) missing(claims []store.Claim) []string {
 // learn takes what the store keeps of an origin, if it is fresh. again is how soon
 // what is out of reach is asked for again.
 func (b *rulebook) learn(r store.Robots, product string, again time.Duration) {
-	e := rulebookEntry{policy: policyOf(r)}
+	e := rulebookEntry{policy: policyOf(r), bytes: len(r.Body)}
 	fresh := robots.FreshFor
 	if r.Unreachable {
 		fresh = min(max(again, robotsSoonest), robotsLatest)
@@ -77,13 +81,21 @@ func (b *rulebook) learn(r store.Robots, product string, again time.Duration) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for origin := range b.entries {
-		if len(b.entries) < robotsKept {
+	b.drop(r.Origin)
+	for origin := range b.entries { // any
+		if len(b.entries) < robotsKept && b.bytes+e.bytes <= robotsBytes {
 			break
 		}
-		delete(b.entries, origin) // any: the store has them all
+		b.drop(origin)
 	}
 	b.entries[r.Origin] = e
+	b.bytes += e.bytes
+}
+
+// drop forgets an origin. The lock is held.
+func (b *rulebook) drop(origin string) {
+	b.bytes -= b.entries[origin].bytes
+	delete(b.entries, origin)
 }
 
 // policyOf is what an answer means, or the last one before a file went out of reach.

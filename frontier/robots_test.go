@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -178,5 +179,29 @@ func TestReserveUnused(t *testing.T) {
 	}
 	if until[0] != until[1] || until[1] == until[2] {
 		t.Errorf("reserved until %v, want the first two the same", until)
+	}
+}
+
+// TestRulebookIsBounded in entries and in bytes, and knows the last one learnt.
+func TestRulebookIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string][]byte{"many": nil, "long": make([]byte, 500<<10)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newRulebook()
+			for n := range robotsKept + 10 {
+				if name == "long" && n > 200 {
+					break
+				}
+				origin := fmt.Sprintf("http://h%d.test", n)
+				b.learn(store.Robots{Origin: origin, Status: 200, Body: body}, "frontier", 0)
+				if _, ok := b.known(origin); !ok {
+					t.Fatalf("%s is not known", origin)
+				}
+			}
+			if len(b.entries) > robotsKept || b.bytes > robotsBytes {
+				t.Errorf("%d entries of %d bytes", len(b.entries), b.bytes)
+			}
+		})
 	}
 }
