@@ -23,15 +23,16 @@ func TestExported(t *testing.T) {
 	address := serve(t)
 	ask(t, http.MethodPost, "http://"+address+"/v1/fetch:unary", `{"url": "http://10.0.0.1/"}`)
 	text := ask(t, http.MethodGet, "http://"+address+"/metrics", "")
+	list := fetchdVocabulary(t)
 	seen := map[string]bool{}
 	for _, m := range sample.FindAllStringSubmatch(text, -1) {
 		seen[m[1]] = true
 		if !strings.HasPrefix(m[1], "fetchd_") && !strings.HasPrefix(m[1], "grpc_server_") {
 			continue
 		}
-		has, known := labelsOf(m[1])
+		has, known := list.labelsOf(m[1])
 		if base, cut := strings.CutSuffix(m[1], "_created"); cut && !known {
-			has, known = labelsOf(base)
+			has, known = list.labelsOf(base)
 		}
 		if !known && strings.HasPrefix(m[1], "fetchd_") {
 			t.Errorf("fetchd exports %s, which is not in the list: explain it in docs/operating.md", m[1])

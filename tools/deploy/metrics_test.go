@@ -1,7 +1,9 @@
 package deploy
 
 import (
+	"encoding/json"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -59,16 +61,23 @@ var (
 	matcher  = regexp.MustCompile(`([a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*"([^"]*)"`)
 )
 
-// faultsOf names the metrics, labels and values in a PromQL expression that
-// fetchd does not have. It reads the simple expressions in deploy/ and is no
+// vocabulary is what the expressions about one program may name.
+type vocabulary struct {
+	Program string
+	Metrics map[string][]string // their labels, and "histogram" for one
+	Values  map[string][]string // of labels that have no others
+}
+
+// faultsOf names the metrics, labels and values in a PromQL expression that the
+// program does not have. It reads the simple expressions in deploy/ and is no
 // parser: promtool has the last word on the syntax.
-func faultsOf(expr string, values map[string][]string) []string {
+func (v vocabulary) faultsOf(expr string) []string {
 	var faults, labels []string
 	rest := duration.ReplaceAllString(expr, " ")
 	for _, inside := range braces.FindAllStringSubmatch(rest, -1) {
 		for _, m := range matcher.FindAllStringSubmatch(inside[1], -1) {
 			labels = append(labels, m[1])
-			faults = append(faults, wrongValues(m[1], m[3], values)...)
+			faults = append(faults, wrongValues(m[1], m[3], v.Values)...)
 		}
 	}
 	rest = braces.ReplaceAllString(rest, " ")
@@ -84,9 +93,9 @@ func faultsOf(expr string, values map[string][]string) []string {
 			continue
 		}
 		found++
-		has, known := labelsOf(n)
+		has, known := v.labelsOf(n)
 		if !known {
-			faults = append(faults, fmt.Sprintf("metric %s is not one of fetchd's", n))
+			faults = append(faults, fmt.Sprintf("metric %s is not one of %s's", n, v.Program))
 		}
 		allowed = append(allowed, has...)
 	}
@@ -102,17 +111,17 @@ func faultsOf(expr string, values map[string][]string) []string {
 }
 
 // labelsOf knows the three series of a histogram.
-func labelsOf(series string) ([]string, bool) {
+func (v vocabulary) labelsOf(series string) ([]string, bool) {
 	if slices.Contains(outside, series) {
 		return nil, true
 	}
 	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 		base, cut := strings.CutSuffix(series, suffix)
-		if has := metrics[base]; cut && slices.Contains(has, "histogram") {
+		if has := v.Metrics[base]; cut && slices.Contains(has, "histogram") {
 			return append(slices.Clone(has), "le"), true
 		}
 	}
-	has, known := metrics[series]
+	has, known := v.Metrics[series]
 	return has, known && !slices.Contains(has, "histogram")
 }
 
@@ -127,8 +136,8 @@ func wrongValues(label, text string, values map[string][]string) []string {
 	return faults
 }
 
-// valuesOf reads what labels can be from the contract.
-func valuesOf(t *testing.T) map[string][]string {
+// fetchdVocabulary reads what labels can be from the contract.
+func fetchdVocabulary(t *testing.T) vocabulary {
 	t.Helper()
 	proto := string(read(t, filepath.Join(root, "proto/fetchd/v1/fetch.proto")))
 	enum := func(prefix string) []string {
@@ -141,7 +150,7 @@ func valuesOf(t *testing.T) map[string][]string {
 		}
 		return found
 	}
-	return map[string][]string{
+	return vocabulary{"fetchd", metrics, map[string][]string{
 		"outcome":     enum("OUTCOME_KIND"),
 		"error_class": append(enum("ERROR_CLASS"), "none"),
 		"verdict":     enum("RETRY_VERDICT"),
@@ -149,25 +158,70 @@ func valuesOf(t *testing.T) map[string][]string {
 		"phase":       {"resolve", "connect", "tls", "processing", "transfer"},
 		"grpc_method": {"Fetch", "FetchUnary", "FetchMany", "Explain"},
 		"grpc_code":   {"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"},
+	}}
+}
+
+var storeCall = regexp.MustCompile(`\.storeCall\("(\w+)"`)
+
+// frontierVocabulary asks the frontier of this tree what it registers.
+func frontierVocabulary(t *testing.T) vocabulary {
+	t.Helper()
+	command := exec.Command("go", "run", "./tools/deploy/testdata/metrics/main.go")
+	command.Dir = root
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	text, err := command.Output()
+	if err != nil {
+		t.Fatalf("go run: %v\n%s", err, stderr.String())
 	}
+	v := vocabulary{Program: "frontier"}
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	v.Values["result"] = []string{"ok", "error"}
+	files, err := filepath.Glob(filepath.Join(root, "frontier/*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		for _, m := range storeCall.FindAllStringSubmatch(string(read(t, file)), -1) {
+			v.Values["call"] = append(v.Values["call"], m[1])
+		}
+	}
+	return v
 }
 
 func TestWrongExpressionsAreFound(t *testing.T) {
-	values := valuesOf(t)
-	for _, row := range []struct{ name, expr, want string }{
-		{"a good one", `histogram_quantile(0.9, sum by (le, phase) (rate(fetchd_phase_seconds_bucket{phase="tls"}[5m]))) > 1e3`, ""},
-		{"a good one with a division", `sum(rate(fetchd_fetches_total{outcome="failed",error_class!~"cancelled|target_blocked"}[5m])) / on (instance) fetchd_fetches_limit > 0.5 and up == 1`, ""},
-		{"a metric that is not there", `rate(fetchd_fetch_total[5m])`, "metric fetchd_fetch_total"},
-		{"a histogram without its suffix", `rate(fetchd_fetch_seconds[5m])`, "metric fetchd_fetch_seconds"},
-		{"a counter with a histogram's suffix", `fetchd_resends_total_bucket`, "metric fetchd_resends_total_bucket"},
-		{"a label that is not there", `fetchd_refused_total{why="x"}`, "label why"},
-		{"a group by a label that is not there", `sum by (outcome) (fetchd_refused_total)`, "label outcome"},
-		{"a value that is never told", `fetchd_fetches_total{error_class="http_server_errors"}`, `never "http_server_errors"`},
-		{"one of several values", `fetchd_fetches_total{outcome=~"failed|broken"}`, `never "broken"`},
-		{"no metric", `vector(1)`, "names no metric"},
+	fetchd, frontier := fetchdVocabulary(t), frontierVocabulary(t)
+	for _, row := range []struct {
+		name string
+		of   vocabulary
+		expr string
+		want string
+	}{
+		{"a good one", fetchd, `histogram_quantile(0.9, sum by (le, phase) (rate(fetchd_phase_seconds_bucket{phase="tls"}[5m]))) > 1e3`, ""},
+		{"a good one with a division", fetchd, `sum(rate(fetchd_fetches_total{outcome="failed",error_class!~"cancelled|target_blocked"}[5m])) / on (instance) fetchd_fetches_limit > 0.5 and up == 1`, ""},
+		{"a metric that is not there", fetchd, `rate(fetchd_fetch_total[5m])`, "metric fetchd_fetch_total"},
+		{"a histogram without its suffix", fetchd, `rate(fetchd_fetch_seconds[5m])`, "metric fetchd_fetch_seconds"},
+		{"a counter with a histogram's suffix", fetchd, `fetchd_resends_total_bucket`, "metric fetchd_resends_total_bucket"},
+		{"a label that is not there", fetchd, `fetchd_refused_total{why="x"}`, "label why"},
+		{"a group by a label that is not there", fetchd, `sum by (outcome) (fetchd_refused_total)`, "label outcome"},
+		{"a value that is never told", fetchd, `fetchd_fetches_total{error_class="http_server_errors"}`, `never "http_server_errors"`},
+		{"one of several values", fetchd, `fetchd_fetches_total{outcome=~"failed|broken"}`, `never "broken"`},
+		{"no metric", fetchd, `vector(1)`, "names no metric"},
+		{"a good one of the frontier", frontier, `histogram_quantile(0.9, sum by (le, call) (rate(frontier_store_duration_seconds_bucket{call="claim",result="ok"}[5m])))`, ""},
+		{"a good one of the frontier with a class of its own", frontier, `sum by (job) (rate(frontier_outcomes_total{status!="fetched",error_class!~"robots_disallowed|content_type"}[5m])) unless frontier_urls{status="pending"} > 0`, ""},
+		{"a metric of the other program", frontier, `fetchd_fetches_in_flight`, "metric fetchd_fetches_in_flight is not one of frontier's"},
+		{"a class that only the frontier has", fetchd, `fetchd_fetches_total{error_class="robots_disallowed"}`, `never "robots_disallowed"`},
+		{"a metric of the frontier that is not there", frontier, `rate(frontier_fetches_total[5m])`, "metric frontier_fetches_total"},
+		{"a histogram of the frontier without its suffix", frontier, `frontier_store_duration_seconds`, "metric frontier_store_duration_seconds"},
+		{"a label that the frontier's metric has not", frontier, `frontier_urls{state="due"}`, "label state"},
+		{"a status that is none", frontier, `frontier_urls{status="waiting"}`, `never "waiting"`},
+		{"a state that is none", frontier, `frontier_hosts{state="pending"}`, `never "pending"`},
+		{"a call that is not timed", frontier, `frontier_store_duration_seconds_count{call="put"}`, `never "put"`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got := strings.Join(faultsOf(row.expr, values), "; ")
+			got := strings.Join(row.of.faultsOf(row.expr), "; ")
 			if !strings.Contains(got, row.want) || row.want == "" && got != "" {
 				t.Errorf("%s: got %q, want %q", row.expr, got, row.want)
 			}

@@ -27,48 +27,64 @@ type rules struct {
 	}
 }
 
-func alerts(t *testing.T) rules {
+// shown is a program with alerts and a dashboard.
+type shown struct {
+	vocabulary
+	alerts    string // in deploy/prometheus, with its tests in NAME_test.yaml
+	dashboard string // in deploy/grafana
+	runbook   string // a page of docs with a row for each alert
+}
+
+func programs(t *testing.T) []shown {
+	t.Helper()
+	return []shown{
+		{fetchdVocabulary(t), "alerts.yaml", "fetchd.json", "operating.md"},
+	}
+}
+
+func (s shown) rules(t *testing.T) rules {
 	t.Helper()
 	var r rules
-	if err := yaml.UnmarshalStrict(read(t, filepath.Join(root, "deploy/prometheus/alerts.yaml")), &r); err != nil {
+	if err := yaml.UnmarshalStrict(read(t, filepath.Join(root, "deploy/prometheus", s.alerts)), &r); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
 func TestAlerts(t *testing.T) {
-	values := valuesOf(t)
-	fires, quiet := alertTests(t)
-	page := string(read(t, filepath.Join(root, "docs/operating.md")))
-	for _, group := range alerts(t).Groups {
-		for _, rule := range group.Rules {
-			t.Run(rule.Alert, func(t *testing.T) {
-				for _, fault := range faultsOf(rule.Expr, values) {
-					t.Errorf("%s: %s", rule.Expr, fault)
-				}
-				if rule.For == "" && !strings.Contains(rule.Expr, "[15m]") {
-					t.Error("it fires at once: give it a for")
-				}
-				if s := rule.Labels["severity"]; s != "page" && s != "ticket" {
-					t.Errorf("severity %q, want page or ticket", s)
-				}
-				if rule.Annotations["summary"] == "" {
-					t.Error("it has no summary")
-				}
-				if !fires[rule.Alert] || !quiet[rule.Alert] {
-					t.Errorf("alerts_test.yaml: fires %t, does not fire %t, want both", fires[rule.Alert], quiet[rule.Alert])
-				}
-				if !strings.Contains(page, "| `"+rule.Alert+"` |") {
-					t.Error("docs/operating.md has no row for it in its runbook")
-				}
-			})
+	for _, program := range programs(t) {
+		fires, quiet := program.alertTests(t)
+		page := string(read(t, filepath.Join(root, "docs", program.runbook)))
+		for _, group := range program.rules(t).Groups {
+			for _, rule := range group.Rules {
+				t.Run(rule.Alert, func(t *testing.T) {
+					for _, fault := range program.faultsOf(rule.Expr) {
+						t.Errorf("%s: %s", rule.Expr, fault)
+					}
+					if rule.For == "" && !strings.Contains(rule.Expr, "[15m]") {
+						t.Error("it fires at once: give it a for")
+					}
+					if s := rule.Labels["severity"]; s != "page" && s != "ticket" {
+						t.Errorf("severity %q, want page or ticket", s)
+					}
+					if rule.Annotations["summary"] == "" {
+						t.Error("it has no summary")
+					}
+					if !fires[rule.Alert] || !quiet[rule.Alert] {
+						t.Errorf("the tests of %s: fires %t, does not fire %t, want both", program.alerts, fires[rule.Alert], quiet[rule.Alert])
+					}
+					if !strings.Contains(page, "| `"+rule.Alert+"` |") {
+						t.Errorf("docs/%s has no row for it", program.runbook)
+					}
+				})
+			}
 		}
 	}
 }
 
 // alertTests tells for which alerts there is a case in which they fire, and one
 // in which they do not or only some replicas' do.
-func alertTests(t *testing.T) (fires, quiet map[string]bool) {
+func (s shown) alertTests(t *testing.T) (fires, quiet map[string]bool) {
 	t.Helper()
 	var file struct {
 		Tests []struct {
@@ -79,7 +95,8 @@ func alertTests(t *testing.T) (fires, quiet map[string]bool) {
 			} `json:"alert_rule_test"`
 		}
 	}
-	if err := yaml.Unmarshal(read(t, filepath.Join(root, "deploy/prometheus/alerts_test.yaml")), &file); err != nil {
+	name := strings.TrimSuffix(s.alerts, ".yaml") + "_test.yaml"
+	if err := yaml.Unmarshal(read(t, filepath.Join(root, "deploy/prometheus", name)), &file); err != nil {
 		t.Fatal(err)
 	}
 	fires, quiet = map[string]bool{}, map[string]bool{}
@@ -98,19 +115,22 @@ func alertTests(t *testing.T) (fires, quiet map[string]bool) {
 
 // The alerts and the dashboard find their series by the name of the job.
 func TestScrapeConfigs(t *testing.T) {
-	for _, file := range []string{"prometheus.yaml", "kubernetes.yaml"} {
-		t.Run(file, func(t *testing.T) {
+	for _, row := range []struct{ file, rules, job string }{
+		{"prometheus.yaml", "alerts.yaml", "fetchd"},
+		{"kubernetes.yaml", "alerts.yaml", "fetchd"},
+	} {
+		t.Run(row.file, func(t *testing.T) {
 			var config struct {
 				RuleFiles     []string `json:"rule_files"`
 				ScrapeConfigs []struct {
 					Job string `json:"job_name"`
 				} `json:"scrape_configs"`
 			}
-			if err := yaml.Unmarshal(read(t, filepath.Join(root, "deploy/prometheus", file)), &config); err != nil {
+			if err := yaml.Unmarshal(read(t, filepath.Join(root, "deploy/prometheus", row.file)), &config); err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(config.RuleFiles, []string{"alerts.yaml"}) || len(config.ScrapeConfigs) != 1 || config.ScrapeConfigs[0].Job != "fetchd" {
-				t.Errorf("got %+v, want alerts.yaml and one job, fetchd", config)
+			if !slices.Equal(config.RuleFiles, []string{row.rules}) || len(config.ScrapeConfigs) != 1 || config.ScrapeConfigs[0].Job != row.job {
+				t.Errorf("got %+v, want %s and one job, %s", config, row.rules, row.job)
 			}
 		})
 	}
@@ -129,10 +149,11 @@ func TestAdapterRule(t *testing.T) {
 	if err := yaml.UnmarshalStrict(read(t, filepath.Join(root, "deploy/prometheus/adapter-rules.yaml")), &file); err != nil {
 		t.Fatal(err)
 	}
+	fetchd := fetchdVocabulary(t)
 	var given []string
 	for _, r := range file.Rules {
 		given = append(given, r.Name.As)
-		for _, fault := range faultsOf(r.SeriesQuery, valuesOf(t)) {
+		for _, fault := range fetchd.faultsOf(r.SeriesQuery) {
 			t.Errorf("%s: %s", r.SeriesQuery, fault)
 		}
 	}
@@ -153,14 +174,14 @@ type panel struct {
 	Targets []struct{ Expr string }
 }
 
-func dashboard(t *testing.T) (panels []panel, exprs []string) {
+func (s shown) panels(t *testing.T) (panels []panel, exprs []string) {
 	t.Helper()
 	var d struct {
 		UID         string
 		Panels      []panel
 		Annotations struct{ List []struct{ Expr string } }
 	}
-	if err := json.Unmarshal(read(t, filepath.Join(root, "deploy/grafana/fetchd.json")), &d); err != nil {
+	if err := json.Unmarshal(read(t, filepath.Join(root, "deploy/grafana", s.dashboard)), &d); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range d.Annotations.List {
@@ -174,9 +195,28 @@ func dashboard(t *testing.T) (panels []panel, exprs []string) {
 	return d.Panels, exprs
 }
 
-func TestDashboard(t *testing.T) {
-	values := valuesOf(t)
-	panels, exprs := dashboard(t)
+func TestDashboards(t *testing.T) {
+	for _, program := range programs(t) {
+		t.Run(program.dashboard, func(t *testing.T) {
+			panels, exprs := program.panels(t)
+			checkLayout(t, panels)
+			for _, expr := range exprs {
+				for _, fault := range program.faultsOf(expr) {
+					t.Errorf("%s: %s", expr, fault)
+				}
+			}
+			all := strings.Join(exprs, "\n")
+			for name := range program.Metrics {
+				if strings.HasPrefix(name, program.Program+"_") && !strings.Contains(all, name) {
+					t.Errorf("no panel shows %s", name)
+				}
+			}
+		})
+	}
+}
+
+func checkLayout(t *testing.T, panels []panel) {
+	t.Helper()
 	ids := map[int]string{}
 	taken := map[[2]int]string{}
 	for _, p := range panels {
@@ -196,26 +236,19 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	for _, expr := range exprs {
-		for _, fault := range faultsOf(expr, values) {
-			t.Errorf("%s: %s", expr, fault)
-		}
-	}
-	shown := strings.Join(exprs, "\n")
-	for name := range metrics {
-		if strings.HasPrefix(name, "fetchd_") && !strings.Contains(shown, name) {
-			t.Errorf("no panel shows %s", name)
-		}
-	}
 }
 
 // promtool reads rules, not dashboards: so the panels are shown to it as rules.
-func TestSyntaxOfTheDashboard(t *testing.T) {
+func TestSyntaxOfTheDashboards(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is not here")
 	}
-	_, exprs := dashboard(t)
+	var exprs []string
+	for _, program := range programs(t) {
+		_, more := program.panels(t)
+		exprs = append(exprs, more...)
+	}
 	type rule struct {
 		Record string `json:"record"`
 		Expr   string `json:"expr"`
