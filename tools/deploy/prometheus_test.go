@@ -39,6 +39,7 @@ func programs(t *testing.T) []shown {
 	t.Helper()
 	return []shown{
 		{fetchdVocabulary(t), "alerts.yaml", "fetchd.json", "operating.md"},
+		{frontierVocabulary(t), "frontier-alerts.yaml", "frontier.json", "frontier.md"},
 	}
 }
 
@@ -118,6 +119,7 @@ func TestScrapeConfigs(t *testing.T) {
 	for _, row := range []struct{ file, rules, job string }{
 		{"prometheus.yaml", "alerts.yaml", "fetchd"},
 		{"kubernetes.yaml", "alerts.yaml", "fetchd"},
+		{"frontier.yaml", "frontier-alerts.yaml", "frontier"},
 	} {
 		t.Run(row.file, func(t *testing.T) {
 			var config struct {
