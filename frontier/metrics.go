@@ -20,6 +20,7 @@ type Metrics struct {
 	storeTime *prometheus.HistogramVec
 	urls      *prometheus.GaugeVec
 	hosts     *prometheus.GaugeVec
+	paused    prometheus.Gauge
 }
 
 // NewMetrics registers a worker's metrics with r.
@@ -37,12 +38,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "frontier_store_duration_seconds", Help: "Time of calls to the store.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8)}, []string{"call", "result"}),
 		urls:      prometheus.NewGaugeVec(gauge("frontier_urls", "URLs in the frontier, by status."), []string{"status"}),
 		hosts:     prometheus.NewGaugeVec(gauge("frontier_hosts", "Hosts in the frontier, by state; one host may be in several."), []string{"state"}),
+		paused:    prometheus.NewGauge(gauge("frontier_paused", "1 while the crawl as a whole is paused.")),
 	}
-	r.MustRegister(m.outcomes, m.retries, m.bytes, m.lost, m.stale, m.blocks, m.troubles, m.storeTime, m.urls, m.hosts)
+	r.MustRegister(m.outcomes, m.retries, m.bytes, m.lost, m.stale, m.blocks, m.troubles, m.storeTime, m.urls, m.hosts, m.paused)
 	return m
 }
 
-// Counted sets the gauges of URLs and hosts.
+// Counted sets the gauges of URLs and hosts, and of a pause.
 func (m *Metrics) Counted(c store.Counts) {
 	if m == nil {
 		return
@@ -52,6 +54,10 @@ func (m *Metrics) Counted(c store.Counts) {
 	}
 	for state, n := range map[string]int64{"all": c.Hosts, "in_flight": c.HostsInFlight, "blocked": c.HostsBlocked, "waiting": c.HostsWaiting, "due": c.HostsDue, "paused": c.HostsPaused} {
 		m.hosts.WithLabelValues(state).Set(float64(n))
+	}
+	m.paused.Set(0)
+	if c.Paused {
+		m.paused.Set(1)
 	}
 }
 
