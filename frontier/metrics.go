@@ -16,6 +16,7 @@ type Metrics struct {
 	lost      prometheus.Counter
 	stale     prometheus.Counter
 	blocks    prometheus.Counter
+	robots    prometheus.Counter
 	troubles  *prometheus.CounterVec
 	storeTime *prometheus.HistogramVec
 	urls      *prometheus.GaugeVec
@@ -34,13 +35,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		lost:      prometheus.NewCounter(counter("frontier_lost_fetches_total", "Fetches whose service was lost before it told the outcome.")),
 		stale:     prometheus.NewCounter(counter("frontier_stale_outcomes_total", "Outcomes not recorded because their lease was lost.")),
 		blocks:    prometheus.NewCounter(counter("frontier_blocks_total", "Times that a host answered 429 or 503 and was closed for it.")),
+		robots:    prometheus.NewCounter(counter("frontier_robots_total", "Fetches of a robots.txt, whatever came of them.")),
 		troubles:  prometheus.NewCounterVec(counter("frontier_troubles_total", "Times that the store, or where bodies go, could not be used, by what was to be done."), []string{"doing"}),
 		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "frontier_store_duration_seconds", Help: "Time of calls to the store.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8)}, []string{"call", "result"}),
 		urls:      prometheus.NewGaugeVec(gauge("frontier_urls", "URLs in the frontier, by status."), []string{"status"}),
 		hosts:     prometheus.NewGaugeVec(gauge("frontier_hosts", "Hosts in the frontier, by state; one host may be in several."), []string{"state"}),
 		paused:    prometheus.NewGauge(gauge("frontier_paused", "1 while the crawl as a whole is paused.")),
 	}
-	r.MustRegister(m.outcomes, m.retries, m.bytes, m.lost, m.stale, m.blocks, m.troubles, m.storeTime, m.urls, m.hosts, m.paused)
+	r.MustRegister(m.outcomes, m.retries, m.bytes, m.lost, m.stale, m.blocks, m.troubles, m.storeTime, m.urls, m.hosts, m.paused, m.robots)
 	return m
 }
 
@@ -79,6 +81,12 @@ func (m *Metrics) storeCall(call string, took time.Duration, err error) {
 		result = "error"
 	}
 	m.storeTime.WithLabelValues(call, result).Observe(took.Seconds())
+}
+
+func (m *Metrics) robotsRead() {
+	if m != nil {
+		m.robots.Inc()
+	}
 }
 
 func (m *Metrics) lostFetch() {

@@ -188,6 +188,7 @@ func (v *visit) fetchRobots(origin string) *ending {
 		return &ending{how: chargeBack}
 	}
 	answer := answerOf(outcome)
+	v.w.config.Metrics.robotsRead()
 	policy := robots.Judge(answer)
 	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body, Unreachable: policy.Deferred()}
 	ctx, cancel := v.w.finishing()
