@@ -1,6 +1,7 @@
 package frontier
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -42,4 +43,41 @@ func Classes() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// CheckClass returns nil for a name of [Classes], and else an error that says
+// which one was probably meant, or which there are.
+func CheckClass(name string) error {
+	classes := Classes()
+	if slices.Contains(classes, name) {
+		return nil
+	}
+	wanted := strings.TrimPrefix(strings.ReplaceAll(strings.ToLower(name), "-", "_"), "error_class_")
+	nearest := slices.MinFunc(classes, func(a, b string) int { return edits(wanted, a) - edits(wanted, b) })
+	if edits(wanted, nearest) <= 3 {
+		return fmt.Errorf("there is no error class %.40q; is it %s?", name, nearest)
+	}
+	return fmt.Errorf("there is no error class %.40q: it is one of %s", name, strings.Join(classes, ", "))
+}
+
+// edits is how many bytes must be put in, left out or changed to make b of a
+// (Levenshtein's distance).
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }

@@ -112,8 +112,8 @@ func (p *Policy) check() error {
 
 // checkRule says what is wrong with a rule of On.
 func checkRule(class string, action Action) error {
-	if !slices.Contains(Classes(), class) {
-		return fmt.Errorf("%q is no error class: give one of %s", class, strings.Join(Classes(), ", "))
+	if err := CheckClass(class); err != nil {
+		return err
 	}
 	if !slices.Contains([]Action{Retry, Skip, AbortHost, AbortCrawl}, action) {
 		return fmt.Errorf("%q is no action: give retry, skip, abort-host or abort-crawl", action)

@@ -90,6 +90,8 @@ func (c *whyCmd) examples() string {
 func (c *retryCmd) Help() string {
 	return `Makes URLs pending again whose last fetch failed, those that are dead too. Their failures are forgotten. "frontier status --classes" says how many there are of each class.
 
+With --fetched-before, URLs are made pending that were fetched well, so that the next run fetches them again. Where the origin gave an ETag or a Last-Modified, it is asked whether they have changed.
+
 Exit status: 0 done, with none as well; 1 usage, such as an unknown class; 20 database failed; 21 cannot write; 130 interrupted.`
 }
 
@@ -97,6 +99,7 @@ func (c *retryCmd) examples() string {
 	return `  frontier retry
   frontier retry --class http_server_error
   frontier retry --class robots_unreachable --db crawl.db
+  frontier retry --fetched-before 168h
 `
 }
 

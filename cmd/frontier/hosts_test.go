@@ -104,6 +104,18 @@ func TestSet(t *testing.T) {
 	}
 }
 
+func TestRefetch(t *testing.T) {
+	t.Parallel()
+	c := busy(t)
+	diff(t, "too new", "0 URLs that were fetched 1h0m0s ago or before are pending again.\n", c.must("retry", "--fetched-before", "1h"))
+	diff(t, "any age", "1 URL that was fetched is pending again.\n", c.must("retry", "--fetched-before", "0s"))
+	diff(t, "none left", "0 URLs that were fetched are pending again.\n", c.must("retry", "--fetched-before", "0s"))
+	if got := c.must("why", "http://fetched.test/"); !strings.Contains(got, "\n  status         pending\n") {
+		t.Errorf("the URL that was fetched is not pending:\n%s", got)
+	}
+	diff(t, "what failed", "4 URLs that had failed are pending again.\n", c.must("retry"))
+}
+
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	c := busy(t)
@@ -111,21 +123,4 @@ func TestRetry(t *testing.T) {
 	diff(t, "a class", "1 URL that had failed with dns_not_found is pending again.\n", c.must("retry", "--class", "dns_not_found"))
 	diff(t, "all", "3 URLs that had failed are pending again.\n", c.must("retry"))
 	diff(t, "none", "0 URLs that had failed are pending again.\n", c.must("retry"))
-}
-
-func TestErrorClasses(t *testing.T) {
-	t.Parallel()
-	for _, class := range []string{"http_server_error", "too_many_redirects", "robots_disallowed", "robots_unreachable", "service_lost", "crashed"} {
-		if err := checkClass(class); err != nil {
-			t.Errorf("checkClass(%q) = %v, want nil", class, err)
-		}
-	}
-	for _, tt := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"abc", "", 3}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}} {
-		if got := edits(tt.a, tt.b); got != tt.want {
-			t.Errorf("edits(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-	}
 }
