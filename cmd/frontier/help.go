@@ -74,7 +74,9 @@ func (c *statusCmd) examples() string {
 func (c *whyCmd) Help() string {
 	return `The first line is the reason; what decides follows. Where several things hold a URL back, the first line names what a person can change, then what holds longest. Times are those of the database's clock.
 
-With --json the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, host_blocked, backing_off, host_in_flight, host_delay and its_turn.
+What robots.txt says is taken from the database, as the last worker read it, and counts for a "frontier run" without --ignore-robots. Give --user-agent as it was given there.
+
+With --json the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, robots_disallowed, robots_unreachable, host_blocked, backing_off, host_in_flight, host_delay and its_turn.
 
 Exit status: 0 told; 1 usage, such as what is no URL; 4 the frontier does not hold the URL; 20 database failed; 21 cannot write; 130 interrupted.`
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"fetchd/frontier"
 	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
 )
@@ -14,8 +15,9 @@ import (
 // whyCmd is "frontier why".
 type whyCmd struct {
 	database
-	URL  string `arg:"" help:"The URL, in any form."`
-	JSON bool   `name:"json" help:"One line of JSON."`
+	URL       string `arg:"" help:"The URL, in any form."`
+	JSON      bool   `name:"json" help:"One line of JSON."`
+	UserAgent string `default:"${agent}" help:"How the crawler calls itself, as \"frontier run\" was told; robots.txt is read by its first word."`
 }
 
 func (c *whyCmd) run(ctx context.Context, a *app) int {
@@ -32,7 +34,11 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 		if err != nil {
 			return err
 		}
-		out, e := &printer{w: a.out}, &evidence{told}
+		robots, err := frontier.AskRobots(ctx, s, c.UserAgent, url)
+		if err != nil {
+			return err
+		}
+		out, e := &printer{w: a.out}, &evidence{told, robots}
 		if c.JSON {
 			writeJSON(out, explained(e))
 		} else {
@@ -51,12 +57,13 @@ type reason struct {
 // evidence is all that is known of why a URL is not being fetched.
 type evidence struct {
 	store.Explanation
+	Robots frontier.RobotsState
 }
 
 // reasonOf is the first thing that keeps a URL from being fetched now: what a
 // person can change comes first, then what holds longest.
 func reasonOf(e *evidence) reason {
-	for _, ask := range []func(*evidence) reason{statusReason, pauseReason, waitReason, flightReason, delayReason} {
+	for _, ask := range []func(*evidence) reason{statusReason, pauseReason, robotsReason, waitReason, flightReason, delayReason} {
 		if r := ask(e); r.code != "" {
 			return r
 		}
@@ -75,7 +82,7 @@ func statusReason(e *evidence) reason {
 		if u.ErrorClass != "" {
 			again = fmt.Sprintf(`"frontier retry --class %s" tries it again, with all that failed so`, u.ErrorClass)
 		}
-		return reason{"dead", fmt.Sprintf("It failed for good%s: %s.", withError(u), again)}
+		return reason{"dead", fmt.Sprintf("It failed for good%s%s: %s.", withError(u), robotsNow(e), again)}
 	case store.Fetching:
 		if u.LeaseUntil.After(e.Now) {
 			return reason{"fetching", fmt.Sprintf("It is being fetched now%s; the lease ends %s unless it is extended.", byWorker(u), relative(u.LeaseUntil, e.Now))}
@@ -181,6 +188,7 @@ func hostFacts(e *evidence) []fact {
 		{"delay", e.Host.Delay.String()},
 		{"in flight", fmt.Sprintf("%d of at most %d", e.Host.InFlight, e.Host.MaxInFlight)},
 		{"paused", yes(e.Host.Paused)},
+		{"robots.txt", robotsFact(&e.Robots)},
 	}
 }
 
@@ -208,12 +216,13 @@ func or(text, other string) string {
 
 // explanation is the JSON of why.
 type explanation struct {
-	Reason   string      `json:"reason"`
-	Sentence string      `json:"sentence"`
-	URL      urlRow      `json:"url"`
-	Host     hostFigures `json:"host"`
-	Paused   bool        `json:"paused"` // the crawl as a whole
-	Now      timestamp   `json:"now"`    // by the database's clock
+	Reason   string        `json:"reason"`
+	Sentence string        `json:"sentence"`
+	URL      urlRow        `json:"url"`
+	Host     hostFigures   `json:"host"`
+	Robots   robotsFigures `json:"robots"`
+	Paused   bool          `json:"paused"` // the crawl as a whole
+	Now      timestamp     `json:"now"`    // by the database's clock
 }
 
 type hostFigures struct {
@@ -229,7 +238,7 @@ type hostFigures struct {
 func explained(e *evidence) explanation {
 	r, h := reasonOf(e), &e.Host
 	return explanation{
-		Reason: r.code, Sentence: r.text, URL: urlRowOf(e.URL), Paused: e.Paused, Now: timestamp(e.Now),
+		Reason: r.code, Sentence: r.text, URL: urlRowOf(e.URL), Paused: e.Paused, Now: timestamp(e.Now), Robots: robotsFiguresOf(&e.Robots),
 		Host: hostFigures{e.URL.Host, timestamp(h.NextAt), timestamp(h.BlockedUntil), h.Delay.Milliseconds(), h.InFlight, h.MaxInFlight, h.Paused},
 	}
 }

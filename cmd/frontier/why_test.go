@@ -6,10 +6,24 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/frontier"
+	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
 )
 
 const page = "http://a.test/page"
+
+// forbidding is a robots.txt that forbids the page.
+var forbidding = store.Robots{Origin: "http://a.test", Status: 200, Body: []byte("User-agent: *\nDisallow: /p\n")}
+
+// robots keeps a robots.txt as a worker would, by default of the page's origin.
+func (c *crawl) robots(r store.Robots) {
+	c.t.Helper()
+	if r.Origin == "" {
+		r.Origin = "http://a.test"
+	}
+	c.store(func(s store.Repository) error { return s.SaveRobots(c.t.Context(), r) })
+}
 
 func TestWhy(t *testing.T) {
 	t.Parallel()
@@ -44,6 +58,27 @@ func TestWhy(t *testing.T) {
 			c.store(func(s store.Repository) error { return s.Block(t.Context(), "a.test", time.Hour) })
 		}, "host_paused", `Its host is paused: "frontier resume a.test" takes that back.`},
 		{"another host paused", func(c *crawl) { c.must("pause", "b.test") }, "its_turn", "Nothing"},
+		{"forbidden by robots.txt", func(c *crawl) { c.robots(forbidding); c.exec(`UPDATE robots SET saved_at = saved_at - 7200000`) }, "robots_disallowed",
+			"robots.txt forbids it: line 2, Disallow: /p (read 2h0m"},
+		{"forbidden by a robots.txt that is old", func(c *crawl) { c.robots(forbidding); c.exec(`UPDATE robots SET saved_at = 1`) }, "its_turn", "Nothing"},
+		{"forbidden, and the crawl paused", func(c *crawl) { c.robots(forbidding); c.must("pause") }, "crawl_paused", "The crawl is paused"},
+		{"robots.txt out of reach", func(c *crawl) {
+			c.robots(store.Robots{ErrorClass: "dns_not_found", Unreachable: true})
+			c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 10800000`)
+		}, "robots_unreachable", "Nothing of its origin is fetched while robots.txt is out of reach for 3h0m"},
+		{"robots.txt out of reach, and the URL waits", func(c *crawl) {
+			c.fetch(failedIn("robots_unreachable", store.Failed))
+			c.robots(store.Robots{ErrorClass: "dns_not_found", Unreachable: true})
+		}, "robots_unreachable", "Nothing of its origin is fetched while robots.txt is out of reach for "},
+		{"no robots.txt", func(c *crawl) { c.robots(store.Robots{Status: 404}) }, "its_turn", "Nothing"},
+		{"robots.txt of another origin", func(c *crawl) {
+			other := forbidding
+			other.Origin = "https://a.test"
+			c.robots(other)
+		}, "its_turn", "Nothing"},
+		{"dead by robots.txt", func(c *crawl) { c.robots(forbidding); c.fetch(failedIn("robots_disallowed", store.Dead)) }, "dead",
+			"It failed for good (robots_disallowed); robots.txt: line 2, Disallow: /p (read "},
+		{"dead otherwise", func(c *crawl) { c.robots(forbidding); c.fetch(failedIn("forbidden", store.Dead)) }, "dead", "It failed for good (forbidden): "},
 		{"host blocked", func(c *crawl) {
 			c.store(func(s store.Repository) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
 		}, "host_blocked", "Its host asked for a pause (429 or 503), which ends in 4d"},
@@ -107,7 +142,7 @@ func TestWhyUnknown(t *testing.T) {
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
-	e := &evidence{store.Explanation{
+	e := &evidence{Explanation: store.Explanation{
 		URL: store.URL{
 			URL: page, Host: "a.test", Status: store.Failed, LastError: "http_server_error: 503\x1b[2J", ErrorClass: "http_server_error",
 			RetryCount: 2, FailureCount: 1, CrashCount: 3, HTTPStatus: 503, ReadyAt: now.Add(4*time.Minute + 10*time.Second),
@@ -115,7 +150,9 @@ func TestExplain(t *testing.T) {
 		},
 		Host: store.Host{NextAt: now.Add(time.Second), Delay: 1500 * time.Millisecond, MaxInFlight: 1},
 		Now:  now,
-	}}
+	}, Robots: frontier.RobotsState{Known: true, Fresh: true, Age: 2 * time.Hour, Decision: robots.Decision{
+		Allowed: true, Reason: robots.ByRule, Line: robots.Line{Number: 3, Text: "Allow: /p\x1b"},
+	}}}
 	diff(t, "explanation", `It failed (http_server_error), and is tried again in 4m10s at the earliest.
 
 http://a.test/page
@@ -135,8 +172,76 @@ Host a.test
   delay          1.5s
   in flight      0 of at most 1
   paused         no
+  robots.txt     allowed by line 3, Allow: /p\x1b (read 2h0m0s ago)
 Crawl
   paused         no
   now            2026-01-02T03:04:05.678Z (the database's clock)
 `, explain(e))
+}
+
+func TestWhyUserAgent(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t, page)
+	c.robots(store.Robots{Status: 200, Body: []byte("User-agent: bot\nDisallow: /p # all\n\nUser-agent: frontier\nAllow: /page\n")})
+	for _, tt := range []struct {
+		name  string
+		flags []string
+		want  robotsFigures
+	}{
+		{"the default", nil, robotsFigures{Allowed: true, Reason: "by_rule", Line: 5, Rule: "Allow: /page"}},
+		{"one that is forbidden", []string{"--user-agent", "Bot/2.0 (+https://bot.test)"}, robotsFigures{Reason: "by_rule", Line: 2, Rule: "Disallow: /p"}},
+		{"one that is not named", []string{"--user-agent", "other"}, robotsFigures{Allowed: true, Reason: "no_rule"}},
+	} {
+		var got explanation
+		if err := json.Unmarshal([]byte(c.must(append([]string{"why", "--json", page}, tt.flags...)...)), &got); err != nil {
+			t.Fatal(err)
+		}
+		tt.want.Origin, tt.want.Known, tt.want.AgeMS = "http://a.test", true, got.Robots.AgeMS
+		if got.Robots != tt.want {
+			t.Errorf("%s: robots = %+v, want %+v", tt.name, got.Robots, tt.want)
+		}
+	}
+}
+
+func TestRobotsFact(t *testing.T) {
+	t.Parallel()
+	decision := func(allowed bool, r robots.Reason) robots.Decision {
+		return robots.Decision{Allowed: allowed, Reason: r, Line: robots.Line{Number: 3, Text: "Disallow: /p/"}}
+	}
+	for _, tt := range []struct {
+		name  string
+		state frontier.RobotsState
+		want  string
+	}{
+		{"not read", frontier.RobotsState{}, "not read yet"},
+		{"forbidden", frontier.RobotsState{Known: true, Age: time.Hour, Decision: decision(false, robots.ByRule)}, "line 3, Disallow: /p/ (read 1h0m0s ago)"},
+		{"forbidden by what is left", frontier.RobotsState{Known: true, Cause: "status 503", UnreachableFor: 31 * 24 * time.Hour, Decision: decision(false, robots.ByRule)},
+			"line 3, Disallow: /p/ (as last read; out of reach for 31d0h: status 503)"},
+		{"no rule", frontier.RobotsState{Known: true, Decision: decision(true, robots.NoRule)}, "no line is about it (read 0s ago)"},
+		{"no file", frontier.RobotsState{Known: true, Cause: "status 404", Age: time.Minute, Decision: decision(true, robots.Unavailable)},
+			"there is none, so all is allowed: status 404 (asked 1m0s ago)"},
+		{"out of reach", frontier.RobotsState{Known: true, Cause: "dns_not_found", Age: time.Minute, UnreachableFor: 3 * time.Hour, Decision: decision(false, robots.Unreachable)},
+			"out of reach for 3h0m0s: dns_not_found (asked 1m0s ago)"},
+		{"the file itself", frontier.RobotsState{Known: true, Decision: decision(true, robots.RobotsTxt)}, "is always allowed itself (read 0s ago)"},
+	} {
+		if got := robotsFact(&tt.state); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestRobotsReason(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	away := frontier.RobotsState{Known: true, Cause: "dns_not_found", UnreachableFor: 3 * time.Hour}
+	e := &evidence{Explanation: store.Explanation{Now: now}, Robots: away}
+	diff(t, "out of reach", "Nothing of its origin is fetched while robots.txt is out of reach for 3h0m0s: dns_not_found.", robotsReason(e).text)
+	e.URL.ReadyAt = now.Add(time.Minute)
+	diff(t, "out of reach, and later", "Nothing of its origin is fetched while robots.txt is out of reach for 3h0m0s: dns_not_found; it is tried again in 1m0s at the earliest.", robotsReason(e).text)
+	e.Robots.Decision = robots.Decision{Reason: robots.ByRule, Line: robots.Line{Number: 2, Text: "Disallow: /"}}
+	diff(t, "forbidden by what is left", "robots.txt forbids it: line 2, Disallow: / (as last read; out of reach for 3h0m0s: dns_not_found).", robotsReason(e).text)
+	e.URL.ErrorClass = frontier.ClassRobotsDisallowed
+	diff(t, "dead", "; robots.txt: line 2, Disallow: / (as last read; out of reach for 3h0m0s: dns_not_found)", robotsNow(e))
+	e.Robots = frontier.RobotsState{}
+	diff(t, "dead, and nothing known", "", robotsNow(e))
 }
