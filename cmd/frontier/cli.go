@@ -23,7 +23,8 @@ type streams struct {
 // app is one run of the program, as every command needs it.
 type app struct {
 	streams
-	env func(string) string
+	env   func(string) string
+	given []string // flags on the command line, without their dashes
 }
 
 // command is what a subcommand does. It returns the exit status.
@@ -48,7 +49,7 @@ type grammar struct {
 // run is the whole program: it returns the exit status, and touches nothing of
 // the process but what it is given.
 func run(ctx context.Context, args []string, env func(string) string, std streams) int {
-	a := &app{std, env}
+	a := &app{streams: std, env: env}
 	var g grammar
 	exited, status := false, exitOK
 	parser, err := kong.New(&g, options(a, func(code int) { exited, status = true, code })...)
@@ -70,6 +71,7 @@ func run(ctx context.Context, args []string, env func(string) string, std stream
 		a.errorf("command %s does nothing", parsed.Command())
 		return exitUsage
 	}
+	a.given = given(parsed)
 	return cmd.run(ctx, a)
 }
 
@@ -96,6 +98,17 @@ func (a *app) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, erro
 		return a.env(name), nil
 	}
 	return nil, nil // not ours to say
+}
+
+// given are the flags that stand on the command line, in their order.
+func given(c *kong.Context) []string {
+	var names []string
+	for _, p := range c.Path {
+		if p.Flag != nil && !p.Resolved {
+			names = append(names, p.Flag.Name)
+		}
+	}
+	return names
 }
 
 // commandName is the program with its command, where one was named.

@@ -186,7 +186,7 @@ func TestUsage(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "add", "status", "why", "retry", "export", "pause", "resume", "set"} {
+	for _, command := range []string{"", "add", "run", "status", "why", "retry", "export", "pause", "resume", "set"} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			got := runWith(t.Context(), strings.NewReader(""), nil, append(strings.Fields(command), "--help")...)

@@ -81,7 +81,7 @@ func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := c.watched(ctx, a, s, w, nil); err != nil {
+	if err := c.watched(ctx, s, w, nil); err != nil {
 		return err
 	}
 	return d.check(ctx, s)

@@ -1,6 +1,7 @@
 // Command frontier keeps the URLs of a crawl and decides when each is fetched.
 //
 //	frontier add       add URLs from arguments, lists and sitemaps
+//	frontier run       fetch what is in the frontier
 //	frontier status    count URLs and hosts
 //	frontier why URL   say why a URL is not being fetched now
 //	frontier retry     try again what failed

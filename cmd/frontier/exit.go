@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"fetchd/frontier"
 	"fetchd/frontier/store"
 	"fetchd/internal/dial"
 )
@@ -71,6 +72,10 @@ func (a *app) end(ctx context.Context, err error) int {
 	}
 	output, ok := errors.AsType[*outputError](err)
 	switch {
+	case errors.Is(err, frontier.ErrCrawlAborted):
+		a.errorf("%v", err)
+		a.hintf(`The crawl is paused for every worker: "frontier resume" takes that back.`)
+		return exitAborted
 	case ok && isClosedPipe(output.err):
 		return exitOK // whoever read it has seen enough
 	case ctx.Err() != nil:
@@ -79,6 +84,10 @@ func (a *app) end(ctx context.Context, err error) int {
 	case ok:
 		a.errorf("%v", output)
 		return exitOutput
+	case errors.Is(err, frontier.ErrNoService):
+		a.errorf("%v", err)
+		a.hintf("Does it run, and do --server and the flags of TLS and of the token say how to reach it? Nothing was fetched.")
+		return exitService
 	}
 	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		// The driver's text repeats the address, and cannot always tell where the password is.

@@ -10,16 +10,20 @@ Exit status:
 
     0    done
     1    usage: the command line is not usable
+    2    run --demo: what came of it is not what had to
     3    add: some of the input was bad; the rest was added
     4    why: the frontier does not hold the URL
+    5    run: an outcome aborted the crawl (--on CLASS=abort-crawl)
     20   the database failed, or is not there
-    21   a file or standard output could not be written
+    21   a file, a body or standard output could not be written
+    22   run: no service answers to fetch through
     130  interrupted (SIGINT or SIGTERM)
 
 A reader of standard output that goes away early, such as head, is no failure: the exit status is 0.`
 
 const overviewExamples = `  frontier add https://example.org/
   frontier add -i urls.txt --sitemap sitemap.xml.gz
+  frontier run --user-agent 'mybot/1.0 (+https://example.org/bot)'
   frontier status
   frontier why https://example.org/page
   frontier pause example.org
@@ -45,6 +49,39 @@ func (c *addCmd) examples() string {
   frontier add --sitemap sitemap.xml
   curl -s https://example.org/sitemap.xml.gz | frontier add --sitemap -
   grep -o 'https://[^"]*' page.html | frontier add -i - --db crawl.db
+`
+}
+
+// Help is the text after the first line of "frontier run --help". It implements
+// kong.HelpProvider.
+func (c *runCmd) Help() string {
+	return `Fetches what is to be fetched, each URL when its host's turn has come, until nothing is left; with --endless it then waits for more. "frontier add" makes the database. Any number of runs may work on one database, on one machine or on many.
+
+The service. Fetches are made by a fetchd inside this process, which reaches public addresses on ports 80 and 443 and nothing else, whatever a name or a redirect leads to. For a site of your own on another address or port, open just that: --egress-allow-cidr 10.1.2.0/24 --egress-allow-port 8080. With --server, fetches go through a fetchd elsewhere, whose own settings say what it reaches; given several times, each fetch goes to the one with the fewest. A service that ends or comes back is noticed, and its fetches are made again.
+
+Politeness. A host has one fetch at a time, and opens again --delay after the fetch has ended; "frontier set" gives a host other numbers, and a longer Crawl-delay of its robots.txt counts, up to --max-crawl-delay. robots.txt is obeyed, and kept for a day. A redirect to another host waits for that host's turn. A host that answers 429 or 503 is left alone for as long as it asks, or for a minute that doubles each time.
+
+Redirects. CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0 to 20) in the environment stand for --follow-redirects and --max-redirects where those are not given.
+
+Results. Each outcome is a row in the database, which "frontier export" writes out. --outcomes appends the same as a line of JSON as it happens. --bodies keeps each body as sha256/XX/DIGEST, XX being the digest's first two digits; the field body_sha256 of an outcome is the digest. A body that several URLs have is kept once; the empty one is kept at the start, to see that the place can be written.
+
+The last line on standard error counts URLs that were completed and that failed for good, and requests that were retried within a fetch. Put off is how many times a URL failed in a way that may pass, to be tried again later.
+
+SIGTERM and SIGINT: nothing more is begun, fetches under way may end within --drain-time, and what has not ended then is given back for the next run. A second signal ends at once; then URLs that were being fetched are free when their --lease ends.
+
+--demo needs no database and no network, takes some seconds, and says of each check whether it holds.
+
+Exit status: 0 nothing is left to fetch, or whoever read the outcomes has seen enough; 1 usage; 2 a check of --demo failed; 5 an outcome aborted the crawl, which is paused then; 20 database failed, or is not there; 21 cannot write outcomes or bodies; 22 no service answered; 130 interrupted, after fetches under way were let end.`
+}
+
+func (c *runCmd) examples() string {
+	return `  frontier run --demo
+  frontier run --user-agent 'mybot/1.0 (+https://example.org/bot)' --bodies pages
+  frontier run --delay 5s --outcomes - --quiet | jq -r 'select(.status == "dead") | .url'
+  frontier run --server fetch-1:8080 --server fetch-2:8080 --token-file token --tls
+  frontier run --on forbidden=abort-host --on dns_not_found=retry --max-url-retries 5
+  frontier run --accept any --bodies 's3://crawl?region=eu-central-1' --endless --metrics-addr :9100
+  frontier run --db postgres://crawler@db.internal/frontier --egress-allow-cidr 10.0.0.0/8
 `
 }
 

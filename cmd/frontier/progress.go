@@ -14,43 +14,50 @@ const (
 	// drawEvery is the time between two lines on a terminal, tellEvery elsewhere.
 	drawEvery = time.Second
 	tellEvery = 10 * time.Second
+	// countEvery is how often the whole table is counted. Where that takes long, it is
+	// done so seldom that it takes a fiftieth of the time.
+	countEvery = 10 * time.Second
+	// rateOver is the time that a rate is of, trendOver that of an estimate.
+	rateOver  = 10 * time.Second
+	trendOver = 2 * time.Minute
 )
 
-// progress tells how a run goes: on one line of a terminal that is drawn anew, or
-// a line now and then elsewhere.
+// progress tells how a run goes.
 type progress struct {
-	out      *printer
-	terminal bool
-	quiet    bool
-	store    store.Store
-	worker   *frontier.Worker
-	metrics  *frontier.Metrics
-	begun    time.Time
+	out     *console
+	draws   bool // on one line of a terminal; else in a line now and then
+	quiet   bool // but for the sum
+	endless bool
+	counts  func(context.Context) (store.Counts, error) // of the whole frontier
+	stats   func() frontier.Stats                       // of this worker
+	metrics *frontier.Metrics
+	begun   time.Time
 
-	counts  store.Counts
-	counted time.Time
-	took    time.Duration // the last count
-	last    int64         // outcomes at the last line
-	at      time.Time     // of the last line
-	drawn   bool
+	last store.Counts
+	took time.Duration // the last count
+	done trend         // outcomes of this worker
+	left trend         // URLs of the frontier that are to be fetched; one each count
 }
 
 // run tells until ctx ends. draining is done when the run has been asked to end.
 func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
 	every := tellEvery
-	if p.terminal {
+	if p.draws {
 		every = drawEvery
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	p.at = p.begun
+	p.done.add(p.begun, 0, rateOver)
+	p.count(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-draining:
 			draining = nil
-			p.line("stopping: fetches under way may end; a second signal ends at once")
+			if !p.quiet {
+				p.out.printf("stopping: fetches under way may end; a second signal ends at once\n")
+			}
 		case <-tick.C:
 			p.count(ctx)
 			if !p.quiet {
@@ -62,62 +69,102 @@ func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
 
 // count reads the table, where that was not done just now: it may be a long one.
 func (p *progress) count(ctx context.Context) {
-	if p.quiet && p.metrics == nil || time.Since(p.counted) < max(countEvery, 50*p.took) {
+	if p.quiet && p.metrics == nil || len(p.left) > 0 && time.Since(p.left.at()) < max(countEvery, 50*p.took) {
 		return
 	}
 	begun := time.Now()
-	c, err := p.store.Counts(ctx)
+	c, err := p.counts(ctx)
 	if err != nil {
 		return // the worker tells of a store that does not answer
 	}
-	p.counts, p.counted, p.took = c, time.Now(), time.Since(begun)
+	p.last, p.took = c, time.Since(begun)
+	p.left.add(begun, c.Pending+c.Failed+c.Fetching, trendOver)
 	p.metrics.Counted(c)
 }
 
 func (p *progress) tell(now time.Time) {
-	s := p.worker.Stats()
-	done := s.Completed + s.Failed + s.Dead
-	rate := float64(done-p.last) / now.Sub(p.at).Seconds()
-	p.last, p.at = done, now
-	text := fmt.Sprintf("%d fetched, %d failed, %d dead  %.0f/s  %d open", s.Completed, s.Failed, s.Dead, rate, s.Open)
-	if !p.counted.IsZero() {
-		left := p.counts.Pending + p.counts.Failed
-		text += fmt.Sprintf("  %d to go, hosts: %d waiting, %d blocked", left, p.counts.HostsWaiting, p.counts.HostsBlocked)
-		if p.counts.Paused {
-			text += ", paused"
+	s := p.stats()
+	p.done.add(now, s.Completed+s.Failed+s.Dead, rateOver)
+	text := fmt.Sprintf("%d completed, %d failed, %.0f/s", s.Completed, s.Dead, p.done.rate())
+	if len(p.left) > 0 {
+		text += fmt.Sprintf(", %d to go", p.last.Pending+p.last.Failed+p.last.Fetching)
+		if d, ok := p.estimate(now); ok {
+			text += fmt.Sprintf(" in about %s", span(d))
 		}
 	}
-	if !p.terminal {
-		p.line(text)
-		return
+	text += fmt.Sprintf(", %d open", s.Open)
+	if len(p.left) > 0 {
+		text += fmt.Sprintf(", hosts: %d waiting, %d blocked", p.last.HostsWaiting, p.last.HostsBlocked)
 	}
-	p.out.printf("\r\x1b[K%s", text)
-	p.drawn = true
-}
-
-// line is a line of its own.
-func (p *progress) line(text string) {
-	if p.quiet {
-		return
+	if p.last.Paused {
+		text += ", paused"
 	}
-	if p.drawn {
-		p.out.printf("\n")
-		p.drawn = false
+	if p.draws {
+		p.out.draw(text)
+		return
 	}
 	p.out.printf("%s\n", text)
 }
 
+// estimate is how long the rest takes if it goes on as in the last counts. There is
+// none where the end is not in sight: what is to be fetched does not grow less.
+func (p *progress) estimate(now time.Time) (time.Duration, bool) {
+	fall := -p.left.rate()
+	if fall <= 0 || p.endless || p.last.Paused {
+		return 0, false
+	}
+	seconds := float64(p.left[len(p.left)-1].n)/fall - now.Sub(p.left.at()).Seconds()
+	const most = 365 * 24 * time.Hour
+	if seconds < 1 || seconds > most.Seconds() {
+		return 0, false
+	}
+	return time.Duration(seconds) * time.Second, true
+}
+
 // sum tells what the worker has done.
 func (p *progress) sum() {
-	s := p.worker.Stats()
-	parts := []string{fmt.Sprintf("%d completed", s.Completed), fmt.Sprintf("%d failed", s.Dead), fmt.Sprintf("%d to be tried again", s.Failed), fmt.Sprintf("%d retried", s.Retried)}
+	s := p.stats()
+	parts := []string{fmt.Sprintf("%d completed", s.Completed), fmt.Sprintf("%d failed", s.Dead), fmt.Sprintf("%d retried", s.Retried)}
 	for _, more := range []struct {
 		n    int64
 		name string
-	}{{s.Lost, "lost"}, {s.Stale, "stale"}, {s.Troubles, "troubles"}} {
+	}{{s.Failed, "put off"}, {s.Lost, "lost"}, {s.Stale, "stale"}, {s.Troubles, "troubles"}} {
 		if more.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", more.n, more.name))
 		}
 	}
-	p.line(fmt.Sprintf("%s in %v", strings.Join(parts, ", "), time.Since(p.begun).Round(100*time.Millisecond)))
+	p.out.printf("%s in %v\n", strings.Join(parts, ", "), time.Since(p.begun).Round(100*time.Millisecond))
+}
+
+// trend is a number as it was read at some times, the oldest first.
+type trend []reading
+
+type reading struct {
+	at time.Time
+	n  int64
+}
+
+// add puts a reading at the end, and forgets those that are not needed to look
+// back as far as over.
+func (t *trend) add(at time.Time, n int64, over time.Duration) {
+	*t = append(*t, reading{at, n})
+	for len(*t) > 2 && at.Sub((*t)[1].at) >= over {
+		*t = (*t)[1:]
+	}
+}
+
+// at is the time of the last reading.
+func (t trend) at() time.Time { return t[len(t)-1].at }
+
+// rate is how fast the number grew, in a second; zero with less than two readings.
+func (t trend) rate() float64 {
+	if len(t) < 2 {
+		return 0
+	}
+	first, last := t[0], t[len(t)-1]
+	elapsed := last.at.Sub(first.at).Seconds()
+	if elapsed <= 0 {
+		return 0
+	}
+	return float64(last.n-first.n) / elapsed
 }

@@ -34,7 +34,7 @@ func (c *retryCmd) run(ctx context.Context, a *app) int {
 func (c *retryCmd) check() error {
 	if c.Class != nil {
 		if err := frontier.CheckClass(*c.Class); err != nil {
-			return &usageError{"--class", err.Error()}
+			return &usageError{"--class", fmt.Sprint(err)}
 		}
 	}
 	switch {

@@ -2,28 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
-	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"fetchd/frontier"
-	"fetchd/frontier/bodies"
 	"fetchd/frontier/store"
 )
-
-// countEvery is how often the whole table is counted, for progress and metrics.
-const countEvery = 10 * time.Second
 
 // runCmd is "frontier run".
 type runCmd struct {
@@ -56,20 +43,26 @@ type runCmd struct {
 	Lease     time.Duration `default:"5m" group:"Work:" help:"How long a URL stays with a worker that is heard of no more."`
 	DrainTime time.Duration `default:"30s" group:"Work:" help:"How long fetches may go on after SIGTERM or SIGINT."`
 	LogLevel  slog.Level    `default:"warn" group:"Work:" help:"debug, info, warn or error; lines go to standard error."`
+
+	console *console
+	draws   bool // progress is drawn on it
 }
 
 func (c *runCmd) run(ctx context.Context, a *app) int {
+	if err := c.check(a); err != nil {
+		return a.end(ctx, err)
+	}
+	c.console = newConsole(a.err, a.env)
+	c.draws = c.console.terminal && !(c.Outcomes == "-" && isTerminal(a.out)) // they would come between
+	a.err = c.console
 	if c.Demo {
 		return c.runDemo(ctx, a)
 	}
 	return a.end(ctx, c.work(ctx, a))
 }
 
-// work opens what the worker needs, and runs it.
+// work opens the frontier, and works on it.
 func (c *runCmd) work(ctx context.Context, a *app) error {
-	if c.Delay < 0 {
-		return &usageError{"--delay", "is negative: give 0 or more, such as 1s"}
-	}
 	config, err := c.config(a)
 	if err != nil {
 		return err
@@ -82,45 +75,67 @@ func (c *runCmd) work(ctx context.Context, a *app) error {
 	return errors.Join(err, s.Close())
 }
 
+// workOn opens all else that the worker needs, and runs it.
 func (c *runCmd) workOn(ctx context.Context, a *app, s store.Repository, config frontier.Config) error {
-	if c.Bodies != "" {
-		b, err := bodies.Open(ctx, c.Bodies)
-		if err != nil {
-			return &outputError{err}
-		}
-		defer func() { _ = b.Close() }() // each body was closed by itself
-		config.Bodies = b
+	closeResults, err := c.openResults(ctx, a, &config)
+	if err != nil {
+		return err
 	}
-	if c.Outcomes != "" {
-		lines, err := openLines(c.Outcomes, a.out)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = lines.Close() }() // each line was written by itself
-		config.Recorded = lines.write
-	}
-	services, stop, err := c.services.connect(config.Logger, c.Open)
+	defer closeResults()
+	services, stop, err := c.services.connect(config.Logger, c.Open, c.Timeout)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	stopMetrics, err := c.serveMetrics(&config)
+	url, stopMetrics, err := c.serveMetrics(&config)
 	if err != nil {
 		return err
 	}
 	defer stopMetrics()
+	if url != "" && !c.Quiet {
+		c.console.printf("metrics are at %s\n", url)
+	}
 	w, err := frontier.New(s, services, config)
 	if err != nil {
-		return &usageError{"run", fmt.Sprint(err)}
+		return &usageError{"run", fmt.Sprint(err)} // of what check lets through
 	}
-	return c.watched(ctx, a, s, w, config.Metrics)
+	return c.watched(ctx, s, w, config.Metrics)
+}
+
+// openResults opens the places where bodies and outcomes go.
+func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Config) (stop func(), err error) {
+	var lines *lines
+	if c.Outcomes != "" {
+		if lines, err = openLines(c.Outcomes, a.out); err != nil {
+			return nil, err
+		}
+		config.Recorded = lines.write
+	}
+	stop = func() {
+		if lines != nil {
+			_ = lines.Close() // each line was written by itself
+		}
+	}
+	if c.Bodies == "" {
+		return stop, nil
+	}
+	b, err := c.openBodies(ctx)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	config.Bodies = b
+	return func() {
+		_ = b.Close() // each body was closed by itself
+		stop()
+	}, nil
 }
 
 // watched runs the worker while its progress is told.
-func (c *runCmd) watched(ctx context.Context, a *app, s store.Repository, w *frontier.Worker, metrics *frontier.Metrics) error {
+func (c *runCmd) watched(ctx context.Context, s store.Store, w *frontier.Worker, metrics *frontier.Metrics) error {
 	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	told := make(chan struct{})
-	p := &progress{out: &printer{w: a.err}, terminal: isTerminal(a.err), quiet: c.Quiet, store: s, worker: w, metrics: metrics, begun: time.Now()}
+	p := &progress{out: c.console, draws: c.draws, quiet: c.Quiet, endless: c.Endless, counts: s.Counts, stats: w.Stats, metrics: metrics, begun: time.Now()}
 	go func() {
 		defer close(told)
 		p.run(telling, ctx.Done())
@@ -128,15 +143,8 @@ func (c *runCmd) watched(ctx context.Context, a *app, s store.Repository, w *fro
 	err := w.Run(ctx)
 	stop()
 	<-told
-	p.sum()
-	switch {
-	case errors.Is(err, frontier.ErrCrawlAborted):
-		a.errorf("%v", err)
-		a.hintf(`The crawl is paused for every worker: "frontier resume" takes that back.`)
-		return &toldError{exitAborted, "aborted"}
-	case errors.Is(err, frontier.ErrNoService):
-		a.errorf("%v", err)
-		return &toldError{exitService, "no service"}
+	if !errors.Is(err, frontier.ErrNoService) {
+		p.sum()
 	}
 	return err
 }
@@ -147,10 +155,10 @@ func (c *runCmd) config(a *app) (frontier.Config, error) {
 	if err != nil {
 		return frontier.Config{}, err
 	}
-	config := frontier.Config{
+	config := frontier.Config{ // where zero would mean a default, the least
 		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Policy: p,
-		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: c.CrawlDelay, Accept: c.Accept,
-		MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: c.DrainTime, Endless: c.Endless,
+		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), Accept: c.Accept,
+		MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	if len(c.Accept) == 1 && c.Accept[0] == "any" {
@@ -177,6 +185,9 @@ func (c *runCmd) policy(a *app) (frontier.Policy, error) {
 	if c.Redirects != nil {
 		p.MaxRedirects = *c.Redirects
 	}
+	if c.Queue && !p.FollowRedirects {
+		return p, &usageError{"--queue-redirects", "redirects are left alone by --no-follow-redirects or CRAWLER_FOLLOW_REDIRECTS=false: leave out one of the two"}
+	}
 	p.QueueRedirects, p.MaxURLRetries = c.Queue, c.Retries
 	for _, rule := range c.On {
 		if err := p.Set(rule); err != nil {
@@ -185,80 +196,3 @@ func (c *runCmd) policy(a *app) (frontier.Policy, error) {
 	}
 	return p, nil
 }
-
-// serveMetrics has the worker counted, and serves that until stop is called.
-func (c *runCmd) serveMetrics(config *frontier.Config) (stop func(), err error) {
-	if c.Metrics == "" {
-		return func() {}, nil
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	config.Metrics = frontier.NewMetrics(registry)
-	l, err := net.Listen("tcp", c.Metrics)
-	if err != nil {
-		return nil, &usageError{"--metrics-addr", fmt.Sprint(err)}
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(l) // its end is Close
-	}()
-	return func() {
-		_ = server.Close()
-		<-done
-	}, nil
-}
-
-// lines are outcomes, a line of JSON each. What was written is whole lines.
-type lines struct {
-	w     io.Writer
-	close func() error
-}
-
-// openLines appends to a file, or writes to standard output for "-".
-func openLines(name string, stdout io.Writer) (*lines, error) {
-	if name == "-" {
-		return &lines{stdout, func() error { return nil }}, nil
-	}
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o666)
-	if err != nil {
-		return nil, &outputError{err}
-	}
-	if err := endLine(f); err != nil {
-		return nil, &outputError{errors.Join(err, f.Close())}
-	}
-	return &lines{f, f.Close}, nil
-}
-
-// endLine ends a line that an earlier run could not write whole.
-func endLine(f *os.File) error {
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return err
-	}
-	last := make([]byte, 1)
-	if _, err := f.ReadAt(last, info.Size()-1); err != nil || last[0] == '\n' {
-		return err
-	}
-	_, err = f.WriteString("\n")
-	return err
-}
-
-func (l *lines) write(r frontier.Record) error {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(r); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(l.w, b.String()); err != nil {
-		return &outputError{err}
-	}
-	return nil
-}
-
-// Close ends the use of the file.
-func (l *lines) Close() error { return l.close() }

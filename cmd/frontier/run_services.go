@@ -30,21 +30,18 @@ type services struct {
 	AllowPort []uint16       `name:"egress-allow-port" placeholder:"PORT" group:"Service:" help:"Ports besides 80 and 443. Repeatable."`
 }
 
-// connect reaches the services that the flags name, or starts one. The caller
-// calls stop.
-func (c services) connect(logger *slog.Logger, open int) (_ []frontier.Service, stop func(), err error) {
+// connect reaches the services that the flags name, or starts one for so many open
+// fetches, of which none takes longer. The caller calls stop.
+func (c services) connect(logger *slog.Logger, open int, longest time.Duration) (_ []frontier.Service, stop func(), err error) {
 	if len(c.Server) == 0 {
 		return embed(server.Config{
 			Fetch: fetch.Config{
 				Egress:    fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort},
 				UserAgent: "frontier/" + version(),
 			},
-			Limits: server.Limits{MaxFetches: 2 * open},
+			Limits: server.Limits{MaxFetches: 2 * open, MaxTotalTimeout: longest},
 			Logger: slog.New(warnings{logger.Handler()}),
 		})
-	}
-	if len(c.AllowCIDR) > 0 || len(c.AllowPort) > 0 {
-		return nil, nil, &usageError{"--egress-allow-cidr, --egress-allow-port", "are for the fetchd inside: leave them out with --server, and set them there"}
 	}
 	opts, err := c.Options()
 	if err != nil {
@@ -77,7 +74,7 @@ func embed(cfg server.Config) (_ []frontier.Service, stop func(), err error) {
 	log.SetOutput(io.Discard) // net/http writes an origin's bytes there
 	srv, err := server.New(cfg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("start the service inside: %w", err)
+		return nil, nil, fmt.Errorf("%w: start the one inside: %w", frontier.ErrNoService, err)
 	}
 	l := bufconn.Listen(1 << 20)
 	served := make(chan struct{})
@@ -95,7 +92,7 @@ func embed(cfg server.Config) (_ []frontier.Service, stop func(), err error) {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
 		end()
-		return nil, nil, fmt.Errorf("reach the service inside: %w", err)
+		return nil, nil, fmt.Errorf("%w: reach the one inside: %w", frontier.ErrNoService, err)
 	}
 	return []frontier.Service{{Name: "inside", Client: pb.NewFetchServiceClient(conn)}}, func() {
 		_ = conn.Close()

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"mime"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"fetchd/frontier/bodies"
+)
+
+const (
+	maxOpen       = 100_000
+	maxAttempts   = 11 // a fetchd takes no more: spec §2
+	maxBody       = 1 << 20
+	maxRedirects  = 20
+	maxMediaTypes = 64
+	// leaseReserve is what a worker wants of a lease beside the time of a fetch.
+	leaseReserve = 10 * time.Second
+	// probeTime bounds the question whether bodies can be kept.
+	probeTime = 30 * time.Second
+	// otherPlace is what to do where they cannot.
+	otherPlace = "give a directory or a bucket that can be written"
+)
+
+// demoFlags are those that the demo has a use for.
+var demoFlags = []string{"demo", "open", "drain-time", "log-level", "quiet"}
+
+// check says which flag cannot be used, alone or with the others, and what to do.
+func (c *runCmd) check(a *app) error {
+	if c.Demo {
+		if i := slices.IndexFunc(a.given, func(flag string) bool { return !slices.Contains(demoFlags, flag) }); i >= 0 {
+			return &usageError{"--" + a.given[i], "the demo has a crawl of its own: leave it out, or leave out --demo"}
+		}
+	}
+	return cmp.Or(c.checkNumbers(), c.checkTimes(), c.checkFetches(), c.checkResults(), c.services.check(a))
+}
+
+func (c *runCmd) checkNumbers() error {
+	for _, n := range []struct {
+		flag        string
+		value       int64
+		least, most int64
+	}{
+		{"--open", int64(c.Open), 1, maxOpen},
+		{"--max-attempts", int64(c.Attempts), 1, maxAttempts},
+		{"--max-body-bytes", c.MaxBody, 1, maxBody},
+		{"--max-redirects", int64(valueOr(c.Redirects, 0)), 0, maxRedirects},
+		{"--max-url-retries", int64(c.Retries), 0, 1_000_000},
+	} {
+		if n.value < n.least || n.value > n.most {
+			return &usageError{n.flag, fmt.Sprintf("%d is not from %d to %d", n.value, n.least, n.most)}
+		}
+	}
+	return nil
+}
+
+func (c *runCmd) checkTimes() error {
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+		zero  bool // is allowed
+	}{
+		{"--delay", c.Delay, true},
+		{"--max-crawl-delay", c.CrawlDelay, true},
+		{"--drain-time", c.DrainTime, true},
+		{"--total-timeout", c.Timeout, false},
+		{"--lease", c.Lease, false},
+	} {
+		switch {
+		case d.value < 0:
+			return &usageError{d.flag, fmt.Sprintf("%v is negative: give a duration such as 30s", d.value)}
+		case d.value == 0 && !d.zero:
+			return &usageError{d.flag, "0s is no time at all: give a duration such as 30s"}
+		}
+	}
+	if least := c.Timeout + leaseReserve; c.Lease <= least {
+		return &usageError{"--lease", fmt.Sprintf("%v is too short for --total-timeout %v: give more than %v, for a fetch and %v to record it; or a shorter --total-timeout",
+			c.Lease, c.Timeout, least, leaseReserve)}
+	}
+	return nil
+}
+
+func (c *runCmd) checkFetches() error {
+	switch {
+	case strings.TrimSpace(c.UserAgent) == "":
+		return &usageError{"--user-agent", "is empty: give a name and how you can be reached, such as \"mybot/1.0 (+https://example.org/bot)\""}
+	case !httpguts.ValidHeaderFieldValue(c.UserAgent):
+		return &usageError{"--user-agent", fmt.Sprintf("%.80q has a character that no header may have: leave it out", c.UserAgent)}
+	case len(c.Accept) > maxMediaTypes:
+		return &usageError{"--accept", fmt.Sprintf("%d media types are given: give at most %d, or \"any\"", len(c.Accept), maxMediaTypes)}
+	case len(c.Accept) > 1 && slices.Contains(c.Accept, "any"):
+		return &usageError{"--accept", "\"any\" takes all media types: give it alone, or leave it out"}
+	}
+	for _, media := range c.Accept {
+		if !isMediaType(media) && media != "any" {
+			return &usageError{"--accept", fmt.Sprintf("%.80q is no media type without parameters: give one such as text/html or text/*, or \"any\"", media)}
+		}
+	}
+	return nil
+}
+
+// isMediaType says whether a fetchd takes s as an accepted media type.
+func isMediaType(s string) bool {
+	media, params, err := mime.ParseMediaType(s)
+	family, sub, ok := strings.Cut(media, "/")
+	return err == nil && len(params) == 0 && ok && family != "" && sub != ""
+}
+
+func (c *runCmd) checkResults() error {
+	if c.Metrics != "" {
+		if _, port, err := net.SplitHostPort(c.Metrics); err != nil || port == "" {
+			return &usageError{"--metrics-addr", fmt.Sprintf("%.80q is no HOST:PORT: give one such as 127.0.0.1:9100, or :9100 for all addresses", c.Metrics)}
+		}
+	}
+	if strings.HasPrefix(c.Bodies, "mem:") {
+		return &usageError{"--bodies", "mem:// is gone when the run ends: give a directory, or a bucket such as s3://NAME"}
+	}
+	return nil
+}
+
+func (c services) check(a *app) error {
+	if slices.Contains(c.Server, "") {
+		return &usageError{"--server", "an address is empty: give HOST:PORT"}
+	}
+	for _, flag := range a.given {
+		inside := strings.HasPrefix(flag, "egress-")
+		outside := strings.HasPrefix(flag, "tls") || flag == "token-file"
+		switch {
+		case inside && len(c.Server) > 0:
+			return &usageError{"--" + flag, fmt.Sprintf("is for the fetchd inside, and --server is %.80s: set it there, or leave out --server", strings.Join(c.Server, ","))}
+		case outside && len(c.Server) == 0:
+			return &usageError{"--" + flag, "says how another fetchd is reached: give its address with --server"}
+		}
+	}
+	return nil
+}
+
+// openBodies opens the place where bodies go, and keeps the empty body there, so
+// that a place that cannot be written is told of before anything is fetched.
+func (c *runCmd) openBodies(ctx context.Context) (*bodies.Store, error) {
+	b, err := bodies.Open(ctx, c.Bodies)
+	if err != nil {
+		return nil, &outputError{fmt.Errorf("--bodies: %w: %s", err, otherPlace)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	empty := sha256.Sum256(nil)
+	if err := b.Keep(ctx, hex.EncodeToString(empty[:]), nil); err != nil {
+		_ = b.Close() // nothing is in it
+		place, _, _ := strings.Cut(c.Bodies, "?")
+		return nil, &outputError{fmt.Errorf("--bodies: %s: %w: %s", place, err, otherPlace)}
+	}
+	return b, nil
+}
+
+func valueOr(n *int, otherwise int) int {
+	if n == nil {
+		return otherwise
+	}
+	return *n
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"fetchd/frontier"
+)
+
+// serveMetrics has the worker counted, and serves that until stop is called. url
+// is empty where nothing is served.
+func (c *runCmd) serveMetrics(config *frontier.Config) (url string, stop func(), err error) {
+	if c.Metrics == "" {
+		return "", func() {}, nil
+	}
+	l, err := net.Listen("tcp", c.Metrics)
+	if err != nil {
+		return "", nil, &usageError{"--metrics-addr", fmt.Sprintf("%v: give an address of this machine and a free port", err)}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	config.Metrics = frontier.NewMetrics(registry)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
+		ErrorLog: slog.NewLogLogger(config.Logger.Handler(), slog.LevelWarn),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l) // its end is Close
+	}()
+	return fmt.Sprintf("http://%s/metrics", l.Addr()), func() {
+		_ = server.Close()
+		<-done
+	}, nil
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"fetchd/frontier"
+)
+
+// lines are outcomes, a line of JSON each. What was written is whole lines.
+type lines struct {
+	w     io.Writer
+	close func() error
+}
+
+// openLines appends to a file, or writes to standard output for "-".
+func openLines(name string, stdout io.Writer) (*lines, error) {
+	if name == "-" {
+		return &lines{stdout, func() error { return nil }}, nil
+	}
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, &outputError{err}
+	}
+	if err := endLine(f); err != nil {
+		return nil, &outputError{errors.Join(err, f.Close())}
+	}
+	return &lines{f, f.Close}, nil
+}
+
+// endLine ends a line that an earlier run could not write whole.
+func endLine(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return err
+	}
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, info.Size()-1); err != nil || last[0] == '\n' {
+		return err
+	}
+	_, err = f.WriteString("\n")
+	return err
+}
+
+func (l *lines) write(r frontier.Record) error {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(r); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(l.w, b.String()); err != nil {
+		return &outputError{err}
+	}
+	return nil
+}
+
+// Close ends the use of the file.
+func (l *lines) Close() error { return l.close() }
