@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -78,10 +79,10 @@ func (c *runCmd) work(ctx context.Context, a *app) error {
 // workOn opens all else that the worker needs, and runs it.
 func (c *runCmd) workOn(ctx context.Context, a *app, s store.Repository, config frontier.Config) error {
 	closeResults, err := c.openResults(ctx, a, &config)
+	defer closeResults()
 	if err != nil {
 		return err
 	}
-	defer closeResults()
 	services, stop, err := c.services.connect(config.Logger, c.Open, c.Timeout)
 	if err != nil {
 		return err
@@ -102,33 +103,32 @@ func (c *runCmd) workOn(ctx context.Context, a *app, s store.Repository, config 
 	return c.watched(ctx, s, w, config.Metrics)
 }
 
-// openResults opens the places where bodies and outcomes go.
-func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Config) (stop func(), err error) {
-	var lines *lines
-	if c.Outcomes != "" {
-		if lines, err = openLines(c.Outcomes, a.out); err != nil {
-			return nil, err
+// openResults opens the places where outcomes and bodies go. The caller calls
+// closeAll, also where there is an error.
+func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Config) (closeAll func(), err error) {
+	var opened []io.Closer
+	closeAll = func() {
+		for _, o := range opened {
+			_ = o.Close() // each line and each body was closed by itself
 		}
+	}
+	if c.Outcomes != "" {
+		lines, err := openLines(c.Outcomes, a.out)
+		if err != nil {
+			return closeAll, err
+		}
+		opened = append(opened, lines)
 		config.Recorded = lines.write
 	}
-	stop = func() {
-		if lines != nil {
-			_ = lines.Close() // each line was written by itself
+	if c.Bodies != "" {
+		b, err := c.openBodies(ctx)
+		if err != nil {
+			return closeAll, err
 		}
+		opened = append(opened, b)
+		config.Bodies = b
 	}
-	if c.Bodies == "" {
-		return stop, nil
-	}
-	b, err := c.openBodies(ctx)
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	config.Bodies = b
-	return func() {
-		_ = b.Close() // each body was closed by itself
-		stop()
-	}, nil
+	return closeAll, nil
 }
 
 // watched runs the worker while its progress is told.

@@ -95,6 +95,8 @@ func (c *runCmd) checkFetches() error {
 		return &usageError{"--user-agent", "is empty: give a name and how you can be reached, such as \"mybot/1.0 (+https://example.org/bot)\""}
 	case !httpguts.ValidHeaderFieldValue(c.UserAgent):
 		return &usageError{"--user-agent", fmt.Sprintf("%.80q has a character that no header may have: leave it out", c.UserAgent)}
+	case len(c.Accept) == 0:
+		return &usageError{"--accept", "no media type is given: give one such as text/html, or \"any\""}
 	case len(c.Accept) > maxMediaTypes:
 		return &usageError{"--accept", fmt.Sprintf("%d media types are given: give at most %d, or \"any\"", len(c.Accept), maxMediaTypes)}
 	case len(c.Accept) > 1 && slices.Contains(c.Accept, "any"):
@@ -128,7 +130,7 @@ func (c *runCmd) checkResults() error {
 }
 
 func (c services) check(a *app) error {
-	if slices.Contains(c.Server, "") {
+	if slices.Contains(c.Server, "") || slices.Contains(a.given, "server") && len(c.Server) == 0 {
 		return &usageError{"--server", "an address is empty: give HOST:PORT"}
 	}
 	for _, flag := range a.given {

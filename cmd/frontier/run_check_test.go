@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRefused has flags that cannot work, and values of the environment. Nothing
+// is begun with them: no file is made, and the database that is not there is not missed.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	many := strings.Repeat("a/b,", maxMediaTypes) + "a/b"
+	for _, tt := range []struct {
+		name string
+		args []string
+		told string // by the first line
+	}{
+		{"none open", []string{"--open", "0"}, "--open: 0 is not from 1 to 100000"},
+		{"fewer open", []string{"--open=-1"}, "--open: -1 is not from 1 to 100000"},
+		{"too many open", []string{"--open", "100001"}, "--open: 100001 is not from 1 to 100000"},
+		{"a word open", []string{"--open", "many"}, "--open: expected a valid 64 bit int"},
+		{"no attempt", []string{"--max-attempts", "0"}, "--max-attempts: 0 is not from 1 to 11"},
+		{"too many attempts", []string{"--max-attempts", "12"}, "--max-attempts: 12 is not from 1 to 11"},
+		{"no body", []string{"--max-body-bytes", "0"}, "--max-body-bytes: 0 is not from 1 to 1048576"},
+		{"too large a body", []string{"--max-body-bytes", "1048577"}, "--max-body-bytes: 1048577 is not from 1 to 1048576"},
+		{"too many redirects", []string{"--max-redirects", "21"}, "--max-redirects: 21 is not from 0 to 20"},
+		{"fewer redirects", []string{"--max-redirects=-1"}, "--max-redirects: -1 is not from 0 to 20"},
+		{"fewer retries", []string{"--max-url-retries=-1"}, "--max-url-retries: -1 is not from 0 to 1000000"},
+		{"a negative delay", []string{"--delay=-1s"}, "--delay: -1s is negative: give a duration"},
+		{"a delay without a unit", []string{"--delay", "1"}, "--delay: expected duration"},
+		{"a negative crawl-delay", []string{"--max-crawl-delay=-1s"}, "--max-crawl-delay: -1s is negative"},
+		{"a negative drain time", []string{"--drain-time=-1s"}, "--drain-time: -1s is negative"},
+		{"a negative timeout", []string{"--total-timeout=-1s"}, "--total-timeout: -1s is negative"},
+		{"no timeout", []string{"--total-timeout", "0s"}, "--total-timeout: 0s is no time at all: give a duration such as 30s"},
+		{"no lease", []string{"--lease", "0s"}, "--lease: 0s is no time at all"},
+		{"a lease that ends with the fetch", []string{"--lease", "1m10s"},
+			"--lease: 1m10s is too short for --total-timeout 1m0s: give more than 1m10s, for a fetch and 10s to record it; or a shorter --total-timeout"},
+		{"a fetch that outlives the lease", []string{"--total-timeout", "5m"}, "--lease: 5m0s is too short for --total-timeout 5m0s: give more than 5m10s"},
+		{"no user agent", []string{"--user-agent", " "}, "--user-agent: is empty: give a name and how you can be reached"},
+		{"a user agent of two lines", []string{"--user-agent", "bot\r\nHost: b"}, `--user-agent: "bot\r\nHost: b" has a character that no header may have`},
+		{"what is no media type", []string{"--accept", "html"}, `--accept: "html" is no media type without parameters: give one such as text/html or text/*, or "any"`},
+		{"a media type with a parameter", []string{"--accept", "text/html; charset=utf-8"}, `--accept: "text/html; charset=utf-8" is no media type without parameters`},
+		{"no media type", []string{"--accept="}, `--accept: no media type is given: give one such as text/html, or "any"`},
+		{"any and another", []string{"--accept", "any,text/html"}, `--accept: "any" takes all media types: give it alone, or leave it out`},
+		{"too many media types", []string{"--accept", many}, `--accept: 65 media types are given: give at most 64, or "any"`},
+		{"an address without a port", []string{"--metrics-addr", "localhost"}, `--metrics-addr: "localhost" is no HOST:PORT: give one such as 127.0.0.1:9100, or :9100 for all addresses`},
+		{"bodies in memory", []string{"--bodies", "mem://"}, "--bodies: mem:// is gone when the run ends: give a directory"},
+		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is no rule: give CLASS=ACTION, such as forbidden=abort-host`},
+		{"a misspelt class", []string{"--on", "forbiden=skip"}, `--on: there is no error class "forbiden"; is it forbidden?`},
+		{"another action", []string{"--on", "forbidden=stop"}, `--on: "stop" is no action: give retry, skip, abort-host or abort-crawl`},
+		{"a level that is none", []string{"--log-level", "loud"}, "--log-level: "},
+		{"redirects queued and not followed", []string{"--queue-redirects", "--no-follow-redirects"}, "--queue-redirects: redirects are left alone by --no-follow-redirects"},
+		{"an empty server", []string{"--server="}, "--server: an address is empty: give HOST:PORT"},
+		{"addresses of another service", []string{"--server", "a:1", "--server", "b:1", "--egress-allow-cidr", "10.0.0.0/8"},
+			"--egress-allow-cidr: is for the fetchd inside, and --server is a:1,b:1: set it there, or leave out --server"},
+		{"ports of another service", []string{"--server", "a:1", "--egress-allow-port", "81"}, "--egress-allow-port: is for the fetchd inside"},
+		{"a range that is none", []string{"--egress-allow-cidr", "10.0.0.0"}, "--egress-allow-cidr: "},
+		{"a port that is none", []string{"--egress-allow-port", "65536"}, "--egress-allow-port: "},
+		{"TLS with the service inside", []string{"--tls"}, "--tls: says how another fetchd is reached: give its address with --server"},
+		{"a token for the service inside", []string{"--token-file", "token"}, "--token-file: says how another fetchd is reached"},
+		{"the demo with a server", []string{"--demo", "--server", "a:1"}, "--server: the demo has a crawl of its own: leave it out, or leave out --demo"},
+		{"the demo with outcomes", []string{"--outcomes", "-", "--demo"}, "--outcomes: the demo has a crawl of its own"},
+		{"the demo with no fetch open", []string{"--demo", "--open", "0"}, "--open: 0 is not from 1 to 100000"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			checkRefused(t, nil, tt.told, tt.args...)
+		})
+	}
+	t.Run("the demo with a database", func(t *testing.T) {
+		t.Parallel()
+		got := runWith(t.Context(), strings.NewReader(""), nil, "run", "--demo", "--db", "crawl.db")
+		if want := "frontier: --db: the demo has a crawl of its own: leave it out, or leave out --demo\n"; got.code != exitUsage || got.err != want {
+			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, exitUsage, want)
+		}
+	})
+}
+
+func TestBadEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, value, told string }{
+		{"CRAWLER_FOLLOW_REDIRECTS", "maybe", `environment: CRAWLER_FOLLOW_REDIRECTS is "maybe": give true or false`},
+		{"CRAWLER_MAX_REDIRECTS", "five", `environment: CRAWLER_MAX_REDIRECTS is "five": give a number from 0 to 20`},
+		{"CRAWLER_MAX_REDIRECTS", "-1", `environment: CRAWLER_MAX_REDIRECTS is "-1": give a number from 0 to 20`},
+		{"CRAWLER_MAX_REDIRECTS", "21", `environment: CRAWLER_MAX_REDIRECTS is "21": give a number from 0 to 20`},
+		{"CRAWLER_MAX_REDIRECTS", "99999999999999999999", "environment: CRAWLER_MAX_REDIRECTS is "},
+	} {
+		t.Run(fmt.Sprintf("%s=%s", tt.name, tt.value), func(t *testing.T) {
+			t.Parallel()
+			checkRefused(t, map[string]string{tt.name: tt.value}, tt.told)
+			checkRefused(t, map[string]string{tt.name: tt.value}, tt.told, "--follow-redirects", "--max-redirects", "1")
+		})
+	}
+	t.Run("queued and not followed", func(t *testing.T) {
+		t.Parallel()
+		checkRefused(t, map[string]string{"CRAWLER_FOLLOW_REDIRECTS": "0"}, "--queue-redirects: redirects are left alone by", "--queue-redirects")
+	})
+}
+
+// checkRefused wants flags to be refused before anything is begun.
+func checkRefused(t *testing.T, env map[string]string, told string, args ...string) {
+	t.Helper()
+	dir := t.TempDir()
+	all := []string{"run"}
+	if len(args) == 0 || !strings.Contains(strings.Join(args, " "), "--demo") {
+		all = append(all, "--db", filepath.Join(dir, "no.db"))
+	}
+	if !strings.Contains(strings.Join(args, " "), "--demo") && !strings.Contains(strings.Join(args, " "), "--bodies") {
+		all = append(all, "--outcomes", filepath.Join(dir, "outcomes"), "--bodies", filepath.Join(dir, "pages"))
+	}
+	got := runWith(t.Context(), strings.NewReader(""), env, append(all, args...)...)
+	if got.code != exitUsage || got.out != "" || !strings.HasPrefix(got.err, "frontier: "+told) {
+		t.Errorf("frontier run %q: exit status %d, %q, %q; want %d, nothing and %q", args, got.code, got.out, got.err, exitUsage, told)
+	}
+	if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
+		t.Errorf("frontier run %q made %v (%v)", args, made, err)
+	}
+}
+
+// TestAccepted has flags at their limits: what is missed is the database.
+func TestAccepted(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1048576", "--max-redirects", "20", "--max-url-retries", "0"},
+		{"--open", "1", "--max-attempts", "1", "--max-body-bytes", "1", "--max-redirects", "0", "--delay", "0s", "--drain-time", "0s", "--max-crawl-delay", "0s"},
+		{"--lease", "1m10.001s"},
+		{"--total-timeout", "4m49s"},
+		{"--accept", "any"},
+		{"--accept", "text/*,application/pdf"},
+		{"--metrics-addr", ":9100"},
+		{"--server", "a:1", "--tls", "--token-file", "token"},
+		{"--on", "forbidden=abort-host", "--on", "dns_not_found=retry"},
+		{"--no-follow-redirects", "--max-redirects", "1"},
+	} {
+		got := runWith(t.Context(), strings.NewReader(""), nil, append([]string{"run", "--db", filepath.Join(t.TempDir(), "no.db")}, args...)...)
+		if got.code != exitDatabase || !strings.HasPrefix(got.err, "frontier: no database at ") {
+			t.Errorf("frontier run %q: exit status %d, %q, want %d and no database", args, got.code, got.err, exitDatabase)
+		}
+	}
+}
+
+// TestLimitsAreTheWorkers has what check lets through accepted by the worker.
+func TestLimitsAreTheWorkers(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t)
+	for _, args := range [][]string{
+		{"--lease", "1m10.001s", "--open", "1", "--max-attempts", "1", "--max-body-bytes", "1", "--max-redirects", "0", "--max-url-retries", "0"},
+		{"--total-timeout", "4m49s", "--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1048576", "--max-redirects", "20", "--max-url-retries", "1000000"},
+	} {
+		if got := c.run(args); got.code != exitOK || !strings.HasPrefix(got.err, "0 completed, ") {
+			t.Errorf("frontier run %q: exit status %d, %q, want 0 and nothing done", args, got.code, got.err)
+		}
+	}
+}

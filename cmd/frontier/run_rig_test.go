@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"fetchd/frontier/store"
+	"fetchd/internal/site"
+)
+
+// startSite serves pages on loopback, at URLs that need no name server.
+func startSite(t *testing.T, cfg site.Config) *site.Site {
+	t.Helper()
+	s, err := site.Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// at is a URL of the site by its address.
+func at(s *site.Site, path string) string { return "http://" + s.Addr() + path }
+
+// inside are the flags with which the fetchd inside reaches what listens on a port
+// of 127.0.0.1, as fast as it answers.
+func inside(port int) []string {
+	return []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", fmt.Sprint(port), "--delay", "1ms"}
+}
+
+// run is a run on the crawl, with more flags.
+func (c *crawl) run(flags []string, more ...string) result {
+	c.t.Helper()
+	return c.cli(append(append([]string{"run"}, flags...), more...)...)
+}
+
+// statuses are the URLs of the crawl by their status and error class.
+func (c *crawl) statuses() map[string]int {
+	c.t.Helper()
+	got := make(map[string]int)
+	c.store(func(s store.Repository) error {
+		for u, err := range s.URLs(c.t.Context()) {
+			if err != nil {
+				return err
+			}
+			got[strings.TrimSpace(fmt.Sprintf("%s %s", u.Status, u.ErrorClass))]++
+		}
+		return nil
+	})
+	return got
+}
+
+// background is a run that goes on while a test watches it.
+type background struct {
+	t        *testing.T
+	stop     context.CancelFunc // as SIGTERM does
+	out, err *tail
+	code     chan int
+}
+
+// start begins a run on the crawl.
+func (c *crawl) start(args ...string) *background {
+	c.t.Helper()
+	return c.startWith(nil, args...)
+}
+
+// startWith begins a run with an environment.
+func (c *crawl) startWith(env map[string]string, args ...string) *background {
+	c.t.Helper()
+	ctx, stop := context.WithCancel(c.t.Context())
+	b := &background{t: c.t, stop: stop, code: make(chan int, 1)}
+	var out, err io.WriteCloser
+	b.out, out = newTail()
+	b.err, err = newTail()
+	go func() {
+		b.code <- run(ctx, append([]string{"run", "--db", c.db}, args...), func(name string) string { return env[name] }, streams{strings.NewReader(""), out, err})
+		_, _ = out.Close(), err.Close()
+	}()
+	return b
+}
+
+// end asks for the end, and checks the exit status.
+func (b *background) end(want int) {
+	b.t.Helper()
+	b.stop()
+	if got := <-b.code; got != want {
+		b.t.Errorf("exit status %d, want %d", got, want)
+	}
+	b.out.rest()
+	b.err.rest()
+}
+
+// tail gives the lines that are written to it, as they come.
+type tail struct{ lines chan string }
+
+func newTail() (*tail, io.WriteCloser) {
+	r, w := io.Pipe()
+	t := &tail{lines: make(chan string, 10_000)}
+	go func() {
+		defer close(t.lines)
+		for s := bufio.NewScanner(r); s.Scan(); {
+			t.lines <- s.Text()
+		}
+	}()
+	return t, w
+}
+
+// until returns the first line that begins so.
+func (t *tail) until(tt *testing.T, prefix string) string {
+	tt.Helper()
+	var seen []string
+	for line := range t.lines {
+		if strings.HasPrefix(line, prefix) {
+			return line
+		}
+		seen = append(seen, line)
+	}
+	tt.Fatalf("no line begins with %q: %q", prefix, seen)
+	return ""
+}
+
+// rest are the lines up to the end.
+func (t *tail) rest() []string {
+	var lines []string
+	for line := range t.lines {
+		lines = append(lines, line)
+	}
+	return lines
+}

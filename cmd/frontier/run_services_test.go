@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"fetchd/fetch"
+	"fetchd/internal/site"
+	"fetchd/server"
+)
+
+// startServer returns the address of a fetchd that reaches the site by its names,
+// and ends with the test. used is set with its first look-up.
+func startServer(t *testing.T, s *site.Site, used *atomic.Bool, more func(*server.Config)) string {
+	t.Helper()
+	names := s.Resolver()
+	cfg := server.Config{Fetch: fetch.Config{
+		Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			used.Store(true)
+			return names.Dial(ctx, network, address)
+		}},
+		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(s.Port())}}, //nolint:gosec // a port
+	}}
+	if more != nil {
+		more(&cfg)
+	}
+	srv, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := errors.Join(srv.Shutdown(ctx), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// closedPort is an address at which nothing listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
+}
+
+func TestOneServer(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	var used atomic.Bool
+	address := startServer(t, s, &used, nil)
+	for name, servers := range map[string][]string{"alone": {address}, "beside one that is not there": {closedPort(t), address}} {
+		c := newCrawl(t, s.URL("a", "/p/1"), s.URL("b", "/p/1"))
+		got := c.cli("run", "--log-level", "error", "--server", strings.Join(servers, ","))
+		if want := "2 completed, 0 failed, 0 retried in "; got.code != exitOK || !strings.HasPrefix(got.err, want) || !used.Load() {
+			t.Errorf("%s: exit status %d, %q, want 0 and %q", name, got.code, got.err, want)
+		}
+	}
+	c := newCrawl(t, s.URL("c", "/p/1"))
+	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FETCHD_SERVER": address}, "run", "--db", c.db)
+	if got.code != exitOK || !strings.HasPrefix(got.err, "1 completed") {
+		t.Errorf("by the environment: exit status %d, %q", got.code, got.err)
+	}
+}
+
+// TestTwoServers adds hosts one after another, whose fetches all stay open, until
+// both services have had one.
+func TestTwoServers(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan string, 1000), make(chan struct{})
+	s := startSite(t, site.Config{Robots: func(host string) (int, string) {
+		arrived <- host
+		<-release
+		return 404, ""
+	}})
+	var first, second atomic.Bool
+	c := newCrawl(t)
+	b := c.start("--endless", "--outcomes", "-", "--server", startServer(t, s, &first, nil), "--server", startServer(t, s, &second, nil))
+	n := 0
+	for ; n < 200 && !(first.Load() && second.Load()); n++ {
+		c.must("add", s.URL(fmt.Sprintf("site-%d", n), "/p/1"))
+		<-arrived
+	}
+	close(release)
+	if n == 200 {
+		t.Errorf("of %d fetches at once none was given to one of the services: %v, %v", n, first.Load(), second.Load())
+	}
+	for range n {
+		b.out.until(t, "{")
+	}
+	b.end(exitInterrupted)
+	if got, want := c.statuses(), map[string]int{"fetched": n}; !maps.Equal(got, want) {
+		t.Errorf("URLs = %v, want %v", got, want)
+	}
+}
+
+func TestServerWithTLS(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	dir := t.TempDir()
+	pair := certificate(t, filepath.Join(dir, "ca.pem"))
+	for name, token := range map[string]string{"right": "right\n", "wrong": "wrong\n", "empty": "\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var used atomic.Bool
+	address := startServer(t, s, &used, func(cfg *server.Config) {
+		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+		cfg.Authenticate = func(shown server.Credentials) (string, error) {
+			if shown.Token != "right" {
+				return "", errors.New("no token that is known")
+			}
+			return "test", nil
+		}
+	})
+	ca, token := "--tls-ca-file="+filepath.Join(dir, "ca.pem"), "--token-file="+filepath.Join(dir, "right")
+	for _, tt := range []struct {
+		name  string
+		flags []string
+		code  int
+		told  string
+	}{
+		{"no token", []string{ca}, exitService, "frontier: no service answers: " + address + ": "},
+		{"a wrong token", []string{ca, "--token-file", filepath.Join(dir, "wrong")}, exitService, "no token that is known"},
+		{"an empty token file", []string{ca, "--token-file", filepath.Join(dir, "empty")}, exitUsage, "--token-file: "},
+		{"an authority that is not trusted", []string{"--tls", token}, exitService, "certificate"},
+		{"plaintext", []string{token}, exitService, "no service answers"},
+		{"no such authority", []string{"--tls-ca-file", filepath.Join(dir, "no"), token}, exitUsage, "--tls-ca-file: "},
+		{"all that it takes", []string{ca, token}, exitOK, "1 completed, "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCrawl(t, s.URL("a", "/p/1"))
+			before := s.Count()
+			got := c.cli(append([]string{"run", "--server", address}, tt.flags...)...)
+			if got.code != tt.code || !strings.Contains(got.err, tt.told) || strings.Contains(got.err, "Bearer") {
+				t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, tt.code, tt.told)
+			}
+			if tt.code != exitOK && (s.Count() != before || strings.Contains(got.err, "completed") || c.statuses()["pending"] != 1) {
+				t.Errorf("%d requests, %v, %q, want nothing done", s.Count()-before, c.statuses(), got.err)
+			}
+		})
+	}
+}
+
+// certificate makes one that signs itself, for 127.0.0.1, and writes it to a file.
+func certificate(t *testing.T, file string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func TestNoService(t *testing.T) {
+	t.Parallel()
+	c := newCrawl(t, page)
+	one, two := closedPort(t), closedPort(t)
+	got := c.cli("run", "--server", one, "--server", two)
+	for _, want := range []string{"frontier: no service answers: " + one + ": ", two + ": ", "\n  Does it run, and do --server"} {
+		if got.code != exitService || !strings.Contains(got.err, want) || strings.Contains(got.err, "completed") {
+			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, exitService, want)
+		}
+	}
+	if got := c.statuses(); got["pending"] != 1 {
+		t.Errorf("URLs = %v, want one pending", got)
+	}
+}

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"fetchd/frontier"
+	"fetchd/internal/site"
+)
+
+// TestAddAndRun is a newcomer's way.
+func TestAddAndRun(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
+	got := c.run(inside(s.Port()))
+	if want := fmt.Sprintf("no database at %s: \"frontier add\" makes one", c.db); got.code != exitDatabase || !strings.Contains(got.err, want) {
+		t.Fatalf("run before add: exit status %d, %q, want %d and %q", got.code, got.err, exitDatabase, want)
+	}
+	c.must("add", at(s, "/p/1"), at(s, "/p/2"), at(s, "/nothing"))
+	got = c.run(inside(s.Port()))
+	if want := "2 completed, 1 failed, 0 retried in "; got.code != exitOK || got.out != "" || !strings.HasPrefix(got.err, want) {
+		t.Fatalf("run: exit status %d, %q, %q, want 0, nothing and %q", got.code, got.out, got.err, want)
+	}
+	if got, want := c.statuses(), map[string]int{"fetched": 2, "dead http_client_error": 1}; !maps.Equal(got, want) {
+		t.Errorf("URLs = %v, want %v", got, want)
+	}
+	if got := c.must("why", at(s, "/p/1")); !strings.Contains(got, "robots.txt     allowed by line 2, Allow: / (read ") {
+		t.Errorf("why does not tell what the worker read of robots.txt:\n%s", got)
+	}
+	before := s.Count()
+	if got := c.run(inside(s.Port()), "--quiet"); got.code != exitOK || !strings.HasPrefix(got.err, "0 completed, 0 failed, 0 retried in ") || s.Count() != before {
+		t.Errorf("a run with nothing to do: exit status %d, %q, %d requests", got.code, got.err, s.Count()-before)
+	}
+}
+
+func TestAddressGuard(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	c := newCrawl(t, at(s, "/p/1"))
+	port := strconv.Itoa(s.Port())
+	for _, flags := range [][]string{nil, {"--egress-allow-port", port}, {"--egress-allow-cidr", "127.0.0.0/8"}} {
+		got := c.run([]string{"--delay", "1ms", "--ignore-robots"}, flags...)
+		if got.code != exitOK || s.Count() != 0 {
+			t.Errorf("%q: exit status %d, %d requests, want 0 and none: %s", flags, got.code, s.Count(), got.err)
+		}
+		if got, want := c.statuses(), map[string]int{"dead target_blocked": 1}; !maps.Equal(got, want) {
+			t.Errorf("%q: URLs = %v, want %v", flags, got, want)
+		}
+		c.must("retry")
+	}
+}
+
+func TestOutcomesAndBodies(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	dir := t.TempDir()
+	bodies, outcomes := filepath.Join(dir, "pages"), filepath.Join(dir, "outcomes.jsonl")
+	c := newCrawl(t, at(s, "/p/1"), at(s, "/nothing"))
+	if err := os.WriteFile(outcomes, []byte(`{"cut`), 0o600); err != nil { // by an earlier run
+		t.Fatal(err)
+	}
+	if got := c.run(inside(s.Port()), "--outcomes", outcomes, "--bodies", bodies); got.code != exitOK || got.out != "" {
+		t.Fatalf("exit status %d, %q, %q", got.code, got.out, got.err)
+	}
+	text, err := os.ReadFile(outcomes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	if len(lines) != 3 || lines[0] != `{"cut` {
+		t.Fatalf("outcomes = %q, want the line that was there and two more", lines)
+	}
+	records := decode(t, lines[1:])
+	p, missing := records[at(s, "/p/1")], records[at(s, "/nothing")]
+	if p.Status != "fetched" || p.HTTPStatus != 200 || p.Attempts != 1 || p.Time.IsZero() {
+		t.Errorf("outcome of a page = %+v", p)
+	}
+	if missing.Status != "dead" || missing.HTTPStatus != 404 || missing.ErrorClass != "http_client_error" || missing.BodySHA256 != "" {
+		t.Errorf("outcome of what is not there = %+v", missing)
+	}
+	empty := sha256.Sum256(nil)
+	want := map[string]bool{bodyName(hex.EncodeToString(empty[:])): true, bodyName(p.BodySHA256): true}
+	if got := files(t, bodies); !maps.Equal(got, want) {
+		t.Errorf("bodies = %v, want %v", got, want)
+	}
+	body, err := os.ReadFile(filepath.Join(bodies, bodyName(p.BodySHA256)))
+	if sum := sha256.Sum256(body); err != nil || hex.EncodeToString(sum[:]) != p.BodySHA256 || int64(len(body)) != p.Bytes {
+		t.Errorf("the body has %d bytes and the digest %x, want %d and %s (%v)", len(body), sum, p.Bytes, p.BodySHA256, err)
+	}
+
+	c.must("retry", "--fetched-before", "0s")
+	got := c.run(inside(s.Port()), "--outcomes", "-")
+	again := decode(t, strings.Split(strings.TrimSuffix(got.out, "\n"), "\n"))
+	if r := again[at(s, "/p/1")]; got.code != exitOK || len(again) != 1 || r.HTTPStatus != 304 || r.Status != "fetched" {
+		t.Errorf("fetched again: exit status %d, %+v, want one page, fetched with 304", got.code, again)
+	}
+}
+
+// decode are the outcomes of lines, by URL.
+func decode(t *testing.T, lines []string) map[string]frontier.Record {
+	t.Helper()
+	records := make(map[string]frontier.Record)
+	for _, line := range lines {
+		var r frontier.Record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		records[r.URL] = r
+	}
+	return records
+}
+
+// bodyName is where the documents say that a body is.
+func bodyName(digest string) string { return fmt.Sprintf("sha256/%.2s/%s", digest, digest) }
+
+// files are the names under a directory.
+func files(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	names := make(map[string]bool)
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names[name] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestResultsThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	c := newCrawl(t, at(s, "/p/1"))
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		flags []string
+		told  string
+	}{
+		{"bodies to a file", []string{"--bodies", file}, "--bodies: open " + file + " for bodies: "},
+		{"bodies under a file", []string{"--bodies", filepath.Join(file, "pages")}, "give a directory or a bucket that can be written"},
+		{"bodies to a bucket of another kind", []string{"--bodies", "gopher://b?secret=1"}, "--bodies: open gopher://b?… for bodies: "},
+		{"bodies to a bucket that is not there", []string{"--bodies", "file://" + filepath.Join(dir, "no")}, "--bodies: "},
+		{"outcomes to a folder", []string{"--outcomes", dir}, "write: open " + dir + ": is a directory"},
+		{"outcomes to a folder that is not there", []string{"--outcomes", filepath.Join(dir, "no", "file")}, "no such file or directory"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := c.run(inside(s.Port()), tt.flags...)
+			if got.code != exitOutput || !strings.Contains(got.err, tt.told) || strings.Contains(got.err, "secret") {
+				t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, exitOutput, tt.told)
+			}
+			if strings.Contains(got.err, "completed") || s.Count() != 0 {
+				t.Errorf("%d requests were made, %q", s.Count(), got.err)
+			}
+		})
+	}
+}
+
+// TestReaderThatGoes has outcomes read by something like head.
+func TestReaderThatGoes(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	c := newCrawl(t, at(s, "/p/1"), at(s, "/p/2"), at(s, "/p/3"))
+	r, w := io.Pipe()
+	_ = r.Close()
+	var err strings.Builder
+	code := run(t.Context(), append([]string{"run", "--outcomes", "-", "--db", c.db}, inside(s.Port())...), func(string) string { return "" },
+		streams{strings.NewReader(""), w, &err})
+	if code != exitOK || !strings.Contains(err.String(), "1 completed") {
+		t.Errorf("exit status %d, %q, want 0 after the first outcome", code, err.String())
+	}
+	if got := c.statuses(); got["pending"] == 0 || got["fetched"] == 0 || got["fetching"] != 0 {
+		t.Errorf("URLs = %v, want some fetched and some pending", got)
+	}
+}
+
+func TestMetricsOfRun(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	c := newCrawl(t, at(s, "/p/1"))
+	b := c.start(append(inside(s.Port()), "--endless", "--metrics-addr", "127.0.0.1:0", "--outcomes", "-")...)
+	address := strings.TrimPrefix(b.err.until(t, "metrics are at "), "metrics are at ")
+	b.out.until(t, "{")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(response.Body)
+	if err := response.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{`frontier_outcomes_total{error_class="",status="fetched"} 1`, "\nfrontier_urls{", "\ngo_goroutines "} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %q (%v)", address, want, err)
+		}
+	}
+	c.must("add", at(s, "/p/2"))
+	b.out.until(t, "{") // an endless run takes what comes later
+	b.end(exitInterrupted)
+}
+
+// TestInterrupted stops a run in the middle of a fetch.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		flags []string
+		late  bool // the origin answers only after the run's end
+		want  map[string]int
+		sum   string
+	}{
+		{"the fetch ends in time", nil, false, map[string]int{"fetched": 1, "pending": 1}, "1 completed, 0 failed, 0 retried in "},
+		{"the fetch does not", []string{"--drain-time", "0s"}, true, map[string]int{"pending": 2}, "0 completed, 0 failed, 0 retried in "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			begun, release := make(chan struct{}, 10), make(chan struct{})
+			origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				begun <- struct{}{}
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+				w.Header().Set("Content-Type", "text/html")
+			}))
+			defer origin.Close()
+			u, err := url.Parse(origin.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			port, err := strconv.Atoi(u.Port())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := newCrawl(t, origin.URL+"/1", origin.URL+"/2")
+			b := c.start(append(append(inside(port), "--ignore-robots"), tt.flags...)...)
+			<-begun
+			b.stop()
+			if !tt.late {
+				b.err.until(t, "stopping: ")
+				close(release)
+			}
+			b.err.until(t, tt.sum)
+			diff(t, "last line", "frontier: interrupted", b.err.until(t, "frontier: "))
+			b.end(exitInterrupted)
+			if got := c.statuses(); !maps.Equal(got, tt.want) {
+				t.Errorf("URLs = %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAbortCrawl(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	c := newCrawl(t, at(s, "/nothing"))
+	got := c.run(inside(s.Port()), "--on", "http_client_error=abort-crawl", "--endless")
+	for _, want := range []string{"\nfrontier: an outcome aborted the crawl: " + at(s, "/nothing") + ": http_client_error: ", `"frontier resume" takes that back`, "0 completed, 1 failed,"} {
+		if got.code != exitAborted || !strings.Contains(got.err, want) {
+			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, exitAborted, want)
+		}
+	}
+	if got := c.must("status"); !strings.Contains(got, "The crawl is paused") {
+		t.Errorf("the crawl is not paused:\n%s", got)
+	}
+}
+
+// TestRedirectSettings has two sources for each, of which the flag counts.
+func TestRedirectSettings(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	moved := "/go/302/1?to=" + url.QueryEscape("/p/7")
+	for _, tt := range []struct {
+		name          string
+		follow, limit string
+		flags         []string
+		want          map[string]int
+		pages         int // requests for the target
+	}{
+		{"the default", "", "", nil, map[string]int{"fetched": 1}, 1},
+		{"none by the environment", "false", "", nil, map[string]int{"fetched": 1}, 0},
+		{"none by the environment, but by the flag", "false", "", []string{"--follow-redirects"}, map[string]int{"fetched": 1}, 1},
+		{"none by the flag", "true", "", []string{"--no-follow-redirects"}, map[string]int{"fetched": 1}, 0},
+		{"too many by the environment", "", "0", nil, map[string]int{"failed too_many_redirects": 1}, 0},
+		{"too many by the environment, but not by the flag", "", "0", []string{"--max-redirects", "1"}, map[string]int{"fetched": 1}, 1},
+		{"too many by the flag", "", "5", []string{"--max-redirects", "0"}, map[string]int{"failed too_many_redirects": 1}, 0},
+		{"queued", "", "", []string{"--queue-redirects"}, map[string]int{"fetched": 2}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCrawl(t, at(s, moved))
+			before := len(visitsOf(s, "/p/7"))
+			b := c.startWith(map[string]string{"CRAWLER_FOLLOW_REDIRECTS": tt.follow, "CRAWLER_MAX_REDIRECTS": tt.limit},
+				append(append(inside(s.Port()), "--outcomes", "-", "--endless"), tt.flags...)...)
+			n := 0
+			for _, count := range tt.want {
+				n += count
+			}
+			for range n {
+				b.out.until(t, "{")
+			}
+			b.end(exitInterrupted)
+			if got := c.statuses(); !maps.Equal(got, tt.want) {
+				t.Errorf("URLs = %v, want %v", got, tt.want)
+			}
+			if got := len(visitsOf(s, "/p/7")) - before; got != tt.pages {
+				t.Errorf("%d requests for the redirect's target, want %d", got, tt.pages)
+			}
+		})
+	}
+}
+
+func visitsOf(s *site.Site, path string) []site.Visit {
+	var visits []site.Visit
+	for _, v := range s.Visits() {
+		if p, _, _ := strings.Cut(v.Path, "?"); p == path {
+			visits = append(visits, v)
+		}
+	}
+	return visits
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FRONTIER_DB": "/no/such.db", "FETCHD_SERVER": "127.0.0.1:1"}, "run", "--demo", "--quiet")
+	if got.code != exitOK || strings.Count(got.out, "\nok    ") != 6 || strings.Contains(got.out, "FAIL") {
+		t.Errorf("exit status %d, %q, %s, want 0 and six checks that hold", got.code, got.err, got.out)
+	}
+}
