@@ -49,7 +49,7 @@ func TestRefused(t *testing.T) {
 		{"an address without a port", []string{"--metrics-addr", "localhost"}, `--metrics-addr: "localhost" is no HOST:PORT: give one such as 127.0.0.1:9100, or :9100 for all addresses`},
 		{"bodies in memory", []string{"--bodies", "mem://"}, "--bodies: mem:// is gone when the run ends: give a directory"},
 		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is no rule: give CLASS=ACTION, such as forbidden=abort-host`},
-		{"a misspelt class", []string{"--on", "forbiden=skip"}, `--on: there is no error class "forbiden"; is it forbidden?`},
+		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: there is no error class "forbiddenn"; is it forbidden?`},
 		{"another action", []string{"--on", "forbidden=stop"}, `--on: "stop" is no action: give retry, skip, abort-host or abort-crawl`},
 		{"a level that is none", []string{"--log-level", "loud"}, "--log-level: "},
 		{"redirects queued and not followed", []string{"--queue-redirects", "--no-follow-redirects"}, "--queue-redirects: redirects are left alone by --no-follow-redirects"},

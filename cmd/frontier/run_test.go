@@ -76,11 +76,7 @@ func TestOutcomesAndBodies(t *testing.T) {
 	if got := c.run(inside(s.Port()), "--outcomes", outcomes, "--bodies", bodies); got.code != exitOK || got.out != "" {
 		t.Fatalf("exit status %d, %q, %q", got.code, got.out, got.err)
 	}
-	text, err := os.ReadFile(outcomes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	lines := linesOf(t, outcomes)
 	if len(lines) != 3 || lines[0] != `{"cut` {
 		t.Fatalf("outcomes = %q, want the line that was there and two more", lines)
 	}
@@ -92,15 +88,7 @@ func TestOutcomesAndBodies(t *testing.T) {
 	if missing.Status != "dead" || missing.HTTPStatus != 404 || missing.ErrorClass != "http_client_error" || missing.BodySHA256 != "" {
 		t.Errorf("outcome of what is not there = %+v", missing)
 	}
-	empty := sha256.Sum256(nil)
-	want := map[string]bool{bodyName(hex.EncodeToString(empty[:])): true, bodyName(p.BodySHA256): true}
-	if got := files(t, bodies); !maps.Equal(got, want) {
-		t.Errorf("bodies = %v, want %v", got, want)
-	}
-	body, err := os.ReadFile(filepath.Join(bodies, bodyName(p.BodySHA256)))
-	if sum := sha256.Sum256(body); err != nil || hex.EncodeToString(sum[:]) != p.BodySHA256 || int64(len(body)) != p.Bytes {
-		t.Errorf("the body has %d bytes and the digest %x, want %d and %s (%v)", len(body), sum, p.Bytes, p.BodySHA256, err)
-	}
+	checkBodies(t, bodies, p)
 
 	c.must("retry", "--fetched-before", "0s")
 	got := c.run(inside(s.Port()), "--outcomes", "-")
@@ -108,6 +96,29 @@ func TestOutcomesAndBodies(t *testing.T) {
 	if r := again[at(s, "/p/1")]; got.code != exitOK || len(again) != 1 || r.HTTPStatus != 304 || r.Status != "fetched" {
 		t.Errorf("fetched again: exit status %d, %+v, want one page, fetched with 304", got.code, again)
 	}
+}
+
+// checkBodies wants the body of a page, and the empty one, under their digests.
+func checkBodies(t *testing.T, dir string, p frontier.Record) {
+	t.Helper()
+	empty := sha256.Sum256(nil)
+	want := map[string]bool{bodyName(hex.EncodeToString(empty[:])): true, bodyName(p.BodySHA256): true}
+	if got := files(t, dir); !maps.Equal(got, want) {
+		t.Errorf("bodies = %v, want %v", got, want)
+	}
+	body, err := os.ReadFile(filepath.Join(dir, bodyName(p.BodySHA256)))
+	if sum := sha256.Sum256(body); err != nil || hex.EncodeToString(sum[:]) != p.BodySHA256 || int64(len(body)) != p.Bytes {
+		t.Errorf("the body has %d bytes and the digest %x, want %d and %s (%v)", len(body), sum, p.Bytes, p.BodySHA256, err)
+	}
+}
+
+func linesOf(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
 // decode are the outcomes of lines, by URL.

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"fetchd/internal/site"
+)
+
+// openTerminal opens a pseudo-terminal of so many columns: what is written to
+// terminal is read from screen.
+func openTerminal(t *testing.T, columns uint16) (screen, terminal *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("there are no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = screen.Close() }) // it is read to its end
+	var unlocked, number int32
+	ioctl(t, screen, syscall.TIOCSPTLCK, unsafe.Pointer(&unlocked))
+	ioctl(t, screen, syscall.TIOCGPTN, unsafe.Pointer(&number))
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = terminal.Close() }) // some tests close it
+	size := [4]uint16{24, columns}
+	ioctl(t, terminal, syscall.TIOCSWINSZ, unsafe.Pointer(&size))
+	return screen, terminal
+}
+
+func ioctl(t *testing.T, f *os.File, request uintptr, arg unsafe.Pointer) {
+	t.Helper()
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), request, uintptr(arg)); errno != 0 {
+		t.Fatalf("ioctl %x of %s: %v", request, f.Name(), errno)
+	}
+}
+
+// seen is what a terminal shows when its program has ended.
+func seen(t *testing.T, screen, terminal *os.File) string {
+	t.Helper()
+	if err := terminal.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	b := make([]byte, 4096)
+	for {
+		n, err := screen.Read(b)
+		text.Write(b[:n])
+		if err != nil { // EIO is the end
+			return text.String()
+		}
+	}
+}
+
+func TestConsoleDraws(t *testing.T) {
+	t.Parallel()
+	screen, terminal := openTerminal(t, 20)
+	c := newConsole(terminal, func(string) string { return "" })
+	if !c.terminal {
+		t.Fatal("the pseudo-terminal is taken for none")
+	}
+	c.draw("a line that is too long for it")
+	c.draw("a short line")
+	c.printf("a line of the log that stays, however long\n")
+	c.draw("another")
+	c.printf("the end\n")
+	diff(t, "screen", "a line that is too "+"\r\x1b[Ka short line"+"\r\x1b[Ka line of the log that stays, however long\r\n"+
+		"another"+"\r\x1b[Kthe end\r\n", seen(t, screen, terminal))
+}
+
+func TestConsoleOfDumbTerminal(t *testing.T) {
+	t.Parallel()
+	_, terminal := openTerminal(t, 80)
+	for env, want := range map[string]bool{"dumb": false, "xterm": true, "": true} {
+		c := newConsole(terminal, func(name string) string { return map[string]string{"TERM": env}[name] })
+		if c.terminal != want {
+			t.Errorf("with TERM=%q it draws: %v, want %v", env, c.terminal, want)
+		}
+	}
+}
+
+func TestTerminalColumns(t *testing.T) {
+	t.Parallel()
+	_, terminal := openTerminal(t, 132)
+	if got := columns(terminal); got != 132 {
+		t.Errorf("columns = %d, want 132", got)
+	}
+	_, unsized := openTerminal(t, 0)
+	if got := columns(unsized); got != 80 {
+		t.Errorf("columns of a terminal without a size = %d, want 80", got)
+	}
+	if got := columns(&strings.Builder{}); got != 80 {
+		t.Errorf("columns of no terminal = %d, want 80", got)
+	}
+}
+
+// TestRunOnTerminal has the sum on a line of its own, whatever was drawn before it.
+func TestRunOnTerminal(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	c := newCrawl(t, at(s, "/p/1"))
+	screen, terminal := openTerminal(t, 80)
+	code := run(t.Context(), append([]string{"run", "--db", c.db}, inside(s.Port())...), func(string) string { return "" },
+		streams{strings.NewReader(""), &strings.Builder{}, terminal})
+	got := seen(t, screen, terminal)
+	lines := strings.Split(strings.TrimSuffix(got, "\r\n"), "\r\n")
+	last := lines[len(lines)-1]
+	if i := strings.LastIndex(last, "\x1b[K"); i >= 0 {
+		last = last[i+len("\x1b[K"):]
+	}
+	if code != exitOK || !strings.HasPrefix(last, "1 completed, 0 failed, 0 retried in ") || !strings.HasSuffix(got, "\r\n") {
+		t.Errorf("exit status %d, screen %q, want 0 and the sum in the last line", code, got)
+	}
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/frontier"
+	"fetchd/frontier/store"
+)
+
+// crawling is a crawl of so many URLs that fetches ten a second from its begin on,
+// of which each tenth fails.
+type crawling struct {
+	begun time.Time
+	urls  int64
+	reads int           // of the table
+	takes time.Duration // a read
+	fails error         // each read
+}
+
+func (c *crawling) ended() int64 { return min(c.urls, int64(time.Since(c.begun).Seconds()*10)) }
+
+func (c *crawling) stats() frontier.Stats {
+	n := c.ended()
+	return frontier.Stats{Completed: n - n/10, Dead: n / 10, Open: 3}
+}
+
+func (c *crawling) counts(ctx context.Context) (store.Counts, error) {
+	c.reads++
+	left := c.urls - c.ended()
+	select {
+	case <-time.After(c.takes):
+	case <-ctx.Done():
+		return store.Counts{}, ctx.Err()
+	}
+	return store.Counts{Pending: left - left/4, Failed: left / 4, HostsWaiting: 7, HostsBlocked: 2}, c.fails
+}
+
+// watch tells of the crawl for so long.
+func (c *crawling) watch(p *progress, d time.Duration) string {
+	var out bytes.Buffer
+	p.out = &console{w: &out}
+	c.begun = time.Now()
+	p.counts, p.stats, p.begun = c.counts, c.stats, c.begun
+	ctx, stop := context.WithTimeout(context.Background(), d)
+	defer stop()
+	p.run(ctx, nil)
+	return out.String()
+}
+
+func TestProgressLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &crawling{urls: 400}
+		diff(t, "lines", `90 completed, 10 failed, 10/s, 300 to go in about 30s, 3 open, hosts: 7 waiting, 2 blocked
+180 completed, 20 failed, 10/s, 200 to go in about 20s, 3 open, hosts: 7 waiting, 2 blocked
+270 completed, 30 failed, 10/s, 100 to go in about 10s, 3 open, hosts: 7 waiting, 2 blocked
+360 completed, 40 failed, 10/s, 0 to go, 3 open, hosts: 7 waiting, 2 blocked
+360 completed, 40 failed, 0/s, 0 to go, 3 open, hosts: 7 waiting, 2 blocked
+`, c.watch(&progress{}, 55*time.Second))
+		c = &crawling{urls: 400, fails: errors.New("the database is away")}
+		diff(t, "without counts", "90 completed, 10 failed, 10/s, 3 open\n", c.watch(&progress{}, 15*time.Second))
+		c = &crawling{urls: 400}
+		if got := c.watch(&progress{endless: true}, 15*time.Second); strings.Contains(got, "about") || !strings.Contains(got, "300 to go,") {
+			t.Errorf("an endless run tells of an end: %q", got)
+		}
+		c = &crawling{urls: 400}
+		diff(t, "quiet", "", c.watch(&progress{quiet: true}, 55*time.Second))
+		if c.reads != 0 {
+			t.Errorf("a quiet run has read the table %d times, want never", c.reads)
+		}
+	})
+}
+
+// TestProgressDrawn has a line each second, and a count of the table less often.
+func TestProgressDrawn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &crawling{urls: 400}
+		lines := strings.Split(c.watch(&progress{draws: true}, 12500*time.Millisecond), "\r\x1b[K")
+		if len(lines) != 12 || c.reads != 2 {
+			t.Fatalf("%d lines and %d counts in 12 s, want 12 and 2: %q", len(lines), c.reads, lines)
+		}
+		diff(t, "the first line", "9 completed, 1 failed, 10/s, 400 to go, 3 open, hosts: 7 waiting, 2 blocked", lines[0])
+		diff(t, "the last line", "108 completed, 12 failed, 10/s, 300 to go in about 28s, 3 open, hosts: 7 waitin", lines[11])
+	})
+}
+
+// TestCountsAreRare has a table that takes two seconds to read.
+func TestCountsAreRare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &crawling{urls: 400, takes: 2 * time.Second}
+		c.watch(&progress{draws: true}, 99*time.Second)
+		if c.reads != 1 {
+			t.Errorf("the table was read %d times in 99 s, want once", c.reads)
+		}
+		c = &crawling{urls: 400, takes: 2 * time.Second}
+		c.watch(&progress{draws: true}, 110*time.Second)
+		if c.reads != 2 {
+			t.Errorf("the table was read %d times in 110 s, want twice", c.reads)
+		}
+	})
+}
+
+func TestEstimate(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tt := range []struct {
+		name   string
+		left   []int64 // counted every ten seconds, the last one just now
+		p      progress
+		want   time.Duration
+		wanted bool
+	}{
+		{"never counted", nil, progress{}, 0, false},
+		{"counted once", []int64{100}, progress{}, 0, false},
+		{"falls", []int64{200, 100}, progress{}, 10 * time.Second, true},
+		{"falls ever slower", []int64{300, 200, 180}, progress{}, 30 * time.Second, true},
+		{"stands", []int64{100, 100}, progress{}, 0, false},
+		{"grows", []int64{100, 200}, progress{}, 0, false},
+		{"at its end", []int64{100, 0}, progress{}, 0, false},
+		{"hardly falls", []int64{1_000_000_000, 999_999_999}, progress{}, 0, false},
+		{"falls, and is endless", []int64{200, 100}, progress{endless: true}, 0, false},
+		{"falls, and is paused", []int64{200, 100}, progress{last: store.Counts{Paused: true}}, 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for i, n := range tt.left {
+				tt.p.left.add(now.Add(time.Duration(i-len(tt.left)+1)*10*time.Second), n, trendOver)
+			}
+			if got, ok := tt.p.estimate(now); got != tt.want || ok != tt.wanted {
+				t.Errorf("estimate = %v, %v, want %v, %v", got, ok, tt.want, tt.wanted)
+			}
+		})
+	}
+}
+
+func TestTrend(t *testing.T) {
+	t.Parallel()
+	var r trend
+	begun := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for n := range int64(60) {
+		r.add(begun.Add(time.Duration(n)*time.Second), n*n, 10*time.Second)
+	}
+	if got, want := r.rate(), float64(59*59-49*49)/10; got != want || len(r) != 11 {
+		t.Errorf("the rate is %v over %d readings, want %v over 11", got, len(r), want)
+	}
+}
+
+// TestSum has the sum told by a quiet run too.
+func TestSum(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			stats frontier.Stats
+			want  string
+		}{
+			{frontier.Stats{}, "0 completed, 0 failed, 0 retried in 1m1.2s\n"},
+			{frontier.Stats{Completed: 1, Dead: 2, Retried: 3, Failed: 4, Lost: 5, Stale: 6, Troubles: 7, Open: 8},
+				"1 completed, 2 failed, 3 retried, 4 put off, 5 lost, 6 stale, 7 troubles in 1m1.2s\n"},
+		} {
+			var out bytes.Buffer
+			p := &progress{out: &console{w: &out}, quiet: true, begun: time.Now().Add(-61234 * time.Millisecond), stats: func() frontier.Stats { return tt.stats }}
+			p.sum()
+			diff(t, fmt.Sprint(tt.stats), tt.want, out.String())
+		}
+	})
+}
+
+func TestStopping(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for quiet, want := range map[bool]string{false: "stopping: fetches under way may end; a second signal ends at once\n", true: ""} {
+			var out bytes.Buffer
+			c := &crawling{begun: time.Now()}
+			p := &progress{out: &console{w: &out}, quiet: quiet, counts: c.counts, stats: c.stats, begun: time.Now()}
+			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+			draining, drain := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, drain)
+			p.run(ctx, draining.Done())
+			stop()
+			drain()
+			diff(t, fmt.Sprintf("quiet %v", quiet), want, out.String())
+		}
+	})
+}
