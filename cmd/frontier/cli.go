@@ -38,7 +38,7 @@ type grammar struct {
 	Run     runCmd           `cmd:"" help:"Fetch what is in the frontier."`
 	Status  statusCmd        `cmd:"" help:"Count URLs and hosts."`
 	Why     whyCmd           `cmd:"" help:"Say why a URL is not being fetched now."`
-	Retry   retryCmd         `cmd:"" help:"Try again what failed."`
+	Retry   retryCmd         `cmd:"" help:"Try again what failed, or fetch again what is old."`
 	Export  exportCmd        `cmd:"" help:"Write the URLs or the fetches as JSON lines or CSV."`
 	Pause   pauseCmd         `cmd:"" help:"Stop claims of the whole crawl, or of a host."`
 	Resume  resumeCmd        `cmd:"" help:"Take a pause back."`

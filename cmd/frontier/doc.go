@@ -4,7 +4,7 @@
 //	frontier run       fetch what is in the frontier
 //	frontier status    count URLs and hosts
 //	frontier why URL   say why a URL is not being fetched now
-//	frontier retry     try again what failed
+//	frontier retry     try again what failed, or fetch again what is old
 //	frontier export    write the tables as JSON lines or CSV
 //	frontier pause     stop claims of the crawl or of a host
 //	frontier resume    take that back

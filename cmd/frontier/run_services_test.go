@@ -81,13 +81,13 @@ func TestOneServer(t *testing.T) {
 	address := startServer(t, s, &used, nil)
 	for name, servers := range map[string][]string{"alone": {address}, "beside one that is not there": {closedPort(t), address}} {
 		c := newCrawl(t, s.URL("a", "/p/1"), s.URL("b", "/p/1"))
-		got := c.cli("run", "--log-level", "error", "--server", strings.Join(servers, ","))
+		got := c.cli("run", "--delay", "1ms", "--log-level", "error", "--server", strings.Join(servers, ","))
 		if want := "2 completed, 0 failed, 0 retried in "; got.code != exitOK || !strings.HasPrefix(got.err, want) || !used.Load() {
 			t.Errorf("%s: exit status %d, %q, want 0 and %q", name, got.code, got.err, want)
 		}
 	}
 	c := newCrawl(t, s.URL("c", "/p/1"))
-	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FETCHD_SERVER": address}, "run", "--db", c.db)
+	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FETCHD_SERVER": address}, "run", "--delay", "1ms", "--db", c.db)
 	if got.code != exitOK || !strings.HasPrefix(got.err, "1 completed") {
 		t.Errorf("by the environment: exit status %d, %q", got.code, got.err)
 	}
@@ -105,7 +105,7 @@ func TestTwoServers(t *testing.T) {
 	}})
 	var first, second atomic.Bool
 	c := newCrawl(t)
-	b := c.start("--endless", "--outcomes", "-", "--server", startServer(t, s, &first, nil), "--server", startServer(t, s, &second, nil))
+	b := c.start("--delay", "1ms", "--endless", "--outcomes", "-", "--server", startServer(t, s, &first, nil), "--server", startServer(t, s, &second, nil))
 	n := 0
 	for ; n < 200 && !(first.Load() && second.Load()); n++ {
 		c.must("add", s.URL(fmt.Sprintf("site-%d", n), "/p/1"))
@@ -162,7 +162,7 @@ func TestServerWithTLS(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCrawl(t, s.URL("a", "/p/1"))
 			before := s.Count()
-			got := c.cli(append([]string{"run", "--server", address}, tt.flags...)...)
+			got := c.cli(append([]string{"run", "--delay", "1ms", "--server", address}, tt.flags...)...)
 			if got.code != tt.code || !strings.Contains(got.err, tt.told) || strings.Contains(got.err, "Bearer") {
 				t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, tt.code, tt.told)
 			}
