@@ -15,8 +15,9 @@ const (
 	drawEvery = time.Second
 	tellEvery = 10 * time.Second
 	// countEvery is how often the whole table is counted. Where that takes long, it is
-	// done so seldom that it takes a fiftieth of the time.
-	countEvery = 10 * time.Second
+	// done so seldom that it takes a hundredth of the time.
+	countEvery = time.Second
+	countShare = 100
 	// rateOver is the time that a rate is of, trendOver that of an estimate.
 	rateOver  = 10 * time.Second
 	trendOver = 2 * time.Minute
@@ -69,7 +70,7 @@ func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
 
 // count reads the table, where that was not done just now: it may be a long one.
 func (p *progress) count(ctx context.Context) {
-	if p.quiet && p.metrics == nil || len(p.left) > 0 && time.Since(p.left.at()) < max(countEvery, 50*p.took) {
+	if p.quiet && p.metrics == nil || len(p.left) > 0 && time.Since(p.left.at()) < max(countEvery, countShare*p.took) {
 		return
 	}
 	begun := time.Now()

@@ -78,14 +78,15 @@ func TestProgressLines(t *testing.T) {
 	})
 }
 
-// TestProgressDrawn has a line each second, and a count of the table less often.
+// TestProgressDrawn has a line each second, and a count of a table that takes 50 ms
+// each five.
 func TestProgressDrawn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &crawling{urls: 400}
+		c := &crawling{urls: 400, takes: 50 * time.Millisecond}
 		lines := strings.Split(c.watch(&progress{draws: true}, 12500*time.Millisecond), "\r\x1b[K")
-		if len(lines) != 12 || c.reads != 2 {
-			t.Fatalf("%d lines and %d counts in 12 s, want 12 and 2: %q", len(lines), c.reads, lines)
+		if len(lines) != 12 || c.reads != 3 {
+			t.Fatalf("%d lines and %d counts in 12 s, want 12 and 3: %q", len(lines), c.reads, lines)
 		}
 		diff(t, "the first line", "9 completed, 1 failed, 10/s, 400 to go, 3 open, hosts: 7 waiting, 2 blocked", lines[0])
 		diff(t, "the last line", "108 completed, 12 failed, 10/s, 300 to go in about 28s, 3 open, hosts: 7 waitin", lines[11])
@@ -97,14 +98,14 @@ func TestCountsAreRare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &crawling{urls: 400, takes: 2 * time.Second}
-		c.watch(&progress{draws: true}, 99*time.Second)
+		c.watch(&progress{draws: true}, 199*time.Second)
 		if c.reads != 1 {
-			t.Errorf("the table was read %d times in 99 s, want once", c.reads)
+			t.Errorf("the table was read %d times in 199 s, want once", c.reads)
 		}
 		c = &crawling{urls: 400, takes: 2 * time.Second}
-		c.watch(&progress{draws: true}, 110*time.Second)
+		c.watch(&progress{draws: true}, 210*time.Second)
 		if c.reads != 2 {
-			t.Errorf("the table was read %d times in 110 s, want twice", c.reads)
+			t.Errorf("the table was read %d times in 210 s, want twice", c.reads)
 		}
 	})
 }
