@@ -55,8 +55,17 @@ func TestServiceKilled(t *testing.T) {
 		urls = append(urls, r.site.URL(fmt.Sprintf("h%d", h), "/slow/1500/1"))
 	}
 	r.add(urls...)
+	if err := r.store.Pause(t.Context(), ""); err != nil { // until both services are reached
+		t.Fatal(err)
+	}
 	w := r.worker(r.service.as("inside"), other.as("other"))
 	ended := r.run(t.Context(), w)
+	for capacity, changed := w.pool.capacity(); capacity < 2*streamTasks; capacity, changed = w.pool.capacity() {
+		<-changed
+	}
+	if err := r.store.Resume(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
 	r.awaitVisits(hosts) // of both services
 	other.kill()
 	if err := <-ended; err != nil {
