@@ -10,13 +10,15 @@ import (
 	"strings"
 
 	"github.com/pressly/goose/v3"
-	_ "modernc.org/sqlite" // registers the driver
+	"modernc.org/sqlite" // registers the driver
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // sqliteDB writes through one connection, which one caller has at a time; readers
 // have others.
 type sqliteDB struct {
 	core
+	path  string        // as it was given
 	turn  chan struct{} // holds one token; whoever has it may use what follows
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
@@ -41,7 +43,7 @@ func openSQLite(ctx context.Context, path string, config Config) (*sqliteDB, err
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	db.SetMaxOpenConns(5)
-	s := &sqliteDB{turn: make(chan struct{}, 1), stmts: make(map[string]*sql.Stmt)}
+	s := &sqliteDB{path: path, turn: make(chan struct{}, 1), stmts: make(map[string]*sql.Stmt)}
 	s.core = core{
 		db: db, exec: s.execOne, one: s.queryOne, delayMS: millis(config.Delay),
 		words: strings.NewReplacer("{now}", "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)", "{max}", "max", "{min}", "min",
@@ -92,7 +94,10 @@ func (s *sqliteDB) within(ctx context.Context, f func(tx) error) (err error) {
 		return ctx.Err()
 	case <-s.turn:
 	}
-	defer func() { s.turn <- struct{}{} }()
+	defer func() {
+		err = s.named(err)
+		s.turn <- struct{}{}
+	}()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -107,6 +112,17 @@ func (s *sqliteDB) within(ctx context.Context, f func(tx) error) (err error) {
 	if err != nil {
 		// A full disk has rolled back by itself, and then this finds nothing to do.
 		_, _ = t.exec("ROLLBACK")
+	}
+	return err
+}
+
+// named says which file it is, where the disk that it is on stands in the way.
+func (s *sqliteDB) named(err error) error {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch e.Code() & 0xff { // the code without what extends it
+		case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY:
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
 	}
 	return err
 }
