@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -25,9 +24,10 @@ type visit struct {
 	made        made
 	held        string // host that is reserved, by reservation
 	reservation store.Reservation
-	departed    bool // the claim's own host was given back
-	unused      bool // nothing was asked of the reserved host
-	begun       bool // a fetch was sent, so requests may have been made
+	heldUntil   time.Time // the reservation lasts so long at least, by this machine's clock
+	departed    bool      // the claim's own host was given back
+	unused      bool      // nothing was asked of the reserved host
+	begun       bool      // a fetch was sent, so requests may have been made
 
 	mu       sync.Mutex
 	until    time.Time // the lease lasts so long at least, by this machine's clock
@@ -167,11 +167,16 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 	return outcome, nil
 }
 
-// startBefore is when a fetch must have been sent, to end within the lease.
+// startBefore is when a fetch must have been sent, to end within the lease and the
+// reservation.
 func (v *visit) startBefore() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.until.Add(-v.w.config.TotalTimeout - leaseReserve/2)
+	until := v.until
+	if v.held != "" && v.heldUntil.Before(until) {
+		until = v.heldUntil
+	}
+	return until.Add(-v.w.config.TotalTimeout - leaseReserve/2)
 }
 
 // inTime makes sure that the lease outlasts the fetch that is to be begun, and
@@ -282,9 +287,10 @@ func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
 		return true, nil
 	}
 	for {
-		r, err := v.w.store.Reserve(patience, host, v.w.config.TotalTimeout+leaseReserve)
+		asked, d := time.Now(), v.w.config.TotalTimeout+leaseReserve
+		r, err := v.w.store.Reserve(patience, host, d)
 		if err == nil && r.Granted() {
-			v.held, v.reservation, v.unused = host, r, true
+			v.held, v.reservation, v.unused, v.heldUntil = host, r, true, asked.Add(d)
 			return true, nil
 		}
 		if err != nil && patience.Err() == nil {
@@ -338,11 +344,7 @@ func (v *visit) release() {
 	if v.held == "" {
 		return
 	}
-	ctx, cancel := v.w.finishing()
-	defer cancel()
-	if err := v.w.store.Settle(ctx, v.reservation); err != nil {
-		// It opens by itself, later.
-		v.w.config.Logger.WarnContext(ctx, "host stays reserved", slog.String("host", v.held), slog.Any("error", err))
-	}
+	// Where that fails it opens by itself, later.
+	v.w.finishingDo("give a reserved host back", func(ctx context.Context) error { return v.w.store.Settle(ctx, v.reservation) })
 	v.held = ""
 }

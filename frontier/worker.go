@@ -265,8 +265,9 @@ func (w *Worker) settle(v *visit, e ending) {
 	case giveBack:
 		w.giveBack([]store.Claim{v.claim})
 	case chargeBack:
-		w.charge([]string{v.claim.Host})
-		w.giveBack([]store.Claim{v.claim})
+		if w.charge([]string{v.claim.Host}) { // else it comes back with its lease's end, which charges the host too
+			w.giveBack([]store.Claim{v.claim})
+		}
 	case abandon:
 		w.stats.lost.Add(1)
 		w.config.Metrics.lostFetch()
@@ -310,15 +311,23 @@ func (w *Worker) finishing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(w.last, finishTime)
 }
 
-// finishingDo says whether f succeeded, and tells the operator where not.
+// finishingDo says whether f succeeded, if need be at a later try: a database that is
+// started again costs no leases. The operator is told of the first failure.
 func (w *Worker) finishingDo(what string, f func(context.Context) error) bool {
 	ctx, cancel := w.finishing()
 	defer cancel()
-	if err := f(ctx); err != nil {
-		w.trouble(ctx, what, err)
-		return false
+	for wait := firstReopen; ; wait = min(2*wait, recordWait) {
+		err := f(ctx)
+		if err == nil {
+			return true
+		}
+		if wait == firstReopen {
+			w.trouble(ctx, what, err)
+		}
+		if sleep(ctx, wait); ctx.Err() != nil {
+			return false
+		}
 	}
-	return true
 }
 
 // giveBack releases claims. Where that fails they come back with their leases' end.
@@ -333,8 +342,8 @@ func (w *Worker) giveBack(claims []store.Claim) {
 	})
 }
 
-func (w *Worker) charge(hosts []string) {
-	w.finishingDo("charge hosts", func(ctx context.Context) error { return w.store.Charge(ctx, hosts) })
+func (w *Worker) charge(hosts []string) bool {
+	return w.finishingDo("charge hosts", func(ctx context.Context) error { return w.store.Charge(ctx, hosts) })
 }
 
 func (w *Worker) block(host string, d time.Duration) {

@@ -1,0 +1,138 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/frontier/store"
+)
+
+// broken is a store whose calls fail until a time has come, in a bubble.
+type broken struct {
+	store.Store
+	works    time.Time // zero: never
+	released []store.Lease
+	charged  []string
+	settled  []store.Reservation
+}
+
+var errAway = errors.New("the database is away")
+
+func (b *broken) err() error {
+	if b.works.IsZero() || time.Now().Before(b.works) {
+		return errAway
+	}
+	return nil
+}
+
+func (b *broken) Release(_ context.Context, leases []store.Lease) ([]store.Lease, error) {
+	if len(b.charged) == 0 {
+		b.works = time.Unix(0, 0) // it is back just now: what was not charged must not be released
+	}
+	if err := b.err(); err != nil {
+		return nil, err
+	}
+	b.released = append(b.released, leases...)
+	return leases, nil
+}
+
+func (b *broken) Charge(_ context.Context, hosts []string) error {
+	if err := b.err(); err != nil {
+		return err
+	}
+	b.charged = append(b.charged, hosts...)
+	return nil
+}
+
+func (b *broken) Settle(_ context.Context, r store.Reservation) error {
+	if err := b.err(); err != nil {
+		return err
+	}
+	b.settled = append(b.settled, r)
+	return nil
+}
+
+// newBroken is a worker that never ran, on a store that works again after so long.
+func newBroken(t *testing.T, away time.Duration) (*Worker, *broken) {
+	t.Helper()
+	b := new(broken)
+	if away > 0 {
+		b.works = time.Now().Add(away)
+	}
+	w, err := New(store.Repository{Store: b}, []Service{{}}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.last = t.Context()
+	return w, b
+}
+
+// A database that is away for some seconds is waited for.
+func TestChargeBackWaitsForTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newBroken(t, 3*time.Second)
+		claim := store.Claim{Lease: store.Lease{ID: 1, Token: 2}, Host: "a.test"}
+		reservation := store.Reservation{Host: "b.test", Until: 1}
+		v := &visit{w: w, claim: claim, ctx: t.Context(), held: "b.test", reservation: reservation}
+		v.release()
+		w.settle(v, ending{how: chargeBack})
+		if !slices.Equal(b.settled, []store.Reservation{reservation}) {
+			t.Errorf("settled %v, want %v", b.settled, reservation)
+		}
+		if !slices.Equal(b.charged, []string{"a.test"}) || !slices.Equal(b.released, []store.Lease{claim.Lease}) {
+			t.Errorf("charged %v and released %v, want a.test and %v", b.charged, b.released, claim.Lease)
+		}
+		if got := w.Stats().Troubles; got != 1 {
+			t.Errorf("%d troubles, want 1: the second call succeeded at once", got)
+		}
+	})
+}
+
+// A host that could not be charged is not opened: its lease's end charges it.
+func TestChargeBackKeepsWhatIsNotCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newBroken(t, 0)
+		v := &visit{w: w, claim: store.Claim{Lease: store.Lease{ID: 1, Token: 2}, Host: "a.test"}, ctx: t.Context()}
+		begun := time.Now()
+		w.settle(v, ending{how: chargeBack})
+		if len(b.released) > 0 {
+			t.Errorf("released %v, which was not charged", b.released)
+		}
+		if took := time.Since(begun); took != finishTime {
+			t.Errorf("gave up after %v, want %v", took, finishTime)
+		}
+	})
+}
+
+// A fetch must be sent early enough to end within the lease, and within the
+// reservation of the host that a redirect leads to.
+func TestStartBefore(t *testing.T) {
+	now := time.Now()
+	rest := defaultTotalTimeout + leaseReserve/2
+	for name, tt := range map[string]struct {
+		lease, reservation time.Duration
+		held               string
+		want               time.Duration
+	}{
+		"own host":                     {lease: 5 * time.Minute, want: 5*time.Minute - rest},
+		"reservation ends first":       {5 * time.Minute, 2 * time.Minute, "b.test", 2*time.Minute - rest},
+		"lease ends first":             {2 * time.Minute, 5 * time.Minute, "b.test", 2*time.Minute - rest},
+		"reservation was given back":   {lease: 5 * time.Minute, reservation: time.Minute, want: 5*time.Minute - rest},
+		"reservation is over by now":   {5 * time.Minute, -time.Second, "b.test", -time.Second - rest},
+		"both end at once, on a host":  {time.Minute, time.Minute, "b.test", time.Minute - rest},
+		"own host, lease over by now":  {lease: -time.Second, want: -time.Second - rest},
+		"own host, lease just granted": {lease: rest, want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &visit{w: &Worker{config: Config{TotalTimeout: defaultTotalTimeout}}, held: tt.held,
+				until: now.Add(tt.lease), heldUntil: now.Add(tt.reservation)}
+			if got := v.startBefore().Sub(now); got != tt.want {
+				t.Errorf("startBefore = %v from now, want %v", got, tt.want)
+			}
+		})
+	}
+}
