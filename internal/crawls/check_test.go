@@ -1,0 +1,157 @@
+//go:build linux
+
+package crawls
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"fetchd/frontier"
+	"fetchd/internal/site"
+)
+
+// complete fails the test unless every URL was fetched, and that was recorded once.
+func (c *crawl) complete() {
+	c.Helper()
+	for _, row := range []struct {
+		what, query string
+		want        int
+	}{
+		{"URLs", `SELECT count(*) FROM urls`, c.urls},
+		{"fetched URLs", `SELECT count(*) FROM urls WHERE status = 'fetched'`, c.urls},
+		{"outcomes that say fetched", `SELECT count(*) FROM fetches WHERE status = 'fetched'`, c.urls},
+		{"URLs without such an outcome", `SELECT count(*) FROM urls u WHERE NOT EXISTS (SELECT 1 FROM fetches f WHERE f.url_id = u.id AND f.status = 'fetched')`, 0},
+		{"claims with two outcomes", `SELECT count(*) FROM (SELECT 1 FROM fetches GROUP BY url_id, token HAVING count(*) > 1) AS x`, 0},
+		{"canonical URLs", `SELECT count(DISTINCT final_url) FROM fetches WHERE status = 'fetched' AND final_url LIKE '%via=r'`, c.finals},
+		{"canonical URLs that no row owns", `SELECT count(*) FROM (SELECT DISTINCT final_url FROM fetches WHERE status = 'fetched' AND final_url <> '') AS f
+			LEFT JOIN urls u ON u.url = f.final_url WHERE u.id IS NULL`, 0},
+		{"rows that own a canonical URL", `SELECT count(*) FROM urls WHERE url LIKE '%via=r'`, c.finals},
+		{"hosts with a fetch under way", `SELECT count(*) FROM hosts WHERE in_flight <> 0`, 0},
+		{"crashes of one URL beyond 3", `SELECT count(*) FROM urls WHERE crash_count > 3`, 0},
+	} {
+		if got := c.count(row.query); got != row.want {
+			c.Errorf("%s: %d, want %d", row.what, got, row.want)
+		}
+	}
+}
+
+// polite fails the test for every request that came too early. The origin notices a
+// client that was killed a moment after everybody else does.
+func (c *crawl) polite() {
+	c.Helper()
+	const shown = 5
+	visits := c.site.Visits()
+	told := 0
+	for _, v := range site.Early(visits, delay, nil) {
+		if v.Before.Left && v.By <= delay {
+			continue
+		}
+		if told++; told <= shown {
+			c.Errorf("too early: %v", v)
+		}
+	}
+	if told > shown {
+		c.Errorf("%d requests too early in all", told)
+	}
+}
+
+// outcomes holds the lines of all workers against the table and returns their number.
+func (c *crawl) outcomes() int {
+	c.Helper()
+	files, err := filepath.Glob(filepath.Join(c.dir, "*.jsonl"))
+	if err != nil {
+		c.Fatal(err)
+	}
+	recorded := c.digests()
+	fetched := make(map[int64]string)
+	n := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			c.Fatal(err)
+		}
+		for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); n++ {
+			var r frontier.Record
+			if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+				c.Errorf("%s: %v in %q", file, err, lines.Text())
+				continue
+			}
+			if r.Status != "fetched" {
+				continue
+			}
+			if before, twice := fetched[r.ID]; twice {
+				c.Errorf("two lines say that URL %d is fetched:\n%s\n%s", r.ID, before, lines.Text())
+			}
+			fetched[r.ID] = lines.Text()
+			if want, ok := recorded[r.ID]; !ok || want != r.BodySHA256 {
+				c.Errorf("the body in the table is %q, in a line %q: %s", want, r.BodySHA256, lines.Text())
+			}
+		}
+	}
+	return n
+}
+
+// digests are those of the bodies, by the id of the URL.
+func (c *crawl) digests() map[int64]string {
+	c.Helper()
+	rows, err := c.db.QueryContext(c.ctx, `SELECT url_id, body_digest FROM fetches WHERE status = 'fetched'`)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer rows.Close()
+	found := make(map[int64]string)
+	for rows.Next() {
+		var id int64
+		var digest string
+		if err := rows.Scan(&id, &digest); err != nil {
+			c.Fatal(err)
+		}
+		found[id] = digest
+	}
+	if err := rows.Err(); err != nil {
+		c.Fatal(err)
+	}
+	return found
+}
+
+// bodies holds each file in dir against its name, and the table against the files. It
+// returns how many there are.
+func (c *crawl) bodies(dir string) int {
+	c.Helper()
+	there := make(map[string]bool)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		body, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(body)
+		name := d.Name()
+		switch {
+		case name == hex.EncodeToString(sum[:]):
+			there[name] = true
+		case len(name) == hex.EncodedLen(len(sum)):
+			c.Errorf("body %s has another SHA-256: %x", name, sum)
+		default:
+			c.Logf("left behind: %s, %d bytes", name, len(body)) // by a process that was killed as it wrote
+		}
+		return nil
+	})
+	if err != nil {
+		c.Fatal(err)
+	}
+	for id, digest := range c.digests() {
+		if !there[digest] {
+			c.Errorf("URL %d: body %q is not there", id, digest)
+		}
+	}
+	return len(there)
+}

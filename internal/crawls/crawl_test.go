@@ -1,0 +1,155 @@
+//go:build linux
+
+package crawls
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/frontier/store"
+	"fetchd/internal/site"
+)
+
+const (
+	// delay is between the fetches of a host.
+	delay = 20 * time.Millisecond
+	// lease is not much longer than what total_timeout leaves it, so that what a dead
+	// worker held is soon taken back.
+	totalTimeout = "5s"
+	lease        = "16s"
+)
+
+// crawl is an origin, a frontier, and the processes that work on it.
+type crawl struct {
+	*testing.T
+	ctx      context.Context // of the test
+	site     *site.Site
+	dsn      string
+	dir      string // outcomes and bodies
+	db       *sql.DB
+	services []*process
+	urls     int // put
+	finals   int // pages that two URLs lead to
+	workers  int // started
+}
+
+// newCrawl starts an origin and n services. The database is made by put.
+func newCrawl(ctx context.Context, t *testing.T, dsn string, n int) *crawl {
+	t.Helper()
+	s, err := site.Start(site.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	c := &crawl{T: t, ctx: ctx, site: s, dsn: dsn, dir: t.TempDir()}
+	driver, name := "sqlite", "file:"+dsn+"?_pragma=busy_timeout(30000)"
+	if strings.HasPrefix(dsn, "postgres:") {
+		driver, name = "pgx", dsn
+	}
+	if c.db, err = sql.Open(driver, name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.db.Close() })
+	for range n {
+		c.services = append(c.services, c.service(freeAddress(t)))
+	}
+	return c
+}
+
+// service starts a service that can reach the origin, and waits until it serves.
+func (c *crawl) service(address string) *process {
+	c.Helper()
+	p := start(c.T, "fetchd at "+address, program(c.T, "fetchd"), "--grpc-addr", address, "--http-addr", "", "--drain-time", "1s",
+		"--egress-resolver", c.site.NameServer(), "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", strconv.Itoa(c.site.Port()))
+	p.wrote(c.ctx, `"msg":"serving"`)
+	return p
+}
+
+// put adds pages of hosts, and for every two pages two redirects of different hosts to
+// one page of a third.
+func (c *crawl) put(hosts, pages, pairs int) {
+	c.Helper()
+	name := func(n int) string { return fmt.Sprintf("h%d", n%hosts) }
+	var urls []string
+	for n := range pages {
+		urls = append(urls, c.site.URL(name(n), fmt.Sprintf("/p/%d", n)))
+	}
+	for n := range pairs {
+		final := url.QueryEscape(c.site.URL(name(7*n+3), fmt.Sprintf("/p/%d", pages+n)))
+		for m := range 2 {
+			urls = append(urls, c.site.URL(name(7*n+4+m), fmt.Sprintf("/go/302/%d?to=%s", n, final)))
+		}
+	}
+	c.add(urls)
+	c.finals += pairs
+}
+
+// add puts URLs, none of which is there.
+func (c *crawl) add(urls []string) {
+	c.Helper()
+	s, err := store.Open(c.ctx, c.dsn, store.Config{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer s.Close()
+	got, err := s.Put(c.ctx, urls)
+	if err != nil || got.Added != int64(len(urls)) {
+		c.Fatalf("Put of %d URLs = %+v, %v", len(urls), got, err)
+	}
+	c.urls += len(urls)
+}
+
+// slow adds a page to each of hosts that takes so many milliseconds.
+func (c *crawl) slow(hosts int, ms string) {
+	c.Helper()
+	var urls []string
+	for n := range hosts {
+		urls = append(urls, c.site.URL(fmt.Sprintf("h%d", n), "/slow/"+ms+"/0"))
+	}
+	c.add(urls)
+}
+
+// worker starts a worker, w1 and so on, with outcomes and bodies in the crawl's folder.
+func (c *crawl) worker(flags ...string) *process {
+	c.Helper()
+	c.workers++
+	name := fmt.Sprintf("w%d", c.workers)
+	args := []string{"run", "--db", c.dsn, "--name", name, "--delay", delay.String(), "--log-level", "info",
+		"--outcomes", filepath.Join(c.dir, name+".jsonl"), "--bodies", filepath.Join(c.dir, "bodies"),
+		"--lease", lease, "--total-timeout", totalTimeout}
+	for _, s := range c.services {
+		args = append(args, "--server", strings.TrimPrefix(s.name, "fetchd at "))
+	}
+	return start(c.T, "frontier run "+name, program(c.T, "frontier"), append(args, flags...)...)
+}
+
+// requests waits until the origin has had n of them.
+func (c *crawl) requests(n int) {
+	c.Helper()
+	until(c.ctx, c.T, fmt.Sprintf("the origin has had %d requests", n), func() bool { return c.site.Count() >= n })
+}
+
+// count is the number that a query finds.
+func (c *crawl) count(query string, args ...any) int {
+	c.Helper()
+	var n int
+	if err := c.db.QueryRowContext(c.ctx, query, args...).Scan(&n); err != nil {
+		c.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// finished waits for workers to end by themselves.
+func (c *crawl) finished(workers ...*process) {
+	c.Helper()
+	for _, w := range workers {
+		w.exits(c.ctx, 0)
+	}
+}

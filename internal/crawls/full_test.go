@@ -1,0 +1,76 @@
+//go:build linux
+
+package crawls
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestDiskFull fills the disk that the database and the bodies are on in the middle of
+// a crawl, and makes room again.
+func TestDiskFull(t *testing.T) {
+	ctx := long(t)
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=32m,mode=0700"); err != nil {
+		if os.Getuid() != 0 {
+			t.Skipf("no small disk to fill, which takes root: %v", err)
+		}
+		cannot(t, "no small disk to fill: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // the processes have ended by then
+	c := newCrawl(ctx, t, filepath.Join(dir, "frontier.db"), 1)
+	c.put(60, 1200, 300)
+	begun := time.Now()
+	const open = 16
+	w := c.worker("--open", "16", "--bodies", filepath.Join(dir, "bodies"))
+	c.requests(600)
+	filler := filepath.Join(dir, "filler")
+	c.fill(filler)
+	w.wrote(ctx, "level=ERROR") // what was under way has met it
+	before := c.site.Count()
+	c.troubled(w, 3)
+	w.wrote(ctx, c.dsn+": database or disk is full")
+	asked := c.site.Count() - before
+	if most := 4 * open; asked > most {
+		t.Errorf("%d requests while the disk was full, want %d at most", asked, most)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	c.finished(w)
+	took := time.Since(begun)
+	c.complete()
+	c.polite()
+	t.Logf("%d URLs in %.1f s: %d requests, %d of them while the disk was full; %d lines of outcomes, %d bodies", c.urls, took.Seconds(),
+		c.site.Count(), asked, c.outcomes(), c.bodies(filepath.Join(dir, "bodies")))
+}
+
+// troubled waits until a worker has told n times, in different seconds, of what it
+// could not do.
+func (c *crawl) troubled(w *process, n int) {
+	c.Helper()
+	until(c.ctx, c.T, "the worker tells of the full disk again and again", func() bool { return len(seconds(w.text())) > n })
+}
+
+// fill writes to a file until the disk is full.
+func (c *crawl) fill(name string) {
+	c.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		if _, err = f.Write(make([]byte, size)); err != nil {
+			size /= 2
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		c.Fatalf("fill the disk: %v", err)
+	}
+}

@@ -1,0 +1,38 @@
+//go:build linux
+
+package crawls
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestNewer has a worker refuse a database that a newer version was at.
+func TestNewer(t *testing.T) {
+	ctx := long(t)
+	for name, dsn := range map[string]func(*testing.T) string{
+		"sqlite":   func(t *testing.T) string { return filepath.Join(t.TempDir(), "frontier.db") },
+		"postgres": func(t *testing.T) string { return newPostgres(ctx, t).dsn() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrawl(ctx, t, dsn(t), 1)
+			c.put(1, 1, 0)
+			if _, err := c.db.ExecContext(ctx, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, TRUE)`); err != nil {
+				t.Fatal(err)
+			}
+			w := c.worker()
+			w.exits(ctx, 20)
+			for _, want := range []string{"newer version of this program", "9999", "Use the version of frontier that was there last"} {
+				if !strings.Contains(w.text(), want) {
+					t.Errorf("the worker does not say %q:\n%s", want, w.text())
+				}
+			}
+			if n := c.site.Count(); n != 0 {
+				t.Errorf("%d requests, want none", n)
+			}
+			t.Logf("refused: %s", last(w.text(), 2))
+		})
+	}
+}

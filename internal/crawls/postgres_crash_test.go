@@ -1,0 +1,44 @@
+//go:build linux
+
+package crawls
+
+import (
+	"testing"
+	"time"
+)
+
+// TestCrashes kills one of three workers and then PostgreSQL in the middle of 12,000
+// URLs, half of which lead two by two to one page of another host.
+func TestCrashes(t *testing.T) {
+	ctx := long(t)
+	server := newPostgres(ctx, t)
+	c := newCrawl(ctx, t, server.dsn(), 2)
+	c.put(120, 6000, 3000)
+	begun := time.Now()
+	w1, w2, w3 := c.worker(), c.worker(), c.worker()
+	c.requests(4000)
+	w2.kill()
+	w2.exits(ctx, -1)
+	c.requests(8000)
+	server.crash()
+	down := c.site.Count()
+	stopped := time.Now()
+	w1.wrote(ctx, "level=ERROR msg=\"cannot ")
+	w3.wrote(ctx, "level=ERROR msg=\"cannot ")
+	for time.Since(stopped) < 3*time.Second {
+		select {
+		case <-time.After(3*time.Second - time.Since(stopped)):
+		case <-ctx.Done():
+		}
+	}
+	asked := c.site.Count() - down
+	server.start(ctx)
+	c.finished(w1, w3)
+	took := time.Since(begun)
+	c.complete()
+	c.polite()
+	server.logged()
+	t.Logf("%s: %d URLs in %.1f s, %.0f/s: %d requests, %d of them while the database was away, %d leases crashed, %d lines of outcomes, %d bodies",
+		server.describe(), c.urls, took.Seconds(), float64(c.urls)/took.Seconds(), c.site.Count(), asked,
+		c.count(`SELECT COALESCE(sum(crash_count), 0) FROM urls`), c.outcomes(), c.bodies(c.dir+"/bodies"))
+}

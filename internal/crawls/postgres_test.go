@@ -1,0 +1,165 @@
+//go:build linux
+
+package crawls
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// postgres is a private server that can be stopped. What it has committed is on
+// the disk: fsync is on.
+type postgres struct {
+	*testing.T
+	dir, binary string
+	as          *syscall.Credential // the user it runs as; nil if that is ours
+	cmd         *exec.Cmd           // nil while it is stopped
+}
+
+// newPostgres starts a server until the test ends.
+func newPostgres(ctx context.Context, t *testing.T) *postgres {
+	t.Helper()
+	initdb, err := serverProgram("initdb")
+	if err != nil {
+		cannot(t, "no PostgreSQL to test with: %v", err)
+	}
+	p := &postgres{T: t}
+	if p.binary, err = serverProgram("postgres"); err != nil {
+		cannot(t, "no PostgreSQL to test with: %v", err)
+	}
+	// Not t.TempDir: the server's user could not enter that.
+	if p.dir, err = os.MkdirTemp("", "crawlspg"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(p.dir) })
+	p.become()
+	init := exec.CommandContext(ctx, initdb, "-D", p.data(), "-U", "frontier", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+	init.Dir, init.SysProcAttr = p.dir, &syscall.SysProcAttr{Credential: p.as}
+	if out, err := init.CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	p.start(ctx)
+	t.Cleanup(p.crash)
+	return p
+}
+
+// serverProgram finds one of PostgreSQL's: Debian keeps them off the PATH.
+func serverProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	found, globErr := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	if globErr != nil || len(found) == 0 {
+		return "", err
+	}
+	return found[len(found)-1], nil
+}
+
+// become gives the folder to a user who is not root: PostgreSQL does not run as that.
+func (p *postgres) become() {
+	p.Helper()
+	if os.Getuid() != 0 {
+		return
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		if u, err = user.Lookup("nobody"); err != nil {
+			p.Fatal(err)
+		}
+	}
+	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+	if err1 != nil || err2 != nil {
+		p.Fatalf("user %s has the ids %s and %s", u.Username, u.Uid, u.Gid)
+	}
+	p.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	if err := os.Chown(p.dir, int(uid), int(gid)); err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *postgres) data() string { return filepath.Join(p.dir, "data") }
+func (p *postgres) log() string  { return filepath.Join(p.dir, "log") }
+
+// dsn names the server's own database.
+func (p *postgres) dsn() string {
+	u := url.URL{Scheme: "postgres", User: url.User("frontier"), Path: "/postgres", RawQuery: url.Values{"host": {p.dir}}.Encode()}
+	return u.String()
+}
+
+// start runs the server and waits until it answers.
+func (p *postgres) start(ctx context.Context) {
+	p.Helper()
+	log, err := os.OpenFile(p.log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer log.Close()
+	p.cmd = exec.Command(p.binary, "-D", p.data(), "-k", p.dir, "-c", "listen_addresses=")
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = p.dir, log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.as, Pdeathsig: syscall.SIGQUIT}
+	if err := p.cmd.Start(); err != nil {
+		p.Fatal(err)
+	}
+	db, err := sql.Open("pgx", p.dsn())
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer db.Close()
+	until(ctx, p.T, "PostgreSQL answers", func() bool { return db.PingContext(ctx) == nil })
+}
+
+// crash is pg_ctl stop -m immediate: every process of the server ends at once, and the
+// next start recovers.
+func (p *postgres) crash() {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended
+	_ = p.cmd.Wait()                          // a crash is no success
+	p.cmd = nil
+}
+
+var (
+	serverError = regexp.MustCompile(`(?m)^.*(ERROR|FATAL|PANIC|deadlock).*$`)
+	// expectedError is what a crash, and a program that ends during a statement, look like.
+	expectedError = regexp.MustCompile(`the database system is (starting up|shutting down|in recovery mode|not yet accepting connections)|` +
+		`terminating connection|connection to client lost|canceling statement due to user request`)
+)
+
+// logged fails the test for what the server logged that no crash explains.
+func (p *postgres) logged() {
+	p.Helper()
+	text, err := os.ReadFile(p.log())
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, line := range serverError.FindAllString(string(text), -1) {
+		if !expectedError.MatchString(line) {
+			p.Errorf("the server logged: %s", line)
+		}
+	}
+	if !regexp.MustCompile(`automatic recovery in progress`).Match(text) {
+		p.Errorf("the server has not recovered from a crash: the test made none")
+	}
+}
+
+// describe says which server it is.
+func (p *postgres) describe() string {
+	out, err := exec.Command(p.binary, "--version").Output()
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	return string(out[:len(out)-1])
+}

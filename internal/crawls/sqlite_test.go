@@ -1,0 +1,72 @@
+//go:build linux
+
+package crawls
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestStopped stops one of three workers on one SQLite file for longer than its lease,
+// and lets it go on: what it held was another's by then.
+func TestStopped(t *testing.T) {
+	ctx := long(t)
+	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 2)
+	c.put(60, 1200, 400)
+	begun := time.Now()
+	w1, w2, w3 := c.worker(), c.worker(), c.worker()
+	held := c.stop(w1, "w1")
+	until(ctx, t, "another worker has what the stopped one held", func() bool {
+		return c.count(`SELECT count(*) FROM urls WHERE worker = 'w1' AND status = 'fetching'`) == 0 &&
+			c.count(`SELECT count(*) FROM urls WHERE crash_count > 0 AND status = 'fetched'`) > 0
+	})
+	w1.signal(syscall.SIGCONT)
+	c.finished(w1, w2, w3)
+	if !strings.Contains(w1.text(), " stale") {
+		t.Errorf("w1 tells of no outcome that came too late")
+	}
+	took := time.Since(begun)
+	c.complete()
+	c.polite()
+	t.Logf("%d URLs in %.1f s; the stopped worker held %d, %d leases crashed, %d lines of outcomes, %d bodies", c.urls, took.Seconds(),
+		held, c.count(`SELECT sum(crash_count) FROM urls`), c.outcomes(), c.bodies(filepath.Join(c.dir, "bodies")))
+}
+
+// stop stops a worker while it holds leases, and not SQLite's lock: with that it would
+// stop the others too. It returns how many leases they are.
+func (c *crawl) stop(w *process, name string) int {
+	c.Helper()
+	held := 0
+	c.requests(300)
+	until(c.ctx, c.T, name+" can be stopped", func() bool {
+		w.signal(syscall.SIGSTOP)
+		if held = c.holds(name); held > 0 {
+			return true
+		}
+		w.signal(syscall.SIGCONT)
+		return false
+	})
+	return held
+}
+
+// holds is how many leases a worker has; zero where the database is locked.
+func (c *crawl) holds(name string) int {
+	c.Helper()
+	conn, err := c.db.Conn(c.ctx)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer conn.Close()
+	// The others have the lock for milliseconds.
+	if _, err := conn.ExecContext(c.ctx, `PRAGMA busy_timeout = 500`); err != nil {
+		c.Fatal(err)
+	}
+	if _, err := conn.ExecContext(c.ctx, `BEGIN IMMEDIATE`); err != nil {
+		return 0
+	}
+	defer func() { _, _ = conn.ExecContext(c.ctx, `ROLLBACK`) }()
+	return c.count(`SELECT count(*) FROM urls WHERE worker = ? AND status = 'fetching'`, name)
+}
