@@ -18,6 +18,7 @@ type broken struct {
 	released []store.Lease
 	charged  []string
 	settled  []store.Reservation
+	claims   int
 }
 
 var errAway = errors.New("the database is away")
@@ -56,6 +57,24 @@ func (b *broken) Settle(_ context.Context, r store.Reservation) error {
 	return nil
 }
 
+// Claim fails as one that is cut off half way does: nobody knows what it has claimed.
+func (b *broken) Claim(ctx context.Context, _ store.ClaimParams) ([]store.Claim, error) {
+	b.claims++
+	return nil, ctx.Err()
+}
+
+// Reserve grants a host once the store works.
+func (b *broken) Reserve(_ context.Context, host string, _ time.Duration) (store.Reservation, error) {
+	if b.err() != nil {
+		return store.Reservation{Host: host, Wait: time.Second}, nil
+	}
+	return store.Reservation{Host: host, Until: 1}, nil
+}
+
+func (b *broken) Depart(ctx context.Context, leases []store.Lease) ([]store.Lease, error) {
+	return leases, ctx.Err()
+}
+
 // newBroken is a worker that never ran, on a store that works again after so long.
 func newBroken(t *testing.T, away time.Duration) (*Worker, *broken) {
 	t.Helper()
@@ -67,7 +86,7 @@ func newBroken(t *testing.T, away time.Duration) (*Worker, *broken) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.last = t.Context()
+	w.last, w.draining = t.Context(), t.Context()
 	return w, b
 }
 
@@ -106,6 +125,74 @@ func TestChargeBackKeepsWhatIsNotCharged(t *testing.T) {
 			t.Errorf("gave up after %v, want %v", took, finishTime)
 		}
 	})
+}
+
+// A claim is not cut off by the end of Run: what it claimed has to be given back.
+func TestClaimIsNotCutOff(t *testing.T) {
+	w, b := newBroken(t, 0)
+	w.pool.streams = []*stream{{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.draining = ctx
+	if _, err := w.claim(); err != nil || b.claims != 1 {
+		t.Errorf("claim = %v after %d calls, want nil after 1", err, b.claims)
+	}
+}
+
+// A visit that waits for a host shows a sign of life, or its lease would expire where
+// that is shorter than the wait.
+func TestWaitForHostIsProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			away time.Duration
+			want bool
+		}{
+			"waits":         {10 * time.Second, true},
+			"open at once":  {-time.Second, false},
+			"never granted": {time.Hour, true},
+		} {
+			w, b := newBroken(t, 0)
+			b.works = time.Now().Add(tt.away)
+			v := &visit{w: w, claim: store.Claim{Host: "a.test"}, ctx: t.Context()}
+			patience, cancel := context.WithTimeout(t.Context(), time.Minute)
+			granted, e := v.reserve(patience, "b.test")
+			cancel()
+			if e != nil || granted != (tt.away < time.Minute) {
+				t.Errorf("%s: reserve = %v, %+v", name, granted, e)
+			}
+			if v.progress != tt.want {
+				t.Errorf("%s: progress = %v, want %v", name, v.progress, tt.want)
+			}
+		}
+	})
+}
+
+// cutBodies fails as a place does whose caller has gone.
+type cutBodies struct{ kept int }
+
+func (b *cutBodies) Keep(ctx context.Context, _ string, _ []byte) error {
+	b.kept++
+	return ctx.Err()
+}
+
+// What was fetched before the time to drain was over is kept, and a host that is to be
+// left then is no trouble of the store's.
+func TestCutVisit(t *testing.T) {
+	w, _ := newBroken(t, time.Nanosecond)
+	bodies := new(cutBodies)
+	w.config.Bodies = bodies
+	v := &visit{w: w, claim: store.Claim{Host: "a.test"}, begun: true}
+	v.ctx, v.cancel = context.WithCancelCause(t.Context())
+	v.cancel(nil)
+	if !v.keep("digest", nil) || bodies.kept != 1 {
+		t.Errorf("the body was not kept, after %d calls", bodies.kept)
+	}
+	if e := v.depart(); e == nil || e.how != chargeBack {
+		t.Errorf("depart = %+v, want %v", e, chargeBack)
+	}
+	if got := w.Stats().Troubles; got != 0 {
+		t.Errorf("%d troubles, want none", got)
+	}
 }
 
 // A fetch must be sent early enough to end within the lease, and within the

@@ -65,7 +65,8 @@ func (v *visit) keep(digest string, body []byte) bool {
 	if v.w.config.Bodies == nil || digest == "" {
 		return true
 	}
-	if err := v.w.config.Bodies.Keep(v.ctx, digest, body); err != nil {
+	// The outcome is there: it is not given up with the visit.
+	if err := v.w.config.Bodies.Keep(v.w.last, digest, body); err != nil {
 		v.w.trouble(v.ctx, "keep a body", err)
 		v.w.brake.press()
 		return false
@@ -198,6 +199,8 @@ func (v *visit) inTime() *ending {
 	asked := time.Now()
 	held, err := v.w.store.Extend(v.ctx, []store.Lease{v.claim.Lease}, v.w.config.Lease)
 	switch {
+	case err != nil && v.ctx.Err() != nil:
+		return v.stopped()
 	case err != nil:
 		v.w.trouble(v.ctx, "extend a lease", err)
 		return v.back()
@@ -304,6 +307,7 @@ func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
 		if e := v.depart(); e != nil {
 			return false, e
 		}
+		v.heard() // a lease may be shorter than the wait
 		select {
 		case <-time.After(r.Wait):
 		case <-v.w.draining.Done():
@@ -321,6 +325,8 @@ func (v *visit) depart() *ending {
 	}
 	left, err := v.w.store.Depart(v.ctx, []store.Lease{v.claim.Lease})
 	switch {
+	case err != nil && v.ctx.Err() != nil:
+		return v.stopped()
 	case err != nil:
 		v.w.trouble(v.ctx, "leave a host", err)
 		return v.back()

@@ -128,7 +128,7 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 			sleep(ctx, d)
 			continue
 		}
-		n, err := w.claim(w.last) // not cut short: what was claimed has to be known
+		n, err := w.claim()
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -205,12 +205,15 @@ func (w *Worker) open() int {
 }
 
 // claim begins as many visits as there is room for.
-func (w *Worker) claim(ctx context.Context) (int, error) {
+func (w *Worker) claim() (int, error) {
 	capacity, _ := w.pool.capacity()
 	n := min(min(capacity, w.config.Open)-w.open(), claimLimit)
 	if n <= 0 {
 		return 0, nil
 	}
+	// What is cut off half way may have been done, and nobody would give the URLs back.
+	ctx, cancel := w.finishing()
+	defer cancel()
 	asked := time.Now()
 	claims, err := w.store.Claim(ctx, store.ClaimParams{Limit: n, Lease: w.config.Lease, Worker: w.config.Name})
 	w.config.Metrics.storeCall("claim", time.Since(asked), err)
