@@ -9,10 +9,11 @@ import (
 	"testing"
 )
 
-// TestDrain ends workers with pages under way that take longer than they have left:
-// one in order, one at once. The next run fetches everything.
+// TestDrain ends workers in the middle of claims, and with pages under way that take
+// longer than they have left: some in order, one at once. The next run fetches everything.
 func TestDrain(t *testing.T) {
 	ctx := long(t)
+	const rounds = 5
 	for name, dsn := range map[string]func(*testing.T) string{
 		"sqlite":   func(t *testing.T) string { return filepath.Join(t.TempDir(), "frontier.db") },
 		"postgres": func(t *testing.T) string { return newPostgres(ctx, t).dsn() },
@@ -20,37 +21,45 @@ func TestDrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCrawl(ctx, t, dsn(t), 1)
-			c.put(20, 200, 0)
-			c.slow(20, "3000")
-			held := func() int { return c.count(`SELECT count(*) FROM urls WHERE status = 'fetching'`) }
-
-			first := c.worker("--drain-time", "200ms")
-			c.requests(40)
-			first.signal(syscall.SIGTERM)
-			first.exits(ctx, 130)
-			if n := held(); n != 0 {
-				t.Errorf("after SIGTERM %d URLs are held, want 0", n)
-			}
-			if n := c.count(`SELECT count(*) FROM urls WHERE status NOT IN ('pending', 'fetched')`); n != 0 {
-				t.Errorf("after SIGTERM %d URLs are neither pending nor fetched, want 0", n)
-			}
-			if !strings.Contains(first.text(), "stopping: ") {
-				t.Errorf("SIGTERM was not told of:\n%s", first.text())
+			c.put(200, 2000, 400)
+			c.slow(200, "3000")
+			for range rounds {
+				c.drained(c.worker("--drain-time", "100ms"))
 			}
 
-			second := c.worker("--drain-time", "1h")
-			before := c.site.Count()
-			c.requests(before + 20)
-			second.signal(syscall.SIGTERM)
-			second.wrote(ctx, "stopping: ")
-			second.signal(syscall.SIGTERM)
-			second.exits(ctx, -1)
-			left := held()
+			hasty := c.worker("--drain-time", "1h")
+			c.requests(c.site.Count() + 20)
+			hasty.signal(syscall.SIGTERM)
+			hasty.wrote(ctx, "stopping: ")
+			hasty.signal(syscall.SIGTERM)
+			hasty.exits(ctx, -1)
+			left := c.count(`SELECT count(*) FROM urls WHERE status = 'fetching'`)
 
 			c.finished(c.worker())
 			c.complete()
 			c.polite()
 			t.Logf("%d URLs, %d requests; %d URLs were held when a worker ended at once", c.urls, c.site.Count(), left)
 		})
+	}
+}
+
+// drained ends a worker in order while it is busy, and fails the test where that leaves
+// anything to a lease.
+func (c *crawl) drained(w *process) {
+	c.Helper()
+	c.requests(c.site.Count() + 150)
+	w.signal(syscall.SIGTERM)
+	w.exits(c.ctx, 130)
+	if !strings.Contains(w.text(), "stopping: ") {
+		c.Errorf("SIGTERM was not told of:\n%s", w.text())
+	}
+	for _, row := range []struct{ what, query string }{
+		{"URLs are neither pending nor fetched", `SELECT count(*) FROM urls WHERE status NOT IN ('pending', 'fetched')`},
+		{"hosts have a fetch under way", `SELECT count(*) FROM hosts WHERE in_flight <> 0`},
+		{"URLs crashed", `SELECT count(*) FROM urls WHERE crash_count > 0`},
+	} {
+		if n := c.count(row.query); n != 0 {
+			c.Errorf("after SIGTERM %d %s, want none", n, row.what)
+		}
 	}
 }
