@@ -3,6 +3,7 @@
 package crawls
 
 import (
+	"syscall"
 	"testing"
 	"time"
 )
@@ -17,6 +18,15 @@ func TestCrashes(t *testing.T) {
 	begun := time.Now()
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()
 	c.requests(4000)
+	held := 0
+	until(ctx, t, "w2 holds leases", func() bool {
+		w2.signal(syscall.SIGSTOP)
+		if held = c.count(`SELECT count(*) FROM urls WHERE worker = 'w2' AND status = 'fetching'`); held > 0 {
+			return true
+		}
+		w2.signal(syscall.SIGCONT)
+		return false
+	})
 	w2.kill()
 	w2.exits(ctx, -1)
 	c.requests(8000)
@@ -38,7 +48,7 @@ func TestCrashes(t *testing.T) {
 	c.complete()
 	c.polite()
 	server.logged()
-	t.Logf("%s: %d URLs in %.1f s, %.0f/s: %d requests, %d of them while the database was away, %d leases crashed, %d lines of outcomes, %d bodies",
-		server.describe(), c.urls, took.Seconds(), float64(c.urls)/took.Seconds(), c.site.Count(), asked,
+	t.Logf("%s: %d URLs in %.1f s, %.0f/s: %d requests, %d of them while the database was away, the killed worker held %d, %d leases crashed, %d lines of outcomes, %d bodies",
+		server.describe(), c.urls, took.Seconds(), float64(c.urls)/took.Seconds(), c.site.Count(), asked, held,
 		c.count(`SELECT COALESCE(sum(crash_count), 0) FROM urls`), c.outcomes(), c.bodies(c.dir+"/bodies"))
 }
