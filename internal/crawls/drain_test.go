@@ -29,11 +29,17 @@ func TestDrain(t *testing.T) {
 
 			hasty := c.worker("--drain-time", "1h")
 			c.requests(c.site.Count() + 20)
+			left := 0
+			c.services[0].signal(syscall.SIGSTOP) // no fetch ends any more
+			until(ctx, t, "the worker holds leases", func() bool {
+				left = c.count(`SELECT count(*) FROM urls WHERE status = 'fetching'`)
+				return left > 0
+			})
 			hasty.signal(syscall.SIGTERM)
 			hasty.wrote(ctx, "stopping: ")
 			hasty.signal(syscall.SIGTERM)
 			hasty.exits(ctx, -1)
-			left := c.count(`SELECT count(*) FROM urls WHERE status = 'fetching'`)
+			c.services[0].signal(syscall.SIGCONT)
 
 			c.finished(c.worker())
 			c.complete()
