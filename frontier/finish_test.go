@@ -97,6 +97,9 @@ func TestChargeBackWaitsForTheStore(t *testing.T) {
 		claim := store.Claim{Lease: store.Lease{ID: 1, Token: 2}, Host: "a.test"}
 		reservation := store.Reservation{Host: "b.test", Until: 1}
 		v := &visit{w: w, claim: claim, ctx: t.Context(), held: "b.test", reservation: reservation}
+		if !w.queues.try(v.held) {
+			t.Fatal("somebody has the turn")
+		}
 		v.release()
 		w.settle(v, ending{how: chargeBack})
 		if !slices.Equal(b.settled, []store.Reservation{reservation}) {
@@ -155,13 +158,24 @@ func TestWaitForHostIsProgress(t *testing.T) {
 			b.works = time.Now().Add(tt.away)
 			v := &visit{w: w, claim: store.Claim{Host: "a.test"}, ctx: t.Context()}
 			patience, cancel := context.WithTimeout(t.Context(), time.Minute)
-			granted, e := v.reserve(patience, "b.test")
-			cancel()
-			if e != nil || granted != (tt.away < time.Minute) {
-				t.Errorf("%s: reserve = %v, %+v", name, granted, e)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				granted, e := v.reserve(patience, "b.test")
+				if e != nil || granted != (tt.away < time.Minute) {
+					t.Errorf("%s: reserve = %v, %+v", name, granted, e)
+				}
+			}()
+			synctest.Wait()
+			v.mu.Lock()
+			if v.waiting != tt.want {
+				t.Errorf("%s: waiting = %v, want %v", name, v.waiting, tt.want)
 			}
-			if v.progress != tt.want {
-				t.Errorf("%s: progress = %v, want %v", name, v.progress, tt.want)
+			v.mu.Unlock()
+			<-ended
+			cancel()
+			if v.waiting {
+				t.Errorf("%s: it waits though it has ended", name)
 			}
 		}
 	})

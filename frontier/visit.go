@@ -32,6 +32,7 @@ type visit struct {
 	mu       sync.Mutex
 	until    time.Time // the lease lasts so long at least, by this machine's clock
 	progress bool      // something was heard of the fetch
+	waiting  bool      // for a host
 	overdue  time.Time // the fetch should have ended; zero while nothing was heard of it
 }
 
@@ -269,6 +270,7 @@ func (v *visit) turn(next string, kind chainKind) (granted bool, e *ending) {
 	}
 	patience, cancel := context.WithTimeout(v.ctx, v.w.config.MaxRedirectWait)
 	defer cancel()
+	defer context.AfterFunc(v.w.draining, cancel)()
 	if kind == pageChain {
 		if e, known := v.askForeign(patience, u); e != nil || !known {
 			return false, e
@@ -289,6 +291,23 @@ func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
 	if host == v.claim.Host && !v.departed {
 		return true, nil
 	}
+	if !v.w.queues.try(host) {
+		if e := v.depart(); e != nil {
+			return false, e
+		}
+		if err := v.wait(func() error { return v.w.queues.wait(patience, host) }); err != nil {
+			return false, v.impatient()
+		}
+	}
+	granted, e := v.ask(patience, host)
+	if !granted {
+		v.w.queues.leave(host)
+	}
+	return granted, e
+}
+
+// ask asks the store for a host whose turn this visit has, until it is granted.
+func (v *visit) ask(patience context.Context, host string) (bool, *ending) {
 	for {
 		asked, d := time.Now(), v.w.config.TotalTimeout+leaseReserve
 		r, err := v.w.store.Reserve(patience, host, d)
@@ -302,20 +321,40 @@ func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
 		}
 		ends, _ := patience.Deadline()
 		if patience.Err() != nil || r.Wait > time.Until(ends) {
-			return false, v.stopped()
+			return false, v.impatient()
 		}
 		if e := v.depart(); e != nil {
 			return false, e
 		}
-		v.heard() // a lease may be shorter than the wait
-		select {
-		case <-time.After(r.Wait):
-		case <-v.w.draining.Done():
-			return false, v.back()
-		case <-patience.Done():
-			return false, v.stopped()
+		err = v.wait(func() error {
+			sleep(patience, r.Wait)
+			return patience.Err()
+		})
+		if err != nil || v.w.draining.Err() != nil {
+			return false, v.impatient()
 		}
 	}
+}
+
+// wait runs f, which may take longer than the lease lasts.
+func (v *visit) wait(f func() error) error {
+	set := func(waiting bool) {
+		v.mu.Lock()
+		v.waiting = waiting
+		v.mu.Unlock()
+	}
+	set(true)
+	defer set(false)
+	return f()
+}
+
+// impatient is the end of a visit that waits no longer; nil if it may go on
+// without what it waited for.
+func (v *visit) impatient() *ending {
+	if v.w.draining.Err() != nil && v.ctx.Err() == nil {
+		return v.back()
+	}
+	return v.stopped()
 }
 
 // depart gives the claim's own host back: what is left of the fetch is elsewhere.
@@ -352,5 +391,6 @@ func (v *visit) release() {
 	}
 	// Where that fails it opens by itself, later.
 	v.w.finishingDo("give a reserved host back", func(ctx context.Context) error { return v.w.store.Settle(ctx, v.reservation) })
+	v.w.queues.leave(v.held)
 	v.held = ""
 }

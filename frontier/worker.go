@@ -41,6 +41,7 @@ type Worker struct {
 	rulebook *rulebook
 	recorder *recorder
 	brake    brake
+	queues   queues
 	stats    stats
 
 	draining context.Context // no request is begun any more
@@ -66,7 +67,7 @@ func New(s store.Repository, services []Service, config Config) (*Worker, error)
 	if len(services) == 0 {
 		return nil, errors.New("frontier: there is no service to fetch through")
 	}
-	w := &Worker{config: config, store: s, services: services, pool: newPool(config.Logger), rulebook: newRulebook(),
+	w := &Worker{config: config, store: s, services: services, pool: newPool(config.Logger), rulebook: newRulebook(), queues: queues{hosts: make(map[string]*queue)},
 		held: make(map[*visit]struct{}), free: make(chan struct{}, 1)}
 	w.recorder = newRecorder(w)
 	return w, nil
@@ -406,7 +407,7 @@ func (w *Worker) extend(ctx context.Context) {
 		switch {
 		case left <= 0:
 			v.cancel(errLeaseLost)
-		case v.progress && left < w.config.Lease*2/3 && now.Before(v.overdue):
+		case left < w.config.Lease*2/3 && (v.waiting || v.progress && now.Before(v.overdue)):
 			due[v.claim.Lease] = v
 			leases = append(leases, v.claim.Lease)
 		}

@@ -1,0 +1,66 @@
+package frontier
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// queues has visits that want one host wait for each other, in the order in which
+// they came, so that only the first asks the store. It is safe for concurrent use.
+type queues struct {
+	mu    sync.Mutex
+	hosts map[string]*queue
+}
+
+type queue struct {
+	turn   *semaphore.Weighted
+	visits int // that wait or have the turn
+}
+
+// try takes the turn at a host if nobody has it or waits for it.
+func (q *queues) try(host string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.hosts[host] != nil {
+		return false
+	}
+	h := &queue{turn: semaphore.NewWeighted(1), visits: 1}
+	q.hosts[host] = h
+	return h.turn.TryAcquire(1)
+}
+
+// wait takes the turn when it comes. The error is that of ctx.
+func (q *queues) wait(ctx context.Context, host string) error {
+	q.mu.Lock()
+	h := q.hosts[host]
+	if h == nil {
+		h = &queue{turn: semaphore.NewWeighted(1)}
+		q.hosts[host] = h
+	}
+	h.visits++
+	q.mu.Unlock()
+	if err := h.turn.Acquire(ctx, 1); err != nil {
+		q.forget(host)
+		return err
+	}
+	return nil
+}
+
+// leave passes the turn on.
+func (q *queues) leave(host string) {
+	q.mu.Lock()
+	q.hosts[host].turn.Release(1)
+	q.mu.Unlock()
+	q.forget(host)
+}
+
+func (q *queues) forget(host string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h := q.hosts[host]
+	if h.visits--; h.visits == 0 {
+		delete(q.hosts, host)
+	}
+}

@@ -1,0 +1,71 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/internal/site"
+)
+
+// TestQueues: one has the turn, the others get it in the order in which they came,
+// but for one that waits no longer; and nothing is left of a host nobody wants.
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queues{hosts: make(map[string]*queue)}
+		if !q.try("a") || q.try("a") || !q.try("b") {
+			t.Fatal("the turn at a is one visit's, and b is another host")
+		}
+		var order []int
+		brief, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for n := range 5 {
+			ctx := t.Context()
+			if n == 2 {
+				ctx = brief
+			}
+			go func() {
+				err := q.wait(ctx, "a")
+				if n == 2 {
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("wait = %v, want it given up", err)
+					}
+					return
+				}
+				order = append(order, n)
+				q.leave("a")
+			}()
+			synctest.Wait()
+		}
+		<-brief.Done()
+		synctest.Wait()
+		q.leave("a")
+		synctest.Wait()
+		q.leave("b")
+		if !slices.Equal(order, []int{0, 1, 3, 4}) || len(q.hosts) != 0 {
+			t.Errorf("order %v, %d hosts left", order, len(q.hosts))
+		}
+	})
+}
+
+// TestManyRedirectsToOneHost take their turns there, one after the other, and none
+// is added to the frontier for want of patience.
+func TestManyRedirectsToOneHost(t *testing.T) {
+	t.Parallel()
+	const delay, hosts = 10 * time.Millisecond, 60
+	r := newRig(t, delay, site.Config{})
+	for n := range hosts {
+		r.add(r.site.URL(fmt.Sprintf("h%d", n), redirectTo(302, r.site.URL("one", fmt.Sprintf("/p/%d", n)))))
+	}
+	if stats := r.crawl(); stats.Completed != hosts || r.site.Count() != 2*hosts {
+		t.Errorf("%+v and %d requests, want %d completed by two each", stats, r.site.Count(), hosts)
+	}
+	if early := site.Early(r.site.Visits(), delay, nil); len(early) > 0 {
+		t.Errorf("too early: %v", early)
+	}
+}
