@@ -1,0 +1,71 @@
+package timeline
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// divide sets the phases of a hop that ends no earlier than end. Measured phases
+// that go beyond it move the end: they are right, and the clocks of messages and
+// of hops begin some microseconds apart.
+func (h *Hop) divide(end time.Duration) {
+	x := h.Exchange
+	told := [Kinds]*durationpb.Duration{
+		Blocked: x.GetQueueDuration(), Resolve: x.GetResolveDuration(), Connect: x.GetConnectDuration(),
+		TLS: x.GetTlsDuration(), Wait: x.GetProcessingDuration(), Receive: x.GetTransferDuration(),
+	}
+	var took [Kinds]time.Duration
+	var sum time.Duration
+	for k, d := range told {
+		took[k] = max(d.AsDuration(), 0)
+		sum += took[k]
+	}
+	h.End = max(end, h.Start+sum)
+	if rest := h.End - h.Start - sum; rest > 0 {
+		took[h.restKind()] += rest
+	}
+	at := h.Start
+	for k, d := range took {
+		if d == 0 && told[k] == nil {
+			continue
+		}
+		h.Phases = append(h.Phases, Phase{Kind(k), at, d})
+		at += d
+	}
+}
+
+// restKind is the phase that the time belongs to which was not measured.
+func (h *Hop) restKind() Kind {
+	switch {
+	case h.Unfinished && h.Status != 0:
+		return Receive
+	case h.Unfinished:
+		return Blocked
+	case h.Status == 0:
+		return failedIn(h.Error.GetPhase())
+	case h.Exchange.GetTransferDuration() == nil && h.Exchange.GetTransportResendCount() == 0:
+		return Receive
+	}
+	return Blocked
+}
+
+func failedIn(p pb.Phase) Kind {
+	switch p {
+	case pb.Phase_PHASE_RESOLVE:
+		return Resolve
+	case pb.Phase_PHASE_CONNECT:
+		return Connect
+	case pb.Phase_PHASE_TLS:
+		return TLS
+	case pb.Phase_PHASE_REQUEST:
+		return Send
+	case pb.Phase_PHASE_PROCESSING:
+		return Wait
+	case pb.Phase_PHASE_TRANSFER:
+		return Receive
+	}
+	return Blocked
+}
