@@ -151,6 +151,9 @@ func hopOf(i int, h *pb.Hop) Hop {
 func (r *Recorder) underWay(rec *record) Hop {
 	h := Hop{Number: len(rec.redirects) + 1, Method: orGet(r.method), URL: rec.url, Exchange: &pb.Exchange{},
 		Unfinished: true, Start: rec.began, Body: Body{EncodedSize: -1}}
+	if h.URL == "" {
+		h.URL = r.url
+	}
 	if n := len(rec.redirects); n > 0 {
 		from := rec.redirects[n-1]
 		h.URL, h.Method, h.Start = from.GetLocationUrl(), nextMethod(from), rec.followed

@@ -1,0 +1,16 @@
+// Package har writes a fetch as an HTTP Archive 1.2, which the developer tools
+// of browsers open, and checks such files.
+//
+// There is an entry for each hop of each attempt, and a page for each attempt,
+// whose comment says what was decided after it. Times come from package
+// timeline. Where the specification has no place for a fact, it is in a field
+// that begins with an underscore:
+//
+//   - log: _fetchId, _outcome
+//   - entry: _attempt, _hop, _rule, _resendCount, _protocol, _tlsVersion,
+//     _connectionReused, _backpressure (milliseconds in which the caller did not
+//     read; they are a part of receive), _error, _unfinished
+//   - response: _error, the same in a line, where browsers look for it
+//
+// Specification: http://www.softwareishard.com/blog/har-12-spec/
+package har

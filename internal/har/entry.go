@@ -1,0 +1,101 @@
+package har
+
+import (
+	"net"
+	"net/http"
+	"strings"
+
+	"fetchd/internal/timeline"
+)
+
+func (w *writer) entry(a *timeline.Attempt, i int) entry {
+	h := &a.Hops[i]
+	x := h.Exchange
+	e := entry{
+		Page: pageID(a), Started: moment(w.fetch.Start.Add(h.Start)),
+		Request: w.request(a, i), Response: w.response(h), Timings: timingsOf(h),
+		Attempt: a.Number, Hop: h.Number, Rule: ruleOf(a, i), Resends: x.GetTransportResendCount(),
+		Protocol: x.GetProtocol(), TLSVersion: x.GetTlsVersion(), Reused: x.GetConnectionReused(),
+		Backpressure: msOf(x.GetBackpressureDuration().AsDuration()), Unfinished: h.Unfinished,
+	}
+	e.Time = e.Timings.sum()
+	if host, port, err := net.SplitHostPort(x.GetRemoteAddress()); err == nil {
+		host, _, _ = strings.Cut(host, "%")
+		e.Server, e.Connection = host, port
+	}
+	if f := h.Error; f != nil {
+		e.Error = &failure{Class: timeline.Label(f.GetErrorClass()), Rule: f.GetRule(), Type: timeline.Label(f.GetFailureType()),
+			Reason: f.GetReason(), Phase: timeline.Label(f.GetPhase()), Message: f.GetMessage(), Retryable: f.GetRetryable()}
+		e.Response.Error = e.Error.Class + " (" + f.GetRule() + ")"
+	}
+	return e
+}
+
+// ruleOf is the rule that classified what became of a hop. That of an attempt is
+// its last hop's; empty for redirects that were followed.
+func ruleOf(a *timeline.Attempt, i int) string {
+	switch {
+	case i+1 < len(a.Hops):
+		return ""
+	case a.Error != nil:
+		return a.Error.GetRule()
+	}
+	return a.Decision.GetRule()
+}
+
+func (w *writer) response(h *timeline.Hop) response {
+	mime := "x-unknown"
+	r := response{
+		Status: h.Status, StatusText: http.StatusText(h.Status), Version: version(h), Headers: w.responseHeaders(h.Headers),
+		Cookies: w.setCookies(h.Headers), RedirectURL: h.Location, HeadersSize: -1, BodySize: h.Body.EncodedSize,
+	}
+	for _, line := range h.Headers {
+		if strings.EqualFold(line.GetName(), "Content-Type") {
+			mime = valueOf(line)
+		}
+	}
+	r.Content = content{Size: h.Body.Size, MIME: mime}
+	if h.Body.EncodedSize >= 0 && h.Body.Size > h.Body.EncodedSize {
+		r.Content.Compression = h.Body.Size - h.Body.EncodedSize
+	}
+	if w.options.Bodies {
+		r.Content.fill(&h.Body)
+	}
+	return r
+}
+
+// version is that of the response, which is the request's too. Without a
+// response none is known.
+func version(h *timeline.Hop) string {
+	if p := h.Exchange.GetProtocol(); p != "" {
+		return p
+	}
+	return "unknown"
+}
+
+// timingsOf gives the phases as the specification wants them: TLS is inside
+// connect, and what did not happen is -1, save send, wait and receive.
+func timingsOf(h *timeline.Hop) timings {
+	optional := func(k timeline.Kind) ms {
+		if d, ok := h.Took(k); ok {
+			return msOf(d)
+		}
+		return none
+	}
+	t := timings{Blocked: optional(timeline.Blocked), DNS: optional(timeline.Resolve), Connect: optional(timeline.Connect),
+		SSL: optional(timeline.TLS), Send: max(optional(timeline.Send), 0), Wait: max(optional(timeline.Wait), 0),
+		Receive: max(optional(timeline.Receive), 0)}
+	if t.SSL != none {
+		t.Connect = max(t.Connect, 0) + t.SSL
+	}
+	return t
+}
+
+// sum is the time of the entry: all that is not -1, ssl being inside connect.
+func (t *timings) sum() ms {
+	var sum ms
+	for _, d := range []ms{t.Blocked, t.DNS, t.Connect, t.Send, t.Wait, t.Receive} {
+		sum += max(d, 0)
+	}
+	return sum
+}
