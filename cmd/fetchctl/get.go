@@ -30,9 +30,13 @@ type getCmd struct {
 
 	Output  string `short:"o" group:"Output:" placeholder:"FILE" help:"Write the body to FILE, all of it or nothing. Default: standard output."`
 	Include bool   `short:"i" group:"Output:" help:"Write status and headers before the body."`
-	JSON    bool   `name:"json" group:"Output:" xor:"told" help:"Tell every event as a line of JSON, in place of the readable lines."`
+	JSON    bool   `name:"json" group:"Output:" xor:"told,lines" help:"Tell every event as a line of JSON, in place of the readable lines."`
 	Quiet   bool   `short:"q" group:"Output:" xor:"told" help:"Tell nothing; the exit status says it. Usage and service errors are still told."`
 	Verbose bool   `short:"v" group:"Output:" help:"Tell the policy, redirects as they happen, headers and timings."`
+
+	HAR     string   `name:"har" group:"Record:" placeholder:"FILE" help:"Write every hop of every attempt to FILE, as HTTP Archive 1.2, however the fetch ends."`
+	HARWith []string `name:"har-with" enum:"body,secrets" group:"Record:" placeholder:"WHAT" help:"Write into it what is left out else: body, secrets (credentials and cookies), or both with a comma."`
+	Trace   bool     `group:"Record:" xor:"lines" help:"Draw attempts, hops and waits to scale when the fetch is over, on standard error."`
 
 	connection
 }
@@ -57,7 +61,15 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer out.discard()
-	outcome, err := c.fetch(ctx, a, svc, req, out)
+	rec, err := c.record(a, req)
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	defer rec.discard()
+	outcome, err := c.fetch(ctx, a, svc, req, out, rec)
+	if wrong := rec.end(a); err == nil {
+		err = wrong
+	}
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
@@ -65,7 +77,7 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 }
 
 // fetch runs the call, delivers the body and tells what happens.
-func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchRequest, out *output) (*pb.FetchOutcome, error) {
+func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchRequest, out *output, rec *recording) (*pb.FetchOutcome, error) {
 	call, cancel := context.WithCancel(ctx)
 	if c.Timeout != nil && *c.Timeout > 0 { // the service refuses others
 		call, cancel = context.WithTimeout(ctx, *c.Timeout+deadlineSpare)
@@ -78,6 +90,7 @@ func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchR
 	tell, done := c.teller(a)
 	d := &delivery{out: out, include: c.Include}
 	outcome, err := follow(stream, func(m *pb.FetchResponse) error {
+		rec.take(m)
 		if err := d.take(m); err != nil {
 			return err
 		}

@@ -31,7 +31,9 @@ func (r *reporter) event(m *pb.FetchResponse) {
 		r.began = m.GetElapsedOffset().AsDuration()
 		r.bar.say(fmt.Sprintf("attempt %d …", e.AttemptStarted.GetAttempt()))
 	case *pb.FetchResponse_RedirectFollowed:
-		r.redirect(e.RedirectFollowed)
+		if r.verbose { // --har and --trace ask for them too
+			r.redirect(e.RedirectFollowed)
+		}
 	case *pb.FetchResponse_ResponseStarted:
 		r.response(e.ResponseStarted)
 	case *pb.FetchResponse_BodyChunk:

@@ -51,7 +51,7 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 	if c.Cookies {
 		req.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH
 	}
-	if c.Verbose {
+	if c.Verbose || c.HAR != "" || c.Trace {
 		req.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 	}
 	return req, c.body(ctx, req, stdin)
@@ -61,6 +61,15 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 func (c *getCmd) check() error {
 	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > maxRetries) {
 		return &usageError{"--max-retries", fmt.Sprintf("is %d: give 0 to %d", *c.MaxRetries, maxRetries)}
+	}
+	if c.HAR == "-" && (c.Output == "" || c.Output == "-") {
+		return &usageError{"--har", "is standard output, where the body goes: give -o FILE too"}
+	}
+	if c.HAR != "" && c.HAR == c.Output {
+		return &usageError{"--har", "is the FILE of -o: give another"}
+	}
+	if len(c.HARWith) > 0 && c.HAR == "" {
+		return &usageError{"--har-with", "needs --har FILE"}
 	}
 	return checkText(map[string]string{"URL": c.URL, "--request": c.Request,
 		"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256})

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"fetchd/internal/har"
+	"fetchd/internal/timeline"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// archivedBody is how much of bodies an archive may hold.
+const archivedBody = 16 << 20
+
+// recording is what --har and --trace keep of a fetch. Nil keeps nothing.
+type recording struct {
+	timeline.Recorder
+	options har.Options
+	archive *output // nil: none is wanted
+	traced  bool
+	heard   time.Time // when the last message came
+}
+
+// record opens the archive before anything is asked for. The caller discards the
+// recording.
+func (c *getCmd) record(a *app, req *pb.FetchRequest) (*recording, error) {
+	if c.HAR == "" && !c.Trace {
+		return nil, nil
+	}
+	r := &recording{traced: c.Trace, options: har.Options{Version: version(), Request: req}}
+	for _, with := range c.HARWith {
+		switch with {
+		case "body":
+			r.options.Bodies, r.BodyLimit = true, archivedBody
+		case "secrets":
+			r.options.Secrets = true
+		}
+	}
+	if c.HAR == "" {
+		return r, nil
+	}
+	var err error
+	r.archive, err = openOutput(c.HAR, a.out)
+	return r, err
+}
+
+// take records a message.
+func (r *recording) take(m *pb.FetchResponse) {
+	if r != nil {
+		r.Take(m)
+		r.heard = time.Now()
+	}
+}
+
+// end writes what there is of a fetch, however it ended. Where nothing is known
+// of it, because the service did not take it, there is no archive.
+func (r *recording) end(a *app) error {
+	if r == nil || r.heard.IsZero() {
+		return nil
+	}
+	f := r.Fetch(time.Since(r.heard))
+	if r.traced {
+		a.waterfall().draw(f)
+	}
+	if r.archive == nil {
+		return nil
+	}
+	data, err := har.Marshal(f, r.options)
+	if err != nil {
+		return errors.Join(errContract, err)
+	}
+	if err := r.archive.write(data); err != nil {
+		return err
+	}
+	return r.archive.keep()
+}
+
+// discard leaves nothing of an archive that was not written whole.
+func (r *recording) discard() {
+	if r != nil && r.archive != nil {
+		r.archive.discard()
+	}
+}

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/timeline"
+)
+
+// waterfall draws a fetch: a line for each hop, its phases as a bar on one scale
+// for the whole fetch, and a line for each wait.
+type waterfall struct {
+	out     *printer
+	paint   painter
+	columns int
+	plain   bool // ASCII alone
+}
+
+// waterfall returns one for standard error.
+func (a *app) waterfall() *waterfall {
+	return &waterfall{out: &printer{w: a.err}, paint: a.painterFor(a.err), columns: columns(a.err), plain: !a.isUTF8()}
+}
+
+// isUTF8 tells whether the locale's characters are UTF-8, as POSIX finds the
+// locale of LC_CTYPE. Without one it is not.
+func (a *app) isUTF8() bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if locale := a.env(name); locale != "" {
+			locale = strings.ToLower(strings.ReplaceAll(locale, "-", ""))
+			return strings.Contains(locale, "utf8")
+		}
+	}
+	return false
+}
+
+// The parts of a line: label, bar in its frame, time.
+const (
+	mostLabel = 48
+	leastBar  = 10
+	timeWidth = 9
+)
+
+func (w *waterfall) labelWidth() int { return min(w.columns*2/5, mostLabel) }
+
+// barWidth is 0 where the terminal is too narrow for bars.
+func (w *waterfall) barWidth() int {
+	n := w.columns - w.labelWidth() - timeWidth - 4
+	if n < leastBar {
+		return 0
+	}
+	return n
+}
+
+// draw writes the whole waterfall.
+func (w *waterfall) draw(f *timeline.Fetch) {
+	w.out.printf("%s\n", w.paint.paint(bold, w.fit("trace "+f.URL, w.columns)))
+	w.axis(f.End)
+	for i := range f.Attempts {
+		w.attempt(f, i)
+	}
+	w.outcome(f)
+	w.legend(f)
+}
+
+// axis is the scale over the bars.
+func (w *waterfall) axis(end time.Duration) {
+	n := w.barWidth()
+	if n == 0 {
+		return
+	}
+	w.out.printf("%s  0%*s\n", strings.Repeat(" ", w.labelWidth()), n-1, w.text(took(end)))
+}
+
+// attempt draws one attempt, and the wait after it.
+func (w *waterfall) attempt(f *timeline.Fetch, i int) {
+	a := &f.Attempts[i]
+	title := fmt.Sprintf("attempt %d", a.Number)
+	if s := a.Status(); s != 0 {
+		title += "  " + statusLine(int32(s))
+	}
+	if e := a.Error; e != nil {
+		title += "  " + w.paint.paint(red, w.text(label(e.GetErrorClass())+" ("+e.GetRule()+")"))
+	}
+	w.out.printf("%s\n", title)
+	for j := range a.Hops {
+		w.hop(f, &a.Hops[j])
+	}
+	switch a.Decision.GetVerdict() {
+	case pb.RetryVerdict_RETRY_VERDICT_DONE:
+	case pb.RetryVerdict_RETRY_VERDICT_RETRY:
+		end := f.End
+		if i+1 < len(f.Attempts) {
+			end = f.Attempts[i+1].Start
+		}
+		w.line(f, "  "+strings.Replace(a.Verdict(), "retry in", "wait", 1), a.End, end, func(time.Duration, time.Duration) rune { return w.glyphs().gap }, yellow)
+	default:
+		w.out.printf("  %s\n", w.text(a.Verdict()))
+	}
+}
+
+func (w *waterfall) hop(f *timeline.Fetch, h *timeline.Hop) {
+	status := "---"
+	if h.Status != 0 {
+		status = strconv.Itoa(h.Status)
+	}
+	ink := color("")
+	if h.Error != nil {
+		ink = red
+	}
+	w.line(f, fmt.Sprintf("  %d %s %s %s", h.Number, h.Method, status, shortURL(f.URL, h.URL)), h.Start, h.End,
+		func(from, to time.Duration) rune { return w.glyphs().phases[longest(h, from, to)] }, ink)
+}
+
+// shortURL is a URL without the origin, where that is the fetch's.
+func shortURL(first, raw string) string {
+	a, err1 := url.Parse(first)
+	b, err2 := url.Parse(raw)
+	if err1 != nil || err2 != nil || a.Scheme != b.Scheme || a.Host != b.Host {
+		return raw
+	}
+	return b.RequestURI()
+}
+
+// longest is the phase that has most of a piece of time; the longest of all where
+// none has any of it.
+func longest(h *timeline.Hop, from, to time.Duration) timeline.Kind {
+	kind, most := timeline.Blocked, time.Duration(0)
+	whole, all := timeline.Blocked, time.Duration(-1)
+	for _, p := range h.Phases {
+		if part := min(to, p.Start+p.Duration) - max(from, p.Start); part > most {
+			kind, most = p.Kind, part
+		}
+		if p.Duration > all {
+			whole, all = p.Kind, p.Duration
+		}
+	}
+	if most == 0 {
+		return whole
+	}
+	return kind
+}
+
+// line draws a label, a bar from start to end, and the time between them. glyph
+// gives the character for a piece of time.
+func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Duration, glyph func(from, to time.Duration) rune, ink color) {
+	label = w.fit(label, w.labelWidth())
+	label += strings.Repeat(" ", max(w.labelWidth()-utf8.RuneCountInString(label), 0))
+	spent := w.text(took(end - start))
+	n := w.barWidth()
+	if n == 0 {
+		w.out.printf("%s %*s\n", label, timeWidth, spent)
+		return
+	}
+	before, bar := w.bar(f.End, start, end, glyph)
+	after := strings.Repeat(" ", n-before-utf8.RuneCountInString(bar))
+	if ink != "" {
+		bar = w.paint.paint(ink, bar)
+	}
+	frame := string(w.glyphs().frame)
+	w.out.printf("%s %s%s%s%s%s%*s\n", label, frame, strings.Repeat(" ", before), bar, after, frame, timeWidth, spent)
+}
+
+// bar is the number of cells before a bar, and the bar: at least one cell, and no
+// more than there are.
+func (w *waterfall) bar(whole, start, end time.Duration, glyph func(from, to time.Duration) rune) (before int, bar string) {
+	n := time.Duration(w.barWidth())
+	whole = max(whole, 1)
+	first := min(start*n/whole, n-1)
+	last := min(max((end*n+whole-1)/whole, first+1), n)
+	var cells strings.Builder
+	for i := first; i < last; i++ {
+		cells.WriteRune(glyph(i*whole/n, (i+1)*whole/n))
+	}
+	return int(first), cells.String()
+}
+
+// outcome says how the fetch ended, and by which rule.
+func (w *waterfall) outcome(f *timeline.Fetch) {
+	o := f.Outcome
+	if o == nil {
+		w.out.printf("%s  %s\n", w.paint.paint(yellow, "no outcome"), w.text(took(f.End)))
+		return
+	}
+	ink, why := green, ""
+	if e := o.GetError(); e != nil {
+		ink = red
+		why = fmt.Sprintf("  %s (%s)  stopped: %s", label(e.GetErrorClass()), e.GetRule(), words(e.GetStopReason()))
+	}
+	w.out.printf("%s%s  %s  %s  %s\n", w.paint.paint(ink, w.text(label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
+		count(int(o.GetAttempts()), "attempt"), count(int(o.GetExchanges()), "exchange"), w.text(took(o.GetTotalDuration().AsDuration())))
+}
+
+// legend names the characters that stand in the bars.
+func (w *waterfall) legend(f *timeline.Fetch) {
+	if w.barWidth() == 0 {
+		return
+	}
+	var there [timeline.Kinds]bool
+	for _, a := range f.Attempts {
+		for _, h := range a.Hops {
+			for _, p := range h.Phases {
+				there[p.Kind] = true
+			}
+		}
+	}
+	g := w.glyphs()
+	var parts []string
+	for k, yes := range there {
+		if yes {
+			parts = append(parts, string(g.phases[k])+" "+timeline.Kind(k).String())
+		}
+	}
+	if len(f.Attempts) > 1 {
+		parts = append(parts, string(g.gap)+" wait between attempts")
+	}
+	w.out.printf("%s\n", w.paint.paint(dim, strings.Join(parts, "  ")))
+}
+
+// glyphs are the characters of the bars.
+type glyphs struct {
+	phases     [timeline.Kinds]rune
+	gap, frame rune
+}
+
+func (w *waterfall) glyphs() glyphs {
+	if w.plain {
+		return glyphs{phases: [timeline.Kinds]rune{timeline.Blocked: 'b', timeline.Resolve: 'r', timeline.Connect: 'c', timeline.TLS: 't',
+			timeline.Send: 's', timeline.Wait: '-', timeline.Receive: '='}, gap: '.', frame: '|'}
+	}
+	return glyphs{phases: [timeline.Kinds]rune{timeline.Blocked: '░', timeline.Resolve: '▁', timeline.Connect: '▃', timeline.TLS: '▅',
+		timeline.Send: '▞', timeline.Wait: '━', timeline.Receive: '█'}, gap: '·', frame: '│'}
+}
+
+// text makes text fit for the terminal: nothing that could steer it, and ASCII
+// where that is all it has.
+func (w *waterfall) text(s string) string {
+	s = escape(s)
+	if !w.plain {
+		return s
+	}
+	s = strings.NewReplacer("µ", "u", "…", "...").Replace(s)
+	if isPlain(s) {
+		return s
+	}
+	var out []byte
+	for _, r := range s {
+		if r < utf8.RuneSelf {
+			out = append(out, byte(r))
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		out = append(out, quoted[1:len(quoted)-1]...)
+	}
+	return string(out)
+}
+
+// fit cuts text to so many characters.
+func (w *waterfall) fit(s string, width int) string {
+	s = w.text(s)
+	end := "…"
+	if w.plain {
+		end = "..."
+	}
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:max(width-utf8.RuneCountInString(end), 0)]) + end
+}
