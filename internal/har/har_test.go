@@ -197,6 +197,21 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// Of an attempt that begins at a failed hop it is not told what went before.
+func TestFailedHopAgain(t *testing.T) {
+	finished := func(n int32, start pb.RetryStart) *pb.FetchResponse {
+		return &pb.FetchResponse{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: n,
+			Hops: []*pb.Hop{{Url: "http://h/", Method: "POST"}}, RetryDecision: &pb.RetryDecision{Start: start}}}}
+	}
+	asked := &pb.FetchRequest{Url: "http://h/", Method: "POST", Headers: []*pb.Header{{Name: "Accept", Value: "a/b"}}}
+	for start, want := range map[pb.RetryStart]int{pb.RetryStart_RETRY_START_FAILED_HOP: 0, pb.RetryStart_RETRY_START_FIRST_URL: 1} {
+		p := parse(t, marshal(t, []*pb.FetchResponse{admitted(), finished(1, start), finished(2, 0)}, har.Options{Request: asked}))
+		if first, second := len(p.Log.Entries[0].Request.Headers), len(p.Log.Entries[1].Request.Headers); first != 1 || second != want {
+			t.Errorf("%v: %d and %d headers, want 1 and %d", start, first, second, want)
+		}
+	}
+}
+
 // A record that ends early is an archive too.
 func TestStalled(t *testing.T) {
 	messages, err := timelinetest.Stalled()

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -23,11 +24,9 @@ func (w *writer) request(a *timeline.Attempt, i int) request {
 	if asked == nil {
 		return r
 	}
-	for _, before := range a.Hops[:i+1] {
-		if originOf(before.URL) != originOf(asked.GetUrl()) {
-			r.Comment = "the headers that go along to another origin are not told"
-			return r
-		}
+	if w.elsewhere(a, i) {
+		r.Comment = "the headers that go along to another origin are not told"
+		return r
 	}
 	body := len(asked.GetBody()) > 0 && h.Method == methodOf(asked)
 	r.BodySize = 0
@@ -44,6 +43,19 @@ func (w *writer) request(a *timeline.Attempt, i int) request {
 		r.Post = &post{MIME: header(asked.GetHeaders(), "Content-Type"), Text: string(asked.GetBody())}
 	}
 	return r
+}
+
+// elsewhere tells whether the chain has left the origin of the first URL at hop i,
+// or may have before the attempt, because that begins at a failed hop (spec I3).
+func (w *writer) elsewhere(a *timeline.Attempt, i int) bool {
+	for j := range w.fetch.Attempts {
+		before := &w.fetch.Attempts[j]
+		if before.Number == a.Number-1 && before.Decision.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
+			return true
+		}
+	}
+	first := originOf(w.options.Request.GetUrl())
+	return slices.ContainsFunc(a.Hops[:i+1], func(h timeline.Hop) bool { return originOf(h.URL) != first })
 }
 
 func methodOf(r *pb.FetchRequest) string {
