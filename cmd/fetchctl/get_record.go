@@ -22,6 +22,23 @@ type recording struct {
 	heard   time.Time // when the last message came
 }
 
+// checkRecord refuses an archive that would meet something else where it goes.
+func (c *getCmd) checkRecord() error {
+	switch {
+	case c.HAR == "" && len(c.HARWith) > 0:
+		return &usageError{"--har-with", "needs --har FILE"}
+	case c.HAR == "":
+		return nil
+	case c.HAR == "-" && (c.Output == "" || c.Output == "-"):
+		return &usageError{"--har", "is standard output, where the body goes: give -o FILE too"}
+	case c.HAR == "-" && c.JSON:
+		return &usageError{"--har", "is standard output, where the lines of --json go: give a file"}
+	case c.HAR == c.Output:
+		return &usageError{"--har", "is the FILE of -o: give another"}
+	}
+	return nil
+}
+
 // record opens the archive before anything is asked for. The caller discards the
 // recording.
 func (c *getCmd) record(a *app, req *pb.FetchRequest) (*recording, error) {

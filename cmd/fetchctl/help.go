@@ -35,6 +35,10 @@ Attempts go to standard error as they end, one line each. With --json every even
 
 A failed fetch writes nothing to standard output and no FILE, unless it failed inside or after a body of more than the hold-back (512 KiB): cut off, too long, not of the digest that was said. Then standard output has its beginning; with -o it is not kept. The first lines of an error page go to standard error.
 
+With --har the fetch is written to a file that the developer tools of browsers open (import it in their network panel): an entry for each hop of each attempt, a page for each attempt with what was decided after it. It is there for failed and interrupted fetches too. Bodies are left out, and so is what may be a secret: of the request all headers but those that name no one, of responses cookies and credentials. URLs are written whole, with their queries.
+
+With --trace the same is drawn to scale: a bar for each hop, with a character for each phase, and for each wait with its length, rule and source. It is ASCII where the locale is not UTF-8. "blocked" is the time that no phase accounts for.
+
 Exit status: 0 success, 304 or a redirect not followed; 1 usage; 10 transient failure, 11 permanent, 12 rate limited, 13 needs credentials; 20 service failed; 21 cannot write; 130 interrupted.`
 }
 
@@ -46,6 +50,8 @@ func (c *getCmd) examples() string {
       --idempotency-key order-17 --allow-non-idempotent https://api.example.org/orders
   fetchctl get -H 'If-None-Match: "abc"' https://example.org/feed.xml
   fetchctl get --json -o /dev/null https://example.org/ | jq .outcome
+  fetchctl get -q --trace -o /dev/null https://example.org/
+  fetchctl get --har fetch.har -o page.html https://example.org/
   fetchctl get --server fetchd.internal:8080 https://example.org/
   fetchctl get --server fetchd.internal:8080 --tls --token-file ~/.fetchd-token https://example.org/
 `

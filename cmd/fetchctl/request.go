@@ -62,14 +62,8 @@ func (c *getCmd) check() error {
 	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > maxRetries) {
 		return &usageError{"--max-retries", fmt.Sprintf("is %d: give 0 to %d", *c.MaxRetries, maxRetries)}
 	}
-	if c.HAR == "-" && (c.Output == "" || c.Output == "-") {
-		return &usageError{"--har", "is standard output, where the body goes: give -o FILE too"}
-	}
-	if c.HAR != "" && c.HAR == c.Output {
-		return &usageError{"--har", "is the FILE of -o: give another"}
-	}
-	if len(c.HARWith) > 0 && c.HAR == "" {
-		return &usageError{"--har-with", "needs --har FILE"}
+	if err := c.checkRecord(); err != nil {
+		return err
 	}
 	return checkText(map[string]string{"URL": c.URL, "--request": c.Request,
 		"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256})
