@@ -1,0 +1,153 @@
+package complete
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Shells are those that [Write] knows, as a kong enum.
+const Shells = "bash,zsh,fish"
+
+// Write writes the script for a shell, one of [Shells]. An error says that the
+// shell is another, or is that of w.
+func Write(w io.Writer, shell string, model *kong.Application) error {
+	root := nodeOf(model.Node, "")
+	var script string
+	switch shell {
+	case "bash":
+		script = bash(root)
+	case "zsh":
+		script = zsh(root)
+	case "fish":
+		script = fish(root)
+	default:
+		return fmt.Errorf("%q is no shell that is known: give %s", shell, strings.ReplaceAll(Shells, ",", ", "))
+	}
+	_, err := io.WriteString(w, script)
+	return err
+}
+
+// node is a command, as the scripts need it.
+type node struct {
+	name  string
+	path  string // the program and the commands down to this one
+	help  string
+	flags []flag // those of the commands above it too
+	args  []values
+	many  bool // the last argument repeats
+	nodes []*node
+}
+
+// flag is a flag in all its spellings.
+type flag struct {
+	long, short []string // with their dashes
+	help        string
+	takes       bool // a value
+	repeats     bool
+	values
+}
+
+// values are what a flag or an argument is completed with.
+type values struct {
+	name  string // for people
+	words []string
+	files kind
+}
+
+type kind int
+
+const (
+	nothing kind = iota
+	files
+	folders
+)
+
+// nodeOf makes a node of kong's, with the flags of those above it.
+func nodeOf(k *kong.Node, above string, inherited ...flag) *node {
+	n := &node{name: k.Name, path: strings.TrimPrefix(above+" "+k.Name, " "), help: firstSentence(k.Help)}
+	n.flags = append(n.flags, inherited...)
+	for _, f := range k.Flags {
+		if !f.Hidden {
+			n.flags = append(n.flags, flagOf(f))
+		}
+	}
+	for _, p := range k.Positional {
+		n.args = append(n.args, valuesOf(p, p.Name))
+		n.many = p.IsCumulative()
+	}
+	for _, child := range k.Children {
+		if child.Type == kong.CommandNode && !child.Hidden {
+			n.nodes = append(n.nodes, nodeOf(child, n.path, n.flags...))
+		}
+	}
+	return n
+}
+
+func flagOf(f *kong.Flag) flag {
+	out := flag{long: []string{"--" + f.Name}, help: firstSentence(f.Help), takes: !f.IsBool() && !f.IsCounter(),
+		repeats: f.IsCumulative(), values: valuesOf(f.Value, f.PlaceHolder)}
+	for _, alias := range f.Aliases {
+		out.long = append(out.long, "--"+alias)
+	}
+	if f.IsBool() && f.Tag.Negatable != "" {
+		out.long = append(out.long, "--no-"+f.Name)
+	}
+	if f.Short != 0 {
+		out.short = []string{"-" + string(f.Short)}
+	}
+	return out
+}
+
+func valuesOf(v *kong.Value, placeholder string) values {
+	out := values{name: strings.ToLower(placeholder)}
+	if out.name == "" {
+		out.name = strings.ToLower(v.Name)
+	}
+	for word := range strings.SplitSeq(v.Enum+","+v.Tag.Get("complete"), ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			out.words = append(out.words, word)
+		}
+	}
+	switch upper := strings.ToUpper(placeholder); {
+	case strings.Contains(upper, "FILE"):
+		out.files = files
+	case strings.Contains(upper, "DIR"):
+		out.files = folders
+	}
+	return out
+}
+
+// firstSentence is what of a help text stands beside a completion.
+func firstSentence(help string) string {
+	if i := strings.Index(help, ". "); i >= 0 {
+		help = help[:i]
+	}
+	return strings.TrimRight(strings.Join(strings.Fields(help), " "), ".")
+}
+
+// each calls f with a node and all below it.
+func (n *node) each(f func(*node)) {
+	f(n)
+	for _, child := range n.nodes {
+		child.each(f)
+	}
+}
+
+// spellings are all of a flag.
+func (f *flag) spellings() []string { return append(append([]string{}, f.short...), f.long...) }
+
+// quoted is text in single quotes, as all three shells read it.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// function is a name for a shell function.
+func function(path string) string {
+	return "_" + strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, path)
+}

@@ -1,0 +1,54 @@
+// Package completetest asks a real bash for completions, in tests.
+package completetest
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// ask is what bash runs: the script, then the function that it named for the
+// program, with the words as a line being typed has them.
+const ask = `source "$1" || exit; shift
+call=$(complete -p "$1") || exit
+call=${call#*-F } call=${call%% *}
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "$call"; printf '%s\n' "${COMPREPLY[@]}"`
+
+// Bash returns what the script in file offers at the end of a line, whose last
+// word is the one that is completed and whose words have one space between them.
+// Names of files are those beside the script. Nil means nothing. It skips where there is no bash.
+func Bash(t testing.TB, file, line string) []string {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash is not installed")
+	}
+	cmd := exec.CommandContext(t.Context(), bash, append([]string{"--norc", "--noprofile", "-c", ask, "bash", file}, words(line)...)...)
+	cmd.Dir = filepath.Dir(file)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("complete %q: %v\n%s", line, err, out)
+	}
+	var offers []string
+	for offer := range strings.Lines(string(out)) {
+		if offer = strings.TrimSuffix(offer, "\n"); offer != "" {
+			offers = append(offers, offer)
+		}
+	}
+	return offers
+}
+
+// words breaks a line as bash does before it calls a completion.
+func words(line string) []string {
+	var words []string
+	for word := range strings.SplitSeq(line, " ") {
+		if word == "" {
+			words = append(words, "")
+			continue
+		}
+		broken := strings.NewReplacer("=", "\x00=\x00", ":", "\x00:\x00").Replace(word)
+		words = append(words, strings.FieldsFunc(broken, func(r rune) bool { return r == 0 })...)
+	}
+	return words
+}
