@@ -37,6 +37,8 @@ type grammar struct {
 	Explain  explainCmd       `cmd:"" help:"Say what would be decided for an observation, by which rule. Nothing is fetched."`
 	Demo     demoCmd          `cmd:"" help:"Run the rules against an origin that commits faults, and check what both sides saw."`
 	Version  kong.VersionFlag `help:"Print the version and exit."`
+
+	Completion completionCmd `cmd:"" help:"Print a script with which bash, zsh or fish complete this program."`
 }
 
 // run is the whole program: it returns the exit status, and touches nothing of
@@ -90,7 +92,7 @@ func (a *app) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, erro
 
 // commandName is the program with its command, where one was named.
 func commandName(args []string) string {
-	if len(args) > 0 && slices.Contains([]string{"get", "download", "explain", "demo"}, args[0]) {
+	if len(args) > 0 && slices.Contains([]string{"get", "download", "explain", "demo", "completion"}, args[0]) {
 		return "fetchctl " + args[0]
 	}
 	return "fetchctl"

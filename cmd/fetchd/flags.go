@@ -89,8 +89,8 @@ type flags struct {
 	TraceRatio    float64 `help:"Part of the fetches that are traced where the caller does not say: 0 to 1." default:"1"`
 	TraceOrigins  bool    `help:"Send the trace's traceparent header to origins."`
 
-	LogLevel  string `live:"" help:"Lowest level that is logged: debug, info, warn or error." default:"info"`
-	LogFormat string `help:"Form of the log on standard error: json or text." default:"json"`
+	LogLevel  string `live:"" complete:"debug,info,warn,error" help:"Lowest level that is logged: debug, info, warn or error." default:"info"`
+	LogFormat string `complete:"json,text" help:"Form of the log on standard error: json or text." default:"json"`
 
 	Healthcheck bool             `help:"Ask the service at --grpc-addr whether it serves, and exit." env:"-"`
 	Version     kong.VersionFlag `help:"Print the version and exit." env:"-"`
@@ -104,6 +104,9 @@ type commandLine struct {
 	Token  struct {
 		Name string `arg:"" help:"Name of the caller: 1 to 64 bytes."`
 	} `cmd:"" help:"Make a token. It is printed once, with the line for --token-file."`
+	Completion struct {
+		Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+	} `cmd:"" help:"Print a script with which bash, zsh or fish complete this program: source <(fetchd completion bash)."`
 }
 
 // versionText is what was set at the build, or what Go knows of it.

@@ -38,6 +38,8 @@ func run(ctx context.Context, p program) int {
 	switch {
 	case s.command == "token <name>":
 		return p.makeToken(s.Token.Name)
+	case s.command == "completion <shell>":
+		return p.completion(s.Completion.Shell)
 	case s.EgressCheck != "":
 		return egressCheck(ctx, s, p.stdout, p.stderr)
 	case s.Healthcheck:

@@ -19,7 +19,7 @@ import (
 // settings are what is in force, and where each comes from.
 type settings struct {
 	commandLine
-	command string // serve, config, "token <name>"
+	command string // serve, config, "token <name>", "completion <shell>"
 	options []option
 }
 
@@ -92,7 +92,7 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 				live: flag.Tag.Has("live"), secret: flag.Tag.Has("secret"), from: sourceOf(ctx, file, flag)})
 		}
 	}
-	if s.command == "token <name>" {
+	if s.command == "token <name>" || s.command == "completion <shell>" {
 		return s, nil
 	}
 	return s, s.check()

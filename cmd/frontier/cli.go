@@ -44,6 +44,8 @@ type grammar struct {
 	Resume  resumeCmd        `cmd:"" help:"Take a pause back."`
 	Set     setCmd           `cmd:"" help:"Give a host a delay or a number of fetches of its own."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
+
+	Completion completionCmd `cmd:"" help:"Print a script with which bash, zsh or fish complete this program."`
 }
 
 // run is the whole program: it returns the exit status, and touches nothing of

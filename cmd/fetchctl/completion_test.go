@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/internal/complete/completetest"
+)
+
+// The scripts are those of this program: its commands, flags and their values.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	script := func(shell string) (code int, out, told string) {
+		got := cli(t, "completion", shell)
+		return got.code, got.out, got.err
+	}
+	for shell, begin := range map[string]string{"bash": "# bash completion for fetchctl\n", "zsh": "#compdef fetchctl\n", "fish": "# fish completion for fetchctl\n"} {
+		if code, out, told := script(shell); code != exitOK || !strings.HasPrefix(out, begin) || told != "" {
+			t.Errorf("completion %s: exit status %d, %q, script %.40q", shell, code, told, out)
+		}
+	}
+	if code, out, _ := script("tcsh"); code != exitUsage || out != "" {
+		t.Errorf("completion tcsh: exit status %d, %q; want %d and nothing", code, out, exitUsage)
+	}
+	file := filepath.Join(t.TempDir(), "script")
+	_, out, _ := script("bash")
+	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		line string
+		want []string
+	}{
+		{"fetchctl c", []string{"completion"}},
+		{"fetchctl get --profile d", []string{"download"}},
+		{"fetchctl get --har-with=s", []string{"secrets"}},
+		{"fetchctl get --tra", []string{"--trace"}},
+		{"fetchctl explain --auth refresh_", []string{"refresh_failed"}},
+		{"fetchctl explain --tra", nil},
+		{"fetchctl get -o scr", []string{"script"}},
+		{"fetchctl completion f", []string{"fish"}},
+	} {
+		if diff := cmp.Diff(row.want, completetest.Bash(t, file, row.line)); diff != "" {
+			t.Errorf("%q is completed with (-want +got):\n%s", row.line, diff)
+		}
+	}
+}
