@@ -12,8 +12,9 @@ import (
 )
 
 // The scripts are those of this program: its commands, flags and their values.
+// It is not parallel: the shells it starts hold, for a moment, the locks of files
+// that other tests have open.
 func TestCompletion(t *testing.T) {
-	t.Parallel()
 	script := func(shell string) (code int, out, told string) {
 		got := cli(t, "completion", shell)
 		return got.code, got.out, got.err
