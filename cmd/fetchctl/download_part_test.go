@@ -53,8 +53,10 @@ func pull(d *folder, w world, force bool) (err error) {
 
 // Whatever the step at which runs are killed, one after the other, the last one
 // ends with the right file, and of each no more than a note's worth is lost.
+//
+// It is not parallel: a program that another test starts holds, for a moment, the
+// locks of all files that are open.
 func TestPartKilledAnywhere(t *testing.T) {
-	t.Parallel()
 	old := world{bytes.Repeat([]byte("old "), 150_000), `"old"`}
 	changed := world{bytes.Repeat([]byte("new! "), 130_000), `"new"`}
 	for _, tt := range []struct {

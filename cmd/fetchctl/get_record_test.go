@@ -75,7 +75,7 @@ func TestArchive(t *testing.T) {
 		{"too many redirects", "http", "/r/KEY/301/3/200", []string{"--max-redirects", "2"}, exitPermanent, 3, 1, 0},
 		{"refused", "refused", "/s/KEY/200", []string{"-r", "1"}, exitTransient, 2, 2, 2},
 		{"a certificate past its date", "tls-expired", "/s/KEY/200", nil, exitPermanent, 1, 1, 1},
-		{"a silent origin", "http", "/s/KEY/silent", []string{"--timeout", "300ms"}, exitTransient, 1, 1, 0},
+		{"a silent origin", "http", "/s/KEY/silent", []string{"--timeout", "1s"}, exitTransient, 1, 1, 0},
 		{"a cut body", "http", "/s/KEY/200:size=3000000,cut=1500000,etag=%22a%22,range/200:size=3000000,etag=%22a%22,range", nil, exitOK, 2, 2, 0},
 		{"a redirect not followed", "http", "/r/KEY/302/1/200", []string{"--no-follow"}, exitOK, 1, 1, 0},
 	} {
