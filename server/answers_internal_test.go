@@ -138,7 +138,7 @@ func TestAnswerDroppedInABubble(t *testing.T) {
 		for a.load() != 0 {
 			runtime.GC()
 		}
-		time.Sleep(2 * unreadTime)
+		<-time.After(2 * unreadTime)
 		if hungUp.Load() {
 			t.Error("the connection of an answer that was dropped is closed")
 		}
