@@ -43,6 +43,14 @@ type Config struct {
 	AuthProviders map[string]AuthProvider
 	// TLS is how both ports are served; nil means plaintext.
 	TLS *tls.Config
+	// Console answers GET / and GET /console/ of the HTTP face, for people; nil
+	// means that nothing is there. Requests by a host that is not the service's do
+	// not reach it.
+	Console http.Handler
+	// Hosts are names of the service, without ports. A browser may call the HTTP
+	// face by them, besides localhost and addresses, where it is on loopback or in
+	// plaintext; elsewhere any name will do, for the certificate tells.
+	Hosts []string
 	// Heartbeat is the silence after which a stream says that it lives; zero
 	// means 10 s.
 	Heartbeat time.Duration

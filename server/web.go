@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,12 +42,14 @@ type web struct {
 	authenticate Authenticator
 	logger       *slog.Logger
 	foreign      *http.CrossOriginProtection
+	hosts        []string      // names of the service, besides localhost and addresses
 	long         chan struct{} // places of those that read a long request
 }
 
 // newWeb returns the server of the HTTP face. metrics answers /metrics.
 func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
-	w := &web{service: s, authenticate: cfg.Authenticate, logger: cfg.Logger, foreign: http.NewCrossOriginProtection(), long: make(chan struct{}, maxLong)}
+	w := &web{service: s, authenticate: cfg.Authenticate, logger: cfg.Logger, foreign: http.NewCrossOriginProtection(),
+		hosts: cfg.Hosts, long: make(chan struct{}, maxLong)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/fetch", w.call(w.fetch))
 	mux.HandleFunc("POST /v1/fetch:unary", w.call(w.fetchUnary))
@@ -55,6 +58,10 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	mux.HandleFunc("GET /readyz", w.ready)
 	if metrics != nil {
 		mux.Handle("GET /metrics", metrics)
+	}
+	if cfg.Console != nil {
+		mux.HandleFunc("GET /{$}", w.page(cfg.Console))
+		mux.HandleFunc("GET /console/", w.page(cfg.Console))
 	}
 	mux.HandleFunc("/", func(rw http.ResponseWriter, r *http.Request) {
 		writeStatus(rw, status.Newf(codes.NotFound, "there is no %s %.60q: see POST /v1/fetch, POST /v1/fetch:unary, /v1/descriptor, /metrics, /healthz, /readyz", r.Method, r.URL.Path))
@@ -129,8 +136,8 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	if err := w.foreign.Check(r); err != nil {
 		return nil, status.Error(codes.PermissionDenied, "a page of another origin may not call this service")
 	}
-	if !hostIsOurs(r) {
-		return nil, status.Errorf(codes.PermissionDenied, "the host %.60q is not this service's: call it by localhost or its address", r.Host)
+	if browser := r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""; !w.hostIsOurs(r, browser) {
+		return nil, foreignHost(r).Err()
 	}
 	ctx := observe.FromHeader(r.Context(), r.Header)
 	if sent := r.Header.Values(fetch.CircleHeader); len(sent) > 0 {
@@ -146,16 +153,32 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	return w.authenticate.withCaller(ctx, shown)
 }
 
-// hostIsOurs refuses names that lead to a listener on loopback: a page whose name
-// is made to point there is of our own origin to the browser.
-func hostIsOurs(r *http.Request) bool {
+// page serves the console, to hosts that are the service's alone: what a foreign
+// name shows to a browser is that name's, and so is what is typed there.
+func (w *web) page(console http.Handler) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		if !w.hostIsOurs(r, true) {
+			writeStatus(rw, foreignHost(r))
+			return
+		}
+		console.ServeHTTP(rw, r)
+	}
+}
+
+func foreignHost(r *http.Request) *status.Status {
+	return status.Newf(codes.PermissionDenied, "the host %.60q is not this service's: call it by localhost, its address or a name of --console-host", r.Host)
+}
+
+// hostIsOurs refuses names that lead to a listener on loopback, and in plaintext
+// to any: a page whose name is made to point there is of our own origin to the
+// browser. Over TLS the certificate tells such a name from the service's.
+func (w *web) hostIsOurs(r *http.Request, browser bool) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
 		return true
 	}
 	at, err := netip.ParseAddrPort(local.String())
-	browser := r.TLS == nil && (r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "")
-	if err != nil || !at.Addr().Unmap().IsLoopback() && !browser {
+	if err != nil || !at.Addr().Unmap().IsLoopback() && (!browser || r.TLS != nil) {
 		return true
 	}
 	host := r.Host
@@ -163,7 +186,7 @@ func hostIsOurs(r *http.Request) bool {
 		host = name
 	}
 	_, err = netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || strings.EqualFold(host, "localhost")
+	return err == nil || strings.EqualFold(host, "localhost") || slices.ContainsFunc(w.hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
 // fetch sends what happens, one JSON object a line.

@@ -23,6 +23,9 @@ func TestHostIsOurs(t *testing.T) {
 		{"a program, by a name", "192.0.2.2:8081", "fetchd.internal:8081", false, false, true},
 		{"a page, by a name", "192.0.2.2:8081", "evil.example:8081", true, false, false},
 		{"a page, by an address", "192.0.2.2:8081", "192.0.2.2:8081", true, false, true},
+		{"loopback by a name of the service", "127.0.0.1:8081", "Fetchd.example:8081", true, false, true},
+		{"a page, by a name of the service", "192.0.2.2:8081", "fetchd.example", true, false, true},
+		{"a page, by what is under a name of the service", "192.0.2.2:8081", "a.fetchd.example", true, false, false},
 		{"a page with TLS, whose name the certificate holds", "192.0.2.2:8081", "fetchd.internal", true, true, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -32,13 +35,11 @@ func TestHostIsOurs(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := &http.Request{Host: row.host, Header: make(http.Header)}
-			if row.browser {
-				r.Header.Set("Sec-Fetch-Site", "same-origin")
-			}
 			if row.tls {
 				r.TLS = new(tls.ConnectionState)
 			}
-			if got := hostIsOurs(r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(local)))); got != row.want {
+			w := &web{hosts: []string{"fetchd.example"}}
+			if got := w.hostIsOurs(r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(local))), row.browser); got != row.want {
 				t.Errorf("%s at %s: %t, want %t", row.host, row.local, got, row.want)
 			}
 		})

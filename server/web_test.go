@@ -332,6 +332,58 @@ func TestWebOperators(t *testing.T) {
 	})
 }
 
+// TestWebConsole is served to the service's own hosts, and not at all unless it is
+// there.
+func TestWebConsole(t *testing.T) {
+	t.Parallel()
+	shown := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(rw, "page "+r.URL.Path) })
+	on := newRig(t, func(c *server.Config) { c.Console, c.Hosts = shown, []string{"fetchd.example"} }).web()
+	off := newRig(t).web()
+	_, port, _ := strings.Cut(strings.TrimPrefix(on.base, "http://"), ":")
+	for _, row := range []struct {
+		name         string
+		face         *face
+		method, path string
+		host         string
+		code         int
+		body         string
+	}{
+		{"the page", on, "GET", "/console/", "", 200, "page /console/"},
+		{"a file", on, "GET", "/console/app.js", "localhost:" + port, 200, "page /console/app.js"},
+		{"the root", on, "GET", "/", "[::1]:" + port, 200, "page /"},
+		{"by a name of the service", on, "GET", "/console/", "fetchd.example", 200, "page /console/"},
+		{"by a name that leads here", on, "GET", "/console/", "evil.example:" + port, 403, "--console-host"},
+		{"the root by such a name", on, "GET", "/", "evil.example", 403, "evil.example"},
+		{"a name that only ends alike", on, "GET", "/console/", "a.fetchd.example", 403, "--console-host"},
+		{"another method", on, "POST", "/console/", "", 404, "POST /v1/fetch"},
+		{"another path", on, "GET", "/other", "", 404, "POST /v1/fetch"},
+		{"off", off, "GET", "/console/", "", 404, "POST /v1/fetch"},
+		{"off, the root", off, "GET", "/", "", 404, "POST /v1/fetch"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), row.method, row.face.base+row.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = row.host
+		resp, err := row.face.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close() // read
+		if err != nil || resp.StatusCode != row.code || !strings.Contains(string(text), row.body) {
+			t.Errorf("%s: %d %q (%v), want %d with %q", row.name, resp.StatusCode, text, err, row.code, row.body)
+		}
+	}
+	call := on.post(t.Context(), "/v1/fetch", on.json(on.request("/s/k/200")), func(r *http.Request) {
+		r.Host = "fetchd.example"
+		r.Header.Set("Origin", "http://fetchd.example")
+	})
+	if a := on.lines(call); a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		t.Errorf("a call by a name of the service: %s, %v", call.Status, a.outcome)
+	}
+}
+
 // TestWebShutdown lets a fetch that came over HTTP finish, and ends its wait.
 func TestWebShutdown(t *testing.T) {
 	t.Parallel()
