@@ -1,0 +1,212 @@
+// The page: the form, the run, and what is made of it.
+
+import { call, Refused } from './stream.js';
+import { curl, grpcurl, python } from './copyas.js';
+import { draw, headline } from './outcome.js';
+import { Fetch, gap } from './model.js';
+import { Form } from './form.js';
+import { fragment, requestIn } from './link.js';
+import { gapText, result, Waterfall } from './waterfall.js';
+import { har } from './har.js';
+import { el, visible } from './text.js';
+import { withoutSecrets } from './secrets.js';
+
+const $ = (id) => document.getElementById(id);
+const form = new Form($('form'), $('json'), $('json-wrong'), $('headers'));
+const waterfall = new Waterfall($('attempts'), $('axis'), $('table-rows'));
+const calm = matchMedia('(prefers-reduced-motion: reduce)');
+let service = { grpc: '', tls: false, token: false, version: '' };
+let current = null; // the fetch that is shown
+let control = null; // ends the one that runs
+
+function announce(text) {
+  const log = $('log');
+  log.append(el('p', {}, text));
+  while (log.childElementCount > 50) log.firstElementChild.remove();
+}
+
+function notice(...parts) {
+  $('notice').replaceChildren(...parts);
+  $('notice').hidden = parts.length === 0;
+}
+
+// sent is what goes to the service: the waterfall needs every event.
+function sent() {
+  return { ...form.request, eventLevel: 'EVENT_LEVEL_ALL' };
+}
+
+async function run() {
+  if (control) return;
+  const wrong = form.wrong();
+  if (wrong) {
+    for (let at = wrong.closest('details'); at; at = at.parentElement.closest('details')) at.open = true;
+    wrong.focus();
+    announce('The request has a value that cannot be sent.');
+    return;
+  }
+  notice();
+  const fetch = new Fetch(structuredClone(form.request));
+  current = fetch;
+  control = new AbortController();
+  running(true);
+  announce('Running.');
+  const ticking = setInterval(() => waterfall.tick(fetch), calm.matches ? 500 : 60);
+  try {
+    await call(sent(), $('token').value.trim(), control.signal, (message) => take(fetch, message));
+  } catch (e) {
+    ended(fetch, e);
+  }
+  clearInterval(ticking);
+  control = null;
+  finish(fetch);
+}
+
+function take(fetch, message) {
+  const body = message.bodyChunk && fetch.body.size > 0; // it changes no row
+  fetch.take(message);
+  if (message.heartbeat || body) return;
+  waterfall.draw(fetch);
+  const finished = message.attemptFinished && fetch.attempts.find((a) => a.number === message.attemptFinished.attempt);
+  if (!finished) return;
+  const g = gap(finished);
+  announce(`Attempt ${finished.number}: ${result(finished)}.${g ? ` Waits ${gapText(g)}.` : ''}`);
+}
+
+function ended(fetch, error) {
+  if (error.name === 'AbortError') fetch.stop(null);
+  else if (error instanceof Refused) {
+    fetch.stop(error);
+    if (error.http === 401) wantToken();
+  } else fetch.stop(new Refused({ message: `the service cannot be reached: ${error.message}` }, 0));
+}
+
+function wantToken() {
+  $('token-field').hidden = false;
+  $('token').focus();
+}
+
+function finish(fetch) {
+  running(false);
+  waterfall.draw(fetch);
+  draw(fetch, $('outcome-body'));
+  $('outcome').hidden = false;
+  const head = headline(fetch);
+  $('state').className = `state ${head.state}`;
+  $('state').textContent = head.text;
+  $('save').disabled = !fetch.attempts.some((a) => a.hops.length > 0);
+  announce(`${head.text}.${fetch.refused ? ` ${visible(fetch.refused.message)}` : ''}`);
+}
+
+function running(now) {
+  $('run').setAttribute('aria-disabled', String(now));
+  $('cancel').setAttribute('aria-disabled', String(!now));
+  $('result').hidden = false;
+  $('result').classList.toggle('running', now);
+  if (!now) return;
+  $('outcome').hidden = true;
+  $('state').className = 'state live';
+  $('state').textContent = 'Running';
+  $('save').disabled = true;
+  waterfall.draw(current);
+}
+
+function cancel() {
+  control?.abort();
+}
+
+// link makes the link, and says what it leaves out.
+async function link() {
+  const { request, left } = withoutSecrets(form.request, $('body-secret').checked);
+  history.replaceState(null, '', fragment(request));
+  $('link-text').value = location.href;
+  $('link-box').hidden = false;
+  const copied = await copy(location.href, $('link-text'));
+  const text = left.length ? `Left out, for a link is shared: ${left.map(visible).join(', ')}.` : 'It has the whole request.';
+  $('link-note').textContent = `${copied} ${text}`;
+  announce(`${copied} ${text}`);
+}
+
+// copy puts text on the clipboard, or selects it where the browser will not.
+async function copy(text, field) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return 'Copied.';
+  } catch {
+    field.focus();
+    field.select();
+    return 'Selected: copy it by hand, the browser does not let this page.';
+  }
+}
+
+async function copyAs(make, name) {
+  const base = location.href.replace(/[#?].*$/, '').replace(/\/console\/[^/]*$/, '');
+  const text = make(sent(), { ...service, base, grpc: grpcAddress() });
+  $('copy-text').value = text;
+  $('copy-text').rows = Math.min(text.split('\n').length + 1, 16);
+  $('copy-box').hidden = false;
+  const copied = await copy(text, $('copy-text'));
+  const secret = withoutSecrets(form.request, true).left.length ? ' It holds what you put into the request, credentials too.' : '';
+  $('copy-note').textContent = `${name}. ${copied}${secret}`;
+  announce(`${name}. ${copied}${secret}`);
+}
+
+// grpcAddress is where the gRPC port is for who sees this page: a service that
+// listens everywhere is where the page came from.
+function grpcAddress() {
+  const at = service.grpc.lastIndexOf(':');
+  const host = service.grpc.slice(0, at);
+  return /^(|0\.0\.0\.0|\[::\])$/.test(host) ? location.hostname + service.grpc.slice(at) : service.grpc;
+}
+
+function save() {
+  if (!current) return;
+  const text = JSON.stringify(har(current, service.version), null, 1);
+  const address = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
+  const a = el('a', { href: address, download: `fetchd-${visible(current.fetchId || 'fetch').replace(/[^\w-]/g, '')}.har` });
+  document.body.append(a);
+  a.click();
+  a.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  announce('The HAR file is saved, without the values of headers that open something.');
+}
+
+// fromLink shows the request of the page's address. It is never run by itself.
+function fromLink() {
+  let request = null;
+  try {
+    request = requestIn(location.hash);
+  } catch {
+    notice('The link holds no request that can be read.');
+  }
+  if (!request) return;
+  form.load(request);
+  $('body-secret').checked = !request.body; // whoever made the link put it in
+  notice('This request came with a link. Look at it before you run it.');
+}
+
+async function greet() {
+  const answer = await fetch('service.json', { cache: 'no-store' });
+  service = await answer.json();
+  $('version').textContent = visible(service.version);
+  $('token-field').hidden = !service.token && $('token-field').hidden;
+}
+
+form.load({ url: '' });
+fromLink();
+greet().catch(() => notice('The service does not say what it is. It may be down.'));
+
+$('form').addEventListener('submit', (e) => {
+  e.preventDefault();
+  run();
+});
+$('cancel').addEventListener('click', cancel);
+$('add-header').addEventListener('click', () => form.addHeader());
+$('link').addEventListener('click', link);
+$('save').addEventListener('click', save);
+$('as-curl').addEventListener('click', () => copyAs(curl, 'curl'));
+$('as-grpcurl').addEventListener('click', () => copyAs(grpcurl, 'grpcurl'));
+$('as-python').addEventListener('click', () => copyAs(python, 'Python'));
+addEventListener('hashchange', fromLink);
+addEventListener('keydown', (e) => {
+  if (e.key === 'Escape') cancel();
+});

@@ -1,0 +1,79 @@
+// The request as a command, for POSIX shells, and as a Python program. A token is
+// never in them: they read it from FETCHD_TOKEN.
+
+// shell quotes a word for a POSIX shell.
+export function shell(word) {
+  return `'${String(word).replace(/'/g, `'\\''`)}'`;
+}
+
+// json writes a request on one line, with hidden characters escaped.
+export function json(request) {
+  return JSON.stringify(request).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) =>
+    c.split('').map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join(''));
+}
+
+// curl calls the HTTP face.
+export function curl(request, service) {
+  const parts = ['curl --silent --show-error --no-buffer --globoff', `  --header ${shell('Content-Type: application/json')}`];
+  if (service.token) parts.push('  --header "Authorization: Bearer $FETCHD_TOKEN"');
+  parts.push(`  --data-binary ${shell(json(request))}`, `  ${shell(`${service.base}/v1/fetch`)}`);
+  return parts.join(' \\\n');
+}
+
+// grpcurl calls the gRPC port.
+export function grpcurl(request, service) {
+  const parts = [service.tls ? 'grpcurl' : 'grpcurl -plaintext'];
+  if (service.token) parts.push('  -H "Authorization: Bearer $FETCHD_TOKEN"');
+  parts.push(`  -d ${shell(json(request))}`, `  ${shell(service.grpc)} fetchd.v1.FetchService/Fetch`);
+  return parts.join(' \\\n');
+}
+
+// literal quotes text for Python. JSON's quoting is Python's too, once hidden
+// characters are escaped by their code units and what lies beyond the first plane
+// is left as it is.
+export function literal(text) {
+  return JSON.stringify(text).replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Cf}]/gu, (c) => {
+    const code = c.codePointAt(0).toString(16);
+    return code.length > 4 ? `\\U${code.padStart(8, '0')}` : `\\u${code.padStart(4, '0')}`;
+  });
+}
+
+// python calls the gRPC port with grpcio and protobuf; the messages come from the
+// service itself.
+export function python(request, service) {
+  const channel = service.tls
+    ? `grpc.secure_channel(${literal(service.grpc)}, grpc.ssl_channel_credentials())`
+    : `grpc.insecure_channel(${literal(service.grpc)})`;
+  const metadata = service.token ? '[("authorization", "Bearer " + os.environ["FETCHD_TOKEN"])]' : '[]';
+  return `${service.token ? 'import os\n' : ''}import urllib.request
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+REQUEST = ${literal(json(request))}
+
+with urllib.request.urlopen(${literal(`${service.base}/v1/descriptor`)}) as answer:
+    files = descriptor_pb2.FileDescriptorSet.FromString(answer.read())
+pool = descriptor_pool.DescriptorPool()
+for file in files.file:
+    pool.Add(file)
+
+
+def message(name):
+    descriptor = pool.FindMessageTypeByName("fetchd.v1." + name)
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(descriptor)
+    return message_factory.MessageFactory(pool).GetPrototype(descriptor)
+
+
+with ${channel} as channel:
+    fetch = channel.unary_stream(
+        "/fetchd.v1.FetchService/Fetch",
+        request_serializer=lambda m: m.SerializeToString(),
+        response_deserializer=message("FetchResponse").FromString,
+    )
+    request = json_format.Parse(REQUEST, message("FetchRequest")())
+    for event in fetch(request, metadata=${metadata}):
+        print(json_format.MessageToJson(event))
+`;
+}

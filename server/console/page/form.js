@@ -1,0 +1,246 @@
+// The request, as JSON and as fields. The JSON is the truth: a field reads and
+// writes its place in it, and what no field shows stays as it is.
+
+import { base64, bytesOf, el } from './text.js';
+
+// Wrong is a value that cannot be sent.
+export class Wrong extends Error {}
+
+const units = { ms: 0.001, s: 1, m: 60, min: 60, h: 3600 };
+
+// kinds read a field's text into JSON and write it back. Empty text is no value.
+const kinds = {
+  text: { read: (t) => t, write: (v) => String(v) },
+  int: { read: (t) => whole(t, /^-?\d+$/), write: (v) => String(v) },
+  int64: { read: (t) => (whole(t, /^-?\d{1,20}$/), t.trim()), write: (v) => String(v) },
+  number: { read: (t) => fraction(t), write: (v) => String(v) },
+  duration: { read: duration, write: (v) => String(v) },
+  choice: { read: (t) => t, write: (v) => String(v) },
+  truth: { read: (t) => t === 'true', write: (v) => String(v) },
+  list: { read: (t) => items(t), write: (v) => (Array.isArray(v) ? v.join(', ') : '') },
+  ints: { read: (t) => items(t).map((x) => whole(x, /^\d+$/)), write: (v) => (Array.isArray(v) ? v.join(', ') : '') },
+  labels: { read: labels, write: (v) => Object.entries(v).map(([k, x]) => `${k}=${x}`).join(', ') },
+  body: { read: (t) => base64(new TextEncoder().encode(t)), write: bodyText },
+};
+
+function whole(text, pattern) {
+  if (!pattern.test(text.trim())) throw new Wrong('Give a whole number.');
+  return Number(text);
+}
+
+function fraction(text) {
+  const n = Number(text);
+  if (text.trim() === '' || !Number.isFinite(n)) throw new Wrong('Give a number.');
+  return n;
+}
+
+function duration(text) {
+  const m = /^(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)$/.exec(text.trim());
+  if (!m && text.trim() !== '0') throw new Wrong('Give a time with its unit, such as 500ms, 2s or 1m.');
+  const s = m ? Number(m[1]) * units[m[2]] : 0;
+  return `${Number(s.toFixed(9))}s`;
+}
+
+function items(text) {
+  return text.split(',').map((x) => x.trim()).filter((x) => x !== '');
+}
+
+function labels(text) {
+  return Object.fromEntries(items(text).map((pair) => {
+    const at = pair.indexOf('=');
+    if (at < 1) throw new Wrong('Give labels as name=value, separated by commas.');
+    return [pair.slice(0, at).trim(), pair.slice(at + 1).trim()];
+  }));
+}
+
+function bodyText(value) {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytesOf(value));
+  } catch {
+    return '';
+  }
+}
+
+// camel has the field names as the JSON form of protobuf writes them, however they
+// were given.
+function camel(value, keep) {
+  if (Array.isArray(value)) return value.map((v) => camel(v, false));
+  if (value === null || typeof value !== 'object') return value;
+  return Object.fromEntries(Object.entries(value).map(([k, v]) => {
+    const name = keep ? k : k.replace(/_([a-z0-9])/g, (_, c) => c.toUpperCase());
+    return [name, camel(v, !keep && name === 'labels')];
+  }));
+}
+
+// parse reads a request's JSON. It throws Wrong.
+export function parse(text) {
+  let value;
+  try {
+    value = JSON.parse(text, (key, v) => {
+      if (typeof v === 'number' && Number.isInteger(v) && !Number.isSafeInteger(v)) throw new Wrong(`Put the number of ${key} in quotes: it is too large for this page.`);
+      return v;
+    });
+  } catch (e) {
+    throw e instanceof Wrong ? e : new Wrong(`This is no JSON: ${e.message}`);
+  }
+  if (value === null || typeof value !== 'object' || Array.isArray(value)) throw new Wrong('Give an object: {"url": …}.');
+  return camel(value, false);
+}
+
+function get(object, path) {
+  return path.split('.').reduce((at, key) => (at && typeof at === 'object' && Object.hasOwn(at, key) ? at[key] : undefined), object);
+}
+
+// set writes a place, or takes it away; an object that is empty then goes too.
+function set(object, path, value) {
+  const [key, ...rest] = path.split('.');
+  if (rest.length > 0) {
+    const inner = object[key] && typeof object[key] === 'object' && !Array.isArray(object[key]) ? object[key] : {};
+    set(inner, rest.join('.'), value);
+    value = Object.keys(inner).length ? inner : undefined;
+  }
+  if (value === undefined) delete object[key];
+  else object[key] = value;
+}
+
+// Form keeps the fields and the JSON of one request the same.
+export class Form {
+  constructor(root, text, note, headers) {
+    Object.assign(this, { root, text, note, headers, request: {}, changed: () => {} });
+    this.fields = [...root.querySelectorAll('[data-path]')];
+    for (const field of this.fields) field.addEventListener('input', () => this.fromField(field));
+    text.addEventListener('input', () => this.fromText());
+  }
+
+  // load shows a request.
+  load(request) {
+    this.request = camel(request, false);
+    this.fill();
+    this.write();
+  }
+
+  // wrong is the first field that cannot be sent; null where all can.
+  wrong() {
+    return this.root.querySelector('[aria-invalid="true"]');
+  }
+
+  fromField(field) {
+    const kind = kinds[field.dataset.kind];
+    try {
+      const value = field.value === '' ? undefined : kind.read(field.value);
+      this.mark(field, '');
+      set(this.request, field.dataset.path, value);
+      this.write();
+    } catch (e) {
+      if (!(e instanceof Wrong)) throw e;
+      this.mark(field, e.message);
+    }
+  }
+
+  fromText() {
+    try {
+      this.request = parse(this.text.value);
+      this.markText('');
+      this.fill();
+      this.changed();
+    } catch (e) {
+      if (!(e instanceof Wrong)) throw e;
+      this.markText(e.message);
+    }
+  }
+
+  markText(message) {
+    this.text.setAttribute('aria-invalid', String(message !== ''));
+    this.note.textContent = message;
+  }
+
+  // mark says beside a field what is wrong with it.
+  mark(field, message) {
+    const id = `${field.id}-wrong`;
+    let note = document.getElementById(id);
+    if (!message) {
+      field.removeAttribute('aria-invalid');
+      field.removeAttribute('aria-errormessage');
+      note?.remove();
+      return;
+    }
+    if (!note) {
+      note = el('p', { class: 'wrong', id });
+      field.after(note);
+    }
+    note.textContent = message;
+    field.setAttribute('aria-invalid', 'true');
+    field.setAttribute('aria-errormessage', id);
+  }
+
+  // fill writes the request into the fields.
+  fill() {
+    for (const field of this.fields) {
+      const value = get(this.request, field.dataset.path);
+      this.mark(field, '');
+      const told = value === undefined || value === null ? '' : kinds[field.dataset.kind].write(value);
+      if (field.tagName === 'SELECT' && ![...field.options].some((o) => o.value === told)) field.append(el('option', { value: told }, told));
+      field.value = told;
+    }
+    this.drawHeaders();
+  }
+
+  // write writes the request into the JSON.
+  write() {
+    this.markText('');
+    this.text.value = JSON.stringify(this.request, null, 2);
+    this.changed();
+  }
+
+  drawHeaders() {
+    const list = Array.isArray(this.request.headers) ? this.request.headers : [];
+    this.headers.replaceChildren(...list.map((h) => this.headerRow(h)));
+    this.number();
+  }
+
+  // addHeader makes a row, empty.
+  addHeader() {
+    const row = this.headerRow({ name: '', value: '' });
+    this.headers.append(row);
+    row.querySelector('input').focus();
+    this.number();
+  }
+
+  headerRow(header) {
+    const name = el('input', { type: 'text', value: String(header?.name ?? ''), autocomplete: 'off', spellcheck: false, 'aria-label': 'Header name', placeholder: 'Name' });
+    const value = el('input', { type: 'text', value: String(header?.value ?? ''), autocomplete: 'off', spellcheck: false, 'aria-label': 'Header value', placeholder: 'Value' });
+    const remove = el('button', { type: 'button', class: 'quiet', 'aria-label': 'Remove this header' }, '×');
+    const row = el('li', { class: 'header-row' }, name, value, remove);
+    row.header = header;
+    for (const field of [name, value]) field.addEventListener('input', () => this.fromHeaders());
+    remove.addEventListener('click', () => {
+      const next = row.nextElementSibling || row.previousElementSibling;
+      row.remove();
+      this.fromHeaders();
+      (next?.querySelector('button') || this.root.querySelector('#add-header')).focus();
+    });
+    return row;
+  }
+
+  fromHeaders() {
+    const list = [];
+    for (const row of this.headers.children) {
+      const [name, value] = row.querySelectorAll('input');
+      const header = { ...row.header, name: name.value, value: value.value };
+      if (value.value === '') delete header.value;
+      if (name.value !== '' || value.value !== '') list.push(header);
+    }
+    set(this.request, 'headers', list.length ? list : undefined);
+    this.write();
+    this.number();
+  }
+
+  number() {
+    [...this.headers.children].forEach((row, i) => {
+      const [name, value] = row.querySelectorAll('input');
+      name.setAttribute('aria-label', `Header ${i + 1} name`);
+      value.setAttribute('aria-label', `Header ${i + 1} value`);
+      row.querySelector('button').setAttribute('aria-label', `Remove header ${i + 1}`);
+    });
+  }
+}

@@ -1,0 +1,206 @@
+// One fetch, as far as its events have told it. Times are seconds from its begin.
+
+import { seconds, bytesOf } from './text.js';
+
+// keptBytes is how much of a body is kept to be shown and saved.
+export const keptBytes = 64 << 10;
+
+// phaseFields are the phases of a hop, in order.
+const phaseFields = [
+  ['queue', 'queueDuration'], ['resolve', 'resolveDuration'], ['connect', 'connectDuration'],
+  ['tls', 'tlsDuration'], ['wait', 'processingDuration'], ['body', 'transferDuration'],
+];
+
+// phaseOfError is where the time of a hop went that did not come to its end.
+const phaseOfError = {
+  PHASE_RESOLVE: 'resolve', PHASE_CONNECT: 'connect', PHASE_TLS: 'tls',
+  PHASE_REQUEST: 'wait', PHASE_PROCESSING: 'wait', PHASE_TRANSFER: 'body',
+};
+
+// Fetch takes events and keeps what they say.
+export class Fetch {
+  constructor(request) {
+    this.request = request;
+    this.began = performance.now();
+    this.startTime = Date.now(); // till the service tells it
+    this.attempts = [];
+    this.body = { attempt: 0, chunks: [], kept: 0, size: 0 };
+    this.outcome = null;
+    this.refused = null;
+    this.cancelled = false;
+    this.effective = null;
+    this.clamped = [];
+    this.fetchId = '';
+    this.end = undefined;
+  }
+
+  // now is the time of the fetch: while it runs, by this page's clock.
+  now() {
+    return this.end ?? (performance.now() - this.began) / 1000;
+  }
+
+  get running() {
+    return this.end === undefined;
+  }
+
+  // take notes an event.
+  take(message) {
+    const at = seconds(message.elapsedOffset) ?? this.now();
+    this.began = Math.min(this.began, performance.now() - at * 1000); // what is told cannot lie ahead
+    if (message.admitted) this.admit(message.admitted);
+    else if (message.attemptStarted) this.start(message.attemptStarted, at);
+    else if (message.redirectFollowed) this.redirect(message.redirectFollowed);
+    else if (message.responseStarted) this.response(message.responseStarted, at);
+    else if (message.bodyChunk) this.chunk(message.bodyChunk);
+    else if (message.attemptFinished) this.finish(message.attemptFinished, at);
+    else if (message.outcome) this.settle(message.outcome, at);
+  }
+
+  admit(admitted) {
+    this.fetchId = admitted.fetchId || '';
+    this.effective = admitted.effectiveRequest || null;
+    this.clamped = admitted.clampedFields || [];
+    const told = Date.parse(admitted.startTime);
+    if (Number.isFinite(told)) this.startTime = told;
+  }
+
+  attempt(number) {
+    let a = this.attempts.find((x) => x.number === number);
+    if (!a) {
+      a = { number, url: '', start: 0, end: undefined, hops: [], response: null, responseAt: undefined, error: null, decision: null };
+      this.attempts.push(a);
+    }
+    return a;
+  }
+
+  start(event, at) {
+    Object.assign(this.attempt(event.attempt), { url: event.url, start: at });
+  }
+
+  redirect(event) {
+    this.attempt(event.attempt).hops.push(hopOf(event.hop));
+  }
+
+  response(event, at) {
+    const a = this.attempt(event.attempt);
+    a.response = event.response || null;
+    a.responseAt = at;
+    if (this.body.attempt !== event.attempt) this.cut(Number(event.bodyOffsetBytes || 0), event.attempt);
+  }
+
+  // cut drops what lies past an offset: a body can start again.
+  cut(offset, attempt) {
+    this.body.attempt = attempt;
+    if (offset >= this.body.size) return;
+    const all = this.bodyBytes().subarray(0, offset);
+    Object.assign(this.body, { chunks: [all], kept: all.length, size: offset });
+  }
+
+  chunk(event) {
+    const length = Math.floor(event.data.replace(/=+$/, '').length * 3 / 4);
+    if (this.body.kept < keptBytes) {
+      const data = bytesOf(event.data).subarray(0, keptBytes - this.body.kept);
+      this.body.chunks.push(data);
+      this.body.kept += data.length;
+    }
+    this.body.attempt = event.attempt;
+    this.body.size += length;
+  }
+
+  // bodyBytes are the first bytes of the body that was delivered.
+  bodyBytes() {
+    const all = new Uint8Array(this.body.kept);
+    let at = 0;
+    for (const chunk of this.body.chunks) {
+      all.set(chunk, at);
+      at += chunk.length;
+    }
+    return all;
+  }
+
+  finish(event, at) {
+    const a = this.attempt(event.attempt);
+    const told = a.hops; // with their headers
+    a.hops = (event.hops || []).map((hop, i) => Object.assign(hopOf(hop), { headers: told[i]?.headers || hop.headers || [] }));
+    a.response = event.response || null;
+    const last = a.hops.at(-1);
+    if (last && a.response) Object.assign(last, { headers: a.response.headers || [], response: a.response });
+    Object.assign(a, { end: at, error: event.error || null, decision: event.retryDecision || null });
+  }
+
+  settle(outcome, at) {
+    this.outcome = outcome;
+    this.end = at;
+  }
+
+  // stop ends a fetch that has no outcome: the caller left, or the service refused.
+  stop(why) {
+    if (!this.running) return;
+    this.end = this.now();
+    if (why) this.refused = why;
+    else this.cancelled = true;
+  }
+
+  // shown are the first bytes of the body that there is to see, how long it was as
+  // far as that is known, and what it is.
+  shown() {
+    if (this.body.size > 0) return { bytes: this.bodyBytes(), size: this.body.size, whole: this.body.size === this.body.kept, of: 'body' };
+    if (this.outcome?.inlineBody) return whole(this.outcome.inlineBody, 'body');
+    if (this.outcome?.errorBody) return Object.assign(whole(this.outcome.errorBody, 'the failed response'), { whole: false });
+    return null;
+  }
+}
+
+function whole(text, of) {
+  const bytes = bytesOf(text);
+  return { bytes: bytes.subarray(0, keptBytes), size: bytes.length, whole: bytes.length <= keptBytes, of };
+}
+
+function hopOf(hop) {
+  return {
+    method: hop.method || '', url: hop.url || '', status: hop.statusCode || 0, location: hop.locationUrl || '',
+    start: seconds(hop.startOffset) ?? 0, exchange: hop.exchange || {}, headers: hop.headers || [], response: null,
+  };
+}
+
+// phases are the phases of a hop that took time: name, start, end.
+export function phases(hop) {
+  const found = [];
+  let at = hop.start;
+  for (const [name, field] of phaseFields) {
+    const took = seconds(hop.exchange[field]);
+    if (took === undefined) continue;
+    found.push({ name, start: at, end: at + took });
+    at += took;
+  }
+  return found;
+}
+
+// bars are the phases of hop i of an attempt, with the one that did not end, and
+// while the attempt runs with the one that is not known yet.
+export function bars(fetch, attempt, i) {
+  const hop = attempt.hops[i];
+  const found = phases(hop);
+  const last = i === attempt.hops.length - 1 && attempt.end !== undefined;
+  const at = found.at(-1)?.end ?? hop.start;
+  const name = phaseOfError[attempt.error?.phase];
+  const told = found.some((p) => p.name === name);
+  if (last && name && !told && attempt.end > at) found.push({ name, start: at, end: attempt.end, broken: true });
+  return found;
+}
+
+// underWay is the part of an attempt that no hop tells yet; null where there is
+// none.
+export function underWay(fetch, attempt) {
+  if (attempt.end !== undefined) return null;
+  const hop = attempt.hops.at(-1);
+  const start = hop ? phases(hop).at(-1)?.end ?? hop.start : attempt.start;
+  return { url: hop?.location || attempt.url, start, responseAt: attempt.responseAt, end: Math.max(fetch.now(), start) };
+}
+
+// gap is the wait after an attempt; null where no attempt follows.
+export function gap(attempt) {
+  const d = attempt.decision;
+  if (!d || d.verdict !== 'RETRY_VERDICT_RETRY' || attempt.end === undefined) return null;
+  return { start: attempt.end, delay: seconds(d.delay) ?? 0, source: d.delaySource, rule: d.rule || '' };
+}

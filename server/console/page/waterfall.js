@@ -1,0 +1,192 @@
+// The attempts as bars over time, and the same as a table.
+
+import { bars, gap, underWay } from './model.js';
+import { el, foreign, short, time, visible } from './text.js';
+import { meaning } from './rules.js';
+
+const sources = { DELAY_SOURCE_BACKOFF: 'backoff', DELAY_SOURCE_RETRY_AFTER: 'Retry-After', DELAY_SOURCE_AUTH_REFRESH: 'credential refreshed' };
+
+// names are the phases as people read them.
+export const names = { queue: 'Queue', resolve: 'Resolve', connect: 'Connect', tls: 'TLS', wait: 'Wait', body: 'Body' };
+
+// gapText says why nothing happens for a while.
+export function gapText(g) {
+  const why = sources[g.source] || short(g.source) || 'no reason told';
+  return `${time(g.delay)} · ${why} · rule ${visible(g.rule)}`;
+}
+
+// result says how an attempt ended, in words.
+export function result(attempt) {
+  if (attempt.end === undefined) return 'under way';
+  const status = attempt.response?.statusCode;
+  if (!attempt.error) return status ? `${status}` : 'done';
+  return `${status ? `${status} ` : ''}${short(attempt.error.errorClass)}`;
+}
+
+// Waterfall draws a fetch into a list.
+export class Waterfall {
+  constructor(list, axis, table) {
+    Object.assign(this, { list, axis, table, total: 0, live: null });
+  }
+
+  // draw makes all of it anew: after each event that adds a row.
+  draw(fetch) {
+    this.live = null;
+    const rows = [];
+    for (const attempt of fetch.attempts) {
+      rows.push(this.attempt(fetch, attempt));
+      const g = gap(attempt);
+      if (g) rows.push(this.gap(fetch, attempt, g));
+    }
+    this.list.replaceChildren(...rows);
+    this.table.replaceChildren(...tableRows(fetch));
+    this.total = 0;
+    this.tick(fetch);
+  }
+
+  // tick moves time on: the scale, and the bar of what is under way.
+  tick(fetch) {
+    if (this.live) this.live.grow();
+    const total = scale(Math.max(fetch.now(), this.last(fetch)), fetch.running);
+    if (total === this.total) return;
+    this.total = total;
+    this.list.style.setProperty('--total', total);
+    this.ticks(total);
+  }
+
+  last(fetch) {
+    const a = fetch.attempts.at(-1);
+    const g = a && gap(a);
+    return g && fetch.running ? g.start + g.delay : 0;
+  }
+
+  ticks(total) {
+    const marks = [];
+    const step = niceStep(total / 6);
+    for (let at = 0; at < total * 0.93; at += step) {
+      const mark = el('span', {}, time(Number(at.toPrecision(6))));
+      mark.style.setProperty('--at', at / total);
+      marks.push(mark);
+    }
+    this.axis.replaceChildren(...marks);
+  }
+
+  attempt(fetch, attempt) {
+    const bad = attempt.error !== null;
+    const state = attempt.end === undefined ? 'live' : bad ? 'bad' : 'good';
+    const head = el('div', { class: 'attempt-head' },
+      el('h3', {}, `Attempt ${attempt.number}`),
+      el('span', { class: `badge ${state}` }, result(attempt)),
+      el('span', { class: 'muted' }, headNote(attempt)));
+    const hops = attempt.hops.map((hop, i) => this.hop(hop, bars(fetch, attempt, i)));
+    const rest = underWay(fetch, attempt);
+    if (rest) hops.push(this.under(fetch, attempt, rest));
+    return el('li', { class: 'attempt' }, head, el('ol', { class: 'hops' }, ...hops));
+  }
+
+  hop(hop, found) {
+    const spoken = found.map((p) => `${names[p.name]} ${time(p.end - p.start)}${p.broken ? ', not finished' : ''}`).join(', ');
+    const marks = found.map((p) => bar(`phase-${p.name}${p.broken ? ' broken' : ''}`, p.start, p.end, `${names[p.name]} ${time(p.end - p.start)}`));
+    const from = hop.start;
+    const to = found.at(-1)?.end ?? from;
+    return row(el('div', { class: 'row-label' },
+      el('span', { class: 'status' }, hop.status ? `${hop.status}` : 'none'), ' ',
+      el('span', { class: 'method' }, visible(hop.method)), ' ', address(hop.url),
+      el('span', { class: 'visually-hidden' }, `. ${spoken}`)), marks, time(to - from));
+  }
+
+  under(fetch, attempt, rest) {
+    const kind = rest.responseAt === undefined ? 'phase-live' : 'phase-body live';
+    const mark = bar(kind, rest.start, rest.end, 'Under way');
+    const told = el('span', { class: 'row-time' });
+    this.live = { grow() {
+      const took = Math.max(fetch.now() - rest.start, 0);
+      mark.style.setProperty('--d', took);
+      told.textContent = time(Number(took.toFixed(1)));
+    } };
+    return row(el('div', { class: 'row-label' }, el('span', { class: 'status' }, '…'), ' ', address(rest.url)), [mark], told);
+  }
+
+  gap(fetch, attempt, g) {
+    const next = fetch.attempts.find((a) => a.number > attempt.number);
+    const end = next ? next.start : fetch.running ? g.start + g.delay : Math.min(fetch.now(), g.start + g.delay);
+    const words = meaning(g.rule);
+    const item = row(el('div', { class: 'row-label' }, el('span', { class: 'gap-word' }, 'Waits '), gapText(g),
+      words ? el('span', { class: 'visually-hidden' }, `: ${words}`) : null), [bar('gap-bar', g.start, end, words)], time(end - g.start));
+    item.classList.add('gap');
+    return item;
+  }
+}
+
+function headNote(attempt) {
+  const parts = [];
+  if (attempt.error) parts.push(`rule ${visible(attempt.error.rule || '')}`);
+  if (attempt.decision && attempt.decision.verdict !== 'RETRY_VERDICT_DONE') parts.push(short(attempt.decision.verdict).toLowerCase().replace(/_/g, ' '));
+  if (attempt.end !== undefined) parts.push(time(attempt.end - attempt.start));
+  return parts.join(' · ');
+}
+
+// address is a URL in a row: the host and path, the whole in the tooltip.
+function address(url) {
+  const shown = foreign(url.replace(/^http:\/\//, ''));
+  shown.classList.add('address');
+  shown.title = visible(url);
+  return shown;
+}
+
+function row(label, marks, told) {
+  const track = el('div', { class: 'track', 'aria-hidden': 'true' }, ...marks);
+  return el('li', { class: 'row' }, label, track, typeof told === 'string' ? el('span', { class: 'row-time' }, told) : told);
+}
+
+function bar(kind, start, end, title) {
+  const mark = el('span', { class: `bar ${kind}`, title });
+  mark.style.setProperty('--s', start);
+  mark.style.setProperty('--d', Math.max(end - start, 0));
+  return mark;
+}
+
+// scale is the length of the axis: while it runs in steps, so that bars do not
+// move all the time.
+function scale(now, running) {
+  if (!running) return Math.max(now, 0.001) * 1.02;
+  let total = 0.1;
+  while (total < now * 1.05) total *= 1.5;
+  return total;
+}
+
+function niceStep(raw) {
+  const unit = 10 ** Math.floor(Math.log10(raw));
+  return [1, 2, 5, 10].map((n) => n * unit).find((n) => n >= raw) ?? raw;
+}
+
+function tableRows(fetch) {
+  const rows = [];
+  for (const attempt of fetch.attempts) {
+    attempt.hops.forEach((hop, i) => rows.push(tableRow(fetch, attempt, hop, i)));
+    if (attempt.hops.length === 0) {
+      rows.push(el('tr', {}, cell('th', attempt.number), el('td', {}, foreign(attempt.url)),
+        el('td', { colSpan: 8 }, result(attempt))));
+    }
+    const g = gap(attempt);
+    if (g) rows.push(el('tr', { class: 'gap' }, el('td', {}), el('td', { colSpan: 9 }, `Waits ${gapText(g)}`)));
+  }
+  return rows;
+}
+
+function tableRow(fetch, attempt, hop, i) {
+  const took = Object.fromEntries(bars(fetch, attempt, i).map((p) => [p.name, p]));
+  const last = i === attempt.hops.length - 1;
+  const spans = ['resolve', 'connect', 'tls', 'wait', 'body'].map((name) => {
+    const p = took[name];
+    return el('td', { class: 'number' }, p ? time(p.end - p.start) + (p.broken ? ' …' : '') : '–');
+  });
+  return el('tr', {}, cell('th', `${attempt.number}.${i + 1}`), el('td', {}, foreign(`${hop.method} ${hop.url}`)),
+    el('td', { class: 'number' }, hop.status ? `${hop.status}` : '–'), el('td', { class: 'number' }, time(hop.start)), ...spans,
+    el('td', {}, last ? `${result(attempt)}${attempt.error ? `, rule ${visible(attempt.error.rule)}` : ''}` : 'redirect followed'));
+}
+
+function cell(tag, text) {
+  return el(tag, tag === 'th' ? { scope: 'row' } : {}, `${text}`);
+}
+
