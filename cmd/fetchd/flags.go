@@ -57,6 +57,9 @@ type flags struct {
 	GRPCAddr string `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:8080"`
 	HTTPAddr string `name:"http-addr" help:"Address to serve HTTP on: the calls as JSON, metrics, health. Empty: none." default:"127.0.0.1:8081"`
 
+	Console     bool     `help:"Serve a page at /console/ of the HTTP port, on which people try requests and see why they end as they do. Whoever may call the HTTP port may use it."`
+	ConsoleHost []string `help:"Name of this service by which browsers may call the HTTP port, besides localhost and addresses. Needed on loopback and in plaintext, where no certificate tells the name. Repeatable." placeholder:"NAME"`
+
 	AllowPlaintext  bool     `help:"Serve without TLS beyond loopback: for a network where something else encrypts and knows the callers."`
 	TLSCertFile     string   `name:"tls-cert-file" help:"The service's certificate and those between it and an authority, in PEM, for both ports." placeholder:"FILE"`
 	TLSKeyFile      string   `name:"tls-key-file" help:"Its private key, in PEM." placeholder:"FILE"`

@@ -8,6 +8,7 @@ import (
 	"log" //nolint:depguard // only to silence it: net/http writes there
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/observe"
 	"fetchd/server"
+	"fetchd/server/console"
 )
 
 // program is what a run has from outside.
@@ -131,6 +133,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready) error {
 	l.known.now.Store(r.identity)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
 		AuthProviders: r.providers, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger, Observe: observer,
+		Console: s.console(r.faces), Hosts: s.ConsoleHost,
 		MaxConnections: s.MaxConnections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
@@ -161,6 +164,14 @@ func serve(ctx context.Context, p program, s *settings, r *ready) error {
 	return err
 }
 
+// console is nil where it is off. faces are the ports as they were opened.
+func (s *settings) console(faces []face) http.Handler {
+	if !s.Console {
+		return nil
+	}
+	return console.Handler(console.Config{GRPC: faces[0].at.String(), TLS: s.TLSCertFile != "", Token: s.TokenFile != "", Version: versionText()})
+}
+
 // serving is what the first line of the log tells.
 func (s *settings) serving(faces []face) []any {
 	attrs := []any{slog.String("version", versionText())}
@@ -176,7 +187,7 @@ func (s *settings) serving(faces []face) []any {
 	case s.TLSClientCAFile != "":
 		callers = "by certificate"
 	}
-	return append(attrs, slog.Bool("tls", s.TLSCertFile != ""), slog.String("callers", callers))
+	return append(attrs, slog.Bool("tls", s.TLSCertFile != ""), slog.String("callers", callers), slog.Bool("console", s.Console))
 }
 
 func newLogger(s *settings, w io.Writer, level *slog.LevelVar) *slog.Logger {

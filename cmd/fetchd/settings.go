@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -194,7 +195,23 @@ func (s *settings) check() error {
 	if os.Getenv("SSLKEYLOGFILE") != "" {
 		return errors.New("SSLKEYLOGFILE is set: it asks programs to write the keys of their TLS connections to a file, unset it")
 	}
+	if err := s.checkConsole(); err != nil {
+		return err
+	}
 	return s.checkIdentity()
+}
+
+// checkConsole refuses a page that nobody could open.
+func (s *settings) checkConsole() error {
+	switch {
+	case s.Console && s.HTTPAddr == "":
+		return s.wrong("console", "needs --http-addr, the port that serves it")
+	case len(s.ConsoleHost) > 0 && !s.Console:
+		return s.wrong("console-host", "needs --console")
+	case slices.ContainsFunc(s.ConsoleHost, func(name string) bool { return name == "" || strings.ContainsAny(name, ":/@*[] ") }):
+		return s.wrong("console-host", "is no name, give one without scheme, port and path, such as fetchd.example.com")
+	}
+	return nil
 }
 
 // checkIdentity refuses settings that mean nothing without others.

@@ -212,6 +212,12 @@ func TestWrongSettings(t *testing.T) {
 		{name: "no such file", args: []string{"--config", "/nowhere/fetchd.yaml"}, want: []string{"--config: open /nowhere/fetchd.yaml: no such file"}},
 		{name: "a setting that is overridden is checked", file: "max-fetches: many\n", args: []string{"--max-fetches", "1"}, want: []string{"fetchd.yaml:1: max-fetches"}},
 
+		{name: "a console without its port", args: []string{"--console", "--http-addr="}, want: []string{"--console=true: needs --http-addr"}},
+		{name: "a name without a console", args: []string{"--console-host", "a.example"}, want: []string{"--console-host=[a.example]: needs --console"}},
+		{name: "a name with a port", file: "console: true\nconsole-host: [\"a.example:80\"]\n", want: []string{"fetchd.yaml:2: console-host: [a.example:80]: is no name"}},
+		{name: "a name that is a URL", args: []string{"--console", "--console-host", "https://a.example"}, want: []string{"is no name"}},
+		{name: "a name that is many", args: []string{"--console", "--console-host", "*.example"}, want: []string{"is no name"}},
+		{name: "a console for everyone", args: []string{"--console", "--http-addr", ":0"}, want: []string{"--http-addr=:0: is not loopback", "--allow-plaintext"}},
 		{name: "plaintext for everyone", args: []string{"--grpc-addr", ":0"}, want: []string{"--grpc-addr=:0: is not loopback", "--tls-cert-file and --tls-key-file", "--allow-plaintext"}},
 		{name: "plaintext on an address", args: []string{"--grpc-addr", "192.0.2.1:0"}, want: []string{"--grpc-addr=192.0.2.1:0: is not loopback"}},
 		{name: "plaintext over HTTP", args: []string{"--grpc-addr", "127.0.0.1:0"}, file: `http-addr: "[::]:0"`, want: []string{"fetchd.yaml:1: http-addr: [::]:0: is not loopback"}},
