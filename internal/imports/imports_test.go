@@ -28,7 +28,7 @@ type rule struct {
 
 // testLibraries are import paths that belong to tests.
 var testLibraries = []string{"testing", "net/http/httptest", "github.com/google/go-cmp", "go.uber.org/goleak",
-	"github.com/prometheus/client_golang/prometheus/testutil", "go.opentelemetry.io/otel/sdk/trace/tracetest", "github.com/Shopify"}
+	"github.com/prometheus/client_golang/prometheus/testutil", "go.opentelemetry.io/otel/sdk/trace/tracetest", "github.com/Shopify", "github.com/chromedp"}
 
 var rules = []rule{
 	{
@@ -48,6 +48,10 @@ var rules = []rule{
 		pkg: "server", not: []string{"fetchd/cmd", "fetchd/frontier", "fetchd/conformance", "fetchd/internal/origin",
 			"modernc.org", "github.com/jackc/pgx"},
 		why: "a server can be embedded, and is called by the scheduler, never the other way round",
+	},
+	{
+		pkg: "server/console", onlyStandard: true,
+		why: "the console is a page: it calls the service as any caller does",
 	},
 	{
 		pkg: "gen/fetchd/v1", not: []string{"fetchd"},

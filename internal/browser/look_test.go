@@ -1,0 +1,244 @@
+//go:build linux
+
+package browser
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// scheme sets whether the reader wants light or dark, and how much motion.
+func (p *page) scheme(colours, motion string) {
+	p.Helper()
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: colours}, {Name: "prefers-reduced-motion", Value: motion}}})
+}
+
+// unfold opens every disclosure, and shows what the tools show.
+func (p *page) unfold() {
+	p.Helper()
+	p.click("link")
+	p.click("as-python")
+	p.until(`!document.getElementById('link-box').hidden && !document.getElementById('copy-box').hidden`)
+	eval[bool](p, `(document.querySelectorAll('details').forEach((d) => { d.open = true }), document.getElementById('token-field').hidden = false, true)`)
+}
+
+// TestLooks takes pictures, for people: go test -artifacts -outputdir DIR keeps them.
+func TestLooks(t *testing.T) {
+	p := open(t)
+	picture := func(name string) {
+		t.Helper()
+		png, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(t.ArtifactDir(), name+".png"), png, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := p.origin.URL("https", "/r/look/302/1/503:delay=30ms/503:delay=60ms/200:delay=120ms,body=hello,drip=1@30ms")
+	p.scheme("light", "no-preference")
+	picture("start")
+	p.run(good)
+	eval[bool](p, `(document.activeElement.blur(), true)`)
+	picture("light")
+	p.scheme("dark", "no-preference")
+	picture("dark")
+	p.do(chromedp.EmulateViewport(320, 800))
+	picture("narrow-dark")
+	p.scheme("light", "no-preference")
+	picture("narrow")
+	p.do(chromedp.EmulateViewport(1180, 900))
+	p.run(p.origin.URL("http", "/s/fail/503:delay=40ms/429:retry-after=1,body=slowly/503:delay=20ms"))
+	picture("failure")
+	p.set("url", p.origin.URL("http", "/s/live/503:delay=50ms/503/silent"))
+	p.click("run")
+	p.until(`document.querySelectorAll('.bar.phase-live').length === 1 && document.querySelectorAll('.row.gap').length === 2`)
+	picture("live")
+	p.click("cancel")
+	p.ended()
+	p.unfold()
+	picture("unfolded")
+}
+
+// TestNarrow has nothing that makes the page scroll sideways.
+func TestNarrow(t *testing.T) {
+	p := open(t)
+	for _, width := range []int64{320, 375, 640, 641, 900} {
+		p.do(chromedp.EmulateViewport(width, 800))
+		p.visit("")
+		p.header("X-A-Header-With-A-Name-That-Goes-On", strings.Repeat("value", 30))
+		p.run(p.origin.URL("https", "/r/n"+fmt.Sprint(width)+"/302/2/503/200:body="+strings.Repeat("x", 300)+",header=X-Long="+strings.Repeat("y", 300)))
+		p.unfold()
+		wide := eval[[]string](p, `[...document.querySelectorAll('body *')].filter((e) => !e.closest('.visually-hidden') && !e.closest('.scroll > *, .row-label > *')
+			&& e.getBoundingClientRect().right > innerWidth + 0.5).map((e) => e.tagName + '.' + e.className + '#' + e.id)`)
+		if got := eval[int64](p, `document.documentElement.scrollWidth`); got > width || len(wide) > 0 {
+			t.Errorf("at %d px the page is %d px wide; past the edge are %q", width, got, wide)
+		}
+	}
+}
+
+// contrast finds text that is too pale for WCAG AA against what is behind it: 4.5
+// to 1. What is disabled is exempt.
+const contrast = `(() => {
+	const channels = (c) => c.match(/[\d.]+/g).map(Number);
+	const luminance = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+		.reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+	const behind = (e) => { for (; e; e = e.parentElement) { const c = channels(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] === 1) return c; } return [255, 255, 255]; };
+	const ratio = (a, b) => { const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+	const pale = []; let seen = 0;
+	for (const e of document.querySelectorAll('body *')) {
+		const field = e.matches('input, select, textarea');
+		const text = field || [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+		if (!text || !e.checkVisibility() || e.closest('.visually-hidden, [aria-disabled=true], :disabled')) continue;
+		seen++;
+		const r = ratio(channels(getComputedStyle(e).color), behind(e));
+		if (r < 4.5) pale.push(e.tagName + '.' + e.className + ' ' + r.toFixed(2) + ' ' + e.textContent.slice(0, 30));
+		if (field) {
+			const p = ratio(channels(getComputedStyle(e, '::placeholder').color), behind(e));
+			if (e.matches('input, textarea') && p < 4.5) pale.push('placeholder of ' + e.id + ' ' + p.toFixed(2));
+			const b = ratio(channels(getComputedStyle(e).borderTopColor), behind(e));
+			if (!e.matches('[type=checkbox]') && b < 3) pale.push('border of ' + e.id + ' ' + b.toFixed(2));
+		}
+	}
+	for (const e of document.querySelectorAll('.bar:not(.gap-bar)')) {
+		seen++;
+		const r = ratio(channels(getComputedStyle(e).backgroundColor), behind(e.parentElement));
+		if (r < 3) pale.push(e.className + ' ' + r.toFixed(2));
+	}
+	return seen < 40 ? ['only ' + seen + ' texts were seen'] : pale;
+})()`
+
+// TestContrast computes it for every text, field and bar, in both schemes.
+func TestContrast(t *testing.T) {
+	p := open(t)
+	for _, scheme := range []string{"light", "dark"} {
+		p.scheme(scheme, "reduce")
+		for _, script := range []string{"/s/k/503/200:body=x", "/s/k2/404", "/s/k3/302"} {
+			p.run(p.origin.URL("https", script))
+			p.unfold()
+			for _, pale := range eval[[]string](p, contrast) {
+				t.Errorf("%s, after %s: %s", scheme, script, pale)
+			}
+		}
+	}
+}
+
+// TestMotion moves nothing where the reader wants none.
+func TestMotion(t *testing.T) {
+	p := open(t)
+	for _, row := range []struct {
+		motion string
+		want   bool
+	}{{"no-preference", true}, {"reduce", false}} {
+		p.scheme("light", row.motion)
+		p.set("url", p.origin.URL("http", "/s/"+row.motion+"/silent"))
+		p.click("run")
+		p.until(`document.querySelectorAll('.bar.phase-live').length === 1`)
+		if got := eval[bool](p, `document.getAnimations().length > 0`); got != row.want {
+			t.Errorf("%s: moving %t, want %t", row.motion, got, row.want)
+		}
+		p.click("cancel")
+		p.ended()
+	}
+}
+
+// TestNames: whatever can be used has a name, and the page its landmarks.
+func TestNames(t *testing.T) {
+	p := open(t)
+	p.header("X-A", "b")
+	p.run(p.origin.URL("http", "/s/k/503/200:body=x"))
+	p.unfold()
+	tree := call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	controls := []string{"button", "textbox", "combobox", "checkbox", "link", "region", "table", "form", "spinbutton", "radio", "log", "DisclosureTriangle"}
+	seen := make(map[string]int)
+	for _, node := range tree.Nodes {
+		if node.Ignored || node.Role == nil {
+			continue
+		}
+		role := strings.Trim(string(node.Role.Value), `"`)
+		seen[role]++
+		if slices.Contains(controls, role) && (node.Name == nil || strings.Trim(string(node.Name.Value), `" `) == "") && role != "table" {
+			t.Errorf("a %s has no name: node %d", role, node.BackendDOMNodeID)
+		}
+	}
+	for role, least := range map[string]int{"main": 1, "banner": 1, "form": 1, "log": 1, "table": 2, "button": 9, "textbox": 30, "combobox": 10, "checkbox": 1, "heading": 6} {
+		if seen[role] < least {
+			t.Errorf("%d of role %s, want %d or more; there are %v", seen[role], role, least, seen)
+		}
+	}
+	faults := eval[[]string](p, `[
+		...[...document.querySelectorAll('label[for]')].filter((l) => !document.getElementById(l.htmlFor)).map((l) => 'a label for nothing: ' + l.htmlFor),
+		...[...document.querySelectorAll('[id]')].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i).map((id) => 'two of id ' + id),
+		...[...document.querySelectorAll('[aria-labelledby], [aria-describedby], [aria-errormessage]')].flatMap((e) =>
+			['aria-labelledby', 'aria-describedby', 'aria-errormessage'].filter((a) => e.hasAttribute(a) && !document.getElementById(e.getAttribute(a))).map((a) => e.id + ' has ' + a + ' of nothing')),
+		...[...document.querySelectorAll('[aria-hidden=true]')].filter((e) => e.querySelector('a, button, input, select, textarea, [tabindex]')).map(() => 'a control that is hidden'),
+		...[...document.querySelectorAll('[tabindex]')].filter((e) => e.tabIndex > 0).map((e) => 'tabindex ' + e.tabIndex),
+		...(document.documentElement.lang ? [] : ['no language']), ...(document.title ? [] : ['no title']),
+		...(document.querySelectorAll('h1').length === 1 ? [] : ['not one h1']),
+	]`)
+	for _, fault := range faults {
+		t.Error(fault)
+	}
+}
+
+// TestKeyboard fetches, reads and gives up without a mouse.
+func TestKeyboard(t *testing.T) {
+	p := open(t)
+	tab := func() string {
+		p.do(chromedp.KeyEvent(kb.Tab))
+		return eval[string](p, `document.activeElement.id || document.activeElement.tagName`)
+	}
+	if got := tab(); got != "url" {
+		t.Fatalf("the first Tab leads to %s, want the URL", got)
+	}
+	p.do(chromedp.KeyEvent(p.origin.URL("http", "/s/keys/503/200")), chromedp.KeyEvent(kb.Enter))
+	p.ended()
+	p.wantIn(".headline", "Success: 200 after 2 attempts")
+	if got := eval[string](p, `document.activeElement.id`); got != "url" {
+		t.Errorf("after the run the focus is at %q, want where it was", got)
+	}
+	// Round the page once: everything is reached, seen, and left again.
+	reached := []string{}
+	for range 60 {
+		at := tab()
+		if at == "BODY" || at == "url" {
+			break
+		}
+		reached = append(reached, at)
+		if !eval[bool](p, `(() => { const s = getComputedStyle(document.activeElement); return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 })()`) {
+			t.Errorf("the focus on %s is not to be seen", at)
+		}
+	}
+	for _, id := range []string{"run", "cancel", "method", "profile", "attempts-max", "add-header", "link", "as-curl", "as-grpcurl", "as-python", "save", "SUMMARY"} {
+		if !slices.Contains(reached, id) {
+			t.Errorf("Tab does not reach %s: %q", id, reached)
+		}
+	}
+	if len(reached) >= 60 {
+		t.Errorf("Tab does not come round: %q", reached)
+	}
+	// A disclosure, a header and its removal.
+	eval[bool](p, `(document.getElementById('add-header').focus(), true)`)
+	p.do(chromedp.KeyEvent(kb.Enter), chromedp.KeyEvent("X-Name"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent("a value"))
+	p.wantIn("#headers", "×")
+	if got := eval[string](p, `JSON.stringify(JSON.parse(document.getElementById('json').value).headers)`); got != `[{"name":"X-Name","value":"a value"}]` {
+		t.Errorf("headers %s", got)
+	}
+	p.do(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
+	if got := eval[string](p, `document.activeElement.id`); got != "add-header" {
+		t.Errorf("after the removal the focus is at %q, want add-header", got)
+	}
+	eval[bool](p, `(document.querySelector('form summary').focus(), true)`)
+	p.do(chromedp.KeyEvent(kb.Enter))
+	p.until(`document.querySelector('form details').open`)
+}

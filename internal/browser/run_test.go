@@ -1,0 +1,232 @@
+//go:build linux
+
+package browser
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"fetchd/server"
+	"fetchd/server/console"
+)
+
+// TestFlaky is a fetch of three attempts: what is drawn, and what is said.
+func TestFlaky(t *testing.T) {
+	p := open(t)
+	p.run(p.origin.URL("http", "/s/flaky/503/503/200:body=hello"))
+	p.want(".attempt h3", "Attempt 1", "Attempt 2", "Attempt 3")
+	p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "200")
+	p.want(".row.gap .row-label",
+		"Waits 200 ms · backoff · rule W1: the backoff of the policy", "Waits 400 ms · backoff · rule W1: the backoff of the policy")
+	if got := len(p.origin.Requests("flaky")); got != 3 {
+		t.Errorf("the origin saw %d requests, want 3", got)
+	}
+	p.wantIn(".headline", "Success: 200 after 3 attempts")
+	p.wantIn(".facts", "H0: a 2xx response")
+	p.want("pre.body", "hello")
+	p.want("#table-rows th", "1.1", "2.1", "3.1")
+	p.want("#table-rows .gap td:last-child", "Waits 200 ms · backoff · rule W1", "Waits 400 ms · backoff · rule W1")
+	said := strings.Join(p.text("#log p"), "\n")
+	for _, part := range []string{"Attempt 1: 503 HTTP_SERVER_ERROR. Waits 200 ms", "Attempt 2: 503", "Attempt 3: 200.", "Success: 200 after 3 attempts"} {
+		if !strings.Contains(said, part) {
+			t.Errorf("the live region says %q, want %q in it", said, part)
+		}
+	}
+	// The bars stand where the times say: each begins after the one before.
+	starts := eval[[]float64](p, `[...document.querySelectorAll('.bar')].map((b) => Number(b.style.getPropertyValue('--s')))`)
+	for i := 1; i < len(starts); i++ {
+		if starts[i] < starts[i-1] {
+			t.Errorf("bar %d begins at %g s, before bar %d at %g s", i, starts[i], i-1, starts[i-1])
+		}
+	}
+	if right := eval[float64](p, `Math.max(...[...document.querySelectorAll('.bar')].map((b) => b.getBoundingClientRect().right - b.parentElement.getBoundingClientRect().right))`); right > 1 {
+		t.Errorf("a bar ends %g px past its track", right)
+	}
+}
+
+// TestLive sees two attempts and two gaps while the third hangs, and gives it up.
+func TestLive(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		end  func(*page)
+	}{
+		{"by the button", func(p *page) { p.click("cancel") }},
+		{"by Escape", func(p *page) { p.do(chromedp.KeyEvent(kb.Escape)) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := open(t)
+			p.set("url", p.origin.URL("http", "/s/hangs/503/503/silent"))
+			p.click("run")
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			seen, err := p.origin.Await(ctx, "hangs", 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.until(`document.querySelectorAll('.attempt').length === 3 && document.querySelectorAll('.row.gap').length === 2 && document.querySelectorAll('.bar.phase-live').length === 1`)
+			p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "under way")
+			p.want("#state", "Running")
+			row.end(p)
+			p.ended()
+			p.wantIn(".headline", "Cancelled after")
+			select {
+			case <-seen.Done:
+			case <-ctx.Done():
+				t.Fatal("the origin was not let go")
+			}
+			p.run(p.origin.URL("http", "/s/again/200")) // the page goes on
+			p.wantIn(".headline", "Success: 200 after 1 attempt")
+		})
+	}
+}
+
+// TestFailures are drawn with the phase that did not end, and told with their rule.
+func TestFailures(t *testing.T) {
+	p := open(t)
+	for _, row := range []struct {
+		name, path, headline, facts string
+	}{
+		{"a status that is final", "/s/a/404:body=gone", "Failed: HTTP_CLIENT_ERROR after 1 attempt", "H6: a 4xx status"},
+		{"attempts spent", "/s/b/503", "Failed: HTTP_SERVER_ERROR after 3 attempts", "I4: no attempt is left"},
+		{"Retry-After too long", "/s/c/429:retry-after=900", "Failed: RATE_LIMITED after 1 attempt", "W3: Retry-After is longer"},
+		{"a loop", "/loop/d/302", "Failed: REDIRECT_LOOP after 1 attempt", "R2: the chain came back"},
+		{"a redirect not followed", "/s/e/302", "Redirect, not followed: 302", "H9: a redirect"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p.run(p.origin.URL("http", row.path))
+			p.wantIn(".headline", row.headline)
+			p.wantIn(".facts", row.facts)
+		})
+	}
+	t.Run("a head that does not come", func(t *testing.T) {
+		p.set("header-time", "300ms")
+		p.set("attempts-max", "1")
+		p.run(p.origin.URL("http", "/s/f/silent"))
+		p.wantIn(".headline", "Failed: RESPONSE_TIMEOUT after 1 attempt")
+		if got := eval[int](p, `document.querySelectorAll('.bar.phase-wait.broken').length`); got != 1 {
+			t.Errorf("%d bars of a wait that did not end, want 1", got)
+		}
+	})
+}
+
+// TestRefused shows why a service does not fetch.
+func TestRefused(t *testing.T) {
+	p := open(t)
+	p.expect("400 (Bad Request)")
+	p.run("ftp://a.example/")
+	p.want(".headline", "Not fetched")
+	p.wantIn(".violations", "url")
+	t.Run("a value that is none", func(t *testing.T) {
+		before := len(p.origin.AllRequests())
+		p.set("url", p.origin.URL("http", "/s/g/200"))
+		p.set("base-delay", "soon")
+		p.click("run")
+		p.until(`document.activeElement.id === 'base-delay' && document.activeElement.closest('details').open`)
+		p.want("#base-delay-wrong", "Give a time with its unit, such as 500ms, 2s or 1m.")
+		if got := len(p.origin.AllRequests()); got != before {
+			t.Errorf("%d requests reached the origin", got-before)
+		}
+	})
+}
+
+// TestFormAndJSON: either changes the other, and what no field shows stays.
+func TestFormAndJSON(t *testing.T) {
+	p := open(t)
+	p.set("json", `{"url": "http://a.example/", "retry_policy": {"base_delay": "0.5s", "max_attempts": 2}, "body": "w6k=", "integrity": {"sizeBytes": "7"}, "labels": {"a_b": "c"}}`)
+	p.want("#json-wrong", "")
+	for id, want := range map[string]string{"url": "http://a.example/", "base-delay": "0.5s", "attempts-max": "2", "body": "é", "labels": "a_b=c"} {
+		if got := eval[string](p, `document.getElementById('`+id+`').value`); got != want {
+			t.Errorf("#%s is %q, want %q", id, got, want)
+		}
+	}
+	p.set("base-delay", "250 ms")
+	p.set("attempts-max", "")
+	p.set("max-size", "18446744073709551615")
+	p.set("additional", "418, 423")
+	want := `{"url":"http://a.example/","retryPolicy":{"baseDelay":"0.25s","additionalStatusCodes":[418,423]},"body":"w6k=","integrity":{"sizeBytes":"7"},"labels":{"a_b":"c"},"bodyPolicy":{"maxSizeBytes":"18446744073709551615"}}`
+	if got := eval[string](p, `JSON.stringify(JSON.parse(document.getElementById('json').value))`); got != want {
+		t.Errorf("JSON %s, want %s", got, want)
+	}
+	for _, row := range []struct{ text, want string }{
+		{"{", "This is no JSON"}, {"[]", "Give an object"}, {"null", "Give an object"}, {`{"retryPolicy":{"jitterSeed":18446744073709551615}}`, "in quotes"},
+	} {
+		p.set("json", row.text)
+		p.wantIn("#json-wrong", row.want)
+	}
+	p.set("json", `{"url": 5, "retryPolicy": [1], "headers": {"a": 1}, "__proto__": {"polluted": 1}}`) // nothing to make fields of
+	p.set("base-delay", "1s")
+	if eval[bool](p, `({}).polluted !== undefined`) {
+		t.Error("__proto__ was obeyed")
+	}
+}
+
+// TestToken asks for one when it is wanted, and keeps it in memory alone.
+func TestToken(t *testing.T) {
+	p := open(t, func(c *server.Config, _ *console.Config) {
+		c.Authenticate = func(shown server.Credentials) (string, error) {
+			if shown.Token != "s3cret-of-mine" {
+				return "", errors.New("send an Authorization header: Bearer TOKEN")
+			}
+			return "somebody", nil
+		}
+	})
+	p.expect("401 (Unauthorized)")
+	p.run(p.origin.URL("http", "/s/k/200"))
+	p.want(".headline", "Not fetched")
+	p.until(`document.activeElement.id === 'token' && !document.getElementById('token-field').hidden`)
+	p.do(chromedp.KeyEvent("s3cret-of-mine"), chromedp.KeyEvent(kb.Enter))
+	p.until(`document.querySelector('.headline').textContent.startsWith('Success')`)
+	p.click("link")
+	p.until(`!document.getElementById('link-box').hidden`)
+	for _, id := range []string{"as-curl", "as-grpcurl", "as-python"} {
+		p.click(id)
+		p.until(`!document.getElementById('copy-box').hidden`)
+		if got := eval[string](p, `document.getElementById('copy-text').value + location.href + document.getElementById('json').value`); strings.Contains(got, "s3cret") {
+			t.Errorf("%s: the token is in %s", id, got)
+		}
+	}
+	if got := eval[int](p, `localStorage.length + sessionStorage.length + document.cookie.length`); got != 0 {
+		t.Errorf("the page has stored something")
+	}
+}
+
+// TestOriginsThatAttack show markup, bidi and controls as text.
+func TestOriginsThatAttack(t *testing.T) {
+	p := open(t)
+	const markup = `<img src=x onerror=window.pwned=1><script>window.pwned=1</script>`
+	coded := strings.NewReplacer("<", "%3C", ">", "%3E", "/", "%2F", "=", "%3D", " ", "%20").Replace(markup)
+	p.run(p.origin.URL("http", "/r/x/302/1/404:header=X-Markup="+coded+",header1=X-Bidi=a%E2%80%AEb,body="+coded+"%E2%80%AE%1B[31m,type=text%2Fhtml?q="+coded))
+	p.wantIn(".headline", "HTTP_CLIENT_ERROR")
+	p.wantIn("pre.body", markup+"[U+202E][U+001B]")
+	p.wantIn("table.headers", markup)
+	p.wantIn("table.headers", "a[U+202E]b")
+	safe := func() {
+		t.Helper()
+		if got := eval[string](p, `[typeof window.pwned, document.scripts.length, document.querySelectorAll('main img, main script, main iframe').length, document.querySelectorAll('a[href]').length].join()`); got != "undefined,1,0,0" {
+			t.Errorf("the page was changed: %s", got)
+		}
+	}
+	safe()
+	// A link with markup, and one that asks for a script: shown, and not run.
+	p.visit(eval[string](p, `import('/console/link.js').then((m) => m.fragment({url: 'javascript:window.pwned=1//`+markup+`', headers: [{name: '`+markup+`', value: '\u202e`+markup+`'}], method: '`+markup+`'}))`))
+	p.wantIn("#notice", "came with a link")
+	safe()
+	p.expect("400 (Bad Request)")
+	before := len(p.origin.AllRequests())
+	p.click("run")
+	p.ended()
+	p.want(".headline", "Not fetched")
+	safe()
+	if got := len(p.origin.AllRequests()); got != before {
+		t.Errorf("%d requests reached the origin", got-before)
+	}
+	for _, fragment := range []string{"#r=%%%", "#r=" + markup, "#r=bnVsbA", "#" + markup} {
+		p.visit(fragment)
+		safe()
+	}
+}

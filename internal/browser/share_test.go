@@ -1,0 +1,252 @@
+//go:build linux
+
+package browser
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// save presses the button, and reads the file.
+func (p *page) save() (text string, entries []map[string]any) {
+	p.Helper()
+	p.click("save")
+	select {
+	case path := <-p.saved:
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			p.Fatal(err)
+		}
+		if filepath.Ext(path) != ".har" {
+			p.Errorf("the file is called %s", path)
+		}
+		faults, entries := checkHAR(raw)
+		for _, fault := range faults {
+			p.Errorf("HAR: %s", fault)
+		}
+		return string(raw), entries
+	case <-time.After(patience):
+		p.Fatal("no file was saved")
+		return "", nil
+	}
+}
+
+// at walks into an entry.
+func at(value any, path ...any) any {
+	for _, key := range path {
+		switch k := key.(type) {
+		case string:
+			o, _ := value.(map[string]any)
+			value = o[k]
+		case int:
+			l, _ := value.([]any)
+			if k >= len(l) {
+				return nil
+			}
+			value = l[k]
+		}
+	}
+	return value
+}
+
+// TestHAR saves every hop of every attempt, without credentials.
+func TestHAR(t *testing.T) {
+	p := open(t)
+	p.header("Authorization", "Bearer sesame")
+	p.header("Accept", "text/plain")
+	address := p.origin.URL("https", "/r/har/302/2/503/200:delay=20ms,body=h%C3%A9llo,set-cookie=id=1?a=b&c=")
+	p.run(address)
+	p.wantIn(".headline", "Success: 200 after 2 attempts")
+	text, entries := p.save()
+	if strings.Contains(text, "sesame") {
+		t.Errorf("a credential is in the file: %s", text)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, fmt.Sprint(e["_attempt"], ".", e["_hop"], " ", at(e, "response", "status")))
+	}
+	if want := "1.1 302|1.2 302|1.3 503|2.1 302|2.2 302|2.3 200"; strings.Join(got, "|") != want {
+		t.Fatalf("entries %q, want %s", got, want)
+	}
+	last := entries[5]
+	for _, row := range []struct {
+		name      string
+		got, want any
+	}{
+		{"the URL of the first", at(entries[0], "request", "url"), address},
+		{"its query", fmt.Sprint(at(entries[0], "request", "queryString")), "[map[name:a value:b] map[name:c value:]]"},
+		{"its headers", fmt.Sprint(at(entries[0], "request", "headers")), "[map[comment:left out: a credential name:Authorization value:] map[name:Accept value:text/plain]]"},
+		{"where it led", at(entries[0], "response", "redirectURL"), at(entries[1], "request", "url")},
+		{"the body", at(last, "response", "content", "text"), "héllo"},
+		{"its size", at(last, "response", "content", "size"), 6.0},
+		{"its type", at(last, "response", "content", "mimeType"), "text/plain; charset=utf-8"},
+		{"its cookie", fmt.Sprint(at(last, "response", "headers", 3)), "map[comment:left out: a credential name:Set-Cookie value:]"},
+		{"the protocol", at(last, "response", "httpVersion"), "HTTP/2.0"},
+		{"the peer", last["serverIPAddress"], "127.0.0.1"},
+	} {
+		if row.got != row.want {
+			t.Errorf("%s: %v, want %v", row.name, row.got, row.want)
+		}
+	}
+	if ssl, _ := at(entries[0], "timings", "ssl").(float64); ssl <= 0 {
+		t.Errorf("the first hop made a handshake, in %v ms", ssl)
+	}
+	if wait, _ := at(last, "timings", "wait").(float64); wait < 20 {
+		t.Errorf("the last hop waited %v ms, want the 20 of the origin", wait)
+	}
+	if s, _ := entries[2]["comment"].(string); !strings.Contains(s, "RETRY_VERDICT_RETRY (rule W1), waits 0.200s, DELAY_SOURCE_BACKOFF") {
+		t.Errorf("the failed one says %q", s)
+	}
+}
+
+// TestHAROfFailures: nothing answered, a body that is no text, a fetch given up.
+func TestHAROfFailures(t *testing.T) {
+	p := open(t)
+	p.run(p.origin.URL("http", "/s/reset/reset/200:charset-bytes=badutf8"))
+	_, entries := p.save()
+	if len(entries) != 2 || at(entries[0], "response", "status") != 0.0 || !strings.Contains(fmt.Sprint(entries[0]["_error"]), "CONNECTION_RESET") {
+		t.Errorf("entries %v", entries)
+	}
+	if at(entries[1], "response", "content", "encoding") != "base64" {
+		t.Errorf("the body is %v", at(entries[1], "response", "content"))
+	}
+	p.set("url", p.origin.URL("http", "/s/up/503/silent"))
+	p.click("run")
+	p.until(`document.querySelectorAll('.bar.phase-live').length === 1 && document.querySelectorAll('.row.gap').length === 1`)
+	p.click("cancel")
+	p.ended()
+	if _, entries = p.save(); len(entries) != 1 {
+		t.Errorf("%d entries of what had ended, want 1", len(entries))
+	}
+}
+
+// TestLink has the request and no secret, and is never run by itself.
+func TestLink(t *testing.T) {
+	p := open(t)
+	address := p.origin.URL("http", "/s/link/200")
+	for _, h := range [][2]string{{"Authorization", "Basic c2VzYW1l"}, {"Cookie", "id=sesame"}, {"X-Api-Key", "sesame"}, {"X-Other", "Bearer sesame"}, {"X-CSRF-Token", "sesame"}, {"Accept", "text/html"}} {
+		p.header(h[0], h[1])
+	}
+	p.set("body", "sesame")
+	p.set("idempotency", "sesame")
+	p.set("attempts-max", "2")
+	p.set("url", strings.Replace(address, "http://", "http://me:sesame@", 1)+"?q=1&access_token=sesame&X-Amz-Signature=sesame")
+	p.click("link")
+	p.until(`!document.getElementById('link-box').hidden && document.getElementById('link-note').textContent !== ''`)
+	for _, part := range []string{"Authorization", "Cookie", "X-Api-Key", "X-Other", "X-CSRF-Token", "the body", "idempotency key", "user and password", "access_token", "X-Amz-Signature"} {
+		p.wantIn("#link-note", part)
+	}
+	link := eval[string](p, `document.getElementById('link-text').value`)
+	if got := eval[string](p, `location.href`); got != link {
+		t.Errorf("the page is at %s, the link is %s", got, link)
+	}
+	_, fragment, _ := strings.Cut(link, "#")
+	p.visit("#" + fragment)
+	p.wantIn("#notice", "came with a link")
+	want := fmt.Sprintf(`{"url":"%s?q=1&access_token=&X-Amz-Signature=","headers":[{"name":"Accept","value":"text/html"}],"retryPolicy":{"maxAttempts":2}}`, address)
+	if got := eval[string](p, `JSON.stringify(JSON.parse(document.getElementById('json').value))`); got != want {
+		t.Errorf("the link opens %s, want %s", got, want)
+	}
+	if n := len(p.origin.AllRequests()); n != 0 {
+		t.Errorf("%d requests were made without a press", n)
+	}
+	p.click("run")
+	p.ended()
+	p.wantIn(".headline", "Success")
+	t.Run("a body that is no secret", func(t *testing.T) {
+		p.set("body", "plain")
+		eval[bool](p, `(document.getElementById('body-secret').checked = false, true)`)
+		p.click("link")
+		p.wantIn("#link-note", "") // what it says is above
+		p.until(`atob(location.hash.slice(3).replace(/-/g, '+').replace(/_/g, '/')).includes('"body":"cGxhaW4="')`)
+	})
+}
+
+// odd is a value that shells and languages read something into.
+const odd = "it's \"quoted\" `id` $HOME \\n \\ !! %s {a,b} \u202e é 🙂 '\\''"
+
+// TestCopyAs gives the commands to a shell, with stand-ins for the programs, and
+// the program to Python.
+func TestCopyAs(t *testing.T) {
+	p := open(t)
+	p.header("X-Odd", odd)
+	p.set("url", "http://a.example/it's?q=%27&r=[1-3]")
+	want := eval[string](p, `JSON.stringify({ ...JSON.parse(document.getElementById('json').value), eventLevel: 'EVENT_LEVEL_ALL' })`)
+	same := func(got string) bool {
+		var a, b any
+		if json.Unmarshal([]byte(got), &a) != nil || json.Unmarshal([]byte(want), &b) != nil {
+			return false
+		}
+		return fmt.Sprint(a) == fmt.Sprint(b)
+	}
+	text := func(id string) string {
+		p.click(id)
+		p.until(`document.getElementById('copy-note').textContent.toLowerCase().startsWith('` + strings.TrimPrefix(id, "as-") + `')`)
+		return eval[string](p, `document.getElementById('copy-text').value`)
+	}
+	folder := t.TempDir()
+	for _, name := range []string{"curl", "grpcurl"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\nprintf '%s\\0' \"$@\"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arguments := func(command string) []string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", command)
+		cmd.Env = []string{"PATH=" + folder, "HOME=/"}
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", command, err)
+		}
+		return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	}
+	got := arguments(text("as-curl"))
+	if len(got) != 9 || !same(got[7]) || got[8] != p.base+"/v1/fetch" || got[5] != "Content-Type: application/json" {
+		t.Errorf("curl gets %q, want %s", got, want)
+	}
+	got = arguments(text("as-grpcurl"))
+	if len(got) != 5 || got[0] != "-plaintext" || !same(got[2]) || got[3] != "127.0.0.1:8080" || got[4] != "fetchd.v1.FetchService/Fetch" {
+		t.Errorf("grpcurl gets %q, want %s", got, want)
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip(err)
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-c", `import ast, sys
+for node in ast.walk(ast.parse(sys.stdin.read())):
+    if isinstance(node, ast.Assign) and node.targets[0].id == "REQUEST":
+        sys.stdout.buffer.write(ast.literal_eval(node.value).encode())`)
+	cmd.Stdin = strings.NewReader(text("as-python"))
+	out, err := cmd.Output()
+	if err != nil || !same(string(out)) {
+		t.Errorf("Python reads %s (%v), want %s", out, err, want)
+	}
+}
+
+// TestCopyAsRuns: the real curl, where it is installed, sees the same events.
+func TestCopyAsRuns(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip(err)
+	}
+	p := open(t)
+	p.header("X-Odd", "it's $HOME")
+	p.set("url", p.origin.URL("http", "/s/curl/503/200:echo"))
+	p.click("as-curl")
+	p.until(`!document.getElementById('copy-box').hidden`)
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", eval[string](p, `document.getElementById('copy-text').value`))
+	cmd.Env = append(os.Environ(), "no_proxy=127.0.0.1")
+	out, err := cmd.Output()
+	if err != nil || strings.Count(string(out), `"attemptFinished"`) != 2 {
+		t.Errorf("%v, answer %s", err, out)
+	}
+	seen := p.origin.Requests("curl")
+	if len(seen) != 2 || seen[1].Header.Get("X-Odd") != "it's $HOME" {
+		t.Errorf("the origin saw %v", seen)
+	}
+}
