@@ -45,7 +45,7 @@ func TestLooks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	good := p.origin.URL("https", "/r/look/302/1/503:delay=30ms/503:delay=60ms/200:delay=120ms,body=hello,drip=1@30ms")
+	good := p.origin.URL("https", "/r/look/302/1/503:delay=90ms/503:delay=60ms/200:delay=120ms,body=hello,drip=1@30ms")
 	p.scheme("light", "no-preference")
 	picture("start")
 	p.run(good)
@@ -57,12 +57,21 @@ func TestLooks(t *testing.T) {
 	picture("narrow-dark")
 	p.scheme("light", "no-preference")
 	picture("narrow")
+	p.do(chromedp.EmulateViewport(1000, 1000))
+	eval[bool](p, `(scrollTo(0, 0), true)`)
+	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), "page.png"), png, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	p.do(chromedp.EmulateViewport(1180, 900))
 	p.run(p.origin.URL("http", "/s/fail/503:delay=40ms/429:retry-after=1,body=slowly/503:delay=20ms"))
 	picture("failure")
-	p.set("url", p.origin.URL("http", "/s/live/503:delay=50ms/503/silent"))
+	p.set("url", p.origin.URL("http", "/s/live/503:delay=50ms/503/200:size=900000,delay=50ms,stall=800000"))
 	p.click("run")
-	p.until(`document.querySelectorAll('.bar.phase-live').length === 1 && document.querySelectorAll('.row.gap').length === 2`)
+	p.until(`document.querySelectorAll('.bar.phase-body.live').length === 1 && document.querySelectorAll('.row.gap').length === 2`)
 	picture("live")
 	p.click("cancel")
 	p.ended()
@@ -177,6 +186,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	faults := eval[[]string](p, `[
+		...[...document.querySelectorAll('input, select, textarea')].filter((e) => e.labels.length === 0 && !e.ariaLabel).map((e) => 'a field with no label: ' + e.id), // a placeholder is none
 		...[...document.querySelectorAll('label[for]')].filter((l) => !document.getElementById(l.htmlFor)).map((l) => 'a label for nothing: ' + l.htmlFor),
 		...[...document.querySelectorAll('[id]')].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i).map((id) => 'two of id ' + id),
 		...[...document.querySelectorAll('[aria-labelledby], [aria-describedby], [aria-errormessage]')].flatMap((e) =>

@@ -94,6 +94,7 @@ type page struct {
 	ctx    context.Context
 	origin *origin.Origin
 	base   string // http://HOST:PORT of the HTTP face
+	grpc   string // HOST:PORT of the other
 
 	mu       sync.Mutex
 	faults   []string // errors and warnings of the console, and requests elsewhere
@@ -158,7 +159,8 @@ func (p *page) serve(change []func(*server.Config, *console.Config)) {
 	}
 	cfg := server.Config{Fetch: fetch.Config{RootCAs: o.CA(),
 		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports}}}
-	told := console.Config{GRPC: "127.0.0.1:8080", Version: "v0-test"}
+	calls, pages := listen(p.T), listen(p.T)
+	told := console.Config{GRPC: calls.Addr().String(), Version: "v0-test"}
 	for _, c := range change {
 		c(&cfg, &told)
 	}
@@ -167,19 +169,25 @@ func (p *page) serve(change []func(*server.Config, *console.Config)) {
 	if err != nil {
 		p.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		p.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.ServeWeb(l) }()
+	served := make(chan error, 2)
+	go func() { served <- s.Serve(calls) }()
+	go func() { served <- s.ServeWeb(pages) }()
 	p.Cleanup(func() {
 		_ = s.Shutdown(p.Context()) // over by now: what still runs is cut off
-		if err := <-served; err != nil {
-			p.Errorf("ServeWeb = %v, want nil", err)
+		if err := errors.Join(<-served, <-served); err != nil {
+			p.Errorf("Serve or ServeWeb = %v, want nil", err)
 		}
 	})
-	p.base = "http://" + l.Addr().String()
+	p.grpc, p.base = calls.Addr().String(), "http://"+pages.Addr().String()
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // hear notes what must not be.
@@ -198,7 +206,7 @@ func (p *page) hear(event any) {
 		}
 	case *network.EventRequestWillBeSent:
 		if at, err := url.Parse(e.Request.URL); err != nil || at.Scheme != "blob" && "http://"+at.Host != p.base {
-			p.fault("a request to %s", e.Request.URL)
+			p.fault("a request to %.200s", e.Request.URL)
 		}
 	case *browser.EventDownloadProgress:
 		if e.State == browser.DownloadProgressStateCompleted {

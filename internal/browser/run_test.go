@@ -44,6 +44,14 @@ func TestFlaky(t *testing.T) {
 			t.Errorf("bar %d begins at %g s, before bar %d at %g s", i, starts[i], i-1, starts[i-1])
 		}
 	}
+	// Within a hop each begins where the one before ended.
+	apart := eval[float64](p, `Math.max(...[...document.querySelectorAll('.track')].flatMap((t) => [...t.children].slice(1).map((b, i) => {
+		const of = (e, name) => Number(e.style.getPropertyValue(name));
+		return Math.abs(of(t.children[i], '--s') + of(t.children[i], '--d') - of(b, '--s'));
+	})))`)
+	if apart > 1e-6 {
+		t.Errorf("two phases of a hop are %g s apart", apart)
+	}
 	if right := eval[float64](p, `Math.max(...[...document.querySelectorAll('.bar')].map((b) => b.getBoundingClientRect().right - b.parentElement.getBoundingClientRect().right))`); right > 1 {
 		t.Errorf("a bar ends %g px past its track", right)
 	}
@@ -228,5 +236,27 @@ func TestOriginsThatAttack(t *testing.T) {
 	for _, fragment := range []string{"#r=%%%", "#r=" + markup, "#r=bnVsbA", "#" + markup} {
 		p.visit(fragment)
 		safe()
+	}
+}
+
+// TestPolicyHolds: were there a slip, the browser would still refuse it.
+func TestPolicyHolds(t *testing.T) {
+	p := open(t)
+	for _, text := range []string{"Content Security Policy", "TrustedHTML", "TrustedScript", "a request to http://192.0.2.1",
+		"a request to data:image/png"} { // the browser shows that in a frame that it refused
+		p.expect(text)
+	}
+	for _, row := range []struct{ name, try string }{
+		{"markup", `try { document.body.insertAdjacentHTML('beforeend', '<i id=slip></i>'); return true } catch { return false }`},
+		{"an inline script", `const s = document.createElement('script'); try { s.text = 'window.slip = 1'; document.body.append(s) } catch {} return 'slip' in window`},
+		{"an inline style", `const s = document.createElement('style'); s.append('body { margin: 77px }'); document.head.append(s); return getComputedStyle(document.body).marginTop === '77px'`},
+		{"a style attribute", `document.body.setAttribute('style', 'margin: 77px'); return getComputedStyle(document.body).marginTop === '77px'`},
+		{"a call elsewhere", `try { await fetch('http://192.0.2.1/', { mode: 'no-cors', signal: AbortSignal.timeout(5000) }); return true } catch (e) { return e.name !== 'TypeError' }`},
+		{"a frame", `const f = document.createElement('iframe'); f.src = '/console/'; document.body.append(f); await new Promise((done) => { f.onload = done; setTimeout(done, 3000) });
+			try { return f.contentDocument.getElementById('run') !== null } catch { return false }`},
+	} {
+		if eval[bool](p, "(async () => { "+row.try+" })()") {
+			t.Errorf("%s gets through", row.name)
+		}
 	}
 }

@@ -61,7 +61,7 @@ func TestHAR(t *testing.T) {
 	p.header("Authorization", "Bearer sesame")
 	p.header("Accept", "text/plain")
 	address := p.origin.URL("https", "/r/har/302/2/503/200:delay=20ms,body=h%C3%A9llo,set-cookie=id=1?a=b&c=")
-	p.run(address)
+	p.run(address + "#part")
 	p.wantIn(".headline", "Success: 200 after 2 attempts")
 	text, entries := p.save()
 	if strings.Contains(text, "sesame") {
@@ -82,7 +82,7 @@ func TestHAR(t *testing.T) {
 		{"the URL of the first", at(entries[0], "request", "url"), address},
 		{"its query", fmt.Sprint(at(entries[0], "request", "queryString")), "[map[name:a value:b] map[name:c value:]]"},
 		{"its headers", fmt.Sprint(at(entries[0], "request", "headers")), "[map[comment:left out: a credential name:Authorization value:] map[name:Accept value:text/plain]]"},
-		{"where it led", at(entries[0], "response", "redirectURL"), at(entries[1], "request", "url")},
+		{"where it led, with the fragment that goes along", at(entries[0], "response", "redirectURL"), fmt.Sprint(at(entries[1], "request", "url"), "#part")},
 		{"the body", at(last, "response", "content", "text"), "héllo"},
 		{"its size", at(last, "response", "content", "size"), 6.0},
 		{"its type", at(last, "response", "content", "mimeType"), "text/plain; charset=utf-8"},
@@ -93,6 +93,9 @@ func TestHAR(t *testing.T) {
 		if row.got != row.want {
 			t.Errorf("%s: %v, want %v", row.name, row.got, row.want)
 		}
+	}
+	if headers, _ := at(entries[0], "response", "headers").([]any); len(headers) == 0 {
+		t.Error("the redirect has no headers")
 	}
 	if ssl, _ := at(entries[0], "timings", "ssl").(float64); ssl <= 0 {
 		t.Errorf("the first hop made a handshake, in %v ms", ssl)
@@ -211,7 +214,7 @@ func TestCopyAs(t *testing.T) {
 		t.Errorf("curl gets %q, want %s", got, want)
 	}
 	got = arguments(text("as-grpcurl"))
-	if len(got) != 5 || got[0] != "-plaintext" || !same(got[2]) || got[3] != "127.0.0.1:8080" || got[4] != "fetchd.v1.FetchService/Fetch" {
+	if len(got) != 5 || got[0] != "-plaintext" || !same(got[2]) || got[3] != p.grpc || got[4] != "fetchd.v1.FetchService/Fetch" {
 		t.Errorf("grpcurl gets %q, want %s", got, want)
 	}
 	python, err := exec.LookPath("python3")
@@ -229,24 +232,40 @@ for node in ast.walk(ast.parse(sys.stdin.read())):
 	}
 }
 
-// TestCopyAsRuns: the real curl, where it is installed, sees the same events.
+// TestCopyAsRuns: the programs themselves, where they are installed, see the same
+// events, and the origin the same header.
 func TestCopyAsRuns(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip(err)
-	}
 	p := open(t)
 	p.header("X-Odd", "it's $HOME")
-	p.set("url", p.origin.URL("http", "/s/curl/503/200:echo"))
-	p.click("as-curl")
-	p.until(`!document.getElementById('copy-box').hidden`)
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", eval[string](p, `document.getElementById('copy-text').value`))
-	cmd.Env = append(os.Environ(), "no_proxy=127.0.0.1")
-	out, err := cmd.Output()
-	if err != nil || strings.Count(string(out), `"attemptFinished"`) != 2 {
-		t.Errorf("%v, answer %s", err, out)
-	}
-	seen := p.origin.Requests("curl")
-	if len(seen) != 2 || seen[1].Header.Get("X-Odd") != "it's $HOME" {
-		t.Errorf("the origin saw %v", seen)
+	for _, row := range []struct{ id, program, try, events string }{
+		{"as-curl", "curl", "curl --version", `"attemptFinished"`},
+		{"as-grpcurl", "grpcurl", "grpcurl --version", `"attemptFinished"`},
+		{"as-python", "python3", `python3 -c "import grpc"`, `"attemptFinished"`},
+		{"as-python", "/usr/bin/python3", `/usr/bin/python3 -c "import grpc"`, `"attemptFinished"`}, // Debian's own
+	} {
+		t.Run(row.program, func(t *testing.T) {
+			if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", row.try).CombinedOutput(); err != nil {
+				t.Skipf("%v: %s", err, out)
+			}
+			key := strings.ReplaceAll(row.program, "/", "")
+			p.set("url", p.origin.URL("http", "/s/"+key+"/503/200"))
+			p.click(row.id)
+			p.until(`document.getElementById('copy-text').value.includes('/s/` + key + `/')`)
+			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-s")
+			text := eval[string](p, `document.getElementById('copy-text').value`)
+			if row.id == "as-python" {
+				cmd = exec.CommandContext(t.Context(), row.program, "-")
+			}
+			cmd.Stdin = strings.NewReader(text)
+			cmd.Env = append(os.Environ(), "no_proxy=127.0.0.1")
+			out, err := cmd.CombinedOutput()
+			if err != nil || strings.Count(string(out), row.events) != 2 {
+				t.Errorf("%v, answer %s", err, out)
+			}
+			seen := p.origin.Requests(key)
+			if len(seen) != 2 || seen[1].Header.Get("X-Odd") != "it's $HOME" {
+				t.Errorf("the origin saw %v", seen)
+			}
+		})
 	}
 }

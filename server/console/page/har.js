@@ -88,7 +88,7 @@ function requestOf(fetch, hop, i, away) {
     .filter((h) => h?.name && (!away || fetch.request.redirectPolicy?.forwardCredentials || kept.has(h.name.toLowerCase())))
     .map((h) => pair(h));
   const made = {
-    method: hop.method || 'GET', url: hop.url, httpVersion: hop.exchange.protocol || 'unknown', cookies: [], headers,
+    method: hop.method || 'GET', url: hop.url.replace(/#.*$/s, ''), httpVersion: hop.exchange.protocol || 'unknown', cookies: [], headers,
     queryString: queryOf(hop.url), headersSize: -1, bodySize: 0,
   };
   if (fetch.request.body && hop.method === (fetch.request.method || 'GET')) {

@@ -22,6 +22,7 @@ export class Fetch {
   constructor(request) {
     this.request = request;
     this.began = performance.now();
+    this.synced = false; // with the service's clock
     this.startTime = Date.now(); // till the service tells it
     this.attempts = [];
     this.body = { attempt: 0, chunks: [], kept: 0, size: 0 };
@@ -46,7 +47,9 @@ export class Fetch {
   // take notes an event.
   take(message) {
     const at = seconds(message.elapsedOffset) ?? this.now();
-    this.began = Math.min(this.began, performance.now() - at * 1000); // what is told cannot lie ahead
+    const began = performance.now() - at * 1000;
+    this.began = this.synced ? Math.min(this.began, began) : began; // the event that came soonest tells best
+    this.synced = true;
     if (message.admitted) this.admit(message.admitted);
     else if (message.attemptStarted) this.start(message.attemptStarted, at);
     else if (message.redirectFollowed) this.redirect(message.redirectFollowed);

@@ -96,15 +96,17 @@ export class Waterfall {
   }
 
   under(fetch, attempt, rest) {
-    const kind = rest.responseAt === undefined ? 'phase-live' : 'phase-body live';
-    const mark = bar(kind, rest.start, rest.end, 'Under way');
+    const reading = rest.responseAt !== undefined && rest.responseAt >= rest.start;
+    const from = reading ? rest.responseAt : rest.start;
+    const mark = bar(reading ? 'phase-body live' : 'phase-live', from, from, 'Under way');
     const told = el('span', { class: 'row-time' });
     this.live = { grow() {
-      const took = Math.max(fetch.now() - rest.start, 0);
-      mark.style.setProperty('--d', took);
-      told.textContent = time(Number(took.toFixed(1)));
+      mark.style.setProperty('--d', Math.max(fetch.now() - from, 0));
+      told.textContent = time(Number(Math.max(fetch.now() - rest.start, 0).toFixed(1)));
     } };
-    return row(el('div', { class: 'row-label' }, el('span', { class: 'status' }, '…'), ' ', address(rest.url)), [mark], told);
+    const before = reading ? [bar('phase-live', rest.start, from, 'Till the headers')] : [];
+    return row(el('div', { class: 'row-label' }, el('span', { class: 'status' }, reading ? `${attempt.response?.statusCode ?? ''}` : '…'), ' ', address(rest.url)),
+      [...before, mark], told);
   }
 
   gap(fetch, attempt, g) {
