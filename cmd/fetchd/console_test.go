@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 )
@@ -49,6 +50,19 @@ func TestConsole(t *testing.T) {
 	} {
 		if code, text := row.on.get(row.path, row.host); code != row.code || !strings.Contains(text, row.want) {
 			t.Errorf("%s: %d %.200q, want %d with %q", row.name, code, text, row.code, row.want)
+		}
+	}
+}
+
+// TestConsoleIsDocumented: each flag has its row.
+func TestConsoleIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"console", "console-host"} {
+		if !strings.Contains(string(page), "\n| `--"+flag+"` | ") {
+			t.Errorf("docs/operating.md has no row for --%s", flag)
 		}
 	}
 }
