@@ -82,6 +82,7 @@ func TestLive(t *testing.T) {
 			row.end(p)
 			p.ended()
 			p.wantIn(".headline", "Cancelled after")
+			p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "given up")
 			select {
 			case <-seen.Done:
 			case <-ctx.Done():

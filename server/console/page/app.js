@@ -69,7 +69,7 @@ function take(fetch, message) {
   const finished = message.attemptFinished && fetch.attempts.find((a) => a.number === message.attemptFinished.attempt);
   if (!finished) return;
   const g = gap(finished);
-  announce(`Attempt ${finished.number}: ${result(finished)}.${g ? ` Waits ${gapText(g)}.` : ''}`);
+  announce(`Attempt ${finished.number}: ${result(fetch, finished)}.${g ? ` Waits ${gapText(g)}.` : ''}`);
 }
 
 function ended(fetch, error) {

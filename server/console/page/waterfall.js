@@ -16,8 +16,8 @@ export function gapText(g) {
 }
 
 // result says how an attempt ended, in words.
-export function result(attempt) {
-  if (attempt.end === undefined) return 'under way';
+export function result(fetch, attempt) {
+  if (attempt.end === undefined) return fetch.running ? 'under way' : 'given up';
   const status = attempt.response?.statusCode;
   if (!attempt.error) return status ? `${status}` : 'done';
   return `${status ? `${status} ` : ''}${short(attempt.error.errorClass)}`;
@@ -73,10 +73,11 @@ export class Waterfall {
 
   attempt(fetch, attempt) {
     const bad = attempt.error !== null;
-    const state = attempt.end === undefined ? 'live' : bad ? 'bad' : 'good';
+    const open = fetch.running ? 'live' : 'warn';
+    const state = attempt.end === undefined ? open : bad ? 'bad' : 'good';
     const head = el('div', { class: 'attempt-head' },
       el('h3', {}, `Attempt ${attempt.number}`),
-      el('span', { class: `badge ${state}` }, result(attempt)),
+      el('span', { class: `badge ${state}` }, result(fetch, attempt)),
       el('span', { class: 'muted' }, headNote(attempt)));
     const hops = attempt.hops.map((hop, i) => this.hop(hop, bars(fetch, attempt, i)));
     const rest = underWay(fetch, attempt);
@@ -168,7 +169,7 @@ function tableRows(fetch) {
     attempt.hops.forEach((hop, i) => rows.push(tableRow(fetch, attempt, hop, i)));
     if (attempt.hops.length === 0) {
       rows.push(el('tr', {}, cell('th', attempt.number), el('td', {}, foreign(attempt.url)),
-        el('td', { colSpan: 8 }, result(attempt))));
+        el('td', { colSpan: 8 }, result(fetch, attempt))));
     }
     const g = gap(attempt);
     if (g) rows.push(el('tr', { class: 'gap' }, el('td', {}), el('td', { colSpan: 9 }, `Waits ${gapText(g)}`)));
@@ -185,7 +186,7 @@ function tableRow(fetch, attempt, hop, i) {
   });
   return el('tr', {}, cell('th', `${attempt.number}.${i + 1}`), el('td', {}, foreign(`${hop.method} ${hop.url}`)),
     el('td', { class: 'number' }, hop.status ? `${hop.status}` : '–'), el('td', { class: 'number' }, time(hop.start)), ...spans,
-    el('td', {}, last ? `${result(attempt)}${attempt.error ? `, rule ${visible(attempt.error.rule)}` : ''}` : 'redirect followed'));
+    el('td', {}, last ? `${result(fetch, attempt)}${attempt.error ? `, rule ${visible(attempt.error.rule)}` : ''}` : 'redirect followed'));
 }
 
 function cell(tag, text) {
