@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,7 +24,10 @@ type rule struct {
 	not []string
 	// onlyStandard: nothing but the standard library and the package itself.
 	onlyStandard bool
-	why          string
+	// only: nothing but these, the standard library and the package itself. Empty
+	// means anything.
+	only []string
+	why  string
 }
 
 // testLibraries are import paths that belong to tests.
@@ -56,6 +60,12 @@ var rules = []rule{
 	{
 		pkg: "gen/fetchd/v1", not: []string{"fetchd"},
 		why: "callers take the contract without the implementation",
+	},
+	{
+		// What follows gRPC is what gRPC itself links.
+		pkg: "client", only: []string{"fetchd/gen", "google.golang.org/grpc", "google.golang.org/protobuf",
+			"google.golang.org/genproto/googleapis/rpc", "golang.org/x/net", "golang.org/x/sys", "golang.org/x/text"},
+		why: "a caller takes the contract and gRPC, and nothing of the service",
 	},
 	{
 		pkg: "auth", not: []string{"fetchd"},
@@ -157,12 +167,17 @@ func (r rule) forbids(d dep) bool {
 	if r.onlyStandard && !d.Standard {
 		return true
 	}
-	for _, path := range r.not {
-		if d.ImportPath == path || strings.HasPrefix(d.ImportPath, path+"/") {
-			return true
-		}
+	if len(r.only) > 0 && !d.Standard && !within(d.ImportPath, r.only) {
+		return true
 	}
-	return false
+	return within(d.ImportPath, r.not)
+}
+
+// within tells whether path is one of folders, or in one.
+func within(path string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		return path == folder || strings.HasPrefix(path, folder+"/")
+	})
 }
 
 func importer(path string, deps []dep) string {
@@ -238,6 +253,12 @@ func TestFaults(t *testing.T) {
 		{"a folder of paths", rule{pkg: "a", not: []string{"example.com"}}, []string{"a links example.com/testing, imported by fetchd/a"}},
 		{"a name that only begins alike", rule{pkg: "a", not: []string{"fetchd/frontier"}}, nil},
 		{"its own module, but not itself", rule{pkg: "a", not: []string{"fetchd"}}, []string{"a links fetchd/frontierless, imported by fetchd/a"}},
+		{"a list, and the standard library", rule{pkg: "a", only: []string{"example.com/testing", "fetchd/frontier"}}, []string{
+			"a links fetchd/frontierless, imported by fetchd/a",
+		}},
+		{"a list and an exception", rule{pkg: "a", only: []string{"example.com", "fetchd/frontierless"}, not: []string{"testing"}}, []string{
+			"a links testing, imported by fetchd/a",
+		}},
 		{"standard library only", rule{pkg: "a", onlyStandard: true}, []string{
 			"a links example.com/testing, imported by fetchd/a",
 			"a links fetchd/frontierless, imported by fetchd/a",

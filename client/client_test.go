@@ -1,0 +1,450 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"fetchd/client"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+func TestDo(t *testing.T) {
+	r := newRig(t)
+	body := func(n int64) string { return string(r.origin.Body(n)) }
+	tests := []struct {
+		name     string
+		path     string
+		change   func(*pb.FetchRequest)
+		status   int
+		attempts int
+		body     string
+		finalAt  string // path of the final URL; empty: as path
+		kind     pb.OutcomeKind
+	}{
+		{name: "a page", path: "/s/page/200:size=100", status: 200, attempts: 1, body: body(100), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "more than the hold-back", path: "/s/large/200:size=3000000", status: 200, attempts: 1, body: body(3_000_000), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "after two failures", path: "/s/third/503/503/200:size=10", status: 200, attempts: 3, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "after redirects", path: "/r/hops/302/2/200:size=10", status: 200, attempts: 1, body: body(10), finalAt: "/s/hops/200:size=10", kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "no body", path: "/s/nobody/204", status: 204, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "HEAD", path: "/s/head/200:size=10", change: func(in *pb.FetchRequest) { in.Method = "HEAD" }, status: 200, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "inline", path: "/s/inline/503/200:size=10", change: delivery(pb.BodyDelivery_BODY_DELIVERY_INLINE), status: 200, attempts: 2, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "a digest alone", path: "/s/digest/200:size=10", change: delivery(pb.BodyDelivery_BODY_DELIVERY_DIGEST), status: 200, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "not modified", path: "/s/cond/200:etag=%22a%22,cond", change: func(in *pb.FetchRequest) {
+			in.Precondition = &pb.Precondition{Etags: []string{`"a"`}}
+		}, status: 304, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED},
+		{name: "a redirect not to be followed", path: "/r/stay/302/1/200", change: func(in *pb.FetchRequest) {
+			in.RedirectPolicy = &pb.RedirectPolicy{Follow: new(false)}
+		}, status: 302, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_REDIRECT},
+		{name: "nothing but the outcome told", path: "/s/quiet/503/200:size=10", change: func(in *pb.FetchRequest) {
+			in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
+		}, status: 200, attempts: 2, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "a cut that is continued", path: "/s/cut/200:size=1000,etag=%22a%22,range,cut=300/200:size=1000,etag=%22a%22,range",
+			change: holdBack(pb.BodyRecovery_BODY_RECOVERY_RESUME), status: 200, attempts: 2, body: body(1000), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			in := r.request(tt.path)
+			if tt.change != nil {
+				tt.change(in)
+			}
+			level := in.GetEventLevel()
+			resp, err := r.client.Do(t.Context(), in)
+			if err != nil {
+				t.Fatalf("Do(%s) = %v, want no error", tt.path, err)
+			}
+			defer resp.Body.Close()
+			early := resp.FinalURL
+			got, err := io.ReadAll(resp.Body)
+			if err != nil || string(got) != tt.body {
+				t.Errorf("body of %s: %d bytes, %v; want %d bytes", tt.path, len(got), err, len(tt.body))
+			}
+			want := r.origin.URL("http", tt.finalAt)
+			if tt.finalAt == "" {
+				want = in.GetUrl()
+			}
+			if resp.FinalURL != want || level == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED && early != want {
+				t.Errorf("final URL of %s: %s, then %s; want %s", tt.path, early, resp.FinalURL, want)
+			}
+			if resp.StatusCode != tt.status || resp.Attempts != tt.attempts || resp.Outcome().GetKind() != tt.kind {
+				t.Errorf("%s: status %d, %d attempts, %v; want %d, %d, %v", tt.path, resp.StatusCode, resp.Attempts, resp.Outcome().GetKind(), tt.status, tt.attempts, tt.kind)
+			}
+			if in.GetEventLevel() != level {
+				t.Errorf("the request now has event level %v, want %v as before", in.GetEventLevel(), level)
+			}
+		})
+	}
+}
+
+func delivery(d pb.BodyDelivery) func(*pb.FetchRequest) {
+	return func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{Delivery: d} }
+}
+
+// holdBack has bytes go out as they come.
+func holdBack(recovery pb.BodyRecovery) func(*pb.FetchRequest) {
+	return func(in *pb.FetchRequest) {
+		in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: new(int64(0)), Recovery: recovery}
+	}
+}
+
+func TestHead(t *testing.T) {
+	r := newRig(t)
+	resp, err := r.client.Get(t.Context(), r.origin.URL("http", "/s/head/200:size=7,header=x-a=1,header=X-A=2,header=X-Latin=caf%25E9"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if diff := cmp.Diff([]string{"1", "2"}, resp.Header.Values("X-A")); diff != "" {
+		t.Errorf("X-A (-want +got):\n%s", diff)
+	}
+	if resp.ContentLength != 7 {
+		t.Errorf("ContentLength = %d, want 7", resp.ContentLength)
+	}
+	if resp.Outcome() != nil {
+		t.Error("the outcome is there before the body was read")
+	}
+}
+
+// TestEvents: everything is told once and in order, but for the pieces of the body.
+func TestEvents(t *testing.T) {
+	r := newRig(t)
+	var got []string
+	resp := r.do(r.request("/r/events/302/1/503/200:size=10"), client.OnEvent(func(m *pb.FetchResponse) {
+		msg := m.ProtoReflect()
+		got = append(got, string(msg.WhichOneof(msg.Descriptor().Oneofs().ByName("event")).Name()))
+	}))
+	if _, err := io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	attempt := []string{"attempt_started", "redirect_followed", "response_started", "attempt_finished"}
+	want := slices.Concat([]string{"admitted"}, attempt, attempt, []string{"outcome"})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// TestFailures: what happened at the target is an Error, matches its own failure
+// type and no other, and is no status.
+func TestFailures(t *testing.T) {
+	r := newRig(t)
+	all := map[string]error{"transient": client.ErrTransient, "permanent": client.ErrPermanent,
+		"rate limited": client.ErrRateLimited, "needs auth": client.ErrNeedsAuth}
+	tests := []struct {
+		name, path, kind string
+		class            pb.ErrorClass
+		rule, reason     string
+		status           int
+		retryable        bool
+		after            time.Duration
+	}{
+		{"a server error", "/s/5xx/503", "transient", pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, "H1", "", 503, true, 0},
+		{"a reset", "/s/reset/reset", "transient", pb.ErrorClass_ERROR_CLASS_CONNECTION_RESET, "N4", "", 0, true, 0},
+		{"not found", "/s/404/404:size=20", "permanent", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR, "H6", "", 404, false, 0},
+		{"a loop", "/loop/l/302", "permanent", pb.ErrorClass_ERROR_CLASS_REDIRECT_LOOP, "R2", "redirect_loop", 302, false, 0},
+		{"a rate limit", "/s/429/429:retry-after=86400", "rate limited", pb.ErrorClass_ERROR_CLASS_RATE_LIMITED, "H2", "", 429, true, 24 * time.Hour},
+		{"credentials wanted", "/s/401/401", "needs auth", pb.ErrorClass_ERROR_CLASS_AUTH_REQUIRED, "H3", "", 401, false, 0},
+		{"a cut body, held back", "/s/held/200:size=100,cut=50", "transient", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED, "N8", "", 200, true, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, err := r.client.Do(t.Context(), r.request(tt.path))
+			if resp != nil {
+				t.Errorf("Do(%s) returned a response", tt.path)
+			}
+			failed, ok := errors.AsType[*client.Error](err)
+			if !ok {
+				t.Fatalf("Do(%s) = %v, want an *Error", tt.path, err)
+			}
+			for name, sentinel := range all {
+				if got, want := errors.Is(err, sentinel), name == tt.kind; got != want {
+					t.Errorf("errors.Is(%v, %s) = %v, want %v", err, name, got, want)
+				}
+			}
+			if _, ok := status.FromError(err); ok {
+				t.Errorf("%v is a gRPC status, want none", err)
+			}
+			after, asked := failed.RetryAfter()
+			if failed.Class() != tt.class || failed.Rule() != tt.rule || failed.StatusCode() != tt.status || failed.Retryable() != tt.retryable ||
+				after != tt.after || asked != (tt.after > 0) || tt.reason != "" && failed.Reason() != tt.reason {
+				t.Errorf("%s: class %v, rule %s, reason %q, status %d, retryable %v, after %v; want %+v",
+					tt.path, failed.Class(), failed.Rule(), failed.Reason(), failed.StatusCode(), failed.Retryable(), after, tt)
+			}
+			if !strings.Contains(failed.Error(), "rule "+tt.rule) { //nolint:forbidigo // its text is the thing
+				t.Errorf("text %q does not tell rule %s", failed, tt.rule)
+			}
+		})
+	}
+}
+
+// TestFailureInBody: what was delivered stays, then comes the error, and stays.
+func TestFailureInBody(t *testing.T) {
+	r := newRig(t)
+	in := r.request("/s/cut/200:size=1000,cut=300")
+	holdBack(pb.BodyRecovery_BODY_RECOVERY_RESUME)(in)
+	resp := r.do(in)
+	got, err := io.ReadAll(resp.Body)
+	if !bytes.Equal(got, r.origin.Body(300)) {
+		t.Errorf("%d bytes, want the first 300", len(got))
+	}
+	failed, ok := errors.AsType[*client.Error](err)
+	if !ok || failed.Class() != pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED || !failed.Retryable() || !errors.Is(err, client.ErrTransient) {
+		t.Fatalf("error %v, want BODY_INTERRUPTED, transient and retryable", err)
+	}
+	if resp.Outcome() != failed.Outcome {
+		t.Error("the response's outcome is not the error's")
+	}
+	if _, again := resp.Body.Read(make([]byte, 1)); !errors.Is(again, err) {
+		t.Errorf("second read: %v, want %v again", again, err)
+	}
+}
+
+// TestRestart: bytes of two bodies are never joined, and reading goes on.
+func TestRestart(t *testing.T) {
+	r := newRig(t)
+	in := r.request("/s/restart/200:size=1000,cut=300/200:size=1000,offset=500")
+	holdBack(pb.BodyRecovery_BODY_RECOVERY_RESTART)(in)
+	got, restarts, err := readAll(r.do(in).Body)
+	if want := r.origin.Body(1500)[500:]; err != nil || restarts != 1 || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, %d restarts, %v; want the second body alone after 1 restart", len(got), restarts, err)
+	}
+
+	in.Url = r.origin.URL("http", "/s/unaware/200:size=1000,cut=300/200:size=1000,offset=500")
+	got, err = io.ReadAll(r.do(in).Body)
+	if _, ok := errors.AsType[*client.RestartError](err); !ok || !bytes.Equal(got, r.origin.Body(300)) {
+		t.Errorf("a caller that does not look: %d bytes, %v; want 300 and a RestartError", len(got), err)
+	}
+}
+
+// TestOffsets: what a body is made of must fit together.
+func TestOffsets(t *testing.T) {
+	tests := []struct {
+		name     string
+		events   []*pb.FetchResponse
+		body     string
+		restarts int
+		err      error // nil: none
+	}{
+		{"in order", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(2, "c"), success()}, "abc", 0, nil},
+		{"continued", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(2, 206), chunk(2, "c"), success()}, "abc", 0, nil},
+		{"from a resume point", []*pb.FetchResponse{head(5, 206), chunk(5, "ab"), success()}, "ab", 0, nil},
+		{"an attempt taken back", []*pb.FetchResponse{head(0, 503), head(0, 200), chunk(0, "ab"), success()}, "ab", 0, nil},
+		{"begun again", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(0, 200), chunk(0, "xyz"), success()}, "xyz", 1, nil},
+		{"begun again in the middle", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(1, 200), chunk(1, "xyz"), success()}, "axyz", 1, nil},
+		{"an event not known", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), {}, chunk(2, "c"), success()}, "abc", 0, nil},
+		{"a gap", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(3, "d"), success()}, "ab", 0, client.ErrContract},
+		{"an overlap", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(1, "bc"), success()}, "ab", 0, client.ErrContract},
+		{"a gap before a head", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(4, 206), chunk(4, "d"), success()}, "ab", 0, client.ErrContract},
+		{"no outcome", []*pb.FetchResponse{head(0, 200), chunk(0, "ab")}, "ab", 0, client.ErrContract},
+		{"two outcomes", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), success(), success()}, "ab", 0, client.ErrContract},
+		{"a chunk after the outcome", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), success(), chunk(2, "c")}, "ab", 0, client.ErrContract},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fake{fetch: events(tt.events...)}
+			resp, err := f.client(t).Get(t.Context(), "http://origin.example/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, restarts, err := readFrom(resp.Body, tt.events[0].GetResponseStarted().GetBodyOffsetBytes())
+			if string(body) != tt.body || restarts != tt.restarts || !errors.Is(err, tt.err) {
+				t.Errorf("body %q, %d restarts, %v; want %q, %d, %v", body, restarts, err, tt.body, tt.restarts, tt.err)
+			}
+		})
+	}
+}
+
+// readFrom is readAll of a body that begins at offset.
+func readFrom(body io.Reader, offset int64) ([]byte, int, error) {
+	if offset > 0 {
+		data, err := io.ReadAll(body)
+		return data, 0, err
+	}
+	return readAll(body)
+}
+
+func TestBrokenBeforeTheBody(t *testing.T) {
+	tests := []struct {
+		name   string
+		events []*pb.FetchResponse
+	}{
+		{"nothing at all", nil},
+		{"a body without a head", []*pb.FetchResponse{chunk(0, "ab"), success()}},
+		{"a body from the middle", []*pb.FetchResponse{head(0, 200), chunk(1, "ab"), success()}},
+		{"two outcomes", []*pb.FetchResponse{success(), success()}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fake{fetch: events(tt.events...)}
+			if resp, err := f.client(t).Get(t.Context(), "http://origin.example/"); resp != nil || !errors.Is(err, client.ErrContract) {
+				t.Errorf("Get = %v, %v; want no response and ErrContract", resp, err)
+			}
+		})
+	}
+}
+
+// TestServicePlane: what the service or the context has to say is a status, never
+// an Error.
+func TestServicePlane(t *testing.T) {
+	r := newRig(t)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, stop := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer stop()
+	tests := []struct {
+		name  string
+		ctx   context.Context
+		in    *pb.FetchRequest
+		code  codes.Code
+		cause error
+	}{
+		{"no URL", t.Context(), &pb.FetchRequest{}, codes.InvalidArgument, nil},
+		{"nil", t.Context(), nil, codes.InvalidArgument, nil},
+		{"cancelled", canceled, r.request("/s/none/200"), codes.Canceled, context.Canceled},
+		{"too late", late, r.request("/s/none/200"), codes.DeadlineExceeded, context.DeadlineExceeded},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, err := r.client.Do(tt.ctx, tt.in)
+			if resp != nil || status.Code(err) != tt.code || tt.cause != nil && !errors.Is(err, tt.cause) {
+				t.Errorf("Do = %v, %v; want %v that matches %v", resp, err, tt.code, tt.cause)
+			}
+			if _, ok := errors.AsType[*client.Error](err); ok {
+				t.Errorf("%v is an *Error, want none", err)
+			}
+		})
+	}
+	if seen := r.origin.Requests("none"); len(seen) > 0 {
+		t.Errorf("the origin saw %d requests, want none", len(seen))
+	}
+}
+
+// TestClose: closing ends the fetch at the origin, whoever reads.
+func TestClose(t *testing.T) {
+	r := newRig(t)
+	in := r.request("/s/stalled/200:size=1000,stall=300")
+	holdBack(pb.BodyRecovery_BODY_RECOVERY_NONE)(in)
+	resp := r.do(in)
+	if _, err := io.ReadFull(resp.Body, make([]byte, 300)); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := resp.Body.Read(make([]byte, 1))
+		read <- err
+	}()
+	if err := resp.Body.Close(); err != nil {
+		t.Errorf("Close = %v, want nil", err)
+	}
+	if err := <-read; !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("read of a closed body: %v, want fs.ErrClosed", err)
+	}
+	seen, err := r.origin.Await(t.Context(), "stalled", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-seen.Done
+	if end := r.origin.Requests("stalled")[0].End; end != "client-gone" {
+		t.Errorf("the exchange ended %q at the origin, want client-gone", end)
+	}
+}
+
+// TestCancelInBody: the context holds for the body too.
+func TestCancelInBody(t *testing.T) {
+	r := newRig(t)
+	in := r.request("/s/stalled/200:size=1000,stall=300")
+	holdBack(pb.BodyRecovery_BODY_RECOVERY_NONE)(in)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	resp, err := r.client.Do(ctx, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	time.AfterFunc(0, cancel)
+	_, err = io.ReadAll(resp.Body)
+	if status.Code(err) != codes.Canceled || !errors.Is(err, context.Canceled) {
+		t.Errorf("read = %v, want Canceled that matches the context's", err)
+	}
+}
+
+// TestServiceConfig: what is embedded is what is published, and is in force.
+func TestServiceConfig(t *testing.T) {
+	for _, name := range []string{"service-config.json", "service-config-idempotent.json"} {
+		published, err := os.ReadFile("../deploy/grpc/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		embedded, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(published), string(embedded)); diff != "" {
+			t.Errorf("%s is not the one of deploy/grpc: copy it (-published +here):\n%s", name, diff)
+		}
+	}
+	for name, options := range map[string][]grpc.DialOption{"any method": client.DialOptions(), "idempotent": client.IdempotentDialOptions()} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(cfg *server.Config) { cfg.Limits.MaxFetches = 1 })
+			holder := r.do(stalled(r))
+			bare := client.New(dial(t, r.addr))
+			if _, err := bare.Do(t.Context(), r.request("/s/bare/200")); status.Code(err) != codes.ResourceExhausted {
+				t.Fatalf("without the config: %v, want ResourceExhausted", err)
+			}
+			refused := make(tries, 16)
+			c := client.New(dial(t, r.addr, append(options, grpc.WithStatsHandler(refused))...))
+			done := make(chan error, 1)
+			go func() {
+				_, err := c.Do(t.Context(), r.request("/s/patient/204"))
+				done <- err
+			}()
+			<-refused
+			_ = holder.Body.Close()
+			if err := <-done; err != nil {
+				t.Errorf("with the config, the place free at last: %v, want no error", err)
+			}
+		})
+	}
+}
+
+// tries tells of each try of a call that has ended.
+type tries chan struct{}
+
+// TagConn implements stats.Handler.
+func (tries) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (tries) HandleConn(context.Context, stats.ConnStats) {}
+
+// TagRPC implements stats.Handler.
+func (tries) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, tries(nil), info.FullMethodName)
+}
+
+// HandleRPC implements stats.Handler. Checks of health are calls as well.
+func (c tries) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if _, end := s.(*stats.End); end && ctx.Value(tries(nil)) == pb.FetchService_Fetch_FullMethodName {
+		c <- struct{}{}
+	}
+}
+
+// stalled is a request whose body begins and does not end.
+func stalled(r *rig) *pb.FetchRequest {
+	in := r.request("/s/stalled/200:size=1000,stall=300")
+	holdBack(pb.BodyRecovery_BODY_RECOVERY_NONE)(in)
+	return in
+}

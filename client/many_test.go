@@ -1,0 +1,442 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
+
+	"fetchd/client"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/origin"
+)
+
+// requests are one for each of n paths.
+func (r *rig) requests(n int, path func(int) string) []*pb.FetchRequest {
+	all := make([]*pb.FetchRequest, n)
+	for i := range all {
+		all[i] = r.request(path(i))
+	}
+	return all
+}
+
+func TestMany(t *testing.T) {
+	r := newRig(t)
+	const n = 300
+	all := r.requests(n, func(i int) string {
+		if i%3 == 0 {
+			return fmt.Sprintf("/s/many%d/404", i)
+		}
+		return fmt.Sprintf("/s/many%d/503/200:size=%d", i, i)
+	})
+	all[7] = &pb.FetchRequest{Url: "no URL"}
+	all[8] = nil
+	seen := make(map[*pb.FetchRequest]bool)
+	for result, err := range r.client.Many(t.Context(), slices.Values(all), client.ManyOptions{Open: 16}) {
+		if result == nil {
+			t.Fatalf("Many ended with %v", err)
+		}
+		i := slices.Index(all, result.Request)
+		if i < 0 || seen[result.Request] {
+			t.Fatalf("request %d (%s) was not given, or came twice", i, result.Request.GetUrl())
+		}
+		seen[result.Request] = true
+		failed, isFailure := errors.AsType[*client.Error](err)
+		switch {
+		case i == 7 || i == 8:
+			if !isFailure || failed.Class() != pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST {
+				t.Errorf("request %d: %v, want INVALID_REQUEST", i, err)
+			}
+		case i%3 == 0:
+			if !isFailure || failed.StatusCode() != 404 || !errors.Is(err, client.ErrPermanent) || failed.Outcome != result.Outcome {
+				t.Errorf("request %d: %v, want a permanent 404", i, err)
+			}
+		case err != nil || string(result.Outcome.GetInlineBody()) != string(r.origin.Body(int64(i))):
+			t.Errorf("request %d: %d bytes, %v; want %d", i, len(result.Outcome.GetInlineBody()), err, i)
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d results, want %d", len(seen), n)
+	}
+}
+
+func TestManyOfNone(t *testing.T) {
+	f := &fake{many: func(grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+		return status.Error(codes.Internal, "not to be called")
+	}}
+	for result, err := range f.client(t).Many(t.Context(), slices.Values([]*pb.FetchRequest(nil)), client.ManyOptions{}) {
+		t.Errorf("Many of nothing yields %v, %v", result, err)
+	}
+}
+
+// TestManyOpen: never more are begun than may be open, and taking a result makes
+// room for one.
+func TestManyOpen(t *testing.T) {
+	for _, tt := range []struct{ open, want int }{{1, 1}, {5, 5}, {0, 64}, {-1, 64}, {1000, 256}} {
+		t.Run(strconv.Itoa(tt.open), func(t *testing.T) {
+			var mu sync.Mutex
+			given, taken := 0, 0
+			sequence := func(yield func(*pb.FetchRequest) bool) {
+				for i := range 600 {
+					mu.Lock()
+					given++
+					if ahead := given - taken; ahead > tt.want+2 { // one waits for a place, one is on its way to be counted
+						t.Errorf("%d requests were read beyond those taken, want %d at most", ahead, tt.want+2)
+					}
+					mu.Unlock()
+					if !yield(&pb.FetchRequest{Url: strconv.Itoa(i)}) {
+						return
+					}
+				}
+			}
+			f := &fake{many: holding(tt.want)}
+			for _, err := range f.client(t).Many(t.Context(), sequence, client.ManyOptions{Open: tt.open}) {
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				taken++
+				mu.Unlock()
+			}
+			if taken != 600 {
+				t.Errorf("%d results, want 600", taken)
+			}
+		})
+	}
+}
+
+// holding answers n tasks when it has n, and the rest one by one.
+func holding(n int) func(grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+	return func(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+		var tags []string
+		for {
+			in, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			for _, task := range in.GetTasks() {
+				tags = append(tags, task.GetTag())
+			}
+			if len(tags) < n {
+				continue
+			}
+			for _, tag := range tags {
+				if err := s.Send(done(tag)); err != nil {
+					return err
+				}
+			}
+			n, tags = 1, nil
+		}
+	}
+}
+
+// done is the answer to a task that succeeded.
+func done(tag string) *pb.FetchManyResponse {
+	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: success()}}}
+}
+
+func TestManyEvents(t *testing.T) {
+	r := newRig(t)
+	in, quiet := r.request("/s/told/503/200"), r.request("/s/quiet/503/200")
+	in.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
+	var attempts int // of one stream: one goroutine, and its end is awaited
+	for result, err := range r.client.Many(t.Context(), slices.Values([]*pb.FetchRequest{in, quiet}), client.ManyOptions{
+		OnEvent: func(request *pb.FetchRequest, m *pb.FetchResponse) {
+			if request != in {
+				t.Errorf("an event of a request that asks for none: %v", m)
+			}
+			if m.GetAttemptFinished() != nil {
+				attempts++
+			}
+		}}) {
+		if err != nil {
+			t.Errorf("%s: %v", result.Request.GetUrl(), err)
+		}
+	}
+	if attempts != 2 {
+		t.Errorf("%d attempts told, want 2", attempts)
+	}
+}
+
+// TestManyLeft: leaving the loop cancels what is under way.
+func TestManyLeft(t *testing.T) {
+	r := newRig(t)
+	all := r.requests(10, func(i int) string {
+		if i == 0 {
+			return "/s/first/200"
+		}
+		return "/s/silent/silent"
+	})
+	for result, err := range r.client.Many(t.Context(), slices.Values(all), client.ManyOptions{}) {
+		if err != nil || result.Request != all[0] {
+			t.Errorf("yields %v, %v; want the first request's success", result, err)
+		}
+		if _, err := r.origin.Await(t.Context(), "silent", 1); err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	for _, seen := range r.origin.Requests("silent") {
+		<-seen.Done
+	}
+}
+
+// TestManyCancelled: each is yielded with the cause, and the loop ends even though
+// the sequence waits.
+func TestManyCancelled(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	release := make(chan struct{})
+	left := make(chan struct{})
+	sequence := func(yield func(*pb.FetchRequest) bool) {
+		defer close(left)
+		for range 3 {
+			yield(r.request("/s/silent/silent"))
+		}
+		if _, err := r.origin.Await(t.Context(), "silent", 3); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-release
+	}
+	results, last := 0, error(nil)
+	for result, err := range r.client.Many(ctx, sequence, client.ManyOptions{}) {
+		if status.Code(err) != codes.Canceled || !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want Canceled that matches the context's", err)
+		}
+		if last != nil {
+			t.Errorf("%v comes after the end", result)
+		}
+		if result == nil {
+			last = err
+			continue
+		}
+		results++
+	}
+	if results != 3 || last == nil {
+		t.Errorf("%d results and the end %v, want 3 and an error", results, last)
+	}
+	close(release)
+	<-left
+}
+
+// TestManyRefused: a service that does not take the stream ends it.
+func TestManyRefused(t *testing.T) {
+	for _, code := range []codes.Code{codes.Unavailable, codes.Unauthenticated, codes.ResourceExhausted} {
+		t.Run(code.String(), func(t *testing.T) {
+			calls := 0
+			f := &fake{many: func(grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+				calls++
+				return status.Error(code, "not you")
+			}}
+			var nils int
+			for result, err := range f.client(t).Many(t.Context(), endless, client.ManyOptions{Open: 4}) {
+				if status.Code(err) != code || result != nil && result.Outcome != nil {
+					t.Errorf("yields %v, %v; want %v without an outcome", result, err, code)
+				}
+				if result == nil {
+					nils++
+				}
+			}
+			if nils != 1 || calls != 1 {
+				t.Errorf("%d ends after %d calls, want 1 and 1", nils, calls)
+			}
+		})
+	}
+}
+
+// endless is a sequence of requests.
+func endless(yield func(*pb.FetchRequest) bool) {
+	for yield(&pb.FetchRequest{Url: "http://origin.example/"}) {
+	}
+}
+
+// TestManyLost: a stream that worked and is lost costs what was under way, no more.
+func TestManyLost(t *testing.T) {
+	calls := 0
+	f := &fake{many: func(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+		calls++ // one after the other: the client opens the next when this one is lost
+		for n := 0; ; n++ {
+			in, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if n == 5 && calls == 1 {
+				return status.Error(codes.Unavailable, "the machine is gone")
+			}
+			if err := s.Send(done(in.GetTasks()[0].GetTag())); err != nil {
+				return err
+			}
+		}
+	}}
+	ok, lost := 0, 0
+	for result, err := range f.client(t).Many(t.Context(), limited(50), client.ManyOptions{Open: 1}) {
+		switch {
+		case result != nil && err == nil:
+			ok++
+		case result != nil && status.Code(err) == codes.Unavailable && result.Outcome == nil:
+			lost++
+		default:
+			t.Errorf("yields %v, %v", result, err)
+		}
+	}
+	if ok != 49 || lost != 1 || calls != 2 {
+		t.Errorf("%d fetched, %d lost, %d streams; want 49, 1, 2", ok, lost, calls)
+	}
+}
+
+func limited(n int) iter.Seq[*pb.FetchRequest] {
+	return func(yield func(*pb.FetchRequest) bool) {
+		for range n {
+			if !yield(&pb.FetchRequest{Url: "http://origin.example/"}) {
+				return
+			}
+		}
+	}
+}
+
+// TestManyBroken: a service that leaves tasks without an outcome is told of.
+func TestManyBroken(t *testing.T) {
+	f := &fake{many: func(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+		_, err := s.Recv()
+		return err
+	}}
+	for result, err := range f.client(t).Many(t.Context(), limited(3), client.ManyOptions{}) {
+		if !errors.Is(err, client.ErrContract) {
+			t.Errorf("yields %v, %v; want ErrContract", result, err)
+		}
+	}
+}
+
+// TestManyReturned: what a service that goes away gives back is sent to another,
+// unless an origin saw of it, and not for ever.
+func TestManyReturned(t *testing.T) {
+	tests := []struct {
+		name      string
+		exchanges int32
+		returns   int // how often it is given back
+		sends     int
+		ok        bool
+	}{
+		{"once", 0, 1, 2, true},
+		{"twice", 0, 2, 3, true},
+		{"for ever", 0, 100, 3, false},
+		{"after a request was made", 1, 1, 1, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var mu sync.Mutex
+			sends := 0
+			f := &fake{many: func(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+				in, err := s.Recv()
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				sends++
+				answer := done(in.GetTasks()[0].GetTag())
+				if sends <= tt.returns {
+					answer.Draining = true
+					answer.Responses[0].Response.GetOutcome().Kind = pb.OutcomeKind_OUTCOME_KIND_FAILED
+					answer.Responses[0].Response.GetOutcome().Exchanges = tt.exchanges
+					answer.Responses[0].Response.GetOutcome().Error = &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_SHUTDOWN,
+						FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT, Retryable: true}
+				}
+				mu.Unlock()
+				if err := s.Send(answer); err != nil {
+					return err
+				}
+				_, err = s.Recv() // the half-close
+				if !errors.Is(err, io.EOF) {
+					t.Errorf("after draining: %v, want a half-close", err)
+				}
+				return nil
+			}}
+			results := 0
+			for result, err := range f.client(t).Many(t.Context(), limited(1), client.ManyOptions{}) {
+				results++
+				failed, _ := errors.AsType[*client.Error](err)
+				if result == nil || (err == nil) != tt.ok || !tt.ok && (failed == nil || failed.Class() != pb.ErrorClass_ERROR_CLASS_SHUTDOWN) {
+					t.Errorf("yields %v, %v; want success %v or else SHUTDOWN", result, err, tt.ok)
+				}
+			}
+			if results != 1 || sends != tt.sends {
+				t.Errorf("%d results, %d sends; want 1, %d", results, sends, tt.sends)
+			}
+		})
+	}
+}
+
+// TestManyReplicas: of two replicas one is stopped in the middle, and no fetch
+// fails.
+func TestManyReplicas(t *testing.T) {
+	r := newRig(t)
+	_, second := serve(t, r.origin)
+	names := manual.NewBuilderWithScheme("replicas")
+	names.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: r.addr}, {Addr: second}}})
+	conn, err := grpc.NewClient("replicas:///fetchd", append(client.DialOptions(), grpc.WithResolvers(names),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	const n = 400
+	all := r.requests(n, func(i int) string { return fmt.Sprintf("/s/replica%d/200:size=10", i) })
+	stopped := make(chan error, 1)
+	results := 0
+	for result, err := range client.New(conn).Many(t.Context(), slices.Values(all), client.ManyOptions{Open: 32}) {
+		if result == nil || err != nil {
+			t.Errorf("yields %v, %v; want no error", result, err)
+			continue
+		}
+		if results++; results == n/4 {
+			go func() { stopped <- r.server.Shutdown(t.Context()) }()
+		}
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Shutdown = %v, want nil", err)
+	}
+	if results != n {
+		t.Errorf("%d results, want %d", results, n)
+	}
+	count(t, r.origin, "replica", n)
+}
+
+// count holds that the origin saw n requests for keys that begin so, one each.
+func count(t *testing.T, o *origin.Origin, prefix string, n int) {
+	t.Helper()
+	seen := make(map[string]int)
+	for _, request := range o.AllRequests() {
+		if strings.HasPrefix(request.Key, prefix) {
+			seen[request.Key]++
+		}
+	}
+	for key, times := range seen {
+		if times != 1 {
+			t.Errorf("the origin saw %d requests for %s, want 1", times, key)
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("the origin saw %d keys, want %d", len(seen), n)
+	}
+}

@@ -1,0 +1,190 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/client"
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/origin"
+	"fetchd/server"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is an origin, a service that may reach it, and a client of that service, all
+// on loopback.
+type rig struct {
+	*testing.T
+	origin *origin.Origin
+	server *server.Server
+	addr   string
+	client *client.Client
+}
+
+// newRig starts it. change may alter the configuration of the service.
+func newRig(t *testing.T, change ...func(*server.Config)) *rig {
+	t.Helper()
+	o, err := origin.Start(origin.Config{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = o.Close() })
+	srv, addr := serve(t, o, change...)
+	return &rig{t, o, srv, addr, client.New(dial(t, addr, client.DialOptions()...))}
+}
+
+// serve starts a service that may reach o.
+func serve(t testing.TB, o *origin.Origin, change ...func(*server.Config)) (*server.Server, string) {
+	t.Helper()
+	at, err := netip.ParseAddrPort(o.Addr("http"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := server.Config{Fetch: fetch.Config{Egress: fetch.Egress{
+		AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{at.Port()}}}}
+	for _, f := range change {
+		f(&cfg)
+	}
+	srv, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // what still runs is cut off
+		_ = srv.Shutdown(ctx)
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v, want nil", err)
+		}
+	})
+	return srv, l.Addr().String()
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// dial connects to one address.
+func dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addr,
+		append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// request asks the origin's plain listener for path, and retries at once.
+func (r *rig) request(path string) *pb.FetchRequest {
+	return &pb.FetchRequest{Url: r.origin.URL("http", path), RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(0)}}
+}
+
+// do is Do that must work.
+func (r *rig) do(in *pb.FetchRequest, options ...client.Option) *client.Response {
+	r.Helper()
+	resp, err := r.client.Do(r.Context(), in, options...)
+	if err != nil {
+		r.Fatalf("Do(%s) = %v, want no error", in.GetUrl(), err)
+	}
+	r.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// fake is a service that answers as a test says.
+type fake struct {
+	pb.UnimplementedFetchServiceServer
+	fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error
+	many  func(grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error
+}
+
+func (f *fake) Fetch(_ *pb.FetchRequest, s grpc.ServerStreamingServer[pb.FetchResponse]) error {
+	return f.fetch(s)
+}
+
+func (f *fake) FetchMany(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+	return f.many(s)
+}
+
+// client serves f until the test ends.
+func (f *fake) client(t *testing.T) *client.Client {
+	t.Helper()
+	l, srv, served := listen(t), grpc.NewServer(), make(chan error, 1)
+	pb.RegisterFetchServiceServer(srv, f)
+	go func() { served <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v, want nil", err)
+		}
+	})
+	return client.New(dial(t, l.Addr().String()))
+}
+
+// events is a Fetch that sends these.
+func events(all ...*pb.FetchResponse) func(grpc.ServerStreamingServer[pb.FetchResponse]) error {
+	return func(s grpc.ServerStreamingServer[pb.FetchResponse]) error {
+		for _, m := range all {
+			if err := s.Send(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func head(offset int64, status int32) *pb.FetchResponse {
+	return &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
+		Attempt: 1, BodyOffsetBytes: offset, Response: &pb.HttpResponse{StatusCode: status}}}}
+}
+
+func chunk(offset int64, data string) *pb.FetchResponse {
+	return &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: offset, Data: []byte(data)}}}
+}
+
+func success() *pb.FetchResponse {
+	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS}}}
+}
+
+// readAll reads a body as one does that can start over, and counts how often it
+// had to.
+func readAll(body io.Reader) (data []byte, restarts int, err error) {
+	p := make([]byte, 1000)
+	for {
+		n, err := body.Read(p)
+		data = append(data, p[:n]...)
+		restart, ok := errors.AsType[*client.RestartError](err)
+		switch {
+		case ok && restart.Offset > int64(len(data)):
+			return data, restarts, fmt.Errorf("a restart beyond the end: %w", err)
+		case ok:
+			data = data[:restart.Offset]
+			restarts++
+		case errors.Is(err, io.EOF):
+			return data, restarts, nil
+		case err != nil:
+			return data, restarts, err
+		}
+	}
+}
