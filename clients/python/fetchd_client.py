@@ -1,0 +1,609 @@
+"""Calls a fetchd from Python: a body is read like a file, a fetch that failed
+is an exception.
+
+    with Client("127.0.0.1:8080") as client:
+        with client.get("https://example.com/", retry_policy={"max_attempts": 5}) as response:
+            for piece in response:
+                ...
+
+One file, to be copied. It needs grpcio and protobuf, and protoc or
+grpcio-tools, for it makes its messages at run time from the one proto file:
+fetch.proto beside this file, the one that FETCHD_PROTO names, or that of the
+repository this file lies in.
+
+Errors come from two planes. What happened at the target is a FetchError, of a
+subclass for each failure type. What the service has to say of itself or of the
+request is a grpc.RpcError, as gRPC raises it: code() and details() tell it.
+"""
+
+import http.client
+import json
+import os
+import pathlib
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+__all__ = [
+    "BodyRestarted",
+    "Client",
+    "ContractError",
+    "FetchError",
+    "NeedsAuthError",
+    "PermanentError",
+    "RateLimitedError",
+    "Response",
+    "Result",
+    "SERVICE_CONFIG",
+    "TransientError",
+]
+
+# deploy/grpc/service-config.json, which says why it is as it is. A caller that
+# sends only idempotent methods may give Client the other one.
+SERVICE_CONFIG = """{
+  "loadBalancingConfig": [{"round_robin": {}}],
+  "healthCheckConfig": {"serviceName": "fetchd.v1.FetchService"},
+  "methodConfig": [
+    {
+      "name": [
+        {"service": "fetchd.v1.FetchService", "method": "Fetch"},
+        {"service": "fetchd.v1.FetchService", "method": "FetchUnary"}
+      ],
+      "retryPolicy": {
+        "maxAttempts": 4,
+        "initialBackoff": "0.1s",
+        "maxBackoff": "1s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]
+      }
+    },
+    {
+      "name": [{"service": "fetchd.v1.FetchService", "method": "Explain"}],
+      "retryPolicy": {
+        "maxAttempts": 4,
+        "initialBackoff": "0.1s",
+        "maxBackoff": "1s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]
+      }
+    }
+  ],
+  "retryThrottling": {"maxTokens": 1000, "tokenRatio": 0.1}
+}"""
+
+MOST_OPEN = 256  # tasks that a stream carries at once
+MOST_SENDS = 3  # of a task that services going away give back
+
+
+class FetchError(Exception):
+    """A fetch that failed at its target. The service did its part."""
+
+    def __init__(self, outcome, contract):
+        super().__init__(outcome, contract)
+        self.outcome = outcome  # FetchOutcome of the contract: all that is known
+        self.error_class = contract.name("ErrorClass", outcome.error.error_class)  # such as "HTTP_SERVER_ERROR"
+        self.failure_type = contract.name("FailureType", outcome.error.failure_type)  # such as "TRANSIENT"
+
+    @property
+    def retryable(self):
+        """Whether a later fetch of the same request may succeed."""
+        return self.outcome.error.retryable
+
+    @property
+    def reason(self):
+        """A finer cause, such as "too_many_redirects", or ""."""
+        return self.outcome.error.reason
+
+    @property
+    def rule(self):
+        """The number of the rule that classified it, such as "H2"."""
+        return self.outcome.error.rule
+
+    @property
+    def status(self):
+        """The status of the last response; 0 where none was read."""
+        return self.outcome.response.status_code
+
+    @property
+    def retry_after(self):
+        """Seconds that the target asked for with Retry-After, or None."""
+        after = self.outcome.error.retry_after
+        return after.ToNanoseconds() / 1e9 if self.outcome.error.HasField("retry_after") else None
+
+    def __str__(self):
+        status = f", status {self.status}" if self.status else ""
+        error = self.outcome.error
+        return f"fetch {error.url}: {self.error_class}{status} (rule {error.rule}, attempt {self.outcome.attempts}): {error.message}"
+
+
+class TransientError(FetchError):
+    """May pass by itself."""
+
+
+class PermanentError(FetchError):
+    """Will not pass by itself."""
+
+
+class RateLimitedError(FetchError):
+    """The target limits the rate; see retry_after."""
+
+
+class NeedsAuthError(FetchError):
+    """The target wants credentials, or others."""
+
+
+_FAILURES = {
+    "TRANSIENT": TransientError,
+    "PERMANENT": PermanentError,
+    "RATE_LIMITED": RateLimitedError,
+    "NEEDS_AUTH": NeedsAuthError,
+}
+
+
+class BodyRestarted(Exception):
+    """The body begins again, of which more had been read.
+
+    Comes only with body_policy={"recovery": "BODY_RECOVERY_RESTART"}. Reading
+    goes on at `offset`: drop what was read beyond it.
+    """
+
+    def __init__(self, offset):
+        super().__init__(f"the body begins again at byte {offset}: drop what was read beyond, and read on")
+        self.offset = offset
+
+
+class ContractError(Exception):
+    """What answers does not keep the contract."""
+
+
+class _Contract:
+    """The messages of fetch.proto, made from it."""
+
+    def __init__(self, proto=None):
+        pool = descriptor_pool.DescriptorPool()
+        files = descriptor_pb2.FileDescriptorSet.FromString(_compile(proto or _find_proto()))
+        for file in files.file:
+            pool.AddSerializedFile(file.SerializeToString())
+        if hasattr(message_factory, "GetMessageClass"):
+            self._message = message_factory.GetMessageClass
+        else:  # before protobuf 4.22
+            self._message = message_factory.MessageFactory(pool).GetPrototype
+        self._pool = pool
+        self._names = {}
+
+    def message(self, name):
+        """The class of a message, such as "FetchRequest"."""
+        return self._message(self._pool.FindMessageTypeByName("fetchd.v1." + name))
+
+    def name(self, enum, number):
+        """The name of a value without its enum's: "TRANSIENT". A value that is
+        newer than the proto file is told by its number."""
+        if (enum, number) not in self._names:
+            values = self._pool.FindEnumTypeByName("fetchd.v1." + enum).values_by_number
+            prefix = "".join("_" + c if c.isupper() else c.upper() for c in enum)[1:] + "_"
+            self._names[enum, number] = values[number].name[len(prefix) :] if number in values else str(number)
+        return self._names[enum, number]
+
+    def failure(self, outcome):
+        """The exception of an outcome, or None."""
+        if not outcome.HasField("error"):
+            return None
+        kind = _FAILURES.get(self.name("FailureType", outcome.error.failure_type), FetchError)
+        return kind(outcome, self)
+
+    def request(self, given):
+        """A FetchRequest from a URL, a dict of its fields, or itself."""
+        if isinstance(given, str):
+            given = {"url": given}
+        if not isinstance(given, dict):
+            return given
+        fields = dict(given)
+        headers, body = fields.pop("headers", ()), fields.pop("body", b"")
+        request = json_format.ParseDict(fields, self.message("FetchRequest")())
+        request.body = body
+        for name, value in headers.items() if isinstance(headers, dict) else headers:
+            request.headers.add(name=name, value=value)
+        return request
+
+
+def _find_proto():
+    here = pathlib.Path(__file__).resolve().parent
+    named = os.environ.get("FETCHD_PROTO")
+    places = [pathlib.Path(named)] if named else [here / "fetch.proto", here.parents[1] / "proto/fetchd/v1/fetch.proto"]
+    for place in places:
+        if place.is_file():
+            return place
+    raise FileNotFoundError(f"fetch.proto is not at {' nor at '.join(map(str, places))}: set FETCHD_PROTO to its path")
+
+
+def _compile(proto):
+    """The file and what it imports, as protoc describes them."""
+    proto, tried = pathlib.Path(proto), []
+    with tempfile.TemporaryDirectory() as work:
+        out = pathlib.Path(work, "descriptors")
+        arguments = [f"--descriptor_set_out={out}", "--include_imports", f"-I{proto.parent}", proto.name]
+        for tool in _compilers():
+            try:
+                done = subprocess.run(tool + arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            except OSError as error:
+                tried.append(f"{tool[0]}: {error}")
+                continue
+            if done.returncode == 0:
+                return out.read_bytes()
+            tried.append(f"{' '.join(tool)}: {done.stderr.strip()}")
+    raise RuntimeError("fetch.proto could not be read; install grpcio-tools, or protoc 3.15 or newer: " + "; ".join(tried))
+
+
+def _compilers():
+    try:
+        import grpc_tools
+    except ImportError:
+        pass
+    else:
+        yield [sys.executable, "-m", "grpc_tools.protoc", "-I" + os.path.join(os.path.dirname(grpc_tools.__file__), "_proto")]
+    yield ["protoc"]
+
+
+class Client:
+    """Calls one service. Safe for use from several threads."""
+
+    def __init__(self, target, credentials=None, metadata=(), proto=None, service_config=SERVICE_CONFIG, options=()):
+        """Nothing is sent yet. `target` is as gRPC has it, and should name all
+        replicas: "dns:///fetchd.example:8080".
+
+        credentials: grpc.ChannelCredentials; None means plaintext.
+        metadata: pairs that are sent with every call, such as ("authorization", "Bearer ...").
+        proto: path of fetch.proto.
+        options: more options of the channel. The environment's proxy is not used.
+        """
+        options = [("grpc.service_config", service_config), ("grpc.enable_http_proxy", 0), ("grpc.keepalive_time_ms", 30000), *options]
+        if credentials is None:
+            self._channel = grpc.insecure_channel(target, options=options)
+        else:
+            self._channel = grpc.secure_channel(target, credentials, options=options)
+        self._metadata = tuple(metadata)
+        self.contract = contract = _Contract(proto)
+        self._fetch = self._channel.unary_stream(
+            "/fetchd.v1.FetchService/Fetch",
+            request_serializer=contract.message("FetchRequest").SerializeToString,
+            response_deserializer=contract.message("FetchResponse").FromString,
+        )
+        self._many = self._channel.stream_stream(
+            "/fetchd.v1.FetchService/FetchMany",
+            request_serializer=contract.message("FetchManyRequest").SerializeToString,
+            response_deserializer=contract.message("FetchManyResponse").FromString,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Ends the channel, and every call with it."""
+        self._channel.close()
+
+    def get(self, url, timeout=None, on_event=None, **policy):
+        """Fetches a URL. Returns a Response when the first bytes of the body are
+        there, or when the fetch ended without any; raises FetchError where it failed.
+
+        timeout: seconds, for the body too. None means no limit but the service's.
+        on_event: called with each FetchResponse as it comes, pieces of the body
+            and heartbeats excepted.
+        policy: fields of FetchRequest as dicts, durations as "1.5s", enums by name:
+            retry_policy={"max_attempts": 5, "base_delay": "0.5s"}. headers may be a
+            dict or pairs of text, body is bytes.
+        """
+        request = self.contract.request(dict(policy, url=url))
+        if not request.event_level:
+            request.event_level = 3  # ALL, or the final URL is not told before the body
+        call = self._fetch(request, timeout=timeout, metadata=self._metadata)
+        return Response(call, self.contract, on_event, request.event_level == 3)
+
+    def fetch_many(self, requests, open=64, on_event=None):
+        """Fetches many, and yields a Result for each as it ends.
+
+        requests: URLs, or dicts as in get with a "url". Read in the caller's thread
+            whenever fewer than `open` (1 to 256) are under way. While it waits nothing
+            is yielded.
+        on_event: called with the request and each FetchResponse, where an
+            event_level asks for any.
+
+        Where a stream is lost, what was under way has the grpc.RpcError as its error
+        and no outcome: requests may have been made. The rest goes on another stream.
+        What a service that goes away gives back before any request was made is sent
+        again. Where no other stream is to be had the RpcError is raised: what is left
+        of `requests` was not asked for.
+        """
+        return _Many(self.contract, self._open_many, max(1, min(open, MOST_OPEN)), on_event).run(iter(requests))
+
+    def _open_many(self, requests):
+        return self._many(requests, metadata=self._metadata)
+
+
+class Response:
+    """A response whose body is being read, in one thread. Close it, or use `with`."""
+
+    def __init__(self, call, contract, on_event, told):
+        self.status = 0  # 0 where no response was read
+        self.headers = http.client.HTTPMessage()  # names in any case; get_all() for repeated ones
+        self.final_url = ""  # before the end of the body only where every event is told
+        self.attempts = 0  # begun so far
+        self.outcome = None  # FetchOutcome, once the body has been read to its end
+        self._call, self._contract, self._told = call, contract, told
+        self._on_event = on_event or (lambda event: None)
+        self._url = ""
+        self._head = None  # the last ResponseStarted
+        self._begun = False
+        self._offset = 0  # of the byte that is read next
+        self._rest = b""  # received, from there
+        self._end = None  # EOFError or what else ends the body, after the rest
+        while not self._begun and self._end is None:
+            self._advance()
+        if self._end is not None and not isinstance(self._end, EOFError):
+            raise self._end
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Ends the fetch, if it is still going on. Waits for nothing."""
+        self._call.cancel()
+        if self._end is None:
+            self._end, self._rest = ValueError("read of a closed response"), b""
+
+    def read(self, size=-1):
+        """Up to `size` bytes, or all that is left; b"" at the end. Raises FetchError
+        where the fetch fails inside the body: iterate to keep what came before."""
+        start, data = self._offset, bytearray()
+        while size != 0:
+            try:
+                piece = self._piece(size)
+            except BodyRestarted as restart:
+                if restart.offset < start:
+                    raise
+                del data[restart.offset - start :]  # nobody has seen it
+                continue
+            data += piece
+            if size > 0 or not piece:
+                break
+        return bytes(data)
+
+    def __iter__(self):
+        """The pieces of the body as they come."""
+        while True:
+            piece = self._piece(-1)
+            if not piece:
+                return
+            yield piece
+
+    def _piece(self, size):
+        while not self._rest:
+            if isinstance(self._end, EOFError):
+                return b""
+            if self._end is not None:
+                raise self._end
+            self._advance()
+        piece = self._rest if size < 0 else self._rest[:size]
+        self._rest = self._rest[len(piece) :]
+        self._offset += len(piece)
+        return piece
+
+    def _advance(self):
+        try:
+            message = next(self._call)
+        except StopIteration:
+            self._end = ContractError("the call ended without an outcome")
+            return
+        except grpc.RpcError as error:
+            self._end = self._end or error
+            return
+        event = message.WhichOneof("event")
+        if event == "body_chunk":
+            self._chunk(message.body_chunk)
+            return
+        if event is None or event == "heartbeat":
+            return
+        if event == "outcome":
+            self._finish(message.outcome)
+        elif event == "attempt_started":
+            self.attempts, self._url = message.attempt_started.attempt, message.attempt_started.url
+        elif event == "redirect_followed":
+            self._url = message.redirect_followed.hop.location_url
+        self._on_event(message)
+        if event == "response_started":
+            self._started(message.response_started)
+
+    def _started(self, head):
+        self._head, offset = head, head.body_offset_bytes
+        if not self._begun:
+            self._offset = offset
+        elif offset < self._offset:
+            self._offset, self._rest = offset, b""
+            raise BodyRestarted(offset)
+        elif offset < self._offset + len(self._rest):
+            self._rest = self._rest[: offset - self._offset]
+
+    def _chunk(self, chunk):
+        want = self._offset + len(self._rest)
+        if self._head is None or chunk.offset_bytes != want:
+            self._end = ContractError(f"the body goes on at byte {chunk.offset_bytes}, want {want} and a head before it")
+            self._call.cancel()
+            return
+        if not self._begun:
+            self._begun = True
+            self._fill(self._head.response)
+            self.final_url = self._url if self._told else ""
+        self._rest += chunk.data
+
+    def _finish(self, outcome):
+        try:
+            more = next(self._call, None)
+        except grpc.RpcError:
+            more = None  # the outcome is all that was to come
+        if more is not None:
+            self._end = ContractError("an event came after the outcome")
+            self._call.cancel()
+            return
+        self.outcome, self.final_url, self.attempts = outcome, outcome.final_url, outcome.attempts
+        if not self._begun:
+            self._fill(outcome.response)
+            self._rest = outcome.inline_body
+        self._end = self._contract.failure(outcome) or EOFError()
+
+    def _fill(self, response):
+        self.status = response.status_code
+        for field in response.headers:
+            self.headers[field.name] = field.raw_value.decode("latin-1") if field.raw_value else field.value
+
+
+class Result:
+    """How one fetch of many ended."""
+
+    def __init__(self, request, outcome, error):
+        self.request = request  # as it was given
+        self.outcome = outcome  # FetchOutcome; None where the stream was lost before it came
+        self.error = error  # FetchError or grpc.RpcError; None where there was none
+
+    @property
+    def body(self):
+        """The body, as far as the service sends one inline."""
+        return self.outcome.inline_body if self.outcome else b""
+
+
+class _Task:
+    def __init__(self, given):
+        self.given = given
+        self.sends = 0
+
+
+class _Many:
+    """One run of fetch_many. All its state belongs to the thread of the generator;
+    the threads of the streams only hand on what comes."""
+
+    def __init__(self, contract, open_call, most, on_event):
+        self.contract, self.open_call, self.most = contract, open_call, most
+        self.on_event = on_event or (lambda request, event: None)
+        self.came = queue.SimpleQueue()  # of (stream, message) and (stream, exception or None)
+        self.streams, self.current = set(), None
+        self.open, self.tags, self.error = 0, 0, None
+
+    def run(self, source):
+        more = True
+        try:
+            while True:
+                while more and self.error is None and self.open < self.most:
+                    try:
+                        given = next(source)
+                    except StopIteration:
+                        more = False
+                        break
+                    self.open += 1
+                    self.send(_Task(given))
+                if not more or self.error is not None:
+                    self.leave(self.current)
+                if not self.open and not self.streams:
+                    break
+                for result in self.take(*self.came.get()):
+                    self.open -= 1
+                    yield result
+        finally:
+            for stream in self.streams:
+                stream.cancel()
+        if self.error is not None:
+            raise self.error
+
+    def send(self, task):
+        if self.current is None:
+            self.current = _Stream(self.open_call, self.came)
+            self.streams.add(self.current)
+        self.tags += 1
+        task.sends += 1
+        tag = str(self.tags)
+        self.current.tasks[tag] = task
+        request = self.contract.message("FetchManyRequest")()
+        request.tasks.add(tag=tag, request=self.contract.request(task.given))
+        self.current.outbox.put(request)
+
+    def leave(self, stream):
+        """No more is sent on a stream."""
+        if stream is not None and stream is self.current:
+            self.current = None
+            stream.outbox.put(None)
+
+    def take(self, stream, message):
+        """The results that a message brings."""
+        if message is None or isinstance(message, Exception):
+            return self.end(stream, message)
+        stream.answered = True
+        if message.draining:
+            self.leave(stream)
+        results = []
+        for answer in message.responses:
+            results += self.answer(stream, answer)
+        return results
+
+    def answer(self, stream, answer):
+        task, event = stream.tasks.get(answer.tag), answer.response
+        if task is None:
+            return
+        if event.WhichOneof("event") != "outcome":
+            self.on_event(task.given, event)
+            return
+        del stream.tasks[answer.tag]
+        outcome = event.outcome
+        error = self.contract.failure(outcome)
+        if error and error.error_class == "SHUTDOWN" and not outcome.exchanges and task.sends < MOST_SENDS:
+            self.leave(stream)
+            self.send(task)
+            return
+        yield Result(task.given, outcome, error)
+
+    def end(self, stream, error):
+        self.leave(stream)
+        self.streams.discard(stream)
+        left = list(stream.tasks.values())
+        if error is None and left:
+            error = ContractError(f"the call ended with {len(left)} tasks that have no outcome")
+        if error is not None and not self.survives(stream, error):
+            self.error = self.error or error
+        return [Result(task.given, None, error) for task in left]
+
+    @staticmethod
+    def survives(stream, error):
+        return stream.answered and isinstance(error, grpc.RpcError) and error.code() == grpc.StatusCode.UNAVAILABLE
+
+
+class _Stream:
+    """One call of FetchMany, and the thread that reads it."""
+
+    def __init__(self, open_call, came):
+        self.tasks = {}  # by tag, without an outcome
+        self.answered = False
+        self.outbox = queue.SimpleQueue()  # of requests; None half-closes
+        self.call = open_call(iter(self.outbox.get, None))
+        self.thread = threading.Thread(target=self.read, args=(came,), name="fetchd stream", daemon=True)
+        self.thread.start()
+
+    def read(self, came):
+        try:
+            for message in self.call:
+                came.put((self, message))
+        except grpc.RpcError as error:
+            came.put((self, error))
+        else:
+            came.put((self, None))
+
+    def cancel(self):
+        self.outbox.put(None)  # whoever waits for the next request
+        self.call.cancel()
+        self.thread.join()
