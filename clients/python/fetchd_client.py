@@ -214,7 +214,7 @@ class _Contract:
 def _find_proto():
     here = pathlib.Path(__file__).resolve().parent
     named = os.environ.get("FETCHD_PROTO")
-    places = [pathlib.Path(named)] if named else [here / "fetch.proto", here.parents[1] / "proto/fetchd/v1/fetch.proto"]
+    places = [pathlib.Path(named)] if named else [here / "fetch.proto", here.parent.parent / "proto/fetchd/v1/fetch.proto"]
     for place in places:
         if place.is_file():
             return place
