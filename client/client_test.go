@@ -277,6 +277,25 @@ func readFrom(body io.Reader, offset int64) ([]byte, int, error) {
 	return readAll(body)
 }
 
+// TestContractEndsCall: a call that breaks the contract is not left to go on.
+func TestContractEndsCall(t *testing.T) {
+	ended := make(chan struct{})
+	f := &fake{fetch: func(s grpc.ServerStreamingServer[pb.FetchResponse]) error {
+		defer close(ended)
+		err := events(head(0, 200), chunk(0, "ab"), chunk(5, "f"))(s)
+		<-s.Context().Done()
+		return err
+	}}
+	resp, err := f.client(t).Get(t.Context(), "http://origin.example/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(resp.Body); !errors.Is(err, client.ErrContract) {
+		t.Errorf("read = %v, want ErrContract", err)
+	}
+	<-ended
+}
+
 func TestBrokenBeforeTheBody(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -237,6 +237,85 @@ func TestManyCancelled(t *testing.T) {
 	<-left
 }
 
+// TestManyCancelledEarly: a loop that waits for its first request ends too.
+func TestManyCancelledEarly(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	release, left := make(chan struct{}), make(chan struct{})
+	waiting := func(func(*pb.FetchRequest) bool) {
+		defer close(left)
+		cancel()
+		<-release
+	}
+	yields := 0
+	for result, err := range new(fake).client(t).Many(ctx, waiting, client.ManyOptions{}) {
+		if yields++; result != nil || status.Code(err) != codes.Canceled || !errors.Is(err, context.Canceled) {
+			t.Errorf("yields %v, %v; want Canceled that matches the context's, without a result", result, err)
+		}
+	}
+	if yields != 1 {
+		t.Errorf("%d yields, want 1", yields)
+	}
+	close(release)
+	<-left
+}
+
+// TestManyDraining: nothing more is sent to a service that goes away, and what it
+// finishes is taken.
+func TestManyDraining(t *testing.T) {
+	const drainAt = 3
+	calls := 0
+	f := &fake{many: func(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+		calls++ // the second is opened when the first one drains
+		first := calls == 1
+		for n := 1; ; n++ {
+			in, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			answer := done(in.GetTasks()[0].GetTag())
+			answer.Draining = first && n == drainAt
+			if first && n > drainAt {
+				t.Errorf("task %d was sent to a service that goes away", n)
+			}
+			if err := s.Send(answer); err != nil {
+				return err
+			}
+		}
+	}}
+	results := 0
+	for result, err := range f.client(t).Many(t.Context(), limited(10), client.ManyOptions{Open: 1}) {
+		if results++; err != nil {
+			t.Errorf("yields %v, %v; want no error", result, err)
+		}
+	}
+	if results != 10 || calls != 2 {
+		t.Errorf("%d results over %d streams, want 10 over 2", results, calls)
+	}
+}
+
+// TestManyAway: where nobody listens the loop ends.
+func TestManyAway(t *testing.T) {
+	l := listen(t)
+	_ = l.Close()
+	results, ends := 0, 0
+	for result, err := range client.New(dial(t, l.Addr().String())).Many(t.Context(), endless, client.ManyOptions{Open: 4}) {
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("yields %v, %v; want Unavailable", result, err)
+		}
+		if result == nil {
+			ends++
+		} else {
+			results++
+		}
+	}
+	if ends != 1 || results > 4 {
+		t.Errorf("%d results and %d ends, want 4 at most and 1", results, ends)
+	}
+}
+
 // TestManyRefused: a service that does not take the stream ends it.
 func TestManyRefused(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unavailable, codes.Unauthenticated, codes.ResourceExhausted} {

@@ -158,19 +158,17 @@ func (b *body) advance() error {
 	return nil
 }
 
-// started notes a head. Bytes that the caller has not read yet are dropped where
-// the new body overlaps them.
+// started notes a head, and whether its body begins before what was read. All that
+// was received has been: nothing is taken in before.
 func (b *body) started(head *pb.ResponseStarted) error {
 	b.head = head
 	offset := head.GetBodyOffsetBytes()
-	switch received := b.read + int64(len(b.rest)); {
-	case !b.begun:
-		b.read = offset // of a resume point
-	case offset < b.read:
-		b.read, b.rest = offset, nil
+	if offset < b.read && b.begun {
+		b.read = offset
 		return &RestartError{offset, head.GetResponse()}
-	case offset < received:
-		b.rest = b.rest[:offset-b.read]
+	}
+	if !b.begun {
+		b.read = offset // of a resume point
 	}
 	return nil
 }
@@ -178,12 +176,12 @@ func (b *body) started(head *pb.ResponseStarted) error {
 // chunk takes in a piece of the body. Its place must be the one where the last
 // ended.
 func (b *body) chunk(c *pb.BodyChunk) {
-	switch want := b.read + int64(len(b.rest)); {
+	switch {
 	case b.head == nil:
 		b.end(fmt.Errorf("%w: a body came before its head", ErrContract))
 		return
-	case c.GetOffsetBytes() != want:
-		b.end(fmt.Errorf("%w: the body goes on at byte %d, want %d", ErrContract, c.GetOffsetBytes(), want))
+	case c.GetOffsetBytes() != b.read:
+		b.end(fmt.Errorf("%w: the body goes on at byte %d, want %d", ErrContract, c.GetOffsetBytes(), b.read))
 		return
 	}
 	if !b.begun {
@@ -193,7 +191,7 @@ func (b *body) chunk(c *pb.BodyChunk) {
 			b.response.FinalURL = b.url
 		}
 	}
-	b.rest = append(b.rest, c.GetData()...)
+	b.rest = c.GetData()
 }
 
 // fill tells the head of a response.

@@ -426,24 +426,21 @@ class Response:
     def _started(self, head):
         self._head, offset = head, head.body_offset_bytes
         if not self._begun:
-            self._offset = offset
+            self._offset = offset  # of a resume point
         elif offset < self._offset:
-            self._offset, self._rest = offset, b""
+            self._offset = offset
             raise BodyRestarted(offset)
-        elif offset < self._offset + len(self._rest):
-            self._rest = self._rest[: offset - self._offset]
 
     def _chunk(self, chunk):
-        want = self._offset + len(self._rest)
-        if self._head is None or chunk.offset_bytes != want:
-            self._end = ContractError(f"the body goes on at byte {chunk.offset_bytes}, want {want} and a head before it")
+        if self._head is None or chunk.offset_bytes != self._offset:
+            self._end = ContractError(f"the body goes on at byte {chunk.offset_bytes}, want {self._offset} and a head before it")
             self._call.cancel()
             return
         if not self._begun:
             self._begun = True
             self._fill(self._head.response)
             self.final_url = self._url if self._told else ""
-        self._rest += chunk.data
+        self._rest = chunk.data
 
     def _finish(self, outcome):
         try:
