@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What .ci/run and .ci/foreign-client share.
+# What .ci/run and .ci/examples share.
 
 # veil hides the names of hosts in what a package manager says.
 veil() {
