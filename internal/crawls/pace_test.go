@@ -73,9 +73,45 @@ func TestPace(t *testing.T) {
 	if early := site.Early(visits, delay, nil); len(early) > 0 {
 		t.Errorf("%d requests are early, such as %v", len(early), early[0])
 	}
-	steady := site.Steady(visits, 15*time.Second, 3*time.Second)
-	ideal := site.Ideal(hosts, delay, steady.Mean)
-	t.Logf("%d requests, %.0f/s where %.0f/s are ideal (%.1f %%), mean %v, CPU %v per fetch; %v", len(visits), steady.PerSecond(), ideal, 100*steady.PerSecond()/ideal, steady.Mean, used/time.Duration(len(visits)), steady.Seconds)
+	rate, mean := pace(visits, 15*time.Second)
+	ideal := site.Ideal(hosts, delay, mean)
+	t.Logf("%d requests of %d hosts, %.0f/s where %.0f/s are ideal (%.1f %%), CPU %v a fetch, of all parts and the origin", len(visits), hosts, rate, ideal, 100*rate/ideal, used/time.Duration(len(visits)))
+	if rate < ideal*0.99 {
+		t.Logf("MISS: 99 %% of the ideal rate is the goal")
+	}
+}
+
+// pace is the sum of the rates at which hosts are fetched from, each from its first
+// start after lead to its last, and the mean time of a visit. Hosts take turns in
+// waves, so that a span of time which is no multiple of the delay would tell less.
+func pace(visits []site.Visit, lead time.Duration) (rate float64, mean time.Duration) {
+	type span struct {
+		first, last time.Duration
+		n           int
+	}
+	hosts := make(map[string]span)
+	var n time.Duration
+	for _, v := range visits {
+		if v.Start < lead {
+			continue
+		}
+		s, seen := hosts[v.Host]
+		if !seen {
+			s.first = v.Start
+		} else {
+			s.n++
+		}
+		s.last = v.Start
+		hosts[v.Host] = s
+		mean += v.End - v.Start
+		n++
+	}
+	for _, s := range hosts {
+		if s.n > 0 {
+			rate += float64(s.n) / (s.last - s.first).Seconds()
+		}
+	}
+	return rate, mean / max(n, 1)
 }
 
 func inside(t *testing.T, s *site.Site) (frontier.Service, func()) {
