@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"fetchd/fetch"
-	"fetchd/internal/origin"
-	"fetchd/server"
+	"fetchd/internal/kit"
 )
 
 // demoCmd is "fetchctl demo".
@@ -22,17 +19,21 @@ type demoCmd struct {
 
 // run runs the demo, and returns the exit status.
 func (c *demoCmd) run(ctx context.Context, a *app) int {
-	if c.List {
-		return a.demoList(ctx)
+	all, err := demoScenarios()
+	if err != nil {
+		return a.fail(ctx, "", err)
 	}
-	chosen := scenarios
+	if c.List {
+		return a.demoList(ctx, all)
+	}
+	chosen := all
 	if c.Break != "" {
 		c.Break = strings.ToUpper(c.Break)
-		if chosen = broken(scenarios, c.Break); len(chosen) == 0 {
-			return a.fail(ctx, "", &usageError{"--break", "is no rule of a scenario: give one of " + strings.Join(rulesOf(scenarios), ", ")})
+		if chosen = kit.Broken(all, c.Break); len(chosen) == 0 {
+			return a.fail(ctx, "", &usageError{"--break", "is no rule of a scenario: give one of " + strings.Join(breakRules(all), ", ")})
 		}
 	}
-	s, err := newStage()
+	s, err := newStage(chosen)
 	if err != nil {
 		return a.fail(ctx, "", err)
 	}
@@ -40,7 +41,7 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 	d := &demo{stage: s, out: &printer{w: a.out}, paint: a.painterFor(a.out)}
 	d.intro(c.Break)
 	for i := range chosen {
-		if err := d.play(ctx, &chosen[i]); err != nil {
+		if err := d.play(ctx, chosen[i]); err != nil {
 			return a.fail(ctx, "", err)
 		}
 	}
@@ -51,53 +52,40 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 	return status
 }
 
+// demoScenarios are those of the demo, in the order of docs/spec.md's subjects.
+func demoScenarios() ([]*kit.Scenario, error) {
+	all, err := kit.Load()
+	return slices.DeleteFunc(all, func(s *kit.Scenario) bool { return !s.Demo }), err
+}
+
+// breakRules are the rules that can be broken.
+func breakRules(all []*kit.Scenario) []string {
+	var rules []string
+	for _, s := range all {
+		rules = append(rules, s.BreakRules()...)
+	}
+	slices.Sort(rules)
+	return slices.Compact(rules)
+}
+
 // stage is the origin and the service, both on loopback.
 type stage struct {
-	origin  *origin.Origin
+	origin  *venue
 	service *service
 }
 
-// stageListeners are the origin's listeners that the service may reach.
-var stageListeners = []string{"http", "http-other", "https", "tls-expired"}
-
-// newStage starts both. The caller closes it.
-func newStage() (*stage, error) {
-	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		return nil, fmt.Errorf("start the origin: %w", err)
-	}
-	ports, err := portsOf(o)
+// newStage starts both for the scenarios. The caller closes it.
+func newStage(all []*kit.Scenario) (*stage, error) {
+	v, err := openVenue("", "", all)
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	svc, err := serveVenue(v, listenersOf(all))
 	if err != nil {
-		_ = o.Close() // always nil
-		return nil, fmt.Errorf("open a port for the service: %w", err)
-	}
-	svc, err := serve(server.Config{Fetch: fetch.Config{
-		RootCAs:   o.CA(),
-		Egress:    fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports},
-		UserAgent: "fetchd/" + version(),
-	}}, l, "passthrough:///"+l.Addr().String(), plaintext)
-	if err != nil {
-		_ = o.Close() // always nil
+		_ = v.Close() // always nil
 		return nil, err
 	}
-	return &stage{o, svc}, nil
-}
-
-func portsOf(o *origin.Origin) ([]uint16, error) {
-	var ports []uint16
-	for _, name := range stageListeners {
-		addr, err := netip.ParseAddrPort(o.Addr(name))
-		if err != nil {
-			_ = o.Close() // always nil
-			return nil, fmt.Errorf("the origin's listener %s: %w", name, err)
-		}
-		ports = append(ports, addr.Port())
-	}
-	return ports, nil
+	return &stage{v, svc}, nil
 }
 
 // close ends both, the service first: it is the one that calls.
@@ -117,9 +105,9 @@ type demo struct {
 
 // row is a line of the table at the end.
 type row struct {
-	s     *scenario
-	rec   *record
-	wrong []mismatch
+	s     *kit.Scenario
+	rec   *kit.Record
+	wrong []kit.Mismatch
 }
 
 func (d *demo) intro(rule string) {
@@ -131,26 +119,26 @@ func (d *demo) intro(rule string) {
 }
 
 // play runs one scenario and tells it. An error is that of an interrupted run.
-func (d *demo) play(ctx context.Context, s *scenario) error {
-	d.out.printf("\n%s  %s\n", d.paint.paint(bold, s.name), d.paint.paint(dim, strings.Join(s.rules(), " ")))
-	d.out.printf("  %s\n", s.story)
-	if s.changed != "" {
-		d.out.printf("  %s\n", d.paint.paint(yellow, "broken: "+s.changed))
+func (d *demo) play(ctx context.Context, s *kit.Scenario) error {
+	d.out.printf("\n%s  %s\n", d.paint.paint(bold, s.Name), d.paint.paint(dim, strings.Join(s.BreakRules(), " ")))
+	d.out.printf("  %s\n", s.Story)
+	if s.Changed != "" {
+		d.out.printf("  %s\n", d.paint.paint(yellow, "broken: "+s.Changed))
 	}
 	tell := &reporter{out: d.out, paint: d.paint, brief: true, indent: "    "}
-	rec := d.perform(ctx, s, tell.event)
+	rec := s.Perform(ctx, d.service, d.origin, tell.event)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	wrong := s.judge(d.origin, rec)
+	wrong := s.Judge(d.origin, rec)
 	d.rows = append(d.rows, row{s, rec, wrong})
 	if len(wrong) == 0 {
-		d.out.printf("  %s  the origin saw %s\n", d.paint.paint(green, "ok"), count(len(rec.requests), "request"))
+		d.out.printf("  %s  the origin saw %s\n", d.paint.paint(green, "ok"), count(len(rec.Requests), "request"))
 		return nil
 	}
 	d.out.printf("  %s\n", d.paint.paint(red, "FAILED"))
 	for _, m := range wrong {
-		d.out.printf("    %s: expected %s, got %s\n", m.what, m.want, m.got)
+		d.out.printf("    %s: expected %s, got %s\n", m.What, m.Want, m.Got)
 	}
 	return nil
 }
@@ -168,8 +156,8 @@ func (d *demo) summary() int {
 			result = "FAILED"
 			failed++
 		}
-		table.printf("%s\t%s\t%s\t%d\t%d\t%s\n", result, r.s.name, strings.Join(r.s.rules(), " "),
-			len(r.rec.finished), len(r.rec.requests), took(r.rec.spent))
+		table.printf("%s\t%s\t%s\t%d\t%d\t%s\n", result, r.s.Name, strings.Join(r.s.BreakRules(), " "),
+			len(r.rec.Finished), len(r.rec.Requests), took(r.rec.Spent))
 	}
 	_ = t.Flush() // d.out keeps the error
 	d.out.printf("\n%s: %d ok, %d failed, %s\n", count(len(d.rows), "scenario"), len(d.rows)-failed, failed, took(time.Since(d.begun)))
@@ -180,11 +168,10 @@ func (d *demo) summary() int {
 }
 
 // demoList prints the scenarios.
-func (a *app) demoList(ctx context.Context) int {
+func (a *app) demoList(ctx context.Context, all []*kit.Scenario) int {
 	p := a.painterFor(a.out)
-	for i := range scenarios {
-		s := &scenarios[i]
-		if _, err := fmt.Fprintf(a.out, "%s  %s\n  %s\n", p.paint(bold, s.name), p.paint(dim, strings.Join(s.rules(), " ")), s.story); err != nil {
+	for _, s := range all {
+		if _, err := fmt.Fprintf(a.out, "%s  %s\n  %s\n", p.paint(bold, s.Name), p.paint(dim, strings.Join(s.BreakRules(), " ")), s.Story); err != nil {
 			return a.fail(ctx, "", &outputError{err})
 		}
 	}

@@ -59,10 +59,16 @@ var ruleSentences = map[string]string{
 
 	"D1": "max_redirects redirects are followed, and not one request more is sent.",
 	"D2": "301 and 302 turn POST into GET, 303 all but HEAD; 307 and 308 change nothing.",
+	"D4": "Across origins only headers go along that name no one and open nothing.",
+	"D7": "Cookies are kept within one fetch, and only where the caller wants them.",
 
 	"B1": "The body is held back until the attempt has ended well, so that a cut is an ordinary retry.",
 	"B2": "A body that is cut after bytes have gone out is continued at the first byte not delivered, if it is still the same.",
 	"B3": "A body of which bytes were delivered and that cannot be continued ends the fetch; a later fetch may succeed.",
+
+	"B4": "A body is streamed, in the outcome, hashed alone or not read, as the caller says.",
+	"B5": "The outcome tells size and digest of the body, and whether it was cut at the limit.",
+	"B6": "Content codings are decoded, unless the caller wants the bytes as sent.",
 
 	"A2": "On a 401 from the provider's origin the credential is refreshed and the request tried again at once, only once.",
 }
