@@ -10,7 +10,7 @@ Exit status:
 
     0    the fetch ended well: a 2xx, a 304 to a condition, a redirect not to be followed
     1    usage: the command line or the request is not usable
-    2    demo: something that must hold did not
+    2    demo, conformance: something that must hold did not
     10   the fetch failed: transient, may pass by itself
     11   the fetch failed: permanent, will not pass by itself
     12   the fetch failed: the origin limits the rate
@@ -110,5 +110,27 @@ func (c *demoCmd) examples() string {
 	return `  fetchctl demo
   fetchctl demo --list
   fetchctl demo --break W2
+`
+}
+
+// Help is the text after the first line of "fetchctl conformance --help". It
+// implements kong.HelpProvider.
+func (c *conformanceCmd) Help() string {
+	return `Runs every vector of conformance/ through the Explain call of a server, and every wire scenario through Fetch or FetchUnary against an origin that commits faults. The origin runs in this program, on loopback. What must hold is data; see conformance/README.md.
+
+A target must be able to reach the origin: one on this machine needs --egress-allow-cidr 127.0.0.0/8 and an --egress-allow-port for each port of the origin, which --origin-addr fixes; one elsewhere needs --origin-addr and, where addresses are translated, --origin-url. Without them the report tells which flags are missing. Scenarios over TLS need --write-ca and a target that then starts with --egress-ca-file, for which --wait waits.
+
+With --client a program is judged instead, by what the origin saw of it: requests, the time between them, and whether exit status and body are right. The file $ORIGIN_CA has the authority of the origin. Rules that cannot be seen that way are n/a.
+
+Exit status: 0 everything held; 1 usage, a target that does not reach the origin included; 2 something did not hold; 20 the service or the origin failed; 21 cannot write; 130 interrupted.`
+}
+
+func (c *conformanceCmd) examples() string {
+	return `  fetchctl conformance
+  fetchctl conformance --list
+  fetchctl conformance --only W2 --only "redirect loop"
+  fetchctl conformance --target fetchd.internal:8080 --origin-addr 10.0.0.5:9080
+  fetchctl conformance --client 'curl -sfL --retry 3 --cacert ca.pem {url}' --markdown curl.md
+  fetchctl conformance --client conformance/clients/urllib3 --json
 `
 }

@@ -32,11 +32,12 @@ type command interface {
 
 // grammar is the command line.
 type grammar struct {
-	Get      getCmd           `cmd:"" help:"Fetch a URL: body to standard output or a file, attempts to standard error."`
-	Download downloadCmd      `cmd:"" help:"Fetch many URLs into files, several at once; a run that was cut off is continued."`
-	Explain  explainCmd       `cmd:"" help:"Say what would be decided for an observation, by which rule. Nothing is fetched."`
-	Demo     demoCmd          `cmd:"" help:"Run the rules against an origin that commits faults, and check what both sides saw."`
-	Version  kong.VersionFlag `help:"Print the version and exit."`
+	Get         getCmd           `cmd:"" help:"Fetch a URL: body to standard output or a file, attempts to standard error."`
+	Download    downloadCmd      `cmd:"" help:"Fetch many URLs into files, several at once; a run that was cut off is continued."`
+	Explain     explainCmd       `cmd:"" help:"Say what would be decided for an observation, by which rule. Nothing is fetched."`
+	Demo        demoCmd          `cmd:"" help:"Run the rules against an origin that commits faults, and check what both sides saw."`
+	Conformance conformanceCmd   `cmd:"" help:"Judge a server of the contract, or any HTTP client, by the vectors and scenarios of the specification."`
+	Version     kong.VersionFlag `help:"Print the version and exit."`
 
 	Completion completionCmd `cmd:"" help:"Print a script with which bash, zsh or fish complete this program."`
 }
@@ -92,7 +93,7 @@ func (a *app) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, erro
 
 // commandName is the program with its command, where one was named.
 func commandName(args []string) string {
-	if len(args) > 0 && slices.Contains([]string{"get", "download", "explain", "demo", "completion"}, args[0]) {
+	if len(args) > 0 && slices.Contains([]string{"get", "download", "explain", "demo", "conformance", "completion"}, args[0]) {
 		return "fetchctl " + args[0]
 	}
 	return "fetchctl"

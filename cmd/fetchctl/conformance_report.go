@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"fetchd/internal/kit"
+)
+
+// report writes what came of the subjects where the flags say.
+func (c *conformanceCmd) report(a *app, reports []kit.Report) error {
+	if c.Markdown != "" {
+		var page bytes.Buffer
+		markdown(&printer{w: &page}, reports)
+		if err := os.WriteFile(c.Markdown, page.Bytes(), 0o644); err != nil {
+			return &outputError{err}
+		}
+	}
+	out := &printer{w: a.out}
+	if c.JSON {
+		data, err := json.MarshalIndent(struct {
+			Fetchctl string       `json:"fetchctl"`
+			Reports  []kit.Report `json:"reports"`
+		}{version(), reports}, "", "  ")
+		if err != nil {
+			return err
+		}
+		out.printf("%s\n", data)
+	} else {
+		for i := range reports {
+			told(out, a.painterFor(a.out), &reports[i])
+		}
+	}
+	if out.err != nil {
+		return &outputError{out.err}
+	}
+	return nil
+}
+
+// told is the report for a terminal: rules, what did not hold, totals.
+func told(out *printer, p painter, r *kit.Report) {
+	out.printf("%s\n", p.paint(bold, strings.TrimSpace(escape(r.Subject+"  "+r.Version))))
+	table(out, r)
+	for i := range r.Results {
+		toldResult(out, p, &r.Results[i])
+	}
+	if why := notRun(r); why != "" {
+		out.printf("\nnot run: %s\n", why)
+	}
+	vectors, wire := r.Tally(func(x *kit.Result) bool { return x.Vector }), r.Tally(func(x *kit.Result) bool { return !x.Vector })
+	out.printf("\n%s; %s\n\n", tallyText("vector", vectors), tallyText("wire scenario", wire))
+}
+
+// table has a row for each rule.
+func table(out io.Writer, r *kit.Report) {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	rows := &printer{w: t}
+	rows.printf("\nrule\tresult\tvectors\tscenarios\tabout\n")
+	for _, rule := range r.Rules() {
+		about := func(vector bool) kit.Tally {
+			return r.Tally(func(x *kit.Result) bool { return x.Vector == vector && slices.Contains(x.Rules, rule) })
+		}
+		vectors, wire := about(true), about(false)
+		rows.printf("%s\t%s\t%s\t%s\t%s\n", rule, ruleVerdict(vectors, wire), share(vectors), share(wire), ruleSentences[rule])
+	}
+	_ = t.Flush() // out keeps the error
+}
+
+// ruleVerdict sums up what came of a rule.
+func ruleVerdict(of ...kit.Tally) kit.Verdict {
+	judged := 0
+	for _, t := range of {
+		if t.Failed > 0 {
+			return "FAILED"
+		}
+		judged += t.Judged()
+	}
+	if judged == 0 {
+		return kit.NotApplicable
+	}
+	return kit.Held
+}
+
+// share is how many of those that were judged held.
+func share(t kit.Tally) string {
+	if t.Judged() == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d of %d", t.Held, t.Judged())
+}
+
+func toldResult(out *printer, p painter, x *kit.Result) {
+	if x.Verdict != kit.Failed {
+		return
+	}
+	out.printf("\n%s  %s  %s\n", p.paint(red, "FAILED"), p.paint(bold, x.Name), p.paint(dim, strings.Join(x.Rules, " ")))
+	for _, m := range x.Wrong {
+		out.printf("  %s: expected %s, got %s\n", escape(m.What), escape(m.Want), escape(m.Got))
+	}
+}
+
+// notRun says why scenarios were not run, each reason once.
+func notRun(r *kit.Report) string {
+	var reasons []string
+	for i := range r.Results {
+		if why := r.Results[i].Why; why != "" && !slices.Contains(reasons, why) {
+			reasons = append(reasons, why)
+		}
+	}
+	return strings.Join(reasons, "; ")
+}
+
+func tallyText(noun string, t kit.Tally) string {
+	text := fmt.Sprintf("%s: %d held, %d failed", count(t.Judged(), noun), t.Held, t.Failed)
+	if t.Other > 0 {
+		text += fmt.Sprintf(" (%d more not judged)", t.Other)
+	}
+	return text
+}
+
+// markdown is the report as a page: who, a table of rules, a table of scenarios.
+func markdown(out *printer, reports []kit.Report) {
+	out.printf("| subject | version | command | vectors | wire scenarios |\n|---|---|---|---|---|\n")
+	for i := range reports {
+		r := &reports[i]
+		command := ""
+		if r.Command != "" {
+			command = "`" + r.Command + "`"
+		}
+		out.printf("| %s | %s | %s | %s | %s |\n", cell(r.Subject), cell(r.Version), command,
+			share(r.Tally(func(x *kit.Result) bool { return x.Vector })), share(r.Tally(func(x *kit.Result) bool { return !x.Vector })))
+	}
+	markdownRules(out, reports)
+	markdownScenarios(out, reports)
+}
+
+func heads(out *printer, first string, reports []kit.Report, last string) {
+	out.printf("\n| %s |", first)
+	for i := range reports {
+		out.printf(" %s |", cell(reports[i].Subject))
+	}
+	out.printf("%s\n|---|%s%s\n", last, strings.Repeat("---|", len(reports)), strings.Repeat("---|", strings.Count(last, "|")))
+}
+
+// markdownRules has a row for each rule by which any subject could be judged.
+func markdownRules(out *printer, reports []kit.Report) {
+	heads(out, "rule", reports, " about |")
+	for _, rule := range reports[0].Rules() {
+		row, judged := "| "+rule+" |", 0
+		for i := range reports {
+			t := reports[i].Tally(func(x *kit.Result) bool { return slices.Contains(x.Rules, rule) })
+			judged += t.Judged()
+			row += " " + share(t) + " |"
+		}
+		if judged > 0 {
+			out.printf("%s %s |\n", row, cell(ruleSentences[rule]))
+		}
+	}
+}
+
+// markdownScenarios has a row for each scenario that any subject did not hold.
+func markdownScenarios(out *printer, reports []kit.Report) {
+	first := true
+	for n := range reports[0].Results {
+		if !slices.ContainsFunc(reports, func(r kit.Report) bool { return r.Results[n].Verdict == kit.Failed }) {
+			continue
+		}
+		if first {
+			heads(out, "not held by all", reports, "")
+			first = false
+		}
+		x := &reports[0].Results[n]
+		out.printf("| %s (%s) |", cell(x.Name), strings.Join(x.Rules, " "))
+		for i := range reports {
+			out.printf(" %s |", cell(verdictText(&reports[i].Results[n])))
+		}
+		out.printf("\n")
+	}
+}
+
+// verdictText is the verdict, and the first thing that did not hold.
+func verdictText(x *kit.Result) string {
+	switch x.Verdict {
+	case kit.Held:
+		return "✓"
+	case kit.Failed:
+		return "✗ " + x.First()
+	}
+	return "–"
+}
+
+// cell is text that does not end a cell of a table.
+func cell(s string) string { return strings.ReplaceAll(escape(s), "|", `\|`) }
