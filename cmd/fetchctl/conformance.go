@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -279,7 +280,13 @@ func (c *conformanceCmd) client(ctx context.Context, cmd *kit.Command, scenarios
 		return nil, &outputError{err}
 	}
 	cmd.Env = append(withoutProxies(os.Environ()), "ORIGIN_CA="+ca)
-	r := &kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " "), Version: cmd.Version(ctx)}
+	r := &kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " ")}
+	if strings.ContainsRune(cmd.Args[0], os.PathSeparator) { // it runs in a folder of its own
+		if cmd.Args[0], err = filepath.Abs(cmd.Args[0]); err != nil {
+			return nil, &usageError{"--client", fmt.Sprint(err)}
+		}
+	}
+	r.Version = cmd.Version(ctx)
 	r.Results, err = cmd.Scenarios(ctx, scenarios, v, c.Jobs, func() (string, error) { return os.MkdirTemp(folder, "run-") })
 	if err != nil {
 		return nil, &usageError{"--client", fmt.Sprint(err)}

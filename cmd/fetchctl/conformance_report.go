@@ -54,37 +54,43 @@ func told(out *printer, p painter, r *kit.Report) {
 		out.printf("\nnot run: %s\n", why)
 	}
 	vectors, wire := r.Tally(func(x *kit.Result) bool { return x.Vector }), r.Tally(func(x *kit.Result) bool { return !x.Vector })
-	out.printf("\n%s; %s\n\n", tallyText("vector", vectors), tallyText("wire scenario", wire))
+	if vectors != (kit.Tally{}) {
+		out.printf("\n%s", tallyText("vector", vectors))
+	}
+	out.printf("\n%s\n\n", tallyText("wire scenario", wire))
 }
 
 // table has a row for each rule.
 func table(out io.Writer, r *kit.Report) {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows := &printer{w: t}
+	var unseen []string
 	rows.printf("\nrule\tresult\tvectors\tscenarios\tabout\n")
 	for _, rule := range r.Rules() {
 		about := func(vector bool) kit.Tally {
 			return r.Tally(func(x *kit.Result) bool { return x.Vector == vector && slices.Contains(x.Rules, rule) })
 		}
 		vectors, wire := about(true), about(false)
+		if vectors.Judged()+wire.Judged() == 0 {
+			unseen = append(unseen, rule)
+			continue
+		}
 		rows.printf("%s\t%s\t%s\t%s\t%s\n", rule, ruleVerdict(vectors, wire), share(vectors), share(wire), ruleSentences[rule])
+	}
+	if len(unseen) > 0 {
+		rows.printf("\nn/a: %s\n", strings.Join(unseen, " "))
 	}
 	_ = t.Flush() // out keeps the error
 }
 
 // ruleVerdict sums up what came of a rule.
-func ruleVerdict(of ...kit.Tally) kit.Verdict {
-	judged := 0
+func ruleVerdict(of ...kit.Tally) string {
 	for _, t := range of {
 		if t.Failed > 0 {
 			return "FAILED"
 		}
-		judged += t.Judged()
 	}
-	if judged == 0 {
-		return kit.NotApplicable
-	}
-	return kit.Held
+	return "held"
 }
 
 // share is how many of those that were judged held.
@@ -190,9 +196,29 @@ func verdictText(x *kit.Result) string {
 	case kit.Held:
 		return "✓"
 	case kit.Failed:
-		return "✗ " + x.First()
+		return "✗ " + brief(x)
 	}
 	return "–"
+}
+
+// brief is what did not hold, in a few words: of a client what the origin saw.
+func brief(x *kit.Result) string {
+	if x.Exit == nil {
+		return x.First()
+	}
+	text := fmt.Sprintf("%s, exit %d", count(x.Requests, "request"), *x.Exit)
+	if *x.Exit < 0 {
+		text = count(x.Requests, "request") + ", no end"
+	}
+	for _, m := range x.Wrong {
+		if strings.HasPrefix(m.What, "gap") {
+			return text + ", waited " + m.Got
+		}
+		if m.What == "body" {
+			return text + ", wrong body"
+		}
+	}
+	return text
 }
 
 // cell is text that does not end a cell of a table.

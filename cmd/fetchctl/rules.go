@@ -55,10 +55,12 @@ var ruleSentences = map[string]string{
 	"I2": "POST and PATCH are sent once, unless a key is given and a retry allowed; the key is the same on every attempt.",
 	"I3": "Where a redirect turned the request into one that may be repeated, only the failed hop is tried again.",
 	"I4": "No more attempts than max_attempts.",
+	"I7": "Where several stops hold, the first in the order of the specification is named.",
 	"I6": "No more exchanges than one fetch may make.",
 
 	"D1": "max_redirects redirects are followed, and not one request more is sent.",
 	"D2": "301 and 302 turn POST into GET, 303 all but HEAD; 307 and 308 change nothing.",
+	"D3": "A loop is the same method, URL and sent headers as an earlier hop; it is found before the request is sent again.",
 	"D4": "Across origins only headers go along that name no one and open nothing.",
 	"D7": "Cookies are kept within one fetch, and only where the caller wants them.",
 

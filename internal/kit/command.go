@@ -41,7 +41,7 @@ const grace = time.Second
 // missing.
 func ParseCommand(text string) (Command, error) {
 	name, rest, named := strings.Cut(text, "=")
-	if !named || strings.ContainsAny(name, " /{-") {
+	if !named || strings.ContainsAny(name, " /{") {
 		name, rest = "", text
 	}
 	args := strings.Fields(rest)
@@ -55,11 +55,12 @@ func ParseCommand(text string) (Command, error) {
 }
 
 // Version is the first line that the program writes when it is called with
-// --version alone; empty if it writes none.
+// --version in place of the URL; empty if it writes none.
 func (c *Command) Version(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, c.limit())
 	defer cancel()
-	cmd := exec.CommandContext(ctx, c.Args[0], "--version")
+	args, _ := c.arguments("--version", os.DevNull)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env, cmd.WaitDelay = c.Env, grace
 	out, _ := cmd.Output() // what it wrote is the answer
 	line, _, _ := strings.Cut(string(out), "\n")

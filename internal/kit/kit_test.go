@@ -297,6 +297,7 @@ func TestParseCommand(t *testing.T) {
 	}{
 		{"curl -sf {url}", "curl", []string{"curl", "-sf", "{url}"}},
 		{"old=/usr/bin/curl -sf", "old", []string{"/usr/bin/curl", "-sf"}},
+		{"curl-old=/usr/bin/curl -sf", "curl-old", []string{"/usr/bin/curl", "-sf"}},
 		{"curl --retry=3", "curl", []string{"curl", "--retry=3"}},
 		{"dir/curl -o {out}", "curl", []string{"dir/curl", "-o", "{out}"}},
 		{"", "", nil},

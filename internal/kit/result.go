@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -127,10 +128,15 @@ func (x *Suite) Vectors(ctx context.Context, vectors []conformance.Vector) ([]Re
 	return results, err
 }
 
+// framed is the listener whose scenarios run one at a time: they would share a
+// connection, which some of them break.
+const framed = "h2fault"
+
 // Scenarios runs the scenarios; the results are in their order. The error is the
 // end of ctx.
 func (x *Suite) Scenarios(ctx context.Context, scenarios []*Scenario) ([]Result, error) {
 	results := make([]Result, len(scenarios))
+	var alone sync.Mutex
 	err := each(ctx, x.Jobs, len(scenarios), func(ctx context.Context, i int) error {
 		s := scenarios[i]
 		results[i] = Result{Name: s.Name, Rules: s.Rules}
@@ -139,6 +145,10 @@ func (x *Suite) Scenarios(ctx context.Context, scenarios []*Scenario) ([]Result,
 				results[i].Verdict, results[i].Why = NotRun, why
 				return nil
 			}
+		}
+		if s.Listener == framed {
+			alone.Lock()
+			defer alone.Unlock()
 		}
 		rec := s.Perform(ctx, x.Service, x.Origin, nil)
 		results[i].judged(s.Judge(x.Origin, rec), rec.Requests)
