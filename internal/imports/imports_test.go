@@ -32,7 +32,8 @@ type rule struct {
 
 // testLibraries are import paths that belong to tests.
 var testLibraries = []string{"testing", "net/http/httptest", "github.com/google/go-cmp", "go.uber.org/goleak",
-	"github.com/prometheus/client_golang/prometheus/testutil", "go.opentelemetry.io/otel/sdk/trace/tracetest", "github.com/Shopify", "github.com/chromedp"}
+	"github.com/prometheus/client_golang/prometheus/testutil", "go.opentelemetry.io/otel/sdk/trace/tracetest", "github.com/Shopify",
+	"github.com/chromedp", "github.com/mccutchen"}
 
 var rules = []rule{
 	{
@@ -82,6 +83,10 @@ var rules = []rule{
 	{
 		pkg: "conformance", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server"},
 		why: "what is expected comes from the vectors, never from an implementation",
+	},
+	{
+		pkg: "internal/kit", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
+		why: "what judges an implementation has nothing of it",
 	},
 	{
 		pkg: "frontier/normal", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/internal"},

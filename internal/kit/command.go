@@ -99,7 +99,7 @@ func (c *Command) Perform(ctx context.Context, s *Scenario, o Origin, folder str
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	rec := &ClientRecord{Body: stdout.Bytes(), Requests: o.Requests(s.Key())}
+	rec := &ClientRecord{Body: stdout.Bytes(), Requests: ended(ctx, s, o)}
 	if toFile {
 		rec.Body = readOutput(out)
 	}
@@ -114,6 +114,23 @@ func (c *Command) Perform(ctx context.Context, s *Scenario, o Origin, folder str
 		return nil, fmt.Errorf("run %s: %w", c.Args[0], err)
 	}
 	return rec, nil
+}
+
+// ended are the requests when each has its end, which comes soon after the program's.
+func ended(ctx context.Context, s *Scenario, o Origin) []origin.Request {
+	for _, r := range o.Requests(s.Key()) {
+		select {
+		case <-r.Done:
+		case <-ctx.Done():
+		}
+	}
+	return o.Requests(s.Key())
+}
+
+// refused tells whether the origin could not do what the scenario asks, because the
+// program does not speak HTTP/2.
+func (r *ClientRecord) refused() bool {
+	return slices.ContainsFunc(r.Requests, func(r origin.Request) bool { return r.End == origin.EndRefused })
 }
 
 func (c *Command) arguments(url, out string) (args []string, toFile bool) {
@@ -190,6 +207,9 @@ func (c *Command) Scenarios(ctx context.Context, scenarios []*Scenario, o Origin
 		rec, err := c.Perform(ctx, s, o, dir)
 		if err != nil {
 			return err
+		}
+		if rec.refused() {
+			return nil
 		}
 		results[i].Exit = &rec.Exit
 		results[i].judged(s.JudgeClient(o, rec), rec.Requests)
