@@ -144,7 +144,7 @@ func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []confo
 	srv := grpc.NewServer()
 	pb.RegisterFetchServiceServer(srv, make(right))
 	served := goServe(srv, l)
-	defer func() { srv.Stop(); <-served }()
+	defer func() { srv.Stop(); _ = <-served }() // it was stopped
 	judged, err := dialTo(l.Addr().String(), func() {}, plaintext)
 	if err != nil {
 		return nil, err
