@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os/exec"
 	"regexp"
 	"slices"
 	"testing"
@@ -285,6 +286,67 @@ func TestJudgeClient(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: what did not hold (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// A program is given the URL in a folder of its own, and ended when its time is up.
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("there is no shell")
+	}
+	o := origin.New(origin.Config{})
+	all := load(t)
+	s := all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "404" })]
+	for _, tt := range []struct {
+		name, script string
+		args         []string
+		limit        time.Duration
+		want         kit.ClientRecord
+	}{
+		{"standard output", `echo "$1"`, nil, time.Minute, kit.ClientRecord{Body: []byte(s.URL(o) + "\n")}},
+		{"a place for the URL", `echo "$1"`, []string{"<{url}>"}, time.Minute, kit.ClientRecord{Body: []byte("<" + s.URL(o) + ">\n")}},
+		{"a file", `echo noise; printf body >"$1"; exit 3`, []string{"{out}"}, time.Minute, kit.ClientRecord{Body: []byte("body"), Exit: 3}},
+		{"no file", `exit 0`, []string{"{out}"}, time.Minute, kit.ClientRecord{}},
+		{"no end", `exec sleep 1000`, nil, time.Millisecond, kit.ClientRecord{Exit: -1}},
+	} {
+		c := &kit.Command{Args: append([]string{shell, "-c", tt.script, "sh"}, tt.args...), Limit: tt.limit}
+		got, err := c.Perform(t.Context(), s, o, t.TempDir())
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if got.Exit != tt.want.Exit || string(got.Body) != string(tt.want.Body) {
+			t.Errorf("%s: exit %d, body %q; want %d, %q", tt.name, got.Exit, got.Body, tt.want.Exit, tt.want.Body)
+		}
+	}
+}
+
+// Who does not speak HTTP/2 is not judged by what it does with it.
+func TestCommandThatIsRefused(t *testing.T) {
+	t.Parallel()
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("there is no shell")
+	}
+	all := load(t)
+	at := slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "stream reset then 200" })
+	done := make(chan struct{})
+	close(done)
+	for _, tt := range []struct {
+		end  origin.End
+		want kit.Verdict
+	}{
+		{origin.EndRefused, kit.NotApplicable},
+		{origin.EndBroken, kit.Failed},
+	} {
+		o := log{origin.New(origin.Config{}), []origin.Request{{End: tt.end, Done: done}}}
+		c := &kit.Command{Args: []string{shell, "-c", "exit 1"}}
+		got, err := c.Scenarios(t.Context(), all[at:at+1], o, 1, func() (string, error) { return t.TempDir(), nil })
+		if err != nil || got[0].Verdict != tt.want {
+			t.Errorf("%s: verdict %q, error %v; want %q", tt.end, got[0].Verdict, err, tt.want)
 		}
 	}
 }
