@@ -217,6 +217,9 @@ func brief(x *kit.Result) string {
 		if m.What == "body" {
 			return text + ", wrong body"
 		}
+		if strings.Contains(m.What, " of request ") {
+			return text + ", " + m.What + ": " + m.Got
+		}
 	}
 	return text
 }

@@ -144,7 +144,7 @@ func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []confo
 	srv := grpc.NewServer()
 	pb.RegisterFetchServiceServer(srv, make(right))
 	served := goServe(srv, l)
-	defer func() { srv.Stop(); _ = <-served }() // it was stopped
+	defer func() { srv.Stop(); <-served }()
 	judged, err := dialTo(l.Addr().String(), func() {}, plaintext)
 	if err != nil {
 		return nil, err
@@ -159,9 +159,13 @@ func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []confo
 	return append(results, wire...), err
 }
 
-func goServe(srv *grpc.Server, l net.Listener) <-chan error {
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
+// goServe serves until srv is stopped; then the channel is closed.
+func goServe(srv *grpc.Server, l net.Listener) <-chan struct{} {
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(l) // calls tell of what they could not do
+	}()
 	return served
 }
 
