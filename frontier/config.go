@@ -16,6 +16,7 @@ const (
 	defaultRedirectWait  = 30 * time.Second
 	defaultMaxCrawlDelay = time.Minute
 	defaultDrainTime     = 30 * time.Second
+	defaultPatience      = time.Hour
 
 	// leaseReserve is what a lease must have left, beside the time of a fetch, when
 	// the fetch is begun: the outcome has to be recorded too.
@@ -45,6 +46,9 @@ type Config struct {
 	IgnoreRobots bool
 	// MaxCrawlDelay caps the Crawl-delay of a robots.txt; zero means 1 min.
 	MaxCrawlDelay time.Duration
+	// RobotsPatience is how long the URLs of an origin wait for a robots.txt that is out
+	// of reach, before they are given up; zero means 1 h.
+	RobotsPatience time.Duration
 	// Accept are the media types wanted, such as "text/html"; empty means any.
 	Accept []string
 	// MaxBodyBytes is the longest body, 1 to 1 MiB; zero means 1 MiB. A longer one
@@ -89,6 +93,7 @@ func (c Config) whole() (Config, error) {
 		{"MaxCrawlDelay", &c.MaxCrawlDelay, defaultMaxCrawlDelay},
 		{"MaxRedirectWait", &c.MaxRedirectWait, defaultRedirectWait},
 		{"DrainTime", &c.DrainTime, defaultDrainTime},
+		{"RobotsPatience", &c.RobotsPatience, defaultPatience},
 	} {
 		if *d.at < 0 {
 			return c, fmt.Errorf("frontier: %s is %v: it must not be negative", d.name, *d.at)

@@ -135,3 +135,25 @@ func TestDrainWhileWaiting(t *testing.T) {
 		t.Errorf("%+v, %d requests; want it pending after one", got, r.site.Count())
 	}
 }
+
+// TestStopUnderTheBrake: a worker that waits because nothing can be kept ends at once.
+func TestStopUnderTheBrake(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	r.add(r.site.URL("a", "/p/1"))
+	w := r.worker()
+	for range 5 {
+		w.brake.press()
+		w.brake.until = time.Time{}
+	}
+	w.brake.press()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	begun := time.Now()
+	if err := w.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v, want it cancelled", err)
+	}
+	if took := time.Since(begun); took > 5*time.Second || r.site.Count() != 0 {
+		t.Errorf("it took %v and %d requests", took, r.site.Count())
+	}
+}

@@ -16,6 +16,7 @@ type ending struct {
 	block    string        // host that asked for a pause
 	blockFor time.Duration // zero: by the store's own doubling
 	action   Action        // AbortHost and AbortCrawl go beyond the URL
+	host     string        // that AbortHost gives up
 }
 
 type disposal int
@@ -97,6 +98,9 @@ func (p *Policy) handleFetchError(c store.Claim, outcome *pb.FetchOutcome, m mad
 	params := m.params(c, outcome)
 	params.ETag, params.LastModified = "", "" // of a page that tells of an error
 	e.fetch.FetchedParams = params
+	if host := hostOf(lastURL(outcome)); host != "" {
+		e.host = host // a redirect may have led elsewhere
+	}
 	if status := outcome.GetResponse().GetStatusCode(); status == 429 || status == 503 {
 		e.block, e.blockFor = hostOf(lastURL(outcome)), asked
 	}
@@ -114,7 +118,7 @@ func askedFor(f *pb.FetchError) time.Duration {
 
 // failed is the end of a URL by an error class, fetchd's or the scheduler's own.
 func (p *Policy) failed(c store.Claim, class, text string, retryable bool, asked time.Duration) ending {
-	e := ending{how: record, action: p.action(class, retryable), fetch: store.Fetch{
+	e := ending{how: record, action: p.action(class, retryable), host: c.Host, fetch: store.Fetch{
 		ID: c.ID, FetchedParams: store.FetchedParams{Token: c.Token},
 		Status: store.Dead, LastError: text, ErrorClass: class,
 	}}

@@ -2,6 +2,8 @@ package frontier
 
 import (
 	"net/http"
+	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -36,7 +38,7 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim) 
 
 // precondition is what the last fetch allows to be asked; nil if nothing.
 func precondition(validators store.Claim) *pb.Precondition {
-	if validators.ETag != "" {
+	if isETag(validators.ETag) {
 		return &pb.Precondition{Etags: []string{validators.ETag}}
 	}
 	if t, err := http.ParseTime(validators.LastModified); err == nil {
@@ -45,12 +47,26 @@ func precondition(validators store.Claim) *pb.Precondition {
 	return nil
 }
 
+// maxETag is the longest that goes along, in bytes.
+const maxETag = 1 << 10
+
+// isETag says whether what an origin sent is an entity-tag: RFC 9110 §8.8.3. What
+// is none fetchd would refuse, and with it the request.
+func isETag(s string) bool {
+	opaque, ok := strings.CutPrefix(strings.TrimPrefix(s, "W/"), `"`)
+	opaque, closed := strings.CutSuffix(opaque, `"`)
+	return ok && closed && len(s) <= maxETag && !strings.ContainsFunc(opaque, func(r rune) bool {
+		return r <= ' ' || r == '"' || r == 0x7f || r == utf8.RuneError
+	})
+}
+
 // robotsRequest asks for a robots.txt: RFC 9309 wants five redirects followed and
 // 500 KiB read. The byte beyond them tells whether the last line is whole.
 func (c *Config) robotsRequest(url string, redirects int) *pb.FetchRequest {
 	r := c.request(url, redirects)
 	r.BodyPolicy.MaxSizeBytes = proto.Int64(robots.MaxBytes + 1)
 	r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
+	r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)} // each takes its turn
 	return r
 }
 

@@ -207,6 +207,10 @@ func TestRequests(t *testing.T) {
 		{"a date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
 			BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)},
 			Precondition: &pb.Precondition{ModifiedSinceTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
+		{"an ETag that is none", func(c *Config) { c.Bodies = new(shelf) },
+			store.Claim{ETag: `abc`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
+				BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)},
+				Precondition: &pb.Precondition{ModifiedSinceTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
 		{"no date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{LastModified: "yesterday"}, &pb.FetchRequest{
 			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}}},
 	} {
@@ -223,6 +227,10 @@ func TestRequests(t *testing.T) {
 				t.Errorf("robots.txt is asked for with %v, want it cut after %d bytes", want.GetBodyPolicy(), robots.MaxBytes+1)
 			}
 			want.BodyPolicy.MaxSizeBytes, want.BodyPolicy.OversizeAction = nil, 0
+			if want.GetRedirectPolicy().GetFollow() {
+				t.Error("redirects of a robots.txt are followed by the service, without a turn")
+			}
+			want.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: proto.Int32(3), Scope: pb.RedirectScope_REDIRECT_SCOPE_SAME_ORIGIN}
 			if row.want.GetRedirectPolicy() != nil {
 				want.RedirectPolicy = nil
 			}
@@ -234,5 +242,19 @@ func TestRequests(t *testing.T) {
 				t.Errorf("%v does not say what the configuration does", want)
 			}
 		})
+	}
+}
+
+// TestIsETag by RFC 9110 §8.8.3: what is none would have the request refused.
+func TestIsETag(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[string]bool{
+		`"abc"`: true, `W/"abc"`: true, `""`: true, `"a-ü"`: true, `"` + strings.Repeat("x", 1000) + `"`: true,
+		``: false, `abc`: false, `"abc`: false, `abc"`: false, `"`: false, `w/"abc"`: false, `"a b"`: false, `"a"b"`: false,
+		`"a","b"`: false, `*`: false, "\"a\nb\"": false, "\"a\xffb\"": false, `"` + strings.Repeat("x", 2000) + `"`: false,
+	} {
+		if got := isETag(tag); got != want {
+			t.Errorf("isETag(%.40q) = %v, want %v", tag, got, want)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package frontier
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -37,7 +36,8 @@ type rulebookEntry struct {
 	policy robots.Policy
 	rules  *robots.Rules // of policy's file; nil without one
 	until  time.Time
-	bytes  int // of the file
+	away   time.Time // since when it has been out of reach; zero if it is not
+	bytes  int       // of the file
 }
 
 func newRulebook() *rulebook { return &rulebook{entries: make(map[string]rulebookEntry)} }
@@ -70,7 +70,8 @@ func (b *rulebook) learn(r store.Robots, product string, again time.Duration) {
 	e := rulebookEntry{policy: policyOf(r), bytes: len(r.Body)}
 	fresh := robots.FreshFor
 	if r.Unreachable {
-		fresh = min(max(again, robotsSoonest), robotsLatest)
+		e.away = time.Now().Add(-r.UnreachableFor)
+		fresh = min(max(again, robotsSoonest, r.UnreachableFor-r.Age), robotsLatest)
 	}
 	if r.Age >= fresh {
 		return
@@ -147,7 +148,15 @@ func (v *visit) askOwn() (e ending, stop bool) {
 		return ending{}, false
 	}
 	origin, path := originOf(v.claim.URL)
-	if entry, ok := v.w.rulebook.known(origin); ok {
+	entry, ok := v.w.rulebook.known(origin)
+	if !ok { // since the claim it may have made room for others, or another worker has read it
+		if err := v.w.consultOrigins(v.ctx, []string{origin}); err != nil {
+			v.w.trouble(v.ctx, "ask robots.txt", err)
+			return *v.back(), true
+		}
+		entry, ok = v.w.rulebook.known(origin)
+	}
+	if ok {
 		return v.verdict(entry, v.claim.URL, path)
 	}
 	if e := v.fetchRobots(origin); e != nil {
@@ -164,7 +173,7 @@ func (v *visit) verdict(entry rulebookEntry, url, path string) (e ending, stop b
 	case d.Allowed:
 		return ending{}, false
 	case d.Reason == robots.Unreachable:
-		e = p.failed(v.claim, ClassRobotsUnreachable, ClassRobotsUnreachable+": "+entry.policy.Cause, true, time.Until(entry.until))
+		return v.outOfReach(entry, url), true
 	default:
 		text := fmt.Sprintf("%s: line %d, %.200s", ClassRobotsDisallowed, d.Line.Number, d.Line.Text)
 		if url != v.claim.URL {
@@ -174,6 +183,24 @@ func (v *visit) verdict(entry rulebookEntry, url, path string) (e ending, stop b
 	}
 	e.fetch.Attempts, e.fetch.Duration, e.fetch.Wait = v.made.attempts, v.made.duration, v.made.wait
 	return e, true
+}
+
+// outOfReach is the end of a visit whose robots.txt cannot be had. The URL waits
+// with its host, and nothing is counted, unless that has gone on for too long or
+// says something of the URL itself.
+func (v *visit) outOfReach(entry rulebookEntry, url string) ending {
+	cause, again := entry.policy.Cause, time.Until(entry.until)
+	var e ending
+	switch {
+	case cause == "dns_not_found" || cause == "target_blocked" || cause == "invalid_request":
+		e = v.w.config.Policy.failed(v.claim, cause, cause+": of its robots.txt", cause == "dns_not_found", again)
+	case time.Since(entry.away) < v.w.config.RobotsPatience:
+		return ending{how: giveBack, block: hostOf(url), blockFor: max(again, time.Millisecond)}
+	default:
+		e = v.w.config.Policy.failed(v.claim, ClassRobotsUnreachable, ClassRobotsUnreachable+": "+cause, false, 0)
+	}
+	e.fetch.Attempts, e.fetch.Duration, e.fetch.Wait = v.made.attempts, v.made.duration, v.made.wait
+	return e
 }
 
 // fetchRobots fetches an origin's file, whose host this visit has, and keeps it.
@@ -193,7 +220,7 @@ func (v *visit) fetchRobots(origin string) *ending {
 	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body, Unreachable: policy.Deferred()}
 	ctx, cancel := v.w.finishing()
 	defer cancel()
-	if err := v.w.learnRobots(ctx, r, policy); err != nil {
+	if err := v.w.learnRobots(ctx, r); err != nil {
 		v.w.trouble(v.ctx, "keep a robots.txt", err)
 		return &ending{how: chargeBack}
 	}
@@ -222,19 +249,30 @@ func answerOf(outcome *pb.FetchOutcome) robots.Answer {
 }
 
 // learnRobots keeps an answer for all workers, and the delay that it asks for.
-func (w *Worker) learnRobots(ctx context.Context, r store.Robots, policy robots.Policy) error {
+func (w *Worker) learnRobots(ctx context.Context, r store.Robots) error {
 	if err := w.store.SaveRobots(ctx, r); err != nil {
 		return err
 	}
 	if err := w.consultOrigins(ctx, []string{r.Origin}); err != nil { // with what was known before, and since when
 		return err
 	}
-	if policy.File == nil {
-		return nil
+	return w.learnDelay(ctx, hostOf(r.Origin))
+}
+
+// learnDelay gives a host the longest Crawl-delay of its robots.txt files: http and
+// https of one name have one each.
+func (w *Worker) learnDelay(ctx context.Context, host string) error {
+	found, err := w.store.Robots(ctx, []string{"http://" + host, "https://" + host})
+	if err != nil {
+		return err
 	}
-	delay := min(policy.File.Rules(w.config.UserAgent).CrawlDelay, w.config.MaxCrawlDelay)
-	w.config.Logger.DebugContext(ctx, "robots.txt read", slog.String("origin", r.Origin), slog.Duration("crawl_delay", delay))
-	return w.store.SetHost(ctx, hostOf(r.Origin), store.HostParams{CrawlDelay: &delay})
+	var delay time.Duration
+	for _, r := range found {
+		if file := policyOf(r).File; file != nil {
+			delay = max(delay, min(file.Rules(w.config.UserAgent).CrawlDelay, w.config.MaxCrawlDelay))
+		}
+	}
+	return w.store.SetHost(ctx, host, store.HostParams{CrawlDelay: &delay})
 }
 
 // askForeign says whether a redirect may lead to a URL in its normal form: known is
@@ -257,11 +295,14 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 			return v.back(), false
 		}
 		if entry, ok := v.w.rulebook.known(origin); ok {
-			e, stop := v.verdict(entry, u, path)
-			if stop {
+			switch e, stop := v.verdict(entry, u, path); {
+			case !stop:
+				return nil, true
+			case e.how == giveBack: // the target waits as a URL of its own
+				return nil, false
+			default:
 				return &e, false
 			}
-			return nil, true
 		}
 		if v.held == host && v.unused { // so nobody else asks for the file
 			if e := v.fetchRobots(origin); e != nil {
@@ -269,6 +310,11 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 			}
 			v.release()
 			continue
+		}
+		if host == v.claim.Host { // of another scheme: its robots.txt takes a turn as well
+			if e := v.depart(); e != nil {
+				return e, false
+			}
 		}
 		if granted, e := v.reserve(patience, host); e != nil || !granted {
 			return e, false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestRobots(t *testing.T) {
 		}
 		return 200, ""
 	}})
-	r.config.IgnoreRobots = false
+	r.config.IgnoreRobots, r.config.RobotsPatience = false, time.Millisecond
 	r.config.Policy.MaxURLRetries = 0
 	for _, row := range []struct {
 		name, host, path string
@@ -130,6 +131,7 @@ func TestRobotsBehindClosedHost(t *testing.T) {
 				return 200, ""
 			}})
 			r.config.IgnoreRobots, r.config.MaxRedirectWait, r.config.Policy.MaxURLRetries = false, time.Second, 0
+			r.config.RobotsPatience = time.Millisecond
 			if err := r.store.Block(t.Context(), hostOf(r.site.URL("b", "/")), time.Hour); err != nil {
 				t.Fatal(err)
 			}
@@ -203,5 +205,64 @@ func TestRulebookIsBounded(t *testing.T) {
 				t.Errorf("%d entries of %d bytes", len(b.entries), b.bytes)
 			}
 		})
+	}
+}
+
+// TestRobotsOutOfReach: the URLs of a host wait with it, uncounted, and are fetched
+// once the file is there.
+func TestRobotsOutOfReach(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	r := newRig(t, time.Millisecond, site.Config{Robots: func(string) (int, string) {
+		if asked.Add(1) == 1 {
+			return 500, ""
+		}
+		return 200, ""
+	}})
+	r.config.IgnoreRobots = false
+	for n := range 20 {
+		r.add(r.site.URL("a", fmt.Sprintf("/p/%d", n)))
+	}
+	if stats := r.crawl(); stats.Completed != 20 || stats.Failed+stats.Dead != 0 || asked.Load() != 2 {
+		t.Errorf("%+v after %d questions, want 20 fetched, and nothing else counted", stats, asked.Load())
+	}
+}
+
+// TestRobotsOfNoHost: a host that does not exist has no robots.txt, and its URLs end
+// as they would without one.
+func TestRobotsOfNoHost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	r.config.IgnoreRobots, r.config.Policy.MaxURLRetries = false, 0
+	gone, blocked := r.site.URL("gone-1", "/p/1"), "http://127.0.0.1:1/"
+	r.add(gone, blocked)
+	r.crawl()
+	for u, class := range map[string]string{gone: "dns_not_found", blocked: "target_blocked"} {
+		if got := r.row(u); got.Status != store.Dead || got.ErrorClass != class {
+			t.Errorf("%+v, want it dead as %s", got, class)
+		}
+	}
+}
+
+// TestRedirectToAnotherScheme of the same host: robots.txt of that origin takes a turn
+// of its own, and nothing waits for what the visit itself holds.
+func TestRedirectToAnotherScheme(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	r.config.IgnoreRobots, r.config.RobotsPatience, r.config.MaxRedirectWait = false, time.Millisecond, 20*time.Second
+	secure := "https" + strings.TrimPrefix(r.site.URL("a", "/p/1?via=r"), "http")
+	from := r.site.URL("a", redirectTo(301, secure))
+	r.add(from)
+	begun := time.Now()
+	r.crawl()
+	if took := time.Since(begun); took > 15*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	// Nobody speaks TLS there: the target waits for its robots.txt as a URL of its own.
+	if got := r.row(from); got.Status != store.Fetched || got.HTTPStatus != 301 {
+		t.Errorf("%+v, want it fetched with 301", got)
+	}
+	if got := r.row(secure); got.Status != store.Dead || got.ErrorClass != ClassRobotsUnreachable {
+		t.Errorf("%+v, want %s", got, ClassRobotsUnreachable)
 	}
 }

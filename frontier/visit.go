@@ -142,7 +142,7 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 	}
 	request := v.w.config.robotsRequest(url, redirects)
 	if kind == pageChain {
-		request = v.w.config.pageRequest(url, redirects, v.claim)
+		request = v.w.config.pageRequest(url, redirects, v.validators(url))
 	}
 	v.unused = false
 	v.mu.Lock()
@@ -179,6 +179,15 @@ func (v *visit) startBefore() time.Time {
 		until = v.heldUntil
 	}
 	return until.Add(-v.w.config.TotalTimeout - leaseReserve/2)
+}
+
+// validators are those of the URL's last success, for its own origin.
+func (v *visit) validators(url string) store.Claim {
+	own, _ := originOf(v.claim.URL)
+	if origin, _ := originOf(url); origin != own {
+		return store.Claim{}
+	}
+	return v.claim
 }
 
 // inTime makes sure that the lease outlasts the fetch that is to be begun, and
@@ -276,7 +285,13 @@ func (v *visit) turn(next string, kind chainKind) (granted bool, e *ending) {
 			return false, e
 		}
 	}
-	return v.reserve(patience, hostOf(u))
+	host := hostOf(u)
+	if kind == robotsChain && host == v.claim.Host {
+		if e := v.depart(); e != nil { // a robots.txt is nobody's granted fetch
+			return false, e
+		}
+	}
+	return v.reserve(patience, host)
 }
 
 // reserve closes a host to everybody else, once it is open. The visit's own host is

@@ -125,6 +125,9 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 		if err := w.room(ctx); err != nil {
 			return err
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if d := w.brake.wait(); d > 0 {
 			sleep(ctx, d)
 			continue
@@ -298,8 +301,8 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 	switch e.action {
 	case AbortHost:
 		w.finishingDo("give a host up", func(ctx context.Context) error {
-			n, err := w.store.AbortHost(ctx, v.claim.Host, ClassHostAborted, "given up after "+e.fetch.ErrorClass)
-			w.config.Logger.WarnContext(ctx, "host aborted", slog.String("host", v.claim.Host), slog.Int64("urls", n), slog.String("error_class", e.fetch.ErrorClass))
+			n, err := w.store.AbortHost(ctx, e.host, ClassHostAborted, "given up after "+e.fetch.ErrorClass)
+			w.config.Logger.WarnContext(ctx, "host aborted", slog.String("host", e.host), slog.Int64("urls", n), slog.String("error_class", e.fetch.ErrorClass))
 			return err
 		})
 	case AbortCrawl:

@@ -36,7 +36,7 @@ func TestCompletion(t *testing.T) {
 		line string
 		want []string
 	}{
-		{"fetchctl c", []string{"completion"}},
+		{"fetchctl c", []string{"conformance", "completion"}},
 		{"fetchctl get --profile d", []string{"download"}},
 		{"fetchctl get --har-with=s", []string{"secrets"}},
 		{"fetchctl get --tra", []string{"--trace"}},

@@ -121,7 +121,7 @@ func (d *demo) plan() {
 			add("http_client_error", host, "/nothing")
 		}
 		if n%50 == 0 {
-			add(frontier.ClassRobotsUnreachable, fmt.Sprintf("gone-%d", n), "/p/1")
+			add("dns_not_found", fmt.Sprintf("gone-%d", n), "/p/1")
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (d *demo) check(ctx context.Context, s store.Repository) error {
 		}
 		d.out.printf("%s  %s\n", mark, fmt.Sprintf(format, args...))
 	}
-	for _, end := range []string{string(store.Fetched), frontier.ClassRobotsDisallowed, "http_client_error", frontier.ClassRobotsUnreachable} {
+	for _, end := range []string{string(store.Fetched), frontier.ClassRobotsDisallowed, "http_client_error", "dns_not_found"} {
 		verdict(got[end] == d.want[end], "%-20s %5d of %d", end, got[end], d.want[end])
 	}
 	owned := 0
