@@ -90,16 +90,6 @@ func (c *core) know(ctx context.Context, host string) error {
 	return nil
 }
 
-// AbortHost implements [Store]. It locks URLs alone, and none that a record holds.
-func (c *core) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
-	n, err := c.update(ctx, `UPDATE urls SET status = 'dead', error_class = ?, last_error = ?
-		WHERE host_id = (SELECT id FROM hosts WHERE host = ?) AND status IN ('pending', 'failed')`, clean(class), clean(text), host)
-	if err != nil {
-		return 0, fmt.Errorf("give up host %s: %w", host, err)
-	}
-	return n, nil
-}
-
 // Pause implements [Store].
 func (c *core) Pause(ctx context.Context, host string) error {
 	if host == "" {

@@ -84,12 +84,26 @@ func (w *crawl) redirect(ctx context.Context, f *fixture, host string) error {
 	return f.Settle(ctx, r)
 }
 
+// giveUp ends a host's URLs in some rounds, and takes that back in others.
+func (w *crawl) giveUp(ctx context.Context, f *fixture, n int) (err error) {
+	switch n % 6 {
+	case 1:
+		_, err = f.AbortHost(ctx, fmt.Sprintf("h%d.test", n/6%crawlHosts), "x", "given up")
+	case 2:
+		_, err = f.RetryFailed(ctx, "")
+	}
+	return err
+}
+
 func (w *crawl) round(f *fixture, n int) error {
 	ctx := context.Background()
 	if err := f.Charge(ctx, []string{fmt.Sprintf("h%d.test", n%crawlHosts), "h0.test"}); err != nil {
 		return err
 	}
 	if err := w.redirect(ctx, f, fmt.Sprintf("h%d.test", (n+3)%crawlHosts)); err != nil {
+		return err
+	}
+	if err := w.giveUp(ctx, f, n); err != nil {
 		return err
 	}
 	claims, err := f.Claim(ctx, ClaimParams{Limit: 5})
@@ -188,6 +202,44 @@ func TestManyStoresOnOneDatabase(t *testing.T) {
 		}
 		if n := w.stale.Load(); n != 0 {
 			t.Errorf("%d records were stale, want none: no lease expired", n)
+		}
+		check()
+	})
+}
+
+// Two that change many rows of a host take them in one order.
+func TestAbortAndRetryAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		check := serverLog(t)
+		const urls, workers, rounds = 500, 2, 20
+		list := make([]string, urls)
+		for i := range list {
+			list[i] = fmt.Sprintf("http://a.test/%d", i)
+		}
+		f.put(list...)
+		// Rows that were changed lie elsewhere in the table than their ids say.
+		f.exec(`UPDATE urls SET ready_at = id WHERE id % 3 = 0`)
+		var wg sync.WaitGroup
+		for range workers {
+			s := open(t, f.dsn)
+			wg.Go(func() {
+				for range rounds {
+					if _, err := s.AbortHost(context.Background(), "a.test", "x", "given up"); err != nil {
+						t.Errorf("AbortHost = %v", err)
+					}
+				}
+			})
+			wg.Go(func() {
+				for range rounds {
+					if _, err := s.RetryFailed(context.Background(), "x"); err != nil {
+						t.Errorf("RetryFailed = %v", err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := f.number(`SELECT count(*) FROM urls WHERE status IN ('pending', 'dead')`); n != urls {
+			t.Errorf("%d URLs are pending or dead, want %d", n, urls)
 		}
 		check()
 	})

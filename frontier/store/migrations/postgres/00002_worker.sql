@@ -97,3 +97,21 @@ BEGIN
     SELECT l.id, l.token FROM left_host l;
 END $$;
 -- +goose StatementEnd
+
+-- The URLs that wait for a host will not be fetched.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_abort(p_host text, p_class text, p_text text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    h     bigint;
+    ids   bigint[];
+    ended bigint;
+BEGIN
+    SELECT id INTO h FROM hosts WHERE host = p_host FOR UPDATE;
+    SELECT array_agg(id) INTO ids FROM urls WHERE host_id = h AND status IN ('pending', 'failed');
+    PERFORM 1 FROM urls WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    UPDATE urls SET status = 'dead', error_class = p_class, last_error = p_text
+        WHERE id = ANY (ids) AND host_id = h AND status IN ('pending', 'failed');
+    GET DIAGNOSTICS ended = ROW_COUNT;
+    RETURN ended;
+END $$;
+-- +goose StatementEnd
