@@ -207,44 +207,6 @@ func TestManyStoresOnOneDatabase(t *testing.T) {
 	})
 }
 
-// Two that change many rows of a host take them in one order.
-func TestAbortAndRetryAtOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fixture) {
-		check := serverLog(t)
-		const urls, workers, rounds = 500, 2, 20
-		list := make([]string, urls)
-		for i := range list {
-			list[i] = fmt.Sprintf("http://a.test/%d", i)
-		}
-		f.put(list...)
-		// Rows that were changed lie elsewhere in the table than their ids say.
-		f.exec(`UPDATE urls SET ready_at = id WHERE id % 3 = 0`)
-		var wg sync.WaitGroup
-		for range workers {
-			s := open(t, f.dsn)
-			wg.Go(func() {
-				for range rounds {
-					if _, err := s.AbortHost(context.Background(), "a.test", "x", "given up"); err != nil {
-						t.Errorf("AbortHost = %v", err)
-					}
-				}
-			})
-			wg.Go(func() {
-				for range rounds {
-					if _, err := s.RetryFailed(context.Background(), "x"); err != nil {
-						t.Errorf("RetryFailed = %v", err)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		if n := f.number(`SELECT count(*) FROM urls WHERE status IN ('pending', 'dead')`); n != urls {
-			t.Errorf("%d URLs are pending or dead, want %d", n, urls)
-		}
-		check()
-	})
-}
-
 // Programs that start together on a new database all find it ready.
 func TestManyOpenAtOnce(t *testing.T) {
 	for name, dsn := range map[string]func() string{

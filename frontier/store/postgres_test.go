@@ -231,3 +231,35 @@ func TestPostgresViolationIsCaught(t *testing.T) {
 		t.Errorf("status = %s, want fetched", got.Status)
 	}
 }
+
+// Whoever holds a host's row may go on to its URLs: AbortHost waits for the row first.
+func TestPostgresAbortHostLocksTheHostFirst(t *testing.T) {
+	f := open(t, newPostgres(t))
+	f.put("http://a.test/1", "http://a.test/2")
+	other, err := f.db().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatalf("begin: %v", err)
+	}
+	t.Cleanup(func() { _ = other.Rollback() })
+	if _, err := other.Exec(`SELECT 1 FROM hosts WHERE host = 'a.test' FOR UPDATE`); err != nil {
+		t.Fatalf("lock the host: %v", err)
+	}
+	ended := make(chan int64, 1)
+	go func() {
+		n, err := f.AbortHost(t.Context(), "a.test", "x", "given up")
+		if err != nil {
+			t.Errorf("AbortHost = %v", err)
+		}
+		ended <- n
+	}()
+	f.until(`SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%abort%' AND datname = current_database()`)
+	if _, err := other.Exec(`UPDATE urls SET status = 'fetched' WHERE url LIKE '%/1'`); err != nil {
+		t.Fatalf("update a URL of the host: %v", err)
+	}
+	if err := other.Commit(); err != nil {
+		t.Fatalf("commit: %v", err)
+	}
+	if n := <-ended; n != 1 {
+		t.Errorf("AbortHost = %d, want the one URL that waits still", n)
+	}
+}
