@@ -32,6 +32,7 @@ type item struct {
 	ETag         string `json:"etag"`
 	LastModified string `json:"last_modified"`
 	BodyDigest   string `json:"body_digest"`
+	Whole        bool   `json:"whole"` // a 2xx: what it tells of the page replaces what was known
 }
 
 // items checks fetches, and says of each what is wrong with it. What is right is
@@ -66,6 +67,7 @@ func (f Fetch) item(place int) (item, error) {
 		HTTPStatus: f.HTTPStatus, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
 		DurationMS: millis(f.Duration), WaitMS: millis(f.Wait), Bytes: f.Bytes,
 		ETag: clean(f.ETag), LastModified: clean(f.LastModified), BodyDigest: clean(f.BodyDigest),
+		Whole: f.Status == Fetched && f.HTTPStatus/100 == 2,
 	}
 	if f.FinalURL == "" || f.Status != Fetched {
 		return it, nil

@@ -140,7 +140,7 @@ func (p *postgresDB) claim(ctx context.Context, params ClaimParams) ([]Claim, er
 	var claims []Claim
 	for rows.Next() {
 		var c Claim
-		err := rows.Scan(&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified)
+		err := rows.Scan(&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest)
 		if err != nil {
 			return nil, err
 		}

@@ -365,6 +365,55 @@ func TestRefetch(t *testing.T) {
 	})
 }
 
+// What a success tells of the page replaces what was known; any other end leaves it.
+func TestValidators(t *testing.T) {
+	type told struct{ etag, modified, digest string }
+	old, fresh, none := told{`"old"`, "Mon", "d1"}, told{`"new"`, "Tue", "d2"}, told{}
+	rows := []struct {
+		name   string
+		status Status
+		http   int
+		tells  told
+		want   told
+	}{
+		{"200 with all", Fetched, 200, fresh, fresh},
+		{"200 with none", Fetched, 200, none, none},
+		{"200 with an ETag alone", Fetched, 200, told{etag: `"new"`}, told{etag: `"new"`}},
+		{"299 with none", Fetched, 299, none, none},
+		{"304 with none", Fetched, 304, none, old},
+		{"304 with an ETag", Fetched, 304, told{etag: `"new"`}, told{`"new"`, "Mon", "d1"}},
+		{"a redirect that was not followed", Fetched, 301, none, old},
+		{"no status", Fetched, 0, none, old},
+		{"500", Failed, 500, none, old},
+		{"200 that broke off", Failed, 200, none, old},
+		{"200 that broke off, with a body", Failed, 200, told{digest: "d2"}, old},
+		{"404", Dead, 404, none, old},
+	}
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/")
+		for _, row := range rows {
+			f.exec(`UPDATE urls SET status = 'pending', ready_at = 0, etag = ?, last_modified = ?, body_digest = ?`, old.etag, old.modified, old.digest)
+			f.openHosts()
+			c := f.claim(1)[0]
+			if got := (told{c.ETag, c.LastModified, c.BodyDigest}); got != old {
+				t.Errorf("%s: claim tells %+v, want %+v", row.name, got, old)
+			}
+			params := FetchedParams{Token: c.Token, HTTPStatus: row.http, ETag: row.tells.etag, LastModified: row.tells.modified, BodyDigest: row.tells.digest}
+			each, err := f.RecordFetch(t.Context(), []Fetch{{ID: c.ID, FetchedParams: params, Status: row.status}})
+			if err != nil || each[0] != nil {
+				t.Fatalf("%s: RecordFetch = %v, %v", row.name, each, err)
+			}
+			f.exec(`UPDATE urls SET status = 'pending', ready_at = 0`)
+			f.openHosts()
+			c = f.claim(1)[0]
+			if got := (told{c.ETag, c.LastModified, c.BodyDigest}); got != row.want {
+				t.Errorf("%s: the next claim tells %+v, want %+v", row.name, got, row.want)
+			}
+			f.exec(`UPDATE hosts SET in_flight = 0`)
+		}
+	})
+}
+
 // TestAbortHost gives up what waits for one host, and not what is under way there.
 func TestAbortHost(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {

@@ -82,7 +82,8 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, erro
 // from the planner, which would prepare the statement again for every value of it.
 func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
 	stmt, err := t.stmt(`SELECT h.id, h.host, {now} + ?1, COALESCE(u.id, 0), COALESCE(u.token, 0) + 1, COALESCE(u.url, ''),
-			COALESCE(u.failure_count, 0), COALESCE(u.crash_count, 0), COALESCE(u.etag, ''), COALESCE(u.last_modified, '')
+			COALESCE(u.failure_count, 0), COALESCE(u.crash_count, 0), COALESCE(u.etag, ''), COALESCE(u.last_modified, ''),
+			COALESCE(u.body_digest, '')
 		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until) <= {now}
 			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') AND ready_at <= {now}
 				ORDER BY ready_at, id LIMIT 1)
@@ -99,7 +100,8 @@ func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
 	for rows.Next() {
 		var h dueHost
 		c := &h.claim
-		err := rows.Scan(&h.id, &c.Host, &h.until, &c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified)
+		err := rows.Scan(&h.id, &c.Host, &h.until, &c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified,
+			&c.BodyDigest)
 		if err != nil {
 			return nil, err
 		}
@@ -157,12 +159,13 @@ func (t tx) record(it item, delayMS int64) (bool, error) {
 			retry_count = ?4, http_status = ?5,
 			failure_count = CASE WHEN ?1 = 'fetched' THEN 0 ELSE failure_count + 1 END,
 			ready_at = CASE WHEN ?1 = 'failed' THEN {now} + 1 + ?6 ELSE ready_at END,
-			etag = CASE WHEN ?7 = '' THEN etag ELSE ?7 END,
-			last_modified = CASE WHEN ?8 = '' THEN last_modified ELSE ?8 END,
+			etag = CASE WHEN ?7 = '' AND NOT ?11 THEN etag ELSE ?7 END,
+			last_modified = CASE WHEN ?8 = '' AND NOT ?11 THEN last_modified ELSE ?8 END,
+			body_digest = CASE WHEN ?11 THEN ?12 ELSE body_digest END,
 			fetched_at = {now}
 		WHERE id = ?9 AND token = ?10 AND status = 'fetching' RETURNING host_id, holds, url`,
 		[]any{it.Status, it.LastError, it.ErrorClass, it.RetryCount, it.HTTPStatus, it.RetryInMS, it.ETag, it.LastModified,
-			it.ID, it.Token}, &host, &holds, &url)
+			it.ID, it.Token, it.Whole, it.BodyDigest}, &host, &holds, &url)
 	if err != nil || !held {
 		return false, err
 	}

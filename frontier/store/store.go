@@ -173,6 +173,7 @@ type Claim struct {
 	CrashCount   int    // leases that expired or were abandoned
 	ETag         string // for a conditional request; empty if none was sent
 	LastModified string // likewise
+	BodyDigest   string // of the last success; empty if no body was kept
 }
 
 // FetchedParams is what is kept of any fetch.
@@ -181,13 +182,15 @@ type FetchedParams struct {
 	HTTPStatus int   // of the last response; zero if there was none
 	// Attempts are the requests of this fetch, without redirects. Zero says that none
 	// was sent: the host is then not charged, and opens without a delay.
-	Attempts     int
-	Duration     time.Duration
-	Wait         time.Duration // the part of Duration spent between attempts
-	Bytes        int64         // of the body
-	ETag         string        // empty keeps the one that is known
-	LastModified string        // likewise
-	BodyDigest   string        // the name under which the body was stored; may be empty
+	Attempts int
+	Duration time.Duration
+	Wait     time.Duration // the part of Duration spent between attempts
+	Bytes    int64         // of the body
+	// ETag and LastModified are the answer's validators. Empty keeps the one that is
+	// known, but for a 2xx of a Fetched URL: that without one forgets it.
+	ETag         string
+	LastModified string
+	BodyDigest   string // the name under which the body was stored; may be empty
 }
 
 // FailedParams is what is kept of a fetch that failed.

@@ -41,6 +41,7 @@ CREATE TABLE urls (
     http_status   BIGINT  NOT NULL DEFAULT 0,
     etag          TEXT    NOT NULL DEFAULT '',
     last_modified TEXT    NOT NULL DEFAULT '',
+    body_digest   TEXT    NOT NULL DEFAULT '',
     fetched_at    BIGINT  NOT NULL DEFAULT 0
 );
 CREATE INDEX urls_waiting ON urls (host_id, ready_at, id) WHERE status IN ('pending', 'failed');
@@ -105,7 +106,7 @@ END $$;
 -- by whoever held the host's row before.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_claim(p_limit int, p_lease_ms bigint, p_worker text)
-RETURNS TABLE (id bigint, token bigint, url text, host text, failure_count bigint, crash_count bigint, etag text, last_modified text) LANGUAGE plpgsql
+RETURNS TABLE (id bigint, token bigint, url text, host text, failure_count bigint, crash_count bigint, etag text, last_modified text, body_digest text) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -134,7 +135,7 @@ BEGIN
         RETURN QUERY UPDATE urls u
             SET status = 'fetching', token = u.token + 1, lease_until = t + p_lease_ms, worker = p_worker, holds = 1
             FROM hosts h WHERE u.id = ANY (taken) AND h.id = u.host_id
-            RETURNING u.id, u.token, u.url, h.host, u.failure_count, u.crash_count, u.etag, u.last_modified;
+            RETURNING u.id, u.token, u.url, h.host, u.failure_count, u.crash_count, u.etag, u.last_modified, u.body_digest;
         UPDATE hosts h SET due_at = CASE
                 WHEN h.paused OR h.in_flight >= h.max_in_flight THEN NULL
                 ELSE (SELECT GREATEST(h.next_at, h.blocked_until, w.ready_at) FROM urls w
@@ -168,15 +169,16 @@ BEGIN
     WITH items AS (
         SELECT * FROM jsonb_to_recordset(p_items) AS x (id bigint, token bigint, status text, final_url text, last_error text,
             error_class text, retry_in_ms bigint, http_status int, attempts int, retry_count int, duration_ms bigint, wait_ms bigint,
-            bytes bigint, etag text, last_modified text, body_digest text)
+            bytes bigint, etag text, last_modified text, body_digest text, whole boolean)
     ), recorded AS (
         UPDATE urls u SET
             status = i.status, lease_until = 0, worker = '', last_error = i.last_error, error_class = i.error_class,
             retry_count = i.retry_count, http_status = i.http_status,
             failure_count = CASE WHEN i.status = 'fetched' THEN 0 ELSE u.failure_count + 1 END,
             ready_at = CASE WHEN i.status = 'failed' THEN t + 1 + i.retry_in_ms ELSE u.ready_at END,
-            etag = CASE WHEN i.etag = '' THEN u.etag ELSE i.etag END,
-            last_modified = CASE WHEN i.last_modified = '' THEN u.last_modified ELSE i.last_modified END,
+            etag = CASE WHEN i.etag = '' AND NOT i.whole THEN u.etag ELSE i.etag END,
+            last_modified = CASE WHEN i.last_modified = '' AND NOT i.whole THEN u.last_modified ELSE i.last_modified END,
+            body_digest = CASE WHEN i.whole THEN i.body_digest ELSE u.body_digest END,
             fetched_at = t
         FROM items i WHERE u.id = i.id AND u.token = i.token AND u.status || '' = 'fetching'
         RETURNING u.id, u.host_id, u.url, u.holds, i.attempts

@@ -41,6 +41,7 @@ CREATE TABLE urls (
     http_status   INTEGER NOT NULL DEFAULT 0,
     etag          TEXT    NOT NULL DEFAULT '',
     last_modified TEXT    NOT NULL DEFAULT '',
+    body_digest   TEXT    NOT NULL DEFAULT '',
     fetched_at    INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX urls_waiting ON urls (host_id, ready_at, id) WHERE status IN ('pending', 'failed');
