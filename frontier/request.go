@@ -32,7 +32,9 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim) 
 	if !c.Policy.FollowRedirects || c.Policy.QueueRedirects {
 		r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)}
 	}
-	r.Precondition = precondition(validators)
+	if c.Bodies == nil || validators.BodyDigest != "" { // a 304 brings no body
+		r.Precondition = precondition(validators)
+	}
 	return r
 }
 

@@ -202,16 +202,21 @@ func TestRequests(t *testing.T) {
 		{"queued redirects", func(c *Config) { c.Bodies, c.Policy.QueueRedirects = new(shelf), true }, store.Claim{}, &pb.FetchRequest{
 			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
 		{"an ETag, rather than a date", func(c *Config) { c.Bodies = new(shelf) },
-			store.Claim{ETag: `W/"1"`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
+			store.Claim{BodyDigest: "x", ETag: `W/"1"`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
 				BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, Precondition: &pb.Precondition{Etags: []string{`W/"1"`}}}},
-		{"a date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
+		{"no body was kept", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{ETag: `W/"1"`}, &pb.FetchRequest{
+			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}}},
+		{"no body is wanted", func(*Config) {}, store.Claim{ETag: `W/"1"`}, &pb.FetchRequest{
+			BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20), Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST},
+			Precondition: &pb.Precondition{Etags: []string{`W/"1"`}}}},
+		{"a date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{BodyDigest: "x", LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
 			BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)},
 			Precondition: &pb.Precondition{ModifiedSinceTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
 		{"an ETag that is none", func(c *Config) { c.Bodies = new(shelf) },
-			store.Claim{ETag: `abc`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
+			store.Claim{BodyDigest: "x", ETag: `abc`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
 				BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)},
 				Precondition: &pb.Precondition{ModifiedSinceTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
-		{"no date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{LastModified: "yesterday"}, &pb.FetchRequest{
+		{"no date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{BodyDigest: "x", LastModified: "yesterday"}, &pb.FetchRequest{
 			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -56,7 +56,9 @@ func (v *visit) run() ending {
 		if !v.keep(digest, outcome.GetInlineBody()) {
 			return ending{how: chargeBack}
 		}
-		result.fetch.BodyDigest = digest
+		if v.w.config.Bodies != nil {
+			result.fetch.BodyDigest = digest
+		}
 	}
 	return result
 }

@@ -23,6 +23,7 @@ type runCmd struct {
 	Delay      time.Duration `default:"1s" group:"Pace:" help:"From the end of a host's fetch to its next start, where \"frontier set\" or robots.txt say nothing longer."`
 	NoRobots   bool          `name:"ignore-robots" group:"Pace:" help:"Leave robots.txt alone. For hosts of your own."`
 	CrawlDelay time.Duration `name:"max-crawl-delay" default:"1m" group:"Pace:" help:"Longest Crawl-delay of a robots.txt that is obeyed; a longer one counts as this."`
+	Patience   time.Duration `name:"robots-patience" default:"1h" group:"Pace:" help:"How long the URLs of a host wait for a robots.txt that is out of reach, before they are given up."`
 	UserAgent  string        `default:"${agent}" group:"Fetches:" help:"How the crawler calls itself to origins; robots.txt is read by its first word. Say how you can be reached."`
 	Accept     []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Media types wanted; others are dead as content_type. \"any\" takes all."`
 	MaxBody    int64         `name:"max-body-bytes" default:"1048576" group:"Fetches:" help:"Longest body, at most 1 MiB; a longer one is dead as body_too_large."`
@@ -157,7 +158,7 @@ func (c *runCmd) config(a *app) (frontier.Config, error) {
 	}
 	config := frontier.Config{ // where zero would mean a default, the least
 		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Policy: p,
-		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), Accept: c.Accept,
+		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept,
 		MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: c.LogLevel})),
 	}

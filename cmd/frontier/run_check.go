@@ -71,6 +71,7 @@ func (c *runCmd) checkTimes() error {
 	}{
 		{"--delay", c.Delay, true},
 		{"--max-crawl-delay", c.CrawlDelay, true},
+		{"--robots-patience", c.Patience, true},
 		{"--drain-time", c.DrainTime, true},
 		{"--total-timeout", c.Timeout, false},
 		{"--lease", c.Lease, false},
