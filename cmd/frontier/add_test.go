@@ -77,6 +77,8 @@ func TestAddList(t *testing.T) {
 			"stdin:2: the line is longer than 64 KiB\n"},
 		{"a URL that is too long", "http://a.test/" + strings.Repeat("x", 8<<10) + "\n", "", "0 added, 0 known, 1 bad",
 			"stdin:1: URL is too long: 8206 bytes, the limit is 8192\n"},
+		{"a host that is too long", "http://a.test/1\nhttp://" + strings.Repeat("a.", 126) + "ab/\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 1 bad",
+			"stdin:2: URL has a bad host: it has 254 bytes, the limit is 253\n"},
 		{"compressed", zipped(t, "\ufeffhttp://a.test/1\nno\n"), "http://a.test/1", "1 added, 0 known, 1 bad", "stdin:2: URL has the wrong scheme: it has none\n"},
 		{"compressed and cut off", zipped(t, "http://a.test/1\n")[:30], "http://a.test/1", "1 added, 0 known, 1 bad",
 			"stdin:2: unexpected EOF; the rest of it was not read\n"},

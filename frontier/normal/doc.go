@@ -6,6 +6,8 @@
 //
 //   - http and https only; fragment, user information and an empty query go;
 //   - one dot at the end of the host goes, and so does the scheme's own port;
+//   - a host of more than 253 bytes or with a label of more than 63 is refused,
+//     for the DNS has none (RFC 1035 §2.3.4);
 //   - escapes are upper-case, and those of unreserved characters (RFC 3986
 //     §2.3) are decoded, all others stay; a % that begins no escape is %25;
 //   - ^ and | in a path are escaped, for net/url writes the path anew when it

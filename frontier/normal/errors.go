@@ -14,7 +14,8 @@ var (
 	ErrTooLong = errors.New("URL is too long")
 	// ErrScheme is a scheme that is missing, or not http or https.
 	ErrScheme = errors.New("URL has the wrong scheme")
-	// ErrHost is a host that is missing or cannot be one.
+	// ErrHost is a host that is missing or cannot be one, such as a name of more than
+	// 253 bytes, or with a label of more than 63.
 	ErrHost = errors.New("URL has a bad host")
 	// ErrPort is a port that is no number up to 65535.
 	ErrPort = errors.New("URL has a bad port")

@@ -79,6 +79,9 @@ func (r Rules) pass(raw string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := checkLengths(host); err != nil {
+		return "", err
+	}
 	if u.Port() != "" {
 		host += ":" + u.Port()
 	}
@@ -136,6 +139,26 @@ func trimDot(host string) (string, error) {
 		return "", fmt.Errorf("%w: a label is empty", ErrHost)
 	}
 	return host, nil
+}
+
+// maxHostBytes is the longest host name accepted, without the root's dot, and
+// maxLabelBytes the longest part of it: RFC 1035 §2.3.4. No address is as long.
+const (
+	maxHostBytes  = 253
+	maxLabelBytes = 63
+)
+
+// checkLengths refuses what no resolver looks up, and no index of hosts need hold.
+func checkLengths(host string) error {
+	if len(host) > maxHostBytes {
+		return fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrHost, len(host), maxHostBytes)
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if len(label) > maxLabelBytes {
+			return fmt.Errorf("%w: a label has %d bytes, the limit is %d", ErrHost, len(label), maxLabelBytes)
+		}
+	}
+	return nil
 }
 
 // readsUnchanged holds normal against the parser of those who will fetch it.

@@ -120,6 +120,9 @@ func TestErrorsNameTheFault(t *testing.T) {
 		{"a space in a host", "http://a b/", normal.ErrHost, "character"},
 		{"a brace in a host", "http://a{b/", normal.ErrHost, "character"},
 		{"an empty label", "http://a..b/", normal.ErrHost, "a label is empty"},
+		{"too long a name", "http://" + strings.Repeat("a.", 126) + "ab/", normal.ErrHost, "it has 254 bytes, the limit is 253"},
+		{"too long a label", "http://a." + strings.Repeat("b", 64) + ".test/", normal.ErrHost, "a label has 64 bytes, the limit is 63"},
+		{"a label too long in Punycode", "http://" + strings.Repeat("ü", 62) + ".test/", normal.ErrHost, "a label has"},
 		{"bad IPv4", "http://1.2.3.256/", normal.ErrHost, "IPv4"},
 		{"bad IPv6", "http://[::g]/", normal.ErrHost, "IPv6"},
 		{"port out of range", "http://h:70000/", normal.ErrPort, "greater than 65535"},
@@ -158,6 +161,21 @@ func TestLongestURL(t *testing.T) {
 	longest := "http://h/" + strings.Repeat("a", normal.MaxURLBytes-len("http://h/"))
 	checkNormal(t, normal.Rules{}, longest, longest)
 	checkNormal(t, normal.Rules{}, longest+"a", "")
+}
+
+func TestLongestHost(t *testing.T) {
+	label := strings.Repeat("a", 63)
+	name := strings.Repeat(label+".", 3) + label[:61]
+	for _, row := range []struct{ name, in, want string }{
+		{"a label", "http://" + label + ".test/", "http://" + label + ".test/"},
+		{"a name", "http://" + name + "/", "http://" + name + "/"},
+		{"a name with the root's dot and a port", "http://" + name + ".:8080/", "http://" + name + ":8080/"},
+		{"a longer name", "http://" + name + "a/", ""},
+		{"a longer label", "http://" + label + "a/", ""},
+		{"an address", "http://[1111:2222:3333:4444:5555:6666:7777:8888]/", "http://[1111:2222:3333:4444:5555:6666:7777:8888]/"},
+	} {
+		t.Run(row.name, func(t *testing.T) { checkNormal(t, normal.Rules{}, row.in, row.want) })
+	}
 }
 
 func TestLongestUser(t *testing.T) {

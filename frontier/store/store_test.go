@@ -3,8 +3,11 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"fetchd/frontier/normal"
 )
 
 func TestPut(t *testing.T) {
@@ -21,6 +24,20 @@ func TestPut(t *testing.T) {
 		}
 		if _, err := f.Why(t.Context(), "http://c.test/"); !errors.Is(err, ErrUnknownURL) {
 			t.Errorf("Why of an unknown URL = %v, want ErrUnknownURL", err)
+		}
+	})
+}
+
+// A host that no index of PostgreSQL holds is a bad URL, and spoils no other.
+func TestPutPassesOverAHostThatIsTooLong(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		var long strings.Builder
+		for i := range uint64(1000) {
+			fmt.Fprintf(&long, "%x.", i*0x9e3779b97f4a7c15) // nothing that compresses well
+		}
+		r := f.put("http://a.test/", "http://"+long.String()[:7000]+"x.test/", "http://b.test/")
+		if r.Added != 2 || len(r.Bad) != 1 || r.Bad[0].Index != 1 || !errors.Is(r.Bad[0].Err, normal.ErrHost) {
+			t.Errorf("Put = %+v, want 2 added, entry 1 bad for its host", r)
 		}
 	})
 }
