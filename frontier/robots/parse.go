@@ -23,14 +23,15 @@ type File struct {
 
 // group is a run of user-agent lines and what follows it: RFC 9309 §2.1.
 type group struct {
-	agents []agent
+	agents []string // their tokens in the order of their lines, in lower case; "*" for all
+	delays []delay  // those that count for one agent or another, the longest first
 	rules  []rule
 }
 
-// agent is one user-agent line.
-type agent struct {
-	token string // lower case; "*" for all
-	delay time.Duration
+// delay is told to the first agents of a group, as many as were named before it.
+type delay struct {
+	agents int
+	length time.Duration
 }
 
 // Parse reads a file. Any bytes are a file: a line that is not understood is
@@ -119,7 +120,7 @@ func (p *parser) agents(value string) {
 			p.group, p.ruled = &group{}, false
 			p.file.groups = append(p.file.groups, p.group)
 		}
-		p.group.agents = append(p.group.agents, agent{token: token})
+		p.group.agents = append(p.group.agents, token)
 	}
 }
 
@@ -138,13 +139,17 @@ func (p *parser) rule(line Line, allow bool, value string) {
 // delay is told to the agents named so far. It does not end their lines: other
 // records must not interfere with groups, RFC 9309 §2.2.4.
 func (p *parser) delay(value string) {
-	delay, ok := seconds(value)
+	length, ok := seconds(value)
 	if p.group == nil || !ok {
 		return
 	}
-	for i := range p.group.agents {
-		p.group.agents[i].delay = max(p.group.agents[i].delay, delay)
+	// One that came before and is no longer is told to no agent that this one is not.
+	// Each is put in once and taken out once, so a file takes no more steps than lines.
+	delays := p.group.delays
+	for len(delays) > 0 && delays[len(delays)-1].length <= length {
+		delays = delays[:len(delays)-1]
 	}
+	p.group.delays = append(delays, delay{len(p.group.agents), length})
 }
 
 // productToken is the part of a name that is compared: a version or a comment

@@ -46,11 +46,7 @@ func (f *File) Rules(product string) *Rules {
 	for _, g := range f.groups {
 		if g.names(token) {
 			merged.rules = append(merged.rules, g.rules...)
-		}
-		for _, a := range g.agents {
-			if a.token == token {
-				merged.CrawlDelay = max(merged.CrawlDelay, a.delay)
-			}
+			merged.CrawlDelay = max(merged.CrawlDelay, g.delay(token))
 		}
 	}
 	slices.SortStableFunc(merged.rules, byRank)
@@ -62,7 +58,19 @@ func (f *File) names(token string) bool {
 }
 
 func (g *group) names(token string) bool {
-	return slices.ContainsFunc(g.agents, func(a agent) bool { return a.token == token })
+	return slices.Contains(g.agents, token)
+}
+
+// delay is the longest that was told to an agent. The line that named it first is
+// told the most.
+func (g *group) delay(token string) time.Duration {
+	first := slices.Index(g.agents, token)
+	for _, d := range g.delays {
+		if d.agents > first {
+			return d.length
+		}
+	}
+	return 0
 }
 
 // byRank puts the rule first that decides where two match: the one with the
