@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"iter"
+	"strings"
 
 	"fetchd/frontier/store"
 )
@@ -88,16 +89,14 @@ func writeCSV(out *output, rows iter.Seq2[row, error], columns []string) error {
 	return nil
 }
 
-// tame puts ' before what a spreadsheet would take for a formula, in place.
+// tame makes cells fit for a terminal and puts ' before what a spreadsheet would
+// take for a formula, in place. A tab or line end that comes first is escaped by then.
 // https://owasp.org/www-community/attacks/CSV_Injection
 func tame(cells []string) []string {
 	for i, cell := range cells {
-		if cell == "" {
-			continue
-		}
-		switch cell[0] {
-		case '=', '+', '-', '@', '\t', '\r':
-			cells[i] = "'" + cell
+		cells[i] = escape(cell)
+		if cell != "" && strings.IndexByte("=+-@", cell[0]) >= 0 {
+			cells[i] = "'" + cells[i]
 		}
 	}
 	return cells

@@ -43,9 +43,9 @@ func TestExport(t *testing.T) {
 			`"error_class":"http_server_error","last_error":"=cmd|'/C calc'!A0, \"<b>\"\nline","attempts":3,"retry_count":2,"duration_ms":1500,"wait_ms":1000,` +
 			`"bytes":7,"body_digest":"sha256:00","ended_at":"2027-01-15T08:00:00.000Z"}` + "\n"},
 		{"URLs as CSV", "export --format csv", "id,url,host,status,last_error,error_class,retry_count,failure_count,crash_count,http_status,ready_at,lease_until,worker,fetched_at\n" +
-			`1,http://a.test/?a=1&b=2,a.test,failed,"'=cmd|'/C calc'!A0, ""<b>""` + "\nline\",http_server_error,2,1,0,503,2027-01-15T08:00:00.123Z,,,2027-01-15T08:00:00.000Z\n"},
+			`1,http://a.test/?a=1&b=2,a.test,failed,"'=cmd|'/C calc'!A0, ""<b>""\nline"` + ",http_server_error,2,1,0,503,2027-01-15T08:00:00.123Z,,,2027-01-15T08:00:00.000Z\n"},
 		{"fetches as CSV", "export --format csv --what fetches", "id,url,final_url,status,http_status,error_class,last_error,attempts,retry_count,duration_ms,wait_ms,bytes,body_digest,ended_at\n" +
-			`1,http://a.test/?a=1&b=2,,failed,503,http_server_error,"'=cmd|'/C calc'!A0, ""<b>""` + "\nline\",3,2,1500,1000,7,sha256:00,2027-01-15T08:00:00.000Z\n"},
+			`1,http://a.test/?a=1&b=2,,failed,503,http_server_error,"'=cmd|'/C calc'!A0, ""<b>""\nline"` + ",3,2,1500,1000,7,sha256:00,2027-01-15T08:00:00.000Z\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -93,8 +93,8 @@ func TestColumns(t *testing.T) {
 
 func TestTame(t *testing.T) {
 	t.Parallel()
-	got := tame([]string{"", "a=", "=a", "+1", "-1", "@a", "\ta", "\ra", "'a", "0", " =a"})
-	want := []string{"", "a=", "'=a", "'+1", "'-1", "'@a", "'\ta", "'\ra", "'a", "0", " =a"}
+	got := tame([]string{"", "a=", "=a", "+1", "-1", "@a", "\ta", "\ra", "'a", "0", " =a", "a\nb", "\x1b[2J", "\u009b2J", "a\u202eb", "=\u2066", "\xff", "é☃, \\n"})
+	want := []string{"", "a=", "'=a", "'+1", "'-1", "'@a", `\ta`, `\ra`, "'a", "0", " =a", `a\nb`, `\x1b[2J`, `\u009b2J`, `a\u202eb`, `'=\u2066`, `\xff`, "é☃, \\n"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("tame (-want +got):\n%s", d)
 	}

@@ -80,7 +80,7 @@ func statusReason(e *evidence) reason {
 	case store.Dead:
 		again := `"frontier retry" tries it again`
 		if u.ErrorClass != "" {
-			again = fmt.Sprintf(`"frontier retry --class %s" tries it again, with all that failed so`, u.ErrorClass)
+			again = fmt.Sprintf(`"frontier retry --class %s" tries it again, with all that failed so`, escape(u.ErrorClass))
 		}
 		return reason{"dead", fmt.Sprintf("It failed for good%s%s: %s.", withError(u), robotsNow(e), again)}
 	case store.Fetching:
@@ -97,7 +97,7 @@ func pauseReason(e *evidence) reason {
 	case e.Paused:
 		return reason{"crawl_paused", `The crawl is paused: "frontier resume" takes that back.`}
 	case e.Host.Paused:
-		return reason{"host_paused", fmt.Sprintf(`Its host is paused: "frontier resume %s" takes that back.`, e.URL.Host)}
+		return reason{"host_paused", fmt.Sprintf(`Its host is paused: "frontier resume %s" takes that back.`, escape(e.URL.Host))}
 	}
 	return reason{}
 }
@@ -149,11 +149,11 @@ type fact struct{ name, text string }
 // explain is an explanation for people: a sentence, and then the facts.
 func explain(e *evidence) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n%s\n", reasonOf(e).text, e.URL.URL)
+	fmt.Fprintf(&b, "%s\n\n%s\n", reasonOf(e).text, escape(e.URL.URL))
 	for _, f := range urlFacts(e) {
 		fmt.Fprintf(&b, "  %-14s %s\n", f.name, escape(f.text))
 	}
-	fmt.Fprintf(&b, "Host %s\n", e.URL.Host)
+	fmt.Fprintf(&b, "Host %s\n", escape(e.URL.Host))
 	for _, f := range hostFacts(e) {
 		fmt.Fprintf(&b, "  %-14s %s\n", f.name, escape(f.text))
 	}

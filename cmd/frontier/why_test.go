@@ -179,6 +179,27 @@ Crawl
 `, explain(e))
 }
 
+// Whatever a database holds, a terminal is not told to obey it.
+func TestExplainEscapes(t *testing.T) {
+	t.Parallel()
+	const bad = "a\x1b[2J\u009b\u202e"
+	for _, tt := range []struct {
+		name string
+		e    evidence
+	}{
+		{"dead", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Dead}}}},
+		{"failed", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Failed, ReadyAt: time.Unix(1, 0)}}}},
+		{"under way", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Fetching, LeaseUntil: time.Unix(1, 0)}}}},
+		{"paused", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Pending}, Host: store.Host{Paused: true}}}},
+	} {
+		e := &tt.e
+		e.URL.URL, e.URL.Host, e.URL.ErrorClass, e.URL.LastError, e.URL.Worker = bad, bad, bad, bad, bad
+		if got := explain(e); strings.ContainsAny(got, "\x1b\u009b\u202e") {
+			t.Errorf("%s: %q has what a terminal obeys", tt.name, got)
+		}
+	}
+}
+
 func TestWhyUserAgent(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t, page)
