@@ -195,7 +195,7 @@ func (c *resumeCmd) examples() string {
 // Help is the text after the first line of "frontier set --help". It implements
 // kong.HelpProvider.
 func (c *setCmd) Help() string {
-	return `What is set holds from the next fetch of the host on, and stays until it is set again. The host need not be known yet.
+	return `What is set holds from the next fetch of the host on, and stays until it is set again. The host need not be known yet; of one that was never heard of, the output says so.
 
 Exit status: 0 set; 1 usage; 20 database failed; 21 cannot write; 130 interrupted.`
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
 
 	"fetchd/frontier/normal"
+	"fetchd/frontier/store"
 )
 
 // hostKey is the host that an argument names, by itself or with a URL of it, as
@@ -38,4 +40,14 @@ func hostKey(arg string) (string, error) {
 		return "", &usageError{"HOST", fmt.Sprint(err)}
 	}
 	return host, nil
+}
+
+// strange is a line that tells of a host nobody has named to the frontier before, which
+// may be misspelt; empty for another. It is asked before anything is done to the host.
+func strange(ctx context.Context, s store.Store, host string) (string, error) {
+	known, err := s.Knows(ctx, host)
+	if known || err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("The frontier holds no URL of %s.\n", host), nil
 }

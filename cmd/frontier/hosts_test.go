@@ -21,7 +21,8 @@ func TestPauseAndResume(t *testing.T) {
 		{"pause https://A.test./", "Host a.test is paused: nothing of it is claimed until \"frontier resume a.test\".\nSo is the crawl as a whole.\n", 0},
 		{"resume A.TEST", "Host a.test is not paused.\nBut the crawl as a whole is: \"frontier resume\" takes that back.\n", 0},
 		{"resume", "The crawl is not paused.\n", 1},
-		{"pause a.test:8080", "Host a.test:8080 is paused: nothing of it is claimed until \"frontier resume a.test:8080\".\n", 1},
+		{"pause a.test:8080", "Host a.test:8080 is paused: nothing of it is claimed until \"frontier resume a.test:8080\".\nThe frontier holds no URL of a.test:8080.\n", 1},
+		{"resume exampel.com", "Host exampel.com is not paused.\nThe frontier holds no URL of exampel.com.\n", 1},
 		{"resume", "The crawl is not paused.\nHosts that are paused for themselves: 1.\n", 1},
 	} {
 		diff(t, step.command, step.told, c.must(strings.Fields(step.command)...))
@@ -97,7 +98,7 @@ func TestSet(t *testing.T) {
 			return err
 		})
 	}
-	c.must("set", "unknown.test", "--delay", "5s")
+	diff(t, "an unknown host", "Host unknown.test: the delay is 5s.\nThe frontier holds no URL of unknown.test.\n", c.must("set", "unknown.test", "--delay", "5s"))
 	c.must("add", "http://unknown.test/")
 	if got := c.must("why", "http://unknown.test/"); !strings.Contains(got, "\n  delay          5s\n") {
 		t.Errorf("why lacks the delay that was set before the host was known:\n%s", got)

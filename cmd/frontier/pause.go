@@ -19,6 +19,13 @@ func (c *pauseCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, existing, func(s store.Repository) error {
+		if host == "" {
+			return pauseCrawl(ctx, a, s)
+		}
+		note, err := strange(ctx, s, host)
+		if err != nil {
+			return err
+		}
 		if err := s.Pause(ctx, host); err != nil {
 			return err
 		}
@@ -27,19 +34,29 @@ func (c *pauseCmd) run(ctx context.Context, a *app) int {
 			return err
 		}
 		out := &printer{w: a.out}
-		if host == "" {
-			out.printf("The crawl is paused: nothing is claimed until \"frontier resume\".\n")
-			if n.Fetching > 0 {
-				out.printf("%s under way, and will end.\n", isAre(n.Fetching, "fetch", "fetches"))
-			}
-			return out.end()
-		}
 		out.printf("Host %s is paused: nothing of it is claimed until \"frontier resume %s\".\n", host, host)
 		if n.Paused {
 			out.printf("So is the crawl as a whole.\n")
 		}
+		out.printf("%s", note)
 		return out.end()
 	})
+}
+
+func pauseCrawl(ctx context.Context, a *app, s store.Store) error {
+	if err := s.Pause(ctx, ""); err != nil {
+		return err
+	}
+	n, err := s.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	out := &printer{w: a.out}
+	out.printf("The crawl is paused: nothing is claimed until \"frontier resume\".\n")
+	if n.Fetching > 0 {
+		out.printf("%s under way, and will end.\n", isAre(n.Fetching, "fetch", "fetches"))
+	}
+	return out.end()
 }
 
 // resumeCmd is "frontier resume".
@@ -54,6 +71,13 @@ func (c *resumeCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, existing, func(s store.Repository) error {
+		if host == "" {
+			return resumeCrawl(ctx, a, s)
+		}
+		note, err := strange(ctx, s, host)
+		if err != nil {
+			return err
+		}
 		if err := s.Resume(ctx, host); err != nil {
 			return err
 		}
@@ -62,19 +86,29 @@ func (c *resumeCmd) run(ctx context.Context, a *app) int {
 			return err
 		}
 		out := &printer{w: a.out}
-		if host == "" {
-			out.printf("The crawl is not paused.\n")
-			if n.HostsPaused > 0 {
-				out.printf("Hosts that are paused for themselves: %d.\n", n.HostsPaused)
-			}
-			return out.end()
-		}
 		out.printf("Host %s is not paused.\n", host)
 		if n.Paused {
 			out.printf("But the crawl as a whole is: \"frontier resume\" takes that back.\n")
 		}
+		out.printf("%s", note)
 		return out.end()
 	})
+}
+
+func resumeCrawl(ctx context.Context, a *app, s store.Store) error {
+	if err := s.Resume(ctx, ""); err != nil {
+		return err
+	}
+	n, err := s.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	out := &printer{w: a.out}
+	out.printf("The crawl is not paused.\n")
+	if n.HostsPaused > 0 {
+		out.printf("Hosts that are paused for themselves: %d.\n", n.HostsPaused)
+	}
+	return out.end()
 }
 
 // optionalHost is hostKey of an argument that may be left out.

@@ -29,6 +29,10 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, existing, func(s store.Repository) error {
+		note, err := strange(ctx, s, host)
+		if err != nil {
+			return err
+		}
 		if err := s.SetHost(ctx, host, params); err != nil {
 			return err
 		}
@@ -41,6 +45,7 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 		if n := params.MaxInFlight; n != nil {
 			out.printf("Host %s: at most %d in flight.\n", host, *n)
 		}
+		out.printf("%s", note)
 		return out.end()
 	})
 }

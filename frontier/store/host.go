@@ -90,6 +90,15 @@ func (c *core) know(ctx context.Context, host string) error {
 	return nil
 }
 
+// Knows implements [Store].
+func (c *core) Knows(ctx context.Context, host string) (known bool, err error) {
+	err = c.db.QueryRowContext(ctx, c.say(`SELECT EXISTS (SELECT 1 FROM hosts WHERE host = ?)`), host).Scan(&known)
+	if err != nil {
+		return false, fmt.Errorf("look for host %s: %w", host, err)
+	}
+	return known, nil
+}
+
 // Pause implements [Store].
 func (c *core) Pause(ctx context.Context, host string) error {
 	if host == "" {

@@ -282,6 +282,23 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
+func TestKnows(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/")
+		if err := f.Pause(t.Context(), "paused.test"); err != nil {
+			t.Fatalf("Pause = %v", err)
+		}
+		if err := f.Resume(t.Context(), "resumed.test"); err != nil {
+			t.Fatalf("Resume = %v", err)
+		}
+		for host, want := range map[string]bool{"a.test": true, "paused.test": true, "resumed.test": false, "test": false, "": false, "a.test:81": false} {
+			if known, err := f.Knows(t.Context(), host); known != want || err != nil {
+				t.Errorf("Knows(%q) = %v, %v, want %v", host, known, err, want)
+			}
+		}
+	})
+}
+
 // TestDepart opens a host before its fetch has ended, and the fetch's end does not
 // count for the host again.
 func TestDepart(t *testing.T) {

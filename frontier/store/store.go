@@ -58,6 +58,10 @@ type Store interface {
 	// of the caller's, and returns how many they were. Those put later are not concerned,
 	// and RetryFailed with the class takes it back.
 	AbortHost(ctx context.Context, host, class, text string) (int64, error)
+	// Knows says whether a host was ever named to the frontier: by a URL, by a redirect,
+	// or by a call that sets, blocks, charges, reserves or pauses it. Of one that was not,
+	// it holds no URL. It reads one row.
+	Knows(ctx context.Context, host string) (bool, error)
 	// Pause stops claims: of one host, or of the whole crawl if host is empty.
 	Pause(ctx context.Context, host string) error
 	// Resume takes back the Pause with the same argument, and no other.
