@@ -177,8 +177,16 @@ func urlFacts(e *evidence) []fact {
 		{"crashes", fmt.Sprintf("%d leases that expired", u.CrashCount)},
 		{"ready at", when(u.ReadyAt, e.Now)},
 		{"lease", lease},
-		{"fetched at", when(u.FetchedAt, e.Now)},
+		{ended(u), when(u.FetchedAt, e.Now)},
 	}
+}
+
+// ended names the end of the last fetch, which may have failed.
+func ended(u *store.URL) string {
+	if u.Status == store.Fetched {
+		return "fetched at"
+	}
+	return "last ended"
 }
 
 func hostFacts(e *evidence) []fact {

@@ -165,7 +165,7 @@ http://a.test/page
   crashes        3 leases that expired
   ready at       2026-01-02T03:08:15.678Z (in 4m10s)
   lease          until 2026-01-02T02:04:05.678Z (1h0m0s ago) by worker w1
-  fetched at     2025-12-30T03:04:05.678Z (3d0h ago)
+  last ended     2025-12-30T03:04:05.678Z (3d0h ago)
 Host a.test
   next at        2026-01-02T03:04:06.678Z (in 1s)
   blocked until  none
@@ -177,6 +177,17 @@ Crawl
   paused         no
   now            2026-01-02T03:04:05.678Z (the database's clock)
 `, explain(e))
+}
+
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[store.Status]string{
+		store.Fetched: "fetched at", store.Pending: "last ended", store.Fetching: "last ended", store.Failed: "last ended", store.Dead: "last ended",
+	} {
+		if got := ended(&store.URL{Status: status}); got != want {
+			t.Errorf("%s: %q, want %q", status, got, want)
+		}
+	}
 }
 
 // Whatever a database holds, a terminal is not told to obey it.
