@@ -41,7 +41,7 @@ func (c *runCmd) check(a *app) error {
 			return &usageError{"--" + a.given[i], "the demo has a crawl of its own: leave it out, or leave out --demo"}
 		}
 	}
-	return cmp.Or(c.checkNumbers(), c.checkTimes(), c.checkFetches(), c.checkResults(), c.services.check(a))
+	return cmp.Or(c.checkNumbers(), c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
 }
 
 func (c *runCmd) checkNumbers() error {
@@ -118,7 +118,13 @@ func isMediaType(s string) bool {
 	return err == nil && len(params) == 0 && ok && family != "" && sub != ""
 }
 
-func (c *runCmd) checkResults() error {
+func (c *runCmd) checkResults(a *app) error {
+	switch {
+	case c.Bodies == "" && slices.Contains(a.given, "bodies"):
+		return &usageError{"--bodies", "is empty: give a directory, or a bucket such as s3://NAME, or leave it out"}
+	case c.Outcomes == "" && slices.Contains(a.given, "outcomes"):
+		return &usageError{"--outcomes", "is empty: give a file, or - for standard output, or leave it out"}
+	}
 	if c.Metrics != "" {
 		if _, port, err := net.SplitHostPort(c.Metrics); err != nil || port == "" {
 			return &usageError{"--metrics-addr", fmt.Sprintf("%.80q is no HOST:PORT: give one such as 127.0.0.1:9100, or :9100 for all addresses", c.Metrics)}

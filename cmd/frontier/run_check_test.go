@@ -48,6 +48,8 @@ func TestRefused(t *testing.T) {
 		{"too many media types", []string{"--accept", many}, `--accept: 65 media types are given: give at most 64, or "any"`},
 		{"an address without a port", []string{"--metrics-addr", "localhost"}, `--metrics-addr: "localhost" is no HOST:PORT: give one such as 127.0.0.1:9100, or :9100 for all addresses`},
 		{"bodies in memory", []string{"--bodies", "mem://"}, "--bodies: mem:// is gone when the run ends: give a directory"},
+		{"no place for bodies", []string{"--bodies", ""}, "--bodies: is empty: give a directory, or a bucket such as s3://NAME, or leave it out"},
+		{"no file for outcomes", []string{"--outcomes="}, "--outcomes: is empty: give a file, or - for standard output, or leave it out"},
 		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is no rule: give CLASS=ACTION, such as forbidden=abort-host`},
 		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: there is no error class "forbiddenn"; is it forbidden?`},
 		{"another action", []string{"--on", "forbidden=stop"}, `--on: "stop" is no action: give retry, skip, abort-host or abort-crawl`},
