@@ -249,7 +249,7 @@ func TestRobotsOfNoHost(t *testing.T) {
 func TestRedirectToAnotherScheme(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
-	r.config.IgnoreRobots, r.config.RobotsPatience, r.config.MaxRedirectWait = false, time.Millisecond, 20*time.Second
+	r.config.IgnoreRobots, r.config.RobotsPatience, r.config.MaxRedirectWait = false, 4*time.Second, 20*time.Second
 	secure := "https" + strings.TrimPrefix(r.site.URL("a", "/p/1?via=r"), "http")
 	from := r.site.URL("a", redirectTo(301, secure))
 	r.add(from)

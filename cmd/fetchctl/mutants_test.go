@@ -368,6 +368,9 @@ func TestMutantsAreCaught(t *testing.T) {
 		for _, r := range results {
 			if r.Verdict == kit.Failed {
 				got = append(got, r.Name)
+				if !slices.Contains(rows[i].caught, r.Name) {
+					t.Logf("%s: %s: %+v", rows[i].name, r.Name, r)
+				}
 			}
 		}
 		if diff := cmp.Diff(rows[i].caught, got); diff != "" {
