@@ -77,11 +77,12 @@ func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 		return err
 	}
 	defer stop()
+	p := c.progress(s, &config)
 	w, err := frontier.New(s, services, config)
 	if err != nil {
 		return err
 	}
-	if err := c.watched(ctx, s, w, nil); err != nil {
+	if err := p.watched(ctx, w); err != nil {
 		return err
 	}
 	return d.check(ctx, s)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -32,12 +33,31 @@ type progress struct {
 	counts  func(context.Context) (store.Counts, error) // of the whole frontier
 	stats   func() frontier.Stats                       // of this worker
 	metrics *frontier.Metrics
+	faults  faults
 	begun   time.Time
 
 	last store.Counts
 	took time.Duration // the last count
 	done trend         // outcomes of this worker
 	left trend         // URLs of the frontier that are to be fetched; one each count
+}
+
+// watched runs the worker while its progress is told.
+func (p *progress) watched(ctx context.Context, w *frontier.Worker) error {
+	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
+	told := make(chan struct{})
+	p.stats, p.begun = w.Stats, time.Now()
+	go func() {
+		defer close(told)
+		p.run(telling, ctx.Done())
+	}()
+	err := w.Run(ctx)
+	stop()
+	<-told
+	if !errors.Is(err, frontier.ErrNoService) {
+		p.sum()
+	}
+	return err
 }
 
 // run tells until ctx ends. draining is done when the run has been asked to end.
@@ -86,7 +106,11 @@ func (p *progress) count(ctx context.Context) {
 func (p *progress) tell(now time.Time) {
 	s := p.stats()
 	p.done.add(now, s.Completed+s.Failed+s.Dead, rateOver)
-	text := fmt.Sprintf("%d completed, %d failed, %.0f/s", s.Completed, s.Dead, p.done.rate())
+	text := fmt.Sprintf("%d completed, %d failed", s.Completed, s.Dead)
+	if !p.draws { // a line each second would name another class each time
+		text += p.faults.lately()
+	}
+	text += fmt.Sprintf(", %.0f/s", p.done.rate())
 	if len(p.left) > 0 {
 		text += fmt.Sprintf(", %d to go", p.last.Pending+p.last.Failed+p.last.Fetching)
 		if d, ok := p.estimate(now); ok {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,48 @@ func TestProgressLines(t *testing.T) {
 	})
 }
 
+// TestFaultsAreNamed has the class of most failures of the last interval in each line
+// off a terminal, and a failure that is tried again counted too.
+func TestFaultsAreNamed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, draws := range []bool{false, true} {
+			c, p := &crawling{urls: 400}, &progress{draws: draws}
+			var given atomic.Int64
+			record := p.faults.before(func(frontier.Record) error { given.Add(1); return nil })
+			fail := func(classes ...string) {
+				for _, class := range classes {
+					if err := record(frontier.Record{ErrorClass: class}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			time.AfterFunc(5*time.Second, func() { fail("dns_not_found", "forbidden", "dns_not_found", "", "", "") })
+			time.AfterFunc(15*time.Second, func() { fail("forbidden", "b", "b", "forbidden") })
+			got := c.watch(p, 35*time.Second)
+			if draws {
+				if strings.Contains(got, "lately") {
+					t.Errorf("a line that is drawn names a class: %q", got)
+				}
+				continue
+			}
+			want := []string{"10 failed, lately 2 dns_not_found, 10/s", "20 failed, lately 2 b, 10/s", "30 failed, 10/s"}
+			lines := strings.Split(got, "\n")
+			for i := range want {
+				if !strings.Contains(lines[i], want[i]) {
+					t.Errorf("line %d is %q, want %q in it", i, lines[i], want[i])
+				}
+			}
+			if n := given.Load(); n != 10 {
+				t.Errorf("%d outcomes were given on, want 10", n)
+			}
+		}
+		if err := new(faults).before(nil)(frontier.Record{ErrorClass: "x"}); err != nil {
+			t.Errorf("an outcome for nobody: %v", err)
+		}
+	})
+}
+
 // TestProgressDrawn has a line each second, and a count of a table that takes 50 ms
 // each five.
 func TestProgressDrawn(t *testing.T) {
@@ -116,20 +159,20 @@ func TestEstimate(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		left   []int64 // counted every ten seconds, the last one just now
-		p      progress
+		p      *progress
 		want   time.Duration
 		wanted bool
 	}{
-		{"never counted", nil, progress{}, 0, false},
-		{"counted once", []int64{100}, progress{}, 0, false},
-		{"falls", []int64{200, 100}, progress{}, 10 * time.Second, true},
-		{"falls ever slower", []int64{300, 200, 180}, progress{}, 30 * time.Second, true},
-		{"stands", []int64{100, 100}, progress{}, 0, false},
-		{"grows", []int64{100, 200}, progress{}, 0, false},
-		{"at its end", []int64{100, 0}, progress{}, 0, false},
-		{"hardly falls", []int64{1_000_000_000, 999_999_999}, progress{}, 0, false},
-		{"falls, and is endless", []int64{200, 100}, progress{endless: true}, 0, false},
-		{"falls, and is paused", []int64{200, 100}, progress{last: store.Counts{Paused: true}}, 0, false},
+		{"never counted", nil, &progress{}, 0, false},
+		{"counted once", []int64{100}, &progress{}, 0, false},
+		{"falls", []int64{200, 100}, &progress{}, 10 * time.Second, true},
+		{"falls ever slower", []int64{300, 200, 180}, &progress{}, 30 * time.Second, true},
+		{"stands", []int64{100, 100}, &progress{}, 0, false},
+		{"grows", []int64{100, 200}, &progress{}, 0, false},
+		{"at its end", []int64{100, 0}, &progress{}, 0, false},
+		{"hardly falls", []int64{1_000_000_000, 999_999_999}, &progress{}, 0, false},
+		{"falls, and is endless", []int64{200, 100}, &progress{endless: true}, 0, false},
+		{"falls, and is paused", []int64{200, 100}, &progress{last: store.Counts{Paused: true}}, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -97,11 +97,12 @@ func (c *runCmd) workOn(ctx context.Context, a *app, s store.Repository, config 
 	if url != "" && !c.Quiet {
 		c.console.printf("metrics are at %s\n", url)
 	}
+	p := c.progress(s, &config)
 	w, err := frontier.New(s, services, config)
 	if err != nil {
 		return &usageError{"run", fmt.Sprint(err)} // of what check lets through
 	}
-	return c.watched(ctx, s, w, config.Metrics)
+	return p.watched(ctx, w)
 }
 
 // openResults opens the places where outcomes and bodies go. The caller calls
@@ -132,22 +133,11 @@ func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Confi
 	return closeAll, nil
 }
 
-// watched runs the worker while its progress is told.
-func (c *runCmd) watched(ctx context.Context, s store.Store, w *frontier.Worker, metrics *frontier.Metrics) error {
-	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
-	told := make(chan struct{})
-	p := &progress{out: c.console, draws: c.draws, quiet: c.Quiet, endless: c.Endless, counts: s.Counts, stats: w.Stats, metrics: metrics, begun: time.Now()}
-	go func() {
-		defer close(told)
-		p.run(telling, ctx.Done())
-	}()
-	err := w.Run(ctx)
-	stop()
-	<-told
-	if !errors.Is(err, frontier.ErrNoService) {
-		p.sum()
-	}
-	return err
+// progress is that of a worker, which it hooks into config.
+func (c *runCmd) progress(s store.Store, config *frontier.Config) *progress {
+	p := &progress{out: c.console, draws: c.draws, quiet: c.Quiet, endless: c.Endless, counts: s.Counts, metrics: config.Metrics}
+	config.Recorded = p.faults.before(config.Recorded)
+	return p
 }
 
 // config is the worker's, from the flags.
