@@ -35,7 +35,7 @@ type packer struct {
 // the server is going away.
 func (p *packer) run() error {
 	draining := p.draining.Done()
-	patience := time.NewTimer(0)
+	patience := time.NewTimer(packTime)
 	patience.Stop()
 	for {
 		select {

@@ -39,6 +39,8 @@ type rig struct {
 	conn   *grpc.ClientConn
 	client pb.FetchServiceClient
 	logs   *logs
+
+	dialling chan struct{} // of one place; in a bubble
 }
 
 // newRig puts all of it on loopback. change may alter the configuration.
@@ -74,7 +76,7 @@ func bubble(t *testing.T, f func(*rig), change ...func(*server.Config)) {
 // bubbleOn makes that rig. Its server is on outer.
 func bubbleOn(t *testing.T, outer *bufconn.Listener, change ...func(*server.Config)) *rig {
 	t.Helper()
-	r := &rig{T: t, origin: origin.New(origin.Config{Seed: 1})}
+	r := &rig{T: t, origin: origin.New(origin.Config{Seed: 1}), dialling: make(chan struct{}, 1)}
 	inner := bufconn.Listen(64 << 10)
 	served := make(chan error, 1)
 	go func() { served <- r.origin.Serve(inner) }()
@@ -85,10 +87,23 @@ func bubbleOn(t *testing.T, outer *bufconn.Listener, change ...func(*server.Conf
 		}
 	})
 	cfg := server.Config{Fetch: fetch.Config{
-		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return inner.DialContext(ctx) }}}
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return r.dial(ctx, inner) }}}
 	r.start(&cfg, outer, "passthrough:///bubble", change,
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return outer.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.dial(ctx, outer) }))
 	return r
+}
+
+// dial connects one at a time. A connection of bufconn begins with timers that fire at
+// once, and of those Go 1.26's race detector takes no two in one bubble at one time: the
+// process would crash.
+func (r *rig) dial(ctx context.Context, l *bufconn.Listener) (net.Conn, error) {
+	select {
+	case r.dialling <- struct{}{}: // not a mutex: a bubble's clock stands still for who waits for one
+		defer func() { <-r.dialling }()
+		return l.DialContext(ctx)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // start serves on l and connects to it, until the test ends.
