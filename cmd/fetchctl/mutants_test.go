@@ -236,7 +236,7 @@ func (failing) Fetch(*pb.FetchRequest, grpc.ServerStreamingServer[pb.FetchRespon
 
 // A server that is wrong in everything holds nothing.
 func TestBrokenServerHoldsNothing(t *testing.T) {
-	t.Parallel()
+	// Alone: it would starve the tests that have a deadline to meet.
 	scenarios, vectors := everything(t)
 	names := []string{"inverted", "invented", "failing"}
 	all := judgeAll(t, scenarios, vectors, []making{
@@ -311,7 +311,7 @@ func resumesWrongly() func(*pb.FetchResponse) {
 
 // One thing done wrong is caught by the scenarios about it, and by no other.
 func TestMutantsAreCaught(t *testing.T) {
-	t.Parallel()
+	// Alone: it would starve the tests that have a deadline to meet.
 	scenarios, _ := everything(t)
 	// The outcome before a deadline comes within its reserve, for which a machine may
 	// be too slow.
