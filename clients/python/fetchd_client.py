@@ -344,8 +344,12 @@ class Response:
         self._offset = 0  # of the byte that is read next
         self._rest = b""  # received, from there
         self._end = None  # EOFError or what else ends the body, after the rest
-        while not self._begun and self._end is None:
-            self._advance()
+        try:
+            while not self._begun and self._end is None:
+                self._advance()
+        except BaseException:  # nobody has anything to close
+            self._call.cancel()
+            raise
         if self._end is not None and not isinstance(self._end, EOFError):
             raise self._end
 

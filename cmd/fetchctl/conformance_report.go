@@ -137,7 +137,7 @@ func markdown(out *printer, reports []kit.Report) {
 		r := &reports[i]
 		command := ""
 		if r.Command != "" {
-			command = "`" + r.Command + "`"
+			command = "`" + strings.ReplaceAll(cell(r.Command), "`", "'") + "`"
 		}
 		out.printf("| %s | %s | %s | %s | %s |\n", cell(r.Subject), cell(r.Version), command,
 			share(r.Tally(func(x *kit.Result) bool { return x.Vector })), share(r.Tally(func(x *kit.Result) bool { return !x.Vector })))

@@ -133,16 +133,16 @@ func TestHAROfFailures(t *testing.T) {
 func TestLink(t *testing.T) {
 	p := open(t)
 	address := p.origin.URL("http", "/s/link/200")
-	for _, h := range [][2]string{{"Authorization", "Basic c2VzYW1l"}, {"Cookie", "id=sesame"}, {"X-Api-Key", "sesame"}, {"X-Other", "Bearer sesame"}, {"X-CSRF-Token", "sesame"}, {"Accept", "text/html"}} {
+	for _, h := range [][2]string{{"Authorization", "Basic c2VzYW1l"}, {"Cookie", "id=sesame"}, {"X-Api-Key", "sesame"}, {"X-Other", "Bearer sesame"}, {"X-CSRF-Token", "sesame"}, {"Ocp-Apim-Subscription-Key", "sesame"}, {"Idempotency-Key", "sesame"}, {"Accept", "text/html"}} {
 		p.header(h[0], h[1])
 	}
 	p.set("body", "sesame")
 	p.set("idempotency", "sesame")
 	p.set("attempts-max", "2")
-	p.set("url", strings.Replace(address, "http://", "http://me:sesame@", 1)+"?q=1&access_token=sesame&X-Amz-Signature=sesame")
+	p.set("url", strings.Replace(address, "http://", "http://me:sesame@", 1)+"?q=1&access_token=sesame&X-Amz-Signature=sesame&subscription-key=sesame&passphrase=sesame")
 	p.click("link")
 	p.until(`!document.getElementById('link-box').hidden && document.getElementById('link-note').textContent !== ''`)
-	for _, part := range []string{"Authorization", "Cookie", "X-Api-Key", "X-Other", "X-CSRF-Token", "the body", "idempotency key", "user and password", "access_token", "X-Amz-Signature"} {
+	for _, part := range []string{"Authorization", "Cookie", "X-Api-Key", "X-Other", "X-CSRF-Token", "Ocp-Apim-Subscription-Key", "Idempotency-Key", "the body", "idempotency key", "user and password", "access_token", "X-Amz-Signature", "subscription-key", "passphrase"} {
 		p.wantIn("#link-note", part)
 	}
 	link := eval[string](p, `document.getElementById('link-text').value`)
@@ -152,7 +152,7 @@ func TestLink(t *testing.T) {
 	_, fragment, _ := strings.Cut(link, "#")
 	p.visit("#" + fragment)
 	p.wantIn("#notice", "came with a link")
-	want := fmt.Sprintf(`{"url":"%s?q=1&access_token=&X-Amz-Signature=","headers":[{"name":"Accept","value":"text/html"}],"retryPolicy":{"maxAttempts":2}}`, address)
+	want := fmt.Sprintf(`{"url":"%s?q=1&access_token=&X-Amz-Signature=&subscription-key=&passphrase=","headers":[{"name":"Accept","value":"text/html"}],"retryPolicy":{"maxAttempts":2}}`, address)
 	if got := eval[string](p, `JSON.stringify(JSON.parse(document.getElementById('json').value))`); got != want {
 		t.Errorf("the link opens %s, want %s", got, want)
 	}

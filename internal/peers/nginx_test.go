@@ -99,7 +99,8 @@ func startNginx(t *testing.T) *nginx {
 		}
 		t.Skip("nginx is not installed: on Debian the package nginx-light")
 	}
-	n := &nginx{T: t, folder: t.TempDir(), http: freeAddress(t), tls: freeAddress(t), body: origin.New(origin.Config{}).Body}
+	plain, secure := freeAddresses(t)
+	n := &nginx{T: t, folder: t.TempDir(), http: plain, tls: secure, body: origin.New(origin.Config{}).Body}
 	n.files()
 	n.certificate()
 	user := ""
@@ -130,14 +131,19 @@ func startNginx(t *testing.T) *nginx {
 	return n
 }
 
-func freeAddress(t *testing.T) string {
+// freeAddresses are two: both are held until both are known.
+func freeAddresses(t *testing.T) (plain, secure string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var addresses [2]string
+	for i := range addresses {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		addresses[i] = l.Addr().String()
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return addresses[0], addresses[1]
 }
 
 func (n *nginx) write(name string, data []byte) {

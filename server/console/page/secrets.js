@@ -1,7 +1,10 @@
 // What must not leave the page in a link or a file.
 
 const names = /auth|cookie|token|secret|password|passwd|session|credential|signature|api-?_?key|access-?_?key|private-?_?key|csrf|xsrf|jwt|otp/i;
-const parameters = /^(sig|pwd|pass|key|code|x-amz-.*|x-goog-.*|awsaccesskeyid)$/i;
+const parameters = /^(sig|code|x-amz-.*|x-goog-.*|awsaccesskeyid)$|key$|pass|pwd/i;
+// plain are the headers that name no one and open nothing (spec D4), and those of the
+// body. Any other may be a secret, whatever it is called.
+const plain = /^(accept|accept-language|accept-encoding|user-agent|range|if-match|if-none-match|if-modified-since|if-unmodified-since|if-range|cache-control|pragma|content-.*)$/i;
 const values = /^(basic|bearer|digest|negotiate|hawk|token|apikey|aws4-hmac-sha256)\s/i;
 
 // credential tells a header that opens something, by its name or its value.
@@ -16,7 +19,7 @@ export function withoutSecrets(request, bodyIsSecret) {
   const left = [];
   if (Array.isArray(copy.headers)) {
     copy.headers = copy.headers.filter((h) => {
-      const drop = credential(h?.name, h?.value) || (h?.rawValue !== undefined);
+      const drop = !plain.test(String(h?.name).trim()) || credential(h?.name, h?.value) || (h?.rawValue !== undefined);
       if (drop) left.push(`the header ${h?.name}`);
       return !drop;
     });

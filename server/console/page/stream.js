@@ -47,17 +47,21 @@ async function statusOf(answer) {
 async function* lines(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let parts = [];
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) break;
-    let rest = value;
-    for (let at = rest.indexOf('\n'); at >= 0; at = rest.indexOf('\n')) {
-      parts.push(rest.slice(0, at));
-      const line = parts.join('');
-      parts = [];
-      if (line) yield line;
-      rest = rest.slice(at + 1);
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      let rest = value;
+      for (let at = rest.indexOf('\n'); at >= 0; at = rest.indexOf('\n')) {
+        parts.push(rest.slice(0, at));
+        const line = parts.join('');
+        parts = [];
+        if (line) yield line;
+        rest = rest.slice(at + 1);
+      }
+      if (rest) parts.push(rest);
     }
-    if (rest) parts.push(rest);
+  } finally {
+    await reader.cancel().catch(() => {}); // whoever stops reading stops the fetch
   }
 }
