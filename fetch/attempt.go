@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"fetchd/classify"
@@ -28,8 +29,6 @@ type hopRequest struct {
 type attempt struct {
 	*run
 	number int
-	ctx    context.Context
-	cancel context.CancelCauseFunc
 	clock  watch // the attempt's own time limit
 
 	hop  *hopRequest // the last one begun
@@ -37,8 +36,11 @@ type attempt struct {
 	made []*hopRequest // the hops as they were sent, for the loop check
 
 	resp     *http.Response // of the last hop; its body is read by consume
-	exchange *exchange
 	response *Response
+
+	limit    sync.Mutex // guards what the clock asks for against what begins
+	exchange *exchange
+	over     error // why there is to be no other
 
 	location classify.Location
 	faults   classify.Faults
@@ -54,12 +56,21 @@ type attempt struct {
 	committed    bool // bytes have gone out
 }
 
-// exchange is a request on its way: what watches it and what ends it.
+// exchange is a request on its way: what watches it and what ends it. It is the
+// context of its request.
 type exchange struct {
-	ctx    context.Context
+	context.Context
 	cancel context.CancelCauseFunc
 	watch  watch
 	trace  trace
+}
+
+// Value implements context.Context. What dials for the exchange finds it there.
+func (x *exchange) Value(key any) any {
+	if key == (dialScope{}) {
+		return x
+	}
+	return x.Context.Value(key)
 }
 
 // fail notes what went wrong. The first reason is kept.
@@ -104,7 +115,7 @@ func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, stri
 // cause returns what ended the exchange from our side, or nil. Of limits that
 // end at one instant the hop's own comes first (spec §3), then the fetch's.
 func (a *attempt) cause() error {
-	cause := context.Cause(a.exchange.ctx)
+	cause := context.Cause(a.exchange)
 	if cause == nil {
 		return nil
 	}
@@ -211,7 +222,6 @@ func sameRequest(a, b *hopRequest) bool {
 func (a *attempt) send() *http.Response {
 	began := time.Since(a.start)
 	x := a.newExchange()
-	a.exchange = x
 	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: withoutUserinfo(a.hop.url), Start: began})
 	hop := &a.hops[len(a.hops)-1]
 	resp, err := a.roundTrip(x)
@@ -220,6 +230,7 @@ func (a *attempt) send() *http.Response {
 	a.exchanges += hop.Exchange.Requests
 	if err != nil {
 		a.failWith(x.trace.current(), err)
+		x.watch.stop()
 		x.cancel(nil)
 		return nil
 	}
@@ -233,7 +244,7 @@ func (a *attempt) send() *http.Response {
 
 func (a *attempt) newExchange() *exchange {
 	x := &exchange{}
-	x.ctx, x.cancel = context.WithCancelCause(a.ctx)
+	x.Context, x.cancel = context.WithCancelCause(a.run.ctx)
 	x.watch.cancel = x.cancel
 	x.trace.watch, x.trace.limits, x.trace.phase = &x.watch, a.req, classify.PhasePolicy
 	x.trace.broken = func(reason string) { x.cancel(&fault{classify.Protocol, classify.PhaseProcessing, reason}) }
@@ -241,7 +252,29 @@ func (a *attempt) newExchange() *exchange {
 	x.trace.tooMany = func() {
 		x.cancel(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_limit"})
 	}
+	a.limit.Lock()
+	defer a.limit.Unlock()
+	if a.exchange = x; a.over != nil {
+		x.cancel(a.over)
+	}
 	return x
+}
+
+// giveUp ends the exchange under way, and those that would follow.
+func (a *attempt) giveUp(cause error) {
+	a.limit.Lock()
+	defer a.limit.Unlock()
+	a.over = cause
+	if a.exchange != nil {
+		a.exchange.cancel(cause)
+	}
+}
+
+// letGo drops what only the attempt itself had a use for.
+func (a *attempt) letGo() {
+	a.limit.Lock()
+	defer a.limit.Unlock()
+	a.resp, a.exchange, a.made, a.hop = nil, nil, nil, nil
 }
 
 // roundTrip gives the request to the transport.
@@ -252,11 +285,10 @@ func (a *attempt) roundTrip(x *exchange) (*http.Response, error) {
 	if a.exchanges >= classify.MaxExchanges {
 		return nil, &fault{classify.ConnectionReset, classify.PhasePolicy, "exchange_limit"}
 	}
-	ctx := context.WithValue(x.ctx, dialScope{}, x)
 	hop := a.withCookies(a.hop)
 	a.made = append(a.made, hop)
-	req, transport := a.request(httptrace.WithClientTrace(ctx, x.trace.hooks()), hop)
-	if err := a.authorize(x.ctx, req); err != nil {
+	req, transport := a.request(httptrace.WithClientTrace(x, x.trace.hooks(a.client.hasProxy)), hop)
+	if err := a.authorize(x, req); err != nil {
 		return nil, err
 	}
 	return transport.RoundTrip(req)

@@ -132,7 +132,7 @@ func (a *attempt) failBody(r *bodyReader, err error) {
 		a.fail(known.class, classify.PhaseTransfer, known.reason)
 		return
 	}
-	if r.raw.err != nil || a.exchange.ctx.Err() != nil {
+	if r.raw.err != nil || a.exchange.Err() != nil {
 		a.failWith(classify.PhaseTransfer, orDefault(r.raw.err, err))
 		return
 	}

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
 )
 
 // Config says how a [Client] fetches. The zero value is a safe service: public
@@ -64,10 +66,12 @@ type Client struct {
 	pooled, fresh *http.Transport
 	guard         *guard
 	resolver      *net.Resolver
+	hasProxy      bool
 	userAgent     string
 	maxTotal      time.Duration
 	holdBack      budget
 	workers       *workers
+	engine        *retryablehttp.Client
 	budget        int64
 	logger        *slog.Logger
 	observer      Observer
@@ -87,6 +91,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		guard:     newGuard(cfg.Egress),
+		hasProxy:  cfg.Proxy != nil,
 		userAgent: orDefault(cfg.UserAgent, "fetchd"),
 		maxTotal:  orDefault(cfg.MaxTotalTimeout, defaultMaxTotal),
 		budget:    orDefault(cfg.HoldBackBudget, int64(defaultHoldBackBudget)),
@@ -94,6 +99,7 @@ func New(cfg Config) (*Client, error) {
 		observer:  cfg.Observer,
 		shutdown:  cfg.Shutdown,
 		workers:   newWorkers(),
+		engine:    newEngine(),
 	}
 	c.holdBack.left.Store(c.budget)
 	if c.logger == nil {

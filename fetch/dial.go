@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
 	"syscall"
@@ -21,19 +22,19 @@ import (
 // (net/http.Transport.getConn).
 type dialScope struct{}
 
-// bound ties ctx to the scope of the request it dials for.
+// bound ties ctx to the scope of the request it dials for, and has that one's trace
+// told of the dial.
 func bound(ctx context.Context) (context.Context, func()) {
 	x, ok := ctx.Value(dialScope{}).(*exchange)
 	if !ok {
 		return ctx, func() {}
 	}
-	scope := x.ctx
 	ctx, cancel := context.WithCancelCause(ctx)
-	if scope.Err() != nil { // AfterFunc would say so a moment too late
-		cancel(context.Cause(scope))
+	if x.Err() != nil { // AfterFunc would say so a moment too late
+		cancel(context.Cause(x))
 	}
-	stop := context.AfterFunc(scope, func() { cancel(context.Cause(scope)) })
-	return ctx, func() { stop(); cancel(nil) }
+	stop := context.AfterFunc(x, func() { cancel(context.Cause(x)) })
+	return httptrace.WithClientTrace(ctx, x.trace.dialHooks()), func() { stop(); cancel(nil) }
 }
 
 // observedConn remembers how its reading ended: net/http reports a connection
@@ -173,7 +174,7 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 	if x, ok := ctx.Value(dialScope{}).(*exchange); ok && seen.proxy {
 		// net/http talks to the proxy under a context that nothing cancels. Until
 		// an exchange has got the connection it ends with the one it is made for.
-		seen.keep = context.AfterFunc(x.ctx, func() { _ = conn.Close() })
+		seen.keep = context.AfterFunc(x, func() { _ = conn.Close() })
 	}
 	return seen, nil
 }

@@ -34,20 +34,20 @@ func TestOneLoop(t *testing.T) {
 	req.URL, _ = ParseURL(o.URL("http", "/s/loop/503"))
 	req.Policy.BaseDelay, req.Policy.MaxAttempts = 0, 4
 	r := &run{client: c, req: req, start: time.Now(), deadline: time.Now().Add(time.Minute)}
-	r.ctx, r.cancel = context.WithCancelCause(t.Context())
+	r.ctx, r.cancel = context.WithCancelCause(context.WithValue(t.Context(), runKey{}, r))
 	defer r.cancel(nil)
 	r.origin = &hopRequest{method: "GET", url: req.URL, header: c.firstHeader(req)}
 	r.first = r.origin
 
 	var verdicts, waits int
-	engine := r.engine()
+	engine := newEngine()
 	engine.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
 		verdicts++
-		return r.checkRetry(ctx, resp, err)
+		return checkRetry(ctx, resp, err)
 	}
 	engine.Backoff = func(low, high time.Duration, n int, resp *http.Response) time.Duration {
 		waits++
-		return r.backoff(low, high, n, resp)
+		return backoff(low, high, n, resp)
 	}
 	r.loop(engine)
 	if sent := len(o.Requests("loop")); verdicts != 4 || waits != 3 || sent != 4 || r.attempts != 4 {

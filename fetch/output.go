@@ -167,20 +167,20 @@ func (o *output) send(p []byte) error {
 // tell gives an event to the sink. The time this takes is the caller's: the
 // attempt's clock does not run (spec B7); the hop's is at rest between its reads.
 func (a *attempt) tell(e Event) {
-	resume := a.clock.pause()
+	left := a.clock.pause()
 	began := time.Now()
 	a.emit(e)
 	if n := len(a.hops); n > 0 {
 		a.hops[n-1].Exchange.Backpressure += time.Since(began)
 	}
-	resume()
+	a.clock.resume(left)
 }
 
 // push gives a chunk to the sink.
 func (a *attempt) push(chunk BodyChunk) error {
 	a.tell(chunk)
-	if a.ctx.Err() != nil {
-		class, reason := a.classOf(classify.PhaseTransfer, a.ctx.Err())
+	if err := a.exchange.Err(); err != nil {
+		class, reason := a.classOf(classify.PhaseTransfer, err)
 		return &fault{class, classify.PhaseTransfer, reason}
 	}
 	return nil

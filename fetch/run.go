@@ -47,7 +47,7 @@ type run struct {
 	lastError   []byte
 
 	mu      sync.Mutex
-	waiting bool // between two attempts, where a shutdown ends the fetch
+	waiting func() bool // set between two attempts, where a shutdown ends the fetch; stops the waiting for one
 }
 
 // Fetch carries out one fetch and returns its outcome, exactly one, whatever
@@ -60,7 +60,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	if req.TotalTimeout > 0 {
 		limit = min(limit, req.TotalTimeout)
 	}
-	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	r.ctx, r.cancel = context.WithCancelCause(context.WithValue(ctx, runKey{}, r))
 	defer r.cancel(nil)
 	r.deadline = r.start.Add(limit)
 	if d, ok := ctx.Deadline(); ok && d.Before(r.deadline) {
@@ -69,7 +69,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	r.total.cancel = r.cancel
 	r.total.arm(limit, classify.Deadline)
 	defer r.total.stop()
-	defer context.AfterFunc(c.shutdown, r.shutDown)()
+	defer r.setWaiting(false)
 	if req.Cookies {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
 	}
@@ -77,19 +77,25 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	r.first = r.origin
 	r.delivered = req.resumeAt()
 	if r.ctx.Err() == nil {
-		r.loop(r.engine())
+		r.loop(c.engine)
 	}
 	return c.ended(ctx, r)
 }
 
-// nowhere is the URL of what the loop is given.
-var nowhere = &url.URL{Scheme: "http", Host: "fetch.invalid", Path: "/"}
+// runKey is the key under which a fetch's context holds its run.
+type runKey struct{}
+
+// Of what the loop is given and what it gets back nothing is sent or read.
+var (
+	nowhere  = &url.URL{Scheme: "http", Host: "fetch.invalid", Path: "/"}
+	noHeader = http.Header{}
+)
 
 // loop runs go-retryablehttp over the attempts. It owns the turns and the
 // waits; what is retried and for how long is waited it asks of us. The request
 // it is given is only a vehicle: what is sent is built in [attempt.request].
 func (r *run) loop(engine *retryablehttp.Client) {
-	vehicle := &http.Request{Method: http.MethodGet, URL: nowhere, Host: nowhere.Host, Header: http.Header{}}
+	vehicle := &http.Request{Method: http.MethodGet, URL: nowhere, Host: nowhere.Host, Header: noHeader}
 	resp, err := engine.Do(&retryablehttp.Request{Request: vehicle.WithContext(r.ctx)})
 	if resp != nil {
 		_ = resp.Body.Close()
@@ -99,34 +105,44 @@ func (r *run) loop(engine *retryablehttp.Client) {
 	}
 }
 
-// engine returns go-retryablehttp with our rules in place of its own. Its zero
-// Logger writes nothing.
-func (r *run) engine() *retryablehttp.Client {
+// newEngine returns go-retryablehttp with our rules in place of its own, for all
+// fetches: which one it is at, its requests' context tells. Its zero Logger writes
+// nothing.
+func newEngine() *retryablehttp.Client {
 	return &retryablehttp.Client{
-		HTTPClient: &http.Client{Transport: r},
+		HTTPClient: &http.Client{Transport: turns{}},
 		RetryMax:   math.MaxInt, // checkRetry owns the limit: past RetryMax the response would be lost
-		CheckRetry: r.checkRetry,
-		Backoff:    r.backoff,
+		CheckRetry: checkRetry,
+		Backoff:    backoff,
 		ErrorHandler: func(resp *http.Response, err error, _ int) (*http.Response, error) {
 			return resp, err // the default drains the body and writes an error of its own
 		},
 	}
 }
 
-// RoundTrip is one attempt, redirects and body included. It implements
-// http.RoundTripper for the loop, which sees of the attempt only an empty
-// response: go-retryablehttp would drain a body without a clock, and its
-// client would follow a redirect by rules of its own.
-func (r *run) RoundTrip(vehicle *http.Request) (*http.Response, error) {
-	r.client.workers.call(func() {
-		a := r.begin()
-		a.follow()
-		a.consume()
-		a.clock.stop()
-		a.cancel(nil)
-	})
+func runOf(ctx context.Context) *run { return ctx.Value(runKey{}).(*run) }
+
+// turns is the http.RoundTripper of the loop: one RoundTrip is one attempt,
+// redirects and body included. The loop sees of it only an empty response:
+// go-retryablehttp would drain a body without a clock, and its client would follow
+// a redirect by rules of its own.
+type turns struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (turns) RoundTrip(vehicle *http.Request) (*http.Response, error) {
+	r := runOf(vehicle.Context())
+	r.client.workers.call(r.turn)
 	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{}, Body: http.NoBody, Request: vehicle}, nil
+		Header: noHeader, Body: http.NoBody, Request: vehicle}, nil
+}
+
+// turn is one attempt, on a worker: the requests, the body, and what they mean.
+func (r *run) turn() {
+	a := r.begin()
+	a.follow()
+	a.consume()
+	a.clock.stop()
+	r.settle(a)
 }
 
 // begin opens an attempt.
@@ -134,7 +150,6 @@ func (r *run) begin() *attempt {
 	r.setWaiting(false)
 	r.attempts++
 	a := &attempt{run: r, number: r.attempts, hop: r.first}
-	a.ctx, a.cancel = context.WithCancelCause(r.ctx)
 	r.cur = a
 	if a.continued = r.continues(); a.continued != nil {
 		a.hop = a.continued.continuation(r.req, a.hop)
@@ -142,25 +157,21 @@ func (r *run) begin() *attempt {
 	if r.req.Events != OutcomeOnly {
 		a.tell(AttemptStarted{a.number, withoutUserinfo(a.hop.url)})
 	}
-	a.clock.cancel = a.cancel
+	a.clock.cancel = a.giveUp
 	a.clock.arm(r.req.AttemptTimeout, classify.AttemptTimeout)
 	return a
 }
 
-// checkRetry is go-retryablehttp's CheckRetry: it asks classify what the
-// attempt means, and settles it. It runs once per attempt, for no response
-// handler is set.
-func (r *run) checkRetry(context.Context, *http.Response, error) (bool, error) {
-	r.client.workers.call(func() { r.settle(r.cur) })
-	return r.decision.Verdict == classify.Retry, nil
+// checkRetry is go-retryablehttp's CheckRetry: what classify has decided of the
+// attempt. It is asked once per attempt, for no response handler is set.
+func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
+	return runOf(ctx).decision.Verdict == classify.Retry, nil
 }
 
 // backoff is go-retryablehttp's Backoff: the wait that was decided.
-func (r *run) backoff(_, _ time.Duration, _ int, _ *http.Response) time.Duration {
+func backoff(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
+	r := runOf(resp.Request.Context())
 	r.setWaiting(true)
-	if r.client.shutdown.Err() != nil {
-		r.cancel(errShutdown)
-	}
 	return r.decision.Delay
 }
 
@@ -174,21 +185,32 @@ func (r *run) emit(e Event) {
 	}
 }
 
-// shutDown ends the wait between two attempts; an attempt under way goes on.
+// setWaiting begins or ends a wait between two attempts, which a shutdown ends; an
+// attempt under way goes on.
+func (r *run) setWaiting(w bool) {
+	r.mu.Lock()
+	stop := r.waiting
+	r.waiting = nil
+	if w {
+		r.waiting = context.AfterFunc(r.client.shutdown, r.shutDown)
+	}
+	r.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	if w && r.client.shutdown.Err() != nil { // AfterFunc would say so a moment too late
+		r.cancel(errShutdown)
+	}
+}
+
 func (r *run) shutDown() {
 	if r.isWaiting() {
 		r.cancel(errShutdown)
 	}
 }
 
-func (r *run) setWaiting(w bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.waiting = w
-}
-
 func (r *run) isWaiting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.waiting
+	return r.waiting != nil
 }

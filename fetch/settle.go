@@ -3,7 +3,6 @@ package fetch
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"fetchd/classify"
@@ -64,7 +63,7 @@ func (r *run) settle(a *attempt) {
 	r.logAttempt(a)
 	r.tellFinished(a)
 	if d.Verdict == classify.Retry { // ten thousand may wait: keep what the outcome needs, and no more
-		a.resp, a.exchange, a.made, a.hop, a.ctx, a.cancel = nil, nil, nil, nil, nil, nil
+		a.letGo()
 	}
 }
 
@@ -74,7 +73,7 @@ func (r *run) tellFinished(a *attempt) {
 	if !told && r.client.observer == nil {
 		return
 	}
-	e := AttemptFinished{a.number, a.response, r.failure, slices.Clone(a.hops), r.decision}
+	e := AttemptFinished{a.number, a.response, r.failure, a.hops, r.decision}
 	if r.client.observer != nil {
 		r.client.observer.Attempted(r.ctx, r.req, &e)
 	}

@@ -52,27 +52,42 @@ type trace struct {
 	firstByte                  time.Time
 }
 
-// hooks returns the trace as httptrace takes it.
-func (t *trace) hooks() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		GetConn:              func(string) { t.wait() },
-		DNSStart:             func(httptrace.DNSStartInfo) { t.enter(classify.PhaseResolve, &t.resolve) },
-		DNSDone:              t.resolved,
-		ConnectStart:         func(string, string) { t.enter(classify.PhaseConnect, &t.connect) },
-		ConnectDone:          func(string, string, error) { t.leave(&t.connect, &t.exchange.Connect) },
-		TLSHandshakeStart:    func() { t.enter(classify.PhaseTLS, &t.tls) },
-		TLSHandshakeDone:     func(tls.ConnectionState, error) { t.leave(&t.tls, &t.exchange.TLS) },
+// hooks returns the trace of a request as httptrace takes it. shakes tells that
+// net/http shakes hands with the origin itself, through a proxy.
+func (t *trace) hooks(shakes bool) *httptrace.ClientTrace {
+	h := &httptrace.ClientTrace{
+		GetConn:              t.wait,
 		GotConn:              t.gotConn,
 		WroteHeaders:         t.wroteHeaders,
-		WroteRequest:         func(info httptrace.WroteRequestInfo) { t.wroteRequest(info.Err) },
+		WroteRequest:         t.wroteRequest,
 		GotFirstResponseByte: t.gotFirstByte,
 		Got1xxResponse:       t.gotInformational,
 	}
+	if shakes {
+		h.TLSHandshakeStart, h.TLSHandshakeDone = t.handshakes, t.shookHands
+	}
+	return h
 }
+
+// dialHooks returns what a dial tells of, beside hooks: most requests dial nothing.
+func (t *trace) dialHooks() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		DNSStart:          func(httptrace.DNSStartInfo) { t.enter(classify.PhaseResolve, &t.resolve) },
+		DNSDone:           t.resolved,
+		ConnectStart:      func(string, string) { t.enter(classify.PhaseConnect, &t.connect) },
+		ConnectDone:       func(string, string, error) { t.leave(&t.connect, &t.exchange.Connect) },
+		TLSHandshakeStart: t.handshakes,
+		TLSHandshakeDone:  t.shookHands,
+	}
+}
+
+func (t *trace) handshakes() { t.enter(classify.PhaseTLS, &t.tls) }
+
+func (t *trace) shookHands(tls.ConnectionState, error) { t.leave(&t.tls, &t.exchange.TLS) }
 
 // wait begins the search for a connection: the first, or another because the
 // transport sends the request again.
-func (t *trace) wait() {
+func (t *trace) wait(string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over {
@@ -149,10 +164,10 @@ func (t *trace) wroteHeaders() {
 	t.written = true
 }
 
-func (t *trace) wroteRequest(err error) {
+func (t *trace) wroteRequest(info httptrace.WroteRequestInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err != nil || t.over || t.phase != classify.PhaseRequest {
+	if info.Err != nil || t.over || t.phase != classify.PhaseRequest {
 		return
 	}
 	t.phase = classify.PhaseProcessing

@@ -27,7 +27,7 @@ func TestAnswerBeforeItsRequest(t *testing.T) {
 			w := &watch{cancel: func(error) {}}
 			defer w.stop()
 			x := &trace{watch: w, limits: &Request{}, left: 1, broken: func(string) { early = true }}
-			hooks := httptrace.ContextClientTrace(httptrace.WithClientTrace(context.Background(), x.hooks()))
+			hooks := httptrace.ContextClientTrace(httptrace.WithClientTrace(context.Background(), x.hooks(false)))
 			hooks.GotConn(httptrace.GotConnInfo{Conn: &observedConn{Conn: here}, Reused: true})
 			if row.written {
 				hooks.WroteHeaders()

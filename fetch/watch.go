@@ -10,13 +10,18 @@ import (
 
 // watch is a time limit that can be armed again and again, on one timer. When
 // it passes it cancels with a *[TimeoutError] as the cause.
+//
+// A limit is moved several times in each exchange, and hardly ever passes. So the
+// timer is left as it is where it rings soon enough, and set anew when it does.
 type watch struct {
 	cancel context.CancelCauseFunc
 
 	mu      sync.Mutex
 	timer   *time.Timer
-	ends    time.Time // zero: not armed
-	cause   *TimeoutError
+	rings   time.Time      // when the timer does; zero: it does not run
+	ends    time.Time      // zero: not armed
+	class   classify.Class // what it means that the limit passes
+	limit   time.Duration
 	expired *TimeoutError // the limit that had passed when it was last disarmed
 	stopped bool
 }
@@ -30,27 +35,29 @@ func (w *watch) arm(limit time.Duration, class classify.Class) {
 	if limit <= 0 || w.stopped {
 		return
 	}
-	if w.cause == nil || w.cause.Class != class || w.cause.Limit != limit {
-		w.cause = &TimeoutError{Class: class, Limit: limit}
-	}
+	w.class, w.limit = class, limit
 	w.set(limit)
 }
 
-// pause stops the clock, and returns what goes on with what was left.
-func (w *watch) pause() (resume func()) {
+// pause stops the clock, and returns what was left, to [watch.resume] with: zero
+// where it did not run.
+func (w *watch) pause() (left time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.timer == nil || w.cause == nil || w.ends.IsZero() {
-		return func() {}
+	if w.ends.IsZero() {
+		return 0
 	}
-	left := time.Until(w.ends)
+	left = max(time.Until(w.ends), 1)
 	w.disarm()
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if !w.stopped {
-			w.set(max(left, 1))
-		}
+	return left
+}
+
+// resume goes on with what was left.
+func (w *watch) resume(left time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if left > 0 && !w.stopped {
+		w.set(left)
 	}
 }
 
@@ -66,7 +73,10 @@ func (w *watch) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.disarm()
-	w.stopped, w.timer, w.cause, w.cancel = true, nil, nil, nil
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.stopped, w.timer, w.cancel = true, nil, nil
 }
 
 // passed returns the limit that has passed, or nil. Where two limits end at the
@@ -75,7 +85,7 @@ func (w *watch) passed() *TimeoutError {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.expired == nil && w.over() {
-		return w.cause
+		return w.cause()
 	}
 	return w.expired
 }
@@ -83,31 +93,42 @@ func (w *watch) passed() *TimeoutError {
 // over tells that an armed limit has passed.
 func (w *watch) over() bool { return !w.ends.IsZero() && !time.Now().Before(w.ends) }
 
+func (w *watch) cause() *TimeoutError { return &TimeoutError{Class: w.class, Limit: w.limit} }
+
 func (w *watch) disarm() {
 	if w.over() {
-		w.expired = w.cause
+		w.expired = w.cause()
 	}
 	w.ends = time.Time{}
-	if w.timer != nil {
-		w.timer.Stop()
-	}
 }
 
 func (w *watch) set(limit time.Duration) {
 	w.ends = time.Now().Add(limit)
-	if w.timer == nil {
+	switch {
+	case w.timer == nil:
 		w.timer = time.AfterFunc(limit, w.fire)
+	case w.rings.IsZero() || w.ends.Before(w.rings):
+		w.timer.Reset(limit)
+	default:
 		return
 	}
-	w.timer.Reset(limit)
+	w.rings = w.ends
 }
 
-// fire cancels, unless the limit was moved while the timer was on its way.
+// fire cancels, unless the limit was moved meanwhile.
 func (w *watch) fire() {
 	w.mu.Lock()
-	passed, cause, cancel := w.over(), w.cause, w.cancel
-	w.mu.Unlock()
-	if passed {
-		cancel(cause)
+	w.rings = time.Time{}
+	if w.ends.IsZero() || w.stopped {
+		w.mu.Unlock()
+		return
 	}
+	if left := time.Until(w.ends); left > 0 {
+		w.set(left)
+		w.mu.Unlock()
+		return
+	}
+	cause, cancel := w.cause(), w.cancel
+	w.mu.Unlock()
+	cancel(cause)
 }

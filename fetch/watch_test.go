@@ -108,38 +108,38 @@ func TestWatch(t *testing.T) {
 		{"a pause keeps what was left", func(w *stopwatch) {
 			w.arm(5*s, idle)
 			w.pass(2 * s)
-			resume := w.pause()
+			left := w.pause()
 			w.pass(time.Hour)
-			resume()
+			w.resume(left)
 			w.wantAt(time.Hour+5*s, idle, 5*s)
 		}},
 		{"many pauses", func(w *stopwatch) {
 			w.arm(5*s, idle)
 			for range 4 {
 				w.pass(s)
-				resume := w.pause()
+				left := w.pause()
 				w.pass(time.Minute)
-				resume()
+				w.resume(left)
 			}
 			w.wantAt(4*time.Minute+5*s, idle, 5*s)
 		}},
 		{"a pause that is not ended", func(w *stopwatch) { w.arm(5*s, idle); w.pause(); w.wantNever() }},
-		{"a pause of what was not armed", func(w *stopwatch) { w.pause()(); w.wantNever() }},
-		{"a pause at rest", func(w *stopwatch) { w.arm(5*s, idle); w.rest(); w.pause()(); w.wantNever() }},
-		{"a pause after a stop", func(w *stopwatch) { w.arm(5*s, idle); w.stop(); w.pause()(); w.wantNever() }},
+		{"a pause of what was not armed", func(w *stopwatch) { w.resume(w.pause()); w.wantNever() }},
+		{"a pause at rest", func(w *stopwatch) { w.arm(5*s, idle); w.rest(); w.resume(w.pause()); w.wantNever() }},
+		{"a pause after a stop", func(w *stopwatch) { w.arm(5*s, idle); w.stop(); w.resume(w.pause()); w.wantNever() }},
 		{"stopped in a pause", func(w *stopwatch) {
 			w.arm(5*s, idle)
-			resume := w.pause()
+			left := w.pause()
 			w.stop()
-			resume()
+			w.resume(left)
 			w.wantNever()
 		}},
 		{"a pause at the very end", func(w *stopwatch) {
 			w.arm(5*s, idle)
 			w.ends = time.Now() // as if the time had passed and the timer not come yet
-			resume := w.pause()
+			left := w.pause()
 			w.pass(time.Minute)
-			resume()
+			w.resume(left)
 			w.wantAt(time.Minute+1, idle, 5*s)
 		}},
 		// The timer's goroutine can be on its way while the limit is moved.
@@ -165,7 +165,7 @@ func TestWatchIsSafe(t *testing.T) {
 			all.Go(func() {
 				for range 100 {
 					w.arm(time.Second, classify.BodyTimeout)
-					w.pause()()
+					w.resume(w.pause())
 					w.fire()
 					w.rest()
 				}

@@ -13,62 +13,97 @@ const maxIdle = 256
 // stack, and a goroutine that has had one keeps it: ten thousand fetches that
 // wait for their next attempt must not each hold one.
 type workers struct {
-	jobs   chan job
-	places chan struct{} // of the idle
-	closed chan struct{}
-	close  func() // ends the idle ones, and the others when they are done
+	mu     sync.Mutex
+	idle   []*worker // the last is the first to be called: its stack is warm
+	closed bool
 }
 
-type job struct {
-	f    func()
-	done chan any // what f panicked with, or nil
+// worker is a goroutine, and the two channels over which it takes a job and tells
+// how that ended.
+type worker struct {
+	jobs chan func()
+	done chan ended
 }
 
-func newWorkers() *workers {
-	closed := make(chan struct{})
-	return &workers{jobs: make(chan job), places: make(chan struct{}, maxIdle), closed: closed,
-		close: sync.OnceFunc(func() { close(closed) })}
+// ended is how a job ended.
+type ended struct {
+	panic any  // what it panicked with, or nil
+	gone  bool // the goroutine went with it
 }
+
+func newWorkers() *workers { return &workers{} }
 
 // call runs f on a worker and waits for it. It panics as f does.
 func (w *workers) call(f func()) {
-	j := job{f, make(chan any, 1)}
-	select {
-	case w.jobs <- j:
-	default:
-		go w.work(j)
+	one := w.take()
+	one.jobs <- f
+	e := <-one.done
+	if !e.gone {
+		w.put(one)
 	}
-	if p := <-j.done; p != nil {
-		panic(p) //nolint:forbidigo // it is the caller's own
-	}
-}
-
-// work runs j, then what else comes, unless there are enough that wait for it.
-func (w *workers) work(j job) {
-	for {
-		j.run()
-		select {
-		case w.places <- struct{}{}:
-		default:
-			return
-		}
-		select {
-		case j = <-w.jobs:
-			<-w.places
-		case <-w.closed:
-			<-w.places
-			return
-		}
+	if e.panic != nil {
+		panic(e.panic) //nolint:forbidigo // it is the caller's own
 	}
 }
 
-func (j *job) run() {
+// take returns an idle worker, or else a new one.
+func (w *workers) take() *worker {
+	w.mu.Lock()
+	if n := len(w.idle); n > 0 {
+		one := w.idle[n-1]
+		w.idle[n-1], w.idle = nil, w.idle[:n-1]
+		w.mu.Unlock()
+		return one
+	}
+	w.mu.Unlock()
+	one := &worker{make(chan func()), make(chan ended)}
+	go one.work()
+	return one
+}
+
+// put keeps a worker for the next job, unless there are enough.
+func (w *workers) put(one *worker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || len(w.idle) >= maxIdle {
+		close(one.jobs)
+		return
+	}
+	w.idle = append(w.idle, one)
+}
+
+// close ends the idle ones, and the others when they are done.
+func (w *workers) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.idle {
+		close(one.jobs)
+	}
+	w.idle, w.closed = nil, true
+}
+
+// kept is how many are idle.
+func (w *workers) kept() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.idle)
+}
+
+func (one *worker) work() {
+	for f := range one.jobs {
+		one.run(f)
+	}
+}
+
+// run carries f out. One that ends its goroutine ends the worker.
+func (one *worker) run(f func()) {
+	e := ended{gone: true}
 	defer func() {
 		if p := recover(); p != nil {
-			j.done <- fmt.Sprintf("%v\n%s", p, debug.Stack()) // the stack ends here
-			return
+			e = ended{panic: fmt.Sprintf("%v\n%s", p, debug.Stack())} // the stack ends here
 		}
-		j.done <- nil
+		one.done <- e
 	}()
-	j.f()
+	f()
+	e.gone = false
 }

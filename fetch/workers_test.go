@@ -18,7 +18,7 @@ func TestWorkers(t *testing.T) {
 			w.call(func() {})
 			synctest.Wait() // the worker is idle again
 		}
-		if n := len(w.places); n != 1 {
+		if n := w.kept(); n != 1 {
 			t.Errorf("%d idle workers after one job at a time, want 1", n)
 		}
 		release := make(chan struct{})
@@ -34,13 +34,13 @@ func TestWorkers(t *testing.T) {
 		close(release)
 		all.Wait()
 		synctest.Wait()
-		if n := len(w.places); n != maxIdle {
+		if n := w.kept(); n != maxIdle {
 			t.Errorf("%d idle workers, want no more than %d", n, maxIdle)
 		}
 		w.close()
 		w.close()
 		synctest.Wait()
-		if n := len(w.places); n != 0 {
+		if n := w.kept(); n != 0 {
 			t.Errorf("%d idle workers after close, want none", n)
 		}
 		ran := false
