@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -20,8 +20,17 @@ import (
 type hopRequest struct {
 	method string
 	url    *url.URL
+	text   string // the URL as it is told, from [hopRequest.told]
 	header http.Header
 	body   []byte // nil once a redirect has dropped it
+}
+
+// told is the URL as it is told: without userinfo.
+func (h *hopRequest) told() string {
+	if h.text == "" {
+		h.text = withoutUserinfo(h.url)
+	}
+	return h.text
 }
 
 // attempt is one turn of the retry loop: a chain of hops and the body at its
@@ -207,7 +216,7 @@ func (a *attempt) loops(next *hopRequest) bool {
 }
 
 func sameRequest(a, b *hopRequest) bool {
-	if a.method != b.method || withoutFragment(a.url) != withoutFragment(b.url) || len(a.header) != len(b.header) {
+	if a.method != b.method || withoutFragment(a.url).String() != withoutFragment(b.url).String() || len(a.header) != len(b.header) {
 		return false
 	}
 	for name, values := range a.header {
@@ -222,7 +231,7 @@ func sameRequest(a, b *hopRequest) bool {
 func (a *attempt) send() *http.Response {
 	began := time.Since(a.start)
 	x := a.newExchange()
-	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: withoutUserinfo(a.hop.url), Start: began})
+	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: a.hop.told(), Start: began})
 	hop := &a.hops[len(a.hops)-1]
 	resp, err := a.roundTrip(x)
 	x.watch.rest()
@@ -298,13 +307,10 @@ func (a *attempt) roundTrip(x *exchange) (*http.Response, error) {
 // repeated goes on a connection of its own, and in a form that net/http never
 // sends again: a body it cannot rewind (spec I2).
 func (a *attempt) request(ctx context.Context, hop *hopRequest) (*http.Request, *http.Transport) {
-	target := *hop.url
-	target.Fragment, target.RawFragment = "", ""
-	req := (&http.Request{Method: hop.method, URL: &target, Host: target.Host, Header: hop.header.Clone(),
+	req := (&http.Request{Method: hop.method, URL: withoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
-	req.Header[CircleHeader] = []string{strconv.Itoa(a.req.Circle + 1)}
-	if a.req.TraceParent != "" && req.Header["Traceparent"] == nil && sameOrigin(hop.url, a.req.URL) {
-		req.Header["Traceparent"] = []string{a.req.TraceParent}
+	if a.req.TraceParent != "" && hop.header["Traceparent"] == nil && sameOrigin(hop.url, a.req.URL) {
+		addLine(req, "Traceparent", a.req.TraceParent)
 	}
 	if !a.req.Policy.Repeatable(hop.method) {
 		req.Body, req.ContentLength = onceBody(hop.body), int64(len(hop.body))
@@ -315,10 +321,17 @@ func (a *attempt) request(ctx context.Context, hop *hopRequest) (*http.Request, 
 		req.GetBody = func() (io.ReadCloser, error) { return onceBody(hop.body), nil }
 		req.Body, _ = req.GetBody()
 	}
-	if req.Header["Idempotency-Key"] == nil && !safeMethod(hop.method) {
-		req.Header["Idempotency-Key"] = []string{} // sent by no one; tells net/http that PUT and DELETE may be repeated
+	if hop.header["Idempotency-Key"] == nil && !safeMethod(hop.method) {
+		addLine(req, "Idempotency-Key") // sent by no one; tells net/http that PUT and DELETE may be repeated
 	}
 	return req, a.client.pooled
+}
+
+// addLine adds to what goes out with one request. The hop's own header stays as it
+// is: later requests are made from it.
+func addLine(req *http.Request, name string, values ...string) {
+	req.Header = maps.Clone(req.Header)
+	req.Header[name] = values
 }
 
 // leave gives up a response that is not wanted. A short body is read, so that

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -58,7 +59,7 @@ func (a *attempt) readErrorBody() {
 		return
 	}
 	defer body.close()
-	begin, _ := io.ReadAll(io.LimitReader(body, int64(a.req.ErrorBodyBytes)))
+	begin, _ := io.ReadAll(io.LimitReader(&body, int64(a.req.ErrorBodyBytes)))
 	a.errorBody = bytes.Clone(begin)    // no longer than it is, for it may be kept through a long wait
 	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
 }
@@ -167,8 +168,9 @@ func lengthKnown(resp *http.Response) bool {
 type bodyReader struct {
 	a *attempt
 	*progress
-	raw   *counter
-	dec   *decoder
+	idle  idleReader
+	raw   counter
+	dec   decoder
 	out   output
 	limit int64
 }
@@ -176,14 +178,15 @@ type bodyReader struct {
 // newBodyReader reads behind what was delivered.
 func newBodyReader(a *attempt, delivered *progress) *bodyReader {
 	r := &bodyReader{a: a, progress: delivered, limit: a.req.bodyLimit()}
-	r.raw = &counter{Reader: &idleReader{a.resp.Body, a}, max: r.limit + codingOverhead}
+	r.idle = idleReader{a.resp.Body, a}
+	r.raw = counter{Reader: &r.idle, max: r.limit + codingOverhead}
 	r.out = newOutput(a, delivered)
 	return r
 }
 
 func (r *bodyReader) close() {
 	r.encoded += r.raw.n // for who continues it
-	if r.dec != nil {
+	if r.dec.close != nil {
 		r.dec.close()
 	}
 	r.out.close()
@@ -199,7 +202,7 @@ func (r *bodyReader) read() error {
 		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "content_length"}
 	}
 	var err error
-	if r.dec, err = newDecoder(r.raw, coding); err != nil {
+	if r.dec, err = newDecoder(&r.raw, coding); err != nil {
 		return err
 	}
 	if err := r.copy(); err != nil {
@@ -291,7 +294,8 @@ func (r *bodyReader) sum() string {
 	if r.digest == nil {
 		return ""
 	}
-	return hex.EncodeToString(r.digest.Sum(nil))
+	var sum [sha256.Size]byte
+	return hex.EncodeToString(r.digest.Sum(sum[:0]))
 }
 
 func asCharset(err error) error {

@@ -67,7 +67,7 @@ type Client struct {
 	guard         *guard
 	resolver      *net.Resolver
 	hasProxy      bool
-	userAgent     string
+	userAgent     []string // the line that is sent
 	maxTotal      time.Duration
 	holdBack      budget
 	workers       *workers
@@ -92,7 +92,7 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{
 		guard:     newGuard(cfg.Egress),
 		hasProxy:  cfg.Proxy != nil,
-		userAgent: orDefault(cfg.UserAgent, "fetchd"),
+		userAgent: []string{orDefault(cfg.UserAgent, "fetchd")},
 		maxTotal:  orDefault(cfg.MaxTotalTimeout, defaultMaxTotal),
 		budget:    orDefault(cfg.HoldBackBudget, int64(defaultHoldBackBudget)),
 		logger:    cfg.Logger,

@@ -34,7 +34,7 @@ func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
 		a.noCredential = true
 		return &fault{classify.AuthRequired, classify.PhasePolicy, "no_credential"}
 	}
-	req.Header[name] = []string{value}
+	addLine(req, name, value)
 	a.credential = value
 	return nil
 }

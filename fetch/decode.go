@@ -22,14 +22,16 @@ const (
 	maxWindowBytes = 8 << 20
 )
 
+var uncoded, coded = []string{"identity"}, []string{"gzip, br, zstd"}
+
 // acceptEncoding is what the service asks for where the caller does not say
 // (spec §2): nothing where the bytes are kept as sent, where a part is asked
 // for, or where the body is a download, which could not be resumed coded.
-func (r *Request) acceptEncoding() string {
+func (r *Request) acceptEncoding() []string {
 	if r.KeepEncoding || r.Policy.Profile == classify.Download || r.Header.Get("Range") != "" {
-		return "identity"
+		return uncoded
 	}
-	return "gzip, br, zstd"
+	return coded
 }
 
 // counter counts what came from the origin and remembers how it ended, so that
@@ -72,24 +74,26 @@ var errCoding = &fault{classify.Undecodable, classify.PhaseTransfer, "unknown_co
 
 // newDecoder returns a reader of the decoded body. Without a coding that is raw
 // itself. An empty body is empty in every coding.
-func newDecoder(raw *counter, coding string) (*decoder, error) {
+func newDecoder(raw *counter, coding string) (decoder, error) {
+	none := decoder{Reader: raw, close: func() {}, raw: raw}
 	coding = strings.ToLower(strings.TrimSpace(coding))
 	if coding == "" || coding == "identity" {
-		return &decoder{Reader: raw, close: func() {}, raw: raw}, nil
+		return none, nil
 	}
 	buffered := bufio.NewReaderSize(raw, 4<<10)
 	first, err := buffered.Peek(1)
 	if len(first) == 0 {
 		if errors.Is(err, io.EOF) {
-			return &decoder{Reader: buffered, close: func() {}, raw: raw}, nil
+			none.Reader = buffered
+			return none, nil
 		}
-		return nil, err
+		return decoder{}, err
 	}
 	r, closer, err := open(buffered, coding)
 	if err != nil {
-		return nil, err
+		return decoder{}, err
 	}
-	return &decoder{Reader: r, close: closer, raw: raw}, nil
+	return decoder{Reader: r, close: closer, raw: raw}, nil
 }
 
 func open(r *bufio.Reader, coding string) (io.Reader, func(), error) {

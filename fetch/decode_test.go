@@ -84,7 +84,7 @@ func decode(raw io.Reader, coding string) ([]byte, *counter, error) {
 		return nil, c, err
 	}
 	defer d.close()
-	body, err := io.ReadAll(d)
+	body, err := io.ReadAll(&d)
 	if err == nil {
 		d.drain()
 	}

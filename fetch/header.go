@@ -1,8 +1,10 @@
 package fetch
 
 import (
+	"maps"
 	"net/http"
 	"net/textproto"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -74,21 +76,20 @@ func CheckHeader(name, value string) string {
 }
 
 // firstHeader is the header of the first request of a fetch: the caller's and
-// what the service adds.
+// what the service adds. Its lines are shared and never changed.
 func (c *Client) firstHeader(r *Request) http.Header {
-	h := r.Header.Clone()
-	if h == nil {
-		h = make(http.Header, 4)
-	}
+	h := make(http.Header, len(r.Header)+4)
+	maps.Copy(h, r.Header)
 	if len(h["User-Agent"]) == 0 {
-		h.Set("User-Agent", c.userAgent)
+		h["User-Agent"] = c.userAgent
 	}
 	if len(h["Accept-Encoding"]) == 0 {
-		h.Set("Accept-Encoding", r.acceptEncoding())
+		h["Accept-Encoding"] = r.acceptEncoding()
 	}
 	if r.IdempotencyKey != "" {
-		h.Set("Idempotency-Key", r.IdempotencyKey)
+		h["Idempotency-Key"] = []string{r.IdempotencyKey}
 	}
+	h[CircleHeader] = []string{strconv.Itoa(r.Circle + 1)}
 	return h
 }
 

@@ -13,7 +13,7 @@ import (
 func (r *run) logAttempt(a *attempt) {
 	d := &r.decision
 	if d.Verdict != classify.Retry {
-		if d.Verdict != classify.Done {
+		if d.Verdict != classify.Done && r.logs(slog.LevelDebug) {
 			r.log(slog.LevelDebug, "not retrying", slog.Int("attempt", a.number),
 				slog.String("stop_reason", d.Verdict.String()), slog.String("rule", string(d.Rule)))
 		}
@@ -28,6 +28,9 @@ func (r *run) logAttempt(a *attempt) {
 
 // logEnd writes the one line of a fetch's end.
 func (r *run) logEnd(out *Outcome) {
+	if !r.logs(slog.LevelInfo) {
+		return
+	}
 	attrs := []slog.Attr{
 		slog.String("url", RedactURL(r.req.URL)), slog.String("method", r.req.Method),
 		slog.String("outcome", out.Kind.String()), slog.String("rule", string(out.Rule)),
@@ -48,10 +51,9 @@ func (r *run) logEnd(out *Outcome) {
 	r.log(slog.LevelInfo, "fetch finished", attrs...)
 }
 
+func (r *run) logs(level slog.Level) bool { return r.client.logger.Enabled(context.Background(), level) }
+
 func (r *run) log(level slog.Level, text string, attrs ...slog.Attr) {
 	ctx := context.Background() // the fetch's own may be over
-	if !r.client.logger.Enabled(ctx, level) {
-		return
-	}
 	r.client.logger.LogAttrs(ctx, level, text, append([]slog.Attr{slog.String("fetch_id", r.req.ID)}, attrs...)...)
 }

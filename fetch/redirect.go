@@ -124,7 +124,7 @@ func (s Scope) holds(first, u *url.URL) bool {
 var crossOriginHeaders = map[string]bool{
 	"Accept": true, "Accept-Language": true, "Accept-Encoding": true, "User-Agent": true, "Range": true,
 	"If-Match": true, "If-None-Match": true, "If-Modified-Since": true, "If-Unmodified-Since": true, "If-Range": true,
-	"Idempotency-Key": true,
+	"Idempotency-Key": true, CircleHeader: true,
 }
 
 // nextHeader is the header of the request after a redirect of hop. It only ever

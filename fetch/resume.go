@@ -42,7 +42,7 @@ type progress struct {
 
 	validator string // for If-Range; empty: cannot be continued
 	coding    string // Content-Encoding of the response
-	url       string // that it came from, the query aside; empty: not known, before a resume point
+	url       string // that it came from, the query aside; empty: not known, before a resume point, or not needed
 	total     int64  // of the whole body; negative: not told
 	sent      bool   // bytes of it have gone out in this fetch
 	end       int64  // where the 206 that continues it says that it ends; zero: none
@@ -51,8 +51,10 @@ type progress struct {
 
 // newProgress is that of a body from its begin.
 func newProgress(a *attempt) *progress {
-	p := &progress{validator: a.validator(), coding: a.resp.Header.Get("Content-Encoding"),
-		url: withoutQuery(a.hop.url), total: a.resp.ContentLength}
+	p := &progress{validator: a.validator(), coding: a.resp.Header.Get("Content-Encoding"), total: a.resp.ContentLength}
+	if p.validator != "" {
+		p.url = withoutQuery(a.hop.url)
+	}
 	if !a.req.OmitDigest || a.req.Integrity.SHA256 != "" {
 		p.digest = sha256.New()
 	}

@@ -155,7 +155,7 @@ func (r *run) begin() *attempt {
 		a.hop = a.continued.continuation(r.req, a.hop)
 	}
 	if r.req.Events != OutcomeOnly {
-		a.tell(AttemptStarted{a.number, withoutUserinfo(a.hop.url)})
+		a.tell(AttemptStarted{a.number, a.hop.told()})
 	}
 	a.clock.cancel = a.giveUp
 	a.clock.arm(r.req.AttemptTimeout, classify.AttemptTimeout)

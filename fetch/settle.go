@@ -54,7 +54,7 @@ func (r *run) settle(a *attempt) {
 		r.last, r.lastAttempt, r.lastError = a.response, a.number, a.errorBody
 	}
 	if a.response != nil || r.last == nil {
-		r.lastURL = withoutUserinfo(a.hop.url)
+		r.lastURL = a.hop.told()
 	}
 	r.first = r.origin
 	if d.Start == classify.FailedHop {
@@ -69,7 +69,7 @@ func (r *run) settle(a *attempt) {
 
 // tellFinished tells the caller and the observer of an attempt.
 func (r *run) tellFinished(a *attempt) {
-	told := r.req.Events != OutcomeOnly
+	told := r.sink != nil && r.req.Events != OutcomeOnly
 	if !told && r.client.observer == nil {
 		return
 	}
@@ -96,7 +96,7 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 		return nil
 	}
 	f := &Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
-		URL: withoutUserinfo(a.hop.url), Retryable: d.Retryable,
+		URL: a.hop.told(), Retryable: d.Retryable,
 		RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter,
 		Phase: a.phase, Reason: a.reason}
 	switch {
@@ -115,10 +115,13 @@ func (r *run) outcome() *Outcome {
 		r.endWait() // nothing was sent: no time, cancelled, or shutting down
 	}
 	out := &Outcome{
-		Kind: r.decision.Kind, FinalURL: orDefault(r.lastURL, withoutUserinfo(r.req.URL)),
+		Kind: r.decision.Kind, FinalURL: r.lastURL,
 		Response: r.last, ResponseAttempt: r.lastAttempt, ErrorBody: r.lastError,
 		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges,
 		Total: time.Since(r.start),
+	}
+	if out.FinalURL == "" {
+		out.FinalURL = withoutUserinfo(r.req.URL)
 	}
 	if a := r.cur; a != nil {
 		out.Hops, out.Body = a.hops, a.body

@@ -234,10 +234,13 @@ func sameHost(a, b *url.URL) bool {
 }
 
 // withoutFragment is u as it is sent.
-func withoutFragment(u *url.URL) string {
+func withoutFragment(u *url.URL) *url.URL {
+	if u.Fragment == "" && u.RawFragment == "" {
+		return u
+	}
 	sent := *u
 	sent.Fragment, sent.RawFragment = "", ""
-	return sent.String()
+	return &sent
 }
 
 // withoutUserinfo is u as it is told: a Location may hold a password.
