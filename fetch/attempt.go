@@ -38,7 +38,7 @@ func (h *hopRequest) told() string {
 type attempt struct {
 	*run
 	number int
-	clock  watch // the attempt's own time limit
+	limit  watch // the attempt's own time limit
 
 	hop  *hopRequest // the last one begun
 	hops []Hop
@@ -47,7 +47,7 @@ type attempt struct {
 	resp     *http.Response // of the last hop; its body is read by consume
 	response *Response
 
-	limit    sync.Mutex // guards what the clock asks for against what begins
+	mu       sync.Mutex // guards what the limit ends against what begins
 	exchange *exchange
 	over     error // why there is to be no other
 
@@ -254,15 +254,15 @@ func (a *attempt) send() *http.Response {
 func (a *attempt) newExchange() *exchange {
 	x := &exchange{}
 	x.Context, x.cancel = context.WithCancelCause(a.run.ctx)
-	x.watch.cancel = x.cancel
+	x.watch = watch{clock: &a.clock, cancel: x.cancel}
 	x.trace.watch, x.trace.limits, x.trace.phase = &x.watch, a.req, classify.PhasePolicy
 	x.trace.broken = func(reason string) { x.cancel(&fault{classify.Protocol, classify.PhaseProcessing, reason}) }
 	x.trace.left = classify.MaxExchanges - a.exchanges
 	x.trace.tooMany = func() {
 		x.cancel(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_limit"})
 	}
-	a.limit.Lock()
-	defer a.limit.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.exchange = x; a.over != nil {
 		x.cancel(a.over)
 	}
@@ -271,8 +271,8 @@ func (a *attempt) newExchange() *exchange {
 
 // giveUp ends the exchange under way, and those that would follow.
 func (a *attempt) giveUp(cause error) {
-	a.limit.Lock()
-	defer a.limit.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.over = cause
 	if a.exchange != nil {
 		a.exchange.cancel(cause)
@@ -281,8 +281,8 @@ func (a *attempt) giveUp(cause error) {
 
 // letGo drops what only the attempt itself had a use for.
 func (a *attempt) letGo() {
-	a.limit.Lock()
-	defer a.limit.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.resp, a.exchange, a.made, a.hop = nil, nil, nil, nil
 }
 

@@ -167,13 +167,13 @@ func (o *output) send(p []byte) error {
 // tell gives an event to the sink. The time this takes is the caller's: the
 // attempt's clock does not run (spec B7); the hop's is at rest between its reads.
 func (a *attempt) tell(e Event) {
-	left := a.clock.pause()
+	left := a.limit.pause()
 	began := time.Now()
 	a.emit(e)
 	if n := len(a.hops); n > 0 {
 		a.hops[n-1].Exchange.Backpressure += time.Since(began)
 	}
-	a.clock.resume(left)
+	a.limit.resume(left)
 }
 
 // push gives a chunk to the sink.
@@ -190,7 +190,7 @@ func (a *attempt) push(chunk BodyChunk) error {
 // be delivered. At level OUTCOME only a body that is let go is announced.
 func (a *attempt) tellResponse(r *bodyReader) {
 	switch {
-	case a.req.Events == OutcomeOnly:
+	case !a.tells():
 	case r == nil && a.delivered != nil: // no body follows, and what was delivered stands
 		a.started(a.delivered.size, 0)
 	case r == nil:

@@ -23,6 +23,7 @@ type run struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	start    time.Time
+	clock    clock
 	total    watch     // the fetch's own time limit
 	deadline time.Time // the caller's, where that is earlier
 	jar      *cookiejar.Jar
@@ -66,9 +67,9 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	if d, ok := ctx.Deadline(); ok && d.Before(r.deadline) {
 		r.deadline = d
 	}
-	r.total.cancel = r.cancel
+	r.total = watch{clock: &r.clock, cancel: r.cancel}
 	r.total.arm(limit, classify.Deadline)
-	defer r.total.stop()
+	defer r.clock.stop()
 	defer r.setWaiting(false)
 	if req.Cookies {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
@@ -141,7 +142,7 @@ func (r *run) turn() {
 	a := r.begin()
 	a.follow()
 	a.consume()
-	a.clock.stop()
+	a.limit.stop()
 	r.settle(a)
 }
 
@@ -150,15 +151,15 @@ func (r *run) begin() *attempt {
 	r.setWaiting(false)
 	r.attempts++
 	a := &attempt{run: r, number: r.attempts, hop: r.first}
+	a.limit = watch{clock: &r.clock, cancel: a.giveUp}
 	r.cur = a
 	if a.continued = r.continues(); a.continued != nil {
 		a.hop = a.continued.continuation(r.req, a.hop)
 	}
-	if r.req.Events != OutcomeOnly {
+	if r.tells() {
 		a.tell(AttemptStarted{a.number, a.hop.told()})
 	}
-	a.clock.cancel = a.giveUp
-	a.clock.arm(r.req.AttemptTimeout, classify.AttemptTimeout)
+	a.limit.arm(r.req.AttemptTimeout, classify.AttemptTimeout)
 	return a
 }
 
@@ -174,6 +175,9 @@ func backoff(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
 	r.setWaiting(true)
 	return r.decision.Delay
 }
+
+// tells whether anybody wants to know more than the outcome and a streamed body.
+func (r *run) tells() bool { return r.sink != nil && r.req.Events != OutcomeOnly }
 
 // emit gives an event to the sink. A sink that fails ends the fetch.
 func (r *run) emit(e Event) {

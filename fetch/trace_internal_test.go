@@ -24,7 +24,7 @@ func TestAnswerBeforeItsRequest(t *testing.T) {
 			here, there := net.Pipe()
 			defer func() { _, _ = here.Close(), there.Close() }()
 			early := false
-			w := &watch{cancel: func(error) {}}
+			w := &watch{clock: new(clock), cancel: func(error) {}}
 			defer w.stop()
 			x := &trace{watch: w, limits: &Request{}, left: 1, broken: func(string) { early = true }}
 			hooks := httptrace.ContextClientTrace(httptrace.WithClientTrace(context.Background(), x.hooks(false)))

@@ -2,23 +2,28 @@ package fetch
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"fetchd/classify"
 )
 
-// watch is a time limit that can be armed again and again, on one timer. When
-// it passes it cancels with a *[TimeoutError] as the cause.
-//
-// A limit is moved several times in each exchange, and hardly ever passes. So the
-// timer is left as it is where it rings soon enough, and set anew when it does.
-type watch struct {
-	cancel context.CancelCauseFunc
-
+// clock is the timer of one fetch, on which all its limits run. They are moved
+// many times in each exchange, and hardly ever pass. So the timer is left as it is
+// where it rings soon enough, and set anew when it does.
+type clock struct {
 	mu      sync.Mutex
 	timer   *time.Timer
-	rings   time.Time      // when the timer does; zero: it does not run
+	rings   time.Time // when the timer does; zero: it does not run
+	watches [3]*watch // of the fetch, of an attempt, of an exchange; nil: none
+}
+
+// watch is a time limit that can be armed again and again. When it passes it
+// cancels with a *[TimeoutError] as the cause.
+type watch struct {
+	clock   *clock
+	cancel  context.CancelCauseFunc
 	ends    time.Time      // zero: not armed
 	class   classify.Class // what it means that the limit passes
 	limit   time.Duration
@@ -28,8 +33,8 @@ type watch struct {
 
 // arm sets the limit in force, in place of any before. Zero means none.
 func (w *watch) arm(limit time.Duration, class classify.Class) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.clock.mu.Lock()
+	defer w.clock.mu.Unlock()
 	w.disarm()
 	w.expired = nil
 	if limit <= 0 || w.stopped {
@@ -42,8 +47,8 @@ func (w *watch) arm(limit time.Duration, class classify.Class) {
 // pause stops the clock, and returns what was left, to [watch.resume] with: zero
 // where it did not run.
 func (w *watch) pause() (left time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.clock.mu.Lock()
+	defer w.clock.mu.Unlock()
 	if w.ends.IsZero() {
 		return 0
 	}
@@ -54,8 +59,8 @@ func (w *watch) pause() (left time.Duration) {
 
 // resume goes on with what was left.
 func (w *watch) resume(left time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.clock.mu.Lock()
+	defer w.clock.mu.Unlock()
 	if left > 0 && !w.stopped {
 		w.set(left)
 	}
@@ -63,27 +68,27 @@ func (w *watch) resume(left time.Duration) {
 
 // rest disarms the limit; arm starts it again.
 func (w *watch) rest() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.clock.mu.Lock()
+	defer w.clock.mu.Unlock()
 	w.disarm()
 }
 
 // stop disarms the limit for good.
 func (w *watch) stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.clock.mu.Lock()
+	defer w.clock.mu.Unlock()
 	w.disarm()
-	if w.timer != nil {
-		w.timer.Stop()
+	w.stopped, w.cancel = true, nil
+	if i := slices.Index(w.clock.watches[:], w); i >= 0 {
+		w.clock.watches[i] = nil
 	}
-	w.stopped, w.timer, w.cancel = true, nil, nil
 }
 
 // passed returns the limit that has passed, or nil. Where two limits end at the
 // same instant it makes one of them always the one that is told (spec §11).
 func (w *watch) passed() *TimeoutError {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.clock.mu.Lock()
+	defer w.clock.mu.Unlock()
 	if w.expired == nil && w.over() {
 		return w.cause()
 	}
@@ -104,31 +109,52 @@ func (w *watch) disarm() {
 
 func (w *watch) set(limit time.Duration) {
 	w.ends = time.Now().Add(limit)
+	w.clock.ring(w.ends, limit)
+	if !slices.Contains(w.clock.watches[:], w) {
+		w.clock.watches[slices.Index(w.clock.watches[:], nil)] = w
+	}
+}
+
+// ring has the timer ring no later than at, in d. The lock is held.
+func (c *clock) ring(at time.Time, d time.Duration) {
 	switch {
-	case w.timer == nil:
-		w.timer = time.AfterFunc(limit, w.fire)
-	case w.rings.IsZero() || w.ends.Before(w.rings):
-		w.timer.Reset(limit)
+	case c.timer == nil:
+		c.timer = time.AfterFunc(d, c.fire)
+	case c.rings.IsZero() || at.Before(c.rings):
+		c.timer.Reset(d)
 	default:
 		return
 	}
-	w.rings = w.ends
+	c.rings = at
 }
 
-// fire cancels, unless the limit was moved meanwhile.
-func (w *watch) fire() {
-	w.mu.Lock()
-	w.rings = time.Time{}
-	if w.ends.IsZero() || w.stopped {
-		w.mu.Unlock()
-		return
+// fire cancels what has passed, and rings again for what has not.
+func (c *clock) fire() {
+	var passed []func()
+	c.mu.Lock()
+	c.rings = time.Time{}
+	now := time.Now()
+	for _, w := range c.watches {
+		switch {
+		case w == nil || w.ends.IsZero():
+		case w.ends.After(now):
+			c.ring(w.ends, w.ends.Sub(now))
+		default:
+			cause, cancel := w.cause(), w.cancel
+			passed = append(passed, func() { cancel(cause) })
+		}
 	}
-	if left := time.Until(w.ends); left > 0 {
-		w.set(left)
-		w.mu.Unlock()
-		return
+	c.mu.Unlock()
+	for _, cancel := range passed {
+		cancel()
 	}
-	cause, cancel := w.cause(), w.cancel
-	w.mu.Unlock()
-	cancel(cause)
+}
+
+// stop ends the clock. No limit is armed any more.
+func (c *clock) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 }

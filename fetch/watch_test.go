@@ -21,7 +21,7 @@ type stopwatch struct {
 
 func newStopwatch(t *testing.T) *stopwatch {
 	t.Helper()
-	s := &stopwatch{T: t, start: time.Now()}
+	s := &stopwatch{T: t, start: time.Now(), watch: watch{clock: new(clock)}}
 	s.ctx, s.cancel = context.WithCancelCause(t.Context())
 	return s
 }
@@ -31,6 +31,9 @@ func (s *stopwatch) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
+
+// fire has the timer ring out of turn.
+func (s *stopwatch) fire() { s.clock.fire() }
 
 // wantAt waits for the limit and holds when it came, and which it was.
 func (s *stopwatch) wantAt(at time.Duration, class classify.Class, limit time.Duration) {
