@@ -10,7 +10,6 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
 
 	"fetchd/classify"
@@ -47,9 +46,8 @@ type attempt struct {
 	resp     *http.Response // of the last hop; its body is read by consume
 	response *Response
 
-	mu       sync.Mutex // guards what the limit ends against what begins
 	exchange *exchange
-	over     error // why there is to be no other
+	over     error // why there is to be no other; under the run's lock
 
 	location classify.Location
 	faults   classify.Faults
@@ -69,9 +67,10 @@ type attempt struct {
 // context of its request.
 type exchange struct {
 	context.Context
-	cancel context.CancelCauseFunc
-	watch  watch
-	trace  trace
+	cancel  context.CancelCauseFunc
+	attempt int // its number
+	watch   watch
+	trace   trace
 }
 
 // Value implements context.Context. What dials for the exchange finds it there.
@@ -252,38 +251,14 @@ func (a *attempt) send() *http.Response {
 }
 
 func (a *attempt) newExchange() *exchange {
-	x := &exchange{}
-	x.Context, x.cancel = context.WithCancelCause(a.run.ctx)
+	x := &exchange{attempt: a.number}
+	x.Context, x.cancel = context.WithCancelCause(a.caller)
 	x.watch = watch{clock: &a.clock, cancel: x.cancel}
 	x.trace.watch, x.trace.limits, x.trace.phase = &x.watch, a.req, classify.PhasePolicy
-	x.trace.broken = func(reason string) { x.cancel(&fault{classify.Protocol, classify.PhaseProcessing, reason}) }
-	x.trace.left = classify.MaxExchanges - a.exchanges
-	x.trace.tooMany = func() {
-		x.cancel(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_limit"})
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.exchange = x; a.over != nil {
-		x.cancel(a.over)
-	}
+	x.trace.end, x.trace.left = x.cancel, classify.MaxExchanges-a.exchanges
+	a.exchange = x
+	a.begun(x)
 	return x
-}
-
-// giveUp ends the exchange under way, and those that would follow.
-func (a *attempt) giveUp(cause error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.over = cause
-	if a.exchange != nil {
-		a.exchange.cancel(cause)
-	}
-}
-
-// letGo drops what only the attempt itself had a use for.
-func (a *attempt) letGo() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.resp, a.exchange, a.made, a.hop = nil, nil, nil, nil
 }
 
 // roundTrip gives the request to the transport.

@@ -72,6 +72,7 @@ type Client struct {
 	holdBack      budget
 	workers       *workers
 	engine        *retryablehttp.Client
+	open          atomic.Int64 // fetches
 	budget        int64
 	logger        *slog.Logger
 	observer      Observer

@@ -58,7 +58,7 @@ func (r *run) refresh(a *attempt) classify.AuthResult {
 	r.refreshed = true
 	r.setWaiting(true)
 	defer r.setWaiting(false)
-	if r.req.Credentials.Refresh(r.ctx, a.credential) != nil {
+	if r.req.Credentials.Refresh(r.waitContext(), a.credential) != nil {
 		return classify.RefreshFailed
 	}
 	return classify.Refreshed

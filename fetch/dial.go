@@ -42,6 +42,7 @@ func bound(ctx context.Context) (context.Context, func()) {
 type observedConn struct {
 	net.Conn
 	failed atomic.Pointer[error]
+	remote string      // address that it leads to; empty where that is a proxy's, or not known
 	proxy  bool        // it leads to a proxy, not to an origin
 	keep   func() bool // has it outlive the exchange that it was made for; nil where it does
 }
@@ -171,6 +172,9 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 		return nil, err
 	}
 	seen := &observedConn{Conn: conn, proxy: d.toProxy(address)}
+	if addr := conn.RemoteAddr(); addr != nil && !seen.proxy {
+		seen.remote = addr.String()
+	}
 	if x, ok := ctx.Value(dialScope{}).(*exchange); ok && seen.proxy {
 		// net/http talks to the proxy under a context that nothing cancels. Until
 		// an exchange has got the connection it ends with the one it is made for.

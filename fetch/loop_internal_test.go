@@ -33,9 +33,8 @@ func TestOneLoop(t *testing.T) {
 	req := NewRequest(classify.Standard)
 	req.URL, _ = ParseURL(o.URL("http", "/s/loop/503"))
 	req.Policy.BaseDelay, req.Policy.MaxAttempts = 0, 4
-	r := &run{client: c, req: req, start: time.Now(), deadline: time.Now().Add(time.Minute)}
-	r.ctx, r.cancel = context.WithCancelCause(context.WithValue(t.Context(), runKey{}, r))
-	defer r.cancel(nil)
+	r := &run{client: c, req: req, caller: t.Context(), start: time.Now(), deadline: time.Now().Add(time.Minute)}
+	defer r.close()
 	r.origin = &hopRequest{method: "GET", url: req.URL, header: c.firstHeader(req)}
 	r.first = r.origin
 

@@ -20,8 +20,7 @@ type run struct {
 	client   *Client
 	req      *Request
 	sink     Sink
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
+	caller   context.Context
 	start    time.Time
 	clock    clock
 	total    watch     // the fetch's own time limit
@@ -37,6 +36,7 @@ type run struct {
 
 	attempts  int
 	exchanges int
+	inline    bool      // attempts run on the caller's goroutine
 	delivered *progress // of the body; nil: nothing has gone out
 	decision  classify.Decision
 	failure   *Failure // of the last attempt
@@ -47,8 +47,12 @@ type run struct {
 	lastURL     string // of last; of the last hop tried while there is none
 	lastError   []byte
 
-	mu      sync.Mutex
-	waiting func() bool // set between two attempts, where a shutdown ends the fetch; stops the waiting for one
+	mu       sync.Mutex
+	cause    error     // why the fetch is to end, if not because its caller's context has
+	exchange *exchange // under way; nil: none
+	waits    context.Context
+	endWaits context.CancelCauseFunc
+	waiting  func() bool // set between two attempts, where a shutdown ends the fetch; stops the waiting for one
 }
 
 // Fetch carries out one fetch and returns its outcome, exactly one, whatever
@@ -56,35 +60,40 @@ type run struct {
 // the latest with ctx, with the request's TotalTimeout, and with the client's
 // maximum: as DEADLINE or CANCELLED. req is not changed.
 func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
-	r := &run{client: c, req: req, sink: sink, start: time.Now()}
+	r := &run{client: c, req: req, sink: sink, caller: ctx, start: time.Now()}
+	r.inline = c.open.Add(1) <= maxInline
+	defer c.open.Add(-1)
 	limit := c.maxTotal
 	if req.TotalTimeout > 0 {
 		limit = min(limit, req.TotalTimeout)
 	}
-	r.ctx, r.cancel = context.WithCancelCause(context.WithValue(ctx, runKey{}, r))
-	defer r.cancel(nil)
 	r.deadline = r.start.Add(limit)
 	if d, ok := ctx.Deadline(); ok && d.Before(r.deadline) {
 		r.deadline = d
 	}
 	r.total = watch{clock: &r.clock, cancel: r.cancel}
 	r.total.arm(limit, classify.Deadline)
-	defer r.clock.stop()
-	defer r.setWaiting(false)
+	defer r.close()
 	if req.Cookies {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
 	}
 	r.origin = &hopRequest{method: req.Method, url: req.URL, header: c.firstHeader(req), body: req.Body}
 	r.first = r.origin
 	r.delivered = req.resumeAt()
-	if r.ctx.Err() == nil {
+	if ctx.Err() == nil {
 		r.loop(c.engine)
 	}
 	return c.ended(ctx, r)
 }
 
-// runKey is the key under which a fetch's context holds its run.
-type runKey struct{}
+// close lets go of what outlives a fetch: its timer and its contexts.
+func (r *run) close() {
+	r.clock.stop()
+	r.setWaiting(false)
+	if r.endWaits != nil {
+		r.endWaits(nil)
+	}
+}
 
 // Of what the loop is given and what it gets back nothing is sent or read.
 var (
@@ -97,7 +106,7 @@ var (
 // it is given is only a vehicle: what is sent is built in [attempt.request].
 func (r *run) loop(engine *retryablehttp.Client) {
 	vehicle := &http.Request{Method: http.MethodGet, URL: nowhere, Host: nowhere.Host, Header: noHeader}
-	resp, err := engine.Do(&retryablehttp.Request{Request: vehicle.WithContext(r.ctx)})
+	resp, err := engine.Do(&retryablehttp.Request{Request: vehicle.WithContext(loopContext{r})})
 	if resp != nil {
 		_ = resp.Body.Close()
 	}
@@ -121,8 +130,6 @@ func newEngine() *retryablehttp.Client {
 	}
 }
 
-func runOf(ctx context.Context) *run { return ctx.Value(runKey{}).(*run) }
-
 // turns is the http.RoundTripper of the loop: one RoundTrip is one attempt,
 // redirects and body included. The loop sees of it only an empty response:
 // go-retryablehttp would drain a body without a clock, and its client would follow
@@ -131,13 +138,16 @@ type turns struct{}
 
 // RoundTrip implements http.RoundTripper.
 func (turns) RoundTrip(vehicle *http.Request) (*http.Response, error) {
-	r := runOf(vehicle.Context())
-	r.client.workers.call(r.turn)
+	if r := runOf(vehicle.Context()); r.inline {
+		r.turn()
+	} else {
+		r.client.workers.call(r.turn)
+	}
 	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: noHeader, Body: http.NoBody, Request: vehicle}, nil
 }
 
-// turn is one attempt, on a worker: the requests, the body, and what they mean.
+// turn is one attempt: the requests, the body, and what they mean.
 func (r *run) turn() {
 	a := r.begin()
 	a.follow()
@@ -187,34 +197,4 @@ func (r *run) emit(e Event) {
 	if r.sinkErr = r.sink(e); r.sinkErr != nil {
 		r.cancel(context.Canceled)
 	}
-}
-
-// setWaiting begins or ends a wait between two attempts, which a shutdown ends; an
-// attempt under way goes on.
-func (r *run) setWaiting(w bool) {
-	r.mu.Lock()
-	stop := r.waiting
-	r.waiting = nil
-	if w {
-		r.waiting = context.AfterFunc(r.client.shutdown, r.shutDown)
-	}
-	r.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-	if w && r.client.shutdown.Err() != nil { // AfterFunc would say so a moment too late
-		r.cancel(errShutdown)
-	}
-}
-
-func (r *run) shutDown() {
-	if r.isWaiting() {
-		r.cancel(errShutdown)
-	}
-}
-
-func (r *run) isWaiting() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.waiting != nil
 }

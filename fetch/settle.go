@@ -75,7 +75,7 @@ func (r *run) tellFinished(a *attempt) {
 	}
 	e := AttemptFinished{a.number, a.response, r.failure, a.hops, r.decision}
 	if r.client.observer != nil {
-		r.client.observer.Attempted(r.ctx, r.req, &e)
+		r.client.observer.Attempted(r.caller, r.req, &e)
 	}
 	if told {
 		r.emit(e)
@@ -87,7 +87,7 @@ func (r *run) ended() error {
 	if r.client.shutdown.Err() != nil {
 		return errShutdown
 	}
-	return context.Cause(r.ctx)
+	return r.why()
 }
 
 // failureOf describes what went wrong, or nil.
@@ -137,7 +137,7 @@ func (r *run) outcome() *Outcome {
 // endWait settles a fetch that ended outside an attempt, by the cause that its
 // context tells (W5).
 func (r *run) endWait() {
-	cause := context.Cause(r.ctx)
+	cause := r.why()
 	r.endAs(orDefault(classify.Error(classify.NoPhase, cause), classify.Internal), reasonOf(cause), "")
 }
 

@@ -34,8 +34,7 @@ func handshake(ctx context.Context, conn *tls.Conn) error {
 type trace struct {
 	watch         *watch
 	limits        *Request
-	tooMany       func()              // called when the transport wants more than maxConnectionsPerHop
-	broken        func(reason string) // called when the origin does what HTTP does not allow
+	end           context.CancelCauseFunc // ends the exchange
 	left          int                 // exchanges that the fetch may still make
 	mu            sync.Mutex
 	ready         bool // a connection was got, and no other is being waited for
@@ -96,7 +95,8 @@ func (t *trace) wait(string) {
 	t.ready, t.phase = false, classify.PhaseConnect
 	if t.conns >= maxConnectionsPerHop || t.conns >= t.left {
 		t.over = true // what it does from here on reaches nobody
-		t.tooMany()   // before it dials: golang/go#52459
+		// Before it dials: golang/go#52459.
+		t.end(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_limit"})
 		return
 	}
 	t.watch.arm(t.limits.ConnectTimeout, classify.ConnectTimeout)
@@ -146,15 +146,25 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 	}
 	t.ready, t.phase, t.got, t.conn = true, classify.PhaseRequest, time.Now(), info.Conn
 	t.exchange.Reused = info.Reused
-	if info.Conn != nil && info.Conn.RemoteAddr() != nil && (seen == nil || !seen.proxy) { // where the proxy stands is no caller's business
-		t.exchange.RemoteAddress = info.Conn.RemoteAddr().String()
-	}
+	t.exchange.RemoteAddress = remoteAddress(seen, info.Conn)
 	if secure, ok := info.Conn.(*tls.Conn); ok {
 		t.exchange.TLSVersion = tls.VersionName(secure.ConnectionState().Version)
 	}
 	t.conns++
 	t.written = false
 	t.watch.arm(t.limits.HeaderTimeout, classify.WriteTimeout)
+}
+
+// remoteAddress is where a connection leads to. Where the proxy stands is no caller's
+// business.
+func remoteAddress(seen *observedConn, conn net.Conn) string {
+	switch {
+	case seen != nil:
+		return seen.remote
+	case conn == nil || conn.RemoteAddr() == nil:
+		return ""
+	}
+	return conn.RemoteAddr().String()
 }
 
 func (t *trace) wroteHeaders() {
@@ -182,6 +192,11 @@ func (t *trace) gotFirstByte() {
 	}
 	t.firstByte = time.Now()
 	t.exchange.Processing = t.firstByte.Sub(t.got)
+}
+
+// broken ends an exchange whose origin does what HTTP does not allow.
+func (t *trace) broken(reason string) {
+	t.end(&fault{classify.Protocol, classify.PhaseProcessing, reason})
 }
 
 // maxInformational is how many 1xx responses may come before the one that counts.

@@ -9,6 +9,10 @@ import (
 // maxIdle is how many workers are kept for the next fetch.
 const maxIdle = 256
 
+// maxInline fetches at once carry their attempts out on the goroutines of their
+// callers, which costs less. The stacks of so few are no matter.
+const maxInline = 128
+
 // workers are goroutines that carry out attempts. TLS and HTTP/2 need a deep
 // stack, and a goroutine that has had one keeps it: ten thousand fetches that
 // wait for their next attempt must not each hold one.
