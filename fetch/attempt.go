@@ -177,7 +177,8 @@ func (a *attempt) redirect(resp *http.Response) *hopRequest {
 	if a.location == classify.InScope {
 		next = a.judge(&step)
 	}
-	if d := classify.Decide(&a.req.Policy, a.observe(resp)); d.Follow {
+	seen := a.observe(resp)
+	if d := classify.Decide(&a.req.Policy, &seen); d.Follow {
 		return next
 	}
 	return nil

@@ -294,8 +294,9 @@ func (r *bodyReader) sum() string {
 	if r.digest == nil {
 		return ""
 	}
-	var sum [sha256.Size]byte
-	return hex.EncodeToString(r.digest.Sum(sum[:0]))
+	var text [2 * sha256.Size]byte
+	hex.Encode(text[:], r.digest.Sum(nil))
+	return string(text[:])
 }
 
 func asCharset(err error) error {

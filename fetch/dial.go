@@ -51,7 +51,8 @@ type observedConn struct {
 func (c *observedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil && !errors.Is(err, net.ErrClosed) { // that was us
-		c.failed.CompareAndSwap(nil, &err)
+		first := err // err itself would be on the heap with every read
+		c.failed.CompareAndSwap(nil, &first)
 	}
 	return n, err
 }

@@ -10,8 +10,8 @@ import (
 
 // observe is what classify is told of the attempt; resp is nil where its last
 // hop read no response.
-func (a *attempt) observe(resp *http.Response) *classify.Observation {
-	o := &classify.Observation{
+func (a *attempt) observe(resp *http.Response) classify.Observation {
+	o := classify.Observation{
 		Method: a.req.Method, HopMethod: a.hop.method,
 		Attempt: a.number, Redirects: len(a.hops) - 1, Exchanges: a.exchanges,
 		Conditional: conditional(a.hop.header),
@@ -37,17 +37,17 @@ func (r *run) timeLeft() time.Duration {
 // tells of it.
 func (r *run) settle(a *attempt) {
 	o := a.observe(a.resp)
-	d := classify.Decide(&r.req.Policy, o)
+	d := classify.Decide(&r.req.Policy, &o)
 	if d.Verdict == classify.Retry && o.Auth == classify.NotAsked && d.DelaySource == classify.FromAuthRefresh {
 		if result := r.refresh(a); r.ended() == nil {
 			o.Auth, o.TimeLeft = result, r.timeLeft()
-			d = classify.Decide(&r.req.Policy, o)
+			d = classify.Decide(&r.req.Policy, &o)
 		}
 	}
 	if ended := r.ended(); d.Verdict == classify.Retry && ended != nil { // W5, before it begins
 		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, reasonOf(ended))
 		o.Faults = a.faults
-		d = classify.Decide(&r.req.Policy, o)
+		d = classify.Decide(&r.req.Policy, &o)
 	}
 	r.decision, r.failure = d, a.failureOf(&d)
 	if a.response != nil {

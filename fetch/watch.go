@@ -35,9 +35,9 @@ type watch struct {
 func (w *watch) arm(limit time.Duration, class classify.Class) {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
-	w.disarm()
-	w.expired = nil
+	w.expired = nil // what has passed before is forgotten
 	if limit <= 0 || w.stopped {
+		w.ends = time.Time{}
 		return
 	}
 	w.class, w.limit = class, limit
