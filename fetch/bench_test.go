@@ -2,9 +2,11 @@ package fetch_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -92,4 +94,96 @@ func benchDo(b *testing.B, url string, size int, do func(*http.Request) (*http.R
 			b.Fatalf("%d bytes, error %v, want %d", len(got), err, size)
 		}
 	}
+}
+
+// BenchmarkPaths reads over loopback what callers ask for most, each alone and
+// with a sink and an observer. What it counts is of the whole process, with the
+// origin's share.
+func BenchmarkPaths(b *testing.B) {
+	origin := benchOrigin(b)
+	for _, row := range []struct {
+		name, path string
+		delivery   fetch.Delivery
+		size       int64
+		attempts   int
+	}{
+		{"1 KiB inline", "/1", fetch.Inline, 1 << 10, 1},
+		{"64 KiB streamed", "/64", fetch.Stream, 64 << 10, 1},
+		{"redirect", "/redirect", fetch.Inline, 1 << 10, 1},
+		{"503 then 200", "/flaky", fetch.Inline, 1 << 10, 2},
+	} {
+		req := fetch.NewRequest(classify.Standard)
+		req.Delivery, req.Policy.BaseDelay = row.delivery, 0 // a retry comes at once
+		var err error
+		if req.URL, err = fetch.ParseURL(origin + row.path); err != nil {
+			b.Fatal(err)
+		}
+		check := func(b *testing.B, out *fetch.Outcome) {
+			b.Helper()
+			if out.Kind != classify.Success || out.Body.Size != row.size || out.Attempts != row.attempts {
+				b.Fatalf("%s: %s with %d bytes in %d attempts, want %d bytes in %d", row.path, out.Kind, out.Body.Size, out.Attempts, row.size, row.attempts)
+			}
+		}
+		b.Run(row.name+"/alone", func(b *testing.B) {
+			req := *req
+			req.Events = fetch.OutcomeOnly
+			benchPath(b, &req, nil, nil, check)
+		})
+		b.Run(row.name+"/watched", func(b *testing.B) {
+			told := 0
+			benchPath(b, req, new(attempted), func(fetch.Event) error { told++; return nil }, check)
+			if told == 0 {
+				b.Error("no event was told")
+			}
+		})
+	}
+}
+
+// benchPath fetches with a client of its own. Its first fetch, which connects, is
+// not counted.
+func benchPath(b *testing.B, req *fetch.Request, observer fetch.Observer, sink fetch.Sink, check func(*testing.B, *fetch.Outcome)) {
+	b.Helper()
+	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, Observer: observer})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(c.Close)
+	check(b, c.Fetch(b.Context(), req, sink))
+	b.ReportAllocs()
+	for b.Loop() {
+		check(b, c.Fetch(b.Context(), req, sink))
+	}
+}
+
+// attempted is an observer that counts.
+type attempted struct{ attempts, fetches int }
+
+func (a *attempted) Attempted(context.Context, *fetch.Request, *fetch.AttemptFinished) { a.attempts++ }
+func (a *attempted) Fetched(context.Context, *fetch.Request, *fetch.Outcome)           { a.fetches++ }
+
+// benchOrigin serves the paths of BenchmarkPaths, and returns its address as a URL.
+func benchOrigin(b *testing.B) string {
+	b.Helper()
+	body := bytes.Repeat([]byte("x"), 64<<10)
+	mux := http.NewServeMux()
+	send := func(n int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", strconv.Itoa(n))
+			_, _ = w.Write(body[:n])
+		}
+	}
+	mux.HandleFunc("/1", send(1<<10))
+	mux.HandleFunc("/64", send(64<<10))
+	mux.Handle("/redirect", http.RedirectHandler("/1", http.StatusFound))
+	failed := false // it is asked by one fetch at a time
+	mux.HandleFunc("/flaky", func(w http.ResponseWriter, r *http.Request) {
+		if failed = !failed; failed {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		send(1<<10)(w, r)
+	})
+	s := httptest.NewServer(mux)
+	b.Cleanup(s.Close)
+	return s.URL
 }
