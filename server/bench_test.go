@@ -1,0 +1,156 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/observe"
+	"fetchd/server"
+)
+
+// benchBody is how many bytes a fetch of these benchmarks reads.
+const benchBody = 1 << 10
+
+// BenchmarkFetchUnary makes one call after the other over loopback, with metrics
+// and the log line. What it counts is of the whole process, with the shares of the
+// client and the origin.
+func BenchmarkFetchUnary(b *testing.B) {
+	client, url := benchServer(b)
+	in := &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}}
+	b.ReportAllocs()
+	for b.Loop() {
+		resp, err := client.FetchUnary(b.Context(), in)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if got := len(resp.GetOutcome().GetInlineBody()); got != benchBody {
+			b.Fatalf("%v with %d bytes, want %d", resp.GetOutcome(), got, benchBody)
+		}
+	}
+}
+
+// BenchmarkFetchStream is the same for Fetch, with the events that it sends where
+// nothing is said of them.
+func BenchmarkFetchStream(b *testing.B) {
+	client, url := benchServer(b)
+	in := &pb.FetchRequest{Url: url}
+	b.ReportAllocs()
+	for b.Loop() {
+		stream, err := client.Fetch(b.Context(), in)
+		if err != nil {
+			b.Fatal(err)
+		}
+		got := 0
+		for {
+			m, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			got += len(m.GetBodyChunk().GetData())
+		}
+		if got != benchBody {
+			b.Fatalf("%d bytes, want %d", got, benchBody)
+		}
+	}
+}
+
+// BenchmarkFetchMany sends 16 tasks a message on one stream, and takes their
+// outcomes before it sends the next: an operation is 16 fetches.
+func BenchmarkFetchMany(b *testing.B) {
+	client, url := benchServer(b)
+	in := new(pb.FetchManyRequest)
+	for i := range 16 {
+		in.Tasks = append(in.Tasks, &pb.Task{Tag: strconv.Itoa(i), Request: &pb.FetchRequest{Url: url}})
+	}
+	stream, err := client.FetchMany(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := stream.Send(in); err != nil {
+			b.Fatal(err)
+		}
+		for left := len(in.GetTasks()); left > 0; {
+			m, err := stream.Recv()
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, answer := range m.GetResponses() {
+				if got := len(answer.GetResponse().GetOutcome().GetInlineBody()); got != benchBody {
+					b.Fatalf("%v with %d bytes, want %d", answer.GetResponse(), got, benchBody)
+				}
+				left--
+			}
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		b.Fatal(err)
+	}
+	if m, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		b.Fatalf("at the end: %v, %v; want EOF", m, err)
+	}
+}
+
+// benchServer starts an origin and a server that may reach it, both on loopback,
+// and connects to the server. url is of a body of benchBody bytes.
+func benchServer(b *testing.B) (client pb.FetchServiceClient, url string) {
+	b.Helper()
+	observer, err := observe.New(observe.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := server.New(server.Config{
+		Fetch:   fetch.Config{Egress: fetch.Egress{Unrestricted: true}},
+		Observe: observer,
+		Logger:  slog.New(slog.NewJSONHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	b.Cleanup(func() {
+		_ = s.Shutdown(context.WithoutCancel(b.Context()))
+		if err := <-served; err != nil {
+			b.Errorf("Serve = %v, want nil", err)
+		}
+	})
+	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = conn.Close() })
+	return pb.NewFetchServiceClient(conn), benchOrigin(b)
+}
+
+// benchOrigin serves a body of benchBody bytes at the URL that it returns.
+func benchOrigin(b *testing.B) string {
+	b.Helper()
+	body := strings.Repeat("x", benchBody)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, body)
+	}))
+	b.Cleanup(s.Close)
+	return s.URL
+}
