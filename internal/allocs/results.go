@@ -10,7 +10,7 @@ import (
 
 // results are the allocations per operation that a file tells of.
 type results struct {
-	toolchain string   // such as "go1.26.0"; empty where the file does not say
+	toolchain string   // such as "go1.26.0 linux/amd64"; empty where the file does not say
 	names     []string // "PACKAGE BenchmarkNAME", in the order of the file
 	samples   map[string][]int
 }
