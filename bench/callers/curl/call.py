@@ -1,0 +1,76 @@
+"""Puts fetches on an origin with curl.
+
+    curl            a process for each fetch, as scripts do, --open of them at once
+    curl-parallel   one process with --parallel for all fetches, up to 300 at once
+
+bench/callers/README.md says what it takes and prints. The CPU is curl's alone: this
+program's own is left out.
+"""
+
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+import measure  # noqa: E402
+
+CURL = ["curl", "--silent", "--show-error", "--no-progress-meter", "--retry", "2", "--max-time", "60", "--output", os.devnull, "--noproxy", "*"]
+MOST_PARALLEL = 300  # beyond this curl falls back to 50 without a word
+CALIBRATION = 2000  # transfers that tell how many fill the span
+
+
+def run_curl(options, length, span):
+    want = f"200 {length}"
+    command = [*CURL, "--write-out", "%{http_code} %{size_download}", options.target]
+
+    def loop():
+        while span.going:
+            start = time.perf_counter()
+            ended = subprocess.run(command, capture_output=True, text=True, check=False)
+            good = ended.returncode == 0 and ended.stdout == want
+            span.ended(start, good or span.failure(f"exit code {ended.returncode}, {ended.stdout} {ended.stderr}"))
+
+    measure.threads(options, span, loop)
+
+
+def run_parallel(options, length, span):
+    if options.open > MOST_PARALLEL:
+        sys.exit(f"--open is {options.open}, and curl --parallel does at most {MOST_PARALLEL}")
+
+    def transfers(count):
+        """Does so many fetches. Returns what each one says of itself."""
+        # curl makes the URLs of a range as it needs them; the origin looks at the path alone.
+        command = [*CURL, "--parallel", "--parallel-immediate", "--parallel-max", str(options.open)]
+        command += ["--write-out", "%{http_code} %{size_download} %{time_total}\n", f"{options.target}?n=[1-{count}]"]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        return [line.split() for line in ended.stdout.splitlines()], ended.returncode
+
+    start = time.perf_counter()
+    transfers(CALIBRATION)
+    count = max(CALIBRATION, int(CALIBRATION * options.seconds / (time.perf_counter() - start)))
+    span.begin()
+    told, status = transfers(count)
+    span.finish()
+    for code, size, seconds in told:
+        span.add(float(seconds), (code, size) == ("200", str(length)))
+    # A transfer that tells nothing of itself has failed.
+    for _ in range(count - len(told)):
+        span.add(0, span.failure(f"{len(told)} of {count} transfers, exit code {status}"))
+
+
+KINDS = {"curl": run_curl, "curl-parallel": run_parallel}
+
+
+def main():
+    options = measure.arguments(KINDS, __doc__.partition("\n")[0])
+    span = measure.Span(resource.RUSAGE_CHILDREN)
+    KINDS[options.kind](options, measure.body_length(options.target), span)
+    span.report(options.kind)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+// Puts a closed loop of fetches on an origin, as a team would write it in Node.
+//
+//   got         with the retries it comes with, and an agent that keeps connections
+//   undici      request() through a RetryAgent over an Agent
+//   grpc-unary  fetchd's FetchUnary with @grpc/grpc-js
+//   grpc-many   fetchd's FetchMany, 16 tasks a message, sent as answers come
+//
+// bench/callers/README.md says what it takes and prints. Its modules are found
+// beside it; the contract is read from FETCHD_ROOT, the repository by default.
+
+import http from "node:http";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+
+const batch = 16; // tasks in a message of FetchMany
+const mostOnStream = 256; // tasks that a stream of FetchMany carries at once
+
+const span = {
+  going: true,
+  measuring: false,
+  failed: 0,
+  latencies: [], // milliseconds
+
+  begin() {
+    console.error("measuring");
+    this.cpu = process.cpuUsage();
+    this.start = performance.now();
+    this.measuring = true;
+  },
+
+  finish() {
+    this.measuring = false;
+    this.wall = performance.now() - this.start;
+    this.cpu = process.cpuUsage(this.cpu);
+    console.error("measured");
+    this.going = false;
+  },
+
+  // ended counts a fetch that began at start of performance.now(). What ends
+  // outside the span is not counted.
+  ended(start, good) {
+    if (!this.measuring) return;
+    if (good) this.latencies.push(performance.now() - start);
+    else this.failed++;
+  },
+
+  // percentile is by nearest rank, in whole microseconds; null where nothing succeeded.
+  percentile(sorted, p) {
+    if (sorted.length === 0) return null;
+    return Math.round(sorted[Math.max(0, Math.ceil((sorted.length * p) / 100) - 1)] * 1000);
+  },
+
+  report(kind) {
+    const sorted = Float64Array.from(this.latencies).sort();
+    const result = {
+      kind,
+      fetches: sorted.length + this.failed,
+      failed: this.failed,
+      seconds: this.wall / 1000,
+      cpu_seconds: (this.cpu.user + this.cpu.system) / 1e6,
+      p50_us: this.percentile(sorted, 50),
+      p90_us: this.percentile(sorted, 90),
+      p99_us: this.percentile(sorted, 99),
+      max_rss_kib: process.resourceUsage().maxRSS,
+    };
+    console.log(JSON.stringify(result));
+  },
+};
+
+// loops runs `open` loops of fetch, each of which says whether it got what it should.
+function loops(open, fetch) {
+  const loop = async () => {
+    while (span.going) {
+      const start = performance.now();
+      span.ended(start, await fetch().catch(noted));
+    }
+  };
+  return Promise.all(Array.from({ length: open }, loop));
+}
+
+// noted is the fault of a fetch: told once, counted each time.
+function noted(error) {
+  if (!noted.told) console.error(String(error));
+  noted.told = true;
+  return false;
+}
+
+async function viaGot({ target, open, length }) {
+  const { default: got } = await import("got");
+  const agent = { http: new http.Agent({ keepAlive: true, maxSockets: open, maxFreeSockets: open }) };
+  const client = got.extend({ agent, responseType: "buffer", throwHttpErrors: false });
+  await loops(open, async () => {
+    const { statusCode, body } = await client(target);
+    return statusCode === 200 && body.length === length;
+  });
+  agent.http.destroy();
+}
+
+async function viaUndici({ target, open, length }) {
+  const { Agent, RetryAgent, request } = await import("undici");
+  const dispatcher = new RetryAgent(new Agent({ connections: open }));
+  await loops(open, async () => {
+    const { statusCode, body } = await request(target, { dispatcher });
+    return (await body.arrayBuffer()).byteLength === length && statusCode === 200;
+  });
+  await dispatcher.close();
+}
+
+async function connect(address) {
+  const { default: grpc } = await import("@grpc/grpc-js");
+  const { default: protoLoader } = await import("@grpc/proto-loader");
+  const root = process.env.FETCHD_ROOT ?? fileURLToPath(new URL("../../..", import.meta.url));
+  const { fetchd } = grpc.loadPackageDefinition(
+    protoLoader.loadSync("fetchd/v1/fetch.proto", { includeDirs: [`${root}/proto`], keepCase: true, longs: Number, enums: String }),
+  );
+  return new fetchd.v1.FetchService(address, grpc.credentials.createInsecure(), { "grpc.enable_http_proxy": 0 });
+}
+
+// What the other callers are told of a fetch: its outcome, not each attempt.
+const asked = (url) => ({ url, event_level: "EVENT_LEVEL_OUTCOME" });
+
+const whole = (outcome, length) =>
+  outcome.kind === "OUTCOME_KIND_SUCCESS" && outcome.response.status_code === 200 && outcome.inline_body.length === length;
+
+async function viaUnary({ target, open, length, address }) {
+  const client = await connect(address);
+  await loops(
+    open,
+    () =>
+      new Promise((resolve, reject) => {
+        client.FetchUnary({ request: asked(target) }, { deadline: Date.now() + 60_000 }, (error, answer) =>
+          error ? reject(error) : resolve(whole(answer.outcome, length)),
+        );
+      }),
+  );
+  client.close();
+}
+
+async function viaMany({ target, open, length, address }) {
+  const client = await connect(address);
+  const streams = [];
+  for (let left = open; left > 0; left -= mostOnStream) {
+    streams.push(many(client, target, length, Math.min(left, mostOnStream)));
+  }
+  await Promise.all(streams);
+  client.close();
+}
+
+// many keeps `open` fetches under way on one stream. A message goes out once there
+// is room for its tasks, so that fewer than `open` are under way for a moment.
+function many(client, target, length, open) {
+  const call = client.FetchMany();
+  const started = new Map(); // by tag
+  const size = Math.min(batch, open);
+  let last = 0;
+
+  const replenish = () => {
+    while (span.going && started.size + size <= open) {
+      const tasks = [];
+      for (let i = 0; i < size; i++) {
+        const tag = String(++last);
+        started.set(tag, performance.now());
+        tasks.push({ tag, request: asked(target) });
+      }
+      call.write({ tasks });
+    }
+    if (!span.going) call.end(); // the call ends with the last outcome
+  };
+
+  return new Promise((resolve, reject) => {
+    call.on("data", ({ responses }) => {
+      for (const { tag, response } of responses) {
+        span.ended(started.get(tag), whole(response.outcome, length));
+        started.delete(tag);
+      }
+      replenish();
+    });
+    call.on("error", reject);
+    call.on("end", resolve);
+    replenish();
+  });
+}
+
+const kinds = { got: viaGot, undici: viaUndici, "grpc-unary": viaUnary, "grpc-many": viaMany };
+
+const { values } = parseArgs({
+  options: {
+    kind: { type: "string" },
+    target: { type: "string" },
+    grpc: { type: "string", default: "" },
+    open: { type: "string", default: "64" },
+    warmup: { type: "string", default: "1" },
+    seconds: { type: "string", default: "5" },
+  },
+});
+const open = Number(values.open);
+if (!kinds[values.kind] || !values.target || !(open >= 1)) {
+  console.error(`--kind is ${values.kind}, one of ${Object.keys(kinds).join(", ")}; --target is ${values.target}; --open is ${values.open}`);
+  process.exit(2);
+}
+
+// The last path segment is the length of the body in bytes.
+const length = Number(new URL(values.target).pathname.split("/").at(-1));
+const load = kinds[values.kind]({ target: values.target, open, length, address: values.grpc });
+const clock = (async () => {
+  await sleep(Number(values.warmup) * 1000);
+  span.begin();
+  await sleep(Number(values.seconds) * 1000);
+  span.finish();
+})();
+await Promise.all([load, clock]);
+span.report(values.kind);
