@@ -46,20 +46,21 @@ def run_parallel(options, length, span):
         # curl makes the URLs of a range as it needs them; the origin looks at the path alone.
         command = [*CURL, "--parallel", "--parallel-immediate", "--parallel-max", str(options.open)]
         command += ["--write-out", "%{http_code} %{size_download} %{time_total}\n", f"{options.target}?n=[1-{count}]"]
-        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        return [line.split() for line in ended.stdout.splitlines()], ended.returncode
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        return [line.split() for line in ended.stdout.splitlines()], f"exit code {ended.returncode}, {ended.stderr[:200]}"
 
     start = time.perf_counter()
     transfers(CALIBRATION)
     count = max(CALIBRATION, int(CALIBRATION * options.seconds / (time.perf_counter() - start)))
     span.begin()
-    told, status = transfers(count)
+    told, fault = transfers(count)
     span.finish()
     for code, size, seconds in told:
-        span.add(float(seconds), (code, size) == ("200", str(length)))
+        good = (code, size) == ("200", str(length))
+        span.add(float(seconds), good or span.failure(f"{code} {size}, {fault}"))
     # A transfer that tells nothing of itself has failed.
     for _ in range(count - len(told)):
-        span.add(0, span.failure(f"{len(told)} of {count} transfers, exit code {status}"))
+        span.add(0, span.failure(f"{len(told)} of {count} transfers, {fault}"))
 
 
 KINDS = {"curl": run_curl, "curl-parallel": run_parallel}

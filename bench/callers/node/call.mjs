@@ -1,9 +1,10 @@
 // Puts a closed loop of fetches on an origin, as a team would write it in Node.
 //
-//   got         with the retries it comes with, and an agent that keeps connections
-//   undici      request() through a RetryAgent over an Agent
-//   grpc-unary  fetchd's FetchUnary with @grpc/grpc-js
-//   grpc-many   fetchd's FetchMany, 16 tasks a message, sent as answers come
+//   got               with the retries it comes with, and an agent that keeps connections
+//   undici            request() through a RetryAgent over an Agent
+//   grpc-unary        fetchd's FetchUnary with @grpc/grpc-js
+//   grpc-unary-http2  the same with http2.mjs, which needs no gRPC library
+//   grpc-many         fetchd's FetchMany with @grpc/grpc-js, 16 tasks a message, sent as answers come
 //
 // bench/callers/README.md says what it takes and prints. Its modules are found
 // beside it; the contract is read from FETCHD_ROOT, the repository by default.
@@ -79,10 +80,12 @@ function loops(open, fetch) {
   return Promise.all(Array.from({ length: open }, loop));
 }
 
-// noted is the fault of a fetch: told once, counted each time.
-function noted(error) {
+// noted is the fault of a fetch: told once, counted each time. It lets the clock run
+// where fetches fail without having waited for anything.
+async function noted(error) {
   if (!noted.told) console.error(String(error));
   noted.told = true;
+  await sleep(1);
   return false;
 }
 
@@ -107,12 +110,18 @@ async function viaUndici({ target, open, length }) {
   await dispatcher.close();
 }
 
+const repository = () => process.env.FETCHD_ROOT ?? fileURLToPath(new URL("../../..", import.meta.url));
+
 async function connect(address) {
   const { default: grpc } = await import("@grpc/grpc-js");
   const { default: protoLoader } = await import("@grpc/proto-loader");
-  const root = process.env.FETCHD_ROOT ?? fileURLToPath(new URL("../../..", import.meta.url));
   const { fetchd } = grpc.loadPackageDefinition(
-    protoLoader.loadSync("fetchd/v1/fetch.proto", { includeDirs: [`${root}/proto`], keepCase: true, longs: Number, enums: String }),
+    protoLoader.loadSync("fetchd/v1/fetch.proto", {
+      includeDirs: [`${repository()}/proto`],
+      keepCase: true,
+      longs: Number,
+      enums: String,
+    }),
   );
   return new fetchd.v1.FetchService(address, grpc.credentials.createInsecure(), { "grpc.enable_http_proxy": 0 });
 }
@@ -135,6 +144,18 @@ async function viaUnary({ target, open, length, address }) {
       }),
   );
   client.close();
+}
+
+async function viaHttp2({ target, open, length, address }) {
+  const { fetcher } = await import("./http2.mjs");
+  const { call, value, close } = fetcher(address, `${repository()}/proto`);
+  const event_level = value("EventLevel", "EVENT_LEVEL_OUTCOME");
+  const success = value("OutcomeKind", "OUTCOME_KIND_SUCCESS");
+  await loops(open, async () => {
+    const { outcome } = await call({ url: target, event_level });
+    return outcome.kind === success && outcome.response.status_code === 200 && outcome.inline_body.length === length;
+  });
+  close();
 }
 
 async function viaMany({ target, open, length, address }) {
@@ -182,7 +203,7 @@ function many(client, target, length, open) {
   });
 }
 
-const kinds = { got: viaGot, undici: viaUndici, "grpc-unary": viaUnary, "grpc-many": viaMany };
+const kinds = { got: viaGot, undici: viaUndici, "grpc-unary": viaUnary, "grpc-unary-http2": viaHttp2, "grpc-many": viaMany };
 
 const { values } = parseArgs({
   options: {
