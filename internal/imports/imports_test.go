@@ -105,6 +105,19 @@ var rules = []rule{
 		why: "the scheduler knows the service only through its API",
 	},
 	{
+		pkg: "bench/relay", only: []string{"fetchd/gen", "google.golang.org/grpc", "google.golang.org/protobuf",
+			"google.golang.org/genproto/googleapis/rpc", "golang.org/x/net", "golang.org/x/sys", "golang.org/x/text"},
+		why: "the floor has nothing of what is measured above it",
+	},
+	{
+		pkg: "bench/origin", onlyStandard: true,
+		why: "what is fetched from costs as little as it can",
+	},
+	{
+		pkg: "bench", not: testLibraries,
+		why: "what is measured has no test flags",
+	},
+	{
 		pkg: "cmd/fetchd", not: append([]string{
 			"fetchd/internal/origin", "fetchd/conformance", "fetchd/frontier",
 			"modernc.org", "github.com/jackc/pgx",

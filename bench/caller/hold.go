@@ -1,0 +1,147 @@
+package caller
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// HoldOptions say what is held open.
+type HoldOptions struct {
+	// Kind is "unary", "stream" or "many": the method by which it is held open.
+	Kind string
+	// Target is a URL that does not answer soon, or one that is always busy.
+	Target string
+	// GRPC is HOST:PORT of the service.
+	GRPC string
+	// Open is how many are held; 1 or more.
+	Open int
+}
+
+// Fetches are opened so many at a time and so often: all at once would measure the
+// memory of a burst.
+const (
+	openedAtOnce = 40
+	openedEvery  = 10 * time.Millisecond
+)
+
+// longest is the backoff of what is held, and longer than anybody measures.
+const longest = 5 * time.Minute
+
+// Hold opens fetches that do not end, writes "measuring" to told when all are
+// begun, and holds them until ctx ends. The error is that of one that ended before.
+func Hold(ctx context.Context, o HoldOptions, told io.Writer) error {
+	open, found := map[string]func(*holder, context.Context, int) error{
+		"unary": (*holder).unary, "stream": (*holder).stream, "many": (*holder).many,
+	}[o.Kind]
+	if !found || o.Open < 1 {
+		return fmt.Errorf("hold %d by %q: give 1 or more, and unary, stream or many", o.Open, o.Kind)
+	}
+	clients, closed, err := dial(o.GRPC, o.Open)
+	if err != nil {
+		return err
+	}
+	defer closed()
+	h := &holder{clients: clients, failed: make(chan error, 1), request: &pb.FetchRequest{Url: o.Target,
+		RetryPolicy:   &pb.RetryPolicy{BaseDelay: durationpb.New(longest), MaxDelay: durationpb.New(longest)},
+		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: durationpb.New(2 * longest), AttemptTimeout: durationpb.New(longest), HeaderTimeout: durationpb.New(longest)}}}
+	ctx, cancel := context.WithCancel(ctx)
+	defer h.running.Wait()
+	defer cancel()
+	if err := open(h, ctx, o.Open); err != nil {
+		return err
+	}
+	_, _ = io.WriteString(told, "measuring\n")
+	select {
+	case err := <-h.failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+type holder struct {
+	clients []pb.FetchServiceClient
+	request *pb.FetchRequest
+	running sync.WaitGroup
+	failed  chan error
+}
+
+// fail notes that something ended before it was to.
+func (h *holder) fail(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	select {
+	case h.failed <- err:
+	default: // one is enough
+	}
+}
+
+// paced calls begin for each of n, a few at a time.
+func paced(ctx context.Context, n int, begin func(i int) error) error {
+	for i := range n {
+		if i%openedAtOnce == 0 && !pause(ctx, openedEvery) {
+			return context.Cause(ctx)
+		}
+		if err := begin(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *holder) unary(ctx context.Context, n int) error {
+	req := &pb.FetchUnaryRequest{Request: h.request}
+	return paced(ctx, n, func(i int) error {
+		h.running.Go(func() {
+			resp, err := h.clients[i%len(h.clients)].FetchUnary(ctx, req)
+			h.fail(ctx, fmt.Errorf("a fetch that is held ended: %v, %w", resp.GetOutcome(), err))
+		})
+		return nil
+	})
+}
+
+func (h *holder) stream(ctx context.Context, n int) error {
+	return paced(ctx, n, func(i int) error {
+		s, err := h.clients[i%len(h.clients)].Fetch(ctx, h.request)
+		if err != nil {
+			return err
+		}
+		h.running.Go(func() {
+			for { // its events and heartbeats
+				if m, err := s.Recv(); err != nil || m.GetOutcome() != nil {
+					h.fail(ctx, fmt.Errorf("a fetch that is held ended: %v, %w", m.GetOutcome(), err))
+					return
+				}
+			}
+		})
+		return nil
+	})
+}
+
+// many has tasks of one stream after the other, in messages of one.
+func (h *holder) many(ctx context.Context, n int) error {
+	var s grpc.BidiStreamingClient[pb.FetchManyRequest, pb.FetchManyResponse]
+	return paced(ctx, n, func(i int) error {
+		if i%perShare == 0 {
+			var err error
+			if s, err = h.clients[0].FetchMany(ctx); err != nil {
+				return err
+			}
+			h.running.Go(func() {
+				answer, err := s.Recv()
+				h.fail(ctx, fmt.Errorf("a task that is held ended: %v, %w", answer, err))
+			})
+		}
+		return s.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: strconv.Itoa(i), Request: h.request}}})
+	})
+}

@@ -1,0 +1,185 @@
+package caller
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fetchd/bench/process"
+)
+
+// The phases of a load.
+const (
+	warming int32 = iota
+	measuring
+	over
+)
+
+// span is the measured part of a load.
+type span struct {
+	phase     atomic.Int32
+	running   sync.WaitGroup
+	recorders []*recorder
+	start     time.Time
+	took      time.Duration
+}
+
+// recorder notes the fetches of one loop. It is used by one goroutine; its figures
+// are read when that has ended, or after the span by the rule in [recorder.done].
+type recorder struct {
+	span *span
+
+	mu              sync.Mutex
+	times           []time.Duration
+	fetches, failed int64
+	bytes           int64
+	why             error // of the first that failed
+}
+
+func newSpan(loops int) *span {
+	s := &span{recorders: make([]*recorder, loops)}
+	for i := range s.recorders {
+		s.recorders[i] = &recorder{span: s}
+	}
+	return s
+}
+
+func (s *span) begin() {
+	s.start = time.Now()
+	s.phase.Store(measuring)
+}
+
+func (s *span) end() {
+	s.phase.Store(over)
+	s.took = time.Since(s.start)
+}
+
+// over tells that no fetch is to be begun.
+func (r *recorder) over() bool { return r.span.phase.Load() == over }
+
+// arrived counts bytes of a body.
+func (r *recorder) arrived(n int64) {
+	if r.span.phase.Load() != measuring {
+		return
+	}
+	r.mu.Lock()
+	r.bytes += n
+	r.mu.Unlock()
+}
+
+// done notes the end of a fetch. One that ended outside of the measured time does
+// not count, unless it failed before its end: nothing may fail while it warms up.
+func (r *recorder) done(began time.Time, err error) {
+	phase := r.span.phase.Load()
+	if phase == over || phase == warming && err == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if phase == measuring {
+		r.fetches++
+	}
+	if err != nil {
+		r.failed++
+		if r.why == nil {
+			r.why = err
+		}
+		return
+	}
+	r.times = append(r.times, time.Since(began))
+}
+
+// fill sums up.
+func (s *span) fill(result *Result) {
+	var times []time.Duration
+	for _, r := range s.recorders {
+		r.mu.Lock()
+		times = append(times, r.times...)
+		result.Fetches += r.fetches
+		result.Failed += r.failed
+		result.Bytes += r.bytes
+		r.mu.Unlock()
+	}
+	slices.Sort(times)
+	result.Seconds = s.took.Seconds()
+	result.P50, result.P90, result.P99 = percentile(times, 0.5), percentile(times, 0.9), percentile(times, 0.99)
+}
+
+// why is the first failure of any loop; nil where there was none.
+func (s *span) why() error {
+	for _, r := range s.recorders {
+		r.mu.Lock()
+		err := r.why
+		r.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// usage is what this process has used so far.
+type usage struct {
+	cpu    time.Duration
+	memory runtime.MemStats
+	peak   int64
+}
+
+// usageNow reads it. The peak of the memory counts from the call before.
+func usageNow() (usage, error) {
+	var u usage
+	var err error
+	if u.cpu, err = process.CPU(os.Getpid()); err != nil {
+		return u, err
+	}
+	if _, u.peak, err = process.Resident(os.Getpid()); err != nil {
+		return u, err
+	}
+	runtime.ReadMemStats(&u.memory)
+	return u, process.ForgetPeak(os.Getpid())
+}
+
+func (u *usage) since(before usage, result *Result) {
+	result.CPUSeconds = (u.cpu - before.cpu).Seconds()
+	result.MaxRSS = u.peak >> 10
+	result.Allocs = u.memory.Mallocs - before.memory.Mallocs
+	result.AllocBytes = u.memory.TotalAlloc - before.memory.TotalAlloc
+}
+
+// sizeOf is the length of the body that a target asks for.
+func sizeOf(target string) (int64, error) {
+	segments, err := segmentsOf(target)
+	if err != nil {
+		return 0, err
+	}
+	size, err := strconv.ParseInt(segments[len(segments)-1], 10, 64)
+	if err != nil || size < 0 {
+		return 0, fmt.Errorf("target %q: its last path segment is no number of bytes", target)
+	}
+	return size, nil
+}
+
+// delayOf is how long the origin waits before it answers: that of /w/DELAY/SIZE.
+func delayOf(target string) time.Duration {
+	segments, err := segmentsOf(target)
+	if err != nil || len(segments) != 3 || segments[0] != "w" {
+		return 0
+	}
+	delay, _ := time.ParseDuration(segments[1]) // the origin refuses it
+	return delay
+}
+
+func segmentsOf(target string) ([]string, error) {
+	u, err := url.Parse(target)
+	if err != nil {
+		return nil, fmt.Errorf("target: %w", err)
+	}
+	return strings.Split(strings.Trim(u.Path, "/"), "/"), nil
+}

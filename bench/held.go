@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"fetchd/bench/origin"
+	"fetchd/bench/process"
+)
+
+// settle is how long those that are held are left alone before their memory is
+// read.
+const settle = 3 * time.Second
+
+// held measures what a service takes of memory for each of many fetches that it
+// holds open. The service is new, and has made some fetches before.
+func (r *rig) held(ctx context.Context, s subject) (*run, error) {
+	service := r.services[s.service]
+	few := subject{name: s.name, service: s.service, program: "go", kind: "grpc-unary", from: "http", path: smallPath, open: 1}
+	if _, err := r.once(ctx, few, 0, 100*time.Millisecond); err != nil {
+		return nil, err
+	}
+	before, _, err := process.Resident(service.PID())
+	if err != nil {
+		return nil, err
+	}
+	all := make(chan struct{}, 1)
+	child, err := process.Start(ctx, process.Spec{Path: r.self, Args: []string{"hold", "--kind", s.hold, "--target", r.target(s),
+		"--grpc", service.GRPC, "--open", strconv.Itoa(s.open)}, Stderr: func(line string) {
+		if line == "measuring" {
+			all <- struct{}{}
+		}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.arrived(ctx, child, s, all); err != nil {
+		_ = child.Stop() // the first error is the one to tell
+		return nil, fmt.Errorf("%s: %w: %s", s.name, err, child.LastWords())
+	}
+	after, peak, err := process.Resident(service.PID())
+	if err != nil {
+		return nil, err
+	}
+	out := &run{held: float64(after-before) / float64(s.open), peak: peak}
+	return out, child.Stop()
+}
+
+// arrived waits until all are held: the caller says that they are begun, and the
+// origin that it has met them.
+func (r *rig) arrived(ctx context.Context, child *process.Child, s subject, all <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { _, err := child.Line(ctx); ended <- err }() // it writes nothing until it ends
+	select {
+	case <-all:
+	case err := <-ended:
+		return err
+	}
+	if s.service != "timer" {
+		n := int64(s.open)
+		err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
+			state, err := origin.Ask(ctx, r.addrs["http"])
+			return state.Busy >= n || state.Waiting >= n, err
+		})
+		if err != nil {
+			return fmt.Errorf("wait for %d requests at the origin: %w", n, err)
+		}
+	}
+	select {
+	case <-time.After(settle):
+		return nil
+	case err := <-ended:
+		return err
+	}
+}
+
+// get reads a page.
+func get(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	t := &http.Transport{DisableKeepAlives: true}
+	resp, err := t.RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}

@@ -1,0 +1,17 @@
+// Command bench measures, side by side in one run, what a fetch costs through
+// fetchd and by others, and writes docs/benchmarks.md. See bench --help.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := program{os.Args[1:], os.Environ(), os.Stdout, os.Stderr}.run(ctx)
+	stop()
+	os.Exit(code)
+}

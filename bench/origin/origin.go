@@ -1,0 +1,219 @@
+// Package origin is what the benchmarks fetch from: a plain net/http server that
+// costs little and does exactly what a URL says.
+//
+//	/b/SIZE          SIZE bytes
+//	/f/PERCENT/SIZE  the same, but PERCENT of 100 requests get 503, by a counter
+//	/w/DELAY/SIZE    the same as the first, after DELAY, such as 30s
+//	/busy            503, always
+//	/state           how many requests came so far, and how many wait, as JSON
+//
+// It listens on loopback alone: HTTP/1.1 in clear, HTTP/1.1 over TLS, and HTTP/2
+// over TLS.
+package origin
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// MaxSize is the longest body, in bytes.
+const MaxSize = 64 << 20
+
+// State is what GET /state answers.
+type State struct {
+	// Busy counts the requests of /busy that were answered.
+	Busy int64 `json:"busy"`
+	// Waiting counts the requests of /w/ that wait now.
+	Waiting int64 `json:"waiting"`
+}
+
+// Origin is such a server. It is safe for concurrent use.
+type Origin struct {
+	http, https, h2 net.Listener
+	servers         []*http.Server
+	authority       []byte
+	block           []byte // of which bodies are made
+	asked           atomic.Int64
+	busy, waiting   atomic.Int64
+}
+
+// Start listens on ports that the system chooses, and serves until [Origin.Close].
+func Start() (*Origin, error) {
+	certificate, authority, err := certify()
+	if err != nil {
+		return nil, fmt.Errorf("origin: %w", err)
+	}
+	o := &Origin{authority: authority, block: make([]byte, 64<<10)}
+	for i := range o.block {
+		o.block[i] = "0123456789abcdef"[i%16]
+	}
+	handler := o.handler()
+	for _, l := range []struct {
+		at     *net.Listener
+		secure bool
+		h2     bool
+	}{{&o.http, false, false}, {&o.https, true, false}, {&o.h2, true, true}} {
+		if *l.at, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return nil, errors.Join(err, o.Close())
+		}
+		s := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), ReadHeaderTimeout: time.Minute}
+		s.Protocols = new(http.Protocols)
+		s.Protocols.SetHTTP1(!l.h2)
+		s.Protocols.SetHTTP2(l.h2)
+		o.servers = append(o.servers, s)
+		serve := s.Serve
+		if l.secure {
+			s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+			serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
+		}
+		go func() { _ = serve(*l.at) }() // ends with Close
+	}
+	return o, nil
+}
+
+// Close ends it, requests under way included.
+func (o *Origin) Close() error {
+	var err error
+	for _, s := range o.servers {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+// Addr is HOST:PORT of the listener http, https or h2; empty for another name.
+func (o *Origin) Addr(listener string) string {
+	l := map[string]net.Listener{"http": o.http, "https": o.https, "h2": o.h2}[listener]
+	if l == nil {
+		return ""
+	}
+	return l.Addr().String()
+}
+
+// URL is that of a path on a listener, as [Origin.Addr] names them.
+func (o *Origin) URL(listener, path string) string { return URL(listener, o.Addr(listener), path) }
+
+// URL is that of a path on a listener at an address.
+func URL(listener, addr, path string) string {
+	if listener == "http" {
+		return "http://" + addr + path
+	}
+	return "https://" + addr + path
+}
+
+// Authority is the certificate that clients must trust, in PEM.
+func (o *Origin) Authority() []byte { return o.authority }
+
+func (o *Origin) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /b/{size}", o.body)
+	mux.HandleFunc("GET /f/{percent}/{size}", o.faulty)
+	mux.HandleFunc("GET /w/{delay}/{size}", o.late)
+	mux.HandleFunc("GET /busy", func(w http.ResponseWriter, _ *http.Request) {
+		unavailable(w)
+		o.busy.Add(1)
+	})
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(State{Busy: o.busy.Load(), Waiting: o.waiting.Load()}) // the client is gone then
+	})
+	return mux
+}
+
+func unavailable(w http.ResponseWriter) {
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(http.StatusServiceUnavailable)
+}
+
+func (o *Origin) body(w http.ResponseWriter, r *http.Request) {
+	size, err := strconv.Atoi(r.PathValue("size"))
+	if err != nil || size < 0 || size > MaxSize {
+		http.Error(w, fmt.Sprintf("SIZE is no number of bytes from 0 to %d", MaxSize), http.StatusBadRequest)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Length", strconv.Itoa(size))
+	h.Set("Content-Type", "application/octet-stream")
+	for size > 0 {
+		n := min(size, len(o.block))
+		if _, err := w.Write(o.block[:n]); err != nil {
+			return // the client is gone
+		}
+		size -= n
+	}
+}
+
+func (o *Origin) faulty(w http.ResponseWriter, r *http.Request) {
+	percent, err := strconv.ParseInt(r.PathValue("percent"), 10, 64)
+	if err != nil || percent < 0 || percent > 100 {
+		http.Error(w, "PERCENT is no number from 0 to 100", http.StatusBadRequest)
+		return
+	}
+	if o.asked.Add(1)*percent%100 < percent { // evenly spread
+		unavailable(w)
+		return
+	}
+	o.body(w, r)
+}
+
+func (o *Origin) late(w http.ResponseWriter, r *http.Request) {
+	delay, err := time.ParseDuration(r.PathValue("delay"))
+	if err != nil || delay < 0 {
+		http.Error(w, "DELAY is no duration such as 30s", http.StatusBadRequest)
+		return
+	}
+	o.waiting.Add(1)
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		o.waiting.Add(-1)
+		o.body(w, r)
+	case <-r.Context().Done():
+		o.waiting.Add(-1)
+	}
+}
+
+// Ask reads the state of the origin whose listener http is at addr.
+func Ask(ctx context.Context, addr string) (State, error) {
+	var s State
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, URL("http", addr, "/state"), nil)
+	if err != nil {
+		return s, err
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return s, err
+	}
+	defer resp.Body.Close()
+	err = json.NewDecoder(resp.Body).Decode(&s)
+	return s, err
+}
+
+// Serve runs an origin until ctx ends. It first writes a line of JSON with the
+// addresses of the listeners and the authority.
+func Serve(ctx context.Context, stdout io.Writer) error {
+	o, err := Start()
+	if err != nil {
+		return err
+	}
+	line := map[string]string{"authority": string(o.Authority())}
+	for _, name := range strings.Fields("http https h2") {
+		line[name] = o.Addr(name)
+	}
+	if err := json.NewEncoder(stdout).Encode(line); err != nil {
+		return errors.Join(err, o.Close())
+	}
+	<-ctx.Done()
+	return o.Close()
+}

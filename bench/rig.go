@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+
+	"fetchd/bench/process"
+)
+
+// workshop is what every measurement needs: the programs, a folder to work in, and
+// an environment.
+type workshop struct {
+	root    string // of the module
+	self    string // this program
+	fetchd  string
+	work    string
+	environ []string
+	choices *choices
+	logs    int
+}
+
+// build makes fetchd in a folder of its own, which release removes.
+func build(ctx context.Context, c *choices, environ []string) (w *workshop, release func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	work, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return nil, nil, err
+	}
+	release = func() { _ = os.RemoveAll(work) } // the system clears what is left
+	w = &workshop{self: self, fetchd: filepath.Join(work, "fetchd"), work: work, environ: environ, choices: c}
+	root, err := command(ctx, environ, "", "go", "list", "-m", "-f", "{{.Dir}}")
+	if err == nil {
+		w.root = string(bytes.TrimSpace(root))
+		_, err = command(ctx, append(environ, "CGO_ENABLED=0"), w.root, "go", "build", "-o", w.fetchd, "./cmd/fetchd")
+	}
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return w, release, nil
+}
+
+// command runs a program to its end and gives what it wrote.
+func command(ctx context.Context, environ []string, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env, cmd.Dir = environ, dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w: %s", cmd.Args, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out, nil
+}
+
+// service is a program that fetches for others.
+type service struct {
+	*process.Child
+	GRPC    string `json:"grpc"`
+	Metrics string `json:"metrics"` // HOST:PORT that answers /metrics; empty where there is none
+}
+
+// rig is an origin and the services that a group needs, each in its own process.
+type rig struct {
+	*workshop
+	origin    *process.Child
+	addrs     map[string]string // of the origin's listeners, by name
+	authority string            // file
+	services  map[string]*service
+	traces    *grpc.Server
+}
+
+// start starts them. They end with [rig.stop].
+func (w *workshop) start(ctx context.Context, names []string) (*rig, error) {
+	r := &rig{workshop: w, services: make(map[string]*service), authority: filepath.Join(w.work, "authority.pem")}
+	err := r.startOrigin(ctx)
+	for _, name := range names {
+		if err == nil {
+			r.services[name], err = r.startService(ctx, name)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.stop())
+	}
+	return r, nil
+}
+
+func (r *rig) stop() error {
+	var err error
+	for name, s := range r.services {
+		if s == nil {
+			continue
+		}
+		if ended := s.Stop(); ended != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", name, ended))
+		}
+	}
+	if r.origin != nil {
+		err = errors.Join(err, r.origin.Stop())
+	}
+	if r.traces != nil {
+		r.traces.Stop()
+	}
+	return err
+}
+
+func (r *rig) startOrigin(ctx context.Context) error {
+	var err error
+	if r.origin, err = process.Start(ctx, process.Spec{Path: r.self, Args: []string{"origin"}}); err != nil {
+		return err
+	}
+	if err = said(ctx, r.origin, &r.addrs); err != nil {
+		return err
+	}
+	return os.WriteFile(r.authority, []byte(r.addrs["authority"]), 0o600)
+}
+
+// said reads the line of JSON with which a program says that it is ready.
+func said(ctx context.Context, c *process.Child, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	line, err := c.Line(ctx)
+	if err == nil {
+		err = json.Unmarshal([]byte(line), into)
+	}
+	if err != nil {
+		return fmt.Errorf("process %d does not say that it is ready: %w: %s", c.PID(), err, c.LastWords())
+	}
+	return nil
+}
+
+func (r *rig) startService(ctx context.Context, name string) (*service, error) {
+	switch name {
+	case "fetchd":
+		return r.startFetchd(ctx)
+	case "traced":
+		sink, err := r.collect()
+		if err != nil {
+			return nil, err
+		}
+		return r.startFetchd(ctx, "--trace-endpoint", sink, "--trace-ratio", "0.001")
+	case "relay":
+		return r.startTold(ctx, r.self, "relay", "--authority", r.authority)
+	case "timer":
+		return r.startTold(ctx, r.self, "relay", "--authority", r.authority, "--wait", "10m")
+	case "bazel":
+		return r.startTold(ctx, r.choices.Bazel, "serve")
+	}
+	return nil, fmt.Errorf("no service is called %q", name)
+}
+
+// startTold starts a service that says on its standard output where it is.
+func (r *rig) startTold(ctx context.Context, path string, args ...string) (*service, error) {
+	child, err := process.Start(ctx, process.Spec{Path: path, Args: args})
+	if err != nil {
+		return nil, err
+	}
+	s := &service{Child: child}
+	return s, said(ctx, child, s)
+}
+
+// startFetchd starts fetchd with its defaults, but for what loopback needs. Its log
+// goes into a file, as it would to a journal.
+func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error) {
+	args := append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
+		"--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", r.authority}, more...)
+	for _, name := range []string{"http", "https", "h2"} {
+		_, port, err := net.SplitHostPort(r.addrs[name])
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--egress-allow-port", port)
+	}
+	r.logs++
+	path := filepath.Join(r.work, "fetchd-"+strconv.Itoa(r.logs)+".log")
+	log, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	child, err := process.Start(ctx, process.Spec{Path: r.fetchd, Args: args, Log: log})
+	if err := errors.Join(err, log.Close()); err != nil { // the child has a copy
+		return nil, err
+	}
+	s := &service{Child: child}
+	return s, s.serving(ctx, path)
+}
+
+// serving waits for the line of the log that tells the ports.
+func (s *service) serving(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return poll(ctx, 5*time.Millisecond, func() (bool, error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return false, err
+		}
+		first, _, whole := bytes.Cut(text, []byte("\n"))
+		if !whole {
+			return false, nil
+		}
+		var line struct {
+			Msg      string `json:"msg"`
+			GRPCAddr string `json:"grpc_addr"`
+			HTTPAddr string `json:"http_addr"`
+		}
+		if err := json.Unmarshal(first, &line); err != nil || line.Msg != "serving" {
+			return false, fmt.Errorf("fetchd does not serve: %s", first)
+		}
+		s.GRPC, s.Metrics = line.GRPCAddr, line.HTTPAddr
+		return true, nil
+	})
+}
+
+// poll asks done every so often, until it says yes or ctx ends.
+func poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// traceSink takes traces and keeps nothing.
+type traceSink struct {
+	collector.UnimplementedTraceServiceServer
+}
+
+// Export implements the collector of OTLP.
+func (traceSink) Export(context.Context, *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	return new(collector.ExportTraceServiceResponse), nil
+}
+
+// collect serves a sink for traces, and tells its address.
+func (r *rig) collect() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	r.traces = grpc.NewServer()
+	collector.RegisterTraceServiceServer(r.traces, traceSink{})
+	go func() { _ = r.traces.Serve(l) }() // ends with stop
+	return l.Addr().String(), nil
+}
