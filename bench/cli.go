@@ -164,9 +164,18 @@ func (p program) measure(ctx context.Context, c *choices) error {
 	if c.Quick {
 		b.rounds, b.warmup, b.span = 1, 200*time.Millisecond, 500*time.Millisecond
 	}
+	facts, err := machine(ctx, w)
+	if err != nil {
+		return err
+	}
 	results, err := b.all(ctx, todo)
 	if err != nil {
 		return err
 	}
-	return page(results, b.leftOut).WriteTable(p.stdout)
+	out := page(results, b.leftOut)
+	if err := out.WriteTable(p.stdout); err != nil || c.Out == "" {
+		return err
+	}
+	out.Machine, out.Command = facts, fmt.Sprintf("go run ./bench --rounds %d --seconds %g", c.Rounds, c.Seconds)
+	return write(c.Out, out, pictures(results, out))
 }

@@ -11,7 +11,7 @@ type run struct {
 	caller.Result
 	service, origin time.Duration // of CPU; service is 0 where there was none
 	peak            int64         // bytes of memory of the service, or of the caller where there was none
-	allocs, bytes   float64       // allocated on the heap of the same, in all; 0 where it does not tell
+	allocs, bytes   float64       // allocated on the heap of the same for each fetch; 0 where that is not known
 	held            float64       // bytes for each fetch that was held open
 	single          float64       // what a measurement without a load gave
 }

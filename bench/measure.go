@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,25 +19,35 @@ import (
 // errMissing says that a program is not there, or not what it needs.
 var errMissing = errors.New("cannot run here")
 
-// clocks are what the servers have used at one moment.
+// clocks are what the servers have computed at a moment.
 type clocks struct {
+	at              time.Time
 	service, origin time.Duration
-	allocs, bytes   float64
+}
+
+// since is what was computed from before on. The clocks are read some moments after
+// the caller has read its own, so that it is scaled to the span that he measured.
+func (c *clocks) since(before clocks, span float64) (service, origin time.Duration) {
+	scale := span / max(c.at.Sub(before.at).Seconds(), 1e-9)
+	scaled := func(d time.Duration) time.Duration { return time.Duration(float64(d) * scale) }
+	return scaled(c.service - before.service), scaled(c.origin - before.origin)
 }
 
 // once puts one load on its target.
 func (r *rig) once(ctx context.Context, s subject, warmup, span time.Duration) (*run, error) {
-	var before, after clocks
-	var errs error
 	service := r.services[s.service]
-	began := false
+	before, err := service.memory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var began, ended clocks
+	var errs error
 	child, err := r.call(ctx, s, warmup, span, func(line string) {
 		switch line {
 		case "measuring":
-			began = true
-			errs = errors.Join(errs, r.open(ctx, service, &before))
+			errs = errors.Join(errs, r.read(service, &began))
 		case "measured":
-			errs = errors.Join(errs, r.read(ctx, service, &after))
+			errs = errors.Join(errs, r.read(service, &ended))
 		}
 	})
 	if err != nil {
@@ -43,20 +55,26 @@ func (r *rig) once(ctx context.Context, s subject, warmup, span time.Duration) (
 	}
 	line, _ := child.Line(ctx) // Wait tells why there is none
 	if err := child.Wait(); err != nil {
-		if !began && s.program != "go" && ctx.Err() == nil {
+		if began.at.IsZero() && s.program != "go" && ctx.Err() == nil {
 			return nil, fmt.Errorf("%w: %w", errMissing, err)
 		}
 		return nil, err
 	}
-	out := &run{service: after.service - before.service, origin: after.origin - before.origin,
-		allocs: after.allocs - before.allocs, bytes: after.bytes - before.bytes}
+	out := new(run)
 	if err := errors.Join(errs, json.Unmarshal([]byte(line), &out.Result)); err != nil {
 		return nil, fmt.Errorf("%s: %w: %q", s.name, err, line)
 	}
-	if err := r.peaks(service, out); err != nil {
-		return nil, err
+	out.service, out.origin = ended.since(began, out.Seconds)
+	if service == nil {
+		out.peak, out.allocs, out.bytes = out.MaxRSS<<10, perFetch(out, float64(out.Allocs)), perFetch(out, float64(out.AllocBytes))
+		return out, s.judge(out, child.LastWords())
 	}
-	return out, s.judge(out, child.LastWords())
+	after, err := service.memory(ctx)
+	if err == nil && out.Whole > 0 {
+		out.allocs, out.bytes = (after.allocs-before.allocs)/float64(out.Whole), (after.bytes-before.bytes)/float64(out.Whole)
+	}
+	out.peak = after.peak
+	return out, errors.Join(err, s.judge(out, child.LastWords()))
 }
 
 // judge refuses a run that is not what it was to be. Where faults are asked for one
@@ -83,8 +101,19 @@ func (r *rig) call(ctx context.Context, s subject, warmup, span time.Duration, t
 	if service := r.services[s.service]; service != nil {
 		args = append(args, "--grpc", service.GRPC)
 	}
-	return process.Start(ctx, process.Spec{Path: path, Args: args, Stderr: told, Dir: r.root,
-		Env: append(r.environ, "BENCH_NODE_MODULES="+r.choices.NodeModules)})
+	return process.Start(ctx, process.Spec{Path: path, Args: args, Env: r.few(), Stderr: told})
+}
+
+// few is an environment with what a caller needs and no more: Python's requests
+// looks at all of it for every fetch.
+func (w *workshop) few() []string {
+	few := []string{"FETCHD_ROOT=" + w.root}
+	for _, one := range w.environ {
+		if name, _, _ := strings.Cut(one, "="); slices.Contains([]string{"PATH", "HOME", "LANG"}, name) {
+			few = append(few, one)
+		}
+	}
+	return few
 }
 
 func (r *rig) target(s subject) string { return origin.URL(s.from, r.addrs[s.from], s.path) }
@@ -98,7 +127,8 @@ func (r *rig) program(name string) (string, []string, error) {
 	case "python":
 		return "/usr/bin/python3", []string{filepath.Join(callers, "python", "call.py")}, nil // the one that has Debian's grpc
 	case "node":
-		return "node", []string{filepath.Join(callers, "node", "call.mjs")}, nil
+		at, err := r.nodeCaller(filepath.Join(callers, "node"))
+		return "node", []string{at}, err
 	case "curl":
 		return "/usr/bin/python3", []string{filepath.Join(callers, "curl", "call.py")}, nil
 	case "bazel":
@@ -107,26 +137,38 @@ func (r *rig) program(name string) (string, []string, error) {
 	return "", nil, fmt.Errorf("no caller is called %q", name)
 }
 
-// open reads the clocks at the begin of what is measured, after what itself takes
-// time there.
-func (r *rig) open(ctx context.Context, s *service, c *clocks) error {
-	var err error
-	if s != nil {
-		err = errors.Join(s.heap(ctx, c), process.ForgetPeak(s.PID()))
+// nodeCaller is where the caller in Node finds its modules beside itself: in a copy
+// of its folder, where the modules are elsewhere.
+func (w *workshop) nodeCaller(folder string) (string, error) {
+	if w.choices.NodeModules == "" {
+		return filepath.Join(folder, "call.mjs"), nil
 	}
-	return errors.Join(err, r.cpu(s, c))
+	copied := filepath.Join(w.work, "node")
+	at := filepath.Join(copied, "call.mjs")
+	if _, err := os.Stat(at); err == nil {
+		return at, nil
+	}
+	modules, err := filepath.Abs(w.choices.NodeModules)
+	if err == nil {
+		err = os.CopyFS(copied, os.DirFS(folder))
+	}
+	if err != nil {
+		return "", err
+	}
+	if inside := filepath.Join(modules, "node_modules"); isFolder(inside) {
+		modules = inside
+	}
+	return at, os.Symlink(modules, filepath.Join(copied, "node_modules"))
 }
 
-// read reads them at its end, and first those of the CPU.
-func (r *rig) read(ctx context.Context, s *service, c *clocks) error {
-	err := r.cpu(s, c)
-	if s != nil {
-		err = errors.Join(err, s.heap(ctx, c))
-	}
-	return err
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
-func (r *rig) cpu(s *service, c *clocks) (err error) {
+// read reads the clocks.
+func (r *rig) read(s *service, c *clocks) (err error) {
+	c.at = time.Now()
 	if s != nil {
 		if c.service, err = process.CPU(s.PID()); err != nil {
 			return err
@@ -136,35 +178,37 @@ func (r *rig) cpu(s *service, c *clocks) (err error) {
 	return err
 }
 
-// peaks notes the memory of the service, or of the caller where there is none.
-func (r *rig) peaks(s *service, out *run) error {
-	if s == nil {
-		out.peak, out.allocs, out.bytes = out.MaxRSS<<10, float64(out.Allocs), float64(out.AllocBytes)
-		return nil
-	}
-	var err error
-	_, out.peak, err = process.Resident(s.PID())
-	return err
+// heap is what a service has allocated since its start, where it tells that, and the
+// most memory that it has held since it was asked last.
+type heap struct {
+	allocs, bytes float64
+	peak          int64
 }
 
-// heap reads what the service says of its heap.
-func (s *service) heap(ctx context.Context, c *clocks) error {
-	if s.Metrics == "" {
-		return nil
+// memory reads it. That takes the service some time, so that it is done before a
+// load and after it. A service that there is none of has none.
+func (s *service) memory(ctx context.Context) (heap, error) {
+	var h heap
+	if s == nil {
+		return h, nil
+	}
+	var err error
+	if _, h.peak, err = process.Resident(s.PID()); err != nil || s.Metrics == "" {
+		return h, err
 	}
 	text, err := get(ctx, "http://"+s.Metrics+"/metrics")
 	if err != nil {
-		return err
+		return h, err
 	}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, _ := strconv.ParseFloat(value, 64) // of other lines, which are not looked at
 		switch name {
 		case "go_memstats_mallocs_total":
-			c.allocs = n
+			h.allocs = n
 		case "go_memstats_alloc_bytes_total":
-			c.bytes = n
+			h.bytes = n
 		}
 	}
-	return nil
+	return h, process.ForgetPeak(s.PID())
 }

@@ -167,7 +167,7 @@ func languages() []group {
 			{name: "python-aiohttp", what: "from Python: FetchUnary over asyncio beside aiohttp",
 				of: "Python, FetchUnary over asyncio", beside: "Python, aiohttp", figure: rate, goal: report.AtLeast(1.2)},
 		}},
-		{name: "node", title: "1 KiB, 64 open, from Node", subjects: []subject{
+		{name: "node", title: "1 KiB, 64 open, from Node", warmup: 2 * time.Second, subjects: []subject{
 			by("Node, FetchUnary", "node", "grpc-unary"),
 			by("Node, FetchMany", "node", "grpc-many"),
 			by("Node, got", "node", "got"),

@@ -141,8 +141,11 @@ func (b *bench) subject(ctx context.Context, r *rig, m *measured, s subject) (*r
 		return r.held(ctx, s)
 	}
 	warmup, span := b.warmup, b.span
+	if m.warmup > 0 {
+		warmup = m.warmup
+	}
 	if m.span > 0 {
-		warmup, span = m.warmup, m.span
+		span = m.span
 	}
 	return r.once(ctx, s, warmup, span)
 }

@@ -37,7 +37,10 @@ type Result struct {
 	// Fetches that ended while it was measured, and those of them that failed.
 	Fetches int64 `json:"fetches"`
 	Failed  int64 `json:"failed"`
-	// Bytes of bodies that arrived meanwhile.
+	// Whole is how many ended in all, before it was measured and after it too; 0
+	// where that is not known.
+	Whole int64 `json:"whole"`
+	// Bytes of bodies that arrived while it was measured.
 	Bytes int64 `json:"bytes"`
 	// Seconds by the clock, and of this process's CPU.
 	Seconds    float64 `json:"seconds"`
@@ -85,8 +88,6 @@ func Run(ctx context.Context, o Options, told io.Writer) (Result, error) {
 		return Result{}, err
 	}
 	defer l.close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	s := newSpan(len(l.loops))
 	ramp := delayOf(o.Target)
 	for i, run := range l.loops {
@@ -99,8 +100,9 @@ func Run(ctx context.Context, o Options, told io.Writer) (Result, error) {
 		})
 	}
 	result, err := s.measure(ctx, o, told)
-	cancel()
-	s.running.Wait()
+	s.phase.Store(over)
+	s.running.Wait() // no fetch is given up in the middle: its service would have work that nobody counts
+	result.Whole = s.whole.Load()
 	if why := s.why(); why != nil {
 		_, _ = fmt.Fprintf(told, "a fetch failed: %v\n", why)
 	}

@@ -57,13 +57,17 @@ type manyLoop struct {
 	began    map[string]time.Time // by tag
 }
 
-// run sends tasks and reads outcomes until the recorder is over.
+// run sends tasks and reads outcomes until the recorder is over, and then the last
+// outcomes.
 func (m *manyLoop) run() error {
 	for {
-		for m.open-len(m.began) >= min(batch, m.open) {
+		for !m.recorder.over() && m.open-len(m.began) >= min(batch, m.open) {
 			if err := m.send(); err != nil {
 				return err
 			}
+		}
+		if len(m.began) == 0 {
+			return m.stream.CloseSend()
 		}
 		answer, err := m.stream.Recv()
 		if err != nil {
@@ -73,9 +77,6 @@ func (m *manyLoop) run() error {
 			if err := m.ended(a); err != nil {
 				return err
 			}
-		}
-		if m.recorder.over() {
-			return m.stream.CloseSend()
 		}
 	}
 }

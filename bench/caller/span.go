@@ -25,6 +25,7 @@ const (
 // span is the measured part of a load.
 type span struct {
 	phase     atomic.Int32
+	whole     atomic.Int64 // fetches that ended, whenever
 	running   sync.WaitGroup
 	recorders []*recorder
 	start     time.Time
@@ -77,6 +78,7 @@ func (r *recorder) arrived(n int64) {
 // done notes the end of a fetch. One that ended outside of the measured time does
 // not count, unless it failed before its end: nothing may fail while it warms up.
 func (r *recorder) done(began time.Time, err error) {
+	r.span.whole.Add(1)
 	phase := r.span.phase.Load()
 	if phase == over || phase == warming && err == nil {
 		return

@@ -1,0 +1,211 @@
+package caller_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/bench/caller"
+	"fetchd/bench/origin"
+	"fetchd/fetch"
+	"fetchd/server"
+)
+
+// start serves an origin, and fetchd with nothing but loopback open, until the test
+// ends. It returns the address of the latter.
+func start(t *testing.T) (*origin.Origin, string) {
+	t.Helper()
+	o, err := origin.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := netip.ParseAddrPort(o.Addr("http"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	egress := fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{at.Port()}}
+	s, err := server.New(server.Config{Fetch: fetch.Config{Egress: egress}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel() // what is held is cut off
+		if err := s.Shutdown(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("shutdown: %v", err)
+		}
+		if err := errors.Join(<-served, o.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return o, l.Addr().String()
+}
+
+// TestKinds puts each load on for a moment. What it measures is no matter; that it
+// counts, and that no fetch fails, is.
+func TestKinds(t *testing.T) {
+	o, addr := start(t)
+	for _, kind := range caller.Kinds() {
+		for name, path := range map[string]string{"1 KiB": "/b/1024", "40 KiB": "/b/40960"} {
+			t.Run(kind+" of "+name, func(t *testing.T) {
+				var told bytes.Buffer
+				got, err := caller.Run(t.Context(), caller.Options{Kind: kind, Target: o.URL("http", path), GRPC: addr, Open: 20,
+					Warmup: 50 * time.Millisecond, Span: 200 * time.Millisecond}, &told)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if told.String() != "measuring\nmeasured\n" {
+					t.Errorf("it told %q, want measuring and measured", told.String())
+				}
+				if got.Kind != kind || got.Fetches == 0 || got.Failed != 0 || got.Bytes == 0 || got.Whole < got.Fetches {
+					t.Errorf("kind %s: %+v, want fetches of it, bytes, and no failure", kind, got)
+				}
+				if got.Seconds < 0.2 || got.CPUSeconds <= 0 || got.MaxRSS <= 0 || got.Allocs == 0 || got.AllocBytes == 0 {
+					t.Errorf("%+v, want 0.2 s at least, and what was used", got)
+				}
+				if got.P50 <= 0 || got.P90 < got.P50 || got.P99 < got.P90 {
+					t.Errorf("times %v, %v, %v, want them to grow", got.P50, got.P90, got.P99)
+				}
+			})
+		}
+	}
+}
+
+// TestFailures has each load count answers that are not what was asked for.
+func TestFailures(t *testing.T) {
+	o, addr := start(t)
+	for _, kind := range caller.Kinds() {
+		t.Run(kind, func(t *testing.T) {
+			var told bytes.Buffer
+			// The origin has no such path, and says so at once.
+			got, err := caller.Run(t.Context(), caller.Options{Kind: kind, Target: o.URL("http", "/none/1024"), GRPC: addr, Open: 2,
+				Warmup: time.Millisecond, Span: 100 * time.Millisecond}, &told)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Failed == 0 || got.Failed < got.Fetches || got.P50 != 0 {
+				t.Errorf("%+v, want all to have failed, and no times", got)
+			}
+			if !strings.Contains(told.String(), "a fetch failed: ") {
+				t.Errorf("it told %q, want a reason", told.String())
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	good := caller.Options{Kind: "net-http", Target: "http://127.0.0.1:1/b/1", Open: 1}
+	for _, row := range []struct {
+		name   string
+		change func(*caller.Options)
+		want   string
+	}{
+		{"a kind that there is not", func(o *caller.Options) { o.Kind = "other" }, "engine, grpc-many"},
+		{"none open", func(o *caller.Options) { o.Open = 0 }, "open 0"},
+		{"a target without a length", func(o *caller.Options) { o.Target = "http://127.0.0.1:1/b" }, "last path segment"},
+		{"a target that is no URL", func(o *caller.Options) { o.Target = "http://\x00" }, "target"},
+		{"no service", func(o *caller.Options) { o.Kind = "grpc-unary" }, "HOST:PORT"},
+		{"an engine that may not reach it", func(o *caller.Options) { o.Kind, o.Target = "engine", "http://name.example/b/1" }, "give an address"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := good
+			row.change(&o)
+			_, err := caller.Run(t.Context(), o, new(bytes.Buffer))
+			if err == nil || !strings.Contains(fmt.Sprint(err), row.want) {
+				t.Errorf("%+v: error %v, want one with %q", o, err, row.want)
+			}
+		})
+	}
+}
+
+// TestGivenUp ends a load in the middle.
+func TestGivenUp(t *testing.T) {
+	o, addr := start(t)
+	for _, kind := range caller.Kinds() {
+		t.Run(kind, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			why := errors.New("given up")
+			r, w := net.Pipe()
+			go func() {
+				_, _ = r.Read(make([]byte, 64)) // it measures
+				cancel(why)
+				r.Close()
+			}()
+			_, err := caller.Run(ctx, caller.Options{Kind: kind, Target: o.URL("http", "/b/1"), GRPC: addr, Open: 4, Span: time.Hour}, w)
+			if !errors.Is(err, why) {
+				t.Errorf("error %v, want %v", err, why)
+			}
+		})
+	}
+}
+
+// TestHold has each method hold fetches, at an origin that does not answer and at
+// one that is busy, until it is given up.
+func TestHold(t *testing.T) {
+	for _, row := range []struct {
+		name, kind, path string
+		want             origin.State
+	}{
+		{"at the origin", "unary", "/w/1h/1024", origin.State{Waiting: 50}},
+		{"in backoff", "stream", "/busy", origin.State{Busy: 50}},
+		{"tasks in backoff", "many", "/busy", origin.State{Busy: 50}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o, addr := start(t)
+			ctx, leave := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			r, w := net.Pipe()
+			defer r.Close()
+			go func() {
+				ended <- caller.Hold(ctx, caller.HoldOptions{Kind: row.kind, Target: o.URL("http", row.path), GRPC: addr, Open: 50}, w)
+			}()
+			told := make([]byte, len("measuring\n"))
+			if _, err := r.Read(told); err != nil || string(told) != "measuring\n" {
+				t.Fatalf("it told %q, %v", told, err)
+			}
+			for state := (origin.State{}); state != row.want; {
+				var err error
+				if state, err = origin.Ask(t.Context(), o.Addr("http")); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case err := <-ended:
+					t.Fatalf("it ended with %v before it was given up, at %+v", err, state)
+				default:
+				}
+			}
+			leave()
+			if err := <-ended; err != nil {
+				t.Errorf("given up: %v", err)
+			}
+		})
+	}
+}
+
+// TestHoldEnds tells of what ended although it was held.
+func TestHoldEnds(t *testing.T) {
+	o, addr := start(t)
+	for _, kind := range []string{"unary", "stream", "many"} {
+		err := caller.Hold(t.Context(), caller.HoldOptions{Kind: kind, Target: o.URL("http", "/b/1"), GRPC: addr, Open: 3}, new(bytes.Buffer))
+		if err == nil || !strings.Contains(fmt.Sprint(err), "ended") {
+			t.Errorf("%s: error %v, want one that a fetch ended", kind, err)
+		}
+	}
+	for _, o := range []caller.HoldOptions{{Kind: "other", Open: 1}, {Kind: "many"}} {
+		if err := caller.Hold(t.Context(), o, new(bytes.Buffer)); err == nil {
+			t.Errorf("%+v was held", o)
+		}
+	}
+}
