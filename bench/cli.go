@@ -35,24 +35,16 @@ the folder --out. What is between the marks "by hand" there stays as it is.
 Exit code: 0 when all was measured, whatever goals were missed; 1 if something
 could not be measured, or a fetch failed that was not to; 2 for wrong flags.`
 
-// commandLine is what the program takes.
-type commandLine struct {
-	Run    choices            `cmd:"" default:"withargs" help:"Measure. It is what happens without a command."`
-	Origin struct{}           `cmd:"" hidden:"" help:"Serve what is fetched."`
-	Relay  relayFlags         `cmd:"" hidden:"" help:"Serve the bare relay."`
-	Call   callFlags          `cmd:"" hidden:"" help:"Put a load on something."`
-	Hold   caller.HoldOptions `cmd:"" hidden:"" help:"Hold fetches open."`
-}
-
 // choices are the flags of a run.
 type choices struct {
 	Rounds  int     `help:"Rounds of each comparison." default:"5"`
 	Seconds float64 `help:"How long each load is measured." default:"2"`
-	Only    string  `help:"Only the cases whose names match. It needs --out ''." placeholder:"REGEXP"`
+	Only    string  `help:"Only the cases whose names match, on standard output: it needs an empty --out." placeholder:"REGEXP"`
 	List    bool    `help:"List the cases, and measure nothing."`
 	Out     string  `help:"Folder to write benchmarks.md into. Empty: only the table on standard output." default:"docs" placeholder:"DIR"`
-	Quick   bool    `help:"One round of short loads: to see that it works. It needs --out ''."`
+	Quick   bool    `help:"One round of short loads: to see that it works, on standard output: it needs an empty --out."`
 
+	Profile     string `help:"Keep a CPU profile of the service for each load here. It costs some of the CPU that is measured." placeholder:"DIR"`
 	NodeModules string `help:"Folder node_modules with what the callers in Node need." env:"BENCH_NODE_MODULES" placeholder:"DIR"`
 	Bazel       string `help:"Program that serves and calls bazel-remote, as bench/bazel does." placeholder:"FILE"`
 	only        *regexp.Regexp
@@ -74,37 +66,63 @@ type program struct {
 	stdout, stderr io.Writer
 }
 
-// run is the command. It returns the exit code.
+// run is the command. It returns the exit code. Some first arguments make it a part
+// of what is measured.
 func (p program) run(ctx context.Context) int {
-	var c commandLine
-	exited, code := false, exitOK
-	parser, err := kong.New(&c, kong.Name("bench"), kong.Description(description), kong.Writers(p.stdout, p.stderr),
-		kong.Exit(func(n int) { exited, code = true, n }))
-	if err != nil {
+	part := ""
+	if len(p.args) > 0 {
+		part = p.args[0]
+	}
+	switch part {
+	case "origin":
+		return p.part(new(struct{}), func() error { return origin.Serve(ctx, p.stdout) })
+	case "relay":
+		f := new(relayFlags)
+		return p.part(f, func() error { return f.serve(ctx, p.stdout, p.stderr) })
+	case "call":
+		f := new(callFlags)
+		return p.part(f, func() error { return f.run(ctx, p) })
+	case "hold":
+		o := new(caller.HoldOptions)
+		return p.part(o, func() error { return caller.Hold(ctx, *o, p.stderr) })
+	}
+	c := new(choices)
+	if code, done := p.parse(c, p.args); done {
+		return code
+	}
+	if err := c.check(); err != nil {
 		return p.fail(err, exitUsage)
 	}
-	parsed, err := parser.Parse(p.args)
+	return p.ended(p.measure(ctx, c))
+}
+
+// part runs one of them, with flags that are read from the other arguments.
+func (p program) part(flags any, run func() error) int {
+	if code, done := p.parse(flags, p.args[1:]); done {
+		return code
+	}
+	return p.ended(run())
+}
+
+// parse fills flags. It is done where kong has answered by itself (--help) or the
+// arguments are wrong.
+func (p program) parse(flags any, args []string) (code int, done bool) {
+	exited := false
+	parser, err := kong.New(flags, kong.Name("bench"), kong.Description(description), kong.Writers(p.stdout, p.stderr),
+		kong.Exit(func(n int) { exited, code = true, n }))
+	if err == nil {
+		_, err = parser.Parse(args)
+	}
 	switch {
 	case exited:
-		return code
+		return code, true
 	case err != nil:
-		return p.fail(fmt.Errorf("%w (see bench --help)", err), exitUsage)
+		return p.fail(fmt.Errorf("%w (see bench --help)", err), exitUsage), true
 	}
-	switch parsed.Command() {
-	case "origin":
-		err = origin.Serve(ctx, p.stdout)
-	case "relay":
-		err = c.Relay.serve(ctx, p.stdout)
-	case "call":
-		err = c.Call.run(ctx, p)
-	case "hold":
-		err = caller.Hold(ctx, c.Hold, p.stderr)
-	default:
-		if err := c.Run.check(); err != nil {
-			return p.fail(err, exitUsage)
-		}
-		err = p.measure(ctx, &c.Run)
-	}
+	return exitOK, false
+}
+
+func (p program) ended(err error) int {
 	if err != nil {
 		return p.fail(err, exitError)
 	}
@@ -128,7 +146,7 @@ func (c *choices) check() error {
 	case c.Seconds <= 0:
 		return fmt.Errorf("--seconds=%g: give more than 0", c.Seconds)
 	case c.Out != "" && !c.List && (c.Only != "" || c.Quick):
-		return errors.New("--only and --quick would replace the page by a part of it: give --out '' with them")
+		return errors.New("--only and --quick would replace the page by a part of it: give --out= with them")
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (r *rig) held(ctx context.Context, s subject) (*run, error) {
 	}
 	all := make(chan struct{}, 1)
 	child, err := process.Start(ctx, process.Spec{Path: r.self, Args: []string{"hold", "--kind", s.hold, "--target", r.target(s),
-		"--grpc", service.GRPC, "--open", strconv.Itoa(s.open)}, Stderr: func(line string) {
+		"--grpc", service.GRPC, "--open", strconv.Itoa(s.open)}, Env: r.few(), Stderr: func(line string) {
 		if line == "measuring" {
 			all <- struct{}{}
 		}

@@ -45,9 +45,9 @@ func (r *rig) once(ctx context.Context, s subject, warmup, span time.Duration) (
 	child, err := r.call(ctx, s, warmup, span, func(line string) {
 		switch line {
 		case "measuring":
-			errs = errors.Join(errs, r.read(service, &began))
+			errs = errors.Join(errs, service.signal(profileBegin), r.read(service, &began))
 		case "measured":
-			errs = errors.Join(errs, r.read(service, &ended))
+			errs = errors.Join(errs, r.read(service, &ended), service.signal(profileEnd))
 		}
 	})
 	if err != nil {
@@ -104,12 +104,15 @@ func (r *rig) call(ctx context.Context, s subject, warmup, span time.Duration, t
 	return process.Start(ctx, process.Spec{Path: path, Args: args, Env: r.few(), Stderr: told})
 }
 
+// asProgram is set by tests, which are this program then.
+const asProgram = "BENCH_AS_PROGRAM"
+
 // few is an environment with what a caller needs and no more: Python's requests
 // looks at all of it for every fetch.
 func (w *workshop) few() []string {
 	few := []string{"FETCHD_ROOT=" + w.root}
 	for _, one := range w.environ {
-		if name, _, _ := strings.Cut(one, "="); slices.Contains([]string{"PATH", "HOME", "LANG"}, name) {
+		if name, _, _ := strings.Cut(one, "="); slices.Contains([]string{"PATH", "HOME", "LANG", asProgram}, name) {
 			few = append(few, one)
 		}
 	}

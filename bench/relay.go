@@ -13,17 +13,19 @@ import (
 	"runtime"
 	"time"
 
+	"fetchd/bench/profile"
 	"fetchd/bench/relay"
 )
 
 type relayFlags struct {
 	Authority string        `help:"Authority that origins may be signed by, in PEM." placeholder:"FILE"`
 	Wait      time.Duration `help:"Have streams wait on a timer, and fetch nothing."`
+	Profiles  string        `env:"BENCH_PROFILES"`
 }
 
 // serve runs a relay until ctx ends. It first writes a line of JSON that says where
 // it is, and where its heap is told.
-func (f *relayFlags) serve(ctx context.Context, stdout io.Writer) error {
+func (f *relayFlags) serve(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg := relay.Config{Wait: f.Wait}
 	if f.Authority != "" {
 		text, err := os.ReadFile(f.Authority)
@@ -45,6 +47,9 @@ func (f *relayFlags) serve(ctx context.Context, stdout io.Writer) error {
 	}
 	metrics := &http.Server{Handler: http.HandlerFunc(tellHeap), ReadHeaderTimeout: time.Minute}
 	go func() { _ = metrics.Serve(heap) }() // ends with the process
+	if f.Profiles != "" {
+		profile.OnSignal(ctx, f.Profiles, profileBegin, profileEnd, stderr)
+	}
 	s := relay.New(cfg)
 	context.AfterFunc(ctx, s.Stop)
 	if err := json.NewEncoder(stdout).Encode(map[string]string{"grpc": calls.Addr().String(), "metrics": heap.Addr().String()}); err != nil {

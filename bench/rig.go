@@ -46,13 +46,28 @@ func build(ctx context.Context, c *choices, environ []string) (w *workshop, rele
 	root, err := command(ctx, environ, "", "go", "list", "-m", "-f", "{{.Dir}}")
 	if err == nil {
 		w.root = string(bytes.TrimSpace(root))
-		_, err = command(ctx, append(environ, "CGO_ENABLED=0"), w.root, "go", "build", "-o", w.fetchd, "./cmd/fetchd")
+		err = w.makeFetchd(ctx)
 	}
 	if err != nil {
 		release()
 		return nil, nil, err
 	}
 	return w, release, nil
+}
+
+// makeFetchd builds the program as it ships, but for profiles where they are asked
+// for.
+func (w *workshop) makeFetchd(ctx context.Context) error {
+	args := []string{"build", "-o", w.fetchd}
+	if w.choices.Profile != "" {
+		flag, err := w.overlay()
+		if err != nil {
+			return err
+		}
+		args = append(args, flag)
+	}
+	_, err := command(ctx, append(w.environ, "CGO_ENABLED=0"), w.root, "go", append(args, "./cmd/fetchd")...)
+	return err
 }
 
 // command runs a program to its end and gives what it wrote.
@@ -73,6 +88,8 @@ type service struct {
 	*process.Child
 	GRPC    string `json:"grpc"`
 	Metrics string `json:"metrics"` // HOST:PORT that answers /metrics; empty where there is none
+
+	profiles *profiles
 }
 
 // rig is an origin and the services that a group needs, each in its own process.
@@ -121,7 +138,7 @@ func (r *rig) stop() error {
 
 func (r *rig) startOrigin(ctx context.Context) error {
 	var err error
-	if r.origin, err = process.Start(ctx, process.Spec{Path: r.self, Args: []string{"origin"}}); err != nil {
+	if r.origin, err = process.Start(ctx, process.Spec{Path: r.self, Args: []string{"origin"}, Env: r.few()}); err != nil {
 		return err
 	}
 	if err = said(ctx, r.origin, &r.addrs); err != nil {
@@ -166,11 +183,15 @@ func (r *rig) startService(ctx context.Context, name string) (*service, error) {
 
 // startTold starts a service that says on its standard output where it is.
 func (r *rig) startTold(ctx context.Context, path string, args ...string) (*service, error) {
-	child, err := process.Start(ctx, process.Spec{Path: path, Args: args})
+	p, err := r.newProfiles()
 	if err != nil {
 		return nil, err
 	}
-	s := &service{Child: child}
+	child, err := process.Start(ctx, process.Spec{Path: path, Args: args, Env: p.environ(r.few())})
+	if err != nil {
+		return nil, err
+	}
+	s := &service{Child: child, profiles: p}
 	return s, said(ctx, child, s)
 }
 
@@ -192,11 +213,15 @@ func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error)
 	if err != nil {
 		return nil, err
 	}
-	child, err := process.Start(ctx, process.Spec{Path: r.fetchd, Args: args, Log: log})
+	p, err := r.newProfiles()
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	child, err := process.Start(ctx, process.Spec{Path: r.fetchd, Args: args, Env: p.environ(nil), Log: log})
 	if err := errors.Join(err, log.Close()); err != nil { // the child has a copy
 		return nil, err
 	}
-	s := &service{Child: child}
+	s := &service{Child: child, profiles: p}
 	return s, s.serving(ctx, path)
 }
 

@@ -147,7 +147,11 @@ func (b *bench) subject(ctx context.Context, r *rig, m *measured, s subject) (*r
 	if m.span > 0 {
 		span = m.span
 	}
-	return r.once(ctx, s, warmup, span)
+	out, err := r.once(ctx, s, warmup, span)
+	if err != nil {
+		return nil, err
+	}
+	return out, r.keep(ctx, r.services[s.service], m.name+" "+s.name, len(m.runs[s.name]))
 }
 
 // tell writes a line of progress.

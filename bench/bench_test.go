@@ -1,0 +1,285 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/bench/caller"
+	"fetchd/bench/report"
+)
+
+// TestMain has the test be the program where a run of it starts itself again.
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	m.Run()
+}
+
+func bench1(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, problems bytes.Buffer
+	code = program{args, append(os.Environ(), asProgram+"=1"), &out, &problems}.run(t.Context())
+	return code, out.String(), problems.String()
+}
+
+// TestRun makes a short run of some cases, with all the processes there are.
+func TestRun(t *testing.T) {
+	profiles := t.TempDir()
+	code, stdout, stderr := bench1(t, "--quick", "--out", "", "--only", "^(unary|unary-traced|decide|bazel)$", "--profile", profiles)
+	if code != exitOK {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	for _, want := range []string{"unary ", "unary-traced ", "decide ", "left out: bazel-remote"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the table has no %q:\n%s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "bazel ") {
+		t.Errorf("the table has a row of what was left out:\n%s", stdout)
+	}
+	if !strings.Contains(stderr, "fetchd, FetchUnary: ") {
+		t.Errorf("there is no progress:\n%s", stderr)
+	}
+	for _, name := range []string{"unary-fetchd-fetchunary-1.pprof", "unary-relay-fetchunary-1.pprof"} {
+		if info, err := os.Stat(filepath.Join(profiles, name)); err != nil || info.Size() == 0 {
+			t.Errorf("profile %s: %v", name, err)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		args []string
+		code int
+		want string // on one of the two outputs
+	}{
+		{"help", []string{"--help"}, exitOK, "--rounds"},
+		{"a list", []string{"--list"}, exitOK, "memory-origin"},
+		{"a part of the list", []string{"--list", "--only", "^python"}, exitOK, "python-rate"},
+		{"no such flag", []string{"--other"}, exitUsage, "--other"},
+		{"no such case", []string{"--only", "other", "--out", ""}, exitError, "matches no case"},
+		{"a pattern that is none", []string{"--only", "(", "--out", ""}, exitUsage, "--only"},
+		{"no rounds", []string{"--rounds", "0"}, exitUsage, "--rounds=0"},
+		{"no time", []string{"--seconds", "0"}, exitUsage, "--seconds=0"},
+		{"a part that would be the page", []string{"--only", "unary"}, exitUsage, "--out="},
+		{"a short run that would be the page", []string{"--quick"}, exitUsage, "--out="},
+		{"a load of a kind that there is not", []string{"call", "--kind", "other", "--target", "http://127.0.0.1/b/1"}, exitError, "give one of"},
+		{"an authority that is none", []string{"relay", "--authority", os.DevNull}, exitError, "no certificate"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			code, stdout, stderr := bench1(t, row.args...)
+			if code != row.code || !strings.Contains(stdout+stderr, row.want) {
+				t.Errorf("%v: exit code %d with %q and %q, want %d with %q", row.args, code, stdout, stderr, row.code, row.want)
+			}
+		})
+	}
+	if _, stdout, _ := bench1(t, "--list", "--only", "^python"); strings.Contains(stdout, "unary  ") {
+		t.Errorf("the part of the list has more:\n%s", stdout)
+	}
+}
+
+// TestPlan holds the plan together: rows and subjects are found by name.
+func TestPlan(t *testing.T) {
+	names, groups := make(map[string]bool), make(map[string]bool)
+	for _, g := range plan() {
+		if groups[g.name] {
+			t.Errorf("two groups are called %s", g.name)
+		}
+		groups[g.name] = true
+		subjects := make(map[string]bool)
+		for _, s := range g.subjects {
+			if subjects[s.name] {
+				t.Errorf("%s: two subjects are called %q", g.name, s.name)
+			}
+			subjects[s.name] = true
+			if s.program == "go" && s.hold == "" && !slices.Contains(caller.Kinds(), s.kind) {
+				t.Errorf("%s: %q has the kind %q, which callers in Go do not have", g.name, s.name, s.kind)
+			}
+			if through := strings.HasPrefix(s.kind, "grpc-") || s.hold != ""; through != (s.service != "") && s.program != "bazel" {
+				t.Errorf("%s: %q is of the kind %q and goes through %q", g.name, s.name, s.kind, s.service)
+			}
+		}
+		for _, r := range g.rows {
+			if names[r.name] {
+				t.Errorf("two rows are called %s", r.name)
+			}
+			names[r.name] = true
+			if !subjects[r.of] || r.beside != "" && !subjects[r.beside] || r.beside == "" && r.mode != alone {
+				t.Errorf("%s: row %s is of %q beside %q, which are not all there", g.name, r.name, r.of, r.beside)
+			}
+		}
+	}
+}
+
+func TestSelected(t *testing.T) {
+	kept := selected(plan(), regexp.MustCompile("^(many|curl)$"))
+	var got []string
+	for _, g := range kept {
+		for _, s := range g.subjects {
+			got = append(got, g.name+": "+s.name)
+		}
+	}
+	want := []string{"unary: relay, FetchUnary", "unary: fetchd, FetchMany", "curl: fetchd, FetchUnary", "curl: curl, a process for each fetch"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("subjects (-want +got):\n%s", diff)
+	}
+}
+
+func TestRounds(t *testing.T) {
+	for _, row := range []struct{ share, rounds, want int }{{0, 5, 5}, {1, 5, 5}, {2, 5, 3}, {3, 5, 2}, {3, 1, 1}} {
+		g := group{share: row.share}
+		if got := g.rounds(row.rounds); got != row.want {
+			t.Errorf("one in %d of %d rounds = %d, want %d", row.share, row.rounds, got, row.want)
+		}
+	}
+}
+
+// TestCompared makes rows of runs that are made up.
+func TestCompared(t *testing.T) {
+	load := func(fetches int64, service time.Duration, p50 float64) *run {
+		return &run{Result: caller.Result{Fetches: fetches, P50: p50, Seconds: 2}, service: service}
+	}
+	m := &measured{runs: map[string][]*run{
+		"a": {load(10, 30*time.Microsecond, 9), load(10, 20*time.Microsecond, 7)},
+		"b": {load(10, 10*time.Microsecond, 4), load(10, 20*time.Microsecond, 4)},
+	}}
+	m.rows = []row{
+		{name: "ratio", of: "a", beside: "b", figure: serviceCPU},
+		{name: "difference", of: "a", beside: "b", figure: median, mode: difference, goal: report.AtMost(4)},
+		{name: "alone", of: "a", figure: rate, mode: alone},
+	}
+	var values []report.Spread
+	for _, r := range m.compared() {
+		values = append(values, r.Value)
+	}
+	want := []report.Spread{{Median: 2, Min: 1, Max: 3}, {Median: 4, Min: 3, Max: 5}, {Median: 5, Min: 5, Max: 5}}
+	if diff := cmp.Diff(want, values); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+	if v := m.compared()[1]; v.Verdict() != "met" || v.Unit == "" {
+		t.Errorf("the difference is %q in %q, want it met, in a unit", v.Verdict(), v.Unit)
+	}
+}
+
+// TestSince scales what the clocks showed to the span that the caller measured.
+func TestSince(t *testing.T) {
+	at := time.Unix(1, 0)
+	before := clocks{at: at, service: time.Second, origin: 5 * time.Second}
+	after := clocks{at: at.Add(4 * time.Second), service: 3 * time.Second, origin: 6 * time.Second}
+	service, origin := after.since(before, 2)
+	if service != time.Second || origin != 500*time.Millisecond {
+		t.Errorf("of 2 s in 4: service %v, origin %v, want half of 2 s and of 1 s", service, origin)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, row := range []struct {
+		name            string
+		fetches, failed int64
+		faults, good    bool
+	}{
+		{"all went well", 100, 0, false, true},
+		{"one failed", 100, 1, false, false},
+		{"one of a hundred, with faults", 100, 1, true, true},
+		{"two of a hundred, with faults", 100, 2, true, false},
+		{"none ended", 0, 0, true, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := subject{name: "it", faults: row.faults}
+			err := s.judge(&run{Result: caller.Result{Fetches: row.fetches, Failed: row.failed}}, "why")
+			if (err == nil) != row.good {
+				t.Errorf("%d of %d failed: error %v, want one: %t", row.failed, row.fetches, err, !row.good)
+			}
+		})
+	}
+}
+
+// TestWrite keeps what people wrote, and refuses to write where that could be lost.
+func TestWrite(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "benchmarks.md")
+	page := func() *report.Page { return &report.Page{Command: "go run ./bench"} }
+	plots := []report.Picture{{Title: "CPU", Name: "cpu.svg", SVG: "<svg/>"}}
+	if err := write(folder, page(), plots); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mark = "<!-- by hand: begin -->\n"
+	edited := strings.Replace(string(text), mark, mark+"What I saw.", 1)
+	if err := os.WriteFile(path, []byte(edited), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(folder, page(), plots); err != nil {
+		t.Fatal(err)
+	}
+	if text, err = os.ReadFile(path); err != nil || strings.Count(string(text), "What I saw.") != 1 {
+		t.Errorf("what was written by hand is not there once: %v\n%s", err, text)
+	}
+	if picture, err := os.ReadFile(filepath.Join(folder, "benchmarks", "cpu.svg")); err != nil || string(picture) != "<svg/>" {
+		t.Errorf("the picture: %q, %v", picture, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(edited, mark, "", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(folder, page(), plots); err == nil {
+		t.Error("a page without one of its marks was replaced")
+	}
+}
+
+// TestPictures draws what was measured, and nothing where nothing was.
+func TestPictures(t *testing.T) {
+	r := &run{Result: caller.Result{Fetches: 1, P50: 1, P90: 2, P99: 3}, held: 1 << 12}
+	all := selected(plan(), regexp.MustCompile("^(unary|python-rate|latency|memory-many)$"))
+	var results []measured
+	for _, g := range all {
+		m := measured{group: g, runs: make(map[string][]*run)}
+		for _, s := range g.subjects {
+			m.runs[s.name] = []*run{r}
+		}
+		results = append(results, m)
+	}
+	var got []string
+	for _, p := range pictures(results, page(results, nil)) {
+		got = append(got, p.Name)
+	}
+	if diff := cmp.Diff([]string{"cpu.svg", "languages.svg", "latency.svg", "memory.svg"}, got); diff != "" {
+		t.Errorf("pictures (-want +got):\n%s", diff)
+	}
+	if got := pictures(nil, new(report.Page)); len(got) != 0 {
+		t.Errorf("%d pictures of nothing", len(got))
+	}
+}
+
+// TestOrder measures forwards and then backwards, so that what grows slower over
+// time is fair to both.
+func TestOrder(t *testing.T) {
+	progress := new(bytes.Buffer)
+	b := &bench{workshop: &workshop{choices: new(choices)}, rounds: 2, progress: progress, began: time.Now()}
+	g := group{name: "decisions", subjects: []subject{{name: "a", decide: true}, {name: "b", decide: true}}}
+	if _, err := b.all(context.Background(), []group{g}); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for line := range strings.Lines(progress.String()) {
+		name, _, _ := strings.Cut(line[strings.LastIndex(line, "  ")+2:], ":")
+		order = append(order, name)
+	}
+	if diff := cmp.Diff([]string{"a", "b", "b", "a"}, order); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
