@@ -22,6 +22,9 @@ const (
 	exitUsage = 2 // as the flag package has it
 )
 
+// wholePage is the folder of the page that is committed.
+const wholePage = "docs"
+
 const description = `Measure what a fetch costs through fetchd and by others.
 
 Every comparison is made of two loads that are put on the same origin in turn, in
@@ -39,10 +42,10 @@ could not be measured, or a fetch failed that was not to; 2 for wrong flags.`
 type choices struct {
 	Rounds  int     `help:"Rounds of each comparison." default:"5"`
 	Seconds float64 `help:"How long each load is measured." default:"2"`
-	Only    string  `help:"Only the cases whose names match, on standard output: it needs an empty --out." placeholder:"REGEXP"`
+	Only    string  `help:"Only the cases whose names match, for which --out is to be empty, or another folder." placeholder:"REGEXP"`
 	List    bool    `help:"List the cases, and measure nothing."`
-	Out     string  `help:"Folder to write benchmarks.md into. Empty: only the table on standard output." default:"docs" placeholder:"DIR"`
-	Quick   bool    `help:"One round of short loads: to see that it works, on standard output: it needs an empty --out."`
+	Out     string  `help:"Folder to write benchmarks.md into. Empty: only the table on standard output." default:"${docs}" placeholder:"DIR"`
+	Quick   bool    `help:"One round of short loads: to see that it works, for which --out is to be empty, or another folder."`
 
 	Profile     string `help:"Keep a CPU profile of the service for each load here. It costs some of the CPU that is measured." placeholder:"DIR"`
 	NodeModules string `help:"Folder node_modules with what the callers in Node need." env:"BENCH_NODE_MODULES" placeholder:"DIR"`
@@ -108,7 +111,7 @@ func (p program) part(flags any, run func() error) int {
 // arguments are wrong.
 func (p program) parse(flags any, args []string) (code int, done bool) {
 	exited := false
-	parser, err := kong.New(flags, kong.Name("bench"), kong.Description(description), kong.Writers(p.stdout, p.stderr),
+	parser, err := kong.New(flags, kong.Name("bench"), kong.Description(description), kong.Vars{"docs": wholePage}, kong.Writers(p.stdout, p.stderr),
 		kong.Exit(func(n int) { exited, code = true, n }))
 	if err == nil {
 		_, err = parser.Parse(args)
@@ -145,8 +148,8 @@ func (c *choices) check() error {
 		return fmt.Errorf("--rounds=%d: give 1 or more", c.Rounds)
 	case c.Seconds <= 0:
 		return fmt.Errorf("--seconds=%g: give more than 0", c.Seconds)
-	case c.Out != "" && !c.List && (c.Only != "" || c.Quick):
-		return errors.New("--only and --quick would replace the page by a part of it: give --out= with them")
+	case c.Out == wholePage && !c.List && (c.Only != "" || c.Quick):
+		return errors.New("--only and --quick would replace the page by a part of it: give --out= with them, or another folder")
 	}
 	return nil
 }

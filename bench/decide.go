@@ -9,7 +9,7 @@ import (
 
 // decide measures decisions of package classify about a 503 that is tried again.
 func decide() *run {
-	const n = 2_000_000
+	const n = 500_000
 	policy := classify.Standard.Policy()
 	o := classify.Observation{Attempt: 1, TimeLeft: classify.Unbounded, Status: 503}
 	var before, after runtime.MemStats

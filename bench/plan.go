@@ -167,14 +167,24 @@ func languages() []group {
 			{name: "python-aiohttp", what: "from Python: FetchUnary over asyncio beside aiohttp",
 				of: "Python, FetchUnary over asyncio", beside: "Python, aiohttp", figure: rate, goal: report.AtLeast(1.2)},
 		}},
+		{name: "uvloop", title: "1 KiB, 64 open, from Python with uvloop", share: 2, subjects: []subject{
+			by("Python, FetchUnary on uvloop", "python", "grpc-unary-uvloop"),
+			by("Python, aiohttp on uvloop", "python", "aiohttp-uvloop"),
+		}, rows: []row{
+			{name: "python-uvloop", what: "the same, both on uvloop",
+				of: "Python, FetchUnary on uvloop", beside: "Python, aiohttp on uvloop", figure: rate},
+		}},
 		{name: "node", title: "1 KiB, 64 open, from Node", warmup: 2 * time.Second, subjects: []subject{
 			by("Node, FetchUnary", "node", "grpc-unary"),
+			by("Node, FetchUnary over node:http2", "node", "grpc-unary-http2"),
 			by("Node, FetchMany", "node", "grpc-many"),
 			by("Node, got", "node", "got"),
 			by("Node, undici RetryAgent", "node", "undici"),
 		}, rows: []row{
 			{name: "node-unary", what: "from Node: FetchUnary beside got",
 				of: "Node, FetchUnary", beside: "Node, got", figure: rate, goal: report.AtLeast(1.6)},
+			{name: "node-http2", what: "the same without the gRPC library, over node:http2",
+				of: "Node, FetchUnary over node:http2", beside: "Node, got", figure: rate},
 			{name: "node-many", what: "from Node: FetchMany beside got",
 				of: "Node, FetchMany", beside: "Node, got", figure: rate, goal: report.AtLeast(3)},
 			{name: "node-unary-undici", what: "from Node: FetchUnary beside undici's RetryAgent",
@@ -199,7 +209,7 @@ func languages() []group {
 // as long as makes 2,500 of them end in a second.
 func crowd() group {
 	return group{name: "crowd", title: "1 KiB, the origin answers after a while, 2,500/s", share: 2,
-		warmup: 9 * time.Second, span: 4 * time.Second,
+		warmup: 5 * time.Second, span: 4 * time.Second, // of which 4 s pass until all are open
 		subjects: []subject{
 			through("fetchd, 64 open", "fetchd", "grpc-unary").with(func(s *subject) { s.path = "/w/25.6ms/1024" }),
 			through("fetchd, 10,000 open", "fetchd", "grpc-unary").with(func(s *subject) { s.path, s.open = "/w/4s/1024", 10_000 }),

@@ -13,8 +13,13 @@ func matrix() []group {
 		}, rows: []row{{name: name, what: "FetchUnary, " + title + ", beside the bare relay", of: fetchd, beside: relay, figure: serviceCPU}}}
 	}
 	faults := through("fetchd, 10 % faults", "fetchd", "grpc-unary").with(func(s *subject) { s.path, s.faults = "/f/10/1024", true })
+	outcome := through("fetchd, the outcome alone", "fetchd", "grpc-unary-outcome")
+	relay := through("relay, FetchUnary", "relay", "grpc-unary")
 	many := through("fetchd, FetchMany, 1,000 open", "fetchd", "grpc-many").with(opened(1000))
 	return []group{
+		{name: "outcome", title: "event level OUTCOME", share: 2, subjects: []subject{relay, outcome}, rows: []row{
+			{name: "outcome", what: "FetchUnary that asks for the outcome alone, beside the bare relay", of: outcome.name, beside: relay.name, figure: serviceCPU},
+		}},
 		one("64k", "64 KiB", "/b/65536", "http", baseOpen),
 		one("tls", "TLS", smallPath, "https", baseOpen),
 		one("h2", "HTTP/2", smallPath, "h2", baseOpen),

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"fetchd/bench/process"
 	"fetchd/bench/report"
 )
 
@@ -44,16 +45,29 @@ func (b *bench) all(ctx context.Context, plan []group) ([]measured, error) {
 	return results, nil
 }
 
-// possible leaves out what is known not to be here.
+// possible leaves out what is known not to be possible here.
 func (b *bench) possible(g group) group {
-	if b.choices.Bazel != "" {
-		return g
-	}
-	isBazel := func(s subject) bool { return s.service == "bazel" }
-	if slices.ContainsFunc(g.subjects, isBazel) {
-		b.leave(&g, g.subjects[slices.IndexFunc(g.subjects, isBazel)].name, "no program is given for it with --bazel")
+	for _, s := range g.subjects {
+		if why := b.missing(s); why != "" {
+			b.leave(&g, s.name, why)
+		}
 	}
 	return g
+}
+
+// missing says what a subject lacks; empty means nothing that is known before.
+func (b *bench) missing(s subject) string {
+	if s.service == "bazel" && b.choices.Bazel == "" {
+		return "no program is given for it with --bazel"
+	}
+	files, err := process.Files()
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	if need := uint64(max(s.open, 0)) + 200; need > files {
+		return fmt.Sprintf("it needs %d open files in one process and may have %d: raise the hard limit, ulimit -Hn", need, files)
+	}
+	return ""
 }
 
 // leave takes a subject out of a group, and the rows that need it.

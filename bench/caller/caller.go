@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	pb "fetchd/gen/fetchd/v1"
 )
 
 // Options say which load is put on what.
@@ -68,12 +70,13 @@ type load struct {
 
 // kinds make loads. size is the length of the body.
 var kinds = map[string]func(o *Options, size int64) (*load, error){
-	"net-http":      netHTTP,
-	"retryablehttp": retryable,
-	"engine":        engine,
-	"grpc-unary":    unary,
-	"grpc-stream":   stream,
-	"grpc-many":     many,
+	"net-http":           netHTTP,
+	"retryablehttp":      retryable,
+	"engine":             engine,
+	"grpc-unary":         unary(pb.EventLevel_EVENT_LEVEL_UNSPECIFIED),
+	"grpc-unary-outcome": unary(pb.EventLevel_EVENT_LEVEL_OUTCOME),
+	"grpc-stream":        stream,
+	"grpc-many":          many,
 }
 
 // Kinds are the loads that there are.

@@ -59,18 +59,20 @@ func overAll(o *Options, one func(ctx context.Context, c pb.FetchServiceClient, 
 	return l, nil
 }
 
-// unary is FetchUnary with its defaults.
-func unary(o *Options, size int64) (*load, error) {
-	req := &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.Target}}
-	return overAll(o, func(ctx context.Context, c pb.FetchServiceClient, r *recorder) error {
-		resp, err := c.FetchUnary(ctx, req)
-		if err != nil {
-			return err
-		}
-		out := resp.GetOutcome()
-		r.arrived(int64(len(out.GetInlineBody())))
-		return checkOutcome(out, out.GetResponse(), int64(len(out.GetInlineBody())), size)
-	})
+// unary is FetchUnary, with its defaults but for what it tells of attempts.
+func unary(level pb.EventLevel) func(*Options, int64) (*load, error) {
+	return func(o *Options, size int64) (*load, error) {
+		req := &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.Target, EventLevel: level}}
+		return overAll(o, func(ctx context.Context, c pb.FetchServiceClient, r *recorder) error {
+			resp, err := c.FetchUnary(ctx, req)
+			if err != nil {
+				return err
+			}
+			out := resp.GetOutcome()
+			r.arrived(int64(len(out.GetInlineBody())))
+			return checkOutcome(out, out.GetResponse(), int64(len(out.GetInlineBody())), size)
+		})
+	}
 }
 
 // stream is Fetch with its default events. Every chunk is read.

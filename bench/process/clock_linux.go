@@ -51,6 +51,14 @@ func field(status, name string) int64 {
 	return kib << 10
 }
 
+// Files is how many files, sockets included, a process of this one's may open. Programs
+// in Go raise their own limit to it.
+func Files() (uint64, error) {
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	return limit.Max, err
+}
+
 // ForgetPeak has the peak of a process's memory begin anew.
 func ForgetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // proc(5)

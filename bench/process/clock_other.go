@@ -16,6 +16,9 @@ func CPU(int) (time.Duration, error) { return 0, errLinux }
 // Resident is an error here.
 func Resident(int) (now, peak int64, err error) { return 0, 0, errLinux }
 
+// Files is an error here.
+func Files() (uint64, error) { return 0, errLinux }
+
 // ForgetPeak is an error here.
 func ForgetPeak(int) error { return errLinux }
 

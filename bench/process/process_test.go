@@ -91,6 +91,9 @@ func TestClocks(t *testing.T) {
 	if err != nil || now < 4<<10 || peak < now/2 || peak > 1<<30 {
 		t.Errorf("resident %d, peak %d, %v, want what a shell holds", now, peak, err)
 	}
+	if files, err := process.Files(); err != nil || files < 64 {
+		t.Errorf("%d files, %v, want what a test needs", files, err)
+	}
 	if err := process.ForgetPeak(c.PID()); err != nil {
 		t.Error(err)
 	}

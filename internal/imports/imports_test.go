@@ -119,7 +119,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "cmd/fetchd", not: append([]string{
-			"fetchd/internal/origin", "fetchd/conformance", "fetchd/frontier",
+			"fetchd/internal/origin", "fetchd/conformance", "fetchd/frontier", "fetchd/bench",
 			"modernc.org", "github.com/jackc/pgx",
 		}, testLibraries...),
 		why: "the service ships without faults on request, without the scheduler's databases and without test flags",
