@@ -17,6 +17,7 @@ import (
 const (
 	maxMetadataBytes  = 16 << 10
 	maxStreams        = 1000             // calls under way on one connection
+	callWorkers       = 256              // goroutines that carry one call out after the other: a stack need not grow again in each
 	handshakeTime     = 10 * time.Second // from accept to a connection that can carry calls
 	firstMessageTime  = 10 * time.Second // from the head of a call to its request
 	reflectionTime    = time.Minute      // of a reflection call, however much it asks
@@ -32,6 +33,7 @@ func transportOptions(secure *tls.Config, auth Authenticator) []grpc.ServerOptio
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxHeaderListSize(maxMetadataBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.NumStreamWorkers(callWorkers),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPingInterval, PermitWithoutStream: true}),
