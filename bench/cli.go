@@ -197,6 +197,9 @@ func (p program) measure(ctx context.Context, c *choices) error {
 	if err := out.WriteTable(p.stdout); err != nil || c.Out == "" {
 		return err
 	}
+	if len(out.Rows) == 0 {
+		return errors.New("nothing could be measured, so that no page is written")
+	}
 	out.Machine, out.Command = facts, fmt.Sprintf("go run ./bench --rounds %d --seconds %g", c.Rounds, c.Seconds)
 	return write(c.Out, out, pictures(results, out))
 }

@@ -35,6 +35,8 @@ func (c *clocks) since(before clocks, span float64) (service, origin time.Durati
 
 // once puts one load on its target.
 func (r *rig) once(ctx context.Context, s subject, warmup, span time.Duration) (*run, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, warmup+span+time.Minute, fmt.Errorf("%s does not end", s.name))
+	defer cancel()
 	service := r.services[s.service]
 	before, err := service.memory(ctx)
 	if err != nil {
@@ -58,7 +60,7 @@ func (r *rig) once(ctx context.Context, s subject, warmup, span time.Duration) (
 		if began.at.IsZero() && s.program != "go" && ctx.Err() == nil {
 			return nil, fmt.Errorf("%w: %w", errMissing, err)
 		}
-		return nil, err
+		return nil, errors.Join(err, context.Cause(ctx))
 	}
 	out := new(run)
 	if err := errors.Join(errs, json.Unmarshal([]byte(line), &out.Result)); err != nil {
@@ -141,11 +143,8 @@ func (r *rig) program(name string) (string, []string, error) {
 }
 
 // nodeCaller is where the caller in Node finds its modules beside itself: in a copy
-// of its folder, where the modules are elsewhere.
+// of its folder.
 func (w *workshop) nodeCaller(folder string) (string, error) {
-	if w.choices.NodeModules == "" {
-		return filepath.Join(folder, "call.mjs"), nil
-	}
 	copied := filepath.Join(w.work, "node")
 	at := filepath.Join(copied, "call.mjs")
 	if _, err := os.Stat(at); err == nil {

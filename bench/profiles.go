@@ -9,17 +9,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 )
 
-// The signals between which a service is profiled, and the variable that names the
-// folder for it.
-const (
-	profileBegin  = syscall.SIGUSR1
-	profileEnd    = syscall.SIGUSR2
-	profileFolder = "BENCH_PROFILES"
-)
+// profileFolder is the variable that names a service's folder for profiles.
+const profileFolder = "BENCH_PROFILES"
 
 // profiled is laid over cmd/fetchd where profiles are asked for.
 const profiled = `package main
