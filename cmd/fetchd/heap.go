@@ -1,0 +1,54 @@
+package main
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+// leastHeap is how large the heap grows, in bytes, before the collector runs for the
+// first time and while little lives. With Go's own 4 MiB it would run dozens of times
+// a second under load, and each time every goroutine's stack would be looked at, cut
+// down, and grown again by its next call.
+const leastHeap = 64 << 20
+
+// holdHeap has the collector run no earlier than at leastHeap, and by GOGC's rule of
+// 100 where twice of what lives is more. Who sets GOGC has his way.
+func holdHeap() {
+	if os.Getenv("GOGC") == "" {
+		(&collected{}).again()
+	}
+}
+
+// collected is garbage: its finalizer tells that the collector has run.
+type collected struct{ percent int }
+
+// again sets the percentage for the next collection, and waits for it.
+func (c *collected) again() {
+	if percent := percentFor(liveBytes()); percent != c.percent {
+		debug.SetGCPercent(percent)
+		c.percent = percent
+	}
+	runtime.SetFinalizer(&collected{c.percent}, (*collected).again)
+}
+
+// percentFor is the GOGC with which the next collection of a heap in which so many
+// bytes live begins at leastHeap: in steps, for it is set while the world stands
+// still.
+func percentFor(live uint64) int {
+	const most, step = 1500, 50 // of Go's 4 MiB, which GOGC scales: 60 MiB
+	if live == 0 {
+		return most
+	}
+	percent := (leastHeap - min(float64(live), leastHeap)) / float64(live) * 100
+	return int(min(max(math.Floor(percent/step)*step, 100), most))
+}
+
+// liveBytes is how many bytes of the heap the last collection has left.
+func liveBytes() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
