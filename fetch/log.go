@@ -32,7 +32,7 @@ func (r *run) logEnd(out *Outcome) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("url", RedactURL(r.req.URL)), slog.String("method", r.req.Method),
+		slog.String("fetch_id", r.req.ID), slog.String("url", RedactURL(r.req.URL)), slog.String("method", r.req.Method),
 		slog.String("outcome", out.Kind.String()), slog.String("rule", string(out.Rule)),
 		slog.Int("attempts", out.Attempts), slog.Int("exchanges", out.Exchanges),
 		slog.Int64("body_bytes", out.Body.Size), slog.Duration("duration", out.Total.Round(time.Microsecond)),
@@ -48,7 +48,7 @@ func (r *run) logEnd(out *Outcome) {
 	if len(r.req.Labels) > 0 {
 		attrs = append(attrs, slog.Any("labels", r.req.Labels))
 	}
-	r.log(slog.LevelInfo, "fetch finished", attrs...)
+	r.client.logger.LogAttrs(context.Background(), slog.LevelInfo, "fetch finished", attrs...) // the fetch's own may be over
 }
 
 func (r *run) logs(level slog.Level) bool { return r.client.logger.Enabled(context.Background(), level) }

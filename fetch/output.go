@@ -187,7 +187,7 @@ func (a *attempt) push(chunk BodyChunk) error {
 }
 
 // tellResponse tells of the head as it is read; r reads its body, where that is to
-// be delivered. At level OUTCOME only a body that is let go is announced.
+// be delivered. At the levels that tell less only a body that is let go is announced.
 func (a *attempt) tellResponse(r *bodyReader) {
 	switch {
 	case !a.tells():
@@ -202,7 +202,7 @@ func (a *attempt) tellResponse(r *bodyReader) {
 
 // announce tells of the head before a body, where tellResponse did not.
 func (a *attempt) announce(o *output) {
-	if a.req.Events == OutcomeOnly && !a.committed {
+	if !a.tells() && !a.committed {
 		a.started(o.offset, o.granted)
 	}
 }

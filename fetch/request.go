@@ -59,6 +59,7 @@ const (
 	Attempts    Level = iota // Attempts and responses.
 	OutcomeOnly              // Only a streamed body, with its ResponseStarted.
 	All                      // Redirects as they happen, and the headers of every hop, too.
+	Ends                     // [AttemptFinished], and what OutcomeOnly tells.
 )
 
 // Request is one fetch. Take one from [NewRequest], which fills in the

@@ -186,8 +186,10 @@ func backoff(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
 	return r.decision.Delay
 }
 
-// tells whether anybody wants to know more than the outcome and a streamed body.
-func (r *run) tells() bool { return r.sink != nil && r.req.Events != OutcomeOnly }
+// tells whether anybody wants to know of an attempt while it goes on.
+func (r *run) tells() bool {
+	return r.sink != nil && (r.req.Events == Attempts || r.req.Events == All)
+}
 
 // emit gives an event to the sink. A sink that fails ends the fetch.
 func (r *run) emit(e Event) {

@@ -69,7 +69,7 @@ func (r *run) settle(a *attempt) {
 
 // tellFinished tells the caller and the observer of an attempt.
 func (r *run) tellFinished(a *attempt) {
-	told := r.tells()
+	told := r.sink != nil && r.req.Events != OutcomeOnly
 	if !told && r.client.observer == nil {
 		return
 	}

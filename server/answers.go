@@ -60,7 +60,8 @@ func (a *answers) load() int64 {
 	return a.bytes
 }
 
-// watched returns what is to be sent in place of m: m itself, if it is short.
+// watched returns what is to be sent in place of m: of a short one, with its size
+// known to the codec.
 func (a *answers) watched(ctx context.Context, m any) any {
 	message, ok := m.(proto.Message)
 	if !ok {
@@ -68,7 +69,7 @@ func (a *answers) watched(ctx context.Context, m any) any {
 	}
 	size := int64(proto.Size(message))
 	if size <= longAnswer {
-		return m
+		return sized{message, int(size)}
 	}
 	caller := callerOf(ctx)
 	a.add(caller, size)

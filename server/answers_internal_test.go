@@ -40,7 +40,7 @@ func TestAnswers(t *testing.T) {
 	a := newAnswers(func(context.Context) {}, func(string) {})
 	greedy, other := from(t, "192.0.2.1:1"), from(t, "192.0.2.2:1")
 	long := wrapperspb.Bytes(make([]byte, 1<<20))
-	if m := wrapperspb.Bytes(make([]byte, 32<<10-8)); a.watched(greedy, m) != any(m) {
+	if m := wrapperspb.Bytes(make([]byte, 32<<10-8)); a.watched(greedy, m) != any(sized{m, proto.Size(m)}) {
 		t.Error("a short answer is counted")
 	}
 	var kept []*unread

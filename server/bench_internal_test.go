@@ -73,6 +73,6 @@ func BenchmarkOutcome(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		outcome(out, req)
+		outcome(out, req, nil)
 	}
 }

@@ -88,8 +88,13 @@ func callerOf(ctx context.Context) string {
 // callerAt names who is at an address: without the port, and of IPv6 the network
 // of 64 bits, which is what one host is given.
 func callerAt(addr net.Addr) string {
-	at, err := netip.ParseAddrPort(addr.String())
-	if err != nil {
+	var at netip.AddrPort
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		at = tcp.AddrPort()
+	} else if parsed, err := netip.ParseAddrPort(addr.String()); err == nil {
+		at = parsed
+	}
+	if !at.IsValid() {
 		return addr.String()
 	}
 	ip := at.Addr().Unmap()

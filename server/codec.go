@@ -37,8 +37,35 @@ type unread struct {
 	released func()
 }
 
+// sized is a message whose size has just been counted, which takes as long as
+// encoding it.
+type sized struct {
+	message proto.Message
+	size    int
+}
+
+func (s sized) marshal() (mem.BufferSlice, error) {
+	encode := proto.MarshalOptions{UseCachedSize: true}
+	if mem.IsBelowBufferPoolingThreshold(s.size) {
+		data, err := encode.Marshal(s.message)
+		return mem.BufferSlice{mem.SliceBuffer(data)}, err
+	}
+	pool := mem.DefaultBufferPool()
+	buf := pool.Get(s.size)
+	data, err := encode.MarshalAppend((*buf)[:0], s.message)
+	if err != nil {
+		pool.Put(buf)
+		return nil, err
+	}
+	*buf = data
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
+
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if short, ok := v.(sized); ok {
+		return short.marshal()
+	}
 	u, long := v.(*unread)
 	if !long {
 		return c.CodecV2.Marshal(v)

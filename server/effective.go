@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"slices"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
@@ -19,39 +17,40 @@ func effectiveRecovery(r *fetch.Request) pb.BodyRecovery {
 	if !r.Resumable() {
 		return pb.BodyRecovery_BODY_RECOVERY_NONE
 	}
-	return wire(recoveries, r.Recovery)
+	return recoveries.wire[r.Recovery]
 }
 
 // effective is the request as it will be carried out: every policy field filled
 // in, header values and the body left out.
 func effective(in *pb.FetchRequest, r *fetch.Request) *pb.FetchRequest {
+	var d durations
 	return &pb.FetchRequest{
 		Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 		RedirectPolicy: &pb.RedirectPolicy{
 			Follow: &r.Policy.Follow, MaxRedirects: ptr(int32(r.Policy.MaxRedirects)),
-			Scope: wire(scopes, r.Scope), ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
-		RetryPolicy: effectiveRetry(&r.Policy, r.IdempotencyKey),
+			Scope: scopes.wire[r.Scope], ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
+		RetryPolicy: effectiveRetry(&r.Policy, r.IdempotencyKey, &d),
 		TimeoutPolicy: &pb.TimeoutPolicy{
-			TotalTimeout: durationpb.New(r.TotalTimeout), AttemptTimeout: durationpb.New(r.AttemptTimeout),
-			ConnectTimeout: durationpb.New(r.ConnectTimeout), HeaderTimeout: durationpb.New(r.HeaderTimeout),
-			IdleTimeout: durationpb.New(r.IdleTimeout)},
+			TotalTimeout: d.of(r.TotalTimeout), AttemptTimeout: d.of(r.AttemptTimeout),
+			ConnectTimeout: d.of(r.ConnectTimeout), HeaderTimeout: d.of(r.HeaderTimeout),
+			IdleTimeout: d.of(r.IdleTimeout)},
 		BodyPolicy: &pb.BodyPolicy{
-			Delivery: wire(deliveries, r.Delivery), MaxSizeBytes: &r.MaxBodyBytes,
-			OversizeAction: wire(truncates, r.Truncate), Recovery: effectiveRecovery(r),
+			Delivery: deliveries.wire[r.Delivery], MaxSizeBytes: &r.MaxBodyBytes,
+			OversizeAction: truncates.wire[r.Truncate], Recovery: effectiveRecovery(r),
 			ResumePoint: in.GetBodyPolicy().GetResumePoint(), KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
 			ErrorBodyBytes: ptr(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
 		Precondition: in.GetPrecondition(), Integrity: in.GetIntegrity(), Labels: in.GetLabels(),
 		ContentPolicy: in.GetContentPolicy(), AuthProvider: in.GetAuthProvider(),
-		EventLevel: wire(levels, r.Events), CookieMode: wire(cookieModes, r.Cookies),
+		EventLevel: levels.wire[r.Events], CookieMode: cookieModes.wire[r.Cookies],
 	}
 }
 
-func effectiveRetry(p *classify.Policy, key string) *pb.RetryPolicy {
+func effectiveRetry(p *classify.Policy, key string, d *durations) *pb.RetryPolicy {
 	return &pb.RetryPolicy{
 		Profile: pb.RetryProfile(p.Profile), MaxAttempts: ptr(int32(p.MaxAttempts)),
-		BaseDelay: durationpb.New(p.BaseDelay), MaxDelay: durationpb.New(p.MaxDelay), Multiplier: &p.Multiplier,
-		MaxJitter: durationpb.New(p.MaxJitter), JitterSeed: &p.JitterSeed,
-		MaxRetryAfter:         durationpb.New(p.MaxRetryAfter),
+		BaseDelay: d.of(p.BaseDelay), MaxDelay: d.of(p.MaxDelay), Multiplier: &p.Multiplier,
+		MaxJitter: d.of(p.MaxJitter), JitterSeed: &p.JitterSeed,
+		MaxRetryAfter:         d.of(p.MaxRetryAfter),
 		AdditionalStatusCodes: numbers(p.Additional), ExcludedStatusCodes: numbers(p.Excluded),
 		AllowNonIdempotent: p.RepeatUnsafe, IdempotencyKey: key, RetryTlsHandshake: &p.RetryTLSHandshake,
 	}

@@ -25,10 +25,15 @@ func text(s string) string { return strings.ToValidUTF8(s, replacement) }
 // headerLines sorts a header by name and gives each line its bytes where they
 // are no text.
 func headerLines(h http.Header) []*pb.Header {
-	lines := make([]*pb.Header, 0, len(h))
+	n := 0
+	for _, values := range h {
+		n += len(values)
+	}
+	all, lines := make([]pb.Header, n), make([]*pb.Header, 0, n)
 	for name, values := range h {
 		for _, value := range values {
-			line := &pb.Header{Name: text(name), Value: value}
+			line := &all[len(lines)]
+			line.Name, line.Value = text(name), value
 			if !utf8.ValidString(value) {
 				line.Value, line.RawValue = text(value), []byte(value)
 			}
@@ -68,7 +73,7 @@ func attemptFinished(e *fetch.AttemptFinished) *pb.AttemptFinished {
 		RetryDecision: decision(&e.Decision), Hops: hops(e.Hops),
 	}
 	if n := len(e.Hops); n > 0 {
-		m.Exchange = exchange(&e.Hops[n-1].Exchange)
+		m.Exchange = m.Hops[n-1].Exchange
 	}
 	return m
 }
@@ -116,42 +121,68 @@ func hops(in []fetch.Hop) []*pb.Hop {
 }
 
 func hop(h *fetch.Hop) *pb.Hop {
+	var d durations
 	m := &pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL),
-		Exchange: exchange(&h.Exchange), StartOffset: durationpb.New(h.Start)}
+		Exchange: exchange(&h.Exchange, &d), StartOffset: d.of(h.Start)}
 	if h.Header != nil {
 		m.Headers = headerLines(h.Header)
 	}
 	return m
 }
 
-func exchange(x *fetch.Exchange) *pb.Exchange {
+func exchange(x *fetch.Exchange, d *durations) *pb.Exchange {
 	return &pb.Exchange{
 		RemoteAddress: x.RemoteAddress, Protocol: x.Protocol, TlsVersion: x.TLSVersion,
 		ConnectionReused: x.Reused, TransportResendCount: int32(x.Resends),
-		ResolveDuration: happened(x.Resolve), ConnectDuration: happened(x.Connect), TlsDuration: happened(x.TLS),
-		ProcessingDuration: happened(x.Processing), TransferDuration: happened(x.Transfer),
-		BackpressureDuration: happened(x.Backpressure),
+		ResolveDuration: d.happened(x.Resolve), ConnectDuration: d.happened(x.Connect), TlsDuration: d.happened(x.TLS),
+		ProcessingDuration: d.happened(x.Processing), TransferDuration: d.happened(x.Transfer),
+		BackpressureDuration: d.happened(x.Backpressure),
 	}
+}
+
+// durations makes messages of durations, several in one allocation.
+type durations []durationpb.Duration
+
+func (d *durations) of(v time.Duration) *durationpb.Duration {
+	if len(*d) == 0 {
+		*d = make(durations, 6)
+	}
+	m := &(*d)[0]
+	*d = (*d)[1:]
+	m.Seconds, m.Nanos = int64(v/time.Second), int32(v%time.Second)
+	return m
 }
 
 // happened leaves out the duration of a phase that did not happen.
-func happened(d time.Duration) *durationpb.Duration {
-	if d == 0 {
+func (d *durations) happened(v time.Duration) *durationpb.Duration {
+	if v == 0 {
 		return nil
 	}
-	return durationpb.New(d)
+	return d.of(v)
 }
 
-func outcome(o *fetch.Outcome, r *fetch.Request) *pb.FetchOutcome {
+// outcome converts how a fetch of r ended. Where last tells of its last attempt, or
+// any, what both hold is converted once.
+func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.FetchOutcome {
 	m := &pb.FetchOutcome{
-		Kind: pb.OutcomeKind(o.Kind), FinalUrl: text(o.FinalURL), Response: response(o.Response),
+		Kind: pb.OutcomeKind(o.Kind), FinalUrl: text(o.FinalURL),
 		ResponseAttempt: int32(o.ResponseAttempt), Error: failure(o.Failure),
-		Attempts: int32(o.Attempts), Exchanges: int32(o.Exchanges), Hops: hops(o.Hops),
+		Attempts: int32(o.Attempts), Exchanges: int32(o.Exchanges),
 		InlineBody: o.InlineBody, ErrorBody: o.ErrorBody,
 		BodySummary: &pb.BodySummary{SizeBytes: o.Body.Size, Sha256: o.Body.SHA256, Truncated: o.Body.Truncated,
 			EncodedSizeBytes: o.Body.EncodedSize, LengthKnown: o.Body.LengthKnown},
 		TotalDuration: durationpb.New(o.Total), IdempotencyKey: r.IdempotencyKey, FetchId: r.ID,
 		Rule: string(o.Rule),
+	}
+	if last != nil && int(last.Attempt) == o.Attempts {
+		m.Hops = last.Hops
+	} else {
+		m.Hops = hops(o.Hops)
+	}
+	if last != nil && int(last.Attempt) == o.ResponseAttempt {
+		m.Response = last.Response
+	} else {
+		m.Response = response(o.Response)
 	}
 	if m.Error != nil {
 		m.Error.StopReason = pb.RetryVerdict(o.StopReason)

@@ -33,7 +33,7 @@ func (s *service) Explain(_ context.Context, in *pb.ExplainRequest) (*pb.Explain
 		return nil, err
 	}
 	d := classify.Decide(&x.policy, &x.seen)
-	out := &pb.ExplainResponse{EffectivePolicy: effectiveRetry(&x.policy, in.GetRetryPolicy().GetIdempotencyKey())}
+	out := &pb.ExplainResponse{EffectivePolicy: effectiveRetry(&x.policy, in.GetRetryPolicy().GetIdempotencyKey(), new(durations))}
 	if d.Follow {
 		out.Redirect = &pb.RedirectStep{Url: x.step.URL.String(), Method: x.step.Method,
 			BodyKept: x.step.BodyKept, CrossOrigin: x.step.CrossOrigin}

@@ -220,7 +220,7 @@ func (m *many) run(ctx context.Context, task *pb.Task, turn *place, turned func(
 	delete(m.open, a.tag) // its caller may use the tag again once it has the outcome
 	m.last = time.Now()
 	m.mu.Unlock()
-	_ = a.send(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req)}}) // the call is over then
+	_ = a.send(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, a.last)}}) // the call is over then
 }
 
 // guarded has a panic cost one task.
@@ -293,12 +293,14 @@ type taskAnswers struct {
 	turned   func() // its turn has come
 	start    time.Time
 	sequence int64
+	last     *pb.AttemptFinished // that was told of
 }
 
 // sink is the fetch's [fetch.Sink].
 func (a *taskAnswers) sink(ev fetch.Event) error {
 	resp := new(pb.FetchResponse)
 	event(resp, ev)
+	a.last = cmp.Or(resp.GetAttemptFinished(), a.last)
 	return a.send(resp)
 }
 

@@ -95,7 +95,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	if err := events.failed(); err != nil {
 		return err
 	}
-	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, p.req)}})
+	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, p.req, events.last)}})
 }
 
 // admitted is the first event of a fetch.
@@ -124,10 +124,10 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 		return nil, err
 	}
 	defer leave()
-	if p.req.Events == fetch.All {
-		p.req.Events = fetch.Attempts // the headers of 220 hops are more than a client takes in one message
-	}
 	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut, EffectiveRequest: effective(in, p.req)}
+	if p.req.Events != fetch.OutcomeOnly {
+		p.req.Events = fetch.Ends // of level ALL the headers of 220 hops are more than a client takes in one message
+	}
 	bounded, release := reserve(ctx)
 	defer release()
 	bounded, p.req.TraceParent = s.observe.Start(bounded, began)
@@ -140,7 +140,11 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	resp.Outcome = outcome(out, p.req)
+	var last *pb.AttemptFinished
+	if n := len(resp.Attempts); n > 0 {
+		last = resp.Attempts[n-1]
+	}
+	resp.Outcome = outcome(out, p.req, last)
 	shorten(resp.Attempts)
 	return resp, deliver(resp) // in its place still
 }
@@ -154,12 +158,16 @@ const maxAttemptsBytes = 2 << 20
 // shorten leaves out headers and hops of the earlier attempts, where all would
 // be too long.
 func shorten(attempts []*pb.AttemptFinished) {
+	const alwaysFit = 3 // with heads of 64 KiB, which no text makes four times as long, and 21 hops with two URLs of 8 KiB each
+	if len(attempts) <= alwaysFit {
+		return
+	}
 	room := maxAttemptsBytes
 	for _, a := range slices.Backward(attempts) {
 		if room -= proto.Size(a); room < 0 {
 			a.Hops, a.Exchange = nil, nil
-			if a.Response != nil {
-				a.Response.Headers = nil
+			if r := a.Response; r != nil { // which the outcome may hold too
+				a.Response = &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol, ContentLength: r.ContentLength}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ type eventStream struct {
 	err      error // of a send; none follows it
 
 	room    int                    // of what is sent at once
+	last    *pb.AttemptFinished    // that was told of
 	out     chan *pb.FetchResponse // to [eventStream.sender]; nil: there is none yet
 	done    chan error             // from it, once for each message
 	patient *time.Timer
@@ -57,6 +59,7 @@ func (e *eventStream) beatAfter(silence time.Duration) {
 func (e *eventStream) sink(ev fetch.Event) error {
 	resp := new(pb.FetchResponse)
 	event(resp, ev)
+	e.last = cmp.Or(resp.GetAttemptFinished(), e.last)
 	return e.send(resp)
 }
 
@@ -92,7 +95,7 @@ func (e *eventStream) locked(resp *pb.FetchResponse) error {
 // What it gave up on ends when the handler returns: then gRPC fails the send.
 func (e *eventStream) pass(resp *pb.FetchResponse) error {
 	if e.out == nil {
-		if size := proto.Size(resp); size <= e.room {
+		if size := sizeOf(resp); size <= e.room {
 			e.room -= size
 			return e.post(resp)
 		}
@@ -110,6 +113,15 @@ func (e *eventStream) pass(resp *pb.FetchResponse) error {
 		e.giveUp()
 		return stalledError(e.limit)
 	}
+}
+
+// sizeOf is how many bytes a message has at most. Those of a chunk are known.
+func sizeOf(resp *pb.FetchResponse) int {
+	const others = 64 // its other fields, each a number
+	if chunk := resp.GetBodyChunk(); chunk != nil {
+		return len(chunk.GetData()) + others
+	}
+	return proto.Size(resp)
 }
 
 // sender sends what comes until out is closed.

@@ -9,56 +9,60 @@ import (
 // The enums of the contract and what they mean in package fetch. The enums of
 // package classify have the contract's numbers and need no table.
 var (
-	profiles = map[pb.RetryProfile]classify.Profile{
+	profiles = newTable(map[pb.RetryProfile]classify.Profile{
 		pb.RetryProfile_RETRY_PROFILE_UNSPECIFIED: classify.Standard,
 		pb.RetryProfile_RETRY_PROFILE_STANDARD:    classify.Standard,
 		pb.RetryProfile_RETRY_PROFILE_DOWNLOAD:    classify.Download,
-	}
-	scopes = map[pb.RedirectScope]fetch.Scope{
+	})
+	scopes = newTable(map[pb.RedirectScope]fetch.Scope{
 		pb.RedirectScope_REDIRECT_SCOPE_UNSPECIFIED: fetch.AnyHost,
 		pb.RedirectScope_REDIRECT_SCOPE_ANY:         fetch.AnyHost,
 		pb.RedirectScope_REDIRECT_SCOPE_SAME_HOST:   fetch.SameHost,
 		pb.RedirectScope_REDIRECT_SCOPE_SAME_ORIGIN: fetch.SameOrigin,
-	}
-	deliveries = map[pb.BodyDelivery]fetch.Delivery{
+	})
+	deliveries = newTable(map[pb.BodyDelivery]fetch.Delivery{
 		pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED: fetch.Stream,
 		pb.BodyDelivery_BODY_DELIVERY_STREAM:      fetch.Stream,
 		pb.BodyDelivery_BODY_DELIVERY_INLINE:      fetch.Inline,
 		pb.BodyDelivery_BODY_DELIVERY_DIGEST:      fetch.Digest,
 		pb.BodyDelivery_BODY_DELIVERY_NONE:        fetch.None,
-	}
-	truncates = map[pb.OversizeAction]bool{
+	})
+	truncates = newTable(map[pb.OversizeAction]bool{
 		pb.OversizeAction_OVERSIZE_ACTION_UNSPECIFIED: false,
 		pb.OversizeAction_OVERSIZE_ACTION_FAIL:        false,
 		pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE:    true,
-	}
-	recoveries = map[pb.BodyRecovery]fetch.Recovery{
+	})
+	recoveries = newTable(map[pb.BodyRecovery]fetch.Recovery{
 		pb.BodyRecovery_BODY_RECOVERY_UNSPECIFIED: fetch.Resume,
 		pb.BodyRecovery_BODY_RECOVERY_NONE:        fetch.NoRecovery,
 		pb.BodyRecovery_BODY_RECOVERY_RESUME:      fetch.Resume,
 		pb.BodyRecovery_BODY_RECOVERY_RESTART:     fetch.Restart,
-	}
-	levels = map[pb.EventLevel]fetch.Level{
+	})
+	levels = newTable(map[pb.EventLevel]fetch.Level{
 		pb.EventLevel_EVENT_LEVEL_UNSPECIFIED: fetch.Attempts,
 		pb.EventLevel_EVENT_LEVEL_OUTCOME:     fetch.OutcomeOnly,
 		pb.EventLevel_EVENT_LEVEL_ATTEMPTS:    fetch.Attempts,
 		pb.EventLevel_EVENT_LEVEL_ALL:         fetch.All,
-	}
-	cookieModes = map[pb.CookieMode]bool{
+	})
+	cookieModes = newTable(map[pb.CookieMode]bool{
 		pb.CookieMode_COOKIE_MODE_UNSPECIFIED:  false,
 		pb.CookieMode_COOKIE_MODE_NONE:         false,
 		pb.CookieMode_COOKIE_MODE_WITHIN_FETCH: true,
-	}
+	})
 )
 
-// wire returns the value of the contract that stands for one of package fetch:
-// the explicit one, not UNSPECIFIED.
-func wire[E ~int32, T comparable](known map[E]T, value T) E {
-	var found E
-	for e, t := range known {
-		if t == value && e != 0 && (found == 0 || e < found) {
-			found = e
+// table is an enum of the contract and what its values mean.
+type table[E ~int32, T comparable] struct {
+	of   map[E]T
+	wire map[T]E // the explicit value that stands for one of package fetch, not UNSPECIFIED
+}
+
+func newTable[E ~int32, T comparable](of map[E]T) table[E, T] {
+	t := table[E, T]{of, make(map[T]E)}
+	for e, value := range of {
+		if least, known := t.wire[value]; e != 0 && (!known || e < least) {
+			t.wire[value] = e
 		}
 	}
-	return found
+	return t
 }

@@ -125,8 +125,8 @@ func sign(low time.Duration) string {
 func enum[E interface {
 	~int32
 	fmt.Stringer
-}, T any](v *violations, field string, value E, known map[E]T) T {
-	got, ok := known[value]
+}, T comparable](v *violations, field string, value E, known table[E, T]) T {
+	got, ok := known.of[value]
 	if !ok {
 		v.add(field, "is %s, which this server does not know", value)
 	}
