@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+
+	"fetchd/fetch/workers"
 )
 
 // Config says how a [Client] fetches. The zero value is a safe service: public
@@ -70,7 +72,7 @@ type Client struct {
 	userAgent     []string // the line that is sent
 	maxTotal      time.Duration
 	holdBack      budget
-	workers       *workers
+	workers       workers.Pool
 	engine        *retryablehttp.Client
 	open          atomic.Int64 // fetches
 	budget        int64
@@ -99,7 +101,6 @@ func New(cfg Config) (*Client, error) {
 		logger:    cfg.Logger,
 		observer:  cfg.Observer,
 		shutdown:  cfg.Shutdown,
-		workers:   newWorkers(),
 		engine:    newEngine(),
 	}
 	c.holdBack.left.Store(c.budget)
@@ -126,7 +127,7 @@ func New(cfg Config) (*Client, error) {
 // Close ends the idle connections and goroutines. Fetches under way are not
 // touched.
 func (c *Client) Close() {
-	c.workers.close()
+	c.workers.Close()
 	c.pooled.CloseIdleConnections()
 	c.fresh.CloseIdleConnections()
 }

@@ -51,7 +51,9 @@ func (r *run) logEnd(out *Outcome) {
 	r.client.logger.LogAttrs(context.Background(), slog.LevelInfo, "fetch finished", attrs...) // the fetch's own may be over
 }
 
-func (r *run) logs(level slog.Level) bool { return r.client.logger.Enabled(context.Background(), level) }
+func (r *run) logs(level slog.Level) bool {
+	return r.client.logger.Enabled(context.Background(), level)
+}
 
 func (r *run) log(level slog.Level, text string, attrs ...slog.Attr) {
 	ctx := context.Background() // the fetch's own may be over

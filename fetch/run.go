@@ -141,7 +141,7 @@ func (turns) RoundTrip(vehicle *http.Request) (*http.Response, error) {
 	if r := runOf(vehicle.Context()); r.inline {
 		r.turn()
 	} else {
-		r.client.workers.call(r.turn)
+		call(&r.client.workers, r.turn)
 	}
 	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: noHeader, Body: http.NoBody, Request: vehicle}, nil

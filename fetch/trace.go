@@ -35,7 +35,7 @@ type trace struct {
 	watch         *watch
 	limits        *Request
 	end           context.CancelCauseFunc // ends the exchange
-	left          int                 // exchanges that the fetch may still make
+	left          int                     // exchanges that the fetch may still make
 	mu            sync.Mutex
 	ready         bool // a connection was got, and no other is being waited for
 	over          bool // the head is read: no hook sets a limit any more

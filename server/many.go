@@ -202,7 +202,9 @@ func (m *many) begin(task *pb.Task) error {
 	m.queued += size
 	turned := sync.OnceFunc(func() { m.unqueue(size) })
 	turn := m.service.admission.queue(m.stream.Context()) // here, so that turns come in the order of the tasks
-	m.tasks.Go(func() {
+	m.tasks.Add(1)
+	m.service.workers.Go(func() {
+		defer m.tasks.Done()
 		defer func() { <-m.places }()
 		defer turn.leave()
 		defer turned()

@@ -191,6 +191,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.health.Shutdown()
 	s.drain()
 	defer s.client.Close()
+	defer s.service.workers.Close()
 	defer s.watch()
 	defer time.AfterFunc(watchGrace, s.watch).Stop()
 	done := make(chan struct{})

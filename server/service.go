@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/fetch"
+	"fetchd/fetch/workers"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/observe"
 )
@@ -32,6 +33,7 @@ type service struct {
 	admission *admission
 	providers map[string]AuthProvider
 	observe   *observe.Observer
+	workers   workers.Pool // of tasks
 	draining  context.Context
 	logger    *slog.Logger
 }

@@ -1,0 +1,73 @@
+package workers
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// TestPool: goroutines are used again, are as many as are needed, and end.
+func TestPool(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var p Pool
+		for range 100 {
+			p.Go(func() {})
+			synctest.Wait() // it is idle again
+		}
+		if n := p.Idle(); n != 1 {
+			t.Errorf("%d idle goroutines after one job at a time, want 1", n)
+		}
+		release := make(chan struct{})
+		var all sync.WaitGroup
+		var begun atomic.Int32
+		all.Add(maxIdle + 50)
+		for range maxIdle + 50 {
+			p.Go(func() { defer all.Done(); begun.Add(1); <-release })
+		}
+		synctest.Wait()
+		if n := begun.Load(); n != maxIdle+50 {
+			t.Errorf("%d of %d jobs have begun, want all: none waits for another", n, maxIdle+50)
+		}
+		close(release)
+		all.Wait()
+		synctest.Wait()
+		if n := p.Idle(); n != maxIdle {
+			t.Errorf("%d idle goroutines, want no more than %d", n, maxIdle)
+		}
+		p.Close()
+		p.Close()
+		synctest.Wait()
+		if n := p.Idle(); n != 0 {
+			t.Errorf("%d idle goroutines after Close, want none", n)
+		}
+		ran := false
+		p.Go(func() { ran = true })
+		if synctest.Wait(); !ran {
+			t.Error("a job after Close did not run: what is under way must go on")
+		}
+		if n := p.Idle(); n != 0 {
+			t.Errorf("%d idle goroutines of a closed pool, want none", n)
+		}
+	})
+}
+
+// TestGoexit: a job that ends its goroutine costs no other.
+func TestGoexit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var p Pool
+		defer p.Close()
+		p.Go(func() {})
+		synctest.Wait()
+		p.Go(func() { runtime.Goexit() })
+		synctest.Wait()
+		ran := false
+		p.Go(func() { ran = true })
+		if synctest.Wait(); !ran {
+			t.Error("the next job did not run")
+		}
+	})
+}
