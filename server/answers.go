@@ -63,14 +63,18 @@ func (a *answers) load() int64 {
 // watched returns what is to be sent in place of m: of a short one, with its size
 // known to the codec.
 func (a *answers) watched(ctx context.Context, m any) any {
-	message, ok := m.(proto.Message)
+	short, ok := m.(sized)
 	if !ok {
-		return m
+		message, ok := m.(proto.Message)
+		if !ok {
+			return m
+		}
+		short = sized{message, proto.Size(message)}
 	}
-	size := int64(proto.Size(message))
-	if size <= longAnswer {
-		return sized{message, int(size)}
+	if short.size <= longAnswer {
+		return short
 	}
+	message, size := short.message, int64(short.size)
 	caller := callerOf(ctx)
 	a.add(caller, size)
 	var gone atomic.Bool

@@ -135,12 +135,14 @@ func (s *sent) Send(m *pb.FetchResponse) error {
 	return s.err
 }
 
+func (s *sent) post(m sized) error { return s.Send(m.message.(*pb.FetchResponse)) }
+
 // TestNoHeartbeatAfterTheOutcome lets a heartbeat that was due come too late:
 // the outcome is the last message of every fetch.
 func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 	t.Parallel()
 	stream := new(sent)
-	e := newEventStream(stream.Send, sentAtOnce, time.Minute, func() {})
+	e := newEventStream(stream.post, sentAtOnce, time.Minute, func() {})
 	e.beatAfter(time.Hour)
 	defer e.close()
 	e.beat()
@@ -157,7 +159,7 @@ func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 // fetch.
 func TestSendTellsTheError(t *testing.T) {
 	t.Parallel()
-	e := newEventStream((&sent{err: io.ErrClosedPipe}).Send, sentAtOnce, time.Minute, func() {})
+	e := newEventStream((&sent{err: io.ErrClosedPipe}).post, sentAtOnce, time.Minute, func() {})
 	defer e.close()
 	if err := e.send(new(pb.FetchResponse)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)

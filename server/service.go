@@ -63,12 +63,12 @@ func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix strin
 
 // Fetch implements fetchd.v1.FetchService.Fetch.
 func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
-	return s.fetch(stream.Context(), in, stream.Send, sentAtOnce)
+	return s.fetch(stream.Context(), in, func(m sized) error { return stream.SendMsg(m) }, sentAtOnce)
 }
 
 // fetch carries out a fetch and sends what happens. The first atOnce bytes are
 // sent without waiting for their reader.
-func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*pb.FetchResponse) error, atOnce int) error {
+func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(sized) error, atOnce int) error {
 	began := time.Now()
 	p, err := s.prepare(caller, in, "", fetch.Stream)
 	if err != nil {

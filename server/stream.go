@@ -25,7 +25,7 @@ const sentAtOnce = 48 << 10
 // is none for a while. It gives up a caller that has stopped reading, which
 // would hold a send for ever, and which keepalive does not notice (spec B7).
 type eventStream struct {
-	post    func(*pb.FetchResponse) error
+	post    func(sized) error
 	giveUp  context.CancelFunc // ends the fetch
 	start   time.Time
 	silence time.Duration
@@ -44,7 +44,7 @@ type eventStream struct {
 	patient *time.Timer
 }
 
-func newEventStream(post func(*pb.FetchResponse) error, atOnce int, limit time.Duration, giveUp context.CancelFunc) *eventStream {
+func newEventStream(post func(sized) error, atOnce int, limit time.Duration, giveUp context.CancelFunc) *eventStream {
 	return &eventStream{post: post, giveUp: giveUp, start: time.Now(), limit: limit, room: atOnce}
 }
 
@@ -95,9 +95,9 @@ func (e *eventStream) locked(resp *pb.FetchResponse) error {
 // What it gave up on ends when the handler returns: then gRPC fails the send.
 func (e *eventStream) pass(resp *pb.FetchResponse) error {
 	if e.out == nil {
-		if size := sizeOf(resp); size <= e.room {
+		if size := proto.Size(resp); size <= e.room {
 			e.room -= size
-			return e.post(resp)
+			return e.post(sized{resp, size})
 		}
 		e.out, e.done = make(chan *pb.FetchResponse), make(chan error, 1)
 		e.patient = time.NewTimer(e.limit)
@@ -115,19 +115,10 @@ func (e *eventStream) pass(resp *pb.FetchResponse) error {
 	}
 }
 
-// sizeOf is how many bytes a message has at most. Those of a chunk are known.
-func sizeOf(resp *pb.FetchResponse) int {
-	const others = 64 // its other fields, each a number
-	if chunk := resp.GetBodyChunk(); chunk != nil {
-		return len(chunk.GetData()) + others
-	}
-	return proto.Size(resp)
-}
-
 // sender sends what comes until out is closed.
-func sender(post func(*pb.FetchResponse) error, out <-chan *pb.FetchResponse, done chan<- error) {
+func sender(post func(sized) error, out <-chan *pb.FetchResponse, done chan<- error) {
 	for resp := range out {
-		done <- post(resp)
+		done <- post(sized{resp, proto.Size(resp)})
 	}
 }
 

@@ -192,7 +192,7 @@ func (w *web) hostIsOurs(r *http.Request, browser bool) bool {
 // fetch sends what happens, one JSON object a line.
 func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
 	out.contentType = "application/x-ndjson"
-	return w.service.fetch(ctx, in, func(m *pb.FetchResponse) error { return out.write(m, true) }, math.MaxInt)
+	return w.service.fetch(ctx, in, func(m sized) error { return out.write(m.message, true) }, math.MaxInt)
 }
 
 // fetchUnary sends the outcome.
