@@ -295,14 +295,14 @@ type taskAnswers struct {
 	turned   func() // its turn has come
 	start    time.Time
 	sequence int64
-	last     *pb.AttemptFinished // that was told of
+	last     *pb.AttemptFinished // that ended the fetch
 }
 
 // sink is the fetch's [fetch.Sink].
 func (a *taskAnswers) sink(ev fetch.Event) error {
 	resp := new(pb.FetchResponse)
 	event(resp, ev)
-	a.last = cmp.Or(resp.GetAttemptFinished(), a.last)
+	a.last = ending(resp)
 	return a.send(resp)
 }
 

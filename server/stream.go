@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -38,7 +37,7 @@ type eventStream struct {
 	err      error // of a send; none follows it
 
 	room    int                    // of what is sent at once
-	last    *pb.AttemptFinished    // that was told of
+	last    *pb.AttemptFinished    // that ended the fetch
 	out     chan *pb.FetchResponse // to [eventStream.sender]; nil: there is none yet
 	done    chan error             // from it, once for each message
 	patient *time.Timer
@@ -59,8 +58,17 @@ func (e *eventStream) beatAfter(silence time.Duration) {
 func (e *eventStream) sink(ev fetch.Event) error {
 	resp := new(pb.FetchResponse)
 	event(resp, ev)
-	e.last = cmp.Or(resp.GetAttemptFinished(), e.last)
+	e.last = ending(resp)
 	return e.send(resp)
+}
+
+// ending returns what resp tells of an attempt that no other follows, or nil. What it
+// tells of others is not kept through their waits.
+func ending(resp *pb.FetchResponse) *pb.AttemptFinished {
+	if m := resp.GetAttemptFinished(); m.GetRetryDecision().GetVerdict() != pb.RetryVerdict_RETRY_VERDICT_RETRY {
+		return m
+	}
+	return nil
 }
 
 // send sends one message. It blocks while the caller does not read.
