@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"fetchd/fetch"
+	"fetchd/internal/heap"
 	"fetchd/observe"
 	"fetchd/server"
 	"fetchd/server/console"
@@ -111,7 +112,7 @@ func (s *settings) prepare() (*ready, error) {
 
 // serve runs the service until ctx ends, then drains it.
 func serve(ctx context.Context, p program, s *settings, r *ready) error {
-	holdHeap()
+	heap.Hold()
 	level := new(slog.LevelVar)
 	logger := newLogger(s, p.stderr, level)
 	log.SetOutput(io.Discard) // net/http writes an origin's bytes there, which may be a caller's secret

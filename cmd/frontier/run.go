@@ -11,6 +11,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/store"
+	"fetchd/internal/heap"
 )
 
 // runCmd is "frontier run".
@@ -51,6 +52,7 @@ type runCmd struct {
 }
 
 func (c *runCmd) run(ctx context.Context, a *app) int {
+	heap.Hold()
 	if err := c.check(a); err != nil {
 		return a.end(ctx, err)
 	}

@@ -1,4 +1,5 @@
-package main
+// Package heap keeps Go's collector from running while there is little to collect.
+package heap
 
 import (
 	"math"
@@ -8,22 +9,26 @@ import (
 	"runtime/metrics"
 )
 
-// leastHeap is how large the heap grows, in bytes, before the collector runs for the
+// least is how large the heap grows, in bytes, before the collector runs for the
 // first time and while little lives. With Go's own 4 MiB it would run dozens of times
 // a second under load, and each time every goroutine's stack would be looked at, cut
 // down, and grown again by its next call.
-const leastHeap = 64 << 20
+const least = 64 << 20
 
-// holdHeap has the collector run no earlier than at leastHeap, and by GOGC's rule of
-// 100 where twice of what lives is more. Who sets GOGC has his way.
-func holdHeap() {
+// Hold has the collector of this process run no earlier than at 64 MiB, and by
+// GOGC's rule of 100 where twice of what lives is more. Who sets GOGC has his way. It
+// is called once, before the process serves.
+func Hold() {
 	if os.Getenv("GOGC") == "" {
 		(&collected{}).again()
 	}
 }
 
 // collected is garbage: its finalizer tells that the collector has run.
-type collected struct{ percent int }
+type collected struct {
+	percent int
+	_       *byte // what has no pointer shares its place with others, and their life
+}
 
 // again sets the percentage for the next collection, and waits for it.
 func (c *collected) again() {
@@ -31,18 +36,18 @@ func (c *collected) again() {
 		debug.SetGCPercent(percent)
 		c.percent = percent
 	}
-	runtime.SetFinalizer(&collected{c.percent}, (*collected).again)
+	runtime.SetFinalizer(&collected{percent: c.percent}, (*collected).again)
 }
 
 // percentFor is the GOGC with which the next collection of a heap in which so many
-// bytes live begins at leastHeap: in steps, for it is set while the world stands
+// bytes live begins at 64 MiB: in steps, for it is set while the world stands
 // still.
 func percentFor(live uint64) int {
 	const most, step = 1500, 50 // of Go's 4 MiB, which GOGC scales: 60 MiB
 	if live == 0 {
 		return most
 	}
-	percent := (leastHeap - min(float64(live), leastHeap)) / float64(live) * 100
+	percent := (least - min(float64(live), least)) / float64(live) * 100
 	return int(min(max(math.Floor(percent/step)*step, 100), most))
 }
 
