@@ -41,6 +41,7 @@ type Worker struct {
 	rulebook *rulebook
 	recorder *recorder
 	brake    brake
+	ramp     ramp
 	queues   queues
 	stats    stats
 
@@ -121,6 +122,9 @@ func (w *Worker) Run(ctx context.Context) error {
 // claimLoop begins visits until nothing is left, or ctx ends.
 func (w *Worker) claimLoop(ctx context.Context) error {
 	wait, asked := firstPoll, time.Time{}
+	if hosts, delay, err := w.store.Due(ctx); err == nil { // else the first claim tells
+		w.ramp = newRamp(time.Now(), hosts, delay, w.config.Open)
+	}
 	for {
 		if err := w.room(ctx); err != nil {
 			return err
@@ -130,6 +134,10 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 		}
 		if d := w.brake.wait(); d > 0 {
 			sleep(ctx, d)
+			continue
+		}
+		if w.ramp.room(time.Now(), 1) == 0 {
+			sleep(ctx, firstPoll)
 			continue
 		}
 		n, err := w.claim()
@@ -211,7 +219,7 @@ func (w *Worker) open() int {
 // claim begins as many visits as there is room for.
 func (w *Worker) claim() (int, error) {
 	capacity, _ := w.pool.capacity()
-	n := min(min(capacity, w.config.Open)-w.open(), claimLimit)
+	n := w.ramp.room(time.Now(), min(min(capacity, w.config.Open)-w.open(), claimLimit))
 	if n <= 0 {
 		return 0, nil
 	}
@@ -228,6 +236,7 @@ func (w *Worker) claim() (int, error) {
 		w.giveBack(claims)
 		return 0, err
 	}
+	w.ramp.count(len(claims))
 	for _, c := range claims {
 		w.begin(c, asked.Add(w.config.Lease))
 	}

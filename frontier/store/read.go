@@ -81,6 +81,14 @@ func scanURL(scan func(...any) error, more ...any) (URL, error) {
 	return u, err
 }
 
+// Due implements [Store].
+func (c *core) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
+	if err := c.db.QueryRowContext(ctx, c.say(`SELECT count(*) FROM hosts WHERE due_at <= {now}`)).Scan(&hosts); err != nil {
+		return 0, 0, fmt.Errorf("count due hosts: %w", err)
+	}
+	return hosts, time.Duration(c.delayMS) * time.Millisecond, nil
+}
+
 // Counts implements [Store].
 func (c *core) Counts(ctx context.Context) (Counts, error) {
 	var n Counts

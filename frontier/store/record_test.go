@@ -477,6 +477,25 @@ func TestCounts(t *testing.T) {
 	})
 }
 
+// TestDue counts the hosts that a claim would look at, and no others.
+func TestDue(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		want := func(what string, hosts int64) {
+			t.Helper()
+			if got, delay, err := f.Due(t.Context()); err != nil || got != hosts || delay <= 0 {
+				t.Errorf("%s: Due = %d, %v, %v, want %d and the default delay", what, got, delay, err, hosts)
+			}
+		}
+		want("of an empty frontier", 0)
+		f.put("http://a.test/", "http://a.test/2", "http://b.test/", "http://c.test/")
+		want("of new hosts", 3)
+		for _, c := range f.claim(3) {
+			f.fetched(c)
+		}
+		want("of hosts that were just asked", 0)
+	})
+}
+
 func TestPagesHoldEveryRow(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		urls := make([]string, 2500)

@@ -82,6 +82,8 @@ type Store interface {
 	// Left says whether a URL is pending, failed or being fetched, and so whether there is
 	// more to do, now or later. It reads next to nothing, however many URLs there are.
 	Left(ctx context.Context) (bool, error)
+	// Due tells how many hosts a claim would find due, and the default delay.
+	Due(ctx context.Context) (hosts int64, delay time.Duration, err error)
 	// Counts reads the whole table: ask for it every few seconds at most.
 	Counts(ctx context.Context) (Counts, error)
 	// Why tells what decides on a URL's next fetch, or returns [ErrUnknownURL].

@@ -20,6 +20,7 @@ import (
 	"fetchd/frontier"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/heap"
 	"fetchd/internal/site"
 	"fetchd/server"
 )
@@ -31,6 +32,7 @@ func TestPace(t *testing.T) {
 		t.Skip("takes two minutes: set FETCHD_LONG")
 	}
 	const hosts, pages, delay = 10_000, 100, 5 * time.Second
+	heap.Hold() // as the programs do
 	s, err := site.Start(site.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +59,7 @@ func TestPace(t *testing.T) {
 	service, stop := inside(t, s)
 	defer stop()
 	policy := frontier.DefaultPolicy()
-	w, err := frontier.New(st, []frontier.Service{service}, frontier.Config{Open: 512, IgnoreRobots: true, Policy: policy})
+	w, err := frontier.New(st, []frontier.Service{service}, frontier.Config{Open: 128, IgnoreRobots: true, Policy: policy})
 	if err != nil {
 		t.Fatal(err)
 	}
