@@ -62,7 +62,7 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	defer release()
 	defer leave()
 	p := &packer{answers: m.answers, draining: s.draining, over: over, send: stream.Send, limit: s.stall,
-		stalled: make(chan struct{}), message: new(pb.FetchManyResponse)}
+		stalled: make(chan struct{}), message: new(pb.FetchManyResponse), open: m.underWay}
 	p.stall = sync.OnceFunc(func() { close(p.stalled) })
 	return m.serve(p)
 }
@@ -96,6 +96,13 @@ func (m *many) serve(p *packer) error {
 			}
 		}
 	}
+}
+
+// underWay is how many tasks have no outcome yet.
+func (m *many) underWay() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.open)
 }
 
 // idleFor is how long no task has been under way.

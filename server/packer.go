@@ -9,8 +9,9 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// A message of FetchMany goes out once it has so many answers or bytes, or when
-// its first answer has waited so long.
+// A message of FetchMany goes out once it has so many answers or bytes, when its
+// first answer has waited so long, or when the stream has too few tasks under way to
+// fill it.
 const (
 	packAnswers = 16
 	packBytes   = 256 << 10
@@ -26,6 +27,7 @@ type packer struct {
 	limit    time.Duration // how long a send may take
 	stalled  chan struct{} // closed when one took longer
 	stall    func()        // closes it
+	open     func() int    // tasks under way
 
 	message *pb.FetchManyResponse
 	bytes   int
@@ -71,7 +73,7 @@ func (p *packer) add(answer *pb.TaskResponse) error {
 		}
 	}
 	p.message.Responses, p.bytes = append(p.message.Responses, answer), p.bytes+size
-	if len(p.message.Responses) >= packAnswers || p.bytes >= packBytes {
+	if len(p.message.Responses) >= packAnswers || p.bytes >= packBytes || len(p.message.Responses)+p.open() < packAnswers {
 		return p.flush()
 	}
 	return nil
