@@ -97,11 +97,25 @@ func (o *output) space() []byte {
 	return o.last[o.n:]
 }
 
+// keptAhead is how many times what has come memory is taken for, where an origin says
+// that more will come: it may say what it likes.
+const keptAhead = 4
+
+// grow makes room for n bytes more of what is kept: for all that is to come, if that
+// is not much more than what has.
+func (o *output) grow(n int) {
+	need := len(o.kept) + n
+	if known := o.a.resp.ContentLength; need > cap(o.kept) && known >= int64(need) {
+		o.kept = append(make([]byte, 0, min(known, int64(max(keptAhead*need, chunkBytes)))), o.kept...)
+	}
+}
+
 // wrote takes the n bytes that were read into the space. Once the hold-back is
 // full, all of it goes out, and what comes after it as it comes.
 func (o *output) wrote(n int) error {
 	switch {
 	case o.keep:
+		o.grow(n)
 		o.kept = append(o.kept, o.last[:n]...)
 		return nil
 	case !o.stream:
