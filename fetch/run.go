@@ -86,9 +86,13 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	return c.ended(ctx, r)
 }
 
-// close lets go of what outlives a fetch: its timer and its contexts.
+// close lets go of what outlives a fetch: its timer and its contexts. An exchange is
+// still under way only where a sink or an observer has panicked.
 func (r *run) close() {
 	r.clock.stop()
+	if r.exchange != nil {
+		r.exchange.cancel(nil)
+	}
 	r.setWaiting(false)
 	if r.endWaits != nil {
 		r.endWaits(nil)

@@ -17,6 +17,7 @@ type clock struct {
 	timer   *time.Timer
 	rings   time.Time // when the timer does; zero: it does not run
 	watches [3]*watch // of the fetch, of an attempt, of an exchange; nil: none
+	stopped bool
 }
 
 // watch is a time limit that can be armed again and again. When it passes it
@@ -118,6 +119,8 @@ func (w *watch) set(limit time.Duration) {
 // ring has the timer ring no later than at, in d. The lock is held.
 func (c *clock) ring(at time.Time, d time.Duration) {
 	switch {
+	case c.stopped:
+		return
 	case c.timer == nil:
 		c.timer = time.AfterFunc(d, c.fire)
 	case c.rings.IsZero() || at.Before(c.rings):
@@ -150,10 +153,11 @@ func (c *clock) fire() {
 	}
 }
 
-// stop ends the clock. No limit is armed any more.
+// stop ends the clock. It rings no more, though it be ringing, or a limit be armed yet.
 func (c *clock) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.stopped = true
 	if c.timer != nil {
 		c.timer.Stop()
 	}

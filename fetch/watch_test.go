@@ -179,6 +179,30 @@ func TestWatchIsSafe(t *testing.T) {
 	})
 }
 
+// TestClockIsStopped for good: the fetch is over, though the timer's goroutine be on
+// its way, or a hook of the transport still set a limit.
+func TestClockIsStopped(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		do   func(*stopwatch)
+	}{
+		{"before the timer has rung", func(w *stopwatch) { w.clock.stop() }},
+		{"while the timer rings", func(w *stopwatch) { w.clock.stop(); w.fire() }},
+		{"before a limit is set anew", func(w *stopwatch) { w.clock.stop(); w.arm(time.Second, classify.BodyTimeout) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newStopwatch(t)
+				w.arm(5*time.Second, classify.BodyTimeout)
+				row.do(w)
+				w.wantNever()
+			})
+		})
+	}
+}
+
 // TestBudget grants no more than there is.
 func TestBudget(t *testing.T) {
 	t.Parallel()
