@@ -62,6 +62,24 @@ func TestEffectiveRequest(t *testing.T) {
 	}
 }
 
+// TestEffectiveLevelOfUnary: level ALL is told as what it comes to there.
+func TestEffectiveLevelOfUnary(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for asked, want := range map[pb.EventLevel]pb.EventLevel{
+		pb.EventLevel_EVENT_LEVEL_UNSPECIFIED: pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
+		pb.EventLevel_EVENT_LEVEL_OUTCOME:     pb.EventLevel_EVENT_LEVEL_OUTCOME,
+		pb.EventLevel_EVENT_LEVEL_ATTEMPTS:    pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
+		pb.EventLevel_EVENT_LEVEL_ALL:         pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
+	} {
+		in := r.request("/s/k/200")
+		in.EventLevel = asked
+		if got := r.mustUnary(in).GetEffectiveRequest().GetEventLevel(); got != want {
+			t.Errorf("%s: effective level %s, want %s", asked, got, want)
+		}
+	}
+}
+
 // TestEffectivePoliciesAreComplete walks the policies of both profiles: what
 // can be unset is set, and no enum is UNSPECIFIED.
 func TestEffectivePoliciesAreComplete(t *testing.T) {

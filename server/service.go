@@ -126,9 +126,12 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 		return nil, err
 	}
 	defer leave()
+	if p.req.Events == fetch.All {
+		p.req.Events = fetch.Attempts // the headers of 220 hops are more than a client takes in one message
+	}
 	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut, EffectiveRequest: effective(in, p.req)}
-	if p.req.Events != fetch.OutcomeOnly {
-		p.req.Events = fetch.Ends // of level ALL the headers of 220 hops are more than a client takes in one message
+	if p.req.Events == fetch.Attempts {
+		p.req.Events = fetch.Ends // of which alone the answer tells
 	}
 	bounded, release := reserve(ctx)
 	defer release()
