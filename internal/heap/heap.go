@@ -32,7 +32,7 @@ type collected struct {
 
 // again sets the percentage for the next collection, and waits for it.
 func (c *collected) again() {
-	if percent := percentFor(liveBytes()); percent != c.percent {
+	if percent := percentFor(marked()); percent != c.percent {
 		debug.SetGCPercent(percent)
 		c.percent = percent
 	}
@@ -41,19 +41,20 @@ func (c *collected) again() {
 
 // percentFor is the GOGC with which the next collection of a heap in which so many
 // bytes live begins at 64 MiB: in steps, for it is set while the world stands
-// still.
-func percentFor(live uint64) int {
+// still. GOGC scales the bytes of roots, stacks above all, too.
+func percentFor(live, roots uint64) int {
 	const most, step = 1500, 50 // of Go's 4 MiB, which GOGC scales: 60 MiB
 	if live == 0 {
 		return most
 	}
-	percent := (least - min(float64(live), least)) / float64(live) * 100
+	percent := (least - min(float64(live), least)) / float64(live+roots) * 100
 	return int(min(max(math.Floor(percent/step)*step, 100), most))
 }
 
-// liveBytes is how many bytes of the heap the last collection has left.
-func liveBytes() uint64 {
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(sample)
-	return sample[0].Value.Uint64()
+// marked is how many bytes of the heap the last collection has left, and how many of
+// stacks and globals it has looked at.
+func marked() (live, roots uint64) {
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64(), samples[1].Value.Uint64() + samples[2].Value.Uint64()
 }

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 	"testing"
 	"time"
 )
@@ -11,21 +12,24 @@ import (
 func TestPercentFor(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name string
-		live uint64
-		want int
+		name        string
+		live, roots uint64
+		want        int
 	}{
-		{"nothing yet", 0, 1500},
-		{"2 MiB", 2 << 20, 1500},
-		{"4 MiB: to 64", 4 << 20, 1500},
-		{"8 MiB: to 64", 8 << 20, 700},
-		{"20 MiB: to 60", 20 << 20, 200},
-		{"32 MiB: to 64", 32 << 20, 100},
-		{"64 MiB: Go's own rule", 64 << 20, 100},
-		{"1 GiB: Go's own rule", 1 << 30, 100},
+		{"nothing yet", 0, 1 << 20, 1500},
+		{"2 MiB", 2 << 20, 0, 1500},
+		{"4 MiB: to 64", 4 << 20, 0, 1500},
+		{"8 MiB: to 64", 8 << 20, 0, 700},
+		{"20 MiB: to 60", 20 << 20, 0, 200},
+		{"32 MiB: to 64", 32 << 20, 0, 100},
+		{"64 MiB: Go's own rule", 64 << 20, 0, 100},
+		{"1 GiB: Go's own rule", 1 << 30, 0, 100},
+		{"4 MiB, and 4 of stacks: to 64", 4 << 20, 4 << 20, 750},
+		{"8 MiB, and 20 of stacks: to 64", 8 << 20, 20 << 20, 200},
+		{"4 MiB, and 80 of stacks: Go's own rule", 4 << 20, 80 << 20, 100},
 	} {
-		if got := percentFor(row.live); got != row.want {
-			t.Errorf("%s: percentFor(%d) = %d, want %d", row.name, row.live, got, row.want)
+		if got := percentFor(row.live, row.roots); got != row.want {
+			t.Errorf("%s: percentFor(%d, %d) = %d, want %d", row.name, row.live, row.roots, got, row.want)
 		}
 	}
 }
@@ -42,6 +46,36 @@ func TestHold(t *testing.T) {
 	wantAfterCollection(t, func(percent int) bool { return percent > 500 }, "more than 500 once they are gone")
 }
 
+// TestHoldWithDeepStacks: GOGC scales them with the heap, and little of it lives beside
+// them. The collector does not let the heap grow to many times 64 MiB because of them.
+func TestHoldWithDeepStacks(t *testing.T) {
+	t.Setenv("GOGC", "")
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	release := make(chan struct{})
+	var deep, all sync.WaitGroup
+	for range 1000 {
+		deep.Add(1)
+		all.Go(func() { descend(64, func() { deep.Done(); <-release }) })
+	}
+	deep.Wait()
+	defer all.Wait()
+	defer close(release)
+	Hold()
+	wantAfterCollection(t, func(int) bool { return read("/gc/scan/stack:bytes") > 32<<20 && read("/gc/heap/goal:bytes") < 2*least },
+		"less, for a goal of twice 64 MiB at most with 32 MiB of stacks")
+}
+
+// descend calls then from a stack of so many KiB.
+func descend(n int, then func()) byte {
+	var frame [1 << 10]byte
+	if n == 0 {
+		then()
+		return frame[0]
+	}
+	frame[n] = descend(n-1, then)
+	return frame[n/2]
+}
+
 // TestHoldLeavesGOGC alone where the operator has set it.
 func TestHoldLeavesGOGC(t *testing.T) {
 	t.Setenv("GOGC", "150")
@@ -52,10 +86,12 @@ func TestHoldLeavesGOGC(t *testing.T) {
 	}
 }
 
-func percent() int {
-	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+func percent() int { return int(read("/gc/gogc:percent")) }
+
+func read(metric string) uint64 {
+	sample := []metrics.Sample{{Name: metric}}
 	metrics.Read(sample)
-	return int(sample[0].Value.Uint64())
+	return sample[0].Value.Uint64()
 }
 
 func wantAfterCollection(t *testing.T, good func(int) bool, want string) {
