@@ -124,6 +124,9 @@ func TestProxy(t *testing.T) {
 				if x := res.Hops[0].Exchange; x.RemoteAddress != "" || x.TLSVersion != row.tls {
 					t.Errorf("peer %q, %q, want none, %q: those of the proxy are no one's", x.RemoteAddress, x.TLSVersion, row.tls)
 				}
+				if x := res.Hops[0].Exchange; class == 0 && (x.Connect == 0 || (x.TLS != 0) != (row.tls != "")) {
+					t.Errorf("connected in %v, shook hands in %v: want both, the latter with the origin alone", x.Connect, x.TLS)
+				}
 			})
 		}
 	}
