@@ -33,7 +33,7 @@ func (h *hopRequest) told() string {
 }
 
 // attempt is one turn of the retry loop: a chain of hops and the body at its
-// end. It is filled in by [run.RoundTrip] and settled by [run.checkRetry].
+// end. It is filled in by [run.turn] and settled by [run.settle].
 type attempt struct {
 	*run
 	number int

@@ -8,7 +8,10 @@ import (
 // runKey is the key under which the loop's context holds its run.
 type runKey struct{}
 
-func runOf(ctx context.Context) *run { return ctx.Value(runKey{}).(*run) }
+func runOf(ctx context.Context) *run {
+	r, _ := ctx.Value(runKey{}).(*run)
+	return r
+}
 
 // loopContext is the context that go-retryablehttp waits in: the caller's, which
 // ends with the fetch too. Nearly every fetch ends without a wait, so what can be

@@ -135,7 +135,10 @@ func (s *sent) Send(m *pb.FetchResponse) error {
 	return s.err
 }
 
-func (s *sent) post(m sized) error { return s.Send(m.message.(*pb.FetchResponse)) }
+func (s *sent) post(m sized) error {
+	resp, _ := m.message.(*pb.FetchResponse)
+	return s.Send(resp)
+}
 
 // TestNoHeartbeatAfterTheOutcome lets a heartbeat that was due come too late:
 // the outcome is the last message of every fetch.

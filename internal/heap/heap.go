@@ -19,7 +19,7 @@ const least = 64 << 20
 // GOGC's rule of 100 where twice of what lives is more. Who sets GOGC has his way. It
 // is called once, before the process serves.
 func Hold() {
-	if os.Getenv("GOGC") == "" {
+	if os.Getenv("GOGC") == "" { //nolint:forbidigo // it is the runtime's own, and no metric tells that it was set to 100
 		(&collected{}).again()
 	}
 }
