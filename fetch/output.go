@@ -193,7 +193,7 @@ func (a *attempt) tell(e Event) {
 // push gives a chunk to the sink.
 func (a *attempt) push(chunk BodyChunk) error {
 	a.tell(chunk)
-	if err := a.exchange.Err(); err != nil {
+	if err := a.stopped(); err != nil {
 		class, reason := a.classOf(classify.PhaseTransfer, err)
 		return &fault{class, classify.PhaseTransfer, reason}
 	}

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -100,6 +101,15 @@ func (a *attempt) giveUp(cause error) {
 	if x := a.run.exchange; x != nil && x.attempt == a.number {
 		x.cancel(cause)
 	}
+}
+
+// stopped returns what has ended the attempt or the fetch, or nil. The limit of an
+// exchange alone is none of it: that one may be over, and well.
+func (a *attempt) stopped() error {
+	a.mu.Lock()
+	over := a.over
+	a.mu.Unlock()
+	return cmp.Or(over, a.why())
 }
 
 // letGo drops what only the attempt itself had a use for.
