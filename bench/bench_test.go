@@ -38,16 +38,16 @@ func bench1(t *testing.T, args ...string) (code int, stdout, stderr string) {
 func TestRun(t *testing.T) {
 	onLinux(t)
 	profiles := t.TempDir()
-	code, stdout, stderr := bench1(t, "--quick", "--out", "", "--only", "^(unary|unary-traced|decide|bazel)$", "--profile", profiles)
+	code, stdout, stderr := bench1(t, "--quick", "--out", "", "--only", "^(unary|unary-traced|decide|node-unary)$", "--profile", profiles)
 	if code != exitOK {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
-	for _, want := range []string{"unary ", "unary-traced ", "decide ", "left out: bazel-remote"} {
+	for _, want := range []string{"unary ", "unary-traced ", "decide ", "left out: Node, got"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the table has no %q:\n%s", want, stdout)
 		}
 	}
-	if strings.Contains(stdout, "bazel ") {
+	if strings.Contains(stdout, "node-unary ") {
 		t.Errorf("the table has a row of what was left out:\n%s", stdout)
 	}
 	if !strings.Contains(stderr, "fetchd, FetchUnary: ") {
@@ -109,7 +109,7 @@ func TestPlan(t *testing.T) {
 			if s.program == "go" && s.hold == "" && !slices.Contains(caller.Kinds(), s.kind) {
 				t.Errorf("%s: %q has the kind %q, which callers in Go do not have", g.name, s.name, s.kind)
 			}
-			if through := strings.HasPrefix(s.kind, "grpc-") || s.hold != ""; through != (s.service != "") && s.program != "bazel" {
+			if through := strings.HasPrefix(s.kind, "grpc-") || s.hold != ""; through != (s.service != "") {
 				t.Errorf("%s: %q is of the kind %q and goes through %q", g.name, s.name, s.kind, s.service)
 			}
 		}

@@ -49,7 +49,6 @@ type choices struct {
 
 	Profile     string `help:"Keep a CPU profile of the service for each load here. It costs some of the CPU that is measured." placeholder:"DIR"`
 	NodeModules string `help:"Folder node_modules with what the callers in Node need." env:"BENCH_NODE_MODULES" placeholder:"DIR"`
-	Bazel       string `help:"Program that serves and calls bazel-remote, as bench/bazel does." placeholder:"FILE"`
 	only        *regexp.Regexp
 }
 

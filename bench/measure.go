@@ -136,8 +136,6 @@ func (r *rig) program(name string) (string, []string, error) {
 		return "node", []string{at}, err
 	case "curl":
 		return "/usr/bin/python3", []string{filepath.Join(callers, "curl", "call.py")}, nil
-	case "bazel":
-		return r.choices.Bazel, []string{"call"}, nil
 	}
 	return "", nil, fmt.Errorf("no caller is called %q", name)
 }

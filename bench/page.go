@@ -55,7 +55,7 @@ func pictures(results []measured, p *report.Page) []report.Picture {
 		file, title string
 		groups      []string
 	}{
-		{"cpu.svg", "CPU of a fetch of 1 KiB, 64 open", []string{"unary", "stream", "engine", "bazel"}},
+		{"cpu.svg", "CPU of a fetch of 1 KiB, 64 open", []string{"unary", "stream", "engine"}},
 		{"languages.svg", "CPU of a fetch of 1 KiB by callers in other languages", []string{"python", "uvloop", "node"}},
 	} {
 		bars := report.Bars{Title: plot.title, Unit: "µs", Parts: []string{"service", "caller"}}

@@ -13,7 +13,7 @@ import (
 type subject struct {
 	name    string
 	service string // that it goes through; empty means none
-	program string // that makes the load: go, python, node, curl, bazel
+	program string // that makes the load: go, python, node, curl
 	kind    string
 	from    string // listener of the origin: http, https or h2
 	path    string
@@ -127,13 +127,6 @@ func plan() []group {
 		}, rows: []row{
 			{name: "large", what: "Fetch of 16 MiB with its SHA-256, beside the bare relay with the same in chunks of 31 KiB",
 				of: "fetchd, Fetch of 16 MiB", beside: "relay, Fetch of 16 MiB", figure: volume, goal: report.AtLeast(0.95)},
-		}},
-		{name: "bazel", title: "1 KiB, 64 open, bazel-remote", subjects: []subject{
-			through("bazel-remote, FetchBlob", "bazel", "bazel-fetchblob").with(func(s *subject) { s.program = "bazel" }),
-			through("fetchd, FetchUnary", "fetchd", "grpc-unary"),
-		}, rows: []row{
-			{name: "bazel", what: "FetchUnary of 1 KiB beside bazel-remote's FetchBlob",
-				of: "fetchd, FetchUnary", beside: "bazel-remote, FetchBlob", figure: serviceCPU, goal: report.AtMost(0.25)},
 		}},
 	}, languages(), []group{
 		{name: "latency", title: "1 KiB, one open", subjects: []subject{

@@ -175,8 +175,6 @@ func (r *rig) startService(ctx context.Context, name string) (*service, error) {
 		return r.startTold(ctx, r.self, "relay", "--authority", r.authority)
 	case "timer":
 		return r.startTold(ctx, r.self, "relay", "--authority", r.authority, "--wait", "10m")
-	case "bazel":
-		return r.startTold(ctx, r.choices.Bazel, "serve")
 	}
 	return nil, fmt.Errorf("no service is called %q", name)
 }

@@ -57,10 +57,7 @@ func (b *bench) possible(g group) group {
 
 // missing says what a subject lacks; empty means nothing that is known before.
 func (b *bench) missing(s subject) string {
-	switch {
-	case s.service == "bazel" && b.choices.Bazel == "":
-		return "no program is given for it with --bazel"
-	case s.program == "node" && b.choices.NodeModules == "":
+	if s.program == "node" && b.choices.NodeModules == "" {
 		return "no modules are given for it with --node-modules: .ci/bench-install tells where it has put them"
 	}
 	files, err := process.Files()
