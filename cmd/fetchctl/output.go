@@ -2,15 +2,11 @@ package main
 
 import (
 	"bufio"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wholefile"
 )
 
 // output is where a body goes. A regular file gets its name when the body is
@@ -18,9 +14,7 @@ import (
 type output struct {
 	w        *bufio.Writer
 	terminal *terminalWriter // nil: the body goes out as it is
-	file     *os.File        // nil: standard output
-	part     string          // temporary name; empty where there is none
-	name     string          // final name
+	file     *wholefile.File // nil: standard output
 }
 
 // openOutput opens a file, or standard output for "" and "-". What exists and
@@ -33,36 +27,11 @@ func openOutput(name string, stdout io.Writer) (*output, error) {
 	case name == "" || name == "-":
 		return &output{w: bufio.NewWriter(stdout)}, nil
 	}
-	o := &output{name: name}
-	if err := o.create(); err != nil {
+	file, err := wholefile.Create(name)
+	if err != nil {
 		return nil, &outputError{err}
 	}
-	o.w = bufio.NewWriterSize(o.file, 64<<10)
-	return o, nil
-}
-
-// create opens the temporary file beside the final one, with its mode.
-func (o *output) create() (err error) {
-	if target, err := filepath.EvalSymlinks(o.name); err == nil {
-		o.name = target // a link goes on pointing where it points
-	}
-	mode := fs.FileMode(0o666)
-	switch info, err := os.Stat(o.name); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return err
-	case info.IsDir():
-		return fmt.Errorf("%s is a directory", o.name)
-	case !info.Mode().IsRegular():
-		o.file, err = os.OpenFile(o.name, os.O_WRONLY, 0)
-		return err
-	default:
-		mode = info.Mode().Perm()
-	}
-	dir, base := filepath.Split(o.name)
-	o.part = filepath.Join(dir, fmt.Sprintf(".%.100s.%s.part", base, rand.Text()[:8]))
-	o.file, err = os.OpenFile(o.part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	return err
+	return &output{w: bufio.NewWriterSize(file, 64<<10), file: file}, nil
 }
 
 // write takes a piece of the body.
@@ -92,35 +61,17 @@ func (o *output) keep() error {
 	if o.file == nil {
 		return nil
 	}
-	file := o.file
-	o.file = nil
-	if err := file.Close(); err != nil {
-		return &outputError{errors.Join(err, o.removePart())}
-	}
-	if o.part == "" {
-		return nil
-	}
-	if err := os.Rename(o.part, o.name); err != nil {
-		return &outputError{errors.Join(err, o.removePart())}
+	if err := o.file.Keep(); err != nil {
+		return &outputError{err}
 	}
 	return nil
 }
 
 // discard leaves nothing of a file that was not kept.
 func (o *output) discard() {
-	if o.file == nil {
-		return
+	if o.file != nil {
+		o.file.Discard()
 	}
-	_ = o.file.Close() // nobody wants it
-	_ = o.removePart() // it may be gone already
-	o.file = nil
-}
-
-func (o *output) removePart() error {
-	if o.part == "" {
-		return nil
-	}
-	return os.Remove(o.part)
 }
 
 // delivery brings the body of one fetch to its output.

@@ -80,7 +80,7 @@ func readable(name string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return fmt.Errorf("%s is a folder", name)
+		return fmt.Errorf("%s is a directory", name)
 	case !info.Mode().IsRegular():
 		return nil
 	}

@@ -147,7 +147,7 @@ func TestUsage(t *testing.T) {
 		{"add nothing", []string{"add"}, "add: nothing is to be added: give URLs, -i FILE or --sitemap FILE"},
 		{"add a list that is not there", []string{"add", "-i", "/no/list"}, "--input: stat /no/list: no such file or directory"},
 		{"add a sitemap that is not there", []string{"add", "--sitemap", "/no/map"}, "--sitemap: stat /no/map: no such file"},
-		{"add a folder", []string{"add", "-i", "/"}, "--input: / is a folder"},
+		{"add a folder", []string{"add", "-i", "/"}, "--input: / is a directory"},
 		{"standard input twice", []string{"add", "-i", "-", "--sitemap", "-"}, "standard input can be read once"},
 		{"watch classes", []string{"status", "--watch", "--classes"}, "--classes: reads the whole table each time: leave out --watch"},
 		{"why nothing", []string{"why"}, `expected "<url>"`},

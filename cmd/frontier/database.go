@@ -67,7 +67,7 @@ func (d database) check(m mode) error {
 	case err != nil:
 		return fmt.Errorf("database: %w", err)
 	case info.IsDir():
-		return fmt.Errorf("database %s is a folder: --db takes a file", d.DB)
+		return fmt.Errorf("database %s is a directory: --db takes a file", d.DB)
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("database %s is no regular file: --db takes one", d.DB)
 	}

@@ -67,7 +67,7 @@ func TestBadDatabase(t *testing.T) {
 		code              int
 		told              string
 	}{
-		{"a folder", "status", dir, exitDatabase, "database " + dir + " is a folder: --db takes a file"},
+		{"a folder", "status", dir, exitDatabase, "database " + dir + " is a directory: --db takes a file"},
 		{"a device", "add", "/dev/null", exitDatabase, "database /dev/null is no regular file"},
 		{"a text", "add", text, exitDatabase, text + " is no SQLite database: --db names another file"},
 		{"a short text", "status", short, exitDatabase, short + " is no SQLite database"},

@@ -122,7 +122,7 @@ func TestExportCannotWrite(t *testing.T) {
 	c := failing(t)
 	dir := t.TempDir()
 	for _, tt := range []struct{ name, file, told string }{
-		{"a folder", dir, "frontier: write: " + dir + " is a folder\n"},
+		{"a folder", dir, "frontier: write: " + dir + " is a directory\n"},
 		{"no folder", dir + "/no/file", "frontier: write: open " + dir + "/no/.file."},
 		{"a full device", "/dev/full", "frontier: write: write /dev/full: no space left on device\n"},
 	} {

@@ -1,0 +1,92 @@
+// Package wholefile writes files that get their names when they are whole, so that
+// nobody finds half of one under its name.
+package wholefile
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// File is written to under another name, in the same folder, until [File.Keep]. It is
+// for one goroutine.
+type File struct {
+	file *os.File // nil once it is closed
+	part string   // its name while it is written; empty where it has none of its own
+	name string
+}
+
+// Create begins the file that is to be called name, with the mode of the one that is
+// called so now. Where that is a link its target is replaced; where it exists and is
+// no regular file, such as a device or a pipe, it is written to directly. The caller
+// ends with [File.Keep] or [File.Discard].
+func Create(name string) (*File, error) {
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target // a link goes on pointing where it points
+	}
+	f := &File{name: name}
+	mode := fs.FileMode(0o666)
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("%s is a directory", name)
+	case !info.Mode().IsRegular():
+		f.file, err = os.OpenFile(name, os.O_WRONLY, 0)
+		return f.opened(err)
+	default:
+		mode = info.Mode().Perm()
+	}
+	dir, base := filepath.Split(name)
+	f.part = filepath.Join(dir, fmt.Sprintf(".%.100s.%s.part", base, rand.Text()[:8]))
+	f.file, err = os.OpenFile(f.part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	return f.opened(err)
+}
+
+func (f *File) opened(err error) (*File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Write implements io.Writer.
+func (f *File) Write(p []byte) (int, error) { return f.file.Write(p) }
+
+// Keep closes the file and gives it its name. Where that fails nothing is left of it.
+func (f *File) Keep() error {
+	file := f.file
+	f.file = nil
+	if err := file.Close(); err != nil {
+		return errors.Join(err, f.remove())
+	}
+	if f.part == "" {
+		return nil
+	}
+	if err := os.Rename(f.part, f.name); err != nil {
+		return errors.Join(err, f.remove())
+	}
+	return nil
+}
+
+// Discard leaves nothing of a file that was not kept, and does nothing to one that was.
+func (f *File) Discard() {
+	if f.file == nil {
+		return
+	}
+	_ = f.file.Close() // nobody wants it
+	_ = f.remove()     // it may be gone already
+	f.file = nil
+}
+
+func (f *File) remove() error {
+	if f.part == "" {
+		return nil
+	}
+	return os.Remove(f.part)
+}

@@ -1,0 +1,116 @@
+package wholefile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// names are what a folder holds.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+func create(t *testing.T, name, text string) *File {
+	t.Helper()
+	f, err := Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func want(t *testing.T, name, text string) {
+	t.Helper()
+	if got, err := os.ReadFile(name); err != nil || string(got) != text {
+		t.Errorf("%s holds %q, %v, want %q", filepath.Base(name), got, err, text)
+	}
+}
+
+// TestKeep: the old file stays until the new one is whole, and lends it its mode.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	if err := os.WriteFile(name, []byte("old"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	f := create(t, name, "new")
+	want(t, name, "old")
+	if err := f.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	f.Discard() // nothing is to be discarded any more
+	want(t, name, "new")
+	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("the mode is %v, %v, want 0640", info.Mode(), err)
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"file"}) {
+		t.Errorf("the folder holds %v, want the file alone", got)
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := create(t, filepath.Join(dir, "file"), "half")
+	f.Discard()
+	f.Discard()
+	if got := names(t, dir); len(got) != 0 {
+		t.Errorf("the folder holds %v, want nothing", got)
+	}
+}
+
+// TestLink: a link goes on pointing where it points.
+func TestLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(target, []byte("old"), 0o600), os.Symlink(target, link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(t, link, "new").Keep(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, target, "new")
+	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		t.Errorf("the link is %v, %v, want a link still", info.Mode(), err)
+	}
+}
+
+// TestDevice: what is no regular file is written to as it is.
+func TestDevice(t *testing.T) {
+	t.Parallel()
+	if err := create(t, os.DevNull, "gone").Keep(); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
+		t.Errorf("%s is %v, %v", os.DevNull, info.Mode(), err)
+	}
+}
+
+func TestCreateRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, path := range map[string]string{"a directory": dir, "no directory": filepath.Join(dir, "no", "file")} {
+		if f, err := Create(path); err == nil {
+			f.Discard()
+			t.Errorf("%s: Create = nil, want an error", name)
+		}
+	}
+}
