@@ -25,8 +25,9 @@ func TestStopped(t *testing.T) {
 	})
 	w1.signal(syscall.SIGCONT)
 	c.finished(w1, w2, w3)
-	if !strings.Contains(w1.text(), " stale") {
-		t.Errorf("w1 tells of no outcome that came too late")
+	// Which of the two depends on whether the services have given its streams up meanwhile.
+	if told := w1.text(); !strings.Contains(told, " stale") && !strings.Contains(told, " lost") {
+		t.Errorf("w1 tells of no outcome that came too late, and of none that was lost")
 	}
 	took := time.Since(begun)
 	c.complete()
