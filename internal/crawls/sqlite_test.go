@@ -32,6 +32,9 @@ func TestStopped(t *testing.T) {
 	took := time.Since(begun)
 	c.complete()
 	c.polite()
+	if crashed := c.count(`SELECT sum(crash_count) FROM urls`); crashed != held {
+		t.Errorf("%d leases crashed, want the %d that the stopped worker held: what it did late must count for nothing", crashed, held)
+	}
 	t.Logf("%d URLs in %.1f s; the stopped worker held %d, %d leases crashed, %d lines of outcomes, %d bodies", c.urls, took.Seconds(),
 		held, c.count(`SELECT sum(crash_count) FROM urls`), c.outcomes(), c.bodies(filepath.Join(c.dir, "bodies")))
 }
