@@ -69,12 +69,12 @@ func (a *answers) watched(ctx context.Context, m any) any {
 		if !ok {
 			return m
 		}
-		short = sized{message, proto.Size(message)}
+		short = measured(message)
 	}
 	if short.size <= longAnswer {
 		return short
 	}
-	message, size := short.message, int64(short.size)
+	size := int64(short.size)
 	caller := callerOf(ctx)
 	a.add(caller, size)
 	var gone atomic.Bool
@@ -83,7 +83,7 @@ func (a *answers) watched(ctx context.Context, m any) any {
 			a.hangUp(ctx)
 		}
 	})
-	return &unread{message, patience, func() {
+	return &unread{short, patience, func() {
 		gone.Store(true)
 		a.add(caller, -size)
 	}}

@@ -105,7 +105,7 @@ func TestCodecReleases(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			released := make(chan struct{})
-			out, err := newCodec().Marshal(&unread{long, time.NewTimer(time.Hour), func() { close(released) }}) // twice would panic
+			out, err := newCodec().Marshal(&unread{measured(long), time.NewTimer(time.Hour), func() { close(released) }}) // twice would panic
 			if err != nil || out.Len() != proto.Size(long) || cap(out[0].ReadOnlyData()) > 2*out.Len() {
 				t.Fatalf("Marshal = %d bytes, %v; want %d in a buffer of that length", out.Len(), err, proto.Size(long))
 			}

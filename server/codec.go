@@ -32,9 +32,24 @@ func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
 
 // unread is a message whose memory is counted until it is sent or dropped.
 type unread struct {
-	message  any
+	sized
 	patience *time.Timer // for as long as it is on its way
 	released func()
+}
+
+// generated is a message of the contract. Its encoder is generated too, and takes a
+// third of the time of the one that goes by descriptors. It does not look whether
+// strings are UTF-8, which [text] has seen to.
+type generated interface {
+	SizeVT() int
+	MarshalToSizedBufferVT(buf []byte) (int, error)
+}
+
+func sizeOf(m proto.Message) int {
+	if m, ok := m.(generated); ok {
+		return m.SizeVT()
+	}
+	return proto.Size(m)
 }
 
 // sized is a message whose size has just been counted, which takes as long as
@@ -44,20 +59,29 @@ type sized struct {
 	size    int
 }
 
+func measured(m proto.Message) sized { return sized{m, sizeOf(m)} }
+
+// encode writes the message into buf, which is of its size.
+func (s sized) encode(buf []byte) error {
+	if m, ok := s.message.(generated); ok {
+		_, err := m.MarshalToSizedBufferVT(buf)
+		return err
+	}
+	_, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(buf[:0], s.message)
+	return err
+}
+
 func (s sized) marshal() (mem.BufferSlice, error) {
-	encode := proto.MarshalOptions{UseCachedSize: true}
 	if mem.IsBelowBufferPoolingThreshold(s.size) {
-		data, err := encode.Marshal(s.message)
-		return mem.BufferSlice{mem.SliceBuffer(data)}, err
+		data := make([]byte, s.size)
+		return mem.BufferSlice{mem.SliceBuffer(data)}, s.encode(data)
 	}
 	pool := mem.DefaultBufferPool()
 	buf := pool.Get(s.size)
-	data, err := encode.MarshalAppend((*buf)[:0], s.message)
-	if err != nil {
+	if err := s.encode(*buf); err != nil {
 		pool.Put(buf)
 		return nil, err
 	}
-	*buf = data
 	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
 }
 
@@ -70,14 +94,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !long {
 		return c.CodecV2.Marshal(v)
 	}
-	m, ok := u.message.(proto.Message)
-	if !ok {
-		u.patience.Stop()
-		u.released()
-		return c.CodecV2.Marshal(u.message)
-	}
-	data, err := proto.Marshal(m)
-	if err != nil || len(data) == 0 {
+	data := make([]byte, u.size)
+	if err := u.encode(data); err != nil || len(data) == 0 {
 		u.patience.Stop()
 		u.released()
 		return nil, err

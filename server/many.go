@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/classify"
@@ -205,7 +204,7 @@ func (m *many) begin(task *pb.Task) error {
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
 	m.open[task.GetTag()], m.last = cancel, time.Now()
-	size := proto.Size(task.GetRequest())
+	size := sizeOf(task.GetRequest())
 	m.queued += size
 	turned := sync.OnceFunc(func() { m.unqueue(size) })
 	turn := m.service.admission.queue(m.stream.Context()) // here, so that turns come in the order of the tasks

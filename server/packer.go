@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -66,7 +64,7 @@ func (p *packer) run() error {
 
 // add puts an answer into the message, and sends what is full.
 func (p *packer) add(answer *pb.TaskResponse) error {
-	size := proto.Size(answer)
+	size := sizeOf(answer)
 	if p.bytes+size > packBytes {
 		if err := p.flush(); err != nil {
 			return err

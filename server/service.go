@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/fetch"
@@ -169,7 +168,7 @@ func shorten(attempts []*pb.AttemptFinished) {
 	}
 	room := maxAttemptsBytes
 	for _, a := range slices.Backward(attempts) {
-		if room -= proto.Size(a); room < 0 {
+		if room -= sizeOf(a); room < 0 {
 			a.Hops, a.Exchange = nil, nil
 			if r := a.Response; r != nil { // which the outcome may hold too
 				a.Response = &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol, ContentLength: r.ContentLength}

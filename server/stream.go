@@ -8,7 +8,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/fetch"
@@ -103,9 +102,9 @@ func (e *eventStream) locked(resp *pb.FetchResponse) error {
 // What it gave up on ends when the handler returns: then gRPC fails the send.
 func (e *eventStream) pass(resp *pb.FetchResponse) error {
 	if e.out == nil {
-		if size := proto.Size(resp); size <= e.room {
-			e.room -= size
-			return e.post(sized{resp, size})
+		if m := measured(resp); m.size <= e.room {
+			e.room -= m.size
+			return e.post(m)
 		}
 		e.out, e.done = make(chan *pb.FetchResponse), make(chan error, 1)
 		e.patient = time.NewTimer(e.limit)
@@ -126,7 +125,7 @@ func (e *eventStream) pass(resp *pb.FetchResponse) error {
 // sender sends what comes until out is closed.
 func sender(post func(sized) error, out <-chan *pb.FetchResponse, done chan<- error) {
 	for resp := range out {
-		done <- post(sized{resp, proto.Size(resp)})
+		done <- post(measured(resp))
 	}
 }
 
