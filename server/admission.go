@@ -90,12 +90,20 @@ func (a *admission) queue(ctx context.Context) *place {
 	return p
 }
 
-// wait returns once the fetch is admitted, or the error of ctx.
-func (p *place) wait(ctx context.Context) error {
+// came tells whether the fetch is admitted.
+func (p *place) came() bool {
 	select {
 	case <-p.admitted:
-		return nil
+		return true
 	default:
+		return false
+	}
+}
+
+// wait returns once the fetch is admitted, or the error of ctx.
+func (p *place) wait(ctx context.Context) error {
+	if p.came() {
+		return nil
 	}
 	select {
 	case <-p.admitted:

@@ -258,7 +258,8 @@ func (m *many) fetch(ctx context.Context, in *pb.FetchRequest, a *taskAnswers) (
 		return s.client.Refuse(ctx, p.req, class, ""), p.req
 	}
 	if p.req.Events != fetch.OutcomeOnly {
-		if err := a.send(p.admitted(ctx, a.start)); err != nil {
+		end, _ := ctx.Deadline()
+		if err := a.send(p.admitted(a.start, end)); err != nil {
 			return s.client.Refuse(ctx, p.req, classify.Cancelled, ""), p.req
 		}
 	}
@@ -278,6 +279,9 @@ func (s *service) prepareTask(ctx context.Context, in *pb.FetchRequest) (*prepar
 
 // enter waits for a task's turn. Where none came it says why.
 func (m *many) enter(ctx context.Context, turn *place) classify.Class {
+	if turn.came() && ctx.Err() == nil && m.service.draining.Err() == nil { // as it mostly has: nothing is to be waited for
+		return classify.NoClass
+	}
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(m.service.draining, stop)()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"fetchd/classify"
 	"fetchd/fetch"
 	"fetchd/fetch/workers"
 	pb "fetchd/gen/fetchd/v1"
@@ -78,18 +79,19 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(s
 		return err
 	}
 	defer leave()
-	ctx, release := reserve(caller)
+	ctx, release := context.WithCancel(caller)
 	defer release()
+	end := reserved(caller)
 	events := newEventStream(send, atOnce, s.stall, release)
 	defer events.close()
 	if p.req.Events != fetch.OutcomeOnly {
 		events.beatAfter(s.heartbeat)
-		if err := events.send(p.admitted(ctx, events.start)); err != nil {
+		if err := events.send(p.admitted(events.start, end)); err != nil {
 			return err
 		}
 	}
 	ctx, p.req.TraceParent = s.observe.Start(ctx, began)
-	out := s.client.Fetch(ctx, p.req, events.sink)
+	out := s.inTime(ctx, end, p.req, events.sink)
 	if err := caller.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
@@ -99,11 +101,15 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(s
 	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, p.req, events.last)}})
 }
 
-// admitted is the first event of a fetch.
-func (p *prepared) admitted(ctx context.Context, start time.Time) *pb.FetchResponse {
+// admitted is the first event of a fetch that ends at the latest at end; zero is no
+// end.
+func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
+	if last := start.Add(p.req.TotalTimeout); end.IsZero() || last.Before(end) {
+		end = last
+	}
 	return &pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{
 		FetchId: p.req.ID, EffectiveRequest: effective(p.in, p.req), ClampedFields: p.cut,
-		ExpireTime: timestamppb.New(expiry(ctx, start, p.req.TotalTimeout)), StartTime: timestamppb.New(start),
+		ExpireTime: timestamppb.New(end), StartTime: timestamppb.New(start),
 	}}}
 }
 
@@ -132,10 +138,9 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	if p.req.Events == fetch.Attempts {
 		p.req.Events = fetch.Ends // of which alone the answer tells
 	}
-	bounded, release := reserve(ctx)
-	defer release()
-	bounded, p.req.TraceParent = s.observe.Start(bounded, began)
-	out := s.client.Fetch(bounded, p.req, func(e fetch.Event) error {
+	traced, parent := s.observe.Start(ctx, began)
+	p.req.TraceParent = parent
+	out := s.inTime(traced, reserved(ctx), p.req, func(e fetch.Event) error {
 		if finished, ok := e.(fetch.AttemptFinished); ok {
 			resp.Attempts = append(resp.Attempts, attemptFinished(&finished))
 		}
@@ -196,23 +201,33 @@ func circle(ctx context.Context) (int, error) {
 	return most, nil
 }
 
-// reserve keeps back a part of the call's deadline, so that the caller gets the
-// outcome and not a bare DEADLINE_EXCEEDED: 5 %, at least 50 ms, at most 1 s
-// (spec §9).
-func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return context.WithCancel(ctx)
+// inTime carries out a fetch, so that its caller gets the outcome before the call's
+// deadline and not a bare DEADLINE_EXCEEDED. Zero is no end.
+func (s *service) inTime(ctx context.Context, end time.Time, r *fetch.Request, sink fetch.Sink) *fetch.Outcome {
+	if !end.IsZero() {
+		left := time.Until(end)
+		if left <= 0 {
+			return s.client.Refuse(ctx, r, classify.Deadline, "")
+		}
+		r.TotalTimeout = min(r.TotalTimeout, left)
 	}
-	kept := min(max(time.Until(deadline)/20, 50*time.Millisecond), time.Second)
-	return context.WithDeadline(ctx, deadline.Add(-kept))
+	return s.client.Fetch(ctx, r, sink)
 }
 
-// expiry is when the fetch gives up.
-func expiry(ctx context.Context, start time.Time, total time.Duration) time.Time {
-	end := start.Add(total)
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
-		return deadline
+// reserved is when a fetch is to end at the latest, of whose call's deadline a part is
+// kept back: 5 %, at least 50 ms, at most 1 s (spec §9). Zero is never.
+func reserved(ctx context.Context) time.Time {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return time.Time{}
 	}
-	return end
+	return deadline.Add(-min(max(time.Until(deadline)/20, 50*time.Millisecond), time.Second))
+}
+
+// reserve returns a context that ends then.
+func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
+	if end := reserved(ctx); !end.IsZero() {
+		return context.WithDeadline(ctx, end)
+	}
+	return context.WithCancel(ctx)
 }
