@@ -55,6 +55,35 @@ func FuzzParseURL(f *testing.F) {
 	})
 }
 
+// FuzzIsPlain: what is not given to the profile it would have left as it is.
+func FuzzIsPlain(f *testing.F) {
+	for _, host := range []string{"example.com", "a_b-.1", "-a.example", "a--b", "xn--a", "a.xn--bcher-kva", "Example.com", "", ".", "a..b", "1.2.3.4", "é"} {
+		f.Add(host)
+	}
+	f.Fuzz(func(t *testing.T, host string) {
+		if name, err := hostProfile.ToASCII(host); isPlain(host) && (err != nil || name != host) && isHostName(host) {
+			t.Errorf("%q is plain, but becomes %q, %v", host, name, err)
+		}
+	})
+}
+
+// FuzzMayBeLong: only URLs that are short enough are not measured.
+func FuzzMayBeLong(f *testing.F) {
+	for _, raw := range []string{"http://h/\x00é%2f?é#é", "http://h/a%2Fé#%41é", "http://user:ü@h/", "http://h?", "http:"} {
+		f.Add(raw, 3000)
+		f.Add(raw, 1)
+	}
+	f.Fuzz(func(t *testing.T, raw string, times int) {
+		if times < 1 || times > 1000 || len(raw)*times > 3*MaxURLBytes {
+			return
+		}
+		u, err := parse(raw + strings.Repeat(raw, times))
+		if err == nil && u.Opaque == "" && len(u.String()) > MaxURLBytes && !mayBeLong(u) {
+			t.Errorf("%d bytes of %q are not measured", len(u.String()), raw)
+		}
+	})
+}
+
 // FuzzResolveRedirect: whatever an origin says, what is followed could have
 // been asked for in the first place.
 func FuzzResolveRedirect(f *testing.F) {

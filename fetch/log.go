@@ -31,12 +31,12 @@ func (r *run) logEnd(out *Outcome) {
 	if !r.logs(slog.LevelInfo) {
 		return
 	}
-	attrs := []slog.Attr{
+	var room [16]slog.Attr // on the stack: of it only the record's copies stay
+	attrs := append(room[:0],
 		slog.String("fetch_id", r.req.ID), slog.String("url", RedactURL(r.req.URL)), slog.String("method", r.req.Method),
 		slog.String("outcome", out.Kind.String()), slog.String("rule", string(out.Rule)),
 		slog.Int("attempts", out.Attempts), slog.Int("exchanges", out.Exchanges),
-		slog.Int64("body_bytes", out.Body.Size), slog.Duration("duration", out.Total.Round(time.Microsecond)),
-	}
+		slog.Int64("body_bytes", out.Body.Size), slog.Duration("duration", out.Total.Round(time.Microsecond)))
 	if out.Response != nil {
 		attrs = append(attrs, slog.Int("status", out.Response.StatusCode))
 	}

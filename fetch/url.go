@@ -105,13 +105,21 @@ func canonicalise(u *url.URL) *URLError {
 	}
 	u.Host = host + port
 	u.RawQuery = escape(u.RawQuery, `"<>`) // url.URL sends it as it is
-	if len(u.String()) > MaxURLBytes {
+	if mayBeLong(u) && len(u.String()) > MaxURLBytes {
 		return errURLLong
 	}
 	if u.User != nil {
 		return errURLUserinfo
 	}
 	return nil
+}
+
+// mayBeLong spares most URLs that they are written out to be measured: escaping makes
+// of a byte three.
+func mayBeLong(u *url.URL) bool {
+	const marks = len("://?#")
+	escaped := len(u.Path) + len(u.RawPath) + len(u.Fragment) + len(u.RawFragment)
+	return u.User != nil || marks+len(u.Scheme)+len(u.Host)+len(u.RawQuery)+3*escaped > MaxURLBytes
 }
 
 func canonicalPort(u *url.URL) (string, *URLError) {
@@ -145,8 +153,14 @@ func canonicalHost(u *url.URL) (string, *URLError) {
 	if !utf8.ValidString(host) {
 		return "", errURLHost // idna would take such a byte for U+FFFD
 	}
-	name, err := hostProfile.ToASCII(host)
-	if err != nil || !isHostName(name) {
+	name := host
+	if !isPlain(host) {
+		var err error
+		if name, err = hostProfile.ToASCII(host); err != nil {
+			return "", errURLHost
+		}
+	}
+	if !isHostName(name) {
 		return "", errURLHost
 	}
 	if endsInNumber(name) {
@@ -156,6 +170,16 @@ func canonicalHost(u *url.URL) (string, *URLError) {
 		}
 	}
 	return name, nil
+}
+
+// isPlain tells hosts that [hostProfile] leaves as they are.
+func isPlain(host string) bool {
+	for i := range len(host) {
+		if c := host[i]; c != '.' && notHostRune(rune(c)) {
+			return false
+		}
+	}
+	return !strings.Contains(host, "xn--")
 }
 
 // isHostName tells names that DNS can hold: letters, digits, hyphens and

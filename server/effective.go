@@ -23,7 +23,7 @@ func effectiveRecovery(r *fetch.Request) pb.BodyRecovery {
 // effective is the request as it will be carried out: every policy field filled
 // in, header values and the body left out.
 func effective(in *pb.FetchRequest, r *fetch.Request) *pb.FetchRequest {
-	var d durations
+	d := make(durations, 9)
 	return &pb.FetchRequest{
 		Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 		RedirectPolicy: &pb.RedirectPolicy{

@@ -145,7 +145,7 @@ type durations []durationpb.Duration
 
 func (d *durations) of(v time.Duration) *durationpb.Duration {
 	if len(*d) == 0 {
-		*d = make(durations, 6)
+		*d = make(durations, 4)
 	}
 	m := &(*d)[0]
 	*d = (*d)[1:]
