@@ -77,8 +77,10 @@ func holdBackWanted(a *attempt) int64 {
 }
 
 func (o *output) close() {
-	o.a.client.holdBack.give(o.unused)
-	o.unused = 0
+	if o.unused > 0 {
+		o.a.client.holdBack.give(o.unused)
+		o.unused = 0
+	}
 	for _, c := range o.held {
 		chunks.Put(c)
 	}
