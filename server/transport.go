@@ -17,7 +17,7 @@ import (
 const (
 	maxMetadataBytes  = 16 << 10
 	maxStreams        = 1000             // calls under way on one connection
-	callWorkers       = 256              // goroutines that carry one call out after the other: a stack need not grow again in each
+	callWorkers       = 128              // goroutines that carry one call out after the other: a stack need not grow again in each
 	handshakeTime     = 10 * time.Second // from accept to a connection that can carry calls
 	firstMessageTime  = 10 * time.Second // from the head of a call to its request
 	reflectionTime    = time.Minute      // of a reflection call, however much it asks
