@@ -70,15 +70,18 @@ type Client struct {
 	resolver      *net.Resolver
 	hasProxy      bool
 	userAgent     []string // the line that is sent
-	maxTotal      time.Duration
-	holdBack      budget
-	workers       workers.Pool
-	engine        *retryablehttp.Client
-	open          atomic.Int64 // fetches
-	budget        int64
-	logger        *slog.Logger
-	observer      Observer
-	shutdown      context.Context
+	// The headers of a request that brings none, shared by all.
+	plain, plainUncoded http.Header
+	maxTotal            time.Duration
+	holdBack            budget
+	workers             workers.Pool
+	engine              *retryablehttp.Client
+	open                atomic.Int64 // fetches
+	budget              int64
+	logger              *slog.Logger
+	observer            Observer
+	shutdown            context.Context
+	waits               waits
 }
 
 // New returns a client. The error names the field that is not usable.
@@ -103,6 +106,7 @@ func New(cfg Config) (*Client, error) {
 		shutdown:  cfg.Shutdown,
 		engine:    newEngine(),
 	}
+	c.plain, c.plainUncoded = c.headerOf(&Request{}), c.headerOf(&Request{KeepEncoding: true})
 	c.holdBack.left.Store(c.budget)
 	if c.logger == nil {
 		c.logger = slog.New(slog.DiscardHandler)

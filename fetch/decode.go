@@ -28,10 +28,14 @@ var uncoded, coded = []string{"identity"}, []string{"gzip, br, zstd"}
 // (spec §2): nothing where the bytes are kept as sent, where a part is asked
 // for, or where the body is a download, which could not be resumed coded.
 func (r *Request) acceptEncoding() []string {
-	if r.KeepEncoding || r.Policy.Profile == classify.Download || r.Header.Get("Range") != "" {
-		return uncoded
+	if r.takesCodings() {
+		return coded
 	}
-	return coded
+	return uncoded
+}
+
+func (r *Request) takesCodings() bool {
+	return !r.KeepEncoding && r.Policy.Profile != classify.Download && r.Header.Get("Range") == ""
 }
 
 // counter counts what came from the origin and remembers how it ended, so that

@@ -76,8 +76,18 @@ func CheckHeader(name, value string) string {
 }
 
 // firstHeader is the header of the first request of a fetch: the caller's and
-// what the service adds. Its lines are shared and never changed.
+// what the service adds. It is shared, as its lines are, and never changed.
 func (c *Client) firstHeader(r *Request) http.Header {
+	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Circle == 0 { // as in most fetches
+		if r.takesCodings() {
+			return c.plain
+		}
+		return c.plainUncoded
+	}
+	return c.headerOf(r)
+}
+
+func (c *Client) headerOf(r *Request) http.Header {
 	h := make(http.Header, len(r.Header)+4)
 	maps.Copy(h, r.Header)
 	if len(h["User-Agent"]) == 0 {

@@ -30,7 +30,6 @@ type run struct {
 
 	origin *hopRequest // the first hop of the fetch
 	first  *hopRequest // where the next attempt begins
-	cur    *attempt    // the last one begun
 	// What a sink said last; it is not called again.
 	sinkErr error
 
@@ -47,12 +46,17 @@ type run struct {
 	lastURL     string // of last; of the last hop tried while there is none
 	lastError   []byte
 
+	// Of the last attempt, which itself is not kept through a wait.
+	lastHops   []Hop
+	lastBody   BodySummary
+	lastInline []byte
+
 	mu       sync.Mutex
 	cause    error     // why the fetch is to end, if not because its caller's context has
 	exchange *exchange // under way; nil: none
 	waits    context.Context
 	endWaits context.CancelCauseFunc
-	waiting  func() bool // set between two attempts, where a shutdown ends the fetch; stops the waiting for one
+	waiting  bool // between two attempts, where a shutdown ends the fetch
 }
 
 // Fetch carries out one fetch and returns its outcome, exactly one, whatever
@@ -60,9 +64,21 @@ type run struct {
 // the latest with ctx, with the request's TotalTimeout, and with the client's
 // maximum: as DEADLINE or CANCELLED. req is not changed.
 func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
-	r := &run{client: c, req: req, sink: sink, caller: ctx, start: time.Now()}
-	r.inline = c.open.Add(1) <= maxInline
+	inline := c.open.Add(1) <= maxInline
 	defer c.open.Add(-1)
+	r := c.newRun(ctx, req, sink)
+	r.inline = inline
+	defer r.close()
+	if ctx.Err() == nil {
+		r.loop(c.engine)
+	}
+	return c.ended(ctx, r)
+}
+
+// newRun returns a fetch that begins now. It is apart from [Client.Fetch] for the
+// sake of the stack of that one, on which thousands may wait.
+func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
+	r := &run{client: c, req: req, sink: sink, caller: ctx, start: time.Now()}
 	limit := c.maxTotal
 	if req.TotalTimeout > 0 {
 		limit = min(limit, req.TotalTimeout)
@@ -73,17 +89,13 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	}
 	r.total = watch{clock: &r.clock, cancel: r.cancel}
 	r.total.arm(limit, classify.Deadline)
-	defer r.close()
 	if req.Cookies {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
 	}
 	r.origin = &hopRequest{method: req.Method, url: req.URL, header: c.firstHeader(req), body: req.Body}
 	r.first = r.origin
 	r.delivered = req.resumeAt()
-	if ctx.Err() == nil {
-		r.loop(c.engine)
-	}
-	return c.ended(ctx, r)
+	return r
 }
 
 // close lets go of what outlives a fetch: its timer and its contexts. An exchange is
@@ -103,13 +115,13 @@ func (r *run) close() {
 var (
 	nowhere  = &url.URL{Scheme: "http", Host: "fetch.invalid", Path: "/"}
 	noHeader = http.Header{}
+	vehicle  = &http.Request{Method: http.MethodGet, URL: nowhere, Host: nowhere.Host, Header: noHeader}
 )
 
 // loop runs go-retryablehttp over the attempts. It owns the turns and the
 // waits; what is retried and for how long is waited it asks of us. The request
 // it is given is only a vehicle: what is sent is built in [attempt.request].
 func (r *run) loop(engine *retryablehttp.Client) {
-	vehicle := &http.Request{Method: http.MethodGet, URL: nowhere, Host: nowhere.Host, Header: noHeader}
 	resp, err := engine.Do(&retryablehttp.Request{Request: vehicle.WithContext(loopContext{r})})
 	if resp != nil {
 		_ = resp.Body.Close()
@@ -166,7 +178,6 @@ func (r *run) begin() *attempt {
 	r.attempts++
 	a := &attempt{run: r, number: r.attempts, hop: r.first}
 	a.limit = watch{clock: &r.clock, cancel: a.giveUp}
-	r.cur = a
 	if a.continued = r.continues(); a.continued != nil {
 		a.hop = a.continued.continuation(r.req, a.hop)
 	}

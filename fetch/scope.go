@@ -3,6 +3,9 @@ package fetch
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -112,29 +115,31 @@ func (a *attempt) stopped() error {
 	return cmp.Or(over, a.why())
 }
 
-// letGo drops what only the attempt itself had a use for.
-func (a *attempt) letGo() {
-	a.resp, a.exchange, a.made, a.hop = nil, nil, nil, nil
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.run.exchange = nil
+// letGo drops what no wait needs: the exchange is over, and a fetch that ends while
+// it waits fails by the end of its wait.
+func (r *run) letGo() {
+	r.failure = nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.exchange = nil
 }
 
 // setWaiting begins or ends a wait between two attempts, which a shutdown ends; an
 // attempt under way goes on.
 func (r *run) setWaiting(w bool) {
 	r.mu.Lock()
-	stop := r.waiting
-	r.waiting = nil
-	if w {
-		r.waiting = context.AfterFunc(r.client.shutdown, r.shutDown)
-	}
+	same := r.waiting == w
+	r.waiting = w
 	r.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
-	if w && r.client.shutdown.Err() != nil { // AfterFunc would say so a moment too late
-		r.cancel(errShutdown)
+	switch {
+	case same:
+	case !w:
+		r.client.waits.remove(r)
+	default:
+		r.client.waits.add(r)
+		if r.client.shutdown.Err() != nil { // what it ends may have been listed before
+			r.cancel(errShutdown)
+		}
 	}
 }
 
@@ -147,5 +152,44 @@ func (r *run) shutDown() {
 func (r *run) isWaiting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.waiting != nil
+	return r.waiting
+}
+
+// waits are the fetches that wait for their next attempt. A context of its own for
+// each would cost a fetch a quarter of a kilobyte.
+type waits struct {
+	mu   sync.Mutex
+	runs map[*run]struct{}
+	stop func() bool // stops the waiting for a shutdown; nil while no fetch waits
+}
+
+func (w *waits) add(r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.runs == nil {
+		w.runs = make(map[*run]struct{})
+	}
+	w.runs[r] = struct{}{}
+	if w.stop == nil {
+		w.stop = context.AfterFunc(r.client.shutdown, w.shutDown)
+	}
+}
+
+func (w *waits) remove(r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if delete(w.runs, r); len(w.runs) == 0 {
+		w.stop()
+		w.stop = nil
+	}
+}
+
+// shutDown ends those that wait now. Who begins to wait later sees it himself.
+func (w *waits) shutDown() {
+	w.mu.Lock()
+	all := slices.Collect(maps.Keys(w.runs))
+	w.mu.Unlock()
+	for _, r := range all {
+		r.shutDown()
+	}
 }

@@ -56,6 +56,7 @@ func (r *run) settle(a *attempt) {
 	if a.response != nil || r.last == nil {
 		r.lastURL = a.hop.told()
 	}
+	r.lastHops, r.lastBody, r.lastInline = a.hops, a.body, a.inline
 	r.first = r.origin
 	if d.Start == classify.FailedHop {
 		r.first = a.hop
@@ -63,7 +64,7 @@ func (r *run) settle(a *attempt) {
 	r.logAttempt(a)
 	r.tellFinished(a)
 	if d.Verdict == classify.Retry { // ten thousand may wait: keep what the outcome needs, and no more
-		a.letGo()
+		r.letGo()
 	}
 }
 
@@ -118,18 +119,15 @@ func (r *run) outcome() *Outcome {
 		Kind: r.decision.Kind, FinalURL: r.lastURL,
 		Response: r.last, ResponseAttempt: r.lastAttempt, ErrorBody: r.lastError,
 		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges,
-		Total: time.Since(r.start),
+		Hops: r.lastHops, Body: r.lastBody, Total: time.Since(r.start),
 	}
 	if out.FinalURL == "" {
 		out.FinalURL = withoutUserinfo(r.req.URL)
 	}
-	if a := r.cur; a != nil {
-		out.Hops, out.Body = a.hops, a.body
-	}
 	if out.Kind == classify.Failed {
 		out.Failure, out.StopReason = r.failure, r.decision.Verdict
-	} else if r.cur != nil {
-		out.InlineBody = r.cur.inline
+	} else {
+		out.InlineBody = r.lastInline
 	}
 	return out
 }
