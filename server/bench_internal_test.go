@@ -53,7 +53,7 @@ func BenchmarkConvert(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		effective(in, req)
+		effective(echoOf(in), req)
 	}
 }
 

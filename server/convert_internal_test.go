@@ -64,7 +64,7 @@ func FuzzConvert(f *testing.F) {
 			for _, path := range cut {
 				wantPath(t, path, in.ProtoReflect().Descriptor())
 			}
-			if _, err := proto.Marshal(effective(in, out)); err != nil {
+			if _, err := proto.Marshal(effective(echoOf(in), out)); err != nil {
 				t.Errorf("effective request: %v", err)
 			}
 		}

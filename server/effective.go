@@ -20,9 +20,25 @@ func effectiveRecovery(r *fetch.Request) pb.BodyRecovery {
 	return recoveries.wire[r.Recovery]
 }
 
+// echo is what an effective request takes from the caller's as it is. The rest of
+// that one is not kept while the fetch goes on.
+type echo struct {
+	resumePoint  *pb.ResumePoint
+	precondition *pb.Precondition
+	integrity    *pb.Integrity
+	content      *pb.ContentPolicy
+	labels       map[string]string
+	authProvider string
+}
+
+func echoOf(in *pb.FetchRequest) *echo {
+	return &echo{in.GetBodyPolicy().GetResumePoint(), in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(),
+		in.GetLabels(), in.GetAuthProvider()}
+}
+
 // effective is the request as it will be carried out: every policy field filled
 // in, header values and the body left out.
-func effective(in *pb.FetchRequest, r *fetch.Request) *pb.FetchRequest {
+func effective(e *echo, r *fetch.Request) *pb.FetchRequest {
 	d := make(durations, 9)
 	return &pb.FetchRequest{
 		Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
@@ -37,10 +53,10 @@ func effective(in *pb.FetchRequest, r *fetch.Request) *pb.FetchRequest {
 		BodyPolicy: &pb.BodyPolicy{
 			Delivery: deliveries.wire[r.Delivery], MaxSizeBytes: &r.MaxBodyBytes,
 			OversizeAction: truncates.wire[r.Truncate], Recovery: effectiveRecovery(r),
-			ResumePoint: in.GetBodyPolicy().GetResumePoint(), KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
+			ResumePoint: e.resumePoint, KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
 			ErrorBodyBytes: ptr(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
-		Precondition: in.GetPrecondition(), Integrity: in.GetIntegrity(), Labels: in.GetLabels(),
-		ContentPolicy: in.GetContentPolicy(), AuthProvider: in.GetAuthProvider(),
+		Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
+		ContentPolicy: e.content, AuthProvider: e.authProvider,
 		EventLevel: levels.wire[r.Events], CookieMode: cookieModes.wire[r.Cookies],
 	}
 }

@@ -169,10 +169,15 @@ func (m *many) room() bool {
 	}
 }
 
-// unqueue notes that a request of n bytes waits no longer.
-func (m *many) unqueue(n int) {
+// unqueue notes that a task's request waits no longer.
+func (t *openTask) unqueue() {
+	m := t.many
+	if t.size == 0 {
+		return
+	}
 	m.mu.Lock()
-	m.queued -= n
+	m.queued -= t.size
+	t.size = 0
 	m.mu.Unlock()
 	select {
 	case m.turned <- struct{}{}:
@@ -202,69 +207,104 @@ func (m *many) begin(task *pb.Task) error {
 		v.add("tasks.tag", "is %.60q, which is under way: give each task a tag of its own", tag)
 		return v.err()
 	}
-	ctx, cancel := context.WithCancel(m.ctx)
-	m.open[task.GetTag()], m.last = cancel, time.Now()
-	size := sizeOf(task.GetRequest())
-	m.queued += size
-	turned := sync.OnceFunc(func() { m.unqueue(size) })
-	turn := m.service.admission.queue(m.stream.Context()) // here, so that turns come in the order of the tasks
+	t := &openTask{many: m, tag: task.GetTag(), in: task.GetRequest(), size: sizeOf(task.GetRequest())}
+	t.ctx, t.cancel = context.WithCancel(m.ctx)
+	m.open[t.tag], m.last = t.cancel, time.Now()
+	m.queued += t.size
+	t.turn = m.service.admission.queue(m.stream.Context()) // here, so that turns come in the order of the tasks
 	m.tasks.Add(1)
-	m.service.workers.Go(func() {
-		defer m.tasks.Done()
-		defer func() { <-m.places }()
-		defer turn.leave()
-		defer turned()
-		defer cancel()
-		m.run(ctx, task, turn, turned)
-	})
+	m.service.workers.Go(t.run)
 	return nil
 }
 
+// openTask is a task under way. Of what it does only little is done in run and fetch:
+// ten thousand may wait below them, each with a stack of its own.
+type openTask struct {
+	many   *many
+	tag    string
+	ctx    context.Context
+	cancel context.CancelFunc
+	turn   *place
+	in     *pb.FetchRequest // until its turn has come
+	size   int              // of it in bytes, while it is queued
+
+	start    time.Time
+	sequence int64
+	last     *pb.AttemptFinished // that ended the fetch
+}
+
 // run carries out a task and answers it, once.
-func (m *many) run(ctx context.Context, task *pb.Task, turn *place, turned func()) {
-	a := taskAnswers{many: m, tag: task.GetTag(), turn: turn, turned: turned, start: time.Now()}
-	out, req := m.guarded(ctx, task.GetRequest(), &a)
+func (t *openTask) run() {
+	defer t.leave()
+	t.start = time.Now()
+	out, req := t.fetch()
+	t.finish(out, req)
+}
+
+// leave gives up what a task holds.
+func (t *openTask) leave() {
+	t.cancel()
+	t.unqueue()
+	t.turn.leave()
+	<-t.many.places
+	t.many.tasks.Done()
+}
+
+// finish tells how a task ended.
+func (t *openTask) finish(out *fetch.Outcome, req *fetch.Request) {
+	m := t.many
 	m.mu.Lock()
-	delete(m.open, a.tag) // its caller may use the tag again once it has the outcome
+	delete(m.open, t.tag) // its caller may use the tag again once it has the outcome
 	m.last = time.Now()
 	m.mu.Unlock()
-	_ = a.send(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, a.last)}}) // the call is over then
+	_ = t.send(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, t.last)}}) // the call is over then
 }
 
-// guarded has a panic cost one task.
-func (m *many) guarded(ctx context.Context, in *pb.FetchRequest, a *taskAnswers) (out *fetch.Outcome, req *fetch.Request) {
+// fetch is a task's fetch. A panic costs one task.
+func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 	defer func() {
 		if p := recover(); p != nil {
-			m.service.logger.ErrorContext(ctx, "panic in a task", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-			req = fetch.NewRequest(classify.Standard)
-			out = m.service.client.Refuse(ctx, req, classify.Internal, "")
+			out, req = t.panicked(p)
 		}
 	}()
-	return m.fetch(ctx, in, a)
+	ctx, req, out := t.begin()
+	if out == nil {
+		out = t.many.service.client.Fetch(ctx, req, t.sink)
+	}
+	return out, req
 }
 
-// fetch is a task's fetch, by the same steps as that of a call.
-func (m *many) fetch(ctx context.Context, in *pb.FetchRequest, a *taskAnswers) (*fetch.Outcome, *fetch.Request) {
-	s := m.service
-	p, err := s.prepareTask(m.stream.Context(), in)
+func (t *openTask) panicked(p any) (*fetch.Outcome, *fetch.Request) {
+	s, req := t.many.service, fetch.NewRequest(classify.Standard)
+	s.logger.ErrorContext(t.ctx, "panic in a task", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+	return s.client.Refuse(t.ctx, req, classify.Internal, ""), req
+}
+
+// begin takes the same steps as a call before its fetch. The outcome is that of a task
+// for which none is made.
+func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
+	s := t.many.service
+	p, err := s.prepareTask(t.many.stream.Context(), t.in)
+	t.in = nil
 	if err != nil {
 		req := fetch.NewRequest(classify.Standard)
 		req.ID = rand.Text()
-		return s.client.Refuse(ctx, req, classify.InvalidRequest, status.Convert(err).Message()), req
+		return t.ctx, req, s.client.Refuse(t.ctx, req, classify.InvalidRequest, status.Convert(err).Message())
 	}
-	class := m.enter(ctx, a.turn)
-	a.turned()
+	class := t.many.enter(t.ctx, t.turn)
+	t.unqueue()
 	if class != classify.NoClass {
-		return s.client.Refuse(ctx, p.req, class, ""), p.req
+		return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, class, "")
 	}
 	if p.req.Events != fetch.OutcomeOnly {
-		end, _ := ctx.Deadline()
-		if err := a.send(p.admitted(a.start, end)); err != nil {
-			return s.client.Refuse(ctx, p.req, classify.Cancelled, ""), p.req
+		end, _ := t.ctx.Deadline()
+		if err := t.send(p.admitted(t.start, end)); err != nil {
+			return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, classify.Cancelled, "")
 		}
 	}
-	ctx, p.req.TraceParent = s.observe.Start(ctx, a.start)
-	return s.client.Fetch(ctx, p.req, a.sink), p.req
+	ctx, traceparent := s.observe.Start(t.ctx, t.start)
+	p.req.TraceParent = traceparent
+	return ctx, p.req, nil
 }
 
 // prepareTask reads a task's request. Of one that says nothing of events only the
@@ -297,32 +337,21 @@ func (m *many) enter(ctx context.Context, turn *place) classify.Class {
 	return classify.Cancelled
 }
 
-// taskAnswers numbers what is sent of one task.
-type taskAnswers struct {
-	many     *many
-	tag      string
-	turn     *place
-	turned   func() // its turn has come
-	start    time.Time
-	sequence int64
-	last     *pb.AttemptFinished // that ended the fetch
-}
-
 // sink is the fetch's [fetch.Sink].
-func (a *taskAnswers) sink(ev fetch.Event) error {
+func (t *openTask) sink(ev fetch.Event) error {
 	resp := new(pb.FetchResponse)
 	event(resp, ev)
-	a.last = ending(resp)
-	return a.send(resp)
+	t.last = ending(resp)
+	return t.send(resp)
 }
 
-func (a *taskAnswers) send(resp *pb.FetchResponse) error {
-	a.sequence++
-	resp.Sequence, resp.ElapsedOffset = a.sequence, durationpb.New(time.Since(a.start))
+func (t *openTask) send(resp *pb.FetchResponse) error {
+	t.sequence++
+	resp.Sequence, resp.ElapsedOffset = t.sequence, durationpb.New(time.Since(t.start))
 	select {
-	case a.many.answers <- &pb.TaskResponse{Tag: a.tag, Response: resp}:
+	case t.many.answers <- &pb.TaskResponse{Tag: t.tag, Response: resp}:
 		return nil
-	case <-a.many.over.Done():
-		return a.many.over.Err()
+	case <-t.many.over.Done():
+		return t.many.over.Err()
 	}
 }

@@ -40,9 +40,9 @@ type service struct {
 
 // prepared is a request that was found in order.
 type prepared struct {
-	in  *pb.FetchRequest
-	req *fetch.Request
-	cut []string // fields that were clamped
+	echo *echo
+	req  *fetch.Request
+	cut  []string // fields that were clamped
 }
 
 // prepare reads a request. prefix stands before the fields that an error names;
@@ -58,7 +58,7 @@ func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix strin
 	if req.Circle, err = circle(ctx); err != nil {
 		return nil, err
 	}
-	return &prepared{in, req, cut}, nil
+	return &prepared{echoOf(in), req, cut}, nil
 }
 
 // Fetch implements fetchd.v1.FetchService.Fetch.
@@ -108,7 +108,7 @@ func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
 		end = last
 	}
 	return &pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{
-		FetchId: p.req.ID, EffectiveRequest: effective(p.in, p.req), ClampedFields: p.cut,
+		FetchId: p.req.ID, EffectiveRequest: effective(p.echo, p.req), ClampedFields: p.cut,
 		ExpireTime: timestamppb.New(end), StartTime: timestamppb.New(start),
 	}}}
 }
@@ -131,13 +131,14 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 		return nil, err
 	}
 	defer leave()
-	if p.req.Events == fetch.All {
-		p.req.Events = fetch.Attempts // the headers of 220 hops are more than a client takes in one message
+	asked := p.req.Events
+	if asked == fetch.All {
+		asked = fetch.Attempts // the headers of 220 hops are more than a client takes in one message
 	}
-	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut, EffectiveRequest: effective(in, p.req)}
-	if p.req.Events == fetch.Attempts {
+	if p.req.Events = asked; asked == fetch.Attempts {
 		p.req.Events = fetch.Ends // of which alone the answer tells
 	}
+	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut}
 	traced, parent := s.observe.Start(ctx, began)
 	p.req.TraceParent = parent
 	out := s.inTime(traced, reserved(ctx), p.req, func(e fetch.Event) error {
@@ -154,6 +155,8 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 		last = resp.Attempts[n-1]
 	}
 	resp.Outcome = outcome(out, p.req, last)
+	resp.EffectiveRequest = effective(p.echo, p.req) // here, for ten thousand may wait
+	resp.EffectiveRequest.EventLevel = levels.wire[asked]
 	shorten(resp.Attempts)
 	return resp, deliver(resp) // in its place still
 }
