@@ -153,12 +153,16 @@ func (a *attempt) follow() {
 		}
 		a.leave(resp)
 		if a.req.Events == All {
-			followed := a.hops[len(a.hops)-1]
-			followed.Header = resp.Header
-			a.tell(RedirectFollowed{Attempt: a.number, Hop: followed})
+			a.tellRedirect(resp)
 		}
 		a.hop = next
 	}
+}
+
+func (a *attempt) tellRedirect(resp *http.Response) {
+	followed := a.hops[len(a.hops)-1]
+	followed.Header = resp.Header
+	a.tell(RedirectFollowed{Attempt: a.number, Hop: followed})
 }
 
 // redirect returns the request that follows resp, or nil where none does. What
@@ -231,11 +235,12 @@ func sameRequest(a, b *hopRequest) bool {
 func (a *attempt) send() *http.Response {
 	began := time.Since(a.start)
 	x := a.newExchange()
-	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: a.hop.told(), Start: began})
+	a.hops = append(a.hops, Hop{})
 	hop := &a.hops[len(a.hops)-1]
+	hop.Method, hop.URL, hop.Start = a.hop.method, a.hop.told(), began
 	resp, err := a.roundTrip(x)
 	x.watch.rest()
-	hop.Exchange = x.trace.result(resp)
+	x.trace.result(&hop.Exchange, resp)
 	a.exchanges += hop.Exchange.Requests
 	if err != nil {
 		a.failWith(x.trace.current(), err)

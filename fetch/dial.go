@@ -43,6 +43,7 @@ type observedConn struct {
 	net.Conn
 	failed atomic.Pointer[error]
 	remote string      // address that it leads to; empty where that is a proxy's, or not known
+	tls    string      // version of TLS with the origin, where we shook hands
 	proxy  bool        // it leads to a proxy, not to an origin
 	keep   func() bool // has it outlive the exchange that it was made for; nil where it does
 }
@@ -127,6 +128,9 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 	if err := handshake(ctx, secure); err != nil {
 		_ = conn.Close()
 		return nil, &phaseError{classify.PhaseTLS, err}
+	}
+	if seen := observed(conn); seen != nil {
+		seen.tls = tls.VersionName(secure.ConnectionState().Version)
 	}
 	return secure, nil
 }

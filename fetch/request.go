@@ -144,6 +144,11 @@ type Request struct {
 
 	// Events is how much is told.
 	Events Level
+
+	// Deep tells that the goroutine that calls [Client.Fetch] has a deep stack
+	// already, as that of a gRPC call has: where many fetches are open, this one waits
+	// for its origin there and not on a second one.
+	Deep bool
 }
 
 // Integrity says what the decoded body must be (spec C5).

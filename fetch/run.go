@@ -154,9 +154,14 @@ type turns struct{}
 
 // RoundTrip implements http.RoundTripper.
 func (turns) RoundTrip(vehicle *http.Request) (*http.Response, error) {
-	if r := runOf(vehicle.Context()); r.inline {
+	switch r := runOf(vehicle.Context()); {
+	case r.inline:
 		r.turn()
-	} else {
+	case r.staysHere():
+		a := r.begin()
+		a.follow()
+		call(&r.client.workers, a.finish)
+	default:
 		call(&r.client.workers, r.turn)
 	}
 	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -167,9 +172,21 @@ func (turns) RoundTrip(vehicle *http.Request) (*http.Response, error) {
 func (r *run) turn() {
 	a := r.begin()
 	a.follow()
+	a.finish()
+}
+
+// staysHere tells that an attempt waits for its origin on the goroutine of the fetch,
+// also where many are open. That is for what needs no stack to speak of until the head
+// has come: events are encoded, credentials fetched.
+func (r *run) staysHere() bool {
+	return r.req.Deep && !r.tells() && r.req.Credentials == nil
+}
+
+// finish is what an attempt does with its last response.
+func (a *attempt) finish() {
 	a.consume()
 	a.limit.stop()
-	r.settle(a)
+	a.settle(a)
 }
 
 // begin opens an attempt.

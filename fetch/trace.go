@@ -147,12 +147,21 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 	t.ready, t.phase, t.got, t.conn = true, classify.PhaseRequest, time.Now(), info.Conn
 	t.exchange.Reused = info.Reused
 	t.exchange.RemoteAddress = remoteAddress(seen, info.Conn)
-	if secure, ok := info.Conn.(*tls.Conn); ok {
-		t.exchange.TLSVersion = tls.VersionName(secure.ConnectionState().Version)
-	}
+	t.exchange.TLSVersion = tlsVersion(seen, info.Conn)
 	t.conns++
 	t.written = false
 	t.watch.arm(t.limits.HeaderTimeout, classify.WriteTimeout)
+}
+
+// tlsVersion is empty without TLS. Through a proxy net/http shakes hands.
+func tlsVersion(seen *observedConn, conn net.Conn) string {
+	if seen != nil && seen.tls != "" {
+		return seen.tls
+	}
+	if secure, ok := conn.(*tls.Conn); ok {
+		return tls.VersionName(secure.ConnectionState().Version)
+	}
+	return ""
 }
 
 // remoteAddress is where a connection leads to. Where the proxy stands is no caller's
@@ -215,12 +224,12 @@ func (t *trace) gotInformational(int, textproto.MIMEHeader) error {
 	return errInformational
 }
 
-// result ends the trace with the exchange's head and returns what is known.
-func (t *trace) result(resp *http.Response) Exchange {
+// result ends the trace with the exchange's head and writes what is known to e.
+func (t *trace) result(e *Exchange, resp *http.Response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over = true
-	e := t.exchange
+	*e = t.exchange
 	e.Requests = t.sent
 	if !t.written && t.conn != nil && (resp != nil || isHTTP2(t.conn)) {
 		e.Requests++ // over HTTP/2 a request can be answered before the hook that tells of it
@@ -229,7 +238,6 @@ func (t *trace) result(resp *http.Response) Exchange {
 	if resp != nil {
 		e.Protocol = resp.Proto
 	}
-	return e
 }
 
 func isHTTP2(conn net.Conn) bool {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -83,7 +84,7 @@ func TestHealthIsAlwaysTold(t *testing.T) {
 	a.add("192.0.2.1", maxUnread+1)
 	g := &gate{logger: slog.New(slog.DiscardHandler), unread: a}
 	for method, want := range map[string]codes.Code{healthpb.Health_Check_FullMethodName: codes.OK, pb.FetchService_FetchUnary_FullMethodName: codes.ResourceExhausted} {
-		_, err := g.unary(from(t, "192.0.2.9:1"), nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, nil })
+		_, err := g.unary(recovery.UnaryServerInterceptor())(from(t, "192.0.2.9:1"), nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, nil })
 		if status.Code(err) != want {
 			t.Errorf("%s: %v, want %s", method, err, want)
 		}

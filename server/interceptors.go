@@ -41,8 +41,8 @@ func interception(logger *slog.Logger, unread *answers) []grpc.ServerOption {
 	g := &gate{logger: logger, unread: unread, streams: streams(), watches: streams()}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.ChainUnaryInterceptor(g.unary, recovery.UnaryServerInterceptor(panics)),
-		grpc.ChainStreamInterceptor(g.stream, recovery.StreamServerInterceptor(panics)),
+		grpc.ChainUnaryInterceptor(g.unary(recovery.UnaryServerInterceptor(panics))),
+		grpc.ChainStreamInterceptor(g.stream(recovery.StreamServerInterceptor(panics))),
 	}
 }
 
@@ -56,42 +56,48 @@ type gate struct {
 	watches *admission // of the public ones, which strangers may have
 }
 
-func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	began := time.Now()
-	requestCame(ctx)
-	err = g.enter(ctx, info.FullMethod)
-	if err == nil {
-		err = checkElements(req)
+// unary passes a call on to guarded, which calls the handler.
+func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+		began := time.Now()
+		requestCame(ctx)
+		err = g.enter(ctx, info.FullMethod)
+		if err == nil {
+			err = checkElements(req)
+		}
+		if err == nil {
+			resp, err = guarded(ctx, req, info, handler)
+		}
+		g.line(ctx, info.FullMethod, began, err)
+		if err != nil {
+			return nil, err
+		}
+		return g.unread.watched(ctx, resp), nil
 	}
-	if err == nil {
-		resp, err = handler(ctx, req)
-	}
-	g.line(ctx, info.FullMethod, began, err)
-	if err != nil {
-		return nil, err
-	}
-	return g.unread.watched(ctx, resp), nil
 }
 
-func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	began := time.Now()
-	ctx := stream.Context()
-	err := g.enter(ctx, info.FullMethod)
-	if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
-		var leave func()
-		of := g.streams
-		if public(info.FullMethod) {
-			of = g.watches
+// stream passes a call on to guarded, which calls the handler.
+func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		began := time.Now()
+		ctx := stream.Context()
+		err := g.enter(ctx, info.FullMethod)
+		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
+			var leave func()
+			of := g.streams
+			if public(info.FullMethod) {
+				of = g.watches
+			}
+			if leave, err = of.enter(ctx); err == nil {
+				defer leave()
+			}
 		}
-		if leave, err = of.enter(ctx); err == nil {
-			defer leave()
+		if err == nil {
+			err = guarded(srv, &callStream{stream, g.unread}, info, handler)
 		}
+		g.line(ctx, info.FullMethod, began, err)
+		return err
 	}
-	if err == nil {
-		err = handler(srv, &callStream{stream, g.unread})
-	}
-	g.line(ctx, info.FullMethod, began, err)
-	return err
 }
 
 // enter refuses who does not read. Health is told all the same: an orchestrator

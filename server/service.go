@@ -135,6 +135,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	if asked == fetch.All {
 		asked = fetch.Attempts // the headers of 220 hops are more than a client takes in one message
 	}
+	p.req.Deep = true
 	if p.req.Events = asked; asked == fetch.Attempts {
 		p.req.Events = fetch.Ends // of which alone the answer tells
 	}
