@@ -1,4 +1,5 @@
-// Package heap keeps Go's collector from running while there is little to collect.
+// Package heap keeps Go's collector from running while there is little to collect, and
+// has it run when much lies about and little happens.
 package heap
 
 import (
@@ -7,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"time"
 )
 
 // least is how large the heap grows, in bytes, before the collector runs for the
@@ -16,11 +18,13 @@ import (
 const least = 64 << 20
 
 // Hold has the collector of this process run no earlier than at 64 MiB, and by
-// GOGC's rule of 100 where twice of what lives is more. Who sets GOGC has his way. It
-// is called once, before the process serves.
+// GOGC's rule of 100 where twice of what lives is more; and once when a burst is over,
+// after which the system has back what is free. Who sets GOGC has his way. It is called
+// once, before the process serves.
 func Hold() {
 	if os.Getenv("GOGC") == "" { //nolint:forbidigo // it is the runtime's own, and no metric tells that it was set to 100
 		(&collected{}).again()
+		time.AfterFunc(every, new(rest).look)
 	}
 }
 
@@ -57,4 +61,54 @@ func marked() (live, roots uint64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64() + samples[2].Value.Uint64()
+}
+
+// A burst is over when less than quiet bytes are allocated in so long. It has left
+// something to collect where that is least of all garbage bytes, and a quarter of what
+// lives.
+const (
+	every   = time.Second
+	quiet   = 1 << 20
+	garbage = 16 << 20
+)
+
+// rest looks whether a burst is over. Go by itself collects again when as much has been
+// allocated as lives, or after two minutes, and until then what ten thousand fetches
+// have left on their way lies beside them.
+type rest struct{ last heap }
+
+// heap is the state of the process's, in bytes.
+type heap struct {
+	allocated uint64 // since the process began
+	live      uint64 // that the last collection has left
+	objects   uint64 // that live or are not collected yet
+}
+
+// look comes once in a while.
+func (r *rest) look() {
+	r.collect()
+	time.AfterFunc(every, r.look)
+}
+
+// collect has the collector run if the burst is over, and tells whether it has.
+func (r *rest) collect() bool {
+	now := heapNow()
+	over := burstOver(&r.last, &now)
+	if r.last = now; over {
+		debug.FreeOSMemory() // collects first
+		r.last = heapNow()
+	}
+	return over
+}
+
+// burstOver tells that little was allocated from one look to the next, and much is to
+// be collected.
+func burstOver(last, now *heap) bool {
+	return now.allocated-last.allocated < quiet && now.objects >= now.live+max(garbage, now.live/4)
+}
+
+func heapNow() heap {
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(samples)
+	return heap{samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64()}
 }

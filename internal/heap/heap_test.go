@@ -86,6 +86,62 @@ func TestHoldLeavesGOGC(t *testing.T) {
 	}
 }
 
+func TestBurstOver(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for _, row := range []struct {
+		name                            string
+		allocated, live, objects, since uint64 // since: the last look
+		want                            bool
+	}{
+		{"64 MiB to collect, and nothing happens", 500 * mib, 10 * mib, 74 * mib, 0, true},
+		{"little happens", 500 * mib, 10 * mib, 74 * mib, mib - 1, true},
+		{"much happens", 500 * mib, 10 * mib, 74 * mib, mib, false},
+		{"the first look", 500 * mib, 10 * mib, 74 * mib, 500 * mib, false},
+		{"16 MiB to collect", 500 * mib, 10 * mib, 26 * mib, 0, true},
+		{"less to collect", 500 * mib, 10 * mib, 26*mib - 1, 0, false},
+		{"a quarter of what lives", 500 * mib, 100 * mib, 125 * mib, 0, true},
+		{"less than a quarter of what lives", 500 * mib, 100 * mib, 125*mib - 1, 0, false},
+		{"it has just run", 500 * mib, 100 * mib, 100 * mib, 0, false},
+		{"objects are counted later than what lives", 500 * mib, 100 * mib, 99 * mib, 0, false},
+	} {
+		last, now := heap{allocated: row.allocated - row.since}, heap{row.allocated, row.live, row.objects}
+		if got := burstOver(&last, &now); got != row.want {
+			t.Errorf("%s: burstOver(%+v, %+v) = %t, want %t", row.name, last, now, got, row.want)
+		}
+	}
+}
+
+// TestRest: a burst costs one collection, and the system has the memory back.
+func TestRest(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(1500))
+	debug.FreeOSMemory()
+	r := &rest{last: heapNow()}
+	before, released := heapNow(), read("/memory/classes/heap/released:bytes")
+	for range 48 {
+		sink = make([]byte, 1<<20)
+	}
+	sink = nil
+	if r.collect() {
+		t.Error("it collects while the burst goes on")
+	}
+	if !r.collect() {
+		t.Fatalf("it does not collect after a burst: %+v, before it %+v", heapNow(), before)
+	}
+	if now := heapNow(); now.objects > before.objects+4<<20 {
+		t.Errorf("%d bytes of objects after the collection, want about the %d from before", now.objects, before.objects)
+	}
+	if free, now := read("/memory/classes/heap/free:bytes"), read("/memory/classes/heap/released:bytes"); free > 4<<20 || now < released {
+		t.Errorf("%d bytes are free and not given back, %d are, before the burst %d", free, now, released)
+	}
+	if r.collect() {
+		t.Error("it collects again where nothing has happened")
+	}
+}
+
+// sink keeps what is made for nothing from being left out.
+var sink []byte
+
 func percent() int { return int(read("/gc/gogc:percent")) }
 
 func read(metric string) uint64 {
