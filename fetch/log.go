@@ -14,16 +14,16 @@ func (r *run) logAttempt(a *attempt) {
 	d := &r.decision
 	if d.Verdict != classify.Retry {
 		if d.Verdict != classify.Done && r.logs(slog.LevelDebug) {
-			r.log(slog.LevelDebug, "not retrying", slog.Int("attempt", a.number),
+			r.log(slog.LevelDebug, "not retrying", slog.String("fetch_id", r.req.ID), slog.Int("attempt", a.number),
 				slog.String("stop_reason", d.Verdict.String()), slog.String("rule", string(d.Rule)))
 		}
 		return
 	}
-	r.log(slog.LevelInfo, "retrying fetch",
+	r.log(slog.LevelInfo, "retrying fetch", slog.String("fetch_id", r.req.ID),
 		slog.String("url", RedactURL(r.req.URL)), slog.Int("attempt", a.number),
 		slog.Int("max_attempts", r.req.Policy.MaxAttempts), slog.Duration("delay", d.Delay),
 		slog.String("reason", d.Class.String()), slog.String("error", r.failure.Message))
-	r.log(slog.LevelDebug, "waiting before retry", slog.Duration("delay", d.Delay))
+	r.log(slog.LevelDebug, "waiting before retry", slog.String("fetch_id", r.req.ID), slog.Duration("delay", d.Delay))
 }
 
 // logEnd writes the one line of a fetch's end.
@@ -57,7 +57,7 @@ func (r *run) logs(level slog.Level) bool {
 
 func (r *run) log(level slog.Level, text string, attrs ...slog.Attr) {
 	if r.logs(level) {
-		r.line(level, text, append([]slog.Attr{slog.String("fetch_id", r.req.ID)}, attrs...))
+		r.line(level, text, attrs)
 	}
 }
 

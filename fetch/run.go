@@ -36,10 +36,10 @@ type run struct {
 	attempts  int
 	exchanges int
 	inline    bool      // attempts run on the caller's goroutine
+	refreshed bool      // the credential, once
 	delivered *progress // of the body; nil: nothing has gone out
 	decision  classify.Decision
 	failure   *Failure // of the last attempt
-	refreshed bool     // the credential, once
 
 	last        *Response // kept, whatever ends the fetch (I5)
 	lastAttempt int

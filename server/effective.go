@@ -39,7 +39,7 @@ func echoOf(in *pb.FetchRequest) *echo {
 // effective is the request as it will be carried out: every policy field filled
 // in, header values and the body left out.
 func effective(e *echo, r *fetch.Request) *pb.FetchRequest {
-	d := make(durations, 9)
+	d := make(durations, 9) // as many as are filled in below
 	return &pb.FetchRequest{
 		Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 		RedirectPolicy: &pb.RedirectPolicy{

@@ -121,7 +121,7 @@ func hops(in []fetch.Hop) []*pb.Hop {
 }
 
 func hop(h *fetch.Hop) *pb.Hop {
-	var d durations
+	d := make(durations, 1+happened(&h.Exchange))
 	m := &pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL),
 		Exchange: exchange(&h.Exchange, &d), StartOffset: d.of(h.Start)}
 	if h.Header != nil {
@@ -140,7 +140,17 @@ func exchange(x *fetch.Exchange, d *durations) *pb.Exchange {
 	}
 }
 
-// durations makes messages of durations, several in one allocation.
+// happened is how many phases of an exchange have a duration.
+func happened(x *fetch.Exchange) (n int) {
+	for _, v := range [...]time.Duration{x.Resolve, x.Connect, x.TLS, x.Processing, x.Transfer, x.Backpressure} {
+		if v != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// durations are messages for durations, several made in one allocation.
 type durations []durationpb.Duration
 
 func (d *durations) of(v time.Duration) *durationpb.Duration {

@@ -90,15 +90,16 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(s
 			return err
 		}
 	}
-	ctx, p.req.TraceParent = s.observe.Start(ctx, began)
-	out := s.inTime(ctx, end, p.req, events.sink)
+	req := p.req // the rest is not kept while the fetch goes on
+	ctx, req.TraceParent = s.observe.Start(ctx, began)
+	out := s.inTime(ctx, end, req, events.sink)
 	if err := caller.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
 	if err := events.failed(); err != nil {
 		return err
 	}
-	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, p.req, events.last)}})
+	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, events.last)}})
 }
 
 // admitted is the first event of a fetch that ends at the latest at end; zero is no
@@ -131,13 +132,11 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 		return nil, err
 	}
 	defer leave()
-	asked := p.req.Events
-	if asked == fetch.All {
-		asked = fetch.Attempts // the headers of 220 hops are more than a client takes in one message
-	}
 	p.req.Deep = true
-	if p.req.Events = asked; asked == fetch.Attempts {
-		p.req.Events = fetch.Ends // of which alone the answer tells
+	asked, total := p.req.Events, p.req.TotalTimeout
+	switch asked {
+	case fetch.All, fetch.Attempts: // the headers of 220 hops are more than a client takes in one message
+		asked, p.req.Events = fetch.Attempts, fetch.Ends // of which alone the answer tells
 	}
 	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut}
 	traced, parent := s.observe.Start(ctx, began)
@@ -156,8 +155,8 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 		last = resp.Attempts[n-1]
 	}
 	resp.Outcome = outcome(out, p.req, last)
-	resp.EffectiveRequest = effective(p.echo, p.req) // here, for ten thousand may wait
-	resp.EffectiveRequest.EventLevel = levels.wire[asked]
+	p.req.Events, p.req.TotalTimeout = asked, total
+	resp.EffectiveRequest = effective(p.echo, p.req) // here, and not kept by ten thousand that wait
 	shorten(resp.Attempts)
 	return resp, deliver(resp) // in its place still
 }
