@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -59,6 +60,22 @@ func TestEffectiveRequest(t *testing.T) {
 	want.BodyPolicy.Delivery, want.BodyPolicy.MaxSizeBytes = pb.BodyDelivery_BODY_DELIVERY_INLINE, ptr(int64(1<<20))
 	if diff := cmp.Diff(want, unary.GetEffectiveRequest(), protocmp.Transform()); diff != "" {
 		t.Errorf("effective_request of FetchUnary (-want +got)\n%s", diff)
+	}
+}
+
+// TestEffectiveTimeoutOfUnary: the call's own deadline, by which the fetch ends sooner,
+// is none of the request's policy.
+func TestEffectiveTimeoutOfUnary(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := out.GetEffectiveRequest().GetTimeoutPolicy().GetTotalTimeout().AsDuration(); got != time.Minute {
+		t.Errorf("total_timeout = %s, want 1m0s", got)
 	}
 }
 

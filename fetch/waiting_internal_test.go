@@ -1,0 +1,141 @@
+package fetch
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fetchd/classify"
+	"fetchd/internal/origin"
+)
+
+// TestFirstHeader: what is shared is what would be made, and only that.
+func TestFirstHeader(t *testing.T) {
+	t.Parallel()
+	c, err := New(Config{Egress: Egress{Unrestricted: true}, UserAgent: "a test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, row := range []struct {
+		name   string
+		change func(*Request)
+		shared bool
+	}{
+		{"nothing said", func(*Request) {}, true},
+		{"bytes as they are", func(r *Request) { r.KeepEncoding = true }, true},
+		{"a download", func(r *Request) { r.Policy = classify.Download.Policy() }, true},
+		{"an empty header", func(r *Request) { r.Header = http.Header{} }, true},
+		{"a header", func(r *Request) { r.Header = http.Header{"Range": {"bytes=1-"}} }, false},
+		{"a key", func(r *Request) { r.IdempotencyKey = "k" }, false},
+		{"from another fetch", func(r *Request) { r.Circle = 1 }, false},
+	} {
+		r := NewRequest(classify.Standard)
+		row.change(r)
+		got := c.firstHeader(r)
+		if diff := cmp.Diff(c.headerOf(r), got); diff != "" {
+			t.Errorf("%s: the header is not the request's (-want +got)\n%s", row.name, diff)
+		}
+		again := c.firstHeader(r)
+		again["X-Mark"] = nil
+		if _, shared := got["X-Mark"]; shared != row.shared {
+			t.Errorf("%s: shared %t, want %t", row.name, shared, row.shared)
+		}
+		delete(again, "X-Mark")
+	}
+}
+
+// TestWaits: a shutdown ends those that wait when it comes, or begin to wait later, and
+// no other. Of those that have waited nothing is kept.
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shutdown, shut := context.WithCancel(t.Context())
+		c, err := New(Config{Egress: Egress{Unrestricted: true}, Shutdown: shutdown})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		begun := func() *run { return &run{client: c, req: NewRequest(classify.Standard), caller: t.Context()} }
+		over, first, second, later := begun(), begun(), begun(), begun()
+		over.setWaiting(true)
+		over.setWaiting(true)
+		over.setWaiting(false)
+		over.setWaiting(false)
+		if len(c.waits.runs) != 0 || c.waits.stop != nil {
+			t.Errorf("%d runs are kept that do not wait", len(c.waits.runs))
+		}
+		first.setWaiting(true)
+		second.setWaiting(true)
+		shut()
+		synctest.Wait()
+		later.setWaiting(true)
+		for name, row := range map[string]struct {
+			*run
+			want error
+		}{"over": {over, nil}, "first": {first, errShutdown}, "second": {second, errShutdown}, "later": {later, errShutdown}} {
+			if got := row.why(); got != row.want { //nolint:errorlint // the very one
+				t.Errorf("%s ended by %v, want %v", name, got, row.want)
+			}
+			row.close()
+		}
+		if len(c.waits.runs) != 0 || c.waits.stop != nil {
+			t.Errorf("%d runs are kept that have ended", len(c.waits.runs))
+		}
+	})
+}
+
+// TestDeep: where many fetches are open, one whose goroutine has a deep stack waits for
+// its origin on that; but for what needs more of it.
+func TestDeep(t *testing.T) {
+	t.Parallel()
+	o, err := origin.Start(origin.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = o.Close() }()
+	for _, row := range []struct {
+		name, key string
+		change    func(*Request)
+		idle      int // workers, of one, while the origin is waited for
+	}{
+		{"deep", "deep", func(r *Request) { r.Deep = true }, 1},
+		{"deep, and tells of attempts", "tells", func(r *Request) { r.Deep, r.Events = true, Attempts }, 0},
+		{"not deep", "shallow", func(*Request) {}, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c, err := New(Config{Egress: Egress{Unrestricted: true}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.open.Store(maxInline)
+			call(&c.workers, func() {})
+			for c.workers.Idle() == 0 { // it is on its way
+				runtime.Gosched()
+			}
+			r := NewRequest(classify.Standard)
+			r.Events = Ends
+			row.change(r)
+			r.URL, _ = ParseURL(o.URL("http", "/s/"+row.key+"/silent"))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan *Outcome, 1)
+			go func() { ended <- c.Fetch(ctx, r, func(Event) error { return nil }) }()
+			if _, err := o.Await(t.Context(), row.key, 1); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.workers.Idle(); got != row.idle {
+				t.Errorf("%d workers idle while the origin is waited for, want %d", got, row.idle)
+			}
+			cancel()
+			if out := <-ended; out.Failure == nil || out.Failure.Class != classify.Cancelled || out.Attempts != 1 {
+				t.Errorf("%+v, want cancelled after 1 attempt", out)
+			}
+		})
+	}
+}
