@@ -83,7 +83,11 @@ func (c *conversion) target() {
 }
 
 func (c *conversion) headers() {
-	lines, h := c.in.GetHeaders(), make(http.Header)
+	lines := c.in.GetHeaders()
+	if len(lines) == 0 && c.in.GetPrecondition() == nil {
+		return
+	}
+	h := make(http.Header)
 	c.out.Header = h // precondition adds to it, whatever is refused here
 	if len(lines) > fetch.MaxHeaderFields {
 		c.add("headers", "has %d fields: give at most %d", len(lines), fetch.MaxHeaderFields)

@@ -138,12 +138,12 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	case fetch.All, fetch.Attempts: // the headers of 220 hops are more than a client takes in one message
 		asked, p.req.Events = fetch.Attempts, fetch.Ends // of which alone the answer tells
 	}
-	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut}
+	var attempts []*pb.AttemptFinished
 	traced, parent := s.observe.Start(ctx, began)
 	p.req.TraceParent = parent
 	out := s.inTime(traced, reserved(ctx), p.req, func(e fetch.Event) error {
 		if finished, ok := e.(fetch.AttemptFinished); ok {
-			resp.Attempts = append(resp.Attempts, attemptFinished(&finished))
+			attempts = append(attempts, attemptFinished(&finished))
 		}
 		return nil
 	})
@@ -151,13 +151,13 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 		return nil, status.FromContextError(err).Err()
 	}
 	var last *pb.AttemptFinished
-	if n := len(resp.Attempts); n > 0 {
-		last = resp.Attempts[n-1]
+	if n := len(attempts); n > 0 {
+		last = attempts[n-1]
 	}
-	resp.Outcome = outcome(out, p.req, last)
 	p.req.Events, p.req.TotalTimeout = asked, total
-	resp.EffectiveRequest = effective(p.echo, p.req) // here, and not kept by ten thousand that wait
-	shorten(resp.Attempts)
+	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut, Attempts: attempts, Outcome: outcome(out, p.req, last),
+		EffectiveRequest: effective(p.echo, p.req)} // here, and not kept by ten thousand that wait
+	shorten(attempts)
 	return resp, deliver(resp) // in its place still
 }
 
