@@ -177,7 +177,7 @@ func (r *run) turn() {
 
 // staysHere tells that an attempt waits for its origin on the goroutine of the fetch,
 // also where many are open. That is for what needs no stack to speak of until the head
-// has come: events are encoded, credentials fetched.
+// has come; to encode events and to get a credential takes one.
 func (r *run) staysHere() bool {
 	return r.req.Deep && !r.tells() && r.req.Credentials == nil
 }

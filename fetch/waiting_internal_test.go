@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -137,5 +138,57 @@ func TestDeep(t *testing.T) {
 				t.Errorf("%+v, want cancelled after 1 attempt", out)
 			}
 		})
+	}
+}
+
+// TestDeepPanic: what a sink panics with on the worker that has taken over reaches the
+// caller, and what is under way there ends.
+func TestDeepPanic(t *testing.T) {
+	t.Parallel()
+	o, err := origin.Start(origin.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = o.Close() }()
+	c, err := New(Config{Egress: Egress{Unrestricted: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.open.Store(maxInline)
+	r := NewRequest(classify.Standard)
+	r.Deep, r.Events = true, Ends
+	r.URL, _ = ParseURL(o.URL("http", "/s/k/200"))
+	defer func() {
+		if p := recover(); p == nil {
+			t.Error("the panic did not reach the caller")
+		}
+		if got := c.open.Load(); got != maxInline {
+			t.Errorf("%d fetches are open, want the %d from before", got, maxInline)
+		}
+	}()
+	c.Fetch(t.Context(), r, func(Event) error { panic("a reason") })
+}
+
+// TestDeepLimit: an attempt's limit that passes in the body, on the worker that has
+// taken over, is told as what it is.
+func TestDeepLimit(t *testing.T) {
+	t.Parallel()
+	o, err := origin.Start(origin.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = o.Close() }()
+	c, err := New(Config{Egress: Egress{Unrestricted: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.open.Store(maxInline)
+	r := NewRequest(classify.Standard)
+	r.Deep, r.Events, r.AttemptTimeout, r.Policy.MaxAttempts = true, Ends, 200*time.Millisecond, 1
+	r.URL, _ = ParseURL(o.URL("http", "/s/k/200:size=9,stall=3"))
+	if out := c.Fetch(t.Context(), r, nil); out.Failure == nil || out.Failure.Class != classify.AttemptTimeout || out.Failure.Phase != classify.PhaseTransfer || out.Response == nil {
+		t.Errorf("%+v, want attempt_timeout in the body", out)
 	}
 }

@@ -133,7 +133,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	}
 	defer leave()
 	p.req.Deep = true
-	asked, total := p.req.Events, p.req.TotalTimeout
+	asked := p.req.Events
 	switch asked {
 	case fetch.All, fetch.Attempts: // the headers of 220 hops are more than a client takes in one message
 		asked, p.req.Events = fetch.Attempts, fetch.Ends // of which alone the answer tells
@@ -154,7 +154,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	if n := len(attempts); n > 0 {
 		last = attempts[n-1]
 	}
-	p.req.Events, p.req.TotalTimeout = asked, total
+	p.req.Events = asked
 	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut, Attempts: attempts, Outcome: outcome(out, p.req, last),
 		EffectiveRequest: effective(p.echo, p.req)} // here, and not kept by ten thousand that wait
 	shorten(attempts)
@@ -212,6 +212,7 @@ func (s *service) inTime(ctx context.Context, end time.Time, r *fetch.Request, s
 		if left <= 0 {
 			return s.client.Refuse(ctx, r, classify.Deadline, "")
 		}
+		defer func(asked time.Duration) { r.TotalTimeout = asked }(r.TotalTimeout)
 		r.TotalTimeout = min(r.TotalTimeout, left)
 	}
 	return s.client.Fetch(ctx, r, sink)
