@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -43,6 +44,7 @@ type many struct {
 	places  chan struct{}   // of maxOpen
 	answers chan *pb.TaskResponse
 	tasks   sync.WaitGroup
+	begun   atomic.Int64 // tasks
 
 	mu     sync.Mutex
 	open   map[string]context.CancelFunc // by tag
@@ -61,7 +63,7 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	defer release()
 	defer leave()
 	p := &packer{answers: m.answers, draining: s.draining, over: over, send: stream.Send, limit: s.stall,
-		stalled: make(chan struct{}), message: new(pb.FetchManyResponse), open: m.underWay}
+		stalled: make(chan struct{}), message: new(pb.FetchManyResponse), begun: func() int { return int(m.begun.Load()) }}
 	p.stall = sync.OnceFunc(func() { close(p.stalled) })
 	return m.serve(p)
 }
@@ -95,13 +97,6 @@ func (m *many) serve(p *packer) error {
 			}
 		}
 	}
-}
-
-// underWay is how many tasks have no outcome yet.
-func (m *many) underWay() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.open)
 }
 
 // idleFor is how long no task has been under way.
@@ -213,6 +208,7 @@ func (m *many) begin(task *pb.Task) error {
 	m.queued += t.size
 	t.turn = m.service.admission.queue(m.stream.Context()) // here, so that turns come in the order of the tasks
 	m.tasks.Add(1)
+	m.begun.Add(1)
 	m.service.workers.Go(t.run)
 	return nil
 }

@@ -25,7 +25,8 @@ type packer struct {
 	limit    time.Duration // how long a send may take
 	stalled  chan struct{} // closed when one took longer
 	stall    func()        // closes it
-	open     func() int    // tasks under way
+	begun    func() int    // tasks
+	ended    int           // of them, by the outcomes that were taken
 
 	message *pb.FetchManyResponse
 	bytes   int
@@ -65,13 +66,16 @@ func (p *packer) run() error {
 // add puts an answer into the message, and sends what is full.
 func (p *packer) add(answer *pb.TaskResponse) error {
 	size := sizeOf(answer)
+	if answer.GetResponse().GetOutcome() != nil {
+		p.ended++
+	}
 	if p.bytes+size > packBytes {
 		if err := p.flush(); err != nil {
 			return err
 		}
 	}
 	p.message.Responses, p.bytes = append(p.message.Responses, answer), p.bytes+size
-	if len(p.message.Responses) >= packAnswers || p.bytes >= packBytes || len(p.message.Responses)+p.open() < packAnswers {
+	if len(p.message.Responses) >= packAnswers || p.bytes >= packBytes || len(p.message.Responses)+p.begun()-p.ended < packAnswers {
 		return p.flush()
 	}
 	return nil

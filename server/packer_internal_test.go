@@ -34,7 +34,7 @@ func TestPacker(t *testing.T) {
 				var sent atomic.Int32
 				answers := make(chan *pb.TaskResponse)
 				p := &packer{answers: answers, draining: context.Background(), over: t.Context(), limit: time.Minute, stall: func() {},
-					open: func() int { return row.open }, message: new(pb.FetchManyResponse),
+					begun: func() int { return row.open }, message: new(pb.FetchManyResponse),
 					send: func(m *pb.FetchManyResponse) error { sent.Add(int32(len(m.GetResponses()))); return nil }}
 				done := make(chan error, 1)
 				go func() { done <- p.run() }()
