@@ -69,7 +69,7 @@ func (a *attempt) coding() string {
 	if !a.req.decodes() {
 		return ""
 	}
-	return strings.Join(a.resp.Header.Values("Content-Encoding"), ",")
+	return strings.Join(a.resp.Header["Content-Encoding"], ",")
 }
 
 // bodyless tells responses that have no body whatever their head says.

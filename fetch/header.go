@@ -107,3 +107,12 @@ func (c *Client) headerOf(r *Request) http.Header {
 func (r *Request) decodes() bool {
 	return !r.KeepEncoding && len(r.Header["Accept-Encoding"]) == 0
 }
+
+// first is the first value of a field, whose name is canonical: [http.Header.Get]
+// makes it so with every call.
+func first(h http.Header, name string) string {
+	if lines := h[name]; len(lines) > 0 {
+		return lines[0]
+	}
+	return ""
+}

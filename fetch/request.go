@@ -202,5 +202,5 @@ func (r *Request) bodyLimit() int64 {
 
 // conditional tells whether a 304 answers the request (H7).
 func conditional(h http.Header) bool {
-	return h.Get("If-None-Match") != "" || h.Get("If-Modified-Since") != ""
+	return first(h, "If-None-Match") != "" || first(h, "If-Modified-Since") != ""
 }

@@ -51,7 +51,7 @@ type progress struct {
 
 // newProgress is that of a body from its begin.
 func newProgress(a *attempt) *progress {
-	p := &progress{validator: a.validator(), coding: a.resp.Header.Get("Content-Encoding"), total: a.resp.ContentLength}
+	p := &progress{validator: a.validator(), coding: first(a.resp.Header, "Content-Encoding"), total: a.resp.ContentLength}
 	if p.validator != "" {
 		p.url = withoutQuery(a.hop.url)
 	}

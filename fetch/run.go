@@ -88,7 +88,7 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 		r.deadline = d
 	}
 	r.total = watch{clock: &r.clock, cancel: r.cancel}
-	r.total.arm(limit, classify.Deadline)
+	r.total.armAt(r.start, limit, classify.Deadline)
 	if req.Cookies {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
 	}

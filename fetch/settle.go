@@ -11,20 +11,21 @@ import (
 // observe is what classify is told of the attempt; resp is nil where its last
 // hop read no response.
 func (a *attempt) observe(resp *http.Response) classify.Observation {
+	now := time.Now()
 	o := classify.Observation{
 		Method: a.req.Method, HopMethod: a.hop.method,
 		Attempt: a.number, Redirects: len(a.hops) - 1, Exchanges: a.exchanges,
 		Conditional: conditional(a.hop.header),
 		Faults:      a.faults, Location: a.location, Auth: a.authResult(),
 		BodyCommitted: !a.recoverable(),
-		Observed:      time.Now(), TimeLeft: a.timeLeft(),
+		Observed:      now, TimeLeft: max(a.deadline.Sub(now), 0),
 	}
 	switch {
 	case a.complete(): // there was nothing left to bring
 		o.Status = http.StatusPartialContent
 	case resp != nil:
 		o.Status = resp.StatusCode
-		o.RetryAfter, o.Date = resp.Header.Get("Retry-After"), resp.Header.Get("Date")
+		o.RetryAfter, o.Date = first(resp.Header, "Retry-After"), first(resp.Header, "Date")
 	}
 	return o
 }

@@ -150,7 +150,7 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 	t.exchange.TLSVersion = tlsVersion(seen, info.Conn)
 	t.conns++
 	t.written = false
-	t.watch.arm(t.limits.HeaderTimeout, classify.WriteTimeout)
+	t.watch.armAt(t.got, t.limits.HeaderTimeout, classify.WriteTimeout)
 }
 
 // tlsVersion is empty without TLS. Through a proxy net/http shakes hands.

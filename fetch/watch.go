@@ -33,7 +33,9 @@ type watch struct {
 }
 
 // arm sets the limit in force, in place of any before. Zero means none.
-func (w *watch) arm(limit time.Duration, class classify.Class) {
+func (w *watch) arm(limit time.Duration, class classify.Class) { w.armAt(time.Now(), limit, class) }
+
+func (w *watch) armAt(now time.Time, limit time.Duration, class classify.Class) {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
 	w.expired = nil // what has passed before is forgotten
@@ -42,7 +44,7 @@ func (w *watch) arm(limit time.Duration, class classify.Class) {
 		return
 	}
 	w.class, w.limit = class, limit
-	w.set(limit)
+	w.set(now, limit)
 }
 
 // pause stops the clock, and returns what was left, to [watch.resume] with: zero
@@ -63,7 +65,7 @@ func (w *watch) resume(left time.Duration) {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
 	if left > 0 && !w.stopped {
-		w.set(left)
+		w.set(time.Now(), left)
 	}
 }
 
@@ -78,8 +80,7 @@ func (w *watch) rest() {
 func (w *watch) stop() {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
-	w.disarm()
-	w.stopped, w.cancel = true, nil
+	w.ends, w.stopped, w.cancel = time.Time{}, true, nil
 	if i := slices.Index(w.clock.watches[:], w); i >= 0 {
 		w.clock.watches[i] = nil
 	}
@@ -108,8 +109,8 @@ func (w *watch) disarm() {
 	w.ends = time.Time{}
 }
 
-func (w *watch) set(limit time.Duration) {
-	w.ends = time.Now().Add(limit)
+func (w *watch) set(now time.Time, limit time.Duration) {
+	w.ends = now.Add(limit)
 	w.clock.ring(w.ends, limit)
 	if !slices.Contains(w.clock.watches[:], w) {
 		w.clock.watches[slices.Index(w.clock.watches[:], nil)] = w
