@@ -46,6 +46,7 @@ type trace struct {
 	written       bool // on the connection that was last got
 	conn          net.Conn
 	exchange      Exchange
+	client        httptrace.ClientTrace // its hooks
 
 	resolve, connect, tls, got time.Time
 	firstByte                  time.Time
@@ -54,7 +55,7 @@ type trace struct {
 // hooks returns the trace of a request as httptrace takes it. shakes tells that
 // net/http shakes hands with the origin itself, through a proxy.
 func (t *trace) hooks(shakes bool) *httptrace.ClientTrace {
-	h := &httptrace.ClientTrace{
+	t.client = httptrace.ClientTrace{
 		GetConn:              t.wait,
 		GotConn:              t.gotConn,
 		WroteHeaders:         t.wroteHeaders,
@@ -63,9 +64,9 @@ func (t *trace) hooks(shakes bool) *httptrace.ClientTrace {
 		Got1xxResponse:       t.gotInformational,
 	}
 	if shakes {
-		h.TLSHandshakeStart, h.TLSHandshakeDone = t.handshakes, t.shookHands
+		t.client.TLSHandshakeStart, t.client.TLSHandshakeDone = t.handshakes, t.shookHands
 	}
-	return h
+	return &t.client
 }
 
 // dialHooks returns what a dial tells of, beside hooks: most requests dial nothing.

@@ -187,12 +187,12 @@ func (c *conversion) retries(p *pb.RetryPolicy) {
 func (c *conversion) timeouts() {
 	p := c.in.GetTimeoutPolicy()
 	limit := func(field string, d *durationpb.Duration, otherwise, low time.Duration) time.Duration {
-		return c.clamped("timeout_policy."+field, d, min(orDefault(otherwise, c.limits.MaxTotalTimeout), c.limits.MaxTotalTimeout), low, c.limits.MaxTotalTimeout, &c.cut)
+		return c.clamped(field, d, min(orDefault(otherwise, c.limits.MaxTotalTimeout), c.limits.MaxTotalTimeout), low, c.limits.MaxTotalTimeout, &c.cut)
 	}
-	c.out.TotalTimeout = limit("total_timeout", p.GetTotalTimeout(), c.out.TotalTimeout, 1)
-	c.out.ConnectTimeout = limit("connect_timeout", p.GetConnectTimeout(), c.out.ConnectTimeout, 1)
-	c.out.HeaderTimeout = limit("header_timeout", p.GetHeaderTimeout(), c.out.HeaderTimeout, 1)
-	c.out.IdleTimeout = limit("idle_timeout", p.GetIdleTimeout(), c.out.IdleTimeout, 1)
+	c.out.TotalTimeout = limit("timeout_policy.total_timeout", p.GetTotalTimeout(), c.out.TotalTimeout, 1)
+	c.out.ConnectTimeout = limit("timeout_policy.connect_timeout", p.GetConnectTimeout(), c.out.ConnectTimeout, 1)
+	c.out.HeaderTimeout = limit("timeout_policy.header_timeout", p.GetHeaderTimeout(), c.out.HeaderTimeout, 1)
+	c.out.IdleTimeout = limit("timeout_policy.idle_timeout", p.GetIdleTimeout(), c.out.IdleTimeout, 1)
 	c.out.AttemptTimeout = c.clamped("timeout_policy.attempt_timeout", p.GetAttemptTimeout(),
 		min(c.out.AttemptTimeout, c.limits.MaxTotalTimeout), 0, c.limits.MaxTotalTimeout, &c.cut)
 }
