@@ -145,9 +145,11 @@ type Request struct {
 	// Events is how much is told.
 	Events Level
 
-	// Deep tells that the goroutine that calls [Client.Fetch] has a deep stack
-	// already, as that of a gRPC call has: where many fetches are open, this one waits
-	// for its origin there and not on a second one.
+	// Deep tells that the goroutine that calls [Client.Fetch] has a stack of 8 KiB
+	// already, as that of a gRPC call has: where more than 128 fetches are open, this one
+	// waits for the head of its response there, and not on a second goroutine. It
+	// changes what a fetch takes of memory, and nothing that it does. False suits
+	// every caller.
 	Deep bool
 }
 

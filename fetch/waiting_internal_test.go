@@ -1,7 +1,10 @@
 package fetch
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"testing"
@@ -109,12 +112,7 @@ func TestDeep(t *testing.T) {
 		{"not deep", "shallow", func(*Request) {}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c, err := New(Config{Egress: Egress{Unrestricted: true}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			c.open.Store(maxInline)
+			c := crowded(t, Config{})
 			call(&c.workers, func() {})
 			for c.workers.Idle() == 0 { // it is on its way
 				runtime.Gosched()
@@ -141,54 +139,73 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-// TestDeepPanic: what a sink panics with on the worker that has taken over reaches the
-// caller, and what is under way there ends.
-func TestDeepPanic(t *testing.T) {
+// TestDeepHandover: on the worker that has taken over, an attempt's limit that passes in
+// the body is told as what it is, and a sink's panic reaches the caller.
+func TestDeepHandover(t *testing.T) {
 	t.Parallel()
-	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
+	for _, row := range []struct {
+		name   string
+		panics bool // the sink does, when the attempt has ended
+	}{
+		{"the limit passes", false},
+		{"the sink panics", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c, r := crowded(t, Config{Dial: halfAnswer}), NewRequest(classify.Standard)
+				r.URL, _ = ParseURL("http://example.com/")
+				r.Deep, r.Events, r.AttemptTimeout, r.Policy.MaxAttempts = true, Ends, time.Second, 1
+				out, panicked := caught(func() *Outcome {
+					return c.Fetch(t.Context(), r, func(Event) error {
+						if row.panics {
+							panic("a reason")
+						}
+						return nil
+					})
+				})
+				if (panicked != nil) != row.panics {
+					t.Errorf("panicked with %v, want one: %t", panicked, row.panics)
+				}
+				if !row.panics && (out.Failure == nil || out.Failure.Class != classify.AttemptTimeout || out.Failure.Phase != classify.PhaseTransfer || out.Response == nil) {
+					t.Errorf("%+v, want ATTEMPT_TIMEOUT in the body", out)
+				}
+				if got := c.open.Load(); got != maxInline {
+					t.Errorf("%d fetches are open, want the %d from before", got, maxInline)
+				}
+			})
+		})
 	}
-	defer func() { _ = o.Close() }()
-	c, err := New(Config{Egress: Egress{Unrestricted: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	c.open.Store(maxInline)
-	r := NewRequest(classify.Standard)
-	r.Deep, r.Events = true, Ends
-	r.URL, _ = ParseURL(o.URL("http", "/s/k/200"))
-	defer func() {
-		if p := recover(); p == nil {
-			t.Error("the panic did not reach the caller")
-		}
-		if got := c.open.Load(); got != maxInline {
-			t.Errorf("%d fetches are open, want the %d from before", got, maxInline)
-		}
-	}()
-	c.Fetch(t.Context(), r, func(Event) error { panic("a reason") })
 }
 
-// TestDeepLimit: an attempt's limit that passes in the body, on the worker that has
-// taken over, is told as what it is.
-func TestDeepLimit(t *testing.T) {
-	t.Parallel()
-	o, err := origin.Start(origin.Config{})
+// crowded is a client that has as many fetches open as run on their callers'
+// goroutines.
+func crowded(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	cfg.Egress.Unrestricted = true
+	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = o.Close() }()
-	c, err := New(Config{Egress: Egress{Unrestricted: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	t.Cleanup(c.Close)
 	c.open.Store(maxInline)
-	r := NewRequest(classify.Standard)
-	r.Deep, r.Events, r.AttemptTimeout, r.Policy.MaxAttempts = true, Ends, 200*time.Millisecond, 1
-	r.URL, _ = ParseURL(o.URL("http", "/s/k/200:size=9,stall=3"))
-	if out := c.Fetch(t.Context(), r, nil); out.Failure == nil || out.Failure.Class != classify.AttemptTimeout || out.Failure.Phase != classify.PhaseTransfer || out.Response == nil {
-		t.Errorf("%+v, want attempt_timeout in the body", out)
-	}
+	return c
+}
+
+// halfAnswer is a [Config.Dial] to an origin in memory that never sends all of a body.
+func halfAnswer(context.Context, string, string) (net.Conn, error) {
+	ours, its := net.Pipe()
+	go func() {
+		if _, err := http.ReadRequest(bufio.NewReader(its)); err == nil {
+			_, _ = io.WriteString(its, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+			_, _ = io.Copy(io.Discard, its)
+		}
+	}()
+	return ours, nil
+}
+
+// caught calls f and returns what it panics with; nil means that it returned.
+func caught(f func() *Outcome) (out *Outcome, panicked any) {
+	defer func() { panicked = recover() }()
+	return f(), nil
 }
