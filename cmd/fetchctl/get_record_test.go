@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"fetchd/internal/har"
@@ -125,17 +127,19 @@ func TestArchiveInterrupted(t *testing.T) {
 	file := filepath.Join(dir, "fetch.har")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ended := make(chan result, 1)
+	errOut, ended := &listened{of: "→", heard: make(chan struct{})}, make(chan int, 1)
 	go func() {
-		ended <- runWith(ctx, "", nil, "get", "--trace", "--har", file, "-o", filepath.Join(dir, "body"), o.URL("http", "/r/cut-off/302/1/silent"))
+		ended <- run(ctx, []string{"get", "-v", "--trace", "--har", file, "-o", filepath.Join(dir, "body"), o.URL("http", "/r/cut-off/302/1/silent")},
+			func(string) string { return "" }, streams{strings.NewReader(""), io.Discard, errOut})
 	}()
 	if _, err := o.Await(t.Context(), "cut-off", 2); err != nil {
 		t.Fatal(err)
 	}
+	<-errOut.heard // the origin may see the second request before the caller hears of the redirect
 	cancel()
-	got := <-ended
-	if got.code != exitInterrupted || !strings.Contains(got.err, "no outcome") || !strings.Contains(got.err, "  2 GET --- /s/cut-off/silent") {
-		t.Errorf("exit status %d, want %d and a trace of two hops\n%s", got.code, exitInterrupted, got.err)
+	code := <-ended
+	if err := errOut.String(); code != exitInterrupted || !strings.Contains(err, "no outcome") || !strings.Contains(err, "  2 GET --- /s/cut-off/silent") {
+		t.Errorf("exit status %d, want %d and a trace of two hops\n%s", code, exitInterrupted, err)
 	}
 	a := readArchive(t, file)
 	if len(a.Log.Entries) != 2 || a.Log.Outcome != nil || a.Log.Entries[1].Response.Status != 0 {
@@ -145,6 +149,22 @@ func TestArchiveInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	empty(t, dir)
+}
+
+// listened is what a run tells. Once that has the text in it, heard is closed.
+type listened struct {
+	strings.Builder
+	of    string
+	heard chan struct{}
+	once  sync.Once
+}
+
+func (l *listened) Write(p []byte) (int, error) {
+	n, err := l.Builder.Write(p)
+	if strings.Contains(l.String(), l.of) {
+		l.once.Do(func() { close(l.heard) })
+	}
+	return n, err
 }
 
 // Where the service does not take the fetch there is no archive.
