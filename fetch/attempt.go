@@ -41,7 +41,8 @@ type attempt struct {
 
 	hop  *hopRequest // the last one begun
 	hops []Hop
-	made []*hopRequest // the hops as they were sent, for the loop check
+	made []*hopRequest  // the hops as they were sent, for the loop check
+	one  [1]*hopRequest // room for most
 
 	resp     *http.Response // of the last hop; its body is read by consume
 	response *Response

@@ -295,7 +295,7 @@ func (r *bodyReader) sum() string {
 		return ""
 	}
 	var text [2 * sha256.Size]byte
-	hex.Encode(text[:], r.digest.Sum(nil))
+	hex.Encode(text[:], r.digest.Sum(r.room[:0]))
 	return string(text[:])
 }
 

@@ -35,8 +35,8 @@ func TestOneLoop(t *testing.T) {
 	req.Policy.BaseDelay, req.Policy.MaxAttempts = 0, 4
 	r := &run{client: c, req: req, caller: t.Context(), start: time.Now(), deadline: time.Now().Add(time.Minute)}
 	defer r.close()
-	r.origin = &hopRequest{method: "GET", url: req.URL, header: c.firstHeader(req)}
-	r.first = r.origin
+	r.origin = hopRequest{method: "GET", url: req.URL, header: c.firstHeader(req)}
+	r.first = &r.origin
 
 	var verdicts, waits int
 	engine := newEngine()

@@ -183,13 +183,14 @@ func (o *output) send(p []byte) error {
 // tell gives an event to the sink. The time this takes is the caller's: the
 // attempt's clock does not run (spec B7); the hop's is at rest between its reads.
 func (a *attempt) tell(e Event) {
-	left := a.limit.pause()
 	began := time.Now()
+	left := a.limit.pause(began)
 	a.emit(e)
+	ended := time.Now()
 	if n := len(a.hops); n > 0 {
-		a.hops[n-1].Exchange.Backpressure += time.Since(began)
+		a.hops[n-1].Exchange.Backpressure += ended.Sub(began)
 	}
-	a.limit.resume(left)
+	a.limit.resume(ended, left)
 }
 
 // push gives a chunk to the sink.

@@ -38,6 +38,7 @@ type progress struct {
 	size    int64 // bytes, those before a resume point included
 	encoded int64 // bytes on the wire in earlier attempts
 	digest  hash.Hash
+	room    [sha256.Size]byte // for its sum
 	charset *charsetCheck
 
 	validator string // for If-Range; empty: cannot be continued
@@ -77,14 +78,18 @@ func (a *attempt) validator() string {
 		}
 		return tag
 	}
-	modified, err := http.ParseTime(h.Get("Last-Modified"))
+	date := h.Get("Last-Modified")
+	if date == "" {
+		return ""
+	}
+	modified, err := http.ParseTime(date)
 	if err != nil {
 		return ""
 	}
-	if date, err := http.ParseTime(h.Get("Date")); err != nil || date.Sub(modified) < time.Second { // RFC 9110 §8.8.2.2
+	if now, err := http.ParseTime(h.Get("Date")); err != nil || now.Sub(modified) < time.Second { // RFC 9110 §8.8.2.2
 		return ""
 	}
-	return h.Get("Last-Modified")
+	return date
 }
 
 // Resumable tells whether the body can be asked for in parts: a streamed GET without

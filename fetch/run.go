@@ -28,7 +28,7 @@ type run struct {
 	jar      *cookiejar.Jar
 	cookies  int // taken into the jar
 
-	origin *hopRequest // the first hop of the fetch
+	origin hopRequest  // the first hop of the fetch
 	first  *hopRequest // where the next attempt begins
 	// What a sink said last; it is not called again.
 	sinkErr error
@@ -92,8 +92,8 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 	if req.Cookies {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
 	}
-	r.origin = &hopRequest{method: req.Method, url: req.URL, header: c.firstHeader(req), body: req.Body}
-	r.first = r.origin
+	r.origin = hopRequest{method: req.Method, url: req.URL, header: c.firstHeader(req), body: req.Body}
+	r.first = &r.origin
 	r.delivered = req.resumeAt()
 	return r
 }
@@ -194,7 +194,7 @@ func (r *run) begin() *attempt {
 	r.setWaiting(false)
 	r.attempts++
 	a := &attempt{run: r, number: r.attempts, hop: r.first}
-	a.limit = watch{clock: &r.clock, cancel: a.giveUp}
+	a.limit, a.made = watch{clock: &r.clock, cancel: a.giveUp}, a.one[:0]
 	if a.continued = r.continues(); a.continued != nil {
 		a.hop = a.continued.continuation(r.req, a.hop)
 	}

@@ -58,7 +58,7 @@ func (r *run) settle(a *attempt) {
 		r.lastURL = a.hop.told()
 	}
 	r.lastHops, r.lastBody, r.lastInline = a.hops, a.body, a.inline
-	r.first = r.origin
+	r.first = &r.origin
 	if d.Start == classify.FailedHop {
 		r.first = a.hop
 	}

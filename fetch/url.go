@@ -103,7 +103,9 @@ func canonicalise(u *url.URL) *URLError {
 	if err != nil {
 		return err
 	}
-	u.Host = host + port
+	if strings.TrimSuffix(u.Host, port) != host {
+		u.Host = host + port
+	}
 	u.RawQuery = escape(u.RawQuery, `"<>`) // url.URL sends it as it is
 	if mayBeLong(u) && len(u.String()) > MaxURLBytes {
 		return errURLLong
@@ -126,11 +128,15 @@ func canonicalPort(u *url.URL) (string, *URLError) {
 	if u.Port() == "" {
 		return "", nil // "host:" is "host" (RFC 3986 §6.2.3)
 	}
-	n, err := strconv.ParseUint(u.Port(), 10, 16)
+	digits := u.Port()
+	n, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil || n == 0 {
 		return "", errURLPort
 	}
-	return ":" + strconv.FormatUint(n, 10), nil
+	if digits[0] == '0' {
+		return ":" + strings.TrimLeft(digits, "0"), nil
+	}
+	return u.Host[len(u.Host)-len(digits)-len(":"):], nil
 }
 
 // hostProfile maps names as a lookup does, but leaves the letters to

@@ -49,23 +49,23 @@ func (w *watch) armAt(now time.Time, limit time.Duration, class classify.Class) 
 
 // pause stops the clock, and returns what was left, to [watch.resume] with: zero
 // where it did not run.
-func (w *watch) pause() (left time.Duration) {
+func (w *watch) pause(now time.Time) (left time.Duration) {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
 	if w.ends.IsZero() {
 		return 0
 	}
-	left = max(time.Until(w.ends), 1)
-	w.disarm()
+	left = max(w.ends.Sub(now), 1)
+	w.disarm(now)
 	return left
 }
 
 // resume goes on with what was left.
-func (w *watch) resume(left time.Duration) {
+func (w *watch) resume(now time.Time, left time.Duration) {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
 	if left > 0 && !w.stopped {
-		w.set(time.Now(), left)
+		w.set(now, left)
 	}
 }
 
@@ -73,7 +73,7 @@ func (w *watch) resume(left time.Duration) {
 func (w *watch) rest() {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
-	w.disarm()
+	w.disarm(time.Now())
 }
 
 // stop disarms the limit for good.
@@ -91,19 +91,19 @@ func (w *watch) stop() {
 func (w *watch) passed() *TimeoutError {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
-	if w.expired == nil && w.over() {
+	if w.expired == nil && w.over(time.Now()) {
 		return w.cause()
 	}
 	return w.expired
 }
 
 // over tells that an armed limit has passed.
-func (w *watch) over() bool { return !w.ends.IsZero() && !time.Now().Before(w.ends) }
+func (w *watch) over(now time.Time) bool { return !w.ends.IsZero() && !now.Before(w.ends) }
 
 func (w *watch) cause() *TimeoutError { return &TimeoutError{Class: w.class, Limit: w.limit} }
 
-func (w *watch) disarm() {
-	if w.over() {
+func (w *watch) disarm(now time.Time) {
+	if w.over(now) {
 		w.expired = w.cause()
 	}
 	w.ends = time.Time{}

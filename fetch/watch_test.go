@@ -111,45 +111,45 @@ func TestWatch(t *testing.T) {
 		{"a pause keeps what was left", func(w *stopwatch) {
 			w.arm(5*s, idle)
 			w.pass(2 * s)
-			left := w.pause()
+			left := w.pause(time.Now())
 			w.pass(time.Hour)
-			w.resume(left)
+			w.resume(time.Now(), left)
 			w.wantAt(time.Hour+5*s, idle, 5*s)
 		}},
 		{"many pauses", func(w *stopwatch) {
 			w.arm(5*s, idle)
 			for range 4 {
 				w.pass(s)
-				left := w.pause()
+				left := w.pause(time.Now())
 				w.pass(time.Minute)
-				w.resume(left)
+				w.resume(time.Now(), left)
 			}
 			w.wantAt(4*time.Minute+5*s, idle, 5*s)
 		}},
-		{"a pause that is not ended", func(w *stopwatch) { w.arm(5*s, idle); w.pause(); w.wantNever() }},
-		{"a pause of what was not armed", func(w *stopwatch) { w.resume(w.pause()); w.wantNever() }},
-		{"a pause at rest", func(w *stopwatch) { w.arm(5*s, idle); w.rest(); w.resume(w.pause()); w.wantNever() }},
-		{"a pause after a stop", func(w *stopwatch) { w.arm(5*s, idle); w.stop(); w.resume(w.pause()); w.wantNever() }},
+		{"a pause that is not ended", func(w *stopwatch) { w.arm(5*s, idle); w.pause(time.Now()); w.wantNever() }},
+		{"a pause of what was not armed", func(w *stopwatch) { w.resume(time.Now(), w.pause(time.Now())); w.wantNever() }},
+		{"a pause at rest", func(w *stopwatch) { w.arm(5*s, idle); w.rest(); w.resume(time.Now(), w.pause(time.Now())); w.wantNever() }},
+		{"a pause after a stop", func(w *stopwatch) { w.arm(5*s, idle); w.stop(); w.resume(time.Now(), w.pause(time.Now())); w.wantNever() }},
 		{"stopped in a pause", func(w *stopwatch) {
 			w.arm(5*s, idle)
-			left := w.pause()
+			left := w.pause(time.Now())
 			w.stop()
-			w.resume(left)
+			w.resume(time.Now(), left)
 			w.wantNever()
 		}},
 		{"a pause at the very end", func(w *stopwatch) {
 			w.arm(5*s, idle)
 			w.ends = time.Now() // as if the time had passed and the timer not come yet
-			left := w.pause()
+			left := w.pause(time.Now())
 			w.pass(time.Minute)
-			w.resume(left)
+			w.resume(time.Now(), left)
 			w.wantAt(time.Minute+1, idle, 5*s)
 		}},
 		// The timer's goroutine can be on its way while the limit is moved.
 		{"fired and armed again", func(w *stopwatch) { w.arm(5*s, idle); w.fire(); w.wantAt(5*s, idle, 5*s) }},
 		{"fired and at rest", func(w *stopwatch) { w.arm(5*s, idle); w.rest(); w.fire(); w.wantNever() }},
 		{"fired and stopped", func(w *stopwatch) { w.arm(5*s, idle); w.stop(); w.fire(); w.wantNever() }},
-		{"fired and paused", func(w *stopwatch) { w.arm(5*s, idle); w.pause(); w.fire(); w.wantNever() }},
+		{"fired and paused", func(w *stopwatch) { w.arm(5*s, idle); w.pause(time.Now()); w.fire(); w.wantNever() }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -168,7 +168,7 @@ func TestWatchIsSafe(t *testing.T) {
 			all.Go(func() {
 				for range 100 {
 					w.arm(time.Second, classify.BodyTimeout)
-					w.resume(w.pause())
+					w.resume(time.Now(), w.pause(time.Now()))
 					w.fire()
 					w.rest()
 				}

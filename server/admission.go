@@ -54,21 +54,21 @@ func (a *admission) set(limits *Limits) {
 	a.handOver()
 }
 
-// enter admits a fetch and returns what must be called at its end, or
+// enter admits a fetch and returns its caller, to [admission.leave] with at its end, or
 // RESOURCE_EXHAUSTED. It must come before the first message of a stream: stock
 // clients try again what was refused before that, and only that.
-func (a *admission) enter(ctx context.Context) (leave func(), err error) {
-	caller := callerOf(ctx)
+func (a *admission) enter(ctx context.Context) (caller string, err error) {
+	caller = callerOf(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.inFlight >= a.limits.MaxFetches:
-		return nil, a.refuse(ctx, a.reason, "the server has as many "+a.things+" under way as it may")
+		return "", a.refuse(ctx, a.reason, "the server has as many "+a.things+" under way as it may")
 	case a.callers[caller] >= a.limits.of(caller):
-		return nil, a.refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" under way as one may")
+		return "", a.refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" under way as one may")
 	}
 	a.count(caller)
-	return func() { a.leave(caller) }, nil
+	return caller, nil
 }
 
 // queue takes a place in the queue. Its end must be told by leave.

@@ -52,10 +52,10 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 	quiet := context.WithValue(b.Context(), callerName{}, "quiet")
 	for b.Loop() {
-		leave, err := a.enter(quiet)
+		caller, err := a.enter(quiet)
 		if err != nil {
 			b.Fatal(err)
 		}
-		leave()
+		a.leave(caller)
 	}
 }

@@ -72,9 +72,10 @@ func (a *answers) watched(ctx context.Context, m any) any {
 			return m
 		}
 		short = measured(message)
+		m = short
 	}
 	if short.size <= longAnswer {
-		return short
+		return m
 	}
 	size := int64(short.size)
 	caller := callerOf(ctx)

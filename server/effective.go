@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
@@ -31,38 +33,51 @@ type echo struct {
 	authProvider string
 }
 
-func echoOf(in *pb.FetchRequest) *echo {
-	return &echo{in.GetBodyPolicy().GetResumePoint(), in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(),
+func echoOf(in *pb.FetchRequest) echo {
+	return echo{in.GetBodyPolicy().GetResumePoint(), in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(),
 		in.GetLabels(), in.GetAuthProvider()}
 }
 
 // effective is the request as it will be carried out: every policy field filled
 // in, header values and the body left out.
-func effective(e *echo, r *fetch.Request) *pb.FetchRequest {
-	d := make(durations, 9) // as many as are filled in below
-	return &pb.FetchRequest{
+func effective(e echo, r *fetch.Request) *pb.FetchRequest {
+	all := new(effectiveMessages)
+	d := durations(all.durations[:])
+	all.redirect = pb.RedirectPolicy{
+		Follow: &r.Policy.Follow, MaxRedirects: ptr(int32(r.Policy.MaxRedirects)),
+		Scope: scopes.wire[r.Scope], ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials}
+	effectiveRetry(&all.retry, &r.Policy, r.IdempotencyKey, &d)
+	all.timeout = pb.TimeoutPolicy{
+		TotalTimeout: d.of(r.TotalTimeout), AttemptTimeout: d.of(r.AttemptTimeout),
+		ConnectTimeout: d.of(r.ConnectTimeout), HeaderTimeout: d.of(r.HeaderTimeout),
+		IdleTimeout: d.of(r.IdleTimeout)}
+	all.body = pb.BodyPolicy{
+		Delivery: deliveries.wire[r.Delivery], MaxSizeBytes: &r.MaxBodyBytes,
+		OversizeAction: truncates.wire[r.Truncate], Recovery: effectiveRecovery(r),
+		ResumePoint: e.resumePoint, KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
+		ErrorBodyBytes: ptr(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest}
+	all.request = pb.FetchRequest{
 		Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
-		RedirectPolicy: &pb.RedirectPolicy{
-			Follow: &r.Policy.Follow, MaxRedirects: ptr(int32(r.Policy.MaxRedirects)),
-			Scope: scopes.wire[r.Scope], ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
-		RetryPolicy: effectiveRetry(&r.Policy, r.IdempotencyKey, &d),
-		TimeoutPolicy: &pb.TimeoutPolicy{
-			TotalTimeout: d.of(r.TotalTimeout), AttemptTimeout: d.of(r.AttemptTimeout),
-			ConnectTimeout: d.of(r.ConnectTimeout), HeaderTimeout: d.of(r.HeaderTimeout),
-			IdleTimeout: d.of(r.IdleTimeout)},
-		BodyPolicy: &pb.BodyPolicy{
-			Delivery: deliveries.wire[r.Delivery], MaxSizeBytes: &r.MaxBodyBytes,
-			OversizeAction: truncates.wire[r.Truncate], Recovery: effectiveRecovery(r),
-			ResumePoint: e.resumePoint, KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
-			ErrorBodyBytes: ptr(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
+		RedirectPolicy: &all.redirect, RetryPolicy: &all.retry, TimeoutPolicy: &all.timeout, BodyPolicy: &all.body,
 		Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
 		ContentPolicy: e.content, AuthProvider: e.authProvider,
-		EventLevel: levels.wire[r.Events], CookieMode: cookieModes.wire[r.Cookies],
-	}
+		EventLevel: levels.wire[r.Events], CookieMode: cookieModes.wire[r.Cookies]}
+	return &all.request
 }
 
-func effectiveRetry(p *classify.Policy, key string, d *durations) *pb.RetryPolicy {
-	return &pb.RetryPolicy{
+// effectiveMessages are the messages of an effective request, made in one allocation.
+type effectiveMessages struct {
+	request   pb.FetchRequest
+	redirect  pb.RedirectPolicy
+	retry     pb.RetryPolicy
+	timeout   pb.TimeoutPolicy
+	body      pb.BodyPolicy
+	durations [9]durationpb.Duration // as many as are filled in
+}
+
+// effectiveRetry fills m in.
+func effectiveRetry(m *pb.RetryPolicy, p *classify.Policy, key string, d *durations) {
+	*m = pb.RetryPolicy{
 		Profile: pb.RetryProfile(p.Profile), MaxAttempts: ptr(int32(p.MaxAttempts)),
 		BaseDelay: d.of(p.BaseDelay), MaxDelay: d.of(p.MaxDelay), Multiplier: &p.Multiplier,
 		MaxJitter: d.of(p.MaxJitter), JitterSeed: &p.JitterSeed,

@@ -46,8 +46,17 @@ func headerLines(h http.Header) []*pb.Header {
 
 func byName(a, b *pb.Header) int { return cmp.Compare(a.Name, b.Name) }
 
+// telling is what is told of one fetch.
+type telling struct {
+	last *pb.AttemptFinished // that ended the fetch
+	// What was told last of a response, and what of: most often an attempt's begin
+	// and end tell of the same one.
+	head *pb.HttpResponse
+	of   *fetch.Response
+}
+
 // event converts an event of package fetch into resp.
-func event(resp *pb.FetchResponse, e fetch.Event) {
+func (t *telling) event(resp *pb.FetchResponse, e fetch.Event) {
 	switch e := e.(type) {
 	case fetch.AttemptStarted:
 		resp.Event = &pb.FetchResponse_AttemptStarted{AttemptStarted: &pb.AttemptStarted{
@@ -57,30 +66,50 @@ func event(resp *pb.FetchResponse, e fetch.Event) {
 			Attempt: int32(e.Attempt), Hop: hop(&e.Hop)}}
 	case fetch.ResponseStarted:
 		resp.Event = &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
-			Attempt: int32(e.Attempt), Response: response(e.Response),
+			Attempt: int32(e.Attempt), Response: t.response(e.Response),
 			BodyOffsetBytes: e.BodyOffset, HoldBackBytes: e.HoldBack}}
 	case fetch.BodyChunk:
 		resp.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{
 			Attempt: int32(e.Attempt), OffsetBytes: e.Offset, Data: e.Data}}
 	case fetch.AttemptFinished:
-		resp.Event = &pb.FetchResponse_AttemptFinished{AttemptFinished: attemptFinished(&e)}
+		m := attemptFinished(&e, t.response(e.Response))
+		resp.Event = &pb.FetchResponse_AttemptFinished{AttemptFinished: m}
+		t.last, t.head, t.of = nil, nil, nil
+		if e.Decision.Verdict != classify.Retry { // of what another follows nothing is kept through the wait
+			t.last = m
+		}
 	}
 }
 
-func attemptFinished(e *fetch.AttemptFinished) *pb.AttemptFinished {
-	m := &pb.AttemptFinished{
-		Attempt: int32(e.Attempt), Response: response(e.Response), Error: failure(e.Failure),
-		RetryDecision: decision(&e.Decision), Hops: hops(e.Hops),
+func (t *telling) response(r *fetch.Response) *pb.HttpResponse {
+	if t.of != r {
+		t.head, t.of = response(r), r
 	}
+	return t.head
+}
+
+// Messages that go out together are made in one allocation.
+type attemptMessages struct {
+	finished pb.AttemptFinished
+	decision pb.RetryDecision
+}
+
+// attemptFinished converts e, whose response head is.
+func attemptFinished(e *fetch.AttemptFinished, head *pb.HttpResponse) *pb.AttemptFinished {
+	all := &attemptMessages{finished: pb.AttemptFinished{
+		Attempt: int32(e.Attempt), Response: head, Error: failure(e.Failure), Hops: hops(e.Hops)}}
+	m := &all.finished
+	m.RetryDecision = decision(&all.decision, &e.Decision)
 	if n := len(e.Hops); n > 0 {
 		m.Exchange = m.Hops[n-1].Exchange
 	}
 	return m
 }
 
-func decision(d *classify.Decision) *pb.RetryDecision {
-	m := &pb.RetryDecision{Verdict: pb.RetryVerdict(d.Verdict), Rule: string(d.Rule),
-		DelaySource: pb.DelaySource(d.DelaySource), NextAttempt: int32(d.NextAttempt), Start: pb.RetryStart(d.Start)}
+// decision converts d into m.
+func decision(m *pb.RetryDecision, d *classify.Decision) *pb.RetryDecision {
+	m.Verdict, m.Rule, m.DelaySource = pb.RetryVerdict(d.Verdict), string(d.Rule), pb.DelaySource(d.DelaySource)
+	m.NextAttempt, m.Start = int32(d.NextAttempt), pb.RetryStart(d.Start)
 	if d.Verdict == classify.Retry {
 		m.Delay = durationpb.New(d.Delay)
 	}
@@ -120,24 +149,30 @@ func hops(in []fetch.Hop) []*pb.Hop {
 	return out
 }
 
+type hopMessages struct {
+	hop      pb.Hop
+	exchange pb.Exchange
+}
+
 func hop(h *fetch.Hop) *pb.Hop {
-	d := make(durations, 1+happened(&h.Exchange))
-	m := &pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL),
-		Exchange: exchange(&h.Exchange, &d), StartOffset: d.of(h.Start)}
+	x := &h.Exchange
+	d := make(durations, 1+happened(x))
+	all := &hopMessages{
+		hop: pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL),
+			StartOffset: d.of(h.Start)},
+		exchange: pb.Exchange{
+			RemoteAddress: x.RemoteAddress, Protocol: x.Protocol, TlsVersion: x.TLSVersion,
+			ConnectionReused: x.Reused, TransportResendCount: int32(x.Resends),
+			ResolveDuration: d.happened(x.Resolve), ConnectDuration: d.happened(x.Connect), TlsDuration: d.happened(x.TLS),
+			ProcessingDuration: d.happened(x.Processing), TransferDuration: d.happened(x.Transfer),
+			BackpressureDuration: d.happened(x.Backpressure)},
+	}
+	m := &all.hop
+	m.Exchange = &all.exchange
 	if h.Header != nil {
 		m.Headers = headerLines(h.Header)
 	}
 	return m
-}
-
-func exchange(x *fetch.Exchange, d *durations) *pb.Exchange {
-	return &pb.Exchange{
-		RemoteAddress: x.RemoteAddress, Protocol: x.Protocol, TlsVersion: x.TLSVersion,
-		ConnectionReused: x.Reused, TransportResendCount: int32(x.Resends),
-		ResolveDuration: d.happened(x.Resolve), ConnectDuration: d.happened(x.Connect), TlsDuration: d.happened(x.TLS),
-		ProcessingDuration: d.happened(x.Processing), TransferDuration: d.happened(x.Transfer),
-		BackpressureDuration: d.happened(x.Backpressure),
-	}
 }
 
 // happened is how many phases of an exchange have a duration.
@@ -171,19 +206,27 @@ func (d *durations) happened(v time.Duration) *durationpb.Duration {
 	return d.of(v)
 }
 
+type outcomeMessages struct {
+	outcome pb.FetchOutcome
+	body    pb.BodySummary
+	total   [1]durationpb.Duration
+}
+
 // outcome converts how a fetch of r ended. Where last tells of its last attempt, or
 // any, what both hold is converted once.
 func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.FetchOutcome {
-	m := &pb.FetchOutcome{
-		Kind: pb.OutcomeKind(o.Kind), FinalUrl: text(o.FinalURL),
-		ResponseAttempt: int32(o.ResponseAttempt), Error: failure(o.Failure),
-		Attempts: int32(o.Attempts), Exchanges: int32(o.Exchanges),
-		InlineBody: o.InlineBody, ErrorBody: o.ErrorBody,
-		BodySummary: &pb.BodySummary{SizeBytes: o.Body.Size, Sha256: o.Body.SHA256, Truncated: o.Body.Truncated,
+	all := &outcomeMessages{
+		outcome: pb.FetchOutcome{
+			Kind: pb.OutcomeKind(o.Kind), FinalUrl: text(o.FinalURL),
+			ResponseAttempt: int32(o.ResponseAttempt), Error: failure(o.Failure),
+			Attempts: int32(o.Attempts), Exchanges: int32(o.Exchanges),
+			InlineBody: o.InlineBody, ErrorBody: o.ErrorBody,
+			IdempotencyKey: r.IdempotencyKey, FetchId: r.ID, Rule: string(o.Rule)},
+		body: pb.BodySummary{SizeBytes: o.Body.Size, Sha256: o.Body.SHA256, Truncated: o.Body.Truncated,
 			EncodedSizeBytes: o.Body.EncodedSize, LengthKnown: o.Body.LengthKnown},
-		TotalDuration: durationpb.New(o.Total), IdempotencyKey: r.IdempotencyKey, FetchId: r.ID,
-		Rule: string(o.Rule),
 	}
+	m, total := &all.outcome, durations(all.total[:])
+	m.BodySummary, m.TotalDuration = &all.body, total.of(o.Total)
 	if last != nil && int(last.Attempt) == o.Attempts {
 		m.Hops = last.Hops
 	} else {

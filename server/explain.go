@@ -33,13 +33,14 @@ func (s *service) Explain(_ context.Context, in *pb.ExplainRequest) (*pb.Explain
 		return nil, err
 	}
 	d := classify.Decide(&x.policy, &x.seen)
-	out := &pb.ExplainResponse{EffectivePolicy: effectiveRetry(&x.policy, in.GetRetryPolicy().GetIdempotencyKey(), new(durations))}
+	out := &pb.ExplainResponse{EffectivePolicy: new(pb.RetryPolicy)}
+	effectiveRetry(out.EffectivePolicy, &x.policy, in.GetRetryPolicy().GetIdempotencyKey(), new(durations))
 	if d.Follow {
 		out.Redirect = &pb.RedirectStep{Url: x.step.URL.String(), Method: x.step.Method,
 			BodyKept: x.step.BodyKept, CrossOrigin: x.step.CrossOrigin}
 		return out, nil
 	}
-	out.Kind, out.Decision = pb.OutcomeKind(d.Kind), decision(&d)
+	out.Kind, out.Decision = pb.OutcomeKind(d.Kind), decision(new(pb.RetryDecision), &d)
 	if d.Class != classify.NoClass {
 		out.Error = failure(&fetch.Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
 			Retryable: d.Retryable, RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter})

@@ -83,13 +83,13 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 		ctx := stream.Context()
 		err := g.enter(ctx, info.FullMethod)
 		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
-			var leave func()
+			var caller string
 			of := g.streams
 			if public(info.FullMethod) {
 				of = g.watches
 			}
-			if leave, err = of.enter(ctx); err == nil {
-				defer leave()
+			if caller, err = of.enter(ctx); err == nil {
+				defer of.leave(caller)
 			}
 		}
 		if err == nil {

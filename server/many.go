@@ -226,7 +226,7 @@ type openTask struct {
 
 	start    time.Time
 	sequence int64
-	last     *pb.AttemptFinished // that ended the fetch
+	telling  telling
 }
 
 // run carries out a task and answers it, once.
@@ -253,7 +253,7 @@ func (t *openTask) finish(out *fetch.Outcome, req *fetch.Request) {
 	delete(m.open, t.tag) // its caller may use the tag again once it has the outcome
 	m.last = time.Now()
 	m.mu.Unlock()
-	_ = t.send(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, t.last)}}) // the call is over then
+	_ = t.send(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, t.telling.last)}}) // the call is over then
 }
 
 // fetch is a task's fetch. A panic costs one task.
@@ -336,8 +336,7 @@ func (m *many) enter(ctx context.Context, turn *place) classify.Class {
 // sink is the fetch's [fetch.Sink].
 func (t *openTask) sink(ev fetch.Event) error {
 	resp := new(pb.FetchResponse)
-	event(resp, ev)
-	t.last = ending(resp)
+	t.telling.event(resp, ev)
 	return t.send(resp)
 }
 

@@ -148,10 +148,13 @@ func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 	e := newEventStream(stream.post, sentAtOnce, time.Minute, func() {})
 	e.beatAfter(time.Hour)
 	defer e.close()
+	e.beat() // none is due
+	e.silent = e.silent.Add(-time.Hour)
 	e.beat()
 	if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err != nil {
 		t.Fatal(err)
 	}
+	e.silent = e.silent.Add(-time.Hour)
 	e.beat()
 	if n := len(stream.messages); n != 2 || stream.messages[0].GetHeartbeat() == nil || stream.messages[1].GetOutcome() == nil {
 		t.Errorf("sent %v, want a heartbeat, then an outcome", stream.messages)

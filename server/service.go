@@ -40,7 +40,7 @@ type service struct {
 
 // prepared is a request that was found in order.
 type prepared struct {
-	echo *echo
+	echo echo
 	req  *fetch.Request
 	cut  []string // fields that were clamped
 }
@@ -74,11 +74,11 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(s
 	if err != nil {
 		return err
 	}
-	leave, err := s.admission.enter(caller)
+	name, err := s.admission.enter(caller)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer s.admission.leave(name)
 	ctx, release := context.WithCancel(caller)
 	defer release()
 	end := reserved(caller)
@@ -99,7 +99,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(s
 	if err := events.failed(); err != nil {
 		return err
 	}
-	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, events.last)}})
+	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, events.telling.last)}})
 }
 
 // admitted is the first event of a fetch that ends at the latest at end; zero is no
@@ -108,10 +108,17 @@ func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
 	if last := start.Add(p.req.TotalTimeout); end.IsZero() || last.Before(end) {
 		end = last
 	}
-	return &pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{
+	all := &struct {
+		response pb.FetchResponse
+		event    pb.FetchResponse_Admitted
+		admitted pb.Admitted
+	}{admitted: pb.Admitted{
 		FetchId: p.req.ID, EffectiveRequest: effective(p.echo, p.req), ClampedFields: p.cut,
 		ExpireTime: timestamppb.New(end), StartTime: timestamppb.New(start),
-	}}}
+	}}
+	all.event.Admitted = &all.admitted
+	all.response.Event = &all.event
+	return &all.response
 }
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
@@ -127,11 +134,11 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	if err != nil {
 		return nil, err
 	}
-	leave, err := s.admission.enter(ctx)
+	name, err := s.admission.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer s.admission.leave(name)
 	p.req.Deep = true
 	asked := p.req.Events
 	switch asked {
@@ -143,7 +150,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	p.req.TraceParent = parent
 	out := s.inTime(traced, reserved(ctx), p.req, func(e fetch.Event) error {
 		if finished, ok := e.(fetch.AttemptFinished); ok {
-			attempts = append(attempts, attemptFinished(&finished))
+			attempts = append(attempts, attemptFinished(&finished, response(finished.Response)))
 		}
 		return nil
 	})
@@ -185,6 +192,9 @@ func shorten(attempts []*pb.AttemptFinished) {
 	}
 }
 
+// circleKey is the name of [fetch.CircleHeader] in a call's metadata.
+var circleKey = strings.ToLower(fetch.CircleHeader)
+
 // maxCircle is how many fetches may lead to one another: a chain of two services
 // is somebody's design, more is a circle.
 const maxCircle = 3
@@ -193,7 +203,7 @@ const maxCircle = 3
 // sends a header of that name by hand only shortens his own way.
 func circle(ctx context.Context) (int, error) {
 	most := 0
-	for _, sent := range metadata.ValueFromIncomingContext(ctx, strings.ToLower(fetch.CircleHeader)) {
+	for _, sent := range metadata.ValueFromIncomingContext(ctx, circleKey) {
 		n, err := strconv.Atoi(sent)
 		if err != nil || n < 0 || n >= maxCircle {
 			return 0, withDetails(status.Newf(codes.FailedPrecondition, "this call comes from a fetch that comes from a fetch, %d times: the service must not fetch itself", maxCircle),

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -26,17 +27,21 @@ type eventStream struct {
 	post    func(sized) error
 	giveUp  context.CancelFunc // ends the fetch
 	start   time.Time
-	silence time.Duration
+	silence time.Duration // after which a heartbeat is due
 	limit   time.Duration // how long a send may take
 
 	mu       sync.Mutex
 	sequence int64
 	heart    *time.Timer // nil: none
+	silent   time.Time   // since when
 	closed   bool
 	err      error // of a send; none follows it
+	telling  telling
+	// The message that is sent, and when: it is encoded before the next is made.
+	message pb.FetchResponse
+	elapsed durationpb.Duration
 
 	room    int                    // of what is sent at once
-	last    *pb.AttemptFinished    // that ended the fetch
 	out     chan *pb.FetchResponse // to [eventStream.sender]; nil: there is none yet
 	done    chan error             // from it, once for each message
 	patient *time.Timer
@@ -50,23 +55,23 @@ func newEventStream(post func(sized) error, atOnce int, limit time.Duration, giv
 func (e *eventStream) beatAfter(silence time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.silence, e.heart = silence, time.AfterFunc(silence, e.beat)
+	e.silent, e.silence = time.Now(), silence
+	e.heart = time.AfterFunc(math.MaxInt64, e.beat)
+	e.heart.Reset(silence) // beat finds it, however short that is
 }
 
 // sink is the fetch's [fetch.Sink].
 func (e *eventStream) sink(ev fetch.Event) error {
-	resp := new(pb.FetchResponse)
-	event(resp, ev)
-	e.last = ending(resp)
-	return e.send(resp)
-}
-
-// ending returns what resp tells of an attempt that no other follows, or nil. What it
-// tells of others is not kept through their waits.
-func ending(resp *pb.FetchResponse) *pb.AttemptFinished {
-	if m := resp.GetAttemptFinished(); m.GetRetryDecision().GetVerdict() != pb.RetryVerdict_RETRY_VERDICT_RETRY {
-		return m
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil { // what it failed at may still be with the sender
+		return e.err
 	}
+	e.telling.event(&e.message, ev)
+	if err := e.locked(&e.message); err != nil {
+		return err
+	}
+	e.message.Event = nil // it is not to be kept through a wait
 	return nil
 }
 
@@ -90,11 +95,11 @@ func (e *eventStream) locked(resp *pb.FetchResponse) error {
 		return e.err
 	}
 	e.sequence++
-	resp.Sequence, resp.ElapsedOffset = e.sequence, durationpb.New(time.Since(e.start))
+	elapsed := time.Since(e.start)
+	e.elapsed.Seconds, e.elapsed.Nanos = int64(elapsed/time.Second), int32(elapsed%time.Second)
+	resp.Sequence, resp.ElapsedOffset = e.sequence, &e.elapsed
+	e.silent = e.start.Add(elapsed)
 	e.err = e.pass(resp)
-	if e.heart != nil {
-		e.heart.Reset(e.silence)
-	}
 	return e.err
 }
 
@@ -135,16 +140,23 @@ func stalledError(limit time.Duration) error {
 	return withDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: errorDomain})
 }
 
-// beat sends a heartbeat, unless something is just being sent: that is a sign
-// of life too.
+// beat sends a heartbeat where one is due, and sees to the next: what is sent leaves
+// the timer as it is. Nothing is due while something is just being sent.
 func (e *eventStream) beat() {
 	if !e.mu.TryLock() {
+		e.heart.Reset(e.silence)
 		return
 	}
 	defer e.mu.Unlock()
-	if !e.closed {
-		_ = e.locked(&pb.FetchResponse{Event: &pb.FetchResponse_Heartbeat{Heartbeat: &pb.Heartbeat{}}}) // the fetch's next event meets the same error
+	if e.closed {
+		return
 	}
+	if left := e.silence - time.Since(e.silent); left > 0 {
+		e.heart.Reset(left)
+		return
+	}
+	_ = e.locked(&pb.FetchResponse{Event: &pb.FetchResponse_Heartbeat{Heartbeat: &pb.Heartbeat{}}}) // the fetch's next event meets the same error
+	e.heart.Reset(e.silence)
 }
 
 // failed returns the error that a send met, or nil.

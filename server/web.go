@@ -141,7 +141,7 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	}
 	ctx := observe.FromHeader(r.Context(), r.Header)
 	if sent := r.Header.Values(fetch.CircleHeader); len(sent) > 0 {
-		ctx = metadata.NewIncomingContext(ctx, metadata.MD{strings.ToLower(fetch.CircleHeader): sent})
+		ctx = metadata.NewIncomingContext(ctx, metadata.MD{circleKey: sent})
 	}
 	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		ctx = peer.NewContext(ctx, &peer.Peer{Addr: net.TCPAddrFromAddrPort(at)})
