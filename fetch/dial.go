@@ -249,7 +249,7 @@ func (d *dialer) transport() *http.Transport {
 		DialTLSContext:         d.secure,
 		DisableCompression:     true, // decoded above a counting reader: see decode.go
 		MaxIdleConns:           1024,
-		MaxIdleConnsPerHost:    64,
+		MaxIdleConnsPerHost:    512, // to connect costs more than a fetch (decision 16)
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: maxResponseHeadBytes,
 		HTTP2: &http.HTTP2Config{

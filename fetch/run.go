@@ -72,7 +72,12 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	if ctx.Err() == nil {
 		r.loop(c.engine)
 	}
-	return c.ended(ctx, r)
+	if inline {
+		return c.ended(ctx, r)
+	}
+	var out *Outcome
+	call(&c.workers, func() { out = c.ended(ctx, r) }) // a log line takes more stack than the wait for an origin
+	return out
 }
 
 // newRun returns a fetch that begins now. It is apart from [Client.Fetch] for the

@@ -52,7 +52,7 @@ func New(cfg Config) *grpc.Server {
 		DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
 		ForceAttemptHTTP2:   true,
 		DisableCompression:  true,
-		MaxIdleConns:        1024, MaxIdleConnsPerHost: 64, IdleConnTimeout: 90 * time.Second,
+		MaxIdleConns:        1024, MaxIdleConnsPerHost: 512, IdleConnTimeout: 90 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 128 << 10, SendPingTimeout: 15 * time.Second,
 			PingTimeout: 15 * time.Second, WriteByteTimeout: 5 * time.Second},

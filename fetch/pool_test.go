@@ -1,0 +1,57 @@
+package fetch_test
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// TestConnectionsAreKept: the connections that many fetches at once have made to one
+// host carry the next as many.
+func TestConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	const open = 300
+	var connected atomic.Int64
+	var together sync.WaitGroup // an answer comes once all have asked: none has another's connection
+	origin := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		together.Done()
+		together.Wait()
+	}))
+	origin.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connected.Add(1)
+		}
+	}
+	origin.Start()
+	defer origin.Close()
+	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 2 {
+		together.Add(open)
+		var fetches sync.WaitGroup
+		for range open {
+			fetches.Go(func() {
+				r := fetch.NewRequest(classify.Standard)
+				var err error
+				if r.URL, err = fetch.ParseURL(origin.URL); err != nil {
+					t.Error(err)
+				} else if out := c.Fetch(t.Context(), r, nil); out.Kind != classify.Success {
+					t.Errorf("%s: %+v", out.Kind, out.Failure)
+				}
+			})
+		}
+		fetches.Wait()
+	}
+	if n := connected.Load(); n != open {
+		t.Errorf("%d connections for twice %d fetches, want as many as were open", n, open)
+	}
+}
