@@ -262,7 +262,7 @@ func (a *attempt) newExchange() *exchange {
 	x.Context, x.cancel = context.WithCancelCause(a.caller)
 	x.watch = watch{clock: &a.clock, cancel: x.cancel}
 	x.trace.watch, x.trace.limits, x.trace.phase = &x.watch, a.req, classify.PhasePolicy
-	x.trace.end, x.trace.left = x.cancel, classify.MaxExchanges-a.exchanges
+	x.trace.end, x.trace.left = x.cancel, int16(classify.MaxExchanges-a.exchanges)
 	a.exchange = x
 	a.begun(x)
 	return x

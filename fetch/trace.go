@@ -32,24 +32,25 @@ func handshake(ctx context.Context, conn *tls.Conn) error {
 // each took, how often the transport sent it. Its hooks run in goroutines of
 // the transport, some after the exchange is over.
 type trace struct {
-	watch         *watch
-	limits        *Request
-	end           context.CancelCauseFunc // ends the exchange
-	left          int                     // exchanges that the fetch may still make
+	watch  *watch
+	limits *Request
+	end    context.CancelCauseFunc // ends the exchange
+
 	mu            sync.Mutex
+	left          int16 // exchanges that the fetch may still make
+	conns         int16
+	informational int16
+	sent          int16
 	ready         bool // a connection was got, and no other is being waited for
 	over          bool // the head is read: no hook sets a limit any more
-	phase         classify.Phase
-	conns         int
-	informational int
-	sent          int
 	written       bool // on the connection that was last got
+	answered      bool // with a first byte
+	phase         classify.Phase
 	conn          net.Conn
 	exchange      Exchange
 	client        httptrace.ClientTrace // its hooks
 
 	resolve, connect, tls, got time.Time
-	firstByte                  time.Time
 }
 
 // hooks returns the trace of a request as httptrace takes it. shakes tells that
@@ -200,8 +201,8 @@ func (t *trace) gotFirstByte() {
 	if !t.written && t.conn != nil && !isHTTP2(t.conn) {
 		t.broken("answer_before_request") // over HTTP/1 it answers somebody else's request
 	}
-	t.firstByte = time.Now()
-	t.exchange.Processing = t.firstByte.Sub(t.got)
+	t.answered = true
+	t.exchange.Processing = time.Since(t.got)
 }
 
 // broken ends an exchange whose origin does what HTTP does not allow.
@@ -231,7 +232,7 @@ func (t *trace) result(e *Exchange, resp *http.Response) {
 	defer t.mu.Unlock()
 	t.over = true
 	*e = t.exchange
-	e.Requests = t.sent
+	e.Requests = int(t.sent)
 	if !t.written && t.conn != nil && (resp != nil || isHTTP2(t.conn)) {
 		e.Requests++ // over HTTP/2 a request can be answered before the hook that tells of it
 	}
@@ -261,7 +262,7 @@ func (t *trace) current() classify.Phase {
 func (t *trace) brokeOff(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.conn != nil && (t.sent == 0 || readError(t.conn) != nil || t.firstByte.IsZero() && isText(err))
+	return t.conn != nil && (t.sent == 0 || readError(t.conn) != nil || !t.answered && isText(err))
 }
 
 // isText tells an error that errors.New or fmt.Errorf made, and nothing else.

@@ -25,10 +25,10 @@ type clock struct {
 type watch struct {
 	clock   *clock
 	cancel  context.CancelCauseFunc
-	ends    time.Time      // zero: not armed
-	class   classify.Class // what it means that the limit passes
+	ends    time.Time // zero: not armed
 	limit   time.Duration
-	expired *TimeoutError // the limit that had passed when it was last disarmed
+	expired *TimeoutError  // the limit that had passed when it was last disarmed
+	class   classify.Class // what it means that the limit passes
 	stopped bool
 }
 

@@ -128,8 +128,18 @@ func TestWatch(t *testing.T) {
 		}},
 		{"a pause that is not ended", func(w *stopwatch) { w.arm(5*s, idle); w.pause(time.Now()); w.wantNever() }},
 		{"a pause of what was not armed", func(w *stopwatch) { w.resume(time.Now(), w.pause(time.Now())); w.wantNever() }},
-		{"a pause at rest", func(w *stopwatch) { w.arm(5*s, idle); w.rest(); w.resume(time.Now(), w.pause(time.Now())); w.wantNever() }},
-		{"a pause after a stop", func(w *stopwatch) { w.arm(5*s, idle); w.stop(); w.resume(time.Now(), w.pause(time.Now())); w.wantNever() }},
+		{"a pause at rest", func(w *stopwatch) {
+			w.arm(5*s, idle)
+			w.rest()
+			w.resume(time.Now(), w.pause(time.Now()))
+			w.wantNever()
+		}},
+		{"a pause after a stop", func(w *stopwatch) {
+			w.arm(5*s, idle)
+			w.stop()
+			w.resume(time.Now(), w.pause(time.Now()))
+			w.wantNever()
+		}},
 		{"stopped in a pause", func(w *stopwatch) {
 			w.arm(5*s, idle)
 			left := w.pause(time.Now())

@@ -47,9 +47,22 @@ func transportOptions(secure *tls.Config, auth Authenticator) []grpc.ServerOptio
 	return options
 }
 
-// silence is the key under which a call's context holds what stops the clock of
-// [expectRequest].
+// silence is the key under which a call's context holds itself, an [expected].
 type silence struct{}
+
+// expected is the context of a call whose request is to come.
+type expected struct {
+	context.Context
+	clock *time.Timer // ends the call; nil once the request is there
+}
+
+// Value implements context.Context.
+func (e *expected) Value(key any) any {
+	if key == (silence{}) {
+		return e
+	}
+	return e.Context.Value(key)
+}
 
 // expectRequest ends a call whose request does not come. It begins before the
 // handler, which gRPC only calls with the request in hand: so who may not call is
@@ -66,13 +79,13 @@ func expectRequest(ctx context.Context, info *tap.Info, auth Authenticator) (con
 	if strings.HasPrefix(info.FullMethodName, "/grpc.reflection.") { // any of its messages may be the last that comes
 		time.AfterFunc(reflectionTime, cancel)
 	}
-	clock := time.AfterFunc(firstMessageTime, cancel) // does nothing to a call that is over by then
-	return context.WithValue(ctx, silence{}, clock), nil
+	return &expected{ctx, time.AfterFunc(firstMessageTime, cancel)}, nil // it does nothing to a call that is over by then
 }
 
-// requestCame stops the clock.
+// requestCame stops the clock. It is called by the one goroutine that reads requests.
 func requestCame(ctx context.Context) {
-	if clock, ok := ctx.Value(silence{}).(*time.Timer); ok {
-		clock.Stop()
+	if e, ok := ctx.Value(silence{}).(*expected); ok && e.clock != nil {
+		e.clock.Stop()
+		e.clock = nil // it is not to be kept by ten thousand that wait
 	}
 }
