@@ -20,7 +20,7 @@ func (r *run) logAttempt(a *attempt) {
 		return
 	}
 	r.log(slog.LevelInfo, "retrying fetch", slog.String("fetch_id", r.req.ID),
-		slog.String("url", RedactURL(r.req.URL)), slog.Int("attempt", a.number),
+		slog.String("url", r.redacted()), slog.Int("attempt", a.number),
 		slog.Int("max_attempts", r.req.Policy.MaxAttempts), slog.Duration("delay", d.Delay),
 		slog.String("reason", d.Class.String()), slog.String("error", r.failure.Message))
 	r.log(slog.LevelDebug, "waiting before retry", slog.String("fetch_id", r.req.ID), slog.Duration("delay", d.Delay))
@@ -33,7 +33,7 @@ func (r *run) logEnd(out *Outcome) {
 	}
 	var room [16]slog.Attr // on the stack: of it only the record's copies stay
 	attrs := append(room[:0],
-		slog.String("fetch_id", r.req.ID), slog.String("url", RedactURL(r.req.URL)), slog.String("method", r.req.Method),
+		slog.String("fetch_id", r.req.ID), slog.String("url", r.redacted()), slog.String("method", r.req.Method),
 		slog.String("outcome", out.Kind.String()), slog.String("rule", string(out.Rule)),
 		slog.Int("attempts", out.Attempts), slog.Int("exchanges", out.Exchanges),
 		slog.Int64("body_bytes", out.Body.Size), slog.Duration("duration", out.Total.Round(time.Microsecond)))
@@ -49,6 +49,15 @@ func (r *run) logEnd(out *Outcome) {
 		attrs = append(attrs, slog.Any("labels", r.req.Labels))
 	}
 	r.line(slog.LevelInfo, "fetch finished", attrs)
+}
+
+// redacted is the URL of the fetch for a log. Most have nothing to leave out, and are
+// written out already.
+func (r *run) redacted() string {
+	if u := r.origin.url; u != nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" {
+		return r.origin.told()
+	}
+	return RedactURL(r.req.URL)
 }
 
 func (r *run) logs(level slog.Level) bool {

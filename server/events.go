@@ -150,39 +150,27 @@ func hops(in []fetch.Hop) []*pb.Hop {
 }
 
 type hopMessages struct {
-	hop      pb.Hop
-	exchange pb.Exchange
+	hop       pb.Hop
+	exchange  pb.Exchange
+	durations [3]durationpb.Duration // of one that found its connection made
 }
 
 func hop(h *fetch.Hop) *pb.Hop {
-	x := &h.Exchange
-	d := make(durations, 1+happened(x))
-	all := &hopMessages{
-		hop: pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL),
-			StartOffset: d.of(h.Start)},
-		exchange: pb.Exchange{
-			RemoteAddress: x.RemoteAddress, Protocol: x.Protocol, TlsVersion: x.TLSVersion,
-			ConnectionReused: x.Reused, TransportResendCount: int32(x.Resends),
-			ResolveDuration: d.happened(x.Resolve), ConnectDuration: d.happened(x.Connect), TlsDuration: d.happened(x.TLS),
-			ProcessingDuration: d.happened(x.Processing), TransferDuration: d.happened(x.Transfer),
-			BackpressureDuration: d.happened(x.Backpressure)},
-	}
+	x, all := &h.Exchange, new(hopMessages)
+	d := durations(all.durations[:])
+	all.hop = pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL),
+		StartOffset: d.of(h.Start), Exchange: &all.exchange}
+	all.exchange = pb.Exchange{
+		RemoteAddress: x.RemoteAddress, Protocol: x.Protocol, TlsVersion: x.TLSVersion,
+		ConnectionReused: x.Reused, TransportResendCount: int32(x.Resends),
+		ResolveDuration: d.happened(x.Resolve), ConnectDuration: d.happened(x.Connect), TlsDuration: d.happened(x.TLS),
+		ProcessingDuration: d.happened(x.Processing), TransferDuration: d.happened(x.Transfer),
+		BackpressureDuration: d.happened(x.Backpressure)}
 	m := &all.hop
-	m.Exchange = &all.exchange
 	if h.Header != nil {
 		m.Headers = headerLines(h.Header)
 	}
 	return m
-}
-
-// happened is how many phases of an exchange have a duration.
-func happened(x *fetch.Exchange) (n int) {
-	for _, v := range [...]time.Duration{x.Resolve, x.Connect, x.TLS, x.Processing, x.Transfer, x.Backpressure} {
-		if v != 0 {
-			n++
-		}
-	}
-	return n
 }
 
 // durations are messages for durations, several made in one allocation.
