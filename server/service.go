@@ -123,7 +123,9 @@ func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
 
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
 func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
-	return s.fetchUnary(ctx, in.GetRequest(), "request.", func(*pb.FetchUnaryResponse) error { return nil })
+	request := in.GetRequest()
+	in.Request = nil // gRPC and the interceptors keep it until the call is over, and ten thousand may wait
+	return s.fetchUnary(ctx, request, "request.", func(*pb.FetchUnaryResponse) error { return nil })
 }
 
 // fetchUnary carries out a fetch. Its answer is delivered while it still has its
