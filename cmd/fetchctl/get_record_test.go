@@ -135,7 +135,11 @@ func TestArchiveInterrupted(t *testing.T) {
 	if _, err := o.Await(t.Context(), "cut-off", 2); err != nil {
 		t.Fatal(err)
 	}
-	<-errOut.heard // the origin may see the second request before the caller hears of the redirect
+	select { // the origin may see the second request before the caller hears of the redirect
+	case <-errOut.heard:
+	case code := <-ended:
+		t.Fatalf("exit status %d, and no redirect was told\n%s", code, errOut)
+	}
 	cancel()
 	code := <-ended
 	if err := errOut.String(); code != exitInterrupted || !strings.Contains(err, "no outcome") || !strings.Contains(err, "  2 GET --- /s/cut-off/silent") {

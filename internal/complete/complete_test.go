@@ -175,7 +175,8 @@ func TestFish(t *testing.T) {
 // zshAsk completes in a real zsh on a terminal of its own, and writes the words
 // that it would offer. It types once the editor says that it reads, and waits until
 // the widget has run: keys that come before are not always taken for a completion.
-// The terminal shows what is typed too, so that the marks are typed in two halves.
+// The terminal shows what is typed too, so that the marks are typed in two halves. The
+// quotes between them are double, for single ones end here and are never typed.
 const zshAsk = `
 zmodload zsh/zpty || exit 3
 zpty z zsh -f -i
@@ -187,8 +188,8 @@ zpty -w z 'compadd() {
   local __w; for __w in $__hits; do print -r -- "OFFER<$__w>"; done >>'${(q)4}'
   builtin compadd "$@"
 }'
-zpty -w z '_ask() { _main_complete; compstate[insert]=; compstate[list]=; print -n AS''KED }; zle -C ask complete-word _ask; bindkey "^I" ask'
-zpty -w z 'zle-line-init() { print -n REA''DY }; zle -N zle-line-init'
+zpty -w z '_ask() { _main_complete; compstate[insert]=; compstate[list]=; print -n AS""KED }; zle -C ask complete-word _ask; bindkey "^I" ask'
+zpty -w z 'zle-line-init() { print -n REA""DY }; zle -N zle-line-init'
 zpty -r z line '*READY*'
 zpty -w -n z "$3"$'\t'
 zpty -r z line '*ASKED*'
