@@ -48,6 +48,7 @@ func byName(a, b *pb.Header) int { return cmp.Compare(a.Name, b.Name) }
 
 // telling is what is told of one fetch.
 type telling struct {
+	ends bool                // the ends of attempts are told
 	last *pb.AttemptFinished // that ended the fetch
 	// What was told last of a response, and what of: most often an attempt's begin
 	// and end tell of the same one.
@@ -82,6 +83,9 @@ func (t *telling) event(resp *pb.FetchResponse, e fetch.Event) {
 }
 
 func (t *telling) response(r *fetch.Response) *pb.HttpResponse {
+	if !t.ends { // nothing would tell of it again, or let go of it
+		return response(r)
+	}
 	if t.of != r {
 		t.head, t.of = response(r), r
 	}

@@ -293,6 +293,7 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 		return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, class, "")
 	}
 	if p.req.Events != fetch.OutcomeOnly {
+		t.telling.ends = true
 		end, _ := t.ctx.Deadline()
 		if err := t.send(p.admitted(t.start, end)); err != nil {
 			return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, classify.Cancelled, "")

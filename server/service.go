@@ -85,6 +85,7 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(s
 	events := newEventStream(send, atOnce, s.stall, release)
 	defer events.close()
 	if p.req.Events != fetch.OutcomeOnly {
+		events.telling.ends = true
 		events.beatAfter(s.heartbeat)
 		if err := events.send(p.admitted(events.start, end)); err != nil {
 			return err

@@ -98,8 +98,10 @@ func (e *eventStream) locked(resp *pb.FetchResponse) error {
 	elapsed := time.Since(e.start)
 	e.elapsed.Seconds, e.elapsed.Nanos = int64(elapsed/time.Second), int32(elapsed%time.Second)
 	resp.Sequence, resp.ElapsedOffset = e.sequence, &e.elapsed
-	e.silent = e.start.Add(elapsed)
 	e.err = e.pass(resp)
+	if e.heart != nil {
+		e.silent = time.Now() // a slow caller has just heard something
+	}
 	return e.err
 }
 

@@ -1,0 +1,147 @@
+package server
+
+import (
+	"bytes"
+	"math/rand"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// TestHeartbeatBehindASlowSend: a heartbeat tells of silence, and an event that its
+// caller took long to take is none.
+func TestHeartbeatBehindASlowSend(t *testing.T) {
+	t.Parallel()
+	for _, atOnce := range []int{0, sentAtOnce} {
+		synctest.Test(t, func(t *testing.T) {
+			var taken time.Time
+			beats := 0
+			e := newEventStream(func(m sized) error {
+				if resp, _ := m.message.(*pb.FetchResponse); resp.GetHeartbeat() != nil {
+					if quiet := time.Since(taken); quiet != 10*time.Second {
+						t.Errorf("a heartbeat %s after an event was taken, want 10 s", quiet)
+					}
+					beats++
+					return nil
+				}
+				time.Sleep(9999 * time.Millisecond)
+				taken = time.Now()
+				return nil
+			}, atOnce, 30*time.Second, func() {})
+			defer e.close()
+			e.beatAfter(10 * time.Second)
+			if err := e.sink(fetch.AttemptStarted{Attempt: 1}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(15 * time.Second)
+			synctest.Wait()
+			if beats != 1 {
+				t.Errorf("%d heartbeats, want 1", beats)
+			}
+		})
+	}
+}
+
+// TestHeartbeats: whatever is sent and whenever, no silence is longer than it may be,
+// the numbers have no gap, and nothing follows the outcome.
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	const silence = 10 * time.Second
+	for seed := range int64(100) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewSource(seed)) //nolint:gosec // a test
+			var slow time.Duration
+			var last time.Time
+			var n int64
+			ended := false
+			e := newEventStream(func(m sized) error {
+				resp, _ := m.message.(*pb.FetchResponse)
+				if n++; resp.GetSequence() != n || ended {
+					t.Errorf("seed %d: message %d has the number %d, behind the outcome: %v", seed, n, resp.GetSequence(), ended)
+				}
+				quiet := time.Since(last)
+				if n > 1 && (quiet > silence || resp.GetHeartbeat() != nil && quiet < silence) {
+					t.Errorf("seed %d: message %d, %T, after %s", seed, n, resp.GetEvent(), quiet)
+				}
+				if resp.GetHeartbeat() == nil { // a bubble's clock stands still for who waits for the lock
+					time.Sleep(slow)
+				}
+				ended = resp.GetOutcome() != nil
+				last = time.Now()
+				return nil
+			}, int(seed%2)<<20, 30*time.Second, func() {})
+			e.beatAfter(silence)
+			for range 30 {
+				if slow = 0; r.Intn(4) == 0 {
+					slow = time.Duration(r.Intn(25000)) * time.Millisecond
+				}
+				time.Sleep([]time.Duration{0, time.Duration(r.Intn(40000)) * time.Millisecond, silence, time.Duration(r.Intn(5)) * time.Millisecond}[r.Intn(4)])
+				if err := e.sink(fetch.AttemptStarted{Attempt: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Duration(r.Intn(2)) * 3 * silence)
+			e.close()
+			time.Sleep(3 * silence)
+		})
+	}
+}
+
+// TestStalledMessage: what a caller did not take stays as it is while gRPC may still
+// read it, though events and heartbeats follow.
+func TestStalledMessage(t *testing.T) {
+	t.Parallel()
+	stop, gone := make(chan struct{}), make(chan struct{})
+	e := newEventStream(func(m sized) error {
+		defer close(gone)
+		first := make([]byte, m.size)
+		for begun := false; ; begun = true {
+			now := make([]byte, m.size)
+			if err := m.encode(now); err != nil || begun && !bytes.Equal(first, now) {
+				t.Errorf("the message has become another: %v", err)
+			}
+			first = now
+			select {
+			case <-stop:
+				return nil
+			case <-time.After(50 * time.Microsecond):
+			}
+		}
+	}, 0, 3*time.Millisecond, func() {})
+	e.beatAfter(500 * time.Microsecond)
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for i := range 40 {
+				_ = e.sink(fetch.BodyChunk{Attempt: 1, Offset: int64(i), Data: make([]byte, 100)})
+				_ = e.sink(fetch.AttemptFinished{Attempt: i, Response: &fetch.Response{StatusCode: i}})
+				time.Sleep(200 * time.Microsecond)
+			}
+		})
+	}
+	all.Wait()
+	if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err == nil {
+		t.Error("finish = nil, want an error: the caller takes nothing")
+	}
+	e.close()
+	close(stop)
+	<-gone
+}
+
+// TestTellingKeepsNothing: where the ends of attempts are not told, nothing of a
+// response is kept through the wait that may follow.
+func TestTellingKeepsNothing(t *testing.T) {
+	t.Parallel()
+	var told telling
+	told.event(new(pb.FetchResponse), fetch.ResponseStarted{Attempt: 1, Response: &fetch.Response{StatusCode: 200}})
+	if told.head != nil {
+		t.Errorf("%v is kept", told.head)
+	}
+}
