@@ -2,7 +2,8 @@ package server
 
 import (
 	"bytes"
-	"math/rand"
+	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,7 +29,7 @@ func TestHeartbeatBehindASlowSend(t *testing.T) {
 					beats++
 					return nil
 				}
-				time.Sleep(9999 * time.Millisecond)
+				<-time.After(9999 * time.Millisecond)
 				taken = time.Now()
 				return nil
 			}, atOnce, 30*time.Second, func() {})
@@ -37,7 +38,7 @@ func TestHeartbeatBehindASlowSend(t *testing.T) {
 			if err := e.sink(fetch.AttemptStarted{Attempt: 1}); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(15 * time.Second)
+			<-time.After(15 * time.Second)
 			synctest.Wait()
 			if beats != 1 {
 				t.Errorf("%d heartbeats, want 1", beats)
@@ -51,9 +52,9 @@ func TestHeartbeatBehindASlowSend(t *testing.T) {
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	const silence = 10 * time.Second
-	for seed := range int64(100) {
+	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewSource(seed)) //nolint:gosec // a test
+			r := rand.New(rand.NewPCG(seed, 0))
 			var slow time.Duration
 			var last time.Time
 			var n int64
@@ -68,7 +69,7 @@ func TestHeartbeats(t *testing.T) {
 					t.Errorf("seed %d: message %d, %T, after %s", seed, n, resp.GetEvent(), quiet)
 				}
 				if resp.GetHeartbeat() == nil { // a bubble's clock stands still for who waits for the lock
-					time.Sleep(slow)
+					<-time.After(slow)
 				}
 				ended = resp.GetOutcome() != nil
 				last = time.Now()
@@ -76,10 +77,12 @@ func TestHeartbeats(t *testing.T) {
 			}, int(seed%2)<<20, 30*time.Second, func() {})
 			e.beatAfter(silence)
 			for range 30 {
-				if slow = 0; r.Intn(4) == 0 {
-					slow = time.Duration(r.Intn(25000)) * time.Millisecond
+				if slow = 0; r.IntN(4) == 0 {
+					slow = time.Duration(r.IntN(25000)) * time.Millisecond
 				}
-				time.Sleep([]time.Duration{0, time.Duration(r.Intn(40000)) * time.Millisecond, silence, time.Duration(r.Intn(5)) * time.Millisecond}[r.Intn(4)])
+				// Half a millisecond more, so that no two timers of the bubble ring at once.
+				wait := time.Duration([]int{r.IntN(40_000), r.IntN(5), int(silence.Milliseconds()) - 1}[r.IntN(3)]) * time.Millisecond
+				<-time.After(wait + 500*time.Microsecond)
 				if err := e.sink(fetch.AttemptStarted{Attempt: 1}); err != nil {
 					t.Fatal(err)
 				}
@@ -87,9 +90,9 @@ func TestHeartbeats(t *testing.T) {
 			if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Duration(r.Intn(2)) * 3 * silence)
+			<-time.After(time.Duration(r.IntN(2)) * 3 * silence)
 			e.close()
-			time.Sleep(3 * silence)
+			<-time.After(3 * silence)
 		})
 	}
 }
@@ -111,18 +114,19 @@ func TestStalledMessage(t *testing.T) {
 			select {
 			case <-stop:
 				return nil
-			case <-time.After(50 * time.Microsecond):
+			default:
+				runtime.Gosched()
 			}
 		}
 	}, 0, 3*time.Millisecond, func() {})
-	e.beatAfter(500 * time.Microsecond)
+	e.beatAfter(time.Hour)
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
 			for i := range 40 {
 				_ = e.sink(fetch.BodyChunk{Attempt: 1, Offset: int64(i), Data: make([]byte, 100)})
 				_ = e.sink(fetch.AttemptFinished{Attempt: i, Response: &fetch.Response{StatusCode: i}})
-				time.Sleep(200 * time.Microsecond)
+				e.beat()
 			}
 		})
 	}
