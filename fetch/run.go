@@ -120,7 +120,7 @@ func (r *run) close() {
 var (
 	nowhere  = &url.URL{Scheme: "http", Host: "fetch.invalid", Path: "/"}
 	noHeader = http.Header{}
-	vehicle  = &http.Request{Method: http.MethodGet, URL: nowhere, Host: nowhere.Host, Header: noHeader}
+	vehicle  = &http.Request{Method: http.MethodGet, URL: nowhere, Header: noHeader}
 )
 
 // loop runs go-retryablehttp over the attempts. It owns the turns and the

@@ -22,8 +22,8 @@ func effectiveRecovery(r *fetch.Request) pb.BodyRecovery {
 	return recoveries.wire[r.Recovery]
 }
 
-// echo is what an effective request takes from the caller's as it is. The rest of
-// that one is not kept while the fetch goes on.
+// echo is what an effective request takes from the caller's as it is, nil for nothing,
+// as mostly. The rest of that one is not kept while the fetch goes on.
 type echo struct {
 	resumePoint  *pb.ResumePoint
 	precondition *pb.Precondition
@@ -33,14 +33,21 @@ type echo struct {
 	authProvider string
 }
 
-func echoOf(in *pb.FetchRequest) echo {
-	return echo{in.GetBodyPolicy().GetResumePoint(), in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(),
-		in.GetLabels(), in.GetAuthProvider()}
+func echoOf(in *pb.FetchRequest) *echo {
+	point := in.GetBodyPolicy().GetResumePoint()
+	if point == nil && in.GetPrecondition() == nil && in.GetIntegrity() == nil && in.GetContentPolicy() == nil &&
+		len(in.GetLabels()) == 0 && in.GetAuthProvider() == "" {
+		return nil
+	}
+	return &echo{point, in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(), in.GetLabels(), in.GetAuthProvider()}
 }
 
 // effective is the request as it will be carried out: every policy field filled
 // in, header values and the body left out.
-func effective(e echo, r *fetch.Request) *pb.FetchRequest {
+func effective(e *echo, r *fetch.Request) *pb.FetchRequest {
+	if e == nil {
+		e = new(echo)
+	}
 	all := new(effectiveMessages)
 	d := durations(all.durations[:])
 	all.redirect = pb.RedirectPolicy{

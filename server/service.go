@@ -40,7 +40,7 @@ type service struct {
 
 // prepared is a request that was found in order.
 type prepared struct {
-	echo echo
+	echo *echo
 	req  *fetch.Request
 	cut  []string // fields that were clamped
 }
