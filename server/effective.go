@@ -48,31 +48,33 @@ func effective(e *echo, r *fetch.Request) *pb.FetchRequest {
 	if e == nil {
 		e = new(echo)
 	}
-	all := new(effectiveMessages)
-	d := durations(all.durations[:])
-	all.redirect = pb.RedirectPolicy{
-		Follow: &r.Policy.Follow, MaxRedirects: ptr(int32(r.Policy.MaxRedirects)),
-		Scope: scopes.wire[r.Scope], ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials}
-	effectiveRetry(&all.retry, &r.Policy, r.IdempotencyKey, &d)
-	all.timeout = pb.TimeoutPolicy{
-		TotalTimeout: d.of(r.TotalTimeout), AttemptTimeout: d.of(r.AttemptTimeout),
-		ConnectTimeout: d.of(r.ConnectTimeout), HeaderTimeout: d.of(r.HeaderTimeout),
-		IdleTimeout: d.of(r.IdleTimeout)}
-	all.body = pb.BodyPolicy{
-		Delivery: deliveries.wire[r.Delivery], MaxSizeBytes: &r.MaxBodyBytes,
-		OversizeAction: truncates.wire[r.Truncate], Recovery: effectiveRecovery(r),
-		ResumePoint: e.resumePoint, KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
-		ErrorBodyBytes: ptr(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest}
-	all.request = pb.FetchRequest{
-		Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
-		RedirectPolicy: &all.redirect, RetryPolicy: &all.retry, TimeoutPolicy: &all.timeout, BodyPolicy: &all.body,
-		Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
-		ContentPolicy: e.content, AuthProvider: e.authProvider,
-		EventLevel: levels.wire[r.Events], CookieMode: cookieModes.wire[r.Cookies]}
-	return &all.request
+	p := &r.Policy
+	all := &effectiveMessages{
+		request: pb.FetchRequest{
+			Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
+			Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
+			ContentPolicy: e.content, AuthProvider: e.authProvider,
+			EventLevel: levels.wire[r.Events], CookieMode: cookieModes.wire[r.Cookies]},
+		redirect: pb.RedirectPolicy{
+			Follow: &p.Follow, MaxRedirects: ptr(int32(p.MaxRedirects)),
+			Scope: scopes.wire[r.Scope], ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
+		body: pb.BodyPolicy{
+			Delivery: deliveries.wire[r.Delivery], MaxSizeBytes: &r.MaxBodyBytes,
+			OversizeAction: truncates.wire[r.Truncate], Recovery: effectiveRecovery(r),
+			ResumePoint: e.resumePoint, KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
+			ErrorBodyBytes: ptr(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
+	}
+	d, m, t := durations(all.durations[:]), &all.request, &all.timeout
+	effectiveRetry(&all.retry, p, r.IdempotencyKey, &d)
+	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(r.TotalTimeout), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
+	t.HeaderTimeout, t.IdleTimeout = d.of(r.HeaderTimeout), d.of(r.IdleTimeout)
+	m.RedirectPolicy, m.RetryPolicy, m.TimeoutPolicy, m.BodyPolicy = &all.redirect, &all.retry, t, &all.body
+	return m
 }
 
 // effectiveMessages are the messages of an effective request, made in one allocation.
+// They are filled in where they lie: a message that is assigned whole is made on the
+// stack first, and a handler that waits has 8 KiB (decision 9).
 type effectiveMessages struct {
 	request   pb.FetchRequest
 	redirect  pb.RedirectPolicy
@@ -84,14 +86,10 @@ type effectiveMessages struct {
 
 // effectiveRetry fills m in.
 func effectiveRetry(m *pb.RetryPolicy, p *classify.Policy, key string, d *durations) {
-	*m = pb.RetryPolicy{
-		Profile: pb.RetryProfile(p.Profile), MaxAttempts: ptr(int32(p.MaxAttempts)),
-		BaseDelay: d.of(p.BaseDelay), MaxDelay: d.of(p.MaxDelay), Multiplier: &p.Multiplier,
-		MaxJitter: d.of(p.MaxJitter), JitterSeed: &p.JitterSeed,
-		MaxRetryAfter:         d.of(p.MaxRetryAfter),
-		AdditionalStatusCodes: numbers(p.Additional), ExcludedStatusCodes: numbers(p.Excluded),
-		AllowNonIdempotent: p.RepeatUnsafe, IdempotencyKey: key, RetryTlsHandshake: &p.RetryTLSHandshake,
-	}
+	m.Profile, m.MaxAttempts, m.Multiplier, m.JitterSeed = pb.RetryProfile(p.Profile), ptr(int32(p.MaxAttempts)), &p.Multiplier, &p.JitterSeed
+	m.BaseDelay, m.MaxDelay, m.MaxJitter, m.MaxRetryAfter = d.of(p.BaseDelay), d.of(p.MaxDelay), d.of(p.MaxJitter), d.of(p.MaxRetryAfter)
+	m.AdditionalStatusCodes, m.ExcludedStatusCodes = numbers(p.Additional), numbers(p.Excluded)
+	m.AllowNonIdempotent, m.IdempotencyKey, m.RetryTlsHandshake = p.RepeatUnsafe, key, &p.RetryTLSHandshake
 }
 
 // headerNames are the lines of a header without their values.

@@ -160,17 +160,17 @@ type hopMessages struct {
 }
 
 func hop(h *fetch.Hop) *pb.Hop {
-	x, all := &h.Exchange, new(hopMessages)
-	d := durations(all.durations[:])
-	all.hop = pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL),
-		StartOffset: d.of(h.Start), Exchange: &all.exchange}
-	all.exchange = pb.Exchange{
-		RemoteAddress: x.RemoteAddress, Protocol: x.Protocol, TlsVersion: x.TLSVersion,
-		ConnectionReused: x.Reused, TransportResendCount: int32(x.Resends),
-		ResolveDuration: d.happened(x.Resolve), ConnectDuration: d.happened(x.Connect), TlsDuration: d.happened(x.TLS),
-		ProcessingDuration: d.happened(x.Processing), TransferDuration: d.happened(x.Transfer),
-		BackpressureDuration: d.happened(x.Backpressure)}
-	m := &all.hop
+	x := &h.Exchange
+	all := &hopMessages{
+		hop: pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL)},
+		exchange: pb.Exchange{
+			RemoteAddress: x.RemoteAddress, Protocol: x.Protocol, TlsVersion: x.TLSVersion,
+			ConnectionReused: x.Reused, TransportResendCount: int32(x.Resends)},
+	}
+	d, m, to := durations(all.durations[:]), &all.hop, &all.exchange
+	m.StartOffset, m.Exchange = d.of(h.Start), to
+	to.ResolveDuration, to.ConnectDuration, to.TlsDuration = d.happened(x.Resolve), d.happened(x.Connect), d.happened(x.TLS)
+	to.ProcessingDuration, to.TransferDuration, to.BackpressureDuration = d.happened(x.Processing), d.happened(x.Transfer), d.happened(x.Backpressure)
 	if h.Header != nil {
 		m.Headers = headerLines(h.Header)
 	}
