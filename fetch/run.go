@@ -72,7 +72,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	if ctx.Err() == nil {
 		r.loop(c.engine)
 	}
-	if inline {
+	if r.inline {
 		return c.ended(ctx, r)
 	}
 	var out *Outcome

@@ -36,7 +36,8 @@ type trace struct {
 	limits *Request
 	end    context.CancelCauseFunc // ends the exchange
 
-	mu            sync.Mutex
+	mu sync.Mutex
+	// None counts further than classify.MaxExchanges or so, and ten thousand may wait.
 	left          int16 // exchanges that the fetch may still make
 	conns         int16
 	informational int16

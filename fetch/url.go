@@ -125,10 +125,10 @@ func mayBeLong(u *url.URL) bool {
 }
 
 func canonicalPort(u *url.URL) (string, *URLError) {
-	if u.Port() == "" {
+	digits := u.Port()
+	if digits == "" {
 		return "", nil // "host:" is "host" (RFC 3986 §6.2.3)
 	}
-	digits := u.Port()
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil || n == 0 {
 		return "", errURLPort
