@@ -2,7 +2,7 @@
 # authorities.
 #
 #   docker build -t fetchd --build-arg VERSION="$(git describe --tags --always)" .
-#   docker run --read-only --cap-drop ALL --memory 1g -e GOMEMLIMIT=900MiB \
+#   docker run --read-only --cap-drop ALL --memory 1g \
 #     -e FETCHD_ALLOW_PLAINTEXT=true -p 127.0.0.1:8080:8080 fetchd
 #
 # deploy/image builds it without a registry and asks what comes out for its health.
@@ -34,8 +34,8 @@ USER 65532:65532
 # Listen beyond the container, on IPv4 and IPv6. As variables, so that flags given
 # to `docker run` add to them, and so that the health check finds the same
 # addresses. Beyond loopback it wants certificates or FETCHD_ALLOW_PLAINTEXT=true;
-# that is the operator's to say, and so is GOMEMLIMIT, which goes with the memory
-# limit (docs/operating.md).
+# that is the operator's to say. GOMEMLIMIT is not set here: fetchd derives its memory
+# limit from the container's (docs/operating.md).
 ENV FETCHD_GRPC_ADDR=:8080 FETCHD_HTTP_ADDR=:8081
 # gRPC; HTTP and metrics.
 EXPOSE 8080 8081

@@ -42,6 +42,7 @@ const (
 	Cancelled                   // P4: given up by the caller.
 	Shutdown                    // P5: this server is shutting down.
 	Internal                    // P6: a fault of this server.
+	OutOfMemory                 // P7: the memory that this server may use for fetches is used up.
 )
 
 // FailureType says what a scheduler does with a failure (S4). Its numbers are
@@ -106,6 +107,7 @@ var classes = [...]row{
 	Cancelled:             {"cancelled", "P4", Permanent, false},
 	Shutdown:              {"shutdown", "P5", Transient, false},
 	Internal:              {"internal", "P6", Transient, false},
+	OutOfMemory:           {"out_of_memory", "P7", Transient, false},
 }
 
 // Rule is the number of a rule of docs/spec.md, such as "W2".

@@ -3,7 +3,7 @@ package classify
 // The order in which faults count where several hold (spec §3).
 var (
 	// Before anything the origin did.
-	ownFaults = []Class{Internal, InvalidRequest, Cancelled, Shutdown}
+	ownFaults = []Class{Internal, InvalidRequest, Cancelled, Shutdown, OutOfMemory}
 	// About where the chain leads; void where a 3xx is not followed at all.
 	redirectFaults = []Class{TargetBlocked, RedirectRejected, RedirectLoop, TooManyRedirects}
 	// What ends a hop before its head.
@@ -182,7 +182,7 @@ func (d *Decision) wait(p *Policy, o *Observation, refresh bool) {
 // verdict takes the first stop that holds, in the order of I7.
 func (d *Decision) verdict(p *Policy, o *Observation, retried, refresh bool) (Verdict, Rule) {
 	switch {
-	case d.Class == Cancelled || d.Class == Shutdown:
+	case d.Class == Cancelled || d.Class == Shutdown || d.Class == OutOfMemory:
 		return Stopped, d.ClassRule
 	case d.Class == Deadline:
 		return DeadlinePassed, d.ClassRule
@@ -222,7 +222,7 @@ func (d *Decision) retryable() bool {
 	case Retry, AttemptsExhausted, NoTime, RetryAfterTooLong, ExchangeLimit, BodyCommitted, DeadlinePassed:
 		return true
 	case Stopped:
-		return d.Class == Shutdown
+		return d.Class == Shutdown || d.Class == OutOfMemory
 	}
 	return false
 }

@@ -102,7 +102,7 @@ var never = classify.FaultsOf(classify.TLSCertificate, classify.Protocol, classi
 	classify.UnexpectedNotModified, classify.TooManyRedirects, classify.RedirectLoop, classify.RedirectRejected,
 	classify.ContentType, classify.EmptyBody, classify.Undecodable, classify.BodyTooLarge, classify.Integrity,
 	classify.TargetBlocked, classify.InvalidRequest, classify.Deadline, classify.Cancelled, classify.Shutdown,
-	classify.Internal)
+	classify.Internal, classify.OutOfMemory)
 
 // invariant is what must be true of a decision.
 type invariant struct {

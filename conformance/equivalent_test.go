@@ -26,11 +26,12 @@ var unnoticed = []struct {
 		},
 	},
 	{
-		why: "P3, P4 and P5 end the fetch before anyone asks whether the class is retried (I7).",
+		why: "P3, P4, P5 and P7 end the fetch before anyone asks whether the class is retried (I7).",
 		keys: []string{
 			"class.go classes: false => true (19)",
 			"class.go classes: false => true (20)",
 			"class.go classes: false => true (21)",
+			"class.go classes: false => true (23)",
 		},
 	},
 	{
@@ -58,7 +59,7 @@ var unnoticed = []struct {
 			"decide.go responseFault: NoClass => DNSNotFound (2)",
 			"decide.go responseFault: o.Status == 0 => false",
 			"decide.go responseFault: 0 => 1 (2)",
-			"decide.go responseFault: Internal => NoClass",
+			"decide.go responseFault: Internal => OutOfMemory",
 		},
 	},
 	{

@@ -15,6 +15,7 @@ var unseen = []string{
 	"P4", // the caller's own doing
 	"P5", // the end of the server
 	"P6", // a fault of the server
+	"P7", // the memory of the server
 }
 
 // TestScenariosShowTheRules: rules of scenarios are rules of the specification, and

@@ -62,6 +62,8 @@ type attempt struct {
 	inline       []byte
 	errorBody    []byte
 	committed    bool // bytes have gone out
+
+	headHeld, hopsHeld int64 // bytes charged for the last response head, and for the hops after the first
 }
 
 // exchange is a request on its way: what watches it and what ends it. It is the
@@ -69,7 +71,8 @@ type attempt struct {
 type exchange struct {
 	context.Context
 	cancel  context.CancelCauseFunc
-	attempt int // its number
+	attempt int  // its number
+	alone   bool // on a connection that no other fetch uses
 	watch   watch
 	trace   trace
 }
@@ -156,6 +159,10 @@ func (a *attempt) follow() {
 		if a.req.Events == All {
 			a.tellRedirect(resp)
 		}
+		a.dropHead()
+		if !a.holdHop(next) {
+			return
+		}
 		a.hop = next
 	}
 }
@@ -240,6 +247,12 @@ func (a *attempt) send() *http.Response {
 	hop := &a.hops[len(a.hops)-1]
 	hop.Method, hop.URL, hop.Start = a.hop.method, a.hop.told(), began
 	resp, err := a.roundTrip(x)
+	if x.trace.refused { // nothing was written
+		x.watch.stop()
+		x = a.newExchange()
+		x.alone = true
+		resp, err = a.roundTrip(x)
+	}
 	x.watch.rest()
 	x.trace.result(&hop.Exchange, resp)
 	a.exchanges += hop.Exchange.Requests
@@ -250,10 +263,16 @@ func (a *attempt) send() *http.Response {
 		return nil
 	}
 	hop.StatusCode = resp.StatusCode
+	if !a.holdHead(resp) || !a.keepCookies(resp) {
+		a.dropHead()
+		x.watch.stop()
+		_ = resp.Body.Close()
+		x.cancel(nil)
+		return nil
+	}
 	if resp.StatusCode < 100 { // 0 is what classify calls none
 		a.fail(classify.Protocol, classify.PhaseProcessing, "status")
 	}
-	a.keepCookies(resp)
 	return resp
 }
 
@@ -281,6 +300,9 @@ func (a *attempt) roundTrip(x *exchange) (*http.Response, error) {
 	req, transport := a.request(httptrace.WithClientTrace(x, x.trace.hooks(a.client.hasProxy)), hop)
 	if err := a.authorize(x, req); err != nil {
 		return nil, err
+	}
+	if x.alone || !a.mayShare(req) {
+		transport = a.client.fresh
 	}
 	return transport.RoundTrip(req)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/internal/budget"
 )
 
 // errorBodyTime is how long the begin of a body that is not delivered is waited
@@ -31,7 +32,11 @@ func (a *attempt) consume() {
 	a.response = &Response{StatusCode: a.resp.StatusCode, Protocol: a.resp.Proto, Header: a.resp.Header,
 		ContentLength: a.resp.ContentLength}
 	began := time.Now()
+	release, ok := a.holdWindow()
+	defer release()
 	switch {
+	case !ok:
+		a.tellResponse(nil)
 	case a.complete():
 		a.deliverNothing()
 	case a.resp.StatusCode >= 200 && a.resp.StatusCode <= 299:
@@ -53,13 +58,18 @@ func (a *attempt) readErrorBody() {
 		return // the body of a 101 is the bare connection, which no context ends
 	}
 	a.exchange.watch.arm(min(orDefault(a.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
+	most := int64(a.req.ErrorBodyBytes)
+	if !a.req.Memory.Grow(budget.Body, most) {
+		return // the outcome is the same without it
+	}
+	defer func() { a.req.Memory.Shrink(budget.Body, most-int64(len(a.errorBody))) }()
 	raw := &counter{Reader: a.resp.Body}
-	body, err := newDecoder(raw, a.coding())
+	body, err := newDecoder(raw, a.coding(), a.req.Memory)
 	if err != nil {
 		return
 	}
 	defer body.close()
-	begin, _ := io.ReadAll(io.LimitReader(&body, int64(a.req.ErrorBodyBytes)))
+	begin, _ := io.ReadAll(io.LimitReader(&body, most))
 	a.errorBody = bytes.Clone(begin)    // no longer than it is, for it may be kept through a long wait
 	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
 }
@@ -122,7 +132,7 @@ func (a *attempt) deliver() {
 		return
 	}
 	r.summarise()
-	a.inline = r.out.kept
+	a.inline = r.out.take()
 }
 
 // failBody notes why a body could not be read. An error below the decoder is
@@ -202,7 +212,7 @@ func (r *bodyReader) read() error {
 		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "content_length"}
 	}
 	var err error
-	if r.dec, err = newDecoder(&r.raw, coding); err != nil {
+	if r.dec, err = newDecoder(&r.raw, coding, r.a.req.Memory); err != nil {
 		return err
 	}
 	if err := r.copy(); err != nil {
@@ -212,6 +222,9 @@ func (r *bodyReader) read() error {
 		if r.dec.drain(); r.raw.err != nil {
 			return r.raw.err
 		}
+	}
+	if fields(r.a.resp.Trailer) > maxHeaderFields {
+		return errFields
 	}
 	if r.progress == r.a.continued && !r.a.body.Truncated && r.size != r.end {
 		return &fault{classify.BodyInterrupted, classify.PhaseTransfer, "range_length"}

@@ -5,12 +5,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,9 +45,6 @@ type Config struct {
 	UserAgent string
 	// MaxTotalTimeout bounds every fetch; zero means 15 min.
 	MaxTotalTimeout time.Duration
-	// HoldBackBudget bounds the bytes held back by all fetches together; zero
-	// means 256 MiB. A fetch that finds it used up holds back less.
-	HoldBackBudget int64
 	// Logger takes a line for each retry and each end of a fetch; nil means none.
 	Logger *slog.Logger
 	// Observer is told of every attempt and every end, whatever events the request
@@ -61,23 +60,25 @@ type OriginTLS struct {
 	RootCAs *x509.CertPool
 	// Certificate is shown where the origin asks for one; nil means none.
 	Certificate *tls.Certificate
+	// Callers are those for whom it is shown, as [Request.Caller] names them; none
+	// means every caller. The others share no connection to the origin.
+	Callers []string
 }
 
 // Client carries out fetches. It is safe for concurrent use.
 type Client struct {
 	pooled, fresh *http.Transport
 	guard         *guard
+	origins       map[string]OriginTLS
 	resolver      *net.Resolver
 	hasProxy      bool
 	userAgent     []string // the line that is sent
 	// The headers of a request that brings none, shared by all.
 	plain, plainUncoded http.Header
 	maxTotal            time.Duration
-	holdBack            budget
 	workers             workers.Pool
 	engine              *retryablehttp.Client
 	open                atomic.Int64 // fetches
-	budget              int64
 	logger              *slog.Logger
 	observer            Observer
 	shutdown            context.Context
@@ -86,8 +87,8 @@ type Client struct {
 
 // New returns a client. The error names the field that is not usable.
 func New(cfg Config) (*Client, error) {
-	if cfg.MaxTotalTimeout < 0 || cfg.HoldBackBudget < 0 {
-		return nil, errors.New("fetch: MaxTotalTimeout and HoldBackBudget must not be negative")
+	if cfg.MaxTotalTimeout < 0 {
+		return nil, errors.New("fetch: MaxTotalTimeout must not be negative")
 	}
 	if err := errors.Join(cfg.Egress.check(), checkProxy(cfg.Proxy)); err != nil {
 		return nil, err
@@ -97,17 +98,16 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		guard:     newGuard(cfg.Egress),
+		origins:   cfg.Origins,
 		hasProxy:  cfg.Proxy != nil,
 		userAgent: []string{orDefault(cfg.UserAgent, "fetchd")},
 		maxTotal:  orDefault(cfg.MaxTotalTimeout, defaultMaxTotal),
-		budget:    orDefault(cfg.HoldBackBudget, int64(defaultHoldBackBudget)),
 		logger:    cfg.Logger,
 		observer:  cfg.Observer,
 		shutdown:  cfg.Shutdown,
 		engine:    newEngine(),
 	}
 	c.plain, c.plainUncoded = c.headerOf(&Request{}), c.headerOf(&Request{KeepEncoding: true})
-	c.holdBack.left.Store(c.budget)
 	if c.logger == nil {
 		c.logger = slog.New(slog.DiscardHandler)
 	}
@@ -136,11 +136,6 @@ func (c *Client) Close() {
 	c.fresh.CloseIdleConnections()
 }
 
-// HoldBack returns how many bytes are granted for holding back, of how many.
-func (c *Client) HoldBack() (granted, budget int64) {
-	return c.budget - c.holdBack.left.Load(), c.budget
-}
-
 func orDefault[T comparable](v, otherwise T) T {
 	var zero T
 	if v == zero {
@@ -148,27 +143,6 @@ func orDefault[T comparable](v, otherwise T) T {
 	}
 	return v
 }
-
-// budget is a number of bytes that fetches take from and give back to.
-type budget struct{ left atomic.Int64 }
-
-// budgetShare is how much of what is left one fetch may take: few that want much
-// must not leave others with nothing.
-const budgetShare = 16
-
-// take grants up to n bytes, without waiting.
-func (b *budget) take(n int64) int64 {
-	for {
-		left := b.left.Load()
-		grant := max(min(n, left/budgetShare), 0)
-		if grant == 0 || b.left.CompareAndSwap(left, left-grant) {
-			return grant
-		}
-	}
-}
-
-// give returns what was taken.
-func (b *budget) give(n int64) { b.left.Add(n) }
 
 // Resolver returns a resolver that asks the DNS server at address, or the
 // system's where address is empty. It is Go's own, never the C library's, which
@@ -182,8 +156,31 @@ func Resolver(address string) *net.Resolver {
 			return nil, err
 		}
 		context.AfterFunc(ctx, func() { _ = conn.Close() }) // the lookup ends ctx at its own end too
+		if strings.HasPrefix(network, "tcp") {
+			return &shortAnswers{Conn: conn, left: maxDNSBytes}, nil
+		}
 		return conn, nil
 	}}
+}
+
+// maxDNSBytes is the longest answer of a name server over TCP, which may have 64 KiB:
+// to put 4,000 addresses in order Go opens a socket for each, of which a dial tries 8.
+const maxDNSBytes = 4 << 10
+
+// shortAnswers is a connection to a name server that ends after so many bytes.
+type shortAnswers struct {
+	net.Conn
+	left int
+}
+
+// Read implements net.Conn.
+func (c *shortAnswers) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
 }
 
 // checkProxy tells what is wrong with a proxy, for people and without its

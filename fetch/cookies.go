@@ -3,6 +3,9 @@ package fetch
 import (
 	"net/http"
 	"strings"
+
+	"fetchd/classify"
+	"fetchd/internal/budget"
 )
 
 // withCookies returns the hop with the jar's cookies for its URL beside the
@@ -38,20 +41,29 @@ const (
 	maxCookies     = 100 // taken in one fetch
 )
 
-// keepCookies takes what a response sets. A cookie set over https is kept from
-// http, as if it said so itself: credentials never go that way (spec D4).
-func (a *attempt) keepCookies(resp *http.Response) {
+// cookieBytes is what a cookie takes in the jar besides its text.
+const cookieBytes = 256
+
+// keepCookies takes what a response sets, and charges the fetch with it. A cookie set
+// over https is kept from http, as if it said so itself: credentials never go that way
+// (spec D4).
+func (a *attempt) keepCookies(resp *http.Response) bool {
 	if a.jar == nil {
-		return
+		return true
 	}
 	var kept []*http.Cookie
 	for _, c := range resp.Cookies() {
 		if len(c.Name)+len(c.Value) > maxCookieSize || a.cookies >= maxCookies {
 			continue
 		}
+		if !a.req.Memory.Grow(budget.Head, int64(len(c.Name)+len(c.Value)+len(c.Path)+len(c.Domain))+cookieBytes) {
+			a.outOfMemory(classify.PhaseProcessing)
+			return false
+		}
 		a.cookies++
 		c.Secure = c.Secure || a.hop.url.Scheme == "https"
 		kept = append(kept, c)
 	}
 	a.jar.SetCookies(a.hop.url, kept)
+	return true
 }

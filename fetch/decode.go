@@ -7,19 +7,18 @@ import (
 	"io"
 	"strings"
 
-	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
 	"fetchd/classify"
+	"fetchd/internal/budget"
 )
 
 // Limits of decompression (spec §12).
 const (
 	maxRatio       = 200
 	ratioFreeBytes = 1 << 20
-	maxWindowBytes = 8 << 20
 )
 
 var uncoded, coded = []string{"identity"}, []string{"gzip, br, zstd"}
@@ -76,9 +75,10 @@ type decoder struct {
 // errCoding says that a body's coding is not one that can be undone.
 var errCoding = &fault{classify.Undecodable, classify.PhaseTransfer, "unknown_content_coding"}
 
-// newDecoder returns a reader of the decoded body. Without a coding that is raw
-// itself. An empty body is empty in every coding.
-func newDecoder(raw *counter, coding string) (decoder, error) {
+// newDecoder returns a reader of the decoded body, and charges memory with what it
+// takes until it is closed. Without a coding that is raw itself. An empty body is
+// empty in every coding.
+func newDecoder(raw *counter, coding string, memory *budget.Lease) (decoder, error) {
 	none := decoder{Reader: raw, close: func() {}, raw: raw}
 	coding = strings.ToLower(strings.TrimSpace(coding))
 	if coding == "" || coding == "identity" {
@@ -93,14 +93,23 @@ func newDecoder(raw *counter, coding string) (decoder, error) {
 		}
 		return decoder{}, err
 	}
-	r, closer, err := open(buffered, coding)
+	w, err := windowOf(buffered, coding)
 	if err != nil {
 		return decoder{}, err
 	}
-	return decoder{Reader: r, close: closer, raw: raw}, nil
+	if !memory.Grow(budget.Decoder, w.held) {
+		return decoder{}, errOutOfMemory
+	}
+	release := func() { memory.Shrink(budget.Decoder, w.held) }
+	r, closer, err := open(buffered, coding, w, memory)
+	if err != nil {
+		release()
+		return decoder{}, err
+	}
+	return decoder{Reader: r, close: func() { closer(); release() }, raw: raw}, nil
 }
 
-func open(r *bufio.Reader, coding string) (io.Reader, func(), error) {
+func open(r *bufio.Reader, coding string, w window, memory *budget.Lease) (io.Reader, func(), error) {
 	switch coding {
 	case "gzip", "x-gzip": // RFC 9110 §8.4.1.3
 		z, err := gzip.NewReader(r)
@@ -108,13 +117,11 @@ func open(r *bufio.Reader, coding string) (io.Reader, func(), error) {
 	case "deflate":
 		return openDeflate(r)
 	case "br":
-		if err := checkBrotliWindow(r); err != nil {
-			return nil, nil, err
-		}
-		return brotli.NewReader(r), func() {}, nil
+		b := newBrotliReader(r, memory)
+		return b, b.close, nil
 	case "zstd":
 		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxWindow(maxWindowBytes))
+			zstd.WithDecoderMaxWindow(w.limit))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -133,31 +140,6 @@ func openDeflate(r *bufio.Reader) (io.Reader, func(), error) {
 	}
 	z := flate.NewReader(r)
 	return z, func() { _ = z.Close() }, nil
-}
-
-// checkBrotliWindow reads WBITS (RFC 7932 §9.1) and refuses windows over the
-// limit, which the decoder would allocate.
-func checkBrotliWindow(r *bufio.Reader) error {
-	head, _ := r.Peek(1)
-	bits := brotliWindowBits(head[0])
-	if bits > 23 { // 1<<23 is maxWindowBytes
-		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window"}
-	}
-	return nil
-}
-
-func brotliWindowBits(b byte) int {
-	switch {
-	case b&1 == 0:
-		return 16
-	case b>>1&7 != 0:
-		return 17 + int(b>>1&7)
-	case b>>4&7 == 0:
-		return 17
-	case b>>4&7 == 1:
-		return 64 // the large-window form, not of RFC 7932
-	}
-	return 8 + int(b>>4&7)
 }
 
 // Read implements io.Reader and keeps the ratio.

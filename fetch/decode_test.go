@@ -79,7 +79,7 @@ var codings = []codingForm{
 // decode reads raw to its end in a coding, as a body is read.
 func decode(raw io.Reader, coding string) ([]byte, *counter, error) {
 	c := &counter{Reader: raw}
-	d, err := newDecoder(c, coding)
+	d, err := newDecoder(c, coding, nil)
 	if err != nil {
 		return nil, c, err
 	}

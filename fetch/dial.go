@@ -41,16 +41,27 @@ func bound(ctx context.Context) (context.Context, func()) {
 // that was closed before its first request with an error that has no type.
 type observedConn struct {
 	net.Conn
-	failed atomic.Pointer[error]
-	remote string      // address that it leads to; empty where that is a proxy's, or not known
-	tls    string      // version of TLS with the origin, where we shook hands
-	proxy  bool        // it leads to a proxy, not to an origin
-	keep   func() bool // has it outlive the exchange that it was made for; nil where it does
+	failed    atomic.Pointer[error]
+	remote    string          // address that it leads to; empty where that is a proxy's, or not known
+	tls       string          // version of TLS with the origin, where we shook hands
+	proxy     bool            // it leads to a proxy, not to an origin
+	handshake *handshakeMeter // of TLS, while it goes on
+	heavy     bool            // its certificates take much memory
+	heads     headPayers      // of HTTP/2
+	keep      func() bool     // has it outlive the exchange that it was made for; nil where it does
+
+	spent atomic.Bool  // it serves no further exchange (spec A5)
+	users atomic.Int32 // exchanges that use it
 }
 
 // Read implements net.Conn.
 func (c *observedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if c.handshake != nil {
+		if fault := c.handshake.count(n); fault != nil {
+			return 0, fault
+		}
+	}
 	if err != nil && !errors.Is(err, net.ErrClosed) { // that was us
 		first := err // err itself would be on the heap with every read
 		c.failed.CompareAndSwap(nil, &first)
@@ -100,7 +111,11 @@ type dialer struct {
 func (d *dialer) plain(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, release := bound(ctx)
 	defer release()
-	return d.connect(ctx, network, address)
+	conn, err := d.connect(ctx, network, address)
+	if err != nil || d.proxy != nil { // through a proxy it may become TLS
+		return conn, err
+	}
+	return &headConn{Conn: conn}, nil
 }
 
 // secure is an http.Transport.DialTLSContext: with the handshake in our own
@@ -119,30 +134,41 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 	config := d.tls.Clone()
 	config.ServerName = host
 	if own, ok := d.origins[address]; ok {
-		own.apply(config)
+		caller := ""
+		if x, ok := ctx.Value(dialScope{}).(*exchange); ok {
+			caller = x.trace.limits.Caller
+		}
+		own.apply(config, caller)
 	}
 	if d.toProxy(address) {
 		return throughTLS(ctx, conn, config)
 	}
+	seen := observed(conn)
+	meter := measure(ctx, seen, config)
 	secure := tls.Client(conn, config)
 	if err := handshake(ctx, secure); err != nil {
 		_ = conn.Close()
 		return nil, &phaseError{classify.PhaseTLS, err}
 	}
-	if seen := observed(conn); seen != nil {
-		seen.tls = tls.VersionName(secure.ConnectionState().Version)
+	state := secure.ConnectionState()
+	if seen != nil {
+		seen.handshake, seen.heavy, seen.tls = nil, meter.heavy, tls.VersionName(state.Version)
+	}
+	if state.NegotiatedProtocol != "h2" {
+		return &headConn{Conn: secure}, nil
 	}
 	return secure, nil
 }
 
-// apply changes the settings of a handshake with the origin. A session of another
-// port of the same host must not be taken up: it was not shown the certificate.
-func (o *OriginTLS) apply(config *tls.Config) {
+// apply changes the settings of a handshake with the origin for a caller (spec A6).
+// A session of another port of the same host, or of another caller, must not be
+// resumed: it was not shown the certificate, or was.
+func (o *OriginTLS) apply(config *tls.Config, caller string) {
 	config.ClientSessionCache = nil
 	if o.RootCAs != nil {
 		config.RootCAs = o.RootCAs
 	}
-	if o.Certificate != nil {
+	if o.Certificate != nil && o.allows(caller) {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return o.Certificate, nil }
 	}
 }
@@ -227,8 +253,9 @@ func (d *dialer) pooled() *http.Transport {
 	return t
 }
 
-// fresh returns the transport of requests that may not be repeated: each gets a
-// connection of its own, that no earlier one can have left dead. It speaks
+// fresh returns the transport of requests that may not be repeated, or may share no
+// connection (spec A5, A6): each gets its own, that no earlier one can have left
+// dead. It speaks
 // HTTP/1.1 only: over HTTP/2 net/http lets requests that begin together share
 // even such a connection, and fails all but the first (decision 2).
 func (d *dialer) fresh() *http.Transport {
@@ -253,7 +280,7 @@ func (d *dialer) transport() *http.Transport {
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: maxResponseHeadBytes,
 		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: 128 << 10, // the default lets a stalled reader hold 4 MiB
+			MaxReceiveBufferPerStream: http2WindowBytes,
 			SendPingTimeout:           15 * time.Second,
 			PingTimeout:               15 * time.Second,
 			WriteByteTimeout:          5 * time.Second, // a peer that does not read holds every writer, and a fetch that is over, so long

@@ -179,7 +179,7 @@ func FuzzDecode(f *testing.F) {
 	buf := make([]byte, chunkBytes)
 	f.Fuzz(func(t *testing.T, number uint8, sent []byte) {
 		raw := &counter{Reader: bytes.NewReader(sent)}
-		d, err := newDecoder(raw, names[int(number)%len(names)])
+		d, err := newDecoder(raw, names[int(number)%len(names)], nil)
 		if err != nil {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/internal/budget"
 )
 
 // chunkBytes is the longest chunk: with its envelope it fits the 32 KiB tier of
@@ -27,8 +28,9 @@ func newChunk() *chunk {
 type output struct {
 	a       *attempt
 	stream  bool
-	keep    bool     // all of it, for the outcome
+	inline  bool     // all of it is kept, for the outcome
 	kept    []byte   // for the outcome
+	charged int64    // for kept
 	granted int64    // hold-back
 	unused  int64    // of it; given back by close
 	held    []*chunk // full ones
@@ -51,10 +53,10 @@ func newOutput(a *attempt, delivered *progress) output {
 		if delivered == a.continued {
 			return o
 		}
-		o.granted = a.client.holdBack.take(holdBackWanted(a))
+		o.granted = a.req.Memory.GrowUpTo(budget.HoldBack, holdBackWanted(a))
 		o.unused = o.granted
 	case Inline:
-		o.keep = true
+		o.inline = true
 	}
 	return o
 }
@@ -77,10 +79,9 @@ func holdBackWanted(a *attempt) int64 {
 }
 
 func (o *output) close() {
-	if o.unused > 0 {
-		o.a.client.holdBack.give(o.unused)
-		o.unused = 0
-	}
+	o.a.req.Memory.Shrink(budget.HoldBack, o.unused)
+	o.a.req.Memory.Shrink(budget.Body, o.charged)
+	o.unused, o.charged = 0, 0
 	for _, c := range o.held {
 		chunks.Put(c)
 	}
@@ -103,23 +104,42 @@ func (o *output) space() []byte {
 // that more will come: it may say what it likes.
 const keptAhead = 4
 
-// grow makes room for n bytes more of what is kept: for all that is to come, if that
-// is not much more than what has.
-func (o *output) grow(n int) {
-	need := len(o.kept) + n
-	if known := o.a.resp.ContentLength; need > cap(o.kept) && known >= int64(need) {
-		o.kept = append(make([]byte, 0, min(known, int64(max(keptAhead*need, chunkBytes)))), o.kept...)
+// keptStep is how much memory is taken for at least.
+const keptStep = 64 << 10
+
+// keep adds n bytes, which lie in the output's space, to what is kept. Each byte is
+// charged with the copies of it that take it to the caller.
+func (o *output) keep(n int) error {
+	if need := len(o.kept) + n; need > cap(o.kept) {
+		room := max(need, min(2*need, keptStep))
+		if known := o.a.resp.ContentLength; known >= int64(need) {
+			room = int(min(known, int64(max(keptAhead*need, keptStep))))
+		} else if need > keptStep {
+			room = need + need/2
+		}
+		more := int64(1+max(o.a.req.InlineCopies, 1)) * int64(room-cap(o.kept))
+		if !o.a.req.Memory.Grow(budget.Body, more) {
+			return errOutOfMemory
+		}
+		o.charged += more
+		o.kept = append(make([]byte, 0, room), o.kept...)
 	}
+	o.kept = append(o.kept, o.last[:n]...)
+	return nil
+}
+
+// take returns what is kept. It is the outcome's from then on, with what it is charged.
+func (o *output) take() []byte {
+	o.charged = 0
+	return o.kept
 }
 
 // wrote takes the n bytes that were read into the space. Once the hold-back is
 // full, all of it goes out, and what comes after it as it comes.
 func (o *output) wrote(n int) error {
 	switch {
-	case o.keep:
-		o.grow(n)
-		o.kept = append(o.kept, o.last[:n]...)
-		return nil
+	case o.inline:
+		return o.keep(n)
 	case !o.stream:
 		return nil
 	}
@@ -175,7 +195,7 @@ func (o *output) send(p []byte) error {
 	}
 	o.offset += int64(len(p))
 	back := min(o.unused, int64(len(p)))
-	o.a.client.holdBack.give(back)
+	o.a.req.Memory.Shrink(budget.HoldBack, back)
 	o.unused -= back
 	return nil
 }

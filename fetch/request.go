@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/internal/budget"
 )
 
 // Limits and defaults of spec §9 and §12.
@@ -25,7 +26,6 @@ const (
 	defaultMaxBodyBytes   = 16 << 20
 	defaultErrorBodyBytes = 16 << 10
 	defaultHoldBackBytes  = 512 << 10
-	defaultHoldBackBudget = 256 << 20
 	defaultMaxTotal       = 15 * time.Minute
 	defaultServerMaxBytes = 1 << 40
 )
@@ -69,6 +69,8 @@ type Request struct {
 	// sent.
 	ID     string
 	Labels map[string]string
+	// Caller is who asks, as [OriginTLS.Callers] names callers. It is not sent.
+	Caller string
 	// Circle is how many fetches of this service led to this one; see
 	// [CircleHeader].
 	Circle int
@@ -137,6 +139,15 @@ type Request struct {
 	// Credentials are sent to the origins that they cover, and to no other; nil
 	// means none. What they send no Header may hold.
 	Credentials Credentials
+
+	// Memory is charged for what the fetch holds: heads, hops, bodies for the outcome,
+	// bodies that are held back, windows of decoders. It stays the caller's to close.
+	// Where it refuses, the fetch ends as OUT_OF_MEMORY (spec P7). Nil means no limit.
+	Memory *budget.Lease
+
+	// InlineCopies is how many times an INLINE body is copied on its way to the caller,
+	// which Memory is charged for as the body grows. Zero means once.
+	InlineCopies int
 
 	// Integrity and Content say what the body must be.
 	Integrity Integrity

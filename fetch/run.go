@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net/http"
 	"net/http/cookiejar"
@@ -50,6 +51,7 @@ type run struct {
 	lastHops   []Hop
 	lastBody   BodySummary
 	lastInline []byte
+	held       held // bytes, for all of these
 
 	mu       sync.Mutex
 	cause    error     // why the fetch is to end, if not because its caller's context has
@@ -109,6 +111,7 @@ func (r *run) close() {
 	r.clock.stop()
 	if r.exchange != nil {
 		r.exchange.cancel(nil)
+		r.releaseExchange()
 	}
 	r.setWaiting(false)
 	if r.endWaits != nil {
@@ -228,12 +231,17 @@ func (r *run) tells() bool {
 	return r.sink != nil && (r.req.Events == Attempts || r.req.Events == All)
 }
 
-// emit gives an event to the sink. A sink that fails ends the fetch.
+// emit gives an event to the sink. A sink that fails ends the fetch; one that has no
+// memory for the event is still given those of the end.
 func (r *run) emit(e Event) {
 	if r.sink == nil || r.sinkErr != nil {
 		return
 	}
-	if r.sinkErr = r.sink(e); r.sinkErr != nil {
+	switch err := r.sink(e); {
+	case errors.Is(err, ErrOutOfMemory):
+		r.cancel(errOutOfMemory)
+	case err != nil:
+		r.sinkErr = err
 		r.cancel(context.Canceled)
 	}
 }

@@ -87,6 +87,7 @@ func (r *run) cancel(cause error) {
 func (a *attempt) begun(x *exchange) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.releaseExchange()
 	a.run.exchange = x
 	switch {
 	case a.run.cause != nil:
@@ -121,7 +122,15 @@ func (r *run) letGo() {
 	r.failure = nil
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.releaseExchange()
 	r.exchange = nil
+}
+
+// releaseExchange ends the use of the last exchange's connection.
+func (r *run) releaseExchange() {
+	if r.exchange != nil {
+		r.exchange.trace.release()
+	}
 }
 
 // setWaiting begins or ends a wait between two attempts, which a shutdown ends; an

@@ -51,6 +51,7 @@ func (r *run) settle(a *attempt) {
 		d = classify.Decide(&r.req.Policy, &o)
 	}
 	r.decision, r.failure = d, a.failureOf(&d)
+	r.keepHeld(a)
 	if a.response != nil {
 		r.last, r.lastAttempt, r.lastError = a.response, a.number, a.errorBody
 	}

@@ -47,7 +47,13 @@ type trace struct {
 	written       bool // on the connection that was last got
 	answered      bool // with a first byte
 	phase         classify.Phase
+	refused       bool // the connection that was got is spent; nothing is written to it
 	conn          net.Conn
+	awaits        *observedConn // over which a head may be on its way with HTTP/2; nil: none
+	held          *observedConn // until release; nil: none
+	head          *partialHead  // that comes over HTTP/1; nil: none
+	dialled       int64         // bytes charged for a connection that was made for the exchange
+	gone          bool          // the exchange is over: nothing is charged to it
 	exchange      Exchange
 	client        httptrace.ClientTrace // its hooks
 
@@ -144,6 +150,12 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.over {
+		t.hold(seen)
+	}
+	if seen != nil && seen.spent.Load() {
+		t.refuse(seen, isHTTP2(info.Conn))
+	}
 	if t.over {
 		return
 	}
@@ -153,7 +165,26 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 	t.exchange.TLSVersion = tlsVersion(seen, info.Conn)
 	t.conns++
 	t.written = false
+	watchHead(info.Conn, t)
+	t.awaitHead(seen, info.Conn)
 	t.watch.armAt(t.got, t.limits.HeaderTimeout, classify.WriteTimeout)
+}
+
+// awaitHead notes that the fetch awaits a head over an HTTP/2 connection.
+func (t *trace) awaitHead(seen *observedConn, conn net.Conn) {
+	t.headCame() // over a connection that the request was sent on before
+	if seen != nil && isHTTP2(conn) {
+		t.awaits = seen
+		seen.heads.add(t)
+	}
+}
+
+// headCame notes that the fetch awaits none any more.
+func (t *trace) headCame() {
+	if t.awaits != nil {
+		t.awaits.heads.remove(t)
+		t.awaits = nil
+	}
 }
 
 // tlsVersion is empty without TLS. Through a proxy net/http shakes hands.
@@ -217,9 +248,14 @@ const maxInformational = 16
 var errInformational = &fault{classify.Protocol, classify.PhaseProcessing, "too_many_informational_responses"}
 
 // gotInformational counts the 1xx responses. Each has the limit of a head.
-func (t *trace) gotInformational(int, textproto.MIMEHeader) error {
+func (t *trace) gotInformational(_ int, h textproto.MIMEHeader) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.spend(http.Header(h))
+	if fields(h) > maxHeaderFields {
+		t.broken(errFields.reason)
+		return errFields
+	}
 	if t.informational++; t.informational <= maxInformational {
 		return nil
 	}
@@ -232,6 +268,8 @@ func (t *trace) result(e *Exchange, resp *http.Response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over = true
+	t.headCame()
+	t.head.drop() // where it did not come to its end
 	*e = t.exchange
 	e.Requests = int(t.sent)
 	if !t.written && t.conn != nil && (resp != nil || isHTTP2(t.conn)) {
@@ -240,6 +278,7 @@ func (t *trace) result(e *Exchange, resp *http.Response) {
 	e.Resends = max(e.Requests-1, 0)
 	if resp != nil {
 		e.Protocol = resp.Proto
+		t.spend(resp.Header)
 	}
 }
 

@@ -3,7 +3,6 @@ package frontier
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"fetchd/frontier/normal"
@@ -19,126 +18,18 @@ const (
 	// fetched is asked for again; between them it is as URLs are tried again.
 	robotsSoonest = time.Second
 	robotsLatest  = 10 * time.Minute
-	// robotsKept is how many are held in memory, and robotsBytes how long their files
-	// are together: what was parsed takes a few times that. The store has them all.
-	robotsKept  = 20_000
-	robotsBytes = 32 << 20
 )
 
-// rulebook is what is known of robots.txt files. It is safe for concurrent use.
-type rulebook struct {
-	mu      sync.Mutex
-	entries map[string]rulebookEntry // by origin
-	bytes   int                      // of their files
-}
-
-type rulebookEntry struct {
-	policy robots.Policy
-	rules  *robots.Rules // of policy's file; nil without one
-	until  time.Time
-	away   time.Time // since when it has been out of reach; zero if it is not
-	bytes  int       // of the file
-}
-
-func newRulebook() *rulebook { return &rulebook{entries: make(map[string]rulebookEntry)} }
-
-// known returns what holds for an origin, if it is fresh.
-func (b *rulebook) known(origin string) (rulebookEntry, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e, ok := b.entries[origin]
-	return e, ok && time.Now().Before(e.until)
-}
-
-// missing are the origins of URLs that known knows nothing of, each once.
-func (b *rulebook) missing(claims []store.Claim) []string {
-	var origins []string
-	seen := make(map[string]bool)
-	for _, c := range claims {
-		origin, _ := originOf(c.URL)
-		if _, ok := b.known(origin); !ok && !seen[origin] {
-			seen[origin] = true
-			origins = append(origins, origin)
-		}
-	}
-	return origins
-}
-
-// learn takes what the store keeps of an origin, if it is fresh. again is how soon
-// what is out of reach is asked for again.
-func (b *rulebook) learn(r store.Robots, product string, again time.Duration) {
-	e := rulebookEntry{policy: policyOf(r), bytes: len(r.Body)}
-	fresh := robots.FreshFor
-	if r.Unreachable {
-		e.away = time.Now().Add(-r.UnreachableFor)
-		fresh = min(max(again, robotsSoonest, r.UnreachableFor-r.Age), robotsLatest)
-	}
-	if r.Age >= fresh {
-		return
-	}
-	e.until = time.Now().Add(fresh - r.Age)
-	if e.policy.File != nil {
-		e.rules = e.policy.File.Rules(product)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.drop(r.Origin)
-	for origin := range b.entries { // any
-		if len(b.entries) < robotsKept && b.bytes+e.bytes <= robotsBytes {
-			break
-		}
-		b.drop(origin)
-	}
-	b.entries[r.Origin] = e
-	b.bytes += e.bytes
-}
-
-// drop forgets an origin. The lock is held.
-func (b *rulebook) drop(origin string) {
-	b.bytes -= b.entries[origin].bytes
-	delete(b.entries, origin)
-}
-
 // policyOf is what an answer means, or the last one before a file went out of reach.
-func policyOf(r store.Robots) robots.Policy {
+func policyOf(r store.Robots, product string) robots.Policy {
 	if !r.Unreachable {
-		return robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass, Body: r.Body})
+		return robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass, Body: r.Body}, product)
 	}
-	var stale *robots.File
-	if r.HasBody {
-		stale = robots.Judge(robots.Answer{Status: r.BodyStatus, Body: r.Body}).File
+	var stale *robots.Rules
+	if r.HasBody && r.UnreachableFor >= robots.DeferFor {
+		stale = robots.Judge(robots.Answer{Status: r.BodyStatus, Body: r.Body}, product).Rules
 	}
-	return robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass}).After(r.UnreachableFor, stale)
-}
-
-// decide says whether a path may be fetched, and by which line.
-func (e rulebookEntry) decide(pathAndQuery string) robots.Decision {
-	if e.rules != nil {
-		return e.rules.Decide(pathAndQuery)
-	}
-	return e.policy.Decide("", pathAndQuery)
-}
-
-// consult reads from the store what is kept of the origins of claims.
-func (w *Worker) consult(ctx context.Context, claims []store.Claim) error {
-	if w.config.IgnoreRobots {
-		return nil
-	}
-	return w.consultOrigins(ctx, w.rulebook.missing(claims))
-}
-
-func (w *Worker) consultOrigins(ctx context.Context, origins []string) error {
-	if len(origins) == 0 {
-		return nil
-	}
-	found, err := w.store.Robots(ctx, origins)
-	if err != nil {
-		return fmt.Errorf("read robots.txt from the store: %w", err)
-	}
-	for _, r := range found {
-		w.rulebook.learn(r, w.config.UserAgent, w.config.Policy.RetryDelay)
-	}
-	return nil
+	return robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass}, product).After(r.UnreachableFor, stale)
 }
 
 // askOwn says whether robots.txt stops the visit. Where the file has to be fetched
@@ -148,15 +39,14 @@ func (v *visit) askOwn() (e ending, stop bool) {
 		return ending{}, false
 	}
 	origin, path := originOf(v.claim.URL)
-	entry, ok := v.w.rulebook.known(origin)
-	if !ok { // since the claim it may have made room for others, or another worker has read it
-		if err := v.w.consultOrigins(v.ctx, []string{origin}); err != nil {
-			v.w.trouble(v.ctx, "ask robots.txt", err)
-			return *v.back(), true
-		}
-		entry, ok = v.w.rulebook.known(origin)
-	}
-	if ok {
+	entry, err := v.rules(v.ctx, origin) // since the claim another worker may have read it
+	switch {
+	case err != nil && v.ctx.Err() != nil:
+		return *v.stopped(), true
+	case err != nil:
+		v.w.trouble(v.ctx, "ask robots.txt", err)
+		return *v.back(), true
+	case entry.fresh():
 		return v.verdict(entry, v.claim.URL, path)
 	}
 	if e := v.fetchRobots(origin); e != nil {
@@ -165,9 +55,18 @@ func (v *visit) askOwn() (e ending, stop bool) {
 	return ending{how: chargeBack}, true
 }
 
+// rules is the worker's, which may take longer than the lease lasts.
+func (v *visit) rules(ctx context.Context, origin string) (e rulebookEntry, err error) {
+	err = v.wait(func() error {
+		e, err = v.w.rules(ctx, origin)
+		return err
+	})
+	return e, err
+}
+
 // verdict stops the visit where the rules say so of a URL.
 func (v *visit) verdict(entry rulebookEntry, url, path string) (e ending, stop bool) {
-	d := entry.decide(path)
+	d := entry.policy.Decide(path)
 	p := &v.w.config.Policy
 	switch {
 	case d.Allowed:
@@ -214,18 +113,16 @@ func (v *visit) fetchRobots(origin string) *ending {
 	if c := outcome.GetError().GetErrorClass(); c == pb.ErrorClass_ERROR_CLASS_CANCELLED || c == pb.ErrorClass_ERROR_CLASS_SHUTDOWN {
 		return &ending{how: chargeBack}
 	}
-	answer := answerOf(outcome)
+	answer, last, asked := answerOf(outcome), hostOf(lastURL(outcome)), askedFor(outcome.GetError())
 	v.w.config.Metrics.robotsRead()
-	policy := robots.Judge(answer)
-	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body, Unreachable: policy.Deferred()}
-	ctx, cancel := v.w.finishing()
-	defer cancel()
-	if err := v.w.learnRobots(ctx, r); err != nil {
+	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body}
+	r.Unreachable = robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass}, "").Deferred()
+	if err := v.wait(func() error { return v.w.learnRobots(v.w.last, r) }); err != nil {
 		v.w.trouble(v.ctx, "keep a robots.txt", err)
 		return &ending{how: chargeBack}
 	}
 	if status := answer.Status; status == 429 || status == 503 {
-		v.w.block(hostOf(lastURL(outcome)), askedFor(outcome.GetError()))
+		v.w.block(last, asked)
 	}
 	return nil
 }
@@ -250,10 +147,7 @@ func answerOf(outcome *pb.FetchOutcome) robots.Answer {
 
 // learnRobots keeps an answer for all workers, and the delay that it asks for.
 func (w *Worker) learnRobots(ctx context.Context, r store.Robots) error {
-	if err := w.store.SaveRobots(ctx, r); err != nil {
-		return err
-	}
-	if err := w.consultOrigins(ctx, []string{r.Origin}); err != nil { // with what was known before, and since when
+	if err := w.save(ctx, r); err != nil {
 		return err
 	}
 	return w.learnDelay(ctx, hostOf(r.Origin))
@@ -262,16 +156,18 @@ func (w *Worker) learnRobots(ctx context.Context, r store.Robots) error {
 // learnDelay gives a host the longest Crawl-delay of its robots.txt files: http and
 // https of one name have one each.
 func (w *Worker) learnDelay(ctx context.Context, host string) error {
-	found, err := w.store.Robots(ctx, []string{"http://" + host, "https://" + host})
-	if err != nil {
-		return err
-	}
 	var delay time.Duration
-	for _, r := range found {
-		if file := policyOf(r).File; file != nil {
-			delay = max(delay, min(file.Rules(w.config.UserAgent).CrawlDelay, w.config.MaxCrawlDelay))
+	for _, origin := range []string{"http://" + host, "https://" + host} {
+		e, err := w.rules(ctx, origin)
+		if err != nil {
+			return err
+		}
+		if rules := e.policy.Rules; rules != nil {
+			delay = max(delay, min(rules.CrawlDelay, w.config.MaxCrawlDelay))
 		}
 	}
+	ctx, cancel := w.finishing()
+	defer cancel()
 	return w.store.SetHost(ctx, host, store.HostParams{CrawlDelay: &delay})
 }
 
@@ -287,14 +183,15 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 		return nil, false
 	}
 	for {
-		if err := v.w.consultOrigins(patience, v.w.rulebook.missing([]store.Claim{{URL: u}})); err != nil {
+		entry, err := v.rules(patience, origin)
+		if err != nil {
 			if patience.Err() != nil {
 				return v.stopped(), false
 			}
 			v.w.trouble(v.ctx, "ask robots.txt", err)
 			return v.back(), false
 		}
-		if entry, ok := v.w.rulebook.known(origin); ok {
+		if entry.fresh() {
 			switch e, stop := v.verdict(entry, u, path); {
 			case !stop:
 				return nil, true
@@ -309,6 +206,9 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 				return e, false
 			}
 			v.release()
+			if host != v.claim.Host {
+				v.w.stray(origin)
+			}
 			continue
 		}
 		if host == v.claim.Host { // of another scheme: its robots.txt takes a turn as well

@@ -42,9 +42,9 @@ func AskRobots(ctx context.Context, s Claimer, userAgent, url string) (RobotsSta
 }
 
 func robotsState(r store.Robots, userAgent, path string) RobotsState {
-	policy := policyOf(r)
+	policy := policyOf(r, userAgent)
 	return RobotsState{
-		Origin: r.Origin, Known: true, Decision: policy.Decide(userAgent, path), Cause: policy.Cause,
+		Origin: r.Origin, Known: true, Decision: policy.Decide(path), Cause: policy.Cause,
 		Age: r.Age, Fresh: !r.Unreachable && r.Age < robots.FreshFor, UnreachableFor: r.UnreachableFor,
 	}
 }

@@ -184,30 +184,6 @@ func TestReserveUnused(t *testing.T) {
 	}
 }
 
-// TestRulebookIsBounded in entries and in bytes, and knows the last one learnt.
-func TestRulebookIsBounded(t *testing.T) {
-	t.Parallel()
-	for name, body := range map[string][]byte{"many": nil, "long": make([]byte, 500<<10)} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newRulebook()
-			for n := range robotsKept + 10 {
-				if name == "long" && n > 200 {
-					break
-				}
-				origin := fmt.Sprintf("http://h%d.test", n)
-				b.learn(store.Robots{Origin: origin, Status: 200, Body: body}, "frontier", 0)
-				if _, ok := b.known(origin); !ok {
-					t.Fatalf("%s is not known", origin)
-				}
-			}
-			if len(b.entries) > robotsKept || b.bytes > robotsBytes {
-				t.Errorf("%d entries of %d bytes", len(b.entries), b.bytes)
-			}
-		})
-	}
-}
-
 // TestRobotsOutOfReach: the URLs of a host wait with it, uncounted, and are fetched
 // once the file is there.
 func TestRobotsOutOfReach(t *testing.T) {

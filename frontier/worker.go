@@ -43,7 +43,9 @@ type Worker struct {
 	brake    brake
 	ramp     ramp
 	queues   queues
+	strays   strays
 	stats    stats
+	parked   []parked // by the claim loop, at most claimLimit
 
 	draining context.Context // no request is begun any more
 	drain    context.CancelCauseFunc
@@ -105,9 +107,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	loops, stopLoops := context.WithCancel(base)
 	w.pool.open(last, w.services, max(1, (w.config.Open+streamTasks-1)/streamTasks))
 	w.others.Go(func() { w.reapLoop(loops) })
+	w.others.Go(func() { w.sweepLoop(loops) })
 	w.others.Go(func() { w.extendLoop(loops) })
 	w.others.Go(w.recorder.run)
 	err := w.claimLoop(w.draining)
+	w.giveBackParked()
 	w.visits.Wait()
 	stopLoops()
 	w.recorder.close()
@@ -132,6 +136,7 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		w.unpark()
 		if d := w.brake.wait(); d > 0 {
 			sleep(ctx, d)
 			continue
@@ -158,7 +163,7 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 			asked = time.Now()
 		}
 		if n < claimLimit { // else there is more
-			sleep(ctx, wait)
+			w.rest(ctx, wait)
 			wait = min(2*wait, lastPoll)
 		}
 	}
@@ -219,7 +224,7 @@ func (w *Worker) open() int {
 // claim begins as many visits as there is room for.
 func (w *Worker) claim() (int, error) {
 	capacity, _ := w.pool.capacity()
-	n := w.ramp.room(time.Now(), min(min(capacity, w.config.Open)-w.open(), claimLimit))
+	n := w.ramp.room(time.Now(), min(min(capacity, w.config.Open)-w.open(), claimLimit-len(w.parked)))
 	if n <= 0 {
 		return 0, nil
 	}
@@ -232,13 +237,15 @@ func (w *Worker) claim() (int, error) {
 	if err != nil || len(claims) == 0 {
 		return 0, err
 	}
-	if err := w.consult(ctx, claims); err != nil {
+	until := asked.Add(w.config.Lease)
+	begin, err := w.sift(ctx, claims, until)
+	if err != nil {
 		w.giveBack(claims)
 		return 0, err
 	}
 	w.ramp.count(len(claims))
-	for _, c := range claims {
-		w.begin(c, asked.Add(w.config.Lease))
+	for _, c := range begin {
+		w.begin(c, until)
 	}
 	return len(claims), nil
 }
@@ -356,6 +363,17 @@ func (w *Worker) giveBack(claims []store.Claim) {
 		_, err := w.store.Release(ctx, leases)
 		return err
 	})
+}
+
+// giveBackParked releases the claims that never began.
+func (w *Worker) giveBackParked() {
+	var claims []store.Claim
+	for _, p := range w.parked {
+		claims = append(claims, p.claim)
+	}
+	if len(claims) > 0 {
+		w.giveBack(claims)
+	}
 }
 
 func (w *Worker) charge(hosts []string) bool {

@@ -10,10 +10,9 @@ import (
 type Gauges struct {
 	// Fetches returns how many are under way, and how many may be.
 	Fetches func() (inFlight, limit int)
-	// HoldBack is [fetch.Client.HoldBack].
-	HoldBack func() (granted, budget int64)
-	// Unread returns the bytes of the answers that callers have not read.
-	Unread func() int64
+	// Memory returns the bytes that are held for callers, by what they are held for, and
+	// how many may be.
+	Memory func() (byKind map[string]int64, budget int64)
 	// Draining tells that the server is shutting down.
 	Draining func() bool
 }
@@ -24,11 +23,8 @@ func (m *Metrics) Gauges(g Gauges) {
 	if g.Fetches == nil {
 		g.Fetches = func() (int, int) { return 0, 0 }
 	}
-	if g.HoldBack == nil {
-		g.HoldBack = func() (int64, int64) { return 0, 0 }
-	}
-	if g.Unread == nil {
-		g.Unread = func() int64 { return 0 }
+	if g.Memory == nil {
+		g.Memory = func() (map[string]int64, int64) { return nil, 0 }
 	}
 	if g.Draining == nil {
 		g.Draining = func() bool { return false }
@@ -50,16 +46,9 @@ func (m *Metrics) makeGauges(series promauto.Factory) {
 			_, limit := g.Fetches()
 			return float64(limit)
 		}},
-		{"fetchd_hold_back_bytes", "Bytes of bodies that may be held back by the fetches under way.", func(g *Gauges) float64 {
-			granted, _ := g.HoldBack()
-			return float64(granted)
-		}},
-		{"fetchd_hold_back_budget_bytes", "Bytes of bodies that all fetches together may hold back.", func(g *Gauges) float64 {
-			_, budget := g.HoldBack()
+		{"fetchd_memory_budget_bytes", "Bytes that may be held for callers.", func(g *Gauges) float64 {
+			_, budget := g.Memory()
 			return float64(budget)
-		}},
-		{"fetchd_unread_answer_bytes", "Bytes of long answers that their callers have not read.", func(g *Gauges) float64 {
-			return float64(g.Unread())
 		}},
 		{"fetchd_draining", "1 while the server is shutting down.", func(g *Gauges) float64 {
 			if g.Draining() {
@@ -70,5 +59,22 @@ func (m *Metrics) makeGauges(series promauto.Factory) {
 	} {
 		series.NewGaugeFunc(prometheus.GaugeOpts{Name: row.name, Help: row.help},
 			func() float64 { return row.value(m.gauges.Load()) })
+	}
+	m.registry.MustRegister(&memoryCollector{m})
+}
+
+// memoryCollector reads the bytes that are held, all kinds at one instant.
+type memoryCollector struct{ metrics *Metrics }
+
+var memoryBytes = prometheus.NewDesc("fetchd_memory_bytes", "Bytes that are held for callers, by what they are held for.", []string{"kind"}, nil)
+
+// Describe implements prometheus.Collector.
+func (c *memoryCollector) Describe(to chan<- *prometheus.Desc) { to <- memoryBytes }
+
+// Collect implements prometheus.Collector.
+func (c *memoryCollector) Collect(to chan<- prometheus.Metric) {
+	byKind, _ := c.metrics.gauges.Load().Memory()
+	for kind, n := range byKind {
+		to <- prometheus.MustNewConstMetric(memoryBytes, prometheus.GaugeValue, float64(n), kind)
 	}
 }

@@ -3,6 +3,7 @@ package observe_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -30,7 +31,7 @@ func closed() map[string][]string {
 		"error_class": {"none"}, "verdict": {"none"}, "version": {"v0", "dev"},
 		"phase": {"resolve", "connect", "tls", "processing", "transfer"},
 		"reason": {"too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller",
-			"answers_unread", "other"},
+			"memory", "other"},
 	}
 	for n := range uint8(64) {
 		values["outcome"] = append(values["outcome"], classify.Kind(n).String())
@@ -136,10 +137,10 @@ func TestSeriesBeginAtZero(t *testing.T) {
 	t.Parallel()
 	r := &rig{T: t, metrics: observe.NewMetrics("v0")}
 	all := r.series()
-	want := []string{"fetchd_build_info{version=v0}", "fetchd_resends_total", "fetchd_body_bytes_total", "fetchd_encoded_bytes_total",
+	want := []string{"fetchd_build_info{version=v0}", "fetchd_resends_total", "fetchd_body_bytes_total", "fetchd_encoded_bytes_total", "fetchd_log_lines_dropped_total",
 		"fetchd_fetches_total{error_class=none,outcome=success}", "fetchd_attempts_total{error_class=none,verdict=done}",
 		"fetchd_attempts_total{error_class=connect_refused,verdict=retry}", "fetchd_retry_delay_seconds{source=retry_after} count",
-		"fetchd_phase_seconds{phase=tls} count", "fetchd_fetch_seconds{outcome=failed} count", "fetchd_refused_total{reason=answers_unread}",
+		"fetchd_phase_seconds{phase=tls} count", "fetchd_fetch_seconds{outcome=failed} count", "fetchd_refused_total{reason=memory}",
 		"go_goroutines", "go_gc_gomemlimit_bytes"}
 	for _, class := range classify.Classes() {
 		want = append(want, "fetchd_fetches_total{error_class="+class.String()+",outcome=failed}")
@@ -157,8 +158,7 @@ func TestSeriesBeginAtZero(t *testing.T) {
 func TestGauges(t *testing.T) {
 	t.Parallel()
 	r := &rig{T: t, metrics: observe.NewMetrics("v0")}
-	names := []string{"fetchd_fetches_in_flight", "fetchd_fetches_limit", "fetchd_hold_back_bytes", "fetchd_hold_back_budget_bytes",
-		"fetchd_unread_answer_bytes", "fetchd_draining"}
+	names := []string{"fetchd_fetches_in_flight", "fetchd_fetches_limit", "fetchd_memory_budget_bytes", "fetchd_draining"}
 	want := func(values ...float64) {
 		t.Helper()
 		all := r.series()
@@ -168,19 +168,23 @@ func TestGauges(t *testing.T) {
 			}
 		}
 	}
-	want(0, 0, 0, 0, 0, 0)
+	want(0, 0, 0, 0)
 	n, draining := 1, false
 	r.metrics.Gauges(observe.Gauges{
-		Fetches:  func() (int, int) { return n, 10 * n },
-		HoldBack: func() (int64, int64) { return int64(2 * n), int64(20 * n) },
-		Unread:   func() int64 { return int64(3 * n) },
+		Fetches: func() (int, int) { return n, 10 * n },
+		Memory: func() (map[string]int64, int64) {
+			return map[string]int64{"head": int64(2 * n), "body": 0}, int64(20 * n)
+		},
 		Draining: func() bool { return draining },
 	})
-	want(1, 10, 2, 20, 3, 0)
+	want(1, 10, 20, 0)
 	n, draining = 5, true
-	want(5, 50, 10, 100, 15, 1)
+	want(5, 50, 100, 1)
+	if all := r.series(); all["fetchd_memory_bytes{kind=head}"] != 10 || all["fetchd_memory_bytes{kind=body}"] != 0 {
+		t.Errorf("by kind: %v, want 10 of heads and 0 of bodies", all)
+	}
 	r.metrics.Gauges(observe.Gauges{})
-	want(0, 0, 0, 0, 0, 0)
+	want(0, 0, 0, 0)
 }
 
 // TestNames are those that promlint approves of, after everything has happened.
@@ -242,6 +246,25 @@ func TestHandler(t *testing.T) {
 	}
 }
 
+// gone is a response whose client has left.
+type gone struct{ *httptest.ResponseRecorder }
+
+func (gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestHandlerWhoseClientLeaves writes no line to the log: anybody could fill it.
+func TestHandlerWhoseClientLeaves(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	o, err := observe.New(observe.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Handler().ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	if log.Len() > 0 {
+		t.Errorf("log %q, want nothing", &log)
+	}
+}
+
 // TestNothing is what a nil observer does.
 func TestNothing(t *testing.T) {
 	t.Parallel()
@@ -257,5 +280,21 @@ func TestNothing(t *testing.T) {
 	}
 	if err := o.Shutdown(t.Context()); err != nil {
 		t.Errorf("Shutdown = %v, want nil", err)
+	}
+}
+
+// TestDroppedLogLines are asked with each scrape.
+func TestDroppedLogLines(t *testing.T) {
+	t.Parallel()
+	var dropped uint64
+	o, err := observe.New(observe.Config{DroppedLogLines: func() uint64 { return dropped }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{T: t, metrics: observe.MetricsOf(o)}
+	for _, dropped = range []uint64{0, 7} {
+		if got := r.series()["fetchd_log_lines_dropped_total"]; got != float64(dropped) {
+			t.Errorf("fetchd_log_lines_dropped_total = %v, want %d", got, dropped)
+		}
 	}
 }

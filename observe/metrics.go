@@ -34,7 +34,7 @@ var reasons = map[string]string{
 	"TOO_MANY_FETCHES_OF_CALLER": "too_many_fetches_of_caller",
 	"TOO_MANY_STREAMS":           "too_many_streams",
 	"TOO_MANY_STREAMS_OF_CALLER": "too_many_streams_of_caller",
-	"ANSWERS_UNREAD":             "answers_unread",
+	"MEMORY":                     "memory",
 }
 
 // otherReason counts what is not among them.
@@ -82,10 +82,10 @@ func phasesOf(x *fetch.Exchange) [phaseCount]time.Duration {
 
 // NewMetrics returns metrics of a program of the given version.
 func NewMetrics(version string) *Metrics {
-	return newMetrics(version, slog.New(slog.DiscardHandler))
+	return newMetrics(version, slog.New(slog.DiscardHandler), func() uint64 { return 0 })
 }
 
-func newMetrics(version string, logger *slog.Logger) *Metrics {
+func newMetrics(version string, logger *slog.Logger, dropped func() uint64) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), logger: logger,
 		calls: grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram(grpcprom.WithHistogramBuckets(buckets)))}
 	m.registry.MustRegister(m.calls, collectors.NewGoCollector(),
@@ -97,6 +97,8 @@ func newMetrics(version string, logger *slog.Logger) *Metrics {
 	m.makeAttempts(series)
 	m.makeRefused(series)
 	m.makeGauges(series)
+	series.NewCounterFunc(prometheus.CounterOpts{Name: "fetchd_log_lines_dropped_total",
+		Help: "Lines of the log that were dropped because standard error was not read, or failed."}, func() float64 { return float64(dropped()) })
 	return m
 }
 
@@ -204,10 +206,21 @@ func (m *Metrics) Refused(reason string) {
 // Handler answers GET /metrics. What cannot be told, such as the state of a
 // process whose /proc is hidden, is left out and logged.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+	scrape := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{m.logger},
-		MaxRequestsInFlight: 8, // who scrapes more often than that waits
+		MaxRequestsInFlight: 8, // more are answered 503
 	})
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { scrape.ServeHTTP(deaf{rw}, r) })
+}
+
+// deaf is a response whose client may leave at any time. That is no fault of the
+// metrics, and anybody could fill the log with it.
+type deaf struct{ http.ResponseWriter }
+
+// Write implements io.Writer.
+func (d deaf) Write(p []byte) (int, error) {
+	_, _ = d.ResponseWriter.Write(p) // see above
+	return len(p), nil
 }
 
 // Gatherer is for tests and for those who export the metrics elsewhere.

@@ -34,6 +34,9 @@ type Config struct {
 	// Logger takes a line when traces are not taken, and when they are again; nil
 	// means none.
 	Logger *slog.Logger
+	// DroppedLogLines returns how many lines of the log were dropped so far; nil
+	// means none.
+	DroppedLogLines func() uint64
 }
 
 // Observer is a [fetch.Observer] that counts, and traces if it is asked to. It is
@@ -54,11 +57,14 @@ func New(cfg Config) (*Observer, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.DroppedLogLines == nil {
+		cfg.DroppedLogLines = func() uint64 { return 0 }
+	}
 	traces, err := newTraces(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &Observer{newMetrics(cfg.Version, cfg.Logger), traces}, nil
+	return &Observer{newMetrics(cfg.Version, cfg.Logger, cfg.DroppedLogLines), traces}, nil
 }
 
 // Attempted implements [fetch.Observer].

@@ -3,6 +3,7 @@ package server
 import (
 	"container/list"
 	"context"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
@@ -13,37 +14,38 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/internal/budget"
 )
 
-// pushback is when a caller that was refused may come again.
-const pushback = 250 * time.Millisecond
-
-// admission counts the fetches in flight. A call over a limit is refused and not
-// made to wait: a queue would hide the overload from its caller, who can go to
-// another replica. A task of FetchMany waits, for its stream is a queue already.
+// admission counts the fetches in flight, and charges what they take. A call over a
+// limit is refused and not made to wait: a queue would hide the overload from its
+// caller, who can go to another replica. A task of FetchMany waits, for its stream is
+// a queue already.
 type admission struct {
+	budget  *budget.Budget
+	refused func(reason string) // counts
+	reason  string              // of a refusal
+	things  string              // that are counted
+
 	mu       sync.Mutex
 	limits   *Limits
 	inFlight int
 	callers  map[string]int
 	waiting  map[string]*list.List // of *place, by caller, in the order they came
 	came     uint64                // places so far
-	refused  func(reason string)   // counts
-	reason   string                // of a refusal
-	things   string                // that are counted
 }
 
-// place is that of a task, in the queue or among the fetches under way.
+// place is that of a task, in the queue or among the fetches in flight.
 type place struct {
-	admission *admission
-	caller    string
-	number    uint64        // in the order in which they came
-	at        *list.Element // in its caller's queue; nil: admitted
-	admitted  chan struct{}
+	ticket   *ticket
+	number   uint64        // in the order in which they came
+	at       *list.Element // in its caller's queue; nil: admitted
+	admitted chan struct{}
 }
 
-func newAdmission(limits *Limits, reason, things string, refused func(reason string)) *admission {
-	return &admission{limits: limits, callers: make(map[string]int), waiting: make(map[string]*list.List), refused: refused, reason: reason, things: things}
+func newAdmission(b *budget.Budget, limits *Limits, reason, things string, refused func(reason string)) *admission {
+	return &admission{budget: b, limits: limits, callers: make(map[string]int), waiting: make(map[string]*list.List), refused: refused, reason: reason, things: things}
 }
 
 // set changes the limits, and admits those that may come in now.
@@ -51,47 +53,71 @@ func (a *admission) set(limits *Limits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.limits = limits
-	a.handOver()
+	a.admitLocked()
 }
 
-// enter admits a fetch and returns its caller, to [admission.leave] with at its end, or
+// enter admits a fetch, and charges it with so many bytes of each kind. The error is
 // RESOURCE_EXHAUSTED. It must come before the first message of a stream: stock
 // clients try again what was refused before that, and only that.
-func (a *admission) enter(ctx context.Context) (caller string, err error) {
-	caller = callerOf(ctx)
+func (a *admission) enter(ctx context.Context, charges ...charge) (*ticket, error) {
+	t := &ticket{admission: a, caller: callerOf(ctx)}
+	if err := a.count(ctx, t); err != nil {
+		return nil, err
+	}
+	t.memory = a.budget.Lease(t.caller)
+	if !t.grow(charges) {
+		t.release()
+		return nil, a.noMemory(ctx, "fetches")
+	}
+	return t, nil
+}
+
+// noMemory refuses a call for want of memory.
+func (a *admission) noMemory(ctx context.Context, things string) error {
+	return a.refuse(ctx, reasonMemory, "the memory for "+things+" is used up")
+}
+
+// charge is a number of bytes of a kind.
+type charge struct {
+	kind  budget.Kind
+	bytes int64
+}
+
+func (a *admission) count(ctx context.Context, t *ticket) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.inFlight >= a.limits.MaxFetches:
-		return "", a.refuse(ctx, a.reason, "the server has as many "+a.things+" under way as it may")
-	case a.callers[caller] >= a.limits.of(caller):
-		return "", a.refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" under way as one may")
+		return a.refuse(ctx, a.reason, "the server has as many "+a.things+" in flight as it may")
+	case !a.mayLocked(t.caller):
+		return a.refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" in flight as one may")
 	}
-	a.count(caller)
-	return caller, nil
+	a.countLocked(t.caller)
+	return nil
 }
 
-// queue takes a place in the queue. Its end must be told by leave.
-func (a *admission) queue(ctx context.Context) *place {
-	p := &place{admission: a, caller: callerOf(ctx), admitted: make(chan struct{})}
+// queue takes a place in the queue for a task that has its memory. It is given up by
+// [place.leave], or once it is admitted by releasing its ticket.
+func (a *admission) queue(t *ticket) *place {
+	p := &place{ticket: t, admitted: make(chan struct{})}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.inFlight < a.limits.MaxFetches && a.callers[p.caller] < a.limits.of(p.caller) { // nobody who waits could come in
-		a.count(p.caller)
+	if a.inFlight < a.limits.MaxFetches && a.mayLocked(t.caller) { // nobody who waits could come in
+		a.countLocked(t.caller)
 		close(p.admitted)
 		return p
 	}
 	a.came++
 	p.number = a.came
-	if a.waiting[p.caller] == nil {
-		a.waiting[p.caller] = list.New()
+	if a.waiting[t.caller] == nil {
+		a.waiting[t.caller] = list.New()
 	}
-	p.at = a.waiting[p.caller].PushBack(p)
+	p.at = a.waiting[t.caller].PushBack(p)
 	return p
 }
 
-// came tells whether the fetch is admitted.
-func (p *place) came() bool {
+// isAdmitted reports whether the fetch is admitted.
+func (p *place) isAdmitted() bool {
 	select {
 	case <-p.admitted:
 		return true
@@ -102,7 +128,7 @@ func (p *place) came() bool {
 
 // wait returns once the fetch is admitted, or the error of ctx.
 func (p *place) wait(ctx context.Context) error {
-	if p.came() {
+	if p.isAdmitted() {
 		return nil
 	}
 	select {
@@ -113,62 +139,70 @@ func (p *place) wait(ctx context.Context) error {
 	}
 }
 
-// leave gives the place up, wherever it is.
+// leave gives up a place in the queue, and its ticket's slot with it.
 func (p *place) leave() {
-	p.admission.mu.Lock()
-	defer p.admission.mu.Unlock()
+	a := p.ticket.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if p.at != nil {
-		p.admission.remove(p)
-		return
+		a.removeLocked(p)
+		p.at = nil
+		a.countLocked(p.ticket.caller) // what the ticket will give back
 	}
-	p.admission.free(p.caller)
 }
 
-// handOver admits those that wait, as far as there is room for them: of the first of
+// admitLocked admits those that wait, as far as there is room for them: of the first of
 // each caller that has room the one that came first. It looks at callers and not at
 // places, of which one caller may have thousands.
-func (a *admission) handOver() {
+func (a *admission) admitLocked() {
 	for a.inFlight < a.limits.MaxFetches {
 		var next *place
 		for caller, queue := range a.waiting {
-			if p, ok := queue.Front().Value.(*place); ok && a.callers[caller] < a.limits.of(caller) && (next == nil || p.number < next.number) {
+			if p, ok := queue.Front().Value.(*place); ok && a.mayLocked(caller) && (next == nil || p.number < next.number) {
 				next = p
 			}
 		}
 		if next == nil {
 			return
 		}
-		a.remove(next)
+		a.removeLocked(next)
 		next.at = nil
-		a.count(next.caller)
+		a.countLocked(next.ticket.caller)
 		close(next.admitted)
 	}
 }
 
-func (a *admission) remove(p *place) {
-	queue := a.waiting[p.caller]
+// mayLocked reports whether a caller may have another slot, if there is one. Of many slots
+// the last eighth is for callers that have few, as of the memory budget: a few that have
+// many leave it to those that come. A lone caller may have all.
+func (a *admission) mayLocked(caller string) bool {
+	const many, few = 64, 64
+	own, limit := a.callers[caller], a.limits.MaxFetches
+	if own >= a.limits.of(caller) {
+		return false
+	}
+	alone := own == a.inFlight
+	return alone || limit < many || own < limit/few || a.inFlight < limit-limit/8
+}
+
+func (a *admission) removeLocked(p *place) {
+	queue := a.waiting[p.ticket.caller]
 	if queue.Remove(p.at); queue.Len() == 0 {
-		delete(a.waiting, p.caller)
+		delete(a.waiting, p.ticket.caller)
 	}
 }
 
-func (a *admission) count(caller string) {
+func (a *admission) countLocked(caller string) {
 	a.inFlight++
 	a.callers[caller]++
 }
 
-func (a *admission) leave(caller string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.free(caller)
-}
-
-func (a *admission) free(caller string) {
+func (a *admission) freeLocked(caller string) {
 	a.inFlight--
 	if a.callers[caller]--; a.callers[caller] == 0 {
 		delete(a.callers, caller)
 	}
-	a.handOver()
+	a.admitLocked()
 }
 
 // load is how many fetches are under way, and how many may be.
@@ -186,8 +220,20 @@ func (a *admission) refuse(ctx context.Context, reason, text string) error {
 // refuse says no, why, and when to come again: as a detail for people and
 // programs, and as the metadata that gRPC's own retry obeys (gRFC A6).
 func refuse(ctx context.Context, reason, text string) error {
-	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(pushback.Milliseconds(), 10))) // fails outside a call only
-	return withDetails(status.Newf(codes.ResourceExhausted, "%s: try again in %s, or ask another replica", text, pushback),
-		&errdetails.RetryInfo{RetryDelay: durationpb.New(pushback)},
+	wait := pushback()
+	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(wait.Milliseconds(), 10))) // fails outside a call only
+	return refusal(reason, text, wait)
+}
+
+// pushback is when a caller that was refused may come again. It is random, so that
+// those that were refused together do not return together.
+func pushback() time.Duration { return leastPushback + rand.N(leastPushback) }
+
+// leastPushback is a quarter of a second.
+const leastPushback = 250 * time.Millisecond
+
+func refusal(reason, text string, wait time.Duration) error {
+	return withDetails(status.Newf(codes.ResourceExhausted, "%s: try again in %s, or ask another replica", text, wait.Round(time.Millisecond)),
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)},
 		&errdetails.ErrorInfo{Reason: reason, Domain: errorDomain})
 }

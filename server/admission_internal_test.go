@@ -4,17 +4,24 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"fetchd/internal/budget"
 )
 
 // TestAdmissionQueue: turns come in the order of the tasks, of each caller as far as
 // it has room, and a place that is given up in the queue is nobody's.
 func TestAdmissionQueue(t *testing.T) {
 	t.Parallel()
-	a := newAdmission(&Limits{MaxFetches: 3, MaxFetchesPerCaller: 2}, "", "", func(string) {})
-	one, other := from(t, "192.0.2.1:1"), from(t, "192.0.2.2:1")
+	a := newAdmission(budget.New(1<<40), &Limits{MaxFetches: 3, MaxFetchesPerCaller: 2}, "", "", func(string) {})
+	const one, other = "192.0.2.1", "192.0.2.2"
 	places := make([]*place, 6)
-	for i, ctx := range []context.Context{one, one, one, one, other, other} {
-		places[i] = a.queue(ctx)
+	for i, caller := range []string{one, one, one, one, other, other} {
+		places[i] = a.queue(&ticket{admission: a, caller: caller})
+	}
+	leave := func(i int) {
+		places[i].leave()
+		places[i].ticket.release()
+		places[i].ticket.release() // again
 	}
 	admitted := func(want ...int) {
 		t.Helper()
@@ -31,31 +38,76 @@ func TestAdmissionQueue(t *testing.T) {
 		}
 	}
 	admitted(0, 1, 4) // the third of the one has no room, the first of the other has
-	places[2].leave()
-	places[0].leave()
+	leave(2)
+	leave(0)
 	admitted(0, 1, 3, 4)
 	a.set(&Limits{MaxFetches: 4, MaxFetchesPerCaller: 2})
 	admitted(0, 1, 3, 4, 5)
 	for _, i := range []int{1, 3, 4, 5} {
-		places[i].leave()
+		leave(i)
 	}
 	if inFlight, _ := a.load(); inFlight != 0 || len(a.callers) != 0 || len(a.waiting) != 0 {
 		t.Errorf("%d in flight, %d callers, %d queues once all have left", inFlight, len(a.callers), len(a.waiting))
 	}
 }
 
+// TestLastSlots: a few callers that have many slots leave some to those that come, and a
+// lone caller may have all.
+func TestLastSlots(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name  string
+		limit int
+		held  map[string]int
+		admit bool // a
+	}{
+		{"alone", 640, map[string]int{"a": 639}, true},
+		{"two that have many, below seven eighths", 640, map[string]int{"a": 300, "b": 259}, true},
+		{"two that have many, above", 640, map[string]int{"a": 300, "b": 260}, false},
+		{"one that comes", 640, map[string]int{"b": 400, "c": 239}, true},
+		{"one that has few", 640, map[string]int{"a": 9, "b": 600}, true},
+		{"one that has a few more", 640, map[string]int{"a": 10, "b": 600}, false},
+		{"few slots in all", 60, map[string]int{"a": 30, "b": 29}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			a := newAdmission(budget.New(1<<40), (&Limits{MaxFetches: row.limit}).whole(), "", "", func(string) {})
+			for caller, n := range row.held {
+				a.callers[caller] = n
+				a.inFlight += n
+			}
+			_, err := a.enter(&callerContext{Context: t.Context(), name: "a"})
+			if (err == nil) != row.admit {
+				t.Errorf("enter = %v, want it admitted: %t", err, row.admit)
+			}
+		})
+	}
+}
+
+// newTicket is that of a fetch that was admitted. Nothing may be held when it is over.
+func newTicket(t *testing.T) *ticket {
+	t.Helper()
+	a := newAdmission(budget.New(1<<30), new(Limits).whole(), "", "", func(string) {})
+	made, err := a.enter(t.Context(), charge{budget.Fetch, fetchBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(made.release)
+	return made
+}
+
 // BenchmarkAdmission is a fetch of one caller while another's tasks wait.
 func BenchmarkAdmission(b *testing.B) {
-	a := newAdmission(&Limits{MaxFetches: 1000, MaxFetchesPerCaller: 1}, "", "", func(string) {})
+	a := newAdmission(budget.New(1<<40), &Limits{MaxFetches: 1000, MaxFetchesPerCaller: 1}, "", "", func(string) {})
 	for range 100_000 {
-		a.queue(context.WithValue(b.Context(), callerName{}, "busy"))
+		a.queue(&ticket{admission: a, caller: "busy"})
 	}
-	quiet := context.WithValue(b.Context(), callerName{}, "quiet")
+	quiet := &callerContext{Context: b.Context(), name: "quiet"}
 	for b.Loop() {
-		caller, err := a.enter(quiet)
+		t, err := a.enter(quiet)
 		if err != nil {
 			b.Fatal(err)
 		}
-		a.leave(caller)
+		t.release()
 	}
 }

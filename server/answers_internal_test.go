@@ -1,22 +1,16 @@
 package server
 
 import (
-	"context"
-	"log/slog"
+	"fmt"
 	"net"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -24,124 +18,101 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// from is the context of a call from an address.
-func from(t *testing.T, address string) context.Context {
-	t.Helper()
-	addr, err := net.ResolveTCPAddr("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return peer.NewContext(t.Context(), &peer.Peer{Addr: addr})
-}
-
-// TestAnswers that are not read have their caller refused, then everybody, and
-// nobody once they are sent or dropped.
-func TestAnswers(t *testing.T) {
+// TestAnswerIsCharged until gRPC is done with its buffer, has let go of it without a
+// word, or its connection is closed; and gives back the fetch's slot with it.
+func TestAnswerIsCharged(t *testing.T) {
 	t.Parallel()
-	a := newAnswers(func(context.Context) {}, func(string) {})
-	greedy, other := from(t, "192.0.2.1:1"), from(t, "192.0.2.2:1")
-	long := wrapperspb.Bytes(make([]byte, 1<<20))
-	if m := wrapperspb.Bytes(make([]byte, 32<<10-8)); a.watched(greedy, m) != any(sized{m, proto.Size(m)}) {
-		t.Error("a short answer is counted")
-	}
-	var kept []*unread
-	keep := func(ctx context.Context) {
-		u, ok := a.watched(ctx, long).(*unread)
-		if !ok {
-			t.Fatal("a long answer is not counted")
-		}
-		kept = append(kept, u)
-	}
-	for range 64 {
-		keep(greedy)
-	}
-	if err := a.enter(greedy); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a caller with 64 MiB unread: %v, want RESOURCE_EXHAUSTED", err)
-	}
-	if err := a.enter(other); err != nil {
-		t.Errorf("another caller: %v", err)
-	}
-	for _, address := range []string{"192.0.2.3:1", "192.0.2.4:1", "192.0.2.5:1"} {
-		for range 64 {
-			keep(from(t, address))
-		}
-	}
-	if err := a.enter(other); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("with 256 MiB unread: %v, want RESOURCE_EXHAUSTED", err)
-	}
-	for _, u := range kept {
-		u.released()
-	}
-	if err := a.enter(greedy); err != nil || a.bytes != 0 || len(a.callers) != 0 {
-		t.Errorf("once all is read: %v, %d bytes of %d callers", err, a.bytes, len(a.callers))
-	}
-}
-
-// TestHealthIsAlwaysTold, however much lies unread.
-func TestHealthIsAlwaysTold(t *testing.T) {
-	t.Parallel()
-	a := newAnswers(func(context.Context) {}, func(string) {})
-	a.add("192.0.2.1", maxUnread+1)
-	g := &gate{logger: slog.New(slog.DiscardHandler), unread: a}
-	for method, want := range map[string]codes.Code{healthpb.Health_Check_FullMethodName: codes.OK, pb.FetchService_FetchUnary_FullMethodName: codes.ResourceExhausted} {
-		_, err := g.unary(recovery.UnaryServerInterceptor())(from(t, "192.0.2.9:1"), nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, nil })
-		if status.Code(err) != want {
-			t.Errorf("%s: %v, want %s", method, err, want)
-		}
-	}
-}
-
-// TestCodecReleases a long message when gRPC is done with it, and when it has let
-// go of it without a word.
-func TestCodecReleases(t *testing.T) {
-	t.Parallel()
-	long := wrapperspb.Bytes(make([]byte, 100_000))
-	for _, row := range []struct {
-		name string
-		end  func(mem.BufferSlice)
-	}{
-		{"sent", func(b mem.BufferSlice) { b.Free() }},
-		{"dropped", func(mem.BufferSlice) {}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			released := make(chan struct{})
-			out, err := newCodec().Marshal(&unread{measured(long), time.NewTimer(time.Hour), func() { close(released) }}) // twice would panic
-			if err != nil || out.Len() != proto.Size(long) || cap(out[0].ReadOnlyData()) > 2*out.Len() {
-				t.Fatalf("Marshal = %d bytes, %v; want %d in a buffer of that length", out.Len(), err, proto.Size(long))
-			}
-			row.end(out)
-			out = nil
-			for range 100 {
-				runtime.GC()
-				select {
-				case <-released:
-					return
-				case <-time.After(50 * time.Millisecond):
+	for _, size := range []int{10, smallAnswer, smallAnswer + 1, longAnswer, longAnswer + 1, 1 << 20} {
+		for _, row := range []struct {
+			name string
+			end  func(*conn, mem.BufferSlice)
+		}{
+			{"sent", func(_ *conn, b mem.BufferSlice) { b.Free() }},
+			{"dropped", func(*conn, mem.BufferSlice) {}},
+			{"cut off", func(c *conn, _ mem.BufferSlice) { _ = c.Close() }},
+			{"cut off and freed", func(c *conn, b mem.BufferSlice) { _ = c.Close(); b.Free() }},
+		} {
+			t.Run(fmt.Sprintf("%d bytes, %s", size, row.name), func(t *testing.T) {
+				t.Parallel()
+				there, here := net.Pipe()
+				t.Cleanup(func() { _ = there.Close() })
+				c := &conn{Conn: here, release: func() {}}
+				tick := newTicket(t)
+				m := wrapperspb.Bytes(make([]byte, size))
+				tick.becomeAnswer(proto.Size(m))
+				o := &outgoing{message: m, size: proto.Size(m), caller: c, tickets: []*ticket{tick}}
+				out, err := newCodec().Marshal(o)
+				if err != nil || out.Len() != o.size {
+					t.Fatalf("Marshal = %d bytes, %v; want %d", out.Len(), err, o.size)
 				}
-			}
-			t.Error("never released")
-		})
+				o.release() // it was encoded: nothing happens
+				held := func() (int64, int) {
+					inFlight, _ := tick.admission.load()
+					return tick.admission.budget.Usage().Total(), inFlight
+				}
+				if n, inFlight := held(); n < int64(size) || inFlight != 1 {
+					t.Errorf("%d bytes and %d slots are held before the answer is read", n, inFlight)
+				}
+				row.end(c, out)
+				out, o = nil, nil
+				for range 100 {
+					if n, inFlight := held(); n == 0 && inFlight == 0 {
+						return
+					}
+					runtime.GC()
+					runtime.Gosched()
+				}
+				n, inFlight := held()
+				t.Errorf("%d bytes and %d slots are held in the end", n, inFlight)
+			})
+		}
 	}
 }
 
-// TestAnswerDroppedInABubble: its cleanup touches no timer, for that would be of
-// the bubble and the cleanup is not; and its caller's patience hangs up on nobody.
-func TestAnswerDroppedInABubble(t *testing.T) {
+// TestAnswerThatIsNotEncoded gives back what it holds.
+func TestAnswerThatIsNotEncoded(t *testing.T) {
+	t.Parallel()
+	tick := newTicket(t)
+	(&outgoing{tickets: []*ticket{tick}}).release()
+	if n := tick.admission.budget.Usage().Total(); n != 0 {
+		t.Errorf("%d bytes are held", n)
+	}
+}
+
+// TestOldestAnswer: a connection is closed when its oldest answer has not been read
+// for two minutes, and no earlier.
+func TestOldestAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var hungUp atomic.Bool
-		a := newAnswers(func(context.Context) { hungUp.Store(true) }, func(string) {})
-		long := a.watched(from(t, "192.0.2.1:1"), wrapperspb.Bytes(make([]byte, 100_000)))
-		if _, err := newCodec().Marshal(long); err != nil {
-			t.Fatal(err)
+		there, here := net.Pipe()
+		defer func() { _ = there.Close() }()
+		closed := make(chan time.Time, 1)
+		c := &conn{Conn: here, release: func() { closed <- time.Now() }}
+		began := time.Now()
+		add := func() *answer {
+			a := &answer{conn: c, since: time.Now()}
+			c.add(a)
+			return a
 		}
-		for a.load() != 0 {
-			runtime.GC()
+		first, second := add(), add()
+		<-time.After(time.Minute)
+		add()
+		first.release()
+		second.release()
+		<-time.After(90 * time.Second)
+		synctest.Wait()
+		select {
+		case at := <-closed:
+			t.Errorf("closed after %s, while the oldest answer is 90 s old", at.Sub(began))
+		default:
 		}
-		<-time.After(2 * unreadTime)
-		if hungUp.Load() {
-			t.Error("the connection of an answer that was dropped is closed")
+		if at, want := <-closed, began.Add(3*time.Minute); !at.Equal(want) {
+			t.Errorf("closed at %s, want %s", at, want)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.oldest != nil || c.newest != nil {
+			t.Error("answers are left on a connection that is closed")
 		}
 	})
 }

@@ -7,12 +7,10 @@ import (
 	"net/netip"
 	"strings"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 )
 
 // Credentials are what a caller shows of itself.
@@ -29,22 +27,11 @@ type Credentials struct {
 // It is called from many goroutines.
 type Authenticator func(Credentials) (caller string, err error)
 
-// callerName is the key under which the context of a call holds its caller's name.
+// callerName is the key under which the context of a call holds its [callerContext].
 type callerName struct{}
 
-// withCaller notes who calls, if an authenticator says so.
-func (auth Authenticator) withCaller(ctx context.Context, shown Credentials) (context.Context, error) {
-	if auth == nil {
-		return ctx, nil
-	}
-	name, err := auth(shown)
-	if err != nil {
-		return ctx, status.Errorf(codes.Unauthenticated, "%v", err)
-	}
-	return context.WithValue(ctx, callerName{}, name), nil
-}
-
-// public tells the methods that an orchestrator calls, which has no token.
+// public reports whether a method needs no credentials: orchestrators, which call it,
+// have none.
 func public(method string) bool {
 	return strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/")
 }
@@ -55,12 +42,31 @@ func shownIn(ctx context.Context, md metadata.MD) Credentials {
 	if sent := md.Get("authorization"); len(sent) == 1 {
 		c.Token = bearer(sent[0])
 	}
-	if p, ok := peer.FromContext(ctx); ok {
-		if secure, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			c.TLS = &secure.State
+	c.TLS = tlsOf(ctx)
+	return c
+}
+
+// tlsOf returns the TLS state of the connection that a call came on, or nil. It is kept
+// with the connection: each call would have a copy of its own.
+func tlsOf(ctx context.Context) *tls.ConnectionState {
+	conn := connOf(ctx)
+	if conn != nil {
+		if state := conn.tls.Load(); state != nil {
+			return state
 		}
 	}
-	return c
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	secure, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return nil
+	}
+	if conn != nil {
+		conn.tls.Store(&secure.State)
+	}
+	return &secure.State
 }
 
 // bearer reads the token of an Authorization header (RFC 6750 §2.1).
@@ -75,8 +81,8 @@ func bearer(header string) string {
 // callerOf names the caller of a call: by its name, or where it has none by its
 // address.
 func callerOf(ctx context.Context) string {
-	if name, ok := ctx.Value(callerName{}).(string); ok {
-		return name
+	if c := callerContextOf(ctx); c != nil {
+		return c.name
 	}
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -88,6 +94,9 @@ func callerOf(ctx context.Context) string {
 // callerAt names who is at an address: without the port, and of IPv6 the network
 // of 64 bits, which is what one host is given.
 func callerAt(addr net.Addr) string {
+	if at, ok := addr.(*remote); ok {
+		return at.caller
+	}
 	var at netip.AddrPort
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		at = tcp.AddrPort()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	pb "fetchd/gen/fetchd/v1"
@@ -50,24 +49,25 @@ func TestConnectionsOfOneCaller(t *testing.T) {
 	}
 }
 
-// TestWatchesOfOneCaller: streams that are no fetch have a limit of their own.
-func TestWatchesOfOneCaller(t *testing.T) {
+// TestStreamsOfOneCaller: streams that are no fetch have a limit of their own.
+func TestStreamsOfOneCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	health := healthpb.NewHealthClient(r.conn)
-	for range 64 {
-		watch, err := health.Watch(t.Context(), new(healthpb.HealthCheckRequest))
-		if err != nil {
-			t.Fatal(err)
+	reflection := reflectv1.NewServerReflectionClient(r.conn)
+	ask := func() error {
+		stream, err := reflection.ServerReflectionInfo(t.Context())
+		if err == nil {
+			_ = stream.Send(&reflectv1.ServerReflectionRequest{MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}}) // Recv has the error
+			_, err = stream.Recv()
 		}
-		r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
+		return err
 	}
-	watch, err := health.Watch(t.Context(), new(healthpb.HealthCheckRequest))
-	if err != nil {
-		t.Fatal(err)
+	for i := range 64 {
+		if err := ask(); err != nil {
+			t.Fatalf("stream %d: %v", i+1, err)
+		}
 	}
-	_, err = watch.Recv()
-	wantCode(t, "the 65th watch", err, codes.ResourceExhausted)
+	wantCode(t, "the 65th stream", ask(), codes.ResourceExhausted)
 	if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
 		t.Errorf("a fetch: %v", err)
 	}

@@ -1,10 +1,6 @@
 package server
 
 import (
-	"runtime"
-	"sync"
-	"time"
-
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -14,10 +10,6 @@ import (
 )
 
 const (
-	// longAnswer is what grpc-go takes from a pool of buffers of 1 MiB. It gets a
-	// buffer of its own length in place of that, and is counted while nobody reads
-	// it.
-	longAnswer = 32 << 10
 	// longRequest is looked through before it is decoded: two bytes of a request
 	// can become more than a hundred of memory.
 	longRequest = 16 << 10
@@ -29,13 +21,6 @@ const (
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
-
-// unread is a message whose memory is counted until it is sent or dropped.
-type unread struct {
-	sized
-	patience *time.Timer // for as long as it is on its way
-	released func()
-}
 
 // generated is a message of the contract. Its encoder is generated too, and takes a
 // third of the time of the one that goes by descriptors. It does not look whether
@@ -52,77 +37,15 @@ func sizeOf(m proto.Message) int {
 	return proto.Size(m)
 }
 
-// sized is a message whose size has just been counted, which takes as long as
-// encoding it.
-type sized struct {
-	message proto.Message
-	size    int
-}
-
-func measured(m proto.Message) sized { return sized{m, sizeOf(m)} }
-
-// encode writes the message into buf, which is of its size.
-func (s sized) encode(buf []byte) error {
-	if m, ok := s.message.(generated); ok {
-		_, err := m.MarshalToSizedBufferVT(buf)
-		return err
-	}
-	_, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(buf[:0], s.message)
-	return err
-}
-
-func (s sized) marshal() (mem.BufferSlice, error) {
-	if mem.IsBelowBufferPoolingThreshold(s.size) {
-		data := make([]byte, s.size)
-		return mem.BufferSlice{mem.SliceBuffer(data)}, s.encode(data)
-	}
-	pool := mem.DefaultBufferPool()
-	buf := pool.Get(s.size)
-	if err := s.encode(*buf); err != nil {
-		pool.Put(buf)
-		return nil, err
-	}
-	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
-}
-
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if short, ok := v.(sized); ok {
-		return short.marshal()
+	switch m := v.(type) {
+	case *outgoing:
+		return m.marshal()
+	case *healthAnswer:
+		return m.marshal()
 	}
-	u, long := v.(*unread)
-	if !long {
-		return c.CodecV2.Marshal(v)
-	}
-	data := make([]byte, u.size)
-	if err := u.encode(data); err != nil || len(data) == 0 {
-		u.patience.Stop()
-		u.released()
-		return nil, err
-	}
-	released := sync.OnceFunc(u.released)
-	// What is never sent grpc-go lets go of without a word. The timer is left alone
-	// there: a cleanup runs outside the synctest bubble that a timer may be of.
-	runtime.AddCleanup(&data[0], func(released func()) { released() }, released)
-	return mem.BufferSlice{mem.NewBuffer(&data, &returned{u.patience, released})}, nil
-}
-
-// returned is a mem.BufferPool of one buffer: it hears when that is done with.
-type returned struct {
-	patience *time.Timer
-	released func()
-}
-
-// Get implements mem.BufferPool.
-func (r *returned) Get(n int) *[]byte {
-	p := make([]byte, n)
-	return &p
-}
-
-// Put implements mem.BufferPool.
-func (r *returned) Put(*[]byte) {
-	r.patience.Stop()
-	r.released()
+	return c.CodecV2.Marshal(v)
 }
 
 // refused is the number of a field that no message has. It marks a request that

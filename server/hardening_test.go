@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -76,25 +75,6 @@ func (r *rig) openCall(conn net.Conn, method string) *http2.Framer {
 		r.Fatal(err)
 	}
 	return framer
-}
-
-// TestStrangersWatchesAreTheirOwn: health watches, which need no token, take no
-// place of those who have one.
-func TestStrangersWatchesAreTheirOwn(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, knows)
-	health := healthpb.NewHealthClient(r.conn)
-	for range 64 {
-		watch, err := health.Watch(t.Context(), new(healthpb.HealthCheckRequest))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
-	}
-	m := r.many(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer right"))
-	m.start(r.task("a", "/s/a/200"))
-	m.finish("a")
-	m.wantClass("a", ok)
 }
 
 // TestWebBodyThatDoesNotCome: a body that nobody reads must not hold a connection,
@@ -190,8 +170,8 @@ func TestWebLogsNoRequest(t *testing.T) {
 	}
 }
 
-// TestFetchManyQueuedBodies: of requests whose turn has not come few bytes are
-// kept, and the rest is not read.
+// TestFetchManyQueuedBodies: while there is no memory for a task, no further is read,
+// and each is run once those before it have ended.
 func TestFetchManyQueuedBodies(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -209,11 +189,33 @@ func TestFetchManyQueuedBodies(t *testing.T) {
 			_ = m.CloseSend()
 		}()
 		synctest.Wait()
-		if n := sent.Load(); n > 10 {
-			r.Errorf("%d tasks of 500 kB were taken while one may run", n)
+		if n := sent.Load(); n > 30 { // those that are on their way counted
+			r.Errorf("%d tasks of 500 kB were taken with 7 MiB for them", n)
 		}
 		m.until(40)
-	}, func(c *server.Config) { c.MaxFetches = 1 })
+		for n := range 40 {
+			m.wantClass(fmt.Sprint(n), ok)
+		}
+	}, func(c *server.Config) { c.MemoryBudget = 12 << 20 })
+}
+
+// TestFetchManyWithoutMemory: a task that there is no memory for, and no other task to
+// wait for, ends as OUT_OF_MEMORY, and the stream goes on.
+func TestFetchManyWithoutMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *server.Config) { c.MemoryBudget = 4 << 20 })
+	m := r.many(t.Context())
+	long := r.task("long", "/s/long/200")
+	long.Request.Method, long.Request.Body = "PUT", make([]byte, 1<<20)
+	m.start(long)
+	m.until(1)
+	m.start(r.task("short", "/s/short/200"))
+	m.finish("long", "short")
+	m.wantClass("long", pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY)
+	m.wantClass("short", ok)
+	if n := len(r.origin.Requests("long")); n != 0 {
+		t.Errorf("the origin saw %d requests of the task that was refused", n)
+	}
 }
 
 // TestResumePointPastTheLimit is refused, whatever is done with longer bodies.

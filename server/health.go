@@ -2,31 +2,151 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
-// endingHealth ends the watches when watching is done: a watch stays open until
-// its caller leaves, and would hold up a graceful stop.
-type endingHealth struct {
-	*health.Server
-	watching context.Context
+// healthWriteTime is how long a health answer may take to reach the connection.
+const healthWriteTime = 5 * time.Second
+
+// healthService implements grpc.health.v1.Health without reading requests, which
+// strangers send. Every request is answered for the whole server, whatever service it
+// names.
+type healthService struct {
+	states   *health.Server
+	calls    *publicCalls
+	watching context.Context // done when watches must end, which would hold up a graceful stop
+	hangUp   func(ctx context.Context)
 }
 
-// Watch implements grpc.health.v1.Health.Watch.
-func (h endingHealth) Watch(in *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+// desc registers the methods as streams: gRPC reads the request of a unary method
+// before it calls the handler, and has one limit on its length for all methods.
+func (h *healthService) desc() *grpc.ServiceDesc {
+	method := func(name string, handle func(grpc.ServerStream) error) grpc.StreamDesc {
+		return grpc.StreamDesc{StreamName: name, ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
+			_ = grpc.SetSendCompressor(stream.Context(), encoding.Identity) // fails outside a call only
+			return handle(stream)
+		}}
+	}
+	return &grpc.ServiceDesc{ServiceName: healthpb.Health_ServiceDesc.ServiceName, HandlerType: (*any)(nil), Metadata: healthpb.Health_ServiceDesc.Metadata,
+		Streams: []grpc.StreamDesc{method("Check", h.check), method("List", h.list), method("Watch", h.watch)}}
+}
+
+func (h *healthService) check(stream grpc.ServerStream) error {
+	resp, err := h.states.Check(stream.Context(), new(healthpb.HealthCheckRequest))
+	if err != nil {
+		return err
+	}
+	return h.answer(stream, resp)
+}
+
+func (h *healthService) list(stream grpc.ServerStream) error {
+	resp, err := h.states.List(stream.Context(), new(healthpb.HealthListRequest))
+	if err != nil {
+		return err
+	}
+	return h.answer(stream, resp)
+}
+
+// answer sends the only message of a call.
+func (h *healthService) answer(stream grpc.ServerStream, resp proto.Message) error {
+	call, err := h.calls.enter(stream.Context(), false)
+	if err != nil {
+		return err
+	}
+	defer h.calls.leave(call)
+	return h.send(stream, call, resp)
+}
+
+// watch sends the state whenever it changes.
+func (h *healthService) watch(stream grpc.ServerStream) error {
+	call, err := h.calls.enter(stream.Context(), true)
+	if err != nil {
+		return err
+	}
+	defer h.calls.leave(call)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer context.AfterFunc(h.watching, cancel)()
-	return h.Server.Watch(in, endingWatch{stream, ctx})
+	defer context.AfterFunc(call.ctx, cancel)()
+	err = h.states.Watch(new(healthpb.HealthCheckRequest), &healthWatch{ServerStream: stream, ctx: ctx, service: h, call: call})
+	if call.ctx.Err() != nil {
+		return errMadeWay
+	}
+	return err
 }
 
-type endingWatch struct {
-	grpc.ServerStreamingServer[healthpb.HealthCheckResponse]
-	ctx context.Context
+// errMadeWay is the end of a call that made way for a newer one.
+var errMadeWay = status.Error(codes.ResourceExhausted, "too many health calls are in flight: this one made way for a newer one")
+
+// healthWatch is the stream of a watch.
+type healthWatch struct {
+	grpc.ServerStream
+	ctx     context.Context
+	service *healthService
+	call    *publicCall
 }
 
 // Context implements grpc.ServerStream.
-func (w endingWatch) Context() context.Context { return w.ctx }
+func (w *healthWatch) Context() context.Context { return w.ctx }
+
+// Send implements healthpb.Health_WatchServer.
+func (w *healthWatch) Send(resp *healthpb.HealthCheckResponse) error {
+	return w.service.send(w.ServerStream, w.call, resp)
+}
+
+// send returns once the message is written to the connection. Until then the stream
+// cannot end, not even with an error: a client that makes this impossible loses the
+// connection.
+func (h *healthService) send(stream grpc.ServerStream, call *publicCall, resp proto.Message) error {
+	written := make(chan struct{})
+	if err := stream.SendMsg(&healthAnswer{resp, written}); err != nil {
+		return err
+	}
+	patience := time.NewTimer(healthWriteTime)
+	defer patience.Stop()
+	select {
+	case <-written:
+		return nil
+	case <-stream.Context().Done():
+		return status.FromContextError(stream.Context().Err()).Err()
+	case <-call.ctx.Done():
+		h.hangUp(stream.Context())
+		return errMadeWay
+	case <-patience.C:
+		h.hangUp(stream.Context())
+		return status.Errorf(codes.DeadlineExceeded, "the answer could not be sent for %s", healthWriteTime)
+	}
+}
+
+// healthAnswer is a message that reports when it has been written.
+type healthAnswer struct {
+	message proto.Message
+	written chan struct{}
+}
+
+func (a *healthAnswer) marshal() (mem.BufferSlice, error) {
+	const pooled = 2 << 10 // grpc-go does not report smaller buffers
+	data, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 0, pooled), a.message)
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(&data, a)}, nil
+}
+
+// Get implements mem.BufferPool.
+func (*healthAnswer) Get(n int) *[]byte {
+	p := make([]byte, n)
+	return &p
+}
+
+// Put implements mem.BufferPool.
+func (a *healthAnswer) Put(*[]byte) { close(a.written) }

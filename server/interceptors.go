@@ -10,35 +10,36 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 )
 
 // maxRequestBytes is the longest message taken: a body of 1 MiB, the headers
 // and room for the rest.
 const maxRequestBytes = 2 << 20
 
-// maxWatches and maxWatchesOfCaller bound the streams that may stay open for ever:
-// FetchMany, health watches and reflection.
-const maxWatches, maxWatchesOfCaller = 1024, 64
+// maxLongStreams and maxLongStreamsOfCaller bound the streams that may stay open for ever:
+// FetchMany and reflection.
+const maxLongStreams, maxLongStreamsOfCaller = 1024, 64
 
 // options are the interceptors, outermost first, and the limits.
 func (s *Server) options(cfg *Config) []grpc.ServerOption {
-	return slices.Concat(cfg.Observe.ServerOptions(), interception(cfg.Logger, s.unread), transportOptions(cfg.TLS, cfg.Authenticate))
+	return slices.Concat(cfg.Observe.ServerOptions(), s.interception(cfg), s.transportOptions(cfg.TLS))
 }
 
-func interception(logger *slog.Logger, unread *answers) []grpc.ServerOption {
+func (s *Server) interception(cfg *Config) []grpc.ServerOption {
 	// The default handler would send the panic's value to the caller.
 	panics := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
-		logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		cfg.Logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		return status.Error(codes.Internal, "internal error")
 	})
-	streams := func() *admission {
-		return newAdmission(&Limits{MaxFetches: maxWatches, MaxFetchesPerCaller: maxWatchesOfCaller}, "TOO_MANY_STREAMS", "long streams", unread.refused)
-	}
-	g := &gate{logger: logger, unread: unread, streams: streams(), watches: streams()}
+	g := &gate{logger: cfg.Logger, receiving: &s.receiving, begin: s.begin, auth: s.service.callers, budget: s.budget,
+		streams: newAdmission(s.budget, &Limits{MaxFetches: maxLongStreams, MaxFetchesPerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "long streams", cfg.Observe.Refused)}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ChainUnaryInterceptor(g.unary(recovery.UnaryServerInterceptor(panics))),
@@ -50,30 +51,71 @@ func interception(logger *slog.Logger, unread *answers) []grpc.ServerOption {
 // is one interceptor and not five, for ten thousand calls may wait, each with the
 // stack that its interceptors take.
 type gate struct {
-	logger  *slog.Logger
-	unread  *answers
-	streams *admission // of those that are not one fetch: such a one is admitted once its request is read
-	watches *admission // of the public ones, which strangers may have
+	logger    *slog.Logger
+	receiving *receiving
+	begin     func(ctx context.Context) (over func(), err error) // [Server.begin]
+	auth      *authentication
+	budget    *budget.Budget
+	streams   *admission // of those that are not one fetch: such a one is admitted once its request is read
 }
 
 // unary passes a call on to guarded, which calls the handler.
 func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		began := time.Now()
-		requestCame(ctx)
-		err = g.enter(ctx, info.FullMethod)
+		c := callOf(ctx)
+		g.receiving.came(c)
+		if err = ctx.Err(); err != nil { // it was ended while the last of the request arrived
+			err = status.FromContextError(err).Err()
+		}
+		if err == nil {
+			err = g.auth.enter(ctx)
+		}
 		if err == nil {
 			err = checkElements(req)
 		}
 		if err == nil {
 			resp, err = guarded(ctx, req, info, handler)
 		}
+		var out *outgoing
+		if err == nil {
+			out, err = g.outgoing(ctx, resp, c)
+		}
+		g.auth.leave(ctx, &err)
 		g.line(ctx, info.FullMethod, began, err)
 		if err != nil {
+			if c != nil && c.ticket != nil {
+				c.ticket.release() // its answer is not sent
+			}
 			return nil, err
 		}
-		return g.unread.watched(ctx, resp), nil
+		return out, nil
 	}
+}
+
+// outgoing is the answer to a unary call, with the ticket that its handler has left.
+func (g *gate) outgoing(ctx context.Context, resp any, c *call) (*outgoing, error) {
+	m, ok := resp.(proto.Message)
+	if !ok {
+		return nil, status.Error(codes.Internal, "internal error")
+	}
+	o := &outgoing{message: m, size: sizeOf(m), caller: connOf(ctx)}
+	if c != nil && c.ticket != nil {
+		o.tickets = []*ticket{c.ticket}
+		return o, nil
+	}
+	return o, g.charge(ctx, o)
+}
+
+// charge takes the memory for a message that nobody has paid for.
+func (g *gate) charge(ctx context.Context, o *outgoing) error {
+	l := g.budget.Lease(callerOf(ctx))
+	if !l.Grow(budget.Answer, answerBytes(o.size)) {
+		l.Close()
+		return g.streams.noMemory(ctx, "answers")
+	}
+	o.memory = []*budget.Lease{l}
+	return nil
 }
 
 // stream passes a call on to guarded, which calls the handler.
@@ -81,53 +123,112 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		began := time.Now()
 		ctx := stream.Context()
-		err := g.enter(ctx, info.FullMethod)
+		if public(info.FullMethod) { // healthService has its own limits
+			err := guarded(srv, stream, info, handler)
+			g.line(ctx, info.FullMethod, began, err)
+			return err
+		}
+		err := refuseCompressed(ctx)
+		over := func() {}
+		if err == nil {
+			over, err = g.begin(ctx)
+		}
+		if err == nil {
+			defer over()
+		}
 		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
-			var caller string
-			of := g.streams
-			if public(info.FullMethod) {
-				of = g.watches
-			}
-			if caller, err = of.enter(ctx); err == nil {
-				defer of.leave(caller)
+			var t *ticket
+			if t, err = g.streams.enter(ctx, charge{budget.Receiving, maxRequestBytes}); err == nil { // one request may lie there at any time
+				defer t.release()
 			}
 		}
 		if err == nil {
-			err = guarded(srv, &callStream{stream, g.unread}, info, handler)
+			err = guarded(srv, &callStream{stream, g, info.FullMethod == pb.FetchService_Fetch_FullMethodName}, info, handler)
 		}
+		g.auth.leave(ctx, &err)
 		g.line(ctx, info.FullMethod, began, err)
 		return err
 	}
 }
 
-// enter refuses who does not read. Health is told all the same: an orchestrator
-// would end the service for what its callers do.
-func (g *gate) enter(ctx context.Context, method string) error {
-	if public(method) {
-		return nil
+// refuseCompressed refuses a call whose requests are compressed, by its head: a few
+// bytes would become megabytes. Its answers would be compressed too, and the copy in
+// gRPC's hands could not be counted.
+func refuseCompressed(ctx context.Context) error {
+	s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
+	if !ok {
+		return status.Error(codes.Internal, "internal error")
 	}
-	return g.unread.enter(ctx)
+	if name := s.RecvCompress(); name != "" && name != encoding.Identity {
+		return status.Errorf(codes.Unimplemented, "the request is compressed with %.20q: send it without grpc-encoding", name)
+	}
+	return nil
 }
 
-// callStream is a stream whose requests are bounded, and whose long messages are
-// counted.
+// description is the service's, whose unary methods look at the head of a
+// call before its request is read.
+func (s *Server) description() *grpc.ServiceDesc {
+	desc := pb.FetchService_ServiceDesc
+	desc.Methods = slices.Clone(desc.Methods)
+	for i := range desc.Methods {
+		handler := desc.Methods[i].Handler
+		desc.Methods[i].Handler = func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			if err := refuseCompressed(ctx); err != nil {
+				return nil, err
+			}
+			over, err := s.begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer over()
+			s.receiving.read(ctx)
+			return handler(srv, ctx, decode, interceptor)
+		}
+	}
+	return &desc
+}
+
+// callStream is a stream whose requests are bounded, and whose messages are charged.
 type callStream struct {
 	grpc.ServerStream
-	unread *answers
+	gate *gate
+	one  bool // it has one request; others reserve the memory of one when they begin
 }
 
 // RecvMsg implements grpc.ServerStream.
 func (s *callStream) RecvMsg(m any) error {
+	if s.one {
+		s.gate.receiving.read(s.Context())
+	}
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	requestCame(s.Context())
+	s.gate.receiving.came(callOf(s.Context()))
+	if err := s.Context().Err(); err != nil { // as above
+		return status.FromContextError(err).Err()
+	}
+	if err := s.gate.auth.enter(s.Context()); err != nil {
+		return err
+	}
 	return checkElements(m)
 }
 
 // SendMsg implements grpc.ServerStream.
 func (s *callStream) SendMsg(m any) error {
-	return s.ServerStream.SendMsg(s.unread.watched(s.Context(), m))
+	o, ok := m.(*outgoing)
+	if !ok {
+		message, ok := m.(proto.Message)
+		if !ok {
+			return s.ServerStream.SendMsg(m)
+		}
+		o = &outgoing{message: message, size: sizeOf(message)}
+		if err := s.gate.charge(s.Context(), o); err != nil {
+			return err
+		}
+	}
+	o.caller = connOf(s.Context())
+	defer o.release() // where it is not encoded
+	return s.ServerStream.SendMsg(o)
 }
 
 // line tells of the end of a call. The middleware's logging would keep a kilobyte
@@ -135,6 +236,9 @@ func (s *callStream) SendMsg(m any) error {
 func (g *gate) line(ctx context.Context, method string, began time.Time, err error) {
 	st := status.Convert(err)
 	level := callLevel(st.Code())
+	if public(method) && level < slog.LevelError { // strangers may call it as often as they like
+		level = slog.LevelDebug
+	}
 	if !g.logger.Enabled(ctx, level) {
 		return
 	}
@@ -143,8 +247,8 @@ func (g *gate) line(ctx context.Context, method string, began time.Time, err err
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		attrs = append(attrs, slog.String("peer.address", p.Addr.String()))
 	}
-	if name, ok := ctx.Value(callerName{}).(string); ok {
-		attrs = append(attrs, slog.String("caller", name))
+	if c := callerContextOf(ctx); c != nil {
+		attrs = append(attrs, slog.String("caller", c.name))
 	}
 	if err != nil {
 		attrs = append(attrs, slog.String("grpc.error", st.Message()))
@@ -152,11 +256,11 @@ func (g *gate) line(ctx context.Context, method string, began time.Time, err err
 	g.logger.LogAttrs(ctx, level, "finished call", attrs...)
 }
 
-// callLevel is the level of a call's line. A call that went well has its line
+// callLevel returns the level of a call's line. A call that went well has its line
 // from the fetch.
 func callLevel(code codes.Code) slog.Level {
 	switch code {
-	case codes.OK:
+	case codes.OK, codes.Unauthenticated: // a stranger must not fill the log
 		return slog.LevelDebug
 	case codes.Internal, codes.Unknown, codes.DataLoss:
 		return slog.LevelError

@@ -10,7 +10,7 @@ import (
 const (
 	defaultMaxTotal = 15 * time.Minute
 	defaultMaxBody  = 1 << 40
-	defaultFetches  = 10_000
+	mostFetches     = 10_000 // by default
 )
 
 // Limits bound what callers may ask for. They can be changed while the server
@@ -20,13 +20,17 @@ type Limits struct {
 	MaxTotalTimeout time.Duration
 	// MaxBodyBytes is the largest max_size_bytes; zero means 1 TiB.
 	MaxBodyBytes int64
-	// MaxFetches may be under way at once; zero means 10,000. MaxFetchesPerCaller
+	// MaxFetches may be in flight at once; zero means as many as the memory budget has
+	// room for, 10,000 at most. MaxFetchesPerCaller
 	// of them for one caller, which is who an [Authenticator] names, or else an
-	// address; zero means no limit of its own. What is over is refused with
+	// address; zero means no limit of its own. Of 64 slots and more the last eighth is for
+	// callers that have few, unless there is one caller alone. What is over is refused with
 	// RESOURCE_EXHAUSTED before its first event; the tasks of FetchMany wait.
 	MaxFetches, MaxFetchesPerCaller int
 	// CallerMaxFetches takes the place of MaxFetchesPerCaller for callers by name.
 	CallerMaxFetches map[string]int
+
+	memory int64 // the budget of the server, in bytes
 }
 
 // check tells what is not usable.
@@ -42,11 +46,17 @@ func (l *Limits) check() error {
 	return nil
 }
 
+// DefaultMaxFetches is how many fetches may be in flight by default with a memory
+// budget of so many bytes; zero is that of [Config].
+func DefaultMaxFetches(budget int64) int {
+	return int(min(max(orDefault(budget, int64(defaultMemoryBudget))/(fetchBytes+callBytes), 1), mostFetches))
+}
+
 // whole returns the limits with every zero filled in.
 func (l Limits) whole() *Limits {
 	l.MaxTotalTimeout = orDefault(l.MaxTotalTimeout, defaultMaxTotal)
 	l.MaxBodyBytes = orDefault(l.MaxBodyBytes, int64(defaultMaxBody))
-	l.MaxFetches = orDefault(l.MaxFetches, defaultFetches)
+	l.MaxFetches = orDefault(l.MaxFetches, DefaultMaxFetches(l.memory))
 	l.MaxFetchesPerCaller = orDefault(l.MaxFetchesPerCaller, math.MaxInt)
 	return &l
 }

@@ -2,44 +2,69 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/peer"
+
+	"fetchd/internal/budget"
 )
 
 // listener bounds the connections of callers: in all, where the next waits to be
-// accepted, and for one address, where it is closed.
+// accepted, and for one address, where it is closed. Where callers must authenticate
+// it also bounds those of strangers, and closes the idlest of them to take another.
 type listener struct {
 	net.Listener
-	places    chan struct{}
-	perCaller int
-	closed    chan struct{}
-	once      func()
+	bounds
+	places chan struct{}
+	closed chan struct{}
+	once   func()
 
-	mu      sync.Mutex
-	callers map[string]int
-	open    map[string]*conn // by remote address
+	mu       sync.Mutex
+	callers  map[string]int
+	unproven []*conn // connections of strangers
 }
 
-func newListener(l net.Listener, total, perCaller int) *listener {
+// bounds are the limits of a listener.
+type bounds struct {
+	total, perCaller int
+	// strangers is how many connections may have no authenticated call yet; zero
+	// means that callers need not authenticate.
+	strangers int
+	// strangerBytes is how much such a connection may send, with strangerRate more
+	// for each second that it is open; zero means that there is no limit.
+	strangerBytes int64
+}
+
+const (
+	// strangerShare of all connections may be strangers'.
+	strangerShare = 4
+	// strangerBytes is more than a TLS handshake and the head of a call, with what is
+	// read ahead of it. A probe sends less than 200 bytes.
+	strangerBytes = 128 << 10
+	strangerRate  = 1 << 10
+)
+
+func newListener(l net.Listener, b bounds) *listener {
 	closed := make(chan struct{})
-	return &listener{Listener: l, places: make(chan struct{}, total), perCaller: perCaller, closed: closed,
-		once: sync.OnceFunc(func() { close(closed) }), callers: make(map[string]int), open: make(map[string]*conn)}
+	return &listener{Listener: l, bounds: b, places: make(chan struct{}, b.total), closed: closed,
+		once: sync.OnceFunc(func() { close(closed) }), callers: make(map[string]int)}
 }
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
-		select {
-		case l.places <- struct{}{}:
-		case <-l.closed:
-			return nil, net.ErrClosed
-		}
 		raw, err := l.Listener.Accept()
 		if err != nil {
-			<-l.places
 			return nil, err
+		}
+		if !l.place() {
+			_ = raw.Close() // nothing was served on it
+			return nil, net.ErrClosed
 		}
 		if c := l.admit(raw); c != nil {
 			return c, nil
@@ -55,54 +80,282 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
+// place waits until there is one, and reports false if the listener is closed first.
+func (l *listener) place() bool {
+	select {
+	case l.places <- struct{}{}:
+		return true
+	default:
+	}
+	l.mu.Lock()
+	idle := l.takeIdlest("")
+	l.mu.Unlock()
+	idle.drop()
+	select {
+	case l.places <- struct{}{}:
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
 func (l *listener) admit(raw net.Conn) *conn {
 	caller := callerAt(raw.RemoteAddr())
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	var idle *conn
 	if l.callers[caller] >= l.perCaller {
-		return nil
+		if idle = l.takeIdlest(caller); idle == nil {
+			l.mu.Unlock()
+			return nil
+		}
+	} else if l.strangers > 0 && len(l.unproven) >= l.strangers {
+		idle = l.takeIdlest("")
 	}
 	l.callers[caller]++
-	c := &conn{Conn: raw}
-	c.release = sync.OnceFunc(func() { l.leave(caller, c) })
-	l.open[raw.RemoteAddr().String()] = c
+	c := &conn{Conn: raw, listener: l, opened: time.Now()}
+	c.remote, c.release = remote{raw.RemoteAddr(), caller, c}, sync.OnceFunc(func() { l.leave(c) })
+	if l.strangers > 0 {
+		c.stranger.Store(true)
+		c.active.Store(c.opened.UnixNano())
+		c.index = len(l.unproven)
+		l.unproven = append(l.unproven, c)
+	}
+	l.mu.Unlock()
+	idle.drop()
 	return c
 }
 
-func (l *listener) leave(caller string, c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.callers[caller]--; l.callers[caller] == 0 {
-		delete(l.callers, caller)
+// takeIdlest removes the idlest of the strangers, or of those at an address, and
+// returns it, or nil. One with a call in flight is less idle than one without.
+func (l *listener) takeIdlest(caller string) *conn {
+	var idlest *conn
+	for _, c := range l.unproven {
+		if (caller == "" || c.remote.caller == caller) && (idlest == nil || c.idlerThan(idlest)) {
+			idlest = c
+		}
 	}
-	if at := c.RemoteAddr().String(); l.open[at] == c {
-		delete(l.open, at)
+	if idlest != nil {
+		l.prove(idlest)
 	}
-	<-l.places
+	return idlest
 }
 
-// hangUp closes the connection that a call came on.
-func (l *listener) hangUp(ctx context.Context) {
-	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil {
+// prove takes a connection off the strangers', if it is one.
+func (l *listener) prove(c *conn) {
+	if !c.stranger.Swap(false) {
+		return
+	}
+	last := len(l.unproven) - 1
+	l.unproven[c.index] = l.unproven[last]
+	l.unproven[c.index].index = c.index
+	l.unproven[last] = nil
+	l.unproven = l.unproven[:last]
+}
+
+// dropStrangers closes the connections of strangers. It does nothing to a nil listener.
+func (l *listener) dropStrangers() {
+	if l == nil {
 		return
 	}
 	l.mu.Lock()
-	c := l.open[p.Addr.String()]
+	all := slices.Clone(l.unproven)
 	l.mu.Unlock()
-	if c != nil {
-		_ = c.Close()
+	for _, c := range all {
+		c.drop()
 	}
 }
 
-// conn is a connection that gives its place back.
+func (l *listener) leave(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.prove(c)
+	decrement(l.callers, c.remote.caller)
+	<-l.places
+}
+
+// conn is a connection that gives its place back, and knows the answers that were
+// written to it and not read. It is a stranger's until a call on it is authenticated.
 type conn struct {
 	net.Conn
-	release func()
+	listener *listener
+	remote   remote
+	release  func()
+	opened   time.Time
+	read     int64 // bytes, while it is a stranger's; for the one goroutine that reads
+
+	stranger atomic.Bool
+	tls      atomic.Pointer[tls.ConnectionState]
+	active   atomic.Int64 // when something was read last, in Unix nanoseconds
+	calls    atomic.Int32 // public ones in flight
+	index    int          // in listener.unproven
+
+	made    atomic.Int64 // calls, while it is a stranger's
+	refused atomic.Int64 // calls, for want of memory, during the write in progress
+	free    atomic.Int32 // requests on the HTTP port in flight that are not charged
+	writing atomic.Int64 // when the write in progress began, in Unix nanoseconds; 0: there is none
+
+	mu             sync.Mutex
+	over           []*budget.Lease // of calls whose ends are not written yet
+	oldest, newest *answer
+	patience       *time.Timer // looks at the oldest; nil: does not run
+	closed         bool
 }
+
+// Read implements net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.stranger.Load() {
+		now := time.Now()
+		c.active.Store(now.UnixNano())
+		c.read += int64(n)
+		if most := c.listener.strangerBytes; most > 0 && c.read > most+int64(now.Sub(c.opened).Seconds())*strangerRate {
+			return 0, net.ErrClosed // whoever reads closes it
+		}
+	}
+	return n, err
+}
+
+// authenticated notes that a caller has proved who it is.
+func (c *conn) authenticated() {
+	if c != nil && c.stranger.Load() {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.listener.prove(c)
+	}
+}
+
+func (c *conn) idlerThan(other *conn) bool {
+	if a, b := c.calls.Load() == 0, other.calls.Load() == 0; a != b {
+		return a
+	}
+	return c.active.Load() < other.active.Load()
+}
+
+// drop closes the connection, if there is one.
+func (c *conn) drop() {
+	if c != nil {
+		_ = c.Close() // its client is not served any more
+	}
+}
+
+// remote is the address of a connection's client. It leads back to the connection:
+// gRPC and net/http hand on the address alone.
+type remote struct {
+	net.Addr
+	caller string
+	conn   *conn
+}
+
+// connOf returns the connection that a call came on, or nil.
+func connOf(ctx context.Context) *conn {
+	if p, ok := peer.FromContext(ctx); ok {
+		if at, ok := p.Addr.(*remote); ok {
+			return at.conn
+		}
+	}
+	return nil
+}
+
+// hangUp closes the connection that a call came on.
+func hangUp(ctx context.Context) { connOf(ctx).drop() }
+
+// RemoteAddr implements net.Conn.
+func (c *conn) RemoteAddr() net.Addr { return &c.remote }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
 	defer c.release()
+	defer c.dropAnswers()
 	return c.Conn.Close()
+}
+
+// dropAnswers releases the answers that nobody can read any more.
+func (c *conn) dropAnswers() {
+	c.mu.Lock()
+	c.closed = true
+	all, over := c.oldest, c.over
+	c.over = nil
+	if c.patience != nil {
+		c.patience.Stop()
+	}
+	c.mu.Unlock()
+	closeAll(over)
+	for a := all; a != nil; a = all {
+		a.release()
+		c.mu.Lock()
+		all = c.oldest
+		c.mu.Unlock()
+	}
+}
+
+// add notes an answer. On a connection that is closed it is released at once.
+func (c *conn) add(a *answer) {
+	if c == nil {
+		return
+	}
+	if !c.list(a) {
+		a.release()
+	}
+}
+
+func (c *conn) list(a *answer) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	a.listed, a.prev = true, c.newest
+	if c.newest != nil {
+		c.newest.next = a
+	} else {
+		c.oldest = a
+	}
+	c.newest = a
+	if c.patience == nil {
+		c.patience = time.AfterFunc(unreadTime, c.lookAtOldest)
+	}
+	return true
+}
+
+// remove forgets an answer.
+func (c *conn) remove(a *answer) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !a.listed {
+		return
+	}
+	a.listed = false
+	if a.prev != nil {
+		a.prev.next = a.next
+	} else {
+		c.oldest = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	} else {
+		c.newest = a.prev
+	}
+	a.prev, a.next = nil, nil
+}
+
+// lookAtOldest closes the connection if an answer has not been read for unreadTime,
+// and otherwise looks again when the oldest will have been there so long.
+func (c *conn) lookAtOldest() {
+	c.mu.Lock()
+	c.patience = nil
+	if c.closed || c.oldest == nil {
+		c.mu.Unlock()
+		return
+	}
+	left := unreadTime - time.Since(c.oldest.since)
+	if left > 0 {
+		c.patience = time.AfterFunc(left, c.lookAtOldest)
+	}
+	c.mu.Unlock()
+	if left <= 0 {
+		_ = c.Close()
+	}
 }

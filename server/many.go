@@ -3,11 +3,8 @@ package server
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
-	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,20 +12,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
-	"fetchd/classify"
-	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 )
 
 const (
 	// maxOpen tasks of a stream are under way at once. While there are as many
 	// nothing more is read, and HTTP/2 makes the caller wait.
 	maxOpen = 256
-	// maxQueuedBytes of requests may wait for their turn in a stream. While there are
-	// as many nothing more is read: a caller's queue is its own memory's matter.
-	maxQueuedBytes = 1 << 20
 	// drainGrace is how long a stream of a draining server may have nothing under
 	// way before it ends.
 	drainGrace = 5 * time.Second
@@ -42,15 +34,24 @@ type many struct {
 	ctx     context.Context // of the tasks; it ends before the call does
 	over    context.Context // done when the handler leaves
 	places  chan struct{}   // of maxOpen
-	answers chan *pb.TaskResponse
+	answers chan *taskAnswer
 	tasks   sync.WaitGroup
-	begun   atomic.Int64 // tasks
+	begun   atomic.Int64  // tasks
+	revoked chan struct{} // closed when the caller is not allowed any more
 
-	mu     sync.Mutex
-	open   map[string]context.CancelFunc // by tag
-	last   time.Time                     // when one was opened or closed
-	queued int                           // bytes of requests whose turn has not come
-	turned chan struct{}                 // one's turn has
+	mu    sync.Mutex
+	open  map[string]context.CancelFunc // by tag
+	last  time.Time                     // when one was opened or closed
+	held  int                           // tickets of tasks
+	freed chan struct{}                 // one was released
+	ended bool                          // no task starts any more
+}
+
+// taskAnswer is an answer, and what is held for it.
+type taskAnswer struct {
+	response *pb.TaskResponse
+	memory   []*budget.Lease
+	tickets  []*ticket
 }
 
 // FetchMany implements fetchd.v1.FetchService.FetchMany.
@@ -58,24 +59,36 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	ctx, release := reserve(stream.Context())
 	over, leave := context.WithCancel(context.Background())
 	m := &many{service: s, stream: stream, ctx: ctx, over: over, places: make(chan struct{}, maxOpen),
-		answers: make(chan *pb.TaskResponse), turned: make(chan struct{}, 1), open: make(map[string]context.CancelFunc), last: time.Now()}
+		answers: make(chan *taskAnswer), freed: make(chan struct{}, 1), revoked: make(chan struct{}), open: make(map[string]context.CancelFunc), last: time.Now()}
 	defer m.tasks.Wait()
 	defer release()
 	defer leave()
-	p := &packer{answers: m.answers, draining: s.draining, over: over, send: stream.Send, limit: s.stall,
+	if err := s.callers.enterStream(stream.Context(), sync.OnceFunc(func() { m.end(); close(m.revoked); release() })); err != nil {
+		return err
+	}
+	p := &packer{answers: m.answers, draining: s.draining, over: over, send: func(o *outgoing) error { return stream.SendMsg(o) }, limit: s.stall,
 		stalled: make(chan struct{}), message: new(pb.FetchManyResponse), begun: func() int { return int(m.begun.Load()) }}
 	p.stall = sync.OnceFunc(func() { close(p.stalled) })
-	return m.serve(p)
+	err := m.serve(p)
+	select {
+	case <-m.revoked:
+		return statusRevoked
+	default:
+		return err
+	}
 }
 
 // serve waits for the end of what is read and of what is written.
 func (m *many) serve(p *packer) error {
 	read, written, ended := make(chan error, 1), make(chan error, 1), make(chan struct{})
-	go func() { read <- m.read() }() // ends with the stream
+	reading := read
+	go func() { reading <- m.read() }() // ends with the stream
 	go func() { written <- p.run() }()
 	idle := time.NewTicker(time.Second)
 	defer idle.Stop()
 	var last error // of a call that is answered to the end
+	answered := func() { m.tasks.Wait(); close(ended) }
+	revoked, late := m.revoked, (<-chan time.Time)(nil)
 	for {
 		select {
 		case err := <-read:
@@ -83,7 +96,14 @@ func (m *many) serve(p *packer) error {
 				return err
 			}
 			last, read = err, nil
-			go func() { m.tasks.Wait(); close(ended) }() // their answers are written meanwhile
+			go answered() // their answers are written meanwhile
+		case <-revoked:
+			if read != nil {
+				go answered()
+			}
+			read, revoked, late = nil, nil, time.After(revokedTime)
+		case <-late: // the caller does not read them
+			return statusRevoked
 		case <-ended:
 			close(m.answers)
 			ended = nil
@@ -99,6 +119,13 @@ func (m *many) serve(p *packer) error {
 	}
 }
 
+// end has no task start any more.
+func (m *many) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = true
+}
+
 // idleFor is how long no task has been under way.
 func (m *many) idleFor() time.Duration {
 	m.mu.Lock()
@@ -112,7 +139,7 @@ func (m *many) idleFor() time.Duration {
 // read takes tasks until the caller half-closes.
 func (m *many) read() error {
 	for {
-		if !m.place() || !m.room() {
+		if !m.place() {
 			return status.FromContextError(m.ctx.Err()).Err()
 		}
 		in, err := m.stream.Recv()
@@ -147,36 +174,59 @@ func (m *many) place() bool {
 	}
 }
 
-// room waits until few enough bytes are queued, or tells that the call is over.
-func (m *many) room() bool {
+// charge charges a task. While there is no memory for it, it waits for the end of
+// another task of this stream: HTTP/2 makes the caller wait, and the request lies in
+// what the stream has reserved. The ticket is nil where there is no other task to wait
+// for. The error ends the call.
+func (m *many) charge(task *pb.Task) (*ticket, error) {
+	a := m.service.admission
+	t := &ticket{admission: a, caller: callerOf(m.stream.Context()), released: m.release}
+	t.memory = a.budget.Lease(t.caller)
 	for {
 		m.mu.Lock()
-		queued := m.queued
+		held := m.held
 		m.mu.Unlock()
-		if queued < maxQueuedBytes {
-			return true
+		if t.grow(charges(task.GetRequest())) {
+			m.mu.Lock()
+			m.held++
+			m.mu.Unlock()
+			return t, nil
+		}
+		if held == 0 {
+			t.memory.Close()
+			a.refused(reasonMemory)
+			return nil, nil
 		}
 		select {
-		case <-m.turned:
+		case <-m.freed:
 		case <-m.ctx.Done():
-			return false
+			t.memory.Close()
+			return nil, status.FromContextError(m.ctx.Err()).Err()
 		}
 	}
 }
 
-// unqueue notes that a task's request waits no longer.
-func (t *openTask) unqueue() {
-	m := t.many
-	if t.size == 0 {
-		return
+// grow charges all or nothing.
+func (t *ticket) grow(charges []charge) bool {
+	for i, c := range charges {
+		if !t.memory.Grow(c.kind, c.bytes) {
+			for _, granted := range charges[:i] {
+				t.memory.Shrink(granted.kind, granted.bytes)
+			}
+			return false
+		}
 	}
+	return true
+}
+
+// release notes the end of a task's ticket.
+func (m *many) release() {
 	m.mu.Lock()
-	m.queued -= t.size
-	t.size = 0
+	m.held--
 	m.mu.Unlock()
 	select {
-	case m.turned <- struct{}{}:
-	default: // it is told already
+	case m.freed <- struct{}{}:
+	default: // it is noted already
 	}
 }
 
@@ -191,163 +241,43 @@ func (m *many) giveUp(tag string) {
 // begin starts a task. The error ends the call: without a tag of its own a task
 // cannot be answered.
 func (m *many) begin(task *pb.Task) error {
+	if err := m.checkTag(task.GetTag()); err != nil {
+		return err
+	}
+	ticket, err := m.charge(task)
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var v violations
-	switch tag := task.GetTag(); {
-	case tag == "" || len(tag) > maxLabelBytes:
-		v.add("tasks.tag", "has %d bytes: give 1 to %d", len(tag), maxLabelBytes)
-		return v.err()
-	case m.open[tag] != nil:
-		v.add("tasks.tag", "is %.60q, which is under way: give each task a tag of its own", tag)
-		return v.err()
+	if m.ended {
+		if ticket != nil {
+			m.held--
+			ticket.memory.Close()
+		}
+		return statusRevoked
 	}
-	t := &openTask{many: m, tag: task.GetTag(), in: task.GetRequest(), size: sizeOf(task.GetRequest())}
+	t := &openTask{many: m, tag: task.GetTag(), in: task.GetRequest(), ticket: ticket}
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	m.open[t.tag], m.last = t.cancel, time.Now()
-	m.queued += t.size
-	t.turn = m.service.admission.queue(m.stream.Context()) // here, so that turns come in the order of the tasks
+	if ticket != nil {
+		t.turn = m.service.admission.queue(ticket) // here, so that turns come in the order of the tasks
+	}
 	m.tasks.Add(1)
 	m.begun.Add(1)
 	m.service.workers.Go(t.run)
 	return nil
 }
 
-// openTask is a task under way. Of what it does only little is done in run and fetch:
-// ten thousand may wait below them, each with a stack of its own.
-type openTask struct {
-	many   *many
-	tag    string
-	ctx    context.Context
-	cancel context.CancelFunc
-	turn   *place
-	in     *pb.FetchRequest // until its turn has come
-	size   int              // of it in bytes, while it is queued
-
-	start    time.Time
-	sequence int64
-	telling  telling
-}
-
-// run carries out a task and answers it, once.
-func (t *openTask) run() {
-	defer t.leave()
-	t.start = time.Now()
-	out, req := t.fetch()
-	t.finish(out, req)
-}
-
-// leave gives up what a task holds.
-func (t *openTask) leave() {
-	t.cancel()
-	t.unqueue()
-	t.turn.leave()
-	<-t.many.places
-	t.many.tasks.Done()
-}
-
-// finish tells how a task ended.
-func (t *openTask) finish(out *fetch.Outcome, req *fetch.Request) {
-	m := t.many
+func (m *many) checkTag(tag string) error {
 	m.mu.Lock()
-	delete(m.open, t.tag) // its caller may use the tag again once it has the outcome
-	m.last = time.Now()
-	m.mu.Unlock()
-	_ = t.send(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, t.telling.last)}}) // the call is over then
-}
-
-// fetch is a task's fetch. A panic costs one task.
-func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
-	defer func() {
-		if p := recover(); p != nil {
-			out, req = t.panicked(p)
-		}
-	}()
-	ctx, req, out := t.begin()
-	if out == nil {
-		out = t.many.service.client.Fetch(ctx, req, t.sink)
-	}
-	return out, req
-}
-
-func (t *openTask) panicked(p any) (*fetch.Outcome, *fetch.Request) {
-	s, req := t.many.service, fetch.NewRequest(classify.Standard)
-	s.logger.ErrorContext(t.ctx, "panic in a task", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-	return s.client.Refuse(t.ctx, req, classify.Internal, ""), req
-}
-
-// begin takes the same steps as a call before its fetch. The outcome is that of a task
-// for which none is made.
-func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
-	s := t.many.service
-	p, err := s.prepareTask(t.many.stream.Context(), t.in)
-	t.in = nil
-	if err != nil {
-		req := fetch.NewRequest(classify.Standard)
-		req.ID = rand.Text()
-		return t.ctx, req, s.client.Refuse(t.ctx, req, classify.InvalidRequest, status.Convert(err).Message())
-	}
-	class := t.many.enter(t.ctx, t.turn)
-	t.unqueue()
-	if class != classify.NoClass {
-		return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, class, "")
-	}
-	if p.req.Events != fetch.OutcomeOnly {
-		t.telling.ends = true
-		end, _ := t.ctx.Deadline()
-		if err := t.send(p.admitted(t.start, end)); err != nil {
-			return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, classify.Cancelled, "")
-		}
-	}
-	ctx, traceparent := s.observe.Start(t.ctx, t.start)
-	p.req.TraceParent = traceparent
-	return ctx, p.req, nil
-}
-
-// prepareTask reads a task's request. Of one that says nothing of events only the
-// outcome is told.
-func (s *service) prepareTask(ctx context.Context, in *pb.FetchRequest) (*prepared, error) {
-	p, err := s.prepare(ctx, in, "request.", fetch.Inline)
-	if err == nil && in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED {
-		p.req.Events = fetch.OutcomeOnly
-	}
-	return p, err
-}
-
-// enter waits for a task's turn. Where none came it says why.
-func (m *many) enter(ctx context.Context, turn *place) classify.Class {
-	if turn.came() && ctx.Err() == nil && m.service.draining.Err() == nil { // as it mostly has: nothing is to be waited for
-		return classify.NoClass
-	}
-	waiting, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(m.service.draining, stop)()
-	err := turn.wait(waiting)
+	defer m.mu.Unlock()
+	var v violations
 	switch {
-	case m.service.draining.Err() != nil: // though its turn may just have come
-		return classify.Shutdown
-	case err == nil:
-		return classify.NoClass
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return classify.Deadline
+	case tag == "" || len(tag) > maxLabelBytes:
+		v.add("tasks.tag", "has %d bytes: give 1 to %d", len(tag), maxLabelBytes)
+	case m.open[tag] != nil:
+		v.add("tasks.tag", "is %.60q, which is in flight: give each task its own tag", tag)
 	}
-	return classify.Cancelled
-}
-
-// sink is the fetch's [fetch.Sink].
-func (t *openTask) sink(ev fetch.Event) error {
-	resp := new(pb.FetchResponse)
-	t.telling.event(resp, ev)
-	return t.send(resp)
-}
-
-func (t *openTask) send(resp *pb.FetchResponse) error {
-	t.sequence++
-	resp.Sequence, resp.ElapsedOffset = t.sequence, durationpb.New(time.Since(t.start))
-	select {
-	case t.many.answers <- &pb.TaskResponse{Tag: t.tag, Response: resp}:
-		return nil
-	case <-t.many.over.Done():
-		return t.many.over.Err()
-	}
+	return v.err()
 }

@@ -21,7 +21,7 @@ func TestNewRefuses(t *testing.T) {
 		{"negative MaxTotalTimeout", server.Config{Limits: server.Limits{MaxTotalTimeout: -1}}},
 		{"negative MaxBodyBytes", server.Config{Limits: server.Limits{MaxBodyBytes: -1}}},
 		{"negative Heartbeat", server.Config{Heartbeat: -1}},
-		{"negative hold-back budget", server.Config{Fetch: fetch.Config{HoldBackBudget: -1}}},
+		{"negative memory budget", server.Config{MemoryBudget: -1}},
 		{"prefix that is none", server.Config{Fetch: fetch.Config{Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{{}}}}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -91,7 +91,7 @@ func (o *observed) await(f *face, ok func(map[string]float64) bool) {
 	for all := o.series(f); !ok(all); all = o.series(f) {
 		if time.Since(begun) > 20*time.Second {
 			o.Fatalf("after 20 s: in flight %v, held back %v, unread %v, draining %v", all["fetchd_fetches_in_flight"],
-				all["fetchd_hold_back_bytes"], all["fetchd_unread_answer_bytes"], all["fetchd_draining"])
+				all[`fetchd_memory_bytes{kind="hold_back"}`], all[`fetchd_memory_bytes{kind="answer"}`], all["fetchd_draining"])
 		}
 	}
 }
@@ -161,9 +161,9 @@ func TestMetrics(t *testing.T) {
 	const method = `grpc_service="fetchd.v1.FetchService"`
 	o.want(f, map[string]float64{
 		`fetchd_build_info{version="v0"}`: 1, "fetchd_fetches_limit": 1, "fetchd_fetches_in_flight": 0, "fetchd_draining": 0,
-		"fetchd_hold_back_bytes": 0, "fetchd_hold_back_budget_bytes": 256 << 20, "fetchd_unread_answer_bytes": 0,
-		`grpc_server_handled_total{grpc_code="OK",grpc_method="FetchMany",` + method + `,grpc_type="bidi_stream"}`:             0,
-		`grpc_server_handled_total{grpc_code="OK",grpc_method="Check",grpc_service="grpc.health.v1.Health",grpc_type="unary"}`: 0,
+		`fetchd_memory_bytes{kind="hold_back"}`: 0, "fetchd_memory_budget_bytes": 512 << 20, `fetchd_memory_bytes{kind="answer"}`: 0,
+		`grpc_server_handled_total{grpc_code="OK",grpc_method="FetchMany",` + method + `,grpc_type="bidi_stream"}`:                     0,
+		`grpc_server_handled_total{grpc_code="OK",grpc_method="Check",grpc_service="grpc.health.v1.Health",grpc_type="server_stream"}`: 0,
 	})
 	o.everyWay(t.Context(), f, "/s/k/200:size=10")
 	o.want(f, map[string]float64{
@@ -178,7 +178,7 @@ func TestMetrics(t *testing.T) {
 
 	held := o.begin("/s/held/200:size=100000,stall=50000")
 	o.await(f, func(all map[string]float64) bool {
-		return all["fetchd_fetches_in_flight"] == 1 && all["fetchd_hold_back_bytes"] > 0
+		return all["fetchd_fetches_in_flight"] == 1 && all[`fetchd_memory_bytes{kind="hold_back"}`] > 0
 	})
 	_, err := o.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: o.request("/s/more/200")})
 	wantCode(t, "one fetch too many", err, codes.ResourceExhausted)
@@ -186,7 +186,7 @@ func TestMetrics(t *testing.T) {
 		`grpc_server_handled_total{grpc_code="ResourceExhausted",grpc_method="FetchUnary",` + method + `,grpc_type="unary"}`: 1})
 	held()
 	o.await(f, func(all map[string]float64) bool {
-		return all["fetchd_fetches_in_flight"] == 0 && all["fetchd_hold_back_bytes"] == 0
+		return all["fetchd_fetches_in_flight"] == 0 && all[`fetchd_memory_bytes{kind="hold_back"}`] == 0
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	many, err := o.client.FetchMany(ctx)
@@ -196,14 +196,14 @@ func TestMetrics(t *testing.T) {
 	if err := many.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: o.request("/s/unread/200:size=1000000")}}}); err != nil {
 		t.Fatal(err)
 	}
-	o.await(f, func(all map[string]float64) bool { return all["fetchd_unread_answer_bytes"] > 0 })
+	o.await(f, func(all map[string]float64) bool { return all[`fetchd_memory_bytes{kind="answer"}`] > 0 })
 	cancel()
 	for err = nil; err == nil; {
 		_, err = many.Recv()
 	}
 	o.await(f, func(all map[string]float64) bool {
 		runtime.GC() // grpc-go lets go of what is never sent without a word
-		return all["fetchd_unread_answer_bytes"] == 0
+		return all[`fetchd_memory_bytes{kind="answer"}`] == 0
 	})
 
 	slow, err := o.client.Fetch(t.Context(), o.request("/s/slow/200:delay=300ms"))

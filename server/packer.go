@@ -5,6 +5,7 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 )
 
 // A message of FetchMany goes out once it has so many answers or bytes, when its
@@ -18,10 +19,10 @@ const (
 
 // packer puts answers together into messages.
 type packer struct {
-	answers  <-chan *pb.TaskResponse
+	answers  <-chan *taskAnswer
 	draining context.Context
 	over     context.Context // the call's
-	send     func(*pb.FetchManyResponse) error
+	send     func(*outgoing) error
 	limit    time.Duration // how long a send may take
 	stalled  chan struct{} // closed when one took longer
 	stall    func()        // closes it
@@ -30,11 +31,14 @@ type packer struct {
 
 	message *pb.FetchManyResponse
 	bytes   int
+	memory  []*budget.Lease // that the message holds
+	tickets []*ticket
 }
 
 // run sends until there are no more answers, or a send fails. It tells once that
 // the server is going away.
 func (p *packer) run() error {
+	defer func() { (&answer{memory: p.memory, tickets: p.tickets}).release() }() // of what is not sent
 	draining := p.draining.Done()
 	patience := time.NewTimer(packTime)
 	patience.Stop()
@@ -64,17 +68,20 @@ func (p *packer) run() error {
 }
 
 // add puts an answer into the message, and sends what is full.
-func (p *packer) add(answer *pb.TaskResponse) error {
-	size := sizeOf(answer)
-	if answer.GetResponse().GetOutcome() != nil {
+func (p *packer) add(a *taskAnswer) error {
+	size := sizeOf(a.response)
+	if a.response.GetResponse().GetOutcome() != nil {
 		p.ended++
 	}
+	var err error
 	if p.bytes+size > packBytes {
-		if err := p.flush(); err != nil {
-			return err
-		}
+		err = p.flush()
 	}
-	p.message.Responses, p.bytes = append(p.message.Responses, answer), p.bytes+size
+	p.memory, p.tickets = append(p.memory, a.memory...), append(p.tickets, a.tickets...)
+	if err != nil {
+		return err
+	}
+	p.message.Responses, p.bytes = append(p.message.Responses, a.response), p.bytes+size
 	if len(p.message.Responses) >= packAnswers || p.bytes >= packBytes || len(p.message.Responses)+p.begun()-p.ended < packAnswers {
 		return p.flush()
 	}
@@ -85,8 +92,8 @@ func (p *packer) flush() error {
 	if len(p.message.Responses) == 0 && !p.message.Draining {
 		return nil
 	}
-	m := p.message
-	p.message, p.bytes = new(pb.FetchManyResponse), 0
+	o := &outgoing{message: p.message, size: sizeOf(p.message), memory: p.memory, tickets: p.tickets}
+	p.message, p.bytes, p.memory, p.tickets = new(pb.FetchManyResponse), 0, nil, nil
 	defer time.AfterFunc(p.limit, p.stall).Stop()
-	return p.send(m)
+	return p.send(o)
 }

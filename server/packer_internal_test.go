@@ -32,14 +32,18 @@ func TestPacker(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var sent atomic.Int32
-				answers := make(chan *pb.TaskResponse)
+				answers := make(chan *taskAnswer)
 				p := &packer{answers: answers, draining: context.Background(), over: t.Context(), limit: time.Minute, stall: func() {},
 					begun: func() int { return row.open }, message: new(pb.FetchManyResponse),
-					send: func(m *pb.FetchManyResponse) error { sent.Add(int32(len(m.GetResponses()))); return nil }}
+					send: func(o *outgoing) error {
+						m, _ := o.message.(*pb.FetchManyResponse)
+						sent.Add(int32(len(m.GetResponses())))
+						return nil
+					}}
 				done := make(chan error, 1)
 				go func() { done <- p.run() }()
 				for range row.answers {
-					answers <- new(pb.TaskResponse)
+					answers <- &taskAnswer{response: new(pb.TaskResponse)}
 				}
 				if synctest.Wait(); int(sent.Load()) != row.sent {
 					t.Errorf("%d answers of %d went out at once, want %d", sent.Load(), row.answers, row.sent)

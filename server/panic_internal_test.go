@@ -62,7 +62,13 @@ func (p *panicking) FetchUnary(context.Context, *pb.FetchUnaryRequest) (*pb.Fetc
 func TestPanicCostsOneCall(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	s := grpc.NewServer(interception(slog.New(slog.NewJSONHandler(&log, nil)), newAnswers(func(context.Context) {}, func(string) {}))...)
+	cfg := Config{Logger: slog.New(slog.NewJSONHandler(&log, nil))}
+	around, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = around.Shutdown(t.Context()) }()
+	s := grpc.NewServer(around.interception(&cfg)...)
 	impl := &panicking{leave: make(chan struct{})}
 	pb.RegisterFetchServiceServer(s, impl)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,7 +141,8 @@ func (s *sent) Send(m *pb.FetchResponse) error {
 	return s.err
 }
 
-func (s *sent) post(m sized) error {
+func (s *sent) post(m *outgoing) error {
+	defer m.release()
 	resp, _ := m.message.(*pb.FetchResponse)
 	return s.Send(resp)
 }
@@ -145,7 +152,7 @@ func (s *sent) post(m sized) error {
 func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 	t.Parallel()
 	stream := new(sent)
-	e := newEventStream(stream.post, sentAtOnce, time.Minute, func() {})
+	e := newEventStream(t.Context(), stream.post, gRPCWay, newTicket(t), time.Minute, func() {})
 	e.beatAfter(time.Hour)
 	defer e.close()
 	e.beat() // none is due
@@ -165,7 +172,7 @@ func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 // fetch.
 func TestSendTellsTheError(t *testing.T) {
 	t.Parallel()
-	e := newEventStream((&sent{err: io.ErrClosedPipe}).post, sentAtOnce, time.Minute, func() {})
+	e := newEventStream(t.Context(), (&sent{err: io.ErrClosedPipe}).post, gRPCWay, newTicket(t), time.Minute, func() {})
 	defer e.close()
 	if err := e.send(new(pb.FetchResponse)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)

@@ -16,14 +16,15 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 	"fetchd/observe"
 )
 
 const (
-	defaultHeartbeat   = 10 * time.Second
-	defaultStall       = 30 * time.Second
-	defaultConns       = 4096
-	defaultCallerConns = 512
+	defaultHeartbeat = 10 * time.Second
+	defaultStall     = 30 * time.Second
+	mostConns        = 4096 // by default
+	mostCallerConns  = 512  // by default
 )
 
 // unbounded is a time limit for package fetch: the server has clamped every
@@ -57,9 +58,18 @@ type Config struct {
 	// Stall is how long a caller may read nothing before its call ends as ABORTED
 	// (spec B7); zero means 30 s.
 	Stall time.Duration
-	// MaxConnections may be open at once; zero means 4,096. Others wait to be
-	// accepted. MaxConnectionsPerCaller of them may come from one address (of
-	// IPv6: one network of 64 bits); zero means 512. Others are closed.
+	// MemoryBudget bounds the bytes that are held for callers: fetches in flight and
+	// what they hold, requests, and answers that are not read yet. What is over it is
+	// refused with RESOURCE_EXHAUSTED, or ends a fetch as OUT_OF_MEMORY. One caller may
+	// use three quarters of it. Zero means 512 MiB. Go may hold as much garbage
+	// besides, so it should be less than half of the memory there is.
+	MemoryBudget int64
+	// MaxConnections may be open at once on a port; zero means as many as the memory
+	// budget has 192 KiB for, 4,096 at most. Others wait to be accepted.
+	// MaxConnectionsPerCaller of them may come from one address (of IPv6: one network of
+	// 64 bits); zero means half of them, 512 at most. Others are closed. Where there
+	// is an Authenticator, connections without a call that it has passed have a
+	// quarter of MaxConnections, and the idlest of them is closed to take another.
 	MaxConnections, MaxConnectionsPerCaller int
 	// Observe counts calls and fetches, and traces them; nil means that nobody does.
 	// It takes the place of Fetch.Observer, answers /metrics, and is not shut down
@@ -72,24 +82,30 @@ type Config struct {
 // Server is a gRPC server of fetchd.v1.FetchService, with health and
 // reflection. It is safe for concurrent use.
 type Server struct {
-	grpc               *grpc.Server
-	web                *http.Server
-	health             *health.Server
-	conns, callerConns int
-	listening          atomic.Pointer[listener]
-	service            *service
-	unread             *answers
-	client             *fetch.Client
-	drain              context.CancelFunc // ends the waits between attempts
-	watch              context.CancelFunc // ends the streams that would stay open for ever
+	grpc                *grpc.Server
+	web                 *http.Server
+	health              *health.Server
+	grpcConns, webConns bounds
+	listening           atomic.Pointer[listener] // of gRPC
+	listeningWeb        atomic.Pointer[listener]
+	service             *service
+	budget              *budget.Budget
+	receiving           receiving
+	client              *fetch.Client
+	drain               context.CancelFunc // ends the waits between attempts
+	watch               context.CancelFunc // ends the streams that would stay open for ever
 }
 
-// watchGrace is how long a health watch may still tell that the server stops.
+// watchGrace is how long a health watch may still tell that the server stops. The
+// connections of strangers are closed after twice that.
 const watchGrace = time.Second
 
 // New returns a server that serves nothing yet. The error says which part of
 // the configuration is not usable.
 func New(cfg Config) (*Server, error) {
+	if cfg.MemoryBudget < 0 {
+		return nil, errors.New("server: MemoryBudget must not be negative")
+	}
 	if cfg.Heartbeat < 0 || cfg.Stall < 0 || cfg.MaxConnections < 0 || cfg.MaxConnectionsPerCaller < 0 {
 		return nil, errors.New("server: Heartbeat, Stall, MaxConnections and MaxConnectionsPerCaller must not be negative")
 	}
@@ -111,38 +127,51 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	watching, watch := context.WithCancel(context.Background())
+	memory := budget.New(orDefault(cfg.MemoryBudget, int64(defaultMemoryBudget)))
+	cfg.Limits.memory = memory.Limit()
 	limits := cfg.Limits.whole()
-	s := &Server{client: client, drain: drain, watch: watch, health: health.NewServer(),
-		conns: orDefault(cfg.MaxConnections, defaultConns), callerConns: orDefault(cfg.MaxConnectionsPerCaller, defaultCallerConns)}
+	s := &Server{client: client, drain: drain, watch: watch, health: health.NewServer(), budget: memory, webConns: cfg.bounds(memory.Limit()),
+		receiving: receiving{budget: memory, refused: cfg.Observe.Refused, callers: make(map[string]int)}}
+	s.grpcConns = s.webConns
+	s.grpcConns.strangerBytes = strangerBytes
 	s.service = &service{
 		client:    client,
 		heartbeat: orDefault(cfg.Heartbeat, defaultHeartbeat),
 		stall:     orDefault(cfg.Stall, defaultStall),
-		admission: newAdmission(limits, "TOO_MANY_FETCHES", "fetches", cfg.Observe.Refused),
+		admission: newAdmission(memory, limits, "TOO_MANY_FETCHES", "fetches", cfg.Observe.Refused),
+		budget:    memory,
 		observe:   cfg.Observe,
 		providers: cfg.AuthProviders,
+		callers:   newAuthentication(cfg.Authenticate),
 		draining:  draining,
 		logger:    cfg.Logger,
 	}
 	s.service.limits.Store(limits)
-	s.unread = newAnswers(s.hangUp, cfg.Observe.Refused)
 	s.grpc = grpc.NewServer(s.options(&cfg)...)
 	s.web = newWeb(s.service, &cfg, cfg.Observe.Handler())
-	pb.RegisterFetchServiceServer(s.grpc, s.service)
-	healthpb.RegisterHealthServer(s.grpc, endingHealth{s.health, watching})
+	s.grpc.RegisterService(s.description(), s.service)
+	healthCalls := &healthService{states: s.health, calls: newPublicCalls(maxPublicWith(memory.Limit()), cfg.Observe.Refused), watching: watching, hangUp: hangUp}
+	s.grpc.RegisterService(healthCalls.desc(), healthCalls)
 	s.health.SetServingStatus(pb.FetchService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	if err := registerReflection(s.grpc); err != nil {
 		return nil, err
 	}
-	cfg.Observe.Serving(s.grpc, observe.Gauges{Fetches: s.service.admission.load, HoldBack: client.HoldBack,
-		Unread: s.unread.load, Draining: func() bool { return draining.Err() != nil }})
+	cfg.Observe.Serving(s.grpc, observe.Gauges{Fetches: s.service.admission.load, Memory: s.memory,
+		Draining: func() bool { return draining.Err() != nil }})
 	return s, nil
+}
+
+// memory is what a scrape is told of the budget.
+func (s *Server) memory() (byKind map[string]int64, limit int64) {
+	byKind = make(map[string]int64)
+	s.budget.Usage().Each(func(k budget.Kind, n int64) { byKind[k.String()] = n })
+	return byKind, s.budget.Limit()
 }
 
 // Serve answers on l until [Server.Shutdown], and closes it. It returns nil
 // after a shutdown.
 func (s *Server) Serve(l net.Listener) error {
-	bounded := newListener(l, s.conns, s.callerConns)
+	bounded := newListener(l, s.grpcConns)
 	s.listening.Store(bounded)
 	if err := s.grpc.Serve(bounded); !errors.Is(err, grpc.ErrServerStopped) { // which it is where the shutdown came first
 		return err
@@ -153,7 +182,8 @@ func (s *Server) Serve(l net.Listener) error {
 // ServeWeb answers the HTTP face on l until [Server.Shutdown], and closes it. It
 // returns nil after a shutdown.
 func (s *Server) ServeWeb(l net.Listener) error {
-	bounded := newListener(l, s.conns, s.callerConns)
+	bounded := newListener(l, s.webConns)
+	s.listeningWeb.Store(bounded)
 	serve := s.web.Serve
 	if s.web.TLSConfig != nil {
 		serve = func(l net.Listener) error { return s.web.ServeTLS(l, "", "") }
@@ -170,17 +200,11 @@ func (s *Server) SetLimits(l Limits) error {
 	if err := l.check(); err != nil {
 		return err
 	}
+	l.memory = s.budget.Limit()
 	limits := l.whole()
 	s.service.limits.Store(limits)
 	s.service.admission.set(limits)
 	return nil
-}
-
-// hangUp closes the connection that a call came on.
-func (s *Server) hangUp(ctx context.Context) {
-	if l := s.listening.Load(); l != nil {
-		l.hangUp(ctx)
-	}
 }
 
 // Shutdown stops: health turns NOT_SERVING, new calls get UNAVAILABLE, fetches
@@ -194,6 +218,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.service.workers.Close()
 	defer s.watch()
 	defer time.AfterFunc(watchGrace, s.watch).Stop()
+	defer time.AfterFunc(2*watchGrace, func() { // so that none can hold up the end
+		s.listening.Load().dropStrangers()
+		s.listeningWeb.Load().dropStrangers()
+	}).Stop()
 	done := make(chan struct{})
 	go func() { s.grpc.GracefulStop(); close(done) }() // ends with Stop at the latest
 	var cut error
@@ -208,6 +236,26 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return errors.Join(err, s.web.Close())
 	}
 	return cut
+}
+
+// connectionBytes is what a connection may take that is not charged: buffers, and on the
+// HTTP port the head of a request that is still arriving.
+const connectionBytes = 192 << 10
+
+// DefaultMaxConnections is how many connections each port may have by default with a
+// memory budget of so many bytes; zero is that of [Config].
+func DefaultMaxConnections(budget int64) int {
+	return int(min(max(orDefault(budget, int64(defaultMemoryBudget))/connectionBytes, 64), mostConns))
+}
+
+// bounds returns the limits on the connections of a port.
+func (c *Config) bounds(memory int64) bounds {
+	b := bounds{total: orDefault(c.MaxConnections, DefaultMaxConnections(memory))}
+	b.perCaller = orDefault(c.MaxConnectionsPerCaller, min(max(b.total/2, 1), mostCallerConns))
+	if c.Authenticate != nil {
+		b.strangers = max(b.total/strangerShare, 1)
+	}
+	return b
 }
 
 func orDefault[T comparable](v, otherwise T) T {

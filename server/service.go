@@ -2,8 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,6 +20,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/workers"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 	"fetchd/observe"
 )
 
@@ -31,7 +32,9 @@ type service struct {
 	heartbeat time.Duration
 	stall     time.Duration
 	admission *admission
+	budget    *budget.Budget
 	providers map[string]AuthProvider
+	callers   *authentication
 	observe   *observe.Observer
 	workers   workers.Pool // of tasks
 	draining  context.Context
@@ -58,36 +61,51 @@ func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix strin
 	if req.Circle, err = circle(ctx); err != nil {
 		return nil, err
 	}
+	req.Caller = callerOf(ctx)
 	return &prepared{echoOf(in), req, cut}, nil
 }
 
 // Fetch implements fetchd.v1.FetchService.Fetch.
 func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
-	return s.fetch(stream.Context(), in, func(m sized) error { return stream.SendMsg(m) }, sentAtOnce)
+	return s.fetch(stream.Context(), in, func(o *outgoing) error { return stream.SendMsg(o) }, gRPCWay)
 }
 
-// fetch carries out a fetch and sends what happens. The first atOnce bytes are
-// sent without waiting for their reader.
-func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(sized) error, atOnce int) error {
+// way is how the events of a fetch reach their caller.
+type way struct {
+	atOnce int   // so many bytes are sent without waiting for their reader
+	copies int64 // of each message are held while it is sent
+}
+
+var gRPCWay = way{atOnce: sentAtOnce, copies: 1}
+
+// fetch runs a fetch and sends its events.
+func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*outgoing) error, by way) error {
 	began := time.Now()
 	p, err := s.prepare(caller, in, "", fetch.Stream)
 	if err != nil {
 		return err
 	}
-	name, err := s.admission.enter(caller)
+	t, err := s.enter(caller, p, in)
 	if err != nil {
 		return err
 	}
-	defer s.admission.leave(name)
+	defer func() {
+		if t != nil {
+			t.release()
+		}
+	}()
+	p.req.InlineCopies = int(by.copies)
 	ctx, release := context.WithCancel(caller)
 	defer release()
 	end := reserved(caller)
-	events := newEventStream(send, atOnce, s.stall, release)
+	events := newEventStream(caller, send, by, t, s.stall, release)
 	defer events.close()
 	if p.req.Events != fetch.OutcomeOnly {
 		events.telling.ends = true
 		events.beatAfter(s.heartbeat)
-		if err := events.send(p.admitted(events.start, end)); err != nil {
+		if err := events.send(p.admitted(events.start, end)); errors.Is(err, fetch.ErrOutOfMemory) {
+			return s.admission.noMemory(caller, "answers")
+		} else if err != nil {
 			return err
 		}
 	}
@@ -100,7 +118,25 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(s
 	if err := events.failed(); err != nil {
 		return err
 	}
-	return events.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, events.telling.last)}})
+	if err := events.finish(asOutcome(out, req, events.telling.last)); err != nil {
+		return err
+	}
+	t = nil // its answer has it
+	return nil
+}
+
+// enter admits a fetch, and has it charge its ticket.
+func (s *service) enter(ctx context.Context, p *prepared, in *pb.FetchRequest) (*ticket, error) {
+	t, err := s.admission.enter(ctx, charges(in)...)
+	if err == nil {
+		p.req.Memory = t.memory
+	}
+	return t, err
+}
+
+// charges are what a fetch takes from its begin.
+func charges(in *pb.FetchRequest) []charge {
+	return []charge{{budget.Fetch, fetchBytes}, {budget.Request, int64(sizeOf(in)) + headerBytes*int64(len(in.GetHeaders()))}}
 }
 
 // admitted is the first event of a fetch that ends at the latest at end; zero is no
@@ -126,34 +162,44 @@ func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
 func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
 	request := in.GetRequest()
 	in.Request = nil // gRPC and the interceptors keep it until the call is over, and ten thousand may wait
-	return s.fetchUnary(ctx, request, "request.", func(*pb.FetchUnaryResponse) error { return nil })
+	return s.fetchUnary(ctx, request, "request.", gRPCWay.copies, func(_ *pb.FetchUnaryResponse, t *ticket) error {
+		handOver(ctx, t)
+		return nil
+	})
 }
 
-// fetchUnary carries out a fetch. Its answer is delivered while it still has its
-// place.
-func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, deliver func(*pb.FetchUnaryResponse) error) (*pb.FetchUnaryResponse, error) {
+// fetchUnary runs a fetch. Its answer is delivered with its ticket, which is to be
+// released once the answer has been read.
+func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
 	p, err := s.prepare(ctx, in, prefix, fetch.Inline)
 	if err != nil {
 		return nil, err
 	}
-	name, err := s.admission.enter(ctx)
+	t, err := s.enter(ctx, p, in)
 	if err != nil {
 		return nil, err
 	}
-	defer s.admission.leave(name)
-	p.req.Deep = true
+	handedOver := false
+	defer func() {
+		if !handedOver {
+			t.release()
+		}
+	}()
+	p.req.Deep, p.req.InlineCopies = true, int(copies)
 	asked := p.req.Events
 	switch asked {
 	case fetch.All, fetch.Attempts: // the headers of 220 hops are more than a client takes in one message
 		asked, p.req.Events = fetch.Attempts, fetch.Ends // of which alone the answer tells
 	}
 	var attempts []*pb.AttemptFinished
+	kept := keptAttempts{memory: t.memory}
 	traced, parent := s.observe.Start(ctx, began)
 	p.req.TraceParent = parent
 	out := s.inTime(traced, reserved(ctx), p.req, func(e fetch.Event) error {
 		if finished, ok := e.(fetch.AttemptFinished); ok {
 			attempts = append(attempts, attemptFinished(&finished, response(finished.Response)))
+			kept.add(attempts)
 		}
 		return nil
 	})
@@ -161,14 +207,23 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 		return nil, status.FromContextError(err).Err()
 	}
 	var last *pb.AttemptFinished
-	if n := len(attempts); n > 0 {
+	if n := len(attempts); n > 0 && kept.sizes[n-1] > 0 {
 		last = attempts[n-1]
 	}
 	p.req.Events = asked
 	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut, Attempts: attempts, Outcome: outcome(out, p.req, last),
 		EffectiveRequest: effective(p.echo, p.req)} // here, and not kept by ten thousand that wait
-	shorten(attempts)
-	return resp, deliver(resp) // in its place still
+	if !t.becomeAnswer(int(copies) * sizeOf(resp)) {
+		for i := range attempts {
+			attempts[i] = shorten(attempts[i])
+		}
+		shortenOutcome(resp.Outcome)
+		if !t.becomeAnswer(int(copies) * sizeOf(resp)) {
+			return nil, s.admission.noMemory(ctx, "answers")
+		}
+	}
+	handedOver = true
+	return resp, deliver(resp, t)
 }
 
 // maxAttemptsBytes bounds the attempts of a unary answer: with the outcome, which
@@ -177,22 +232,60 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 // that the caller gets no outcome.
 const maxAttemptsBytes = 2 << 20
 
-// shorten leaves out headers and hops of the earlier attempts, where all would
-// be too long.
-func shorten(attempts []*pb.AttemptFinished) {
-	const alwaysFit = 3 // with heads of 64 KiB, which no text makes four times as long, and 21 hops with two URLs of 8 KiB each
-	if len(attempts) <= alwaysFit {
-		return
+// keptAttempts bounds what a unary answer holds of the attempts before the last, and
+// charges it. An attempt that has no room gives up its headers and hops, the oldest
+// first.
+type keptAttempts struct {
+	memory *budget.Lease
+	sizes  []int // of each attempt, as it is charged; 0: it was shortened
+	total  int
+}
+
+// add takes the last of attempts.
+func (k *keptAttempts) add(attempts []*pb.AttemptFinished) {
+	last := len(attempts) - 1
+	size := attemptBytes(attempts[last])
+	for i := 0; k.total+size > maxAttemptsBytes && i < last; i++ {
+		k.shorten(attempts, i)
 	}
-	room := maxAttemptsBytes
-	for _, a := range slices.Backward(attempts) {
-		if room -= sizeOf(a); room < 0 {
-			a.Hops, a.Exchange = nil, nil
-			if r := a.Response; r != nil { // which the outcome may hold too
-				a.Response = &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol, ContentLength: r.ContentLength}
-			}
-		}
+	granted := k.memory.Grow(budget.Head, int64(size))
+	for i := 0; !granted && i < last; i++ {
+		k.shorten(attempts, i)
+		granted = k.memory.Grow(budget.Head, int64(size))
 	}
+	if !granted {
+		attempts[last] = shorten(attempts[last])
+		size = 0
+	}
+	k.sizes, k.total = append(k.sizes, size), k.total+size
+}
+
+func (k *keptAttempts) shorten(attempts []*pb.AttemptFinished, i int) {
+	if k.sizes[i] > 0 {
+		attempts[i] = shorten(attempts[i])
+		k.memory.Shrink(budget.Head, int64(k.sizes[i]))
+		k.total, k.sizes[i] = k.total-k.sizes[i], 0
+	}
+}
+
+// attemptBytes is what an attempt takes as a message and encoded.
+func attemptBytes(a *pb.AttemptFinished) int {
+	const line, hop = 128, 512 // structs of the message
+	return 2*sizeOf(a) + line*len(a.GetResponse().GetHeaders()) + hop*len(a.Hops)
+}
+
+// shorten returns an attempt without its headers and hops. It is another message: the
+// outcome may hold a too.
+func shorten(a *pb.AttemptFinished) *pb.AttemptFinished {
+	return &pb.AttemptFinished{Attempt: a.Attempt, Error: a.Error, RetryDecision: a.RetryDecision, Response: shortResponse(a.Response)}
+}
+
+// shortResponse returns a response without its headers.
+func shortResponse(r *pb.HttpResponse) *pb.HttpResponse {
+	if r == nil {
+		return nil
+	}
+	return &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol, ContentLength: r.ContentLength}
 }
 
 // circleKey is the name of [fetch.CircleHeader] in a call's metadata.

@@ -7,36 +7,52 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 )
 
-// TestShorten: what an origin can put into eleven attempts does not outgrow an
-// answer, and the last attempts keep all they have.
-func TestShorten(t *testing.T) {
+// TestKeptAttempts: what an origin can put into eleven attempts does not outgrow an
+// answer nor the memory of the caller, and the last attempts keep all they have.
+func TestKeptAttempts(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", 300<<10)
-	var attempts []*pb.AttemptFinished
-	for n := range int32(11) {
-		attempts = append(attempts, &pb.AttemptFinished{Attempt: n + 1, Error: &pb.FetchError{Rule: "H1"},
-			Response: &pb.HttpResponse{StatusCode: 503, Headers: []*pb.Header{{Name: "X", Value: long}}},
-			Hops:     []*pb.Hop{{Url: long[:8<<10]}}, Exchange: &pb.Exchange{Protocol: "HTTP/1.1"}})
-	}
-	shorten(attempts)
-	total := 0
-	for i, a := range attempts {
-		total += proto.Size(a)
-		whole := len(a.GetHops()) == 1 && len(a.GetResponse().GetHeaders()) == 1
-		if kept := i >= 5; whole != kept { // six times 308 KiB fit into 2 MiB
-			t.Errorf("attempt %d: headers and hops kept: %t, want %t", i+1, whole, kept)
-		}
-		if a.GetAttempt() != int32(i+1) || a.GetResponse().GetStatusCode() != 503 || a.GetError().GetRule() != "H1" {
-			t.Errorf("attempt %d lost more than headers and hops", i+1)
-		}
-	}
-	if total > maxAttemptsBytes+16<<10 {
-		t.Errorf("%d bytes left", total)
-	}
-	short := []*pb.AttemptFinished{{Hops: []*pb.Hop{{}}}}
-	if shorten(short); len(short[0].GetHops()) != 1 {
-		t.Error("a short answer was shortened")
+	long := strings.Repeat("x", 100<<10)
+	for _, row := range []struct {
+		name   string
+		budget int64
+		whole  int // the first of the attempts that keep headers and hops
+	}{
+		{"enough memory: as many as fit into an answer", 1 << 30, 2},
+		{"memory for three", 800 << 10, 9},
+		{"memory for none", 64 << 10, 11},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(row.budget)
+			kept := keptAttempts{memory: b.Lease("caller")}
+			var attempts []*pb.AttemptFinished
+			for n := range int32(11) {
+				attempts = append(attempts, &pb.AttemptFinished{Attempt: n + 1, Error: &pb.FetchError{Rule: "H1"},
+					Response: &pb.HttpResponse{StatusCode: 503, Headers: []*pb.Header{{Name: "X", Value: long}}},
+					Hops:     []*pb.Hop{{Url: long[:8<<10]}}, Exchange: &pb.Exchange{Protocol: "HTTP/1.1"}})
+				kept.add(attempts)
+			}
+			total := 0
+			for i, a := range attempts {
+				total += proto.Size(a)
+				whole := len(a.GetHops()) == 1 && len(a.GetResponse().GetHeaders()) == 1
+				if want := i >= row.whole; whole != want {
+					t.Errorf("attempt %d: headers and hops kept: %t, want %t", i+1, whole, want)
+				}
+				if a.GetAttempt() != int32(i+1) || a.GetResponse().GetStatusCode() != 503 || a.GetError().GetRule() != "H1" {
+					t.Errorf("attempt %d lost more than headers and hops", i+1)
+				}
+			}
+			if total > maxAttemptsBytes || int64(total) > b.Usage().Total()+16<<10 {
+				t.Errorf("%d bytes left, %d are charged", total, b.Usage().Total())
+			}
+			kept.memory.Close()
+			if n := b.Usage().Total(); n != 0 {
+				t.Errorf("%d bytes are charged in the end", n)
+			}
+		})
 	}
 }

@@ -169,13 +169,13 @@ func (r *rig) callWithoutWindow(conn net.Conn, method string, in proto.Message) 
 	}
 }
 
-// callHead is the head of a call, encoded.
-func callHead(t *testing.T, method string) []byte {
+// callHead is the head of a call, encoded, with more fields.
+func callHead(t *testing.T, method string, more ...[2]string) []byte {
 	t.Helper()
 	var head bytes.Buffer
 	fields := hpack.NewEncoder(&head)
-	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method},
-		{":authority", "fetchd"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+	for _, f := range append([][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method},
+		{":authority", "fetchd"}, {"content-type", "application/grpc"}, {"te", "trailers"}}, more...) {
 		if err := fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,10 @@ const sentAtOnce = 48 << 10
 // is none for a while. It gives up a caller that has stopped reading, which
 // would hold a send for ever, and which keepalive does not notice (spec B7).
 type eventStream struct {
-	post    func(sized) error
+	post    func(*outgoing) error
+	ctx     context.Context // of the call
+	copies  int64           // of a message that are held while it is sent
+	ticket  *ticket
 	giveUp  context.CancelFunc // ends the fetch
 	start   time.Time
 	silence time.Duration // after which a heartbeat is due
@@ -41,14 +44,14 @@ type eventStream struct {
 	message pb.FetchResponse
 	elapsed durationpb.Duration
 
-	room    int                    // of what is sent at once
-	out     chan *pb.FetchResponse // to [eventStream.sender]; nil: there is none yet
-	done    chan error             // from it, once for each message
+	room    int            // of what is sent at once
+	out     chan *outgoing // to [sender]; nil: there is none yet
+	done    chan error     // from it, once for each message
 	patient *time.Timer
 }
 
-func newEventStream(post func(sized) error, atOnce int, limit time.Duration, giveUp context.CancelFunc) *eventStream {
-	return &eventStream{post: post, giveUp: giveUp, start: time.Now(), limit: limit, room: atOnce}
+func newEventStream(ctx context.Context, post func(*outgoing) error, by way, t *ticket, limit time.Duration, giveUp context.CancelFunc) *eventStream {
+	return &eventStream{ctx: ctx, post: post, copies: by.copies, ticket: t, giveUp: giveUp, start: time.Now(), limit: limit, room: by.atOnce}
 }
 
 // beatAfter begins the heartbeats.
@@ -98,7 +101,12 @@ func (e *eventStream) locked(resp *pb.FetchResponse) error {
 	elapsed := time.Since(e.start)
 	e.elapsed.Seconds, e.elapsed.Nanos = int64(elapsed/time.Second), int32(elapsed%time.Second)
 	resp.Sequence, resp.ElapsedOffset = e.sequence, &e.elapsed
-	e.err = e.pass(resp)
+	o, err := e.ticket.pay(e.ctx, resp, e.copies)
+	if err != nil {
+		e.sequence-- // nothing was sent, and something may follow
+		return err
+	}
+	e.err = e.pass(o)
 	if e.heart != nil {
 		e.silent = time.Now() // a slow caller has just heard something
 	}
@@ -107,19 +115,19 @@ func (e *eventStream) locked(resp *pb.FetchResponse) error {
 
 // pass gives a message to gRPC, and waits for it to be taken, but not for ever.
 // What it gave up on ends when the handler returns: then gRPC fails the send.
-func (e *eventStream) pass(resp *pb.FetchResponse) error {
+func (e *eventStream) pass(o *outgoing) error {
 	if e.out == nil {
-		if m := measured(resp); m.size <= e.room {
-			e.room -= m.size
-			return e.post(m)
+		if o.size <= e.room {
+			e.room -= o.size
+			return e.post(o)
 		}
-		e.out, e.done = make(chan *pb.FetchResponse), make(chan error, 1)
+		e.out, e.done = make(chan *outgoing), make(chan error, 1)
 		e.patient = time.NewTimer(e.limit)
 		go sender(e.post, e.out, e.done)
 	}
 	e.patient.Reset(e.limit)
 	defer e.patient.Stop()
-	e.out <- resp
+	e.out <- o
 	select {
 	case err := <-e.done:
 		return err
@@ -130,9 +138,9 @@ func (e *eventStream) pass(resp *pb.FetchResponse) error {
 }
 
 // sender sends what comes until out is closed.
-func sender(post func(sized) error, out <-chan *pb.FetchResponse, done chan<- error) {
-	for resp := range out {
-		done <- post(measured(resp))
+func sender(post func(*outgoing) error, out <-chan *outgoing, done chan<- error) {
+	for o := range out {
+		done <- post(o)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestHeartbeatBehindASlowSend(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var taken time.Time
 			beats := 0
-			e := newEventStream(func(m sized) error {
+			e := newEventStream(t.Context(), func(m *outgoing) error {
 				if resp, _ := m.message.(*pb.FetchResponse); resp.GetHeartbeat() != nil {
 					if quiet := time.Since(taken); quiet != 10*time.Second {
 						t.Errorf("a heartbeat %s after an event was taken, want 10 s", quiet)
@@ -32,7 +32,7 @@ func TestHeartbeatBehindASlowSend(t *testing.T) {
 				<-time.After(9999 * time.Millisecond)
 				taken = time.Now()
 				return nil
-			}, atOnce, 30*time.Second, func() {})
+			}, way{atOnce: atOnce, copies: 1}, newTicket(t), 30*time.Second, func() {})
 			defer e.close()
 			e.beatAfter(10 * time.Second)
 			if err := e.sink(fetch.AttemptStarted{Attempt: 1}); err != nil {
@@ -59,7 +59,7 @@ func TestHeartbeats(t *testing.T) {
 			var last time.Time
 			var n int64
 			ended := false
-			e := newEventStream(func(m sized) error {
+			e := newEventStream(t.Context(), func(m *outgoing) error {
 				resp, _ := m.message.(*pb.FetchResponse)
 				if n++; resp.GetSequence() != n || ended {
 					t.Errorf("seed %d: message %d has the number %d, behind the outcome: %v", seed, n, resp.GetSequence(), ended)
@@ -74,7 +74,7 @@ func TestHeartbeats(t *testing.T) {
 				ended = resp.GetOutcome() != nil
 				last = time.Now()
 				return nil
-			}, int(seed%2)<<20, 30*time.Second, func() {})
+			}, way{atOnce: int(seed%2) << 20, copies: 1}, newTicket(t), 30*time.Second, func() {})
 			e.beatAfter(silence)
 			for range 30 {
 				if slow = 0; r.IntN(4) == 0 {
@@ -102,7 +102,7 @@ func TestHeartbeats(t *testing.T) {
 func TestStalledMessage(t *testing.T) {
 	t.Parallel()
 	stop, gone := make(chan struct{}), make(chan struct{})
-	e := newEventStream(func(m sized) error {
+	e := newEventStream(t.Context(), func(m *outgoing) error {
 		defer close(gone)
 		first := make([]byte, m.size)
 		for begun := false; ; begun = true {
@@ -118,7 +118,7 @@ func TestStalledMessage(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-	}, 0, 3*time.Millisecond, func() {})
+	}, way{copies: 1}, newTicket(t), 3*time.Millisecond, func() {})
 	e.beatAfter(time.Hour)
 	var all sync.WaitGroup
 	for range 3 {

@@ -9,7 +9,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/tap"
+
+	pb "fetchd/gen/fetchd/v1"
 )
 
 // Limits on what a caller's connection may do. They bound memory and time, and
@@ -25,20 +28,24 @@ const (
 	pingAfter         = 30 * time.Second // of silence, so that a caller that is gone is noticed
 	pingTimeout       = 20 * time.Second
 	leastPingInterval = 10 * time.Second // of a caller's own pings
+	streamWindow      = 64 << 10         // of data that no handler has read yet; gRPC's own window grows to 16 MiB
+	connWindow        = 1 << 20          // on the way from one connection
 )
 
 // transportOptions are those limits as gRPC takes them.
-func transportOptions(secure *tls.Config, auth Authenticator) []grpc.ServerOption {
+func (s *Server) transportOptions(secure *tls.Config) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxHeaderListSize(maxMetadataBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.NumStreamWorkers(callWorkers),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPingInterval, PermitWithoutStream: true}),
 		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
-			return expectRequest(ctx, info, auth)
+			return s.tapped(ctx, info)
 		}),
 	}
 	if secure != nil {
@@ -47,45 +54,57 @@ func transportOptions(secure *tls.Config, auth Authenticator) []grpc.ServerOptio
 	return options
 }
 
-// silence is the key under which a call's context holds itself, an [expected].
-type silence struct{}
-
-// expected is the context of a call whose request is to come.
-type expected struct {
-	context.Context
-	clock *time.Timer // ends the call; nil once the request is there
-}
-
-// Value implements context.Context.
-func (e *expected) Value(key any) any {
-	if key == (silence{}) {
-		return e
+// tapped makes the context of a call from its head, before gRPC calls the handler:
+// who may not call is turned away here, before the request is read.
+func (s *Server) tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
+	from := connOf(ctx)
+	if !from.mayCall() {
+		return ctx, errNoCalls
 	}
-	return e.Context.Value(key)
-}
-
-// expectRequest ends a call whose request does not come. It begins before the
-// handler, which gRPC only calls with the request in hand: so who may not call is
-// turned away here, before he has sent it.
-func expectRequest(ctx context.Context, info *tap.Info, auth Authenticator) (context.Context, error) {
-	if auth != nil && !public(info.FullMethodName) {
-		named, err := auth.withCaller(ctx, shownIn(ctx, info.Header))
-		if err != nil {
-			return ctx, err
+	named, err := s.service.callers.identify(ctx, shownIn(ctx, info.Header))
+	if err != nil && !public(info.FullMethodName) {
+		return ctx, err
+	}
+	later := handled[info.FullMethodName] && !from.isBlocked()
+	if !later {
+		memory := s.budget.Lease(callerOf(named))
+		if !from.charge(info.Header, memory) && (!public(info.FullMethodName) || from.isBlocked()) { // a probe is answered in any case
+			return ctx, s.service.admission.noMemory(ctx, "calls")
 		}
-		ctx = named
+		context.AfterFunc(named, func() { from.callOver(memory) })
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	if public(info.FullMethodName) { // its request is not read
+		return named, nil
+	}
+	ctx, cancel := cancellable(named)
+	c := &call{Context: ctx, cancel: cancel, caller: callerOf(ctx), charged: !later}
 	if strings.HasPrefix(info.FullMethodName, "/grpc.reflection.") { // any of its messages may be the last that comes
-		time.AfterFunc(reflectionTime, cancel)
+		time.AfterFunc(reflectionTime, func() { cancel(context.Canceled) })
 	}
-	return &expected{ctx, time.AfterFunc(firstMessageTime, cancel)}, nil // it does nothing to a call that is over by then
+	s.receiving.expect(c)
+	return c, nil // the clock does nothing to a call that is over by then
 }
 
-// requestCame stops the clock. It is called by the one goroutine that reads requests.
-func requestCame(ctx context.Context) {
-	if e, ok := ctx.Value(silence{}).(*expected); ok && e.clock != nil {
-		e.clock.Stop()
-		e.clock = nil // it is not to be kept by ten thousand that wait
+// handled are the methods whose calls are charged when their handlers begin, where the
+// connection takes bytes. To be told of their ends by the handlers costs less than by
+// contexts, of which there may be ten thousand. A call that gRPC ends without its handler
+// leaves nothing behind then.
+var handled = map[string]bool{
+	pb.FetchService_Fetch_FullMethodName: true, pb.FetchService_FetchUnary_FullMethodName: true,
+	pb.FetchService_FetchMany_FullMethodName: true, pb.FetchService_Explain_FullMethodName: true,
+}
+
+// begin charges a call whose handler begins, unless it is charged already, and returns
+// what gives that back.
+func (s *Server) begin(ctx context.Context) (over func(), err error) {
+	c := callOf(ctx)
+	if c == nil || c.charged {
+		return func() {}, nil
 	}
+	from, memory := connOf(ctx), s.budget.Lease(c.caller)
+	md, _ := metadata.FromIncomingContext(ctx)
+	if !from.charge(md, memory) {
+		return nil, s.service.admission.noMemory(ctx, "calls")
+	}
+	return func() { from.callOver(memory) }, nil
 }

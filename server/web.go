@@ -28,9 +28,11 @@ const (
 	// maxJSONBytes is the longest request taken: JSON writes a body of 1 MiB in a
 	// third more.
 	maxJSONBytes = 3 << 20
-	// shortJSON is what a request may hold before it takes one of maxLong places.
-	shortJSON = 64 << 10
-	maxLong   = 64
+	// maxWebHead is the longest request head less the 4 KiB that net/http adds: of short
+	// fields it makes twenty times that.
+	maxWebHead = 4 << 10
+	// maxWebStreams requests may be in flight on one HTTP/2 connection.
+	maxWebStreams = 32
 	// webIdleTime is how long a connection may wait for its next request.
 	webIdleTime = 2 * time.Minute
 )
@@ -38,18 +40,16 @@ const (
 // web is the HTTP face: the calls of the contract as JSON, and what operators
 // ask.
 type web struct {
-	service      *service
-	authenticate Authenticator
-	logger       *slog.Logger
-	foreign      *http.CrossOriginProtection
-	hosts        []string      // names of the service, besides localhost and addresses
-	long         chan struct{} // places of those that read a long request
+	service *service
+	logger  *slog.Logger
+	foreign *http.CrossOriginProtection
+	hosts   []string // names of the service, besides localhost and addresses
 }
 
 // newWeb returns the server of the HTTP face. metrics answers /metrics.
 func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
-	w := &web{service: s, authenticate: cfg.Authenticate, logger: cfg.Logger, foreign: http.NewCrossOriginProtection(),
-		hosts: cfg.Hosts, long: make(chan struct{}, maxLong)}
+	w := &web{service: s, logger: cfg.Logger, foreign: http.NewCrossOriginProtection(),
+		hosts: cfg.Hosts}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/fetch", w.call(w.fetch))
 	mux.HandleFunc("POST /v1/fetch:unary", w.call(w.fetchUnary))
@@ -67,8 +67,15 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 		writeStatus(rw, status.Newf(codes.NotFound, "there is no %s %.60q: see POST /v1/fetch, POST /v1/fetch:unary, /v1/descriptor, /metrics, /healthz, /readyz", r.Method, r.URL.Path))
 	})
 	return &http.Server{
-		Handler: mux, TLSConfig: cfg.TLS.Clone(),
-		ReadHeaderTimeout: handshakeTime, ReadTimeout: firstMessageTime, IdleTimeout: webIdleTime, MaxHeaderBytes: maxMetadataBytes,
+		Handler: w.bounded(mux), TLSConfig: cfg.TLS.Clone(), HTTP2: &http.HTTP2Config{
+			MaxReadFrameSize:              16 << 10, // the default, 1 MiB, is kept as a buffer by each connection
+			MaxReceiveBufferPerConnection: streamWindow, MaxReceiveBufferPerStream: streamWindow,
+			MaxConcurrentStreams: maxWebStreams,
+		},
+		ReadHeaderTimeout: handshakeTime, ReadTimeout: firstMessageTime, IdleTimeout: webIdleTime, MaxHeaderBytes: maxWebHead,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return peer.NewContext(ctx, &peer.Peer{Addr: c.RemoteAddr()})
+		},
 		ErrorLog: log.New(io.Discard, "", 0), // it would write what strangers send
 	}
 }
@@ -92,7 +99,7 @@ func serveDescriptor(rw http.ResponseWriter, _ *http.Request) {
 // call wraps a method: who calls, the request, a line in the log, a panic.
 func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
-		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), patience: w.service.stall, long: w.long}
+		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), patience: w.service.stall, admission: w.service.admission}
 		began := time.Now()
 		err := w.guarded(method, r, out)
 		if err != nil {
@@ -104,7 +111,11 @@ func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *we
 		if err != nil && !out.quotes {
 			attrs = append(attrs, slog.String("grpc.error", status.Convert(err).Message()))
 		}
-		w.logger.LogAttrs(r.Context(), callLevel(code), "finished call", attrs...)
+		level := callLevel(code)
+		if w.service.callers.ask != nil && !out.admitted && level < slog.LevelError {
+			level = slog.LevelDebug // a stranger must not fill the log
+		}
+		w.logger.LogAttrs(r.Context(), level, "finished call", attrs...)
 	}
 }
 
@@ -120,7 +131,16 @@ func (w *web) guarded(method func(context.Context, *pb.FetchRequest, *webAnswer)
 	if err != nil {
 		return err
 	}
-	in, err := out.read(r)
+	out.admitted = true
+	ctx, release := cancellable(ctx)
+	defer release(nil)
+	defer w.service.callers.leave(ctx, &err)
+	if err := w.service.callers.enter(ctx); err != nil {
+		return err
+	}
+	memory := w.service.budget.Lease(callerOf(ctx))
+	in, err := out.read(r, memory)
+	memory.Close()
 	if err != nil {
 		return err
 	}
@@ -143,14 +163,7 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	if sent := r.Header.Values(fetch.CircleHeader); len(sent) > 0 {
 		ctx = metadata.NewIncomingContext(ctx, metadata.MD{circleKey: sent})
 	}
-	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		ctx = peer.NewContext(ctx, &peer.Peer{Addr: net.TCPAddrFromAddrPort(at)})
-	}
-	shown := Credentials{TLS: r.TLS}
-	if sent := r.Header.Values("Authorization"); len(sent) == 1 {
-		shown.Token = bearer(sent[0])
-	}
-	return w.authenticate.withCaller(ctx, shown)
+	return w.service.callers.identify(ctx, shownBy(r))
 }
 
 // page serves the console, to hosts that are the service's alone: what a foreign
@@ -189,15 +202,22 @@ func (w *web) hostIsOurs(r *http.Request, browser bool) bool {
 	return err == nil || strings.EqualFold(host, "localhost") || slices.ContainsFunc(w.hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
+// webWay: a message is there as itself, and as JSON, in which bytes take a third more.
+var webWay = way{atOnce: math.MaxInt, copies: 3}
+
 // fetch sends what happens, one JSON object a line.
 func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
 	out.contentType = "application/x-ndjson"
-	return w.service.fetch(ctx, in, func(m sized) error { return out.write(m.message, true) }, math.MaxInt)
+	return w.service.fetch(ctx, in, func(o *outgoing) error {
+		defer o.release()
+		return out.write(o.message, true)
+	}, webWay)
 }
 
 // fetchUnary sends the outcome.
 func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
-	_, err := w.service.fetchUnary(ctx, in, "", func(resp *pb.FetchUnaryResponse) error {
+	_, err := w.service.fetchUnary(ctx, in, "", webWay.copies, func(resp *pb.FetchUnaryResponse, t *ticket) error {
+		defer t.release()
 		out.contentType = "application/json"
 		return out.write(resp, false)
 	})

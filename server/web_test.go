@@ -277,7 +277,7 @@ func TestWebQuota(t *testing.T) {
 	webBubble(t, func(f *face) {
 		c := f.begin(f.request("/s/a/200:delay=5s"))
 		resp := f.post(f.Context(), "/v1/fetch", f.json(f.request("/s/b/200")))
-		f.wantStatus(resp, 429, codes.ResourceExhausted, "as many fetches under way as it may")
+		f.wantStatus(resp, 429, codes.ResourceExhausted, "as many fetches in flight as it may")
 		if got := resp.Header.Get("Retry-After"); got != "1" {
 			f.Errorf("Retry-After %q, want 1", got)
 		}

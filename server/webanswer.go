@@ -13,7 +13,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 )
 
 // webAnswer writes the answer to a call. No write waits longer than patience for
@@ -23,29 +25,21 @@ type webAnswer struct {
 	control     *http.ResponseController
 	patience    time.Duration
 	contentType string
-	long        chan struct{} // places of those that read a long request
-	quotes      bool          // an error may hold parts of the request, secrets included
+	admission   *admission
+	quotes      bool // an error may hold parts of the request, secrets included
 	begun       bool
+	admitted    bool // the caller may call
 }
 
-// read takes the request.
-func (a *webAnswer) read(r *http.Request) (*pb.FetchRequest, error) {
+// read takes the request, and charges memory with it.
+func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchRequest, error) {
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
 		return nil, status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
 	}
 	_ = a.control.SetReadDeadline(time.Now().Add(firstMessageTime)) // a connection that cannot has other limits
-	limited := http.MaxBytesReader(a.rw, r.Body, maxJSONBytes)
-	body, err := io.ReadAll(io.LimitReader(limited, shortJSON))
-	if err == nil && len(body) == shortJSON { // there may be more
-		var rest []byte
-		select {
-		case a.long <- struct{}{}:
-			rest, err = io.ReadAll(limited)
-			<-a.long
-		case <-r.Context().Done():
-			err = r.Context().Err()
-		}
-		body = append(body, rest...)
+	body, err := readCharged(http.MaxBytesReader(a.rw, r.Body, maxJSONBytes), memory)
+	if errors.Is(err, fetch.ErrOutOfMemory) {
+		return nil, a.admission.noMemory(r.Context(), "requests")
 	}
 	if long := new(http.MaxBytesError); errors.As(err, &long) {
 		return nil, status.Errorf(codes.ResourceExhausted, "the request has more than %d bytes", maxJSONBytes)
@@ -55,6 +49,8 @@ func (a *webAnswer) read(r *http.Request) (*pb.FetchRequest, error) {
 	_ = a.control.SetReadDeadline(time.Time{}) // from here on it only tells that the caller has left
 	if n := jsonElements(body); n > maxElements {
 		return nil, status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxElements)
+	} else if !memory.Grow(budget.Receiving, int64(n)*elementBytes) {
+		return nil, a.admission.noMemory(r.Context(), "requests")
 	}
 	in := new(pb.FetchRequest)
 	a.quotes = true
@@ -64,6 +60,32 @@ func (a *webAnswer) read(r *http.Request) (*pb.FetchRequest, error) {
 	a.quotes = false
 	return in, nil
 }
+
+// readCharged reads to the end. Of each byte two are charged: the text, and what is
+// decoded from it.
+func readCharged(r io.Reader, memory *budget.Lease) ([]byte, error) {
+	var body []byte
+	for {
+		if len(body) == cap(body) {
+			room := max(2*cap(body), 4<<10)
+			if !memory.Grow(budget.Receiving, 2*int64(room-cap(body))) {
+				return nil, fetch.ErrOutOfMemory
+			}
+			body = append(make([]byte, 0, room), body...)
+		}
+		n, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if errors.Is(err, io.EOF) {
+			return body, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// elementBytes is about what decoding takes of an element besides its text.
+const elementBytes = 192
 
 // jsonElements counts what can take memory besides the text itself.
 func jsonElements(text []byte) int {

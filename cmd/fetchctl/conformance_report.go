@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"fetchd/internal/kit"
+	"fetchd/internal/plainjson"
 )
 
 // report writes what came of the subjects where the flags say.
@@ -31,7 +32,7 @@ func (c *conformanceCmd) report(a *app, reports []kit.Report) error {
 		if err != nil {
 			return err
 		}
-		out.printf("%s\n", data)
+		out.printf("%s\n", plainjson.Escape(data))
 	} else {
 		for i := range reports {
 			told(out, a.painterFor(a.out), &reports[i])

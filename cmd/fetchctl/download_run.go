@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/plainjson"
 )
 
 // downloads is one run of "fetchctl download".
@@ -145,7 +146,7 @@ func (d *downloads) ended(r fileResult) {
 	}
 	line, err := json.Marshal(r)
 	if err == nil {
-		_, err = d.json.Write(append(line, '\n'))
+		_, err = d.json.Write(plainjson.Escape(append(line, '\n')))
 	}
 	if err != nil {
 		d.stop(&outputError{err})

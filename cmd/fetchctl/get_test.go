@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -222,5 +227,48 @@ func TestJSONLines(t *testing.T) {
 	want := slices.Concat([]string{"admitted"}, attempt, []string{"attempt_finished"}, attempt, []string{"body_chunk", "attempt_finished", "outcome"})
 	if diff := cmp.Diff(want, kinds); diff != "" || got.code != exitOK {
 		t.Errorf("exit status %d, events (-want +got):\n%s", got.code, diff)
+	}
+}
+
+// JSON cannot steer a terminal, whatever the origin sends, and has its value.
+func TestJSONIsPlain(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\u009b31m\u202eb\u2066c\U000e0041"
+	o := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["X-Hostile"] = []string{hostile}
+		w.Header()["Location"] = []string{"/" + hostile}
+	}))
+	t.Cleanup(o.Close)
+	for _, row := range []struct {
+		name string
+		args []string
+	}{
+		{"get --json", []string{"get", "--json", "-o", os.DevNull, o.URL}},
+		{"get --json, beside the body", []string{"get", "--json", o.URL}},
+		{"get --har", []string{"get", "--har", "-", "-o", os.DevNull, "-q", o.URL}},
+		{"download --json", []string{"download", "--json", "-q", "-d", t.TempDir(), o.URL + "/" + hostile}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got := cli(t, row.args...)
+			text := got.out + got.err
+			if strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsGraphic(r) }) {
+				t.Errorf("fetchctl %q writes %q", row.args, text)
+			}
+			if !strings.HasPrefix(text, "{") {
+				t.Fatalf("fetchctl %q writes no JSON: %s", row.args, text)
+			}
+			found := false
+			for dec := json.NewDecoder(strings.NewReader(text)); dec.More(); {
+				var v any
+				if err := dec.Decode(&v); err != nil {
+					t.Fatal(err)
+				}
+				found = found || strings.Contains(fmt.Sprint(v), hostile)
+			}
+			if !found {
+				t.Errorf("fetchctl %q: no value has %q:\n%s", row.args, hostile, text)
+			}
+		})
 	}
 }

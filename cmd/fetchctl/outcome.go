@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/plainjson"
 )
 
 // outcome tells how a fetch ended, such as
@@ -159,7 +160,7 @@ func writeJSON(w io.Writer, m proto.Message) error {
 		return fmt.Errorf("%w: %w", errContract, err)
 	}
 	line.WriteByte('\n')
-	if _, err := w.Write(line.Bytes()); err != nil {
+	if _, err := w.Write(plainjson.Escape(line.Bytes())); err != nil {
 		return &outputError{err}
 	}
 	return nil

@@ -44,6 +44,7 @@ var ruleSentences = map[string]string{
 	"P4": "The caller gave the fetch up.",
 	"P5": "The server is shutting down; a later fetch may succeed.",
 	"P6": "The server failed: never retried.",
+	"P7": "The server has no memory left for this fetch; a later fetch may succeed.",
 
 	"W1": "The wait is the profile's backoff, unless a Retry-After says otherwise.",
 	"W2": "Retry-After on a 429 or a 503 is waited for exactly, in seconds or as a date.",

@@ -16,7 +16,7 @@ import (
 // The exit codes of --egress-check.
 const (
 	exitAllowed   = 0
-	exitForbidden = 1
+	exitForbidden = 1 // or not known: the name could not be looked up
 	exitInvalid   = 2
 )
 
@@ -25,8 +25,7 @@ func (s *settings) fetchConfig() (fetch.Config, error) {
 	cfg := fetch.Config{
 		Egress: fetch.Egress{AllowCIDRs: s.EgressAllowCIDR, DenyCIDRs: s.EgressDenyCIDR,
 			AllowPorts: s.EgressAllowPort, DenyHosts: s.EgressDenyHost},
-		UserAgent:      s.UserAgent,
-		HoldBackBudget: s.HoldBackBudget,
+		UserAgent: s.UserAgent,
 	}
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "fetchd/" + versionText()
@@ -75,6 +74,13 @@ func egressCheck(ctx context.Context, s *settings, stdout, stderr io.Writer) int
 		return exitInvalid
 	}
 	judged, err := judge(ctx, s, u)
+	if err != nil {
+		if len(judged) > 0 {
+			_, _ = fmt.Fprintf(stdout, "unknown: %s: the name is not forbidden, but its addresses could not be looked up\n", judged[0].Target)
+		}
+		_, _ = fmt.Fprintf(stderr, "fetchd: %v\n", err)
+		return exitForbidden
+	}
 	code := exitForbidden
 	for i, j := range judged {
 		if !j.Open() {
@@ -89,10 +95,6 @@ func egressCheck(ctx context.Context, s *settings, stdout, stderr io.Writer) int
 			_, _ = fmt.Fprintf(stdout, "allowed: %s%s\n", j.Target, note)
 			code = exitAllowed
 		}
-	}
-	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "fetchd: %v\n", err)
-		return exitForbidden
 	}
 	return code
 }

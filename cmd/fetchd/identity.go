@@ -26,7 +26,10 @@ func (s *settings) readIdentity() (*identity, error) {
 	if s.TokenFile == "" && s.TLSClientCAFile == "" {
 		return id, nil
 	}
-	id.callers = &secure.Callers{Certificates: s.TLSClientCAFile != "", SANs: s.TLSAllowSAN}
+	id.callers = &secure.Callers{SANs: s.TLSAllowSAN}
+	if s.TLSClientCAFile != "" {
+		id.callers.Certificates = id.certificates
+	}
 	if s.TokenFile != "" {
 		if id.callers.Tokens, err = secure.ReadTokens(s.TokenFile); err != nil {
 			return nil, fmt.Errorf("--token-file: %w", err)
@@ -45,6 +48,17 @@ func (s *settings) readCertificates() (*secure.Certificates, error) {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
 	return c, nil
+}
+
+// with returns the identity with other certificates.
+func (id *identity) with(now *secure.Certificates) *identity {
+	next := &identity{certificates: now, callers: id.callers}
+	if id.callers != nil && id.callers.Certificates != nil {
+		callers := *id.callers
+		callers.Certificates = now
+		next.callers = &callers
+	}
+	return next
 }
 
 // changed names the settings whose files held something else in old.

@@ -3,10 +3,13 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"google.golang.org/grpc/grpclog"
 )
 
 func main() {
@@ -15,7 +18,16 @@ func main() {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	code := run(ctx, program{args: os.Args[1:], stdout: os.Stdout, stderr: os.Stderr,
-		hangup: hangup, look: time.Tick(lookEvery)})
+		hangup: hangup, look: time.Tick(lookEvery), libraries: writeLibraries})
 	stop()
 	os.Exit(code)
+}
+
+// writeLibraries has gRPC write its errors to w. By itself it writes to standard
+// error directly, and a call would wait for its reader. It must come before
+// anything else of gRPC. A level in gRPC's own variable wins.
+func writeLibraries(w io.Writer) {
+	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
+		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, w))
+	}
 }

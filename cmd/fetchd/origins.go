@@ -28,9 +28,10 @@ type originsFile struct {
 
 // originProfile is the TLS of one origin.
 type originProfile struct {
-	CAFile   string `yaml:"ca-file"`
-	CertFile string `yaml:"cert-file"`
-	KeyFile  string `yaml:"key-file"`
+	CAFile   string   `yaml:"ca-file"`
+	CertFile string   `yaml:"cert-file"`
+	KeyFile  string   `yaml:"key-file"`
+	Callers  []string `yaml:"callers"`
 }
 
 // originProvider is a credential for some.
@@ -70,12 +71,19 @@ func readOrigins(path string) (map[string]fetch.OriginTLS, map[string]server.Aut
 		return nil, nil, fmt.Errorf("%s: has a second document: put all into one", path)
 	}
 	profiles := make(map[string]fetch.OriginTLS, len(f.Profiles))
+	var open []string // addresses of profiles with a certificate and no callers
 	for origin, p := range f.Profiles {
 		address, own, err := p.read(origin)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: profiles: %s: %w", path, origin, err)
 		}
+		if _, ok := profiles[address]; ok {
+			return nil, nil, fmt.Errorf("%s: profiles: %s: is the same origin as another profile, %s: keep one", path, origin, address)
+		}
 		profiles[address] = own
+		if p.Callers == nil && own.Certificate != nil {
+			open = append(open, address)
+		}
 	}
 	providers := make(map[string]server.AuthProvider, len(f.Providers))
 	for name, p := range f.Providers {
@@ -85,7 +93,29 @@ func readOrigins(path string) (map[string]fetch.OriginTLS, map[string]server.Aut
 		}
 		providers[name] = server.AuthProvider{Provider: made, Callers: p.Callers}
 	}
+	for _, address := range open {
+		own := profiles[address]
+		own.Callers = callersOf(address, providers)
+		profiles[address] = own
+	}
 	return profiles, providers, nil
+}
+
+// callersOf returns the callers of the providers for an origin with TLS, where each of
+// those is for named callers: a certificate without callers is theirs, and not
+// everybody's who may not have the token. Nil means everybody.
+func callersOf(address string, providers map[string]server.AuthProvider) []string {
+	var callers []string
+	for _, p := range providers {
+		if p.Covers(&url.URL{Scheme: "https", Host: address}) {
+			if len(p.Callers) == 0 {
+				return nil
+			}
+			callers = append(callers, p.Callers...)
+		}
+	}
+	slices.Sort(callers)
+	return slices.Compact(callers)
 }
 
 // lineNumber is how the decoder tells where.
@@ -123,6 +153,9 @@ func (p originProfile) read(origin string) (address string, own fetch.OriginTLS,
 	if (p.CertFile == "") != (p.KeyFile == "") {
 		return "", own, errors.New("cert-file and key-file go together: give both or none")
 	}
+	if own.Callers, err = p.callers(); err != nil {
+		return "", own, err
+	}
 	if p.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
 		if err != nil {
@@ -131,6 +164,27 @@ func (p originProfile) read(origin string) (address string, own fetch.OriginTLS,
 		own.Certificate = &pair
 	}
 	return net.JoinHostPort(strings.ToLower(u.Hostname()), port), own, nil
+}
+
+// everybody is what the callers of a profile are where its certificate is shown for all,
+// though the providers of its origin are for some.
+var everybody = []string{"*"}
+
+// callers returns those for whom the certificate is shown. A list that shuts out
+// nobody must not look as if it did.
+func (p *originProfile) callers() ([]string, error) {
+	switch {
+	case p.Callers == nil:
+	case len(p.Callers) == 0:
+		return nil, errors.New("callers: [] is empty: name those for whom the certificate is shown, or \"*\" for everybody")
+	case p.CertFile == "":
+		return nil, fmt.Errorf("callers: %.60q: there is no certificate to show them: give cert-file and key-file, or leave callers out", p.Callers)
+	case slices.Equal(p.Callers, everybody):
+		return nil, nil
+	case slices.Contains(p.Callers, ""):
+		return nil, fmt.Errorf("callers: %.60q: has an empty name: give names of --token-file or of certificates", p.Callers)
+	}
+	return p.Callers, nil
 }
 
 func (p *originProvider) read() (auth.Provider, error) {

@@ -106,6 +106,7 @@ providers:
 // TestOriginsFileRefuses names what is wrong in the file, and no secret.
 func TestOriginsFileRefuses(t *testing.T) {
 	t.Parallel()
+	ca := newFolder(t).write("ca.pem", newAuthority(t).pem)
 	for _, row := range []struct{ name, text, want string }{
 		{"an unknown key", "provider: {}", "line 1"},
 		{"a secret in the wrong place", "providers: s3cr3t", "line 1"},
@@ -115,6 +116,10 @@ func TestOriginsFileRefuses(t *testing.T) {
 		{"a profile in plaintext", "profiles: {'http://a.example': {ca-file: x}}", "https://"},
 		{"an empty profile", "profiles: {'https://a.example': {}}", "ca-file"},
 		{"no such authority", "profiles: {'https://a.example': {ca-file: /nowhere}}", "/nowhere"},
+		{"callers of an authority alone", "profiles: {'https://a.example': {ca-file: PEM, callers: [alice]}}", `profiles: https://a.example: callers: ["alice"]: there is no certificate`},
+		{"callers that are none", "profiles: {'https://a.example': {cert-file: x, key-file: x, callers: []}}", "profiles: https://a.example: callers: [] is empty: name"},
+		{"a caller without a name", "profiles: {'https://a.example': {cert-file: x, key-file: x, callers: [alice, '']}}", `profiles: https://a.example: callers: ["alice" ""]: has an empty name: give`},
+		{"an origin twice", "profiles: {'https://a.example': {ca-file: PEM}, 'https://A.example:443/': {ca-file: PEM}}", "a.example:443: keep one"},
 		{"a certificate without a key", "profiles: {'https://a.example': {cert-file: x}}", "key-file"},
 		{"no such secret", "providers: {api: {origins: ['https://a.example'], client: {token-url: 'https://t.example', id: a, secret-file: /nowhere}}}", "/nowhere"},
 		{"no YAML", "providers: {", "not usable"},
@@ -127,7 +132,7 @@ func TestOriginsFileRefuses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "origins.yaml")
-			if err := os.WriteFile(path, []byte(row.text), 0o600); err != nil {
+			if err := os.WriteFile(path, []byte(strings.ReplaceAll(row.text, "PEM", ca)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, _, err := readOrigins(path)

@@ -61,13 +61,22 @@ func (l *live) reload() {
 		return
 	}
 	changed = append(changed, id.changed(l.known.now.Load())...)
-	l.known.now.Store(id)
 	next.setLevel(l.level)
 	l.settings, l.broken = next, ""
 	if len(waiting) > 0 {
 		l.logger.Warn("settings that need a restart have changed: they stay as they were", slog.Any("settings", waiting))
 	}
-	l.logger.Info("reloaded", slog.Any("changed", changed))
+	l.force(id, changed)
+}
+
+// force puts an identity in force: calls of those whom it does not let in end.
+func (l *live) force(id *identity, changed []string) {
+	l.known.now.Store(id)
+	attrs := []any{slog.Any("changed", changed)}
+	if ended := l.server.Reauthenticate(); ended > 0 {
+		attrs = append(attrs, slog.Int("calls_ended", ended))
+	}
+	l.logger.Info("reloaded", attrs...)
 }
 
 // refuse says why everything stays as it was.
@@ -112,7 +121,6 @@ func (l *live) lookAtCertificates() {
 	}
 	l.broken = ""
 	if changed := changedCertificates(now, old.certificates); len(changed) > 0 {
-		l.known.now.Store(&identity{certificates: now, callers: old.callers})
-		l.logger.Info("reloaded", slog.Any("changed", changed))
+		l.force(old.with(now), changed)
 	}
 }

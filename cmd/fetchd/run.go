@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 
 	"fetchd/fetch"
 	"fetchd/internal/heap"
+	"fetchd/internal/logqueue"
 	"fetchd/observe"
 	"fetchd/server"
 	"fetchd/server/console"
@@ -27,10 +30,25 @@ type program struct {
 	stdout, stderr io.Writer
 	hangup         <-chan os.Signal // reads the settings again
 	look           <-chan time.Time // looks whether certificates have changed
+	libraries      func(io.Writer)  // sets where libraries write errors; nil in tests
 }
 
-// run is the command: it serves until ctx ends and returns the exit code.
+// flushTime bounds how long an exit waits for a reader of standard error.
+const flushTime = 500 * time.Millisecond
+
+// run is the command: it serves until ctx ends and returns the exit code. Nothing
+// in it waits for a reader of standard error but the flush at its end.
 func run(ctx context.Context, p program) int {
+	lines := logqueue.New(p.stderr)
+	defer lines.Close(flushTime)
+	p.stderr = lines
+	if p.libraries != nil {
+		p.libraries(lines)
+	}
+	return p.run(ctx, lines)
+}
+
+func (p *program) run(ctx context.Context, lines *logqueue.Queue) int {
 	s, err := parse(p.args, p.stdout, p.stderr)
 	if errors.Is(err, errAnswered) {
 		return exitOK
@@ -58,7 +76,7 @@ func run(ctx context.Context, p program) int {
 	if s.command == "config" {
 		return p.print(s)
 	}
-	if err := serve(ctx, p, s, ready); err != nil {
+	if err := serve(ctx, *p, s, ready, lines); err != nil {
 		return p.fail(err, exitError)
 	}
 	return exitOK
@@ -111,17 +129,20 @@ func (s *settings) prepare() (*ready, error) {
 }
 
 // serve runs the service until ctx ends, then drains it.
-func serve(ctx context.Context, p program, s *settings, r *ready) error {
+func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueue.Queue) error {
 	heap.Hold()
+	memory := heap.Limit()
+	budget := cmp.Or(s.MemoryBudget, memory.Budget())
 	level := new(slog.LevelVar)
-	logger := newLogger(s, p.stderr, level)
+	logger := newLogger(s, lines, level)
+	lines.Notice(droppedLine(s, level))
 	log.SetOutput(io.Discard) // net/http writes an origin's bytes there, which may be a caller's secret
 	listeners, err := listen(r.faces)
 	if err != nil {
 		return err
 	}
 	observer, err := observe.New(observe.Config{Version: versionText(), TraceEndpoint: s.TraceEndpoint,
-		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger})
+		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger, DroppedLogLines: lines.Dropped})
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
 	}
@@ -135,12 +156,13 @@ func serve(ctx context.Context, p program, s *settings, r *ready) error {
 	l.known.now.Store(r.identity)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
 		AuthProviders: r.providers, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger, Observe: observer,
-		Console: s.console(r.faces), Hosts: s.ConsoleHost,
+		Console: s.console(r.faces), Hosts: s.ConsoleHost, MemoryBudget: budget,
 		MaxConnections: s.MaxConnections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
 	}
-	logger.Info("serving", s.serving(r.faces)...)
+	logger.Info("serving", append(s.serving(r.faces), slog.Int64("memory_limit", memory.Bytes), slog.String("memory_limit_of", memory.Source),
+		slog.Int64("memory_budget", budget), slog.Int("max_fetches", cmp.Or(s.MaxFetches, server.DefaultMaxFetches(budget))))...)
 	// What serves the ports, in the order of settings.faces.
 	serves := []func(net.Listener) error{l.server.Serve, l.server.ServeWeb}
 	failed := make(chan error, len(listeners))
@@ -199,6 +221,18 @@ func newLogger(s *settings, w io.Writer, level *slog.LevelVar) *slog.Logger {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
+}
+
+// droppedLine returns the function that makes the line about dropped lines. One
+// goroutine calls it.
+func droppedLine(s *settings, level *slog.LevelVar) func(uint64) []byte {
+	var line bytes.Buffer
+	logger := newLogger(s, &line, level)
+	return func(dropped uint64) []byte {
+		line.Reset()
+		logger.Warn("log lines were dropped: standard error was not read", slog.Uint64("lines", dropped))
+		return line.Bytes()
+	}
 }
 
 func (s *settings) setLevel(level *slog.LevelVar) {

@@ -186,6 +186,8 @@ func TestEgressCheck(t *testing.T) {
 		{"a port", []string{"--egress-check", "http://8.8.8.8:22/"}, exitForbidden, "port_not_allowed"},
 		{"a name inside", []string{"--egress-check", "http://db.internal/"}, exitForbidden, "name_not_allowed"},
 		{"a name that is closed", []string{"--egress-deny-host", "*.example.com", "--egress-check", "http://www.example.com/"}, exitForbidden, "name_denied"},
+		{"a name that cannot be looked up", []string{"--egress-resolver", "127.0.0.1:1", "--egress-check", "http://www.example.com/"}, exitForbidden,
+			"unknown: www.example.com: the name is not forbidden, but its addresses could not be looked up\n"},
 		{"no URL", []string{"--egress-check", "http://user@8.8.8.8/"}, exitInvalid, "invalid"},
 		{"a number", []string{"--egress-check", "http://2130706433/"}, exitInvalid, "invalid"},
 	} {

@@ -35,7 +35,7 @@ func TestPrecedence(t *testing.T) {
 		key, variable, flag, environment, file, byDefault string
 		read                                              map[string]string // as printed, where that differs
 	}{
-		{key: "max-fetches", variable: "FETCHD_MAX_FETCHES", flag: "1", environment: "2", file: "3", byDefault: "10000"},
+		{key: "max-fetches", variable: "FETCHD_MAX_FETCHES", flag: "1", environment: "2", file: "3", byDefault: "0"},
 		{key: "max-total-timeout", variable: "FETCHD_MAX_TOTAL_TIMEOUT", flag: "1s", environment: "2s", file: "3s", byDefault: "15m0s"},
 		{key: "allow-plaintext", variable: "FETCHD_ALLOW_PLAINTEXT", flag: "true", environment: "false", file: "true", byDefault: "false"},
 		{key: "trace-ratio", variable: "FETCHD_TRACE_RATIO", flag: "0.25", environment: "0", file: "0.5", byDefault: "1"},
@@ -198,7 +198,7 @@ func TestWrongSettings(t *testing.T) {
 		{name: "a prefix that is none", file: "egress-allow-cidr: [10.0.0.0]\n", want: []string{"egress-allow-cidr: is not usable: want a list, [A, B], of prefixes such as"}},
 		{name: "an empty item", file: `egress-deny-host: [""]`, want: []string{"egress-deny-host: is not usable"}},
 		{name: "out of range", file: "\nmax-fetches: -5\n", want: []string{"fetchd.yaml:2: max-fetches: -5: is out of range, give a positive value"}},
-		{name: "out of range in the environment", variable: "FETCHD_MAX_FETCHES", value: "0", want: []string{"FETCHD_MAX_FETCHES=0: is out of range"}},
+		{name: "out of range in the environment", variable: "FETCHD_MAX_FETCHES", value: "-1", want: []string{"FETCHD_MAX_FETCHES=-1: is out of range"}},
 		{name: "out of range by a flag", args: []string{"--drain-time=-1s"}, want: []string{"--drain-time=-1s: is out of range"}},
 		{name: "no level", file: "log-level: loud\n", want: []string{"fetchd.yaml:1: log-level: loud: is no level, give debug, info, warn or error"}},
 		{name: "no form", variable: "FETCHD_LOG_FORMAT", value: "xml", want: []string{"FETCHD_LOG_FORMAT=xml: is no form, give json or text"}},
@@ -273,7 +273,7 @@ func TestWrongSettings(t *testing.T) {
 func TestFilesThatSetNothing(t *testing.T) {
 	for name, text := range map[string]string{"empty": "", "a comment": "# nothing\n", "null": "null\n", "a marker": "---\n", "no pairs": "{}\n"} {
 		t.Run(name, func(t *testing.T) {
-			if got := inForce(t, "--config", newFolder(t).write("fetchd.yaml", []byte(text)))["max-fetches"]; got != "10000 # default" {
+			if got := inForce(t, "--config", newFolder(t).write("fetchd.yaml", []byte(text)))["max-fetches"]; got != "0 # default" {
 				t.Errorf("%q: max-fetches is %q", text, got)
 			}
 		})

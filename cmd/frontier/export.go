@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"iter"
 	"strings"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/plainjson"
 )
 
 // exportCmd is "frontier export".
@@ -56,8 +56,7 @@ func exported[S any, R row](all iter.Seq2[S, error], rowOf func(S) R) iter.Seq2[
 }
 
 func writeLines(out *output, rows iter.Seq2[row, error]) error {
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false) // URLs keep their &
+	enc := plainjson.NewEncoder(out)
 	for r, err := range rows {
 		if err != nil {
 			return err

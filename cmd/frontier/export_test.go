@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/csv"
@@ -13,9 +14,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
+	"fetchd/frontier"
 	"fetchd/frontier/store"
 )
 
@@ -235,4 +238,46 @@ func TestSignal(t *testing.T) {
 		t.Errorf("ended with %v, %q; want exit status %d and %q", ended, rest, exitInterrupted, want)
 	}
 	stdin.Close()
+}
+
+// JSON cannot steer a terminal, whatever the origin sends, and has its value.
+func TestJSONIsPlain(t *testing.T) {
+	t.Parallel()
+	const hostile = "a&\u009b31m\u202eb\u2066c\u007f\U000e0041"
+	for _, tt := range []struct {
+		name  string
+		write func(*strings.Builder) error
+	}{
+		{"export", func(out *strings.Builder) error {
+			o := &output{Writer: bufio.NewWriter(out)}
+			err := writeLines(o, func(yield func(row, error) bool) { yield(urlRow{LastError: hostile}, nil) })
+			return errors.Join(err, o.keep())
+		}},
+		{"run --outcomes", func(out *strings.Builder) error {
+			return (&lines{w: out}).write(frontier.Record{LastError: hostile})
+		}},
+		{"status and why", func(out *strings.Builder) error {
+			p := &printer{w: out}
+			writeJSON(p, map[string]string{"last_error": hostile})
+			return p.err
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var out strings.Builder
+			if err := tt.write(&out); err != nil {
+				t.Fatal(err)
+			}
+			line, ended := strings.CutSuffix(out.String(), "\n")
+			if !ended || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+				t.Errorf("%q", out.String())
+			}
+			var got struct {
+				LastError string `json:"last_error"`
+			}
+			if err := json.Unmarshal([]byte(line), &got); err != nil || got.LastError != hostile {
+				t.Errorf("%s decodes to %q, %v, want %q", line, got.LastError, err, hostile)
+			}
+		})
+	}
 }

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"strings"
 
 	"fetchd/frontier"
+	"fetchd/internal/plainjson"
 )
 
 // lines are outcomes, a line of JSON each. What was written is whole lines.
@@ -47,9 +47,7 @@ func endLine(f *os.File) error {
 
 func (l *lines) write(r frontier.Record) error {
 	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(r); err != nil {
+	if err := plainjson.NewEncoder(&b).Encode(r); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(l.w, b.String()); err != nil {

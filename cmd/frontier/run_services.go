@@ -19,6 +19,7 @@ import (
 	"fetchd/frontier"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/dial"
+	"fetchd/internal/heap"
 	"fetchd/server"
 )
 
@@ -39,8 +40,9 @@ func (c services) connect(logger *slog.Logger, open int, longest time.Duration) 
 				Egress:    fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort},
 				UserAgent: "frontier/" + version(),
 			},
-			Limits: server.Limits{MaxFetches: 2 * open, MaxTotalTimeout: longest},
-			Logger: slog.New(warnings{logger.Handler()}),
+			Limits:       server.Limits{MaxFetches: 2 * open, MaxTotalTimeout: longest},
+			MemoryBudget: heap.Limit().Budget(),
+			Logger:       slog.New(warnings{logger.Handler()}),
 		})
 	}
 	opts, err := c.Options()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/plainjson"
 )
 
 // watchEvery is the time between two readings of status --watch.
@@ -202,11 +202,9 @@ func (n *counted) line() string {
 	return text
 }
 
-// writeJSON writes v as one line. URLs keep their &.
+// writeJSON writes v as one line.
 func writeJSON(out *printer, v any) {
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil && out.err == nil {
+	if err := plainjson.NewEncoder(out).Encode(v); err != nil && out.err == nil {
 		out.err = err
 	}
 }

@@ -47,7 +47,7 @@ def plugin():
     folders = os.environ.get("PATH", "").split(os.pathsep)
     found = [path for path in (pathlib.Path(f, "grpc_python_plugin") for f in folders) if path.is_file()]
     if not found:
-        sys.exit("install grpcio-tools, or protoc with grpc_python_plugin (Debian: protobuf-compiler-grpc)")
+        sys.exit("install grpcio-tools, or protoc with grpc_python_plugin (Debian: protobuf-compiler-grpc, libprotobuf-dev)")
     return found[0]
 
 

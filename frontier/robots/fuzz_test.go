@@ -16,7 +16,11 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("\ufeffUser-agent: *\nDisallow: /*%2a$ # a\nCrawl-delay: 1.5\nSitemap: s"), "a/1", "/%2A?q=%")
 	f.Add([]byte("User-agent *\rAllow\t/\r\nDisallow:\x00\xff**$$"), "*", "\xff")
 	f.Fuzz(func(t *testing.T, body []byte, agent, target string) {
-		got := robots.Parse(body).Rules(agent).Decide(target)
+		rules := robots.Parse(body, agent)
+		if most := robots.MaxSize + 200; rules.Size() > most {
+			t.Errorf("%d bytes, want at most %d", rules.Size(), most)
+		}
+		got := rules.Decide(target)
 		if got.Reason != robots.ByRule && (!got.Allowed || got.Line != robots.Line{}) {
 			t.Errorf("without a rule: %+v", got)
 		}
@@ -26,7 +30,7 @@ func FuzzParse(f *testing.F) {
 		if len(body) > robots.MaxBytes/2 || bytes.Contains(body, []byte("\r")) {
 			return
 		}
-		other := robots.Parse(bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n"))).Rules(agent).Decide(target)
+		other := robots.Parse(bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n")), agent).Decide(target)
 		if other != got {
 			t.Errorf("with LF %+v, with CR LF %+v; file %q", got, other, body)
 		}
@@ -38,14 +42,36 @@ func FuzzMatch(f *testing.F) {
 	f.Add("/*a*b$", "/aab")
 	f.Add("*ab*ab", "/abab")
 	f.Add("/$a*$", "/$a")
+	f.Add("/**a***b**$", "/xaxb")
 	f.Fuzz(func(t *testing.T, pattern, target string) {
 		pattern, target = plain(pattern), "/"+plain(target)
 		if pattern == "" || len(pattern)*len(target) > 1<<20 || target == "/robots.txt" {
 			return
 		}
-		got := robots.Parse([]byte("User-agent: *\nDisallow: " + pattern)).Rules("a").Decide(target)
+		got := robots.Parse([]byte("User-agent: *\nDisallow: "+pattern), "a").Decide(target)
 		if want := slowMatch(pattern, target); got.Allowed == want {
 			t.Errorf("pattern %q, target %q: match %t, want %t", pattern, target, !got.Allowed, want)
+		}
+	})
+}
+
+// FuzzPrecedence compares what two rules decide with the definition: of those that
+// match, the one with the most octets as it was written. A run of stars is long.
+func FuzzPrecedence(f *testing.F) {
+	f.Add("/a***b", "/a*bc", "/abc")
+	f.Add("/a*b", "/a***", "/ab")
+	f.Add("**", "/a", "/abc")
+	f.Add("/*$", "/****", "/a")
+	f.Fuzz(func(t *testing.T, allow, disallow, target string) {
+		allow, disallow, target = plain(allow), plain(disallow), "/"+plain(target)
+		if allow == "" || disallow == "" || (len(allow)+len(disallow))*len(target) > 1<<20 || target == "/robots.txt" {
+			return
+		}
+		allows, disallows := slowMatch(allow, target), slowMatch(disallow, target)
+		want := !disallows || allows && len(allow) >= len(disallow)
+		file := "User-agent: *\nDisallow: " + disallow + "\nAllow: " + allow
+		if got := robots.Parse([]byte(file), "a").Decide(target); got.Allowed != want {
+			t.Errorf("target %q: %+v, want allowed %t; file:\n%s", target, got, want, file)
 		}
 	})
 }
@@ -93,7 +119,7 @@ func slowMatch(pattern, s string) bool {
 func manyStars(n int) string { return "/" + strings.Repeat("*a", n) + "*b$" }
 
 func TestManyStars(t *testing.T) {
-	rules := robots.Parse([]byte("User-agent: *\nDisallow: " + manyStars(4000))).Rules("a")
+	rules := robots.Parse([]byte("User-agent: *\nDisallow: "+manyStars(4000)), "a")
 	if got := rules.Decide("/" + strings.Repeat("a", 8000)); !got.Allowed {
 		t.Errorf("a path without b: %+v", got)
 	}
@@ -106,7 +132,7 @@ func TestManyStars(t *testing.T) {
 func BenchmarkManyStars(b *testing.B) {
 	for n := 1000; n <= 8000; n *= 2 {
 		b.Run(fmt.Sprintf("path=%d/stars=%d", n, n/2), func(b *testing.B) {
-			rules := robots.Parse([]byte("User-agent: *\nDisallow: " + manyStars(n/2))).Rules("a")
+			rules := robots.Parse([]byte("User-agent: *\nDisallow: "+manyStars(n/2)), "a")
 			path := "/" + strings.Repeat("a", n)
 			for b.Loop() {
 				rules.Decide(path)
@@ -116,8 +142,8 @@ func BenchmarkManyStars(b *testing.B) {
 	}
 }
 
-// full is a file of the greatest size whose rules all differ and all have to
-// be looked at.
+// full is a file of the greatest size whose rules all differ and, as many as fit,
+// all have to be looked at.
 func full() []byte {
 	var out bytes.Buffer
 	out.WriteString("User-agent: *\n")
@@ -139,14 +165,14 @@ func BenchmarkParse(b *testing.B) {
 			b.SetBytes(int64(len(row.file)))
 			b.ReportAllocs()
 			for b.Loop() {
-				robots.Parse(row.file)
+				robots.Parse(row.file, "a")
 			}
 		})
 	}
 }
 
 func BenchmarkDecide(b *testing.B) {
-	small, worst := robots.Parse([]byte(fourGroups)).Rules("foobot"), robots.Parse(full()).Rules("a")
+	small, worst := robots.Parse([]byte(fourGroups), "foobot"), robots.Parse(full(), "a")
 	for _, row := range []struct {
 		name   string
 		rules  *robots.Rules

@@ -77,6 +77,12 @@ func TestMatch(t *testing.T) {
 		{"star first", "*/a", "/b/a", true},
 		{"no slash first", "a", "/a", false},
 		{"many stars are one", "/a***b", "/axb", true},
+		{"many stars first", "**/b", "/a/b", true},
+		{"many stars last", "/a**", "/ab", true},
+		{"many stars at the end", "/a***$", "/abc", true},
+		{"an escaped star among stars", "/a**%2A**b", "/a-*-b", true},
+		{"an escaped star among stars is no wildcard", "/a**%2A**b", "/a--b", false},
+		{"escaped stars are two", "/a%2A%2Ab", "/a*b", false},
 		{"pieces in their order", "/*a*b*c", "/c/b/a", false},
 		{"pieces do not overlap", "/*aba*aba", "/ababa", false},
 		{"pieces do not overlap at the end", "/*ab*b$", "/ab", false},
@@ -102,8 +108,8 @@ func TestMatch(t *testing.T) {
 		{"a target that is a query", "/?a", "?a=b", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			file := robots.Parse([]byte("User-agent: *\nDisallow: " + row.pattern))
-			got := file.Rules("a").Decide(row.target)
+			file := robots.Parse([]byte("User-agent: *\nDisallow: "+row.pattern), "a")
+			got := file.Decide(row.target)
 			if got.Allowed == row.want {
 				t.Errorf("pattern %q, target %q: match %t, want %t", row.pattern, row.target, !got.Allowed, row.want)
 			}

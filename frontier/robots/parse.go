@@ -13,41 +13,29 @@ import (
 // RFC 9309 §2.5.
 const MaxBytes = 500 << 10
 
-// File is a robots.txt that was read. It does not change, and may be used by
-// many goroutines.
-type File struct {
-	// Sitemaps are the values of Sitemap lines, in order and as written.
-	Sitemaps []string
-	groups   []*group
-}
-
-// group is a run of user-agent lines and what follows it: RFC 9309 §2.1.
-type group struct {
-	agents []string // their tokens in the order of their lines, in lower case; "*" for all
-	delays []delay  // those that count for one agent or another, the longest first
-	rules  []rule
-}
-
-// delay is told to the first agents of a group, as many as were named before it.
-type delay struct {
-	agents int
-	length time.Duration
-}
-
-// Parse reads a file. Any bytes are a file: a line that is not understood is
-// passed over, and touches no other.
-func Parse(body []byte) *File {
+// Parse reads a file and returns what it says to the crawler that calls itself
+// product: it merges the groups that name the crawler, or those of "*" if none
+// does, RFC 9309 §2.2.1. The product token is compared without regard to case,
+// and a version after it does no harm.
+//
+// Any bytes are a file: a line that is not understood is passed over, and
+// touches no other. Rules that do not fit into [MaxSize] are as if they were
+// not there.
+func Parse(body []byte, product string) *Rules {
 	if len(body) > MaxBytes {
 		body = wholeLines(body[:MaxBytes+1])
 	}
-	body = bytes.TrimPrefix(body, []byte("\ufeff"))
-	p := parser{file: &File{}}
-	for number := 1; len(body) > 0; number++ {
-		var line []byte
-		line, body = nextLine(body)
-		p.line(number, string(line))
+	rest := string(bytes.TrimPrefix(body, []byte("\ufeff")))
+	p := parser{token: productToken(product)}
+	if p.token == "" {
+		p.token = everyone
 	}
-	return p.file
+	for number := uint32(1); rest != ""; number++ {
+		var line string
+		line, rest = nextLine(rest)
+		p.line(number, line)
+	}
+	return p.rules()
 }
 
 // wholeLines takes off the line that a limit goes through: half of
@@ -57,42 +45,53 @@ func wholeLines(body []byte) []byte {
 }
 
 // nextLine ends a line at CR, LF or both: RFC 9309 §2.2, EOL.
-func nextLine(body []byte) (line, rest []byte) {
-	i := bytes.IndexAny(body, "\r\n")
+func nextLine(text string) (line, rest string) {
+	i := strings.IndexAny(text, "\r\n")
 	if i < 0 {
-		return body, nil
+		return text, ""
 	}
-	line, rest = body[:i], body[i+1:]
-	if body[i] == '\r' {
-		rest = bytes.TrimPrefix(rest, []byte("\n"))
+	line, rest = text[:i], text[i+1:]
+	if text[i] == '\r' {
+		rest = strings.TrimPrefix(rest, "\n")
 	}
 	return line, rest
 }
 
+// everyone is the agent of the groups for crawlers that no group names.
+const everyone = "*"
+
 // parser is the state between two lines.
 type parser struct {
-	file  *File
-	group *group // nil before the first user-agent line
-	ruled bool   // the group has a rule, so a user-agent line begins another
+	token string // of this crawler, in lower case
+	group group
+	// The rules are those of the groups for token if named is set. Until then they
+	// are those of the groups for everyone, if general is.
+	named, general bool
+	delay          time.Duration
+	builder        builder
 }
 
-func (p *parser) line(number int, text string) {
+// group is a run of user-agent lines and what follows it: RFC 9309 §2.1.
+type group struct {
+	open  bool // a user-agent line was read
+	ruled bool // it has a rule, so a user-agent line begins another
+	ours  bool // it names this crawler
+	all   bool // it names everyone
+}
+
+func (p *parser) line(number uint32, text string) {
 	text, _, _ = strings.Cut(text, "#")
 	name, value := record(text)
 	switch strings.ToLower(name) {
 	case "user-agent", "useragent", "user agent":
 		p.agents(value)
 	case "allow":
-		p.rule(Line{Number: number, Text: trim(text)}, true, value)
+		p.rule(number, text, true, value)
 	// The spellings that google/robotstxt takes for disallow too.
 	case "disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw":
-		p.rule(Line{Number: number, Text: trim(text)}, false, value)
+		p.rule(number, text, false, value)
 	case "crawl-delay":
-		p.delay(value)
-	case "sitemap":
-		if value != "" {
-			p.file.Sitemaps = append(p.file.Sitemaps, value)
-		}
+		p.crawlDelay(value)
 	}
 }
 
@@ -102,8 +101,19 @@ func record(text string) (name, value string) {
 	if name, value, ok := strings.Cut(text, ":"); ok {
 		return trim(name), trim(value)
 	}
-	if words := strings.Fields(text); len(words) == 2 {
-		return words[0], words[1]
+	words := 0
+	for word := range strings.FieldsSeq(text) {
+		switch words++; words {
+		case 1:
+			name = word
+		case 2:
+			value = word
+		default:
+			return "", ""
+		}
+	}
+	if words == 2 {
+		return name, value
 	}
 	return "", ""
 }
@@ -116,40 +126,56 @@ func (p *parser) agents(value string) {
 		if token == "" {
 			continue
 		}
-		if p.group == nil || p.ruled {
-			p.group, p.ruled = &group{}, false
-			p.file.groups = append(p.file.groups, p.group)
+		if p.group.ruled {
+			p.group = group{}
 		}
-		p.group.agents = append(p.group.agents, token)
+		p.group.open = true
+		switch token {
+		case p.token:
+			p.group.ours = true
+			if !p.named { // what was said to everyone is not for this crawler
+				p.named, p.delay, p.builder = true, 0, builder{}
+			}
+		case everyone:
+			p.group.all, p.general = true, true
+		}
 	}
 }
 
-func (p *parser) rule(line Line, allow bool, value string) {
-	if p.group == nil {
-		return
+// counts reports whether the lines that follow are for this crawler.
+func (p *parser) counts() bool {
+	if p.named {
+		return p.group.ours
 	}
-	p.ruled = true
+	return p.group.all
+}
+
+func (p *parser) rule(number uint32, text string, allow bool, value string) {
+	p.group.ruled = p.group.open
 	// An empty pattern matches nothing: RFC 9309 §2.2, empty-pattern. It is
 	// a rule all the same, and ends the user-agent lines.
-	if value != "" {
-		p.group.rules = append(p.group.rules, rule{line: line, allow: allow, pattern: compile(value)})
+	if value != "" && p.counts() {
+		p.builder.add(number, trim(text), allow, value)
 	}
 }
 
-// delay is told to the agents named so far. It does not end their lines: other
-// records must not interfere with groups, RFC 9309 §2.2.4.
-func (p *parser) delay(value string) {
-	length, ok := seconds(value)
-	if p.group == nil || !ok {
-		return
+// crawlDelay sets the delay of the agents named so far. It does not end their
+// lines: other records must not interfere with groups, RFC 9309 §2.2.4.
+func (p *parser) crawlDelay(value string) {
+	if length, ok := seconds(value); ok && p.counts() {
+		p.delay = max(p.delay, length)
 	}
-	// One that came before and is no longer is told to no agent that this one is not.
-	// Each is put in once and taken out once, so a file takes no more steps than lines.
-	delays := p.group.delays
-	for len(delays) > 0 && delays[len(delays)-1].length <= length {
-		delays = delays[:len(delays)-1]
+}
+
+func (p *parser) rules() *Rules {
+	r := p.builder.rules()
+	switch r.CrawlDelay = p.delay; {
+	case p.named:
+		r.Group = p.token
+	case p.general:
+		r.Group = everyone
 	}
-	p.group.delays = append(delays, delay{len(p.group.agents), length})
+	return r
 }
 
 // productToken is the part of a name that is compared: a version or a comment

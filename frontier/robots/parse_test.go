@@ -80,6 +80,8 @@ func TestFiles(t *testing.T) {
 		{"Allow of the same length wins", "User-agent: *\nDisallow: /lake\nAllow: /lake", "a", "/lake", true},
 		{"Allow of the same length wins in any order", "User-agent: *\nAllow: /lake\nDisallow: /lake", "a", "/lake", true},
 		{"a longer Disallow wins", "User-agent: *\nAllow: /lake\nDisallow: /lake*", "a", "/lake", false},
+		{"stars of a run count", "User-agent: *\nAllow: /lake***t\nDisallow: /lake*out", "a", "/lake/trout", true},
+		{"stars of a run are one match", "User-agent: *\nDisallow: /a****\nAllow: /ab*", "a", "/abc", false},
 		{"robots.txt", "User-agent: *\nDisallow: /", "a", "/robots.txt", true},
 		{"robots.txt elsewhere", "User-agent: *\nDisallow: /", "a", "/a/robots.txt", false},
 		{"case of a path", "User-agent: *\nAllow: /Any.html\nDisallow: /", "a", "/any.html", false},
@@ -109,7 +111,7 @@ func TestFiles(t *testing.T) {
 		{"Crawl-delay between agents", "User-agent: a\nCrawl-delay: 1\nUser-agent: b\nDisallow: /", "a", "/x", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got := robots.Parse([]byte(row.file)).Rules(row.agent).Decide(row.target)
+			got := robots.Parse([]byte(row.file), row.agent).Decide(row.target)
 			if got.Allowed != row.want {
 				t.Errorf("agent %q, target %q: got %+v, want allowed %t; file:\n%s", row.agent, row.target, got, row.want, row.file)
 			}
@@ -141,22 +143,15 @@ func TestCrawlDelay(t *testing.T) {
 		{"that of all is not that of one", "User-agent: *\nCrawl-delay: 10\nDisallow:\nUser-agent: a\nDisallow:", "a", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := robots.Parse([]byte(row.file)).Rules(row.agent).CrawlDelay; got != row.want {
+			if got := robots.Parse([]byte(row.file), row.agent).CrawlDelay; got != row.want {
 				t.Errorf("agent %q: delay %v, want %v; file:\n%s", row.agent, got, row.want, row.file)
 			}
 		})
 	}
 }
 
-func TestSitemaps(t *testing.T) {
-	file := robots.Parse([]byte("Sitemap: http://h/One.xml\nUser-agent: a\nsitemap:/two.xml # relative\nSitemap:\nDisallow: /\nSITEMAP: https://h:8443/three"))
-	if diff := cmp.Diff([]string{"http://h/One.xml", "/two.xml", "https://h:8443/three"}, file.Sitemaps); diff != "" {
-		t.Errorf("sitemaps (-want +got):\n%s", diff)
-	}
-}
-
 func TestLineThatDecides(t *testing.T) {
-	file := robots.Parse([]byte("# ours\r\nUser-agent: *\r\n  Disallow: /x # secret\r\nAllow: /x/y\r\n"))
+	file := robots.Parse([]byte("# ours\r\nUser-agent: *\r\n  Disallow: /x # secret\r\nAllow: /x/y\r\n"), "a")
 	for _, row := range []struct {
 		name, target string
 		want         robots.Decision
@@ -167,12 +162,12 @@ func TestLineThatDecides(t *testing.T) {
 		{"robots.txt", "/robots.txt", robots.Decision{Allowed: true, Reason: robots.RobotsTxt}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if diff := cmp.Diff(row.want, file.Rules("a").Decide(row.target)); diff != "" {
+			if diff := cmp.Diff(row.want, file.Decide(row.target)); diff != "" {
 				t.Errorf("target %q (-want +got):\n%s", row.target, diff)
 			}
 		})
 	}
-	if got := file.Rules("a").Group; got != "*" {
+	if got := file.Group; got != "*" {
 		t.Errorf("group %q, want *", got)
 	}
 }
@@ -192,9 +187,63 @@ func TestLimit(t *testing.T) {
 		{"one line without an end", strings.Repeat("#", robots.MaxBytes+1), "/x", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := robots.Parse([]byte(row.file)).Rules("a").Decide(row.target); got.Allowed != row.want {
+			if got := robots.Parse([]byte(row.file), "a").Decide(row.target); got.Allowed != row.want {
 				t.Errorf("target %q: got %+v, want allowed %t", row.target, got, row.want)
 			}
 		})
+	}
+}
+
+// TestSizeIsBounded: the rules of a file hold no more than MaxSize, whatever is in
+// it. Those at its beginning count; those that no longer fit do not.
+func TestSizeIsBounded(t *testing.T) {
+	const few = 64 << 10
+	own := strings.Repeat("Disallow: /b\n", 30000)
+	for _, row := range []struct {
+		name, line string
+		most       int
+	}{
+		{"short rules", "Allow: /a\n", robots.MaxSize},
+		{"stars", "Allow: %3a" + strings.Repeat("*", 2000) + "\n", few},
+		{"stars apart", "Allow: " + strings.Repeat("*a", 1000) + "\n", robots.MaxSize},
+		{"escapes of both kinds", "Allow: /" + strings.Repeat("%3a", 100) + "\n", robots.MaxSize},
+		{"what is escaped", "Allow: /" + strings.Repeat("ツ", 100) + "\n", robots.MaxSize},
+		{"agents", "User-agent: x, y\n", few},
+		{"groups", "User-agent: x\nAllow: /a\n", few},
+		{"delays", "Crawl-delay: 1\n", few},
+		{"sitemaps", "Sitemap: s\n", few},
+		{"words", "a a a a a a a a ", few},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			file := "User-agent: *\nDisallow: /first\n"
+			file += strings.Repeat(row.line, (robots.MaxBytes-len(file))/len(row.line))
+			rules := robots.Parse([]byte(file), "a")
+			if got, most := rules.Size(), row.most+200; got > most {
+				t.Errorf("%d bytes, want at most %d", got, most)
+			}
+			if got := rules.Decide("/first"); got.Line.Number != 2 {
+				t.Errorf("%+v, want it by line 2", got)
+			}
+		})
+	}
+	last := robots.Parse([]byte("User-agent: *\n"+own+"Disallow: /last"), "a")
+	if got := last.Decide("/last"); !got.Allowed {
+		t.Errorf("a rule past the limit: %+v, want none", got)
+	}
+	others := robots.Parse([]byte("User-agent: *\n"+own+"User-agent: a\nDisallow: /last"), "a")
+	if got := others.Decide("/last"); got.Allowed || others.Size() > few {
+		t.Errorf("%+v, %d bytes: want the rule of a, and none of the others", got, others.Size())
+	}
+}
+
+// TestLongLine: what is told of a line is cut, the rule is not.
+func TestLongLine(t *testing.T) {
+	long := "/" + strings.Repeat("ツ", 300)
+	rules := robots.Parse([]byte("User-agent: *\nDisallow: "+long+"a"), "a")
+	if got := rules.Decide(long + "b"); !got.Allowed {
+		t.Errorf("%+v, want no match", got)
+	}
+	if got, want := rules.Decide(long+"ab").Line.Text, "Disallow: "+long[:1+3*189]; got != want {
+		t.Errorf("text %q, want %q", got, want)
 	}
 }

@@ -4,44 +4,57 @@ import (
 	"strings"
 )
 
-// pattern is a rule's path, ready to be compared.
+// pattern is a rule's path, ready to be compared. A * in it is a wildcard, and
+// literalStar is the character.
 type pattern struct {
-	octets int // as escaped; the longest match decides
-	strict form
-	// loose has the escapes of reserved characters decoded as well.
-	loose form
-	plain bool // there are none; loose would be equal, and is not made
+	octets uint32 // as escaped
+	strict string
+	loose  string // has the escapes of reserved characters decoded as well
+	end    bool   // nothing may follow
 }
 
-// form is a pattern cut at its wildcards.
-type form struct {
-	pieces []string
-	end    bool // nothing may follow
-}
+// literalStar stands for a star of the path. No other byte of a pattern or a
+// target is beyond US-ASCII, for those are escaped.
+const literalStar = "\xff"
 
 // compile reads a value of Allow or Disallow: RFC 9309 §2.2.2 and §2.2.3.
 func compile(value string) pattern {
-	escaped := escapeOctets(value)
-	strict, loose := decode(escaped, strictly), decode(escaped, loosely)
-	p := pattern{octets: len(escaped), strict: newForm(strict), plain: strict == loose}
-	if !p.plain {
-		p.loose = newForm(loose)
+	collapsed := collapse(value)
+	escaped := escapeOctets(collapsed)
+	octets := len(escaped) + len(value) - len(collapsed)
+	// A $ is decoded in neither form, so both end with it or neither does.
+	escaped, end := strings.CutSuffix(escaped, "$")
+	return pattern{
+		octets: uint32(octets), end: end, //nolint:gosec // three times MaxBytes at most
+		strict: literally(decode(escaped, strictly)), loose: literally(decode(escaped, loosely)),
 	}
-	return p
 }
 
-func newForm(text string) form {
-	text, end := strings.CutSuffix(text, "$")
-	var pieces []string
-	for piece := range strings.SplitSeq(text, "*") {
-		pieces = append(pieces, literal.Replace(piece))
+// collapse makes one * of each run of them, which matches the same. An escaped
+// star ends a run: it is no wildcard.
+func collapse(value string) string {
+	if !strings.Contains(value, "**") {
+		return value
 	}
-	return form{pieces: pieces, end: end}
+	var out strings.Builder
+	for i := range len(value) {
+		if value[i] != '*' || i == 0 || value[i-1] != '*' {
+			out.WriteByte(value[i])
+		}
+	}
+	return out.String()
 }
 
-// literal undoes the escapes of * and $, which are kept until the wildcards
+// literally undoes the escapes of * and $, which are kept until the wildcards
 // have been found: RFC 9309 §2.2.3.
-var literal = strings.NewReplacer("%2A", "*", "%24", "$")
+func literally(s string) string {
+	if !strings.Contains(s, "%") {
+		return s // the replacer would copy it
+	}
+	return literal.Replace(s)
+}
+
+var literal = strings.NewReplacer("%2A", literalStar, "%24", "$")
 
 // target is the path and query of a URL, ready to be compared.
 type target struct {
@@ -49,8 +62,8 @@ type target struct {
 }
 
 func newTarget(pathAndQuery string) target {
-	escaped := escapeOctets(pathAndQuery)
-	return target{strict: literal.Replace(decode(escaped, strictly)), loose: literal.Replace(decode(escaped, loosely))}
+	escaped := strings.ReplaceAll(escapeOctets(pathAndQuery), "*", "%2A")
+	return target{strict: literally(decode(escaped, strictly)), loose: literally(decode(escaped, loosely))}
 }
 
 // match compares both forms. The strict one alone would keep
@@ -58,39 +71,39 @@ func newTarget(pathAndQuery string) target {
 // one; the loose one alone would lose a pattern such as "*%2F", which does not
 // tell whether it means a path or a query.
 func (p pattern) match(t target) bool {
-	switch {
-	case p.strict.match(t.strict):
+	if match(p.strict, p.end, t.strict) {
 		return true
-	case !p.plain:
-		return p.loose.match(t.loose)
 	}
-	return t.loose != t.strict && p.strict.match(t.loose)
+	return (p.loose != p.strict || t.loose != t.strict) && match(p.loose, p.end, t.loose)
 }
 
 // match finds each piece at the first place after the one before. That is
 // enough: a later place leaves less for the rest. So no piece is looked for
 // twice, and the time grows with the length of s, whatever the pattern.
-func (f form) match(s string) bool {
-	first, rest := f.pieces[0], f.pieces[1:]
-	s, ok := strings.CutPrefix(s, first)
+func match(pattern string, end bool, s string) bool {
+	piece, rest, more := strings.Cut(pattern, "*")
+	s, ok := strings.CutPrefix(s, piece)
 	if !ok {
 		return false
 	}
-	if len(rest) == 0 {
-		return !f.end || s == ""
+	if !more {
+		return !end || s == ""
 	}
-	last := len(rest) - 1
-	for _, piece := range rest[:last] {
+	for {
+		piece, rest, more = strings.Cut(rest, "*")
+		if !more {
+			break
+		}
 		i := strings.Index(s, piece)
 		if i < 0 {
 			return false
 		}
 		s = s[i+len(piece):]
 	}
-	if f.end {
-		return strings.HasSuffix(s, rest[last])
+	if end {
+		return strings.HasSuffix(s, piece)
 	}
-	return strings.Contains(s, rest[last])
+	return strings.Contains(s, piece)
 }
 
 const upperHex = "0123456789ABCDEF"

@@ -31,16 +31,16 @@ type Answer struct {
 // Policy is what holds for a host. The zero Policy defers everything. It may
 // be used by many goroutines.
 type Policy struct {
-	// File is nil unless one was read.
-	File *File
+	// Rules are nil unless a file was read.
+	Rules *Rules
 	// Unavailable: there is no file, and everything is allowed.
 	Unavailable bool
 	// Cause says in a few words why there is no file.
 	Cause string
 }
 
-// Judge makes a policy of an answer: RFC 9309 §2.3.1. It depends on the answer
-// alone, and tests in this order:
+// Judge makes a policy for the crawler that calls itself product of an answer:
+// RFC 9309 §2.3.1. It depends on these alone, and tests in this order:
 //
 //  1. redirects that ended nowhere (more than MaxRedirects, a loop, a target
 //     that may not be followed): the file is unavailable, §2.3.1.2;
@@ -49,7 +49,7 @@ type Policy struct {
 //  3. 2xx whose body came, an empty one too: the file;
 //  4. 3xx that names no target: unavailable;
 //  5. all else, 5xx and no response among it: unreachable, §2.3.1.4.
-func Judge(a Answer) Policy {
+func Judge(a Answer, product string) Policy {
 	switch a.ErrorClass {
 	case "too_many_redirects", "redirect_loop", "redirect_rejected":
 		return Policy{Unavailable: true, Cause: a.ErrorClass}
@@ -58,7 +58,7 @@ func Judge(a Answer) Policy {
 	case class == 4:
 		return Policy{Unavailable: true, Cause: fmt.Sprintf("status %d", a.Status)}
 	case class == 2 && (a.ErrorClass == "" || a.ErrorClass == "empty_body"):
-		return Policy{File: Parse(a.Body)}
+		return Policy{Rules: Parse(a.Body, product)}
 	case class == 3 && a.ErrorClass == "":
 		return Policy{Unavailable: true, Cause: fmt.Sprintf("status %d", a.Status)}
 	case a.ErrorClass != "":
@@ -70,27 +70,26 @@ func Judge(a Answer) Policy {
 }
 
 // Deferred says that the file cannot be reached, and nothing may be fetched for now.
-func (p Policy) Deferred() bool { return p.File == nil && !p.Unavailable }
+func (p Policy) Deferred() bool { return p.Rules == nil && !p.Unavailable }
 
 // After is the policy once the file has been out of reach for so long. Up to
 // DeferFor nothing changes. After it the rules of the last fetch that
 // succeeded are used, or, if stale is nil, the file counts as unavailable.
 // A policy that does not defer stays as it is.
-func (p Policy) After(unreachable time.Duration, stale *File) Policy {
+func (p Policy) After(unreachable time.Duration, stale *Rules) Policy {
 	if !p.Deferred() || unreachable < DeferFor {
 		return p
 	}
-	return Policy{File: stale, Unavailable: stale == nil, Cause: p.Cause}
+	return Policy{Rules: stale, Unavailable: stale == nil, Cause: p.Cause}
 }
 
-// Decide is [Rules.Decide] by the rules for product, or by the lack of a file.
-// Callers with many URLs of one host keep the Rules instead.
-func (p Policy) Decide(product, pathAndQuery string) Decision {
+// Decide is [Rules.Decide] by the rules of the file, or by the lack of one.
+func (p Policy) Decide(pathAndQuery string) Decision {
 	switch {
 	case pathAndQuery == robotsTxt:
 		return Decision{Allowed: true, Reason: RobotsTxt}
-	case p.File != nil:
-		return p.File.Rules(product).Decide(pathAndQuery)
+	case p.Rules != nil:
+		return p.Rules.Decide(pathAndQuery)
 	case p.Unavailable:
 		return Decision{Allowed: true, Reason: Unavailable}
 	}

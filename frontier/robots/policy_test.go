@@ -45,8 +45,8 @@ func TestJudge(t *testing.T) {
 		{"nothing", robots.Answer{}, robots.Unreachable, "no response"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			policy := robots.Judge(row.answer)
-			got := policy.Decide("a", "/x")
+			policy := robots.Judge(row.answer, "a")
+			got := policy.Decide("/x")
 			if got.Reason != row.want || policy.Cause != row.cause {
 				t.Errorf("Judge(%+v): reason %v, cause %q; want %v, %q", row.answer, got.Reason, policy.Cause, row.want, row.cause)
 			}
@@ -57,7 +57,7 @@ func TestJudge(t *testing.T) {
 			if got.Allowed != allowed {
 				t.Errorf("Judge(%+v): allowed %t, want %t", row.answer, got.Allowed, allowed)
 			}
-			if own := policy.Decide("a", "/robots.txt"); !own.Allowed {
+			if own := policy.Decide("/robots.txt"); !own.Allowed {
 				t.Errorf("Judge(%+v): /robots.txt is not allowed: %+v", row.answer, own)
 			}
 		})
@@ -73,20 +73,20 @@ func TestEveryStatus(t *testing.T) {
 		case 3, 4:
 			want = robots.Unavailable
 		}
-		if got := robots.Judge(robots.Answer{Status: status}).Decide("a", "/x").Reason; got != want {
+		if got := robots.Judge(robots.Answer{Status: status}, "a").Decide("/x").Reason; got != want {
 			t.Errorf("status %d: %v, want %v", status, got, want)
 		}
 	}
 }
 
 func TestAfter(t *testing.T) {
-	stale := robots.Parse([]byte(closed))
-	deferred, absent, fresh := robots.Judge(robots.Answer{Status: 503}), robots.Judge(robots.Answer{Status: 404}), robots.Judge(robots.Answer{Status: 200})
+	stale := robots.Parse([]byte(closed), "a")
+	deferred, absent, fresh := robots.Judge(robots.Answer{Status: 503}, "a"), robots.Judge(robots.Answer{Status: 404}, "a"), robots.Judge(robots.Answer{Status: 200}, "a")
 	for _, row := range []struct {
 		name   string
 		policy robots.Policy
 		since  time.Duration
-		stale  *robots.File
+		stale  *robots.Rules
 		want   robots.Reason
 	}{
 		{"at once", deferred, 0, stale, robots.Unreachable},
@@ -99,7 +99,7 @@ func TestAfter(t *testing.T) {
 		{"the zero policy", robots.Policy{}, robots.DeferFor, stale, robots.ByRule},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := row.policy.After(row.since, row.stale).Decide("a", "/x").Reason; got != row.want {
+			if got := row.policy.After(row.since, row.stale).Decide("/x").Reason; got != row.want {
 				t.Errorf("after %v: %v, want %v", row.since, got, row.want)
 			}
 		})

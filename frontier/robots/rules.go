@@ -1,23 +1,41 @@
 package robots
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 )
 
 // Line is a line of a robots.txt. The zero Line is none.
 type Line struct {
 	Number int    // from 1
-	Text   string // without its comment
+	Text   string // without its comment, and cut after 200 characters
 }
 
+// MaxSize is how many bytes the rules of one file may hold in memory, as
+// [Rules.Size] counts them: 6,000 rules of 40 characters, or 11,000 short ones.
+const MaxSize = 512 << 10
+
+// maxText is how many characters of a rule's line are kept.
+const maxText = 200
+
+// rule is one line of a file. Its strings lie in the text of the Rules: a file of
+// many short lines must not cost many times its size.
 type rule struct {
-	line    Line
-	allow   bool
-	pattern pattern
+	line          uint32
+	octets        uint32 // of the pattern as escaped, runs of * included; the longest match decides
+	text          span   // the line itself
+	strict, loose span   // see pattern
+	end, allow    bool
 }
+
+// span is a part of a text.
+type span struct{ from, to uint32 }
+
+func (s span) of(text string) string { return text[s.from:s.to] }
 
 // Rules are what a file says to one crawler. They do not change, and may be
 // used by many goroutines.
@@ -29,60 +47,77 @@ type Rules struct {
 	// the crawler, "*", or empty where the file has no group for it.
 	Group string
 	rules []rule // the longest first, and Allow before Disallow
+	text  string
 }
 
-// Rules merges the groups that name the crawler, or those of "*" if none does:
-// RFC 9309 §2.2.1. The product token is compared without regard to case; a
-// version after it does no harm.
-func (f *File) Rules(product string) *Rules {
-	token := productToken(product)
-	if token == "" || !f.names(token) {
-		token = "*"
+const ruleSize = int(unsafe.Sizeof(rule{}))
+
+// Size returns how many bytes of memory r holds, at most [MaxSize] and its own
+// fields.
+func (r *Rules) Size() int {
+	return int(unsafe.Sizeof(*r)) + cap(r.rules)*ruleSize + len(r.text)
+}
+
+// builder collects rules.
+type builder struct {
+	list []rule
+	text []byte
+	full bool // rules that follow are passed over
+}
+
+func (b *builder) add(number uint32, text string, allow bool, value string) {
+	if b.full {
+		return
 	}
-	if !f.names(token) {
-		return &Rules{}
+	before, p := len(b.text), compile(value)
+	r := rule{line: number, octets: p.octets, end: p.end, allow: allow}
+	r.text = b.keep(firstRunes(text, maxText), span{})
+	r.strict = b.keep(p.strict, r.text)
+	r.loose = b.keep(p.loose, r.strict)
+	if b.full = (len(b.list)+1)*ruleSize+len(b.text) > MaxSize; b.full {
+		b.text = b.text[:before]
+		return
 	}
-	merged := &Rules{Group: token}
-	for _, g := range f.groups {
-		if g.names(token) {
-			merged.rules = append(merged.rules, g.rules...)
-			merged.CrawlDelay = max(merged.CrawlDelay, g.delay(token))
+	b.list = append(b.list, r)
+}
+
+// keep returns where s is in the text, which is in the span near if that has it.
+func (b *builder) keep(s string, near span) span {
+	from := len(b.text)
+	if i := bytes.Index(b.text[near.from:near.to], []byte(s)); i >= 0 {
+		from = int(near.from) + i
+	} else {
+		b.text = append(b.text, s...)
+	}
+	return span{from: uint32(from), to: uint32(from + len(s))} //nolint:gosec // MaxSize and one rule at most
+}
+
+// firstRunes returns the first n characters of s.
+func firstRunes(s string, n int) string {
+	for i := range s {
+		if n--; n < 0 {
+			return s[:i]
 		}
 	}
-	slices.SortStableFunc(merged.rules, byRank)
-	return merged
+	return s
 }
 
-func (f *File) names(token string) bool {
-	return slices.ContainsFunc(f.groups, func(g *group) bool { return g.names(token) })
-}
-
-func (g *group) names(token string) bool {
-	return slices.Contains(g.agents, token)
-}
-
-// delay is the longest that was told to an agent. The line that named it first is
-// told the most.
-func (g *group) delay(token string) time.Duration {
-	first := slices.Index(g.agents, token)
-	for _, d := range g.delays {
-		if d.agents > first {
-			return d.length
-		}
-	}
-	return 0
+func (b *builder) rules() *Rules {
+	slices.SortFunc(b.list, byRank)
+	return &Rules{rules: append(make([]rule, 0, len(b.list)), b.list...), text: string(b.text)}
 }
 
 // byRank puts the rule first that decides where two match: the one with the
-// most octets, and Allow of two that are equal. RFC 9309 §2.2.2.
+// most octets, and Allow of two that are equal, RFC 9309 §2.2.2; then the one
+// that comes first in the file.
 func byRank(a, b rule) int {
-	if c := cmp.Compare(b.pattern.octets, a.pattern.octets); c != 0 || a.allow == b.allow {
-		return c
+	if a.octets == b.octets && a.allow != b.allow {
+		if a.allow {
+			return -1
+		}
+		return 1
 	}
-	if a.allow {
-		return -1
-	}
-	return 1
+	return cmp.Or(cmp.Compare(b.octets, a.octets), cmp.Compare(a.line, b.line))
 }
 
 // Decision is what was decided about one URL, and why.
@@ -106,9 +141,12 @@ func (r *Rules) Decide(pathAndQuery string) Decision {
 		return Decision{Allowed: true, Reason: RobotsTxt}
 	}
 	t := newTarget(pathAndQuery)
-	for _, rule := range r.rules {
-		if rule.pattern.match(t) {
-			return Decision{Allowed: rule.allow, Reason: ByRule, Line: rule.line}
+	for i := range r.rules {
+		rule := &r.rules[i]
+		p := pattern{strict: rule.strict.of(r.text), loose: rule.loose.of(r.text), end: rule.end}
+		if p.match(t) {
+			line := Line{Number: int(rule.line), Text: rule.text.of(r.text)}
+			return Decision{Allowed: rule.allow, Reason: ByRule, Line: line}
 		}
 	}
 	return Decision{Allowed: true, Reason: NoRule}

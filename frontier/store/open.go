@@ -58,7 +58,7 @@ type core struct {
 }
 
 // say translates a statement into the database's own words: {now}, {max}, {min},
-// {among} (a list as JSON) and ?.
+// {among} (a list as JSON), {vacant} (the host of a row of robots has no URL) and ?.
 func (c *core) say(query string) string {
 	query = c.words.Replace(query)
 	if !c.numbered {

@@ -32,7 +32,7 @@ func openPostgres(ctx context.Context, dsn string, config Config) (*postgresDB, 
 	p.core = core{
 		db: db, exec: p.execOne, one: p.queryOne, delayMS: millis(config.Delay), numbered: true,
 		words: strings.NewReplacer("{now}", "frontier_now()", "{max}", "GREATEST", "{min}", "LEAST",
-			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))"),
+			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{vacant}", "NOT frontier_has_urls(robots.origin)"),
 	}
 	if err := p.prepare(ctx); err != nil {
 		return nil, closing(fmt.Errorf("open PostgreSQL: %w", err), db.Close)

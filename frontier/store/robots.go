@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -19,6 +20,7 @@ type Robots struct {
 	// What follows is told by Robots, and not read by SaveRobots.
 
 	HasBody        bool          // there was an answer; its Body may still be empty
+	BodySize       int           // in bytes
 	BodyStatus     int           // of that answer
 	Age            time.Duration // since the last try was saved
 	UnreachableFor time.Duration // since the first of the tries without an answer; zero if reachable
@@ -33,6 +35,9 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 	if len(r.Body) > maxRobots {
 		return fmt.Errorf("save robots.txt of %s: it has %d bytes, cut it to %d", r.Origin, len(r.Body), maxRobots)
 	}
+	if r.Body == nil {
+		r.Body = []byte{} // not a null
+	}
 	var err error
 	if r.Unreachable {
 		_, err = c.update(ctx, `INSERT INTO robots (origin, saved_at, status, error_class, unreachable_since)
@@ -45,7 +50,7 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 			VALUES (?, {now}, ?, ?, TRUE, ?, ?)
 			ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class,
 				unreachable_since = 0, has_body = TRUE, body_status = excluded.body_status, body = excluded.body`,
-			r.Origin, r.Status, clean(r.ErrorClass), r.Status, append([]byte{}, r.Body...)) // nil would be a null
+			r.Origin, r.Status, clean(r.ErrorClass), r.Status, r.Body)
 	}
 	if err != nil {
 		return fmt.Errorf("save robots.txt of %s: %w", r.Origin, err)
@@ -55,14 +60,24 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 
 // Robots implements [Store].
 func (c *core) Robots(ctx context.Context, origins []string) (map[string]Robots, error) {
-	found, err := c.robots(ctx, origins)
+	return c.robots(ctx, origins, "body")
+}
+
+// RobotsHeads implements [Store].
+func (c *core) RobotsHeads(ctx context.Context, origins []string) (map[string]Robots, error) {
+	return c.robots(ctx, origins, "NULL")
+}
+
+// robots reads rows, with body as the column of that name.
+func (c *core) robots(ctx context.Context, origins []string, body string) (map[string]Robots, error) {
+	found, err := c.robotsRows(ctx, origins, body)
 	if err != nil {
 		return nil, fmt.Errorf("read robots.txt of %d origins: %w", len(origins), err)
 	}
 	return found, nil
 }
 
-func (c *core) robots(ctx context.Context, origins []string) (map[string]Robots, error) {
+func (c *core) robotsRows(ctx context.Context, origins []string, body string) (map[string]Robots, error) {
 	wanted := make([]string, len(origins))
 	for i, origin := range origins {
 		wanted[i] = clean(origin)
@@ -71,7 +86,7 @@ func (c *core) robots(ctx context.Context, origins []string) (map[string]Robots,
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.db.QueryContext(ctx, c.say(`SELECT origin, status, error_class, unreachable_since <> 0, body, has_body, body_status,
+	rows, err := c.db.QueryContext(ctx, c.say(`SELECT origin, status, error_class, unreachable_since <> 0, `+body+`, length(body), has_body, body_status,
 			{now} - saved_at, CASE WHEN unreachable_since = 0 THEN 0 ELSE {now} - unreachable_since END
 		FROM robots WHERE origin {among}`), list)
 	if err != nil {
@@ -82,7 +97,7 @@ func (c *core) robots(ctx context.Context, origins []string) (map[string]Robots,
 	for rows.Next() {
 		var r Robots
 		var age, unreachable int64
-		err := rows.Scan(&r.Origin, &r.Status, &r.ErrorClass, &r.Unreachable, &r.Body, &r.HasBody, &r.BodyStatus, &age, &unreachable)
+		err := rows.Scan(&r.Origin, &r.Status, &r.ErrorClass, &r.Unreachable, &r.Body, &r.BodySize, &r.HasBody, &r.BodyStatus, &age, &unreachable)
 		if err != nil {
 			return nil, err
 		}
@@ -90,4 +105,59 @@ func (c *core) robots(ctx context.Context, origins []string) (map[string]Robots,
 		found[r.Origin] = r
 	}
 	return found, rows.Err()
+}
+
+// robotsPiece is how many rows are deleted in one transaction: 8 MiB of files.
+const robotsPiece = 16
+
+// ForgetRobots implements [Store].
+func (c *core) ForgetRobots(ctx context.Context, origins []string) (deleted int64, err error) {
+	for piece := range slices.Chunk(origins, robotsPiece) {
+		list, err := toJSON(piece)
+		if err != nil {
+			return deleted, fmt.Errorf("forget robots.txt: %w", err)
+		}
+		n, err := c.update(ctx, `DELETE FROM robots WHERE origin {among} AND {vacant}`, list)
+		if err != nil {
+			return deleted, fmt.Errorf("forget robots.txt of %d origins: %w", len(piece), err)
+		}
+		deleted += n
+	}
+	return deleted, nil
+}
+
+// SweepRobots implements [Store].
+func (c *core) SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error) {
+	vacant, next, err := c.vacant(ctx, after, age)
+	if err != nil {
+		return after, 0, fmt.Errorf("look for robots.txt of hosts without URLs: %w", err)
+	}
+	deleted, err = c.ForgetRobots(ctx, vacant)
+	return next, deleted, err
+}
+
+// vacant returns which of the rows after an origin SweepRobots deletes, and the last
+// row that it looked at, empty if that was the last of all.
+func (c *core) vacant(ctx context.Context, after string, age time.Duration) (vacant []string, next string, err error) {
+	const page = 500
+	rows, err := c.db.QueryContext(ctx, c.say(`SELECT origin, saved_at <= {now} - ? AND {vacant} FROM robots
+		WHERE origin > ? ORDER BY origin LIMIT ?`), millis(age), clean(after), page)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells all
+	seen := 0
+	for ; rows.Next(); seen++ {
+		var unused bool
+		if err := rows.Scan(&next, &unused); err != nil {
+			return nil, "", err
+		}
+		if unused {
+			vacant = append(vacant, next)
+		}
+	}
+	if seen < page {
+		next = ""
+	}
+	return vacant, next, rows.Err()
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 )
@@ -121,6 +122,98 @@ func TestRobotsThatIsTooLong(t *testing.T) {
 		}
 		if got := f.robots("http://a.test"); got.Origin != "" {
 			t.Errorf("Robots = %+v, want none", got)
+		}
+	})
+}
+
+// RobotsHeads has all that Robots has, but for the bodies.
+func TestRobotsHeads(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		const origin = "http://a.test"
+		if err := f.SaveRobots(t.Context(), Robots{Origin: origin, Status: 200, Body: []byte("Disallow: /")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.SaveRobots(t.Context(), Robots{Origin: origin, ErrorClass: "dns", Unreachable: true}); err != nil {
+			t.Fatal(err)
+		}
+		heads, err := f.RobotsHeads(t.Context(), []string{origin, "http://b.test"})
+		got := heads[origin]
+		if err != nil || len(heads) != 1 || got.Body != nil || got.BodySize != 11 || !got.HasBody || got.BodyStatus != 200 || !got.Unreachable || got.ErrorClass != "dns" {
+			t.Errorf("RobotsHeads = %+v, %v, want the one that is known, without its body", heads, err)
+		}
+	})
+}
+
+// saveRobots saves a robots.txt of each of origins.
+func (f *fixture) saveRobots(origins ...string) {
+	f.t.Helper()
+	for _, origin := range origins {
+		if err := f.SaveRobots(f.t.Context(), Robots{Origin: origin, Status: 200, Body: []byte("x")}); err != nil {
+			f.t.Fatalf("SaveRobots(%s) = %v", origin, err)
+		}
+	}
+}
+
+func TestForgetRobots(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://a.test/", "https://b.test:8443/", "http://[::1]/", "http://done.test/")
+		for _, c := range f.claim(4) {
+			if c.Host == "done.test" {
+				f.fetched(c)
+			}
+		}
+		if _, err := f.Reserve(t.Context(), "known.test", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		kept := []string{"http://a.test", "https://a.test", "http://b.test:8443", "http://[::1]", "http://done.test", "http://unasked.test"}
+		gone := []string{"http://b.test", "https://b.test", "http://a.test:8080", "http://known.test", "https://never.test"}
+		for n := range 3 * robotsPiece {
+			gone = append(gone, fmt.Sprintf("http://h%d.test", n))
+		}
+		f.saveRobots(append(kept, gone...)...)
+		n, err := f.ForgetRobots(t.Context(), append(kept[:5:5], append(gone, "http://nosuch.test")...))
+		if err != nil || n != int64(len(gone)) {
+			t.Errorf("ForgetRobots = %d, %v, want %d", n, err, len(gone))
+		}
+		for _, origin := range kept {
+			if f.robots(origin).Origin == "" {
+				t.Errorf("%s is gone", origin)
+			}
+		}
+		if n := f.number(`SELECT count(*) FROM robots`); n != int64(len(kept)) {
+			t.Errorf("%d rows are left, want %d", n, len(kept))
+		}
+	})
+}
+
+func TestSweepRobots(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		const many = 1200
+		f.put("http://a.test/", "http://z.test/")
+		f.saveRobots("http://a.test", "http://z.test", "http://young.test")
+		for n := range many {
+			f.exec(`INSERT INTO robots (origin, saved_at, status, error_class) VALUES (?, 1, 404, '')`, fmt.Sprintf("http://h%d.test", n))
+		}
+		f.exec(`UPDATE robots SET saved_at = 1 WHERE origin <> 'http://young.test'`)
+		after, deleted, calls := "", int64(0), 0
+		for {
+			next, n, err := f.SweepRobots(t.Context(), after, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			deleted += n
+			if calls++; next == "" {
+				break
+			}
+			after = next
+		}
+		if deleted != many || calls != 3 {
+			t.Errorf("%d deleted in %d calls, want %d in 3", deleted, calls, many)
+		}
+		for _, origin := range []string{"http://a.test", "http://z.test", "http://young.test"} {
+			if f.robots(origin).Origin == "" {
+				t.Errorf("%s is gone", origin)
+			}
 		}
 	})
 }

@@ -72,6 +72,15 @@ type Store interface {
 	SaveRobots(ctx context.Context, r Robots) error
 	// Robots tells what is known of origins, by origin; one that was never saved is missing.
 	Robots(ctx context.Context, origins []string) (map[string]Robots, error)
+	// RobotsHeads is Robots without the bodies, which may be long.
+	RobotsHeads(ctx context.Context, origins []string) (map[string]Robots, error)
+	// ForgetRobots deletes what is known of those origins whose hosts have no URL, a few
+	// in each transaction, and returns how many they were.
+	ForgetRobots(ctx context.Context, origins []string) (int64, error)
+	// SweepRobots looks at some origins, in an order of its own, from the one that follows
+	// after, and does as ForgetRobots with those that were saved at least age ago. It
+	// returns where to go on; empty is the beginning.
+	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
 
 	// RetryFailed makes URLs pending whose last fetch failed in class, or in any class if that is
 	// empty, dead ones too. Their failures and crashes are forgotten. It returns how many they were.

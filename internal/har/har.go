@@ -2,13 +2,13 @@ package har
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/plainjson"
 	"fetchd/internal/timeline"
 )
 
@@ -37,8 +37,7 @@ func Marshal(f *timeline.Fetch, o Options) ([]byte, error) {
 	}
 	w := &writer{fetch: f, options: o}
 	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
+	enc := plainjson.NewEncoder(&out)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(file{w.log()}); err != nil {
 		return nil, fmt.Errorf("write the archive: %w", err)

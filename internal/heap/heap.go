@@ -63,25 +63,34 @@ func marked() (live, roots uint64) {
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64() + samples[2].Value.Uint64()
 }
 
-// A burst is over when less than quiet bytes are allocated in so long. It has left
-// something to collect where that is least of all garbage bytes, and a quarter of what
-// lives.
+// A burst is over when less than quiet bytes are allocated in so long, or less than a
+// part of what there is to collect: at that pace the collector would not run for long by
+// itself. The burst has left something where that is garbage bytes at least, and a quarter
+// of what lives: objects to collect, or memory that the collector keeps free.
 const (
-	every   = time.Second
-	quiet   = 1 << 20
-	garbage = 16 << 20
+	every     = time.Second
+	quiet     = 1 << 20
+	quietPart = 16
+	garbage   = 16 << 20
+	longQuiet = 15 // looks
 )
 
 // rest looks whether a burst is over. Go by itself collects again when as much has been
 // allocated as lives, or after two minutes, and until then what ten thousand fetches
 // have left on their way lies beside them.
-type rest struct{ last heap }
+type rest struct {
+	last      heap
+	collected uint64 // what was allocated when it had the collector run last
+	again     bool   // it has just had it run for a burst
+	quiet     int    // looks in a row at which little happened
+}
 
 // heap is the state of the process's, in bytes.
 type heap struct {
 	allocated uint64 // since the process began
 	live      uint64 // that the last collection has left
 	objects   uint64 // that live or are not collected yet
+	free      uint64 // that the system does not have back
 }
 
 // look comes once in a while.
@@ -93,22 +102,41 @@ func (r *rest) look() {
 // collect has the collector run if the burst is over, and tells whether it has.
 func (r *rest) collect() bool {
 	now := heapNow()
-	over := burstOver(&r.last, &now)
+	burst := burstOver(&r.last, &now) || bygone(&r.last, &now, r.collected)
+	if r.quiet++; now.allocated-r.last.allocated >= quiet {
+		r.quiet = 0
+	}
+	// A second time a second later: what pools keep outlives one collection, and some of
+	// the burst may have ended since. And while much lives and little happens every now
+	// and then: what is let go without a new allocation shows in nothing else.
+	over := burst || r.again && r.quiet > 0 || r.quiet >= longQuiet && now.live >= least
+	r.again = burst
 	if r.last = now; over {
 		debug.FreeOSMemory() // collects first
 		r.last = heapNow()
+		r.collected, r.quiet = r.last.allocated, 0
 	}
 	return over
 }
 
-// burstOver tells that little was allocated from one look to the next, and much is to
-// be collected.
+// burstOver reports whether little was allocated from one look to the next, and much is
+// to be collected.
 func burstOver(last, now *heap) bool {
-	return now.allocated-last.allocated < quiet && now.objects >= now.live+max(garbage, now.live/4)
+	waste := now.free
+	if now.objects > now.live {
+		waste += now.objects - now.live
+	}
+	return waste >= max(garbage, now.live/4) && now.allocated-last.allocated < max(quiet, waste/quietPart)
+}
+
+// bygone reports whether little happens, and much has happened since collected: what
+// lived at the last collection may be dead by now, and nobody sees it before the next.
+func bygone(last, now *heap, collected uint64) bool {
+	return now.allocated-last.allocated < quiet && now.allocated-collected >= max(garbage, now.live/quietPart)
 }
 
 func heapNow() heap {
-	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
 	metrics.Read(samples)
-	return heap{samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64()}
+	return heap{samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64(), samples[3].Value.Uint64()}
 }

@@ -90,24 +90,48 @@ func TestBurstOver(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	for _, row := range []struct {
-		name                            string
-		allocated, live, objects, since uint64 // since: the last look
-		want                            bool
+		name                                  string
+		allocated, live, objects, free, since uint64 // since: the last look
+		want                                  bool
 	}{
-		{"64 MiB to collect, and nothing happens", 500 * mib, 10 * mib, 74 * mib, 0, true},
-		{"little happens", 500 * mib, 10 * mib, 74 * mib, mib - 1, true},
-		{"much happens", 500 * mib, 10 * mib, 74 * mib, mib, false},
-		{"the first look", 500 * mib, 10 * mib, 74 * mib, 500 * mib, false},
-		{"16 MiB to collect", 500 * mib, 10 * mib, 26 * mib, 0, true},
-		{"less to collect", 500 * mib, 10 * mib, 26*mib - 1, 0, false},
-		{"a quarter of what lives", 500 * mib, 100 * mib, 125 * mib, 0, true},
-		{"less than a quarter of what lives", 500 * mib, 100 * mib, 125*mib - 1, 0, false},
-		{"it has just run", 500 * mib, 100 * mib, 100 * mib, 0, false},
-		{"objects are counted later than what lives", 500 * mib, 100 * mib, 99 * mib, 0, false},
+		{"64 MiB to collect, and nothing happens", 500 * mib, 10 * mib, 74 * mib, 0, 0, true},
+		{"little happens", 500 * mib, 10 * mib, 74 * mib, 0, mib - 1, true},
+		{"a sixteenth of what is to be collected happens", 500 * mib, 10 * mib, 74 * mib, 0, 4*mib - 1, true},
+		{"much happens", 500 * mib, 10 * mib, 74 * mib, 0, 4 * mib, false},
+		{"the first look", 500 * mib, 10 * mib, 74 * mib, 0, 500 * mib, false},
+		{"16 MiB to collect", 500 * mib, 10 * mib, 26 * mib, 0, 0, true},
+		{"less to collect", 500 * mib, 10 * mib, 26*mib - 1, 0, 0, false},
+		{"a quarter of what lives", 500 * mib, 100 * mib, 125 * mib, 0, 0, true},
+		{"less than a quarter of what lives", 500 * mib, 100 * mib, 125*mib - 1, 0, 0, false},
+		{"it has just run", 500 * mib, 100 * mib, 100 * mib, 0, 0, false},
+		{"64 MiB free, and nothing to collect", 500 * mib, 10 * mib, 10 * mib, 64 * mib, 0, true},
+		{"64 MiB free, and much happens", 500 * mib, 10 * mib, 10 * mib, 64 * mib, 4 * mib, false},
+		{"less than 16 MiB free", 500 * mib, 10 * mib, 10 * mib, 16*mib - 1, 0, false},
+		{"objects are counted later than what lives", 500 * mib, 100 * mib, 99 * mib, 0, 0, false},
 	} {
-		last, now := heap{allocated: row.allocated - row.since}, heap{row.allocated, row.live, row.objects}
+		last, now := heap{allocated: row.allocated - row.since}, heap{row.allocated, row.live, row.objects, row.free}
 		if got := burstOver(&last, &now); got != row.want {
 			t.Errorf("%s: burstOver(%+v, %+v) = %t, want %t", row.name, last, now, got, row.want)
+		}
+	}
+}
+
+func TestBygone(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for _, row := range []struct {
+		name                              string
+		allocated, since, collected, live uint64
+		want                              bool
+	}{
+		{"a burst since the last time, and nothing happens", 500 * mib, 0, 100 * mib, 90 * mib, true},
+		{"a burst, and something happens", 500 * mib, mib, 100 * mib, 90 * mib, false},
+		{"little since the last time", 115 * mib, 0, 100 * mib, 10 * mib, false},
+		{"less than a sixteenth of what lives since the last time", 120 * mib, 0, 100 * mib, 400 * mib, false},
+	} {
+		last, now := heap{allocated: row.allocated - row.since}, heap{allocated: row.allocated, live: row.live, objects: row.live}
+		if got := bygone(&last, &now, row.collected); got != row.want {
+			t.Errorf("%s: bygone = %t, want %t", row.name, got, row.want)
 		}
 	}
 }
@@ -116,7 +140,7 @@ func TestBurstOver(t *testing.T) {
 func TestRest(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1500))
 	debug.FreeOSMemory()
-	r := &rest{last: heapNow()}
+	r := &rest{last: heapNow(), collected: heapNow().allocated}
 	before, released := heapNow(), read("/memory/classes/heap/released:bytes")
 	for range 48 {
 		sink = make([]byte, 1<<20)
@@ -134,6 +158,9 @@ func TestRest(t *testing.T) {
 	}
 	if free, now := read("/memory/classes/heap/free:bytes"), read("/memory/classes/heap/released:bytes"); free > 4<<20 || now < released {
 		t.Errorf("%d bytes are free and not given back, %d are, before the burst %d", free, now, released)
+	}
+	if !r.collect() {
+		t.Error("it does not collect what the first collection could not")
 	}
 	if r.collect() {
 		t.Error("it collects again where nothing has happened")

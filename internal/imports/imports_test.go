@@ -46,11 +46,15 @@ var rules = []rule{
 		why: "one fetch works without a server around it, and the contract can change without it; who counts is its caller's choice",
 	},
 	{
+		pkg: "internal/budget", onlyStandard: true,
+		why: "a budget adds up what it is told, and knows nobody who tells it",
+	},
+	{
 		pkg: "fetch/workers", onlyStandard: true,
 		why: "goroutines know nothing of what they carry out",
 	},
 	{
-		pkg: "observe", not: append([]string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/auth", "fetchd/frontier", "fetchd/internal"}, testLibraries...),
+		pkg: "observe", not: append([]string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/auth", "fetchd/frontier", "fetchd/internal/secure", "fetchd/internal/heap", "fetchd/internal/origin"}, testLibraries...),
 		why: "what counts is told of fetches, and knows neither their contract nor who serves them",
 	},
 	{

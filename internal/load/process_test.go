@@ -70,7 +70,7 @@ func start(ctx context.Context, t *testing.T, binary string, environment ...stri
 		t.Fatal(err)
 	}
 	args := []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "", "--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", authority,
-		"--max-fetches", "10000", "--max-connections-per-caller", "2000", "--drain-time", "2s"}
+		"--max-fetches", "10000", "--memory-budget", "1073741824", "--max-connections-per-caller", "2000", "--drain-time", "2s"}
 	for _, name := range []string{"http", "https", "h2fault"} {
 		_, port, _ := strings.Cut(o.Addr(name), ":")
 		args = append(args, "--egress-allow-port", port)

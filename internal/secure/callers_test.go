@@ -1,20 +1,133 @@
 package secure_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"fetchd/internal/secure"
 )
 
+// authority signs certificates for clients.
+type authority struct {
+	*testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// newAuthority makes one that by has signed; nil is its own. It has a key of its own,
+// unless one is given.
+func newAuthority(t *testing.T, name string, by *authority, key *ecdsa.PrivateKey) *authority {
+	t.Helper()
+	if key == nil {
+		var err error
+		if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := &authority{T: t, key: key}
+	a.cert = a.sign(&x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, by)
+	return a
+}
+
+// sign makes a certificate for the key of a, signed by by.
+func (a *authority) sign(template *x509.Certificate, by *authority) *x509.Certificate {
+	a.Helper()
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, key := template, a.key
+	if by != nil {
+		parent, key = by.cert, by.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, a.key.Public(), key)
+	if err != nil {
+		a.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.Fatal(err)
+	}
+	return cert
+}
+
+// inForce are certificates whose callers must be signed by the authorities.
+func inForce(t *testing.T, authorities ...*authority) *secure.Certificates {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, kind string, ders ...[]byte) string {
+		var text []byte
+		for _, der := range ders {
+			text = append(text, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})...)
+		}
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(authorities[0].key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ders [][]byte
+	for _, a := range authorities {
+		ders = append(ders, a.cert.Raw)
+	}
+	c, err := secure.ReadCertificates(secure.Files{Cert: write("cert", "CERTIFICATE", ders[0]), Key: write("key", "PRIVATE KEY", secret), ClientCA: write("ca", "CERTIFICATE", ders...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // showing is a connection whose certificate has been verified.
-func showing(cert *x509.Certificate) *tls.ConnectionState {
-	return &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}}
+func showing(chain ...*x509.Certificate) *tls.ConnectionState {
+	return &tls.ConnectionState{PeerCertificates: chain[:len(chain)-1], VerifiedChains: [][]*x509.Certificate{chain}}
+}
+
+// TestAuthoritiesThatChange: a connection is judged by those in force, though its
+// handshake was judged by others.
+func TestAuthoritiesThatChange(t *testing.T) {
+	root := newAuthority(t, "root", nil, nil)
+	between := newAuthority(t, "between", root, nil)
+	leaf := newAuthority(t, "leaf", between, nil).sign(&x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"a.example"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, between)
+	other := newAuthority(t, "root", nil, nil)
+	for _, row := range []struct {
+		name string
+		now  []*authority
+		good bool
+	}{
+		{"the same", []*authority{root}, true},
+		{"the same and another", []*authority{other, root}, true},
+		{"another of that name", []*authority{other}, false},
+		{"the same key, renewed", []*authority{newAuthority(t, "root", nil, root.key)}, true},
+		{"the one between", []*authority{between}, true},
+		{"the one between, of another root", []*authority{newAuthority(t, "between", other, between.key)}, true},
+		{"another one between", []*authority{newAuthority(t, "between", root, nil)}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := &secure.Callers{Certificates: inForce(t, row.now...)}
+			for range 2 { // the second time it is known
+				if name, err := c.Name("", showing(leaf, between.cert, root.cert)); (err == nil) != row.good || row.good && name != "san:a.example" {
+					t.Errorf("%q, %v, want good: %t", name, err, row.good)
+				}
+			}
+		})
+	}
 }
 
 // TestNamesOfCertificates: which of its names a caller goes by. That no other
@@ -23,6 +136,9 @@ func TestNamesOfCertificates(t *testing.T) {
 	id := &url.URL{Scheme: "spiffe", Host: "example", Path: "/a"}
 	all := &x509.Certificate{Raw: []byte("all"), URIs: []*url.URL{id}, DNSNames: []string{"a.example", "b.example"}, EmailAddresses: []string{"a@example.com"}}
 	bare := &x509.Certificate{Raw: []byte("bare")}
+	root := newAuthority(t, "root", nil, nil)
+	certificates := inForce(t, root)
+	showing := func(cert *x509.Certificate) *tls.ConnectionState { return showing(cert, root.cert) }
 	mixed := &x509.Certificate{DNSNames: []string{"spiffe://example/a", "a@example.com"}}
 	for _, row := range []struct {
 		name    string
@@ -47,7 +163,7 @@ func TestNamesOfCertificates(t *testing.T) {
 		{"a certificate that was not verified", nil, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{all}}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got, err := (&secure.Callers{Certificates: true, SANs: row.allowed}).Name("", row.state)
+			got, err := (&secure.Callers{Certificates: certificates, SANs: row.allowed}).Name("", row.state)
 			if got != row.want || errors.Is(err, secure.ErrCertificate) != (row.want == "") {
 				t.Errorf("%q allowed: %q, %v, want %q", row.allowed, got, err, row.want)
 			}

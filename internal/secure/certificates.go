@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 )
 
 // Files name what a listener is served with, in PEM.
@@ -25,7 +27,9 @@ type Files struct {
 // Certificates are what [Files] held when they were read.
 type Certificates struct {
 	pair      tls.Certificate
-	callersCA *x509.CertPool // nil: callers show no certificate
+	callersCA *x509.CertPool  // nil: callers show no certificate
+	trusted   map[string]bool // the certificates in callersCA, by their bytes
+	verified  sync.Map        // whether a certificate that none of trusted signed directly is good, by its bytes
 	read      Digests
 	server    *tls.Config
 }
@@ -56,7 +60,7 @@ func ReadCertificates(f Files) (*Certificates, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c.callersCA, err = authorities(text); err != nil {
+		if c.callersCA, c.trusted, err = authorities(text); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.ClientCA, err)
 		}
 		c.read.ClientCA = sha256.Sum256(text)
@@ -67,27 +71,60 @@ func ReadCertificates(f Files) (*Certificates, error) {
 
 // authorities reads every certificate of a file: one that is skipped would be an
 // authority that someone relies on.
-func authorities(text []byte) (*x509.CertPool, error) {
-	pool, found := x509.NewCertPool(), false
+func authorities(text []byte) (*x509.CertPool, map[string]bool, error) {
+	pool, trusted := x509.NewCertPool(), make(map[string]bool)
 	for {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("holds a %s, want certificates only", block.Type)
+			return nil, nil, fmt.Errorf("holds a %s, want certificates only", block.Type)
 		}
 		authority, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		pool.AddCert(authority)
-		found = true
+		trusted[string(authority.Raw)] = true
 	}
-	if !found || len(bytes.TrimSpace(text)) > 0 {
-		return nil, errors.New("holds something that is no certificate in PEM")
+	if len(trusted) == 0 || len(bytes.TrimSpace(text)) > 0 {
+		return nil, nil, errors.New("holds something that is no certificate in PEM")
 	}
-	return pool, nil
+	return pool, trusted, nil
+}
+
+// signed reports whether the authorities have signed the certificate of a connection,
+// which a handshake has verified, perhaps against others. It is asked for each call: a
+// chain in which one of the authorities is needs no second look.
+func (c *Certificates) signed(state *tls.ConnectionState) bool {
+	if state == nil || len(state.VerifiedChains) == 0 || c.callersCA == nil {
+		return false
+	}
+	for _, chain := range state.VerifiedChains {
+		for _, cert := range slices.Backward(chain) {
+			if c.trusted[string(cert.Raw)] {
+				return true
+			}
+		}
+	}
+	leaf := state.VerifiedChains[0][0]
+	if good, known := c.verified.Load(string(leaf.Raw)); known {
+		return good == true
+	}
+	good := c.verify(leaf, state.PeerCertificates[min(1, len(state.PeerCertificates)):]) == nil
+	c.verified.Store(string(leaf.Raw), good)
+	return good
+}
+
+// verify checks a certificate for clients against the authorities.
+func (c *Certificates) verify(leaf *x509.Certificate, between []*x509.Certificate) error {
+	pool := x509.NewCertPool()
+	for _, cert := range between {
+		pool.AddCert(cert)
+	}
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: c.callersCA, Intermediates: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err
 }
 
 // config is how one handshake goes.
@@ -117,15 +154,13 @@ func (c *Certificates) AsClient() (*tls.Config, error) {
 	if c.callersCA == nil {
 		return cfg, nil
 	}
-	between := x509.NewCertPool()
+	var between []*x509.Certificate
 	for _, der := range c.pair.Certificate[1:] {
 		if more, err := x509.ParseCertificate(der); err == nil {
-			between.AddCert(more)
+			between = append(between, more)
 		}
 	}
-	_, err := c.pair.Leaf.Verify(x509.VerifyOptions{Roots: c.callersCA, Intermediates: between,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	if err != nil {
+	if err := c.verify(c.pair.Leaf, between); err != nil {
 		return nil, err
 	}
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &c.pair, nil }

@@ -69,8 +69,9 @@ func (c *cluster) expect(ok bool, format string, args ...any) {
 // secrets are made by the operator, not by a file here.
 var secrets = []string{"fetchd-tls"}
 
-// check returns what does not fit together. known are the flags of fetchd.
-func (c *cluster) check(known []string) []string {
+// check returns what does not fit together. known are the flags of fetchd, page is
+// the section of the docs about memory.
+func (c *cluster) check(known []string, page string) []string {
 	c.faults = nil
 	if len(c.deployments) != 1 || len(c.namespaces) != 1 {
 		return []string{fmt.Sprintf("%d Deployments and %d Namespaces, want one of each", len(c.deployments), len(c.namespaces))}
@@ -81,6 +82,7 @@ func (c *cluster) check(known []string) []string {
 	c.checkScaler(d)
 	c.checkPod(&d.Spec.Template.Spec)
 	c.checkContainer(d, known)
+	c.checkMemory(page)
 	c.checkWalls()
 	return c.faults
 }
@@ -203,3 +205,8 @@ func (c *cluster) checkBlock(block *networkingv1.IPBlock) bool {
 
 func (c *cluster) template() *corev1.PodTemplateSpec { return &c.deployments[0].Spec.Template }
 func (c *cluster) box() *corev1.Container            { return &c.template().Spec.Containers[0] }
+
+// setenv adds a variable to the container's environment.
+func (c *cluster) setenv(name, value string) {
+	c.box().Env = append(c.box().Env, corev1.EnvVar{Name: name, Value: value})
+}

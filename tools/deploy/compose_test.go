@@ -32,12 +32,11 @@ func TestCompose(t *testing.T) {
 	}
 	known := flagsOf(t)
 	fetchd := project.Services["fetchd"]
-	memory := fetchd.Environment["GOMEMLIMIT"]
-	if memory == nil {
-		t.Fatal("fetchd has no GOMEMLIMIT")
-	}
-	if err := fits(*memory, int64(fetchd.MemLimit)); err != nil {
+	if err := named(sizing(t), int64(fetchd.MemLimit)); err != nil {
 		t.Error(err)
+	}
+	if got, want := int64(fetchd.MemLimit), render(t, "kubernetes").box().Resources.Limits.Memory().Value(); got != want {
+		t.Errorf("fetchd's memory limit is %d bytes, in deploy/kubernetes %d", got, want)
 	}
 	for name := range fetchd.Environment {
 		if name != "GOMEMLIMIT" && !isVariable(name, known) {
@@ -51,6 +50,13 @@ func TestCompose(t *testing.T) {
 		t.Error("fetchd: no health check")
 	}
 	for _, service := range project.Services {
+		goMemory := ""
+		if set := service.Environment["GOMEMLIMIT"]; set != nil {
+			goMemory = *set
+		}
+		if err := fits(goMemory, int64(service.MemLimit)); err != nil {
+			t.Errorf("%s: %v", service.Name, err)
+		}
 		for _, p := range service.Ports {
 			if p.HostIP != "127.0.0.1" {
 				t.Errorf("%s: port %s is published on %q, want loopback", service.Name, p.Published, p.HostIP)

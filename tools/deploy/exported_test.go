@@ -48,11 +48,30 @@ func TestExported(t *testing.T) {
 			t.Errorf("fetchd does not export %s", name)
 		}
 	}
+	for _, label := range []string{"kind", "reason"} { // whose values are all exported from the start
+		if got := valuesOf(label, text); !slices.Equal(got, list.Values[label]) {
+			t.Errorf("label %s: fetchd exports the values %q, the list has %q", label, got, list.Values[label])
+		}
+	}
 	for _, name := range []string{"fetchd_fetches_total", "fetchd_attempts_total", "fetchd_fetch_seconds_count"} {
 		if !seen[name] {
 			t.Errorf("fetchd does not export %s after a fetch", name)
 		}
 	}
+}
+
+// valuesOf returns the values that a label has in the metrics, sorted.
+func valuesOf(label, metrics string) []string {
+	var values []string
+	for _, m := range sample.FindAllStringSubmatch(metrics, -1) {
+		for _, l := range matcher.FindAllStringSubmatch(m[2], -1) {
+			if l[1] == label {
+				values = append(values, l[3])
+			}
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
 }
 
 // serve starts fetchd and returns the address of its HTTP port.

@@ -14,7 +14,7 @@ func TestManifestsFitTogether(t *testing.T) {
 	known := flagsOf(t)
 	for _, folder := range []string{"kubernetes", "kubernetes-tls"} {
 		t.Run(folder, func(t *testing.T) {
-			for _, fault := range render(t, folder).check(known) {
+			for _, fault := range render(t, folder).check(known, sizing(t)) {
 				t.Error(fault)
 			}
 		})
@@ -23,8 +23,9 @@ func TestManifestsFitTogether(t *testing.T) {
 
 // TestWhatDoesNotFitIsFound breaks one thing at a time.
 func TestWhatDoesNotFitIsFound(t *testing.T) {
-	known := []string{"config", "grpc-addr", "http-addr", "allow-plaintext", "max-fetches", "max-fetches-per-caller", "hold-back-budget", "drain-time", "log-level", "log-format"}
-	if faults := render(t, "kubernetes").check(known); len(faults) > 0 {
+	known := []string{"config", "grpc-addr", "http-addr", "allow-plaintext", "max-fetches", "max-fetches-per-caller", "drain-time", "log-level", "log-format"}
+	page := sizing(t)
+	if faults := render(t, "kubernetes").check(known, page); len(faults) > 0 {
 		t.Fatalf("what is broken below is not sound: %q", faults)
 	}
 	for _, row := range []struct {
@@ -52,9 +53,13 @@ func TestWhatDoesNotFitIsFound(t *testing.T) {
 		{"a setting that is no flag", func(c *cluster) { c.configs[0].Data[configuration] += "max-fetchs: 1\n" }, "no flag --max-fetchs"},
 		{"a setting given twice", func(c *cluster) { c.configs[0].Data[configuration] += "max-fetches: 1\n" }, "already set"},
 		{"an argument that is no flag", func(c *cluster) { c.box().Args = []string{"--konfig=x"} }, "no flag --konfig"},
-		{"a variable that is no flag", func(c *cluster) { c.box().Env[0].Name = "FETCHD_MAX_FETCHS" }, "the variable of no flag"},
-		{"no GOMEMLIMIT", func(c *cluster) { c.box().Env = nil }, "GOMEMLIMIT"},
-		{"GOMEMLIMIT over the limit", func(c *cluster) { c.box().Env[0].Value = "1100MiB" }, "want 0.85 to 0.90"},
+		{"a variable that is no flag", func(c *cluster) { c.setenv("FETCHD_MAX_FETCHS", "1") }, "the variable of no flag"},
+		{"no memory limit", func(c *cluster) { delete(c.box().Resources.Limits, corev1.ResourceMemory) }, "no memory limit"},
+		{"a memory limit without a row in the docs", func(c *cluster) {
+			c.box().Resources.Limits[corev1.ResourceMemory] = resource.MustParse("768Mi")
+		}, "no row for a memory limit of 768 MiB"},
+		{"GOMEMLIMIT beyond the memory limit", func(c *cluster) { c.setenv("GOMEMLIMIT", "1025MiB") }, "is beyond the memory limit"},
+		{"GOMEMLIMIT off", func(c *cluster) { c.setenv("GOMEMLIMIT", "off") }, `GOMEMLIMIT "off"`},
 		{"a kill before the drain is over", func(c *cluster) { *c.template().Spec.TerminationGracePeriodSeconds = 35 }, "is not 5 s longer"},
 		{"a ConfigMap that is not there", func(c *cluster) { c.template().Spec.Volumes[0].ConfigMap.Name = "x" }, "no ConfigMap x"},
 		{"a root that can be written to", func(c *cluster) { *c.box().SecurityContext.ReadOnlyRootFilesystem = false }, "can be written to"},
@@ -73,7 +78,7 @@ func TestWhatDoesNotFitIsFound(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			c := render(t, "kubernetes")
 			row.spoil(c)
-			faults := c.check(known)
+			faults := c.check(known, page)
 			if !slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, row.want) }) {
 				t.Errorf("got faults %q, want one with %q", faults, row.want)
 			}

@@ -25,9 +25,8 @@ var metrics = map[string][]string{
 	"fetchd_fetches_in_flight":      nil,
 	"fetchd_fetches_limit":          nil,
 	"fetchd_refused_total":          {"reason"},
-	"fetchd_hold_back_bytes":        nil,
-	"fetchd_hold_back_budget_bytes": nil,
-	"fetchd_unread_answer_bytes":    nil,
+	"fetchd_memory_bytes":           {"kind"},
+	"fetchd_memory_budget_bytes":    nil,
 	"fetchd_draining":               nil,
 	"fetchd_build_info":             {"version"},
 	"grpc_server_handled_total":     {"grpc_method", "grpc_code"},
@@ -40,6 +39,8 @@ var metrics = map[string][]string{
 	"process_open_fds":              nil,
 	"process_resident_memory_bytes": nil,
 	"process_start_time_seconds":    nil,
+
+	"fetchd_log_lines_dropped_total": nil,
 }
 
 // outside are names that Prometheus itself makes.
@@ -156,6 +157,8 @@ func fetchdVocabulary(t *testing.T) vocabulary {
 		"verdict":     enum("RETRY_VERDICT"),
 		"source":      enum("DELAY_SOURCE"),
 		"phase":       {"resolve", "connect", "tls", "processing", "transfer"},
+		"kind":        {"answer", "body", "decoder", "fetch", "head", "hold_back", "receiving", "request"},
+		"reason":      {"memory", "other", "too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller"},
 		"grpc_method": {"Fetch", "FetchUnary", "FetchMany", "Explain"},
 		"grpc_code":   {"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"},
 	}}
@@ -206,6 +209,9 @@ func TestWrongExpressionsAreFound(t *testing.T) {
 		{"a counter with a histogram's suffix", fetchd, `fetchd_resends_total_bucket`, "metric fetchd_resends_total_bucket"},
 		{"a label that is not there", fetchd, `fetchd_refused_total{why="x"}`, "label why"},
 		{"a group by a label that is not there", fetchd, `sum by (outcome) (fetchd_refused_total)`, "label outcome"},
+		{"a good one that sums over kinds", fetchd, `sum without (kind) (fetchd_memory_bytes{kind="answer"}) / fetchd_memory_budget_bytes > 0.25`, ""},
+		{"a kind of memory that does not exist", fetchd, `fetchd_memory_bytes{kind="unread"}`, `never "unread"`},
+		{"a reason that does not exist", fetchd, `fetchd_refused_total{reason="answers_unread"}`, `never "answers_unread"`},
 		{"a value that is never told", fetchd, `fetchd_fetches_total{error_class="http_server_errors"}`, `never "http_server_errors"`},
 		{"one of several values", fetchd, `fetchd_fetches_total{outcome=~"failed|broken"}`, `never "broken"`},
 		{"no metric", fetchd, `vector(1)`, "names no metric"},

@@ -1,10 +1,13 @@
 package deploy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -71,17 +74,8 @@ func (c *cluster) checkContainer(d *appsv1.Deployment, known []string) {
 	for _, key := range slices.Sorted(maps.Keys(set)) {
 		c.expect(slices.Contains(known, key), "%s: fetchd has no flag --%s", configuration, key)
 	}
-	memory := box.Resources.Limits.Memory()
-	goMemory := ""
 	for _, e := range box.Env {
-		if e.Name == "GOMEMLIMIT" {
-			goMemory = e.Value
-		} else {
-			c.expect(isVariable(e.Name, known), "container: %s is the variable of no flag", e.Name)
-		}
-	}
-	if err := fits(goMemory, memory.Value()); err != nil {
-		c.fault("container: %v", err)
+		c.expect(e.Name == "GOMEMLIMIT" || isVariable(e.Name, known), "container: %s is the variable of no flag", e.Name)
 	}
 	for _, arg := range box.Args {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
@@ -130,17 +124,60 @@ func (c *cluster) checkGrace(pod *corev1.PodSpec, set map[string]any) {
 	c.expect(grace >= drain+5*time.Second, "pod: grace period %s is not 5 s longer than preStop and drain-time, %s", grace, drain)
 }
 
-// fits holds GOMEMLIMIT against the memory limit: the rest is for what Go does
-// not count, and a tenth is enough.
+// checkMemory checks the memory limit, from which fetchd derives its budget.
+func (c *cluster) checkMemory(page string) {
+	limit := c.box().Resources.Limits.Memory().Value()
+	goMemory := ""
+	for _, e := range c.box().Env {
+		if e.Name == "GOMEMLIMIT" {
+			goMemory = e.Value
+		}
+	}
+	for _, err := range []error{fits(goMemory, limit), named(page, limit)} {
+		c.expect(err == nil, "container: %v", err)
+	}
+}
+
+// fits returns an error if there is no memory limit, or if GOMEMLIMIT is set and
+// beyond it: the kernel would end the process before Go saves memory.
 func fits(goMemory string, limit int64) error {
+	if limit <= 0 {
+		return errors.New("it has no memory limit")
+	}
+	if goMemory == "" {
+		return nil
+	}
 	quantity, err := resource.ParseQuantity(strings.TrimSuffix(goMemory, "B"))
 	if err != nil {
 		return fmt.Errorf("GOMEMLIMIT %q: %w", goMemory, err)
 	}
-	if share := float64(quantity.Value()) / float64(limit); limit <= 0 || share < 0.85 || share > 0.90 {
-		return fmt.Errorf("GOMEMLIMIT %s of a limit of %d bytes is %.2f, want 0.85 to 0.90", goMemory, limit, share)
+	if quantity.Value() > limit {
+		return fmt.Errorf("GOMEMLIMIT %s is beyond the memory limit of %d bytes", goMemory, limit)
 	}
 	return nil
+}
+
+// named returns an error if no row of a table on the page begins with the memory limit.
+func named(page string, limit int64) error {
+	text := fmt.Sprintf("%d MiB", limit>>20)
+	if limit%(1<<30) == 0 {
+		text = fmt.Sprintf("%d GiB", limit>>30)
+	}
+	if !strings.Contains(page, "\n| "+text+" |") {
+		return fmt.Errorf("docs/operating.md, \"Size it\", has no row for a memory limit of %s", text)
+	}
+	return nil
+}
+
+// sizing returns the section of the docs that says how much memory deploy/ gives.
+func sizing(t *testing.T) string {
+	t.Helper()
+	_, rest, found := strings.Cut(string(read(t, filepath.Join(root, "docs/operating.md"))), "\n## Size it\n")
+	section, _, ends := strings.Cut(rest, "\n## ")
+	if !found || !ends {
+		t.Fatal(`docs/operating.md has no section "Size it"`)
+	}
+	return section
 }
 
 func isTrue(b *bool) bool  { return b != nil && *b }

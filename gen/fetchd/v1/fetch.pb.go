@@ -953,6 +953,9 @@ const (
 	ErrorClass_ERROR_CLASS_SHUTDOWN ErrorClass = 34
 	// P6. A fault of the server.
 	ErrorClass_ERROR_CLASS_INTERNAL ErrorClass = 35
+	// P7. The memory that the server may use for fetches is used up, and this
+	// fetch needed more. A later fetch may succeed.
+	ErrorClass_ERROR_CLASS_OUT_OF_MEMORY ErrorClass = 36
 )
 
 // Enum value maps for ErrorClass.
@@ -994,6 +997,7 @@ var (
 		33: "ERROR_CLASS_CANCELLED",
 		34: "ERROR_CLASS_SHUTDOWN",
 		35: "ERROR_CLASS_INTERNAL",
+		36: "ERROR_CLASS_OUT_OF_MEMORY",
 	}
 	ErrorClass_value = map[string]int32{
 		"ERROR_CLASS_UNSPECIFIED":             0,
@@ -1032,6 +1036,7 @@ var (
 		"ERROR_CLASS_CANCELLED":               33,
 		"ERROR_CLASS_SHUTDOWN":                34,
 		"ERROR_CLASS_INTERNAL":                35,
+		"ERROR_CLASS_OUT_OF_MEMORY":           36,
 	}
 )
 
@@ -4566,7 +4571,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x15RETRY_VERDICT_STOPPED\x10\n" +
 	"\x12\x1a\n" +
 	"\x16RETRY_VERDICT_DEADLINE\x10\v\x12 \n" +
-	"\x1cRETRY_VERDICT_EXCHANGE_LIMIT\x10\f*\xf0\b\n" +
+	"\x1cRETRY_VERDICT_EXCHANGE_LIMIT\x10\f*\x8f\t\n" +
 	"\n" +
 	"ErrorClass\x12\x1b\n" +
 	"\x17ERROR_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n" +
@@ -4605,7 +4610,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x14ERROR_CLASS_DEADLINE\x10 \x12\x19\n" +
 	"\x15ERROR_CLASS_CANCELLED\x10!\x12\x18\n" +
 	"\x14ERROR_CLASS_SHUTDOWN\x10\"\x12\x18\n" +
-	"\x14ERROR_CLASS_INTERNAL\x10#2\xa5\x02\n" +
+	"\x14ERROR_CLASS_INTERNAL\x10#\x12\x1d\n" +
+	"\x19ERROR_CLASS_OUT_OF_MEMORY\x10$2\xa5\x02\n" +
 	"\fFetchService\x12<\n" +
 	"\x05Fetch\x12\x17.fetchd.v1.FetchRequest\x1a\x18.fetchd.v1.FetchResponse0\x01\x12I\n" +
 	"\n" +

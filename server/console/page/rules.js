@@ -15,6 +15,7 @@ const rules = {
   C4: 'the body is over the limit', C5: 'the body is not what the request says',
   P1: 'the egress policy of the service forbids the target', P2: 'the request is malformed', P3: 'the time for the fetch is spent',
   P4: 'given up by the caller', P5: 'the service is shutting down', P6: 'a fault of the service',
+  P7: 'the service has no memory left for this fetch',
   W1: 'the backoff of the policy', W2: 'the origin asked for it with Retry-After', W3: 'Retry-After is longer than the policy waits',
   W4: 'the wait would pass the deadline',
   I2: 'repeating could repeat an effect', I4: 'no attempt is left', I6: 'the fetch has made as many requests as one may',

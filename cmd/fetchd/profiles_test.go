@@ -1,0 +1,144 @@
+package main
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/metadata"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/secure"
+)
+
+// TestProfileCallers: the certificate of a profile is shown for those of its callers
+// alone, by whichever method they ask.
+func TestProfileCallers(t *testing.T) {
+	t.Parallel()
+	origin := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, "%d certificates", len(r.TLS.PeerCertificates))
+	}))
+	origin.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	origin.StartTLS()
+	defer origin.Close()
+	f, a := newFolder(t), newAuthority(t)
+	cert, key := a.sign(wish{})
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: origin.Certificate().Raw})
+	file := f.write("origins.yaml", fmt.Appendf(nil, "profiles:\n  %s:\n    ca-file: %s\n    cert-file: %s\n    key-file: %s\n    callers: [alice]\n",
+		origin.URL, f.write("ca.pem", ca), f.write("client.pem", cert), f.write("client-key.pem", key)))
+	bob, line, err := secure.NewToken("bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alice, tokens := f.tokenOf("alice", line+"\n")
+	_, port, _ := strings.Cut(origin.Listener.Addr().String(), ":")
+	s := start(t, "--origins-file", file, "--token-file", tokens, "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port)
+	c, request := s.dial(nil), &pb.FetchRequest{Url: origin.URL}
+	for _, row := range []struct{ name, token, want string }{
+		{"alice", alice, "1 certificates"}, {"bob", bob, "0 certificates"}, {"alice again", alice, "1 certificates"}, {"bob again", bob, "0 certificates"},
+	} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+row.token)
+		unary, err := c.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: request})
+		if got := string(unary.GetOutcome().GetInlineBody()); err != nil || got != row.want {
+			t.Errorf("%s, FetchUnary: %q, %v; want %q", row.name, got, err, row.want)
+		}
+		many, err := c.FetchMany(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := many.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: request}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := many.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for {
+			m, err := many.Recv()
+			if err != nil {
+				break // the answer says how it went
+			}
+			for _, task := range m.GetResponses() {
+				got += string(task.GetResponse().GetOutcome().GetInlineBody())
+			}
+		}
+		if got != row.want {
+			t.Errorf("%s, FetchMany: %q, want %q", row.name, got, row.want)
+		}
+		if got := s.unaryByHTTP(row.token, origin.URL); got != row.want {
+			t.Errorf("%s, HTTP: %q, want %q", row.name, got, row.want)
+		}
+	}
+}
+
+// TestCallersOfProfiles: whom the certificate of a profile is for, by its callers and
+// those of the providers of its origin.
+func TestCallersOfProfiles(t *testing.T) {
+	t.Parallel()
+	f, a := newFolder(t), newAuthority(t)
+	cert, key := a.sign(wish{})
+	profile := fmt.Sprintf("profiles:\n  https://a.example:\n    cert-file: %s\n    key-file: %s\n", f.write("cert.pem", cert), f.write("key.pem", key))
+	provider := func(name, origin, callers string) string {
+		return fmt.Sprintf("  %s:\n    origins: [%s]\n    token: hush\n%s", name, origin, callers)
+	}
+	const own, other, alice, bob = "https://a.example", "https://b.example", "    callers: [alice]\n", "    callers: [bob, alice]\n"
+	for _, row := range []struct {
+		name, file string
+		want       []string // nil: everybody
+	}{
+		{"no provider", profile, nil},
+		{"its own", profile + alice + "providers:\n" + provider("p", own, bob), []string{"alice"}},
+		{"those of the provider", profile + "providers:\n" + provider("p", own, bob), []string{"alice", "bob"}},
+		{"those of all providers", profile + "providers:\n" + provider("p", own, alice) + provider("q", own+":443", bob), []string{"alice", "bob"}},
+		{"a provider for everybody besides", profile + "providers:\n" + provider("p", own, alice) + provider("q", own, ""), nil},
+		{"a provider of another origin", profile + "providers:\n" + provider("p", other, alice), nil},
+		{"everybody, whatever the provider says", profile + "    callers: [\"*\"]\nproviders:\n" + provider("p", own, alice), nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			profiles, _, err := readOrigins(f.write(strings.ReplaceAll(row.name, " ", "-")+".yaml", []byte(row.file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := profiles["a.example:443"].Callers; !slices.Equal(got, row.want) {
+				t.Errorf("callers %q, want %q", got, row.want)
+			}
+		})
+	}
+}
+
+// unaryByHTTP fetches a URL by /v1/fetch:unary, and returns its body.
+func (s *service) unaryByHTTP(token, url string) string {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "http://"+s.http+"/v1/fetch:unary", strings.NewReader(`{"url":"`+url+`"}`))
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	var answer struct {
+		Outcome struct {
+			InlineBody []byte `json:"inlineBody"`
+		} `json:"outcome"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		s.Fatalf("%s: %v", raw, err)
+	}
+	return string(answer.Outcome.InlineBody)
+}

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"fetchd/internal/origin"
+)
+
+// process is the command whose standard error is a pipe. Nobody reads it after
+// the line that says where it serves, unless a test does.
+type process struct {
+	*testing.T
+	cmd  *exec.Cmd
+	log  *bufio.Reader
+	http string // address
+}
+
+// execute starts the command with a pipe for its standard error, and returns its
+// reader's end. prepare sees the other end before.
+func execute(t *testing.T, prepare func(*os.File), args ...string) (*exec.Cmd, *os.File) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a process")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	if prepare != nil {
+		prepare(w)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), w
+	if err := errors.Join(cmd.Start(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, r
+}
+
+func startProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	cmd, r := execute(t, nil, append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}, args...)...)
+	p := &process{T: t, cmd: cmd, log: bufio.NewReader(r)}
+	var serving struct {
+		HTTP string `json:"http_addr"`
+	}
+	if err := json.Unmarshal([]byte(p.await(`"msg":"serving"`)), &serving); err != nil {
+		t.Fatal(err)
+	}
+	p.http = serving.HTTP
+	return p
+}
+
+// await reads the log up to the line that has text.
+func (p *process) await(text string) string {
+	p.Helper()
+	for {
+		line, err := p.log.ReadString('\n')
+		if err != nil {
+			p.Fatalf("the log ends before %q: %v", text, err)
+		}
+		if strings.Contains(line, text) {
+			return line
+		}
+	}
+}
+
+// ask calls the HTTP port. A body makes it a POST.
+func (p *process) ask(path, body string) (int, string) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	method := http.MethodGet
+	if body != "" {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+p.http+path, strings.NewReader(body))
+	if err != nil {
+		p.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		p.Fatalf("%s: %v", path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.Fatalf("%s: %v", path, err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// awaitMetric asks until a series has a value.
+func (p *process) awaitMetric(series, value string) {
+	p.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for over := time.After(patience); ; {
+		_, text := p.ask("/metrics", "")
+		if strings.Contains(text, "\n"+series+" "+value+"\n") {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-over:
+			p.Fatalf("%s does not become %s", series, value)
+		}
+	}
+}
+
+// fill makes more lines than the pipe and the queue hold.
+func (p *process) fill(o *origin.Origin) {
+	p.Helper()
+	url := o.URL("http", "/s/good/200")
+	body := func(u string) string { return fmt.Sprintf(`{"url":%q}`, u) }
+	long := "http://10.0.0.1/" + strings.Repeat("x", 8000) // forbidden, so that it costs little
+	for n := 0; ; n++ {
+		if code, text := p.ask("/v1/fetch:unary", body(long)); code != http.StatusOK || !strings.Contains(text, "TARGET_BLOCKED") {
+			p.Fatalf("fetch %d: status %d, %.500s", n, code, text)
+		}
+		if n%100 == 99 && p.dropped() > 0 {
+			break
+		}
+	}
+	if code, text := p.ask("/v1/fetch:unary", body(url)); code != http.StatusOK || !strings.Contains(text, "OUTCOME_KIND_SUCCESS") {
+		p.Fatalf("a fetch while nobody reads the log: status %d, %.500s", code, text)
+	}
+}
+
+func (p *process) dropped() (n float64) {
+	p.Helper()
+	_, text := p.ask("/metrics", "")
+	_, after, _ := strings.Cut(text, "\nfetchd_log_lines_dropped_total ")
+	if _, err := fmt.Sscan(after, &n); err != nil {
+		p.Fatalf("fetchd_log_lines_dropped_total: %v", err)
+	}
+	return n
+}
+
+func (p *process) signal(s os.Signal) {
+	p.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// end waits for the exit.
+func (p *process) end() *os.ProcessState {
+	_ = p.cmd.Wait() // the state says it
+	return p.cmd.ProcessState
+}
+
+// TestLogNobodyReads: calls, health, a reload and the end need no reader of
+// standard error.
+func TestLogNobodyReads(t *testing.T) {
+	const drain, margin = time.Second, 5 * time.Second
+	for _, row := range []struct {
+		name  string
+		stuck bool // a fetch is in flight that does not end
+		code  int
+	}{{"nothing is in flight", false, exitOK}, {"a fetch is cut off", true, exitError}} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			o, f := startOrigin(t), newFolder(t)
+			config := f.write("fetchd.yaml", []byte("max-fetches: 10\n"))
+			p := startProcess(t, append(open(o), "--config", config, "--drain-time", drain.String())...)
+			p.fill(o)
+			if code, text := p.ask("/readyz", ""); code != http.StatusOK {
+				t.Errorf("/readyz: status %d, %s", code, text)
+			}
+			f.write("fetchd.yaml", []byte("max-fetches: 20\n"))
+			p.signal(syscall.SIGHUP)
+			p.awaitMetric("fetchd_fetches_limit", "20")
+			if row.stuck {
+				p.leave(o)
+			}
+			asked := time.Now()
+			p.signal(syscall.SIGTERM)
+			if state := p.end(); state.ExitCode() != row.code {
+				t.Errorf("%v, want exit code %d", state, row.code)
+			}
+			if took := time.Since(asked); took > drain+margin {
+				t.Errorf("ended %s after SIGTERM with --drain-time %s", took, drain)
+			}
+		})
+	}
+}
+
+// leave leaves a fetch in flight that does not end.
+func (p *process) leave(o *origin.Origin) {
+	p.Helper()
+	ctx, cancel := context.WithCancel(p.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		body := strings.NewReader(fmt.Sprintf(`{"url":%q}`, o.URL("http", "/s/stuck/silent")))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.http+"/v1/fetch:unary", body)
+		if err != nil {
+			return // no fetch is in flight, which the test notices
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	p.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	p.awaitMetric("fetchd_fetches_in_flight", "1")
+}
+
+// TestLogSecondSignal ends the process at once, whoever reads the log.
+func TestLogSecondSignal(t *testing.T) {
+	t.Parallel()
+	o := startOrigin(t)
+	p := startProcess(t, append(open(o), "--drain-time", "1h")...)
+	p.fill(o)
+	p.leave(o)
+	ended := make(chan *os.ProcessState, 1)
+	go func() { ended <- p.end() }()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var state *os.ProcessState
+	for state == nil { // the first begins to drain; which one is next in time is the process's to say
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // the process may have ended
+		select {
+		case <-tick.C:
+		case state = <-ended:
+		}
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
+		t.Errorf("%v, want that the signal ends it", state)
+	}
+}
+
+// TestLogReadAgain: a reader that comes back learns how many lines are missing,
+// and has all lines after that.
+func TestLogReadAgain(t *testing.T) {
+	t.Parallel()
+	o := startOrigin(t)
+	p := startProcess(t, open(o)...)
+	p.fill(o)
+	dropped := p.dropped()
+	var line struct {
+		Level string  `json:"level"`
+		Lines float64 `json:"lines"`
+	}
+	if err := json.Unmarshal([]byte(p.await("log lines were dropped")), &line); err != nil {
+		t.Fatal(err)
+	}
+	if line.Level != "WARN" || line.Lines != dropped {
+		t.Errorf("line %+v, want a WARN of %v lines", line, dropped)
+	}
+	p.signal(syscall.SIGTERM)
+	p.await(`"msg":"draining"`)
+	p.await(`"msg":"stopped"`)
+	if rest, err := io.ReadAll(p.log); len(rest) > 0 || err != nil {
+		t.Errorf("after the last line: %q, %v", rest, err)
+	}
+	if state := p.end(); state.ExitCode() != exitOK {
+		t.Errorf("%v, want exit code %d", state, exitOK)
+	}
+}
+
+// TestErrorNobodyReads: a start that fails ends with its exit code, even if the
+// pipe is full from the start.
+func TestErrorNobodyReads(t *testing.T) {
+	t.Parallel()
+	full := func(w *os.File) {
+		if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, 16<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("the pipe is not full: %v", err)
+		}
+	}
+	cmd, _ := execute(t, full, "--log-level", "loud")
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != exitUsage {
+		t.Errorf("%v, want exit code %d", cmd.ProcessState, exitUsage)
+	}
+}
+
+func startOrigin(t *testing.T) *origin.Origin {
+	t.Helper()
+	o, err := origin.Start(origin.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = o.Close() })
+	return o
+}
+
+// open are the flags that open the origin.
+func open(o *origin.Origin) []string {
+	_, port, _ := strings.Cut(o.Addr("http"), ":")
+	return []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port}
+}

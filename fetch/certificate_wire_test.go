@@ -1,0 +1,152 @@
+package fetch_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// certified is an origin with TLS at example.com:443 that answers with "shown" or
+// "none", for the client's certificate, and with the connection's own address.
+// Its profile shows a certificate for alice alone. Elsewhere it redirects there.
+type certified struct {
+	*testing.T
+	client *fetch.Client
+}
+
+func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.TLS == nil:
+			http.Redirect(w, r, "https://example.com/", http.StatusTemporaryRedirect)
+		case len(r.TLS.PeerCertificates) > 0:
+			_, _ = io.WriteString(w, "shown "+r.RemoteAddr)
+		default:
+			_, _ = io.WriteString(w, "none "+r.RemoteAddr)
+		}
+	}))
+	s.EnableHTTP2, s.TLS = http2, &tls.Config{ClientAuth: tls.RequestClientCert}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	plain := httptest.NewServer(s.Config.Handler)
+	t.Cleanup(plain.Close)
+	pair, roots := selfSigned(t)
+	c, err := fetch.New(fetch.Config{
+		Egress:  fetch.Egress{Unrestricted: true},
+		Origins: map[string]fetch.OriginTLS{"example.com:443": {RootCAs: roots, Certificate: &pair, Callers: callers}},
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			to := s.Listener.Addr().String()
+			if strings.HasSuffix(address, ":80") {
+				to = plain.Listener.Addr().String()
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, to)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return &certified{t, c}
+}
+
+// get fetches for a caller, and returns what the origin saw and on which connection.
+func (o *certified) get(caller, method, target string) (saw, connection string) {
+	o.Helper()
+	u, err := fetch.ParseURL(target)
+	if err != nil {
+		o.Fatal(err)
+	}
+	r := fetch.NewRequest(classify.Standard)
+	r.URL, r.Method, r.Delivery, r.Caller, r.Policy.MaxAttempts = u, method, fetch.Inline, caller, 1
+	out := o.client.Fetch(o.Context(), r, nil)
+	if out.Failure != nil {
+		o.Errorf("%s: %+v", caller, out.Failure)
+	}
+	saw, connection, _ = strings.Cut(string(out.InlineBody), " ")
+	return saw, connection
+}
+
+// TestCertificateOfCallers: the certificate of a profile is shown for its callers
+// and for no others, at whatever hop (spec A6).
+func TestCertificateOfCallers(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, caller, method, target, want string }{
+		{"listed", "alice", "GET", "https://example.com/", "shown"},
+		{"listed, by POST", "alice", "POST", "https://example.com/", "shown"},
+		{"listed, by a redirect", "alice", "GET", "http://example.com/", "shown"},
+		{"listed, the second", "carol", "GET", "https://example.com/", "shown"},
+		{"not listed", "bob", "GET", "https://example.com/", "none"},
+		{"not listed, by POST", "bob", "POST", "https://example.com/", "none"},
+		{"not listed, by a redirect", "bob", "GET", "http://example.com/", "none"},
+		{"not listed, by POST and a redirect", "bob", "POST", "http://example.com/", "none"},
+		{"not listed, with the port", "bob", "GET", "https://example.com:443/", "none"},
+		{"not listed, in capitals", "bob", "GET", "https://EXAMPLE.com/", "none"},
+		{"another case", "Alice", "GET", "https://example.com/", "none"},
+		{"without a name", "", "GET", "https://example.com/", "none"},
+	} {
+		for _, http2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, HTTP/2 %t", row.name, http2), func(t *testing.T) {
+				t.Parallel()
+				o := newCertified(t, http2, "alice", "carol")
+				o.get("alice", "GET", "https://example.com/") // leaves a connection with the certificate
+				if saw, _ := o.get(row.caller, row.method, row.target); saw != row.want {
+					t.Errorf("the origin saw %q of %q, want %q", saw, row.caller, row.want)
+				}
+			})
+		}
+	}
+}
+
+// TestCertificateForEverybody: without callers it is as it was, connections included.
+func TestCertificateForEverybody(t *testing.T) {
+	t.Parallel()
+	o := newCertified(t, false)
+	_, first := o.get("alice", "GET", "https://example.com/")
+	if saw, second := o.get("bob", "GET", "https://example.com/"); saw != "shown" || second != first {
+		t.Errorf("the origin saw %q on %s, want shown on %s", saw, second, first)
+	}
+}
+
+// TestCertificatesDoNotMix: with fetches of both kinds in turn, and at once, those
+// with the certificate share connections, and none of the others gets one.
+func TestCertificatesDoNotMix(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		o := newCertified(t, http2, "alice")
+		_, kept := o.get("alice", "GET", "https://example.com/")
+		seen := make(map[string]bool)
+		for range 5 {
+			if saw, connection := o.get("bob", "GET", "https://example.com/"); saw != "none" || seen[connection] {
+				t.Errorf("HTTP/2 %t: the origin saw %q of bob on %s, want none on a connection of its own", http2, saw, connection)
+			} else {
+				seen[connection] = true
+			}
+			if saw, connection := o.get("alice", "GET", "https://example.com/"); saw != "shown" || connection != kept {
+				t.Errorf("HTTP/2 %t: the origin saw %q of alice on %s, want shown on %s", http2, saw, connection, kept)
+			}
+		}
+		var fetches sync.WaitGroup
+		for range 40 {
+			for caller, want := range map[string]string{"alice": "shown", "bob": "none"} {
+				fetches.Go(func() {
+					if saw, _ := o.get(caller, "GET", "https://example.com/"); saw != want {
+						t.Errorf("HTTP/2 %t: the origin saw %q of %s, want %q", http2, saw, caller, want)
+					}
+				})
+			}
+		}
+		fetches.Wait()
+	}
+}

@@ -1,0 +1,149 @@
+package fetch
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"fetchd/internal/budget"
+)
+
+// headConn is an HTTP/1 connection that looks at response heads as they are read.
+// net/http keeps a head in memory from its first line on, and waits for its end as
+// long as the fetch does; so the lines are counted here, and what has come of a head
+// that is not complete is charged to the fetch.
+type headConn struct {
+	net.Conn
+	head atomic.Pointer[partialHead] // of the exchange that has the connection; nil: none
+}
+
+// NetConn returns the connection below.
+func (c *headConn) NetConn() net.Conn { return c.Conn }
+
+// Read implements net.Conn.
+func (c *headConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if head := c.head.Load(); head != nil && n > 0 {
+		complete, fault := head.read(p[:n])
+		if complete {
+			c.head.CompareAndSwap(head, nil)
+		}
+		if fault != nil {
+			head.end(fault) // first, or net/http would send the request again
+			return 0, fault
+		}
+	}
+	return n, err
+}
+
+// partialHead follows one response head, and the 1xx heads before it.
+type partialHead struct {
+	memory *budget.Lease
+	end    func(error) // ends the exchange
+
+	mu       sync.Mutex // the exchange may end while its connection is read
+	complete bool       // nothing that follows is looked at
+	inLine   bool       // something of the line has been read
+	lines    int        // that ended, the status line included
+	status   statusLine
+	held     int64
+}
+
+// read takes what was read, and reports whether the head is complete. The error says
+// why no more of it may be read.
+func (h *partialHead) read(p []byte) (complete bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := int64(0)
+	for len(p) > 0 && !h.complete {
+		line, rest, ended := bytes.Cut(p, newline)
+		n += int64(len(p) - len(rest))
+		p = rest
+		switch {
+		case h.readLine(line, ended):
+			h.release()
+			n = 0
+		case ended:
+			n += headerLineBytes
+		}
+		if h.lines > maxHeaderFields+1 {
+			return false, errFields
+		}
+	}
+	if !h.memory.Grow(budget.Receiving, n) {
+		return false, errOutOfMemory
+	}
+	h.held += n
+	return h.complete, nil
+}
+
+var newline, carriageReturn = []byte{'\n'}, []byte{'\r'}
+
+// readLine takes a line, or a piece of one, and reports whether it ends a head.
+func (h *partialHead) readLine(piece []byte, ended bool) bool {
+	if h.lines == 0 {
+		h.status.read(piece)
+	}
+	h.inLine = h.inLine || len(bytes.TrimSuffix(piece, carriageReturn)) > 0
+	switch {
+	case !ended:
+		return false
+	case h.inLine:
+		h.lines, h.inLine = h.lines+1, false
+		return false
+	}
+	h.complete = !h.status.informational() // after which another head follows
+	h.lines, h.status = 0, statusLine{}
+	return true
+}
+
+// drop gives back what is charged. Nothing is charged afterwards.
+func (h *partialHead) drop() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.complete = true
+	h.release()
+}
+
+func (h *partialHead) release() {
+	h.memory.Shrink(budget.Receiving, h.held)
+	h.held = 0
+}
+
+// statusLine reads the status code of a head as net/http does, which takes any number
+// of blanks before it.
+type statusLine struct{ column, digits, code int }
+
+func (s *statusLine) read(piece []byte) {
+	for _, b := range piece {
+		switch {
+		case s.column < len("HTTP/1.1"):
+			s.column++
+		case s.digits == 0 && b == ' ':
+		case s.digits < len("200"):
+			s.digits, s.code = s.digits+1, 10*s.code+int(b-'0')
+		default:
+			return
+		}
+	}
+}
+
+// informational reports whether another head follows. After a 101 none does.
+func (s *statusLine) informational() bool {
+	return s.code/100 == 1 && s.code != http.StatusSwitchingProtocols
+}
+
+// watchHead has the heads that come over an HTTP/1 connection be those of x.
+func watchHead(conn net.Conn, x *trace) {
+	x.head.drop() // of a connection that the request was sent on before
+	x.head = nil
+	if c, ok := conn.(*headConn); ok {
+		x.head = &partialHead{memory: x.limits.Memory, end: x.end}
+		c.head.Store(x.head)
+	}
+}

@@ -1,0 +1,41 @@
+package fetch
+
+import (
+	"context"
+	"runtime"
+	"testing"
+
+	"fetchd/internal/budget"
+)
+
+// TestHeadIsPaidOn: the head that may be on its way over an HTTP/2 connection is charged
+// as long as any fetch waits for one, also when the fetch that was charged has ended.
+func TestHeadIsPaidOn(t *testing.T) {
+	t.Parallel()
+	r := newMemoryRig(t)
+	begin := func(key string) (lease *budget.Lease, end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		req, ended := r.request("https", "/s/"+key+"/silent"), make(chan *Outcome, 1)
+		lease = leaseOf(t, 1<<20)
+		req.Memory = lease
+		go func() { ended <- r.client.Fetch(ctx, req, nil) }()
+		if _, err := r.origin.Await(t.Context(), key, 1); err != nil {
+			t.Fatal(err)
+		}
+		return lease, func() { cancel(); <-ended }
+	}
+	first, endFirst := begin("a")
+	second, endSecond := begin("b")
+	defer endSecond()
+	if n := r.origin.Connections("https"); n != 1 {
+		t.Fatalf("%d connections, want one", n)
+	}
+	if got := first.Total() + second.Total(); got != http2HeadBytes+secureBytes {
+		t.Errorf("%d bytes are charged for a head of two and the connection, want %d", got, http2HeadBytes+secureBytes)
+	}
+	endFirst()
+	runtime.Gosched()
+	if got := second.Total(); got != http2HeadBytes {
+		t.Errorf("%d bytes are charged once the first has ended, want %d", got, http2HeadBytes)
+	}
+}

@@ -1,0 +1,208 @@
+package fetch_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+	"fetchd/internal/budget"
+)
+
+// addFields adds n fields to h. They are short: net/http takes trailers of 4 KiB.
+func addFields(h http.Header, prefix string, n int) {
+	for i := range n {
+		h[prefix+"X"+strconv.FormatInt(int64(i), 36)] = []string{""}
+	}
+}
+
+// headsOrigin sends as many fields as are asked for: in its head, in a 1xx head and in
+// its trailer.
+func headsOrigin(w http.ResponseWriter, r *http.Request) {
+	asked := func(name string) int {
+		n, _ := strconv.Atoi(r.URL.Query().Get(name))
+		return n
+	}
+	if n := asked("early"); n > 0 {
+		addFields(w.Header(), "", n)
+		w.WriteHeader(http.StatusEarlyHints)
+		clear(w.Header())
+	}
+	h := w.Header()
+	h["Date"], h["Content-Type"] = nil, nil // they are not sent
+	if n := asked("trailer"); n > 0 {
+		_ = http.NewResponseController(w).Flush()
+		addFields(h, http.TrailerPrefix, n)
+		return
+	}
+	h["Content-Length"] = []string{"0"}
+	besides := 1
+	if r.Close {
+		besides++ // Connection: close
+	}
+	addFields(h, "", asked("head")-besides)
+}
+
+// TestTooManyFields: 512 fields are read, 513 are PROTOCOL, in every head and over
+// every version of HTTP, and the request is sent once: also on a connection that has
+// served another, on which net/http sends again what fails with its first read.
+func TestTooManyFields(t *testing.T) {
+	t.Parallel()
+	for _, server := range []struct {
+		name       string
+		tls, http2 bool
+	}{{"HTTP/1.1", false, false}, {"HTTP/1.1 over TLS", true, false}, {"HTTP/2", true, true}} {
+		for _, where := range []string{"head", "early", "trailer"} {
+			for _, n := range []int{512, 513} {
+				for _, method := range []string{"GET", "POST"} {
+					t.Run(fmt.Sprintf("%s, %s of %d, %s", server.name, where, n, method), func(t *testing.T) {
+						t.Parallel()
+						var requests atomic.Int32
+						s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							requests.Add(1)
+							headsOrigin(w, r)
+						}))
+						s.EnableHTTP2 = server.http2
+						if server.tls {
+							s.StartTLS()
+						} else {
+							s.Start()
+						}
+						t.Cleanup(s.Close)
+						checkFields(t, s, method, fmt.Sprintf("/?%s=%d", where, n), n <= 512)
+						if got := requests.Load(); got != 2 {
+							t.Errorf("the origin saw %d requests, want the first and one more", got)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// checkFields asks for a short answer, and then for path on the same connection.
+func checkFields(t *testing.T, s *httptest.Server, method, path string, ok bool) {
+	t.Helper()
+	cfg := fetch.Config{Egress: fetch.Egress{Unrestricted: true}}
+	if transport, isHTTP := s.Client().Transport.(*http.Transport); isHTTP && transport.TLSClientConfig != nil {
+		cfg.RootCAs = transport.TLSClientConfig.RootCAs
+	}
+	c, err := fetch.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	lease := budget.New(1 << 30).Lease("a")
+	ask := func(path string) *fetch.Outcome {
+		r := fetch.NewRequest(classify.Standard)
+		r.Method, r.Memory, r.Policy.BaseDelay = method, lease, 0
+		if r.URL, err = fetch.ParseURL(s.URL + path); err != nil {
+			t.Fatal(err)
+		}
+		return c.Fetch(t.Context(), r, nil)
+	}
+	if out := ask("/"); out.Kind != classify.Success {
+		t.Fatalf("%+v", out.Failure)
+	}
+	lease.Shrink(budget.Head, 1<<20) // what the outcome keeps
+	out := ask(path)
+	if out.Attempts != 1 || out.Exchanges != 1 {
+		t.Errorf("%d attempts and %d exchanges, want 1", out.Attempts, out.Exchanges)
+	}
+	if got := lease.Total(); got != lease.Held(budget.Head) {
+		t.Errorf("%d bytes are charged beside %d for the head", got-lease.Held(budget.Head), lease.Held(budget.Head))
+	}
+	if f := out.Failure; ok {
+		if out.Kind != classify.Success {
+			t.Errorf("%+v, want success", f)
+		}
+	} else if f == nil || f.Class != classify.Protocol || f.Reason != "too_many_header_fields" {
+		t.Errorf("%s, %+v, want PROTOCOL, too_many_header_fields", out.Kind, f)
+	}
+}
+
+// scripted answers each request on a connection with bytes, one write for each piece,
+// and then says nothing more until its client leaves.
+func scripted(t *testing.T, pieces ...string) (url string, requests *atomic.Int32) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	requests = new(atomic.Int32)
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the connection
+				defer func() { _ = conn.Close() }()
+				for r := bufio.NewReader(conn); ; {
+					if _, err := http.ReadRequest(r); err != nil {
+						return
+					}
+					requests.Add(1)
+					for _, piece := range pieces {
+						if _, err := conn.Write([]byte(piece)); err != nil {
+							return
+						}
+					}
+				}
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String() + "/", requests
+}
+
+// TestHeadAfterInformational: the fields of the final head are counted behind any 1xx
+// head that net/http takes for one.
+func TestHeadAfterInformational(t *testing.T) {
+	t.Parallel()
+	fields := strings.Repeat("a:b\r\n", 513)
+	for _, early := range []string{"HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1   103 \r\n\r\n", "HTTP/1.1 199\n\n"} {
+		t.Run(strconv.Quote(early), func(t *testing.T) {
+			t.Parallel()
+			url, requests := scripted(t, early+"HTTP/1.1 200 OK\r\n"+fields) // and no end
+			c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			r := fetch.NewRequest(classify.Standard)
+			r.HeaderTimeout = 10 * time.Second
+			if r.URL, err = fetch.ParseURL(url); err != nil {
+				t.Fatal(err)
+			}
+			out := c.Fetch(t.Context(), r, nil)
+			if f := out.Failure; f == nil || f.Class != classify.Protocol || f.Reason != "too_many_header_fields" || out.Attempts != 1 || requests.Load() != 1 {
+				t.Errorf("%+v after %d attempts and %d requests, want PROTOCOL, too_many_header_fields after 1", f, out.Attempts, requests.Load())
+			}
+		})
+	}
+}
+
+// TestHeadThatNeverEnds: what was charged for a head that did not come to its end is
+// given back with each attempt.
+func TestHeadThatNeverEnds(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	for _, path := range []string{"/s/a/half-head", "/s/b/fin:at=in-head", "/s/c/reset:at=in-head"} {
+		r := w.request("http", path)
+		r.HeaderTimeout = 100 * time.Millisecond
+		lease := budget.New(1 << 30).Lease("a")
+		r.Memory = lease
+		if out := w.run(t.Context(), r); out.Attempts != 3 || lease.Total() != 0 {
+			t.Errorf("%s: %d bytes are charged after %d attempts, want none after 3", path, lease.Total(), out.Attempts)
+		}
+	}
+}

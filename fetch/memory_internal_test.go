@@ -1,0 +1,107 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log" //nolint:depguard // net/http takes no other
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"fetchd/classify"
+	"fetchd/internal/budget"
+)
+
+// TestHeldHeads: fetches that wait for their next attempt hold the largest heads there
+// may be in less than 128 KiB each, and are charged for them, but for what the allocator
+// rounds up. FETCHD_LONG=1 has 1,000 wait.
+func TestHeldHeads(t *testing.T) { //nolint:paralleltest // it measures the heap
+	const most = 128 << 10
+	many := int64(100)
+	if os.Getenv("FETCHD_LONG") == "1" {
+		many = 1000
+	}
+	for _, row := range []struct {
+		name         string
+		tls, http2   bool
+		fields, size int // of each value
+	}{
+		{"HTTP/1.1, long values", false, false, 500, 110},
+		{"HTTP/1.1, short values", false, false, 510, 0},
+		{"HTTP/1.1, few long values", false, false, 8, 8000},
+		{"HTTP/2, long values", true, true, 500, 90},
+		{"HTTP/2, short values", true, true, 510, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := w.Header()
+				h["Content-Length"], h["Retry-After"], h["Date"] = []string{"0"}, []string{"20"}, nil
+				if r.URL.Path == "/many" {
+					for i := range row.fields {
+						h[fmt.Sprintf("X-%03d", i)] = []string{strings.Repeat("v", row.size)}
+					}
+				}
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}))
+			s.EnableHTTP2 = row.http2
+			s.Config.ErrorLog = log.New(io.Discard, "", 0) // clients close connections that were dialled for another
+			if row.tls {
+				s.StartTLS()
+			} else {
+				s.Start()
+			}
+			defer s.Close()
+			plain, none := heldWaiting(t, s, "/", many)
+			heads, charged := heldWaiting(t, s, "/many", many)
+			held := (heads - plain) / many
+			t.Logf("%d bytes are held for each, %d are charged", held, (charged-none)/many)
+			if held > most {
+				t.Errorf("%d bytes are held for each, want at most %d", held, most)
+			}
+			if held > (charged-none)/many*9/8 {
+				t.Errorf("%d bytes are held for each, %d are charged", held, (charged-none)/many)
+			}
+		})
+	}
+}
+
+// heldWaiting returns how much is on the heap while so many fetches wait for their
+// second attempt, and with how much they are charged.
+func heldWaiting(t *testing.T, s *httptest.Server, path string, many int64) (held, charged int64) {
+	t.Helper()
+	cfg := Config{Egress: Egress{Unrestricted: true}}
+	if transport, ok := s.Client().Transport.(*http.Transport); ok && transport.TLSClientConfig != nil {
+		cfg.RootCAs = transport.TLSClientConfig.RootCAs
+	}
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	b := budget.New(1 << 40)
+	for range many {
+		r := NewRequest(classify.Standard)
+		r.URL, r.Memory = mustURL(t, s.URL+path), b.Lease("a")
+		all.Go(func() { c.Fetch(ctx, r, nil) })
+	}
+	waiting := func() int64 {
+		c.waits.mu.Lock()
+		defer c.waits.mu.Unlock()
+		return int64(len(c.waits.runs))
+	}
+	for waiting() < many {
+		runtime.Gosched()
+	}
+	s.CloseClientConnections() // they are not the fetches'
+	c.Close()
+	return int64(heapAlloc()), b.Usage().Total()
+}

@@ -1,0 +1,261 @@
+package fetch
+
+import (
+	"context"
+	"testing"
+
+	"fetchd/classify"
+	"fetchd/internal/budget"
+	"fetchd/internal/origin"
+)
+
+// leaseOf returns a lease that grants up to n bytes.
+func leaseOf(t *testing.T, n int64) *budget.Lease {
+	t.Helper()
+	const limit = 1 << 30
+	b := budget.New(limit)
+	rest := b.Lease("a")
+	if !rest.Grow(budget.Answer, limit/4*3-n) { // which is what one caller may have
+		t.Fatalf("%d bytes were refused", limit/4*3-n)
+	}
+	lease := b.Lease("a")
+	if lease.Grow(budget.Answer, n+1) || !lease.Grow(budget.Answer, n) {
+		t.Fatalf("the lease does not grant %d bytes", n)
+	}
+	lease.Shrink(budget.Answer, n)
+	return lease
+}
+
+// memoryRig is an origin, and a client that may reach it.
+type memoryRig struct {
+	origin *origin.Origin
+	client *Client
+}
+
+func newMemoryRig(t *testing.T) *memoryRig {
+	t.Helper()
+	o, err := origin.Start(origin.Config{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Config{RootCAs: o.CA(), Egress: Egress{Unrestricted: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = o.Close() })
+	t.Cleanup(c.Close)
+	return &memoryRig{o, c}
+}
+
+func (r *memoryRig) request(listener, path string) *Request {
+	req := NewRequest(classify.Standard)
+	req.URL, _ = ParseURL(r.origin.URL(listener, path))
+	req.HoldBackBytes, req.Policy.BaseDelay = 0, 0
+	return req
+}
+
+// heldByOutcome is what an outcome keeps, and so what its fetch is still charged with.
+func heldByOutcome(out *Outcome) (head, body int64) {
+	if out.Response != nil {
+		head, body = headBytes(out.Response.Header), 2*int64(cap(out.InlineBody))+int64(len(out.ErrorBody))
+	}
+	return head, body
+}
+
+// TestLeaseThatRefuses has each place that grows be the one that there is no memory
+// for: the fetch ends as OUT_OF_MEMORY, with what it has sent so far and no more, and
+// keeps nothing but what its outcome holds. With a byte more than fails it succeeds.
+func TestLeaseThatRefuses(t *testing.T) {
+	t.Parallel()
+	silent := func(t *testing.T, r *memoryRig) { // has the head of the HTTP/2 connection paid by another
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan *Outcome, 1)
+		go func() { ended <- r.client.Fetch(ctx, r.request("https", "/s/other/silent"), nil) }()
+		t.Cleanup(func() { cancel(); <-ended })
+		if _, err := r.origin.Await(t.Context(), "other", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inline := func(r *Request) { r.Delivery = Inline }
+	for _, row := range []struct {
+		name, listener, path string
+		change               func(*Request)
+		before               func(*testing.T, *memoryRig)
+		least, most          int64 // bytes that it takes
+	}{
+		{"head", "http", "/s/k/200:head-size=20000", nil, nil, 20_000, 22_000},
+		{"head over HTTP/2", "https", "/s/k/200", nil, nil, http2HeadBytes, http2HeadBytes + 2<<10},
+		{"a 1xx head that is not complete", "http", "/s/k/200:early=103,early-size=50000", nil, nil, 40_000, 60_000},
+		{"a 1xx head over TLS", "https1", "/s/k/200:early=103,early-size=50000", nil, nil, 60_000, 110_000},
+		{"hops", "http", "/r/k/302/3/200", nil, nil, 3 * hopBytes, 3*hopBytes + 4<<10},
+		{"INLINE body", "http", "/s/k/200:size=1000000", inline, nil, 2_000_000, 2_010_000},
+		{"INLINE body of a length not known", "http", "/s/k/200:size=1000000,chunked", inline, nil, 2_000_000, 4_000_000},
+		{"INLINE body, decoded", "http", "/s/k/200:size=300000,coding=gzip", inline, nil, 600_000 + flateBytes, 1_200_000},
+		{"gzip", "http", "/s/k/200:size=100,coding=gzip", nil, nil, flateBytes, flateBytes + 2<<10},
+		{"deflate", "http", "/s/k/200:size=100,coding=deflate", nil, nil, flateBytes, flateBytes + 2<<10},
+		{"zstd", "http", "/s/k/200:size=300000,coding=zstd", nil, nil, 300_000 + zstdBytes, 9 << 20},
+		{"br", "http", "/s/k/200:size=100000,coding=br", nil, nil, 1<<17 + brotliBytes, 9 << 20},
+		{"window of HTTP/2, with the head paid by another fetch", "https", "/s/k/200:size=1000000", nil, silent, http2WindowBytes, http2WindowBytes + 2<<10},
+		{"window of HTTP/2 for a short body", "https", "/s/k/200:size=10000", nil, silent, 10_000, 12_000},
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			if row.listener == "https" && method == "POST" {
+				continue // it is HTTP/1.1
+			}
+			t.Run(row.name+", "+method, func(t *testing.T) {
+				t.Parallel()
+				r := newMemoryRig(t)
+				if row.before != nil {
+					row.before(t, r)
+				}
+				req := r.request(row.listener, row.path)
+				req.Method = method
+				if method == "POST" { // which a 302 makes a GET of
+					req.Policy.MaxRedirects = 3
+				}
+				if row.change != nil {
+					row.change(req)
+				}
+				fails, succeeds := int64(0), int64(16<<20)
+				if !r.limited(t, req, succeeds) {
+					t.Fatalf("%d bytes do not do", succeeds)
+				}
+				for succeeds-fails > 1 {
+					if n := (fails + succeeds) / 2; r.limited(t, req, n) {
+						succeeds = n
+					} else {
+						fails = n
+					}
+				}
+				if succeeds < row.least || succeeds > row.most {
+					t.Errorf("it takes %d bytes, want %d to %d", succeeds, row.least, row.most)
+				}
+			})
+		}
+	}
+}
+
+// limited reports whether a fetch succeeds that may have so many bytes, and checks how
+// it ends if not.
+func (r *memoryRig) limited(t *testing.T, req *Request, bytes int64) bool {
+	t.Helper()
+	lease := leaseOf(t, bytes)
+	req.Memory = lease
+	before := len(r.origin.Requests("k"))
+	out := r.client.Fetch(t.Context(), req, nil)
+	sent := len(r.origin.Requests("k")) - before
+	if req.URL.Scheme == "https" && out.Response == nil {
+		sent = max(sent, 1) // over HTTP/2 it is not known whether a request was sent that is ended at once
+	}
+	if out.Attempts != 1 || out.Exchanges != sent {
+		t.Errorf("with %d bytes: %d attempts, %d exchanges, want 1 and the %d that the origin saw", bytes, out.Attempts, out.Exchanges, sent)
+	}
+	head, body := heldByOutcome(out)
+	hops := lease.Held(budget.Head) - head
+	if n := int64(max(len(out.Hops)-1, 0)); hops < n*hopBytes || hops > n*(hopBytes+2<<10) {
+		t.Errorf("with %d bytes: %d are charged for %d hops after the first", bytes, hops, n)
+	}
+	if got := lease.Held(budget.Body); got != body || lease.Total() != head+hops+body {
+		t.Errorf("with %d bytes: %d are charged for bodies and %d in all, want %d and %d", bytes, got, lease.Total(), body, head+hops+body)
+	}
+	lease.Close()
+	if lease.Total() != 0 {
+		t.Errorf("%d bytes are charged after Close", lease.Total())
+	}
+	f := out.Failure
+	if f == nil {
+		return true
+	}
+	if f.Class != classify.OutOfMemory || f.Rule != "P7" || f.Reason != "memory" || out.StopReason != classify.Stopped || f.Retryable != (req.Method == "GET") {
+		t.Errorf("with %d bytes: %+v, stop %s, want OUT_OF_MEMORY by P7", bytes, f, out.StopReason)
+	}
+	return false
+}
+
+// TestErrorBodyWithoutMemory: the begin of an error body is kept if there is memory
+// for it, and nothing else depends on it.
+func TestErrorBodyWithoutMemory(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, listener, path string
+		bytes                int64
+		kept                 int
+	}{
+		{"enough", "http", "/s/k/404:size=5000", 20 << 10, 5000},
+		{"too little", "http", "/s/k/404:size=5000", 16 << 10, 0},
+		{"enough for a decoder", "http", "/s/k/404:size=5000,coding=gzip", 20<<10 + flateBytes, 5000},
+		{"too little for a decoder", "http", "/s/k/404:size=5000,coding=gzip", 20 << 10, 0},
+		{"retried", "http", "/s/k/503:size=5000", 16 << 10, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newMemoryRig(t)
+			req, lease := r.request(row.listener, row.path), leaseOf(t, row.bytes)
+			req.Memory = lease
+			out := r.client.Fetch(t.Context(), req, nil)
+			if out.Failure == nil || out.Failure.Class != classify.HTTPClientError && out.Failure.Class != classify.HTTPServerError || len(out.ErrorBody) != row.kept {
+				t.Errorf("%+v with %d bytes of the body, want the status's class with %d", out.Failure, len(out.ErrorBody), row.kept)
+			}
+			if head, body := heldByOutcome(out); lease.Total() != head+body {
+				t.Errorf("%d bytes are charged, want %d", lease.Total(), head+body)
+			}
+		})
+	}
+}
+
+// TestChargeOfTheLastAttempt: after each attempt a fetch is charged with the response
+// that its outcome would have, and with nothing of those before.
+func TestChargeOfTheLastAttempt(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, listener, path string
+		hops                 []int   // after the first, by attempt
+		error                []int64 // bytes of the error body kept, by attempt
+	}{
+		{"heads that shrink", "http", "/s/k/503:size=0,head-size=50000/503:size=0,head-size=100/200", []int{0, 0, 0}, []int64{0, 0, 0}},
+		{"heads that grow", "https", "/s/k/503:size=0,head-size=100/503:size=0,head-size=50000/200", []int{0, 0, 0}, []int64{0, 0, 0}},
+		{"error bodies", "http", "/s/k/503:size=9000/503:size=20000/503:size=10", []int{0, 0, 0}, []int64{9000, 16 << 10, 10}},
+		{"redirects", "http", "/r/k/302/2/503:size=9,head-size=1000/503:size=5/200", []int{2, 2, 2}, []int64{9, 5, 0}},
+		{"no response in the middle", "http", "/s/k/503:size=7,head-size=5000/reset:at=in-head/503:size=0", []int{0, 0, 0}, []int64{7, 7, 0}},
+		{"no response at the end", "http", "/s/k/503:size=700/503:size=900/fin:at=before-head", []int{0, 0, 0}, []int64{700, 900, 900}},
+		{"a body that is cut", "http", "/s/k/200:size=100000,cut=50000/503:size=100/200:size=9", []int{0, 0, 0}, []int64{0, 100, 0}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newMemoryRig(t)
+			req, lease := r.request(row.listener, row.path), leaseOf(t, 64<<20)
+			req.Memory, req.Events, req.HoldBackBytes = lease, Ends, defaultHoldBackBytes
+			var last *Response
+			n := 0
+			out := r.client.Fetch(t.Context(), req, func(e Event) error {
+				if started, ok := e.(ResponseStarted); ok {
+					last = started.Response
+				}
+				finished, ok := e.(AttemptFinished)
+				if !ok {
+					return nil
+				}
+				if finished.Response != nil {
+					last = finished.Response
+				}
+				head := int64(0)
+				if last != nil {
+					head = headBytes(last.Header)
+				}
+				hops := lease.Held(budget.Head) - head
+				if want := int64(row.hops[n]); hops < want*hopBytes || hops > want*(hopBytes+2<<10) {
+					t.Errorf("attempt %d: %d bytes are charged for heads, of which %d are the last one's, with %d hops", n+1, head+hops, head, want)
+				}
+				if got := lease.Total() - head - hops - lease.Held(budget.Receiving); got != row.error[n] {
+					t.Errorf("attempt %d: %d bytes are charged beside heads, want %d", n+1, got, row.error[n])
+				}
+				n++
+				return nil
+			})
+			if n != 3 || out.Attempts != 3 {
+				t.Errorf("%d attempts, %d told, want 3: %+v", out.Attempts, n, out.Failure)
+			}
+		})
+	}
+}

@@ -1,0 +1,102 @@
+package fetch
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"fetchd/classify"
+	"fetchd/internal/budget"
+)
+
+// boundSchemes begin the names of authentication schemes that sign in the
+// connection and not the request. Negotiate is the only one that is registered
+// (RFC 4559 §6 warns of it); the others are what servers are known to call it.
+var boundSchemes = []string{"nego", "ntlm", "kerb", "krb", "gss", "spnego"}
+
+// bindsConnection reports whether lines of credentials or of challenges name such
+// a scheme. Commas inside quotes split too: to take a text for a scheme costs a
+// connection, to miss a scheme gives its identity to the next caller.
+func bindsConnection(lines ...string) bool {
+	for _, line := range lines {
+		for element := range strings.SplitSeq(line, ",") {
+			if isBoundScheme(strings.TrimLeft(element, " \t")) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isBoundScheme(element string) bool {
+	return slices.ContainsFunc(boundSchemes, func(scheme string) bool {
+		return len(element) >= len(scheme) && strings.EqualFold(element[:len(scheme)], scheme)
+	})
+}
+
+// offersBinding reports whether a response offers to sign in its connection, or
+// says that this has been done (RFC 4559 §4 and §6).
+func offersBinding(h http.Header) bool {
+	return h["Persistent-Auth"] != nil || h["Proxy-Support"] != nil ||
+		bindsConnection(h["Www-Authenticate"]...) || bindsConnection(h["Authentication-Info"]...)
+}
+
+// mayShare reports whether a request may use a connection that other fetches use
+// before or after it (spec A5, A6).
+func (a *attempt) mayShare(req *http.Request) bool {
+	if bindsConnection(req.Header["Authorization"]...) || bindsConnection(a.credential) {
+		return false
+	}
+	if len(a.client.origins) == 0 || req.URL.Scheme != "https" {
+		return true
+	}
+	own, ok := a.client.origins[net.JoinHostPort(req.URL.Hostname(), portOf(req.URL))] // as net/http dials it
+	return !ok || own.allows(a.req.Caller)
+}
+
+// allows reports whether a caller gets the connections that show the certificate.
+// Without one there is nothing to keep from anybody.
+func (o *OriginTLS) allows(caller string) bool {
+	return o.Certificate == nil || len(o.Callers) == 0 || slices.Contains(o.Callers, caller)
+}
+
+// refuse ends the exchange before anything is written. HTTP/2 asks the context
+// before it writes; HTTP/1 does not, so that its connection is closed.
+func (t *trace) refuse(conn *observedConn, shared bool) {
+	if !shared {
+		_ = conn.Close()
+	}
+	t.refused = !t.over
+	t.over = true
+	t.end(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_spent"})
+}
+
+// release ends the use of the connection.
+func (t *trace) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hold(nil)
+	t.limits.Memory.Shrink(budget.Receiving, t.dialled)
+	t.dialled, t.gone = 0, true
+}
+
+// hold makes next the connection that the exchange uses. The last exchange on a
+// spent connection closes it: over HTTP/2 others may still be in flight.
+func (t *trace) hold(next *observedConn) {
+	if next != nil {
+		next.users.Add(1)
+	}
+	if was := t.held; was != nil && was.users.Add(-1) == 0 && was.spent.Load() {
+		_ = was.Close()
+	}
+	t.held = next
+}
+
+// spend keeps later exchanges off the connection if the response binds it (spec A5),
+// or if it takes much memory, which is charged to this fetch.
+func (t *trace) spend(h http.Header) {
+	if t.held != nil && (t.held.heavy || offersBinding(h)) {
+		t.held.spent.Store(true)
+	}
+}

@@ -1,0 +1,26 @@
+package fetch
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzBindsConnection finds a scheme behind whatever stands before it, and none
+// where no name of one is.
+func FuzzBindsConnection(f *testing.F) {
+	f.Add(`Basic realm="a, b`)
+	f.Add("Digest qop=\"auth,auth-int\"")
+	f.Add(", \t ,nEGOTIATE")
+	f.Fuzz(func(t *testing.T, line string) {
+		if !bindsConnection(line + ",\t NtLm TlRM") {
+			t.Errorf("NTLM is not found behind %q", line)
+		}
+		named := false
+		for _, scheme := range boundSchemes {
+			named = named || strings.Contains(strings.ToLower(line), scheme)
+		}
+		if bindsConnection("Basic x", line) && !named {
+			t.Errorf("a scheme is found in %q", line)
+		}
+	})
+}

@@ -1,0 +1,368 @@
+package frontier
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"fetchd/frontier/robots"
+	"fetchd/frontier/store"
+)
+
+const (
+	// rulebookBytes is how much memory parsed robots.txt files take. The store has
+	// all the files.
+	rulebookBytes = 64 << 20
+	// entryBytes is an entry without its origin and its rules.
+	entryBytes = 256
+	// shortFile is how many bytes a robots.txt has that never waits for longer ones.
+	shortFile = 16 << 10
+	// contenders is how many entries are compared when one has to go.
+	contenders = 32
+)
+
+// rulebook holds what is known of robots.txt files. It is safe for concurrent use.
+type rulebook struct {
+	// Two files are parsed at once: one that is short, and one that is long. A long one
+	// is saved and read in the same turn, so that claims and outcomes wait in the store
+	// for no more than one.
+	short, long *semaphore.Weighted
+
+	ready chan struct{} // receives a value when a preparation has ended
+
+	mu      sync.Mutex
+	entries map[string]rulebookEntry // by origin
+	bytes   int                      // of the entries
+	coming  map[string]*preparation  // by origin
+}
+
+// rulebookEntry is what holds for an origin. The zero entry is not fresh.
+type rulebookEntry struct {
+	policy robots.Policy
+	until  time.Time
+	away   time.Time // since when it has been out of reach; zero if it is not
+}
+
+// preparation is a robots.txt that is being read from the store and parsed.
+type preparation struct {
+	done  chan struct{} // closed when what follows is set
+	entry rulebookEntry // zero if the store has no such row
+	err   error
+}
+
+func newRulebook() *rulebook {
+	return &rulebook{
+		short: semaphore.NewWeighted(1), long: semaphore.NewWeighted(1), ready: make(chan struct{}, 1),
+		entries: make(map[string]rulebookEntry), coming: make(map[string]*preparation),
+	}
+}
+
+// newEntry returns what a row of the store means to the crawler product. again is
+// how soon what is out of reach is asked for again.
+func newEntry(r store.Robots, product string, again time.Duration) rulebookEntry {
+	e := rulebookEntry{policy: policyOf(r, product)}
+	fresh := robots.FreshFor
+	if r.Unreachable {
+		e.away = time.Now().Add(-r.UnreachableFor)
+		fresh = min(max(again, robotsSoonest, r.UnreachableFor-r.Age), robotsLatest)
+	}
+	e.until = time.Now().Add(fresh - r.Age)
+	return e
+}
+
+func (e rulebookEntry) fresh() bool { return time.Now().Before(e.until) }
+
+// size is the memory of an entry.
+func (e rulebookEntry) size(origin string) int {
+	n := entryBytes + len(origin)
+	if e.policy.Rules != nil {
+		n += e.policy.Rules.Size()
+	}
+	return n
+}
+
+// known returns what holds for an origin, if it is fresh.
+func (b *rulebook) known(origin string) (rulebookEntry, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.entries[origin]
+	return e, ok && e.fresh()
+}
+
+// missing returns the origins of URLs that known knows nothing of, each once.
+func (b *rulebook) missing(claims []store.Claim) []string {
+	var origins []string
+	seen := make(map[string]bool)
+	for _, c := range claims {
+		origin, _ := originOf(c.URL)
+		if _, ok := b.known(origin); !ok && !seen[origin] {
+			seen[origin] = true
+			origins = append(origins, origin)
+		}
+	}
+	return origins
+}
+
+// keep makes a fresh entry known. Where others have to go for it, the largest of a
+// few goes first: a few hosts with long files must not cost the many their entries.
+func (b *rulebook) keep(origin string, e rulebookEntry) {
+	if !e.fresh() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drop(origin)
+	for b.bytes+e.size(origin) > rulebookBytes && len(b.entries) > 0 {
+		b.drop(b.largest())
+	}
+	b.entries[origin] = e
+	b.bytes += e.size(origin)
+}
+
+// largest returns the origin of the largest of a few entries. The lock is held.
+func (b *rulebook) largest() (origin string) {
+	size, seen := 0, 0
+	for o, e := range b.entries { // in no order
+		if n := e.size(o); n > size {
+			origin, size = o, n
+		}
+		if seen++; seen == contenders {
+			break
+		}
+	}
+	return origin
+}
+
+// drop forgets an origin. The lock is held.
+func (b *rulebook) drop(origin string) {
+	if e, ok := b.entries[origin]; ok {
+		b.bytes -= e.size(origin)
+		delete(b.entries, origin)
+	}
+}
+
+// source reads an origin's row, or makes it. It says whether there is one.
+type source func(ctx context.Context) (r store.Robots, ok bool, err error)
+
+// prepare gets an origin's robots.txt of so many bytes from a source and parses it, in
+// a goroutine, unless that is being done already; ours says which. It waits for its
+// turn without the file, unless that is short.
+func (w *Worker) prepare(origin string, size int, from source) (p *preparation, ours bool) {
+	b := w.rulebook
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.coming[origin]; p != nil {
+		return p, false
+	}
+	p = &preparation{done: make(chan struct{})}
+	b.coming[origin] = p
+	w.others.Go(func() {
+		if size > shortFile {
+			p.entry, p.err = w.parseLong(from)
+		} else {
+			p.entry, p.err = w.parseShort(from)
+		}
+		b.keep(origin, p.entry)
+		b.mu.Lock()
+		delete(b.coming, origin)
+		b.mu.Unlock()
+		close(p.done)
+		select {
+		case b.ready <- struct{}{}:
+		default: // it is told already
+		}
+	})
+	return p, true
+}
+
+func (w *Worker) parseLong(from source) (rulebookEntry, error) {
+	if err := w.rulebook.long.Acquire(w.last, 1); err != nil {
+		return rulebookEntry{}, err
+	}
+	defer w.rulebook.long.Release(1)
+	ctx, cancel := w.finishing()
+	defer cancel()
+	r, ok, err := from(ctx)
+	if err != nil || !ok {
+		return rulebookEntry{}, err
+	}
+	return w.entryOf(r), nil
+}
+
+func (w *Worker) parseShort(from source) (rulebookEntry, error) {
+	ctx, cancel := w.finishing()
+	defer cancel()
+	r, ok, err := from(ctx)
+	if err != nil || !ok {
+		return rulebookEntry{}, err
+	}
+	if err := w.rulebook.short.Acquire(ctx, 1); err != nil {
+		return rulebookEntry{}, err
+	}
+	defer w.rulebook.short.Release(1)
+	return w.entryOf(r), nil
+}
+
+func (w *Worker) entryOf(r store.Robots) rulebookEntry {
+	return newEntry(r, w.config.UserAgent, w.config.Policy.RetryDelay)
+}
+
+// stored is the source of what the store has.
+func (w *Worker) stored(origin string) source {
+	return func(ctx context.Context) (store.Robots, bool, error) {
+		found, err := w.store.Robots(ctx, []string{origin})
+		if err != nil {
+			return store.Robots{}, false, fmt.Errorf("read robots.txt from the store: %w", err)
+		}
+		r, ok := found[origin]
+		return r, ok, nil
+	}
+}
+
+// saved is the source of what a fetch came to. It is saved first.
+func (w *Worker) saved(r store.Robots) source {
+	return func(ctx context.Context) (store.Robots, bool, error) {
+		if err := w.store.SaveRobots(ctx, r); err != nil {
+			return store.Robots{}, false, err
+		}
+		if r.Unreachable { // what was known before holds, and since when matters
+			return w.stored(r.Origin)(ctx)
+		}
+		return r, true, nil
+	}
+}
+
+// wait returns the entry when it is there. The error may be that of ctx.
+func (p *preparation) wait(ctx context.Context) (rulebookEntry, error) {
+	select {
+	case <-p.done:
+		return p.entry, p.err
+	case <-ctx.Done():
+		return rulebookEntry{}, context.Cause(ctx)
+	}
+}
+
+// ended reports whether wait would not wait.
+func (p *preparation) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// rules returns what holds for an origin, from the store where it has to be. The
+// entry is not fresh where robots.txt has to be fetched.
+func (w *Worker) rules(ctx context.Context, origin string) (rulebookEntry, error) {
+	if e, ok := w.rulebook.known(origin); ok {
+		return e, nil
+	}
+	heads, err := w.heads(ctx, []string{origin})
+	if err != nil {
+		return rulebookEntry{}, err
+	}
+	r, ok := heads[origin]
+	if !ok {
+		return rulebookEntry{}, nil
+	}
+	if e := w.entryOf(r); e.policy.Rules == nil { // the file is not needed
+		w.rulebook.keep(origin, e)
+		return e, nil
+	}
+	p, _ := w.prepare(origin, r.BodySize, w.stored(origin))
+	return p.wait(ctx)
+}
+
+func (w *Worker) heads(ctx context.Context, origins []string) (map[string]store.Robots, error) {
+	heads, err := w.store.RobotsHeads(ctx, origins)
+	if err != nil {
+		return nil, fmt.Errorf("read from the store which robots.txt there are: %w", err)
+	}
+	return heads, nil
+}
+
+// save keeps what a fetch came to for all workers. A preparation that has begun may
+// have read the row as it was: this one follows it.
+func (w *Worker) save(ctx context.Context, r store.Robots) error {
+	for {
+		p, ours := w.prepare(r.Origin, len(r.Body), w.saved(r))
+		if _, err := p.wait(ctx); ours || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// parked is a claim whose robots.txt is being prepared.
+type parked struct {
+	claim store.Claim
+	until time.Time // of the lease
+	rules *preparation
+}
+
+// sift returns those claims whose visits may begin, and parks the others, which
+// [Worker.unpark] begins. It reads the store once, and no file.
+func (w *Worker) sift(ctx context.Context, claims []store.Claim, until time.Time) ([]store.Claim, error) {
+	if w.config.IgnoreRobots {
+		return claims, nil
+	}
+	missing := w.rulebook.missing(claims)
+	if len(missing) == 0 {
+		return claims, nil
+	}
+	heads, err := w.heads(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	waits := make(map[string]*preparation)
+	for origin, r := range heads {
+		switch e := w.entryOf(r); {
+		case e.policy.Rules == nil:
+			w.rulebook.keep(origin, e)
+		case e.fresh():
+			waits[origin], _ = w.prepare(origin, r.BodySize, w.stored(origin))
+		}
+	}
+	var begin []store.Claim
+	for _, c := range claims {
+		origin, _ := originOf(c.URL)
+		if p := waits[origin]; p != nil {
+			w.parked = append(w.parked, parked{claim: c, until: until, rules: p})
+		} else {
+			begin = append(begin, c)
+		}
+	}
+	return begin, nil
+}
+
+// unpark begins the visits of parked claims whose files are there, as many as there
+// is room for.
+func (w *Worker) unpark() {
+	capacity, _ := w.pool.capacity()
+	room := min(capacity, w.config.Open) - w.open()
+	left := w.parked[:0]
+	for _, p := range w.parked {
+		if room > 0 && p.rules.ended() {
+			room--
+			w.begin(p.claim, p.until)
+		} else {
+			left = append(left, p)
+		}
+	}
+	clear(w.parked[len(left):])
+	w.parked = left
+}
+
+// rest waits for d, or until a robots.txt has been prepared.
+func (w *Worker) rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-w.rulebook.ready:
+	case <-ctx.Done():
+	}
+}

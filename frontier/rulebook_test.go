@@ -1,0 +1,349 @@
+package frontier
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/frontier/robots"
+	"fetchd/frontier/store"
+	"fetchd/internal/site"
+)
+
+// robotsShelf is a store of robots.txt rows that counts who reads their bodies.
+type robotsShelf struct {
+	store.Store
+	body  []byte
+	gate  chan struct{} // a read of a body ends when it gets a value, or this is closed
+	heads func(origin string) (store.Robots, bool)
+
+	mu       sync.Mutex
+	reads    map[string]int // by origin
+	now      int
+	saves    int
+	released []store.Lease
+}
+
+func (s *robotsShelf) Robots(ctx context.Context, origins []string) (map[string]store.Robots, error) {
+	s.mu.Lock()
+	s.now++
+	for _, o := range origins {
+		s.reads[o]++
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.now--
+		s.mu.Unlock()
+	}()
+	select {
+	case <-s.gate:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	found := make(map[string]store.Robots)
+	for _, o := range origins {
+		found[o] = store.Robots{Origin: o, Status: 200, HasBody: true, BodyStatus: 200, Body: s.body}
+	}
+	return found, nil
+}
+
+func (s *robotsShelf) RobotsHeads(_ context.Context, origins []string) (map[string]store.Robots, error) {
+	found := make(map[string]store.Robots)
+	for _, o := range origins {
+		if r, ok := s.heads(o); ok {
+			r.Origin = o
+			found[o] = r
+		}
+	}
+	return found, nil
+}
+
+func (s *robotsShelf) SaveRobots(context.Context, store.Robots) error {
+	s.saves++
+	return nil
+}
+
+func (s *robotsShelf) Release(_ context.Context, leases []store.Lease) ([]store.Lease, error) {
+	s.released = append(s.released, leases...)
+	return leases, nil
+}
+
+// newRobotsShelf is a worker on a robotsShelf where every origin has the file body.
+func newRobotsShelf(t *testing.T, body string) (*Worker, *robotsShelf) {
+	t.Helper()
+	s := &robotsShelf{body: []byte(body), gate: make(chan struct{}), reads: make(map[string]int)}
+	s.heads = func(string) (store.Robots, bool) {
+		return store.Robots{Status: 200, HasBody: true, BodySize: shortFile + 1}, true
+	}
+	w, err := New(store.Repository{Store: s}, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.last = t.Context()
+	return w, s
+}
+
+// longRules is a file whose rules take as much memory as they may.
+func longRules() string {
+	return "User-agent: *\n" + strings.Repeat("Disallow: /private\n", robots.MaxBytes/20)
+}
+
+// TestRulebookIsBounded by what its entries hold in memory, and knows the last one.
+func TestRulebookIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, body string
+		n          int
+	}{
+		{"many", "", 400_000},
+		{"long", longRules(), 200},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			b := newRulebook()
+			e := newEntry(store.Robots{Status: 200, Body: []byte(row.body)}, "frontier", 0)
+			for n := range row.n {
+				origin := fmt.Sprintf("http://h%d.test", n)
+				b.keep(origin, e)
+				if _, ok := b.known(origin); !ok {
+					t.Fatalf("%s is not known", origin)
+				}
+				b.keep(origin, e) // counts once
+			}
+			sum := 0
+			for origin, e := range b.entries {
+				sum += e.size(origin)
+			}
+			if b.bytes != sum || sum > rulebookBytes || sum < rulebookBytes*9/10 {
+				t.Errorf("%d entries of %d bytes, counted as %d; want at most %d", len(b.entries), sum, b.bytes, rulebookBytes)
+			}
+		})
+	}
+}
+
+// TestRulebookKeepsShortFiles where many long ones come by.
+func TestRulebookKeepsShortFiles(t *testing.T) {
+	t.Parallel()
+	b := newRulebook()
+	short := newEntry(store.Robots{Status: 200, Body: []byte("User-agent: *\nDisallow: /p\n")}, "frontier", 0)
+	long := newEntry(store.Robots{Status: 200, Body: []byte(longRules())}, "frontier", 0)
+	const shorts = 20
+	for n := range shorts {
+		b.keep(fmt.Sprintf("http://short%d.test", n), short)
+	}
+	for n := range 10_000 {
+		b.keep(fmt.Sprintf("http://long%d.test", n), long)
+	}
+	left := 0
+	for n := range shorts {
+		if _, ok := b.known(fmt.Sprintf("http://short%d.test", n)); ok {
+			left++
+		}
+	}
+	if left < shorts*9/10 {
+		t.Errorf("%d of %d short files are known", left, shorts)
+	}
+}
+
+// TestPrepareOnce: many ask for the long files of a few origins at once. Each is read
+// once, and one at a time. A short one does not wait for them.
+func TestPrepareOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newRobotsShelf(t, "User-agent: *\nDisallow: /p/\n")
+		const origins, callers = 5, 20
+		var wg sync.WaitGroup
+		for n := range origins * callers {
+			origin := fmt.Sprintf("http://h%d.test", n%origins)
+			wg.Go(func() {
+				e, err := w.rules(t.Context(), origin)
+				if d := e.policy.Decide("/p/1"); err != nil || !e.fresh() || d.Allowed {
+					t.Errorf("rules(%s) = %+v, %v; want it fresh, and /p/1 forbidden", origin, e, err)
+				}
+			})
+		}
+		synctest.Wait()
+		if s.now != 1 {
+			t.Errorf("%d long files are being read, want 1", s.now)
+		}
+		short := func(context.Context) (store.Robots, bool, error) { return store.Robots{Status: 200}, true, nil }
+		p, _ := w.prepare("http://short.test", 0, short)
+		synctest.Wait()
+		if !p.ended() {
+			t.Error("a short file waits for long ones")
+		}
+		for range origins { // each is as slow as the first
+			s.gate <- struct{}{}
+			synctest.Wait()
+			if s.now > 1 {
+				t.Errorf("%d long files are being read, want 1", s.now)
+			}
+		}
+		wg.Wait()
+		w.others.Wait()
+		for n := range origins {
+			if origin := fmt.Sprintf("http://h%d.test", n); s.reads[origin] != 1 {
+				t.Errorf("%s was read %d times, want once", origin, s.reads[origin])
+			}
+		}
+		if len(w.rulebook.coming) != 0 {
+			t.Errorf("%d preparations are left", len(w.rulebook.coming))
+		}
+	})
+}
+
+// TestSaveFollows a preparation that began before: that one may not have seen what is
+// saved.
+func TestSaveFollows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newRobotsShelf(t, "User-agent: *\nDisallow: /old\n")
+		const origin = "http://a.test"
+		before, _ := w.prepare(origin, 0, w.stored(origin))
+		synctest.Wait()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			r := store.Robots{Origin: origin, Status: 200, Body: []byte("User-agent: *\nDisallow: /new\n")}
+			if err := w.save(t.Context(), r); err != nil {
+				t.Errorf("save = %v", err)
+			}
+		})
+		synctest.Wait()
+		if s.saves != 0 {
+			t.Error("it was saved while the row was being read")
+		}
+		close(s.gate)
+		wg.Wait()
+		if e, _ := before.wait(t.Context()); e.policy.Decide("/old").Allowed {
+			t.Errorf("%+v, want the old rule", e)
+		}
+		if e, ok := w.rulebook.known(origin); !ok || e.policy.Decide("/new").Allowed || !e.policy.Decide("/old").Allowed || s.saves != 1 {
+			t.Errorf("%+v, %v after %d saves; want the new rule", e, ok, s.saves)
+		}
+		w.others.Wait()
+	})
+}
+
+// TestSift: a claim waits for a file that has to be parsed, and holds up no other.
+func TestSift(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newRobotsShelf(t, "User-agent: *\n")
+		const day = 24 * time.Hour
+		rows := map[string]store.Robots{
+			"http://file.test":    {Status: 200, HasBody: true, BodyStatus: 200},
+			"http://old.test":     {Status: 200, HasBody: true, BodyStatus: 200, Age: day},
+			"http://none.test":    {Status: 404, HasBody: true, BodyStatus: 404},
+			"http://down.test":    {ErrorClass: "dns_not_found", Unreachable: true, HasBody: true, BodyStatus: 200, UnreachableFor: day},
+			"http://gone.test":    {ErrorClass: "dns_not_found", Unreachable: true, HasBody: true, BodyStatus: 200, UnreachableFor: 30 * day},
+			"http://another.test": {Status: 200, HasBody: true, BodyStatus: 200},
+		}
+		s.heads = func(origin string) (store.Robots, bool) { r, ok := rows[origin]; return r, ok }
+		var claims []store.Claim
+		for i, host := range []string{"file", "new", "file", "old", "none", "down", "gone", "another"} {
+			claims = append(claims, store.Claim{Lease: store.Lease{ID: int64(i)}, URL: "http://" + host + ".test/p", Host: host + ".test"})
+		}
+		begin, err := w.sift(t.Context(), claims, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range begin {
+			got = append(got, c.Host)
+		}
+		if want := "new.test old.test none.test down.test"; strings.Join(got, " ") != want {
+			t.Errorf("%v begin, want %s", got, want)
+		}
+		if len(w.parked) != 4 {
+			t.Errorf("%d are parked, want 4", len(w.parked))
+		}
+		for _, origin := range []string{"http://none.test", "http://down.test"} {
+			if _, ok := w.rulebook.known(origin); !ok {
+				t.Errorf("%s is not known, and its row has all that matters", origin)
+			}
+		}
+		close(s.gate)
+		w.others.Wait()
+		if s.reads["http://file.test"] != 1 || len(s.reads) != 3 {
+			t.Errorf("read %v, want each of the three files once", s.reads)
+		}
+		select {
+		case <-w.rulebook.ready:
+		default:
+			t.Error("the claim loop was not told that files are ready")
+		}
+		for _, p := range w.parked {
+			if !p.rules.ended() {
+				t.Errorf("%s still waits", p.claim.URL)
+			}
+		}
+		w.giveBackParked()
+		if len(s.released) != 4 {
+			t.Errorf("%d claims were given back, want 4", len(s.released))
+		}
+	})
+}
+
+// TestStrays: the robots.txt of hosts that redirects lead to are dropped, the oldest
+// first and a few at a time.
+func TestStrays(t *testing.T) {
+	t.Parallel()
+	var s strays
+	dropped := 0
+	for n := range 1000 {
+		for _, origin := range s.add(fmt.Sprint(n)) {
+			if origin != fmt.Sprint(dropped) {
+				t.Fatalf("%s is dropped, want %d", origin, dropped)
+			}
+			dropped++
+		}
+		if kept := n + 1 - dropped; kept != len(s.origins) || kept >= 2*strayPiece {
+			t.Fatalf("%d are kept after %d, and %d were dropped", len(s.origins), n+1, dropped)
+		}
+	}
+}
+
+// TestRedirectsLeaveFewRobots: the store keeps the robots.txt of hosts with URLs, and
+// of few others, however many hosts redirects lead to.
+func TestRedirectsLeaveFewRobots(t *testing.T) {
+	t.Parallel()
+	const hosts = 3 * strayPiece
+	r := newRig(t, time.Millisecond, site.Config{Robots: func(host string) (int, string) {
+		if strings.HasPrefix(host, "to") {
+			return 200, "User-agent: *\nDisallow: /p/\n"
+		}
+		return 200, ""
+	}})
+	r.config.IgnoreRobots = false
+	var from, to []string
+	for n := range hosts {
+		target := r.site.URL(fmt.Sprintf("to%d", n), "/p/1")
+		u := r.site.URL(fmt.Sprintf("from%d", n), redirectTo(302, target))
+		r.add(u)
+		for origins, u := range map[*[]string]string{&from: u, &to: target} {
+			origin, _ := originOf(u)
+			*origins = append(*origins, origin)
+		}
+	}
+	if stats := r.crawl(); stats.Dead != hosts {
+		t.Errorf("%+v, want %d dead", stats, hosts)
+	}
+	for _, row := range []struct {
+		name        string
+		origins     []string
+		least, most int
+	}{
+		{"hosts with URLs", from, hosts, hosts},
+		{"hosts without", to, 1, 2*strayPiece - 1},
+	} {
+		heads, err := r.store.RobotsHeads(t.Context(), row.origins)
+		if err != nil || len(heads) < row.least || len(heads) > row.most {
+			t.Errorf("%s: %d rows, %v; want %d to %d", row.name, len(heads), err, row.least, row.most)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// Package budget counts the bytes that a service holds for its callers.
+//
+// A [Budget] has a limit and says how much of it each caller may use. A [Lease] is
+// what one call, fetch or message has been granted. Whoever is about to hold more
+// calls [Lease.Grow] first, and gives up if it is refused. Nothing ever waits here,
+// and what was granted is never taken back.
+//
+// The package measures nothing: it adds up what its users say.
+package budget
+
+import "sync"
+
+// Kind says what bytes are held for.
+type Kind uint8
+
+// The kinds.
+const (
+	Fetch     Kind = iota // What every fetch holds: goroutines, a connection, one chunk.
+	Request               // Requests that wait for their turn or are being carried out.
+	Receiving             // Requests and response heads that have not come to their end.
+	Head                  // Response heads and hops.
+	Body                  // Bodies for the outcome.
+	HoldBack              // Bodies that can still be taken back.
+	Decoder               // Windows of content codings.
+	Answer                // Messages that their callers have not read.
+	kinds
+)
+
+var names = [kinds]string{"fetch", "request", "receiving", "head", "body", "hold_back", "decoder", "answer"}
+
+// String returns the name in lower_snake_case, as metrics have it.
+func (k Kind) String() string { return names[k] }
+
+// optionalShare is which part of what is left one holder of an optional kind may
+// take: few that want much must not leave the others with nothing.
+const optionalShare = 16
+
+// Budget is a number of bytes that callers share. It is safe for concurrent use.
+type Budget struct {
+	limit int64
+
+	mu      sync.Mutex // innermost: nothing is called while it is held
+	used    int64
+	kinds   [kinds]int64
+	callers map[string]*account
+	active  int // callers with bytes
+}
+
+// account is what one caller holds. It is in the map while a lease of the caller is
+// open.
+type account struct {
+	caller string
+	used   int64
+	leases int
+}
+
+// New returns a budget of limit bytes, which must be positive.
+func New(limit int64) *Budget {
+	return &Budget{limit: limit, callers: make(map[string]*account)}
+}
+
+// Limit returns the size of the budget in bytes.
+func (b *Budget) Limit() int64 { return b.limit }
+
+// Usage is how many bytes are held, by [Kind].
+type Usage [kinds]int64
+
+// Each calls f for every kind.
+func (u Usage) Each(f func(k Kind, bytes int64)) {
+	for k, n := range u {
+		f(Kind(k), n)
+	}
+}
+
+// Total returns the bytes of all kinds.
+func (u Usage) Total() (n int64) {
+	for _, bytes := range u {
+		n += bytes
+	}
+	return n
+}
+
+// Usage returns how many bytes are held now.
+func (b *Budget) Usage() Usage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.kinds
+}
+
+// fits reports whether the caller may hold n bytes more. A lone caller may use three
+// quarters of the budget. Once more than half is used, a caller may not go beyond
+// its share, the budget divided by the callers that hold something. The last eighth is
+// for callers that hold little: a few that hold much leave it to those that come.
+func (b *Budget) fits(a *account, n int64) bool {
+	used, own := b.used+n, a.used+n
+	return used <= b.limit && own <= b.limit/4*3 &&
+		(used <= b.limit/2 || own <= b.share(a)) &&
+		(used <= b.limit/8*7 || own <= b.limit/littlePart)
+}
+
+// littlePart: a caller that holds less than this part of the budget holds little.
+const littlePart = 64
+
+func (b *Budget) share(a *account) int64 {
+	active := b.active
+	if a.used == 0 {
+		active++
+	}
+	return b.limit / int64(active)
+}
+
+// room returns the largest n that fits.
+func (b *Budget) room(a *account) int64 {
+	most := min(b.limit-b.used, b.limit/4*3-a.used)
+	most = min(most, max(b.limit/2-b.used, b.share(a)-a.used))
+	return max(min(most, max(b.limit/8*7-b.used, b.limit/littlePart-a.used)), 0)
+}
+
+func (b *Budget) add(a *account, n int64) {
+	if n == 0 {
+		return
+	}
+	if a.used == 0 {
+		b.active++
+	}
+	b.used += n
+	if a.used += n; a.used == 0 {
+		b.active--
+	}
+}

@@ -1,0 +1,168 @@
+package budget_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"fetchd/internal/budget"
+)
+
+// TestFairness: who may still grow, by what each caller holds already of a budget of
+// 800 bytes.
+func TestFairness(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name  string
+		held  map[string]int64
+		grow  int64 // bytes that caller a asks for
+		grant bool
+	}{
+		{"a lone caller takes three quarters", nil, 600, true},
+		{"a lone caller does not take more", nil, 601, false},
+		{"a lone caller has three quarters already", map[string]int64{"a": 600}, 1, false},
+		{"up to seven eighths, within the share", map[string]int64{"b": 600}, 100, true},
+		{"the last eighth, with more than little", map[string]int64{"b": 600}, 101, false},
+		{"the last eighth, with little", map[string]int64{"b": 600, "c": 100}, 12, true},
+		{"the last eighth, with a little more", map[string]int64{"b": 600, "c": 100}, 13, false},
+		{"below half of the budget nobody's share counts", map[string]int64{"b": 1, "c": 1, "d": 1}, 397, true},
+		{"above half the share counts: of four, 200 each", map[string]int64{"b": 100, "c": 100, "d": 100}, 201, false},
+		{"above half, and just the share", map[string]int64{"b": 100, "c": 100, "d": 100}, 200, true},
+		{"above half, one that has its share already", map[string]int64{"a": 400, "b": 1}, 1, false},
+		{"above half, one below its share beside one at it", map[string]int64{"a": 100, "b": 400}, 200, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(800)
+			own := b.Lease("a")
+			for _, caller := range slices.Sorted(maps.Keys(row.held)) {
+				l, n := own, row.held[caller]
+				if caller != "a" {
+					l = b.Lease(caller)
+				}
+				if !l.Grow(budget.Head, n) {
+					t.Fatalf("%s was not granted the first %d bytes", caller, n)
+				}
+			}
+			if got := own.Grow(budget.Body, row.grow); got != row.grant {
+				t.Errorf("Grow(%d) = %t, want %t", row.grow, got, row.grant)
+			}
+		})
+	}
+}
+
+// TestGrowUpTo grants a sixteenth of what Grow would, and no error.
+func TestGrowUpTo(t *testing.T) {
+	t.Parallel()
+	b := budget.New(1600)
+	a := b.Lease("a")
+	for _, row := range []struct{ want, grant int64 }{{1000, 75}, {10, 10}, {-5, 0}, {1000, 69}} {
+		if got := a.GrowUpTo(budget.HoldBack, row.want); got != row.grant {
+			t.Errorf("GrowUpTo(%d) = %d, want %d with %d held", row.want, got, row.grant, b.Usage().Total())
+		}
+	}
+	if !a.Grow(budget.Body, 1200-154) {
+		t.Fatal("the rest of three quarters was not granted")
+	}
+	if got := a.GrowUpTo(budget.HoldBack, 10); got != 0 {
+		t.Errorf("GrowUpTo(10) = %d of a budget that this caller has used up, want 0", got)
+	}
+}
+
+// TestLease: what a lease gives back, and that closing it twice gives back once.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	b := budget.New(1000)
+	l, other, stranger := b.Lease("a"), b.Lease("a"), b.Lease("b")
+	want := func(step string, fetch, body, answer int64) {
+		t.Helper()
+		if got := b.Usage(); got[budget.Fetch] != fetch || got[budget.Body] != body || got[budget.Answer] != answer || got.Total() != fetch+body+answer {
+			t.Errorf("%s: %v, want fetch %d, body %d, answer %d", step, got, fetch, body, answer)
+		}
+	}
+	l.Grow(budget.Fetch, 100)
+	l.Grow(budget.Body, 200)
+	want("grown", 100, 200, 0)
+	l.Shrink(budget.Body, 50)
+	l.Shrink(budget.Answer, 50)
+	want("shrunk by what it holds", 100, 150, 0)
+	if !l.Pay(other, budget.Fetch, budget.Answer, 30) || l.Pay(other, budget.Fetch, budget.Answer, 71) || l.Pay(stranger, budget.Fetch, budget.Answer, 1) {
+		t.Error("Pay: want 30 of 100 paid, and neither more than is held nor to another caller")
+	}
+	want("paid", 70, 150, 30)
+	if !l.Become(budget.Answer, 500) || l.Become(budget.Answer, 5000) {
+		t.Error("Become: want 500 granted and 5,000 refused")
+	}
+	want("become an answer", 0, 0, 530)
+	l.Become(budget.Body, 10)
+	want("become less", 0, 10, 30)
+	l.Close()
+	l.Close()
+	other.Close()
+	want("closed", 0, 0, 0)
+	if l.Grow(budget.Body, 1) || l.Become(budget.Body, 1) || l.GrowUpTo(budget.Body, 1) != 0 {
+		t.Error("a closed lease was granted bytes")
+	}
+}
+
+// TestNoBudget: a nil lease grants everything.
+func TestNoBudget(t *testing.T) {
+	t.Parallel()
+	var l *budget.Lease
+	if !l.Grow(budget.Body, 1<<60) || l.GrowUpTo(budget.HoldBack, 7) != 7 || !l.Become(budget.Answer, 1) || !l.Pay(nil, 0, 0, 1) || l.Held(budget.Body) != 0 {
+		t.Error("a nil lease refused something, or counted it")
+	}
+	l.Shrink(budget.Body, 1)
+	l.Close()
+}
+
+// TestConcurrentUse: whatever happens at once, nothing is granted beyond the limit
+// and nothing is left in the end.
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	b := budget.New(1 << 20)
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for range 500 {
+				l := b.Lease(fmt.Sprint(i % 5))
+				for range 8 {
+					switch n := random.Int64N(1 << 18); random.IntN(4) {
+					case 0:
+						l.Grow(budget.Body, n)
+					case 1:
+						l.GrowUpTo(budget.HoldBack, n)
+					case 2:
+						l.Shrink(budget.Body, n)
+					case 3:
+						l.Become(budget.Answer, n)
+					}
+					if got := b.Usage().Total(); got < 0 || got > b.Limit() {
+						t.Errorf("%d bytes are held, want 0 to %d", got, b.Limit())
+					}
+				}
+				l.Close()
+			}
+		})
+	}
+	all.Wait()
+	if got := b.Usage(); got.Total() != 0 {
+		t.Errorf("%v are held after every lease was closed", got)
+	}
+}
+
+func BenchmarkLease(b *testing.B) {
+	shared := budget.New(1 << 30)
+	b.ReportAllocs()
+	for b.Loop() {
+		l := shared.Lease("a")
+		l.Grow(budget.Fetch, 48<<10)
+		l.Grow(budget.Head, 1<<10)
+		l.Become(budget.Answer, 2<<10)
+		l.Close()
+	}
+}

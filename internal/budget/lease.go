@@ -1,0 +1,160 @@
+package budget
+
+// Lease is what one holder has been granted, by kind. A nil *Lease is one without a
+// budget: it grants everything and counts nothing.
+//
+// Its methods may be called from many goroutines. It must be closed, and after that
+// grants nothing.
+type Lease struct {
+	budget  *Budget
+	account *account // nil: closed
+	held    [kinds]int64
+}
+
+// Lease returns a lease of the caller that holds nothing yet.
+func (b *Budget) Lease(caller string) *Lease {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.callers[caller]
+	if a == nil {
+		a = &account{caller: caller}
+		b.callers[caller] = a
+	}
+	a.leases++
+	return &Lease{budget: b, account: a}
+}
+
+// Grow charges n bytes more, all or none, and reports whether they were granted.
+func (l *Lease) Grow(k Kind, n int64) bool {
+	if l == nil || n <= 0 {
+		return true
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account == nil || !l.budget.fits(l.account, n) {
+		return false
+	}
+	l.addLocked(k, n)
+	return true
+}
+
+// GrowUpTo charges up to n bytes more for something that can be done with less, and
+// returns how many were granted: at most a sixteenth of what is left.
+func (l *Lease) GrowUpTo(k Kind, n int64) int64 {
+	if l == nil {
+		return n
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account == nil {
+		return 0
+	}
+	n = max(min(n, l.budget.room(l.account)/optionalShare), 0)
+	l.addLocked(k, n)
+	return n
+}
+
+// Shrink gives n bytes back, or as many as are held.
+func (l *Lease) Shrink(k Kind, n int64) {
+	if l == nil {
+		return
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account != nil {
+		l.addLocked(k, -min(n, l.held[k]))
+	}
+}
+
+// Held returns how many bytes of a kind are held.
+func (l *Lease) Held(k Kind) int64 {
+	if l == nil {
+		return 0
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	return l.held[k]
+}
+
+// Total returns how many bytes of all kinds are held.
+func (l *Lease) Total() int64 {
+	if l == nil {
+		return 0
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	return Usage(l.held).Total()
+}
+
+// Become gives back everything but n bytes, which are of kind k from then on. It
+// grows where less is held, and reports whether that was granted; if not, l stays as
+// it is.
+func (l *Lease) Become(k Kind, n int64) bool {
+	if l == nil {
+		return true
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account == nil {
+		return false
+	}
+	if more := n - Usage(l.held).Total(); more > 0 && !l.budget.fits(l.account, more) {
+		return false
+	}
+	held := l.held
+	for kind, bytes := range held {
+		l.kindLocked(Kind(kind), -bytes)
+	}
+	l.kindLocked(k, n)
+	l.budget.add(l.account, n-Usage(held).Total())
+	return true
+}
+
+// Pay moves n bytes of kind from to a lease of the same caller, where they are of
+// kind k. It reports whether l holds as many.
+func (l *Lease) Pay(to *Lease, from, k Kind, n int64) bool {
+	if l == nil {
+		return true
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account == nil || to.account != l.account || l.held[from] < n {
+		return false
+	}
+	l.kindLocked(from, -n)
+	to.kindLocked(k, n)
+	return true
+}
+
+// Close gives everything back. It may be called again.
+func (l *Lease) Close() {
+	if l == nil || l.budget == nil {
+		return
+	}
+	b := l.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := l.account
+	if a == nil {
+		return
+	}
+	for k, n := range l.held {
+		if n != 0 {
+			l.addLocked(Kind(k), -n)
+		}
+	}
+	l.account = nil
+	if a.leases--; a.leases == 0 {
+		delete(b.callers, a.caller)
+	}
+}
+
+func (l *Lease) addLocked(k Kind, n int64) {
+	l.kindLocked(k, n)
+	l.budget.add(l.account, n)
+}
+
+func (l *Lease) kindLocked(k Kind, n int64) {
+	l.held[k] += n
+	l.budget.kinds[k] += n
+}

@@ -1,0 +1,138 @@
+//go:build linux
+
+package crawls
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"fetchd/internal/site"
+)
+
+// TestRobotsBombs: hosts whose robots.txt is made to cost memory and time take neither
+// from a worker. It runs alone, for it compares paces.
+func TestRobotsBombs(t *testing.T) {
+	if os.Getenv("FETCHD_LONG") != "1" {
+		t.Skip("crawls for half a minute four times: set FETCHD_LONG=1")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	const peak = 256 << 10 // KiB
+	alone, _ := bombed(ctx, t, func(*site.Site) []string { return nil })
+	for _, row := range []struct {
+		name string
+		urls func(s *site.Site) []string
+	}{
+		{"60 hosts", func(s *site.Site) []string { return bombs(s, 60) }},
+		{"90 hosts", func(s *site.Site) []string { return bombs(s, 90) }},
+		{"one host that redirects to others", redirectedBombs},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pages, memory := bombed(ctx, t, row.urls)
+			t.Logf("%d pages of good hosts, %d without the others; peak %d KiB", pages, alone, memory)
+			if pages*10 < alone*9 {
+				t.Errorf("%d pages of good hosts, want 90 %% of %d", pages, alone)
+			}
+			if memory > peak {
+				t.Errorf("peak of %d KiB, want at most %d", memory, peak)
+			}
+		})
+	}
+}
+
+func bombs(s *site.Site, hosts int) []string {
+	var urls []string
+	for n := range hosts {
+		for page := range 3 {
+			urls = append(urls, s.URL(fmt.Sprintf("bomb%d", n), fmt.Sprintf("/p/%d", page)))
+		}
+	}
+	return urls
+}
+
+// redirectedBombs are URLs of one host, each of which leads over five new ones.
+func redirectedBombs(s *site.Site) []string {
+	var urls []string
+	for n := range 60 {
+		at := s.URL(fmt.Sprintf("bomb%d-5", n), "/p/1")
+		for hop := 4; hop >= 1; hop-- {
+			at = s.URL(fmt.Sprintf("bomb%d-%d", n, hop), "/go/302/1?to="+url.QueryEscape(at))
+		}
+		urls = append(urls, s.URL("bomb", fmt.Sprintf("/go/302/%d?to=%s", n, url.QueryEscape(at))))
+	}
+	return urls
+}
+
+// bombed crawls twenty good hosts and some more URLs for half a minute, and returns how
+// many pages of the good ones were fetched, and the worker's peak of memory in KiB.
+func bombed(ctx context.Context, t *testing.T, more func(*site.Site) []string) (pages, memory int) {
+	t.Helper()
+	bomb := "User-agent: *\n" + strings.Repeat("allow:%3a"+strings.Repeat("*", 2000)+"\n", 254)
+	s, err := site.Start(site.Config{Robots: func(host string) (int, string) {
+		if strings.HasPrefix(host, "bomb") {
+			return 200, bomb
+		}
+		return 404, ""
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := &crawl{T: t, ctx: ctx, site: s, dsn: filepath.Join(t.TempDir(), "frontier.db")}
+	urls := more(s)
+	for host := range 20 {
+		for page := range 60 {
+			urls = append(urls, s.URL(fmt.Sprintf("good%d", host), fmt.Sprintf("/p/%d", page)))
+		}
+	}
+	c.add(urls)
+	address := freeAddress(t)
+	c.service(address)
+	w := start(t, "frontier run", program(t, "frontier"), "run", "--db", c.dsn, "--delay", "1s", "-q", "--server", address)
+	w.after(ctx, 30*time.Second)
+	memory = w.peak()
+	for _, v := range s.Visits() {
+		if strings.HasPrefix(v.Host, "good") && strings.HasPrefix(v.Path, "/p/") {
+			pages++
+		}
+	}
+	w.signal(syscall.SIGTERM)
+	w.exits(ctx, 130)
+	return pages, memory
+}
+
+// after waits while the process runs.
+func (p *process) after(ctx context.Context, d time.Duration) {
+	p.Helper()
+	select {
+	case <-time.After(d):
+	case <-p.gone:
+		p.Fatalf("%s ended:\n%s", p.name, p.text())
+	case <-ctx.Done():
+		p.Fatal(context.Cause(ctx))
+	}
+}
+
+// peak is the most memory that the process has had, in KiB.
+func (p *process) peak() int {
+	p.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.Fatal(err)
+	}
+	_, after, _ := bytes.Cut(status, []byte("VmHWM:"))
+	n, err := strconv.Atoi(string(bytes.Fields(after)[0]))
+	if err != nil {
+		p.Fatal(err)
+	}
+	return n
+}

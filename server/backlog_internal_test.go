@@ -1,0 +1,149 @@
+package server
+
+import (
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fetchd/internal/budget"
+)
+
+// TestCallsOfAClientThatDoesNotRead: their memory is held until what they end with can
+// have been read, and no longer; a connection on which there is no more memory, or no
+// progress, is closed.
+func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		there, here := net.Pipe()
+		b := budget.New(1 << 20)
+		closed := make(chan struct{})
+		c := &conn{Conn: here, release: func() { close(closed) }}
+		call := func() (over func()) {
+			t.Helper()
+			memory := b.Lease("caller")
+			if !c.charge(nil, memory) {
+				t.Fatal("a call is refused")
+			}
+			return func() { c.callOver(memory) }
+		}
+		held := func(want int) {
+			t.Helper()
+			if got := b.Usage().Total(); got != int64(want)*callBytes {
+				t.Errorf("%d bytes are held, want %d calls", got, want)
+			}
+		}
+		first := call()
+		held(1)
+		first()
+		held(0)
+
+		go func() { _, _ = c.Write(make([]byte, 100*endBytes)) }()
+		<-time.After(blockedAfter + 1)
+		for range 80 {
+			call()()
+		}
+		held(80)
+		_, _ = io.CopyN(io.Discard, there, 100*endBytes)
+		synctest.Wait()
+		held(0)
+
+		go func() { _, _ = c.Write(make([]byte, 10*endBytes)) }()
+		<-time.After(blockedAfter + 1)
+		for range 90 {
+			call()()
+		}
+		_, _ = io.CopyN(io.Discard, there, 10*endBytes)
+		synctest.Wait()
+		held(80)
+
+		go func() { _, _ = c.Write(make([]byte, 1)) }()
+		<-time.After(blockedAfter + 1)
+		for c.charge(nil, b.Lease("caller")) {
+		}
+		for range mostRefused - 2 {
+			c.charge(nil, b.Lease("caller"))
+		}
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("the connection is closed too early")
+		default:
+		}
+		c.charge(nil, b.Lease("caller"))
+		<-closed
+		c.dropAnswers()
+		_ = there.Close()
+	})
+}
+
+// TestWriteThatMakesNoProgress closes nothing before its time, and fails then.
+func TestWriteThatMakesNoProgress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		there, here := net.Pipe()
+		defer func() { _ = there.Close() }()
+		c := &conn{Conn: here, release: func() {}}
+		began := time.Now()
+		if _, err := c.Write([]byte("x")); err == nil || time.Since(began) != writeTime {
+			t.Errorf("Write = %v after %s, want an error after %s", err, time.Since(began), writeTime)
+		}
+	})
+}
+
+// TestStrangersCalls: few may be made on a connection without credentials.
+func TestStrangersCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		there, here := net.Pipe()
+		defer func() { _ = there.Close() }()
+		c := &conn{Conn: here, release: func() {}, opened: time.Now()}
+		for range 2 * strangerCalls {
+			if !c.mayCall() {
+				t.Fatal("a caller is refused")
+			}
+		}
+		c.stranger.Store(true)
+		<-time.After(10 * time.Second)
+		n := 0
+		for c.mayCall() {
+			n++
+		}
+		if n != strangerCalls+10 {
+			t.Errorf("%d calls of a stranger in 10 s, want %d", n, strangerCalls+10)
+		}
+		synctest.Wait()
+	})
+}
+
+// TestCallsAfterABlockedWrite: the memory of calls that ended while a write was blocked
+// is given back as the connection takes bytes again, also if it then takes them at once.
+func TestCallsAfterABlockedWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		there, here := net.Pipe()
+		defer func() { _ = there.Close() }()
+		b := budget.New(4 << 20)
+		c := &conn{Conn: here, release: func() {}}
+		go func() { _, _ = c.Write(make([]byte, 10*endBytes)) }()
+		<-time.After(blockedAfter + 1)
+		for range 200 {
+			memory := b.Lease("caller")
+			if !c.charge(nil, memory) {
+				t.Fatal("a call is refused")
+			}
+			c.callOver(memory)
+		}
+		go func() { _, _ = io.Copy(io.Discard, there) }() // from here on it reads
+		synctest.Wait()
+		for range 200 {
+			if _, err := c.Write(make([]byte, 10*endBytes)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := b.Usage().Total(); got != 0 {
+			t.Errorf("%d bytes are held for calls whose ends have been read", got)
+		}
+	})
+}

@@ -1,0 +1,295 @@
+package server_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/encoding/gzip"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// dialFrom connects from an address of 127.0.0.0/8.
+func (r *rig) dialFrom(last byte) net.Conn {
+	r.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}
+	conn, err := d.DialContext(r.Context(), "tcp", r.address())
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func (r *rig) address() string { return strings.TrimPrefix(r.conn.Target(), "passthrough:///") }
+
+// healthFrom is a client from such an address, with a connection of its own.
+func (r *rig) healthFrom(last byte) healthpb.HealthClient {
+	r.Helper()
+	conn, err := grpc.NewClient(r.conn.Target(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return r.dialFrom(last), nil }))
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = conn.Close() })
+	return healthpb.NewHealthClient(conn)
+}
+
+// hostile is a connection that speaks HTTP/2 in frames.
+type hostile struct {
+	*testing.T
+	conn   net.Conn
+	framer *http2.Framer
+	head   *hpack.Encoder
+	buffer strings.Builder
+}
+
+func (r *rig) hostile(settings ...http2.Setting) *hostile {
+	r.Helper()
+	return r.hostileOn(r.dialFrom(2), settings...)
+}
+
+func (r *rig) hostileOn(conn net.Conn, settings ...http2.Setting) *hostile {
+	r.Helper()
+	h := &hostile{T: r.T, conn: conn}
+	h.framer, h.head = http2.NewFramer(h.conn, h.conn), hpack.NewEncoder(&h.buffer)
+	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	_ = h.conn.SetDeadline(time.Now().Add(20 * time.Second)) // more than anything here takes
+	_, err := io.WriteString(h.conn, http2.ClientPreface)
+	if err := errors.Join(err, h.framer.WriteSettings(settings...)); err != nil {
+		r.Fatal(err)
+	}
+	return h
+}
+
+// call sends the head of a call, and the data that follows it.
+func (h *hostile) call(id uint32, method string, data []byte, fields ...hpack.HeaderField) error {
+	h.Helper()
+	h.buffer.Reset()
+	for _, f := range append([]hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
+		{Name: ":authority", Value: "fetchd"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}}, fields...) {
+		if err := h.head.WriteField(f); err != nil {
+			h.Fatal(err)
+		}
+	}
+	err := h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(h.buffer.String()), EndHeaders: true})
+	if err == nil && len(data) > 0 {
+		err = h.framer.WriteData(id, false, data)
+	}
+	return err
+}
+
+// answered reads to the end of a call, or of any if id is 0, and returns its messages
+// and its trailers.
+func (h *hostile) answered(id uint32) (data []byte, fields map[string]string, err error) {
+	fields = make(map[string]string)
+	for {
+		frame, err := h.framer.ReadFrame()
+		if err != nil {
+			return data, fields, err
+		}
+		if id != 0 && frame.Header().StreamID != id {
+			continue
+		}
+		switch f := frame.(type) {
+		case *http2.DataFrame:
+			data = append(data, f.Data()...)
+		case *http2.MetaHeadersFrame:
+			for _, field := range f.Fields {
+				fields[field.Name] = field.Value
+			}
+			if f.StreamEnded() {
+				return data, fields, nil
+			}
+		}
+	}
+}
+
+// TestHealthIsNotRead: a health call is answered before its request has come, which
+// may be long, and compressed: strangers send it.
+func TestHealthIsNotRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, knows)
+	long := binary.BigEndian.AppendUint32([]byte{0}, 2<<20-16)
+	packed := append([]byte{1, 0, 0, 0, 8}, "not gzip"...)
+	for _, row := range []struct {
+		name, method string
+		data         []byte
+		fields       []hpack.HeaderField
+	}{
+		{"Check of nothing", healthpb.Health_Check_FullMethodName, nil, nil},
+		{"Check that does not end", healthpb.Health_Check_FullMethodName, long, nil},
+		{"List that does not end", healthpb.Health_List_FullMethodName, long, nil},
+		{"compressed Check", healthpb.Health_Check_FullMethodName, packed, []hpack.HeaderField{{Name: "grpc-encoding", Value: "gzip"}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			h := r.hostile()
+			if err := h.call(1, row.method, row.data, row.fields...); err != nil {
+				t.Fatal(err)
+			}
+			data, fields, err := h.answered(1)
+			if err != nil || fields["grpc-status"] != "0" || len(data) < 7 || data[0] != 0 || fields["grpc-encoding"] == "gzip" {
+				t.Errorf("%x, %v, %v; want a message that is not compressed, and OK", data, fields, err)
+			}
+		})
+	}
+}
+
+// TestHealthThatIsNotTaken: a connection whose client leaves no window for answers
+// cannot pile up calls that never end.
+func TestHealthThatIsNotTaken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, knows)
+	const ofConn = 16
+	for _, method := range []string{healthpb.Health_Check_FullMethodName, healthpb.Health_Watch_FullMethodName} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			h := r.hostile(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			for i := range uint32(60) {
+				if err := h.call(2*i+1, method, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 60 - ofConn {
+				if _, fields, err := h.answered(0); err != nil || fields["grpc-status"] != "8" {
+					t.Fatalf("%v, %v; want RESOURCE_EXHAUSTED of all but %d", fields, err, ofConn)
+				}
+			}
+			if _, fields, err := h.answered(0); err == nil || isTimeout(err) {
+				t.Errorf("%v, %v; want a closed connection", fields, err)
+			}
+		})
+	}
+}
+
+// TestStrangersDoNotHoldUpTheEnd: a stream that cannot end, for want of a window, does
+// not make the stop of the server wait.
+func TestStrangersDoNotHoldUpTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := bufconn.Listen(64 << 10)
+		r := bubbleOn(t, l, knows)
+		conn, err := r.dial(t.Context(), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		h := r.hostileOn(conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		go func() { _, _ = io.Copy(io.Discard, conn) }() // the server must not wait for its reader
+		if err := h.call(1, healthpb.Health_Watch_FullMethodName, nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := r.server.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown = %v", err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("Shutdown took %s, want 2 s at most", took)
+		}
+	})
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
+// TestProbeIsAlwaysAnswered: strangers that hold all the health calls there may be do
+// not lock out an orchestrator's probe, nor a watch from another address.
+func TestProbeIsAlwaysAnswered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, knows)
+	const ofConn, conns = 16, 64
+	var watches []healthpb.Health_WatchClient
+	watch := func(health healthpb.HealthClient) (healthpb.Health_WatchClient, error) {
+		w, err := health.Watch(t.Context(), new(healthpb.HealthCheckRequest))
+		if err == nil {
+			_, err = w.Recv()
+		}
+		return w, err
+	}
+	for i := range conns {
+		health := r.healthFrom(byte(2 + i%2))
+		for range ofConn {
+			w, err := watch(health)
+			if err != nil {
+				t.Fatalf("watch %d: %v", len(watches)+1, err)
+			}
+			watches = append(watches, w)
+		}
+	}
+	_, err := watch(r.healthFrom(2))
+	wantCode(t, "a watch more from the same address", err, codes.ResourceExhausted)
+	mine, err := watch(r.healthFrom(9))
+	if err != nil {
+		t.Fatalf("a watch from another address: %v", err)
+	}
+	for i := range 3 {
+		resp, err := r.healthFrom(9).Check(t.Context(), new(healthpb.HealthCheckRequest))
+		if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("probe %d: %s, %v; want SERVING", i+1, resp.GetStatus(), err)
+		}
+	}
+	for _, w := range []healthpb.Health_WatchClient{watches[0], watches[ofConn]} { // the oldest of either address
+		if _, err := w.Recv(); err == nil || !strings.Contains(fmt.Sprint(err), "made way") {
+			t.Errorf("the oldest watch: %v, want that it made way", err)
+		}
+	}
+	go r.server.Shutdown(context.Background()) //nolint:errcheck // the rig's own call has the error
+	if resp, err := mine.Recv(); err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("my watch: %s, %v; want that it lives and says NOT_SERVING", resp.GetStatus(), err)
+	}
+}
+
+// TestStrangersWriteNoLog: what anybody can send, without credentials, is logged at
+// DEBUG alone.
+func TestStrangersWriteNoLog(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, knows)
+	f := r.web()
+	h := r.hostile()
+	for i, method := range []string{healthpb.Health_Check_FullMethodName, healthpb.Health_ServiceDesc.ServiceName, "/" + healthpb.Health_ServiceDesc.ServiceName + "/Nothing",
+		"/nothing/Nothing", "/fetchd.v1.FetchService/Fetch", "/fetchd.v1.FetchService/FetchMany", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"} {
+		id := uint32(2*i + 1)
+		if err := h.call(id, method, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := h.answered(id); err != nil {
+			t.Fatalf("%s: %v", method, err)
+		}
+	}
+	_, err := r.healthFrom(3).Check(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer wrong"), new(healthpb.HealthCheckRequest))
+	wantCode(t, "Check with a wrong token", err, codes.OK)
+	for _, header := range [][2]string{{"X-None", "x"}, {"Authorization", "Bearer wrong"}, {"Origin", "https://evil.example"}} {
+		f.post(t.Context(), "/v1/fetch", "{}", func(req *http.Request) { req.Header.Set(header[0], header[1]) })
+	}
+	_, _ = io.WriteString(r.dialFrom(4), "no HTTP/2 at all, and long enough to be told from a preface\r\n\r\n")
+	if _, err := r.dialFrom(4).Read(make([]byte, 1)); err != nil { // the server has taken the one before
+		t.Error(err)
+	}
+	loud := slices.DeleteFunc(r.logs.all(t), func(line map[string]any) bool { return line["level"] == "DEBUG" })
+	if len(loud) > 0 {
+		t.Errorf("%v, want no line above DEBUG", loud)
+	}
+	if n := len(r.logs.lines(t, "finished call")); n < 4 {
+		t.Errorf("%d calls logged, want Check and those of the HTTP face", n)
+	}
+}

@@ -1,0 +1,317 @@
+package server_test
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // so that one is registered
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
+	"fetchd/server"
+)
+
+// caller is a client that speaks HTTP/2 frame by frame.
+type caller struct {
+	*testing.T
+	net.Conn
+	framer *http2.Framer
+}
+
+// callerFrom connects from an address of loopback.
+func (r *rig) callerFrom(address string, window uint32) *caller {
+	r.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	conn, err := d.DialContext(r.Context(), "tcp", strings.TrimPrefix(r.conn.Target(), "passthrough:///"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = conn.Close() })
+	c := &caller{r.T, conn, http2.NewFramer(conn, conn)}
+	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	c.must(err)
+	c.must(c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
+	return c
+}
+
+func (c *caller) must(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// open sends the head of a call.
+func (c *caller) open(stream uint32, method string, more ...[2]string) {
+	c.Helper()
+	c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: callHead(c.T, method, more...), EndHeaders: true}))
+}
+
+// send sends a message from one byte to another, or, with to below zero, to its end.
+func (c *caller) send(stream uint32, message []byte, from, to int) {
+	c.Helper()
+	framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // a short message
+	if to < 0 {
+		to = len(framed)
+	}
+	for ; from < to; from += 16 << 10 {
+		c.must(c.framer.WriteData(stream, to == len(framed) && from+16<<10 >= to, framed[from:min(from+16<<10, to)]))
+	}
+}
+
+// next returns the stream that ends next, with what its heads hold.
+func (c *caller) next() (stream uint32, head map[string]string) {
+	c.Helper()
+	head = make(map[string]string)
+	for {
+		frame, err := c.framer.ReadFrame()
+		c.must(err)
+		switch frame := frame.(type) {
+		case *http2.MetaHeadersFrame:
+			for _, f := range frame.Fields {
+				head[f.Name] = f.Value
+			}
+			if frame.StreamEnded() {
+				return frame.StreamID, head
+			}
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				c.must(c.framer.WriteSettingsAck())
+			}
+		case *http2.PingFrame:
+			if !frame.IsAck() {
+				c.must(c.framer.WritePing(true, frame.Data))
+			}
+		}
+	}
+}
+
+// statusOf reads the status that a call ended with.
+func statusOf(t *testing.T, head map[string]string) error {
+	t.Helper()
+	code, err := strconv.Atoi(head["grpc-status"])
+	if err != nil {
+		t.Fatalf("no grpc-status in %v", head)
+	}
+	st := &spb.Status{Code: int32(code), Message: head["grpc-message"]} //nolint:gosec // a code is small
+	if details := head["grpc-status-details-bin"]; details != "" {
+		raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(details, "="))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := proto.Unmarshal(raw, st); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return status.ErrorProto(st)
+}
+
+// TestUnfinishedRequests: requests that stop short take slots of a part of the memory.
+// Where there is none left, one of the caller that has the most ends, and one that comes
+// slowly from somebody else is served.
+func TestUnfinishedRequests(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withMemory(32<<20)) // four slots
+	body, err := proto.Marshal(&pb.FetchUnaryRequest{Request: &pb.FetchRequest{
+		Url: r.origin.URL("http", "/s/k/200"), Method: "PUT", Body: make([]byte, 50_000)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attack := func(c *caller, first, n int) {
+		t.Helper()
+		for i := range n {
+			stream := uint32(2*(first+i) + 1) //nolint:gosec // a small number
+			c.open(stream, pb.FetchService_FetchUnary_FullMethodName)
+			c.send(stream, body, 0, 100)
+		}
+		for range n {
+			_, head := c.next()
+			err := statusOf(t, head)
+			wantCode(t, "a request that stops short", err, codes.ResourceExhausted)
+			wantReason(t, err, "MEMORY")
+		}
+	}
+	attacker, honest := r.callerFrom("127.0.0.1", 1<<20), r.callerFrom("127.0.0.2", 1<<20)
+	for i := range 4 {
+		stream := uint32(2*i + 1)
+		attacker.open(stream, pb.FetchService_FetchUnary_FullMethodName)
+		attacker.send(stream, body, 0, 100)
+	}
+	attack(attacker, 4, 100) // of 104, 100 end
+	honest.open(1, pb.FetchService_FetchUnary_FullMethodName)
+	honest.send(1, body, 0, 1000)
+	_, head := attacker.next() // it made place for the honest one
+	wantReason(t, statusOf(t, head), "MEMORY")
+	attack(attacker, 104, 100)
+	honest.send(1, body, 1000, -1)
+	if stream, head := honest.next(); stream != 1 || head["grpc-status"] != "0" {
+		t.Errorf("the slow request ended with %v", statusOf(t, head))
+	}
+	if held := r.server.Held()[budget.Receiving]; held < 3*2<<20 || held >= 4*2<<20 {
+		t.Errorf("%d bytes are charged for three requests", held)
+	}
+	_ = attacker.Close()
+	r.wantNothingHeld()
+}
+
+// TestCompressedCalls are refused by their head, whatever is registered, and no answer
+// is compressed.
+func TestCompressedCalls(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	in := &pb.FetchUnaryRequest{Request: r.request("/s/k/200:size=10000")}
+	message, err := proto.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"gzip", "snappy", "deflate", "zstd", "br", "lz4", "unknown"}
+	methods := []string{pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchUnary_FullMethodName,
+		pb.FetchService_FetchMany_FullMethodName, pb.FetchService_Explain_FullMethodName}
+	c := r.callerFrom("127.0.0.1", 1<<20)
+	stream := uint32(1)
+	for _, method := range methods {
+		for _, name := range names {
+			c.open(stream, method, [2]string{"grpc-encoding", name}, [2]string{"grpc-accept-encoding", "gzip,zstd"})
+			got, head := c.next() // no message is sent
+			if err := statusOf(t, head); got != stream || status.Code(err) != codes.Unimplemented || head["grpc-encoding"] != "" {
+				t.Errorf("%s with %s: %v, grpc-encoding %q, want UNIMPLEMENTED", method, name, err, head["grpc-encoding"])
+			}
+			stream += 2
+		}
+	}
+	for _, name := range []string{"", "identity"} {
+		more := [][2]string{{"grpc-accept-encoding", "gzip,zstd"}}
+		if name != "" {
+			more = append(more, [2]string{"grpc-encoding", name})
+		}
+		c.open(stream, pb.FetchService_FetchUnary_FullMethodName, more...)
+		c.send(stream, message, 0, -1)
+		if _, head := c.next(); head["grpc-status"] != "0" || head["grpc-encoding"] != "" && head["grpc-encoding"] != "identity" {
+			t.Errorf("with grpc-encoding %q: %v, want OK without compression", name, head)
+		}
+		stream += 2
+	}
+}
+
+// TestUnreadAnswers are charged, and keep the slot of their fetch, until their caller
+// has read them or gone.
+func TestUnreadAnswers(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName} {
+		for _, size := range []int{100, 100_000} {
+			for _, row := range []struct {
+				name string
+				end  func(*caller) error
+			}{
+				{"reset", func(c *caller) error { return c.framer.WriteRSTStream(1, http2.ErrCodeCancel) }},
+				{"read", func(c *caller) error {
+					if err := c.framer.WriteWindowUpdate(0, 1<<20); err != nil {
+						return err
+					}
+					return c.framer.WriteWindowUpdate(1, 1<<20)
+				}},
+				{"closed", func(c *caller) error { return c.Close() }},
+			} {
+				t.Run(method+" of "+strconv.Itoa(size)+", "+row.name, func(t *testing.T) {
+					t.Parallel()
+					r := newRig(t, func(c *server.Config) { c.MaxFetches = 1 })
+					in := r.request("/s/k/200:size=" + strconv.Itoa(size))
+					in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
+					in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
+					var m proto.Message = in
+					if method == pb.FetchService_FetchUnary_FullMethodName {
+						m = &pb.FetchUnaryRequest{Request: in}
+					}
+					message, err := proto.Marshal(m)
+					if err != nil {
+						t.Fatal(err)
+					}
+					c := r.callerFrom("127.0.0.1", 0)
+					c.open(1, method)
+					c.send(1, message, 0, -1)
+					r.logs.await(t, "fetch finished", 1)
+					for r.server.Held()[budget.Answer] == 0 {
+						runtime.Gosched()
+					}
+					if held := r.server.Held(); held[budget.Answer] < int64(size) || held.Total() != held[budget.Answer]+held[budget.Receiving] || held[budget.Receiving] > 16<<10 {
+						t.Errorf("%v is held for an answer of %d bytes", held, size)
+					}
+					_, err = r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/other/200")})
+					wantReason(t, err, "TOO_MANY_FETCHES")
+					if err := row.end(c); err != nil {
+						t.Fatal(err)
+					}
+					r.wantNothingHeld()
+					r.mustUnary(r.request("/s/other/200"))
+				})
+			}
+		}
+	}
+}
+
+// TestUnfinishedPosts: bodies that stop short are charged with what has come of them, and
+// hold up no other.
+func TestUnfinishedPosts(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, withMemory(64<<20)).web()
+	const many, sent = 64, 66_000
+	conns := make([]net.Conn, many)
+	for i := range conns {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(f.base, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		conns[i] = conn
+		if _, err := io.WriteString(conn, "POST /v1/fetch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n\r\n"+
+			`{"url": "`+repeat(sent-9)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for f.server.Held()[budget.Receiving] < many*2*sent {
+		runtime.Gosched()
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	other := &http.Client{Transport: &http.Transport{Proxy: nil, DialContext: d.DialContext}}
+	defer other.CloseIdleConnections()
+	in := f.request("/s/k/200")
+	in.Method, in.Body = "PUT", make([]byte, 700_000)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.base+"/v1/fetch:unary", strings.NewReader(f.json(in)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := other.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("%s, %v, want 200", resp.Status, err)
+	}
+	for i, conn := range conns { // each is still waited for
+		if _, err := io.WriteString(conn, "x"); err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		}
+		_ = conn.SetReadDeadline(time.Now())
+		if n, err := conn.Read(make([]byte, 1)); n != 0 || !isTimeout(err) {
+			t.Errorf("connection %d: answered %d bytes, %v", i, n, err)
+		}
+	}
+}

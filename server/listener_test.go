@@ -1,0 +1,217 @@
+package server_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// served reports whether the server takes a connection: it speaks first.
+func served(conn net.Conn) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // a read that fails says the same
+	_, err := io.ReadFull(conn, make([]byte, 9))
+	return err == nil
+}
+
+// over waits until the server has closed a connection.
+func over(conn net.Conn) error {
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // as above
+	if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
+		return err
+	}
+	return nil
+}
+
+// TestStrangersConnections: idle connections of strangers, however many, lock out
+// neither a probe nor callers, and close no connection of a caller.
+func TestStrangersConnections(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, knows, func(c *server.Config) { c.MaxConnections, c.MaxConnectionsPerCaller = 32, 6 }) // 8 for strangers
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer right")
+	watch, err := r.healthFrom(3).Watch(t.Context(), new(healthpb.HealthCheckRequest)) // of a client that has not called yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
+	m := r.many(ctx) // a caller's only connection
+	m.start(r.task("a", "/s/a/200"))
+	var idle []net.Conn
+	for i := range 100 {
+		conn := r.dialFrom(byte(4 + i%20))
+		if !served(conn) {
+			t.Fatalf("connection %d of strangers is not taken", i+1)
+		}
+		idle = append(idle, conn)
+	}
+	for i, conn := range idle[:len(idle)-8] {
+		if err := over(conn); err != nil {
+			t.Fatalf("connection %d of %d: %v, want it closed for a newer one", i+1, len(idle), err)
+		}
+	}
+	for i := range 10 {
+		if !served(r.dialFrom(30)) {
+			t.Errorf("connection %d of one address is not taken, want that its idlest makes way", i+1)
+		}
+	}
+	for i := range 3 {
+		if _, err := r.healthFrom(2).Check(t.Context(), new(healthpb.HealthCheckRequest)); err != nil {
+			t.Errorf("probe %d: %v", i+1, err)
+		}
+	}
+	m.start(r.task("b", "/s/b/200"))
+	m.finish("a", "b")
+	m.wantClass("a", ok)
+	m.wantClass("b", ok)
+	down := make(chan error, 1)
+	go func() { down <- r.server.Shutdown(t.Context()) }()
+	r.wantHealth(watch, healthpb.HealthCheckResponse_NOT_SERVING)
+	if err := <-down; err != nil {
+		t.Errorf("Shutdown = %v", err)
+	}
+}
+
+// TestStrangersConnectionsOfTheWebFace: a caller's connection is one once its call is
+// authenticated, on the HTTP face as well.
+func TestStrangersConnectionsOfTheWebFace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, knows, func(c *server.Config) { c.MaxConnections = 8 })
+	f := r.web()
+	dials := 0
+	f.client.Transport = &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		dials++
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	call := func() *http.Response {
+		resp := f.post(t.Context(), "/v1/fetch:unary", `{"url": "`+r.origin.URL("http", "/s/k/200")+`"}`, func(req *http.Request) { req.Header.Set("Authorization", "Bearer right") })
+		_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+		_ = resp.Body.Close()
+		return resp
+	}
+	first := call()
+	for range 20 {
+		conn, err := net.Dial("tcp", f.base[len("http://"):])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil || !served(conn) {
+			t.Fatalf("a stranger's request: %v, or no answer", err)
+		}
+	}
+	if second := call(); first.StatusCode != http.StatusOK || second.StatusCode != http.StatusOK || dials != 1 {
+		t.Errorf("%s, then %s, on %d connections; want both answered on one", first.Status, second.Status, dials)
+	}
+}
+
+// TestStrangersBytes: a connection on which nobody has authenticated cannot send on
+// and on, whatever it sends; a caller's can.
+func TestStrangersBytes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, knows)
+	for _, row := range []struct {
+		name, token string
+		closed      bool
+	}{{"a stranger", "", true}, {"a caller", "Bearer right", false}} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			h := r.hostile()
+			if err := h.call(1, pb.FetchService_FetchMany_FullMethodName, nil, hpack.HeaderField{Name: "authorization", Value: row.token}); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			for n := 0; n < 1<<20 && err == nil; n += 8 << 10 {
+				err = h.framer.WriteRawFrame(http2.FrameType(0xee), 0, 0, make([]byte, 8<<10)) // of an unknown type, which is ignored
+			}
+			if err == nil {
+				err = h.framer.WritePing(false, [8]byte{7})
+			}
+			for err == nil {
+				var frame http2.Frame
+				frame, err = h.framer.ReadFrame()
+				if ping, ok := frame.(*http2.PingFrame); ok && ping.IsAck() && ping.Data == [8]byte{7} {
+					break
+				}
+			}
+			if isTimeout(err) || (err != nil) != row.closed {
+				t.Errorf("%v, want closed: %t", err, row.closed)
+			}
+		})
+	}
+}
+
+// TestStrangersRequestsEnd: requests of a stranger over HTTP/2, for whose answers there is
+// no window, are few on a connection and end after a while. Callers are not bounded so.
+func TestStrangersRequestsEnd(t *testing.T) {
+	t.Parallel()
+	certified := httptest.NewUnstartedServer(nil)
+	certified.EnableHTTP2 = true
+	certified.StartTLS()
+	defer certified.Close()
+	r := newRig(t, knows, func(c *server.Config) { c.TLS = certified.TLS })
+	f := r.web()
+	for _, row := range []struct {
+		name, token string
+		window      uint32
+		refused     int // at once; the others end in time
+	}{{"a stranger", "Bearer wrong", 0, 32 - 16}, {"a caller", "Bearer right", 64 << 10, 0}} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
+			conn, err := dialer.DialContext(t.Context(), "tcp", f.base[len("http://"):])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			h := r.hostileOn(conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: row.window})
+			h.T = t
+			began := time.Now()
+			for i := range uint32(32) {
+				if err := h.get(2*i+1, "/nothing", row.token); err != nil {
+					t.Fatal(err)
+				}
+			}
+			refused, ended := 0, 0
+			for ended < 32 {
+				frame, err := h.framer.ReadFrame()
+				if err != nil {
+					t.Fatalf("%v after %d of 32 have ended", err, ended)
+				}
+				reset, ok := frame.(*http2.RSTStreamFrame)
+				if ok && reset.ErrCode == http2.ErrCodeInternal && time.Since(began) < 10*time.Second {
+					refused++
+				}
+				if ok || frame.Header().Flags.Has(http2.FlagDataEndStream) && frame.Header().Type == http2.FrameData {
+					ended++
+				}
+			}
+			if refused != row.refused {
+				t.Errorf("%d refused at once, want %d", refused, row.refused)
+			}
+		})
+	}
+}
+
+// get sends a GET request.
+func (h *hostile) get(id uint32, path, token string) error {
+	h.buffer.Reset()
+	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: path},
+		{Name: ":authority", Value: "localhost"}, {Name: "authorization", Value: token}} {
+		if err := h.head.WriteField(f); err != nil {
+			return err
+		}
+	}
+	return h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(h.buffer.String()), EndHeaders: true, EndStream: true})
+}

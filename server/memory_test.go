@@ -1,0 +1,185 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
+	"fetchd/server"
+)
+
+// withMemory is a server whose callers may use n bytes, of which one may have three
+// quarters.
+func withMemory(n int64) func(*server.Config) {
+	return func(c *server.Config) { c.MemoryBudget = n }
+}
+
+// TestAdmissionWithoutMemory: a fetch that there is no memory for is refused before
+// its first message, by every method, and says when to come again.
+func TestAdmissionWithoutMemory(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, withMemory(40<<10)).web()
+	in := f.request("/s/k/200")
+	stream, err := f.rig.client.Fetch(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	event, err := stream.Recv()
+	if event != nil {
+		t.Errorf("%v came before the refusal", event)
+	}
+	wantRefused(t, "Fetch", err, stream.Trailer(), "MEMORY")
+
+	var trailer metadata.MD
+	_, err = f.rig.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}, grpc.Trailer(&trailer))
+	wantRefused(t, "FetchUnary", err, trailer, "MEMORY")
+
+	many, err := f.rig.client.FetchMany(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, err := many.Recv()
+	if message != nil {
+		t.Errorf("%v came before the refusal", message)
+	}
+	wantRefused(t, "FetchMany", err, many.Trailer(), "MEMORY")
+
+	for _, path := range []string{"/v1/fetch", "/v1/fetch:unary"} {
+		resp := f.post(t.Context(), path, f.json(in))
+		f.wantStatus(resp, http.StatusTooManyRequests, codes.ResourceExhausted, "memory")
+		if got := resp.Header.Get("Retry-After"); got != "1" {
+			t.Errorf("%s: Retry-After %q, want 1", path, got)
+		}
+	}
+	if n := len(f.origin.Requests("k")); n != 0 {
+		t.Errorf("the origin saw %d requests", n)
+	}
+}
+
+// TestOutOfMemoryInFlight: a fetch that needs more than there is ends with one outcome,
+// whichever way it is asked for, and others go on.
+func TestOutOfMemoryInFlight(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, withMemory(4<<20)).web() // of which a stream of FetchMany reserves 2 MiB
+	long := func(key string) *pb.FetchRequest {
+		in := f.request("/s/" + key + "/200:size=1040000,chunked")
+		in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
+		in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
+		return in
+	}
+	filler := f.many(t.Context()) // it holds what there is too little of
+	want := func(what string, o *pb.FetchOutcome, key string) {
+		t.Helper()
+		wantClass(t, o, pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY, pb.RetryVerdict_RETRY_VERDICT_STOPPED, 1)
+		if e := o.GetError(); !e.GetRetryable() || o.GetExchanges() != 1 || o.GetResponse().GetStatusCode() != 200 || len(o.GetInlineBody()) != 0 {
+			t.Errorf("%s: %v, want one that may be tried again, after a 200", what, o)
+		}
+		if n := len(f.origin.Requests(key)); n != 1 {
+			t.Errorf("%s: the origin saw %d requests, want 1", what, n)
+		}
+	}
+	a := f.mustFetch(long("stream"))
+	want("Fetch", a.outcome, "stream")
+	if len(a.finished) != 1 {
+		t.Errorf("Fetch: %d attempts finished, want 1", len(a.finished))
+	}
+	want("FetchUnary", f.mustUnary(long("unary")).GetOutcome(), "unary")
+	web := f.lines(f.post(t.Context(), "/v1/fetch", f.json(long("web"))))
+	web.check(t, long("web"))
+	want("/v1/fetch", web.outcome, "web")
+
+	task := f.task("long", "/s/task/200:size=1040000,chunked")
+	task.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
+	filler.start(f.task("before", "/s/before/200:delay=100ms"), task, f.task("after", "/s/after/200"))
+	filler.until(3)
+	filler.finish("before", "long", "after")
+	filler.wantClass("long", pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY)
+	filler.wantClass("before", ok)
+	filler.wantClass("after", ok)
+}
+
+// TestEventsWithoutMemory: events are sent without headers where there is no memory for
+// them, and none is lost.
+func TestEventsWithoutMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withMemory(200<<10))
+	in := r.request("/s/k/200:head-size=60000,size=100")
+	in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
+	a := r.mustFetch(in)
+	if len(a.finished) != 1 || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || string(a.body) != string(r.origin.Body(100)) {
+		t.Fatalf("%d attempts finished, %s with %d bytes, want 1, and success", len(a.finished), a.outcome.GetKind(), len(a.body))
+	}
+	for i, m := range a.events {
+		for what, resp := range map[string]*pb.HttpResponse{"response_started": m.GetResponseStarted().GetResponse(), "attempt_finished": m.GetAttemptFinished().GetResponse()} {
+			if resp != nil && (resp.GetStatusCode() != 200 || resp.GetContentLength() != 100 || len(resp.GetHeaders()) != 0) {
+				t.Errorf("event %d, %s: status %d, length %d, %d headers, want the status and the length alone", i+1, what, resp.GetStatusCode(), resp.GetContentLength(), len(resp.GetHeaders()))
+			}
+		}
+	}
+	if n := len(a.outcome.GetResponse().GetHeaders()); n == 0 {
+		t.Error("the outcome has no headers")
+	}
+}
+
+// TestUnreadMany: what a cancelled stream of FetchMany has left unread is given back.
+func TestUnreadMany(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		end  func(r *rig, cancel context.CancelFunc)
+	}{
+		{"cancelled", func(_ *rig, cancel context.CancelFunc) { cancel() }},
+		{"the connection is closed", func(r *rig, _ context.CancelFunc) { _ = r.conn.Close() }},
+		{"the server is cut off", func(r *rig, _ context.CancelFunc) {
+			gone, cancel := context.WithCancel(r.Context())
+			cancel()
+			if err := r.server.Shutdown(gone); !errors.Is(err, context.Canceled) {
+				r.Errorf("Shutdown = %v, want CANCELED", err)
+			}
+		}},
+	} {
+		for _, size := range []string{"100", "100000"} {
+			t.Run(row.name+", bodies of "+size, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				m, err := r.client.FetchMany(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tasks := new(pb.FetchManyRequest)
+				for i := range 40 {
+					tasks.Tasks = append(tasks.Tasks, r.task(key(i), "/s/"+key(i)+"/200:size="+size))
+				}
+				tasks.Tasks = append(tasks.Tasks, r.task("silent", "/s/silent/silent"))
+				if err := m.Send(tasks); err != nil {
+					t.Fatal(err)
+				}
+				r.logs.await(t, "fetch finished", 40)
+				if _, err := m.Recv(); err != nil {
+					t.Fatal(err)
+				}
+				if held := r.server.Held(); held[budget.Fetch] == 0 || held[budget.Receiving] == 0 {
+					t.Errorf("%v is held while a task is in flight", held)
+				}
+				row.end(r, cancel)
+				for err == nil {
+					_, err = m.Recv()
+				}
+				if errors.Is(err, io.EOF) {
+					t.Error("the stream ended well")
+				}
+				r.wantNothingHeld()
+			})
+		}
+	}
+}

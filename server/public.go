@@ -1,0 +1,139 @@
+package server
+
+import (
+	"container/list"
+	"context"
+	"sync"
+)
+
+const (
+	// maxPublic public calls may be in flight where the memory budget allows it: each
+	// holds at most its stream's window of unread data, and all of them an eighth of
+	// the budget. They are not charged to it: a probe must be answered when it is used
+	// up. There is one for each client that watches health: a client does not call a
+	// server that refuses its watch.
+	maxPublic      = 1024
+	publicOfBudget = 8
+	// maxPublicOfConn of them may be on one connection: a probe has one, and a client
+	// that watches health has one watch.
+	maxPublicOfConn = 16
+)
+
+// publicCalls are the calls in flight that need no credentials. Strangers may make
+// them, so they are few; and an orchestrator must make them, so a new Check is always
+// taken: where there are too many, the oldest of a stranger ends.
+type publicCalls struct {
+	most    int
+	refused func(reason string) // counts
+
+	mu    sync.Mutex
+	calls list.List // of *publicCall, oldest first
+	conns map[*conn]int
+}
+
+// publicCall is one of them.
+type publicCall struct {
+	conn   *conn
+	caller string
+	ctx    context.Context // done when the call must make way
+	cancel context.CancelFunc
+	at     *list.Element // nil once it has left
+}
+
+// maxPublicWith returns how many public calls may be in flight with a memory budget.
+func maxPublicWith(budget int64) int {
+	return int(min(max(budget/publicOfBudget/streamWindow, maxPublicOfConn), maxPublic))
+}
+
+func newPublicCalls(most int, refused func(reason string)) *publicCalls {
+	return &publicCalls{most: most, refused: refused, conns: make(map[*conn]int)}
+}
+
+// enter admits a call, or refuses it with RESOURCE_EXHAUSTED. A watch may only end a
+// call of an address that has more than its own: clients open a watch that has ended
+// again at once, and would drive each other out for ever.
+func (p *publicCalls) enter(ctx context.Context, watch bool) (*publicCall, error) {
+	call := &publicCall{conn: connOf(ctx), caller: callerOf(ctx)}
+	call.ctx, call.cancel = context.WithCancel(context.Background())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conns[call.conn] >= maxPublicOfConn && (watch || call.mayEnd()) {
+		return nil, p.refuse(ctx, "_OF_CALLER", "this connection has as many health calls in flight as it may")
+	}
+	if p.calls.Len() >= p.most {
+		busiest, more := p.busiest(call.caller)
+		if watch && more <= 1 {
+			return nil, p.refuse(ctx, "", "the server has as many health calls in flight as it may")
+		}
+		p.endOldest(busiest)
+	}
+	p.conns[call.conn]++
+	if call.conn != nil {
+		call.conn.calls.Add(1)
+	}
+	call.at = p.calls.PushBack(call)
+	return call, nil
+}
+
+func (p *publicCalls) refuse(ctx context.Context, suffix, text string) error {
+	reason := "TOO_MANY_STREAMS" + suffix
+	p.refused(reason)
+	return refuse(ctx, reason, text)
+}
+
+// mayEnd reports whether the call may be ended for another's sake: strangers must not
+// disturb callers who have proved who they are.
+func (c *publicCall) mayEnd() bool {
+	return c.conn == nil || c.conn.listener.strangers == 0 || c.conn.stranger.Load()
+}
+
+// busiest returns the caller with the most calls that may be ended, and how many more
+// than another it has.
+func (p *publicCalls) busiest(other string) (caller string, more int) {
+	counts := make(map[string]int)
+	for at := p.calls.Front(); at != nil; at = at.Next() {
+		if c, ok := at.Value.(*publicCall); ok && c.mayEnd() {
+			if counts[c.caller]++; counts[c.caller] > counts[caller] {
+				caller = c.caller
+			}
+		}
+	}
+	return caller, counts[caller] - counts[other]
+}
+
+// endOldest ends the oldest call of a caller that may be ended.
+func (p *publicCalls) endOldest(caller string) {
+	for at := p.calls.Front(); at != nil; at = at.Next() {
+		if c, ok := at.Value.(*publicCall); ok && c.caller == caller && c.mayEnd() {
+			c.cancel()
+			p.remove(c)
+			return
+		}
+	}
+}
+
+// leave notes that a call is over.
+func (p *publicCalls) leave(c *publicCall) {
+	c.cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.at != nil {
+		p.remove(c)
+	}
+}
+
+func (p *publicCalls) remove(c *publicCall) {
+	p.calls.Remove(c.at)
+	c.at = nil
+	decrement(p.conns, c.conn)
+	if c.conn != nil {
+		c.conn.calls.Add(-1)
+	}
+}
+
+// decrement counts one down, and forgets those that are none.
+func decrement[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] == 0 {
+		delete(counts, key)
+	}
+}

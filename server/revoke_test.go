@@ -1,0 +1,187 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// roster is an authenticator whose callers change.
+type roster struct {
+	mu    sync.Mutex
+	names map[string]string // by token
+}
+
+func (r *roster) change(c *server.Config) {
+	c.Authenticate = func(shown server.Credentials) (string, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if name, ok := r.names[shown.Token]; ok {
+			return name, nil
+		}
+		return "", errors.New("no")
+	}
+}
+
+func (r *roster) set(token, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.names, token)
+	if name != "" {
+		r.names[token] = name
+	}
+}
+
+func newRoster() *roster {
+	return &roster{names: map[string]string{"a": "alice", "b": "bob"}}
+}
+
+func as(ctx context.Context, token string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+// calls are one caller's calls of each kind, which wait for their origin.
+type calls struct {
+	busy, idle         *manyStream
+	unary, stream, web chan error
+}
+
+// callAll makes them.
+func (f *face) callAll(token string) *calls {
+	ctx := as(f.Context(), token)
+	c := &calls{busy: f.many(ctx), idle: f.many(ctx), unary: make(chan error, 1), stream: make(chan error, 1), web: make(chan error, 1)}
+	c.idle.start(f.task("0", "/s/"+token+"idle/200"))
+	c.idle.until(1)
+	const path = "/200:delay=10s"
+	c.busy.start(f.task("1", "/s/"+token+"many1"+path), f.task("2", "/s/"+token+"many2"+path))
+	go func() {
+		_, err := f.rig.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: f.request("/s/" + token + "unary" + path)})
+		c.unary <- err
+	}()
+	go func() { c.stream <- f.fetch(ctx, f.request("/s/"+token+"stream"+path)).err }()
+	go func() {
+		resp := f.post(f.Context(), "/v1/fetch:unary", `{"url": "`+f.origin.URL("http", "/s/"+token+"web"+path)+`"}`,
+			func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+token) })
+		_, _ = io.Copy(io.Discard, resp.Body) // the status says it
+		if resp.StatusCode != http.StatusOK {
+			c.web <- errors.New(resp.Status)
+			return
+		}
+		c.web <- nil
+	}()
+	synctest.Wait()
+	return c
+}
+
+// TestReauthenticate ends the calls of a caller who is not allowed any more, and disturbs
+// no other.
+func TestReauthenticate(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, becomes string
+	}{
+		{"the token is taken away", ""},
+		{"the token is somebody else's", "eve"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			known := newRoster()
+			webBubble(t, func(f *face) {
+				alice, bob := f.callAll("a"), f.callAll("b")
+				if n := f.server.Reauthenticate(); n != 0 {
+					f.Errorf("%d calls ended though nothing has changed", n)
+				}
+				began := time.Now()
+				known.set("b", row.becomes)
+				if n := f.server.Reauthenticate(); n != 5 {
+					f.Errorf("%d calls ended, want the 5 of bob", n)
+				}
+				bob.busy.until(2)
+				bob.busy.wantClass("1", pb.ErrorClass_ERROR_CLASS_CANCELLED)
+				bob.busy.wantClass("2", pb.ErrorClass_ERROR_CLASS_CANCELLED)
+				wantCode(f.T, "FetchMany with tasks", bob.busy.next(), codes.Unauthenticated)
+				wantCode(f.T, "FetchMany without tasks", bob.idle.next(), codes.Unauthenticated)
+				wantCode(f.T, "FetchUnary", <-bob.unary, codes.Unauthenticated)
+				wantCode(f.T, "Fetch", <-bob.stream, codes.Unauthenticated)
+				if err := <-bob.web; err == nil || !strings.Contains(fmt.Sprint(err), "401") {
+					f.Errorf("the HTTP face: %v, want 401", err)
+				}
+				if took := time.Since(began); took > 0 {
+					f.Errorf("took %s, want no time", took)
+				}
+				alice.busy.until(2)
+				alice.busy.wantClass("1", ok)
+				alice.busy.wantClass("2", ok)
+				alice.idle.start(f.task("3", "/s/late/200"))
+				alice.idle.finish("0", "3")
+				alice.busy.finish("1", "2")
+				for _, ended := range []chan error{alice.unary, alice.stream, alice.web} {
+					if err := <-ended; err != nil {
+						f.Errorf("a call of alice: %v, want OK", err)
+					}
+				}
+				if n := f.server.Reauthenticate(); n != 0 {
+					f.Errorf("%d calls ended though none is in flight", n)
+				}
+			}, known.change)
+		})
+	}
+}
+
+// TestReauthenticateWhoDoesNotRead ends the stream of a revoked caller after two
+// seconds.
+func TestReauthenticateWhoDoesNotRead(t *testing.T) {
+	t.Parallel()
+	known := newRoster()
+	bubble(t, func(r *rig) {
+		m := r.many(as(r.Context(), "b"))
+		for i := range 8 { // far more than is sent without a reader
+			m.start(r.task(key(i), "/s/"+key(i)+"/200:size=100000"))
+		}
+		synctest.Wait()
+		known.set("b", "")
+		r.server.Reauthenticate()
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		if lines := r.logs.lines(r.T, "finished call"); len(lines) != 1 || lines[0]["grpc.code"] != "Unauthenticated" {
+			r.Errorf("finished after 2 s: %v, want FetchMany with UNAUTHENTICATED", lines)
+		}
+	}, known.change)
+}
+
+// TestRevokedWhileItsRequestComes: a call whose head came before its caller was revoked
+// and whose request comes after is not carried out.
+func TestRevokedWhileItsRequestComes(t *testing.T) {
+	t.Parallel()
+	known := newRoster()
+	bubble(t, func(r *rig) {
+		stream, err := r.conn.NewStream(as(r.Context(), "b"), &pb.FetchService_ServiceDesc.Streams[0], pb.FetchService_Fetch_FullMethodName)
+		if err != nil {
+			r.Fatal(err)
+		}
+		synctest.Wait()
+		known.set("b", "")
+		r.server.Reauthenticate()
+		if err := stream.SendMsg(r.request("/s/k/200")); err != nil {
+			r.Fatal(err)
+		}
+		_ = stream.CloseSend() // RecvMsg has the error
+		wantCode(r.T, "Fetch", stream.RecvMsg(new(pb.FetchResponse)), codes.Unauthenticated)
+		if n := len(r.origin.Requests("k")); n != 0 {
+			r.Errorf("the origin saw %d requests, want none", n)
+		}
+	}, known.change)
+}

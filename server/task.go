@@ -1,0 +1,178 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// openTask is a task in flight. Of what it does only little is done in run and fetch:
+// ten thousand may wait below them, each with a stack of its own.
+type openTask struct {
+	many   *many
+	tag    string
+	ctx    context.Context
+	cancel context.CancelFunc
+	ticket *ticket          // nil: there is no memory for it, nor afterwards: its answer has it
+	turn   *place           // nil: it has no ticket
+	in     *pb.FetchRequest // until its turn has come
+
+	start    time.Time
+	sequence int64
+	telling  telling
+}
+
+// run runs a task and answers it, once.
+func (t *openTask) run() {
+	defer t.leave()
+	t.start = time.Now()
+	out, req := t.fetch()
+	if t.turn != nil {
+		t.turn.leave() // where its turn has not come
+	}
+	t.finish(out, req)
+}
+
+// leave gives up what a task holds.
+func (t *openTask) leave() {
+	t.cancel()
+	if t.ticket != nil {
+		t.ticket.release()
+	}
+	<-t.many.places
+	t.many.tasks.Done()
+}
+
+// finish answers how a task ended.
+func (t *openTask) finish(out *fetch.Outcome, req *fetch.Request) {
+	m := t.many
+	m.mu.Lock()
+	delete(m.open, t.tag) // its caller may use the tag again once it has the outcome
+	m.last = time.Now()
+	m.mu.Unlock()
+	if t.send(asOutcome(out, req, t.telling.last)) == nil {
+		t.ticket = nil // its answer has it
+	}
+}
+
+func asOutcome(out *fetch.Outcome, req *fetch.Request, last *pb.AttemptFinished) *pb.FetchResponse {
+	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, last)}}
+}
+
+// fetch is a task's fetch. A panic costs one task.
+func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
+	defer func() {
+		if p := recover(); p != nil {
+			out, req = t.panicked(p)
+		}
+	}()
+	ctx, req, out := t.begin()
+	if out == nil {
+		out = t.many.service.client.Fetch(ctx, req, t.sink)
+	}
+	return out, req
+}
+
+func (t *openTask) panicked(p any) (*fetch.Outcome, *fetch.Request) {
+	s, req := t.many.service, fetch.NewRequest(classify.Standard)
+	s.logger.ErrorContext(t.ctx, "panic in a task", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+	return s.client.Refuse(t.ctx, req, classify.Internal, ""), req
+}
+
+// begin takes the same steps as a call before its fetch. The outcome is that of a task
+// for which none is made.
+func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
+	s := t.many.service
+	p, err := s.prepareTask(t.many.stream.Context(), t.in)
+	t.in = nil
+	if err != nil {
+		req := fetch.NewRequest(classify.Standard)
+		req.ID = rand.Text()
+		return t.ctx, req, s.client.Refuse(t.ctx, req, classify.InvalidRequest, status.Convert(err).Message())
+	}
+	if class := t.many.enter(t.ctx, t.turn); class != classify.NoClass {
+		return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, class, "")
+	}
+	p.req.Memory = t.ticket.memory
+	if p.req.Events != fetch.OutcomeOnly {
+		t.telling.ends = true
+		end, _ := t.ctx.Deadline()
+		if err := t.send(p.admitted(t.start, end)); err != nil {
+			return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, classify.Cancelled, "")
+		}
+	}
+	ctx, traceparent := s.observe.Start(t.ctx, t.start)
+	p.req.TraceParent = traceparent
+	return ctx, p.req, nil
+}
+
+// prepareTask reads a task's request. Of one that says nothing of events only the
+// outcome is told.
+func (s *service) prepareTask(ctx context.Context, in *pb.FetchRequest) (*prepared, error) {
+	p, err := s.prepare(ctx, in, "request.", fetch.Inline)
+	if err == nil && in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED {
+		p.req.Events = fetch.OutcomeOnly
+	}
+	return p, err
+}
+
+// enter waits for a task's turn. Where none came it says why.
+func (m *many) enter(ctx context.Context, turn *place) classify.Class {
+	if turn == nil {
+		return classify.OutOfMemory
+	}
+	if turn.isAdmitted() && ctx.Err() == nil && m.service.draining.Err() == nil { // as it mostly has: nothing is to be waited for
+		return classify.NoClass
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(m.service.draining, stop)()
+	err := turn.wait(waiting)
+	switch {
+	case m.service.draining.Err() != nil: // though its turn may just have come
+		return classify.Shutdown
+	case err == nil:
+		return classify.NoClass
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return classify.Deadline
+	}
+	return classify.Cancelled
+}
+
+// sink is the fetch's [fetch.Sink].
+func (t *openTask) sink(ev fetch.Event) error {
+	resp := new(pb.FetchResponse)
+	t.telling.event(resp, ev)
+	return t.send(resp)
+}
+
+func (t *openTask) send(resp *pb.FetchResponse) error {
+	t.sequence++
+	resp.Sequence, resp.ElapsedOffset = t.sequence, durationpb.New(time.Since(t.start))
+	o := new(outgoing) // without a ticket it is paid by what the stream has reserved
+	if t.ticket != nil {
+		var err error
+		if o, err = t.ticket.pay(t.ctx, resp, 1); err != nil {
+			t.sequence--
+			return err
+		}
+	}
+	answer := &taskAnswer{response: &pb.TaskResponse{Tag: t.tag, Response: resp}, memory: o.memory, tickets: o.tickets}
+	select {
+	case t.many.answers <- answer:
+		return nil
+	case <-t.many.over.Done():
+		closeAll(o.memory)
+		return t.many.over.Err()
+	}
+}

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"fetchd/internal/budget"
+)
+
+const (
+	// maxWebOfConn requests may be in flight on a connection of a stranger: a page of the
+	// console asks for 15 files.
+	maxWebOfConn = 16
+	// maxFreeOfConn requests that are not charged may be in flight on a connection.
+	maxFreeOfConn = 4
+	// pageTime is how long a page, the descriptor or the metrics may take to be read.
+	pageTime = 10 * time.Second
+	// strangerTime is how long a stranger may take to read an answer.
+	strangerTime = 10 * time.Second
+)
+
+// bounded charges a request from its begin, health and metrics aside, and bounds what
+// strangers can have in flight.
+func (w *web) bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/readyz", "/metrics": // they are answered whatever is held
+			if c := connOf(r.Context()); c != nil {
+				defer c.free.Add(-1)
+				if c.free.Add(1) > maxFreeOfConn {
+					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets this request alone
+				}
+			}
+			endInTime(rw, func() { w.strangers(next, rw, r) })
+			return
+		}
+		memory := w.service.budget.Lease(callerOf(r.Context()))
+		defer memory.Close()
+		if !memory.Grow(budget.Receiving, fetchBytes+headBytes(r.Header)) {
+			writeStatus(rw, status.Convert(w.service.admission.noMemory(r.Context(), "requests")))
+			return
+		}
+		if r.Method == http.MethodGet {
+			endInTime(rw, func() { w.strangers(next, rw, r) })
+			return
+		}
+		w.strangers(next, rw, r) // a fetch has a limit for each write
+	})
+}
+
+// endInTime bounds the time that an answer may take to be read.
+func endInTime(rw http.ResponseWriter, answer func()) {
+	control := http.NewResponseController(rw)
+	_ = control.SetWriteDeadline(time.Now().Add(pageTime)) // a connection that cannot has other limits
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
+	answer()
+}
+
+// headBytes is what the head of a request takes.
+func headBytes(h http.Header) (n int64) {
+	for name, values := range h {
+		for _, value := range values {
+			n += int64(len(name)+len(value)) + headerBytes
+		}
+	}
+	return n
+}
+
+// strangers bounds the requests of connections that nobody has authenticated on: on
+// HTTP/2 those of a client that leaves no window for the answers would stay for ever.
+func (w *web) strangers(next http.Handler, rw http.ResponseWriter, r *http.Request) {
+	c := connOf(r.Context())
+	if c == nil || !c.stranger.Load() {
+		next.ServeHTTP(rw, r)
+		return
+	}
+	if _, err := w.service.callers.identify(r.Context(), shownBy(r)); err == nil {
+		next.ServeHTTP(rw, r)
+		return
+	}
+	defer c.calls.Add(-1)
+	if c.calls.Add(1) > maxWebOfConn {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets this request alone
+	}
+	control := http.NewResponseController(rw)
+	_ = control.SetWriteDeadline(time.Now().Add(strangerTime)) // a connection that cannot has other limits
+	next.ServeHTTP(rw, r)
+	if r.ProtoMajor == 2 {
+		_ = control.Flush() // here, while it is counted; the client may be gone
+	}
+	_ = control.SetWriteDeadline(time.Time{}) // as above
+}
+
+// shownBy reads the credentials of a request.
+func shownBy(r *http.Request) Credentials {
+	shown := Credentials{TLS: r.TLS}
+	if sent := r.Header.Values("Authorization"); len(sent) == 1 {
+		shown.Token = bearer(sent[0])
+	}
+	return shown
+}

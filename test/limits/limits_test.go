@@ -1,0 +1,229 @@
+//go:build linux
+
+package limits
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"fetchd/internal/origin"
+)
+
+const (
+	cgroupRoot    = "/sys/fs/cgroup"
+	manifest      = "../../deploy/kubernetes/fetchd.yaml"
+	serviceConfig = "../../deploy/grpc/service-config.json"
+)
+
+// The names of the settings.
+const (
+	shipped = "shipped"
+	none    = "none"
+)
+
+// column is a limit of memory.
+type column struct {
+	name  string
+	bytes int64
+}
+
+var columns = []column{{"256MiB", 256 << 20}, {"512MiB", 512 << 20}, {"1GiB", 1 << 30}}
+
+// setting is a configuration of the service.
+type setting struct {
+	name      string
+	args      []string
+	fetches   int // at once, as many as it takes
+	perCaller int // 0: no limit of its own
+}
+
+// gateFetches bounds the fetches of a row in the gate, where time is short.
+const gateFetches = 2000
+
+// settings reads the shipped manifest and the binary's defaults.
+func settings(t *testing.T, all bool) []setting {
+	t.Helper()
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Fetches   int `yaml:"max-fetches"`
+		PerCaller int `yaml:"max-fetches-per-caller"`
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil || file.Fetches == 0 {
+		t.Fatalf("%s: max-fetches %d, %v", manifest, file.Fetches, err)
+	}
+	path, err := filepath.Abs(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := []setting{{shipped, []string{"--config", path}, file.Fetches, file.PerCaller}, {none, nil, 10_000, 0}}
+	if !all {
+		for i := range both {
+			both[i].fetches = min(both[i].fetches, gateFetches)
+		}
+	}
+	return both
+}
+
+// callers returns how many fetches each attacker makes at once: all that the
+// service takes, except a few that are left for the bystander.
+func (s setting) callers() []int {
+	const spare = 20
+	n := s.fetches - spare
+	if s.perCaller == 0 {
+		return []int{n}
+	}
+	return chunks(n, s.perCaller)
+}
+
+// TestLimits runs every row, each in the columns and under the settings that were
+// asked for.
+func TestLimits(t *testing.T) {
+	if os.Getenv("FETCHD_LONG") != "1" {
+		t.Skip("attacks the binary in memory cgroups for minutes: set FETCHD_LONG=1, or .ci/run limits")
+	}
+	group, err := newCgroup(cgroupRoot, columns[0].bytes)
+	if err != nil {
+		cannot(t, "no memory cgroup can be made: %v", err)
+	}
+	if err := group.remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all := os.Getenv("FETCHD_LIMITS") == "all"
+	binary := build(t)
+	var report report
+	for i, c := range columns {
+		if i > 0 && !all {
+			break
+		}
+		t.Run(c.name, func(t *testing.T) {
+			for _, s := range settings(t, all) {
+				t.Run(s.name, func(t *testing.T) {
+					t.Parallel()
+					l := newLane(t, binary, c, s, &report)
+					defer l.finish()
+					for _, r := range rows {
+						if all || r.gate == s.name {
+							t.Run(r.name, func(t *testing.T) { l.run(t, r) })
+						}
+					}
+				})
+			}
+		})
+	}
+	_, _ = fmt.Fprintf(os.Stdout, "\n%s\n", report.markdown()) // without the indent of a log
+}
+
+// cannot skips a test that was asked for and that this machine cannot run. The
+// gate must not take that for a pass.
+func cannot(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// lane runs rows one after the other on one process, as long as that lives.
+type lane struct {
+	*testing.T
+	binary  string
+	column  column
+	setting setting
+	report  *report
+	config  string // of the bystander
+	origin  *origin.Origin
+	hostile *hostile
+	args    []string
+
+	running map[bool]*service // with and without tokens
+	fields  map[bool]int      // the most that a head may have, over HTTP/1.1 and HTTP/2
+}
+
+func newLane(t *testing.T, binary string, c column, s setting, r *report) *lane {
+	t.Helper()
+	l := &lane{T: t, binary: binary, column: c, setting: s, report: r, hostile: newHostile(t), running: make(map[bool]*service), fields: make(map[bool]int)}
+	var err error
+	if l.origin, err = origin.Start(origin.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.origin.Close() })
+	config, err := os.ReadFile(serviceConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.config = string(config)
+	authorities := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(authorities, append(l.origin.CAPEM(), l.hostile.authority...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.args = append(l.args, s.args...)
+	l.args = append(l.args, "--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", authorities)
+	for _, addr := range []string{l.origin.Addr("http"), l.origin.Addr("https"),
+		l.hostile.plain.Addr().String(), l.hostile.secure.Addr().String()} {
+		_, port, _ := strings.Cut(addr, ":")
+		l.args = append(l.args, "--egress-allow-port", port)
+	}
+	return l
+}
+
+// service returns the lane's process, and starts it where there is none.
+func (l *lane) service(t *testing.T, withTokens bool) *service {
+	t.Helper()
+	if s := l.running[withTokens]; s != nil {
+		return s
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var callers *tokens
+	if withTokens {
+		var err error
+		if callers, err = newTokens(l.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := startService(ctx, l.binary, l.column.bytes, l.args, callers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.running[withTokens] = s
+	return s
+}
+
+// drop stops a process that has ended or must not be used again.
+func (l *lane) drop(t *testing.T, s *service) {
+	t.Helper()
+	delete(l.running, s.tokens != nil)
+	if err := s.stop(t.Context()); err != nil {
+		t.Errorf("remove the cgroup: %v", err)
+	}
+}
+
+// finish compares the size of what still runs with its size when idle, and stops it.
+func (l *lane) finish() {
+	var waits sync.WaitGroup
+	for _, s := range l.running {
+		waits.Go(func() {
+			began := time.Now()
+			size, err := s.settles(l.Context())
+			if err != nil {
+				l.Error(err)
+			}
+			l.Logf("resident %s, %s when idle, %v after the last row", mib(size), mib(s.idle), time.Since(began).Round(time.Second))
+		})
+	}
+	waits.Wait()
+	for _, s := range l.running {
+		l.drop(l.T, s)
+	}
+}

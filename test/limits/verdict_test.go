@@ -1,0 +1,260 @@
+//go:build linux
+
+package limits
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// The metrics that rows read.
+const (
+	memoryBytes  = "fetchd_memory_bytes"
+	memoryBudget = "fetchd_memory_budget_bytes"
+	inFlight     = "fetchd_fetches_in_flight"
+	finished     = "fetchd_fetches_total"
+	refusals     = "fetchd_refused_total"
+)
+
+const (
+	rowTime    = 75 * time.Second // bounds a row
+	siegeTime  = 4 * time.Second  // how long the origin is hostile
+	scrapeTime = 5 * time.Second
+)
+
+// run carries a row out and judges it.
+func (l *lane) run(t *testing.T, r row) {
+	s := l.service(t, r.tokens)
+	ctx, cancel := context.WithTimeout(t.Context(), rowTime)
+	defer cancel()
+	ctx, release := s.whileAlive(ctx)
+	defer release()
+	if err := l.measureHeads(ctx, s); err != nil {
+		t.Fatalf("measure the largest head: %v", err)
+	}
+	before, err := s.metrics(ctx)
+	if err != nil {
+		t.Fatalf("read the metrics: %v", err)
+	}
+	m := &meter{service: s}
+	m.start(ctx)
+	other, err := startBystander(ctx, s, l.config, l.origin.URL("http", "/s/page/200:size=100"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	windows() // the first call takes a moment
+	l.hostile.siege(siegeTime)
+	began := time.Now()
+	tr := &trial{ctx: ctx, service: s, hostile: l.hostile, origin: l.origin, callers: l.setting.callers(), fields: l.fields}
+	for _, n := range tr.callers {
+		tr.fetches += n
+	}
+	failed := r.attack(tr)
+	took := time.Since(began)
+	other.finish()
+	after, settled := s.quiet(ctx)
+	m.finish()
+	l.origin.Reset() // its log is not read
+
+	v := &verdict{row: r, trial: tr, bystander: other, meter: m, before: before, after: after, limit: l.column.bytes}
+	faults := v.faults()
+	for _, err := range []error{failed, settled} {
+		if err != nil && s.alive() {
+			faults = append(faults, fmt.Sprint(err))
+		}
+	}
+	for _, fault := range faults {
+		t.Error(fault)
+	}
+	t.Logf("%v; peak %s, charged %s of %s; sent %d: %s; bystander %s", took.Round(100*time.Millisecond), mib(m.peak), mib(m.charged), mib(m.budget), tr.tally.sent, &tr.tally, other)
+	l.report.add(line{r.name, l.column.name, l.setting.name, v, faults})
+	if !s.alive() || settled != nil {
+		l.drop(t, s) // the next row has a fresh one
+	}
+}
+
+// verdict is what a row came to.
+type verdict struct {
+	row           row
+	trial         *trial
+	bystander     *bystander
+	meter         *meter
+	before, after map[string]float64
+	limit         int64
+}
+
+// faults returns what is wrong. Of a process that has ended it is only how.
+func (v *verdict) faults() []string {
+	var faults []string
+	add := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	if !v.trial.service.alive() {
+		return []string{v.trial.service.death()}
+	}
+	if v.meter.peak >= v.limit {
+		add("the cgroup used %s, want less than its limit of %s", mib(v.meter.peak), mib(v.limit))
+	}
+	if kills, err := v.trial.service.group.kills(); kills != 0 || err != nil {
+		add("the kernel killed %d processes of the cgroup, %v", kills, err)
+	}
+	b := v.bystander
+	if b.hung > 0 {
+		add("%d of the other caller's %d fetches had no answer within %s", b.hung, b.sent, bystanderPatience)
+	}
+	if b.good*10 < b.sent*9 {
+		add("%d of the other caller's %d fetches were answered, want nine in ten: %s", b.good, b.sent, b)
+	}
+	a := &v.trial.tally
+	if v.trial.followed && (a.lost > 0 || a.outcomes+a.refused != a.sent) {
+		add("of %d fetches %d have an outcome and %d were refused: %s", a.sent, a.outcomes, a.refused, a)
+	}
+	if ended := int(v.after[finished] - v.before[finished]); v.after != nil && v.trial.followed && ended-b.hung > a.outcomes+b.outcomes {
+		add("the service finished %d fetches, and %d outcomes reached their callers", ended, a.outcomes+b.outcomes)
+	}
+	return faults
+}
+
+// refused returns how many calls and tasks the service turned away.
+func (v *verdict) refused() int { return int(v.after[refusals] - v.before[refusals]) }
+
+// quiet waits until no fetch is in flight, and then up to a second until no byte
+// is charged. It returns the last metrics.
+func (s *service) quiet(ctx context.Context) (last map[string]float64, err error) {
+	read := func(within time.Duration, metric string) error {
+		waiting, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		var failed error
+		if poll(waiting, 50*time.Millisecond, func() bool {
+			var now map[string]float64
+			if now, failed = s.metrics(ctx); failed == nil {
+				last = now
+			}
+			return failed == nil && last[metric] == 0
+		}) == nil {
+			return nil
+		}
+		if failed != nil {
+			return fmt.Errorf("read the metrics: %w", failed)
+		}
+		return fmt.Errorf("%s is %.0f %s after the last call, want 0", metric, last[metric], within)
+	}
+	if err := read(10*time.Second, inFlight); err != nil {
+		return last, err
+	}
+	if _, there := last[memoryBytes]; !there {
+		return last, fmt.Errorf("the service has no metric %s, so that what is charged cannot be checked", memoryBytes)
+	}
+	return last, read(time.Second, memoryBytes)
+}
+
+// String describes the answers.
+func (b *bystander) String() string {
+	text := fmt.Sprintf("%d of %d", b.good, b.sent)
+	if b.refused > 0 {
+		text += fmt.Sprintf(", %d refused", b.refused)
+	}
+	if b.hung > 0 {
+		text += fmt.Sprintf(", %d without an answer", b.hung)
+	}
+	if b.outcomes > b.good {
+		text += fmt.Sprintf(", %d failed", b.outcomes-b.good)
+	}
+	if b.other != nil {
+		text += fmt.Sprintf(", %v", b.other)
+	}
+	return text
+}
+
+// meter notes the peak of what the cgroup uses and of what is charged.
+type meter struct {
+	service               *service
+	stop                  context.CancelFunc
+	watching              sync.WaitGroup
+	peak, charged, budget int64
+}
+
+func (m *meter) start(ctx context.Context) {
+	ctx, m.stop = context.WithCancel(ctx)
+	m.watching.Go(func() {
+		_ = poll(ctx, 10*time.Millisecond, func() bool {
+			if used, err := m.service.group.used(); err == nil {
+				m.peak = max(m.peak, used)
+			}
+			return false
+		})
+	})
+	m.watching.Go(func() {
+		_ = poll(ctx, 250*time.Millisecond, func() bool {
+			if now, err := m.service.metrics(ctx); err == nil {
+				m.charged = max(m.charged, int64(now[memoryBytes]))
+				m.budget = int64(now[memoryBudget])
+			}
+			return false
+		})
+	})
+}
+
+func (m *meter) finish() {
+	m.stop()
+	m.watching.Wait()
+}
+
+// measureHeads finds once how many fields a head may have over each protocol.
+func (l *lane) measureHeads(ctx context.Context, s *service) error {
+	for _, secure := range []bool{h1, h2} {
+		if l.fields[secure] > 0 || s.tokens != nil {
+			continue
+		}
+		n, err := l.fullest(ctx, s, secure)
+		if err != nil {
+			return err
+		}
+		l.fields[secure] = n
+	}
+	return nil
+}
+
+// fullest returns the largest number of fields with which a fetch succeeds.
+func (l *lane) fullest(ctx context.Context, s *service, secure bool) (int, error) {
+	conn, err := dialFrom(bystanderAddress, s.grpcAddr)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	client := pb.NewFetchServiceClient(conn)
+	low, high := 0, 16<<10 // taken, refused
+	for high-low > 1 {
+		n := (low + high) / 2
+		req := request(l.hostile.url(secure, "/head?"+head{status: http.StatusOK, fields: n}.query()), 1)
+		answer, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: req})
+		if status.Code(err) == codes.ResourceExhausted {
+			pause(ctx, 100*time.Millisecond)
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		taken := answer.GetOutcome().GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS
+		// More fields than fit are left out, so that nothing is learned from more.
+		if sent := len(answer.GetOutcome().GetResponse().GetHeaders()); taken && sent < n {
+			taken, low = false, max(low, sent-4)
+		}
+		if taken {
+			low = n
+		} else {
+			high = n
+		}
+	}
+	if low == 0 {
+		return 0, fmt.Errorf("no head of %d bytes is taken", headBytes)
+	}
+	return low, nil
+}
