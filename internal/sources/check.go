@@ -2,7 +2,9 @@ package sources
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -28,12 +30,22 @@ func Rules(spec string) map[string]bool {
 	return rules
 }
 
-// Check returns what is wrong with rows, each as "line N: …".
+// Check returns what is wrong with rows, each as "line N: …", and then the departures
+// (rules X1 and so on) that no row cites.
 func Check(rows []Row, rules map[string]bool, tree *Tree) []string {
 	var faults []string
+	cited := map[string]bool{}
 	for _, row := range rows {
 		for _, fault := range rowFaults(row, rules, tree) {
 			faults = append(faults, fmt.Sprintf("line %d: %s", row.Line, fault))
+		}
+		for _, rule := range row.Rules {
+			cited[rule] = true
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(rules)) {
+		if strings.HasPrefix(rule, "X") && !cited[rule] {
+			faults = append(faults, fmt.Sprintf("no row cites the departure %s", rule))
 		}
 	}
 	return faults

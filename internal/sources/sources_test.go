@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -238,7 +239,7 @@ func TestLoadReportsSourcesThatDoNotParse(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	tree, rules := fixture(t), map[string]bool{"H1": true, "§9": true}
+	tree, rules := fixture(t), map[string]bool{"H1": true, "§9": true, "X1": true}
 	tests := []struct {
 		name string
 		row  string
@@ -257,7 +258,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			rows, err := sources.Parse(strings.Join([]string{"| Statement | Rule | Symbol | Test |", "|---|---|---|---|", tt.row}, "\n"))
+			rows, err := sources.Parse(strings.Join([]string{"| Statement | Rule | Symbol | Test |", "|---|---|---|---|", tt.row, "| departs | X1 | – | – |"}, "\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -265,5 +266,8 @@ func TestCheck(t *testing.T) {
 				t.Errorf("Check(%q) (-want +got):\n%s", tt.row, diff)
 			}
 		})
+	}
+	if got := sources.Check(nil, rules, tree); !slices.Equal(got, []string{"no row cites the departure X1"}) {
+		t.Errorf("Check of no rows returned %q", got)
 	}
 }
