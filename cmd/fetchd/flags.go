@@ -80,10 +80,10 @@ type flags struct {
 
 	MaxTotalTimeout         time.Duration `live:"" help:"Longest that a fetch may take; longer ones are clamped." default:"15m"`
 	MaxBodyBytes            int64         `live:"" help:"Largest max_size_bytes of a request; larger ones are clamped." default:"1099511627776"`
-	MemoryBudget            int64         `help:"Bytes that may be held for callers: fetches in flight, requests, bodies and answers that are not read yet. What is over is refused. 0: half of what the memory limit leaves, which is GOMEMLIMIT, else 90 % of the cgroup's." default:"0"`
-	MaxFetches              int           `live:"" help:"Fetches in flight at once; others are refused. 0: as many as the memory budget has room for, 10000 at most." default:"0"`
+	MemoryBudget            int64         `help:"Bytes that may be held for callers: fetches in flight, requests, bodies and unread answers. More is refused. 0: half of the memory limit, less 16 MiB. The limit is GOMEMLIMIT, or else 90 % of the cgroup's." default:"0"`
+	MaxFetches              int           `live:"" help:"Fetches in flight at once; others are refused. 0: as many as fit into the memory budget, 10000 at most." default:"0"`
 	MaxFetchesPerCaller     int           `live:"" help:"Fetches under way for one caller, which is a name or else an address. 0: no limit of its own." default:"0"`
-	MaxConnections          int           `help:"Connections at once on each port; others wait. Those without an authenticated call have a quarter, where callers must authenticate." default:"4096"`
+	MaxConnections          int           `help:"Connections at once on each port; others wait. If callers must authenticate, connections without an authenticated call get a quarter." default:"4096"`
 	MaxConnectionsPerCaller int           `help:"Connections of one address at once; others are closed." default:"512"`
 	DrainTime               time.Duration `help:"How long attempts may go on after SIGTERM." default:"30s"`
 	UserAgent               string        `help:"User-Agent where the caller sets none. The default is fetchd/VERSION." placeholder:"TEXT"`
