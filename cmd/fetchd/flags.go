@@ -76,7 +76,7 @@ type flags struct {
 	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM that origins may be signed by, besides the system's." placeholder:"FILE"`
 	OriginsFile    string         `name:"origins-file" help:"YAML with credentials for named origins (providers) and with their authorities and client certificates (profiles). See docs/operating.md." placeholder:"FILE"`
 	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy that carries every request: http, https or socks5. It looks names up itself, so that of a target only the URL is judged: its port, name and literal address." placeholder:"URL"`
-	EgressCheck    string         `name:"egress-check" help:"Say what the egress settings make of a URL, by which rule, and exit: 0 allowed, 1 forbidden or not looked up, 2 invalid." placeholder:"URL" env:"-"`
+	EgressCheck    string         `name:"egress-check" help:"Print whether the egress settings allow a URL, and by which rule. Exit code: 0 allowed, 1 forbidden or not looked up, 2 invalid." placeholder:"URL" env:"-"`
 
 	MaxTotalTimeout         time.Duration `live:"" help:"Longest that a fetch may take; longer ones are clamped." default:"15m"`
 	MaxBodyBytes            int64         `live:"" help:"Largest max_size_bytes of a request; larger ones are clamped." default:"1099511627776"`
