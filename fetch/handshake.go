@@ -19,8 +19,8 @@ const (
 	usualHandshakeBytes = 12 << 10
 	// partialHandshakeBytes is the memory that crypto/tls uses for a longer handshake.
 	partialHandshakeBytes = 96 << 10
-	// maxCertificateBytes limits the memory of a connection's certificates.
-	// usualCertificateBytes of it are not charged.
+	// maxCertificateBytes limits the memory of a connection's certificates. Up to
+	// usualCertificateBytes are not charged.
 	maxCertificateBytes   = 64 << 10
 	usualCertificateBytes = 24 << 10
 )

@@ -8,7 +8,7 @@ import (
 	"fetchd/internal/budget"
 )
 
-// What a fetch is charged in bytes, in addition to the lengths of its data.
+// The charges of a fetch in bytes, in addition to the lengths of its data.
 const (
 	// headerLineBytes is the memory of a header line without its text: a slice of one
 	// string, and an entry in a map that may have twice as many slots as lines.

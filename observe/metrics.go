@@ -213,8 +213,8 @@ func (m *Metrics) Handler() http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { scrape.ServeHTTP(deaf{rw}, r) })
 }
 
-// deaf is a response whose client may disconnect at any time. That is not an error of the
-// metrics, and anybody could fill the log with it.
+// deaf is a response whose client may disconnect at any time. A disconnect is not an
+// error of the metrics, and anybody could fill the log with it.
 type deaf struct{ http.ResponseWriter }
 
 // Write implements io.Writer.

@@ -23,7 +23,7 @@ type Limits struct {
 	// MaxFetches is the number of fetches that may be in flight. Zero means as many as
 	// the memory budget has capacity for, 10,000 at most. MaxFetchesPerCaller limits those
 	// of one caller, which is the name that an [Authenticator] returns, or else an address;
-	// zero means no separate limit. Of 64 slots or more, the last eighth is for callers
+	// zero means no separate limit. With 64 slots or more, the last eighth is for callers
 	// with few, unless there is only one caller. A fetch over a limit is refused with
 	// RESOURCE_EXHAUSTED before its first event; the tasks of FetchMany wait.
 	MaxFetches, MaxFetchesPerCaller int

@@ -77,8 +77,8 @@ type Store interface {
 	// ForgetRobots deletes the rows of those origins whose hosts have no URL, a few in each
 	// transaction, and returns how many it deleted.
 	ForgetRobots(ctx context.Context, origins []string) (int64, error)
-	// SweepRobots looks at some origins after the given one, in a fixed order. Of those that
-	// were saved at least age ago, it deletes the same rows as ForgetRobots. It returns the
+	// SweepRobots looks at some origins after the given one, in a fixed order. It deletes
+	// the same rows as ForgetRobots, if they were saved at least age ago. It returns the
 	// origin to continue from, which is empty at the end.
 	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
 

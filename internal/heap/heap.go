@@ -131,7 +131,7 @@ func burstOver(last, now *heap) bool {
 }
 
 // bygone reports whether little happens now, and much has happened since the last
-// collection. What lived then may be dead by now, which only a collection shows.
+// collection. Live memory of that time may be garbage by now; only a collection shows it.
 func bygone(last, now *heap, collected uint64) bool {
 	return now.allocated-last.allocated < quiet && now.allocated-collected >= max(garbage, now.live/quietPart)
 }

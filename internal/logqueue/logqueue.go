@@ -126,8 +126,8 @@ func (q *Queue) take(empty []byte) (lines []byte, lost uint64, notice func(uint6
 }
 
 // write returns how many lines it could not write. Each write has whole lines, as many as
-// a pipe accepts atomically. What else the process writes to standard error, such as the
-// runtime's trace of the collector, then appears between lines.
+// a pipe accepts atomically. Other output on standard error, such as the runtime's trace
+// of the collector, then appears between lines.
 func (q *Queue) write(lines []byte) uint64 {
 	for len(lines) > 0 {
 		n, err := q.w.Write(lines[:whole(lines)])
