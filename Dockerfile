@@ -34,7 +34,7 @@ USER 65532:65532
 # Listen beyond the container, on IPv4 and IPv6. As variables, so that flags given
 # to `docker run` add to them, and so that the health check finds the same
 # addresses. Beyond loopback it wants certificates or FETCHD_ALLOW_PLAINTEXT=true;
-# that is the operator's to say. GOMEMLIMIT is not set here: fetchd derives its memory
+# that is the operator's decision. GOMEMLIMIT is not set here: fetchd derives its memory
 # limit from the container's (docs/operating.md).
 ENV FETCHD_GRPC_ADDR=:8080 FETCHD_HTTP_ADDR=:8081
 # gRPC; HTTP and metrics.

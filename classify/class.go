@@ -42,7 +42,7 @@ const (
 	Cancelled                   // P4: given up by the caller.
 	Shutdown                    // P5: this server is shutting down.
 	Internal                    // P6: a fault of this server.
-	OutOfMemory                 // P7: the memory that this server may use for fetches is used up.
+	OutOfMemory                 // P7: the memory budget of this server is used up.
 )
 
 // FailureType says what a scheduler does with a failure (S4). Its numbers are

@@ -63,7 +63,7 @@ type attempt struct {
 	errorBody    []byte
 	committed    bool // bytes have gone out
 
-	headHeld, hopsHeld int64 // bytes charged for the last response head, and for the hops after the first
+	headHeld, hopsHeld int64 // bytes charged for the last response head and for the hops after the first
 }
 
 // exchange is a request on its way: what watches it and what ends it. It is the

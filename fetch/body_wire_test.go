@@ -145,7 +145,7 @@ func TestHoldBackBudget(t *testing.T) {
 		}
 	}
 	if held := b.Usage(); held.Total() != 0 {
-		t.Errorf("%v are held in the end", held)
+		t.Errorf("%v bytes are still charged", held)
 	}
 }
 

@@ -16,9 +16,10 @@ import (
 	"fetchd/fetch"
 )
 
-// certified is an origin with TLS at example.com:443 that answers with "shown" or
-// "none", for the client's certificate, and with the connection's own address.
-// Its profile shows a certificate for alice alone. Elsewhere it redirects there.
+// certified is an origin with TLS at example.com:443. It answers with "shown" or
+// "none", for the client's certificate, and with the connection's own address. Its
+// profile shows a certificate only for alice. A request to any other host is
+// redirected there.
 type certified struct {
 	*testing.T
 	client *fetch.Client
@@ -61,7 +62,7 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 	return &certified{t, c}
 }
 
-// get fetches for a caller, and returns what the origin saw and on which connection.
+// get runs a fetch for a caller. It returns the origin's answer and its connection.
 func (o *certified) get(caller, method, target string) (saw, connection string) {
 	o.Helper()
 	u, err := fetch.ParseURL(target)
@@ -78,8 +79,8 @@ func (o *certified) get(caller, method, target string) (saw, connection string) 
 	return saw, connection
 }
 
-// TestCertificateOfCallers: the certificate of a profile is shown for its callers
-// and for no others, at whatever hop (spec A6).
+// TestCertificateOfCallers checks that a profile shows its certificate for its
+// callers only, at every hop (spec A6).
 func TestCertificateOfCallers(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, caller, method, target, want string }{
@@ -93,14 +94,14 @@ func TestCertificateOfCallers(t *testing.T) {
 		{"not listed, by POST and a redirect", "bob", "POST", "http://example.com/", "none"},
 		{"not listed, with the port", "bob", "GET", "https://example.com:443/", "none"},
 		{"not listed, in capitals", "bob", "GET", "https://EXAMPLE.com/", "none"},
-		{"another case", "Alice", "GET", "https://example.com/", "none"},
-		{"without a name", "", "GET", "https://example.com/", "none"},
+		{"different case", "Alice", "GET", "https://example.com/", "none"},
+		{"no name", "", "GET", "https://example.com/", "none"},
 	} {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, HTTP/2 %t", row.name, http2), func(t *testing.T) {
 				t.Parallel()
 				o := newCertified(t, http2, "alice", "carol")
-				o.get("alice", "GET", "https://example.com/") // leaves a connection with the certificate
+				o.get("alice", "GET", "https://example.com/") // leaves an idle connection with the certificate
 				if saw, _ := o.get(row.caller, row.method, row.target); saw != row.want {
 					t.Errorf("the origin saw %q of %q, want %q", saw, row.caller, row.want)
 				}
@@ -109,7 +110,8 @@ func TestCertificateOfCallers(t *testing.T) {
 	}
 }
 
-// TestCertificateForEverybody: without callers it is as it was, connections included.
+// TestCertificateForEverybody checks that a profile without callers shares its
+// connections among all callers.
 func TestCertificateForEverybody(t *testing.T) {
 	t.Parallel()
 	o := newCertified(t, false)
@@ -119,8 +121,8 @@ func TestCertificateForEverybody(t *testing.T) {
 	}
 }
 
-// TestCertificatesDoNotMix: with fetches of both kinds in turn, and at once, those
-// with the certificate share connections, and none of the others gets one.
+// TestCertificatesDoNotMix runs fetches of both kinds in turn and concurrently.
+// Fetches with the certificate share connections, and no other fetch gets one.
 func TestCertificatesDoNotMix(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
@@ -129,7 +131,7 @@ func TestCertificatesDoNotMix(t *testing.T) {
 		seen := make(map[string]bool)
 		for range 5 {
 			if saw, connection := o.get("bob", "GET", "https://example.com/"); saw != "none" || seen[connection] {
-				t.Errorf("HTTP/2 %t: the origin saw %q of bob on %s, want none on a connection of its own", http2, saw, connection)
+				t.Errorf("HTTP/2 %t: the origin saw %q of bob on %s, want none on its own connection", http2, saw, connection)
 			} else {
 				seen[connection] = true
 			}

@@ -60,8 +60,8 @@ type OriginTLS struct {
 	RootCAs *x509.CertPool
 	// Certificate is shown where the origin asks for one; nil means none.
 	Certificate *tls.Certificate
-	// Callers are those for whom it is shown, as [Request.Caller] names them; none
-	// means every caller. The others share no connection to the origin.
+	// Callers are the callers for whom the certificate is shown, by [Request.Caller].
+	// None means every caller. Other callers share no connection to the origin.
 	Callers []string
 }
 
@@ -163,11 +163,12 @@ func Resolver(address string) *net.Resolver {
 	}}
 }
 
-// maxDNSBytes is the longest answer of a name server over TCP, which may have 64 KiB:
-// to put 4,000 addresses in order Go opens a socket for each, of which a dial tries 8.
+// maxDNSBytes is the longest answer of a name server over TCP, where DNS allows
+// 64 KiB. Go opens a socket for each of up to 4,000 addresses to sort them, and a
+// dial tries 8.
 const maxDNSBytes = 4 << 10
 
-// shortAnswers is a connection to a name server that ends after so many bytes.
+// shortAnswers is a connection to a name server that fails after maxDNSBytes.
 type shortAnswers struct {
 	net.Conn
 	left int

@@ -41,11 +41,11 @@ const (
 	maxCookies     = 100 // taken in one fetch
 )
 
-// cookieBytes is what a cookie takes in the jar besides its text.
+// cookieBytes is the memory of a cookie in the jar, without its text.
 const cookieBytes = 256
 
-// keepCookies takes what a response sets, and charges the fetch with it. A cookie set
-// over https is kept from http, as if it said so itself: credentials never go that way
+// keepCookies stores the cookies of a response and charges the fetch for them. A
+// cookie set over https is stored as Secure, so that it is never sent over http
 // (spec D4).
 func (a *attempt) keepCookies(resp *http.Response) bool {
 	if a.jar == nil {

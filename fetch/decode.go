@@ -75,9 +75,9 @@ type decoder struct {
 // errCoding says that a body's coding is not one that can be undone.
 var errCoding = &fault{classify.Undecodable, classify.PhaseTransfer, "unknown_content_coding"}
 
-// newDecoder returns a reader of the decoded body, and charges memory with what it
-// takes until it is closed. Without a coding that is raw itself. An empty body is
-// empty in every coding.
+// newDecoder returns a reader of the decoded body. It charges memory for the decoder
+// until the reader is closed. Without a coding it returns raw. An empty body is valid
+// in every coding.
 func newDecoder(raw *counter, coding string, memory *budget.Lease) (decoder, error) {
 	none := decoder{Reader: raw, close: func() {}, raw: raw}
 	coding = strings.ToLower(strings.TrimSpace(coding))

@@ -42,15 +42,15 @@ func bound(ctx context.Context) (context.Context, func()) {
 type observedConn struct {
 	net.Conn
 	failed    atomic.Pointer[error]
-	remote    string          // address that it leads to; empty where that is a proxy's, or not known
-	tls       string          // version of TLS with the origin, where we shook hands
-	proxy     bool            // it leads to a proxy, not to an origin
-	handshake *handshakeMeter // of TLS, while it goes on
-	heavy     bool            // its certificates take much memory
+	remote    string          // address of the peer; empty if that is a proxy, or not known
+	tls       string          // TLS version with the origin, if this client made the handshake
+	proxy     bool            // the peer is a proxy, not an origin
+	handshake *handshakeMeter // of the TLS handshake in progress
+	heavy     bool            // its certificates use much memory
 	heads     headPayers      // of HTTP/2
-	keep      func() bool     // has it outlive the exchange that it was made for; nil where it does
+	keep      func() bool     // called when the connection is to outlive its first exchange; nil: it always may
 
-	spent atomic.Bool  // it serves no further exchange (spec A5)
+	spent atomic.Bool  // no further exchange may use it (spec A5)
 	users atomic.Int32 // exchanges that use it
 }
 
@@ -112,7 +112,7 @@ func (d *dialer) plain(ctx context.Context, network, address string) (net.Conn, 
 	ctx, release := bound(ctx)
 	defer release()
 	conn, err := d.connect(ctx, network, address)
-	if err != nil || d.proxy != nil { // through a proxy it may become TLS
+	if err != nil || d.proxy != nil { // through a proxy it may become TLS later
 		return conn, err
 	}
 	return &headConn{Conn: conn}, nil
@@ -160,9 +160,9 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 	return secure, nil
 }
 
-// apply changes the settings of a handshake with the origin for a caller (spec A6).
-// A session of another port of the same host, or of another caller, must not be
-// resumed: it was not shown the certificate, or was.
+// apply sets up a handshake with the origin for a caller (spec A6). It resumes no
+// session: one of another port of the host, or of another caller, may or may not
+// have been shown the certificate.
 func (o *OriginTLS) apply(config *tls.Config, caller string) {
 	config.ClientSessionCache = nil
 	if o.RootCAs != nil {
@@ -253,10 +253,11 @@ func (d *dialer) pooled() *http.Transport {
 	return t
 }
 
-// fresh returns the transport of requests that may not be repeated, or may share no
-// connection (spec A5, A6): each gets its own, that no earlier one can have left
-// dead. It speaks
-// HTTP/1.1 only: over HTTP/2 net/http lets requests that begin together share
+// fresh returns the transport for requests that may not be repeated, or may not share
+// a connection (spec A5, A6). Each request gets a new connection, so none can have
+// died while it was idle. It uses HTTP/1.1 only: over HTTP/2 net/http lets requests
+// that start together share even such a connection, and fails all but the first
+// (decision 2).
 // even such a connection, and fails all but the first (decision 2).
 func (d *dialer) fresh() *http.Transport {
 	only := *d

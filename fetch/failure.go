@@ -140,8 +140,8 @@ var remedies = map[string]string{
 	"connection_limit":              "the origin ended three connections in a row",
 	"exchange_limit":                "the fetch has made as many requests as one may",
 	"too_many_header_fields":        "a response head has more than 512 fields",
-	"handshake_too_large":           "it sends more than 32 KiB",
-	"certificates_too_large":        "its certificates take more than 64 KiB in memory",
+	"handshake_too_large":           "the handshake has more than 32 KiB",
+	"certificates_too_large":        "the certificates use more than 64 KiB of memory",
 }
 
 var messages = map[classify.Class]string{
@@ -180,5 +180,5 @@ var messages = map[classify.Class]string{
 	classify.Cancelled:             "the fetch was cancelled",
 	classify.Shutdown:              "the server is shutting down",
 	classify.Internal:              "the server failed",
-	classify.OutOfMemory:           "this server has no memory left for the fetch, a later one may succeed",
+	classify.OutOfMemory:           "this server has no memory left for the fetch; a later one may succeed",
 }

@@ -12,15 +12,15 @@ import (
 // Limits on what an origin sends in a TLS handshake. Chains of 3 to 6 KiB are usual.
 const (
 	maxHandshakeBytes = 32 << 10
-	// secureBytes is what a new connection with TLS takes besides one without: records,
-	// and with HTTP/2 its frames and header tables. It is charged to the fetch that dials.
+	// secureBytes is the extra memory of a new connection with TLS: records, and with
+	// HTTP/2 its frames and header tables. The fetch that dials is charged for it.
 	secureBytes = 48 << 10
-	// usualHandshakeBytes are a part of what each fetch is charged with.
+	// usualHandshakeBytes is part of the fixed charge of every fetch.
 	usualHandshakeBytes = 12 << 10
-	// partialHandshakeBytes is what crypto/tls takes for a handshake that is longer.
+	// partialHandshakeBytes is the memory that crypto/tls uses for a longer handshake.
 	partialHandshakeBytes = 96 << 10
-	// maxCertificateBytes is what the certificates of a connection may take in memory, and
-	// usualCertificateBytes what is no matter.
+	// maxCertificateBytes limits the memory of a connection's certificates. Up to
+	// usualCertificateBytes are not charged.
 	maxCertificateBytes   = 64 << 10
 	usualCertificateBytes = 24 << 10
 )
@@ -30,18 +30,18 @@ var (
 	errCertificates   = &fault{classify.TLSHandshake, classify.PhaseTLS, "certificates_too_large"}
 )
 
-// handshakeMeter bounds a handshake and charges it to the exchange that dials, as long
-// as that goes on.
+// handshakeMeter limits a handshake, and charges it to the exchange that dials while
+// the handshake lasts.
 type handshakeMeter struct {
-	trace   *trace // of that exchange; nil: nobody pays
+	trace   *trace // of that exchange; nil: nothing is charged
 	read    int
 	charged bool
-	// heavy is set where the certificates take more than usual: the connection serves
-	// one fetch, and its session is not kept.
+	// heavy is set if the certificates use more memory than usual. Such a connection
+	// serves one fetch, and its session is not kept.
 	heavy bool
 }
 
-// measure has the handshake that config is for measured on conn, which is nil where the
+// measure attaches m to the handshake on conn that config is for. conn is nil if the
 // dialer did not make it.
 func measure(ctx context.Context, conn *observedConn, config *tls.Config) *handshakeMeter {
 	m := new(handshakeMeter)
@@ -72,7 +72,7 @@ func (m *handshakeMeter) charge(n int64) bool {
 	return true
 }
 
-// count takes n bytes that were read.
+// count adds n bytes that were read.
 func (m *handshakeMeter) count(n int) error {
 	first := m.read == 0
 	m.read += n
@@ -90,8 +90,8 @@ func (m *handshakeMeter) count(n int) error {
 	return nil
 }
 
-// verify is a [tls.Config.VerifyConnection], which is called before the origin can make
-// the handshake wait with its certificates in memory.
+// verify is a [tls.Config.VerifyConnection]. crypto/tls calls it before the origin can
+// delay the rest of the handshake while its certificates are in memory.
 func (m *handshakeMeter) verify(state tls.ConnectionState) error {
 	n := certificateBytes(state.PeerCertificates)
 	if m.heavy = n > usualCertificateBytes; !m.heavy {
@@ -106,8 +106,8 @@ func (m *handshakeMeter) verify(state tls.ConnectionState) error {
 	return nil
 }
 
-// certificateBytes is about what parsed certificates take: their bytes, the copies that
-// crypto/x509 makes of parts, and the names.
+// certificateBytes estimates the memory of parsed certificates: their bytes, the parts
+// that crypto/x509 copies, and the names.
 func certificateBytes(chain []*x509.Certificate) (n int64) {
 	const entry = 48
 	for _, c := range chain {
@@ -118,14 +118,14 @@ func certificateBytes(chain []*x509.Certificate) (n int64) {
 	return n
 }
 
-// Put implements [tls.ClientSessionCache]. A session keeps the certificates.
+// Put implements [tls.ClientSessionCache]. A session keeps its certificates in memory.
 func (c *meteredSessions) Put(key string, session *tls.ClientSessionState) {
 	if !c.meter.heavy {
 		c.ClientSessionCache.Put(key, session)
 	}
 }
 
-// meteredSessions is the cache of sessions as one connection has it.
+// meteredSessions is the session cache of one connection.
 type meteredSessions struct {
 	tls.ClientSessionCache
 	meter *handshakeMeter

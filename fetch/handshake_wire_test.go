@@ -18,8 +18,9 @@ import (
 	"fetchd/internal/budget"
 )
 
-// TestCertificatesThatTakeMemory: a chain of more than the usual size is charged to the
-// fetch that dials, and its connection serves no other; a larger one is refused.
+// TestCertificatesThatTakeMemory checks that a chain larger than usual is charged to
+// the fetch that dials and that its connection serves no other fetch. A still larger
+// chain is refused.
 func TestCertificatesThatTakeMemory(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -74,14 +75,14 @@ func TestCertificatesThatTakeMemory(t *testing.T) {
 					}
 				}
 				if n := b.Usage().Total(); n != 0 {
-					t.Errorf("%d bytes are held in the end", n)
+					t.Errorf("%d bytes are still charged", n)
 				}
 			})
 		}
 	}
 }
 
-// largeCertificate returns one with an extension of so many bytes.
+// largeCertificate returns a certificate with an extension of that many bytes.
 func largeCertificate(t *testing.T, n int) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

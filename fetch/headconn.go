@@ -10,16 +10,16 @@ import (
 	"fetchd/internal/budget"
 )
 
-// headConn is an HTTP/1 connection that looks at response heads as they are read.
-// net/http keeps a head in memory from its first line on, and waits for its end as
-// long as the fetch does; so the lines are counted here, and what has come of a head
-// that is not complete is charged to the fetch.
+// headConn is an HTTP/1 connection that inspects response heads as they are read.
+// net/http keeps a head in memory from its first line, and waits for its end as long
+// as the fetch lasts. So headConn counts the lines, and charges the fetch for an
+// incomplete head.
 type headConn struct {
 	net.Conn
-	head atomic.Pointer[partialHead] // of the exchange that has the connection; nil: none
+	head atomic.Pointer[partialHead] // of the exchange that uses the connection, or nil
 }
 
-// NetConn returns the connection below.
+// NetConn returns the underlying connection.
 func (c *headConn) NetConn() net.Conn { return c.Conn }
 
 // Read implements net.Conn.
@@ -38,21 +38,21 @@ func (c *headConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// partialHead follows one response head, and the 1xx heads before it.
+// partialHead tracks one response head and the 1xx heads before it.
 type partialHead struct {
 	memory *budget.Lease
 	end    func(error) // ends the exchange
 
 	mu       sync.Mutex // the exchange may end while its connection is read
-	complete bool       // nothing that follows is looked at
-	inLine   bool       // something of the line has been read
-	lines    int        // that ended, the status line included
+	complete bool       // nothing that follows is inspected
+	inLine   bool       // part of the current line has been read
+	lines    int        // complete lines, including the status line
 	status   statusLine
 	held     int64
 }
 
-// read takes what was read, and reports whether the head is complete. The error says
-// why no more of it may be read.
+// read processes the bytes of a read, and reports whether the head is complete. A
+// non-nil error means that no more of the head may be read.
 func (h *partialHead) read(p []byte) (complete bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +81,7 @@ func (h *partialHead) read(p []byte) (complete bool, err error) {
 
 var newline, carriageReturn = []byte{'\n'}, []byte{'\r'}
 
-// readLine takes a line, or a piece of one, and reports whether it ends a head.
+// readLine processes a line, or part of one, and reports whether it ends a head.
 func (h *partialHead) readLine(piece []byte, ended bool) bool {
 	if h.lines == 0 {
 		h.status.read(piece)
@@ -94,12 +94,12 @@ func (h *partialHead) readLine(piece []byte, ended bool) bool {
 		h.lines, h.inLine = h.lines+1, false
 		return false
 	}
-	h.complete = !h.status.informational() // after which another head follows
+	h.complete = !h.status.informational() // another head follows a 1xx head
 	h.lines, h.status = 0, statusLine{}
 	return true
 }
 
-// drop gives back what is charged. Nothing is charged afterwards.
+// drop releases the charge. Nothing is charged afterwards.
 func (h *partialHead) drop() {
 	if h == nil {
 		return
@@ -115,8 +115,8 @@ func (h *partialHead) release() {
 	h.held = 0
 }
 
-// statusLine reads the status code of a head as net/http does, which takes any number
-// of blanks before it.
+// statusLine reads the status code of a head as net/http does, which accepts any
+// number of blanks before it.
 type statusLine struct{ column, digits, code int }
 
 func (s *statusLine) read(piece []byte) {
@@ -133,14 +133,14 @@ func (s *statusLine) read(piece []byte) {
 	}
 }
 
-// informational reports whether another head follows. After a 101 none does.
+// informational reports whether another head follows. None follows a 101.
 func (s *statusLine) informational() bool {
 	return s.code/100 == 1 && s.code != http.StatusSwitchingProtocols
 }
 
-// watchHead has the heads that come over an HTTP/1 connection be those of x.
+// watchHead assigns the heads on an HTTP/1 connection to x.
 func watchHead(conn net.Conn, x *trace) {
-	x.head.drop() // of a connection that the request was sent on before
+	x.head.drop() // of a connection on which the request was sent before
 	x.head = nil
 	if c, ok := conn.(*headConn); ok {
 		x.head = &partialHead{memory: x.limits.Memory, end: x.end}

@@ -14,7 +14,7 @@ import (
 	"fetchd/internal/budget"
 )
 
-// splits are the ways in which the same bytes may come.
+// splits are the ways to split the same bytes into reads.
 var splits = map[string]func(string) []string{
 	"at once":            func(s string) []string { return []string{s} },
 	"byte by byte":       func(s string) []string { return strings.Split(s, "") },
@@ -31,23 +31,23 @@ func pieces(s string, n int) []string {
 	return all
 }
 
-// manyFields is a head with n fields.
+// manyFields returns a head with n fields.
 func manyFields(status string, n int) string {
 	return "HTTP/1.1 " + status + "\r\n" + strings.Repeat("a:b\r\n", n) + "\r\n"
 }
 
-// TestPartialHead: what is held of a head is charged until it is complete, however it
-// comes, and one of too many fields is not read to its end.
+// TestPartialHead checks that an incomplete head is charged, however it is split, and
+// that a head with too many fields is not read to its end.
 func TestPartialHead(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, sent string
-		head       int // bytes up to the end of the final head; 0: it has none
+		head       int // bytes up to the end of the final head; 0: there is none
 		err        error
 	}{
 		{"CRLF", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", 25, nil},
 		{"bare LF", "HTTP/1.1 200 OK\nA: b\n\n", 22, nil},
-		{"mixed ends of lines", "HTTP/1.1 200 OK\nA: b\r\nC: d\n\r\n", 29, nil},
+		{"mixed line ends", "HTTP/1.1 200 OK\nA: b\r\nC: d\n\r\n", 29, nil},
 		{"no field", "HTTP/1.1 204 No Content\r\n\r\n", 27, nil},
 		{"no reason", "HTTP/1.1 200\r\n\r\n", 16, nil},
 		{"a body", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\na\nb\nc", 38, nil},
@@ -77,7 +77,7 @@ func TestPartialHead(t *testing.T) {
 
 var endOfHead = regexp.MustCompile("\n\r?\n")
 
-// checkPartialHead reads pieces, of which the final head ends after so many bytes.
+// checkPartialHead reads pieces whose final head ends after head bytes.
 func checkPartialHead(t *testing.T, sent []string, head int, want error) {
 	t.Helper()
 	lease := budget.New(1 << 30).Lease("a")
@@ -112,14 +112,14 @@ func checkPartialHead(t *testing.T, sent []string, head int, want error) {
 	}
 	h.drop()
 	if held := lease.Total(); held != 0 {
-		t.Errorf("%d bytes are charged in the end", held)
+		t.Errorf("%d bytes are still charged", held)
 	}
 	if complete, err := h.read([]byte("more\n")); !complete || err != nil || lease.Total() != 0 {
 		t.Errorf("read after drop = %t, %v, with %d bytes charged", complete, err, lease.Total())
 	}
 }
 
-// TestPartialHeadWithoutMemory ends with the bytes that the lease is too small for.
+// TestPartialHeadWithoutMemory expects an error from the read that exceeds the lease.
 func TestPartialHeadWithoutMemory(t *testing.T) {
 	t.Parallel()
 	lease := budget.New(1600).Lease("a") // 1,200 for one
@@ -134,8 +134,8 @@ func TestPartialHeadWithoutMemory(t *testing.T) {
 	}
 }
 
-// FuzzPartialHead: in whatever pieces a head comes, it is complete where net/http
-// finds its end, and neither its fields nor its bytes are missed before that.
+// FuzzPartialHead checks that a head is complete where net/http finds its end, however
+// it is split, and that all its fields and bytes are counted before that.
 func FuzzPartialHead(f *testing.F) {
 	for _, sent := range []string{
 		manyFields("200 OK", 2) + "body\n\n", manyFields("103 Early Hints", 1) + manyFields("200 OK", 1),
@@ -176,15 +176,15 @@ func FuzzPartialHead(f *testing.F) {
 	})
 }
 
-// What net/http says of bytes.
+// The results of net/http's parser.
 const (
 	isWhole  = "whole"
 	isPart   = "part"
-	notKnown = "not known" // it refuses them
+	notKnown = "not known" // net/http rejects the bytes
 )
 
-// headEnd reads the heads at the start of sent as net/http does. It returns where the
-// final one ends, and reports whether any has too many fields.
+// headEnd parses the heads at the start of sent as net/http does. It returns the end of
+// the final one, and reports whether any has too many fields.
 func headEnd(sent []byte) (whole string, end int, tooMany bool) {
 	below := bytes.NewReader(sent)
 	r := bufio.NewReader(below)

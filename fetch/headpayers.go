@@ -6,12 +6,12 @@ import (
 	"fetchd/internal/budget"
 )
 
-// headPayers are the fetches that await a head over an HTTP/2 connection, on which one
-// head at a time may be on its way. One of them is charged with it.
+// headPayers are the fetches that await a head on an HTTP/2 connection. Only one head
+// at a time can be arriving there, so only one of the fetches is charged for it.
 type headPayers struct {
 	mu      sync.Mutex
 	waiting map[*trace]struct{}
-	payer   *trace // one of those that wait; nil: none does
+	payer   *trace // one of the waiting fetches; nil: there is none
 }
 
 func (p *headPayers) add(t *trace) {
@@ -26,7 +26,7 @@ func (p *headPayers) add(t *trace) {
 	}
 }
 
-// remove gives back what t was charged, and charges another.
+// remove releases the charge of t, and charges another fetch.
 func (p *headPayers) remove(t *trace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,7 +38,7 @@ func (p *headPayers) remove(t *trace) {
 	}
 }
 
-// chargeLocked charges any that has the memory. Those that have not end.
+// chargeLocked charges any fetch that has the memory. Those without it end.
 func (p *headPayers) chargeLocked() {
 	for t := range p.waiting {
 		if t.limits.Memory.Grow(budget.Receiving, http2HeadBytes) {

@@ -8,8 +8,8 @@ import (
 	"fetchd/internal/budget"
 )
 
-// TestHeadIsPaidOn: the head that may be on its way over an HTTP/2 connection is charged
-// as long as any fetch waits for one, also when the fetch that was charged has ended.
+// TestHeadIsPaidOn checks that an HTTP/2 connection's head stays charged while any
+// fetch waits for one, even when the fetch that was charged has ended.
 func TestHeadIsPaidOn(t *testing.T) {
 	t.Parallel()
 	r := newMemoryRig(t)

@@ -17,14 +17,14 @@ import (
 	"fetchd/internal/budget"
 )
 
-// addFields adds n fields to h. They are short: net/http takes trailers of 4 KiB.
+// addFields adds n fields to h. They are short because net/http accepts 4 KiB of trailers.
 func addFields(h http.Header, prefix string, n int) {
 	for i := range n {
 		h[prefix+"X"+strconv.FormatInt(int64(i), 36)] = []string{""}
 	}
 }
 
-// headsOrigin sends as many fields as are asked for: in its head, in a 1xx head and in
+// headsOrigin sends the requested number of fields in its head, in a 1xx head and in
 // its trailer.
 func headsOrigin(w http.ResponseWriter, r *http.Request) {
 	asked := func(name string) int {
@@ -37,7 +37,7 @@ func headsOrigin(w http.ResponseWriter, r *http.Request) {
 		clear(w.Header())
 	}
 	h := w.Header()
-	h["Date"], h["Content-Type"] = nil, nil // they are not sent
+	h["Date"], h["Content-Type"] = nil, nil // not sent
 	if n := asked("trailer"); n > 0 {
 		_ = http.NewResponseController(w).Flush()
 		addFields(h, http.TrailerPrefix, n)
@@ -51,9 +51,9 @@ func headsOrigin(w http.ResponseWriter, r *http.Request) {
 	addFields(h, "", asked("head")-besides)
 }
 
-// TestTooManyFields: 512 fields are read, 513 are PROTOCOL, in every head and over
-// every version of HTTP, and the request is sent once: also on a connection that has
-// served another, on which net/http sends again what fails with its first read.
+// TestTooManyFields checks that 512 fields are accepted and 513 are PROTOCOL, in every
+// kind of head and every version of HTTP. The request must be sent once, also on a
+// reused connection, where net/http retries a request whose first read fails.
 func TestTooManyFields(t *testing.T) {
 	t.Parallel()
 	for _, server := range []struct {
@@ -88,7 +88,7 @@ func TestTooManyFields(t *testing.T) {
 	}
 }
 
-// checkFields asks for a short answer, and then for path on the same connection.
+// checkFields fetches a short response, and then path on the same connection.
 func checkFields(t *testing.T, s *httptest.Server, method, path string, ok bool) {
 	t.Helper()
 	cfg := fetch.Config{Egress: fetch.Egress{Unrestricted: true}}
@@ -112,13 +112,13 @@ func checkFields(t *testing.T, s *httptest.Server, method, path string, ok bool)
 	if out := ask("/"); out.Kind != classify.Success {
 		t.Fatalf("%+v", out.Failure)
 	}
-	lease.Shrink(budget.Head, 1<<20) // what the outcome keeps
+	lease.Shrink(budget.Head, 1<<20) // the outcome keeps it
 	out := ask(path)
 	if out.Attempts != 1 || out.Exchanges != 1 {
 		t.Errorf("%d attempts and %d exchanges, want 1", out.Attempts, out.Exchanges)
 	}
 	if got := lease.Total(); got != lease.Held(budget.Head) {
-		t.Errorf("%d bytes are charged beside %d for the head", got-lease.Held(budget.Head), lease.Held(budget.Head))
+		t.Errorf("%d bytes are charged next to %d for the head", got-lease.Held(budget.Head), lease.Held(budget.Head))
 	}
 	if f := out.Failure; ok {
 		if out.Kind != classify.Success {
@@ -129,8 +129,8 @@ func checkFields(t *testing.T, s *httptest.Server, method, path string, ok bool)
 	}
 }
 
-// scripted answers each request on a connection with bytes, one write for each piece,
-// and then says nothing more until its client leaves.
+// scripted answers each request on a connection with the given bytes, one write for
+// each piece, and then sends nothing until the client disconnects.
 func scripted(t *testing.T, pieces ...string) (url string, requests *atomic.Int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -164,15 +164,15 @@ func scripted(t *testing.T, pieces ...string) (url string, requests *atomic.Int3
 	return "http://" + l.Addr().String() + "/", requests
 }
 
-// TestHeadAfterInformational: the fields of the final head are counted behind any 1xx
-// head that net/http takes for one.
+// TestHeadAfterInformational checks that the fields of the final head are counted after
+// any 1xx head that net/http accepts.
 func TestHeadAfterInformational(t *testing.T) {
 	t.Parallel()
 	fields := strings.Repeat("a:b\r\n", 513)
 	for _, early := range []string{"HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1   103 \r\n\r\n", "HTTP/1.1 199\n\n"} {
 		t.Run(strconv.Quote(early), func(t *testing.T) {
 			t.Parallel()
-			url, requests := scripted(t, early+"HTTP/1.1 200 OK\r\n"+fields) // and no end
+			url, requests := scripted(t, early+"HTTP/1.1 200 OK\r\n"+fields) // without the end of the head
 			c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}})
 			if err != nil {
 				t.Fatal(err)
@@ -191,8 +191,8 @@ func TestHeadAfterInformational(t *testing.T) {
 	}
 }
 
-// TestHeadThatNeverEnds: what was charged for a head that did not come to its end is
-// given back with each attempt.
+// TestHeadThatNeverEnds checks that the charge for an incomplete head is released after
+// each attempt.
 func TestHeadThatNeverEnds(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)

@@ -8,29 +8,29 @@ import (
 	"fetchd/internal/budget"
 )
 
-// What a fetch is charged with, in bytes, besides what is simply as long as it is.
+// The charges of a fetch in bytes, in addition to the lengths of its data.
 const (
-	// headerLineBytes is what a header line takes besides its text: its place in a
-	// map, which may have twice as many places as lines, and a slice of one string.
+	// headerLineBytes is the memory of a header line without its text: a slice of one
+	// string, and an entry in a map that may have twice as many slots as lines.
 	headerLineBytes = 128
-	// hopBytes is what each hop after the first takes besides its URLs: its request
-	// with its header, which the loop check needs, and its timings.
+	// hopBytes is the memory of each hop after the first without its URLs: its timings
+	// and its request with the header, which the loop check needs.
 	hopBytes = 4 << 10
-	// http2HeadBytes is the largest response head over HTTP/2 while it is decoded. A
-	// connection has one at a time.
+	// http2HeadBytes is the memory of the largest response head over HTTP/2 while it is
+	// decoded. A connection decodes one at a time.
 	http2HeadBytes = 192 << 10
-	// http2WindowBytes of a response body may lie unread for each HTTP/2 stream: the
-	// default lets a stalled reader hold 4 MiB.
+	// http2WindowBytes is the flow-control window of a response body over HTTP/2. With
+	// net/http's default a stalled reader would hold 4 MiB.
 	http2WindowBytes = 128 << 10
 )
 
-// maxHeaderFields is how many fields a response head, a 1xx head or a trailer may
-// have. net/http bounds the bytes of a head alone, and a field of five bytes takes a
-// hundred in memory.
+// maxHeaderFields limits the fields of a response head, a 1xx head or a trailer.
+// net/http limits only the bytes of a head, and a field of five bytes uses a hundred
+// in memory.
 const maxHeaderFields = 512
 
-// ErrOutOfMemory says that a [Sink] cannot take an event for want of memory. The
-// fetch ends as OUT_OF_MEMORY, and the sink is called for the events of that end.
+// ErrOutOfMemory is returned by a [Sink] that has no memory for an event. The fetch
+// then ends as OUT_OF_MEMORY, and the sink receives the events of that end.
 var ErrOutOfMemory error = &fault{classify.OutOfMemory, classify.NoPhase, "memory"}
 
 var (
@@ -46,9 +46,9 @@ func fields[H ~map[string][]string](h H) (n int) {
 	return n
 }
 
-// headBytes is what a head takes in memory, and as a message at most. A value that is
-// no text goes out twice: as its bytes, and with up to three bytes for each that is
-// none.
+// headBytes is an upper bound for the memory of a head and for its size as a message. A
+// value that is not UTF-8 is sent twice: as its bytes, and as text with up to three
+// bytes for each invalid one.
 func headBytes(h http.Header) (n int64) {
 	for name, values := range h {
 		for _, value := range values {
@@ -61,8 +61,8 @@ func headBytes(h http.Header) (n int64) {
 	return n
 }
 
-// holdHead charges the fetch with the head of a response, and notes what is wrong
-// with it, if anything is.
+// holdHead charges the fetch for the head of a response, and records what is wrong
+// with it, if anything.
 func (a *attempt) holdHead(resp *http.Response) bool {
 	if fields(resp.Header) > maxHeaderFields {
 		a.fail(errFields.class, errFields.phase, errFields.reason)
@@ -77,15 +77,15 @@ func (a *attempt) holdHead(resp *http.Response) bool {
 	return true
 }
 
-// dropHead gives back what holdHead has charged.
+// dropHead releases what holdHead has charged.
 func (a *attempt) dropHead() {
 	a.req.Memory.Shrink(budget.Head, a.headHeld)
 	a.headHeld = 0
 }
 
-// holdHop charges the fetch with a hop that follows another.
+// holdHop charges the fetch for a hop after the first.
 func (a *attempt) holdHop(next *hopRequest) bool {
-	n := hopBytes + 4*int64(len(next.told())) // parsed, as text, as Location, and as it is told
+	n := hopBytes + 4*int64(len(next.told())) // parsed, as text, as Location, and as it is reported
 	if !a.req.Memory.Grow(budget.Head, n) {
 		a.outOfMemory(classify.PhasePolicy)
 		return false
@@ -98,10 +98,10 @@ func (a *attempt) outOfMemory(phase classify.Phase) {
 	a.fail(errOutOfMemory.class, phase, errOutOfMemory.reason)
 }
 
-// held is what a run is charged with for what the last attempt has left.
+// held is what a run is charged for what the last attempt has left.
 type held struct{ head, hops, errorBody int64 }
 
-// keepHeld has the run take over what the attempt holds, in place of what it replaces.
+// keepHeld moves the attempt's charges to the run, and releases those that they replace.
 func (r *run) keepHeld(a *attempt) {
 	m := r.req.Memory
 	if a.response != nil {
@@ -115,8 +115,8 @@ func (r *run) keepHeld(a *attempt) {
 	r.held.hops = a.hopsHeld
 }
 
-// holdWindow charges the fetch with what HTTP/2 takes of a body ahead of its reader,
-// and returns what gives it back. It reports whether that was granted.
+// holdWindow charges the fetch for the body that HTTP/2 receives ahead of its reader.
+// It returns a function that releases the charge, and reports whether it was granted.
 func (a *attempt) holdWindow() (release func(), ok bool) {
 	n := int64(0)
 	if a.resp.ProtoMajor >= 2 {

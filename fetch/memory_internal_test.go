@@ -17,9 +17,9 @@ import (
 	"fetchd/internal/budget"
 )
 
-// TestHeldHeads: fetches that wait for their next attempt hold the largest heads there
-// may be in less than 128 KiB each, and are charged for them, but for what the allocator
-// rounds up. FETCHD_LONG=1 has 1,000 wait.
+// TestHeldHeads checks that a fetch that waits with the largest possible head uses less
+// than 128 KiB, and that it is charged for that, except for what the allocator rounds
+// up. FETCHD_LONG=1 runs 1,000 of them.
 func TestHeldHeads(t *testing.T) { //nolint:paralleltest // it measures the heap
 	const most = 128 << 10
 	many := int64(100)
@@ -70,8 +70,8 @@ func TestHeldHeads(t *testing.T) { //nolint:paralleltest // it measures the heap
 	}
 }
 
-// heldWaiting returns how much is on the heap while so many fetches wait for their
-// second attempt, and with how much they are charged.
+// heldWaiting returns how many heap bytes many fetches use while they wait for their
+// second attempt, and how many they are charged.
 func heldWaiting(t *testing.T, s *httptest.Server, path string, many int64) (held, charged int64) {
 	t.Helper()
 	cfg := Config{Egress: Egress{Unrestricted: true}}
@@ -101,7 +101,7 @@ func heldWaiting(t *testing.T, s *httptest.Server, path string, many int64) (hel
 	for waiting() < many {
 		runtime.Gosched()
 	}
-	s.CloseClientConnections() // they are not the fetches'
+	s.CloseClientConnections() // they are not part of the fetches
 	c.Close()
 	return int64(heapAlloc()), b.Usage().Total()
 }

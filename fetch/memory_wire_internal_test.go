@@ -15,7 +15,7 @@ func leaseOf(t *testing.T, n int64) *budget.Lease {
 	const limit = 1 << 30
 	b := budget.New(limit)
 	rest := b.Lease("a")
-	if !rest.Grow(budget.Answer, limit/4*3-n) { // which is what one caller may have
+	if !rest.Grow(budget.Answer, limit/4*3-n) { // the part that one caller may have
 		t.Fatalf("%d bytes were refused", limit/4*3-n)
 	}
 	lease := b.Lease("a")
@@ -26,7 +26,7 @@ func leaseOf(t *testing.T, n int64) *budget.Lease {
 	return lease
 }
 
-// memoryRig is an origin, and a client that may reach it.
+// memoryRig is an origin and a client that may reach it.
 type memoryRig struct {
 	origin *origin.Origin
 	client *Client
@@ -54,7 +54,7 @@ func (r *memoryRig) request(listener, path string) *Request {
 	return req
 }
 
-// heldByOutcome is what an outcome keeps, and so what its fetch is still charged with.
+// heldByOutcome is what an outcome keeps, and what its fetch is therefore still charged.
 func heldByOutcome(out *Outcome) (head, body int64) {
 	if out.Response != nil {
 		head, body = headBytes(out.Response.Header), 2*int64(cap(out.InlineBody))+int64(len(out.ErrorBody))
@@ -62,12 +62,12 @@ func heldByOutcome(out *Outcome) (head, body int64) {
 	return head, body
 }
 
-// TestLeaseThatRefuses has each place that grows be the one that there is no memory
-// for: the fetch ends as OUT_OF_MEMORY, with what it has sent so far and no more, and
-// keeps nothing but what its outcome holds. With a byte more than fails it succeeds.
+// TestLeaseThatRefuses lets each kind of charge be the one that is refused. The fetch
+// must end as OUT_OF_MEMORY, send nothing more, and keep only what its outcome holds.
+// With one byte more it must succeed.
 func TestLeaseThatRefuses(t *testing.T) {
 	t.Parallel()
-	silent := func(t *testing.T, r *memoryRig) { // has the head of the HTTP/2 connection paid by another
+	silent := func(t *testing.T, r *memoryRig) { // makes another fetch pay for the head of the HTTP/2 connection
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan *Outcome, 1)
@@ -82,7 +82,7 @@ func TestLeaseThatRefuses(t *testing.T) {
 		name, listener, path string
 		change               func(*Request)
 		before               func(*testing.T, *memoryRig)
-		least, most          int64 // bytes that it takes
+		least, most          int64 // bytes that it needs
 	}{
 		{"head", "http", "/s/k/200:head-size=20000", nil, nil, 20_000, 22_000},
 		{"head over HTTP/2", "https", "/s/k/200", nil, nil, http2HeadBytes, http2HeadBytes + 2<<10},
@@ -90,7 +90,7 @@ func TestLeaseThatRefuses(t *testing.T) {
 		{"a 1xx head over TLS", "https1", "/s/k/200:early=103,early-size=50000", nil, nil, 60_000, 110_000},
 		{"hops", "http", "/r/k/302/3/200", nil, nil, 3 * hopBytes, 3*hopBytes + 4<<10},
 		{"INLINE body", "http", "/s/k/200:size=1000000", inline, nil, 2_000_000, 2_010_000},
-		{"INLINE body of a length not known", "http", "/s/k/200:size=1000000,chunked", inline, nil, 2_000_000, 4_000_000},
+		{"INLINE body of unknown length", "http", "/s/k/200:size=1000000,chunked", inline, nil, 2_000_000, 4_000_000},
 		{"INLINE body, decoded", "http", "/s/k/200:size=300000,coding=gzip", inline, nil, 600_000 + flateBytes, 1_200_000},
 		{"gzip", "http", "/s/k/200:size=100,coding=gzip", nil, nil, flateBytes, flateBytes + 2<<10},
 		{"deflate", "http", "/s/k/200:size=100,coding=deflate", nil, nil, flateBytes, flateBytes + 2<<10},
@@ -111,7 +111,7 @@ func TestLeaseThatRefuses(t *testing.T) {
 				}
 				req := r.request(row.listener, row.path)
 				req.Method = method
-				if method == "POST" { // which a 302 makes a GET of
+				if method == "POST" { // a 302 turns it into a GET
 					req.Policy.MaxRedirects = 3
 				}
 				if row.change != nil {
@@ -119,7 +119,7 @@ func TestLeaseThatRefuses(t *testing.T) {
 				}
 				fails, succeeds := int64(0), int64(16<<20)
 				if !r.limited(t, req, succeeds) {
-					t.Fatalf("%d bytes do not do", succeeds)
+					t.Fatalf("%d bytes are not enough", succeeds)
 				}
 				for succeeds-fails > 1 {
 					if n := (fails + succeeds) / 2; r.limited(t, req, n) {
@@ -129,15 +129,15 @@ func TestLeaseThatRefuses(t *testing.T) {
 					}
 				}
 				if succeeds < row.least || succeeds > row.most {
-					t.Errorf("it takes %d bytes, want %d to %d", succeeds, row.least, row.most)
+					t.Errorf("it needs %d bytes, want %d to %d", succeeds, row.least, row.most)
 				}
 			})
 		}
 	}
 }
 
-// limited reports whether a fetch succeeds that may have so many bytes, and checks how
-// it ends if not.
+// limited reports whether a fetch succeeds with that many bytes, and checks its end if
+// it does not.
 func (r *memoryRig) limited(t *testing.T, req *Request, bytes int64) bool {
 	t.Helper()
 	lease := leaseOf(t, bytes)
@@ -146,7 +146,7 @@ func (r *memoryRig) limited(t *testing.T, req *Request, bytes int64) bool {
 	out := r.client.Fetch(t.Context(), req, nil)
 	sent := len(r.origin.Requests("k")) - before
 	if req.URL.Scheme == "https" && out.Response == nil {
-		sent = max(sent, 1) // over HTTP/2 it is not known whether a request was sent that is ended at once
+		sent = max(sent, 1) // over HTTP/2 it is not known whether the request of a fetch that ends at once was sent
 	}
 	if out.Attempts != 1 || out.Exchanges != sent {
 		t.Errorf("with %d bytes: %d attempts, %d exchanges, want 1 and the %d that the origin saw", bytes, out.Attempts, out.Exchanges, sent)
@@ -173,8 +173,8 @@ func (r *memoryRig) limited(t *testing.T, req *Request, bytes int64) bool {
 	return false
 }
 
-// TestErrorBodyWithoutMemory: the begin of an error body is kept if there is memory
-// for it, and nothing else depends on it.
+// TestErrorBodyWithoutMemory checks that the start of an error body is kept if there is
+// memory for it, and that nothing else depends on it.
 func TestErrorBodyWithoutMemory(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -204,8 +204,8 @@ func TestErrorBodyWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestChargeOfTheLastAttempt: after each attempt a fetch is charged with the response
-// that its outcome would have, and with nothing of those before.
+// TestChargeOfTheLastAttempt checks that after each attempt a fetch is charged for the
+// response that its outcome would have, and for no earlier one.
 func TestChargeOfTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -219,7 +219,7 @@ func TestChargeOfTheLastAttempt(t *testing.T) {
 		{"redirects", "http", "/r/k/302/2/503:size=9,head-size=1000/503:size=5/200", []int{2, 2, 2}, []int64{9, 5, 0}},
 		{"no response in the middle", "http", "/s/k/503:size=7,head-size=5000/reset:at=in-head/503:size=0", []int{0, 0, 0}, []int64{7, 7, 0}},
 		{"no response at the end", "http", "/s/k/503:size=700/503:size=900/fin:at=before-head", []int{0, 0, 0}, []int64{700, 900, 900}},
-		{"a body that is cut", "http", "/s/k/200:size=100000,cut=50000/503:size=100/200:size=9", []int{0, 0, 0}, []int64{0, 100, 0}},
+		{"a truncated body", "http", "/s/k/200:size=100000,cut=50000/503:size=100/200:size=9", []int{0, 0, 0}, []int64{0, 100, 0}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -248,13 +248,13 @@ func TestChargeOfTheLastAttempt(t *testing.T) {
 					t.Errorf("attempt %d: %d bytes are charged for heads, of which %d are the last one's, with %d hops", n+1, head+hops, head, want)
 				}
 				if got := lease.Total() - head - hops - lease.Held(budget.Receiving); got != row.error[n] {
-					t.Errorf("attempt %d: %d bytes are charged beside heads, want %d", n+1, got, row.error[n])
+					t.Errorf("attempt %d: %d bytes are charged other than for heads, want %d", n+1, got, row.error[n])
 				}
 				n++
 				return nil
 			})
 			if n != 3 || out.Attempts != 3 {
-				t.Errorf("%d attempts, %d told, want 3: %+v", out.Attempts, n, out.Failure)
+				t.Errorf("%d attempts, %d reported, want 3: %+v", out.Attempts, n, out.Failure)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ type output struct {
 	stream  bool
 	inline  bool     // all of it is kept, for the outcome
 	kept    []byte   // for the outcome
-	charged int64    // for kept
+	charged int64    // bytes charged for kept
 	granted int64    // hold-back
 	unused  int64    // of it; given back by close
 	held    []*chunk // full ones
@@ -104,11 +104,11 @@ func (o *output) space() []byte {
 // that more will come: it may say what it likes.
 const keptAhead = 4
 
-// keptStep is how much memory is taken for at least.
+// keptStep is the least memory that is allocated at a time.
 const keptStep = 64 << 10
 
-// keep adds n bytes, which lie in the output's space, to what is kept. Each byte is
-// charged with the copies of it that take it to the caller.
+// keep appends n bytes, which are in the output's buffer, to what is kept. It charges
+// each byte as many times as it is copied on its way to the caller.
 func (o *output) keep(n int) error {
 	if need := len(o.kept) + n; need > cap(o.kept) {
 		room := max(need, min(2*need, keptStep))
@@ -128,7 +128,7 @@ func (o *output) keep(n int) error {
 	return nil
 }
 
-// take returns what is kept. It is the outcome's from then on, with what it is charged.
+// take returns what is kept. The outcome then owns it and its charge.
 func (o *output) take() []byte {
 	o.charged = 0
 	return o.kept

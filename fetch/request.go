@@ -69,7 +69,7 @@ type Request struct {
 	// sent.
 	ID     string
 	Labels map[string]string
-	// Caller is who asks, as [OriginTLS.Callers] names callers. It is not sent.
+	// Caller is the caller's name, as in [OriginTLS.Callers]. It is not sent.
 	Caller string
 	// Circle is how many fetches of this service led to this one; see
 	// [CircleHeader].
@@ -141,12 +141,12 @@ type Request struct {
 	Credentials Credentials
 
 	// Memory is charged for what the fetch holds: heads, hops, bodies for the outcome,
-	// bodies that are held back, windows of decoders. It stays the caller's to close.
-	// Where it refuses, the fetch ends as OUT_OF_MEMORY (spec P7). Nil means no limit.
+	// buffered bodies and decoder windows. The caller of Fetch closes it. If it refuses a
+	// charge, the fetch ends as OUT_OF_MEMORY (spec P7). Nil means no limit.
 	Memory *budget.Lease
 
-	// InlineCopies is how many times an INLINE body is copied on its way to the caller,
-	// which Memory is charged for as the body grows. Zero means once.
+	// InlineCopies is how often an INLINE body is copied on its way to the caller. Memory
+	// is charged for the copies as the body grows. Zero means once.
 	InlineCopies int
 
 	// Integrity and Content say what the body must be.

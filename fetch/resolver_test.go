@@ -12,8 +12,8 @@ import (
 	"fetchd/fetch"
 )
 
-// TestLongAnswersOfNameServers: an answer over TCP is cut, for what Go does with
-// thousands of addresses takes a socket for each.
+// TestLongAnswersOfNameServers checks that an answer over TCP is truncated. Go would
+// open a socket for each of thousands of addresses.
 func TestLongAnswersOfNameServers(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -31,7 +31,8 @@ func TestLongAnswersOfNameServers(t *testing.T) {
 	}
 }
 
-// nameServer answers every question with so many addresses, over TCP alone.
+// nameServer starts a name server that answers every question with that many addresses,
+// over TCP only.
 func nameServer(t *testing.T, addresses int) string {
 	t.Helper()
 	stream, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,7 +92,8 @@ func answerOn(conn net.Conn, addresses int) error {
 	}
 }
 
-// answerTo is an answer with so many addresses; with none it says that it is cut.
+// answerTo returns an answer with that many addresses. With none it says that it is
+// truncated.
 func answerTo(question []byte, addresses int) ([]byte, error) {
 	var parser dnsmessage.Parser
 	head, err := parser.Start(question)

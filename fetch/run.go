@@ -51,7 +51,7 @@ type run struct {
 	lastHops   []Hop
 	lastBody   BodySummary
 	lastInline []byte
-	held       held // bytes, for all of these
+	held       held // bytes charged for all of the above
 
 	mu       sync.Mutex
 	cause    error     // why the fetch is to end, if not because its caller's context has
@@ -231,8 +231,8 @@ func (r *run) tells() bool {
 	return r.sink != nil && (r.req.Events == Attempts || r.req.Events == All)
 }
 
-// emit gives an event to the sink. A sink that fails ends the fetch; one that has no
-// memory for the event is still given those of the end.
+// emit gives an event to the sink. An error of the sink ends the fetch. After
+// [ErrOutOfMemory] the sink still receives the events of the end.
 func (r *run) emit(e Event) {
 	if r.sink == nil || r.sinkErr != nil {
 		return

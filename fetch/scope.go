@@ -126,7 +126,7 @@ func (r *run) letGo() {
 	r.exchange = nil
 }
 
-// releaseExchange ends the use of the last exchange's connection.
+// releaseExchange releases the connection of the last exchange.
 func (r *run) releaseExchange() {
 	if r.exchange != nil {
 		r.exchange.trace.release()

@@ -10,14 +10,14 @@ import (
 	"fetchd/internal/budget"
 )
 
-// boundSchemes begin the names of authentication schemes that sign in the
-// connection and not the request. Negotiate is the only one that is registered
-// (RFC 4559 §6 warns of it); the others are what servers are known to call it.
+// boundSchemes are the prefixes of authentication schemes that authenticate a
+// connection instead of a request. Only Negotiate is registered (RFC 4559 §6 warns of
+// it); the others are names that servers are known to use for it.
 var boundSchemes = []string{"nego", "ntlm", "kerb", "krb", "gss", "spnego"}
 
-// bindsConnection reports whether lines of credentials or of challenges name such
-// a scheme. Commas inside quotes split too: to take a text for a scheme costs a
-// connection, to miss a scheme gives its identity to the next caller.
+// bindsConnection reports whether lines of credentials or challenges name such a
+// scheme. It splits at commas inside quotes too: a false match costs a connection, a
+// missed one gives an identity to the next caller.
 func bindsConnection(lines ...string) bool {
 	for _, line := range lines {
 		for element := range strings.SplitSeq(line, ",") {
@@ -35,15 +35,15 @@ func isBoundScheme(element string) bool {
 	})
 }
 
-// offersBinding reports whether a response offers to sign in its connection, or
-// says that this has been done (RFC 4559 §4 and §6).
+// offersBinding reports whether a response offers to authenticate its connection, or
+// says that it has done so (RFC 4559 §4 and §6).
 func offersBinding(h http.Header) bool {
 	return h["Persistent-Auth"] != nil || h["Proxy-Support"] != nil ||
 		bindsConnection(h["Www-Authenticate"]...) || bindsConnection(h["Authentication-Info"]...)
 }
 
-// mayShare reports whether a request may use a connection that other fetches use
-// before or after it (spec A5, A6).
+// mayShare reports whether a request may use a connection that other fetches use before
+// or after it (spec A5, A6).
 func (a *attempt) mayShare(req *http.Request) bool {
 	if bindsConnection(req.Header["Authorization"]...) || bindsConnection(a.credential) {
 		return false
@@ -55,14 +55,14 @@ func (a *attempt) mayShare(req *http.Request) bool {
 	return !ok || own.allows(a.req.Caller)
 }
 
-// allows reports whether a caller gets the connections that show the certificate.
-// Without one there is nothing to keep from anybody.
+// allows reports whether a caller may use the connections that show the certificate.
+// Without a certificate every caller may.
 func (o *OriginTLS) allows(caller string) bool {
 	return o.Certificate == nil || len(o.Callers) == 0 || slices.Contains(o.Callers, caller)
 }
 
-// refuse ends the exchange before anything is written. HTTP/2 asks the context
-// before it writes; HTTP/1 does not, so that its connection is closed.
+// refuse ends the exchange before anything is written. HTTP/2 checks the context before
+// it writes. HTTP/1 does not, so its connection is closed.
 func (t *trace) refuse(conn *observedConn, shared bool) {
 	if !shared {
 		_ = conn.Close()
@@ -72,7 +72,7 @@ func (t *trace) refuse(conn *observedConn, shared bool) {
 	t.end(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_spent"})
 }
 
-// release ends the use of the connection.
+// release releases the connection.
 func (t *trace) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,8 +81,8 @@ func (t *trace) release() {
 	t.dialled, t.gone = 0, true
 }
 
-// hold makes next the connection that the exchange uses. The last exchange on a
-// spent connection closes it: over HTTP/2 others may still be in flight.
+// hold makes next the connection of the exchange. The last exchange on a spent
+// connection closes it: over HTTP/2 others may still be in flight.
 func (t *trace) hold(next *observedConn) {
 	if next != nil {
 		next.users.Add(1)
@@ -93,8 +93,8 @@ func (t *trace) hold(next *observedConn) {
 	t.held = next
 }
 
-// spend keeps later exchanges off the connection if the response binds it (spec A5),
-// or if it takes much memory, which is charged to this fetch.
+// spend keeps later exchanges off the connection if the response binds it (spec A5), or
+// if its certificates use much memory, which this fetch is charged for.
 func (t *trace) spend(h http.Header) {
 	if t.held != nil && (t.held.heavy || offersBinding(h)) {
 		t.held.spent.Store(true)

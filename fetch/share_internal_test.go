@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzBindsConnection finds a scheme behind whatever stands before it, and none
-// where no name of one is.
+// FuzzBindsConnection checks that a scheme is found after any prefix, and that none is
+// found where no name of a scheme is.
 func FuzzBindsConnection(f *testing.F) {
 	f.Add(`Basic realm="a, b`)
 	f.Add("Digest qop=\"auth,auth-int\"")

@@ -20,9 +20,9 @@ import (
 	"fetchd/fetch"
 )
 
-// signingOrigin is an HTTP/1.1 origin that signs in connections, as NTLM does: who
-// has once sent a header value with "alice" on a connection is alice on it from then
-// on. answer returns the response to a request on the nth connection.
+// signingOrigin is an HTTP/1.1 origin that authenticates connections, as NTLM does.
+// Once a connection has carried a header value with "alice", all its requests are
+// alice's. answer returns the response to a request on the nth connection.
 type signingOrigin struct {
 	*testing.T
 	url      string
@@ -85,7 +85,7 @@ func (o *signingOrigin) serve(conn net.Conn, n int) {
 	}
 }
 
-// mailbox shows alice her mail, and turns everybody else away.
+// mailbox shows alice her mail, and answers everybody else with 401.
 func mailbox(_ *http.Request, n int, who string) string {
 	status := "200 OK"
 	if who != "alice" {
@@ -105,7 +105,7 @@ func (o *signingOrigin) client() *fetch.Client {
 	return c
 }
 
-// get is a GET of path, inline, sent once.
+// get returns an INLINE GET of path with a single attempt.
 func (o *signingOrigin) get(path string) *fetch.Request {
 	o.Helper()
 	u, err := fetch.ParseURL(o.url + path)
@@ -117,7 +117,7 @@ func (o *signingOrigin) get(path string) *fetch.Request {
 	return r
 }
 
-// shown is a credential that goes everywhere.
+// shown is a credential that is sent to every origin.
 type shown struct{ name, value string }
 
 func (shown) Covers(*url.URL) bool { return true }
@@ -126,8 +126,8 @@ func (s shown) Field(context.Context) (string, string, error) { return s.name, s
 
 func (shown) Refresh(context.Context, string) error { return io.EOF }
 
-// TestSignedInConnections: credentials that sign in a connection leave none behind
-// for the next fetch, and those of single requests do (spec A5).
+// TestSignedInConnections checks that credentials that authenticate a connection leave
+// none for the next fetch to use, and that credentials of single requests do (spec A5).
 func TestSignedInConnections(t *testing.T) {
 	t.Parallel()
 	header := func(values ...string) func(*fetch.Request) {
@@ -183,7 +183,7 @@ func TestSignedInConnections(t *testing.T) {
 	}
 }
 
-// TestSignedInByHops: every hop and every attempt of a fetch counts.
+// TestSignedInByHops checks every hop and every attempt of a fetch.
 func TestSignedInByHops(t *testing.T) {
 	t.Parallel()
 	var failed atomic.Bool
@@ -200,15 +200,15 @@ func TestSignedInByHops(t *testing.T) {
 	alice := o.get("/moved")
 	alice.Policy.MaxAttempts, alice.Header = 2, http.Header{"Authorization": {"NTLM alice"}}
 	if out := c.Fetch(t.Context(), alice, nil); string(out.InlineBody) != "alice on 4" || out.Exchanges != 4 {
-		t.Errorf("%q after %d exchanges, want each of 4 on a connection of its own; %+v", out.InlineBody, out.Exchanges, out.Failure)
+		t.Errorf("%q after %d exchanges, want each of 4 on its own connection; %+v", out.InlineBody, out.Exchanges, out.Failure)
 	}
 	if out := c.Fetch(t.Context(), o.get("/mail"), nil); string(out.ErrorBody) != "nobody on 5" {
-		t.Errorf("bob got %q, want a 401 on a connection of his own", out.ErrorBody)
+		t.Errorf("bob got %q, want a 401 on his own connection", out.ErrorBody)
 	}
 }
 
-// TestOfferedConnections: a connection on which a response offers to sign it in, or
-// says that it is, serves no later fetch; others do (spec A5).
+// TestOfferedConnections checks that no later fetch uses a connection on which a
+// response offered to authenticate it, or said that it had. Others are reused (spec A5).
 func TestOfferedConnections(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -220,7 +220,7 @@ func TestOfferedConnections(t *testing.T) {
 		{"without a body", "401 U\r\nWWW-Authenticate: NTLM\r\nContent-Length: 0\r\n\r\n", nil, false},
 		{"chunked", "401 U\r\nWWW-Authenticate: NTLM\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n", nil, false},
 		{"to HEAD", "200 OK\r\nWWW-Authenticate: NTLM\r\nContent-Length: 9\r\n\r\n", func(r *fetch.Request) { r.Method = "HEAD" }, false},
-		{"200 with Negotiate's last word", "200 OK\r\nwww-authenticate: negotiate oRQw\r\nContent-Length: 2\r\n\r\nhi", nil, false},
+		{"200 with Negotiate's final token", "200 OK\r\nwww-authenticate: negotiate oRQw\r\nContent-Length: 2\r\n\r\nhi", nil, false},
 		{"304", "304 N\r\nWWW-Authenticate: Negotiate\r\n\r\n", nil, false},
 		{"503", "503 B\r\nWWW-Authenticate: Kerberos\r\nContent-Length: 0\r\n\r\n", nil, false},
 		{"a redirect that is not followed", "302 F\r\nLocation: /a\r\nWWW-Authenticate: Nego2\r\nContent-Length: 0\r\n\r\n", func(r *fetch.Request) { r.Policy.Follow = false }, false},
@@ -264,8 +264,8 @@ func TestOfferedConnections(t *testing.T) {
 	}
 }
 
-// TestOfferedConnectionThatIsIdle: between the end of the body and the end of the
-// fetch the connection lies in the pool. It serves nobody there either.
+// TestOfferedConnectionThatIsIdle checks a connection that is in the pool between the
+// end of its body and the end of the fetch: no other fetch may use it then either.
 func TestOfferedConnectionThatIsIdle(t *testing.T) {
 	t.Parallel()
 	o := newSigningOrigin(t, func(r *http.Request, n int, who string) string {
@@ -290,7 +290,7 @@ func TestOfferedConnectionThatIsIdle(t *testing.T) {
 	}
 }
 
-// TestOffersAtOnce: fetches that run at once, and get such a response each, all end
+// TestOffersAtOnce checks that concurrent fetches that each get such a response all end
 // with it.
 func TestOffersAtOnce(t *testing.T) {
 	t.Parallel()
@@ -309,8 +309,8 @@ func TestOffersAtOnce(t *testing.T) {
 	fetches.Wait()
 }
 
-// TestOfferedOverHTTP2: later fetches leave the connection, those in flight on it end
-// as they would, and the last one closes it.
+// TestOfferedOverHTTP2 checks that later fetches do not use the connection, that those
+// in flight on it end normally, and that the last one closes it.
 func TestOfferedOverHTTP2(t *testing.T) {
 	t.Parallel()
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -354,7 +354,7 @@ func TestOfferedOverHTTP2(t *testing.T) {
 	<-arrived
 	offered := get("/offer")
 	if later := get("/"); later == offered || !strings.HasPrefix(later, "HTTP/1.1 ") {
-		t.Errorf("a later fetch went by %q after an offer on %q, want another connection", later, offered)
+		t.Errorf("a later fetch used %q after an offer on %q, want another connection", later, offered)
 	}
 	close(release)
 	if got := <-slow; got != offered || !strings.HasPrefix(got, "HTTP/2.0 ") {
@@ -367,7 +367,8 @@ func TestOfferedOverHTTP2(t *testing.T) {
 			t.Fatal("the connection is still open")
 		}
 	}
-	// The origin may see the end before net/http's pool does: until then fetches go alone.
+	// The origin may see the close before net/http's pool does. Until then fetches get
+	// new connections.
 	last := get("/")
 	for range 1000 {
 		if strings.HasPrefix(last, "HTTP/2.0 ") {
@@ -376,6 +377,6 @@ func TestOfferedOverHTTP2(t *testing.T) {
 		last = get("/")
 	}
 	if last == offered || !strings.HasPrefix(last, "HTTP/2.0 ") {
-		t.Errorf("the last fetch went by %q, want a new HTTP/2 connection", last)
+		t.Errorf("the last fetch used %q, want a new HTTP/2 connection", last)
 	}
 }

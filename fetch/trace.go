@@ -47,13 +47,13 @@ type trace struct {
 	written       bool // on the connection that was last got
 	answered      bool // with a first byte
 	phase         classify.Phase
-	refused       bool // the connection that was got is spent; nothing is written to it
+	refused       bool // the connection is spent; nothing is written to it
 	conn          net.Conn
-	awaits        *observedConn // over which a head may be on its way with HTTP/2; nil: none
-	held          *observedConn // until release; nil: none
-	head          *partialHead  // that comes over HTTP/1; nil: none
-	dialled       int64         // bytes charged for a connection that was made for the exchange
-	gone          bool          // the exchange is over: nothing is charged to it
+	awaits        *observedConn // the HTTP/2 connection on which a head may be arriving, or nil
+	held          *observedConn // until release, or nil
+	head          *partialHead  // arriving over HTTP/1, or nil
+	dialled       int64         // bytes charged for a new connection
+	gone          bool          // the exchange has ended: nothing is charged to it
 	exchange      Exchange
 	client        httptrace.ClientTrace // its hooks
 
@@ -170,16 +170,16 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 	t.watch.armAt(t.got, t.limits.HeaderTimeout, classify.WriteTimeout)
 }
 
-// awaitHead notes that the fetch awaits a head over an HTTP/2 connection.
+// awaitHead records that the fetch awaits a head on an HTTP/2 connection.
 func (t *trace) awaitHead(seen *observedConn, conn net.Conn) {
-	t.headCame() // over a connection that the request was sent on before
+	t.headCame() // of a connection on which the request was sent before
 	if seen != nil && isHTTP2(conn) {
 		t.awaits = seen
 		seen.heads.add(t)
 	}
 }
 
-// headCame notes that the fetch awaits none any more.
+// headCame records that the fetch no longer awaits a head.
 func (t *trace) headCame() {
 	if t.awaits != nil {
 		t.awaits.heads.remove(t)
@@ -269,7 +269,7 @@ func (t *trace) result(e *Exchange, resp *http.Response) {
 	defer t.mu.Unlock()
 	t.over = true
 	t.headCame()
-	t.head.drop() // where it did not come to its end
+	t.head.drop() // if it is not complete
 	*e = t.exchange
 	e.Requests = int(t.sent)
 	if !t.written && t.conn != nil && (resp != nil || isHTTP2(t.conn)) {

@@ -14,13 +14,13 @@ import (
 	"fetchd/internal/budget"
 )
 
-// What decoders take besides their windows, in bytes, as measured with the versions
-// in go.mod.
+// The memory of decoders without their windows, in bytes, measured with the versions in
+// go.mod.
 const (
 	flateBytes  = 64 << 10
 	brotliBytes = 128 << 10 // without its prefix codes: see brotliReader
 	zstdBytes   = 32 << 10
-	zstdBlock   = 128 << 10 // the longest block, which is no longer than the window
+	zstdBlock   = 128 << 10 // the longest block, never longer than the window
 	zstdBlocks  = 6         // buffers of one block
 )
 
@@ -29,14 +29,14 @@ const maxWindowBytes = 8 << 20
 
 var errWindow = &fault{classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window"}
 
-// window is what the begin of a coded body says about the memory that decoding takes.
+// window is the memory that a coded body needs, according to its first bytes.
 type window struct {
 	held  int64  // bytes
 	limit uint64 // largest window of this and later zstd frames
 }
 
-// windowOf reads ahead as far as it takes to know the window. What is no valid begin
-// is left to the decoder to refuse.
+// windowOf reads ahead as far as it must to learn the window. The decoder rejects a
+// body with an invalid start.
 func windowOf(r *bufio.Reader, coding string) (window, error) {
 	switch coding {
 	case "br":
@@ -47,8 +47,8 @@ func windowOf(r *bufio.Reader, coding string) (window, error) {
 	return window{held: flateBytes}, nil
 }
 
-// zstdWindow reads the header of the first frame (RFC 8878 §3.1.1.1). Later frames
-// may not have a larger window, unless the first is one to skip.
+// zstdWindow reads the header of the first frame (RFC 8878 §3.1.1.1). Later frames may
+// not have a larger window, unless the first frame is skippable.
 func zstdWindow(r *bufio.Reader) (window, error) {
 	var h zstd.Header
 	for n := max(r.Buffered(), 1); ; n++ {
@@ -71,10 +71,10 @@ func zstdWindow(r *bufio.Reader) (window, error) {
 	return window{held: int64(size) + zstdBlocks*min(int64(size), zstdBlock) + zstdBytes, limit: max(size, zstd.MinWindowSize)}, nil
 }
 
-// brotliWindow reads the header of the stream (RFC 7932 §9.1) and refuses windows
-// over the limit, which the decoder would allocate. The decoder takes no more of the
-// window than the rest of the body needs, as far as that is known: so the length of a
-// body that is a single meta-block counts (§9.2).
+// brotliWindow reads the header of the stream (RFC 7932 §9.1). It refuses windows over
+// the limit, which the decoder would allocate. The decoder allocates only what the rest
+// of the body needs, if it knows that. So the length of a body that is a single
+// meta-block counts (§9.2).
 func brotliWindow(r *bufio.Reader) (window, error) {
 	const longest = 5 // bytes up to the length of the first meta-block
 	head, _ := r.Peek(1)
@@ -91,13 +91,12 @@ func brotliWindow(r *bufio.Reader) (window, error) {
 	return window{held: held + brotliBytes}, nil
 }
 
-// brotliReader charges what its decoder holds for prefix codes. A stream of a kilobyte
-// can have as many as take 2.7 MiB, and nothing before them says so: they are charged
-// once they are there.
+// brotliReader charges the prefix codes of its decoder. A stream of a kilobyte can have
+// codes of 2.7 MiB without announcing them, so they are charged once they exist.
 type brotliReader struct {
 	*brotli.Reader
 	memory *budget.Lease
-	codes  [3]reflect.Value // slices, of 4 bytes each
+	codes  [3]reflect.Value // slices of 4-byte elements
 	held   int64
 }
 
@@ -126,8 +125,8 @@ func (b *brotliReader) Read(p []byte) (int, error) {
 
 func (b *brotliReader) close() { b.memory.Shrink(budget.Decoder, b.held) }
 
-// onlyMetaBlock returns the length of the first meta-block of a brotli stream if it
-// is the last, and otherwise 0.
+// onlyMetaBlock returns the length of the first meta-block of a brotli stream if it is
+// the last one, and 0 otherwise.
 func onlyMetaBlock(head []byte) uint64 {
 	var all uint64
 	for i, b := range head {

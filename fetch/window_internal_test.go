@@ -17,7 +17,7 @@ import (
 	"fetchd/internal/budget"
 )
 
-// bitWriter writes numbers as brotli has them, the lowest bit first.
+// bitWriter writes numbers as brotli does, lowest bit first.
 type bitWriter struct {
 	bytes []byte
 	n     int
@@ -33,11 +33,11 @@ func (w *bitWriter) put(value uint64, size int) {
 	}
 }
 
-// manyTrees is the start of a brotli stream with a window of 1 KiB and as many prefix
-// codes as there may be, each of one symbol (RFC 7932 §9.2, §3.4).
+// manyTrees returns the start of a brotli stream with a window of 1 KiB and the maximum
+// number of prefix codes, each of one symbol (RFC 7932 §9.2, §3.4).
 func manyTrees() []byte {
 	w := new(bitWriter)
-	one := func(alphabet int) { w.put(1, 2); w.put(0, 2); w.put(0, alphabet) } // a prefix code of the symbol 0 alone
+	one := func(alphabet int) { w.put(1, 2); w.put(0, 2); w.put(0, alphabet) } // a prefix code of the symbol 0 only
 	most := func() { w.put(1, 1); w.put(7, 3); w.put(127, 7) }                 // 256 of something
 	w.put(0b0100001, 7)                                                        // WBITS: 10
 	w.put(0, 1)                                                                // ISLAST
@@ -71,7 +71,8 @@ func manyTrees() []byte {
 	return append(w.bytes, make([]byte, 64)...)
 }
 
-// patchwork is a body whose parts differ, so that an encoder gives them codes of their own.
+// patchwork returns a body whose parts differ, so that an encoder gives each part its
+// own codes.
 func patchwork(n int) []byte {
 	random := rand.New(rand.NewPCG(1, 2))
 	b := make([]byte, n)
@@ -115,7 +116,7 @@ func TestDecoderMemory(t *testing.T) { //nolint:paralleltest // it measures the 
 		{"br, a window of 1 KiB", "br", encodeBrotli(t, body[:1<<20], 0, brotli.WriterOptions{Quality: 5, LGWin: 10})},
 		{"br, a window of 8 MiB", "br", encodeBrotli(t, long, 0, brotli.WriterOptions{Quality: 2, LGWin: 23})},
 		{"br, the best quality", "br", encodeBrotli(t, body[:200_000], 0, brotli.WriterOptions{Quality: 11, LGWin: 18})},
-		{"br, as many codes as may be", "br", manyTrees()},
+		{"br, the maximum number of codes", "br", manyTrees()},
 		{"zstd, single segment", "zstd", zstdOf(60_000, zstd.WithSingleSegment(true))},
 		{"zstd, a window of 1 KiB", "zstd", zstdOf(1<<20, zstd.WithWindowSize(1<<10))},
 		{"zstd, a window of 128 KiB", "zstd", zstdOf(1<<20, zstd.WithWindowSize(128<<10))},
@@ -133,7 +134,7 @@ func TestDecoderMemory(t *testing.T) { //nolint:paralleltest // it measures the 
 				if open[i], err = newDecoder(&counter{Reader: bytes.NewReader(row.sent)}, row.coding, lease); err != nil {
 					t.Fatal(err)
 				}
-				for n := 0; n < 9<<20; { // to where the window is full, or the body nearly over
+				for n := 0; n < 9<<20; { // until the window is full or the body almost ends
 					m, err := open[i].Read(buf)
 					if n += m; err != nil {
 						break
@@ -149,7 +150,7 @@ func TestDecoderMemory(t *testing.T) { //nolint:paralleltest // it measures the 
 				open[i].close()
 			}
 			if got := lease.Total(); got != 0 {
-				t.Errorf("%d bytes are charged after close", got)
+				t.Errorf("%d bytes are charged after Close", got)
 			}
 		})
 	}
@@ -173,10 +174,10 @@ func segmentOf(t *testing.T, body []byte) []byte {
 	return w.EncodeAll(body, nil)
 }
 
-// skipped is a zstd frame that is to be skipped.
+// skipped is a skippable zstd frame.
 var skipped = []byte{0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4}
 
-// TestWindowOf: what a body is charged before it is decoded, by what its begin says.
+// TestWindowOf checks what a body is charged before it is decoded.
 func TestWindowOf(t *testing.T) {
 	t.Parallel()
 	body := noise(300_000)
@@ -201,8 +202,8 @@ func TestWindowOf(t *testing.T) {
 		{"zstd, a segment of 300,000 bytes", "zstd", segment(300_000), charge(300_000), 300_000},
 		{"zstd, a window of 1 KiB", "zstd", frame(1 << 10), charge(1 << 10), 1 << 10},
 		{"zstd, a window of 8 MiB", "zstd", frame(8 << 20), charge(8 << 20), 8 << 20},
-		{"zstd, a frame to be skipped first", "zstd", append(bytes.Clone(skipped), segment(10)...), charge(8 << 20), 8 << 20},
-		{"zstd, nothing that it could be", "zstd", []byte("hello, hello, hello"), charge(0), 1 << 10},
+		{"zstd, a skippable frame first", "zstd", append(bytes.Clone(skipped), segment(10)...), charge(8 << 20), 8 << 20},
+		{"zstd, no frame", "zstd", []byte("hello, hello, hello"), charge(0), 1 << 10},
 		{"zstd, half a header", "zstd", frame(8 << 20)[:5], charge(0), 1 << 10},
 		{"br, one meta-block of 100 bytes", "br", br(100, 0, 22), 128 + 128<<10, 0},
 		{"br, one meta-block of 60,000 bytes", "br", br(60_000, 0, 22), 1<<16 + 128<<10, 0},
@@ -230,8 +231,8 @@ func TestWindowOf(t *testing.T) {
 	}
 }
 
-// TestLaterFrame: a zstd frame may not have a larger window than the one that was
-// charged.
+// TestLaterFrame checks that a zstd frame may not have a larger window than the one that
+// was charged.
 func TestLaterFrame(t *testing.T) {
 	t.Parallel()
 	body := noise(300_000)
@@ -250,8 +251,8 @@ func TestLaterFrame(t *testing.T) {
 		{"the same", [][]byte{frame(1 << 20), frame(1 << 20)}, 600_000},
 		{"a smaller one", [][]byte{frame(1 << 20), frame(1 << 10)}, 600_000},
 		{"segments that are smaller than any window", [][]byte{small, small}, 20},
-		{"behind one to be skipped", [][]byte{skipped, small, frame(8 << 20)}, 300_010},
-		{"behind one to be skipped, too large", [][]byte{skipped, small, frame(16 << 20)}, -1},
+		{"after a skippable frame", [][]byte{skipped, small, frame(8 << 20)}, 300_010},
+		{"after a skippable frame, too large", [][]byte{skipped, small, frame(16 << 20)}, -1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -267,8 +268,8 @@ func TestLaterFrame(t *testing.T) {
 	}
 }
 
-// TestCodesWithoutMemory: a body whose prefix codes there is no memory for is not
-// decoded, and gives back what it was charged.
+// TestCodesWithoutMemory checks that a body is not decoded if there is no memory for its
+// prefix codes, and that its charge is released.
 func TestCodesWithoutMemory(t *testing.T) {
 	t.Parallel()
 	lease := leaseOf(t, 1<<20)
@@ -280,12 +281,12 @@ func TestCodesWithoutMemory(t *testing.T) {
 		t.Errorf("%v, want OUT_OF_MEMORY", err)
 	}
 	if d.close(); lease.Total() != 0 {
-		t.Errorf("%d bytes are charged after close", lease.Total())
+		t.Errorf("%d bytes are charged after Close", lease.Total())
 	}
 }
 
-// FuzzWindowOf: whatever an origin sends, its window is found without a panic, within
-// the limit, and leaves all to the decoder.
+// FuzzWindowOf checks that any input has a window within the limit, and that windowOf
+// leaves every byte to the decoder.
 func FuzzWindowOf(f *testing.F) {
 	for _, c := range codings {
 		sent := c.encode(f, []byte("hello, hello"))
@@ -310,8 +311,8 @@ func FuzzWindowOf(f *testing.F) {
 	})
 }
 
-// FuzzOnlyMetaBlock: a stream that one meta-block is said to make up has no byte more
-// than that says.
+// FuzzOnlyMetaBlock checks that a length that onlyMetaBlock returns is that of the whole
+// body.
 func FuzzOnlyMetaBlock(f *testing.F) {
 	for _, n := range []int{0, 1, 100, 1 << 16, 1<<16 + 1, 1 << 20, 1<<20 + 1} {
 		f.Add(patchwork(n), uint8(5), uint8(22), uint(0))

@@ -39,7 +39,7 @@ func (v *visit) askOwn() (e ending, stop bool) {
 		return ending{}, false
 	}
 	origin, path := originOf(v.claim.URL)
-	entry, err := v.rules(v.ctx, origin) // since the claim another worker may have read it
+	entry, err := v.rules(v.ctx, origin) // another worker may have read it since the claim
 	switch {
 	case err != nil && v.ctx.Err() != nil:
 		return *v.stopped(), true
@@ -55,7 +55,7 @@ func (v *visit) askOwn() (e ending, stop bool) {
 	return ending{how: chargeBack}, true
 }
 
-// rules is the worker's, which may take longer than the lease lasts.
+// rules calls the worker's, which may take longer than the lease lasts.
 func (v *visit) rules(ctx context.Context, origin string) (e rulebookEntry, err error) {
 	err = v.wait(func() error {
 		e, err = v.w.rules(ctx, origin)

@@ -13,25 +13,24 @@ import (
 )
 
 const (
-	// rulebookBytes is how much memory parsed robots.txt files take. The store has
-	// all the files.
+	// rulebookBytes limits the memory of parsed robots.txt files. The store has all files.
 	rulebookBytes = 64 << 20
-	// entryBytes is an entry without its origin and its rules.
+	// entryBytes is the memory of an entry without its origin and its rules.
 	entryBytes = 256
-	// shortFile is how many bytes a robots.txt has that never waits for longer ones.
+	// shortFile is the size of a robots.txt that never waits for longer ones.
 	shortFile = 16 << 10
-	// contenders is how many entries are compared when one has to go.
+	// contenders is how many entries are compared to choose one to drop.
 	contenders = 32
 )
 
-// rulebook holds what is known of robots.txt files. It is safe for concurrent use.
+// rulebook caches parsed robots.txt files. It is safe for concurrent use.
 type rulebook struct {
-	// Two files are parsed at once: one that is short, and one that is long. A long one
-	// is saved and read in the same turn, so that claims and outcomes wait in the store
-	// for no more than one.
+	// At most two files are parsed at once: a short one and a long one. A long one is also
+	// saved and read under the same semaphore, so that claims and outcomes wait in the
+	// store for at most one.
 	short, long *semaphore.Weighted
 
-	ready chan struct{} // receives a value when a preparation has ended
+	ready chan struct{} // receives a value when a preparation ends
 
 	mu      sync.Mutex
 	entries map[string]rulebookEntry // by origin
@@ -39,16 +38,16 @@ type rulebook struct {
 	coming  map[string]*preparation  // by origin
 }
 
-// rulebookEntry is what holds for an origin. The zero entry is not fresh.
+// rulebookEntry is the policy of an origin. The zero entry is not fresh.
 type rulebookEntry struct {
 	policy robots.Policy
 	until  time.Time
-	away   time.Time // since when it has been out of reach; zero if it is not
+	away   time.Time // since when it has been unreachable, or zero
 }
 
 // preparation is a robots.txt that is being read from the store and parsed.
 type preparation struct {
-	done  chan struct{} // closed when what follows is set
+	done  chan struct{} // closed when the fields below are set
 	entry rulebookEntry // zero if the store has no such row
 	err   error
 }
@@ -60,8 +59,8 @@ func newRulebook() *rulebook {
 	}
 }
 
-// newEntry returns what a row of the store means to the crawler product. again is
-// how soon what is out of reach is asked for again.
+// newEntry returns the entry of a row for the crawler with the name product. again is the
+// delay before an unreachable file is fetched again.
 func newEntry(r store.Robots, product string, again time.Duration) rulebookEntry {
 	e := rulebookEntry{policy: policyOf(r, product)}
 	fresh := robots.FreshFor
@@ -84,7 +83,7 @@ func (e rulebookEntry) size(origin string) int {
 	return n
 }
 
-// known returns what holds for an origin, if it is fresh.
+// known returns the entry of an origin, and reports whether it is fresh.
 func (b *rulebook) known(origin string) (rulebookEntry, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,7 +91,7 @@ func (b *rulebook) known(origin string) (rulebookEntry, bool) {
 	return e, ok && e.fresh()
 }
 
-// missing returns the origins of URLs that known knows nothing of, each once.
+// missing returns the origins of claims without a fresh entry, each once.
 func (b *rulebook) missing(claims []store.Claim) []string {
 	var origins []string
 	seen := make(map[string]bool)
@@ -106,8 +105,8 @@ func (b *rulebook) missing(claims []store.Claim) []string {
 	return origins
 }
 
-// keep makes a fresh entry known. Where others have to go for it, the largest of a
-// few goes first: a few hosts with long files must not cost the many their entries.
+// keep stores a fresh entry. To make space it drops the largest of a few entries first,
+// so that a few hosts with long files do not displace many others.
 func (b *rulebook) keep(origin string, e rulebookEntry) {
 	if !e.fresh() {
 		return
@@ -122,10 +121,10 @@ func (b *rulebook) keep(origin string, e rulebookEntry) {
 	b.bytes += e.size(origin)
 }
 
-// largest returns the origin of the largest of a few entries. The lock is held.
+// largest returns the origin of the largest of a few entries. b.mu must be held.
 func (b *rulebook) largest() (origin string) {
 	size, seen := 0, 0
-	for o, e := range b.entries { // in no order
+	for o, e := range b.entries { // in random order
 		if n := e.size(o); n > size {
 			origin, size = o, n
 		}
@@ -136,7 +135,7 @@ func (b *rulebook) largest() (origin string) {
 	return origin
 }
 
-// drop forgets an origin. The lock is held.
+// drop removes the entry of an origin. b.mu must be held.
 func (b *rulebook) drop(origin string) {
 	if e, ok := b.entries[origin]; ok {
 		b.bytes -= e.size(origin)
@@ -144,12 +143,12 @@ func (b *rulebook) drop(origin string) {
 	}
 }
 
-// source reads an origin's row, or makes it. It says whether there is one.
+// source returns an origin's row, read or newly saved, and reports whether there is one.
 type source func(ctx context.Context) (r store.Robots, ok bool, err error)
 
-// prepare gets an origin's robots.txt of so many bytes from a source and parses it, in
-// a goroutine, unless that is being done already; ours says which. It waits for its
-// turn without the file, unless that is short.
+// prepare gets an origin's robots.txt of size bytes from a source and parses it in a
+// goroutine. If that is in progress already, prepare returns it, and ours is false. A
+// long file is read only when its turn has come.
 func (w *Worker) prepare(origin string, size int, from source) (p *preparation, ours bool) {
 	b := w.rulebook
 	b.mu.Lock()
@@ -172,7 +171,7 @@ func (w *Worker) prepare(origin string, size int, from source) (p *preparation, 
 		close(p.done)
 		select {
 		case b.ready <- struct{}{}:
-		default: // it is told already
+		default: // a value is pending already
 		}
 	})
 	return p, true
@@ -210,7 +209,7 @@ func (w *Worker) entryOf(r store.Robots) rulebookEntry {
 	return newEntry(r, w.config.UserAgent, w.config.Policy.RetryDelay)
 }
 
-// stored is the source of what the store has.
+// stored returns a source that reads the store.
 func (w *Worker) stored(origin string) source {
 	return func(ctx context.Context) (store.Robots, bool, error) {
 		found, err := w.store.Robots(ctx, []string{origin})
@@ -222,20 +221,20 @@ func (w *Worker) stored(origin string) source {
 	}
 }
 
-// saved is the source of what a fetch came to. It is saved first.
+// saved returns a source that saves the result of a fetch first.
 func (w *Worker) saved(r store.Robots) source {
 	return func(ctx context.Context) (store.Robots, bool, error) {
 		if err := w.store.SaveRobots(ctx, r); err != nil {
 			return store.Robots{}, false, err
 		}
-		if r.Unreachable { // what was known before holds, and since when matters
+		if r.Unreachable { // the last known file still counts, and how long the origin has been unreachable
 			return w.stored(r.Origin)(ctx)
 		}
 		return r, true, nil
 	}
 }
 
-// wait returns the entry when it is there. The error may be that of ctx.
+// wait waits for the entry and returns it. The error may be that of ctx.
 func (p *preparation) wait(ctx context.Context) (rulebookEntry, error) {
 	select {
 	case <-p.done:
@@ -245,7 +244,7 @@ func (p *preparation) wait(ctx context.Context) (rulebookEntry, error) {
 	}
 }
 
-// ended reports whether wait would not wait.
+// ended reports whether wait would return at once.
 func (p *preparation) ended() bool {
 	select {
 	case <-p.done:
@@ -255,8 +254,8 @@ func (p *preparation) ended() bool {
 	}
 }
 
-// rules returns what holds for an origin, from the store where it has to be. The
-// entry is not fresh where robots.txt has to be fetched.
+// rules returns the entry of an origin, from the store if necessary. If it is not fresh,
+// robots.txt must be fetched.
 func (w *Worker) rules(ctx context.Context, origin string) (rulebookEntry, error) {
 	if e, ok := w.rulebook.known(origin); ok {
 		return e, nil
@@ -285,8 +284,8 @@ func (w *Worker) heads(ctx context.Context, origins []string) (map[string]store.
 	return heads, nil
 }
 
-// save keeps what a fetch came to for all workers. A preparation that has begun may
-// have read the row as it was: this one follows it.
+// save stores the result of a fetch for all workers. A preparation that has started may
+// have read the old row, so save starts another one after it.
 func (w *Worker) save(ctx context.Context, r store.Robots) error {
 	for {
 		p, ours := w.prepare(r.Origin, len(r.Body), w.saved(r))
@@ -303,8 +302,8 @@ type parked struct {
 	rules *preparation
 }
 
-// sift returns those claims whose visits may begin, and parks the others, which
-// [Worker.unpark] begins. It reads the store once, and no file.
+// sift returns the claims whose visits may start, and parks the others for
+// [Worker.unpark]. It reads the store once, and no file.
 func (w *Worker) sift(ctx context.Context, claims []store.Claim, until time.Time) ([]store.Claim, error) {
 	if w.config.IgnoreRobots {
 		return claims, nil
@@ -338,8 +337,8 @@ func (w *Worker) sift(ctx context.Context, claims []store.Claim, until time.Time
 	return begin, nil
 }
 
-// unpark begins the visits of parked claims whose files are there, as many as there
-// is room for.
+// unpark starts the visits of parked claims whose files are ready, as far as there is
+// capacity.
 func (w *Worker) unpark() {
 	capacity, _ := w.pool.capacity()
 	room := min(capacity, w.config.Open) - w.open()

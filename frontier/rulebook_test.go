@@ -14,11 +14,11 @@ import (
 	"fetchd/internal/site"
 )
 
-// robotsShelf is a store of robots.txt rows that counts who reads their bodies.
+// robotsShelf is a store of robots.txt rows that counts the reads of their bodies.
 type robotsShelf struct {
 	store.Store
 	body  []byte
-	gate  chan struct{} // a read of a body ends when it gets a value, or this is closed
+	gate  chan struct{} // a read of a body waits until it receives a value or is closed
 	heads func(origin string) (store.Robots, bool)
 
 	mu       sync.Mutex
@@ -73,7 +73,7 @@ func (s *robotsShelf) Release(_ context.Context, leases []store.Lease) ([]store.
 	return leases, nil
 }
 
-// newRobotsShelf is a worker on a robotsShelf where every origin has the file body.
+// newRobotsShelf returns a worker on a robotsShelf where every origin has the same file.
 func newRobotsShelf(t *testing.T, body string) (*Worker, *robotsShelf) {
 	t.Helper()
 	s := &robotsShelf{body: []byte(body), gate: make(chan struct{}), reads: make(map[string]int)}
@@ -88,12 +88,13 @@ func newRobotsShelf(t *testing.T, body string) (*Worker, *robotsShelf) {
 	return w, s
 }
 
-// longRules is a file whose rules take as much memory as they may.
+// longRules returns a file whose rules use the maximum of memory.
 func longRules() string {
 	return "User-agent: *\n" + strings.Repeat("Disallow: /private\n", robots.MaxBytes/20)
 }
 
-// TestRulebookIsBounded by what its entries hold in memory, and knows the last one.
+// TestRulebookIsBounded checks that the entries stay within rulebookBytes, and that the
+// last one is kept.
 func TestRulebookIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -126,7 +127,7 @@ func TestRulebookIsBounded(t *testing.T) {
 	}
 }
 
-// TestRulebookKeepsShortFiles where many long ones come by.
+// TestRulebookKeepsShortFiles checks that short files stay when many long ones are added.
 func TestRulebookKeepsShortFiles(t *testing.T) {
 	t.Parallel()
 	b := newRulebook()
@@ -150,8 +151,8 @@ func TestRulebookKeepsShortFiles(t *testing.T) {
 	}
 }
 
-// TestPrepareOnce: many ask for the long files of a few origins at once. Each is read
-// once, and one at a time. A short one does not wait for them.
+// TestPrepareOnce checks that long files that many callers ask for at once are read once
+// each and one at a time, and that a short one does not wait for them.
 func TestPrepareOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -192,13 +193,13 @@ func TestPrepareOnce(t *testing.T) {
 			}
 		}
 		if len(w.rulebook.coming) != 0 {
-			t.Errorf("%d preparations are left", len(w.rulebook.coming))
+			t.Errorf("%d preparations have not ended", len(w.rulebook.coming))
 		}
 	})
 }
 
-// TestSaveFollows a preparation that began before: that one may not have seen what is
-// saved.
+// TestSaveFollows checks that save follows a preparation that started before, which may
+// not have seen the new row.
 func TestSaveFollows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -229,7 +230,7 @@ func TestSaveFollows(t *testing.T) {
 	})
 }
 
-// TestSift: a claim waits for a file that has to be parsed, and holds up no other.
+// TestSift checks that a claim waits for a file that must be parsed, and delays no other.
 func TestSift(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -275,7 +276,7 @@ func TestSift(t *testing.T) {
 		select {
 		case <-w.rulebook.ready:
 		default:
-			t.Error("the claim loop was not told that files are ready")
+			t.Error("the claim loop was not woken when files were ready")
 		}
 		for _, p := range w.parked {
 			if !p.rules.ended() {
@@ -289,8 +290,8 @@ func TestSift(t *testing.T) {
 	})
 }
 
-// TestStrays: the robots.txt of hosts that redirects lead to are dropped, the oldest
-// first and a few at a time.
+// TestStrays checks that the robots.txt of hosts that redirects lead to are dropped, the
+// oldest first and a few at a time.
 func TestStrays(t *testing.T) {
 	t.Parallel()
 	var s strays
@@ -308,8 +309,8 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// TestRedirectsLeaveFewRobots: the store keeps the robots.txt of hosts with URLs, and
-// of few others, however many hosts redirects lead to.
+// TestRedirectsLeaveFewRobots checks that the store keeps the robots.txt of hosts with
+// URLs, and of few others, however many hosts redirects lead to.
 func TestRedirectsLeaveFewRobots(t *testing.T) {
 	t.Parallel()
 	const hosts = 3 * strayPiece

@@ -7,23 +7,22 @@ import (
 )
 
 const (
-	// strayPiece is how many robots.txt of hosts that redirects led to are dropped
-	// from the store at once, and half of those that are kept in any case.
+	// strayPiece is how many robots.txt of redirect targets are deleted at once, and half of
+	// the maximum that is kept.
 	strayPiece = 16
-	// strayAge is how old a robots.txt is that no worker is about to use, whatever
-	// its host: it is swept from the store if that host has no URL.
+	// strayAge is the age after which no worker is about to use a robots.txt. Older ones of
+	// hosts without a URL are deleted.
 	strayAge = time.Hour
 )
 
-// strays are the origins that redirects led to, whose robots.txt was saved. Whoever
-// redirects can name as many hosts as he likes. It is safe for concurrent use.
+// strays are origins that redirects led to and whose robots.txt was saved. A redirecting
+// host can name any number of hosts. It is safe for concurrent use.
 type strays struct {
 	mu      sync.Mutex
-	origins []string // the oldest first
+	origins []string // oldest first
 }
 
-// add returns the origins whose turn it is to be dropped, if their hosts still have
-// no URL.
+// add adds an origin. It returns the origins to delete, if their hosts still have no URL.
 func (s *strays) add(origin string) (old []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +35,7 @@ func (s *strays) add(origin string) (old []string) {
 	return old
 }
 
-// stray notes that the robots.txt of a host was saved that a redirect led to.
+// stray records that the robots.txt of a redirect's target was saved.
 func (w *Worker) stray(origin string) {
 	old := w.strays.add(origin)
 	if len(old) == 0 {
@@ -44,13 +43,13 @@ func (w *Worker) stray(origin string) {
 	}
 	ctx, cancel := w.finishing()
 	defer cancel()
-	if _, err := w.store.ForgetRobots(ctx, old); err != nil { // sweepLoop will
+	if _, err := w.store.ForgetRobots(ctx, old); err != nil { // sweepLoop will delete them
 		w.trouble(ctx, "drop robots.txt of hosts without URLs", err)
 	}
 }
 
-// sweepLoop goes through the robots.txt in the store, a few at a time, and drops
-// those of hosts that have no URL.
+// sweepLoop goes through the robots.txt in the store, a few at a time, and deletes those
+// of hosts that have no URL.
 func (w *Worker) sweepLoop(ctx context.Context) {
 	after := ""
 	for ctx.Err() == nil {

@@ -365,7 +365,7 @@ func (w *Worker) giveBack(claims []store.Claim) {
 	})
 }
 
-// giveBackParked releases the claims that never began.
+// giveBackParked releases the claims whose visits never started.
 func (w *Worker) giveBackParked() {
 	var claims []store.Claim
 	for _, p := range w.parked {

@@ -10,8 +10,7 @@ import (
 type Gauges struct {
 	// Fetches returns how many are under way, and how many may be.
 	Fetches func() (inFlight, limit int)
-	// Memory returns the bytes that are held for callers, by what they are held for, and
-	// how many may be.
+	// Memory returns the bytes held for callers, by kind, and the memory budget.
 	Memory func() (byKind map[string]int64, budget int64)
 	// Draining tells that the server is shutting down.
 	Draining func() bool
@@ -63,10 +62,10 @@ func (m *Metrics) makeGauges(series promauto.Factory) {
 	m.registry.MustRegister(&memoryCollector{m})
 }
 
-// memoryCollector reads the bytes that are held, all kinds at one instant.
+// memoryCollector collects the bytes held, all kinds at the same instant.
 type memoryCollector struct{ metrics *Metrics }
 
-var memoryBytes = prometheus.NewDesc("fetchd_memory_bytes", "Bytes that are held for callers, by what they are held for.", []string{"kind"}, nil)
+var memoryBytes = prometheus.NewDesc("fetchd_memory_bytes", "Bytes held for callers, by kind.", []string{"kind"}, nil)
 
 // Describe implements prometheus.Collector.
 func (c *memoryCollector) Describe(to chan<- *prometheus.Desc) { to <- memoryBytes }

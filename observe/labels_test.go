@@ -246,12 +246,13 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// gone is a response whose client has left.
+// gone is a response whose client has disconnected.
 type gone struct{ *httptest.ResponseRecorder }
 
 func (gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestHandlerWhoseClientLeaves writes no line to the log: anybody could fill it.
+// TestHandlerWhoseClientLeaves checks that a disconnect is not logged: anybody could fill
+// the log.
 func TestHandlerWhoseClientLeaves(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -283,7 +284,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestDroppedLogLines are asked with each scrape.
+// TestDroppedLogLines checks that they are read with each scrape.
 func TestDroppedLogLines(t *testing.T) {
 	t.Parallel()
 	var dropped uint64

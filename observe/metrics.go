@@ -208,13 +208,13 @@ func (m *Metrics) Refused(reason string) {
 func (m *Metrics) Handler() http.Handler {
 	scrape := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{m.logger},
-		MaxRequestsInFlight: 8, // more are answered 503
+		MaxRequestsInFlight: 8, // more get 503
 	})
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { scrape.ServeHTTP(deaf{rw}, r) })
 }
 
-// deaf is a response whose client may leave at any time. That is no fault of the
-// metrics, and anybody could fill the log with it.
+// deaf is a response whose client may disconnect at any time. A disconnect is not an
+// error of the metrics, and anybody could fill the log with it.
 type deaf struct{ http.ResponseWriter }
 
 // Write implements io.Writer.

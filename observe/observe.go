@@ -34,8 +34,7 @@ type Config struct {
 	// Logger takes a line when traces are not taken, and when they are again; nil
 	// means none.
 	Logger *slog.Logger
-	// DroppedLogLines returns how many lines of the log were dropped so far; nil
-	// means none.
+	// DroppedLogLines returns how many lines of the log have been dropped. Nil means none.
 	DroppedLogLines func() uint64
 }
 

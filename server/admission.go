@@ -18,15 +18,14 @@ import (
 	"fetchd/internal/budget"
 )
 
-// admission counts the fetches in flight, and charges what they take. A call over a
-// limit is refused and not made to wait: a queue would hide the overload from its
-// caller, who can go to another replica. A task of FetchMany waits, for its stream is
-// a queue already.
+// admission counts the fetches in flight and charges their memory. A call over a limit
+// is refused at once: a queue would hide the overload from the client, which can try
+// another replica. A task of FetchMany waits, because its stream is a queue already.
 type admission struct {
 	budget  *budget.Budget
-	refused func(reason string) // counts
-	reason  string              // of a refusal
-	things  string              // that are counted
+	refused func(reason string) // counts refusals
+	reason  string              // of its refusals
+	things  string              // what it counts, for messages
 
 	mu       sync.Mutex
 	limits   *Limits
@@ -36,10 +35,10 @@ type admission struct {
 	came     uint64                // places so far
 }
 
-// place is that of a task, in the queue or among the fetches in flight.
+// place is a task's position, in the queue or among the fetches in flight.
 type place struct {
 	ticket   *ticket
-	number   uint64        // in the order in which they came
+	number   uint64        // in the order of arrival
 	at       *list.Element // in its caller's queue; nil: admitted
 	admitted chan struct{}
 }
@@ -56,7 +55,7 @@ func (a *admission) set(limits *Limits) {
 	a.admitLocked()
 }
 
-// enter admits a fetch, and charges it with so many bytes of each kind. The error is
+// enter admits a fetch, and charges it that many bytes of each kind. The error is
 // RESOURCE_EXHAUSTED. It must come before the first message of a stream: stock
 // clients try again what was refused before that, and only that.
 func (a *admission) enter(ctx context.Context, charges ...charge) (*ticket, error) {
@@ -72,12 +71,12 @@ func (a *admission) enter(ctx context.Context, charges ...charge) (*ticket, erro
 	return t, nil
 }
 
-// noMemory refuses a call for want of memory.
+// noMemory returns the error of a call that there is no memory for.
 func (a *admission) noMemory(ctx context.Context, things string) error {
 	return a.refuse(ctx, reasonMemory, "the memory for "+things+" is used up")
 }
 
-// charge is a number of bytes of a kind.
+// charge is a number of bytes of one kind.
 type charge struct {
 	kind  budget.Kind
 	bytes int64
@@ -96,13 +95,13 @@ func (a *admission) count(ctx context.Context, t *ticket) error {
 	return nil
 }
 
-// queue takes a place in the queue for a task that has its memory. It is given up by
-// [place.leave], or once it is admitted by releasing its ticket.
+// queue adds a task that has its memory to the queue. [place.leave] removes it from the
+// queue. Once it is admitted, its ticket releases the slot.
 func (a *admission) queue(t *ticket) *place {
 	p := &place{ticket: t, admitted: make(chan struct{})}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.inFlight < a.limits.MaxFetches && a.mayLocked(t.caller) { // nobody who waits could come in
+	if a.inFlight < a.limits.MaxFetches && a.mayLocked(t.caller) { // no waiting task could be admitted
 		a.countLocked(t.caller)
 		close(p.admitted)
 		return p
@@ -139,7 +138,7 @@ func (p *place) wait(ctx context.Context) error {
 	}
 }
 
-// leave gives up a place in the queue, and its ticket's slot with it.
+// leave removes p from the queue. The ticket then has a slot to release.
 func (p *place) leave() {
 	a := p.ticket.admission
 	a.mu.Lock()
@@ -147,13 +146,13 @@ func (p *place) leave() {
 	if p.at != nil {
 		a.removeLocked(p)
 		p.at = nil
-		a.countLocked(p.ticket.caller) // what the ticket will give back
+		a.countLocked(p.ticket.caller) // the ticket will release it
 	}
 }
 
-// admitLocked admits those that wait, as far as there is room for them: of the first of
-// each caller that has room the one that came first. It looks at callers and not at
-// places, of which one caller may have thousands.
+// admitLocked admits waiting tasks while there are free slots: of the first tasks of all
+// callers that may have one, the oldest. It scans callers and not places, of which one
+// caller may have thousands.
 func (a *admission) admitLocked() {
 	for a.inFlight < a.limits.MaxFetches {
 		var next *place
@@ -172,9 +171,9 @@ func (a *admission) admitLocked() {
 	}
 }
 
-// mayLocked reports whether a caller may have another slot, if there is one. Of many slots
-// the last eighth is for callers that have few, as of the memory budget: a few that have
-// many leave it to those that come. A lone caller may have all.
+// mayLocked reports whether a caller may have another slot, if there is one. If there are
+// many slots, the last eighth is for callers with few, as in the memory budget. So a few
+// large callers leave some to new ones. A single caller may have them all.
 func (a *admission) mayLocked(caller string) bool {
 	const many, few = 64, 64
 	own, limit := a.callers[caller], a.limits.MaxFetches
@@ -221,12 +220,12 @@ func (a *admission) refuse(ctx context.Context, reason, text string) error {
 // programs, and as the metadata that gRPC's own retry obeys (gRFC A6).
 func refuse(ctx context.Context, reason, text string) error {
 	wait := pushback()
-	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(wait.Milliseconds(), 10))) // fails outside a call only
+	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(wait.Milliseconds(), 10))) // fails only outside a call
 	return refusal(reason, text, wait)
 }
 
-// pushback is when a caller that was refused may come again. It is random, so that
-// those that were refused together do not return together.
+// pushback returns how long a refused caller should wait. It is random, so that callers
+// that were refused together do not return together.
 func pushback() time.Duration { return leastPushback + rand.N(leastPushback) }
 
 // leastPushback is a quarter of a second.

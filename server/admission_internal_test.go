@@ -21,7 +21,7 @@ func TestAdmissionQueue(t *testing.T) {
 	leave := func(i int) {
 		places[i].leave()
 		places[i].ticket.release()
-		places[i].ticket.release() // again
+		places[i].ticket.release() // a second time
 	}
 	admitted := func(want ...int) {
 		t.Helper()
@@ -51,8 +51,8 @@ func TestAdmissionQueue(t *testing.T) {
 	}
 }
 
-// TestLastSlots: a few callers that have many slots leave some to those that come, and a
-// lone caller may have all.
+// TestLastSlots checks that a few callers with many slots leave some to new callers, and
+// that a single caller may have all.
 func TestLastSlots(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -64,7 +64,7 @@ func TestLastSlots(t *testing.T) {
 		{"alone", 640, map[string]int{"a": 639}, true},
 		{"two that have many, below seven eighths", 640, map[string]int{"a": 300, "b": 259}, true},
 		{"two that have many, above", 640, map[string]int{"a": 300, "b": 260}, false},
-		{"one that comes", 640, map[string]int{"b": 400, "c": 239}, true},
+		{"a new one", 640, map[string]int{"b": 400, "c": 239}, true},
 		{"one that has few", 640, map[string]int{"a": 9, "b": 600}, true},
 		{"one that has a few more", 640, map[string]int{"a": 10, "b": 600}, false},
 		{"few slots in all", 60, map[string]int{"a": 30, "b": 29}, true},
@@ -84,7 +84,8 @@ func TestLastSlots(t *testing.T) {
 	}
 }
 
-// newTicket is that of a fetch that was admitted. Nothing may be held when it is over.
+// newTicket returns the ticket of an admitted fetch. Nothing may be charged at the end of
+// the test.
 func newTicket(t *testing.T) *ticket {
 	t.Helper()
 	a := newAdmission(budget.New(1<<30), new(Limits).whole(), "", "", func(string) {})

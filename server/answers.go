@@ -12,28 +12,26 @@ import (
 )
 
 const (
-	// unreadTime is how long an answer may lie unread. Then its connection is closed:
-	// it is of no use to its caller either.
+	// unreadTime is how long an answer may stay unread before its connection is closed,
+	// which is then of no use to its caller either.
 	unreadTime = 2 * time.Minute
-	// answerOverhead is what grpc-go and we keep of a message besides its bytes.
+	// answerOverhead is the memory of a message in grpc-go and here, without its bytes.
 	answerOverhead = 512
-	// smallAnswer is the size of the smallest buffers: gRPC tells of the end of a buffer
-	// only where it has more than 1 KiB.
+	// smallAnswer is the size of the smallest buffers: gRPC releases a buffer explicitly
+	// only if it has more than 1 KiB.
 	smallAnswer = 1152
-	// longAnswer is the size of the largest buffers that are used again. A longer message
-	// has a buffer of its own length.
+	// longAnswer is the size of the largest pooled buffers. A longer message gets its own
+	// buffer.
 	longAnswer = 32 << 10
 )
 
-// answerRooms are the sizes of the buffers that are used again, and answerPools keep
-// them.
+// answerRooms are the sizes of the pooled buffers, and answerPools their pools.
 var (
 	answerRooms = [...]int{smallAnswer, 4 << 10, 8 << 10, 16 << 10, longAnswer}
 	answerPools [len(answerRooms)]sync.Pool // of *answerBuffer
 )
 
-// answerRoom returns the size of the buffer for a message, and where it is kept; nil:
-// nowhere.
+// answerRoom returns the size of the buffer for a message, and its pool, or nil.
 func answerRoom(size int) (int, *sync.Pool) {
 	for i, room := range answerRooms {
 		if size <= room {
@@ -43,30 +41,30 @@ func answerRoom(size int) (int, *sync.Pool) {
 	return size, nil
 }
 
-// answerBytes is what a message of so many bytes is charged until it has been read.
+// answerBytes is the charge for a message of that size until it has been read.
 func answerBytes(size int) int64 {
 	room, _ := answerRoom(size)
 	return int64(room) + answerOverhead
 }
 
-// outgoing is a message on its way to its caller, and what is held for it.
+// outgoing is a message to be sent to its caller, with its charges.
 type outgoing struct {
 	message proto.Message
 	size    int
-	caller  *conn           // nil: not known
-	memory  []*budget.Lease // of the message
-	tickets []*ticket       // of the fetches whose outcomes it brings
-	sent    bool            // it was encoded: what is held is the buffer's from then on
+	caller  *conn           // nil: unknown
+	memory  []*budget.Lease // charged for the message
+	tickets []*ticket       // of the fetches whose outcomes it has
+	sent    bool            // it was encoded: its buffer owns the charges
 }
 
-// release gives back what is held, unless the message was encoded.
+// release releases the charges, unless the message was encoded.
 func (o *outgoing) release() {
 	if !o.sent {
 		(&answer{memory: o.memory, tickets: o.tickets}).release()
 	}
 }
 
-// encode writes the message into buf, which is of its size.
+// encode writes the message into buf, which has its size.
 func (o *outgoing) encode(buf []byte) error {
 	if m, ok := o.message.(generated); ok {
 		_, err := m.MarshalToSizedBufferVT(buf)
@@ -76,8 +74,8 @@ func (o *outgoing) encode(buf []byte) error {
 	return err
 }
 
-// marshal encodes the message into a buffer that holds what o does until gRPC has
-// written it to the connection, or dropped it.
+// marshal encodes the message into a buffer that owns the charges of o until gRPC has
+// written it to the connection or dropped it.
 func (o *outgoing) marshal() (mem.BufferSlice, error) {
 	o.sent = true
 	a := &answer{memory: o.memory, tickets: o.tickets, conn: o.caller, since: time.Now()}
@@ -91,8 +89,8 @@ func (o *outgoing) marshal() (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&b.data, b)}, nil
 }
 
-// answer is a message that was encoded and is not read yet. It is in the list of its
-// connection, which releases it where gRPC drops it without a word.
+// answer is an encoded message that has not been read. Its connection lists it, and
+// releases it when it closes: gRPC drops buffers then without releasing them.
 type answer struct {
 	memory  []*budget.Lease
 	tickets []*ticket
@@ -104,7 +102,7 @@ type answer struct {
 	once       sync.Once
 }
 
-// release gives back what the answer holds. It may be called again.
+// release releases what the answer holds. It may be called again.
 func (a *answer) release() {
 	a.once.Do(func() {
 		a.conn.remove(a)
@@ -121,15 +119,15 @@ func closeAll(leases []*budget.Lease) {
 	}
 }
 
-// answerBuffer is a buffer for one message, and the pool that gRPC gives it back to.
+// answerBuffer is a buffer for one message. It is also the pool to which gRPC returns it.
 type answerBuffer struct {
 	data  []byte
-	whole []byte // all of data's room
+	whole []byte // the full buffer
 	from  *sync.Pool
 	lost  *lostAnswer
 }
 
-// lostAnswer is what is released if a buffer is collected before gRPC has given it back.
+// lostAnswer releases the answer of a buffer that is collected before gRPC returns it.
 type lostAnswer struct {
 	mu  sync.Mutex
 	now *answer
@@ -153,7 +151,7 @@ func newAnswerBuffer(size int) *answerBuffer {
 	}
 	if b == nil {
 		b = &answerBuffer{whole: make([]byte, room), from: pool, lost: new(lostAnswer)}
-		// What gRPC drops without a word is released when it is collected.
+		// gRPC may drop the buffer without returning it.
 		runtime.AddCleanup(b, (*lostAnswer).release, b.lost)
 	}
 	b.data = b.whole[:size]
@@ -166,13 +164,13 @@ func (b *answerBuffer) holds(a *answer) {
 	b.lost.now = a
 }
 
-// Get implements mem.BufferPool. It is never called.
+// Get implements mem.BufferPool. gRPC never calls it.
 func (b *answerBuffer) Get(n int) *[]byte {
 	p := make([]byte, n)
 	return &p
 }
 
-// Put implements mem.BufferPool: gRPC is done with the buffer.
+// Put implements mem.BufferPool. gRPC calls it when it no longer needs the buffer.
 func (b *answerBuffer) Put(*[]byte) {
 	b.lost.release()
 	if b.from != nil {

@@ -18,8 +18,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestAnswerIsCharged until gRPC is done with its buffer, has let go of it without a
-// word, or its connection is closed; and gives back the fetch's slot with it.
+// TestAnswerIsCharged checks that an answer and the slot of its fetch are held until
+// gRPC releases the buffer, drops it, or the connection is closed.
 func TestAnswerIsCharged(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{10, smallAnswer, smallAnswer + 1, longAnswer, longAnswer + 1, 1 << 20} {
@@ -63,13 +63,13 @@ func TestAnswerIsCharged(t *testing.T) {
 					runtime.Gosched()
 				}
 				n, inFlight := held()
-				t.Errorf("%d bytes and %d slots are held in the end", n, inFlight)
+				t.Errorf("%d bytes and %d slots are still held", n, inFlight)
 			})
 		}
 	}
 }
 
-// TestAnswerThatIsNotEncoded gives back what it holds.
+// TestAnswerThatIsNotEncoded checks that it releases what it holds.
 func TestAnswerThatIsNotEncoded(t *testing.T) {
 	t.Parallel()
 	tick := newTicket(t)
@@ -79,8 +79,8 @@ func TestAnswerThatIsNotEncoded(t *testing.T) {
 	}
 }
 
-// TestOldestAnswer: a connection is closed when its oldest answer has not been read
-// for two minutes, and no earlier.
+// TestOldestAnswer checks that a connection is closed two minutes after its oldest
+// unread answer was written, and no earlier.
 func TestOldestAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestOldestAnswer(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.oldest != nil || c.newest != nil {
-			t.Error("answers are left on a connection that is closed")
+			t.Error("a closed connection still has answers")
 		}
 	})
 }

@@ -11,32 +11,32 @@ import (
 	"fetchd/internal/budget"
 )
 
-// A client that does not read makes gRPC keep the trailers of calls that are over, and
-// what belongs to them, for as long as the connection is open. So each call is charged
-// until it is over, and while the connection takes no bytes until some of them are read.
+// If a client does not read, gRPC keeps the trailers and the state of its ended calls for
+// as long as the connection is open. So each call is charged until it ends, and if the
+// connection is blocked then, until some of its bytes have been read.
 const (
-	// callBytes is what gRPC keeps of a call, in flight or not yet written.
+	// callBytes is the memory that gRPC keeps for a call, in flight or not yet written.
 	callBytes = 8 << 10
-	// blockedAfter is how long a write must have been waiting for its reader.
+	// blockedAfter is how long a write may take before the connection counts as blocked.
 	blockedAfter = 20 * time.Millisecond
-	// endBytes is about the least that gRPC writes at the end of a call.
+	// endBytes is about the minimum that gRPC writes at the end of a call.
 	endBytes = 32
-	// A connection that is refused calls while a write waits is closed after so many, or
-	// so long: what gRPC keeps of a refusal is not charged.
+	// A blocked connection is closed after mostRefused refused calls, or after
+	// refusedTime, because what gRPC keeps for a refusal is not charged.
 	mostRefused = 512
 	refusedTime = 500 * time.Millisecond
-	// writeTime is how long one write may take. Then the connection is closed.
+	// writeTime is how long one write may take before the connection is closed.
 	writeTime = 30 * time.Second
-	// strangerCalls may be made on a stranger's connection, and one more for each second
-	// that it is open.
+	// strangerCalls is the number of calls that an unauthenticated connection may make.
+	// It may make one more for each second that it is open.
 	strangerCalls = 64
 )
 
-// errNoCalls refuses what a stranger calls too often.
+// errNoCalls is returned to unauthenticated clients that make too many calls.
 var errNoCalls = status.Error(codes.ResourceExhausted, "this connection has made too many calls without credentials")
 
-// charge takes the memory of a call from its head, md, until [conn.callOver]. A
-// connection that does not read is closed if there is none.
+// charge charges a call with the metadata md until [conn.callOver]. If there is no memory
+// left and the connection does not read, it is closed.
 func (c *conn) charge(md metadata.MD, memory *budget.Lease) bool {
 	if !memory.Grow(budget.Receiving, callBytes+metadataBytes(md)) {
 		memory.Close()
@@ -48,8 +48,8 @@ func (c *conn) charge(md metadata.MD, memory *budget.Lease) bool {
 	return true
 }
 
-// metadataBytes is what the metadata of a call takes beyond the usual, which callBytes
-// has.
+// metadataBytes is the memory of a call's metadata beyond the usual amount, which is part
+// of callBytes.
 func metadataBytes(md metadata.MD) (n int64) {
 	const field, usual = 144, 2 << 10
 	for name, values := range md {
@@ -60,8 +60,8 @@ func metadataBytes(md metadata.MD) (n int64) {
 	return max(n-usual, 0)
 }
 
-// mayCall reports whether a connection may make another call, as far as it is a
-// stranger's.
+// mayCall reports whether a connection may make another call. Only unauthenticated
+// connections are limited.
 func (c *conn) mayCall() bool {
 	if c == nil || !c.stranger.Load() {
 		return true
@@ -73,8 +73,8 @@ func (c *conn) mayCall() bool {
 	return false
 }
 
-// callOver gives back the memory of a call, or keeps it while the connection takes no
-// bytes. Nil is no memory.
+// callOver releases the charge of a call, or keeps it while the connection is blocked.
+// memory may be nil.
 func (c *conn) callOver(memory *budget.Lease) {
 	if memory == nil {
 		return
@@ -97,10 +97,10 @@ func (c *conn) callOver(memory *budget.Lease) {
 	}
 }
 
-// isBlocked reports whether a write has been waiting for its reader for a while.
+// isBlocked reports whether a write has been waiting for the reader for some time.
 func (c *conn) isBlocked() bool { return c.blockedFor() > blockedAfter }
 
-// blockedFor is how long the write in progress has been waiting; zero: there is none.
+// blockedFor returns how long the current write has been waiting; zero means no write.
 func (c *conn) blockedFor() time.Duration {
 	if c == nil {
 		return 0
@@ -115,18 +115,18 @@ func (c *conn) blockedFor() time.Duration {
 // Write implements net.Conn.
 func (c *conn) Write(p []byte) (int, error) {
 	now := time.Now()
-	_ = c.SetWriteDeadline(now.Add(writeTime)) // a connection that cannot has other limits
+	_ = c.SetWriteDeadline(now.Add(writeTime)) // an error here is harmless: other limits apply
 	c.writing.Store(now.UnixNano())
 	n, err := c.Conn.Write(p)
 	c.refused.Store(0)
 	if c.writing.Store(0); err == nil {
-		c.written(n) // also of a write that was not blocked: calls may be left of one that was
+		c.written(n) // also if this write was not blocked: calls may be left from one that was
 	}
 	return n, err
 }
 
-// written gives back the memory of as many calls as may have ended in n bytes. The last
-// few may not have been in them, and are no matter.
+// written releases the charges of as many calls as may have ended in n bytes. It may
+// release the last few too early, which does not matter.
 func (c *conn) written(n int) {
 	c.mu.Lock()
 	ended := min(len(c.over), n/endBytes)

@@ -10,9 +10,9 @@ import (
 	"fetchd/internal/budget"
 )
 
-// TestCallsOfAClientThatDoesNotRead: their memory is held until what they end with can
-// have been read, and no longer; a connection on which there is no more memory, or no
-// progress, is closed.
+// TestCallsOfAClientThatDoesNotRead checks that calls stay charged until their ends can
+// have been read, and no longer. A connection is closed if it has no more memory or makes
+// no progress.
 func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 		held := func(want int) {
 			t.Helper()
 			if got := b.Usage().Total(); got != int64(want)*callBytes {
-				t.Errorf("%d bytes are held, want %d calls", got, want)
+				t.Errorf("%d bytes are charged, want %d calls", got, want)
 			}
 		}
 		first := call()
@@ -78,7 +78,7 @@ func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// TestWriteThatMakesNoProgress closes nothing before its time, and fails then.
+// TestWriteThatMakesNoProgress checks that a write fails after writeTime, and not before.
 func TestWriteThatMakesNoProgress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestWriteThatMakesNoProgress(t *testing.T) {
 	})
 }
 
-// TestStrangersCalls: few may be made on a connection without credentials.
+// TestStrangersCalls checks that an unauthenticated connection may make only a few calls.
 func TestStrangersCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -111,14 +111,14 @@ func TestStrangersCalls(t *testing.T) {
 			n++
 		}
 		if n != strangerCalls+10 {
-			t.Errorf("%d calls of a stranger in 10 s, want %d", n, strangerCalls+10)
+			t.Errorf("%d unauthenticated calls in 10 s, want %d", n, strangerCalls+10)
 		}
 		synctest.Wait()
 	})
 }
 
-// TestCallsAfterABlockedWrite: the memory of calls that ended while a write was blocked
-// is given back as the connection takes bytes again, also if it then takes them at once.
+// TestCallsAfterABlockedWrite checks that the charges of calls that ended during a blocked
+// write are released when the connection reads again, even if it then reads everything.
 func TestCallsAfterABlockedWrite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestCallsAfterABlockedWrite(t *testing.T) {
 			}
 			c.callOver(memory)
 		}
-		go func() { _, _ = io.Copy(io.Discard, there) }() // from here on it reads
+		go func() { _, _ = io.Copy(io.Discard, there) }() // reads from now on
 		synctest.Wait()
 		for range 200 {
 			if _, err := c.Write(make([]byte, 10*endBytes)); err != nil {
@@ -143,7 +143,7 @@ func TestCallsAfterABlockedWrite(t *testing.T) {
 			}
 		}
 		if got := b.Usage().Total(); got != 0 {
-			t.Errorf("%d bytes are held for calls whose ends have been read", got)
+			t.Errorf("%d bytes are charged for calls whose ends have been read", got)
 		}
 	})
 }

@@ -30,8 +30,8 @@ type Authenticator func(Credentials) (caller string, err error)
 // callerName is the key under which the context of a call holds its [callerContext].
 type callerName struct{}
 
-// public reports whether a method needs no credentials: orchestrators, which call it,
-// have none.
+// public reports whether a method needs no credentials. Orchestrators call it and have
+// none.
 func public(method string) bool {
 	return strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/")
 }
@@ -46,8 +46,8 @@ func shownIn(ctx context.Context, md metadata.MD) Credentials {
 	return c
 }
 
-// tlsOf returns the TLS state of the connection that a call came on, or nil. It is kept
-// with the connection: each call would have a copy of its own.
+// tlsOf returns the TLS state of the connection of a call, or nil. The connection keeps
+// it, because otherwise each call would have a copy.
 func tlsOf(ctx context.Context) *tls.ConnectionState {
 	conn := connOf(ctx)
 	if conn != nil {

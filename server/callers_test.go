@@ -49,7 +49,7 @@ func TestConnectionsOfOneCaller(t *testing.T) {
 	}
 }
 
-// TestStreamsOfOneCaller: streams that are no fetch have a limit of their own.
+// TestStreamsOfOneCaller checks the separate limit on streams that are not a fetch.
 func TestStreamsOfOneCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -57,7 +57,7 @@ func TestStreamsOfOneCaller(t *testing.T) {
 	ask := func() error {
 		stream, err := reflection.ServerReflectionInfo(t.Context())
 		if err == nil {
-			_ = stream.Send(&reflectv1.ServerReflectionRequest{MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}}) // Recv has the error
+			_ = stream.Send(&reflectv1.ServerReflectionRequest{MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}}) // Recv returns the error
 			_, err = stream.Recv()
 		}
 		return err

@@ -94,7 +94,7 @@ func TestContractEncoded(t *testing.T) {
 	}
 }
 
-// wantSame expects that the codec encodes a message as what is read back as it.
+// wantSame checks that a message is the same after encoding and decoding.
 func wantSame(t *testing.T, m proto.Message) {
 	t.Helper()
 	o := &outgoing{message: m, size: sizeOf(m)}

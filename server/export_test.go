@@ -2,5 +2,5 @@ package server
 
 import "fetchd/internal/budget"
 
-// Held is what the server holds for its callers, for tests.
+// Held returns the bytes that the server holds for its callers.
 func (s *Server) Held() budget.Usage { return s.budget.Usage() }

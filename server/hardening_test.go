@@ -170,8 +170,8 @@ func TestWebLogsNoRequest(t *testing.T) {
 	}
 }
 
-// TestFetchManyQueuedBodies: while there is no memory for a task, no further is read,
-// and each is run once those before it have ended.
+// TestFetchManyQueuedBodies checks that no further task is read while there is no memory
+// for one, and that each runs once earlier ones have ended.
 func TestFetchManyQueuedBodies(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -189,8 +189,8 @@ func TestFetchManyQueuedBodies(t *testing.T) {
 			_ = m.CloseSend()
 		}()
 		synctest.Wait()
-		if n := sent.Load(); n > 30 { // those that are on their way counted
-			r.Errorf("%d tasks of 500 kB were taken with 7 MiB for them", n)
+		if n := sent.Load(); n > 30 { // including tasks that are still being sent
+			r.Errorf("%d tasks of 500 kB were accepted with 7 MiB of memory", n)
 		}
 		m.until(40)
 		for n := range 40 {
@@ -199,8 +199,8 @@ func TestFetchManyQueuedBodies(t *testing.T) {
 	}, func(c *server.Config) { c.MemoryBudget = 12 << 20 })
 }
 
-// TestFetchManyWithoutMemory: a task that there is no memory for, and no other task to
-// wait for, ends as OUT_OF_MEMORY, and the stream goes on.
+// TestFetchManyWithoutMemory checks that a task without memory, and without another task
+// to wait for, ends as OUT_OF_MEMORY, and that the stream continues.
 func TestFetchManyWithoutMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.MemoryBudget = 4 << 20 })

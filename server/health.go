@@ -17,22 +17,22 @@ import (
 // healthWriteTime is how long a health answer may take to reach the connection.
 const healthWriteTime = 5 * time.Second
 
-// healthService implements grpc.health.v1.Health without reading requests, which
-// strangers send. Every request is answered for the whole server, whatever service it
-// names.
+// healthService implements grpc.health.v1.Health without reading the requests, since
+// unauthenticated clients send them. It answers every request for the whole server,
+// whatever service the request names.
 type healthService struct {
 	states   *health.Server
 	calls    *publicCalls
-	watching context.Context // done when watches must end, which would hold up a graceful stop
+	watching context.Context // done when watches must end; they would delay a graceful stop
 	hangUp   func(ctx context.Context)
 }
 
-// desc registers the methods as streams: gRPC reads the request of a unary method
-// before it calls the handler, and has one limit on its length for all methods.
+// desc registers the methods as streams. gRPC reads the request of a unary method before
+// it calls the handler, with one size limit for all methods.
 func (h *healthService) desc() *grpc.ServiceDesc {
 	method := func(name string, handle func(grpc.ServerStream) error) grpc.StreamDesc {
 		return grpc.StreamDesc{StreamName: name, ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
-			_ = grpc.SetSendCompressor(stream.Context(), encoding.Identity) // fails outside a call only
+			_ = grpc.SetSendCompressor(stream.Context(), encoding.Identity) // fails only outside a call
 			return handle(stream)
 		}}
 	}
@@ -84,8 +84,8 @@ func (h *healthService) watch(stream grpc.ServerStream) error {
 	return err
 }
 
-// errMadeWay is the end of a call that made way for a newer one.
-var errMadeWay = status.Error(codes.ResourceExhausted, "too many health calls are in flight: this one made way for a newer one")
+// errMadeWay ends a call in favour of a newer one.
+var errMadeWay = status.Error(codes.ResourceExhausted, "too many health calls are in flight: this one was ended for a newer one")
 
 // healthWatch is the stream of a watch.
 type healthWatch struct {
@@ -103,9 +103,9 @@ func (w *healthWatch) Send(resp *healthpb.HealthCheckResponse) error {
 	return w.service.send(w.ServerStream, w.call, resp)
 }
 
-// send returns once the message is written to the connection. Until then the stream
-// cannot end, not even with an error: a client that makes this impossible loses the
-// connection.
+// send returns once the message is written to the connection. The stream cannot end
+// before that, not even with an error. If the client prevents the write, its connection
+// is closed.
 func (h *healthService) send(stream grpc.ServerStream, call *publicCall, resp proto.Message) error {
 	written := make(chan struct{})
 	if err := stream.SendMsg(&healthAnswer{resp, written}); err != nil {
@@ -123,18 +123,18 @@ func (h *healthService) send(stream grpc.ServerStream, call *publicCall, resp pr
 		return errMadeWay
 	case <-patience.C:
 		h.hangUp(stream.Context())
-		return status.Errorf(codes.DeadlineExceeded, "the answer could not be sent for %s", healthWriteTime)
+		return status.Errorf(codes.DeadlineExceeded, "the answer could not be sent within %s", healthWriteTime)
 	}
 }
 
-// healthAnswer is a message that reports when it has been written.
+// healthAnswer is a message that signals when it has been written.
 type healthAnswer struct {
 	message proto.Message
 	written chan struct{}
 }
 
 func (a *healthAnswer) marshal() (mem.BufferSlice, error) {
-	const pooled = 2 << 10 // grpc-go does not report smaller buffers
+	const pooled = 2 << 10 // grpc-go does not release smaller buffers explicitly
 	data, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 0, pooled), a.message)
 	if err != nil {
 		return nil, err

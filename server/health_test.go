@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// dialFrom connects from an address of 127.0.0.0/8.
+// dialFrom connects from 127.0.0.last.
 func (r *rig) dialFrom(last byte) net.Conn {
 	r.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}
@@ -39,7 +39,7 @@ func (r *rig) dialFrom(last byte) net.Conn {
 
 func (r *rig) address() string { return strings.TrimPrefix(r.conn.Target(), "passthrough:///") }
 
-// healthFrom is a client from such an address, with a connection of its own.
+// healthFrom returns a client with its own connection from such an address.
 func (r *rig) healthFrom(last byte) healthpb.HealthClient {
 	r.Helper()
 	conn, err := grpc.NewClient(r.conn.Target(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
@@ -51,7 +51,7 @@ func (r *rig) healthFrom(last byte) healthpb.HealthClient {
 	return healthpb.NewHealthClient(conn)
 }
 
-// hostile is a connection that speaks HTTP/2 in frames.
+// hostile is a connection that sends raw HTTP/2 frames.
 type hostile struct {
 	*testing.T
 	conn   net.Conn
@@ -70,7 +70,7 @@ func (r *rig) hostileOn(conn net.Conn, settings ...http2.Setting) *hostile {
 	h := &hostile{T: r.T, conn: conn}
 	h.framer, h.head = http2.NewFramer(h.conn, h.conn), hpack.NewEncoder(&h.buffer)
 	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	_ = h.conn.SetDeadline(time.Now().Add(20 * time.Second)) // more than anything here takes
+	_ = h.conn.SetDeadline(time.Now().Add(20 * time.Second)) // longer than any test here
 	_, err := io.WriteString(h.conn, http2.ClientPreface)
 	if err := errors.Join(err, h.framer.WriteSettings(settings...)); err != nil {
 		r.Fatal(err)
@@ -78,7 +78,7 @@ func (r *rig) hostileOn(conn net.Conn, settings ...http2.Setting) *hostile {
 	return h
 }
 
-// call sends the head of a call, and the data that follows it.
+// call sends the headers of a call and the first data.
 func (h *hostile) call(id uint32, method string, data []byte, fields ...hpack.HeaderField) error {
 	h.Helper()
 	h.buffer.Reset()
@@ -95,8 +95,8 @@ func (h *hostile) call(id uint32, method string, data []byte, fields ...hpack.He
 	return err
 }
 
-// answered reads to the end of a call, or of any if id is 0, and returns its messages
-// and its trailers.
+// answered reads to the end of a call, or of any call if id is 0, and returns its data
+// and trailers.
 func (h *hostile) answered(id uint32) (data []byte, fields map[string]string, err error) {
 	fields = make(map[string]string)
 	for {
@@ -121,8 +121,8 @@ func (h *hostile) answered(id uint32) (data []byte, fields map[string]string, er
 	}
 }
 
-// TestHealthIsNotRead: a health call is answered before its request has come, which
-// may be long, and compressed: strangers send it.
+// TestHealthIsNotRead checks that a health call is answered before its request has
+// arrived. Unauthenticated clients send it, and it may be long and compressed.
 func TestHealthIsNotRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
@@ -152,8 +152,8 @@ func TestHealthIsNotRead(t *testing.T) {
 	}
 }
 
-// TestHealthThatIsNotTaken: a connection whose client leaves no window for answers
-// cannot pile up calls that never end.
+// TestHealthThatIsNotTaken checks that a client without a window for answers cannot
+// accumulate calls that never end.
 func TestHealthThatIsNotTaken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
@@ -179,8 +179,8 @@ func TestHealthThatIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestStrangersDoNotHoldUpTheEnd: a stream that cannot end, for want of a window, does
-// not make the stop of the server wait.
+// TestStrangersDoNotHoldUpTheEnd checks that a stream that cannot end, because it has no
+// window, does not delay the server's shutdown.
 func TestStrangersDoNotHoldUpTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -212,8 +212,8 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// TestProbeIsAlwaysAnswered: strangers that hold all the health calls there may be do
-// not lock out an orchestrator's probe, nor a watch from another address.
+// TestProbeIsAlwaysAnswered checks that clients that use up all health calls lock out
+// neither an orchestrator's probe nor a watch from another address.
 func TestProbeIsAlwaysAnswered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
@@ -237,7 +237,7 @@ func TestProbeIsAlwaysAnswered(t *testing.T) {
 		}
 	}
 	_, err := watch(r.healthFrom(2))
-	wantCode(t, "a watch more from the same address", err, codes.ResourceExhausted)
+	wantCode(t, "one more watch from the same address", err, codes.ResourceExhausted)
 	mine, err := watch(r.healthFrom(9))
 	if err != nil {
 		t.Fatalf("a watch from another address: %v", err)
@@ -249,18 +249,18 @@ func TestProbeIsAlwaysAnswered(t *testing.T) {
 		}
 	}
 	for _, w := range []healthpb.Health_WatchClient{watches[0], watches[ofConn]} { // the oldest of either address
-		if _, err := w.Recv(); err == nil || !strings.Contains(fmt.Sprint(err), "made way") {
-			t.Errorf("the oldest watch: %v, want that it made way", err)
+		if _, err := w.Recv(); err == nil || !strings.Contains(fmt.Sprint(err), "was ended for") {
+			t.Errorf("the oldest watch: %v, want that it was ended for a newer one", err)
 		}
 	}
-	go r.server.Shutdown(context.Background()) //nolint:errcheck // the rig's own call has the error
+	go r.server.Shutdown(context.Background()) //nolint:errcheck // the rig's own call returns the error
 	if resp, err := mine.Recv(); err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("my watch: %s, %v; want that it lives and says NOT_SERVING", resp.GetStatus(), err)
+		t.Errorf("my watch: %s, %v; want NOT_SERVING", resp.GetStatus(), err)
 	}
 }
 
-// TestStrangersWriteNoLog: what anybody can send, without credentials, is logged at
-// DEBUG alone.
+// TestStrangersWriteNoLog checks that what anyone can send without credentials is logged
+// at DEBUG only.
 func TestStrangersWriteNoLog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
@@ -281,8 +281,8 @@ func TestStrangersWriteNoLog(t *testing.T) {
 	for _, header := range [][2]string{{"X-None", "x"}, {"Authorization", "Bearer wrong"}, {"Origin", "https://evil.example"}} {
 		f.post(t.Context(), "/v1/fetch", "{}", func(req *http.Request) { req.Header.Set(header[0], header[1]) })
 	}
-	_, _ = io.WriteString(r.dialFrom(4), "no HTTP/2 at all, and long enough to be told from a preface\r\n\r\n")
-	if _, err := r.dialFrom(4).Read(make([]byte, 1)); err != nil { // the server has taken the one before
+	_, _ = io.WriteString(r.dialFrom(4), "no HTTP/2 at all, and longer than a preface\r\n\r\n")
+	if _, err := r.dialFrom(4).Read(make([]byte, 1)); err != nil { // the server has read the previous connection
 		t.Error(err)
 	}
 	loud := slices.DeleteFunc(r.logs.all(t), func(line map[string]any) bool { return line["level"] == "DEBUG" })
@@ -290,6 +290,6 @@ func TestStrangersWriteNoLog(t *testing.T) {
 		t.Errorf("%v, want no line above DEBUG", loud)
 	}
 	if n := len(r.logs.lines(t, "finished call")); n < 4 {
-		t.Errorf("%d calls logged, want Check and those of the HTTP face", n)
+		t.Errorf("%d calls logged, want Check and those of the HTTP endpoint", n)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/gzip" // so that one is registered
+	_ "google.golang.org/grpc/encoding/gzip" // registers gzip
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -26,14 +26,14 @@ import (
 	"fetchd/server"
 )
 
-// caller is a client that speaks HTTP/2 frame by frame.
+// caller is a client that sends raw HTTP/2 frames.
 type caller struct {
 	*testing.T
 	net.Conn
 	framer *http2.Framer
 }
 
-// callerFrom connects from an address of loopback.
+// callerFrom connects from a loopback address.
 func (r *rig) callerFrom(address string, window uint32) *caller {
 	r.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
@@ -57,13 +57,14 @@ func (c *caller) must(err error) {
 	}
 }
 
-// open sends the head of a call.
+// open sends the headers of a call.
 func (c *caller) open(stream uint32, method string, more ...[2]string) {
 	c.Helper()
 	c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: callHead(c.T, method, more...), EndHeaders: true}))
 }
 
-// send sends a message from one byte to another, or, with to below zero, to its end.
+// send sends the bytes of a framed message between two offsets. If to is negative, it
+// sends the rest and ends the stream.
 func (c *caller) send(stream uint32, message []byte, from, to int) {
 	c.Helper()
 	framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // a short message
@@ -75,7 +76,7 @@ func (c *caller) send(stream uint32, message []byte, from, to int) {
 	}
 }
 
-// next returns the stream that ends next, with what its heads hold.
+// next reads until a stream ends, and returns it with its headers and trailers.
 func (c *caller) next() (stream uint32, head map[string]string) {
 	c.Helper()
 	head = make(map[string]string)
@@ -102,7 +103,7 @@ func (c *caller) next() (stream uint32, head map[string]string) {
 	}
 }
 
-// statusOf reads the status that a call ended with.
+// statusOf returns the status of an ended call.
 func statusOf(t *testing.T, head map[string]string) error {
 	t.Helper()
 	code, err := strconv.Atoi(head["grpc-status"])
@@ -122,9 +123,9 @@ func statusOf(t *testing.T, head map[string]string) error {
 	return status.ErrorProto(st)
 }
 
-// TestUnfinishedRequests: requests that stop short take slots of a part of the memory.
-// Where there is none left, one of the caller that has the most ends, and one that comes
-// slowly from somebody else is served.
+// TestUnfinishedRequests checks that incomplete requests share a part of the memory. If
+// it is used up, one request of the caller with the most ends, and a slow request of
+// another caller is served.
 func TestUnfinishedRequests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withMemory(32<<20)) // four slots
@@ -143,7 +144,7 @@ func TestUnfinishedRequests(t *testing.T) {
 		for range n {
 			_, head := c.next()
 			err := statusOf(t, head)
-			wantCode(t, "a request that stops short", err, codes.ResourceExhausted)
+			wantCode(t, "an incomplete request", err, codes.ResourceExhausted)
 			wantReason(t, err, "MEMORY")
 		}
 	}
@@ -153,10 +154,10 @@ func TestUnfinishedRequests(t *testing.T) {
 		attacker.open(stream, pb.FetchService_FetchUnary_FullMethodName)
 		attacker.send(stream, body, 0, 100)
 	}
-	attack(attacker, 4, 100) // of 104, 100 end
+	attack(attacker, 4, 100) // of 104 requests, 100 end
 	honest.open(1, pb.FetchService_FetchUnary_FullMethodName)
 	honest.send(1, body, 0, 1000)
-	_, head := attacker.next() // it made place for the honest one
+	_, head := attacker.next() // it was ended for the honest one
 	wantReason(t, statusOf(t, head), "MEMORY")
 	attack(attacker, 104, 100)
 	honest.send(1, body, 1000, -1)
@@ -170,8 +171,8 @@ func TestUnfinishedRequests(t *testing.T) {
 	r.wantNothingHeld()
 }
 
-// TestCompressedCalls are refused by their head, whatever is registered, and no answer
-// is compressed.
+// TestCompressedCalls checks that they are refused by their headers, whatever compressor
+// is registered, and that no answer is compressed.
 func TestCompressedCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -209,8 +210,8 @@ func TestCompressedCalls(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswers are charged, and keep the slot of their fetch, until their caller
-// has read them or gone.
+// TestUnreadAnswers checks that answers are charged, and keep the slots of their fetches,
+// until the caller has read them or disconnected.
 func TestUnreadAnswers(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName} {
@@ -265,8 +266,8 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
-// TestUnfinishedPosts: bodies that stop short are charged with what has come of them, and
-// hold up no other.
+// TestUnfinishedPosts checks that incomplete bodies are charged for the bytes received,
+// and delay no other request.
 func TestUnfinishedPosts(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, withMemory(64<<20)).web()
@@ -305,7 +306,7 @@ func TestUnfinishedPosts(t *testing.T) {
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("%s, %v, want 200", resp.Status, err)
 	}
-	for i, conn := range conns { // each is still waited for
+	for i, conn := range conns { // the server still waits for each
 		if _, err := io.WriteString(conn, "x"); err != nil {
 			t.Errorf("connection %d: %v", i, err)
 		}

@@ -23,7 +23,7 @@ import (
 // and room for the rest.
 const maxRequestBytes = 2 << 20
 
-// maxLongStreams and maxLongStreamsOfCaller bound the streams that may stay open for ever:
+// maxLongStreams and maxLongStreamsOfCaller limit the streams without a time limit:
 // FetchMany and reflection.
 const maxLongStreams, maxLongStreamsOfCaller = 1024, 64
 
@@ -56,7 +56,7 @@ type gate struct {
 	begin     func(ctx context.Context) (over func(), err error) // [Server.begin]
 	auth      *authentication
 	budget    *budget.Budget
-	streams   *admission // of those that are not one fetch: such a one is admitted once its request is read
+	streams   *admission // for streams that are not one fetch; a single fetch is admitted after its request is read
 }
 
 // unary passes a call on to guarded, which calls the handler.
@@ -65,7 +65,7 @@ func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterc
 		began := time.Now()
 		c := callOf(ctx)
 		g.receiving.came(c)
-		if err = ctx.Err(); err != nil { // it was ended while the last of the request arrived
+		if err = ctx.Err(); err != nil { // it ended while the last of the request arrived
 			err = status.FromContextError(err).Err()
 		}
 		if err == nil {
@@ -93,7 +93,7 @@ func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterc
 	}
 }
 
-// outgoing is the answer to a unary call, with the ticket that its handler has left.
+// outgoing returns the answer to a unary call, with the ticket that its handler has left.
 func (g *gate) outgoing(ctx context.Context, resp any, c *call) (*outgoing, error) {
 	m, ok := resp.(proto.Message)
 	if !ok {
@@ -107,7 +107,7 @@ func (g *gate) outgoing(ctx context.Context, resp any, c *call) (*outgoing, erro
 	return o, g.charge(ctx, o)
 }
 
-// charge takes the memory for a message that nobody has paid for.
+// charge charges the caller for a message that has no ticket.
 func (g *gate) charge(ctx context.Context, o *outgoing) error {
 	l := g.budget.Lease(callerOf(ctx))
 	if !l.Grow(budget.Answer, answerBytes(o.size)) {
@@ -138,7 +138,7 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 		}
 		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
 			var t *ticket
-			if t, err = g.streams.enter(ctx, charge{budget.Receiving, maxRequestBytes}); err == nil { // one request may lie there at any time
+			if t, err = g.streams.enter(ctx, charge{budget.Receiving, maxRequestBytes}); err == nil { // it may have one request in memory at any time
 				defer t.release()
 			}
 		}
@@ -151,9 +151,9 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 	}
 }
 
-// refuseCompressed refuses a call whose requests are compressed, by its head: a few
-// bytes would become megabytes. Its answers would be compressed too, and the copy in
-// gRPC's hands could not be counted.
+// refuseCompressed refuses a call with compressed requests by its headers. A few bytes
+// could become megabytes. gRPC would also compress the answers, into a copy that cannot
+// be charged.
 func refuseCompressed(ctx context.Context) error {
 	s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
 	if !ok {
@@ -165,8 +165,8 @@ func refuseCompressed(ctx context.Context) error {
 	return nil
 }
 
-// description is the service's, whose unary methods look at the head of a
-// call before its request is read.
+// description returns the service's description, with unary methods that check the
+// headers of a call before its request is read.
 func (s *Server) description() *grpc.ServiceDesc {
 	desc := pb.FetchService_ServiceDesc
 	desc.Methods = slices.Clone(desc.Methods)
@@ -188,11 +188,11 @@ func (s *Server) description() *grpc.ServiceDesc {
 	return &desc
 }
 
-// callStream is a stream whose requests are bounded, and whose messages are charged.
+// callStream limits the requests of a stream, and charges its messages.
 type callStream struct {
 	grpc.ServerStream
 	gate *gate
-	one  bool // it has one request; others reserve the memory of one when they begin
+	one  bool // it has one request; other streams reserve the memory for one from the start
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -227,7 +227,7 @@ func (s *callStream) SendMsg(m any) error {
 		}
 	}
 	o.caller = connOf(s.Context())
-	defer o.release() // where it is not encoded
+	defer o.release() // if it was not encoded
 	return s.ServerStream.SendMsg(o)
 }
 
@@ -236,7 +236,7 @@ func (s *callStream) SendMsg(m any) error {
 func (g *gate) line(ctx context.Context, method string, began time.Time, err error) {
 	st := status.Convert(err)
 	level := callLevel(st.Code())
-	if public(method) && level < slog.LevelError { // strangers may call it as often as they like
+	if public(method) && level < slog.LevelError { // anyone may call it as often as they like
 		level = slog.LevelDebug
 	}
 	if !g.logger.Enabled(ctx, level) {

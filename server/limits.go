@@ -20,17 +20,17 @@ type Limits struct {
 	MaxTotalTimeout time.Duration
 	// MaxBodyBytes is the largest max_size_bytes; zero means 1 TiB.
 	MaxBodyBytes int64
-	// MaxFetches may be in flight at once; zero means as many as the memory budget has
-	// room for, 10,000 at most. MaxFetchesPerCaller
-	// of them for one caller, which is who an [Authenticator] names, or else an
-	// address; zero means no limit of its own. Of 64 slots and more the last eighth is for
-	// callers that have few, unless there is one caller alone. What is over is refused with
+	// MaxFetches is the number of fetches that may be in flight. Zero means as many as
+	// the memory budget has capacity for, 10,000 at most. MaxFetchesPerCaller limits those
+	// of one caller, which is the name that an [Authenticator] returns, or else an address;
+	// zero means no separate limit. With 64 slots or more, the last eighth is for callers
+	// with few, unless there is only one caller. A fetch over a limit is refused with
 	// RESOURCE_EXHAUSTED before its first event; the tasks of FetchMany wait.
 	MaxFetches, MaxFetchesPerCaller int
 	// CallerMaxFetches takes the place of MaxFetchesPerCaller for callers by name.
 	CallerMaxFetches map[string]int
 
-	memory int64 // the budget of the server, in bytes
+	memory int64 // the memory budget of the server, in bytes
 }
 
 // check tells what is not usable.
@@ -46,8 +46,8 @@ func (l *Limits) check() error {
 	return nil
 }
 
-// DefaultMaxFetches is how many fetches may be in flight by default with a memory
-// budget of so many bytes; zero is that of [Config].
+// DefaultMaxFetches returns the default of MaxFetches with a memory budget of that many
+// bytes; zero means the default budget of [Config].
 func DefaultMaxFetches(budget int64) int {
 	return int(min(max(orDefault(budget, int64(defaultMemoryBudget))/(fetchBytes+callBytes), 1), mostFetches))
 }

@@ -14,9 +14,10 @@ import (
 	"fetchd/internal/budget"
 )
 
-// listener bounds the connections of callers: in all, where the next waits to be
-// accepted, and for one address, where it is closed. Where callers must authenticate
-// it also bounds those of strangers, and closes the idlest of them to take another.
+// listener limits connections. Over the total, the next one waits to be accepted; over
+// the limit of its address, it is closed. A stranger is a connection that has made no
+// authenticated call. If callers must authenticate, strangers are limited too, and the
+// idlest one is closed to accept another connection.
 type listener struct {
 	net.Listener
 	bounds
@@ -32,19 +33,19 @@ type listener struct {
 // bounds are the limits of a listener.
 type bounds struct {
 	total, perCaller int
-	// strangers is how many connections may have no authenticated call yet; zero
-	// means that callers need not authenticate.
+	// strangers is the maximum number of strangers; zero means that callers need not
+	// authenticate.
 	strangers int
-	// strangerBytes is how much such a connection may send, with strangerRate more
-	// for each second that it is open; zero means that there is no limit.
+	// strangerBytes is how much a stranger may send. It may send strangerRate more for each
+	// second that it is open. Zero means no limit.
 	strangerBytes int64
 }
 
 const (
-	// strangerShare of all connections may be strangers'.
+	// strangerShare is the divisor of the total that gives the maximum of strangers.
 	strangerShare = 4
-	// strangerBytes is more than a TLS handshake and the head of a call, with what is
-	// read ahead of it. A probe sends less than 200 bytes.
+	// strangerBytes is more than a TLS handshake and the headers of a call, including what
+	// is read ahead. A probe sends less than 200 bytes.
 	strangerBytes = 128 << 10
 	strangerRate  = 1 << 10
 )
@@ -80,7 +81,7 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// place waits until there is one, and reports false if the listener is closed first.
+// place waits for a free slot. It returns false if the listener is closed first.
 func (l *listener) place() bool {
 	select {
 	case l.places <- struct{}{}:
@@ -125,8 +126,8 @@ func (l *listener) admit(raw net.Conn) *conn {
 	return c
 }
 
-// takeIdlest removes the idlest of the strangers, or of those at an address, and
-// returns it, or nil. One with a call in flight is less idle than one without.
+// takeIdlest removes and returns the idlest stranger, of one address or of all, or nil. A
+// connection with a call in flight is less idle than one without.
 func (l *listener) takeIdlest(caller string) *conn {
 	var idlest *conn
 	for _, c := range l.unproven {
@@ -140,7 +141,7 @@ func (l *listener) takeIdlest(caller string) *conn {
 	return idlest
 }
 
-// prove takes a connection off the strangers', if it is one.
+// prove removes a connection from the strangers, if it is one.
 func (l *listener) prove(c *conn) {
 	if !c.stranger.Swap(false) {
 		return
@@ -152,7 +153,7 @@ func (l *listener) prove(c *conn) {
 	l.unproven = l.unproven[:last]
 }
 
-// dropStrangers closes the connections of strangers. It does nothing to a nil listener.
+// dropStrangers closes the connections of strangers. A nil listener has none.
 func (l *listener) dropStrangers() {
 	if l == nil {
 		return
@@ -173,31 +174,32 @@ func (l *listener) leave(c *conn) {
 	<-l.places
 }
 
-// conn is a connection that gives its place back, and knows the answers that were
-// written to it and not read. It is a stranger's until a call on it is authenticated.
+// conn is a connection that releases its slot when it is closed, and lists the answers
+// that were written to it and not read. It is a stranger until a call on it is
+// authenticated.
 type conn struct {
 	net.Conn
 	listener *listener
 	remote   remote
 	release  func()
 	opened   time.Time
-	read     int64 // bytes, while it is a stranger's; for the one goroutine that reads
+	read     int64 // bytes while it is a stranger; used only by the reading goroutine
 
 	stranger atomic.Bool
 	tls      atomic.Pointer[tls.ConnectionState]
-	active   atomic.Int64 // when something was read last, in Unix nanoseconds
-	calls    atomic.Int32 // public ones in flight
+	active   atomic.Int64 // time of the last read, in Unix nanoseconds
+	calls    atomic.Int32 // public calls in flight
 	index    int          // in listener.unproven
 
-	made    atomic.Int64 // calls, while it is a stranger's
-	refused atomic.Int64 // calls, for want of memory, during the write in progress
-	free    atomic.Int32 // requests on the HTTP port in flight that are not charged
-	writing atomic.Int64 // when the write in progress began, in Unix nanoseconds; 0: there is none
+	made    atomic.Int64 // calls made while it is a stranger
+	refused atomic.Int64 // calls refused for want of memory during the current write
+	free    atomic.Int32 // uncharged requests in flight on the HTTP port
+	writing atomic.Int64 // start of the current write, in Unix nanoseconds; 0: none
 
 	mu             sync.Mutex
-	over           []*budget.Lease // of calls whose ends are not written yet
+	over           []*budget.Lease // of ended calls whose ends are not written yet
 	oldest, newest *answer
-	patience       *time.Timer // looks at the oldest; nil: does not run
+	patience       *time.Timer // for the oldest answer; nil: not running
 	closed         bool
 }
 
@@ -209,13 +211,13 @@ func (c *conn) Read(p []byte) (int, error) {
 		c.active.Store(now.UnixNano())
 		c.read += int64(n)
 		if most := c.listener.strangerBytes; most > 0 && c.read > most+int64(now.Sub(c.opened).Seconds())*strangerRate {
-			return 0, net.ErrClosed // whoever reads closes it
+			return 0, net.ErrClosed // the reader closes it
 		}
 	}
 	return n, err
 }
 
-// authenticated notes that a caller has proved who it is.
+// authenticated records that the caller has authenticated.
 func (c *conn) authenticated() {
 	if c != nil && c.stranger.Load() {
 		c.listener.mu.Lock()
@@ -231,22 +233,22 @@ func (c *conn) idlerThan(other *conn) bool {
 	return c.active.Load() < other.active.Load()
 }
 
-// drop closes the connection, if there is one.
+// drop closes the connection; c may be nil.
 func (c *conn) drop() {
 	if c != nil {
-		_ = c.Close() // its client is not served any more
+		_ = c.Close() // it is no longer served
 	}
 }
 
-// remote is the address of a connection's client. It leads back to the connection:
-// gRPC and net/http hand on the address alone.
+// remote is the address of a connection's client. It refers to the connection, because
+// gRPC and net/http pass on only the address.
 type remote struct {
 	net.Addr
 	caller string
 	conn   *conn
 }
 
-// connOf returns the connection that a call came on, or nil.
+// connOf returns the connection of a call, or nil.
 func connOf(ctx context.Context) *conn {
 	if p, ok := peer.FromContext(ctx); ok {
 		if at, ok := p.Addr.(*remote); ok {
@@ -256,7 +258,7 @@ func connOf(ctx context.Context) *conn {
 	return nil
 }
 
-// hangUp closes the connection that a call came on.
+// hangUp closes the connection of a call.
 func hangUp(ctx context.Context) { connOf(ctx).drop() }
 
 // RemoteAddr implements net.Conn.
@@ -269,7 +271,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// dropAnswers releases the answers that nobody can read any more.
+// dropAnswers releases the answers that can no longer be read.
 func (c *conn) dropAnswers() {
 	c.mu.Lock()
 	c.closed = true
@@ -288,7 +290,7 @@ func (c *conn) dropAnswers() {
 	}
 }
 
-// add notes an answer. On a connection that is closed it is released at once.
+// add lists an answer. If the connection is closed, the answer is released at once.
 func (c *conn) add(a *answer) {
 	if c == nil {
 		return
@@ -317,7 +319,7 @@ func (c *conn) list(a *answer) bool {
 	return true
 }
 
-// remove forgets an answer.
+// remove removes an answer from the list.
 func (c *conn) remove(a *answer) {
 	if c == nil {
 		return
@@ -341,8 +343,8 @@ func (c *conn) remove(a *answer) {
 	a.prev, a.next = nil, nil
 }
 
-// lookAtOldest closes the connection if an answer has not been read for unreadTime,
-// and otherwise looks again when the oldest will have been there so long.
+// lookAtOldest closes the connection if its oldest answer has been unread for unreadTime,
+// and otherwise runs again when it will have been.
 func (c *conn) lookAtOldest() {
 	c.mu.Lock()
 	c.patience = nil

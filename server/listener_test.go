@@ -19,9 +19,9 @@ import (
 	"fetchd/server"
 )
 
-// served reports whether the server takes a connection: it speaks first.
+// served reports whether the server accepts a connection: the server sends first.
 func served(conn net.Conn) bool {
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // a read that fails says the same
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // a failed read means the same
 	_, err := io.ReadFull(conn, make([]byte, 9))
 	return err == nil
 }
@@ -35,24 +35,24 @@ func over(conn net.Conn) error {
 	return nil
 }
 
-// TestStrangersConnections: idle connections of strangers, however many, lock out
-// neither a probe nor callers, and close no connection of a caller.
+// TestStrangersConnections checks that idle unauthenticated connections, however many,
+// lock out neither a probe nor callers, and close no caller's connection.
 func TestStrangersConnections(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows, func(c *server.Config) { c.MaxConnections, c.MaxConnectionsPerCaller = 32, 6 }) // 8 for strangers
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer right")
-	watch, err := r.healthFrom(3).Watch(t.Context(), new(healthpb.HealthCheckRequest)) // of a client that has not called yet
+	watch, err := r.healthFrom(3).Watch(t.Context(), new(healthpb.HealthCheckRequest)) // of a client that has made no call
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
-	m := r.many(ctx) // a caller's only connection
+	m := r.many(ctx) // the caller's only connection
 	m.start(r.task("a", "/s/a/200"))
 	var idle []net.Conn
 	for i := range 100 {
 		conn := r.dialFrom(byte(4 + i%20))
 		if !served(conn) {
-			t.Fatalf("connection %d of strangers is not taken", i+1)
+			t.Fatalf("connection %d of strangers is not accepted", i+1)
 		}
 		idle = append(idle, conn)
 	}
@@ -63,7 +63,7 @@ func TestStrangersConnections(t *testing.T) {
 	}
 	for i := range 10 {
 		if !served(r.dialFrom(30)) {
-			t.Errorf("connection %d of one address is not taken, want that its idlest makes way", i+1)
+			t.Errorf("connection %d of one address is not accepted, want its idlest one closed", i+1)
 		}
 	}
 	for i := range 3 {
@@ -83,8 +83,8 @@ func TestStrangersConnections(t *testing.T) {
 	}
 }
 
-// TestStrangersConnectionsOfTheWebFace: a caller's connection is one once its call is
-// authenticated, on the HTTP face as well.
+// TestStrangersConnectionsOfTheWebFace checks that a connection to the HTTP endpoint is a
+// caller's once a call on it is authenticated.
 func TestStrangersConnectionsOfTheWebFace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows, func(c *server.Config) { c.MaxConnections = 8 })
@@ -96,7 +96,7 @@ func TestStrangersConnectionsOfTheWebFace(t *testing.T) {
 	}}
 	call := func() *http.Response {
 		resp := f.post(t.Context(), "/v1/fetch:unary", `{"url": "`+r.origin.URL("http", "/s/k/200")+`"}`, func(req *http.Request) { req.Header.Set("Authorization", "Bearer right") })
-		_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+		_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is reused
 		_ = resp.Body.Close()
 		return resp
 	}
@@ -116,8 +116,8 @@ func TestStrangersConnectionsOfTheWebFace(t *testing.T) {
 	}
 }
 
-// TestStrangersBytes: a connection on which nobody has authenticated cannot send on
-// and on, whatever it sends; a caller's can.
+// TestStrangersBytes checks that an unauthenticated connection can send only a limited
+// number of bytes, whatever they are, and that a caller's connection is not limited.
 func TestStrangersBytes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
@@ -152,8 +152,9 @@ func TestStrangersBytes(t *testing.T) {
 	}
 }
 
-// TestStrangersRequestsEnd: requests of a stranger over HTTP/2, for whose answers there is
-// no window, are few on a connection and end after a while. Callers are not bounded so.
+// TestStrangersRequestsEnd checks that unauthenticated requests over HTTP/2 without a
+// window for their answers are few on a connection and end after some time. Callers'
+// requests are not limited so.
 func TestStrangersRequestsEnd(t *testing.T) {
 	t.Parallel()
 	certified := httptest.NewUnstartedServer(nil)
@@ -165,7 +166,7 @@ func TestStrangersRequestsEnd(t *testing.T) {
 	for _, row := range []struct {
 		name, token string
 		window      uint32
-		refused     int // at once; the others end in time
+		refused     int // at once; the others end later
 	}{{"a stranger", "Bearer wrong", 0, 32 - 16}, {"a caller", "Bearer right", 64 << 10, 0}} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -36,18 +36,18 @@ type many struct {
 	places  chan struct{}   // of maxOpen
 	answers chan *taskAnswer
 	tasks   sync.WaitGroup
-	begun   atomic.Int64  // tasks
-	revoked chan struct{} // closed when the caller is not allowed any more
+	begun   atomic.Int64  // tasks started
+	revoked chan struct{} // closed when the caller is revoked
 
 	mu    sync.Mutex
 	open  map[string]context.CancelFunc // by tag
 	last  time.Time                     // when one was opened or closed
-	held  int                           // tickets of tasks
-	freed chan struct{}                 // one was released
+	held  int                           // tickets held by tasks
+	freed chan struct{}                 // signals that one was released
 	ended bool                          // no task starts any more
 }
 
-// taskAnswer is an answer, and what is held for it.
+// taskAnswer is an answer with its charges.
 type taskAnswer struct {
 	response *pb.TaskResponse
 	memory   []*budget.Lease
@@ -96,7 +96,7 @@ func (m *many) serve(p *packer) error {
 				return err
 			}
 			last, read = err, nil
-			go answered() // their answers are written meanwhile
+			go answered() // their answers are sent meanwhile
 		case <-revoked:
 			if read != nil {
 				go answered()
@@ -119,7 +119,7 @@ func (m *many) serve(p *packer) error {
 	}
 }
 
-// end has no task start any more.
+// end stops new tasks from starting.
 func (m *many) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,10 +174,10 @@ func (m *many) place() bool {
 	}
 }
 
-// charge charges a task. While there is no memory for it, it waits for the end of
-// another task of this stream: HTTP/2 makes the caller wait, and the request lies in
-// what the stream has reserved. The ticket is nil where there is no other task to wait
-// for. The error ends the call.
+// charge charges a task. While there is no memory for it, it waits for another task of
+// this stream to end. Flow control then makes the caller wait, and the request is in the
+// memory that the stream has reserved. The ticket is nil if there is no other task to
+// wait for. The error ends the call.
 func (m *many) charge(task *pb.Task) (*ticket, error) {
 	a := m.service.admission
 	t := &ticket{admission: a, caller: callerOf(m.stream.Context()), released: m.release}
@@ -206,7 +206,7 @@ func (m *many) charge(task *pb.Task) (*ticket, error) {
 	}
 }
 
-// grow charges all or nothing.
+// grow charges all of charges, or none.
 func (t *ticket) grow(charges []charge) bool {
 	for i, c := range charges {
 		if !t.memory.Grow(c.kind, c.bytes) {
@@ -219,14 +219,14 @@ func (t *ticket) grow(charges []charge) bool {
 	return true
 }
 
-// release notes the end of a task's ticket.
+// release records that a task's ticket was released.
 func (m *many) release() {
 	m.mu.Lock()
 	m.held--
 	m.mu.Unlock()
 	select {
 	case m.freed <- struct{}{}:
-	default: // it is noted already
+	default: // a signal is pending already
 	}
 }
 
@@ -261,7 +261,7 @@ func (m *many) begin(task *pb.Task) error {
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	m.open[t.tag], m.last = t.cancel, time.Now()
 	if ticket != nil {
-		t.turn = m.service.admission.queue(ticket) // here, so that turns come in the order of the tasks
+		t.turn = m.service.admission.queue(ticket) // here, so that tasks are admitted in their order
 	}
 	m.tasks.Add(1)
 	m.begun.Add(1)

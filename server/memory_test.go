@@ -16,14 +16,13 @@ import (
 	"fetchd/server"
 )
 
-// withMemory is a server whose callers may use n bytes, of which one may have three
-// quarters.
+// withMemory sets a memory budget of which one caller may use n bytes.
 func withMemory(n int64) func(*server.Config) {
 	return func(c *server.Config) { c.MemoryBudget = n }
 }
 
-// TestAdmissionWithoutMemory: a fetch that there is no memory for is refused before
-// its first message, by every method, and says when to come again.
+// TestAdmissionWithoutMemory checks that every method refuses a fetch without memory
+// before its first message, and says when to retry.
 func TestAdmissionWithoutMemory(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, withMemory(40<<10)).web()
@@ -34,7 +33,7 @@ func TestAdmissionWithoutMemory(t *testing.T) {
 	}
 	event, err := stream.Recv()
 	if event != nil {
-		t.Errorf("%v came before the refusal", event)
+		t.Errorf("%v was sent before the refusal", event)
 	}
 	wantRefused(t, "Fetch", err, stream.Trailer(), "MEMORY")
 
@@ -48,7 +47,7 @@ func TestAdmissionWithoutMemory(t *testing.T) {
 	}
 	message, err := many.Recv()
 	if message != nil {
-		t.Errorf("%v came before the refusal", message)
+		t.Errorf("%v was sent before the refusal", message)
 	}
 	wantRefused(t, "FetchMany", err, many.Trailer(), "MEMORY")
 
@@ -64,23 +63,23 @@ func TestAdmissionWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestOutOfMemoryInFlight: a fetch that needs more than there is ends with one outcome,
-// whichever way it is asked for, and others go on.
+// TestOutOfMemoryInFlight checks that a fetch that runs out of memory ends with one
+// outcome, by every method, and that other fetches continue.
 func TestOutOfMemoryInFlight(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, withMemory(4<<20)).web() // of which a stream of FetchMany reserves 2 MiB
+	f := newRig(t, withMemory(4<<20)).web() // a stream of FetchMany reserves 2 MiB of it
 	long := func(key string) *pb.FetchRequest {
 		in := f.request("/s/" + key + "/200:size=1040000,chunked")
 		in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
 		in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 		return in
 	}
-	filler := f.many(t.Context()) // it holds what there is too little of
+	filler := f.many(t.Context()) // it holds memory that the others then lack
 	want := func(what string, o *pb.FetchOutcome, key string) {
 		t.Helper()
 		wantClass(t, o, pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY, pb.RetryVerdict_RETRY_VERDICT_STOPPED, 1)
 		if e := o.GetError(); !e.GetRetryable() || o.GetExchanges() != 1 || o.GetResponse().GetStatusCode() != 200 || len(o.GetInlineBody()) != 0 {
-			t.Errorf("%s: %v, want one that may be tried again, after a 200", what, o)
+			t.Errorf("%s: %v, want a retryable one, after a 200", what, o)
 		}
 		if n := len(f.origin.Requests(key)); n != 1 {
 			t.Errorf("%s: the origin saw %d requests, want 1", what, n)
@@ -106,8 +105,8 @@ func TestOutOfMemoryInFlight(t *testing.T) {
 	filler.wantClass("after", ok)
 }
 
-// TestEventsWithoutMemory: events are sent without headers where there is no memory for
-// them, and none is lost.
+// TestEventsWithoutMemory checks that events are sent without headers if there is no
+// memory for them, and that none is lost.
 func TestEventsWithoutMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withMemory(200<<10))
@@ -120,7 +119,7 @@ func TestEventsWithoutMemory(t *testing.T) {
 	for i, m := range a.events {
 		for what, resp := range map[string]*pb.HttpResponse{"response_started": m.GetResponseStarted().GetResponse(), "attempt_finished": m.GetAttemptFinished().GetResponse()} {
 			if resp != nil && (resp.GetStatusCode() != 200 || resp.GetContentLength() != 100 || len(resp.GetHeaders()) != 0) {
-				t.Errorf("event %d, %s: status %d, length %d, %d headers, want the status and the length alone", i+1, what, resp.GetStatusCode(), resp.GetContentLength(), len(resp.GetHeaders()))
+				t.Errorf("event %d, %s: status %d, length %d, %d headers, want only the status and the length", i+1, what, resp.GetStatusCode(), resp.GetContentLength(), len(resp.GetHeaders()))
 			}
 		}
 	}
@@ -129,7 +128,8 @@ func TestEventsWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestUnreadMany: what a cancelled stream of FetchMany has left unread is given back.
+// TestUnreadMany checks that the unread answers of a cancelled FetchMany stream are
+// released.
 func TestUnreadMany(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -31,14 +31,14 @@ type packer struct {
 
 	message *pb.FetchManyResponse
 	bytes   int
-	memory  []*budget.Lease // that the message holds
+	memory  []*budget.Lease // charged for the message
 	tickets []*ticket
 }
 
 // run sends until there are no more answers, or a send fails. It tells once that
 // the server is going away.
 func (p *packer) run() error {
-	defer func() { (&answer{memory: p.memory, tickets: p.tickets}).release() }() // of what is not sent
+	defer func() { (&answer{memory: p.memory, tickets: p.tickets}).release() }() // of the answers that are not sent
 	draining := p.draining.Done()
 	patience := time.NewTimer(packTime)
 	patience.Stop()

@@ -7,37 +7,37 @@ import (
 )
 
 const (
-	// maxPublic public calls may be in flight where the memory budget allows it: each
-	// holds at most its stream's window of unread data, and all of them an eighth of
-	// the budget. They are not charged to it: a probe must be answered when it is used
-	// up. There is one for each client that watches health: a client does not call a
-	// server that refuses its watch.
+	// maxPublic is the number of public calls that may be in flight, if the memory budget
+	// allows it. Each holds at most its stream's window of unread data, and all of them an
+	// eighth of the budget. They are not charged, because a probe must be answered when
+	// the budget is used up. There must be one for each client that watches health: a
+	// client does not call a server that refuses its watch.
 	maxPublic      = 1024
 	publicOfBudget = 8
-	// maxPublicOfConn of them may be on one connection: a probe has one, and a client
-	// that watches health has one watch.
+	// maxPublicOfConn of them may be on one connection. A probe has one, and a client that
+	// watches health has one watch.
 	maxPublicOfConn = 16
 )
 
-// publicCalls are the calls in flight that need no credentials. Strangers may make
-// them, so they are few; and an orchestrator must make them, so a new Check is always
-// taken: where there are too many, the oldest of a stranger ends.
+// publicCalls are the calls in flight that need no credentials. There are few, because
+// anyone can make them. A new Check is always admitted, because an orchestrator must be
+// able to make it; if there are too many, the oldest unauthenticated call ends.
 type publicCalls struct {
 	most    int
-	refused func(reason string) // counts
+	refused func(reason string) // counts refusals
 
 	mu    sync.Mutex
 	calls list.List // of *publicCall, oldest first
 	conns map[*conn]int
 }
 
-// publicCall is one of them.
+// publicCall is one call of them.
 type publicCall struct {
 	conn   *conn
 	caller string
-	ctx    context.Context // done when the call must make way
+	ctx    context.Context // done when the call must end for a newer one
 	cancel context.CancelFunc
-	at     *list.Element // nil once it has left
+	at     *list.Element // nil once it has ended
 }
 
 // maxPublicWith returns how many public calls may be in flight with a memory budget.
@@ -49,9 +49,9 @@ func newPublicCalls(most int, refused func(reason string)) *publicCalls {
 	return &publicCalls{most: most, refused: refused, conns: make(map[*conn]int)}
 }
 
-// enter admits a call, or refuses it with RESOURCE_EXHAUSTED. A watch may only end a
-// call of an address that has more than its own: clients open a watch that has ended
-// again at once, and would drive each other out for ever.
+// enter admits a call, or refuses it with RESOURCE_EXHAUSTED. A watch may end only a call
+// of an address that has more than its own. Clients reopen a watch that has ended, and
+// would otherwise end each other's forever.
 func (p *publicCalls) enter(ctx context.Context, watch bool) (*publicCall, error) {
 	call := &publicCall{conn: connOf(ctx), caller: callerOf(ctx)}
 	call.ctx, call.cancel = context.WithCancel(context.Background())
@@ -81,14 +81,14 @@ func (p *publicCalls) refuse(ctx context.Context, suffix, text string) error {
 	return refuse(ctx, reason, text)
 }
 
-// mayEnd reports whether the call may be ended for another's sake: strangers must not
-// disturb callers who have proved who they are.
+// mayEnd reports whether the call may be ended for another one. Callers that have
+// authenticated must not be disturbed.
 func (c *publicCall) mayEnd() bool {
 	return c.conn == nil || c.conn.listener.strangers == 0 || c.conn.stranger.Load()
 }
 
-// busiest returns the caller with the most calls that may be ended, and how many more
-// than another it has.
+// busiest returns the caller with the most calls that may be ended, and how many more it
+// has than other.
 func (p *publicCalls) busiest(other string) (caller string, more int) {
 	counts := make(map[string]int)
 	for at := p.calls.Front(); at != nil; at = at.Next() {
@@ -101,7 +101,7 @@ func (p *publicCalls) busiest(other string) (caller string, more int) {
 	return caller, counts[caller] - counts[other]
 }
 
-// endOldest ends the oldest call of a caller that may be ended.
+// endOldest ends the caller's oldest call that may be ended.
 func (p *publicCalls) endOldest(caller string) {
 	for at := p.calls.Front(); at != nil; at = at.Next() {
 		if c, ok := at.Value.(*publicCall); ok && c.caller == caller && c.mayEnd() {
@@ -112,7 +112,7 @@ func (p *publicCalls) endOldest(caller string) {
 	}
 }
 
-// leave notes that a call is over.
+// leave records that a call has ended.
 func (p *publicCalls) leave(c *publicCall) {
 	c.cancel()
 	p.mu.Lock()
@@ -131,7 +131,7 @@ func (p *publicCalls) remove(c *publicCall) {
 	}
 }
 
-// decrement counts one down, and forgets those that are none.
+// decrement decrements a count, and deletes it at zero.
 func decrement[K comparable](counts map[K]int, key K) {
 	if counts[key]--; counts[key] == 0 {
 		delete(counts, key)

@@ -14,40 +14,40 @@ import (
 )
 
 const (
-	// slowAfter is how long a handler may wait for its request before the request takes
-	// a slot of [receiving]. Most are there at once.
+	// slowAfter is how long a handler may wait for its request before the request needs a
+	// slot of [receiving]. Most requests arrive sooner.
 	slowAfter = 50 * time.Millisecond
-	// receivingShare is the part of the budget that these slots may take.
+	// receivingShare is the divisor of the budget that gives the maximum of these slots.
 	receivingShare = 4
 )
 
-// callKey is the key under which a call's context holds itself, a [call].
+// callKey is the context key of the [call].
 type callKey struct{}
 
-// call is the context of a gRPC call, and what is known of it besides.
+// call is the context of a gRPC call, with its state.
 type call struct {
 	context.Context
 	cancel  context.CancelCauseFunc
-	clock   *time.Timer // ends the call while its request is on its way; nil once it is there
+	clock   *time.Timer // ends the call while its request is arriving; nil once it has arrived
 	caller  string
 	reading atomic.Bool  // a handler waits for the request
-	stream  statusWriter // set before that
+	stream  statusWriter // set before reading
 
-	// Under the lock of receiving.
+	// Guarded by receiving.mu.
 	arrived bool
-	slot    *slot // nil: it holds none
+	slot    *slot // nil: none
 
-	charged bool    // from its head on
+	charged bool    // since its headers arrived
 	ticket  *ticket // of FetchUnary, between the handler and the answer
 }
 
-// statusWriter ends a stream of gRPC: to a call that is only cancelled while it waits
-// for a message gRPC answers CANCELLED.
+// statusWriter ends a gRPC stream. If a call is only cancelled while it waits for a
+// message, gRPC answers CANCELLED.
 type statusWriter interface {
 	WriteStatus(st *status.Status) error
 }
 
-// slot is what a call holds whose request takes long to arrive.
+// slot is held by a call whose request takes long to arrive.
 type slot struct {
 	at     *list.Element // in receiving
 	limit  *time.Timer   // ends the call
@@ -62,26 +62,25 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// callOf returns the call of a context, or nil where gRPC did not make it.
+// callOf returns the call of a context, or nil if gRPC did not make it.
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
 }
 
-// receiving are the requests that take long to arrive. gRPC keeps what has come of
-// each, up to the longest message, and tells nobody: so each takes a slot of that size
-// from the budget. Where there is none, the oldest request of the caller that has the
-// most of them ends.
+// receiving are the requests that take long to arrive. gRPC buffers each, up to the
+// maximum message size, without reporting it. So each gets a slot of that size from the
+// budget. If there is none, the oldest request of the caller with the most of them ends.
 type receiving struct {
 	budget  *budget.Budget
-	refused func(reason string) // counts
+	refused func(reason string) // counts refusals
 
 	mu      sync.Mutex
-	calls   list.List // of *call, the oldest first
+	calls   list.List // of *call, oldest first
 	callers map[string]int
 }
 
-// expect begins the clock of a call whose request is to come.
+// expect starts the timer of a call whose request has not arrived.
 func (r *receiving) expect(c *call) {
 	c.clock = time.AfterFunc(firstMessageTime, func() {
 		if c.reading.Load() {
@@ -92,8 +91,8 @@ func (r *receiving) expect(c *call) {
 	})
 }
 
-// read notes that a handler waits for its request from now on. Before that gRPC keeps
-// no more of it than the window of the stream.
+// read records that a handler now waits for its request. Before that gRPC buffers no more
+// of it than the stream's window.
 func (r *receiving) read(ctx context.Context) {
 	c := callOf(ctx)
 	if c == nil || c.clock == nil {
@@ -104,8 +103,8 @@ func (r *receiving) read(ctx context.Context) {
 	c.clock.Reset(slowAfter)
 }
 
-// came notes that the request is there. It is called by the one goroutine that reads
-// requests.
+// came records that the request has arrived. Only the goroutine that reads requests calls
+// it.
 func (r *receiving) came(c *call) {
 	if c == nil || c.clock == nil {
 		return
@@ -113,10 +112,10 @@ func (r *receiving) came(c *call) {
 	if !c.clock.Stop() {
 		r.arrived(c)
 	}
-	c.clock = nil // it is not to be kept by ten thousand that wait
+	c.clock = nil // ten thousand waiting calls must not keep it
 }
 
-// arrived gives back the slot of a call, or keeps it from taking one.
+// arrived releases the slot of a call, or prevents it from getting one.
 func (r *receiving) arrived(c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +123,7 @@ func (r *receiving) arrived(c *call) {
 	r.leaveLocked(c)
 }
 
-// late has a call take a slot, and ends it where none is to be had.
+// late gives the call a slot, or ends it if there is none.
 func (r *receiving) late(c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,14 +144,14 @@ func (r *receiving) late(c *call) {
 	context.AfterFunc(c, func() { r.leave(c) })
 }
 
-// fits takes the memory of a slot.
+// fits charges the memory of a slot, and reports whether it was granted.
 func (r *receiving) fits(memory *budget.Lease) bool {
 	return int64(r.calls.Len()+1)*maxRequestBytes <= max(r.budget.Limit()/receivingShare, maxRequestBytes) &&
 		memory.Grow(budget.Receiving, maxRequestBytes)
 }
 
-// evict ends the oldest call of the caller that has the most, and reports whether
-// there was one.
+// evict ends the oldest call of the caller with the most, and reports whether there was
+// one.
 func (r *receiving) evict() bool {
 	most := 0
 	for _, n := range r.callers {
@@ -168,12 +167,12 @@ func (r *receiving) evict() bool {
 	return false
 }
 
-// end has a call answer that there was no memory for its request.
+// end ends a call with the error that there was no memory for its request.
 func (r *receiving) end(c *call) {
 	r.refused(reasonMemory)
 	err := refusal(reasonMemory, "the request took long to arrive, and the memory for such requests is used up", pushback())
 	if c.stream != nil {
-		_ = c.stream.WriteStatus(status.Convert(err)) // it may be over
+		_ = c.stream.WriteStatus(status.Convert(err)) // the call may have ended
 	}
 	c.cancel(err)
 }

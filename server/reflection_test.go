@@ -158,8 +158,8 @@ func wantComments(t *testing.T, file *descriptorpb.FileDescriptorProto) {
 	}
 }
 
-// TestHealth is that of the whole server, whatever service a request names: the name
-// is not read.
+// TestHealth checks that health is that of the whole server, whatever service a request
+// names: the name is not read.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

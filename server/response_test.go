@@ -162,7 +162,7 @@ func TestHoldBackBudget(t *testing.T) {
 	r := newRig(t, func(c *server.Config) { c.MemoryBudget = 1 << 20 })
 	in := r.request("/s/k/200:size=100000")
 	a := r.mustFetch(in)
-	// A sixteenth of three quarters, less what the fetch holds besides.
+	// A sixteenth of three quarters, less what else the fetch holds.
 	if got := a.events[slices.Index(a.order, "response_started")].GetResponseStarted().GetHoldBackBytes(); got > 48<<10 || got < 40<<10 {
 		t.Errorf("hold-back %d, want a share of the budget, a little less than %d", got, 48<<10)
 	}

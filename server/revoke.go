@@ -12,38 +12,38 @@ import (
 )
 
 const (
-	// revokedTime is how long a stream of a revoked caller may still report how its
-	// tasks ended.
+	// revokedTime is how long a revoked caller's stream may still send the outcomes of its
+	// tasks.
 	revokedTime = 2 * time.Second
-	// revokedConnTime is when the connection is closed whose client certificate named
-	// a revoked caller. Its calls have ended by then.
+	// revokedConnTime is the delay before a connection is closed whose client certificate
+	// named a revoked caller. Its calls have ended by then.
 	revokedConnTime = 5 * time.Second
 )
 
 var (
-	// errRevoked is the cause with which the calls of a revoked caller are cancelled.
-	errRevoked = errors.New("the caller is not allowed any more")
-	// statusRevoked is what its calls end with.
+	// errRevoked is the cause of cancelling the calls of a revoked caller.
+	errRevoked = errors.New("the caller is no longer allowed")
+	// statusRevoked is the status of those calls.
 	statusRevoked = status.Errorf(codes.Unauthenticated, "%v", errRevoked)
 )
 
-// authentication asks an Authenticator who calls, and again for the calls in flight
-// when its answers may have changed.
+// authentication asks an Authenticator for the caller of each call, and asks again for
+// the calls in flight when its answers may have changed.
 type authentication struct {
 	ask    Authenticator // nil admits everybody
-	rounds atomic.Int64  // how often the calls in flight were asked for
+	rounds atomic.Int64  // how often it has asked again
 
 	mu       sync.Mutex
 	inFlight map[*callerContext]struct{}
 }
 
-// callerContext is the context of a call that was authenticated.
+// callerContext is the context of an authenticated call.
 type callerContext struct {
 	context.Context
 	name  string
 	shown Credentials
-	// What follows is guarded by authentication.mu once the call is in flight.
-	round  int64                   // in which the name was asked for
+	// Guarded by authentication.mu once the call is in flight.
+	round  int64                   // in which the name was determined
 	revoke context.CancelCauseFunc // cancels the call
 	over   bool
 }
@@ -60,13 +60,13 @@ func newAuthentication(ask Authenticator) *authentication {
 	return &authentication{ask: ask, inFlight: make(map[*callerContext]struct{})}
 }
 
-// identify returns a context that names who calls, or UNAUTHENTICATED. The connection is no
-// stranger's any more.
+// identify returns a context with the caller's name, or UNAUTHENTICATED. The connection
+// is then authenticated.
 func (a *authentication) identify(ctx context.Context, shown Credentials) (context.Context, error) {
 	if a.ask == nil {
 		return ctx, nil
 	}
-	round := a.rounds.Load() // before it asks: what changes meanwhile is noticed by enter
+	round := a.rounds.Load() // before asking: enter notices a later change
 	name, err := a.ask(shown)
 	if err != nil {
 		return ctx, status.Errorf(codes.Unauthenticated, "%v", err)
@@ -90,8 +90,8 @@ func callerContextOf(ctx context.Context) *callerContext {
 	return c
 }
 
-// enter notes that a call is in flight, until leave. gRPC answers CANCELLED if a stream's
-// context ends while a message is awaited, so this must be called when the request has come.
+// enter records that a call is in flight, until leave. It must be called after the request
+// has arrived: gRPC answers CANCELLED if a stream's context ends before that.
 func (a *authentication) enter(ctx context.Context) error {
 	c := callerContextOf(ctx)
 	if c == nil {
@@ -112,7 +112,7 @@ func (a *authentication) enter(ctx context.Context) error {
 	return nil
 }
 
-// leave notes that a call is over, and why if its caller was revoked.
+// leave records that a call has ended. It sets the status if the caller was revoked.
 func (a *authentication) leave(ctx context.Context, err *error) {
 	c := callerContextOf(ctx)
 	if c == nil {
@@ -127,8 +127,8 @@ func (a *authentication) leave(ctx context.Context, err *error) {
 	}
 }
 
-// enterStream is enter for a call that awaits messages as long as it lives: revoke is called
-// in place of a cancel.
+// enterStream is enter for a call that receives messages during its whole life. revoke is
+// called instead of cancelling the context.
 func (a *authentication) enterStream(ctx context.Context, revoke func()) error {
 	if c := callerContextOf(ctx); c != nil {
 		a.mu.Lock()
@@ -138,8 +138,8 @@ func (a *authentication) enterStream(ctx context.Context, revoke func()) error {
 	return a.enter(ctx)
 }
 
-// again asks for every call in flight, cancels those whose caller is not named as before, and
-// returns how many.
+// again asks for every call in flight. It cancels those whose caller has another name or
+// none, and returns how many.
 func (a *authentication) again() int {
 	if a.ask == nil {
 		return 0
@@ -149,7 +149,7 @@ func (a *authentication) again() int {
 		name string
 		err  error
 	}
-	answers := make(map[Credentials]answer) // many calls show the same
+	answers := make(map[Credentials]answer) // many calls have the same credentials
 	var revoked []context.CancelCauseFunc
 	conns := make(map[*conn]struct{})
 	a.mu.Lock()
@@ -173,14 +173,14 @@ func (a *authentication) again() int {
 		revoke(errRevoked)
 	}
 	for conn := range conns {
-		time.AfterFunc(revokedConnTime, conn.drop) // at once would cut off what its calls end with
+		time.AfterFunc(revokedConnTime, conn.drop) // closing it now would cut off the ends of its calls
 	}
 	return len(revoked)
 }
 
-// Reauthenticate asks the [Authenticator] again for each call in flight, and cancels
-// those whose caller it no longer names as before: they end with UNAUTHENTICATED, a
-// stream of FetchMany after the outcomes of its tasks. A connection whose client
-// certificate alone named such a caller is closed after that. It returns how many
-// calls it has cancelled.
+// Reauthenticate asks the [Authenticator] again for each call in flight, and cancels the
+// calls whose caller it no longer names as before. They end with UNAUTHENTICATED, a
+// FetchMany stream after the outcomes of its tasks. After that it closes the connection
+// if only a client certificate named the caller. It returns the number of cancelled
+// calls.
 func (s *Server) Reauthenticate() int { return s.service.callers.again() }

@@ -53,13 +53,13 @@ func as(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
-// calls are one caller's calls of each kind, which wait for their origin.
+// calls are one caller's calls, one of each kind.
 type calls struct {
 	busy, idle         *manyStream
 	unary, stream, web chan error
 }
 
-// callAll makes them.
+// callAll starts the calls of a caller.
 func (f *face) callAll(token string) *calls {
 	ctx := as(f.Context(), token)
 	c := &calls{busy: f.many(ctx), idle: f.many(ctx), unary: make(chan error, 1), stream: make(chan error, 1), web: make(chan error, 1)}
@@ -75,7 +75,7 @@ func (f *face) callAll(token string) *calls {
 	go func() {
 		resp := f.post(f.Context(), "/v1/fetch:unary", `{"url": "`+f.origin.URL("http", "/s/"+token+"web"+path)+`"}`,
 			func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+token) })
-		_, _ = io.Copy(io.Discard, resp.Body) // the status says it
+		_, _ = io.Copy(io.Discard, resp.Body) // the status is enough
 		if resp.StatusCode != http.StatusOK {
 			c.web <- errors.New(resp.Status)
 			return
@@ -86,14 +86,14 @@ func (f *face) callAll(token string) *calls {
 	return c
 }
 
-// TestReauthenticate ends the calls of a caller who is not allowed any more, and disturbs
-// no other.
+// TestReauthenticate checks that the calls of a revoked caller end, and that no other
+// call does.
 func TestReauthenticate(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, becomes string
 	}{
-		{"the token is taken away", ""},
+		{"the token is removed", ""},
 		{"the token is somebody else's", "eve"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestReauthenticate(t *testing.T) {
 				wantCode(f.T, "FetchUnary", <-bob.unary, codes.Unauthenticated)
 				wantCode(f.T, "Fetch", <-bob.stream, codes.Unauthenticated)
 				if err := <-bob.web; err == nil || !strings.Contains(fmt.Sprint(err), "401") {
-					f.Errorf("the HTTP face: %v, want 401", err)
+					f.Errorf("the HTTP endpoint: %v, want 401", err)
 				}
 				if took := time.Since(began); took > 0 {
 					f.Errorf("took %s, want no time", took)
@@ -141,14 +141,14 @@ func TestReauthenticate(t *testing.T) {
 	}
 }
 
-// TestReauthenticateWhoDoesNotRead ends the stream of a revoked caller after two
-// seconds.
+// TestReauthenticateWhoDoesNotRead checks that the stream of a revoked caller that does
+// not read ends after two seconds.
 func TestReauthenticateWhoDoesNotRead(t *testing.T) {
 	t.Parallel()
 	known := newRoster()
 	bubble(t, func(r *rig) {
 		m := r.many(as(r.Context(), "b"))
-		for i := range 8 { // far more than is sent without a reader
+		for i := range 8 { // far more than can be sent without a reader
 			m.start(r.task(key(i), "/s/"+key(i)+"/200:size=100000"))
 		}
 		synctest.Wait()
@@ -162,8 +162,8 @@ func TestReauthenticateWhoDoesNotRead(t *testing.T) {
 	}, known.change)
 }
 
-// TestRevokedWhileItsRequestComes: a call whose head came before its caller was revoked
-// and whose request comes after is not carried out.
+// TestRevokedWhileItsRequestComes checks that a call is not run if its caller is revoked
+// between its headers and its request.
 func TestRevokedWhileItsRequestComes(t *testing.T) {
 	t.Parallel()
 	known := newRoster()
@@ -178,7 +178,7 @@ func TestRevokedWhileItsRequestComes(t *testing.T) {
 		if err := stream.SendMsg(r.request("/s/k/200")); err != nil {
 			r.Fatal(err)
 		}
-		_ = stream.CloseSend() // RecvMsg has the error
+		_ = stream.CloseSend() // RecvMsg returns the error
 		wantCode(r.T, "Fetch", stream.RecvMsg(new(pb.FetchResponse)), codes.Unauthenticated)
 		if n := len(r.origin.Requests("k")); n != 0 {
 			r.Errorf("the origin saw %d requests, want none", n)

@@ -136,8 +136,8 @@ func (r *rig) start(cfg *server.Config, l net.Listener, target string, change []
 	r.client = pb.NewFetchServiceClient(r.conn)
 }
 
-// wantNothingHeld expects that the server holds no byte for anybody. gRPC may let go of
-// an answer without a word; then it is given back when it is collected.
+// wantNothingHeld checks that the server holds nothing for its callers. gRPC may drop an
+// answer without releasing it; the answer is then released when it is collected.
 func (r *rig) wantNothingHeld() {
 	r.Helper()
 	held := r.server.Held()
@@ -147,7 +147,7 @@ func (r *rig) wantNothingHeld() {
 		held = r.server.Held()
 	}
 	if held.Total() != 0 {
-		r.Errorf("the server holds %v in the end, want nothing", held)
+		r.Errorf("the server still holds %v, want nothing", held)
 	}
 }
 

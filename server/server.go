@@ -58,18 +58,18 @@ type Config struct {
 	// Stall is how long a caller may read nothing before its call ends as ABORTED
 	// (spec B7); zero means 30 s.
 	Stall time.Duration
-	// MemoryBudget bounds the bytes that are held for callers: fetches in flight and
-	// what they hold, requests, and answers that are not read yet. What is over it is
-	// refused with RESOURCE_EXHAUSTED, or ends a fetch as OUT_OF_MEMORY. One caller may
-	// use three quarters of it. Zero means 512 MiB. Go may hold as much garbage
-	// besides, so it should be less than half of the memory there is.
+	// MemoryBudget limits the bytes held for callers: fetches in flight with all they
+	// hold, requests, and unread answers. A call over it is refused with
+	// RESOURCE_EXHAUSTED, and a fetch over it ends as OUT_OF_MEMORY. One caller may use
+	// three quarters of it. Zero means 512 MiB. It should be less than half of the
+	// available memory, because Go may hold as much garbage again.
 	MemoryBudget int64
-	// MaxConnections may be open at once on a port; zero means as many as the memory
-	// budget has 192 KiB for, 4,096 at most. Others wait to be accepted.
+	// MaxConnections is the number of open connections on a port. Zero means as many as the
+	// memory budget has 192 KiB for, 4,096 at most. Further ones wait to be accepted.
 	// MaxConnectionsPerCaller of them may come from one address (of IPv6: one network of
-	// 64 bits); zero means half of them, 512 at most. Others are closed. Where there
-	// is an Authenticator, connections without a call that it has passed have a
-	// quarter of MaxConnections, and the idlest of them is closed to take another.
+	// 64 bits); zero means half of them, 512 at most. Further ones are closed. With an
+	// Authenticator, connections without an authenticated call get a quarter of
+	// MaxConnections, and the idlest of them is closed to accept another.
 	MaxConnections, MaxConnectionsPerCaller int
 	// Observe counts calls and fetches, and traces them; nil means that nobody does.
 	// It takes the place of Fetch.Observer, answers /metrics, and is not shut down
@@ -93,11 +93,11 @@ type Server struct {
 	receiving           receiving
 	client              *fetch.Client
 	drain               context.CancelFunc // ends the waits between attempts
-	watch               context.CancelFunc // ends the streams that would stay open for ever
+	watch               context.CancelFunc // ends the streams without a time limit
 }
 
-// watchGrace is how long a health watch may still tell that the server stops. The
-// connections of strangers are closed after twice that.
+// watchGrace is how long a health watch may still report that the server stops.
+// Unauthenticated connections are closed after twice that.
 const watchGrace = time.Second
 
 // New returns a server that serves nothing yet. The error says which part of
@@ -161,7 +161,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// memory is what a scrape is told of the budget.
+// memory returns the usage and the size of the budget for a scrape.
 func (s *Server) memory() (byKind map[string]int64, limit int64) {
 	byKind = make(map[string]int64)
 	s.budget.Usage().Each(func(k budget.Kind, n int64) { byKind[k.String()] = n })
@@ -218,7 +218,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.service.workers.Close()
 	defer s.watch()
 	defer time.AfterFunc(watchGrace, s.watch).Stop()
-	defer time.AfterFunc(2*watchGrace, func() { // so that none can hold up the end
+	defer time.AfterFunc(2*watchGrace, func() { // so that none can delay the shutdown
 		s.listening.Load().dropStrangers()
 		s.listeningWeb.Load().dropStrangers()
 	}).Stop()
@@ -238,17 +238,17 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return cut
 }
 
-// connectionBytes is what a connection may take that is not charged: buffers, and on the
-// HTTP port the head of a request that is still arriving.
+// connectionBytes is the uncharged memory of a connection: buffers, and on the HTTP port
+// the head of a request that is still arriving.
 const connectionBytes = 192 << 10
 
-// DefaultMaxConnections is how many connections each port may have by default with a
-// memory budget of so many bytes; zero is that of [Config].
+// DefaultMaxConnections returns the default of MaxConnections with a memory budget of
+// that many bytes; zero means the default budget of [Config].
 func DefaultMaxConnections(budget int64) int {
 	return int(min(max(orDefault(budget, int64(defaultMemoryBudget))/connectionBytes, 64), mostConns))
 }
 
-// bounds returns the limits on the connections of a port.
+// bounds returns the connection limits of a port.
 func (c *Config) bounds(memory int64) bounds {
 	b := bounds{total: orDefault(c.MaxConnections, DefaultMaxConnections(memory))}
 	b.perCaller = orDefault(c.MaxConnectionsPerCaller, min(max(b.total/2, 1), mostCallerConns))

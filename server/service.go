@@ -70,10 +70,10 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 	return s.fetch(stream.Context(), in, func(o *outgoing) error { return stream.SendMsg(o) }, gRPCWay)
 }
 
-// way is how the events of a fetch reach their caller.
+// way is how the events of a fetch are sent to the caller.
 type way struct {
-	atOnce int   // so many bytes are sent without waiting for their reader
-	copies int64 // of each message are held while it is sent
+	atOnce int   // bytes that are sent without waiting for the reader
+	copies int64 // of each message that are held while it is sent
 }
 
 var gRPCWay = way{atOnce: sentAtOnce, copies: 1}
@@ -121,11 +121,11 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 	if err := events.finish(asOutcome(out, req, events.telling.last)); err != nil {
 		return err
 	}
-	t = nil // its answer has it
+	t = nil // its answer owns it
 	return nil
 }
 
-// enter admits a fetch, and has it charge its ticket.
+// enter admits a fetch, and sets the lease that it is charged to.
 func (s *service) enter(ctx context.Context, p *prepared, in *pb.FetchRequest) (*ticket, error) {
 	t, err := s.admission.enter(ctx, charges(in)...)
 	if err == nil {
@@ -134,7 +134,7 @@ func (s *service) enter(ctx context.Context, p *prepared, in *pb.FetchRequest) (
 	return t, err
 }
 
-// charges are what a fetch takes from its begin.
+// charges returns what a fetch is charged from its start.
 func charges(in *pb.FetchRequest) []charge {
 	return []charge{{budget.Fetch, fetchBytes}, {budget.Request, int64(sizeOf(in)) + headerBytes*int64(len(in.GetHeaders()))}}
 }
@@ -168,8 +168,8 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 	})
 }
 
-// fetchUnary runs a fetch. Its answer is delivered with its ticket, which is to be
-// released once the answer has been read.
+// fetchUnary runs a fetch. It delivers the answer with its ticket, which must be released
+// once the answer has been read.
 func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
 	p, err := s.prepare(ctx, in, prefix, fetch.Inline)
@@ -232,16 +232,15 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 // that the caller gets no outcome.
 const maxAttemptsBytes = 2 << 20
 
-// keptAttempts bounds what a unary answer holds of the attempts before the last, and
-// charges it. An attempt that has no room gives up its headers and hops, the oldest
-// first.
+// keptAttempts limits and charges the attempts before the last in a unary answer. If an
+// attempt does not fit, headers and hops are dropped, those of the oldest attempt first.
 type keptAttempts struct {
 	memory *budget.Lease
-	sizes  []int // of each attempt, as it is charged; 0: it was shortened
+	sizes  []int // the charge of each attempt; 0: it was shortened
 	total  int
 }
 
-// add takes the last of attempts.
+// add adds the last of attempts.
 func (k *keptAttempts) add(attempts []*pb.AttemptFinished) {
 	last := len(attempts) - 1
 	size := attemptBytes(attempts[last])
@@ -268,14 +267,14 @@ func (k *keptAttempts) shorten(attempts []*pb.AttemptFinished, i int) {
 	}
 }
 
-// attemptBytes is what an attempt takes as a message and encoded.
+// attemptBytes is the memory of an attempt as a message and encoded.
 func attemptBytes(a *pb.AttemptFinished) int {
 	const line, hop = 128, 512 // structs of the message
 	return 2*sizeOf(a) + line*len(a.GetResponse().GetHeaders()) + hop*len(a.Hops)
 }
 
-// shorten returns an attempt without its headers and hops. It is another message: the
-// outcome may hold a too.
+// shorten returns an attempt without headers and hops. It does not change a, which the
+// outcome may share.
 func shorten(a *pb.AttemptFinished) *pb.AttemptFinished {
 	return &pb.AttemptFinished{Attempt: a.Attempt, Error: a.Error, RetryDecision: a.RetryDecision, Response: shortResponse(a.Response)}
 }

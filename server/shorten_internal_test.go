@@ -10,15 +10,15 @@ import (
 	"fetchd/internal/budget"
 )
 
-// TestKeptAttempts: what an origin can put into eleven attempts does not outgrow an
-// answer nor the memory of the caller, and the last attempts keep all they have.
+// TestKeptAttempts checks that eleven attempts exceed neither the size of an answer nor
+// the caller's memory, whatever the origin sends, and that the last attempts stay whole.
 func TestKeptAttempts(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 100<<10)
 	for _, row := range []struct {
 		name   string
 		budget int64
-		whole  int // the first of the attempts that keep headers and hops
+		whole  int // the first attempt that keeps headers and hops
 	}{
 		{"enough memory: as many as fit into an answer", 1 << 30, 2},
 		{"memory for three", 800 << 10, 9},
@@ -51,7 +51,7 @@ func TestKeptAttempts(t *testing.T) {
 			}
 			kept.memory.Close()
 			if n := b.Usage().Total(); n != 0 {
-				t.Errorf("%d bytes are charged in the end", n)
+				t.Errorf("%d bytes are still charged", n)
 			}
 		})
 	}

@@ -169,7 +169,7 @@ func (r *rig) callWithoutWindow(conn net.Conn, method string, in proto.Message) 
 	}
 }
 
-// callHead is the head of a call, encoded, with more fields.
+// callHead returns the encoded headers of a call, with additional fields.
 func callHead(t *testing.T, method string, more ...[2]string) []byte {
 	t.Helper()
 	var head bytes.Buffer

@@ -44,7 +44,7 @@ type eventStream struct {
 	message pb.FetchResponse
 	elapsed durationpb.Duration
 
-	room    int            // of what is sent at once
+	room    int            // bytes that may be sent at once
 	out     chan *outgoing // to [sender]; nil: there is none yet
 	done    chan error     // from it, once for each message
 	patient *time.Timer
@@ -103,7 +103,7 @@ func (e *eventStream) locked(resp *pb.FetchResponse) error {
 	resp.Sequence, resp.ElapsedOffset = e.sequence, &e.elapsed
 	o, err := e.ticket.pay(e.ctx, resp, e.copies)
 	if err != nil {
-		e.sequence-- // nothing was sent, and something may follow
+		e.sequence-- // nothing was sent, and more may follow
 		return err
 	}
 	e.err = e.pass(o)

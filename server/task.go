@@ -16,34 +16,34 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// openTask is a task in flight. Of what it does only little is done in run and fetch:
-// ten thousand may wait below them, each with a stack of its own.
+// openTask is a task in flight. run and fetch do little themselves: ten thousand tasks
+// may wait below them, each with its own stack.
 type openTask struct {
 	many   *many
 	tag    string
 	ctx    context.Context
 	cancel context.CancelFunc
-	ticket *ticket          // nil: there is no memory for it, nor afterwards: its answer has it
+	ticket *ticket          // nil: there is no memory for it, or its answer owns it
 	turn   *place           // nil: it has no ticket
-	in     *pb.FetchRequest // until its turn has come
+	in     *pb.FetchRequest // until it is admitted
 
 	start    time.Time
 	sequence int64
 	telling  telling
 }
 
-// run runs a task and answers it, once.
+// run runs a task and answers it once.
 func (t *openTask) run() {
 	defer t.leave()
 	t.start = time.Now()
 	out, req := t.fetch()
 	if t.turn != nil {
-		t.turn.leave() // where its turn has not come
+		t.turn.leave() // it may not have been admitted
 	}
 	t.finish(out, req)
 }
 
-// leave gives up what a task holds.
+// leave releases what a task holds.
 func (t *openTask) leave() {
 	t.cancel()
 	if t.ticket != nil {
@@ -53,15 +53,15 @@ func (t *openTask) leave() {
 	t.many.tasks.Done()
 }
 
-// finish answers how a task ended.
+// finish sends the outcome of a task.
 func (t *openTask) finish(out *fetch.Outcome, req *fetch.Request) {
 	m := t.many
 	m.mu.Lock()
-	delete(m.open, t.tag) // its caller may use the tag again once it has the outcome
+	delete(m.open, t.tag) // its caller may reuse the tag once it has the outcome
 	m.last = time.Now()
 	m.mu.Unlock()
 	if t.send(asOutcome(out, req, t.telling.last)) == nil {
-		t.ticket = nil // its answer has it
+		t.ticket = nil // its answer owns it
 	}
 }
 
@@ -69,7 +69,7 @@ func asOutcome(out *fetch.Outcome, req *fetch.Request, last *pb.AttemptFinished)
 	return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: outcome(out, req, last)}}
 }
 
-// fetch is a task's fetch. A panic costs one task.
+// fetch runs the fetch of a task. A panic ends only that task.
 func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -89,8 +89,8 @@ func (t *openTask) panicked(p any) (*fetch.Outcome, *fetch.Request) {
 	return s.client.Refuse(t.ctx, req, classify.Internal, ""), req
 }
 
-// begin takes the same steps as a call before its fetch. The outcome is that of a task
-// for which none is made.
+// begin does what a call does before its fetch. It returns an outcome if the task must
+// not fetch.
 func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	s := t.many.service
 	p, err := s.prepareTask(t.many.stream.Context(), t.in)
@@ -116,8 +116,8 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	return ctx, p.req, nil
 }
 
-// prepareTask reads a task's request. Of one that says nothing of events only the
-// outcome is told.
+// prepareTask checks a task's request. If the request sets no event level, only the
+// outcome is sent.
 func (s *service) prepareTask(ctx context.Context, in *pb.FetchRequest) (*prepared, error) {
 	p, err := s.prepare(ctx, in, "request.", fetch.Inline)
 	if err == nil && in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED {
@@ -126,12 +126,12 @@ func (s *service) prepareTask(ctx context.Context, in *pb.FetchRequest) (*prepar
 	return p, err
 }
 
-// enter waits for a task's turn. Where none came it says why.
+// enter waits until a task is admitted. If it is not, enter returns why.
 func (m *many) enter(ctx context.Context, turn *place) classify.Class {
 	if turn == nil {
 		return classify.OutOfMemory
 	}
-	if turn.isAdmitted() && ctx.Err() == nil && m.service.draining.Err() == nil { // as it mostly has: nothing is to be waited for
+	if turn.isAdmitted() && ctx.Err() == nil && m.service.draining.Err() == nil { // the common case
 		return classify.NoClass
 	}
 	waiting, stop := context.WithCancel(ctx)
@@ -139,7 +139,7 @@ func (m *many) enter(ctx context.Context, turn *place) classify.Class {
 	defer context.AfterFunc(m.service.draining, stop)()
 	err := turn.wait(waiting)
 	switch {
-	case m.service.draining.Err() != nil: // though its turn may just have come
+	case m.service.draining.Err() != nil: // even if it was just admitted
 		return classify.Shutdown
 	case err == nil:
 		return classify.NoClass
@@ -149,7 +149,7 @@ func (m *many) enter(ctx context.Context, turn *place) classify.Class {
 	return classify.Cancelled
 }
 
-// sink is the fetch's [fetch.Sink].
+// sink is the [fetch.Sink] of the task.
 func (t *openTask) sink(ev fetch.Event) error {
 	resp := new(pb.FetchResponse)
 	t.telling.event(resp, ev)
@@ -159,7 +159,7 @@ func (t *openTask) sink(ev fetch.Event) error {
 func (t *openTask) send(resp *pb.FetchResponse) error {
 	t.sequence++
 	resp.Sequence, resp.ElapsedOffset = t.sequence, durationpb.New(time.Since(t.start))
-	o := new(outgoing) // without a ticket it is paid by what the stream has reserved
+	o := new(outgoing) // without a ticket the stream's reserved memory pays
 	if t.ticket != nil {
 		var err error
 		if o, err = t.ticket.pay(t.ctx, resp, 1); err != nil {

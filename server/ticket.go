@@ -8,33 +8,33 @@ import (
 	"fetchd/internal/budget"
 )
 
-// What calls are charged with, in bytes.
+// The charges of calls, in bytes.
 const (
-	// fetchBytes is what each fetch takes while it is in flight besides its call: stacks,
-	// a connection to an origin or a piece of the body (decision 17).
+	// fetchBytes is the charge of each fetch in flight, in addition to its call: stacks, a
+	// connection to an origin or a chunk of the body (decision 17).
 	fetchBytes = 40 << 10
-	// outcomeBytes of it are kept for the outcome.
+	// outcomeBytes of fetchBytes are kept for the outcome.
 	outcomeBytes = 16 << 10
-	// headerBytes is what a header line of a request takes besides its text.
+	// headerBytes is the memory of a request header without its text.
 	headerBytes = 96
-	// defaultMemoryBudget is that of a server that is given none.
+	// defaultMemoryBudget applies if [Config] sets none.
 	defaultMemoryBudget = 512 << 20
 )
 
-// reasonMemory is the reason of what is refused for want of memory.
+// reasonMemory is the reason of refusals for want of memory.
 const reasonMemory = "MEMORY"
 
-// ticket is what a fetch has of the server: a slot among the fetches in flight, and
-// memory. It lasts until the fetch's answer has been read.
+// ticket is a fetch's slot among the fetches in flight, and its memory. It is released
+// when the fetch's answer has been read.
 type ticket struct {
 	admission *admission
 	caller    string
 	memory    *budget.Lease
-	released  func() // called once at the end; nil: nothing is
-	done      bool   // under the lock of admission
+	released  func() // called once at the end; may be nil
+	done      bool   // guarded by the lock of admission
 }
 
-// release gives the slot and the memory back. It may be called again.
+// release releases the slot and the memory. It may be called again.
 func (t *ticket) release() {
 	if t.finish() {
 		t.memory.Close()
@@ -44,7 +44,7 @@ func (t *ticket) release() {
 	}
 }
 
-// finish gives the slot back, and reports whether it had not been.
+// finish releases the slot, and reports whether it was still held.
 func (t *ticket) finish() bool {
 	t.admission.mu.Lock()
 	defer t.admission.mu.Unlock()
@@ -56,18 +56,18 @@ func (t *ticket) finish() bool {
 	return true
 }
 
-// becomeAnswer has the ticket hold an answer of so many bytes, and nothing else. It
-// keeps what a fetch takes at least, for the slot is kept as well: a caller that does
-// not read must use up its memory before it has all slots.
+// becomeAnswer changes the charge to that of an answer of size bytes, and reports whether
+// it was granted. The charge stays at least fetchBytes, because the slot is kept as well:
+// a caller that does not read must run out of memory before it has all slots.
 func (t *ticket) becomeAnswer(size int) bool {
 	return t.memory.Become(budget.Answer, max(answerBytes(size), min(t.memory.Total(), fetchBytes)))
 }
 
-// pay makes resp a message to be sent, of which so many copies are held until it has
-// been read. The outcome takes the ticket along. What else there is no memory for
-// loses its headers and hops, and is then paid out of what the fetch has from its
-// begin. If that does not do, the error is [fetch.ErrOutOfMemory]; of an outcome it is
-// the status of the call.
+// pay prepares resp to be sent, and charges the copies of it that are held until it has
+// been read. The outcome takes the ticket. Any other message without memory loses its
+// headers and hops, and is then charged to the fetch's initial memory. If that is not
+// enough either, the error is [fetch.ErrOutOfMemory], and for an outcome the status of
+// the call.
 func (t *ticket) pay(ctx context.Context, resp *pb.FetchResponse, copies int64) (*outgoing, error) {
 	o := &outgoing{message: resp, size: sizeOf(resp)}
 	if resp.GetOutcome() != nil {
@@ -90,14 +90,14 @@ func (t *ticket) pay(ctx context.Context, resp *pb.FetchResponse, copies int64) 
 	return o, nil
 }
 
-// shortenOutcome leaves out what an outcome can do without. It is for heads that take
-// more as a message than they did before.
+// shortenOutcome removes the optional parts of an outcome. It is needed for heads that use
+// more memory as a message than before.
 func shortenOutcome(o *pb.FetchOutcome) {
 	o.Response, o.Hops, o.ErrorBody = shortResponse(o.Response), nil, nil
 }
 
-// payShort pays for a message that there is no memory for, without its headers and
-// hops.
+// payShort removes the headers and hops of a message that there is no memory for, and
+// tries again.
 func (t *ticket) payShort(l *budget.Lease, o *outgoing, resp *pb.FetchResponse, copies int64) bool {
 	switch e := resp.Event.(type) {
 	case *pb.FetchResponse_BodyChunk, *pb.FetchResponse_Heartbeat:
@@ -105,7 +105,7 @@ func (t *ticket) payShort(l *budget.Lease, o *outgoing, resp *pb.FetchResponse, 
 	case *pb.FetchResponse_ResponseStarted:
 		e.ResponseStarted.Response = shortResponse(e.ResponseStarted.Response)
 	case *pb.FetchResponse_RedirectFollowed:
-		e.RedirectFollowed.Hop.Headers = nil // it is in no other message
+		e.RedirectFollowed.Hop.Headers = nil // no other message shares it
 	case *pb.FetchResponse_AttemptFinished:
 		e.AttemptFinished = shorten(e.AttemptFinished)
 	}
@@ -115,12 +115,11 @@ func (t *ticket) payShort(l *budget.Lease, o *outgoing, resp *pb.FetchResponse, 
 		t.memory.Held(budget.Fetch)-n >= outcomeBytes && t.memory.Pay(l, budget.Fetch, budget.Answer, n)
 }
 
-// handOver is where a call keeps its ticket between the handler and the message that
-// takes it along.
+// handOver keeps the ticket of a call until its answer takes it.
 func handOver(ctx context.Context, t *ticket) {
 	if c := callOf(ctx); c != nil {
 		c.ticket = t
 		return
 	}
-	t.release() // there is no gRPC around the handler
+	t.release() // the handler was called without gRPC
 }

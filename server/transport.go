@@ -29,7 +29,7 @@ const (
 	pingTimeout       = 20 * time.Second
 	leastPingInterval = 10 * time.Second // of a caller's own pings
 	streamWindow      = 64 << 10         // of data that no handler has read yet; gRPC's own window grows to 16 MiB
-	connWindow        = 1 << 20          // on the way from one connection
+	connWindow        = 1 << 20          // of a connection
 )
 
 // transportOptions are those limits as gRPC takes them.
@@ -54,8 +54,8 @@ func (s *Server) transportOptions(secure *tls.Config) []grpc.ServerOption {
 	return options
 }
 
-// tapped makes the context of a call from its head, before gRPC calls the handler:
-// who may not call is turned away here, before the request is read.
+// tapped returns the context of a call when its headers have arrived, before gRPC calls
+// the handler. Callers that are not allowed are refused here, before the request is read.
 func (s *Server) tapped(ctx context.Context, info *tap.Info) (context.Context, error) {
 	from := connOf(ctx)
 	if !from.mayCall() {
@@ -68,7 +68,7 @@ func (s *Server) tapped(ctx context.Context, info *tap.Info) (context.Context, e
 	later := handled[info.FullMethodName] && !from.isBlocked()
 	if !later {
 		memory := s.budget.Lease(callerOf(named))
-		if !from.charge(info.Header, memory) && (!public(info.FullMethodName) || from.isBlocked()) { // a probe is answered in any case
+		if !from.charge(info.Header, memory) && (!public(info.FullMethodName) || from.isBlocked()) { // a probe is always answered
 			return ctx, s.service.admission.noMemory(ctx, "calls")
 		}
 		context.AfterFunc(named, func() { from.callOver(memory) })
@@ -82,20 +82,20 @@ func (s *Server) tapped(ctx context.Context, info *tap.Info) (context.Context, e
 		time.AfterFunc(reflectionTime, func() { cancel(context.Canceled) })
 	}
 	s.receiving.expect(c)
-	return c, nil // the clock does nothing to a call that is over by then
+	return c, nil // the timer does nothing to a call that has ended by then
 }
 
-// handled are the methods whose calls are charged when their handlers begin, where the
-// connection takes bytes. To be told of their ends by the handlers costs less than by
-// contexts, of which there may be ten thousand. A call that gRPC ends without its handler
-// leaves nothing behind then.
+// handled are the methods whose calls are charged when their handlers start, unless the
+// connection is blocked. Handlers report the end of a call at a lower cost than ten
+// thousand contexts would. A call that gRPC ends before its handler starts leaves nothing
+// behind then.
 var handled = map[string]bool{
 	pb.FetchService_Fetch_FullMethodName: true, pb.FetchService_FetchUnary_FullMethodName: true,
 	pb.FetchService_FetchMany_FullMethodName: true, pb.FetchService_Explain_FullMethodName: true,
 }
 
-// begin charges a call whose handler begins, unless it is charged already, and returns
-// what gives that back.
+// begin charges a call whose handler starts, unless it is charged already. It returns a
+// function that releases the charge.
 func (s *Server) begin(ctx context.Context) (over func(), err error) {
 	c := callOf(ctx)
 	if c == nil || c.charged {

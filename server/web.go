@@ -28,10 +28,10 @@ const (
 	// maxJSONBytes is the longest request taken: JSON writes a body of 1 MiB in a
 	// third more.
 	maxJSONBytes = 3 << 20
-	// maxWebHead is the longest request head less the 4 KiB that net/http adds: of short
-	// fields it makes twenty times that.
+	// maxWebHead is the longest request head, less the 4 KiB that net/http adds. Short
+	// fields use twenty times that in memory.
 	maxWebHead = 4 << 10
-	// maxWebStreams requests may be in flight on one HTTP/2 connection.
+	// maxWebStreams is the number of requests in flight on one HTTP/2 connection.
 	maxWebStreams = 32
 	// webIdleTime is how long a connection may wait for its next request.
 	webIdleTime = 2 * time.Minute
@@ -113,7 +113,7 @@ func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *we
 		}
 		level := callLevel(code)
 		if w.service.callers.ask != nil && !out.admitted && level < slog.LevelError {
-			level = slog.LevelDebug // a stranger must not fill the log
+			level = slog.LevelDebug // unauthenticated clients must not fill the log
 		}
 		w.logger.LogAttrs(r.Context(), level, "finished call", attrs...)
 	}
@@ -202,7 +202,7 @@ func (w *web) hostIsOurs(r *http.Request, browser bool) bool {
 	return err == nil || strings.EqualFold(host, "localhost") || slices.ContainsFunc(w.hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
-// webWay: a message is there as itself, and as JSON, in which bytes take a third more.
+// webWay is for HTTP: a message is held as itself and as JSON, a third larger for bytes.
 var webWay = way{atOnce: math.MaxInt, copies: 3}
 
 // fetch sends what happens, one JSON object a line.

@@ -28,10 +28,10 @@ type webAnswer struct {
 	admission   *admission
 	quotes      bool // an error may hold parts of the request, secrets included
 	begun       bool
-	admitted    bool // the caller may call
+	admitted    bool // the caller is allowed
 }
 
-// read takes the request, and charges memory with it.
+// read reads the request and charges memory for it.
 func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchRequest, error) {
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
 		return nil, status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
@@ -61,7 +61,7 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	return in, nil
 }
 
-// readCharged reads to the end. Of each byte two are charged: the text, and what is
+// readCharged reads to the end. It charges two bytes for each byte: the text, and what is
 // decoded from it.
 func readCharged(r io.Reader, memory *budget.Lease) ([]byte, error) {
 	var body []byte
@@ -84,7 +84,7 @@ func readCharged(r io.Reader, memory *budget.Lease) ([]byte, error) {
 	}
 }
 
-// elementBytes is about what decoding takes of an element besides its text.
+// elementBytes is about the memory of a decoded element without its text.
 const elementBytes = 192
 
 // jsonElements counts what can take memory besides the text itself.

@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// maxWebOfConn requests may be in flight on a connection of a stranger: a page of the
-	// console asks for 15 files.
+	// maxWebOfConn is the number of requests in flight on an unauthenticated connection. A
+	// page of the console requests 15 files.
 	maxWebOfConn = 16
-	// maxFreeOfConn requests that are not charged may be in flight on a connection.
+	// maxFreeOfConn is the number of uncharged requests in flight on a connection.
 	maxFreeOfConn = 4
-	// pageTime is how long a page, the descriptor or the metrics may take to be read.
+	// pageTime is how long a client may take to read a page, the descriptor or the metrics.
 	pageTime = 10 * time.Second
-	// strangerTime is how long a stranger may take to read an answer.
+	// strangerTime is how long an unauthenticated client may take to read an answer.
 	strangerTime = 10 * time.Second
 )
 
-// bounded charges a request from its begin, health and metrics aside, and bounds what
-// strangers can have in flight.
+// bounded charges a request from its start, except health and metrics, and limits the
+// requests of unauthenticated clients.
 func (w *web) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case "/healthz", "/readyz", "/metrics": // they are answered whatever is held
+		case "/healthz", "/readyz", "/metrics": // always answered
 			if c := connOf(r.Context()); c != nil {
 				defer c.free.Add(-1)
 				if c.free.Add(1) > maxFreeOfConn {
@@ -50,15 +50,15 @@ func (w *web) bounded(next http.Handler) http.Handler {
 	})
 }
 
-// endInTime bounds the time that an answer may take to be read.
+// endInTime limits the time for reading an answer.
 func endInTime(rw http.ResponseWriter, answer func()) {
 	control := http.NewResponseController(rw)
-	_ = control.SetWriteDeadline(time.Now().Add(pageTime)) // a connection that cannot has other limits
+	_ = control.SetWriteDeadline(time.Now().Add(pageTime)) // an error here is harmless: other limits apply
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
 	answer()
 }
 
-// headBytes is what the head of a request takes.
+// headBytes is the memory of a request's head.
 func headBytes(h http.Header) (n int64) {
 	for name, values := range h {
 		for _, value := range values {
@@ -68,8 +68,8 @@ func headBytes(h http.Header) (n int64) {
 	return n
 }
 
-// strangers bounds the requests of connections that nobody has authenticated on: on
-// HTTP/2 those of a client that leaves no window for the answers would stay for ever.
+// strangers limits the requests of unauthenticated connections. Over HTTP/2, requests of a
+// client that leaves no window for the answers would never end.
 func (w *web) strangers(next http.Handler, rw http.ResponseWriter, r *http.Request) {
 	c := connOf(r.Context())
 	if c == nil || !c.stranger.Load() {
@@ -85,10 +85,10 @@ func (w *web) strangers(next http.Handler, rw http.ResponseWriter, r *http.Reque
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets this request alone
 	}
 	control := http.NewResponseController(rw)
-	_ = control.SetWriteDeadline(time.Now().Add(strangerTime)) // a connection that cannot has other limits
+	_ = control.SetWriteDeadline(time.Now().Add(strangerTime)) // an error here is harmless: other limits apply
 	next.ServeHTTP(rw, r)
 	if r.ProtoMajor == 2 {
-		_ = control.Flush() // here, while it is counted; the client may be gone
+		_ = control.Flush() // while the request is counted; the client may be gone
 	}
 	_ = control.SetWriteDeadline(time.Time{}) // as above
 }

@@ -230,7 +230,8 @@ func TestJSONLines(t *testing.T) {
 	}
 }
 
-// JSON cannot steer a terminal, whatever the origin sends, and has its value.
+// TestJSONIsPlain checks that JSON cannot control a terminal, whatever the origin sends,
+// and that its values are unchanged.
 func TestJSONIsPlain(t *testing.T) {
 	t.Parallel()
 	const hostile = "a\u009b31m\u202eb\u2066c\U000e0041"
@@ -244,7 +245,7 @@ func TestJSONIsPlain(t *testing.T) {
 		args []string
 	}{
 		{"get --json", []string{"get", "--json", "-o", os.DevNull, o.URL}},
-		{"get --json, beside the body", []string{"get", "--json", o.URL}},
+		{"get --json, next to the body", []string{"get", "--json", o.URL}},
 		{"get --har", []string{"get", "--har", "-", "-o", os.DevNull, "-q", o.URL}},
 		{"download --json", []string{"download", "--json", "-q", "-d", t.TempDir(), o.URL + "/" + hostile}},
 	} {
@@ -253,10 +254,10 @@ func TestJSONIsPlain(t *testing.T) {
 			got := cli(t, row.args...)
 			text := got.out + got.err
 			if strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsGraphic(r) }) {
-				t.Errorf("fetchctl %q writes %q", row.args, text)
+				t.Errorf("fetchctl %q printed %q", row.args, text)
 			}
 			if !strings.HasPrefix(text, "{") {
-				t.Fatalf("fetchctl %q writes no JSON: %s", row.args, text)
+				t.Fatalf("fetchctl %q printed no JSON: %s", row.args, text)
 			}
 			found := false
 			for dec := json.NewDecoder(strings.NewReader(text)); dec.More(); {

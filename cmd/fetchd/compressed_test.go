@@ -11,10 +11,10 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestCompressedRequests: the command links gzip, and takes no call that uses it.
+// TestCompressedRequests checks that the command links gzip but accepts no call with it.
 func TestCompressedRequests(t *testing.T) {
 	if encoding.GetCompressor("gzip") == nil {
-		t.Fatal("the command does not link gzip any more: name another coding that it links")
+		t.Fatal("the command no longer links gzip: name another coding that it links")
 	}
 	s := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -34,7 +34,7 @@ func TestCompressedRequests(t *testing.T) {
 		"FetchMany": func() error {
 			stream, err := c.FetchMany(ctx)
 			if err == nil {
-				_ = stream.Send(&pb.FetchManyRequest{}) // Recv has the error
+				_ = stream.Send(&pb.FetchManyRequest{}) // Recv returns the error
 				_, err = stream.Recv()
 			}
 			return err

@@ -16,7 +16,7 @@ import (
 // The exit codes of --egress-check.
 const (
 	exitAllowed   = 0
-	exitForbidden = 1 // or not known: the name could not be looked up
+	exitForbidden = 1 // or unknown: the name could not be looked up
 	exitInvalid   = 2
 )
 

@@ -76,15 +76,15 @@ type flags struct {
 	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM that origins may be signed by, besides the system's." placeholder:"FILE"`
 	OriginsFile    string         `name:"origins-file" help:"YAML with credentials for named origins (providers) and with their authorities and client certificates (profiles). See docs/operating.md." placeholder:"FILE"`
 	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy that carries every request: http, https or socks5. It looks names up itself, so that of a target only the URL is judged: its port, name and literal address." placeholder:"URL"`
-	EgressCheck    string         `name:"egress-check" help:"Say what the egress settings make of a URL, by which rule, and exit: 0 allowed, 1 forbidden or not looked up, 2 invalid." placeholder:"URL" env:"-"`
+	EgressCheck    string         `name:"egress-check" help:"Print whether the egress settings allow a URL, and by which rule. Exit code: 0 allowed, 1 forbidden or not looked up, 2 invalid." placeholder:"URL" env:"-"`
 
 	MaxTotalTimeout         time.Duration `live:"" help:"Longest that a fetch may take; longer ones are clamped." default:"15m"`
 	MaxBodyBytes            int64         `live:"" help:"Largest max_size_bytes of a request; larger ones are clamped." default:"1099511627776"`
-	MemoryBudget            int64         `help:"Bytes that may be held for callers: fetches in flight, requests, bodies and answers that are not read yet. What is over is refused. 0: half of what the memory limit leaves, which is GOMEMLIMIT, else 90 % of the cgroup's." default:"0"`
-	MaxFetches              int           `live:"" help:"Fetches in flight at once; others are refused. 0: as many as the memory budget has room for, 10000 at most." default:"0"`
+	MemoryBudget            int64         `help:"Bytes that may be held for callers: fetches in flight, requests, bodies and unread answers. More is refused. 0: half of the memory limit, less 16 MiB. The limit is GOMEMLIMIT, or else 90 % of the cgroup's." default:"0"`
+	MaxFetches              int           `live:"" help:"Fetches in flight at once; others are refused. 0: as many as fit into the memory budget, 10000 at most." default:"0"`
 	MaxFetchesPerCaller     int           `live:"" help:"Fetches under way for one caller, which is a name or else an address. 0: no limit of its own." default:"0"`
-	MaxConnections          int           `help:"Connections at once on each port; others wait. Those without an authenticated call have a quarter, where callers must authenticate." default:"4096"`
-	MaxConnectionsPerCaller int           `help:"Connections of one address at once; others are closed." default:"512"`
+	MaxConnections          int           `help:"Connections at once on each port; others wait. If callers must authenticate, connections without an authenticated call get a quarter. 0: one for each 192 KiB of the memory budget, 4096 at most." default:"0"`
+	MaxConnectionsPerCaller int           `help:"Connections of one address at once; others are closed. 0: half of --max-connections, 512 at most." default:"0"`
 	DrainTime               time.Duration `help:"How long attempts may go on after SIGTERM." default:"30s"`
 	UserAgent               string        `help:"User-Agent where the caller sets none. The default is fetchd/VERSION." placeholder:"TEXT"`
 

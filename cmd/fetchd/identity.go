@@ -50,7 +50,7 @@ func (s *settings) readCertificates() (*secure.Certificates, error) {
 	return c, nil
 }
 
-// with returns the identity with other certificates.
+// with returns a copy of the identity with other certificates.
 func (id *identity) with(now *secure.Certificates) *identity {
 	next := &identity{certificates: now, callers: id.callers}
 	if id.callers != nil && id.callers.Certificates != nil {

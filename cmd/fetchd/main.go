@@ -23,9 +23,9 @@ func main() {
 	os.Exit(code)
 }
 
-// writeLibraries has gRPC write its errors to w. By itself it writes to standard
-// error directly, and a call would wait for its reader. It must come before
-// anything else of gRPC. A level in gRPC's own variable wins.
+// writeLibraries makes gRPC write its errors to w. By default it writes directly to
+// standard error, and a call would wait for the reader. It must be called before any
+// other part of gRPC. A level in gRPC's own variable wins.
 func writeLibraries(w io.Writer) {
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
 		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, w))

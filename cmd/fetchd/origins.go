@@ -71,7 +71,7 @@ func readOrigins(path string) (map[string]fetch.OriginTLS, map[string]server.Aut
 		return nil, nil, fmt.Errorf("%s: has a second document: put all into one", path)
 	}
 	profiles := make(map[string]fetch.OriginTLS, len(f.Profiles))
-	var open []string // addresses of profiles with a certificate and no callers
+	var open []string // addresses of profiles with a certificate but no callers
 	for origin, p := range f.Profiles {
 		address, own, err := p.read(origin)
 		if err != nil {
@@ -101,9 +101,9 @@ func readOrigins(path string) (map[string]fetch.OriginTLS, map[string]server.Aut
 	return profiles, providers, nil
 }
 
-// callersOf returns the callers of the providers for an origin with TLS, where each of
-// those is for named callers: a certificate without callers is theirs, and not
-// everybody's who may not have the token. Nil means everybody.
+// callersOf returns the callers of all providers for an origin with TLS. A certificate
+// without callers is for them only, because other callers may not have the token. It
+// returns nil, which means everybody, if a provider has no callers.
 func callersOf(address string, providers map[string]server.AuthProvider) []string {
 	var callers []string
 	for _, p := range providers {
@@ -166,17 +166,17 @@ func (p originProfile) read(origin string) (address string, own fetch.OriginTLS,
 	return net.JoinHostPort(strings.ToLower(u.Hostname()), port), own, nil
 }
 
-// everybody is what the callers of a profile are where its certificate is shown for all,
-// though the providers of its origin are for some.
+// everybody is the callers of a profile whose certificate is for every caller, even if
+// the providers of its origin are not.
 var everybody = []string{"*"}
 
-// callers returns those for whom the certificate is shown. A list that shuts out
-// nobody must not look as if it did.
+// callers returns the callers for whom the certificate is shown. It rejects a list that
+// seems to restrict callers and does not.
 func (p *originProfile) callers() ([]string, error) {
 	switch {
 	case p.Callers == nil:
 	case len(p.Callers) == 0:
-		return nil, errors.New("callers: [] is empty: name those for whom the certificate is shown, or \"*\" for everybody")
+		return nil, errors.New("callers: [] is empty: name the callers for whom the certificate is shown, or \"*\" for everybody")
 	case p.CertFile == "":
 		return nil, fmt.Errorf("callers: %.60q: there is no certificate to show them: give cert-file and key-file, or leave callers out", p.Callers)
 	case slices.Equal(p.Callers, everybody):

@@ -18,8 +18,8 @@ import (
 	"fetchd/internal/secure"
 )
 
-// TestProfileCallers: the certificate of a profile is shown for those of its callers
-// alone, by whichever method they ask.
+// TestProfileCallers checks that the certificate of a profile is shown only for its
+// callers, by every method.
 func TestProfileCallers(t *testing.T) {
 	t.Parallel()
 	origin := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,7 @@ func TestProfileCallers(t *testing.T) {
 		for {
 			m, err := many.Recv()
 			if err != nil {
-				break // the answer says how it went
+				break // the answer shows the result
 			}
 			for _, task := range m.GetResponses() {
 				got += string(task.GetResponse().GetOutcome().GetInlineBody())
@@ -78,8 +78,8 @@ func TestProfileCallers(t *testing.T) {
 	}
 }
 
-// TestCallersOfProfiles: whom the certificate of a profile is for, by its callers and
-// those of the providers of its origin.
+// TestCallersOfProfiles checks which callers the certificate of a profile is for, by its
+// own callers and those of its origin's providers.
 func TestCallersOfProfiles(t *testing.T) {
 	t.Parallel()
 	f, a := newFolder(t), newAuthority(t)
@@ -97,7 +97,7 @@ func TestCallersOfProfiles(t *testing.T) {
 		{"its own", profile + alice + "providers:\n" + provider("p", own, bob), []string{"alice"}},
 		{"those of the provider", profile + "providers:\n" + provider("p", own, bob), []string{"alice", "bob"}},
 		{"those of all providers", profile + "providers:\n" + provider("p", own, alice) + provider("q", own+":443", bob), []string{"alice", "bob"}},
-		{"a provider for everybody besides", profile + "providers:\n" + provider("p", own, alice) + provider("q", own, ""), nil},
+		{"one provider for everybody", profile + "providers:\n" + provider("p", own, alice) + provider("q", own, ""), nil},
 		{"a provider of another origin", profile + "providers:\n" + provider("p", other, alice), nil},
 		{"everybody, whatever the provider says", profile + "    callers: [\"*\"]\nproviders:\n" + provider("p", own, alice), nil},
 	} {
@@ -114,7 +114,7 @@ func TestCallersOfProfiles(t *testing.T) {
 	}
 }
 
-// unaryByHTTP fetches a URL by /v1/fetch:unary, and returns its body.
+// unaryByHTTP fetches a URL through /v1/fetch:unary, and returns its body.
 func (s *service) unaryByHTTP(token, url string) string {
 	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "http://"+s.http+"/v1/fetch:unary", strings.NewReader(`{"url":"`+url+`"}`))

@@ -69,7 +69,7 @@ func (l *live) reload() {
 	l.force(id, changed)
 }
 
-// force puts an identity in force: calls of those whom it does not let in end.
+// force puts an identity in force. Calls of callers that it does not allow end.
 func (l *live) force(id *identity, changed []string) {
 	l.known.now.Store(id)
 	attrs := []any{slog.Any("changed", changed)}

@@ -18,7 +18,7 @@ import (
 	"fetchd/internal/secure"
 )
 
-// watched is a client's connection that reports when it is over.
+// watched is a client's connection that signals when it ends.
 type watched struct {
 	net.Conn
 	over func()
@@ -33,11 +33,11 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// caller has a stream of FetchMany open.
+// caller has an open FetchMany stream.
 type caller struct {
 	*testing.T
 	stream pb.FetchService_FetchManyClient
-	closed chan struct{} // its connection is
+	closed chan struct{} // when its connection ends
 }
 
 func (s *service) caller(cfg *tls.Config, token string) *caller {
@@ -56,7 +56,7 @@ func (s *service) caller(cfg *tls.Config, token string) *caller {
 	return c
 }
 
-// works has a task answered, for which no origin is needed.
+// works checks that a task is answered. The task needs no origin.
 func (c *caller) works(who string) {
 	c.Helper()
 	err := c.stream.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: &pb.FetchRequest{Url: "http://10.0.0.1/"}}}})
@@ -68,8 +68,8 @@ func (c *caller) works(who string) {
 	}
 }
 
-// TestRevoked: the stream of a caller who is not allowed any more ends, though it has no
-// task, and that of another goes on.
+// TestRevoked checks that the stream of a revoked caller ends, even without a task, and
+// that another caller's stream continues.
 func TestRevoked(t *testing.T) {
 	a, b := newAuthority(t), newAuthority(t)
 	tokenA, lineA, _ := secure.NewToken("alice")
@@ -80,16 +80,16 @@ func TestRevoked(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		tls        bool
-		tokens     string // afterwards
-		file       string // settings afterwards
-		ca         []byte // afterwards
+		tokens     string // after the change
+		file       string // settings after the change
+		ca         []byte // after the change
 		look       bool   // no signal is sent
 		closed     bool   // bob's connection
 		changed    string
 		tokA, tokB string
 	}{
-		{name: "the token is taken away", tokens: lineA + "\n", changed: `["token-file"]`, tokA: tokenA, tokB: tokenB},
-		{name: "the token is another", tokens: lineA + "\n" + other + "\n", changed: `["token-file"]`, tokA: tokenA, tokB: tokenB},
+		{name: "the token is removed", tokens: lineA + "\n", changed: `["token-file"]`, tokA: tokenA, tokB: tokenB},
+		{name: "the token has another name", tokens: lineA + "\n" + other + "\n", changed: `["token-file"]`, tokA: tokenA, tokB: tokenB},
 		{name: "the name is not allowed", tls: true, file: "tls-allow-san: [a.example]\n", changed: `["tls-allow-san"]`, closed: true},
 		{name: "the authority is replaced", tls: true, ca: a.pem, changed: `["tls-client-ca-file"]`, closed: true},
 		{name: "the authority is replaced, without a signal", tls: true, ca: a.pem, look: true, changed: `["tls-client-ca-file"]`, closed: true},
@@ -111,7 +111,7 @@ func TestRevoked(t *testing.T) {
 			alice.works("alice")
 			bob.works("bob")
 			if row.tokens != "" {
-				f.write("tokens.yaml", []byte(strings.Replace(row.tokens, "}", ", max-fetches: 7}", 1))) // alice's limit is another
+				f.write("tokens.yaml", []byte(strings.Replace(row.tokens, "}", ", max-fetches: 7}", 1))) // alice's limit changes
 			}
 			if row.file != "" {
 				f.write("fetchd.yaml", []byte(row.file))
@@ -122,7 +122,7 @@ func TestRevoked(t *testing.T) {
 			if row.look {
 				s.look <- time.Time{}
 			} else {
-				s.hangup <- os.Interrupt // whatever comes is one
+				s.hangup <- os.Interrupt // any value is one signal
 			}
 			if line := s.await(`"reloaded"`); !strings.Contains(line, row.changed+`,"calls_ended":1`) {
 				t.Errorf("log line %s, want %s and one call in it", line, row.changed)
@@ -137,7 +137,7 @@ func TestRevoked(t *testing.T) {
 				select {
 				case <-bob.closed:
 				case <-time.After(patience):
-					t.Error("bob's connection stays open, want it closed: his certificate named him")
+					t.Error("bob's connection is still open, want it closed: his certificate named him")
 				}
 				alice.works("alice")
 			}

@@ -33,11 +33,11 @@ type program struct {
 	libraries      func(io.Writer)  // sets where libraries write errors; nil in tests
 }
 
-// flushTime bounds how long an exit waits for a reader of standard error.
+// flushTime is how long an exit waits for a reader of standard error.
 const flushTime = 500 * time.Millisecond
 
-// run is the command: it serves until ctx ends and returns the exit code. Nothing
-// in it waits for a reader of standard error but the flush at its end.
+// run runs the command until ctx ends, and returns the exit code. Only the flush at its
+// end waits for a reader of standard error.
 func run(ctx context.Context, p program) int {
 	lines := logqueue.New(p.stderr)
 	defer lines.Close(flushTime)
@@ -223,7 +223,7 @@ func newLogger(s *settings, w io.Writer, level *slog.LevelVar) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-// droppedLine returns the function that makes the line about dropped lines. One
+// droppedLine returns the function that formats the line about dropped lines. Only one
 // goroutine calls it.
 func droppedLine(s *settings, level *slog.LevelVar) func(uint64) []byte {
 	var line bytes.Buffer

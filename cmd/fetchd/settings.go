@@ -158,7 +158,7 @@ func withoutUser(text string) string {
 	return u.String()
 }
 
-// leastMemoryBudget takes one request of the largest size and its fetch.
+// leastMemoryBudget is enough for one fetch with the largest request.
 const leastMemoryBudget = 4 << 20
 
 // check refuses values that the types let through.
@@ -172,9 +172,9 @@ func (s *settings) check() error {
 	}{
 		{"max-total-timeout", s.MaxTotalTimeout > 0, positive},
 		{"max-body-bytes", s.MaxBodyBytes > 0, positive},
-		{"memory-budget", s.MemoryBudget == 0 || s.MemoryBudget >= leastMemoryBudget, fmt.Sprintf("is too small, give at least %d, or 0 for half of what the memory limit leaves", leastMemoryBudget)},
-		{"max-fetches", s.MaxFetches >= 0, "is out of range, give a positive value, or 0 for what the memory budget has room for"},
-		{"max-connections", s.MaxConnections >= 0, "is out of range, give a positive value, or 0 for what the memory budget has room for"},
+		{"memory-budget", s.MemoryBudget == 0 || s.MemoryBudget >= leastMemoryBudget, fmt.Sprintf("is too small, give at least %d, or 0 for half of the memory limit, less 16 MiB", leastMemoryBudget)},
+		{"max-fetches", s.MaxFetches >= 0, "is out of range, give a positive value, or 0 for as many as fit into the memory budget"},
+		{"max-connections", s.MaxConnections >= 0, "is out of range, give a positive value, or 0 for as many as fit into the memory budget"},
 		{"max-connections-per-caller", s.MaxConnectionsPerCaller >= 0, "is out of range, give a positive value, or 0 for half of max-connections"},
 		{"max-fetches-per-caller", s.MaxFetchesPerCaller >= 0, "is out of range, give a positive value, or 0 for no limit"},
 		{"drain-time", s.DrainTime >= 0, "is out of range, give a positive value, or 0s for none"},

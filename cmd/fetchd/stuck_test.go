@@ -18,8 +18,8 @@ import (
 	"fetchd/internal/origin"
 )
 
-// process is the command whose standard error is a pipe. Nobody reads it after
-// the line that says where it serves, unless a test does.
+// process is the command with a pipe for its standard error. After the line with its
+// addresses, the pipe is read only if a test does so.
 type process struct {
 	*testing.T
 	cmd  *exec.Cmd
@@ -27,8 +27,8 @@ type process struct {
 	http string // address
 }
 
-// execute starts the command with a pipe for its standard error, and returns its
-// reader's end. prepare sees the other end before.
+// execute starts the command with a pipe for its standard error, and returns the read
+// end. prepare is called with the write end before the start.
 func execute(t *testing.T, prepare func(*os.File), args ...string) (*exec.Cmd, *os.File) {
 	t.Helper()
 	if testing.Short() {
@@ -66,7 +66,7 @@ func startProcess(t *testing.T, args ...string) *process {
 	return p
 }
 
-// await reads the log up to the line that has text.
+// await reads the log up to the line that contains text.
 func (p *process) await(text string) string {
 	p.Helper()
 	for {
@@ -80,7 +80,7 @@ func (p *process) await(text string) string {
 	}
 }
 
-// ask calls the HTTP port. A body makes it a POST.
+// ask calls the HTTP port, with POST if there is a body.
 func (p *process) ask(path, body string) (int, string) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
@@ -107,7 +107,7 @@ func (p *process) ask(path, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// awaitMetric asks until a series has a value.
+// awaitMetric polls until a series has a value.
 func (p *process) awaitMetric(series, value string) {
 	p.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -125,12 +125,12 @@ func (p *process) awaitMetric(series, value string) {
 	}
 }
 
-// fill makes more lines than the pipe and the queue hold.
+// fill makes more lines than the pipe and the queue can hold.
 func (p *process) fill(o *origin.Origin) {
 	p.Helper()
 	url := o.URL("http", "/s/good/200")
 	body := func(u string) string { return fmt.Sprintf(`{"url":%q}`, u) }
-	long := "http://10.0.0.1/" + strings.Repeat("x", 8000) // forbidden, so that it costs little
+	long := "http://10.0.0.1/" + strings.Repeat("x", 8000) // forbidden, so that it is cheap
 	for n := 0; ; n++ {
 		if code, text := p.ask("/v1/fetch:unary", body(long)); code != http.StatusOK || !strings.Contains(text, "TARGET_BLOCKED") {
 			p.Fatalf("fetch %d: status %d, %.500s", n, code, text)
@@ -161,13 +161,13 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// end waits for the exit.
+// end waits for the process to exit.
 func (p *process) end() *os.ProcessState {
-	_ = p.cmd.Wait() // the state says it
+	_ = p.cmd.Wait() // the state has the result
 	return p.cmd.ProcessState
 }
 
-// TestLogNobodyReads: calls, health, a reload and the end need no reader of
+// TestLogNobodyReads checks that calls, health, a reload and the exit need no reader of
 // standard error.
 func TestLogNobodyReads(t *testing.T) {
 	const drain, margin = time.Second, 5 * time.Second
@@ -203,7 +203,7 @@ func TestLogNobodyReads(t *testing.T) {
 	}
 }
 
-// leave leaves a fetch in flight that does not end.
+// leave starts a fetch that does not end.
 func (p *process) leave(o *origin.Origin) {
 	p.Helper()
 	ctx, cancel := context.WithCancel(p.Context())
@@ -227,7 +227,8 @@ func (p *process) leave(o *origin.Origin) {
 	p.awaitMetric("fetchd_fetches_in_flight", "1")
 }
 
-// TestLogSecondSignal ends the process at once, whoever reads the log.
+// TestLogSecondSignal checks that a second signal ends the process at once, even if
+// nothing reads the log.
 func TestLogSecondSignal(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t)
@@ -239,7 +240,7 @@ func TestLogSecondSignal(t *testing.T) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	var state *os.ProcessState
-	for state == nil { // the first begins to drain; which one is next in time is the process's to say
+	for state == nil { // the first starts the drain; a later one ends the process
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // the process may have ended
 		select {
 		case <-tick.C:
@@ -247,12 +248,12 @@ func TestLogSecondSignal(t *testing.T) {
 		}
 	}
 	if status, ok := state.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
-		t.Errorf("%v, want that the signal ends it", state)
+		t.Errorf("%v, want it ended by the signal", state)
 	}
 }
 
-// TestLogReadAgain: a reader that comes back learns how many lines are missing,
-// and has all lines after that.
+// TestLogReadAgain checks that a reader that returns learns how many lines are missing,
+// and gets all lines after that.
 func TestLogReadAgain(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t)
@@ -280,8 +281,8 @@ func TestLogReadAgain(t *testing.T) {
 	}
 }
 
-// TestErrorNobodyReads: a start that fails ends with its exit code, even if the
-// pipe is full from the start.
+// TestErrorNobodyReads checks that a start that fails has its exit code, even if the pipe
+// is already full.
 func TestErrorNobodyReads(t *testing.T) {
 	t.Parallel()
 	full := func(w *os.File) {
@@ -308,7 +309,7 @@ func startOrigin(t *testing.T) *origin.Origin {
 	return o
 }
 
-// open are the flags that open the origin.
+// open returns the flags that allow the origin.
 func open(o *origin.Origin) []string {
 	_, port, _ := strings.Cut(o.Addr("http"), ":")
 	return []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port}

@@ -240,7 +240,8 @@ func TestSignal(t *testing.T) {
 	stdin.Close()
 }
 
-// JSON cannot steer a terminal, whatever the origin sends, and has its value.
+// TestJSONIsPlain checks that JSON cannot control a terminal, whatever the origin sends,
+// and that its values are unchanged.
 func TestJSONIsPlain(t *testing.T) {
 	t.Parallel()
 	const hostile = "a&\u009b31m\u202eb\u2066c\u007f\U000e0041"

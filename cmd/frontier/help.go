@@ -149,7 +149,7 @@ func (c *exportCmd) Help() string {
 
 Both formats have the same fields. Times are RFC 3339 in UTC; where there is none it is null in JSON and an empty cell in CSV. Durations are in milliseconds.
 
-In CSV, control characters, line ends and what turns the direction of writing are written as in a Go string, such as \x1b, \n and \u202e, for a terminal would obey them; and a cell that begins with = + - or @ has a ' put before it, for a spreadsheet would take it for a formula. JSON lines have every value as it is: such characters are written there as \u001b or \u202e, which JSON reads as the same.
+In CSV, control characters, line ends and what turns the direction of writing are written as in a Go string, such as \x1b, \n and \u202e, for a terminal would obey them; and a cell that begins with = + - or @ has a ' put before it, for a spreadsheet would take it for a formula. JSON lines have every value unchanged: they have such characters as \u001b or \u202e, which JSON decodes to the same.
 
 FILE gets its name when it is whole; one that was there before is there until then.
 

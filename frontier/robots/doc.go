@@ -4,13 +4,13 @@
 // [Policy.Decide] says of one URL whether it may be fetched, and by which line.
 // While a file cannot be reached the policy defers everything;
 // [Policy.After] tells when rules of an earlier fetch may be used again.
-// [Parse] is for those who have a file at hand.
+// [Parse] is for callers that already have a file.
 //
-// A file is read for one crawler, and nothing is kept but its rules: at most
-// [MaxSize] bytes, whatever the file has in it.
+// A file is read for one crawler, and only its rules are kept: at most [MaxSize] bytes,
+// whatever the file contains.
 //
-// Crawl-delay is no part of the RFC. It is read and handed on; what the greatest
-// delay is, is the caller's to say. Sitemap lines are passed over.
+// Crawl-delay is not part of the RFC. It is read and returned; the caller limits it.
+// Sitemap lines are ignored.
 //
 // The package fetches nothing, keeps nothing and has no clock.
 package robots

@@ -55,8 +55,8 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// FuzzPrecedence compares what two rules decide with the definition: of those that
-// match, the one with the most octets as it was written. A run of stars is long.
+// FuzzPrecedence compares the decision between two rules with the definition: of the
+// rules that match, the one with the most octets as written. Each star of a run counts.
 func FuzzPrecedence(f *testing.F) {
 	f.Add("/a***b", "/a*bc", "/abc")
 	f.Add("/a*b", "/a***", "/ab")
@@ -142,8 +142,8 @@ func BenchmarkManyStars(b *testing.B) {
 	}
 }
 
-// full is a file of the greatest size whose rules all differ and, as many as fit,
-// all have to be looked at.
+// full returns a file of the maximum size with different rules, of which as many as fit
+// must all be compared.
 func full() []byte {
 	var out bytes.Buffer
 	out.WriteString("User-agent: *\n")

@@ -13,14 +13,13 @@ import (
 // RFC 9309 §2.5.
 const MaxBytes = 500 << 10
 
-// Parse reads a file and returns what it says to the crawler that calls itself
-// product: it merges the groups that name the crawler, or those of "*" if none
-// does, RFC 9309 §2.2.1. The product token is compared without regard to case,
-// and a version after it does no harm.
+// Parse reads a file and returns its rules for the crawler with the name product. It
+// merges the groups that name the crawler, or those of "*" if none does, RFC 9309
+// §2.2.1. The product token is compared without regard to case, and a version after it
+// is ignored.
 //
-// Any bytes are a file: a line that is not understood is passed over, and
-// touches no other. Rules that do not fit into [MaxSize] are as if they were
-// not there.
+// Any bytes are a valid file: a line that is not understood is ignored, and has no
+// effect on others. Rules that do not fit into [MaxSize] are ignored.
 func Parse(body []byte, product string) *Rules {
 	if len(body) > MaxBytes {
 		body = wholeLines(body[:MaxBytes+1])
@@ -57,15 +56,15 @@ func nextLine(text string) (line, rest string) {
 	return line, rest
 }
 
-// everyone is the agent of the groups for crawlers that no group names.
+// everyone is the agent of the groups for crawlers that no other group names.
 const everyone = "*"
 
 // parser is the state between two lines.
 type parser struct {
 	token string // of this crawler, in lower case
 	group group
-	// The rules are those of the groups for token if named is set. Until then they
-	// are those of the groups for everyone, if general is.
+	// The rules are those of the groups for token if named is set, and until then those of
+	// the groups for everyone, if general is set.
 	named, general bool
 	delay          time.Duration
 	builder        builder
@@ -74,7 +73,7 @@ type parser struct {
 // group is a run of user-agent lines and what follows it: RFC 9309 §2.1.
 type group struct {
 	open  bool // a user-agent line was read
-	ruled bool // it has a rule, so a user-agent line begins another
+	ruled bool // it has a rule, so a user-agent line starts another group
 	ours  bool // it names this crawler
 	all   bool // it names everyone
 }
@@ -133,7 +132,7 @@ func (p *parser) agents(value string) {
 		switch token {
 		case p.token:
 			p.group.ours = true
-			if !p.named { // what was said to everyone is not for this crawler
+			if !p.named { // the rules for everyone are not for this crawler
 				p.named, p.delay, p.builder = true, 0, builder{}
 			}
 		case everyone:
@@ -159,8 +158,8 @@ func (p *parser) rule(number uint32, text string, allow bool, value string) {
 	}
 }
 
-// crawlDelay sets the delay of the agents named so far. It does not end their
-// lines: other records must not interfere with groups, RFC 9309 §2.2.4.
+// crawlDelay sets the delay of the current group's agents. It does not end the group's
+// user-agent lines: other records must not interfere with groups, RFC 9309 §2.2.4.
 func (p *parser) crawlDelay(value string) {
 	if length, ok := seconds(value); ok && p.counts() {
 		p.delay = max(p.delay, length)

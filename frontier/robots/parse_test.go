@@ -194,8 +194,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestSizeIsBounded: the rules of a file hold no more than MaxSize, whatever is in
-// it. Those at its beginning count; those that no longer fit do not.
+// TestSizeIsBounded checks that the rules of a file hold no more than MaxSize, whatever
+// is in it. The first rules count, and those that no longer fit do not.
 func TestSizeIsBounded(t *testing.T) {
 	const few = 64 << 10
 	own := strings.Repeat("Disallow: /b\n", 30000)
@@ -236,7 +236,7 @@ func TestSizeIsBounded(t *testing.T) {
 	}
 }
 
-// TestLongLine: what is told of a line is cut, the rule is not.
+// TestLongLine checks that the text of a long line is shortened and its rule is not.
 func TestLongLine(t *testing.T) {
 	long := "/" + strings.Repeat("ツ", 300)
 	rules := robots.Parse([]byte("User-agent: *\nDisallow: "+long+"a"), "a")

@@ -4,8 +4,8 @@ import (
 	"strings"
 )
 
-// pattern is a rule's path, ready to be compared. A * in it is a wildcard, and
-// literalStar is the character.
+// pattern is a rule's path, ready for matching. A * in it is a wildcard, and literalStar
+// is the character.
 type pattern struct {
 	octets uint32 // as escaped
 	strict string
@@ -13,8 +13,8 @@ type pattern struct {
 	end    bool   // nothing may follow
 }
 
-// literalStar stands for a star of the path. No other byte of a pattern or a
-// target is beyond US-ASCII, for those are escaped.
+// literalStar is a star in the path. No other byte of a pattern or a target is outside
+// US-ASCII, because those are escaped.
 const literalStar = "\xff"
 
 // compile reads a value of Allow or Disallow: RFC 9309 §2.2.2 and §2.2.3.
@@ -30,8 +30,8 @@ func compile(value string) pattern {
 	}
 }
 
-// collapse makes one * of each run of them, which matches the same. An escaped
-// star ends a run: it is no wildcard.
+// collapse replaces each run of * by one, which matches the same. An escaped star ends a
+// run because it is no wildcard.
 func collapse(value string) string {
 	if !strings.Contains(value, "**") {
 		return value

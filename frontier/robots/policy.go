@@ -31,7 +31,7 @@ type Answer struct {
 // Policy is what holds for a host. The zero Policy defers everything. It may
 // be used by many goroutines.
 type Policy struct {
-	// Rules are nil unless a file was read.
+	// Rules is nil unless a file was read.
 	Rules *Rules
 	// Unavailable: there is no file, and everything is allowed.
 	Unavailable bool
@@ -39,8 +39,8 @@ type Policy struct {
 	Cause string
 }
 
-// Judge makes a policy for the crawler that calls itself product of an answer:
-// RFC 9309 §2.3.1. It depends on these alone, and tests in this order:
+// Judge returns the policy for the crawler with the name product after an answer: RFC
+// 9309 §2.3.1. It depends only on its arguments, and tests in this order:
 //
 //  1. redirects that ended nowhere (more than MaxRedirects, a loop, a target
 //     that may not be followed): the file is unavailable, §2.3.1.2;
@@ -83,7 +83,7 @@ func (p Policy) After(unreachable time.Duration, stale *Rules) Policy {
 	return Policy{Rules: stale, Unavailable: stale == nil, Cause: p.Cause}
 }
 
-// Decide is [Rules.Decide] by the rules of the file, or by the lack of one.
+// Decide applies the rules of the file, or the policy without one. See [Rules.Decide].
 func (p Policy) Decide(pathAndQuery string) Decision {
 	switch {
 	case pathAndQuery == robotsTxt:

@@ -12,18 +12,18 @@ import (
 // Line is a line of a robots.txt. The zero Line is none.
 type Line struct {
 	Number int    // from 1
-	Text   string // without its comment, and cut after 200 characters
+	Text   string // without its comment, at most 200 characters
 }
 
-// MaxSize is how many bytes the rules of one file may hold in memory, as
-// [Rules.Size] counts them: 6,000 rules of 40 characters, or 11,000 short ones.
+// MaxSize limits the memory of one file's rules in bytes, as [Rules.Size] counts them:
+// 6,000 rules of 40 characters, or 11,000 short ones.
 const MaxSize = 512 << 10
 
-// maxText is how many characters of a rule's line are kept.
+// maxText is how many characters of a rule's line are stored.
 const maxText = 200
 
-// rule is one line of a file. Its strings lie in the text of the Rules: a file of
-// many short lines must not cost many times its size.
+// rule is one line of a file. Its strings are spans of the Rules' text, so that a file
+// of many short lines does not use many times its size.
 type rule struct {
 	line          uint32
 	octets        uint32 // of the pattern as escaped, runs of * included; the longest match decides
@@ -52,8 +52,7 @@ type Rules struct {
 
 const ruleSize = int(unsafe.Sizeof(rule{}))
 
-// Size returns how many bytes of memory r holds, at most [MaxSize] and its own
-// fields.
+// Size returns how many bytes of memory r holds: at most [MaxSize], and its own fields.
 func (r *Rules) Size() int {
 	return int(unsafe.Sizeof(*r)) + cap(r.rules)*ruleSize + len(r.text)
 }
@@ -62,7 +61,7 @@ func (r *Rules) Size() int {
 type builder struct {
 	list []rule
 	text []byte
-	full bool // rules that follow are passed over
+	full bool // later rules are ignored
 }
 
 func (b *builder) add(number uint32, text string, allow bool, value string) {
@@ -81,7 +80,7 @@ func (b *builder) add(number uint32, text string, allow bool, value string) {
 	b.list = append(b.list, r)
 }
 
-// keep returns where s is in the text, which is in the span near if that has it.
+// keep returns the span of s in the text. If the span near contains s, it is used.
 func (b *builder) keep(s string, near span) span {
 	from := len(b.text)
 	if i := bytes.Index(b.text[near.from:near.to], []byte(s)); i >= 0 {

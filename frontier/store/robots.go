@@ -36,7 +36,7 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 		return fmt.Errorf("save robots.txt of %s: it has %d bytes, cut it to %d", r.Origin, len(r.Body), maxRobots)
 	}
 	if r.Body == nil {
-		r.Body = []byte{} // not a null
+		r.Body = []byte{} // not NULL
 	}
 	var err error
 	if r.Unreachable {
@@ -68,7 +68,7 @@ func (c *core) RobotsHeads(ctx context.Context, origins []string) (map[string]Ro
 	return c.robots(ctx, origins, "NULL")
 }
 
-// robots reads rows, with body as the column of that name.
+// robots reads rows. body is the SQL expression for the body column.
 func (c *core) robots(ctx context.Context, origins []string, body string) (map[string]Robots, error) {
 	found, err := c.robotsRows(ctx, origins, body)
 	if err != nil {
@@ -136,8 +136,8 @@ func (c *core) SweepRobots(ctx context.Context, after string, age time.Duration)
 	return next, deleted, err
 }
 
-// vacant returns which of the rows after an origin SweepRobots deletes, and the last
-// row that it looked at, empty if that was the last of all.
+// vacant returns the rows after an origin that SweepRobots must delete, and the last row
+// that it looked at, or an empty one at the end.
 func (c *core) vacant(ctx context.Context, after string, age time.Duration) (vacant []string, next string, err error) {
 	const page = 500
 	rows, err := c.db.QueryContext(ctx, c.say(`SELECT origin, saved_at <= {now} - ? AND {vacant} FROM robots
@@ -145,7 +145,7 @@ func (c *core) vacant(ctx context.Context, after string, age time.Duration) (vac
 	if err != nil {
 		return nil, "", err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err tells all
+	defer func() { _ = rows.Close() }() // rows.Err returns the error
 	seen := 0
 	for ; rows.Next(); seen++ {
 		var unused bool

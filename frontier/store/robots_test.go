@@ -126,7 +126,7 @@ func TestRobotsThatIsTooLong(t *testing.T) {
 	})
 }
 
-// RobotsHeads has all that Robots has, but for the bodies.
+// TestRobotsHeads checks that RobotsHeads returns what Robots does, without the bodies.
 func TestRobotsHeads(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		const origin = "http://a.test"
@@ -144,7 +144,7 @@ func TestRobotsHeads(t *testing.T) {
 	})
 }
 
-// saveRobots saves a robots.txt of each of origins.
+// saveRobots saves a robots.txt for each of origins.
 func (f *fixture) saveRobots(origins ...string) {
 	f.t.Helper()
 	for _, origin := range origins {

@@ -74,12 +74,12 @@ type Store interface {
 	Robots(ctx context.Context, origins []string) (map[string]Robots, error)
 	// RobotsHeads is Robots without the bodies, which may be long.
 	RobotsHeads(ctx context.Context, origins []string) (map[string]Robots, error)
-	// ForgetRobots deletes what is known of those origins whose hosts have no URL, a few
-	// in each transaction, and returns how many they were.
+	// ForgetRobots deletes the rows of those origins whose hosts have no URL, a few in each
+	// transaction, and returns how many it deleted.
 	ForgetRobots(ctx context.Context, origins []string) (int64, error)
-	// SweepRobots looks at some origins, in an order of its own, from the one that follows
-	// after, and does as ForgetRobots with those that were saved at least age ago. It
-	// returns where to go on; empty is the beginning.
+	// SweepRobots looks at some origins after the given one, in a fixed order. It deletes
+	// the same rows as ForgetRobots, if they were saved at least age ago. It returns the
+	// origin to continue from, which is empty at the end.
 	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
 
 	// RetryFailed makes URLs pending whose last fetch failed in class, or in any class if that is

@@ -1,53 +1,52 @@
 // Package budget counts the bytes that a service holds for its callers.
 //
-// A [Budget] has a limit and says how much of it each caller may use. A [Lease] is
-// what one call, fetch or message has been granted. Whoever is about to hold more
-// calls [Lease.Grow] first, and gives up if it is refused. Nothing ever waits here,
-// and what was granted is never taken back.
+// A [Budget] has a limit and decides how much of it each caller may use. A [Lease] is
+// what one call, fetch or message has been granted. Users call [Lease.Grow] before they
+// hold more, and fail if it refuses. Nothing ever waits here, and a grant is never taken
+// back.
 //
-// The package measures nothing: it adds up what its users say.
+// The package measures nothing: it adds up what its users report.
 package budget
 
 import "sync"
 
-// Kind says what bytes are held for.
+// Kind is what bytes are held for.
 type Kind uint8
 
 // The kinds.
 const (
-	Fetch     Kind = iota // What every fetch holds: goroutines, a connection, one chunk.
-	Request               // Requests that wait for their turn or are being carried out.
-	Receiving             // Requests and response heads that have not come to their end.
+	Fetch     Kind = iota // Fetches in flight: goroutines, a connection, one chunk.
+	Request               // Requests that wait or are being run.
+	Receiving             // Requests and response heads that are not complete.
 	Head                  // Response heads and hops.
 	Body                  // Bodies for the outcome.
-	HoldBack              // Bodies that can still be taken back.
+	HoldBack              // Bodies buffered for a retry.
 	Decoder               // Windows of content codings.
-	Answer                // Messages that their callers have not read.
+	Answer                // Messages that callers have not read.
 	kinds
 )
 
 var names = [kinds]string{"fetch", "request", "receiving", "head", "body", "hold_back", "decoder", "answer"}
 
-// String returns the name in lower_snake_case, as metrics have it.
+// String returns the name in lower_snake_case, as in metrics.
 func (k Kind) String() string { return names[k] }
 
-// optionalShare is which part of what is left one holder of an optional kind may
-// take: few that want much must not leave the others with nothing.
+// optionalShare is the divisor of the free part that gives the limit of one optional
+// grant: a few large holders must not leave the others with nothing.
 const optionalShare = 16
 
 // Budget is a number of bytes that callers share. It is safe for concurrent use.
 type Budget struct {
 	limit int64
 
-	mu      sync.Mutex // innermost: nothing is called while it is held
+	mu      sync.Mutex // innermost: no function is called while it is held
 	used    int64
 	kinds   [kinds]int64
 	callers map[string]*account
 	active  int // callers with bytes
 }
 
-// account is what one caller holds. It is in the map while a lease of the caller is
-// open.
+// account is what one caller holds. It exists while the caller has an open lease.
 type account struct {
 	caller string
 	used   int64
@@ -62,7 +61,7 @@ func New(limit int64) *Budget {
 // Limit returns the size of the budget in bytes.
 func (b *Budget) Limit() int64 { return b.limit }
 
-// Usage is how many bytes are held, by [Kind].
+// Usage is the number of bytes held, by [Kind].
 type Usage [kinds]int64
 
 // Each calls f for every kind.
@@ -80,17 +79,17 @@ func (u Usage) Total() (n int64) {
 	return n
 }
 
-// Usage returns how many bytes are held now.
+// Usage returns the bytes that are held now.
 func (b *Budget) Usage() Usage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.kinds
 }
 
-// fits reports whether the caller may hold n bytes more. A lone caller may use three
-// quarters of the budget. Once more than half is used, a caller may not go beyond
-// its share, the budget divided by the callers that hold something. The last eighth is
-// for callers that hold little: a few that hold much leave it to those that come.
+// fits reports whether the caller may hold n more bytes. A single caller may use three
+// quarters of the budget. Once more than half is used, a caller may not exceed its share,
+// the budget divided by the number of callers that hold something. The last eighth is for
+// callers that hold little, so that a few large callers leave it to new ones.
 func (b *Budget) fits(a *account, n int64) bool {
 	used, own := b.used+n, a.used+n
 	return used <= b.limit && own <= b.limit/4*3 &&
@@ -98,7 +97,7 @@ func (b *Budget) fits(a *account, n int64) bool {
 		(used <= b.limit/8*7 || own <= b.limit/littlePart)
 }
 
-// littlePart: a caller that holds less than this part of the budget holds little.
+// littlePart is the divisor of the budget below which a caller holds little.
 const littlePart = 64
 
 func (b *Budget) share(a *account) int64 {

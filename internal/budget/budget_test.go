@@ -11,8 +11,8 @@ import (
 	"fetchd/internal/budget"
 )
 
-// TestFairness: who may still grow, by what each caller holds already of a budget of
-// 800 bytes.
+// TestFairness checks which callers may grow in a budget of 800 bytes, by what each
+// caller already holds.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -22,17 +22,17 @@ func TestFairness(t *testing.T) {
 		grant bool
 	}{
 		{"a lone caller takes three quarters", nil, 600, true},
-		{"a lone caller does not take more", nil, 601, false},
+		{"a lone caller does not get more", nil, 601, false},
 		{"a lone caller has three quarters already", map[string]int64{"a": 600}, 1, false},
 		{"up to seven eighths, within the share", map[string]int64{"b": 600}, 100, true},
 		{"the last eighth, with more than little", map[string]int64{"b": 600}, 101, false},
 		{"the last eighth, with little", map[string]int64{"b": 600, "c": 100}, 12, true},
 		{"the last eighth, with a little more", map[string]int64{"b": 600, "c": 100}, 13, false},
-		{"below half of the budget nobody's share counts", map[string]int64{"b": 1, "c": 1, "d": 1}, 397, true},
+		{"below half of the budget shares do not count", map[string]int64{"b": 1, "c": 1, "d": 1}, 397, true},
 		{"above half the share counts: of four, 200 each", map[string]int64{"b": 100, "c": 100, "d": 100}, 201, false},
 		{"above half, and just the share", map[string]int64{"b": 100, "c": 100, "d": 100}, 200, true},
 		{"above half, one that has its share already", map[string]int64{"a": 400, "b": 1}, 1, false},
-		{"above half, one below its share beside one at it", map[string]int64{"a": 100, "b": 400}, 200, true},
+		{"above half, one below its share, another at its share", map[string]int64{"a": 100, "b": 400}, 200, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -54,7 +54,7 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// TestGrowUpTo grants a sixteenth of what Grow would, and no error.
+// TestGrowUpTo checks that it grants at most a sixteenth of what is free, and no error.
 func TestGrowUpTo(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1600)
@@ -72,7 +72,7 @@ func TestGrowUpTo(t *testing.T) {
 	}
 }
 
-// TestLease: what a lease gives back, and that closing it twice gives back once.
+// TestLease checks what a lease gives back, and that closing it twice does so once.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1000)
@@ -108,7 +108,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestNoBudget: a nil lease grants everything.
+// TestNoBudget checks that a nil lease grants everything.
 func TestNoBudget(t *testing.T) {
 	t.Parallel()
 	var l *budget.Lease
@@ -119,8 +119,8 @@ func TestNoBudget(t *testing.T) {
 	l.Close()
 }
 
-// TestConcurrentUse: whatever happens at once, nothing is granted beyond the limit
-// and nothing is left in the end.
+// TestConcurrentUse checks that concurrent leases never exceed the limit, and leave
+// nothing held at the end.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	b := budget.New(1 << 20)
@@ -151,7 +151,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	all.Wait()
 	if got := b.Usage(); got.Total() != 0 {
-		t.Errorf("%v are held after every lease was closed", got)
+		t.Errorf("%v are still held after every lease was closed", got)
 	}
 }
 

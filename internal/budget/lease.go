@@ -1,17 +1,17 @@
 package budget
 
-// Lease is what one holder has been granted, by kind. A nil *Lease is one without a
-// budget: it grants everything and counts nothing.
+// Lease is what one holder has been granted, by kind. A nil *Lease has no budget: it
+// grants everything and counts nothing.
 //
-// Its methods may be called from many goroutines. It must be closed, and after that
-// grants nothing.
+// Its methods are safe for concurrent use. It must be closed, and grants nothing after
+// that.
 type Lease struct {
 	budget  *Budget
 	account *account // nil: closed
 	held    [kinds]int64
 }
 
-// Lease returns a lease of the caller that holds nothing yet.
+// Lease returns a new lease of the caller that holds nothing.
 func (b *Budget) Lease(caller string) *Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -24,7 +24,7 @@ func (b *Budget) Lease(caller string) *Lease {
 	return &Lease{budget: b, account: a}
 }
 
-// Grow charges n bytes more, all or none, and reports whether they were granted.
+// Grow charges n more bytes, all or none, and reports whether they were granted.
 func (l *Lease) Grow(k Kind, n int64) bool {
 	if l == nil || n <= 0 {
 		return true
@@ -38,8 +38,8 @@ func (l *Lease) Grow(k Kind, n int64) bool {
 	return true
 }
 
-// GrowUpTo charges up to n bytes more for something that can be done with less, and
-// returns how many were granted: at most a sixteenth of what is left.
+// GrowUpTo charges up to n more bytes for something that also works with less. It returns
+// how many were granted: at most a sixteenth of what is left.
 func (l *Lease) GrowUpTo(k Kind, n int64) int64 {
 	if l == nil {
 		return n
@@ -54,7 +54,7 @@ func (l *Lease) GrowUpTo(k Kind, n int64) int64 {
 	return n
 }
 
-// Shrink gives n bytes back, or as many as are held.
+// Shrink releases n bytes, or as many as are held.
 func (l *Lease) Shrink(k Kind, n int64) {
 	if l == nil {
 		return
@@ -86,9 +86,8 @@ func (l *Lease) Total() int64 {
 	return Usage(l.held).Total()
 }
 
-// Become gives back everything but n bytes, which are of kind k from then on. It
-// grows where less is held, and reports whether that was granted; if not, l stays as
-// it is.
+// Become changes the lease to n bytes of kind k, and nothing else. It reports whether that
+// was granted, if it needs more than before. If not, l is unchanged.
 func (l *Lease) Become(k Kind, n int64) bool {
 	if l == nil {
 		return true
@@ -110,8 +109,8 @@ func (l *Lease) Become(k Kind, n int64) bool {
 	return true
 }
 
-// Pay moves n bytes of kind from to a lease of the same caller, where they are of
-// kind k. It reports whether l holds as many.
+// Pay moves n bytes from kind from of l to kind k of another lease of the same caller. It
+// reports whether l held as many.
 func (l *Lease) Pay(to *Lease, from, k Kind, n int64) bool {
 	if l == nil {
 		return true
@@ -126,7 +125,7 @@ func (l *Lease) Pay(to *Lease, from, k Kind, n int64) bool {
 	return true
 }
 
-// Close gives everything back. It may be called again.
+// Close releases everything. It may be called again.
 func (l *Lease) Close() {
 	if l == nil || l.budget == nil {
 		return

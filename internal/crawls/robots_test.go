@@ -18,8 +18,8 @@ import (
 	"fetchd/internal/site"
 )
 
-// TestRobotsBombs: hosts whose robots.txt is made to cost memory and time take neither
-// from a worker. It runs alone, for it compares paces.
+// TestRobotsBombs checks that hosts whose robots.txt is made to cost memory and time do
+// not slow down or grow a worker. It runs alone because it compares throughput.
 func TestRobotsBombs(t *testing.T) {
 	if os.Getenv("FETCHD_LONG") != "1" {
 		t.Skip("crawls for half a minute four times: set FETCHD_LONG=1")
@@ -59,7 +59,7 @@ func bombs(s *site.Site, hosts int) []string {
 	return urls
 }
 
-// redirectedBombs are URLs of one host, each of which leads over five new ones.
+// redirectedBombs returns URLs of one host, each of which redirects through five new ones.
 func redirectedBombs(s *site.Site) []string {
 	var urls []string
 	for n := range 60 {
@@ -72,8 +72,8 @@ func redirectedBombs(s *site.Site) []string {
 	return urls
 }
 
-// bombed crawls twenty good hosts and some more URLs for half a minute, and returns how
-// many pages of the good ones were fetched, and the worker's peak of memory in KiB.
+// bombed crawls twenty good hosts and more URLs for half a minute. It returns how many
+// pages of the good hosts were fetched, and the worker's peak memory in KiB.
 func bombed(ctx context.Context, t *testing.T, more func(*site.Site) []string) (pages, memory int) {
 	t.Helper()
 	bomb := "User-agent: *\n" + strings.Repeat("allow:%3a"+strings.Repeat("*", 2000)+"\n", 254)
@@ -110,7 +110,7 @@ func bombed(ctx context.Context, t *testing.T, more func(*site.Site) []string) (
 	return pages, memory
 }
 
-// after waits while the process runs.
+// after waits for d while the process runs.
 func (p *process) after(ctx context.Context, d time.Duration) {
 	p.Helper()
 	select {
@@ -122,7 +122,7 @@ func (p *process) after(ctx context.Context, d time.Duration) {
 	}
 }
 
-// peak is the most memory that the process has had, in KiB.
+// peak returns the peak of the process's resident memory in KiB.
 func (p *process) peak() int {
 	p.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))

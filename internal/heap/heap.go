@@ -63,10 +63,10 @@ func marked() (live, roots uint64) {
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64() + samples[2].Value.Uint64()
 }
 
-// A burst is over when less than quiet bytes are allocated in so long, or less than a
-// part of what there is to collect: at that pace the collector would not run for long by
-// itself. The burst has left something where that is garbage bytes at least, and a quarter
-// of what lives: objects to collect, or memory that the collector keeps free.
+// A burst is over when less than quiet bytes are allocated in a second, or less than a
+// part of what can be collected: at that rate the collector would not run for a long time
+// by itself. The burst is worth a collection if it has left at least garbage bytes and a
+// quarter of the live heap, as dead objects or as memory that the collector keeps free.
 const (
 	every     = time.Second
 	quiet     = 1 << 20
@@ -80,9 +80,9 @@ const (
 // have left on their way lies beside them.
 type rest struct {
 	last      heap
-	collected uint64 // what was allocated when it had the collector run last
-	again     bool   // it has just had it run for a burst
-	quiet     int    // looks in a row at which little happened
+	collected uint64 // allocated bytes at the last forced collection
+	again     bool   // the last look collected because of a burst
+	quiet     int    // consecutive looks with little activity
 }
 
 // heap is the state of the process's, in bytes.
@@ -90,7 +90,7 @@ type heap struct {
 	allocated uint64 // since the process began
 	live      uint64 // that the last collection has left
 	objects   uint64 // that live or are not collected yet
-	free      uint64 // that the system does not have back
+	free      uint64 // not returned to the system
 }
 
 // look comes once in a while.
@@ -106,9 +106,10 @@ func (r *rest) collect() bool {
 	if r.quiet++; now.allocated-r.last.allocated >= quiet {
 		r.quiet = 0
 	}
-	// A second time a second later: what pools keep outlives one collection, and some of
-	// the burst may have ended since. And while much lives and little happens every now
-	// and then: what is let go without a new allocation shows in nothing else.
+	// Collect again a second later: pools survive one collection, and some of the burst may
+	// have ended since. Also collect if the live heap is large and little has happened for
+	// some time, because memory that is released without a new allocation shows nowhere
+	// else.
 	over := burst || r.again && r.quiet > 0 || r.quiet >= longQuiet && now.live >= least
 	r.again = burst
 	if r.last = now; over {
@@ -119,8 +120,8 @@ func (r *rest) collect() bool {
 	return over
 }
 
-// burstOver reports whether little was allocated from one look to the next, and much is
-// to be collected.
+// burstOver reports whether little was allocated between two looks, and much can be
+// collected.
 func burstOver(last, now *heap) bool {
 	waste := now.free
 	if now.objects > now.live {
@@ -129,8 +130,8 @@ func burstOver(last, now *heap) bool {
 	return waste >= max(garbage, now.live/4) && now.allocated-last.allocated < max(quiet, waste/quietPart)
 }
 
-// bygone reports whether little happens, and much has happened since collected: what
-// lived at the last collection may be dead by now, and nobody sees it before the next.
+// bygone reports whether little happens now, and much has happened since the last
+// collection. Live memory of that time may be garbage by now; only a collection shows it.
 func bygone(last, now *heap, collected uint64) bool {
 	return now.allocated-last.allocated < quiet && now.allocated-collected >= max(garbage, now.live/quietPart)
 }

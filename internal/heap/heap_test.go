@@ -96,7 +96,7 @@ func TestBurstOver(t *testing.T) {
 	}{
 		{"64 MiB to collect, and nothing happens", 500 * mib, 10 * mib, 74 * mib, 0, 0, true},
 		{"little happens", 500 * mib, 10 * mib, 74 * mib, 0, mib - 1, true},
-		{"a sixteenth of what is to be collected happens", 500 * mib, 10 * mib, 74 * mib, 0, 4*mib - 1, true},
+		{"a sixteenth of the garbage is allocated", 500 * mib, 10 * mib, 74 * mib, 0, 4*mib - 1, true},
 		{"much happens", 500 * mib, 10 * mib, 74 * mib, 0, 4 * mib, false},
 		{"the first look", 500 * mib, 10 * mib, 74 * mib, 0, 500 * mib, false},
 		{"16 MiB to collect", 500 * mib, 10 * mib, 26 * mib, 0, 0, true},

@@ -7,25 +7,25 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// MemoryLimit is how much memory this process may use.
+// MemoryLimit is the memory that this process may use.
 type MemoryLimit struct {
 	Bytes  int64
 	Source string // "GOMEMLIMIT", "cgroup" or "system"
 }
 
 const (
-	// idle is what a process takes before it has a caller.
+	// idle is the memory of a process without callers.
 	idle = 32 << 20
 	// leastBudget is the smallest budget, whatever the limit.
 	leastBudget = 8 << 20
-	// mostOfSystem is what a process takes of a machine where nothing limits it.
+	// mostOfSystem is the maximum that a process uses of a machine without a limit.
 	mostOfSystem = 2 << 30
 )
 
-// Limit returns the memory limit, and sets it for Go's collector if GOMEMLIMIT has
-// not: 90 % of the cgroup's limit, else half of the machine's memory or 2 GiB, if that
-// is less. A GOMEMLIMIT beyond the cgroup's limit does not count: the kernel would end
-// the process first. It is called once, before the process serves.
+// Limit returns the memory limit, and sets it for Go's collector: GOMEMLIMIT, else 90 % of
+// the cgroup's limit, else half of the machine's memory or 2 GiB, whichever is less. A
+// GOMEMLIMIT above the cgroup's limit is ignored, because the kernel would kill the process
+// first. Call it once, before the process serves.
 func Limit() MemoryLimit {
 	limit := limitFrom(debug.SetMemoryLimit(-1), memlimit.FromCgroup, memlimit.FromSystem)
 	debug.SetMemoryLimit(limit.Bytes)
@@ -48,6 +48,6 @@ func limitFrom(set int64, cgroup, system func() (uint64, error)) MemoryLimit {
 	return MemoryLimit{limit, "system"}
 }
 
-// Budget is how many bytes may be held for callers: half of what an idle process
-// leaves, for Go may hold as much garbage as lives.
+// Budget returns how many bytes may be held for callers: half of the limit less an idle
+// process, because Go may hold as much garbage as live memory.
 func (l MemoryLimit) Budget() int64 { return max((l.Bytes-idle)/2, leastBudget) }

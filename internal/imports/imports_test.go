@@ -47,7 +47,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "internal/budget", onlyStandard: true,
-		why: "a budget adds up what it is told, and knows nobody who tells it",
+		why: "a budget adds up what its users report, and knows none of them",
 	},
 	{
 		pkg: "fetch/workers", onlyStandard: true,

@@ -1,5 +1,5 @@
-// Package logqueue keeps a log that nobody reads from stopping the program that
-// writes it.
+// Package logqueue prevents a log that nobody reads from blocking the program that writes
+// it.
 package logqueue
 
 import (
@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// limit bounds the bytes that wait: some 20,000 lines, so that a reader may pause
-	// for a second under load. As many more may be in the write in flight.
+	// limit is the maximum of queued bytes: some 20,000 lines, so that a reader may pause
+	// for a second under load. The write in progress may hold as many again.
 	limit = 8 << 20
-	// keep is the largest buffer that is kept for the next lines.
+	// keep is the largest buffer that is kept for later lines.
 	keep = 64 << 10
-	// piece is the most that a pipe takes in one piece (PIPE_BUF of Linux), whoever
-	// else writes to it.
+	// piece is how many bytes a pipe accepts atomically (PIPE_BUF of Linux), whatever else
+	// writes to it.
 	piece = 4 << 10
 )
 
-// Queue is an [io.Writer] whose Write never waits for the writer behind it. One
-// goroutine writes the lines, in their order and as soon as they come. Lines that
-// come while the queue is full are dropped and counted. It is safe for concurrent
-// use. [Queue.Close] ends it.
+// Queue is an [io.Writer] whose Write never waits for the underlying writer. One
+// goroutine writes the lines in order, as soon as they arrive. Lines that arrive while
+// the queue is full are dropped and counted. It is safe for concurrent use.
+// [Queue.Close] ends it.
 type Queue struct {
 	w    io.Writer
 	wake chan struct{} // has a token if there may be something to write; closed by Close
@@ -32,33 +32,32 @@ type Queue struct {
 	mu      sync.Mutex
 	notice  func(dropped uint64) []byte
 	waiting []byte
-	lost    uint64 // lines dropped after those that wait
+	lost    uint64 // lines dropped after the queued ones
 	dropped uint64 // lines dropped in all
 	closed  bool
 }
 
-// New returns a queue before w and starts its goroutine.
+// New returns a queue in front of w and starts its goroutine.
 func New(w io.Writer) *Queue {
 	q := &Queue{w: w, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go q.run()
 	return q
 }
 
-// Notice sets the function that makes the line about dropped lines. The line is
-// written where they are missing, once w takes bytes again. Without a notice they
-// are only counted.
+// Notice sets the function that formats the line about dropped lines. The line is written
+// in their place, once w accepts bytes again. Without a notice they are only counted.
 func (q *Queue) Notice(line func(dropped uint64) []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.notice = line
 }
 
-// Write queues a line, or drops it. It never fails. A call is one line.
+// Write queues a line, or drops it. It never fails. Each call must be one line.
 func (q *Queue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed || q.lost > 0 || len(q.waiting)+len(line) > limit {
-		q.lost++ // and so is each line after it, so that the gap has one place
+		q.lost++ // later lines are dropped too, so that the gap is in one place
 		q.dropped++
 	} else {
 		q.waiting = append(q.waiting, line...)
@@ -72,16 +71,16 @@ func (q *Queue) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Dropped returns how many lines were dropped, or could not be written, so far.
+// Dropped returns how many lines have been dropped, or could not be written.
 func (q *Queue) Dropped() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.dropped
 }
 
-// Close writes the lines that wait and ends the goroutine. It returns after
-// patience even if w still blocks: what waits is lost then, and the goroutine ends
-// with the write that blocks. Lines that come later are dropped.
+// Close writes the queued lines and ends the goroutine. It returns after patience even if
+// w still blocks. The queued lines are then lost, and the goroutine ends with the write
+// that blocks. Later lines are dropped.
 func (q *Queue) Close(patience time.Duration) {
 	q.mu.Lock()
 	if !q.closed {
@@ -117,7 +116,7 @@ func (q *Queue) run() {
 	}
 }
 
-// take returns all that waits, and puts an empty buffer in its place.
+// take returns the queued lines, and replaces them by an empty buffer.
 func (q *Queue) take(empty []byte) (lines []byte, lost uint64, notice func(uint64) []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,9 +125,9 @@ func (q *Queue) take(empty []byte) (lines []byte, lost uint64, notice func(uint6
 	return lines, lost, q.notice
 }
 
-// write returns how many lines it could not write. It writes whole lines, as many
-// at once as a pipe takes in one piece: what else the process writes to standard
-// error, such as the runtime's trace of the collector, then lands between lines.
+// write returns how many lines it could not write. Each write has whole lines, as many as
+// a pipe accepts atomically. Other output on standard error, such as the runtime's trace
+// of the collector, then appears between lines.
 func (q *Queue) write(lines []byte) uint64 {
 	for len(lines) > 0 {
 		n, err := q.w.Write(lines[:whole(lines)])

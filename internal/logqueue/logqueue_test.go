@@ -19,16 +19,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pipe is a writer whose reader can stand still. It is used in a bubble.
+// pipe is a writer whose reader can stop. It is used in a bubble.
 type pipe struct {
 	gate   chan struct{} // a write waits for it; closed while the reader reads
 	mu     sync.Mutex
 	text   bytes.Buffer
 	writes [][]byte
-	full   error // what a write returns after its first byte
+	full   error // the error of a write after its first byte
 }
 
-// reading returns a pipe that is read, and stuck one that is not until gate is
+// reading returns a pipe that is read, and stuck one that is not read until gate is
 // closed.
 func reading() *pipe {
 	p := stuck()
@@ -62,7 +62,7 @@ func (p *pipe) fail(err error) {
 	p.full = err
 }
 
-// rig is a queue before a pipe, in a bubble.
+// rig is a queue in front of a pipe, in a bubble.
 type rig struct {
 	*testing.T
 	*Queue
@@ -75,7 +75,7 @@ func start(t *testing.T, p *pipe) *rig {
 	return r
 }
 
-// line writes one at once.
+// line writes a line, which must not wait.
 func (r *rig) line(text string) {
 	r.Helper()
 	before := time.Now()
@@ -84,7 +84,7 @@ func (r *rig) line(text string) {
 	}
 }
 
-// want compares what was written and dropped so far.
+// want compares what has been written and dropped.
 func (r *rig) want(text string, dropped uint64) {
 	r.Helper()
 	synctest.Wait()
@@ -96,7 +96,7 @@ func (r *rig) want(text string, dropped uint64) {
 	}
 }
 
-// TestRead: where the reader reads, each line is written at once and in its order.
+// TestRead checks that each line is written at once and in order if the reader reads.
 func TestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, reading())
@@ -115,8 +115,8 @@ func TestRead(t *testing.T) {
 	})
 }
 
-// TestStuck: where the reader stands still, no write waits, what is kept is
-// bounded, and the gap is reported once, in its place.
+// TestStuck checks that no write waits if the reader stops, that the queue is bounded,
+// and that the gap is reported once, in its place.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, stuck())
@@ -139,8 +139,8 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// TestPieces: each write to the pipe is whole lines, and no more than the pipe takes
-// in one piece, so that the text of another writer cannot land within a line.
+// TestPieces checks that each write to the pipe has whole lines, and no more than the pipe
+// accepts atomically, so that the text of another writer cannot appear within a line.
 func TestPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, stuck())
@@ -164,7 +164,7 @@ func TestPieces(t *testing.T) {
 	})
 }
 
-// TestLong: a line that is longer than the queue is dropped, and no other.
+// TestLong checks that a line that is longer than the queue is dropped, and no other.
 func TestLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, reading())
@@ -177,8 +177,8 @@ func TestLong(t *testing.T) {
 	})
 }
 
-// TestCloseStuck: the end waits for the reader for as long as it is told, and not
-// longer.
+// TestCloseStuck checks that Close waits for the reader for as long as it is given, and
+// no longer.
 func TestCloseStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, stuck())
@@ -191,12 +191,12 @@ func TestCloseStuck(t *testing.T) {
 		}
 		r.line("after the end")
 		r.want("", 1)
-		close(r.pipe.gate) // ends the goroutine, which the bubble waits for
+		close(r.pipe.gate) // ends the goroutine, for which the bubble waits
 	})
 }
 
-// TestCloseLate: lines that wait at the end are written if the reader comes back
-// in time.
+// TestCloseLate checks that queued lines are written at the end if the reader returns in
+// time.
 func TestCloseLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, stuck())
@@ -213,7 +213,7 @@ func TestCloseLate(t *testing.T) {
 	})
 }
 
-// TestFailing: lines that cannot be written are dropped lines.
+// TestFailing checks that lines that cannot be written count as dropped.
 func TestFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, reading())
@@ -233,7 +233,7 @@ func TestFailing(t *testing.T) {
 	})
 }
 
-// TestNoNotice: without a notice the lines are counted all the same.
+// TestNoNotice checks that the lines are counted without a notice.
 func TestNoNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, reading())
@@ -244,7 +244,7 @@ func TestNoNotice(t *testing.T) {
 	})
 }
 
-// TestManyWriters: no line is lost or torn apart.
+// TestManyWriters checks that no line is lost or split.
 func TestManyWriters(t *testing.T) {
 	t.Parallel()
 	const writers, lines = 8, 500
@@ -265,9 +265,8 @@ func TestManyWriters(t *testing.T) {
 	}
 }
 
-// BenchmarkLine writes lines of the log to a pipe that is read, with and without
-// the queue: each when the one before has been read, one after the other, and as
-// fast as all cores can.
+// BenchmarkLine writes log lines to a pipe that is read, with and without the queue: each
+// after the previous one has been read, one after the other, and on all cores.
 func BenchmarkLine(b *testing.B) {
 	for _, row := range []struct {
 		name   string
@@ -297,8 +296,8 @@ func BenchmarkLine(b *testing.B) {
 	}
 }
 
-// toPipe returns a function that logs a line, and a channel that has a token after
-// a read.
+// toPipe returns a function that logs a line, and a channel that receives a token after a
+// read.
 func toPipe(b *testing.B, queued bool) (log func(), read <-chan struct{}) {
 	b.Helper()
 	r, w, err := os.Pipe()

@@ -1,6 +1,6 @@
-// Package plainjson writes JSON that cannot steer a terminal. Encoders escape the
-// control characters below U+0020 alone, and let U+009B (CSI) and U+202E (direction
-// override) of an origin through.
+// Package plainjson writes JSON that cannot control a terminal. Other encoders escape only
+// the control characters below U+0020, and pass an origin's U+009B (CSI) and U+202E
+// (direction override) through.
 package plainjson
 
 import (
@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape returns the JSON text with every character that is not graphic, such as
-// controls and direction overrides, as \uXXXX. The value stays the same. Text that
-// has none is returned as it is.
+// Escape returns the JSON text with every character that is not graphic, such as controls
+// and direction overrides, as \uXXXX. The value is unchanged. Text without such
+// characters is returned as it is.
 func Escape(text []byte) []byte {
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRune(text[i:])
@@ -26,8 +26,8 @@ func Escape(text []byte) []byte {
 	return text
 }
 
-// plain reports whether a character of n bytes may stay. Line ends and tabs are
-// outside of strings, where JSON does not allow them.
+// plain reports whether a character of n bytes may stay. Line ends and tabs are only
+// between values: JSON does not allow them in strings.
 func plain(r rune, n int) bool {
 	return r < utf8.RuneSelf && r != 0x7f || unicode.IsGraphic(r) && (r != utf8.RuneError || n > 1)
 }
@@ -40,7 +40,7 @@ func appendEscaped(dst, text []byte) []byte {
 			dst = append(dst, text[:n]...)
 		case high != utf8.RuneError:
 			dst = fmt.Appendf(dst, `\u%04x\u%04x`, high, low)
-		default: // a byte that is not UTF-8 too: decoders take it for U+FFFD
+		default: // also a byte that is not UTF-8, which decoders read as U+FFFD
 			dst = fmt.Appendf(dst, `\u%04x`, r)
 		}
 		text = text[n:]
@@ -48,8 +48,8 @@ func appendEscaped(dst, text []byte) []byte {
 	return dst
 }
 
-// NewEncoder returns an encoder whose output is escaped. HTML is not: URLs keep
-// their &.
+// NewEncoder returns an encoder whose output is escaped. It does not escape HTML, so URLs
+// keep their &.
 func NewEncoder(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(writer{w})
 	enc.SetEscapeHTML(false)

@@ -39,8 +39,8 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// FuzzEscape: any JSON keeps its value, and has no character left that could steer
-// a terminal.
+// FuzzEscape checks that any JSON keeps its value, and has no character left that could
+// control a terminal.
 func FuzzEscape(f *testing.F) {
 	f.Add([]byte("{\"a\u009b\":[\"\u202e\",1.5,null,\"\U000e0041\\u009b\"]}"))
 	f.Add([]byte("\"\x9b\\\\\x7f\""))
@@ -60,7 +60,7 @@ func check(t *testing.T, text []byte) {
 	before := bytes.Clone(text)
 	got := Escape(text)
 	if !bytes.Equal(before, text) {
-		t.Errorf("Escape(%q) has changed its argument", before)
+		t.Errorf("Escape(%q) changed its argument", before)
 	}
 	if !utf8.Valid(got) || bytes.ContainsFunc(got, func(r rune) bool { return r >= ' ' && !unicode.IsGraphic(r) }) {
 		t.Errorf("Escape(%q) = %q", text, got)

@@ -20,8 +20,8 @@ var (
 type Callers struct {
 	// Tokens are asked for; nil means that none is.
 	Tokens *Tokens
-	// Certificates are those in force, if callers show one; nil means that none is
-	// asked for.
+	// Certificates are those in force, if callers must show one. Nil means that none is
+	// required.
 	Certificates *Certificates
 	// SANs are the names of certificates that are allowed, each exactly; none
 	// means all that the authorities have signed.
@@ -30,7 +30,7 @@ type Callers struct {
 
 // Name is that of the caller who shows a token and a connection: what the token
 // file calls it, or else "san:" and the name of its certificate that is allowed.
-// The connection may have been verified against other authorities, before a reload.
+// The connection may have been verified against other authorities before a reload.
 // It is safe for concurrent use.
 func (c *Callers) Name(token string, state *tls.ConnectionState) (string, error) {
 	name := ""

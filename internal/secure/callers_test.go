@@ -28,8 +28,8 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// newAuthority makes one that by has signed; nil is its own. It has a key of its own,
-// unless one is given.
+// newAuthority returns an authority signed by by; nil is itself. It has a new key unless
+// one is given.
 func newAuthority(t *testing.T, name string, by *authority, key *ecdsa.PrivateKey) *authority {
 	t.Helper()
 	if key == nil {
@@ -44,7 +44,7 @@ func newAuthority(t *testing.T, name string, by *authority, key *ecdsa.PrivateKe
 	return a
 }
 
-// sign makes a certificate for the key of a, signed by by.
+// sign returns a certificate for the key of a, signed by by.
 func (a *authority) sign(template *x509.Certificate, by *authority) *x509.Certificate {
 	a.Helper()
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
@@ -63,7 +63,7 @@ func (a *authority) sign(template *x509.Certificate, by *authority) *x509.Certif
 	return cert
 }
 
-// inForce are certificates whose callers must be signed by the authorities.
+// inForce returns certificates that require callers signed by the authorities.
 func inForce(t *testing.T, authorities ...*authority) *secure.Certificates {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,8 +98,8 @@ func showing(chain ...*x509.Certificate) *tls.ConnectionState {
 	return &tls.ConnectionState{PeerCertificates: chain[:len(chain)-1], VerifiedChains: [][]*x509.Certificate{chain}}
 }
 
-// TestAuthoritiesThatChange: a connection is judged by those in force, though its
-// handshake was judged by others.
+// TestAuthoritiesThatChange checks that a connection is judged by the authorities in
+// force, even if its handshake used others.
 func TestAuthoritiesThatChange(t *testing.T) {
 	root := newAuthority(t, "root", nil, nil)
 	between := newAuthority(t, "between", root, nil)
@@ -113,15 +113,15 @@ func TestAuthoritiesThatChange(t *testing.T) {
 	}{
 		{"the same", []*authority{root}, true},
 		{"the same and another", []*authority{other, root}, true},
-		{"another of that name", []*authority{other}, false},
+		{"another with the same name", []*authority{other}, false},
 		{"the same key, renewed", []*authority{newAuthority(t, "root", nil, root.key)}, true},
-		{"the one between", []*authority{between}, true},
-		{"the one between, of another root", []*authority{newAuthority(t, "between", other, between.key)}, true},
-		{"another one between", []*authority{newAuthority(t, "between", root, nil)}, false},
+		{"the intermediate", []*authority{between}, true},
+		{"the intermediate, signed by another root", []*authority{newAuthority(t, "between", other, between.key)}, true},
+		{"another intermediate", []*authority{newAuthority(t, "between", root, nil)}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := &secure.Callers{Certificates: inForce(t, row.now...)}
-			for range 2 { // the second time it is known
+			for range 2 { // the second result is cached
 				if name, err := c.Name("", showing(leaf, between.cert, root.cert)); (err == nil) != row.good || row.good && name != "san:a.example" {
 					t.Errorf("%q, %v, want good: %t", name, err, row.good)
 				}

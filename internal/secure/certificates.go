@@ -28,8 +28,8 @@ type Files struct {
 type Certificates struct {
 	pair      tls.Certificate
 	callersCA *x509.CertPool  // nil: callers show no certificate
-	trusted   map[string]bool // the certificates in callersCA, by their bytes
-	verified  sync.Map        // whether a certificate that none of trusted signed directly is good, by its bytes
+	trusted   map[string]bool // the raw certificates of callersCA
+	verified  sync.Map        // results for certificates that none of trusted signed directly, by raw bytes
 	read      Digests
 	server    *tls.Config
 }
@@ -94,9 +94,9 @@ func authorities(text []byte) (*x509.CertPool, map[string]bool, error) {
 	return pool, trusted, nil
 }
 
-// signed reports whether the authorities have signed the certificate of a connection,
-// which a handshake has verified, perhaps against others. It is asked for each call: a
-// chain in which one of the authorities is needs no second look.
+// signed reports whether the authorities have signed the certificate of a connection. The
+// handshake has verified it, perhaps against other authorities. It is called for each
+// call, so a chain with one of the authorities is not verified again.
 func (c *Certificates) signed(state *tls.ConnectionState) bool {
 	if state == nil || len(state.VerifiedChains) == 0 || c.callersCA == nil {
 		return false
@@ -117,7 +117,7 @@ func (c *Certificates) signed(state *tls.ConnectionState) bool {
 	return good
 }
 
-// verify checks a certificate for clients against the authorities.
+// verify checks a client certificate against the authorities.
 func (c *Certificates) verify(leaf *x509.Certificate, between []*x509.Certificate) error {
 	pool := x509.NewCertPool()
 	for _, cert := range between {

@@ -35,7 +35,7 @@ type trial struct {
 	followed bool // every call was followed to its end, so each must have an outcome
 }
 
-// attacker returns the address of an attacker.
+// attacker returns the address of attacker i.
 func attacker(i int) string { return fmt.Sprintf("127.0.1.%d", 1+i) }
 
 // request returns a fetch of url that ends within a row.
@@ -49,7 +49,7 @@ func request(url string, attempts int32) *pb.FetchRequest {
 	}
 }
 
-// fetch makes the trial's fetches at once and waits for their ends.
+// fetch makes the trial's fetches at once and waits until they end.
 func (tr *trial) fetch(m method, req *pb.FetchRequest) error {
 	tr.followed = true
 	var conns sync.WaitGroup
@@ -69,7 +69,7 @@ func (tr *trial) fetch(m method, req *pb.FetchRequest) error {
 	return nil
 }
 
-// fullHead stands for the number of fields that the service just takes.
+// fullHead stands for the maximum number of fields that the service accepts.
 const fullHead = -1
 
 // url returns the URL of a head.
@@ -80,14 +80,14 @@ func (tr *trial) url(secure bool, path string, h head) string {
 	return tr.hostile.url(secure, path+"?"+h.query())
 }
 
-// waits has fetches wait for a Retry-After, each with the head of its response.
+// waits makes fetches wait for a Retry-After, each with the head of its response.
 func waits(m method, secure bool, fields int) func(*trial) error {
 	return func(tr *trial) error {
 		return tr.fetch(m, request(tr.url(secure, "/head", head{status: 503, retryAfter: 3, fields: fields}), 2))
 	}
 }
 
-// stops has fetches read a head that does not end.
+// stops makes fetches read a head that does not end.
 func stops(m method, secure bool, fields int) func(*trial) error {
 	return func(tr *trial) error {
 		return tr.fetch(m, request(tr.url(secure, "/stop", head{status: 200, fields: fields}), 1))
@@ -107,7 +107,7 @@ func atOnce(secure bool, fields int) func(*trial) error {
 	}
 }
 
-// decodes has fetches hold a decoder whose window is full.
+// decodes makes fetches hold a decoder with a full window.
 func decodes(coding string) func(*trial) error {
 	return func(tr *trial) error {
 		req := request(tr.hostile.url(false, "/coded/"+coding), 1)
@@ -144,7 +144,7 @@ func putUnary(tr *trial) error {
 	})
 }
 
-// unread makes fetches whose answers nobody reads.
+// unread makes fetches whose answers are not read.
 type unread struct {
 	conns, each int
 	path        string
@@ -178,7 +178,7 @@ func (u unread) attack(tr *trial) error {
 	}})
 }
 
-// stallReaders has callers ask for a large body and stop reading.
+// stallReaders makes callers request a large body and stop reading.
 func stallReaders(tr *trial) error {
 	const readers = 1000
 	size := int64(math.MaxInt32)
@@ -200,7 +200,7 @@ func stallReaders(tr *trial) error {
 // unfinished sends calls whose messages stop 8 bytes before their end.
 func unfinished(path string) func(*trial) error {
 	return func(tr *trial) error {
-		const size = 2<<20 - 16 // fetchd takes 2 MiB
+		const size = 2<<20 - 16 // fetchd accepts 2 MiB
 		message := framed(make([]byte, size), false)
 		return tr.flood(flood{each: 100, total: tr.fetches, limit: 6 * time.Second, hold: time.Second, call: func(w *wire) error {
 			return post(w, path, message[:len(message)-8], false)
@@ -246,17 +246,17 @@ func post(w *wire, path string, message []byte, last bool, headers ...string) er
 
 // flood is many calls over wires.
 type flood struct {
-	window uint32              // for the answers
+	window uint32              // flow-control window for the answers
 	each   int                 // calls on a connection, one after the other
-	total  int                 // calls
+	total  int                 // calls in all
 	call   func(w *wire) error // makes one
 	last   func(w *wire)       // after the calls of a connection, if set
 	limit  time.Duration       // the attack ends then
-	hold   time.Duration       // or so long after the last call
+	hold   time.Duration       // or this long after the last call
 }
 
-// flood makes the calls from the attackers' addresses, in turn, and closes all
-// connections in the end.
+// flood makes the calls from the attackers' addresses in turn, and closes all connections
+// at the end.
 func (tr *trial) flood(f flood) error {
 	ctx, cancel := context.WithTimeout(tr.ctx, f.limit)
 	defer cancel()

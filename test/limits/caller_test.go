@@ -20,8 +20,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// dialFrom returns a gRPC connection from a local address, by which fetchd tells
-// callers apart.
+// dialFrom returns a gRPC connection from a local address, by which fetchd distinguishes
+// callers.
 func dialFrom(local, addr string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
 	return grpc.NewClient("passthrough:///"+addr, append([]grpc.DialOption{
@@ -39,8 +39,8 @@ func withToken(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
-// A method makes n fetches at once on a connection, well-behaved: it reads what
-// it is sent, and waits for the end of each.
+// A method makes n concurrent fetches on a connection. It reads every answer, and waits
+// for each fetch to end.
 type method func(ctx context.Context, client pb.FetchServiceClient, n int, request *pb.FetchRequest, to *tally)
 
 // fetchUnary makes each with FetchUnary.
@@ -96,7 +96,7 @@ func fetchStream(ctx context.Context, client pb.FetchServiceClient, n int, reque
 
 // fetchMany makes them as tasks of FetchMany, 250 on a stream.
 func fetchMany(ctx context.Context, client pb.FetchServiceClient, n int, request *pb.FetchRequest, to *tally) {
-	const tasks = 250 // fetchd takes 256
+	const tasks = 250 // fetchd accepts 256
 	var streams sync.WaitGroup
 	for _, part := range chunks(n, tasks) {
 		streams.Go(func() {
@@ -148,8 +148,8 @@ func manyTasks(ctx context.Context, client pb.FetchServiceClient, n int, request
 	}
 }
 
-// bystander is another caller, who fetches one small page every 100 ms. It
-// retries refusals as deploy/grpc/service-config.json says.
+// bystander is another caller that fetches one small page every 100 ms. It retries
+// refusals as deploy/grpc/service-config.json says.
 type bystander struct {
 	conn  *grpc.ClientConn
 	stop  context.CancelFunc
@@ -160,7 +160,7 @@ type bystander struct {
 	good     int // the page
 	outcomes int // of any kind
 	refused  int // after all retries
-	hung     int // no answer within the time limit
+	hung     int // without an answer within the time limit
 	other    error
 }
 

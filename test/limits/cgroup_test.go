@@ -19,11 +19,10 @@ import (
 // cgroupNumber makes the names of this process's cgroups unique.
 var cgroupNumber atomic.Int64
 
-// files are the names that one version of the kernel's interface has for what is
-// read and written here.
+// files are the file names of one cgroup version that are used here.
 type files struct {
 	limit, swap, usage string
-	cache              string // the line of memory.stat that counts the page cache
+	cache              string // the line of memory.stat for the page cache
 	events             string // the file with a line "oom_kill N"
 }
 
@@ -42,7 +41,7 @@ type cgroup struct {
 func newCgroup(root string, limit int64) (*cgroup, error) {
 	g := &cgroup{files: version2}
 	controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
-	swap := "0" // version 2 counts it apart
+	swap := "0" // version 2 counts swap separately
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		g.files, root = version1, filepath.Join(root, "memory")
@@ -69,8 +68,8 @@ func newCgroup(root string, limit int64) (*cgroup, error) {
 	return g, nil
 }
 
-// delegate gives the children of a cgroup v2 a memory controller. The kernel
-// refuses where the cgroup is not its root and has processes.
+// delegate enables the memory controller for the children of a cgroup v2. The kernel
+// refuses if the cgroup is not its root and has processes.
 func delegate(root string) error {
 	const file = "cgroup.subtree_control"
 	enabled, err := os.ReadFile(filepath.Join(root, file))
@@ -84,13 +83,13 @@ func (g *cgroup) write(file, text string) error {
 	return os.WriteFile(filepath.Join(g.dir, file), []byte(text), 0o644)
 }
 
-// command returns the arguments that run args inside the cgroup from the first.
+// command returns the command line that runs args inside the cgroup.
 func (g *cgroup) command(args ...string) []string {
 	return append([]string{"/bin/sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, g.dir}, args...)
 }
 
-// used returns the bytes in use, page cache aside: the kernel takes that back
-// before it kills.
+// used returns the bytes in use without the page cache, which the kernel takes back before
+// it kills.
 func (g *cgroup) used() (int64, error) {
 	text, err := os.ReadFile(filepath.Join(g.dir, g.usage))
 	if err != nil {
@@ -121,8 +120,8 @@ func (g *cgroup) counter(file, name string) (int64, error) {
 	return 0, fmt.Errorf("%s has no line %q", file, name)
 }
 
-// remove removes the cgroup. Its process has ended, and the kernel may need a
-// moment to notice.
+// remove removes the cgroup. Its process must have ended; the kernel may need a moment to
+// notice.
 func (g *cgroup) remove(ctx context.Context) error {
 	var err error
 	_ = poll(ctx, 10*time.Millisecond, func() bool { err = os.Remove(g.dir); return err == nil })

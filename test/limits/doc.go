@@ -1,8 +1,8 @@
 // Package limits runs the binary in a real memory cgroup, with the shipped
 // manifest's settings and with none, under hostile load of every known shape.
-// Each row of its table says what attackers do. The service must survive it
-// within the cgroup's limit, keep answering other callers, end every fetch that
-// it admitted, and return to its idle size.
+// Each row of its table is one attack. The service must survive it within the
+// cgroup's limit, keep answering other callers, end every fetch that it admitted, and
+// return to its idle size.
 //
 // The rows need Linux, root and a writable memory controller (cgroup v1 or v2),
 // and run only where FETCHD_LONG is 1. They reach loopback only. .ci/run limits

@@ -20,25 +20,25 @@ import (
 // fetchd reads.
 const headBytes = 65_000
 
-// head is a response head that an origin sends: so many fields of the fewest
-// bytes, and one that fills it up to headBytes.
+// head is a response head of an origin: that many fields of minimum size, and one that
+// fills it up to headBytes.
 type head struct {
 	status     int
 	retryAfter int // seconds; 0: none
-	fields     int // bombFields: as many as there is space for
+	fields     int // bombFields: as many as fit
 }
 
-// bombFields asks for as many fields as 64 KiB can carry.
+// bombFields requests as many fields as 64 KiB can hold.
 const bombFields = math.MaxInt32
 
-// query names the head in a URL of the hostile origin.
+// query encodes the head in the URL of the hostile origin.
 func (h head) query() string {
 	return fmt.Sprintf("status=%d&retry-after=%d&fields=%d", h.status, h.retryAfter, h.fields)
 }
 
-// parseHead reads what query wrote.
+// parseHead parses what query wrote.
 func parseHead(q url.Values) head {
-	number := func(name string) int { n, _ := strconv.Atoi(q.Get(name)); return n } // zero where there is none
+	number := func(name string) int { n, _ := strconv.Atoi(q.Get(name)); return n } // zero if missing
 	return head{status: number("status"), retryAfter: number("retry-after"), fields: number("fields")}
 }
 
@@ -63,10 +63,10 @@ func (h head) http1() []byte {
 	return b.Bytes()
 }
 
-// http2 returns the head's header block. RFC 9113 §6.5.2 counts 32 bytes more for
-// each field, so a head of headBytes has fewer of them; a bomb does not mind that,
-// and has as many as 64 KiB on the wire carry. No field enters the dynamic table,
-// so that one block fits every connection.
+// http2 returns the head's header block. RFC 9113 §6.5.2 adds 32 bytes for each field, so
+// a head of headBytes has fewer fields. A bomb ignores that and has as many as 64 KiB on
+// the wire hold. No field enters the dynamic table, so the block is valid on every
+// connection.
 func (h head) http2() []byte {
 	const overhead = 32
 	var block bytes.Buffer
@@ -74,7 +74,7 @@ func (h head) http2() []byte {
 	counted := 0
 	put := func(name, value string) {
 		counted += len(name) + len(value) + overhead
-		_ = encoder.WriteField(hpack.HeaderField{Name: name, Value: value, Sensitive: true}) // a Buffer takes all
+		_ = encoder.WriteField(hpack.HeaderField{Name: name, Value: value, Sensitive: true}) // writing to a Buffer does not fail
 	}
 	put(":status", strconv.Itoa(h.status))
 	put("content-length", "0")
@@ -94,7 +94,7 @@ func (h head) http2() []byte {
 	return block.Bytes()
 }
 
-// TestHeads reads the heads as a client does.
+// TestHeads parses the heads as a client does.
 func TestHeads(t *testing.T) {
 	const limit, overhead = 64 << 10, 32
 	for _, row := range []struct {

@@ -29,7 +29,7 @@ const (
 	none    = "none"
 )
 
-// column is a limit of memory.
+// column is a memory limit.
 type column struct {
 	name  string
 	bytes int64
@@ -41,8 +41,8 @@ var columns = []column{{"256MiB", 256 << 20}, {"512MiB", 512 << 20}, {"1GiB", 1 
 type setting struct {
 	name      string
 	args      []string
-	fetches   int // at once, as many as it takes
-	perCaller int // 0: no limit of its own
+	fetches   int // the maximum at once
+	perCaller int // 0: no separate limit
 }
 
 // gateFetches bounds the fetches of a row in the gate, where time is short.
@@ -75,8 +75,8 @@ func settings(t *testing.T, all bool) []setting {
 	return both
 }
 
-// callers returns how many fetches each attacker makes at once: all that the
-// service takes, except a few that are left for the bystander.
+// callers returns how many fetches each attacker makes at once: all that the service
+// accepts, except a few that are left for the bystander.
 func (s setting) callers() []int {
 	const spare = 20
 	n := s.fetches - spare
@@ -86,8 +86,7 @@ func (s setting) callers() []int {
 	return chunks(n, s.perCaller)
 }
 
-// TestLimits runs every row, each in the columns and under the settings that were
-// asked for.
+// TestLimits runs the requested rows, columns and settings.
 func TestLimits(t *testing.T) {
 	if os.Getenv("FETCHD_LONG") != "1" {
 		t.Skip("attacks the binary in memory cgroups for minutes: set FETCHD_LONG=1, or .ci/run limits")
@@ -124,8 +123,8 @@ func TestLimits(t *testing.T) {
 	_, _ = fmt.Fprintf(os.Stdout, "\n%s\n", report.markdown()) // without the indent of a log
 }
 
-// cannot skips a test that was asked for and that this machine cannot run. The
-// gate must not take that for a pass.
+// cannot skips a requested test that this machine cannot run. In the gate it fails: a
+// skipped test must not look like a pass.
 func cannot(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -147,7 +146,7 @@ type lane struct {
 	args    []string
 
 	running map[bool]*service // with and without tokens
-	fields  map[bool]int      // the most that a head may have, over HTTP/1.1 and HTTP/2
+	fields  map[bool]int      // maximum of a head over HTTP/1.1 and HTTP/2
 }
 
 func newLane(t *testing.T, binary string, c column, s setting, r *report) *lane {
@@ -177,7 +176,7 @@ func newLane(t *testing.T, binary string, c column, s setting, r *report) *lane 
 	return l
 }
 
-// service returns the lane's process, and starts it where there is none.
+// service returns the lane's process, and starts it if there is none.
 func (l *lane) service(t *testing.T, withTokens bool) *service {
 	t.Helper()
 	if s := l.running[withTokens]; s != nil {
@@ -200,7 +199,7 @@ func (l *lane) service(t *testing.T, withTokens bool) *service {
 	return s
 }
 
-// drop stops a process that has ended or must not be used again.
+// drop stops a process that has ended or must not be reused.
 func (l *lane) drop(t *testing.T, s *service) {
 	t.Helper()
 	delete(l.running, s.tokens != nil)
@@ -209,7 +208,7 @@ func (l *lane) drop(t *testing.T, s *service) {
 	}
 }
 
-// finish compares the size of what still runs with its size when idle, and stops it.
+// finish compares the process's size with its size when idle, and stops it.
 func (l *lane) finish() {
 	var waits sync.WaitGroup
 	for _, s := range l.running {

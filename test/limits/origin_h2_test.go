@@ -12,12 +12,12 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// streamsPerConnection is what the hostile origin allows over HTTP/2: one, so that
-// each fetch costs a connection with TLS, and a head that stops holds up no other.
+// streamsPerConnection is the hostile origin's limit over HTTP/2. It is one, so that each
+// fetch needs its own TLS connection, and an unfinished head blocks no other.
 const streamsPerConnection = 1
 
-// serveHTTP2 answers requests frame by frame: a server of net/http's would not
-// leave a head unfinished.
+// serveHTTP2 answers requests frame by frame: net/http's server would not leave a head
+// unfinished.
 func (h *hostile) serveHTTP2(c net.Conn) {
 	preface := make([]byte, len(http2.ClientPreface))
 	if _, err := io.ReadFull(c, preface); err != nil || string(preface) != http2.ClientPreface {
@@ -75,7 +75,7 @@ func (x *h2conn) write(frame func() error) error {
 	return frame()
 }
 
-// answer sends a head. Errors show in the reading half.
+// answer sends a head. The reading goroutine notices errors.
 func (x *h2conn) answer(stream uint32, target string) {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -118,7 +118,7 @@ func (x *h2conn) writeBlock(stream uint32, block []byte) error {
 	return nil
 }
 
-// http2Head returns the header block that u asks for.
+// http2Head returns the header block that u requests.
 func (h *hostile) http2Head(u *url.URL) []byte {
 	asked := h.asked(u)
 	made, ok := h.http2.Load(asked)

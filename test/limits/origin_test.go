@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// hostile is an origin that sends heads and coded bodies which internal/origin
-// does not: they are made once and then only written. Its paths are
+// hostile is an origin that sends heads and coded bodies that internal/origin does not.
+// They are made once and then only written. Its paths are
 //
 //	/head?…   a head (see [head])
 //	/stop?…   the same, except for its end, and then nothing
@@ -31,11 +31,11 @@ import (
 //	/coded/br, /coded/zstd   a body that fills the decoder's window, and then nothing
 //	/unread   nothing: the request's body is not read
 //
-// A siege bounds all that: when it is over, what stalls is closed and no head asks
-// for a wait any more, so that fetches that had to queue end soon.
+// These paths stall only during a siege. When it ends, stalled connections are closed and
+// no head requests a wait, so that queued fetches end soon.
 type hostile struct {
 	plain, secure net.Listener // HTTP/1.1; HTTP/2 over TLS
-	authority     []byte       // PEM of who signed the certificate
+	authority     []byte       // PEM of the authority of its certificate
 
 	http1, http2 sync.Map // head → its bytes
 
@@ -79,7 +79,7 @@ func newHostile(t *testing.T) *hostile {
 	return h
 }
 
-// newCertificate makes a certificate for 127.0.0.1 that is its own authority.
+// newCertificate returns a self-signed certificate for 127.0.0.1.
 func newCertificate() (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -148,16 +148,16 @@ func (h *hostile) peace() bool {
 	}
 }
 
-// stall waits until the siege is over or the client leaves.
+// stall waits until the siege is over or the client disconnects.
 func (h *hostile) stall(c net.Conn) {
 	go func() {
 		<-h.siegeEnd()
 		_ = c.SetReadDeadline(time.Now())
 	}()
-	_, _ = c.Read(make([]byte, 1)) // a request in flight is all that can come
+	_, _ = c.Read(make([]byte, 1)) // a request in flight has nothing more to read
 }
 
-// asked returns the head that u asks for.
+// asked returns the head that u requests.
 func (h *hostile) asked(u *url.URL) head {
 	asked := parseHead(u.Query())
 	if h.peace() {
@@ -175,7 +175,7 @@ func (h *hostile) wait() {
 	<-gate
 }
 
-// open lets everything pass that waits at the gate.
+// open lets all requests at the gate pass.
 func (h *hostile) open() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,8 +183,8 @@ func (h *hostile) open() {
 	h.gate, h.waiting = make(chan struct{}), 0
 }
 
-// crowd waits until n requests are at the gate, or no more come for a second: the
-// service may have refused the others.
+// crowd waits until n requests are at the gate, or until none has come for a second,
+// because the service may have refused the others.
 func (h *hostile) crowd(ctx context.Context, n int) {
 	last, since := 0, time.Now()
 	_ = poll(ctx, 20*time.Millisecond, func() bool {
@@ -205,7 +205,7 @@ func (h *hostile) url(secure bool, path string) string {
 	return "http://" + h.plain.Addr().String() + path
 }
 
-// serveHTTP1 answers requests. What stalls ends its connection.
+// serveHTTP1 answers requests. A stalled request ends its connection.
 func (h *hostile) serveHTTP1(c net.Conn) {
 	for r := bufio.NewReader(c); ; {
 		req, err := http.ReadRequest(r)
@@ -219,7 +219,7 @@ func (h *hostile) serveHTTP1(c net.Conn) {
 		case "/head":
 			_, err = c.Write(append(h.http1Head(req.URL), "\r\n"...))
 		case "/stop":
-			_, _ = c.Write(h.http1Head(req.URL)) // it may have left
+			_, _ = c.Write(h.http1Head(req.URL)) // the client may have disconnected
 			h.stall(c)
 			return
 		case "/coded/zstd", "/coded/br":
@@ -244,7 +244,7 @@ func (h *hostile) serveHTTP1(c net.Conn) {
 	}
 }
 
-// http1Head returns the head that u asks for.
+// http1Head returns the head that u requests.
 func (h *hostile) http1Head(u *url.URL) []byte {
 	asked := h.asked(u)
 	made, ok := h.http1.Load(asked)

@@ -29,7 +29,7 @@ func (r *report) add(l line) {
 	r.lines = append(r.lines, l)
 }
 
-// markdown returns a table, the rows in their order and the columns in theirs.
+// markdown returns a table with the rows and columns in their order.
 func (r *report) markdown() string {
 	var b strings.Builder
 	b.WriteString("| row | limit | settings | peak | charged peak | refused | other caller | outcome |\n|---|---|---|---|---|---|---|---|\n")
@@ -49,7 +49,7 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// TestRows checks the table itself.
+// TestRows checks that the rows are complete and their names unique.
 func TestRows(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, r := range rows {

@@ -46,8 +46,8 @@ func (t *tokens) write(n int) error {
 	return os.WriteFile(t.file, []byte(text), 0o600)
 }
 
-// revoked opens streams of FetchMany whose tasks hold request bodies, and takes
-// the token away from their caller. The streams must end soon.
+// revoked opens FetchMany streams whose tasks hold request bodies, and revokes the token
+// of their caller. The streams must end soon.
 func revoked(tr *trial) (err error) {
 	const streams, within = 4, 5 * time.Second
 	tokens := tr.service.tokens

@@ -15,10 +15,10 @@ const (
 	h2 = true  // HTTP/2 over TLS
 )
 
-// rows are all shapes. A bomb has as many fields as 64 KiB carry, a full head as
-// many as the service just takes.
+// rows are all shapes. A bomb has as many fields as 64 KiB can hold, a full head as many
+// as the service accepts.
 var rows = []row{
-	// Heads of responses that say 503 and Retry-After: the fetch waits with them.
+	// Heads of 503 responses with Retry-After: the fetch holds them while it waits.
 	{name: "header-bomb-http1-unary", gate: shipped, attack: waits(fetchUnary, h1, bombFields)},
 	{name: "header-bomb-http1-stream", gate: none, attack: waits(fetchStream, h1, bombFields)},
 	{name: "header-bomb-http1-many", gate: shipped, attack: waits(fetchMany, h1, bombFields)},
@@ -32,7 +32,7 @@ var rows = []row{
 	{name: "full-head-http2-stream", gate: none, attack: waits(fetchStream, h2, fullHead)},
 	{name: "full-head-http2-many", gate: shipped, attack: waits(fetchMany, h2, fullHead)},
 
-	// Heads that stop before their end. Over HTTP/2 a bomb is refused before that.
+	// Heads that do not end. Over HTTP/2 a bomb is refused before that.
 	{name: "head-stops-http1-unary", gate: shipped, attack: stops(fetchUnary, h1, bombFields)},
 	{name: "head-stops-http1-stream", gate: none, attack: stops(fetchStream, h1, bombFields)},
 	{name: "head-stops-http1-many", gate: shipped, attack: stops(fetchMany, h1, bombFields)},
@@ -40,7 +40,7 @@ var rows = []row{
 	{name: "head-stops-http2-stream", gate: shipped, attack: stops(fetchStream, h2, fullHead)},
 	{name: "head-stops-http2-many", gate: none, attack: stops(fetchMany, h2, fullHead)},
 
-	// Heads that all come at the same moment.
+	// Heads that all arrive at the same moment.
 	{name: "bombs-at-once-http1", gate: none, attack: atOnce(h1, bombFields)},
 	{name: "bombs-at-once-http2", gate: shipped, attack: atOnce(h2, bombFields)},
 	{name: "full-heads-at-once-http1", gate: shipped, attack: atOnce(h1, fullHead)},
@@ -52,7 +52,7 @@ var rows = []row{
 	{name: "cancelled-unary", gate: none, attack: cancelled},
 	{name: "revoked-many", gate: shipped, attack: revoked, tokens: true},
 
-	// Answers that nobody reads.
+	// Answers that are not read.
 	{name: "unread-small", gate: shipped, attack: unread{conns: 60, each: callsPerConnection, path: "/s/unread/200:size=30000", unanswered: 16}.attack},
 	{name: "unread-large", gate: none, attack: unread{conns: 30, each: 100, path: "/s/unread/200:size=1048576", unanswered: 16}.attack},
 	{name: "unread-large-burst", gate: shipped, attack: unread{conns: 2, each: 900, path: "/s/unread/200:size=1048576"}.attack},

@@ -22,15 +22,15 @@ import (
 	"time"
 )
 
-// service is one run of the binary in a cgroup of its own.
+// service is one run of the binary in its own cgroup.
 type service struct {
 	grpcAddr, httpAddr string
-	tokens             *tokens // nil: callers are known by their addresses
+	tokens             *tokens // nil: callers are identified by address
 	idle               int64   // resident bytes before the first row
 	group              *cgroup
 	cmd                *exec.Cmd
 	gone               chan struct{} // closed when the process has ended
-	failure            string        // once gone is closed: the first error of its log
+	failure            string        // the first error of its log, once gone is closed
 }
 
 // build returns the path of the binary.
@@ -60,7 +60,7 @@ func startService(ctx context.Context, binary string, limit int64, args []string
 	inside := group.command(args...)
 	s.cmd = exec.Command(inside[0], inside[1:]...)
 	s.cmd.Env = []string{}
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that is killed leaves nothing behind
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // the process dies with the test
 	log, err := s.cmd.StderrPipe()
 	if err != nil {
 		return nil, errors.Join(err, group.remove(ctx))
@@ -107,7 +107,7 @@ func (s *service) follow(log io.Reader, serving chan<- struct{}) {
 		}
 	}
 	_, _ = io.Copy(io.Discard, log) // past a line that is too long
-	_ = s.cmd.Wait()                // the state says how it ended
+	_ = s.cmd.Wait()                // the state has the result
 }
 
 // alive reports whether the process runs.
@@ -132,7 +132,7 @@ func (s *service) death() string {
 	return fmt.Sprintf("ended: %s %s", s.cmd.ProcessState, s.failure)
 }
 
-// whileAlive returns a context that ends with the process as well.
+// whileAlive returns a context that also ends when the process does.
 func (s *service) whileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -169,8 +169,8 @@ func (s *service) resident() (int64, error) {
 	return kib << 10, err
 }
 
-// settles waits up to 30 s until the process uses no more than it did when idle
-// and 64 MiB, and returns its last size.
+// settles waits up to 30 s until the process uses at most 64 MiB more than when it was
+// idle, and returns its last size.
 func (s *service) settles(ctx context.Context) (int64, error) {
 	const most, within = 64 << 20, 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -236,10 +236,10 @@ func TestParseMetrics(t *testing.T) {
 	}
 }
 
-// mib returns a size for people, rounded down.
+// mib formats a size in MiB, rounded down.
 func mib(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 
-// poll calls done every so often until it returns true or ctx ends.
+// poll calls done at the interval until it returns true or ctx ends.
 func poll(ctx context.Context, every time.Duration, done func() bool) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -15,12 +15,12 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// tally counts how the calls and tasks of one row ended.
+// tally counts the ends of one row's calls and tasks.
 type tally struct {
 	mu       sync.Mutex
 	sent     int
 	outcomes int
-	refused  int            // with RESOURCE_EXHAUSTED, before anything was fetched
+	refused  int            // with RESOURCE_EXHAUSTED before any event
 	lost     int            // neither
 	ends     map[string]int // by kind or class of the outcome, or code
 }
@@ -31,7 +31,7 @@ func (a *tally) send(n int) {
 	a.sent += n
 }
 
-// outcome counts a fetch that has one.
+// outcome counts a fetch with an outcome.
 func (a *tally) outcome(o *pb.FetchOutcome) {
 	end := strings.TrimPrefix(o.GetKind().String(), "OUTCOME_KIND_")
 	if o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_FAILED {
@@ -43,8 +43,8 @@ func (a *tally) outcome(o *pb.FetchOutcome) {
 	a.count(end, 1)
 }
 
-// code counts n fetches whose call ended with a status. OK is an outcome; a
-// refusal is none, if nothing of the fetch was told before.
+// code counts n fetches whose call ended with a status and no event before it. OK means
+// an outcome, and RESOURCE_EXHAUSTED a refusal.
 func (a *tally) code(code codes.Code, n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,8 +59,8 @@ func (a *tally) code(code codes.Code, n int) {
 	a.count(code.String(), n)
 }
 
-// fail counts n fetches whose call ended with err after it was admitted, or in a
-// way that is no refusal.
+// fail counts n fetches whose call ended with err after it was admitted, or with an error
+// that is no refusal.
 func (a *tally) fail(err error, n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

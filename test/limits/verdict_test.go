@@ -31,7 +31,7 @@ const (
 	scrapeTime = 5 * time.Second
 )
 
-// run carries a row out and judges it.
+// run runs a row and checks the result.
 func (l *lane) run(t *testing.T, r row) {
 	s := l.service(t, r.tokens)
 	ctx, cancel := context.WithTimeout(t.Context(), rowTime)
@@ -63,7 +63,7 @@ func (l *lane) run(t *testing.T, r row) {
 	other.finish()
 	after, settled := s.quiet(ctx)
 	m.finish()
-	l.origin.Reset() // its log is not read
+	l.origin.Reset() // its log is not needed
 
 	v := &verdict{row: r, trial: tr, bystander: other, meter: m, before: before, after: after, limit: l.column.bytes}
 	faults := v.faults()
@@ -78,11 +78,11 @@ func (l *lane) run(t *testing.T, r row) {
 	t.Logf("%v; peak %s, charged %s of %s; sent %d: %s; bystander %s", took.Round(100*time.Millisecond), mib(m.peak), mib(m.charged), mib(m.budget), tr.tally.sent, &tr.tally, other)
 	l.report.add(line{r.name, l.column.name, l.setting.name, v, faults})
 	if !s.alive() || settled != nil {
-		l.drop(t, s) // the next row has a fresh one
+		l.drop(t, s) // the next row gets a new one
 	}
 }
 
-// verdict is what a row came to.
+// verdict is the result of a row.
 type verdict struct {
 	row           row
 	trial         *trial
@@ -92,7 +92,7 @@ type verdict struct {
 	limit         int64
 }
 
-// faults returns what is wrong. Of a process that has ended it is only how.
+// faults returns what is wrong. If the process has ended, it returns only how.
 func (v *verdict) faults() []string {
 	var faults []string
 	add := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
@@ -122,11 +122,11 @@ func (v *verdict) faults() []string {
 	return faults
 }
 
-// refused returns how many calls and tasks the service turned away.
+// refused returns how many calls and tasks the service refused.
 func (v *verdict) refused() int { return int(v.after[refusals] - v.before[refusals]) }
 
-// quiet waits until no fetch is in flight, and then up to a second until no byte
-// is charged. It returns the last metrics.
+// quiet waits until no fetch is in flight, and then up to a second until nothing is
+// charged. It returns the last metrics.
 func (s *service) quiet(ctx context.Context) (last map[string]float64, err error) {
 	read := func(within time.Duration, metric string) error {
 		waiting, cancel := context.WithTimeout(ctx, within)
@@ -155,7 +155,7 @@ func (s *service) quiet(ctx context.Context) (last map[string]float64, err error
 	return last, read(time.Second, memoryBytes)
 }
 
-// String describes the answers.
+// String formats the counts.
 func (b *bystander) String() string {
 	text := fmt.Sprintf("%d of %d", b.good, b.sent)
 	if b.refused > 0 {
@@ -173,7 +173,7 @@ func (b *bystander) String() string {
 	return text
 }
 
-// meter notes the peak of what the cgroup uses and of what is charged.
+// meter records the peak of the cgroup's usage and of the charges.
 type meter struct {
 	service               *service
 	stop                  context.CancelFunc
@@ -207,7 +207,7 @@ func (m *meter) finish() {
 	m.watching.Wait()
 }
 
-// measureHeads finds once how many fields a head may have over each protocol.
+// measureHeads determines once how many fields a head may have over each protocol.
 func (l *lane) measureHeads(ctx context.Context, s *service) error {
 	for _, secure := range []bool{h1, h2} {
 		if l.fields[secure] > 0 || s.tokens != nil {
@@ -222,7 +222,7 @@ func (l *lane) measureHeads(ctx context.Context, s *service) error {
 	return nil
 }
 
-// fullest returns the largest number of fields with which a fetch succeeds.
+// fullest returns the maximum number of fields with which a fetch succeeds.
 func (l *lane) fullest(ctx context.Context, s *service, secure bool) (int, error) {
 	conn, err := dialFrom(bystanderAddress, s.grpcAddr)
 	if err != nil {
@@ -230,7 +230,7 @@ func (l *lane) fullest(ctx context.Context, s *service, secure bool) (int, error
 	}
 	defer conn.Close()
 	client := pb.NewFetchServiceClient(conn)
-	low, high := 0, 16<<10 // taken, refused
+	low, high := 0, 16<<10 // accepted, refused
 	for high-low > 1 {
 		n := (low + high) / 2
 		req := request(l.hostile.url(secure, "/head?"+head{status: http.StatusOK, fields: n}.query()), 1)
@@ -243,7 +243,7 @@ func (l *lane) fullest(ctx context.Context, s *service, secure bool) (int, error
 			return 0, err
 		}
 		taken := answer.GetOutcome().GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS
-		// More fields than fit are left out, so that nothing is learned from more.
+		// More fields than fit are left out, so larger numbers show nothing.
 		if sent := len(answer.GetOutcome().GetResponse().GetHeaders()); taken && sent < n {
 			taken, low = false, max(low, sent-4)
 		}
@@ -254,7 +254,7 @@ func (l *lane) fullest(ctx context.Context, s *service, secure bool) (int, error
 		}
 	}
 	if low == 0 {
-		return 0, fmt.Errorf("no head of %d bytes is taken", headBytes)
+		return 0, fmt.Errorf("no head of %d bytes is accepted", headBytes)
 	}
 	return low, nil
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// windows returns, for each coding, the beginning of a body whose window is 8 MiB
-// and which decodes to more than that. It shrinks to about a thirtieth: few bytes
-// on the wire, and far from fetchd's limit on the ratio.
+// windows returns, for each coding, the start of a body with a window of 8 MiB that decodes
+// to more than that. It is about a thirtieth of that on the wire, and far from fetchd's
+// limit on the ratio.
 var windows = sync.OnceValue(func() map[string][]byte {
 	const window, decoded, record, noise = 8 << 20, 9 << 20, 4 << 10, 128
 	source := rand.NewChaCha8([32]byte{})
 	text := make([]byte, decoded)
 	for at := 0; at < decoded; at += record {
-		_, _ = source.Read(text[at : at+noise]) // it never fails
+		_, _ = source.Read(text[at : at+noise]) // never fails
 	}
 	var z, b bytes.Buffer
 	zw, err := zstd.NewWriter(&z, zstd.WithWindowSize(window), zstd.WithEncoderLevel(zstd.SpeedFastest))

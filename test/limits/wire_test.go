@@ -22,14 +22,14 @@ const (
 	streamMethod = "/fetchd.v1.FetchService/Fetch"
 	healthMethod = "/grpc.health.v1.Health/Check"
 
-	callsPerConnection = 999 // fetchd takes 1,000
+	callsPerConnection = 999 // fetchd accepts 1,000
 )
 
 var errStreamEnded = errors.New("the service has ended the call")
 
-// wire is a gRPC connection made of HTTP/2 frames. It does what a gRPC library
-// never would: announce a window of 0, or leave a message unfinished. It keeps to
-// the windows of the service, so that nothing ends it for that.
+// wire is a gRPC connection made of HTTP/2 frames. Unlike a gRPC library it can announce a
+// window of 0 and leave a message unfinished. It respects the service's windows, so that
+// the service does not end it for that.
 type wire struct {
 	conn  net.Conn
 	ended func(code codes.Code) // called for each call that ends
@@ -45,14 +45,14 @@ type wire struct {
 	closed  bool
 	window  int64            // of the connection
 	initial int64            // of a new stream
-	streams map[uint32]*call // those that have not ended
-	quiet   int              // of them, the ones that the service has not begun to answer
+	streams map[uint32]*call // that have not ended
+	quiet   int              // of streams, those that the service has not started to answer
 	reader  sync.WaitGroup
 }
 
 // call is one call of a wire.
 type call struct {
-	window   int64 // that the service grants
+	window   int64 // granted by the service
 	answered bool
 }
 
@@ -92,7 +92,7 @@ func (w *wire) close() {
 	w.reader.Wait()
 }
 
-// read follows the frames of the service to the end of the connection.
+// read processes the service's frames until the connection ends.
 func (w *wire) read() {
 	for {
 		frame, err := w.framer.ReadFrame()
@@ -114,7 +114,7 @@ func (w *wire) read() {
 		case *http2.WindowUpdateFrame:
 			w.widen(f.StreamID, int64(f.Increment))
 		case *http2.DataFrame:
-			if n := f.Header().Length; n > 0 { // the stream's own window stays as small as it was
+			if n := f.Header().Length; n > 0 { // the stream's own window stays as it is
 				_ = w.write(func() error { return w.framer.WriteWindowUpdate(0, n) })
 			}
 		case *http2.MetaHeadersFrame:
@@ -141,7 +141,7 @@ func statusOf(f *http2.MetaHeadersFrame) codes.Code {
 	return codes.Unknown
 }
 
-// answered notes that the service has begun to answer a call.
+// answered records that the service has started to answer a call.
 func (w *wire) answered(stream uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,7 +158,7 @@ func (w *wire) end(stream uint32, code codes.Code) {
 	}
 }
 
-// forget reports whether the call had not ended before.
+// forget removes a call, and reports whether it had not ended before.
 func (w *wire) forget(stream uint32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,8 +223,8 @@ func (w *wire) start(path string, headers ...string) (uint32, error) {
 	return stream, w.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: w.block.Bytes(), EndHeaders: true})
 }
 
-// send sends bytes of a call as the windows allow. It returns errStreamEnded
-// where the service ends the call first.
+// send sends bytes of a call as the windows allow. It returns errStreamEnded if the service
+// ends the call first.
 func (w *wire) send(stream uint32, data []byte, last bool) error {
 	for {
 		n, err := w.grant(stream, len(data))
@@ -242,7 +242,7 @@ func (w *wire) send(stream uint32, data []byte, last bool) error {
 	}
 }
 
-// grant waits until something may be sent and takes it out of the windows.
+// grant waits until something may be sent, and takes it from the windows.
 func (w *wire) grant(stream uint32, want int) (int, error) {
 	const frame = 16 << 10
 	w.mu.Lock()
@@ -270,7 +270,7 @@ func (w *wire) reset(stream uint32) error {
 	return w.write(func() error { return w.framer.WriteRSTStream(stream, http2.ErrCodeCancel) })
 }
 
-// pace waits until the service has fewer than most calls to answer.
+// pace waits until the service has fewer than most unanswered calls.
 func (w *wire) pace(most int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -279,11 +279,11 @@ func (w *wire) pace(most int) {
 	}
 }
 
-// answers waits until the service has begun to answer every call.
+// answers waits until the service has started to answer every call.
 func (w *wire) answers() { w.pace(1) }
 
-// idle waits until every call has ended, and returns how many did not when the
-// connection closed.
+// idle waits until every call has ended. It returns how many had not when the connection
+// closed.
 func (w *wire) idle() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

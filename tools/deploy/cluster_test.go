@@ -69,7 +69,7 @@ func (c *cluster) expect(ok bool, format string, args ...any) {
 // secrets are made by the operator, not by a file here.
 var secrets = []string{"fetchd-tls"}
 
-// check returns what does not fit together. known are the flags of fetchd, page is
+// check returns what does not fit together. known are the flags of fetchd, and page is
 // the section of the docs about memory.
 func (c *cluster) check(known []string, page string) []string {
 	c.faults = nil

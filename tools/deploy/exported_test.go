@@ -48,7 +48,7 @@ func TestExported(t *testing.T) {
 			t.Errorf("fetchd does not export %s", name)
 		}
 	}
-	for _, label := range []string{"kind", "reason"} { // whose values are all exported from the start
+	for _, label := range []string{"kind", "reason"} { // all their values are exported from the start
 		if got := valuesOf(label, text); !slices.Equal(got, list.Values[label]) {
 			t.Errorf("label %s: fetchd exports the values %q, the list has %q", label, got, list.Values[label])
 		}

@@ -138,8 +138,8 @@ func (c *cluster) checkMemory(page string) {
 	}
 }
 
-// fits returns an error if there is no memory limit, or if GOMEMLIMIT is set and
-// beyond it: the kernel would end the process before Go saves memory.
+// fits returns an error if there is no memory limit, or if GOMEMLIMIT is set above it: the
+// kernel would kill the process before Go frees memory.
 func fits(goMemory string, limit int64) error {
 	if limit <= 0 {
 		return errors.New("it has no memory limit")
@@ -152,12 +152,12 @@ func fits(goMemory string, limit int64) error {
 		return fmt.Errorf("GOMEMLIMIT %q: %w", goMemory, err)
 	}
 	if quantity.Value() > limit {
-		return fmt.Errorf("GOMEMLIMIT %s is beyond the memory limit of %d bytes", goMemory, limit)
+		return fmt.Errorf("GOMEMLIMIT %s is above the memory limit of %d bytes", goMemory, limit)
 	}
 	return nil
 }
 
-// named returns an error if no row of a table on the page begins with the memory limit.
+// named returns an error if no table row on the page starts with the memory limit.
 func named(page string, limit int64) error {
 	text := fmt.Sprintf("%d MiB", limit>>20)
 	if limit%(1<<30) == 0 {
@@ -169,7 +169,7 @@ func named(page string, limit int64) error {
 	return nil
 }
 
-// sizing returns the section of the docs that says how much memory deploy/ gives.
+// sizing returns the section of the docs about the memory that deploy/ configures.
 func sizing(t *testing.T) string {
 	t.Helper()
 	_, rest, found := strings.Cut(string(read(t, filepath.Join(root, "docs/operating.md"))), "\n## Size it\n")

@@ -1,8 +1,8 @@
--- What says whether a host has URLs.
+-- urls_host finds out whether a host has URLs.
 -- +goose Up
 CREATE INDEX urls_host ON urls (host_id);
 
--- Without statistics, or with those of few hosts, the planner would read all URLs.
+-- Without statistics, or with statistics of few hosts, the planner would read all URLs.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_has_urls(p_origin text) RETURNS boolean LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$

@@ -1,3 +1,3 @@
--- What says whether a host has URLs.
+-- urls_host finds out whether a host has URLs.
 -- +goose Up
 CREATE INDEX urls_host ON urls (host_id);
