@@ -81,7 +81,7 @@ const (
 type rest struct {
 	last      heap
 	collected uint64 // allocated bytes at the last forced collection
-	again     bool   // the last look collected because of a burst
+	again     bool   // the last look collected a burst, or freed memory
 	quiet     int    // consecutive looks with little activity
 }
 
@@ -107,16 +107,16 @@ func (r *rest) collect() bool {
 		r.quiet = 0
 	}
 	// Collect again a second later: pools survive one collection, and some of the burst may
-	// have ended since. Also collect if the live heap is large and little has happened for
-	// some time, because memory that is released without a new allocation shows nowhere
-	// else.
-	over := burst || r.again && r.quiet > 0 || r.quiet >= longQuiet && now.live >= least
-	r.again = burst
+	// have ended since. Go on while that frees memory. Also collect if much lives and little
+	// has happened for some time, because memory that is released without a new allocation
+	// shows nowhere else.
+	over := burst || r.again && r.quiet > 0 || r.quiet >= longQuiet && now.live >= garbage
 	if r.last = now; over {
 		debug.FreeOSMemory() // collects first
 		r.last = heapNow()
 		r.collected, r.quiet = r.last.allocated, 0
 	}
+	r.again = burst || over && r.last.objects+quiet <= now.objects
 	return over
 }
 

@@ -167,6 +167,23 @@ func TestRest(t *testing.T) {
 	}
 }
 
+// TestRestReleased: memory that is released without a new allocation is collected after
+// some quiet looks.
+func TestRestReleased(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(1500))
+	sink = make([]byte, garbage)
+	debug.FreeOSMemory()
+	r := &rest{last: heapNow(), collected: heapNow().allocated}
+	before := r.last.objects
+	sink = nil
+	for range longQuiet {
+		r.collect()
+	}
+	if now := heapNow().objects; now > before-garbage/2 {
+		t.Errorf("%d bytes of objects after %d quiet looks, %d before them", now, longQuiet, before)
+	}
+}
+
 // sink keeps what is made for nothing from being left out.
 var sink []byte
 
