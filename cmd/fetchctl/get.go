@@ -61,6 +61,9 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer out.discard()
+	if out.canTruncate() {
+		req.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+	}
 	rec, err := c.record(a, req)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)

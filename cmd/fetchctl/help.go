@@ -31,9 +31,11 @@ const overviewExamples = `  fetchctl get https://example.org/
 func (c *getCmd) Help() string {
 	return `The body goes to standard output byte for byte, or to FILE with -o; FILE appears only when the whole body is there and right. Where standard output is a terminal, control characters in the body are escaped; "-o -" writes them as they are.
 
+A body that breaks off is continued if the origin gave a strong validator and takes a range. If not, -o FILE fetches it again from its beginning, as long as attempts are left. Standard output cannot take bytes back: there the fetch fails, unless no more than the hold-back (512 KiB) had come.
+
 Attempts go to standard error as they end, one line each. With --json every event is one line of JSON (fetchd.v1.FetchResponse with the field names of the proto file): on standard error where the body goes to standard output, on standard output with -o FILE. The data of body chunks is left out of it.
 
-A failed fetch writes nothing to standard output and no FILE, unless it failed inside or after a body of more than the hold-back (512 KiB): cut off, too long, not of the digest that was said. Then standard output has its beginning; with -o it is not kept. The first lines of an error page go to standard error.
+A failed fetch writes nothing to standard output and no FILE, unless it failed inside or after a body of more than the hold-back: cut off, too long, not of the digest that was said. Then standard output has its beginning; with -o it is not kept. The first lines of an error page go to standard error.
 
 With --har the fetch is written to a file that the developer tools of browsers open (import it in their network panel): an entry for each hop of each attempt, a page for each attempt with what was decided after it. It is there for failed and interrupted fetches too. Bodies are left out, and so is what may be a secret: of the request all headers but those that name no one, of responses cookies and credentials. URLs are written whole, with their queries.
 
