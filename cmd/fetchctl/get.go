@@ -47,6 +47,7 @@ const deadlineSpare = 2 * time.Second
 
 // run fetches, and returns the exit status.
 func (c *getCmd) run(ctx context.Context, a *app) int {
+	a.streams = splitLines(a.streams)
 	req, err := c.request(ctx, a.in)
 	if err != nil {
 		return a.fail(ctx, "", err)
