@@ -68,6 +68,8 @@ While it is under way a file is called NAME.part, and NAME.part.json says how fa
 
 Attempts follow the profile "download" of the service: longer waits with jitter, 408 tried again. Cut bodies are continued where the origin allows it, and begun again where not.
 
+The last line counts files, and retries: the attempts after the first of a file, and how many files needed them.
+
 Exit status: 0 all files are there; 1 usage; 10 transient failure, 11 permanent, 12 rate limited, 13 needs credentials; 20 service failed; 21 cannot write; 130 interrupted. Where files failed in several ways, the first of 21, 20, 1, 11, 13, 12, 10: with 10 the same command may do better a little later.`
 }
 
