@@ -31,7 +31,7 @@ const overviewExamples = `  fetchctl get https://example.org/
 func (c *getCmd) Help() string {
 	return `The body goes to standard output byte for byte, or to FILE with -o; FILE appears only when the whole body is there and right. Where standard output is a terminal, control characters in the body are escaped; "-o -" writes them as they are.
 
-A body that breaks off is continued if the origin gave a strong validator and takes a range. If not, -o FILE fetches it again from its beginning, as long as attempts are left. Standard output cannot take bytes back: there the fetch fails, unless no more than the hold-back (512 KiB) had come.
+An interrupted body is continued if the origin sent a strong validator and accepts ranges. Otherwise -o FILE fetches it again from the start, as long as attempts are left. On standard output the fetch fails, unless the whole body is within the hold-back (512 KiB): what was written there cannot be taken back.
 
 Attempts go to standard error as they end, one line each. With --json every event is one line of JSON (fetchd.v1.FetchResponse with the field names of the proto file): on standard error where the body goes to standard output, on standard output with -o FILE. The data of body chunks is left out of it.
 
