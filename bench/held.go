@@ -10,6 +10,7 @@ import (
 
 	"fetchd/bench/origin"
 	"fetchd/bench/process"
+	"fetchd/internal/wait"
 )
 
 // settle is how long those that are held are left alone before their memory is
@@ -64,7 +65,7 @@ func (r *rig) arrived(ctx context.Context, child *process.Child, s subject, all 
 	}
 	if s.service != "timer" {
 		n := int64(s.open)
-		err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		err := wait.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 			state, err := origin.Ask(ctx, r.addrs["http"])
 			return state.Busy >= n || state.Waiting >= n, err
 		})

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"fetchd/internal/wait"
 )
 
 // profileFolder is the variable that names a service's folder for profiles.
@@ -77,7 +79,7 @@ func (w *workshop) keep(ctx context.Context, s *service, name string, round int)
 	from := filepath.Join(s.profiles.folder, fmt.Sprintf("%d.pprof", s.profiles.taken))
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := poll(ctx, 10*time.Millisecond, func() (bool, error) { return isFile(from), nil }); err != nil {
+	if err := wait.Poll(ctx, 10*time.Millisecond, func() (bool, error) { return isFile(from), nil }); err != nil {
 		return fmt.Errorf("profile of %s: %w", name, err)
 	}
 	text, err := os.ReadFile(from) // the folders may be of two file systems

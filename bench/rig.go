@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"fetchd/bench/process"
+	"fetchd/internal/wait"
 )
 
 // workshop is what every measurement needs: the programs, a folder to work in, and
@@ -227,7 +228,7 @@ func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error)
 func (s *service) serving(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return poll(ctx, 5*time.Millisecond, func() (bool, error) {
+	return wait.Poll(ctx, 5*time.Millisecond, func() (bool, error) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return false, err
@@ -247,22 +248,6 @@ func (s *service) serving(ctx context.Context, path string) error {
 		s.GRPC, s.Metrics = line.GRPCAddr, line.HTTPAddr
 		return true, nil
 	})
-}
-
-// poll asks done every so often, until it says yes or ctx ends.
-func poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // traceSink takes traces and keeps nothing.

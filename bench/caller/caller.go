@@ -16,6 +16,7 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wait"
 )
 
 // Options say which load is put on what.
@@ -97,7 +98,7 @@ func Run(ctx context.Context, o Options, told io.Writer) (Result, error) {
 		r := s.recorders[i]
 		s.running.Go(func() {
 			// Fetches that all wait as long would come in waves.
-			if pause(ctx, ramp*time.Duration(i)/time.Duration(len(l.loops))) {
+			if wait.For(ctx, ramp*time.Duration(i)/time.Duration(len(l.loops))) {
 				run(ctx, r)
 			}
 		})
@@ -130,7 +131,7 @@ func (o *Options) load() (*load, error) {
 // measure waits for the warm-up and takes the figures of what follows.
 func (s *span) measure(ctx context.Context, o Options, told io.Writer) (Result, error) {
 	result := Result{Kind: o.Kind}
-	if !pause(ctx, o.Warmup) {
+	if !wait.For(ctx, o.Warmup) {
 		return result, context.Cause(ctx)
 	}
 	_, _ = io.WriteString(told, "measuring\n")
@@ -139,7 +140,7 @@ func (s *span) measure(ctx context.Context, o Options, told io.Writer) (Result, 
 		return result, err
 	}
 	s.begin()
-	if !pause(ctx, o.Span) {
+	if !wait.For(ctx, o.Span) {
 		return result, context.Cause(ctx)
 	}
 	s.end()
@@ -148,21 +149,6 @@ func (s *span) measure(ctx context.Context, o Options, told io.Writer) (Result, 
 	after.since(before, &result)
 	s.fill(&result)
 	return result, err
-}
-
-// pause waits, and tells whether ctx lives on.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // percentile is the least that a share p of sorted times do not exceed, in

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wait"
 )
 
 // HoldOptions say what is held open.
@@ -89,7 +90,7 @@ func (h *holder) fail(ctx context.Context, err error) {
 // paced calls begin for each of n, a few at a time.
 func paced(ctx context.Context, n int, begin func(i int) error) error {
 	for i := range n {
-		if i%openedAtOnce == 0 && !pause(ctx, openedEvery) {
+		if i%openedAtOnce == 0 && !wait.For(ctx, openedEvery) {
 			return context.Cause(ctx)
 		}
 		if err := begin(i); err != nil {

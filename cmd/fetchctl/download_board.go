@@ -155,7 +155,7 @@ func (b *board) show(bars []string) {
 // sum tells how the files ended.
 func (b *board) sum(c counts, left int) {
 	parts := []string{fmt.Sprintf("%d completed", c.completed), fmt.Sprintf("%d failed", c.failed),
-		fmt.Sprintf("%d retried", c.retried), fmt.Sprintf("%d already there", c.alreadyThere)}
+		retries(c), fmt.Sprintf("%d already there", c.alreadyThere)}
 	if c.interrupted > 0 {
 		parts = append(parts, fmt.Sprintf("%d interrupted", c.interrupted))
 	}
@@ -163,6 +163,17 @@ func (b *board) sum(c counts, left int) {
 		parts = append(parts, fmt.Sprintf("%d not begun", left))
 	}
 	b.out.printf("%s  %s  %s\n", strings.Join(parts, ", "), size(c.bytes), took(time.Since(b.begun)))
+}
+
+// retries says how many attempts were made after the first, and for how many files.
+func retries(c counts) string {
+	switch c.retries {
+	case 0:
+		return "0 retries"
+	case 1:
+		return "1 retry"
+	}
+	return fmt.Sprintf("%d retries of %s", c.retries, count(c.retried, "file"))
 }
 
 // bar draws the row in so many columns:

@@ -37,8 +37,11 @@ type downloads struct {
 
 // counts are how files ended.
 type counts struct {
-	completed, failed, retried, alreadyThere, interrupted int
-	bytes                                                 int64
+	completed, failed, alreadyThere, interrupted int
+
+	retries int // attempts after the first of a file
+	retried int // files with such attempts
+	bytes   int64
 }
 
 // What a file's end is called.
@@ -137,6 +140,7 @@ func (d *downloads) ended(r fileResult) {
 		d.counts.failed++
 	}
 	if r.Attempts > 1 {
+		d.counts.retries += int(r.Attempts) - 1
 		d.counts.retried++
 	}
 	d.counts.bytes += r.FetchedBytes

@@ -151,7 +151,10 @@ func TestDownloadEnds(t *testing.T) {
 		{"the gravest is told", "{O}/a/429 x\n{O}/b/503 y\n{O}/c/404 z\n{O}/d/200 w\n", []string{"-r", "0"}, exitPermanent, "1 completed, 3 failed", []string{"w"}},
 		{"cut without a validator", "{O}/a/200:size=900000,cut=600000 x\n", []string{"-r", "0"}, exitTransient, "body_interrupted", []string{}},
 		{"cut with one", "{O}/a/200:size=900000,etag=%22v%22,range,cut=600000 x\n", []string{"-r", "0"}, exitTransient, "585.9 KiB kept", []string{"x.part", "x.part.json"}},
-		{"retried", "{O}/a/503:retry-after=0/200 x\n", nil, exitOK, "1 completed, 0 failed, 1 retried", []string{"x"}},
+		{"one retry", "{O}/a/503:retry-after=0/200 x\n", nil, exitOK, "1 completed, 0 failed, 1 retry, 0 already there", []string{"x"}},
+		{"retries of one file", "{O}/a/503:retry-after=0/503:retry-after=0/200 x\n{O}/b/200 y\n", nil, exitOK, "2 completed, 0 failed, 2 retries of 1 file, 0", []string{"x", "y"}},
+		{"retries of two files", "{O}/a/503:retry-after=0/503:retry-after=0/200 x\n{O}/b/503:retry-after=0/404 y\n", nil, exitPermanent, "1 completed, 1 failed, 3 retries of 2 files, 0", []string{"x"}},
+		{"no attempt", "http://user@origin.test/ x\n", nil, exitUsage, "1 failed, 0 retries, 0", []string{}},
 		{"what the service refuses", "http://user@origin.test/ x\n{O}/b/200 y\n", nil, exitUsage, "url: ", []string{"y"}},
 		{"what is no URL", "ftp://origin.test/\n", nil, exitUsage, "-:1: ", []string{}},
 		{"no URL at all", "# none\n", nil, exitUsage, "is missing", []string{}},
@@ -200,7 +203,7 @@ func TestDownloadThere(t *testing.T) {
 	const list = "{O}/a/200 file\n{O}/b/200 link\n{O}/c/200:body=four,header=Content-Disposition=x%3Bfilename=named.txt\n" +
 		"{O}/d/200:body=longer,header=Content-Disposition=x%3Bfilename=named.txt\n"
 	got := listed(t, o, dir, list, "-j", "1")
-	if got.code != exitOK || !strings.Contains(got.err, "1 completed, 0 failed, 0 retried, 3 already there") {
+	if got.code != exitOK || !strings.Contains(got.err, "1 completed, 0 failed, 0 retries, 3 already there") {
 		t.Errorf("exit status %d\n%s", got.code, got.err)
 	}
 	if n := len(o.Requests("a")) + len(o.Requests("b")); n != 0 {
@@ -220,7 +223,7 @@ func TestDownloadThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = listed(t, o, dir, "{O}/f/200 file\n{O}/g/200 named.txt\n{O}/h/200 unlisted\n", "--sha256sums", sums)
-	if got.code != exitPermanent || !strings.Contains(got.err, "2 failed, 0 retried, 1 already there") || !strings.Contains(got.err, "not in the list") {
+	if got.code != exitPermanent || !strings.Contains(got.err, "2 failed, 0 retries, 1 already there") || !strings.Contains(got.err, "not in the list") {
 		t.Errorf("with digests: exit status %d\n%s", got.code, got.err)
 	}
 	got = listed(t, o, dir, "{O}/i/200:body=new file\n{O}/j/200:body=new link\n{O}/k/200:body=new other\n", "--force")

@@ -47,6 +47,7 @@ const deadlineSpare = 2 * time.Second
 
 // run fetches, and returns the exit status.
 func (c *getCmd) run(ctx context.Context, a *app) int {
+	a.streams = splitLines(a.streams)
 	req, err := c.request(ctx, a.in)
 	if err != nil {
 		return a.fail(ctx, "", err)
@@ -61,6 +62,9 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer out.discard()
+	if out.canTruncate() {
+		req.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+	}
 	rec, err := c.record(a, req)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)

@@ -138,6 +138,120 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
+// TestGetRecovers fetches bodies that break off after chunks were delivered. A file
+// has no name until it is complete, so its body may start again.
+func TestGetRecovers(t *testing.T) {
+	t.Parallel()
+	const (
+		cut = "200:size=3000000,cut=1500000"
+		all = "200:size=3000000"
+		v1  = ",etag=%22v1%22,range"
+		v2  = ",etag=%22v2%22,range"
+	)
+	for _, tt := range []struct {
+		name, script string
+		args         []string
+		want         int
+		size         int64 // of the file
+		ranges       []string
+	}{
+		{"continues with a strong validator", cut + v1 + "/" + all + v1, nil, exitOK, 3_000_000, []string{"", "bytes=1500000-"}},
+		{"restarts without a validator", cut + "/" + all, nil, exitOK, 3_000_000, []string{"", ""}},
+		{"restarts without ranges", cut + ",etag=%22v1%22/" + all, nil, exitOK, 3_000_000, []string{"", "bytes=1500000-"}},
+		{"restarts twice", cut + "/200:size=3000000,cut=2000000/" + all, nil, exitOK, 3_000_000, []string{"", "", ""}},
+		{"206 with a wrong range", cut + v1 + "/206:size=10/" + all, nil, exitOK, 3_000_000, []string{"", "bytes=1500000-", ""}},
+		{"changed and longer", cut + v1 + "/200:size=4000000" + v2, nil, exitOK, 4_000_000, []string{"", "bytes=1500000-"}},
+		{"changed and shorter than what came", cut + v1 + "/200:size=1000000" + v2, nil, exitOK, 1_000_000, []string{"", "bytes=1500000-"}},
+		{"changed and within the hold-back", cut + "/200:size=1000", nil, exitOK, 1000, []string{"", ""}},
+		{"changed and empty", cut + "/200:size=0", nil, exitOK, 0, []string{"", ""}},
+		{"503 in between", cut + "/503:size=20/" + all, nil, exitOK, 3_000_000, []string{"", "", ""}},
+		{"503 before it continues", cut + v1 + "/503/" + all + v1, nil, exitOK, 3_000_000, []string{"", "bytes=1500000-", "bytes=1500000-"}},
+		{"the digest that was asked for", cut + "/" + all, []string{"--sha256", "right"}, exitOK, 3_000_000, []string{"", ""}},
+		{"another digest", cut + "/" + all, []string{"--sha256", "wrong"}, exitPermanent, -1, []string{"", ""}},
+		{"no attempt left", cut + "/" + all, []string{"-r", "0"}, exitTransient, -1, []string{""}},
+		{"404 instead of the rest", cut + "/404", nil, exitPermanent, -1, []string{"", ""}},
+		{"a Range of the caller's restarts", cut + v1 + "/" + all + v1, []string{"-H", "Range: bytes=0-"}, exitOK, 3_000_000, []string{"bytes=0-", "bytes=0-"}},
+		{"a PUT restarts", cut + v1 + "/" + all + v1, []string{"-X", "PUT"}, exitOK, 3_000_000, []string{"", ""}},
+		{"a POST is sent once", cut + v1 + "/" + all + v1, []string{"-X", "POST"}, exitTransient, -1, []string{""}},
+		{"standard output does not restart", cut + "/" + all, []string{"-o", "-"}, exitTransient, -1, []string{""}},
+		{"neither does a device", cut + "/" + all, []string{"-o", os.DevNull}, exitTransient, -1, []string{""}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o, dir := startOrigin(t), t.TempDir()
+			file := filepath.Join(dir, "file")
+			args := []string{"get", "--json", "-o", file}
+			for _, arg := range tt.args {
+				switch arg {
+				case "right":
+					arg = sumOf(o.Body(tt.size))
+				case "wrong":
+					arg = sumOf(nil)
+				}
+				args = append(args, arg)
+			}
+			got := cli(t, append(args, o.URL("http", "/s/k/"+tt.script))...)
+			if got.code != tt.want {
+				t.Errorf("exit status %d, want %d\n%s", got.code, tt.want, got.err)
+			}
+			if asked := ranges(o, "k"); !slices.Equal(asked, tt.ranges) {
+				t.Errorf("ranges %q, want %q", asked, tt.ranges)
+			}
+			if tt.size < 0 {
+				empty(t, dir)
+				return
+			}
+			want := o.Body(tt.size)
+			wantFile(t, file, want)
+			only(t, dir, "file")
+			if !strings.Contains(got.out, `"sha256":"`+sumOf(want)+`"`) {
+				t.Errorf("the outcome has another digest than the file:\n%s", got.out)
+			}
+		})
+	}
+}
+
+// TestGetIncludesOnce writes one head before a body, whichever attempts bring it.
+func TestGetIncludesOnce(t *testing.T) {
+	t.Parallel()
+	const v1 = ",etag=%22v1%22,range"
+	for _, tt := range []struct {
+		name, script string
+		toFile       bool
+		size         int64
+	}{
+		{"continued in a file", "200:size=3000000,cut=1500000" + v1 + "/200:size=3000000" + v1, true, 3_000_000},
+		{"continued on standard output", "200:size=3000000,cut=1500000" + v1 + "/200:size=3000000" + v1, false, 3_000_000},
+		{"restarted", "200:size=3000000,cut=1500000/200:size=2000000", true, 2_000_000},
+		{"restarted and empty", "200:size=3000000,cut=1500000/200:size=0", true, 0},
+		{"after a 503", "503:size=10/200:size=10", true, 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o, file := startOrigin(t), filepath.Join(t.TempDir(), "file")
+			args := []string{"get", "-i", o.URL("http", "/s/k/"+tt.script)}
+			if tt.toFile {
+				args = append(args, "-o", file)
+			}
+			got := cli(t, args...)
+			if tt.toFile {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got.out = string(text)
+			}
+			head, body, _ := strings.Cut(got.out, "\n\n")
+			if got.code != exitOK || !strings.HasPrefix(head, "HTTP/1.1 200 OK\n") || !strings.Contains(head, fmt.Sprintf("\nContent-Length: %d\n", tt.size)) {
+				t.Errorf("exit status %d, head %q; want 200 and a length of %d\n%s", got.code, head, tt.size, got.err)
+			}
+			if body != string(o.Body(tt.size)) {
+				t.Errorf("a body of %d bytes, want the origin's %d", len(body), tt.size)
+			}
+		})
+	}
+}
+
 // Every time-out of the call is later than the fetch's own, so the outcome is
 // what the user gets.
 func TestTimeoutIsAnOutcome(t *testing.T) {

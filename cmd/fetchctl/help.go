@@ -31,9 +31,11 @@ const overviewExamples = `  fetchctl get https://example.org/
 func (c *getCmd) Help() string {
 	return `The body goes to standard output byte for byte, or to FILE with -o; FILE appears only when the whole body is there and right. Where standard output is a terminal, control characters in the body are escaped; "-o -" writes them as they are.
 
+An interrupted body is continued if the origin sent a strong validator and accepts ranges. Otherwise -o FILE fetches it again from the start, as long as attempts are left. On standard output the fetch fails, unless the whole body is within the hold-back (512 KiB): what was written there cannot be taken back.
+
 Attempts go to standard error as they end, one line each. With --json every event is one line of JSON (fetchd.v1.FetchResponse with the field names of the proto file): on standard error where the body goes to standard output, on standard output with -o FILE. The data of body chunks is left out of it.
 
-A failed fetch writes nothing to standard output and no FILE, unless it failed inside or after a body of more than the hold-back (512 KiB): cut off, too long, not of the digest that was said. Then standard output has its beginning; with -o it is not kept. The first lines of an error page go to standard error.
+A failed fetch writes nothing to standard output and no FILE, unless it failed inside or after a body of more than the hold-back: cut off, too long, not of the digest that was said. Then standard output has its beginning; with -o it is not kept. The first lines of an error page go to standard error.
 
 With --har the fetch is written to a file that the developer tools of browsers open (import it in their network panel): an entry for each hop of each attempt, a page for each attempt with what was decided after it. It is there for failed and interrupted fetches too. Bodies are left out, and so is what may be a secret: of the request all headers but those that name no one, of responses cookies and credentials. URLs are written whole, with their queries.
 
@@ -65,6 +67,8 @@ func (c *downloadCmd) Help() string {
 While it is under way a file is called NAME.part, and NAME.part.json says how far it has come. The next run with the same URL continues there, whatever ended this one, if the origin gave a strong ETag or a Last-Modified date and still has the same file; else it starts over. A file gets its name only when it is whole and of the digest in --sha256sums, if there is such a list.
 
 Attempts follow the profile "download" of the service: longer waits with jitter, 408 tried again. Cut bodies are continued where the origin allows it, and begun again where not.
+
+The last line counts files, and retries: the attempts after the first of a file, and how many files needed them.
 
 Exit status: 0 all files are there; 1 usage; 10 transient failure, 11 permanent, 12 rate limited, 13 needs credentials; 20 service failed; 21 cannot write; 130 interrupted. Where files failed in several ways, the first of 21, 20, 1, 11, 13, 12, 10: with 10 the same command may do better a little later.`
 }

@@ -50,6 +50,20 @@ func (o *output) flush() error {
 	return nil
 }
 
+// canTruncate reports whether bytes that were written can be taken back.
+func (o *output) canTruncate() bool { return o.file != nil && o.file.CanTruncate() }
+
+// truncate drops all but the first size bytes.
+func (o *output) truncate(size int64) error {
+	if err := o.flush(); err != nil {
+		return err
+	}
+	if err := o.file.Truncate(size); err != nil {
+		return &outputError{err}
+	}
+	return nil
+}
+
 // keep completes the body and gives the file its name.
 func (o *output) keep() error {
 	if err := o.flush(); err != nil {
@@ -78,15 +92,16 @@ func (o *output) discard() {
 type delivery struct {
 	out     *output
 	include bool
-	head    *pb.HttpResponse // to be written before the body
-	written int64            // body bytes
+	head    *pb.ResponseStarted // of a body that has not begun yet
+	before  int64               // bytes of the status line and headers in out
+	written int64               // body bytes
 }
 
 // take does with an event what the body needs.
 func (d *delivery) take(m *pb.FetchResponse) error {
 	switch e := m.GetEvent().(type) {
 	case *pb.FetchResponse_ResponseStarted:
-		d.head = e.ResponseStarted.GetResponse()
+		d.head = e.ResponseStarted // if it failed, no body follows: nothing is dropped yet
 	case *pb.FetchResponse_BodyChunk:
 		return d.chunk(e.BodyChunk)
 	case *pb.FetchResponse_Outcome:
@@ -96,11 +111,11 @@ func (d *delivery) take(m *pb.FetchResponse) error {
 }
 
 func (d *delivery) chunk(c *pb.BodyChunk) error {
+	if err := d.begin(); err != nil {
+		return err
+	}
 	if c.GetOffsetBytes() != d.written {
 		return fmt.Errorf("%w: a body chunk at offset %d came after %d bytes", errContract, c.GetOffsetBytes(), d.written)
-	}
-	if err := d.writeHead(); err != nil {
-		return err
 	}
 	d.written += int64(len(c.GetData()))
 	if err := d.out.write(c.GetData()); err != nil || d.out.file != nil {
@@ -114,6 +129,11 @@ func (d *delivery) chunk(c *pb.BodyChunk) error {
 func (d *delivery) end(o *pb.FetchOutcome) error {
 	switch o.GetKind() {
 	case pb.OutcomeKind_OUTCOME_KIND_SUCCESS:
+		if d.head.GetResponse().GetStatusCode()/100 == 2 { // its body is empty
+			if err := d.begin(); err != nil {
+				return err
+			}
+		}
 		if want := o.GetBodySummary().GetSizeBytes(); want != d.written {
 			return fmt.Errorf("%w: the body has %d bytes, but %d came", errContract, want, d.written)
 		}
@@ -121,25 +141,49 @@ func (d *delivery) end(o *pb.FetchOutcome) error {
 		if d.out.file != nil {
 			return nil
 		}
+		if err := d.begin(); err != nil {
+			return err
+		}
 	default:
 		return nil
-	}
-	if err := d.writeHead(); err != nil {
-		return err
 	}
 	return d.out.keep()
 }
 
-// writeHead writes the status line and the headers once.
-func (d *delivery) writeHead() error {
-	head := d.head
+// begin prepares for the body of the last response. A body that starts again
+// replaces what was written; one that continues has its head already.
+func (d *delivery) begin() error {
+	head, offset := d.head.GetResponse(), d.head.GetBodyOffsetBytes()
 	d.head = nil
-	if !d.include || head == nil {
+	switch {
+	case head == nil:
+		return nil
+	case offset > d.written || offset < 0 || offset < d.written && !d.out.canTruncate():
+		return fmt.Errorf("%w: a body begins at offset %d after %d bytes", errContract, offset, d.written)
+	case offset < d.written && offset > 0:
+		d.written = offset
+		return d.out.truncate(d.before + offset)
+	case offset > 0:
+		return nil
+	case d.written > 0:
+		if err := d.out.truncate(0); err != nil {
+			return err
+		}
+	}
+	d.before, d.written = 0, 0
+	return d.writeHead(head)
+}
+
+// writeHead writes the status line and the headers, where they are wanted.
+func (d *delivery) writeHead(head *pb.HttpResponse) error {
+	if !d.include {
 		return nil
 	}
 	lines := escape(head.GetProtocol()) + " " + statusLine(head.GetStatusCode()) + "\n"
 	for _, h := range head.GetHeaders() {
 		lines += headerText(h) + "\n"
 	}
-	return d.out.write([]byte(lines + "\n"))
+	lines += "\n"
+	d.before = int64(len(lines))
+	return d.out.write([]byte(lines))
 }

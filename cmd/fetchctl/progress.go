@@ -18,7 +18,7 @@ type progress struct {
 	columns int
 
 	shown bool
-	total int64         // of the body; 0: not known
+	total int64         // of the whole body; 0 or less: not known
 	begun time.Duration // of the body, from the begin of the fetch
 	drawn time.Duration // last
 }
@@ -42,10 +42,7 @@ func (p *progress) clear() {
 
 // start begins a body.
 func (p *progress) start(r *pb.HttpResponse) {
-	p.total, p.begun, p.drawn = 0, 0, 0
-	if codingOf(r) == "" { // else the length is that of the coded bytes
-		p.total = r.GetContentLength()
-	}
+	p.total, p.begun, p.drawn = totalOf(r), 0, 0
 }
 
 // chunk tells how far the body has come: bytes, total if known, rate.

@@ -62,6 +62,45 @@ func chunkMessage(offset int64, data string) *pb.FetchResponse {
 	return &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: offset, Data: []byte(data)}}}
 }
 
+func startedMessage(offset int64) *pb.FetchResponse {
+	return &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
+		Response: &pb.HttpResponse{StatusCode: 200}, BodyOffsetBytes: offset}}}
+}
+
+// TestGetDropsBytes: what follows a lower offset replaces what came after it.
+func TestGetDropsBytes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		offset int64
+		want   string
+	}{
+		{"from the beginning", 0, "xy"},
+		{"from the middle", 2, "abxy"},
+		{"from the end", 4, "abcdxy"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			addr := startBroken(t, sends(nil, startedMessage(0), chunkMessage(0, "abcd"), startedMessage(tt.offset), chunkMessage(tt.offset, "xy"),
+				outcomeMessage(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: int64(len(tt.want))}})))
+			file := filepath.Join(t.TempDir(), "file")
+			if got := cli(t, "get", "--server", addr, "-o", file, "http://origin.test/"); got.code != exitOK {
+				t.Errorf("-o FILE: exit status %d\n%s", got.code, got.err)
+			}
+			wantFile(t, file, []byte(tt.want))
+			got := cli(t, "get", "--server", addr, "http://origin.test/")
+			switch {
+			case tt.offset == 4:
+				if got.code != exitOK || got.out != tt.want {
+					t.Errorf("standard output: exit status %d, %q, want %q", got.code, got.out, tt.want)
+				}
+			case got.code != exitService || !strings.Contains(got.err, "after 4 bytes"):
+				t.Errorf("standard output: exit status %d, %q; want %d, for it cannot be taken back", got.code, got.err, exitService)
+			}
+		})
+	}
+}
+
 // What the service does wrong is never taken for a fetch.
 func TestServiceFails(t *testing.T) {
 	t.Parallel()
@@ -79,6 +118,8 @@ func TestServiceFails(t *testing.T) {
 		{"no outcome", sends(nil), exitService, "ended without an outcome"},
 		{"two outcomes", sends(nil, done, done), exitService, "after the outcome"},
 		{"a hole in the body", sends(nil, chunkMessage(5, "x"), done), exitService, "offset 5 came after 0 bytes"},
+		{"a body that begins after a hole", sends(nil, startedMessage(5), chunkMessage(5, "x"), done), exitService, "begins at offset 5 after 0 bytes"},
+		{"a body that begins before its first byte", sends(nil, startedMessage(-1), chunkMessage(-1, "x"), done), exitService, "begins at offset -1 after 0 bytes"},
 		{"a body cut short", sends(nil, short), exitService, "the body has 7 bytes, but 0 came"},
 		{"unavailable in the middle", sends(status.Error(codes.Unavailable, "drain\x1b[2J"), chunkMessage(0, "x")), exitService, `drain\x1b[2J`},
 		{"over a limit", sends(status.Error(codes.ResourceExhausted, "full")), exitService, "Try again a little later"},

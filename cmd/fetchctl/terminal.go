@@ -9,15 +9,82 @@ import (
 	"golang.org/x/term"
 )
 
+// descriptor is a file, or what wraps one.
+type descriptor interface{ Fd() uintptr }
+
 // isTerminal tells whether w is one.
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(descriptor)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// splitLines makes what is written to std.err begin on a new line, where standard
+// output is the same terminal: a body there may end without a line end. One
+// goroutine at a time may then write to the two.
+func splitLines(std streams) streams {
+	out, isFile := std.out.(*os.File)
+	err, both := std.err.(*os.File)
+	if !isFile || !both || !sameTerminal(out, err) {
+		return std
+	}
+	body := &bodyOnTerminal{file: out}
+	std.out, std.err = body, &linesOnTerminal{file: err, body: body}
+	return std
+}
+
+func sameTerminal(a, b *os.File) bool {
+	if !isTerminal(a) || !isTerminal(b) {
+		return false
+	}
+	first, err := a.Stat()
+	if err != nil {
+		return false
+	}
+	second, err := b.Stat()
+	return err == nil && os.SameFile(first, second)
+}
+
+// bodyOnTerminal is standard output.
+type bodyOnTerminal struct {
+	file   *os.File
+	inLine bool // the last byte was no line end
+}
+
+// Fd implements descriptor.
+func (b *bodyOnTerminal) Fd() uintptr { return b.file.Fd() }
+
+// Write implements io.Writer.
+func (b *bodyOnTerminal) Write(p []byte) (int, error) {
+	n, err := b.file.Write(p)
+	if n > 0 {
+		b.inLine = p[n-1] != '\n'
+	}
+	return n, err
+}
+
+// linesOnTerminal is standard error.
+type linesOnTerminal struct {
+	file *os.File
+	body *bodyOnTerminal
+}
+
+// Fd implements descriptor.
+func (l *linesOnTerminal) Fd() uintptr { return l.file.Fd() }
+
+// Write implements io.Writer.
+func (l *linesOnTerminal) Write(p []byte) (int, error) {
+	if l.body.inLine {
+		if _, err := l.file.Write([]byte("\n")); err != nil {
+			return 0, err
+		}
+		l.body.inLine = false
+	}
+	return l.file.Write(p)
 }
 
 // columns is the width of the terminal w, or 80.
 func columns(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
+	if f, ok := w.(descriptor); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
 			return width
 		}
@@ -27,7 +94,7 @@ func columns(w io.Writer) int {
 
 // rows is the height of the terminal w, or 24.
 func rows(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
+	if f, ok := w.(descriptor); ok {
 		if _, height, err := term.GetSize(int(f.Fd())); err == nil && height > 0 {
 			return height
 		}

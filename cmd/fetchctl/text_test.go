@@ -133,7 +133,12 @@ func TestProgress(t *testing.T) {
 	p.chunk(&pb.BodyChunk{OffsetBytes: 99 << 10, Data: make([]byte, 1024)}, 2*time.Second)
 	p.clear()
 	p.clear()
-	want := "\r\x1b[K1.0 KiB of 400.0 KiB  0 %" + "\r\x1b[K100.0 KiB of 400.0 KiB  25 %  100.0 KiB/s" + "\r\x1b[K"
+	rest := int64(300 << 10)
+	p.start(&pb.HttpResponse{StatusCode: 206, ContentLength: &rest, Headers: []*pb.Header{{Name: "Content-Range", Value: "bytes 102400-409599/409600"}}})
+	p.chunk(&pb.BodyChunk{OffsetBytes: 199 << 10, Data: make([]byte, 1024)}, 3*time.Second) // continues the body
+	p.clear()
+	want := "\r\x1b[K1.0 KiB of 400.0 KiB  0 %" + "\r\x1b[K100.0 KiB of 400.0 KiB  25 %  100.0 KiB/s" + "\r\x1b[K" +
+		"\r\x1b[K200.0 KiB of 400.0 KiB  50 %" + "\r\x1b[K"
 	if got := out.String(); got != want {
 		t.Errorf("drawn %q, want %q", got, want)
 	}

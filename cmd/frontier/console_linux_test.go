@@ -113,7 +113,7 @@ func TestRunOnTerminal(t *testing.T) {
 	if i := strings.LastIndex(last, "\x1b[K"); i >= 0 {
 		last = last[i+len("\x1b[K"):]
 	}
-	if code != exitOK || !strings.HasPrefix(last, "1 completed, 0 failed, 0 retried in ") || !strings.HasSuffix(got, "\r\n") {
+	if code != exitOK || !strings.HasPrefix(last, "1 completed, 0 failed, 0 retries in ") || !strings.HasSuffix(got, "\r\n") {
 		t.Errorf("exit status %d, screen %q, want 0 and the sum in the last line", code, got)
 	}
 }

@@ -65,7 +65,7 @@ Redirects. CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0
 
 Results. Each outcome is a row in the database, which "frontier export" writes out. --outcomes appends the same as a line of JSON as it happens. --bodies keeps each body as sha256/XX/DIGEST, XX being the digest's first two digits; the field body_sha256 of an outcome is the digest. A body that several URLs have is kept once; the empty one is kept at the start, to see that the place can be written.
 
-The last line on standard error counts URLs that were completed and that failed for good, and requests that were retried within a fetch. Put off is how many times a URL failed in a way that may pass, to be tried again later. Off a terminal, each line before it names the error class that came most often since the line before.
+The last line on standard error counts URLs that were completed and that failed for good, and retries: the attempts after the first of a fetch. Put off is how many times a URL failed in a way that may pass, to be tried again later. Off a terminal, each line before it names the error class that came most often since the line before.
 
 SIGTERM and SIGINT: nothing more is begun, fetches under way may end within --drain-time, and what has not ended then is given back for the next run. A second signal ends at once; then URLs that were being fetched are free when their --lease ends.
 

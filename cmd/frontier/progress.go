@@ -149,7 +149,11 @@ func (p *progress) estimate(now time.Time) (time.Duration, bool) {
 // sum tells what the worker has done.
 func (p *progress) sum() {
 	s := p.stats()
-	parts := []string{fmt.Sprintf("%d completed", s.Completed), fmt.Sprintf("%d failed", s.Dead), fmt.Sprintf("%d retried", s.Retried)}
+	retries := fmt.Sprintf("%d retries", s.Retried)
+	if s.Retried == 1 {
+		retries = "1 retry"
+	}
+	parts := []string{fmt.Sprintf("%d completed", s.Completed), fmt.Sprintf("%d failed", s.Dead), retries}
 	for _, more := range []struct {
 		n    int64
 		name string

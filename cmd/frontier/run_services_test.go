@@ -82,7 +82,7 @@ func TestOneServer(t *testing.T) {
 	for name, servers := range map[string][]string{"alone": {address}, "beside one that is not there": {closedPort(t), address}} {
 		c := newCrawl(t, s.URL("a", "/p/1"), s.URL("b", "/p/1"))
 		got := c.cli("run", "--delay", "1ms", "--log-level", "error", "--server", strings.Join(servers, ","))
-		if want := "2 completed, 0 failed, 0 retried in "; got.code != exitOK || !strings.HasPrefix(got.err, want) || !used.Load() {
+		if want := "2 completed, 0 failed, 0 retries in "; got.code != exitOK || !strings.HasPrefix(got.err, want) || !used.Load() {
 			t.Errorf("%s: exit status %d, %q, want 0 and %q", name, got.code, got.err, want)
 		}
 	}

@@ -32,7 +32,7 @@ func TestAddAndRun(t *testing.T) {
 	}
 	c.must("add", at(s, "/p/1"), at(s, "/p/2"), at(s, "/nothing"))
 	got = c.run(inside(s.Port()))
-	if want := "2 completed, 1 failed, 0 retried in "; got.code != exitOK || got.out != "" || !strings.HasPrefix(got.err, want) {
+	if want := "2 completed, 1 failed, 0 retries in "; got.code != exitOK || got.out != "" || !strings.HasPrefix(got.err, want) {
 		t.Fatalf("run: exit status %d, %q, %q, want 0, nothing and %q", got.code, got.out, got.err, want)
 	}
 	if got, want := c.statuses(), map[string]int{"fetched": 2, "dead http_client_error": 1}; !maps.Equal(got, want) {
@@ -42,7 +42,7 @@ func TestAddAndRun(t *testing.T) {
 		t.Errorf("why does not tell what the worker read of robots.txt:\n%s", got)
 	}
 	before := s.Count()
-	if got := c.run(inside(s.Port()), "--quiet"); got.code != exitOK || !strings.HasPrefix(got.err, "0 completed, 0 failed, 0 retried in ") || s.Count() != before {
+	if got := c.run(inside(s.Port()), "--quiet"); got.code != exitOK || !strings.HasPrefix(got.err, "0 completed, 0 failed, 0 retries in ") || s.Count() != before {
 		t.Errorf("a run with nothing to do: exit status %d, %q, %d requests", got.code, got.err, s.Count()-before)
 	}
 }
@@ -245,8 +245,8 @@ func TestInterrupted(t *testing.T) {
 		want  map[string]int
 		sum   string
 	}{
-		{"the fetch ends in time", nil, false, map[string]int{"fetched": 1, "pending": 1}, "1 completed, 0 failed, 0 retried in "},
-		{"the fetch does not", []string{"--drain-time", "0s"}, true, map[string]int{"pending": 2}, "0 completed, 0 failed, 0 retried in "},
+		{"the fetch ends in time", nil, false, map[string]int{"fetched": 1, "pending": 1}, "1 completed, 0 failed, 0 retries in "},
+		{"the fetch does not", []string{"--drain-time", "0s"}, true, map[string]int{"pending": 2}, "0 completed, 0 failed, 0 retries in "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

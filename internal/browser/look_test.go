@@ -96,6 +96,68 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
+// places are where everything is that a person reads or presses, but a message about
+// a field.
+const places = `[...document.querySelectorAll('main input, main select, main textarea, main label, main legend, main summary, main button')]
+	.filter((e) => e.checkVisibility()).map((e) => { const r = e.getBoundingClientRect(); return [e.id || e.textContent, r.x + scrollX, r.y + scrollY, r.width, r.height].join(' ') })`
+
+// TestFieldErrors move nothing, and are seen where the field has the focus.
+func TestFieldErrors(t *testing.T) {
+	p := open(t)
+	for _, width := range []int64{320, 800, 1180} {
+		p.do(chromedp.EmulateViewport(width, 800))
+		eval[bool](p, `(document.querySelectorAll('details').forEach((d) => { d.open = true }), true)`)
+		for _, row := range []struct{ field, wrong, valid, says string }{
+			{"attempts-max", "many", "3", "Give a whole number."},
+			{"total", "5", "5s", "Give a time with its unit"},
+			{"redirects-max", "few", "", "Give a whole number."},
+			{"retry-after", "later", "1s", "Give a time with its unit"},
+			{"multiplier", "x", "2", "Give a number."},
+			{"labels", "a", "a=b", "Give labels as"},
+			{"json", "{", "{}", "This is no JSON"},
+		} {
+			t.Run(fmt.Sprintf("%s at %d px", row.field, width), func(t *testing.T) {
+				message := fmt.Sprintf(`document.getElementById('%s-wrong')`, row.field)
+				eval[bool](p, fmt.Sprintf(`(document.getElementById(%q).focus(), true)`, row.field))
+				before := eval[[]string](p, places)
+				p.set(row.field, row.wrong)
+				p.wantIn("#"+row.field+"-wrong", row.says)
+				if got := eval[[]string](p, places); !slices.Equal(got, before) {
+					t.Errorf("the message moves things: %s", moved(before, got))
+				}
+				if got := eval[string](p, `((r) => [r.left >= 0, r.right <= innerWidth, r.width > 40, r.height > 10].join())(`+message+`.getBoundingClientRect())`); got != "true,true,true,true" ||
+					!eval[bool](p, message+`.checkVisibility({visibilityProperty: true})`) {
+					t.Errorf("the message is not in view: %s", got)
+				}
+				if got := eval[int64](p, `document.documentElement.scrollWidth`); got > width {
+					t.Errorf("the page is %d px wide", got)
+				}
+				eval[bool](p, `(document.activeElement.blur(), true)`)
+				if got := eval[[]string](p, places); !slices.Equal(got, before) {
+					t.Errorf("without the focus things move: %s", moved(before, got))
+				}
+				p.set(row.field, row.valid)
+				if got := eval[[]string](p, places); !slices.Equal(got, before) {
+					t.Errorf("without the message things move: %s", moved(before, got))
+				}
+				if eval[bool](p, message+`?.textContent`+` ? true : false`) {
+					t.Error("the message stays")
+				}
+			})
+		}
+	}
+}
+
+// moved is the first that differs.
+func moved(before, after []string) string {
+	for i := range min(len(before), len(after)) {
+		if before[i] != after[i] {
+			return before[i] + " -> " + after[i]
+		}
+	}
+	return fmt.Sprintf("%d things -> %d", len(before), len(after))
+}
+
 // contrast finds text that is too pale for WCAG AA against what is behind it: 4.5
 // to 1. What is disabled is exempt.
 const contrast = `(() => {

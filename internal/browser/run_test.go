@@ -123,6 +123,74 @@ func TestFailures(t *testing.T) {
 	})
 }
 
+// TestFailedAt names the URL that failed where it is not the last response's, and
+// nothing else.
+func TestFailedAt(t *testing.T) {
+	p := open(t)
+	for _, row := range []struct {
+		name, path string
+		names      bool
+	}{
+		{"at the only URL", "/s/a/404", false},
+		{"at the end of a redirect", "/r/b/302/1/404", false},
+		{"without a response, behind a redirect", "/r/c/302/1/reset", false},
+		{"without a response, after a redirect had one", "/s/e/302:to=%2Fs%2Ff%2F503/reset", true},
+		{"no failure", "/s/d/200", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p.run(p.origin.URL("http", row.path))
+			facts := eval[map[string]string](p, `Object.fromEntries([...document.querySelectorAll('.facts div')].map((d) => [d.querySelector('dt').textContent, d.querySelector('dd').textContent]))`)
+			at, named := facts["Failed at"]
+			if named != row.names || named && at == facts["Final URL"] || facts["Status"] == "" {
+				t.Errorf("facts %v, want a Failed at: %v", facts, row.names)
+			}
+			for name, text := range facts {
+				if text == "false" || text == "true" || text == "undefined" || text == "null" {
+					t.Errorf("%s: %s", name, text)
+				}
+			}
+		})
+	}
+}
+
+// TestPreviousOutcome: what is shown is of the request that was run last.
+func TestPreviousOutcome(t *testing.T) {
+	p := open(t)
+	stays := func(t *testing.T) {
+		t.Helper()
+		if got := eval[string](p, `((e) => e.checkVisibility() ? e.innerText : "")(document.getElementById("result"))`); strings.Contains(got, "CLIENT_ERROR") || strings.Contains(got, "Outcome") {
+			t.Errorf("the page still says %q", got)
+		}
+		p.want(".headline")
+	}
+	for _, row := range []struct{ name, field, value, valid string }{
+		{"a field that cannot be sent", "base-delay", "soon", "1s"},
+		{"JSON that cannot be sent", "json", "{", "{}"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p.run(p.origin.URL("http", "/s/a/404"))
+			p.wantIn(".headline", "HTTP_CLIENT_ERROR")
+			p.set("url", p.origin.URL("http", "/s/b/200"))
+			p.set(row.field, row.value)
+			p.click("run")
+			p.until(`document.activeElement.id === '` + row.field + `'`)
+			stays(t)
+			p.set(row.field, row.valid)
+			p.run(p.origin.URL("http", "/s/b/200"))
+			p.wantIn(".headline", "Success")
+		})
+	}
+	t.Run("a fetch that runs", func(t *testing.T) {
+		p.run(p.origin.URL("http", "/s/a/404"))
+		p.set("url", p.origin.URL("http", "/s/c/silent"))
+		p.click("run")
+		p.until(`document.querySelectorAll('.bar.phase-live').length === 1`)
+		stays(t)
+		p.click("cancel")
+		p.ended()
+	})
+}
+
 // TestRefused shows why a service does not fetch.
 func TestRefused(t *testing.T) {
 	p := open(t)
@@ -189,7 +257,7 @@ func TestToken(t *testing.T) {
 	p.want(".headline", "Not fetched")
 	p.until(`document.activeElement.id === 'token' && !document.getElementById('token-field').hidden`)
 	p.do(chromedp.KeyEvent("s3cret-of-mine"), chromedp.KeyEvent(kb.Enter))
-	p.until(`document.querySelector('.headline').textContent.startsWith('Success')`)
+	p.until(`document.querySelector('.headline')?.textContent.startsWith('Success')`)
 	p.click("link")
 	p.until(`!document.getElementById('link-box').hidden`)
 	for _, id := range []string{"as-curl", "as-grpcurl", "as-python"} {

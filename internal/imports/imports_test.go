@@ -50,6 +50,10 @@ var rules = []rule{
 		why: "a budget adds up what its users report, and knows none of them",
 	},
 	{
+		pkg: "internal/wait", onlyStandard: true,
+		why: "tests of any package, and benchmarks, wait with it",
+	},
+	{
 		pkg: "fetch/workers", onlyStandard: true,
 		why: "goroutines know nothing of what they carry out",
 	},

@@ -12,6 +12,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/internal/wait"
 )
 
 const (
@@ -135,7 +136,7 @@ func (p *peer) cancelOne(ctx context.Context, client *fetch.Client, all *measure
 	if err := p.reached(ctx); err != nil {
 		return nil, fmt.Errorf("wait for the phase: %w", err)
 	}
-	pause(ctx, cancelAfter)
+	wait.For(ctx, cancelAfter)
 	began := time.Now()
 	cancel()
 	var closed time.Time
@@ -173,7 +174,7 @@ func (h held) expect(ctx context.Context, t *testing.T) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	var now held
-	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
+	err := wait.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		now = settledAt(t)
 		return now.goroutines <= h.goroutines+leeway && now.descriptors <= h.descriptors+leeway, nil
 	})

@@ -27,30 +27,6 @@ func long(t *testing.T) context.Context {
 	return ctx
 }
 
-// poll asks done every so often, until it says yes or ctx ends.
-func poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
 // await takes one value from c.
 func await[T any](ctx context.Context, c <-chan T) (T, error) {
 	select {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wait"
 )
 
 // TestMemory holds the service's process up in the ways that cost it most.
@@ -60,7 +61,7 @@ func unread(t *testing.T, binary, form string, limit int64) {
 	served := time.Now()
 	p.fetchSmall(ctx, p.dial(ctx, 1)[0], small)
 	took := time.Since(served)
-	pause(ctx, hold)
+	wait.For(ctx, hold)
 	protocols := make(map[string]int)
 	for _, r := range p.origin.Requests("held") {
 		if r.End == "" {
@@ -109,7 +110,7 @@ func waiting(t *testing.T, binary string) {
 			p.untilWait(calling, clients[i%conns], func() { waits.Add(1); once() })
 		})
 	}
-	if err := poll(ctx, 10*time.Millisecond, func() (bool, error) { return waits.Load() >= fetches, nil }); err != nil {
+	if err := wait.Poll(ctx, 10*time.Millisecond, func() (bool, error) { return waits.Load() >= fetches, nil }); err != nil {
 		t.Fatalf("%d of %d fetches wait: %v", waits.Load(), fetches, err)
 	}
 	t.Logf("%d fetches wait, after %v: %s", waits.Load(), time.Since(began).Round(time.Millisecond), p.memory())
@@ -122,7 +123,7 @@ func waiting(t *testing.T, binary string) {
 	cancelledAt := time.Now()
 	leave()
 	var admitted time.Duration
-	if err := poll(ctx, time.Millisecond, func() (bool, error) {
+	if err := wait.Poll(ctx, time.Millisecond, func() (bool, error) {
 		err := p.small(ctx, probe)
 		if status.Code(err) == codes.ResourceExhausted {
 			return false, nil
@@ -206,7 +207,7 @@ func (p *process) arrived(ctx context.Context, key string, n int) error {
 // ended waits until n fetches have ended, by the service's log.
 func (p *process) ended(ctx context.Context, n int64) {
 	p.Helper()
-	if err := poll(ctx, 5*time.Millisecond, func() (bool, error) { return p.finished.Load() >= n, nil }); err != nil {
+	if err := wait.Poll(ctx, 5*time.Millisecond, func() (bool, error) { return p.finished.Load() >= n, nil }); err != nil {
 		p.Errorf("%d fetches have ended, want %d: %v", p.finished.Load(), n, err)
 	}
 }

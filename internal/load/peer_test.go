@@ -21,6 +21,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	"fetchd/internal/origin"
+	"fetchd/internal/wait"
 )
 
 // openTLS never answers the hello.
@@ -201,7 +202,7 @@ func openResolve(t *testing.T) *peer {
 			}
 		}
 		for _, port := range ports {
-			if err := poll(ctx, 500*time.Microsecond, func() (bool, error) {
+			if err := wait.Poll(ctx, 500*time.Microsecond, func() (bool, error) {
 				c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(port))
 				return isClosed(c, err)
 			}); err != nil {
@@ -240,9 +241,9 @@ func openDial(t *testing.T) *peer {
 	return &peer{
 		config:  config(t, address.String()),
 		url:     func() string { return "http://" + address.String() + "/" },
-		reached: func(ctx context.Context) error { return poll(ctx, 2*time.Millisecond, dialling) },
+		reached: func(ctx context.Context) error { return wait.Poll(ctx, 2*time.Millisecond, dialling) },
 		closed: func(ctx context.Context) (time.Time, error) {
-			err := poll(ctx, time.Millisecond, func() (bool, error) { there, err := dialling(); return !there, err })
+			err := wait.Poll(ctx, time.Millisecond, func() (bool, error) { there, err := dialling(); return !there, err })
 			return time.Now(), err
 		},
 	}

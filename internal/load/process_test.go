@@ -26,6 +26,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/origin"
+	"fetchd/internal/wait"
 )
 
 // process is the service as it ships, in a process of its own, and an origin
@@ -136,7 +137,7 @@ func (p *process) read(log io.Reader) {
 
 // watch notes the peak of the resident memory.
 func (p *process) watch(ctx context.Context) {
-	_ = poll(ctx, 50*time.Millisecond, func() (bool, error) {
+	_ = wait.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		if rss, err := p.rss(); err == nil {
 			p.peakRSS.Store(max(p.peakRSS.Load(), rss))
 		}

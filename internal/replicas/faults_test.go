@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wait"
 )
 
 // TestHistory makes calls of every kind while one replica is stopped and another
@@ -33,24 +34,24 @@ func TestHistory(t *testing.T) {
 	for i := range callers {
 		group.Go(func() { r.work(running, i) })
 	}
-	pause(ctx, between)
+	wait.For(ctx, between)
 	replicas[1].signal(syscall.SIGTERM)
 	if code := replicas[1].exit(ctx); code != 0 {
 		t.Errorf("exit code after SIGTERM %d, want 0", code)
 	}
 	s.start(ctx, addresses[1])
-	pause(ctx, between)
+	wait.For(ctx, between)
 	killedAt := replicas[2].signal(syscall.SIGKILL)
 	replicas[2].exit(ctx)
-	if err := poll(ctx, time.Millisecond, func() bool { return r.caller.lostAt(addresses[2]).After(killedAt) }); err != nil {
+	if err := wait.Until(ctx, time.Millisecond, func() bool { return r.caller.lostAt(addresses[2]).After(killedAt) }); err != nil {
 		t.Fatal(err)
 	}
 	lost := r.caller.lostAt(addresses[2])
 	s.start(ctx, addresses[2])
-	pause(ctx, between)
+	wait.For(ctx, between)
 	stop()
 	group.Wait()
-	pause(ctx, 2*quietAfter) // what comes too late must be seen
+	wait.For(ctx, 2*quietAfter) // what comes too late must be seen
 	h := r.history(addresses[2], killedAt, lost)
 	h.tell(t)
 	for _, v := range check(h) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wait"
 )
 
 // leeway is how many goroutines and descriptors may be left. heapFloor is what
@@ -135,7 +136,7 @@ func (i *idle) backTo(ctx context.Context, before held) held {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	var now held
-	_ = poll(ctx, 500*time.Millisecond, func() bool { // the caller judges what was seen last
+	_ = wait.Until(ctx, 500*time.Millisecond, func() bool { // the caller judges what was seen last
 		now = i.look(context.WithoutCancel(ctx))
 		return len(now.more(before)) == 0
 	})

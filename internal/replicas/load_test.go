@@ -16,6 +16,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/origin"
+	"fetchd/internal/wait"
 )
 
 // fetched is what came of one call of a steady load.
@@ -94,7 +95,7 @@ func flow(calls []fetched, at time.Time) int {
 // serves says when the first call that began after at had gone well on the replica.
 func (l *load) serves(ctx context.Context, replica string, at time.Time) (time.Time, error) {
 	seen, first := 0, time.Time{}
-	err := poll(ctx, 5*time.Millisecond, func() bool {
+	err := wait.Until(ctx, 5*time.Millisecond, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for ; seen < len(l.done) && first.IsZero(); seen++ {

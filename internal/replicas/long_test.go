@@ -34,30 +34,6 @@ func cannot(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// poll asks done every so often, until it says yes or ctx ends.
-func poll(ctx context.Context, every time.Duration, done func() bool) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // times are measured durations.
 type times []time.Duration
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"fetchd/internal/wait"
 )
 
 const (
@@ -37,7 +39,7 @@ func TestReplicas(t *testing.T) {
 				t.Errorf("exit code after SIGTERM %d, want 0", code)
 			}
 			killed := f.fault(ctx, 2, syscall.SIGKILL)
-			pause(ctx, steadyBefore)
+			wait.For(ctx, steadyBefore)
 			calls := f.load.finish()
 			stopped.judgeFlow(t, calls)
 			killed.judgeFlow(t, calls)
@@ -101,16 +103,16 @@ type fault struct {
 // fault signals a replica under load, and brings it back.
 func (f *fleet) fault(ctx context.Context, i int, sig syscall.Signal) fault {
 	f.Helper()
-	pause(ctx, steadyBefore)
+	wait.For(ctx, steadyBefore)
 	p := f.replicas[i]
 	r := fault{signal: sig, replica: p.addr, at: p.signal(sig)}
 	r.code = p.exit(ctx)
 	r.gone = p.endedAt
-	if err := poll(ctx, time.Millisecond, func() bool { return f.caller.lostAt(p.addr).After(r.at) }); err != nil {
+	if err := wait.Until(ctx, time.Millisecond, func() bool { return f.caller.lostAt(p.addr).After(r.at) }); err != nil {
 		f.Fatalf("the client does not notice that %s is gone: %v", p.addr, err)
 	}
 	r.lost = f.caller.lostAt(p.addr)
-	pause(ctx, away)
+	wait.For(ctx, away)
 	f.replicas[i] = f.service.start(ctx, p.addr, "--drain-time", "10s")
 	r.returned = f.replicas[i].started
 	loaded, err := f.load.serves(ctx, p.addr, r.returned)

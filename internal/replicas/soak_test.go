@@ -23,6 +23,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/origin"
+	"fetchd/internal/wait"
 )
 
 // TestSoak loads one service with everything for FETCHD_SOAK, and wants it to
@@ -54,7 +55,7 @@ func TestSoak(t *testing.T) {
 	warm.crowd(ctx)
 	warm.run(ctx, warming)
 	_ = first.Close() // it always returns nil
-	pause(ctx, 2*time.Second)
+	wait.For(ctx, 2*time.Second)
 	before := i.look(ctx)
 	t.Logf("before: %s", before)
 
@@ -130,7 +131,7 @@ func (s *soak) work(ctx context.Context, worker int) {
 					leave = time.Duration(1+random.IntN(80)) * time.Millisecond
 				}
 				s.one(ctx, client, in, leave)
-				pause(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+				wait.For(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			}
 		})
 	}
@@ -200,7 +201,7 @@ func (s *soak) stall(ctx context.Context, worker int) {
 	}
 }
 
-func (s *soak) stallOnce(ctx context.Context, client pb.FetchServiceClient, in *pb.FetchRequest, wait time.Duration, aborted bool) {
+func (s *soak) stallOnce(ctx context.Context, client pb.FetchServiceClient, in *pb.FetchRequest, unread time.Duration, aborted bool) {
 	calling, leave := context.WithCancel(ctx)
 	defer leave()
 	stream, err := client.Fetch(calling, in)
@@ -213,13 +214,13 @@ func (s *soak) stallOnce(ctx context.Context, client pb.FetchServiceClient, in *
 		}
 		return
 	}
-	pause(ctx, wait)
+	wait.For(ctx, unread)
 	if !aborted || ctx.Err() != nil {
 		s.count("left unread")
 		return
 	}
 	if err := drain(stream); status.Code(err) != codes.Aborted && ctx.Err() == nil {
-		s.Errorf("%s, not read for %v, ended %v, want ABORTED", in.GetUrl(), wait, err)
+		s.Errorf("%s, not read for %v, ended %v, want ABORTED", in.GetUrl(), unread, err)
 	}
 	s.count("given up by the service")
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wait"
 )
 
 const (
@@ -66,7 +67,7 @@ func TestStop(t *testing.T) {
 	}
 	t.Logf("health was NOT_SERVING %v after SIGTERM", health.Sub(told).Round(100*time.Microsecond))
 	within(t, "time to NOT_SERVING", health.Sub(told), goalTurn, limitTurn)
-	pause(ctx, goalTurn) // health turns first; a call that comes before the GOAWAY is still taken, and ends well
+	wait.For(ctx, goalTurn) // health turns first; a call that comes before the GOAWAY is still taken, and ends well
 	for name, c := range map[string]*grpc.ClientConn{"the old connection": conn, "a new connection": dialOne(t, p.addr)} {
 		_, err := pb.NewFetchServiceClient(c).FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/new/200")}})
 		if status.Code(err) != codes.Unavailable {
@@ -168,7 +169,7 @@ func TestStopAtOnce(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the service does not drain")
 	}
-	pause(ctx, 100*time.Millisecond) // nobody stops twice at the same instant
+	wait.For(ctx, 100*time.Millisecond) // nobody stops twice at the same instant
 	select {
 	case <-p.gone:
 		t.Fatal("the service ended with a fetch under way, at the first SIGTERM")

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -57,6 +58,19 @@ func (f *File) opened(err error) (*File, error) {
 
 // Write implements io.Writer.
 func (f *File) Write(p []byte) (int, error) { return f.file.Write(p) }
+
+// CanTruncate reports whether [File.Truncate] may be called: not where the file is
+// written to directly, for its readers may have the bytes already.
+func (f *File) CanTruncate() bool { return f.part != "" }
+
+// Truncate drops all but the first size bytes. The next write follows them.
+func (f *File) Truncate(size int64) error {
+	if err := f.file.Truncate(size); err != nil {
+		return err
+	}
+	_, err := f.file.Seek(size, io.SeekStart)
+	return err
+}
 
 // Keep closes the file and gives it its name. Where that fails nothing is left of it.
 func (f *File) Keep() error {

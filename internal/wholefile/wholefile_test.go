@@ -65,6 +65,31 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestTruncate: what is written again takes the place of what was dropped.
+func TestTruncate(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "file")
+	f := create(t, name, "abcdef")
+	if !f.CanTruncate() {
+		t.Error("CanTruncate = false, want true")
+	}
+	for _, step := range []struct {
+		size int64
+		text string
+	}{{2, "XY"}, {4, "Z"}, {0, "new"}} {
+		if err := f.Truncate(step.size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write([]byte(step.text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, name, "new")
+}
+
 func TestDiscard(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -96,7 +121,11 @@ func TestLink(t *testing.T) {
 // TestDevice: what is no regular file is written to as it is.
 func TestDevice(t *testing.T) {
 	t.Parallel()
-	if err := create(t, os.DevNull, "gone").Keep(); err != nil {
+	f := create(t, os.DevNull, "gone")
+	if f.CanTruncate() {
+		t.Error("CanTruncate = true, want false")
+	}
+	if err := f.Keep(); err != nil {
 		t.Error(err)
 	}
 	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {

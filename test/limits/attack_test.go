@@ -19,6 +19,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/origin"
+	"fetchd/internal/wait"
 )
 
 // trial is one run of a row.
@@ -286,7 +287,7 @@ func (tr *trial) flood(f flood) error {
 	if tr.followed && ctx.Err() != nil && tr.ctx.Err() == nil {
 		failed = fmt.Errorf("the calls had not all ended within %s", f.limit)
 	}
-	pause(ctx, f.hold)
+	wait.For(ctx, f.hold)
 	for _, w := range wires {
 		w.close()
 	}

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"fetchd/internal/wait"
 )
 
 // cgroupNumber makes the names of this process's cgroups unique.
@@ -124,7 +126,7 @@ func (g *cgroup) counter(file, name string) (int64, error) {
 // notice.
 func (g *cgroup) remove(ctx context.Context) error {
 	var err error
-	_ = poll(ctx, 10*time.Millisecond, func() bool { err = os.Remove(g.dir); return err == nil })
+	_ = wait.Until(ctx, 10*time.Millisecond, func() bool { err = os.Remove(g.dir); return err == nil })
 	return err
 }
 

@@ -20,6 +20,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"fetchd/internal/wait"
 )
 
 // hostile is an origin that sends heads and coded bodies that internal/origin does not.
@@ -187,7 +189,7 @@ func (h *hostile) open() {
 // because the service may have refused the others.
 func (h *hostile) crowd(ctx context.Context, n int) {
 	last, since := 0, time.Now()
-	_ = poll(ctx, 20*time.Millisecond, func() bool {
+	_ = wait.Until(ctx, 20*time.Millisecond, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.waiting != last {

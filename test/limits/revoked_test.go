@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fetchd/internal/secure"
+	"fetchd/internal/wait"
 
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -75,7 +76,7 @@ func revoked(tr *trial) (err error) {
 			ended <- struct{}{}
 		})
 	}
-	pause(tr.ctx, 2*time.Second)
+	wait.For(tr.ctx, 2*time.Second)
 	if err := tokens.write(1); err != nil {
 		return err
 	}

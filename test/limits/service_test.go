@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"fetchd/internal/wait"
 )
 
 // service is one run of the binary in its own cgroup.
@@ -177,7 +179,7 @@ func (s *service) settles(ctx context.Context) (int64, error) {
 	defer cancel()
 	var now int64
 	var failed error
-	err := poll(ctx, 200*time.Millisecond, func() bool {
+	err := wait.Until(ctx, 200*time.Millisecond, func() bool {
 		now, failed = s.resident()
 		return failed != nil || now < s.idle+most
 	})
@@ -238,28 +240,6 @@ func TestParseMetrics(t *testing.T) {
 
 // mib formats a size in MiB, rounded down.
 func mib(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
-
-// poll calls done at the interval until it returns true or ctx ends.
-func poll(ctx context.Context, every time.Duration, done func() bool) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
 
 // chunks cuts n into parts of at most size.
 func chunks(n, size int) []int {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wait"
 )
 
 // The metrics that rows read.
@@ -132,7 +133,7 @@ func (s *service) quiet(ctx context.Context) (last map[string]float64, err error
 		waiting, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
 		var failed error
-		if poll(waiting, 50*time.Millisecond, func() bool {
+		if wait.Until(waiting, 50*time.Millisecond, func() bool {
 			var now map[string]float64
 			if now, failed = s.metrics(ctx); failed == nil {
 				last = now
@@ -184,7 +185,7 @@ type meter struct {
 func (m *meter) start(ctx context.Context) {
 	ctx, m.stop = context.WithCancel(ctx)
 	m.watching.Go(func() {
-		_ = poll(ctx, 10*time.Millisecond, func() bool {
+		_ = wait.Until(ctx, 10*time.Millisecond, func() bool {
 			if used, err := m.service.group.used(); err == nil {
 				m.peak = max(m.peak, used)
 			}
@@ -192,7 +193,7 @@ func (m *meter) start(ctx context.Context) {
 		})
 	})
 	m.watching.Go(func() {
-		_ = poll(ctx, 250*time.Millisecond, func() bool {
+		_ = wait.Until(ctx, 250*time.Millisecond, func() bool {
 			if now, err := m.service.metrics(ctx); err == nil {
 				m.charged = max(m.charged, int64(now[memoryBytes]))
 				m.budget = int64(now[memoryBudget])
@@ -236,7 +237,7 @@ func (l *lane) fullest(ctx context.Context, s *service, secure bool) (int, error
 		req := request(l.hostile.url(secure, "/head?"+head{status: http.StatusOK, fields: n}.query()), 1)
 		answer, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: req})
 		if status.Code(err) == codes.ResourceExhausted {
-			pause(ctx, 100*time.Millisecond)
+			wait.For(ctx, 100*time.Millisecond)
 			continue
 		}
 		if err != nil {

@@ -39,12 +39,14 @@ async function run() {
   if (control) return;
   const wrong = form.wrong();
   if (wrong) {
+    clear();
     for (let at = wrong.closest('details'); at; at = at.parentElement.closest('details')) at.open = true;
     wrong.focus();
     announce('The request has a value that cannot be sent.');
     return;
   }
   notice();
+  clear();
   const fetch = new Fetch(structuredClone(form.request));
   current = fetch;
   control = new AbortController();
@@ -59,6 +61,14 @@ async function run() {
   clearInterval(ticking);
   control = null;
   finish(fetch);
+}
+
+// clear takes away what the fetch before has left.
+function clear() {
+  current = null;
+  $('result').hidden = true;
+  $('outcome').hidden = true;
+  $('outcome-body').replaceChildren();
 }
 
 function take(fetch, message) {
@@ -103,7 +113,6 @@ function running(now) {
   $('result').hidden = false;
   $('result').classList.toggle('running', now);
   if (!now) return;
-  $('outcome').hidden = true;
   $('state').className = 'state live';
   $('state').textContent = 'Running';
   $('save').disabled = true;

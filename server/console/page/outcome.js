@@ -52,7 +52,7 @@ function facts(fetch) {
   const e = o.error;
   const rows = [];
   const add = (name, value) => {
-    if (value !== undefined && value !== null && value !== '') rows.push(el('div', {}, el('dt', {}, name), el('dd', {}, value)));
+    if (value) rows.push(el('div', {}, el('dt', {}, name), el('dd', {}, value)));
   };
   add('Status', o.response?.statusCode ? `${o.response.statusCode}, of attempt ${o.responseAttempt}` : 'no response');
   add('Rule', withMeaning(o.rule));
