@@ -45,9 +45,9 @@ func (r *run) settle(a *attempt) {
 			d = classify.Decide(&r.req.Policy, &o)
 		}
 	}
-	if ended := r.ended(); d.Verdict == classify.Retry && ended != nil { // W5, before it begins
+	if ended := r.ended(); d.Verdict == classify.Retry && ended != nil { // W5, before it begins; or during a refresh
 		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, reasonOf(ended))
-		o.Faults = a.faults
+		o.Faults, o.TimeLeft = a.faults, r.timeLeft()
 		d = classify.Decide(&r.req.Policy, &o)
 	}
 	r.decision, r.failure = d, a.failureOf(&d)
@@ -85,12 +85,16 @@ func (r *run) tellFinished(a *attempt) {
 	}
 }
 
-// ended returns what has ended the fetch from outside, or nil.
+// ended returns what has ended the fetch from outside, or nil. A time limit counts
+// from the instant it passes, even if its timer has not fired yet.
 func (r *run) ended() error {
 	if r.client.shutdown.Err() != nil {
 		return errShutdown
 	}
-	return r.why()
+	if why := r.why(); why != nil || r.timeLeft() > 0 {
+		return why
+	}
+	return &TimeoutError{classify.Deadline, time.Since(r.start)}
 }
 
 // failureOf describes what went wrong, or nil.
