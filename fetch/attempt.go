@@ -46,6 +46,7 @@ type attempt struct {
 
 	resp     *http.Response // of the last hop; its body is read by consume
 	response *Response
+	head     head // that callers see, with response; see [attempt.shown]
 
 	exchange *exchange
 	over     error // why there is to be no other; under the run's lock

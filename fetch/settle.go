@@ -53,10 +53,9 @@ func (r *run) settle(a *attempt) {
 	r.decision, r.failure = d, a.failureOf(&d)
 	r.keepHeld(a)
 	if a.response != nil {
-		r.last, r.lastAttempt, r.lastError = a.response, a.number, a.errorBody
-	}
-	if a.response != nil || r.last == nil {
-		r.lastURL = a.hop.told()
+		r.last, r.lastError = a.head, a.errorBody
+	} else if r.last.response == nil {
+		r.last.url = a.hop.told()
 	}
 	r.lastHops, r.lastBody, r.lastInline = a.hops, a.body, a.inline
 	r.first = &r.origin
@@ -122,8 +121,8 @@ func (r *run) outcome() *Outcome {
 		r.endWait() // nothing was sent: no time, cancelled, or shutting down
 	}
 	out := &Outcome{
-		Kind: r.decision.Kind, FinalURL: r.lastURL,
-		Response: r.last, ResponseAttempt: r.lastAttempt, ErrorBody: r.lastError,
+		Kind: r.decision.Kind, FinalURL: r.last.url,
+		Response: r.last.response, ResponseAttempt: r.last.attempt, ErrorBody: r.lastError,
 		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges,
 		Hops: r.lastHops, Body: r.lastBody, Total: time.Since(r.start),
 	}
