@@ -86,7 +86,9 @@ type delivery struct {
 func (d *delivery) take(m *pb.FetchResponse) error {
 	switch e := m.GetEvent().(type) {
 	case *pb.FetchResponse_ResponseStarted:
-		d.head = e.ResponseStarted.GetResponse()
+		if d.written == 0 { // later it is of the body that goes on
+			d.head = e.ResponseStarted.GetResponse()
+		}
 	case *pb.FetchResponse_BodyChunk:
 		return d.chunk(e.BodyChunk)
 	case *pb.FetchResponse_Outcome:
