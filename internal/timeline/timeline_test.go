@@ -113,7 +113,7 @@ func TestUnderWay(t *testing.T) {
 }
 
 // TestContinued: the hops of a body that is continued have the responses that were
-// received, not the one that stands for the whole body.
+// received, not that of the whole body.
 func TestContinued(t *testing.T) {
 	whole := &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", Headers: []*pb.Header{{Name: "Content-Length", Value: "5"}}}
 	rest := &pb.HttpResponse{StatusCode: 206, Protocol: "HTTP/1.1", Headers: []*pb.Header{{Name: "Content-Range", Value: "bytes 3-4/5"}}}

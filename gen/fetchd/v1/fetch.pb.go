@@ -145,7 +145,8 @@ const (
 	AuthResult_AUTH_RESULT_REFRESH_FAILED AuthResult = 2
 	// A refreshed credential was refused before in this fetch.
 	AuthResult_AUTH_RESULT_REFUSED_AGAIN AuthResult = 3
-	// A provider covers this origin and has not been asked yet.
+	// A provider covers this origin and has not been asked yet. With the fault
+	// DEADLINE: the time for the fetch passed during the refresh.
 	AuthResult_AUTH_RESULT_NOT_ASKED AuthResult = 4
 )
 
