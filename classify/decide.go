@@ -53,6 +53,9 @@ func (o *Observation) class(p *Policy) (Class, Rule) {
 		return c, classes[c].rule
 	}
 	if c := o.statusClass(); c != NoClass {
+		if c == AuthRequired && o.Auth == NotAsked && o.Faults.Has(Deadline) {
+			return Deadline, classes[Deadline].rule // A2: the time passed during the refresh
+		}
 		return c, p.statusRule(c, o.Status)
 	}
 	c := o.responseFault()
@@ -223,6 +226,8 @@ func (d *Decision) retryable() bool {
 		return true
 	case Stopped:
 		return d.Class == Shutdown || d.Class == OutOfMemory
+	case NotRetryable:
+		return d.Class == RequestTimeout // H5
 	}
 	return false
 }

@@ -50,8 +50,12 @@ type Expectation struct {
 	// Outcome is the part of a fetchd.v1.FetchOutcome that is compared, in protobuf's
 	// JSON form: kind, rule, response.status_code, body_summary.truncated, and of the
 	// error the class, failure type, retryable, retry_after, stop reason and rule. A
-	// field that is not there must not be set.
+	// field that is not there must not be set. Compared where they are there:
+	// response.content_length, response_attempt and error.reason.
 	Outcome json.RawMessage `json:"outcome"`
+	// Answers are the statuses of the attempts as they are reported at their ends, 0
+	// for an attempt without a response. Empty means any.
+	Answers []int32 `json:"answers"`
 	// Waits are those between the attempts, of which there is one more: each a part of
 	// a fetchd.v1.RetryDecision.
 	Waits []json.RawMessage `json:"waits"`

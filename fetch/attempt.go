@@ -46,6 +46,7 @@ type attempt struct {
 
 	resp     *http.Response // of the last hop; its body is read by consume
 	response *Response
+	head     head // that callers see, with response; see [attempt.shown]
 
 	exchange *exchange
 	over     error // why there is to be no other; under the run's lock
@@ -343,8 +344,10 @@ func addLine(req *http.Request, name string, values ...string) {
 func (a *attempt) leave(resp *http.Response) {
 	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
 	if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
-		a.exchange.watch.arm(drainTime, classify.BodyTimeout)
+		began := time.Now()
+		a.exchange.watch.armAt(began, drainTime, classify.BodyTimeout)
 		_, _ = io.CopyN(io.Discard, resp.Body, resp.ContentLength+1)
+		a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	}
 	a.exchange.watch.stop()
 	_ = resp.Body.Close()

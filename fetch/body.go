@@ -31,6 +31,7 @@ func (a *attempt) consume() {
 	}
 	a.response = &Response{StatusCode: a.resp.StatusCode, Protocol: a.resp.Proto, Header: a.resp.Header,
 		ContentLength: a.resp.ContentLength}
+	a.head = a.shown()
 	began := time.Now()
 	release, ok := a.holdWindow()
 	defer release()
@@ -87,12 +88,8 @@ func bodyless(method string, status int) bool {
 	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusResetContent
 }
 
-// deliverNothing ends a body of which nothing was missing. Its response is the one
-// that brought it.
+// deliverNothing ends a body of which nothing was missing.
 func (a *attempt) deliverNothing() {
-	if a.last != nil {
-		a.response = nil
-	}
 	r := newBodyReader(a, a.continued)
 	defer r.close()
 	a.body.LengthKnown = true

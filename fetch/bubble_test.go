@@ -215,6 +215,57 @@ func TestErrorBodyIsNotWaitedFor(t *testing.T) {
 	})
 }
 
+// TestErrorBodyTakesTime: the time that reading the body of a failed response or of a
+// redirect takes is in the transfer of its hop, and within the limits of attempt and
+// fetch.
+func TestErrorBodyTakesTime(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, row := range []struct {
+		name, path string
+		change     func(*fetch.Request)
+		transfer   time.Duration   // of the first hop
+		end        string          // class and verdict of the first attempt
+		gaps       []time.Duration // between requests
+	}{
+		{"a stalled 503", "/s/a/503:size=100,stall=10/200", nil, 2000 * ms, "http_server_error retry", []time.Duration{2200 * ms}},
+		{"a dripping 503", "/s/a/503:size=100,drip=1%2F1s/200", nil, 2000 * ms, "http_server_error retry", []time.Duration{2200 * ms}},
+		{"a whole 503", "/s/a/503:size=100/200", nil, 0, "http_server_error retry", []time.Duration{200 * ms}},
+		{"no error body", "/s/a/503:size=100,stall=10/200", func(r *fetch.Request) { r.ErrorBodyBytes = 0 }, 0, "http_server_error retry", []time.Duration{200 * ms}},
+		{"a shorter idle timeout", "/s/a/503:size=100,stall=10/200", func(r *fetch.Request) { r.IdleTimeout = 500 * ms }, 500 * ms, "http_server_error retry", []time.Duration{700 * ms}},
+		{"a shorter attempt timeout", "/s/a/503:size=100,stall=10/200", func(r *fetch.Request) { r.AttemptTimeout = 700 * ms }, 700 * ms, "http_server_error retry", []time.Duration{900 * ms}},
+		{"a shorter total timeout", "/s/a/503:size=100,stall=10/200", func(r *fetch.Request) { r.TotalTimeout = 900 * ms }, 900 * ms, "http_server_error no_time", nil},
+		{"a 404", "/s/a/404:size=100,stall=10/200", nil, 2000 * ms, "http_client_error not_retryable", nil},
+		{"a stalled redirect", "/s/a/302:size=100,stall=10,to=%2Fs%2Fb%2F404", nil, 250 * ms, "http_client_error not_retryable", nil},
+		{"a long redirect", "/s/a/302:size=5000,stall=10,to=%2Fs%2Fb%2F404", nil, 0, "http_client_error not_retryable", nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newBubble(t, nil)
+				r := w.standard(classify.Standard, row.path)
+				if row.change != nil {
+					row.change(r)
+				}
+				var first *fetch.AttemptFinished
+				w.client.Fetch(t.Context(), r, func(e fetch.Event) error {
+					if f, ok := e.(fetch.AttemptFinished); ok && f.Attempt == 1 {
+						first = &f
+					}
+					return nil
+				})
+				end := first.Failure.Class.String() + " " + first.Decision.Verdict.String()
+				if took := first.Hops[0].Exchange.Transfer; took != row.transfer || end != row.end {
+					t.Errorf("transfer %v, %s; want %v, %s", took, end, row.transfer, row.end)
+				}
+				if gaps := w.gaps(); !slices.Equal(gaps, row.gaps) {
+					t.Errorf("gaps %v, want %v", gaps, row.gaps)
+				}
+			})
+		})
+	}
+}
+
 // TestBackpressure: a caller that takes its time is no silent origin (B7).
 func TestBackpressure(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,8 @@ type RedirectFollowed struct {
 
 // ResponseStarted says that the head of an attempt's last response was read.
 type ResponseStarted struct {
-	Attempt  int
+	Attempt int
+	// Response of an attempt that continues a body is the one that began the body.
 	Response *Response
 	// BodyOffset is that of the first body byte that follows.
 	BodyOffset int64
@@ -64,7 +65,8 @@ type BodyChunk struct {
 // AttemptFinished says how an attempt ended and what follows.
 type AttemptFinished struct {
 	Attempt int
-	// Response is the last one; nil where the last hop read none.
+	// Response is the last one as it was received, such as a 206 that continues a
+	// body; nil where the last hop read none.
 	Response *Response
 	// Failure is nil where nothing went wrong.
 	Failure *Failure
@@ -146,10 +148,11 @@ type Failure struct {
 // Outcome is how a fetch ended.
 type Outcome struct {
 	Kind classify.Kind
-	// FinalURL is that of the last response, or the last URL tried.
+	// FinalURL is that of Response, or the last URL tried.
 	FinalURL string
 	// Response is the last that any attempt got, and ResponseAttempt the number
-	// of that attempt; nil and 0 where none did (spec I5).
+	// of that attempt; nil and 0 where none did (spec I5). In place of an answer that
+	// continues a body it is the response that began the body (spec B2).
 	Response        *Response
 	ResponseAttempt int
 	// Failure is set if and only if Kind is classify.Failed.

@@ -98,8 +98,9 @@ func (a *attempt) outOfMemory(phase classify.Phase) {
 	a.fail(errOutOfMemory.class, phase, errOutOfMemory.reason)
 }
 
-// held is what a run is charged for what the last attempt has left.
-type held struct{ head, hops, errorBody int64 }
+// held is what a run is charged for what the last attempt has left: body for the head
+// of the body that is delivered, head for the last response if it is another.
+type held struct{ head, body, hops, errorBody int64 }
 
 // keepHeld moves the attempt's charges to the run, and releases those that they replace.
 func (r *run) keepHeld(a *attempt) {
@@ -107,9 +108,16 @@ func (r *run) keepHeld(a *attempt) {
 	if a.response != nil {
 		m.Shrink(budget.Head, r.held.head)
 		m.Shrink(budget.Body, r.held.errorBody)
-		r.held.head, r.held.errorBody = a.headHeld, int64(len(a.errorBody))
-	} else {
+		r.held.head, r.held.errorBody = 0, int64(len(a.errorBody))
+	}
+	switch {
+	case a.response == nil || a.head.response != a.response: // the run has the one that is kept
 		a.dropHead()
+	case r.delivered != nil && r.delivered.head.response == a.response:
+		m.Shrink(budget.Head, r.held.body)
+		r.held.body = a.headHeld
+	default:
+		r.held.head = a.headHeld
 	}
 	m.Shrink(budget.Head, r.held.hops)
 	r.held.hops = a.hopsHeld

@@ -259,3 +259,54 @@ func TestChargeOfTheLastAttempt(t *testing.T) {
 		})
 	}
 }
+
+// TestChargeOfAContinuedBody: a fetch is charged with the head of the body that goes on
+// and with the last one, if that is another; at its end with that of the outcome.
+func TestChargeOfAContinuedBody(t *testing.T) {
+	t.Parallel()
+	const (
+		tag = "200:size=1000,etag=%22v1%22,range,head-size=3000"
+		cut = tag + ",cut=300"
+	)
+	for _, row := range []struct {
+		name, path string
+		recovery   Recovery
+		kept       [][]int // attempts whose heads are kept, after each
+	}{
+		{"continued twice", cut + "/" + cut + "/" + tag, Resume, [][]int{{1}, {1}, {1}}},
+		{"a 503 between", cut + "/503:head-size=500/" + tag, Resume, [][]int{{1}, {1, 2}, {1}}},
+		{"a reset between", cut + "/reset/" + tag, Resume, [][]int{{1}, {1}, {1}}},
+		{"a 503 first", "503/" + cut + "/" + tag, Resume, [][]int{{1}, {2}, {2}}},
+		{"503 to the end", cut + "/503:head-size=500/503:head-size=700", Resume, [][]int{{1}, {1, 2}, {1, 3}}},
+		{"restarted", cut + "/503:head-size=500/200:size=1000,head-size=900", Restart, [][]int{{1}, {1, 2}, {3}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newMemoryRig(t)
+			req, lease := r.request("http", "/s/k/"+row.path), leaseOf(t, 64<<20)
+			req.Memory, req.Events, req.Recovery, req.ErrorBodyBytes = lease, Ends, row.recovery, 0
+			var heads []int64
+			out := r.client.Fetch(t.Context(), req, func(e Event) error {
+				finished, ok := e.(AttemptFinished)
+				if !ok {
+					return nil
+				}
+				heads = append(heads, 0)
+				if finished.Response != nil {
+					heads[len(heads)-1] = headBytes(finished.Response.Header)
+				}
+				want := int64(0)
+				for _, attempt := range row.kept[len(heads)-1] {
+					want += heads[attempt-1]
+				}
+				if got := lease.Held(budget.Head); got != want {
+					t.Errorf("after attempt %d: %d bytes are charged for heads, want %d", len(heads), got, want)
+				}
+				return nil
+			})
+			if want := headBytes(out.Response.Header); out.Attempts != 3 || lease.Held(budget.Head) != want {
+				t.Errorf("%d attempts, %d bytes are charged, want 3 and %d: %+v", out.Attempts, lease.Held(budget.Head), want, out.Failure)
+			}
+		})
+	}
+}

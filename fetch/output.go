@@ -245,5 +245,5 @@ func (a *attempt) announce(o *output) {
 }
 
 func (a *attempt) started(offset, holdBack int64) {
-	a.tell(ResponseStarted{Attempt: a.number, Response: a.response, BodyOffset: offset, HoldBack: holdBack})
+	a.tell(ResponseStarted{Attempt: a.number, Response: a.head.response, BodyOffset: offset, HoldBack: holdBack})
 }

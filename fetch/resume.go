@@ -6,6 +6,7 @@ import (
 	"hash"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ type progress struct {
 	room    [sha256.Size]byte // for its sum
 	charset *charsetCheck
 
+	head      head   // that the body began with, in this fetch; its response is nil until then
 	validator string // for If-Range; empty: cannot be continued
 	coding    string // Content-Encoding of the response
 	url       string // that it came from, the query aside; empty: not known, before a resume point, or not needed
@@ -52,7 +54,7 @@ type progress struct {
 
 // newProgress is that of a body from its begin.
 func newProgress(a *attempt) *progress {
-	p := &progress{validator: a.validator(), coding: first(a.resp.Header, "Content-Encoding"), total: a.resp.ContentLength}
+	p := &progress{head: a.head, validator: a.validator(), coding: first(a.resp.Header, "Content-Encoding"), total: a.resp.ContentLength}
 	if p.validator != "" {
 		p.url = withoutQuery(a.hop.url)
 	}
@@ -151,10 +153,37 @@ func (a *attempt) bodyProgress() (*progress, *fault) {
 	case a.resp.StatusCode == http.StatusOK && a.req.Recovery == Restart:
 		return newProgress(a), nil
 	case a.resp.StatusCode == http.StatusPartialContent && p.isFrom(a.hop) && p.fits(a.resp):
+		if p.head.response == nil { // behind a resume point: the first of this fetch
+			p.head = a.head
+		}
 		return p, nil
 	}
 	p.misfit = true
 	return p, &fault{classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch"}
+}
+
+// head is a response, and which attempt and URL it is of.
+type head struct {
+	response *Response
+	attempt  int
+	url      string // without userinfo
+}
+
+// shown returns the head that callers see. An answer to a request for the rest of a
+// body, whether it fits or not, has that of the whole body: it describes the bytes
+// that were delivered. A failed status has its own, and so has a body that begins again.
+func (a *attempt) shown() head {
+	own := head{a.response, a.number, a.hop.told()}
+	p, status := a.continued, a.resp.StatusCode
+	switch {
+	case p == nil || p.head.response == nil:
+		return own
+	case status == http.StatusOK && a.req.Recovery == Restart:
+		return own
+	case status >= 200 && status <= 299 || a.complete():
+		return p.head
+	}
+	return own
 }
 
 // isFrom tells whether a hop asked for the body that was begun: a validator means
@@ -195,11 +224,21 @@ func (p *progress) fits(resp *http.Response) bool {
 	if total < 0 && p.total < 0 {
 		return false // whether it is the end nobody says
 	}
+	if slices.ContainsFunc(resp.Header["Content-Type"], isParts) {
+		return false
+	}
 	if p.total < 0 {
 		p.total = total
 	}
 	p.end = last + 1
 	return true
+}
+
+// isParts reports whether a Content-Type is that of several ranges in one body (RFC
+// 9110 §14.6): between the bytes asked for are heads of parts.
+func isParts(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(media), "multipart/byteranges")
 }
 
 func isTag(validator string) bool {

@@ -46,6 +46,7 @@ func TestResume(t *testing.T) {
 	)
 	cut := func(params string, at int) string { return fmt.Sprintf("200:size=%d,cut=%d%s", size, at, params) }
 	whole := func(params string) string { return fmt.Sprintf("200:size=%d%s", size, params) }
+	const parts = "206:size=700000,offset=300000,chunked" + tag + ",type=multipart%2Fbyteranges;boundary=x,header=Content-Range=bytes 300000-999999%2F1000000"
 	signed := url.QueryEscape("/s/signed/" + cut(tag+",range", 300_000) + "/" + whole(tag+",range") + "?signature=")
 	for _, row := range []resumeRow{
 		{"by a strong tag", cut(tag+",range", 300_000) + "/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
@@ -73,6 +74,11 @@ func TestResume(t *testing.T) {
 		{"a 206 without a tag", cut(tag+",range", 300_000) + "/206:size=700000,offset=300000,header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"a 206 that holds less than it says", cut(tag+",range", 300_000) + "/206:size=1000,offset=300000,no-length" + tag + ",header=Content-Range=bytes 300000-999999%2F1000000/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-", "bytes=301000-"}, nil},
 		{"a 206 that holds more than it says", cut(tag+",range", 300_000) + "/206:size=700001,offset=300000,no-length" + tag + ",header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", -1, []string{"", "bytes=300000-"}, nil},
+		{"a 206 of parts", cut(tag+",range", 300_000) + "/" + parts, nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
+		{"a 206 of parts, and no boundary", cut(tag+",range", 300_000) + "/" + strings.Replace(parts, "multipart%2Fbyteranges;boundary=x", "Multipart%2FByteRanges", 1), nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
+		{"a 206 of another type of parts", cut(tag+",range", 300_000) + "/" + strings.Replace(parts, "byteranges", "mixed", 1), nil, "ok", size, []string{"", "bytes=300000-"}, nil},
+		{"parts, restarted", cut(tag+",range", 300_000) + "/" + parts + "/" + whole(tag+",range"), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", "bytes=300000-", ""}, []int64{0, 300_000, 0}},
+		{"a resume point answered with parts", parts, func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: 300_000, Validator: `"v1"`} }, "body_interrupted resume_mismatch body_committed", 300_000, []string{"bytes=300000-"}, nil},
 		{"a 206 at another URL", cut(tag+",range", 300_000) + "/302:to=%2Fs%2Fother%2F" + url.QueryEscape(whole(tag+",range")), nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"by signed URLs", "302:to=" + signed + "1/302:to=" + signed + "2", nil, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
 		{"a 404", cut(tag+",range", 300_000) + "/404", nil, "http_client_error  not_retryable", 300_000, []string{"", "bytes=300000-"}, nil},

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"fetchd/classify"
+	"fetchd/internal/budget"
 )
 
 // run is one fetch: all its state, which dies with it.
@@ -42,10 +43,8 @@ type run struct {
 	decision  classify.Decision
 	failure   *Failure // of the last attempt
 
-	last        *Response // kept, whatever ends the fetch (I5)
-	lastAttempt int
-	lastURL     string // of last; of the last hop tried while there is none
-	lastError   []byte
+	last      head // kept, whatever ends the fetch (I5); without a response the URL is that of the last hop tried
+	lastError []byte
 
 	// Of the last attempt, which itself is not kept through a wait.
 	lastHops   []Hop
@@ -116,6 +115,9 @@ func (r *run) close() {
 	r.setWaiting(false)
 	if r.endWaits != nil {
 		r.endWaits(nil)
+	}
+	if p := r.delivered; p != nil && p.head.response != r.last.response { // the outcome does not keep it
+		r.req.Memory.Shrink(budget.Head, r.held.body)
 	}
 }
 

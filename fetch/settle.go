@@ -45,18 +45,17 @@ func (r *run) settle(a *attempt) {
 			d = classify.Decide(&r.req.Policy, &o)
 		}
 	}
-	if ended := r.ended(); d.Verdict == classify.Retry && ended != nil { // W5, before it begins
+	if ended := r.ended(); d.Verdict == classify.Retry && ended != nil { // W5, before it begins; or during a refresh
 		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, reasonOf(ended))
-		o.Faults = a.faults
+		o.Faults, o.TimeLeft = a.faults, r.timeLeft()
 		d = classify.Decide(&r.req.Policy, &o)
 	}
 	r.decision, r.failure = d, a.failureOf(&d)
 	r.keepHeld(a)
 	if a.response != nil {
-		r.last, r.lastAttempt, r.lastError = a.response, a.number, a.errorBody
-	}
-	if a.response != nil || r.last == nil {
-		r.lastURL = a.hop.told()
+		r.last, r.lastError = a.head, a.errorBody
+	} else if r.last.response == nil {
+		r.last.url = a.hop.told()
 	}
 	r.lastHops, r.lastBody, r.lastInline = a.hops, a.body, a.inline
 	r.first = &r.origin
@@ -85,12 +84,16 @@ func (r *run) tellFinished(a *attempt) {
 	}
 }
 
-// ended returns what has ended the fetch from outside, or nil.
+// ended returns what has ended the fetch from outside, or nil. A time limit counts
+// from the instant it passes, even if its timer has not fired yet.
 func (r *run) ended() error {
 	if r.client.shutdown.Err() != nil {
 		return errShutdown
 	}
-	return r.why()
+	if why := r.why(); why != nil || r.timeLeft() > 0 {
+		return why
+	}
+	return &TimeoutError{classify.Deadline, time.Since(r.start)}
 }
 
 // failureOf describes what went wrong, or nil.
@@ -118,8 +121,8 @@ func (r *run) outcome() *Outcome {
 		r.endWait() // nothing was sent: no time, cancelled, or shutting down
 	}
 	out := &Outcome{
-		Kind: r.decision.Kind, FinalURL: r.lastURL,
-		Response: r.last, ResponseAttempt: r.lastAttempt, ErrorBody: r.lastError,
+		Kind: r.decision.Kind, FinalURL: r.last.url,
+		Response: r.last.response, ResponseAttempt: r.last.attempt, ErrorBody: r.lastError,
 		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges,
 		Hops: r.lastHops, Body: r.lastBody, Total: time.Since(r.start),
 	}

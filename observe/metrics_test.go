@@ -62,7 +62,7 @@ var fetches = []struct {
 		"fetchd_retry_delay_seconds{source=retry_after} count":               1,
 		"fetchd_fetch_seconds{outcome=success} count":                        1,
 		"fetchd_phase_seconds{phase=processing} count":                       6,
-		"fetchd_phase_seconds{phase=transfer} count":                         3,
+		"fetchd_phase_seconds{phase=transfer} count":                         6,
 		"fetchd_body_bytes_total":                                            1,
 		"fetchd_encoded_bytes_total":                                         1,
 	}},

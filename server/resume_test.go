@@ -83,3 +83,54 @@ func TestResume(t *testing.T) {
 		t.Error("the joined body is not the origin's")
 	}
 }
+
+// TestResumeShowsOneResponse: over gRPC and over HTTP, at each event level, a body that
+// is continued has the response of the whole, and its attempts what they were answered.
+func TestResumeShowsOneResponse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	f := r.web()
+	const step = "200:size=2000000,etag=%22v%22,range"
+	for _, row := range []struct {
+		name     string
+		level    pb.EventLevel
+		started  []int32 // statuses that ResponseStarted shows
+		finished []int32 // statuses that AttemptFinished shows
+	}{
+		{"outcome", pb.EventLevel_EVENT_LEVEL_OUTCOME, []int32{200, 200}, nil},
+		{"attempts", pb.EventLevel_EVENT_LEVEL_ATTEMPTS, []int32{200, 200}, []int32{200, 206}},
+	} {
+		for _, endpoint := range []string{"gRPC", "HTTP"} {
+			t.Run(row.name+" over "+endpoint, func(t *testing.T) {
+				in := r.request("/s/" + row.name + endpoint + "/" + step + ",cut=900000/" + step)
+				in.EventLevel = row.level
+				a := new(answer)
+				if endpoint == "gRPC" {
+					a = r.fetch(t.Context(), in)
+				} else {
+					a = f.lines(f.post(t.Context(), "/v1/fetch", f.json(in)))
+				}
+				var started, finished []int32
+				for _, e := range a.events {
+					if s := e.GetResponseStarted(); s != nil {
+						started = append(started, s.GetResponse().GetStatusCode())
+					} else if s := e.GetAttemptFinished(); s != nil {
+						finished = append(finished, s.GetResponse().GetStatusCode())
+					}
+				}
+				if !slices.Equal(started, row.started) || !slices.Equal(finished, row.finished) {
+					t.Errorf("responses %d, attempts %d; want %d and %d", started, finished, row.started, row.finished)
+				}
+				o := a.outcome
+				if got := o.GetResponse(); got.GetStatusCode() != 200 || got.GetContentLength() != 2_000_000 || o.GetResponseAttempt() != 1 || o.GetAttempts() != 2 {
+					t.Errorf("response %v of attempt %d of %d; want 200 with 2000000 bytes, of attempt 1 of 2", got, o.GetResponseAttempt(), o.GetAttempts())
+				}
+				for _, h := range o.GetResponse().GetHeaders() {
+					if h.GetName() == "Content-Range" {
+						t.Errorf("the whole body has the header %s: %s", h.GetName(), h.GetValue())
+					}
+				}
+			})
+		}
+	}
+}

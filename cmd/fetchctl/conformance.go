@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"fetchd/conformance"
 	pb "fetchd/gen/fetchd/v1"
@@ -128,6 +130,9 @@ func (c *conformanceCmd) server(ctx context.Context, scenarios []*kit.Scenario, 
 	if err != nil {
 		return nil, nil, err
 	}
+	if reach.provider, err = probeProviders(ctx, svc, v, scenarios); err != nil {
+		return nil, nil, err
+	}
 	suite.Skip = reach.skip
 	results, err := suite.Scenarios(ctx, scenarios)
 	if err != nil {
@@ -168,8 +173,9 @@ func (c *conformanceCmd) connect(v *venue, scenarios []*kit.Scenario) (*service,
 
 // reach is what of the origin a target can reach.
 type reach struct {
-	blocked error  // why nothing; nil: something
-	tls     string // why no listener with a good certificate; empty: all
+	blocked  error  // why nothing; nil: something
+	tls      string // why no listener with a good certificate; empty: all
+	provider string // why not with an auth provider; empty: with all
 }
 
 func (r *reach) skip(s *kit.Scenario) string {
@@ -178,6 +184,8 @@ func (r *reach) skip(s *kit.Scenario) string {
 		return "the target does not reach the origin"
 	case r.tls != "" && trusted(s.Listener):
 		return r.tls
+	case r.provider != "" && s.AuthProvider() != "":
+		return r.provider
 	}
 	return ""
 }
@@ -190,7 +198,7 @@ func trusted(listener string) bool {
 // probe finds out what the target reaches before it is judged. An error is that of
 // the call.
 func probe(ctx context.Context, svc *service, v *venue, names []string) (*reach, error) {
-	out, err := probeURL(ctx, svc, v.URL("http", "/s/probe/200"))
+	out, err := probeWith(ctx, svc, &pb.FetchRequest{Url: v.URL("http", "/s/probe/200")})
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +215,7 @@ func probe(ctx context.Context, svc *service, v *venue, names []string) (*reach,
 	if !slices.ContainsFunc(names, trusted) {
 		return &reach{}, nil
 	}
-	out, err = probeURL(ctx, svc, v.URL("https", "/s/probe/200"))
+	out, err = probeWith(ctx, svc, &pb.FetchRequest{Url: v.URL("https", "/s/probe/200")})
 	if err != nil {
 		return nil, err
 	}
@@ -217,8 +225,26 @@ func probe(ctx context.Context, svc *service, v *venue, names []string) (*reach,
 	return &reach{}, nil
 }
 
-func probeURL(ctx context.Context, svc *service, url string) (*pb.FetchOutcome, error) {
-	resp, err := svc.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}})
+// probeProviders says why scenarios with an auth provider are not run; empty if they are.
+func probeProviders(ctx context.Context, svc *service, v *venue, scenarios []*kit.Scenario) (string, error) {
+	for _, s := range scenarios {
+		name := s.AuthProvider()
+		if name == "" {
+			continue
+		}
+		_, err := probeWith(ctx, svc, &pb.FetchRequest{Url: v.URL("http", "/s/probe/200"), AuthProvider: name})
+		switch code := status.Code(err); {
+		case code == codes.InvalidArgument || code == codes.PermissionDenied:
+			return "the target has no auth provider " + name + " for the origin: conformance/README.md has one", nil
+		case err != nil:
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+func probeWith(ctx context.Context, svc *service, request *pb.FetchRequest) (*pb.FetchOutcome, error) {
+	resp, err := svc.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: request})
 	return resp.GetOutcome(), err
 }
 

@@ -309,6 +309,19 @@ func resumesWrongly() func(*pb.FetchResponse) {
 	}
 }
 
+// showsTheRest has a fetch that succeeded show the response of its last attempt.
+func showsTheRest() func(*pb.FetchResponse) {
+	var last *pb.HttpResponse
+	return func(m *pb.FetchResponse) {
+		if f := m.GetAttemptFinished(); f != nil {
+			last = f.GetResponse()
+		}
+		if out := m.GetOutcome(); out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && last != nil {
+			out.Response, out.ResponseAttempt = last, out.GetAttempts()
+		}
+	}
+}
+
 // One thing done wrong is caught by the scenarios about it, and by no other.
 func TestMutantsAreCaught(t *testing.T) {
 	// Alone: it would starve the tests that have a deadline to meet.
@@ -319,6 +332,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	only := func(names ...string) []string {
 		return named(scenarios, func(s *kit.Scenario) bool { return slices.Contains(names, s.Name) })
 	}
+	continued := []string{"body continued", "body continued twice", "body continued after a failure", "resume point continued"}
 	rows := []struct {
 		name   string
 		mutant mutant
@@ -348,7 +362,8 @@ func TestMutantsAreCaught(t *testing.T) {
 		{"follows too far", mutant{ask: func(r *pb.FetchRequest) { redirects(r).MaxRedirects = proto.Int32(20) }},
 			only("6 redirects", "no redirect allowed")},
 		{"forwards credentials", mutant{ask: func(r *pb.FetchRequest) { redirects(r).ForwardCredentials = true }}, only("credentials dropped")},
-		{"resumes wrongly", mutant{alter: resumesWrongly}, only("body continued", "body continued twice")},
+		{"resumes wrongly", mutant{alter: resumesWrongly}, only(continued...)},
+		{"shows the rest for the whole", mutant{alter: showsTheRest}, only(continued...)},
 		{"keeps cookies", mutant{ask: func(r *pb.FetchRequest) { r.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH }}, only("no cookies")},
 		{"takes any digest", mutant{ask: func(r *pb.FetchRequest) { r.Integrity = nil }}, only("wrong digest", "wrong size")},
 		{"checks no content", mutant{ask: func(r *pb.FetchRequest) { r.ContentPolicy = nil }}, only("wrong media type", "empty body", "broken UTF-8")},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,6 +76,10 @@ func (r *reporter) redirect(e *pb.RedirectFollowed) {
 
 func (r *reporter) response(e *pb.ResponseStarted) {
 	r.bar.start(e.GetResponse())
+	if r.verbose && e.GetBodyOffsetBytes() > 0 && e.GetResponse().GetStatusCode()/100 == 2 { // the head was shown when the body began
+		r.line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.paint.paint(dim, "the body goes on at byte "+strconv.FormatInt(e.GetBodyOffsetBytes(), 10)))
+		return
+	}
 	if r.verbose {
 		r.line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.paint.paint(dim, "response "+statusLine(e.GetResponse().GetStatusCode())))
 		r.headers(e.GetResponse().GetHeaders())

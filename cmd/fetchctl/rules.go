@@ -20,7 +20,7 @@ var ruleSentences = map[string]string{
 	"H2":  "429: the rate is limited; retried, but no sooner than Retry-After and only if that is not too long.",
 	"H3":  "401: needs credentials; retried only through an auth provider.",
 	"H4":  "403: needs (other) credentials, never retried.",
-	"H5":  "408: transient; retried in DOWNLOAD, not in STANDARD.",
+	"H5":  "408: transient; retried in DOWNLOAD, not in STANDARD. A later fetch may succeed.",
 	"H6":  "Any other 4xx: permanent, never retried.",
 	"H7":  "A 304 to a conditional request is a success without a body.",
 	"H8":  "A 304 that nobody asked for: permanent, never retried.",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -139,5 +140,19 @@ func serveVenue(v *venue, names []string) (*service, error) {
 		RootCAs:   v.CA(),
 		Egress:    fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports},
 		UserAgent: "fetchd/" + version(),
-	}}, l, "passthrough:///"+l.Addr().String(), plaintext)
+	}, AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}}, l, "passthrough:///"+l.Addr().String(), plaintext)
+}
+
+// stalled is an auth provider whose refresh does not end by itself.
+type stalled struct{}
+
+func (stalled) Covers(*url.URL) bool { return true }
+
+func (stalled) Field(context.Context) (name, value string, err error) {
+	return "Authorization", "Bearer stale", nil
+}
+
+func (stalled) Refresh(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
 }

@@ -129,6 +129,25 @@ func TestHAROfFailures(t *testing.T) {
 	}
 }
 
+// TestHAROfAContinuedBody: the page shows the response of the whole body, and each entry
+// what its attempt was answered.
+func TestHAROfAContinuedBody(t *testing.T) {
+	p := open(t)
+	const step = "200:size=900000,etag=%22v%22,range"
+	p.run(p.origin.URL("http", "/s/continued/"+step+",cut=700000/"+step))
+	p.wantIn(".headline", "Success: 200 after 2 attempts")
+	p.wantIn(".facts", "200, of attempt 1")
+	_, entries := p.save()
+	var got []string
+	for _, e := range entries {
+		headers := fmt.Sprint(at(e, "response", "headers"))
+		got = append(got, fmt.Sprint(at(e, "response", "status"), " ", at(e, "response", "content", "size"), " ", strings.Contains(headers, "Content-Range")))
+	}
+	if want := "200 900000 false|206 0 true"; strings.Join(got, "|") != want {
+		t.Errorf("entries %q, want %s", got, want)
+	}
+}
+
 // TestLink has the request and no secret, and is never run by itself.
 func TestLink(t *testing.T) {
 	p := open(t)

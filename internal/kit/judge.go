@@ -60,6 +60,12 @@ func (j *judgement) outcome(s *Scenario, o Origin, out *pb.FetchOutcome) {
 	j.same("outcome", s.outcome.GetKind(), out.GetKind())
 	j.same("rule of the end", s.outcome.GetRule(), out.GetRule())
 	j.same("status", s.outcome.GetResponse().GetStatusCode(), out.GetResponse().GetStatusCode())
+	if want := s.outcome.GetResponse(); want != nil && want.ContentLength != nil {
+		j.same("length of the response", want.GetContentLength(), out.GetResponse().GetContentLength())
+	}
+	if want := s.outcome.GetResponseAttempt(); want > 0 {
+		j.same("attempt of the response", want, out.GetResponseAttempt())
+	}
 	j.same("final URL", s.finalURL(o), out.GetFinalUrl())
 	j.same("body cut at the limit", s.outcome.GetBodySummary().GetTruncated(), out.GetBodySummary().GetTruncated())
 }
@@ -67,6 +73,9 @@ func (j *judgement) outcome(s *Scenario, o Origin, out *pb.FetchOutcome) {
 // failure compares why it failed.
 func (j *judgement) failure(want, got *pb.FetchError) {
 	j.same("error class", want.GetErrorClass(), got.GetErrorClass())
+	if want.GetReason() != "" {
+		j.same("reason", want.GetReason(), got.GetReason())
+	}
 	j.same("rule of the class", want.GetRule(), got.GetRule())
 	j.same("failure type", want.GetFailureType(), got.GetFailureType())
 	j.same("retryable", want.GetRetryable(), got.GetRetryable())
@@ -85,6 +94,13 @@ func (j *judgement) attempts(s *Scenario, rec *Record) {
 		}
 	}
 	j.same("waits", waitText(s.waits), waitText(got))
+	if len(s.Want.Answers) > 0 {
+		answers := make([]int32, len(rec.Finished))
+		for i, f := range rec.Finished {
+			answers[i] = f.GetResponse().GetStatusCode()
+		}
+		j.same("statuses of the attempts", s.Want.Answers, answers)
+	}
 }
 
 func waitText(waits []*pb.RetryDecision) string {
@@ -102,6 +118,9 @@ func (j *judgement) body(s *Scenario, o Origin, rec *Record) {
 	want := o.Body(s.Want.Body)[min(s.Want.BodyFrom, s.Want.Body):]
 	if !bytes.Equal(want, rec.Body) {
 		j.same("body", bodyText(want), bodyText(rec.Body))
+	}
+	if out := rec.Outcome; rec.Head != nil && out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		j.same("status before the body, and in the outcome", out.GetResponse().GetStatusCode(), rec.Head.GetStatusCode())
 	}
 	sum := rec.Outcome.GetBodySummary().GetSha256()
 	switch {

@@ -182,10 +182,13 @@ func honest(o *origin.Origin, s *kit.Scenario) *answer {
 	body := o.Body(2000)
 	a := &answer{
 		messages: []*pb.FetchResponse{
-			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1, Hops: []*pb.Hop{{}}, RetryDecision: retry}}},
+			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1, Hops: []*pb.Hop{{}}, RetryDecision: retry,
+				Response: &pb.HttpResponse{StatusCode: 503}}}},
+			{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: 2, Response: &pb.HttpResponse{StatusCode: 200}}}},
 			{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[:500]}}},
 			{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[500:], OffsetBytes: 500}}},
-			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 2, Hops: []*pb.Hop{{}}}}},
+			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 2, Hops: []*pb.Hop{{}},
+				Response: &pb.HttpResponse{StatusCode: 200}}}},
 			{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Rule: "H0",
 				Response: &pb.HttpResponse{StatusCode: 200}, Attempts: 2, Exchanges: 2, FinalUrl: s.URL(o)}}},
 		},
@@ -203,6 +206,7 @@ func TestJudgeNoticesLies(t *testing.T) {
 	t.Parallel()
 	all := load(t)
 	s := all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "503 then 200" })]
+	s.Want.Answers = []int32{503, 200}
 	for _, tt := range []struct {
 		name   string
 		change func(*answer)
@@ -210,10 +214,10 @@ func TestJudgeNoticesLies(t *testing.T) {
 	}{
 		{"nothing", func(*answer) {}, nil},
 		{"the call failed", func(a *answer) { a.err = errors.New("down") }, []string{"the call"}},
-		{"no outcome", func(a *answer) { a.messages = a.messages[:4] }, []string{"the call"}},
-		{"a message after the outcome", func(a *answer) { a.messages = append(a.messages, &pb.FetchResponse{Sequence: 6}) }, []string{"the stream"}},
-		{"a message that was lost", func(a *answer) { a.messages[4].Sequence = 6 }, []string{"the stream"}},
-		{"a hole in the body", func(a *answer) { a.messages[2].GetBodyChunk().OffsetBytes = 501 }, []string{"the stream"}},
+		{"no outcome", func(a *answer) { a.messages = a.messages[:5] }, []string{"the call"}},
+		{"a message after the outcome", func(a *answer) { a.messages = append(a.messages, &pb.FetchResponse{Sequence: 7}) }, []string{"the stream"}},
+		{"a message that was lost", func(a *answer) { a.messages[5].Sequence = 7 }, []string{"the stream"}},
+		{"a hole in the body", func(a *answer) { a.messages[3].GetBodyChunk().OffsetBytes = 501 }, []string{"the stream"}},
 		{"a request that was not told", func(a *answer) { a.outcome().Exchanges = 1 }, []string{"exchanges told, and requests that the origin saw"}},
 		{"a request too many", func(a *answer) {
 			a.requests = append(a.requests, a.requests[1])
@@ -222,14 +226,17 @@ func TestJudgeNoticesLies(t *testing.T) {
 		{"a retry that came early", func(a *answer) { a.requests[1].Time = a.requests[0].Time.Add(firstWait - 1) }, []string{"wait before attempt 2"}},
 		{"a retry that came late", func(a *answer) { a.requests[1].Time = a.requests[0].Time.Add(time.Hour) }, nil},
 		{"an attempt that was not told", func(a *answer) {
-			a.messages = slices.Delete(a.messages, 3, 4)
-			a.messages[3].Sequence = 4
-		}, []string{"attempts told as they ended"}},
+			a.messages = slices.Delete(a.messages, 4, 5)
+			a.messages[4].Sequence = 5
+		}, []string{"attempts told as they ended", "statuses of the attempts"}},
 		{"another delay", func(a *answer) { a.finished(1).RetryDecision.Delay = durationpb.New(0) }, []string{"waits"}},
-		{"bytes that nobody sent", func(a *answer) { a.messages[1].GetBodyChunk().Data = make([]byte, 500) }, []string{"body"}},
+		{"bytes that nobody sent", func(a *answer) { a.messages[2].GetBodyChunk().Data = make([]byte, 500) }, []string{"body"}},
 		{"a wrong digest", func(a *answer) { a.outcome().BodySummary = &pb.BodySummary{Sha256: "00"} }, []string{"digest told"}},
 		{"another URL", func(a *answer) { a.outcome().FinalUrl = "http://elsewhere.test/" }, []string{"final URL"}},
-		{"another status", func(a *answer) { a.outcome().Response.StatusCode = 206 }, []string{"status"}},
+		{"another status", func(a *answer) { a.outcome().Response.StatusCode = 206 }, []string{"status", "status before the body, and in the outcome"}},
+		{"another status before the body", func(a *answer) { a.messages[1].GetResponseStarted().Response.StatusCode = 206 },
+			[]string{"status before the body, and in the outcome"}},
+		{"another status of an attempt", func(a *answer) { a.finished(1).Response.StatusCode = 200 }, []string{"statuses of the attempts"}},
 		{"another rule", func(a *answer) { a.outcome().Rule = "H7" }, []string{"rule of the end"}},
 		{"a success with an error", func(a *answer) { a.outcome().Error = &pb.FetchError{Retryable: true} }, []string{"retryable"}},
 	} {

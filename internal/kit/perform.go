@@ -28,11 +28,14 @@ type Record struct {
 	Body     []byte
 	// Requests are those that the origin saw.
 	Requests []origin.Request
+	// Head is the last one that a piece of the body followed; nil: none.
+	Head *pb.HttpResponse
 	// Spent is the time of the call.
 	Spent time.Duration
 
-	base     int64 // offset of the first byte of Body
-	sequence int64 // of the last message
+	started  *pb.HttpResponse // the last one
+	base     int64            // offset of the first byte of Body
+	sequence int64            // of the last message
 	breaches []string
 }
 
@@ -115,7 +118,10 @@ func (rec *Record) take(m *pb.FetchResponse) {
 		rec.sequence = m.GetSequence()
 	}
 	switch e := m.GetEvent().(type) {
+	case *pb.FetchResponse_ResponseStarted:
+		rec.started = e.ResponseStarted.GetResponse()
 	case *pb.FetchResponse_BodyChunk:
+		rec.Head = rec.started
 		rec.chunk(e.BodyChunk)
 	case *pb.FetchResponse_AttemptFinished:
 		rec.Finished = append(rec.Finished, e.AttemptFinished)

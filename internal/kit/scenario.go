@@ -143,6 +143,9 @@ func (s *Scenario) resolve(o Origin, listener, path string) string {
 	return o.URL(listener, path)
 }
 
+// AuthProvider is the one that the request names; empty: none.
+func (s *Scenario) AuthProvider() string { return s.request.GetAuthProvider() }
+
 // Listeners are those that the scenario needs, the one it asks first.
 func (s *Scenario) Listeners() []string {
 	names := []string{s.Listener}

@@ -211,7 +211,8 @@ func pathOf(text string) string {
 
 // delivered is the body that a caller got, and where it says it is from.
 type delivered struct {
-	attempt int32
+	attempt int32  // of the last piece
+	began   int32  // attempt that began it
 	label   string // of the response of that attempt
 	bytes   []byte
 }
@@ -224,7 +225,7 @@ func (c *checker) checkBody() {
 			label := labelOf(r.GetResponse())
 			switch {
 			case len(got.bytes) == 0:
-				got = delivered{attempt: r.GetAttempt(), label: label}
+				got = delivered{attempt: r.GetAttempt(), began: r.GetAttempt(), label: label}
 			case r.GetBodyOffsetBytes() == int64(len(got.bytes)) && label == got.label: // it is continued (spec B2)
 				got.attempt = r.GetAttempt()
 			}
@@ -245,7 +246,7 @@ func (c *checker) checkBody() {
 	}
 	for _, o := range c.call.outcomes() {
 		if c.call.unary {
-			got = delivered{o.GetResponseAttempt(), labelOf(o.GetResponse()), o.GetInlineBody()}
+			got = delivered{o.GetResponseAttempt(), o.GetResponseAttempt(), labelOf(o.GetResponse()), o.GetInlineBody()}
 		}
 		c.checkWhole(o, got)
 	}
@@ -268,8 +269,8 @@ func (c *checker) checkWhole(o *pb.FetchOutcome, got delivered) {
 		c.failf(body, "%d bytes, told as %d", len(got.bytes), o.GetBodySummary().GetSizeBytes())
 	case ok && bytes.Equal(got.bytes, want) && o.GetBodySummary().GetSha256() != hex.EncodeToString(sum[:]):
 		c.failf(body, "the digest told is not that of the bytes")
-	case o.GetResponseAttempt() != got.attempt:
-		c.failf(body, "of attempt %d, told as of attempt %d", got.attempt, o.GetResponseAttempt())
+	case o.GetResponseAttempt() != got.began:
+		c.failf(body, "of attempt %d, told as of attempt %d", got.began, o.GetResponseAttempt())
 	}
 }
 

@@ -31,6 +31,7 @@ type record struct {
 	redirects []*pb.Hop
 	followed  time.Duration // last redirect
 	response  *pb.HttpResponse
+	continued bool // response is that of a body which an earlier attempt began
 	finished  *pb.AttemptFinished
 	body      []byte
 	delivered int64
@@ -49,7 +50,7 @@ func (r *Recorder) Take(m *pb.FetchResponse) {
 		a.redirects = append(a.redirects, e.RedirectFollowed.GetHop())
 		a.followed = m.GetElapsedOffset().AsDuration()
 	case *pb.FetchResponse_ResponseStarted:
-		r.attempt(e.ResponseStarted.GetAttempt()).response = e.ResponseStarted.GetResponse()
+		r.responded(e.ResponseStarted)
 	case *pb.FetchResponse_BodyChunk:
 		r.chunk(e.BodyChunk)
 	case *pb.FetchResponse_AttemptFinished:
@@ -66,6 +67,12 @@ func (r *Recorder) admitted(a *pb.Admitted) {
 	if t := a.GetStartTime(); t.IsValid() {
 		r.start = t.AsTime()
 	}
+}
+
+func (r *Recorder) responded(e *pb.ResponseStarted) {
+	a := r.attempt(e.GetAttempt())
+	a.response = e.GetResponse()
+	a.continued = e.GetBodyOffsetBytes() > 0 && r.delivered() && a.response.GetStatusCode()/100 == 2
 }
 
 // attempt returns the record of an attempt, and begins it where it is new.
@@ -180,11 +187,15 @@ func nextMethod(from *pb.Hop) string {
 	return method
 }
 
-// respond gives the last hop of an attempt the response that was told.
+// respond gives the last hop of an attempt its response. Of an attempt that continues
+// a body, only its end shows that one.
 func (r *Recorder) respond(rec *record, h *Hop) {
 	resp := rec.response
-	if resp == nil {
+	switch {
+	case resp == nil || rec.continued && rec.finished != nil:
 		resp = rec.finished.GetResponse()
+	case rec.continued:
+		resp = &pb.HttpResponse{StatusCode: http.StatusPartialContent, Protocol: resp.GetProtocol()}
 	}
 	if resp != nil {
 		h.Headers = resp.GetHeaders()

@@ -112,6 +112,52 @@ func TestUnderWay(t *testing.T) {
 	}
 }
 
+// TestContinued: the hops of a body that is continued have the responses that were
+// received, not that of the whole body.
+func TestContinued(t *testing.T) {
+	whole := &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", Headers: []*pb.Header{{Name: "Content-Length", Value: "5"}}}
+	rest := &pb.HttpResponse{StatusCode: 206, Protocol: "HTTP/1.1", Headers: []*pb.Header{{Name: "Content-Range", Value: "bytes 3-4/5"}}}
+	failed := &pb.HttpResponse{StatusCode: 503, Protocol: "HTTP/1.1", Headers: []*pb.Header{{Name: "Retry-After", Value: "1"}}}
+	started := func(attempt int32, offset int64, r *pb.HttpResponse) *pb.FetchResponse {
+		return &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: attempt, BodyOffsetBytes: offset, Response: r}}}
+	}
+	chunk := func(attempt int32, offset int64, data string) *pb.FetchResponse {
+		return &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Attempt: attempt, OffsetBytes: offset, Data: []byte(data)}}}
+	}
+	finished := func(attempt int32, r *pb.HttpResponse) *pb.FetchResponse {
+		return &pb.FetchResponse{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: attempt, Response: r,
+			Hops: []*pb.Hop{{Url: "http://h/", StatusCode: r.GetStatusCode()}}}}}
+	}
+	begun := []*pb.FetchResponse{started(1, 0, whole), chunk(1, 0, "abc"), finished(1, whole)}
+	for _, row := range []struct {
+		name     string
+		messages []*pb.FetchResponse
+		want     string // status, header fields and body bytes of each attempt's last hop
+	}{
+		{"continued", append(begun[:3:3], started(2, 3, whole), chunk(2, 3, "de"), finished(2, rest)), "200 Content-Length 3, 206 Content-Range 2"},
+		{"under way", append(begun[:3:3], started(2, 3, whole), chunk(2, 3, "d")), "200 Content-Length 3, 206  1"},
+		{"a 503", append(begun[:3:3], started(2, 3, failed), finished(2, failed)), "200 Content-Length 3, 503 Retry-After 0"},
+		{"started over", append(begun[:3:3], started(2, 0, whole), chunk(2, 0, "abcde"), finished(2, whole)), "200 Content-Length 3, 200 Content-Length 5"},
+		{"a resume point", []*pb.FetchResponse{started(1, 3, rest), chunk(1, 3, "de")}, "206 Content-Range 2"},
+	} {
+		r := &timeline.Recorder{BodyLimit: 9}
+		for _, m := range row.messages {
+			r.Take(m)
+		}
+		var got []string
+		for _, a := range r.Fetch(0).Attempts {
+			h, names := a.Hops[len(a.Hops)-1], ""
+			for _, line := range h.Headers {
+				names += line.GetName()
+			}
+			got = append(got, fmt.Sprintf("%d %s %d", h.Status, names, h.Body.Size))
+		}
+		if text := strings.Join(got, ", "); text != row.want {
+			t.Errorf("%s: %s, want %s", row.name, text, row.want)
+		}
+	}
+}
+
 // Where a hop failed without a response, the time that was not measured is in
 // the phase that failed.
 func TestFailedPhase(t *testing.T) {

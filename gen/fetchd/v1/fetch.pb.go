@@ -145,7 +145,8 @@ const (
 	AuthResult_AUTH_RESULT_REFRESH_FAILED AuthResult = 2
 	// A refreshed credential was refused before in this fetch.
 	AuthResult_AUTH_RESULT_REFUSED_AGAIN AuthResult = 3
-	// A provider covers this origin and has not been asked yet.
+	// A provider covers this origin and has not been asked yet. With the fault
+	// DEADLINE: the time for the fetch passed during the refresh.
 	AuthResult_AUTH_RESULT_NOT_ASKED AuthResult = 4
 )
 
@@ -809,7 +810,8 @@ const (
 	RetryVerdict_RETRY_VERDICT_AUTH_FAILED RetryVerdict = 9
 	// No: the fetch was cancelled, or the server is shutting down.
 	RetryVerdict_RETRY_VERDICT_STOPPED RetryVerdict = 10
-	// No: the time for the fetch passed during the attempt.
+	// No: the time for the fetch passed during the attempt, or during the refresh of
+	// its credential.
 	RetryVerdict_RETRY_VERDICT_DEADLINE RetryVerdict = 11
 	// No: the fetch has made as many requests as one may.
 	RetryVerdict_RETRY_VERDICT_EXCHANGE_LIMIT RetryVerdict = 12
@@ -2571,7 +2573,9 @@ type Exchange struct {
 	TlsDuration *durationpb.Duration `protobuf:"bytes,9,opt,name=tls_duration,json=tlsDuration,proto3" json:"tls_duration,omitempty"`
 	// From connection ready to first response byte. Unset where none came.
 	ProcessingDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=processing_duration,json=processingDuration,proto3" json:"processing_duration,omitempty"`
-	// Reading the body, the caller's time included. Unset where none was read.
+	// Reading the body, the caller's time included. For a failed response: reading
+	// its first bytes for error_body, at most 2 s; for a redirect that is followed:
+	// reading a short body, at most 250 ms. Unset where none was read.
 	TransferDuration *durationpb.Duration `protobuf:"bytes,11,opt,name=transfer_duration,json=transferDuration,proto3" json:"transfer_duration,omitempty"`
 	// Time in which the caller was not reading. Unset where there was none.
 	BackpressureDuration *durationpb.Duration `protobuf:"bytes,12,opt,name=backpressure_duration,json=backpressureDuration,proto3" json:"backpressure_duration,omitempty"`
@@ -2698,7 +2702,8 @@ type ResponseStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Attempt it belongs to.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The response.
+	// The response. Where the attempt continues a body, this is the response that
+	// began the body, as in FetchOutcome.response.
 	Response *HttpResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
 	// Offset of the first body byte that follows. A caller that holds more
 	// bytes than this drops them. Only BODY_RECOVERY_RESTART can lower it.
@@ -2904,13 +2909,15 @@ func (x *BodyChunk) GetData() []byte {
 	return nil
 }
 
-// An attempt ended.
+// An attempt ended. After a 401 that a credential provider takes up, this comes
+// when the refresh is over.
 type AttemptFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Attempt that ended.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Response of the last hop; unset where that read none, though an earlier one
-	// may have answered with a redirect.
+	// Response of the last hop as it was received, such as a 206 that continues a
+	// body; unset where that hop read none, though an earlier one may have answered
+	// with a redirect.
 	Response *HttpResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
 	// What went wrong; unset where nothing did.
 	Error *FetchError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
@@ -3130,9 +3137,12 @@ type FetchOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What kind of end it is.
 	Kind OutcomeKind `protobuf:"varint,1,opt,name=kind,proto3,enum=fetchd.v1.OutcomeKind" json:"kind,omitempty"`
-	// URL of the last response, or the last URL tried.
+	// URL of `response`, or the last URL tried where there is none.
 	FinalUrl string `protobuf:"bytes,2,opt,name=final_url,json=finalUrl,proto3" json:"final_url,omitempty"`
-	// Last response; unset where none was read.
+	// Last response; unset where none was read. A body that is continued after a
+	// break has one response, the one that began it in this fetch: 200 with the
+	// Content-Length of the whole body, or the first 206 after a resume point. A
+	// failed status that ends such a fetch, such as 503, is the last response.
 	Response *HttpResponse `protobuf:"bytes,3,opt,name=response,proto3" json:"response,omitempty"`
 	// Why it failed; set if and only if kind is FAILED.
 	Error *FetchError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
@@ -3152,7 +3162,8 @@ type FetchOutcome struct {
 	IdempotencyKey string `protobuf:"bytes,11,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Names this fetch in the server's logs and traces.
 	FetchId string `protobuf:"bytes,12,opt,name=fetch_id,json=fetchId,proto3" json:"fetch_id,omitempty"`
-	// Attempt that `response` belongs to.
+	// Attempt that `response` belongs to. Of a body that is continued, the one that
+	// began it.
 	ResponseAttempt int32 `protobuf:"varint,13,opt,name=response_attempt,json=responseAttempt,proto3" json:"response_attempt,omitempty"`
 	// First bytes of the body of a response that was not delivered, a failed one
 	// or a redirect; see error_body_bytes.

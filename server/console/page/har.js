@@ -127,7 +127,7 @@ function responseOf(fetch, attempt, hop, last) {
 function contentOf(fetch, attempt, hop, last) {
   const made = { size: 0, mimeType: find(hop.headers, 'content-type') || 'x-unknown' };
   const shown = fetch.shown();
-  const of = shown?.of === 'body' ? attempt.number === fetch.attempts.at(-1)?.number : attempt.number === fetch.outcome?.responseAttempt;
+  const of = shown?.of === 'body' ? attempt.number === (fetch.body.from || fetch.attempts.at(-1)?.number) : attempt.number === fetch.outcome?.responseAttempt;
   if (!last || !shown || !of) return made;
   made.size = shown.size;
   if (!shown.whole) made.comment = `the first ${shown.bytes.length} bytes`;

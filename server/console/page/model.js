@@ -25,7 +25,7 @@ export class Fetch {
     this.synced = false; // with the service's clock
     this.startTime = Date.now(); // till the service tells it
     this.attempts = [];
-    this.body = { attempt: 0, chunks: [], kept: 0, size: 0 };
+    this.body = { attempt: 0, from: 0, chunks: [], kept: 0, size: 0 }; // from: the attempt that began it
     this.outcome = null;
     this.refused = null;
     this.cancelled = false;
@@ -94,6 +94,7 @@ export class Fetch {
   // cut drops what lies past an offset: a body can start again.
   cut(offset, attempt) {
     this.body.attempt = attempt;
+    if (offset === 0 || this.body.size === 0) this.body.from = attempt;
     if (offset >= this.body.size) return;
     const all = this.bodyBytes().subarray(0, offset);
     Object.assign(this.body, { chunks: [all], kept: all.length, size: offset });
