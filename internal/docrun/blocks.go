@@ -46,75 +46,101 @@ type document struct {
 	faults []string          // as "file:line: fault"
 }
 
+// parser reads a document line by line.
+type parser struct {
+	*document
+	marks  []string // the comments directly above this line
+	shell  *block   // the shell block directly above, empty lines aside
+	inList bool
+	empty  bool // the line above
+}
+
 // parse reads a document.
 func parse(file, text string) *document {
-	d := &document{file: file, files: make(map[string]string)}
-	fault := func(line int, format string, args ...any) {
-		d.faults = append(d.faults, fmt.Sprintf("%s:%d: ", file, line)+fmt.Sprintf(format, args...))
-	}
-	var marks []string // of the comments directly above this line
-	var last *block    // the shell block that is directly above, but for empty lines
-	inList := false
+	p := &parser{document: &document{file: file, files: make(map[string]string)}}
 	lines := strings.Split(text, "\n")
 	for i := 0; i < len(lines); i++ {
-		line := lines[i]
-		fence, language, ok := fenceOf(line)
+		fence, language, ok := fenceOf(lines[i])
 		if !ok {
-			switch found := comment.FindStringSubmatch(line); {
-			case found != nil:
-				marks = append(marks, found[1])
-				continue
-			case strings.TrimSpace(line) == "":
-			case listItem.MatchString(line):
-				inList, last = true, nil
-			case !strings.HasPrefix(line, " "):
-				inList, last = false, nil
-			case strings.HasPrefix(line, "    ") && !inList && i > 0 && strings.TrimSpace(lines[i-1]) == "":
-				fault(i+1, "an indented block is never run: put ```sh before it and ``` after it")
-			}
-			marks = nil
+			p.prose(i+1, lines[i])
 			continue
 		}
 		begin := i
-		var content []string
+		var content strings.Builder
 		for i++; i < len(lines) && strings.TrimSpace(lines[i]) != fence; i++ {
-			content = append(content, strings.TrimPrefix(lines[i], indent(line)))
+			content.WriteString(strings.TrimPrefix(lines[i], indent(lines[begin])) + "\n")
 		}
 		if i == len(lines) {
-			fault(begin+1, "the block has no end")
+			p.fault(begin+1, "the block has no end")
 		}
-		switch {
-		case language == "sh":
-			b := block{file: file, line: begin + 1, text: strings.Join(content, "\n") + "\n"}
-			for _, mark := range marks {
-				if err := b.mark(mark); err != nil {
-					fault(begin+1, "%v", err)
-				}
-			}
-			d.blocks = append(d.blocks, b)
-			last = &d.blocks[len(d.blocks)-1]
-		case otherShells[language]:
-			fault(begin+1, "a block of %s is never run: call it sh", language)
-			last = nil
-		case language == "text" && last != nil:
-			last.want, last.hasWant = strings.Join(content, "\n"), true
-			last = nil
-		default:
-			last = nil
-			for _, mark := range marks {
-				if found := inFile.FindStringSubmatch(mark); found != nil && filepath.IsLocal(found[1]) {
-					d.files[found[1]] = strings.Join(content, "\n") + "\n"
-				}
-			}
-		}
-		marks = nil
+		p.block(begin+1, language, content.String())
 	}
-	for i := range d.blocks {
-		if b := &d.blocks[i]; b.once != "" && !b.hasWant {
-			fault(b.line, "a block without its output is run once: remove the mark %q", "once")
+	for i := range p.blocks {
+		if b := &p.blocks[i]; b.once != "" && !b.hasWant {
+			p.fault(b.line, "a block without its output is run once: remove the mark %q", "once")
 		}
 	}
-	return d
+	return p.document
+}
+
+func (p *parser) fault(line int, format string, args ...any) {
+	p.faults = append(p.faults, fmt.Sprintf("%s:%d: ", p.file, line)+fmt.Sprintf(format, args...))
+}
+
+// prose reads a line that is in no block.
+func (p *parser) prose(n int, line string) {
+	if found := comment.FindStringSubmatch(line); found != nil {
+		p.marks = append(p.marks, found[1])
+		return
+	}
+	p.marks = nil
+	empty := strings.TrimSpace(line) == ""
+	switch {
+	case empty:
+	case listItem.MatchString(line):
+		p.inList, p.shell = true, nil
+	case !strings.HasPrefix(line, " "):
+		p.inList, p.shell = false, nil
+	case strings.HasPrefix(line, "    ") && !p.inList && p.empty:
+		p.fault(n, "an indented block is never run: put ```sh before it and ``` after it")
+	}
+	p.empty = empty
+}
+
+// block reads a fenced block.
+func (p *parser) block(n int, language, content string) {
+	marks, shell := p.marks, p.shell
+	p.marks, p.shell, p.empty = nil, nil, false
+	switch {
+	case language == "sh":
+		b := block{file: p.file, line: n, text: content}
+		for _, mark := range marks {
+			if err := b.mark(mark); err != nil {
+				p.fault(n, "%v", err)
+			}
+		}
+		p.blocks = append(p.blocks, b)
+		p.shell = &p.blocks[len(p.blocks)-1]
+	case otherShells[language]:
+		p.fault(n, "a block of %s is never run: call it sh", language)
+	case language == "text" && shell != nil:
+		shell.want, shell.hasWant = strings.TrimSuffix(content, "\n"), true
+	default:
+		for _, mark := range marks {
+			p.asFile(n, mark, content)
+		}
+	}
+}
+
+// asFile notes the content of a block whose comment names a file.
+func (p *parser) asFile(n int, mark, content string) {
+	found := inFile.FindStringSubmatch(mark)
+	switch {
+	case found != nil && filepath.IsLocal(found[1]):
+		p.files[found[1]] = content
+	case strings.HasPrefix(mark, "file:"):
+		p.fault(n, "the comment %q: want a path within the tree", mark)
+	}
 }
 
 // fenceOf returns the fence that a line begins a block with, and the language.

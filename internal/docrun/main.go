@@ -13,6 +13,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -29,12 +30,12 @@ import (
 var session string
 
 // limit is how long one document may take.
-const limit = 3 * time.Minute
+const limit = 10 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := run(ctx, ".", os.Args[1:])
+	ok, err := run(ctx, os.Stdout, ".", os.Args[1:])
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "docrun: %v\n", err)
 	}
@@ -45,69 +46,68 @@ func main() {
 
 // run runs the documents of the tree at root, or only those that are named. It reports
 // whether all of them hold; an error says that it could not find out.
-func run(ctx context.Context, root string, only []string) (bool, error) {
+func run(ctx context.Context, out io.Writer, root string, only []string) (bool, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return false, err
 	}
-	all, err := git(ctx, root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	sources, err := sourcesOf(ctx, root)
 	if err != nil {
 		return false, err
 	}
-	sources := slices.DeleteFunc(strings.Split(strings.TrimRight(all, "\x00"), "\x00"), func(file string) bool {
-		info, err := os.Lstat(filepath.Join(root, file))
-		return err != nil || info.IsDir() // deleted, or another repository
-	})
 	script, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
 	if err != nil {
 		return false, err
 	}
 	g := readGate(string(script))
 	var left []string
-	ok, ran := true, 0
+	held, found := true, false
 	for _, file := range sources {
-		if filepath.Ext(file) != ".md" || slices.Contains(strings.Split(file, "/"), "testdata") ||
-			len(only) > 0 && !slices.Contains(only, file) {
+		if !isDocument(file, only) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			return false, err
 		}
+		found = true
 		d := parse(file, string(text))
-		for _, fault := range d.faults {
-			fmt.Println(fault)
-			ok = false
-		}
-		d.blocks = slices.DeleteFunc(d.blocks, func(b block) bool {
-			if b.notRun == "" {
-				b.notRun = b.leave(g)
-			}
-			if b.notRun != "" {
-				left = append(left, fmt.Sprintf("  %s: %s", &b, b.notRun))
-			}
-			return b.notRun != ""
-		})
-		if len(d.blocks) == 0 {
-			continue
-		}
-		begin := time.Now()
-		held, err := d.run(ctx, root, sources)
+		left = append(left, d.leave(g)...)
+		ok, err := d.run(ctx, out, root, sources)
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", file, err)
 		}
-		ok = ok && held
-		ran += len(d.blocks)
-		fmt.Printf("%s: %d blocks, %d with their output, %.0f s\n", file, len(d.blocks), withOutput(d.blocks), time.Since(begin).Seconds())
+		held = held && ok
+	}
+	if !found {
+		return false, fmt.Errorf("no document is called %s", strings.Join(only, " or "))
 	}
 	if len(left) > 0 {
-		fmt.Printf("not run:\n%s\n", strings.Join(left, "\n"))
+		say(out, "not run:\n  %s\n", strings.Join(left, "\n  "))
 	}
-	if ran == 0 && len(left) == 0 && ok {
-		return false, fmt.Errorf("no shell block in %s", strings.Join(only, " "))
-	}
-	return ok, nil
+	return held, nil
 }
+
+// sourcesOf lists the files that are in the tree or about to be.
+func sourcesOf(ctx context.Context, root string) ([]string, error) {
+	all, err := git(ctx, root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(strings.Split(strings.TrimRight(all, "\x00"), "\x00"), func(file string) bool {
+		info, err := os.Lstat(filepath.Join(root, file))
+		return err != nil || info.IsDir() // deleted, or another repository
+	}), nil
+}
+
+// isDocument reports whether the file is a document that is to be run.
+func isDocument(file string, only []string) bool {
+	return filepath.Ext(file) == ".md" && !slices.Contains(strings.Split(file, "/"), "testdata") &&
+		(len(only) == 0 || slices.Contains(only, file))
+}
+
+// say prints to out. What cannot be printed changes nothing.
+func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
 
 func withOutput(blocks []block) int {
 	n := 0
@@ -119,8 +119,23 @@ func withOutput(blocks []block) int {
 	return n
 }
 
-// leave says why a block without a mark is not run here; empty: it is run.
+// leave removes the blocks that are not run, and says why.
+func (d *document) leave(g *gate) (left []string) {
+	d.blocks = slices.DeleteFunc(d.blocks, func(b block) bool {
+		why := b.leave(g)
+		if why != "" {
+			left = append(left, fmt.Sprintf("%s: %s", &b, why))
+		}
+		return why != ""
+	})
+	return left
+}
+
+// leave says why the block is not run; empty: it is.
 func (b *block) leave(g *gate) string {
+	if b.notRun != "" {
+		return b.notRun
+	}
 	if step := g.step(b.commands()); step != "" {
 		return "the step " + step + " runs it word for word"
 	}
@@ -133,7 +148,24 @@ func (b *block) leave(g *gate) string {
 }
 
 // run runs the blocks of the document, and reports whether they hold.
-func (d *document) run(ctx context.Context, root string, sources []string) (bool, error) {
+func (d *document) run(ctx context.Context, out io.Writer, root string, sources []string) (bool, error) {
+	for _, fault := range d.faults {
+		say(out, "%s\n", fault)
+	}
+	if len(d.blocks) == 0 {
+		return len(d.faults) == 0, nil
+	}
+	begin := time.Now()
+	held, err := d.session(ctx, out, root, sources)
+	if err != nil {
+		return false, err
+	}
+	say(out, "%s: %d blocks, %d with their output, %.0f s\n", d.file, len(d.blocks), withOutput(d.blocks), time.Since(begin).Seconds())
+	return held && len(d.faults) == 0, nil
+}
+
+// session runs the blocks in one shell, in a copy of the tree.
+func (d *document) session(ctx context.Context, out io.Writer, root string, sources []string) (bool, error) {
 	work, err := os.MkdirTemp("", "docrun-")
 	if err != nil {
 		return false, err
@@ -177,8 +209,8 @@ func (d *document) run(ctx context.Context, root string, sources []string) (bool
 			if ctx.Err() != nil {
 				fault += fmt.Sprintf(" (ended after %s)", limit)
 			}
-			fmt.Printf("FAILED %s: %s\n%s", b, fault, indented(b.text, "  $ "))
-			fmt.Printf("%s%s", indented(read(name+".out"), "  | "), indented(string(said), "  "))
+			say(out, "FAILED %s: %s\n%s", b, fault, indented(b.text, "  $ "))
+			say(out, "%s%s", indented(read(name+".out"), "  | "), indented(string(said), "  "))
 			return false, nil
 		}
 	}
@@ -210,7 +242,7 @@ func (b *block) fault(name string) string {
 	switch status := strings.TrimSpace(read(name + ".status")); {
 	case status == "":
 		return "it did not end"
-	case status != "0" || b.exit != 0 && !exists(name+".out"):
+	case status != strconv.Itoa(b.exit):
 		return fmt.Sprintf("exit status %s, want %d", status, b.exit)
 	case b.hasWant && !shows(b.want, read(name+".out")):
 		return "it prints what is below, and the document shows\n" + indented(b.want, "  > ")
@@ -220,16 +252,11 @@ func (b *block) fault(name string) string {
 	return ""
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // read returns the content of a file, and nothing where it is not there.
 func read(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err.Error()
+		return fmt.Sprint(err)
 	}
 	return string(text)
 }

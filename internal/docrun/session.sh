@@ -1,7 +1,7 @@
 # Runs the shell blocks of one document in this one shell: FOLDER/N.sh in the order of
 # N, the output to FOLDER/N.out and, where FOLDER/N.twice is there, that of a second
-# run to FOLDER/N.again. FOLDER/N.status gets 0 if the commands ended as FOLDER/N.exit
-# says. It runs in namespaces of its own for network, mounts and processes, which end
+# run to FOLDER/N.again. FOLDER/N.status gets the exit status: that of the first
+# command that fails or, where FOLDER/N.exit names the one to expect, of the last. It runs in namespaces of its own for network, mounts and processes, which end
 # with it: COPY takes the place of TREE there.
 #
 #   session.sh TREE COPY FOLDER
@@ -12,6 +12,7 @@ mount --bind "$2" "$1"
 cd "$1"
 unset http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
 set +u
+docrun_started=''
 exec </dev/null
 
 # docrun_serves PID: reports whether the process listens.
@@ -26,11 +27,13 @@ docrun_serves() {
 # docrun_listening prints the inodes of the sockets that listen, one a line.
 docrun_listening() { awk '$4 == "0A" { print $10 }' /proc/net/tcp /proc/net/tcp6; }
 
-# docrun_await waits until all that was started in the background listens, and opens
-# no port any more.
+# docrun_await waits until all that the block started in the background listens, and
+# opens no port any more.
 docrun_await() {
-  local pid until=$((SECONDS + 20)) before=
-  for pid in $(jobs -pr); do
+  local pid until=$((SECONDS + 20)) before=none
+  for pid in $(jobs -p); do
+    if [[ " $docrun_started " == *" $pid "* ]]; then continue; fi
+    docrun_started+=" $pid"
     until docrun_serves "$pid"; do
       if ! kill -0 "$pid" 2>/dev/null || [ "$SECONDS" -ge "$until" ]; then
         echo "what was started in the background listens nowhere"
@@ -45,6 +48,12 @@ docrun_await() {
   done
 }
 
+# docrun_end STATUS: the block has ended.
+docrun_end() {
+  echo "$1" >"$docrun_folder/$docrun_name.status"
+  trap - EXIT
+}
+
 # docrun_block NAME OUTPUT: runs a block, and ends the session where it fails.
 docrun_block() {
   docrun_status=0
@@ -53,7 +62,10 @@ docrun_block() {
     . "$docrun_folder/$1.sh" >"$docrun_folder/$1.$2" 2>&1
     docrun_status=$?
     set -e
-    [ "$docrun_status" = "$(cat "$docrun_folder/$1.exit")" ] || exit "$docrun_status"
+    if [ "$docrun_status" != "$(cat "$docrun_folder/$1.exit")" ]; then
+      docrun_end "$docrun_status"
+      exit 1
+    fi
   else
     . "$docrun_folder/$1.sh" >"$docrun_folder/$1.$2" 2>&1
     docrun_await >>"$docrun_folder/$1.$2"
@@ -62,9 +74,8 @@ docrun_block() {
 
 for docrun_name in $(cd "$docrun_folder" && ls -- *.sh | sort -n); do
   docrun_name=${docrun_name%.sh}
-  trap 'echo "$?" >"$docrun_folder/$docrun_name.status"' EXIT
+  trap 'docrun_end "$?"' EXIT
   docrun_block "$docrun_name" out
   if [ -e "$docrun_folder/$docrun_name.twice" ]; then docrun_block "$docrun_name" again; fi
-  echo 0 >"$docrun_folder/$docrun_name.status"
-  trap - EXIT
+  docrun_end "$docrun_status"
 done
