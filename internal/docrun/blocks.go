@@ -18,7 +18,7 @@ type block struct {
 	hasWant bool
 
 	notRun string   // why it is not run; empty: it is run
-	needs  []string // the programs without which it is not run
+	needs  []string // the programs and files without which it is not run
 	exit   int      // the exit status of its last command
 	once   string   // why a second run shows something else; empty: it shows the same
 }
@@ -175,7 +175,7 @@ func (b *block) mark(text string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the comment %q above a shell block: want \"not run: WHY\", \"needs: PROGRAM ...\", \"once: WHY\" or \"exit N\", N from 1 to 255", text)
+	return fmt.Errorf("the comment %q above a shell block: want \"not run: WHY\", \"needs: PROGRAM /FILE ...\", \"once: WHY\" or \"exit N\", N from 1 to 255", text)
 }
 
 // commands returns the lines of the block that are not empty.

@@ -139,9 +139,13 @@ func (b *block) leave(g *gate) string {
 	if step := g.step(b.commands()); step != "" {
 		return "the step " + step + " runs it word for word"
 	}
-	for _, program := range b.needs {
-		if _, err := exec.LookPath(program); err != nil {
-			return program + " is not on the PATH"
+	for _, name := range b.needs {
+		if strings.HasPrefix(name, "/") {
+			if _, err := os.Stat(name); err != nil {
+				return name + " is not there"
+			}
+		} else if _, err := exec.LookPath(name); err != nil {
+			return name + " is not on the PATH"
 		}
 	}
 	return ""
