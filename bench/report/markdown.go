@@ -46,7 +46,7 @@ const method = `
 func (p *Page) Markdown(pictures []Picture) string {
 	var out strings.Builder
 	out.WriteString(introduction)
-	fmt.Fprintf(&out, "\n    %s\n\n", p.Command)
+	fmt.Fprintf(&out, "\n<!-- not run: takes some minutes with nothing else running -->\n```sh\n%s\n```\n\n", p.Command)
 	table(&out, []string{"machine", ""}, p.Machine, func(f Fact) []string { return []string{f.Name, f.Value} })
 	fmt.Fprintf(&out, "\n%s\n%s\n%s\n", byHandBegin, p.ByHand, byHandEnd)
 	out.WriteString("\n## Goals\n\n")

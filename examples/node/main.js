@@ -3,7 +3,7 @@
 // Usage: node main.js HOST:PORT ORIGIN_URL KEY_PREFIX
 //
 // The origin is cmd/origin: a URL says which faults it commits, so that
-// /s/KEY/503/200 answers 503 and then 200. .ci/examples starts both, and holds what
+// /cycle/KEY/503/200 answers 503, then 200, then 503 again. .ci/examples starts both, and holds what
 // is printed here against examples/expected.txt and the origin's log.
 //
 // The one proto file is read at run time; there is nothing to generate.
@@ -81,7 +81,7 @@ if (!prefix) {
 
 // fetchOf is what the origin answers with these steps, tried again at once.
 const fetchOf = (key, steps, fields = {}) => ({
-  url: `${origin}/s/${prefix}${key}/${steps}`,
+  url: `${origin}/cycle/${prefix}${key}/${steps}`,
   retry_policy: { base_delay: { seconds: 0 } },
   ...fields,
 });

@@ -3,7 +3,7 @@
 Usage: main.py HOST:PORT ORIGIN_URL KEY_PREFIX
 
 The origin is cmd/origin: a URL says which faults it commits, so that
-/s/KEY/503/200 answers 503 and then 200. .ci/examples starts both, and holds what
+/cycle/KEY/503/200 answers 503, then 200, then 503 again. .ci/examples starts both, and holds what
 is printed here against examples/expected.txt and the origin's log.
 
 Stubs are made at run time from the one proto file, by grpcio-tools or by protoc
@@ -89,7 +89,7 @@ class Example:
     def request(self, key, steps, **fields):
         """What the origin answers with these steps, tried again at once."""
         return pb.FetchRequest(
-            url=f"{self.origin}/s/{self.prefix}{key}/{steps}",
+            url=f"{self.origin}/cycle/{self.prefix}{key}/{steps}",
             retry_policy=pb.RetryPolicy(base_delay={"seconds": 0}),
             **fields,
         )

@@ -6,6 +6,8 @@ import (
 )
 
 const grammarHead = `/s/KEY/STEP/STEP/...   request n for KEY gets STEP n; the last repeats
+/cycle/KEY/STEP/STEP/...        the same, but the first STEP follows the last, and each
+                                script counts alone: for examples that are run again
 /r/KEY/STATUS/N/STEP/...        N redirects, then /s/KEY/STEP/...
 /loop/KEY/STATUS                redirects to itself
 /loop2/KEY/STATUS               redirects between two URLs

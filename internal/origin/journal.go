@@ -22,6 +22,7 @@ type journal struct {
 type keyState struct {
 	number  int
 	turn    int
+	cycles  map[string]int // the turn of each script of /cycle
 	entries []*entry
 }
 
@@ -45,7 +46,11 @@ func (j *journal) open(r Request, rt *route) (*entry, *step) {
 	state := j.state(rt.key)
 	state.number++
 	r.Key, r.Number = rt.key, state.number
-	if !rt.helper {
+	switch {
+	case rt.cycle != "":
+		state.cycles[rt.cycle]++
+		r.Turn = state.cycles[rt.cycle]
+	case !rt.helper:
 		state.turn++
 		r.Turn = state.turn
 	}
@@ -60,7 +65,7 @@ func (j *journal) open(r Request, rt *route) (*entry, *step) {
 func (j *journal) state(key string) *keyState {
 	state, ok := j.keys[key]
 	if !ok {
-		state = new(keyState)
+		state = &keyState{cycles: make(map[string]int)}
 		j.keys[key] = state
 	}
 	return state

@@ -74,7 +74,7 @@ func TestGrammarErrors(t *testing.T) {
 		"/s/k/200:size=-1", "/s/k/200:chunked=yes", "/s/k/200:drip=1/1s", "/s/k/200:drip=0@1s", "/s/k/200:delay=1", "/s/k/200/",
 		"/s/k/200:how=softly", "/s/k/200:header=X", "/s/k/200:early=200", "/s/k/200:early=101", "/s/k/silent:size=1", "/s/k/200:",
 		"/s/k/h2-rst:code=x", "/s/k/h2-goaway:last=-1", "/s/k/200:retry-after-date=x", "/r/k/302/0/200", "/r/k/302/x/200", "/r/k/302/1",
-		"/r/k/silent/1/200", "/loop/k", "/cross/k/302/nowhere/200", "/cross/k/302/http", "/t/k/200",
+		"/r/k/silent/1/200", "/loop/k", "/cross/k/302/nowhere/200", "/cross/k/302/http", "/t/k/200", "/cycle/k", "/cycle//200", "/cycle/k/20",
 	} {
 		g := mustGet(t, c, o.URL("http", path))
 		if g.StatusCode != http.StatusBadRequest || g.Header.Get("Origin-Error") == "" {

@@ -17,8 +17,8 @@ type Request struct {
 	// Number counts the requests for Key from 1, those of the redirect
 	// helpers (/r, /loop, /loop2, /cross) included.
 	Number int `json:"number"`
-	// Turn is the n that chose the step: it counts the requests to /s/KEY
-	// from 1. It is 0 for the redirect helpers.
+	// Turn is the n that chose the step: it counts the requests to /s/KEY,
+	// and those to each script of /cycle/KEY, from 1. It is 0 for the redirect helpers.
 	Turn int `json:"turn"`
 	// Key is the KEY of the URL, decoded.
 	Key string `json:"key"`

@@ -18,11 +18,16 @@ const maxChain = 1000
 type route struct {
 	key    string
 	steps  []step
-	helper bool // a redirect helper: takes no turn of the key
+	helper bool   // a redirect helper: takes no turn of the key
+	cycle  string // the script of /cycle: after its last step the first follows
 }
 
-// stepAt returns the step of turn n, from 1; the last step repeats.
+// stepAt returns the step of turn n, from 1. The last step repeats, or leads
+// back to the first.
 func (rt *route) stepAt(n int) *step {
+	if rt.cycle != "" {
+		return &rt.steps[(max(n, 1)-1)%len(rt.steps)]
+	}
 	return &rt.steps[min(max(n, 1), len(rt.steps))-1]
 }
 
@@ -42,9 +47,12 @@ func (r router) parse(path string) (*route, error) {
 	if err != nil || key == "" {
 		return nil, fmt.Errorf("%w: bad KEY %q", errGrammar, parts[1])
 	}
-	rt := &route{key: key, helper: parts[0] != "s"}
+	rt := &route{key: key, helper: parts[0] != "s" && parts[0] != "cycle"}
 	switch parts[0] {
 	case "s":
+		rt.steps, err = parseSteps(parts[2:])
+	case "cycle":
+		rt.cycle = strings.Join(parts[2:], "/")
 		rt.steps, err = parseSteps(parts[2:])
 	case "r":
 		rt.steps, err = chainStep(parts)

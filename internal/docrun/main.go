@@ -1,0 +1,303 @@
+// Command docrun runs the shell blocks of the repository's documents, as a reader
+// would in a fresh clone, and compares what they print with what the documents show.
+// CONTRIBUTING.md has the rules. Each document gets a copy of the tree, one shell, and
+// a network with nothing but loopback; the copy takes the place of the tree in it.
+//
+//	go run ./internal/docrun [FILE...]
+//
+// FILE is a document, from the root of the tree; without one it runs all.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+//go:embed session.sh
+var session string
+
+// limit is how long one document may take.
+const limit = 10 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ok, err := run(ctx, os.Stdout, ".", os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "docrun: %v\n", err)
+	}
+	if err != nil || !ok {
+		os.Exit(1)
+	}
+}
+
+// run runs the documents of the tree at root, or only those that are named. It reports
+// whether all of them hold; an error says that it could not find out.
+func run(ctx context.Context, out io.Writer, root string, only []string) (bool, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return false, err
+	}
+	sources, err := sourcesOf(ctx, root)
+	if err != nil {
+		return false, err
+	}
+	script, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
+	if err != nil {
+		return false, err
+	}
+	g := readGate(string(script))
+	var left []string
+	held, found := true, false
+	for _, file := range sources {
+		if !isDocument(file, only) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			return false, err
+		}
+		found = true
+		d := parse(file, string(text))
+		left = append(left, d.leave(g)...)
+		ok, err := d.run(ctx, out, root, sources)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", file, err)
+		}
+		held = held && ok
+	}
+	if !found {
+		return false, fmt.Errorf("no document is called %s", strings.Join(only, " or "))
+	}
+	if len(left) > 0 {
+		say(out, "not run:\n  %s\n", strings.Join(left, "\n  "))
+	}
+	return held, nil
+}
+
+// sourcesOf lists the files that are in the tree or about to be.
+func sourcesOf(ctx context.Context, root string) ([]string, error) {
+	all, err := git(ctx, root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(strings.Split(strings.TrimRight(all, "\x00"), "\x00"), func(file string) bool {
+		info, err := os.Lstat(filepath.Join(root, file))
+		return err != nil || info.IsDir() // deleted, or another repository
+	}), nil
+}
+
+// isDocument reports whether the file is a document that is to be run.
+func isDocument(file string, only []string) bool {
+	return filepath.Ext(file) == ".md" && !slices.Contains(strings.Split(file, "/"), "testdata") &&
+		(len(only) == 0 || slices.Contains(only, file))
+}
+
+// say prints to out. What cannot be printed changes nothing.
+func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
+
+func withOutput(blocks []block) int {
+	n := 0
+	for i := range blocks {
+		if blocks[i].hasWant {
+			n++
+		}
+	}
+	return n
+}
+
+// leave removes the blocks that are not run, and says why.
+func (d *document) leave(g *gate) (left []string) {
+	d.blocks = slices.DeleteFunc(d.blocks, func(b block) bool {
+		why := b.leave(g)
+		if why != "" {
+			left = append(left, fmt.Sprintf("%s: %s", &b, why))
+		}
+		return why != ""
+	})
+	return left
+}
+
+// leave says why the block is not run; empty: it is.
+func (b *block) leave(g *gate) string {
+	if b.notRun != "" {
+		return b.notRun
+	}
+	if step := g.step(b.commands()); step != "" {
+		return "the step " + step + " runs it word for word"
+	}
+	for _, name := range b.needs {
+		if strings.HasPrefix(name, "/") {
+			if _, err := os.Stat(name); err != nil {
+				return name + " is not there"
+			}
+		} else if _, err := exec.LookPath(name); err != nil {
+			return name + " is not on the PATH"
+		}
+	}
+	return ""
+}
+
+// run runs the blocks of the document, and reports whether they hold.
+func (d *document) run(ctx context.Context, out io.Writer, root string, sources []string) (bool, error) {
+	for _, fault := range d.faults {
+		say(out, "%s\n", fault)
+	}
+	if len(d.blocks) == 0 {
+		return len(d.faults) == 0, nil
+	}
+	begin := time.Now()
+	held, err := d.session(ctx, out, root, sources)
+	if err != nil {
+		return false, err
+	}
+	say(out, "%s: %d blocks, %d with their output, %.0f s\n", d.file, len(d.blocks), withOutput(d.blocks), time.Since(begin).Seconds())
+	return held && len(d.faults) == 0, nil
+}
+
+// session runs the blocks in one shell, in a copy of the tree.
+func (d *document) session(ctx context.Context, out io.Writer, root string, sources []string) (bool, error) {
+	work, err := os.MkdirTemp("", "docrun-")
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = os.RemoveAll(work) }() // a temporary folder
+	clone, folder := filepath.Join(work, "clone"), filepath.Join(work, "blocks")
+	if err := copyTree(ctx, root, clone, sources); err != nil {
+		return false, err
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return false, err
+	}
+	for name, text := range d.files {
+		name = filepath.Join(clone, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			return false, err
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			return false, err
+		}
+	}
+	for i := range d.blocks {
+		if err := d.blocks[i].write(filepath.Join(folder, strconv.Itoa(i))); err != nil {
+			return false, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	args := []string{"--net", "--pid", "--fork", "--kill-child", "--mount-proc"}
+	if os.Geteuid() != 0 {
+		args = append(args, "--map-root-user")
+	}
+	cmd := exec.CommandContext(ctx, "unshare", append(args, "bash", "-c", session, "session.sh", root, clone, folder)...)
+	said, err := cmd.CombinedOutput()
+	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+		return false, err
+	}
+	for i := range d.blocks {
+		b, name := &d.blocks[i], filepath.Join(folder, strconv.Itoa(i))
+		if fault := b.fault(name); fault != "" {
+			if ctx.Err() != nil {
+				fault += fmt.Sprintf(" (ended after %s)", limit)
+			}
+			say(out, "FAILED %s: %s\n%s", b, fault, indented(b.text, "  $ "))
+			say(out, "%s%s", indented(read(name+".out"), "  | "), indented(string(said), "  "))
+			return false, nil
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: %s", err, said)
+	}
+	return true, nil
+}
+
+// write writes what the session needs of the block.
+func (b *block) write(name string) error {
+	files := map[string]string{".sh": b.text}
+	if b.exit != 0 {
+		files[".exit"] = strconv.Itoa(b.exit)
+	}
+	if b.hasWant && b.once == "" {
+		files[".twice"] = ""
+	}
+	for extension, text := range files {
+		if err := os.WriteFile(name+extension, []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fault says what is wrong with a block that was run; empty: nothing.
+func (b *block) fault(name string) string {
+	switch status := strings.TrimSpace(read(name + ".status")); {
+	case status == "":
+		return "it did not end"
+	case status != strconv.Itoa(b.exit):
+		return fmt.Sprintf("exit status %s, want %d", status, b.exit)
+	case b.hasWant && !shows(b.want, read(name+".out")):
+		return "it prints what is below, and the document shows\n" + indented(b.want, "  > ")
+	case b.hasWant && b.once == "" && !shows(b.want, read(name+".again")):
+		return "a second run prints something else:\n" + indented(read(name+".again"), "  > ")
+	}
+	return ""
+}
+
+// read returns the content of a file, and nothing where it is not there.
+func read(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Sprint(err)
+	}
+	return string(text)
+}
+
+// indented returns the last 60 lines of text, each after a prefix.
+func indented(text, prefix string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	if text == "" {
+		return ""
+	}
+	return prefix + strings.Join(lines[max(0, len(lines)-60):], "\n"+prefix) + "\n"
+}
+
+// copyTree makes a repository of the sources, with one commit.
+func copyTree(ctx context.Context, root, to string, sources []string) error {
+	cp := exec.CommandContext(ctx, "xargs", "-0", "cp", "-P", "--parents", "-t", to)
+	cp.Dir = root
+	cp.Stdin = strings.NewReader(strings.Join(sources, "\x00"))
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	if said, err := cp.CombinedOutput(); err != nil {
+		return fmt.Errorf("copy the tree: %w: %s", err, said)
+	}
+	for _, args := range [][]string{{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=docrun", "-c", "user.email=docrun@localhost", "commit", "-q", "-m", "a copy"}} {
+		if _, err := git(ctx, to, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func git(ctx context.Context, folder string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
+	out, err := cmd.Output()
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, ended.Stderr)
+	}
+	return string(out), err
+}
