@@ -424,7 +424,7 @@ func TestShutdownOfIdleConnectionsWaits(t *testing.T) {
 		synctest.Wait()
 		began, down := time.Now(), make(chan error, 1)
 		go func() { down <- f.server.Shutdown(f.Context()) }()
-		time.Sleep(20 * time.Second)
+		<-time.After(20 * time.Second)
 		var last *pb.FetchResponse
 		for err == nil {
 			var m *pb.FetchResponse

@@ -30,9 +30,9 @@ import (
 // 1 s; a busy machine gets more.
 const drainMargin = 10 * time.Second
 
-// drainWay makes n fetches of urls, whose outcomes it sends to ended. started is called
-// for each once it is in flight or waits.
-type drainWay func(p *process, urls []string, ended chan<- drained)
+// drainWay makes fetches of a script of the origin, under the keys k0, k1, ..., and sends
+// their ends to ends.
+type drainWay func(p *process, o *origin.Origin, script string, ends chan<- drained)
 
 // drained is the end of a fetch, as its caller saw it.
 type drained struct {
@@ -53,26 +53,30 @@ var drainWays = map[string]drainWay{
 	}),
 }
 
+// drainFetches are the fetches of a row.
+const drainFetches = 32
+
 // TestDrain: fetches that outlast --drain-time end as SHUTDOWN, and the process is gone
 // soon after. Those that wait for a token, or for a slot, end at once.
 func TestDrain(t *testing.T) {
-	const many, drain = 32, time.Second
+	const drain = time.Second
 	for _, row := range []struct {
-		name   string
-		args   []string
-		script string
-		token  bool // the fetches wait for a token that does not come
-		code   int
-		least  time.Duration // after SIGTERM
-		ways   []string
+		name     string
+		args     []string
+		script   string
+		token    bool // the fetches wait for a token that does not come
+		inFlight int
+		code     int
+		least    time.Duration // after SIGTERM
+		only     string        // way
 	}{
-		{name: "no answer comes", script: "silent", code: exitError, least: drain / 2},
-		{name: "the body does not end", script: "200:size=100000,drip=1@100ms", code: exitError, least: drain / 2},
-		{name: "no token comes", script: "200", token: true, code: exitOK},
-		{name: "no slot is free", args: []string{"--max-fetches", "1"}, script: "silent", code: exitError, ways: []string{"FetchMany"}},
+		{name: "no answer comes", script: "silent", inFlight: drainFetches, code: exitError, least: drain / 2},
+		{name: "the body does not end", script: "200:size=100000,drip=1@100ms", inFlight: drainFetches, code: exitError, least: drain / 2},
+		{name: "no token comes", script: "200", token: true, inFlight: drainFetches, code: exitOK},
+		{name: "no slot is free", args: []string{"--max-fetches", "1"}, script: "silent", inFlight: 1, code: exitError, only: "FetchMany"},
 	} {
 		for name, way := range drainWays {
-			if row.ways != nil && row.ways[0] != name {
+			if row.only != "" && row.only != name {
 				continue
 			}
 			t.Run(row.name+", "+name, func(t *testing.T) {
@@ -85,50 +89,27 @@ func TestDrain(t *testing.T) {
 				}
 				p := startProcess(t, append(args, row.args...)...)
 				p.provider = provider
-				ended := make(chan drained, many)
-				var urls []string
-				for i := range many {
-					urls = append(urls, o.URL("http", fmt.Sprintf("/s/k%d/%s", i, row.script)))
-				}
-				var all sync.WaitGroup
-				all.Go(func() { way(p, urls, ended) })
-				inFlight := many
-				if row.args != nil {
-					inFlight = 1
-				}
-				p.awaitMetric("fetchd_fetches_in_flight", fmt.Sprint(inFlight))
-				if !row.token {
-					for i := range inFlight {
-						if _, err := o.Await(t.Context(), fmt.Sprintf("k%d", i), 1); err != nil {
-							t.Fatal(err)
-						}
+				ends := make(chan drained, drainFetches)
+				go func() {
+					defer close(ends)
+					way(p, o, row.script, ends)
+				}()
+				p.awaitMetric("fetchd_fetches_in_flight", fmt.Sprint(row.inFlight))
+				for i := range row.inFlight {
+					if row.token {
+						break // nothing is sent
+					}
+					if _, err := o.Await(t.Context(), fmt.Sprintf("k%d", i), 1); err != nil {
+						t.Fatal(err)
 					}
 				}
 				asked := time.Now()
 				p.signal(syscall.SIGTERM)
 				state := p.end()
 				gone := time.Since(asked)
-				all.Wait()
-				close(ended)
-				var first, last time.Duration
-				outcomes := 0
-				for d := range ended {
-					e := d.outcome.GetError()
-					if d.err != nil || e.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_SHUTDOWN || !e.GetRetryable() || e.GetRule() != "P5" {
-						t.Errorf("a fetch ended with %v, %v; want SHUTDOWN, retryable, by P5", d.err, d.outcome)
-						continue
-					}
-					outcomes++
-					took := d.at.Sub(asked)
-					if last = max(last, took); first == 0 || took < first {
-						first = took
-					}
-				}
-				t.Logf("%d of %d outcomes SHUTDOWN, %s to %s after SIGTERM; gone after %s with --drain-time %s",
-					outcomes, many, first.Round(time.Millisecond), last.Round(time.Millisecond), gone.Round(time.Millisecond), drain)
-				if outcomes != many {
-					t.Errorf("%d outcomes, want %d", outcomes, many)
-				}
+				first, last := p.wantShutdown(asked, ends)
+				t.Logf("outcomes came %v to %v after SIGTERM, the process was gone after %v, with --drain-time %v",
+					first.Round(time.Millisecond), last.Round(time.Millisecond), gone.Round(time.Millisecond), drain)
 				if state.ExitCode() != row.code {
 					t.Errorf("%v, want exit code %d", state, row.code)
 				}
@@ -138,6 +119,29 @@ func TestDrain(t *testing.T) {
 			})
 		}
 	}
+}
+
+// wantShutdown expects outcomes SHUTDOWN, and returns how long after asked the first and
+// the last came.
+func (p *process) wantShutdown(asked time.Time, ends <-chan drained) (first, last time.Duration) {
+	p.Helper()
+	outcomes := 0
+	for d := range ends {
+		e := d.outcome.GetError()
+		if d.err != nil || e.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_SHUTDOWN || !e.GetRetryable() || e.GetRule() != "P5" {
+			p.Errorf("a fetch ended with %v, %v; want SHUTDOWN, retryable, by P5", d.err, d.outcome)
+			continue
+		}
+		took := d.at.Sub(asked)
+		if last = max(last, took); outcomes == 0 || took < first {
+			first = took
+		}
+		outcomes++
+	}
+	if outcomes != drainFetches {
+		p.Errorf("%d outcomes, want %d", outcomes, drainFetches)
+	}
+	return first, last
 }
 
 // stuckTokens writes an --origins-file whose provider "stuck" waits for a token.
@@ -156,23 +160,23 @@ func stuckTokens(t *testing.T, o *origin.Origin) string {
 		strings.TrimSuffix(o.URL("http", "/"), "/"), endpoint.URL))
 }
 
-// eachFetch makes a call for each URL.
+// eachFetch makes a call for each fetch.
 func eachFetch(call func(*process, pb.FetchServiceClient, *pb.FetchRequest) (*pb.FetchOutcome, error)) drainWay {
-	return func(p *process, urls []string, ended chan<- drained) {
+	return func(p *process, o *origin.Origin, script string, ends chan<- drained) {
 		client := p.dial()
 		var all sync.WaitGroup
 		defer all.Wait()
-		for _, url := range urls {
+		for i := range drainFetches {
 			all.Go(func() {
-				outcome, err := call(p, client, p.request(url))
-				ended <- drained{outcome, err, time.Now()}
+				outcome, err := call(p, client, p.request(o, i, script))
+				ends <- drained{outcome, err, time.Now()}
 			})
 		}
 	}
 }
 
-func (p *process) request(url string) *pb.FetchRequest {
-	return &pb.FetchRequest{Url: url, AuthProvider: p.provider}
+func (p *process) request(o *origin.Origin, i int, script string) *pb.FetchRequest {
+	return &pb.FetchRequest{Url: o.URL("http", fmt.Sprintf("/s/k%d/%s", i, script)), AuthProvider: p.provider}
 }
 
 func (p *process) dial() pb.FetchServiceClient {
@@ -206,12 +210,12 @@ func drainUnary(p *process, client pb.FetchServiceClient, in *pb.FetchRequest) (
 }
 
 // drainMany makes all fetches on one stream, which it does not half-close.
-func drainMany(p *process, urls []string, ended chan<- drained) {
+func drainMany(p *process, o *origin.Origin, script string, ends chan<- drained) {
 	stream, err := p.dial().FetchMany(p.Context())
 	if err == nil {
 		in := new(pb.FetchManyRequest)
-		for i, url := range urls {
-			in.Tasks = append(in.Tasks, &pb.Task{Tag: fmt.Sprint(i), Request: p.request(url)})
+		for i := range drainFetches {
+			in.Tasks = append(in.Tasks, &pb.Task{Tag: fmt.Sprint(i), Request: p.request(o, i, script)})
 		}
 		err = stream.Send(in)
 	}
@@ -221,8 +225,8 @@ func drainMany(p *process, urls []string, ended chan<- drained) {
 			break
 		}
 		for _, r := range m.GetResponses() {
-			if o := r.GetResponse().GetOutcome(); o != nil {
-				ended <- drained{o, nil, time.Now()}
+			if outcome := r.GetResponse().GetOutcome(); outcome != nil {
+				ends <- drained{outcome, nil, time.Now()}
 			}
 		}
 	}
