@@ -11,28 +11,28 @@ const (
 	watchGrace = time.Second
 	// idleWatchGrace is the same while no call is in flight.
 	idleWatchGrace = 250 * time.Millisecond
-	// idleGrace is how long connections may stay open while no call is in flight: a
-	// client that is there has answered the GOAWAY by then.
+	// idleGrace is how long connections may stay open while no call is in flight. A
+	// live client has answered the GOAWAY by then.
 	idleGrace = 500 * time.Millisecond
-	// lateGrace is what is left of idleGrace once the time of the drain is over, for
-	// answers that are on their way.
+	// lateGrace replaces idleGrace once ctx is done. It is for answers that are still
+	// being written.
 	lateGrace = 50 * time.Millisecond
 	// cutGrace is how long callers may still read outcomes after that.
 	cutGrace = 250 * time.Millisecond
-	// idleEvery is how often a drain looks whether a call is in flight.
+	// idleEvery is how often a drain checks whether a call is in flight.
 	idleEvery = 10 * time.Millisecond
 )
 
 // Shutdown stops the server: health turns NOT_SERVING, new calls get UNAVAILABLE,
-// fetches that wait end as SHUTDOWN, and the others may finish until ctx is nearly
-// done. Then they end as SHUTDOWN too, so early that their callers get the outcomes
-// (spec P5): before a deadline by the reserve of spec §9. Connections without a call do
-// not delay the end by more than half a second. The HTTP endpoint stops last, so that
-// it can be asked for metrics and readiness until then.
+// fetches that wait end as SHUTDOWN, and the others may finish. Those in flight shortly
+// before the deadline of ctx (by the reserve of spec §9), or when ctx is canceled, end as
+// SHUTDOWN too, and their callers get the outcomes. Callers that do not read them are cut
+// off 250 ms after ctx is done. Without a call in flight, open connections delay the end
+// by at most half a second. The HTTP endpoint stops last, so that it can be asked for
+// metrics and readiness until then.
 //
-// The error is nil if every fetch finished, and that of ctx, or
-// [context.DeadlineExceeded] before its deadline, if one was ended. Callers that do not
-// read their outcomes are cut off a quarter of a second after ctx is done.
+// Shutdown returns nil if every fetch finished by itself. Otherwise it returns the error
+// of ctx, or [context.DeadlineExceeded] if its deadline is only near.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.health.Shutdown()
 	s.drain()
@@ -57,8 +57,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return cmp.Or(ctx.Err(), context.DeadlineExceeded)
 }
 
-// finish waits until done is closed, ends what would delay that, and reports whether
-// every call finished by itself.
+// finish waits until done is closed. It ends the calls and connections that would delay
+// that, and reports whether every call finished by itself.
 func (s *Server) finish(ctx context.Context, drop func(), done <-chan struct{}) bool {
 	early, stop := reserve(ctx)
 	defer stop()
