@@ -374,6 +374,73 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestEnd ends fetches in every phase, and those that start later.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, url string
+		change    func(*fetch.Request)
+		after     time.Duration // of the start of the fetch
+		attempts  int
+		status    int // of the response that is kept; 0: none
+		retryable bool
+	}{
+		{"while connecting", "http://silent.example/", nil, 5 * time.Second, 1, 0, true},
+		{"while waiting for the head", "http://origin.example/s/e/silent", nil, 5 * time.Second, 1, 0, true},
+		{"inside the body", "http://origin.example/s/e/200:size=10,stall=5", nil, 5 * time.Second, 1, 200, true},
+		{"inside the body of a 503", "http://origin.example/s/e/503:size=10,stall=5", nil, time.Second, 1, 503, true},
+		{"in a wait", "http://origin.example/s/e/503:retry-after=20", nil, 5 * time.Second, 1, 503, true},
+		{"a POST", "http://origin.example/s/e/silent", func(r *fetch.Request) { r.Method = "POST" }, 5 * time.Second, 1, 0, false},
+		{"before the fetch starts", "http://origin.example/s/e/200", nil, -time.Second, 0, 0, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newBubble(t, nil)
+				r := w.standard(classify.Standard, "/s/e/")
+				r.URL, _ = fetch.ParseURL(row.url)
+				if row.change != nil {
+					row.change(r)
+				}
+				ended := make(chan int, 1)
+				end := func() { ended <- w.client.End() }
+				if row.after < 0 {
+					end()
+				} else {
+					time.AfterFunc(row.after, end)
+				}
+				res := w.run(t.Context(), r)
+				if f := res.Failure; f == nil || f.Class != classify.Shutdown || f.Rule != "P5" || f.Retryable != row.retryable || res.StopReason != classify.Stopped {
+					t.Fatalf("failure %+v, stop reason %s, want SHUTDOWN, STOPPED, P5, retryable %t", f, res.StopReason, row.retryable)
+				}
+				status := 0
+				if res.Response != nil {
+					status = res.Response.StatusCode
+				}
+				if res.Total != max(row.after, 0) || res.Attempts != row.attempts || status != row.status {
+					t.Errorf("ended after %s, %d attempts, status %d; want %s, %d, %d", res.Total, res.Attempts, status, max(row.after, 0), row.attempts, row.status)
+				}
+				if got, want := <-ended, min(row.attempts, 1); got != want {
+					t.Errorf("End = %d fetches, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestEndInsideAnErrorBody: the status is known by then, and says more than SHUTDOWN.
+func TestEndInsideAnErrorBody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newBubble(t, nil)
+		time.AfterFunc(time.Second, func() { w.client.End() })
+		res := w.run(t.Context(), w.standard(classify.Standard, "/s/e/404:size=10,stall=5"))
+		if f := res.Failure; f == nil || f.Class != classify.HTTPClientError || res.Total != time.Second {
+			t.Errorf("failure %+v after %s, want HTTP_CLIENT_ERROR after 1 s", f, res.Total)
+		}
+	})
+}
+
 // TestSinkThatFails: a caller that is gone ends the fetch.
 func TestSinkThatFails(t *testing.T) {
 	t.Parallel()

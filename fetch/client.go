@@ -50,7 +50,8 @@ type Config struct {
 	// Observer is told of every attempt and every end, whatever events the request
 	// asks for; nil means nobody.
 	Observer Observer
-	// Shutdown ends every wait when it is done, as SHUTDOWN; nil means never.
+	// Shutdown ends every wait when it is done, as SHUTDOWN: those between attempts and
+	// those for a credential. Attempts in flight go on until [Client.End]. Nil means never.
 	Shutdown context.Context
 }
 
@@ -82,7 +83,7 @@ type Client struct {
 	logger              *slog.Logger
 	observer            Observer
 	shutdown            context.Context
-	waits               waits
+	runs                runs
 }
 
 // New returns a client. The error names the field that is not usable.
@@ -125,6 +126,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.resolver = d.resolver
 	c.pooled, c.fresh = d.pooled(), d.fresh()
+	context.AfterFunc(c.shutdown, c.runs.endWaits)
 	return c, nil
 }
 

@@ -29,14 +29,30 @@ func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
 	if c == nil || !c.Covers(req.URL) {
 		return nil
 	}
-	name, value, err := c.Field(ctx)
+	name, value, err := a.field(ctx, c)
 	if err != nil {
 		a.noCredential = true
-		return &fault{classify.AuthRequired, classify.PhasePolicy, "no_credential"}
+		return err
 	}
 	addLine(req, name, value)
 	a.credential = value
 	return nil
+}
+
+// field gets the credential, which may be a wait. A shutdown ends that wait. Once the
+// server shuts down no wait starts: only a credential that is at hand is sent.
+func (a *attempt) field(ctx context.Context, c Credentials) (name, value string, err error) {
+	failure := errNoCredential // the provider's own may hold a secret
+	if shutdown := a.client.shutdown; shutdown.Err() != nil {
+		ctx, failure = shutdown, errShutdown
+	} else {
+		a.setWaiting(true)
+		defer a.setWaiting(false)
+	}
+	if name, value, err = c.Field(ctx); err != nil {
+		err = failure
+	}
+	return name, value, err
 }
 
 // authResult is what the provider has done about a 401 so far (A2).

@@ -190,32 +190,73 @@ func TestRefreshSlowerThanADeadline(t *testing.T) {
 	}
 }
 
-// TestShutdownDuringARefresh ends the wait for it.
-func TestShutdownDuringARefresh(t *testing.T) {
+// TestShutdownDuringAWaitForAToken ends the wait. A token that is at hand is still sent.
+func TestShutdownDuringAWaitForAToken(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
-	shutdown, stop := context.WithCancel(t.Context())
-	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, Shutdown: shutdown})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	r := w.request("http", "/s/k/401")
-	r.Credentials = stuck{stop}
-	if out := c.Fetch(t.Context(), r, nil); out.Failure == nil || out.Failure.Class != classify.Shutdown || !out.Failure.Retryable {
-		t.Errorf("%+v, want shutdown, retryable", out.Failure)
+	for _, row := range []struct {
+		name, path string
+		stuck      stuck
+		early      bool // the shutdown comes before the fetch
+		class      classify.Class
+		exchanges  int
+	}{
+		{"the first token", "/s/k/200", stuck{first: true}, false, classify.Shutdown, 0},
+		{"a token to replace a stale one", "/s/k/200", stuck{first: true, stale: true}, false, classify.Shutdown, 0},
+		{"a refresh", "/s/k/401", stuck{}, false, classify.Shutdown, 1},
+		{"the first token, after the shutdown", "/s/k/200", stuck{first: true}, true, classify.Shutdown, 0},
+		{"a token at hand, after the shutdown", "/s/k/200", stuck{}, true, classify.NoClass, 1},
+		{"a stale token at hand, after the shutdown", "/s/k/200", stuck{first: true, stale: true}, true, classify.NoClass, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			shutdown, stop := context.WithCancel(t.Context())
+			defer stop()
+			c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, Shutdown: shutdown})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if row.early {
+				stop()
+			}
+			row.stuck.waits = stop
+			r := w.request("http", row.path)
+			r.Credentials = row.stuck
+			out := c.Fetch(t.Context(), r, nil)
+			class, retryable := classify.NoClass, false
+			if out.Failure != nil {
+				class, retryable = out.Failure.Class, out.Failure.Retryable
+			}
+			if class != row.class || retryable != (row.class == classify.Shutdown) || out.Exchanges != row.exchanges {
+				t.Errorf("%+v after %d exchanges, want %s after %d", out.Failure, out.Exchanges, row.class, row.exchanges)
+			}
+		})
 	}
 }
 
-// stuck never refreshes; begun is told that it is to.
-type stuck struct{ begun func() }
+// stuck never brings a token. It has a first one, unless first says that this is waited
+// for, too; stale: there is an old one.
+type stuck struct {
+	waits        func() // is called when a wait starts
+	first, stale bool
+}
 
 func (stuck) Covers(*url.URL) bool { return true }
 
-func (stuck) Field(context.Context) (string, string, error) { return "Authorization", "Bearer x", nil }
+func (s stuck) Field(ctx context.Context) (string, string, error) {
+	if s.first {
+		s.waits()
+		<-ctx.Done()
+		if !s.stale {
+			return "", "", errors.New("no token came")
+		}
+	}
+	return "Authorization", "Bearer x", nil
+}
 
 func (s stuck) Refresh(ctx context.Context, _ string) error {
-	s.begun()
+	s.waits()
 	<-ctx.Done()
-	return errors.New("given up")
+	return errors.New("no token came")
 }

@@ -43,7 +43,10 @@ func (f *fault) Is(target error) bool {
 // each other under errors.Is.
 func (f *Failure) Err() error { return &fault{f.Class, f.Phase, f.Reason} }
 
-var errShutdown = &fault{class: classify.Shutdown, reason: "server_shutdown"}
+var (
+	errShutdown     = &fault{class: classify.Shutdown, reason: "server_shutdown"}
+	errNoCredential = &fault{classify.AuthRequired, classify.PhasePolicy, "no_credential"}
+)
 
 // TimeoutError says which limit passed. It matches context.DeadlineExceeded.
 type TimeoutError struct {

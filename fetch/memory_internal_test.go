@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -94,9 +95,8 @@ func heldWaiting(t *testing.T, s *httptest.Server, path string, many int64) (hel
 		all.Go(func() { c.Fetch(ctx, r, nil) })
 	}
 	waiting := func() int64 {
-		c.waits.mu.Lock()
-		defer c.waits.mu.Unlock()
-		return int64(len(c.waits.runs))
+		all := c.runs.all()
+		return int64(len(slices.DeleteFunc(all, func(r *run) bool { return !r.isWaiting() })))
 	}
 	for waiting() < many {
 		runtime.Gosched()

@@ -57,7 +57,11 @@ type run struct {
 	exchange *exchange // under way; nil: none
 	waits    context.Context
 	endWaits context.CancelCauseFunc
-	waiting  bool // between two attempts, where a shutdown ends the fetch
+	waiting  bool // between two attempts or for a credential, where a shutdown ends the fetch
+
+	// Under the lock of the client's runs.
+	prev, next *run
+	listed     bool
 }
 
 // Fetch carries out one fetch and returns its outcome, exactly one, whatever
@@ -70,7 +74,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	r := c.newRun(ctx, req, sink)
 	r.inline = inline
 	defer r.close()
-	if ctx.Err() == nil {
+	if r.why() == nil {
 		r.loop(c.engine)
 	}
 	if r.inline {
@@ -101,6 +105,7 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 	r.origin = hopRequest{method: req.Method, url: req.URL, header: c.firstHeader(req), body: req.Body}
 	r.first = &r.origin
 	r.delivered = req.resumeAt()
+	c.runs.add(r)
 	return r
 }
 
@@ -112,7 +117,7 @@ func (r *run) close() {
 		r.exchange.cancel(nil)
 		r.releaseExchange()
 	}
-	r.setWaiting(false)
+	r.client.runs.remove(r)
 	if r.endWaits != nil {
 		r.endWaits(nil)
 	}

@@ -3,8 +3,6 @@ package fetch
 import (
 	"cmp"
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 )
@@ -133,27 +131,13 @@ func (r *run) releaseExchange() {
 	}
 }
 
-// setWaiting begins or ends a wait between two attempts, which a shutdown ends; an
-// attempt under way goes on.
+// setWaiting starts or ends a wait that a shutdown ends: between two attempts, or for
+// a credential. An attempt in flight goes on.
 func (r *run) setWaiting(w bool) {
 	r.mu.Lock()
-	same := r.waiting == w
 	r.waiting = w
 	r.mu.Unlock()
-	switch {
-	case same:
-	case !w:
-		r.client.waits.remove(r)
-	default:
-		r.client.waits.add(r)
-		if r.client.shutdown.Err() != nil { // what it ends may have been listed before
-			r.cancel(errShutdown)
-		}
-	}
-}
-
-func (r *run) shutDown() {
-	if r.isWaiting() {
+	if w && r.client.shutdown.Err() != nil { // the shutdown may have passed this run before
 		r.cancel(errShutdown)
 	}
 }
@@ -164,41 +148,72 @@ func (r *run) isWaiting() bool {
 	return r.waiting
 }
 
-// waits are the fetches that wait for their next attempt. A context of its own for
-// each would cost a fetch a quarter of a kilobyte.
-type waits struct {
-	mu   sync.Mutex
-	runs map[*run]struct{}
-	stop func() bool // stops the waiting for a shutdown; nil while no fetch waits
+// runs lists the fetches in flight. A context for each would cost a fetch a quarter of
+// a kilobyte.
+type runs struct {
+	mu    sync.Mutex
+	first *run
+	ended bool // a fetch that starts now ends at once
 }
 
-func (w *waits) add(r *run) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.runs == nil {
-		w.runs = make(map[*run]struct{})
+func (l *runs) add(r *run) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		r.cause = errShutdown // no other goroutine has r yet
 	}
-	w.runs[r] = struct{}{}
-	if w.stop == nil {
-		w.stop = context.AfterFunc(r.client.shutdown, w.shutDown)
+	r.listed, r.next = true, l.first
+	if l.first != nil {
+		l.first.prev = r
+	}
+	l.first = r
+}
+
+// remove takes r off the list, if it is on it.
+func (l *runs) remove(r *run) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !r.listed {
+		return
+	}
+	if r.prev != nil {
+		r.prev.next = r.next
+	} else {
+		l.first = r.next
+	}
+	if r.next != nil {
+		r.next.prev = r.prev
+	}
+	r.listed, r.prev, r.next = false, nil, nil
+}
+
+// endWaits ends the fetches that wait. One that starts to wait later ends itself.
+func (l *runs) endWaits() {
+	for _, r := range l.all() {
+		if r.isWaiting() {
+			r.cancel(errShutdown)
+		}
 	}
 }
 
-func (w *waits) remove(r *run) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if delete(w.runs, r); len(w.runs) == 0 {
-		w.stop()
-		w.stop, w.runs = nil, nil // a map that has held ten thousand stays as large
+func (l *runs) all() (all []*run) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for r := l.first; r != nil; r = r.next {
+		all = append(all, r)
 	}
+	return all
 }
 
-// shutDown ends those that wait now. Who begins to wait later sees it himself.
-func (w *waits) shutDown() {
-	w.mu.Lock()
-	all := slices.Collect(maps.Keys(w.runs))
-	w.mu.Unlock()
+// End ends every fetch in flight as SHUTDOWN, and each that starts later at once. It
+// returns how many were in flight, and does not wait for their ends.
+func (c *Client) End() int {
+	c.runs.mu.Lock()
+	c.runs.ended = true
+	c.runs.mu.Unlock()
+	all := c.runs.all()
 	for _, r := range all {
-		r.shutDown()
+		r.cancel(errShutdown)
 	}
+	return len(all)
 }

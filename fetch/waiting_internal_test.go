@@ -53,8 +53,8 @@ func TestFirstHeader(t *testing.T) {
 	}
 }
 
-// TestWaits: a shutdown ends those that wait when it comes, or begin to wait later, and
-// no other. Of those that have waited nothing is kept.
+// TestWaits: a shutdown ends the fetches that wait when it comes, and those that start
+// to wait later. End ends the others. The list keeps no fetch that is over.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -64,16 +64,13 @@ func TestWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		begun := func() *run { return &run{client: c, req: NewRequest(classify.Standard), caller: t.Context()} }
-		over, first, second, later := begun(), begun(), begun(), begun()
-		over.setWaiting(true)
+		started := func() *run { return c.newRun(t.Context(), NewRequest(classify.Standard), nil) }
+		over, first, gone, second, later := started(), started(), started(), started(), started()
 		over.setWaiting(true)
 		over.setWaiting(false)
-		over.setWaiting(false)
-		if len(c.waits.runs) != 0 || c.waits.stop != nil {
-			t.Errorf("%d runs are kept that do not wait", len(c.waits.runs))
-		}
 		first.setWaiting(true)
+		gone.close()
+		gone.close()
 		second.setWaiting(true)
 		shut()
 		synctest.Wait()
@@ -85,10 +82,22 @@ func TestWaits(t *testing.T) {
 			if got := row.why(); got != row.want { //nolint:errorlint // the very one
 				t.Errorf("%s ended by %v, want %v", name, got, row.want)
 			}
-			row.close()
 		}
-		if len(c.waits.runs) != 0 || c.waits.stop != nil {
-			t.Errorf("%d runs are kept that have ended", len(c.waits.runs))
+		second.close()
+		if n := c.End(); n != 3 {
+			t.Errorf("End = %d fetches, want 3", n)
+		}
+		last := started()
+		for name, r := range map[string]*run{"over": over, "last": last} {
+			if got := r.why(); got != errShutdown { //nolint:errorlint // the very one
+				t.Errorf("%s ended by %v, want %v", name, got, errShutdown)
+			}
+		}
+		for _, r := range []*run{last, over, later, first} {
+			r.close()
+		}
+		if n := len(c.runs.all()); n != 0 {
+			t.Errorf("%d fetches are listed that have ended", n)
 		}
 	})
 }

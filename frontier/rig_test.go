@@ -67,9 +67,13 @@ func openStore(t *testing.T, dsn string, delay time.Duration) store.Repository {
 
 // fetchd is one service, on a connection of its own.
 type fetchd struct {
-	server *server.Server
-	conn   *grpc.ClientConn
-	served chan struct{}
+	server   *server.Server
+	listener *bufconn.Listener
+	conn     *grpc.ClientConn
+	served   chan struct{}
+
+	mu    sync.Mutex
+	conns []net.Conn // below conn
 }
 
 func newFetchd(t *testing.T, s *site.Site) *fetchd {
@@ -81,14 +85,12 @@ func newFetchd(t *testing.T, s *site.Site) *fetchd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := bufconn.Listen(256 << 10)
-	f := &fetchd{server: srv, served: make(chan struct{})}
+	f := &fetchd{server: srv, listener: bufconn.Listen(256 << 10), served: make(chan struct{})}
 	go func() {
 		defer close(f.served)
-		_ = srv.Serve(l)
+		_ = srv.Serve(f.listener)
 	}()
-	f.conn, err = grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	f.conn, err = grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(f.dial))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +98,24 @@ func newFetchd(t *testing.T, s *site.Site) *fetchd {
 	return f
 }
 
-// kill ends the service without a word to its callers.
+func (f *fetchd) dial(ctx context.Context, _ string) (net.Conn, error) {
+	conn, err := f.listener.DialContext(ctx)
+	if err == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.conns = append(f.conns, conn)
+	}
+	return conn, err
+}
+
+// kill breaks the connections, and ends the service.
 func (f *fetchd) kill() {
+	_ = f.listener.Close()
+	f.mu.Lock()
+	for _, conn := range f.conns {
+		_ = conn.Close()
+	}
+	f.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = f.server.Shutdown(ctx)

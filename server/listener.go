@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -27,7 +28,8 @@ type listener struct {
 
 	mu       sync.Mutex
 	callers  map[string]int
-	unproven []*conn // connections of strangers
+	conns    map[*conn]struct{} // all that are open
+	unproven []*conn            // connections of strangers
 }
 
 // bounds are the limits of a listener.
@@ -53,7 +55,7 @@ const (
 func newListener(l net.Listener, b bounds) *listener {
 	closed := make(chan struct{})
 	return &listener{Listener: l, bounds: b, places: make(chan struct{}, b.total), closed: closed,
-		once: sync.OnceFunc(func() { close(closed) }), callers: make(map[string]int)}
+		once: sync.OnceFunc(func() { close(closed) }), callers: make(map[string]int), conns: make(map[*conn]struct{})}
 }
 
 // Accept implements net.Listener.
@@ -115,6 +117,7 @@ func (l *listener) admit(raw net.Conn) *conn {
 	l.callers[caller]++
 	c := &conn{Conn: raw, listener: l, opened: time.Now()}
 	c.remote, c.release = remote{raw.RemoteAddr(), caller, c}, sync.OnceFunc(func() { l.leave(c) })
+	l.conns[c] = struct{}{}
 	if l.strangers > 0 {
 		c.stranger.Store(true)
 		c.active.Store(c.opened.UnixNano())
@@ -153,13 +156,13 @@ func (l *listener) prove(c *conn) {
 	l.unproven = l.unproven[:last]
 }
 
-// dropStrangers closes the connections of strangers. A nil listener has none.
-func (l *listener) dropStrangers() {
+// dropAll closes the open connections. A nil listener has none.
+func (l *listener) dropAll() {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
-	all := slices.Clone(l.unproven)
+	all := slices.Collect(maps.Keys(l.conns))
 	l.mu.Unlock()
 	for _, c := range all {
 		c.drop()
@@ -170,6 +173,7 @@ func (l *listener) leave(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.prove(c)
+	delete(l.conns, c)
 	decrement(l.callers, c.remote.caller)
 	<-l.places
 }

@@ -23,8 +23,11 @@ const (
 	maxOpen = 256
 	// drainGrace is how long a stream of a draining server may have nothing under
 	// way before it ends.
-	drainGrace = 5 * time.Second
+	drainGrace = time.Second
 )
+
+// errGoingAway ends a stream that its caller does not half-close.
+var errGoingAway = status.Error(codes.Unavailable, "the server is going away: open another stream")
 
 // many is one call of FetchMany. Three goroutines share it: one reads tasks, one
 // writes answers, and the handler waits for both; each task has its own.
@@ -88,7 +91,7 @@ func (m *many) serve(p *packer) error {
 	defer idle.Stop()
 	var last error // of a call that is answered to the end
 	answered := func() { m.tasks.Wait(); close(ended) }
-	revoked, late := m.revoked, (<-chan time.Time)(nil)
+	revoked, ending, late := m.revoked, m.service.ending.Done(), (<-chan time.Time)(nil)
 	for {
 		select {
 		case err := <-read:
@@ -102,6 +105,13 @@ func (m *many) serve(p *packer) error {
 				go answered()
 			}
 			read, revoked, late = nil, nil, time.After(revokedTime)
+		case <-ending:
+			ending = nil
+			if read != nil {
+				m.end()
+				read, last = nil, errGoingAway
+				go answered()
+			}
 		case <-late: // the caller does not read them
 			return statusRevoked
 		case <-ended:
@@ -113,7 +123,7 @@ func (m *many) serve(p *packer) error {
 			return stalledError(p.limit)
 		case <-idle.C:
 			if read != nil && p.draining.Err() != nil && m.idleFor() > drainGrace {
-				return status.Error(codes.Unavailable, "the server is going away: open another stream")
+				return errGoingAway
 			}
 		}
 	}
@@ -177,7 +187,7 @@ func (m *many) place() bool {
 // charge charges a task. While there is no memory for it, it waits for another task of
 // this stream to end. Flow control then makes the caller wait, and the request is in the
 // memory that the stream has reserved. The ticket is nil if there is no other task to
-// wait for. The error ends the call.
+// wait for, and in a drain. The error ends the call.
 func (m *many) charge(task *pb.Task) (*ticket, error) {
 	a := m.service.admission
 	t := &ticket{admission: a, caller: callerOf(m.stream.Context()), released: m.release}
@@ -192,13 +202,17 @@ func (m *many) charge(task *pb.Task) (*ticket, error) {
 			m.mu.Unlock()
 			return t, nil
 		}
-		if held == 0 {
+		draining := m.service.draining.Err() != nil
+		if held == 0 || draining { // a draining server does not start the task anyway
 			t.memory.Close()
-			a.refused(reasonMemory)
+			if !draining {
+				a.refused(reasonMemory)
+			}
 			return nil, nil
 		}
 		select {
 		case <-m.freed:
+		case <-m.service.draining.Done():
 		case <-m.ctx.Done():
 			t.memory.Close()
 			return nil, status.FromContextError(m.ctx.Err()).Err()

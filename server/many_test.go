@@ -309,7 +309,7 @@ func TestFetchManyShutdown(t *testing.T) {
 		ends  time.Duration
 	}{
 		{"the caller half-closes", true, codes.OK, 5 * time.Second},
-		{"the caller does not", false, codes.Unavailable, 11 * time.Second},
+		{"the caller does not", false, codes.Unavailable, 6 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

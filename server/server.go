@@ -93,12 +93,9 @@ type Server struct {
 	receiving           receiving
 	client              *fetch.Client
 	drain               context.CancelFunc // ends the waits between attempts
-	watch               context.CancelFunc // ends the streams without a time limit
+	end                 context.CancelFunc // ends the streams of FetchMany once their tasks are answered
+	watch               context.CancelFunc // ends the health watches
 }
-
-// watchGrace is how long a health watch may still report that the server stops.
-// Unauthenticated connections are closed after twice that.
-const watchGrace = time.Second
 
 // New returns a server that serves nothing yet. The error says which part of
 // the configuration is not usable.
@@ -126,11 +123,12 @@ func New(cfg Config) (*Server, error) {
 		drain()
 		return nil, err
 	}
+	ending, end := context.WithCancel(context.Background())
 	watching, watch := context.WithCancel(context.Background())
 	memory := budget.New(orDefault(cfg.MemoryBudget, int64(defaultMemoryBudget)))
 	cfg.Limits.memory = memory.Limit()
 	limits := cfg.Limits.whole()
-	s := &Server{client: client, drain: drain, watch: watch, health: health.NewServer(), budget: memory, webConns: cfg.bounds(memory.Limit()),
+	s := &Server{client: client, drain: drain, end: end, watch: watch, health: health.NewServer(), budget: memory, webConns: cfg.bounds(memory.Limit()),
 		receiving: receiving{budget: memory, refused: cfg.Observe.Refused, callers: make(map[string]int)}}
 	s.grpcConns = s.webConns
 	s.grpcConns.strangerBytes = strangerBytes
@@ -144,6 +142,7 @@ func New(cfg Config) (*Server, error) {
 		providers: cfg.AuthProviders,
 		callers:   newAuthentication(cfg.Authenticate),
 		draining:  draining,
+		ending:    ending,
 		logger:    cfg.Logger,
 	}
 	s.service.limits.Store(limits)
@@ -205,37 +204,6 @@ func (s *Server) SetLimits(l Limits) error {
 	s.service.limits.Store(limits)
 	s.service.admission.set(limits)
 	return nil
-}
-
-// Shutdown stops: health turns NOT_SERVING, new calls get UNAVAILABLE, fetches
-// that wait end as SHUTDOWN, and the others may finish until ctx is done; those
-// that have not by then are cut off, and the error is that of ctx. The HTTP face
-// goes last, so that it can be asked for metrics and readiness until then.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.health.Shutdown()
-	s.drain()
-	defer s.client.Close()
-	defer s.service.workers.Close()
-	defer s.watch()
-	defer time.AfterFunc(watchGrace, s.watch).Stop()
-	defer time.AfterFunc(2*watchGrace, func() { // so that none can delay the shutdown
-		s.listening.Load().dropStrangers()
-		s.listeningWeb.Load().dropStrangers()
-	}).Stop()
-	done := make(chan struct{})
-	go func() { s.grpc.GracefulStop(); close(done) }() // ends with Stop at the latest
-	var cut error
-	select {
-	case <-done:
-	case <-ctx.Done():
-		s.grpc.Stop()
-		<-done
-		cut = ctx.Err()
-	}
-	if err := s.web.Shutdown(ctx); err != nil {
-		return errors.Join(err, s.web.Close())
-	}
-	return cut
 }
 
 // connectionBytes is the uncharged memory of a connection: buffers, and on the HTTP port

@@ -36,8 +36,10 @@ type service struct {
 	providers map[string]AuthProvider
 	callers   *authentication
 	observe   *observe.Observer
-	workers   workers.Pool // of tasks
-	draining  context.Context
+	workers   workers.Pool    // of tasks
+	draining  context.Context // done from the start of a drain
+	ending    context.Context // done when its time is nearly over
+	calls     atomic.Int64    // in flight, health aside
 	logger    *slog.Logger
 }
 
@@ -323,15 +325,22 @@ func (s *service) inTime(ctx context.Context, end time.Time, r *fetch.Request, s
 	return s.client.Fetch(ctx, r, sink)
 }
 
-// reserved is when a fetch is to end at the latest, of whose call's deadline a part is
-// kept back: 5 %, at least 50 ms, at most 1 s (spec §9). Zero is never.
+// reserved is when a fetch is to end at the latest, so that its outcome reaches the
+// caller before the call's deadline (spec §9). Zero is never.
 func reserved(ctx context.Context) time.Time {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return time.Time{}
 	}
-	return deadline.Add(-min(max(time.Until(deadline)/20, 50*time.Millisecond), time.Second))
+	left := time.Until(deadline)
+	return deadline.Add(-min(max(left/20, min(left/4, shortReserve)), maxReserve))
 }
+
+const (
+	// shortReserve is the reserve of deadlines between 1 s and 5 s.
+	shortReserve = 250 * time.Millisecond
+	maxReserve   = time.Second
+)
 
 // reserve returns a context that ends then.
 func reserve(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -3,13 +3,16 @@ package server_test
 import (
 	"context"
 	"errors"
-	"slices"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/origin"
@@ -236,43 +239,207 @@ func (r *rig) wantHealth(watch healthpb.Health_WatchClient, want healthpb.Health
 	}
 }
 
-// TestShutdownCutsOff gives Shutdown less time than the fetch takes.
-func TestShutdownCutsOff(t *testing.T) {
+// TestShutdownThatIsNearlyOver gives Shutdown less time than the fetches take. Each has
+// its outcome before the time is over (spec P5).
+func TestShutdownThatIsNearlyOver(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name string
-		wait time.Duration
-		want error
+		time time.Duration // of the drain; 0: it is over at once
+		ends time.Duration
 	}{
-		{"after a while", 2 * time.Second, context.DeadlineExceeded},
-		{"at once", 0, context.DeadlineExceeded},
+		{"at once", 0, 0},
+		{"a second", time.Second, 750 * time.Millisecond},
+		{"two seconds", 2 * time.Second, 1750 * time.Millisecond},
+		{"ten seconds", 10 * time.Second, 9500 * time.Millisecond},
+		{"a minute", time.Minute, 59 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(r *rig) {
-				in := r.request("/s/k/silent")
-				in.TimeoutPolicy = patient()
-				c := r.begin(in)
+			webBubble(t, func(f *face) {
+				request := func(key, script string) *pb.FetchRequest {
+					in := f.request("/s/" + key + "/" + script)
+					in.TimeoutPolicy = patient()
+					return in
+				}
+				many := f.many(f.Context())
+				many.start(&pb.Task{Tag: "a", Request: request("many", "silent")}, &pb.Task{Tag: "b", Request: request("dripping", "200:size=1000,drip=1@1s")})
+				stream := f.begin(request("stream", "200:size=1000,drip=1@1s"))
+				unary := make(chan *pb.FetchOutcome, 1)
+				go func() { unary <- f.mustUnary(request("unary", "silent")).GetOutcome() }()
+				web := f.post(f.Context(), "/v1/fetch", f.json(request("web", "silent")))
+				webUnary := make(chan *pb.FetchUnaryResponse, 1)
+				go func() {
+					out := new(pb.FetchUnaryResponse)
+					text, err := io.ReadAll(f.post(f.Context(), "/v1/fetch:unary", f.json(request("web-unary", "silent"))).Body)
+					if err := errors.Join(err, protojson.Unmarshal(text, out)); err != nil {
+						f.Error(err)
+					}
+					webUnary <- out
+				}()
+				synctest.Wait()
 				began := time.Now()
-				ctx, cancel := context.WithTimeout(r.Context(), row.wait)
+				ctx, cancel := context.WithTimeout(f.Context(), row.time)
 				defer cancel()
-				if err := r.server.Shutdown(ctx); !errors.Is(err, row.want) {
-					r.Errorf("Shutdown = %v, want %v", err, row.want)
+				down := make(chan error, 1)
+				go func() { down <- f.server.Shutdown(ctx) }()
+				many.until(2)
+				if took := time.Since(began); took != row.ends {
+					f.Errorf("the tasks ended after %s, want %s", took, row.ends)
 				}
-				a := <-c.ended
-				wantCode(r.T, "Fetch", a.err, codes.Unavailable)
-				if slices.Contains(a.order, "outcome") {
-					r.Errorf("events %q, want no outcome in a call that is not OK", a.order)
+				wantCode(f.T, "FetchMany", many.next(), codes.Unavailable)
+				outcomes := map[string]*pb.FetchOutcome{"task a": many.outcomes["a"][0], "task b": many.outcomes["b"][0], "unary": <-unary, "web, unary": (<-webUnary).GetOutcome()}
+				for name, a := range map[string]*answer{"stream": <-stream.ended, "web": f.lines(web)} {
+					if a.err != nil {
+						f.Errorf("%s: %v, want an outcome", name, a.err)
+					}
+					outcomes[name] = a.outcome
 				}
-				seen := r.origin.Requests("k")[0]
-				<-seen.Done
-				if took := time.Since(began); took != row.wait {
-					r.Errorf("cut off after %s, want %s", took, row.wait)
+				for name, o := range outcomes {
+					f.Log(name)
+					f.wantShutdown(o, pb.ErrorClass_ERROR_CLASS_SHUTDOWN)
 				}
-				if got := r.origin.Requests("k")[0].End; got != origin.EndClientGone {
-					r.Errorf("the origin's exchange ended %q, want %q", got, origin.EndClientGone)
+				if err := <-down; !errors.Is(err, context.DeadlineExceeded) {
+					f.Errorf("Shutdown = %v, want %v", err, context.DeadlineExceeded)
+				}
+				if took := time.Since(began); took > row.time+250*time.Millisecond {
+					f.Errorf("the server was down after %s, want %s and a quarter of a second at most", took, row.time)
+				}
+				for _, req := range f.origin.AllRequests() {
+					<-req.Done
 				}
 			})
 		})
 	}
+}
+
+// TestShutdownCutsOff: a caller that does not read its outcome delays the end by no more
+// than a quarter of a second.
+func TestShutdownCutsOff(t *testing.T) {
+	t.Parallel()
+	webBubble(t, func(f *face) {
+		in := f.request("/s/k/200:size=8000000")
+		in.TimeoutPolicy = patient()
+		stream, err := f.rig.client.Fetch(f.Context(), in)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.post(f.Context(), "/v1/fetch", f.json(in))
+		synctest.Wait()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(f.Context(), 2*time.Second)
+		defer cancel()
+		if err := f.server.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			f.Errorf("Shutdown = %v, want %v", err, context.DeadlineExceeded)
+		}
+		if took := time.Since(began); took != 2250*time.Millisecond {
+			f.Errorf("the server was down after %s, want 2.25 s", took)
+		}
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		wantCode(f.T, "Fetch", err, codes.Unavailable)
+		for _, req := range f.origin.AllRequests() {
+			<-req.Done
+		}
+	})
+}
+
+// TestShutdownOfIdleConnections: connections without a call do not delay the end by more
+// than the time of a GOAWAY.
+func TestShutdownOfIdleConnections(t *testing.T) {
+	t.Parallel()
+	const settings, ping = "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x08\x06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+	for _, row := range []struct {
+		name string
+		web  bool
+		sent string // on a connection whose answers are not read, and stays open
+		call func(*face)
+		ends time.Duration
+	}{
+		{name: "none"},
+		{name: "a gRPC client", call: func(f *face) { f.mustUnary(f.request("/s/k/200")) }},
+		{name: "an HTTP client", call: func(f *face) {
+			_, _ = io.Copy(io.Discard, f.post(f.Context(), "/v1/fetch:unary", f.json(f.request("/s/k/200"))).Body)
+		}},
+		{name: "a health watch", ends: 250 * time.Millisecond, call: func(f *face) {
+			watch, err := healthpb.NewHealthClient(f.conn).Watch(f.Context(), new(healthpb.HealthCheckRequest))
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
+		}},
+		{name: "gRPC, nothing sent", ends: 500 * time.Millisecond},
+		{name: "gRPC, half a preface", sent: http2.ClientPreface[:5], ends: 500 * time.Millisecond},
+		{name: "gRPC, a client that answers no ping", sent: http2.ClientPreface + settings + ping, ends: 500 * time.Millisecond},
+		{name: "HTTP, nothing sent", web: true, ends: 500 * time.Millisecond},
+		{name: "HTTP, half a head", web: true, sent: "POST /v1/fetch HTTP/1.1\r\n", ends: 500 * time.Millisecond},
+		{name: "HTTP, half the body of another type", web: true, sent: "POST /v1/fetch HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\nhalf", ends: 500 * time.Millisecond},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rpc, web := bufconn.Listen(64<<10), bufconn.Listen(64<<10)
+				f := webOn(bubbleOn(t, rpc), web)
+				at := rpc
+				if row.web {
+					at = web
+				}
+				if row.call != nil {
+					row.call(f)
+				} else if row.name != "none" {
+					conn, err := f.dial(f.Context(), at)
+					if err != nil {
+						f.Fatal(err)
+					}
+					defer func() { _ = conn.Close() }()
+					go func() { _, _ = io.Copy(io.Discard, conn) }()
+					if _, err := io.WriteString(conn, row.sent); err != nil {
+						f.Fatal(err)
+					}
+				}
+				synctest.Wait()
+				began := time.Now()
+				if err := f.server.Shutdown(f.Context()); err != nil {
+					f.Errorf("Shutdown = %v, want nil", err)
+				}
+				if took := time.Since(began); took < row.ends || took > row.ends+10*time.Millisecond {
+					f.Errorf("the server was down after %s, want %s", took, row.ends)
+				}
+			})
+		})
+	}
+}
+
+// TestShutdownOfIdleConnectionsWaits: connections stay open while a fetch is in flight,
+// and while its outcome is not read.
+func TestShutdownOfIdleConnectionsWaits(t *testing.T) {
+	t.Parallel()
+	webBubble(t, func(f *face) {
+		in := f.request("/s/k/200:size=8000000,delay=3s")
+		stream, err := f.rig.client.Fetch(f.Context(), in)
+		if err != nil {
+			f.Fatal(err)
+		}
+		synctest.Wait()
+		began, down := time.Now(), make(chan error, 1)
+		go func() { down <- f.server.Shutdown(f.Context()) }()
+		<-time.After(20 * time.Second)
+		var last *pb.FetchResponse
+		for err == nil {
+			var m *pb.FetchResponse
+			if m, err = stream.Recv(); err == nil {
+				last = m
+			}
+		}
+		if last.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+			f.Errorf("%v after %v, want the outcome", err, last)
+		}
+		if err := <-down; err != nil {
+			f.Errorf("Shutdown = %v, want nil", err)
+		}
+		if took := time.Since(began).Round(time.Second); took != 20*time.Second {
+			f.Errorf("the server was down after %s, want 20 s", took)
+		}
+	})
 }

@@ -128,7 +128,10 @@ func (s *service) prepareTask(ctx context.Context, in *pb.FetchRequest) (*prepar
 
 // enter waits until a task is admitted. If it is not, enter returns why.
 func (m *many) enter(ctx context.Context, turn *place) classify.Class {
-	if turn == nil {
+	switch {
+	case turn == nil && m.service.draining.Err() != nil:
+		return classify.Shutdown
+	case turn == nil:
 		return classify.OutOfMemory
 	}
 	if turn.isAdmitted() && ctx.Err() == nil && m.service.draining.Err() == nil { // the common case

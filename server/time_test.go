@@ -20,7 +20,7 @@ func patient() *pb.TimeoutPolicy {
 }
 
 // TestDeadlineReserve gives an origin that never ends to calls with a deadline: the
-// outcome comes before it, by 5 %, at least 50 ms and at most 1 s (spec §9).
+// outcome comes before it, by 5 %, at least 250 ms or a quarter, at most 1 s (spec §9).
 func TestDeadlineReserve(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -29,14 +29,14 @@ func TestDeadlineReserve(t *testing.T) {
 		attempts       int32
 	}{
 		{"5 %", "silent", 10 * time.Second, 9500 * time.Millisecond, 1},
-		{"5 % is the least", "silent", time.Second, 950 * time.Millisecond, 1},
-		{"at least 50 ms", "silent", 500 * time.Millisecond, 450 * time.Millisecond, 1},
+		{"5 % is 250 ms", "silent", 5 * time.Second, 4750 * time.Millisecond, 1},
+		{"at least 250 ms", "silent", 1500 * time.Millisecond, 1250 * time.Millisecond, 1},
+		{"250 ms is a quarter", "silent", time.Second, 750 * time.Millisecond, 1},
+		{"a quarter", "silent", 500 * time.Millisecond, 375 * time.Millisecond, 1},
 		{"5 % is the most", "silent", 20 * time.Second, 19 * time.Second, 1},
 		{"at most 1 s", "silent", 40 * time.Second, 39 * time.Second, 1},
 		{"longer than the server's maximum", "200:size=1000,drip=1@7s", 20 * time.Minute, 15 * time.Minute, 1},
-		{"one more than the reserve", "silent", 51 * time.Millisecond, time.Millisecond, 1},
-		{"as long as the reserve", "silent", 50 * time.Millisecond, 0, 0},
-		{"shorter than the reserve", "silent", 10 * time.Millisecond, 0, 0},
+		{"a quarter of the shortest", "silent", time.Millisecond, 750 * time.Microsecond, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

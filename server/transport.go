@@ -94,17 +94,20 @@ var handled = map[string]bool{
 	pb.FetchService_FetchMany_FullMethodName: true, pb.FetchService_Explain_FullMethodName: true,
 }
 
-// begin charges a call whose handler starts, unless it is charged already. It returns a
-// function that releases the charge.
+// begin counts a call whose handler starts and charges it, unless it is charged already.
+// It returns a function that undoes both.
 func (s *Server) begin(ctx context.Context) (over func(), err error) {
+	calls := &s.service.calls
+	calls.Add(1)
 	c := callOf(ctx)
 	if c == nil || c.charged {
-		return func() {}, nil
+		return func() { calls.Add(-1) }, nil
 	}
 	from, memory := connOf(ctx), s.budget.Lease(c.caller)
 	md, _ := metadata.FromIncomingContext(ctx)
 	if !from.charge(md, memory) {
+		calls.Add(-1)
 		return nil, s.service.admission.noMemory(ctx, "calls")
 	}
-	return func() { from.callOver(memory) }, nil
+	return func() { from.callOver(memory); calls.Add(-1) }, nil
 }

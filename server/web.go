@@ -101,6 +101,8 @@ func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *we
 	return func(rw http.ResponseWriter, r *http.Request) {
 		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), patience: w.service.stall, admission: w.service.admission}
 		began := time.Now()
+		w.service.calls.Add(1)
+		defer w.service.calls.Add(-1)
 		err := w.guarded(method, r, out)
 		if err != nil {
 			out.fail(status.Convert(err))

@@ -63,13 +63,15 @@ func (f *face) serve(l net.Listener) {
 // webBubble is that over memory, in a bubble.
 func webBubble(t *testing.T, f func(*face), change ...func(*server.Config)) {
 	t.Helper()
-	bubble(t, func(r *rig) {
-		l := bufconn.Listen(64 << 10)
-		w := &face{rig: r, base: "http://localhost", client: &http.Client{Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }}}}
-		w.serve(l)
-		f(w)
-	}, change...)
+	bubble(t, func(r *rig) { f(webOn(r, bufconn.Listen(64<<10))) }, change...)
+}
+
+// webOn serves the HTTP face of a bubble's rig on l.
+func webOn(r *rig, l *bufconn.Listener) *face {
+	f := &face{rig: r, base: "http://localhost", client: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }}}}
+	f.serve(l)
+	return f
 }
 
 // post sends a request; change may alter it. The answer's body ends with the test.

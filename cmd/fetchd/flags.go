@@ -42,11 +42,11 @@ Certificates are looked at every minute as well. What is wrong is logged, and
 everything stays as it was.
 
 On SIGTERM or SIGINT the service turns NOT_SERVING, takes no new call, ends
-waits as SHUTDOWN and lets attempts finish for --drain-time. A second signal
-ends it at once.
+waits as SHUTDOWN and lets attempts finish for --drain-time. Those that outlast
+it end as SHUTDOWN as well. A second signal ends the service at once.
 
-Exit code: 0 after a clean stop, 1 if it cannot start, was cut off while
-draining, or --healthcheck finds it not serving, 2 for wrong settings.`
+Exit code: 0 after a clean stop, 1 if it cannot start, fetches outlasted the
+drain, or --healthcheck finds it not serving, 2 for wrong settings.`
 
 // flags are the settings: what the command line, the environment and the file
 // may hold. A field tagged live changes on SIGHUP, one tagged secret is never

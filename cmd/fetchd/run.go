@@ -33,7 +33,8 @@ type program struct {
 	libraries      func(io.Writer)  // sets where libraries write errors; nil in tests
 }
 
-// flushTime is how long an exit waits for a reader of standard error.
+// flushTime is how long an exit waits for a reader of standard error, and before that,
+// past the drain time, for the collector of traces.
 const flushTime = 500 * time.Millisecond
 
 // run runs the command until ctx ends, and returns the exit code. Only the flush at its
@@ -146,8 +147,15 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
 	}
+	var drainEnd time.Time
 	defer func() {
-		if err := observer.Shutdown(context.WithoutCancel(ctx)); err != nil { // it has a limit of its own
+		flush := context.WithoutCancel(ctx) // Shutdown has its own limit
+		if !drainEnd.IsZero() {
+			var cancel context.CancelFunc
+			flush, cancel = context.WithDeadline(flush, drainEnd.Add(flushTime))
+			defer cancel()
+		}
+		if err := observer.Shutdown(flush); err != nil {
 			logger.Warn("the last traces are lost", slog.Any("error", err))
 		}
 	}()
@@ -176,10 +184,11 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	}
 	err = l.follow(ctx, failed)
 	logger.Info("draining", slog.Duration("drain_time", s.DrainTime))
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.DrainTime)
+	drainEnd = time.Now().Add(s.DrainTime)
+	drain, cancel := context.WithDeadline(context.WithoutCancel(ctx), drainEnd)
 	defer cancel()
-	if cut := l.server.Shutdown(drain); cut != nil {
-		err = errors.Join(err, fmt.Errorf("fetches were cut off after --drain-time %s: %w", s.DrainTime, cut))
+	if late := l.server.Shutdown(drain); late != nil {
+		err = errors.Join(err, fmt.Errorf("fetches outlasted --drain-time %s and were ended as SHUTDOWN: %w", s.DrainTime, late))
 	}
 	open.Wait()
 	if err == nil {

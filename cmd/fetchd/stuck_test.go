@@ -22,9 +22,10 @@ import (
 // addresses, the pipe is read only if a test does so.
 type process struct {
 	*testing.T
-	cmd  *exec.Cmd
-	log  *bufio.Reader
-	http string // address
+	cmd        *exec.Cmd
+	log        *bufio.Reader
+	grpc, http string // addresses
+	provider   string // that its fetches name
 }
 
 // execute starts the command with a pipe for its standard error, and returns the read
@@ -57,12 +58,13 @@ func startProcess(t *testing.T, args ...string) *process {
 	cmd, r := execute(t, nil, append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}, args...)...)
 	p := &process{T: t, cmd: cmd, log: bufio.NewReader(r)}
 	var serving struct {
+		GRPC string `json:"grpc_addr"`
 		HTTP string `json:"http_addr"`
 	}
 	if err := json.Unmarshal([]byte(p.await(`"msg":"serving"`)), &serving); err != nil {
 		t.Fatal(err)
 	}
-	p.http = serving.HTTP
+	p.grpc, p.http = serving.GRPC, serving.HTTP
 	return p
 }
 
@@ -175,7 +177,7 @@ func TestLogNobodyReads(t *testing.T) {
 		name  string
 		stuck bool // a fetch is in flight that does not end
 		code  int
-	}{{"nothing is in flight", false, exitOK}, {"a fetch is cut off", true, exitError}} {
+	}{{"nothing is in flight", false, exitOK}, {"a fetch outlasts the drain", true, exitError}} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			o, f := startOrigin(t), newFolder(t)

@@ -951,7 +951,8 @@ const (
 	ErrorClass_ERROR_CLASS_DEADLINE ErrorClass = 32
 	// P4. Given up by the caller (FetchMany only).
 	ErrorClass_ERROR_CLASS_CANCELLED ErrorClass = 33
-	// P5. The server is shutting down.
+	// P5. The server is shutting down. The fetch waited, or outlasted the time that
+	// the server gives to fetches in flight.
 	ErrorClass_ERROR_CLASS_SHUTDOWN ErrorClass = 34
 	// P6. A fault of the server.
 	ErrorClass_ERROR_CLASS_INTERNAL ErrorClass = 35
@@ -1648,7 +1649,9 @@ func (x *ContentPolicy) GetRequireValidCharset() bool {
 	return false
 }
 
-// Time limits. The RPC deadline always wins.
+// Time limits. The RPC deadline always wins, less a reserve in which the outcome
+// reaches the caller: 5 %, but at least 250 ms or a quarter of the deadline,
+// whichever is less, and at most 1 s.
 type TimeoutPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whole fetch, waits between attempts included. Unset means 60 s in STANDARD

@@ -1,0 +1,155 @@
+//go:build linux
+
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wait"
+)
+
+const (
+	deadlineFetches = 200 // for each deadline
+	deadlineCallers = 40  // at once, for each deadline
+	busyLoops       = 2   // processes
+	// lateTimer is how late a timer of this test may be. Where one is later, the machine
+	// does more than the busy loops, and outcomes may be missing.
+	lateTimer = 50 * time.Millisecond
+)
+
+// TestDeadlineOnABusyMachine: calls whose origin does not answer have their outcome
+// before the deadline, also while other processes use every core (spec §9).
+func TestDeadlineOnABusyMachine(t *testing.T) {
+	ctx := long(t)
+	p := start(ctx, t, build(t))
+	for range busyLoops {
+		loop := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
+		loop.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := loop.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = loop.Process.Kill()
+			_ = loop.Wait() // it was killed
+		})
+	}
+	deadlines := []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 5 * time.Second}
+	clients := p.dial(ctx, len(deadlines))
+	ends := make([]deadlineEnds, len(deadlines))
+	watching, stop := context.WithCancel(ctx)
+	latest := make(chan time.Duration, 1)
+	go func() { latest <- latestTimer(watching) }()
+	var group sync.WaitGroup
+	for i, deadline := range deadlines {
+		jobs := make(chan int)
+		group.Go(func() {
+			defer close(jobs)
+			for n := range deadlineFetches {
+				jobs <- n
+			}
+		})
+		for worker := range deadlineCallers {
+			group.Go(func() {
+				wait.For(ctx, deadline*time.Duration(worker)/deadlineCallers) // so that not all end at once
+				for n := range jobs {
+					url := p.origin.URL("http", fmt.Sprintf("/s/d%d-%d/silent", i, n))
+					ends[i].add(fetchWithDeadline(ctx, clients[i], url, deadline, n%2 == 0))
+				}
+			})
+		}
+	}
+	group.Wait()
+	stop()
+	fail, late := t.Errorf, <-latest
+	if late > lateTimer {
+		t.Logf("the machine does something else: a timer was %v late", late.Round(time.Millisecond))
+		fail = t.Logf
+	}
+	for i, deadline := range deadlines {
+		all := &ends[i]
+		t.Logf("deadline %v: %d of %d outcomes; left before the deadline: least %v, p1 %v, p50 %v",
+			deadline, len(all.left), deadlineFetches, all.left.percentile(0).Round(time.Millisecond),
+			all.left.percentile(1).Round(time.Millisecond), all.left.percentile(50).Round(time.Millisecond))
+		for _, err := range all.errs {
+			fail("deadline %v: %v, want the outcome DEADLINE", deadline, err)
+		}
+	}
+}
+
+// latestTimer returns how late the latest of its timers was, until ctx ends.
+func latestTimer(ctx context.Context) (latest time.Duration) {
+	for ctx.Err() == nil {
+		due := time.Now().Add(20 * time.Millisecond)
+		wait.For(ctx, 20*time.Millisecond)
+		latest = max(latest, time.Since(due))
+	}
+	return latest
+}
+
+// deadlineEnds are the ends of calls with one deadline.
+type deadlineEnds struct {
+	mu   sync.Mutex
+	left times // of the deadline when the outcome came
+	errs []error
+}
+
+func (e *deadlineEnds) add(left time.Duration, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.errs = append(e.errs, err)
+		return
+	}
+	e.left = append(e.left, left)
+}
+
+// fetchWithDeadline makes a call, and returns what was left of its deadline when its
+// outcome came.
+func fetchWithDeadline(ctx context.Context, c pb.FetchServiceClient, url string, deadline time.Duration, unary bool) (time.Duration, error) {
+	ends := time.Now().Add(deadline)
+	ctx, cancel := context.WithDeadline(ctx, ends)
+	defer cancel()
+	in := &pb.FetchRequest{Url: url}
+	var outcome *pb.FetchOutcome
+	var left time.Duration
+	var err error
+	if unary {
+		var out *pb.FetchUnaryResponse
+		out, err = c.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in})
+		outcome, left = out.GetOutcome(), time.Until(ends)
+	} else {
+		outcome, left, err = readWithDeadline(ctx, c, in, ends)
+	}
+	if class := outcome.GetError().GetErrorClass(); err == nil && class != pb.ErrorClass_ERROR_CLASS_DEADLINE {
+		err = fmt.Errorf("outcome %s", class)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s after %v: %w", status.Code(err), deadline-time.Until(ends), err)
+	}
+	return left, err
+}
+
+func readWithDeadline(ctx context.Context, c pb.FetchServiceClient, in *pb.FetchRequest, ends time.Time) (outcome *pb.FetchOutcome, left time.Duration, err error) {
+	stream, err := c.Fetch(ctx, in)
+	for err == nil {
+		var m *pb.FetchResponse
+		if m, err = stream.Recv(); err == nil && m.GetOutcome() != nil {
+			outcome, left = m.GetOutcome(), time.Until(ends)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return outcome, left, err
+}
