@@ -1,9 +1,14 @@
 package server
 
 import (
+	"fmt"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -53,13 +58,23 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 // an error of a codec is INTERNAL to gRPC.
 const refused = protowire.MaxValidNumber
 
+// refuseRequest marks m as a request that was not decoded, with what is wrong.
+func refuseRequest(m proto.Message, wrong *errdetails.BadRequest_FieldViolation) error {
+	encoded, err := proto.Marshal(wrong)
+	if err != nil {
+		return err
+	}
+	m.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, refused, protowire.BytesType), encoded))
+	return nil
+}
+
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if m, ok := v.(proto.Message); ok && data.Len() > longRequest {
 		room := maxElements
 		if at := overflow(m.ProtoReflect().Descriptor(), data.Materialize(), &room); at != "" {
-			m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, refused, protowire.BytesType), at))
-			return nil
+			return refuseRequest(m, &errdetails.BadRequest_FieldViolation{Field: at,
+				Description: fmt.Sprintf("is where the request passes %d fields and list entries: send fewer", maxElements)})
 		}
 	}
 	return c.CodecV2.Unmarshal(data, v)
@@ -73,9 +88,12 @@ func checkElements(v any) error {
 	}
 	unknown := m.ProtoReflect().GetUnknown()
 	if number, _, n := protowire.ConsumeTag(unknown); n > 0 && number == refused {
-		at, _ := protowire.ConsumeString(unknown[n:])
-		var v violations
-		v.add(at, "is where the request passes %d fields and list entries: send fewer", maxElements)
+		encoded, _ := protowire.ConsumeBytes(unknown[n:])
+		wrong := new(errdetails.BadRequest_FieldViolation)
+		if len(encoded) > maxViolationBytes/2 || proto.Unmarshal(encoded, wrong) != nil { // a caller has sent the field
+			return status.Errorf(codes.InvalidArgument, "the request has a field of the number %d: leave it out", refused)
+		}
+		v := violations{fields: []*errdetails.BadRequest_FieldViolation{wrong}}
 		return v.err()
 	}
 	return nil

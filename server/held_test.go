@@ -171,6 +171,106 @@ func TestUnfinishedRequests(t *testing.T) {
 	r.wantNothingHeld()
 }
 
+// TestLongRequestsAreCharged while they arrive, with the length that their first bytes
+// say: one of a fetch at once, one of FetchMany as far as its stream has not reserved it.
+func TestLongRequestsAreCharged(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	r := newRig(t, withMemory(64*mib))
+	held := func(what string, low, high int64) {
+		t.Helper()
+		for start := time.Now(); ; {
+			n := r.server.Held()[budget.Receiving]
+			if n >= low && n < high {
+				return
+			}
+			if time.Since(start) > 5*time.Second {
+				t.Fatalf("%s: %d bytes are charged, want %d to %d", what, n, low, high)
+			}
+			runtime.Gosched()
+		}
+	}
+	c := r.callerFrom("127.0.0.1", 1<<20)
+	c.open(1, pb.FetchService_FetchMany_FullMethodName)
+	held("a stream", 2*mib, 2*mib+mib/2)
+	tasks, err := proto.Marshal(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: &pb.FetchRequest{Url: "http://a.example/", Body: make([]byte, 3*mib)}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.send(1, tasks, 0, 100)
+	held("a stream and a long message", 3*mib, 3*mib+mib/2)
+	c.open(3, pb.FetchService_FetchUnary_FullMethodName)
+	c.send(3, make([]byte, 4*mib), 0, 100)
+	held("an unfinished request too", 7*mib, 7*mib+mib/2)
+	c.open(5, pb.FetchService_FetchUnary_FullMethodName)
+	c.send(5, make([]byte, 4*mib+1), 0, 100)
+	stream, head := c.next()
+	if err := statusOf(t, head); stream != 5 || status.Code(err) != codes.InvalidArgument {
+		t.Errorf("stream %d ends with %v, want 5 and INVALID_ARGUMENT", stream, err)
+	}
+	held("one that is refused is not charged", 7*mib, 7*mib+mib/2)
+	c.open(7, pb.FetchService_FetchUnary_FullMethodName)
+	c.send(7, make([]byte, mib), 0, 100)
+	held("a request of one fetch too, before or after it takes a slot", 8*mib, 9*mib+mib/2)
+	_ = c.Close()
+	r.wantNothingHeld()
+}
+
+// TestRequestsOutOfForm: a call of one request that has none, half of one or two ends with
+// a status, and its connection goes on.
+func TestRequestsOutOfForm(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.callerFrom("127.0.0.1", 1<<20)
+	stream := uint32(1)
+	for _, row := range []struct {
+		name string
+		data []byte
+	}{
+		{"nothing", nil},
+		{"half a length", []byte{0, 0, 0}},
+		{"half a request", []byte{0, 0, 0, 0, 9, 1}},
+		{"a compressed request", []byte{1, 0, 0, 0, 0}},
+		{"two requests", make([]byte, 10)},
+		{"a request and half of one", make([]byte, 7)},
+	} {
+		for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName, pb.FetchService_Explain_FullMethodName} {
+			c.open(stream, method)
+			c.must(c.framer.WriteData(stream, true, row.data))
+			_, head := c.next()
+			wantCode(t, row.name+" of "+method, statusOf(t, head), codes.Internal)
+			stream += 2
+		}
+	}
+}
+
+// TestLongRequestWithoutMemory is refused by its first bytes, and says when to come again.
+func TestLongRequestWithoutMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, withMemory(4<<20))
+	c := r.callerFrom("127.0.0.1", 1<<20)
+	c.open(1, pb.FetchService_FetchMany_FullMethodName) // it reserves two thirds of what a caller may have
+	message := make([]byte, 1<<20)
+	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName} {
+		for r.server.Held()[budget.Receiving] < 2<<20 {
+			runtime.Gosched()
+		}
+		stream := uint32(3)
+		if method == pb.FetchService_Fetch_FullMethodName {
+			stream = 5
+		}
+		c.open(stream, method)
+		c.send(stream, message, 0, 100)
+		_, head := c.next()
+		wantReason(t, statusOf(t, head), "MEMORY")
+		if head["grpc-retry-pushback-ms"] == "" {
+			t.Errorf("%s: %v has no grpc-retry-pushback-ms", method, head)
+		}
+	}
+	_ = c.Close()
+	r.wantNothingHeld()
+}
+
 // TestCompressedCalls checks that they are refused by their headers, whatever compressor
 // is registered, and that no answer is compressed.
 func TestCompressedCalls(t *testing.T) {

@@ -19,9 +19,14 @@ import (
 	"fetchd/internal/budget"
 )
 
-// maxRequestBytes is the longest message taken: a body of 1 MiB, the headers
-// and room for the rest.
-const maxRequestBytes = 2 << 20
+const (
+	// maxRequestBytes is the longest message taken: three tasks of FetchMany, each with
+	// a body of 1 MiB, and room for the rest.
+	maxRequestBytes = 4 << 20
+	// reservedBytes is what is reserved for a request that arrives. The valid request
+	// of one fetch is shorter. A longer message is charged with its length.
+	reservedBytes = 2 << 20
+)
 
 // maxLongStreams and maxLongStreamsOfCaller limit the streams without a time limit:
 // FetchMany and reflection.
@@ -29,7 +34,8 @@ const maxLongStreams, maxLongStreamsOfCaller = 1024, 64
 
 // options are the interceptors, outermost first, and the limits.
 func (s *Server) options(cfg *Config) []grpc.ServerOption {
-	return slices.Concat(cfg.Observe.ServerOptions(), s.interception(cfg), s.transportOptions(cfg.TLS))
+	receive := grpc.ChainStreamInterceptor(s.receiving.stream) // outermost, so that messages are counted
+	return slices.Concat([]grpc.ServerOption{receive}, cfg.Observe.ServerOptions(), s.interception(cfg), s.transportOptions(cfg.TLS))
 }
 
 func (s *Server) interception(cfg *Config) []grpc.ServerOption {
@@ -138,12 +144,15 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 		}
 		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
 			var t *ticket
-			if t, err = g.streams.enter(ctx, charge{budget.Receiving, maxRequestBytes}); err == nil { // it may have one request in memory at any time
+			if t, err = g.streams.enter(ctx, charge{budget.Receiving, reservedBytes}); err == nil { // it may have one request in memory at any time
 				defer t.release()
+				if c := callOf(ctx); c != nil {
+					c.reserved = t.memory
+				}
 			}
 		}
 		if err == nil {
-			err = guarded(srv, &callStream{stream, g, info.FullMethod == pb.FetchService_Fetch_FullMethodName}, info, handler)
+			err = guarded(srv, &callStream{stream, g}, info, handler)
 		}
 		g.auth.leave(ctx, &err)
 		g.line(ctx, info.FullMethod, began, err)
@@ -172,7 +181,7 @@ func (s *Server) description() *grpc.ServiceDesc {
 	desc.Methods = slices.Clone(desc.Methods)
 	for i := range desc.Methods {
 		handler := desc.Methods[i].Handler
-		desc.Methods[i].Handler = func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		desc.Methods[i].Handler = func(srv any, ctx context.Context, _ func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			if err := refuseCompressed(ctx); err != nil {
 				return nil, err
 			}
@@ -181,8 +190,7 @@ func (s *Server) description() *grpc.ServiceDesc {
 				return nil, err
 			}
 			defer over()
-			s.receiving.read(ctx)
-			return handler(srv, ctx, decode, interceptor)
+			return handler(srv, ctx, func(m any) error { return s.receiving.message(ctx, m, true) }, interceptor)
 		}
 	}
 	return &desc
@@ -192,14 +200,10 @@ func (s *Server) description() *grpc.ServiceDesc {
 type callStream struct {
 	grpc.ServerStream
 	gate *gate
-	one  bool // it has one request; other streams reserve the memory for one from the start
 }
 
 // RecvMsg implements grpc.ServerStream.
 func (s *callStream) RecvMsg(m any) error {
-	if s.one {
-		s.gate.receiving.read(s.Context())
-	}
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}

@@ -95,11 +95,8 @@ func (m *many) serve(p *packer) error {
 	for {
 		select {
 		case err := <-read:
-			if err != nil && m.ctx.Err() == nil {
-				return err
-			}
 			last, read = err, nil
-			go answered() // their answers are sent meanwhile
+			go answered() // their answers are sent meanwhile, also if a message was refused
 		case <-revoked:
 			if read != nil {
 				go answered()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "fetchd/gen/fetchd/v1"
@@ -94,11 +95,7 @@ func (m *manyStream) finish(tags ...string) {
 	if err := m.CloseSend(); err != nil {
 		m.Fatal(err)
 	}
-	err := m.next()
-	for err == nil {
-		err = m.next()
-	}
-	if !errors.Is(err, io.EOF) {
+	if err := m.end(); !errors.Is(err, io.EOF) {
 		m.Errorf("the call ends with %v, want OK", err)
 	}
 	for _, tag := range tags {
@@ -108,6 +105,15 @@ func (m *manyStream) finish(tags ...string) {
 	}
 	if len(m.outcomes) != len(tags) {
 		m.Errorf("%d tasks have outcomes, want %d", len(m.outcomes), len(tags))
+	}
+}
+
+// end reads to the end of the call, and returns its error.
+func (m *manyStream) end() error {
+	for {
+		if err := m.next(); err != nil {
+			return err
+		}
 	}
 }
 
@@ -186,21 +192,95 @@ func TestFetchManyTags(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			m := r.many(t.Context())
-			for _, tag := range row.tags {
-				m.start(r.task(tag, "/s/silent/silent"))
-			}
-			err := m.next()
-			for err == nil {
-				err = m.next()
-			}
-			wantViolations(t, err, []string{"tasks.tag"})
+			bubble(t, func(r *rig) {
+				m := r.many(r.Context())
+				tasks := []*pb.Task{r.task("before", "/s/silent/silent")}
+				tasks[0].Request.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: seconds(0.1)}
+				for _, tag := range row.tags {
+					task := r.task(tag, "/s/silent/silent")
+					task.Request.TimeoutPolicy = tasks[0].Request.TimeoutPolicy
+					tasks = append(tasks, task)
+				}
+				m.start(tasks...)
+				wantViolations(r.T, m.end(), []string{"tasks.tag"})
+				m.wantClass("before", pb.ErrorClass_ERROR_CLASS_DEADLINE)
+			})
 		})
 	}
 	m := r.many(t.Context())
 	for n := range 3 { // a tag is free again once its task is answered
 		m.start(r.task("again", "/s/again/200"))
 		m.until(n + 1)
+	}
+}
+
+// TestFetchManyLongTasks: tasks are judged one by one, however long their message is.
+func TestFetchManyLongTasks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	put := func(tag string, body int) *pb.Task {
+		task := r.task(tag, "/s/"+tag+"/200")
+		task.Request.Method, task.Request.Body = "PUT", make([]byte, body)
+		return task
+	}
+	m := r.many(t.Context())
+	m.start(put("a", 900<<10), put("b", 900<<10), put("c", 900<<10))
+	m.start(put("longest", 1<<20), put("too long", 1<<20+1), put("short", 1))
+	m.start(put("much too long", 3<<20), put("after", 1))
+	m.finish("a", "b", "c", "longest", "too long", "short", "much too long", "after")
+	for _, tag := range []string{"a", "b", "c", "longest", "short", "after"} {
+		m.wantClass(tag, ok)
+	}
+	for tag, text := range map[string]string{"too long": "request.body has 1048577 bytes: give at most 1048576", "much too long": "request.body has 3145728 bytes"} {
+		m.wantClass(tag, pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST)
+		if e := m.outcomes[tag][0].GetError(); !strings.Contains(e.GetMessage(), text) || e.GetRetryable() {
+			t.Errorf("task %s: %v, want %q and not retryable", tag, e, text)
+		}
+		if n := len(r.origin.Requests(tag)); n != 0 {
+			t.Errorf("task %s: the origin saw %d requests, want none", tag, n)
+		}
+	}
+}
+
+// TestFetchManyLongMessage: a message that is too long, or for which there is no memory,
+// ends the call once the tasks in flight have their outcomes.
+func TestFetchManyLongMessage(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		budget int64
+		bytes  int
+		want   func(t *testing.T, err error)
+	}{
+		{"over 4 MiB", 512 << 20, 4 << 20, func(t *testing.T, err error) {
+			t.Helper()
+			wantViolations(t, err, []string{"tasks"})
+			if text := status.Convert(err).Message(); !strings.Contains(text, "send at most 4194304 in a message") {
+				t.Errorf("%q does not name the limit", text)
+			}
+		}},
+		{"no memory for 3 MiB", 4 << 20, 3 << 20, func(t *testing.T, err error) {
+			t.Helper()
+			wantCode(t, "FetchMany", err, codes.ResourceExhausted)
+			wantReason(t, err, "MEMORY")
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, withMemory(row.budget))
+			m := r.many(t.Context())
+			m.start(r.task("first", "/s/first/200"), r.task("slow", "/s/slow/200:delay=300ms"))
+			m.until(1)
+			long := r.task("long", "/s/long/200")
+			long.Request.Method, long.Request.Body = "PUT", make([]byte, row.bytes)
+			_ = m.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{long}}) // the call ends while it is sent
+			row.want(t, m.end())
+			m.wantClass("first", ok)
+			m.wantClass("slow", ok)
+			if n := len(r.origin.Requests("long")) + len(m.outcomes["long"]); n != 0 {
+				t.Error("a task of the message that was refused was begun")
+			}
+		})
 	}
 }
 

@@ -3,11 +3,12 @@ package server
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"fetchd/internal/budget"
@@ -30,27 +31,36 @@ type call struct {
 	cancel  context.CancelCauseFunc
 	clock   *time.Timer // ends the call while its request is arriving; nil once it has arrived
 	caller  string
-	reading atomic.Bool  // a handler waits for the request
-	stream  statusWriter // set before reading
+	reading atomic.Bool     // a handler waits for the request
+	stream  transportStream // set before reading
+	size    int64           // of its slot; set before reading
+	early   *budget.Lease   // until it has a slot; set before reading; nil: the request is short
+	due     time.Time       // when the request must have arrived
 
 	// Guarded by receiving.mu.
 	arrived bool
 	slot    *slot // nil: none
 
-	charged bool    // since its headers arrived
-	ticket  *ticket // of FetchUnary, between the handler and the answer
+	charged  bool          // since its headers arrived
+	ticket   *ticket       // of FetchUnary, between the handler and the answer
+	head     [5]byte       // of the message that is read
+	reserved *budget.Lease // of a long stream: reservedBytes, and the rest of its last message
 }
 
-// statusWriter ends a gRPC stream. If a call is only cancelled while it waits for a
-// message, gRPC answers CANCELLED.
-type statusWriter interface {
+// transportStream is gRPC's stream below its messages. If a message is too long,
+// [grpc.ServerStream] ends the call with RESOURCE_EXHAUSTED before it returns the error.
+// If a call is only cancelled while it waits for a message, gRPC answers CANCELLED.
+type transportStream interface {
+	ReadMessageHeader(header []byte) error
+	Read(n int) (mem.BufferSlice, error)
 	WriteStatus(st *status.Status) error
 }
 
 // slot is held by a call whose request takes long to arrive.
 type slot struct {
 	at     *list.Element // in receiving
-	limit  *time.Timer   // ends the call
+	bytes  int64
+	limit  *time.Timer // ends the call
 	memory *budget.Lease
 }
 
@@ -68,9 +78,10 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// receiving are the requests that take long to arrive. gRPC buffers each, up to the
-// maximum message size, without reporting it. So each gets a slot of that size from the
-// budget. If there is none, the oldest request of the caller with the most of them ends.
+// receiving are the requests that take long to arrive. gRPC buffers each without
+// reporting it. So each gets a slot of reservedBytes from the budget, or of its length if
+// that is more. If there is none, the oldest request of the caller with the most of them
+// ends.
 type receiving struct {
 	budget  *budget.Budget
 	refused func(reason string) // counts refusals
@@ -78,10 +89,12 @@ type receiving struct {
 	mu      sync.Mutex
 	calls   list.List // of *call, oldest first
 	callers map[string]int
+	held    int64 // bytes of all slots
 }
 
 // expect starts the timer of a call whose request has not arrived.
 func (r *receiving) expect(c *call) {
+	c.due = time.Now().Add(firstMessageTime)
 	c.clock = time.AfterFunc(firstMessageTime, func() {
 		if c.reading.Load() {
 			r.late(c)
@@ -91,16 +104,33 @@ func (r *receiving) expect(c *call) {
 	})
 }
 
-// read records that a handler now waits for its request. Before that gRPC buffers no more
-// of it than the stream's window.
-func (r *receiving) read(ctx context.Context) {
-	c := callOf(ctx)
-	if c == nil || c.clock == nil {
-		return
+// read records that a handler now waits for its request of n bytes. Before that gRPC
+// buffers no more of it than the stream's window. A longer request is charged until it
+// has a slot or c.early is closed.
+func (r *receiving) read(ctx context.Context, c *call, s transportStream, n int) error {
+	if c.clock == nil || !c.clock.Stop() {
+		return nil
 	}
-	c.stream, _ = grpc.ServerTransportStreamFromContext(ctx).(statusWriter)
+	c.stream, c.size = s, int64(max(n, reservedBytes))
 	c.reading.Store(true)
+	switch {
+	case n > reservedBytes:
+		r.late(c)
+		return nil
+	case n > streamWindow:
+		c.early = r.budget.Lease(c.caller)
+		if !c.early.Grow(budget.Receiving, int64(n)) {
+			return r.noMemory(ctx, n)
+		}
+	}
 	c.clock.Reset(slowAfter)
+	return nil
+}
+
+// noMemory refuses a message of n bytes.
+func (r *receiving) noMemory(ctx context.Context, n int) error {
+	r.refused(reasonMemory)
+	return refuse(ctx, reasonMemory, fmt.Sprintf("there is no memory for a message of %d bytes", n))
 }
 
 // came records that the request has arrived. Only the goroutine that reads requests calls
@@ -130,24 +160,25 @@ func (r *receiving) late(c *call) {
 	if c.arrived || c.Err() != nil {
 		return
 	}
+	c.early.Close()
 	memory := r.budget.Lease(c.caller)
-	for !r.fits(memory) {
+	for !r.fits(memory, c.size) {
 		if !r.evict() {
 			memory.Close()
 			r.end(c)
 			return
 		}
 	}
-	c.slot = &slot{at: r.calls.PushBack(c), memory: memory,
-		limit: time.AfterFunc(firstMessageTime-slowAfter, func() { c.cancel(context.Canceled) })}
+	c.slot = &slot{at: r.calls.PushBack(c), bytes: c.size, memory: memory,
+		limit: time.AfterFunc(time.Until(c.due), func() { c.cancel(context.Canceled) })}
+	r.held += c.size
 	r.callers[c.caller]++
 	context.AfterFunc(c, func() { r.leave(c) })
 }
 
 // fits charges the memory of a slot, and reports whether it was granted.
-func (r *receiving) fits(memory *budget.Lease) bool {
-	return int64(r.calls.Len()+1)*maxRequestBytes <= max(r.budget.Limit()/receivingShare, maxRequestBytes) &&
-		memory.Grow(budget.Receiving, maxRequestBytes)
+func (r *receiving) fits(memory *budget.Lease, size int64) bool {
+	return r.held+size <= max(r.budget.Limit()/receivingShare, maxRequestBytes) && memory.Grow(budget.Receiving, size)
 }
 
 // evict ends the oldest call of the caller with the most, and reports whether there was
@@ -190,6 +221,7 @@ func (r *receiving) leaveLocked(c *call) {
 	}
 	c.slot = nil
 	r.calls.Remove(held.at)
+	r.held -= held.bytes
 	held.limit.Stop()
 	held.memory.Close()
 	decrement(r.callers, c.caller)

@@ -177,11 +177,48 @@ func TestRefusesInLittle(t *testing.T) {
 	}
 }
 
-// TestTooLongMessage is a request past what a message may hold.
+// TestTooLongMessage: a request that is too large is refused with a status that no
+// client tries again, whether it is longer than a body or than a message may be.
 func TestTooLongMessage(t *testing.T) {
 	t.Parallel()
+	const longest = 4 << 20
 	r := newRig(t)
-	in := r.request("/s/k/200")
-	in.Method, in.Body = "PUT", make([]byte, 3<<20)
-	wantCode(t, "Fetch", r.fetch(t.Context(), in).err, codes.ResourceExhausted)
+	put := func(body int) *pb.FetchRequest {
+		in := r.request("/s/k/200")
+		in.Method, in.Body = "PUT", make([]byte, body)
+		return in
+	}
+	frame := proto.Size(put(longest)) - longest // the fields besides the body, for each method
+	for _, row := range []struct {
+		name string
+		body int
+		text string
+	}{
+		{"a byte over the body", 1<<20 + 1, "has 1048577 bytes: give at most 1048576"},
+		{"2 MiB", 2 << 20, "has 2097152 bytes: give at most 1048576"},
+		{"the longest message", longest - frame - 8, "bytes: give at most 1048576"},
+		{"over the longest message", longest, "send at most 4194304 in a message, and 1048576 in a body"},
+		{"8 MiB", 8 << 20, "send at most 4194304 in a message, and 1048576 in a body"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			_, unary := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: put(row.body)})
+			for field, err := range map[string]error{"body": r.fetch(t.Context(), put(row.body)).err, "request.body": unary} {
+				wantViolations(t, err, []string{field})
+				if text := status.Convert(err).Message(); !strings.Contains(text, row.text) {
+					t.Errorf("%s: %q, want %q in it", field, text, row.text)
+				}
+			}
+		})
+	}
+	t.Run("Explain", func(t *testing.T) {
+		t.Parallel()
+		_, err := r.client.Explain(t.Context(), &pb.ExplainRequest{Response: &pb.HttpResponse{Headers: []*pb.Header{{Name: "A", Value: repeat(longest)}}}})
+		wantViolations(t, err, []string{"message"})
+	})
+	t.Cleanup(func() {
+		if n := len(r.origin.Requests("k")); n != 0 {
+			t.Errorf("the origin saw %d requests, want none", n)
+		}
+	})
 }

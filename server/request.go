@@ -77,7 +77,7 @@ func (c *conversion) target() {
 	case !takesBody && len(c.in.GetBody()) > 0:
 		c.add("body", "has %d bytes: %s takes none", len(c.in.GetBody()), c.out.Method)
 	case len(c.in.GetBody()) > fetch.MaxRequestBodyBytes:
-		c.add("body", "has %d bytes: give at most %d", len(c.in.GetBody()), fetch.MaxRequestBodyBytes)
+		c.tooLarge("body", len(c.in.GetBody()), fetch.MaxRequestBodyBytes)
 	}
 	c.out.Body = c.in.GetBody()
 }

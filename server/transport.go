@@ -35,7 +35,7 @@ const (
 // transportOptions are those limits as gRPC takes them.
 func (s *Server) transportOptions(secure *tls.Config) []grpc.ServerOption {
 	options := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.MaxRecvMsgSize(maxRequestBytes), // of calls that [receiving] does not receive
 		grpc.MaxHeaderListSize(maxMetadataBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.NumStreamWorkers(callWorkers),

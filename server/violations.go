@@ -27,6 +27,10 @@ type violations struct {
 	more   int // left out
 }
 
+// reasonTooLarge is the reason of a violation that is about the size of the request.
+// Over HTTP its status is 413.
+const reasonTooLarge = "TOO_LARGE"
+
 // add notes that a field is not usable.
 func (v *violations) add(field, format string, args ...any) {
 	if v.bytes >= maxViolationBytes {
@@ -35,6 +39,15 @@ func (v *violations) add(field, format string, args ...any) {
 	}
 	f := &errdetails.BadRequest_FieldViolation{Field: v.prefix + field, Description: fmt.Sprintf(format, args...)}
 	v.fields, v.bytes = append(v.fields, f), v.bytes+len(f.Field)+len(f.Description)
+}
+
+// tooLarge notes that a field has n bytes, more than the most.
+func (v *violations) tooLarge(field string, n, most int) {
+	before := len(v.fields)
+	v.add(field, "has %d bytes: give at most %d", n, most)
+	if len(v.fields) > before {
+		v.fields[before].Reason = reasonTooLarge
+	}
 }
 
 // err returns INVALID_ARGUMENT with a google.rpc.BadRequest, or nil.

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -36,13 +38,16 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
 		return nil, status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
 	}
+	if r.ContentLength > maxJSONBytes {
+		return nil, errLongJSON()
+	}
 	_ = a.control.SetReadDeadline(time.Now().Add(firstMessageTime)) // a connection that cannot has other limits
 	body, err := readCharged(http.MaxBytesReader(a.rw, r.Body, maxJSONBytes), memory)
 	if errors.Is(err, fetch.ErrOutOfMemory) {
 		return nil, a.admission.noMemory(r.Context(), "requests")
 	}
 	if long := new(http.MaxBytesError); errors.As(err, &long) {
-		return nil, status.Errorf(codes.ResourceExhausted, "the request has more than %d bytes", maxJSONBytes)
+		return nil, errLongJSON()
 	} else if err != nil {
 		return nil, status.Error(codes.DeadlineExceeded, "the request did not come to its end in time")
 	}
@@ -59,6 +64,13 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	}
 	a.quotes = false
 	return in, nil
+}
+
+// errLongJSON refuses a request that is not read to its end.
+func errLongJSON() error {
+	v := violations{fields: []*errdetails.BadRequest_FieldViolation{{Field: "body", Reason: reasonTooLarge,
+		Description: fmt.Sprintf("is in a request of more than %d bytes of JSON: send at most that, and %d in a body", maxJSONBytes, fetch.MaxRequestBodyBytes)}}}
+	return v.err()
 }
 
 // readCharged reads to the end. It charges two bytes for each byte: the text, and what is
@@ -170,11 +182,24 @@ var webCodes = map[codes.Code]int{
 	codes.Unimplemented: http.StatusNotImplemented, codes.Unavailable: http.StatusServiceUnavailable,
 }
 
+// isTooLarge reports whether a request was refused for its size.
+func isTooLarge(st *status.Status) bool {
+	for _, detail := range st.Details() {
+		if bad, ok := detail.(*errdetails.BadRequest); ok {
+			return slices.ContainsFunc(bad.GetFieldViolations(), func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetReason() == reasonTooLarge })
+		}
+	}
+	return false
+}
+
 // writeStatus answers with a google.rpc.Status.
 func writeStatus(rw http.ResponseWriter, st *status.Status) {
 	code, known := webCodes[st.Code()]
-	if !known {
+	switch {
+	case !known:
 		code = http.StatusInternalServerError
+	case isTooLarge(st):
+		code = http.StatusRequestEntityTooLarge
 	}
 	header := rw.Header()
 	header.Set("Content-Type", "application/json")

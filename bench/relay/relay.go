@@ -58,7 +58,7 @@ func New(cfg Config) *grpc.Server {
 			PingTimeout: 15 * time.Second, WriteByteTimeout: 5 * time.Second},
 	}}}
 	r.chunks.New = func() any { p := make([]byte, chunkBytes); return &p }
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(2<<20), grpc.MaxHeaderListSize(16<<10), // as package server has it
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(4<<20), grpc.MaxHeaderListSize(16<<10), // as package server has it
 		grpc.MaxConcurrentStreams(1000), grpc.ConnectionTimeout(10*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second, MaxConnectionIdle: 15 * time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))

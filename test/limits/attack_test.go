@@ -201,7 +201,7 @@ func stallReaders(tr *trial) error {
 // unfinished sends calls whose messages stop 8 bytes before their end.
 func unfinished(path string) func(*trial) error {
 	return func(tr *trial) error {
-		const size = 2<<20 - 16 // fetchd accepts 2 MiB
+		const size = 4<<20 - 16 // fetchd accepts 4 MiB
 		message := framed(make([]byte, size), false)
 		return tr.flood(flood{each: 100, total: tr.fetches, limit: 6 * time.Second, hold: time.Second, call: func(w *wire) error {
 			return post(w, path, message[:len(message)-8], false)

@@ -48,6 +48,7 @@ var rows = []row{
 
 	// Calls that do not end.
 	{name: "unfinished-unary", gate: none, attack: unfinished(unaryMethod)},
+	{name: "unfinished-many", gate: shipped, attack: unfinished(manyMethod)},
 	{name: "unfinished-health", gate: shipped, attack: unfinished(healthMethod)},
 	{name: "cancelled-unary", gate: none, attack: cancelled},
 	{name: "revoked-many", gate: shipped, attack: revoked, tokens: true},

@@ -20,6 +20,7 @@ import (
 const (
 	unaryMethod  = "/fetchd.v1.FetchService/FetchUnary"
 	streamMethod = "/fetchd.v1.FetchService/Fetch"
+	manyMethod   = "/fetchd.v1.FetchService/FetchMany"
 	healthMethod = "/grpc.health.v1.Health/Check"
 
 	callsPerConnection = 999 // fetchd accepts 1,000

@@ -1088,8 +1088,9 @@ type FetchRequest struct {
 	// metadata services, or repeats a request (Idempotency-Key), and names with an
 	// underscore.
 	Headers []*Header `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`
-	// Request body, at most 1 MiB. Kept in memory so that it can be sent again on
-	// a retry. Empty means none. Refused with GET, HEAD and OPTIONS.
+	// Request body, at most 1 MiB; a longer one is refused with INVALID_ARGUMENT, over
+	// HTTP with status 413. Kept in memory so that it can be sent again on a retry.
+	// Empty means none. Refused with GET, HEAD and OPTIONS.
 	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
 	// Which redirects are followed. Unset means the profile's defaults.
 	RedirectPolicy *RedirectPolicy `protobuf:"bytes,5,opt,name=redirect_policy,json=redirectPolicy,proto3" json:"redirect_policy,omitempty"`
@@ -2265,7 +2266,9 @@ type Admitted struct {
 	// When the server gives up.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Fields of the request that the server changed, as field paths such as
-	// "timeout_policy.total_timeout". Empty means that nothing was changed.
+	// "timeout_policy.total_timeout"; their values are in effective_request. The
+	// message of a fetch that fails at one says who set the limit. Empty means that
+	// nothing was changed.
 	ClampedFields []string `protobuf:"bytes,4,rep,name=clamped_fields,json=clampedFields,proto3" json:"clamped_fields,omitempty"`
 	// When the fetch began, by the server's clock.
 	StartTime     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
@@ -3655,10 +3658,11 @@ func (x *FetchUnaryResponse) GetClampedFields() []string {
 	return nil
 }
 
-// Request of FetchMany.
+// Request of FetchMany, at most 4 MiB.
 type FetchManyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Fetches to start. Empty means none.
+	// Fetches to start, each judged by itself. Empty means none. Three tasks with
+	// bodies of 1 MiB fit in a message.
 	Tasks []*Task `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// Tags of fetches to give up. Each still gets its outcome, CANCELLED unless it
 	// ended first. A tag that is not under way means nothing.

@@ -34,8 +34,13 @@ const (
 // Two rules hold for every method:
 //
 //   - A gRPC status other than OK says something about this service or about
-//     the request (malformed, not allowed, over quota, draining, deadline).
+//     the request (malformed, too large, not allowed, over quota, draining,
+//     deadline).
 //   - What happened at the target is never a gRPC status. It is a FetchOutcome.
+//
+// A message to the server has at most 4 MiB. A longer one is not read and ends the
+// call with INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may
+// succeed later; no request that is too large gets it.
 type FetchServiceClient interface {
 	// Fetches one URL. Streams what happens, then exactly one outcome, last. A call
 	// whose caller reads nothing for 30 s ends with ABORTED, reason
@@ -48,7 +53,11 @@ type FetchServiceClient interface {
 	// carry the caller's tag, exactly one for each task. A task that is malformed
 	// gets the outcome INVALID_REQUEST; one over the caller's quota waits. While 256
 	// tasks are under way nothing more is read. Half-close to say that no more will
-	// come: what is under way is finished, then the call ends with OK.
+	// come: what is under way is finished, then the call ends with OK. A message that
+	// cannot be used (longer than 4 MiB, or a tag that is missing, too long or in use)
+	// ends the call too: what is under way is finished first, then the status is
+	// INVALID_ARGUMENT. No task of that message after the fault is started, and none
+	// if it is too long.
 	FetchMany(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FetchManyRequest, FetchManyResponse], error)
 	// Says what would be decided for a described observation, by which rule, and
 	// with which delay. Nothing is fetched.
@@ -124,8 +133,13 @@ func (c *fetchServiceClient) Explain(ctx context.Context, in *ExplainRequest, op
 // Two rules hold for every method:
 //
 //   - A gRPC status other than OK says something about this service or about
-//     the request (malformed, not allowed, over quota, draining, deadline).
+//     the request (malformed, too large, not allowed, over quota, draining,
+//     deadline).
 //   - What happened at the target is never a gRPC status. It is a FetchOutcome.
+//
+// A message to the server has at most 4 MiB. A longer one is not read and ends the
+// call with INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may
+// succeed later; no request that is too large gets it.
 type FetchServiceServer interface {
 	// Fetches one URL. Streams what happens, then exactly one outcome, last. A call
 	// whose caller reads nothing for 30 s ends with ABORTED, reason
@@ -138,7 +152,11 @@ type FetchServiceServer interface {
 	// carry the caller's tag, exactly one for each task. A task that is malformed
 	// gets the outcome INVALID_REQUEST; one over the caller's quota waits. While 256
 	// tasks are under way nothing more is read. Half-close to say that no more will
-	// come: what is under way is finished, then the call ends with OK.
+	// come: what is under way is finished, then the call ends with OK. A message that
+	// cannot be used (longer than 4 MiB, or a tag that is missing, too long or in use)
+	// ends the call too: what is under way is finished first, then the status is
+	// INVALID_ARGUMENT. No task of that message after the fault is started, and none
+	// if it is too long.
 	FetchMany(grpc.BidiStreamingServer[FetchManyRequest, FetchManyResponse]) error
 	// Says what would be decided for a described observation, by which rule, and
 	// with which delay. Nothing is fetched.
