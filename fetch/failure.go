@@ -130,10 +130,8 @@ var remedies = map[string]string{
 	"certificate_wrong_name":        "it is for another name",
 	"certificate_unknown_authority": "no authority that this server trusts has signed it",
 	"unreachable":                   "there is no route to it",
-	"content_length":                "Content-Length is over max_size_bytes",
-	"max_size_bytes":                "it is longer than max_size_bytes",
-	"decompression_ratio":           "it grows too much when it is decoded",
-	"decompression_window":          "its coding wants too large a window",
+	"decompression_ratio":           fmt.Sprintf("decoded it has more than %d times its size, a limit of the service", maxRatio),
+	"decompression_window":          fmt.Sprintf("its coding wants a window of more than %d bytes, or one larger than at first, limits of the service", maxWindowBytes),
 	"unknown_content_coding":        "its content coding is not gzip, deflate, br or zstd, or there are several",
 	"invalid_charset":               "its bytes are not of its charset",
 	"unknown_charset":               "its charset is not known",
@@ -141,10 +139,13 @@ var remedies = map[string]string{
 	"location_userinfo":             "its Location holds a user name or password",
 	"location_scheme":               "its Location is neither http nor https",
 	"connection_limit":              "the origin ended three connections in a row",
-	"exchange_limit":                "the fetch has made as many requests as one may",
-	"too_many_header_fields":        "a response head has more than 512 fields",
-	"handshake_too_large":           "the handshake has more than 32 KiB",
-	"certificates_too_large":        "the certificates use more than 64 KiB of memory",
+	"exchange_limit":                fmt.Sprintf("the fetch has made %d requests, a limit of the service", classify.MaxExchanges),
+	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", maxHeaderFields),
+	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", maxHandshakeBytes),
+	"certificates_too_large":        fmt.Sprintf("the certificates use more than %d bytes of memory, a limit of the service", maxCertificateBytes),
+
+	"response_head_too_large":          fmt.Sprintf("a response head has more than %d bytes, a limit of the service", maxResponseHeadBytes),
+	"too_many_informational_responses": fmt.Sprintf("more than %d 1xx responses came before the response, a limit of the service", maxInformational),
 }
 
 var messages = map[classify.Class]string{

@@ -48,6 +48,7 @@ type partialHead struct {
 	inLine   bool       // part of the current line has been read
 	lines    int        // complete lines, including the status line
 	status   statusLine
+	bytes    int // of the head that is read
 	held     int64
 }
 
@@ -60,6 +61,7 @@ func (h *partialHead) read(p []byte) (complete bool, err error) {
 	for len(p) > 0 && !h.complete {
 		line, rest, ended := bytes.Cut(p, newline)
 		n += int64(len(p) - len(rest))
+		h.bytes += len(p) - len(rest)
 		p = rest
 		switch {
 		case h.readLine(line, ended):
@@ -70,6 +72,9 @@ func (h *partialHead) read(p []byte) (complete bool, err error) {
 		}
 		if h.lines > maxHeaderFields+1 {
 			return false, errFields
+		}
+		if h.bytes >= maxResponseHeadBytes { // net/http reads no more of a head that has not ended by then
+			return false, errHeadBytes
 		}
 	}
 	if !h.memory.Grow(budget.Receiving, n) {
@@ -95,7 +100,7 @@ func (h *partialHead) readLine(piece []byte, ended bool) bool {
 		return false
 	}
 	h.complete = !h.status.informational() // another head follows a 1xx head
-	h.lines, h.status = 0, statusLine{}
+	h.lines, h.bytes, h.status = 0, 0, statusLine{}
 	return true
 }
 

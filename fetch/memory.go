@@ -35,6 +35,7 @@ var ErrOutOfMemory error = &fault{classify.OutOfMemory, classify.NoPhase, "memor
 
 var (
 	errOutOfMemory = &fault{classify.OutOfMemory, classify.NoPhase, "memory"}
+	errHeadBytes   = &fault{classify.Protocol, classify.PhaseProcessing, "response_head_too_large"}
 	errFields      = &fault{classify.Protocol, classify.PhaseProcessing, "too_many_header_fields"}
 )
 

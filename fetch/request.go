@@ -91,6 +91,8 @@ type Request struct {
 
 	// Policy says what is retried and when, and how many redirects are followed.
 	Policy classify.Policy
+	// SetBy says who set the limits, for messages alone.
+	SetBy SetBy
 	// IdempotencyKey goes out with every attempt; empty means none.
 	IdempotencyKey string
 

@@ -111,7 +111,7 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	case !a.faults.Has(d.Class): // the status alone says it
 		f.Phase, f.Reason = classify.PhaseProcessing, ""
 	}
-	f.Message = message(f.Class, f.Reason)
+	f.Message = a.message(d, f.Reason)
 	return f
 }
 
@@ -150,6 +150,9 @@ func (r *run) endAs(class classify.Class, reason, text string) {
 	o := classify.Observation{Method: r.req.Method, Attempt: r.attempts, Exchanges: r.exchanges,
 		Faults: classify.FaultsOf(class), Observed: time.Now()}
 	r.decision = classify.Decide(&r.req.Policy, &o)
+	if text == "" && r.caller != nil {
+		text = r.message(&r.decision, "")
+	}
 	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
 		Message: orDefault(text, message(class, "")), Reason: reason,
 		URL: withoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}

@@ -19,17 +19,24 @@ func (c *conversion) body(fallback fetch.Delivery) {
 		c.add("body_policy.delivery", "is BODY_DELIVERY_STREAM: this call has no stream, give INLINE, DIGEST or NONE, or call Fetch")
 	}
 	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
-	c.out.MaxBodyBytes = min(c.out.MaxBodyBytes, c.limits.MaxBodyBytes)
-	most := c.limits.MaxBodyBytes
-	if c.out.Delivery == fetch.Inline {
-		most = min(most, fetch.MaxInlineBytes)
-		c.out.MaxBodyBytes = min(c.out.MaxBodyBytes, most)
+	most, by := c.limits.MaxBodyBytes, fetch.ByServer
+	if c.out.Delivery == fetch.Inline && most > fetch.MaxInlineBytes {
+		most, by = fetch.MaxInlineBytes, fetch.ByService
+	}
+	if c.out.MaxBodyBytes > most {
+		c.out.MaxBodyBytes, c.out.SetBy.MaxBodyBytes = most, by
 	}
 	c.out.KeepEncoding, c.out.OmitDigest = p.GetKeepEncoding(), p.GetOmitDigest()
 	if p == nil {
 		return
 	}
 	c.out.MaxBodyBytes = c.size("body_policy.max_size_bytes", p.MaxSizeBytes, c.out.MaxBodyBytes, most)
+	switch {
+	case p.GetMaxSizeBytes() > most:
+		c.out.SetBy.MaxBodyBytes = by
+	case p.MaxSizeBytes != nil:
+		c.out.SetBy.MaxBodyBytes = fetch.ByCaller
+	}
 	c.out.HoldBackBytes = c.size("body_policy.hold_back_bytes", p.HoldBackBytes, c.out.HoldBackBytes, fetch.MaxHoldBackBytes)
 	c.out.ErrorBodyBytes = int(integer(&c.violations, "body_policy.error_body_bytes", p.ErrorBodyBytes,
 		int32(c.out.ErrorBodyBytes), 0, fetch.MaxErrorBodyBytes))

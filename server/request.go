@@ -171,6 +171,7 @@ func isETag(s string) bool {
 func (c *conversion) redirects() {
 	p := c.in.GetRedirectPolicy()
 	c.redirectPolicy(p, &c.out.Policy)
+	c.out.SetBy.MaxRedirects = setter(p != nil && p.MaxRedirects != nil)
 	c.out.Scope = enum(&c.violations, "redirect_policy.scope", p.GetScope(), scopes)
 	c.out.ForbidDowngrade = p.GetForbidDowngrade()
 	c.out.ForwardCredentials = p.GetForwardCredentials()
@@ -178,6 +179,7 @@ func (c *conversion) redirects() {
 
 func (c *conversion) retries(p *pb.RetryPolicy) {
 	c.retryPolicy(p, &c.out.Policy)
+	c.out.SetBy.MaxAttempts, c.out.SetBy.MaxRetryAfter = setter(p != nil && p.MaxAttempts != nil), setter(p.GetMaxRetryAfter() != nil)
 	c.out.IdempotencyKey = p.GetIdempotencyKey()
 	if (p == nil || p.JitterSeed == nil) && c.out.Policy.MaxJitter > 0 {
 		c.out.Policy.JitterSeed = randomSeed()
@@ -189,12 +191,32 @@ func (c *conversion) timeouts() {
 	limit := func(field string, d *durationpb.Duration, otherwise, low time.Duration) time.Duration {
 		return c.clamped(field, d, min(orDefault(otherwise, c.limits.MaxTotalTimeout), c.limits.MaxTotalTimeout), low, c.limits.MaxTotalTimeout, &c.cut)
 	}
-	c.out.TotalTimeout = limit("timeout_policy.total_timeout", p.GetTotalTimeout(), c.out.TotalTimeout, 1)
+	total, attempt := p.GetTotalTimeout(), p.GetAttemptTimeout()
+	c.out.SetBy.TotalTimeout = c.timeSetter(total, c.out.TotalTimeout == 0 || c.out.TotalTimeout > c.limits.MaxTotalTimeout)
+	c.out.SetBy.AttemptTimeout = c.timeSetter(attempt, c.out.AttemptTimeout > c.limits.MaxTotalTimeout)
+	c.out.TotalTimeout = limit("timeout_policy.total_timeout", total, c.out.TotalTimeout, 1)
 	c.out.ConnectTimeout = limit("timeout_policy.connect_timeout", p.GetConnectTimeout(), c.out.ConnectTimeout, 1)
 	c.out.HeaderTimeout = limit("timeout_policy.header_timeout", p.GetHeaderTimeout(), c.out.HeaderTimeout, 1)
 	c.out.IdleTimeout = limit("timeout_policy.idle_timeout", p.GetIdleTimeout(), c.out.IdleTimeout, 1)
-	c.out.AttemptTimeout = c.clamped("timeout_policy.attempt_timeout", p.GetAttemptTimeout(),
+	c.out.AttemptTimeout = c.clamped("timeout_policy.attempt_timeout", attempt,
 		min(c.out.AttemptTimeout, c.limits.MaxTotalTimeout), 0, c.limits.MaxTotalTimeout, &c.cut)
+}
+
+// timeSetter returns who set a limit on time. over says that the profile's is over the
+// server's maximum.
+func (c *conversion) timeSetter(given *durationpb.Duration, over bool) fetch.Setter {
+	if given != nil && given.AsDuration() > c.limits.MaxTotalTimeout || given == nil && over {
+		return fetch.ByServer
+	}
+	return setter(given != nil)
+}
+
+// setter returns who set a limit that the server does not clamp.
+func setter(given bool) fetch.Setter {
+	if given {
+		return fetch.ByCaller
+	}
+	return fetch.ByProfile
 }
 
 func (c *conversion) rest() {

@@ -317,10 +317,12 @@ func (s *service) inTime(ctx context.Context, end time.Time, r *fetch.Request, s
 	if !end.IsZero() {
 		left := time.Until(end)
 		if left <= 0 {
-			return s.client.Refuse(ctx, r, classify.Deadline, "")
+			return s.client.Refuse(ctx, r, classify.Deadline, "the time for the fetch is spent: the deadline of the call, set by the caller, left none")
 		}
-		defer func(asked time.Duration) { r.TotalTimeout = asked }(r.TotalTimeout)
-		r.TotalTimeout = min(r.TotalTimeout, left)
+		if left < r.TotalTimeout {
+			defer func(asked time.Duration) { r.TotalTimeout = asked }(r.TotalTimeout)
+			r.TotalTimeout, r.SetBy.TotalTimeout = left, fetch.ByCall
+		}
 	}
 	return s.client.Fetch(ctx, r, sink)
 }
