@@ -24,7 +24,8 @@ type Scenario struct {
 	Source string   `json:"source"`
 	// Demo says that "fetchctl demo" shows it.
 	Demo bool `json:"demo"`
-	// Call is the method that is called: Fetch, or FetchUnary. Empty means Fetch.
+	// Call is the method that is called: Fetch, FetchUnary or FetchMany. Empty means
+	// Fetch.
 	Call string `json:"call"`
 	// Listener of the origin that is asked, and Path, its script. KEY in it stands
 	// for the name by which the origin counts the requests, {NAME} for the address
@@ -34,6 +35,12 @@ type Scenario struct {
 	// Request is a fetchd.v1.FetchRequest in protobuf's JSON form, without its url
 	// and event_level. Empty means that nothing special is asked.
 	Request json.RawMessage `json:"request"`
+	// BodyBytes is the length of the request's body, which then consists of zeros. 0
+	// means the body of Request.
+	BodyBytes int `json:"body_bytes"`
+	// Others are the lengths of the bodies of other tasks of FetchMany in the same
+	// message. Each must succeed, unless the call is refused.
+	Others []int `json:"others"`
 	// Deadline of the call, such as "4s". Empty means none.
 	Deadline string      `json:"deadline"`
 	Want     Expectation `json:"want"`
@@ -56,6 +63,9 @@ type Expectation struct {
 	// Answers are the statuses of the attempts as they are reported at their ends, 0
 	// for an attempt without a response. Empty means any.
 	Answers []int32 `json:"answers"`
+	// Refused is the field that the BadRequest of a call names, which ends with
+	// INVALID_ARGUMENT and without an outcome. Empty means that there is an outcome.
+	Refused string `json:"refused"`
 	// Waits are those between the attempts, of which there is one more: each a part of
 	// a fetchd.v1.RetryDecision.
 	Waits []json.RawMessage `json:"waits"`

@@ -11,7 +11,6 @@ import (
 var unseen = []string{
 	"N1", // takes a name server
 	"N3", // takes an address that does not answer
-	"P2", // refused before a fetch begins
 	"P4", // the caller's own doing
 	"P5", // the end of the server
 	"P6", // a fault of the server

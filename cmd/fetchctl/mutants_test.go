@@ -32,6 +32,8 @@ type mutant struct {
 	ask func(*pb.FetchRequest)
 	// alter returns what changes the messages of one fetch.
 	alter func() func(*pb.FetchResponse)
+	// refuse changes the status of a call that the right one refuses.
+	refuse func(error) error
 	// explained changes what Explain answers.
 	explained func(*pb.ExplainResponse)
 }
@@ -43,6 +45,14 @@ func (m *mutant) asked(req *pb.FetchRequest) *pb.FetchRequest {
 		m.ask(changed)
 	}
 	return changed
+}
+
+// ended returns the status of a call that the right server ended so.
+func (m *mutant) ended(err error) error {
+	if m.refuse != nil {
+		return m.refuse(err)
+	}
+	return err
 }
 
 // restore makes the final URL the one that was asked, where the mutant changed it.
@@ -69,7 +79,7 @@ func (m *mutant) Fetch(req *pb.FetchRequest, to grpc.ServerStreamingServer[pb.Fe
 			return nil
 		}
 		if err != nil {
-			return err
+			return m.ended(err)
 		}
 		alter(msg)
 		restore(msg, req.GetUrl(), changed.GetUrl())
@@ -84,7 +94,7 @@ func (m *mutant) FetchUnary(ctx context.Context, req *pb.FetchUnaryRequest) (*pb
 	changed := m.asked(req.GetRequest())
 	resp, err := m.inner.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: changed})
 	if err != nil {
-		return nil, err
+		return nil, m.ended(err)
 	}
 	msg := &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: resp.GetOutcome()}}
 	if m.alter != nil {
@@ -92,6 +102,46 @@ func (m *mutant) FetchUnary(ctx context.Context, req *pb.FetchUnaryRequest) (*pb
 	}
 	restore(msg, req.GetRequest().GetUrl(), changed.GetUrl())
 	return resp, nil
+}
+
+// FetchMany implements pb.FetchServiceServer.
+func (m *mutant) FetchMany(to grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+	from, err := m.inner.FetchMany(to.Context())
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer func() { _ = from.CloseSend() }()
+		for {
+			in, err := to.Recv()
+			if err != nil {
+				return
+			}
+			for _, task := range in.GetTasks() {
+				task.Request = m.asked(task.GetRequest())
+			}
+			if from.Send(in) != nil {
+				return
+			}
+		}
+	}()
+	for {
+		out, err := from.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return m.ended(err)
+		}
+		for _, r := range out.GetResponses() {
+			if m.alter != nil {
+				m.alter()(r.GetResponse())
+			}
+		}
+		if err := to.Send(out); err != nil {
+			return err
+		}
+	}
 }
 
 // Explain implements pb.FetchServiceServer.
@@ -141,7 +191,7 @@ func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []confo
 	if err != nil {
 		return nil, err
 	}
-	srv := grpc.NewServer()
+	srv := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20)) // the right one judges sizes
 	pb.RegisterFetchServiceServer(srv, make(right))
 	served := goServe(srv, l)
 	defer func() { srv.Stop(); <-served }()
@@ -214,6 +264,7 @@ func inverted(right pb.FetchServiceClient) pb.FetchServiceServer {
 				}
 			}
 		},
+		refuse:    func(error) error { return status.Error(codes.ResourceExhausted, "try again") },
 		explained: func(r *pb.ExplainResponse) { r.Kind = opposite(r.GetKind()) },
 	}
 }
@@ -366,6 +417,10 @@ func TestMutantsAreCaught(t *testing.T) {
 		{"shows the rest for the whole", mutant{alter: showsTheRest}, only(continued...)},
 		{"keeps cookies", mutant{ask: func(r *pb.FetchRequest) { r.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH }}, only("no cookies")},
 		{"takes any digest", mutant{ask: func(r *pb.FetchRequest) { r.Integrity = nil }}, only("wrong digest", "wrong size")},
+		{"cuts long bodies", mutant{ask: func(r *pb.FetchRequest) { r.Body = r.GetBody()[:min(len(r.GetBody()), 1<<20)] }},
+			named(scenarios, func(s *kit.Scenario) bool { return s.BodyBytes > 1<<20 })},
+		{"has clients try again what is too large", mutant{refuse: func(error) error { return status.Error(codes.ResourceExhausted, "too large") }},
+			named(scenarios, func(s *kit.Scenario) bool { return s.Want.Refused != "" })},
 		{"checks no content", mutant{ask: func(r *pb.FetchRequest) { r.ContentPolicy = nil }}, only("wrong media type", "empty body", "broken UTF-8")},
 	}
 	servers := make([]making, len(rows))

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strings"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+
 	"fetchd/conformance" //nolint:depguard // the kit is what holds an implementation from outside
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/origin" //nolint:depguard // its log is half of what is judged
@@ -38,6 +41,11 @@ func orNone(s string) string {
 // service told, then what the origin saw, then one against the other.
 func (s *Scenario) Judge(o Origin, rec *Record) []Mismatch {
 	j := new(judgement)
+	if s.Want.Refused != "" {
+		j.same("the call", "refused: InvalidArgument "+s.Want.Refused, "refused: "+refusal(rec.Err))
+		j.requests(s, rec.Requests)
+		return j.wrong
+	}
 	if rec.Err != nil {
 		j.same("the call", "an outcome", rec.Err)
 		return j.wrong
@@ -55,6 +63,23 @@ func (s *Scenario) Judge(o Origin, rec *Record) []Mismatch {
 	return j.wrong
 }
 
+// refusal is the status of a call, and the fields that its BadRequest names.
+func refusal(err error) string {
+	st := status.Convert(err)
+	text := st.Code().String()
+	for _, detail := range st.Details() {
+		if bad, ok := detail.(*errdetails.BadRequest); ok {
+			for _, v := range bad.GetFieldViolations() {
+				text += " " + v.GetField()
+			}
+		}
+	}
+	return text
+}
+
+// neverStarted is the rule of a task that is malformed: it has no attempt and no URL.
+const neverStarted = "P2"
+
 // outcome compares how the fetch ended.
 func (j *judgement) outcome(s *Scenario, o Origin, out *pb.FetchOutcome) {
 	j.same("outcome", s.outcome.GetKind(), out.GetKind())
@@ -66,7 +91,9 @@ func (j *judgement) outcome(s *Scenario, o Origin, out *pb.FetchOutcome) {
 	if want := s.outcome.GetResponseAttempt(); want > 0 {
 		j.same("attempt of the response", want, out.GetResponseAttempt())
 	}
-	j.same("final URL", s.finalURL(o), out.GetFinalUrl())
+	if s.outcome.GetRule() != neverStarted {
+		j.same("final URL", s.finalURL(o), out.GetFinalUrl())
+	}
 	j.same("body cut at the limit", s.outcome.GetBodySummary().GetTruncated(), out.GetBodySummary().GetTruncated())
 }
 
@@ -85,7 +112,11 @@ func (j *judgement) failure(want, got *pb.FetchError) {
 
 // attempts compares the attempts and the waits between them.
 func (j *judgement) attempts(s *Scenario, rec *Record) {
-	j.same("attempts", len(s.waits)+1, rec.Outcome.GetAttempts())
+	attempts := len(s.waits) + 1
+	if s.outcome.GetRule() == neverStarted {
+		attempts = 0
+	}
+	j.same("attempts", attempts, rec.Outcome.GetAttempts())
 	j.same("attempts told as they ended", rec.Outcome.GetAttempts(), len(rec.Finished))
 	var got []*pb.RetryDecision
 	for _, f := range rec.Finished {

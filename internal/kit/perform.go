@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,8 +16,8 @@ import (
 	"fetchd/internal/origin" //nolint:depguard // its log is half of what is judged
 )
 
-// unary is the call of a scenario that does not stream.
-const unary = "FetchUnary"
+// The calls of a scenario, besides Fetch.
+const unary, many = "FetchUnary", "FetchMany"
 
 // Record is what came of a scenario, by both sides.
 type Record struct {
@@ -52,9 +54,15 @@ func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o
 	proto.Merge(req, s.request)
 	req.Url, req.EventLevel = s.URL(o), pb.EventLevel_EVENT_LEVEL_ALL
 	rec := &Record{base: req.GetBodyPolicy().GetResumePoint().GetOffsetBytes()}
-	if s.Call == unary {
+	if s.BodyBytes > 0 {
+		req.Body = make([]byte, s.BodyBytes)
+	}
+	switch s.Call {
+	case unary:
 		rec.Err = rec.unary(ctx, service, req)
-	} else {
+	case many:
+		rec.Err = rec.many(ctx, service, s.tasks(req))
+	default:
 		rec.Err = rec.stream(ctx, service, req, tell)
 	}
 	rec.Spent = time.Since(begun)
@@ -71,6 +79,60 @@ func (rec *Record) unary(ctx context.Context, service pb.FetchServiceClient, req
 	if rec.Outcome == nil {
 		return errors.New("the answer has no outcome")
 	}
+	return nil
+}
+
+// tasks are that of the scenario, the first, and the others of its message.
+func (s *Scenario) tasks(req *pb.FetchRequest) []*pb.Task {
+	tasks := []*pb.Task{{Tag: "0", Request: req}}
+	for i, n := range s.Others {
+		other := new(pb.FetchRequest)
+		proto.Merge(other, s.request)
+		other.Url, other.Body = strings.Replace(req.GetUrl(), s.Key(), s.Key()+"-other", 1), make([]byte, n)
+		tasks = append(tasks, &pb.Task{Tag: strconv.Itoa(i + 1), Request: other})
+	}
+	return tasks
+}
+
+// many sends the tasks in one message. The record is that of the first.
+func (rec *Record) many(ctx context.Context, service pb.FetchServiceClient, tasks []*pb.Task) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // where it is left before its end
+	stream, err := service.FetchMany(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&pb.FetchManyRequest{Tasks: tasks}); err != nil && !errors.Is(err, io.EOF) { // Recv returns the status
+		return err
+	}
+	_ = stream.CloseSend()
+	ends := make(map[string]string)
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		for _, r := range m.GetResponses() {
+			if r.GetTag() == tasks[0].GetTag() {
+				rec.take(r.GetResponse())
+			}
+			if o := r.GetResponse().GetOutcome(); o != nil {
+				ends[r.GetTag()] += o.GetKind().String()
+			}
+		}
+	}
+	for _, task := range tasks[1:] {
+		if end := ends[task.GetTag()]; end != pb.OutcomeKind_OUTCOME_KIND_SUCCESS.String() {
+			rec.breach("task %s of the same message ended with %q", task.GetTag(), end)
+		}
+	}
+	if rec.Outcome == nil {
+		return errors.New("the stream ended without an outcome")
+	}
+	rec.Body = rec.Outcome.GetInlineBody()
 	return nil
 }
 
