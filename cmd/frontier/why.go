@@ -17,7 +17,7 @@ type whyCmd struct {
 	database
 	URL       string `arg:"" help:"The URL, in any form."`
 	JSON      bool   `name:"json" help:"One line of JSON."`
-	UserAgent string `default:"${agent}" help:"How the crawler calls itself, as \"frontier run\" was told; robots.txt is read by its first word."`
+	UserAgent string `default:"${agent}" help:"How the crawler calls itself, as \"frontier run\" was told; robots.txt is read by the letters, _ and - that it begins with."`
 }
 
 func (c *whyCmd) run(ctx context.Context, a *app) int {

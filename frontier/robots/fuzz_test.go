@@ -56,19 +56,20 @@ func FuzzMatch(f *testing.F) {
 }
 
 // FuzzPrecedence compares the decision between two rules with the definition: of the
-// rules that match, the one with the most octets as written. Each star of a run counts.
+// rules that match, the one with the most octets as escaped. Each star of a run counts.
 func FuzzPrecedence(f *testing.F) {
 	f.Add("/a***b", "/a*bc", "/abc")
 	f.Add("/a*b", "/a***", "/ab")
 	f.Add("**", "/a", "/abc")
 	f.Add("/*$", "/****", "/a")
+	f.Add("/a{*", "/a***", "/a{b")
 	f.Fuzz(func(t *testing.T, allow, disallow, target string) {
 		allow, disallow, target = plain(allow), plain(disallow), "/"+plain(target)
 		if allow == "" || disallow == "" || (len(allow)+len(disallow))*len(target) > 1<<20 || target == "/robots.txt" {
 			return
 		}
 		allows, disallows := slowMatch(allow, target), slowMatch(disallow, target)
-		want := !disallows || allows && len(allow) >= len(disallow)
+		want := !disallows || allows && octets(allow) >= octets(disallow)
 		file := "User-agent: *\nDisallow: " + disallow + "\nAllow: " + allow
 		if got := robots.Parse([]byte(file), "a").Decide(target); got.Allowed != want {
 			t.Errorf("target %q: %+v, want allowed %t; file:\n%s", target, got, want, file)
@@ -84,6 +85,17 @@ func plain(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// octets is the length of a plain pattern once it is escaped.
+func octets(s string) int {
+	n := len(s)
+	for _, c := range s {
+		if strings.ContainsRune("\"<>\\^`{|}", c) {
+			n += 2
+		}
+	}
+	return n
 }
 
 // slowMatch fills in, star by star, which beginnings of s the pattern so far

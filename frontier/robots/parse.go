@@ -15,8 +15,8 @@ const MaxBytes = 500 << 10
 
 // Parse reads a file and returns its rules for the crawler with the name product. It
 // merges the groups that name the crawler, or those of "*" if none does, RFC 9309
-// §2.2.1. The product token is compared without regard to case, and a version after it
-// is ignored.
+// §2.2.1. Names are compared without regard to case, by the letters, _ and - that they
+// begin with: "mybot*", "MyBot/2.1" and "mybot2" are all "mybot".
 //
 // Any bytes are a valid file: a line that is not understood is ignored, and has no
 // effect on others. Rules that do not fit into [MaxSize] are ignored.
@@ -177,14 +177,22 @@ func (p *parser) rules() *Rules {
 	return r
 }
 
-// productToken is the part of a name that is compared: a version or a comment
-// after it is no part of it.
+// productToken returns the part of a name that is compared: the letters, _ and -
+// that it begins with, as google/robotstxt and RFC 9309 §2.2.1 have it. A name that
+// begins with another character, such as "360bot" or "*", is compared up to its
+// version or comment.
 func productToken(name string) string {
-	if i := strings.IndexAny(name, "/ \t(;"); i >= 0 {
-		name = name[:i]
+	n := strings.IndexFunc(name, func(r rune) bool { return !isLetter(r) && r != '_' && r != '-' })
+	if n == 0 {
+		n = strings.IndexAny(name, "/ \t(;")
+	}
+	if n >= 0 {
+		name = name[:n]
 	}
 	return strings.ToLower(name)
 }
+
+func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
 
 // seconds reads digits with a fraction. What does not fit is the longest delay.
 func seconds(value string) (time.Duration, bool) {

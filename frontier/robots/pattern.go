@@ -106,11 +106,19 @@ func match(pattern string, end bool, s string) bool {
 	return strings.Contains(s, piece)
 }
 
+// escapes reports whether a URL carries an octet only as an escape: RFC 3986 §2.
+func escapes(c byte) bool {
+	return c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0
+}
+
 const upperHex = "0123456789ABCDEF"
 
-// escapeOctets escapes what is not US-ASCII, and writes escapes in upper case.
+// escapeOctets escapes what is not US-ASCII and what no URL carries as it is, and
+// writes escapes in upper case. google/robotstxt escapes only what is not US-ASCII,
+// so its rule "/a{b" never matches a URL, which has "/a%7Bb". RFC 9309 §2.2.2 wants
+// both sides escaped alike.
 func escapeOctets(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return r > '~' || r == '%' }) < 0 {
+	if strings.IndexFunc(s, func(r rune) bool { return r > '~' || r == '%' || escapes(byte(r)) }) < 0 {
 		return s
 	}
 	var out strings.Builder
@@ -119,7 +127,7 @@ func escapeOctets(s string) string {
 		case ok:
 			escape(&out, c)
 			i += 2
-		case s[i] >= 0x7f:
+		case escapes(s[i]):
 			escape(&out, s[i])
 		default:
 			out.WriteByte(s[i])
