@@ -49,7 +49,8 @@ type Config struct {
 	// RobotsPatience is how long the URLs of an origin wait for a robots.txt that is out
 	// of reach, before they are given up; zero means 1 h.
 	RobotsPatience time.Duration
-	// Accept are the media types wanted, such as "text/html"; empty means any.
+	// Accept are the media types wanted, such as "text/html", of which an empty body
+	// fails as empty_body; empty means any, and an empty body is fetched.
 	Accept []string
 	// MaxBodyBytes is the longest body, 1 to 1 MiB; zero means 1 MiB. A longer one
 	// fails as body_too_large, or is cut with TruncateBodies.

@@ -112,7 +112,7 @@ func TestJudgeEveryClass(t *testing.T) {
 				if bare[name] {
 					want.LastError = name
 				}
-				if (retryable || name == "too_many_redirects") && failures < 2 {
+				if (retryable || bare[name]) && failures < 2 {
 					want.Status, want.RetryIn = store.Failed, time.Minute<<failures
 				}
 				if e.how != record || e.fetch != want || e.block != "" || e.queue != "" {

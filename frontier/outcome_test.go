@@ -28,6 +28,7 @@ func TestOutcomes(t *testing.T) {
 		failures   int
 	}{
 		{"200", "/p/1", store.Fetched, 200, "", 1, 0, 0},
+		{"an empty page", "/s/a0/200:size=0,type=text%2Fhtml", store.Dead, 200, "empty_body: ", 1, 0, 1},
 		{"204", "/s/a/204", store.Fetched, 204, "", 1, 0, 0},
 		{"503 and then 200 in one fetch", "/s/b/503/200:size=9,type=text%2Fhtml", store.Fetched, 200, "", 2, 1, 0},
 		{"404", "/missing", store.Dead, 404, "http_client_error: ", 1, 0, 1},

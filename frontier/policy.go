@@ -122,12 +122,12 @@ func checkRule(class string, action Action) error {
 }
 
 // action is what is done about a failure. Only a failure that may pass is tried
-// again, and too_many_redirects, which S3 leaves to the same policy.
+// again, and redirects that lead nowhere, which S3 leaves to the same policy.
 func (p *Policy) action(class string, retryable bool) Action {
 	if a, ok := p.On[class]; ok {
 		return a
 	}
-	if retryable || class == reasonTooManyRedirects {
+	if retryable || class == reasonTooManyRedirects || class == reasonRedirectLoop {
 		return Retry
 	}
 	return Skip

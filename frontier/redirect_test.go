@@ -137,7 +137,7 @@ func TestTooManyRedirectsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestRedirectLoop is dead at once, be it of one host or over two.
+// TestRedirectLoop is tried again as too_many_redirects is, be it of one host or over two.
 func TestRedirectLoop(t *testing.T) {
 	t.Parallel()
 	var r *rig
@@ -145,12 +145,13 @@ func TestRedirectLoop(t *testing.T) {
 		other := map[string]string{"a.demo.test": "b", "b.demo.test": "a"}[host]
 		return 302, r.site.URL(other, "/robots.txt") // here a page like any other
 	}})
+	r.config.Policy.MaxURLRetries = 2
 	two, one := r.site.URL("a", "/robots.txt"), r.site.URL("c", "/loop/k/302")
 	r.add(two, one)
 	r.crawl()
 	for _, u := range []string{two, one} {
-		if got := r.row(u); got.Status != store.Dead || got.LastError != "redirect_loop" {
-			t.Errorf("%+v, want a redirect_loop", got)
+		if got := r.row(u); got.Status != store.Dead || got.LastError != "redirect_loop" || got.FailureCount != 3 {
+			t.Errorf("%+v, want a redirect_loop after two more tries", got)
 		}
 	}
 }

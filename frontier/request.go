@@ -27,7 +27,8 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim) 
 		r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST
 	}
 	if len(c.Accept) > 0 {
-		r.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: c.Accept}
+		// Where certain documents are wanted, an empty one is of no use (S0, spec C2).
+		r.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: c.Accept, RequireBody: true}
 	}
 	if !c.Policy.FollowRedirects || c.Policy.QueueRedirects {
 		r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)}

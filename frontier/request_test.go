@@ -196,7 +196,7 @@ func TestRequests(t *testing.T) {
 		{"bodies", func(c *Config) { c.Bodies, c.MaxBodyBytes, c.TruncateBodies = new(shelf), 9, true }, store.Claim{},
 			&pb.FetchRequest{BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(9), OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE}}},
 		{"types", func(c *Config) { c.Bodies, c.Accept = new(shelf), accept }, store.Claim{}, &pb.FetchRequest{
-			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: accept}}},
+			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: accept, RequireBody: true}}},
 		{"no redirects", func(c *Config) { c.Bodies, c.Policy.FollowRedirects = new(shelf), false }, store.Claim{}, &pb.FetchRequest{
 			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
 		{"queued redirects", func(c *Config) { c.Bodies, c.Policy.QueueRedirects = new(shelf), true }, store.Claim{}, &pb.FetchRequest{

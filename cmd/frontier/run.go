@@ -26,7 +26,7 @@ type runCmd struct {
 	CrawlDelay time.Duration `name:"max-crawl-delay" default:"1m" group:"Pace:" help:"Longest Crawl-delay of a robots.txt that is obeyed; a longer one counts as this."`
 	Patience   time.Duration `name:"robots-patience" default:"1h" group:"Pace:" help:"How long the URLs of a host wait for a robots.txt that is out of reach, before they are given up."`
 	UserAgent  string        `default:"${agent}" group:"Fetches:" help:"How the crawler calls itself to origins; robots.txt is read by the letters, _ and - that it begins with. Say how you can be reached."`
-	Accept     []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Media types wanted; others are dead as content_type. \"any\" takes all."`
+	Accept     []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Media types wanted; others are dead as content_type, and an empty body as empty_body. \"any\" takes all, the empty body too."`
 	MaxBody    int64         `name:"max-body-bytes" default:"1048576" group:"Fetches:" help:"Longest body, at most 1 MiB; a longer one is dead as body_too_large."`
 	Truncate   bool          `name:"truncate-bodies" group:"Fetches:" help:"Cut longer bodies instead."`
 	Attempts   int           `name:"max-attempts" default:"3" group:"Fetches:" help:"Requests in one fetch, 1 to 11."`

@@ -258,6 +258,7 @@ func TestInterrupted(t *testing.T) {
 				case <-r.Context().Done():
 				}
 				w.Header().Set("Content-Type", "text/html")
+				_, _ = io.WriteString(w, "a page")
 			}))
 			defer origin.Close()
 			u, err := url.Parse(origin.URL)
