@@ -76,12 +76,15 @@ type fetchd struct {
 	conns []net.Conn // below conn
 }
 
+// newFetchd is a service that reaches the site.
 func newFetchd(t *testing.T, s *site.Site) *fetchd {
 	t.Helper()
-	srv, err := server.New(server.Config{Fetch: fetch.Config{
-		Resolver: s.Resolver(),
-		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(s.Port())}},
-	}})
+	return newFetchdWith(t, s, fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(s.Port())}})
+}
+
+func newFetchdWith(t *testing.T, s *site.Site, egress fetch.Egress) *fetchd {
+	t.Helper()
+	srv, err := server.New(server.Config{Fetch: fetch.Config{Resolver: s.Resolver(), Egress: egress}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,11 +153,11 @@ func (r *rig) worker(services ...Service) *Worker {
 }
 
 // crawl works until nothing is left.
-func (r *rig) crawl() Stats {
+func (r *rig) crawl(services ...Service) Stats {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 	defer cancel()
-	w := r.worker()
+	w := r.worker(services...)
 	if err := w.Run(ctx); err != nil {
 		r.Fatalf("Run = %v", err)
 	}

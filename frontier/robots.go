@@ -39,7 +39,7 @@ func (v *visit) askOwn() (e ending, stop bool) {
 		return ending{}, false
 	}
 	origin, path := originOf(v.claim.URL)
-	entry, err := v.rules(v.ctx, origin) // another worker may have read it since the claim
+	entry, err := v.rules(v.ctx, origin, path) // another worker may have read it since the claim
 	switch {
 	case err != nil && v.ctx.Err() != nil:
 		return *v.stopped(), true
@@ -55,10 +55,15 @@ func (v *visit) askOwn() (e ending, stop bool) {
 	return ending{how: chargeBack}, true
 }
 
-// rules calls the worker's, which may take longer than the lease lasts.
-func (v *visit) rules(ctx context.Context, origin string) (e rulebookEntry, err error) {
+// rules returns what holds for an origin. That may take longer than the lease lasts.
+// An answer that stops the visit is looked up in the store once more: since this
+// worker read it, a person may have had it forgotten there.
+func (v *visit) rules(ctx context.Context, origin, path string) (e rulebookEntry, err error) {
 	err = v.wait(func() error {
 		e, err = v.w.rules(ctx, origin)
+		if err == nil && e.fresh() && !e.policy.Decide(path).Allowed {
+			e, err = v.w.confirmed(ctx, origin, e)
+		}
 		return err
 	})
 	return e, err
@@ -74,14 +79,21 @@ func (v *visit) verdict(entry rulebookEntry, url, path string) (e ending, stop b
 	case d.Reason == robots.Unreachable:
 		return v.outOfReach(entry, url), true
 	default:
-		text := fmt.Sprintf("%s: line %d, %.200s", ClassRobotsDisallowed, d.Line.Number, d.Line.Text)
-		if url != v.claim.URL {
-			text += ", of " + hostOf(url) + ", where a redirect leads"
-		}
+		text := fmt.Sprintf("%s: line %d, %.200s", ClassRobotsDisallowed, d.Line.Number, d.Line.Text) + v.ofRedirect(url)
 		e = p.failed(v.claim, ClassRobotsDisallowed, text, false, 0)
 	}
 	e.fetch.Attempts, e.fetch.Duration, e.fetch.Wait = v.made.attempts, v.made.duration, v.made.wait
 	return e, true
+}
+
+// ofRedirect names the robots.txt that decided about a URL where that is not the
+// claimed one.
+func (v *visit) ofRedirect(url string) string {
+	if url == v.claim.URL {
+		return ""
+	}
+	origin, _ := originOf(url)
+	return store.BehindRedirect(origin)
 }
 
 // outOfReach is the end of a visit whose robots.txt cannot be had. The URL waits
@@ -91,12 +103,12 @@ func (v *visit) outOfReach(entry rulebookEntry, url string) ending {
 	cause, again := entry.policy.Cause, time.Until(entry.until)
 	var e ending
 	switch {
-	case cause == "dns_not_found" || cause == "target_blocked" || cause == "invalid_request":
-		e = v.w.config.Policy.failed(v.claim, cause, cause+": of its robots.txt", cause == "dns_not_found", again)
+	case cause == "dns_not_found" || cause == "invalid_request":
+		e = v.w.config.Policy.failed(v.claim, cause, cause+": of its robots.txt"+v.ofRedirect(url), cause == "dns_not_found", again)
 	case time.Since(entry.away) < v.w.config.RobotsPatience:
 		return ending{how: giveBack, block: hostOf(url), blockFor: max(again, time.Millisecond)}
 	default:
-		e = v.w.config.Policy.failed(v.claim, ClassRobotsUnreachable, ClassRobotsUnreachable+": "+cause, false, 0)
+		e = v.w.config.Policy.failed(v.claim, ClassRobotsUnreachable, ClassRobotsUnreachable+": "+cause+v.ofRedirect(url), false, 0)
 	}
 	e.fetch.Attempts, e.fetch.Duration, e.fetch.Wait = v.made.attempts, v.made.duration, v.made.wait
 	return e
@@ -110,8 +122,11 @@ func (v *visit) fetchRobots(origin string) *ending {
 	if e != nil {
 		return e
 	}
-	if c := outcome.GetError().GetErrorClass(); c == pb.ErrorClass_ERROR_CLASS_CANCELLED || c == pb.ErrorClass_ERROR_CLASS_SHUTDOWN {
+	switch outcome.GetError().GetErrorClass() {
+	case pb.ErrorClass_ERROR_CLASS_CANCELLED, pb.ErrorClass_ERROR_CLASS_SHUTDOWN:
 		return &ending{how: chargeBack}
+	case pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED:
+		return v.robotsBlocked(origin, outcome)
 	}
 	answer, last, asked := answerOf(outcome), hostOf(lastURL(outcome)), askedFor(outcome.GetError())
 	v.w.config.Metrics.robotsRead()
@@ -125,6 +140,25 @@ func (v *visit) fetchRobots(origin string) *ending {
 		v.w.block(last, asked)
 	}
 	return nil
+}
+
+// robotsBlocked is the end of a visit whose robots.txt fetchd may not reach. It is not
+// kept as an answer: it is about fetchd's settings and not about the host, and holds
+// for as long as those do.
+func (v *visit) robotsBlocked(origin string, outcome *pb.FetchOutcome) *ending {
+	if lastURL(outcome) != origin+"/robots.txt" { // a redirect leads there, so its host was asked
+		v.w.charge([]string{hostOf(origin)})
+	}
+	f := outcome.GetError()
+	class := className(f.GetErrorClass())
+	text := class + ": of its robots.txt: " + f.GetMessage()
+	if own, _ := originOf(v.claim.URL); origin != own {
+		text += store.BehindRedirect(origin)
+	}
+	e := v.w.config.Policy.failed(v.claim, class, text, f.GetRetryable(), 0)
+	e.host = hostOf(origin)
+	e.fetch.Attempts, e.fetch.Duration, e.fetch.Wait = v.made.attempts, v.made.duration, v.made.wait
+	return &e
 }
 
 // causeHostClosed is why a robots.txt was not read where the host that a redirect
@@ -183,7 +217,7 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 		return nil, false
 	}
 	for {
-		entry, err := v.rules(patience, origin)
+		entry, err := v.rules(patience, origin, path)
 		if err != nil {
 			if patience.Err() != nil {
 				return v.stopped(), false

@@ -12,7 +12,8 @@ import (
 // RobotsState is what is known of the robots.txt that a URL depends on.
 type RobotsState struct {
 	Origin string // scheme://host, and :port unless it is the scheme's own
-	// Known says that a worker has asked for the file. All that follows is zero otherwise.
+	// Known says that a worker has asked for the file, and that its answer was not
+	// forgotten since by RetryFailed. All that follows is zero otherwise.
 	Known    bool
 	Decision robots.Decision
 	// Cause says in a few words why there is no file, or why the last one is still used.
@@ -35,7 +36,7 @@ func AskRobots(ctx context.Context, s Claimer, userAgent, url string) (RobotsSta
 		return RobotsState{}, fmt.Errorf("read robots.txt from the store: %w", err)
 	}
 	r, known := found[origin]
-	if !known {
+	if !known || r.Forgotten {
 		return RobotsState{Origin: origin}, nil
 	}
 	return robotsState(r, userAgent, path), nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/fetch"
 	"fetchd/frontier/store"
 	"fetchd/internal/site"
 )
@@ -43,7 +44,7 @@ func TestRobots(t *testing.T) {
 		{"and its line", "named", "/p/2", store.Dead, "robots_disallowed: line 5", 0},
 		{"no file allows", "none", "/p/1", store.Fetched, "", 1},
 		{"a file out of reach defers", "broken", "/p/1", store.Dead, "robots_unreachable: http_server_error", 0},
-		{"a redirect leads to a host that forbids", "open", redirectTo(302, "http://closed.demo.test:PORT/p/1"), store.Dead, "robots_disallowed: line 2, Disallow: /p/, of closed.demo.test", 1},
+		{"a redirect leads to a host that forbids", "open", redirectTo(302, "http://closed.demo.test:PORT/p/1"), store.Dead, "robots_disallowed: line 2, Disallow: /p/, of http://closed.demo.test:", 1},
 		{"a redirect leads to a path that is allowed there", "open", redirectTo(302, "http://closed.demo.test:PORT/?x"), store.Fetched, "", 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -217,6 +218,134 @@ func TestRobotsOfNoHost(t *testing.T) {
 		if got := r.row(u); got.Status != store.Dead || got.ErrorClass != class {
 			t.Errorf("%+v, want it dead as %s", got, class)
 		}
+	}
+}
+
+// TestBlockedRobotsAreNotKept: that fetchd may not reach a host says nothing about its
+// robots.txt, which is asked for as soon as fetchd may.
+func TestBlockedRobotsAreNotKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	r.config.IgnoreRobots = false
+	for n := range 20 {
+		r.add(r.site.URL("a", fmt.Sprintf("/p/%d", n)))
+	}
+	u := r.site.URL("a", "/p/0")
+	closed := newFetchdWith(r.T, r.site, fetch.Egress{})
+	if stats := r.crawl(closed.as("closed")); stats.Dead != 20 || r.site.Count() != 0 {
+		t.Fatalf("%+v after %d requests, want 20 dead and no request", stats, r.site.Count())
+	}
+	if got := r.row(u); got.ErrorClass != "target_blocked" || !strings.Contains(got.LastError, "--egress-allow-port") || got.RetryCount != 0 {
+		t.Errorf("%+v, want target_blocked and what opens it", got)
+	}
+	if got, err := AskRobots(t.Context(), r.store, "frontier", u); err != nil || got.Known {
+		t.Errorf("AskRobots = %+v, %v, want nothing known", got, err)
+	}
+	if e, err := r.store.Why(t.Context(), u); err != nil || !e.Host.NextAt.IsZero() {
+		t.Errorf("the host opens at %v, %v, want it open: nothing was sent", e.Host.NextAt, err)
+	}
+	if n, err := r.store.RetryFailed(t.Context(), "target_blocked"); n != 20 || err != nil {
+		t.Fatalf("RetryFailed = %d, %v", n, err)
+	}
+	if stats := r.crawl(); stats.Completed != 20 || r.count("a", "/robots.txt") != 1 {
+		t.Errorf("%+v after %d requests for robots.txt, want 20 fetched and one", stats, r.count("a", "/robots.txt"))
+	}
+}
+
+// TestRobotsLeadToBlocked: a robots.txt that redirects to where fetchd may not go is a
+// request all the same, after which the host has its delay.
+func TestRobotsLeadToBlocked(t *testing.T) {
+	t.Parallel()
+	const delay = 50 * time.Millisecond
+	r := newRig(t, delay, site.Config{Robots: func(string) (int, string) { return 302, "http://127.0.0.1:1/robots.txt" }})
+	r.config.IgnoreRobots = false
+	for n := range 3 {
+		r.add(r.site.URL("a", fmt.Sprintf("/p/%d", n)))
+	}
+	u := r.site.URL("a", "/p/0")
+	if stats := r.crawl(); stats.Dead != 3 || r.count("a", "/p/0") != 0 {
+		t.Errorf("%+v, want all dead and no page asked for", stats)
+	}
+	if got := r.row(u); got.ErrorClass != "target_blocked" {
+		t.Errorf("%+v, want target_blocked", got)
+	}
+	if got, err := AskRobots(t.Context(), r.store, "frontier", u); err != nil || got.Known {
+		t.Errorf("AskRobots = %+v, %v, want nothing known", got, err)
+	}
+	if early := site.Early(r.site.Visits(), delay, nil); len(early) > 0 {
+		t.Errorf("too early: %v", early)
+	}
+}
+
+// TestRetryForgetsRobots: what a robots.txt said does not outlive the retry of a URL
+// that it ended, in a worker that goes on either.
+func TestRetryForgetsRobots(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, path, class string
+		status            int
+		file              string // at first; later all is allowed
+	}{
+		{"a line", "/p/1", ClassRobotsDisallowed, 200, "User-agent: *\nDisallow: /p/"},
+		{"out of reach", "/p/1", ClassRobotsUnreachable, 500, ""},
+		{"a line where a redirect leads", "", ClassRobotsDisallowed, 200, "User-agent: *\nDisallow: /p/"},
+	} {
+		for _, endless := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, endless %v", row.name, endless), func(t *testing.T) {
+				t.Parallel()
+				var open atomic.Bool
+				r := newRig(t, time.Millisecond, site.Config{Robots: func(host string) (int, string) {
+					if open.Load() || host != "a.demo.test" {
+						return 200, ""
+					}
+					return row.status, row.file
+				}})
+				r.config.IgnoreRobots, r.config.RobotsPatience, r.config.Endless = false, time.Millisecond, endless
+				r.config.Policy.RetryDelay = time.Hour // what is out of reach is asked for again after it
+				records := make(chan Record, 2)
+				r.config.Recorded = func(rec Record) error { records <- rec; return nil }
+				u := r.site.URL("a", row.path)
+				if row.path == "" {
+					u = r.site.URL("from", redirectTo(302, r.site.URL("a", "/p/1")))
+				}
+				r.add(u)
+				crawl := func() func() { r.crawl(); return func() {} }
+				if endless {
+					crawl = func() func() { return r.background() }
+				}
+				end := crawl()
+				if rec := <-records; rec.Status != string(store.Dead) || rec.ErrorClass != row.class {
+					t.Errorf("%+v, want it dead as %s", rec, row.class)
+				}
+				open.Store(true)
+				if n, err := r.store.RetryFailed(t.Context(), row.class); n != 1 || err != nil {
+					t.Errorf("RetryFailed = %d, %v", n, err)
+				}
+				if !endless {
+					end = crawl()
+				}
+				if rec := <-records; rec.Status != string(store.Fetched) {
+					t.Errorf("%+v, want it fetched", rec)
+				}
+				end()
+			})
+		}
+	}
+}
+
+// background crawls until the function is called that it returns.
+func (r *rig) background() (end func()) {
+	r.Helper()
+	ctx, cancel := context.WithCancel(r.Context())
+	ended := make(chan struct{})
+	w := r.worker()
+	go func() {
+		defer close(ended)
+		_ = w.Run(ctx) // it was asked to end
+	}()
+	return func() {
+		cancel()
+		<-ended
 	}
 }
 

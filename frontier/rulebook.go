@@ -276,6 +276,22 @@ func (w *Worker) rules(ctx context.Context, origin string) (rulebookEntry, error
 	return p.wait(ctx)
 }
 
+// confirmed returns an entry of the rulebook if the store still has that answer. Else
+// it forgets the entry and returns one that is not fresh.
+func (w *Worker) confirmed(ctx context.Context, origin string, e rulebookEntry) (rulebookEntry, error) {
+	heads, err := w.heads(ctx, []string{origin})
+	if err != nil {
+		return rulebookEntry{}, err
+	}
+	if r, ok := heads[origin]; ok && w.entryOf(r).fresh() {
+		return e, nil
+	}
+	w.rulebook.mu.Lock()
+	defer w.rulebook.mu.Unlock()
+	w.rulebook.drop(origin)
+	return rulebookEntry{}, nil
+}
+
 func (w *Worker) heads(ctx context.Context, origins []string) (map[string]store.Robots, error) {
 	heads, err := w.store.RobotsHeads(ctx, origins)
 	if err != nil {

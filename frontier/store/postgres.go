@@ -262,6 +262,9 @@ func (p *postgresDB) Left(ctx context.Context) (left bool, err error) {
 
 // RetryFailed implements [Store].
 func (p *postgresDB) RetryFailed(ctx context.Context, class string) (again int64, err error) {
+	if err := p.forgetVerdicts(ctx, class); err != nil {
+		return 0, fmt.Errorf("retry failed URLs: %w", err)
+	}
 	if err := p.db.QueryRowContext(ctx, `SELECT frontier_retry($1)`, class).Scan(&again); err != nil {
 		return 0, fmt.Errorf("retry failed URLs: %w", err)
 	}

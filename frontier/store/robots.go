@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -19,6 +20,7 @@ type Robots struct {
 
 	// What follows is told by Robots, and not read by SaveRobots.
 
+	Forgotten      bool          // by RetryFailed: it is asked for again; Age is then very long
 	HasBody        bool          // there was an answer; its Body may still be empty
 	BodySize       int           // in bytes
 	BodyStatus     int           // of that answer
@@ -87,7 +89,7 @@ func (c *core) robotsRows(ctx context.Context, origins []string, body string) (m
 		return nil, err
 	}
 	rows, err := c.db.QueryContext(ctx, c.say(`SELECT origin, status, error_class, unreachable_since <> 0, `+body+`, length(body), has_body, body_status,
-			{now} - saved_at, CASE WHEN unreachable_since = 0 THEN 0 ELSE {now} - unreachable_since END
+			{now} - saved_at, saved_at = 0, CASE WHEN unreachable_since = 0 THEN 0 ELSE {now} - unreachable_since END
 		FROM robots WHERE origin {among}`), list)
 	if err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func (c *core) robotsRows(ctx context.Context, origins []string, body string) (m
 	for rows.Next() {
 		var r Robots
 		var age, unreachable int64
-		err := rows.Scan(&r.Origin, &r.Status, &r.ErrorClass, &r.Unreachable, &r.Body, &r.BodySize, &r.HasBody, &r.BodyStatus, &age, &unreachable)
+		err := rows.Scan(&r.Origin, &r.Status, &r.ErrorClass, &r.Unreachable, &r.Body, &r.BodySize, &r.HasBody, &r.BodyStatus, &age, &r.Forgotten, &unreachable)
 		if err != nil {
 			return nil, err
 		}
@@ -124,6 +126,65 @@ func (c *core) ForgetRobots(ctx context.Context, origins []string) (deleted int6
 		deleted += n
 	}
 	return deleted, nil
+}
+
+// behindRedirect ends the LastError of a URL that was ended by the robots.txt of an
+// origin where a redirect led.
+const behindRedirect = "/robots.txt, where a redirect leads"
+
+// BehindRedirect returns the words that end a LastError which comes of the robots.txt
+// of another origin than the URL's. RetryFailed finds that file by them.
+func BehindRedirect(origin string) string { return ", of " + origin + behindRedirect }
+
+// verdictOrigins returns the origins whose robots.txt can have ended a URL of host.
+func verdictOrigins(host, lastError string) []string {
+	if text, ok := strings.CutSuffix(lastError, behindRedirect); ok {
+		if i := strings.LastIndex(text, ", of "); i >= 0 {
+			return []string{text[i+len(", of "):]}
+		}
+	}
+	return []string{"http://" + host, "https://" + host}
+}
+
+// forgetVerdicts has robots.txt asked for again, by whichever worker needs it next, of
+// every origin whose file ended a URL in class, or in any class if that is empty.
+func (c *core) forgetVerdicts(ctx context.Context, class string) error {
+	origins, err := c.verdicts(ctx, class)
+	if err != nil {
+		return fmt.Errorf("look for robots.txt that ended URLs: %w", err)
+	}
+	const piece = 500 // rows in one transaction
+	for some := range slices.Chunk(origins, piece) {
+		list, err := toJSON(some)
+		if err != nil {
+			return fmt.Errorf("forget robots.txt: %w", err)
+		}
+		if _, err := c.update(ctx, `UPDATE robots SET saved_at = 0 WHERE origin {among}`, list); err != nil {
+			return fmt.Errorf("forget what robots.txt of %d origins said: %w", len(some), err)
+		}
+	}
+	return nil
+}
+
+// verdicts returns the origins of forgetVerdicts in their order.
+func (c *core) verdicts(ctx context.Context, class string) ([]string, error) {
+	rows, err := c.db.QueryContext(ctx, c.say(`SELECT DISTINCT h.host, CASE WHEN u.last_error LIKE ? THEN u.last_error ELSE '' END
+		FROM urls u JOIN hosts h ON h.id = u.host_id
+		WHERE u.status IN ('failed', 'dead') AND ? IN ('', u.error_class) AND u.last_error LIKE '%robots%'`), "%"+behindRedirect, class)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells all
+	var origins []string
+	for rows.Next() {
+		var host, lastError string
+		if err := rows.Scan(&host, &lastError); err != nil {
+			return nil, err
+		}
+		origins = append(origins, verdictOrigins(host, lastError)...)
+	}
+	slices.Sort(origins)
+	return slices.Compact(origins), rows.Err()
 }
 
 // SweepRobots implements [Store].

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -213,6 +214,62 @@ func TestSweepRobots(t *testing.T) {
 		for _, origin := range []string{"http://a.test", "http://z.test", "http://young.test"} {
 			if f.robots(origin).Origin == "" {
 				t.Errorf("%s is gone", origin)
+			}
+		}
+	})
+}
+
+// TestRetryForgetsVerdicts: RetryFailed has those robots.txt asked for again that ended
+// what it retries, and no others.
+func TestRetryForgetsVerdicts(t *testing.T) {
+	dead := []struct{ url, class, text string }{
+		{"http://line.test/", "robots_disallowed", "line 2, Disallow: /"},
+		{"https://away.test:8443/", "robots_unreachable", "status 503"},
+		{"http://gone.test/", "dns_not_found", "of its robots.txt"},
+		{"http://from.test/", "robots_disallowed", "line 2, Disallow: /, of b" + BehindRedirect("https://to.test:8443")},
+		{"http://page.test/", "dns_not_found", "the host name does not exist"},
+		{"http://open.test/", "http_server_error", "503"},
+	}
+	rows := []struct {
+		class string
+		want  []string // origins
+	}{
+		{"", []string{"http://gone.test", "http://line.test", "https://away.test:8443", "https://line.test", "https://to.test:8443"}},
+		{"robots_disallowed", []string{"http://line.test", "https://line.test", "https://to.test:8443"}},
+		{"robots_unreachable", []string{"https://away.test:8443"}},
+		{"dns_not_found", []string{"http://gone.test"}},
+		{"http_server_error", nil},
+	}
+	origins := []string{"http://line.test", "https://line.test", "http://line.test:8080", "https://away.test:8443", "https://away.test", "http://gone.test",
+		"http://from.test", "https://to.test:8443", "https://to.test", "http://page.test", "http://open.test", "http://pending.test", "http://fetched.test"}
+	onBoth(t, func(t *testing.T, f *fixture) {
+		f.put("http://pending.test/", "http://fetched.test/")
+		f.exec(`UPDATE urls SET last_error = 'robots_disallowed: an old error', error_class = 'robots_disallowed'`)
+		f.exec(`UPDATE urls SET status = 'fetched' WHERE url LIKE '%fetched%'`)
+		for _, d := range dead {
+			f.put(d.url)
+		}
+		for _, row := range rows {
+			f.saveRobots(origins...)
+			for _, d := range dead {
+				f.exec(`UPDATE urls SET status = 'dead', error_class = ?, last_error = ? WHERE url = ?`, d.class, d.class+": "+d.text, d.url)
+			}
+			if _, err := f.RetryFailed(t.Context(), row.class); err != nil {
+				t.Fatalf("RetryFailed(%q) = %v", row.class, err)
+			}
+			var got []string
+			for _, origin := range origins {
+				r := f.robots(origin)
+				if r.Forgotten {
+					got = append(got, origin)
+				}
+				if r.Forgotten != (r.Age > 24*time.Hour) || string(r.Body) != "x" {
+					t.Errorf("class %q: %+v, want what is forgotten old, and its body there", row.class, r)
+				}
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, row.want) {
+				t.Errorf("class %q: forgotten are %q, want %q", row.class, got, row.want)
 			}
 		}
 	})

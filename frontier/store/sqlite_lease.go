@@ -110,6 +110,9 @@ func (s *sqliteDB) Left(ctx context.Context) (left bool, err error) {
 
 // RetryFailed implements [Store].
 func (s *sqliteDB) RetryFailed(ctx context.Context, class string) (again int64, err error) {
+	if err := s.forgetVerdicts(ctx, class); err != nil {
+		return 0, fmt.Errorf("retry failed URLs: %w", err)
+	}
 	const which = `status IN ('failed', 'dead') AND (?1 = '' OR error_class = ?1)`
 	err = s.within(ctx, func(t tx) error {
 		_, err := t.exec(`UPDATE hosts SET due_at = max(next_at, blocked_until)

@@ -83,7 +83,8 @@ type Store interface {
 	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
 
 	// RetryFailed makes URLs pending whose last fetch failed in class, or in any class if that is
-	// empty, dead ones too. Their failures and crashes are forgotten. It returns how many they were.
+	// empty, dead ones too. Their failures and crashes are forgotten, and before that what
+	// robots.txt said where that ended them: it is asked for again. It returns how many they were.
 	RetryFailed(ctx context.Context, class string) (int64, error)
 	// Refetch makes URLs pending that were fetched at least age ago, and returns how many
 	// they were. Their validators stay, so that a fetch can be conditional.
