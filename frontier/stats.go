@@ -33,7 +33,7 @@ type Stats struct {
 	Completed int64 // fetched
 	Failed    int64 // to be tried again later
 	Dead      int64 // given up
-	Retried   int64 // retries within fetches
+	Retried   int64 // retries: attempts within fetches, beyond the first of each
 	Lost      int64 // fetches whose service was lost
 	Stale     int64 // outcomes whose lease was lost
 	Troubles  int64 // times that the store, or where bodies go, could not be used

@@ -19,7 +19,8 @@ const (
 	exitUsage       = 1
 	exitBroken      = 2
 	exitBadInput    = 3
-	exitUnknownURL  = 4
+	exitUnknownURL  = 4 // of why
+	exitNothing     = 4 // of run
 	exitAborted     = 5
 	exitDatabase    = 20
 	exitOutput      = 21

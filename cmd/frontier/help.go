@@ -12,7 +12,7 @@ Exit status:
     1    usage: the command line is not usable
     2    run --demo: what came of it is not what had to
     3    add: some of the input was bad; the rest was added
-    4    why: the frontier does not hold the URL
+    4    why: the frontier does not hold the URL; run: URLs failed, and none was completed
     5    run: an outcome aborted the crawl (--on CLASS=abort-crawl)
     20   the database failed, or is not there
     21   a file, a body or standard output could not be written
@@ -65,13 +65,13 @@ Redirects. CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0
 
 Results. Each outcome is a row in the database, which "frontier export" writes out. --outcomes appends the same as a line of JSON as it happens. --bodies keeps each body as sha256/XX/DIGEST, XX being the digest's first two digits; the field body_sha256 of an outcome is the digest. A body that several URLs have is kept once; the empty one is kept at the start, to see that the place can be written.
 
-The last line on standard error counts URLs that were completed and that failed for good, and retries: the attempts after the first of a fetch. Put off is how many times a URL failed in a way that may pass, to be tried again later. Off a terminal, each line before it names the error class that came most often since the line before.
+The last line on standard error counts URLs that were completed and that failed for good, and retries: the attempts after the first of a fetch. Put off is how many times a URL failed in a way that may pass, to be tried again later. Before it comes a line for each error class, with what to do about it. Off a terminal, each line of progress names the error class that came most often since the line before.
 
 SIGTERM and SIGINT: nothing more is begun, fetches under way may end within --drain-time, and what has not ended then is given back for the next run. A second signal ends at once; then URLs that were being fetched are free when their --lease ends.
 
 --demo needs no database and no network, takes some seconds, and says of each check whether it holds.
 
-Exit status: 0 nothing is left to fetch, or whoever read the outcomes has seen enough; 1 usage; 2 a check of --demo failed; 5 an outcome aborted the crawl, which is paused then; 20 database failed, or is not there; 21 cannot write outcomes or bodies; 22 no service answered; 130 interrupted, after fetches under way were let end.`
+Exit status: 0 nothing is left to fetch, or whoever read the outcomes has seen enough; 1 usage; 2 a check of --demo failed; 4 nothing is left to fetch, URLs failed for good and none was completed; 5 an outcome aborted the crawl, which is paused then; 20 database failed, or is not there; 21 cannot write outcomes or bodies; 22 no service answered; 130 interrupted, after fetches under way were let end.`
 }
 
 func (c *runCmd) examples() string {
@@ -127,7 +127,7 @@ func (c *whyCmd) examples() string {
 // Help is the text after the first line of "frontier retry --help". It
 // implements kong.HelpProvider.
 func (c *retryCmd) Help() string {
-	return `Makes URLs pending again whose last fetch failed, those that are dead too. Their failures are forgotten. "frontier status --classes" says how many there are of each class.
+	return `Makes URLs pending again whose last fetch failed, those that are dead too. Their failures are forgotten, and what robots.txt said where that ended them: it is asked for again. "frontier status --classes" says how many there are of each class.
 
 With --fetched-before, URLs are made pending that were fetched well, so that the next run fetches them again. Where the origin gave an ETag or a Last-Modified, it is asked whether they have changed.
 

@@ -54,8 +54,12 @@ func (p *progress) watched(ctx context.Context, w *frontier.Worker) error {
 	err := w.Run(ctx)
 	stop()
 	<-told
-	if !errors.Is(err, frontier.ErrNoService) {
-		p.sum()
+	if errors.Is(err, frontier.ErrNoService) {
+		return err
+	}
+	p.sum()
+	if s := p.stats(); err == nil && s.Completed == 0 && s.Dead > 0 {
+		return &toldError{exitNothing, "nothing was completed"}
 	}
 	return err
 }
@@ -146,7 +150,7 @@ func (p *progress) estimate(now time.Time) (time.Duration, bool) {
 	return time.Duration(seconds) * time.Second, true
 }
 
-// sum tells what the worker has done.
+// sum tells what went wrong, and on the last line what the worker has done.
 func (p *progress) sum() {
 	s := p.stats()
 	retries := fmt.Sprintf("%d retries", s.Retried)
@@ -162,7 +166,7 @@ func (p *progress) sum() {
 			parts = append(parts, fmt.Sprintf("%d %s", more.n, more.name))
 		}
 	}
-	p.out.printf("%s in %v\n", strings.Join(parts, ", "), time.Since(p.begun).Round(100*time.Millisecond))
+	p.out.printf("%s%s in %v\n", p.faults.sum(), strings.Join(parts, ", "), time.Since(p.begun).Round(100*time.Millisecond))
 }
 
 // trend is a number as it was read at some times, the oldest first.

@@ -219,6 +219,30 @@ func TestSum(t *testing.T) {
 	})
 }
 
+// TestFaultsSum has a line for each class, the one that most failed in first.
+func TestFaultsSum(t *testing.T) {
+	t.Parallel()
+	var f faults
+	diff(t, "none", "", f.sum())
+	record := f.before(nil)
+	for class, statuses := range map[string][]store.Status{
+		"":                  {store.Fetched},
+		"deadline":          {store.Failed, store.Dead, store.Failed},
+		"forbidden":         {store.Dead, store.Dead},
+		"connect_refused":   {store.Failed},
+		"http_client_error": {store.Dead, store.Dead},
+	} {
+		for _, status := range statuses {
+			if err := record(frontier.Record{ErrorClass: class, Status: string(status)}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	f.lately() // changes nothing
+	diff(t, "classes", "forbidden: 2 failed: "+remedy("forbidden")+"\nhttp_client_error: 2 failed: "+remedy("http_client_error")+
+		"\ndeadline: 1 failed, 2 put off: "+remedy("deadline")+"\nconnect_refused: 1 put off\n", f.sum())
+}
+
 func TestStopping(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,7 @@ func TestAddAndRun(t *testing.T) {
 	}
 	c.must("add", at(s, "/p/1"), at(s, "/p/2"), at(s, "/nothing"))
 	got = c.run(inside(s.Port()))
-	if want := "2 completed, 1 failed, 0 retries in "; got.code != exitOK || got.out != "" || !strings.HasPrefix(got.err, want) {
+	if want := "\n2 completed, 1 failed, 0 retries in "; got.code != exitOK || got.out != "" || !strings.Contains(got.err, want) {
 		t.Fatalf("run: exit status %d, %q, %q, want 0, nothing and %q", got.code, got.out, got.err, want)
 	}
 	if got, want := c.statuses(), map[string]int{"fetched": 2, "dead http_client_error": 1}; !maps.Equal(got, want) {
@@ -52,15 +52,21 @@ func TestAddressGuard(t *testing.T) {
 	s := startSite(t, site.Config{})
 	c := newCrawl(t, at(s, "/p/1"))
 	port := strconv.Itoa(s.Port())
-	for _, flags := range [][]string{nil, {"--egress-allow-port", port}, {"--egress-allow-cidr", "127.0.0.0/8"}} {
-		got := c.run([]string{"--delay", "1ms", "--ignore-robots"}, flags...)
-		if got.code != exitOK || s.Count() != 0 {
-			t.Errorf("%q: exit status %d, %d requests, want 0 and none: %s", flags, got.code, s.Count(), got.err)
+	for _, flags := range [][]string{nil, {"--ignore-robots"}, {"--egress-allow-port", port}, {"--egress-allow-cidr", "127.0.0.0/8"}} {
+		got := c.run([]string{"--delay", "1ms", "--quiet"}, flags...)
+		if got.code != exitNothing || s.Count() != 0 {
+			t.Errorf("%q: exit status %d, %d requests, want %d and none: %s", flags, got.code, s.Count(), exitNothing, got.err)
+		}
+		if want := "target_blocked: 1 failed: " + remedy("target_blocked") + "\n0 completed, 1 failed, 0 retries in "; !strings.HasPrefix(got.err, want) {
+			t.Errorf("%q: %q, want %q", flags, got.err, want)
 		}
 		if got, want := c.statuses(), map[string]int{"dead target_blocked": 1}; !maps.Equal(got, want) {
 			t.Errorf("%q: URLs = %v, want %v", flags, got, want)
 		}
 		c.must("retry")
+	}
+	if got := c.run(inside(s.Port())); got.code != exitOK || !maps.Equal(c.statuses(), map[string]int{"fetched": 1}) {
+		t.Errorf("with both flags: exit status %d, URLs = %v, want 0 and one fetched: %s", got.code, c.statuses(), got.err)
 	}
 }
 

@@ -78,11 +78,7 @@ func statusReason(e *evidence) reason {
 	case store.Fetched:
 		return reason{"fetched", fmt.Sprintf("It was fetched already, %s.", relative(u.FetchedAt, e.Now))}
 	case store.Dead:
-		again := `"frontier retry" tries it again`
-		if u.ErrorClass != "" {
-			again = fmt.Sprintf(`"frontier retry --class %s" tries it again, with all that failed so`, escape(u.ErrorClass))
-		}
-		return reason{"dead", fmt.Sprintf("It failed for good%s%s: %s.", withError(u), robotsNow(e), again)}
+		return reason{"dead", fmt.Sprintf("It failed for good%s%s: %s.", withError(u), robotsNow(e), remedy(u.ErrorClass))}
 	case store.Fetching:
 		if u.LeaseUntil.After(e.Now) {
 			return reason{"fetching", fmt.Sprintf("It is being fetched now%s; the lease ends %s unless it is extended.", byWorker(u), relative(u.LeaseUntil, e.Now))}

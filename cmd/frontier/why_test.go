@@ -42,8 +42,11 @@ func TestWhy(t *testing.T) {
 			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200}})
 		}, "fetched", "It was fetched already, "},
 		{"dead", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)) }, "dead",
-			`It failed for good (forbidden): "frontier retry --class forbidden" tries it again, with all that failed so.`},
-		{"dead without a class", func(c *crawl) { c.fetch(failedIn("", store.Dead)) }, "dead", `It failed for good: "frontier retry" tries it again.`},
+			`It failed for good (forbidden): the site refuses this crawler or this page (403): say with --user-agent who you are and how you can be reached; ` +
+				`"frontier retry --class forbidden" tries again what failed so.`},
+		{"dead by the egress guard", func(c *crawl) { c.fetch(failedIn("target_blocked", store.Dead)) }, "dead",
+			`It failed for good (target_blocked): fetchd may not reach the address or port: open it with --egress-allow-cidr and --egress-allow-port, `},
+		{"dead without a class", func(c *crawl) { c.fetch(failedIn("", store.Dead)) }, "dead", `It failed for good: "frontier retry" tries again.`},
 		{"dead, and the crawl paused", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)); c.must("pause") }, "dead", "It failed for good"},
 		{"under way", func(c *crawl) {
 			c.store(func(s store.Repository) error { return claim(s, time.Hour) })

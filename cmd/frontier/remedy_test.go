@@ -1,0 +1,55 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"fetchd/frontier"
+)
+
+// TestHints: there is a hint for every error class and no other, and the flags that it
+// names are there.
+func TestHints(t *testing.T) {
+	t.Parallel()
+	var g grammar
+	parser, err := kong.New(&g, options(&app{}, func(int) {})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := map[string]bool{}
+	for _, node := range parser.Model.Children {
+		for _, f := range node.Flags {
+			flags["--"+f.Name] = true
+		}
+	}
+	classes := frontier.Classes()
+	for _, class := range classes {
+		if hints[class] == "" {
+			t.Errorf("%s has no hint", class)
+		}
+	}
+	for class := range hints {
+		if !slices.Contains(classes, class) {
+			t.Errorf("%s has a hint and is no class", class)
+		}
+		for _, flag := range regexp.MustCompile(`--[a-z-]+`).FindAllString(remedy(class), -1) {
+			if !flags[flag] {
+				t.Errorf("%s: %s is no flag", class, flag)
+			}
+		}
+	}
+}
+
+func TestRemedy(t *testing.T) {
+	t.Parallel()
+	for class, want := range map[string]string{
+		"":              `"frontier retry" tries again`,
+		"a new one\x1b": `"frontier retry --class a new one\x1b" tries again what failed so`,
+		"deadline":      `the fetch took longer than --total-timeout: raise it; "frontier retry --class deadline" tries again what failed so`,
+	} {
+		diff(t, class, want, remedy(class))
+	}
+}
