@@ -47,7 +47,7 @@ var hints = map[string]string{
 	"shutdown":                serviceEnded,
 	"internal":                "fetchd failed: its log says why",
 	"out_of_memory":           "fetchd had no memory left for the fetch: give it more, or lower --open",
-	"robots_disallowed":       "robots.txt forbids it: nothing to do unless the site changes that file, which is then read again",
+	"robots_disallowed":       "robots.txt forbids it: nothing to do unless the site changes that file, which a retry reads again",
 	"robots_unreachable":      "robots.txt was out of reach for longer than --robots-patience: wait until the site works",
 	"crashed":                 "what fetched it died each time: look into the log of the fetchd",
 	"host_aborted":            `another URL of its host ended that host (--on CLASS=abort-host): "frontier export" has its class`,
