@@ -9,15 +9,17 @@ import (
 )
 
 // TestCrashes kills one of three workers and then PostgreSQL in the middle of 12,000
-// URLs, half of which lead two by two to one page of another host.
+// URLs (6,000 in the short form), half of which lead two by two to one page of another
+// host.
 func TestCrashes(t *testing.T) {
 	ctx := long(t)
 	server := newPostgres(ctx, t)
 	c := newCrawl(ctx, t, server.dsn(), 2)
-	c.put(120, 6000, 3000)
+	pages := sized(6000, 3000)
+	c.put(120, pages, pages/2)
 	begun := time.Now()
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()
-	c.requests(4000)
+	c.requests(pages * 2 / 3)
 	held := 0
 	until(ctx, t, "w2 holds leases", func() bool {
 		w2.signal(syscall.SIGSTOP)
@@ -29,7 +31,7 @@ func TestCrashes(t *testing.T) {
 	})
 	w2.kill()
 	w2.exits(ctx, -1)
-	c.requests(8000)
+	c.requests(pages * 4 / 3)
 	server.crash()
 	down := c.site.Count()
 	stopped := time.Now()
