@@ -108,7 +108,11 @@ func match(pattern string, end bool, s string) bool {
 
 // escapes reports whether a URL carries an octet only as an escape: RFC 3986 §2.
 func escapes(c byte) bool {
-	return c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0
+	switch c {
+	case '"', '<', '>', '\\', '^', '`', '{', '|', '}':
+		return true
+	}
+	return c <= ' ' || c >= 0x7f
 }
 
 const upperHex = "0123456789ABCDEF"
