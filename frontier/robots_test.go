@@ -322,6 +322,9 @@ func TestRetryForgetsRobots(t *testing.T) {
 					t.Errorf("RetryFailed = %d, %v", n, err)
 				}
 				if !endless {
+					if got, err := AskRobots(t.Context(), r.store, "frontier", r.site.URL("a", "/p/1")); err != nil || got.Known {
+						t.Errorf("AskRobots = %+v, %v, want nothing known", got, err)
+					}
 					end = crawl()
 				}
 				if rec := <-records; rec.Status != string(store.Fetched) {
