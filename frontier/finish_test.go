@@ -142,6 +142,30 @@ func TestClaimIsNotCutOff(t *testing.T) {
 	}
 }
 
+// lateClaims grants a URL after longer than a lease lasts, as to a process that was
+// stopped while it waited for the database.
+type lateClaims struct{ *broken }
+
+func (s lateClaims) Claim(_ context.Context, params store.ClaimParams) ([]store.Claim, error) {
+	<-time.After(params.Lease)
+	return []store.Claim{{Lease: store.Lease{ID: 1, Token: 2}, URL: "http://a.test/", Host: "a.test"}}, nil
+}
+
+// What was claimed too late is given back. Nothing else would end its lease before it
+// expires and counts as a crash.
+func TestLateClaimIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newBroken(t, time.Nanosecond)
+		b.charged = []string{"its host"} // so that Release works
+		w.store.Store = lateClaims{b}
+		w.pool.streams = []*stream{{}}
+		n, err := w.claim()
+		if want := []store.Lease{{ID: 1, Token: 2}}; n != 0 || err != nil || w.open() != 0 || !slices.Equal(b.released, want) {
+			t.Errorf("claim = %d, %v; %d begun, released %v, want none begun and %v", n, err, w.open(), b.released, want)
+		}
+	})
+}
+
 // A visit that waits for a host shows a sign of life, or its lease would expire where
 // that is shorter than the wait.
 func TestWaitForHostIsProgress(t *testing.T) {

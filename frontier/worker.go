@@ -238,6 +238,10 @@ func (w *Worker) claim() (int, error) {
 		return 0, err
 	}
 	until := asked.Add(w.config.Lease)
+	if !time.Now().Before(until) { // the process was stopped meanwhile, and the store may have granted the lease just now
+		w.giveBack(claims)
+		return 0, nil
+	}
 	begin, err := w.sift(ctx, claims, until)
 	if err != nil {
 		w.giveBack(claims)
