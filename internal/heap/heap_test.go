@@ -171,11 +171,11 @@ func TestRest(t *testing.T) {
 // some quiet looks.
 func TestRestReleased(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1500))
-	sink = make([]byte, garbage)
+	held := make([]byte, garbage)
 	debug.FreeOSMemory()
 	r := &rest{last: heapNow(), collected: heapNow().allocated}
 	before := r.last.objects
-	sink = nil
+	runtime.KeepAlive(held)
 	for range longQuiet {
 		r.collect()
 	}
