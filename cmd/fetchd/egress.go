@@ -25,13 +25,11 @@ func (s *settings) fetchConfig() (fetch.Config, error) {
 	cfg := fetch.Config{
 		Egress: fetch.Egress{AllowCIDRs: s.EgressAllowCIDR, DenyCIDRs: s.EgressDenyCIDR,
 			AllowPorts: s.EgressAllowPort, DenyHosts: s.EgressDenyHost},
-		UserAgent: s.UserAgent,
+		NameServer: s.EgressResolver,
+		UserAgent:  s.UserAgent,
 	}
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "fetchd/" + versionText()
-	}
-	if s.EgressResolver != "" {
-		cfg.Resolver = fetch.Resolver(s.EgressResolver)
 	}
 	if s.EgressProxy != "" {
 		proxy, err := url.Parse(s.EgressProxy)

@@ -183,7 +183,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		})
 	}
 	err = l.follow(ctx, failed)
-	logger.Info("draining", slog.Duration("drain_time", s.DrainTime))
+	logger.Info("draining", slog.Float64("drain_time_seconds", s.DrainTime.Seconds()))
 	drainEnd = time.Now().Add(s.DrainTime)
 	drain, cancel := context.WithDeadline(context.WithoutCancel(ctx), drainEnd)
 	defer cancel()

@@ -3408,7 +3408,7 @@ type FetchError struct {
 	FailureType FailureType `protobuf:"varint,2,opt,name=failure_type,json=failureType,proto3,enum=fetchd.v1.FailureType" json:"failure_type,omitempty"`
 	// Finer cause in lower_snake_case, such as too_many_redirects. Open set.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// For people. May change. Holds no byte of the origin's.
+	// What the class means, for people. May change. Holds no byte of the origin's.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	// Where it happened.
 	Phase Phase `protobuf:"varint,5,opt,name=phase,proto3,enum=fetchd.v1.Phase" json:"phase,omitempty"`
@@ -3422,7 +3422,14 @@ type FetchError struct {
 	// URL of the hop that failed, without userinfo.
 	Url string `protobuf:"bytes,9,opt,name=url,proto3" json:"url,omitempty"`
 	// Number of the rule that classified it, such as "H2".
-	Rule          string `protobuf:"bytes,10,opt,name=rule,proto3" json:"rule,omitempty"`
+	Rule string `protobuf:"bytes,10,opt,name=rule,proto3" json:"rule,omitempty"`
+	// What happened, for people and not for programs: the host, the address that was
+	// connected to where the egress policy permits it, the status where there was a
+	// response, and the error in the words of the transport. It names no resolver, no
+	// proxy and no credential. It may quote the origin: one line of at most 512 bytes,
+	// in which what does not print is escaped. Empty where there is nothing to add,
+	// and always in Explain. Differs between implementations and versions.
+	Detail        string `protobuf:"bytes,11,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3523,6 +3530,13 @@ func (x *FetchError) GetUrl() string {
 func (x *FetchError) GetRule() string {
 	if x != nil {
 		return x.Rule
+	}
+	return ""
+}
+
+func (x *FetchError) GetDetail() string {
+	if x != nil {
+		return x.Detail
 	}
 	return ""
 }
@@ -4434,7 +4448,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x06sha256\x18\x02 \x01(\tR\x06sha256\x12\x1c\n" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12,\n" +
 	"\x12encoded_size_bytes\x18\x04 \x01(\x03R\x10encodedSizeBytes\x12!\n" +
-	"\flength_known\x18\x05 \x01(\bR\vlengthKnown\"\x93\x03\n" +
+	"\flength_known\x18\x05 \x01(\bR\vlengthKnown\"\xab\x03\n" +
 	"\n" +
 	"FetchError\x126\n" +
 	"\verror_class\x18\x01 \x01(\x0e2\x15.fetchd.v1.ErrorClassR\n" +
@@ -4450,7 +4464,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"stopReason\x12\x10\n" +
 	"\x03url\x18\t \x01(\tR\x03url\x12\x12\n" +
 	"\x04rule\x18\n" +
-	" \x01(\tR\x04rule\"F\n" +
+	" \x01(\tR\x04rule\x12\x16\n" +
+	"\x06detail\x18\v \x01(\tR\x06detail\"F\n" +
 	"\x11FetchUnaryRequest\x121\n" +
 	"\arequest\x18\x01 \x01(\v2\x17.fetchd.v1.FetchRequestR\arequest\"\x87\x02\n" +
 	"\x12FetchUnaryResponse\x12\x19\n" +
