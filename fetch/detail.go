@@ -181,17 +181,18 @@ func (a *attempt) detail(d *classify.Decision) string {
 	if len(a.hops) == 0 {
 		return ""
 	}
-	text := a.hop.url.Host
+	text := make([]byte, 0, 128) // on the stack, as most are shorter
+	text = append(text, a.hop.url.Host...)
 	if address := a.address(); d.Class != classify.TargetBlocked && a.permits(address) {
-		text += " (" + address + ")"
+		text = append(append(append(text, " ("...), address...), ')')
 	}
 	if status := a.hops[len(a.hops)-1].StatusCode; status != 0 {
-		text += ": " + statusText(status)
+		text = appendStatus(append(text, ": "...), status)
 	}
 	if a.note.words != "" && a.note.class == d.Class {
-		text += ": " + a.note.words
+		text = append(append(text, ": "...), a.note.words...)
 	}
-	return printable(text, MaxDetailBytes)
+	return printable(string(text), MaxDetailBytes)
 }
 
 // address is the address that the hop was to reach.
@@ -202,23 +203,23 @@ func (a *attempt) address() string {
 // permits reports whether an address may be named to the caller: the egress policy
 // allows it, no proxy was asked in its place, and the URL does not name it already.
 func (a *attempt) permits(address string) bool {
-	target, err := netip.ParseAddrPort(address)
-	if err != nil || a.client.hasProxy || a.client.guard.checkAddr(target) != nil {
+	host := a.hop.url.Hostname()
+	if address == "" || a.client.hasProxy || strings.Contains(host, ":") || endsInNumber(host) {
 		return false
 	}
-	_, err = netip.ParseAddr(a.hop.url.Hostname())
-	return err != nil
+	target, err := netip.ParseAddrPort(address)
+	return err == nil && a.client.guard.checkAddr(target) == nil
 }
 
 // hopError is the failed hop for the log.
 func (a *attempt) hopError() hopError {
-	if a.run.failure == nil || len(a.hops) == 0 {
+	if a.run.failure == nil || len(a.hops) == 0 || !a.logs(slog.LevelInfo) {
 		return hopError{}
 	}
-	e := hopError{text: a.run.failure.Message, url: RedactURL(a.hop.url), address: a.address(), status: a.hops[len(a.hops)-1].StatusCode}
+	e := hopError{text: a.run.failure.Message, url: a.hop.redacted(), address: a.address(), status: a.hops[len(a.hops)-1].StatusCode}
 	switch class := a.run.failure.Class; {
 	case !a.faults.Has(class):
-		e.text = statusText(e.status)
+		e.text = string(appendStatus(nil, e.status))
 	case a.note.class == class:
 		e.text = a.note.logged
 	}
@@ -243,15 +244,22 @@ func (e *hopError) attrs(to []slog.Attr) []slog.Attr {
 	return to
 }
 
-// statusText is a status with its name, and not with the origin's.
-func statusText(code int) string {
-	return strings.TrimSuffix(fmt.Sprintf("status %d %s", code, http.StatusText(code)), " ")
+// appendStatus appends a status with its name, and not with the origin's.
+func appendStatus(to []byte, code int) []byte {
+	to = strconv.AppendInt(append(to, "status "...), int64(code), 10)
+	if name := http.StatusText(code); name != "" {
+		to = append(append(to, ' '), name...)
+	}
+	return to
 }
 
 // printable is s on one line, at most limit bytes long: control characters, direction
 // overrides and bytes that are not UTF-8 are written as in a Go string.
 func printable(s string, limit int) string {
 	const ellipsis = "…"
+	if len(s) <= limit && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return s
+	}
 	out := make([]byte, 0, min(len(s), limit))
 	end := 0 // of what may stay where the text has to be cut
 	for i := 0; i < len(s); {

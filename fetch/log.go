@@ -19,10 +19,13 @@ func (r *run) logAttempt(a *attempt) {
 		}
 		return
 	}
-	r.log(slog.LevelInfo, "retrying fetch", r.failed.attrs([]slog.Attr{slog.String("fetch_id", r.req.ID),
+	if !r.logs(slog.LevelInfo) {
+		return
+	}
+	r.line(slog.LevelInfo, "retrying fetch", r.failed.attrs([]slog.Attr{slog.String("fetch_id", r.req.ID),
 		slog.String("url", r.redacted()), slog.Int("attempt", a.number),
 		slog.Int("max_attempts", r.req.Policy.MaxAttempts), slog.Float64("delay_seconds", d.Delay.Seconds()),
-		slog.String("reason", d.Class.String())})...)
+		slog.String("reason", d.Class.String())}))
 	r.log(slog.LevelDebug, "waiting before retry", slog.String("fetch_id", r.req.ID), slog.Float64("delay_seconds", d.Delay.Seconds()))
 }
 
@@ -55,10 +58,17 @@ func (r *run) logEnd(out *Outcome) {
 // redacted is the URL of the fetch for a log. Most have nothing to leave out, and are
 // written out already.
 func (r *run) redacted() string {
-	if u := r.origin.url; u != nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" {
-		return r.origin.told()
+	if r.origin.url == nil { // it was refused
+		return RedactURL(r.req.URL)
 	}
-	return RedactURL(r.req.URL)
+	return r.origin.redacted()
+}
+
+func (h *hopRequest) redacted() string {
+	if u := h.url; u != nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" {
+		return h.told()
+	}
+	return RedactURL(h.url)
 }
 
 func (r *run) logs(level slog.Level) bool {

@@ -83,6 +83,7 @@ type flags struct {
 	MemoryBudget            int64         `help:"Bytes that may be held for callers: fetches in flight, requests, bodies and unread answers. More is refused. 0: half of the memory limit, less 16 MiB. The limit is GOMEMLIMIT, or else 90 % of the cgroup's." default:"0"`
 	MaxFetches              int           `live:"" help:"Fetches in flight at once; others are refused. 0: as many as fit into the memory budget, 10000 at most." default:"0"`
 	MaxFetchesPerCaller     int           `live:"" help:"Fetches under way for one caller, which is a name or else an address. 0: no limit of its own." default:"0"`
+	NonIdempotentRetries    string        `live:"" complete:"by-request,forbid" help:"Whether POST and PATCH may be tried again: by-request, where the request has an idempotency key and sets allow_non_idempotent, or forbid, which refuses requests that set it." default:"by-request"`
 	MaxConnections          int           `help:"Connections at once on each port; others wait. If callers must authenticate, connections without an authenticated call get a quarter. 0: one for each 192 KiB of the memory budget, 4096 at most." default:"0"`
 	MaxConnectionsPerCaller int           `help:"Connections of one address at once; others are closed. 0: half of --max-connections, 512 at most." default:"0"`
 	DrainTime               time.Duration `help:"How long attempts may go on after SIGTERM." default:"30s"`

@@ -158,6 +158,12 @@ func withoutUser(text string) string {
 	return u.String()
 }
 
+// The values of --non-idempotent-retries.
+const (
+	nonIdempotentByRequest = "by-request"
+	nonIdempotentForbid    = "forbid"
+)
+
 // leastMemoryBudget is enough for one fetch with the largest request.
 const leastMemoryBudget = 4 << 20
 
@@ -177,6 +183,7 @@ func (s *settings) check() error {
 		{"max-connections", s.MaxConnections >= 0, "is out of range, give a positive value, or 0 for as many as fit into the memory budget"},
 		{"max-connections-per-caller", s.MaxConnectionsPerCaller >= 0, "is out of range, give a positive value, or 0 for half of max-connections"},
 		{"max-fetches-per-caller", s.MaxFetchesPerCaller >= 0, "is out of range, give a positive value, or 0 for no limit"},
+		{"non-idempotent-retries", slices.Contains([]string{nonIdempotentByRequest, nonIdempotentForbid}, s.NonIdempotentRetries), "is not a value, give by-request or forbid"},
 		{"drain-time", s.DrainTime >= 0, "is out of range, give a positive value, or 0s for none"},
 		{"egress-allow-port", !slices.Contains(s.EgressAllowPort, 0), "0 is no port, give one from 1 to 65535"},
 		{"egress-proxy", proxied != nil, "is not a URL, give http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT"},

@@ -1448,8 +1448,9 @@ type RetryPolicy struct {
 	// Statuses not tried again, though the profile does: 408, 429 and 500 to 599.
 	// Empty means none. A status in both lists is refused.
 	ExcludedStatusCodes []int32 `protobuf:"varint,10,rep,packed,name=excluded_status_codes,json=excludedStatusCodes,proto3" json:"excluded_status_codes,omitempty"`
-	// Allows retries of POST and PATCH; refused without idempotency_key. Unset
-	// means false: such a request is sent once.
+	// Allows retries of POST and PATCH; refused without idempotency_key, and where
+	// the operator of the server forbids it. Unset means false: such a request is
+	// sent once.
 	AllowNonIdempotent bool `protobuf:"varint,11,opt,name=allow_non_idempotent,json=allowNonIdempotent,proto3" json:"allow_non_idempotent,omitempty"`
 	// Sent as Idempotency-Key, the same on every attempt. At most 256 bytes of
 	// visible ASCII. Empty means that none is sent.
