@@ -63,6 +63,7 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) int {
 	case s.command == "completion <shell>":
 		return p.completion(s.Completion.Shell)
 	case s.EgressCheck != "":
+		p.warnStrays(s)
 		return egressCheck(ctx, s, p.stdout, p.stderr)
 	case s.Healthcheck:
 		if err := healthcheck(ctx, s); err != nil {
@@ -75,12 +76,21 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) int {
 		return p.fail(err, exitUsage)
 	}
 	if s.command == "config" {
+		p.warnStrays(s)
 		return p.print(s)
 	}
 	if err := serve(ctx, *p, s, ready, lines); err != nil {
 		return p.fail(err, exitError)
 	}
 	return exitOK
+}
+
+// warnStrays writes warnings about variables that look like settings. The service has
+// them in its log.
+func (p *program) warnStrays(s *settings) {
+	for _, stray := range s.strays {
+		_, _ = fmt.Fprintf(p.stderr, "fetchd: %s\n", stray)
+	}
 }
 
 func (p *program) fail(err error, code int) int {
@@ -171,6 +181,9 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	}
 	logger.Info("serving", append(s.serving(r.faces), slog.Int64("memory_limit", memory.Bytes), slog.String("memory_limit_of", memory.Source),
 		slog.Int64("memory_budget", budget), slog.Int("max_fetches", cmp.Or(s.MaxFetches, server.DefaultMaxFetches(budget))))...)
+	for _, stray := range s.strays {
+		logger.Warn("environment variable is no setting and is ignored", slog.String("variable", stray.Name), slog.String("nearest", stray.Nearest))
+	}
 	// What serves the ports, in the order of settings.faces.
 	serves := []func(net.Listener) error{l.server.Serve, l.server.ServeWeb}
 	failed := make(chan error, len(listeners))

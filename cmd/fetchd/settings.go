@@ -14,7 +14,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"fetchd/internal/dial"
 	"fetchd/internal/secure"
+	"fetchd/internal/strayenv"
 )
 
 // settings are what is in force, and where each comes from.
@@ -22,6 +24,7 @@ type settings struct {
 	commandLine
 	command string // serve, config, "token <name>", "completion <shell>"
 	options []option
+	strays  []strayenv.Variable // that look like settings
 }
 
 // option is one setting.
@@ -87,6 +90,7 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		return nil, fmt.Errorf("%w (see fetchd --help)", err)
 	}
 	s.command = ctx.Command()
+	s.strays = strays(ctx.Model.Flags)
 	for _, flag := range ctx.Model.Flags {
 		if storable(flag) {
 			s.options = append(s.options, option{name: flag.Name, value: flag.Target,
@@ -97,6 +101,16 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		return s, nil
 	}
 	return s, s.check()
+}
+
+// strays are the variables that look like settings. Those of the clients, and of the
+// examples that the console writes, have the same prefix.
+func strays(flags []*kong.Flag) []strayenv.Variable {
+	known := append(dial.Variables(), "FETCHD_TOKEN", "FETCHD_PROTO", "FETCHD_ROOT")
+	for _, flag := range flags {
+		known = append(known, flag.Envs...)
+	}
+	return strayenv.Find(os.Environ(), "FETCHD_", known)
 }
 
 func sourceOf(ctx *kong.Context, file *configFile, flag *kong.Flag) source {

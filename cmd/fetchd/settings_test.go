@@ -340,3 +340,32 @@ func TestToken(t *testing.T) {
 		}
 	}
 }
+
+// TestStrayVariables: a variable that looks like a setting and is none is reported, by the
+// service in its log. What Kubernetes sets for a Service, and clients' variables, are not.
+func TestStrayVariables(t *testing.T) {
+	for name, value := range map[string]string{
+		"FETCHD_MAX_FETCHS": "hush", "FETCHD_PORT": "tcp://10.0.0.1:8080", "FETCHD_SERVICE_HOST": "10.0.0.1", "FETCHD_SERVICE_PORT_GRPC": "8080",
+		"FETCHD_PORT_8080_TCP_ADDR": "10.0.0.1", "FETCHD_SERVER": "a:1", "FETCHD_MAX_FETCHES": "4",
+	} {
+		t.Setenv(name, value)
+	}
+	var stdout, stderr output
+	if code := run(t.Context(), program{args: []string{"config"}, stdout: &stdout, stderr: &stderr}); code != exitOK {
+		t.Errorf("fetchd config: code %d, want %d", code, exitOK)
+	}
+	const want = "fetchd: the environment variable \"FETCHD_MAX_FETCHS\" is no setting and is ignored: did you mean FETCHD_MAX_FETCHES?\n"
+	if got := stderr.String(); got != want {
+		t.Errorf("fetchd config says %q, want %q", got, want)
+	}
+	s := start(t)
+	line := s.await("environment variable is no setting")
+	for _, part := range []string{`"level":"WARN"`, `"variable":"FETCHD_MAX_FETCHS"`, `"nearest":"FETCHD_MAX_FETCHES"`} {
+		if !strings.Contains(line, part) {
+			t.Errorf("line %s, want %s in it", line, part)
+		}
+	}
+	if text := s.log.String(); strings.Count(text, "is no setting") != 1 || strings.Contains(text, "hush") {
+		t.Errorf("the log has %s; want one such line, without the value", text)
+	}
+}

@@ -90,11 +90,14 @@ func options(a *app, exit func(int)) []kong.Option {
 	}
 }
 
+// dbVariable stands for --db.
+const dbVariable = "FRONTIER_DB"
+
 // resolve takes flags that were not given from the environment of the run.
 func (a *app) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	name := dial.Variable(flag.Name)
 	if flag.Name == "db" {
-		name = "FRONTIER_DB"
+		name = dbVariable
 	}
 	if name != "" && a.env(name) != "" {
 		return a.env(name), nil

@@ -2,9 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
+
+	"fetchd/internal/dial"
+	"fetchd/internal/strayenv"
 )
 
 func main() {
@@ -17,6 +22,9 @@ func main() {
 		signal.Stop(signals) // before the user is told that a second signal ends the process at once
 		cancel()
 	}()
+	for _, stray := range slices.Concat(dial.Strays(os.Environ()), strayenv.Find(os.Environ(), "FRONTIER_", []string{dbVariable})) {
+		fmt.Fprintf(os.Stderr, "frontier: %s\n", stray)
+	}
 	code := run(ctx, os.Args[1:], os.Getenv, streams{os.Stdin, os.Stdout, os.Stderr})
 	cancel()
 	os.Exit(code)
