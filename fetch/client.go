@@ -46,6 +46,9 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// UserAgent is sent where the caller sets none; empty means "fetchd".
 	UserAgent string
+	// OmitHops leaves out [CircleHeader]. A service that is asked to fetch itself through
+	// a proxy or a load balancer then does not notice.
+	OmitHops bool
 	// MaxTotalTimeout bounds every fetch; zero means 15 min.
 	MaxTotalTimeout time.Duration
 	// Logger takes a line for each retry and each end of a fetch; nil means none.
@@ -76,6 +79,7 @@ type Client struct {
 	origins       map[string]OriginTLS
 	resolver      *net.Resolver
 	nameServer    string
+	omitHops      bool
 	hasProxy      bool
 	userAgent     []string // the line that is sent
 	// The headers of a request that brings none, shared by all.
@@ -105,6 +109,7 @@ func New(cfg Config) (*Client, error) {
 		guard:      newGuard(cfg.Egress),
 		origins:    cfg.Origins,
 		nameServer: cfg.NameServer,
+		omitHops:   cfg.OmitHops,
 		hasProxy:   cfg.Proxy != nil,
 		userAgent:  []string{orDefault(cfg.UserAgent, "fetchd")},
 		maxTotal:   orDefault(cfg.MaxTotalTimeout, defaultMaxTotal),

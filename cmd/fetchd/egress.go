@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fetchd/fetch"
+	"fetchd/internal/version"
 )
 
 // The exit codes of --egress-check.
@@ -27,9 +28,10 @@ func (s *settings) fetchConfig() (fetch.Config, error) {
 			AllowPorts: s.EgressAllowPort, DenyHosts: s.EgressDenyHost},
 		NameServer: s.EgressResolver,
 		UserAgent:  s.UserAgent,
+		OmitHops:   s.OmitHopsHeader,
 	}
 	if cfg.UserAgent == "" {
-		cfg.UserAgent = "fetchd/" + versionText()
+		cfg.UserAgent = "fetchd/" + version.String()
 	}
 	if s.EgressProxy != "" {
 		proxy, err := url.Parse(s.EgressProxy)

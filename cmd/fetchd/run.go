@@ -19,6 +19,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
+	"fetchd/internal/version"
 	"fetchd/observe"
 	"fetchd/server"
 	"fetchd/server/console"
@@ -152,7 +153,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	if err != nil {
 		return err
 	}
-	observer, err := observe.New(observe.Config{Version: versionText(), TraceEndpoint: s.TraceEndpoint,
+	observer, err := observe.New(observe.Config{Version: version.String(), TraceEndpoint: s.TraceEndpoint,
 		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger, DroppedLogLines: lines.Dropped})
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
@@ -215,12 +216,12 @@ func (s *settings) console(faces []face) http.Handler {
 	if !s.Console {
 		return nil
 	}
-	return console.Handler(console.Config{GRPC: faces[0].at.String(), TLS: s.TLSCertFile != "", Token: s.TokenFile != "", Version: versionText()})
+	return console.Handler(console.Config{GRPC: faces[0].at.String(), TLS: s.TLSCertFile != "", Token: s.TokenFile != "", Version: version.String()})
 }
 
 // serving is what the first line of the log tells.
 func (s *settings) serving(faces []face) []any {
-	attrs := []any{slog.String("version", versionText())}
+	attrs := []any{slog.String("version", version.String())}
 	for _, f := range faces {
 		attrs = append(attrs, slog.String(strings.ReplaceAll(f.flag, "-", "_"), f.at.String()))
 	}

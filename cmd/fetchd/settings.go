@@ -17,6 +17,7 @@ import (
 	"fetchd/internal/dial"
 	"fetchd/internal/secure"
 	"fetchd/internal/strayenv"
+	"fetchd/internal/version"
 )
 
 // settings are what is in force, and where each comes from.
@@ -73,7 +74,7 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	s, file, exited := new(settings), new(configFile), false
 	parser, err := kong.New(&s.commandLine,
 		kong.Name("fetchd"), kong.Description(description),
-		kong.DefaultEnvars("FETCHD"), kong.Vars{"version": "fetchd " + versionText()},
+		kong.DefaultEnvars("FETCHD"), kong.Vars{"version": "fetchd " + version.Long()},
 		kong.Resolvers(file), kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { exited = true }),
 	)

@@ -1082,7 +1082,7 @@ type FetchRequest struct {
 	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
 	// Request headers. Repeated names are allowed. At most 64 fields and 32 KiB,
 	// names and values counted. Empty means only those the service adds itself:
-	// User-Agent and Accept-Encoding. Refused are Host, Expect and what frames the
+	// User-Agent, Accept (*/*), Accept-Encoding and Fetchd-Hops. Refused are Host, Expect and what frames the
 	// message, belongs to the connection (TE, Upgrade, ...), to proxies (Via,
 	// Forwarded, X-Forwarded-*, Proxy-*) or to browsers (Sec-*), opens cloud
 	// metadata services, or repeats a request (Idempotency-Key), and names with an
