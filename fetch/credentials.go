@@ -76,7 +76,7 @@ func (r *run) refresh(a *attempt) classify.AuthResult {
 	r.setWaiting(true)
 	defer r.setWaiting(false)
 	if err := r.req.Credentials.Refresh(r.waitContext(), a.credential); err != nil {
-		a.refreshError = printable(a.withoutSecrets(err.Error()), maxLoggedBytes)
+		a.refreshError = printable(a.withoutSecrets(fmt.Sprint(err)), maxLoggedBytes)
 		return classify.RefreshFailed
 	}
 	return classify.Refreshed

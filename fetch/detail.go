@@ -55,7 +55,7 @@ func (a *attempt) explain(class classify.Class, phase classify.Phase, err, cause
 	told, logged := err, a.client.errorText(err)
 	if cause != nil {
 		told = cause
-		logged = cause.Error()
+		logged = fmt.Sprint(cause)
 		if _, ours := errors.AsType[classify.Classified](err); !ours && !errors.Is(err, context.Canceled) {
 			logged += ": " + a.client.errorText(err)
 		}
@@ -67,7 +67,7 @@ func (a *attempt) explain(class classify.Class, phase classify.Phase, err, cause
 // errorText is an error as it is logged. Go takes the system's name server for the one
 // that was asked.
 func (c *Client) errorText(err error) string {
-	text := err.Error()
+	text := fmt.Sprint(err)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && c.nameServer != "" && dns.Server != "" {
 		text = strings.ReplaceAll(text, " on "+dns.Server+":", " on "+c.nameServer+":")
 	}
@@ -93,7 +93,7 @@ func (a *attempt) words(phase classify.Phase, err error) string {
 		return "" // its reason says it all
 	}
 	if limit, ok := errors.AsType[*TimeoutError](err); ok {
-		return limit.Error()
+		return fmt.Sprint(limit)
 	}
 	if _, staged := errors.AsType[*phaseError](err); a.client.hasProxy && (staged || phase <= classify.PhaseConnect) {
 		return "" // it is about the proxy, or in its words
@@ -103,7 +103,7 @@ func (a *attempt) words(phase classify.Phase, err error) string {
 
 func (a *attempt) transportWords(err error) string {
 	if verification, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return a.withoutSecrets(verification.Error())
+		return a.withoutSecrets(fmt.Sprint(verification))
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return "lookup: " + lookupWords(dns)
@@ -114,7 +114,7 @@ func (a *attempt) transportWords(err error) string {
 	if address, ok := errors.AsType[*net.AddrError](err); ok {
 		return address.Err
 	}
-	return a.withoutSecrets(err.Error())
+	return a.withoutSecrets(fmt.Sprint(err))
 }
 
 // lookupWords is what a lookup failed with. Go has put the address of the name server

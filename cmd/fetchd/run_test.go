@@ -35,7 +35,7 @@ func TestCommandLine(t *testing.T) {
 		code             int
 		stdout, stderr   string
 	}{
-		{name: "version", args: []string{"--version"}, stdout: "fetchd "},
+		{name: "version", args: []string{"--version"}, stdout: "fetchd " + version.Long() + "\n"},
 		{name: "version is no variable", args: []string{"--version"}, env: "FETCHD_VERSION", value: "v1", stdout: "fetchd "},
 		{name: "help", args: []string{"--help"}, stdout: "--egress-allow-cidr"},
 		{name: "unknown flag", args: []string{"--nonsense"}, code: exitUsage, stderr: "--nonsense"},

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/version"
 )
 
 // leakless runs the tests, and fails where they leave goroutines behind.
@@ -208,7 +209,7 @@ func TestHelp(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	got := runWith(t.Context(), strings.NewReader(""), nil, "--version")
-	if got.code != exitOK || !strings.HasPrefix(got.out, "frontier ") || got.err != "" {
+	if got.code != exitOK || got.out != "frontier "+version.Long()+"\n" || got.err != "" {
 		t.Errorf("--version: exit status %d, %q, %q", got.code, got.out, got.err)
 	}
 }

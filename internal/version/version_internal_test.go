@@ -1,8 +1,10 @@
 package version
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -28,34 +30,26 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestPrograms: every program that prints a version prints the same, with and without
-// one set at the build.
-func TestPrograms(t *testing.T) {
+// TestSetAtTheBuild builds a program as the Dockerfile does.
+func TestSetAtTheBuild(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct {
-		name  string
-		flags []string
-		want  string
-	}{
-		{"set at the build", []string{"-ldflags", "-X fetchd/internal/version.version=v1.2.3"}, "v1.2.3"},
-		{"without data of a repository", []string{"-buildvcs=false"}, "devel"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			folder := t.TempDir()
-			args := append([]string{"build", "-o", folder}, row.flags...)
-			if out, err := exec.Command("go", append(args, "fetchd/cmd/...")...).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			for _, program := range []string{"fetchd", "fetchctl", "frontier"} {
-				out, err := exec.Command(filepath.Join(folder, program), "--version").Output()
-				if err != nil {
-					t.Fatalf("%s: %v", program, err)
-				}
-				if want := program + " " + row.want + " go1."; !strings.HasPrefix(string(out), want) {
-					t.Errorf("%s --version prints %q, want it to begin with %q", program, out, want)
-				}
-			}
-		})
+	recipe, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flag := regexp.MustCompile(`-X \S+=`).FindString(string(recipe))
+	if flag == "" {
+		t.Fatal("the Dockerfile sets no version")
+	}
+	program := filepath.Join(t.TempDir(), "fetchd")
+	if out, err := exec.Command("go", "build", "-ldflags", "-s -w "+flag+"v1.2.3", "-o", program, "fetchd/cmd/fetchd").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := exec.Command(program, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(out), "fetchd v1.2.3 go1."; !strings.HasPrefix(got, want) {
+		t.Errorf("--version prints %q, want it to begin with %q", got, want)
 	}
 }
