@@ -6,10 +6,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +28,7 @@ const (
 	maxLoggedBytes = 1 << 10 // of an error in a log line
 	// maxErrorTextBytes of an error are looked at. The text of a library may hold a line of
 	// the origin's of 64 KiB.
-	maxErrorTextBytes = 4 << 10
+	maxErrorTextBytes = 2 << 10
 )
 
 // errorNote is what an error said. It is text, for the error may hold the certificates
@@ -52,16 +54,16 @@ func (a *attempt) explain(class classify.Class, phase classify.Phase, err, cause
 		return
 	}
 	a.note = errorNote{class: class, address: a.dialled(phase, err)}
-	told, logged := err, a.client.errorText(err)
+	shown, logged := err, a.client.errorText(err)
 	if cause != nil {
-		told = cause
+		shown = cause
 		logged = fmt.Sprint(cause)
 		if _, ours := errors.AsType[classify.Classified](err); !ours && !errors.Is(err, context.Canceled) {
 			logged += ": " + a.client.errorText(err)
 		}
 	}
 	a.note.logged = printable(a.withoutSecrets(logged), maxLoggedBytes)
-	a.note.words = printable(a.words(phase, told), MaxDetailBytes)
+	a.note.words = printable(a.words(phase, shown), MaxDetailBytes)
 }
 
 // errorText is an error as it is logged. Go takes the system's name server for the one
@@ -140,40 +142,66 @@ const leastSecretBytes = 4
 // withoutSecrets is the text of an error without what the request carried: origins echo
 // it, also in lines that are no HTTP, which libraries then quote (spec A4).
 func (a *attempt) withoutSecrets(text string) string {
-	text = text[:min(len(text), maxErrorTextBytes)]
-	sent := a.hop
-	if n := len(a.made); n > 0 {
-		sent = a.made[n-1] // with its cookies
+	if len(text) > maxErrorTextBytes { // it must not end inside a secret
+		text = strings.TrimRightFunc(text[:maxErrorTextBytes], isToken) + "…"
 	}
-	secrets := append(parts(a.credential), parts(sent.url.RawQuery)...)
-	for _, values := range sent.url.Query() {
-		secrets = append(secrets, values...)
-	}
-	for name, values := range sent.header {
-		if crossOriginHeaders[name] && name != "Idempotency-Key" || strings.HasPrefix(name, "Content-") {
-			continue
-		}
-		for _, value := range values {
-			secrets = append(secrets, parts(value)...)
+	var echoed []string
+	for secret := range a.secrets() {
+		if len(secret) >= leastSecretBytes && strings.Contains(text, secret) {
+			echoed = append(echoed, secret)
 		}
 	}
-	slices.SortFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // a part of one must not be replaced first
-	for _, secret := range secrets {
-		if len(secret) >= leastSecretBytes {
-			text = strings.ReplaceAll(text, secret, "[hidden]")
-		}
+	slices.SortFunc(echoed, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // a part of one must not be replaced first
+	for _, secret := range echoed {
+		text = strings.ReplaceAll(text, secret, "[hidden]")
 	}
 	return text
 }
 
-// parts are a value and its words, such as the token behind "Bearer".
-func parts(value string) []string {
-	if value == "" {
-		return nil
+// secrets are the values that the last request carried and that may open something or
+// name someone, and the words of each.
+func (a *attempt) secrets() iter.Seq[string] {
+	sent := a.hop
+	if n := len(a.made); n > 0 {
+		sent = a.made[n-1] // with its cookies
 	}
-	return append(strings.FieldsFunc(value, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._~+/", r)
-	}), value)
+	return func(yield func(string) bool) {
+		if !yieldParts(a.credential, yield) {
+			return
+		}
+		for pair := range strings.SplitSeq(sent.url.RawQuery, "&") {
+			_, value, _ := strings.Cut(pair, "=")
+			plain, _ := url.QueryUnescape(value)
+			if !yieldParts(pair, yield) || plain != value && !yieldParts(plain, yield) {
+				return
+			}
+		}
+		for name, values := range sent.header {
+			if crossOriginHeaders[name] && name != "Idempotency-Key" || strings.HasPrefix(name, "Content-") {
+				continue
+			}
+			for _, value := range values {
+				if !yieldParts(value, yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// yieldParts yields a value and its words, such as the token behind "Bearer". It reports
+// whether more are wanted.
+func yieldParts(value string, yield func(string) bool) bool {
+	for word := range strings.FieldsFuncSeq(value, func(r rune) bool { return !isToken(r) }) {
+		if len(word) < len(value) && !yield(word) {
+			return false
+		}
+	}
+	return yield(value)
+}
+
+func isToken(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-._~+/", r)
 }
 
 // detail says what happened, for callers. d is what was decided.

@@ -3,7 +3,9 @@ package fetch_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -199,12 +202,13 @@ func canned(t *testing.T, answer string) (port uint16) {
 // have the log or the caller read what the request carried.
 func TestDetailOfHostileOrigins(t *testing.T) {
 	t.Parallel()
-	const token, key, query, cookie = "hush-token-123", "hush-key-45678", "hush-query-999", "hush-cookie-77"
-	echo := strings.Join([]string{token, key, query, cookie}, " and ")
+	const token, key, query, cookie, provided = "hush-token-123", "hush-key-45678", "hush-query-999", "hush-cookie-77", "hush-provided-1"
+	echo := strings.Join([]string{token, key, query, cookie, provided}, " and ")
 	for _, row := range []struct{ name, answer, want string }{
 		{"controls in a header line", "HTTP/1.1 200 OK\r\nX \x1b[2J\u202e\u009b \xff\r\n\r\n", `\\x1b[2J`},
 		{"a long header line", "HTTP/1.1 200 OK\r\nbad" + strings.Repeat("x", 60<<10) + "\r\n\r\n", "…"},
-		{"a header line that echoes the request", "HTTP/1.1 200 OK\r\nechoed " + echo + "\r\n\r\n", "[hidden] and [hidden] and [hidden] and [hidden]"},
+		{"a header line that echoes the request", "HTTP/1.1 200 OK\r\nechoed " + echo + "\r\n\r\n", "[hidden] and [hidden] and [hidden] and [hidden] and [hidden]"},
+		{"a secret where the text is cut", "HTTP/1.1 200 OK\r\n" + strings.Repeat(token+" ", 140) + "\r\n\r\n", "[hidden] [hidden]"},
 		{"a status line that echoes the request", "HTTP/1.1 " + echo + "\r\n\r\n", "[hidden]"},
 		{"a first line that echoes the request", token + "\r\n\r\n", "[hidden]"},
 	} {
@@ -214,7 +218,7 @@ func TestDetailOfHostileOrigins(t *testing.T) {
 			r := newDetailRig(t, port)
 			u := mustParse(t, fmt.Sprintf("http://origin.test:%d/path?q=%s", port, query))
 			req := fetch.NewRequest(classify.Standard)
-			req.URL, req.IdempotencyKey = u, key
+			req.URL, req.IdempotencyKey, req.Credentials = u, key, fixedCredentials(provided)
 			req.Header = http.Header{"Authorization": {"Bearer " + token}, "Cookie": {"sid=" + cookie}}
 			out := r.client.Fetch(t.Context(), req, nil)
 			if out.Failure == nil || out.Failure.Class != classify.Protocol {
@@ -241,6 +245,77 @@ func TestDetailOfHostileOrigins(t *testing.T) {
 			}
 			if strings.Contains(r.lines.String(), "hush") {
 				t.Errorf("the log holds a secret: %s", r.lines)
+			}
+		})
+	}
+}
+
+// fixedCredentials go to every origin.
+type fixedCredentials string
+
+// Covers implements fetch.Credentials.
+func (fixedCredentials) Covers(*url.URL) bool { return true }
+
+// Field implements fetch.Credentials.
+func (c fixedCredentials) Field(context.Context) (name, value string, err error) {
+	return "X-Api-Key", "Key " + string(c), nil
+}
+
+// Refresh implements fetch.Credentials.
+func (fixedCredentials) Refresh(context.Context, string) error {
+	return errors.New("the endpoint answers 500")
+}
+
+// TestRefreshLine: the log says why a credential could not be replaced; the caller does not learn it.
+func TestRefreshLine(t *testing.T) {
+	t.Parallel()
+	r := newDetailRig(t)
+	req := r.request("http", "/s/k/401")
+	req.Credentials = fixedCredentials("hush-provided-1")
+	out := r.client.Fetch(t.Context(), req, nil)
+	if got, want := out.Failure.Detail, r.origin.Addr("http")+": status 401 Unauthorized"; got != want {
+		t.Errorf("detail %q, want %q", got, want)
+	}
+	if got, want := r.line("fetch finished")["error"], "status 401 Unauthorized: refresh of the credential: the endpoint answers 500"; got != want {
+		t.Errorf("error of the log %q, want %q", got, want)
+	}
+	if strings.Contains(r.lines.String(), "hush") {
+		t.Errorf("the log holds a secret: %s", r.lines)
+	}
+}
+
+// TestDetailsNameOnlyTheOrigin commits every fault on every listener: no detail may name
+// another address than the origin's, such as that of this machine's end.
+func TestDetailsNameOnlyTheOrigin(t *testing.T) {
+	t.Parallel()
+	address := regexp.MustCompile(`127\.0\.0\.\d+(:\d+)?`)
+	faults := []string{"reset", "fin", "silent", "garbage", "half-head", "bad-status-line", "bad-header", "switch", "200:size=5000,cut=100,how=rst", "200:size=5000,cut=100,how=fin",
+		"h2-rst", "h2-goaway", "h2-bad-frame", "h2-huge-head"}
+	for _, listener := range listeners {
+		t.Run(listener, func(t *testing.T) {
+			t.Parallel()
+			r := newDetailRig(t)
+			for i, fault := range faults {
+				r.lines.Reset()
+				out := r.get(listener, "origin.test", fmt.Sprintf("/s/k%d/%s", i, fault))
+				if out.Failure == nil {
+					continue // that listener does not know the fault
+				}
+				detail := out.Failure.Detail
+				if !strings.HasPrefix(detail, "origin.test:") || len(detail) > fetch.MaxDetailBytes {
+					t.Errorf("%s: detail %q, want the host first", fault, detail)
+				}
+				for _, found := range address.FindAllString(detail, -1) {
+					if found != r.origin.Addr(listener) {
+						t.Errorf("%s: detail %q names %s, want %s alone", fault, detail, found, r.origin.Addr(listener))
+					}
+				}
+				if line := r.line("fetch finished"); line["error"] == "" || line["error"] == nil {
+					t.Errorf("%s: line %v, want an error", fault, line)
+				}
+				if !strings.HasPrefix(listener, "h") {
+					break // it has one fault, whatever is asked for
+				}
 			}
 		})
 	}

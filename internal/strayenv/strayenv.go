@@ -47,8 +47,8 @@ func Find(environ []string, prefix string, known []string) []Variable {
 // and as Docker links had it.
 var services = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)$`)
 
-// injected reports whether Kubernetes has set a variable. Of NAME_PORT the value tells:
-// it is a URL such as tcp://10.0.0.1:8080.
+// injected reports whether Kubernetes has set a variable. The value of its NAME_PORT is a
+// URL such as tcp://10.0.0.1:8080.
 func injected(name, value string) bool {
 	return services.MatchString(name) || strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
 }
