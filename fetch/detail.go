@@ -251,6 +251,9 @@ func (a *attempt) hopError() hopError {
 	case a.note.class == class:
 		e.text = a.note.logged
 	}
+	if target, err := url.Parse(a.hops[len(a.hops)-1].LocationURL); err == nil && target.Host != "" && a.run.failure.Phase == classify.PhasePolicy {
+		e.text = printable(e.text+": redirect to "+RedactURL(target), maxLoggedBytes)
+	}
 	if a.refreshError != "" {
 		e.text += ": refresh of the credential: " + a.refreshError
 	}

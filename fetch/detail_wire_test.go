@@ -129,6 +129,9 @@ func TestDetails(t *testing.T) {
 			"origin.test:{port} (127.0.0.1:{port}): response_timeout after 300ms", "response_timeout after 300ms", 0},
 		{"a reset in the body", "http", "origin.test", "/s/k/200:size=5000,cut=100,how=rst", classify.BodyInterrupted,
 			"origin.test:{port} (127.0.0.1:{port}): status 200 OK: read tcp: read: connection reset by peer", "read tcp 127.0.0.1:", 200},
+		{"a redirect to a closed address", "http", "origin.test", "/s/k/302:to=http%3A%2F%2Fuser%3Apw%40127.0.0.9%2Fa%3Fb=c", classify.TargetBlocked,
+			"origin.test:{port}: status 302 Found",
+			"the target is forbidden by this server's egress policy: the address is not public, an operator opens it with --egress-allow-cidr: redirect to http://127.0.0.9/a", 302},
 		{"a hop that fails", "http", "origin.test", "/cross/k/302/refused/200", classify.ConnectRefused,
 			"127.0.0.1:{other}: dial tcp: connect: connection refused", "dial tcp 127.0.0.1:{other}: connect: connection refused", 0},
 	} {
@@ -375,5 +378,21 @@ func TestRetryLine(t *testing.T) {
 	}
 	if line["delay_seconds"] == nil {
 		t.Errorf("line %v, want delay_seconds", line)
+	}
+}
+
+// TestDetailOfADeadNameServer: only the log names it.
+func TestDetailOfADeadNameServer(t *testing.T) {
+	t.Parallel()
+	r := newDetailRig(t)
+	dead := r.origin.Addr("refused")
+	r.use(fetch.Config{NameServer: dead})
+	out := r.get("http", "origin.test", "/s/k/200")
+	_, port, _ := net.SplitHostPort(r.origin.Addr("http"))
+	if got, want := out.Failure.Detail, "origin.test:"+port+": lookup: connection refused"; got != want {
+		t.Errorf("detail %q, want %q", got, want)
+	}
+	if got, _ := r.line("fetch finished")["error"].(string); !strings.Contains(got, " on "+dead+": ") {
+		t.Errorf("error of the log %q, want %s in it", got, dead)
 	}
 }
