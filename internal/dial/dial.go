@@ -42,7 +42,7 @@ func Variables() []string { return slices.Sorted(maps.Values(variables)) }
 // Strays returns the variables that were probably meant to be one of [Variables]. Others
 // with their prefix are settings of fetchd.
 func Strays(environ []string) []strayenv.Variable {
-	return slices.DeleteFunc(strayenv.Find(environ, "FETCHD_", Variables()), func(v strayenv.Variable) bool { return v.Nearest == "" })
+	return strayenv.Near(environ, "FETCHD_", Variables())
 }
 
 // FlagError says that what a flag names is not usable.

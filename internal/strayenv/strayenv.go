@@ -43,6 +43,12 @@ func Find(environ []string, prefix string, known []string) []Variable {
 	return found
 }
 
+// Near returns those of [Find] to which a known name is near. It is for prefixes that
+// other programs use too.
+func Near(environ []string, prefix string, known []string) []Variable {
+	return slices.DeleteFunc(Find(environ, prefix, known), func(v Variable) bool { return v.Nearest == "" })
+}
+
 // services are the names that Kubernetes gives to the address of a Service, as its API
 // and as Docker links had it.
 var services = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)$`)
