@@ -21,7 +21,7 @@ ARG VERSION=devel TARGETOS TARGETARCH
 # resolver, as the egress guard requires. -trimpath keeps the builder's folders
 # out of it; -s -w leaves out debugging tables, stack traces stay readable.
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /fetchd ./cmd/fetchd
+    go build -trimpath -ldflags "-s -w -X fetchd/internal/version.version=$VERSION" -o /fetchd ./cmd/fetchd
 
 FROM scratch
 # What certificates of origins are checked against.

@@ -189,6 +189,9 @@ func TestFailures(t *testing.T) {
 			if !strings.Contains(failed.Error(), "rule "+tt.rule) { //nolint:forbidigo // its text is the thing
 				t.Errorf("text %q does not tell rule %s", failed, tt.rule)
 			}
+			if detail := failed.Outcome.GetError().GetDetail(); detail == "" || !strings.HasSuffix(failed.Error(), "; "+detail) { //nolint:forbidigo // its text is the thing
+				t.Errorf("text %q does not end with the detail %q", failed, detail)
+			}
 		})
 	}
 }

@@ -29,15 +29,19 @@ type Error struct {
 	Outcome *pb.FetchOutcome
 }
 
-// Error tells the class, the rule and the URL. It holds no byte of the origin's but
-// those of a URL that it redirected to.
+// Error returns the class, the rule, the URL and what happened. The service has escaped
+// what it quotes of the origin.
 func (e *Error) Error() string {
 	f := e.Outcome.GetError()
 	text := strings.TrimPrefix(f.GetErrorClass().String(), "ERROR_CLASS_")
 	if code := e.StatusCode(); code != 0 {
 		text += fmt.Sprintf(", status %d", code)
 	}
-	return fmt.Sprintf("fetch %s: %s (rule %s, attempt %d): %s", f.GetUrl(), text, f.GetRule(), e.Outcome.GetAttempts(), f.GetMessage())
+	text = fmt.Sprintf("fetch %s: %s (rule %s, attempt %d): %s", f.GetUrl(), text, f.GetRule(), e.Outcome.GetAttempts(), f.GetMessage())
+	if detail := f.GetDetail(); detail != "" {
+		text += "; " + detail
+	}
+	return text
 }
 
 // Is makes errors.Is match the sentinel of the failure type.

@@ -55,9 +55,11 @@ type attempt struct {
 	faults   classify.Faults
 	phase    classify.Phase
 	reason   string
+	note     errorNote // of the first fault
 
 	credential   string    // that the last hop sent
 	noCredential bool      // none could be got
+	refreshError string    // why there is no other; empty: there is, or it was not asked for
 	continued    *progress // that the attempt was begun to continue; nil: none
 	body         BodySummary
 	inline       []byte
@@ -96,7 +98,8 @@ func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string
 
 // failWith notes an error that ended the exchange in the given phase.
 func (a *attempt) failWith(phase classify.Phase, err error) {
-	class, reason := a.classOf(phase, err)
+	class, reason, cause := a.classOf(phase, err)
+	a.explain(class, phase, err, cause)
 	if staged, ok := errors.AsType[*phaseError](err); ok {
 		phase = staged.phase
 	} else if own, ok := errors.AsType[*fault](err); ok {
@@ -106,14 +109,15 @@ func (a *attempt) failWith(phase classify.Phase, err error) {
 }
 
 // classOf asks the contexts first: HTTP/1 and HTTP/2 report a cancelled one with
-// different errors, and a time limit shows in its cause alone.
-func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string) {
+// different errors, and a time limit shows in its cause alone. It returns that cause
+// too, or nil.
+func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string, error) {
 	if cause := a.cause(); cause != nil {
 		class := classify.Error(classify.NoPhase, cause) // a limit of ours knows its class; the rest is the caller's
 		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
 			class = classify.DNSFailure // N1: not in time
 		}
-		return class, reasonOf(cause)
+		return class, reasonOf(cause), cause
 	}
 	if staged, ok := errors.AsType[*phaseError](err); ok {
 		phase = staged.phase
@@ -122,7 +126,7 @@ func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, stri
 	if class == classify.Protocol && a.exchange.trace.brokeOff(err) {
 		class = classify.ConnectionReset
 	}
-	return class, reasonOf(err)
+	return class, reasonOf(err), nil
 }
 
 // cause returns what ended the exchange from our side, or nil. Of limits that

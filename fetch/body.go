@@ -144,6 +144,7 @@ func (a *attempt) failBody(r *bodyReader, err error) {
 		a.failWith(classify.PhaseTransfer, orDefault(r.raw.err, err))
 		return
 	}
+	a.explain(classify.Undecodable, classify.PhaseTransfer, err, nil)
 	a.fail(classify.Undecodable, classify.PhaseTransfer, "content_coding")
 }
 

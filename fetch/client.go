@@ -31,7 +31,10 @@ type Config struct {
 	// Origins are spoken to with TLS settings of their own, by "host:port" as a URL
 	// has them, the port always told; nil means none. Not with a Proxy.
 	Origins map[string]OriginTLS
-	// Resolver looks names up; nil means Go's own, never the C library's.
+	// NameServer is the DNS server that names are looked up with, as HOST:PORT; empty
+	// means the system's.
+	NameServer string
+	// Resolver looks names up in place of [Resolver] of NameServer; nil means that one.
 	Resolver *net.Resolver
 	// Proxy carries every request: http, https or socks5, with userinfo where it
 	// wants it. Then the proxy looks names up and connects: of the target only
@@ -43,6 +46,9 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// UserAgent is sent where the caller sets none; empty means "fetchd".
 	UserAgent string
+	// OmitHops leaves out [CircleHeader]. A service that is asked to fetch itself through
+	// a proxy or a load balancer then does not notice.
+	OmitHops bool
 	// MaxTotalTimeout bounds every fetch; zero means 15 min.
 	MaxTotalTimeout time.Duration
 	// Logger takes a line for each retry and each end of a fetch; nil means none.
@@ -72,6 +78,8 @@ type Client struct {
 	guard         *guard
 	origins       map[string]OriginTLS
 	resolver      *net.Resolver
+	nameServer    string
+	omitHops      bool
 	hasProxy      bool
 	userAgent     []string // the line that is sent
 	// The headers of a request that brings none, shared by all.
@@ -98,15 +106,17 @@ func New(cfg Config) (*Client, error) {
 		return nil, errors.New("fetch: Origins go with no Proxy: TLS through one is net/http's")
 	}
 	c := &Client{
-		guard:     newGuard(cfg.Egress),
-		origins:   cfg.Origins,
-		hasProxy:  cfg.Proxy != nil,
-		userAgent: []string{orDefault(cfg.UserAgent, "fetchd")},
-		maxTotal:  orDefault(cfg.MaxTotalTimeout, defaultMaxTotal),
-		logger:    cfg.Logger,
-		observer:  cfg.Observer,
-		shutdown:  cfg.Shutdown,
-		engine:    newEngine(),
+		guard:      newGuard(cfg.Egress),
+		origins:    cfg.Origins,
+		nameServer: cfg.NameServer,
+		omitHops:   cfg.OmitHops,
+		hasProxy:   cfg.Proxy != nil,
+		userAgent:  []string{orDefault(cfg.UserAgent, "fetchd")},
+		maxTotal:   orDefault(cfg.MaxTotalTimeout, defaultMaxTotal),
+		logger:     cfg.Logger,
+		observer:   cfg.Observer,
+		shutdown:   cfg.Shutdown,
+		engine:     newEngine(),
 	}
 	c.plain, c.plainUncoded = c.headerOf(&Request{}), c.headerOf(&Request{KeepEncoding: true})
 	if c.logger == nil {
@@ -122,7 +132,7 @@ func New(cfg Config) (*Client, error) {
 		ClientSessionCache: tls.NewLRUClientSessionCache(1024),
 	}}
 	if d.resolver == nil {
-		d.resolver = Resolver("")
+		d.resolver = Resolver(cfg.NameServer)
 	}
 	c.resolver = d.resolver
 	c.pooled, c.fresh = d.pooled(), d.fresh()

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -17,7 +18,7 @@ type Credentials interface {
 	Field(ctx context.Context) (name, value string, err error)
 	// Refresh replaces a credential that an origin has refused, given by the value
 	// that was sent, unless that has been done already. It returns nil when there
-	// is another.
+	// is another. Errors of Field and Refresh go into the log, and must hold no secret.
 	Refresh(ctx context.Context, refused string) error
 }
 
@@ -42,7 +43,7 @@ func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
 // field gets the credential, which may be a wait. A shutdown ends that wait. Once the
 // server shuts down no wait starts: only a credential that is at hand is sent.
 func (a *attempt) field(ctx context.Context, c Credentials) (name, value string, err error) {
-	failure := errNoCredential // the provider's own may hold a secret
+	failure := errNoCredential
 	if shutdown := a.client.shutdown; shutdown.Err() != nil {
 		ctx, failure = shutdown, errShutdown
 	} else {
@@ -50,7 +51,7 @@ func (a *attempt) field(ctx context.Context, c Credentials) (name, value string,
 		defer a.setWaiting(false)
 	}
 	if name, value, err = c.Field(ctx); err != nil {
-		err = failure
+		err = fmt.Errorf("%w: %w", failure, err) // the provider's own is for the log alone
 	}
 	return name, value, err
 }
@@ -74,7 +75,8 @@ func (r *run) refresh(a *attempt) classify.AuthResult {
 	r.refreshed = true
 	r.setWaiting(true)
 	defer r.setWaiting(false)
-	if r.req.Credentials.Refresh(r.waitContext(), a.credential) != nil {
+	if err := r.req.Credentials.Refresh(r.waitContext(), a.credential); err != nil {
+		a.refreshError = printable(a.withoutSecrets(fmt.Sprint(err)), maxLoggedBytes)
 		return classify.RefreshFailed
 	}
 	return classify.Refreshed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -206,10 +207,15 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 	if addr := conn.RemoteAddr(); addr != nil && !seen.proxy {
 		seen.remote = addr.String()
 	}
-	if x, ok := ctx.Value(dialScope{}).(*exchange); ok && seen.proxy {
+	x, ok := ctx.Value(dialScope{}).(*exchange)
+	switch {
+	case !ok:
+	case seen.proxy:
 		// net/http talks to the proxy under a context that nothing cancels. Until
 		// an exchange has got the connection it ends with the one it is made for.
 		seen.keep = context.AfterFunc(x, func() { _ = conn.Close() })
+	default:
+		x.trace.dials(seen.remote) // of several addresses that were tried, this one
 	}
 	return seen, nil
 }
@@ -241,7 +247,7 @@ func (d *dialer) judged(ctx context.Context, network, address string) (net.Conn,
 	if errors.Is(err, &fault{class: classify.TargetBlocked}) && permitted.Load() {
 		// The dialer reports the first error of many: a blocked address beside
 		// a permitted one that could not be reached does not block the target.
-		err = &fault{classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"}
+		err = fmt.Errorf("%w: %w", &fault{classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"}, err)
 	}
 	return conn, err
 }

@@ -135,7 +135,12 @@ type Failure struct {
 	Reason string
 	// Message is for people. It holds no byte of the origin's.
 	Message string
-	Phase   classify.Phase
+	// Detail says for people what happened, in the words of the transport, with the
+	// host and, where there was a response, its status. It may hold bytes of the origin's.
+	// It is one line of at most [MaxDetailBytes], with what does not print escaped;
+	// empty where there is nothing to add.
+	Detail string
+	Phase  classify.Phase
 	// URL of the hop that failed.
 	URL string
 	// Retryable: a later fetch of the same request may succeed.

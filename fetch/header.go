@@ -75,6 +75,10 @@ func CheckHeader(name, value string) string {
 	return ""
 }
 
+// anyType is the Accept where the caller sets none: some origins refuse a request
+// without one.
+var anyType = []string{"*/*"}
+
 // firstHeader is the header of the first request of a fetch: the caller's and
 // what the service adds. It is shared, as its lines are, and never changed.
 func (c *Client) firstHeader(r *Request) http.Header {
@@ -88,10 +92,13 @@ func (c *Client) firstHeader(r *Request) http.Header {
 }
 
 func (c *Client) headerOf(r *Request) http.Header {
-	h := make(http.Header, len(r.Header)+4)
+	h := make(http.Header, len(r.Header)+5)
 	maps.Copy(h, r.Header)
 	if len(h["User-Agent"]) == 0 {
 		h["User-Agent"] = c.userAgent
+	}
+	if len(h["Accept"]) == 0 {
+		h["Accept"] = anyType
 	}
 	if len(h["Accept-Encoding"]) == 0 {
 		h["Accept-Encoding"] = r.acceptEncoding()
@@ -99,7 +106,9 @@ func (c *Client) headerOf(r *Request) http.Header {
 	if r.IdempotencyKey != "" {
 		h["Idempotency-Key"] = []string{r.IdempotencyKey}
 	}
-	h[CircleHeader] = []string{strconv.Itoa(r.Circle + 1)}
+	if !c.omitHops {
+		h[CircleHeader] = []string{strconv.Itoa(r.Circle + 1)}
+	}
 	return h
 }
 

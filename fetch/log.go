@@ -19,11 +19,14 @@ func (r *run) logAttempt(a *attempt) {
 		}
 		return
 	}
-	r.log(slog.LevelInfo, "retrying fetch", slog.String("fetch_id", r.req.ID),
+	if !r.logs(slog.LevelInfo) {
+		return
+	}
+	r.line(slog.LevelInfo, "retrying fetch", r.failed.attrs([]slog.Attr{slog.String("fetch_id", r.req.ID),
 		slog.String("url", r.redacted()), slog.Int("attempt", a.number),
-		slog.Int("max_attempts", r.req.Policy.MaxAttempts), slog.Duration("delay", d.Delay),
-		slog.String("reason", d.Class.String()), slog.String("error", r.failure.Message))
-	r.log(slog.LevelDebug, "waiting before retry", slog.String("fetch_id", r.req.ID), slog.Duration("delay", d.Delay))
+		slog.Int("max_attempts", r.req.Policy.MaxAttempts), slog.Float64("delay_seconds", d.Delay.Seconds()),
+		slog.String("reason", d.Class.String())}))
+	r.log(slog.LevelDebug, "waiting before retry", slog.String("fetch_id", r.req.ID), slog.Float64("delay_seconds", d.Delay.Seconds()))
 }
 
 // logEnd writes the one line of a fetch's end.
@@ -31,12 +34,12 @@ func (r *run) logEnd(out *Outcome) {
 	if !r.logs(slog.LevelInfo) {
 		return
 	}
-	var room [16]slog.Attr // on the stack: of it only the record's copies stay
+	var room [20]slog.Attr // on the stack: of it only the record's copies stay
 	attrs := append(room[:0],
 		slog.String("fetch_id", r.req.ID), slog.String("url", r.redacted()), slog.String("method", r.req.Method),
 		slog.String("outcome", out.Kind.String()), slog.String("rule", string(out.Rule)),
 		slog.Int("attempts", out.Attempts), slog.Int("exchanges", out.Exchanges),
-		slog.Int64("body_bytes", out.Body.Size), slog.Duration("duration", out.Total.Round(time.Microsecond)))
+		slog.Int64("body_bytes", out.Body.Size), slog.Float64("duration_seconds", out.Total.Round(time.Microsecond).Seconds()))
 	if out.Response != nil {
 		attrs = append(attrs, slog.Int("status", out.Response.StatusCode))
 	}
@@ -44,6 +47,7 @@ func (r *run) logEnd(out *Outcome) {
 		attrs = append(attrs, slog.String("error_class", f.Class.String()),
 			slog.String("failure_type", f.FailureType.String()), slog.String("reason", f.Reason),
 			slog.String("stop_reason", out.StopReason.String()), slog.Bool("retryable", f.Retryable))
+		attrs = r.failed.attrs(attrs)
 	}
 	if len(r.req.Labels) > 0 {
 		attrs = append(attrs, slog.Any("labels", r.req.Labels))
@@ -54,10 +58,17 @@ func (r *run) logEnd(out *Outcome) {
 // redacted is the URL of the fetch for a log. Most have nothing to leave out, and are
 // written out already.
 func (r *run) redacted() string {
-	if u := r.origin.url; u != nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" {
-		return r.origin.told()
+	if r.origin.url == nil { // it was refused
+		return RedactURL(r.req.URL)
 	}
-	return RedactURL(r.req.URL)
+	return r.origin.redacted()
+}
+
+func (h *hopRequest) redacted() string {
+	if u := h.url; u != nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" {
+		return h.told()
+	}
+	return RedactURL(h.url)
 }
 
 func (r *run) logs(level slog.Level) bool {

@@ -217,7 +217,7 @@ func (a *attempt) tell(e Event) {
 func (a *attempt) push(chunk BodyChunk) error {
 	a.tell(chunk)
 	if err := a.stopped(); err != nil {
-		class, reason := a.classOf(classify.PhaseTransfer, err)
+		class, reason, _ := a.classOf(classify.PhaseTransfer, err)
 		return &fault{class, classify.PhaseTransfer, reason}
 	}
 	return nil

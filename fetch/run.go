@@ -42,6 +42,7 @@ type run struct {
 	delivered *progress // of the body; nil: nothing has gone out
 	decision  classify.Decision
 	failure   *Failure // of the last attempt
+	failed    hopError // of the last attempt
 
 	last      head // kept, whatever ends the fetch (I5); without a response the URL is that of the last hop tried
 	lastError []byte

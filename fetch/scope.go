@@ -117,7 +117,7 @@ func (a *attempt) stopped() error {
 // letGo drops what no wait needs: the exchange is over, and a fetch that ends while
 // it waits fails by the end of its wait.
 func (r *run) letGo() {
-	r.failure = nil
+	r.failure, r.failed = nil, hopError{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.releaseExchange()

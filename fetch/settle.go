@@ -51,6 +51,7 @@ func (r *run) settle(a *attempt) {
 		d = classify.Decide(&r.req.Policy, &o)
 	}
 	r.decision, r.failure = d, a.failureOf(&d)
+	r.failed = a.hopError()
 	r.keepHeld(a)
 	if a.response != nil {
 		r.last, r.lastError = a.head, a.errorBody
@@ -111,7 +112,7 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	case !a.faults.Has(d.Class): // the status alone says it
 		f.Phase, f.Reason = classify.PhaseProcessing, ""
 	}
-	f.Message = a.message(d, f.Reason)
+	f.Message, f.Detail = a.message(d, f.Reason), a.detail(d)
 	return f
 }
 
@@ -150,6 +151,7 @@ func (r *run) endAs(class classify.Class, reason, text string) {
 	o := classify.Observation{Method: r.req.Method, Attempt: r.attempts, Exchanges: r.exchanges,
 		Faults: classify.FaultsOf(class), Observed: time.Now()}
 	r.decision = classify.Decide(&r.req.Policy, &o)
+	r.failed = hopError{}
 	if text == "" && r.caller != nil {
 		text = r.message(&r.decision, "")
 	}

@@ -52,6 +52,7 @@ type trace struct {
 	awaits        *observedConn // the HTTP/2 connection on which a head may be arriving, or nil
 	held          *observedConn // until release, or nil
 	head          *partialHead  // arriving over HTTP/1, or nil
+	peer          string        // address that was dialled last, or empty
 	dialled       int64         // bytes charged for a new connection
 	gone          bool          // the exchange has ended: nothing is charged to it
 	exchange      Exchange
@@ -80,13 +81,32 @@ func (t *trace) hooks(shakes bool) *httptrace.ClientTrace {
 // dialHooks returns what a dial tells of, beside hooks: most requests dial nothing.
 func (t *trace) dialHooks() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
-		DNSStart:          func(httptrace.DNSStartInfo) { t.enter(classify.PhaseResolve, &t.resolve) },
-		DNSDone:           t.resolved,
-		ConnectStart:      func(string, string) { t.enter(classify.PhaseConnect, &t.connect) },
+		DNSStart: func(httptrace.DNSStartInfo) { t.enter(classify.PhaseResolve, &t.resolve) },
+		DNSDone:  t.resolved,
+		ConnectStart: func(_, address string) {
+			t.enter(classify.PhaseConnect, &t.connect)
+			t.dials(address)
+		},
 		ConnectDone:       func(string, string, error) { t.leave(&t.connect, &t.exchange.Connect) },
 		TLSHandshakeStart: t.handshakes,
 		TLSHandshakeDone:  t.shookHands,
 	}
+}
+
+// dials notes an address that is dialled.
+func (t *trace) dials(address string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over && !t.ready {
+		t.peer = address
+	}
+}
+
+// lastPeer is the address that was dialled last; empty where none was.
+func (t *trace) lastPeer() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.peer
 }
 
 func (t *trace) handshakes() { t.enter(classify.PhaseTLS, &t.tls) }

@@ -90,6 +90,9 @@ func (p *Policy) handleFetchError(c store.Claim, outcome *pb.FetchOutcome, m mad
 	f := outcome.GetError()
 	class := className(f.GetErrorClass())
 	text := class + ": " + f.GetMessage()
+	if detail := f.GetDetail(); detail != "" {
+		text += "; " + detail
+	}
 	if class == reasonTooManyRedirects || class == reasonRedirectLoop {
 		text = class
 	}

@@ -35,7 +35,7 @@ func TestOutcomes(t *testing.T) {
 		{"410", "/s/c/410", store.Dead, 410, "http_client_error: ", 1, 0, 1},
 		{"401", "/s/d/401", store.Dead, 401, "auth_required: ", 1, 0, 1},
 		{"403", "/s/e/403", store.Dead, 403, "forbidden: ", 1, 0, 1},
-		{"500", "/s/f/500", store.Dead, 500, "http_server_error: ", 4, 1, 2},
+		{"500", "/s/f/500", store.Dead, 500, "http_server_error: the origin answered with a server error; no attempt is left of max_attempts 2, set by the request; 500.demo.test:", 4, 1, 2},
 		{"500 and then 200 in the second fetch", "/s/g/500/500/200:size=9,type=text%2Fhtml", store.Fetched, 200, "", 3, 0, 0},
 		{"500 and then 404", "/s/h/500/500/404", store.Dead, 404, "http_client_error: ", 3, 0, 2},
 		{"reset", "/s/i/reset", store.Dead, 0, "connection_reset: ", 4, 1, 2},

@@ -115,7 +115,7 @@ func (p *pool) keep(ctx context.Context, s Service) {
 			wait = firstReopen // it worked, and ended in order or after a while
 		}
 		if err != nil {
-			p.logger.WarnContext(ctx, "service lost", slog.String("server", s.Name), slog.Any("error", err), slog.Duration("retry_in", wait))
+			p.logger.WarnContext(ctx, "service lost", slog.String("server", s.Name), slog.Any("error", err), slog.Float64("retry_in_seconds", wait.Seconds()))
 		}
 		sleep(p.closing, wait)
 		wait = min(2*wait, lastReopen)

@@ -28,7 +28,7 @@ const secret = "s3cr3t-m4rk3r"
 // closed are all values that a label of ours may have.
 func closed() map[string][]string {
 	values := map[string][]string{
-		"error_class": {"none"}, "verdict": {"none"}, "version": {"v0", "dev"},
+		"error_class": {"none"}, "verdict": {"none"}, "version": {"v0", "devel"},
 		"phase": {"resolve", "connect", "tls", "processing", "transfer"},
 		"reason": {"too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller",
 			"memory", "other"},

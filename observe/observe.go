@@ -17,7 +17,7 @@ import (
 // Config says what is observed. The zero value counts, and traces nothing.
 type Config struct {
 	// Version of the program, for fetchd_build_info and the traces; empty means
-	// "dev".
+	// "devel".
 	Version string
 	// TraceEndpoint takes the traces, by OTLP over gRPC: HOST:PORT, or
 	// http://HOST:PORT, in plaintext, https://HOST:PORT with TLS. Empty means no
@@ -52,7 +52,7 @@ func New(cfg Config) (*Observer, error) {
 	if cfg.TraceRatio < 0 || cfg.TraceRatio > 1 || cfg.TraceRatio != cfg.TraceRatio {
 		return nil, errors.New("observe: TraceRatio must be from 0 to 1")
 	}
-	cfg.Version = orDefault(cfg.Version, "dev")
+	cfg.Version = orDefault(cfg.Version, "devel")
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

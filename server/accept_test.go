@@ -8,10 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
 )
 
 // TestAcceptsEdges gives each limit its last value that is taken.
@@ -140,5 +143,52 @@ func TestPostIsSentOnce(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestNonIdempotentRetriesForbidden: an operator's setting that changes while the service
+// runs. A key alone is taken: nothing is repeated because of it.
+func TestNonIdempotentRetriesForbidden(t *testing.T) {
+	t.Parallel()
+	const field = "retry_policy.allow_non_idempotent"
+	r := newRig(t, func(c *server.Config) { c.NonIdempotentRetries = server.NonIdempotentForbidden })
+	for _, row := range []struct {
+		name, method string
+		policy       *pb.RetryPolicy
+		refused      bool
+	}{
+		{"POST", "POST", &pb.RetryPolicy{IdempotencyKey: "k", AllowNonIdempotent: true}, true},
+		{"GET", "GET", &pb.RetryPolicy{IdempotencyKey: "k", AllowNonIdempotent: true}, true},
+		{"the key alone", "POST", &pb.RetryPolicy{IdempotencyKey: "k"}, false},
+		{"neither", "POST", &pb.RetryPolicy{}, false},
+		{"no policy", "POST", nil, false},
+	} {
+		in := r.request("/s/" + strings.ReplaceAll(row.name, " ", "-") + "/200")
+		in.Method, in.RetryPolicy = row.method, row.policy
+		_, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
+		if !row.refused {
+			if err != nil {
+				t.Errorf("%s: %v, want it taken", row.name, err)
+			}
+			continue
+		}
+		st := status.Convert(err)
+		if st.Code() != codes.InvalidArgument || !strings.Contains(st.Message(), field+" is true") || !strings.Contains(st.Message(), "--non-idempotent-retries=forbid") {
+			t.Errorf("%s: %v; want INVALID_ARGUMENT that names %s, its value and the setting", row.name, err, field)
+		}
+		many := r.many(t.Context())
+		many.start(&pb.Task{Tag: "t", Request: in})
+		many.finish("t")
+		if e := many.outcomes["t"][0].GetError(); e.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST || !strings.Contains(e.GetMessage(), field) {
+			t.Errorf("%s in FetchMany: %v, want INVALID_REQUEST that names %s", row.name, e, field)
+		}
+	}
+	if err := r.server.SetLimits(server.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	in := r.request("/s/later/200")
+	in.Method, in.RetryPolicy = "POST", &pb.RetryPolicy{IdempotencyKey: "k", AllowNonIdempotent: true}
+	if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}); err != nil {
+		t.Errorf("after the setting has changed: %v", err)
 	}
 }

@@ -137,7 +137,7 @@ func failure(f *fetch.Failure) *pb.FetchError {
 	}
 	m := &pb.FetchError{
 		ErrorClass: pb.ErrorClass(f.Class), FailureType: pb.FailureType(f.FailureType), Rule: string(f.Rule),
-		Reason: f.Reason, Message: f.Message, Phase: pb.Phase(f.Phase), Retryable: f.Retryable, Url: text(f.URL),
+		Reason: f.Reason, Message: f.Message, Detail: f.Detail, Phase: pb.Phase(f.Phase), Retryable: f.Retryable, Url: text(f.URL),
 	}
 	if f.HasRetryAfter {
 		m.RetryAfter = durationpb.New(f.RetryAfter)

@@ -85,7 +85,8 @@ func TestEventContents(t *testing.T) {
 	wantFirst := &pb.AttemptFinished{Attempt: 1,
 		Response: &pb.HttpResponse{StatusCode: 503, Protocol: "HTTP/1.1", ContentLength: ptr(int64(5))},
 		Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT,
-			Rule: "H1", Phase: pb.Phase_PHASE_PROCESSING, Retryable: true, Url: final},
+			Rule: "H1", Phase: pb.Phase_PHASE_PROCESSING, Retryable: true, Url: final,
+			Detail: r.origin.Addr("http") + ": status 503 Service Unavailable"},
 		RetryDecision: &pb.RetryDecision{Verdict: pb.RetryVerdict_RETRY_VERDICT_RETRY, Delay: seconds(0), Rule: "W1",
 			DelaySource: pb.DelaySource_DELAY_SOURCE_BACKOFF, NextAttempt: 2, Start: pb.RetryStart_RETRY_START_FIRST_URL}}
 	wantSecond := &pb.AttemptFinished{Attempt: 2,

@@ -247,7 +247,7 @@ func (g *gate) line(ctx context.Context, method string, began time.Time, err err
 		return
 	}
 	attrs := []slog.Attr{slog.String("grpc.method", method), slog.String("grpc.code", st.Code().String()),
-		slog.Duration("duration", time.Since(began).Round(time.Microsecond))}
+		slog.Float64("duration_seconds", time.Since(began).Round(time.Microsecond).Seconds())}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		attrs = append(attrs, slog.String("peer.address", p.Addr.String()))
 	}

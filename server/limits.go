@@ -27,11 +27,23 @@ type Limits struct {
 	// with few, unless there is only one caller. A fetch over a limit is refused with
 	// RESOURCE_EXHAUSTED before its first event; the tasks of FetchMany wait.
 	MaxFetches, MaxFetchesPerCaller int
+	// NonIdempotentRetries says whether requests may set allow_non_idempotent (spec I2);
+	// zero means [NonIdempotentByRequest].
+	NonIdempotentRetries NonIdempotentRetries
 	// CallerMaxFetches takes the place of MaxFetchesPerCaller for callers by name.
 	CallerMaxFetches map[string]int
 
 	memory int64 // the memory budget of the server, in bytes
 }
+
+// NonIdempotentRetries says who allows retries of POST and PATCH (spec I2).
+type NonIdempotentRetries uint8
+
+// The values. The zero value is NonIdempotentByRequest.
+const (
+	NonIdempotentByRequest NonIdempotentRetries = iota // Each request, with allow_non_idempotent and a key.
+	NonIdempotentForbidden                             // Nobody: allow_non_idempotent is refused.
+)
 
 // check tells what is not usable.
 func (l *Limits) check() error {

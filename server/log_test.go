@@ -17,56 +17,56 @@ import (
 
 // The keys of each line (spec §10), beside time, level and msg.
 var (
-	retryKeys  = []string{"attempt", "delay", "error", "fetch_id", "max_attempts", "reason", "url"}
-	waitKeys   = []string{"delay", "fetch_id"}
+	retryKeys  = []string{"attempt", "delay_seconds", "error", "error_address", "error_url", "fetch_id", "max_attempts", "reason", "url"}
+	waitKeys   = []string{"delay_seconds", "fetch_id"}
 	stopKeys   = []string{"attempt", "fetch_id", "rule", "stop_reason"}
-	endKeys    = []string{"attempts", "body_bytes", "duration", "exchanges", "fetch_id", "method", "outcome", "rule", "url"}
+	endKeys    = []string{"attempts", "body_bytes", "duration_seconds", "exchanges", "fetch_id", "method", "outcome", "rule", "url"}
 	statusKeys = []string{"status"}
-	failKeys   = []string{"error_class", "failure_type", "reason", "retryable", "stop_reason"}
+	failKeys   = []string{"error_class", "error", "error_address", "error_url", "failure_type", "reason", "retryable", "stop_reason"}
 )
 
 // TestLogs captures the lines of whole fetches (S4's deferred test).
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	retrying := func(attempt, delay float64) map[string]any {
-		return map[string]any{"level": "INFO", "msg": "retrying fetch", "attempt": attempt, "max_attempts": 3.0, "delay": delay, "reason": "http_server_error"}
+		return map[string]any{"level": "INFO", "msg": "retrying fetch", "attempt": attempt, "max_attempts": 3.0, "delay_seconds": delay, "reason": "http_server_error", "error": "status 503 Service Unavailable", "error_status": 503.0}
 	}
 	waiting := func(delay float64) map[string]any {
-		return map[string]any{"level": "DEBUG", "msg": "waiting before retry", "delay": delay}
+		return map[string]any{"level": "DEBUG", "msg": "waiting before retry", "delay_seconds": delay}
 	}
-	const ms = 1e6
+	const ms = 1e-3
 	for _, row := range []struct {
 		name, script string
 		change       func(*pb.FetchRequest)
 		want         []map[string]any
 	}{
 		{"success", "200:size=100", nil, []map[string]any{
-			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "success", "rule": "H0", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 100.0, "status": 200.0, "duration": 0.0},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "success", "rule": "H0", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 100.0, "status": 200.0, "duration_seconds": 0.0},
 		}},
 		{"success after a retry", "503/200:size=100", nil, []map[string]any{
 			retrying(1, 200*ms), waiting(200 * ms),
-			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "success", "rule": "H0", "attempts": 2.0, "exchanges": 2.0, "body_bytes": 100.0, "status": 200.0, "duration": 200 * ms},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "success", "rule": "H0", "attempts": 2.0, "exchanges": 2.0, "body_bytes": 100.0, "status": 200.0, "duration_seconds": 200 * ms},
 		}},
 		{"attempts exhausted", "503", nil, []map[string]any{
 			retrying(1, 200*ms), waiting(200 * ms), retrying(2, 400*ms), waiting(400 * ms),
 			{"level": "DEBUG", "msg": "not retrying", "attempt": 3.0, "stop_reason": "attempts_exhausted", "rule": "I4"},
-			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "I4", "attempts": 3.0, "exchanges": 3.0, "body_bytes": 0.0, "status": 503.0, "duration": 600 * ms,
-				"error_class": "http_server_error", "failure_type": "transient", "reason": "", "stop_reason": "attempts_exhausted", "retryable": true},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "I4", "attempts": 3.0, "exchanges": 3.0, "body_bytes": 0.0, "status": 503.0, "duration_seconds": 600 * ms,
+				"error": "status 503 Service Unavailable", "error_status": 503.0, "error_class": "http_server_error", "failure_type": "transient", "reason": "", "stop_reason": "attempts_exhausted", "retryable": true},
 		}},
 		{"not retried", "404:size=5", nil, []map[string]any{
 			{"level": "DEBUG", "msg": "not retrying", "attempt": 1.0, "stop_reason": "not_retryable", "rule": "H6"},
-			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "H6", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "status": 404.0, "duration": 0.0,
-				"error_class": "http_client_error", "failure_type": "permanent", "reason": "", "stop_reason": "not_retryable", "retryable": false},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "H6", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "status": 404.0, "duration_seconds": 0.0,
+				"error": "status 404 Not Found", "error_status": 404.0, "error_class": "http_client_error", "failure_type": "permanent", "reason": "", "stop_reason": "not_retryable", "retryable": false},
 		}},
 		{"nothing was read", "silent", func(in *pb.FetchRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: ptr(int32(1))} }, []map[string]any{
 			{"level": "DEBUG", "msg": "not retrying", "attempt": 1.0, "stop_reason": "attempts_exhausted", "rule": "I4"},
-			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "I4", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "duration": 15e3 * ms,
-				"error_class": "response_timeout", "failure_type": "transient", "reason": "", "stop_reason": "attempts_exhausted", "retryable": true},
+			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "I4", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "duration_seconds": 15.0,
+				"error": "response_timeout after 15s", "error_class": "response_timeout", "failure_type": "transient", "reason": "", "stop_reason": "attempts_exhausted", "retryable": true},
 		}},
 		{"labels and another method", "204", func(in *pb.FetchRequest) {
 			in.Method, in.Body, in.Labels = "PUT", []byte(marker), map[string]string{"job": "nightly"}
 		}, []map[string]any{
-			{"level": "INFO", "msg": "fetch finished", "method": "PUT", "outcome": "success", "rule": "H0", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "status": 204.0, "duration": 0.0,
+			{"level": "INFO", "msg": "fetch finished", "method": "PUT", "outcome": "success", "rule": "H0", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "status": 204.0, "duration_seconds": 0.0,
 				"labels": map[string]any{"job": "nightly"}},
 		}},
 	} {
@@ -80,12 +80,6 @@ func TestLogs(t *testing.T) {
 				}
 				a := r.mustFetch(in)
 				lines := r.fetchLines(a.outcome.GetFetchId(), in.GetUrl())
-				for i, line := range lines {
-					if line["msg"] == "retrying fetch" && line["error"] == "" {
-						r.Error("retrying fetch: error is empty")
-					}
-					delete(lines[i], "error")
-				}
 				if diff := cmp.Diff(row.want, lines); diff != "" {
 					r.Errorf("lines (-want +got)\n%s", diff)
 				}
@@ -119,11 +113,17 @@ func (r *rig) fetchLines(id, url string) []map[string]any {
 				}
 			}
 		}
+		if line["error_status"] != nil {
+			want = append(slices.Clone(want), "error_status")
+		}
 		want = slices.Sorted(slices.Values(append([]string{"level", "msg", "time"}, want...)))
 		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(line))); diff != "" {
 			r.Errorf("keys of %q (-want +got)\n%s", line["msg"], diff)
 		}
-		for _, known := range []string{"time", "fetch_id", "url"} {
+		if failed := line["error_url"]; failed != nil && failed != url {
+			r.Errorf("line %v, want error_url %q", line, url)
+		}
+		for _, known := range []string{"time", "fetch_id", "url", "error_url", "error_address"} {
 			delete(line, known)
 		}
 		lines = append(lines, line)

@@ -180,6 +180,9 @@ func (c *conversion) redirects() {
 func (c *conversion) retries(p *pb.RetryPolicy) {
 	c.retryPolicy(p, &c.out.Policy)
 	c.out.SetBy.MaxAttempts, c.out.SetBy.MaxRetryAfter = setter(p != nil && p.MaxAttempts != nil), setter(p.GetMaxRetryAfter() != nil)
+	if p.GetAllowNonIdempotent() && c.limits.NonIdempotentRetries == NonIdempotentForbidden {
+		c.add("retry_policy.allow_non_idempotent", "is true, which the operator of this service forbids with --non-idempotent-retries=forbid: leave it out, and the request is sent once")
+	}
 	c.out.IdempotencyKey = p.GetIdempotencyKey()
 	if (p == nil || p.JitterSeed == nil) && c.out.Policy.MaxJitter > 0 {
 		c.out.Policy.JitterSeed = randomSeed()

@@ -72,9 +72,43 @@ func TestRequestAsSent(t *testing.T) {
 	}
 	want := http.Header{"X-A": {marker + "\xff"}, "X-B": {marker, marker}, "If-None-Match": {`"a"`},
 		"If-Modified-Since": {"Thu, 01 Jan 1970 00:00:01 GMT"}, "Idempotency-Key": {"a-key"}, "User-Agent": {"fetchd/test"},
-		"Accept-Encoding": {"gzip, br, zstd"}, "Fetchd-Hops": {"1"}, "Content-Length": {"13"}, "Connection": {"close"}} // what may not be repeated has a connection of its own
+		"Accept": {"*/*"}, "Accept-Encoding": {"gzip, br, zstd"}, "Fetchd-Hops": {"1"}, "Content-Length": {"13"}, "Connection": {"close"}} // what may not be repeated has a connection of its own
 	if diff := cmp.Diff(want, seen[0].Header); diff != "" || seen[0].Method != "POST" || seen[0].BodyBytes != 13 {
 		t.Errorf("%s with %d bytes, want POST with 13; header (-want +got)\n%s", seen[0].Method, seen[0].BodyBytes, diff)
+	}
+}
+
+// TestAddedHeaders expects what the service adds to a request, and nothing in place of the
+// caller's own.
+func TestAddedHeaders(t *testing.T) {
+	t.Parallel()
+	const agent, codings = "fetchd/test", "gzip, br, zstd"
+	for _, row := range []struct {
+		name string
+		omit bool
+		sent []*pb.Header
+		want http.Header
+	}{
+		{"none of the caller's", false, nil, http.Header{"User-Agent": {agent}, "Accept": {"*/*"}, "Accept-Encoding": {codings}, "Fetchd-Hops": {"1"}}},
+		{"without hops", true, nil, http.Header{"User-Agent": {agent}, "Accept": {"*/*"}, "Accept-Encoding": {codings}}},
+		{"the caller's Accept", false, []*pb.Header{{Name: "accept", Value: "text/html"}},
+			http.Header{"User-Agent": {agent}, "Accept": {"text/html"}, "Accept-Encoding": {codings}, "Fetchd-Hops": {"1"}}},
+		{"the caller's own, without hops", true, []*pb.Header{{Name: "User-Agent", Value: "me"}, {Name: "Accept", Value: "a/b"}, {Name: "Accept", Value: "c/d"}, {Name: "Accept-Encoding", Value: "br"}},
+			http.Header{"User-Agent": {"me"}, "Accept": {"a/b", "c/d"}, "Accept-Encoding": {"br"}}},
+	} {
+		r := newRig(t, func(c *server.Config) { c.Fetch.UserAgent, c.Fetch.OmitHops = agent, row.omit })
+		in := r.request("/r/k/302/1/200")
+		in.Headers = row.sent
+		r.mustUnary(in)
+		seen := r.origin.Requests("k")
+		if len(seen) != 2 {
+			t.Fatalf("%s: the origin saw %d requests, want 2", row.name, len(seen))
+		}
+		for _, q := range seen {
+			if diff := cmp.Diff(row.want, q.Header); diff != "" {
+				t.Errorf("%s: header of %s (-want +got)\n%s", row.name, q.Path, diff)
+			}
+		}
 	}
 }
 

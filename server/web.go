@@ -109,7 +109,7 @@ func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *we
 		}
 		code := status.Code(err)
 		attrs := []slog.Attr{slog.String("http.path", r.URL.Path), slog.String("grpc.code", code.String()),
-			slog.Duration("duration", time.Since(began).Round(time.Microsecond)), slog.String("peer.address", r.RemoteAddr)}
+			slog.Float64("duration_seconds", time.Since(began).Round(time.Microsecond).Seconds()), slog.String("peer.address", r.RemoteAddr)}
 		if err != nil && !out.quotes {
 			attrs = append(attrs, slog.String("grpc.error", status.Convert(err).Message()))
 		}

@@ -118,7 +118,8 @@ class FetchError(Exception):
     def __str__(self):
         status = f", status {self.status}" if self.status else ""
         error = self.outcome.error
-        return f"fetch {error.url}: {self.error_class}{status} (rule {error.rule}, attempt {self.outcome.attempts}): {error.message}"
+        detail = f"; {error.detail}" if error.detail else ""
+        return f"fetch {error.url}: {self.error_class}{status} (rule {error.rule}, attempt {self.outcome.attempts}): {error.message}{detail}"
 
 
 class TransientError(FetchError):

@@ -19,6 +19,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/dial"
 	"fetchd/internal/kit"
+	"fetchd/internal/version"
 )
 
 // conformanceCmd is "fetchctl conformance".
@@ -118,7 +119,7 @@ func (c *conformanceCmd) server(ctx context.Context, scenarios []*kit.Scenario, 
 	if err := c.await(ctx, svc); err != nil {
 		return nil, nil, err
 	}
-	r := kit.Report{Subject: "the service inside", Version: "fetchd " + version()}
+	r := kit.Report{Subject: "the service inside", Version: "fetchd " + version.Long()}
 	if c.Target != "" {
 		r.Subject, r.Version = c.Target, ""
 	}

@@ -12,6 +12,7 @@ import (
 
 	"fetchd/internal/kit"
 	"fetchd/internal/plainjson"
+	"fetchd/internal/version"
 )
 
 // report writes what came of the subjects where the flags say.
@@ -28,7 +29,7 @@ func (c *conformanceCmd) report(a *app, reports []kit.Report) error {
 		data, err := json.MarshalIndent(struct {
 			Fetchctl string       `json:"fetchctl"`
 			Reports  []kit.Report `json:"reports"`
-		}{version(), reports}, "", "  ")
+		}{version.Long(), reports}, "", "  ")
 		if err != nil {
 			return err
 		}

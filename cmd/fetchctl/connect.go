@@ -16,6 +16,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/dial"
+	"fetchd/internal/version"
 	"fetchd/server"
 )
 
@@ -68,7 +69,7 @@ func embed(more ...grpc.DialOption) (*service, error) {
 		return l.DialContext(ctx)
 	}))
 	return serve(server.Config{
-		Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version()},
+		Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version.String()},
 		Limits: server.Limits{MaxTotalTimeout: embeddedMaximum},
 	}, l, "passthrough:///inside", opts...)
 }

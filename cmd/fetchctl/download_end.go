@@ -77,7 +77,13 @@ func (t *transfer) wrong(text string) error {
 type failure struct{ outcome *pb.FetchOutcome }
 
 // Error tells the service's text.
-func (f *failure) Error() string { return f.outcome.GetError().GetMessage() }
+func (f *failure) Error() string {
+	e := f.outcome.GetError()
+	if e.GetDetail() == "" {
+		return e.GetMessage()
+	}
+	return e.GetMessage() + "; " + e.GetDetail()
+}
 
 // close ends the transfer: what can be continued is kept, and the end is told.
 func (t *transfer) close(ctx context.Context, err error) {

@@ -8,6 +8,7 @@ import (
 	"fetchd/internal/timeline"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/version"
 )
 
 // archivedBody is how much of bodies an archive may hold.
@@ -45,7 +46,7 @@ func (c *getCmd) record(a *app, req *pb.FetchRequest) (*recording, error) {
 	if c.HAR == "" && !c.Trace {
 		return nil, nil
 	}
-	r := &recording{traced: c.Trace, options: har.Options{Version: version(), Request: req}}
+	r := &recording{traced: c.Trace, options: har.Options{Version: version.String(), Request: req}}
 	for _, with := range c.HARWith {
 		switch with {
 		case "body":

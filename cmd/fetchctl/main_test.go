@@ -17,6 +17,7 @@ import (
 
 	"fetchd/fetch"
 	"fetchd/internal/origin"
+	"fetchd/internal/version"
 	"fetchd/server"
 )
 
@@ -127,6 +128,7 @@ func setUpScript(env *testscript.Env) error {
 	env.Setenv("HTTPS", o.URL("https", ""))
 	env.Setenv("EXPIRED", o.URL("tls-expired", ""))
 	env.Setenv("REFUSED", o.Addr("refused"))
+	env.Setenv("VERSION", version.Long())
 	env.Setenv("GORACE", "atexit_sleep_ms=0") // else a program with the race detector sleeps a second at its end
 	env.Setenv("PLAIN", o.Addr("http"))
 	ca := env.WorkDir + "/ca.pem"

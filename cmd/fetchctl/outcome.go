@@ -78,8 +78,16 @@ func (r *reporter) failed(o *pb.FetchOutcome, made, spent string) {
 	r.line(r.paint.paint(red, "failed"), code, r.url(o.GetFinalUrl()), r.failure(e),
 		words(e.GetFailureType())+", "+retryable(e.GetRetryable()), made, spent)
 	r.line("  "+escape(e.GetMessage())+"; "+r.stop(e), askedFor(e))
+	r.detail(e)
 	for _, text := range firstLines(o.GetErrorBody()) {
 		r.line("  " + r.paint.paint(dim, "| "+text))
+	}
+}
+
+// detail says what happened, on a line below.
+func (r *reporter) detail(e *pb.FetchError) {
+	if e.GetDetail() != "" {
+		r.line("  " + r.paint.paint(dim, escape(e.GetDetail())))
 	}
 }
 

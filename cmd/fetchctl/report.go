@@ -115,6 +115,9 @@ func (r *reporter) attempt(e *pb.AttemptFinished, spent time.Duration) {
 	}
 	r.line(fmt.Sprintf("attempt %d", e.GetAttempt()), status, r.failure(e.GetError()),
 		hopCount(e.GetHops()), took(spent), r.decision(e.GetRetryDecision()))
+	if e.GetRetryDecision().GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY { // else the outcome has it
+		r.detail(e.GetError())
+	}
 	if r.verbose {
 		r.line("  " + r.paint.paint(dim, exchangeText(e.GetExchange())))
 	}

@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 	"slices"
 
 	"github.com/alecthomas/kong"
 
 	"fetchd/internal/dial"
+	"fetchd/internal/version"
 )
 
 // streams are the standard streams of a run.
@@ -76,7 +75,7 @@ func options(a *app, exit func(int)) []kong.Option {
 		kong.Description(description),
 		kong.Writers(a.out, a.err),
 		kong.Exit(exit),
-		kong.Vars{"version": "fetchctl " + version()},
+		kong.Vars{"version": "fetchctl " + version.Long()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 100}),
 		kong.Help(printHelp),
 		kong.Resolvers(kong.ResolverFunc(a.resolve)),
@@ -112,15 +111,6 @@ func printHelp(o kong.HelpOptions, c *kong.Context) error {
 	}
 	_, err := fmt.Fprintf(c.Stdout, "\nExamples:\n%s", examples)
 	return err
-}
-
-// version is the module's version, where the build knows one, and Go's.
-func version() string {
-	v := "(devel)"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		v = info.Main.Version
-	}
-	return fmt.Sprintf("%s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // errorf tells what this program could not do.

@@ -12,6 +12,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/internal/kit"
 	"fetchd/internal/origin"
+	"fetchd/internal/version"
 	"fetchd/server"
 )
 
@@ -139,7 +140,7 @@ func serveVenue(v *venue, names []string) (*service, error) {
 	return serve(server.Config{Fetch: fetch.Config{
 		RootCAs:   v.CA(),
 		Egress:    fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports},
-		UserAgent: "fetchd/" + version(),
+		UserAgent: "fetchd/" + version.String(),
 	}, AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}}, l, "passthrough:///"+l.Addr().String(), plaintext)
 }
 

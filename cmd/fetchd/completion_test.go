@@ -39,6 +39,7 @@ func TestCompletion(t *testing.T) {
 		{"fetchd conf", []string{"config"}},
 		{"fetchd --log-level w", []string{"warn"}},
 		{"fetchd serve --log-format=j", []string{"json"}},
+		{"fetchd --non-idempotent-retries f", []string{"forbid"}},
 		{"fetchd --grpc-addr 127.0.0.1:8080 tok", []string{"token"}},
 		{"fetchd --config scr", []string{"script"}},
 		{"fetchd --no-such", nil},

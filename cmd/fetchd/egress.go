@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fetchd/fetch"
+	"fetchd/internal/version"
 )
 
 // The exit codes of --egress-check.
@@ -25,13 +26,12 @@ func (s *settings) fetchConfig() (fetch.Config, error) {
 	cfg := fetch.Config{
 		Egress: fetch.Egress{AllowCIDRs: s.EgressAllowCIDR, DenyCIDRs: s.EgressDenyCIDR,
 			AllowPorts: s.EgressAllowPort, DenyHosts: s.EgressDenyHost},
-		UserAgent: s.UserAgent,
+		NameServer: s.EgressResolver,
+		UserAgent:  s.UserAgent,
+		OmitHops:   s.OmitHopsHeader,
 	}
 	if cfg.UserAgent == "" {
-		cfg.UserAgent = "fetchd/" + versionText()
-	}
-	if s.EgressResolver != "" {
-		cfg.Resolver = fetch.Resolver(s.EgressResolver)
+		cfg.UserAgent = "fetchd/" + version.String()
 	}
 	if s.EgressProxy != "" {
 		proxy, err := url.Parse(s.EgressProxy)

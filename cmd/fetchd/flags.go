@@ -2,14 +2,10 @@ package main
 
 import (
 	"net/netip"
-	"runtime/debug"
 	"time"
 
 	"github.com/alecthomas/kong"
 )
-
-// version is set when the program is built: -ldflags "-X main.version=v1.2.3".
-var version string
 
 // The exit codes.
 const (
@@ -83,10 +79,12 @@ type flags struct {
 	MemoryBudget            int64         `help:"Bytes that may be held for callers: fetches in flight, requests, bodies and unread answers. More is refused. 0: half of the memory limit, less 16 MiB. The limit is GOMEMLIMIT, or else 90 % of the cgroup's." default:"0"`
 	MaxFetches              int           `live:"" help:"Fetches in flight at once; others are refused. 0: as many as fit into the memory budget, 10000 at most." default:"0"`
 	MaxFetchesPerCaller     int           `live:"" help:"Fetches under way for one caller, which is a name or else an address. 0: no limit of its own." default:"0"`
+	NonIdempotentRetries    string        `live:"" complete:"by-request,forbid" help:"Whether POST and PATCH may be tried again: by-request, where the request has an idempotency key and sets allow_non_idempotent, or forbid, which refuses requests that set it." default:"by-request"`
 	MaxConnections          int           `help:"Connections at once on each port; others wait. If callers must authenticate, connections without an authenticated call get a quarter. 0: one for each 192 KiB of the memory budget, 4096 at most." default:"0"`
 	MaxConnectionsPerCaller int           `help:"Connections of one address at once; others are closed. 0: half of --max-connections, 512 at most." default:"0"`
 	DrainTime               time.Duration `help:"How long attempts may go on after SIGTERM." default:"30s"`
 	UserAgent               string        `help:"User-Agent where the caller sets none. The default is fetchd/VERSION." placeholder:"TEXT"`
+	OmitHopsHeader          bool          `help:"Do not send the Fetchd-Hops header, by which the service notices that it is asked to fetch itself through a proxy or a load balancer."`
 
 	TraceEndpoint string  `help:"Collector that takes traces as OTLP over gRPC. Empty: none." placeholder:"HOST:PORT"`
 	TraceRatio    float64 `help:"Part of the fetches that are traced where the caller does not say: 0 to 1." default:"1"`
@@ -110,15 +108,4 @@ type commandLine struct {
 	Completion struct {
 		Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 	} `cmd:"" help:"Print a script with which bash, zsh or fish complete this program: source <(fetchd completion bash)."`
-}
-
-// versionText is what was set at the build, or what Go knows of it.
-func versionText() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "dev"
 }

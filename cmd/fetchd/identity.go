@@ -95,6 +95,9 @@ func changedCertificates(now, old *secure.Certificates) []string {
 func (s *settings) limits(id *identity) server.Limits {
 	l := server.Limits{MaxTotalTimeout: s.MaxTotalTimeout, MaxBodyBytes: s.MaxBodyBytes,
 		MaxFetches: s.MaxFetches, MaxFetchesPerCaller: s.MaxFetchesPerCaller}
+	if s.NonIdempotentRetries == nonIdempotentForbid {
+		l.NonIdempotentRetries = server.NonIdempotentForbidden
+	}
 	if id.callers != nil && id.callers.Tokens != nil {
 		l.CallerMaxFetches = id.callers.Tokens.Limits()
 	}

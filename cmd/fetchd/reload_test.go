@@ -155,6 +155,8 @@ func TestReload(t *testing.T) {
 	}{
 		{name: "nothing", file: base, want: []string{`"reloaded","changed":[]`}, b: codes.Unauthenticated},
 		{name: "a limit", file: base + "max-fetches-per-caller: 3\n", want: []string{`"reloaded","changed":["max-fetches-per-caller"]`}, b: codes.Unauthenticated},
+		{name: "what may be repeated", file: base + "max-fetches-per-caller: 3\nnon-idempotent-retries: forbid\n", want: []string{`"reloaded","changed":["non-idempotent-retries"]`}, b: codes.Unauthenticated},
+		{name: "what may be repeated back", file: base + "max-fetches-per-caller: 3\n", want: []string{`"reloaded","changed":["non-idempotent-retries"]`}, b: codes.Unauthenticated},
 		{name: "a limit back", file: base, want: []string{`"reloaded","changed":["max-fetches-per-caller"]`}, b: codes.Unauthenticated},
 		{name: "a flag wins", file: base + "max-body-bytes: 5\n", want: []string{`"reloaded","changed":[]`}, b: codes.Unauthenticated},
 		{name: "what needs a restart", file: base + "max-connections: 5\ndrain-time: 1s\nhttp-addr: 127.0.0.1:1\n",

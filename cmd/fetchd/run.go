@@ -19,6 +19,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
+	"fetchd/internal/version"
 	"fetchd/observe"
 	"fetchd/server"
 	"fetchd/server/console"
@@ -63,6 +64,7 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) int {
 	case s.command == "completion <shell>":
 		return p.completion(s.Completion.Shell)
 	case s.EgressCheck != "":
+		p.warnStrays(s)
 		return egressCheck(ctx, s, p.stdout, p.stderr)
 	case s.Healthcheck:
 		if err := healthcheck(ctx, s); err != nil {
@@ -75,12 +77,21 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) int {
 		return p.fail(err, exitUsage)
 	}
 	if s.command == "config" {
+		p.warnStrays(s)
 		return p.print(s)
 	}
 	if err := serve(ctx, *p, s, ready, lines); err != nil {
 		return p.fail(err, exitError)
 	}
 	return exitOK
+}
+
+// warnStrays writes warnings about variables that look like settings. The service has
+// them in its log.
+func (p *program) warnStrays(s *settings) {
+	for _, stray := range s.strays {
+		_, _ = fmt.Fprintf(p.stderr, "fetchd: %s\n", stray)
+	}
 }
 
 func (p *program) fail(err error, code int) int {
@@ -142,7 +153,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	if err != nil {
 		return err
 	}
-	observer, err := observe.New(observe.Config{Version: versionText(), TraceEndpoint: s.TraceEndpoint,
+	observer, err := observe.New(observe.Config{Version: version.String(), TraceEndpoint: s.TraceEndpoint,
 		TraceRatio: s.TraceRatio, TraceOrigins: s.TraceOrigins, Logger: logger, DroppedLogLines: lines.Dropped})
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
@@ -171,6 +182,9 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	}
 	logger.Info("serving", append(s.serving(r.faces), slog.Int64("memory_limit", memory.Bytes), slog.String("memory_limit_of", memory.Source),
 		slog.Int64("memory_budget", budget), slog.Int("max_fetches", cmp.Or(s.MaxFetches, server.DefaultMaxFetches(budget))))...)
+	for _, stray := range s.strays {
+		logger.Warn("environment variable is no setting and is ignored", slog.String("variable", stray.Name), slog.String("nearest", stray.Nearest))
+	}
 	// What serves the ports, in the order of settings.faces.
 	serves := []func(net.Listener) error{l.server.Serve, l.server.ServeWeb}
 	failed := make(chan error, len(listeners))
@@ -183,7 +197,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		})
 	}
 	err = l.follow(ctx, failed)
-	logger.Info("draining", slog.Duration("drain_time", s.DrainTime))
+	logger.Info("draining", slog.Float64("drain_time_seconds", s.DrainTime.Seconds()))
 	drainEnd = time.Now().Add(s.DrainTime)
 	drain, cancel := context.WithDeadline(context.WithoutCancel(ctx), drainEnd)
 	defer cancel()
@@ -202,12 +216,12 @@ func (s *settings) console(faces []face) http.Handler {
 	if !s.Console {
 		return nil
 	}
-	return console.Handler(console.Config{GRPC: faces[0].at.String(), TLS: s.TLSCertFile != "", Token: s.TokenFile != "", Version: versionText()})
+	return console.Handler(console.Config{GRPC: faces[0].at.String(), TLS: s.TLSCertFile != "", Token: s.TokenFile != "", Version: version.String()})
 }
 
 // serving is what the first line of the log tells.
 func (s *settings) serving(faces []face) []any {
-	attrs := []any{slog.String("version", versionText())}
+	attrs := []any{slog.String("version", version.String())}
 	for _, f := range faces {
 		attrs = append(attrs, slog.String(strings.ReplaceAll(f.flag, "-", "_"), f.at.String()))
 	}

@@ -14,6 +14,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/origin"
+	"fetchd/internal/version"
 )
 
 // asProgram in the environment has the test binary be fetchd.
@@ -34,7 +35,7 @@ func TestCommandLine(t *testing.T) {
 		code             int
 		stdout, stderr   string
 	}{
-		{name: "version", args: []string{"--version"}, stdout: "fetchd "},
+		{name: "version", args: []string{"--version"}, stdout: "fetchd " + version.Long() + "\n"},
 		{name: "version is no variable", args: []string{"--version"}, env: "FETCHD_VERSION", value: "v1", stdout: "fetchd "},
 		{name: "help", args: []string{"--help"}, stdout: "--egress-allow-cidr"},
 		{name: "unknown flag", args: []string{"--nonsense"}, code: exitUsage, stderr: "--nonsense"},
@@ -89,7 +90,7 @@ func TestServe(t *testing.T) {
 	if got.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || len(o.Requests("serve")) != 2 {
 		t.Errorf("outcome %v after %d requests, want SUCCESS after 2", got.GetOutcome(), len(o.Requests("serve")))
 	}
-	if agent := o.Requests("serve")[0].Header.Get("User-Agent"); agent != "fetchd/"+versionText() {
+	if agent := o.Requests("serve")[0].Header.Get("User-Agent"); agent != "fetchd/"+version.String() {
 		t.Errorf("User-Agent %q", agent)
 	}
 	closed := fetchOnce(t, addr, "http://10.0.0.1/")

@@ -14,7 +14,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"fetchd/internal/dial"
 	"fetchd/internal/secure"
+	"fetchd/internal/strayenv"
+	"fetchd/internal/version"
 )
 
 // settings are what is in force, and where each comes from.
@@ -22,6 +25,7 @@ type settings struct {
 	commandLine
 	command string // serve, config, "token <name>", "completion <shell>"
 	options []option
+	strays  []strayenv.Variable // that look like settings
 }
 
 // option is one setting.
@@ -70,7 +74,7 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	s, file, exited := new(settings), new(configFile), false
 	parser, err := kong.New(&s.commandLine,
 		kong.Name("fetchd"), kong.Description(description),
-		kong.DefaultEnvars("FETCHD"), kong.Vars{"version": "fetchd " + versionText()},
+		kong.DefaultEnvars("FETCHD"), kong.Vars{"version": "fetchd " + version.Long()},
 		kong.Resolvers(file), kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { exited = true }),
 	)
@@ -87,6 +91,7 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		return nil, fmt.Errorf("%w (see fetchd --help)", err)
 	}
 	s.command = ctx.Command()
+	s.strays = strays(ctx.Model.Flags)
 	for _, flag := range ctx.Model.Flags {
 		if storable(flag) {
 			s.options = append(s.options, option{name: flag.Name, value: flag.Target,
@@ -97,6 +102,16 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		return s, nil
 	}
 	return s, s.check()
+}
+
+// strays are the variables that look like settings. Those of the clients, and of the
+// examples that the console writes, have the same prefix.
+func strays(flags []*kong.Flag) []strayenv.Variable {
+	known := append(dial.Variables(), "FETCHD_TOKEN", "FETCHD_PROTO", "FETCHD_ROOT")
+	for _, flag := range flags {
+		known = append(known, flag.Envs...)
+	}
+	return strayenv.Find(os.Environ(), "FETCHD_", known)
 }
 
 func sourceOf(ctx *kong.Context, file *configFile, flag *kong.Flag) source {
@@ -158,6 +173,12 @@ func withoutUser(text string) string {
 	return u.String()
 }
 
+// The values of --non-idempotent-retries.
+const (
+	nonIdempotentByRequest = "by-request"
+	nonIdempotentForbid    = "forbid"
+)
+
 // leastMemoryBudget is enough for one fetch with the largest request.
 const leastMemoryBudget = 4 << 20
 
@@ -177,6 +198,7 @@ func (s *settings) check() error {
 		{"max-connections", s.MaxConnections >= 0, "is out of range, give a positive value, or 0 for as many as fit into the memory budget"},
 		{"max-connections-per-caller", s.MaxConnectionsPerCaller >= 0, "is out of range, give a positive value, or 0 for half of max-connections"},
 		{"max-fetches-per-caller", s.MaxFetchesPerCaller >= 0, "is out of range, give a positive value, or 0 for no limit"},
+		{"non-idempotent-retries", slices.Contains([]string{nonIdempotentByRequest, nonIdempotentForbid}, s.NonIdempotentRetries), "is not a value, give by-request or forbid"},
 		{"drain-time", s.DrainTime >= 0, "is out of range, give a positive value, or 0s for none"},
 		{"egress-allow-port", !slices.Contains(s.EgressAllowPort, 0), "0 is no port, give one from 1 to 65535"},
 		{"egress-proxy", proxied != nil, "is not a URL, give http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT"},

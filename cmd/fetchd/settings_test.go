@@ -38,6 +38,7 @@ func TestPrecedence(t *testing.T) {
 		{key: "max-fetches", variable: "FETCHD_MAX_FETCHES", flag: "1", environment: "2", file: "3", byDefault: "0"},
 		{key: "max-total-timeout", variable: "FETCHD_MAX_TOTAL_TIMEOUT", flag: "1s", environment: "2s", file: "3s", byDefault: "15m0s"},
 		{key: "allow-plaintext", variable: "FETCHD_ALLOW_PLAINTEXT", flag: "true", environment: "false", file: "true", byDefault: "false"},
+		{key: "non-idempotent-retries", variable: "FETCHD_NON_IDEMPOTENT_RETRIES", flag: "forbid", environment: "by-request", file: "forbid", byDefault: "by-request"},
 		{key: "trace-ratio", variable: "FETCHD_TRACE_RATIO", flag: "0.25", environment: "0", file: "0.5", byDefault: "1"},
 		{key: "user-agent", variable: "FETCHD_USER_AGENT", flag: "a", environment: "b c", file: "d#e", byDefault: `""`},
 		{key: "http-addr", variable: "FETCHD_HTTP_ADDR", flag: "127.0.0.1:1", environment: "", file: "127.0.0.1:3", byDefault: "127.0.0.1:8081",
@@ -201,6 +202,7 @@ func TestWrongSettings(t *testing.T) {
 		{name: "out of range in the environment", variable: "FETCHD_MAX_FETCHES", value: "-1", want: []string{"FETCHD_MAX_FETCHES=-1: is out of range"}},
 		{name: "out of range by a flag", args: []string{"--drain-time=-1s"}, want: []string{"--drain-time=-1s: is out of range"}},
 		{name: "no level", file: "log-level: loud\n", want: []string{"fetchd.yaml:1: log-level: loud: is no level, give debug, info, warn or error"}},
+		{name: "no such leave", variable: "FETCHD_NON_IDEMPOTENT_RETRIES", value: "allow", want: []string{"FETCHD_NON_IDEMPOTENT_RETRIES=allow: is not a value, give by-request or forbid"}},
 		{name: "no form", variable: "FETCHD_LOG_FORMAT", value: "xml", want: []string{"FETCHD_LOG_FORMAT=xml: is no form, give json or text"}},
 		{name: "no ratio", file: "trace-ratio: 1.5\n", want: []string{"trace-ratio: 1.5: is out of range, give a number from 0 to 1"}},
 		{name: "no ratio at all", file: "trace-ratio: .nan\n", want: []string{"trace-ratio: "}},
@@ -336,5 +338,34 @@ func TestToken(t *testing.T) {
 		if code != exitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), a) {
 			t.Errorf("fetchd token %q: code %d, stderr %q, want code %d and %q", name, code, stderr.String(), exitUsage, want)
 		}
+	}
+}
+
+// TestStrayVariables: a variable that looks like a setting and is none is reported, by the
+// service in its log. What Kubernetes sets for a Service, and clients' variables, are not.
+func TestStrayVariables(t *testing.T) {
+	for name, value := range map[string]string{
+		"FETCHD_MAX_FETCHS": "hush", "FETCHD_PORT": "tcp://10.0.0.1:8080", "FETCHD_SERVICE_HOST": "10.0.0.1", "FETCHD_SERVICE_PORT_GRPC": "8080",
+		"FETCHD_PORT_8080_TCP_ADDR": "10.0.0.1", "FETCHD_SERVER": "a:1", "FETCHD_MAX_FETCHES": "4",
+	} {
+		t.Setenv(name, value)
+	}
+	var stdout, stderr output
+	if code := run(t.Context(), program{args: []string{"config"}, stdout: &stdout, stderr: &stderr}); code != exitOK {
+		t.Errorf("fetchd config: code %d, want %d", code, exitOK)
+	}
+	const want = "fetchd: the environment variable \"FETCHD_MAX_FETCHS\" is no setting and is ignored: did you mean FETCHD_MAX_FETCHES?\n"
+	if got := stderr.String(); got != want {
+		t.Errorf("fetchd config says %q, want %q", got, want)
+	}
+	s := start(t)
+	line := s.await("environment variable is no setting")
+	for _, part := range []string{`"level":"WARN"`, `"variable":"FETCHD_MAX_FETCHS"`, `"nearest":"FETCHD_MAX_FETCHES"`} {
+		if !strings.Contains(line, part) {
+			t.Errorf("line %s, want %s in it", line, part)
+		}
+	}
+	if text := s.log.String(); strings.Count(text, "is no setting") != 1 || strings.Contains(text, "hush") {
+		t.Errorf("the log has %s; want one such line, without the value", text)
 	}
 }

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 	"slices"
-	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"fetchd/internal/dial"
+	"fetchd/internal/version"
 )
 
 // streams are the standard streams of a run.
@@ -83,18 +81,21 @@ func options(a *app, exit func(int)) []kong.Option {
 		kong.Description(description),
 		kong.Writers(a.out, a.err),
 		kong.Exit(exit),
-		kong.Vars{"version": "frontier " + version(), "agent": agent()},
+		kong.Vars{"version": "frontier " + version.Long(), "agent": agent()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 100}),
 		kong.Help(printHelp),
 		kong.Resolvers(kong.ResolverFunc(a.resolve)),
 	}
 }
 
+// dbVariable stands for --db.
+const dbVariable = "FRONTIER_DB"
+
 // resolve takes flags that were not given from the environment of the run.
 func (a *app) resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	name := dial.Variable(flag.Name)
 	if flag.Name == "db" {
-		name = "FRONTIER_DB"
+		name = dbVariable
 	}
 	if name != "" && a.env(name) != "" {
 		return a.env(name), nil
@@ -136,19 +137,9 @@ func printHelp(o kong.HelpOptions, c *kong.Context) error {
 	return err
 }
 
-// version is the module's version, where the build knows one, and Go's.
-func version() string {
-	v := "(devel)"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		v = info.Main.Version
-	}
-	return fmt.Sprintf("%s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
-
 // agent is how the crawler calls itself unless it is told otherwise.
 func agent() string {
-	v, _, _ := strings.Cut(version(), " ")
-	return "frontier/" + strings.Trim(v, "()")
+	return "frontier/" + version.String()
 }
 
 // errorf tells what this program could not do, on one line and without secrets.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/strayenv"
+	"fetchd/internal/version"
 )
 
 // leakless runs the tests, and fails where they leave goroutines behind.
@@ -208,8 +211,19 @@ func TestHelp(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	got := runWith(t.Context(), strings.NewReader(""), nil, "--version")
-	if got.code != exitOK || !strings.HasPrefix(got.out, "frontier ") || got.err != "" {
+	if got.code != exitOK || got.out != "frontier "+version.Long()+"\n" || got.err != "" {
 		t.Errorf("--version: exit status %d, %q, %q", got.code, got.out, got.err)
+	}
+}
+
+// TestStrays: variables of other programs are none of this one's.
+func TestStrays(t *testing.T) {
+	t.Parallel()
+	got := strays([]string{"FRONTIER_DB=a", "FRONTIER_SERVICE_HOST=10.0.0.1", "FETCHD_SERVER=b", "FETCHD_MAX_FETCHES=3", "CRAWLER_MAX_REDIRECTS=2", "CRAWLER_NAME=x",
+		"FRONTIER_DATABASE=hush", "FETCHD_SERVR=hush", "CRAWLER_MAX_REDIRECT=hush"})
+	want := []strayenv.Variable{{Name: "FETCHD_SERVR", Nearest: "FETCHD_SERVER"}, {Name: "FRONTIER_DATABASE"}, {Name: "CRAWLER_MAX_REDIRECT", Nearest: "CRAWLER_MAX_REDIRECTS"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

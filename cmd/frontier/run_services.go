@@ -38,7 +38,7 @@ func (c services) connect(logger *slog.Logger, open int, longest time.Duration) 
 		return embed(server.Config{
 			Fetch: fetch.Config{
 				Egress:    fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort},
-				UserAgent: "frontier/" + version(),
+				UserAgent: agent(),
 			},
 			Limits:       server.Limits{MaxFetches: 2 * open, MaxTotalTimeout: longest},
 			MemoryBudget: heap.Limit().Budget(),

@@ -7,12 +7,16 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"fetchd/internal/strayenv"
 )
 
 // Flags are for kong, embedded in a command. The zero value is plaintext
@@ -25,10 +29,20 @@ type Flags struct {
 	TokenFile   string `name:"token-file" placeholder:"FILE" group:"Service:" help:"File with the token to show it ($$FETCHD_SERVER_TOKEN_FILE)."`
 }
 
+// variables are the environment variables of flags. It is constant.
+var variables = map[string]string{"server": "FETCHD_SERVER", "tls": "FETCHD_SERVER_TLS", "token-file": "FETCHD_SERVER_TOKEN_FILE"}
+
 // Variable is the environment variable that stands for a flag that was not given;
 // empty if there is none.
-func Variable(flag string) string {
-	return map[string]string{"server": "FETCHD_SERVER", "tls": "FETCHD_SERVER_TLS", "token-file": "FETCHD_SERVER_TOKEN_FILE"}[flag]
+func Variable(flag string) string { return variables[flag] }
+
+// Variables are all that [Variable] names.
+func Variables() []string { return slices.Sorted(maps.Values(variables)) }
+
+// Strays returns the variables that were probably meant to be one of [Variables]. Others
+// with their prefix are settings of fetchd.
+func Strays(environ []string) []strayenv.Variable {
+	return strayenv.Near(environ, "FETCHD_", Variables())
 }
 
 // FlagError says that what a flag names is not usable.

@@ -25,7 +25,7 @@ func (w *writer) entry(a *timeline.Attempt, i int) entry {
 	}
 	if f := h.Error; f != nil {
 		e.Error = &failure{Class: timeline.Label(f.GetErrorClass()), Rule: f.GetRule(), Type: timeline.Label(f.GetFailureType()),
-			Reason: f.GetReason(), Phase: timeline.Label(f.GetPhase()), Message: f.GetMessage(), Retryable: f.GetRetryable()}
+			Reason: f.GetReason(), Phase: timeline.Label(f.GetPhase()), Message: f.GetMessage(), Detail: f.GetDetail(), Retryable: f.GetRetryable()}
 		e.Response.Error = e.Error.Class + " (" + f.GetRule() + ")"
 	}
 	return e

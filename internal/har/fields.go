@@ -77,6 +77,7 @@ type failure struct {
 	Reason    string `json:"reason,omitempty"`
 	Phase     string `json:"phase"`
 	Message   string `json:"message"`
+	Detail    string `json:"detail,omitempty"`
 	Retryable bool   `json:"retryable"`
 }
 

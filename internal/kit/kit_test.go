@@ -405,7 +405,7 @@ type explained struct {
 }
 
 func (c explained) Explain(context.Context, *pb.ExplainRequest, ...grpc.CallOption) (*pb.ExplainResponse, error) {
-	r := &pb.ExplainResponse{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Error: &pb.FetchError{Rule: "H6", Message: "any", Reason: "any"},
+	r := &pb.ExplainResponse{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Error: &pb.FetchError{Rule: "H6", Message: "any", Detail: "any", Reason: "any"},
 		EffectivePolicy: &pb.RetryPolicy{}}
 	c.change(r)
 	return r, nil

@@ -335,6 +335,6 @@ func toPipe(b *testing.B, queued bool) (log func(), read <-chan struct{}) {
 	url := "https://origin.example/" + strings.Repeat("x", 100)
 	b.ReportAllocs()
 	return func() {
-		logger.Info("fetch finished", slog.String("url", url), slog.Int("status", 200), slog.Duration("duration", time.Second))
+		logger.Info("fetch finished", slog.String("url", url), slog.Int("status", 200), slog.Float64("duration_seconds", 1))
 	}, token
 }

@@ -39,6 +39,20 @@ does with it: TRANSIENT later, RATE_LIMITED later and slower, NEEDS_AUTH with ot
 |---|---|---|---|---|---|
 `
 
+const tail = `
+The class is for programs. For people ` + "`error.detail`" + ` says what happened, in the words of the transport:
+
+` + "```" + `
+CONNECT_REFUSED    example.com (192.0.2.7:443): dial tcp: connect: connection refused
+DNS_NOT_FOUND      no-such.example: lookup: no such host
+TLS_CERTIFICATE    example.com (192.0.2.7:443): tls: failed to verify certificate: x509: certificate is valid for example.net, not example.com
+HTTP_SERVER_ERROR  example.com (192.0.2.7:443): status 503 Service Unavailable
+BODY_INTERRUPTED   example.com (192.0.2.7:443): status 200 OK: read tcp: read: connection reset by peer
+` + "```" + `
+
+It may change with any version, and may quote the origin: do not parse it. The log of the service has the original error.
+`
+
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "outcomes:", err)
@@ -67,6 +81,7 @@ func run() error {
 			both(yes(standard.Verdict == classify.Retry), yes(download.Verdict == classify.Retry)),
 			both(yes(standard.Retryable), yes(download.Retryable)))
 	}
+	out.WriteString(tail)
 	_, err = os.Stdout.WriteString(out.String())
 	return err
 }

@@ -1082,7 +1082,7 @@ type FetchRequest struct {
 	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
 	// Request headers. Repeated names are allowed. At most 64 fields and 32 KiB,
 	// names and values counted. Empty means only those the service adds itself:
-	// User-Agent and Accept-Encoding. Refused are Host, Expect and what frames the
+	// User-Agent, Accept (*/*), Accept-Encoding and Fetchd-Hops. Refused are Host, Expect and what frames the
 	// message, belongs to the connection (TE, Upgrade, ...), to proxies (Via,
 	// Forwarded, X-Forwarded-*, Proxy-*) or to browsers (Sec-*), opens cloud
 	// metadata services, or repeats a request (Idempotency-Key), and names with an
@@ -1448,8 +1448,9 @@ type RetryPolicy struct {
 	// Statuses not tried again, though the profile does: 408, 429 and 500 to 599.
 	// Empty means none. A status in both lists is refused.
 	ExcludedStatusCodes []int32 `protobuf:"varint,10,rep,packed,name=excluded_status_codes,json=excludedStatusCodes,proto3" json:"excluded_status_codes,omitempty"`
-	// Allows retries of POST and PATCH; refused without idempotency_key. Unset
-	// means false: such a request is sent once.
+	// Allows retries of POST and PATCH; refused without idempotency_key, and where
+	// the operator of the server forbids it. Unset means false: such a request is
+	// sent once.
 	AllowNonIdempotent bool `protobuf:"varint,11,opt,name=allow_non_idempotent,json=allowNonIdempotent,proto3" json:"allow_non_idempotent,omitempty"`
 	// Sent as Idempotency-Key, the same on every attempt. At most 256 bytes of
 	// visible ASCII. Empty means that none is sent.
@@ -3408,7 +3409,7 @@ type FetchError struct {
 	FailureType FailureType `protobuf:"varint,2,opt,name=failure_type,json=failureType,proto3,enum=fetchd.v1.FailureType" json:"failure_type,omitempty"`
 	// Finer cause in lower_snake_case, such as too_many_redirects. Open set.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// For people. May change. Holds no byte of the origin's.
+	// What the class means, for people. May change. Holds no byte of the origin's.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	// Where it happened.
 	Phase Phase `protobuf:"varint,5,opt,name=phase,proto3,enum=fetchd.v1.Phase" json:"phase,omitempty"`
@@ -3422,7 +3423,14 @@ type FetchError struct {
 	// URL of the hop that failed, without userinfo.
 	Url string `protobuf:"bytes,9,opt,name=url,proto3" json:"url,omitempty"`
 	// Number of the rule that classified it, such as "H2".
-	Rule          string `protobuf:"bytes,10,opt,name=rule,proto3" json:"rule,omitempty"`
+	Rule string `protobuf:"bytes,10,opt,name=rule,proto3" json:"rule,omitempty"`
+	// What happened, for people and not for programs: the host, the address that was
+	// connected to where the egress policy permits it, the status where there was a
+	// response, and the error in the words of the transport. It names no resolver, no
+	// proxy and no credential. It may quote the origin: one line of at most 512 bytes,
+	// in which what does not print is escaped. Empty where there is nothing to add,
+	// and always in Explain. Differs between implementations and versions.
+	Detail        string `protobuf:"bytes,11,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3523,6 +3531,13 @@ func (x *FetchError) GetUrl() string {
 func (x *FetchError) GetRule() string {
 	if x != nil {
 		return x.Rule
+	}
+	return ""
+}
+
+func (x *FetchError) GetDetail() string {
+	if x != nil {
+		return x.Detail
 	}
 	return ""
 }
@@ -4434,7 +4449,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x06sha256\x18\x02 \x01(\tR\x06sha256\x12\x1c\n" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12,\n" +
 	"\x12encoded_size_bytes\x18\x04 \x01(\x03R\x10encodedSizeBytes\x12!\n" +
-	"\flength_known\x18\x05 \x01(\bR\vlengthKnown\"\x93\x03\n" +
+	"\flength_known\x18\x05 \x01(\bR\vlengthKnown\"\xab\x03\n" +
 	"\n" +
 	"FetchError\x126\n" +
 	"\verror_class\x18\x01 \x01(\x0e2\x15.fetchd.v1.ErrorClassR\n" +
@@ -4450,7 +4465,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"stopReason\x12\x10\n" +
 	"\x03url\x18\t \x01(\tR\x03url\x12\x12\n" +
 	"\x04rule\x18\n" +
-	" \x01(\tR\x04rule\"F\n" +
+	" \x01(\tR\x04rule\x12\x16\n" +
+	"\x06detail\x18\v \x01(\tR\x06detail\"F\n" +
 	"\x11FetchUnaryRequest\x121\n" +
 	"\arequest\x18\x01 \x01(\v2\x17.fetchd.v1.FetchRequestR\arequest\"\x87\x02\n" +
 	"\x12FetchUnaryResponse\x12\x19\n" +

@@ -49,7 +49,7 @@ function entry(fetch, attempt, hop, i, away) {
     made.serverIPAddress = at.replace(/:\d+$/, '').replace(/^\[|\]$/g, '');
     made.connection = at;
   }
-  if (last && attempt.error) made._error = `${attempt.error.errorClass || ''} ${attempt.error.message || ''}`.trim();
+  if (last && attempt.error) made._error = `${attempt.error.errorClass || ''} ${attempt.error.message || ''}${attempt.error.detail ? `; ${attempt.error.detail}` : ''}`.trim();
   return made;
 }
 

@@ -65,6 +65,7 @@ function facts(fetch) {
     add('Phase', short(e.phase).toLowerCase());
     add('Reason', visible(e.reason || ''));
     add('Message', e.message && foreign(e.message, 'span'));
+    add('Detail', e.detail && foreign(e.detail, 'span'));
     add('Retry-After', e.retryAfter && time(seconds(e.retryAfter)));
     add('Failed at', e.url && e.url !== o.finalUrl && foreign(e.url));
   }

@@ -1,0 +1,398 @@
+package fetch_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+)
+
+// detailRig is a client that logs to lines, and knows the name origin.test as
+// 127.0.0.2, open.test as closed and open addresses, and closed.test as a closed one.
+type detailRig struct {
+	*wire
+	lines    *bytes.Buffer
+	resolver string
+}
+
+func newDetailRig(t *testing.T, more ...uint16) *detailRig {
+	t.Helper()
+	w := newWire(t)
+	answers := newNames(map[string][][]string{"origin.test": {{"127.0.0.1"}}, "open.test": {{"127.0.0.9", "127.0.0.1"}}, "closed.test": {{"127.0.0.9"}}})
+	r := &detailRig{wire: w, lines: new(bytes.Buffer)}
+	inner := answers.resolver(t)
+	conn, err := inner.Dial(t.Context(), "udp", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.resolver = conn.RemoteAddr().String()
+	_ = conn.Close()
+	r.use(fetch.Config{NameServer: r.resolver}, more...)
+	return r
+}
+
+// use makes the client anew.
+func (r *detailRig) use(cfg fetch.Config, more ...uint16) {
+	r.Helper()
+	cfg.RootCAs = r.origin.CA()
+	cfg.Egress = fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, AllowPorts: append(ports(r.T, r.origin), more...)}
+	cfg.Logger = slog.New(slog.NewJSONHandler(r.lines, nil))
+	c, err := fetch.New(cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(c.Close)
+	r.client = c
+}
+
+// get fetches path once from a listener, by a name where one is given.
+func (r *detailRig) get(listener, host, path string) *fetch.Outcome {
+	r.Helper()
+	req := r.request(listener, path)
+	if _, port, err := net.SplitHostPort(req.URL.Host); err == nil && host != "" {
+		req.URL.Host = net.JoinHostPort(host, port)
+	}
+	req.Policy.MaxAttempts, req.ConnectTimeout, req.HeaderTimeout = 1, 2*time.Second, 300*time.Millisecond
+	return r.client.Fetch(r.Context(), req, nil)
+}
+
+// line is the last line of the log with msg.
+func (r *detailRig) line(msg string) (last map[string]any) {
+	r.Helper()
+	for line := range bytes.Lines(r.lines.Bytes()) {
+		var got map[string]any
+		if err := json.Unmarshal(line, &got); err != nil {
+			r.Fatalf("%q: %v", line, err)
+		}
+		if got["msg"] == msg {
+			last = got
+		}
+	}
+	return last
+}
+
+// TestDetails compares what callers and the log learn of failures that really happen.
+// Callers learn no address of a resolver, of a closed target or of this machine.
+func TestDetails(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, listener, host, path string
+		class                      classify.Class
+		detail, logged             string // {port} and {resolver} are put in
+		status                     float64
+	}{
+		{"refused", "refused", "origin.test", "/s/k/200", classify.ConnectRefused,
+			"origin.test:{port} (127.0.0.1:{port}): dial tcp: connect: connection refused",
+			"dial tcp 127.0.0.1:{port}: connect: connection refused", 0},
+		{"refused by a literal address", "refused", "", "/s/k/200", classify.ConnectRefused,
+			"127.0.0.1:{port}: dial tcp: connect: connection refused",
+			"dial tcp 127.0.0.1:{port}: connect: connection refused", 0},
+		{"a name that does not exist", "http", "no.such.test", "/s/k/200", classify.DNSNotFound,
+			"no.such.test:{port}: lookup: no such host",
+			"dial tcp: lookup no.such.test. on {resolver}: no such host", 0},
+		{"a closed address", "http", "closed.test", "/s/k/200", classify.TargetBlocked,
+			"closed.test:{port}",
+			"dial tcp 127.0.0.9:{port}: target_blocked: address_not_allowed", 0},
+		{"a closed and an open address that refuses", "refused", "open.test", "/s/k/200", classify.ConnectFailure,
+			"open.test:{port} (127.0.0.1:{port})",
+			"connect_failure: permitted_addresses_failed: dial tcp 127.0.0.9:{port}: target_blocked: address_not_allowed", 0},
+		{"a TLS alert", "tls-old", "origin.test", "/s/k/200", classify.TLSHandshake,
+			"origin.test:{port} (127.0.0.1:{port}): remote error: tls: protocol version not supported",
+			"tls: remote error: tls: protocol version not supported", 0},
+		{"a certificate of another name", "tls-wrong-name", "origin.test", "/s/k/200", classify.TLSCertificate,
+			"origin.test:{port} (127.0.0.1:{port}): tls: failed to verify certificate: x509: certificate is valid for wrong.example, not origin.test",
+			"tls: tls: failed to verify certificate: x509: certificate is valid for wrong.example, not origin.test", 0},
+		{"no HTTP", "http", "origin.test", "/s/k/bad-header", classify.Protocol,
+			"origin.test:{port} (127.0.0.1:{port}): net/http: HTTP/1.x transport connection broken: malformed MIME header", "net/http: HTTP/1.x transport connection broken: malformed MIME header", 0},
+		{"a 500", "http", "origin.test", "/s/k/500", classify.HTTPServerError,
+			"origin.test:{port} (127.0.0.1:{port}): status 500 Internal Server Error", "status 500 Internal Server Error", 500},
+		{"a status without a name", "http", "origin.test", "/s/k/599", classify.HTTPServerError,
+			"origin.test:{port} (127.0.0.1:{port}): status 599", "status 599", 599},
+		{"no head in time", "http", "origin.test", "/s/k/silent", classify.ResponseTimeout,
+			"origin.test:{port} (127.0.0.1:{port}): response_timeout after 300ms", "response_timeout after 300ms", 0},
+		{"a reset in the body", "http", "origin.test", "/s/k/200:size=5000,cut=100,how=rst", classify.BodyInterrupted,
+			"origin.test:{port} (127.0.0.1:{port}): status 200 OK: read tcp: read: connection reset by peer", "read tcp 127.0.0.1:", 200},
+		{"a redirect to a closed address", "http", "origin.test", "/s/k/302:to=http%3A%2F%2Fuser%3Apw%40127.0.0.9%2Fa%3Fb=c", classify.TargetBlocked,
+			"origin.test:{port}: status 302 Found",
+			"the target is forbidden by this server's egress policy: the address is not public, an operator opens it with --egress-allow-cidr: redirect to http://127.0.0.9/a", 302},
+		{"a hop that fails", "http", "origin.test", "/cross/k/302/refused/200", classify.ConnectRefused,
+			"127.0.0.1:{other}: dial tcp: connect: connection refused", "dial tcp 127.0.0.1:{other}: connect: connection refused", 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newDetailRig(t)
+			_, port, _ := net.SplitHostPort(r.origin.Addr(row.listener))
+			_, other, _ := net.SplitHostPort(r.origin.Addr("refused"))
+			fill := strings.NewReplacer("{port}", port, "{resolver}", r.resolver, "{other}", other).Replace
+			out := r.get(row.listener, row.host, row.path)
+			if out.Failure == nil || out.Failure.Class != row.class {
+				t.Fatalf("failure %+v, want %s", out.Failure, row.class)
+			}
+			if got, want := out.Failure.Detail, fill(row.detail); got != want && (row.class != classify.Protocol || !strings.HasPrefix(got, want)) {
+				t.Errorf("detail %q\nwant   %q", got, want)
+			}
+			for _, secret := range []string{r.resolver, "127.0.0.9", "->"} {
+				if strings.Contains(out.Failure.Detail, secret) {
+					t.Errorf("detail %q names %s", out.Failure.Detail, secret)
+				}
+			}
+			line := r.line("fetch finished")
+			if got, _ := line["error"].(string); !strings.HasPrefix(got, fill(row.logged)) {
+				t.Errorf("error of the log %q\nwant %q", got, fill(row.logged))
+			}
+			failed, err := url.Parse(out.Failure.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if line["error_url"] != fetch.RedactURL(failed) {
+				t.Errorf("error_url %v, want %s", line["error_url"], fetch.RedactURL(failed))
+			}
+			if got, _ := line["error_status"].(float64); got != row.status {
+				t.Errorf("error_status %v, want %v", got, row.status)
+			}
+		})
+	}
+}
+
+// canned is an origin that answers every request with the same bytes.
+func canned(t *testing.T, answer string) (port uint16) {
+	t.Helper()
+	var listen net.ListenConfig
+	l, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = http.ReadRequest(bufio.NewReader(conn))
+			_, _ = io.WriteString(conn, answer)
+			_ = conn.Close()
+		}
+	}()
+	_, digits, _ := net.SplitHostPort(l.Addr().String())
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint16(n)
+}
+
+// TestDetailOfHostileOrigins: an origin's bytes are escaped and bounded, and it cannot
+// have the log or the caller read what the request carried.
+func TestDetailOfHostileOrigins(t *testing.T) {
+	t.Parallel()
+	const token, key, query, cookie, provided = "hush-token-123", "hush-key-45678", "hush-query-999", "hush-cookie-77", "hush-provided-1"
+	echo := strings.Join([]string{token, key, query, cookie, provided}, " and ")
+	for _, row := range []struct{ name, answer, want string }{
+		{"controls in a header line", "HTTP/1.1 200 OK\r\nX \x1b[2J\u202e\u009b \xff\r\n\r\n", `\\x1b[2J`},
+		{"a long header line", "HTTP/1.1 200 OK\r\nbad" + strings.Repeat("x", 60<<10) + "\r\n\r\n", "…"},
+		{"a header line that echoes the request", "HTTP/1.1 200 OK\r\nechoed " + echo + "\r\n\r\n", "[hidden] and [hidden] and [hidden] and [hidden] and [hidden]"},
+		{"a secret where the text is cut", "HTTP/1.1 200 OK\r\n" + strings.Repeat(token+" ", 140) + "\r\n\r\n", "[hidden] [hidden]"},
+		{"a status line that echoes the request", "HTTP/1.1 " + echo + "\r\n\r\n", "[hidden]"},
+		{"a first line that echoes the request", token + "\r\n\r\n", "[hidden]"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			port := canned(t, row.answer)
+			r := newDetailRig(t, port)
+			u := mustParse(t, fmt.Sprintf("http://origin.test:%d/path?q=%s", port, query))
+			req := fetch.NewRequest(classify.Standard)
+			req.URL, req.IdempotencyKey, req.Credentials = u, key, fixedCredentials(provided)
+			req.Header = http.Header{"Authorization": {"Bearer " + token}, "Cookie": {"sid=" + cookie}}
+			out := r.client.Fetch(t.Context(), req, nil)
+			if out.Failure == nil || out.Failure.Class != classify.Protocol {
+				t.Fatalf("failure %+v, want PROTOCOL", out.Failure)
+			}
+			line := r.line("fetch finished")
+			logged, _ := line["error"].(string)
+			for what, text := range map[string]string{"detail": out.Failure.Detail, "log": logged} {
+				if !strings.Contains(text, strings.ReplaceAll(row.want, `\\`, `\`)) {
+					t.Errorf("%s %q, want %q in it", what, text, row.want)
+				}
+				if strings.Contains(text, "hush") {
+					t.Errorf("%s %q holds a secret", what, text)
+				}
+				if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+					t.Errorf("%s %q holds what does not print", what, text)
+				}
+			}
+			if n := len(out.Failure.Detail); n > fetch.MaxDetailBytes {
+				t.Errorf("detail of %d bytes, want %d at most", n, fetch.MaxDetailBytes)
+			}
+			if n := len(logged); n > 1<<10 {
+				t.Errorf("error of %d bytes in the log, want 1 KiB at most", n)
+			}
+			if strings.Contains(r.lines.String(), "hush") {
+				t.Errorf("the log holds a secret: %s", r.lines)
+			}
+		})
+	}
+}
+
+// fixedCredentials go to every origin.
+type fixedCredentials string
+
+// Covers implements fetch.Credentials.
+func (fixedCredentials) Covers(*url.URL) bool { return true }
+
+// Field implements fetch.Credentials.
+func (c fixedCredentials) Field(context.Context) (name, value string, err error) {
+	return "X-Api-Key", "Key " + string(c), nil
+}
+
+// Refresh implements fetch.Credentials.
+func (fixedCredentials) Refresh(context.Context, string) error {
+	return errors.New("the endpoint answers 500")
+}
+
+// TestRefreshLine: the log says why a credential could not be replaced; the caller does not learn it.
+func TestRefreshLine(t *testing.T) {
+	t.Parallel()
+	r := newDetailRig(t)
+	req := r.request("http", "/s/k/401")
+	req.Credentials = fixedCredentials("hush-provided-1")
+	out := r.client.Fetch(t.Context(), req, nil)
+	if got, want := out.Failure.Detail, r.origin.Addr("http")+": status 401 Unauthorized"; got != want {
+		t.Errorf("detail %q, want %q", got, want)
+	}
+	if got, want := r.line("fetch finished")["error"], "status 401 Unauthorized: refresh of the credential: the endpoint answers 500"; got != want {
+		t.Errorf("error of the log %q, want %q", got, want)
+	}
+	if strings.Contains(r.lines.String(), "hush") {
+		t.Errorf("the log holds a secret: %s", r.lines)
+	}
+}
+
+// TestDetailsNameOnlyTheOrigin commits every fault on every listener: no detail may name
+// another address than the origin's, such as that of this machine's end.
+func TestDetailsNameOnlyTheOrigin(t *testing.T) {
+	t.Parallel()
+	address := regexp.MustCompile(`127\.0\.0\.\d+(:\d+)?`)
+	faults := []string{"reset", "fin", "silent", "garbage", "half-head", "bad-status-line", "bad-header", "switch", "200:size=5000,cut=100,how=rst", "200:size=5000,cut=100,how=fin",
+		"h2-rst", "h2-goaway", "h2-bad-frame", "h2-huge-head"}
+	for _, listener := range listeners {
+		t.Run(listener, func(t *testing.T) {
+			t.Parallel()
+			r := newDetailRig(t)
+			for i, fault := range faults {
+				r.lines.Reset()
+				out := r.get(listener, "origin.test", fmt.Sprintf("/s/k%d/%s", i, fault))
+				if out.Failure == nil {
+					continue // that listener does not know the fault
+				}
+				detail := out.Failure.Detail
+				if !strings.HasPrefix(detail, "origin.test:") || len(detail) > fetch.MaxDetailBytes {
+					t.Errorf("%s: detail %q, want the host first", fault, detail)
+				}
+				for _, found := range address.FindAllString(detail, -1) {
+					if found != r.origin.Addr(listener) {
+						t.Errorf("%s: detail %q names %s, want %s alone", fault, detail, found, r.origin.Addr(listener))
+					}
+				}
+				if line := r.line("fetch finished"); line["error"] == "" || line["error"] == nil {
+					t.Errorf("%s: line %v, want an error", fault, line)
+				}
+				if !strings.HasPrefix(listener, "h") {
+					break // it has one fault, whatever is asked for
+				}
+			}
+		})
+	}
+}
+
+// TestDetailThroughAProxy names neither the proxy nor what it says.
+func TestDetailThroughAProxy(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, scheme, want string }{
+		{"that refuses a connection", "http", "origin.test:{port}"},
+		{"that refuses a connection, with TLS", "https", "origin.test:{port}"},
+		{"that is not there", "", "origin.test:{port}"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newDetailRig(t)
+			if row.scheme == "" {
+				r.use(fetch.Config{Proxy: mustURL(t, "http://user:hush-password@"+r.origin.Addr("refused"))})
+			} else {
+				r.client = (&connectProxy{refuse: true}).serve(t, r.wire, row.scheme)
+			}
+			out := r.get("https1", "origin.test", "/s/k/200")
+			_, port, _ := net.SplitHostPort(r.origin.Addr("https1"))
+			if out.Failure == nil || out.Failure.Detail != strings.ReplaceAll(row.want, "{port}", port) {
+				t.Errorf("failure %+v, want the detail %q", out.Failure, row.want)
+			}
+			if strings.Contains(r.lines.String(), "hush") {
+				t.Errorf("the log holds a secret: %s", r.lines)
+			}
+		})
+	}
+}
+
+func mustURL(t *testing.T, raw string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestRetryLine: the line of a retry says which hop failed, with what.
+func TestRetryLine(t *testing.T) {
+	t.Parallel()
+	r := newDetailRig(t)
+	req := r.request("http", "/cross/k/302/http-other/503/200")
+	if out := r.client.Fetch(t.Context(), req, nil); out.Attempts < 2 {
+		t.Fatalf("%d attempts, want a retry: %+v", out.Attempts, out.Failure)
+	}
+	line := r.line("retrying fetch")
+	if got, _ := line["error_url"].(string); !strings.Contains(got, r.origin.Addr("http-other")) {
+		t.Errorf("error_url %q, want that of the second hop", got)
+	}
+	if line["error_status"] != 503.0 || line["error"] != "status 503 Service Unavailable" || line["error_address"] != r.origin.Addr("http-other") {
+		t.Errorf("line %v, want the status and the address of the second hop", line)
+	}
+	if line["delay_seconds"] == nil {
+		t.Errorf("line %v, want delay_seconds", line)
+	}
+}
+
+// TestDetailOfADeadNameServer: only the log names it.
+func TestDetailOfADeadNameServer(t *testing.T) {
+	t.Parallel()
+	r := newDetailRig(t)
+	dead := r.origin.Addr("refused")
+	r.use(fetch.Config{NameServer: dead})
+	out := r.get("http", "origin.test", "/s/k/200")
+	_, port, _ := net.SplitHostPort(r.origin.Addr("http"))
+	if got, want := out.Failure.Detail, "origin.test:"+port+": lookup: connection refused"; got != want {
+		t.Errorf("detail %q, want %q", got, want)
+	}
+	if got, _ := r.line("fetch finished")["error"].(string); !strings.Contains(got, " on "+dead+": ") {
+		t.Errorf("error of the log %q, want %s in it", got, dead)
+	}
+}
