@@ -150,7 +150,7 @@ func (p *progress) estimate(now time.Time) (time.Duration, bool) {
 	return time.Duration(seconds) * time.Second, true
 }
 
-// sum tells what went wrong, and on the last line what the worker has done.
+// sum prints what went wrong, and on the last line what the worker has done.
 func (p *progress) sum() {
 	s := p.stats()
 	retries := fmt.Sprintf("%d retries", s.Retried)

@@ -55,7 +55,7 @@ func (f *faults) add(class, status string) {
 	}
 }
 
-// sum tells on a line each how many URLs failed in a class and what to do about it, the
+// sum prints on a line each how many URLs failed in a class and what to do about it, the
 // class that most failed in for good first.
 func (f *faults) sum() string {
 	f.mu.Lock()

@@ -94,7 +94,7 @@ func (c *core) robotsRows(ctx context.Context, origins []string, body string) (m
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err tells all
+	defer func() { _ = rows.Close() }() // rows.Err has the error
 	found := make(map[string]Robots)
 	for rows.Next() {
 		var r Robots
