@@ -43,13 +43,14 @@ func FuzzMatch(f *testing.F) {
 	f.Add("*ab*ab", "/abab")
 	f.Add("/$a*$", "/$a")
 	f.Add("/**a***b**$", "/xaxb")
+	f.Add("*0", "/`")
 	f.Fuzz(func(t *testing.T, pattern, target string) {
 		pattern, target = plain(pattern), "/"+plain(target)
 		if pattern == "" || len(pattern)*len(target) > 1<<20 || target == "/robots.txt" {
 			return
 		}
 		got := robots.Parse([]byte("User-agent: *\nDisallow: "+pattern), "a").Decide(target)
-		if want := slowMatch(pattern, target); got.Allowed == want {
+		if want := slowMatch(escaped(pattern), escaped(target)); got.Allowed == want {
 			t.Errorf("pattern %q, target %q: match %t, want %t", pattern, target, !got.Allowed, want)
 		}
 	})
@@ -63,13 +64,15 @@ func FuzzPrecedence(f *testing.F) {
 	f.Add("**", "/a", "/abc")
 	f.Add("/*$", "/****", "/a")
 	f.Add("/a{*", "/a***", "/a{b")
+	f.Add("0", "*0", "/`")
 	f.Fuzz(func(t *testing.T, allow, disallow, target string) {
 		allow, disallow, target = plain(allow), plain(disallow), "/"+plain(target)
 		if allow == "" || disallow == "" || (len(allow)+len(disallow))*len(target) > 1<<20 || target == "/robots.txt" {
 			return
 		}
-		allows, disallows := slowMatch(allow, target), slowMatch(disallow, target)
-		want := !disallows || allows && octets(allow) >= octets(disallow)
+		path := escaped(target)
+		allows, disallows := slowMatch(escaped(allow), path), slowMatch(escaped(disallow), path)
+		want := !disallows || allows && len(escaped(allow)) >= len(escaped(disallow))
 		file := "User-agent: *\nDisallow: " + disallow + "\nAllow: " + allow
 		if got := robots.Parse([]byte(file), "a").Decide(target); got.Allowed != want {
 			t.Errorf("target %q: %+v, want allowed %t; file:\n%s", target, got, want, file)
@@ -87,15 +90,17 @@ func plain(s string) string {
 	}, s)
 }
 
-// octets is the length of a plain pattern once it is escaped.
-func octets(s string) int {
-	n := len(s)
-	for _, c := range s {
-		if strings.ContainsRune("\"<>\\^`{|}", c) {
-			n += 2
+// escaped is a plain pattern or target as it is compared (RFC 9309 §2.2.2).
+func escaped(s string) string {
+	var out strings.Builder
+	for i := range len(s) {
+		if strings.IndexByte("\"<>\\^`{|}", s[i]) >= 0 {
+			fmt.Fprintf(&out, "%%%02X", s[i])
+		} else {
+			out.WriteByte(s[i])
 		}
 	}
-	return n
+	return out.String()
 }
 
 // slowMatch fills in, star by star, which beginnings of s the pattern so far
