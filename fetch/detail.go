@@ -151,11 +151,12 @@ func (a *attempt) withoutSecrets(text string) string {
 			echoed = append(echoed, secret)
 		}
 	}
-	slices.SortFunc(echoed, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // a part of one must not be replaced first
-	for _, secret := range echoed {
-		text = strings.ReplaceAll(text, secret, "[hidden]")
+	slices.SortFunc(echoed, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) }) // a part of one must not be replaced first
+	var pairs []string
+	for _, secret := range slices.Compact(echoed) {
+		pairs = append(pairs, secret, "[hidden]")
 	}
-	return text
+	return strings.NewReplacer(pairs...).Replace(text) // in one pass: a secret may occur in the replacement
 }
 
 // secrets are the values that the last request carried and that may open something or

@@ -213,6 +213,7 @@ func TestDetailOfHostileOrigins(t *testing.T) {
 		{"a header line that echoes the request", "HTTP/1.1 200 OK\r\nechoed " + echo + "\r\n\r\n", "[hidden] and [hidden] and [hidden] and [hidden] and [hidden]"},
 		{"a secret where the text is cut", "HTTP/1.1 200 OK\r\n" + strings.Repeat(token+" ", 140) + "\r\n\r\n", "[hidden] [hidden]"},
 		{"a status line that echoes the request", "HTTP/1.1 " + echo + "\r\n\r\n", "[hidden]"},
+		{"a secret that is a part of what replaces it", "HTTP/1.1 200 OK\r\nhidd " + strings.Repeat("hidd ", 9) + "\r\n\r\n", "[hidden] [hidden] [hidden]"},
 		{"a first line that echoes the request", token + "\r\n\r\n", "[hidden]"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -222,7 +223,7 @@ func TestDetailOfHostileOrigins(t *testing.T) {
 			u := mustParse(t, fmt.Sprintf("http://origin.test:%d/path?q=%s", port, query))
 			req := fetch.NewRequest(classify.Standard)
 			req.URL, req.IdempotencyKey, req.Credentials = u, key, fixedCredentials(provided)
-			req.Header = http.Header{"Authorization": {"Bearer " + token}, "Cookie": {"sid=" + cookie}}
+			req.Header = http.Header{"Authorization": {"Bearer " + token}, "Cookie": {"sid=" + cookie}, "X-Words": {strings.Repeat("hidd dden ", 9)}}
 			out := r.client.Fetch(t.Context(), req, nil)
 			if out.Failure == nil || out.Failure.Class != classify.Protocol {
 				t.Fatalf("failure %+v, want PROTOCOL", out.Failure)

@@ -158,15 +158,16 @@ type runs struct {
 
 func (l *runs) add(r *run) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended {
-		r.cause = errShutdown // no other goroutine has r yet
-	}
+	ended := l.ended
 	r.listed, r.next = true, l.first
 	if l.first != nil {
 		l.first.prev = r
 	}
 	l.first = r
+	l.mu.Unlock()
+	if ended {
+		r.cancel(errShutdown)
+	}
 }
 
 // remove takes r off the list, if it is on it.

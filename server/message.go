@@ -56,7 +56,7 @@ func (r *receiving) message(ctx context.Context, m any, only bool) error {
 	if err != nil {
 		return err
 	}
-	if n > maxRequestBytes {
+	if n > maxRequestBytes || only && n > reservedBytes { // no valid request of one fetch is that long
 		return refuseRequest(request, tooLong(request, n))
 	}
 	if only {
@@ -110,7 +110,7 @@ func receiveError(err error) error {
 // field that makes a request so long: the body, or the tasks of FetchMany.
 func tooLong(m proto.Message, n int) *errdetails.BadRequest_FieldViolation {
 	wrong := &errdetails.BadRequest_FieldViolation{Field: "message", Reason: reasonTooLarge,
-		Description: fmt.Sprintf("has %d bytes: send at most %d in a message", n, maxRequestBytes)}
+		Description: fmt.Sprintf("has %d bytes: send at most %d", n, reservedBytes)}
 	switch m.(type) {
 	case *pb.FetchRequest:
 		wrong.Field = "body"
@@ -123,6 +123,6 @@ func tooLong(m proto.Message, n int) *errdetails.BadRequest_FieldViolation {
 	default:
 		return wrong
 	}
-	wrong.Description = fmt.Sprintf("is in a message of %d bytes: send at most %d in a message, and %d in a body", n, maxRequestBytes, fetch.MaxRequestBodyBytes)
+	wrong.Description = fmt.Sprintf("is in a message of %d bytes: give at most %d", n, fetch.MaxRequestBodyBytes)
 	return wrong
 }

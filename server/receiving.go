@@ -33,7 +33,6 @@ type call struct {
 	caller  string
 	reading atomic.Bool     // a handler waits for the request
 	stream  transportStream // set before reading
-	size    int64           // of its slot; set before reading
 	early   *budget.Lease   // until it has a slot; set before reading; nil: the request is short
 	due     time.Time       // when the request must have arrived
 
@@ -59,8 +58,7 @@ type transportStream interface {
 // slot is held by a call whose request takes long to arrive.
 type slot struct {
 	at     *list.Element // in receiving
-	bytes  int64
-	limit  *time.Timer // ends the call
+	limit  *time.Timer   // ends the call
 	memory *budget.Lease
 }
 
@@ -79,9 +77,8 @@ func callOf(ctx context.Context) *call {
 }
 
 // receiving are the requests that take long to arrive. gRPC buffers each without
-// reporting it. So each gets a slot of reservedBytes from the budget, or of its length if
-// that is more. If there is none, the oldest request of the caller with the most of them
-// ends.
+// reporting it. So each gets a slot of reservedBytes from the budget. If there is none,
+// the oldest request of the caller with the most of them ends.
 type receiving struct {
 	budget  *budget.Budget
 	refused func(reason string) // counts refusals
@@ -89,7 +86,6 @@ type receiving struct {
 	mu      sync.Mutex
 	calls   list.List // of *call, oldest first
 	callers map[string]int
-	held    int64 // bytes of all slots
 }
 
 // expect starts the timer of a call whose request has not arrived.
@@ -111,13 +107,9 @@ func (r *receiving) read(ctx context.Context, c *call, s transportStream, n int)
 	if c.clock == nil || !c.clock.Stop() {
 		return nil
 	}
-	c.stream, c.size = s, int64(max(n, reservedBytes))
+	c.stream = s
 	c.reading.Store(true)
-	switch {
-	case n > reservedBytes:
-		r.late(c)
-		return nil
-	case n > streamWindow:
+	if n > streamWindow {
 		c.early = r.budget.Lease(c.caller)
 		if !c.early.Grow(budget.Receiving, int64(n)) {
 			return r.noMemory(ctx, n)
@@ -162,34 +154,34 @@ func (r *receiving) late(c *call) {
 	}
 	c.early.Close()
 	memory := r.budget.Lease(c.caller)
-	for !r.fits(memory, c.size) {
-		if !r.evict() {
+	for most := max(r.budget.Limit()/receivingShare, maxRequestBytes) / reservedBytes; int64(r.calls.Len()) >= most; {
+		if !r.evict("") {
+			r.end(c)
+			return
+		}
+	}
+	for !memory.Grow(budget.Receiving, reservedBytes) { // a caller without memory ends no call of another
+		if !r.evict(c.caller) {
 			memory.Close()
 			r.end(c)
 			return
 		}
 	}
-	c.slot = &slot{at: r.calls.PushBack(c), bytes: c.size, memory: memory,
+	c.slot = &slot{at: r.calls.PushBack(c), memory: memory,
 		limit: time.AfterFunc(time.Until(c.due), func() { c.cancel(context.Canceled) })}
-	r.held += c.size
 	r.callers[c.caller]++
 	context.AfterFunc(c, func() { r.leave(c) })
 }
 
-// fits charges the memory of a slot, and reports whether it was granted.
-func (r *receiving) fits(memory *budget.Lease, size int64) bool {
-	return r.held+size <= max(r.budget.Limit()/receivingShare, maxRequestBytes) && memory.Grow(budget.Receiving, size)
-}
-
-// evict ends the oldest call of the caller with the most, and reports whether there was
-// one.
-func (r *receiving) evict() bool {
+// evict ends the oldest call of a caller, and reports whether there was one. Without a
+// caller it takes the one with the most.
+func (r *receiving) evict(caller string) bool {
 	most := 0
 	for _, n := range r.callers {
 		most = max(most, n)
 	}
 	for e := r.calls.Front(); e != nil; e = e.Next() {
-		if c, ok := e.Value.(*call); ok && r.callers[c.caller] == most {
+		if c, ok := e.Value.(*call); ok && (c.caller == caller || caller == "" && r.callers[c.caller] == most) {
 			r.leaveLocked(c)
 			r.end(c)
 			return true
@@ -221,7 +213,6 @@ func (r *receiving) leaveLocked(c *call) {
 	}
 	c.slot = nil
 	r.calls.Remove(held.at)
-	r.held -= held.bytes
 	held.limit.Stop()
 	held.memory.Close()
 	decrement(r.callers, c.caller)

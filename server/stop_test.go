@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -368,6 +369,18 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 				f.Fatal(err)
 			}
 			f.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
+		}},
+		{name: "a reflection stream", ends: 500 * time.Millisecond, call: func(f *face) {
+			stream, err := reflectv1.NewServerReflectionClient(f.conn).ServerReflectionInfo(f.Context())
+			if err != nil {
+				f.Fatal(err)
+			}
+			if err := stream.Send(&reflectv1.ServerReflectionRequest{MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}}); err != nil {
+				f.Fatal(err)
+			}
+			if _, err := stream.Recv(); err != nil {
+				f.Fatal(err)
+			}
 		}},
 		{name: "gRPC, nothing sent", ends: 500 * time.Millisecond},
 		{name: "gRPC, half a preface", sent: http2.ClientPreface[:5], ends: 500 * time.Millisecond},

@@ -97,17 +97,20 @@ var handled = map[string]bool{
 // begin counts a call whose handler starts and charges it, unless it is charged already.
 // It returns a function that undoes both.
 func (s *Server) begin(ctx context.Context) (over func(), err error) {
-	calls := &s.service.calls
-	calls.Add(1)
+	calls, counts := &s.service.calls, int64(0)
+	if method, _ := grpc.Method(ctx); handled[method] { // a drain does not wait for other calls
+		counts = 1
+	}
+	calls.Add(counts)
 	c := callOf(ctx)
 	if c == nil || c.charged {
-		return func() { calls.Add(-1) }, nil
+		return func() { calls.Add(-counts) }, nil
 	}
 	from, memory := connOf(ctx), s.budget.Lease(c.caller)
 	md, _ := metadata.FromIncomingContext(ctx)
 	if !from.charge(md, memory) {
-		calls.Add(-1)
+		calls.Add(-counts)
 		return nil, s.service.admission.noMemory(ctx, "calls")
 	}
-	return func() { from.callOver(memory); calls.Add(-1) }, nil
+	return func() { from.callOver(memory); calls.Add(-counts) }, nil
 }

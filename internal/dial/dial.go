@@ -40,9 +40,11 @@ func Variable(flag string) string { return variables[flag] }
 func Variables() []string { return slices.Sorted(maps.Values(variables)) }
 
 // Strays returns the variables that were probably meant to be one of [Variables]. Others
-// with their prefix are settings of fetchd.
+// with their prefix are settings of fetchd, such as FETCHD_TOKEN_FILE.
 func Strays(environ []string) []strayenv.Variable {
-	return strayenv.Near(environ, "FETCHD_", Variables())
+	return slices.DeleteFunc(strayenv.Near(environ, "FETCHD_", Variables()), func(v strayenv.Variable) bool {
+		return v.Name == "FETCHD_TOKEN_FILE"
+	})
 }
 
 // FlagError says that what a flag names is not usable.

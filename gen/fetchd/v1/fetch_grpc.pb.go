@@ -38,8 +38,9 @@ const (
 //     deadline).
 //   - What happened at the target is never a gRPC status. It is a FetchOutcome.
 //
-// A message to the server has at most 4 MiB. A longer one is not read and ends the
-// call with INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may
+// A message to the server has at most 4 MiB, and 2 MiB if it is the request of one
+// fetch, which no valid one exceeds. A longer one is not read and ends the call with
+// INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may
 // succeed later; no request that is too large gets it.
 type FetchServiceClient interface {
 	// Fetches one URL. Streams what happens, then exactly one outcome, last. A call
@@ -137,8 +138,9 @@ func (c *fetchServiceClient) Explain(ctx context.Context, in *ExplainRequest, op
 //     deadline).
 //   - What happened at the target is never a gRPC status. It is a FetchOutcome.
 //
-// A message to the server has at most 4 MiB. A longer one is not read and ends the
-// call with INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may
+// A message to the server has at most 4 MiB, and 2 MiB if it is the request of one
+// fetch, which no valid one exceeds. A longer one is not read and ends the call with
+// INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may
 // succeed later; no request that is too large gets it.
 type FetchServiceServer interface {
 	// Fetches one URL. Streams what happens, then exactly one outcome, last. A call
