@@ -152,6 +152,9 @@ func (v *visit) robotsBlocked(origin string, outcome *pb.FetchOutcome) *ending {
 	f := outcome.GetError()
 	class := className(f.GetErrorClass())
 	text := class + ": of its robots.txt: " + f.GetMessage()
+	if detail := f.GetDetail(); detail != "" {
+		text += "; " + detail
+	}
 	if own, _ := originOf(v.claim.URL); origin != own {
 		text += store.BehindRedirect(origin)
 	}

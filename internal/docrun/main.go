@@ -210,7 +210,7 @@ func (d *document) session(ctx context.Context, out io.Writer, root string, sour
 	for i := range d.blocks {
 		b, name := &d.blocks[i], filepath.Join(folder, strconv.Itoa(i))
 		if fault := b.fault(name); fault != "" {
-			if ctx.Err() != nil {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				fault += fmt.Sprintf(" (ended after %s)", limit)
 			}
 			say(out, "FAILED %s: %s\n%s", b, fault, indented(b.text, "  $ "))
