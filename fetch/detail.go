@@ -143,7 +143,7 @@ const leastSecretBytes = 4
 // it, also in lines that are no HTTP, which libraries then quote (spec A4).
 func (a *attempt) withoutSecrets(text string) string {
 	if len(text) > maxErrorTextBytes { // it must not end inside a secret
-		text = strings.TrimRightFunc(text[:maxErrorTextBytes], isToken) + "…"
+		text = strings.TrimRightFunc(text[:maxErrorTextBytes], func(r rune) bool { return r == utf8.RuneError || isToken(r) }) + "…"
 	}
 	var echoed []string
 	for secret := range a.secrets() {
