@@ -3,11 +3,14 @@
 package crawls
 
 import (
+	"net/url"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"fetchd/internal/wait"
 )
 
 // TestStopped stops one of three workers on one SQLite file for longer than its lease,
@@ -39,15 +42,17 @@ func TestStopped(t *testing.T) {
 		held, c.count(`SELECT sum(crash_count) FROM urls`), c.outcomes(), c.bodies(filepath.Join(c.dir, "bodies")))
 }
 
-// stop stops a worker while it holds leases, and not SQLite's lock: with that it would
-// stop the others too. It returns how many leases they are.
+// stop stops a worker while it holds leases whose requests have all been sent, and not
+// SQLite's lock: with that it would stop the others too. What a stopped process has still
+// to send leaves when it goes on, and no lease can prevent that. stop returns how many
+// leases they are.
 func (c *crawl) stop(w *process, name string) int {
 	c.Helper()
 	held := 0
 	c.requests(300)
 	until(c.ctx, c.T, name+" can be stopped", func() bool {
 		w.signal(syscall.SIGSTOP)
-		if held = c.holds(name); held > 0 {
+		if held = c.holds(name); held > 0 && c.asked(name) {
 			return true
 		}
 		w.signal(syscall.SIGCONT)
@@ -73,4 +78,42 @@ func (c *crawl) holds(name string) int {
 	}
 	defer func() { _, _ = conn.ExecContext(c.ctx, `ROLLBACK`) }()
 	return c.count(`SELECT count(*) FROM urls WHERE worker = ? AND status = 'fetching'`, name)
+}
+
+// asked reports whether the origin has had a request for every URL that a worker holds, or
+// gets it within a moment.
+func (c *crawl) asked(name string) bool {
+	c.Helper()
+	rows, err := c.db.QueryContext(c.ctx, `SELECT url FROM urls WHERE worker = ? AND status = 'fetching'`, name)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	missing := map[string]bool{}
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			c.Fatal(err)
+		}
+		u, err := url.Parse(text)
+		if err != nil {
+			c.Fatal(err)
+		}
+		missing[u.Hostname()+u.RequestURI()] = true
+	}
+	if err := rows.Err(); err != nil {
+		c.Fatal(err)
+	}
+	for range 20 {
+		for _, v := range c.site.Visits() {
+			delete(missing, v.Host+v.Path)
+		}
+		if len(missing) == 0 {
+			return true
+		}
+		if !wait.For(c.ctx, 10*time.Millisecond) {
+			break
+		}
+	}
+	return false
 }
