@@ -72,7 +72,7 @@ const (
 	quiet     = 1 << 20
 	quietPart = 16
 	garbage   = 16 << 20
-	longQuiet = 15 // looks
+	longQuiet = 10 // looks
 )
 
 // rest looks whether a burst is over. Go by itself collects again when as much has been
