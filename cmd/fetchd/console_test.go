@@ -46,7 +46,7 @@ func TestConsole(t *testing.T) {
 		{"off", off, "/console/", "", 404, "there is no GET"},
 		{"on", on, "/console/", "", 200, "<title>fetchd console</title>"},
 		{"the root leads there", on, "/", "", 200, "<title>fetchd console</title>"},
-		{"what it is told", on, "/console/service.json", "", 200, `{"grpc":"` + on.grpc + `","tls":false,"token":true,"version":"` + version.String() + `"}`},
+		{"the settings of the page", on, "/console/service.json", "", 200, `{"grpc":"` + on.grpc + `","tls":false,"token":true,"version":"` + version.String() + `"}`},
 		{"by a name of --console-host", on, "/console/", "fetchd.example", 200, "<title>"},
 		{"by another name", on, "/console/", "evil.example", 403, "--console-host"},
 	} {

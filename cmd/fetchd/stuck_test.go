@@ -142,7 +142,7 @@ func (p *process) fill(o *origin.Origin) {
 		}
 	}
 	if code, text := p.ask("/v1/fetch:unary", body(url)); code != http.StatusOK || !strings.Contains(text, "OUTCOME_KIND_SUCCESS") {
-		p.Fatalf("a fetch while nobody reads the log: status %d, %.500s", code, text)
+		p.Fatalf("a fetch while the log is not read: status %d, %.500s", code, text)
 	}
 }
 

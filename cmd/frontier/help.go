@@ -71,7 +71,7 @@ SIGTERM and SIGINT: nothing more is begun, fetches under way may end within --dr
 
 --demo needs no database and no network, takes some seconds, and says of each check whether it holds.
 
-Exit status: 0 nothing is left to fetch, or whoever read the outcomes has seen enough; 1 usage; 2 a check of --demo failed; 4 nothing is left to fetch, URLs failed for good and none was completed; 5 an outcome aborted the crawl, which is paused then; 20 database failed, or is not there; 21 cannot write outcomes or bodies; 22 no service answered; 130 interrupted, after fetches under way were let end.`
+Exit status: 0 nothing is left to fetch, or the reader of the outcomes has ended; 1 usage; 2 a check of --demo failed; 4 nothing is left to fetch, URLs failed for good and none was completed; 5 an outcome aborted the crawl, which is paused then; 20 database failed, or is not there; 21 cannot write outcomes or bodies; 22 no service answered; 130 interrupted, after fetches under way were let end.`
 }
 
 func (c *runCmd) examples() string {
