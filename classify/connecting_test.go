@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"fetchd/classify"
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 // Errors of looking up, connecting and shaking hands.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"fetchd/classify"
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 // Errors of an exchange on a connection that stands.

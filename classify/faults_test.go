@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/test/bufconn"
 
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 // What makes errors by really failing, for the tables of neterror_test.go.

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
+	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/origin"
 	"fetchd/server"
 )
 

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/client"
+	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/origin"
 )
 
 // requests are one for each of n paths.

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"fetchd/classify"
+	"fetchd/conformance/origin"
 	"fetchd/fetch"
-	"fetchd/internal/origin"
 )
 
 // newBubble is newWire over memory, for use inside a synctest bubble.

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/auth"
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/auth"
 )
 
 // tokens is an endpoint that gives t1, t2, ... to a provider for the listeners of

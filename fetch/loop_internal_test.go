@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"fetchd/classify"
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 // TestOneLoop counts what go-retryablehttp asks of us: one verdict for each

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"fetchd/classify"
+	"fetchd/conformance/origin"
 	"fetchd/internal/budget"
-	"fetchd/internal/origin"
 )
 
 // leaseOf returns a lease that grants up to n bytes.

@@ -9,7 +9,7 @@ import (
 )
 
 // TestRootedLookups: what is asked for is the whole name, by the dialer and by
-// CheckTarget, so that no search list adds to it. internal/hostile has one.
+// CheckTarget, so that no search list adds to it. test/hostile has one.
 func TestRootedLookups(t *testing.T) {
 	t.Parallel()
 	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fetchd/classify"
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 // TestFirstHeader: what is shared is what would be made, and only that.

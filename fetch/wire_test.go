@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/conformance/origin"
 	"fetchd/fetch"
-	"fetchd/internal/origin"
 )
 
 // wire is a client and an origin on loopback, and what the two have seen.

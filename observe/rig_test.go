@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"fetchd/classify"
+	"fetchd/conformance/origin"
 	"fetchd/fetch"
-	"fetchd/internal/origin"
 	"fetchd/observe"
 )
 

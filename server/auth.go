@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"fetchd/auth"
+	"fetchd/fetch/auth"
 )
 
 // AuthProvider is a provider under the name by which requests ask for it.

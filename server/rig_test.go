@@ -22,9 +22,9 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/origin"
 	"fetchd/server"
 )
 

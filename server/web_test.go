@@ -24,8 +24,8 @@ import (
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 
+	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/origin"
 	"fetchd/server"
 )
 

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/conformance"
+	"fetchd/conformance/kit"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/dial"
-	"fetchd/internal/kit"
 	"fetchd/internal/version"
 )
 

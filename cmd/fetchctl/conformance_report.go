@@ -10,7 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"fetchd/internal/kit"
+	"fetchd/conformance/kit"
 	"fetchd/internal/plainjson"
 	"fetchd/internal/version"
 )

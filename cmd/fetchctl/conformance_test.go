@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/conformance/kit"
 	"fetchd/fetch"
-	"fetchd/internal/kit"
 	"fetchd/server"
 )
 

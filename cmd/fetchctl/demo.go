@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"fetchd/internal/kit"
+	"fetchd/conformance/kit"
 )
 
 // demoCmd is "fetchctl demo".

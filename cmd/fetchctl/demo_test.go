@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"fetchd/internal/kit"
+	"fetchd/conformance/kit"
 )
 
 // demoOf are the scenarios of the demo.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 // countingOrigin is an origin that counts the body bytes that it wrote for each

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 // listed runs a download of a list that is given as standard input; {O} in it is

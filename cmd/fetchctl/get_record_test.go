@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"fetchd/conformance/origin"
 	"fetchd/internal/har"
-	"fetchd/internal/origin"
 )
 
 // archived is what the tests read of an archive.

@@ -15,8 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"fetchd/conformance/origin"
 	"fetchd/fetch"
-	"fetchd/internal/origin"
 	"fetchd/internal/version"
 	"fetchd/server"
 )

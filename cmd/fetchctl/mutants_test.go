@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/conformance"
+	"fetchd/conformance/kit"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/kit"
 )
 
 // mutant is a server that hands calls on to a right one, and does one thing wrong.

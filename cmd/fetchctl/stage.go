@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strconv"
 
+	"fetchd/conformance/kit"
+	"fetchd/conformance/origin"
 	"fetchd/fetch"
-	"fetchd/internal/kit"
-	"fetchd/internal/origin"
 	"fetchd/internal/version"
 	"fetchd/server"
 )

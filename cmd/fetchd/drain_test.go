@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/origin"
 )
 
 // drainMargin is how long after the drain time the process may be there. The goal is

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/origin"
 	"fetchd/internal/secure"
 )
 

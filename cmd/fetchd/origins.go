@@ -15,8 +15,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"fetchd/auth"
 	"fetchd/fetch"
+	"fetchd/fetch/auth"
 	"fetchd/server"
 )
 

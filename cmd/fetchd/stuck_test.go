@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 // process is the command with a pipe for its standard error. After the line with its

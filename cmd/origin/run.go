@@ -9,7 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 // The exit codes.

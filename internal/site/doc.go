@@ -12,9 +12,9 @@
 //	/slow/MS/N               the page N after MS milliseconds, at most an hour
 //	/go/STATUS/N?to=URL      a redirect (301, 302, 303, 307, 308) to URL, which is
 //	                         absolute or a path of the same host
-//	/s/KEY/STEP/STEP/...     any fault: the script of internal/origin
+//	/s/KEY/STEP/STEP/...     any fault: the script of conformance/origin
 //	/r/..., /loop/..., /loop2/...
-//	                         the redirect helpers of internal/origin
+//	                         the redirect helpers of conformance/origin
 //
 // All else is 404. KEY is counted over all hosts. After an answer to /s/ the
 // connection ends, so the step close-idle is an ordinary 200 here. The helper

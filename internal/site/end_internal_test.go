@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 // A client must not hold an answer before the visit has ended: its own clock

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"fetchd/internal/origin" //nolint:depguard // a site is for tests and demos too, and no more than the origin in a product
+	"fetchd/conformance/origin" //nolint:depguard // a site is for tests and demos too, and no more than the origin in a product
 )
 
 // fault has the origin answer /s/KEY/..., of which rest begins with KEY. The

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"fetchd/internal/origin" //nolint:depguard // a site is for tests and demos too, and no more than the origin in a product
+	"fetchd/conformance/origin" //nolint:depguard // a site is for tests and demos too, and no more than the origin in a product
 )
 
 // DefaultSuffix is where hosts live when [Config] names no suffix.

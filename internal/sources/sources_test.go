@@ -143,12 +143,12 @@ func TestFetch(t *testing.T) { t.Run("a row", nil) }
 func FuzzParse(f *testing.F) {}
 func helper() {}
 `,
-		"internal/origin/origin.go": "package origin\n\nfunc Serve() {}\n",
-		"cmd/fetchd/main.go":        "package main\n\nfunc run() {}\n",
-		"gen/fetchd/v1/fetch.go":    "package fetchdv1\n\ntype Request struct{}\n",
-		"fetch/testdata/bad.go":     "not Go",
-		"tools/go.mod":              "module tools\n",
-		"tools/tool.go":             "package tools\n\nfunc Tool() {}\n",
+		"conformance/origin/origin.go": "package origin\n\nfunc Serve() {}\n",
+		"cmd/fetchd/main.go":           "package main\n\nfunc run() {}\n",
+		"gen/fetchd/v1/fetch.go":       "package fetchdv1\n\ntype Request struct{}\n",
+		"fetch/testdata/bad.go":        "not Go",
+		"tools/go.mod":                 "module tools\n",
+		"tools/tool.go":                "package tools\n\nfunc Tool() {}\n",
 	}
 	for name, text := range files {
 		path := filepath.Join(root, filepath.FromSlash(name))
@@ -169,34 +169,34 @@ func helper() {}
 func TestHasSymbol(t *testing.T) {
 	tree := fixture(t)
 	tests := map[string]bool{
-		"fetch.New":              true,
-		"fetch.First":            true,
-		"fetch.ErrLost":          true,
-		"fetch.Client":           true,
-		"fetch.Client.Limit":     true,
-		"fetch.Client.Fetch":     true,
-		"fetch.(*Client).Fetch":  true,
-		"fetch.Kind.String":      true,
-		"fetch.Doer.Do":          true,
-		"origin.Serve":           true,
-		"internal/origin.Serve":  true,
-		"cmd/fetchd.run":         true,
-		"fetchd.run":             true,
-		"fetchdv1.Request":       true,
-		"gen/fetchd/v1.Request":  true,
-		"fetch.Gone":             false,
-		"fetch.(*Kind).String":   false, // the receiver is no pointer
-		"fetch.(*Client).Limit":  false,
-		"fetch.Client.Gone":      false,
-		"fetch.Fetch":            false,
-		"fetch.TestFetch":        false, // a test carries out nothing
-		"fetch":                  false,
-		"New":                    false,
-		"gone.New":               false,
-		"tools.Tool":             false, // another module
-		"internal/gone.Serve":    false,
-		"":                       false,
-		"fetch.(*Client).Fetch ": false,
+		"fetch.New":                true,
+		"fetch.First":              true,
+		"fetch.ErrLost":            true,
+		"fetch.Client":             true,
+		"fetch.Client.Limit":       true,
+		"fetch.Client.Fetch":       true,
+		"fetch.(*Client).Fetch":    true,
+		"fetch.Kind.String":        true,
+		"fetch.Doer.Do":            true,
+		"origin.Serve":             true,
+		"conformance/origin.Serve": true,
+		"cmd/fetchd.run":           true,
+		"fetchd.run":               true,
+		"fetchdv1.Request":         true,
+		"gen/fetchd/v1.Request":    true,
+		"fetch.Gone":               false,
+		"fetch.(*Kind).String":     false, // the receiver is no pointer
+		"fetch.(*Client).Limit":    false,
+		"fetch.Client.Gone":        false,
+		"fetch.Fetch":              false,
+		"fetch.TestFetch":          false, // a test carries out nothing
+		"fetch":                    false,
+		"New":                      false,
+		"gone.New":                 false,
+		"tools.Tool":               false, // another module
+		"internal/gone.Serve":      false,
+		"":                         false,
+		"fetch.(*Client).Fetch ":   false,
 	}
 	for symbol, want := range tests {
 		if got := tree.HasSymbol(symbol); got != want {

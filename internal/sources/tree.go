@@ -27,7 +27,7 @@ type names struct {
 
 // Load parses every Go file of the module whose root is given. A package is
 // known by its folder's last name ("origin"), by its folder
-// ("internal/origin") and by its own name; packages that share a name are
+// ("conformance/origin") and by its own name; packages that share a name are
 // looked up as one.
 func Load(root string) (*Tree, error) {
 	tree := &Tree{packages: map[string]*names{}}

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/origin"
 	"fetchd/internal/wait"
 )
 

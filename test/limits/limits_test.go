@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"fetchd/internal/origin"
+	"fetchd/conformance/origin"
 )
 
 const (

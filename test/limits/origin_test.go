@@ -24,7 +24,7 @@ import (
 	"fetchd/internal/wait"
 )
 
-// hostile is an origin that sends heads and coded bodies that internal/origin does not.
+// hostile is an origin that sends heads and coded bodies that conformance/origin does not.
 // They are made once and then only written. Its paths are
 //
 //	/head?…   a head (see [head])

@@ -1,0 +1,221 @@
+package kit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+
+	"fetchd/conformance"
+	"fetchd/conformance/origin"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// Mismatch is one thing that did not hold.
+type Mismatch struct {
+	What string `json:"what"`
+	Want string `json:"want"`
+	Got  string `json:"got"`
+}
+
+// judgement collects what did not hold.
+type judgement struct{ wrong []Mismatch }
+
+func (j *judgement) same(what string, want, got any) {
+	if w, g := fmt.Sprint(want), fmt.Sprint(got); w != g {
+		j.wrong = append(j.wrong, Mismatch{what, orNone(w), orNone(g)})
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// Judge holds what came of a scenario against what must hold: first what the
+// service told, then what the origin saw, then one against the other.
+func (s *Scenario) Judge(o Origin, rec *Record) []Mismatch {
+	j := new(judgement)
+	if s.Want.Refused != "" {
+		j.same("the call", "refused: InvalidArgument "+s.Want.Refused, "refused: "+refusal(rec.Err))
+		j.requests(s, rec.Requests)
+		return j.wrong
+	}
+	if rec.Err != nil {
+		j.same("the call", "an outcome", rec.Err)
+		return j.wrong
+	}
+	for _, breach := range rec.breaches {
+		j.same("the stream", "as the contract has it", breach)
+	}
+	j.outcome(s, o, rec.Outcome)
+	j.failure(s.outcome.GetError(), rec.Outcome.GetError())
+	j.attempts(s, rec)
+	j.body(s, o, rec)
+	j.requests(s, rec.Requests)
+	j.same("exchanges told, and requests that the origin saw", rec.Outcome.GetExchanges(), len(rec.Requests))
+	j.order(rec)
+	return j.wrong
+}
+
+// refusal is the status of a call, and the fields that its BadRequest names.
+func refusal(err error) string {
+	st := status.Convert(err)
+	text := st.Code().String()
+	for _, detail := range st.Details() {
+		if bad, ok := detail.(*errdetails.BadRequest); ok {
+			for _, v := range bad.GetFieldViolations() {
+				text += " " + v.GetField()
+			}
+		}
+	}
+	return text
+}
+
+// neverStarted is the rule of a task that is malformed: it has no attempt and no URL.
+const neverStarted = "P2"
+
+// outcome compares how the fetch ended.
+func (j *judgement) outcome(s *Scenario, o Origin, out *pb.FetchOutcome) {
+	j.same("outcome", s.outcome.GetKind(), out.GetKind())
+	j.same("rule of the end", s.outcome.GetRule(), out.GetRule())
+	j.same("status", s.outcome.GetResponse().GetStatusCode(), out.GetResponse().GetStatusCode())
+	if want := s.outcome.GetResponse(); want != nil && want.ContentLength != nil {
+		j.same("length of the response", want.GetContentLength(), out.GetResponse().GetContentLength())
+	}
+	if want := s.outcome.GetResponseAttempt(); want > 0 {
+		j.same("attempt of the response", want, out.GetResponseAttempt())
+	}
+	if s.outcome.GetRule() != neverStarted {
+		j.same("final URL", s.finalURL(o), out.GetFinalUrl())
+	}
+	j.same("body cut at the limit", s.outcome.GetBodySummary().GetTruncated(), out.GetBodySummary().GetTruncated())
+}
+
+// failure compares why it failed.
+func (j *judgement) failure(want, got *pb.FetchError) {
+	j.same("error class", want.GetErrorClass(), got.GetErrorClass())
+	if want.GetReason() != "" {
+		j.same("reason", want.GetReason(), got.GetReason())
+	}
+	j.same("rule of the class", want.GetRule(), got.GetRule())
+	j.same("failure type", want.GetFailureType(), got.GetFailureType())
+	j.same("retryable", want.GetRetryable(), got.GetRetryable())
+	j.same("stop reason", want.GetStopReason(), got.GetStopReason())
+	j.same("retry_after", want.GetRetryAfter().AsDuration(), got.GetRetryAfter().AsDuration())
+}
+
+// attempts compares the attempts and the waits between them.
+func (j *judgement) attempts(s *Scenario, rec *Record) {
+	attempts := len(s.waits) + 1
+	if s.outcome.GetRule() == neverStarted {
+		attempts = 0
+	}
+	j.same("attempts", attempts, rec.Outcome.GetAttempts())
+	j.same("attempts told as they ended", rec.Outcome.GetAttempts(), len(rec.Finished))
+	var got []*pb.RetryDecision
+	for _, f := range rec.Finished {
+		if d := f.GetRetryDecision(); d.GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY {
+			got = append(got, d)
+		}
+	}
+	j.same("waits", waitText(s.waits), waitText(got))
+	if len(s.Want.Answers) > 0 {
+		answers := make([]int32, len(rec.Finished))
+		for i, f := range rec.Finished {
+			answers[i] = f.GetResponse().GetStatusCode()
+		}
+		j.same("statuses of the attempts", s.Want.Answers, answers)
+	}
+}
+
+func waitText(waits []*pb.RetryDecision) string {
+	texts := make([]string, len(waits))
+	for i, w := range waits {
+		source := strings.ToLower(strings.TrimPrefix(w.GetDelaySource().String(), "DELAY_SOURCE_"))
+		texts[i] = fmt.Sprintf("%s %s (%s)", w.GetDelay().AsDuration(), source, w.GetRule())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// body compares the bytes that came with those that the origin meant to send,
+// and with the digest that the service told.
+func (j *judgement) body(s *Scenario, o Origin, rec *Record) {
+	want := o.Body(s.Want.Body)[min(s.Want.BodyFrom, s.Want.Body):]
+	if !bytes.Equal(want, rec.Body) {
+		j.same("body", bodyText(want), bodyText(rec.Body))
+	}
+	if out := rec.Outcome; rec.Head != nil && out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		j.same("status before the body, and in the outcome", out.GetResponse().GetStatusCode(), rec.Head.GetStatusCode())
+	}
+	sum := rec.Outcome.GetBodySummary().GetSha256()
+	switch {
+	case s.Want.Digest > 0:
+		j.same("digest told", fmt.Sprintf("%x", sha256.Sum256(o.Body(s.Want.Digest))), sum)
+	case sum != "" && rec.Outcome.GetError() == nil:
+		j.same("digest told", fmt.Sprintf("%x", sha256.Sum256(rec.Body)), sum)
+	}
+}
+
+func bodyText(b []byte) string {
+	return fmt.Sprintf("%d bytes, sha256 %.6x…", len(b), sha256.Sum256(b))
+}
+
+// requests compares what the origin saw.
+func (j *judgement) requests(s *Scenario, got []origin.Request) {
+	j.same("requests that the origin saw", s.Want.Requests, len(got))
+	for i := range min(len(got), len(s.Want.Seen)) {
+		j.sight(fmt.Sprintf(" of request %d", i+1), &s.Want.Seen[i], &got[i])
+	}
+}
+
+// sight compares one request.
+func (j *judgement) sight(which string, want *conformance.Sight, got *origin.Request) {
+	if want.Method != "" {
+		j.same("method"+which, want.Method, got.Method)
+	}
+	if want.Protocol != "" {
+		j.same("protocol"+which, want.Protocol, got.Protocol)
+	}
+	if want.BodyBytes != nil {
+		j.same("body bytes"+which, *want.BodyBytes, got.BodyBytes)
+	}
+	for name, value := range want.Has {
+		j.same(name+which, value, strings.Join(got.Header.Values(name), ", "))
+	}
+	for _, name := range want.Lacks {
+		j.same(name+which, "", strings.Join(got.Header.Values(name), ", "))
+	}
+}
+
+// order checks that no attempt reached the origin sooner after the one before
+// than was decided.
+func (j *judgement) order(rec *Record) {
+	next := 0 // index of the attempt's first request
+	for i, f := range rec.Finished {
+		first := next
+		next += requestsOf(f)
+		if i == 0 || first == 0 || first >= len(rec.Requests) {
+			continue
+		}
+		delay := rec.Finished[i-1].GetRetryDecision().GetDelay().AsDuration()
+		gap := rec.Requests[first].Time.Sub(rec.Requests[first-1].Time)
+		if gap < delay {
+			j.same(fmt.Sprintf("wait before attempt %d", i+1), fmt.Sprintf("at least %s", delay), gap)
+		}
+	}
+}
+
+// requestsOf is how many requests an attempt says it made.
+func requestsOf(f *pb.AttemptFinished) int {
+	n := 0
+	for _, hop := range f.GetHops() {
+		n += 1 + int(hop.GetExchange().GetTransportResendCount())
+	}
+	return n
+}

@@ -1,0 +1,440 @@
+package kit_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/conformance"
+	"fetchd/conformance/kit"
+	"fetchd/conformance/origin"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+func load(t *testing.T) []*kit.Scenario {
+	t.Helper()
+	all, err := kit.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestScenariosAreSound(t *testing.T) {
+	t.Parallel()
+	all := load(t)
+	if len(all) < 150 {
+		t.Errorf("%d scenarios, want at least 150", len(all))
+	}
+	rule := regexp.MustCompile(`^[A-Z][0-9]+$`)
+	names := map[string]bool{}
+	clients := 0
+	for _, s := range all {
+		if names[s.Key()] {
+			t.Errorf("%s: %q: the origin would count its requests with another's", s.File, s.Name)
+		}
+		names[s.Key()] = true
+		if s.Story == "" || s.Source == "" || len(s.Rules) == 0 {
+			t.Errorf("%s: %q: story, source or rules are missing", s.File, s.Name)
+		}
+		for _, r := range s.Rules {
+			if !rule.MatchString(r) {
+				t.Errorf("%s: %q: %q is no rule", s.File, s.Name, r)
+			}
+		}
+		if s.Demo != (len(s.Breaks) > 0) {
+			t.Errorf("%s: %q: in the demo %t, but %d breakages", s.File, s.Name, s.Demo, len(s.Breaks))
+		}
+		for _, r := range s.BreakRules() {
+			if !slices.Contains(s.Rules, r) {
+				t.Errorf("%s: %q: breaks %s, which it is not about", s.File, s.Name, r)
+			}
+		}
+		if s.Client != nil {
+			clients++
+		}
+	}
+	if clients < 50 {
+		t.Errorf("%d scenarios judge a client, want at least 50", clients)
+	}
+}
+
+// A path that the origin does not understand would show nothing.
+func TestPathsAreInTheGrammar(t *testing.T) {
+	t.Parallel()
+	o := origin.New(origin.Config{})
+	for _, s := range load(t) {
+		if why := grammar(o, s.URL(o)); why != "" {
+			t.Errorf("%q: %s", s.Name, why)
+		}
+		for _, rule := range s.BreakRules() {
+			for _, b := range kit.Broken([]*kit.Scenario{s}, rule) {
+				if why := grammar(o, b.URL(o)); why != "" || b.Changed == "" {
+					t.Errorf("%q without %s: %s; changed %q", s.Name, rule, why, b.Changed)
+				}
+			}
+		}
+	}
+}
+
+// grammar is what the origin says against a URL; empty if nothing. It is asked
+// with a method of its own in a context that has ended, so that nothing is waited
+// for.
+func grammar(o *origin.Origin, url string) string {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err.Error() //nolint:forbidigo // shown, not compared
+	}
+	w := &head{header: http.Header{}}
+	func() {
+		defer func() { _ = recover() }() // a fault of the wire aborts the handler
+		o.ServeHTTP(w, req)
+	}()
+	if w.status == http.StatusBadRequest {
+		return w.header.Get("Origin-Error")
+	}
+	return ""
+}
+
+// head keeps what comes first of an answer.
+type head struct {
+	header http.Header
+	status int
+}
+
+func (w *head) Header() http.Header         { return w.header }
+func (w *head) WriteHeader(status int)      { w.status = status }
+func (w *head) Write(p []byte) (int, error) { return len(p), nil }
+
+// script is a service that answers with what it is given.
+type script struct {
+	pb.FetchServiceClient
+	messages []*pb.FetchResponse
+	err      error
+}
+
+func (c script) Fetch(context.Context, *pb.FetchRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[pb.FetchResponse], error) {
+	return &stream{messages: c.messages, end: c.err}, nil
+}
+
+type stream struct {
+	grpc.ClientStream
+	messages []*pb.FetchResponse
+	end      error
+}
+
+func (s *stream) Recv() (*pb.FetchResponse, error) {
+	if len(s.messages) == 0 {
+		if s.end != nil {
+			return nil, s.end
+		}
+		return nil, io.EOF
+	}
+	m := s.messages[0]
+	s.messages = s.messages[1:]
+	return m, nil
+}
+
+// log is an origin that saw what it is told to have seen.
+type log struct {
+	*origin.Origin
+	requests []origin.Request
+}
+
+func (l log) Requests(string) []origin.Request { return l.requests }
+
+// answer is an honest story of "503 then 200", told and seen.
+type answer struct {
+	messages []*pb.FetchResponse
+	requests []origin.Request
+	err      error
+}
+
+func (a *answer) finished(n int) *pb.AttemptFinished {
+	for _, m := range a.messages {
+		if f := m.GetAttemptFinished(); f.GetAttempt() == int32(n) {
+			return f
+		}
+	}
+	return nil
+}
+
+func (a *answer) outcome() *pb.FetchOutcome { return a.messages[len(a.messages)-1].GetOutcome() }
+
+const firstWait = 200 * time.Millisecond
+
+func honest(o *origin.Origin, s *kit.Scenario) *answer {
+	begun := time.Now()
+	retry := &pb.RetryDecision{Verdict: pb.RetryVerdict_RETRY_VERDICT_RETRY, Rule: "W1",
+		DelaySource: pb.DelaySource_DELAY_SOURCE_BACKOFF, Delay: durationpb.New(firstWait)}
+	body := o.Body(2000)
+	a := &answer{
+		messages: []*pb.FetchResponse{
+			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1, Hops: []*pb.Hop{{}}, RetryDecision: retry,
+				Response: &pb.HttpResponse{StatusCode: 503}}}},
+			{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: 2, Response: &pb.HttpResponse{StatusCode: 200}}}},
+			{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[:500]}}},
+			{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[500:], OffsetBytes: 500}}},
+			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 2, Hops: []*pb.Hop{{}},
+				Response: &pb.HttpResponse{StatusCode: 200}}}},
+			{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Rule: "H0",
+				Response: &pb.HttpResponse{StatusCode: 200}, Attempts: 2, Exchanges: 2, FinalUrl: s.URL(o)}}},
+		},
+		requests: []origin.Request{{Time: begun}, {Time: begun.Add(firstWait)}},
+	}
+	for i, m := range a.messages {
+		m.Sequence = int64(i + 1)
+	}
+	return a
+}
+
+// What the service tells is held against what the origin saw, and against the
+// contract, whatever the scenario expects.
+func TestJudgeNoticesLies(t *testing.T) {
+	t.Parallel()
+	all := load(t)
+	s := all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "503 then 200" })]
+	s.Want.Answers = []int32{503, 200}
+	for _, tt := range []struct {
+		name   string
+		change func(*answer)
+		want   []string
+	}{
+		{"nothing", func(*answer) {}, nil},
+		{"the call failed", func(a *answer) { a.err = errors.New("down") }, []string{"the call"}},
+		{"no outcome", func(a *answer) { a.messages = a.messages[:5] }, []string{"the call"}},
+		{"a message after the outcome", func(a *answer) { a.messages = append(a.messages, &pb.FetchResponse{Sequence: 7}) }, []string{"the stream"}},
+		{"a message that was lost", func(a *answer) { a.messages[5].Sequence = 7 }, []string{"the stream"}},
+		{"a hole in the body", func(a *answer) { a.messages[3].GetBodyChunk().OffsetBytes = 501 }, []string{"the stream"}},
+		{"a request that was not told", func(a *answer) { a.outcome().Exchanges = 1 }, []string{"exchanges told, and requests that the origin saw"}},
+		{"a request too many", func(a *answer) {
+			a.requests = append(a.requests, a.requests[1])
+			a.outcome().Exchanges = 3
+		}, []string{"requests that the origin saw"}},
+		{"a retry that came early", func(a *answer) { a.requests[1].Time = a.requests[0].Time.Add(firstWait - 1) }, []string{"wait before attempt 2"}},
+		{"a retry that came late", func(a *answer) { a.requests[1].Time = a.requests[0].Time.Add(time.Hour) }, nil},
+		{"an attempt that was not told", func(a *answer) {
+			a.messages = slices.Delete(a.messages, 4, 5)
+			a.messages[4].Sequence = 5
+		}, []string{"attempts told as they ended", "statuses of the attempts"}},
+		{"another delay", func(a *answer) { a.finished(1).RetryDecision.Delay = durationpb.New(0) }, []string{"waits"}},
+		{"bytes that nobody sent", func(a *answer) { a.messages[2].GetBodyChunk().Data = make([]byte, 500) }, []string{"body"}},
+		{"a wrong digest", func(a *answer) { a.outcome().BodySummary = &pb.BodySummary{Sha256: "00"} }, []string{"digest told"}},
+		{"another URL", func(a *answer) { a.outcome().FinalUrl = "http://elsewhere.test/" }, []string{"final URL"}},
+		{"another status", func(a *answer) { a.outcome().Response.StatusCode = 206 }, []string{"status", "status before the body, and in the outcome"}},
+		{"another status before the body", func(a *answer) { a.messages[1].GetResponseStarted().Response.StatusCode = 206 },
+			[]string{"status before the body, and in the outcome"}},
+		{"another status of an attempt", func(a *answer) { a.finished(1).Response.StatusCode = 200 }, []string{"statuses of the attempts"}},
+		{"another rule", func(a *answer) { a.outcome().Rule = "H7" }, []string{"rule of the end"}},
+		{"a success with an error", func(a *answer) { a.outcome().Error = &pb.FetchError{Retryable: true} }, []string{"retryable"}},
+	} {
+		o := origin.New(origin.Config{})
+		a := honest(o, s)
+		tt.change(a)
+		seen := log{o, a.requests}
+		rec := s.Perform(t.Context(), script{messages: a.messages, err: a.err}, seen, nil)
+		var got []string
+		for _, m := range s.Judge(seen, rec) {
+			got = append(got, m.What)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: what did not hold (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// Of a client only exit status, requests, gaps and body are judged.
+func TestJudgeClient(t *testing.T) {
+	t.Parallel()
+	all := load(t)
+	named := func(name string) *kit.Scenario {
+		return all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == name })]
+	}
+	o := origin.New(origin.Config{})
+	begun := time.Now()
+	at := func(offsets ...time.Duration) []origin.Request {
+		var requests []origin.Request
+		for _, d := range offsets {
+			requests = append(requests, origin.Request{Method: http.MethodGet, Time: begun.Add(d)})
+		}
+		return requests
+	}
+	for _, tt := range []struct {
+		name     string
+		scenario string
+		rec      kit.ClientRecord
+		want     []string
+	}{
+		{"as it must be", "503 then 200", kit.ClientRecord{Body: o.Body(2000), Requests: at(0, time.Second)}, nil},
+		{"no retry", "503 then 200", kit.ClientRecord{Exit: 22, Requests: at(0)}, []string{"exit status", "requests"}},
+		{"no wait", "503 then 200", kit.ClientRecord{Body: o.Body(2000), Requests: at(0, firstWait-1)}, []string{"gap 1"}},
+		{"wrong bytes", "503 then 200", kit.ClientRecord{Body: o.Body(1999), Requests: at(0, firstWait)}, []string{"body"}},
+		{"many attempts", "503 for ever", kit.ClientRecord{Exit: 1, Requests: at(0, time.Second, 2*time.Second, 3*time.Second)}, nil},
+		{"one attempt", "503 for ever", kit.ClientRecord{Exit: 1, Requests: at(0)}, []string{"requests"}},
+		{"success of a failure", "404", kit.ClientRecord{Requests: at(0)}, []string{"exit status"}},
+		{"never ends", "429 with an hour", kit.ClientRecord{Exit: -1, Requests: at(0)}, []string{"end"}},
+		{"a gap of its own", "429 with a date of today", kit.ClientRecord{Body: o.Body(500), Requests: at(0, 1500*time.Millisecond)}, nil},
+	} {
+		var got []string
+		for _, m := range named(tt.scenario).JudgeClient(o, &tt.rec) {
+			got = append(got, m.What)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: what did not hold (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// A program is given the URL in a folder of its own, and ended when its time is up.
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("there is no shell")
+	}
+	o := origin.New(origin.Config{})
+	all := load(t)
+	s := all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "404" })]
+	for _, tt := range []struct {
+		name, script string
+		args         []string
+		limit        time.Duration
+		want         kit.ClientRecord
+	}{
+		{"standard output", `echo "$1"`, nil, time.Minute, kit.ClientRecord{Body: []byte(s.URL(o) + "\n")}},
+		{"a place for the URL", `echo "$1"`, []string{"<{url}>"}, time.Minute, kit.ClientRecord{Body: []byte("<" + s.URL(o) + ">\n")}},
+		{"a file", `echo noise; printf body >"$1"; exit 3`, []string{"{out}"}, time.Minute, kit.ClientRecord{Body: []byte("body"), Exit: 3}},
+		{"no file", `exit 0`, []string{"{out}"}, time.Minute, kit.ClientRecord{}},
+		{"no end", `exec sleep 1000`, nil, time.Millisecond, kit.ClientRecord{Exit: -1}},
+	} {
+		c := &kit.Command{Args: append([]string{shell, "-c", tt.script, "sh"}, tt.args...), Limit: tt.limit}
+		got, err := c.Perform(t.Context(), s, o, t.TempDir())
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if got.Exit != tt.want.Exit || string(got.Body) != string(tt.want.Body) {
+			t.Errorf("%s: exit %d, body %q; want %d, %q", tt.name, got.Exit, got.Body, tt.want.Exit, tt.want.Body)
+		}
+	}
+}
+
+// Who does not speak HTTP/2 is not judged by what it does with it.
+func TestCommandThatIsRefused(t *testing.T) {
+	t.Parallel()
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("there is no shell")
+	}
+	all := load(t)
+	at := slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "stream reset then 200" })
+	done := make(chan struct{})
+	close(done)
+	for _, tt := range []struct {
+		end  origin.End
+		want kit.Verdict
+	}{
+		{origin.EndRefused, kit.NotApplicable},
+		{origin.EndBroken, kit.Failed},
+	} {
+		o := log{origin.New(origin.Config{}), []origin.Request{{End: tt.end, Done: done}}}
+		c := &kit.Command{Args: []string{shell, "-c", "exit 1"}}
+		got, err := c.Scenarios(t.Context(), all[at:at+1], o, 1, func() (string, error) { return t.TempDir(), nil })
+		if err != nil || got[0].Verdict != tt.want {
+			t.Errorf("%s: verdict %q, error %v; want %q", tt.end, got[0].Verdict, err, tt.want)
+		}
+	}
+}
+
+func TestParseCommand(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		text, name string
+		args       []string
+	}{
+		{"curl -sf {url}", "curl", []string{"curl", "-sf", "{url}"}},
+		{"old=/usr/bin/curl -sf", "old", []string{"/usr/bin/curl", "-sf"}},
+		{"curl-old=/usr/bin/curl -sf", "curl-old", []string{"/usr/bin/curl", "-sf"}},
+		{"curl --retry=3", "curl", []string{"curl", "--retry=3"}},
+		{"dir/curl -o {out}", "curl", []string{"dir/curl", "-o", "{out}"}},
+		{"", "", nil},
+		{"name=", "", nil},
+	} {
+		c, err := kit.ParseCommand(tt.text)
+		if (err != nil) != (tt.args == nil) || c.Name != tt.name || !slices.Equal(c.Args, tt.args) {
+			t.Errorf("ParseCommand(%q) = %q %q, %v; want %q %q", tt.text, c.Name, c.Args, err, tt.name, tt.args)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	r := kit.Report{Results: []kit.Result{
+		{Rules: []string{"W2", "H10"}, Verdict: kit.Held},
+		{Rules: []string{"H2"}, Verdict: kit.Failed, Wrong: []kit.Mismatch{{What: "a", Want: "b", Got: "c"}}},
+		{Rules: []string{"H2"}, Verdict: kit.NotRun},
+	}}
+	if diff := cmp.Diff([]string{"H2", "H10", "W2"}, r.Rules()); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	want := kit.Tally{Held: 1, Failed: 1, Other: 1}
+	if got := r.Tally(func(*kit.Result) bool { return true }); got != want || got.Judged() != 2 {
+		t.Errorf("tally %+v with %d judged, want %+v with 2", got, got.Judged(), want)
+	}
+	if got := r.Results[1].First(); got != "a: c not b" {
+		t.Errorf("First = %q", got)
+	}
+}
+
+// explained is a service that explains as it is told.
+type explained struct {
+	pb.FetchServiceClient
+	change func(*pb.ExplainResponse)
+}
+
+func (c explained) Explain(context.Context, *pb.ExplainRequest, ...grpc.CallOption) (*pb.ExplainResponse, error) {
+	r := &pb.ExplainResponse{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Error: &pb.FetchError{Rule: "H6", Message: "any", Detail: "any", Reason: "any"},
+		EffectivePolicy: &pb.RetryPolicy{}}
+	c.change(r)
+	return r, nil
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	v := &conformance.Vector{Request: []byte(`{"response": {"status_code": 404}}`),
+		Response: []byte(`{"kind": "OUTCOME_KIND_FAILED", "error": {"rule": "H6"}}`)}
+	for _, tt := range []struct {
+		name   string
+		change func(*pb.ExplainResponse)
+		want   []string
+	}{
+		{"as it must be", func(*pb.ExplainResponse) {}, nil},
+		{"another kind", func(r *pb.ExplainResponse) { r.Kind = 0 }, []string{"kind"}},
+		{"another rule", func(r *pb.ExplainResponse) { r.Error.Rule = "H5" }, []string{"error"}},
+		{"a field too many", func(r *pb.ExplainResponse) { r.Error.Retryable = true }, []string{"error"}},
+		{"no error", func(r *pb.ExplainResponse) { r.Error = nil }, []string{"error"}},
+		{"a decision", func(r *pb.ExplainResponse) { r.Decision = &pb.RetryDecision{} }, []string{"decision"}},
+		{"a redirect", func(r *pb.ExplainResponse) { r.Redirect = &pb.RedirectStep{} }, []string{"redirect"}},
+	} {
+		wrong, err := kit.Explain(t.Context(), explained{change: tt.change}, v)
+		var got []string
+		for _, m := range wrong {
+			got = append(got, m.What)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+			t.Errorf("%s: error %v, what did not hold (-want +got):\n%s", tt.name, err, diff)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"fetchd/conformance/origin"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// The calls of a scenario, besides Fetch.
+const unary, many = "FetchUnary", "FetchMany"
+
+// Record is what came of a scenario, by both sides.
+type Record struct {
+	// Outcome is nil where Err, of the RPC, is set.
+	Outcome *pb.FetchOutcome
+	Err     error
+	// Finished are the attempts as they were told, Body the bytes that were delivered
+	// from the first one on.
+	Finished []*pb.AttemptFinished
+	Body     []byte
+	// Requests are those that the origin saw.
+	Requests []origin.Request
+	// Head is the last one that a piece of the body followed; nil: none.
+	Head *pb.HttpResponse
+	// Spent is the time of the call.
+	Spent time.Duration
+
+	started  *pb.HttpResponse // the last one
+	base     int64            // offset of the first byte of Body
+	sequence int64            // of the last message
+	breaches []string
+}
+
+// Perform carries out the scenario and gives each event to tell, which may be nil.
+// It returns when the call has ended.
+func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o Origin, tell func(*pb.FetchResponse)) *Record {
+	begun := time.Now()
+	if s.deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.deadline)
+		defer cancel()
+	}
+	req := new(pb.FetchRequest)
+	proto.Merge(req, s.request)
+	req.Url, req.EventLevel = s.URL(o), pb.EventLevel_EVENT_LEVEL_ALL
+	rec := &Record{base: req.GetBodyPolicy().GetResumePoint().GetOffsetBytes()}
+	if s.BodyBytes > 0 {
+		req.Body = make([]byte, s.BodyBytes)
+	}
+	switch s.Call {
+	case unary:
+		rec.Err = rec.unary(ctx, service, req)
+	case many:
+		rec.Err = rec.many(ctx, service, s.tasks(req))
+	default:
+		rec.Err = rec.stream(ctx, service, req, tell)
+	}
+	rec.Spent = time.Since(begun)
+	rec.Requests = o.Requests(s.Key())
+	return rec
+}
+
+func (rec *Record) unary(ctx context.Context, service pb.FetchServiceClient, req *pb.FetchRequest) error {
+	resp, err := service.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: req})
+	if err != nil {
+		return err
+	}
+	rec.Outcome, rec.Finished, rec.Body = resp.GetOutcome(), resp.GetAttempts(), resp.GetOutcome().GetInlineBody()
+	if rec.Outcome == nil {
+		return errors.New("the answer has no outcome")
+	}
+	return nil
+}
+
+// tasks are that of the scenario, the first, and the others of its message.
+func (s *Scenario) tasks(req *pb.FetchRequest) []*pb.Task {
+	tasks := []*pb.Task{{Tag: "0", Request: req}}
+	for i, n := range s.Others {
+		other := new(pb.FetchRequest)
+		proto.Merge(other, s.request)
+		other.Url, other.Body = strings.Replace(req.GetUrl(), s.Key(), s.Key()+"-other", 1), make([]byte, n)
+		tasks = append(tasks, &pb.Task{Tag: strconv.Itoa(i + 1), Request: other})
+	}
+	return tasks
+}
+
+// many sends the tasks in one message. The record is that of the first.
+func (rec *Record) many(ctx context.Context, service pb.FetchServiceClient, tasks []*pb.Task) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // where it is left before its end
+	stream, err := service.FetchMany(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&pb.FetchManyRequest{Tasks: tasks}); err != nil && !errors.Is(err, io.EOF) { // Recv returns the status
+		return err
+	}
+	_ = stream.CloseSend()
+	ends := make(map[string]string)
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		for _, r := range m.GetResponses() {
+			if r.GetTag() == tasks[0].GetTag() {
+				rec.take(r.GetResponse())
+			}
+			if o := r.GetResponse().GetOutcome(); o != nil {
+				ends[r.GetTag()] += o.GetKind().String()
+			}
+		}
+	}
+	for _, task := range tasks[1:] {
+		if end := ends[task.GetTag()]; end != pb.OutcomeKind_OUTCOME_KIND_SUCCESS.String() {
+			rec.breach("task %s of the same message ended with %q", task.GetTag(), end)
+		}
+	}
+	if rec.Outcome == nil {
+		return errors.New("the stream ended without an outcome")
+	}
+	rec.Body = rec.Outcome.GetInlineBody()
+	return nil
+}
+
+func (rec *Record) stream(ctx context.Context, service pb.FetchServiceClient, req *pb.FetchRequest, tell func(*pb.FetchResponse)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // where it is left before its end
+	stream, err := service.Fetch(ctx, req)
+	if err != nil {
+		return err
+	}
+	if err := rec.read(stream, tell); err != nil {
+		return err
+	}
+	if rec.Outcome == nil {
+		return errors.New("the stream ended without an outcome")
+	}
+	return nil
+}
+
+// read takes the stream to its end.
+func (rec *Record) read(stream grpc.ServerStreamingClient[pb.FetchResponse], tell func(*pb.FetchResponse)) error {
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		rec.take(m)
+		if tell != nil {
+			tell(m)
+		}
+	}
+}
+
+// take notes a message, and how it breaks the contract.
+func (rec *Record) take(m *pb.FetchResponse) {
+	if rec.Outcome != nil {
+		rec.breach("a message came after the outcome")
+	}
+	rec.sequence++
+	if m.GetSequence() != rec.sequence {
+		rec.breach("message %d has the sequence %d", rec.sequence, m.GetSequence())
+		rec.sequence = m.GetSequence()
+	}
+	switch e := m.GetEvent().(type) {
+	case *pb.FetchResponse_ResponseStarted:
+		rec.started = e.ResponseStarted.GetResponse()
+	case *pb.FetchResponse_BodyChunk:
+		rec.Head = rec.started
+		rec.chunk(e.BodyChunk)
+	case *pb.FetchResponse_AttemptFinished:
+		rec.Finished = append(rec.Finished, e.AttemptFinished)
+	case *pb.FetchResponse_Outcome:
+		rec.Outcome = e.Outcome
+	}
+}
+
+// chunk adds bytes, or puts them in place of those that are sent again.
+func (rec *Record) chunk(c *pb.BodyChunk) {
+	at := c.GetOffsetBytes() - rec.base
+	if at < 0 || at > int64(len(rec.Body)) {
+		rec.breach("a chunk at offset %d came after %d bytes", c.GetOffsetBytes(), rec.base+int64(len(rec.Body)))
+		at = int64(len(rec.Body))
+	}
+	rec.Body = append(rec.Body[:at], c.GetData()...)
+}
+
+func (rec *Record) breach(format string, args ...any) {
+	rec.breaches = append(rec.breaches, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,189 @@
+package kit
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"fetchd/conformance"
+	"fetchd/conformance/origin"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// Origin serves the scenarios and keeps a log. [origin.Origin] is one.
+type Origin interface {
+	// URL is the absolute URL of a path on the named listener.
+	URL(listener, path string) string
+	// Requests are those that arrived for a key, in order.
+	Requests(key string) []origin.Request
+	// Body is the first n bytes of the body that the paths ask for.
+	Body(n int64) []byte
+}
+
+// Scenario is a scenario with its messages read.
+type Scenario struct {
+	conformance.Scenario
+
+	// Changed is what a breakage changed. Empty means nothing.
+	Changed string
+
+	request  *pb.FetchRequest
+	deadline time.Duration // zero means none
+	outcome  *pb.FetchOutcome
+	waits    []*pb.RetryDecision
+	gaps     []time.Duration // of a client
+}
+
+// Load reads all scenarios. An error names the file and the scenario.
+func Load() ([]*Scenario, error) {
+	data, err := conformance.Scenarios()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*Scenario, len(data))
+	for i := range data {
+		s := &Scenario{Scenario: data[i]}
+		if err := s.parse(); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", s.File, s.Name, err)
+		}
+		all[i] = s
+	}
+	return all, nil
+}
+
+func (s *Scenario) parse() error {
+	s.request, s.outcome = new(pb.FetchRequest), new(pb.FetchOutcome)
+	if err := parseMessage(s.Request, s.request); err != nil {
+		return fmt.Errorf("request: %w", err)
+	}
+	if err := parseMessage(s.Want.Outcome, s.outcome); err != nil {
+		return fmt.Errorf("outcome: %w", err)
+	}
+	for _, raw := range s.Want.Waits {
+		w := new(pb.RetryDecision)
+		if err := parseMessage(raw, w); err != nil {
+			return fmt.Errorf("wait: %w", err)
+		}
+		s.waits = append(s.waits, w)
+		s.gaps = append(s.gaps, w.GetDelay().AsDuration())
+	}
+	if s.Deadline != "" {
+		d, err := time.ParseDuration(s.Deadline)
+		if err != nil {
+			return fmt.Errorf("deadline: %w", err)
+		}
+		s.deadline = d
+	}
+	return s.parseClient()
+}
+
+func (s *Scenario) parseClient() error {
+	if s.Client == nil || len(s.Client.Gaps) == 0 {
+		return nil
+	}
+	s.gaps = nil
+	for _, text := range s.Client.Gaps {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("gap: %w", err)
+		}
+		s.gaps = append(s.gaps, d)
+	}
+	return nil
+}
+
+func parseMessage(raw []byte, into proto.Message) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	return protojson.Unmarshal(raw, into)
+}
+
+// Key is the name by which the origin counts the requests of the scenario.
+func (s *Scenario) Key() string { return key(s.Name) }
+
+func key(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == ' ' || r == ',' || r == '/' {
+			return '-'
+		}
+		return r
+	}, name)
+}
+
+// URL is the absolute URL that is asked.
+func (s *Scenario) URL(o Origin) string { return s.resolve(o, s.Listener, s.Path) }
+
+// finalURL is that of the last response.
+func (s *Scenario) finalURL(o Origin) string {
+	listener, path := s.Want.FinalListener, s.Want.FinalPath
+	if listener == "" {
+		listener = s.Listener
+	}
+	if path == "" {
+		path = s.Path
+	}
+	return s.resolve(o, listener, path)
+}
+
+// listeners is how a path names the listener that a redirect leads to.
+var listeners = regexp.MustCompile(`\{[a-z0-9-]+\}`)
+
+func (s *Scenario) resolve(o Origin, listener, path string) string {
+	path = strings.ReplaceAll(path, "KEY", s.Key())
+	path = listeners.ReplaceAllStringFunc(path, func(name string) string {
+		return url.PathEscape(o.URL(strings.Trim(name, "{}"), ""))
+	})
+	return o.URL(listener, path)
+}
+
+// AuthProvider is the one that the request names; empty: none.
+func (s *Scenario) AuthProvider() string { return s.request.GetAuthProvider() }
+
+// Listeners are those that the scenario needs, the one it asks first.
+func (s *Scenario) Listeners() []string {
+	names := []string{s.Listener}
+	for _, name := range listeners.FindAllString(s.Path, -1) {
+		names = append(names, strings.Trim(name, "{}"))
+	}
+	return names
+}
+
+// About tells whether the scenario is about a rule, or is called so.
+func (s *Scenario) About(ruleOrName string) bool {
+	return s.Name == ruleOrName || slices.Contains(s.Rules, strings.ToUpper(ruleOrName))
+}
+
+// BreakRules are the rules for which the scenario has a breakage.
+func (s *Scenario) BreakRules() []string {
+	rules := make([]string, len(s.Breaks))
+	for i, b := range s.Breaks {
+		rules[i] = b.Rule
+	}
+	return rules
+}
+
+// Broken returns the scenarios with a breakage of the rule, each changed so that
+// the rule has no occasion. What must hold stays the same.
+func Broken(all []*Scenario, rule string) []*Scenario {
+	var chosen []*Scenario
+	for _, s := range all {
+		at := slices.IndexFunc(s.Breaks, func(b conformance.Breakage) bool { return b.Rule == rule })
+		if at < 0 {
+			continue
+		}
+		changed, b := *s, s.Breaks[at]
+		changed.Path, changed.Changed = b.Path, b.What
+		if b.Listener != "" {
+			changed.Listener = b.Listener
+		}
+		chosen = append(chosen, &changed)
+	}
+	return chosen
+}

@@ -1,0 +1,57 @@
+package kit
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"fetchd/conformance"
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// Explain asks the service what it makes of a vector, and returns what it should
+// not have made of it. An error is about the vector itself.
+func Explain(ctx context.Context, service pb.FetchServiceClient, v *conformance.Vector) ([]Mismatch, error) {
+	req, want := new(pb.ExplainRequest), new(pb.ExplainResponse)
+	if err := protojson.Unmarshal(v.Request, req); err != nil {
+		return nil, fmt.Errorf("%s: %s: request: %w", v.File, v.Name, err)
+	}
+	if err := protojson.Unmarshal(v.Response, want); err != nil {
+		return nil, fmt.Errorf("%s: %s: response: %w", v.File, v.Name, err)
+	}
+	j := new(judgement)
+	got, err := service.Explain(ctx, req)
+	if err != nil {
+		j.same("the call", "a response", err)
+		return j.wrong, nil
+	}
+	j.explained(want, got)
+	return j.wrong, nil
+}
+
+// explained compares all but what conformance/README.md leaves to the service.
+func (j *judgement) explained(want, got *pb.ExplainResponse) {
+	j.same("kind", want.GetKind(), got.GetKind())
+	e := proto.CloneOf(got.GetError())
+	if e != nil {
+		e.Message, e.Detail, e.Reason, e.Phase, e.Url = "", "", "", 0, ""
+	}
+	j.message("error", want.GetError(), e)
+	j.message("decision", want.GetDecision(), got.GetDecision())
+	j.message("redirect", want.GetRedirect(), got.GetRedirect())
+}
+
+func (j *judgement) message(what string, want, got proto.Message) {
+	if !proto.Equal(want, got) {
+		j.wrong = append(j.wrong, Mismatch{what, messageText(want), messageText(got)})
+	}
+}
+
+func messageText(m proto.Message) string {
+	if !m.ProtoReflect().IsValid() {
+		return "none"
+	}
+	return protojson.MarshalOptions{UseProtoNames: true}.Format(m)
+}

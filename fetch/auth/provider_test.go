@@ -1,0 +1,357 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"fetchd/fetch/auth"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// endpoint is a token endpoint whose tokens are numbered.
+type endpoint struct {
+	*httptest.Server
+	asked atomic.Int64
+	wait  chan struct{} // closed: answer
+	fail  atomic.Bool
+	ttl   int // seconds; zero: not told
+}
+
+func newEndpoint(t *testing.T) *endpoint {
+	t.Helper()
+	e := &endpoint{wait: make(chan struct{})}
+	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := e.asked.Add(1)
+		<-e.wait
+		id, secret, _ := r.BasicAuth()
+		if r.FormValue("grant_type") != "client_credentials" || id != "me" || secret != "hush" || e.fail.Load() {
+			http.Error(w, `{"error":"invalid_client","error_description":"hush is wrong"}`, http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		expires := ""
+		if e.ttl > 0 {
+			expires = fmt.Sprintf(`,"expires_in":%d`, e.ttl)
+		}
+		_, _ = fmt.Fprintf(w, `{"access_token":"t%d","token_type":"Bearer"%s}`, n, expires)
+	}))
+	t.Cleanup(e.Close)
+	return e
+}
+
+// client is a provider that asks the endpoint.
+func (e *endpoint) client(t *testing.T) auth.Provider {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return mustNew(t, auth.Config{Origins: []string{"https://api.example"},
+		Client: &auth.ClientCredentials{TokenURL: e.URL, ID: "me", Secret: "hush", HTTP: client}})
+}
+
+func mustNew(t *testing.T, cfg auth.Config) auth.Provider {
+	t.Helper()
+	p, err := auth.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func value(t *testing.T, p auth.Provider) string {
+	t.Helper()
+	_, v, err := p.Field(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestCovers is about the origin alone.
+func TestCovers(t *testing.T) {
+	t.Parallel()
+	p := mustNew(t, auth.Config{Static: "x", Origins: []string{"https://api.example", "HTTPS://Upper.Example:8443/", "http://plain.example:80"}})
+	for raw, want := range map[string]bool{
+		"https://api.example/":             true,
+		"https://api.example:443/a?b#c":    true,
+		"https://upper.example:8443/":      true,
+		"http://plain.example/":            true,
+		"http://api.example/":              false,
+		"https://api.example:444/":         false,
+		"https://api.example.evil/":        false,
+		"https://evil.example/api.example": false,
+		"https://sub.api.example/":         false,
+		"https://upper.example/":           false,
+	} {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Covers(u); got != want {
+			t.Errorf("Covers(%s) = %t, want %t", raw, got, want)
+		}
+	}
+}
+
+// TestField is what is sent.
+func TestField(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name        string
+		cfg         auth.Config
+		field, sent string
+	}{
+		{"the default", auth.Config{}, "Authorization", "Bearer x"},
+		{"another scheme", auth.Config{Scheme: "Token"}, "Authorization", "Token x"},
+		{"another header", auth.Config{Header: "x-api-key"}, "X-Api-Key", "x"},
+		{"another header with a scheme", auth.Config{Header: "X-Api-Key", Scheme: "Key"}, "X-Api-Key", "Key x"},
+	} {
+		row.cfg.Static, row.cfg.Origins = "x", []string{"https://api.example"}
+		if name, sent, err := mustNew(t, row.cfg).Field(t.Context()); name != row.field || sent != row.sent || err != nil {
+			t.Errorf("%s: %s: %s, %v; want %s: %s", row.name, name, sent, err, row.field, row.sent)
+		}
+	}
+}
+
+// TestNewRefuses names what is not usable, and tells no secret.
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	long := filepath.Join(t.TempDir(), "long")
+	if err := os.WriteFile(long, make([]byte, 20<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client := func(change func(*auth.ClientCredentials)) *auth.ClientCredentials {
+		c := &auth.ClientCredentials{TokenURL: "https://t.example/", ID: "me", Secret: "hush"}
+		change(c)
+		return c
+	}
+	some := []string{"https://api.example"}
+	for _, row := range []struct {
+		name string
+		cfg  auth.Config
+		text string
+	}{
+		{"no origins", auth.Config{Static: "hush"}, "origins"},
+		{"an origin with a path", auth.Config{Static: "hush", Origins: []string{"https://api.example/v1"}}, "/v1"},
+		{"an origin without a scheme", auth.Config{Static: "hush", Origins: []string{"api.example"}}, "api.example"},
+		{"an origin with userinfo", auth.Config{Static: "hush", Origins: []string{"https://a@api.example"}}, "origin"},
+		{"another scheme's origin", auth.Config{Static: "hush", Origins: []string{"ftp://api.example"}}, "ftp"},
+		{"nothing to send", auth.Config{Origins: some}, "give one of"},
+		{"two things to send", auth.Config{Origins: some, Static: "hush", File: "x"}, "give one of"},
+		{"a token of two lines", auth.Config{Origins: some, Static: "hush\nhush"}, "control character"},
+		{"no such file", auth.Config{Origins: some, File: filepath.Join(t.TempDir(), "nothing")}, "nothing"},
+		{"a file that is no token", auth.Config{Origins: some, File: long}, "20480"},
+		{"a header that is none", auth.Config{Origins: some, Static: "hush", Header: "a b"}, "header"},
+		{"a token URL in plaintext", auth.Config{Origins: some, Client: client(func(c *auth.ClientCredentials) { c.TokenURL = "http://t.example/" })}, "https"},
+		{"no token URL", auth.Config{Origins: some, Client: client(func(c *auth.ClientCredentials) { c.TokenURL = "" })}, "https"},
+		{"no secret", auth.Config{Origins: some, Client: client(func(c *auth.ClientCredentials) { c.Secret = "" })}, "secret"},
+	} {
+		p, err := auth.New(row.cfg)
+		if err == nil || p != nil || !strings.Contains(fmt.Sprint(err), row.text) || strings.Contains(fmt.Sprint(err), "hush") {
+			t.Errorf("%s: %v, %v; want an error with %q and without the secret", row.name, p, err, row.text)
+		}
+	}
+}
+
+// TestOneRefresh has a hundred refused at once: the endpoint is asked once, and
+// who comes with the old token later is given the new one.
+func TestOneRefresh(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t)
+	p := e.client(t)
+	close(e.wait)
+	old := value(t, p)
+	if got := e.asked.Load(); old != "Bearer t1" || got != 1 {
+		t.Fatalf("%s after %d questions, want Bearer t1 after 1", old, got)
+	}
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			if err := p.Refresh(t.Context(), old); err != nil {
+				t.Errorf("Refresh = %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if err := p.Refresh(t.Context(), old); err != nil {
+		t.Errorf("a straggler: %v", err)
+	}
+	if got := value(t, p); got != "Bearer t2" || e.asked.Load() != 2 {
+		t.Errorf("%s after %d questions, want Bearer t2 after 2", got, e.asked.Load())
+	}
+}
+
+// TestRefreshThatFails fails all who wait for it, once; the next asks again.
+func TestRefreshThatFails(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t)
+	p := e.client(t)
+	close(e.wait)
+	old := value(t, p)
+	e.fail.Store(true)
+	for range 2 {
+		err := p.Refresh(t.Context(), old)
+		if err == nil || strings.Contains(fmt.Sprint(err), "hush") || !strings.Contains(fmt.Sprint(err), "401") {
+			t.Errorf("Refresh = %v, want an error with the status and without what the endpoint says", err)
+		}
+	}
+	if got := e.asked.Load(); got != 3 {
+		t.Errorf("%d questions, want 3", got)
+	}
+	if got := value(t, p); got != old {
+		t.Errorf("%s, want the old one, which may be right elsewhere", got)
+	}
+}
+
+// TestRefreshOutlivesItsCaller: whose time ends goes, and the others are served.
+func TestRefreshOutlivesItsCaller(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t)
+	p := e.client(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, _, err := p.Field(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Field = %v, want the deadline", err)
+	}
+	served := make(chan string, 1)
+	go func() { served <- value(t, p) }()
+	close(e.wait)
+	if got := <-served; got != "Bearer t1" || e.asked.Load() != 1 {
+		t.Errorf("%s after %d questions, want Bearer t1 after the one that was begun", got, e.asked.Load())
+	}
+}
+
+// TestTokenThatRunsOut is replaced before it is refused.
+func TestTokenThatRunsOut(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t)
+	e.ttl = 5 // within the library's margin: stale at once
+	close(e.wait)
+	p := e.client(t)
+	if first, second := value(t, p), value(t, p); first == second {
+		t.Errorf("%s twice, want another once it has run out", first)
+	}
+	e.fail.Store(true)
+	if got := value(t, p); !strings.HasPrefix(got, "Bearer t") {
+		t.Errorf("%q, want an old token where no new one can be had", got)
+	}
+}
+
+// TestTokenFile is read again when it changes and when its token is refused.
+func TestTokenFile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, tokenFile)
+}
+
+func tokenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	write := func(text string) {
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one\n")
+	p := mustNew(t, auth.Config{Origins: []string{"https://api.example"}, File: path})
+	first := value(t, p)
+	if first != "Bearer one" {
+		t.Errorf("%q, want Bearer one", first)
+	}
+	if err := p.Refresh(t.Context(), first); !errors.Is(err, auth.ErrRefused) {
+		t.Errorf("Refresh of what the file still holds = %v, want ErrRefused", err)
+	}
+	write("two")
+	if err := p.Refresh(t.Context(), first); err != nil {
+		t.Errorf("Refresh = %v", err)
+	}
+	if got := value(t, p); got != "Bearer two" {
+		t.Errorf("%q, want Bearer two", got)
+	}
+	write("three")
+	<-time.After(2 * time.Second) // it rests a second after a refresh, and is looked at once a second
+	if got := value(t, p); got != "Bearer three" {
+		t.Errorf("%q, want Bearer three: a changed file is read again", got)
+	}
+	<-time.After(2 * time.Second) // as above
+	write("")
+	if err := p.Refresh(t.Context(), "Bearer three"); err == nil {
+		t.Error("an empty file is a token")
+	}
+	if got := value(t, p); got != "Bearer three" {
+		t.Errorf("%q, want the last good one", got)
+	}
+}
+
+// TestStaticToken has no other.
+func TestStaticToken(t *testing.T) {
+	t.Parallel()
+	p := mustNew(t, auth.Config{Origins: []string{"https://api.example"}, Static: "x"})
+	if err := p.Refresh(t.Context(), value(t, p)); !errors.Is(err, auth.ErrRefused) {
+		t.Errorf("Refresh = %v, want ErrRefused", err)
+	}
+	if err := p.Refresh(t.Context(), "Bearer older"); err != nil {
+		t.Errorf("Refresh of another = %v, want nil", err)
+	}
+}
+
+// TestSecret does not show.
+func TestSecret(t *testing.T) {
+	t.Parallel()
+	s := auth.Secret("hush")
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "s", s)
+	if text := fmt.Sprintf("%s %v %+v %#v %q", s, s, s, s, s) + log.String(); strings.Contains(text, "hush") {
+		t.Error(text)
+	}
+}
+
+// TestOriginThatRefusesEverything has one token made in a second and not one for
+// each fetch: each would take the last from everybody else.
+func TestOriginThatRefusesEverything(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t)
+	close(e.wait)
+	p := e.client(t)
+	began := time.Now()
+	for range 50 {
+		if err := p.Refresh(t.Context(), value(t, p)); err != nil && !errors.Is(err, auth.ErrRefused) {
+			t.Errorf("Refresh = %v", err)
+		}
+	}
+	if got, most := e.asked.Load(), 3+int64(time.Since(began)/time.Second); got > most {
+		t.Errorf("%d tokens were asked for in %s, want %d at most", got, time.Since(began), most)
+	}
+}
+
+// TestNewRefusesOrigins that no fetch's URL could be of.
+func TestNewRefusesOrigins(t *testing.T) {
+	t.Parallel()
+	for _, origin := range []string{"https://:443", "https://a.example:0443", "https://a.example:123456", "https://ünï.example", "https://u:hush@a.example"} {
+		_, err := auth.New(auth.Config{Static: "x", Origins: []string{origin}})
+		if err == nil || strings.Contains(fmt.Sprint(err), "hush") {
+			t.Errorf("%s: %v, want an error without the password", origin, err)
+		}
+	}
+	for _, u := range []string{"http://127.evil.example/token", "http://localhost.evil.example/", "https://me:hush@t.example/"} {
+		_, err := auth.New(auth.Config{Origins: []string{"https://a.example"}, Client: &auth.ClientCredentials{TokenURL: u, ID: "me", Secret: "x"}})
+		if err == nil || strings.Contains(fmt.Sprint(err), "hush") {
+			t.Errorf("token URL %s: %v, want an error without the password", u, err)
+		}
+	}
+}

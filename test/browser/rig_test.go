@@ -1,0 +1,364 @@
+//go:build linux
+
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"fetchd/conformance/origin"
+	"fetchd/fetch"
+	"fetchd/server"
+	"fetchd/server/console"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// chromium is the browser of all tests, started by the first of them.
+var chromium struct {
+	once sync.Once
+	ctx  context.Context
+	stop func()
+	err  error
+}
+
+// TestMain ends the browser.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if chromium.stop != nil {
+		chromium.stop()
+	}
+	os.Exit(code) //nolint:forbidigo // the browser is ended after the last test
+}
+
+// program finds the browser.
+func program() (string, error) {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("no chromium, chromium-browser or google-chrome is on the PATH")
+}
+
+func startChromium() {
+	path, err := program()
+	if err != nil {
+		chromium.err = err
+		return
+	}
+	data, err := os.MkdirTemp("", "fetchd-browser")
+	if err != nil {
+		chromium.err = err
+		return
+	}
+	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(path), chromedp.UserDataDir(data)}
+	for _, flag := range []string{"headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "no-proxy-server",
+		"disable-background-networking", "disable-component-update", "disable-sync", "disable-default-apps", "disable-dev-shm-usage"} {
+		options = append(options, chromedp.Flag(flag, true))
+	}
+	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(allocator)
+	chromium.ctx, chromium.err = ctx, chromedp.Do(ctx)
+	chromium.stop = func() {
+		cancel()
+		end()
+		_ = os.RemoveAll(data)
+	}
+}
+
+// page is a tab on the console of a service of its own, with an origin that the
+// service may reach.
+type page struct {
+	*testing.T
+	ctx    context.Context
+	origin *origin.Origin
+	base   string // http://HOST:PORT of the HTTP face
+	grpc   string // HOST:PORT of the other
+
+	mu       sync.Mutex
+	faults   []string // errors and warnings of the console, and requests elsewhere
+	expected []string
+	saved    chan string // files that were saved
+}
+
+// open makes one. change may alter the service.
+func open(t *testing.T, change ...func(*server.Config, *console.Config)) *page {
+	t.Helper()
+	if os.Getenv("FETCHD_LONG") != "1" {
+		t.Skip("wants a browser: set FETCHD_LONG=1, or .ci/run console")
+	}
+	chromium.once.Do(startChromium)
+	if chromium.err != nil && os.Getenv("CI") != "true" && chromium.ctx == nil {
+		t.Skip(chromium.err)
+	}
+	if chromium.err != nil {
+		t.Fatal(chromium.err)
+	}
+	p := &page{T: t, saved: make(chan string, 8)}
+	p.serve(change)
+	ctx, cancel := chromedp.NewContext(chromium.ctx)
+	t.Cleanup(cancel)
+	ctx, end := context.WithTimeout(ctx, 3*patience)
+	t.Cleanup(end)
+	p.ctx = ctx
+	if err := errors.Join(chromedp.Listen(ctx, p.hear), chromedp.ListenBrowser(ctx, p.hear)); err != nil {
+		t.Fatal(err)
+	}
+	call(p, network.Enable, network.EnableParams{})
+	call(p, runtime.Enable, cdp.Empty{})
+	call(p, cdplog.Enable, cdp.Empty{})
+	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	told := true
+	if _, err := chromedp.CallBrowser(ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
+		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: t.TempDir(), EventsEnabled: &told}); err != nil {
+		t.Fatal(err)
+	}
+	p.do(chromedp.EmulateViewport(1180, 900))
+	t.Cleanup(p.wantNoFault)
+	p.visit("")
+	return p
+}
+
+// serve starts the origin and the service.
+func (p *page) serve(change []func(*server.Config, *console.Config)) {
+	p.Helper()
+	o, err := origin.Start(origin.Config{Seed: 1})
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = o.Close() })
+	p.origin = o
+	var ports []uint16
+	for _, name := range []string{"http", "https"} {
+		at, err := netip.ParseAddrPort(o.Addr(name))
+		if err != nil {
+			p.Fatal(err)
+		}
+		ports = append(ports, at.Port())
+	}
+	cfg := server.Config{Fetch: fetch.Config{RootCAs: o.CA(),
+		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports}}}
+	calls, pages := listen(p.T), listen(p.T)
+	told := console.Config{GRPC: calls.Addr().String(), Version: "v0-test"}
+	for _, c := range change {
+		c(&cfg, &told)
+	}
+	cfg.Console = console.Handler(told)
+	s, err := server.New(cfg)
+	if err != nil {
+		p.Fatal(err)
+	}
+	served := make(chan error, 2)
+	go func() { served <- s.Serve(calls) }()
+	go func() { served <- s.ServeWeb(pages) }()
+	p.Cleanup(func() {
+		_ = s.Shutdown(p.Context()) // over by now: what still runs is cut off
+		if err := errors.Join(<-served, <-served); err != nil {
+			p.Errorf("Serve or ServeWeb = %v, want nil", err)
+		}
+	})
+	p.grpc, p.base = calls.Addr().String(), "http://"+pages.Addr().String()
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// hear notes what must not be.
+func (p *page) hear(event any) {
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		p.fault("exception: %v", e.ExceptionDetails)
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			text, _ := json.Marshal(e.Args)
+			p.fault("console: %s", text)
+		}
+	case *cdplog.EventEntryAdded:
+		if e.Entry.Level == cdplog.EntryLevelError || e.Entry.Level == cdplog.EntryLevelWarning {
+			p.fault("log: %s %s", e.Entry.Text, e.Entry.URL)
+		}
+	case *network.EventRequestWillBeSent:
+		if at, err := url.Parse(e.Request.URL); err != nil || at.Scheme != "blob" && "http://"+at.Host != p.base {
+			p.fault("a request to %.200s", e.Request.URL)
+		}
+	case *browser.EventDownloadProgress:
+		if e.State == browser.DownloadProgressStateCompleted {
+			p.saved <- e.FilePath
+		}
+	}
+}
+
+func (p *page) fault(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = append(p.faults, fmt.Sprintf(format, args...))
+}
+
+// expect admits a fault that holds a text.
+func (p *page) expect(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expected = append(p.expected, text)
+}
+
+func (p *page) wantNoFault() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, fault := range p.faults {
+		known := false
+		for _, text := range p.expected {
+			known = known || strings.Contains(fault, text)
+		}
+		if !known {
+			p.Errorf("the browser tells of %s", fault)
+		}
+	}
+}
+
+// call sends the browser a command of its protocol.
+func call[P, R any](p *page, command cdp.Command[P, R], params P) R {
+	p.Helper()
+	got, err := chromedp.Call(p.ctx, command, params)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return got
+}
+
+// do carries out what the browser is told.
+func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
+	p.Helper()
+	if err := chromedp.Do(p.ctx, actions...); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// visit opens the console with a fragment, and awaits its script.
+func (p *page) visit(fragment string) {
+	p.Helper()
+	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(p.base+"/console/"+fragment))
+	p.until(`document.getElementById('version').textContent !== ''`)
+}
+
+// eval evaluates an expression, which may be a promise.
+func eval[T any](p *page, expression string) T {
+	p.Helper()
+	got, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.Fatalf("%s: %v", expression, err)
+	}
+	return got
+}
+
+// until waits for an expression to hold.
+func (p *page) until(expression string) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		got, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		if err != nil {
+			p.Fatalf("wait for %s: %v; the page says:\n%s", expression, err, eval[string](p, "document.body.innerText"))
+		}
+		if got {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// set writes a field as a person does, at once.
+func (p *page) set(id, value string) {
+	p.Helper()
+	quoted, err := json.Marshal(value)
+	if err != nil {
+		p.Fatal(err)
+	}
+	eval[bool](p, fmt.Sprintf(`(() => { const f = document.getElementById(%q); f.value = %s; f.dispatchEvent(new Event('input', {bubbles: true})); return true })()`, id, quoted))
+}
+
+// header adds a request header.
+func (p *page) header(name, value string) {
+	p.Helper()
+	p.click("add-header")
+	quoted, err := json.Marshal([]string{name, value})
+	if err != nil {
+		p.Fatal(err)
+	}
+	eval[bool](p, fmt.Sprintf(`(() => { const last = [...document.querySelectorAll('.header-row')].at(-1).querySelectorAll('input');
+		%s.forEach((v, i) => { last[i].value = v; last[i].dispatchEvent(new Event('input', {bubbles: true})) }); return true })()`, quoted))
+}
+
+// click presses a control.
+func (p *page) click(id string) {
+	p.Helper()
+	p.do(chromedp.Click(chromedp.CSS("#" + id)))
+}
+
+// run fetches a URL to its end.
+func (p *page) run(address string) {
+	p.Helper()
+	p.set("url", address)
+	p.click("run")
+	p.ended()
+}
+
+// ended waits for the end of the fetch that runs.
+func (p *page) ended() {
+	p.Helper()
+	p.until(`!document.getElementById('outcome').hidden && document.getElementById('cancel').getAttribute('aria-disabled') === 'true'`)
+}
+
+// text is what elements show.
+func (p *page) text(selector string) []string {
+	p.Helper()
+	return eval[[]string](p, fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.textContent)`, selector))
+}
+
+// want compares what elements show.
+func (p *page) want(selector string, want ...string) {
+	p.Helper()
+	if got := p.text(selector); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		p.Errorf("%s shows %q, want %q", selector, got, want)
+	}
+}
+
+// wantIn looks for text in an element.
+func (p *page) wantIn(selector, part string) {
+	p.Helper()
+	if got := strings.Join(p.text(selector), "\n"); !strings.Contains(got, part) {
+		p.Errorf("%s shows %q, want %q in it", selector, got, part)
+	}
+}

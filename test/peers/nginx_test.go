@@ -1,0 +1,363 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"fetchd/conformance/origin"
+)
+
+// patience is how long nginx may take for what takes no time.
+const patience = 20 * time.Second
+
+// nginx is a running one.
+type nginx struct {
+	*testing.T
+	folder    string
+	http, tls string // addresses
+	marks     int
+	body      func(n int64) []byte
+	roots     *x509.CertPool
+}
+
+// config has: folder, user, plain and TLS address, each several times in order.
+const config = `
+daemon off;
+master_process off;
+%[2]s
+pid %[1]s/nginx.pid;
+error_log %[1]s/error.log;
+events { worker_connections 64; }
+http {
+  log_format seen '$msec $request_method $server_protocol "$http_range" $request_uri';
+  access_log %[1]s/access.log seen;
+  client_body_temp_path %[1]s/tmp; proxy_temp_path %[1]s/tmp; fastcgi_temp_path %[1]s/tmp; uwsgi_temp_path %[1]s/tmp; scgi_temp_path %[1]s/tmp;
+  limit_req_zone $request_uri zone=slow:1m rate=1r/s;
+  types { text/plain txt; image/png png; }
+  root %[1]s/root;
+  server {
+    listen %[3]s;
+    listen %[4]s ssl http2;
+    ssl_certificate %[1]s/cert.pem;
+    ssl_certificate_key %[1]s/key.pem;
+    location /status/400 { return 400; }
+    location /status/403 { return 403; }
+    location /status/404 { return 404; }
+    location /status/410 { return 410; }
+    location /status/451 { return 451; }
+    location /status/500 { return 500; }
+    location /status/503 { return 503; }
+    location /status/204 { return 204; }
+    location /hour { add_header Retry-After 3600 always; return 429; }
+    location /limited { limit_req zone=slow; limit_req_status 429; add_header Retry-After 1 always; alias %[1]s/root/500.txt; }
+    location = /r/1 { return 302 /500.txt; }
+    location ~ ^/r/2 { return 302 /r/1; }
+    location ~ ^/r/3 { return 302 /r/2; }
+    location ~ ^/r/4 { return 302 /r/3; }
+    location ~ ^/r/5 { return 302 /r/4; }
+    location ~ ^/r/6 { return 302 /r/5; }
+    location = /loop/a { return 302 /loop/b; }
+    location = /loop/b { return 302 /loop/a; }
+    location = /post { return 303 /500.txt; }
+    location = /ftp { return 302 ftp://127.0.0.1:1/; }
+    location /coded/ { gzip on; gzip_types text/plain; gzip_min_length 1; alias %[1]s/root/; }
+    location /untagged/ { etag off; add_header Last-Modified ""; alias %[1]s/root/; }
+  }
+}
+`
+
+// startNginx starts one that ends with the test.
+func startNginx(t *testing.T) *nginx {
+	t.Helper()
+	long(t)
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("nginx is not installed: on Debian the package nginx-light")
+		}
+		t.Skip("nginx is not installed: on Debian the package nginx-light")
+	}
+	plain, secure := freeAddresses(t)
+	n := &nginx{T: t, folder: t.TempDir(), http: plain, tls: secure, body: origin.New(origin.Config{}).Body}
+	n.files()
+	n.certificate()
+	user := ""
+	if os.Getuid() == 0 {
+		user = "user root;" // its folder is the test's alone
+	}
+	n.write("nginx.conf", fmt.Appendf(nil, config, n.folder, user, n.http, n.tls))
+	cmd := exec.Command(program, "-p", n.folder, "-c", filepath.Join(n.folder, "nginx.conf"))
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("nginx: %s%s", said.Bytes(), n.read("error.log"))
+		}
+	})
+	n.until("it answers", func() bool {
+		conn, err := net.Dial("tcp", n.http)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	return n
+}
+
+// freeAddresses are two: both are held until both are known.
+func freeAddresses(t *testing.T) (plain, secure string) {
+	t.Helper()
+	var addresses [2]string
+	for i := range addresses {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		addresses[i] = l.Addr().String()
+	}
+	return addresses[0], addresses[1]
+}
+
+func (n *nginx) write(name string, data []byte) {
+	n.Helper()
+	path := filepath.Join(n.folder, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *nginx) read(name string) []byte {
+	n.Helper()
+	data, err := os.ReadFile(filepath.Join(n.folder, name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.Fatal(err)
+	}
+	return data
+}
+
+// files are what it serves; one is as old as the scenarios have it.
+func (n *nginx) files() {
+	n.Helper()
+	for _, size := range []int64{0, 500, 5000, 900_000} {
+		n.write(fmt.Sprintf("root/%d.txt", size), n.body(size))
+	}
+	n.write("root/500.png", n.body(500))
+	n.write("root/old.txt", n.body(500))
+	old := time.Date(1994, time.November, 6, 8, 49, 37, 0, time.UTC)
+	if err := os.Chtimes(filepath.Join(n.folder, "root/old.txt"), old, old); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *nginx) certificate() {
+	n.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		n.Fatal(err)
+	}
+	now := time.Now()
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
+	if err != nil {
+		n.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		n.Fatal(err)
+	}
+	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	n.write("cert.pem", public)
+	n.write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	n.roots = x509.NewCertPool()
+	n.roots.AppendCertsFromPEM(public)
+}
+
+// until waits for what nginx does in its own time.
+func (n *nginx) until(what string, done func() bool) {
+	n.Helper()
+	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			n.Fatalf("nginx: not in %s: %s\n%s", patience, what, n.read("error.log"))
+		}
+	}
+}
+
+// log is what nginx has written of requests that have ended. A request of our own
+// says that those before it are in it.
+func (n *nginx) log() []origin.Request {
+	n.Helper()
+	n.marks++
+	mark := fmt.Sprintf("/status/404?mark=%d", n.marks)
+	n.get(mark)
+	n.until("the mark is in the log", func() bool { return bytes.Contains(n.read("access.log"), []byte(mark+"\n")) })
+	var requests []origin.Request
+	for line := range strings.Lines(string(n.read("access.log"))) {
+		if !strings.Contains(line, "?mark=") {
+			requests = append(requests, n.request(line, len(requests)))
+		}
+	}
+	return requests
+}
+
+// request reads a line. nginx's clock has steps of a millisecond or more, so each
+// request counts as later than the one before by a few.
+func (n *nginx) request(line string, number int) origin.Request {
+	n.Helper()
+	const step = 5 * time.Millisecond
+	fields := strings.Fields(line)
+	seconds, err := strconv.ParseFloat(fields[0], 64)
+	if err != nil {
+		n.Fatalf("nginx: log: %q: %v", line, err)
+	}
+	return origin.Request{Method: fields[1], Protocol: fields[2], Header: http.Header{"Range": {strings.Trim(fields[3], `"`)}},
+		Time: time.UnixMilli(int64(seconds * 1000)).Add(time.Duration(number) * step)}
+}
+
+// get asks nginx for a path and throws the answer away.
+func (n *nginx) get(path string) {
+	n.Helper()
+	n.head(path)
+}
+
+// head asks for a path on a connection of its own and returns how many bytes come
+// before the body.
+func (n *nginx) head(path string) int {
+	n.Helper()
+	conn, err := net.Dial("tcp", n.http)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer conn.Close()
+	var answer bytes.Buffer
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, n.http); err != nil {
+		n.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	for !bytes.Contains(answer.Bytes(), []byte("\r\n\r\n")) {
+		got, err := conn.Read(buf)
+		answer.Write(buf[:got])
+		if err != nil {
+			n.Fatalf("nginx: %s: %v after %q", path, err, answer.Bytes())
+		}
+	}
+	return bytes.Index(answer.Bytes(), []byte("\r\n\r\n")) + 4
+}
+
+// peer is nginx as an origin, plain at the given address.
+func (n *nginx) peer(plain, tls string) *peer {
+	return &peer{bases: map[string]string{"http": "http://" + plain, "http-other": "http://" + plain, "https": "https://" + tls, "tls-cut": "https://" + tls},
+		body: n.body, roots: n.roots, since: func(mark int) []origin.Request { return n.log()[mark:] }, count: func() int { return len(n.log()) }}
+}
+
+// TestNginx: the server that most origins are.
+func TestNginx(t *testing.T) {
+	n := startNginx(t)
+	p := n.peer(n.http, n.tls)
+	play(t, p, []row{
+		{scenario: "200", path: "/5000.txt"},
+		{scenario: "204", path: "/status/204"},
+		{scenario: "400", path: "/status/400"},
+		{scenario: "403", path: "/status/403"},
+		{scenario: "404", path: "/status/404"},
+		{scenario: "410", path: "/status/410"},
+		{scenario: "451", path: "/status/451"},
+		{scenario: "503 for ever", path: "/status/503"},
+		{scenario: "429 with an hour", path: "/hour"},
+		{scenario: "304 by date", path: "/old.txt", anyTag: true},
+		{scenario: "5 redirects", path: "/r/5", final: "/500.txt"},
+		{scenario: "6 redirects", path: "/r/6", final: "/r/1"},
+		{scenario: "redirect loop", path: "/loop/a", final: "/loop/b"},
+		{scenario: "redirect to another scheme", path: "/ftp"},
+		{scenario: "POST after 303", path: "/post", final: "/500.txt", anyTag: true},
+		{scenario: "gzip", path: "/coded/5000.txt"},
+		{scenario: "empty body", path: "/0.txt"},
+		{scenario: "wrong media type", path: "/500.png"},
+		{scenario: "body too large", path: "/5000.txt"},
+		{scenario: "wrong digest", path: "/500.txt"},
+	})
+	n.get("/limited") // what is let through; the next comes too soon
+	play(t, p, []row{{scenario: "429 with seconds", path: "/limited"}})
+}
+
+// TestToxiproxy: nginx behind a network that fails.
+func TestToxiproxy(t *testing.T) {
+	n := startNginx(t)
+	cut := func(bytes int) func(*toxiproxy.Proxy) {
+		return toxic(t, fmt.Sprintf(`{"name": "t", "type": "limit_data", "stream": "downstream", "toxicity": 1, "attributes": {"bytes": %d}}`, bytes))
+	}
+	silent := toxic(t, `{"name": "t", "type": "timeout", "stream": "downstream", "toxicity": 1, "attributes": {"timeout": 0}}`)
+	slow := toxic(t, `{"name": "t", "type": "slicer", "stream": "downstream", "toxicity": 1, "attributes": {"average_size": 100, "size_variation": 50, "delay": 10}}`)
+	for _, tt := range []struct {
+		name  string
+		fault func(*toxiproxy.Proxy)
+		row   row
+	}{
+		{"nothing", func(*toxiproxy.Proxy) {}, row{scenario: "200", path: "/5000.txt"}},
+		{"small pieces", slow, row{scenario: "200", path: "/5000.txt"}},
+		{"closed before a byte", cut(0), row{scenario: "reset for ever", path: "/500.txt"}},
+		{"silent", silent, row{scenario: "total time spent", path: "/500.txt"}},
+		{"handshake cut", cut(100), row{scenario: "handshake cut", path: "/500.txt"}},
+		{"cut after 700000 bytes", cut(n.head("/900000.txt") + 700_000), row{scenario: "body continued", path: "/900000.txt", anyTag: true}},
+		{"cut, and no validator", cut(n.head("/untagged/900000.txt") + 700_000), row{scenario: "no validator", path: "/untagged/900000.txt"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			plain, tls := link(t, n.http, tt.fault), link(t, n.tls, tt.fault)
+			play(t, n.peer(plain, tls), []row{tt.row})
+		})
+	}
+}
+
+// link is a Toxiproxy in front of address, with the fault on it.
+func link(t *testing.T, address string, fault func(*toxiproxy.Proxy)) string {
+	t.Helper()
+	p := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "link", "127.0.0.1:0", address)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	fault(p)
+	return p.Listen
+}
+
+func toxic(t *testing.T, spec string) func(*toxiproxy.Proxy) {
+	return func(p *toxiproxy.Proxy) {
+		if _, err := p.Toxics.AddToxicJson(strings.NewReader(spec)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package toxic
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"fetchd/conformance/origin"
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// TestCallerSideHarmless: the answer is right, however the bytes come.
+func TestCallerSideHarmless(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name  string
+		toxic toxic
+	}{
+		{"latency", toxic{"latency", down, ms("latency", 100), atOnce}},
+		{"latency upstream", toxic{"latency", up, ms("latency", 100), atOnce}},
+		{"jitter", toxic{"latency", down, map[string]int{"latency": 60, "jitter": 50}, atOnce}},
+		{"jitter upstream", toxic{"latency", up, map[string]int{"latency": 60, "jitter": 50}, atOnce}},
+		{"bandwidth", toxic{"bandwidth", down, ms("rate", 200), atOnce}},
+		{"bandwidth upstream", toxic{"bandwidth", up, ms("rate", 10), atOnce}},
+		{"slicer", toxic{"slicer", down, map[string]int{"average_size": 300, "size_variation": 200, "delay": 10}, atOnce}},
+		{"slicer upstream", toxic{"slicer", up, map[string]int{"average_size": 3, "size_variation": 2, "delay": 10}, atOnce}},
+		{"slow_close", toxic{"slow_close", down, ms("delay", 200), atOnce}},
+		{"slow_close upstream", toxic{"slow_close", up, ms("delay", 200), atOnce}},
+		{"limit_data beyond the answer", toxic{"limit_data", down, ms("bytes", 10000000), atOnce}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.prepare(row.toxic)
+			a := r.fetch(t.Context(), r.toxic, whole)
+			if a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+				t.Fatalf("Fetch = %v, outcome %s, want SUCCESS", a.err, a.outcome.GetKind())
+			}
+			if !bytes.Equal(a.body, r.origin.Body(bodyBytes)) {
+				t.Errorf("a body of %d bytes that is not the origin's %d", len(a.body), bodyBytes)
+			}
+			out, err := r.toxic.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request(whole)})
+			if err != nil {
+				t.Fatalf("FetchUnary = %v, want OK", err)
+			}
+			if !bytes.Equal(out.GetOutcome().GetInlineBody(), r.origin.Body(bodyBytes)) {
+				t.Errorf("an inline body of %d bytes that is not the origin's", len(out.GetOutcome().GetInlineBody()))
+			}
+		})
+	}
+}
+
+// TestCallerSideBroken: the toxic comes while the fetch is under way. The
+// caller gets a status, and the service lets go of the origin and of its place.
+func TestCallerSideBroken(t *testing.T) {
+	t.Parallel()
+	const silent, talks = "/s/k/silent", "/s/k/200:size=1000000,drip=500@20ms"
+	for _, row := range []struct {
+		name    string
+		toxic   toxic
+		path    string
+		timeout time.Duration // of the call; zero: none
+		cancel  bool          // the caller gives up once the toxic is there
+		want    codes.Code
+		// OK: the service sees the deadline first and says DEADLINE in the
+		// outcome; on a slow machine the client's own status may be there before.
+	}{
+		{"reset_peer", toxic{"reset_peer", down, ms("timeout", 0), afterRequest}, silent, 0, false, codes.Unavailable},
+		{"reset_peer in the body", toxic{"reset_peer", down, ms("timeout", 0), afterRequest}, talks, 0, false, codes.Unavailable},
+		{"reset_peer after a while", toxic{"reset_peer", down, ms("timeout", 200), afterRequest}, talks, 0, false, codes.Unavailable},
+		{"reset_peer upstream", toxic{"reset_peer", up, ms("timeout", 0), afterRequest}, talks, 0, false, codes.Unavailable},
+		{"timeout, then closed", toxic{"timeout", down, ms("timeout", 20), afterRequest}, silent, 0, false, codes.Unavailable},
+		{"timeout upstream, then closed", toxic{"timeout", up, ms("timeout", 300), afterRequest}, silent, 0, false, codes.Unavailable},
+		{"timeout for ever", toxic{"timeout", down, ms("timeout", 0), afterRequest}, silent, time.Second, false, codes.DeadlineExceeded},
+		{"timeout for ever in the body", toxic{"timeout", down, ms("timeout", 0), afterRequest}, talks, time.Second, false, codes.DeadlineExceeded},
+		{"timeout upstream for ever", toxic{"timeout", up, ms("timeout", 0), afterRequest}, silent, time.Second, false, codes.OK},
+		{"timeout for ever, given up", toxic{"timeout", down, ms("timeout", 0), afterRequest}, silent, 0, true, codes.Canceled},
+		{"limit_data", toxic{"limit_data", down, ms("bytes", 20), afterRequest}, silent, 0, false, codes.Unavailable},
+		{"limit_data in the body", toxic{"limit_data", down, ms("bytes", 5000), afterRequest}, talks, 0, false, codes.Unavailable},
+		{"limit_data upstream", toxic{"limit_data", up, ms("bytes", 0), afterRequest}, talks, 0, false, codes.Unavailable},
+		{"latency over the deadline", toxic{"latency", down, ms("latency", 2000), afterRequest}, silent, time.Second, false, codes.DeadlineExceeded},
+		{"bandwidth over the deadline", toxic{"bandwidth", down, ms("rate", 1), afterRequest}, talks, time.Second, false, codes.DeadlineExceeded},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.prepare(row.toxic)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if row.timeout > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.timeout)
+				defer cancel()
+			}
+			ended := make(chan *answer, 1)
+			go func() { ended <- r.fetch(ctx, r.toxic, row.path) }()
+			seen, err := r.origin.Await(t.Context(), "k", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.add(row.toxic)
+			if row.cancel {
+				cancel()
+			}
+			a := <-ended
+			if got := status.Code(a.err); got != row.want && !(row.want == codes.OK && got == codes.DeadlineExceeded) {
+				t.Errorf("Fetch = %v, outcome %v, want %s", a.err, a.outcome, row.want)
+			}
+			if class := a.outcome.GetError().GetErrorClass(); a.err == nil && class != pb.ErrorClass_ERROR_CLASS_DEADLINE {
+				t.Errorf("the outcome is %s, want DEADLINE", class)
+			}
+			r.wantReleased(seen)
+		})
+	}
+}
+
+// rig is an origin, a server that may reach it, and two ways to that server:
+// one with the proxy and one without.
+type rig struct {
+	*proxy
+	origin        *origin.Origin
+	toxic, direct pb.FetchServiceClient
+}
+
+// heartbeat is longer than the timeout toxics downstream, which count from the
+// last bytes they dropped.
+const heartbeat = 100 * time.Millisecond
+
+// newRig has a server with one place and a short heartbeat.
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	o := newOrigin(t)
+	at, err := netip.ParseAddrPort(o.Addr("http"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(server.Config{
+		Fetch:  fetch.Config{Egress: fetch.Egress{AllowCIDRs: loopback(), AllowPorts: []uint16{at.Port()}}},
+		Limits: server.Limits{MaxFetches: 1}, Heartbeat: heartbeat})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		_ = s.Shutdown(t.Context()) // over by now: what still runs is cut off
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v, want nil", err)
+		}
+	})
+	p := newProxy(t, l.Addr().String())
+	return &rig{p, o, dial(t, p.addr().String()), dial(t, l.Addr().String())}
+}
+
+func dial(t *testing.T, address string) pb.FetchServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return pb.NewFetchServiceClient(conn)
+}
+
+// request is a GET of path whose body is passed on as it comes.
+func (r *rig) request(path string) *pb.FetchRequest {
+	return &pb.FetchRequest{Url: r.origin.URL("http", path), BodyPolicy: &pb.BodyPolicy{HoldBackBytes: proto.Int64(0)}}
+}
+
+// answer is what a Fetch sent.
+type answer struct {
+	outcome *pb.FetchOutcome
+	body    []byte
+	err     error
+}
+
+// fetch calls Fetch and reads to the end.
+func (r *rig) fetch(ctx context.Context, c pb.FetchServiceClient, path string) *answer {
+	stream, err := c.Fetch(ctx, r.request(path))
+	if err != nil {
+		return &answer{err: err}
+	}
+	a := new(answer)
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return a
+		}
+		if err != nil {
+			a.err = err
+			return a
+		}
+		a.body = append(a.body, m.GetBodyChunk().GetData()...)
+		if o := m.GetOutcome(); o != nil {
+			a.outcome = o
+		}
+	}
+}
+
+// wantReleased waits until the service has left the origin, and calls it with
+// no toxic between until the one place is free.
+func (r *rig) wantReleased(seen origin.Request) {
+	r.Helper()
+	end := time.NewTimer(15 * time.Second)
+	defer end.Stop()
+	select {
+	case <-seen.Done:
+	case <-end.C:
+		r.Fatal("the service still holds its request to the origin")
+	}
+	if got := r.origin.Requests("k")[0].End; got != origin.EndClientGone {
+		r.Errorf("the origin's exchange ended as %q, want %q", got, origin.EndClientGone)
+	}
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		a := r.fetch(r.Context(), r.direct, "/s/next/200:size=40000")
+		if a.err == nil {
+			if !bytes.Equal(a.body, r.origin.Body(bodyBytes)) {
+				r.Errorf("the next call's body has %d bytes that are not the origin's %d", len(a.body), bodyBytes)
+			}
+			return
+		}
+		if status.Code(a.err) != codes.ResourceExhausted {
+			r.Fatalf("the next call: %v, want OK", a.err)
+		}
+		select {
+		case <-again.C:
+		case <-end.C:
+			r.Fatal("the place of a call that is over is still taken")
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package manifests
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// compose reads a file as Compose does: it holds it against Compose's schema.
+func compose(t *testing.T, text []byte) (*types.Project, error) {
+	t.Helper()
+	folder, err := filepath.Abs(filepath.Join(root, "deploy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loader.LoadWithContext(t.Context(), types.ConfigDetails{
+		WorkingDir:  folder,
+		ConfigFiles: []types.ConfigFile{{Filename: filepath.Join(folder, "compose.yaml"), Content: text}},
+		Environment: types.Mapping{},
+	}, loader.WithProfiles([]string{"grafana"}))
+}
+
+func TestCompose(t *testing.T) {
+	project, err := compose(t, read(t, filepath.Join(root, "deploy/compose.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := flagsOf(t)
+	fetchd := project.Services["fetchd"]
+	if err := named(sizing(t), int64(fetchd.MemLimit)); err != nil {
+		t.Error(err)
+	}
+	if got, want := int64(fetchd.MemLimit), render(t, "kubernetes").box().Resources.Limits.Memory().Value(); got != want {
+		t.Errorf("fetchd's memory limit is %d bytes, in deploy/kubernetes %d", got, want)
+	}
+	for name := range fetchd.Environment {
+		if name != "GOMEMLIMIT" && !isVariable(name, known) {
+			t.Errorf("%s is the variable of no flag", name)
+		}
+	}
+	if !fetchd.ReadOnly || !slices.Equal(fetchd.CapDrop, []string{"ALL"}) || !slices.Contains(fetchd.SecurityOpt, "no-new-privileges:true") {
+		t.Errorf("fetchd: read_only %t, cap_drop %v, security_opt %v", fetchd.ReadOnly, fetchd.CapDrop, fetchd.SecurityOpt)
+	}
+	if fetchd.HealthCheck == nil || !slices.Contains(fetchd.HealthCheck.Test, "--healthcheck") {
+		t.Error("fetchd: no health check")
+	}
+	for _, service := range project.Services {
+		goMemory := ""
+		if set := service.Environment["GOMEMLIMIT"]; set != nil {
+			goMemory = *set
+		}
+		if err := fits(goMemory, int64(service.MemLimit)); err != nil {
+			t.Errorf("%s: %v", service.Name, err)
+		}
+		for _, p := range service.Ports {
+			if p.HostIP != "127.0.0.1" {
+				t.Errorf("%s: port %s is published on %q, want loopback", service.Name, p.Published, p.HostIP)
+			}
+		}
+		for _, v := range service.Volumes {
+			if _, err := os.Stat(v.Source); v.Type == types.VolumeTypeBind && err != nil {
+				t.Errorf("%s: %v", service.Name, err)
+			}
+		}
+	}
+}
+
+func TestBrokenComposeIsRefused(t *testing.T) {
+	sound := string(read(t, filepath.Join(root, "deploy/compose.yaml")))
+	for _, row := range []struct{ name, old, new string }{
+		{"a key that is not there", "mem_limit:", "memory_limit:"},
+		{"a number that is a word", "pids_limit: 512", "pids_limit: many"},
+		{"a volume that is not declared", "- prometheus:/prometheus", "- promethus:/prometheus"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if _, err := compose(t, []byte(strings.Replace(sound, row.old, row.new, 1))); err == nil {
+				t.Error("it was taken")
+			}
+		})
+	}
+}
