@@ -1,10 +1,12 @@
 package origin
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 )
 
@@ -163,4 +165,154 @@ func (o *Origin) serveTLS(ctx context.Context, c *connection, cfg *tls.Config, h
 		return
 	}
 	newH1Conn(o, c).serve(ctx)
+}
+
+// The listeners that finish a handshake, or let the client refuse it.
+
+func serveGood(o *Origin, ctx context.Context, c *connection) {
+	o.serveWith(ctx, c, func(a *authority) *tls.Config { return configFor(a.good, "h2", "http/1.1") })
+}
+
+func serveGood1(o *Origin, ctx context.Context, c *connection) {
+	o.serveWith(ctx, c, func(a *authority) *tls.Config { return configFor(a.good, "http/1.1") })
+}
+
+func serveExpired(o *Origin, ctx context.Context, c *connection) {
+	o.serveWith(ctx, c, func(a *authority) *tls.Config { return configFor(a.expired, "h2", "http/1.1") })
+}
+
+func serveWrongName(o *Origin, ctx context.Context, c *connection) {
+	o.serveWith(ctx, c, func(a *authority) *tls.Config { return configFor(a.wrongName, "h2", "http/1.1") })
+}
+
+func serveUnknownCA(o *Origin, ctx context.Context, c *connection) {
+	o.serveWith(ctx, c, func(a *authority) *tls.Config { return configFor(a.unknown, "h2", "http/1.1") })
+}
+
+func serveOld(o *Origin, ctx context.Context, c *connection) {
+	o.serveWith(ctx, c, func(a *authority) *tls.Config {
+		cfg := configFor(a.good, "http/1.1")
+		cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS10, tls.VersionTLS10
+		return cfg
+	})
+}
+
+func serveMutual(o *Origin, ctx context.Context, c *connection) {
+	o.serveWith(ctx, c, func(a *authority) *tls.Config {
+		cfg := configFor(a.good, "h2", "http/1.1")
+		cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, a.pool()
+		return cfg
+	})
+}
+
+func (o *Origin) serveWith(ctx context.Context, c *connection, config func(*authority) *tls.Config) {
+	a, err := o.authority()
+	if err != nil {
+		o.logger.Error("make certificates", "error", err)
+		return
+	}
+	o.serveTLS(ctx, c, config(a), func() { o.serveH2(ctx, c) })
+}
+
+// serveFrames speaks HTTP/2 frame by frame.
+func serveFrames(o *Origin, ctx context.Context, c *connection) {
+	a, err := o.authority()
+	if err != nil {
+		o.logger.Error("make certificates", "error", err)
+		return
+	}
+	o.serveTLS(ctx, c, configFor(a.good, "h2", "http/1.1"), func() { newH2Conn(o, c).serve(ctx) })
+}
+
+func configFor(cert tls.Certificate, protocols ...string) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: protocols}
+}
+
+// ClientCertificate returns the certificate that the listener mtls accepts.
+// It is empty if certificates cannot be made.
+func (o *Origin) ClientCertificate() tls.Certificate {
+	a, err := o.authority()
+	if err != nil {
+		return tls.Certificate{}
+	}
+	return a.client
+}
+
+// The listeners that break before HTTP begins.
+
+// recordHeader is the size of a TLS record header (RFC 8446 §5.1): type,
+// version, length.
+const recordHeader = 5
+
+// recordHandshake is the type of a record with a hello in it.
+const recordHandshake = 22
+
+// readHello reads the record in which the client says hello.
+func readHello(r io.Reader) error {
+	header := make([]byte, recordHeader)
+	if _, err := io.ReadFull(r, header); err != nil {
+		return err
+	}
+	length := int64(header[3])<<8 | int64(header[4])
+	_, err := io.CopyN(io.Discard, r, length)
+	return err
+}
+
+// serveCut begins a ServerHello, ends it early, and closes.
+func serveCut(_ *Origin, _ context.Context, c *connection) {
+	if readHello(c) != nil {
+		return
+	}
+	// A record of 122 bytes, a ServerHello of 118, and only two of them.
+	_, _ = c.Write([]byte{recordHandshake, 3, 3, 0, 122, 2, 0, 0, 118, 3, 3})
+}
+
+func serveTLSReset(_ *Origin, _ context.Context, c *connection) {
+	if readHello(c) == nil {
+		c.sever(howRst)
+	}
+}
+
+func serveGarbage(o *Origin, _ context.Context, c *connection) {
+	if readHello(c) == nil {
+		_, _ = c.Write(o.Body(64))
+	}
+}
+
+// servePlain answers a hello in plain HTTP, and serves those who do not say
+// hello.
+func servePlain(o *Origin, ctx context.Context, c *connection) {
+	h1 := newH1Conn(o, c)
+	first, err := h1.br.Peek(1)
+	if err != nil {
+		return
+	}
+	if first[0] != recordHandshake {
+		h1.serve(ctx)
+		return
+	}
+	if readHello(h1.br) == nil {
+		_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 6\r\n\r\nplain\n")
+		_, _ = io.Copy(io.Discard, bufio.NewReader(c)) // let it be read
+	}
+}
+
+func serveSilent(_ *Origin, _ context.Context, c *connection) {
+	_, _ = io.Copy(io.Discard, c) // until the client leaves
+}
+
+func serveNoRead(_ *Origin, ctx context.Context, c *connection) {
+	if t, ok := c.Conn.(*net.TCPConn); ok {
+		_ = t.SetReadBuffer(4 << 10) // a hint: full sooner
+	}
+	<-ctx.Done() // without reading there is no noticing that the client left
+}
+
+func serveReset(_ *Origin, _ context.Context, c *connection) { c.sever(howRst) }
+
+// serveClose closes the writing side and reads on: closing both while bytes
+// are unread would reset.
+func serveClose(_ *Origin, _ context.Context, c *connection) {
+	c.closeWrite()
+	_, _ = io.Copy(io.Discard, c)
 }

@@ -1,6 +1,8 @@
 package origin
 
-import "time"
+import (
+	"time"
+)
 
 // The phases in which reset, fin and h2-rst act.
 const (
@@ -100,4 +102,38 @@ var h2BadFrameParams = []param{
 
 var h2HugeHeadParams = []param{
 	{"size", "N", "bytes of field values, default 16 MiB", number(maxMemory, func(s *step) *int64 { return &s.size })},
+}
+
+// stepKinds is every NAME of the grammar. It is constant.
+var stepKinds = []stepKind{
+	{name: statusKind, run: runStatus, params: statusParams,
+		doc: "any three digits (200, 404, 099, 999): a response with that status"},
+	{name: "reset", run: runReset, params: breakParams,
+		doc: "the connection is reset (TCP RST; a plain close where there is no TCP)"},
+	{name: "fin", run: runFin, params: breakParams,
+		doc: "the connection is closed in order (FIN)"},
+	{name: "close-idle", run: runCloseIdle, params: statusParams,
+		doc: "200 with keep-alive; the next request on the same connection is read and the connection closed"},
+	{name: "silent", run: runSilent,
+		doc: "never answers, until the client leaves"},
+	{name: "garbage", run: runGarbage,
+		doc: "bytes that are not HTTP, then FIN"},
+	{name: "half-head", run: runHalfHead,
+		doc: "a status line and half a field, then silence (HTTP/1.1)"},
+	{name: "bad-status-line", run: runBadStatusLine,
+		doc: "a status line without a status (HTTP/1.1)"},
+	{name: "bad-header", run: runBadHeader,
+		doc: "a field line without a colon (HTTP/1.1)"},
+	{name: "switch", run: runSwitch,
+		doc: "101 Switching Protocols, then silence until the client leaves (HTTP/1.1)"},
+	{name: "h2-rst", run: runH2Reset, params: h2ResetParams,
+		doc: "RST_STREAM (listener h2fault)"},
+	{name: "h2-goaway", run: runH2GoAway, params: h2GoAwayParams,
+		doc: "GOAWAY; the stream is answered with 200 if LAST covers it, else left (listener h2fault)"},
+	{name: "h2-goaway-forever", run: runH2GoAway, params: h2GoAwayParams,
+		doc: "the same; as the only step it is met on every new connection (listener h2fault)"},
+	{name: "h2-bad-frame", run: runH2BadFrame, params: h2BadFrameParams,
+		doc: "a frame that breaks the protocol (listener h2fault)"},
+	{name: "h2-huge-head", run: runH2HugeHead, params: h2HugeHeadParams,
+		doc: "a header block in many CONTINUATION frames (listener h2fault)"},
 }

@@ -1,6 +1,8 @@
 package origin
 
-import "strings"
+import (
+	"strings"
+)
 
 func runReset(x *exchange, s *step) error { return x.breakAt(s, howRst) }
 
