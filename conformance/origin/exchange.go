@@ -41,10 +41,10 @@ type exchange struct {
 // serve answers one request. It reports whether the connection may go on.
 func (o *Origin) serve(x *exchange) bool {
 	path := x.path()
-	if page, ok := o.page(path); ok {
+	if page := o.page(path); page != nil {
 		return x.servePage(page) == nil
 	}
-	rt, err := o.router().parse(path)
+	rt, err := o.parseRoute(path)
 	if err != nil {
 		return x.refuse(http.StatusBadRequest, err) == nil
 	}

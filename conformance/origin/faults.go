@@ -1,15 +1,10 @@
 package origin
 
-import (
-	"strings"
-)
+import "strings"
 
 func runReset(x *exchange, s *step) error { return x.breakAt(s, howRst) }
 
 func runFin(x *exchange, s *step) error { return x.breakAt(s, howFin) }
-
-// breakBody is the size of the body that is broken in the middle, past AFTER.
-const breakBody = 1000
 
 // breakAt ends the connection in the phase that the step names.
 func (x *exchange) breakAt(s *step, how string) error {
@@ -17,10 +12,7 @@ func (x *exchange) breakAt(s *step, how string) error {
 	case atAcceptBody:
 		x.readSome(s.after)
 	case atInHead:
-		if x.wire.major() != 1 {
-			return errUnsupported
-		}
-		if err := x.wire.raw([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/pl")); err != nil {
+		if err := x.rawHTTP1("HTTP/1.1 200 OK\r\nContent-Type: text/pl"); err != nil {
 			return err
 		}
 	case atInBody:
@@ -29,62 +21,57 @@ func (x *exchange) breakAt(s *step, how string) error {
 	return x.breakOff(how)
 }
 
-// brokenBody is an answer that is cut after n bytes of a longer body.
+// brokenBody returns an answer whose body breaks off after n bytes of n + 1000.
 func brokenBody(n int64, how string) *answer {
-	return &answer{
-		size: n + breakBody, cut: n, how: how,
-		stall: unset, length: unset, codingCut: unset,
-	}
+	a := newStep().answer
+	a.size, a.cut, a.how = n+1000, n, how
+	return &a
 }
 
-// runCloseIdle answers as STATUS 200 and marks the connection.
+// runCloseIdle answers with 200 and marks the connection: its next request ends it.
 func runCloseIdle(x *exchange, s *step) error {
 	x.conn.closeNext.Store(true)
-	s200 := *s
-	s200.status = "200"
-	return runStatus(x, &s200)
+	ok := *s
+	ok.status = "200"
+	return runStatus(x, &ok)
 }
 
 func runSilent(x *exchange, _ *step) error { return x.hush() }
 
 func runGarbage(x *exchange, _ *step) error {
-	// The bytes 0xFF and NUL are neither in HTTP/1.1 nor a frame in HTTP/2: its
-	// length field says 16 MiB.
+	// 0xFF and NUL are invalid in HTTP/1.1. As an HTTP/2 frame header these
+	// bytes announce a length of 16 MiB, which exceeds any limit.
 	if err := x.wire.raw([]byte(strings.Repeat("\xff\x00garbage", 16))); err != nil {
 		return err
 	}
 	return x.breakOff(howFin)
 }
 
-func runHalfHead(x *exchange, _ *step) error {
-	if err := x.rawHTTP1("HTTP/1.1 200 OK\r\nContent-Le"); err != nil {
-		return err
-	}
-	return x.hush()
+func runSwitch(x *exchange, s *step) error {
+	return rawThenSilence("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: origin\r\n\r\n")(x, s)
 }
 
-func runBadStatusLine(x *exchange, _ *step) error {
-	if err := x.rawHTTP1("HTTP/1.1 OKAY\r\nContent-Length: 0\r\n\r\n"); err != nil {
-		return err
+// rawThenSilence returns a step that sends text in HTTP/1.1 and then nothing more.
+func rawThenSilence(text string) func(*exchange, *step) error {
+	return func(x *exchange, _ *step) error {
+		if err := x.rawHTTP1(text); err != nil {
+			return err
+		}
+		return x.hush()
 	}
-	return x.breakOff(howFin)
 }
 
-func runBadHeader(x *exchange, _ *step) error {
-	if err := x.rawHTTP1("HTTP/1.1 200 OK\r\nthis is no field\r\nContent-Length: 0\r\n\r\n"); err != nil {
-		return err
+// rawThenFin returns a step that sends text in HTTP/1.1 and closes the connection.
+func rawThenFin(text string) func(*exchange, *step) error {
+	return func(x *exchange, _ *step) error {
+		if err := x.rawHTTP1(text); err != nil {
+			return err
+		}
+		return x.breakOff(howFin)
 	}
-	return x.breakOff(howFin)
 }
 
-func runSwitch(x *exchange, _ *step) error {
-	if err := x.rawHTTP1("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: origin\r\n\r\n"); err != nil {
-		return err
-	}
-	return x.hush()
-}
-
-// rawHTTP1 sends bytes that are only meant for HTTP/1.1.
+// rawHTTP1 sends bytes that make sense in HTTP/1.1 only.
 func (x *exchange) rawHTTP1(s string) error {
 	if x.wire.major() != 1 {
 		return errUnsupported

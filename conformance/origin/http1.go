@@ -7,53 +7,135 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"net/http/httputil"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// h1conn speaks HTTP/1.1 by hand on one connection: net/http would repair
-// what is to be broken.
+// maxHeadBytes limits the head of a request.
+const maxHeadBytes = 1 << 20
+
+// prefaceHead is the start of HTTP/2 with prior knowledge (RFC 9113 §3.4).
+const prefaceHead = "PRI * HTTP/2.0\r\n\r\n"
+
+var errHeadTooLarge = errors.New("request head too large")
+
+// h1conn speaks HTTP/1.1 on one connection. It writes responses itself, because
+// net/http would repair what a step wants to be broken.
 type h1conn struct {
 	origin *Origin
 	conn   *connection
+	head   *headRecorder // between conn and br
 	br     *bufio.Reader
 	bw     *bufio.Writer
 }
 
 func newH1Conn(o *Origin, c *connection) *h1conn {
-	return &h1conn{origin: o, conn: c, br: bufio.NewReader(c), bw: bufio.NewWriterSize(c, 16<<10)}
+	head := &headRecorder{r: c}
+	return &h1conn{origin: o, conn: c, head: head, br: bufio.NewReader(head), bw: bufio.NewWriterSize(c, 16<<10)}
 }
 
-// serve answers requests until the connection or the origin ends. The caller
-// closes the connection.
+// headRecorder keeps a copy of what is read while a head is parsed: net/http
+// loses the order and the spelling of the fields.
+type headRecorder struct {
+	r    io.Reader
+	on   bool
+	seen []byte
+	err  error
+}
+
+func (h *headRecorder) Read(p []byte) (int, error) {
+	if h.on && len(h.seen) > maxHeadBytes {
+		h.err = errHeadTooLarge
+		return 0, h.err
+	}
+	n, err := h.r.Read(p)
+	if h.on {
+		h.seen, h.err = append(h.seen, p[:n]...), err
+	}
+	return n, err
+}
+
+// readRequest reads the head of a request. Its raw text may continue after the head.
+func (c *h1conn) readRequest() (req *http.Request, raw string, err error) {
+	buffered, _ := c.br.Peek(c.br.Buffered())
+	c.head.on, c.head.seen, c.head.err = true, slices.Clone(buffered), nil
+	req, err = http.ReadRequest(c.br)
+	c.head.on = false
+	return req, string(c.head.seen), err
+}
+
+// fieldsOf returns the fields in the order and spelling of a raw head.
+func fieldsOf(raw string) []Field {
+	var fields []Field
+	_, rest, _ := strings.Cut(raw, "\n")
+	for line := range strings.Lines(rest) {
+		if line = strings.TrimSpace(line); line == "" {
+			break
+		}
+		name, value, _ := strings.Cut(line, ":")
+		fields = append(fields, Field{name, strings.TrimSpace(value)})
+	}
+	return fields
+}
+
+// serve answers requests until the connection or the origin is closed. The
+// caller closes the connection.
 func (c *h1conn) serve(ctx context.Context) {
-	for ctx.Err() == nil && c.next(ctx) {
+	for ctx.Err() == nil && c.serveNext(ctx) {
 	}
 }
 
-func (c *h1conn) next(ctx context.Context) bool {
-	raw, err := readHead(c.br)
+func (c *h1conn) serveNext(ctx context.Context) bool {
+	req, raw, err := c.readRequest()
 	if err != nil {
+		if c.head.err == nil { // the connection works, so the head is malformed
+			_, _ = io.WriteString(c.conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+		}
 		return false
 	}
-	if string(raw) == prefaceHead {
+	if strings.HasPrefix(raw, prefaceHead) {
 		c.serveH2(ctx)
 		return false
 	}
-	req, fields, err := parseHead(raw)
-	if err != nil {
-		_, _ = io.WriteString(c.conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-		return false
+	body := &h1body{
+		ReadCloser:   req.Body,
+		conn:         c.conn,
+		wantContinue: strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
+		done:         req.Body == http.NoBody,
 	}
-	body := c.bodyOf(req)
 	req.Body = body
-	return c.exchange(ctx, req, fields, body)
+	return c.exchange(ctx, req, fieldsOf(raw), body)
 }
 
-// exchange answers one request; it reports whether another may follow.
+// h1body is the body of a request. It sends 100 Continue when the first byte is
+// wanted, and knows whether all of it was read.
+type h1body struct {
+	io.ReadCloser
+	conn         net.Conn
+	wantContinue bool
+	done         bool
+}
+
+func (b *h1body) Read(p []byte) (int, error) {
+	if b.done {
+		return 0, io.EOF
+	}
+	if b.wantContinue {
+		b.wantContinue = false
+		if _, err := io.WriteString(b.conn, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return 0, err
+		}
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.done = errors.Is(err, io.EOF)
+	return n, err
+}
+
+// exchange answers one request. It reports whether another one may follow.
 func (c *h1conn) exchange(ctx context.Context, req *http.Request, fields []Field, body *h1body) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -64,20 +146,20 @@ func (c *h1conn) exchange(ctx context.Context, req *http.Request, fields []Field
 		origin: c.origin, conn: c.conn, place: c.conn.nextPlace(), req: req, fields: fields, wire: w, ctx: ctx,
 		bodyRead: func() { watch.start(c.br, cancel) },
 	}
-	goOn := c.origin.serve(x) && !w.closing && body.done && c.bw.Flush() == nil
-	if !goOn {
+	reusable := c.origin.serve(x) && !w.closing && body.done && c.bw.Flush() == nil
+	if !reusable {
 		c.finish(body)
 	}
-	return watch.wait() && goOn
+	return watch.wait() && reusable
 }
 
-// lingerTime is how long the origin reads on after an answer to a request that
-// it did not read whole.
+// lingerTime is how long the origin continues to read after it has answered a
+// request without reading all of it.
 const lingerTime = time.Second
 
-// finish closes the connection. Closing while bytes of the request are unread
-// would make the kernel send RST, and take the answer back: end the writing
-// side first, then read.
+// finish closes the connection. If bytes of the request were unread, the kernel
+// would send RST and the client could lose the answer. So finish closes the
+// writing side first and then reads.
 func (c *h1conn) finish(body *h1body) {
 	_ = c.bw.Flush() // the client may have left
 	if !body.done {
@@ -88,7 +170,7 @@ func (c *h1conn) finish(body *h1body) {
 	_ = c.conn.Close()
 }
 
-// watcher notices that the client leaves while its request is being answered.
+// watcher cancels the exchange if the client disconnects before it is answered.
 type watcher struct {
 	done chan struct{}
 	err  error
@@ -104,11 +186,11 @@ func (w *watcher) start(br *bufio.Reader, gone context.CancelFunc) {
 	}()
 }
 
-// wait ends when the client sends its next request or leaves. It reports
+// wait returns when the client sends its next request or disconnects. It reports
 // whether there is something to read.
 func (w *watcher) wait() bool {
 	if w.done == nil {
-		return true // never started: nothing reads
+		return true // not started
 	}
 	<-w.done
 	return w.err == nil
@@ -118,7 +200,7 @@ func (w *watcher) wait() bool {
 type h1wire struct {
 	conn    *h1conn
 	ctx     context.Context
-	closing bool // the connection ends with this answer
+	closing bool // the connection is closed after this answer
 	chunked bool
 	fault   string
 }
@@ -137,14 +219,14 @@ func (w *h1wire) raw(p []byte) error {
 func (w *h1wire) abort() error { return w.sever(howFin) }
 
 func (w *h1wire) sever(how string) error {
-	if how != howFin {
+	if how != howFin { // finish closes in order
 		w.conn.conn.sever(how)
-	} // the end of the exchange closes in order
+	}
 	return errBroken
 }
 
-// gone turns any error of a connection into errGone: there is one thing that a
-// server can know about a client that cannot be written to.
+// gone turns any write error into errGone. All that a failed write shows is that
+// the client has left.
 func gone(err error) error {
 	if err == nil || errors.Is(err, errBroken) {
 		return err
@@ -152,142 +234,7 @@ func gone(err error) error {
 	return errGone
 }
 
-// maxHeadBytes bounds the head of a request.
-const maxHeadBytes = 1 << 20
-
-// prefaceHead is how HTTP/2 with prior knowledge begins (RFC 9113 §3.4).
-const prefaceHead = "PRI * HTTP/2.0\r\n\r\n"
-
-var errHeadTooLarge = errors.New("request head too large")
-
-// readHead reads up to and with the empty line.
-func readHead(br *bufio.Reader) ([]byte, error) {
-	var head []byte
-	for {
-		line, err := br.ReadSlice('\n')
-		head = append(head, line...)
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			// A long line; the rest of it follows.
-		case err != nil:
-			return nil, fmt.Errorf("read head: %w", err)
-		case len(bytes.TrimSpace(line)) == 0 && len(head) > len(line):
-			return head, nil
-		}
-		if len(head) > maxHeadBytes {
-			return nil, errHeadTooLarge
-		}
-	}
-}
-
-// parseHead reads a head; the body of the request is not set.
-func parseHead(raw []byte) (*http.Request, []Field, error) {
-	req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
-	if err != nil {
-		return nil, nil, fmt.Errorf("parse head: %w", err)
-	}
-	return req, fieldsOf(raw), nil
-}
-
-// fieldsOf returns the fields in the order and spelling of the head.
-func fieldsOf(raw []byte) []Field {
-	lines := strings.Split(strings.TrimRight(string(raw), "\r\n"), "\n")
-	fields := make([]Field, 0, len(lines))
-	for _, line := range lines[1:] {
-		name, value, _ := strings.Cut(line, ":")
-		fields = append(fields, Field{name, strings.TrimSpace(value)})
-	}
-	return fields
-}
-
-// h1body is the body of a request on an h1conn.
-type h1body struct {
-	conn         *h1conn
-	reader       io.Reader
-	chunked      bool
-	wantContinue bool
-	done         bool
-}
-
-func (c *h1conn) bodyOf(req *http.Request) *h1body {
-	b := &h1body{conn: c, wantContinue: strings.EqualFold(req.Header.Get("Expect"), "100-continue")}
-	switch {
-	case req.ContentLength > 0:
-		b.reader = &exactReader{r: c.br, left: req.ContentLength}
-	case req.ContentLength < 0:
-		b.reader, b.chunked = httputil.NewChunkedReader(c.br), true
-	default:
-		b.done = true
-	}
-	return b
-}
-
-func (b *h1body) Read(p []byte) (int, error) {
-	if b.done {
-		return 0, io.EOF
-	}
-	if err := b.sayContinue(); err != nil {
-		return 0, err
-	}
-	n, err := b.reader.Read(p)
-	if !errors.Is(err, io.EOF) {
-		return n, err
-	}
-	if b.chunked {
-		if err := skipTrailers(b.conn.br); err != nil {
-			return n, err
-		}
-	}
-	b.done = true
-	return n, io.EOF
-}
-
-func (b *h1body) sayContinue() error {
-	if !b.wantContinue {
-		return nil
-	}
-	b.wantContinue = false
-	_, err := io.WriteString(b.conn.conn, "HTTP/1.1 100 Continue\r\n\r\n")
-	return err
-}
-
-func (b *h1body) Close() error { return nil }
-
-// skipTrailers reads what the chunked reader leaves: trailers and empty line.
-func skipTrailers(br *bufio.Reader) error {
-	for {
-		line, err := br.ReadSlice('\n')
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return fmt.Errorf("read trailers: %w", io.ErrUnexpectedEOF)
-		}
-		if len(bytes.TrimSpace(line)) == 0 {
-			return nil
-		}
-	}
-}
-
-// exactReader reads just so many bytes; fewer are an unexpected end.
-type exactReader struct {
-	r    io.Reader
-	left int64
-}
-
-func (e *exactReader) Read(p []byte) (int, error) {
-	if e.left == 0 {
-		return 0, io.EOF
-	}
-	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
-	e.left -= int64(n)
-	switch {
-	case e.left == 0:
-		return n, io.EOF
-	case errors.Is(err, io.EOF):
-		return n, io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-// The ways in which chunked framing is broken.
+// The values of chunk-fault.
 const (
 	chunkBadSize = "bad-size"
 	chunkNoLast  = "no-last"
@@ -309,7 +256,7 @@ func writeHead(b *bytes.Buffer, status string, fields []Field) {
 	b.WriteString("\r\n")
 }
 
-// noLineBreak keeps a value in its line: broken heads have steps of their own.
+// noLineBreak removes line breaks from a value. There are separate steps for broken heads.
 func noLineBreak(value string) string {
 	return strings.NewReplacer("\r", " ", "\n", " ").Replace(value)
 }
@@ -377,7 +324,7 @@ func (w *h1wire) end(trailers []Field) error {
 	case chunkBadSize:
 		return w.breakChunks("zz\r\nnot a chunk\r\n")
 	case chunkHuge:
-		// 17 digits: more than any 64-bit size.
+		// 17 digits exceed any 64-bit size.
 		return w.breakChunks("fffffffffffffffff\r\nnot that much\r\n")
 	case chunkBadCRLF:
 		return w.breakChunks("0\r\n\r\n")

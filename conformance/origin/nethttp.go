@@ -1,7 +1,6 @@
 package origin
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -13,11 +12,11 @@ import (
 	"strings"
 )
 
-// ServeHTTP answers r as the grammar says. HTTP/1.1 connections are taken over
-// from the server, so that their faults are real; the request body is read
-// first then, whatever the step, up to 64 MiB. In HTTP/2, and with a writer
-// that cannot be hijacked, a step that breaks off panics with
-// [http.ErrAbortHandler], as net/http expects.
+// ServeHTTP answers r according to the grammar, so that an Origin can be mounted
+// in any [http.Server]. It hijacks HTTP/1.1 connections, so that their faults are
+// real; the request body is read first, up to 64 MiB, whatever the step says. In
+// HTTP/2, and with a writer that cannot be hijacked, a step that breaks off panics
+// with [http.ErrAbortHandler], as net/http expects.
 func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if hijacker, ok := w.(http.Hijacker); ok && r.ProtoMajor == 1 {
 		o.takeOver(hijacker, r)
@@ -28,17 +27,17 @@ func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveStream answers a request through a ResponseWriter.
 func (o *Origin) serveStream(c *connection, w http.ResponseWriter, r *http.Request) {
-	mux := &streamWire{w: w, conn: c}
-	whole := o.serve(&exchange{
-		origin: o, conn: c, place: c.nextPlace(), req: r, fields: sortedFields(r.Header), wire: mux, ctx: r.Context(),
+	wire := &streamWire{w: w, conn: c}
+	complete := o.serve(&exchange{
+		origin: o, conn: c, place: c.nextPlace(), req: r, fields: sortedFields(r.Header), wire: wire, ctx: r.Context(),
 	})
-	if !whole && !mux.ended {
-		// Returning would send an answer of net/http's own.
-		panic(http.ErrAbortHandler) //nolint:forbidigo // the way that net/http has for it
+	if !complete && !wire.ended {
+		// After a return net/http would complete the response.
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http documents this panic
 	}
 }
 
-// takeOver answers r and all that follows on its connection.
+// takeOver answers r, and then every further request on its connection.
 func (o *Origin) takeOver(hijacker http.Hijacker, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxMemory))
 	if err != nil {
@@ -52,12 +51,7 @@ func (o *Origin) takeOver(hijacker http.Hijacker, r *http.Request) {
 		return
 	}
 	defer o.tracker.remove(conn)
-	c := &h1conn{
-		origin: o,
-		conn:   &connection{Conn: conn, listener: "handler"},
-		br:     rw.Reader,
-		bw:     bufio.NewWriterSize(conn, 16<<10),
-	}
+	c := newH1Conn(o, &connection{Conn: &replayConn{Conn: conn, r: rw.Reader}, listener: "handler"})
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if c.exchange(o.ctx, r, sortedFields(r.Header), &h1body{done: true}) {
 		c.serve(o.ctx)
@@ -93,7 +87,7 @@ func (w *streamWire) begin(h *head) error {
 		return errUnsupported // WriteHeader panics below 100
 	}
 	header := w.w.Header()
-	header["Date"] = nil // so that none is added
+	header["Date"] = nil // net/http must not add one
 	w.set(h.fields)
 	if h.length != unset {
 		header.Set("Content-Length", strconv.FormatInt(h.length, 10))
@@ -106,7 +100,7 @@ func (w *streamWire) begin(h *head) error {
 func (w *streamWire) body(p []byte) error {
 	_, err := w.w.Write(p)
 	if errors.Is(err, http.ErrBodyNotAllowed) || errors.Is(err, http.ErrContentLength) {
-		return nil // net/http keeps such bytes back
+		return nil // net/http does not send such bytes
 	}
 	return gone(err)
 }
@@ -121,12 +115,12 @@ func (w *streamWire) end(trailers []Field) error {
 
 func (w *streamWire) flush() error {
 	if !w.begun {
-		return nil // flushing would send a head of its own
+		return nil // Flush would send a default head
 	}
 	return gone(http.NewResponseController(w.w).Flush())
 }
 
-// abort leaves it to serveStream to panic.
+// abort makes serveStream panic, which resets the stream.
 func (w *streamWire) abort() error { return errBroken }
 
 func (w *streamWire) sever(how string) error {
@@ -145,8 +139,7 @@ func (w *streamWire) raw(p []byte) error {
 	return gone(err)
 }
 
-// serveH2 hands the connection to net/http's HTTP/2 server, which gets every
-// frame right, and waits until it is closed.
+// serveH2 runs net/http's HTTP/2 server on the connection and returns when it is closed.
 func (o *Origin) serveH2(ctx context.Context, c *connection) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
@@ -157,7 +150,7 @@ func (o *Origin) serveH2(ctx context.Context, c *connection) {
 		Protocols:      protocols,
 		MaxHeaderBytes: maxHeadBytes,
 		BaseContext:    func(net.Listener) context.Context { return ctx },
-		// Faults are wanted here; nobody needs to read of them.
+		// The faults are intended, so their errors are not worth a log line.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed {
@@ -165,11 +158,11 @@ func (o *Origin) serveH2(ctx context.Context, c *connection) {
 			}
 		},
 	}
-	_ = server.Serve(&oneConn{conn: c.Conn}) // io.EOF of the second Accept
+	_ = server.Serve(&oneConn{conn: c.Conn}) // ends with io.EOF of the second Accept
 	<-closed
 }
 
-// serveH2 goes on with HTTP/2 after the head of its preface was read.
+// serveH2 continues with HTTP/2 after prefaceHead was read.
 func (c *h1conn) serveH2(ctx context.Context) {
 	replay := io.MultiReader(strings.NewReader(prefaceHead), c.br)
 	c.origin.serveH2(ctx, &connection{
@@ -177,7 +170,7 @@ func (c *h1conn) serveH2(ctx context.Context) {
 	})
 }
 
-// oneConn is a listener of one connection.
+// oneConn is a listener that accepts one connection.
 type oneConn struct {
 	conn net.Conn
 	done bool
@@ -195,7 +188,7 @@ func (l *oneConn) Close() error { return nil }
 
 func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
 
-// replayConn is a connection of which some was read already.
+// replayConn is a connection whose first bytes were already read; r returns them again.
 type replayConn struct {
 	net.Conn
 	r io.Reader

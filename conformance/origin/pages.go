@@ -2,28 +2,34 @@ package origin
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"net/url"
-	"sort"
+	"slices"
 	"strings"
 )
 
-// page is an answer of the origin about itself.
+// page answers a request for information about the origin itself.
 type page func(r *http.Request) (reply, error)
 
-func (o *Origin) page(path string) (page, bool) {
-	pages := map[string]page{
-		"/":             o.indexPage,
-		"/_log":         o.logPage,
-		"/_connections": o.connectionsPage,
-		"/_ca.pem":      o.caPage,
-		"/_client.pem":  o.clientPage,
+// page returns the page at path, or nil.
+func (o *Origin) page(path string) page {
+	switch path {
+	case "/":
+		return func(*http.Request) (reply, error) { return textReply(textPlain, o.Index()), nil }
+	case "/_log":
+		return o.logPage
+	case "/_connections":
+		return func(*http.Request) (reply, error) { return jsonReply(o.tracker.allCounts()) }
+	case "/_ca.pem":
+		return func(*http.Request) (reply, error) { return textReply(pemType, string(o.CAPEM())), nil }
+	case "/_client.pem":
+		return o.clientPage
 	}
-	p, ok := pages[path]
-	return p, ok
+	return nil
 }
+
+const pemType = "application/x-pem-file"
 
 func (x *exchange) servePage(p page) error {
 	r, err := p(x.req)
@@ -31,10 +37,6 @@ func (x *exchange) servePage(p page) error {
 		return x.refuse(http.StatusInternalServerError, err)
 	}
 	return x.reply(r)
-}
-
-func (o *Origin) indexPage(*http.Request) (reply, error) {
-	return textReply(textPlain, o.Index()), nil
 }
 
 func (o *Origin) logPage(r *http.Request) (reply, error) {
@@ -47,17 +49,9 @@ func (o *Origin) logPage(r *http.Request) (reply, error) {
 		requests = o.Requests(query.Get("key"))
 	}
 	if requests == nil {
-		requests = []Request{} // a list in JSON too
+		requests = []Request{} // [] in JSON, not null
 	}
 	return jsonReply(requests)
-}
-
-func (o *Origin) connectionsPage(*http.Request) (reply, error) {
-	return jsonReply(o.tracker.allCounts())
-}
-
-func (o *Origin) caPage(*http.Request) (reply, error) {
-	return textReply("application/x-pem-file", string(o.CAPEM())), nil
 }
 
 func (o *Origin) clientPage(*http.Request) (reply, error) {
@@ -66,7 +60,7 @@ func (o *Origin) clientPage(*http.Request) (reply, error) {
 		return reply{}, err
 	}
 	b, err := a.clientPEM()
-	return textReply("application/x-pem-file", string(b)), err
+	return textReply(pemType, string(b)), err
 }
 
 func textReply(kind, text string) reply {
@@ -78,7 +72,7 @@ func jsonReply(v any) (reply, error) {
 	return textReply("application/json", string(b)+"\n"), err
 }
 
-// echo returns the request as logged, in JSON.
+// echo returns the logged request in JSON.
 func (x *exchange) echo() ([]byte, error) {
 	request := x.entry.snapshot()
 	seen := struct {
@@ -97,65 +91,43 @@ func (x *exchange) echo() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// router knows how /cross names other listeners.
-func (o *Origin) router() router {
-	return router{absolute: func(target, path string) (string, error) {
-		name, host, otherHost := strings.Cut(target, "@")
-		if _, ok := kindOf(name); !ok && name != refusedName {
-			return "", fmt.Errorf("%w: no listener %q", errGrammar, name)
-		}
-		if !otherHost {
-			return o.URL(name, path), nil
-		}
-		u, err := url.Parse(o.URL(name, ""))
-		if err != nil {
-			return "", errors.Join(errGrammar, err)
-		}
-		if port := u.Port(); port != "" {
-			host += ":" + port
-		}
-		return u.Scheme + "://" + host + path, nil
-	}}
-}
-
-// sortedFields lists a header whose order is lost.
+// sortedFields returns the fields of h by name. Their order on the wire is not known.
 func sortedFields(h http.Header) []Field {
 	fields := make([]Field, 0, len(h))
-	for name, values := range h {
-		for _, value := range values {
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		for _, value := range h[name] {
 			fields = append(fields, Field{name, value})
 		}
 	}
-	sort.SliceStable(fields, func(i, j int) bool { return fields[i].Name < fields[j].Name })
 	return fields
 }
 
-const grammarHead = `/s/KEY/STEP/STEP/...   request n for KEY gets STEP n; the last repeats
-/cycle/KEY/STEP/STEP/...        the same, but the first STEP follows the last, and each
-                                script counts alone: for examples that are run again
+const grammarHead = `/s/KEY/STEP/STEP/...   request n for KEY gets STEP n; the last one repeats
+/cycle/KEY/STEP/STEP/...        the same, but after the last STEP the first follows, and
+                                each script has its own counter: for examples that run again
 /r/KEY/STATUS/N/STEP/...        N redirects, then /s/KEY/STEP/...
 /loop/KEY/STATUS                redirects to itself
 /loop2/KEY/STATUS               redirects between two URLs
 /cross/KEY/STATUS/TARGET/STEP/...
-                                redirects to /s/KEY/STEP/... on the listener TARGET,
-                                which may be NAME@HOST to name its host otherwise
+                                redirects to /s/KEY/STEP/... on the listener TARGET;
+                                TARGET may be NAME@HOST to use another host name for it
 GET /                           this page
 GET /_log?key=KEY               the log in JSON, of KEY or of all; DELETE /_log clears it
 GET /_connections               connections accepted, by listener, in JSON
 GET /_ca.pem /_client.pem       the authority; the client certificate and key for mtls
 
-KEY is any text, chosen by the client. Methods and queries do not matter. The
-helpers are logged under KEY but take no step from it. STATUS may carry
-parameters there too.
+KEY is any text, chosen by the client. Method and query have no effect. The
+redirect helpers are logged under KEY but do not advance its script. Their
+STATUS may have parameters too.
 
 STEP is NAME or NAME:PARAM=VALUE,PARAM=VALUE. Values are percent-decoded once:
 write "," as %2C, "/" as %2F, "?" as %3F, "%" as %25. A PARAM that adds a field
-may be given more than once, also with a number: header1=, header2=.
-A URL that is not in the grammar gets 400, a fault that the protocol cannot have
-501, both with a field Origin-Error.
+may be given more than once, with digits at its end if you like: header1=, header2=.
+A URL that is not in the grammar is answered with 400, a fault that the protocol
+cannot express with 501. Both answers have a field Origin-Error.
 `
 
-// Grammar returns the URL grammar: every step and every parameter.
+// Grammar returns the URL grammar as text, with every step and every parameter.
 func Grammar() string {
 	var b strings.Builder
 	b.WriteString(grammarHead)
@@ -165,29 +137,27 @@ func Grammar() string {
 			b.WriteString("    parameters as for STATUS\n")
 			continue
 		}
-		for _, p := range k.params {
-			fmt.Fprintf(&b, "    %-50s %s\n", p.usage(), p.doc)
+		step := newStep()
+		for _, p := range k.params(&step) {
+			usage := p.name
+			if p.syntax != "" {
+				usage += "=" + p.syntax
+			}
+			fmt.Fprintf(&b, "    %-50s %s\n", usage, p.doc)
 		}
 	}
 	return b.String()
 }
 
-func (p param) usage() string {
-	if p.syntax == "" {
-		return p.name
-	}
-	return p.name + "=" + p.syntax
-}
-
-// Index returns the listeners with their addresses, and the grammar: what
-// GET / answers.
+// Index returns the text of GET /: the listeners with their addresses, and the
+// grammar.
 func (o *Origin) Index() string {
 	var b strings.Builder
 	b.WriteString("An HTTP origin that commits any fault on request.\n\nListeners\n")
 	for _, k := range listenerKinds() {
 		fmt.Fprintf(&b, "    %-16s %-34s %s\n", k.name, o.URL(k.name, ""), k.doc)
 	}
-	fmt.Fprintf(&b, "    %-16s %-34s %s\n", refusedName, o.URL(refusedName, ""), "nothing listens there")
+	fmt.Fprintf(&b, "    %-16s %-34s %s\n", refusedName, o.URL(refusedName, ""), "nothing listens on this port")
 	b.WriteString("\nGrammar\n\n")
 	b.WriteString(Grammar())
 	return b.String()

@@ -3,148 +3,34 @@ package origin
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// step is one parsed STEP of a script.
-type step struct {
-	text   string // as in the URL
-	kind   *stepKind
-	status string // three digits, for statusKind
-	answer answer
-
-	// For the steps that break something.
-	at    string
-	after int64
-	code  uint32
-	last  string
-	fault string
-	size  int64
-}
-
-// stepKind is one NAME of the grammar.
-type stepKind struct {
-	name   string
-	doc    string
-	params []param
-	// run carries the step out. Nil error: all was answered.
-	run func(x *exchange, s *step) error
-}
-
-// statusKind stands for every three-digit NAME.
-const statusKind = "STATUS"
-
-func parseSteps(parts []string) ([]step, error) {
-	steps := make([]step, 0, len(parts))
-	for _, part := range parts {
-		s, err := parseStep(part)
-		if err != nil {
-			return nil, err
-		}
-		steps = append(steps, s)
-	}
-	return steps, nil
-}
-
-// parseStep reads NAME or NAME:param=value,param=value.
-func parseStep(text string) (step, error) {
-	name, rest, hasParams := strings.Cut(text, ":")
-	name, err := unescape(name)
-	if err != nil {
-		return step{}, err
-	}
-	s := step{text: text, kind: findKind(name)}
-	if s.kind == nil {
-		return step{}, fmt.Errorf("%w: no step %q", errGrammar, name)
-	}
-	if s.kind.name == statusKind {
-		s.status = name
-	}
-	s.setDefaults()
-	if !hasParams {
-		return s, nil
-	}
-	return s, s.parseParams(rest)
-}
-
-func (s *step) setDefaults() {
-	s.answer = answer{size: unset, stall: unset, cut: unset, length: unset, codingCut: unset, earlyCount: 1}
-	s.at = atBeforeHead
-	s.size = unset
-}
-
-func (s *step) parseParams(list string) error {
-	for pair := range strings.SplitSeq(list, ",") {
-		name, value, _ := strings.Cut(pair, "=")
-		// Decoded once, and only after the list was split.
-		value, err := url.PathUnescape(value)
-		if err != nil {
-			return fmt.Errorf("%w: bad encoding in %q", errGrammar, pair)
-		}
-		p := s.kind.find(name)
-		if p == nil {
-			return fmt.Errorf("%w: step %s has no parameter %q", errGrammar, s.kind.name, name)
-		}
-		if err := p.set(s, value); err != nil {
-			return fmt.Errorf("%s=%s: %w", name, value, err)
-		}
-	}
-	return nil
-}
-
-// find returns the parameter of that name; trailing digits are for writing one
-// more than once and may be left out.
-func (k *stepKind) find(name string) *param {
-	bare := strings.TrimRight(name, "0123456789")
-	for i := range k.params {
-		if p := k.params[i].name; p == name || p == bare {
-			return &k.params[i]
-		}
-	}
-	return nil
-}
-
-func findKind(name string) *stepKind {
-	wanted := name
-	if isStatus(name) {
-		wanted = statusKind
-	}
-	for i := range stepKinds {
-		if stepKinds[i].name == wanted {
-			return &stepKinds[i]
-		}
-	}
-	return nil
-}
-
-func isStatus(name string) bool {
-	return len(name) == 3 && strings.Trim(name, "0123456789") == ""
-}
-
-// location makes the step a redirect to the given raw Location.
-func (s *step) location(to string) {
-	s.answer.fields = append(s.answer.fields, fieldSpec{name: "Location", value: to})
-}
-
 // errGrammar marks URLs that are not in the grammar.
 var errGrammar = errors.New("not in the grammar")
 
-// maxChain bounds N of /r/KEY/STATUS/N.
-const maxChain = 1000
+const (
+	unset     = -1       // the value of a number that was not given
+	maxNumber = 1 << 40  // limit of the numbers in the grammar
+	maxMemory = 64 << 20 // limit of what one answer holds in memory, in bytes
+	maxChain  = 1000     // limit of N in /r/KEY/STATUS/N
+)
 
 // route is what the path of a request asks for.
 type route struct {
 	key    string
 	steps  []step
-	helper bool   // a redirect helper: takes no turn of the key
-	cycle  string // the script of /cycle: after its last step the first follows
+	helper bool   // a redirect helper, which does not advance the script of its key
+	cycle  string // the script of /cycle; after its last step the first follows
 }
 
-// stepAt returns the step of turn n, from 1. The last step repeats, or leads
-// back to the first.
+// stepAt returns the step for turn n, counted from 1. After the last step, /s
+// repeats it and /cycle starts again.
 func (rt *route) stepAt(n int) *step {
 	if rt.cycle != "" {
 		return &rt.steps[(max(n, 1)-1)%len(rt.steps)]
@@ -152,14 +38,8 @@ func (rt *route) stepAt(n int) *step {
 	return &rt.steps[min(max(n, 1), len(rt.steps))-1]
 }
 
-// router turns paths into routes. absolute gives the URL of a path on another
-// listener, for /cross.
-type router struct {
-	absolute func(target, path string) (string, error)
-}
-
-// parse reads an encoded path. Errors match errGrammar.
-func (r router) parse(path string) (*route, error) {
+// parseRoute parses an encoded path. Its errors match errGrammar.
+func (o *Origin) parseRoute(path string) (*route, error) {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if len(parts) < 3 {
 		return nil, fmt.Errorf("%w: %q has no KEY and STEP", errGrammar, path)
@@ -179,10 +59,14 @@ func (r router) parse(path string) (*route, error) {
 		rt.steps, err = chainStep(parts)
 	case "loop":
 		rt.steps, err = redirectStep(parts[2], path)
-	case "loop2":
-		rt.steps, err = redirectStep(parts[2], otherOfTwo(parts))
+	case "loop2": // alternates between loop2/KEY/STATUS and loop2/KEY/STATUS/b
+		to := "/" + strings.Join(parts[:3], "/")
+		if len(parts) == 3 {
+			to += "/b"
+		}
+		rt.steps, err = redirectStep(parts[2], to)
 	case "cross":
-		rt.steps, err = r.crossStep(parts)
+		rt.steps, err = o.crossStep(parts)
 	default:
 		err = fmt.Errorf("%w: no helper %q", errGrammar, parts[0])
 	}
@@ -197,14 +81,14 @@ func unescape(s string) (string, error) {
 	return decoded, nil
 }
 
-// chainStep serves r/KEY/STATUS/N/STEP…: N redirects, then s/KEY/STEP….
+// chainStep parses r/KEY/STATUS/N/STEP…: N redirects that lead to s/KEY/STEP….
 func chainStep(parts []string) ([]step, error) {
 	if len(parts) < 5 {
 		return nil, fmt.Errorf("%w: want /r/KEY/STATUS/N/STEP", errGrammar)
 	}
 	n, err := strconv.Atoi(parts[3])
 	if err != nil || n < 1 || n > maxChain {
-		return nil, fmt.Errorf("%w: N of a chain is 1 to %d, not %q", errGrammar, maxChain, parts[3])
+		return nil, fmt.Errorf("%w: N of a chain must be 1 to %d, not %q", errGrammar, maxChain, parts[3])
 	}
 	rest := strings.Join(parts[4:], "/")
 	if n == 1 {
@@ -213,18 +97,8 @@ func chainStep(parts []string) ([]step, error) {
 	return redirectStep(parts[2], fmt.Sprintf("/r/%s/%s/%d/%s", parts[1], parts[2], n-1, rest))
 }
 
-// otherOfTwo returns the other URL of the loop over loop2/KEY/STATUS and
-// loop2/KEY/STATUS/b.
-func otherOfTwo(parts []string) string {
-	first := "/" + strings.Join(parts[:3], "/")
-	if len(parts) > 3 {
-		return first
-	}
-	return first + "/b"
-}
-
-// crossStep serves cross/KEY/STATUS/TARGET/STEP….
-func (r router) crossStep(parts []string) ([]step, error) {
+// crossStep parses cross/KEY/STATUS/TARGET/STEP….
+func (o *Origin) crossStep(parts []string) ([]step, error) {
 	if len(parts) < 5 {
 		return nil, fmt.Errorf("%w: want /cross/KEY/STATUS/TARGET/STEP", errGrammar)
 	}
@@ -232,14 +106,25 @@ func (r router) crossStep(parts []string) ([]step, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, err := r.absolute(target, "/s/"+parts[1]+"/"+strings.Join(parts[4:], "/"))
-	if err != nil {
-		return nil, err
+	name, host, otherHost := strings.Cut(target, "@")
+	if _, ok := kindOf(name); !ok && name != refusedName {
+		return nil, fmt.Errorf("%w: no listener %q", errGrammar, name)
 	}
+	u, err := url.Parse(o.URL(name, ""))
+	if err != nil {
+		return nil, errors.Join(errGrammar, err)
+	}
+	if otherHost {
+		if port := u.Port(); port != "" {
+			host += ":" + port
+		}
+		u.Host = host
+	}
+	to := u.Scheme + "://" + u.Host + "/s/" + parts[1] + "/" + strings.Join(parts[4:], "/")
 	return redirectStep(parts[2], to)
 }
 
-// redirectStep is the step STATUS with a Location. STATUS may carry
+// redirectStep returns the step STATUS with a raw Location. STATUS may have
 // parameters, as in a script.
 func redirectStep(status, to string) ([]step, error) {
 	s, err := parseStep(status)
@@ -249,146 +134,260 @@ func redirectStep(status, to string) ([]step, error) {
 	if s.kind.name != statusKind {
 		return nil, fmt.Errorf("%w: %q is not a status", errGrammar, status)
 	}
-	s.location(to)
+	s.answer.fields = append(s.answer.fields, fieldSpec{name: "Location", value: to})
 	return []step{s}, nil
 }
 
-// unset is the value of a number that was not given.
-const unset = -1
+// step is one parsed STEP of a script.
+type step struct {
+	text   string // as in the URL
+	kind   *stepKind
+	status string // three digits, for statusKind
+	answer answer
 
-// maxNumber bounds numbers of the grammar: 1 TiB.
-const maxNumber = 1 << 40
+	// For the steps that break something.
+	at    string
+	after int64
+	code  uint32
+	last  string
+	fault string
+	size  int64
+}
 
-// maxMemory bounds what is held in memory for one answer: 64 MiB.
-const maxMemory = 64 << 20
+// newStep returns a step with the defaults of the grammar.
+func newStep() step {
+	return step{
+		at:     atBeforeHead,
+		size:   unset,
+		answer: answer{size: unset, stall: unset, cut: unset, length: unset, codingCut: unset, earlyCount: 1},
+	}
+}
+
+// stepKind is one NAME of the grammar.
+type stepKind struct {
+	name string
+	// run executes the step. It returns nil if the whole answer was sent.
+	run func(x *exchange, s *step) error
+	// params returns the parameters of the step, which set the values of s.
+	params func(s *step) []param
+	doc    string
+}
+
+// statusKind is the name of the kind for every three-digit NAME.
+const statusKind = "STATUS"
+
+func parseSteps(parts []string) ([]step, error) {
+	steps := make([]step, 0, len(parts))
+	for _, part := range parts {
+		s, err := parseStep(part)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, s)
+	}
+	return steps, nil
+}
+
+// parseStep parses NAME or NAME:PARAM=VALUE,PARAM=VALUE.
+func parseStep(text string) (step, error) {
+	name, rest, hasParams := strings.Cut(text, ":")
+	name, err := unescape(name)
+	if err != nil {
+		return step{}, err
+	}
+	s := newStep()
+	s.text, s.kind = text, findKind(name)
+	if s.kind == nil {
+		return step{}, fmt.Errorf("%w: no step %q", errGrammar, name)
+	}
+	if s.kind.name == statusKind {
+		s.status = name
+	}
+	if !hasParams {
+		return s, nil
+	}
+	err = s.parseParams(rest)
+	return s, err
+}
+
+func (s *step) parseParams(list string) error {
+	params := s.kind.params(s)
+	for pair := range strings.SplitSeq(list, ",") {
+		name, value, _ := strings.Cut(pair, "=")
+		// Decode only after the list was split, so that %2C is not a separator.
+		value, err := url.PathUnescape(value)
+		if err != nil {
+			return fmt.Errorf("%w: bad encoding in %q", errGrammar, pair)
+		}
+		// Digits at the end let a parameter be given more than once: header1=, header2=.
+		bare := strings.TrimRight(name, "0123456789")
+		i := slices.IndexFunc(params, func(p param) bool { return p.name == name || p.name == bare })
+		if i < 0 {
+			return fmt.Errorf("%w: step %s has no parameter %q", errGrammar, s.kind.name, name)
+		}
+		if err := params[i].set(value); err != nil {
+			return fmt.Errorf("%s=%s: %w", name, value, err)
+		}
+	}
+	return nil
+}
+
+func findKind(name string) *stepKind {
+	if len(name) == 3 && strings.Trim(name, "0123456789") == "" {
+		name = statusKind
+	}
+	for i := range stepKinds {
+		if stepKinds[i].name == name {
+			return &stepKinds[i]
+		}
+	}
+	return nil
+}
 
 // param is one parameter of a step.
 type param struct {
 	name   string
 	syntax string
 	doc    string
-	set    func(s *step, value string) error
+	set    setter
 }
 
-// number sets a size or a count of 0 to most.
-func number(most int64, target func(*step) *int64) func(*step, string) error {
-	return func(s *step, value string) error {
+// setter parses the value of a parameter and stores it in the step.
+type setter func(value string) error
+
+// number stores a size or a count of 0 to limit.
+func number(limit int64, target *int64) setter {
+	return func(value string) error {
 		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || n < 0 || n > most {
-			return fmt.Errorf("%w: want a number from 0 to %d", errGrammar, most)
+		if err != nil || n < 0 || n > limit {
+			return fmt.Errorf("%w: want a number from 0 to %d", errGrammar, limit)
 		}
-		*target(s) = n
+		*target = n
 		return nil
 	}
 }
 
-// text sets any string.
-func text(target func(*step) *string) func(*step, string) error {
-	return func(s *step, value string) error {
-		*target(s) = value
+// text stores any string.
+func text(target *string) setter {
+	return func(value string) error {
+		*target = value
 		return nil
 	}
 }
 
-// given sets a string for which empty and absent differ.
-func given(target func(*step) **string) func(*step, string) error {
-	return func(s *step, value string) error {
-		*target(s) = &value
+// optional stores a string for which empty and absent differ.
+func optional(target **string) setter {
+	return func(value string) error {
+		*target = &value
 		return nil
 	}
 }
 
-// flag sets a switch that takes no value.
-func flag(target func(*step) *bool) func(*step, string) error {
-	return func(s *step, value string) error {
+// flag turns a switch on. It accepts no value.
+func flag(target *bool) setter {
+	return func(value string) error {
 		if value != "" {
 			return fmt.Errorf("%w: takes no value", errGrammar)
 		}
-		*target(s) = true
+		*target = true
 		return nil
 	}
 }
 
-// choice sets one of the given words.
-func choice(target func(*step) *string, words ...string) func(*step, string) error {
-	return func(s *step, value string) error {
-		for _, word := range words {
-			if value == word {
-				*target(s) = value
-				return nil
-			}
+// choice stores one of the given words.
+func choice(target *string, words ...string) setter {
+	return func(value string) error {
+		if !slices.Contains(words, value) {
+			return fmt.Errorf("%w: want one of %s", errGrammar, strings.Join(words, ", "))
 		}
-		return fmt.Errorf("%w: want one of %s", errGrammar, strings.Join(words, ", "))
+		*target = value
+		return nil
 	}
 }
 
-// duration sets a Go duration such as 1.5s or 20ms.
-func duration(target func(*step) *time.Duration) func(*step, string) error {
-	return func(s *step, value string) error {
+// duration stores a Go duration such as 1.5s or 20ms.
+func duration(target *time.Duration) setter {
+	return func(value string) error {
 		d, err := time.ParseDuration(value)
 		if err != nil || d < 0 {
 			return fmt.Errorf("%w: want a duration such as 20ms", errGrammar)
 		}
-		*target(s) = d
+		*target = d
 		return nil
 	}
 }
 
-// field adds a field of a fixed name with a raw value.
-func field(name string) func(*step, string) error {
-	return func(s *step, value string) error {
+// seconds stores a whole number of seconds, negative ones too.
+func seconds(target *time.Duration) setter {
+	return func(value string) error {
+		const century = 100 * 366 * 24 * 3600
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < -century || n > century {
+			return fmt.Errorf("%w: want seconds, within a century", errGrammar)
+		}
+		*target = time.Duration(n) * time.Second
+		return nil
+	}
+}
+
+// early stores the status of an informational response.
+func early(target *int) setter {
+	return func(value string) error {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 100 || n > 199 || n == http.StatusSwitchingProtocols {
+			return fmt.Errorf("%w: want 100 or 102 to 199", errGrammar)
+		}
+		*target = n
+		return nil
+	}
+}
+
+// drip stores BYTES@DURATION, or BYTES/DURATION with an encoded slash.
+func drip(a *answer) setter {
+	return func(value string) error {
+		count, every, ok := strings.Cut(value, "@")
+		if !ok {
+			count, every, _ = strings.Cut(value, "/")
+		}
+		if err := number(1<<20, &a.dripBytes)(count); err != nil {
+			return fmt.Errorf("BYTES@DURATION or BYTES%%2FDURATION: %w", err)
+		}
+		if a.dripBytes == 0 {
+			return fmt.Errorf("%w: a drip has at least one byte", errGrammar)
+		}
+		return duration(&a.dripEvery)(every)
+	}
+}
+
+// field adds a field with a fixed name and a raw value.
+func (s *step) field(name string) setter {
+	return func(value string) error {
 		s.answer.fields = append(s.answer.fields, fieldSpec{name: name, value: value})
 		return nil
 	}
 }
 
-// dateField adds a field whose value is a date so many seconds from now.
-func dateField(name string) func(*step, string) error {
-	return func(s *step, value string) error {
-		after, err := seconds(value)
-		if err != nil {
-			return err
-		}
-		s.answer.fields = append(s.answer.fields, fieldSpec{name: name, dated: true, after: after})
-		return nil
+// dateField adds a field whose value is a date that many seconds from now.
+func (s *step) dateField(name string) setter {
+	return func(value string) error {
+		f := fieldSpec{name: name, dated: true}
+		err := seconds(&f.after)(value)
+		s.answer.fields = append(s.answer.fields, f)
+		return err
 	}
 }
 
-func seconds(value string) (time.Duration, error) {
-	const century = 100 * 366 * 24 * 3600
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < -century || n > century {
-		return 0, fmt.Errorf("%w: want seconds, within a century", errGrammar)
-	}
-	return time.Duration(n) * time.Second, nil
-}
-
-// anyField adds a field given as Name=Value.
-func anyField(s *step, value string) error {
+// anyField adds a field given as NAME=VALUE.
+func (s *step) anyField(value string) error {
 	name, value, ok := strings.Cut(value, "=")
 	if !ok || name == "" {
-		return fmt.Errorf("%w: want Name=Value", errGrammar)
+		return fmt.Errorf("%w: want NAME=VALUE", errGrammar)
 	}
-	return field(name)(s, value)
+	return s.field(name)(value)
 }
 
-// drip sets BYTES@DURATION; BYTES/DURATION works too, its slash encoded.
-func drip(s *step, value string) error {
-	count, every, ok := strings.Cut(value, "@")
-	if !ok {
-		count, every, _ = strings.Cut(value, "/")
-	}
-	if err := number(1<<20, func(s *step) *int64 { return &s.answer.dripBytes })(s, count); err != nil {
-		return fmt.Errorf("BYTES@DURATION or BYTES%%2FDURATION: %w", err)
-	}
-	if s.answer.dripBytes == 0 {
-		return fmt.Errorf("%w: a drip has at least one byte", errGrammar)
-	}
-	return duration(func(s *step) *time.Duration { return &s.answer.dripEvery })(s, every)
-}
-
-// code sets an HTTP/2 error code, decimal or 0x.
-func code(s *step, value string) error {
+// setCode stores an HTTP/2 error code, decimal or with 0x.
+func (s *step) setCode(value string) error {
 	n, err := strconv.ParseUint(value, 0, 32)
 	if err != nil {
 		return fmt.Errorf("%w: want an error code", errGrammar)
@@ -397,8 +396,8 @@ func code(s *step, value string) error {
 	return nil
 }
 
-// lastStream sets N or "this".
-func lastStream(s *step, value string) error {
+// setLast stores a stream number or "this".
+func (s *step) setLast(value string) error {
 	if _, err := strconv.ParseUint(value, 10, 31); err != nil && value != lastThis {
 		return fmt.Errorf("%w: want a stream number or %q", errGrammar, lastThis)
 	}

@@ -219,21 +219,6 @@ type fieldSpec struct {
 	after time.Duration
 }
 
-func dateOffset(s *step, value string) error {
-	after, err := seconds(value)
-	s.answer.dateAfter = after
-	return err
-}
-
-func early(s *step, value string) error {
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 100 || n > 199 || n == http.StatusSwitchingProtocols {
-		return errGrammar
-	}
-	s.answer.early = n
-	return nil
-}
-
 // formatDate writes t in one of the three forms of RFC 9110 §5.6.7.
 func formatDate(t time.Time, form string) string {
 	t = t.UTC()
