@@ -10,40 +10,45 @@ import (
 	"net"
 )
 
-// listenerKind is one named listener: how its connections are treated.
+// serveFunc serves one accepted connection. ctx ends when the origin is closed.
+type serveFunc func(o *Origin, ctx context.Context, c *connection)
+
+// listenerKind is a named listener: how it treats its connections.
 type listenerKind struct {
 	name  string
 	doc   string
-	tls   bool // its URLs begin with https
-	serve func(o *Origin, ctx context.Context, c *connection)
+	tls   bool // its URLs start with https
+	serve serveFunc
 }
 
-// refusedName is the address on which nothing listens.
+// refusedName is the name of the address on which nothing listens.
 const refusedName = "refused"
 
-// listenerKinds returns every listener, "refused" apart, in the order of the
-// index.
+// listenerKinds returns every listener except "refused", in the order of the index.
 func listenerKinds() []listenerKind {
 	return []listenerKind{
 		{"http", "HTTP/1.1, and HTTP/2 with prior knowledge", false, serveHTTP1},
 		{"http-other", "the same on another port", false, serveHTTP1},
-		{"https", "good certificate, HTTP/2 and HTTP/1.1", true, serveGood},
-		{"https1", "good certificate, HTTP/1.1 only", true, serveGood1},
+		{"https", "good certificate, HTTP/2 and HTTP/1.1", true, serveTLS(goodConfig)},
+		{"https1", "good certificate, HTTP/1.1 only", true, serveTLS(http1Config)},
 		{"h2fault", "good certificate, HTTP/2 frame by frame: the h2- steps", true, serveFrames},
-		{"tls-expired", "certificate past its date", true, serveExpired},
-		{"tls-wrong-name", "certificate for another name", true, serveWrongName},
-		{"tls-unknown-ca", "certificate of an authority that nobody knows", true, serveUnknownCA},
-		{"tls-old", "TLS 1.0 only", true, serveOld},
-		{"mtls", "demands a client certificate (GET /_client.pem elsewhere)", true, serveMutual},
+		{"tls-expired", "expired certificate", true,
+			serveTLS(func(a *authority) *tls.Config { return configFor(a.expired, "h2", "http/1.1") })},
+		{"tls-wrong-name", "certificate for another name", true,
+			serveTLS(func(a *authority) *tls.Config { return configFor(a.wrongName, "h2", "http/1.1") })},
+		{"tls-unknown-ca", "certificate of an authority that no client trusts", true,
+			serveTLS(func(a *authority) *tls.Config { return configFor(a.unknown, "h2", "http/1.1") })},
+		{"tls-old", "TLS 1.0 only", true, serveTLS(oldConfig)},
+		{"mtls", "requires a client certificate (GET /_client.pem elsewhere)", true, serveTLS(mutualConfig)},
 		{"tls-cut", "closes in the middle of the handshake", true, serveCut},
 		{"tls-reset", "resets in the middle of the handshake", true, serveTLSReset},
-		{"tls-plain", "answers the hello in plain HTTP", true, servePlain},
-		{"tls-garbage", "answers the hello with garbage", true, serveGarbage},
-		{"tls-silent", "never answers the hello", true, serveSilent},
-		{"tcp-reset", "resets on accept, which a client may meet while it connects", false, serveReset},
+		{"tls-plain", "answers the ClientHello with plain HTTP", true, servePlain},
+		{"tls-garbage", "answers the ClientHello with garbage", true, serveGarbage},
+		{"tls-silent", "never answers the ClientHello", true, serveSilent},
+		{"tcp-reset", "resets on accept; the client may see it while it connects", false, serveReset},
 		{"tcp-close", "closes on accept", false, serveClose},
-		{"tcp-silent", "reads and says nothing", false, serveSilent},
-		{"tcp-noread", "neither reads nor says anything", false, serveNoRead},
+		{"tcp-silent", "reads and never answers", false, serveSilent},
+		{"tcp-noread", "neither reads nor answers", false, serveNoRead},
 	}
 }
 
@@ -56,13 +61,13 @@ func kindOf(name string) (listenerKind, bool) {
 	return listenerKind{}, false
 }
 
-// Serve answers plain HTTP/1.1, and HTTP/2 with prior knowledge, on l until
-// [Origin.Close], and then returns nil; any other end is an error of Accept.
-// It closes l. It is ServeAs("http", l).
+// Serve answers plain HTTP/1.1, and HTTP/2 with prior knowledge, on l. It returns
+// nil after [Origin.Close], and an error if Accept fails. It closes l. It is the
+// same as ServeAs("http", l).
 func (o *Origin) Serve(l net.Listener) error { return o.ServeAs("http", l) }
 
-// ServeAs is [Origin.Serve] in the manner of the named listener, for instance
-// "h2fault" or "tls-cut". An unknown name is an error.
+// ServeAs is like [Origin.Serve], but treats connections as the named listener
+// does, for example "h2fault" or "tls-cut". An unknown name is an error.
 func (o *Origin) ServeAs(name string, l net.Listener) error {
 	kind, ok := kindOf(name)
 	if !ok {
@@ -80,7 +85,7 @@ func (o *Origin) accept(kind listenerKind, l net.Listener) error {
 		conn, err := l.Accept()
 		if o.tracker.isClosed() {
 			if err == nil {
-				_ = conn.Close() // nobody will serve it
+				_ = conn.Close() // the origin is closed
 			}
 			return nil
 		}
@@ -90,30 +95,27 @@ func (o *Origin) accept(kind listenerKind, l net.Listener) error {
 		if !o.tracker.add(conn) {
 			return nil
 		}
-		go o.serveConn(kind, conn)
+		go func() {
+			defer o.tracker.remove(conn)
+			kind.serve(o, o.ctx, o.tracker.connect(kind.name, conn))
+		}()
 	}
 }
 
-func (o *Origin) serveConn(kind listenerKind, conn net.Conn) {
-	defer o.tracker.remove(conn)
-	kind.serve(o, o.ctx, o.tracker.connect(kind.name, conn))
-}
-
-// open binds the named listener and serves it.
-func (o *Origin) open(name, addr string) error {
+// open binds a listener and serves it.
+func (o *Origin) open(kind listenerKind, addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
-	o.setAddr(name, l.Addr())
-	kind, ok := kindOf(name)
-	if !ok || !o.tracker.add(l) {
-		return errors.Join(net.ErrClosed, l.Close())
+	o.setAddr(kind.name, l.Addr())
+	if !o.tracker.add(l) {
+		return net.ErrClosed
 	}
 	go func() {
 		defer o.tracker.remove(l)
 		if err := o.accept(kind, l); err != nil {
-			o.logger.Error("listener ended", "listener", name, "error", err)
+			o.logger.Error("listener ended", "listener", kind.name, "error", err)
 		}
 	}()
 	return nil
@@ -125,21 +127,21 @@ func (o *Origin) setAddr(name string, addr net.Addr) {
 	o.addresses[name] = addr.String()
 }
 
-// holdRefused finds a port on which nothing listens and keeps it so: it is the
-// client's end of a connection that stays open, and so nobody else's.
+// holdRefused reserves a port on which nothing listens: the client's end of a
+// connection that stays open, so that no other program can bind it.
 func (o *Origin) holdRefused() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return fmt.Errorf("hold a refused port: %w", err)
+		return fmt.Errorf("reserve a refused port: %w", err)
 	}
-	defer l.Close() // nothing is lost with it
+	defer l.Close() // the accepted connection stays open
 	client, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
-		return fmt.Errorf("hold a refused port: %w", err)
+		return fmt.Errorf("reserve a refused port: %w", err)
 	}
 	server, err := l.Accept()
 	if err != nil {
-		return errors.Join(fmt.Errorf("hold a refused port: %w", err), client.Close())
+		return errors.Join(fmt.Errorf("reserve a refused port: %w", err), client.Close())
 	}
 	o.setAddr(refusedName, client.LocalAddr())
 	o.mu.Lock()
@@ -150,104 +152,69 @@ func (o *Origin) holdRefused() error {
 
 func serveHTTP1(o *Origin, ctx context.Context, c *connection) { newH1Conn(o, c).serve(ctx) }
 
-// serveTLS finishes the handshake and speaks what was negotiated; h2 serves
-// HTTP/2.
-func (o *Origin) serveTLS(ctx context.Context, c *connection, cfg *tls.Config, h2 func()) {
-	under := c.Conn
-	conn := tls.Server(under, cfg)
+// serveTLS returns a function that serves HTTP/1.1 or HTTP/2 over TLS, whichever
+// the handshake negotiates.
+func serveTLS(config func(*authority) *tls.Config) serveFunc {
+	return func(o *Origin, ctx context.Context, c *connection) {
+		o.handshake(ctx, c, config, o.serveH2)
+	}
+}
+
+func serveFrames(o *Origin, ctx context.Context, c *connection) {
+	o.handshake(ctx, c, goodConfig, func(ctx context.Context, c *connection) { newH2Conn(o, c).serve(ctx) })
+}
+
+// handshake completes the TLS handshake and serves the negotiated protocol, with
+// h2 if that is HTTP/2.
+func (o *Origin) handshake(
+	ctx context.Context, c *connection, config func(*authority) *tls.Config, h2 func(context.Context, *connection),
+) {
+	a, err := o.authority()
+	if err != nil {
+		o.logger.Error("make certificates", "error", err)
+		return
+	}
+	conn := tls.Server(c.Conn, config(a))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return
 	}
 	c.Conn = conn
-	defer conn.Close() // with close_notify, if the connection still stands
+	defer conn.Close() // sends close_notify if the connection is still open
 	if conn.ConnectionState().NegotiatedProtocol == "h2" {
-		h2()
+		h2(ctx, c)
 		return
 	}
 	newH1Conn(o, c).serve(ctx)
-}
-
-// The listeners that finish a handshake, or let the client refuse it.
-
-func serveGood(o *Origin, ctx context.Context, c *connection) {
-	o.serveWith(ctx, c, func(a *authority) *tls.Config { return configFor(a.good, "h2", "http/1.1") })
-}
-
-func serveGood1(o *Origin, ctx context.Context, c *connection) {
-	o.serveWith(ctx, c, func(a *authority) *tls.Config { return configFor(a.good, "http/1.1") })
-}
-
-func serveExpired(o *Origin, ctx context.Context, c *connection) {
-	o.serveWith(ctx, c, func(a *authority) *tls.Config { return configFor(a.expired, "h2", "http/1.1") })
-}
-
-func serveWrongName(o *Origin, ctx context.Context, c *connection) {
-	o.serveWith(ctx, c, func(a *authority) *tls.Config { return configFor(a.wrongName, "h2", "http/1.1") })
-}
-
-func serveUnknownCA(o *Origin, ctx context.Context, c *connection) {
-	o.serveWith(ctx, c, func(a *authority) *tls.Config { return configFor(a.unknown, "h2", "http/1.1") })
-}
-
-func serveOld(o *Origin, ctx context.Context, c *connection) {
-	o.serveWith(ctx, c, func(a *authority) *tls.Config {
-		cfg := configFor(a.good, "http/1.1")
-		cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS10, tls.VersionTLS10
-		return cfg
-	})
-}
-
-func serveMutual(o *Origin, ctx context.Context, c *connection) {
-	o.serveWith(ctx, c, func(a *authority) *tls.Config {
-		cfg := configFor(a.good, "h2", "http/1.1")
-		cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, a.pool()
-		return cfg
-	})
-}
-
-func (o *Origin) serveWith(ctx context.Context, c *connection, config func(*authority) *tls.Config) {
-	a, err := o.authority()
-	if err != nil {
-		o.logger.Error("make certificates", "error", err)
-		return
-	}
-	o.serveTLS(ctx, c, config(a), func() { o.serveH2(ctx, c) })
-}
-
-// serveFrames speaks HTTP/2 frame by frame.
-func serveFrames(o *Origin, ctx context.Context, c *connection) {
-	a, err := o.authority()
-	if err != nil {
-		o.logger.Error("make certificates", "error", err)
-		return
-	}
-	o.serveTLS(ctx, c, configFor(a.good, "h2", "http/1.1"), func() { newH2Conn(o, c).serve(ctx) })
 }
 
 func configFor(cert tls.Certificate, protocols ...string) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: protocols}
 }
 
-// ClientCertificate returns the certificate that the listener mtls accepts.
-// It is empty if certificates cannot be made.
-func (o *Origin) ClientCertificate() tls.Certificate {
-	a, err := o.authority()
-	if err != nil {
-		return tls.Certificate{}
-	}
-	return a.client
+func goodConfig(a *authority) *tls.Config { return configFor(a.good, "h2", "http/1.1") }
+
+func http1Config(a *authority) *tls.Config { return configFor(a.good, "http/1.1") }
+
+func oldConfig(a *authority) *tls.Config {
+	cfg := http1Config(a)
+	cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS10, tls.VersionTLS10
+	return cfg
 }
 
-// The listeners that break before HTTP begins.
+func mutualConfig(a *authority) *tls.Config {
+	cfg := goodConfig(a)
+	cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, a.pool()
+	return cfg
+}
 
-// recordHeader is the size of a TLS record header (RFC 8446 §5.1): type,
-// version, length.
-const recordHeader = 5
+// The listeners that break before HTTP starts.
 
-// recordHandshake is the type of a record with a hello in it.
-const recordHandshake = 22
+const (
+	recordHeader    = 5  // size of a TLS record header (RFC 8446 §5.1): type, version, length
+	recordHandshake = 22 // type of a TLS record that has a ClientHello
+)
 
-// readHello reads the record in which the client says hello.
+// readHello reads the TLS record with the ClientHello.
 func readHello(r io.Reader) error {
 	header := make([]byte, recordHeader)
 	if _, err := io.ReadFull(r, header); err != nil {
@@ -258,12 +225,12 @@ func readHello(r io.Reader) error {
 	return err
 }
 
-// serveCut begins a ServerHello, ends it early, and closes.
+// serveCut sends the start of a ServerHello and closes.
 func serveCut(_ *Origin, _ context.Context, c *connection) {
 	if readHello(c) != nil {
 		return
 	}
-	// A record of 122 bytes, a ServerHello of 118, and only two of them.
+	// The headers announce a record of 122 bytes with a ServerHello of 118. Two follow.
 	_, _ = c.Write([]byte{recordHandshake, 3, 3, 0, 122, 2, 0, 0, 118, 3, 3})
 }
 
@@ -279,8 +246,8 @@ func serveGarbage(o *Origin, _ context.Context, c *connection) {
 	}
 }
 
-// servePlain answers a hello in plain HTTP, and serves those who do not say
-// hello.
+// servePlain answers a ClientHello with plain HTTP, and serves clients that speak
+// plain HTTP.
 func servePlain(o *Origin, ctx context.Context, c *connection) {
 	h1 := newH1Conn(o, c)
 	first, err := h1.br.Peek(1)
@@ -293,7 +260,7 @@ func servePlain(o *Origin, ctx context.Context, c *connection) {
 	}
 	if readHello(h1.br) == nil {
 		_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 6\r\n\r\nplain\n")
-		_, _ = io.Copy(io.Discard, bufio.NewReader(c)) // let it be read
+		_, _ = io.Copy(io.Discard, bufio.NewReader(c)) // an early close could reset before the client has read
 	}
 }
 
@@ -303,15 +270,15 @@ func serveSilent(_ *Origin, _ context.Context, c *connection) {
 
 func serveNoRead(_ *Origin, ctx context.Context, c *connection) {
 	if t, ok := c.Conn.(*net.TCPConn); ok {
-		_ = t.SetReadBuffer(4 << 10) // a hint: full sooner
+		_ = t.SetReadBuffer(4 << 10) // a hint, so that the buffer is full sooner
 	}
-	<-ctx.Done() // without reading there is no noticing that the client left
+	<-ctx.Done() // without a read the origin cannot notice that the client left
 }
 
 func serveReset(_ *Origin, _ context.Context, c *connection) { c.sever(howRst) }
 
-// serveClose closes the writing side and reads on: closing both while bytes
-// are unread would reset.
+// serveClose closes the writing side and continues to read. Closing both sides
+// while bytes are unread would reset the connection.
 func serveClose(_ *Origin, _ context.Context, c *connection) {
 	c.closeWrite()
 	_, _ = io.Copy(io.Discard, c)
