@@ -6,53 +6,53 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/textproto"
 	"net/url"
-	"strconv"
-	"strings"
 	"sync"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
 
-// The defaults of RFC 9113 §6.5.2, which this server does not change for
-// itself.
+// The defaults of RFC 9113 §6.5.2. This server does not change them.
 const (
 	h2Window     = 65535
 	h2FrameBytes = 16384
 )
 
-// h2conn speaks HTTP/2 frame by frame on one connection: a server that gets
-// every frame right, such as net/http's, cannot be made to get one wrong.
+// h2conn speaks HTTP/2 frame by frame on one connection. A server that gets every
+// frame right, such as net/http's, cannot send a wrong one.
 type h2conn struct {
 	origin  *Origin
 	conn    *connection
-	framer  *http2.Framer // read by serve alone
+	framer  *http2.Framer // only serve reads from it
 	handled sync.WaitGroup
 
-	// writing is held, by sending into it, while frames are written. Not a
-	// mutex: a head can drip for long, and who waits for a mutex stops the
-	// clock of a synctest bubble.
+	// writing is a lock, held by sending into it, while frames are written. It is
+	// not a mutex: a head can drip for long, and waiting for a mutex would stop
+	// the clock of a synctest bubble.
 	writing chan struct{}
-	block   bytes.Buffer // what encoder writes; both belong to the writer
+	block   bytes.Buffer // output of encoder; only the holder of writing uses both
 	encoder *hpack.Encoder
 
 	mu      sync.Mutex
 	streams map[uint32]*h2stream
 	window  int64         // for DATA on the connection
 	initial int64         // window of new streams
-	changed chan struct{} // closed and replaced when a window grows
-	lastID  uint32        // after GOAWAY, streams above are not served
+	lastID  uint32        // after GOAWAY, higher streams are not served
+	changed chan struct{} // closed and replaced when the state of a stream or a window changes
 }
 
-// h2stream is one request.
+// h2stream is one request. The connection's mu guards window, pending and ended.
 type h2stream struct {
 	id     uint32
+	conn   *h2conn
 	ctx    context.Context
 	cancel context.CancelFunc
-	body   *h2body
-	window int64 // guarded by the connection's mu
+	window int64 // for DATA on the stream
+
+	// The body of the request. The stream's receive window limits pending.
+	pending []byte // received and not yet read
+	ended   bool   // the client has sent all of it
 }
 
 func newH2Conn(o *Origin, c *connection) *h2conn {
@@ -70,14 +70,41 @@ func newH2Conn(o *Origin, c *connection) *h2conn {
 	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	h.framer.MaxHeaderListSize = maxHeadBytes
 	h.encoder = hpack.NewEncoder(&h.block)
-	// No dynamic table: a header block that is broken on purpose, or never sent
-	// to its end, cannot put later ones out of step.
+	// Without a dynamic table a broken or unfinished header block cannot spoil
+	// the ones after it.
 	h.encoder.SetMaxDynamicTableSize(0)
 	return h
 }
 
-// serve reads frames until the connection ends, then waits for the streams.
-// The caller closes the connection.
+// update changes the state under the lock and wakes everyone who waits for it.
+func (c *h2conn) update(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// waitUntil calls try under the lock, after each update, until it returns true
+// or ctx ends.
+func (c *h2conn) waitUntil(ctx context.Context, try func() bool) error {
+	for {
+		c.mu.Lock()
+		ok, changed := try(), c.changed
+		c.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errGone
+		}
+	}
+}
+
+// serve reads frames until the connection ends, and then waits for the handlers of
+// all streams. The caller closes the connection.
 func (c *h2conn) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer c.handled.Wait()
@@ -104,7 +131,7 @@ func (c *h2conn) serve(ctx context.Context) {
 	}
 }
 
-// write writes frames as one: no frame of another stream comes between.
+// write calls frames to write frames. No other stream writes in between.
 func (c *h2conn) write(frames func() error) error {
 	c.writing <- struct{}{}
 	defer func() { <-c.writing }()
@@ -122,7 +149,13 @@ func (c *h2conn) handle(ctx context.Context, frame http2.Frame) error {
 	case *http2.PingFrame:
 		return c.ping(f)
 	case *http2.WindowUpdateFrame:
-		c.grow(f.StreamID, int64(f.Increment))
+		c.update(func() {
+			if f.StreamID == 0 {
+				c.window += int64(f.Increment)
+			} else if s := c.streams[f.StreamID]; s != nil {
+				s.window += int64(f.Increment)
+			}
+		})
 	case *http2.MetaHeadersFrame:
 		return c.headers(ctx, f)
 	case *http2.DataFrame:
@@ -140,7 +173,12 @@ func (c *h2conn) settings(f *http2.SettingsFrame) error {
 		return nil
 	}
 	if size, ok := f.Value(http2.SettingInitialWindowSize); ok {
-		c.setInitial(int64(size))
+		c.update(func() { // the change applies to all streams (RFC 9113 §6.9.2)
+			for _, s := range c.streams {
+				s.window += int64(size) - c.initial
+			}
+			c.initial = int64(size)
+		})
 	}
 	return c.write(c.framer.WriteSettingsAck)
 }
@@ -152,19 +190,17 @@ func (c *h2conn) ping(f *http2.PingFrame) error {
 	return c.write(func() error { return c.framer.WritePing(true, f.Data) })
 }
 
-// headers begins a stream, or ends its body if these are trailers.
+// headers starts a stream, or ends the body of one if these are trailers.
 func (c *h2conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
 	if s := c.stream(f.StreamID); s != nil {
-		s.body.end()
+		c.update(func() { s.ended = true })
 		return nil
 	}
 	s := c.openStream(ctx, f.StreamID)
 	if s == nil {
 		return nil
 	}
-	if f.StreamEnded() {
-		s.body.end()
-	}
+	s.ended = f.StreamEnded()
 	req, fields, err := requestOf(f)
 	if err != nil {
 		c.closeStream(s)
@@ -174,15 +210,14 @@ func (c *h2conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// data takes bytes of a request body. The connection's window is given back at
-// once, the stream's when the bytes are read.
+// data receives bytes of a request body. It returns the connection's window at
+// once; the stream's window is returned when the bytes are read.
 func (c *h2conn) data(f *http2.DataFrame) error {
-	s := c.stream(f.StreamID)
-	if s != nil {
-		s.body.add(f.Data())
-	}
-	if s != nil && f.StreamEnded() {
-		s.body.end()
+	if s := c.stream(f.StreamID); s != nil {
+		c.update(func() {
+			s.pending = append(s.pending, f.Data()...)
+			s.ended = s.ended || f.StreamEnded()
+		})
 	}
 	if f.Length == 0 {
 		return nil
@@ -196,16 +231,15 @@ func (c *h2conn) stream(id uint32) *h2stream {
 	return c.streams[id]
 }
 
-// openStream returns nil for a stream that GOAWAY has disclaimed.
+// openStream returns nil if a GOAWAY excludes the stream.
 func (c *h2conn) openStream(ctx context.Context, id uint32) *h2stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if id > c.lastID {
 		return nil
 	}
-	s := &h2stream{id: id, window: c.initial}
+	s := &h2stream{id: id, conn: c, window: c.initial}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	s.body = &h2body{conn: c, stream: s, changed: make(chan struct{}, 1)}
 	c.streams[id] = s
 	return s
 }
@@ -219,7 +253,7 @@ func (c *h2conn) closeStream(s *h2stream) {
 
 var errPseudo = errors.New("bad pseudo-header")
 
-// requestOf makes a request of a header block.
+// requestOf converts a header block to a request.
 func requestOf(f *http2.MetaHeadersFrame) (*http.Request, []Field, error) {
 	u, err := url.ParseRequestURI(f.PseudoValue("path"))
 	if err != nil || f.PseudoValue("method") == "" {
@@ -237,168 +271,58 @@ func requestOf(f *http2.MetaHeadersFrame) (*http.Request, []Field, error) {
 	fields := make([]Field, 0, len(f.Fields))
 	for _, h := range f.RegularFields() {
 		fields = append(fields, Field{h.Name, h.Value})
-		req.Header[textproto.CanonicalMIMEHeaderKey(h.Name)] =
-			append(req.Header[textproto.CanonicalMIMEHeaderKey(h.Name)], h.Value)
+		req.Header.Add(h.Name, h.Value)
 	}
-	req.ContentLength = contentLength(req.Header, f.StreamEnded())
 	return req, fields, nil
 }
 
-func contentLength(h http.Header, ended bool) int64 {
-	if ended {
-		return 0
-	}
-	n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64)
-	if err != nil {
-		return -1
-	}
-	return n
-}
-
-// answer carries out the step of one stream.
+// answer serves the request of one stream.
 func (c *h2conn) answer(s *h2stream, req *http.Request, fields []Field) {
 	defer c.closeStream(s)
 	req.RemoteAddr = c.conn.RemoteAddr().String()
-	req.Body = s.body
+	req.Body = s
 	c.origin.serve(&exchange{
 		origin: c.origin, conn: c.conn, place: c.conn.nextPlace(), req: req, fields: fields,
 		wire: &h2wire{conn: c, stream: s, abortCode: http2.ErrCodeInternal}, ctx: s.ctx,
 	})
-	if !s.body.ended() {
-		// The rest of the request is not wanted (RFC 9113 §8.1).
+	c.mu.Lock()
+	ended := s.ended
+	c.mu.Unlock()
+	if !ended {
+		// The rest of the request is not needed (RFC 9113 §8.1).
 		_ = c.resetStream(s.id, http2.ErrCodeNo)
 	}
 }
 
-// setInitial changes the window of all streams (RFC 9113 §6.9.2).
-func (c *h2conn) setInitial(size int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.streams {
-		s.window += size - c.initial
+// reserve takes 1 to n bytes from the send windows. It waits while one of them is
+// empty.
+func (c *h2conn) reserve(s *h2stream, n int64) (free int64, err error) {
+	err = c.waitUntil(s.ctx, func() bool {
+		free = max(min(n, c.window, s.window, h2FrameBytes), 0)
+		c.window -= free
+		s.window -= free
+		return free > 0
+	})
+	return free, err
+}
+
+// Read reads the body of the request, and returns what was read to its window.
+func (s *h2stream) Read(p []byte) (n int, err error) {
+	var atEnd bool
+	err = s.conn.waitUntil(s.ctx, func() bool {
+		n = copy(p, s.pending)
+		s.pending = s.pending[n:]
+		atEnd = s.ended && len(s.pending) == 0
+		return n > 0 || atEnd
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case n > 0:
+		return n, s.conn.write(func() error { return s.conn.framer.WriteWindowUpdate(s.id, uint32(n)) })
 	}
-	c.initial = size
-	c.wake()
+	return 0, io.EOF
 }
 
-// grow adds to the window of a stream, or of the connection if id is 0.
-func (c *h2conn) grow(id uint32, n int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if id == 0 {
-		c.window += n
-	} else if s := c.streams[id]; s != nil {
-		s.window += n
-	}
-	c.wake()
-}
-
-// wake is called with mu held.
-func (c *h2conn) wake() {
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-// reserve takes 1 to n bytes off the windows; it waits until there are any.
-func (c *h2conn) reserve(s *h2stream, n int64) (int64, error) {
-	for {
-		c.mu.Lock()
-		free := min(n, c.window, s.window, h2FrameBytes)
-		if free > 0 {
-			c.window -= free
-			s.window -= free
-			c.mu.Unlock()
-			return free, nil
-		}
-		changed := c.changed
-		c.mu.Unlock()
-		if err := waitFor(s.ctx, changed); err != nil {
-			return 0, err
-		}
-	}
-}
-
-func waitFor(ctx context.Context, event <-chan struct{}) error {
-	select {
-	case <-event:
-		return nil
-	case <-ctx.Done():
-		return errGone
-	}
-}
-
-// h2body is the body of a request: what has arrived and was not read. The
-// stream's window bounds it.
-type h2body struct {
-	conn    *h2conn
-	stream  *h2stream
-	changed chan struct{} // of size 1: something arrived
-
-	mu      sync.Mutex
-	pending []byte
-	atEnd   bool
-}
-
-func (b *h2body) add(p []byte) {
-	b.mu.Lock()
-	b.pending = append(b.pending, p...)
-	b.mu.Unlock()
-	b.wake()
-}
-
-func (b *h2body) end() {
-	b.mu.Lock()
-	b.atEnd = true
-	b.mu.Unlock()
-	b.wake()
-}
-
-func (b *h2body) wake() {
-	select {
-	case b.changed <- struct{}{}:
-	default: // it is known already
-	}
-}
-
-func (b *h2body) ended() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.atEnd
-}
-
-func (b *h2body) Read(p []byte) (int, error) {
-	for {
-		n, atEnd := b.take(p)
-		if n > 0 {
-			return n, b.conn.write(func() error {
-				return b.conn.framer.WriteWindowUpdate(b.stream.id, uint32(n))
-			})
-		}
-		if atEnd {
-			return 0, io.EOF
-		}
-		if err := waitFor(b.stream.ctx, b.changed); err != nil {
-			return 0, err
-		}
-	}
-}
-
-func (b *h2body) take(p []byte) (n int, atEnd bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n = copy(p, b.pending)
-	b.pending = b.pending[n:]
-	return n, b.atEnd && len(b.pending) == 0
-}
-
-func (b *h2body) Close() error { return nil }
-
-// isConnectionField tells the fields that HTTP/2 has no place for (RFC 9113
-// §8.2.2).
-func isConnectionField(name string) bool {
-	switch strings.ToLower(name) {
-	case "connection", "transfer-encoding", "keep-alive", "upgrade", "proxy-connection":
-		return true
-	}
-	return false
-}
+// Close makes h2stream an io.ReadCloser.
+func (s *h2stream) Close() error { return nil }

@@ -30,8 +30,8 @@ func (w *h2wire) begin(h *head) error {
 	return w.headers(h, h.bodyless)
 }
 
-// headers sends a header block, in CONTINUATION frames from 16 KiB on, or of a
-// byte each when it drips.
+// headers sends a header block. Blocks over 16 KiB are split into CONTINUATION
+// frames. A block that drips has frames of one byte each.
 func (w *h2wire) headers(h *head, end bool) error {
 	size := h2FrameBytes
 	if h.drip > 0 {
@@ -76,7 +76,7 @@ func writeBlock(chunks func(func([]byte) bool), id uint32, framer *http2.Framer,
 	return send(last, true)
 }
 
-// encode returns the header block of h. Only the writer calls it.
+// encode returns the header block of h. The caller holds writing.
 func (c *h2conn) encode(h *head) []byte {
 	c.block.Reset()
 	if h.status != "" {
@@ -94,7 +94,7 @@ func (c *h2conn) encode(h *head) []byte {
 }
 
 func (c *h2conn) encodeField(name, value string) {
-	// Writing into a buffer does not fail.
+	// Writing to a bytes.Buffer does not fail.
 	_ = c.encoder.WriteField(hpack.HeaderField{Name: strings.ToLower(name), Value: value})
 }
 
@@ -140,4 +140,13 @@ func (w *h2wire) raw(p []byte) error {
 		_, err := w.conn.conn.Write(p)
 		return err
 	})
+}
+
+// isConnectionField reports whether HTTP/2 forbids the field (RFC 9113 §8.2.2).
+func isConnectionField(name string) bool {
+	switch strings.ToLower(name) {
+	case "connection", "transfer-encoding", "keep-alive", "upgrade", "proxy-connection":
+		return true
+	}
+	return false
 }
