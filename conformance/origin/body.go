@@ -18,16 +18,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// content is a body and the fields that speak of it.
+// content is a body and the fields that describe it.
 type content struct {
-	status   string // may differ from the step's: ranges
+	status   string // 206 or 416 if a range was selected
 	fields   []Field
 	reader   io.Reader
 	length   int64
-	explicit bool // the step asked for a body
+	explicit bool // the step asks for a body
 }
 
-// content makes the body of the answer.
+// content returns the body of the answer.
 func (x *exchange) content(status string, a *answer) (*content, error) {
 	c := &content{status: status, explicit: a.asksForBody() && !a.notModified(x.req.Header)}
 	source, kind, err := x.source(status, a)
@@ -76,7 +76,7 @@ func fixed(s string) *io.SectionReader {
 	return io.NewSectionReader(strings.NewReader(s), 0, int64(len(s)))
 }
 
-// describe adds Content-Type, and what 401 and range requests need.
+// describe adds Content-Type, and the fields that 401 and ranges need.
 func (c *content) describe(a *answer, kind, status string) {
 	if a.contentType != nil {
 		kind = *a.contentType
@@ -114,8 +114,8 @@ func (x *exchange) encode(c *content, a *answer) error {
 	return nil
 }
 
-// codingName is the coding as HTTP names it. Its "deflate" is the zlib format
-// (RFC 9110 §8.4.1.2); rawdeflate is the mistake many servers make.
+// codingName returns the HTTP name of a coding. The "deflate" of HTTP is the zlib
+// format (RFC 9110 §8.4.1.2); rawdeflate is the mistake that many servers make.
 func codingName(coding string) string {
 	if coding == "rawdeflate" {
 		return "deflate"
@@ -123,13 +123,13 @@ func codingName(coding string) string {
 	return coding
 }
 
-// reason is the reason phrase of a status, "" for odd ones.
+// reason returns the reason phrase of a status, or "" if it has none.
 func reason(status string) string {
 	h := head{status: status}
 	return http.StatusText(h.code())
 }
 
-// ifRange reports whether If-Range lets the range stand: absent, or the same
+// ifRange reports whether the range applies: If-Range is absent or has the same
 // strong validator (RFC 9110 §13.1.5).
 func (a *answer) ifRange(h http.Header) bool {
 	value := h.Get("If-Range")
@@ -147,8 +147,8 @@ func (a *answer) ifRange(h http.Header) bool {
 	return err == nil && modified.Equal(then.Truncate(time.Second))
 }
 
-// selectRange narrows c to the one range that the request asks for. Several
-// ranges, and what is not a range of bytes, are ignored (RFC 9110 §14.2).
+// selectRange reduces c to the range that the request asks for. It ignores requests
+// for several ranges or in other units (RFC 9110 §14.2).
 func (c *content) selectRange(a *answer, h http.Header, source *io.SectionReader) {
 	spec, ok := strings.CutPrefix(h.Get("Range"), "bytes=")
 	if !ok || strings.Contains(spec, ",") || !a.ifRange(h) {
@@ -171,8 +171,8 @@ func (c *content) selectRange(a *answer, h http.Header, source *io.SectionReader
 	c.reader = io.NewSectionReader(source, first, c.length)
 }
 
-// parseRange reads "first-last", "first-" or "-suffix" of a body of size
-// bytes. It is not ok when that is no range at all.
+// parseRange parses "first-last", "first-" or "-suffix" for a body of size bytes. It
+// reports whether spec is a valid range.
 func parseRange(spec string, size int64) (first, last int64, ok bool) {
 	from, to, found := strings.Cut(spec, "-")
 	if !found {
@@ -196,8 +196,8 @@ func parseRange(spec string, size int64) (first, last int64, ok bool) {
 	return int64(start), min(int64(end), size-1), true
 }
 
-// encode returns all of r in the coding. It stops with errGone when ctx ends:
-// a bomb takes a while to make.
+// encode returns all of r in the coding. It returns errGone when ctx ends, because a
+// bomb takes long to encode.
 func encode(ctx context.Context, coding string, r io.Reader) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := newEncoder(coding, &out)
@@ -205,7 +205,6 @@ func encode(ctx context.Context, coding string, r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if _, err := io.Copy(w, contextReader{ctx, r}); err != nil {
-		// The error to tell is that of the copy.
 		return nil, errors.Join(err, w.Close())
 	}
 	if err := w.Close(); err != nil {
@@ -225,13 +224,13 @@ func newEncoder(coding string, w io.Writer) (io.WriteCloser, error) {
 	case "br":
 		return brotli.NewWriter(w), nil
 	case "zstd":
-		// One goroutine: the encoder must not outlive the exchange.
+		// With one goroutine the encoder does not outlive the exchange.
 		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
 	}
 	return nil, fmt.Errorf("%w: no coding %q", errGrammar, coding)
 }
 
-// contextReader reads until ctx ends.
+// contextReader returns errGone once ctx has ended.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -244,11 +243,11 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// alphabet is the bytes of a seeded body: printable and valid in every
-// charset, so that a body can be looked at.
+// alphabet has the bytes of a seeded body. They are printable and valid in every
+// charset, so that people can read a body.
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-// seededReader is the endless seeded body.
+// seededReader is an endless seeded body.
 type seededReader struct{ seed uint64 }
 
 func (r seededReader) ReadAt(p []byte, offset int64) (int, error) {
@@ -257,7 +256,7 @@ func (r seededReader) ReadAt(p []byte, offset int64) (int, error) {
 }
 
 func fillSeeded(p []byte, seed uint64, offset int64) {
-	// Mixed, for the bodies of neighbouring seeds would be shifts of each other.
+	// Without mixing, the bodies of neighbouring seeds would be shifts of each other.
 	first, word := splitmix64(seed), uint64(0)
 	for i := range p {
 		at := uint64(offset) + uint64(i)
@@ -268,7 +267,7 @@ func fillSeeded(p []byte, seed uint64, offset int64) {
 	}
 }
 
-// splitmix64 is one step of the generator of Steele, Lea and Flood from state z.
+// splitmix64 is one step, from state z, of the generator of Steele, Lea and Flood.
 func splitmix64(z uint64) uint64 {
 	z += 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -276,7 +275,7 @@ func splitmix64(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// zeros is endless zero bytes.
+// zeros is an endless body of zero bytes.
 type zeros struct{}
 
 func (zeros) ReadAt(p []byte, _ int64) (int, error) {

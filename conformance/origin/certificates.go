@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// authority signs the certificates of one origin. It keeps a stranger too: an
-// authority of the same making that is not in the origin's CA pool.
+// authority signs the certificates of one origin. The certificate unknown is signed
+// by a second authority, which is not in the origin's CA pool.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -81,7 +81,7 @@ func newSigner(name string) (*authority, error) {
 	return &authority{cert: cert, key: key}, nil
 }
 
-// sign issues a certificate with the names and the end of spec.
+// sign issues a certificate with the names and the NotAfter of spec.
 func (a *authority) sign(spec x509.Certificate) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

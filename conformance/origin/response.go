@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// runStatus carries out a STATUS step.
+// runStatus runs a STATUS step.
 func runStatus(x *exchange, s *step) error {
 	a := &s.answer
-	if err := a.check(x.wire.major()); err != nil {
-		return err
+	if a.chunkFault != "" && x.wire.major() != 1 {
+		return errUnsupported
 	}
 	status := a.statusFor(s.status, x.req.Header)
 	if status == "101" {
@@ -22,24 +22,17 @@ func runStatus(x *exchange, s *step) error {
 	if err := x.pause(a.delay); err != nil {
 		return err
 	}
-	if err := x.sayEarly(a); err != nil {
+	if err := x.sendEarly(a); err != nil {
 		return err
 	}
 	if status[0] == '1' {
-		return x.sayOnlyInterim(status, a)
+		return x.sendInterimOnly(status, a)
 	}
 	return x.respond(status, a)
 }
 
-// check refuses what only HTTP/1.1 has.
-func (a *answer) check(major int) error {
-	if major != 1 && a.chunkFault != "" {
-		return errUnsupported
-	}
-	return nil
-}
-
-func (x *exchange) sayEarly(a *answer) error {
+// sendEarly sends the informational responses that early asks for.
+func (x *exchange) sendEarly(a *answer) error {
 	if a.early == 0 {
 		return nil
 	}
@@ -55,8 +48,8 @@ func (x *exchange) sayEarly(a *answer) error {
 	return nil
 }
 
-// sayOnlyInterim sends a 1xx as if it were final, and ends.
-func (x *exchange) sayOnlyInterim(status string, a *answer) error {
+// sendInterimOnly sends a 1xx response and then breaks off, without a final response.
+func (x *exchange) sendInterimOnly(status string, a *answer) error {
 	code, err := strconv.Atoi(status)
 	if err != nil {
 		return errUnsupported
@@ -67,7 +60,7 @@ func (x *exchange) sayOnlyInterim(status string, a *answer) error {
 	return x.breakOff(a.how)
 }
 
-// respond sends head and body, with the faults of a.
+// respond sends head and body, with the faults that a asks for.
 func (x *exchange) respond(status string, a *answer) error {
 	c, err := x.content(status, a)
 	if err != nil {
@@ -112,8 +105,8 @@ func (x *exchange) headFor(a *answer, c *content) *head {
 
 const trailerName = "X-Trailer"
 
-// finish ends the body. One that is shorter than its Content-Length cannot end
-// other than by breaking off.
+// finish ends the body. A body that is shorter than its Content-Length can only break
+// off.
 func (x *exchange) finish(a *answer, c *content) error {
 	if a.length > c.length {
 		return x.breakOff(a.how)
@@ -124,7 +117,7 @@ func (x *exchange) finish(a *answer, c *content) error {
 	return x.wire.end(nil)
 }
 
-// deliver sends the body as slowly and as far as a says.
+// deliver sends the body, as slowly and as far as a asks for.
 func (x *exchange) deliver(a *answer, c *content) error {
 	limit, act := c.length, func() error { return nil }
 	if a.stall != unset {
@@ -163,7 +156,7 @@ func (x *exchange) send(r io.Reader, a *answer) error {
 	}
 }
 
-// endOfInput tells the end of a body from an error in making it.
+// endOfInput returns nil if err is the end of a body, and otherwise err.
 func endOfInput(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
@@ -171,7 +164,7 @@ func endOfInput(err error) error {
 	return err
 }
 
-// answer is the parameters of a STATUS step.
+// answer has the parameters of a STATUS step. [Grammar] describes them.
 type answer struct {
 	size, offset int64
 	text         *string
@@ -211,7 +204,7 @@ type answer struct {
 	unread            bool
 }
 
-// fieldSpec is a field to send: a raw value, or a date so far from now.
+// fieldSpec is a field to send: a raw value, or a date relative to now.
 type fieldSpec struct {
 	name  string
 	value string
@@ -219,7 +212,7 @@ type fieldSpec struct {
 	after time.Duration
 }
 
-// formatDate writes t in one of the three forms of RFC 9110 §5.6.7.
+// formatDate formats t in one of the three formats of RFC 9110 §5.6.7.
 func formatDate(t time.Time, form string) string {
 	t = t.UTC()
 	switch form {
@@ -231,8 +224,8 @@ func formatDate(t time.Time, form string) string {
 	return t.Format(http.TimeFormat)
 }
 
-// header renders the fields that the parameters ask for, body and framing
-// apart.
+// header returns the fields that the parameters ask for, except those about the body
+// and its framing.
 func (a *answer) header(now time.Time) []Field {
 	var fields []Field
 	if date := a.dateValue(now); date != "none" {
@@ -266,8 +259,8 @@ func (a *answer) dateValue(now time.Time) string {
 
 func filler(n int64) string { return strings.Repeat("a", int(n)) }
 
-// statusFor returns the status of the answer to this request: the step's own,
-// or what require and cond make of it.
+// statusFor returns the status of the answer: that of the step, or the one that
+// require or cond replace it with.
 func (a *answer) statusFor(own string, h http.Header) string {
 	switch {
 	case a.require != "" && !hasField(h, a.require):
@@ -288,7 +281,7 @@ func hasField(h http.Header, want string) bool {
 
 func (a *answer) notModified(h http.Header) bool { return a.cond && a.unchanged(h) }
 
-// unchanged evaluates the preconditions in the order of RFC 9110 §13.2.2.
+// unchanged evaluates preconditions in the order of RFC 9110 §13.2.2.
 func (a *answer) unchanged(h http.Header) bool {
 	if tags := h.Get("If-None-Match"); tags != "" {
 		return tags == "*" || a.etag != "" && matchesTag(tags, a.etag)
@@ -301,7 +294,7 @@ func (a *answer) unchanged(h http.Header) bool {
 	return err == nil && !modified.After(since)
 }
 
-// matchesTag compares weakly (RFC 9110 §8.8.3.2).
+// matchesTag uses the weak comparison (RFC 9110 §8.8.3.2).
 func matchesTag(tags, etag string) bool {
 	for tag := range strings.SplitSeq(tags, ",") {
 		if strings.TrimPrefix(strings.TrimSpace(tag), "W/") == strings.TrimPrefix(etag, "W/") {
