@@ -1,6 +1,7 @@
 package origin
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,8 +10,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -18,7 +19,7 @@ import (
 // by a second authority, which is not in the origin's CA pool.
 type authority struct {
 	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	key  crypto.PrivateKey
 
 	good, expired, wrongName, unknown, client tls.Certificate
 }
@@ -30,25 +31,35 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	stranger, err := newSigner("origin unknown CA")
+	untrusted, err := newSigner("origin unknown CA")
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	tomorrow := time.Now().Add(certificateLife)
 	hosts := []string{"localhost", "origin.test", "*.origin.test"}
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	for _, leaf := range []struct {
-		into   *tls.Certificate
-		signer *authority
-		spec   x509.Certificate
+		into     *tls.Certificate
+		signer   *authority
+		names    []string
+		notAfter time.Time
 	}{
-		{&a.good, a, x509.Certificate{DNSNames: hosts, IPAddresses: ips, NotAfter: now.Add(certificateLife)}},
-		{&a.expired, a, x509.Certificate{DNSNames: hosts, IPAddresses: ips, NotAfter: now.Add(-time.Hour)}},
-		{&a.wrongName, a, x509.Certificate{DNSNames: []string{"wrong.example"}, NotAfter: now.Add(certificateLife)}},
-		{&a.unknown, stranger, x509.Certificate{DNSNames: hosts, IPAddresses: ips, NotAfter: now.Add(certificateLife)}},
-		{&a.client, a, x509.Certificate{DNSNames: []string{"client.origin.test"}, NotAfter: now.Add(certificateLife)}},
+		{&a.good, a, hosts, tomorrow},
+		{&a.expired, a, hosts, time.Now().Add(-time.Hour)},
+		{&a.wrongName, a, []string{"wrong.example"}, tomorrow},
+		{&a.unknown, untrusted, hosts, tomorrow},
+		{&a.client, a, []string{"client.origin.test"}, tomorrow},
 	} {
-		if *leaf.into, err = leaf.signer.sign(leaf.spec); err != nil {
+		template := &x509.Certificate{
+			Subject:     pkix.Name{CommonName: "origin test certificate"},
+			DNSNames:    leaf.names,
+			NotAfter:    leaf.notAfter,
+			KeyUsage:    x509.KeyUsageDigitalSignature,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		}
+		if slices.Contains(leaf.names, "localhost") {
+			template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+		}
+		if *leaf.into, err = issue(template, leaf.signer); err != nil {
 			return nil, err
 		}
 	}
@@ -56,51 +67,41 @@ func newAuthority() (*authority, error) {
 }
 
 func newSigner(name string) (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("generate key: %w", err)
-	}
-	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(now.UnixNano()),
 		Subject:               pkix.Name{CommonName: name},
-		NotBefore:             now.Add(-2 * certificateLife),
-		NotAfter:              now.Add(2 * certificateLife),
+		NotAfter:              time.Now().Add(2 * certificateLife),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	c, err := issue(template, nil)
 	if err != nil {
-		return nil, fmt.Errorf("sign %s: %w", name, err)
+		return nil, err
 	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("parse %s: %w", name, err)
-	}
-	return &authority{cert: cert, key: key}, nil
+	return &authority{cert: c.Leaf, key: c.PrivateKey}, nil
 }
 
-// sign issues a certificate with the names and the NotAfter of spec.
-func (a *authority) sign(spec x509.Certificate) (tls.Certificate, error) {
+// issue makes a key and signs a certificate for it. If signer is nil, the
+// certificate signs itself.
+func issue(template *x509.Certificate, signer *authority) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("generate key: %w", err)
 	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("choose serial: %w", err)
+	if signer == nil {
+		signer = &authority{cert: template, key: key}
 	}
-	spec.SerialNumber = serial
-	spec.Subject = pkix.Name{CommonName: "origin test certificate"}
-	spec.NotBefore = a.cert.NotBefore
-	spec.KeyUsage = x509.KeyUsageDigitalSignature
-	spec.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	der, err := x509.CreateCertificate(rand.Reader, &spec, a.cert, &key.PublicKey, a.key)
+	template.NotBefore = time.Now().Add(-2 * certificateLife)
+	// Without a serial number CreateCertificate chooses a random one.
+	der, err := x509.CreateCertificate(rand.Reader, template, signer.cert, &key.PublicKey, signer.key)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("sign certificate: %w", err)
+		return tls.Certificate{}, fmt.Errorf("sign %s: %w", template.Subject.CommonName, err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("parse %s: %w", template.Subject.CommonName, err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
 func (a *authority) pool() *x509.CertPool {

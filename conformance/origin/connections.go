@@ -71,12 +71,6 @@ func (t *tracker) connect(name string, c net.Conn) *connection {
 	return &connection{Conn: c, id: t.lastID, listener: name}
 }
 
-func (t *tracker) count(name string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.counts[name]
-}
-
 func (t *tracker) allCounts() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

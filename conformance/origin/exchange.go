@@ -181,7 +181,7 @@ func (x *exchange) breakOff(how string) error {
 // refuse answers with an error message from the origin itself.
 func (x *exchange) refuse(status int, why error) error {
 	_, _ = io.Copy(io.Discard, x.req.Body) // unread bytes could reset the connection
-	reason := why.Error()
+	reason := fmt.Sprintf("%v", why)
 	return x.reply(reply{
 		status: status,
 		fields: []Field{{"Content-Type", "text/plain; charset=utf-8"}, {errorField, reason}},

@@ -250,15 +250,17 @@ func (w *h1wire) interim(status int, fields []Field) error {
 
 func writeHead(b *bytes.Buffer, status string, fields []Field) {
 	fmt.Fprintf(b, "HTTP/1.1 %s %s\r\n", status, reason(status))
-	for _, f := range fields {
-		fmt.Fprintf(b, "%s: %s\r\n", f.Name, noLineBreak(f.Value))
-	}
-	b.WriteString("\r\n")
+	writeFields(b, fields)
 }
 
-// noLineBreak removes line breaks from a value. There are separate steps for broken heads.
-func noLineBreak(value string) string {
-	return strings.NewReplacer("\r", " ", "\n", " ").Replace(value)
+// writeFields writes fields and an empty line. It removes line breaks from values:
+// there are separate steps for broken heads.
+func writeFields(b *bytes.Buffer, fields []Field) {
+	clean := strings.NewReplacer("\r", " ", "\n", " ")
+	for _, f := range fields {
+		fmt.Fprintf(b, "%s: %s\r\n", f.Name, clean.Replace(f.Value))
+	}
+	b.WriteString("\r\n")
 }
 
 func (w *h1wire) begin(h *head) error {
@@ -318,33 +320,21 @@ func (w *h1wire) end(trailers []Field) error {
 	if !w.chunked {
 		return w.flush()
 	}
+	var b bytes.Buffer
 	switch w.fault {
 	case chunkNoLast:
-		return w.breakChunks("")
 	case chunkBadSize:
-		return w.breakChunks("zz\r\nnot a chunk\r\n")
-	case chunkHuge:
-		// 17 digits exceed any 64-bit size.
-		return w.breakChunks("fffffffffffffffff\r\nnot that much\r\n")
+		b.WriteString("zz\r\nnot a chunk\r\n")
+	case chunkHuge: // 17 digits exceed any 64-bit size
+		b.WriteString("fffffffffffffffff\r\nnot that much\r\n")
 	case chunkBadCRLF:
-		return w.breakChunks("0\r\n\r\n")
+		b.WriteString("0\r\n\r\n")
+	default:
+		b.WriteString("0\r\n")
+		writeFields(&b, trailers)
 	}
-	return w.lastChunk(trailers)
-}
-
-func (w *h1wire) breakChunks(s string) error {
-	if err := w.raw([]byte(s)); err != nil {
+	if err := w.raw(b.Bytes()); err != nil || w.fault == "" {
 		return err
 	}
 	return w.sever(howFin)
-}
-
-func (w *h1wire) lastChunk(trailers []Field) error {
-	var b bytes.Buffer
-	b.WriteString("0\r\n")
-	for _, f := range trailers {
-		fmt.Fprintf(&b, "%s: %s\r\n", f.Name, noLineBreak(f.Value))
-	}
-	b.WriteString("\r\n")
-	return w.raw(b.Bytes())
 }

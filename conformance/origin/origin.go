@@ -180,7 +180,7 @@ func (o *Origin) AllRequests() []Request { return o.journal.all() }
 
 // Connections returns the number of connections that the named listener accepted
 // since the start or the last [Origin.Reset].
-func (o *Origin) Connections(name string) int { return o.tracker.count(name) }
+func (o *Origin) Connections(name string) int { return o.tracker.allCounts()[name] }
 
 // Reset clears the log, and the counters of all keys and all listeners. Open
 // connections stay open.

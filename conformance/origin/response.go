@@ -150,18 +150,13 @@ func (x *exchange) send(r io.Reader, a *answer) error {
 				return err
 			}
 		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
 		if err != nil {
-			return endOfInput(err)
+			return err
 		}
 	}
-}
-
-// endOfInput returns nil if err is the end of a body, and otherwise err.
-func endOfInput(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil
-	}
-	return err
 }
 
 // answer has the parameters of a STATUS step. [Grammar] describes them.
@@ -228,7 +223,11 @@ func formatDate(t time.Time, form string) string {
 // and its framing.
 func (a *answer) header(now time.Time) []Field {
 	var fields []Field
-	if date := a.dateValue(now); date != "none" {
+	date := formatDate(now.Add(a.dateAfter), a.form)
+	if a.date != nil {
+		date = *a.date
+	}
+	if date != "none" {
 		fields = append(fields, Field{"Date", date})
 	}
 	if a.etag != "" {
@@ -248,13 +247,6 @@ func (a *answer) header(now time.Time) []Field {
 		fields = append(fields, Field{"X-Filler", filler(a.headSize)})
 	}
 	return fields
-}
-
-func (a *answer) dateValue(now time.Time) string {
-	if a.date != nil {
-		return *a.date
-	}
-	return formatDate(now.Add(a.dateAfter), a.form)
 }
 
 func filler(n int64) string { return strings.Repeat("a", int(n)) }
@@ -279,10 +271,11 @@ func hasField(h http.Header, want string) bool {
 	return len(h.Values(name)) > 0
 }
 
-func (a *answer) notModified(h http.Header) bool { return a.cond && a.unchanged(h) }
-
-// unchanged evaluates preconditions in the order of RFC 9110 §13.2.2.
-func (a *answer) unchanged(h http.Header) bool {
+// notModified evaluates preconditions in the order of RFC 9110 §13.2.2.
+func (a *answer) notModified(h http.Header) bool {
+	if !a.cond {
+		return false
+	}
 	if tags := h.Get("If-None-Match"); tags != "" {
 		return tags == "*" || a.etag != "" && matchesTag(tags, a.etag)
 	}
