@@ -251,7 +251,7 @@ func (s *Server) connect(options []grpc.DialOption) (err error) {
 	if s.Conn, err = grpc.NewClient("passthrough:///"+s.Addr, options...); err != nil {
 		return err
 	}
-	s.stops = append(s.stops, s.Conn.Close)
+	s.stops = append(s.stops, func() error { s.Conn.Close(); return nil }) // the test may have closed it
 	s.Client = pb.NewFetchServiceClient(s.Conn)
 	return nil
 }

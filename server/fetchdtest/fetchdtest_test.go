@@ -113,7 +113,9 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-type broken struct{ pb.UnimplementedFetchServiceServer }
+type broken struct {
+	pb.UnimplementedFetchServiceServer
+}
 
 func (broken) Fetch(*pb.FetchRequest, grpc.ServerStreamingServer[pb.FetchResponse]) error {
 	return status.Error(codes.DataLoss, "as the test wants")
