@@ -45,6 +45,16 @@ func listenerKinds() []listenerKind {
 	}
 }
 
+// Listeners returns the names of all listeners. "refused" is not among them: it is an address
+// on which nothing listens.
+func Listeners() []string {
+	var names []string
+	for _, k := range listenerKinds() {
+		names = append(names, k.name)
+	}
+	return names
+}
+
 func kindOf(name string) (listenerKind, bool) {
 	for _, k := range listenerKinds() {
 		if k.name == name {
