@@ -36,5 +36,5 @@ func run(ctx context.Context, args []string, env func(string) string, std cli.St
 	if err != nil {
 		return a.Exit(ctx, err)
 	}
-	return parsed.Selected().Target.Addr().Interface().(command).run(ctx, a)
+	return cli.Command[command](parsed).run(ctx, a)
 }

@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, env func(string) string, std cli.St
 			a.given = append(a.given, p.Flag.Name)
 		}
 	}
-	return parsed.Selected().Target.Addr().Interface().(command).run(ctx, a)
+	return cli.Command[command](parsed).run(ctx, a)
 }
 
 // agent is the default User-Agent of the crawler.

@@ -125,6 +125,15 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 	return parsed, nil
 }
 
+// Command returns the command that the user selected, for its run method.
+func Command[T any](parsed *kong.Context) T {
+	command, ok := parsed.Selected().Target.Addr().Interface().(T)
+	if !ok {
+		panic("the command " + parsed.Command() + " cannot be run")
+	}
+	return command
+}
+
 // fromEnvironment resolves flags that are not on the command line.
 func (p *Program) fromEnvironment(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if name := flag.Tag.Get("variable"); name != "" && p.Env != nil && p.Env(name) != "" {
