@@ -30,53 +30,40 @@ func (w *h2wire) begin(h *head) error {
 	return w.headers(h, h.bodyless)
 }
 
-// headers sends a header block, in CONTINUATION frames from 16 KiB on, or of a
-// byte each when it drips.
+// headers sends a header block. Blocks over 16 KiB are split into CONTINUATION
+// frames. A block that drips has frames of one byte each.
 func (w *h2wire) headers(h *head, end bool) error {
-	size := h2FrameBytes
+	size, c := h2FrameBytes, w.conn
 	if h.drip > 0 {
 		size = 1
 	}
-	c := w.conn
 	return c.write(func() error {
-		return writeBlock(slices.Chunk(c.encode(h), size), w.stream.id, c.framer, end, func() error {
-			if h.drip == 0 {
-				return nil
+		block := c.encode(h)
+		for first := true; ; first = false {
+			chunk := block[:min(size, len(block))]
+			block = block[len(chunk):]
+			last := len(block) == 0
+			var err error
+			if first {
+				err = c.framer.WriteHeaders(http2.HeadersFrameParam{
+					StreamID: w.stream.id, BlockFragment: chunk, EndHeaders: last, EndStream: end,
+				})
+			} else {
+				err = c.framer.WriteContinuation(w.stream.id, last, chunk)
 			}
-			return wait(w.stream.ctx, h.drip)
-		})
+			if err != nil || last {
+				return err
+			}
+			if h.drip > 0 {
+				if err := wait(w.stream.ctx, h.drip); err != nil {
+					return err
+				}
+			}
+		}
 	})
 }
 
-// writeBlock writes a header block as HEADERS and CONTINUATION frames, and
-// calls pause after each.
-func writeBlock(chunks func(func([]byte) bool), id uint32, framer *http2.Framer, end bool, pause func() error) error {
-	var last []byte
-	first := true
-	send := func(p []byte, whole bool) error {
-		if !first {
-			return framer.WriteContinuation(id, whole, p)
-		}
-		first = false
-		return framer.WriteHeaders(http2.HeadersFrameParam{
-			StreamID: id, BlockFragment: p, EndHeaders: whole, EndStream: end,
-		})
-	}
-	for chunk := range chunks {
-		if last != nil {
-			if err := send(last, false); err != nil {
-				return err
-			}
-			if err := pause(); err != nil {
-				return err
-			}
-		}
-		last = chunk
-	}
-	return send(last, true)
-}
-
-// encode returns the header block of h. Only the writer calls it.
+// encode returns the header block of h. The caller holds writing.
 func (c *h2conn) encode(h *head) []byte {
 	c.block.Reset()
 	if h.status != "" {
@@ -94,7 +81,7 @@ func (c *h2conn) encode(h *head) []byte {
 }
 
 func (c *h2conn) encodeField(name, value string) {
-	// Writing into a buffer does not fail.
+	// Writing to a bytes.Buffer does not fail.
 	_ = c.encoder.WriteField(hpack.HeaderField{Name: strings.ToLower(name), Value: value})
 }
 
@@ -140,4 +127,13 @@ func (w *h2wire) raw(p []byte) error {
 		_, err := w.conn.conn.Write(p)
 		return err
 	})
+}
+
+// isConnectionField reports whether HTTP/2 forbids the field (RFC 9113 §8.2.2).
+func isConnectionField(name string) bool {
+	switch strings.ToLower(name) {
+	case "connection", "transfer-encoding", "keep-alive", "upgrade", "proxy-connection":
+		return true
+	}
+	return false
 }

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/test/bufconn"
 
 	"fetchd/conformance/origin"
@@ -212,4 +214,82 @@ func TestH2PriorKnowledgeInBubble(t *testing.T) {
 			t.Errorf("Serve = %v, want nil", err)
 		}
 	})
+}
+
+// frames asks for path on h2fault and returns the headers of the frames that
+// come, SETTINGS of the start apart, until one of the given type has come.
+func frames(t *testing.T, addr string, cfg *tls.Config, path string, until http2.FrameType) (kinds []string, payload []byte) {
+	t.Helper()
+	cfg.NextProtos = []string{"h2"}
+	conn := tls.Client(dial(t, addr), cfg)
+	var out, block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", path}, {":authority", "h"}} {
+		if err := encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&out, conn)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(out.Bytes()); err != nil {
+		t.Fatalf("write: %v", err)
+	}
+	for n := 0; ; n++ {
+		header, err := http2.ReadFrameHeader(conn)
+		if err != nil {
+			t.Fatalf("read frame after %v: %v", kinds, err)
+		}
+		if header.Length == 1<<24-1 {
+			return append(kinds, "oversize"), nil
+		}
+		payload = make([]byte, header.Length)
+		if _, err := io.ReadFull(conn, payload); err != nil {
+			t.Fatalf("read %v: %v", header, err)
+		}
+		if n < 2 && header.Type == http2.FrameSettings {
+			continue // the server's own and its acknowledgement
+		}
+		kinds = append(kinds, header.Type.String())
+		if header.Type == until {
+			return kinds, payload
+		}
+	}
+}
+
+func TestFramesOnTheWire(t *testing.T) {
+	t.Parallel()
+	o := start(t)
+	for _, tc := range []struct {
+		step    string
+		until   http2.FrameType
+		kinds   []string
+		payload []byte
+	}{
+		{"h2-rst:code=8", http2.FrameRSTStream, []string{"RST_STREAM"}, []byte{0, 0, 0, 8}},
+		{"h2-rst:code=0x2,at=in-body,after=3", http2.FrameRSTStream, []string{"HEADERS", "DATA", "RST_STREAM"}, []byte{0, 0, 0, 2}},
+		{"h2-goaway:code=11", http2.FrameGoAway, []string{"GOAWAY"}, []byte{0, 0, 0, 0, 0, 0, 0, 11}},
+		{"h2-goaway:last=this", http2.FrameGoAway, []string{"GOAWAY"}, []byte{0, 0, 0, 1, 0, 0, 0, 0}},
+		{"h2-goaway-forever", http2.FrameGoAway, []string{"GOAWAY"}, make([]byte, 8)},
+		{"h2-bad-frame", http2.FrameData, []string{"DATA"}, []byte("x")},
+		{"h2-bad-frame:fault=settings", http2.FrameSettings, []string{"SETTINGS"}, make([]byte, 5)},
+		{"h2-bad-frame:fault=oversize", http2.FrameData, []string{"oversize"}, nil},
+		{"h2-bad-frame:fault=hpack", http2.FrameHeaders, []string{"HEADERS"}, []byte{0x80}},
+		{"h2-huge-head:size=20000", http2.FrameData, []string{"HEADERS", "DATA"}, []byte{}},
+	} {
+		t.Run(tc.step, func(t *testing.T) {
+			t.Parallel()
+			cfg := &tls.Config{RootCAs: o.CA(), ServerName: "localhost"}
+			kinds, payload := frames(t, o.Addr("h2fault"), cfg, "/s/"+tc.step+"/"+tc.step, tc.until)
+			if diff := cmp.Diff(tc.kinds, kinds); diff != "" || !bytes.Equal(payload, tc.payload) {
+				t.Errorf("%s: payload %x, want %x; frames (-want +got):\n%s", tc.step, payload, tc.payload, diff)
+			}
+		})
+	}
 }

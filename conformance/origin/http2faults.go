@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// The faults of h2-bad-frame.
+// The values of fault in h2-bad-frame.
 const (
 	frameStream0  = "stream0"
 	frameSettings = "settings"
@@ -16,7 +16,7 @@ const (
 	frameHPACK    = "hpack"
 )
 
-// frames returns the frame-level wire, or errUnsupported on other listeners.
+// frames returns the wire that writes single frames, or errUnsupported on other listeners.
 func (x *exchange) frames() (*h2wire, error) {
 	w, ok := x.wire.(*h2wire)
 	if !ok {
@@ -44,21 +44,21 @@ func runH2GoAway(x *exchange, s *step) error {
 	}
 	last := w.stream.id
 	if s.last != lastThis {
-		n, _ := strconv.ParseUint(s.last, 10, 31) // checked by lastStream; absent is 0
+		n, _ := strconv.ParseUint(s.last, 10, 31) // checked by setLast; absent is 0
 		last = uint32(n)
 	}
 	if err := w.conn.goAway(last, http2.ErrCode(s.code)); err != nil {
 		return err
 	}
 	if last >= w.stream.id {
-		plain := step{status: "200"}
-		plain.setDefaults()
+		plain := newStep()
+		plain.status = "200"
 		return runStatus(x, &plain)
 	}
 	return x.waitBroken()
 }
 
-// goAway disclaims the streams above last.
+// goAway sends GOAWAY. Streams above last are ignored from then on.
 func (c *h2conn) goAway(last uint32, code http2.ErrCode) error {
 	c.mu.Lock()
 	c.lastID = last
@@ -66,7 +66,7 @@ func (c *h2conn) goAway(last uint32, code http2.ErrCode) error {
 	return c.write(func() error { return c.framer.WriteGoAway(last, code, nil) })
 }
 
-// waitBroken leaves it to the client to close.
+// waitBroken waits until the client closes the stream or the connection.
 func (x *exchange) waitBroken() error {
 	<-x.ctx.Done()
 	return errBroken
@@ -88,7 +88,7 @@ func (w *h2wire) badFrame(fault string) error {
 	switch fault {
 	case frameSettings: // length not a multiple of 6 (RFC 9113 §6.5)
 		return framer.WriteRawFrame(http2.FrameSettings, 0, 0, make([]byte, 5))
-	case frameOversize: // a header that says 16 MiB - 1 (§4.2)
+	case frameOversize: // a length of 16 MiB - 1 (§4.2)
 		_, err := w.conn.conn.Write([]byte{0xff, 0xff, 0xff, byte(http2.FrameData), 0, 0, 0, 0, 1})
 		return err
 	case frameHPACK: // index 0 (RFC 7541 §6.1)
@@ -97,7 +97,7 @@ func (w *h2wire) badFrame(fault string) error {
 	return framer.WriteRawFrame(http2.FrameData, 0, 0, []byte("x")) // §6.1
 }
 
-// hugeHeadBytes is beyond what net/http takes by default.
+// hugeHeadBytes exceeds the default limit of net/http clients.
 const hugeHeadBytes = 16 << 20
 
 func runH2HugeHead(x *exchange, s *step) error {

@@ -2,12 +2,13 @@ package origin
 
 import (
 	"io"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
 )
 
-// tracker knows what must be closed and waited for when the origin closes.
+// tracker holds what the origin must close, and wait for, when it is closed.
 type tracker struct {
 	wait sync.WaitGroup
 
@@ -22,8 +23,8 @@ func newTracker() *tracker {
 	return &tracker{open: make(map[io.Closer]struct{}), counts: make(map[string]int)}
 }
 
-// add takes c into care; it reports false, and closes c, once closed.
-// The caller ends with remove.
+// add registers c, which the caller later passes to remove. If the tracker is
+// closed already, add closes c and returns false.
 func (t *tracker) add(c io.Closer) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,19 +38,19 @@ func (t *tracker) add(c io.Closer) bool {
 }
 
 func (t *tracker) remove(c io.Closer) {
-	_ = c.Close() // already closed or no longer wanted
+	_ = c.Close() // it may be closed already
 	t.mu.Lock()
 	delete(t.open, c)
 	t.mu.Unlock()
 	t.wait.Done()
 }
 
-// closeAll closes everything in care and waits until all of it is removed.
+// closeAll closes everything registered and waits until all of it is removed.
 func (t *tracker) closeAll() {
 	t.mu.Lock()
 	t.closed = true
 	for c := range t.open {
-		_ = c.Close() // only to wake its goroutine
+		_ = c.Close() // wakes its goroutine
 	}
 	t.mu.Unlock()
 	t.wait.Wait()
@@ -61,7 +62,7 @@ func (t *tracker) isClosed() bool {
 	return t.closed
 }
 
-// connect counts a connection on the named listener.
+// connect counts and numbers a connection of the named listener.
 func (t *tracker) connect(name string, c net.Conn) *connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,20 +71,10 @@ func (t *tracker) connect(name string, c net.Conn) *connection {
 	return &connection{Conn: c, id: t.lastID, listener: name}
 }
 
-func (t *tracker) count(name string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.counts[name]
-}
-
 func (t *tracker) allCounts() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	counts := make(map[string]int, len(t.counts))
-	for name, n := range t.counts {
-		counts[name] = n
-	}
-	return counts
+	return maps.Clone(t.counts)
 }
 
 func (t *tracker) resetCounts() {
@@ -92,18 +83,18 @@ func (t *tracker) resetCounts() {
 	clear(t.counts)
 }
 
-// connection is one accepted connection. Its embedded Conn is what HTTP is
-// spoken on: the TLS layer where there is one.
+// connection is one accepted connection. The embedded Conn carries HTTP: it is the
+// TLS layer if there is one.
 type connection struct {
 	net.Conn
 	id       uint64
 	listener string
 	requests atomic.Int64
-	// closeNext makes the next request on this connection end it, unanswered.
+	// closeNext makes the next request close the connection without an answer.
 	closeNext atomic.Bool
 }
 
-// nextPlace numbers a request on this connection.
+// nextPlace returns the number of the next request on this connection.
 func (c *connection) nextPlace() int { return int(c.requests.Add(1)) }
 
 // raw returns the connection below TLS.
@@ -118,12 +109,12 @@ func (c *connection) raw() net.Conn {
 	}
 }
 
-// closeWrite ends the writing side, and the whole connection where there is no
-// such half.
+// closeWrite closes the writing side, or the whole connection if it has no separate
+// writing side.
 func (c *connection) closeWrite() {
 	type half interface{ CloseWrite() error }
 	if t, ok := c.Conn.(half); ok {
-		_ = t.CloseWrite() // close_notify, or FIN already
+		_ = t.CloseWrite() // sends close_notify over TLS, otherwise FIN
 	}
 	if t, ok := c.raw().(half); ok {
 		_ = t.CloseWrite()
@@ -132,11 +123,11 @@ func (c *connection) closeWrite() {
 	_ = c.Close()
 }
 
-// The ways to end a connection.
+// The ways to end a connection: the values of how.
 const (
-	howFin = "fin" // orderly; over TLS with close_notify
-	howRaw = "raw" // FIN, but no close_notify before it
-	howRst = "rst" // TCP reset; an orderly close where there is no TCP
+	howFin = "fin" // in order; over TLS with close_notify
+	howRaw = "raw" // FIN without close_notify
+	howRst = "rst" // TCP reset; a plain close without TCP
 )
 
 // sever ends the connection in the given way.
@@ -144,7 +135,7 @@ func (c *connection) sever(how string) {
 	switch how {
 	case howRst:
 		if t, ok := c.raw().(interface{ SetLinger(int) error }); ok {
-			_ = t.SetLinger(0) // on a dead connection there is nothing to reset
+			_ = t.SetLinger(0) // fails only if the connection is dead already
 		}
 		_ = c.raw().Close()
 	case howRaw:
