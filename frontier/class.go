@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/typo"
 )
 
 // The error classes that are the scheduler's own, beside those of fetchd's ErrorClass.
@@ -53,31 +54,9 @@ func CheckClass(name string) error {
 		return nil
 	}
 	wanted := strings.TrimPrefix(strings.ReplaceAll(strings.ToLower(name), "-", "_"), "error_class_")
-	nearest := slices.MinFunc(classes, func(a, b string) int { return edits(wanted, a) - edits(wanted, b) })
-	if edits(wanted, nearest) <= 3 {
+	nearest := slices.MinFunc(classes, func(a, b string) int { return typo.Distance(wanted, a) - typo.Distance(wanted, b) })
+	if typo.Distance(wanted, nearest) <= 3 {
 		return fmt.Errorf("there is no error class %.40q; is it %s?", name, nearest)
 	}
 	return fmt.Errorf("there is no error class %.40q: it is one of %s", name, strings.Join(classes, ", "))
-}
-
-// edits is how many bytes must be put in, left out or changed to make b of a
-// (Levenshtein's distance).
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

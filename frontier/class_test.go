@@ -36,15 +36,3 @@ func TestCheckClass(t *testing.T) {
 		})
 	}
 }
-
-func TestEdits(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"abc", "", 3}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}} {
-		if got := edits(tt.a, tt.b); got != tt.want {
-			t.Errorf("edits(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-	}
-}
