@@ -83,7 +83,7 @@ func TestDrainBeforeBegun(t *testing.T) {
 	r.add(u)
 	w := r.worker()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	w.store.Store = claimThen{r.store.Store, func() { cancel(errEnough) }}
+	w.store = claimThen{r.store, func() { cancel(errEnough) }}
 	if err := w.Run(ctx); !errors.Is(err, errEnough) {
 		t.Errorf("Run = %v, want what ended it", err)
 	}

@@ -22,7 +22,7 @@ const (
 )
 
 // noStore is a frontier for what never asks one.
-func noStore() store.Repository { return store.Repository{} }
+func noStore() store.Store { return nil }
 
 // errorText is what a person reads of an error.
 func errorText(err error) string { return fmt.Sprintf("%v", err) }

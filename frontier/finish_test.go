@@ -82,7 +82,7 @@ func newBroken(t *testing.T, away time.Duration) (*Worker, *broken) {
 	if away > 0 {
 		b.works = time.Now().Add(away)
 	}
-	w, err := New(store.Repository{Store: b}, []Service{{}}, Config{})
+	w, err := New(b, []Service{{}}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newBroken(t, time.Nanosecond)
 		b.charged = []string{"its host"} // so that Release works
-		w.store.Store = lateClaims{b}
+		w.store = lateClaims{b}
 		w.pool.streams = []*stream{{}}
 		n, err := w.claim()
 		if want := []store.Lease{{ID: 1, Token: 2}}; n != 0 || err != nil || w.open() != 0 || !slices.Equal(b.released, want) {

@@ -75,7 +75,7 @@ func TestExtend(t *testing.T) {
 		{"overdue", time.Minute, true, -1, nothing, false, nil, 0},
 		{"over", 0, true, time.Hour, nothing, false, errLeaseLost, 0},
 		{"another's", time.Minute, true, time.Hour, lose, false, errLeaseLost, 0},
-		{"a broken store", time.Minute, true, time.Hour, func(_ *testing.T, w *Worker, _ *visit) { w.store.Store = brokenStore{w.store.Store} }, false, nil, 1},
+		{"a broken store", time.Minute, true, time.Hour, func(_ *testing.T, w *Worker, _ *visit) { w.store = brokenStore{w.store} }, false, nil, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -102,7 +102,7 @@ func TestExtend(t *testing.T) {
 func TestInTime(t *testing.T) {
 	t.Parallel()
 	nothing := func(*testing.T, *Worker, *visit) {}
-	broken := func(_ *testing.T, w *Worker, _ *visit) { w.store.Store = brokenStore{w.store.Store} }
+	broken := func(_ *testing.T, w *Worker, _ *visit) { w.store = brokenStore{w.store} }
 	for _, row := range []struct {
 		name     string
 		left     time.Duration
@@ -165,7 +165,8 @@ func TestStaleOutcome(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := r.claimOne()
-	err := s.UpdateFetched(t.Context(), again.ID, store.FetchedParams{Token: again.Token, HTTPStatus: 299, Attempts: 1})
+	_, err := s.RecordFetch(t.Context(), []store.Fetch{{ID: again.ID, Status: store.Fetched,
+		FetchedParams: store.FetchedParams{Token: again.Token, HTTPStatus: 299, Attempts: 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}

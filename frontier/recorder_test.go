@@ -77,7 +77,7 @@ func TestRecorder(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
 				s := &pickyStore{poison: row.poison, opens: begun.Add(row.opens)}
-				w, err := New(store.Repository{Store: s}, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+				w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -111,7 +111,7 @@ func TestRecorderPoisonAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &pickyStore{poison: map[int64]bool{0: true}}
-		w, err := New(store.Repository{Store: s}, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+		w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
 		if err != nil {
 			t.Fatal(err)
 		}

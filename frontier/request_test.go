@@ -132,7 +132,7 @@ func TestRequestLeaksNothing(t *testing.T) {
 }
 
 // mark gives a frontier a history.
-func mark(t *testing.T, s store.Repository, urls []string) {
+func mark(t *testing.T, s store.Store, urls []string) {
 	t.Helper()
 	delay, flights := 7*time.Millisecond, 3
 	must := func(err error) {
@@ -149,8 +149,9 @@ func mark(t *testing.T, s store.Repository, urls []string) {
 	if len(claims) != 3 {
 		t.Fatalf("%d claims, want 3", len(claims))
 	}
-	must(s.UpdateFailed(t.Context(), claims[0].ID, "failed before", store.FailedParams{ErrorClass: "http_server_error",
-		FetchedParams: store.FetchedParams{Token: claims[0].Token, Attempts: 3}}))
+	_, err = s.RecordFetch(t.Context(), []store.Fetch{{ID: claims[0].ID, Status: store.Failed, LastError: "failed before", ErrorClass: "http_server_error",
+		FetchedParams: store.FetchedParams{Token: claims[0].Token, Attempts: 3}}})
+	must(err)
 	for range 2 { // of a crash, and of a lease
 		_, err = s.Abandon(t.Context(), []store.Lease{claims[1].Lease})
 		must(err)
@@ -162,7 +163,7 @@ func mark(t *testing.T, s store.Repository, urls []string) {
 }
 
 // crawlScript works on urls until none is left.
-func crawlScript(t *testing.T, service Service, s store.Repository, c Config, urls []string) {
+func crawlScript(t *testing.T, service Service, s store.Store, c Config, urls []string) {
 	t.Helper()
 	c.Policy = DefaultPolicy()
 	if _, err := s.Put(t.Context(), urls); err != nil {

@@ -29,7 +29,7 @@ type RobotsState struct {
 // AskRobots tells what the store knows of the robots.txt of a URL in its normal
 // form, and what that means for a crawler that calls itself userAgent. It is
 // what a [Worker] obeys, and fetches nothing.
-func AskRobots(ctx context.Context, s Claimer, userAgent, url string) (RobotsState, error) {
+func AskRobots(ctx context.Context, s store.Store, userAgent, url string) (RobotsState, error) {
 	origin, path := originOf(url)
 	found, err := s.Robots(ctx, []string{origin})
 	if err != nil {

@@ -35,7 +35,7 @@ var ErrNoService = errors.New("no service answers")
 // process or in many. [Worker.Run] is called once.
 type Worker struct {
 	config   Config
-	store    store.Repository
+	store    store.Store
 	services []Service
 	pool     *pool
 	rulebook *rulebook
@@ -62,7 +62,7 @@ type Worker struct {
 
 // New returns a worker on a frontier that fetches through services, of which there
 // is at least one. The error names what of config is not usable.
-func New(s store.Repository, services []Service, config Config) (*Worker, error) {
+func New(s store.Store, services []Service, config Config) (*Worker, error) {
 	config, err := config.whole()
 	if err != nil {
 		return nil, err

@@ -34,7 +34,7 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, creating, func(s store.Repository) error {
+	return c.with(ctx, a, creating, func(s store.Store) error {
 		ad := &adder{store: s, app: a, err: &printer{w: a.err}, terminal: isTerminal(a.err), verbose: c.Verbose, begun: time.Now()}
 		return ad.add(ctx, sources)
 	})

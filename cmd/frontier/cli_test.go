@@ -65,7 +65,7 @@ type crawl struct {
 func newCrawl(t *testing.T, urls ...string) *crawl {
 	t.Helper()
 	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		_, err := s.Put(t.Context(), urls)
 		return err
 	})
@@ -89,7 +89,7 @@ func (c *crawl) must(args ...string) string {
 }
 
 // store works on the database as another program would.
-func (c *crawl) store(f func(store.Repository) error) {
+func (c *crawl) store(f func(store.Store) error) {
 	c.t.Helper()
 	s, err := store.Open(c.t.Context(), c.db, store.Config{Delay: time.Hour})
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *crawl) store(f func(store.Repository) error) {
 // fetch claims a URL, the only one that is ready, and records how it ended.
 func (c *crawl) fetch(f store.Fetch) {
 	c.t.Helper()
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		claims, err := s.Claim(c.t.Context(), store.ClaimParams{})
 		if err != nil || len(claims) != 1 {
 			return fmt.Errorf("Claim = %v, %w", claims, err)

@@ -26,9 +26,9 @@ func TestManyFinalURLsAtOnce(t *testing.T) {
 		for i, c := range claims {
 			wg.Go(func() {
 				final := fmt.Sprintf("http://final%d.test/", i%2)
-				err := stores[i%len(stores)].UpdateFetchedWithFinalURL(t.Context(), c.ID, final, FetchedParams{Token: c.Token})
+				err := stores[i%len(stores)].record(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Fetched, FinalURL: final})
 				if err != nil {
-					t.Errorf("UpdateFetchedWithFinalURL(%s) = %v", c.URL, err)
+					t.Errorf("RecordFetch(%s) = %v", c.URL, err)
 				}
 			})
 		}
