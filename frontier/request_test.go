@@ -159,7 +159,7 @@ func mark(t *testing.T, s store.Store, urls []string) {
 	_, err = s.Release(t.Context(), []store.Lease{claims[2].Lease})
 	must(err)
 	must(s.Block(t.Context(), "b.test", 50*time.Millisecond))
-	must(s.Charge(t.Context(), []string{"c.test"}))
+	must(s.DelayHosts(t.Context(), []string{"c.test"}))
 }
 
 // crawlScript works on urls until none is left.
@@ -224,7 +224,7 @@ func TestRequests(t *testing.T) {
 			t.Parallel()
 			c := Config{Policy: DefaultPolicy(), MaxAttempts: 2, UserAgent: "bot/1"}
 			row.change(&c)
-			c, err := c.whole()
+			c, err := c.withDefaults()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -84,7 +84,7 @@ func newRobotsShelf(t *testing.T, body string) (*Worker, *robotsShelf) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.last = t.Context()
+	w.storing = t.Context()
 	return w, s
 }
 

@@ -101,7 +101,7 @@ func TestWhy(t *testing.T) {
 			c.exec(`UPDATE urls SET status = CASE url WHEN '` + page + `' THEN 'pending' ELSE 'fetching' END`)
 		}, "host_in_flight", "Its host has 1 of at most 1 fetches in flight."},
 		{"its host just asked", func(c *crawl) {
-			c.store(func(s store.Store) error { return s.Charge(t.Context(), []string{"a.test"}) })
+			c.store(func(s store.Store) error { return s.DelayHosts(t.Context(), []string{"a.test"}) })
 		}, "host_delay", "Its host was asked a moment ago, and may be asked again in "},
 		{"pending again", func(c *crawl) {
 			c.fetch(failedIn("forbidden", store.Dead))

@@ -5,10 +5,10 @@
 // worker then repeats four steps:
 //
 //  1. [Store.Claim] leases one ready URL of each host that is due.
-//  2. [Store.Extend] extends the lease while the fetch makes progress. [Store.Charge] reports
+//  2. [Store.Extend] extends the lease while the fetch makes progress. [Store.DelayHosts] reports
 //     requests to other hosts, and [Store.Block] a host that asked for a pause. To follow a
 //     redirect to another host, the worker gets it from [Store.Reserve], returns it with
-//     [Store.Settle], and releases its own host with [Store.Depart] before it waits.
+//     [Store.Settle], and releases its own host with [Store.LeaveHosts] before it waits.
 //  3. [Store.RecordFetch] records the outcome, ends the lease, and opens the host after its delay.
 //     [Store.Release] returns a lease that was not used, and [Store.Abandon] one whose fetch was
 //     lost.

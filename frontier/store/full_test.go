@@ -14,7 +14,7 @@ import (
 // An operator reads which disk is full; a cause of another kind is told as it is.
 func TestSQLiteNamesAFullFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "frontier.db")
-	s := open(t, path).Store.(*sqliteDB) //nolint:errcheck // it is SQLite
+	s := open(t, path).Store.(*sqliteDB)                                                    //nolint:errcheck // it is SQLite
 	if _, err := s.conn.ExecContext(t.Context(), `PRAGMA max_page_count = 1`); err != nil { // no more than it has
 		t.Fatal(err)
 	}

@@ -11,10 +11,10 @@ const (
 	blockReset   = 30 * time.Minute // without a block, after which the next is a first one
 )
 
-// Charge implements [Store]. Each host is a separate statement, so locks have no order to keep.
-func (c *core) Charge(ctx context.Context, hosts []string) error {
+// DelayHosts implements [Store]. Each host is a separate statement, so locks have no order to keep.
+func (c *core) DelayHosts(ctx context.Context, hosts []string) error {
 	for _, host := range hosts {
-		_, err := c.update(ctx, "charge host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
+		_, err := c.update(ctx, "delay host "+host, `INSERT INTO hosts (host, next_at) VALUES (?, {now} + 1 + ?)
 			ON CONFLICT (host) DO UPDATE SET
 				next_at = {max}(hosts.next_at, {now} + 1 + {max}(COALESCE(hosts.delay_ms, ?), hosts.crawl_delay_ms))`,
 			host, c.delayMS, c.delayMS)

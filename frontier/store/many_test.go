@@ -97,7 +97,7 @@ func (w *crawl) giveUp(ctx context.Context, f *fixture, n int) (err error) {
 
 func (w *crawl) round(f *fixture, n int) error {
 	ctx := context.Background()
-	if err := f.Charge(ctx, []string{fmt.Sprintf("h%d.test", n%crawlHosts), "h0.test"}); err != nil {
+	if err := f.DelayHosts(ctx, []string{fmt.Sprintf("h%d.test", n%crawlHosts), "h0.test"}); err != nil {
 		return err
 	}
 	if err := w.redirect(ctx, f, fmt.Sprintf("h%d.test", (n+3)%crawlHosts)); err != nil {

@@ -193,8 +193,8 @@ func (p *postgresDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, erro
 	return p.each(ctx, "abandon leases", leases, `SELECT * FROM frontier_abandon($1, $2)`, p.delayMS)
 }
 
-// Depart implements [Store].
-func (p *postgresDB) Depart(ctx context.Context, leases []Lease) ([]Lease, error) {
+// LeaveHosts implements [Store].
+func (p *postgresDB) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "leave hosts", leases, `SELECT * FROM frontier_depart($1, $2)`, p.delayMS)
 }
 

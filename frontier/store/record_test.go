@@ -208,8 +208,8 @@ func TestHostIsChargedForRequestsOnly(t *testing.T) {
 func TestCharge(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
-		if err := f.Charge(t.Context(), []string{"a.test", "new.test"}); err != nil {
-			t.Fatalf("Charge = %v", err)
+		if err := f.DelayHosts(t.Context(), []string{"a.test", "new.test"}); err != nil {
+			t.Fatalf("DelayHosts = %v", err)
 		}
 		f.put("http://a.test/", "http://new.test/")
 		f.claim(0)
@@ -324,10 +324,10 @@ func TestDepart(t *testing.T) {
 			onBoth(t, func(t *testing.T, f *fixture) {
 				f.put("http://a.test/1", "http://a.test/2", "http://a.test/3")
 				first := f.claim(1)[0]
-				if left, err := f.Depart(t.Context(), []Lease{first.Lease, {ID: first.ID, Token: 99}}); err != nil || len(left) != 1 || left[0] != first.Lease {
+				if left, err := f.LeaveHosts(t.Context(), []Lease{first.Lease, {ID: first.ID, Token: 99}}); err != nil || len(left) != 1 || left[0] != first.Lease {
 					t.Fatalf("Depart = %v, %v, want the lease that is held", left, err)
 				}
-				if again, err := f.Depart(t.Context(), []Lease{first.Lease}); err != nil || len(again) != 0 {
+				if again, err := f.LeaveHosts(t.Context(), []Lease{first.Lease}); err != nil || len(again) != 0 {
 					t.Errorf("Depart again = %v, %v, want none", again, err)
 				}
 				f.claim(0) // its delay has begun

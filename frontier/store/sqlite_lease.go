@@ -27,12 +27,12 @@ const backAfterCrash = `status = 'pending', lease_until = 0, worker = '', crash_
 // Abandon implements [Store].
 func (s *sqliteDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "abandon leases", leases, func(t tx, l Lease) (bool, error) {
-		return t.end(tx.charge, backAfterCrash+`WHERE id = ? AND token = ? AND status = 'fetching'`, l.ID, l.Token)
+		return t.end(tx.delayHost, backAfterCrash+`WHERE id = ? AND token = ? AND status = 'fetching'`, l.ID, l.Token)
 	})
 }
 
-// Depart implements [Store].
-func (s *sqliteDB) Depart(ctx context.Context, leases []Lease) ([]Lease, error) {
+// LeaveHosts implements [Store].
+func (s *sqliteDB) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "leave hosts", leases, func(t tx, l Lease) (bool, error) {
 		var host int64
 		held, err := t.one(`UPDATE urls SET holds = 0 WHERE id = ? AND token = ? AND status = 'fetching' AND holds = 1 RETURNING host_id`,
@@ -40,7 +40,7 @@ func (s *sqliteDB) Depart(ctx context.Context, leases []Lease) ([]Lease, error) 
 		if err != nil || !held {
 			return false, err
 		}
-		return true, t.charge(host, 1)
+		return true, t.delayHost(host, 1)
 	})
 }
 
@@ -79,7 +79,7 @@ func (t tx) end(host func(t tx, id, holds int64) error, set string, args ...any)
 func (s *sqliteDB) Reap(ctx context.Context) (reaped int64, err error) {
 	err = s.do(ctx, "reap", func(t tx) error {
 		for reaped = 0; ; reaped++ {
-			more, err := t.end(tx.charge, backAfterCrash+`WHERE id = (SELECT id FROM urls WHERE status = 'fetching' AND lease_until <= {now} LIMIT 1)`)
+			more, err := t.end(tx.delayHost, backAfterCrash+`WHERE id = (SELECT id FROM urls WHERE status = 'fetching' AND lease_until <= {now} LIMIT 1)`)
 			if err != nil || !more {
 				return err
 			}

@@ -153,7 +153,7 @@ func (t tx) record(it item) (bool, error) {
 	}
 	end := tx.free
 	if it.Attempts > 0 && holds == 1 {
-		end = tx.charge
+		end = tx.delayHost
 	}
 	if err := end(t, host, holds); err != nil {
 		return false, err
@@ -175,8 +175,8 @@ func (t tx) free(host, holds int64) error {
 	return err
 }
 
-// charge ends a fetch of a host, whose delay starts now.
-func (t tx) charge(host, holds int64) error {
+// delayHost ends a fetch of a host, whose delay starts now.
+func (t tx) delayHost(host, holds int64) error {
 	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?3,
 			next_at = max(next_at, {now} + 1 + max(COALESCE(delay_ms, ?1), crawl_delay_ms)),
 			due_at = max(next_at, blocked_until, {now} + 1 + max(COALESCE(delay_ms, ?1), crawl_delay_ms))

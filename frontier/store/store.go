@@ -30,17 +30,17 @@ type Store interface {
 	// Abandon returns URLs whose fetches were lost. It counts a crash for each, and its host opens
 	// after its delay. It returns the leases that were still held.
 	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
-	// Depart reports that the last request to the hosts of these claims has ended, although their
+	// LeaveHosts reports that the last request to the hosts of these claims has ended, although their
 	// fetches continue at other hosts. The hosts open after their delay, and the leases stay. It
 	// returns the leases that were held and had not departed before.
-	Depart(ctx context.Context, leases []Lease) ([]Lease, error)
+	LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error)
 	// Reap makes the URLs of expired leases pending again and counts a crash for each. It returns
 	// their number.
 	Reap(ctx context.Context) (int64, error)
 
-	// Charge reports that a request to each of hosts has just ended. Their URLs are not claimed
+	// DelayHosts reports that a request to each of hosts has just ended. Their URLs are not claimed
 	// until the delay has passed.
-	Charge(ctx context.Context, hosts []string) error
+	DelayHosts(ctx context.Context, hosts []string) error
 	// Reserve asks for a host for one request that no claim covers, such as that of a redirect.
 	// The request ends within d, which must be more than zero. If it is granted, nobody else
 	// claims or reserves the host until Settle, or until d has passed. If not, the host is paused

@@ -65,7 +65,7 @@ func nearest(name, prefix string, known []string) string {
 	rest, best, least := strings.TrimPrefix(name, prefix), "", 0
 	for _, k := range known {
 		wanted := strings.TrimPrefix(k, prefix)
-		d := distance(rest, wanted)
+		d := Distance(rest, wanted)
 		if strings.Contains(rest, "_") && strings.HasSuffix(wanted, "_"+rest) {
 			d = 1 // a word is missing at its begin
 		}
@@ -76,9 +76,9 @@ func nearest(name, prefix string, known []string) string {
 	return best
 }
 
-// distance is that of Levenshtein: how many bytes have to be added, left out or
-// replaced to make b of a.
-func distance(a, b string) int {
+// Distance returns the Levenshtein distance of a and b: how many bytes must be added, removed or
+// replaced to turn one into the other.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
