@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/internal/strayenv"
+	"fetchd/internal/typo"
 )
 
 // Error classes of the scheduler, in addition to those of fetchd's ErrorClass.
@@ -55,8 +55,8 @@ func CheckClass(name string) error {
 		return nil
 	}
 	wanted := strings.TrimPrefix(strings.ReplaceAll(strings.ToLower(name), "-", "_"), "error_class_")
-	nearest := slices.MinFunc(classes, func(a, b string) int { return strayenv.Distance(wanted, a) - strayenv.Distance(wanted, b) })
-	if strayenv.Distance(wanted, nearest) <= 3 {
+	nearest := slices.MinFunc(classes, func(a, b string) int { return typo.Distance(wanted, a) - typo.Distance(wanted, b) })
+	if typo.Distance(wanted, nearest) <= 3 {
 		return fmt.Errorf("unknown error class %.40q; did you mean %s?", name, nearest)
 	}
 	return fmt.Errorf("unknown error class %.40q: the classes are %s", name, strings.Join(classes, ", "))

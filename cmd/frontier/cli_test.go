@@ -17,7 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/frontier/store"
-	"fetchd/internal/strayenv"
+	"fetchd/internal/cli"
+	"fetchd/internal/typo"
 	"fetchd/internal/version"
 )
 
@@ -51,7 +52,7 @@ type result struct {
 // runWith runs the program with standard input and an environment.
 func runWith(ctx context.Context, stdin io.Reader, env map[string]string, args ...string) result {
 	var out, err bytes.Buffer
-	code := run(ctx, args, func(name string) string { return env[name] }, streams{stdin, &out, &err})
+	code := run(ctx, args, func(name string) string { return env[name] }, cli.Streams{In: stdin, Out: &out, Err: &err})
 	return result{code, out.String(), err.String()}
 }
 
@@ -82,7 +83,7 @@ func (c *crawl) cli(args ...string) result {
 func (c *crawl) must(args ...string) string {
 	c.t.Helper()
 	got := c.cli(args...)
-	if got.code != exitOK || got.err != "" {
+	if got.code != cli.ExitOK || got.err != "" {
 		c.t.Fatalf("frontier %q: exit status %d, %q, want 0 and nothing", args, got.code, got.err)
 	}
 	return got.out
@@ -180,8 +181,8 @@ func TestUsage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := c.cli(tt.args...)
-			if got.code != exitUsage || got.out != "" || !strings.HasPrefix(got.err, "frontier: ") || !strings.Contains(got.err, tt.told) {
-				t.Errorf("frontier %q: exit status %d, %q, %q; want %d, nothing and %q", tt.args, got.code, got.out, got.err, exitUsage, tt.told)
+			if got.code != cli.ExitUsage || got.out != "" || !strings.HasPrefix(got.err, "frontier: ") || !strings.Contains(got.err, tt.told) {
+				t.Errorf("frontier %q: exit status %d, %q, %q; want %d, nothing and %q", tt.args, got.code, got.out, got.err, cli.ExitUsage, tt.told)
 			}
 		})
 	}
@@ -193,10 +194,10 @@ func TestHelp(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			got := runWith(t.Context(), strings.NewReader(""), nil, append(strings.Fields(command), "--help")...)
-			if got.code != exitOK || got.err != "" {
+			if got.code != cli.ExitOK || got.err != "" {
 				t.Fatalf("exit status %d, %q, want 0 and nothing", got.code, got.err)
 			}
-			for _, want := range []string{"Usage: frontier", "Exit status:", "130", "\nExamples:\n  frontier " + command} {
+			for _, want := range []string{"Usage: frontier", "Exit codes:", "130", "\nExamples:\n  frontier " + command} {
 				if !strings.Contains(got.out, want) && !(command == "" && want == "--db") {
 					t.Errorf("help lacks %q:\n%s", want, got.out)
 				}
@@ -211,7 +212,7 @@ func TestHelp(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	got := runWith(t.Context(), strings.NewReader(""), nil, "--version")
-	if got.code != exitOK || got.out != "frontier "+version.Long()+"\n" || got.err != "" {
+	if got.code != cli.ExitOK || got.out != "frontier "+version.Long()+"\n" || got.err != "" {
 		t.Errorf("--version: exit status %d, %q, %q", got.code, got.out, got.err)
 	}
 }
@@ -221,7 +222,7 @@ func TestStrays(t *testing.T) {
 	t.Parallel()
 	got := strays([]string{"FRONTIER_DB=a", "FRONTIER_SERVICE_HOST=10.0.0.1", "FETCHD_SERVER=b", "FETCHD_MAX_FETCHES=3", "CRAWLER_MAX_REDIRECTS=2", "CRAWLER_NAME=x",
 		"FRONTIER_DATABASE=hush", "FETCHD_SERVR=hush", "CRAWLER_MAX_REDIRECT=hush"})
-	want := []strayenv.Variable{{Name: "FETCHD_SERVR", Nearest: "FETCHD_SERVER"}, {Name: "FRONTIER_DATABASE"}, {Name: "CRAWLER_MAX_REDIRECT", Nearest: "CRAWLER_MAX_REDIRECTS"}}
+	want := []typo.Variable{{Name: "FETCHD_SERVR", Nearest: "FETCHD_SERVER"}, {Name: "FRONTIER_DATABASE"}, {Name: "CRAWLER_MAX_REDIRECT", Nearest: "CRAWLER_MAX_REDIRECTS"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -13,11 +13,12 @@ import (
 	"strings"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 // database is the flag that every command has which works on a frontier.
 type database struct {
-	DB string `name:"db" default:"frontier.db" placeholder:"DSN" help:"The frontier's database: the path of a SQLite file, or postgres://USER@HOST/NAME ($$FRONTIER_DB). Default: frontier.db."`
+	DB string `name:"db" variable:"FRONTIER_DB" default:"frontier.db" placeholder:"DSN" help:"The frontier's database: the path of a SQLite file, or postgres://USER@HOST/NAME ($$FRONTIER_DB). Default: frontier.db."`
 }
 
 // mode says what to do where there is no database yet.
@@ -54,9 +55,9 @@ func (d database) check(m mode) error {
 	case strings.HasPrefix(d.DB, "postgres://"), strings.HasPrefix(d.DB, "postgresql://"):
 		return nil
 	case d.DB == "":
-		return &usageError{"--db", "is empty: give the path of a SQLite file, or postgres://USER@HOST/NAME"}
+		return cli.UsageError("--db", "is empty: give the path of a SQLite file, or postgres://USER@HOST/NAME")
 	case address.MatchString(d.DB) && !isFile(d.DB):
-		return &usageError{"--db", "is neither the path of a file nor an address that begins with postgres:// or postgresql://"}
+		return cli.UsageError("--db", "is neither the path of a file nor an address that begins with postgres:// or postgresql://")
 	}
 	info, err := os.Stat(d.DB)
 	switch {

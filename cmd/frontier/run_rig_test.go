@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 	"fetchd/internal/site"
 )
 
@@ -81,7 +82,7 @@ func (c *crawl) startWith(env map[string]string, args ...string) *background {
 	b.out, out = newTail()
 	b.err, err = newTail()
 	go func() {
-		b.code <- run(ctx, append([]string{"run", "--db", c.db}, args...), func(name string) string { return env[name] }, streams{strings.NewReader(""), out, err})
+		b.code <- run(ctx, append([]string{"run", "--db", c.db}, args...), func(name string) string { return env[name] }, cli.Streams{In: strings.NewReader(""), Out: out, Err: err})
 		_, _ = out.Close(), err.Close()
 	}()
 	return b

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 // busy is a crawl with a URL in each status.
@@ -110,8 +111,8 @@ func TestStatusWatch(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		got := runWith(ctx, strings.NewReader(""), nil, "status", "--watch", "--db", c.db)
-		if got.code != exitInterrupted || got.err != "" {
-			t.Errorf("exit status %d, %q; want %d and nothing", got.code, got.err, exitInterrupted)
+		if got.code != cli.ExitInterrupted || got.err != "" {
+			t.Errorf("exit status %d, %q; want %d and nothing", got.code, got.err, cli.ExitInterrupted)
 		}
 		want := ""
 		for n := range 3 {

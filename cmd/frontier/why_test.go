@@ -9,6 +9,7 @@ import (
 	"fetchd/frontier"
 	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 const page = "http://a.test/page"
@@ -137,8 +138,8 @@ func TestWhyUnknown(t *testing.T) {
 	c := newCrawl(t, page)
 	got := c.cli("why", "HTTP://u:secret@A.test:80/Page#top")
 	want := "frontier: the frontier does not hold http://a.test/Page: \"frontier add\" adds it\n"
-	if got.code != exitUnknownURL || got.err != want || got.out != "" {
-		t.Errorf("exit status %d, %q, %q; want %d, %q and nothing", got.code, got.err, got.out, exitUnknownURL, want)
+	if got.code != cli.ExitNothing || got.err != want || got.out != "" {
+		t.Errorf("exit status %d, %q, %q; want %d, %q and nothing", got.code, got.err, got.out, cli.ExitNothing, want)
 	}
 }
 
