@@ -13,6 +13,7 @@ import (
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
 	"fetchd/internal/plainjson"
+	"fetchd/internal/rules"
 	"fetchd/internal/version"
 )
 
@@ -78,7 +79,7 @@ func table(out io.Writer, r *kit.Report) {
 			unseen = append(unseen, rule)
 			continue
 		}
-		rows.Printf("%s\t%s\t%s\t%s\t%s\n", rule, ruleVerdict(vectors, wire), share(vectors), share(wire), ruleSentences[rule])
+		rows.Printf("%s\t%s\t%s\t%s\t%s\n", rule, ruleVerdict(vectors, wire), share(vectors), share(wire), rules.Sentence(rule))
 	}
 	if len(unseen) > 0 {
 		rows.Printf("\nn/a: %s\n", strings.Join(unseen, " "))
@@ -168,7 +169,7 @@ func markdownRules(out *cli.Printer, reports []kit.Report) {
 			row += " " + share(t) + " |"
 		}
 		if judged > 0 {
-			out.Printf("%s %s |\n", row, cell(ruleSentences[rule]))
+			out.Printf("%s %s |\n", row, cell(rules.Sentence(rule)))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"fetchd/conformance/kit"
 	"fetchd/fetch"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 	"fetchd/server"
 )
 
@@ -177,13 +178,13 @@ func TestConformanceList(t *testing.T) {
 			t.Errorf("--list lacks %q", s.Name)
 		}
 		for _, rule := range s.Rules {
-			if ruleSentences[rule] == "" {
+			if rules.Sentence(rule) == "" {
 				t.Errorf("scenario %q: rule %s has no sentence", s.Name, rule)
 			}
 		}
 	}
 	for i := range vectors {
-		if ruleSentences[vectors[i].Rule] == "" {
+		if rules.Sentence(vectors[i].Rule) == "" {
 			t.Errorf("vector %s: rule %s has no sentence", vectors[i].Name, vectors[i].Rule)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 )
 
 // demoCmd is "fetchctl demo".
@@ -115,7 +116,7 @@ func (d *demo) intro(rule string) {
 	d.begun = time.Now()
 	d.out.Printf("origin %s, service in this process over TCP\n", d.origin.Addr("http"))
 	if rule != "" {
-		d.out.Printf("rule %s is broken: %s\n", rule, ruleSentences[rule])
+		d.out.Printf("rule %s is broken: %s\n", rule, rules.Sentence(rule))
 	}
 }
 
@@ -161,6 +162,7 @@ func (d *demo) summary() int {
 			len(r.rec.Finished), len(r.rec.Requests), took(r.rec.Spent))
 	}
 	_ = t.Flush() // d.out keeps the error
+	d.out.Printf("\nWhat a rule means: fetchctl explain --rule H6\n")
 	d.out.Printf("\n%s: %d ok, %d failed, %s\n", cli.Count(len(d.rows), "scenario"), len(d.rows)-failed, failed, took(time.Since(d.begun)))
 	if failed > 0 {
 		return cli.ExitFailed

@@ -7,6 +7,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 )
 
 // explanation is a table of what was decided and why.
@@ -25,7 +26,7 @@ func (x *explanation) row(name, format string, args ...any) {
 // rule writes a rule with its sentence.
 func (x *explanation) rule(name string) {
 	if name != "" {
-		x.row("rule "+cli.Escape(name), "%s", ruleSentences[name])
+		x.row("rule "+cli.Escape(name), "%s", rules.Sentence(name))
 	}
 }
 

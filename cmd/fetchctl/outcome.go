@@ -83,6 +83,9 @@ func (r *reporter) failed(o *pb.FetchOutcome, made, spent string) {
 	for _, text := range firstLines(o.GetErrorBody()) {
 		r.line("  " + r.paint.paint(dim, "| "+text))
 	}
+	if rule := e.GetRule(); rule != "" && !r.brief {
+		r.line("  " + r.paint.paint(dim, "what "+cli.Escape(rule)+" means: fetchctl explain --rule "+cli.Escape(rule)))
+	}
 }
 
 // detail says what happened, on a line below.

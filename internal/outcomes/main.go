@@ -1,5 +1,5 @@
-// Command outcomes writes docs/outcomes.md: what each way for a fetch to end
-// means, as package classify decides it and the contract words it.
+// Command outcomes generates what the code knows about outcomes and rules:
+// docs/outcomes.md, or with the argument "rules.js" the sentences for the console.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"fetchd/classify"
+	"fetchd/internal/rules"
 )
 
 // statuses stand for the classes that come from one.
@@ -51,6 +52,13 @@ BODY_INTERRUPTED   example.com (192.0.2.7:443): status 200 OK: read tcp: read: c
 ` + "```" + `
 
 It may change with any version, and may quote the origin: do not parse it. The log of the service has the original error.
+
+## The rules
+
+Every outcome and every decision names the rule that it follows. ` + "`fetchctl explain --rule H6`" + ` prints one of them.
+
+| rule | |
+|---|---|
 `
 
 func main() {
@@ -61,6 +69,9 @@ func main() {
 }
 
 func run() error {
+	if len(os.Args) > 1 && os.Args[1] == "rules.js" {
+		return writeRulesScript()
+	}
 	comments, err := comments("server/descriptor.binpb")
 	if err != nil {
 		return err
@@ -82,7 +93,28 @@ func run() error {
 			both(yes(standard.Retryable), yes(download.Retryable)))
 	}
 	out.WriteString(tail)
+	for _, r := range rules.All {
+		fmt.Fprintf(&out, "| %s | %s |\n", r.ID, r.Sentence)
+	}
 	_, err = os.Stdout.WriteString(out.String())
+	return err
+}
+
+// writeRulesScript writes server/console/page/rules.js.
+func writeRulesScript() error {
+	var out strings.Builder
+	out.WriteString("// The rules of the specification. Written by .ci/generate from internal/rules; do not edit.\n\nconst rules = {\n")
+	for _, r := range rules.All {
+		fmt.Fprintf(&out, "  %s: %s,\n", r.ID, "'"+strings.ReplaceAll(r.Sentence, "'", `\'`)+"'")
+	}
+	out.WriteString(`};
+
+// meaning returns what a rule says, or '' for an unknown rule.
+export function meaning(rule) {
+  return Object.hasOwn(rules, rule) ? rules[rule] : '';
+}
+`)
+	_, err := os.Stdout.WriteString(out.String())
 	return err
 }
 
