@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"fetchd/fetch"
+	"fetchd/internal/cli"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 )
@@ -50,16 +51,16 @@ func TestCredentials(t *testing.T) {
 		{"no certificate", []string{"--tls-ca-file", ca, "--token-file", right}, 20, ""},
 		{"an authority that is not trusted", []string{"--tls", "--tls-cert-file", cert, "--tls-key-file", key, "--token-file", right}, 20, ""},
 		{"plaintext", []string{"--token-file", right}, 20, ""},
-		{"no such token file", []string{"--token-file", filepath.Join(dir, "nothing")}, 1, "--token-file"},
-		{"an empty token file", []string{"--token-file", empty}, 1, "--token-file"},
-		{"no such authority", []string{"--tls-ca-file", filepath.Join(dir, "nothing")}, 1, "--tls-ca-file"},
-		{"an authority that is none", []string{"--tls-ca-file", right}, 1, "--tls-ca-file"},
-		{"a certificate without a key", []string{"--tls-cert-file", cert}, 1, "--tls-key-file"},
-		{"a key that is none", []string{"--tls-cert-file", cert, "--tls-key-file", right}, 1, "--tls-cert-file"},
+		{"no such token file", []string{"--token-file", filepath.Join(dir, "nothing")}, cli.ExitUsage, "--token-file"},
+		{"an empty token file", []string{"--token-file", empty}, cli.ExitUsage, "--token-file"},
+		{"no such authority", []string{"--tls-ca-file", filepath.Join(dir, "nothing")}, cli.ExitUsage, "--tls-ca-file"},
+		{"an authority that is none", []string{"--tls-ca-file", right}, cli.ExitUsage, "--tls-ca-file"},
+		{"a certificate without a key", []string{"--tls-cert-file", cert}, cli.ExitUsage, "--tls-key-file"},
+		{"a key that is none", []string{"--tls-cert-file", cert, "--tls-key-file", right}, cli.ExitUsage, "--tls-cert-file"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got := cli(t, append([]string{"get", "--server", address, o.URL("http", "/s/k/200:size=10")}, row.args...)...)
+			got := fetchctl(t, append([]string{"get", "--server", address, o.URL("http", "/s/k/200:size=10")}, row.args...)...)
 			if got.code != row.code || !strings.Contains(got.err, row.text) {
 				t.Errorf("exit %d, %q; want %d, with %q", got.code, got.err, row.code, row.text)
 			}

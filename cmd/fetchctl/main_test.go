@@ -16,6 +16,7 @@ import (
 
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
+	"fetchd/internal/cli"
 	"fetchd/internal/version"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
@@ -67,8 +68,8 @@ type result struct {
 	out, err string
 }
 
-// cli runs the program inside the test.
-func cli(t *testing.T, args ...string) result {
+// fetchctl runs the program inside the test.
+func fetchctl(t *testing.T, args ...string) result {
 	t.Helper()
 	return runWith(t.Context(), "", nil, args...)
 }
@@ -76,7 +77,7 @@ func cli(t *testing.T, args ...string) result {
 // runWith runs the program with standard input and an environment.
 func runWith(ctx context.Context, stdin string, env map[string]string, args ...string) result {
 	var out, err bytes.Buffer
-	code := run(ctx, args, func(name string) string { return env[name] }, streams{strings.NewReader(stdin), &out, &err})
+	code := run(ctx, args, func(name string) string { return env[name] }, cli.Streams{In: strings.NewReader(stdin), Out: &out, Err: &err})
 	return result{code, out.String(), err.String()}
 }
 

@@ -71,7 +71,7 @@ func TestPace(t *testing.T) {
 		t.Errorf("%d requests are early, such as %v", len(early), early[0])
 	}
 	rate, mean := pace(visits, 15*time.Second)
-	ideal := site.Ideal(hosts, delay, mean)
+	ideal := hosts / (delay + mean).Seconds()
 	t.Logf("%d requests of %d hosts, %.0f/s where %.0f/s are ideal (%.1f %%), CPU %v a fetch, of all parts and the origin", len(visits), hosts, rate, ideal, 100*rate/ideal, used/time.Duration(len(visits)))
 	late := lateness(visits, delay, 15*time.Second)
 	t.Logf("a host waits longer than the delay by %v in the median, %v in 9 of 10 cases, %v in 99 of 100", late(0.5), late(0.9), late(0.99))

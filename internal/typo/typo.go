@@ -1,6 +1,6 @@
-// Package strayenv finds environment variables that look like settings of a program
-// and are none. A typo in a variable is otherwise silent, where one in a flag is not.
-package strayenv
+// Package typo finds misspelt names. A program rejects an unknown flag, but it never
+// notices an environment variable that is misspelt, so [Find] looks for them.
+package typo
 
 import (
 	"fmt"
@@ -9,26 +9,26 @@ import (
 	"strings"
 )
 
-// Variable is one that nothing reads.
+// Variable is an environment variable that has no effect.
 type Variable struct {
-	// Name of the variable. Its value may be a secret and is not kept.
+	// Name of the variable. Its value is not kept, because it may be a secret.
 	Name string
 	// Nearest is the name that was probably meant; empty if none is near.
 	Nearest string
 }
 
-// String describes the variable for people.
+// String returns a warning about the variable.
 func (v Variable) String() string {
-	text := fmt.Sprintf("the environment variable %q is no setting and is ignored", v.Name)
+	text := fmt.Sprintf("the environment variable %q is not a setting and is ignored", v.Name)
 	if v.Nearest != "" {
 		text += ": did you mean " + v.Nearest + "?"
 	}
 	return text
 }
 
-// Find returns the variables of environ, as [os.Environ] has it, that begin with prefix
-// and are not among known, sorted by name. The prefix is found in lower case too, and
-// with hyphens. Variables that Kubernetes sets for a Service of that name are left out.
+// Find returns the variables in environ, as from [os.Environ], that begin with prefix but
+// are not known, sorted by name. It also finds the prefix in lower case and with hyphens.
+// It leaves out the variables that Kubernetes sets for a Service with that name.
 func Find(environ []string, prefix string, known []string) []Variable {
 	var found []Variable
 	for _, entry := range environ {
@@ -43,31 +43,31 @@ func Find(environ []string, prefix string, known []string) []Variable {
 	return found
 }
 
-// Near returns those of [Find] to which a known name is near. It is for prefixes that
-// other programs use too.
+// Near is like [Find], but returns only variables that resemble a known name. It is for
+// prefixes that other programs use too.
 func Near(environ []string, prefix string, known []string) []Variable {
 	return slices.DeleteFunc(Find(environ, prefix, known), func(v Variable) bool { return v.Nearest == "" })
 }
 
-// services are the names that Kubernetes gives to the address of a Service, as its API
-// and as Docker links had it.
+// services matches the variables in which Kubernetes passes the address of a Service, in
+// its own form and in that of Docker links.
 var services = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)$`)
 
-// injected reports whether Kubernetes has set a variable. The value of its NAME_PORT is a
-// URL such as tcp://10.0.0.1:8080.
+// injected reports whether Kubernetes has set a variable. Its NAME_PORT has a URL such as
+// tcp://10.0.0.1:8080 as value.
 func injected(name, value string) bool {
 	return services.MatchString(name) || strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
 }
 
-// nearest returns the known name that differs least, or "" if every one differs in more
+// nearest returns the most similar known name, or "" if every known name differs in more
 // than a third of its letters.
 func nearest(name, prefix string, known []string) string {
 	rest, best, least := strings.TrimPrefix(name, prefix), "", 0
 	for _, k := range known {
 		wanted := strings.TrimPrefix(k, prefix)
-		d := distance(rest, wanted)
+		d := Distance(rest, wanted)
 		if strings.Contains(rest, "_") && strings.HasSuffix(wanted, "_"+rest) {
-			d = 1 // a word is missing at its begin
+			d = 1 // the first word is missing
 		}
 		if d <= max(len(wanted)/3, 1) && (best == "" || d < least) {
 			best, least = k, d
@@ -76,9 +76,9 @@ func nearest(name, prefix string, known []string) string {
 	return best
 }
 
-// distance is that of Levenshtein: how many bytes have to be added, left out or
-// replaced to make b of a.
-func distance(a, b string) int {
+// Distance returns the Levenshtein distance between a and b: how many bytes must be
+// inserted, deleted or replaced to turn a into b.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
