@@ -15,6 +15,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/rules"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 func TestConformanceOfTheServiceInside(t *testing.T) {
@@ -84,17 +85,7 @@ func TestConformanceUsage(t *testing.T) {
 // startTarget serves a service on loopback and returns its address.
 func startTarget(t *testing.T, cfg server.Config) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	svc, err := serve(cfg, l, "passthrough:///"+address, plaintext)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(svc.close)
-	return address
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) { *c = cfg }}).Addr
 }
 
 // freePort is an address that was free a moment ago.
