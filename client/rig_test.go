@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
@@ -116,21 +117,30 @@ func (r *rig) do(in *pb.FetchRequest, options ...client.Option) *client.Response
 type fake struct {
 	pb.UnimplementedFetchServiceServer
 	fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error
-	many  func(grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error
+	many  func(manyServer) error
+	ping  func(context.Context) error // nil: answers
+}
+
+// manyServer is the service's side of FetchMany.
+type manyServer = grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]
+
+func (f *fake) Explain(ctx context.Context, _ *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	if f.ping != nil {
+		return nil, f.ping(ctx)
+	}
+	return new(pb.ExplainResponse), nil
 }
 
 func (f *fake) Fetch(_ *pb.FetchRequest, s grpc.ServerStreamingServer[pb.FetchResponse]) error {
 	return f.fetch(s)
 }
 
-func (f *fake) FetchMany(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
-	return f.many(s)
-}
+func (f *fake) FetchMany(s manyServer) error { return f.many(s) }
 
-// client serves f until the test ends.
-func (f *fake) client(t *testing.T) *client.Client {
+// client serves f in memory until the test ends.
+func (f *fake) client(t testing.TB) *client.Client {
 	t.Helper()
-	l, srv, served := listen(t), grpc.NewServer(), make(chan error, 1)
+	l, srv, served := bufconn.Listen(256<<10), grpc.NewServer(), make(chan error, 1)
 	pb.RegisterFetchServiceServer(srv, f)
 	go func() { served <- srv.Serve(l) }()
 	t.Cleanup(func() {
@@ -139,7 +149,7 @@ func (f *fake) client(t *testing.T) *client.Client {
 			t.Errorf("Serve = %v, want nil", err)
 		}
 	})
-	return client.New(dial(t, l.Addr().String()))
+	return client.New(dial(t, "inside", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) })))
 }
 
 // events is a Fetch that sends these.
