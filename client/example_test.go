@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
-	"net/netip"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -18,38 +15,18 @@ import (
 
 	"fetchd/client"
 	"fetchd/conformance/origin"
-	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // demo is a service on loopback, and an origin that commits the faults that a URL
 // asks for: /s/KEY/503/200 answers 503 and then 200.
 func demo() (target string, o *origin.Origin, stop func()) {
-	o, err := origin.Start(origin.Config{})
+	s, err := fetchdtest.New(fetchdtest.Options{})
 	if err != nil {
 		panic(err)
 	}
-	at := netip.MustParseAddrPort(o.Addr("http"))
-	srv, err := server.New(server.Config{Logger: slog.New(slog.DiscardHandler), Fetch: fetch.Config{Egress: fetch.Egress{
-		AllowCIDRs: []netip.Prefix{netip.PrefixFrom(at.Addr(), 32)}, AllowPorts: []uint16{at.Port()}}}})
-	if err != nil {
-		panic(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = srv.Serve(l)
-	}()
-	return l.Addr().String(), o, func() {
-		_ = srv.Shutdown(context.Background())
-		<-served
-		_ = o.Close()
-	}
+	return s.Addr, s.Origin, func() { _ = s.Close() }
 }
 
 func Example() {

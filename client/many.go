@@ -142,7 +142,8 @@ func (m *many) start(request *pb.FetchRequest) bool {
 	if m.event != nil {
 		c.OnEvent = func(r *pb.FetchResponse) { m.event(request, r) }
 	}
-	if c.err = m.pool.start(c); c.err != nil {
+	if err := m.pool.start(c); err != nil {
+		c.err = err
 		m.settle(c)
 	}
 	return true

@@ -22,6 +22,7 @@ import (
 	"fetchd/client"
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/fetchdtest"
 )
 
 // requests are one for each of n paths.
@@ -485,7 +486,7 @@ func TestManyReturned(t *testing.T) {
 // fails.
 func TestManyReplicas(t *testing.T) {
 	r := newRig(t)
-	_, second := serve(t, r.origin)
+	second := fetchdtest.Start(t, fetchdtest.Options{Origin: r.origin}).Addr
 	names := manual.NewBuilderWithScheme("replicas")
 	names.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: r.addr}, {Addr: second}}})
 	conn, err := grpc.NewClient("replicas:///fetchd", append(client.DialOptions(), grpc.WithResolvers(names),

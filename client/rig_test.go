@@ -6,20 +6,18 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"testing"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
 	"fetchd/conformance/origin"
-	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,43 +35,12 @@ type rig struct {
 // newRig starts it. change may alter the configuration of the service.
 func newRig(t *testing.T, change ...func(*server.Config)) *rig {
 	t.Helper()
-	o, err := origin.Start(origin.Config{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = o.Close() })
-	srv, addr := serve(t, o, change...)
-	return &rig{t, o, srv, addr, client.New(dial(t, addr, client.DialOptions()...))}
-}
-
-// serve starts a service that may reach o.
-func serve(t testing.TB, o *origin.Origin, change ...func(*server.Config)) (*server.Server, string) {
-	t.Helper()
-	at, err := netip.ParseAddrPort(o.Addr("http"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := server.Config{Fetch: fetch.Config{Egress: fetch.Egress{
-		AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{at.Port()}}}}
-	for _, f := range change {
-		f(&cfg)
-	}
-	srv, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := listen(t)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // what still runs is cut off
-		_ = srv.Shutdown(ctx)
-		if err := <-served; err != nil {
-			t.Errorf("Serve = %v, want nil", err)
+	s := fetchdtest.Start(t, fetchdtest.Options{DialOptions: client.DialOptions(), Configure: func(cfg *server.Config) {
+		for _, f := range change {
+			f(cfg)
 		}
-	})
-	return srv, l.Addr().String()
+	}})
+	return &rig{t, s.Origin, s.Service, s.Addr, client.New(s.Conn)}
 }
 
 func listen(t testing.TB) net.Listener {
@@ -140,16 +107,7 @@ func (f *fake) FetchMany(s manyServer) error { return f.many(s) }
 // client serves f in memory until the test ends.
 func (f *fake) client(t testing.TB) *client.Client {
 	t.Helper()
-	l, srv, served := bufconn.Listen(256<<10), grpc.NewServer(), make(chan error, 1)
-	pb.RegisterFetchServiceServer(srv, f)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := <-served; err != nil {
-			t.Errorf("Serve = %v, want nil", err)
-		}
-	})
-	return client.New(dial(t, "inside", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) })))
+	return client.New(fetchdtest.Start(t, fetchdtest.Options{Fake: f, InMemory: true}).Conn)
 }
 
 // events is a Fetch that sends these.

@@ -75,7 +75,7 @@ func TestAcceptsEdges(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			in := r.request("/s/" + key(i) + "/204")
 			row.change(in)
-			stream, err := r.client.Fetch(t.Context(), in)
+			stream, err := r.Client.Fetch(t.Context(), in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func TestAcceptsEdges(t *testing.T) {
 					t.Fatalf("Recv = %v", err)
 				}
 			}
-			if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}); err != nil {
+			if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}); err != nil {
 				t.Errorf("FetchUnary = %v, want OK", err)
 			}
 		})
@@ -132,7 +132,7 @@ func TestPostIsSentOnce(t *testing.T) {
 						t.Error("retryable, though repeating could repeat an effect")
 					}
 				}
-				got := r.origin.Requests(k)
+				got := r.Origin.Requests(k)
 				if len(got) != row.sent {
 					t.Fatalf("the origin saw %d requests, want %d", len(got), row.sent)
 				}
@@ -165,7 +165,7 @@ func TestNonIdempotentRetriesForbidden(t *testing.T) {
 	} {
 		in := r.request("/s/" + strings.ReplaceAll(row.name, " ", "-") + "/200")
 		in.Method, in.RetryPolicy = row.method, row.policy
-		_, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
+		_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
 		if !row.refused {
 			if err != nil {
 				t.Errorf("%s: %v, want it taken", row.name, err)
@@ -183,12 +183,12 @@ func TestNonIdempotentRetriesForbidden(t *testing.T) {
 			t.Errorf("%s in FetchMany: %v, want INVALID_REQUEST that names %s", row.name, e, field)
 		}
 	}
-	if err := r.server.SetLimits(server.Limits{}); err != nil {
+	if err := r.Service.SetLimits(server.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	in := r.request("/s/later/200")
 	in.Method, in.RetryPolicy = "POST", &pb.RetryPolicy{IdempotencyKey: "k", AllowNonIdempotent: true}
-	if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}); err != nil {
+	if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}); err != nil {
 		t.Errorf("after the setting has changed: %v", err)
 	}
 }

@@ -1,24 +1,20 @@
 package server_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/observe"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // benchBody is how many bytes a fetch of these benchmarks reads.
@@ -116,32 +112,11 @@ func benchServer(b *testing.B) (client pb.FetchServiceClient, url string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := server.New(server.Config{
-		Fetch:   fetch.Config{Egress: fetch.Egress{Unrestricted: true}},
-		Observe: observer,
-		Logger:  slog.New(slog.NewJSONHandler(io.Discard, nil)),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	b.Cleanup(func() {
-		_ = s.Shutdown(context.WithoutCancel(b.Context()))
-		if err := <-served; err != nil {
-			b.Errorf("Serve = %v, want nil", err)
-		}
-	})
-	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = conn.Close() })
-	return pb.NewFetchServiceClient(conn), benchOrigin(b)
+	s := fetchdtest.Start(b, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		c.Fetch.Egress = fetch.Egress{Unrestricted: true}
+		c.Observe, c.Logger = observer, slog.New(slog.NewJSONHandler(io.Discard, nil))
+	}})
+	return s.Client, benchOrigin(b)
 }
 
 // benchOrigin serves a body of benchBody bytes at the URL that it returns.

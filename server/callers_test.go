@@ -18,7 +18,7 @@ import (
 func TestConnectionsOfOneCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.MaxConnections, c.MaxConnectionsPerCaller = 4, 2 })
-	address := r.conn.Target()[len("passthrough:///"):]
+	address := r.Addr
 	connect := func() net.Conn {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 		conn, err := d.DialContext(t.Context(), "tcp", address)
@@ -38,7 +38,7 @@ func TestConnectionsOfOneCaller(t *testing.T) {
 			t.Errorf("connection %d is held: %t, want %t", i+2, got, want)
 		}
 	}
-	if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
+	if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
 		t.Errorf("another caller: %v", err)
 	}
 	_ = first.Close()
@@ -53,7 +53,7 @@ func TestConnectionsOfOneCaller(t *testing.T) {
 func TestStreamsOfOneCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	reflection := reflectv1.NewServerReflectionClient(r.conn)
+	reflection := reflectv1.NewServerReflectionClient(r.Conn)
 	ask := func() error {
 		stream, err := reflection.ServerReflectionInfo(t.Context())
 		if err == nil {
@@ -68,7 +68,7 @@ func TestStreamsOfOneCaller(t *testing.T) {
 		}
 	}
 	wantCode(t, "the 65th stream", ask(), codes.ResourceExhausted)
-	if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
+	if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
 		t.Errorf("a fetch: %v", err)
 	}
 }
@@ -80,7 +80,7 @@ func TestReflectionThatIsHeldOpen(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		stream, err := reflectv1.NewServerReflectionClient(r.conn).ServerReflectionInfo(ctx)
+		stream, err := reflectv1.NewServerReflectionClient(r.Conn).ServerReflectionInfo(ctx)
 		for err == nil {
 			err = stream.Send(&reflectv1.ServerReflectionRequest{MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}})
 			if err == nil {

@@ -70,7 +70,7 @@ func TestEffectiveTimeoutOfUnary(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")})
+	out, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")})
 	if err != nil {
 		t.Fatal(err)
 	}

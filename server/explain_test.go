@@ -33,7 +33,7 @@ func TestExplainVectors(t *testing.T) {
 			if err := protojson.Unmarshal(v.Response, want); err != nil {
 				t.Fatalf("response: %v", err)
 			}
-			got, err := r.client.Explain(t.Context(), in)
+			got, err := r.Client.Explain(t.Context(), in)
 			if err != nil {
 				t.Fatalf("Explain(%s) = %v, want OK", v.Request, err)
 			}
@@ -53,7 +53,7 @@ func TestExplainVectors(t *testing.T) {
 func TestExplainEffectivePolicy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	got, err := r.client.Explain(t.Context(), &pb.ExplainRequest{
+	got, err := r.Client.Explain(t.Context(), &pb.ExplainRequest{
 		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: ptr(int32(2))},
 		Response:    &pb.HttpResponse{StatusCode: 503}})
 	if err != nil {
@@ -100,7 +100,7 @@ func TestExplainRefuses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			in := &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 302, Headers: []*pb.Header{{Name: "Location", Value: "/" + marker}}}}
 			row.change(in)
-			_, err := r.client.Explain(t.Context(), in)
+			_, err := r.Client.Explain(t.Context(), in)
 			wantViolations(t, err, row.want)
 		})
 	}

@@ -44,7 +44,7 @@ func TestEventLevels(t *testing.T) {
 			if diff := cmp.Diff(row.want, a.order); diff != "" {
 				t.Errorf("events (-want +got)\n%s", diff)
 			}
-			if !bytes.Equal(a.body, r.origin.Body(size)) {
+			if !bytes.Equal(a.body, r.Origin.Body(size)) {
 				t.Errorf("got %d bytes, want the %d of the origin", len(a.body), size)
 			}
 			o := a.outcome
@@ -52,7 +52,7 @@ func TestEventLevels(t *testing.T) {
 				o.GetResponseAttempt() != 2 || o.GetResponse().GetStatusCode() != 200 || o.GetBodySummary().GetSizeBytes() != size {
 				t.Errorf("outcome %v; want SUCCESS in 2 attempts, 6 exchanges, 3 hops, %d bytes", o, size)
 			}
-			if saw := len(r.origin.Requests(row.name)); saw != 6 {
+			if saw := len(r.Origin.Requests(row.name)); saw != 6 {
 				t.Errorf("the origin saw %d requests, want 6", saw)
 			}
 			for i, h := range o.GetHops() {
@@ -76,7 +76,7 @@ func TestEventContents(t *testing.T) {
 	in := r.request("/r/k/302/1/503:body=sorry/200:size=10,type=text%2Fplain")
 	in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 	a := r.mustFetch(in)
-	final := r.origin.URL("http", "/s/k/503:body=sorry/200:size=10,type=text%2Fplain")
+	final := r.Origin.URL("http", "/s/k/503:body=sorry/200:size=10,type=text%2Fplain")
 	wantHop := &pb.RedirectFollowed{Attempt: 1, Hop: &pb.Hop{Url: in.GetUrl(), StatusCode: 302, LocationUrl: final, Method: "GET"}}
 	if diff := cmp.Diff(wantHop, a.events[2].GetRedirectFollowed(), protocmp.Transform(),
 		protocmp.IgnoreFields(new(pb.Hop), "exchange", "start_offset", "headers")); diff != "" {
@@ -86,7 +86,7 @@ func TestEventContents(t *testing.T) {
 		Response: &pb.HttpResponse{StatusCode: 503, Protocol: "HTTP/1.1", ContentLength: ptr(int64(5))},
 		Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT,
 			Rule: "H1", Phase: pb.Phase_PHASE_PROCESSING, Retryable: true, Url: final,
-			Detail: r.origin.Addr("http") + ": status 503 Service Unavailable"},
+			Detail: r.Origin.Addr("http") + ": status 503 Service Unavailable"},
 		RetryDecision: &pb.RetryDecision{Verdict: pb.RetryVerdict_RETRY_VERDICT_RETRY, Delay: seconds(0), Rule: "W1",
 			DelaySource: pb.DelaySource_DELAY_SOURCE_BACKOFF, NextAttempt: 2, Start: pb.RetryStart_RETRY_START_FIRST_URL}}
 	wantSecond := &pb.AttemptFinished{Attempt: 2,
@@ -166,7 +166,7 @@ func TestUnary(t *testing.T) {
 			if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || o.GetAttempts() != 2 || len(got.GetAttempts()) != row.attempts {
 				t.Errorf("%s, %d attempts, %d told; want SUCCESS, 2, %d", o.GetKind(), o.GetAttempts(), len(got.GetAttempts()), row.attempts)
 			}
-			if !bytes.Equal(o.GetInlineBody(), r.origin.Body(row.inline)) {
+			if !bytes.Equal(o.GetInlineBody(), r.Origin.Body(row.inline)) {
 				t.Errorf("inline body of %d bytes, want the first %d of the origin", len(o.GetInlineBody()), row.inline)
 			}
 			if (o.GetBodySummary().GetSha256() != "") != row.digest {

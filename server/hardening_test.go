@@ -18,7 +18,6 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/test/bufconn"
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
@@ -40,7 +39,7 @@ func TestStrangersAreTurnedAwayAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
 	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchMany_FullMethodName, pb.FetchService_Explain_FullMethodName} {
-		conn, err := net.Dial("tcp", r.conn.Target()[len("passthrough:///"):])
+		conn, err := r.DialGRPC(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,10 +56,10 @@ func TestStrangersAreTurnedAwayAtOnce(t *testing.T) {
 			}
 		}
 	}
-	_, err := r.client.Explain(t.Context(), new(pb.ExplainRequest))
+	_, err := r.Client.Explain(t.Context(), new(pb.ExplainRequest))
 	wantCode(t, "without a token", err, codes.Unauthenticated)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "bearer right")
-	if _, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
+	if _, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
 		t.Errorf("with the token: %v", err)
 	}
 }
@@ -89,10 +88,7 @@ func TestWebBodyThatDoesNotCome(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(r *rig) {
-				l := bufconn.Listen(64 << 10)
-				f := &face{rig: r, client: new(http.Client)}
-				f.serve(l)
-				conn, err := l.DialContext(r.Context())
+				conn, err := r.DialHTTP(r.Context())
 				if err != nil {
 					r.Fatal(err)
 				}
@@ -101,7 +97,7 @@ func TestWebBodyThatDoesNotCome(t *testing.T) {
 					r.Fatal(err)
 				}
 				began := time.Now()
-				if err := r.server.Shutdown(r.Context()); err != nil {
+				if err := r.Service.Shutdown(r.Context()); err != nil {
 					r.Errorf("Shutdown = %v", err)
 				}
 				if took := time.Since(began); took > 12*time.Second {
@@ -121,22 +117,16 @@ func TestWebSilence(t *testing.T) {
 		c.Stall = 1500 * time.Millisecond
 		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}}
 	})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &face{rig: r, base: "https://" + l.Addr().String(), client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}}
-	f.serve(l)
+	r.HTTPClient.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
 	in := r.request("/s/k/200:size=20000,drip=10000@3s")
 	in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
 	zero := int64(0)
 	in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: &zero}
-	resp := f.post(t.Context(), "/v1/fetch", f.json(in))
+	resp := r.post(t.Context(), "/v1/fetch", r.json(in))
 	if resp.ProtoMajor != 2 {
 		t.Errorf("%s, want HTTP/2", resp.Proto)
 	}
-	if a := f.lines(resp); a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+	if a := r.lines(resp); a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 		t.Errorf("%v, %v; want SUCCESS", a.err, a.outcome.GetError())
 	}
 }
@@ -144,14 +134,14 @@ func TestWebSilence(t *testing.T) {
 // TestWebAnswerHoldsItsPlace: an answer that is not read counts as a fetch.
 func TestWebAnswerHoldsItsPlace(t *testing.T) {
 	t.Parallel()
-	webBubble(t, func(f *face) {
-		f.post(f.Context(), "/v1/fetch:unary", f.json(f.request("/s/k/200:size=1000000")))
+	bubble(t, func(r *rig) {
+		r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/k/200:size=1000000")))
 		synctest.Wait()
-		resp := f.post(f.Context(), "/v1/fetch:unary", f.json(f.request("/s/b/200")))
-		f.wantStatus(resp, 429, codes.ResourceExhausted, "")
+		resp := r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/b/200")))
+		r.wantStatus(resp, 429, codes.ResourceExhausted, "")
 		<-time.After(31 * time.Second)
-		if resp := f.post(f.Context(), "/v1/fetch:unary", f.json(f.request("/s/c/200"))); resp.StatusCode != 200 {
-			f.Errorf("once it was given up: %s", resp.Status)
+		if resp := r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/c/200"))); resp.StatusCode != 200 {
+			r.Errorf("once it was given up: %s", resp.Status)
 		}
 	}, func(c *server.Config) { c.MaxFetches = 1 })
 }
@@ -160,12 +150,12 @@ func TestWebAnswerHoldsItsPlace(t *testing.T) {
 // header's value; the caller may see it, the log not.
 func TestWebLogsNoRequest(t *testing.T) {
 	t.Parallel()
-	f := newRig(t).web()
+	r := newRig(t)
 	for _, body := range []string{`{"headers":[{"name":"a","value":314159265358}]}`, `{"body":"` + marker + `!"}`, `{"retryPolicy":{"idempotencyKey":` + marker + `}}`} {
-		f.wantStatus(f.post(t.Context(), "/v1/fetch", body), 400, codes.InvalidArgument, "JSON")
+		r.wantStatus(r.post(t.Context(), "/v1/fetch", body), 400, codes.InvalidArgument, "JSON")
 	}
-	f.logs.await(t, "finished call", 3)
-	if text := fmt.Sprint(f.logs.all(t)); strings.Contains(text, "314159265358") || strings.Contains(text, marker) {
+	r.logs.await(t, "finished call", 3)
+	if text := fmt.Sprint(r.logs.all(t)); strings.Contains(text, "314159265358") || strings.Contains(text, marker) {
 		t.Error("the log holds what the request held")
 	}
 }
@@ -213,7 +203,7 @@ func TestFetchManyWithoutMemory(t *testing.T) {
 	m.finish("long", "short")
 	m.wantClass("long", pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY)
 	m.wantClass("short", ok)
-	if n := len(r.origin.Requests("long")); n != 0 {
+	if n := len(r.Origin.Requests("long")); n != 0 {
 		t.Errorf("the origin saw %d requests of the task that was refused", n)
 	}
 }

@@ -22,14 +22,13 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // dialFrom connects from 127.0.0.last.
 func (r *rig) dialFrom(last byte) net.Conn {
 	r.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}
-	conn, err := d.DialContext(r.Context(), "tcp", r.address())
+	conn, err := d.DialContext(r.Context(), "tcp", r.Addr)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -37,12 +36,10 @@ func (r *rig) dialFrom(last byte) net.Conn {
 	return conn
 }
 
-func (r *rig) address() string { return strings.TrimPrefix(r.conn.Target(), "passthrough:///") }
-
 // healthFrom returns a client with its own connection from such an address.
 func (r *rig) healthFrom(last byte) healthpb.HealthClient {
 	r.Helper()
-	conn, err := grpc.NewClient(r.conn.Target(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+	conn, err := grpc.NewClient(r.Conn.Target(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return r.dialFrom(last), nil }))
 	if err != nil {
 		r.Fatal(err)
@@ -183,28 +180,26 @@ func TestHealthThatIsNotTaken(t *testing.T) {
 // window, does not delay the server's shutdown.
 func TestStrangersDoNotHoldUpTheEnd(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := bufconn.Listen(64 << 10)
-		r := bubbleOn(t, l, knows)
-		conn, err := r.dial(t.Context(), l)
+	bubble(t, func(r *rig) {
+		conn, err := r.DialGRPC(r.Context())
 		if err != nil {
-			t.Fatal(err)
+			r.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
 		h := r.hostileOn(conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		go func() { _, _ = io.Copy(io.Discard, conn) }() // the server must not wait for its reader
 		if err := h.call(1, healthpb.Health_Watch_FullMethodName, nil); err != nil {
-			t.Fatal(err)
+			r.Fatal(err)
 		}
 		synctest.Wait()
 		began := time.Now()
-		if err := r.server.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown = %v", err)
+		if err := r.Service.Shutdown(r.Context()); err != nil {
+			r.Errorf("Shutdown = %v", err)
 		}
 		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("Shutdown took %s, want 2 s at most", took)
+			r.Errorf("Shutdown took %s, want 2 s at most", took)
 		}
-	})
+	}, knows)
 }
 
 func isTimeout(err error) bool {
@@ -253,7 +248,7 @@ func TestProbeIsAlwaysAnswered(t *testing.T) {
 			t.Errorf("the oldest watch: %v, want that it was ended for a newer one", err)
 		}
 	}
-	go r.server.Shutdown(context.Background()) //nolint:errcheck // the rig's own call returns the error
+	go r.Service.Shutdown(context.Background()) //nolint:errcheck // the rig's own call returns the error
 	if resp, err := mine.Recv(); err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("my watch: %s, %v; want NOT_SERVING", resp.GetStatus(), err)
 	}
@@ -264,7 +259,6 @@ func TestProbeIsAlwaysAnswered(t *testing.T) {
 func TestStrangersWriteNoLog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
-	f := r.web()
 	h := r.hostile()
 	for i, method := range []string{healthpb.Health_Check_FullMethodName, healthpb.Health_ServiceDesc.ServiceName, "/" + healthpb.Health_ServiceDesc.ServiceName + "/Nothing",
 		"/nothing/Nothing", "/fetchd.v1.FetchService/Fetch", "/fetchd.v1.FetchService/FetchMany", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"} {
@@ -279,7 +273,7 @@ func TestStrangersWriteNoLog(t *testing.T) {
 	_, err := r.healthFrom(3).Check(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer wrong"), new(healthpb.HealthCheckRequest))
 	wantCode(t, "Check with a wrong token", err, codes.OK)
 	for _, header := range [][2]string{{"X-None", "x"}, {"Authorization", "Bearer wrong"}, {"Origin", "https://evil.example"}} {
-		f.post(t.Context(), "/v1/fetch", "{}", func(req *http.Request) { req.Header.Set(header[0], header[1]) })
+		r.post(t.Context(), "/v1/fetch", "{}", func(req *http.Request) { req.Header.Set(header[0], header[1]) })
 	}
 	_, _ = io.WriteString(r.dialFrom(4), "no HTTP/2 at all, and longer than a preface\r\n\r\n")
 	if _, err := r.dialFrom(4).Read(make([]byte, 1)); err != nil { // the server has read the previous connection

@@ -37,7 +37,7 @@ type caller struct {
 func (r *rig) callerFrom(address string, window uint32) *caller {
 	r.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	conn, err := d.DialContext(r.Context(), "tcp", strings.TrimPrefix(r.conn.Target(), "passthrough:///"))
+	conn, err := d.DialContext(r.Context(), "tcp", r.Addr)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withMemory(32<<20)) // four slots
 	body, err := proto.Marshal(&pb.FetchUnaryRequest{Request: &pb.FetchRequest{
-		Url: r.origin.URL("http", "/s/k/200"), Method: "PUT", Body: make([]byte, 50_000)}})
+		Url: r.Origin.URL("http", "/s/k/200"), Method: "PUT", Body: make([]byte, 50_000)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	if stream, head := honest.next(); stream != 1 || head["grpc-status"] != "0" {
 		t.Errorf("the slow request ended with %v", statusOf(t, head))
 	}
-	if held := r.server.Held()[budget.Receiving]; held < 3*2<<20 || held >= 4*2<<20 {
+	if held := r.Service.Held()[budget.Receiving]; held < 3*2<<20 || held >= 4*2<<20 {
 		t.Errorf("%d bytes are charged for three requests", held)
 	}
 	_ = attacker.Close()
@@ -181,7 +181,7 @@ func TestLongRequestsAreCharged(t *testing.T) {
 	held := func(what string, low, high int64) {
 		t.Helper()
 		for start := time.Now(); ; {
-			n := r.server.Held()[budget.Receiving]
+			n := r.Service.Held()[budget.Receiving]
 			if n >= low && n < high {
 				return
 			}
@@ -250,7 +250,7 @@ func TestLongRequestWithoutMemory(t *testing.T) {
 	c.open(1, pb.FetchService_FetchMany_FullMethodName) // it reserves two thirds of what a caller may have
 	message := make([]byte, 1<<20)
 	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName} {
-		for r.server.Held()[budget.Receiving] < 2<<20 {
+		for r.Service.Held()[budget.Receiving] < 2<<20 {
 			runtime.Gosched()
 		}
 		stream := uint32(3)
@@ -345,13 +345,13 @@ func TestUnreadAnswers(t *testing.T) {
 					c.open(1, method)
 					c.send(1, message, 0, -1)
 					r.logs.await(t, "fetch finished", 1)
-					for r.server.Held()[budget.Answer] == 0 {
+					for r.Service.Held()[budget.Answer] == 0 {
 						runtime.Gosched()
 					}
-					if held := r.server.Held(); held[budget.Answer] < int64(size) || held.Total() != held[budget.Answer]+held[budget.Receiving] || held[budget.Receiving] > 16<<10 {
+					if held := r.Service.Held(); held[budget.Answer] < int64(size) || held.Total() != held[budget.Answer]+held[budget.Receiving] || held[budget.Receiving] > 16<<10 {
 						t.Errorf("%v is held for an answer of %d bytes", held, size)
 					}
-					_, err = r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/other/200")})
+					_, err = r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/other/200")})
 					wantReason(t, err, "TOO_MANY_FETCHES")
 					if err := row.end(c); err != nil {
 						t.Fatal(err)
@@ -368,11 +368,11 @@ func TestUnreadAnswers(t *testing.T) {
 // and delay no other request.
 func TestUnfinishedPosts(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, withMemory(64<<20)).web()
+	r := newRig(t, withMemory(64<<20))
 	const many, sent = 64, 66_000
 	conns := make([]net.Conn, many)
 	for i := range conns {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(f.base, "http://"))
+		conn, err := r.DialHTTP(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -383,15 +383,15 @@ func TestUnfinishedPosts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for f.server.Held()[budget.Receiving] < many*2*sent {
+	for r.Service.Held()[budget.Receiving] < many*2*sent {
 		runtime.Gosched()
 	}
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	other := &http.Client{Transport: &http.Transport{Proxy: nil, DialContext: d.DialContext}}
 	defer other.CloseIdleConnections()
-	in := f.request("/s/k/200")
+	in := r.request("/s/k/200")
 	in.Method, in.Body = "PUT", make([]byte, 700_000)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.base+"/v1/fetch:unary", strings.NewReader(f.json(in)))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL+"/v1/fetch:unary", strings.NewReader(r.json(in)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func TestMessagesNameLimits(t *testing.T) {
 					}
 					return in
 				}
-				unary, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: request("unary")})
+				unary, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: request("unary")})
 				if err != nil {
 					r.Fatal(err)
 				}

@@ -27,11 +27,11 @@ func TestAdmission(t *testing.T) {
 		first := r.begin(r.request("/s/a/200:delay=5s"))
 		second := r.begin(r.request("/s/b/200:delay=5s"))
 		for _, key := range []string{"a", "b"} {
-			if _, err := r.origin.Await(r.Context(), key, 1); err != nil {
+			if _, err := r.Origin.Await(r.Context(), key, 1); err != nil {
 				r.Fatal(err)
 			}
 		}
-		stream, err := r.client.Fetch(r.Context(), r.request("/s/c/200"))
+		stream, err := r.Client.Fetch(r.Context(), r.request("/s/c/200"))
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -41,9 +41,9 @@ func TestAdmission(t *testing.T) {
 		}
 		wantRefused(r.T, "Fetch", err, stream.Trailer(), "TOO_MANY_FETCHES")
 		var trailer metadata.MD
-		_, err = r.client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/c/200")}, grpc.Trailer(&trailer))
+		_, err = r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/c/200")}, grpc.Trailer(&trailer))
 		wantRefused(r.T, "FetchUnary", err, trailer, "TOO_MANY_FETCHES")
-		if _, err := r.client.Explain(r.Context(), &pb.ExplainRequest{Faults: []pb.ErrorClass{pb.ErrorClass_ERROR_CLASS_DEADLINE}}); err != nil {
+		if _, err := r.Client.Explain(r.Context(), &pb.ExplainRequest{Faults: []pb.ErrorClass{pb.ErrorClass_ERROR_CLASS_DEADLINE}}); err != nil {
 			r.Errorf("Explain: %v; it fetches nothing and is not refused", err)
 		}
 		<-first.ended
@@ -51,7 +51,7 @@ func TestAdmission(t *testing.T) {
 		if a := r.fetch(r.Context(), r.request("/s/c/200")); a.err != nil {
 			r.Errorf("after the others ended: %v", a.err)
 		}
-		if n := len(r.origin.Requests("c")); n != 1 {
+		if n := len(r.Origin.Requests("c")); n != 1 {
 			r.Errorf("the origin saw %d requests, want only the admitted one", n)
 		}
 	}, func(c *server.Config) { c.MaxFetches = 2 })
@@ -81,21 +81,21 @@ func wantRefused(t *testing.T, call string, err error, trailer metadata.MD, reas
 func TestAdmissionPerCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.MaxFetchesPerCaller = 1 })
-	held, err := r.client.Fetch(t.Context(), r.request("/s/a/silent"))
+	held, err := r.Client.Fetch(t.Context(), r.request("/s/a/silent"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := held.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.origin.Await(t.Context(), "a", 1); err != nil {
+	if _, err := r.Origin.Await(t.Context(), "a", 1); err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/b/200")})
+	_, err = r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/b/200")})
 	wantCode(t, "the same caller", err, codes.ResourceExhausted)
 	wantReason(t, err, "TOO_MANY_FETCHES_OF_CALLER")
 
-	other, err := grpc.NewClient(r.conn.CanonicalTarget(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+	other, err := grpc.NewClient(r.Conn.CanonicalTarget(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 			return d.DialContext(ctx, "tcp", strings.TrimPrefix(addr, "passthrough:///"))
@@ -117,7 +117,7 @@ func TestRequestThatDoesNotCome(t *testing.T) {
 		slow := r.begin(r.request("/s/slow/200:delay=14s"))
 		for _, method := range []string{pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchUnary_FullMethodName} {
 			begin := time.Now()
-			stream, err := r.conn.NewStream(r.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+			stream, err := r.Conn.NewStream(r.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 			if err != nil {
 				r.Fatal(err)
 			}
@@ -139,13 +139,13 @@ func TestMetadataThatIsTooLong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("a", 20<<10))
-	if _, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err == nil {
+	if _, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err == nil {
 		t.Error("20 KiB of metadata were taken")
 	}
-	if _, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err != nil {
+	if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
-	if n := len(r.origin.Requests("a")); n != 1 {
+	if n := len(r.Origin.Requests("a")); n != 1 {
 		t.Errorf("the origin saw %d requests, want 1", n)
 	}
 }
@@ -171,26 +171,26 @@ func TestCircle(t *testing.T) {
 		{"below zero", []string{"-1"}, "", codes.FailedPrecondition},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r.origin.Reset()
+			r.Origin.Reset()
 			ctx := t.Context()
 			for _, sent := range row.sent {
 				ctx = metadata.AppendToOutgoingContext(ctx, "fetchd-hops", sent)
 			}
-			_, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/cross/k/302/http-other/200")})
+			_, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/cross/k/302/http-other/200")})
 			wantCode(t, "FetchUnary", err, row.code)
-			stream, err := r.client.Fetch(ctx, r.request("/s/k/200"))
+			stream, err := r.Client.Fetch(ctx, r.request("/s/k/200"))
 			for err == nil {
 				_, err = stream.Recv()
 			}
 			if row.code != codes.OK {
 				wantCode(t, "Fetch", err, row.code)
 			}
-			for _, q := range r.origin.Requests("k") {
+			for _, q := range r.Origin.Requests("k") {
 				if got := q.Header.Get("Fetchd-Hops"); got != row.told {
 					t.Errorf("%s tells %q, want %q", q.Path, got, row.told)
 				}
 			}
-			if n := len(r.origin.Requests("k")); (n > 0) != (row.code == codes.OK) {
+			if n := len(r.Origin.Requests("k")); (n > 0) != (row.code == codes.OK) {
 				t.Errorf("the origin saw %d requests", n)
 			}
 		})

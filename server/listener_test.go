@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ func TestStrangersConnections(t *testing.T) {
 	m.wantClass("a", ok)
 	m.wantClass("b", ok)
 	down := make(chan error, 1)
-	go func() { down <- r.server.Shutdown(t.Context()) }()
+	go func() { down <- r.Service.Shutdown(t.Context()) }()
 	r.wantHealth(watch, healthpb.HealthCheckResponse_NOT_SERVING)
 	if err := <-down; err != nil {
 		t.Errorf("Shutdown = %v", err)
@@ -88,21 +89,20 @@ func TestStrangersConnections(t *testing.T) {
 func TestStrangersConnectionsOfTheWebFace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows, func(c *server.Config) { c.MaxConnections = 8 })
-	f := r.web()
 	dials := 0
-	f.client.Transport = &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+	r.HTTPClient.Transport = &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		dials++
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}}
 	call := func() *http.Response {
-		resp := f.post(t.Context(), "/v1/fetch:unary", `{"url": "`+r.origin.URL("http", "/s/k/200")+`"}`, func(req *http.Request) { req.Header.Set("Authorization", "Bearer right") })
+		resp := r.post(t.Context(), "/v1/fetch:unary", `{"url": "`+r.Origin.URL("http", "/s/k/200")+`"}`, func(req *http.Request) { req.Header.Set("Authorization", "Bearer right") })
 		_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is reused
 		_ = resp.Body.Close()
 		return resp
 	}
 	first := call()
 	for range 20 {
-		conn, err := net.Dial("tcp", f.base[len("http://"):])
+		conn, err := r.DialHTTP(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,6 @@ func TestStrangersRequestsEnd(t *testing.T) {
 	certified.StartTLS()
 	defer certified.Close()
 	r := newRig(t, knows, func(c *server.Config) { c.TLS = certified.TLS })
-	f := r.web()
 	for _, row := range []struct {
 		name, token string
 		window      uint32
@@ -171,7 +170,7 @@ func TestStrangersRequestsEnd(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
-			conn, err := dialer.DialContext(t.Context(), "tcp", f.base[len("http://"):])
+			conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(r.URL, "https://"))
 			if err != nil {
 				t.Fatal(err)
 			}

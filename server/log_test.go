@@ -176,7 +176,7 @@ func TestLogsKeepSecrets(t *testing.T) {
 					r.Error("nothing was sent")
 				}
 				r.mustUnary(in)
-				if sent := r.origin.Requests("k")[0]; !strings.Contains(sent.Query, marker) || sent.Header.Get("X-B") != marker {
+				if sent := r.Origin.Requests("k")[0]; !strings.Contains(sent.Query, marker) || sent.Header.Get("X-B") != marker {
 					r.Errorf("the origin saw %v: the marker was not sent", sent)
 				}
 				if log := r.logs.String(); strings.Contains(log, marker) {

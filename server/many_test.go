@@ -33,7 +33,7 @@ type manyStream struct {
 
 func (r *rig) many(ctx context.Context) *manyStream {
 	r.Helper()
-	stream, err := r.client.FetchMany(ctx)
+	stream, err := r.Client.FetchMany(ctx)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestFetchMany(t *testing.T) {
 	if last := m.order[len(m.order)-1]; last != "slow" {
 		t.Errorf("the outcome of %s came last of %q, want that of the slow one", last, m.order)
 	}
-	if body := m.outcomes["inline"][0].GetInlineBody(); !bytes.Equal(body, r.origin.Body(5000)) {
+	if body := m.outcomes["inline"][0].GetInlineBody(); !bytes.Equal(body, r.Origin.Body(5000)) {
 		t.Errorf("%d bytes inline, want the 5000 of the origin", len(body))
 	}
 	if s := m.outcomes["digest"][0].GetBodySummary(); s.GetSizeBytes() != 100_000 || s.GetSha256() == "" {
@@ -236,7 +236,7 @@ func TestFetchManyLongTasks(t *testing.T) {
 		if e := m.outcomes[tag][0].GetError(); !strings.Contains(e.GetMessage(), text) || e.GetRetryable() {
 			t.Errorf("task %s: %v, want %q and not retryable", tag, e, text)
 		}
-		if n := len(r.origin.Requests(tag)); n != 0 {
+		if n := len(r.Origin.Requests(tag)); n != 0 {
 			t.Errorf("task %s: the origin saw %d requests, want none", tag, n)
 		}
 	}
@@ -277,7 +277,7 @@ func TestFetchManyLongMessage(t *testing.T) {
 			row.want(t, m.end())
 			m.wantClass("first", ok)
 			m.wantClass("slow", ok)
-			if n := len(r.origin.Requests("long")) + len(m.outcomes["long"]); n != 0 {
+			if n := len(r.Origin.Requests("long")) + len(m.outcomes["long"]); n != 0 {
 				t.Error("a task of the message that was refused was begun")
 			}
 		})
@@ -290,7 +290,7 @@ func TestFetchManyCancelledTags(t *testing.T) {
 	r := newRig(t)
 	m := r.many(t.Context())
 	m.start(r.task("a", "/s/a/silent"), r.task("b", "/s/b/200:delay=300ms"))
-	seen, err := r.origin.Await(t.Context(), "a", 1)
+	seen, err := r.Origin.Await(t.Context(), "a", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestFetchManyQuota(t *testing.T) {
 		m.start(r.task("given up", "/s/up/200"))
 		synctest.Wait()
 		m.cancel("given up")
-		_, err := r.client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/unary/200")})
+		_, err := r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/unary/200")})
 		wantCode(r.T, "a call beside them", err, codes.ResourceExhausted)
 		began := time.Now()
 		m.finish(append(tags, "given up")...)
@@ -326,7 +326,7 @@ func TestFetchManyQuota(t *testing.T) {
 			m.wantClass(tag, ok)
 		}
 		m.wantClass("given up", pb.ErrorClass_ERROR_CLASS_CANCELLED)
-		if n := len(r.origin.Requests("up")); n != 0 {
+		if n := len(r.Origin.Requests("up")); n != 0 {
 			r.Errorf("the origin saw %d requests of a task that was given up in time", n)
 		}
 	}, func(c *server.Config) { c.MaxFetches = 2 })
@@ -361,7 +361,7 @@ func TestFetchManyReadsWhileItHasRoom(t *testing.T) {
 		begun := func() int {
 			n := 0
 			for _, tag := range tags {
-				n += len(r.origin.Requests("k" + tag))
+				n += len(r.Origin.Requests("k" + tag))
 			}
 			return n
 		}
@@ -402,7 +402,7 @@ func TestFetchManyShutdown(t *testing.T) {
 				m.start(r.task("waits", "/s/waits/200"))
 				synctest.Wait()
 				began, down := time.Now(), make(chan error, 1)
-				go func() { down <- r.server.Shutdown(r.Context()) }()
+				go func() { down <- r.Service.Shutdown(r.Context()) }()
 				m.until(2)
 				if took := time.Since(began); took > 10*time.Millisecond || !m.draining {
 					r.Errorf("what waited ended after %s, draining %t; want at once, and draining told", took, m.draining)
@@ -433,7 +433,7 @@ func TestFetchManyShutdown(t *testing.T) {
 					}
 				}
 				for _, key := range []string{"waits", "late"} {
-					if n := len(r.origin.Requests(key)); n != 0 {
+					if n := len(r.Origin.Requests(key)); n != 0 {
 						r.Errorf("the origin saw %d requests of %s", n, key)
 					}
 				}
@@ -453,7 +453,7 @@ func TestFetchManyCallerThatStopsReading(t *testing.T) {
 		runs := r.task("runs", "/s/runs/silent")
 		runs.Request.TimeoutPolicy = patient()
 		m.start(runs)
-		seen, err := r.origin.Await(r.Context(), "runs", 1)
+		seen, err := r.Origin.Await(r.Context(), "runs", 1)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -477,7 +477,7 @@ func TestFetchManyGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	m := r.many(ctx)
 	m.start(r.task("a", "/s/a/silent"))
-	seen, err := r.origin.Await(t.Context(), "a", 1)
+	seen, err := r.Origin.Await(t.Context(), "a", 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,9 +25,9 @@ func withMemory(n int64) func(*server.Config) {
 // before its first message, and says when to retry.
 func TestAdmissionWithoutMemory(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, withMemory(40<<10)).web()
-	in := f.request("/s/k/200")
-	stream, err := f.rig.client.Fetch(t.Context(), in)
+	r := newRig(t, withMemory(40<<10))
+	in := r.request("/s/k/200")
+	stream, err := r.Client.Fetch(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,10 +38,10 @@ func TestAdmissionWithoutMemory(t *testing.T) {
 	wantRefused(t, "Fetch", err, stream.Trailer(), "MEMORY")
 
 	var trailer metadata.MD
-	_, err = f.rig.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}, grpc.Trailer(&trailer))
+	_, err = r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}, grpc.Trailer(&trailer))
 	wantRefused(t, "FetchUnary", err, trailer, "MEMORY")
 
-	many, err := f.rig.client.FetchMany(t.Context())
+	many, err := r.Client.FetchMany(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,13 +52,13 @@ func TestAdmissionWithoutMemory(t *testing.T) {
 	wantRefused(t, "FetchMany", err, many.Trailer(), "MEMORY")
 
 	for _, path := range []string{"/v1/fetch", "/v1/fetch:unary"} {
-		resp := f.post(t.Context(), path, f.json(in))
-		f.wantStatus(resp, http.StatusTooManyRequests, codes.ResourceExhausted, "memory")
+		resp := r.post(t.Context(), path, r.json(in))
+		r.wantStatus(resp, http.StatusTooManyRequests, codes.ResourceExhausted, "memory")
 		if got := resp.Header.Get("Retry-After"); got != "1" {
 			t.Errorf("%s: Retry-After %q, want 1", path, got)
 		}
 	}
-	if n := len(f.origin.Requests("k")); n != 0 {
+	if n := len(r.Origin.Requests("k")); n != 0 {
 		t.Errorf("the origin saw %d requests", n)
 	}
 }
@@ -67,37 +67,37 @@ func TestAdmissionWithoutMemory(t *testing.T) {
 // outcome, by every method, and that other fetches continue.
 func TestOutOfMemoryInFlight(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, withMemory(4<<20)).web() // a stream of FetchMany reserves 2 MiB of it
+	r := newRig(t, withMemory(4<<20)) // a stream of FetchMany reserves 2 MiB of it
 	long := func(key string) *pb.FetchRequest {
-		in := f.request("/s/" + key + "/200:size=1040000,chunked")
+		in := r.request("/s/" + key + "/200:size=1040000,chunked")
 		in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
 		in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 		return in
 	}
-	filler := f.many(t.Context()) // it holds memory that the others then lack
+	filler := r.many(t.Context()) // it holds memory that the others then lack
 	want := func(what string, o *pb.FetchOutcome, key string) {
 		t.Helper()
 		wantClass(t, o, pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY, pb.RetryVerdict_RETRY_VERDICT_STOPPED, 1)
 		if e := o.GetError(); !e.GetRetryable() || o.GetExchanges() != 1 || o.GetResponse().GetStatusCode() != 200 || len(o.GetInlineBody()) != 0 {
 			t.Errorf("%s: %v, want a retryable one, after a 200", what, o)
 		}
-		if n := len(f.origin.Requests(key)); n != 1 {
+		if n := len(r.Origin.Requests(key)); n != 1 {
 			t.Errorf("%s: the origin saw %d requests, want 1", what, n)
 		}
 	}
-	a := f.mustFetch(long("stream"))
+	a := r.mustFetch(long("stream"))
 	want("Fetch", a.outcome, "stream")
 	if len(a.finished) != 1 {
 		t.Errorf("Fetch: %d attempts finished, want 1", len(a.finished))
 	}
-	want("FetchUnary", f.mustUnary(long("unary")).GetOutcome(), "unary")
-	web := f.lines(f.post(t.Context(), "/v1/fetch", f.json(long("web"))))
+	want("FetchUnary", r.mustUnary(long("unary")).GetOutcome(), "unary")
+	web := r.lines(r.post(t.Context(), "/v1/fetch", r.json(long("web"))))
 	web.check(t, long("web"))
 	want("/v1/fetch", web.outcome, "web")
 
-	task := f.task("long", "/s/task/200:size=1040000,chunked")
+	task := r.task("long", "/s/task/200:size=1040000,chunked")
 	task.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
-	filler.start(f.task("before", "/s/before/200:delay=100ms"), task, f.task("after", "/s/after/200"))
+	filler.start(r.task("before", "/s/before/200:delay=100ms"), task, r.task("after", "/s/after/200"))
 	filler.until(3)
 	filler.finish("before", "long", "after")
 	filler.wantClass("long", pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY)
@@ -113,7 +113,7 @@ func TestEventsWithoutMemory(t *testing.T) {
 	in := r.request("/s/k/200:head-size=60000,size=100")
 	in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 	a := r.mustFetch(in)
-	if len(a.finished) != 1 || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || string(a.body) != string(r.origin.Body(100)) {
+	if len(a.finished) != 1 || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || string(a.body) != string(r.Origin.Body(100)) {
 		t.Fatalf("%d attempts finished, %s with %d bytes, want 1, and success", len(a.finished), a.outcome.GetKind(), len(a.body))
 	}
 	for i, m := range a.events {
@@ -137,11 +137,11 @@ func TestUnreadMany(t *testing.T) {
 		end  func(r *rig, cancel context.CancelFunc)
 	}{
 		{"cancelled", func(_ *rig, cancel context.CancelFunc) { cancel() }},
-		{"the connection is closed", func(r *rig, _ context.CancelFunc) { _ = r.conn.Close() }},
+		{"the connection is closed", func(r *rig, _ context.CancelFunc) { _ = r.Conn.Close() }},
 		{"the server is cut off", func(r *rig, _ context.CancelFunc) {
 			gone, cancel := context.WithCancel(r.Context())
 			cancel()
-			if err := r.server.Shutdown(gone); !errors.Is(err, context.Canceled) {
+			if err := r.Service.Shutdown(gone); !errors.Is(err, context.Canceled) {
 				r.Errorf("Shutdown = %v, want CANCELED", err)
 			}
 		}},
@@ -152,7 +152,7 @@ func TestUnreadMany(t *testing.T) {
 				r := newRig(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				m, err := r.client.FetchMany(ctx)
+				m, err := r.Client.FetchMany(ctx)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -168,7 +168,7 @@ func TestUnreadMany(t *testing.T) {
 				if _, err := m.Recv(); err != nil {
 					t.Fatal(err)
 				}
-				if held := r.server.Held(); held[budget.Fetch] == 0 || held[budget.Receiving] == 0 {
+				if held := r.Service.Held(); held[budget.Fetch] == 0 || held[budget.Receiving] == 0 {
 					t.Errorf("%v is held while a task is in flight", held)
 				}
 				row.end(r, cancel)

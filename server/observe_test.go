@@ -53,9 +53,9 @@ type kept struct{ *tracetest.InMemoryExporter }
 func (*kept) Shutdown(context.Context) error { return nil }
 
 // series are the values of /metrics, by name and labels as they stand there.
-func (o *observed) series(f *face) map[string]float64 {
+func (o *observed) series() map[string]float64 {
 	o.Helper()
-	resp, err := f.client.Get(f.base + "/metrics")
+	resp, err := o.HTTPClient.Get(o.URL + "/metrics")
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -74,9 +74,9 @@ func (o *observed) series(f *face) map[string]float64 {
 }
 
 // want holds series against values.
-func (o *observed) want(f *face, want map[string]float64) {
+func (o *observed) want(want map[string]float64) {
 	o.Helper()
-	all := o.series(f)
+	all := o.series()
 	for name, v := range want {
 		if got, there := all[name]; !there || got != v {
 			o.Errorf("%s = %v, there: %v; want %v", name, got, there, v)
@@ -85,10 +85,10 @@ func (o *observed) want(f *face, want map[string]float64) {
 }
 
 // await asks for the series until they are as wanted.
-func (o *observed) await(f *face, ok func(map[string]float64) bool) {
+func (o *observed) await(ok func(map[string]float64) bool) {
 	o.Helper()
 	begun := time.Now()
-	for all := o.series(f); !ok(all); all = o.series(f) {
+	for all := o.series(); !ok(all); all = o.series() {
 		if time.Since(begun) > 20*time.Second {
 			o.Fatalf("after 20 s: in flight %v, held back %v, unread %v, draining %v", all["fetchd_fetches_in_flight"],
 				all[`fetchd_memory_bytes{kind="hold_back"}`], all[`fetchd_memory_bytes{kind="answer"}`], all["fetchd_draining"])
@@ -100,7 +100,7 @@ func (o *observed) await(f *face, ok func(map[string]float64) bool) {
 func (o *observed) begin(path string) (end func()) {
 	o.Helper()
 	ctx, cancel := context.WithCancel(o.Context())
-	stream, err := o.client.Fetch(ctx, o.request(path))
+	stream, err := o.Client.Fetch(ctx, o.request(path))
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -113,14 +113,14 @@ func (o *observed) begin(path string) (end func()) {
 }
 
 // everyWay fetches a path by each way in.
-func (o *observed) everyWay(ctx context.Context, f *face, path string) {
+func (o *observed) everyWay(ctx context.Context, path string) {
 	o.Helper()
 	in := o.request(path)
 	o.fetch(ctx, in)
-	if _, err := o.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in}); err != nil {
+	if _, err := o.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in}); err != nil {
 		o.Errorf("FetchUnary = %v", err)
 	}
-	many, err := o.client.FetchMany(ctx)
+	many, err := o.Client.FetchMany(ctx)
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func (o *observed) everyWay(ctx context.Context, f *face, path string) {
 		o.Errorf("FetchMany = %v", err)
 	}
 	for _, call := range []string{"fetch", "fetch:unary"} {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.base+"/v1/"+call, strings.NewReader(`{"url":"`+in.GetUrl()+`"}`))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL+"/v1/"+call, strings.NewReader(`{"url":"`+in.GetUrl()+`"}`))
 		if err != nil {
 			o.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func (o *observed) everyWay(ctx context.Context, f *face, path string) {
 		if sent, _ := metadata.FromOutgoingContext(ctx); sent != nil {
 			req.Header.Set("Traceparent", parent)
 		}
-		resp, err := f.client.Do(req)
+		resp, err := o.HTTPClient.Do(req)
 		if err != nil {
 			o.Fatal(err)
 		}
@@ -157,16 +157,15 @@ func (o *observed) everyWay(ctx context.Context, f *face, path string) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	o := newObserved(t, func(cfg *server.Config) { cfg.MaxFetches = 1 })
-	f := o.web()
 	const method = `grpc_service="fetchd.v1.FetchService"`
-	o.want(f, map[string]float64{
+	o.want(map[string]float64{
 		`fetchd_build_info{version="v0"}`: 1, "fetchd_fetches_limit": 1, "fetchd_fetches_in_flight": 0, "fetchd_draining": 0,
 		`fetchd_memory_bytes{kind="hold_back"}`: 0, "fetchd_memory_budget_bytes": 512 << 20, `fetchd_memory_bytes{kind="answer"}`: 0,
 		`grpc_server_handled_total{grpc_code="OK",grpc_method="FetchMany",` + method + `,grpc_type="bidi_stream"}`:                     0,
 		`grpc_server_handled_total{grpc_code="OK",grpc_method="Check",grpc_service="grpc.health.v1.Health",grpc_type="server_stream"}`: 0,
 	})
-	o.everyWay(t.Context(), f, "/s/k/200:size=10")
-	o.want(f, map[string]float64{
+	o.everyWay(t.Context(), "/s/k/200:size=10")
+	o.want(map[string]float64{
 		`fetchd_fetches_total{error_class="none",outcome="success"}`: 6, `fetchd_attempts_total{error_class="none",verdict="done"}`: 6,
 		`fetchd_fetch_seconds_count{outcome="success"}`: 6, "fetchd_body_bytes_total": 60, "fetchd_encoded_bytes_total": 60,
 		`grpc_server_started_total{grpc_method="Fetch",` + method + `,grpc_type="server_stream"}`:                  1,
@@ -177,36 +176,36 @@ func TestMetrics(t *testing.T) {
 	})
 
 	held := o.begin("/s/held/200:size=100000,stall=50000")
-	o.await(f, func(all map[string]float64) bool {
+	o.await(func(all map[string]float64) bool {
 		return all["fetchd_fetches_in_flight"] == 1 && all[`fetchd_memory_bytes{kind="hold_back"}`] > 0
 	})
-	_, err := o.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: o.request("/s/more/200")})
+	_, err := o.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: o.request("/s/more/200")})
 	wantCode(t, "one fetch too many", err, codes.ResourceExhausted)
-	o.want(f, map[string]float64{`fetchd_refused_total{reason="too_many_fetches"}`: 1, `fetchd_refused_total{reason="other"}`: 0,
+	o.want(map[string]float64{`fetchd_refused_total{reason="too_many_fetches"}`: 1, `fetchd_refused_total{reason="other"}`: 0,
 		`grpc_server_handled_total{grpc_code="ResourceExhausted",grpc_method="FetchUnary",` + method + `,grpc_type="unary"}`: 1})
 	held()
-	o.await(f, func(all map[string]float64) bool {
+	o.await(func(all map[string]float64) bool {
 		return all["fetchd_fetches_in_flight"] == 0 && all[`fetchd_memory_bytes{kind="hold_back"}`] == 0
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	many, err := o.client.FetchMany(ctx)
+	many, err := o.Client.FetchMany(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := many.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: o.request("/s/unread/200:size=1000000")}}}); err != nil {
 		t.Fatal(err)
 	}
-	o.await(f, func(all map[string]float64) bool { return all[`fetchd_memory_bytes{kind="answer"}`] > 0 })
+	o.await(func(all map[string]float64) bool { return all[`fetchd_memory_bytes{kind="answer"}`] > 0 })
 	cancel()
 	for err = nil; err == nil; {
 		_, err = many.Recv()
 	}
-	o.await(f, func(all map[string]float64) bool {
+	o.await(func(all map[string]float64) bool {
 		runtime.GC() // grpc-go lets go of what is never sent without a word
 		return all[`fetchd_memory_bytes{kind="answer"}`] == 0
 	})
 
-	slow, err := o.client.Fetch(t.Context(), o.request("/s/slow/200:delay=300ms"))
+	slow, err := o.Client.Fetch(t.Context(), o.request("/s/slow/200:delay=300ms"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,12 +213,12 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- o.server.Shutdown(t.Context()) }()
-	o.await(f, func(all map[string]float64) bool { return all["fetchd_draining"] == 1 })
+	go func() { done <- o.Service.Shutdown(t.Context()) }()
+	o.await(func(all map[string]float64) bool { return all["fetchd_draining"] == 1 })
 	for err = nil; err == nil; {
 		_, err = slow.Recv()
 	}
-	f.client.CloseIdleConnections()
+	o.HTTPClient.CloseIdleConnections()
 	if err := <-done; err != nil {
 		t.Errorf("Shutdown = %v", err)
 	}
@@ -229,9 +228,8 @@ func TestMetrics(t *testing.T) {
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	o := newObserved(t)
-	f := o.web()
 	begun := time.Now()
-	o.everyWay(metadata.AppendToOutgoingContext(t.Context(), "traceparent", parent), f, "/s/k/200")
+	o.everyWay(metadata.AppendToOutgoingContext(t.Context(), "traceparent", parent), "/s/k/200")
 	if err := o.observer.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +247,7 @@ func TestTraces(t *testing.T) {
 	if names["fetch"] != 6 || names["attempt"] != 6 || names["GET"] != 6 {
 		t.Errorf("spans %v, want 6 of fetches, attempts and hops", names)
 	}
-	for _, req := range o.origin.Requests("k") {
+	for _, req := range o.Origin.Requests("k") {
 		if got := req.Header.Get("Traceparent"); !slices.Contains(fetches, got) {
 			t.Errorf("the origin was sent traceparent %q, want that of a fetch", got)
 		}

@@ -28,7 +28,7 @@ func (r *rig) askers() map[string]asker {
 	return map[string]asker{
 		"v1": func(t *testing.T, in *reflectv1.ServerReflectionRequest) *reflectv1.ServerReflectionResponse {
 			t.Helper()
-			stream, err := reflectv1.NewServerReflectionClient(r.conn).ServerReflectionInfo(t.Context())
+			stream, err := reflectv1.NewServerReflectionClient(r.Conn).ServerReflectionInfo(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +36,7 @@ func (r *rig) askers() map[string]asker {
 		},
 		"v1alpha": func(t *testing.T, in *reflectv1.ServerReflectionRequest) *reflectv1.ServerReflectionResponse {
 			t.Helper()
-			stream, err := reflectv1alpha.NewServerReflectionClient(r.conn).ServerReflectionInfo(t.Context())
+			stream, err := reflectv1alpha.NewServerReflectionClient(r.Conn).ServerReflectionInfo(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +163,7 @@ func wantComments(t *testing.T, file *descriptorpb.FileDescriptorProto) {
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	health := healthpb.NewHealthClient(r.conn)
+	health := healthpb.NewHealthClient(r.Conn)
 	for _, service := range []string{"", "fetchd.v1.FetchService", "nothing"} {
 		got, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
 		if err != nil || got.GetStatus() != healthpb.HealthCheckResponse_SERVING {

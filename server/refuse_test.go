@@ -85,11 +85,11 @@ func TestRefuses(t *testing.T) {
 			"retry_policy.multiplier", "timeout_policy.total_timeout", "event_level", "cookie_mode", "auth_provider"}}})
 	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			in := &pb.FetchRequest{Url: r.origin.URL("http", "/s/"+key(i)+"/200?"+marker),
+			in := &pb.FetchRequest{Url: r.Origin.URL("http", "/s/"+key(i)+"/200?"+marker),
 				Headers: []*pb.Header{{Name: "Authorization", Value: marker}}}
 			row.change(in)
 			wantViolations(t, fetchError(t, r, in), row.want)
-			_, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
+			_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
 			prefixed := make([]string, len(row.want))
 			for i, path := range row.want {
 				prefixed[i] = "request." + path
@@ -97,7 +97,7 @@ func TestRefuses(t *testing.T) {
 			wantViolations(t, err, prefixed)
 		})
 	}
-	if n := r.origin.Connections("http"); n != 0 {
+	if n := r.Origin.Connections("http"); n != 0 {
 		t.Errorf("the origin saw %d connections, want none", n)
 	}
 	if log := r.logs.String(); strings.Contains(log, marker) || strings.Contains(log, "fetch finished") {
@@ -108,7 +108,7 @@ func TestRefuses(t *testing.T) {
 // fetchError returns what a Fetch answers in place of its first event.
 func fetchError(t *testing.T, r *rig, in *pb.FetchRequest) error {
 	t.Helper()
-	stream, err := r.client.Fetch(t.Context(), in)
+	stream, err := r.Client.Fetch(t.Context(), in)
 	if err != nil {
 		return err
 	}
@@ -130,15 +130,15 @@ func TestUnaryRefuses(t *testing.T) {
 	}{
 		{"no request", new(pb.FetchUnaryRequest), []string{"request.url"}},
 		{"empty request", &pb.FetchUnaryRequest{Request: new(pb.FetchRequest)}, []string{"request.url"}},
-		{"stream", &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: r.origin.URL("http", "/s/k/200"),
+		{"stream", &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: r.Origin.URL("http", "/s/k/200"),
 			BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM}}}, []string{"request.body_policy.delivery"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			_, err := r.client.FetchUnary(t.Context(), row.in)
+			_, err := r.Client.FetchUnary(t.Context(), row.in)
 			wantViolations(t, err, row.want)
 		})
 	}
-	if n := r.origin.Connections("http"); n != 0 {
+	if n := r.Origin.Connections("http"); n != 0 {
 		t.Errorf("the origin saw %d connections, want none", n)
 	}
 }
@@ -160,7 +160,7 @@ func TestRefusesInLittle(t *testing.T) {
 			in := r.request("/s/k/200")
 			row.change(in)
 			var trailer metadata.MD
-			_, err := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}, grpc.Trailer(&trailer))
+			_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}, grpc.Trailer(&trailer))
 			wantCode(t, "FetchUnary", err, codes.InvalidArgument)
 			raw, err := proto.Marshal(status.Convert(err).Proto())
 			if err != nil {
@@ -172,7 +172,7 @@ func TestRefusesInLittle(t *testing.T) {
 			}
 		})
 	}
-	if n := r.origin.Connections("http"); n != 0 {
+	if n := r.Origin.Connections("http"); n != 0 {
 		t.Errorf("the origin saw %d connections, want none", n)
 	}
 }
@@ -202,7 +202,7 @@ func TestTooLongMessage(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			_, unary := r.client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: put(row.body)})
+			_, unary := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: put(row.body)})
 			for field, err := range map[string]error{"body": r.fetch(t.Context(), put(row.body)).err, "request.body": unary} {
 				wantViolations(t, err, []string{field})
 				if text := status.Convert(err).Message(); !strings.Contains(text, row.text) {
@@ -213,11 +213,11 @@ func TestTooLongMessage(t *testing.T) {
 	}
 	t.Run("Explain", func(t *testing.T) {
 		t.Parallel()
-		_, err := r.client.Explain(t.Context(), &pb.ExplainRequest{Response: &pb.HttpResponse{Headers: []*pb.Header{{Name: "A", Value: repeat(longest)}}}})
+		_, err := r.Client.Explain(t.Context(), &pb.ExplainRequest{Response: &pb.HttpResponse{Headers: []*pb.Header{{Name: "A", Value: repeat(longest)}}}})
 		wantViolations(t, err, []string{"message"})
 	})
 	t.Cleanup(func() {
-		if n := len(r.origin.Requests("k")); n != 0 {
+		if n := len(r.Origin.Requests("k")); n != 0 {
 			t.Errorf("the origin saw %d requests, want none", n)
 		}
 	})

@@ -66,7 +66,7 @@ func TestRequestAsSent(t *testing.T) {
 	if out.GetIdempotencyKey() != "a-key" {
 		t.Errorf("idempotency_key %q, want a-key", out.GetIdempotencyKey())
 	}
-	seen := r.origin.Requests("k")
+	seen := r.Origin.Requests("k")
 	if len(seen) != 1 {
 		t.Fatalf("the origin saw %d requests, want 1", len(seen))
 	}
@@ -100,7 +100,7 @@ func TestAddedHeaders(t *testing.T) {
 		in := r.request("/r/k/302/1/200")
 		in.Headers = row.sent
 		r.mustUnary(in)
-		seen := r.origin.Requests("k")
+		seen := r.Origin.Requests("k")
 		if len(seen) != 2 {
 			t.Fatalf("%s: the origin saw %d requests, want 2", row.name, len(seen))
 		}
@@ -141,7 +141,7 @@ func TestErrorBody(t *testing.T) {
 				row.change(in)
 			}
 			a := r.mustFetch(in)
-			if want := r.origin.Body(row.want); !bytes.Equal(a.outcome.GetErrorBody(), want) {
+			if want := r.Origin.Body(row.want); !bytes.Equal(a.outcome.GetErrorBody(), want) {
 				t.Errorf("error_body of %d bytes, want the first %d of the origin's", len(a.outcome.GetErrorBody()), row.want)
 			}
 			if slices.Contains(a.order, "body_chunk") != (row.name == "success has none") {
@@ -181,7 +181,7 @@ func TestFetchIDs(t *testing.T) {
 			t.Errorf("labels (-want +got)\n%s", diff)
 		}
 	}
-	for _, seen := range r.origin.Requests("k") {
+	for _, seen := range r.Origin.Requests("k") {
 		for name, values := range seen.Header {
 			if slices.Contains(values, "nightly") {
 				t.Errorf("label sent as %s", name)
@@ -200,7 +200,7 @@ func TestHoldBackBudget(t *testing.T) {
 	if got := a.events[slices.Index(a.order, "response_started")].GetResponseStarted().GetHoldBackBytes(); got > 48<<10 || got < 40<<10 {
 		t.Errorf("hold-back %d, want a share of the budget, a little less than %d", got, 48<<10)
 	}
-	if !bytes.Equal(a.body, r.origin.Body(100000)) {
+	if !bytes.Equal(a.body, r.Origin.Body(100000)) {
 		t.Errorf("got %d bytes, want the 100000 of the origin", len(a.body))
 	}
 }

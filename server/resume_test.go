@@ -41,7 +41,7 @@ func TestEffectiveRecovery(t *testing.T) {
 func TestResume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	want := r.origin.Body(2_000_000)
+	want := r.Origin.Body(2_000_000)
 	const step = "200:size=2000000,etag=%22v%22,range"
 	in := r.request("/s/a/" + step + ",cut=900000/" + step)
 	a := r.mustFetch(in)
@@ -56,7 +56,7 @@ func TestResume(t *testing.T) {
 	}
 	in = r.request("/s/b/" + step)
 	in.BodyPolicy = &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1_500_000, Validator: `"v"`}}
-	stream, err := r.client.Fetch(t.Context(), in)
+	stream, err := r.Client.Fetch(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,6 @@ func TestResume(t *testing.T) {
 func TestResumeShowsOneResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	f := r.web()
 	const step = "200:size=2000000,etag=%22v%22,range"
 	for _, row := range []struct {
 		name     string
@@ -108,7 +107,7 @@ func TestResumeShowsOneResponse(t *testing.T) {
 				if endpoint == "gRPC" {
 					a = r.fetch(t.Context(), in)
 				} else {
-					a = f.lines(f.post(t.Context(), "/v1/fetch", f.json(in)))
+					a = r.lines(r.post(t.Context(), "/v1/fetch", r.json(in)))
 				}
 				var started, finished []int32
 				for _, e := range a.events {

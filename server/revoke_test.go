@@ -60,20 +60,20 @@ type calls struct {
 }
 
 // callAll starts the calls of a caller.
-func (f *face) callAll(token string) *calls {
-	ctx := as(f.Context(), token)
-	c := &calls{busy: f.many(ctx), idle: f.many(ctx), unary: make(chan error, 1), stream: make(chan error, 1), web: make(chan error, 1)}
-	c.idle.start(f.task("0", "/s/"+token+"idle/200"))
+func (r *rig) callAll(token string) *calls {
+	ctx := as(r.Context(), token)
+	c := &calls{busy: r.many(ctx), idle: r.many(ctx), unary: make(chan error, 1), stream: make(chan error, 1), web: make(chan error, 1)}
+	c.idle.start(r.task("0", "/s/"+token+"idle/200"))
 	c.idle.until(1)
 	const path = "/200:delay=10s"
-	c.busy.start(f.task("1", "/s/"+token+"many1"+path), f.task("2", "/s/"+token+"many2"+path))
+	c.busy.start(r.task("1", "/s/"+token+"many1"+path), r.task("2", "/s/"+token+"many2"+path))
 	go func() {
-		_, err := f.rig.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: f.request("/s/" + token + "unary" + path)})
+		_, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/" + token + "unary" + path)})
 		c.unary <- err
 	}()
-	go func() { c.stream <- f.fetch(ctx, f.request("/s/"+token+"stream"+path)).err }()
+	go func() { c.stream <- r.fetch(ctx, r.request("/s/"+token+"stream"+path)).err }()
 	go func() {
-		resp := f.post(f.Context(), "/v1/fetch:unary", `{"url": "`+f.origin.URL("http", "/s/"+token+"web"+path)+`"}`,
+		resp := r.post(r.Context(), "/v1/fetch:unary", `{"url": "`+r.Origin.URL("http", "/s/"+token+"web"+path)+`"}`,
 			func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+token) })
 		_, _ = io.Copy(io.Discard, resp.Body) // the status is enough
 		if resp.StatusCode != http.StatusOK {
@@ -99,42 +99,42 @@ func TestReauthenticate(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			known := newRoster()
-			webBubble(t, func(f *face) {
-				alice, bob := f.callAll("a"), f.callAll("b")
-				if n := f.server.Reauthenticate(); n != 0 {
-					f.Errorf("%d calls ended though nothing has changed", n)
+			bubble(t, func(r *rig) {
+				alice, bob := r.callAll("a"), r.callAll("b")
+				if n := r.Service.Reauthenticate(); n != 0 {
+					r.Errorf("%d calls ended though nothing has changed", n)
 				}
 				began := time.Now()
 				known.set("b", row.becomes)
-				if n := f.server.Reauthenticate(); n != 5 {
-					f.Errorf("%d calls ended, want the 5 of bob", n)
+				if n := r.Service.Reauthenticate(); n != 5 {
+					r.Errorf("%d calls ended, want the 5 of bob", n)
 				}
 				bob.busy.until(2)
 				bob.busy.wantClass("1", pb.ErrorClass_ERROR_CLASS_CANCELLED)
 				bob.busy.wantClass("2", pb.ErrorClass_ERROR_CLASS_CANCELLED)
-				wantCode(f.T, "FetchMany with tasks", bob.busy.next(), codes.Unauthenticated)
-				wantCode(f.T, "FetchMany without tasks", bob.idle.next(), codes.Unauthenticated)
-				wantCode(f.T, "FetchUnary", <-bob.unary, codes.Unauthenticated)
-				wantCode(f.T, "Fetch", <-bob.stream, codes.Unauthenticated)
+				wantCode(r.T, "FetchMany with tasks", bob.busy.next(), codes.Unauthenticated)
+				wantCode(r.T, "FetchMany without tasks", bob.idle.next(), codes.Unauthenticated)
+				wantCode(r.T, "FetchUnary", <-bob.unary, codes.Unauthenticated)
+				wantCode(r.T, "Fetch", <-bob.stream, codes.Unauthenticated)
 				if err := <-bob.web; err == nil || !strings.Contains(fmt.Sprint(err), "401") {
-					f.Errorf("the HTTP endpoint: %v, want 401", err)
+					r.Errorf("the HTTP endpoint: %v, want 401", err)
 				}
 				if took := time.Since(began); took > 0 {
-					f.Errorf("took %s, want no time", took)
+					r.Errorf("took %s, want no time", took)
 				}
 				alice.busy.until(2)
 				alice.busy.wantClass("1", ok)
 				alice.busy.wantClass("2", ok)
-				alice.idle.start(f.task("3", "/s/late/200"))
+				alice.idle.start(r.task("3", "/s/late/200"))
 				alice.idle.finish("0", "3")
 				alice.busy.finish("1", "2")
 				for _, ended := range []chan error{alice.unary, alice.stream, alice.web} {
 					if err := <-ended; err != nil {
-						f.Errorf("a call of alice: %v, want OK", err)
+						r.Errorf("a call of alice: %v, want OK", err)
 					}
 				}
-				if n := f.server.Reauthenticate(); n != 0 {
-					f.Errorf("%d calls ended though none is in flight", n)
+				if n := r.Service.Reauthenticate(); n != 0 {
+					r.Errorf("%d calls ended though none is in flight", n)
 				}
 			}, known.change)
 		})
@@ -153,7 +153,7 @@ func TestReauthenticateWhoDoesNotRead(t *testing.T) {
 		}
 		synctest.Wait()
 		known.set("b", "")
-		r.server.Reauthenticate()
+		r.Service.Reauthenticate()
 		<-time.After(2 * time.Second)
 		synctest.Wait()
 		if lines := r.logs.lines(r.T, "finished call"); len(lines) != 1 || lines[0]["grpc.code"] != "Unauthenticated" {
@@ -168,19 +168,19 @@ func TestRevokedWhileItsRequestComes(t *testing.T) {
 	t.Parallel()
 	known := newRoster()
 	bubble(t, func(r *rig) {
-		stream, err := r.conn.NewStream(as(r.Context(), "b"), &pb.FetchService_ServiceDesc.Streams[0], pb.FetchService_Fetch_FullMethodName)
+		stream, err := r.Conn.NewStream(as(r.Context(), "b"), &pb.FetchService_ServiceDesc.Streams[0], pb.FetchService_Fetch_FullMethodName)
 		if err != nil {
 			r.Fatal(err)
 		}
 		synctest.Wait()
 		known.set("b", "")
-		r.server.Reauthenticate()
+		r.Service.Reauthenticate()
 		if err := stream.SendMsg(r.request("/s/k/200")); err != nil {
 			r.Fatal(err)
 		}
 		_ = stream.CloseSend() // RecvMsg returns the error
 		wantCode(r.T, "Fetch", stream.RecvMsg(new(pb.FetchResponse)), codes.Unauthenticated)
-		if n := len(r.origin.Requests("k")); n != 0 {
+		if n := len(r.Origin.Requests("k")); n != 0 {
 			r.Errorf("the origin saw %d requests, want none", n)
 		}
 	}, known.change)

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
-	"net/netip"
 	"runtime"
 	"strconv"
 	"testing"
@@ -15,136 +13,61 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"fetchd/conformance/origin"
-	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // TestMain looks for goroutines left behind. net/http sleeps half a second before
 // it closes a connection whose request was too long.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("time.Sleep")) }
 
-// rig is an origin, a server that may reach it, and a client of that server.
+// rig is a service, an origin that it may reach, and clients of the service.
 type rig struct {
 	*testing.T
-	origin *origin.Origin
-	server *server.Server
-	conn   *grpc.ClientConn
-	client pb.FetchServiceClient
-	logs   *logs
-
-	dialling chan struct{} // of one place; in a bubble
+	*fetchdtest.Server
+	logs *logs
 }
 
-// newRig puts all of it on loopback. change may alter the configuration.
+// newRig starts a rig on loopback. change may alter the configuration.
 func newRig(t *testing.T, change ...func(*server.Config)) *rig {
 	t.Helper()
-	o, err := origin.Start(origin.Config{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, err := netip.ParseAddrPort(o.Addr("http"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := server.Config{Fetch: fetch.Config{RootCAs: o.CA(), Egress: fetch.Egress{
-		AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{at.Port()}}}}
-	r := &rig{T: t, origin: o}
-	t.Cleanup(func() { _ = o.Close() })
-	r.start(&cfg, l, "passthrough:///"+l.Addr().String(), change)
-	return r
+	return startRig(t, fetchdtest.Options{}, change)
 }
 
-// bubble runs f in a testing/synctest bubble, with a rig whose both hops are in
-// memory.
+// bubble runs f in a testing/synctest bubble, with a rig whose connections are in memory.
 func bubble(t *testing.T, f func(*rig), change ...func(*server.Config)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(bubbleOn(t, bufconn.Listen(64<<10), change...)) })
+	synctest.Test(t, func(t *testing.T) { f(startRig(t, fetchdtest.Options{InMemory: true}, change)) })
 }
 
-// bubbleOn makes that rig. Its server is on outer.
-func bubbleOn(t *testing.T, outer *bufconn.Listener, change ...func(*server.Config)) *rig {
+func startRig(t *testing.T, o fetchdtest.Options, change []func(*server.Config)) *rig {
 	t.Helper()
-	r := &rig{T: t, origin: origin.New(origin.Config{Seed: 1}), dialling: make(chan struct{}, 1)}
-	inner := bufconn.Listen(64 << 10)
-	served := make(chan error, 1)
-	go func() { served <- r.origin.Serve(inner) }()
-	t.Cleanup(func() {
-		_ = r.origin.Close()
-		if err := <-served; err != nil {
-			t.Errorf("origin: Serve = %v, want nil", err)
+	r := &rig{T: t, logs: &logs{more: make(chan struct{}, 1)}}
+	t.Cleanup(r.wantNothingHeld) // after the stop of the service
+	o.Configure = func(c *server.Config) {
+		c.Logger = slog.New(slog.NewJSONHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		for _, f := range change {
+			f(c)
 		}
-	})
-	cfg := server.Config{Fetch: fetch.Config{
-		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return r.dial(ctx, inner) }}}
-	r.start(&cfg, outer, "passthrough:///bubble", change,
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.dial(ctx, outer) }))
+	}
+	r.Server = fetchdtest.Start(t, o)
 	return r
-}
-
-// dial connects one at a time. A connection of bufconn begins with timers that fire at
-// once, and of those Go 1.26's race detector takes no two in one bubble at one time: the
-// process would crash.
-func (r *rig) dial(ctx context.Context, l *bufconn.Listener) (net.Conn, error) {
-	select {
-	case r.dialling <- struct{}{}: // not a mutex: a bubble's clock stands still for who waits for one
-		defer func() { <-r.dialling }()
-		return l.DialContext(ctx)
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// start serves on l and connects to it, until the test ends.
-func (r *rig) start(cfg *server.Config, l net.Listener, target string, change []func(*server.Config), dial ...grpc.DialOption) {
-	r.Helper()
-	r.logs = &logs{more: make(chan struct{}, 1)}
-	cfg.Logger = slog.New(slog.NewJSONHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	for _, f := range change {
-		f(cfg)
-	}
-	var err error
-	if r.server, err = server.New(*cfg); err != nil {
-		r.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- r.server.Serve(l) }()
-	r.Cleanup(func() {
-		_ = r.server.Shutdown(r.Context()) // over by now: what still runs is cut off
-		if err := <-served; err != nil {
-			r.Errorf("Serve = %v, want nil", err)
-		}
-		r.wantNothingHeld()
-	})
-	r.conn, err = grpc.NewClient(target, append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())...)
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() { _ = r.conn.Close() })
-	r.client = pb.NewFetchServiceClient(r.conn)
 }
 
 // wantNothingHeld checks that the server holds nothing for its callers. gRPC may drop an
 // answer without releasing it; the answer is then released when it is collected.
 func (r *rig) wantNothingHeld() {
 	r.Helper()
-	held := r.server.Held()
+	held := r.Service.Held()
 	for i := 0; held.Total() != 0 && i < 200; i++ {
 		runtime.GC()
 		runtime.Gosched()
-		held = r.server.Held()
+		held = r.Service.Held()
 	}
 	if held.Total() != 0 {
 		r.Errorf("the server still holds %v, want nothing", held)
@@ -153,7 +76,7 @@ func (r *rig) wantNothingHeld() {
 
 // request asks the origin's plain listener for path, and retries at once.
 func (r *rig) request(path string) *pb.FetchRequest {
-	return &pb.FetchRequest{Url: r.origin.URL("http", path), RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(0)}}
+	return &pb.FetchRequest{Url: r.Origin.URL("http", path), RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(0)}}
 }
 
 // answer is what a Fetch sent, taken apart.
@@ -169,7 +92,7 @@ type answer struct {
 // fetch calls Fetch and reads to the end.
 func (r *rig) fetch(ctx context.Context, in *pb.FetchRequest) *answer {
 	r.Helper()
-	stream, err := r.client.Fetch(ctx, in)
+	stream, err := r.Client.Fetch(ctx, in)
 	if err != nil {
 		return &answer{err: err}
 	}
@@ -202,7 +125,7 @@ func (r *rig) mustFetch(in *pb.FetchRequest) *answer {
 // mustUnary is mustFetch for FetchUnary.
 func (r *rig) mustUnary(in *pb.FetchRequest) *pb.FetchUnaryResponse {
 	r.Helper()
-	out, err := r.client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: in})
+	out, err := r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: in})
 	if err != nil {
 		r.Fatalf("FetchUnary(%s) = %v, want OK", in.GetUrl(), err)
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -15,7 +14,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -30,11 +28,11 @@ func TestCallerThatStopsReading(t *testing.T) {
 		in := r.request("/s/stall/200:size=8000000")
 		in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(10 * time.Minute)}
 		begin := time.Now()
-		stream, err := r.client.Fetch(r.Context(), in)
+		stream, err := r.Client.Fetch(r.Context(), in)
 		if err != nil {
 			r.Fatal(err)
 		}
-		sent, err := r.origin.Await(r.Context(), "stall", 1)
+		sent, err := r.Origin.Await(r.Context(), "stall", 1)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -56,7 +54,7 @@ func TestCallerThatReadsSlowly(t *testing.T) {
 	bubble(t, func(r *rig) {
 		in := r.request("/s/slow/200:size=1000000")
 		in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(15 * time.Minute)}
-		stream, err := r.client.Fetch(r.Context(), in)
+		stream, err := r.Client.Fetch(r.Context(), in)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -92,7 +90,7 @@ func wantReason(t *testing.T, err error, reason string) {
 func TestCallerWithoutAWindow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	conn, err := net.Dial("tcp", r.conn.Target()[len("passthrough:///"):])
+	conn, err := r.DialGRPC(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,16 +119,14 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := bufconn.Listen(64 << 10)
-				r := bubbleOn(t, l)
-				conn, err := l.DialContext(t.Context())
+			bubble(t, func(r *rig) {
+				conn, err := r.DialGRPC(r.Context())
 				if err != nil {
-					t.Fatal(err)
+					r.Fatal(err)
 				}
-				t.Cleanup(func() { _ = conn.Close() })
+				r.Cleanup(func() { _ = conn.Close() })
 				r.callWithoutWindow(conn, row.method, row.in(r.request("/s/k/200:size=100000")))
-				r.logs.await(t, "fetch finished", 1)
+				r.logs.await(r.T, "fetch finished", 1)
 				began := time.Now()
 				framer := http2.NewFramer(nil, conn)
 				pong := http2.NewFramer(conn, nil)
@@ -144,7 +140,7 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 					}
 				}
 				if took := time.Since(began); took != 2*time.Minute {
-					t.Errorf("the connection was closed after %s, want 2 min", took)
+					r.Errorf("the connection was closed after %s, want 2 min", took)
 				}
 			})
 		})

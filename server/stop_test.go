@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"fetchd/conformance/origin"
@@ -40,7 +39,7 @@ func TestCancel(t *testing.T) {
 			in.TimeoutPolicy = patient()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			stream, err := r.client.Fetch(ctx, in)
+			stream, err := r.Client.Fetch(ctx, in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +50,7 @@ func TestCancel(t *testing.T) {
 				}
 				name = eventName(m)
 			}
-			seen, err := r.origin.Await(t.Context(), "k", 1)
+			seen, err := r.Origin.Await(t.Context(), "k", 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,10 +67,10 @@ func TestCancel(t *testing.T) {
 		defer cancel()
 		ended := make(chan error, 1)
 		go func() {
-			_, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/silent")})
+			_, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/silent")})
 			ended <- err
 		}()
-		seen, err := r.origin.Await(t.Context(), "k", 1)
+		seen, err := r.Origin.Await(t.Context(), "k", 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +84,7 @@ func TestCancel(t *testing.T) {
 func (r *rig) wantLeft(seen origin.Request, want origin.End) {
 	r.Helper()
 	<-seen.Done
-	got := r.origin.Requests("k")
+	got := r.Origin.Requests("k")
 	if len(got) != 1 || got[0].End != want {
 		r.Errorf("the origin saw %d requests, the first ended %q; want 1 and %q", len(got), got[0].End, want)
 	}
@@ -135,7 +134,7 @@ func TestShutdown(t *testing.T) {
 				in.TimeoutPolicy = patient()
 				c := r.begin(in)
 				began := time.Now()
-				if err := r.server.Shutdown(r.Context()); err != nil {
+				if err := r.Service.Shutdown(r.Context()); err != nil {
 					r.Errorf("Shutdown = %v, want nil", err)
 				}
 				a := <-c.ended
@@ -149,7 +148,7 @@ func TestShutdown(t *testing.T) {
 					r.Errorf("last status %d, want %d", got, row.status)
 				}
 				r.wantShutdown(a.outcome, row.class)
-				if n := len(r.origin.Requests("k")); n != 1 {
+				if n := len(r.Origin.Requests("k")); n != 1 {
 					r.Errorf("the origin saw %d requests, want 1", n)
 				}
 			})
@@ -182,7 +181,7 @@ func TestShutdownOfPost(t *testing.T) {
 		in := r.request("/s/k/503:delay=5s")
 		in.Method = "POST"
 		c := r.begin(in)
-		if err := r.server.Shutdown(r.Context()); err != nil {
+		if err := r.Service.Shutdown(r.Context()); err != nil {
 			r.Errorf("Shutdown = %v, want nil", err)
 		}
 		o := (<-c.ended).outcome
@@ -200,7 +199,7 @@ func TestShutdownRefusesNewCalls(t *testing.T) {
 	bubble(t, func(r *rig) {
 		watchCtx, stopWatching := context.WithCancel(r.Context())
 		defer stopWatching()
-		health := healthpb.NewHealthClient(r.conn)
+		health := healthpb.NewHealthClient(r.Conn)
 		var watches []healthpb.Health_WatchClient
 		for _, service := range []string{"", pb.FetchService_ServiceDesc.ServiceName} {
 			watch, err := health.Watch(watchCtx, &healthpb.HealthCheckRequest{Service: service})
@@ -212,13 +211,13 @@ func TestShutdownRefusesNewCalls(t *testing.T) {
 		}
 		c := r.begin(r.request("/s/k/200:delay=5s"))
 		down := make(chan error, 1)
-		go func() { down <- r.server.Shutdown(r.Context()) }()
+		go func() { down <- r.Service.Shutdown(r.Context()) }()
 		synctest.Wait()
 		for _, watch := range watches {
 			r.wantHealth(watch, healthpb.HealthCheckResponse_NOT_SERVING)
 		}
 		wantCode(r.T, "Fetch", r.fetch(r.Context(), r.request("/s/new/200")).err, codes.Unavailable)
-		_, err := r.client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/new/200")})
+		_, err := r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/new/200")})
 		wantCode(r.T, "FetchUnary", err, codes.Unavailable)
 		if a := <-c.ended; a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 			r.Errorf("the running fetch: %v, %v; want SUCCESS", a.err, a.outcome)
@@ -226,7 +225,7 @@ func TestShutdownRefusesNewCalls(t *testing.T) {
 		if err := <-down; err != nil {
 			r.Errorf("Shutdown = %v, want nil", err)
 		}
-		if n := len(r.origin.Requests("new")); n != 0 {
+		if n := len(r.Origin.Requests("new")); n != 0 {
 			r.Errorf("the origin saw %d requests of new calls, want none", n)
 		}
 	})
@@ -257,56 +256,56 @@ func TestShutdownThatIsNearlyOver(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			webBubble(t, func(f *face) {
+			bubble(t, func(r *rig) {
 				request := func(key, script string) *pb.FetchRequest {
-					in := f.request("/s/" + key + "/" + script)
+					in := r.request("/s/" + key + "/" + script)
 					in.TimeoutPolicy = patient()
 					return in
 				}
-				many := f.many(f.Context())
+				many := r.many(r.Context())
 				many.start(&pb.Task{Tag: "a", Request: request("many", "silent")}, &pb.Task{Tag: "b", Request: request("dripping", "200:size=1000,drip=1@1s")})
-				stream := f.begin(request("stream", "200:size=1000,drip=1@1s"))
+				stream := r.begin(request("stream", "200:size=1000,drip=1@1s"))
 				unary := make(chan *pb.FetchOutcome, 1)
-				go func() { unary <- f.mustUnary(request("unary", "silent")).GetOutcome() }()
-				web := f.post(f.Context(), "/v1/fetch", f.json(request("web", "silent")))
+				go func() { unary <- r.mustUnary(request("unary", "silent")).GetOutcome() }()
+				web := r.post(r.Context(), "/v1/fetch", r.json(request("web", "silent")))
 				webUnary := make(chan *pb.FetchUnaryResponse, 1)
 				go func() {
 					out := new(pb.FetchUnaryResponse)
-					text, err := io.ReadAll(f.post(f.Context(), "/v1/fetch:unary", f.json(request("web-unary", "silent"))).Body)
+					text, err := io.ReadAll(r.post(r.Context(), "/v1/fetch:unary", r.json(request("web-unary", "silent"))).Body)
 					if err := errors.Join(err, protojson.Unmarshal(text, out)); err != nil {
-						f.Error(err)
+						r.Error(err)
 					}
 					webUnary <- out
 				}()
 				synctest.Wait()
 				began := time.Now()
-				ctx, cancel := context.WithTimeout(f.Context(), row.time)
+				ctx, cancel := context.WithTimeout(r.Context(), row.time)
 				defer cancel()
 				down := make(chan error, 1)
-				go func() { down <- f.server.Shutdown(ctx) }()
+				go func() { down <- r.Service.Shutdown(ctx) }()
 				many.until(2)
 				if took := time.Since(began); took != row.ends {
-					f.Errorf("the tasks ended after %s, want %s", took, row.ends)
+					r.Errorf("the tasks ended after %s, want %s", took, row.ends)
 				}
-				wantCode(f.T, "FetchMany", many.next(), codes.Unavailable)
+				wantCode(r.T, "FetchMany", many.next(), codes.Unavailable)
 				outcomes := map[string]*pb.FetchOutcome{"task a": many.outcomes["a"][0], "task b": many.outcomes["b"][0], "unary": <-unary, "web, unary": (<-webUnary).GetOutcome()}
-				for name, a := range map[string]*answer{"stream": <-stream.ended, "web": f.lines(web)} {
+				for name, a := range map[string]*answer{"stream": <-stream.ended, "web": r.lines(web)} {
 					if a.err != nil {
-						f.Errorf("%s: %v, want an outcome", name, a.err)
+						r.Errorf("%s: %v, want an outcome", name, a.err)
 					}
 					outcomes[name] = a.outcome
 				}
 				for name, o := range outcomes {
-					f.Log(name)
-					f.wantShutdown(o, pb.ErrorClass_ERROR_CLASS_SHUTDOWN)
+					r.Log(name)
+					r.wantShutdown(o, pb.ErrorClass_ERROR_CLASS_SHUTDOWN)
 				}
 				if err := <-down; !errors.Is(err, context.DeadlineExceeded) {
-					f.Errorf("Shutdown = %v, want %v", err, context.DeadlineExceeded)
+					r.Errorf("Shutdown = %v, want %v", err, context.DeadlineExceeded)
 				}
 				if took := time.Since(began); took > row.time+250*time.Millisecond {
-					f.Errorf("the server was down after %s, want %s and a quarter of a second at most", took, row.time)
+					r.Errorf("the server was down after %s, want %s and a quarter of a second at most", took, row.time)
 				}
-				for _, req := range f.origin.AllRequests() {
+				for _, req := range r.Origin.AllRequests() {
 					<-req.Done
 				}
 			})
@@ -318,29 +317,29 @@ func TestShutdownThatIsNearlyOver(t *testing.T) {
 // than a quarter of a second.
 func TestShutdownCutsOff(t *testing.T) {
 	t.Parallel()
-	webBubble(t, func(f *face) {
-		in := f.request("/s/k/200:size=8000000")
+	bubble(t, func(r *rig) {
+		in := r.request("/s/k/200:size=8000000")
 		in.TimeoutPolicy = patient()
-		stream, err := f.rig.client.Fetch(f.Context(), in)
+		stream, err := r.Client.Fetch(r.Context(), in)
 		if err != nil {
-			f.Fatal(err)
+			r.Fatal(err)
 		}
-		f.post(f.Context(), "/v1/fetch", f.json(in))
+		r.post(r.Context(), "/v1/fetch", r.json(in))
 		synctest.Wait()
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(f.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 		defer cancel()
-		if err := f.server.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			f.Errorf("Shutdown = %v, want %v", err, context.DeadlineExceeded)
+		if err := r.Service.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			r.Errorf("Shutdown = %v, want %v", err, context.DeadlineExceeded)
 		}
 		if took := time.Since(began); took != 2250*time.Millisecond {
-			f.Errorf("the server was down after %s, want 2.25 s", took)
+			r.Errorf("the server was down after %s, want 2.25 s", took)
 		}
 		for err == nil {
 			_, err = stream.Recv()
 		}
-		wantCode(f.T, "Fetch", err, codes.Unavailable)
-		for _, req := range f.origin.AllRequests() {
+		wantCode(r.T, "Fetch", err, codes.Unavailable)
+		for _, req := range r.Origin.AllRequests() {
 			<-req.Done
 		}
 	})
@@ -355,31 +354,31 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 		name string
 		web  bool
 		sent string // on a connection whose answers are not read, and stays open
-		call func(*face)
+		call func(*rig)
 		ends time.Duration
 	}{
 		{name: "none"},
-		{name: "a gRPC client", call: func(f *face) { f.mustUnary(f.request("/s/k/200")) }},
-		{name: "an HTTP client", call: func(f *face) {
-			_, _ = io.Copy(io.Discard, f.post(f.Context(), "/v1/fetch:unary", f.json(f.request("/s/k/200"))).Body)
+		{name: "a gRPC client", call: func(r *rig) { r.mustUnary(r.request("/s/k/200")) }},
+		{name: "an HTTP client", call: func(r *rig) {
+			_, _ = io.Copy(io.Discard, r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/k/200"))).Body)
 		}},
-		{name: "a health watch", ends: 250 * time.Millisecond, call: func(f *face) {
-			watch, err := healthpb.NewHealthClient(f.conn).Watch(f.Context(), new(healthpb.HealthCheckRequest))
+		{name: "a health watch", ends: 250 * time.Millisecond, call: func(r *rig) {
+			watch, err := healthpb.NewHealthClient(r.Conn).Watch(r.Context(), new(healthpb.HealthCheckRequest))
 			if err != nil {
-				f.Fatal(err)
+				r.Fatal(err)
 			}
-			f.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
+			r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
 		}},
-		{name: "a reflection stream", ends: 500 * time.Millisecond, call: func(f *face) {
-			stream, err := reflectv1.NewServerReflectionClient(f.conn).ServerReflectionInfo(f.Context())
+		{name: "a reflection stream", ends: 500 * time.Millisecond, call: func(r *rig) {
+			stream, err := reflectv1.NewServerReflectionClient(r.Conn).ServerReflectionInfo(r.Context())
 			if err != nil {
-				f.Fatal(err)
+				r.Fatal(err)
 			}
 			if err := stream.Send(&reflectv1.ServerReflectionRequest{MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}}); err != nil {
-				f.Fatal(err)
+				r.Fatal(err)
 			}
 			if _, err := stream.Recv(); err != nil {
-				f.Fatal(err)
+				r.Fatal(err)
 			}
 		}},
 		{name: "gRPC, nothing sent", ends: 500 * time.Millisecond},
@@ -391,33 +390,31 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				rpc, web := bufconn.Listen(64<<10), bufconn.Listen(64<<10)
-				f := webOn(bubbleOn(t, rpc), web)
-				at := rpc
+			bubble(t, func(r *rig) {
+				dial := r.DialGRPC
 				if row.web {
-					at = web
+					dial = r.DialHTTP
 				}
 				if row.call != nil {
-					row.call(f)
+					row.call(r)
 				} else if row.name != "none" {
-					conn, err := f.dial(f.Context(), at)
+					conn, err := dial(r.Context())
 					if err != nil {
-						f.Fatal(err)
+						r.Fatal(err)
 					}
 					defer func() { _ = conn.Close() }()
 					go func() { _, _ = io.Copy(io.Discard, conn) }()
 					if _, err := io.WriteString(conn, row.sent); err != nil {
-						f.Fatal(err)
+						r.Fatal(err)
 					}
 				}
 				synctest.Wait()
 				began := time.Now()
-				if err := f.server.Shutdown(f.Context()); err != nil {
-					f.Errorf("Shutdown = %v, want nil", err)
+				if err := r.Service.Shutdown(r.Context()); err != nil {
+					r.Errorf("Shutdown = %v, want nil", err)
 				}
 				if took := time.Since(began); took < row.ends || took > row.ends+10*time.Millisecond {
-					f.Errorf("the server was down after %s, want %s", took, row.ends)
+					r.Errorf("the server was down after %s, want %s", took, row.ends)
 				}
 			})
 		})
@@ -428,15 +425,15 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 // and while its outcome is not read.
 func TestShutdownOfIdleConnectionsWaits(t *testing.T) {
 	t.Parallel()
-	webBubble(t, func(f *face) {
-		in := f.request("/s/k/200:size=8000000,delay=3s")
-		stream, err := f.rig.client.Fetch(f.Context(), in)
+	bubble(t, func(r *rig) {
+		in := r.request("/s/k/200:size=8000000,delay=3s")
+		stream, err := r.Client.Fetch(r.Context(), in)
 		if err != nil {
-			f.Fatal(err)
+			r.Fatal(err)
 		}
 		synctest.Wait()
 		began, down := time.Now(), make(chan error, 1)
-		go func() { down <- f.server.Shutdown(f.Context()) }()
+		go func() { down <- r.Service.Shutdown(r.Context()) }()
 		<-time.After(20 * time.Second)
 		var last *pb.FetchResponse
 		for err == nil {
@@ -446,13 +443,13 @@ func TestShutdownOfIdleConnectionsWaits(t *testing.T) {
 			}
 		}
 		if last.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
-			f.Errorf("%v after %v, want the outcome", err, last)
+			r.Errorf("%v after %v, want the outcome", err, last)
 		}
 		if err := <-down; err != nil {
-			f.Errorf("Shutdown = %v, want nil", err)
+			r.Errorf("Shutdown = %v, want nil", err)
 		}
 		if took := time.Since(began).Round(time.Second); took != 20*time.Second {
-			f.Errorf("the server was down after %s, want 20 s", took)
+			r.Errorf("the server was down after %s, want 20 s", took)
 		}
 	})
 }

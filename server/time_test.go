@@ -58,12 +58,12 @@ func TestDeadlineReserve(t *testing.T) {
 				began = time.Now()
 				ctx, cancel = context.WithTimeout(r.Context(), row.deadline)
 				defer cancel()
-				out, err := r.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in})
+				out, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in})
 				if err != nil {
 					r.Fatalf("FetchUnary = %v after %s, want an outcome", err, time.Since(began))
 				}
 				r.wantDeadline(out.GetOutcome(), time.Since(began), row.ends, row.attempts)
-				if got, want := r.origin.Connections("http"), int(2*row.attempts); got != want {
+				if got, want := r.Origin.Connections("http"), int(2*row.attempts); got != want {
 					r.Errorf("the origin saw %d connections, want %d", got, want)
 				}
 			})
@@ -155,7 +155,7 @@ func TestWaits(t *testing.T) {
 				a := r.mustFetch(in)
 				took := time.Since(began)
 				var at []time.Duration
-				for _, seen := range r.origin.Requests("k") {
+				for _, seen := range r.Origin.Requests("k") {
 					at = append(at, seen.Time.Sub(began))
 				}
 				if diff := cmp.Diff(row.at, at); diff != "" {

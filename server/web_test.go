@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -29,82 +27,37 @@ import (
 	"fetchd/server"
 )
 
-// face is the HTTP face of a rig, and a client of it.
-type face struct {
-	*rig
-	client *http.Client
-	base   string
-}
-
-// web serves the HTTP face until the test ends.
-func (r *rig) web() *face {
+// post sends a request; change may alter it. The answer's body ends with the test.
+func (r *rig) post(ctx context.Context, path, body string, change ...func(*http.Request)) *http.Response {
 	r.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL+path, strings.NewReader(body))
 	if err != nil {
 		r.Fatal(err)
-	}
-	f := &face{rig: r, client: &http.Client{Transport: &http.Transport{Proxy: nil}}, base: "http://" + l.Addr().String()}
-	f.serve(l)
-	return f
-}
-
-func (f *face) serve(l net.Listener) {
-	served := make(chan error, 1)
-	go func() { served <- f.server.ServeWeb(l) }()
-	f.Cleanup(func() {
-		f.client.CloseIdleConnections()
-		_ = f.server.Shutdown(f.Context()) // over by now: what still runs is cut off
-		if err := <-served; err != nil {
-			f.Errorf("ServeWeb = %v, want nil", err)
-		}
-	})
-}
-
-// webBubble is that over memory, in a bubble.
-func webBubble(t *testing.T, f func(*face), change ...func(*server.Config)) {
-	t.Helper()
-	bubble(t, func(r *rig) { f(webOn(r, bufconn.Listen(64<<10))) }, change...)
-}
-
-// webOn serves the HTTP face of a bubble's rig on l.
-func webOn(r *rig, l *bufconn.Listener) *face {
-	f := &face{rig: r, base: "http://localhost", client: &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }}}}
-	f.serve(l)
-	return f
-}
-
-// post sends a request; change may alter it. The answer's body ends with the test.
-func (f *face) post(ctx context.Context, path, body string, change ...func(*http.Request)) *http.Response {
-	f.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.base+path, strings.NewReader(body))
-	if err != nil {
-		f.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	for _, c := range change {
 		c(req)
 	}
-	resp, err := f.client.Do(req)
+	resp, err := r.HTTPClient.Do(req)
 	if err != nil {
-		f.Fatal(err)
+		r.Fatal(err)
 	}
-	f.Cleanup(func() { _ = resp.Body.Close() })
+	r.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }
 
-func (f *face) json(in *pb.FetchRequest) string {
-	f.Helper()
+func (r *rig) json(in *pb.FetchRequest) string {
+	r.Helper()
 	text, err := protojson.Marshal(in)
 	if err != nil {
-		f.Fatal(err)
+		r.Fatal(err)
 	}
 	return string(text)
 }
 
 // lines reads an answer to its end.
-func (f *face) lines(resp *http.Response) *answer {
-	f.Helper()
+func (r *rig) lines(resp *http.Response) *answer {
+	r.Helper()
 	a := new(answer)
 	for lines := bufio.NewReader(resp.Body); ; {
 		line, err := lines.ReadBytes('\n')
@@ -116,28 +69,28 @@ func (f *face) lines(resp *http.Response) *answer {
 		}
 		m := new(pb.FetchResponse)
 		if err := protojson.Unmarshal(line, m); err != nil {
-			f.Fatalf("line %.200q: %v", line, err)
+			r.Fatalf("line %.200q: %v", line, err)
 		}
 		a.take(m)
 	}
 }
 
 // wantStatus reads a google.rpc.Status.
-func (f *face) wantStatus(resp *http.Response, httpStatus int, code codes.Code, text string) *spb.Status {
-	f.Helper()
+func (r *rig) wantStatus(resp *http.Response, httpStatus int, code codes.Code, text string) *spb.Status {
+	r.Helper()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
-		f.Fatal(err)
+		r.Fatal(err)
 	}
 	st := new(spb.Status)
 	if err := protojson.Unmarshal(raw, st); err != nil {
-		f.Fatalf("%s: %.200q: %v", resp.Status, raw, err)
+		r.Fatalf("%s: %.200q: %v", resp.Status, raw, err)
 	}
 	if resp.StatusCode != httpStatus || st.GetCode() != int32(code) || !strings.Contains(st.GetMessage(), text) {
-		f.Errorf("%d, code %d, %q; want %d, %d, with %q", resp.StatusCode, st.GetCode(), st.GetMessage(), httpStatus, code, text)
+		r.Errorf("%d, code %d, %q; want %d, %d, with %q", resp.StatusCode, st.GetCode(), st.GetMessage(), httpStatus, code, text)
 	}
 	if got := resp.Header.Get("Content-Type"); got != "application/json" {
-		f.Errorf("Content-Type %q", got)
+		r.Errorf("Content-Type %q", got)
 	}
 	return st
 }
@@ -145,16 +98,16 @@ func (f *face) wantStatus(resp *http.Response, httpStatus int, code codes.Code, 
 // TestWebFetch is a fetch with a retry: the same events as over gRPC, a line each.
 func TestWebFetch(t *testing.T) {
 	t.Parallel()
-	f := newRig(t).web()
-	resp := f.post(t.Context(), "/v1/fetch", f.json(f.request("/s/k/503/200:size=700000,no-length")))
+	r := newRig(t)
+	resp := r.post(t.Context(), "/v1/fetch", r.json(r.request("/s/k/503/200:size=700000,no-length")))
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/x-ndjson" || resp.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%s with %v", resp.Status, resp.Header)
 	}
-	a := f.lines(resp)
+	a := r.lines(resp)
 	if a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || a.outcome.GetAttempts() != 2 {
 		t.Errorf("%v, outcome %s after %d attempts; want SUCCESS after 2", a.err, a.outcome.GetKind(), a.outcome.GetAttempts())
 	}
-	if !bytes.Equal(a.body, f.origin.Body(700_000)) {
+	if !bytes.Equal(a.body, r.Origin.Body(700_000)) {
 		t.Errorf("%d bytes, want the 700000 of the origin", len(a.body))
 	}
 	begin := []string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "body_chunk"}
@@ -167,16 +120,16 @@ func TestWebFetch(t *testing.T) {
 // waits.
 func TestWebFetchTellsAsItHappens(t *testing.T) {
 	t.Parallel()
-	webBubble(t, func(f *face) {
-		in := f.request("/s/k/503/200")
+	bubble(t, func(r *rig) {
+		in := r.request("/s/k/503/200")
 		in.RetryPolicy.BaseDelay, in.RetryPolicy.MaxDelay = seconds(20), seconds(20)
 		began := time.Now()
-		resp := f.post(f.Context(), "/v1/fetch", f.json(in))
+		resp := r.post(r.Context(), "/v1/fetch", r.json(in))
 		lines := bufio.NewScanner(resp.Body)
 		for lines.Scan() && !strings.Contains(lines.Text(), "attemptFinished") {
 		}
 		if took := time.Since(began); took != 0 {
-			f.Errorf("the end of the first attempt was told after %s, want at once", took)
+			r.Errorf("the end of the first attempt was told after %s, want at once", took)
 		}
 		heartbeats := 0
 		for lines.Scan() {
@@ -185,7 +138,7 @@ func TestWebFetchTellsAsItHappens(t *testing.T) {
 			}
 		}
 		if took := time.Since(began); took != 20*time.Second || heartbeats == 0 {
-			f.Errorf("ended after %s with %d heartbeats, want 20 s and some", took, heartbeats)
+			r.Errorf("ended after %s with %d heartbeats, want 20 s and some", took, heartbeats)
 		}
 	})
 }
@@ -193,8 +146,8 @@ func TestWebFetchTellsAsItHappens(t *testing.T) {
 // TestWebUnary has the outcome with the body inline.
 func TestWebUnary(t *testing.T) {
 	t.Parallel()
-	f := newRig(t).web()
-	resp := f.post(t.Context(), "/v1/fetch:unary", f.json(f.request("/s/k/503/200:size=900000")))
+	r := newRig(t)
+	resp := r.post(t.Context(), "/v1/fetch:unary", r.json(r.request("/s/k/503/200:size=900000")))
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +156,7 @@ func TestWebUnary(t *testing.T) {
 	if err := protojson.Unmarshal(raw, out); err != nil {
 		t.Fatalf("%s: %v", resp.Status, err)
 	}
-	if got := out.GetOutcome().GetInlineBody(); resp.StatusCode != 200 || !bytes.Equal(got, f.origin.Body(900_000)) || len(out.GetAttempts()) != 2 {
+	if got := out.GetOutcome().GetInlineBody(); resp.StatusCode != 200 || !bytes.Equal(got, r.Origin.Body(900_000)) || len(out.GetAttempts()) != 2 {
 		t.Errorf("%s, %d bytes, %d attempts; want 200, 900000, 2", resp.Status, len(got), len(out.GetAttempts()))
 	}
 }
@@ -219,13 +172,12 @@ func TestWebRefuses(t *testing.T) {
 			return "somebody", nil
 		}
 	})
-	f := r.web()
 	header := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
 	}
-	good := f.json(f.request("/s/k/200"))
+	good := r.json(r.request("/s/k/200"))
 	put := func(body int) *pb.FetchRequest {
-		in := f.request("/s/k/200")
+		in := r.request("/s/k/200")
 		in.Method, in.Body = "PUT", make([]byte, body)
 		return in
 	}
@@ -247,8 +199,8 @@ func TestWebRefuses(t *testing.T) {
 		{"a form", "/v1/fetch", good, header("Content-Type", "text/plain"), 400, codes.InvalidArgument, "application/json"},
 		{"too long", "/v1/fetch", `{"url":"` + repeat(3<<20) + `"}`, nil, 413, codes.InvalidArgument, "3145728"},
 		{"too long, its length not told", "/v1/fetch:unary", `{"url":"` + repeat(3<<20) + `"}`, func(r *http.Request) { r.ContentLength = -1 }, 413, codes.InvalidArgument, "3145728"},
-		{"a body that is too long", "/v1/fetch", f.json(put(1<<20 + 1)), nil, 413, codes.InvalidArgument, "body has 1048577 bytes"},
-		{"a body of 2 MiB", "/v1/fetch:unary", f.json(put(2 << 20)), nil, 413, codes.InvalidArgument, "body has 2097152 bytes"},
+		{"a body that is too long", "/v1/fetch", r.json(put(1<<20 + 1)), nil, 413, codes.InvalidArgument, "body has 1048577 bytes"},
+		{"a body of 2 MiB", "/v1/fetch:unary", r.json(put(2 << 20)), nil, 413, codes.InvalidArgument, "body has 2097152 bytes"},
 		{"a URL that is too long", "/v1/fetch", `{"url":"` + repeat(1<<20) + `"}`, nil, 400, codes.InvalidArgument, "url"},
 		{"too many fields", "/v1/fetch", `{"headers":[` + strings.Repeat("{},", 40_000) + `{}]}`, nil, 400, codes.InvalidArgument, "32768"},
 		{"a page of another origin", "/v1/fetch", good, header("Sec-Fetch-Site", "cross-site"), 403, codes.PermissionDenied, "another origin"},
@@ -258,26 +210,26 @@ func TestWebRefuses(t *testing.T) {
 		{"another path", "/v1/nothing", good, nil, 404, codes.NotFound, "/v1/fetch"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			resp := f.post(t.Context(), row.path, row.body, func(r *http.Request) {
+			resp := r.post(t.Context(), row.path, row.body, func(r *http.Request) {
 				r.Header.Set("Authorization", "Bearer right")
 				if row.change != nil {
 					row.change(r)
 				}
 			})
-			f.wantStatus(resp, row.status, row.code, row.text)
+			r.wantStatus(resp, row.status, row.code, row.text)
 		})
 	}
-	if n := len(f.origin.AllRequests()); n != 0 {
+	if n := len(r.Origin.AllRequests()); n != 0 {
 		t.Errorf("the origin saw %d requests, want none", n)
 	}
 	for _, host := range []string{"localhost", "LOCALHOST:1", "127.0.0.1:5", "[::1]:5", "[::1]"} {
-		resp := f.post(t.Context(), "/v1/fetch:unary", good, header("Authorization", "bearer right"), func(r *http.Request) { r.Host = host })
+		resp := r.post(t.Context(), "/v1/fetch:unary", good, header("Authorization", "bearer right"), func(r *http.Request) { r.Host = host })
 		if resp.StatusCode != 200 {
 			t.Errorf("host %s: %s, want 200", host, resp.Status)
 		}
 	}
-	resp := f.post(t.Context(), "/v1/fetch:unary", `{"url":"http://a b/","method":"get"}`, header("Authorization", "Bearer right"))
-	if st := f.wantStatus(resp, 400, codes.InvalidArgument, "method"); len(st.GetDetails()) != 1 {
+	resp := r.post(t.Context(), "/v1/fetch:unary", `{"url":"http://a b/","method":"get"}`, header("Authorization", "Bearer right"))
+	if st := r.wantStatus(resp, 400, codes.InvalidArgument, "method"); len(st.GetDetails()) != 1 {
 		t.Errorf("status %v, want a BadRequest in it", st)
 	}
 }
@@ -285,12 +237,12 @@ func TestWebRefuses(t *testing.T) {
 // TestWebQuota is refused as by gRPC, in HTTP's words.
 func TestWebQuota(t *testing.T) {
 	t.Parallel()
-	webBubble(t, func(f *face) {
-		c := f.begin(f.request("/s/a/200:delay=5s"))
-		resp := f.post(f.Context(), "/v1/fetch", f.json(f.request("/s/b/200")))
-		f.wantStatus(resp, 429, codes.ResourceExhausted, "as many fetches in flight as it may")
+	bubble(t, func(r *rig) {
+		c := r.begin(r.request("/s/a/200:delay=5s"))
+		resp := r.post(r.Context(), "/v1/fetch", r.json(r.request("/s/b/200")))
+		r.wantStatus(resp, 429, codes.ResourceExhausted, "as many fetches in flight as it may")
 		if got := resp.Header.Get("Retry-After"); got != "1" {
-			f.Errorf("Retry-After %q, want 1", got)
+			r.Errorf("Retry-After %q, want 1", got)
 		}
 		<-c.ended
 	}, func(c *server.Config) { c.MaxFetches = 1 })
@@ -300,45 +252,45 @@ func TestWebQuota(t *testing.T) {
 // server stops.
 func TestWebOperators(t *testing.T) {
 	t.Parallel()
-	webBubble(t, func(f *face) {
+	bubble(t, func(r *rig) {
 		get := func(path string) (int, string) {
-			resp, err := f.client.Get(f.base + path)
+			resp, err := r.HTTPClient.Get(r.URL + path)
 			if err != nil {
-				f.Fatal(err)
+				r.Fatal(err)
 			}
 			defer func() { _ = resp.Body.Close() }()
 			raw, err := io.ReadAll(resp.Body)
 			if err != nil {
-				f.Fatal(err)
+				r.Fatal(err)
 			}
 			return resp.StatusCode, string(raw)
 		}
 		for _, path := range []string{"/healthz", "/readyz"} {
 			if code, text := get(path); code != 200 || text != "ok\n" {
-				f.Errorf("%s: %d %q, want 200 ok", path, code, text)
+				r.Errorf("%s: %d %q, want 200 ok", path, code, text)
 			}
 		}
 		_, image := get("/v1/descriptor")
 		set := new(descriptorpb.FileDescriptorSet)
 		if err := proto.Unmarshal([]byte(image), set); err != nil || !slices.ContainsFunc(set.GetFile(), func(d *descriptorpb.FileDescriptorProto) bool { return d.GetPackage() == "fetchd.v1" }) {
-			f.Errorf("/v1/descriptor is no image of the contract: %v", err)
+			r.Errorf("/v1/descriptor is no image of the contract: %v", err)
 		}
-		c := f.begin(f.request("/s/runs/200:delay=5s"))
+		c := r.begin(r.request("/s/runs/200:delay=5s"))
 		down := make(chan error, 1)
-		go func() { down <- f.server.Shutdown(f.Context()) }()
+		go func() { down <- r.Service.Shutdown(r.Context()) }()
 		synctest.Wait()
 		if code, _ := get("/readyz"); code != 503 {
-			f.Errorf("/readyz of a draining server: %d, want 503", code)
+			r.Errorf("/readyz of a draining server: %d, want 503", code)
 		}
 		if code, _ := get("/healthz"); code != 200 {
-			f.Errorf("/healthz of a draining server: %d, want 200: it lives", code)
+			r.Errorf("/healthz of a draining server: %d, want 200: it lives", code)
 		}
-		f.wantStatus(f.post(f.Context(), "/v1/fetch", f.json(f.request("/s/new/200"))), 503, codes.Unavailable, "another replica")
+		r.wantStatus(r.post(r.Context(), "/v1/fetch", r.json(r.request("/s/new/200"))), 503, codes.Unavailable, "another replica")
 		if a := <-c.ended; a.err != nil {
-			f.Errorf("the running fetch: %v", a.err)
+			r.Errorf("the running fetch: %v", a.err)
 		}
 		if err := <-down; err != nil {
-			f.Errorf("Shutdown = %v", err)
+			r.Errorf("Shutdown = %v", err)
 		}
 	})
 }
@@ -348,12 +300,12 @@ func TestWebOperators(t *testing.T) {
 func TestWebConsole(t *testing.T) {
 	t.Parallel()
 	shown := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(rw, "page "+r.URL.Path) })
-	on := newRig(t, func(c *server.Config) { c.Console, c.Hosts = shown, []string{"fetchd.example"} }).web()
-	off := newRig(t).web()
-	_, port, _ := strings.Cut(strings.TrimPrefix(on.base, "http://"), ":")
+	on := newRig(t, func(c *server.Config) { c.Console, c.Hosts = shown, []string{"fetchd.example"} })
+	off := newRig(t)
+	_, port, _ := strings.Cut(strings.TrimPrefix(on.URL, "http://"), ":")
 	for _, row := range []struct {
 		name         string
-		face         *face
+		rig          *rig
 		method, path string
 		host         string
 		code         int
@@ -371,12 +323,12 @@ func TestWebConsole(t *testing.T) {
 		{"off", off, "GET", "/console/", "", 404, "POST /v1/fetch"},
 		{"off, the root", off, "GET", "/", "", 404, "POST /v1/fetch"},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), row.method, row.face.base+row.path, nil)
+		req, err := http.NewRequestWithContext(t.Context(), row.method, row.rig.URL+row.path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Host = row.host
-		resp, err := row.face.client.Do(req)
+		resp, err := row.rig.HTTPClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -408,20 +360,20 @@ func TestWebShutdown(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			webBubble(t, func(f *face) {
-				in := f.request("/s/k/" + row.script)
+			bubble(t, func(r *rig) {
+				in := r.request("/s/k/" + row.script)
 				in.RetryPolicy.BaseDelay, in.RetryPolicy.MaxDelay = seconds(20), seconds(20)
 				began := time.Now()
-				resp := f.post(f.Context(), "/v1/fetch", f.json(in))
+				resp := r.post(r.Context(), "/v1/fetch", r.json(in))
 				synctest.Wait()
 				down := make(chan error, 1)
-				go func() { down <- f.server.Shutdown(f.Context()) }()
-				a := f.lines(resp)
+				go func() { down <- r.Service.Shutdown(r.Context()) }()
+				a := r.lines(resp)
 				if took := time.Since(began); a.err != nil || took != row.ends || a.outcome.GetError().GetErrorClass() != row.class {
-					f.Errorf("%v after %s: %v, want %s after %s", a.err, took, a.outcome.GetError(), row.class, row.ends)
+					r.Errorf("%v after %s: %v, want %s after %s", a.err, took, a.outcome.GetError(), row.class, row.ends)
 				}
 				if err := <-down; err != nil {
-					f.Errorf("Shutdown = %v", err)
+					r.Errorf("Shutdown = %v", err)
 				}
 			})
 		})
@@ -431,33 +383,33 @@ func TestWebShutdown(t *testing.T) {
 // TestWebCallerThatLeaves takes its fetch along.
 func TestWebCallerThatLeaves(t *testing.T) {
 	t.Parallel()
-	f := newRig(t).web()
+	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	resp := f.post(ctx, "/v1/fetch", f.json(f.request("/s/k/silent")))
-	seen, err := f.origin.Await(t.Context(), "k", 1)
+	resp := r.post(ctx, "/v1/fetch", r.json(r.request("/s/k/silent")))
+	seen, err := r.Origin.Await(t.Context(), "k", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cancel()
 	_ = resp.Body.Close()
-	f.wantLeft(seen, origin.EndClientGone)
+	r.wantLeft(seen, origin.EndClientGone)
 }
 
 // TestWebCallerThatStopsReading is given up, and the origin let go.
 func TestWebCallerThatStopsReading(t *testing.T) {
 	t.Parallel()
-	webBubble(t, func(f *face) {
-		in := f.request("/s/k/200:size=8000000")
+	bubble(t, func(r *rig) {
+		in := r.request("/s/k/200:size=8000000")
 		in.TimeoutPolicy = patient()
 		began := time.Now()
-		f.post(f.Context(), "/v1/fetch", f.json(in))
-		seen, err := f.origin.Await(f.Context(), "k", 1)
+		r.post(r.Context(), "/v1/fetch", r.json(in))
+		seen, err := r.Origin.Await(r.Context(), "k", 1)
 		if err != nil {
-			f.Fatal(err)
+			r.Fatal(err)
 		}
 		<-seen.Done
 		if took := time.Since(began); took != 30*time.Second {
-			f.Errorf("the origin was let go after %s, want 30 s", took)
+			r.Errorf("the origin was let go after %s, want 30 s", took)
 		}
 	})
 }
@@ -465,21 +417,21 @@ func TestWebCallerThatStopsReading(t *testing.T) {
 // TestWebRequestThatDoesNotCome ends after ten seconds.
 func TestWebRequestThatDoesNotCome(t *testing.T) {
 	t.Parallel()
-	webBubble(t, func(f *face) {
+	bubble(t, func(r *rig) {
 		body, never := io.Pipe()
 		defer func() { _ = never.Close() }()
-		req, err := http.NewRequestWithContext(f.Context(), http.MethodPost, f.base+"/v1/fetch", body)
+		req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, r.URL+"/v1/fetch", body)
 		if err != nil {
-			f.Fatal(err)
+			r.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/json")
 		began := time.Now()
-		resp, err := f.client.Do(req)
+		resp, err := r.HTTPClient.Do(req)
 		if took := time.Since(began); took != 10*time.Second {
-			f.Errorf("ended after %s with %v, want 10 s", took, err)
+			r.Errorf("ended after %s with %v, want 10 s", took, err)
 		}
 		if err == nil {
-			f.wantStatus(resp, 504, codes.DeadlineExceeded, "in time")
+			r.wantStatus(resp, 504, codes.DeadlineExceeded, "in time")
 			_ = resp.Body.Close()
 		}
 	})
@@ -488,9 +440,9 @@ func TestWebRequestThatDoesNotCome(t *testing.T) {
 // TestWebLogs writes a line a call, as gRPC's.
 func TestWebLogs(t *testing.T) {
 	t.Parallel()
-	f := newRig(t).web()
-	f.wantStatus(f.post(t.Context(), "/v1/fetch", `{}`), 400, codes.InvalidArgument, "url")
-	line := f.logs.await(t, "finished call", 1)[0]
+	r := newRig(t)
+	r.wantStatus(r.post(t.Context(), "/v1/fetch", `{}`), 400, codes.InvalidArgument, "url")
+	line := r.logs.await(t, "finished call", 1)[0]
 	if line["grpc.code"] != "InvalidArgument" || line["http.path"] != "/v1/fetch" || line["level"] != "INFO" {
 		text, _ := json.Marshal(line)
 		t.Errorf("line %s", text)

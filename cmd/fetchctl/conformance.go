@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"fetchd/conformance"
 	"fetchd/conformance/kit"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/version"
 )
@@ -69,10 +69,10 @@ func (c *conformanceCmd) run(ctx context.Context, a *app) int {
 	}
 	for i := range reports {
 		if reports[i].Tally(anyResult).Failed > 0 {
-			return exitNotHeld
+			return cli.ExitFailed
 		}
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 func anyResult(*kit.Result) bool { return true }
@@ -90,7 +90,7 @@ func (c *conformanceCmd) chosen() ([]*kit.Scenario, []conformance.Vector, error)
 	for _, only := range c.Only {
 		if !slices.ContainsFunc(scenarios, func(s *kit.Scenario) bool { return s.About(only) }) &&
 			!slices.ContainsFunc(vectors, func(v conformance.Vector) bool { return vectorAbout(&v, only) }) {
-			return nil, nil, &usageError{"--only", fmt.Sprintf("%q is neither a rule nor the name of a scenario or vector: fetchctl conformance --list tells them", only)}
+			return nil, nil, cli.UsageError("--only", fmt.Sprintf("%q is neither a rule nor the name of a scenario or vector: fetchctl conformance --list tells them", only))
 		}
 	}
 	scenarios = slices.DeleteFunc(scenarios, func(s *kit.Scenario) bool { return !slices.ContainsFunc(c.Only, s.About) })
@@ -151,7 +151,7 @@ func (c *conformanceCmd) venue(scenarios []*kit.Scenario) (*venue, error) {
 	}
 	if err := os.WriteFile(c.WriteCA, v.CAPEM(), 0o644); err != nil {
 		_ = v.Close() // always nil
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	return v, nil
 }
@@ -165,11 +165,7 @@ func (c *conformanceCmd) connect(v *venue, scenarios []*kit.Scenario) (*service,
 	if err != nil {
 		return nil, err
 	}
-	svc, err := dialTo(c.Target, func() {}, opts...)
-	if usage, ok := errors.AsType[*usageError](err); ok {
-		usage.field = "--target"
-	}
-	return svc, err
+	return dialTo("--target", c.Target, func() {}, opts...)
 }
 
 // reach is what of the origin a target can reach.
@@ -209,8 +205,8 @@ func probe(ctx context.Context, svc *service, v *venue, names []string) (*reach,
 		return &reach{blocked: v.forbidden(names)}, nil
 	default:
 		if len(v.Requests("probe")) == 0 {
-			return &reach{blocked: &usageError{"--origin-url", fmt.Sprintf("the target does not reach the origin at %s (%s): give --origin-addr an address that it reaches",
-				v.URL("http", "/"), label(class))}}, nil
+			return &reach{blocked: cli.UsageError("--origin-url", fmt.Sprintf("the target does not reach the origin at %s (%s): give --origin-addr an address that it reaches",
+				v.URL("http", "/"), label(class)))}, nil
 		}
 	}
 	if !slices.ContainsFunc(names, trusted) {
@@ -270,7 +266,7 @@ func (v *venue) forbidden(names []string) error {
 	if len(v.hosts) == 0 {
 		text += " (and --origin-addr here, so that the ports stay the same)"
 	}
-	return &usageError{"--target", text}
+	return cli.UsageError("--target", text)
 }
 
 // clients judges each command, with an origin of its own.
@@ -279,7 +275,7 @@ func (c *conformanceCmd) clients(ctx context.Context, scenarios []*kit.Scenario)
 	for _, text := range c.Client {
 		cmd, err := kit.ParseCommand(text)
 		if err != nil {
-			return nil, &usageError{"--client", fmt.Sprintf("%q %v", text, err)}
+			return nil, cli.UsageError("--client", fmt.Sprintf("%q %v", text, err))
 		}
 		cmd.Limit = c.ClientLimit
 		r, err := c.client(ctx, &cmd, scenarios)
@@ -299,24 +295,24 @@ func (c *conformanceCmd) client(ctx context.Context, cmd *kit.Command, scenarios
 	defer func() { _ = v.Close() }() // always nil
 	folder, err := os.MkdirTemp("", "fetchctl-conformance-")
 	if err != nil {
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	defer func() { _ = os.RemoveAll(folder) }() // a temporary folder
 	ca := folder + "/ca.pem"
 	if err := os.WriteFile(ca, v.CAPEM(), 0o600); err != nil {
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	cmd.Env = append(withoutProxies(os.Environ()), "ORIGIN_CA="+ca)
 	r := &kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " ")}
 	if strings.ContainsRune(cmd.Args[0], os.PathSeparator) { // it runs in a folder of its own
 		if cmd.Args[0], err = filepath.Abs(cmd.Args[0]); err != nil {
-			return nil, &usageError{"--client", fmt.Sprint(err)}
+			return nil, cli.UsageError("--client", fmt.Sprint(err))
 		}
 	}
 	r.Version = cmd.Version(ctx)
 	r.Results, err = cmd.Scenarios(ctx, scenarios, v, c.Jobs, func() (string, error) { return os.MkdirTemp(folder, "run-") })
 	if err != nil {
-		return nil, &usageError{"--client", fmt.Sprint(err)}
+		return nil, cli.UsageError("--client", fmt.Sprint(err))
 	}
 	return r, nil
 }
@@ -331,13 +327,13 @@ func withoutProxies(env []string) []string {
 
 // conformanceList prints the scenarios.
 func (a *app) conformanceList(ctx context.Context, all []*kit.Scenario) int {
-	p := a.painterFor(a.out)
+	p := a.painterFor(a.Out)
 	for _, s := range all {
-		if _, err := fmt.Fprintf(a.out, "%s  %s\n  %s\n", p.paint(bold, s.Name), p.paint(dim, strings.Join(s.Rules, " ")), s.Story); err != nil {
-			return a.fail(ctx, "", &outputError{err})
+		if _, err := fmt.Fprintf(a.Out, "%s  %s\n  %s\n", p.paint(bold, s.Name), p.paint(dim, strings.Join(s.Rules, " ")), s.Story); err != nil {
+			return a.fail(ctx, "", cli.OutputError(err))
 		}
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 // await waits until the target answers, as long as the flag says.

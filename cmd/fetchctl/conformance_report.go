@@ -11,7 +11,9 @@ import (
 	"text/tabwriter"
 
 	"fetchd/conformance/kit"
+	"fetchd/internal/cli"
 	"fetchd/internal/plainjson"
+	"fetchd/internal/rules"
 	"fetchd/internal/version"
 )
 
@@ -19,12 +21,12 @@ import (
 func (c *conformanceCmd) report(a *app, reports []kit.Report) error {
 	if c.Markdown != "" {
 		var page bytes.Buffer
-		markdown(&printer{w: &page}, reports)
+		markdown(&cli.Printer{W: &page}, reports)
 		if err := os.WriteFile(c.Markdown, page.Bytes(), 0o644); err != nil {
-			return &outputError{err}
+			return cli.OutputError(err)
 		}
 	}
-	out := &printer{w: a.out}
+	out := &cli.Printer{W: a.Out}
 	if c.JSON {
 		data, err := json.MarshalIndent(struct {
 			Fetchctl string       `json:"fetchctl"`
@@ -33,41 +35,41 @@ func (c *conformanceCmd) report(a *app, reports []kit.Report) error {
 		if err != nil {
 			return err
 		}
-		out.printf("%s\n", plainjson.Escape(data))
+		out.Printf("%s\n", plainjson.Escape(data))
 	} else {
 		for i := range reports {
-			told(out, a.painterFor(a.out), &reports[i])
+			told(out, a.painterFor(a.Out), &reports[i])
 		}
 	}
-	if out.err != nil {
-		return &outputError{out.err}
+	if out.Err != nil {
+		return cli.OutputError(out.Err)
 	}
 	return nil
 }
 
 // told is the report for a terminal: rules, what did not hold, totals.
-func told(out *printer, p painter, r *kit.Report) {
-	out.printf("%s\n", p.paint(bold, strings.TrimSpace(escape(r.Subject+"  "+r.Version))))
+func told(out *cli.Printer, p painter, r *kit.Report) {
+	out.Printf("%s\n", p.paint(bold, strings.TrimSpace(cli.Escape(r.Subject+"  "+r.Version))))
 	table(out, r)
 	for i := range r.Results {
 		toldResult(out, p, &r.Results[i])
 	}
 	if why := notRun(r); why != "" {
-		out.printf("\nnot run: %s\n", why)
+		out.Printf("\nnot run: %s\n", why)
 	}
 	vectors, wire := r.Tally(func(x *kit.Result) bool { return x.Vector }), r.Tally(func(x *kit.Result) bool { return !x.Vector })
 	if vectors != (kit.Tally{}) {
-		out.printf("\n%s", tallyText("vector", vectors))
+		out.Printf("\n%s", tallyText("vector", vectors))
 	}
-	out.printf("\n%s\n\n", tallyText("wire scenario", wire))
+	out.Printf("\n%s\n\n", tallyText("wire scenario", wire))
 }
 
 // table has a row for each rule.
 func table(out io.Writer, r *kit.Report) {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	rows := &printer{w: t}
+	rows := &cli.Printer{W: t}
 	var unseen []string
-	rows.printf("\nrule\tresult\tvectors\tscenarios\tabout\n")
+	rows.Printf("\nrule\tresult\tvectors\tscenarios\tabout\n")
 	for _, rule := range r.Rules() {
 		about := func(vector bool) kit.Tally {
 			return r.Tally(func(x *kit.Result) bool { return x.Vector == vector && slices.Contains(x.Rules, rule) })
@@ -77,10 +79,10 @@ func table(out io.Writer, r *kit.Report) {
 			unseen = append(unseen, rule)
 			continue
 		}
-		rows.printf("%s\t%s\t%s\t%s\t%s\n", rule, ruleVerdict(vectors, wire), share(vectors), share(wire), ruleSentences[rule])
+		rows.Printf("%s\t%s\t%s\t%s\t%s\n", rule, ruleVerdict(vectors, wire), share(vectors), share(wire), rules.Sentence(rule))
 	}
 	if len(unseen) > 0 {
-		rows.printf("\nn/a: %s\n", strings.Join(unseen, " "))
+		rows.Printf("\nn/a: %s\n", strings.Join(unseen, " "))
 	}
 	_ = t.Flush() // out keeps the error
 }
@@ -103,13 +105,13 @@ func share(t kit.Tally) string {
 	return fmt.Sprintf("%d of %d", t.Held, t.Judged())
 }
 
-func toldResult(out *printer, p painter, x *kit.Result) {
+func toldResult(out *cli.Printer, p painter, x *kit.Result) {
 	if x.Verdict != kit.Failed {
 		return
 	}
-	out.printf("\n%s  %s  %s\n", p.paint(red, "FAILED"), p.paint(bold, x.Name), p.paint(dim, strings.Join(x.Rules, " ")))
+	out.Printf("\n%s  %s  %s\n", p.paint(red, "FAILED"), p.paint(bold, x.Name), p.paint(dim, strings.Join(x.Rules, " ")))
 	for _, m := range x.Wrong {
-		out.printf("  %s: expected %s, got %s\n", escape(m.What), escape(m.Want), escape(m.Got))
+		out.Printf("  %s: expected %s, got %s\n", cli.Escape(m.What), cli.Escape(m.Want), cli.Escape(m.Got))
 	}
 }
 
@@ -125,7 +127,7 @@ func notRun(r *kit.Report) string {
 }
 
 func tallyText(noun string, t kit.Tally) string {
-	text := fmt.Sprintf("%s: %d held, %d failed", count(t.Judged(), noun), t.Held, t.Failed)
+	text := fmt.Sprintf("%s: %d held, %d failed", cli.Count(t.Judged(), noun), t.Held, t.Failed)
 	if t.Other > 0 {
 		text += fmt.Sprintf(" (%d more not judged)", t.Other)
 	}
@@ -133,31 +135,31 @@ func tallyText(noun string, t kit.Tally) string {
 }
 
 // markdown is the report as a page: who, a table of rules, a table of scenarios.
-func markdown(out *printer, reports []kit.Report) {
-	out.printf("| subject | version | command | vectors | wire scenarios |\n|---|---|---|---|---|\n")
+func markdown(out *cli.Printer, reports []kit.Report) {
+	out.Printf("| subject | version | command | vectors | wire scenarios |\n|---|---|---|---|---|\n")
 	for i := range reports {
 		r := &reports[i]
 		command := ""
 		if r.Command != "" {
 			command = "`" + strings.ReplaceAll(cell(r.Command), "`", "'") + "`"
 		}
-		out.printf("| %s | %s | %s | %s | %s |\n", cell(r.Subject), cell(r.Version), command,
+		out.Printf("| %s | %s | %s | %s | %s |\n", cell(r.Subject), cell(r.Version), command,
 			share(r.Tally(func(x *kit.Result) bool { return x.Vector })), share(r.Tally(func(x *kit.Result) bool { return !x.Vector })))
 	}
 	markdownRules(out, reports)
 	markdownScenarios(out, reports)
 }
 
-func heads(out *printer, first string, reports []kit.Report, last string) {
-	out.printf("\n| %s |", first)
+func heads(out *cli.Printer, first string, reports []kit.Report, last string) {
+	out.Printf("\n| %s |", first)
 	for i := range reports {
-		out.printf(" %s |", cell(reports[i].Subject))
+		out.Printf(" %s |", cell(reports[i].Subject))
 	}
-	out.printf("%s\n|---|%s%s\n", last, strings.Repeat("---|", len(reports)), strings.Repeat("---|", strings.Count(last, "|")))
+	out.Printf("%s\n|---|%s%s\n", last, strings.Repeat("---|", len(reports)), strings.Repeat("---|", strings.Count(last, "|")))
 }
 
 // markdownRules has a row for each rule by which any subject could be judged.
-func markdownRules(out *printer, reports []kit.Report) {
+func markdownRules(out *cli.Printer, reports []kit.Report) {
 	heads(out, "rule", reports, " about |")
 	for _, rule := range reports[0].Rules() {
 		row, judged := "| "+rule+" |", 0
@@ -167,13 +169,13 @@ func markdownRules(out *printer, reports []kit.Report) {
 			row += " " + share(t) + " |"
 		}
 		if judged > 0 {
-			out.printf("%s %s |\n", row, cell(ruleSentences[rule]))
+			out.Printf("%s %s |\n", row, cell(rules.Sentence(rule)))
 		}
 	}
 }
 
 // markdownScenarios has a row for each scenario that any subject did not hold.
-func markdownScenarios(out *printer, reports []kit.Report) {
+func markdownScenarios(out *cli.Printer, reports []kit.Report) {
 	first := true
 	for n := range reports[0].Results {
 		if !slices.ContainsFunc(reports, func(r kit.Report) bool { return r.Results[n].Verdict == kit.Failed }) {
@@ -184,11 +186,11 @@ func markdownScenarios(out *printer, reports []kit.Report) {
 			first = false
 		}
 		x := &reports[0].Results[n]
-		out.printf("| %s (%s) |", cell(x.Name), strings.Join(x.Rules, " "))
+		out.Printf("| %s (%s) |", cell(x.Name), strings.Join(x.Rules, " "))
 		for i := range reports {
-			out.printf(" %s |", cell(verdictText(&reports[i].Results[n])))
+			out.Printf(" %s |", cell(verdictText(&reports[i].Results[n])))
 		}
-		out.printf("\n")
+		out.Printf("\n")
 	}
 }
 
@@ -208,9 +210,9 @@ func brief(x *kit.Result) string {
 	if x.Exit == nil {
 		return x.First()
 	}
-	text := fmt.Sprintf("%s, exit %d", count(x.Requests, "request"), *x.Exit)
+	text := fmt.Sprintf("%s, exit %d", cli.Count(x.Requests, "request"), *x.Exit)
 	if *x.Exit < 0 {
-		text = count(x.Requests, "request") + ", no end"
+		text = cli.Count(x.Requests, "request") + ", no end"
 	}
 	for _, m := range x.Wrong {
 		if strings.HasPrefix(m.What, "gap") {
@@ -227,4 +229,4 @@ func brief(x *kit.Result) string {
 }
 
 // cell is text that does not end a cell of a table.
-func cell(s string) string { return strings.ReplaceAll(escape(s), "|", `\|`) }
+func cell(s string) string { return strings.ReplaceAll(cli.Escape(s), "|", `\|`) }

@@ -11,14 +11,17 @@ import (
 
 	"fetchd/conformance/kit"
 	"fetchd/fetch"
+	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 func TestConformanceOfTheServiceInside(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "report.md")
-	got := cli(t, "conformance", "--markdown", page)
-	if got.code != exitOK || !strings.Contains(got.out, " 0 failed\n") || strings.Contains(got.out, "not judged") {
+	got := fetchctl(t, "conformance", "--markdown", page)
+	if got.code != cli.ExitOK || !strings.Contains(got.out, " 0 failed\n") || strings.Contains(got.out, "not judged") {
 		t.Errorf("conformance: exit status %d, want 0 and nothing that failed or was not judged\n%s%s", got.code, got.out, got.err)
 	}
 	if text := string(readAll(t, page)); !strings.Contains(text, "| W2 |") {
@@ -37,7 +40,7 @@ func readAll(t *testing.T, path string) []byte {
 
 func TestConformanceOnly(t *testing.T) {
 	t.Parallel()
-	got := cli(t, "conformance", "--only", "r2", "--only", "204", "--json")
+	got := fetchctl(t, "conformance", "--only", "r2", "--only", "204", "--json")
 	var report struct{ Reports []kit.Report }
 	if err := json.Unmarshal([]byte(got.out), &report); err != nil || len(report.Reports) != 1 {
 		t.Fatalf("report: %v, %d subjects, want 1\n%s%s", err, len(report.Reports), got.out, got.err)
@@ -52,7 +55,7 @@ func TestConformanceOnly(t *testing.T) {
 	if !names["redirect loop"] || !names["204"] || names["404"] {
 		t.Errorf("ran %v, want those about R2, and 204", names)
 	}
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Errorf("exit status %d, want 0", got.code)
 	}
 }
@@ -71,9 +74,9 @@ func TestConformanceUsage(t *testing.T) {
 		{"an address without a port", []string{"--origin-addr", "127.0.0.1"}, "--origin-addr"},
 		{"a URL without a port", []string{"--origin-addr", "127.0.0.1:1", "--origin-url", "http://origin.test"}, "--origin-url"},
 	} {
-		got := cli(t, append([]string{"conformance"}, tt.args...)...)
-		if got.code != exitUsage || !strings.Contains(got.err, tt.told) {
-			t.Errorf("%s: exit status %d, %q; want %d and %q", tt.name, got.code, got.err, exitUsage, tt.told)
+		got := fetchctl(t, append([]string{"conformance"}, tt.args...)...)
+		if got.code != cli.ExitUsage || !strings.Contains(got.err, tt.told) {
+			t.Errorf("%s: exit status %d, %q; want %d and %q", tt.name, got.code, got.err, cli.ExitUsage, tt.told)
 		}
 	}
 }
@@ -81,17 +84,7 @@ func TestConformanceUsage(t *testing.T) {
 // startTarget serves a service on loopback and returns its address.
 func startTarget(t *testing.T, cfg server.Config) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	svc, err := serve(cfg, l, "passthrough:///"+address, plaintext)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(svc.close)
-	return address
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) { *c = cfg }}).Addr
 }
 
 // freePort is an address that was free a moment ago.
@@ -109,9 +102,9 @@ func freePort(t *testing.T) string {
 // is no verdict on the rules.
 func TestConformanceOfATargetThatMayNotReachTheOrigin(t *testing.T) {
 	t.Parallel()
-	got := cli(t, "conformance", "--target", startTarget(t, server.Config{}), "--only", "H6")
-	if got.code != exitUsage || strings.Contains(got.out, "FAILED") {
-		t.Errorf("exit status %d, want %d and nothing failed\n%s", got.code, exitUsage, got.out)
+	got := fetchctl(t, "conformance", "--target", startTarget(t, server.Config{}), "--only", "H6")
+	if got.code != cli.ExitUsage || strings.Contains(got.out, "FAILED") {
+		t.Errorf("exit status %d, want %d and nothing failed\n%s", got.code, cli.ExitUsage, got.out)
 	}
 	for _, want := range []string{"--egress-allow-cidr 127.0.0.0/8", "--egress-allow-port", "--origin-addr"} {
 		if !strings.Contains(got.err, want) {
@@ -128,8 +121,8 @@ func TestConformanceOfATargetWithoutTheAuthority(t *testing.T) {
 	t.Parallel()
 	address := startTarget(t, server.Config{Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}}})
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	got := cli(t, "conformance", "--target", address, "--wait", "10s", "--only", "H6", "--only", "5 redirects", "--write-ca", ca)
-	if got.code != exitOK || !strings.Contains(got.out, "(1 more not judged)") || !strings.Contains(got.out, "--egress-ca-file") {
+	got := fetchctl(t, "conformance", "--target", address, "--wait", "10s", "--only", "H6", "--only", "5 redirects", "--write-ca", ca)
+	if got.code != cli.ExitOK || !strings.Contains(got.out, "(1 more not judged)") || !strings.Contains(got.out, "--egress-ca-file") {
 		t.Errorf("exit status %d, want 0, one not judged, and why\n%s%s", got.code, got.out, got.err)
 	}
 	if !strings.Contains(string(readAll(t, ca)), "BEGIN CERTIFICATE") {
@@ -140,8 +133,8 @@ func TestConformanceOfATargetWithoutTheAuthority(t *testing.T) {
 // An origin whose ports are fixed is reached there.
 func TestConformanceOriginAddress(t *testing.T) {
 	t.Parallel()
-	got := cli(t, "conformance", "--only", "D4", "--origin-addr", freePort(t))
-	if got.code != exitOK && !strings.Contains(got.err, "address already in use") { // the ports after it are anybody's
+	got := fetchctl(t, "conformance", "--only", "D4", "--origin-addr", freePort(t))
+	if got.code != cli.ExitOK && !strings.Contains(got.err, "address already in use") { // the ports after it are anybody's
 		t.Errorf("exit status %d, want 0\n%s%s", got.code, got.out, got.err)
 	}
 }
@@ -156,37 +149,37 @@ func TestConformanceOfAClient(t *testing.T) {
 	if err := os.WriteFile(fails, []byte("#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'fails 1'; exit; fi\necho \"$ORIGIN_CA $1\" >&2\nexit 7\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	got := cli(t, "conformance", "--client", "mine="+fails, "--only", "expired certificate", "--only", "404", "--only", "C5")
+	got := fetchctl(t, "conformance", "--client", "mine="+fails, "--only", "expired certificate", "--only", "404", "--only", "C5")
 	for _, want := range []string{"mine  fails 1", "FAILED  404", "requests: expected 1, got 0", "2 wire scenarios: 1 held, 1 failed (3 more not judged)"} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("output lacks %q:\n%s%s", want, got.out, got.err)
 		}
 	}
-	if got.code != exitNotHeld {
-		t.Errorf("exit status %d, want %d", got.code, exitNotHeld)
+	if got.code != cli.ExitFailed {
+		t.Errorf("exit status %d, want %d", got.code, cli.ExitFailed)
 	}
 }
 
 func TestConformanceList(t *testing.T) {
 	t.Parallel()
 	scenarios, vectors := everything(t)
-	got := cli(t, "conformance", "--list")
+	got := fetchctl(t, "conformance", "--list")
 	for _, s := range scenarios {
 		if !strings.Contains(got.out, s.Story) {
 			t.Errorf("--list lacks %q", s.Name)
 		}
 		for _, rule := range s.Rules {
-			if ruleSentences[rule] == "" {
+			if rules.Sentence(rule) == "" {
 				t.Errorf("scenario %q: rule %s has no sentence", s.Name, rule)
 			}
 		}
 	}
 	for i := range vectors {
-		if ruleSentences[vectors[i].Rule] == "" {
+		if rules.Sentence(vectors[i].Rule) == "" {
 			t.Errorf("vector %s: rule %s has no sentence", vectors[i].Name, vectors[i].Rule)
 		}
 	}
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Errorf("exit status %d, want 0", got.code)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/version"
 	"fetchd/server"
@@ -29,7 +30,7 @@ const stopTime = 2 * time.Second
 
 // connection is the flag that every command has which asks a service.
 type connection struct {
-	Server string `placeholder:"HOST:PORT" group:"Service:" help:"Ask the fetchd at this address instead of the service inside ($$FETCHD_SERVER). In plaintext, unless a flag of TLS is given."`
+	Server string `variable:"FETCHD_SERVER" placeholder:"HOST:PORT" group:"Service:" help:"Ask the fetchd at this address instead of the service inside ($$FETCHD_SERVER). In plaintext, unless a flag of TLS is given."`
 	dial.Flags
 }
 
@@ -56,7 +57,7 @@ func (c connection) connect(more ...grpc.DialOption) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dialTo(c.Server, func() {}, append(opts, more...)...)
+	return dialTo("--server", c.Server, func() {}, append(opts, more...)...)
 }
 
 // plaintext is how a service inside this process is spoken to.
@@ -92,17 +93,17 @@ func serve(cfg server.Config, l net.Listener, target string, opts ...grpc.DialOp
 		_ = srv.Shutdown(ctx) // what it cuts off nobody waits for
 		<-served
 	}
-	s, err := dialTo(target, stop, opts...)
+	s, err := dialTo("--server", target, stop, opts...)
 	if err != nil {
 		stop()
 	}
 	return s, err
 }
 
-func dialTo(target string, stop func(), opts ...grpc.DialOption) (*service, error) {
+func dialTo(flag, target string, stop func(), opts ...grpc.DialOption) (*service, error) {
 	conn, err := grpc.NewClient(target, opts...)
 	if err != nil {
-		return nil, &usageError{"--server", fmt.Sprintf("%v", err)}
+		return nil, cli.UsageError(flag, fmt.Sprintf("%v", err))
 	}
 	return &service{pb.NewFetchServiceClient(conn), conn, stop}, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -18,7 +17,9 @@ import (
 	"time"
 
 	"fetchd/fetch"
+	"fetchd/internal/cli"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // TestCredentials asks a service that speaks TLS and wants a certificate and a
@@ -50,16 +51,16 @@ func TestCredentials(t *testing.T) {
 		{"no certificate", []string{"--tls-ca-file", ca, "--token-file", right}, 20, ""},
 		{"an authority that is not trusted", []string{"--tls", "--tls-cert-file", cert, "--tls-key-file", key, "--token-file", right}, 20, ""},
 		{"plaintext", []string{"--token-file", right}, 20, ""},
-		{"no such token file", []string{"--token-file", filepath.Join(dir, "nothing")}, 1, "--token-file"},
-		{"an empty token file", []string{"--token-file", empty}, 1, "--token-file"},
-		{"no such authority", []string{"--tls-ca-file", filepath.Join(dir, "nothing")}, 1, "--tls-ca-file"},
-		{"an authority that is none", []string{"--tls-ca-file", right}, 1, "--tls-ca-file"},
-		{"a certificate without a key", []string{"--tls-cert-file", cert}, 1, "--tls-key-file"},
-		{"a key that is none", []string{"--tls-cert-file", cert, "--tls-key-file", right}, 1, "--tls-cert-file"},
+		{"no such token file", []string{"--token-file", filepath.Join(dir, "nothing")}, cli.ExitUsage, "--token-file"},
+		{"an empty token file", []string{"--token-file", empty}, cli.ExitUsage, "--token-file"},
+		{"no such authority", []string{"--tls-ca-file", filepath.Join(dir, "nothing")}, cli.ExitUsage, "--tls-ca-file"},
+		{"an authority that is none", []string{"--tls-ca-file", right}, cli.ExitUsage, "--tls-ca-file"},
+		{"a certificate without a key", []string{"--tls-cert-file", cert}, cli.ExitUsage, "--tls-key-file"},
+		{"a key that is none", []string{"--tls-cert-file", cert, "--tls-key-file", right}, cli.ExitUsage, "--tls-cert-file"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got := cli(t, append([]string{"get", "--server", address, o.URL("http", "/s/k/200:size=10")}, row.args...)...)
+			got := fetchctl(t, append([]string{"get", "--server", address, o.URL("http", "/s/k/200:size=10")}, row.args...)...)
 			if got.code != row.code || !strings.Contains(got.err, row.text) {
 				t.Errorf("exit %d, %q; want %d, with %q", got.code, got.err, row.code, row.text)
 			}
@@ -110,32 +111,15 @@ func certificate(t *testing.T, dir string) (tls.Certificate, *x509.CertPool) {
 // secureServer returns the address of a fetchd that ends with the test.
 func secureServer(t *testing.T, pair tls.Certificate, authority *x509.CertPool) string {
 	t.Helper()
-	srv, err := server.New(server.Config{
-		Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}},
-		TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: authority,
-			ClientAuth: tls.RequireAndVerifyClientCert},
-		Authenticate: func(shown server.Credentials) (string, error) {
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		c.Fetch.Egress = fetch.Egress{Unrestricted: true}
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: authority,
+			ClientAuth: tls.RequireAndVerifyClientCert}
+		c.Authenticate = func(shown server.Credentials) (string, error) {
 			if shown.Token != "right" || shown.TLS == nil || len(shown.TLS.PeerCertificates) == 0 {
 				return "", errors.New("no token that is known")
 			}
 			return "test", nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := errors.Join(srv.Shutdown(ctx), <-served); err != nil {
-			t.Error(err)
 		}
-	})
-	return l.Addr().String()
+	}}).Addr
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"fetchd/conformance/kit"
+	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 )
 
 // demoCmd is "fetchctl demo".
@@ -30,7 +32,7 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 	if c.Break != "" {
 		c.Break = strings.ToUpper(c.Break)
 		if chosen = kit.Broken(all, c.Break); len(chosen) == 0 {
-			return a.fail(ctx, "", &usageError{"--break", "is no rule of a scenario: give one of " + strings.Join(breakRules(all), ", ")})
+			return a.fail(ctx, "", cli.UsageError("--break", "is no rule of a scenario: give one of "+strings.Join(breakRules(all), ", ")))
 		}
 	}
 	s, err := newStage(chosen)
@@ -38,7 +40,7 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, "", err)
 	}
 	defer s.close()
-	d := &demo{stage: s, out: &printer{w: a.out}, paint: a.painterFor(a.out)}
+	d := &demo{stage: s, out: &cli.Printer{W: a.Out}, paint: a.painterFor(a.Out)}
 	d.intro(c.Break)
 	for i := range chosen {
 		if err := d.play(ctx, chosen[i]); err != nil {
@@ -46,8 +48,8 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 		}
 	}
 	status := d.summary()
-	if d.out.err != nil {
-		return a.fail(ctx, "", &outputError{d.out.err})
+	if d.out.Err != nil {
+		return a.fail(ctx, "", cli.OutputError(d.out.Err))
 	}
 	return status
 }
@@ -97,7 +99,7 @@ func (s *stage) close() {
 // demo is one run over the scenarios.
 type demo struct {
 	*stage
-	out   *printer
+	out   *cli.Printer
 	paint painter
 	begun time.Time
 	rows  []row
@@ -112,18 +114,18 @@ type row struct {
 
 func (d *demo) intro(rule string) {
 	d.begun = time.Now()
-	d.out.printf("origin %s, service in this process over TCP\n", d.origin.Addr("http"))
+	d.out.Printf("origin %s, service in this process over TCP\n", d.origin.Addr("http"))
 	if rule != "" {
-		d.out.printf("rule %s is broken: %s\n", rule, ruleSentences[rule])
+		d.out.Printf("rule %s is broken: %s\n", rule, rules.Sentence(rule))
 	}
 }
 
 // play runs one scenario and tells it. An error is that of an interrupted run.
 func (d *demo) play(ctx context.Context, s *kit.Scenario) error {
-	d.out.printf("\n%s  %s\n", d.paint.paint(bold, s.Name), d.paint.paint(dim, strings.Join(s.BreakRules(), " ")))
-	d.out.printf("  %s\n", s.Story)
+	d.out.Printf("\n%s  %s\n", d.paint.paint(bold, s.Name), d.paint.paint(dim, strings.Join(s.BreakRules(), " ")))
+	d.out.Printf("  %s\n", s.Story)
 	if s.Changed != "" {
-		d.out.printf("  %s\n", d.paint.paint(yellow, "broken: "+s.Changed))
+		d.out.Printf("  %s\n", d.paint.paint(yellow, "broken: "+s.Changed))
 	}
 	tell := &reporter{out: d.out, paint: d.paint, brief: true, indent: "    "}
 	rec := s.Perform(ctx, d.service, d.origin, tell.event)
@@ -133,12 +135,12 @@ func (d *demo) play(ctx context.Context, s *kit.Scenario) error {
 	wrong := s.Judge(d.origin, rec)
 	d.rows = append(d.rows, row{s, rec, wrong})
 	if len(wrong) == 0 {
-		d.out.printf("  %s  the origin saw %s\n", d.paint.paint(green, "ok"), count(len(rec.Requests), "request"))
+		d.out.Printf("  %s  the origin saw %s\n", d.paint.paint(green, "ok"), cli.Count(len(rec.Requests), "request"))
 		return nil
 	}
-	d.out.printf("  %s\n", d.paint.paint(red, "FAILED"))
+	d.out.Printf("  %s\n", d.paint.paint(red, "FAILED"))
 	for _, m := range wrong {
-		d.out.printf("    %s: expected %s, got %s\n", m.What, m.Want, m.Got)
+		d.out.Printf("    %s: expected %s, got %s\n", m.What, m.Want, m.Got)
 	}
 	return nil
 }
@@ -146,34 +148,35 @@ func (d *demo) play(ctx context.Context, s *kit.Scenario) error {
 // summary prints the table and the totals, and returns the exit status.
 func (d *demo) summary() int {
 	failed := 0
-	d.out.printf("\n")
+	d.out.Printf("\n")
 	t := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
-	table := &printer{w: t}
-	table.printf("result\tscenario\trules\tattempts\trequests\ttime\n")
+	table := &cli.Printer{W: t}
+	table.Printf("result\tscenario\trules\tattempts\trequests\ttime\n")
 	for _, r := range d.rows {
 		result := "ok"
 		if len(r.wrong) > 0 {
 			result = "FAILED"
 			failed++
 		}
-		table.printf("%s\t%s\t%s\t%d\t%d\t%s\n", result, r.s.Name, strings.Join(r.s.BreakRules(), " "),
+		table.Printf("%s\t%s\t%s\t%d\t%d\t%s\n", result, r.s.Name, strings.Join(r.s.BreakRules(), " "),
 			len(r.rec.Finished), len(r.rec.Requests), took(r.rec.Spent))
 	}
 	_ = t.Flush() // d.out keeps the error
-	d.out.printf("\n%s: %d ok, %d failed, %s\n", count(len(d.rows), "scenario"), len(d.rows)-failed, failed, took(time.Since(d.begun)))
+	d.out.Printf("\nWhat a rule means: fetchctl explain --rule H6\n")
+	d.out.Printf("\n%s: %d ok, %d failed, %s\n", cli.Count(len(d.rows), "scenario"), len(d.rows)-failed, failed, took(time.Since(d.begun)))
 	if failed > 0 {
-		return exitNotHeld
+		return cli.ExitFailed
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 // demoList prints the scenarios.
 func (a *app) demoList(ctx context.Context, all []*kit.Scenario) int {
-	p := a.painterFor(a.out)
+	p := a.painterFor(a.Out)
 	for _, s := range all {
-		if _, err := fmt.Fprintf(a.out, "%s  %s\n  %s\n", p.paint(bold, s.Name), p.paint(dim, strings.Join(s.BreakRules(), " ")), s.Story); err != nil {
-			return a.fail(ctx, "", &outputError{err})
+		if _, err := fmt.Fprintf(a.Out, "%s  %s\n  %s\n", p.paint(bold, s.Name), p.paint(dim, strings.Join(s.BreakRules(), " ")), s.Story); err != nil {
+			return a.fail(ctx, "", cli.OutputError(err))
 		}
 	}
-	return exitOK
+	return cli.ExitOK
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"fetchd/conformance/kit"
+	"fetchd/internal/cli"
 )
 
 // demoOf are the scenarios of the demo.
@@ -20,8 +21,8 @@ func demoOf(t *testing.T) []*kit.Scenario {
 
 func TestDemoHolds(t *testing.T) {
 	t.Parallel()
-	got := cli(t, "demo")
-	if got.code != exitOK || strings.Contains(got.out, "FAILED") {
+	got := fetchctl(t, "demo")
+	if got.code != cli.ExitOK || strings.Contains(got.out, "FAILED") {
 		t.Errorf("demo: exit status %d, want 0\n%s%s", got.code, got.out, got.err)
 	}
 }
@@ -33,9 +34,9 @@ func TestDemoNoticesEveryBrokenRule(t *testing.T) {
 	for _, rule := range breakRules(demoOf(t)) {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			got := cli(t, "demo", "--break", rule)
-			if got.code != exitNotHeld {
-				t.Errorf("demo --break %s: exit status %d, want %d\n%s%s", rule, got.code, exitNotHeld, got.out, got.err)
+			got := fetchctl(t, "demo", "--break", rule)
+			if got.code != cli.ExitFailed {
+				t.Errorf("demo --break %s: exit status %d, want %d\n%s%s", rule, got.code, cli.ExitFailed, got.out, got.err)
 			}
 			if want := ": 0 ok"; !strings.Contains(got.out, want) {
 				t.Errorf("demo --break %s: a scenario about the rule still holds\n%s", rule, got.out)
@@ -51,21 +52,21 @@ func TestDemoNoticesEveryBrokenRule(t *testing.T) {
 
 func TestDemoUnknownRule(t *testing.T) {
 	t.Parallel()
-	got := cli(t, "demo", "--break", "Z9")
-	if got.code != exitUsage || !strings.Contains(got.err, "H1, H2") {
-		t.Errorf("demo --break Z9: exit status %d, %q; want %d and the known rules", got.code, got.err, exitUsage)
+	got := fetchctl(t, "demo", "--break", "Z9")
+	if got.code != cli.ExitUsage || !strings.Contains(got.err, "H1, H2") {
+		t.Errorf("demo --break Z9: exit status %d, %q; want %d and the known rules", got.code, got.err, cli.ExitUsage)
 	}
 }
 
 func TestDemoList(t *testing.T) {
 	t.Parallel()
-	got := cli(t, "demo", "--list")
+	got := fetchctl(t, "demo", "--list")
 	for _, s := range demoOf(t) {
 		if !strings.Contains(got.out, s.Story) {
 			t.Errorf("demo --list lacks %q", s.Name)
 		}
 	}
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Errorf("demo --list: exit status %d, want 0", got.code)
 	}
 }
@@ -74,7 +75,7 @@ func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := runWith(ctx, "", nil, "demo"); got.code != exitInterrupted {
-		t.Errorf("demo: exit status %d, want %d\n%s", got.code, exitInterrupted, got.err)
+	if got := runWith(ctx, "", nil, "demo"); got.code != cli.ExitInterrupted {
+		t.Errorf("demo: exit status %d, want %d\n%s", got.code, cli.ExitInterrupted, got.err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"fetchd/internal/cli"
+
 	"google.golang.org/grpc"
 )
 
@@ -48,7 +50,7 @@ func (c *downloadCmd) run(ctx context.Context, a *app) int {
 	if err := c.check(); err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	entries, err := c.entries(ctx, a.in)
+	entries, err := c.entries(ctx, a.In)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
@@ -76,7 +78,7 @@ func (c *downloadCmd) run(ctx context.Context, a *app) int {
 		d.limit = &limiter{rate: int64(*c.LimitRate)}
 	}
 	if c.JSON {
-		d.json = a.out
+		d.json = a.Out
 	}
 	return d.run(ctx, entries, c.jobs())
 }
@@ -85,11 +87,11 @@ func (c *downloadCmd) run(ctx context.Context, a *app) int {
 func (c *downloadCmd) check() error {
 	switch {
 	case c.Jobs < 1 || c.Jobs > maxJobs:
-		return &usageError{"--jobs", fmt.Sprintf("is %d: give 1 to %d", c.Jobs, maxJobs)}
+		return cli.UsageError("--jobs", fmt.Sprintf("is %d: give 1 to %d", c.Jobs, maxJobs))
 	case c.MaxRetries < 0 || c.MaxRetries > maxRetries:
-		return &usageError{"--max-retries", fmt.Sprintf("is %d: give 0 to %d", c.MaxRetries, maxRetries)}
+		return cli.UsageError("--max-retries", fmt.Sprintf("is %d: give 0 to %d", c.MaxRetries, maxRetries))
 	case c.LimitRate != nil && *c.LimitRate < slowest:
-		return &usageError{"--limit-rate", fmt.Sprintf("is %d bytes a second: give %d or more", *c.LimitRate, slowest)}
+		return cli.UsageError("--limit-rate", fmt.Sprintf("is %d bytes a second: give %d or more", *c.LimitRate, slowest))
 	}
 	return nil
 }
@@ -105,12 +107,12 @@ func (c *downloadCmd) jobs() int {
 
 // board is where the run is told of.
 func (c *downloadCmd) board(a *app, files int) *board {
-	out := a.err
+	out := a.Err
 	if c.Quiet {
 		out = io.Discard
 	}
-	b := &board{out: &printer{w: out}, paint: a.painterFor(out), files: files, begun: time.Now()}
-	if isTerminal(out) && a.env("TERM") != "dumb" {
+	b := &board{out: &cli.Printer{W: out}, paint: a.painterFor(out), files: files, begun: time.Now()}
+	if cli.IsTerminal(out) && a.Env("TERM") != "dumb" {
 		b.draws, b.size = true, func() (int, int) { return columns(out), rows(out) }
 	}
 	return b

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"fetchd/internal/cli"
+
 	"golang.org/x/text/width"
 )
 
@@ -18,7 +20,7 @@ const drawEvery = 250 * time.Millisecond
 // board is where a run of many files is told: lines, and on a terminal, below
 // them, a bar for each file under way and one for all.
 type board struct {
-	out   *printer
+	out   *cli.Printer
 	paint painter
 	draws bool              // bars
 	size  func() (int, int) // columns and rows of the terminal
@@ -133,7 +135,7 @@ func (b *board) draw() {
 			bars = append(bars, r.bar(columns-1, now)) // a full line would wrap
 		}
 	}
-	total := fmt.Sprintf("%d of %s  %s  %s", b.ended, count(b.files, "file"), size(received), rate(received, now.Sub(b.begun)))
+	total := fmt.Sprintf("%d of %s  %s  %s", b.ended, cli.Count(b.files, "file"), size(received), rate(received, now.Sub(b.begun)))
 	b.show(append(bars, cutWidth(total, columns-1)))
 }
 
@@ -149,7 +151,7 @@ func (b *board) show(bars []string) {
 		text.WriteString(bar + "\n")
 	}
 	b.drawn = len(bars)
-	b.out.printf("%s", text.String())
+	b.out.Printf("%s", text.String())
 }
 
 // sum tells how the files ended.
@@ -162,7 +164,7 @@ func (b *board) sum(c counts, left int) {
 	if left > 0 {
 		parts = append(parts, fmt.Sprintf("%d not begun", left))
 	}
-	b.out.printf("%s  %s  %s\n", strings.Join(parts, ", "), size(c.bytes), took(time.Since(b.begun)))
+	b.out.Printf("%s  %s  %s\n", strings.Join(parts, ", "), size(c.bytes), took(time.Since(b.begun)))
 }
 
 // retries says how many attempts were made after the first, and for how many files.
@@ -173,7 +175,7 @@ func retries(c counts) string {
 	case 1:
 		return "1 retry"
 	}
-	return fmt.Sprintf("%d retries of %s", c.retries, count(c.retried, "file"))
+	return fmt.Sprintf("%d retries of %s", c.retries, cli.Count(c.retried, "file"))
 }
 
 // bar draws the row in so many columns:

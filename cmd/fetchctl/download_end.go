@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 // take finishes the file where the fetch succeeded and all of it is right.
@@ -26,7 +27,7 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 		}
 		return &failure{o}
 	default:
-		return &refusal{label(o.GetKind()), "the answer has no file: " + words(o.GetKind()), exitPermanent}
+		return &refusal{label(o.GetKind()), "the answer has no file: " + words(o.GetKind()), cli.ExitPermanent}
 	}
 	if t.head.GetResponse().GetStatusCode()/100 == 2 { // a body without a byte
 		if err := t.body(ctx); err != nil {
@@ -56,7 +57,7 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 	}
 	t.result.SizeBytes = p.written
 	if err := p.finish(t.force); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	return nil
 }
@@ -68,9 +69,9 @@ func (t *transfer) wrong(text string) error {
 		return errStartOver
 	}
 	if err := t.part.drop(); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
-	return &refusal{"integrity", text, exitPermanent}
+	return &refusal{"integrity", text, cli.ExitPermanent}
 }
 
 // failure is a fetch that failed.
@@ -97,7 +98,7 @@ func (t *transfer) close(ctx context.Context, err error) {
 			kept = size(n) + " kept: the next run continues there"
 		}
 		if err == nil || ctx.Err() == nil && leaveErr != nil && !isOutput(err) {
-			err = &outputError{leaveErr}
+			err = cli.OutputError(leaveErr)
 		}
 	}
 	t.board.remove(t.row)
@@ -120,8 +121,7 @@ func (t *transfer) close(ctx context.Context, err error) {
 }
 
 func isOutput(err error) bool {
-	_, is := errors.AsType[*outputError](err)
-	return is
+	return cli.CodeOf(err) == cli.ExitOutput
 }
 
 func (t *transfer) digest() string {
@@ -155,7 +155,7 @@ func (t *transfer) failed(err error) {
 		e := f.outcome.GetError()
 		r.status = outcomeStatus(f.outcome)
 		r.ErrorClass, r.FailureType, r.Retryable = label(e.GetErrorClass()), label(e.GetFailureType()), e.GetRetryable()
-		t.tell.failed(f.outcome, count(int(r.Attempts), "attempt"), took(time.Since(t.begun)))
+		t.tell.failed(f.outcome, cli.Count(int(r.Attempts), "attempt"), took(time.Since(t.begun)))
 		return
 	}
 	if f, ok := errors.AsType[*refusal](err); ok {
@@ -164,15 +164,15 @@ func (t *transfer) failed(err error) {
 		return
 	}
 	if isOutput(err) {
-		r.status, r.ErrorClass = exitOutput, "output"
-		t.tell.line(mark, escape(r.Message))
+		r.status, r.ErrorClass = cli.ExitOutput, "output"
+		t.tell.line(mark, cli.Escape(r.Message))
 		return
 	}
 	r.status, r.ErrorClass = serviceStatus(err), "service"
 	if st, ok := status.FromError(err); ok {
 		r.Message = st.Message() + violated(st)
 	}
-	t.tell.line(mark, escape(r.Message))
+	t.tell.line(mark, cli.Escape(r.Message))
 	if stopsAll(err) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -205,7 +205,7 @@ func (t *transfer) misfits(o *pb.FetchOutcome) bool {
 // serviceStatus is the exit status of a file whose call failed.
 func serviceStatus(err error) int {
 	if status.Code(err) == codes.InvalidArgument {
-		return exitUsage
+		return cli.ExitUsage
 	}
-	return exitService
+	return cli.ExitService
 }

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"fetchd/internal/cli"
 )
 
 // folder is where downloads go. Nothing outside it is reached, and no symbolic
@@ -23,11 +25,11 @@ type folder struct {
 // openFolder opens a directory, and makes it where it is missing.
 func openFolder(name string) (*folder, error) {
 	if err := os.MkdirAll(name, 0o777); err != nil {
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	root, err := os.OpenRoot(name)
 	if err != nil {
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	return &folder{root: root}, nil
 }
@@ -218,12 +220,12 @@ func (d *folder) writeSidecar(name string, s sidecar, lasting bool) error {
 func (d *folder) begun() (map[string]string, error) {
 	f, err := d.root.Open(".")
 	if err != nil {
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	defer func() { _ = f.Close() }() // it was only read from
 	names, err := f.Readdirnames(-1)
 	if err != nil {
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	begun := make(map[string]string)
 	for _, n := range names {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"fetchd/conformance/origin"
+	"fetchd/internal/cli"
 )
 
 // countingOrigin is an origin that counts the body bytes that it wrote for each
@@ -141,8 +142,8 @@ func TestDownloadKilled(t *testing.T) {
 	if done, _ := filepath.Glob(filepath.Join(dir, "f?")); len(done) > 0 {
 		t.Fatalf("%v are there already: the test is too slow", done)
 	}
-	got := cli(t, args...)
-	if got.code != exitOK || !strings.Contains(got.err, "10 completed, 0 failed") {
+	got := fetchctl(t, args...)
+	if got.code != cli.ExitOK || !strings.Contains(got.err, "10 completed, 0 failed") {
 		t.Fatalf("second run: exit status %d\n%s", got.code, got.err)
 	}
 	var most int64

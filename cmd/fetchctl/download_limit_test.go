@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 // endlessService has bodies that come as fast as they are read. Its other
@@ -65,7 +66,7 @@ func TestDownloadLimitRate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				a := &app{streams{strings.NewReader(""), io.Discard, io.Discard}, func(string) string { return "" }}
+				a := &app{cli.Program{Streams: cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}, Env: func(string) string { return "" }}}
 				c := &downloadCmd{}
 				d := &downloads{svc: endlessService{chunks: 64}, dir: tempFolder(t, dir), app: a, attempts: 1, board: c.board(a, tt.files)}
 				var entries []*entry
@@ -80,7 +81,7 @@ func TestDownloadLimitRate(t *testing.T) {
 					d.limit = &limiter{rate: tt.rate}
 				}
 				begun := time.Now()
-				if code := d.run(t.Context(), entries, tt.jobs); code != exitOK {
+				if code := d.run(t.Context(), entries, tt.jobs); code != cli.ExitOK {
 					t.Errorf("exit status %d", code)
 				}
 				if spent := time.Since(begun); spent != tt.want {

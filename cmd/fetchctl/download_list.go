@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/url"
 	"strings"
+
+	"fetchd/internal/cli"
 )
 
 // maxList is the longest list of URLs or digests that is read.
@@ -42,7 +44,7 @@ func (c *downloadCmd) entries(ctx context.Context, stdin io.Reader) ([]*entry, e
 		all = append(all, listed...)
 	}
 	if len(all) == 0 {
-		return nil, &usageError{"URL", "is missing: give one, or a list with -i FILE"}
+		return nil, cli.UsageError("URL", "is missing: give one, or a list with -i FILE")
 	}
 	for _, e := range all {
 		if err := checkURL(e); err != nil {
@@ -60,7 +62,7 @@ func checkURL(e *entry) error {
 	}
 	u, err := url.Parse(e.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return &usageError{e.where, fmt.Sprintf("%.80q is no absolute http or https URL", e.url)}
+		return cli.UsageError(e.where, fmt.Sprintf("%.80q is no absolute http or https URL", e.url))
 	}
 	return nil
 }
@@ -92,7 +94,7 @@ func readList(ctx context.Context, file string, stdin io.Reader) ([]*entry, erro
 		return nil, inputError("--input", err)
 	}
 	if len(text) > maxList {
-		return nil, &usageError{"--input", fmt.Sprintf("has more than %d bytes", maxList)}
+		return nil, cli.UsageError("--input", fmt.Sprintf("has more than %d bytes", maxList))
 	}
 	return parseList(file, string(text))
 }
@@ -111,7 +113,7 @@ func parseList(file, text string) ([]*entry, error) {
 		if i := strings.IndexAny(line, " \t"); i >= 0 {
 			e.url, e.name, e.fixed = line[:i], strings.TrimSpace(line[i:]), true
 			if clean := cleanName(e.name); clean != e.name {
-				return nil, &usageError{e.where, fmt.Sprintf("%.80q cannot be a file's name here; %q could", e.name, clean)}
+				return nil, cli.UsageError(e.where, fmt.Sprintf("%.80q cannot be a file's name here; %q could", e.name, clean))
 			}
 		}
 		list = append(list, e)

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+
+	"fetchd/internal/cli"
 )
 
 // naming gives every URL a file of its own. Names that differ in case alone
@@ -40,11 +42,11 @@ func newNaming(dir *folder, entries []*entry, sums map[string]string) (*naming, 
 			continue
 		}
 		if where, twice := given[fold(e.name)]; twice {
-			return nil, &usageError{e.where, fmt.Sprintf("the name %q was given before: %s", e.name, where)}
+			return nil, cli.UsageError(e.where, fmt.Sprintf("the name %q was given before: %s", e.name, where))
 		}
 		given[fold(e.name)] = e.where
 		if u, ok := n.taken[fold(e.name)]; ok && u != e.url {
-			return nil, &usageError{e.where, fmt.Sprintf("%s is of another URL: finish that one, or remove it", e.name+partEnding)}
+			return nil, cli.UsageError(e.where, fmt.Sprintf("%s is of another URL: finish that one, or remove it", e.name+partEnding))
 		}
 		n.taken[fold(e.name)] = e.url
 	}
@@ -92,7 +94,7 @@ func (n *naming) settle(e *entry, wanted string, size int64, force bool) error {
 		_, err = n.dir.lstat(name)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	e.name, e.fixed = name, true
 	n.taken[fold(name)] = e.url

@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"fetchd/internal/cli"
 )
 
 // noteEvery is how many bytes are written before the sidecar says so.
@@ -36,7 +38,7 @@ func openPart(dir *folder, name, url string, force bool) (*part, error) {
 		if p.file != nil {
 			_ = p.file.Close() // nothing was written
 		}
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	return p, nil
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 	"fetchd/internal/plainjson"
 )
 
@@ -153,7 +154,7 @@ func (d *downloads) ended(r fileResult) {
 		_, err = d.json.Write(plainjson.Escape(append(line, '\n')))
 	}
 	if err != nil {
-		d.stop(&outputError{err})
+		d.stop(cli.OutputError(err))
 	}
 }
 
@@ -176,7 +177,7 @@ func stopsAll(err error) bool {
 
 // gravity orders exit statuses: where files ended in several ways, the one told
 // is that which is least likely to pass by itself.
-var gravity = map[int]int{exitTransient: 1, exitRateLimited: 2, exitNeedsAuth: 3, exitPermanent: 4, exitUsage: 5, exitService: 6, exitOutput: 7}
+var gravity = map[int]int{cli.ExitTransient: 1, cli.ExitRateLimited: 2, cli.ExitNeedsAuth: 3, cli.ExitPermanent: 4, cli.ExitUsage: 5, cli.ExitService: 6, cli.ExitOutput: 7}
 
 func graver(a, b int) int {
 	if gravity[b] > gravity[a] {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"path"
 	"strings"
+
+	"fetchd/internal/cli"
 )
 
 // readSums reads a list of digests: file name → SHA-256 in hex. It is nil where
@@ -18,7 +20,7 @@ func readSums(ctx context.Context, file string) (map[string]string, error) {
 		return nil, nil
 	}
 	if file == "-" {
-		return nil, &usageError{"--sha256sums", "must be a file"}
+		return nil, cli.UsageError("--sha256sums", "must be a file")
 	}
 	text, err := readInput(ctx, file, nil, maxList)
 	if err != nil {
@@ -26,7 +28,7 @@ func readSums(ctx context.Context, file string) (map[string]string, error) {
 	}
 	sums, line := parseSums(string(text))
 	if line != 0 {
-		return nil, &usageError{"--sha256sums", fmt.Sprintf("%s:%d is no line of sha256sum, or contradicts one before", file, line)}
+		return nil, cli.UsageError("--sha256sums", fmt.Sprintf("%s:%d is no line of sha256sum, or contradicts one before", file, line))
 	}
 	return sums, nil
 }

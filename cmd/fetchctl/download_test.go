@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"fetchd/conformance/origin"
+	"fetchd/internal/cli"
 )
 
 // listed runs a download of a list that is given as standard input; {O} in it is
@@ -65,9 +66,9 @@ func TestDownloadContinues(t *testing.T) {
 		{name: "another size under the same tag", script: whole + tag, total: size + 7, ranges: []string{"bytes=400000-", ""}},
 		{name: "416 for what is longer", script: "416:header=Content-Range=bytes%20*%2F3/" + whole + tag, ranges: []string{"bytes=400000-", ""}},
 		{name: "a wrong 206", script: "206:size=10/" + whole + tag, args: []string{"-r", "0"}, ranges: []string{"bytes=400000-", ""}},
-		{name: "gone", script: "404", want: exitPermanent, ranges: []string{"bytes=400000-"}, left: []string{"file.part", "file.part.json"}},
+		{name: "gone", script: "404", want: cli.ExitPermanent, ranges: []string{"bytes=400000-"}, left: []string{"file.part", "file.part.json"}},
 		{name: "a digest that is right", script: whole + tag, args: []string{"--sha256sums", "right"}, ranges: []string{"bytes=400000-"}},
-		{name: "a digest that is wrong", script: whole + tag, args: []string{"--sha256sums", "wrong"}, want: exitPermanent, ranges: []string{"bytes=400000-", ""}, left: []string{}},
+		{name: "a digest that is wrong", script: whole + tag, args: []string{"--sha256sums", "wrong"}, want: cli.ExitPermanent, ranges: []string{"bytes=400000-", ""}, left: []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -130,37 +131,37 @@ func TestDownloadEnds(t *testing.T) {
 		told       string
 		there      []string
 	}{
-		{"two that want one name", "{O}/a/200\n{O}/b/200\n", nil, exitOK, "2 completed", []string{"200", "200-"}},
-		{"one URL twice", "{O}/a/200\n{O}/a/200\n{O}/a/200 named\n", nil, exitOK, "1 completed", []string{"named"}},
-		{"two names that differ in case", "{O}/a/200 File\n{O}/b/200:body=file file2\n{O}/c/200:header=Content-Disposition=x%3Bfilename=FILE\n", []string{"-j", "1"}, exitOK, "3 completed", []string{"FILE-", "File", "file2"}},
-		{"one name twice", "{O}/a/200 x\n{O}/b/200 X\n", nil, exitUsage, "was given before", []string{}},
-		{"the origin's name", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename=x.txt\n", nil, exitOK, "x.txt  done", []string{"x.txt"}},
-		{"the user's name goes first", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename=x.txt mine\n", nil, exitOK, "mine  done", []string{"mine"}},
-		{"two of one name of the origin's", "{O}/a/200:body=a,header=Content-Disposition=x%3Bfilename=x.txt\n{O}/b/200:body=bb,header=Content-Disposition=x%3Bfilename=x.txt\n", []string{"-j", "1"}, exitOK, "2 completed", []string{"x-", "x.txt"}},
-		{"a hostile name", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename=%22..%2F..%2F..%2Ftmp%2Fx%22\n", nil, exitOK, "1 completed", []string{"x"}},
-		{"a hostile extended name", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename*=UTF-8''%252e%252e%252f.x%25e2%2580%25ae\n", nil, exitOK, "1 completed", []string{"x_"}},
-		{"no body", "{O}/a/204 empty\n", nil, exitOK, "1 completed", []string{"empty"}},
-		{"an empty body", "{O}/a/200:size=0 empty\n", nil, exitOK, "1 completed", []string{"empty"}},
-		{"a body without a length", "{O}/a/200:size=9,no-length x\n", nil, exitOK, "told no length", []string{"x"}},
-		{"a part that nobody asked for", "{O}/a/206:size=9,header=Content-Range=bytes%200-8%2F100 x\n", nil, exitPermanent, "a part", []string{}},
-		{"a redirect that leads nowhere", "{O}/a/300 x\n", nil, exitPermanent, "redirect", []string{}},
-		{"not there", "{O}/a/404 x\n", nil, exitPermanent, "failed  404", []string{}},
-		{"transient", "{O}/a/503 x\n", []string{"-r", "0"}, exitTransient, "http_server_error", []string{}},
-		{"rate", "{O}/a/429 x\n", []string{"-r", "0"}, exitRateLimited, "rate_limited", []string{}},
-		{"not allowed", "{O}/a/403 x\n", nil, exitNeedsAuth, "forbidden", []string{}},
-		{"the gravest is told", "{O}/a/429 x\n{O}/b/503 y\n{O}/c/404 z\n{O}/d/200 w\n", []string{"-r", "0"}, exitPermanent, "1 completed, 3 failed", []string{"w"}},
-		{"cut without a validator", "{O}/a/200:size=900000,cut=600000 x\n", []string{"-r", "0"}, exitTransient, "body_interrupted", []string{}},
-		{"cut with one", "{O}/a/200:size=900000,etag=%22v%22,range,cut=600000 x\n", []string{"-r", "0"}, exitTransient, "585.9 KiB kept", []string{"x.part", "x.part.json"}},
-		{"one retry", "{O}/a/503:retry-after=0/200 x\n", nil, exitOK, "1 completed, 0 failed, 1 retry, 0 already there", []string{"x"}},
-		{"retries of one file", "{O}/a/503:retry-after=0/503:retry-after=0/200 x\n{O}/b/200 y\n", nil, exitOK, "2 completed, 0 failed, 2 retries of 1 file, 0", []string{"x", "y"}},
-		{"retries of two files", "{O}/a/503:retry-after=0/503:retry-after=0/200 x\n{O}/b/503:retry-after=0/404 y\n", nil, exitPermanent, "1 completed, 1 failed, 3 retries of 2 files, 0", []string{"x"}},
-		{"no attempt", "http://user@origin.test/ x\n", nil, exitUsage, "1 failed, 0 retries, 0", []string{}},
-		{"what the service refuses", "http://user@origin.test/ x\n{O}/b/200 y\n", nil, exitUsage, "url: ", []string{"y"}},
-		{"what is no URL", "ftp://origin.test/\n", nil, exitUsage, "-:1: ", []string{}},
-		{"no URL at all", "# none\n", nil, exitUsage, "is missing", []string{}},
-		{"too many jobs", "{O}/a/200\n", []string{"-j", "65"}, exitUsage, "--jobs", []string{}},
-		{"too many retries", "{O}/a/200\n", []string{"-r", "11"}, exitUsage, "--max-retries", []string{}},
-		{"too slow a rate", "{O}/a/200\n", []string{"--limit-rate", "8191"}, exitUsage, "--limit-rate", []string{}},
+		{"two that want one name", "{O}/a/200\n{O}/b/200\n", nil, cli.ExitOK, "2 completed", []string{"200", "200-"}},
+		{"one URL twice", "{O}/a/200\n{O}/a/200\n{O}/a/200 named\n", nil, cli.ExitOK, "1 completed", []string{"named"}},
+		{"two names that differ in case", "{O}/a/200 File\n{O}/b/200:body=file file2\n{O}/c/200:header=Content-Disposition=x%3Bfilename=FILE\n", []string{"-j", "1"}, cli.ExitOK, "3 completed", []string{"FILE-", "File", "file2"}},
+		{"one name twice", "{O}/a/200 x\n{O}/b/200 X\n", nil, cli.ExitUsage, "was given before", []string{}},
+		{"the origin's name", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename=x.txt\n", nil, cli.ExitOK, "x.txt  done", []string{"x.txt"}},
+		{"the user's name goes first", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename=x.txt mine\n", nil, cli.ExitOK, "mine  done", []string{"mine"}},
+		{"two of one name of the origin's", "{O}/a/200:body=a,header=Content-Disposition=x%3Bfilename=x.txt\n{O}/b/200:body=bb,header=Content-Disposition=x%3Bfilename=x.txt\n", []string{"-j", "1"}, cli.ExitOK, "2 completed", []string{"x-", "x.txt"}},
+		{"a hostile name", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename=%22..%2F..%2F..%2Ftmp%2Fx%22\n", nil, cli.ExitOK, "1 completed", []string{"x"}},
+		{"a hostile extended name", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename*=UTF-8''%252e%252e%252f.x%25e2%2580%25ae\n", nil, cli.ExitOK, "1 completed", []string{"x_"}},
+		{"no body", "{O}/a/204 empty\n", nil, cli.ExitOK, "1 completed", []string{"empty"}},
+		{"an empty body", "{O}/a/200:size=0 empty\n", nil, cli.ExitOK, "1 completed", []string{"empty"}},
+		{"a body without a length", "{O}/a/200:size=9,no-length x\n", nil, cli.ExitOK, "told no length", []string{"x"}},
+		{"a part that nobody asked for", "{O}/a/206:size=9,header=Content-Range=bytes%200-8%2F100 x\n", nil, cli.ExitPermanent, "a part", []string{}},
+		{"a redirect that leads nowhere", "{O}/a/300 x\n", nil, cli.ExitPermanent, "redirect", []string{}},
+		{"not there", "{O}/a/404 x\n", nil, cli.ExitPermanent, "failed  404", []string{}},
+		{"transient", "{O}/a/503 x\n", []string{"-r", "0"}, cli.ExitTransient, "http_server_error", []string{}},
+		{"rate", "{O}/a/429 x\n", []string{"-r", "0"}, cli.ExitRateLimited, "rate_limited", []string{}},
+		{"not allowed", "{O}/a/403 x\n", nil, cli.ExitNeedsAuth, "forbidden", []string{}},
+		{"the gravest is told", "{O}/a/429 x\n{O}/b/503 y\n{O}/c/404 z\n{O}/d/200 w\n", []string{"-r", "0"}, cli.ExitPermanent, "1 completed, 3 failed", []string{"w"}},
+		{"cut without a validator", "{O}/a/200:size=900000,cut=600000 x\n", []string{"-r", "0"}, cli.ExitTransient, "body_interrupted", []string{}},
+		{"cut with one", "{O}/a/200:size=900000,etag=%22v%22,range,cut=600000 x\n", []string{"-r", "0"}, cli.ExitTransient, "585.9 KiB kept", []string{"x.part", "x.part.json"}},
+		{"one retry", "{O}/a/503:retry-after=0/200 x\n", nil, cli.ExitOK, "1 completed, 0 failed, 1 retry, 0 already there", []string{"x"}},
+		{"retries of one file", "{O}/a/503:retry-after=0/503:retry-after=0/200 x\n{O}/b/200 y\n", nil, cli.ExitOK, "2 completed, 0 failed, 2 retries of 1 file, 0", []string{"x", "y"}},
+		{"retries of two files", "{O}/a/503:retry-after=0/503:retry-after=0/200 x\n{O}/b/503:retry-after=0/404 y\n", nil, cli.ExitPermanent, "1 completed, 1 failed, 3 retries of 2 files, 0", []string{"x"}},
+		{"no attempt", "http://user@origin.test/ x\n", nil, cli.ExitUsage, "1 failed, 0 retries, 0", []string{}},
+		{"what the service refuses", "http://user@origin.test/ x\n{O}/b/200 y\n", nil, cli.ExitUsage, "url: ", []string{"y"}},
+		{"what is no URL", "ftp://origin.test/\n", nil, cli.ExitUsage, "-:1: ", []string{}},
+		{"no URL at all", "# none\n", nil, cli.ExitUsage, "is missing", []string{}},
+		{"too many jobs", "{O}/a/200\n", []string{"-j", "65"}, cli.ExitUsage, "--jobs", []string{}},
+		{"too many retries", "{O}/a/200\n", []string{"-r", "11"}, cli.ExitUsage, "--max-retries", []string{}},
+		{"too slow a rate", "{O}/a/200\n", []string{"--limit-rate", "8191"}, cli.ExitUsage, "--limit-rate", []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -203,7 +204,7 @@ func TestDownloadThere(t *testing.T) {
 	const list = "{O}/a/200 file\n{O}/b/200 link\n{O}/c/200:body=four,header=Content-Disposition=x%3Bfilename=named.txt\n" +
 		"{O}/d/200:body=longer,header=Content-Disposition=x%3Bfilename=named.txt\n"
 	got := listed(t, o, dir, list, "-j", "1")
-	if got.code != exitOK || !strings.Contains(got.err, "1 completed, 0 failed, 0 retries, 3 already there") {
+	if got.code != cli.ExitOK || !strings.Contains(got.err, "1 completed, 0 failed, 0 retries, 3 already there") {
 		t.Errorf("exit status %d\n%s", got.code, got.err)
 	}
 	if n := len(o.Requests("a")) + len(o.Requests("b")); n != 0 {
@@ -213,7 +214,7 @@ func TestDownloadThere(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "named.txt"), []byte("mine"))
 
 	got = listed(t, o, dir, "{O}/e/200:body=x other\n")
-	if got.code != exitOutput || !strings.Contains(got.err, "not of this program") {
+	if got.code != cli.ExitOutput || !strings.Contains(got.err, "not of this program") {
 		t.Errorf("over somebody's part: exit status %d\n%s", got.code, got.err)
 	}
 	wantFile(t, filepath.Join(dir, "other.part"), []byte("somebody's"))
@@ -223,11 +224,11 @@ func TestDownloadThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = listed(t, o, dir, "{O}/f/200 file\n{O}/g/200 named.txt\n{O}/h/200 unlisted\n", "--sha256sums", sums)
-	if got.code != exitPermanent || !strings.Contains(got.err, "2 failed, 0 retries, 1 already there") || !strings.Contains(got.err, "not in the list") {
+	if got.code != cli.ExitPermanent || !strings.Contains(got.err, "2 failed, 0 retries, 1 already there") || !strings.Contains(got.err, "not in the list") {
 		t.Errorf("with digests: exit status %d\n%s", got.code, got.err)
 	}
 	got = listed(t, o, dir, "{O}/i/200:body=new file\n{O}/j/200:body=new link\n{O}/k/200:body=new other\n", "--force")
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Errorf("by force: exit status %d\n%s", got.code, got.err)
 	}
 	for _, name := range []string{"file", "link", "other"} {
@@ -254,7 +255,7 @@ func TestDownloadJobs(t *testing.T) {
 	}
 	cancel()
 	got := <-ended
-	if n := len(o.AllRequests()); got.code != exitInterrupted || n != 3 || !strings.Contains(got.err, "3 interrupted, 5 not begun") {
+	if n := len(o.AllRequests()); got.code != cli.ExitInterrupted || n != 3 || !strings.Contains(got.err, "3 interrupted, 5 not begun") {
 		t.Errorf("exit status %d, %d requests, want 3\n%s", got.code, n, got.err)
 	}
 	got = listed(t, o, t.TempDir(), "{O}/x/200 a\n{O}/x/200 b\n{O}/x/200 c\n{O}/x/200 d\n{O}/x/200 e\n", "-j", "1", "--json", "-q")
@@ -293,14 +294,14 @@ func TestDownloadInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // its exit status is looked at
-		if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(told.String(), "file  interrupted  1.4 MiB kept: the next run continues there") {
+		if code := cmd.ProcessState.ExitCode(); code != cli.ExitInterrupted || !strings.Contains(told.String(), "file  interrupted  1.4 MiB kept: the next run continues there") {
 			t.Errorf("exit status %d\n%s", code, told.String())
 		}
 	}
 	only(t, dir, "file.part", "file.part.json")
-	got := cli(t, "download", "-d", dir, "--json", url) // its name comes from what was begun
+	got := fetchctl(t, "download", "-d", dir, "--json", url) // its name comes from what was begun
 	var r fileResult
-	if err := json.Unmarshal([]byte(got.out), &r); err != nil || got.code != exitOK {
+	if err := json.Unmarshal([]byte(got.out), &r); err != nil || got.code != cli.ExitOK {
 		t.Fatalf("second run: exit status %d, %v\n%s", got.code, err, got.err)
 	}
 	if r.Name != "file" || r.ResumedAt != sent || r.FetchedBytes != size-sent || r.SizeBytes != size || r.Result != resultCompleted {
@@ -333,7 +334,7 @@ func TestDownloadDiskFull(t *testing.T) {
 	dir, o := mount(t, "size=1m"), startOrigin(t)
 	const list = "{O}/k/200:size=3000000,etag=%22v%22,range file\n"
 	got := listed(t, o, dir, list)
-	if got.code != exitOutput || !strings.Contains(got.err, "no space left") {
+	if got.code != cli.ExitOutput || !strings.Contains(got.err, "no space left") {
 		t.Fatalf("exit status %d\n%s", got.code, got.err)
 	}
 	if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,size=8m", dir).CombinedOutput(); err != nil {
@@ -341,7 +342,7 @@ func TestDownloadDiskFull(t *testing.T) {
 	}
 	got = listed(t, o, dir, list)
 	asked := ranges(o, "k")
-	if got.code != exitOK || len(asked) != 2 || asked[1] == "" {
+	if got.code != cli.ExitOK || len(asked) != 2 || asked[1] == "" {
 		t.Errorf("with room: exit status %d, ranges %q\n%s", got.code, asked, got.err)
 	}
 	wantFile(t, filepath.Join(dir, "file"), o.Body(3_000_000))
@@ -358,10 +359,10 @@ func TestDownloadReadOnly(t *testing.T) {
 		t.Skip("cannot make it read-only")
 	}
 	o := startOrigin(t)
-	if got := listed(t, o, dir, "{O}/k/200 file\n"); got.code != exitOutput || !strings.Contains(got.err, "1 failed") {
+	if got := listed(t, o, dir, "{O}/k/200 file\n"); got.code != cli.ExitOutput || !strings.Contains(got.err, "1 failed") {
 		t.Errorf("exit status %d\n%s", got.code, got.err)
 	}
-	if got := cli(t, "download", "-d", filepath.Join(dir, "new"), o.URL("http", "/s/k/200")); got.code != exitOutput {
+	if got := fetchctl(t, "download", "-d", filepath.Join(dir, "new"), o.URL("http", "/s/k/200")); got.code != cli.ExitOutput {
 		t.Errorf("a new folder: exit status %d\n%s", got.code, got.err)
 	}
 	only(t, dir)
@@ -372,12 +373,12 @@ func TestDownloadNoService(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t)
 	got := listed(t, o, t.TempDir(), strings.Repeat("{O}/k/200\n", 1)+"{O}/l/200\n{O}/m/200\n", "-j", "1", "--server", o.Addr("refused"))
-	if got.code != exitService || !strings.Contains(got.err, "2 not begun") || !strings.Contains(got.err, "Does fetchd run at") {
+	if got.code != cli.ExitService || !strings.Contains(got.err, "2 not begun") || !strings.Contains(got.err, "Is fetchd running at") {
 		t.Errorf("exit status %d\n%s", got.code, got.err)
 	}
 	addr := startServer(t)
 	dir := t.TempDir()
-	if got := listed(t, o, dir, "{O}/k/200:size=3000000 file\n", "--server", addr); got.code != exitOK {
+	if got := listed(t, o, dir, "{O}/k/200:size=3000000 file\n", "--server", addr); got.code != cli.ExitOK {
 		t.Errorf("through a service elsewhere: exit status %d\n%s", got.code, got.err)
 	}
 	wantFile(t, filepath.Join(dir, "file"), o.Body(3_000_000))
@@ -416,7 +417,7 @@ func TestBar(t *testing.T) {
 func TestBoard(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	b := &board{out: &printer{w: &out}, draws: true, files: 9, begun: time.Now(), size: func() (int, int) { return 60, 5 }}
+	b := &board{out: &cli.Printer{W: &out}, draws: true, files: 9, begun: time.Now(), size: func() (int, int) { return 60, 5 }}
 	for range 6 {
 		b.add("x").set(0, -1)
 	}

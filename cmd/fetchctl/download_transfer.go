@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 // transfer is one file on its way.
@@ -45,7 +46,7 @@ func (r *refusal) Error() string { return r.text }
 func (t *transfer) open() {
 	t.begun = time.Now()
 	t.row = t.board.add(t.entry.name)
-	t.tell = &reporter{out: &printer{w: t.board}, paint: t.board.paint, brief: true}
+	t.tell = &reporter{out: &cli.Printer{W: t.board}, paint: t.board.paint, brief: true}
 	t.tell.indent = t.entry.name + "  "
 }
 
@@ -68,7 +69,7 @@ func (t *transfer) run(ctx context.Context) error {
 		t.startOver = true
 		t.tell.line("what is there does not fit the origin's: starting over")
 		if err := t.part.restart(0, "", -1); err != nil {
-			return &outputError{err}
+			return cli.OutputError(err)
 		}
 	}
 }
@@ -81,7 +82,7 @@ func (t *transfer) look(ctx context.Context) error {
 	there, err := t.dir.exists(t.entry.name)
 	switch {
 	case err != nil:
-		return &outputError{err}
+		return cli.OutputError(err)
 	case there && !t.force:
 		return t.alreadyThere(ctx)
 	}
@@ -96,7 +97,7 @@ func (t *transfer) look(ctx context.Context) error {
 		if t.result.ResumedAt > 0 {
 			where = "at " + size(t.result.ResumedAt)
 		}
-		t.tell.line("start", escape(t.entry.url), where)
+		t.tell.line("start", cli.Escape(t.entry.url), where)
 	}
 	return nil
 }
@@ -105,7 +106,7 @@ func (t *transfer) look(ctx context.Context) error {
 // chooses the name could pass by the list.
 func (t *transfer) listed() error {
 	if t.sums != nil && t.sums[t.entry.name] == "" {
-		return &refusal{"integrity", "its name is not in the list of digests; give it one in the second column of -i", exitPermanent}
+		return &refusal{"integrity", "its name is not in the list of digests; give it one in the second column of -i", cli.ExitPermanent}
 	}
 	return nil
 }
@@ -113,11 +114,11 @@ func (t *transfer) listed() error {
 // alreadyThere is the end of a file that is there, if it is the right one.
 func (t *transfer) alreadyThere(ctx context.Context) error {
 	if err := tidy(t.dir, t.entry.name, t.entry.url); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	info, err := t.dir.lstat(t.entry.name)
 	if err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	t.result.SizeBytes = info.Size()
 	want := t.sums[t.entry.name]
@@ -126,14 +127,14 @@ func (t *transfer) alreadyThere(ctx context.Context) error {
 	}
 	f, err := t.dir.open(t.entry.name, os.O_RDONLY)
 	if err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	defer func() { _ = f.Close() }() // it was only read from
 	if t.result.SHA256, err = digestOf(ctx, f); err != nil {
 		return readError(ctx, err)
 	}
 	if t.result.SHA256 != want {
-		return &refusal{"integrity", "is already there, but not of the digest in the list: remove it, or give --force", exitPermanent}
+		return &refusal{"integrity", "is already there, but not of the digest in the list: remove it, or give --force", cli.ExitPermanent}
 	}
 	return errAlreadyThere
 }
@@ -142,7 +143,7 @@ func readError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return &outputError{err}
+	return cli.OutputError(err)
 }
 
 // fetch is one call: from what is there to the end of the body.
@@ -206,7 +207,7 @@ func (t *transfer) body(ctx context.Context) error {
 // response makes room for the body that follows, which begins at the offset.
 func (t *transfer) response(ctx context.Context, r *pb.HttpResponse, offset int64) error {
 	if offset == 0 && r.GetStatusCode() == http.StatusPartialContent {
-		return &refusal{"partial", "the origin sent a part, and was asked for the whole", exitPermanent}
+		return &refusal{"partial", "the origin sent a part, and was asked for the whole", cli.ExitPermanent}
 	}
 	total := totalOf(r)
 	if t.part == nil {
@@ -235,7 +236,7 @@ func (t *transfer) response(ctx context.Context, r *pb.HttpResponse, offset int6
 			total = p.said.Total
 		}
 		if err := p.restart(offset, validator, total); err != nil {
-			return &outputError{err}
+			return cli.OutputError(err)
 		}
 	}
 	t.row.set(p.written, p.said.Total)
@@ -257,7 +258,7 @@ func (t *transfer) name(ctx context.Context, r *pb.HttpResponse, total int64) er
 	there, err := t.dir.exists(t.entry.name)
 	switch {
 	case err != nil:
-		return &outputError{err}
+		return cli.OutputError(err)
 	case there && !t.force:
 		return t.alreadyThere(ctx)
 	}
@@ -289,7 +290,7 @@ func (t *transfer) chunk(ctx context.Context, c *pb.BodyChunk) error {
 		return fmt.Errorf("%w: a body chunk came at an offset of %d", errContract, c.GetOffsetBytes())
 	}
 	if err := t.part.write(c.GetData()); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	t.result.FetchedBytes += int64(len(c.GetData()))
 	t.row.set(t.part.written, t.part.said.Total)

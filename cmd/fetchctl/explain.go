@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -12,11 +13,15 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 )
 
 // explainCmd is "fetchctl explain".
 type explainCmd struct {
 	Input string `arg:"" optional:"" name:"@FILE.json|-" help:"The whole fetchd.v1.ExplainRequest as JSON, in place of flags."`
+
+	Rule string `placeholder:"RULE" help:"Print what a rule means, such as H6, and ask no service."`
 
 	Status   *int32   `short:"s" group:"Observation:" placeholder:"CODE" help:"Status of the response. Default: there was none."`
 	Header   []string `short:"H" sep:"none" group:"Observation:" placeholder:"NAME: VALUE" help:"Header of the response, such as Retry-After or Date. Repeatable."`
@@ -51,7 +56,10 @@ type explainCmd struct {
 
 // run explains, and returns the exit status.
 func (c *explainCmd) run(ctx context.Context, a *app) int {
-	req, err := c.request(ctx, a.in)
+	if c.Rule != "" {
+		return a.fail(ctx, "", c.printRule(a))
+	}
+	req, err := c.request(ctx, a.In)
 	if err != nil {
 		return a.fail(ctx, "", err)
 	}
@@ -65,14 +73,26 @@ func (c *explainCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Server, err)
 	}
 	if c.JSON {
-		err = writeJSON(a.out, resp)
+		err = writeJSON(a.Out, resp)
 	} else {
-		err = writeExplanation(a.out, a.painterFor(a.out), req, resp)
+		err = writeExplanation(a.Out, a.painterFor(a.Out), req, resp)
 	}
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	return exitOK
+	return cli.ExitOK
+}
+
+// printRule prints the sentence of a rule.
+func (c *explainCmd) printRule(a *app) error {
+	id := strings.ToUpper(c.Rule)
+	sentence := rules.Sentence(id)
+	if sentence == "" {
+		return cli.UsageError("--rule", fmt.Sprintf("there is no rule %.20q: rules are named like H6; docs/outcomes.md lists them", c.Rule))
+	}
+	out := cli.Printer{W: a.Out}
+	out.Printf("%s  %s\n", id, sentence)
+	return out.End()
 }
 
 // request makes the request that the flags describe, or reads one. Errors are
@@ -84,11 +104,11 @@ func (c *explainCmd) request(ctx context.Context, stdin io.Reader) (*pb.ExplainR
 	}
 	none := explainCmd{Auth: "none", Profile: "standard"}
 	if unset, _ := none.fromFlags(); !proto.Equal(req, unset) {
-		return nil, &usageError{c.Input, "stands beside flags that describe the observation: give one of the two"}
+		return nil, cli.UsageError(c.Input, "stands beside flags that describe the observation: give one of the two")
 	}
 	name, isFile := strings.CutPrefix(c.Input, "@")
 	if !isFile && name != "-" {
-		return nil, &usageError{c.Input, "is neither @FILE.json nor -"}
+		return nil, cli.UsageError(c.Input, "is neither @FILE.json nor -")
 	}
 	text, err := readInput(ctx, name, stdin, maxRequestBody)
 	if err != nil {
@@ -125,7 +145,7 @@ func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
 	if c.At != "" {
 		at, err := time.Parse(time.RFC3339Nano, c.At)
 		if err != nil {
-			return nil, &usageError{"--at", "is no time in RFC 3339, such as 2026-03-01T12:00:00Z"}
+			return nil, cli.UsageError("--at", "is no time in RFC 3339, such as 2026-03-01T12:00:00Z")
 		}
 		req.ObservedTime = timestamppb.New(at)
 	}
@@ -152,7 +172,7 @@ func (c *explainCmd) response() (*pb.HttpResponse, error) {
 	}
 	if c.Status == nil {
 		if len(lines) > 0 {
-			return nil, &usageError{"--status", "is missing, but --header or --location describe a response"}
+			return nil, cli.UsageError("--status", "is missing, but --header or --location describe a response")
 		}
 		return nil, nil
 	}
@@ -166,7 +186,7 @@ func (c *explainCmd) faults() ([]pb.ErrorClass, error) {
 		full := "ERROR_CLASS_" + strings.TrimPrefix(strings.ToUpper(strings.ReplaceAll(name, "-", "_")), "ERROR_CLASS_")
 		class, ok := pb.ErrorClass_value[full]
 		if !ok || class == 0 {
-			return nil, &usageError{"--fault", "is no error class: give one of " + classNames()}
+			return nil, cli.UsageError("--fault", "is no error class: give one of "+classNames())
 		}
 		faults = append(faults, pb.ErrorClass(class))
 	}

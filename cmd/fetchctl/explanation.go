@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 )
 
 // explanation is a table of what was decided and why.
@@ -24,7 +26,7 @@ func (x *explanation) row(name, format string, args ...any) {
 // rule writes a rule with its sentence.
 func (x *explanation) rule(name string) {
 	if name != "" {
-		x.row("rule "+escape(name), "%s", ruleSentences[name])
+		x.row("rule "+cli.Escape(name), "%s", rules.Sentence(name))
 	}
 }
 
@@ -40,7 +42,7 @@ func writeExplanation(w io.Writer, p painter, req *pb.ExplainRequest, resp *pb.E
 	}
 	x.row("policy", "%s", policyText(resp.GetEffectivePolicy()))
 	if _, err := io.WriteString(w, x.text.String()); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	return nil
 }
@@ -68,7 +70,7 @@ func (x *explanation) redirect(step *pb.RedirectStep) {
 		notes = append(notes, "to another origin: credentials are dropped")
 	}
 	x.row("verdict", "%s", x.paint.paint(green, "follow the redirect"))
-	x.row("next", "%s %s", escape(step.GetMethod()), escape(step.GetUrl()))
+	x.row("next", "%s %s", cli.Escape(step.GetMethod()), cli.Escape(step.GetUrl()))
 	x.row("", "%s", strings.Join(notes, ", "))
 }
 

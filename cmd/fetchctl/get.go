@@ -5,6 +5,7 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 // getCmd is "fetchctl get".
@@ -47,8 +48,8 @@ const deadlineSpare = 2 * time.Second
 
 // run fetches, and returns the exit status.
 func (c *getCmd) run(ctx context.Context, a *app) int {
-	a.streams = splitLines(a.streams)
-	req, err := c.request(ctx, a.in)
+	a.Streams = splitLines(a.Streams)
+	req, err := c.request(ctx, a.In)
 	if err != nil {
 		return a.fail(ctx, "", err)
 	}
@@ -57,7 +58,7 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer svc.close()
-	out, err := openOutput(c.Output, a.out)
+	out, err := openOutput(c.Output, a.Out)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
@@ -109,14 +110,14 @@ func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()
 	toFile := c.Output != "" && c.Output != "-"
 	switch {
 	case c.JSON && toFile:
-		return jsonLines(a.out), func() {}
+		return jsonLines(a.Out), func() {}
 	case c.JSON:
-		return jsonLines(a.err), func() {}
+		return jsonLines(a.Err), func() {}
 	case c.Quiet:
 		return func(*pb.FetchResponse) error { return nil }, func() {}
 	}
-	r := &reporter{out: &printer{w: a.err}, paint: a.painterFor(a.err), verbose: c.Verbose}
-	r.bar.on = isTerminal(a.err) && a.env("TERM") != "dumb" && (toFile || !isTerminal(a.out))
-	r.bar.out, r.bar.columns = r.out, columns(a.err)
+	r := &reporter{out: &cli.Printer{W: a.Err}, paint: a.painterFor(a.Err), verbose: c.Verbose}
+	r.bar.on = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb" && (toFile || !cli.IsTerminal(a.Out))
+	r.bar.out, r.bar.columns = r.out, columns(a.Err)
 	return func(m *pb.FetchResponse) error { r.event(m); return nil }, r.bar.clear
 }

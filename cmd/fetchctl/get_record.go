@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"fetchd/internal/cli"
 	"fetchd/internal/har"
 	"fetchd/internal/timeline"
 
@@ -27,15 +28,15 @@ type recording struct {
 func (c *getCmd) checkRecord() error {
 	switch {
 	case c.HAR == "" && len(c.HARWith) > 0:
-		return &usageError{"--har-with", "needs --har FILE"}
+		return cli.UsageError("--har-with", "needs --har FILE")
 	case c.HAR == "":
 		return nil
 	case c.HAR == "-" && (c.Output == "" || c.Output == "-"):
-		return &usageError{"--har", "is standard output, where the body goes: give -o FILE too"}
+		return cli.UsageError("--har", "is standard output, where the body goes: give -o FILE too")
 	case c.HAR == "-" && c.JSON:
-		return &usageError{"--har", "is standard output, where the lines of --json go: give a file"}
+		return cli.UsageError("--har", "is standard output, where the lines of --json go: give a file")
 	case c.HAR == c.Output:
-		return &usageError{"--har", "is the FILE of -o: give another"}
+		return cli.UsageError("--har", "is the FILE of -o: give another")
 	}
 	return nil
 }
@@ -59,7 +60,7 @@ func (c *getCmd) record(a *app, req *pb.FetchRequest) (*recording, error) {
 		return r, nil
 	}
 	var err error
-	r.archive, err = openOutput(c.HAR, a.out)
+	r.archive, err = openOutput(c.HAR, a.Out)
 	return r, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"fetchd/conformance/origin"
+	"fetchd/internal/cli"
 	"fetchd/internal/har"
 )
 
@@ -70,23 +71,23 @@ func TestArchive(t *testing.T) {
 		entries, pages       int
 		unseen               int // entries whose request no origin could log
 	}{
-		{"plain", "http", "/s/KEY/200:size=2000", nil, exitOK, 1, 1, 0},
-		{"redirects and a retry", "http", "/r/KEY/302/2/503/200:size=2000", nil, exitOK, 6, 2, 0},
-		{"a body over the hold-back", "http", "/s/KEY/503/200:size=700000", nil, exitOK, 2, 2, 0},
-		{"failed", "http", "/s/KEY/404", nil, exitPermanent, 1, 1, 0},
-		{"too many redirects", "http", "/r/KEY/301/3/200", []string{"--max-redirects", "2"}, exitPermanent, 3, 1, 0},
-		{"refused", "refused", "/s/KEY/200", []string{"-r", "1"}, exitTransient, 2, 2, 2},
-		{"a certificate past its date", "tls-expired", "/s/KEY/200", nil, exitPermanent, 1, 1, 1},
-		{"a silent origin", "http", "/s/KEY/silent", []string{"--timeout", "1s"}, exitTransient, 1, 1, 0},
-		{"a cut body", "http", "/s/KEY/200:size=3000000,cut=1500000,etag=%22a%22,range/200:size=3000000,etag=%22a%22,range", nil, exitOK, 2, 2, 0},
-		{"a redirect not followed", "http", "/r/KEY/302/1/200", []string{"--no-follow"}, exitOK, 1, 1, 0},
+		{"plain", "http", "/s/KEY/200:size=2000", nil, cli.ExitOK, 1, 1, 0},
+		{"redirects and a retry", "http", "/r/KEY/302/2/503/200:size=2000", nil, cli.ExitOK, 6, 2, 0},
+		{"a body over the hold-back", "http", "/s/KEY/503/200:size=700000", nil, cli.ExitOK, 2, 2, 0},
+		{"failed", "http", "/s/KEY/404", nil, cli.ExitPermanent, 1, 1, 0},
+		{"too many redirects", "http", "/r/KEY/301/3/200", []string{"--max-redirects", "2"}, cli.ExitPermanent, 3, 1, 0},
+		{"refused", "refused", "/s/KEY/200", []string{"-r", "1"}, cli.ExitTransient, 2, 2, 2},
+		{"a certificate past its date", "tls-expired", "/s/KEY/200", nil, cli.ExitPermanent, 1, 1, 1},
+		{"a silent origin", "http", "/s/KEY/silent", []string{"--timeout", "1s"}, cli.ExitTransient, 1, 1, 0},
+		{"a cut body", "http", "/s/KEY/200:size=3000000,cut=1500000,etag=%22a%22,range/200:size=3000000,etag=%22a%22,range", nil, cli.ExitOK, 2, 2, 0},
+		{"a redirect not followed", "http", "/r/KEY/302/1/200", []string{"--no-follow"}, cli.ExitOK, 1, 1, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			o, key := startOrigin(t), strings.NewReplacer("/", "-", " ", "-").Replace(row.name)
 			file := filepath.Join(t.TempDir(), "fetch.har")
 			args := append([]string{"get", "--har", file, "-o", os.DevNull, o.URL(row.listener, strings.ReplaceAll(row.path, "KEY", key))}, row.args...)
-			got := cli(t, args...)
+			got := fetchctl(t, args...)
 			if got.code != row.code {
 				t.Fatalf("exit status %d, want %d\n%s", got.code, row.code, got.err)
 			}
@@ -130,7 +131,7 @@ func TestArchiveInterrupted(t *testing.T) {
 	errOut, ended := &listened{of: "→", heard: make(chan struct{})}, make(chan int, 1)
 	go func() {
 		ended <- run(ctx, []string{"get", "-v", "--trace", "--har", file, "-o", filepath.Join(dir, "body"), o.URL("http", "/r/cut-off/302/1/silent")},
-			func(string) string { return "" }, streams{strings.NewReader(""), io.Discard, errOut})
+			func(string) string { return "" }, cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: errOut})
 	}()
 	if _, err := o.Await(t.Context(), "cut-off", 2); err != nil {
 		t.Fatal(err)
@@ -142,8 +143,8 @@ func TestArchiveInterrupted(t *testing.T) {
 	}
 	cancel()
 	code := <-ended
-	if err := errOut.String(); code != exitInterrupted || !strings.Contains(err, "no outcome") || !strings.Contains(err, "  2 GET --- /s/cut-off/silent") {
-		t.Errorf("exit status %d, want %d and a trace of two hops\n%s", code, exitInterrupted, err)
+	if err := errOut.String(); code != cli.ExitInterrupted || !strings.Contains(err, "no outcome") || !strings.Contains(err, "  2 GET --- /s/cut-off/silent") {
+		t.Errorf("exit status %d, want %d and a trace of two hops\n%s", code, cli.ExitInterrupted, err)
 	}
 	a := readArchive(t, file)
 	if len(a.Log.Entries) != 2 || a.Log.Outcome != nil || a.Log.Entries[1].Response.Status != 0 {
@@ -175,9 +176,9 @@ func (l *listened) Write(p []byte) (int, error) {
 func TestNoArchive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	got := cli(t, "get", "--har", filepath.Join(dir, "fetch.har"), "ftp://origin.test/")
-	if got.code != exitUsage {
-		t.Errorf("exit status %d, want %d\n%s", got.code, exitUsage, got.err)
+	got := fetchctl(t, "get", "--har", filepath.Join(dir, "fetch.har"), "ftp://origin.test/")
+	if got.code != cli.ExitUsage {
+		t.Errorf("exit status %d, want %d\n%s", got.code, cli.ExitUsage, got.err)
 	}
 	empty(t, dir)
 }

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 // The same through a service on the network as through the one inside, its
@@ -44,7 +45,7 @@ func TestServer(t *testing.T) {
 			key := strings.ReplaceAll(t.Name(), "/", "-")
 			args := append([]string{"get", o.URL("http", "/s/"+key+"/503/200:size=700000")}, tt.args...)
 			got := runWith(t.Context(), "", tt.env, args...)
-			if got.code != exitOK || got.out != string(o.Body(700_000)) {
+			if got.code != cli.ExitOK || got.out != string(o.Body(700_000)) {
 				t.Errorf("get: exit status %d, %d bytes; want 0 and the origin's 700000\n%s", got.code, len(got.out), got.err)
 			}
 			if n := len(o.Requests(key)); n != 2 {
@@ -76,8 +77,8 @@ func TestInterrupted(t *testing.T) {
 				t.Fatal(err)
 			}
 			cancel()
-			if got := <-ended; got.code != exitInterrupted || !strings.Contains(got.err, "interrupted") {
-				t.Errorf("exit status %d, %q; want %d", got.code, got.err, exitInterrupted)
+			if got := <-ended; got.code != cli.ExitInterrupted || !strings.Contains(got.err, "interrupted") {
+				t.Errorf("exit status %d, %q; want %d", got.code, got.err, cli.ExitInterrupted)
 			}
 			empty(t, dir)
 		})
@@ -104,8 +105,8 @@ func TestSignals(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := cmd.Wait()
-			if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != exitInterrupted {
-				t.Errorf("after %v: %v, want exit status %d", sig, err, exitInterrupted)
+			if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != cli.ExitInterrupted {
+				t.Errorf("after %v: %v, want exit status %d", sig, err, cli.ExitInterrupted)
 			}
 			empty(t, dir)
 		})
@@ -121,8 +122,8 @@ func TestInterruptedReadingInput(t *testing.T) {
 	cancel()
 	for _, args := range [][]string{{"get", "-d", "@-", "http://origin.test/"}, {"explain", "-"}} {
 		var out, told strings.Builder
-		if got := run(ctx, args, func(string) string { return "" }, streams{in, &out, &told}); got != exitInterrupted {
-			t.Errorf("%v: exit status %d, want %d\n%s", args, got, exitInterrupted, told.String())
+		if got := run(ctx, args, func(string) string { return "" }, cli.Streams{In: in, Out: &out, Err: &told}); got != cli.ExitInterrupted {
+			t.Errorf("%v: exit status %d, want %d\n%s", args, got, cli.ExitInterrupted, told.String())
 		}
 	}
 }
@@ -155,26 +156,26 @@ func TestGetRecovers(t *testing.T) {
 		size         int64 // of the file
 		ranges       []string
 	}{
-		{"continues with a strong validator", cut + v1 + "/" + all + v1, nil, exitOK, 3_000_000, []string{"", "bytes=1500000-"}},
-		{"restarts without a validator", cut + "/" + all, nil, exitOK, 3_000_000, []string{"", ""}},
-		{"restarts without ranges", cut + ",etag=%22v1%22/" + all, nil, exitOK, 3_000_000, []string{"", "bytes=1500000-"}},
-		{"restarts twice", cut + "/200:size=3000000,cut=2000000/" + all, nil, exitOK, 3_000_000, []string{"", "", ""}},
-		{"206 with a wrong range", cut + v1 + "/206:size=10/" + all, nil, exitOK, 3_000_000, []string{"", "bytes=1500000-", ""}},
-		{"changed and longer", cut + v1 + "/200:size=4000000" + v2, nil, exitOK, 4_000_000, []string{"", "bytes=1500000-"}},
-		{"changed and shorter than what came", cut + v1 + "/200:size=1000000" + v2, nil, exitOK, 1_000_000, []string{"", "bytes=1500000-"}},
-		{"changed and within the hold-back", cut + "/200:size=1000", nil, exitOK, 1000, []string{"", ""}},
-		{"changed and empty", cut + "/200:size=0", nil, exitOK, 0, []string{"", ""}},
-		{"503 in between", cut + "/503:size=20/" + all, nil, exitOK, 3_000_000, []string{"", "", ""}},
-		{"503 before it continues", cut + v1 + "/503/" + all + v1, nil, exitOK, 3_000_000, []string{"", "bytes=1500000-", "bytes=1500000-"}},
-		{"the digest that was asked for", cut + "/" + all, []string{"--sha256", "right"}, exitOK, 3_000_000, []string{"", ""}},
-		{"another digest", cut + "/" + all, []string{"--sha256", "wrong"}, exitPermanent, -1, []string{"", ""}},
-		{"no attempt left", cut + "/" + all, []string{"-r", "0"}, exitTransient, -1, []string{""}},
-		{"404 instead of the rest", cut + "/404", nil, exitPermanent, -1, []string{"", ""}},
-		{"a Range of the caller's restarts", cut + v1 + "/" + all + v1, []string{"-H", "Range: bytes=0-"}, exitOK, 3_000_000, []string{"bytes=0-", "bytes=0-"}},
-		{"a PUT restarts", cut + v1 + "/" + all + v1, []string{"-X", "PUT"}, exitOK, 3_000_000, []string{"", ""}},
-		{"a POST is sent once", cut + v1 + "/" + all + v1, []string{"-X", "POST"}, exitTransient, -1, []string{""}},
-		{"standard output does not restart", cut + "/" + all, []string{"-o", "-"}, exitTransient, -1, []string{""}},
-		{"neither does a device", cut + "/" + all, []string{"-o", os.DevNull}, exitTransient, -1, []string{""}},
+		{"continues with a strong validator", cut + v1 + "/" + all + v1, nil, cli.ExitOK, 3_000_000, []string{"", "bytes=1500000-"}},
+		{"restarts without a validator", cut + "/" + all, nil, cli.ExitOK, 3_000_000, []string{"", ""}},
+		{"restarts without ranges", cut + ",etag=%22v1%22/" + all, nil, cli.ExitOK, 3_000_000, []string{"", "bytes=1500000-"}},
+		{"restarts twice", cut + "/200:size=3000000,cut=2000000/" + all, nil, cli.ExitOK, 3_000_000, []string{"", "", ""}},
+		{"206 with a wrong range", cut + v1 + "/206:size=10/" + all, nil, cli.ExitOK, 3_000_000, []string{"", "bytes=1500000-", ""}},
+		{"changed and longer", cut + v1 + "/200:size=4000000" + v2, nil, cli.ExitOK, 4_000_000, []string{"", "bytes=1500000-"}},
+		{"changed and shorter than what came", cut + v1 + "/200:size=1000000" + v2, nil, cli.ExitOK, 1_000_000, []string{"", "bytes=1500000-"}},
+		{"changed and within the hold-back", cut + "/200:size=1000", nil, cli.ExitOK, 1000, []string{"", ""}},
+		{"changed and empty", cut + "/200:size=0", nil, cli.ExitOK, 0, []string{"", ""}},
+		{"503 in between", cut + "/503:size=20/" + all, nil, cli.ExitOK, 3_000_000, []string{"", "", ""}},
+		{"503 before it continues", cut + v1 + "/503/" + all + v1, nil, cli.ExitOK, 3_000_000, []string{"", "bytes=1500000-", "bytes=1500000-"}},
+		{"the digest that was asked for", cut + "/" + all, []string{"--sha256", "right"}, cli.ExitOK, 3_000_000, []string{"", ""}},
+		{"another digest", cut + "/" + all, []string{"--sha256", "wrong"}, cli.ExitPermanent, -1, []string{"", ""}},
+		{"no attempt left", cut + "/" + all, []string{"-r", "0"}, cli.ExitTransient, -1, []string{""}},
+		{"404 instead of the rest", cut + "/404", nil, cli.ExitPermanent, -1, []string{"", ""}},
+		{"a Range of the caller's restarts", cut + v1 + "/" + all + v1, []string{"-H", "Range: bytes=0-"}, cli.ExitOK, 3_000_000, []string{"bytes=0-", "bytes=0-"}},
+		{"a PUT restarts", cut + v1 + "/" + all + v1, []string{"-X", "PUT"}, cli.ExitOK, 3_000_000, []string{"", ""}},
+		{"a POST is sent once", cut + v1 + "/" + all + v1, []string{"-X", "POST"}, cli.ExitTransient, -1, []string{""}},
+		{"standard output does not restart", cut + "/" + all, []string{"-o", "-"}, cli.ExitTransient, -1, []string{""}},
+		{"neither does a device", cut + "/" + all, []string{"-o", os.DevNull}, cli.ExitTransient, -1, []string{""}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -190,7 +191,7 @@ func TestGetRecovers(t *testing.T) {
 				}
 				args = append(args, arg)
 			}
-			got := cli(t, append(args, o.URL("http", "/s/k/"+tt.script))...)
+			got := fetchctl(t, append(args, o.URL("http", "/s/k/"+tt.script))...)
 			if got.code != tt.want {
 				t.Errorf("exit status %d, want %d\n%s", got.code, tt.want, got.err)
 			}
@@ -233,7 +234,7 @@ func TestGetIncludesOnce(t *testing.T) {
 			if tt.toFile {
 				args = append(args, "-o", file)
 			}
-			got := cli(t, args...)
+			got := fetchctl(t, args...)
 			if tt.toFile {
 				text, err := os.ReadFile(file)
 				if err != nil {
@@ -242,7 +243,7 @@ func TestGetIncludesOnce(t *testing.T) {
 				got.out = string(text)
 			}
 			head, body, _ := strings.Cut(got.out, "\n\n")
-			if got.code != exitOK || !strings.HasPrefix(head, "HTTP/1.1 200 OK\n") || !strings.Contains(head, fmt.Sprintf("\nContent-Length: %d\n", tt.size)) {
+			if got.code != cli.ExitOK || !strings.HasPrefix(head, "HTTP/1.1 200 OK\n") || !strings.Contains(head, fmt.Sprintf("\nContent-Length: %d\n", tt.size)) {
 				t.Errorf("exit status %d, head %q; want 200 and a length of %d\n%s", got.code, head, tt.size, got.err)
 			}
 			if body != string(o.Body(tt.size)) {
@@ -257,9 +258,9 @@ func TestGetIncludesOnce(t *testing.T) {
 func TestTimeoutIsAnOutcome(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t)
-	got := cli(t, "get", "--timeout", "200ms", o.URL("http", "/s/timeout/silent"))
-	if got.code != exitTransient || !strings.Contains(got.err, "deadline (P3") {
-		t.Errorf("get --timeout: exit status %d, %q; want %d and P3", got.code, got.err, exitTransient)
+	got := fetchctl(t, "get", "--timeout", "200ms", o.URL("http", "/s/timeout/silent"))
+	if got.code != cli.ExitTransient || !strings.Contains(got.err, "deadline (P3") {
+		t.Errorf("get --timeout: exit status %d, %q; want %d and P3", got.code, got.err, cli.ExitTransient)
 	}
 }
 
@@ -281,8 +282,8 @@ func TestOutputFails(t *testing.T) {
 		{"demo", "--list"},
 	} {
 		var told strings.Builder
-		if got := run(t.Context(), args, env, streams{strings.NewReader(""), failingWriter{}, &told}); got != exitOutput {
-			t.Errorf("%v: exit status %d, want %d\n%s", args, got, exitOutput, told.String())
+		if got := run(t.Context(), args, env, cli.Streams{In: strings.NewReader(""), Out: failingWriter{}, Err: &told}); got != cli.ExitOutput {
+			t.Errorf("%v: exit status %d, want %d\n%s", args, got, cli.ExitOutput, told.String())
 		}
 	}
 }
@@ -298,7 +299,7 @@ func TestBodyStreams(t *testing.T) {
 	go func() {
 		var told strings.Builder
 		code := run(ctx, []string{"get", o.URL("http", "/s/stream/200:size=3000000,stall=1500000")},
-			func(string) string { return "" }, streams{strings.NewReader(""), w, &told})
+			func(string) string { return "" }, cli.Streams{In: strings.NewReader(""), Out: w, Err: &told})
 		_ = w.Close()
 		ended <- code
 	}()
@@ -313,8 +314,8 @@ func TestBodyStreams(t *testing.T) {
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		t.Fatal(err)
 	}
-	if code := <-ended; code != exitInterrupted {
-		t.Errorf("exit status %d, want %d", code, exitInterrupted)
+	if code := <-ended; code != cli.ExitInterrupted {
+		t.Errorf("exit status %d, want %d", code, cli.ExitInterrupted)
 	}
 }
 
@@ -322,7 +323,7 @@ func TestBodyStreams(t *testing.T) {
 func TestJSONLines(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t)
-	got := cli(t, "get", "--json", "-v", "-o", filepath.Join(t.TempDir(), "file"), o.URL("http", "/r/json/302/1/503/200:size=700000"))
+	got := fetchctl(t, "get", "--json", "-v", "-o", filepath.Join(t.TempDir(), "file"), o.URL("http", "/r/json/302/1/503/200:size=700000"))
 	var kinds []string
 	for i, line := range strings.Split(strings.TrimSuffix(got.out, "\n"), "\n") {
 		m := new(pb.FetchResponse)
@@ -339,7 +340,7 @@ func TestJSONLines(t *testing.T) {
 	}
 	attempt := []string{"attempt_started", "redirect_followed", "response_started"}
 	want := slices.Concat([]string{"admitted"}, attempt, []string{"attempt_finished"}, attempt, []string{"body_chunk", "attempt_finished", "outcome"})
-	if diff := cmp.Diff(want, kinds); diff != "" || got.code != exitOK {
+	if diff := cmp.Diff(want, kinds); diff != "" || got.code != cli.ExitOK {
 		t.Errorf("exit status %d, events (-want +got):\n%s", got.code, diff)
 	}
 }
@@ -365,7 +366,7 @@ func TestJSONIsPlain(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got := cli(t, row.args...)
+			got := fetchctl(t, row.args...)
 			text := got.out + got.err
 			if strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsGraphic(r) }) {
 				t.Errorf("fetchctl %q printed %q", row.args, text)

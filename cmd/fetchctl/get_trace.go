@@ -9,13 +9,14 @@ import (
 	"unicode/utf8"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 	"fetchd/internal/timeline"
 )
 
 // waterfall draws a fetch: a line for each hop, its phases as a bar on one scale
 // for the whole fetch, and a line for each wait.
 type waterfall struct {
-	out     *printer
+	out     *cli.Printer
 	paint   painter
 	columns int
 	plain   bool // ASCII alone
@@ -23,14 +24,14 @@ type waterfall struct {
 
 // waterfall returns one for standard error.
 func (a *app) waterfall() *waterfall {
-	return &waterfall{out: &printer{w: a.err}, paint: a.painterFor(a.err), columns: columns(a.err), plain: !a.isUTF8()}
+	return &waterfall{out: &cli.Printer{W: a.Err}, paint: a.painterFor(a.Err), columns: columns(a.Err), plain: !a.isUTF8()}
 }
 
 // isUTF8 tells whether the locale's characters are UTF-8, as POSIX finds the
 // locale of LC_CTYPE. Without one it is not.
 func (a *app) isUTF8() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if locale := a.env(name); locale != "" {
+		if locale := a.Env(name); locale != "" {
 			locale = strings.ToLower(strings.ReplaceAll(locale, "-", ""))
 			return strings.Contains(locale, "utf8")
 		}
@@ -58,7 +59,7 @@ func (w *waterfall) barWidth() int {
 
 // draw writes the whole waterfall.
 func (w *waterfall) draw(f *timeline.Fetch) {
-	w.out.printf("%s\n", w.paint.paint(bold, w.fit("trace "+f.URL, w.columns)))
+	w.out.Printf("%s\n", w.paint.paint(bold, w.fit("trace "+f.URL, w.columns)))
 	w.axis(f.End)
 	for i := range f.Attempts {
 		w.attempt(f, i)
@@ -73,7 +74,7 @@ func (w *waterfall) axis(end time.Duration) {
 	if n == 0 {
 		return
 	}
-	w.out.printf("%s  0%*s\n", strings.Repeat(" ", w.labelWidth()), n-1, w.text(took(end)))
+	w.out.Printf("%s  0%*s\n", strings.Repeat(" ", w.labelWidth()), n-1, w.text(took(end)))
 }
 
 // attempt draws one attempt, and the wait after it.
@@ -86,7 +87,7 @@ func (w *waterfall) attempt(f *timeline.Fetch, i int) {
 	if e := a.Error; e != nil {
 		title += "  " + w.paint.paint(red, w.text(label(e.GetErrorClass())+" ("+e.GetRule()+")"))
 	}
-	w.out.printf("%s\n", title)
+	w.out.Printf("%s\n", title)
 	for j := range a.Hops {
 		w.hop(f, &a.Hops[j])
 	}
@@ -99,7 +100,7 @@ func (w *waterfall) attempt(f *timeline.Fetch, i int) {
 		}
 		w.line(f, "  "+strings.Replace(a.Verdict(), "retry in", "wait", 1), a.End, end, func(time.Duration, time.Duration) rune { return w.glyphs().gap }, yellow)
 	default:
-		w.out.printf("  %s\n", w.text(a.Verdict()))
+		w.out.Printf("  %s\n", w.text(a.Verdict()))
 	}
 }
 
@@ -153,7 +154,7 @@ func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Durati
 	spent := w.text(took(end - start))
 	n := w.barWidth()
 	if n == 0 {
-		w.out.printf("%s %*s\n", label, timeWidth, spent)
+		w.out.Printf("%s %*s\n", label, timeWidth, spent)
 		return
 	}
 	before, bar := w.bar(f.End, start, end, glyph)
@@ -162,7 +163,7 @@ func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Durati
 		bar = w.paint.paint(ink, bar)
 	}
 	frame := string(w.glyphs().frame)
-	w.out.printf("%s %s%s%s%s%s%*s\n", label, frame, strings.Repeat(" ", before), bar, after, frame, timeWidth, spent)
+	w.out.Printf("%s %s%s%s%s%s%*s\n", label, frame, strings.Repeat(" ", before), bar, after, frame, timeWidth, spent)
 }
 
 // bar is the number of cells before a bar, and the bar: at least one cell, and no
@@ -183,7 +184,7 @@ func (w *waterfall) bar(whole, start, end time.Duration, glyph func(from, to tim
 func (w *waterfall) outcome(f *timeline.Fetch) {
 	o := f.Outcome
 	if o == nil {
-		w.out.printf("%s  %s\n", w.paint.paint(yellow, "no outcome"), w.text(took(f.End)))
+		w.out.Printf("%s  %s\n", w.paint.paint(yellow, "no outcome"), w.text(took(f.End)))
 		return
 	}
 	ink, why := green, ""
@@ -191,8 +192,8 @@ func (w *waterfall) outcome(f *timeline.Fetch) {
 		ink = red
 		why = fmt.Sprintf("  %s (%s)  stopped: %s", label(e.GetErrorClass()), e.GetRule(), words(e.GetStopReason()))
 	}
-	w.out.printf("%s%s  %s  %s  %s\n", w.paint.paint(ink, w.text(label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
-		count(int(o.GetAttempts()), "attempt"), count(int(o.GetExchanges()), "exchange"), w.text(took(o.GetTotalDuration().AsDuration())))
+	w.out.Printf("%s%s  %s  %s  %s\n", w.paint.paint(ink, w.text(label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
+		cli.Count(int(o.GetAttempts()), "attempt"), cli.Count(int(o.GetExchanges()), "exchange"), w.text(took(o.GetTotalDuration().AsDuration())))
 }
 
 // legend names the characters that stand in the bars.
@@ -218,7 +219,7 @@ func (w *waterfall) legend(f *timeline.Fetch) {
 	if len(f.Attempts) > 1 {
 		parts = append(parts, string(g.gap)+" wait between attempts")
 	}
-	w.out.printf("%s\n", w.paint.paint(dim, strings.Join(parts, "  ")))
+	w.out.Printf("%s\n", w.paint.paint(dim, strings.Join(parts, "  ")))
 }
 
 // glyphs are the characters of the bars.
@@ -239,14 +240,11 @@ func (w *waterfall) glyphs() glyphs {
 // text makes text fit for the terminal: nothing that could steer it, and ASCII
 // where that is all it has.
 func (w *waterfall) text(s string) string {
-	s = escape(s)
+	s = cli.Escape(s)
 	if !w.plain {
 		return s
 	}
 	s = strings.NewReplacer("µ", "u", "…", "...").Replace(s)
-	if isPlain(s) {
-		return s
-	}
 	var out []byte
 	for _, r := range s {
 		if r < utf8.RuneSelf {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 	"fetchd/internal/timeline"
 	"fetchd/internal/timeline/timelinetest"
 )
@@ -23,7 +24,7 @@ func drawn(t *testing.T, w *waterfall, messages []*pb.FetchResponse, since time.
 		r.Take(m)
 	}
 	var out bytes.Buffer
-	w.out = &printer{w: &out}
+	w.out = &cli.Printer{W: &out}
 	w.draw(r.Fetch(since))
 	return out.String()
 }
@@ -65,7 +66,7 @@ func TestTraceGolden(t *testing.T) {
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", name, diff)
 			}
-			if row.w.plain && !isPlain(strings.ReplaceAll(got, "\n", "")) {
+			if row.w.plain && strings.ContainsFunc(got, func(r rune) bool { return r >= utf8.RuneSelf }) {
 				t.Errorf("%s is not ASCII:\n%s", name, got)
 			}
 		})
@@ -114,7 +115,7 @@ func TestIsUTF8(t *testing.T) {
 		{"LC_ALL first", map[string]string{"LC_ALL": "C", "LC_CTYPE": "C.UTF-8", "LANG": "C.UTF-8"}, false},
 		{"LC_CTYPE before LANG", map[string]string{"LC_CTYPE": "C.UTF-8", "LANG": "C"}, true},
 	} {
-		a := &app{env: func(name string) string { return row.env[name] }}
+		a := &app{cli.Program{Env: func(name string) string { return row.env[name] }}}
 		if got := a.isUTF8(); got != row.want {
 			t.Errorf("%s: %v, want %v", row.name, got, row.want)
 		}

@@ -1,23 +1,12 @@
 package main
 
+import "fetchd/internal/cli"
+
 // The texts of --help that are longer than a line.
 
 const description = `Fetches URLs through fetchd and shows every attempt as it happens.
 
-Without --server the service runs inside this program, with your own rights: it reaches any address and port that you can, as curl does.
-
-Exit status:
-
-    0    the fetch ended well: a 2xx, a 304 to a condition, a redirect not to be followed
-    1    usage: the command line or the request is not usable
-    2    demo, conformance: something that must hold did not
-    10   the fetch failed: transient, may pass by itself
-    11   the fetch failed: permanent, will not pass by itself
-    12   the fetch failed: the origin limits the rate
-    13   the fetch failed: the origin wants (other) credentials
-    20   the service failed or cannot be reached
-    21   a file or standard output could not be written
-    130  interrupted (SIGINT or SIGTERM)`
+Without --server the service runs inside this program, with your own rights: it reaches any address and port that you can, as curl does.`
 
 const overviewExamples = `  fetchctl get https://example.org/
   fetchctl get -o page.html --profile download https://example.org/big.html
@@ -39,13 +28,22 @@ A failed fetch writes nothing to standard output and no FILE, unless it failed i
 
 With --har the fetch is written to a file that the developer tools of browsers open (import it in their network panel): an entry for each hop of each attempt, a page for each attempt with what was decided after it. It is there for failed and interrupted fetches too. Bodies are left out, and so is what may be a secret: of the request all headers but those that name no one, of responses cookies and credentials. URLs are written whole, with their queries.
 
-With --trace the same is drawn to scale: a bar for each hop, with a character for each phase, and for each wait with its length, rule and source. It is ASCII where the locale is not UTF-8. "blocked" is the time that no phase accounts for.
-
-Exit status: 0 success, 304 or a redirect not followed; 1 usage; 10 transient failure, 11 permanent, 12 rate limited, 13 needs credentials; 20 service failed; 21 cannot write; 130 interrupted.`
+With --trace the same is drawn to scale: a bar for each hop, with a character for each phase, and for each wait with its length, rule and source. It is ASCII where the locale is not UTF-8. "blocked" is the time that no phase accounts for.`
 }
 
-func (c *getCmd) examples() string {
-	return `  fetchctl get https://example.org/
+// Manual lists the exit codes and examples of the command.
+func (c *getCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitOK:          "success, 304, or a redirect that is not followed",
+		cli.ExitTransient:   "",
+		cli.ExitPermanent:   "",
+		cli.ExitRateLimited: "",
+		cli.ExitNeedsAuth:   "",
+		cli.ExitService:     "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  fetchctl get https://example.org/
   fetchctl get -v -o page.html https://example.org/
   fetchctl get -r 10 --profile download -o image.iso https://example.org/image.iso
   fetchctl get -d @order.json -H 'Content-Type: application/json' \
@@ -56,7 +54,7 @@ func (c *getCmd) examples() string {
   fetchctl get --har fetch.har -o page.html https://example.org/
   fetchctl get --server fetchd.internal:8080 https://example.org/
   fetchctl get --server fetchd.internal:8080 --tls --token-file ~/.fetchd-token https://example.org/
-`
+`}
 }
 
 // Help is the text after the first line of "fetchctl download --help". It
@@ -68,36 +66,49 @@ While it is under way a file is called NAME.part, and NAME.part.json says how fa
 
 Attempts follow the profile "download" of the service: longer waits with jitter, 408 tried again. Cut bodies are continued where the origin allows it, and begun again where not.
 
-The last line counts files, and retries: the attempts after the first of a file, and how many files needed them.
-
-Exit status: 0 all files are there; 1 usage; 10 transient failure, 11 permanent, 12 rate limited, 13 needs credentials; 20 service failed; 21 cannot write; 130 interrupted. Where files failed in several ways, the first of 21, 20, 1, 11, 13, 12, 10: with 10 the same command may do better a little later.`
+The last line counts files, and retries: the attempts after the first of a file, and how many files needed them.`
 }
 
-func (c *downloadCmd) examples() string {
-	return `  fetchctl download https://example.org/image.iso
+// Manual lists the exit codes and examples of the command.
+func (c *downloadCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitOK:          "all files are there",
+		cli.ExitTransient:   "",
+		cli.ExitPermanent:   "",
+		cli.ExitRateLimited: "",
+		cli.ExitNeedsAuth:   "",
+		cli.ExitService:     "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  fetchctl download https://example.org/image.iso
   fetchctl download -d images -j 8 --limit-rate 2m -i urls.txt
   fetchctl download -d release --sha256sums SHA256SUMS -i urls.txt
   grep -o 'https://[^"]*pdf' page.html | fetchctl download -d papers -
   fetchctl download --json -q -i urls.txt | jq -r 'select(.result == "failed") | .url'
-`
+`}
 }
 
 // Help is the text after the first line of "fetchctl explain --help". It
 // implements kong.HelpProvider.
 func (c *explainCmd) Help() string {
-	return `Describe what was observed: a response (--status, -H, --location), something that went wrong (--fault), or both; and what preceded it. Or give a fetchd.v1.ExplainRequest as JSON: @FILE.json, or - for standard input.
-
-Exit status: 0 explained; 1 usage; 20 service failed; 21 cannot write; 130 interrupted.`
+	return `Describe what was observed: a response (--status, -H, --location), something that went wrong (--fault), or both; and what preceded it. Or give a fetchd.v1.ExplainRequest as JSON: @FILE.json, or - for standard input.`
 }
 
-func (c *explainCmd) examples() string {
-	return `  fetchctl explain --status 503
+// Manual lists the exit codes and examples of the command.
+func (c *explainCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitService:     "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  fetchctl explain --status 503
   fetchctl explain --status 429 -H 'Retry-After: 120'
   fetchctl explain --fault body_interrupted --body-committed
   fetchctl explain --method POST --status 503
   fetchctl explain --status 302 --location https://other.example/ --redirects 5
   echo '{"response": {"status_code": 503}, "attempt": 3}' | fetchctl explain --json -
-`
+`}
 }
 
 // Help is the text after the first line of "fetchctl demo --help". It implements
@@ -105,16 +116,22 @@ func (c *explainCmd) examples() string {
 func (c *demoCmd) Help() string {
 	return `Starts an origin that commits faults on request and the service, both on loopback, and runs one scenario after another. Each is checked twice: by what the service told and by what the origin saw. No internet is needed, and the service's address guard is in force.
 
-With --break RULE only the scenarios about that rule run, and the origin's script is changed so that the rule has no occasion to hold. The demo must then fail: it shows that its checks can.
-
-Exit status: 0 everything held; 1 usage, an unknown rule included; 2 something did not hold; 20 the origin or the service could not start; 130 interrupted.`
+With --break RULE only the scenarios about that rule run, and the origin's script is changed so that the rule has no occasion to hold. The demo must then fail: it shows that its checks can.`
 }
 
-func (c *demoCmd) examples() string {
-	return `  fetchctl demo
+// Manual lists the exit codes and examples of the command.
+func (c *demoCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitOK:          "every check held",
+		cli.ExitFailed:      "a check did not hold",
+		cli.ExitService:     "the origin or the service could not start",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  fetchctl demo
   fetchctl demo --list
   fetchctl demo --break W2
-`
+`}
 }
 
 // Help is the text after the first line of "fetchctl conformance --help". It
@@ -124,17 +141,24 @@ func (c *conformanceCmd) Help() string {
 
 A target must be able to reach the origin: one on this machine needs --egress-allow-cidr 127.0.0.0/8 and an --egress-allow-port for each port of the origin, which --origin-addr fixes; one elsewhere needs --origin-addr and, where addresses are translated, --origin-url. Without them the report tells which flags are missing. Scenarios over TLS need --write-ca and a target that then starts with --egress-ca-file, for which --wait waits.
 
-With --client a program is judged instead, by what the origin saw of it: requests, the time between them, and whether exit status and body are right. The file $ORIGIN_CA has the authority of the origin. Rules that cannot be seen that way are n/a.
-
-Exit status: 0 everything held; 1 usage, a target that does not reach the origin included; 2 something did not hold; 20 the service or the origin failed; 21 cannot write; 130 interrupted.`
+With --client a program is judged instead, by what the origin saw of it: requests, the time between them, and whether exit status and body are right. The file $ORIGIN_CA has the authority of the origin. Rules that cannot be seen that way are n/a.`
 }
 
-func (c *conformanceCmd) examples() string {
-	return `  fetchctl conformance
+// Manual lists the exit codes and examples of the command.
+func (c *conformanceCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitOK:          "every check held",
+		cli.ExitFailed:      "a check did not hold",
+		cli.ExitUsage:       "usage, or the target does not reach the origin",
+		cli.ExitService:     "the service or the origin failed",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  fetchctl conformance
   fetchctl conformance --list
   fetchctl conformance --only W2 --only "redirect loop"
   fetchctl conformance --target fetchd.internal:8080 --origin-addr 10.0.0.5:9080
   fetchctl conformance --client 'curl -sfL --retry 3 --cacert ca.pem {url}' --markdown curl.md
   fetchctl conformance --client conformance/clients/urllib3 --json
-`
+`}
 }

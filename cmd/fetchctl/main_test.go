@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,8 +16,10 @@ import (
 
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
+	"fetchd/internal/cli"
 	"fetchd/internal/version"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // leakless runs the tests, and fails where they leave goroutines behind.
@@ -56,27 +57,9 @@ func startOrigin(t *testing.T) *origin.Origin {
 // test.
 func startServer(t *testing.T) string {
 	t.Helper()
-	srv, err := server.New(server.Config{Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}}})
-	if err != nil {
-		t.Fatalf("server.New: %v", err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
-	return l.Addr().String()
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		c.Fetch.Egress = fetch.Egress{Unrestricted: true}
+	}}).Addr
 }
 
 // result is what came of a run.
@@ -85,8 +68,8 @@ type result struct {
 	out, err string
 }
 
-// cli runs the program inside the test.
-func cli(t *testing.T, args ...string) result {
+// fetchctl runs the program inside the test.
+func fetchctl(t *testing.T, args ...string) result {
 	t.Helper()
 	return runWith(t.Context(), "", nil, args...)
 }
@@ -94,7 +77,7 @@ func cli(t *testing.T, args ...string) result {
 // runWith runs the program with standard input and an environment.
 func runWith(ctx context.Context, stdin string, env map[string]string, args ...string) result {
 	var out, err bytes.Buffer
-	code := run(ctx, args, func(name string) string { return env[name] }, streams{strings.NewReader(stdin), &out, &err})
+	code := run(ctx, args, func(name string) string { return env[name] }, cli.Streams{In: strings.NewReader(stdin), Out: &out, Err: &err})
 	return result{code, out.String(), err.String()}
 }
 

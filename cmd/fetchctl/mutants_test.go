@@ -196,7 +196,7 @@ func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []confo
 	pb.RegisterFetchServiceServer(srv, make(right))
 	served := goServe(srv, l)
 	defer func() { srv.Stop(); <-served }()
-	judged, err := dialTo(l.Addr().String(), func() {}, plaintext)
+	judged, err := dialTo("--target", l.Addr().String(), func() {}, plaintext)
 	if err != nil {
 		return nil, err
 	}

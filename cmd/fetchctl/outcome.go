@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 	"fetchd/internal/plainjson"
 )
 
@@ -21,7 +22,7 @@ import (
 //	success  200  https://…  12.3 KiB  sha256 …  2 attempts  340 ms
 func (r *reporter) outcome(o *pb.FetchOutcome) {
 	spent := took(o.GetTotalDuration().AsDuration())
-	made := count(int(o.GetAttempts()), "attempt")
+	made := cli.Count(int(o.GetAttempts()), "attempt")
 	if o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_FAILED {
 		r.failed(o, made, spent)
 		return
@@ -41,7 +42,7 @@ func (r *reporter) url(u string) string {
 	if r.brief {
 		return ""
 	}
-	return escape(u)
+	return cli.Escape(u)
 }
 
 func (r *reporter) body(o *pb.FetchOutcome) string {
@@ -54,7 +55,7 @@ func (r *reporter) body(o *pb.FetchOutcome) string {
 		text += " (cut at the limit)"
 	}
 	if sum := b.GetSha256(); sum != "" && !r.brief {
-		text += "  sha256 " + escape(sum)
+		text += "  sha256 " + cli.Escape(sum)
 	}
 	return text
 }
@@ -65,7 +66,7 @@ func location(o *pb.FetchOutcome) string {
 	if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || len(hops) == 0 || hops[len(hops)-1].GetLocationUrl() == "" {
 		return ""
 	}
-	return "→ " + escape(hops[len(hops)-1].GetLocationUrl())
+	return "→ " + cli.Escape(hops[len(hops)-1].GetLocationUrl())
 }
 
 // failed tells what failed, why it was given up, and what the origin said.
@@ -77,17 +78,20 @@ func (r *reporter) failed(o *pb.FetchOutcome, made, spent string) {
 	}
 	r.line(r.paint.paint(red, "failed"), code, r.url(o.GetFinalUrl()), r.failure(e),
 		words(e.GetFailureType())+", "+retryable(e.GetRetryable()), made, spent)
-	r.line("  "+escape(e.GetMessage())+"; "+r.stop(e), askedFor(e))
+	r.line("  "+cli.Escape(e.GetMessage())+"; "+r.stop(e), askedFor(e))
 	r.detail(e)
 	for _, text := range firstLines(o.GetErrorBody()) {
 		r.line("  " + r.paint.paint(dim, "| "+text))
+	}
+	if rule := e.GetRule(); rule != "" && !r.brief {
+		r.line("  " + r.paint.paint(dim, "what "+cli.Escape(rule)+" means: fetchctl explain --rule "+cli.Escape(rule)))
 	}
 }
 
 // detail says what happened, on a line below.
 func (r *reporter) detail(e *pb.FetchError) {
 	if e.GetDetail() != "" {
-		r.line("  " + r.paint.paint(dim, escape(e.GetDetail())))
+		r.line("  " + r.paint.paint(dim, cli.Escape(e.GetDetail())))
 	}
 }
 
@@ -102,7 +106,7 @@ func retryable(yes bool) string {
 func (r *reporter) stop(e *pb.FetchError) string {
 	text := "stopped: " + words(e.GetStopReason())
 	if r.stopped != "" && r.stopped != e.GetRule() {
-		text += " (" + escape(r.stopped) + ")"
+		text += " (" + cli.Escape(r.stopped) + ")"
 	}
 	return text
 }
@@ -132,7 +136,7 @@ func firstLines(body []byte) []string {
 		if len(lines) == most {
 			return append(lines, "…")
 		}
-		lines = append(lines, cut(escape(line), width))
+		lines = append(lines, cut(cli.Escape(line), width))
 	}
 	return lines
 }
@@ -169,14 +173,14 @@ func writeJSON(w io.Writer, m proto.Message) error {
 	}
 	line.WriteByte('\n')
 	if _, err := w.Write(plainjson.Escape(line.Bytes())); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	return nil
 }
 
 // policyText is a retry policy for people.
 func policyText(p *pb.RetryPolicy) string {
-	text := fmt.Sprintf("%s: %s, backoff from %s by %g to %s", label(p.GetProfile()), count(int(p.GetMaxAttempts()), "attempt"),
+	text := fmt.Sprintf("%s: %s, backoff from %s by %g to %s", label(p.GetProfile()), cli.Count(int(p.GetMaxAttempts()), "attempt"),
 		p.GetBaseDelay().AsDuration(), p.GetMultiplier(), p.GetMaxDelay().AsDuration())
 	if jitter := p.GetMaxJitter().AsDuration(); jitter > 0 {
 		text += fmt.Sprintf(" plus jitter to %s", jitter)

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 	"fetchd/internal/wholefile"
 )
 
@@ -21,7 +22,7 @@ type output struct {
 // is no regular file, such as a device or a pipe, is written to directly.
 func openOutput(name string, stdout io.Writer) (*output, error) {
 	switch {
-	case name == "" && isTerminal(stdout):
+	case name == "" && cli.IsTerminal(stdout):
 		t := &terminalWriter{w: stdout}
 		return &output{w: bufio.NewWriter(t), terminal: t}, nil
 	case name == "" || name == "-":
@@ -29,7 +30,7 @@ func openOutput(name string, stdout io.Writer) (*output, error) {
 	}
 	file, err := wholefile.Create(name)
 	if err != nil {
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	return &output{w: bufio.NewWriterSize(file, 64<<10), file: file}, nil
 }
@@ -37,7 +38,7 @@ func openOutput(name string, stdout io.Writer) (*output, error) {
 // write takes a piece of the body.
 func (o *output) write(p []byte) error {
 	if _, err := o.w.Write(p); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	return nil
 }
@@ -45,7 +46,7 @@ func (o *output) write(p []byte) error {
 // flush shows what was written so far.
 func (o *output) flush() error {
 	if err := o.w.Flush(); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	return nil
 }
@@ -59,7 +60,7 @@ func (o *output) truncate(size int64) error {
 		return err
 	}
 	if err := o.file.Truncate(size); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	return nil
 }
@@ -76,7 +77,7 @@ func (o *output) keep() error {
 		return nil
 	}
 	if err := o.file.Keep(); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	return nil
 }
@@ -179,7 +180,7 @@ func (d *delivery) writeHead(head *pb.HttpResponse) error {
 	if !d.include {
 		return nil
 	}
-	lines := escape(head.GetProtocol()) + " " + statusLine(head.GetStatusCode()) + "\n"
+	lines := cli.Escape(head.GetProtocol()) + " " + statusLine(head.GetStatusCode()) + "\n"
 	for _, h := range head.GetHeaders() {
 		lines += headerText(h) + "\n"
 	}

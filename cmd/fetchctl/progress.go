@@ -5,6 +5,7 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 // redrawAfter is the least time between two drawings.
@@ -14,7 +15,7 @@ const redrawAfter = 100 * time.Millisecond
 // value draws nothing. It has no clock: it goes by the times of the events.
 type progress struct {
 	on      bool
-	out     *printer
+	out     *cli.Printer
 	columns int
 
 	shown bool
@@ -28,14 +29,14 @@ func (p *progress) say(text string) {
 	if !p.on {
 		return
 	}
-	p.out.printf("\r\x1b[K%s", cut(text, p.columns-1)) // a full line would wrap
+	p.out.Printf("\r\x1b[K%s", cut(text, p.columns-1)) // a full line would wrap
 	p.shown = true
 }
 
 // clear takes the line away, so that another can stand there.
 func (p *progress) clear() {
 	if p.shown {
-		p.out.printf("\r\x1b[K")
+		p.out.Printf("\r\x1b[K")
 		p.shown = false
 	}
 }

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 // reporter tells of a fetch's events in lines for people. It writes nothing of
 // an origin's unescaped.
 type reporter struct {
-	out     *printer
+	out     *cli.Printer
 	paint   painter
 	bar     progress
 	verbose bool
@@ -55,22 +56,22 @@ func (r *reporter) line(fields ...string) {
 			kept = append(kept, f)
 		}
 	}
-	r.out.printf("%s%s\n", r.indent, strings.Join(kept, "  "))
+	r.out.Printf("%s%s\n", r.indent, strings.Join(kept, "  "))
 }
 
 func (r *reporter) admitted(a *pb.Admitted) {
 	if fields := a.GetClampedFields(); len(fields) > 0 {
-		r.line(r.paint.paint(yellow, "note"), "cut to the service's limit: "+escape(strings.Join(fields, ", ")))
+		r.line(r.paint.paint(yellow, "note"), "cut to the service's limit: "+cli.Escape(strings.Join(fields, ", ")))
 	}
 	if r.verbose {
-		r.line(r.paint.paint(dim, "fetch "+escape(a.GetFetchId())), "policy "+policyText(a.GetEffectiveRequest().GetRetryPolicy()))
+		r.line(r.paint.paint(dim, "fetch "+cli.Escape(a.GetFetchId())), "policy "+policyText(a.GetEffectiveRequest().GetRetryPolicy()))
 	}
 }
 
 func (r *reporter) redirect(e *pb.RedirectFollowed) {
 	hop := e.GetHop()
 	r.line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.paint.paint(dim, statusLine(hop.GetStatusCode())),
-		escape(hop.GetMethod()+" "+hop.GetUrl()), "→ "+escape(hop.GetLocationUrl()))
+		cli.Escape(hop.GetMethod()+" "+hop.GetUrl()), "→ "+cli.Escape(hop.GetLocationUrl()))
 	r.headers(hop.GetHeaders())
 }
 
@@ -101,7 +102,7 @@ func headerText(h *pb.Header) string {
 	if raw := h.GetRawValue(); len(raw) > 0 {
 		value = string(raw)
 	}
-	return escape(h.GetName()) + ": " + escape(value)
+	return cli.Escape(h.GetName()) + ": " + cli.Escape(value)
 }
 
 // attempt tells how an attempt ended and what follows, such as
@@ -129,9 +130,9 @@ func (r *reporter) failure(e *pb.FetchError) string {
 	if e == nil {
 		return ""
 	}
-	rule := escape(e.GetRule())
+	rule := cli.Escape(e.GetRule())
 	if reason := e.GetReason(); reason != "" && reason != label(e.GetErrorClass()) {
-		rule += ", " + escape(reason)
+		rule += ", " + cli.Escape(reason)
 	}
 	return r.paint.paint(red, label(e.GetErrorClass())) + " (" + rule + ")"
 }
@@ -140,7 +141,7 @@ func hopCount(hops []*pb.Hop) string {
 	if len(hops) < 2 {
 		return ""
 	}
-	return "after " + count(len(hops)-1, "redirect")
+	return "after " + cli.Count(len(hops)-1, "redirect")
 }
 
 // decision says what follows an attempt; nothing where it needs nothing.
@@ -154,19 +155,19 @@ func (r *reporter) decision(d *pb.RetryDecision) string {
 			where = " at the failed hop"
 		}
 		return r.paint.paint(yellow, fmt.Sprintf("retry in %s%s (%s %s)", d.GetDelay().AsDuration(), where,
-			escape(d.GetRule()), words(d.GetDelaySource())))
+			cli.Escape(d.GetRule()), words(d.GetDelaySource())))
 	}
-	return fmt.Sprintf("no retry: %s (%s)", words(d.GetVerdict()), escape(d.GetRule()))
+	return fmt.Sprintf("no retry: %s (%s)", words(d.GetVerdict()), cli.Escape(d.GetRule()))
 }
 
 // exchangeText tells the connection and the phases of a hop.
 func exchangeText(x *pb.Exchange) string {
-	parts := []string{escape(x.GetRemoteAddress()), escape(x.GetProtocol()), escape(x.GetTlsVersion())}
+	parts := []string{cli.Escape(x.GetRemoteAddress()), cli.Escape(x.GetProtocol()), cli.Escape(x.GetTlsVersion())}
 	if x.GetConnectionReused() {
 		parts = append(parts, "reused")
 	}
 	if n := x.GetTransportResendCount(); n > 0 {
-		parts = append(parts, count(int(n), "resend"))
+		parts = append(parts, cli.Count(int(n), "resend"))
 	}
 	text := strings.Join(strings.Fields(strings.Join(parts, " ")), " ")
 	for _, phase := range []struct {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 // maxRequestBody is the contract's limit. A longer body would be refused by the
@@ -60,7 +61,7 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 // check refuses what the contract has no way to refuse in the user's words.
 func (c *getCmd) check() error {
 	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > maxRetries) {
-		return &usageError{"--max-retries", fmt.Sprintf("is %d: give 0 to %d", *c.MaxRetries, maxRetries)}
+		return cli.UsageError("--max-retries", fmt.Sprintf("is %d: give 0 to %d", *c.MaxRetries, maxRetries))
 	}
 	if err := c.checkRecord(); err != nil {
 		return err
@@ -73,7 +74,7 @@ func (c *getCmd) check() error {
 func checkText(values map[string]string) error {
 	for field, value := range values {
 		if !utf8.ValidString(value) {
-			return &usageError{field, "is not UTF-8: percent-encode it"}
+			return cli.UsageError(field, "is not UTF-8: percent-encode it")
 		}
 	}
 	return nil
@@ -112,7 +113,7 @@ func headerLines(flag string, lines []string) ([]*pb.Header, error) {
 	for _, line := range lines {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || !utf8.ValidString(name) {
-			return nil, &usageError{flag, fmt.Sprintf("is %.60q: give Name: value", line)}
+			return nil, cli.UsageError(flag, fmt.Sprintf("is %.60q: give Name: value", line))
 		}
 		h := &pb.Header{Name: strings.TrimSpace(name), Value: strings.TrimSpace(value)}
 		if !utf8.ValidString(h.GetValue()) {
@@ -139,7 +140,7 @@ func (c *getCmd) body(ctx context.Context, req *pb.FetchRequest, stdin io.Reader
 		}
 	}
 	if len(data) > maxRequestBody {
-		return &usageError{"--data", fmt.Sprintf("has more than %d bytes: give at most so many", maxRequestBody)}
+		return cli.UsageError("--data", fmt.Sprintf("has more than %d bytes: give at most so many", maxRequestBody))
 	}
 	req.Body = data
 	return nil
@@ -151,7 +152,7 @@ func inputError(field string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return &usageError{field, fmt.Sprintf("%v", err)}
+	return cli.UsageError(field, fmt.Sprintf("%v", err))
 }
 
 // readInput reads the named file, or standard input for "-", up to limit + 1

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+	"fetchd/server/fetchdtest"
 )
 
 // brokenService answers as no fetchd should.
@@ -25,21 +26,7 @@ func (s brokenService) Fetch(_ *pb.FetchRequest, stream grpc.ServerStreamingServ
 
 func startBroken(t *testing.T, fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := grpc.NewServer()
-	pb.RegisterFetchServiceServer(srv, brokenService{fetch: fetch})
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
-	return l.Addr().String()
+	return fetchdtest.Start(t, fetchdtest.Options{Fake: brokenService{fetch: fetch}}).Addr
 }
 
 // sends returns a Fetch that sends the messages and ends with the error.
@@ -84,18 +71,18 @@ func TestGetDropsBytes(t *testing.T) {
 			addr := startBroken(t, sends(nil, startedMessage(0), chunkMessage(0, "abcd"), startedMessage(tt.offset), chunkMessage(tt.offset, "xy"),
 				outcomeMessage(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: int64(len(tt.want))}})))
 			file := filepath.Join(t.TempDir(), "file")
-			if got := cli(t, "get", "--server", addr, "-o", file, "http://origin.test/"); got.code != exitOK {
+			if got := fetchctl(t, "get", "--server", addr, "-o", file, "http://origin.test/"); got.code != cli.ExitOK {
 				t.Errorf("-o FILE: exit status %d\n%s", got.code, got.err)
 			}
 			wantFile(t, file, []byte(tt.want))
-			got := cli(t, "get", "--server", addr, "http://origin.test/")
+			got := fetchctl(t, "get", "--server", addr, "http://origin.test/")
 			switch {
 			case tt.offset == 4:
-				if got.code != exitOK || got.out != tt.want {
+				if got.code != cli.ExitOK || got.out != tt.want {
 					t.Errorf("standard output: exit status %d, %q, want %q", got.code, got.out, tt.want)
 				}
-			case got.code != exitService || !strings.Contains(got.err, "after 4 bytes"):
-				t.Errorf("standard output: exit status %d, %q; want %d, for it cannot be taken back", got.code, got.err, exitService)
+			case got.code != cli.ExitService || !strings.Contains(got.err, "after 4 bytes"):
+				t.Errorf("standard output: exit status %d, %q; want %d, for it cannot be taken back", got.code, got.err, cli.ExitService)
 			}
 		})
 	}
@@ -115,33 +102,33 @@ func TestServiceFails(t *testing.T) {
 		code  int
 		told  string
 	}{
-		{"no outcome", sends(nil), exitService, "ended without an outcome"},
-		{"two outcomes", sends(nil, done, done), exitService, "after the outcome"},
-		{"a hole in the body", sends(nil, chunkMessage(5, "x"), done), exitService, "offset 5 came after 0 bytes"},
-		{"a body that begins after a hole", sends(nil, startedMessage(5), chunkMessage(5, "x"), done), exitService, "begins at offset 5 after 0 bytes"},
-		{"a body that begins before its first byte", sends(nil, startedMessage(-1), chunkMessage(-1, "x"), done), exitService, "begins at offset -1 after 0 bytes"},
-		{"a body cut short", sends(nil, short), exitService, "the body has 7 bytes, but 0 came"},
-		{"unavailable in the middle", sends(status.Error(codes.Unavailable, "drain\x1b[2J"), chunkMessage(0, "x")), exitService, `drain\x1b[2J`},
-		{"over a limit", sends(status.Error(codes.ResourceExhausted, "full")), exitService, "Try again a little later"},
-		{"stalled", sends(status.Error(codes.Aborted, "stalled")), exitService, "with -o"},
-		{"not allowed", sends(status.Error(codes.PermissionDenied, "no")), exitService, "does not let you"},
-		{"too late", sends(status.Error(codes.DeadlineExceeded, "late")), exitService, "longer --timeout"},
-		{"another service", sends(status.Error(codes.Unimplemented, "what")), exitService, "the gRPC port of fetchd"},
-		{"internal", sends(status.Error(codes.Internal, "oops")), exitService, "Its log says more"},
-		{"refused without details", sends(status.Error(codes.InvalidArgument, "url\x07 is bad")), exitUsage, `url\a is bad`},
-		{"unknown failure, retryable", sends(nil, failedWith(&pb.FetchError{FailureType: 99, ErrorClass: 99, Retryable: true})), exitTransient, "unknown_99"},
-		{"unknown failure, final", sends(nil, failedWith(&pb.FetchError{FailureType: 99})), exitPermanent, "unknown 99, not retryable"},
-		{"unknown event", sends(nil, new(pb.FetchResponse), done), exitOK, "success"},
+		{"no outcome", sends(nil), cli.ExitService, "ended without an outcome"},
+		{"two outcomes", sends(nil, done, done), cli.ExitService, "after the outcome"},
+		{"a hole in the body", sends(nil, chunkMessage(5, "x"), done), cli.ExitService, "offset 5 came after 0 bytes"},
+		{"a body that begins after a hole", sends(nil, startedMessage(5), chunkMessage(5, "x"), done), cli.ExitService, "begins at offset 5 after 0 bytes"},
+		{"a body that begins before its first byte", sends(nil, startedMessage(-1), chunkMessage(-1, "x"), done), cli.ExitService, "begins at offset -1 after 0 bytes"},
+		{"a body cut short", sends(nil, short), cli.ExitService, "the body has 7 bytes, but 0 came"},
+		{"unavailable in the middle", sends(status.Error(codes.Unavailable, "drain\x1b[2J"), chunkMessage(0, "x")), cli.ExitService, `drain\x1b[2J`},
+		{"over a limit", sends(status.Error(codes.ResourceExhausted, "full")), cli.ExitService, "Try again a little later"},
+		{"stalled", sends(status.Error(codes.Aborted, "stalled")), cli.ExitService, "with -o"},
+		{"not allowed", sends(status.Error(codes.PermissionDenied, "no")), cli.ExitService, "does not allow this"},
+		{"too late", sends(status.Error(codes.DeadlineExceeded, "late")), cli.ExitService, "longer --timeout"},
+		{"another service", sends(status.Error(codes.Unimplemented, "what")), cli.ExitService, "the gRPC port of fetchd"},
+		{"internal", sends(status.Error(codes.Internal, "oops")), cli.ExitService, "The log of the service says more"},
+		{"refused without details", sends(status.Error(codes.InvalidArgument, "url\x07 is bad")), cli.ExitUsage, `url\a is bad`},
+		{"unknown failure, retryable", sends(nil, failedWith(&pb.FetchError{FailureType: 99, ErrorClass: 99, Retryable: true})), cli.ExitTransient, "unknown_99"},
+		{"unknown failure, final", sends(nil, failedWith(&pb.FetchError{FailureType: 99})), cli.ExitPermanent, "unknown 99, not retryable"},
+		{"unknown event", sends(nil, new(pb.FetchResponse), done), cli.ExitOK, "success"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			file := filepath.Join(dir, "file")
-			got := cli(t, "get", "--server", startBroken(t, tt.fetch), "-o", file, "http://origin.test/")
+			got := fetchctl(t, "get", "--server", startBroken(t, tt.fetch), "-o", file, "http://origin.test/")
 			if got.code != tt.code || !strings.Contains(got.err, tt.told) {
 				t.Errorf("exit status %d, %q; want %d and %q", got.code, got.err, tt.code, tt.told)
 			}
-			if tt.code != exitOK {
+			if tt.code != cli.ExitOK {
 				empty(t, dir)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"fetchd/conformance/kit"
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
+	"fetchd/internal/cli"
 	"fetchd/internal/version"
 	"fetchd/server"
 )
@@ -53,13 +54,13 @@ func openVenue(address, base string, all []*kit.Scenario) (*venue, error) {
 	}
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || at.Port() == 0 {
-		return nil, &usageError{"--origin-addr", "wants an address and a port, such as 10.0.0.5:9080; the ports after it are used, too"}
+		return nil, cli.UsageError("--origin-addr", "wants an address and a port, such as 10.0.0.5:9080; the ports after it are used, too")
 	}
 	seen := at.String()
 	if base != "" {
 		u, err := url.Parse(base)
 		if err != nil || u.Scheme != "http" || u.Port() == "" {
-			return nil, &usageError{"--origin-url", "wants scheme, host and port, such as http://origin.internal:9080"}
+			return nil, cli.UsageError("--origin-url", "wants scheme, host and port, such as http://origin.internal:9080")
 		}
 		seen = u.Host
 	}

@@ -6,34 +6,30 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"fetchd/internal/cli"
+
 	"golang.org/x/term"
 )
 
 // descriptor is a file, or what wraps one.
 type descriptor interface{ Fd() uintptr }
 
-// isTerminal tells whether w is one.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(descriptor)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// splitLines makes what is written to std.err begin on a new line, where standard
+// splitLines makes what is written to std.Err begin on a new line, where standard
 // output is the same terminal: a body there may end without a line end. One
 // goroutine at a time may then write to the two.
-func splitLines(std streams) streams {
-	out, isFile := std.out.(*os.File)
-	err, both := std.err.(*os.File)
+func splitLines(std cli.Streams) cli.Streams {
+	out, isFile := std.Out.(*os.File)
+	err, both := std.Err.(*os.File)
 	if !isFile || !both || !sameTerminal(out, err) {
 		return std
 	}
 	body := &bodyOnTerminal{file: out}
-	std.out, std.err = body, &linesOnTerminal{file: err, body: body}
+	std.Out, std.Err = body, &linesOnTerminal{file: err, body: body}
 	return std
 }
 
 func sameTerminal(a, b *os.File) bool {
-	if !isTerminal(a) || !isTerminal(b) {
+	if !cli.IsTerminal(a) || !cli.IsTerminal(b) {
 		return false
 	}
 	first, err := a.Stat()
@@ -119,7 +115,7 @@ type painter bool
 // painterFor colors where w is a terminal that is not told otherwise
 // (https://no-color.org).
 func (a *app) painterFor(w io.Writer) painter {
-	return painter(isTerminal(w) && a.env("NO_COLOR") == "" && a.env("TERM") != "dumb")
+	return painter(cli.IsTerminal(w) && a.Env("NO_COLOR") == "" && a.Env("TERM") != "dumb")
 }
 
 func (p painter) paint(c color, s string) string {
@@ -141,7 +137,7 @@ func (t *terminalWriter) Write(p []byte) (int, error) {
 	text := append(t.rest, p...)
 	whole := wholeRunes(text)
 	lines := strings.ReplaceAll(string(text[:whole]), "\r\n", "\n")
-	out := appendEscaped(nil, lines, func(r rune) bool { return r == '\n' || r == '\t' })
+	out := cli.AppendEscaped(nil, lines, func(r rune) bool { return r == '\n' || r == '\t' })
 	t.rest = append([]byte(nil), text[whole:]...)
 	if _, err := t.w.Write(out); err != nil {
 		return 0, err
@@ -151,7 +147,7 @@ func (t *terminalWriter) Write(p []byte) (int, error) {
 
 // flush writes what was left of a body that ends inside a character.
 func (t *terminalWriter) flush() error {
-	_, err := t.w.Write(appendEscaped(nil, string(t.rest), func(rune) bool { return false }))
+	_, err := t.w.Write(cli.AppendEscaped(nil, string(t.rest), func(rune) bool { return false }))
 	t.rest = nil
 	return err
 }

@@ -6,48 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
-
-// escape makes text of an origin fit for one line of a terminal: control and
-// format characters, invalid bytes and line ends are written as in a Go string.
-func escape(s string) string {
-	if isPlain(s) {
-		return s
-	}
-	return string(appendEscaped(nil, s, func(rune) bool { return false }))
-}
-
-func isPlain(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
-
-// appendEscaped appends s with everything escaped that could steer a terminal,
-// save what keep lets through.
-func appendEscaped(dst []byte, s string, keep func(rune) bool) []byte {
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			dst = fmt.Appendf(dst, `\x%02x`, s[i])
-		case keep(r) || unicode.IsGraphic(r): // neither Cc nor Cf: no controls, no direction overrides
-			dst = append(dst, s[i:i+n]...)
-		default:
-			quoted := strconv.QuoteRune(r)
-			dst = append(dst, quoted[1:len(quoted)-1]...)
-		}
-		i += n
-	}
-	return dst
-}
 
 // label is the name of an enum value without its prefix and in lower case, such
 // as "http_server_error".
@@ -96,12 +57,4 @@ func took(d time.Duration) string {
 		return fmt.Sprintf("%.2f s", d.Seconds())
 	}
 	return d.Round(time.Second).String()
-}
-
-// count writes a number with its noun: "1 attempt", "2 attempts".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 func TestEscape(t *testing.T) {
@@ -23,8 +24,8 @@ func TestEscape(t *testing.T) {
 		{"invalid byte", "a\xffb", `a\xffb`},
 		{"DEL and NUL", "\x7f\x00", `\x7f\x00`},
 	} {
-		if got := escape(tt.in); got != tt.want {
-			t.Errorf("%s: escape(%q) = %q, want %q", tt.name, tt.in, got, tt.want)
+		if got := cli.Escape(tt.in); got != tt.want {
+			t.Errorf("%s: Escape(%q) = %q, want %q", tt.name, tt.in, got, tt.want)
 		}
 	}
 }
@@ -35,9 +36,9 @@ func FuzzEscape(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got := escape(s)
+		got := cli.Escape(s)
 		if !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsGraphic(r) }) {
-			t.Errorf("escape(%q) = %q", s, got)
+			t.Errorf("Escape(%q) = %q", s, got)
 		}
 	})
 }
@@ -73,7 +74,7 @@ func TestQuantities(t *testing.T) {
 		{size(1<<20 - 1), "1.0 MiB"}, {size(1 << 40), "1.0 TiB"}, {size(1<<63 - 1), "8.0 EiB"},
 		{took(345 * time.Microsecond), "345 µs"}, {took(340 * time.Millisecond), "340 ms"},
 		{took(1234 * time.Millisecond), "1.23 s"}, {took(90 * time.Second), "1m30s"},
-		{count(1, "attempt"), "1 attempt"}, {count(2, "attempt"), "2 attempts"},
+		{cli.Count(1, "attempt"), "1 attempt"}, {cli.Count(2, "attempt"), "2 attempts"},
 		{statusLine(503), "503 Service Unavailable"}, {statusLine(599), "599"},
 		{label(pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR), "http_server_error"},
 		{label(pb.ErrorClass(900)), "unknown_900"},
@@ -126,7 +127,7 @@ func TestProgress(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	length := int64(400 << 10)
-	p := &progress{on: true, out: &printer{w: &out}, columns: 80}
+	p := &progress{on: true, out: &cli.Printer{W: &out}, columns: 80}
 	p.start(&pb.HttpResponse{ContentLength: &length})
 	p.chunk(&pb.BodyChunk{Data: make([]byte, 1024)}, time.Second) // begins the body
 	p.chunk(&pb.BodyChunk{OffsetBytes: 1024, Data: make([]byte, 1024)}, 1050*time.Millisecond)

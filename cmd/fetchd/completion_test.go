@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"fetchd/internal/cli"
 	"fetchd/internal/complete/completetest"
 )
 
@@ -20,12 +21,12 @@ func TestCompletion(t *testing.T) {
 		return code, stdout.String(), stderr.String()
 	}
 	for shell, begin := range map[string]string{"bash": "# bash completion for fetchd\n", "zsh": "#compdef fetchd\n", "fish": "# fish completion for fetchd\n"} {
-		if code, out, told := script(shell); code != exitOK || !strings.HasPrefix(out, begin) || told != "" {
+		if code, out, told := script(shell); code != cli.ExitOK || !strings.HasPrefix(out, begin) || told != "" {
 			t.Errorf("completion %s: exit status %d, %q, script %.40q", shell, code, told, out)
 		}
 	}
-	if code, out, _ := script("tcsh"); code != exitUsage || out != "" {
-		t.Errorf("completion tcsh: exit status %d, %q; want %d and nothing", code, out, exitUsage)
+	if code, out, _ := script("tcsh"); code != cli.ExitUsage || out != "" {
+		t.Errorf("completion tcsh: exit status %d, %q; want %d and nothing", code, out, cli.ExitUsage)
 	}
 	file := filepath.Join(t.TempDir(), "script")
 	_, out, _ := script("bash")

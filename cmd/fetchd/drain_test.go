@@ -24,6 +24,7 @@ import (
 
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 // drainMargin is how long after the drain time the process may be there. The goal is
@@ -70,10 +71,10 @@ func TestDrain(t *testing.T) {
 		least    time.Duration // after SIGTERM
 		only     string        // way
 	}{
-		{name: "no answer comes", script: "silent", inFlight: drainFetches, code: exitError, least: drain / 2},
-		{name: "the body does not end", script: "200:size=100000,drip=1@100ms", inFlight: drainFetches, code: exitError, least: drain / 2},
-		{name: "no token comes", script: "200", token: true, inFlight: drainFetches, code: exitOK},
-		{name: "no slot is free", args: []string{"--max-fetches", "1"}, script: "silent", inFlight: 1, code: exitError, only: "FetchMany"},
+		{name: "no answer comes", script: "silent", inFlight: drainFetches, code: cli.ExitFailed, least: drain / 2},
+		{name: "the body does not end", script: "200:size=100000,drip=1@100ms", inFlight: drainFetches, code: cli.ExitFailed, least: drain / 2},
+		{name: "no token comes", script: "200", token: true, inFlight: drainFetches, code: cli.ExitOK},
+		{name: "no slot is free", args: []string{"--max-fetches", "1"}, script: "silent", inFlight: 1, code: cli.ExitFailed, only: "FetchMany"},
 	} {
 		for name, way := range drainWays {
 			if row.only != "" && row.only != name {
@@ -294,7 +295,7 @@ func TestDrainOfIdleConnections(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			defer context.AfterFunc(ctx, func() { p.signal(syscall.SIGKILL) })()
-			if state := p.end(); state.ExitCode() != exitOK {
+			if state := p.end(); state.ExitCode() != cli.ExitOK {
 				t.Errorf("%v, want exit code 0", state)
 			}
 			t.Logf("gone %s after SIGTERM", time.Since(asked).Round(time.Millisecond))

@@ -11,14 +11,8 @@ import (
 	"time"
 
 	"fetchd/fetch"
+	"fetchd/internal/cli"
 	"fetchd/internal/version"
-)
-
-// The exit codes of --egress-check.
-const (
-	exitAllowed   = 0
-	exitForbidden = 1 // or unknown: the name could not be looked up
-	exitInvalid   = 2
 )
 
 // fetchConfig is how origins are reached.
@@ -66,22 +60,21 @@ func authorities(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// egressCheck says what the settings make of a URL.
-func egressCheck(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
+// egressCheck prints whether the settings allow a URL. The error is nil if they do.
+func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 	u, err := fetch.ParseURL(s.EgressCheck)
 	if err != nil {
 		_, _ = fmt.Fprintf(stdout, "invalid: the URL %v\n", err)
-		return exitInvalid
+		return cli.PrintedError(cli.ExitUsage, "invalid")
 	}
 	judged, err := judge(ctx, s, u)
 	if err != nil {
 		if len(judged) > 0 {
 			_, _ = fmt.Fprintf(stdout, "unknown: %s: the name is not forbidden, but its addresses could not be looked up\n", judged[0].Target)
 		}
-		_, _ = fmt.Fprintf(stderr, "fetchd: %v\n", err)
-		return exitForbidden
+		return err
 	}
-	code := exitForbidden
+	err = cli.PrintedError(cli.ExitFailed, "forbidden")
 	for i, j := range judged {
 		if !j.Open() {
 			_, _ = fmt.Fprintf(stdout, "forbidden (P1): %s: %s: %s\n", j.Target, j.Reason, j.Remedy)
@@ -93,10 +86,10 @@ func egressCheck(ctx context.Context, s *settings, stdout, stderr io.Writer) int
 				note = " (" + note + ")"
 			}
 			_, _ = fmt.Fprintf(stdout, "allowed: %s%s\n", j.Target, note)
-			code = exitAllowed
+			err = nil
 		}
 	}
-	return code
+	return err
 }
 
 // judge makes the client that would fetch, and asks it.

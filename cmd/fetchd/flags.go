@@ -4,14 +4,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/alecthomas/kong"
-)
+	"fetchd/internal/cli"
 
-// The exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2 // as the flag package has it
+	"github.com/alecthomas/kong"
 )
 
 const description = `Fetch URLs for other programs, over gRPC.
@@ -39,10 +34,14 @@ everything stays as it was.
 
 On SIGTERM or SIGINT the service turns NOT_SERVING, takes no new call, ends
 waits as SHUTDOWN and lets attempts finish for --drain-time. Those that outlast
-it end as SHUTDOWN as well. A second signal ends the service at once.
+it end as SHUTDOWN as well. A second signal ends the service at once.`
 
-Exit code: 0 after a clean stop, 1 if it cannot start, fetches outlasted the
-drain, or --healthcheck finds it not serving, 2 for wrong settings.`
+const examples = `
+  fetchd --egress-allow-cidr 127.0.0.0/8 --egress-allow-port 9080
+  fetchd config --config fetchd.yaml
+  fetchd token crawler
+  fetchd --egress-check http://169.254.169.254/
+`
 
 // flags are the settings: what the command line, the environment and the file
 // may hold. A field tagged live changes on SIGHUP, one tagged secret is never
@@ -105,7 +104,5 @@ type commandLine struct {
 	Token  struct {
 		Name string `arg:"" help:"Name of the caller: 1 to 64 bytes."`
 	} `cmd:"" help:"Make a token. It is printed once, with the line for --token-file."`
-	Completion struct {
-		Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
-	} `cmd:"" help:"Print a script with which bash, zsh or fish complete this program: source <(fetchd completion bash)."`
+	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 }

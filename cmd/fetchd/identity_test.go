@@ -16,6 +16,7 @@ import (
 
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 	"fetchd/internal/secure"
 )
 
@@ -254,22 +255,22 @@ func TestHealthcheck(t *testing.T) {
 		code int
 		want string
 	}{
-		{"tokens", func(*folder) []string { return []string{"--token-file", tokens} }, exitOK, ""},
-		{"TLS", func(f *folder) []string { return f.certify(a, wish{}) }, exitOK, ""},
-		{"TLS for another name, expired", func(f *folder) []string { return f.certify(a, wish{dns: "x.example", expired: true}) }, exitOK, ""},
-		{"TLS and tokens", func(f *folder) []string { return append(f.certify(a, wish{}), "--token-file", tokens) }, exitOK, ""},
+		{"tokens", func(*folder) []string { return []string{"--token-file", tokens} }, cli.ExitOK, ""},
+		{"TLS", func(f *folder) []string { return f.certify(a, wish{}) }, cli.ExitOK, ""},
+		{"TLS for another name, expired", func(f *folder) []string { return f.certify(a, wish{dns: "x.example", expired: true}) }, cli.ExitOK, ""},
+		{"TLS and tokens", func(f *folder) []string { return append(f.certify(a, wish{}), "--token-file", tokens) }, cli.ExitOK, ""},
 		{"mutual TLS", func(f *folder) []string {
 			return append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", a.pem))
-		}, exitOK, ""},
+		}, cli.ExitOK, ""},
 		{"mutual TLS that allows others", func(f *folder) []string {
 			return append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", a.pem), "--tls-allow-san", "a.example")
-		}, exitOK, ""},
+		}, cli.ExitOK, ""},
 		{"a certificate for servers only", func(f *folder) []string {
 			return append(f.certify(a, wish{serverOnly: true}), "--tls-client-ca-file", f.write("ca.pem", a.pem))
-		}, exitError, "for client authentication too"},
+		}, cli.ExitFailed, "for client authentication too"},
 		{"a certificate of another authority", func(f *folder) []string {
 			return append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", other.pem))
-		}, exitError, "for client authentication too"},
+		}, cli.ExitFailed, "for client authentication too"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			args := row.args(newFolder(t))

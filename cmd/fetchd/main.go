@@ -2,19 +2,19 @@
 package main
 
 import (
-	"context"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"fetchd/internal/cli"
+
 	"google.golang.org/grpc/grpclog"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx, stop := cli.Interruptible()
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	code := run(ctx, program{args: os.Args[1:], stdout: os.Stdout, stderr: os.Stderr,

@@ -10,17 +10,18 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"fetchd/internal/cli"
 	"fetchd/internal/secure"
 )
 
 // print writes the settings as a file that can be read again, each with where it
 // comes from.
-func (p *program) print(s *settings) int {
+func (p *program) print(s *settings) error {
 	var out strings.Builder
 	for _, o := range s.options {
 		text, err := o.yaml()
 		if err != nil {
-			return p.fail(fmt.Errorf("%s: %w", o.name, err), exitError)
+			return fmt.Errorf("%s: %w", o.name, err)
 		}
 		note := ""
 		if o.secret && o.text() != o.value.String() {
@@ -29,9 +30,9 @@ func (p *program) print(s *settings) int {
 		_, _ = fmt.Fprintf(&out, "%s: %s # %s%s\n", o.name, text, o.from, note)
 	}
 	if _, err := fmt.Fprint(p.stdout, out.String()); err != nil {
-		return p.fail(err, exitError)
+		return cli.OutputError(err)
 	}
-	return exitOK
+	return nil
 }
 
 // yaml is the value on one line.
@@ -73,14 +74,14 @@ func scalar(value any) *yaml.Node {
 
 // makeToken prints a token and its line: two lines, for scripts as well. What they
 // are goes to standard error.
-func (p *program) makeToken(name string) int {
+func (p *program) makeToken(name string) error {
 	token, line, err := secure.NewToken(name)
 	if err != nil {
-		return p.fail(err, exitUsage)
+		return unusable(err)
 	}
 	if _, err := fmt.Fprintf(p.stdout, "%s\n%s\n", token, line); err != nil {
-		return p.fail(err, exitError)
+		return cli.OutputError(err)
 	}
 	_, _ = fmt.Fprintln(p.stderr, "The first line is the token: give it to the caller, it is kept nowhere. The second admits it: add it to the file of --token-file, then send SIGHUP.")
-	return exitOK
+	return nil
 }

@@ -29,6 +29,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 )
 
 // patience is how long a test waits for what must come.
@@ -110,7 +111,7 @@ func start(t *testing.T, args ...string) *service {
 	}()
 	t.Cleanup(func() {
 		stop()
-		if code := <-done; code != exitOK {
+		if code := <-done; code != cli.ExitOK {
 			t.Errorf("exit code %d, want 0; log:\n%s", code, s.log)
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"fetchd/fetch"
+	"fetchd/internal/cli"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
 	"fetchd/internal/version"
@@ -47,56 +48,33 @@ func run(ctx context.Context, p program) int {
 	if p.libraries != nil {
 		p.libraries(lines)
 	}
-	return p.run(ctx, lines)
+	frame := frame(p.stdout, p.stderr)
+	return frame.Exit(context.Background(), p.run(ctx, lines)) // SIGTERM is how the service is stopped, not an interruption
 }
 
-func (p *program) run(ctx context.Context, lines *logqueue.Queue) int {
+func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 	s, err := parse(p.args, p.stdout, p.stderr)
-	if errors.Is(err, errAnswered) {
-		return exitOK
-	}
 	if err != nil {
-		return p.fail(err, exitUsage)
+		return err
 	}
 	switch {
 	case s.command == "token <name>":
 		return p.makeToken(s.Token.Name)
-	case s.command == "completion <shell>":
-		return p.completion(s.Completion.Shell)
 	case s.EgressCheck != "":
-		p.warnStrays(s)
-		return egressCheck(ctx, s, p.stdout, p.stderr)
+		cli.WarnVariables(p.stderr, "fetchd", s.strays)
+		return egressCheck(ctx, s, p.stdout)
 	case s.Healthcheck:
-		if err := healthcheck(ctx, s); err != nil {
-			return p.fail(err, exitError)
-		}
-		return exitOK
+		return healthcheck(ctx, s)
 	}
 	ready, err := s.prepare()
 	if err != nil {
-		return p.fail(err, exitUsage)
+		return unusable(err)
 	}
 	if s.command == "config" {
-		p.warnStrays(s)
+		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		return p.print(s)
 	}
-	if err := serve(ctx, *p, s, ready, lines); err != nil {
-		return p.fail(err, exitError)
-	}
-	return exitOK
-}
-
-// warnStrays writes warnings about variables that look like settings. The service has
-// them in its log.
-func (p *program) warnStrays(s *settings) {
-	for _, stray := range s.strays {
-		_, _ = fmt.Fprintf(p.stderr, "fetchd: %s\n", stray)
-	}
-}
-
-func (p *program) fail(err error, code int) int {
-	_, _ = fmt.Fprintf(p.stderr, "fetchd: %v\n", err)
-	return code
+	return serve(ctx, *p, s, ready, lines)
 }
 
 // ready is what the settings mean, as far as that can be told before a port is

@@ -14,6 +14,7 @@ import (
 
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 	"fetchd/internal/version"
 )
 
@@ -38,21 +39,21 @@ func TestCommandLine(t *testing.T) {
 		{name: "version", args: []string{"--version"}, stdout: "fetchd " + version.Long() + "\n"},
 		{name: "version is no variable", args: []string{"--version"}, env: "FETCHD_VERSION", value: "v1", stdout: "fetchd "},
 		{name: "help", args: []string{"--help"}, stdout: "--egress-allow-cidr"},
-		{name: "unknown flag", args: []string{"--nonsense"}, code: exitUsage, stderr: "--nonsense"},
+		{name: "unknown flag", args: []string{"--nonsense"}, code: cli.ExitUsage, stderr: "--nonsense"},
 		{name: "help of a command", args: []string{"token", "--help"}, stdout: "1 to 64 bytes"},
-		{name: "unknown command", args: []string{"tokn"}, code: exitUsage, stderr: `did you mean "token"`},
-		{name: "bad prefix", args: []string{"--egress-allow-cidr", "10.0.0.0"}, code: exitUsage, stderr: "--egress-allow-cidr"},
-		{name: "bad prefix in the environment", env: "FETCHD_EGRESS_ALLOW_CIDR", value: "x", code: exitUsage, stderr: "egress-allow-cidr"},
-		{name: "mapped prefix", args: []string{"--egress-allow-cidr", "::ffff:10.0.0.0/104"}, code: exitUsage, stderr: "IPv4-mapped"},
-		{name: "bad port", args: []string{"--egress-allow-port", "70000"}, code: exitUsage, stderr: "--egress-allow-port"},
-		{name: "no time", args: []string{"--max-total-timeout", "0s"}, code: exitUsage, stderr: "--max-total-timeout"},
-		{name: "bad level", args: []string{"--log-level", "loud"}, code: exitUsage, stderr: "--log-level"},
-		{name: "address that is none", args: []string{"--grpc-addr", "nowhere"}, code: exitUsage, stderr: "--grpc-addr=nowhere: "},
-		{name: "HTTP address that is none", args: []string{"--http-addr", "nowhere"}, code: exitUsage, stderr: "--http-addr=nowhere: "},
-		{name: "port that is taken", args: []string{"--grpc-addr", taken(t), "--http-addr="}, code: exitError, stderr: "--grpc-addr: "},
-		{name: "HTTP port that is taken", args: []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", taken(t)}, code: exitError, stderr: "--http-addr: "},
-		{name: "no authorities for origins", args: []string{"--egress-ca-file", "/nowhere/ca.pem"}, code: exitUsage, stderr: "--egress-ca-file: "},
-		{name: "health of nothing", args: []string{"--healthcheck", "--grpc-addr", "127.0.0.1:1"}, code: exitError, stderr: "127.0.0.1:1"},
+		{name: "unknown command", args: []string{"tokn"}, code: cli.ExitUsage, stderr: `did you mean "token"`},
+		{name: "bad prefix", args: []string{"--egress-allow-cidr", "10.0.0.0"}, code: cli.ExitUsage, stderr: "--egress-allow-cidr"},
+		{name: "bad prefix in the environment", env: "FETCHD_EGRESS_ALLOW_CIDR", value: "x", code: cli.ExitUsage, stderr: "egress-allow-cidr"},
+		{name: "mapped prefix", args: []string{"--egress-allow-cidr", "::ffff:10.0.0.0/104"}, code: cli.ExitUsage, stderr: "IPv4-mapped"},
+		{name: "bad port", args: []string{"--egress-allow-port", "70000"}, code: cli.ExitUsage, stderr: "--egress-allow-port"},
+		{name: "no time", args: []string{"--max-total-timeout", "0s"}, code: cli.ExitUsage, stderr: "--max-total-timeout"},
+		{name: "bad level", args: []string{"--log-level", "loud"}, code: cli.ExitUsage, stderr: "--log-level"},
+		{name: "address that is none", args: []string{"--grpc-addr", "nowhere"}, code: cli.ExitUsage, stderr: "--grpc-addr=nowhere: "},
+		{name: "HTTP address that is none", args: []string{"--http-addr", "nowhere"}, code: cli.ExitUsage, stderr: "--http-addr=nowhere: "},
+		{name: "port that is taken", args: []string{"--grpc-addr", taken(t), "--http-addr="}, code: cli.ExitFailed, stderr: "--grpc-addr: "},
+		{name: "HTTP port that is taken", args: []string{"--grpc-addr", "127.0.0.1:0", "--http-addr", taken(t)}, code: cli.ExitFailed, stderr: "--http-addr: "},
+		{name: "no authorities for origins", args: []string{"--egress-ca-file", "/nowhere/ca.pem"}, code: cli.ExitUsage, stderr: "--egress-ca-file: "},
+		{name: "health of nothing", args: []string{"--healthcheck", "--grpc-addr", "127.0.0.1:1"}, code: cli.ExitFailed, stderr: "127.0.0.1:1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.env != "" {
@@ -98,7 +99,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("10.0.0.1: outcome %v, want TARGET_BLOCKED", closed.GetOutcome())
 	}
 	stop()
-	if code := <-done; code != exitOK {
+	if code := <-done; code != cli.ExitOK {
 		t.Errorf("exit code %d, want 0; log:\n%s", code, stderr.String())
 	}
 	for _, line := range []string{`"msg":"serving"`, `"msg":"retrying fetch"`, `"msg":"fetch finished"`, `"msg":"draining"`, `"msg":"stopped"`} {
@@ -136,7 +137,7 @@ func awaitHealth(t *testing.T, addr string) {
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for run(ctx, program{args: []string{"--healthcheck", "--grpc-addr", addr}, stdout: new(output), stderr: new(output)}) != exitOK {
+	for run(ctx, program{args: []string{"--healthcheck", "--grpc-addr", addr}, stdout: new(output), stderr: new(output)}) != cli.ExitOK {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -167,37 +168,37 @@ func TestEgressCheck(t *testing.T) {
 		code   int
 		stdout string
 	}{
-		{"a public address", []string{"--egress-check", "http://8.8.8.8/"}, exitAllowed, "allowed: 8.8.8.8"},
-		{"loopback", []string{"--egress-check", "http://127.0.0.1/"}, exitForbidden, "address_not_allowed"},
-		{"loopback, opened", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-check", "http://127.0.0.1/"}, exitAllowed, "allowed"},
-		{"opened and closed", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-deny-cidr", "127.0.0.1/32", "--egress-check", "http://127.0.0.1/"}, exitForbidden, "address_denied"},
-		{"the service itself", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8080", "--egress-check", "http://127.0.0.1:8080/"}, exitForbidden, "own_listener"},
-		{"the service itself, on every address", serviceAt(":8080", "127.0.0.9"), exitForbidden, "own_listener"},
-		{"the service itself, on every address, IPv6", serviceAt(":8080", "[::1]"), exitForbidden, "own_listener"},
-		{"the service itself, by name", serviceAt("localhost:8080", "127.0.0.1"), exitForbidden, "own_listener"},
-		{"the service itself, unspecified", serviceAt("localhost:8080", "0.0.0.0"), exitForbidden, "own_listener"},
-		{"beside the service itself", serviceAt("localhost:8080", "127.0.0.2"), exitAllowed, "allowed: 127.0.0.2:8080\n"},
-		{"a service that could not listen", serviceAt("nowhere", "127.0.0.1"), exitForbidden, ""},
-		{"a name through the proxy", byProxy("http://www.example.com/"), exitAllowed, "allowed: www.example.com (through the proxy; its addresses are the proxy's to judge)\n"},
-		{"an address through the proxy", byProxy("http://8.8.8.8/"), exitAllowed, "allowed: 8.8.8.8 (through the proxy)\n"},
-		{"a closed address through the proxy", byProxy("http://10.0.0.1/"), exitForbidden, "address_not_allowed"},
-		{"a closed name through the proxy", byProxy("http://db.internal/"), exitForbidden, "name_not_allowed"},
-		{"a proxy that cannot be", []string{"--egress-proxy", "http://proxy:99999", "--egress-check", "http://8.8.8.8/"}, exitForbidden, ""},
-		{"the service itself, by HTTP", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8081", "--egress-check", "http://127.0.0.1:8081/"}, exitForbidden, "own_listener"},
-		{"a port", []string{"--egress-check", "http://8.8.8.8:22/"}, exitForbidden, "port_not_allowed"},
-		{"a name inside", []string{"--egress-check", "http://db.internal/"}, exitForbidden, "name_not_allowed"},
-		{"a name that is closed", []string{"--egress-deny-host", "*.example.com", "--egress-check", "http://www.example.com/"}, exitForbidden, "name_denied"},
-		{"a name that cannot be looked up", []string{"--egress-resolver", "127.0.0.1:1", "--egress-check", "http://www.example.com/"}, exitForbidden,
+		{"a public address", []string{"--egress-check", "http://8.8.8.8/"}, cli.ExitOK, "allowed: 8.8.8.8"},
+		{"loopback", []string{"--egress-check", "http://127.0.0.1/"}, cli.ExitFailed, "address_not_allowed"},
+		{"loopback, opened", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-check", "http://127.0.0.1/"}, cli.ExitOK, "allowed"},
+		{"opened and closed", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-deny-cidr", "127.0.0.1/32", "--egress-check", "http://127.0.0.1/"}, cli.ExitFailed, "address_denied"},
+		{"the service itself", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8080", "--egress-check", "http://127.0.0.1:8080/"}, cli.ExitFailed, "own_listener"},
+		{"the service itself, on every address", serviceAt(":8080", "127.0.0.9"), cli.ExitFailed, "own_listener"},
+		{"the service itself, on every address, IPv6", serviceAt(":8080", "[::1]"), cli.ExitFailed, "own_listener"},
+		{"the service itself, by name", serviceAt("localhost:8080", "127.0.0.1"), cli.ExitFailed, "own_listener"},
+		{"the service itself, unspecified", serviceAt("localhost:8080", "0.0.0.0"), cli.ExitFailed, "own_listener"},
+		{"beside the service itself", serviceAt("localhost:8080", "127.0.0.2"), cli.ExitOK, "allowed: 127.0.0.2:8080\n"},
+		{"a service that could not listen", serviceAt("nowhere", "127.0.0.1"), cli.ExitFailed, ""},
+		{"a name through the proxy", byProxy("http://www.example.com/"), cli.ExitOK, "allowed: www.example.com (through the proxy; its addresses are the proxy's to judge)\n"},
+		{"an address through the proxy", byProxy("http://8.8.8.8/"), cli.ExitOK, "allowed: 8.8.8.8 (through the proxy)\n"},
+		{"a closed address through the proxy", byProxy("http://10.0.0.1/"), cli.ExitFailed, "address_not_allowed"},
+		{"a closed name through the proxy", byProxy("http://db.internal/"), cli.ExitFailed, "name_not_allowed"},
+		{"a proxy that cannot be", []string{"--egress-proxy", "http://proxy:99999", "--egress-check", "http://8.8.8.8/"}, cli.ExitFailed, ""},
+		{"the service itself, by HTTP", []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", "8081", "--egress-check", "http://127.0.0.1:8081/"}, cli.ExitFailed, "own_listener"},
+		{"a port", []string{"--egress-check", "http://8.8.8.8:22/"}, cli.ExitFailed, "port_not_allowed"},
+		{"a name inside", []string{"--egress-check", "http://db.internal/"}, cli.ExitFailed, "name_not_allowed"},
+		{"a name that is closed", []string{"--egress-deny-host", "*.example.com", "--egress-check", "http://www.example.com/"}, cli.ExitFailed, "name_denied"},
+		{"a name that cannot be looked up", []string{"--egress-resolver", "127.0.0.1:1", "--egress-check", "http://www.example.com/"}, cli.ExitFailed,
 			"unknown: www.example.com: the name is not forbidden, but its addresses could not be looked up\n"},
-		{"no URL", []string{"--egress-check", "http://user@8.8.8.8/"}, exitInvalid, "invalid"},
-		{"a number", []string{"--egress-check", "http://2130706433/"}, exitInvalid, "invalid"},
+		{"no URL", []string{"--egress-check", "http://user@8.8.8.8/"}, cli.ExitUsage, "invalid"},
+		{"a number", []string{"--egress-check", "http://2130706433/"}, cli.ExitUsage, "invalid"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var stdout, stderr output
 			if code := run(t.Context(), program{args: row.args, stdout: &stdout, stderr: &stderr}); code != row.code || !strings.Contains(stdout.String(), row.stdout) {
 				t.Errorf("code %d, stdout %q, stderr %q, want code %d and %q", code, stdout.String(), stderr.String(), row.code, row.stdout)
 			}
-			if told := strings.HasPrefix(stdout.String(), "allowed"); told != (row.code == exitAllowed) {
+			if told := strings.HasPrefix(stdout.String(), "allowed"); told != (row.code == cli.ExitOK) {
 				t.Errorf("stdout %q with code %d", stdout.String(), row.code)
 			}
 		})
@@ -219,7 +220,7 @@ func byProxy(u string) []string {
 func TestKeyLog(t *testing.T) {
 	t.Setenv("SSLKEYLOGFILE", "/nowhere")
 	var stderr output
-	if code := run(t.Context(), program{args: []string{"--grpc-addr", "127.0.0.1:0"}, stdout: new(output), stderr: &stderr}); code != exitUsage {
-		t.Errorf("code %d, stderr %q, want %d", code, stderr.String(), exitUsage)
+	if code := run(t.Context(), program{args: []string{"--grpc-addr", "127.0.0.1:0"}, stdout: new(output), stderr: &stderr}); code != cli.ExitUsage {
+		t.Errorf("code %d, stderr %q, want %d", code, stderr.String(), cli.ExitUsage)
 	}
 }

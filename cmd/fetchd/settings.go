@@ -14,18 +14,18 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/secure"
-	"fetchd/internal/strayenv"
-	"fetchd/internal/version"
+	"fetchd/internal/typo"
 )
 
 // settings are what is in force, and where each comes from.
 type settings struct {
 	commandLine
-	command string // serve, config, "token <name>", "completion <shell>"
+	command string // serve, config or "token <name>"
 	options []option
-	strays  []strayenv.Variable // that look like settings
+	strays  []typo.Variable // that look like settings
 }
 
 // option is one setting.
@@ -66,29 +66,34 @@ func (o source) String() string {
 	return "default"
 }
 
-// errAnswered says that kong has answered by itself (--help).
-var errAnswered = errors.New("answered")
+// frame returns the command-line frame of fetchd.
+func frame(stdout, stderr io.Writer) *cli.Program {
+	return &cli.Program{Name: "fetchd", Description: description, Streams: cli.Streams{Out: stdout, Err: stderr},
+		Manual: cli.Manual{Examples: examples, Exits: map[int]string{
+			cli.ExitOK:     "stopped by SIGTERM or SIGINT; --healthcheck: serving; --egress-check: allowed",
+			cli.ExitFailed: "failed to start; fetches outlasted --drain-time; --healthcheck: not serving; --egress-check: forbidden, or the lookup failed",
+			cli.ExitUsage:  "usage: a flag, a variable, a settings file or the URL of --egress-check is not usable",
+			cli.ExitOutput: "",
+		}}}
+}
+
+// unusable returns an error about settings that the service cannot start with.
+func unusable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &cli.Error{Code: cli.ExitUsage, Err: err}
+}
 
 // parse reads the command line, the environment and the file.
 func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
-	s, file, exited := new(settings), new(configFile), false
-	parser, err := kong.New(&s.commandLine,
-		kong.Name("fetchd"), kong.Description(description),
-		kong.DefaultEnvars("FETCHD"), kong.Vars{"version": "fetchd " + version.Long()},
-		kong.Resolvers(file), kong.Writers(stdout, stderr),
-		kong.Exit(func(int) { exited = true }),
-	)
-	if err != nil {
-		return nil, err
-	}
-	ctx, err := parser.Parse(args)
+	s, file := new(settings), new(configFile)
+	ctx, err := frame(stdout, stderr).Parse(&s.commandLine, args, kong.DefaultEnvars("FETCHD"), kong.Resolvers(file))
 	switch {
-	case exited:
-		return nil, errAnswered
 	case file.err != nil:
-		return nil, file.err
+		return nil, unusable(file.err)
 	case err != nil:
-		return nil, fmt.Errorf("%w (see fetchd --help)", err)
+		return nil, err
 	}
 	s.command = ctx.Command()
 	s.strays = strays(ctx.Model.Flags)
@@ -98,20 +103,20 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 				live: flag.Tag.Has("live"), secret: flag.Tag.Has("secret"), from: sourceOf(ctx, file, flag)})
 		}
 	}
-	if s.command == "token <name>" || s.command == "completion <shell>" {
+	if s.command == "token <name>" {
 		return s, nil
 	}
-	return s, s.check()
+	return s, unusable(s.check())
 }
 
 // strays are the variables that look like settings. Those of the clients, and of the
 // examples that the console writes, have the same prefix.
-func strays(flags []*kong.Flag) []strayenv.Variable {
-	known := append(dial.Variables(), "FETCHD_TOKEN", "FETCHD_PROTO", "FETCHD_ROOT")
+func strays(flags []*kong.Flag) []typo.Variable {
+	known := slices.Concat(dial.Variables, []string{"FETCHD_TOKEN", "FETCHD_PROTO", "FETCHD_ROOT"})
 	for _, flag := range flags {
 		known = append(known, flag.Envs...)
 	}
-	return strayenv.Find(os.Environ(), "FETCHD_", known)
+	return typo.Find(os.Environ(), "FETCHD_", known)
 }
 
 func sourceOf(ctx *kong.Context, file *configFile, flag *kong.Flag) source {

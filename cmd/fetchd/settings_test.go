@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/internal/cli"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -22,7 +24,7 @@ func inForce(t *testing.T, args ...string) map[string]string {
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr output
-	if code := run(t.Context(), program{args: append([]string{"config"}, args...), stdout: &stdout, stderr: &stderr}); code != exitOK {
+	if code := run(t.Context(), program{args: append([]string{"config"}, args...), stdout: &stdout, stderr: &stderr}); code != cli.ExitOK {
 		t.Fatalf("fetchd config %q: code %d, stderr %q", args, code, stderr.String())
 	}
 	return stdout.String()
@@ -135,11 +137,11 @@ func TestProxyIsHidden(t *testing.T) {
 		{name: "by a flag", args: []string{"config", "--egress-proxy", url}},
 		{name: "by the environment", environment: url, args: []string{"config"}},
 		{name: "by the file", args: []string{"config", "--config", f.write("a.yaml", []byte("egress-proxy: "+url+"\n"))}},
-		{name: "a list", args: []string{"config", "--config", f.write("b.yaml", []byte("egress-proxy: ["+url+"]\n"))}, code: exitUsage},
-		{name: "no URL", args: []string{"config", "--egress-proxy", url + "\x7f"}, code: exitUsage},
-		{name: "no URL in the environment", environment: "http://alice:hunter2@[", args: []string{"config"}, code: exitUsage},
-		{name: "no proxy", args: []string{"config", "--egress-proxy", "ftp://alice:hunter2@proxy.example"}, code: exitUsage},
-		{name: "a bare word", args: []string{"config", "--egress-proxy", "alice:hunter2"}, code: exitUsage},
+		{name: "a list", args: []string{"config", "--config", f.write("b.yaml", []byte("egress-proxy: ["+url+"]\n"))}, code: cli.ExitUsage},
+		{name: "no URL", args: []string{"config", "--egress-proxy", url + "\x7f"}, code: cli.ExitUsage},
+		{name: "no URL in the environment", environment: "http://alice:hunter2@[", args: []string{"config"}, code: cli.ExitUsage},
+		{name: "no proxy", args: []string{"config", "--egress-proxy", "ftp://alice:hunter2@proxy.example"}, code: cli.ExitUsage},
+		{name: "a bare word", args: []string{"config", "--egress-proxy", "alice:hunter2"}, code: cli.ExitUsage},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.environment != "" {
@@ -151,7 +153,7 @@ func TestProxyIsHidden(t *testing.T) {
 			if code != row.code || strings.Contains(all, "hunter2") || strings.Contains(all, "alice") {
 				t.Errorf("%q: code %d, want %d, and no user or password:\n%s", row.args, code, row.code, all)
 			}
-			if want := "egress-proxy: http://xxxxx@proxy.example:3128 # "; code == exitOK && !strings.Contains(all, want) {
+			if want := "egress-proxy: http://xxxxx@proxy.example:3128 # "; code == cli.ExitOK && !strings.Contains(all, want) {
 				t.Errorf("no %q in:\n%s", want, all)
 			}
 		})
@@ -255,8 +257,8 @@ func TestWrongSettings(t *testing.T) {
 				var stdout, stderr output
 				code := run(t.Context(), program{args: append([]string{command}, args...), stdout: &stdout, stderr: &stderr})
 				said[command] = stderr.String()
-				if code != exitUsage || stdout.String() != "" {
-					t.Errorf("fetchd %s %q: code %d, stdout %q, want code %d and nothing", command, args, code, stdout.String(), exitUsage)
+				if code != cli.ExitUsage || stdout.String() != "" {
+					t.Errorf("fetchd %s %q: code %d, stdout %q, want code %d and nothing", command, args, code, stdout.String(), cli.ExitUsage)
 				}
 			}
 			for _, want := range row.want {
@@ -311,7 +313,7 @@ func TestToken(t *testing.T) {
 	f := newFolder(t)
 	made := func(name string) (token, line string) {
 		var stdout, stderr output
-		if code := run(t.Context(), program{args: []string{"token", name}, stdout: &stdout, stderr: &stderr}); code != exitOK {
+		if code := run(t.Context(), program{args: []string{"token", name}, stdout: &stdout, stderr: &stderr}); code != cli.ExitOK {
 			t.Fatalf("fetchd token %q: code %d, stderr %q", name, code, stderr.String())
 		}
 		token, line, _ = strings.Cut(stdout.String(), "\n")
@@ -335,8 +337,8 @@ func TestToken(t *testing.T) {
 	for name, want := range map[string]string{"": "1 to 64", strings.Repeat("x", 65): "1 to 64", "a\nb": "printable", " a": "space", a: "does not begin with fetchd_"} {
 		var stdout, stderr output
 		code := run(t.Context(), program{args: []string{"token", name}, stdout: &stdout, stderr: &stderr})
-		if code != exitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), a) {
-			t.Errorf("fetchd token %q: code %d, stderr %q, want code %d and %q", name, code, stderr.String(), exitUsage, want)
+		if code != cli.ExitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), a) {
+			t.Errorf("fetchd token %q: code %d, stderr %q, want code %d and %q", name, code, stderr.String(), cli.ExitUsage, want)
 		}
 	}
 }
@@ -351,10 +353,10 @@ func TestStrayVariables(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	var stdout, stderr output
-	if code := run(t.Context(), program{args: []string{"config"}, stdout: &stdout, stderr: &stderr}); code != exitOK {
-		t.Errorf("fetchd config: code %d, want %d", code, exitOK)
+	if code := run(t.Context(), program{args: []string{"config"}, stdout: &stdout, stderr: &stderr}); code != cli.ExitOK {
+		t.Errorf("fetchd config: code %d, want %d", code, cli.ExitOK)
 	}
-	const want = "fetchd: the environment variable \"FETCHD_MAX_FETCHS\" is no setting and is ignored: did you mean FETCHD_MAX_FETCHES?\n"
+	const want = "fetchd: the environment variable \"FETCHD_MAX_FETCHS\" is not a setting and is ignored: did you mean FETCHD_MAX_FETCHES?\n"
 	if got := stderr.String(); got != want {
 		t.Errorf("fetchd config says %q, want %q", got, want)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"fetchd/conformance/origin"
+	"fetchd/internal/cli"
 )
 
 // process is the command with a pipe for its standard error. After the line with its
@@ -177,7 +178,7 @@ func TestLogNobodyReads(t *testing.T) {
 		name  string
 		stuck bool // a fetch is in flight that does not end
 		code  int
-	}{{"nothing is in flight", false, exitOK}, {"a fetch outlasts the drain", true, exitError}} {
+	}{{"nothing is in flight", false, cli.ExitOK}, {"a fetch outlasts the drain", true, cli.ExitFailed}} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			o, f := startOrigin(t), newFolder(t)
@@ -278,8 +279,8 @@ func TestLogReadAgain(t *testing.T) {
 	if rest, err := io.ReadAll(p.log); len(rest) > 0 || err != nil {
 		t.Errorf("after the last line: %q, %v", rest, err)
 	}
-	if state := p.end(); state.ExitCode() != exitOK {
-		t.Errorf("%v, want exit code %d", state, exitOK)
+	if state := p.end(); state.ExitCode() != cli.ExitOK {
+		t.Errorf("%v, want exit code %d", state, cli.ExitOK)
 	}
 }
 
@@ -296,8 +297,8 @@ func TestErrorNobodyReads(t *testing.T) {
 		}
 	}
 	cmd, _ := execute(t, full, "--log-level", "loud")
-	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != exitUsage {
-		t.Errorf("%v, want exit code %d", cmd.ProcessState, exitUsage)
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != cli.ExitUsage {
+		t.Errorf("%v, want exit code %d", cmd.ProcessState, cli.ExitUsage)
 	}
 }
 

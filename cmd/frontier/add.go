@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 const (
@@ -30,12 +31,12 @@ type addCmd struct {
 }
 
 func (c *addCmd) run(ctx context.Context, a *app) int {
-	sources, err := c.sources(a.in)
+	sources, err := c.sources(a.In)
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, creating, func(s store.Repository) error {
-		ad := &adder{store: s, app: a, err: &printer{w: a.err}, terminal: isTerminal(a.err), verbose: c.Verbose, begun: time.Now()}
+	return c.with(ctx, a, creating, func(s store.Store) error {
+		ad := &adder{store: s, app: a, err: &cli.Printer{W: a.Err}, terminal: cli.IsTerminal(a.Err), verbose: c.Verbose, begun: time.Now()}
 		return ad.add(ctx, sources)
 	})
 }
@@ -44,7 +45,7 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 type adder struct {
 	store    store.Store
 	app      *app
-	err      *printer
+	err      *cli.Printer
 	terminal bool
 	verbose  bool
 	begun    time.Time
@@ -72,7 +73,7 @@ func (ad *adder) add(ctx context.Context, sources []source) error {
 	err := ad.drain(ctx, entries)
 	ad.clear()
 	if n := ad.bad - maxTold; n > 0 && !ad.verbose {
-		ad.err.printf("%s more; --verbose reports them all\n", count(n, "bad line"))
+		ad.err.Printf("%s more; --verbose reports them all\n", cli.Count(n, "bad line"))
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -80,13 +81,13 @@ func (ad *adder) add(ctx context.Context, sources []source) error {
 	case err != nil:
 		return ad.failed(err)
 	}
-	out := &printer{w: ad.app.out}
-	out.printf("%s\n", ad.sum())
-	if err := out.end(); err != nil {
+	out := &cli.Printer{W: ad.app.Out}
+	out.Printf("%s\n", ad.sum())
+	if err := out.End(); err != nil {
 		return err
 	}
 	if ad.bad > 0 {
-		return &toldError{exitBadInput, "some input was bad"}
+		return cli.PrintedError(cli.ExitBadInput, "some input was bad")
 	}
 	return nil
 }
@@ -163,19 +164,19 @@ func (ad *adder) report(e entry) {
 		return
 	}
 	ad.clear()
-	ad.err.printf("%s\n", safe(fmt.Sprintf("%s: %v", e.where(), e.err)))
+	ad.err.Printf("%s\n", safe(fmt.Sprintf("%s: %v", e.where(), e.err)))
 }
 
 // tell draws how far it is, or logs it now and then.
 func (ad *adder) tell() {
 	now := time.Now()
-	text := fmt.Sprintf("%s read, %.0f/s", count(ad.read, "URL"), float64(ad.read)/now.Sub(ad.begun).Seconds())
+	text := fmt.Sprintf("%s read, %.0f/s", cli.Count(ad.read, "URL"), float64(ad.read)/now.Sub(ad.begun).Seconds())
 	switch {
 	case ad.terminal:
-		ad.err.printf("\r\x1b[K%s", text)
+		ad.err.Printf("\r\x1b[K%s", text)
 		ad.shown = true
 	case now.Sub(ad.logged) >= logEvery:
-		ad.err.printf("%s\n", text)
+		ad.err.Printf("%s\n", text)
 		ad.logged = now
 	}
 }
@@ -183,7 +184,7 @@ func (ad *adder) tell() {
 // clear takes the progress away, so that a line can stand there.
 func (ad *adder) clear() {
 	if ad.shown {
-		ad.err.printf("\r\x1b[K")
+		ad.err.Printf("\r\x1b[K")
 		ad.shown = false
 	}
 }
@@ -201,9 +202,9 @@ func (ad *adder) far() string {
 }
 
 func (ad *adder) interrupted() error {
-	ad.app.errorf("interrupted: %s", ad.far())
-	ad.app.hintf("What was put stays. The same command again goes on: URLs that are there already stay as they are.")
-	return &toldError{exitInterrupted, "interrupted"}
+	ad.app.Errorf("interrupted: %s", ad.far())
+	ad.app.Hintf("What was put stays. The same command again goes on: URLs that are there already stay as they are.")
+	return cli.PrintedError(cli.ExitInterrupted, "interrupted")
 }
 
 // failed says how far it came before the database failed.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"fetchd/internal/cli"
 )
 
 const sitemapSpace = `xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"`
@@ -68,9 +70,9 @@ func TestAddSitemap(t *testing.T) {
 			t.Parallel()
 			c := newCrawl(t)
 			got := c.add(tt.text, "--sitemap", "-")
-			code := exitOK
+			code := cli.ExitOK
 			if tt.bad != "" {
-				code = exitBadInput
+				code = cli.ExitBadInput
 			}
 			if got.code != code {
 				t.Errorf("exit status %d, want %d", got.code, code)

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"fetchd/frontier/normal"
+	"fetchd/internal/cli"
 )
 
 // maxLine is the longest line of a list, with its end.
@@ -54,7 +55,7 @@ func (c *addCmd) sources(stdin io.Reader) ([]source, error) {
 				standard++
 				s = source{"stdin", func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }, read}
 			} else if err := readable(name); err != nil {
-				return &usageError{flag, fmt.Sprint(err)}
+				return cli.UsageError(flag, fmt.Sprint(err))
 			}
 			all = append(all, s)
 		}
@@ -65,9 +66,9 @@ func (c *addCmd) sources(stdin io.Reader) ([]source, error) {
 	}
 	switch {
 	case standard > 1:
-		return nil, &usageError{"-", "standard input can be read once: name it once"}
+		return nil, cli.UsageError("-", "standard input can be read once: name it once")
 	case len(all) == 0:
-		return nil, &usageError{"add", "nothing is to be added: give URLs, -i FILE or --sitemap FILE"}
+		return nil, cli.UsageError("add", "nothing is to be added: give URLs, -i FILE or --sitemap FILE")
 	}
 	return all, nil
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 func zipped(t *testing.T, text string) string {
@@ -89,9 +90,9 @@ func TestAddList(t *testing.T) {
 			t.Parallel()
 			c := newCrawl(t)
 			got := c.add(tt.list, "-i", "-")
-			code := exitOK
+			code := cli.ExitOK
 			if tt.bad != "" {
-				code = exitBadInput
+				code = cli.ExitBadInput
 			}
 			if got.code != code {
 				t.Errorf("exit status %d, want %d", got.code, code)
@@ -119,8 +120,8 @@ func TestAddSources(t *testing.T) {
 	}
 	got := c.add("http://a.test/stdin\n", "http://a.test/1", "bad", "http://a.test/2,3", "--sitemap", dir+"/map",
 		"-i", dir+"/one\x1b[2J", "-i", "-", "-i", dir+"/two")
-	if want := "6 added, 0 known, 3 bad\n"; got.code != exitBadInput || got.out != want {
-		t.Errorf("exit status %d, %q; want %d, %q", got.code, got.out, exitBadInput, want)
+	if want := "6 added, 0 known, 3 bad\n"; got.code != cli.ExitBadInput || got.out != want {
+		t.Errorf("exit status %d, %q; want %d, %q", got.code, got.out, cli.ExitBadInput, want)
 	}
 	diff(t, "errors", "argument:2: URL has the wrong scheme: it has none\n"+
 		dir+`/one\x1b[2J:2: URL has the wrong scheme: it has none`+"\n"+
@@ -170,8 +171,8 @@ func TestAddReadFails(t *testing.T) {
 	in := io.MultiReader(strings.NewReader("http://a.test/1\nhttp://a.test/2\n"), iotest.ErrReader(errors.New("the disk is gone")))
 	got := runWith(t.Context(), in, nil, "add", "-i", "-", "--db", c.db)
 	want := "stdin:3: the disk is gone; the rest of it was not read\n"
-	if got.code != exitBadInput || got.err != want || got.out != "2 added, 0 known, 1 bad\n" {
-		t.Errorf("exit status %d, %q, %q; want %d, %q and 2 added", got.code, got.err, got.out, exitBadInput, want)
+	if got.code != cli.ExitBadInput || got.err != want || got.out != "2 added, 0 known, 1 bad\n" {
+		t.Errorf("exit status %d, %q, %q; want %d, %q and 2 added", got.code, got.err, got.out, cli.ExitBadInput, want)
 	}
 }
 
@@ -180,9 +181,9 @@ func TestAddCannotTell(t *testing.T) {
 	c := newCrawl(t)
 	var err bytes.Buffer
 	code := run(t.Context(), []string{"add", "http://a.test/", "--db", c.db}, func(string) string { return "" },
-		streams{strings.NewReader(""), failingWriter{}, &err})
-	if want := "frontier: write: the disk is full\n"; code != exitOutput || err.String() != want {
-		t.Errorf("exit status %d, %q; want %d, %q", code, err.String(), exitOutput, want)
+		cli.Streams{In: strings.NewReader(""), Out: failingWriter{}, Err: &err})
+	if want := "frontier: write: the disk is full\n"; code != cli.ExitOutput || err.String() != want {
+		t.Errorf("exit status %d, %q; want %d, %q", code, err.String(), cli.ExitOutput, want)
 	}
 	diff(t, "URLs", "http://a.test/", c.urls())
 }
@@ -207,8 +208,8 @@ func TestAddInterrupted(t *testing.T) {
 		}()
 		got := runWith(ctx, in, nil, "add", "-i", "-", "--db", c.db)
 		stdin.Close()
-		if got.code != exitInterrupted || got.out != "" {
-			t.Errorf("exit status %d, %q; want %d and nothing", got.code, got.out, exitInterrupted)
+		if got.code != cli.ExitInterrupted || got.out != "" {
+			t.Errorf("exit status %d, %q; want %d and nothing", got.code, got.out, cli.ExitInterrupted)
 		}
 		diff(t, "errors", `stdin:3: URL has the wrong scheme: it has none
 3 URLs read, 0/s
@@ -228,8 +229,8 @@ func TestAddInterruptedAtOnce(t *testing.T) {
 		in, stdin := io.Pipe()
 		got := runWith(ctx, in, nil, "add", "-i", "-", "--db", c.db)
 		stdin.Close()
-		if want := "frontier: interrupted: nothing was put\n"; got.code != exitInterrupted || !strings.HasPrefix(got.err, want) {
-			t.Errorf("exit status %d, %q; want %d, %q", got.code, got.err, exitInterrupted, want)
+		if want := "frontier: interrupted: nothing was put\n"; got.code != cli.ExitInterrupted || !strings.HasPrefix(got.err, want) {
+			t.Errorf("exit status %d, %q; want %d, %q", got.code, got.err, cli.ExitInterrupted, want)
 		}
 	})
 }
@@ -244,8 +245,8 @@ func TestAddDatabaseFails(t *testing.T) {
 		fmt.Fprintf(&list, "http://a.test/%d\n", n)
 	}
 	got := c.add(list.String(), "-i", "-")
-	if want := "frontier: stdin:1000 was the last line put (1000 added, 0 known, 0 bad): put URLs: "; got.code != exitDatabase || !strings.HasPrefix(got.err, want) {
-		t.Errorf("exit status %d, %q; want %d, %q", got.code, got.err, exitDatabase, want)
+	if want := "frontier: stdin:1000 was the last line put (1000 added, 0 known, 0 bad): put URLs: "; got.code != cli.ExitDatabase || !strings.HasPrefix(got.err, want) {
+		t.Errorf("exit status %d, %q; want %d, %q", got.code, got.err, cli.ExitDatabase, want)
 	}
 }
 
@@ -262,15 +263,15 @@ func TestAddOnTerminal(t *testing.T) {
 		}()
 		var out, told bytes.Buffer
 		c.t = t
-		c.store(func(s store.Repository) error {
-			a := &app{streams: streams{in, &out, &told}}
+		c.store(func(s store.Store) error {
+			a := &app{Program: cli.Program{Streams: cli.Streams{In: in, Out: &out, Err: &told}}}
 			sources, err := (&addCmd{Input: []string{"-"}}).sources(in)
 			if err != nil {
 				return err
 			}
-			ad := &adder{store: s, app: a, err: &printer{w: &told}, terminal: true, begun: time.Now()}
-			if code := a.end(t.Context(), ad.add(t.Context(), sources)); code != exitBadInput {
-				t.Errorf("exit status %d, want %d", code, exitBadInput)
+			ad := &adder{store: s, app: a, err: &cli.Printer{W: &told}, terminal: true, begun: time.Now()}
+			if code := a.end(t.Context(), ad.add(t.Context(), sources)); code != cli.ExitBadInput {
+				t.Errorf("exit status %d, want %d", code, cli.ExitBadInput)
 			}
 			return nil
 		})

@@ -17,7 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/frontier/store"
-	"fetchd/internal/strayenv"
+	"fetchd/internal/cli"
+	"fetchd/internal/typo"
 	"fetchd/internal/version"
 )
 
@@ -51,7 +52,7 @@ type result struct {
 // runWith runs the program with standard input and an environment.
 func runWith(ctx context.Context, stdin io.Reader, env map[string]string, args ...string) result {
 	var out, err bytes.Buffer
-	code := run(ctx, args, func(name string) string { return env[name] }, streams{stdin, &out, &err})
+	code := run(ctx, args, func(name string) string { return env[name] }, cli.Streams{In: stdin, Out: &out, Err: &err})
 	return result{code, out.String(), err.String()}
 }
 
@@ -65,7 +66,7 @@ type crawl struct {
 func newCrawl(t *testing.T, urls ...string) *crawl {
 	t.Helper()
 	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		_, err := s.Put(t.Context(), urls)
 		return err
 	})
@@ -82,14 +83,14 @@ func (c *crawl) cli(args ...string) result {
 func (c *crawl) must(args ...string) string {
 	c.t.Helper()
 	got := c.cli(args...)
-	if got.code != exitOK || got.err != "" {
+	if got.code != cli.ExitOK || got.err != "" {
 		c.t.Fatalf("frontier %q: exit status %d, %q, want 0 and nothing", args, got.code, got.err)
 	}
 	return got.out
 }
 
 // store works on the database as another program would.
-func (c *crawl) store(f func(store.Repository) error) {
+func (c *crawl) store(f func(store.Store) error) {
 	c.t.Helper()
 	s, err := store.Open(c.t.Context(), c.db, store.Config{Delay: time.Hour})
 	if err != nil {
@@ -108,7 +109,7 @@ func (c *crawl) store(f func(store.Repository) error) {
 // fetch claims a URL, the only one that is ready, and records how it ended.
 func (c *crawl) fetch(f store.Fetch) {
 	c.t.Helper()
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		claims, err := s.Claim(c.t.Context(), store.ClaimParams{})
 		if err != nil || len(claims) != 1 {
 			return fmt.Errorf("Claim = %v, %w", claims, err)
@@ -155,11 +156,11 @@ func TestUsage(t *testing.T) {
 		{"watch classes", []string{"status", "--watch", "--classes"}, "--classes: reads the whole table each time: leave out --watch"},
 		{"why nothing", []string{"why"}, `expected "<url>"`},
 		{"why what is no URL", []string{"why", "example.org"}, "URL: URL has the wrong scheme: it has none: give a whole one, with http:// or https://"},
-		{"retry an unknown class", []string{"retry", "--class", "nothing_like_it"}, `no error class "nothing_like_it": it is one of attempt_timeout, auth_required,`},
-		{"retry a misspelt class", []string{"retry", "--class", "HTTP-Sever-Error"}, `there is no error class "HTTP-Sever-Error"; is it http_server_error?`},
-		{"retry the contract's name", []string{"retry", "--class", "ERROR_CLASS_FORBIDDEN"}, `is it forbidden?`},
-		{"retry an empty class", []string{"retry", "--class", ""}, `there is no error class ""`},
-		{"retry no class", []string{"retry", "--class", "unspecified"}, `there is no error class "unspecified"`},
+		{"retry an unknown class", []string{"retry", "--class", "nothing_like_it"}, `unknown error class "nothing_like_it": the classes are attempt_timeout, auth_required,`},
+		{"retry a misspelt class", []string{"retry", "--class", "HTTP-Sever-Error"}, `unknown error class "HTTP-Sever-Error"; did you mean http_server_error?`},
+		{"retry the contract's name", []string{"retry", "--class", "ERROR_CLASS_FORBIDDEN"}, `did you mean forbidden?`},
+		{"retry an empty class", []string{"retry", "--class", ""}, `unknown error class ""`},
+		{"retry no class", []string{"retry", "--class", "unspecified"}, `unknown error class "unspecified"`},
 		{"retry a class and what was fetched", []string{"retry", "--class", "forbidden", "--fetched-before", "1h"}, "--fetched-before: what was fetched has no error class: leave out --class"},
 		{"retry what was fetched in the future", []string{"retry", "--fetched-before=-1h"}, "--fetched-before: -1h0m0s is negative: give a duration such as 168h, or 0s for all"},
 		{"retry an age without a unit", []string{"retry", "--fetched-before", "7"}, "--fetched-before: expected duration"},
@@ -180,8 +181,8 @@ func TestUsage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := c.cli(tt.args...)
-			if got.code != exitUsage || got.out != "" || !strings.HasPrefix(got.err, "frontier: ") || !strings.Contains(got.err, tt.told) {
-				t.Errorf("frontier %q: exit status %d, %q, %q; want %d, nothing and %q", tt.args, got.code, got.out, got.err, exitUsage, tt.told)
+			if got.code != cli.ExitUsage || got.out != "" || !strings.HasPrefix(got.err, "frontier: ") || !strings.Contains(got.err, tt.told) {
+				t.Errorf("frontier %q: exit status %d, %q, %q; want %d, nothing and %q", tt.args, got.code, got.out, got.err, cli.ExitUsage, tt.told)
 			}
 		})
 	}
@@ -193,10 +194,10 @@ func TestHelp(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			got := runWith(t.Context(), strings.NewReader(""), nil, append(strings.Fields(command), "--help")...)
-			if got.code != exitOK || got.err != "" {
+			if got.code != cli.ExitOK || got.err != "" {
 				t.Fatalf("exit status %d, %q, want 0 and nothing", got.code, got.err)
 			}
-			for _, want := range []string{"Usage: frontier", "Exit status:", "130", "\nExamples:\n  frontier " + command} {
+			for _, want := range []string{"Usage: frontier", "Exit codes:", "130", "\nExamples:\n  frontier " + command} {
 				if !strings.Contains(got.out, want) && !(command == "" && want == "--db") {
 					t.Errorf("help lacks %q:\n%s", want, got.out)
 				}
@@ -211,7 +212,7 @@ func TestHelp(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	got := runWith(t.Context(), strings.NewReader(""), nil, "--version")
-	if got.code != exitOK || got.out != "frontier "+version.Long()+"\n" || got.err != "" {
+	if got.code != cli.ExitOK || got.out != "frontier "+version.Long()+"\n" || got.err != "" {
 		t.Errorf("--version: exit status %d, %q, %q", got.code, got.out, got.err)
 	}
 }
@@ -221,7 +222,7 @@ func TestStrays(t *testing.T) {
 	t.Parallel()
 	got := strays([]string{"FRONTIER_DB=a", "FRONTIER_SERVICE_HOST=10.0.0.1", "FETCHD_SERVER=b", "FETCHD_MAX_FETCHES=3", "CRAWLER_MAX_REDIRECTS=2", "CRAWLER_NAME=x",
 		"FRONTIER_DATABASE=hush", "FETCHD_SERVR=hush", "CRAWLER_MAX_REDIRECT=hush"})
-	want := []strayenv.Variable{{Name: "FETCHD_SERVR", Nearest: "FETCHD_SERVER"}, {Name: "FRONTIER_DATABASE"}, {Name: "CRAWLER_MAX_REDIRECT", Nearest: "CRAWLER_MAX_REDIRECTS"}}
+	want := []typo.Variable{{Name: "FETCHD_SERVR", Nearest: "FETCHD_SERVER"}, {Name: "FRONTIER_DATABASE"}, {Name: "CRAWLER_MAX_REDIRECT", Nearest: "CRAWLER_MAX_REDIRECTS"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"fetchd/internal/cli"
 	"fetchd/internal/complete/completetest"
 )
 
@@ -19,12 +20,12 @@ func TestCompletion(t *testing.T) {
 		return got.code, got.out, got.err
 	}
 	for shell, begin := range map[string]string{"bash": "# bash completion for frontier\n", "zsh": "#compdef frontier\n", "fish": "# fish completion for frontier\n"} {
-		if code, out, told := script(shell); code != exitOK || !strings.HasPrefix(out, begin) || told != "" {
+		if code, out, told := script(shell); code != cli.ExitOK || !strings.HasPrefix(out, begin) || told != "" {
 			t.Errorf("completion %s: exit status %d, %q, script %.40q", shell, code, told, out)
 		}
 	}
-	if code, out, _ := script("tcsh"); code != exitUsage || out != "" {
-		t.Errorf("completion tcsh: exit status %d, %q; want %d and nothing", code, out, exitUsage)
+	if code, out, _ := script("tcsh"); code != cli.ExitUsage || out != "" {
+		t.Errorf("completion tcsh: exit status %d, %q; want %d and nothing", code, out, cli.ExitUsage)
 	}
 	file := filepath.Join(t.TempDir(), "script")
 	_, out, _ := script("bash")

@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 
+	"fetchd/internal/cli"
+
 	"golang.org/x/term"
 )
 
@@ -22,7 +24,7 @@ type console struct {
 
 // newConsole writes to w, and draws if w is a terminal that can.
 func newConsole(w io.Writer, env func(string) string) *console {
-	return &console{terminal: isTerminal(w) && env("TERM") != "dumb", w: w}
+	return &console{terminal: cli.IsTerminal(w) && env("TERM") != "dumb", w: w}
 }
 
 // Write implements io.Writer.
@@ -34,7 +36,7 @@ func (c *console) Write(p []byte) (int, error) {
 }
 
 // printf writes lines of their own.
-func (c *console) printf(format string, args ...any) {
+func (c *console) Printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(c, format, args...) // nobody to tell
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"fetchd/internal/cli"
 	"fetchd/internal/site"
 )
 
@@ -66,9 +67,9 @@ func TestConsoleDraws(t *testing.T) {
 	}
 	c.draw("a line that is too long for it")
 	c.draw("a short line")
-	c.printf("a line of the log that stays, however long\n")
+	c.Printf("a line of the log that stays, however long\n")
 	c.draw("another")
-	c.printf("the end\n")
+	c.Printf("the end\n")
 	diff(t, "screen", "a line that is too "+"\r\x1b[Ka short line"+"\r\x1b[Ka line of the log that stays, however long\r\n"+
 		"another"+"\r\x1b[Kthe end\r\n", seen(t, screen, terminal))
 }
@@ -106,14 +107,14 @@ func TestRunOnTerminal(t *testing.T) {
 	c := newCrawl(t, at(s, "/p/1"))
 	screen, terminal := openTerminal(t, 80)
 	code := run(t.Context(), append([]string{"run", "--db", c.db}, inside(s.Port())...), func(string) string { return "" },
-		streams{strings.NewReader(""), &strings.Builder{}, terminal})
+		cli.Streams{In: strings.NewReader(""), Out: &strings.Builder{}, Err: terminal})
 	got := seen(t, screen, terminal)
 	lines := strings.Split(strings.TrimSuffix(got, "\r\n"), "\r\n")
 	last := lines[len(lines)-1]
 	if i := strings.LastIndex(last, "\x1b[K"); i >= 0 {
 		last = last[i+len("\x1b[K"):]
 	}
-	if code != exitOK || !strings.HasPrefix(last, "1 completed, 0 failed, 0 retries in ") || !strings.HasSuffix(got, "\r\n") {
+	if code != cli.ExitOK || !strings.HasPrefix(last, "1 completed, 0 failed, 0 retries in ") || !strings.HasSuffix(got, "\r\n") {
 		t.Errorf("exit status %d, screen %q, want 0 and the sum in the last line", code, got)
 	}
 }

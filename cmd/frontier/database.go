@@ -13,11 +13,12 @@ import (
 	"strings"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 // database is the flag that every command has which works on a frontier.
 type database struct {
-	DB string `name:"db" default:"frontier.db" placeholder:"DSN" help:"The frontier's database: the path of a SQLite file, or postgres://USER@HOST/NAME ($$FRONTIER_DB). Default: frontier.db."`
+	DB string `name:"db" variable:"FRONTIER_DB" default:"frontier.db" placeholder:"DSN" help:"The frontier's database: the path of a SQLite file, or postgres://USER@HOST/NAME ($$FRONTIER_DB). Default: frontier.db."`
 }
 
 // mode says what to do where there is no database yet.
@@ -29,7 +30,7 @@ const (
 )
 
 // with opens the database, calls f, and returns the exit status of what came of it.
-func (d database) with(ctx context.Context, a *app, m mode, f func(store.Repository) error) int {
+func (d database) with(ctx context.Context, a *app, m mode, f func(store.Store) error) int {
 	s, err := d.open(ctx, m, store.Config{})
 	if err == nil {
 		err = errors.Join(f(s), s.Close())
@@ -38,9 +39,9 @@ func (d database) with(ctx context.Context, a *app, m mode, f func(store.Reposit
 }
 
 // open opens the database. The caller closes it.
-func (d database) open(ctx context.Context, m mode, config store.Config) (store.Repository, error) {
+func (d database) open(ctx context.Context, m mode, config store.Config) (store.Store, error) {
 	if err := d.check(m); err != nil {
-		return store.Repository{}, err
+		return nil, err
 	}
 	return store.Open(ctx, d.DB, config)
 }
@@ -54,9 +55,9 @@ func (d database) check(m mode) error {
 	case strings.HasPrefix(d.DB, "postgres://"), strings.HasPrefix(d.DB, "postgresql://"):
 		return nil
 	case d.DB == "":
-		return &usageError{"--db", "is empty: give the path of a SQLite file, or postgres://USER@HOST/NAME"}
+		return cli.UsageError("--db", "is empty: give the path of a SQLite file, or postgres://USER@HOST/NAME")
 	case address.MatchString(d.DB) && !isFile(d.DB):
-		return &usageError{"--db", "is neither the path of a file nor an address that begins with postgres:// or postgresql://"}
+		return cli.UsageError("--db", "is neither the path of a file nor an address that begins with postgres:// or postgresql://")
 	}
 	info, err := os.Stat(d.DB)
 	switch {

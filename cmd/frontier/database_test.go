@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fetchd/internal/cli"
 )
 
 // commands are all that work on a database, as short as they can be.
@@ -28,14 +30,14 @@ func TestNoDatabase(t *testing.T) {
 			got := runWith(t.Context(), strings.NewReader(""), nil, append(args, "--db", file)...)
 			_, err := os.Stat(file)
 			if name == "add" {
-				if got.code != exitOK || err != nil {
+				if got.code != cli.ExitOK || err != nil {
 					t.Errorf("exit status %d, %q, %v; want 0 and a file", got.code, got.err, err)
 				}
 				return
 			}
 			want := "frontier: no database at " + file + ": \"frontier add\" makes one, --db names another\n"
-			if got.code != exitDatabase || got.err != want || !os.IsNotExist(err) {
-				t.Errorf("exit status %d, %q, %v; want %d, %q and no file", got.code, got.err, err, exitDatabase, want)
+			if got.code != cli.ExitDatabase || got.err != want || !os.IsNotExist(err) {
+				t.Errorf("exit status %d, %q, %v; want %d, %q and no file", got.code, got.err, err, cli.ExitDatabase, want)
 			}
 		})
 	}
@@ -67,21 +69,21 @@ func TestBadDatabase(t *testing.T) {
 		code              int
 		told              string
 	}{
-		{"a folder", "status", dir, exitDatabase, "database " + dir + " is a directory: --db takes a file"},
-		{"a device", "add", "/dev/null", exitDatabase, "database /dev/null is no regular file"},
-		{"a text", "add", text, exitDatabase, text + " is no SQLite database: --db names another file"},
-		{"a short text", "status", short, exitDatabase, short + " is no SQLite database"},
-		{"an empty file", "status", empty, exitDatabase, "no database at " + empty},
-		{"a folder that is missing", "add", dir + "/no/frontier.db", exitDatabase, dir + "/no is no folder; make it first"},
-		{"below a file", "add", text + "/frontier.db", exitDatabase, "database: stat " + text + "/frontier.db: not a directory"},
-		{"nothing", "status", "", exitUsage, "--db: is empty: give the path of a SQLite file"},
-		{"another scheme", "add", "mysql://u:secret@h/d", exitUsage, "--db: is neither the path of a file nor an address"},
-		{"a scheme in capitals", "add", "Postgres://u:secret@h/d", exitUsage, "--db: is neither"},
-		{"a URI of SQLite", "add", "file:frontier.db?mode=ro", exitUsage, "--db: is neither"},
-		{"keywords", "add", "host=h user=u password=secret", exitUsage, "--db: is neither"},
-		{"no address", "add", "postgres://u:sec/secret@h:x/d", exitUsage, "--db: this is no address of a PostgreSQL database"},
-		{"a bad port", "status", "postgres://u:secret@h:port/d", exitUsage, "--db: this is no address"},
-		{"a bad parameter", "status", "postgres://u@h/d?password=secret&sslmode=no", exitUsage, "--db: this is no address"},
+		{"a folder", "status", dir, cli.ExitDatabase, "database " + dir + " is a directory: --db takes a file"},
+		{"a device", "add", "/dev/null", cli.ExitDatabase, "database /dev/null is no regular file"},
+		{"a text", "add", text, cli.ExitDatabase, text + " is no SQLite database: --db names another file"},
+		{"a short text", "status", short, cli.ExitDatabase, short + " is no SQLite database"},
+		{"an empty file", "status", empty, cli.ExitDatabase, "no database at " + empty},
+		{"a folder that is missing", "add", dir + "/no/frontier.db", cli.ExitDatabase, dir + "/no is no folder; make it first"},
+		{"below a file", "add", text + "/frontier.db", cli.ExitDatabase, "database: stat " + text + "/frontier.db: not a directory"},
+		{"nothing", "status", "", cli.ExitUsage, "--db: is empty: give the path of a SQLite file"},
+		{"another scheme", "add", "mysql://u:secret@h/d", cli.ExitUsage, "--db: is neither the path of a file nor an address"},
+		{"a scheme in capitals", "add", "Postgres://u:secret@h/d", cli.ExitUsage, "--db: is neither"},
+		{"a URI of SQLite", "add", "file:frontier.db?mode=ro", cli.ExitUsage, "--db: is neither"},
+		{"keywords", "add", "host=h user=u password=secret", cli.ExitUsage, "--db: is neither"},
+		{"no address", "add", "postgres://u:sec/secret@h:x/d", cli.ExitUsage, "--db: this is not an address of a PostgreSQL database"},
+		{"a bad port", "status", "postgres://u:secret@h:port/d", cli.ExitUsage, "--db: this is not an address"},
+		{"a bad parameter", "status", "postgres://u@h/d?password=secret&sslmode=no", cli.ExitUsage, "--db: this is not an address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -109,9 +111,9 @@ func TestPostgresRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := runWith(t.Context(), strings.NewReader(""), nil, append(args, "--db", "postgres://u:secret@"+addr+"/d?sslmode=disable")...)
-			if got.code != exitDatabase || !strings.Contains(got.err, addr) || !strings.Contains(got.err, "\n  Does the server run,") ||
+			if got.code != cli.ExitDatabase || !strings.Contains(got.err, addr) || !strings.Contains(got.err, "\n  Is the server running,") ||
 				strings.Contains(got.err, "secret") || strings.Count(got.err, "\n") != 2 {
-				t.Errorf("exit status %d, %q; want %d, the address, what to do, and no password", got.code, got.err, exitDatabase)
+				t.Errorf("exit status %d, %q; want %d, the address, what to do, and no password", got.code, got.err, cli.ExitDatabase)
 			}
 		})
 	}
@@ -130,8 +132,8 @@ func TestPasswordInTheWrongPlace(t *testing.T) {
 		{"add", "-i", "/no/postgres://u:secret@h/d"},
 	} {
 		got := runWith(t.Context(), strings.NewReader(""), nil, args...)
-		if got.code != exitUsage || strings.Contains(got.err, "secret") {
-			t.Errorf("frontier %q: exit status %d, %q; want %d and no password", args, got.code, got.err, exitUsage)
+		if got.code != cli.ExitUsage || strings.Contains(got.err, "secret") {
+			t.Errorf("frontier %q: exit status %d, %q; want %d and no password", args, got.code, got.err, cli.ExitUsage)
 		}
 	}
 }
@@ -151,9 +153,9 @@ func TestOtherVersions(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, change, told, hint string }{
 		{"newer schema", `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)`,
-			"the database was made by a newer version of this program: its schema is version 999", "Use the version of frontier that was there last, or a newer one"},
+			"the database was made by a newer version of this program: its schema is version 999", "Use the version of frontier that was used last, or a newer one"},
 		{"other normal form", `UPDATE settings SET value = '0' WHERE name = 'normal_form_version'`,
-			"the database holds URLs in another version of the normal form: 0, not 1", "add them to a new database with this one"},
+			"the database has URLs in another version of the normal form: 0, not 1", "add them to a new database with this version"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -161,8 +163,8 @@ func TestOtherVersions(t *testing.T) {
 			c.exec(tt.change)
 			for name, args := range commands() {
 				got := c.cli(args...)
-				if got.code != exitDatabase || !strings.Contains(got.err, tt.told) || !strings.Contains(got.err, "\n  ") || !strings.Contains(got.err, tt.hint) {
-					t.Errorf("%s: exit status %d, %q; want %d, %q and %q", name, got.code, got.err, exitDatabase, tt.told, tt.hint)
+				if got.code != cli.ExitDatabase || !strings.Contains(got.err, tt.told) || !strings.Contains(got.err, "\n  ") || !strings.Contains(got.err, tt.hint) {
+					t.Errorf("%s: exit status %d, %q; want %d, %q and %q", name, got.code, got.err, cli.ExitDatabase, tt.told, tt.hint)
 				}
 			}
 		})
@@ -189,8 +191,8 @@ func TestInterruptedBefore(t *testing.T) {
 	cancel()
 	for name, args := range commands() {
 		got := runWith(ctx, strings.NewReader(""), map[string]string{"FRONTIER_DB": c.db}, args...)
-		if got.code != exitInterrupted || got.err != "frontier: interrupted\n" || got.out != "" {
-			t.Errorf("%s: exit status %d, %q, %q; want %d and interrupted", name, got.code, got.out, got.err, exitInterrupted)
+		if got.code != cli.ExitInterrupted || got.err != "frontier: interrupted\n" || got.out != "" {
+			t.Errorf("%s: exit status %d, %q, %q; want %d and interrupted", name, got.code, got.out, got.err, cli.ExitInterrupted)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/frontier"
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 	"fetchd/internal/site"
 	"fetchd/server"
 )
@@ -26,17 +27,17 @@ const (
 
 // runDemo crawls a site of many hosts on loopback and checks what came of it.
 func (c *runCmd) runDemo(ctx context.Context, a *app) int {
-	d := &demo{out: &printer{w: a.out}, want: make(map[string]int)}
+	d := &demo{out: &cli.Printer{W: a.Out}, want: make(map[string]int)}
 	err := d.run(ctx, c, a)
 	if err == nil {
-		err = d.out.end()
+		err = d.out.End()
 	}
 	return a.end(ctx, err)
 }
 
 // demo is one run of it.
 type demo struct {
-	out  *printer
+	out  *cli.Printer
 	site *site.Site
 	urls []string
 	want map[string]int // outcomes, by status or error class
@@ -45,7 +46,7 @@ type demo struct {
 func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 	dir, err := os.MkdirTemp("", "frontier-demo-")
 	if err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	if d.site, err = site.Start(site.Config{Robots: demoRobots}); err != nil {
@@ -68,7 +69,7 @@ func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 	if _, err := s.Put(ctx, d.urls); err != nil {
 		return err
 	}
-	d.out.printf("%d URLs of %d hosts on %s, %v between the fetches of a host\n", len(d.urls), demoHosts, d.site.Addr(), demoDelay)
+	d.out.Printf("%d URLs of %d hosts on %s, %v between the fetches of a host\n", len(d.urls), demoHosts, d.site.Addr(), demoDelay)
 	services, stop, err := embed(server.Config{Fetch: fetch.Config{
 		Resolver: d.site.Resolver(),
 		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(d.site.Port())}}, //nolint:gosec // a port
@@ -128,7 +129,7 @@ func (d *demo) plan() {
 }
 
 // check holds what came of the crawl against the plan and the origin's journal.
-func (d *demo) check(ctx context.Context, s store.Repository) error {
+func (d *demo) check(ctx context.Context, s store.Store) error {
 	got := make(map[string]int)
 	rows := make(map[string]bool)
 	for u, err := range s.URLs(ctx) {
@@ -148,7 +149,7 @@ func (d *demo) check(ctx context.Context, s store.Repository) error {
 		if !ok {
 			mark, failed = "FAIL", true
 		}
-		d.out.printf("%s  %s\n", mark, fmt.Sprintf(format, args...))
+		d.out.Printf("%s  %s\n", mark, fmt.Sprintf(format, args...))
 	}
 	for _, end := range []string{string(store.Fetched), frontier.ClassRobotsDisallowed, "http_client_error", "dns_not_found"} {
 		verdict(got[end] == d.want[end], "%-20s %5d of %d", end, got[end], d.want[end])
@@ -165,11 +166,11 @@ func (d *demo) check(ctx context.Context, s store.Repository) error {
 	verdict(len(early) == 0, "%d requests at the origin, %d of them too early for their host", len(visits), len(early))
 	for i, v := range early {
 		if i < 3 {
-			d.out.printf("      %s\n", v)
+			d.out.Printf("      %s\n", v)
 		}
 	}
 	if failed {
-		return &toldError{exitBroken, "the demo failed"}
+		return cli.PrintedError(cli.ExitFailed, "the demo failed")
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 	"fetchd/internal/plainjson"
 )
 
@@ -19,8 +20,8 @@ type exportCmd struct {
 }
 
 func (c *exportCmd) run(ctx context.Context, a *app) int {
-	return c.with(ctx, a, existing, func(s store.Repository) error {
-		out, err := openOutput(c.Output, a.out)
+	return c.with(ctx, a, existing, func(s store.Store) error {
+		out, err := openOutput(c.Output, a.Out)
 		if err != nil {
 			return err
 		}
@@ -62,7 +63,7 @@ func writeLines(out *output, rows iter.Seq2[row, error]) error {
 			return err
 		}
 		if err := enc.Encode(r); err != nil {
-			return &outputError{err}
+			return cli.OutputError(err)
 		}
 	}
 	return nil
@@ -71,19 +72,19 @@ func writeLines(out *output, rows iter.Seq2[row, error]) error {
 func writeCSV(out *output, rows iter.Seq2[row, error], columns []string) error {
 	w := csv.NewWriter(out)
 	if err := w.Write(columns); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	for r, err := range rows {
 		if err != nil {
 			return err
 		}
 		if err := w.Write(tame(r.cells())); err != nil {
-			return &outputError{err}
+			return cli.OutputError(err)
 		}
 	}
 	w.Flush()
 	if err := w.Error(); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	return nil
 }
@@ -93,7 +94,7 @@ func writeCSV(out *output, rows iter.Seq2[row, error], columns []string) error {
 // https://owasp.org/www-community/attacks/CSV_Injection
 func tame(cells []string) []string {
 	for i, cell := range cells {
-		cells[i] = escape(cell)
+		cells[i] = cli.Escape(cell)
 		if cell != "" && strings.IndexByte("=+-@", cell[0]) >= 0 {
 			cells[i] = "'" + cells[i]
 		}

@@ -20,6 +20,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 // failing is a crawl with one URL that failed, at a known time.
@@ -131,8 +132,8 @@ func TestExportCannotWrite(t *testing.T) {
 	} {
 		for _, format := range []string{"csv", "jsonl"} {
 			got := c.cli("export", "-o", tt.file, "--format", format)
-			if got.code != exitOutput || !strings.HasPrefix(got.err, tt.told) {
-				t.Errorf("%s: exit status %d, %q; want %d, %q", tt.name, got.code, got.err, exitOutput, tt.told)
+			if got.code != cli.ExitOutput || !strings.HasPrefix(got.err, tt.told) {
+				t.Errorf("%s: exit status %d, %q; want %d, %q", tt.name, got.code, got.err, cli.ExitOutput, tt.told)
 			}
 		}
 	}
@@ -153,7 +154,7 @@ func TestExportInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		cancel()
 		if err := writeLines(out, exported(s.URLs(ctx), urlRowOf)); !errors.Is(err, context.Canceled) {
 			t.Errorf("export = %v, want context.Canceled", err)
@@ -234,8 +235,8 @@ func TestSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended, ok := errors.AsType[*exec.ExitError](cmd.Wait())
-	if want := "frontier: interrupted: stdin:2 was the last line put (1 added, 0 known, 1 bad)\n"; !ok || ended.ExitCode() != exitInterrupted || !strings.HasPrefix(string(rest), want) {
-		t.Errorf("ended with %v, %q; want exit status %d and %q", ended, rest, exitInterrupted, want)
+	if want := "frontier: interrupted: stdin:2 was the last line put (1 added, 0 known, 1 bad)\n"; !ok || ended.ExitCode() != cli.ExitInterrupted || !strings.HasPrefix(string(rest), want) {
+		t.Errorf("ended with %v, %q; want exit status %d and %q", ended, rest, cli.ExitInterrupted, want)
 	}
 	stdin.Close()
 }
@@ -258,9 +259,9 @@ func TestJSONIsPlain(t *testing.T) {
 			return (&lines{w: out}).write(frontier.Record{LastError: hostile})
 		}},
 		{"status and why", func(out *strings.Builder) error {
-			p := &printer{w: out}
+			p := &cli.Printer{W: out}
 			writeJSON(p, map[string]string{"last_error": hostile})
-			return p.err
+			return p.Err
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,25 +1,14 @@
 package main
 
+import "fetchd/internal/cli"
+
 // The texts of --help that are longer than a line.
 
 const description = `Keeps the URLs of a crawl and decides when each is fetched.
 
 All is in one database: a SQLite file, or PostgreSQL where one machine is not enough. Several of these commands may run at once on one database.
 
-Exit status:
-
-    0    done
-    1    usage: the command line is not usable
-    2    run --demo: what came of it is not what had to
-    3    add: some of the input was bad; the rest was added
-    4    why: the frontier does not hold the URL; run: URLs failed, and none was completed
-    5    run: an outcome aborted the crawl (--on CLASS=abort-crawl)
-    20   the database failed, or is not there
-    21   a file, a body or standard output could not be written
-    22   run: no service answers to fetch through
-    130  interrupted (SIGINT or SIGTERM)
-
-A reader of standard output that goes away early, such as head, is no failure: the exit status is 0.`
+If the reader of standard output goes away early, as head does, the exit code is 0.`
 
 const overviewExamples = `  frontier add https://example.org/
   frontier add -i urls.txt --sitemap sitemap.xml.gz
@@ -38,18 +27,24 @@ func (c *addCmd) Help() string {
 
 A list has a URL a line. Empty lines and lines that begin with # are skipped; CRLF and a byte order mark are fine; a line of more than 64 KiB is bad. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. What a sitemap index lists is reported as bad: download those sitemaps and give them instead. Files may be compressed with gzip.
 
-A line that is no URL is reported on standard error as FILE:LINE and a reason, and skipped. The first 100 are reported, then their number. Memory does not grow with the length of the input. Interrupted, it says which line was the last one put; what was put stays.
-
-Exit status: 0 all was good; 1 usage, nothing was put; 3 some input was bad, the rest is there; 20 database failed; 21 cannot write; 130 interrupted.`
+A line that is no URL is reported on standard error as FILE:LINE and a reason, and skipped. The first 100 are reported, then their number. Memory does not grow with the length of the input. Interrupted, it says which line was the last one put; what was put stays.`
 }
 
-func (c *addCmd) examples() string {
-	return `  frontier add https://example.org/ https://example.org/about
+// Manual lists the exit codes and examples of the command.
+func (c *addCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitUsage:       "usage; nothing was added",
+		cli.ExitBadInput:    "",
+		cli.ExitDatabase:    "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  frontier add https://example.org/ https://example.org/about
   frontier add -i urls.txt -i more.txt.gz
   frontier add --sitemap sitemap.xml
   curl -s https://example.org/sitemap.xml.gz | frontier add --sitemap -
   grep -o 'https://[^"]*' page.html | frontier add -i - --db crawl.db
-`
+`}
 }
 
 // Help is the text after the first line of "frontier run --help". It implements
@@ -69,20 +64,29 @@ The last line on standard error counts URLs that were completed and that failed 
 
 SIGTERM and SIGINT: nothing more is begun, fetches under way may end within --drain-time, and what has not ended then is given back for the next run. A second signal ends at once; then URLs that were being fetched are free when their --lease ends.
 
---demo needs no database and no network, takes some seconds, and says of each check whether it holds.
-
-Exit status: 0 nothing is left to fetch, or the reader of the outcomes has ended; 1 usage; 2 a check of --demo failed; 4 nothing is left to fetch, URLs failed for good and none was completed; 5 an outcome aborted the crawl, which is paused then; 20 database failed, or is not there; 21 cannot write outcomes or bodies; 22 no service answered; 130 interrupted, after fetches under way were let end.`
+--demo needs no database and no network, takes some seconds, and says of each check whether it holds.`
 }
 
-func (c *runCmd) examples() string {
-	return `  frontier run --demo
+// Manual lists the exit codes and examples of the command.
+func (c *runCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitOK:          "nothing is left to fetch, or the reader of the outcomes has gone away",
+		cli.ExitFailed:      "a check of --demo failed",
+		cli.ExitNothing:     "nothing is left to fetch, URLs failed for good and none was completed",
+		cli.ExitAborted:     "an outcome aborted the crawl, which is now paused",
+		cli.ExitService:     "no fetch service answers",
+		cli.ExitOutput:      "the outcomes or the bodies cannot be written",
+		cli.ExitDatabase:    "",
+		cli.ExitInterrupted: "interrupted, after fetches in flight could end",
+	}, Examples: `
+  frontier run --demo
   frontier run --user-agent 'mybot/1.0 (+https://example.org/bot)' --bodies pages
   frontier run --delay 5s --outcomes - --quiet | jq -r 'select(.status == "dead") | .url'
   frontier run --server fetch-1:8080 --server fetch-2:8080 --token-file token --tls
   frontier run --on forbidden=abort-host --on dns_not_found=retry --max-url-retries 5
   frontier run --accept any --bodies 's3://crawl?region=eu-central-1' --endless --metrics-addr :9100
   frontier run --db postgres://crawler@db.internal/frontier --egress-allow-cidr 10.0.0.0/8
-`
+`}
 }
 
 // Help is the text after the first line of "frontier status --help". It
@@ -92,18 +96,22 @@ func (c *statusCmd) Help() string {
 
 A host can be counted in several lines: one that is blocked is waiting, too.
 
-Each reading counts the rows of the whole table. --classes reads them one by one, which takes longer: some seconds for a million URLs.
-
-Exit status: 0 told; 1 usage; 20 database failed; 21 cannot write; 130 interrupted, as --watch always ends.`
+Each reading counts the rows of the whole table. --classes reads them one by one, which takes longer: some seconds for a million URLs.`
 }
 
-func (c *statusCmd) examples() string {
-	return `  frontier status
+// Manual lists the exit codes and examples of the command.
+func (c *statusCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitDatabase:    "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "interrupted, as --watch always ends",
+	}, Examples: `
+  frontier status
   frontier status --watch
   frontier status --classes
   frontier status --json | jq .urls.pending
   frontier status --watch >> crawl.log
-`
+`}
 }
 
 // Help is the text after the first line of "frontier why --help". It implements
@@ -113,15 +121,20 @@ func (c *whyCmd) Help() string {
 
 What robots.txt says is taken from the database, as the last worker read it, and counts for a "frontier run" without --ignore-robots. Give --user-agent as it was given there.
 
-With --json the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, robots_disallowed, robots_unreachable, host_blocked, backing_off, host_in_flight, host_delay and its_turn.
-
-Exit status: 0 told; 1 usage, such as what is no URL; 4 the frontier does not hold the URL; 20 database failed; 21 cannot write; 130 interrupted.`
+With --json the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, robots_disallowed, robots_unreachable, host_blocked, backing_off, host_in_flight, host_delay and its_turn.`
 }
 
-func (c *whyCmd) examples() string {
-	return `  frontier why https://example.org/page
+// Manual lists the exit codes and examples of the command.
+func (c *whyCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitNothing:     "the frontier does not hold the URL",
+		cli.ExitDatabase:    "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  frontier why https://example.org/page
   frontier why --json https://example.org/page | jq -r .reason
-`
+`}
 }
 
 // Help is the text after the first line of "frontier retry --help". It
@@ -129,17 +142,22 @@ func (c *whyCmd) examples() string {
 func (c *retryCmd) Help() string {
 	return `Makes URLs pending again whose last fetch failed, those that are dead too. Their failures are forgotten, and what robots.txt said where that ended them: it is asked for again. "frontier status --classes" says how many there are of each class.
 
-With --fetched-before, URLs are made pending that were fetched well, so that the next run fetches them again. Where the origin gave an ETag or a Last-Modified, it is asked whether they have changed.
-
-Exit status: 0 done, with none as well; 1 usage, such as an unknown class; 20 database failed; 21 cannot write; 130 interrupted.`
+With --fetched-before, URLs are made pending that were fetched well, so that the next run fetches them again. Where the origin gave an ETag or a Last-Modified, it is asked whether they have changed.`
 }
 
-func (c *retryCmd) examples() string {
-	return `  frontier retry
+// Manual lists the exit codes and examples of the command.
+func (c *retryCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitOK:          "done, even if no URL was affected",
+		cli.ExitDatabase:    "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  frontier retry
   frontier retry --class http_server_error
   frontier retry --class robots_unreachable --db crawl.db
   frontier retry --fetched-before 168h
-`
+`}
 }
 
 // Help is the text after the first line of "frontier export --help". It
@@ -151,58 +169,76 @@ Both formats have the same fields. Times are RFC 3339 in UTC; where there is non
 
 In CSV, control characters, line ends and what turns the direction of writing are written as in a Go string, such as \x1b, \n and \u202e, for a terminal would obey them; and a cell that begins with = + - or @ has a ' put before it, for a spreadsheet would take it for a formula. JSON lines have every value unchanged: they have such characters as \u001b or \u202e, which JSON decodes to the same.
 
-FILE gets its name when it is whole; one that was there before is there until then.
-
-Exit status: 0 all was written, or the reader of standard output has seen enough; 1 usage; 20 database failed; 21 cannot write; 130 interrupted.`
+FILE gets its name when it is whole; one that was there before is there until then.`
 }
 
-func (c *exportCmd) examples() string {
-	return `  frontier export | jq -r 'select(.status == "dead") | .url'
+// Manual lists the exit codes and examples of the command.
+func (c *exportCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitOK:          "all was written, or the reader of standard output has gone away",
+		cli.ExitDatabase:    "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  frontier export | jq -r 'select(.status == "dead") | .url'
   frontier export --what fetches --format csv -o fetches.csv
   frontier export | head -n 3
-`
+`}
 }
 
 // Help is the text after the first line of "frontier pause --help". It
 // implements kong.HelpProvider.
 func (c *pauseCmd) Help() string {
-	return `Fetches that are under way go on to their end. A pause lasts until "frontier resume" with the same host, or without one; programs that end and start again do not change it.
-
-Exit status: 0 paused; 1 usage; 20 database failed; 21 cannot write; 130 interrupted.`
+	return `Fetches that are under way go on to their end. A pause lasts until "frontier resume" with the same host, or without one; programs that end and start again do not change it.`
 }
 
-func (c *pauseCmd) examples() string {
-	return `  frontier pause
+// Manual lists the exit codes and examples of the command.
+func (c *pauseCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitDatabase:    "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  frontier pause
   frontier pause example.org
   frontier pause https://example.org:8443/page
-`
+`}
 }
 
 // Help is the text after the first line of "frontier resume --help". It
 // implements kong.HelpProvider.
 func (c *resumeCmd) Help() string {
-	return `Takes back the pause of the crawl or of a host, and not the other one.
-
-Exit status: 0 resumed, or it was not paused; 1 usage; 20 database failed; 21 cannot write; 130 interrupted.`
+	return `Takes back the pause of the crawl or of a host, and not the other one.`
 }
 
-func (c *resumeCmd) examples() string {
-	return `  frontier resume
+// Manual lists the exit codes and examples of the command.
+func (c *resumeCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitOK:          "resumed, or it was not paused",
+		cli.ExitDatabase:    "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  frontier resume
   frontier resume example.org
-`
+`}
 }
 
 // Help is the text after the first line of "frontier set --help". It implements
 // kong.HelpProvider.
 func (c *setCmd) Help() string {
-	return `What is set holds from the next fetch of the host on, and stays until it is set again. The host need not be known yet; of one that was never heard of, the output says so.
-
-Exit status: 0 set; 1 usage; 20 database failed; 21 cannot write; 130 interrupted.`
+	return `What is set holds from the next fetch of the host on, and stays until it is set again. The host need not be known yet; of one that was never heard of, the output says so.`
 }
 
-func (c *setCmd) examples() string {
-	return `  frontier set example.org --delay 5s
+// Manual lists the exit codes and examples of the command.
+func (c *setCmd) Manual() cli.Manual {
+	return cli.Manual{Exits: map[int]string{
+		cli.ExitDatabase:    "",
+		cli.ExitOutput:      "",
+		cli.ExitInterrupted: "",
+	}, Examples: `
+  frontier set example.org --delay 5s
   frontier set example.org --delay default
   frontier set cdn.example.org --delay 0s --max-in-flight 4
-`
+`}
 }

@@ -8,6 +8,7 @@ import (
 
 	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 // hostKey is the host that an argument names, by itself or with a URL of it, as
@@ -17,10 +18,10 @@ func hostKey(arg string) (string, error) {
 	raw := arg
 	if !strings.Contains(arg, "://") {
 		if strings.Contains(arg, "@") {
-			return "", &usageError{"HOST", "it has user information (not repeated here): give the host alone"}
+			return "", cli.UsageError("HOST", "it has user information (not repeated here): give the host alone")
 		}
 		if strings.ContainsAny(arg, "/\\?#") || arg == "" {
-			return "", &usageError{"HOST", fmt.Sprintf("%.80q is no host: give one such as example.org or example.org:8080, or a whole URL", arg)}
+			return "", cli.UsageError("HOST", fmt.Sprintf("%.80q is no host: give one such as example.org or example.org:8080, or a whole URL", arg))
 		}
 		if addr, err := netip.ParseAddr(arg); err == nil && addr.Is6() {
 			raw = "[" + arg + "]"
@@ -33,11 +34,11 @@ func hostKey(arg string) (string, error) {
 	}
 	url, err := normal.NormalizeURL(raw)
 	if err != nil {
-		return "", &usageError{"HOST", fmt.Sprintf("%v: give a host such as example.org or example.org:8080, or a URL", err)}
+		return "", cli.UsageError("HOST", fmt.Sprintf("%v: give a host such as example.org or example.org:8080, or a URL", err))
 	}
 	host, err := normal.ExtractHost(url)
 	if err != nil {
-		return "", &usageError{"HOST", fmt.Sprint(err)}
+		return "", cli.UsageError("HOST", fmt.Sprint(err))
 	}
 	return host, nil
 }

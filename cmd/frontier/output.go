@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 
+	"fetchd/internal/cli"
 	"fetchd/internal/wholefile"
 )
 
@@ -22,7 +23,7 @@ func openOutput(name string, stdout io.Writer) (*output, error) {
 	}
 	file, err := wholefile.Create(name)
 	if err != nil {
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	return &output{bufio.NewWriterSize(file, 64<<10), file}, nil
 }
@@ -34,7 +35,7 @@ func (o *output) keep() error {
 		err = o.file.Keep()
 	}
 	if err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	return nil
 }

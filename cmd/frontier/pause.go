@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 // pauseCmd is "frontier pause".
@@ -18,7 +19,7 @@ func (c *pauseCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		if host == "" {
 			return pauseCrawl(ctx, a, s)
 		}
@@ -33,13 +34,13 @@ func (c *pauseCmd) run(ctx context.Context, a *app) int {
 		if err != nil {
 			return err
 		}
-		out := &printer{w: a.out}
-		out.printf("Host %s is paused: nothing of it is claimed until \"frontier resume %s\".\n", host, host)
+		out := &cli.Printer{W: a.Out}
+		out.Printf("Host %s is paused: nothing of it is claimed until \"frontier resume %s\".\n", host, host)
 		if n.Paused {
-			out.printf("So is the crawl as a whole.\n")
+			out.Printf("So is the crawl as a whole.\n")
 		}
-		out.printf("%s", note)
-		return out.end()
+		out.Printf("%s", note)
+		return out.End()
 	})
 }
 
@@ -51,12 +52,12 @@ func pauseCrawl(ctx context.Context, a *app, s store.Store) error {
 	if err != nil {
 		return err
 	}
-	out := &printer{w: a.out}
-	out.printf("The crawl is paused: nothing is claimed until \"frontier resume\".\n")
+	out := &cli.Printer{W: a.Out}
+	out.Printf("The crawl is paused: nothing is claimed until \"frontier resume\".\n")
 	if n.Fetching > 0 {
-		out.printf("%s under way, and will end.\n", isAre(n.Fetching, "fetch", "fetches"))
+		out.Printf("%s under way, and will end.\n", isAre(n.Fetching, "fetch", "fetches"))
 	}
-	return out.end()
+	return out.End()
 }
 
 // resumeCmd is "frontier resume".
@@ -70,7 +71,7 @@ func (c *resumeCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		if host == "" {
 			return resumeCrawl(ctx, a, s)
 		}
@@ -85,13 +86,13 @@ func (c *resumeCmd) run(ctx context.Context, a *app) int {
 		if err != nil {
 			return err
 		}
-		out := &printer{w: a.out}
-		out.printf("Host %s is not paused.\n", host)
+		out := &cli.Printer{W: a.Out}
+		out.Printf("Host %s is not paused.\n", host)
 		if n.Paused {
-			out.printf("But the crawl as a whole is: \"frontier resume\" takes that back.\n")
+			out.Printf("But the crawl as a whole is: \"frontier resume\" takes that back.\n")
 		}
-		out.printf("%s", note)
-		return out.end()
+		out.Printf("%s", note)
+		return out.End()
 	})
 }
 
@@ -103,12 +104,12 @@ func resumeCrawl(ctx context.Context, a *app, s store.Store) error {
 	if err != nil {
 		return err
 	}
-	out := &printer{w: a.out}
-	out.printf("The crawl is not paused.\n")
+	out := &cli.Printer{W: a.Out}
+	out.Printf("The crawl is not paused.\n")
 	if n.HostsPaused > 0 {
-		out.printf("Hosts that are paused for themselves: %d.\n", n.HostsPaused)
+		out.Printf("Hosts that are paused for themselves: %d.\n", n.HostsPaused)
 	}
-	return out.end()
+	return out.End()
 }
 
 // optionalHost is hostKey of an argument that may be left out.

@@ -9,6 +9,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 const (
@@ -59,7 +60,7 @@ func (p *progress) watched(ctx context.Context, w *frontier.Worker) error {
 	}
 	p.sum()
 	if s := p.stats(); err == nil && s.Completed == 0 && s.Dead > 0 {
-		return &toldError{exitNothing, "nothing was completed"}
+		return cli.PrintedError(cli.ExitNothing, "nothing was completed")
 	}
 	return err
 }
@@ -81,7 +82,7 @@ func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
 		case <-draining:
 			draining = nil
 			if !p.quiet {
-				p.out.printf("stopping: fetches under way may end; a second signal ends at once\n")
+				p.out.Printf("stopping: fetches under way may end; a second signal ends at once\n")
 			}
 		case <-tick.C:
 			p.count(ctx)
@@ -132,7 +133,7 @@ func (p *progress) tell(now time.Time) {
 		p.out.draw(text)
 		return
 	}
-	p.out.printf("%s\n", text)
+	p.out.Printf("%s\n", text)
 }
 
 // estimate is how long the rest takes if it goes on as in the last counts. There is
@@ -161,12 +162,12 @@ func (p *progress) sum() {
 	for _, more := range []struct {
 		n    int64
 		name string
-	}{{s.Failed, "put off"}, {s.Lost, "lost"}, {s.Stale, "stale"}, {s.Troubles, "troubles"}} {
+	}{{s.Failed, "put off"}, {s.Lost, "lost"}, {s.Stale, "stale"}, {s.Errors, "errors"}} {
 		if more.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", more.n, more.name))
 		}
 	}
-	p.out.printf("%s%s in %v\n", p.faults.sum(), strings.Join(parts, ", "), time.Since(p.begun).Round(100*time.Millisecond))
+	p.out.Printf("%s%s in %v\n", p.faults.sum(), strings.Join(parts, ", "), time.Since(p.begun).Round(100*time.Millisecond))
 }
 
 // trend is a number as it was read at some times, the oldest first.

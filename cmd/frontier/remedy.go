@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"fetchd/internal/cli"
+)
 
 const (
 	siteAway     = "the site could not be reached, or broke off: check your own network if all sites fail so, else wait until this one works"
@@ -59,7 +63,7 @@ func remedy(class string) string {
 	if class == "" {
 		return `"frontier retry" tries again`
 	}
-	retry := fmt.Sprintf(`"frontier retry --class %s" tries again what failed so`, escape(class))
+	retry := fmt.Sprintf(`"frontier retry --class %s" tries again what failed so`, cli.Escape(class))
 	if hint, ok := hints[class]; ok {
 		return hint + "; " + retry
 	}

@@ -8,19 +8,20 @@ import (
 	"github.com/alecthomas/kong"
 
 	"fetchd/frontier"
+	"fetchd/internal/cli"
 )
 
 // TestHints: there is a hint for every error class and no other, and the flags that it
 // names are there.
 func TestHints(t *testing.T) {
 	t.Parallel()
-	var g grammar
-	parser, err := kong.New(&g, options(&app{}, func(int) {})...)
+	program := cli.Program{Name: "frontier"}
+	parsed, err := program.Parse(new(grammar), []string{"status"}, kong.Vars{"agent": agent()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	flags := map[string]bool{}
-	for _, node := range parser.Model.Children {
+	for _, node := range parsed.Model.Children {
 		for _, f := range node.Flags {
 			flags["--"+f.Name] = true
 		}

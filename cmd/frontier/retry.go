@@ -7,6 +7,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 // retryCmd is "frontier retry".
@@ -20,30 +21,30 @@ func (c *retryCmd) run(ctx context.Context, a *app) int {
 	if err := c.check(); err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
-		out := &printer{w: a.out}
+	return c.with(ctx, a, existing, func(s store.Store) error {
+		out := &cli.Printer{W: a.Out}
 		n, one, many, err := c.again(ctx, s)
 		if err != nil {
 			return err
 		}
-		out.printf("%s pending again.\n", isAre(n, one, many))
-		return out.end()
+		out.Printf("%s pending again.\n", isAre(n, one, many))
+		return out.End()
 	})
 }
 
 func (c *retryCmd) check() error {
 	if c.Class != nil {
 		if err := frontier.CheckClass(*c.Class); err != nil {
-			return &usageError{"--class", fmt.Sprint(err)}
+			return cli.UsageError("--class", fmt.Sprint(err))
 		}
 	}
 	switch {
 	case c.FetchedBefore == nil:
 		return nil
 	case c.Class != nil:
-		return &usageError{"--fetched-before", "what was fetched has no error class: leave out --class"}
+		return cli.UsageError("--fetched-before", "what was fetched has no error class: leave out --class")
 	case *c.FetchedBefore < 0:
-		return &usageError{"--fetched-before", fmt.Sprintf("%v is negative: give a duration such as 168h, or 0s for all", *c.FetchedBefore)}
+		return cli.UsageError("--fetched-before", fmt.Sprintf("%v is negative: give a duration such as 168h, or 0s for all", *c.FetchedBefore))
 	}
 	return nil
 }

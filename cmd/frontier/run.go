@@ -11,6 +11,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 	"fetchd/internal/heap"
 )
 
@@ -56,9 +57,9 @@ func (c *runCmd) run(ctx context.Context, a *app) int {
 	if err := c.check(a); err != nil {
 		return a.end(ctx, err)
 	}
-	c.console = newConsole(a.err, a.env)
-	c.draws = c.console.terminal && !(c.Outcomes == "-" && isTerminal(a.out)) // they would come between
-	a.err = c.console
+	c.console = newConsole(a.Err, a.Env)
+	c.draws = c.console.terminal && !(c.Outcomes == "-" && cli.IsTerminal(a.Out)) // they would come between
+	a.Err = c.console
 	if c.Demo {
 		return c.runDemo(ctx, a)
 	}
@@ -80,7 +81,7 @@ func (c *runCmd) work(ctx context.Context, a *app) error {
 }
 
 // workOn opens all else that the worker needs, and runs it.
-func (c *runCmd) workOn(ctx context.Context, a *app, s store.Repository, config frontier.Config) error {
+func (c *runCmd) workOn(ctx context.Context, a *app, s store.Store, config frontier.Config) error {
 	closeResults, err := c.openResults(ctx, a, &config)
 	defer closeResults()
 	if err != nil {
@@ -97,12 +98,12 @@ func (c *runCmd) workOn(ctx context.Context, a *app, s store.Repository, config 
 	}
 	defer stopMetrics()
 	if url != "" && !c.Quiet {
-		c.console.printf("metrics are at %s\n", url)
+		c.console.Printf("metrics are at %s\n", url)
 	}
 	p := c.progress(s, &config)
 	w, err := frontier.New(s, services, config)
 	if err != nil {
-		return &usageError{"run", fmt.Sprint(err)} // of what check lets through
+		return cli.UsageError("run", fmt.Sprint(err)) // of what check lets through
 	}
 	return p.watched(ctx, w)
 }
@@ -117,7 +118,7 @@ func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Confi
 		}
 	}
 	if c.Outcomes != "" {
-		lines, err := openLines(c.Outcomes, a.out)
+		lines, err := openLines(c.Outcomes, a.Out)
 		if err != nil {
 			return closeAll, err
 		}
@@ -152,7 +153,7 @@ func (c *runCmd) config(a *app) (frontier.Config, error) {
 		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Policy: p,
 		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept,
 		MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless,
-		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: c.LogLevel})),
+		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	if len(c.Accept) == 1 && c.Accept[0] == "any" {
 		config.Accept = nil
@@ -169,8 +170,8 @@ func (c *runCmd) config(a *app) (frontier.Config, error) {
 
 func (c *runCmd) policy(a *app) (frontier.Policy, error) {
 	p := frontier.DefaultPolicy()
-	if err := p.Environment(a.env); err != nil {
-		return p, &usageError{"environment", fmt.Sprint(err)}
+	if err := p.Environment(a.Env); err != nil {
+		return p, cli.UsageError("environment", fmt.Sprint(err))
 	}
 	if c.Follow != nil {
 		p.FollowRedirects = *c.Follow
@@ -179,12 +180,12 @@ func (c *runCmd) policy(a *app) (frontier.Policy, error) {
 		p.MaxRedirects = *c.Redirects
 	}
 	if c.Queue && !p.FollowRedirects {
-		return p, &usageError{"--queue-redirects", "redirects are left alone by --no-follow-redirects or CRAWLER_FOLLOW_REDIRECTS=false: leave out one of the two"}
+		return p, cli.UsageError("--queue-redirects", "redirects are left alone by --no-follow-redirects or CRAWLER_FOLLOW_REDIRECTS=false: leave out one of the two")
 	}
 	p.QueueRedirects, p.MaxURLRetries = c.Queue, c.Retries
 	for _, rule := range c.On {
 		if err := p.Set(rule); err != nil {
-			return p, &usageError{"--on", fmt.Sprint(err)}
+			return p, cli.UsageError("--on", fmt.Sprint(err))
 		}
 	}
 	return p, nil

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"fetchd/frontier/bodies"
+	"fetchd/internal/cli"
 )
 
 const (
@@ -38,7 +39,7 @@ var demoFlags = []string{"demo", "open", "drain-time", "log-level", "quiet"}
 func (c *runCmd) check(a *app) error {
 	if c.Demo {
 		if i := slices.IndexFunc(a.given, func(flag string) bool { return !slices.Contains(demoFlags, flag) }); i >= 0 {
-			return &usageError{"--" + a.given[i], "the demo has a crawl of its own: leave it out, or leave out --demo"}
+			return cli.UsageError("--"+a.given[i], "the demo has a crawl of its own: leave it out, or leave out --demo")
 		}
 	}
 	return cmp.Or(c.checkNumbers(), c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
@@ -57,7 +58,7 @@ func (c *runCmd) checkNumbers() error {
 		{"--max-url-retries", int64(c.Retries), 0, 1_000_000},
 	} {
 		if n.value < n.least || n.value > n.most {
-			return &usageError{n.flag, fmt.Sprintf("%d is not from %d to %d", n.value, n.least, n.most)}
+			return cli.UsageError(n.flag, fmt.Sprintf("%d is not from %d to %d", n.value, n.least, n.most))
 		}
 	}
 	return nil
@@ -78,14 +79,15 @@ func (c *runCmd) checkTimes() error {
 	} {
 		switch {
 		case d.value < 0:
-			return &usageError{d.flag, fmt.Sprintf("%v is negative: give a duration such as 30s", d.value)}
+			return cli.UsageError(d.flag, fmt.Sprintf("%v is negative: give a duration such as 30s", d.value))
 		case d.value == 0 && !d.zero:
-			return &usageError{d.flag, "0s is no time at all: give a duration such as 30s"}
+			return cli.UsageError(d.flag, "0s is no time at all: give a duration such as 30s")
 		}
 	}
 	if least := c.Timeout + leaseReserve; c.Lease <= least {
-		return &usageError{"--lease", fmt.Sprintf("%v is too short for --total-timeout %v: give more than %v, for a fetch and %v to record it; or a shorter --total-timeout",
-			c.Lease, c.Timeout, least, leaseReserve)}
+		return cli.UsageError("--lease", fmt.Sprintf("%v is too short for --total-timeout %v: give more than %v, for a fetch and %v to record it; or a shorter --total-timeout",
+			c.Lease, c.Timeout, least, leaseReserve))
+
 	}
 	return nil
 }
@@ -93,19 +95,19 @@ func (c *runCmd) checkTimes() error {
 func (c *runCmd) checkFetches() error {
 	switch {
 	case strings.TrimSpace(c.UserAgent) == "":
-		return &usageError{"--user-agent", "is empty: give a name and how you can be reached, such as \"mybot/1.0 (+https://example.org/bot)\""}
+		return cli.UsageError("--user-agent", "is empty: give a name and how you can be reached, such as \"mybot/1.0 (+https://example.org/bot)\"")
 	case !httpguts.ValidHeaderFieldValue(c.UserAgent):
-		return &usageError{"--user-agent", fmt.Sprintf("%.80q has a character that no header may have: leave it out", c.UserAgent)}
+		return cli.UsageError("--user-agent", fmt.Sprintf("%.80q has a character that no header may have: leave it out", c.UserAgent))
 	case len(c.Accept) == 0:
-		return &usageError{"--accept", "no media type is given: give one such as text/html, or \"any\""}
+		return cli.UsageError("--accept", "no media type is given: give one such as text/html, or \"any\"")
 	case len(c.Accept) > maxMediaTypes:
-		return &usageError{"--accept", fmt.Sprintf("%d media types are given: give at most %d, or \"any\"", len(c.Accept), maxMediaTypes)}
+		return cli.UsageError("--accept", fmt.Sprintf("%d media types are given: give at most %d, or \"any\"", len(c.Accept), maxMediaTypes))
 	case len(c.Accept) > 1 && slices.Contains(c.Accept, "any"):
-		return &usageError{"--accept", "\"any\" takes all media types: give it alone, or leave it out"}
+		return cli.UsageError("--accept", "\"any\" takes all media types: give it alone, or leave it out")
 	}
 	for _, media := range c.Accept {
 		if !isMediaType(media) && media != "any" {
-			return &usageError{"--accept", fmt.Sprintf("%.80q is no media type without parameters: give one such as text/html or text/*, or \"any\"", media)}
+			return cli.UsageError("--accept", fmt.Sprintf("%.80q is no media type without parameters: give one such as text/html or text/*, or \"any\"", media))
 		}
 	}
 	return nil
@@ -121,33 +123,33 @@ func isMediaType(s string) bool {
 func (c *runCmd) checkResults(a *app) error {
 	switch {
 	case c.Bodies == "" && slices.Contains(a.given, "bodies"):
-		return &usageError{"--bodies", "is empty: give a directory, or a bucket such as s3://NAME, or leave it out"}
+		return cli.UsageError("--bodies", "is empty: give a directory, or a bucket such as s3://NAME, or leave it out")
 	case c.Outcomes == "" && slices.Contains(a.given, "outcomes"):
-		return &usageError{"--outcomes", "is empty: give a file, or - for standard output, or leave it out"}
+		return cli.UsageError("--outcomes", "is empty: give a file, or - for standard output, or leave it out")
 	}
 	if c.Metrics != "" {
 		if _, port, err := net.SplitHostPort(c.Metrics); err != nil || port == "" {
-			return &usageError{"--metrics-addr", fmt.Sprintf("%.80q is no HOST:PORT: give one such as 127.0.0.1:9100, or :9100 for all addresses", c.Metrics)}
+			return cli.UsageError("--metrics-addr", fmt.Sprintf("%.80q is no HOST:PORT: give one such as 127.0.0.1:9100, or :9100 for all addresses", c.Metrics))
 		}
 	}
 	if strings.HasPrefix(c.Bodies, "mem:") {
-		return &usageError{"--bodies", "mem:// is gone when the run ends: give a directory, or a bucket such as s3://NAME"}
+		return cli.UsageError("--bodies", "mem:// is gone when the run ends: give a directory, or a bucket such as s3://NAME")
 	}
 	return nil
 }
 
 func (c services) check(a *app) error {
 	if slices.Contains(c.Server, "") || slices.Contains(a.given, "server") && len(c.Server) == 0 {
-		return &usageError{"--server", "an address is empty: give HOST:PORT"}
+		return cli.UsageError("--server", "an address is empty: give HOST:PORT")
 	}
 	for _, flag := range a.given {
 		inside := strings.HasPrefix(flag, "egress-")
 		outside := strings.HasPrefix(flag, "tls") || flag == "token-file"
 		switch {
 		case inside && len(c.Server) > 0:
-			return &usageError{"--" + flag, fmt.Sprintf("is for the fetchd inside, and --server is %.80s: set it there, or leave out --server", strings.Join(c.Server, ","))}
+			return cli.UsageError("--"+flag, fmt.Sprintf("is for the fetchd inside, and --server is %.80s: set it there, or leave out --server", strings.Join(c.Server, ",")))
 		case outside && len(c.Server) == 0:
-			return &usageError{"--" + flag, "says how another fetchd is reached: give its address with --server"}
+			return cli.UsageError("--"+flag, "says how another fetchd is reached: give its address with --server")
 		}
 	}
 	return nil
@@ -158,7 +160,7 @@ func (c services) check(a *app) error {
 func (c *runCmd) openBodies(ctx context.Context) (*bodies.Store, error) {
 	b, err := bodies.Open(ctx, c.Bodies)
 	if err != nil {
-		return nil, &outputError{fmt.Errorf("--bodies: %w: %s", err, otherPlace)}
+		return nil, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -166,7 +168,7 @@ func (c *runCmd) openBodies(ctx context.Context) (*bodies.Store, error) {
 	if err := b.Keep(ctx, hex.EncodeToString(empty[:]), nil); err != nil {
 		_ = b.Close() // nothing is in it
 		place, _, _ := strings.Cut(c.Bodies, "?")
-		return nil, &outputError{fmt.Errorf("--bodies: %s: %w: %s", place, err, otherPlace)}
+		return nil, cli.OutputError(fmt.Errorf("--bodies: %s: %w: %s", place, err, otherPlace))
 	}
 	return b, nil
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fetchd/internal/cli"
 )
 
 // TestRefused has flags that cannot work, and values of the environment. Nothing
@@ -50,9 +52,9 @@ func TestRefused(t *testing.T) {
 		{"bodies in memory", []string{"--bodies", "mem://"}, "--bodies: mem:// is gone when the run ends: give a directory"},
 		{"no place for bodies", []string{"--bodies", ""}, "--bodies: is empty: give a directory, or a bucket such as s3://NAME, or leave it out"},
 		{"no file for outcomes", []string{"--outcomes="}, "--outcomes: is empty: give a file, or - for standard output, or leave it out"},
-		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is no rule: give CLASS=ACTION, such as forbidden=abort-host`},
-		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: there is no error class "forbiddenn"; is it forbidden?`},
-		{"another action", []string{"--on", "forbidden=stop"}, `--on: "stop" is no action: give retry, skip, abort-host or abort-crawl`},
+		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is not a rule: use CLASS=ACTION, such as forbidden=abort-host`},
+		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: unknown error class "forbiddenn"; did you mean forbidden?`},
+		{"another action", []string{"--on", "forbidden=stop"}, `--on: unknown action "stop": use retry, skip, abort-host or abort-crawl`},
 		{"a level that is none", []string{"--log-level", "loud"}, "--log-level: "},
 		{"redirects queued and not followed", []string{"--queue-redirects", "--no-follow-redirects"}, "--queue-redirects: redirects are left alone by --no-follow-redirects"},
 		{"an empty server", []string{"--server="}, "--server: an address is empty: give HOST:PORT"},
@@ -75,8 +77,8 @@ func TestRefused(t *testing.T) {
 	t.Run("the demo with a database", func(t *testing.T) {
 		t.Parallel()
 		got := runWith(t.Context(), strings.NewReader(""), nil, "run", "--demo", "--db", "crawl.db")
-		if want := "frontier: --db: the demo has a crawl of its own: leave it out, or leave out --demo\n"; got.code != exitUsage || got.err != want {
-			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, exitUsage, want)
+		if want := "frontier: --db: the demo has a crawl of its own: leave it out, or leave out --demo\n"; got.code != cli.ExitUsage || got.err != want {
+			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitUsage, want)
 		}
 	})
 }
@@ -84,10 +86,10 @@ func TestRefused(t *testing.T) {
 func TestBadEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, value, told string }{
-		{"CRAWLER_FOLLOW_REDIRECTS", "maybe", `environment: CRAWLER_FOLLOW_REDIRECTS is "maybe": give true or false`},
-		{"CRAWLER_MAX_REDIRECTS", "five", `environment: CRAWLER_MAX_REDIRECTS is "five": give a number from 0 to 20`},
-		{"CRAWLER_MAX_REDIRECTS", "-1", `environment: CRAWLER_MAX_REDIRECTS is "-1": give a number from 0 to 20`},
-		{"CRAWLER_MAX_REDIRECTS", "21", `environment: CRAWLER_MAX_REDIRECTS is "21": give a number from 0 to 20`},
+		{"CRAWLER_FOLLOW_REDIRECTS", "maybe", `environment: CRAWLER_FOLLOW_REDIRECTS is "maybe": use true or false`},
+		{"CRAWLER_MAX_REDIRECTS", "five", `environment: CRAWLER_MAX_REDIRECTS is "five": use a number from 0 to 20`},
+		{"CRAWLER_MAX_REDIRECTS", "-1", `environment: CRAWLER_MAX_REDIRECTS is "-1": use a number from 0 to 20`},
+		{"CRAWLER_MAX_REDIRECTS", "21", `environment: CRAWLER_MAX_REDIRECTS is "21": use a number from 0 to 20`},
 		{"CRAWLER_MAX_REDIRECTS", "99999999999999999999", "environment: CRAWLER_MAX_REDIRECTS is "},
 	} {
 		t.Run(fmt.Sprintf("%s=%s", tt.name, tt.value), func(t *testing.T) {
@@ -114,8 +116,8 @@ func checkRefused(t *testing.T, env map[string]string, told string, args ...stri
 		all = append(all, "--outcomes", filepath.Join(dir, "outcomes"), "--bodies", filepath.Join(dir, "pages"))
 	}
 	got := runWith(t.Context(), strings.NewReader(""), env, append(all, args...)...)
-	if got.code != exitUsage || got.out != "" || !strings.HasPrefix(got.err, "frontier: "+told) {
-		t.Errorf("frontier run %q: exit status %d, %q, %q; want %d, nothing and %q", args, got.code, got.out, got.err, exitUsage, told)
+	if got.code != cli.ExitUsage || got.out != "" || !strings.HasPrefix(got.err, "frontier: "+told) {
+		t.Errorf("frontier run %q: exit status %d, %q, %q; want %d, nothing and %q", args, got.code, got.out, got.err, cli.ExitUsage, told)
 	}
 	if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
 		t.Errorf("frontier run %q made %v (%v)", args, made, err)
@@ -138,8 +140,8 @@ func TestAccepted(t *testing.T) {
 		{"--no-follow-redirects", "--max-redirects", "1"},
 	} {
 		got := runWith(t.Context(), strings.NewReader(""), nil, append([]string{"run", "--db", filepath.Join(t.TempDir(), "no.db")}, args...)...)
-		if got.code != exitDatabase || !strings.HasPrefix(got.err, "frontier: no database at ") {
-			t.Errorf("frontier run %q: exit status %d, %q, want %d and no database", args, got.code, got.err, exitDatabase)
+		if got.code != cli.ExitDatabase || !strings.HasPrefix(got.err, "frontier: no database at ") {
+			t.Errorf("frontier run %q: exit status %d, %q, want %d and no database", args, got.code, got.err, cli.ExitDatabase)
 		}
 	}
 }
@@ -152,7 +154,7 @@ func TestLimitsAreTheWorkers(t *testing.T) {
 		{"--lease", "1m10.001s", "--open", "1", "--max-attempts", "1", "--max-body-bytes", "1", "--max-redirects", "0", "--max-url-retries", "0"},
 		{"--total-timeout", "4m49s", "--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1048576", "--max-redirects", "20", "--max-url-retries", "1000000"},
 	} {
-		if got := c.run(args); got.code != exitOK || !strings.HasPrefix(got.err, "0 completed, ") {
+		if got := c.run(args); got.code != cli.ExitOK || !strings.HasPrefix(got.err, "0 completed, ") {
 			t.Errorf("frontier run %q: exit status %d, %q, want 0 and nothing done", args, got.code, got.err)
 		}
 	}

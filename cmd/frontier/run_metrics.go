@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"fetchd/frontier"
+	"fetchd/internal/cli"
 )
 
 // serveMetrics has the worker counted, and serves that until stop is called. url
@@ -22,7 +23,7 @@ func (c *runCmd) serveMetrics(config *frontier.Config) (url string, stop func(),
 	}
 	l, err := net.Listen("tcp", c.Metrics)
 	if err != nil {
-		return "", nil, &usageError{"--metrics-addr", fmt.Sprintf("%v: give an address of this machine and a free port", err)}
+		return "", nil, cli.UsageError("--metrics-addr", fmt.Sprintf("%v: give an address of this machine and a free port", err))
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

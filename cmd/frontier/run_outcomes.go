@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"fetchd/frontier"
+	"fetchd/internal/cli"
 	"fetchd/internal/plainjson"
 )
 
@@ -23,10 +24,10 @@ func openLines(name string, stdout io.Writer) (*lines, error) {
 	}
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o666)
 	if err != nil {
-		return nil, &outputError{err}
+		return nil, cli.OutputError(err)
 	}
 	if err := endLine(f); err != nil {
-		return nil, &outputError{errors.Join(err, f.Close())}
+		return nil, cli.OutputError(errors.Join(err, f.Close()))
 	}
 	return &lines{f, f.Close}, nil
 }
@@ -51,7 +52,7 @@ func (l *lines) write(r frontier.Record) error {
 		return err
 	}
 	if _, err := io.WriteString(l.w, b.String()); err != nil {
-		return &outputError{err}
+		return cli.OutputError(err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 	"fetchd/internal/site"
 )
 
@@ -46,7 +47,7 @@ func (c *crawl) run(flags []string, more ...string) result {
 func (c *crawl) statuses() map[string]int {
 	c.t.Helper()
 	got := make(map[string]int)
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		for u, err := range s.URLs(c.t.Context()) {
 			if err != nil {
 				return err
@@ -81,7 +82,7 @@ func (c *crawl) startWith(env map[string]string, args ...string) *background {
 	b.out, out = newTail()
 	b.err, err = newTail()
 	go func() {
-		b.code <- run(ctx, append([]string{"run", "--db", c.db}, args...), func(name string) string { return env[name] }, streams{strings.NewReader(""), out, err})
+		b.code <- run(ctx, append([]string{"run", "--db", c.db}, args...), func(name string) string { return env[name] }, cli.Streams{In: strings.NewReader(""), Out: out, Err: err})
 		_, _ = out.Close(), err.Close()
 	}()
 	return b

@@ -18,6 +18,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/frontier"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/heap"
 	"fetchd/server"
@@ -25,7 +26,7 @@ import (
 
 // services are the flags that say through what URLs are fetched.
 type services struct {
-	Server []string `placeholder:"HOST:PORT" group:"Service:" help:"Fetch through the fetchd at this address instead of the one inside ($$FETCHD_SERVER). Repeatable: the fetches are balanced. dns:///NAME:PORT takes every address of a name."`
+	Server []string `variable:"FETCHD_SERVER" placeholder:"HOST:PORT" group:"Service:" help:"Fetch through the fetchd at this address instead of the one inside ($$FETCHD_SERVER). Repeatable: the fetches are balanced. dns:///NAME:PORT takes every address of a name."`
 	dial.Flags
 	AllowCIDR []netip.Prefix `name:"egress-allow-cidr" placeholder:"CIDR" group:"Service:" help:"Addresses that the fetchd inside may reach besides public ones. Repeatable."`
 	AllowPort []uint16       `name:"egress-allow-port" placeholder:"PORT" group:"Service:" help:"Ports besides 80 and 443. Repeatable."`
@@ -63,7 +64,7 @@ func (c services) connect(logger *slog.Logger, open int, longest time.Duration) 
 		conn, err := grpc.NewClient(address, opts...)
 		if err != nil {
 			stop()
-			return nil, nil, &usageError{"--server", fmt.Sprint(err)}
+			return nil, nil, cli.UsageError("--server", fmt.Sprint(err))
 		}
 		conns = append(conns, conn)
 		all = append(all, frontier.Service{Name: address, Client: pb.NewFetchServiceClient(conn)})

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"math/big"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,9 +20,10 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/fetch"
+	"fetchd/internal/cli"
 	"fetchd/internal/site"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // startServer returns the address of a fetchd that reaches the site by its names,
@@ -31,34 +31,16 @@ import (
 func startServer(t *testing.T, s *site.Site, used *atomic.Bool, more func(*server.Config)) string {
 	t.Helper()
 	names := s.Resolver()
-	cfg := server.Config{Fetch: fetch.Config{
-		Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(cfg *server.Config) {
+		cfg.Fetch.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			used.Store(true)
 			return names.Dial(ctx, network, address)
-		}},
-		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(s.Port())}}, //nolint:gosec // a port
-	}}
-	if more != nil {
-		more(&cfg)
-	}
-	srv, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := errors.Join(srv.Shutdown(ctx), <-served); err != nil {
-			t.Error(err)
+		}}
+		cfg.Fetch.Egress.AllowPorts = []uint16{uint16(s.Port())} //nolint:gosec // a port
+		if more != nil {
+			more(cfg)
 		}
-	})
-	return l.Addr().String()
+	}}).Addr
 }
 
 // closedPort is an address at which nothing listens.
@@ -82,13 +64,13 @@ func TestOneServer(t *testing.T) {
 	for name, servers := range map[string][]string{"alone": {address}, "beside one that is not there": {closedPort(t), address}} {
 		c := newCrawl(t, s.URL("a", "/p/1"), s.URL("b", "/p/1"))
 		got := c.cli("run", "--delay", "1ms", "--log-level", "error", "--server", strings.Join(servers, ","))
-		if want := "2 completed, 0 failed, 0 retries in "; got.code != exitOK || !strings.HasPrefix(got.err, want) || !used.Load() {
+		if want := "2 completed, 0 failed, 0 retries in "; got.code != cli.ExitOK || !strings.HasPrefix(got.err, want) || !used.Load() {
 			t.Errorf("%s: exit status %d, %q, want 0 and %q", name, got.code, got.err, want)
 		}
 	}
 	c := newCrawl(t, s.URL("c", "/p/1"))
 	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FETCHD_SERVER": address}, "run", "--delay", "1ms", "--db", c.db)
-	if got.code != exitOK || !strings.HasPrefix(got.err, "1 completed") {
+	if got.code != cli.ExitOK || !strings.HasPrefix(got.err, "1 completed") {
 		t.Errorf("by the environment: exit status %d, %q", got.code, got.err)
 	}
 }
@@ -118,7 +100,7 @@ func TestTwoServers(t *testing.T) {
 	for range n {
 		b.out.until(t, "{")
 	}
-	b.end(exitInterrupted)
+	b.end(cli.ExitInterrupted)
 	if got, want := c.statuses(), map[string]int{"fetched": n}; !maps.Equal(got, want) {
 		t.Errorf("URLs = %v, want %v", got, want)
 	}
@@ -151,13 +133,13 @@ func TestServerWithTLS(t *testing.T) {
 		code  int
 		told  string
 	}{
-		{"no token", []string{ca}, exitService, "frontier: no service answers: " + address + ": "},
-		{"a wrong token", []string{ca, "--token-file", filepath.Join(dir, "wrong")}, exitService, "no token that is known"},
-		{"an empty token file", []string{ca, "--token-file", filepath.Join(dir, "empty")}, exitUsage, "--token-file: "},
-		{"an authority that is not trusted", []string{"--tls", token}, exitService, "certificate"},
-		{"plaintext", []string{token}, exitService, "no service answers"},
-		{"no such authority", []string{"--tls-ca-file", filepath.Join(dir, "no"), token}, exitUsage, "--tls-ca-file: "},
-		{"all that it takes", []string{ca, token}, exitOK, "1 completed, "},
+		{"no token", []string{ca}, cli.ExitService, "frontier: no service answers: " + address + ": "},
+		{"a wrong token", []string{ca, "--token-file", filepath.Join(dir, "wrong")}, cli.ExitService, "no token that is known"},
+		{"an empty token file", []string{ca, "--token-file", filepath.Join(dir, "empty")}, cli.ExitUsage, "--token-file: "},
+		{"an authority that is not trusted", []string{"--tls", token}, cli.ExitService, "certificate"},
+		{"plaintext", []string{token}, cli.ExitService, "no service answers"},
+		{"no such authority", []string{"--tls-ca-file", filepath.Join(dir, "no"), token}, cli.ExitUsage, "--tls-ca-file: "},
+		{"all that it takes", []string{ca, token}, cli.ExitOK, "1 completed, "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCrawl(t, s.URL("a", "/p/1"))
@@ -166,7 +148,7 @@ func TestServerWithTLS(t *testing.T) {
 			if got.code != tt.code || !strings.Contains(got.err, tt.told) || strings.Contains(got.err, "Bearer") {
 				t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, tt.code, tt.told)
 			}
-			if tt.code != exitOK && (s.Count() != before || strings.Contains(got.err, "completed") || c.statuses()["pending"] != 1) {
+			if tt.code != cli.ExitOK && (s.Count() != before || strings.Contains(got.err, "completed") || c.statuses()["pending"] != 1) {
 				t.Errorf("%d requests, %v, %q, want nothing done", s.Count()-before, c.statuses(), got.err)
 			}
 		})
@@ -197,9 +179,9 @@ func TestNoService(t *testing.T) {
 	c := newCrawl(t, page)
 	one, two := closedPort(t), closedPort(t)
 	got := c.cli("run", "--server", one, "--server", two)
-	for _, want := range []string{"frontier: no service answers: " + one + ": ", two + ": ", "\n  Does it run, and do --server"} {
-		if got.code != exitService || !strings.Contains(got.err, want) || strings.Contains(got.err, "completed") {
-			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, exitService, want)
+	for _, want := range []string{"frontier: no service answers: " + one + ": ", two + ": ", "\n  Nothing was fetched. Is the service running, and are --server"} {
+		if got.code != cli.ExitService || !strings.Contains(got.err, want) || strings.Contains(got.err, "completed") {
+			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitService, want)
 		}
 	}
 	if got := c.statuses(); got["pending"] != 1 {

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"fetchd/frontier"
+	"fetchd/internal/cli"
 	"fetchd/internal/site"
 )
 
@@ -27,12 +28,12 @@ func TestAddAndRun(t *testing.T) {
 	s := startSite(t, site.Config{})
 	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
 	got := c.run(inside(s.Port()))
-	if want := fmt.Sprintf("no database at %s: \"frontier add\" makes one", c.db); got.code != exitDatabase || !strings.Contains(got.err, want) {
-		t.Fatalf("run before add: exit status %d, %q, want %d and %q", got.code, got.err, exitDatabase, want)
+	if want := fmt.Sprintf("no database at %s: \"frontier add\" makes one", c.db); got.code != cli.ExitDatabase || !strings.Contains(got.err, want) {
+		t.Fatalf("run before add: exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitDatabase, want)
 	}
 	c.must("add", at(s, "/p/1"), at(s, "/p/2"), at(s, "/nothing"))
 	got = c.run(inside(s.Port()))
-	if want := "\n2 completed, 1 failed, 0 retries in "; got.code != exitOK || got.out != "" || !strings.Contains(got.err, want) {
+	if want := "\n2 completed, 1 failed, 0 retries in "; got.code != cli.ExitOK || got.out != "" || !strings.Contains(got.err, want) {
 		t.Fatalf("run: exit status %d, %q, %q, want 0, nothing and %q", got.code, got.out, got.err, want)
 	}
 	if got, want := c.statuses(), map[string]int{"fetched": 2, "dead http_client_error": 1}; !maps.Equal(got, want) {
@@ -42,7 +43,7 @@ func TestAddAndRun(t *testing.T) {
 		t.Errorf("why does not tell what the worker read of robots.txt:\n%s", got)
 	}
 	before := s.Count()
-	if got := c.run(inside(s.Port()), "--quiet"); got.code != exitOK || !strings.HasPrefix(got.err, "0 completed, 0 failed, 0 retries in ") || s.Count() != before {
+	if got := c.run(inside(s.Port()), "--quiet"); got.code != cli.ExitOK || !strings.HasPrefix(got.err, "0 completed, 0 failed, 0 retries in ") || s.Count() != before {
 		t.Errorf("a run with nothing to do: exit status %d, %q, %d requests", got.code, got.err, s.Count()-before)
 	}
 }
@@ -54,8 +55,8 @@ func TestAddressGuard(t *testing.T) {
 	port := strconv.Itoa(s.Port())
 	for _, flags := range [][]string{nil, {"--ignore-robots"}, {"--egress-allow-port", port}, {"--egress-allow-cidr", "127.0.0.0/8"}} {
 		got := c.run([]string{"--delay", "1ms", "--quiet"}, flags...)
-		if got.code != exitNothing || s.Count() != 0 {
-			t.Errorf("%q: exit status %d, %d requests, want %d and none: %s", flags, got.code, s.Count(), exitNothing, got.err)
+		if got.code != cli.ExitNothing || s.Count() != 0 {
+			t.Errorf("%q: exit status %d, %d requests, want %d and none: %s", flags, got.code, s.Count(), cli.ExitNothing, got.err)
 		}
 		if want := "target_blocked: 1 failed: " + remedy("target_blocked") + "\n0 completed, 1 failed, 0 retries in "; !strings.HasPrefix(got.err, want) {
 			t.Errorf("%q: %q, want %q", flags, got.err, want)
@@ -65,7 +66,7 @@ func TestAddressGuard(t *testing.T) {
 		}
 		c.must("retry")
 	}
-	if got := c.run(inside(s.Port())); got.code != exitOK || !maps.Equal(c.statuses(), map[string]int{"fetched": 1}) {
+	if got := c.run(inside(s.Port())); got.code != cli.ExitOK || !maps.Equal(c.statuses(), map[string]int{"fetched": 1}) {
 		t.Errorf("with both flags: exit status %d, URLs = %v, want 0 and one fetched: %s", got.code, c.statuses(), got.err)
 	}
 }
@@ -79,7 +80,7 @@ func TestOutcomesAndBodies(t *testing.T) {
 	if err := os.WriteFile(outcomes, []byte(`{"cut`), 0o600); err != nil { // by an earlier run
 		t.Fatal(err)
 	}
-	if got := c.run(inside(s.Port()), "--outcomes", outcomes, "--bodies", bodies); got.code != exitOK || got.out != "" {
+	if got := c.run(inside(s.Port()), "--outcomes", outcomes, "--bodies", bodies); got.code != cli.ExitOK || got.out != "" {
 		t.Fatalf("exit status %d, %q, %q", got.code, got.out, got.err)
 	}
 	lines := linesOf(t, outcomes)
@@ -99,7 +100,7 @@ func TestOutcomesAndBodies(t *testing.T) {
 	c.must("retry", "--fetched-before", "0s")
 	got := c.run(inside(s.Port()), "--outcomes", "-")
 	again := decode(t, strings.Split(strings.TrimSuffix(got.out, "\n"), "\n"))
-	if r := again[at(s, "/p/1")]; got.code != exitOK || len(again) != 1 || r.HTTPStatus != 304 || r.Status != "fetched" {
+	if r := again[at(s, "/p/1")]; got.code != cli.ExitOK || len(again) != 1 || r.HTTPStatus != 304 || r.Status != "fetched" {
 		t.Errorf("fetched again: exit status %d, %+v, want one page, fetched with 304", got.code, again)
 	}
 }
@@ -183,8 +184,8 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := c.run(inside(s.Port()), tt.flags...)
-			if got.code != exitOutput || !strings.Contains(got.err, tt.told) || strings.Contains(got.err, "secret") {
-				t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, exitOutput, tt.told)
+			if got.code != cli.ExitOutput || !strings.Contains(got.err, tt.told) || strings.Contains(got.err, "secret") {
+				t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitOutput, tt.told)
 			}
 			if strings.Contains(got.err, "completed") || s.Count() != 0 {
 				t.Errorf("%d requests were made, %q", s.Count(), got.err)
@@ -202,8 +203,8 @@ func TestReaderThatGoes(t *testing.T) {
 	_ = r.Close()
 	var err strings.Builder
 	code := run(t.Context(), append([]string{"run", "--outcomes", "-", "--db", c.db}, inside(s.Port())...), func(string) string { return "" },
-		streams{strings.NewReader(""), w, &err})
-	if code != exitOK || !strings.Contains(err.String(), " completed, 0 failed") {
+		cli.Streams{In: strings.NewReader(""), Out: w, Err: &err})
+	if code != cli.ExitOK || !strings.Contains(err.String(), " completed, 0 failed") {
 		t.Errorf("exit status %d, %q, want 0 and the sum", code, err.String())
 	}
 	if got := c.statuses(); got["pending"] == 0 || got["fetched"] == 0 || got["fetching"] != 0 {
@@ -238,7 +239,7 @@ func TestMetricsOfRun(t *testing.T) {
 	}
 	c.must("add", at(s, "/p/2"))
 	b.out.until(t, "{") // an endless run takes what comes later
-	b.end(exitInterrupted)
+	b.end(cli.ExitInterrupted)
 }
 
 // TestInterrupted stops a run in the middle of a fetch.
@@ -285,7 +286,7 @@ func TestInterrupted(t *testing.T) {
 			}
 			b.err.until(t, tt.sum)
 			diff(t, "last line", "frontier: interrupted", b.err.until(t, "frontier: "))
-			b.end(exitInterrupted)
+			b.end(cli.ExitInterrupted)
 			if got := c.statuses(); !maps.Equal(got, tt.want) {
 				t.Errorf("URLs = %v, want %v", got, tt.want)
 			}
@@ -298,9 +299,9 @@ func TestAbortCrawl(t *testing.T) {
 	s := startSite(t, site.Config{})
 	c := newCrawl(t, at(s, "/nothing"))
 	got := c.run(inside(s.Port()), "--on", "http_client_error=abort-crawl", "--endless")
-	for _, want := range []string{"\nfrontier: an outcome aborted the crawl: " + at(s, "/nothing") + ": http_client_error: ", `"frontier resume" takes that back`, "0 completed, 1 failed,"} {
-		if got.code != exitAborted || !strings.Contains(got.err, want) {
-			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, exitAborted, want)
+	for _, want := range []string{"\nfrontier: an outcome aborted the crawl: " + at(s, "/nothing") + ": http_client_error: ", `"frontier resume" continues it.`, "0 completed, 1 failed,"} {
+		if got.code != cli.ExitAborted || !strings.Contains(got.err, want) {
+			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitAborted, want)
 		}
 	}
 	if got := c.must("status"); !strings.Contains(got, "The crawl is paused") {
@@ -341,7 +342,7 @@ func TestRedirectSettings(t *testing.T) {
 			for range n {
 				b.out.until(t, "{")
 			}
-			b.end(exitInterrupted)
+			b.end(cli.ExitInterrupted)
 			if got := c.statuses(); !maps.Equal(got, tt.want) {
 				t.Errorf("URLs = %v, want %v", got, tt.want)
 			}
@@ -365,7 +366,7 @@ func visitsOf(s *site.Site, path string) []site.Visit {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FRONTIER_DB": "/no/such.db", "FETCHD_SERVER": "127.0.0.1:1"}, "run", "--demo", "--quiet")
-	if got.code != exitOK || strings.Count(got.out, "\nok    ") != 6 || strings.Contains(got.out, "FAIL") {
+	if got.code != cli.ExitOK || strings.Count(got.out, "\nok    ") != 6 || strings.Contains(got.out, "FAIL") {
 		t.Errorf("exit status %d, %q, %s, want 0 and six checks that hold", got.code, got.err, got.out)
 	}
 }

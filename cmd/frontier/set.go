@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 // maxInFlight is the most fetches at a time that a host can be set to.
@@ -28,7 +29,7 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		note, err := strange(ctx, s, host)
 		if err != nil {
 			return err
@@ -36,27 +37,27 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 		if err := s.SetHost(ctx, host, params); err != nil {
 			return err
 		}
-		out := &printer{w: a.out}
+		out := &cli.Printer{W: a.Out}
 		if d := params.Delay; d != nil && *d < 0 {
-			out.printf("Host %s: the delay is the crawl's default.\n", host)
+			out.Printf("Host %s: the delay is the crawl's default.\n", host)
 		} else if d != nil {
-			out.printf("Host %s: the delay is %v.\n", host, *d)
+			out.Printf("Host %s: the delay is %v.\n", host, *d)
 		}
 		if n := params.MaxInFlight; n != nil {
-			out.printf("Host %s: at most %d in flight.\n", host, *n)
+			out.Printf("Host %s: at most %d in flight.\n", host, *n)
 		}
-		out.printf("%s", note)
-		return out.end()
+		out.Printf("%s", note)
+		return out.End()
 	})
 }
 
 func (c *setCmd) params() (store.HostParams, error) {
 	params := store.HostParams{MaxInFlight: c.MaxInFlight}
 	if c.Delay == nil && c.MaxInFlight == nil {
-		return params, &usageError{"set", "nothing is to be set: give --delay, --max-in-flight or both"}
+		return params, cli.UsageError("set", "nothing is to be set: give --delay, --max-in-flight or both")
 	}
 	if n := c.MaxInFlight; n != nil && (*n < 1 || *n > maxInFlight) {
-		return params, &usageError{"--max-in-flight", fmt.Sprintf("%d is not from 1 to %d; to stop a host, pause it", *n, maxInFlight)}
+		return params, cli.UsageError("--max-in-flight", fmt.Sprintf("%d is not from 1 to %d; to stop a host, pause it", *n, maxInFlight))
 	}
 	if c.Delay == nil {
 		return params, nil
@@ -66,7 +67,7 @@ func (c *setCmd) params() (store.HostParams, error) {
 		var err error
 		delay, err = time.ParseDuration(*c.Delay)
 		if err != nil || delay < 0 {
-			return params, &usageError{"--delay", fmt.Sprintf("%.40q is no duration such as 5s, 500ms or 0s, and not \"default\"", *c.Delay)}
+			return params, cli.UsageError("--delay", fmt.Sprintf("%.40q is no duration such as 5s, 500ms or 0s, and not \"default\"", *c.Delay))
 		}
 	}
 	params.Delay = &delay

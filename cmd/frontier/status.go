@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 	"fetchd/internal/plainjson"
 )
 
@@ -58,23 +59,23 @@ type classCounts struct {
 
 func (c *statusCmd) run(ctx context.Context, a *app) int {
 	if c.Watch && c.Classes {
-		return a.end(ctx, &usageError{"--classes", "reads the whole table each time: leave out --watch"})
+		return a.end(ctx, cli.UsageError("--classes", "reads the whole table each time: leave out --watch"))
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		if c.Watch {
-			return c.watch(ctx, a.out, s, isTerminal(a.out))
+			return c.watch(ctx, a.Out, s, cli.IsTerminal(a.Out))
 		}
 		n, err := c.read(ctx, s)
 		if err != nil {
 			return err
 		}
-		out := &printer{w: a.out}
+		out := &cli.Printer{W: a.Out}
 		if c.JSON {
 			writeJSON(out, n)
 		} else {
-			out.printf("%s", n.table())
+			out.Printf("%s", n.table())
 		}
-		return out.end()
+		return out.End()
 	})
 }
 
@@ -83,7 +84,7 @@ func (c *statusCmd) run(ctx context.Context, a *app) int {
 func (c *statusCmd) watch(ctx context.Context, w io.Writer, s store.Store, terminal bool) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	out := &printer{w: w}
+	out := &cli.Printer{W: w}
 	for drawn := 0; ; {
 		n, err := c.read(ctx, s)
 		switch {
@@ -94,18 +95,18 @@ func (c *statusCmd) watch(ctx context.Context, w io.Writer, s store.Store, termi
 			writeJSON(out, n)
 		case terminal:
 			table := n.table()
-			out.printf("%s%s", erase(drawn), table)
+			out.Printf("%s%s", erase(drawn), table)
 			drawn = strings.Count(table, "\n")
 		default:
-			out.printf("%s %s\n", stamp(time.Now()), n.line())
+			out.Printf("%s %s\n", stamp(time.Now()), n.line())
 		}
-		if err := out.end(); err != nil {
+		if err := out.End(); err != nil {
 			return err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return &toldError{exitInterrupted, "interrupted"} // nothing else ends a watch
+			return cli.PrintedError(cli.ExitInterrupted, "interrupted") // nothing else ends a watch
 		}
 	}
 }
@@ -183,7 +184,7 @@ func (n *counted) table() string {
 		if class == "" {
 			class = "(none)"
 		}
-		fmt.Fprintf(&b, "  %-23s %10d  %10d\n", escape(class), c.Failed, c.Dead)
+		fmt.Fprintf(&b, "  %-23s %10d  %10d\n", cli.Escape(class), c.Failed, c.Dead)
 	}
 	if n.Paused {
 		b.WriteString("The crawl is paused: \"frontier resume\" takes that back.\n")
@@ -203,8 +204,8 @@ func (n *counted) line() string {
 }
 
 // writeJSON writes v as one line.
-func writeJSON(out *printer, v any) {
-	if err := plainjson.NewEncoder(out).Encode(v); err != nil && out.err == nil {
-		out.err = err
+func writeJSON(out *cli.Printer, v any) {
+	if err := plainjson.NewEncoder(out).Encode(v); err != nil && out.Err == nil {
+		out.Err = err
 	}
 }

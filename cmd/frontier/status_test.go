@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 // busy is a crawl with a URL in each status.
@@ -29,12 +30,12 @@ func busy(t *testing.T) *crawl {
 		c.fetch(f)
 	}
 	c.must("add", "http://fetching.test/")
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		_, err := s.Claim(t.Context(), store.ClaimParams{})
 		return err
 	})
 	c.must("add", "http://pending.test/1", "http://pending.test/2")
-	c.store(func(s store.Repository) error { return s.Block(t.Context(), "pending.test", time.Hour) })
+	c.store(func(s store.Store) error { return s.Block(t.Context(), "pending.test", time.Hour) })
 	c.must("pause", "dns_not_found.dead.test")
 	return c
 }
@@ -110,8 +111,8 @@ func TestStatusWatch(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		got := runWith(ctx, strings.NewReader(""), nil, "status", "--watch", "--db", c.db)
-		if got.code != exitInterrupted || got.err != "" {
-			t.Errorf("exit status %d, %q; want %d and nothing", got.code, got.err, exitInterrupted)
+		if got.code != cli.ExitInterrupted || got.err != "" {
+			t.Errorf("exit status %d, %q; want %d and nothing", got.code, got.err, cli.ExitInterrupted)
 		}
 		want := ""
 		for n := range 3 {
@@ -138,7 +139,7 @@ func TestStatusWatchOnTerminal(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
 	once := c.must("status")
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()

@@ -10,6 +10,7 @@ import (
 	"fetchd/frontier"
 	"fetchd/frontier/normal"
 	"fetchd/frontier/store"
+	"fetchd/internal/cli"
 )
 
 // whyCmd is "frontier why".
@@ -23,13 +24,13 @@ type whyCmd struct {
 func (c *whyCmd) run(ctx context.Context, a *app) int {
 	url, err := normal.NormalizeURL(c.URL)
 	if err != nil {
-		return a.end(ctx, &usageError{"URL", fmt.Sprintf("%v: give a whole one, with http:// or https://", err)})
+		return a.end(ctx, cli.UsageError("URL", fmt.Sprintf("%v: give a whole one, with http:// or https://", err)))
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		told, err := s.Why(ctx, url)
 		if errors.Is(err, store.ErrUnknownURL) {
-			a.errorf(`the frontier does not hold %s: "frontier add" adds it`, url)
-			return &toldError{exitUnknownURL, "unknown URL"}
+			a.Errorf(`the frontier does not hold %s: "frontier add" adds it`, url)
+			return cli.PrintedError(cli.ExitNothing, "unknown URL")
 		}
 		if err != nil {
 			return err
@@ -38,13 +39,13 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 		if err != nil {
 			return err
 		}
-		out, e := &printer{w: a.out}, &evidence{told, robots}
+		out, e := &cli.Printer{W: a.Out}, &evidence{told, robots}
 		if c.JSON {
 			writeJSON(out, explained(e))
 		} else {
-			out.printf("%s", explain(e))
+			out.Printf("%s", explain(e))
 		}
-		return out.end()
+		return out.End()
 	})
 }
 
@@ -93,7 +94,7 @@ func pauseReason(e *evidence) reason {
 	case e.Paused:
 		return reason{"crawl_paused", `The crawl is paused: "frontier resume" takes that back.`}
 	case e.Host.Paused:
-		return reason{"host_paused", fmt.Sprintf(`Its host is paused: "frontier resume %s" takes that back.`, escape(e.URL.Host))}
+		return reason{"host_paused", fmt.Sprintf(`Its host is paused: "frontier resume %s" takes that back.`, cli.Escape(e.URL.Host))}
 	}
 	return reason{}
 }
@@ -129,14 +130,14 @@ func withError(u *store.URL) string {
 	if u.ErrorClass == "" {
 		return ""
 	}
-	return " (" + escape(u.ErrorClass) + ")"
+	return " (" + cli.Escape(u.ErrorClass) + ")"
 }
 
 func byWorker(u *store.URL) string {
 	if u.Worker == "" {
 		return " by a worker"
 	}
-	return " by worker " + escape(u.Worker)
+	return " by worker " + cli.Escape(u.Worker)
 }
 
 // fact is a line of an explanation.
@@ -145,13 +146,13 @@ type fact struct{ name, text string }
 // explain is an explanation for people: a sentence, and then the facts.
 func explain(e *evidence) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n%s\n", reasonOf(e).text, escape(e.URL.URL))
+	fmt.Fprintf(&b, "%s\n\n%s\n", reasonOf(e).text, cli.Escape(e.URL.URL))
 	for _, f := range urlFacts(e) {
-		fmt.Fprintf(&b, "  %-14s %s\n", f.name, escape(f.text))
+		fmt.Fprintf(&b, "  %-14s %s\n", f.name, cli.Escape(f.text))
 	}
-	fmt.Fprintf(&b, "Host %s\n", escape(e.URL.Host))
+	fmt.Fprintf(&b, "Host %s\n", cli.Escape(e.URL.Host))
 	for _, f := range hostFacts(e) {
-		fmt.Fprintf(&b, "  %-14s %s\n", f.name, escape(f.text))
+		fmt.Fprintf(&b, "  %-14s %s\n", f.name, cli.Escape(f.text))
 	}
 	fmt.Fprintf(&b, "Crawl\n  %-14s %s\n  %-14s %s (the database's clock)\n", "paused", yes(e.Paused), "now", stamp(e.Now))
 	return b.String()

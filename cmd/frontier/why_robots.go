@@ -5,6 +5,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/frontier/robots"
+	"fetchd/internal/cli"
 )
 
 // robotsReason is that of a URL that robots.txt keeps from being fetched, as far
@@ -46,9 +47,9 @@ func robotsFact(r *frontier.RobotsState) string {
 	case !r.Known:
 		return "not read yet"
 	case d.Reason == robots.ByRule && !d.Allowed:
-		return fmt.Sprintf("line %d, %.200s %s", d.Line.Number, escape(d.Line.Text), read)
+		return fmt.Sprintf("line %d, %.200s %s", d.Line.Number, cli.Escape(d.Line.Text), read)
 	case d.Reason == robots.ByRule:
-		return fmt.Sprintf("allowed by line %d, %.200s %s", d.Line.Number, escape(d.Line.Text), read)
+		return fmt.Sprintf("allowed by line %d, %.200s %s", d.Line.Number, cli.Escape(d.Line.Text), read)
 	case d.Reason == robots.NoRule:
 		return "no line is about it " + read
 	case d.Reason == robots.Unavailable:

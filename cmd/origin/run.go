@@ -10,13 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"fetchd/conformance/origin"
-)
-
-// The exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2 // as the flag package has it
+	"fetchd/internal/cli"
 )
 
 const description = `An HTTP origin that commits any fault on request, by URL.
@@ -28,9 +22,12 @@ GET /_log?key=KEY shows what it saw.
 
 HTTP and HTTPS listen on the addresses below, the listeners that break before
 HTTP begins on ports of 127.0.0.1 that the system chooses. It does what any
-client asks of it: do not expose it to a network.
+client asks of it: do not expose it to a network.`
 
-Exit code: 0 after SIGINT or SIGTERM, 1 if it cannot start, 2 for wrong flags.`
+const examples = `
+  origin
+  origin --addr 127.0.0.1:9080 --log
+  origin --write-ca ca.pem`
 
 // flags is the command line.
 type flags struct {
@@ -39,43 +36,26 @@ type flags struct {
 	Seed    uint64 `help:"Selects the bytes of the bodies that size=N asks for." default:"0" placeholder:"N"`
 	WriteCA string `help:"Write the certificate of the authority to this file, in PEM; clients must trust it. Removed at the end." name:"write-ca" type:"path" placeholder:"FILE"`
 	Log     bool   `help:"Write a line for each request to standard error."`
+
+	Version    kong.VersionFlag `help:"Print the version and exit."`
+	Completion cli.Completion   `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+	Serve      struct{}         `cmd:"" default:"1" hidden:"" help:"Serve."`
 }
 
-// run is the command: it serves until ctx ends and returns the exit code.
+// run serves until ctx ends and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	p := cli.Program{Name: "origin", Description: description, Streams: cli.Streams{Out: stdout, Err: stderr},
+		Manual: cli.Manual{Examples: examples, Exits: map[int]string{
+			cli.ExitOK:     "stopped by SIGTERM or SIGINT",
+			cli.ExitFailed: "failed to start",
+			cli.ExitOutput: "",
+		}}}
 	var f flags
-	code, done := parse(&f, args, stdout, stderr)
-	if done {
-		return code
-	}
-	if err := serve(ctx, f, stdout, stderr); err != nil {
-		_, _ = fmt.Fprintf(stderr, "origin: %v\n", err)
-		return exitError
-	}
-	return exitOK
-}
-
-// parse fills f. It is done where kong has answered by itself (--help) or args
-// are wrong.
-func parse(f *flags, args []string, stdout, stderr io.Writer) (code int, done bool) {
-	exited := false
-	parser, err := kong.New(f,
-		kong.Name("origin"),
-		kong.Description(description),
-		kong.Writers(stdout, stderr),
-		kong.Exit(func(c int) { code, exited = c, true }),
-	)
+	_, err := p.Parse(&f, args)
 	if err == nil {
-		_, err = parser.Parse(args)
+		err = serve(ctx, f, stdout, stderr)
 	}
-	if exited {
-		return code, true
-	}
-	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "origin: %v (see origin --help)\n", err)
-		return exitUsage, true
-	}
-	return exitOK, false
+	return p.Exit(context.Background(), err) // SIGTERM is how the origin is stopped, not an interruption
 }
 
 func serve(ctx context.Context, f flags, stdout, stderr io.Writer) error {
@@ -90,13 +70,13 @@ func serve(ctx context.Context, f flags, stdout, stderr io.Writer) error {
 	defer func() { _ = o.Close() }() // it has no error to tell
 	if f.WriteCA != "" {
 		if err := os.WriteFile(f.WriteCA, o.CAPEM(), 0o644); err != nil {
-			return fmt.Errorf("write the authority: %w", err)
+			return cli.OutputError(fmt.Errorf("the authority: %w", err))
 		}
 		// The next start makes another one.
 		defer func() { _ = os.Remove(f.WriteCA) }()
 	}
 	if _, err := io.WriteString(stdout, o.Index()); err != nil {
-		return fmt.Errorf("print the index: %w", err)
+		return cli.OutputError(fmt.Errorf("the index: %w", err))
 	}
 	<-ctx.Done()
 	return nil

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/internal/cli"
+
 	"go.uber.org/goleak"
 )
 
@@ -33,12 +35,12 @@ func TestFlags(t *testing.T) {
 		stdout string
 		stderr string
 	}{
-		{"help", []string{"--help"}, exitOK, "--write-ca", ""},
-		{"unknown flag", []string{"--nonsense"}, exitUsage, "", "--help"},
-		{"bad seed", []string{"--seed=x"}, exitUsage, "", "--help"},
-		{"argument", []string{"more"}, exitUsage, "", "--help"},
-		{"taken address", []string{"--tls-addr=127.0.0.1:0", "--addr", taken.Addr().String()}, exitError, "", "open listener http"},
-		{"no folder", []string{"--addr=127.0.0.1:0", "--tls-addr=127.0.0.1:0", "--write-ca", "no/such/folder/ca.pem"}, exitError, "", "authority"},
+		{"help", []string{"--help"}, cli.ExitOK, "--write-ca", ""},
+		{"unknown flag", []string{"--nonsense"}, cli.ExitUsage, "", "--help"},
+		{"bad seed", []string{"--seed=x"}, cli.ExitUsage, "", "--help"},
+		{"argument", []string{"more"}, cli.ExitUsage, "", "--help"},
+		{"taken address", []string{"--tls-addr=127.0.0.1:0", "--addr", taken.Addr().String()}, cli.ExitFailed, "", "open listener http"},
+		{"no folder", []string{"--addr=127.0.0.1:0", "--tls-addr=127.0.0.1:0", "--write-ca", "no/such/folder/ca.pem"}, cli.ExitOutput, "", "authority"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +76,7 @@ func TestServesUntilTheEnd(t *testing.T) {
 		t.Errorf("status %d, want 418", status)
 	}
 	cancel()
-	if code := <-ended; code != exitOK {
+	if code := <-ended; code != cli.ExitOK {
 		t.Errorf("exit code %d, want 0; stderr %s", code, stderr.String())
 	}
 	if !strings.Contains(stderr.String(), "key=k step=418 end=answered") {

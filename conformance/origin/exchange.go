@@ -14,37 +14,37 @@ import (
 	"time"
 )
 
-// Why a step ended without a whole answer.
+// The reasons why a step ends without a complete answer.
 var (
 	errGone        = errors.New("client is gone")
-	errBroken      = errors.New("broken off as asked")
-	errUnsupported = errors.New("this protocol cannot do that")
+	errBroken      = errors.New("broken off, as the step asks")
+	errUnsupported = errors.New("this protocol cannot express the fault")
 )
 
-// errorField tells what was wrong with a request for a fault.
+// errorField is the response field that says why a URL was refused.
 const errorField = "Origin-Error"
 
-// exchange is one request and what is done about it.
+// exchange is one request and its answer.
 type exchange struct {
 	origin *Origin
 	conn   *connection
-	place  int // of this request among those of its connection, from 1
+	place  int // number of this request on its connection, from 1
 	req    *http.Request
 	fields []Field
 	wire   wire
 	ctx    context.Context // ends when the client leaves
 	entry  *entry
-	// bodyRead, if set, is called when the request body is at its end.
+	// bodyRead, if set, is called when all of the request body was read.
 	bodyRead func()
 }
 
-// serve answers one request. It reports whether the connection may go on.
+// serve answers one request. It reports whether the connection can be reused.
 func (o *Origin) serve(x *exchange) bool {
 	path := x.path()
-	if page, ok := o.page(path); ok {
+	if page := o.page(path); page != nil {
 		return x.servePage(page) == nil
 	}
-	rt, err := o.router().parse(path)
+	rt, err := o.parseRoute(path)
 	if err != nil {
 		return x.refuse(http.StatusBadRequest, err) == nil
 	}
@@ -71,7 +71,7 @@ func endOf(err error) End {
 
 func (x *exchange) perform(s *step) error {
 	if x.conn.closeNext.Load() {
-		_ = x.readBody() // it is the closing that counts
+		_ = x.readBody() // the connection is closed whatever the body was
 		return x.breakOff(howFin)
 	}
 	if s.at == atAcceptBody {
@@ -89,7 +89,7 @@ func (x *exchange) perform(s *step) error {
 	return errors.Join(err, x.refuse(http.StatusNotImplemented, err))
 }
 
-// path returns the encoded path as it was sent.
+// path returns the encoded path as sent.
 func (x *exchange) path() string {
 	if uri := x.req.RequestURI; strings.HasPrefix(uri, "/") {
 		path, _, _ := strings.Cut(uri, "?")
@@ -136,7 +136,7 @@ func (x *exchange) readSome(n int64) {
 	x.entry.body(got, "")
 }
 
-// pause flushes and waits; it ends early with errGone.
+// pause flushes and waits. It returns errGone if the client leaves.
 func (x *exchange) pause(d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -158,7 +158,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// hush flushes and says nothing more until the client leaves.
+// hush flushes and sends nothing more until the client leaves.
 func (x *exchange) hush() error {
 	if err := x.wire.flush(); err != nil {
 		return errGone
@@ -167,8 +167,8 @@ func (x *exchange) hush() error {
 	return errGone
 }
 
-// breakOff ends the connection, or with how "" whatever the protocol ends:
-// the connection in HTTP/1.1, the stream in HTTP/2.
+// breakOff ends the connection in the given way. If how is "", it ends the
+// connection in HTTP/1.1 and only the stream in HTTP/2.
 func (x *exchange) breakOff(how string) error {
 	if err := x.wire.flush(); err != nil {
 		return errGone
@@ -179,9 +179,9 @@ func (x *exchange) breakOff(how string) error {
 	return x.wire.sever(how)
 }
 
-// refuse answers with an error of the origin's own.
+// refuse answers with an error message from the origin itself.
 func (x *exchange) refuse(status int, why error) error {
-	_, _ = io.Copy(io.Discard, x.req.Body) // so that the answer can be read
+	_, _ = io.Copy(io.Discard, x.req.Body) // unread bytes could reset the connection
 	reason := fmt.Sprintf("%v", why)
 	return x.reply(reply{
 		status: status,
@@ -213,4 +213,57 @@ func (x *exchange) reply(r reply) error {
 		}
 	}
 	return x.wire.end(nil)
+}
+
+// wire is what a step needs from the protocol. Its methods return errGone,
+// errBroken and errUnsupported.
+type wire interface {
+	// interim sends an informational response.
+	interim(status int, fields []Field) error
+	// begin sends the head.
+	begin(h *head) error
+	// body sends bytes of the body. The caller checks that a body is allowed.
+	body(p []byte) error
+	// end completes the answer.
+	end(trailers []Field) error
+	// flush sends what is buffered.
+	flush() error
+	// abort breaks off this exchange: the stream in HTTP/2, the connection in
+	// HTTP/1.1. It returns errBroken.
+	abort() error
+	// sever ends the connection. It returns errBroken.
+	sever(how string) error
+	// raw sends bytes that are not HTTP.
+	raw(p []byte) error
+	// major is the HTTP version.
+	major() int
+}
+
+// head is the head of a response, and how its body is framed.
+type head struct {
+	status   string // three digits
+	fields   []Field
+	length   int64 // the value of Content-Length; unset for none
+	bodyless bool  // no body follows, whatever length is
+
+	// HTTP/1.1 only, except that h2fault supports drip.
+	chunked    bool
+	chunkFault string
+	closing    bool // Connection: close
+	drip       time.Duration
+}
+
+// code is the status as a number.
+func (h *head) code() int {
+	n, err := strconv.Atoi(h.status)
+	if err != nil {
+		return 0 // not reached: a status is three digits
+	}
+	return n
+}
+
+// forbidsBody reports whether a response with this status has no body (RFC 9110
+// §6.4.1).
+func forbidsBody(code int) bool {
+	return code/100 == 1 || code == http.StatusNoContent || code == http.StatusNotModified
 }

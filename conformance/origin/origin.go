@@ -2,6 +2,7 @@ package origin
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -11,9 +12,9 @@ import (
 	"sync"
 )
 
-// Config says how an [Origin] runs. The zero value is usable.
+// Config configures an [Origin]. The zero value is usable.
 type Config struct {
-	// Seed selects the bytes of generated bodies. Zero is a seed like any other.
+	// Seed selects the bytes of generated bodies. Zero is a valid seed.
 	Seed uint64
 	// Addr is the address of the listener "http". Empty means a port of
 	// 127.0.0.1 that the system chooses. [New] ignores it.
@@ -21,12 +22,12 @@ type Config struct {
 	// TLSAddr is the address of the listener "https". Empty means a port of
 	// 127.0.0.1 that the system chooses. [New] ignores it.
 	TLSAddr string
-	// Logger gets one debug line for each request. Nil is silent.
+	// Logger gets one debug line for each request. If it is nil, nothing is logged.
 	Logger *slog.Logger
 }
 
-// Origin is a running origin. Its methods are safe for concurrent use.
-// The caller closes it with [Origin.Close].
+// Origin is an HTTP origin that commits the faults its URLs ask for. Its methods
+// are safe for concurrent use. Release it with [Origin.Close].
 type Origin struct {
 	seed      uint64
 	logger    *slog.Logger
@@ -39,11 +40,11 @@ type Origin struct {
 
 	mu        sync.Mutex
 	addresses map[string]string
-	held      []net.Conn // keeps the port of "refused" taken
+	held      []net.Conn // keep the port of "refused" in use
 }
 
 // New returns an origin without listeners. Use it as an [http.Handler], or
-// hand it listeners with [Origin.Serve] and [Origin.ServeAs].
+// pass it listeners with [Origin.Serve] and [Origin.ServeAs].
 func New(cfg Config) *Origin {
 	logger := cfg.Logger
 	if logger == nil {
@@ -62,9 +63,9 @@ func New(cfg Config) *Origin {
 	}
 }
 
-// Start returns an origin that serves all its named listeners on loopback.
-// An error means that an address could not be bound or a certificate not be
-// made; nothing is left open then.
+// Start returns an origin that serves all its named listeners on loopback. It
+// fails if an address cannot be bound or a certificate cannot be made, and then
+// leaves nothing open.
 func Start(cfg Config) (*Origin, error) {
 	o := New(cfg)
 	if err := o.openAll(cfg); err != nil {
@@ -78,7 +79,7 @@ func (o *Origin) openAll(cfg Config) error {
 		return fmt.Errorf("make certificates: %w", err)
 	}
 	for _, k := range listenerKinds() {
-		if err := o.open(k.name, bindAddress(cfg, k.name)); err != nil {
+		if err := o.open(k, bindAddress(cfg, k.name)); err != nil {
 			return fmt.Errorf("open listener %s: %w", k.name, err)
 		}
 	}
@@ -95,24 +96,24 @@ func bindAddress(cfg Config, name string) string {
 	return "127.0.0.1:0"
 }
 
-// Close ends every listener, connection and handler, and waits for them.
-// Closing twice is harmless. It always returns nil today; the error is there
-// so that Origin is an io.Closer.
+// Close closes every listener and connection, and waits until all handlers have
+// returned. It may be called more than once. It always returns nil; it has an
+// error so that Origin is an io.Closer.
 func (o *Origin) Close() error {
 	o.cancel()
 	o.tracker.closeAll()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, c := range o.held {
-		_ = c.Close() // only its port was wanted
+		_ = c.Close() // only the port was needed
 	}
 	o.held = nil
 	return nil
 }
 
-// URL returns an absolute URL for path on the named listener. Without such a
-// listener on loopback the host is NAME.origin.test, which certificates of
-// this origin cover, so that an in-memory dialer can route by host.
+// URL returns an absolute URL for path on the named listener. If that listener is
+// not open on loopback, the host is NAME.origin.test. The certificates of this
+// origin cover that name, so an in-memory dialer can route by host.
 func (o *Origin) URL(name, path string) string {
 	scheme := "http"
 	if k, ok := kindOf(name); ok && k.tls {
@@ -135,14 +136,13 @@ func (o *Origin) Addr(name string) string {
 	return o.addresses[name]
 }
 
-// CA returns a pool with the authority that signed this origin's good
-// certificates. It is empty if certificates cannot be made.
+// CA returns a pool with the authority that signs this origin's good
+// certificates. The pool is empty if certificates cannot be made.
 func (o *Origin) CA() *x509.CertPool {
-	pool := x509.NewCertPool()
 	if a, err := o.authority(); err == nil {
-		pool.AddCert(a.cert)
+		return a.pool()
 	}
-	return pool
+	return x509.NewCertPool()
 }
 
 // CAPEM returns the authority's certificate in PEM, or nil if certificates
@@ -155,33 +155,43 @@ func (o *Origin) CAPEM() []byte {
 	return a.pem()
 }
 
-// Requests returns what arrived for key on any listener, in order of arrival.
-// The values are copies; a request still being answered shows its state now.
+// ClientCertificate returns the certificate that the listener mtls accepts. It is
+// empty if certificates cannot be made.
+func (o *Origin) ClientCertificate() tls.Certificate {
+	a, err := o.authority()
+	if err != nil {
+		return tls.Certificate{}
+	}
+	return a.client
+}
+
+// Requests returns the requests for key on all listeners, in order of arrival.
+// They are copies: a request that is still being answered shows its current state.
 func (o *Origin) Requests(key string) []Request { return o.journal.requests(key) }
 
-// Await returns request number n of key, counted from 1, waiting until it has
-// arrived. The error is that of ctx, wrapped.
+// Await waits for request number n of key, counted from 1, and returns it. Its
+// error wraps that of ctx.
 func (o *Origin) Await(ctx context.Context, key string, n int) (Request, error) {
 	return o.journal.await(ctx, key, n)
 }
 
-// AllRequests returns what arrived for every key, in order of arrival.
+// AllRequests returns the requests for all keys, in order of arrival.
 func (o *Origin) AllRequests() []Request { return o.journal.all() }
 
-// Connections returns how many connections the named listener accepted since
-// the start or the last [Origin.Reset].
-func (o *Origin) Connections(name string) int { return o.tracker.count(name) }
+// Connections returns the number of connections that the named listener accepted
+// since the start or the last [Origin.Reset].
+func (o *Origin) Connections(name string) int { return o.tracker.allCounts()[name] }
 
-// Reset forgets the log, the counters of all keys and of all listeners. Open
+// Reset clears the log, and the counters of all keys and all listeners. Open
 // connections stay open.
 func (o *Origin) Reset() {
 	o.journal.reset()
 	o.tracker.resetCounts()
 }
 
-// Body returns the first n bytes of the body that size=n asks for. Byte i is
-// alphabet[b mod 64], where b is byte i mod 8, least significant first, of
-// splitmix64(splitmix64(seed) + i/8), and the alphabet is A-Z, a-z, 0-9, "-", "_".
+// Body returns the body that size=n asks for. Byte i is alphabet[b mod 64]. The
+// alphabet is A-Z, a-z, 0-9, "-", "_", and b is byte i mod 8, counted from the
+// least significant, of splitmix64(splitmix64(seed) + i/8).
 func (o *Origin) Body(n int64) []byte {
 	b := make([]byte, n)
 	fillSeeded(b, o.seed, 0)

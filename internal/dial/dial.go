@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -16,47 +15,33 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"fetchd/internal/strayenv"
+	"fetchd/internal/cli"
+	"fetchd/internal/typo"
 )
 
 // Flags are for kong, embedded in a command. The zero value is plaintext
 // without a token.
 type Flags struct {
-	TLS         bool   `name:"tls" group:"Service:" help:"Speak TLS with it, verified by the system's authorities ($$FETCHD_SERVER_TLS)."`
+	TLS         bool   `name:"tls" variable:"FETCHD_SERVER_TLS" group:"Service:" help:"Speak TLS with it, verified by the system's authorities ($$FETCHD_SERVER_TLS)."`
 	TLSCAFile   string `name:"tls-ca-file" placeholder:"FILE" group:"Service:" help:"Authorities in PEM that verify it, in place of the system's."`
 	TLSCertFile string `name:"tls-cert-file" placeholder:"FILE" group:"Service:" help:"Certificate to show it, with --tls-key-file."`
 	TLSKeyFile  string `name:"tls-key-file" placeholder:"FILE" group:"Service:" help:"Its key."`
-	TokenFile   string `name:"token-file" placeholder:"FILE" group:"Service:" help:"File with the token to show it ($$FETCHD_SERVER_TOKEN_FILE)."`
+	TokenFile   string `name:"token-file" variable:"FETCHD_SERVER_TOKEN_FILE" placeholder:"FILE" group:"Service:" help:"File with the token to show it ($$FETCHD_SERVER_TOKEN_FILE)."`
 }
 
-// variables are the environment variables of flags. It is constant.
-var variables = map[string]string{"server": "FETCHD_SERVER", "tls": "FETCHD_SERVER_TLS", "token-file": "FETCHD_SERVER_TOKEN_FILE"}
-
-// Variable is the environment variable that stands for a flag that was not given;
-// empty if there is none.
-func Variable(flag string) string { return variables[flag] }
-
-// Variables are all that [Variable] names.
-func Variables() []string { return slices.Sorted(maps.Values(variables)) }
+// Variables are the environment variables for the flags that say how a service is reached.
+// A command declares the first one with its --server flag.
+var Variables = []string{"FETCHD_SERVER", "FETCHD_SERVER_TLS", "FETCHD_SERVER_TOKEN_FILE"}
 
 // Strays returns the variables that were probably meant to be one of [Variables]. Others
 // with their prefix are settings of fetchd, such as FETCHD_TOKEN_FILE.
-func Strays(environ []string) []strayenv.Variable {
-	return slices.DeleteFunc(strayenv.Near(environ, "FETCHD_", Variables()), func(v strayenv.Variable) bool {
+func Strays(environ []string) []typo.Variable {
+	return slices.DeleteFunc(typo.Near(environ, "FETCHD_", Variables), func(v typo.Variable) bool {
 		return v.Name == "FETCHD_TOKEN_FILE"
 	})
 }
 
-// FlagError says that what a flag names is not usable.
-type FlagError struct {
-	Flag string // as the user writes it
-	Text string // what is wrong, and what to do
-}
-
-// Error tells both.
-func (e *FlagError) Error() string { return e.Flag + ": " + e.Text }
-
-// Options say how the service is reached, and who asks it. An error is a [FlagError].
+// Options say how the service is reached, and who asks it. An error is one of usage.
 func (f Flags) Options() ([]grpc.DialOption, error) {
 	transport := insecure.NewCredentials()
 	if f.usesTLS() {
@@ -72,16 +57,16 @@ func (f Flags) Options() ([]grpc.DialOption, error) {
 	}
 	raw, err := os.ReadFile(f.TokenFile)
 	if err != nil {
-		return nil, &FlagError{"--token-file", fmt.Sprint(err)}
+		return nil, cli.UsageError("--token-file", fmt.Sprint(err))
 	}
 	token := strings.TrimSpace(string(raw))
 	if token == "" || strings.ContainsAny(token, "\r\n\x00") {
-		return nil, &FlagError{"--token-file", f.TokenFile + " holds no token: put it there on a line of its own"}
+		return nil, cli.UsageError("--token-file", f.TokenFile+" holds no token: put it there on a line of its own")
 	}
 	return append(opts, grpc.WithPerRPCCredentials(bearer{token, f.usesTLS()})), nil
 }
 
-// usesTLS tells whether any flag of TLS is given.
+// usesTLS reports whether any flag of TLS is given.
 func (f Flags) usesTLS() bool {
 	return f.TLS || f.TLSCAFile != "" || f.TLSCertFile != "" || f.TLSKeyFile != ""
 }
@@ -91,20 +76,20 @@ func (f Flags) tlsConfig() (*tls.Config, error) {
 	if f.TLSCAFile != "" {
 		pem, err := os.ReadFile(f.TLSCAFile)
 		if err != nil {
-			return nil, &FlagError{"--tls-ca-file", fmt.Sprint(err)}
+			return nil, cli.UsageError("--tls-ca-file", fmt.Sprint(err))
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &FlagError{"--tls-ca-file", f.TLSCAFile + " holds no certificate in PEM"}
+			return nil, cli.UsageError("--tls-ca-file", f.TLSCAFile+" holds no certificate in PEM")
 		}
 	}
 	if (f.TLSCertFile == "") != (f.TLSKeyFile == "") {
-		return nil, &FlagError{"--tls-cert-file", "goes with --tls-key-file: give both or none"}
+		return nil, cli.UsageError("--tls-cert-file", "goes with --tls-key-file: give both or none")
 	}
 	if f.TLSCertFile != "" {
 		pair, err := tls.LoadX509KeyPair(f.TLSCertFile, f.TLSKeyFile)
 		if err != nil {
-			return nil, &FlagError{"--tls-cert-file", fmt.Sprint(err)}
+			return nil, cli.UsageError("--tls-cert-file", fmt.Sprint(err))
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}

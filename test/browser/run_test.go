@@ -22,7 +22,7 @@ func TestFlaky(t *testing.T) {
 	p.want(".attempt h3", "Attempt 1", "Attempt 2", "Attempt 3")
 	p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "200")
 	p.want(".row.gap .row-label",
-		"Waits 200 ms · backoff · rule W1: the backoff of the policy", "Waits 400 ms · backoff · rule W1: the backoff of the policy")
+		"Waits 200 ms · backoff · rule W1: The wait is the backoff of the profile, unless a Retry-After says otherwise.", "Waits 400 ms · backoff · rule W1: The wait is the backoff of the profile, unless a Retry-After says otherwise.")
 	if got := len(p.origin.Requests("flaky")); got != 3 {
 		t.Errorf("the origin saw %d requests, want 3", got)
 	}

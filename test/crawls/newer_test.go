@@ -23,7 +23,7 @@ func TestNewer(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := c.worker()
-			w.exits(ctx, 20)
+			w.exits(ctx, 22)
 			for _, want := range []string{"newer version of this program", "9999", "Use the version of frontier that was there last"} {
 				if !strings.Contains(w.text(), want) {
 					t.Errorf("the worker does not say %q:\n%s", want, w.text())

@@ -1,23 +1,19 @@
 package peers
 
 import (
-	"context"
 	"crypto/x509"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"fetchd/conformance/kit"
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // peer is somebody else's server as an origin of the kit. Scenarios run one after
@@ -91,28 +87,7 @@ func serve(t *testing.T, p *peer) pb.FetchServiceClient {
 		_, address, _ := strings.Cut(base, "://")
 		egress.AllowPorts = append(egress.AllowPorts, netip.MustParseAddrPort(address).Port())
 	}
-	srv, err := server.New(server.Config{Fetch: fetch.Config{Egress: egress, RootCAs: p.roots}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		if err := srv.Shutdown(context.Background()); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
-	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return pb.NewFetchServiceClient(conn)
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		c.Fetch.Egress, c.Fetch.RootCAs = egress, p.roots
+	}}).Client
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -17,9 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/conformance/origin"
-	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // TestCallerSideHarmless: the answer is right, however the bytes come.
@@ -141,41 +139,16 @@ const heartbeat = 100 * time.Millisecond
 // newRig has a server with one place and a short heartbeat.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	o := newOrigin(t)
-	at, err := netip.ParseAddrPort(o.Addr("http"))
+	s := fetchdtest.Start(t, fetchdtest.Options{Configure: func(c *server.Config) {
+		c.MaxFetches, c.Heartbeat = 1, heartbeat
+	}})
+	p := newProxy(t, s.Addr)
+	toxic, err := grpc.NewClient("passthrough:///"+p.addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(server.Config{
-		Fetch:  fetch.Config{Egress: fetch.Egress{AllowCIDRs: loopback(), AllowPorts: []uint16{at.Port()}}},
-		Limits: server.Limits{MaxFetches: 1}, Heartbeat: heartbeat})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	t.Cleanup(func() {
-		_ = s.Shutdown(t.Context()) // over by now: what still runs is cut off
-		if err := <-served; err != nil {
-			t.Errorf("Serve = %v, want nil", err)
-		}
-	})
-	p := newProxy(t, l.Addr().String())
-	return &rig{p, o, dial(t, p.addr().String()), dial(t, l.Addr().String())}
-}
-
-func dial(t *testing.T, address string) pb.FetchServiceClient {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return pb.NewFetchServiceClient(conn)
+	t.Cleanup(func() { _ = toxic.Close() })
+	return &rig{p, s.Origin, pb.NewFetchServiceClient(toxic), s.Client}
 }
 
 // request is a GET of path whose body is passed on as it comes.

@@ -23,13 +23,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Hosts a redirect may lead to. Values may be added.
+// RedirectScope limits the hosts that a redirect may lead to. Values may be added.
 type RedirectScope int32
 
 const (
-	// Any host the server allows.
+	// Same as REDIRECT_SCOPE_ANY.
 	RedirectScope_REDIRECT_SCOPE_UNSPECIFIED RedirectScope = 0
-	// Any host the server allows.
+	// Any host that the server allows.
 	RedirectScope_REDIRECT_SCOPE_ANY RedirectScope = 1
 	// The host of the first URL.
 	RedirectScope_REDIRECT_SCOPE_SAME_HOST RedirectScope = 2
@@ -80,15 +80,15 @@ func (RedirectScope) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{0}
 }
 
-// A set of retry rules and defaults. Values may be added.
+// RetryProfile is a set of retry rules and defaults. Values may be added.
 type RetryProfile int32
 
 const (
-	// As STANDARD.
+	// Same as RETRY_PROFILE_STANDARD.
 	RetryProfile_RETRY_PROFILE_UNSPECIFIED RetryProfile = 0
-	// Short waits, no jitter: for crawlers and services.
+	// Short waits without jitter, for crawlers and services.
 	RetryProfile_RETRY_PROFILE_STANDARD RetryProfile = 1
-	// Longer waits with jitter, 408 retried, TLS failures final: for downloads.
+	// Longer waits with jitter, for downloads. 408 is retried, and TLS failures are not.
 	RetryProfile_RETRY_PROFILE_DOWNLOAD RetryProfile = 2
 )
 
@@ -133,20 +133,20 @@ func (RetryProfile) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{1}
 }
 
-// What an auth provider did about a 401. Values may be added.
+// AuthResult is what an auth provider did after a 401. Values may be added.
 type AuthResult int32
 
 const (
 	// There is no provider for this origin.
 	AuthResult_AUTH_RESULT_UNSPECIFIED AuthResult = 0
-	// The credential was refreshed, or had been already.
+	// The credential was refreshed now or earlier.
 	AuthResult_AUTH_RESULT_REFRESHED AuthResult = 1
 	// The refresh failed.
 	AuthResult_AUTH_RESULT_REFRESH_FAILED AuthResult = 2
-	// A refreshed credential was refused before in this fetch.
+	// The target rejected a refreshed credential earlier in this fetch.
 	AuthResult_AUTH_RESULT_REFUSED_AGAIN AuthResult = 3
-	// A provider covers this origin and has not been asked yet. With the fault
-	// DEADLINE: the time for the fetch passed during the refresh.
+	// A provider covers this origin and was not asked yet. With the fault DEADLINE: the time
+	// for the fetch ran out during the refresh.
 	AuthResult_AUTH_RESULT_NOT_ASKED AuthResult = 4
 )
 
@@ -195,16 +195,16 @@ func (AuthResult) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{2}
 }
 
-// Where the next attempt begins. Values may be added.
+// RetryStart is the request with which the next attempt starts. Values may be added.
 type RetryStart int32
 
 const (
 	// Not known, or no attempt follows.
 	RetryStart_RETRY_START_UNSPECIFIED RetryStart = 0
-	// At the URL of the fetch, as always but for the next case.
+	// The URL of the fetch. This is the normal case.
 	RetryStart_RETRY_START_FIRST_URL RetryStart = 1
-	// At the hop that failed: the request itself may not be repeated, but a
-	// redirect had turned it into one that may (spec I3).
+	// The hop that failed. Used if the original request may not be repeated, but a redirect
+	// turned it into one that may (spec I3).
 	RetryStart_RETRY_START_FAILED_HOP RetryStart = 2
 )
 
@@ -249,17 +249,17 @@ func (RetryStart) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{3}
 }
 
-// Where a wait comes from. Values may be added.
+// DelaySource says what determined a wait. Values may be added.
 type DelaySource int32
 
 const (
-	// No wait.
+	// There is no wait.
 	DelaySource_DELAY_SOURCE_UNSPECIFIED DelaySource = 0
 	// The backoff formula.
 	DelaySource_DELAY_SOURCE_BACKOFF DelaySource = 1
-	// The target's Retry-After.
+	// Retry-After of the response.
 	DelaySource_DELAY_SOURCE_RETRY_AFTER DelaySource = 2
-	// A credential was refreshed; there is no wait.
+	// A credential was refreshed. There is no wait.
 	DelaySource_DELAY_SOURCE_AUTH_REFRESH DelaySource = 3
 )
 
@@ -306,15 +306,15 @@ func (DelaySource) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{4}
 }
 
-// Whether cookies are kept. Values may be added.
+// CookieMode says whether cookies are kept. Values may be added.
 type CookieMode int32
 
 const (
-	// As NONE.
+	// Same as COOKIE_MODE_NONE.
 	CookieMode_COOKIE_MODE_UNSPECIFIED CookieMode = 0
-	// None are kept or sent.
+	// Cookies are neither kept nor sent.
 	CookieMode_COOKIE_MODE_NONE CookieMode = 1
-	// Kept across the hops and attempts of this one fetch, then forgotten.
+	// Cookies are kept across the hops and attempts of this fetch, and dropped when it ends.
 	CookieMode_COOKIE_MODE_WITHIN_FETCH CookieMode = 2
 )
 
@@ -359,19 +359,19 @@ func (CookieMode) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{5}
 }
 
-// What kind of end a fetch had. Values may be added.
+// OutcomeKind says how a fetch ended. Values may be added.
 type OutcomeKind int32
 
 const (
 	// Not known.
 	OutcomeKind_OUTCOME_KIND_UNSPECIFIED OutcomeKind = 0
-	// A 2xx response, complete and as the policies want it.
+	// A 2xx response that is complete and satisfies the policies.
 	OutcomeKind_OUTCOME_KIND_SUCCESS OutcomeKind = 1
 	// A 304 to a conditional request.
 	OutcomeKind_OUTCOME_KIND_NOT_MODIFIED OutcomeKind = 2
-	// A 3xx response that was not to be followed.
+	// A 3xx response that the policy says not to follow.
 	OutcomeKind_OUTCOME_KIND_REDIRECT OutcomeKind = 3
-	// Anything else; see error.
+	// Anything else; see FetchOutcome.error.
 	OutcomeKind_OUTCOME_KIND_FAILED OutcomeKind = 4
 )
 
@@ -420,19 +420,19 @@ func (OutcomeKind) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{6}
 }
 
-// What a scheduler does with a failure. Values may be added.
+// FailureType says what a scheduler should do about a failure. Values may be added.
 type FailureType int32
 
 const (
 	// Not known.
 	FailureType_FAILURE_TYPE_UNSPECIFIED FailureType = 0
-	// May pass by itself.
+	// The failure may go away by itself.
 	FailureType_FAILURE_TYPE_TRANSIENT FailureType = 1
-	// Will not pass by itself.
+	// The failure will not go away by itself.
 	FailureType_FAILURE_TYPE_PERMANENT FailureType = 2
-	// The target limits the rate.
+	// The target limits the rate of requests.
 	FailureType_FAILURE_TYPE_RATE_LIMITED FailureType = 3
-	// The target wants (other) credentials.
+	// The target requires credentials, or other credentials.
 	FailureType_FAILURE_TYPE_NEEDS_AUTH FailureType = 4
 )
 
@@ -481,19 +481,19 @@ func (FailureType) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
 }
 
-// How the body reaches the caller. Values may be added.
+// BodyDelivery says how the body reaches the caller. Values may be added.
 type BodyDelivery int32
 
 const (
-	// STREAM in Fetch, INLINE elsewhere.
+	// STREAM in Fetch, INLINE in the other methods.
 	BodyDelivery_BODY_DELIVERY_UNSPECIFIED BodyDelivery = 0
-	// In BodyChunk events, as it arrives.
+	// In BodyChunk events, as the body arrives.
 	BodyDelivery_BODY_DELIVERY_STREAM BodyDelivery = 1
-	// Whole, in the outcome, and only from an attempt that succeeded.
+	// Complete, in the outcome, and only from an attempt that succeeded.
 	BodyDelivery_BODY_DELIVERY_INLINE BodyDelivery = 2
-	// Read and digested, not delivered.
+	// The body is read and hashed, but not delivered.
 	BodyDelivery_BODY_DELIVERY_DIGEST BodyDelivery = 3
-	// Not read.
+	// The body is not read.
 	BodyDelivery_BODY_DELIVERY_NONE BodyDelivery = 4
 )
 
@@ -542,15 +542,15 @@ func (BodyDelivery) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
 }
 
-// What happens to a body over the limit. Values may be added.
+// OversizeAction says what happens with a body over the limit. Values may be added.
 type OversizeAction int32
 
 const (
-	// As OVERSIZE_ACTION_FAIL.
+	// Same as OVERSIZE_ACTION_FAIL.
 	OversizeAction_OVERSIZE_ACTION_UNSPECIFIED OversizeAction = 0
 	// The fetch fails with ERROR_CLASS_BODY_TOO_LARGE.
 	OversizeAction_OVERSIZE_ACTION_FAIL OversizeAction = 1
-	// The body is cut and `truncated` set.
+	// The body is truncated and `truncated` is set.
 	OversizeAction_OVERSIZE_ACTION_TRUNCATE OversizeAction = 2
 )
 
@@ -595,18 +595,20 @@ func (OversizeAction) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
 }
 
-// What happens after a break inside a delivered body. Values may be added.
+// BodyRecovery says what happens after a break inside a body of which bytes were delivered.
+// Values may be added.
 type BodyRecovery int32
 
 const (
-	// As BODY_RECOVERY_RESUME.
+	// Same as BODY_RECOVERY_RESUME.
 	BodyRecovery_BODY_RECOVERY_UNSPECIFIED BodyRecovery = 0
 	// The fetch fails with ERROR_CLASS_BODY_INTERRUPTED.
 	BodyRecovery_BODY_RECOVERY_NONE BodyRecovery = 1
-	// Continues at the same offset where the target gave a strong validator and
-	// takes a range request, else fails. Chunks can always be concatenated.
+	// Continues at the same offset if the target sent a strong validator and accepts a range
+	// request. Otherwise the fetch fails. Chunks can always be concatenated.
 	BodyRecovery_BODY_RECOVERY_RESUME BodyRecovery = 2
-	// As RESUME, else starts again: see ResponseStarted.body_offset_bytes.
+	// Like RESUME, but if the body cannot be continued, it starts again; see
+	// ResponseStarted.body_offset_bytes.
 	BodyRecovery_BODY_RECOVERY_RESTART BodyRecovery = 3
 )
 
@@ -653,18 +655,19 @@ func (BodyRecovery) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
 }
 
-// Which events are sent besides the outcome and a streamed body. Values may be
-// added.
+// EventLevel says which events are sent in addition to the outcome and a streamed body.
+// Values may be added.
 type EventLevel int32
 
 const (
-	// As EVENT_LEVEL_ATTEMPTS.
+	// Same as EVENT_LEVEL_ATTEMPTS.
 	EventLevel_EVENT_LEVEL_UNSPECIFIED EventLevel = 0
-	// None. A streamed body still comes with its ResponseStarted.
+	// None. A streamed body is still preceded by its ResponseStarted.
 	EventLevel_EVENT_LEVEL_OUTCOME EventLevel = 1
-	// Admission, attempts, responses, heartbeats.
+	// Admission, attempts, responses and heartbeats.
 	EventLevel_EVENT_LEVEL_ATTEMPTS EventLevel = 2
-	// Redirects as they happen, with their headers, too. In FetchUnary as ATTEMPTS.
+	// All of these, and redirects with their headers as they happen. In FetchUnary the same
+	// as ATTEMPTS.
 	EventLevel_EVENT_LEVEL_ALL EventLevel = 3
 )
 
@@ -711,13 +714,13 @@ func (EventLevel) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
 }
 
-// Where a failure happened. Values may be added.
+// Phase is the part of an exchange in which a failure happened. Values may be added.
 type Phase int32
 
 const (
 	// Not known.
 	Phase_PHASE_UNSPECIFIED Phase = 0
-	// Checks before anything was sent.
+	// Checks before anything is sent.
 	Phase_PHASE_POLICY Phase = 1
 	// Name lookup.
 	Phase_PHASE_RESOLVE Phase = 2
@@ -727,7 +730,7 @@ const (
 	Phase_PHASE_TLS Phase = 4
 	// Sending the request.
 	Phase_PHASE_REQUEST Phase = 5
-	// Waiting for response headers.
+	// Waiting for the response headers.
 	Phase_PHASE_PROCESSING Phase = 6
 	// Reading the body.
 	Phase_PHASE_TRANSFER Phase = 7
@@ -784,36 +787,36 @@ func (Phase) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
 }
 
-// Whether another attempt follows. Values may be added.
+// RetryVerdict says whether another attempt follows, and why. Values may be added.
 type RetryVerdict int32
 
 const (
 	// Not known.
 	RetryVerdict_RETRY_VERDICT_UNSPECIFIED RetryVerdict = 0
-	// No: the attempt needs no retry.
+	// No: the attempt ended without a failure.
 	RetryVerdict_RETRY_VERDICT_DONE RetryVerdict = 1
 	// Yes, after the delay.
 	RetryVerdict_RETRY_VERDICT_RETRY RetryVerdict = 2
-	// No: the failure is not one that is retried.
+	// No: this failure is not retried.
 	RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE RetryVerdict = 3
-	// No: max_attempts reached.
+	// No: max_attempts is reached.
 	RetryVerdict_RETRY_VERDICT_ATTEMPTS_EXHAUSTED RetryVerdict = 4
-	// No: the wait would pass the deadline.
+	// No: the wait would exceed the deadline.
 	RetryVerdict_RETRY_VERDICT_NO_TIME RetryVerdict = 5
 	// No: Retry-After is longer than max_retry_after.
 	RetryVerdict_RETRY_VERDICT_RETRY_AFTER_TOO_LONG RetryVerdict = 6
-	// No: repeating could repeat an effect.
+	// No: repeating the request could repeat its effect.
 	RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT RetryVerdict = 7
-	// No: part of the body was delivered and cannot be continued.
+	// No: part of the body was delivered, and the body cannot be continued.
 	RetryVerdict_RETRY_VERDICT_BODY_COMMITTED RetryVerdict = 8
-	// No: the credential could not be refreshed, or was refused again.
+	// No: the credential could not be refreshed, or was rejected again.
 	RetryVerdict_RETRY_VERDICT_AUTH_FAILED RetryVerdict = 9
-	// No: the fetch was cancelled, or the server is shutting down.
+	// No: the fetch was cancelled, the server is shutting down, or it is out of memory.
 	RetryVerdict_RETRY_VERDICT_STOPPED RetryVerdict = 10
-	// No: the time for the fetch passed during the attempt, or during the refresh of
-	// its credential.
+	// No: the time for the fetch ran out during the attempt, or during the refresh of its
+	// credential.
 	RetryVerdict_RETRY_VERDICT_DEADLINE RetryVerdict = 11
-	// No: the fetch has made as many requests as one may.
+	// No: the fetch has made the maximum number of requests.
 	RetryVerdict_RETRY_VERDICT_EXCHANGE_LIMIT RetryVerdict = 12
 )
 
@@ -878,8 +881,9 @@ func (RetryVerdict) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
 }
 
-// Why a fetch or an attempt failed. Values may be added; treat an unknown one
-// as UNSPECIFIED and look at failure_type and retryable.
+// ErrorClass says why a fetch or an attempt failed. Values may be added. Treat an unknown
+// value as UNSPECIFIED, and use failure_type and retryable. The comment of a value starts
+// with its rule in docs/spec.md.
 type ErrorClass int32
 
 const (
@@ -889,31 +893,31 @@ const (
 	ErrorClass_ERROR_CLASS_DNS_NOT_FOUND ErrorClass = 1
 	// N1. The name could not be looked up.
 	ErrorClass_ERROR_CLASS_DNS_FAILURE ErrorClass = 2
-	// N2. Nothing listens there.
+	// N2. The target refused the connection.
 	ErrorClass_ERROR_CLASS_CONNECT_REFUSED ErrorClass = 3
-	// N3. No connection in time.
+	// N3. No connection was established in time.
 	ErrorClass_ERROR_CLASS_CONNECT_TIMEOUT ErrorClass = 4
-	// N3. No route, or another failure to connect.
+	// N3. There is no route to the target, or connecting failed for another reason.
 	ErrorClass_ERROR_CLASS_CONNECT_FAILURE ErrorClass = 5
-	// N4. The connection broke before the response head was complete.
+	// N4. The connection broke before the response headers were complete.
 	ErrorClass_ERROR_CLASS_CONNECTION_RESET ErrorClass = 6
-	// N5. The handshake failed, certificate aside.
+	// N5. The TLS handshake failed for another reason than the certificate.
 	ErrorClass_ERROR_CLASS_TLS_HANDSHAKE ErrorClass = 7
 	// N6. The certificate is not acceptable.
 	ErrorClass_ERROR_CLASS_TLS_CERTIFICATE ErrorClass = 8
-	// N7. No response head in time.
+	// N7. No response headers arrived in time.
 	ErrorClass_ERROR_CLASS_RESPONSE_TIMEOUT ErrorClass = 9
 	// N7. The request could not be written in time.
 	ErrorClass_ERROR_CLASS_WRITE_TIMEOUT ErrorClass = 10
 	// N8. The body ended early.
 	ErrorClass_ERROR_CLASS_BODY_INTERRUPTED ErrorClass = 11
-	// N9. The body fell silent.
+	// N9. The target stopped sending the body.
 	ErrorClass_ERROR_CLASS_BODY_TIMEOUT ErrorClass = 12
-	// N10. The peer does not speak HTTP, or breaks its rules.
+	// N10. The peer does not speak HTTP or violates its rules.
 	ErrorClass_ERROR_CLASS_PROTOCOL ErrorClass = 13
-	// N11. The time for the attempt passed while all went well.
+	// N11. The time for the attempt ran out, without another failure.
 	ErrorClass_ERROR_CLASS_ATTEMPT_TIMEOUT ErrorClass = 14
-	// H1. A 5xx status.
+	// H1. Status 5xx.
 	ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR ErrorClass = 15
 	// H2. Status 429.
 	ErrorClass_ERROR_CLASS_RATE_LIMITED ErrorClass = 16
@@ -925,39 +929,39 @@ const (
 	ErrorClass_ERROR_CLASS_REQUEST_TIMEOUT ErrorClass = 19
 	// H6. Any other 4xx status.
 	ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR ErrorClass = 20
-	// H8. A 304 nobody asked for.
+	// H8. A 304 to a request that was not conditional.
 	ErrorClass_ERROR_CLASS_UNEXPECTED_NOT_MODIFIED ErrorClass = 21
-	// R1. More redirects than allowed.
+	// R1. More redirects than max_redirects.
 	ErrorClass_ERROR_CLASS_TOO_MANY_REDIRECTS ErrorClass = 22
-	// R2. The chain returned to a request it had made.
+	// R2. The redirects lead back to an earlier request of the chain.
 	ErrorClass_ERROR_CLASS_REDIRECT_LOOP ErrorClass = 23
-	// R3. A Location that is unusable or outside the policy.
+	// R3. The Location is unusable, or the policy forbids it.
 	ErrorClass_ERROR_CLASS_REDIRECT_REJECTED ErrorClass = 24
-	// C1. The media type is not wanted.
+	// C1. The media type is not accepted.
 	ErrorClass_ERROR_CLASS_CONTENT_TYPE ErrorClass = 25
 	// C2. The body is empty.
 	ErrorClass_ERROR_CLASS_EMPTY_BODY ErrorClass = 26
-	// C3. The content coding or charset is broken.
+	// C3. The content coding or the charset is invalid.
 	ErrorClass_ERROR_CLASS_UNDECODABLE ErrorClass = 27
-	// C4. The body is over the limit.
+	// C4. The body exceeds the limit.
 	ErrorClass_ERROR_CLASS_BODY_TOO_LARGE ErrorClass = 28
-	// C5. The body is not what the caller said.
+	// C5. The digest or the size of the body is not the expected one.
 	ErrorClass_ERROR_CLASS_INTEGRITY ErrorClass = 29
-	// P1. A rule of the server forbids the target, at any hop.
+	// P1. The egress policy of the server forbids the target, at any hop.
 	ErrorClass_ERROR_CLASS_TARGET_BLOCKED ErrorClass = 30
-	// P2. The task itself is malformed (FetchMany only).
+	// P2. The task is malformed (FetchMany only).
 	ErrorClass_ERROR_CLASS_INVALID_REQUEST ErrorClass = 31
-	// P3. The time for the fetch is spent.
+	// P3. The time for the fetch ran out.
 	ErrorClass_ERROR_CLASS_DEADLINE ErrorClass = 32
-	// P4. Given up by the caller (FetchMany only).
+	// P4. The caller cancelled the fetch (FetchMany only).
 	ErrorClass_ERROR_CLASS_CANCELLED ErrorClass = 33
-	// P5. The server is shutting down. The fetch waited, or outlasted the time that
-	// the server gives to fetches in flight.
+	// P5. The server is shutting down. The fetch was waiting, or took longer than the server
+	// gives to fetches in flight.
 	ErrorClass_ERROR_CLASS_SHUTDOWN ErrorClass = 34
-	// P6. A fault of the server.
+	// P6. An internal error of the server.
 	ErrorClass_ERROR_CLASS_INTERNAL ErrorClass = 35
-	// P7. The memory that the server may use for fetches is used up, and this
-	// fetch needed more. A later fetch may succeed.
+	// P7. The server has no memory left for fetches, and this fetch needed more. A later
+	// fetch may succeed.
 	ErrorClass_ERROR_CLASS_OUT_OF_MEMORY ErrorClass = 36
 )
 
@@ -1070,53 +1074,56 @@ func (ErrorClass) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
 }
 
-// What to fetch and how. Only `url` is required.
+// FetchRequest says what to fetch and how. Only `url` is required.
 type FetchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Absolute http or https URL, at most 8 KiB. Required. Userinfo, IPv6 zones,
-	// control characters and numbers that are not a canonical address are refused.
-	// A fragment is kept for final_url and never sent.
+	// Absolute http or https URL, at most 8 KiB. Required. URLs with userinfo, an IPv6 zone,
+	// control characters, or a numeric host that is not a canonical address are rejected. A
+	// fragment is kept for final_url and never sent.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
-	// HTTP method, in capitals: GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS.
-	// Empty means GET.
+	// HTTP method in capitals: GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS. Empty means
+	// GET.
 	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
-	// Request headers. Repeated names are allowed. At most 64 fields and 32 KiB,
-	// names and values counted. Empty means only those the service adds itself:
-	// User-Agent, Accept (*/*), Accept-Encoding and Fetchd-Hops. Refused are Host, Expect and what frames the
-	// message, belongs to the connection (TE, Upgrade, ...), to proxies (Via,
-	// Forwarded, X-Forwarded-*, Proxy-*) or to browsers (Sec-*), opens cloud
-	// metadata services, or repeats a request (Idempotency-Key), and names with an
-	// underscore.
+	// Request headers. Names may repeat. At most 64 fields and 32 KiB, counting names and
+	// values. If empty, only the headers that the service adds are sent: User-Agent, Accept
+	// (*/*), Accept-Encoding and Fetchd-Hops.
+	//
+	// Rejected are: Host and Expect; headers that frame the message; headers of the
+	// connection (TE, Upgrade, ...), of proxies (Via, Forwarded, X-Forwarded-*, Proxy-*) and
+	// of browsers (Sec-*); headers that give access to cloud metadata services; headers that
+	// make the transport repeat the request (Idempotency-Key); and names with an underscore.
 	Headers []*Header `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`
-	// Request body, at most 1 MiB; a longer one is refused with INVALID_ARGUMENT, over
-	// HTTP with status 413. Kept in memory so that it can be sent again on a retry.
-	// Empty means none. Refused with GET, HEAD and OPTIONS.
+	// Request body, at most 1 MiB. A longer one is rejected with INVALID_ARGUMENT, and over
+	// HTTP with status 413. The server keeps it in memory so that a retry can send it again.
+	// Empty means no body. Rejected with GET, HEAD and OPTIONS.
 	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
-	// Which redirects are followed. Unset means the profile's defaults.
+	// Which redirects are followed. Unset means the defaults of the profile.
 	RedirectPolicy *RedirectPolicy `protobuf:"bytes,5,opt,name=redirect_policy,json=redirectPolicy,proto3" json:"redirect_policy,omitempty"`
-	// Which failures are tried again, and when. Unset means profile STANDARD.
+	// Which failures are retried, and when. Unset means profile STANDARD.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,6,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
-	// Time limits inside the RPC deadline. Unset means the profile's defaults.
+	// Time limits within the RPC deadline. Unset means the defaults of the profile.
 	TimeoutPolicy *TimeoutPolicy `protobuf:"bytes,7,opt,name=timeout_policy,json=timeoutPolicy,proto3" json:"timeout_policy,omitempty"`
-	// What is done with the response body. Unset means all defaults.
+	// What happens with the response body. Unset means all defaults.
 	BodyPolicy *BodyPolicy `protobuf:"bytes,8,opt,name=body_policy,json=bodyPolicy,proto3" json:"body_policy,omitempty"`
-	// Makes the request conditional on what the caller already holds. Unset means
-	// that it is not. Refused beside a conditional header of the caller's own.
+	// Makes the request conditional on a version that the caller already has. Unset means
+	// that the request is unconditional. Rejected if `headers` also contains a conditional
+	// header.
 	Precondition *Precondition `protobuf:"bytes,9,opt,name=precondition,proto3" json:"precondition,omitempty"`
-	// What the body must be. Unset means that nothing is compared. Refused with HEAD
-	// and with delivery NONE.
+	// Expected digest and size of the body. Unset means that nothing is checked. Rejected
+	// with HEAD and with delivery NONE.
 	Integrity *Integrity `protobuf:"bytes,10,opt,name=integrity,proto3" json:"integrity,omitempty"`
-	// Which events are sent besides the outcome. Unset means ATTEMPTS.
+	// Which events are sent in addition to the outcome. Unset means ATTEMPTS.
 	EventLevel EventLevel `protobuf:"varint,11,opt,name=event_level,json=eventLevel,proto3,enum=fetchd.v1.EventLevel" json:"event_level,omitempty"`
-	// Caller's labels, echoed in logs, never sent to the target. At most 16, each
-	// name and value at most 256 bytes. Empty means none.
+	// Labels of the caller. They appear in logs and are never sent to the target. At most 16;
+	// each name and each value has at most 256 bytes. Empty means no labels.
 	Labels map[string]string `protobuf:"bytes,12,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Name of a credential provider that the operator configured. Empty means
-	// none. A name that this server does not know is refused.
+	// Name of a credential provider that the operator has configured. Empty means none. A
+	// name that this server does not know is rejected.
 	AuthProvider string `protobuf:"bytes,13,opt,name=auth_provider,json=authProvider,proto3" json:"auth_provider,omitempty"`
-	// What the response must be to be usable. Unset means that nothing is checked.
+	// Conditions that the response must meet to be usable. Unset means that nothing is
+	// checked.
 	ContentPolicy *ContentPolicy `protobuf:"bytes,14,opt,name=content_policy,json=contentPolicy,proto3" json:"content_policy,omitempty"`
-	// Cookies. Unset means that none are kept or sent.
+	// Whether cookies are kept and sent. Unset means that they are not.
 	CookieMode    CookieMode `protobuf:"varint,15,opt,name=cookie_mode,json=cookieMode,proto3,enum=fetchd.v1.CookieMode" json:"cookie_mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1257,17 +1264,17 @@ func (x *FetchRequest) GetCookieMode() CookieMode {
 	return CookieMode_COOKIE_MODE_UNSPECIFIED
 }
 
-// One HTTP header field line.
+// Header is one HTTP header field line.
 type Header struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Field name, in any case. Not empty; a token as RFC 9110 section 5.1 has it.
+	// Field name, in any case. Must be a token (RFC 9110 section 5.1), so it is not empty.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Field value as text, without CR, LF and NUL. May be empty. In a response,
-	// bytes that are not UTF-8 are replaced.
+	// Field value as text, without CR, LF and NUL. May be empty. In a response, bytes that
+	// are not valid UTF-8 are replaced.
 	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	// Field value as bytes, only where it is not valid UTF-8; then `value` is
-	// lossy in a response and must be empty in a request. Empty means that `value`
-	// says it all.
+	// Field value as bytes. Used only if the value is not valid UTF-8. In a response, `value`
+	// then holds a copy with replacement characters; in a request, `value` must be empty. If
+	// raw_value is empty, `value` is complete.
 	RawValue      []byte `protobuf:"bytes,3,opt,name=raw_value,json=rawValue,proto3" json:"raw_value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1324,25 +1331,25 @@ func (x *Header) GetRawValue() []byte {
 	return nil
 }
 
-// Which redirects are followed.
+// RedirectPolicy says which redirects are followed.
 type RedirectPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether redirects are followed. Unset means true. False means that a 3xx
-	// response is the outcome REDIRECT, not an error.
+	// Whether redirects are followed. Unset means true. If false, a 3xx response gives the
+	// outcome REDIRECT, which is not an error.
 	Follow *bool `protobuf:"varint,1,opt,name=follow,proto3,oneof" json:"follow,omitempty"`
-	// Redirects followed in one attempt, 0 to 20. Unset means the profile's: 5 in
-	// STANDARD, 20 in DOWNLOAD. One more fails with TOO_MANY_REDIRECTS, so that 0
-	// makes the first redirect a failure.
+	// Maximum number of redirects in one attempt, 0 to 20. Unset means the profile's default:
+	// 5 in STANDARD, 20 in DOWNLOAD. The next redirect fails with TOO_MANY_REDIRECTS. So with
+	// 0, the first redirect is a failure.
 	MaxRedirects *int32 `protobuf:"varint,2,opt,name=max_redirects,json=maxRedirects,proto3,oneof" json:"max_redirects,omitempty"`
-	// Hosts a redirect may lead to. Unset means any. One that leads elsewhere is
-	// not followed: the 3xx response is then the outcome REDIRECT, not an error.
+	// Hosts that a redirect may lead to. Unset means any. A redirect to another host is not
+	// followed: the 3xx response gives the outcome REDIRECT, which is not an error.
 	Scope RedirectScope `protobuf:"varint,3,opt,name=scope,proto3,enum=fetchd.v1.RedirectScope" json:"scope,omitempty"`
-	// Refuse a redirect from https to http, with REDIRECT_REJECTED. Unset means
-	// false: it is followed, without credentials.
+	// Rejects a redirect from https to http with REDIRECT_REJECTED. Unset means false: the
+	// redirect is followed, without credentials.
 	ForbidDowngrade bool `protobuf:"varint,4,opt,name=forbid_downgrade,json=forbidDowngrade,proto3" json:"forbid_downgrade,omitempty"`
-	// Keep all the caller's headers across origins, though never from https to
-	// http. Unset means false: only headers that name no one and open nothing go
-	// along (spec D4).
+	// Forwards all headers of the caller to other origins, though never from https to http.
+	// Unset means false: only headers that carry no identity and no credential are forwarded
+	// (spec D4).
 	ForwardCredentials bool `protobuf:"varint,5,opt,name=forward_credentials,json=forwardCredentials,proto3" json:"forward_credentials,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -1413,50 +1420,53 @@ func (x *RedirectPolicy) GetForwardCredentials() bool {
 	return false
 }
 
-// Which failures are tried again, and when. Unset fields come from the profile.
+// RetryPolicy says which failures are retried, and when. Unset fields take the defaults of
+// the profile.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The set of rules and defaults. Unset means STANDARD.
+	// Set of rules and defaults. Unset means STANDARD.
 	Profile RetryProfile `protobuf:"varint,1,opt,name=profile,proto3,enum=fetchd.v1.RetryProfile" json:"profile,omitempty"`
-	// Attempts in all, the first included, 1 to 11. Unset means the profile's: 3
-	// in STANDARD, 4 in DOWNLOAD. 1 means no retry; 0 is refused.
+	// Maximum number of attempts, including the first, 1 to 11. Unset means the profile's
+	// default: 3 in STANDARD, 4 in DOWNLOAD. 1 means no retry. 0 is rejected.
 	MaxAttempts *int32 `protobuf:"varint,2,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
-	// Base of the backoff, 0 to 5 min and not over max_delay. Unset means max_delay
-	// if that is shorter than the profile's, and else the profile's: 100 ms in STANDARD, 1 s in DOWNLOAD. Zero: jitter alone. The wait
-	// before retry n is base_delay * multiplier^n (STANDARD) or ^(n-1) (DOWNLOAD),
-	// up to max_delay; n is the number of the attempt that ended.
+	// Base of the backoff, 0 to 5 min and at most max_delay. Unset means the profile's
+	// default, 100 ms in STANDARD and 1 s in DOWNLOAD, or max_delay if that is shorter. Zero
+	// means that only the jitter is waited.
+	//
+	// The wait before retry n is base_delay * multiplier^n in STANDARD and base_delay *
+	// multiplier^(n-1) in DOWNLOAD, at most max_delay. n is the number of the attempt that
+	// ended.
 	BaseDelay *durationpb.Duration `protobuf:"bytes,3,opt,name=base_delay,json=baseDelay,proto3" json:"base_delay,omitempty"`
-	// Longest backoff, jitter aside, 0 to 5 min. Unset means the profile's: 2 s in
-	// STANDARD, 32 s in DOWNLOAD. Zero means jitter alone.
+	// Maximum backoff before jitter is added, 0 to 5 min. Unset means the profile's default:
+	// 2 s in STANDARD, 32 s in DOWNLOAD. Zero means that only the jitter is waited.
 	MaxDelay *durationpb.Duration `protobuf:"bytes,4,opt,name=max_delay,json=maxDelay,proto3" json:"max_delay,omitempty"`
-	// Factor between waits, 1 to 10. Unset means 2. 1 means a constant wait.
+	// Factor between consecutive waits, 1 to 10. Unset means 2. 1 means a constant wait.
 	Multiplier *float64 `protobuf:"fixed64,5,opt,name=multiplier,proto3,oneof" json:"multiplier,omitempty"`
-	// Longest random addition to a backoff, uniform in whole milliseconds from 0,
-	// added after max_delay; 0 to 1 min. Unset means the profile's: none in
-	// STANDARD, 500 ms in DOWNLOAD. Zero means none.
+	// Maximum random addition to a backoff, 0 to 1 min. It is drawn uniformly in whole
+	// milliseconds from 0 and added after max_delay is applied. Unset means the profile's
+	// default: none in STANDARD, 500 ms in DOWNLOAD. Zero means no jitter.
 	MaxJitter *durationpb.Duration `protobuf:"bytes,6,opt,name=max_jitter,json=maxJitter,proto3" json:"max_jitter,omitempty"`
-	// Makes the jitter repeatable. Unset means a fresh seed for each fetch, which
-	// the effective policy then tells. Zero is a seed like any other.
+	// Seed that makes the jitter repeatable. Unset means a new seed for each fetch, which is
+	// reported in the effective policy. Zero is a seed like any other.
 	JitterSeed *uint64 `protobuf:"varint,7,opt,name=jitter_seed,json=jitterSeed,proto3,oneof" json:"jitter_seed,omitempty"`
-	// Longest Retry-After that is waited for, 0 to 15 min; a longer one ends the
-	// fetch with RETRY_AFTER_TOO_LONG. Unset means the profile's: 30 s in
-	// STANDARD, 60 s in DOWNLOAD. Zero means that only "0" is obeyed.
+	// Maximum Retry-After that the server waits for, 0 to 15 min. A longer one ends the fetch
+	// with stop reason RETRY_AFTER_TOO_LONG. Unset means the profile's default: 30 s in
+	// STANDARD, 60 s in DOWNLOAD. Zero means that only "Retry-After: 0" is followed.
 	MaxRetryAfter *durationpb.Duration `protobuf:"bytes,8,opt,name=max_retry_after,json=maxRetryAfter,proto3" json:"max_retry_after,omitempty"`
-	// Statuses tried again besides the profile's: any 4xx but 400, 401, 403, 404,
-	// 409, 410, 422 and 451. Empty means none.
+	// Statuses that are retried in addition to those of the profile: any 4xx except 400, 401,
+	// 403, 404, 409, 410, 422 and 451. Empty means none.
 	AdditionalStatusCodes []int32 `protobuf:"varint,9,rep,packed,name=additional_status_codes,json=additionalStatusCodes,proto3" json:"additional_status_codes,omitempty"`
-	// Statuses not tried again, though the profile does: 408, 429 and 500 to 599.
-	// Empty means none. A status in both lists is refused.
+	// Statuses that are not retried although the profile retries them: 408, 429 and 500 to
+	// 599. Empty means none. A status that is in both lists is rejected.
 	ExcludedStatusCodes []int32 `protobuf:"varint,10,rep,packed,name=excluded_status_codes,json=excludedStatusCodes,proto3" json:"excluded_status_codes,omitempty"`
-	// Allows retries of POST and PATCH; refused without idempotency_key, and where
-	// the operator of the server forbids it. Unset means false: such a request is
-	// sent once.
+	// Allows retries of POST and PATCH. Rejected without idempotency_key, and if the operator
+	// of the server forbids such retries. Unset means false: such a request is sent once.
 	AllowNonIdempotent bool `protobuf:"varint,11,opt,name=allow_non_idempotent,json=allowNonIdempotent,proto3" json:"allow_non_idempotent,omitempty"`
-	// Sent as Idempotency-Key, the same on every attempt. At most 256 bytes of
-	// visible ASCII. Empty means that none is sent.
+	// Value of the header Idempotency-Key, the same on every attempt. At most 256 bytes of
+	// visible ASCII. Empty means that the header is not sent.
 	IdempotencyKey string `protobuf:"bytes,12,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// Whether a failed TLS handshake, certificate aside, is tried again. Unset
-	// means the profile's: true in STANDARD, false in DOWNLOAD.
+	// Whether a failed TLS handshake is retried; a rejected certificate never is. Unset means
+	// the profile's default: true in STANDARD, false in DOWNLOAD.
 	RetryTlsHandshake *bool `protobuf:"varint,13,opt,name=retry_tls_handshake,json=retryTlsHandshake,proto3,oneof" json:"retry_tls_handshake,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1583,18 +1593,19 @@ func (x *RetryPolicy) GetRetryTlsHandshake() bool {
 	return false
 }
 
-// What the response must be to be usable. Nothing is checked unless asked.
+// ContentPolicy holds conditions that a response must meet to be usable. By default nothing
+// is checked.
 type ContentPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Media types wanted, such as "text/html" or "text/*", without parameters, at
-	// most 64. Others, and a response without Content-Type, end the fetch after
-	// the headers with CONTENT_TYPE. Empty means any.
+	// Accepted media types, such as "text/html" or "text/*", without parameters, at most 64.
+	// A response with another type, or without Content-Type, ends the fetch after the headers
+	// with CONTENT_TYPE. Empty means any type.
 	AcceptedMediaTypes []string `protobuf:"bytes,1,rep,name=accepted_media_types,json=acceptedMediaTypes,proto3" json:"accepted_media_types,omitempty"`
-	// An empty body fails with EMPTY_BODY; not for HEAD, 204 and 205. Unset means
-	// false. Refused with delivery NONE, which reads no body.
+	// Fails an empty body with EMPTY_BODY, except for HEAD, 204 and 205. Unset means false.
+	// Rejected with delivery NONE, which reads no body.
 	RequireBody bool `protobuf:"varint,2,opt,name=require_body,json=requireBody,proto3" json:"require_body,omitempty"`
-	// A body that its charset cannot decode fails with UNDECODABLE. Unset means
-	// false. Refused with delivery NONE, which reads no body.
+	// Fails a body that cannot be decoded with its charset, with UNDECODABLE. Unset means
+	// false. Rejected with delivery NONE, which reads no body.
 	RequireValidCharset bool `protobuf:"varint,3,opt,name=require_valid_charset,json=requireValidCharset,proto3" json:"require_valid_charset,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -1651,30 +1662,29 @@ func (x *ContentPolicy) GetRequireValidCharset() bool {
 	return false
 }
 
-// Time limits. The RPC deadline always wins, less a reserve in which the outcome
-// reaches the caller: 5 %, but at least 250 ms or a quarter of the deadline,
-// whichever is less, and at most 1 s.
+// TimeoutPolicy holds the time limits of a fetch. The RPC deadline always applies, less a
+// reserve in which the outcome reaches the caller. The reserve is 5 % of the deadline, but
+// at least 250 ms or a quarter of the deadline, whichever is less, and at most 1 s.
 type TimeoutPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whole fetch, waits between attempts included. Unset means 60 s in STANDARD
-	// and the server's maximum (15 min) in DOWNLOAD. A longer one is clamped to
-	// that maximum; zero is refused.
+	// Limit for the whole fetch, including waits between attempts. Unset means 60 s in
+	// STANDARD and the server's maximum (15 min) in DOWNLOAD. A longer value is clamped to
+	// that maximum. Zero is rejected.
 	TotalTimeout *durationpb.Duration `protobuf:"bytes,1,opt,name=total_timeout,json=totalTimeout,proto3" json:"total_timeout,omitempty"`
-	// One attempt, its redirects and body included; time in which the caller does
-	// not read does not count. Unset means 30 s in STANDARD, none in DOWNLOAD.
-	// Zero means none but total_timeout. At most the server's maximum; a longer
-	// one is clamped.
+	// Limit for one attempt, including its redirects and body. Time in which the caller does
+	// not read does not count. Unset means 30 s in STANDARD and no limit in DOWNLOAD. Zero
+	// means that only total_timeout applies. A value above the server's maximum is clamped.
 	AttemptTimeout *durationpb.Duration `protobuf:"bytes,2,opt,name=attempt_timeout,json=attemptTimeout,proto3" json:"attempt_timeout,omitempty"`
-	// Name lookup, TCP and TLS of one connection. Unset means 10 s. Clamped to
-	// the server's maximum; zero is refused.
+	// Limit for name lookup, TCP and TLS of one connection. Unset means 10 s. A value above
+	// the server's maximum is clamped. Zero is rejected.
 	ConnectTimeout *durationpb.Duration `protobuf:"bytes,3,opt,name=connect_timeout,json=connectTimeout,proto3" json:"connect_timeout,omitempty"`
-	// From request sent to response headers read; also the longest time that
-	// sending the request may take. Unset means 15 s. Clamped to the server's
-	// maximum; zero is refused.
+	// Limit from the sent request to the complete response headers. It is also the limit for
+	// sending the request. Unset means 15 s. A value above the server's maximum is clamped.
+	// Zero is rejected.
 	HeaderTimeout *durationpb.Duration `protobuf:"bytes,4,opt,name=header_timeout,json=headerTimeout,proto3" json:"header_timeout,omitempty"`
-	// Longest silence of the target while a body is read. Time in which the
-	// caller does not read does not count. Unset means 15 s. Clamped to the
-	// server's maximum; zero is refused.
+	// Maximum time without data from the target while a body is read. Time in which the
+	// caller does not read does not count. Unset means 15 s. A value above the server's
+	// maximum is clamped. Zero is rejected.
 	IdleTimeout   *durationpb.Duration `protobuf:"bytes,5,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1745,42 +1755,41 @@ func (x *TimeoutPolicy) GetIdleTimeout() *durationpb.Duration {
 	return nil
 }
 
-// What is done with the response body.
+// BodyPolicy says what happens with the response body.
 type BodyPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How the body reaches the caller. Unset means STREAM in Fetch, INLINE
-	// elsewhere.
+	// How the body reaches the caller. Unset means STREAM in Fetch and INLINE in the other
+	// methods.
 	Delivery BodyDelivery `protobuf:"varint,1,opt,name=delivery,proto3,enum=fetchd.v1.BodyDelivery" json:"delivery,omitempty"`
-	// Longest body in bytes, before and after content decoding. Unset means 16 MiB
-	// in STANDARD and the server's maximum (1 TiB) in DOWNLOAD, but 1 MiB where the
-	// delivery is INLINE. Above the server's maximum, or INLINE's, it is clamped. Zero means that
-	// the body must be empty; a negative size is refused.
+	// Maximum size of the body in bytes, both before and after content decoding. Unset means
+	// 16 MiB in STANDARD and the server's maximum (1 TiB) in DOWNLOAD, but 1 MiB with
+	// delivery INLINE. A value above the server's maximum, or above that of INLINE, is
+	// clamped. Zero means that the body must be empty. A negative value is rejected.
 	MaxSizeBytes *int64 `protobuf:"varint,2,opt,name=max_size_bytes,json=maxSizeBytes,proto3,oneof" json:"max_size_bytes,omitempty"`
-	// What happens to a longer body. Unset means FAIL.
+	// What happens with a longer body. Unset means FAIL.
 	OversizeAction OversizeAction `protobuf:"varint,3,opt,name=oversize_action,json=oversizeAction,proto3,enum=fetchd.v1.OversizeAction" json:"oversize_action,omitempty"`
-	// What happens when the target breaks off inside a body of which chunks were
-	// already delivered. Unset means RESUME. Only a streamed GET without a Range of
-	// its own can be continued: for others effective_request says NONE.
+	// What happens when the connection breaks inside a body of which chunks were already
+	// delivered. Unset means RESUME. Only a streamed GET without a Range header of the caller
+	// can be continued. For other requests effective_request says NONE.
 	Recovery BodyRecovery `protobuf:"varint,4,opt,name=recovery,proto3,enum=fetchd.v1.BodyRecovery" json:"recovery,omitempty"`
-	// Leave the content coding as the target sent it, and ask for none unless a
-	// header does. Unset means false: it is decoded, unless the caller set
+	// Delivers the body in the content coding of the target, and requests no coding unless a
+	// header does. Unset means false: the body is decoded, unless the caller set
 	// Accept-Encoding.
 	KeepEncoding bool `protobuf:"varint,5,opt,name=keep_encoding,json=keepEncoding,proto3" json:"keep_encoding,omitempty"`
-	// Continue a body whose first bytes the caller already has, from this server or
-	// another. Unset means from the beginning. Only for a streamed GET; refused
-	// beside what needs the bytes before it: integrity.sha256, a charset, a Range, a
-	// precondition.
+	// Continues a body whose first bytes the caller already has, from this server or another.
+	// Unset means from the beginning. Only for a streamed GET. Rejected together with
+	// anything that needs the earlier bytes or excludes a continuation: integrity.sha256, a
+	// charset check, a Range header, a precondition.
 	ResumePoint *ResumePoint `protobuf:"bytes,6,opt,name=resume_point,json=resumePoint,proto3" json:"resume_point,omitempty"`
-	// Body bytes held back until the attempt has ended well, so that a cut
-	// before that is an ordinary retry. Unset means the server's (512 KiB); a
-	// larger one is clamped to 16 MiB. Zero means that nothing is held back. What
-	// was granted stands in ResponseStarted. Only for STREAM.
+	// Maximum number of body bytes that are buffered until the attempt has succeeded. A
+	// connection that breaks before that many bytes are received leads to an ordinary retry.
+	// Unset means the server's default (512 KiB). A value above 16 MiB is clamped. Zero means
+	// no buffering. ResponseStarted reports the number that was granted. Only for STREAM.
 	HoldBackBytes *int64 `protobuf:"varint,7,opt,name=hold_back_bytes,json=holdBackBytes,proto3,oneof" json:"hold_back_bytes,omitempty"`
-	// Body bytes of a failed response that are kept for the outcome, 0 to 64 KiB.
-	// Unset means 16 KiB. Zero means none.
+	// Maximum number of bytes of a failed response's body that are kept in the outcome, 0 to
+	// 64 KiB. Unset means 16 KiB. Zero means none.
 	ErrorBodyBytes *int32 `protobuf:"varint,8,opt,name=error_body_bytes,json=errorBodyBytes,proto3,oneof" json:"error_body_bytes,omitempty"`
-	// Leave out the SHA-256 of a body that integrity does not ask for. Unset means
-	// false.
+	// Omits the SHA-256 of a body, unless integrity needs it. Unset means false.
 	OmitDigest    bool `protobuf:"varint,9,opt,name=omit_digest,json=omitDigest,proto3" json:"omit_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1879,13 +1888,12 @@ func (x *BodyPolicy) GetOmitDigest() bool {
 	return false
 }
 
-// Where an earlier fetch of the same body stopped.
+// ResumePoint is the position at which an earlier fetch of the same body stopped.
 type ResumePoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Bytes the caller has. 1 or more.
+	// Number of bytes that the caller has, at least 1.
 	OffsetBytes int64 `protobuf:"varint,1,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
-	// Validator of the earlier response: a strong ETag or a Last-Modified date.
-	// Required.
+	// Validator of the earlier response: a strong ETag or a Last-Modified date. Required.
 	Validator     string `protobuf:"bytes,2,opt,name=validator,proto3" json:"validator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1935,14 +1943,13 @@ func (x *ResumePoint) GetValidator() string {
 	return ""
 }
 
-// Makes the request conditional. A 304 is then an outcome without error.
+// Precondition makes the request conditional. A 304 is then an outcome without an error.
 type Precondition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sent as If-None-Match, quotes included, such as "\"abc\"" or "W/\"abc\"".
-	// At most 16. Empty means that it is not sent.
+	// Values of If-None-Match, including the quotes, such as "\"abc\"" or "W/\"abc\"". At
+	// most 16. Empty means that the header is not sent.
 	Etags []string `protobuf:"bytes,1,rep,name=etags,proto3" json:"etags,omitempty"`
-	// Sent as If-Modified-Since, in whole seconds. Unset means that it is not
-	// sent.
+	// Value of If-Modified-Since, in whole seconds. Unset means that the header is not sent.
 	ModifiedSinceTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=modified_since_time,json=modifiedSinceTime,proto3" json:"modified_since_time,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1992,11 +1999,11 @@ func (x *Precondition) GetModifiedSinceTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// What the decoded body must be; anything else is an outcome with
-// ERROR_CLASS_INTEGRITY.
+// Integrity describes the expected body after decoding. Any other body gives an outcome
+// with ERROR_CLASS_INTEGRITY.
 type Integrity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// SHA-256 of the body, as 64 hexadecimal digits. Empty means any.
+	// SHA-256 of the body as 64 hexadecimal digits. Empty means any.
 	Sha256 string `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// Size of the body in bytes, 0 or more. Unset means any.
 	SizeBytes     *int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3,oneof" json:"size_bytes,omitempty"`
@@ -2048,15 +2055,15 @@ func (x *Integrity) GetSizeBytes() int64 {
 	return 0
 }
 
-// One step of a fetch.
+// FetchResponse is one event of a fetch.
 type FetchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1, 2, 3, ... within one fetch.
+	// Number of the event: 1, 2, 3, ... within one fetch.
 	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Time since the fetch was admitted, by a monotonic clock.
+	// Time since the fetch was admitted, measured with a monotonic clock.
 	ElapsedOffset *durationpb.Duration `protobuf:"bytes,2,opt,name=elapsed_offset,json=elapsedOffset,proto3" json:"elapsed_offset,omitempty"`
-	// What happened. Unset where this caller's copy of the API does not know
-	// the event: such a message is to be ignored.
+	// The event. It is unset if the caller's copy of this file does not know the event.
+	// Ignore such a message.
 	//
 	// Types that are valid to be assigned to Event:
 	//
@@ -2201,12 +2208,12 @@ type isFetchResponse_Event interface {
 }
 
 type FetchResponse_Admitted struct {
-	// First event, unless event_level is OUTCOME.
+	// The fetch was admitted. This is the first event, unless event_level is OUTCOME.
 	Admitted *Admitted `protobuf:"bytes,3,opt,name=admitted,proto3,oneof"`
 }
 
 type FetchResponse_AttemptStarted struct {
-	// An attempt begins.
+	// An attempt starts.
 	AttemptStarted *AttemptStarted `protobuf:"bytes,4,opt,name=attempt_started,json=attemptStarted,proto3,oneof"`
 }
 
@@ -2216,7 +2223,7 @@ type FetchResponse_RedirectFollowed struct {
 }
 
 type FetchResponse_ResponseStarted struct {
-	// The headers of the last response of an attempt are read.
+	// The headers of the last response of an attempt were received.
 	ResponseStarted *ResponseStarted `protobuf:"bytes,6,opt,name=response_started,json=responseStarted,proto3,oneof"`
 }
 
@@ -2226,17 +2233,17 @@ type FetchResponse_BodyChunk struct {
 }
 
 type FetchResponse_AttemptFinished struct {
-	// An attempt ended, and what follows.
+	// An attempt ended. The event also says what follows.
 	AttemptFinished *AttemptFinished `protobuf:"bytes,8,opt,name=attempt_finished,json=attemptFinished,proto3,oneof"`
 }
 
 type FetchResponse_Heartbeat struct {
-	// Nothing new; sent so that a long wait can be told from a dead stream.
+	// No news. It is sent during long waits to show that the stream is alive.
 	Heartbeat *Heartbeat `protobuf:"bytes,9,opt,name=heartbeat,proto3,oneof"`
 }
 
 type FetchResponse_Outcome struct {
-	// Last message of every fetch.
+	// The outcome. It is the last message of every fetch.
 	Outcome *FetchOutcome `protobuf:"bytes,10,opt,name=outcome,proto3,oneof"`
 }
 
@@ -2256,22 +2263,22 @@ func (*FetchResponse_Heartbeat) isFetchResponse_Event() {}
 
 func (*FetchResponse_Outcome) isFetchResponse_Event() {}
 
-// The fetch was taken.
+// Admitted reports that the server accepted the fetch.
 type Admitted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names this fetch in the server's logs and traces.
+	// Identifies this fetch in the server's logs and traces.
 	FetchId string `protobuf:"bytes,1,opt,name=fetch_id,json=fetchId,proto3" json:"fetch_id,omitempty"`
-	// The request's policies as they will be applied: defaults filled in and
-	// limits of the server applied. Header values and the body are left out.
+	// The request with the policies that apply: defaults are filled in, and the limits of the
+	// server are applied. Header values and the body are omitted.
 	EffectiveRequest *FetchRequest `protobuf:"bytes,2,opt,name=effective_request,json=effectiveRequest,proto3" json:"effective_request,omitempty"`
-	// When the server gives up.
+	// Time at which the fetch ends at the latest.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	// Fields of the request that the server changed, as field paths such as
-	// "timeout_policy.total_timeout"; their values are in effective_request. The
-	// message of a fetch that fails at one says who set the limit. Empty means that
+	// Fields of the request whose values exceeded a limit of the server, as field paths such
+	// as "timeout_policy.total_timeout". Their new values are in effective_request. If such a
+	// limit ends the fetch, the message of the error says who set the limit. Empty means that
 	// nothing was changed.
 	ClampedFields []string `protobuf:"bytes,4,rep,name=clamped_fields,json=clampedFields,proto3" json:"clamped_fields,omitempty"`
-	// When the fetch began, by the server's clock.
+	// Time at which the fetch started, by the clock of the server.
 	StartTime     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2342,13 +2349,13 @@ func (x *Admitted) GetStartTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// An attempt begins.
+// AttemptStarted reports that an attempt starts.
 type AttemptStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the attempt, 1 for the first.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// URL of its first request. The fetch's own, save where only a failed hop is
-	// tried again (spec I3).
+	// URL of the first request of the attempt. It is the URL of the fetch, unless only a
+	// failed hop is retried (spec I3).
 	Url           string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2398,12 +2405,12 @@ func (x *AttemptStarted) GetUrl() string {
 	return ""
 }
 
-// A redirect is followed.
+// RedirectFollowed reports that a redirect is followed.
 type RedirectFollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Attempt in which it happened.
+	// Number of the attempt in which the redirect is followed.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// One response of the chain.
+	// The request that was redirected, and its response.
 	Hop           *Hop `protobuf:"bytes,2,opt,name=hop,proto3" json:"hop,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2453,24 +2460,23 @@ func (x *RedirectFollowed) GetHop() *Hop {
 	return nil
 }
 
-// One request inside an attempt, and its response.
+// Hop is one request of an attempt, and its response.
 type Hop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// URL asked.
+	// URL of the request.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
-	// Status of the response. 0 means that there was none.
+	// Status of the response. 0 means that there was no response.
 	StatusCode int32 `protobuf:"varint,2,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
-	// Absolute URL that the Location of a redirect names; empty where there was
-	// none, or none usable.
+	// Target of a redirect as an absolute URL. Empty if the response had no usable Location.
 	LocationUrl string `protobuf:"bytes,3,opt,name=location_url,json=locationUrl,proto3" json:"location_url,omitempty"`
-	// Connection and phases.
+	// Connection and timings.
 	Exchange *Exchange `protobuf:"bytes,4,opt,name=exchange,proto3" json:"exchange,omitempty"`
-	// Method asked with.
+	// Method of the request.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
-	// Begin of the hop, from the begin of the fetch.
+	// Start of the hop, relative to the start of the fetch.
 	StartOffset *durationpb.Duration `protobuf:"bytes,6,opt,name=start_offset,json=startOffset,proto3" json:"start_offset,omitempty"`
-	// Response headers, in RedirectFollowed alone; empty elsewhere, so that a chain
-	// of long heads does not outgrow a message.
+	// Response headers. Set in RedirectFollowed only. They are omitted elsewhere so that a
+	// chain of responses with long headers fits in a message.
 	Headers       []*Header `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2555,36 +2561,38 @@ func (x *Hop) GetHeaders() []*Header {
 	return nil
 }
 
-// How one request was carried.
+// Exchange describes the connection and the timings of one request.
 type Exchange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Address and port of the peer. Empty where no connection came about, and where
-	// a proxy carries it.
+	// Address and port of the peer. Empty if no connection was established, and if a proxy
+	// carries the request.
 	RemoteAddress string `protobuf:"bytes,1,opt,name=remote_address,json=remoteAddress,proto3" json:"remote_address,omitempty"`
-	// Such as "HTTP/1.1" or "HTTP/2.0". Empty where no response was read.
+	// HTTP version, such as "HTTP/1.1" or "HTTP/2.0". Empty if no response was received.
 	Protocol string `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// Such as "TLS 1.3"; empty without TLS.
+	// TLS version, such as "TLS 1.3". Empty without TLS.
 	TlsVersion string `protobuf:"bytes,3,opt,name=tls_version,json=tlsVersion,proto3" json:"tls_version,omitempty"`
-	// The connection had carried a request before.
+	// Whether the connection had carried a request before.
 	ConnectionReused bool `protobuf:"varint,4,opt,name=connection_reused,json=connectionReused,proto3" json:"connection_reused,omitempty"`
-	// Times the HTTP library sent the request again on its own, on another
-	// connection, unseen by the retry policy. At most 2.
+	// Number of times the HTTP library sent the request again by itself, on another
+	// connection and independently of the retry policy. At most 2.
 	TransportResendCount int32 `protobuf:"varint,5,opt,name=transport_resend_count,json=transportResendCount,proto3" json:"transport_resend_count,omitempty"`
-	// Time in the server's queues and rate limits. Unset where there was none.
+	// Time spent in queues and rate limits of the server. Unset if there was none.
 	QueueDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=queue_duration,json=queueDuration,proto3" json:"queue_duration,omitempty"`
-	// Name lookup. Unset where there was none, as for the next two.
+	// Duration of the name lookup. Unset if there was none.
 	ResolveDuration *durationpb.Duration `protobuf:"bytes,7,opt,name=resolve_duration,json=resolveDuration,proto3" json:"resolve_duration,omitempty"`
-	// TCP.
+	// Duration of the TCP connection setup. Unset if there was none.
 	ConnectDuration *durationpb.Duration `protobuf:"bytes,8,opt,name=connect_duration,json=connectDuration,proto3" json:"connect_duration,omitempty"`
-	// TLS handshake.
+	// Duration of the TLS handshake. Unset if there was none.
 	TlsDuration *durationpb.Duration `protobuf:"bytes,9,opt,name=tls_duration,json=tlsDuration,proto3" json:"tls_duration,omitempty"`
-	// From connection ready to first response byte. Unset where none came.
+	// Time from the ready connection to the first byte of the response. Unset if none
+	// arrived.
 	ProcessingDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=processing_duration,json=processingDuration,proto3" json:"processing_duration,omitempty"`
-	// Reading the body, the caller's time included. For a failed response: reading
-	// its first bytes for error_body, at most 2 s; for a redirect that is followed:
-	// reading a short body, at most 250 ms. Unset where none was read.
+	// Time spent reading the body, including the time the caller took to read it. For a
+	// failed response, it is the time spent reading the first bytes for error_body, at most 2
+	// s. For a redirect that is followed, it is the time spent reading a short body, at most
+	// 250 ms. Unset if no body was read.
 	TransferDuration *durationpb.Duration `protobuf:"bytes,11,opt,name=transfer_duration,json=transferDuration,proto3" json:"transfer_duration,omitempty"`
-	// Time in which the caller was not reading. Unset where there was none.
+	// Time in which the caller was not reading. Unset if there was none.
 	BackpressureDuration *durationpb.Duration `protobuf:"bytes,12,opt,name=backpressure_duration,json=backpressureDuration,proto3" json:"backpressure_duration,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -2704,18 +2712,19 @@ func (x *Exchange) GetBackpressureDuration() *durationpb.Duration {
 	return nil
 }
 
-// Headers of the last response of an attempt.
+// ResponseStarted carries the headers of the last response of an attempt.
 type ResponseStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Attempt it belongs to.
+	// Number of the attempt.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The response. Where the attempt continues a body, this is the response that
-	// began the body, as in FetchOutcome.response.
+	// The response. If the attempt continues a body, this is the response that started the
+	// body, as in FetchOutcome.response.
 	Response *HttpResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
-	// Offset of the first body byte that follows. A caller that holds more
-	// bytes than this drops them. Only BODY_RECOVERY_RESTART can lower it.
+	// Offset of the first body byte that follows. A caller that has more bytes than this
+	// drops the excess. Only BODY_RECOVERY_RESTART can lower the offset.
 	BodyOffsetBytes int64 `protobuf:"varint,3,opt,name=body_offset_bytes,json=bodyOffsetBytes,proto3" json:"body_offset_bytes,omitempty"`
-	// Hold-back that was granted.
+	// Number of bytes that the server may buffer for this body; see
+	// BodyPolicy.hold_back_bytes.
 	HoldBackBytes int64 `protobuf:"varint,4,opt,name=hold_back_bytes,json=holdBackBytes,proto3" json:"hold_back_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2779,16 +2788,16 @@ func (x *ResponseStarted) GetHoldBackBytes() int64 {
 	return 0
 }
 
-// An HTTP response without its body.
+// HttpResponse is an HTTP response without its body.
 type HttpResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Status code.
 	StatusCode int32 `protobuf:"varint,1,opt,name=status_code,json=statusCode,proto3" json:"status_code,omitempty"`
-	// Headers, sorted by name; the lines of one name in the order received.
+	// Headers, sorted by name. Lines with the same name are in the order received.
 	Headers []*Header `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
-	// Content-Length in bytes as announced; unset where there was none.
+	// Value of Content-Length in bytes. Unset if the header is absent.
 	ContentLength *int64 `protobuf:"varint,3,opt,name=content_length,json=contentLength,proto3,oneof" json:"content_length,omitempty"`
-	// Such as "HTTP/1.1" or "HTTP/2.0". Not looked at in a request of Explain.
+	// HTTP version, such as "HTTP/1.1" or "HTTP/2.0". Ignored in a request of Explain.
 	Protocol      string `protobuf:"bytes,4,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2852,14 +2861,14 @@ func (x *HttpResponse) GetProtocol() string {
 	return ""
 }
 
-// A piece of the body.
+// BodyChunk is a piece of the body.
 type BodyChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Attempt it belongs to.
+	// Number of the attempt.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Offset of the first byte of `data`.
+	// Offset of the first byte of `data` in the body.
 	OffsetBytes int64 `protobuf:"varint,2,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
-	// At most 64 KiB and not empty; the server chooses the size.
+	// Bytes of the body: at least 1 byte, at most 64 KiB. The server chooses the size.
 	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2916,23 +2925,22 @@ func (x *BodyChunk) GetData() []byte {
 	return nil
 }
 
-// An attempt ended. After a 401 that a credential provider takes up, this comes
-// when the refresh is over.
+// AttemptFinished reports that an attempt ended. After a 401 that a credential provider
+// handles, it is sent when the refresh is over.
 type AttemptFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Attempt that ended.
+	// Number of the attempt that ended.
 	Attempt int32 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Response of the last hop as it was received, such as a 206 that continues a
-	// body; unset where that hop read none, though an earlier one may have answered
-	// with a redirect.
+	// Response of the last hop as it was received, such as a 206 that continues a body. Unset
+	// if the last hop got no response, even if an earlier hop was redirected.
 	Response *HttpResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
-	// What went wrong; unset where nothing did.
+	// The failure. Unset if the attempt did not fail.
 	Error *FetchError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	// Connection and phases of the last hop.
+	// Connection and timings of the last hop.
 	Exchange *Exchange `protobuf:"bytes,4,opt,name=exchange,proto3" json:"exchange,omitempty"`
 	// Whether another attempt follows, and why.
 	RetryDecision *RetryDecision `protobuf:"bytes,5,opt,name=retry_decision,json=retryDecision,proto3" json:"retry_decision,omitempty"`
-	// Hops of this attempt, the last one included.
+	// All hops of this attempt, including the last.
 	Hops          []*Hop `protobuf:"bytes,6,rep,name=hops,proto3" json:"hops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3010,21 +3018,22 @@ func (x *AttemptFinished) GetHops() []*Hop {
 	return nil
 }
 
-// Whether another attempt follows.
+// RetryDecision says whether another attempt follows.
 type RetryDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why it does or does not.
+	// Why another attempt follows, or why none does.
 	Verdict RetryVerdict `protobuf:"varint,1,opt,name=verdict,proto3,enum=fetchd.v1.RetryVerdict" json:"verdict,omitempty"`
-	// Wait before the next attempt. Unset where none follows; zero is a wait of
-	// nothing.
+	// Wait before the next attempt. Unset if no attempt follows. Zero means that it starts at
+	// once.
 	Delay *durationpb.Duration `protobuf:"bytes,2,opt,name=delay,proto3" json:"delay,omitempty"`
-	// Where the wait comes from.
+	// What determined the wait.
 	DelaySource DelaySource `protobuf:"varint,3,opt,name=delay_source,json=delaySource,proto3,enum=fetchd.v1.DelaySource" json:"delay_source,omitempty"`
-	// Number of the rule that decided, such as "W2" or "I4".
+	// Number of the rule that made the decision, such as "W2" or "I4". The rules are in
+	// docs/spec.md.
 	Rule string `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`
-	// Attempt that follows. 0 means that none does.
+	// Number of the next attempt. 0 means that none follows.
 	NextAttempt int32 `protobuf:"varint,5,opt,name=next_attempt,json=nextAttempt,proto3" json:"next_attempt,omitempty"`
-	// Where the next attempt begins. Unset where none follows.
+	// Where the next attempt starts. Unset if none follows.
 	Start         RetryStart `protobuf:"varint,6,opt,name=start,proto3,enum=fetchd.v1.RetryStart" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3102,7 +3111,7 @@ func (x *RetryDecision) GetStart() RetryStart {
 	return RetryStart_RETRY_START_UNSPECIFIED
 }
 
-// Nothing new.
+// Heartbeat carries no information. It shows that the stream is alive.
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3139,43 +3148,44 @@ func (*Heartbeat) Descriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
 }
 
-// How a fetch ended.
+// FetchOutcome says how a fetch ended.
 type FetchOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What kind of end it is.
+	// Kind of the outcome.
 	Kind OutcomeKind `protobuf:"varint,1,opt,name=kind,proto3,enum=fetchd.v1.OutcomeKind" json:"kind,omitempty"`
-	// URL of `response`, or the last URL tried where there is none.
+	// URL of `response`, or the URL that was tried last if there is no response.
 	FinalUrl string `protobuf:"bytes,2,opt,name=final_url,json=finalUrl,proto3" json:"final_url,omitempty"`
-	// Last response; unset where none was read. A body that is continued after a
-	// break has one response, the one that began it in this fetch: 200 with the
-	// Content-Length of the whole body, or the first 206 after a resume point. A
-	// failed status that ends such a fetch, such as 503, is the last response.
+	// Last response. Unset if none was received. A body that is continued after a break has
+	// one response: the one that started it in this fetch. That is a 200 with the
+	// Content-Length of the whole body, or the first 206 after a resume point. If a failed
+	// status such as 503 ends the fetch, that response is the last one.
 	Response *HttpResponse `protobuf:"bytes,3,opt,name=response,proto3" json:"response,omitempty"`
-	// Why it failed; set if and only if kind is FAILED.
+	// Why the fetch failed. Set if and only if kind is FAILED.
 	Error *FetchError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	// Attempts made.
+	// Number of attempts.
 	Attempts int32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// Requests that an origin could see, hops and resends included.
+	// Number of requests that an origin could see, including hops and resends.
 	Exchanges int32 `protobuf:"varint,6,opt,name=exchanges,proto3" json:"exchanges,omitempty"`
-	// Hops of the last attempt, the last one included.
+	// All hops of the last attempt, including the last.
 	Hops []*Hop `protobuf:"bytes,7,rep,name=hops,proto3" json:"hops,omitempty"`
-	// The body, where delivery is INLINE and the fetch succeeded. At most 1 MiB.
+	// The body, at most 1 MiB. Set if the delivery is INLINE and the fetch succeeded.
 	InlineBody []byte `protobuf:"bytes,8,opt,name=inline_body,json=inlineBody,proto3" json:"inline_body,omitempty"`
-	// Facts about the body as delivered.
+	// Size and digest of the body as delivered.
 	BodySummary *BodySummary `protobuf:"bytes,9,opt,name=body_summary,json=bodySummary,proto3" json:"body_summary,omitempty"`
 	// Time from admission to this message.
 	TotalDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=total_duration,json=totalDuration,proto3" json:"total_duration,omitempty"`
-	// Idempotency key that was sent, if any.
+	// Idempotency key that was sent. Empty if there was none.
 	IdempotencyKey string `protobuf:"bytes,11,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// Names this fetch in the server's logs and traces.
+	// Identifies this fetch in the server's logs and traces.
 	FetchId string `protobuf:"bytes,12,opt,name=fetch_id,json=fetchId,proto3" json:"fetch_id,omitempty"`
-	// Attempt that `response` belongs to. Of a body that is continued, the one that
-	// began it.
+	// Number of the attempt that got `response`. If a body was continued, it is the attempt
+	// that started the body.
 	ResponseAttempt int32 `protobuf:"varint,13,opt,name=response_attempt,json=responseAttempt,proto3" json:"response_attempt,omitempty"`
-	// First bytes of the body of a response that was not delivered, a failed one
-	// or a redirect; see error_body_bytes.
+	// First bytes of the body of a failed response or a redirect, which is not delivered; see
+	// BodyPolicy.error_body_bytes.
 	ErrorBody []byte `protobuf:"bytes,14,opt,name=error_body,json=errorBody,proto3" json:"error_body,omitempty"`
-	// Number of the rule that ended the fetch, such as "H0", "H6" or "I4".
+	// Number of the rule that ended the fetch, such as "H0", "H6" or "I4". The rules are in
+	// docs/spec.md.
 	Rule          string `protobuf:"bytes,15,opt,name=rule,proto3" json:"rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3316,20 +3326,21 @@ func (x *FetchOutcome) GetRule() string {
 	return ""
 }
 
-// Facts about a body.
+// BodySummary describes a body.
 type BodySummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Bytes delivered or, where none were, read; those before a resume point count.
+	// Number of bytes delivered or, if nothing was delivered, read. Bytes before a resume
+	// point count.
 	SizeBytes int64 `protobuf:"varint,1,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// SHA-256 of those bytes, as 64 hexadecimal digits. Empty where no body was
-	// looked at, with omit_digest, and with a resume point.
+	// SHA-256 of those bytes as 64 hexadecimal digits. Empty if no body was read, with
+	// omit_digest, and with a resume point.
 	Sha256 string `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	// The body went on, but max_size_bytes cut it.
+	// Whether the body was truncated because it exceeded max_size_bytes.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// Bytes on the wire, before content decoding.
+	// Number of bytes received, before content decoding.
 	EncodedSizeBytes int64 `protobuf:"varint,4,opt,name=encoded_size_bytes,json=encodedSizeBytes,proto3" json:"encoded_size_bytes,omitempty"`
-	// The origin told where the body ends. Where it did not, a cut body looks
-	// like a whole one.
+	// Whether the response said where the body ends. If it did not, a truncated body cannot
+	// be distinguished from a complete one.
 	LengthKnown   bool `protobuf:"varint,5,opt,name=length_known,json=lengthKnown,proto3" json:"length_known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3400,36 +3411,40 @@ func (x *BodySummary) GetLengthKnown() bool {
 	return false
 }
 
-// Why a fetch or an attempt failed.
+// FetchError says why a fetch or an attempt failed.
 type FetchError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Safe to switch on and to use as a metric label.
+	// Class of the error. Use it in a switch or as a metric label.
 	ErrorClass ErrorClass `protobuf:"varint,1,opt,name=error_class,json=errorClass,proto3,enum=fetchd.v1.ErrorClass" json:"error_class,omitempty"`
-	// What a scheduler does with it.
+	// What a scheduler should do about it.
 	FailureType FailureType `protobuf:"varint,2,opt,name=failure_type,json=failureType,proto3,enum=fetchd.v1.FailureType" json:"failure_type,omitempty"`
-	// Finer cause in lower_snake_case, such as too_many_redirects. Open set.
+	// More specific cause in lower_snake_case, such as too_many_redirects. New values may
+	// appear at any time.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// What the class means, for people. May change. Holds no byte of the origin's.
+	// Meaning of the class, for people. The text may change. It contains nothing that the
+	// target sent.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// Where it happened.
+	// Phase of the exchange in which the failure happened.
 	Phase Phase `protobuf:"varint,5,opt,name=phase,proto3,enum=fetchd.v1.Phase" json:"phase,omitempty"`
-	// A later fetch of the same request may succeed.
+	// Whether a later fetch of the same request may succeed.
 	Retryable bool `protobuf:"varint,6,opt,name=retryable,proto3" json:"retryable,omitempty"`
-	// What the target asked for with Retry-After. Unset where it did not, or not
-	// in a form that counts.
+	// Wait that the target requested with Retry-After. Unset if there was none or it was not
+	// valid.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// Why no further attempt was made; only in the outcome, unset elsewhere.
+	// Why no further attempt was made. Set in the outcome only.
 	StopReason RetryVerdict `protobuf:"varint,8,opt,name=stop_reason,json=stopReason,proto3,enum=fetchd.v1.RetryVerdict" json:"stop_reason,omitempty"`
 	// URL of the hop that failed, without userinfo.
 	Url string `protobuf:"bytes,9,opt,name=url,proto3" json:"url,omitempty"`
-	// Number of the rule that classified it, such as "H2".
+	// Number of the rule that classified the failure, such as "H2". The rules are in
+	// docs/spec.md.
 	Rule string `protobuf:"bytes,10,opt,name=rule,proto3" json:"rule,omitempty"`
 	// What happened, for people and not for programs: the host, the address that was
-	// connected to where the egress policy permits it, the status where there was a
-	// response, and the error in the words of the transport. It names no resolver, no
-	// proxy and no credential. It may quote the origin: one line of at most 512 bytes,
-	// in which what does not print is escaped. Empty where there is nothing to add,
-	// and always in Explain. Differs between implementations and versions.
+	// connected to if the egress policy permits it, the status if there was a response, and
+	// the error of the transport. It names no resolver, no proxy and no credential.
+	//
+	// It may quote the target. It is one line of at most 512 bytes, in which unprintable
+	// characters are escaped. It is empty if there is nothing to add, and always empty in
+	// Explain. It differs between implementations and versions.
 	Detail        string `protobuf:"bytes,11,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3542,11 +3557,11 @@ func (x *FetchError) GetDetail() string {
 	return ""
 }
 
-// Request of FetchUnary.
+// FetchUnaryRequest is the request of FetchUnary.
 type FetchUnaryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to fetch. Body delivery is INLINE unless it says DIGEST or NONE; STREAM
-	// is an error.
+	// What to fetch. An unset body delivery means INLINE. DIGEST and NONE are allowed, STREAM
+	// is rejected.
 	Request       *FetchRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3589,20 +3604,20 @@ func (x *FetchUnaryRequest) GetRequest() *FetchRequest {
 	return nil
 }
 
-// Response of FetchUnary.
+// FetchUnaryResponse is the response of FetchUnary.
 type FetchUnaryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names this fetch in the server's logs and traces.
+	// Identifies this fetch in the server's logs and traces.
 	FetchId string `protobuf:"bytes,1,opt,name=fetch_id,json=fetchId,proto3" json:"fetch_id,omitempty"`
-	// How it ended.
+	// How the fetch ended.
 	Outcome *FetchOutcome `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// Every attempt, unless event_level is OUTCOME. Where all of them would be more
-	// than 2 MiB, the earlier ones come without response headers and hops, so that
-	// the answer stays below the 4 MiB that clients take.
+	// All attempts, unless event_level is OUTCOME. If they exceed 2 MiB in total, the earlier
+	// ones come without response headers and hops, so that the response stays below the 4 MiB
+	// that clients accept by default.
 	Attempts []*AttemptFinished `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
-	// See Admitted.
+	// See Admitted.effective_request.
 	EffectiveRequest *FetchRequest `protobuf:"bytes,4,opt,name=effective_request,json=effectiveRequest,proto3" json:"effective_request,omitempty"`
-	// See Admitted. The paths begin at the FetchRequest.
+	// See Admitted.clamped_fields. The paths start at the FetchRequest.
 	ClampedFields []string `protobuf:"bytes,5,rep,name=clamped_fields,json=clampedFields,proto3" json:"clamped_fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3673,14 +3688,14 @@ func (x *FetchUnaryResponse) GetClampedFields() []string {
 	return nil
 }
 
-// Request of FetchMany, at most 4 MiB.
+// FetchManyRequest is a message to FetchMany, at most 4 MiB.
 type FetchManyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Fetches to start, each judged by itself. Empty means none. Three tasks with
-	// bodies of 1 MiB fit in a message.
+	// Fetches to start. Each is validated independently. Empty means none. A message has
+	// space for three tasks with bodies of 1 MiB.
 	Tasks []*Task `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	// Tags of fetches to give up. Each still gets its outcome, CANCELLED unless it
-	// ended first. A tag that is not under way means nothing.
+	// Tags of fetches to cancel. Each still gets its outcome: CANCELLED, unless it ended
+	// first. A tag that is not in flight is ignored.
 	CancelledTags []string `protobuf:"bytes,2,rep,name=cancelled_tags,json=cancelledTags,proto3" json:"cancelled_tags,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3730,14 +3745,14 @@ func (x *FetchManyRequest) GetCancelledTags() []string {
 	return nil
 }
 
-// One fetch of a stream.
+// Task is one fetch of a stream.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Caller's name for the fetch, 1 to 256 bytes, unique among those without an
-	// outcome: another of the same name ends the call with INVALID_ARGUMENT.
+	// Name that the caller gives the fetch, 1 to 256 bytes. It must be unique among the tasks
+	// without an outcome. A duplicate ends the call with INVALID_ARGUMENT.
 	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
-	// What to fetch. Here an unset event_level means OUTCOME, an unset delivery
-	// INLINE, and a delivery STREAM is malformed.
+	// What to fetch. An unset event_level means OUTCOME, and an unset delivery means INLINE.
+	// Delivery STREAM is rejected as malformed.
 	Request       *FetchRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3787,13 +3802,13 @@ func (x *Task) GetRequest() *FetchRequest {
 	return nil
 }
 
-// Response of FetchMany.
+// FetchManyResponse is a message from FetchMany.
 type FetchManyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Events and outcomes, oldest first.
 	Responses []*TaskResponse `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
-	// The server is going away: send no more tasks here, open another stream,
-	// and keep reading until this one ends.
+	// The server is shutting down. Send no more tasks on this stream, open another one, and
+	// read this one to its end.
 	Draining      bool `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3843,12 +3858,12 @@ func (x *FetchManyResponse) GetDraining() bool {
 	return false
 }
 
-// One event of one fetch of a stream.
+// TaskResponse is one event of one fetch of a stream.
 type TaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tag of the task.
 	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
-	// What happened.
+	// The event.
 	Response      *FetchResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3898,45 +3913,44 @@ func (x *TaskResponse) GetResponse() *FetchResponse {
 	return nil
 }
 
-// Request of Explain: one observation and what preceded it.
+// ExplainRequest is the request of Explain: one observation and what preceded it.
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Policy in force. Unset means profile STANDARD.
+	// Retry policy in force. Unset means profile STANDARD.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,1,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
-	// Redirect policy in force. Unset means the profile's defaults.
+	// Redirect policy in force. Unset means the defaults of the profile.
 	RedirectPolicy *RedirectPolicy `protobuf:"bytes,2,opt,name=redirect_policy,json=redirectPolicy,proto3" json:"redirect_policy,omitempty"`
 	// HTTP method of the fetch. Empty means GET.
 	Method string `protobuf:"bytes,3,opt,name=method,proto3" json:"method,omitempty"`
-	// Method of the hop that was observed. Empty means the fetch's.
+	// Method of the observed hop. Empty means the method of the fetch.
 	HopMethod string `protobuf:"bytes,4,opt,name=hop_method,json=hopMethod,proto3" json:"hop_method,omitempty"`
-	// Attempt that ended, from 1. 0 means 1.
+	// Number of the attempt that ended, starting at 1. 0 means 1.
 	Attempt int32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Redirects followed in it so far. 0 means none.
+	// Number of redirects that were followed in this attempt. 0 means none.
 	Redirects int32 `protobuf:"varint,6,opt,name=redirects,proto3" json:"redirects,omitempty"`
-	// The response that arrived. Unset means none.
+	// The response. Unset means that none was received.
 	Response *HttpResponse `protobuf:"bytes,7,opt,name=response,proto3" json:"response,omitempty"`
-	// What went wrong besides what the response says, in any order: a body that
-	// broke off, a connection refused, a loop that was found. Empty means nothing.
-	// One of response and faults is required; where several hold, the order of
-	// spec section 3 decides.
+	// Failures that the response does not show, in any order, such as a body that broke off,
+	// a refused connection or a redirect loop. Empty means none. Either response or faults is
+	// required. If several apply, the order in section 3 of the spec decides.
 	Faults []ErrorClass `protobuf:"varint,8,rep,packed,name=faults,proto3,enum=fetchd.v1.ErrorClass" json:"faults,omitempty"`
-	// The request was conditional. Unset means false.
+	// Whether the request was conditional. Unset means false.
 	Conditional bool `protobuf:"varint,9,opt,name=conditional,proto3" json:"conditional,omitempty"`
-	// When it was observed; dates in Retry-After count from here where the
-	// response has no Date. Unset means now.
+	// Time of the observation. A date in Retry-After is relative to it if the response has no
+	// Date. Unset means now.
 	ObservedTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=observed_time,json=observedTime,proto3" json:"observed_time,omitempty"`
 	// Time left for the fetch, 0 or more. Unset means enough.
 	TimeLeft *durationpb.Duration `protobuf:"bytes,11,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
-	// Exchanges made so far. 0 means none.
+	// Number of exchanges so far. 0 means none.
 	Exchanges int32 `protobuf:"varint,12,opt,name=exchanges,proto3" json:"exchanges,omitempty"`
-	// Body bytes were delivered and cannot be continued. Unset means false.
+	// Whether body bytes were delivered and the body cannot be continued. Unset means false.
 	BodyCommitted bool `protobuf:"varint,13,opt,name=body_committed,json=bodyCommitted,proto3" json:"body_committed,omitempty"`
-	// What the auth provider did about a 401. Unset means that there is none.
+	// What the auth provider did after a 401. Unset means that there is no provider.
 	AuthResult AuthResult `protobuf:"varint,14,opt,name=auth_result,json=authResult,proto3,enum=fetchd.v1.AuthResult" json:"auth_result,omitempty"`
-	// URL of the fetch. Empty means "http://origin.example/". Only its scheme,
-	// host and port matter, for Location and the redirect scope.
+	// URL of the fetch. Empty means "http://origin.example/". Only its scheme, host and port
+	// matter, for Location and the redirect scope.
 	Url string `protobuf:"bytes,15,opt,name=url,proto3" json:"url,omitempty"`
-	// URL of the hop that was observed. Empty means the fetch's.
+	// URL of the observed hop. Empty means the URL of the fetch.
 	HopUrl        string `protobuf:"bytes,16,opt,name=hop_url,json=hopUrl,proto3" json:"hop_url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4084,19 +4098,19 @@ func (x *ExplainRequest) GetHopUrl() string {
 	return ""
 }
 
-// Response of Explain.
+// ExplainResponse is the response of Explain.
 type ExplainResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Kind of outcome, if the fetch ended here. Unset where a redirect is followed.
+	// Kind of the outcome if the fetch ended here. Unset if a redirect is followed.
 	Kind OutcomeKind `protobuf:"varint,1,opt,name=kind,proto3,enum=fetchd.v1.OutcomeKind" json:"kind,omitempty"`
-	// Class, type and retryability; unset where the observation is no failure.
+	// Class, type and retryability of the failure. Unset if the observation is not a failure.
 	Error *FetchError `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
-	// What would follow. Unset where a redirect is followed.
+	// What follows. Unset if a redirect is followed.
 	Decision *RetryDecision `protobuf:"bytes,3,opt,name=decision,proto3" json:"decision,omitempty"`
 	// The policy with its defaults filled in.
 	EffectivePolicy *RetryPolicy `protobuf:"bytes,4,opt,name=effective_policy,json=effectivePolicy,proto3" json:"effective_policy,omitempty"`
-	// The request that would be sent next, where the response is a redirect that
-	// is followed. Unset otherwise.
+	// The request that is sent next if the response is a redirect that is followed. Unset
+	// otherwise.
 	Redirect      *RedirectStep `protobuf:"bytes,5,opt,name=redirect,proto3" json:"redirect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4167,16 +4181,16 @@ func (x *ExplainResponse) GetRedirect() *RedirectStep {
 	return nil
 }
 
-// The request that follows a redirect.
+// RedirectStep is the request that follows a redirect.
 type RedirectStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Absolute URL asked next.
+	// Absolute URL of the next request.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
-	// Method asked with.
+	// Method of the next request.
 	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
-	// The request body goes along.
+	// Whether the request body is sent again.
 	BodyKept bool `protobuf:"varint,3,opt,name=body_kept,json=bodyKept,proto3" json:"body_kept,omitempty"`
-	// The hop leads to another scheme, host or port, so that headers are dropped
+	// Whether the next request has another scheme, host or port, so that headers are dropped
 	// (spec D4).
 	CrossOrigin   bool `protobuf:"varint,4,opt,name=cross_origin,json=crossOrigin,proto3" json:"cross_origin,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -29,39 +29,43 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Fetches URLs on behalf of the caller.
+// FetchService fetches URLs on behalf of the caller.
 //
 // Two rules hold for every method:
 //
-//   - A gRPC status other than OK says something about this service or about
-//     the request (malformed, too large, not allowed, over quota, draining,
-//     deadline).
-//   - What happened at the target is never a gRPC status. It is a FetchOutcome.
+//   - A gRPC status other than OK describes this service or the request: the request is
+//     malformed, too large, not allowed or over quota, or the server is shutting down, or
+//     the deadline passed.
+//   - A failure at the target is never a gRPC status. It is reported in FetchOutcome.
 //
-// A message to the server has at most 4 MiB, and 2 MiB if it is the request of one
-// fetch, which no valid one exceeds. A longer one is not read and ends the call with
-// INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may
-// succeed later; no request that is too large gets it.
+// A message to the server may have at most 4 MiB. The request of a single fetch may have at
+// most 2 MiB, which no valid request exceeds. A longer message is not read, and the call
+// ends with INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may succeed
+// later. It is never used for a request that is too large.
 type FetchServiceClient interface {
-	// Fetches one URL. Streams what happens, then exactly one outcome, last. A call
-	// whose caller reads nothing for 30 s ends with ABORTED, reason
-	// CONSUMER_STALLED.
+	// Fetch fetches one URL. It streams events as they happen. The last message is the
+	// outcome, and there is exactly one. If the caller reads nothing for 30 s, the call ends
+	// with ABORTED, reason CONSUMER_STALLED.
 	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchResponse], error)
-	// Fetches one URL and returns only the outcome. For callers that cannot or
-	// do not want to read a stream.
+	// FetchUnary fetches one URL and returns only the outcome. Use it if you cannot or do not
+	// want to read a stream.
 	FetchUnary(ctx context.Context, in *FetchUnaryRequest, opts ...grpc.CallOption) (*FetchUnaryResponse, error)
-	// Fetches many URLs over one stream. Outcomes arrive in completion order and
-	// carry the caller's tag, exactly one for each task. A task that is malformed
-	// gets the outcome INVALID_REQUEST; one over the caller's quota waits. While 256
-	// tasks are under way nothing more is read. Half-close to say that no more will
-	// come: what is under way is finished, then the call ends with OK. A message that
-	// cannot be used (longer than 4 MiB, or a tag that is missing, too long or in use)
-	// ends the call too: what is under way is finished first, then the status is
-	// INVALID_ARGUMENT. No task of that message after the fault is started, and none
-	// if it is too long.
+	// FetchMany fetches many URLs over one stream. Outcomes arrive in completion order,
+	// exactly one for each task, and carry the tag of the task.
+	//
+	// A malformed task gets the outcome INVALID_REQUEST. A task that exceeds the caller's
+	// quota waits. The server reads no further messages while 256 tasks are in flight.
+	//
+	// Half-close the stream when there are no more tasks. The server finishes the tasks in
+	// flight and then ends the call with OK.
+	//
+	// An unusable message also ends the call. A message is unusable if it is longer than 4
+	// MiB, or if a tag is missing, too long or already in use. The server finishes the tasks
+	// in flight and then returns INVALID_ARGUMENT. It starts no task that follows the fault
+	// in that message, and none at all if the message is too long.
 	FetchMany(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FetchManyRequest, FetchManyResponse], error)
-	// Says what would be decided for a described observation, by which rule, and
-	// with which delay. Nothing is fetched.
+	// Explain returns the decision for an observation that the caller describes: what would
+	// happen, by which rule, and after which delay. Nothing is fetched.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 }
 
@@ -129,39 +133,43 @@ func (c *fetchServiceClient) Explain(ctx context.Context, in *ExplainRequest, op
 // All implementations must embed UnimplementedFetchServiceServer
 // for forward compatibility.
 //
-// Fetches URLs on behalf of the caller.
+// FetchService fetches URLs on behalf of the caller.
 //
 // Two rules hold for every method:
 //
-//   - A gRPC status other than OK says something about this service or about
-//     the request (malformed, too large, not allowed, over quota, draining,
-//     deadline).
-//   - What happened at the target is never a gRPC status. It is a FetchOutcome.
+//   - A gRPC status other than OK describes this service or the request: the request is
+//     malformed, too large, not allowed or over quota, or the server is shutting down, or
+//     the deadline passed.
+//   - A failure at the target is never a gRPC status. It is reported in FetchOutcome.
 //
-// A message to the server has at most 4 MiB, and 2 MiB if it is the request of one
-// fetch, which no valid one exceeds. A longer one is not read and ends the call with
-// INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may
-// succeed later; no request that is too large gets it.
+// A message to the server may have at most 4 MiB. The request of a single fetch may have at
+// most 2 MiB, which no valid request exceeds. A longer message is not read, and the call
+// ends with INVALID_ARGUMENT. RESOURCE_EXHAUSTED means that the same request may succeed
+// later. It is never used for a request that is too large.
 type FetchServiceServer interface {
-	// Fetches one URL. Streams what happens, then exactly one outcome, last. A call
-	// whose caller reads nothing for 30 s ends with ABORTED, reason
-	// CONSUMER_STALLED.
+	// Fetch fetches one URL. It streams events as they happen. The last message is the
+	// outcome, and there is exactly one. If the caller reads nothing for 30 s, the call ends
+	// with ABORTED, reason CONSUMER_STALLED.
 	Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchResponse]) error
-	// Fetches one URL and returns only the outcome. For callers that cannot or
-	// do not want to read a stream.
+	// FetchUnary fetches one URL and returns only the outcome. Use it if you cannot or do not
+	// want to read a stream.
 	FetchUnary(context.Context, *FetchUnaryRequest) (*FetchUnaryResponse, error)
-	// Fetches many URLs over one stream. Outcomes arrive in completion order and
-	// carry the caller's tag, exactly one for each task. A task that is malformed
-	// gets the outcome INVALID_REQUEST; one over the caller's quota waits. While 256
-	// tasks are under way nothing more is read. Half-close to say that no more will
-	// come: what is under way is finished, then the call ends with OK. A message that
-	// cannot be used (longer than 4 MiB, or a tag that is missing, too long or in use)
-	// ends the call too: what is under way is finished first, then the status is
-	// INVALID_ARGUMENT. No task of that message after the fault is started, and none
-	// if it is too long.
+	// FetchMany fetches many URLs over one stream. Outcomes arrive in completion order,
+	// exactly one for each task, and carry the tag of the task.
+	//
+	// A malformed task gets the outcome INVALID_REQUEST. A task that exceeds the caller's
+	// quota waits. The server reads no further messages while 256 tasks are in flight.
+	//
+	// Half-close the stream when there are no more tasks. The server finishes the tasks in
+	// flight and then ends the call with OK.
+	//
+	// An unusable message also ends the call. A message is unusable if it is longer than 4
+	// MiB, or if a tag is missing, too long or already in use. The server finishes the tasks
+	// in flight and then returns INVALID_ARGUMENT. It starts no task that follows the fault
+	// in that message, and none at all if the message is too long.
 	FetchMany(grpc.BidiStreamingServer[FetchManyRequest, FetchManyResponse]) error
-	// Says what would be decided for a described observation, by which rule, and
-	// with which delay. Nothing is fetched.
+	// Explain returns the decision for an observation that the caller describes: what would
+	// happen, by which rule, and after which delay. Nothing is fetched.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	mustEmbedUnimplementedFetchServiceServer()
 }

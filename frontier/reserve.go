@@ -1,0 +1,148 @@
+package frontier
+
+import (
+	"context"
+	"time"
+
+	"fetchd/frontier/normal"
+	"fetchd/frontier/store"
+)
+
+// takeHost waits until the host of a redirect's target is open, and reserves it. It returns false
+// if that takes too long.
+func (v *visit) takeHost(next string, kind chainKind) (granted bool, e *ending) {
+	u, err := normal.NormalizeURL(next)
+	if err != nil {
+		return false, nil // fetchd would reject it, or a frontier cannot store it
+	}
+	patience, cancel := context.WithTimeout(v.ctx, v.w.config.MaxRedirectWait)
+	defer cancel()
+	defer context.AfterFunc(v.w.draining, cancel)()
+	if kind == pageChain {
+		if e, known := v.askForeign(patience, u); e != nil || !known {
+			return false, e
+		}
+	}
+	host := hostOf(u)
+	if kind == robotsChain && host == v.claim.Host {
+		if e := v.leaveHost(); e != nil { // the request for a robots.txt is not covered by the claim
+			return false, e
+		}
+	}
+	return v.reserve(patience, host)
+}
+
+// reserve reserves a host for this visit once it is open. The visit holds the host of its claim,
+// until it waits for another one. While it waits, it holds none: two visits that wait for each
+// other's hosts would otherwise wait for ever. Call release after the request.
+func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
+	if host == v.held && v.unused {
+		return true, nil
+	}
+	v.release()
+	if host == v.claim.Host && !v.leftHost {
+		return true, nil
+	}
+	if !v.w.queues.try(host) {
+		if e := v.leaveHost(); e != nil {
+			return false, e
+		}
+		if err := v.wait(func() error { return v.w.queues.wait(patience, host) }); err != nil {
+			return false, v.impatient()
+		}
+	}
+	granted, e := v.ask(patience, host)
+	if !granted {
+		v.w.queues.leave(host)
+	}
+	return granted, e
+}
+
+// ask asks the store for a host until it is granted. The visit must have the host's turn.
+func (v *visit) ask(patience context.Context, host string) (bool, *ending) {
+	for {
+		asked, d := time.Now(), v.w.config.TotalTimeout+leaseReserve
+		r, err := v.w.store.Reserve(patience, host, d)
+		if err == nil && r.Granted() {
+			v.held, v.reservation, v.unused, v.heldUntil = host, r, true, asked.Add(d)
+			return true, nil
+		}
+		if err != nil && patience.Err() == nil {
+			v.w.reportError(v.ctx, "reserve a host", err)
+			return false, v.back()
+		}
+		ends, _ := patience.Deadline()
+		if patience.Err() != nil || r.Wait > time.Until(ends) {
+			return false, v.impatient()
+		}
+		if e := v.leaveHost(); e != nil {
+			return false, e
+		}
+		err = v.wait(func() error {
+			sleep(patience, r.Wait)
+			return patience.Err()
+		})
+		if err != nil || v.w.draining.Err() != nil {
+			return false, v.impatient()
+		}
+	}
+}
+
+// wait runs f, which may take longer than the lease lasts.
+func (v *visit) wait(f func() error) error {
+	set := func(waiting bool) {
+		v.mu.Lock()
+		v.waiting = waiting
+		v.mu.Unlock()
+	}
+	set(true)
+	defer set(false)
+	return f()
+}
+
+// impatient returns the ending of a visit that waits no longer. It returns nil if the visit may
+// continue without the host.
+func (v *visit) impatient() *ending {
+	if v.w.draining.Err() != nil && v.ctx.Err() == nil {
+		return v.back()
+	}
+	return v.stopped()
+}
+
+// leaveHost opens the claim's own host, because the rest of the fetch is at other hosts.
+func (v *visit) leaveHost() *ending {
+	if v.leftHost {
+		return nil
+	}
+	left, err := v.w.store.LeaveHosts(v.ctx, []store.Lease{v.claim.Lease})
+	switch {
+	case err != nil && v.ctx.Err() != nil:
+		return v.stopped()
+	case err != nil:
+		v.w.reportError(v.ctx, "leave a host", err)
+		return v.back()
+	case len(left) == 0:
+		return &ending{how: forget}
+	}
+	v.leftHost = true
+	return nil
+}
+
+// stopped returns the ending of a visit whose context has ended, or nil if it has not.
+func (v *visit) stopped() *ending {
+	if v.ctx.Err() == nil {
+		return nil
+	}
+	return v.broken(context.Cause(v.ctx))
+}
+
+// release reports that the request to the reserved host has ended.
+func (v *visit) release() {
+	if v.held == "" {
+		return
+	}
+	// If this fails, the reservation expires.
+	v.w.persist("give a reserved host back", func(ctx context.Context) error { return v.w.store.Settle(ctx, v.reservation) })
+	v.w.queues.leave(v.held)
+	v.held = ""
+}

@@ -1,0 +1,204 @@
+// Package cli is the frame of the command-line programs fetchd, fetchctl, frontier and
+// origin: streams, command line, help, version, shell completion, error messages and
+// exit codes.
+//
+// # Exit codes
+//
+// An exit code means the same in every program:
+//
+//	0        success
+//	1        the program failed, or the answer is no: a check did not hold
+//	2        the command line, the environment, a settings file or a request is not usable
+//	3 to 5   the results of a crawl
+//	10 to 13 a fetch failed; one code for each failure type
+//	20 to 22 something that the program needs failed: the service, the output, the database
+//	130      SIGINT or SIGTERM ended the program before it was done
+//
+// The help of each command lists the codes that it uses.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"fetchd/internal/complete"
+	"fetchd/internal/typo"
+	"fetchd/internal/version"
+)
+
+// Streams are the standard streams of a program.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Program is one run of a command-line program.
+type Program struct {
+	Name        string
+	Description string
+	Manual      // of the program as a whole
+	Streams
+	// Env looks up environment variables for flags that have a tag
+	// `variable:"NAME"`. If it is nil, the tag has no effect.
+	Env func(string) string
+	// Clean makes an error message safe to print. If it is nil, messages are printed
+	// unchanged.
+	Clean func(string) string
+}
+
+// Manual is what the help of a command shows after its flags. A command has one if it
+// has the method Manual() Manual.
+type Manual struct {
+	Examples string
+	// Exits are the exit codes that the command uses, with their meaning. An empty
+	// meaning stands for the general one.
+	Exits map[int]string
+}
+
+// Completion is the command that prints a completion script. [Program.Parse] runs it.
+type Completion struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+// Help implements kong.HelpProvider.
+func (*Completion) Help() string {
+	return "The script completes commands, flags and their values. It needs no other package, and never runs the program that it completes."
+}
+
+// Manual is the end of the command's help.
+func (*Completion) Manual() Manual {
+	return Manual{Exits: map[int]string{ExitOutput: ""}, Examples: `
+  source <(PROGRAM completion bash)
+  PROGRAM completion bash > ~/.local/share/bash-completion/completions/PROGRAM
+  PROGRAM completion zsh > ~/.zfunc/_PROGRAM        # a folder in fpath
+  PROGRAM completion fish > ~/.config/fish/completions/PROGRAM.fish
+`}
+}
+
+// ErrAnswered is returned by [Program.Parse] if nothing is left to do.
+var ErrAnswered = errors.New("the command line has been answered")
+
+// Parse parses args into grammar, a pointer to a struct with kong's tags. It answers
+// --help, --version and "completion" itself, and then returns [ErrAnswered].
+func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*kong.Context, error) {
+	answered := false
+	parser, err := kong.New(grammar, append([]kong.Option{
+		kong.Name(p.Name),
+		kong.Description(p.Description),
+		kong.Vars{"version": p.Name + " " + version.Long()},
+		kong.Writers(p.Out, p.Err),
+		kong.Exit(func(int) { answered = true }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true, WrapUpperBound: 100}),
+		kong.Help(p.printHelp),
+		kong.Resolvers(kong.ResolverFunc(p.fromEnvironment)),
+	}, options...)...)
+	if err != nil {
+		return nil, fmt.Errorf("command line: %w", err)
+	}
+	parsed, err := parser.Parse(args)
+	if answered { // even if a required argument is missing
+		return nil, ErrAnswered
+	}
+	if err != nil {
+		command := p.Name
+		if failed, ok := errors.AsType[*kong.ParseError](err); ok && failed.Context.Selected() != nil {
+			command = failed.Context.Selected().FullPath()
+		}
+		return nil, &Error{Code: ExitUsage, Err: err, Hint: fmt.Sprintf("Run %q for the flags.", command+" --help")}
+	}
+	if selected := parsed.Selected(); selected != nil {
+		if c, ok := selected.Target.Addr().Interface().(*Completion); ok {
+			if err := complete.Write(p.Out, c.Shell, parser.Model); err != nil {
+				return nil, OutputError(err)
+			}
+			return nil, ErrAnswered
+		}
+	}
+	return parsed, nil
+}
+
+// Command returns the command that the user selected, for its run method. Every command
+// of the grammar must be a T.
+func Command[T any](parsed *kong.Context) T {
+	command, _ := parsed.Selected().Target.Addr().Interface().(T)
+	return command
+}
+
+// fromEnvironment resolves flags that are not on the command line.
+func (p *Program) fromEnvironment(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if name := flag.Tag.Get("variable"); name != "" && p.Env != nil && p.Env(name) != "" {
+		return p.Env(name), nil
+	}
+	return nil, nil
+}
+
+// printHelp prints kong's help, then the exit codes and the examples of the command.
+func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context) error {
+	if err := kong.DefaultHelpPrinter(o, c); err != nil {
+		return err
+	}
+	manual := p.Manual
+	if node := c.Selected(); node != nil {
+		manual = manualOf(node)
+	} else if manual.Exits == nil {
+		manual.Exits = make(map[int]string)
+		for _, command := range c.Model.Children {
+			for code := range manualOf(command).Exits {
+				manual.Exits[code] = ""
+			}
+		}
+	}
+	examples := strings.ReplaceAll(strings.Trim(manual.Examples, "\n"), "PROGRAM", p.Name)
+	_, err := fmt.Fprintf(c.Stdout, "\nExit codes:\n%s\nExamples:\n%s\n", exitTable(manual.Exits), examples)
+	return err
+}
+
+func manualOf(node *kong.Node) Manual {
+	if m, ok := node.Target.Addr().Interface().(interface{ Manual() Manual }); ok {
+		return m.Manual()
+	}
+	return Manual{}
+}
+
+// Errorf prints an error.
+func (p *Program) Errorf(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if p.Clean != nil {
+		text = p.Clean(text)
+	}
+	_, _ = fmt.Fprintf(p.Err, "%s: %s\n", p.Name, text) // a failed write cannot be reported
+}
+
+// Hintf prints a line that belongs to the last error. It does not call Clean.
+func (p *Program) Hintf(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.Err, "  "+format+"\n", args...) // a failed write cannot be reported
+}
+
+// WarnVariables prints a warning for each environment variable that has no effect.
+func WarnVariables(w io.Writer, program string, variables []typo.Variable) {
+	for _, v := range variables {
+		_, _ = fmt.Fprintf(w, "%s: %s\n", program, v) // a failed write cannot be reported
+	}
+}
+
+// Interruptible returns a context that is cancelled by the first SIGINT or SIGTERM. The
+// second one ends the process at once.
+func Interruptible() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals) // before the program says that a second signal ends it at once
+		cancel()
+	}()
+	return ctx, cancel
+}

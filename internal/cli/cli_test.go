@@ -1,0 +1,114 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"fetchd/internal/cli"
+)
+
+// grammar is a small program.
+type grammar struct {
+	Version    kong.VersionFlag
+	Completion cli.Completion `cmd:""`
+	Get        getCmd         `cmd:"" help:"Get a thing."`
+}
+
+type getCmd struct {
+	Server string `variable:"PROG_SERVER"`
+	Name   string `arg:""`
+}
+
+func (*getCmd) Manual() cli.Manual {
+	return cli.Manual{Examples: "\n  prog get x\n", Exits: map[int]string{cli.ExitFailed: "not found", cli.ExitOutput: ""}}
+}
+
+// parse runs the command line and returns the exit code and both streams.
+func parse(ctx context.Context, env map[string]string, args ...string) (g grammar, code int, out, told string) {
+	var stdout, stderr bytes.Buffer
+	p := cli.Program{Name: "prog", Description: "A program.", Manual: cli.Manual{Examples: "  prog get y"},
+		Streams: cli.Streams{Out: &stdout, Err: &stderr}, Env: func(name string) string { return env[name] }, Clean: cli.Escape}
+	_, err := p.Parse(&g, args)
+	return g, p.Exit(ctx, err), stdout.String(), stderr.String()
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name      string
+		args      string
+		code      int
+		out, told string // found in the streams; an empty one must be empty
+	}{
+		{"a command", "get x", cli.ExitOK, "", ""},
+		{"help", "--help", cli.ExitOK, "\nExit codes:\n  0    success\n  1    the program failed, or a check did not hold\n  2    usage: ", ""},
+		{"examples", "--help", cli.ExitOK, "\nExamples:\n  prog get y\n", ""},
+		{"help of a command", "get --help", cli.ExitOK, "  1    not found\n  2    usage: the command line, a setting or the request is not usable\n  21   a file or standard output cannot be written\n", ""},
+		{"examples of a command", "get --help", cli.ExitOK, "\nExamples:\n  prog get x\n", ""},
+		{"help of completion", "completion --help", cli.ExitOK, "  source <(prog completion bash)\n", ""},
+		{"version", "--version", cli.ExitOK, "prog devel", ""},
+		{"completion", "completion bash", cli.ExitOK, "# bash completion for prog\n", ""},
+		{"an unknown shell", "completion tcsh", cli.ExitUsage, "", `must be one of "bash","zsh","fish"`},
+		{"an unknown flag", "get --servr=y x", cli.ExitUsage, "", `did you mean "--server"?` + "\n" + `  Run "prog get --help" for the flags.`},
+		{"an unknown command", "got", cli.ExitUsage, "", `Run "prog --help" for the flags.`},
+		{"an escape sequence", "g\x1bt", cli.ExitUsage, "", `g\x1bt`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, code, out, told := parse(t.Context(), nil, strings.Fields(tt.args)...)
+			if code != tt.code || !strings.Contains(out, tt.out) || !strings.Contains(told, tt.told) || tt.out == "" && out != "" || tt.told == "" && told != "" {
+				t.Errorf("prog %s: exit code %d, %q, %q; want %d, %q, %q", tt.args, code, out, told, tt.code, tt.out, tt.told)
+			}
+		})
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"PROG_SERVER": "a"}
+	if g, _, _, _ := parse(t.Context(), env, "get", "x"); g.Get.Server != "a" {
+		t.Errorf("--server = %q, want the variable's value", g.Get.Server)
+	}
+	if g, _, _, _ := parse(t.Context(), env, "get", "--server", "b", "x"); g.Get.Server != "b" {
+		t.Errorf("--server = %q, want the flag's value", g.Get.Server)
+	}
+}
+
+func TestExit(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	failed := errors.New("oops")
+	for _, tt := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		code int
+		told string
+	}{
+		{"success", t.Context(), nil, cli.ExitOK, ""},
+		{"success after a signal", ended, nil, cli.ExitOK, ""},
+		{"an error without a code", t.Context(), failed, cli.ExitFailed, "prog: oops\n"},
+		{"usage", t.Context(), cli.UsageError("--n", "is 0"), cli.ExitUsage, "prog: --n: is 0\n"},
+		{"usage after a signal", ended, cli.UsageError("--n", "is 0"), cli.ExitUsage, "prog: --n: is 0\n"},
+		{"output", t.Context(), cli.OutputError(failed), cli.ExitOutput, "prog: write: oops\n"},
+		{"output after a signal", ended, cli.OutputError(failed), cli.ExitInterrupted, "prog: interrupted\n"},
+		{"printed already", ended, cli.PrintedError(cli.ExitNothing, "x"), cli.ExitNothing, ""},
+		{"a hint", t.Context(), &cli.Error{Code: cli.ExitService, Err: failed, Hint: "Try 100% again."}, cli.ExitService, "prog: oops\n  Try 100% again.\n"},
+		{"wrapped", t.Context(), errors.Join(cli.OutputError(failed), failed), cli.ExitOutput, "prog: write: oops\noops\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var stderr bytes.Buffer
+			p := cli.Program{Name: "prog", Streams: cli.Streams{Err: &stderr}}
+			if code := p.Exit(tt.ctx, tt.err); code != tt.code || stderr.String() != tt.told {
+				t.Errorf("Exit(%v) = %d, %q; want %d, %q", tt.err, code, stderr.String(), tt.code, tt.told)
+			}
+		})
+	}
+}

@@ -1,0 +1,71 @@
+package links
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	ruleDefined = regexp.MustCompile(`(?m)^(?:\| |- \*{0,2})([A-Z]\d+)(?: \||\.)`)
+	ruleCited   = regexp.MustCompile(`(?:^|[^\w"/\\.-])([NHRCPWIDBAXF]\d{1,2})(?:[^\w%]|$)`)
+)
+
+// notRules look like rule numbers: percentiles, and hexadecimal digits.
+var notRules = []string{"P50", "P90", "P99", "A0", "A9"}
+
+// TestCitedRulesExist checks that docs/spec.md or docs/frontier.md defines every rule number in
+// code, comments and documents.
+func TestCitedRulesExist(t *testing.T) {
+	root := filepath.Join("..", "..")
+	defined := make(map[string]bool)
+	for _, page := range []string{"spec.md", "frontier.md"} {
+		text, err := os.ReadFile(filepath.Join(root, "docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range ruleDefined.FindAllSubmatch(text, -1) {
+			defined[string(m[1])] = true
+		}
+	}
+	cited := 0
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if skipped(entry.Name()) || path == filepath.Join(root, "gen") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !slices.Contains([]string{".go", ".md", ".proto", ".js"}, filepath.Ext(path)) || strings.HasSuffix(path, "links/rules_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for n, line := range bytes.Split(text, []byte("\n")) {
+			for _, m := range ruleCited.FindAllSubmatch(line, -1) {
+				rule := string(m[1])
+				cited++
+				if !defined[rule] && !slices.Contains(notRules, rule) {
+					t.Errorf("%s:%d: no rule %s is defined in docs/spec.md or docs/frontier.md", path, n+1, rule)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(defined) < 100 || cited < 500 {
+		t.Errorf("found %d rules and %d citations, want at least 100 and 500", len(defined), cited)
+	}
+}
