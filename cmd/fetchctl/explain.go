@@ -75,7 +75,7 @@ func (c *explainCmd) run(ctx context.Context, a *app) int {
 	if c.JSON {
 		err = writeJSON(a.Out, resp)
 	} else {
-		err = writeExplanation(a.Out, a.painterFor(a.Out), req, resp)
+		err = writeExplanation(a.Out, a.Painter(a.Out), req, resp)
 	}
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
