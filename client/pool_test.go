@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,9 +268,9 @@ func TestPoolDraining(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release, halfClosed := make(chan struct{}), make(chan error, 1)
-		streams := 0
+		var streams atomic.Int64
 		p := openPool(t, &fake{many: func(s manyServer) error {
-			if streams++; streams > 1 {
+			if streams.Add(1) > 1 {
 				return answerAll(s)
 			}
 			tag, err := firstTag(s)
@@ -292,8 +293,8 @@ func TestPoolDraining(t *testing.T) {
 		if err := <-halfClosed; !errors.Is(err, io.EOF) {
 			t.Errorf("the first stream ends with %v, want a half-close", err)
 		}
-		if streams != 2 {
-			t.Errorf("%d streams, want 2", streams)
+		if n := streams.Load(); n != 2 {
+			t.Errorf("%d streams, want 2", n)
 		}
 	})
 }
@@ -332,9 +333,9 @@ func TestPoolLeavesSilentStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan time.Duration, 1)
-		streams := 0
+		var streams atomic.Int64
 		p := openPool(t, &fake{many: func(s manyServer) error {
-			if streams++; streams > 1 {
+			if streams.Add(1) > 1 {
 				return answerAll(s)
 			}
 			started := time.Now()
@@ -363,9 +364,9 @@ func TestPoolBlockedStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		streams := 0
+		var streams atomic.Int64
 		p := openPool(t, &fake{many: func(s manyServer) error {
-			if streams++; streams > 1 {
+			if streams.Add(1) > 1 {
 				return answerAll(s)
 			}
 			<-release
