@@ -13,6 +13,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 // TestHistory makes calls of every kind while one replica is stopped and another
@@ -23,9 +24,9 @@ func TestHistory(t *testing.T) {
 		between = 2 * time.Second // faults, and before and after them
 		leastOf = 3               // calls of each kind
 	)
-	ctx := long(t, 50*time.Second)
-	o := newOrigin(t)
-	s := newService(ctx, t, o)
+	ctx := rig.Long(t, 50*time.Second)
+	o := rig.Origin(t)
+	s := newService(t, o)
 	replicas, addresses := startReplicas(ctx, t, s)
 	r := &recorder{caller: dialAll(t, anyMethod, addresses...), origin: o, at: make(map[*call]string)}
 	running, stop := context.WithCancel(ctx)
@@ -35,13 +36,13 @@ func TestHistory(t *testing.T) {
 		group.Go(func() { r.work(running, i) })
 	}
 	wait.For(ctx, between)
-	replicas[1].signal(syscall.SIGTERM)
+	replicas[1].Signal(syscall.SIGTERM)
 	if code := replicas[1].exit(ctx); code != 0 {
 		t.Errorf("exit code after SIGTERM %d, want 0", code)
 	}
 	s.start(ctx, addresses[1])
 	wait.For(ctx, between)
-	killedAt := replicas[2].signal(syscall.SIGKILL)
+	killedAt := replicas[2].Signal(syscall.SIGKILL)
 	replicas[2].exit(ctx)
 	if err := wait.Until(ctx, time.Millisecond, func() bool { return r.caller.lostAt(addresses[2]).After(killedAt) }); err != nil {
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func TestHistory(t *testing.T) {
 		kinds[c.kind]++
 	}
 	for _, row := range rows {
-		atLeast(t, "calls of the kind "+row.name, kinds[row.name], leastOf)
+		rig.AtLeast(t, "calls of the kind "+row.name, kinds[row.name], leastOf)
 	}
 }
 
@@ -101,9 +102,9 @@ func (h *history) tell(t *testing.T) {
 	}
 	t.Logf("%d calls, %d of them unary, %d streams with a body, %d of more than one attempt; %d left by their callers, %d lost with the killed replica, %d ended as SHUTDOWN; %d requests at the origin",
 		len(h.calls), unaries, withChunks, retried, left, killed, shut, len(h.requests))
-	atLeast(t, "calls", len(h.calls), 500)
-	atLeast(t, "calls left", left, 10)
-	atLeast(t, "calls of more than one attempt", retried, 100)
-	atLeast(t, "streams with a body", withChunks, 100)
-	atLeast(t, "calls lost with the killed replica", killed, 1)
+	rig.AtLeast(t, "calls", len(h.calls), 500)
+	rig.AtLeast(t, "calls left", left, 10)
+	rig.AtLeast(t, "calls of more than one attempt", retried, 100)
+	rig.AtLeast(t, "streams with a body", withChunks, 100)
+	rig.AtLeast(t, "calls lost with the killed replica", killed, 1)
 }

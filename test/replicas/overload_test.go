@@ -16,6 +16,7 @@ import (
 
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/rig"
 )
 
 const (
@@ -39,15 +40,15 @@ const (
 type offered struct {
 	mu      sync.Mutex
 	good    []time.Time // the ends of fetches that went well
-	refused times       // how long each refusal took
+	refused rig.Times   // how long each refusal took
 	other   error       // the last end that is neither
 }
 
 // TestOverload offers the service four times what it takes.
 func TestOverload(t *testing.T) {
-	ctx := long(t, 40*time.Second)
-	o := newOrigin(t)
-	p := newService(ctx, t, o).start(ctx, "127.0.0.1:0", "--max-fetches", fmt.Sprint(places))
+	ctx := rig.Long(t, 40*time.Second)
+	o := rig.Origin(t)
+	p := newService(t, o).start(ctx, "127.0.0.1:0", "--max-fetches", fmt.Sprint(places))
 	var clients []pb.FetchServiceClient
 	for range 4 {
 		clients = append(clients, pb.NewFetchServiceClient(dialOne(t, p.addr)))
@@ -59,14 +60,14 @@ func TestOverload(t *testing.T) {
 	peak.closed(ctx, clients, o, peakFor)
 	capacity := peak.rate(began, peakFor)
 	t.Logf("at capacity: %.0f fetches/s", capacity)
-	atLeast(t, "fetches/s at capacity", capacity, 0.8*places/takes.Seconds()) // or the machine sets it
+	rig.AtLeast(t, "fetches/s at capacity", capacity, 0.8*places/takes.Seconds()) // or the machine sets it
 
 	var over *offered
 	var sent int
 	var used time.Duration
 	for round, late := 1, mostLate+1; late > mostLate; round++ {
 		if round > rounds {
-			cannot(t, "the calls did not go out at their times in any of %d rounds: the machine is too busy with something else", rounds)
+			rig.Cannot(t, "the calls did not go out at their times in any of %d rounds: the machine is too busy with something else", rounds)
 		}
 		over = new(offered)
 		before := p.cpu()
@@ -78,11 +79,11 @@ func TestOverload(t *testing.T) {
 	good := over.rate(began, overFor)
 	t.Logf("offered %.0f/s for %v: %.0f fetches/s went well (%.0f %% of the peak), %d of %d were refused, by %s; the service computed %v",
 		float64(sent)/overFor.Seconds(), overFor, good, 100*good/capacity, len(over.refused), sent, over.refused, used)
-	atLeast(t, "fetches/s under overload", good, 0.8*capacity)
+	rig.AtLeast(t, "fetches/s under overload", good, 0.8*capacity)
 	if len(over.refused) < sent/2 {
 		t.Errorf("%d of %d calls were refused, want more than half: there was no overload", len(over.refused), sent)
 	}
-	within(t, "99th percentile of the time to a refusal", over.refused.percentile(99), goalRefused, limitRefused)
+	rig.AtMost(t, "99th percentile of the time to a refusal", over.refused.Percentile(99), goalRefused, limitRefused)
 
 	after := new(offered)
 	ended := time.Now()

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 const (
@@ -32,7 +33,7 @@ func TestReplicas(t *testing.T) {
 		{"config for idempotent methods", idempotent, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			ctx := long(t, 50*time.Second)
+			ctx := rig.Long(t, 50*time.Second)
 			f := startFleet(ctx, t, row.config)
 			stopped := f.fault(ctx, 1, syscall.SIGTERM)
 			if code := stopped.code; code != 0 {
@@ -65,7 +66,7 @@ var hosts = []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}
 func startReplicas(ctx context.Context, t *testing.T, s *service) (replicas []*process, addresses []string) {
 	t.Helper()
 	for _, host := range hosts {
-		p := s.start(ctx, freeAddress(t, host), "--drain-time", "10s")
+		p := s.start(ctx, rig.FreeAddress(t, host), "--drain-time", "10s")
 		replicas, addresses = append(replicas, p), append(addresses, p.addr)
 	}
 	return replicas, addresses
@@ -73,8 +74,8 @@ func startReplicas(ctx context.Context, t *testing.T, s *service) (replicas []*p
 
 func startFleet(ctx context.Context, t *testing.T, config string) *fleet {
 	t.Helper()
-	o := newOrigin(t)
-	f := &fleet{T: t, service: newService(ctx, t, o)}
+	o := rig.Origin(t)
+	f := &fleet{T: t, service: newService(t, o)}
 	var addresses []string
 	f.replicas, addresses = startReplicas(ctx, t, f.service)
 	f.caller = dialAll(t, config, addresses...)
@@ -105,9 +106,9 @@ func (f *fleet) fault(ctx context.Context, i int, sig syscall.Signal) fault {
 	f.Helper()
 	wait.For(ctx, steadyBefore)
 	p := f.replicas[i]
-	r := fault{signal: sig, replica: p.addr, at: p.signal(sig)}
+	r := fault{signal: sig, replica: p.addr, at: p.Signal(sig)}
 	r.code = p.exit(ctx)
-	r.gone = p.endedAt
+	r.gone = p.EndedAt
 	if err := wait.Until(ctx, time.Millisecond, func() bool { return f.caller.lostAt(p.addr).After(r.at) }); err != nil {
 		f.Fatalf("the client does not notice that %s is gone: %v", p.addr, err)
 	}
@@ -122,7 +123,7 @@ func (f *fleet) fault(ctx context.Context, i int, sig syscall.Signal) fault {
 	r.loaded = loaded
 	f.Logf("%s: the process was gone after %v, the client had noticed after %v; it was back for %v when it had load again", sig,
 		r.gone.Sub(r.at).Round(time.Millisecond), r.lost.Sub(r.at).Round(time.Millisecond), r.loaded.Sub(r.returned).Round(time.Millisecond))
-	within(f.T, "time from the return to load", r.loaded.Sub(r.returned), goalReturn, limitReturn)
+	rig.AtMost(f.T, "time from the return to load", r.loaded.Sub(r.returned), goalReturn, limitReturn)
 	return r
 }
 
@@ -131,8 +132,8 @@ func (r *fault) judgeFlow(t *testing.T, calls []fetched) {
 	t.Helper()
 	before, after := flow(calls, r.at.Add(-time.Second)), flow(calls, r.at)
 	t.Logf("%s: %d fetches went well in the second before, %d in the second after", r.signal, before, after)
-	atLeast(t, "fetches in the second before the fault", before, leastFlow)
-	atLeast(t, "fetches in the second after the fault", after, leastFlow)
+	rig.AtLeast(t, "fetches in the second before the fault", before, leastFlow)
+	rig.AtLeast(t, "fetches in the second after the fault", after, leastFlow)
 }
 
 // judgeFailures lets calls fail only where they were under way on the replica
@@ -173,6 +174,6 @@ func (f *fleet) judgeShares(calls []fetched, from time.Time) {
 	}
 	for _, p := range f.replicas {
 		f.Logf("%s carried %d of the last %d fetches", p.addr, shares[p.addr], all)
-		atLeast(f.T, "fetches of "+p.addr, shares[p.addr], all/5)
+		rig.AtLeast(f.T, "fetches of "+p.addr, shares[p.addr], all/5)
 	}
 }

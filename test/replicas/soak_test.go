@@ -24,6 +24,7 @@ import (
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 // TestSoak loads one service with everything for FETCHD_SOAK, and wants it to
@@ -37,19 +38,14 @@ func TestSoak(t *testing.T) {
 			t.Fatalf("FETCHD_SOAK: %v", err)
 		}
 	}
-	ctx := long(t, duration+most)
+	ctx := rig.Long(t, duration+most)
 	// Each stage has an origin of its own, which is closed at its end: then the
 	// service holds no idle connections in either look.
-	first, second := newOrigin(t), newOrigin(t)
-	s := newService(ctx, t, first, second)
+	first, second := rig.Origin(t), rig.Origin(t)
+	s := newService(t, first, second)
 	s.env = []string{"GODEBUG=gctrace=1"} // tells the live heap
-	args := []string{"--max-connections-per-caller", "2000"}
-	metrics := s.metricsAddress()
-	if metrics != "" {
-		args = append(args, "--http-addr", metrics)
-	}
-	p := s.start(ctx, "127.0.0.1:0", args...)
-	i := &idle{process: p, metrics: metrics, probe: pb.NewFetchServiceClient(dialOne(t, p.addr))}
+	p := s.start(ctx, "127.0.0.1:0", "--max-connections-per-caller", "2000", "--http-addr", "127.0.0.1:0")
+	i := &idle{process: p, probe: pb.NewFetchServiceClient(dialOne(t, p.addr))}
 
 	warm := &soak{T: t, addr: p.addr, origin: first}
 	warm.crowd(ctx)
@@ -63,12 +59,12 @@ func TestSoak(t *testing.T) {
 	used, began := p.cpu(), time.Now()
 	main.run(ctx, duration)
 	t.Logf("%d calls in %v, the service computed %v: %s", main.total(), time.Since(began).Round(time.Second), p.cpu()-used, main)
-	peak := p.live.Load()
+	peak := p.Heap.Live.Load()
 	_ = second.Close() // it always returns nil
 	after := i.backTo(ctx, before)
 	t.Logf("after: %s; live heap under load was %d MiB at the last collection", after, peak)
-	for _, more := range after.more(before) {
-		t.Errorf("left over: %s", more)
+	for _, excess := range after.excess(before) {
+		t.Errorf("after the load: %s", excess)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 const (
@@ -38,9 +39,9 @@ type stopping struct {
 // TestStop ends the service with fetches in each phase.
 func TestStop(t *testing.T) {
 	const each = 20
-	ctx := long(t, 30*time.Second)
-	o := newOrigin(t)
-	p := newService(ctx, t, o).start(ctx, "127.0.0.1:0", "--drain-time", "10s")
+	ctx := rig.Long(t, 30*time.Second)
+	o := rig.Origin(t)
+	p := newService(t, o).start(ctx, "127.0.0.1:0", "--drain-time", "10s")
 	conn := dialOne(t, p.addr)
 	client := pb.NewFetchServiceClient(conn)
 	turned := watchHealth(ctx, t, conn)
@@ -60,13 +61,13 @@ func TestStop(t *testing.T) {
 			t.Fatalf("a fetch does not come to its %s", s.phase)
 		}
 	}
-	told := p.signal(syscall.SIGTERM)
+	told := p.Signal(syscall.SIGTERM)
 	health := <-turned
 	if health.IsZero() {
 		t.Fatal("the watch ended without NOT_SERVING")
 	}
 	t.Logf("health was NOT_SERVING %v after SIGTERM", health.Sub(told).Round(100*time.Microsecond))
-	within(t, "time to NOT_SERVING", health.Sub(told), goalTurn, limitTurn)
+	rig.AtMost(t, "time to NOT_SERVING", health.Sub(told), goalTurn, limitTurn)
 	wait.For(ctx, goalTurn) // health turns first; a call that comes before the GOAWAY is still taken, and ends well
 	for name, c := range map[string]*grpc.ClientConn{"the old connection": conn, "a new connection": dialOne(t, p.addr)} {
 		_, err := pb.NewFetchServiceClient(c).FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/new/200")}})
@@ -76,7 +77,7 @@ func TestStop(t *testing.T) {
 	}
 	group.Wait()
 	code := p.exit(ctx)
-	var waits times
+	var waits rig.Times
 	for _, s := range all {
 		s.judge(t)
 		if s.phase == "retry wait" {
@@ -84,8 +85,8 @@ func TestStop(t *testing.T) {
 		}
 	}
 	t.Logf("%d fetches in a wait ended after SIGTERM by %s; the process was gone after %v, exit code %d",
-		each, waits, p.endedAt.Sub(told).Round(time.Millisecond), code)
-	within(t, "the last end of a wait", waits.percentile(100), goalTurn, limitTurn)
+		each, waits, p.EndedAt.Sub(told).Round(time.Millisecond), code)
+	rig.AtMost(t, "the last end of a wait", waits.Percentile(100), goalTurn, limitTurn)
 	if code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
@@ -151,9 +152,9 @@ func (s *stopping) judge(t *testing.T) {
 
 // TestStopAtOnce tells the service to stop twice, with a fetch that does not end.
 func TestStopAtOnce(t *testing.T) {
-	ctx := long(t, 20*time.Second)
-	o := newOrigin(t)
-	p := newService(ctx, t, o).start(ctx, "127.0.0.1:0", "--drain-time", "15s")
+	ctx := rig.Long(t, 20*time.Second)
+	o := rig.Origin(t)
+	p := newService(t, o).start(ctx, "127.0.0.1:0", "--drain-time", "15s")
 	client := pb.NewFetchServiceClient(dialOne(t, p.addr))
 	stuck := make(chan error, 1)
 	go func() {
@@ -163,7 +164,7 @@ func TestStopAtOnce(t *testing.T) {
 	if _, err := o.Await(ctx, "stuck", 1); err != nil {
 		t.Fatal(err)
 	}
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	select {
 	case <-p.drains:
 	case <-ctx.Done():
@@ -171,14 +172,14 @@ func TestStopAtOnce(t *testing.T) {
 	}
 	wait.For(ctx, 100*time.Millisecond) // nobody stops twice at the same instant
 	select {
-	case <-p.gone:
+	case <-p.Gone:
 		t.Fatal("the service ended with a fetch under way, at the first SIGTERM")
 	default:
 	}
-	again := p.signal(syscall.SIGTERM)
+	again := p.Signal(syscall.SIGTERM)
 	code := p.exit(ctx)
-	took := p.endedAt.Sub(again)
-	t.Logf("the process was gone %v after the second SIGTERM: %s, exit code %d", took.Round(time.Millisecond), p.cmd.ProcessState, code)
+	took := p.EndedAt.Sub(again)
+	t.Logf("the process was gone %v after the second SIGTERM: %s, exit code %d", took.Round(time.Millisecond), p.State, code)
 	if took > exitAtOnce {
 		t.Errorf("gone %v after the second SIGTERM, want %v at most", took, exitAtOnce)
 	}
