@@ -97,7 +97,7 @@ func (f *fake) FetchMany(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.Fetc
 // client serves f until the test ends.
 func (f *fake) client(t *testing.T) *client.Client {
 	t.Helper()
-	return client.New(fetchdtest.StartFake(t, f).Conn)
+	return client.New(fetchdtest.Start(t, fetchdtest.Options{Fake: f}).Conn)
 }
 
 // events is a Fetch that sends these.

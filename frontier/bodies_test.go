@@ -98,7 +98,7 @@ func TestBodyNotKept(t *testing.T) {
 		return nil
 	}
 	s.before = func(string) {
-		if len(r.recorded()) > 0 || w.brake.wait() > 0 {
+		if len(r.recorded()) > 0 || w.backoff.wait() > 0 {
 			t.Error("a fetch while nothing can be kept, or one that was recorded")
 		}
 	}
@@ -109,8 +109,8 @@ func TestBodyNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, visits := r.row(u), r.site.Visits()
-	if got.Status != store.Fetched || got.FailureCount != 0 || got.CrashCount != 0 || len(r.recorded()) != 1 || w.Stats().Troubles != 2 {
-		t.Errorf("%+v, %d records, %+v; want it fetched after two troubles, once", got, len(r.recorded()), w.Stats())
+	if got.Status != store.Fetched || got.FailureCount != 0 || got.CrashCount != 0 || len(r.recorded()) != 1 || w.Stats().Errors != 2 {
+		t.Errorf("%+v, %d records, %+v; want it fetched after two errors, once", got, len(r.recorded()), w.Stats())
 	}
 	if early := site.Early(visits, delay, nil); len(visits) != 3 || len(early) > 0 {
 		t.Errorf("%d requests, want 3; too early: %v", len(visits), early)
@@ -120,7 +120,7 @@ func TestBodyNotKept(t *testing.T) {
 			t.Errorf("request %d came %v after the one before, want %v and more", i+2, d, pause)
 		}
 	}
-	if w.brake.wait() > 0 {
+	if w.backoff.wait() > 0 {
 		t.Error("the brake holds though a body was kept")
 	}
 }

@@ -9,32 +9,33 @@ import (
 	"fetchd/internal/typo"
 )
 
-// The error classes that are the scheduler's own, beside those of fetchd's ErrorClass.
+// Error classes of the scheduler, in addition to those of fetchd's ErrorClass.
 const (
-	// ClassRobotsDisallowed: a line of robots.txt forbids the URL.
+	// ClassRobotsDisallowed means that a line of robots.txt forbids the URL.
 	ClassRobotsDisallowed = "robots_disallowed"
-	// ClassRobotsUnreachable: robots.txt could not be fetched, so nothing may be for now.
+	// ClassRobotsUnreachable means that robots.txt could not be fetched, so nothing may be fetched
+	// for now.
 	ClassRobotsUnreachable = "robots_unreachable"
-	// ClassCrashed: the fetch was begun several times, and what carried it out died of it.
+	// ClassCrashed means that several fetches of the URL were started and their process ended
+	// before the fetch did.
 	ClassCrashed = "crashed"
-	// ClassHostAborted: another URL of the host ended in a way that gives the host up.
+	// ClassHostAborted means that the outcome of another URL aborted the whole host.
 	ClassHostAborted = "host_aborted"
 )
 
-// reasonTooManyRedirects and reasonRedirectLoop are what last_error says of a
-// redirect that ended nowhere (S3).
+// The last_error of redirects that lead nowhere (S3).
 const (
 	reasonTooManyRedirects = "too_many_redirects"
 	reasonRedirectLoop     = "redirect_loop"
 )
 
-// className is an ErrorClass as it stands in the tables and in --on:
-// lower_snake_case without the prefix.
+// className returns an ErrorClass in lower_snake_case without the prefix, as in the tables and in
+// --on.
 func className(c pb.ErrorClass) string {
 	return strings.ToLower(strings.TrimPrefix(c.String(), "ERROR_CLASS_"))
 }
 
-// Classes are the names of all error classes, in alphabetical order.
+// Classes returns the names of all error classes in alphabetical order.
 func Classes() []string {
 	names := []string{ClassRobotsDisallowed, ClassRobotsUnreachable, ClassCrashed, ClassHostAborted}
 	for n := range pb.ErrorClass_name {
@@ -46,8 +47,8 @@ func Classes() []string {
 	return names
 }
 
-// CheckClass returns nil for a name of [Classes], and else an error that says
-// which one was probably meant, or which there are.
+// CheckClass returns nil for a name of [Classes]. For another name, the error suggests the nearest
+// class or lists all of them.
 func CheckClass(name string) error {
 	classes := Classes()
 	if slices.Contains(classes, name) {
@@ -56,7 +57,7 @@ func CheckClass(name string) error {
 	wanted := strings.TrimPrefix(strings.ReplaceAll(strings.ToLower(name), "-", "_"), "error_class_")
 	nearest := slices.MinFunc(classes, func(a, b string) int { return typo.Distance(wanted, a) - typo.Distance(wanted, b) })
 	if typo.Distance(wanted, nearest) <= 3 {
-		return fmt.Errorf("there is no error class %.40q; is it %s?", name, nearest)
+		return fmt.Errorf("unknown error class %.40q; did you mean %s?", name, nearest)
 	}
-	return fmt.Errorf("there is no error class %.40q: it is one of %s", name, strings.Join(classes, ", "))
+	return fmt.Errorf("unknown error class %.40q: the classes are %s", name, strings.Join(classes, ", "))
 }

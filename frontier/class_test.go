@@ -18,11 +18,11 @@ func TestCheckClassOfEach(t *testing.T) {
 func TestCheckClass(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, class, told string }{
-		{"misspelt", "HTTP-Sever-Error", "is it http_server_error?"},
-		{"the contract's name", "ERROR_CLASS_FORBIDDEN", "is it forbidden?"},
-		{"nothing like any", "nothing_like_it", "it is one of attempt_timeout, auth_required,"},
-		{"empty", "", "it is one of "},
-		{"the contract's zero", "unspecified", "it is one of "},
+		{"misspelt", "HTTP-Sever-Error", "did you mean http_server_error?"},
+		{"the contract's name", "ERROR_CLASS_FORBIDDEN", "did you mean forbidden?"},
+		{"nothing like any", "nothing_like_it", "the classes are attempt_timeout, auth_required,"},
+		{"empty", "", "the classes are "},
+		{"the contract's zero", "unspecified", "the classes are "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

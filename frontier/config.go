@@ -1,11 +1,14 @@
 package frontier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 const (
@@ -18,72 +21,71 @@ const (
 	defaultDrainTime     = 30 * time.Second
 	defaultPatience      = time.Hour
 
-	// leaseReserve is what a lease must have left, beside the time of a fetch, when
-	// the fetch is begun: the outcome has to be recorded too.
+	// leaseReserve is the time of a lease that must remain after the timeout of a fetch when the
+	// fetch starts, so that its outcome can be recorded.
 	leaseReserve = 10 * time.Second
 )
 
-// Config says how a [Worker] works. The zero value works, with the zero Policy:
-// start from [DefaultPolicy].
+// Config configures a [Worker]. The zero value is valid, but has the zero Policy: set Policy to
+// [DefaultPolicy].
 type Config struct {
-	// Name is told in the store while this worker holds a URL; may be empty.
+	// Name is stored with each URL that this worker holds. It may be empty.
 	Name string
-	// Open is how many fetches are under way at most; zero means 256.
+	// Open is the maximum number of fetches in flight; zero means 256.
 	Open int
-	// Lease is how long a URL is this worker's without a sign of progress; zero means
-	// 5 min. It must exceed TotalTimeout by 10 s and more.
+	// Lease is how long a URL stays with this worker without progress; zero means 5 min. It must
+	// exceed TotalTimeout by more than 10 s.
 	Lease time.Duration
-	// TotalTimeout bounds one fetch, retries included; zero means 1 min.
+	// TotalTimeout limits one fetch, including its retries; zero means 1 min.
 	TotalTimeout time.Duration
-	// MaxAttempts are made in one fetch, 1 to 11; zero means fetchd's default, 3.
+	// MaxAttempts limits the attempts of one fetch, 1 to 11; zero means fetchd's default, 3.
 	MaxAttempts int
-	// Policy says what becomes of outcomes.
+	// Policy decides what follows from outcomes.
 	Policy Policy
-	// UserAgent names the crawler to origins, and by its product token to robots.txt;
-	// empty means "frontier".
+	// UserAgent is the crawler's name, which origins receive. Its product token selects the rules
+	// of robots.txt. Empty means "frontier".
 	UserAgent string
-	// IgnoreRobots leaves robots.txt alone.
+	// IgnoreRobots turns robots.txt off.
 	IgnoreRobots bool
-	// MaxCrawlDelay caps the Crawl-delay of a robots.txt; zero means 1 min.
+	// MaxCrawlDelay limits the Crawl-delay of a robots.txt; zero means 1 min.
 	MaxCrawlDelay time.Duration
-	// RobotsPatience is how long the URLs of an origin wait for a robots.txt that is out
-	// of reach, before they are given up; zero means 1 h.
+	// RobotsPatience is how long the URLs of an origin wait for an unreachable robots.txt before
+	// they are dead; zero means 1 h.
 	RobotsPatience time.Duration
-	// Accept are the media types wanted, such as "text/html", of which an empty body
-	// fails as empty_body; empty means any, and an empty body is fetched.
+	// Accept lists the wanted media types, such as "text/html". With it, an empty body fails as
+	// empty_body. Empty means any media type, and empty bodies too.
 	Accept []string
-	// MaxBodyBytes is the longest body, 1 to 1 MiB; zero means 1 MiB. A longer one
-	// fails as body_too_large, or is cut with TruncateBodies.
+	// MaxBodyBytes is the maximum length of a body, 1 to 1 MiB; zero means 1 MiB. A longer body
+	// fails as body_too_large, or is truncated if TruncateBodies is set.
 	MaxBodyBytes   int64
 	TruncateBodies bool
-	// MaxRedirectWait is how long a redirect waits for its turn at another host; zero
-	// means 30 s. After it the target is added to the frontier instead.
+	// MaxRedirectWait is how long a redirect waits for another host; zero means 30 s. After that
+	// its target is added to the frontier instead.
 	MaxRedirectWait time.Duration
-	// DrainTime is how long Run lets fetches finish once it is to end; zero means 30 s.
+	// DrainTime is how long Run lets fetches finish after its context ends; zero means 30 s.
 	DrainTime time.Duration
-	// Endless has Run wait for more URLs when there are none left.
+	// Endless makes Run wait for more URLs when none are left.
 	Endless bool
-	// Bodies keeps bodies; nil means that they are only digested.
+	// Bodies stores bodies. If it is nil, only their digests are recorded.
 	Bodies Bodies
-	// Recorded is told of each outcome after it was recorded, one at a time; nil
-	// means nobody. An error stops the worker.
+	// Recorded is called for each recorded outcome, one at a time, unless it is nil. An error stops
+	// the worker.
 	Recorded func(Record) error
-	// Metrics counts; nil means that nobody does.
+	// Metrics counts outcomes and more, unless it is nil.
 	Metrics *Metrics
-	// Logger takes a line for what an operator may have to do something about; nil
-	// means none.
+	// Logger receives what an operator may have to act on, unless it is nil.
 	Logger *slog.Logger
 }
 
-// Bodies keeps bodies under their digests.
+// Bodies stores bodies under their digests.
 type Bodies interface {
-	// Keep stores body under its SHA-256 in 64 hexadecimal digits, whole or not at all.
-	// One that is there already costs nothing. It may be called concurrently.
+	// Keep stores body completely or not at all. sha256 is its SHA-256 in 64 hexadecimal digits.
+	// Keep is called concurrently, and should be cheap for a body that is already stored.
 	Keep(ctx context.Context, sha256 string, body []byte) error
 }
 
-// whole is c with its defaults, or what is wrong with it.
-func (c Config) whole() (Config, error) {
+// withDefaults returns c with defaults for zero fields, or an error about invalid ones.
+func (c Config) withDefaults() (Config, error) {
 	for _, d := range []struct {
 		name string
 		at   *time.Duration
@@ -99,18 +101,13 @@ func (c Config) whole() (Config, error) {
 		if *d.at < 0 {
 			return c, fmt.Errorf("frontier: %s is %v: it must not be negative", d.name, *d.at)
 		}
-		if *d.at == 0 {
-			*d.at = d.def
-		}
+		*d.at = cmp.Or(*d.at, d.def)
 	}
-	if c.Open == 0 {
-		c.Open = defaultOpen
-	}
-	if c.MaxBodyBytes == 0 {
-		c.MaxBodyBytes = defaultMaxBody
-	}
-	if c.UserAgent == "" {
-		c.UserAgent = "frontier"
+	c.Open = cmp.Or(c.Open, defaultOpen)
+	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, defaultMaxBody)
+	c.UserAgent = cmp.Or(c.UserAgent, "frontier")
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -125,10 +122,10 @@ func (c *Config) check() error {
 			errs = append(errs, fmt.Errorf("frontier: "+format, args...))
 		}
 	}
-	fault(c.Open < 0, "Open is %d: give 1 or more", c.Open)
-	fault(c.MaxAttempts < 0 || c.MaxAttempts > 11, "MaxAttempts is %d: give 1 to 11", c.MaxAttempts)
-	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > defaultMaxBody, "MaxBodyBytes is %d: give 1 to %d", c.MaxBodyBytes, defaultMaxBody)
-	fault(c.Lease <= c.TotalTimeout+leaseReserve, "Lease is %v: give more than TotalTimeout (%v) and %v", c.Lease, c.TotalTimeout, leaseReserve)
+	fault(c.Open < 0, "Open is %d: use 1 or more", c.Open)
+	fault(c.MaxAttempts < 0 || c.MaxAttempts > 11, "MaxAttempts is %d: use 1 to 11", c.MaxAttempts)
+	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > defaultMaxBody, "MaxBodyBytes is %d: use 1 to %d", c.MaxBodyBytes, defaultMaxBody)
+	fault(c.Lease <= c.TotalTimeout+leaseReserve, "Lease is %v: it must be more than TotalTimeout (%v) and %v", c.Lease, c.TotalTimeout, leaseReserve)
 	if err := c.Policy.check(); err != nil {
 		errs = append(errs, fmt.Errorf("frontier: Policy: %w", err))
 	}

@@ -18,11 +18,3 @@
 //
 // docs/frontier.md has the rules in full.
 package frontier
-
-import "fetchd/frontier/store"
-
-// Claimer is what a worker does to a frontier.
-type Claimer = store.Claimer
-
-// Repository is a frontier with the calls that record one URL each.
-type Repository = store.Repository

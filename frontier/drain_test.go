@@ -33,7 +33,7 @@ func TestDrain(t *testing.T) {
 	if err != nil || counts.Fetched != hosts || counts.Pending != hosts || counts.Fetching != 0 || counts.HostsInFlight != 0 {
 		t.Errorf("%+v, %v; want %d fetched and as many pending", counts, err, hosts)
 	}
-	if stats := w.Stats(); stats.Completed != hosts || stats.Open != 0 || stats.Lost+stats.Stale+stats.Troubles != 0 || r.site.Count() != hosts {
+	if stats := w.Stats(); stats.Completed != hosts || stats.Open != 0 || stats.Lost+stats.Stale+stats.Errors != 0 || r.site.Count() != hosts {
 		t.Errorf("%+v, %d requests; want those under way to end, and no other", stats, r.site.Count())
 	}
 }
@@ -83,7 +83,7 @@ func TestDrainBeforeBegun(t *testing.T) {
 	r.add(u)
 	w := r.worker()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	w.store.Store = claimThen{r.store.Store, func() { cancel(errEnough) }}
+	w.store = claimThen{r.store, func() { cancel(errEnough) }}
 	if err := w.Run(ctx); !errors.Is(err, errEnough) {
 		t.Errorf("Run = %v, want what ended it", err)
 	}
@@ -143,10 +143,10 @@ func TestStopUnderTheBrake(t *testing.T) {
 	r.add(r.site.URL("a", "/p/1"))
 	w := r.worker()
 	for range 5 {
-		w.brake.press()
-		w.brake.until = time.Time{}
+		w.backoff.failed()
+		w.backoff.until = time.Time{}
 	}
-	w.brake.press()
+	w.backoff.failed()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	begun := time.Now()

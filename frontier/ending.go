@@ -7,46 +7,45 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// ending is what becomes of a claimed URL. The zero ending gives it back: no
-// request was made.
+// ending says what to do with a claimed URL when its visit ends. The zero ending gives it back,
+// because no request was made.
 type ending struct {
 	how      disposal
-	fetch    store.Fetch   // recorded
-	queue    string        // URL that is added to the frontier
+	fetch    store.Fetch   // to record
+	queue    string        // URL to add to the frontier
 	block    string        // host that asked for a pause
-	blockFor time.Duration // zero: by the store's own doubling
-	action   Action        // AbortHost and AbortCrawl go beyond the URL
-	host     string        // that AbortHost gives up
+	blockFor time.Duration // zero means that the store doubles the last block
+	action   Action        // AbortHost and AbortCrawl affect more than the URL
+	host     string        // the host of AbortHost
 }
 
 type disposal int
 
 const (
-	giveBack   disposal = iota // to be claimed again; nothing is counted
-	chargeBack                 // the same, and its host opens after its delay
-	abandon                    // the same, and a crash is counted
-	record                     // the outcome
-	forget                     // the lease was lost, and with it the right to say anything
+	giveBack        disposal = iota // to be claimed again; nothing is counted
+	giveBackDelayed                 // the same, and the host opens after its delay
+	abandon                         // the same, and a crash is counted
+	record                          // record the outcome
+	forget                          // the lease was lost, so nothing may be recorded
 )
 
-// made is what the requests made for one URL came to, over all the parts of a
-// chain that leads through several origins.
-type made struct {
+// totals adds up the requests for one URL over all parts of a redirect chain.
+type totals struct {
 	attempts int
 	duration time.Duration
 	wait     time.Duration // between attempts
 }
 
-func (m *made) add(outcome *pb.FetchOutcome, wait time.Duration) {
+func (m *totals) add(outcome *pb.FetchOutcome, wait time.Duration) {
 	if m.attempts > 0 && outcome.GetAttempts() > 0 {
-		m.attempts-- // a chain is one attempt, however many parts it has
+		m.attempts-- // a chain counts as one attempt, however many parts it has
 	}
 	m.attempts += int(outcome.GetAttempts())
 	m.duration += outcome.GetTotalDuration().AsDuration()
 	m.wait += wait
 }
 
-func (m *made) params(c store.Claim, outcome *pb.FetchOutcome) store.FetchedParams {
+func (m *totals) params(c store.Claim, outcome *pb.FetchOutcome) store.FetchedParams {
 	p := store.FetchedParams{
 		Token: c.Token, HTTPStatus: int(outcome.GetResponse().GetStatusCode()), Attempts: m.attempts,
 		Duration: m.duration, Wait: m.wait, Bytes: outcome.GetBodySummary().GetSizeBytes(),
@@ -62,14 +61,14 @@ func (m *made) params(c store.Claim, outcome *pb.FetchOutcome) store.FetchedPara
 	return p
 }
 
-// judge says what becomes of a URL whose fetch, or the last part of it, ended so.
-func (p *Policy) judge(c store.Claim, outcome *pb.FetchOutcome, m made) ending {
+// judge decides what to do with a URL after the last part of its fetch.
+func (p *Policy) judge(c store.Claim, outcome *pb.FetchOutcome, m totals) ending {
 	switch outcome.GetKind() {
 	case pb.OutcomeKind_OUTCOME_KIND_SUCCESS, pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED:
 		f := store.Fetch{ID: c.ID, FetchedParams: m.params(c, outcome), Status: store.Fetched, FinalURL: outcome.GetFinalUrl()}
 		return ending{how: record, fetch: f}
 	case pb.OutcomeKind_OUTCOME_KIND_REDIRECT:
-		// Not followed, so the URL itself is what was fetched: its own status says so.
+		// The redirect was not followed, so the 3xx is the response of the URL itself.
 		params := m.params(c, outcome)
 		params.ETag, params.LastModified = "", ""
 		e := ending{how: record, fetch: store.Fetch{ID: c.ID, FetchedParams: params, Status: store.Fetched}}
@@ -80,29 +79,26 @@ func (p *Policy) judge(c store.Claim, outcome *pb.FetchOutcome, m made) ending {
 	}
 	switch outcome.GetError().GetErrorClass() {
 	case pb.ErrorClass_ERROR_CLASS_CANCELLED, pb.ErrorClass_ERROR_CLASS_SHUTDOWN:
-		return ending{how: chargeBack} // no fault of the URL's
+		return ending{how: giveBackDelayed} // not caused by the URL
 	}
 	return p.handleFetchError(c, outcome, m)
 }
 
-// handleFetchError says what becomes of a URL whose fetch failed.
-func (p *Policy) handleFetchError(c store.Claim, outcome *pb.FetchOutcome, m made) ending {
+// handleFetchError decides what to do with a URL after a failed fetch.
+func (p *Policy) handleFetchError(c store.Claim, outcome *pb.FetchOutcome, m totals) ending {
 	f := outcome.GetError()
 	class := className(f.GetErrorClass())
-	text := class + ": " + f.GetMessage()
-	if detail := f.GetDetail(); detail != "" {
-		text += "; " + detail
-	}
+	text := class + ": " + message(f)
 	if class == reasonTooManyRedirects || class == reasonRedirectLoop {
 		text = class
 	}
 	asked := askedFor(f)
 	e := p.failed(c, class, text, f.GetRetryable(), asked)
 	params := m.params(c, outcome)
-	params.ETag, params.LastModified = "", "" // of a page that tells of an error
+	params.ETag, params.LastModified = "", "" // they belong to the error page
 	e.fetch.FetchedParams = params
 	if host := hostOf(lastURL(outcome)); host != "" {
-		e.host = host // a redirect may have led elsewhere
+		e.host = host // a redirect may have led to another host
 	}
 	if status := outcome.GetResponse().GetStatusCode(); status == 429 || status == 503 {
 		e.block, e.blockFor = hostOf(lastURL(outcome)), asked
@@ -110,16 +106,24 @@ func (p *Policy) handleFetchError(c store.Claim, outcome *pb.FetchOutcome, m mad
 	return e
 }
 
-// longestAsked is how long a host is believed that asks for a pause. A crawl
-// would never end if it waited for whatever an origin writes.
+// message returns the message of an error with its detail.
+func message(f *pb.FetchError) string {
+	if detail := f.GetDetail(); detail != "" {
+		return f.GetMessage() + "; " + detail
+	}
+	return f.GetMessage()
+}
+
+// longestAsked limits a pause that a host asks for, because an origin could otherwise stop the
+// crawl for ever.
 const longestAsked = 24 * time.Hour
 
-// askedFor is the pause that the origin asked for; zero if it did not.
+// askedFor returns the pause that the origin asked for, or zero.
 func askedFor(f *pb.FetchError) time.Duration {
 	return min(max(0, f.GetRetryAfter().AsDuration()), longestAsked)
 }
 
-// failed is the end of a URL by an error class, fetchd's or the scheduler's own.
+// failed returns the ending of a URL that failed with an error class of fetchd or of the scheduler.
 func (p *Policy) failed(c store.Claim, class, text string, retryable bool, asked time.Duration) ending {
 	e := ending{how: record, action: p.action(class, retryable), host: c.Host, fetch: store.Fetch{
 		ID: c.ID, FetchedParams: store.FetchedParams{Token: c.Token},
@@ -131,7 +135,7 @@ func (p *Policy) failed(c store.Claim, class, text string, retryable bool, asked
 	return e
 }
 
-// target is the URL that a redirect names; empty if it names none.
+// target returns the URL of a redirect's Location, or an empty string if the response has none.
 func target(outcome *pb.FetchOutcome) string {
 	hops := outcome.GetHops()
 	if len(hops) == 0 {
@@ -144,7 +148,7 @@ func target(outcome *pb.FetchOutcome) string {
 	return ""
 }
 
-// lastURL is that of the last request.
+// lastURL returns the URL of the last request.
 func lastURL(outcome *pb.FetchOutcome) string {
 	if hops := outcome.GetHops(); len(hops) > 0 {
 		return hops[len(hops)-1].GetUrl()

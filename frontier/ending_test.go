@@ -22,7 +22,7 @@ const (
 )
 
 // noStore is a frontier for what never asks one.
-func noStore() store.Repository { return store.Repository{} }
+func noStore() store.Store { return nil }
 
 // errorText is what a person reads of an error.
 func errorText(err error) string { return fmt.Sprintf("%v", err) }
@@ -71,7 +71,7 @@ func TestJudgeGood(t *testing.T) {
 			t.Parallel()
 			p := Policy{FollowRedirects: row.follow}
 			claim := store.Claim{Lease: store.Lease{ID: 3, Token: 9}, FailureCount: 2}
-			e := p.judge(claim, row.outcome, made{attempts: 2, duration: 5 * time.Second, wait: time.Second})
+			e := p.judge(claim, row.outcome, totals{attempts: 2, duration: 5 * time.Second, wait: time.Second})
 			f := e.fetch
 			if e.how != record || f.Status != store.Fetched || f.ID != 3 || f.Token != 9 || f.LastError != "" || f.ErrorClass != "" {
 				t.Errorf("%+v, want it recorded as fetched", e)
@@ -99,9 +99,9 @@ func TestJudgeEveryClass(t *testing.T) {
 		class := pb.ErrorClass(n)
 		for _, retryable := range []bool{false, true} {
 			for failures := range 4 {
-				e := p.judge(store.Claim{FailureCount: failures}, failed(0, class, retryable, 0), made{attempts: 3})
+				e := p.judge(store.Claim{FailureCount: failures}, failed(0, class, retryable, 0), totals{attempts: 3})
 				if slices.Contains(back, class) {
-					if e.how != chargeBack {
+					if e.how != giveBackDelayed {
 						t.Errorf("%v: %+v, want the URL back", class, e)
 					}
 					continue
@@ -133,7 +133,7 @@ func TestJudgeUnknown(t *testing.T) {
 		"another class": {Kind: failure, Error: &pb.FetchError{ErrorClass: 999, Message: "new"}},
 		"no error":      {Kind: failure},
 	} {
-		if e := p.judge(store.Claim{}, o, made{}); e.how != record || e.fetch.Status != store.Dead || e.fetch.LastError == "" {
+		if e := p.judge(store.Claim{}, o, totals{}); e.how != record || e.fetch.Status != store.Dead || e.fetch.LastError == "" {
 			t.Errorf("%s: %+v, want it dead and why", name, e)
 		}
 	}
@@ -172,7 +172,7 @@ func TestBlocks(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			p := DefaultPolicy()
-			e := p.judge(store.Claim{}, row.outcome, made{})
+			e := p.judge(store.Claim{}, row.outcome, totals{})
 			if e.block != row.block || e.blockFor != row.asked || e.fetch.RetryIn != row.retryIn {
 				t.Errorf("block %q for %v, retry in %v; want %q, %v, %v", e.block, e.blockFor, e.fetch.RetryIn, row.block, row.asked, row.retryIn)
 			}
@@ -200,12 +200,12 @@ func TestMade(t *testing.T) {
 		{[]int32{0, 2}, 2},
 		{[]int32{2, 0}, 2},
 	} {
-		var m made
+		var m totals
 		for _, n := range row.parts {
 			m.add(&pb.FetchOutcome{Attempts: n, TotalDuration: durationpb.New(time.Second)}, 2*time.Second)
 		}
 		parts := time.Duration(len(row.parts))
-		if want := (made{row.attempts, parts * time.Second, parts * 2 * time.Second}); m != want {
+		if want := (totals{row.attempts, parts * time.Second, parts * 2 * time.Second}); m != want {
 			t.Errorf("parts of %v attempts: %+v, want %+v", row.parts, m, want)
 		}
 	}

@@ -41,7 +41,7 @@ func (b *broken) Release(_ context.Context, leases []store.Lease) ([]store.Lease
 	return leases, nil
 }
 
-func (b *broken) Charge(_ context.Context, hosts []string) error {
+func (b *broken) DelayHosts(_ context.Context, hosts []string) error {
 	if err := b.err(); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (b *broken) Reserve(_ context.Context, host string, _ time.Duration) (store
 	return store.Reservation{Host: host, Until: 1}, nil
 }
 
-func (b *broken) Depart(ctx context.Context, leases []store.Lease) ([]store.Lease, error) {
+func (b *broken) LeaveHosts(ctx context.Context, leases []store.Lease) ([]store.Lease, error) {
 	return leases, ctx.Err()
 }
 
@@ -82,11 +82,11 @@ func newBroken(t *testing.T, away time.Duration) (*Worker, *broken) {
 	if away > 0 {
 		b.works = time.Now().Add(away)
 	}
-	w, err := New(store.Repository{Store: b}, []Service{{}}, Config{})
+	w, err := New(b, []Service{{}}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.last, w.draining = t.Context(), t.Context()
+	w.storing, w.draining = t.Context(), t.Context()
 	return w, b
 }
 
@@ -101,15 +101,15 @@ func TestChargeBackWaitsForTheStore(t *testing.T) {
 			t.Fatal("somebody has the turn")
 		}
 		v.release()
-		w.settle(v, ending{how: chargeBack})
+		w.settle(v, ending{how: giveBackDelayed})
 		if !slices.Equal(b.settled, []store.Reservation{reservation}) {
 			t.Errorf("settled %v, want %v", b.settled, reservation)
 		}
 		if !slices.Equal(b.charged, []string{"a.test"}) || !slices.Equal(b.released, []store.Lease{claim.Lease}) {
 			t.Errorf("charged %v and released %v, want a.test and %v", b.charged, b.released, claim.Lease)
 		}
-		if got := w.Stats().Troubles; got != 1 {
-			t.Errorf("%d troubles, want 1: the second call succeeded at once", got)
+		if got := w.Stats().Errors; got != 1 {
+			t.Errorf("%d errors, want 1: the second call succeeded at once", got)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestChargeBackKeepsWhatIsNotCharged(t *testing.T) {
 		w, b := newBroken(t, 0)
 		v := &visit{w: w, claim: store.Claim{Lease: store.Lease{ID: 1, Token: 2}, Host: "a.test"}, ctx: t.Context()}
 		begun := time.Now()
-		w.settle(v, ending{how: chargeBack})
+		w.settle(v, ending{how: giveBackDelayed})
 		if len(b.released) > 0 {
 			t.Errorf("released %v, which was not charged", b.released)
 		}
@@ -157,7 +157,7 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newBroken(t, time.Nanosecond)
 		b.charged = []string{"its host"} // so that Release works
-		w.store.Store = lateClaims{b}
+		w.store = lateClaims{b}
 		w.pool.streams = []*stream{{}}
 		n, err := w.claim()
 		if want := []store.Lease{{ID: 1, Token: 2}}; n != 0 || err != nil || w.open() != 0 || !slices.Equal(b.released, want) {
@@ -214,7 +214,7 @@ func (b *cutBodies) Keep(ctx context.Context, _ string, _ []byte) error {
 }
 
 // What was fetched before the time to drain was over is kept, and a host that is to be
-// left then is no trouble of the store's.
+// left then is no error of the store.
 func TestCutVisit(t *testing.T) {
 	w, _ := newBroken(t, time.Nanosecond)
 	bodies := new(cutBodies)
@@ -225,11 +225,11 @@ func TestCutVisit(t *testing.T) {
 	if !v.keep("digest", nil) || bodies.kept != 1 {
 		t.Errorf("the body was not kept, after %d calls", bodies.kept)
 	}
-	if e := v.depart(); e == nil || e.how != chargeBack {
-		t.Errorf("depart = %+v, want %v", e, chargeBack)
+	if e := v.leaveHost(); e == nil || e.how != giveBackDelayed {
+		t.Errorf("leaveHost = %+v, want %v", e, giveBackDelayed)
 	}
-	if got := w.Stats().Troubles; got != 0 {
-		t.Errorf("%d troubles, want none", got)
+	if got := w.Stats().Errors; got != 0 {
+		t.Errorf("%d errors, want none", got)
 	}
 }
 

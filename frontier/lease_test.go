@@ -30,7 +30,7 @@ func claimed(t *testing.T) (*Worker, *visit) {
 		t.Fatal(err)
 	}
 	w.draining, w.drain = context.WithCancelCause(t.Context())
-	w.last = t.Context()
+	w.storing = t.Context()
 	t.Cleanup(func() { w.drain(nil) })
 	v := &visit{w: w, claim: claims[0]}
 	v.ctx, v.cancel = context.WithCancelCause(t.Context())
@@ -67,7 +67,7 @@ func TestExtend(t *testing.T) {
 		before   func(*testing.T, *Worker, *visit)
 		extended bool
 		ends     error
-		troubles int64
+		errors   int64
 	}{
 		{"progress, and little left", time.Minute, true, time.Hour, nothing, true, nil, 0},
 		{"no progress", time.Minute, false, time.Hour, nothing, false, nil, 0},
@@ -75,7 +75,7 @@ func TestExtend(t *testing.T) {
 		{"overdue", time.Minute, true, -1, nothing, false, nil, 0},
 		{"over", 0, true, time.Hour, nothing, false, errLeaseLost, 0},
 		{"another's", time.Minute, true, time.Hour, lose, false, errLeaseLost, 0},
-		{"a broken store", time.Minute, true, time.Hour, func(_ *testing.T, w *Worker, _ *visit) { w.store.Store = brokenStore{w.store.Store} }, false, nil, 1},
+		{"a broken store", time.Minute, true, time.Hour, func(_ *testing.T, w *Worker, _ *visit) { w.store = brokenStore{w.store} }, false, nil, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -87,8 +87,8 @@ func TestExtend(t *testing.T) {
 			if got := v.until.After(now.Add(row.left)); got != row.extended || (got && v.progress) {
 				t.Errorf("until %v from now, progress %v; want it extended: %v", v.until.Sub(now), v.progress, row.extended)
 			}
-			if cause := context.Cause(v.ctx); !errors.Is(cause, row.ends) || w.Stats().Troubles != row.troubles {
-				t.Errorf("ended by %v, %d troubles; want %v, %d", cause, w.Stats().Troubles, row.ends, row.troubles)
+			if cause := context.Cause(v.ctx); !errors.Is(cause, row.ends) || w.Stats().Errors != row.errors {
+				t.Errorf("ended by %v, %d errors; want %v, %d", cause, w.Stats().Errors, row.ends, row.errors)
 			}
 			e, err := w.store.Why(t.Context(), v.claim.URL)
 			if err != nil || e.URL.LeaseUntil.After(e.Now.Add(2*time.Minute)) != row.extended {
@@ -102,7 +102,7 @@ func TestExtend(t *testing.T) {
 func TestInTime(t *testing.T) {
 	t.Parallel()
 	nothing := func(*testing.T, *Worker, *visit) {}
-	broken := func(_ *testing.T, w *Worker, _ *visit) { w.store.Store = brokenStore{w.store.Store} }
+	broken := func(_ *testing.T, w *Worker, _ *visit) { w.store = brokenStore{w.store} }
 	for _, row := range []struct {
 		name     string
 		left     time.Duration
@@ -116,9 +116,9 @@ func TestInTime(t *testing.T) {
 		{"too little, and another's", time.Minute, false, lose, &ending{how: forget}, false},
 		{"nothing", 0, false, nothing, &ending{how: forget}, false},
 		{"a broken store", time.Minute, false, broken, &ending{how: giveBack}, false},
-		{"a broken store after a part", time.Minute, true, broken, &ending{how: chargeBack}, false},
+		{"a broken store after a part", time.Minute, true, broken, &ending{how: giveBackDelayed}, false},
 		{"draining", time.Hour, false, func(_ *testing.T, w *Worker, _ *visit) { w.drain(errEnough) }, &ending{how: giveBack}, false},
-		{"draining after a part", time.Hour, true, func(_ *testing.T, w *Worker, _ *visit) { w.drain(errEnough) }, &ending{how: chargeBack}, false},
+		{"draining after a part", time.Hour, true, func(_ *testing.T, w *Worker, _ *visit) { w.drain(errEnough) }, &ending{how: giveBackDelayed}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -126,9 +126,9 @@ func TestInTime(t *testing.T) {
 			now := time.Now()
 			v.until, v.begun = now.Add(row.left), row.begun
 			row.before(t, w, v)
-			e := v.inTime()
+			e := v.checkLease()
 			if (e == nil) != (row.want == nil) || (e != nil && e.how != row.want.how) {
-				t.Errorf("inTime = %+v, want %+v", e, row.want)
+				t.Errorf("checkLease = %+v, want %+v", e, row.want)
 			}
 			if got := v.until.After(now.Add(row.left)); got != row.extended {
 				t.Errorf("until %v from now, want it extended: %v", v.until.Sub(now), row.extended)
@@ -165,7 +165,8 @@ func TestStaleOutcome(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := r.claimOne()
-	err := s.UpdateFetched(t.Context(), again.ID, store.FetchedParams{Token: again.Token, HTTPStatus: 299, Attempts: 1})
+	_, err := s.RecordFetch(t.Context(), []store.Fetch{{ID: again.ID, Status: store.Fetched,
+		FetchedParams: store.FetchedParams{Token: again.Token, HTTPStatus: 299, Attempts: 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}

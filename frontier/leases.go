@@ -8,7 +8,7 @@ import (
 	"fetchd/frontier/store"
 )
 
-// reapLoop takes back, now and then, what workers that are gone have left.
+// reapLoop takes back expired leases, usually of workers that are gone.
 func (w *Worker) reapLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := time.Now()
@@ -16,7 +16,7 @@ func (w *Worker) reapLoop(ctx context.Context) {
 		w.config.Metrics.storeCall("reap", time.Since(begun), err)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			w.trouble(ctx, "reap", err)
+			w.reportError(ctx, "reap", err)
 		case n > 0:
 			w.config.Logger.WarnContext(ctx, "leases expired", slog.Int64("urls", n))
 		}
@@ -24,8 +24,8 @@ func (w *Worker) reapLoop(ctx context.Context) {
 	}
 }
 
-// extendLoop lengthens the leases of fetches that make progress, and ends visits
-// whose leases are over.
+// extendLoop extends the leases of fetches that make progress, and ends visits whose leases have
+// expired.
 func (w *Worker) extendLoop(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -64,7 +64,7 @@ func (w *Worker) extend(ctx context.Context) {
 	w.config.Metrics.storeCall("extend", time.Since(now), err)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.trouble(ctx, "extend leases", err)
+			w.reportError(ctx, "extend leases", err)
 		}
 		return
 	}

@@ -67,7 +67,7 @@ func TestServiceKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.awaitVisits(hosts) // of both services
-	other.kill()
+	other.Kill()
 	if err := <-ended; err != nil {
 		t.Fatalf("Run = %v", err)
 	}
@@ -123,7 +123,7 @@ func TestServiceDrains(t *testing.T) {
 	w := r.worker(r.service.as("inside"), other.as("other"))
 	ended := r.run(t.Context(), w)
 	r.awaitVisits(hosts)
-	if err := other.server.Shutdown(t.Context()); err != nil {
+	if err := other.Service.Shutdown(t.Context()); err != nil {
 		t.Errorf("Shutdown = %v", err)
 	}
 	if err := <-ended; err != nil {
@@ -141,8 +141,8 @@ func TestNoService(t *testing.T) {
 	u := r.site.URL("a", "/p/1")
 	r.add(u)
 	other := newFetchd(t, r.site)
-	r.service.kill()
-	other.kill()
+	r.service.Kill()
+	other.Kill()
 	err := r.worker(r.service.as("one:50051"), other.as("two:50051")).Run(t.Context())
 	for _, part := range []string{"no service answers", "one:50051", "two:50051"} {
 		wantFault(t, err, []string{part})

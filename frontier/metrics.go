@@ -8,7 +8,7 @@ import (
 	"fetchd/frontier/store"
 )
 
-// Metrics are what a worker counts, for Prometheus. A nil one counts nothing.
+// Metrics are the Prometheus metrics of a worker.
 type Metrics struct {
 	outcomes  *prometheus.CounterVec
 	retries   prometheus.Counter
@@ -17,7 +17,7 @@ type Metrics struct {
 	stale     prometheus.Counter
 	blocks    prometheus.Counter
 	robots    prometheus.Counter
-	troubles  *prometheus.CounterVec
+	errors    *prometheus.CounterVec
 	storeTime *prometheus.HistogramVec
 	urls      *prometheus.GaugeVec
 	hosts     *prometheus.GaugeVec
@@ -29,24 +29,25 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	gauge := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
 	m := &Metrics{
-		outcomes:  prometheus.NewCounterVec(counter("frontier_outcomes_total", "Outcomes recorded, by what became of the URL and by error class."), []string{"status", "error_class"}),
+		outcomes:  prometheus.NewCounterVec(counter("frontier_outcomes_total", "Recorded outcomes, by status of the URL and by error class."), []string{"status", "error_class"}),
 		retries:   prometheus.NewCounter(counter("frontier_retries_total", "Retries within fetches.")),
-		bytes:     prometheus.NewCounter(counter("frontier_body_bytes_total", "Bytes of bodies.")),
-		lost:      prometheus.NewCounter(counter("frontier_lost_fetches_total", "Fetches whose service was lost before it told the outcome.")),
+		bytes:     prometheus.NewCounter(counter("frontier_body_bytes_total", "Bytes of fetched bodies.")),
+		lost:      prometheus.NewCounter(counter("frontier_lost_fetches_total", "Fetches whose service was lost before it reported the outcome.")),
 		stale:     prometheus.NewCounter(counter("frontier_stale_outcomes_total", "Outcomes not recorded because their lease was lost.")),
-		blocks:    prometheus.NewCounter(counter("frontier_blocks_total", "Times that a host answered 429 or 503 and was closed for it.")),
-		robots:    prometheus.NewCounter(counter("frontier_robots_total", "Fetches of a robots.txt, whatever came of them.")),
-		troubles:  prometheus.NewCounterVec(counter("frontier_troubles_total", "Times that the store, or where bodies go, could not be used, by what was to be done."), []string{"doing"}),
-		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "frontier_store_duration_seconds", Help: "Time of calls to the store.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8)}, []string{"call", "result"}),
+		blocks:    prometheus.NewCounter(counter("frontier_blocks_total", "Times that a host was closed because it answered 429 or 503.")),
+		robots:    prometheus.NewCounter(counter("frontier_robots_total", "Fetches of a robots.txt, successful or not.")),
+		errors:    prometheus.NewCounterVec(counter("frontier_troubles_total", "Errors of the store, or of the place of bodies, by operation."), []string{"doing"}),
+		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "frontier_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8)}, []string{"call", "result"}),
 		urls:      prometheus.NewGaugeVec(gauge("frontier_urls", "URLs in the frontier, by status."), []string{"status"}),
 		hosts:     prometheus.NewGaugeVec(gauge("frontier_hosts", "Hosts in the frontier, by state; one host may be in several."), []string{"state"}),
-		paused:    prometheus.NewGauge(gauge("frontier_paused", "1 while the crawl as a whole is paused.")),
+		paused:    prometheus.NewGauge(gauge("frontier_paused", "1 while the whole crawl is paused.")),
 	}
-	r.MustRegister(m.outcomes, m.retries, m.bytes, m.lost, m.stale, m.blocks, m.troubles, m.storeTime, m.urls, m.hosts, m.paused, m.robots)
+	r.MustRegister(m.outcomes, m.retries, m.bytes, m.lost, m.stale, m.blocks, m.errors, m.storeTime, m.urls, m.hosts, m.paused, m.robots)
 	return m
 }
 
-// Counted sets the gauges of URLs and hosts, and of a pause.
+// Counted sets the gauges of URLs and hosts, and whether the crawl is paused. It does nothing on a
+// nil m.
 func (m *Metrics) Counted(c store.Counts) {
 	if m == nil {
 		return
@@ -64,51 +65,15 @@ func (m *Metrics) Counted(c store.Counts) {
 }
 
 func (m *Metrics) recorded(r Record) {
-	if m == nil {
-		return
-	}
 	m.outcomes.WithLabelValues(r.Status, r.ErrorClass).Inc()
 	m.retries.Add(float64(r.RetryCount))
 	m.bytes.Add(float64(r.Bytes))
 }
 
 func (m *Metrics) storeCall(call string, took time.Duration, err error) {
-	if m == nil {
-		return
-	}
 	result := "ok"
 	if err != nil {
 		result = "error"
 	}
 	m.storeTime.WithLabelValues(call, result).Observe(took.Seconds())
-}
-
-func (m *Metrics) robotsRead() {
-	if m != nil {
-		m.robots.Inc()
-	}
-}
-
-func (m *Metrics) lostFetch() {
-	if m != nil {
-		m.lost.Inc()
-	}
-}
-
-func (m *Metrics) staleFetch() {
-	if m != nil {
-		m.stale.Inc()
-	}
-}
-
-func (m *Metrics) blockedHost() {
-	if m != nil {
-		m.blocks.Inc()
-	}
-}
-
-func (m *Metrics) troubled(what string) {
-	if m != nil {
-		m.troubles.WithLabelValues(what).Inc()
-	}
 }

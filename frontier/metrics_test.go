@@ -28,14 +28,14 @@ func TestMetrics(t *testing.T) {
 	}
 	r.config.Metrics.Counted(counts)
 	want := `
-# HELP frontier_outcomes_total Outcomes recorded, by what became of the URL and by error class.
+# HELP frontier_outcomes_total Recorded outcomes, by status of the URL and by error class.
 # TYPE frontier_outcomes_total counter
 frontier_outcomes_total{error_class="",status="fetched"} 2
 frontier_outcomes_total{error_class="http_client_error",status="dead"} 1
-# HELP frontier_paused 1 while the crawl as a whole is paused.
+# HELP frontier_paused 1 while the whole crawl is paused.
 # TYPE frontier_paused gauge
 frontier_paused 1
-# HELP frontier_robots_total Fetches of a robots.txt, whatever came of them.
+# HELP frontier_robots_total Fetches of a robots.txt, successful or not.
 # TYPE frontier_robots_total counter
 frontier_robots_total 2
 # HELP frontier_urls URLs in the frontier, by status.

@@ -209,7 +209,7 @@ func TestOn(t *testing.T) {
 		if got := r.row(bad); got.Status != store.Dead || got.ErrorClass != "forbidden" {
 			t.Errorf("%+v, want it forbidden", got)
 		}
-		if got := r.row(waiting); got.Status != store.Dead || got.ErrorClass != ClassHostAborted || got.LastError != "given up after forbidden" {
+		if got := r.row(waiting); got.Status != store.Dead || got.ErrorClass != ClassHostAborted || got.LastError != "aborted after forbidden" {
 			t.Errorf("%+v, want its host given up", got)
 		}
 	})

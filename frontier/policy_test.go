@@ -175,9 +175,9 @@ func TestPolicyCheck(t *testing.T) {
 		{"one more", func(p *Policy) { p.MaxRedirects = 21 }, []string{"MaxRedirects is 21", "0 to 20"}},
 		{"fewer than none", func(p *Policy) { p.MaxRedirects = -1 }, []string{"MaxRedirects is -1"}},
 		{"retries", func(p *Policy) { p.MaxURLRetries = -1 }, []string{"MaxURLRetries is -1", "negative"}},
-		{"crashes", func(p *Policy) { p.MaxCrashes = -2 }, []string{"MaxCrashes -2", "negative"}},
+		{"crashes", func(p *Policy) { p.MaxCrashes = -2 }, []string{"MaxCrashes is -2", "negative"}},
 		{"a negative delay", func(p *Policy) { p.RetryDelay = -1 }, []string{"RetryDelay is -1ns"}},
-		{"a cap below the delay", func(p *Policy) { p.MaxRetryDelay = time.Second }, []string{"RetryDelay is 1m0s", "MaxRetryDelay 1s"}},
+		{"a cap below the delay", func(p *Policy) { p.MaxRetryDelay = time.Second }, []string{"RetryDelay is 1m0s", "MaxRetryDelay is 1s"}},
 		{"no such class", func(p *Policy) { p.On = map[string]Action{"oops": Retry} }, []string{`"oops"`, "error class"}},
 		{"no such action", func(p *Policy) { p.On = map[string]Action{"forbidden": "abort"} }, []string{`"abort"`, "abort-host"}},
 	} {

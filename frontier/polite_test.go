@@ -47,7 +47,7 @@ func politeCrawl(t *testing.T, change func(c *Config)) (*rig, Stats) {
 			defer mu.Unlock()
 			s := w.Stats()
 			all.Completed, all.Failed, all.Dead = all.Completed+s.Completed, all.Failed+s.Failed, all.Dead+s.Dead
-			all.Lost, all.Stale, all.Troubles = all.Lost+s.Lost, all.Stale+s.Stale, all.Troubles+s.Troubles
+			all.Lost, all.Stale, all.Errors = all.Lost+s.Lost, all.Stale+s.Stale, all.Errors+s.Errors
 		})
 	}
 	wait.Wait()

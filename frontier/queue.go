@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// queues has visits that want one host wait for each other, in the order in which
-// they came, so that only the first asks the store. It is safe for concurrent use.
+// queues makes visits that need the same host wait for each other in order of arrival, so that only
+// the first asks the store. It is safe for concurrent use.
 type queues struct {
 	mu    sync.Mutex
 	hosts map[string]*queue
@@ -16,10 +16,10 @@ type queues struct {
 
 type queue struct {
 	turn   *semaphore.Weighted
-	visits int // that wait or have the turn
+	visits int // that wait for the turn or have it
 }
 
-// try takes the turn at a host if nobody has it or waits for it.
+// try takes the turn of a host if no other visit has it or waits for it.
 func (q *queues) try(host string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -31,7 +31,7 @@ func (q *queues) try(host string) bool {
 	return h.turn.TryAcquire(1)
 }
 
-// wait takes the turn when it comes. The error is that of ctx.
+// wait waits for the turn of a host. The error is that of ctx.
 func (q *queues) wait(ctx context.Context, host string) error {
 	q.mu.Lock()
 	h := q.hosts[host]
@@ -48,7 +48,7 @@ func (q *queues) wait(ctx context.Context, host string) error {
 	return nil
 }
 
-// leave passes the turn on.
+// leave passes the turn to the next visit.
 func (q *queues) leave(host string) {
 	q.mu.Lock()
 	q.hosts[host].turn.Release(1)

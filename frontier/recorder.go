@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// recordBatch outcomes go into one transaction, or those of recordTime.
+	// A batch has at most recordBatch outcomes, and waits at most recordTime for more.
 	recordBatch = 128
 	recordTime  = 4 * time.Millisecond
-	recordWait  = 5 * time.Second // between two tries, at most
+	recordWait  = 5 * time.Second // longest time between two tries
 )
 
-// recorder writes outcomes down, many in one transaction.
+// recorder records outcomes, many in one transaction.
 type recorder struct {
 	w     *Worker
 	queue chan *pending
 }
 
-// pending is an outcome on its way.
+// pending is an outcome that is not recorded yet.
 type pending struct {
 	claim store.Claim
 	fetch store.Fetch
@@ -33,14 +33,14 @@ type pending struct {
 
 func newRecorder(w *Worker) *recorder { return &recorder{w: w, queue: make(chan *pending)} }
 
-// record returns when the outcome is in the store, or will never be.
+// record returns when the outcome is in the store, or was given up.
 func (r *recorder) record(c store.Claim, f store.Fetch) {
 	p := &pending{claim: c, fetch: f, since: time.Now(), done: make(chan struct{})}
 	r.queue <- p
 	<-p.done
 }
 
-// close has run return. No record is under way or follows.
+// close makes run return. No call of record may be in flight or follow.
 func (r *recorder) close() { close(r.queue) }
 
 func (r *recorder) run() {
@@ -64,16 +64,16 @@ func (r *recorder) run() {
 	}
 }
 
-// write tries until the store takes the batch. Of one that it never takes, because
-// of what a single outcome has in it, the others are written.
+// write tries until the store accepts the batch. If a single outcome cannot be recorded, it records
+// the others.
 func (r *recorder) write(batch []*pending) {
 	for wait := firstReopen; ; wait = min(2*wait, recordWait) {
-		ctx := r.w.last
+		ctx := r.w.storing
 		err := r.try(ctx, batch)
 		if err == nil {
 			return
 		}
-		r.w.trouble(ctx, "record outcomes", err)
+		r.w.reportError(ctx, "record outcomes", err)
 		if batch = r.drop(ctx, r.apart(ctx, batch)); len(batch) == 0 {
 			return
 		}
@@ -82,8 +82,8 @@ func (r *recorder) write(batch []*pending) {
 	}
 }
 
-// drop gives up those of a batch whose time is over, and returns the others. Their
-// leases expire, and their URLs are fetched again.
+// drop gives up the outcomes that are too old, and returns the others. Their leases expire, and
+// their URLs are fetched again.
 func (r *recorder) drop(ctx context.Context, batch []*pending) []*pending {
 	return slices.DeleteFunc(batch, func(p *pending) bool {
 		over := ctx.Err() != nil || time.Since(p.since) > r.w.config.Lease
@@ -94,8 +94,8 @@ func (r *recorder) drop(ctx context.Context, batch []*pending) []*pending {
 	})
 }
 
-// more adds what has come meanwhile: with others to compare, an outcome that is
-// never taken is told from a store that takes none.
+// more adds outcomes that have arrived meanwhile. With several outcomes, apart can tell a bad one
+// from a store that accepts none.
 func (r *recorder) more(batch []*pending) []*pending {
 	for len(batch) < recordBatch {
 		select {
@@ -111,8 +111,8 @@ func (r *recorder) more(batch []*pending) []*pending {
 	return batch
 }
 
-// apart writes each of a batch by itself, and returns those still to be written:
-// none that failed where another did not, for then the store works.
+// apart records each outcome of a batch separately, and returns those to try again. If some
+// succeed, the store works, so it gives up those that fail.
 func (r *recorder) apart(ctx context.Context, batch []*pending) []*pending {
 	if len(batch) < 2 {
 		return batch
@@ -126,7 +126,7 @@ func (r *recorder) apart(ctx context.Context, batch []*pending) []*pending {
 		}
 		failed, last = append(failed, p), err
 		if i == 1 && len(failed) == 2 {
-			return batch // most likely it is the store
+			return batch // probably the store does not work
 		}
 	}
 	if len(failed) == len(batch) {
@@ -134,13 +134,13 @@ func (r *recorder) apart(ctx context.Context, batch []*pending) []*pending {
 	}
 	for _, p := range failed {
 		r.w.config.Logger.ErrorContext(ctx, "outcome cannot be recorded", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL), slog.Any("error", last))
-		_, _ = r.w.store.Abandon(ctx, []store.Lease{p.claim.Lease}) // or its lease expires
+		_, _ = r.w.store.Abandon(ctx, []store.Lease{p.claim.Lease}) // if this fails, the lease expires
 		close(p.done)
 	}
 	return nil
 }
 
-// try writes a batch in one transaction.
+// try records a batch in one transaction.
 func (r *recorder) try(ctx context.Context, batch []*pending) error {
 	fetches := make([]store.Fetch, len(batch))
 	for i, p := range batch {
@@ -163,18 +163,17 @@ func (r *recorder) recorded(ctx context.Context, p *pending, err error) {
 	w := r.w
 	switch {
 	case errors.Is(err, store.ErrStale):
-		w.stats.stale.Add(1)
-		w.config.Metrics.staleFetch()
+		w.leaseLost()
 		w.config.Logger.WarnContext(ctx, "outcome not recorded: the lease was lost", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL))
 		return
-	case err != nil: // a final URL without a normal form: the outcome stands, the URL stays
+	case err != nil: // the final URL has no normal form: record the outcome without it
 		w.config.Logger.WarnContext(ctx, "final URL not kept", slog.Int64("id", p.claim.ID), slog.String("url", p.claim.URL), slog.Any("error", err))
 		p.fetch.FinalURL = ""
 		again, err := w.store.RecordFetch(ctx, []store.Fetch{p.fetch})
 		if err != nil || again[0] != nil {
-			w.trouble(ctx, "record an outcome", errors.Join(append(again, err)...))
+			w.reportError(ctx, "record an outcome", errors.Join(append(again, err)...))
 			return
 		}
 	}
-	w.told(ctx, p.claim, p.fetch)
+	w.report(ctx, p.claim, p.fetch)
 }

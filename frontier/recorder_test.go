@@ -77,12 +77,12 @@ func TestRecorder(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
 				s := &pickyStore{poison: row.poison, opens: begun.Add(row.opens)}
-				w, err := New(store.Repository{Store: s}, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+				w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
 				if err != nil {
 					t.Fatal(err)
 				}
 				var cancel context.CancelFunc
-				w.last, cancel = context.WithTimeout(t.Context(), row.last)
+				w.storing, cancel = context.WithTimeout(t.Context(), row.last)
 				defer cancel()
 				w.others.Go(w.recorder.run)
 				for id := range int64(row.outcomes) {
@@ -111,11 +111,11 @@ func TestRecorderPoisonAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &pickyStore{poison: map[int64]bool{0: true}}
-		w, err := New(store.Repository{Store: s}, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+		w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.last = t.Context()
+		w.storing = t.Context()
 		w.others.Go(w.recorder.run)
 		begun := time.Now()
 		for id := range int64(2) {
@@ -150,7 +150,7 @@ func TestRecorderFinalURL(t *testing.T) {
 	if err != nil || e.URL.Status != store.Fetched || e.URL.HTTPStatus != 200 {
 		t.Errorf("%+v, %v; want it fetched", e, err)
 	}
-	if stats := w.Stats(); stats.Completed != 1 || stats.Stale+stats.Troubles == 0 {
+	if stats := w.Stats(); stats.Completed != 1 || stats.Stale+stats.Errors == 0 {
 		t.Errorf("%+v, want one told and one refused", stats)
 	}
 	for one, err := range w.store.Fetches(t.Context()) {

@@ -14,9 +14,9 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// pageRequest is all that a fetchd is told of a URL. Nothing in it depends on
-// what the frontier knows of hosts, delays, leases or other URLs (S1); of the
-// URL's own row it has the validators of its last fetch.
+// pageRequest returns everything that fetchd learns about a URL. It does not depend on hosts,
+// delays, leases or other URLs (S1). From the URL's own row it has the validators of the last
+// fetch.
 func (c *Config) pageRequest(url string, redirects int, validators store.Claim) *pb.FetchRequest {
 	r := c.request(url, redirects)
 	r.BodyPolicy.MaxSizeBytes = proto.Int64(c.MaxBodyBytes)
@@ -27,19 +27,19 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim) 
 		r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST
 	}
 	if len(c.Accept) > 0 {
-		// Where certain documents are wanted, an empty one is of no use (S0, spec C2).
+		// A crawl that wants certain documents has no use for empty ones (S0, spec C2).
 		r.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: c.Accept, RequireBody: true}
 	}
 	if !c.Policy.FollowRedirects || c.Policy.QueueRedirects {
 		r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)}
 	}
-	if c.Bodies == nil || validators.BodyDigest != "" { // a 304 brings no body
+	if c.Bodies == nil || validators.BodyDigest != "" { // a 304 has no body
 		r.Precondition = precondition(validators)
 	}
 	return r
 }
 
-// precondition is what the last fetch allows to be asked; nil if nothing.
+// precondition returns the precondition for the validators of the last fetch, or nil.
 func precondition(validators store.Claim) *pb.Precondition {
 	if isETag(validators.ETag) {
 		return &pb.Precondition{Etags: []string{validators.ETag}}
@@ -50,11 +50,11 @@ func precondition(validators store.Claim) *pb.Precondition {
 	return nil
 }
 
-// maxETag is the longest that goes along, in bytes.
+// maxETag is the maximum length of a stored entity-tag that is sent, in bytes.
 const maxETag = 1 << 10
 
-// isETag says whether what an origin sent is an entity-tag: RFC 9110 §8.8.3. What
-// is none fetchd would refuse, and with it the request.
+// isETag reports whether s, which an origin sent, is an entity-tag: RFC 9110 §8.8.3. fetchd would
+// reject a request with an invalid one.
 func isETag(s string) bool {
 	opaque, ok := strings.CutPrefix(strings.TrimPrefix(s, "W/"), `"`)
 	opaque, closed := strings.CutSuffix(opaque, `"`)
@@ -63,18 +63,18 @@ func isETag(s string) bool {
 	})
 }
 
-// robotsRequest asks for a robots.txt: RFC 9309 wants five redirects followed and
-// 500 KiB read. The byte beyond them tells whether the last line is whole.
+// robotsRequest returns the request for a robots.txt. RFC 9309 requires five redirects and 500 KiB.
+// One byte more shows whether the last line is complete.
 func (c *Config) robotsRequest(url string, redirects int) *pb.FetchRequest {
 	r := c.request(url, redirects)
 	r.BodyPolicy.MaxSizeBytes = proto.Int64(robots.MaxBytes + 1)
 	r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
-	r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)} // each takes its turn
+	r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)} // the worker follows each redirect when its host is open
 	return r
 }
 
-// request is what the two have in common. Redirects are followed within an
-// origin: another one has to be open, and only the worker knows whether it is.
+// request returns what both requests have in common. fetchd follows redirects within an origin
+// only, because just the worker knows whether another host is open.
 func (c *Config) request(url string, redirects int) *pb.FetchRequest {
 	r := &pb.FetchRequest{
 		Url:            url,

@@ -132,7 +132,7 @@ func TestRequestLeaksNothing(t *testing.T) {
 }
 
 // mark gives a frontier a history.
-func mark(t *testing.T, s store.Repository, urls []string) {
+func mark(t *testing.T, s store.Store, urls []string) {
 	t.Helper()
 	delay, flights := 7*time.Millisecond, 3
 	must := func(err error) {
@@ -149,8 +149,9 @@ func mark(t *testing.T, s store.Repository, urls []string) {
 	if len(claims) != 3 {
 		t.Fatalf("%d claims, want 3", len(claims))
 	}
-	must(s.UpdateFailed(t.Context(), claims[0].ID, "failed before", store.FailedParams{ErrorClass: "http_server_error",
-		FetchedParams: store.FetchedParams{Token: claims[0].Token, Attempts: 3}}))
+	_, err = s.RecordFetch(t.Context(), []store.Fetch{{ID: claims[0].ID, Status: store.Failed, LastError: "failed before", ErrorClass: "http_server_error",
+		FetchedParams: store.FetchedParams{Token: claims[0].Token, Attempts: 3}}})
+	must(err)
 	for range 2 { // of a crash, and of a lease
 		_, err = s.Abandon(t.Context(), []store.Lease{claims[1].Lease})
 		must(err)
@@ -158,11 +159,11 @@ func mark(t *testing.T, s store.Repository, urls []string) {
 	_, err = s.Release(t.Context(), []store.Lease{claims[2].Lease})
 	must(err)
 	must(s.Block(t.Context(), "b.test", 50*time.Millisecond))
-	must(s.Charge(t.Context(), []string{"c.test"}))
+	must(s.DelayHosts(t.Context(), []string{"c.test"}))
 }
 
 // crawlScript works on urls until none is left.
-func crawlScript(t *testing.T, service Service, s store.Repository, c Config, urls []string) {
+func crawlScript(t *testing.T, service Service, s store.Store, c Config, urls []string) {
 	t.Helper()
 	c.Policy = DefaultPolicy()
 	if _, err := s.Put(t.Context(), urls); err != nil {
@@ -223,7 +224,7 @@ func TestRequests(t *testing.T) {
 			t.Parallel()
 			c := Config{Policy: DefaultPolicy(), MaxAttempts: 2, UserAgent: "bot/1"}
 			row.change(&c)
-			c, err := c.whole()
+			c, err := c.withDefaults()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// robotsRedirects are followed to a robots.txt: RFC 9309 §2.3.1.2.
+	// robotsRedirects limits the redirects to a robots.txt: RFC 9309 §2.3.1.2.
 	robotsRedirects = robots.MaxRedirects
-	// robotsSoonest and robotsLatest bound how soon a robots.txt that could not be
-	// fetched is asked for again; between them it is as URLs are tried again.
+	// robotsSoonest and robotsLatest limit the delay before an unreachable robots.txt is fetched
+	// again. Between them the delay is that of URL retries.
 	robotsSoonest = time.Second
 	robotsLatest  = 10 * time.Minute
 )
 
-// policyOf is what an answer means, or the last one before a file went out of reach.
+// policyOf returns the policy of a stored answer. If the file is unreachable, an older answer may
+// apply.
 func policyOf(r store.Robots, product string) robots.Policy {
 	if !r.Unreachable {
 		return robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass, Body: r.Body}, product)
@@ -32,8 +33,8 @@ func policyOf(r store.Robots, product string) robots.Policy {
 	return robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass}, product).After(r.UnreachableFor, stale)
 }
 
-// askOwn says whether robots.txt stops the visit. Where the file has to be fetched
-// first, that is this visit's fetch: the URL's own turn comes after the delay.
+// askOwn reports whether robots.txt stops the visit. If the file must be fetched first, this visit
+// fetches it, and the URL waits for the next turn of its host.
 func (v *visit) askOwn() (e ending, stop bool) {
 	if v.w.config.IgnoreRobots {
 		return ending{}, false
@@ -44,7 +45,7 @@ func (v *visit) askOwn() (e ending, stop bool) {
 	case err != nil && v.ctx.Err() != nil:
 		return *v.stopped(), true
 	case err != nil:
-		v.w.trouble(v.ctx, "ask robots.txt", err)
+		v.w.reportError(v.ctx, "ask robots.txt", err)
 		return *v.back(), true
 	case entry.fresh():
 		return v.verdict(entry, v.claim.URL, path)
@@ -52,12 +53,12 @@ func (v *visit) askOwn() (e ending, stop bool) {
 	if e := v.fetchRobots(origin); e != nil {
 		return *e, true
 	}
-	return ending{how: chargeBack}, true
+	return ending{how: giveBackDelayed}, true
 }
 
-// rules returns what holds for an origin. That may take longer than the lease lasts.
-// An answer that stops the visit is looked up in the store once more: since this
-// worker read it, a person may have had it forgotten there.
+// rules returns the rules of an origin. It may take longer than the lease lasts. If the rules
+// forbid path, it asks the store again, because a user may have made the store forget the file
+// since this worker read it.
 func (v *visit) rules(ctx context.Context, origin, path string) (e rulebookEntry, err error) {
 	err = v.wait(func() error {
 		e, err = v.w.rules(ctx, origin)
@@ -69,25 +70,21 @@ func (v *visit) rules(ctx context.Context, origin, path string) (e rulebookEntry
 	return e, err
 }
 
-// verdict stops the visit where the rules say so of a URL.
+// verdict reports whether the rules stop the visit, and how it ends then.
 func (v *visit) verdict(entry rulebookEntry, url, path string) (e ending, stop bool) {
 	d := entry.policy.Decide(path)
-	p := &v.w.config.Policy
 	switch {
 	case d.Allowed:
 		return ending{}, false
 	case d.Reason == robots.Unreachable:
 		return v.outOfReach(entry, url), true
-	default:
-		text := fmt.Sprintf("%s: line %d, %.200s", ClassRobotsDisallowed, d.Line.Number, d.Line.Text) + v.ofRedirect(url)
-		e = p.failed(v.claim, ClassRobotsDisallowed, text, false, 0)
 	}
-	e.fetch.Attempts, e.fetch.Duration, e.fetch.Wait = v.made.attempts, v.made.duration, v.made.wait
-	return e, true
+	text := fmt.Sprintf("%s: line %d, %.200s", ClassRobotsDisallowed, d.Line.Number, d.Line.Text) + v.ofRedirect(url)
+	return v.failed(ClassRobotsDisallowed, text, false, 0), true
 }
 
-// ofRedirect names the robots.txt that decided about a URL where that is not the
-// claimed one.
+// ofRedirect names the origin whose robots.txt decided about url, unless it is the origin of the
+// claimed URL.
 func (v *visit) ofRedirect(url string) string {
 	if url == v.claim.URL {
 		return ""
@@ -96,45 +93,47 @@ func (v *visit) ofRedirect(url string) string {
 	return store.BehindRedirect(origin)
 }
 
-// outOfReach is the end of a visit whose robots.txt cannot be had. The URL waits
-// with its host, and nothing is counted, unless that has gone on for too long or
-// says something of the URL itself.
+// outOfReach ends a visit whose robots.txt is unreachable. The URL waits with its host and nothing
+// is counted, unless this has lasted too long or the cause lies in the URL itself.
 func (v *visit) outOfReach(entry rulebookEntry, url string) ending {
 	cause, again := entry.policy.Cause, time.Until(entry.until)
-	var e ending
 	switch {
 	case cause == "dns_not_found" || cause == "invalid_request":
-		e = v.w.config.Policy.failed(v.claim, cause, cause+": of its robots.txt"+v.ofRedirect(url), cause == "dns_not_found", again)
+		return v.failed(cause, cause+": of its robots.txt"+v.ofRedirect(url), cause == "dns_not_found", again)
 	case time.Since(entry.away) < v.w.config.RobotsPatience:
 		return ending{how: giveBack, block: hostOf(url), blockFor: max(again, time.Millisecond)}
-	default:
-		e = v.w.config.Policy.failed(v.claim, ClassRobotsUnreachable, ClassRobotsUnreachable+": "+cause+v.ofRedirect(url), false, 0)
 	}
-	e.fetch.Attempts, e.fetch.Duration, e.fetch.Wait = v.made.attempts, v.made.duration, v.made.wait
+	return v.failed(ClassRobotsUnreachable, ClassRobotsUnreachable+": "+cause+v.ofRedirect(url), false, 0)
+}
+
+// failed returns the ending of a URL that may not be fetched, with the requests made so far.
+func (v *visit) failed(class, text string, retryable bool, asked time.Duration) ending {
+	e := v.w.config.Policy.failed(v.claim, class, text, retryable, asked)
+	e.fetch.Attempts, e.fetch.Duration, e.fetch.Wait = v.totals.attempts, v.totals.duration, v.totals.wait
 	return e
 }
 
-// fetchRobots fetches an origin's file, whose host this visit has, and keeps it.
+// fetchRobots fetches and stores the robots.txt of an origin. The visit must hold its host.
 func (v *visit) fetchRobots(origin string) *ending {
-	made := v.made
+	totals := v.totals
 	outcome, e := v.chain(origin+"/robots.txt", robotsChain)
-	v.made = made // of the page alone
+	v.totals = totals // they count requests for the page only
 	if e != nil {
 		return e
 	}
 	switch outcome.GetError().GetErrorClass() {
 	case pb.ErrorClass_ERROR_CLASS_CANCELLED, pb.ErrorClass_ERROR_CLASS_SHUTDOWN:
-		return &ending{how: chargeBack}
+		return &ending{how: giveBackDelayed}
 	case pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED:
 		return v.robotsBlocked(origin, outcome)
 	}
 	answer, last, asked := answerOf(outcome), hostOf(lastURL(outcome)), askedFor(outcome.GetError())
-	v.w.config.Metrics.robotsRead()
+	v.w.config.Metrics.robots.Inc()
 	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body}
 	r.Unreachable = robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass}, "").Deferred()
-	if err := v.wait(func() error { return v.w.learnRobots(v.w.last, r) }); err != nil {
-		v.w.trouble(v.ctx, "keep a robots.txt", err)
-		return &ending{how: chargeBack}
+	if err := v.wait(func() error { return v.w.saveAnswer(v.w.storing, r) }); err != nil {
+		v.w.reportError(v.ctx, "keep a robots.txt", err)
+		return &ending{how: giveBackDelayed}
 	}
 	if status := answer.Status; status == 429 || status == 503 {
 		v.w.block(last, asked)
@@ -142,34 +141,28 @@ func (v *visit) fetchRobots(origin string) *ending {
 	return nil
 }
 
-// robotsBlocked is the end of a visit whose robots.txt fetchd may not reach. It is not
-// kept as an answer: it is about fetchd's settings and not about the host, and holds
-// for as long as those do.
+// robotsBlocked ends a visit whose robots.txt fetchd may not reach. It does not store an answer,
+// because the cause is a setting of fetchd and not the host.
 func (v *visit) robotsBlocked(origin string, outcome *pb.FetchOutcome) *ending {
-	if lastURL(outcome) != origin+"/robots.txt" { // a redirect leads there, so its host was asked
-		v.w.charge([]string{hostOf(origin)})
+	if lastURL(outcome) != origin+"/robots.txt" { // a redirect led there, so the host got a request
+		v.w.delayHosts([]string{hostOf(origin)})
 	}
 	f := outcome.GetError()
 	class := className(f.GetErrorClass())
-	text := class + ": of its robots.txt: " + f.GetMessage()
-	if detail := f.GetDetail(); detail != "" {
-		text += "; " + detail
-	}
+	text := class + ": of its robots.txt: " + message(f)
 	if own, _ := originOf(v.claim.URL); origin != own {
 		text += store.BehindRedirect(origin)
 	}
-	e := v.w.config.Policy.failed(v.claim, class, text, f.GetRetryable(), 0)
+	e := v.failed(class, text, f.GetRetryable(), 0)
 	e.host = hostOf(origin)
-	e.fetch.Attempts, e.fetch.Duration, e.fetch.Wait = v.made.attempts, v.made.duration, v.made.wait
 	return &e
 }
 
-// causeHostClosed is why a robots.txt was not read where the host that a redirect
-// leads to did not open in time.
+// causeHostClosed is the cause if the host of a redirect's target did not open in time.
 const causeHostClosed = "redirect_host_closed"
 
-// answerOf is what the fetch of a robots.txt came to. A redirect that could not be
-// followed now is no answer: nothing is known of what it leads to.
+// answerOf returns the result of a fetch of a robots.txt. A redirect that could not be followed in
+// time is not an answer: nothing is known about its target.
 func answerOf(outcome *pb.FetchOutcome) robots.Answer {
 	body := outcome.GetInlineBody()
 	a := robots.Answer{Status: int(outcome.GetResponse().GetStatusCode()), Body: body[:min(len(body), robots.MaxBytes+1)]}
@@ -182,16 +175,16 @@ func answerOf(outcome *pb.FetchOutcome) robots.Answer {
 	return a
 }
 
-// learnRobots keeps an answer for all workers, and the delay that it asks for.
-func (w *Worker) learnRobots(ctx context.Context, r store.Robots) error {
+// saveAnswer stores an answer for all workers, and its delay.
+func (w *Worker) saveAnswer(ctx context.Context, r store.Robots) error {
 	if err := w.save(ctx, r); err != nil {
 		return err
 	}
 	return w.learnDelay(ctx, hostOf(r.Origin))
 }
 
-// learnDelay gives a host the longest Crawl-delay of its robots.txt files: http and
-// https of one name have one each.
+// learnDelay sets the delay of a host to the longest Crawl-delay of its robots.txt files. A host
+// may have one for http and one for https.
 func (w *Worker) learnDelay(ctx context.Context, host string) error {
 	var delay time.Duration
 	for _, origin := range []string{"http://" + host, "https://" + host} {
@@ -208,8 +201,8 @@ func (w *Worker) learnDelay(ctx context.Context, host string) error {
 	return w.store.SetHost(ctx, host, store.HostParams{CrawlDelay: &delay})
 }
 
-// askForeign says whether a redirect may lead to a URL in its normal form: known is
-// false where it takes too long to learn.
+// askForeign reports whether a redirect may lead to u, which is in its normal form. known is false
+// if it takes too long to find out.
 func (v *visit) askForeign(patience context.Context, u string) (e *ending, known bool) {
 	if v.w.config.IgnoreRobots {
 		return nil, true
@@ -225,20 +218,20 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 			if patience.Err() != nil {
 				return v.stopped(), false
 			}
-			v.w.trouble(v.ctx, "ask robots.txt", err)
+			v.w.reportError(v.ctx, "ask robots.txt", err)
 			return v.back(), false
 		}
 		if entry.fresh() {
 			switch e, stop := v.verdict(entry, u, path); {
 			case !stop:
 				return nil, true
-			case e.how == giveBack: // the target waits as a URL of its own
+			case e.how == giveBack: // the target is added to the frontier
 				return nil, false
 			default:
 				return &e, false
 			}
 		}
-		if v.held == host && v.unused { // so nobody else asks for the file
+		if v.held == host && v.unused { // no other visit fetches the file now
 			if e := v.fetchRobots(origin); e != nil {
 				return e, false
 			}
@@ -248,8 +241,8 @@ func (v *visit) askForeign(patience context.Context, u string) (e *ending, known
 			}
 			continue
 		}
-		if host == v.claim.Host { // of another scheme: its robots.txt takes a turn as well
-			if e := v.depart(); e != nil {
+		if host == v.claim.Host { // the other scheme's robots.txt needs a turn of the host too
+			if e := v.leaveHost(); e != nil {
 				return e, false
 			}
 		}

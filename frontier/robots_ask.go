@@ -9,27 +9,26 @@ import (
 	"fetchd/frontier/store"
 )
 
-// RobotsState is what is known of the robots.txt that a URL depends on.
+// RobotsState is what is known about the robots.txt that applies to a URL.
 type RobotsState struct {
-	Origin string // scheme://host, and :port unless it is the scheme's own
-	// Known says that a worker has asked for the file, and that its answer was not
-	// forgotten since by RetryFailed. All that follows is zero otherwise.
+	Origin string // scheme://host, and :port unless it is the scheme's default
+	// Known reports whether a worker has fetched the file and RetryFailed has not made the store
+	// forget it since. If it is false, the fields below are zero.
 	Known    bool
 	Decision robots.Decision
-	// Cause says in a few words why there is no file, or why the last one is still used.
+	// Cause says briefly why there is no file, or why an old one is still used.
 	Cause string
-	// Age is the time since a worker last asked. Fresh says that the next one relies on
-	// the answer instead of asking again; one that did not come is never fresh.
+	// Age is the time since the last fetch. Fresh reports whether workers use the answer without
+	// another fetch. The result of a fetch that failed is never fresh.
 	Age   time.Duration
 	Fresh bool
-	// UnreachableFor is how long no answer has come; zero if the last one did.
+	// UnreachableFor is how long fetches have failed; zero if the last one succeeded.
 	UnreachableFor time.Duration
 }
 
-// AskRobots tells what the store knows of the robots.txt of a URL in its normal
-// form, and what that means for a crawler that calls itself userAgent. It is
-// what a [Worker] obeys, and fetches nothing.
-func AskRobots(ctx context.Context, s Claimer, userAgent, url string) (RobotsState, error) {
+// AskRobots returns what the store knows about the robots.txt that applies to a URL in its normal
+// form, and what a [Worker] with this user agent does. It fetches nothing.
+func AskRobots(ctx context.Context, s store.Store, userAgent, url string) (RobotsState, error) {
 	origin, path := originOf(url)
 	found, err := s.Robots(ctx, []string{origin})
 	if err != nil {

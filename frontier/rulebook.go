@@ -113,16 +113,16 @@ func (b *rulebook) keep(origin string, e rulebookEntry) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.drop(origin)
+	b.dropLocked(origin)
 	for b.bytes+e.size(origin) > rulebookBytes && len(b.entries) > 0 {
-		b.drop(b.largest())
+		b.dropLocked(b.largestLocked())
 	}
 	b.entries[origin] = e
 	b.bytes += e.size(origin)
 }
 
-// largest returns the origin of the largest of a few entries. b.mu must be held.
-func (b *rulebook) largest() (origin string) {
+// largestLocked returns the origin of the largest of a few entries.
+func (b *rulebook) largestLocked() (origin string) {
 	size, seen := 0, 0
 	for o, e := range b.entries { // in random order
 		if n := e.size(o); n > size {
@@ -135,8 +135,8 @@ func (b *rulebook) largest() (origin string) {
 	return origin
 }
 
-// drop removes the entry of an origin. b.mu must be held.
-func (b *rulebook) drop(origin string) {
+// dropLocked removes the entry of an origin.
+func (b *rulebook) dropLocked(origin string) {
 	if e, ok := b.entries[origin]; ok {
 		b.bytes -= e.size(origin)
 		delete(b.entries, origin)
@@ -146,9 +146,8 @@ func (b *rulebook) drop(origin string) {
 // source returns an origin's row, read or newly saved, and reports whether there is one.
 type source func(ctx context.Context) (r store.Robots, ok bool, err error)
 
-// prepare gets an origin's robots.txt of size bytes from a source and parses it in a
-// goroutine. If that is in progress already, prepare returns it, and ours is false. A
-// long file is read only when its turn has come.
+// prepare gets an origin's robots.txt of size bytes from a source and parses it in a goroutine. If
+// that is in progress already, prepare returns it and false. Long files are read one at a time.
 func (w *Worker) prepare(origin string, size int, from source) (p *preparation, ours bool) {
 	b := w.rulebook
 	b.mu.Lock()
@@ -178,7 +177,7 @@ func (w *Worker) prepare(origin string, size int, from source) (p *preparation, 
 }
 
 func (w *Worker) parseLong(from source) (rulebookEntry, error) {
-	if err := w.rulebook.long.Acquire(w.last, 1); err != nil {
+	if err := w.rulebook.long.Acquire(w.storing, 1); err != nil {
 		return rulebookEntry{}, err
 	}
 	defer w.rulebook.long.Release(1)
@@ -288,14 +287,14 @@ func (w *Worker) confirmed(ctx context.Context, origin string, e rulebookEntry) 
 	}
 	w.rulebook.mu.Lock()
 	defer w.rulebook.mu.Unlock()
-	w.rulebook.drop(origin)
+	w.rulebook.dropLocked(origin)
 	return rulebookEntry{}, nil
 }
 
 func (w *Worker) heads(ctx context.Context, origins []string) (map[string]store.Robots, error) {
 	heads, err := w.store.RobotsHeads(ctx, origins)
 	if err != nil {
-		return nil, fmt.Errorf("read from the store which robots.txt there are: %w", err)
+		return nil, fmt.Errorf("look for robots.txt in the store: %w", err)
 	}
 	return heads, nil
 }

@@ -80,11 +80,11 @@ func newRobotsShelf(t *testing.T, body string) (*Worker, *robotsShelf) {
 	s.heads = func(string) (store.Robots, bool) {
 		return store.Robots{Status: 200, HasBody: true, BodySize: shortFile + 1}, true
 	}
-	w, err := New(store.Repository{Store: s}, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
+	w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.last = t.Context()
+	w.storing = t.Context()
 	return w, s
 }
 

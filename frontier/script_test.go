@@ -3,16 +3,14 @@ package frontier
 import (
 	"context"
 	"io"
-	"net"
 	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/fetchdtest"
 )
 
 // manyStream is the service's side of FetchMany.
@@ -54,25 +52,7 @@ func (s *script) opened() int {
 // start serves in memory until the test ends.
 func (s *script) start(t *testing.T, name string) Service {
 	t.Helper()
-	l := bufconn.Listen(256 << 10)
-	server := grpc.NewServer()
-	pb.RegisterFetchServiceServer(server, s)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(l)
-	}()
-	conn, err := grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		conn.Close()
-		server.Stop()
-		<-served
-	})
-	return Service{Name: name, Client: pb.NewFetchServiceClient(conn)}
+	return Service{Name: name, Client: fetchdtest.Start(t, fetchdtest.Options{Fake: s, InMemory: true}).Client}
 }
 
 // told is a message with one outcome.

@@ -9,12 +9,12 @@ import (
 	"fetchd/frontier/store"
 )
 
-// Record is an outcome as it was recorded. In JSON it is a line of the outcomes.
+// Record is a recorded outcome. Its JSON is one line of --outcomes.
 type Record struct {
 	Time       time.Time `json:"time"`
 	ID         int64     `json:"id"` // of the URL in the frontier
 	URL        string    `json:"url"`
-	FinalURL   string    `json:"final_url,omitempty"` // as fetchd told it; empty unless fetched
+	FinalURL   string    `json:"final_url,omitempty"` // as fetchd reported it; empty unless fetched
 	Status     string    `json:"status"`              // fetched, failed or dead
 	HTTPStatus int       `json:"http_status,omitempty"`
 	ErrorClass string    `json:"error_class,omitempty"`
@@ -27,35 +27,38 @@ type Record struct {
 	BodySHA256 string    `json:"body_sha256,omitempty"`
 }
 
-// Stats are the counts of one worker since it began.
+// Stats counts what one worker has done since it started.
 type Stats struct {
-	Open      int64 // URLs it holds now
+	Open      int64 // URLs that it holds now
 	Completed int64 // fetched
 	Failed    int64 // to be tried again later
-	Dead      int64 // given up
-	Retried   int64 // retries: attempts within fetches, beyond the first of each
+	Dead      int64 // not to be tried again
+	Retried   int64 // attempts within fetches, after the first of each
 	Lost      int64 // fetches whose service was lost
 	Stale     int64 // outcomes whose lease was lost
-	Troubles  int64 // times that the store, or where bodies go, could not be used
+	Errors    int64 // errors of the store, or of the place of bodies
 	Bytes     int64 // of bodies
 }
 
 type stats struct {
-	open, completed, failed, dead, retried, lost, stale, troubles, bytes atomic.Int64
+	open, completed, failed, dead, retried, lost, stale, errors, bytes atomic.Int64
 }
 
-func (s *stats) opened() { s.open.Add(1) }
-func (s *stats) closed() { s.open.Add(-1) }
+// leaseLost counts a URL whose lease was lost.
+func (w *Worker) leaseLost() {
+	w.stats.stale.Add(1)
+	w.config.Metrics.stale.Inc()
+}
 
-// Stats returns the counts so far. It may be called at any time.
+// Stats returns the counts so far. It is safe for concurrent use.
 func (w *Worker) Stats() Stats {
 	s := &w.stats
 	return Stats{Open: s.open.Load(), Completed: s.completed.Load(), Failed: s.failed.Load(), Dead: s.dead.Load(),
-		Retried: s.retried.Load(), Lost: s.lost.Load(), Stale: s.stale.Load(), Troubles: s.troubles.Load(), Bytes: s.bytes.Load()}
+		Retried: s.retried.Load(), Lost: s.lost.Load(), Stale: s.stale.Load(), Errors: s.errors.Load(), Bytes: s.bytes.Load()}
 }
 
-// told counts an outcome that was recorded, and tells of it.
-func (w *Worker) told(ctx context.Context, c store.Claim, f store.Fetch) {
+// report counts a recorded outcome and passes it to Config.Recorded.
+func (w *Worker) report(ctx context.Context, c store.Claim, f store.Fetch) {
 	r := Record{
 		Time: time.Now().UTC(), ID: c.ID, URL: c.URL, FinalURL: f.FinalURL, Status: string(f.Status), HTTPStatus: f.HTTPStatus,
 		ErrorClass: f.ErrorClass, LastError: f.LastError, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
@@ -79,7 +82,7 @@ func (w *Worker) told(ctx context.Context, c store.Claim, f store.Fetch) {
 		return
 	}
 	if err := w.config.Recorded(r); err != nil {
-		w.trouble(ctx, "tell of an outcome", err)
+		w.reportError(ctx, "report an outcome", err)
 		w.drain(err)
 	}
 }

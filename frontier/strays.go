@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// strayPiece is how many robots.txt of redirect targets are deleted at once, and half of
-	// the maximum that is kept.
+	// strayPiece is how many robots.txt of redirect targets are deleted at once. At most twice as
+	// many are kept.
 	strayPiece = 16
-	// strayAge is the age after which no worker is about to use a robots.txt. Older ones of
-	// hosts without a URL are deleted.
+	// strayAge is the age after which no worker still needs a robots.txt. Older ones of hosts
+	// without URLs are deleted.
 	strayAge = time.Hour
 )
 
@@ -44,12 +44,11 @@ func (w *Worker) stray(origin string) {
 	ctx, cancel := w.finishing()
 	defer cancel()
 	if _, err := w.store.ForgetRobots(ctx, old); err != nil { // sweepLoop will delete them
-		w.trouble(ctx, "drop robots.txt of hosts without URLs", err)
+		w.reportError(ctx, "drop robots.txt of hosts without URLs", err)
 	}
 }
 
-// sweepLoop goes through the robots.txt in the store, a few at a time, and deletes those
-// of hosts that have no URL.
+// sweepLoop deletes the robots.txt of hosts without URLs from the store, a few at a time.
 func (w *Worker) sweepLoop(ctx context.Context) {
 	after := ""
 	for ctx.Err() == nil {
@@ -57,7 +56,7 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 		next, _, err := w.store.SweepRobots(ctx, after, strayAge)
 		w.config.Metrics.storeCall("sweep", time.Since(begun), err)
 		if err != nil && ctx.Err() == nil {
-			w.trouble(ctx, "sweep robots.txt", err)
+			w.reportError(ctx, "sweep robots.txt", err)
 		} else {
 			after = next
 		}

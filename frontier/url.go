@@ -6,7 +6,8 @@ import (
 	"fetchd/frontier/normal"
 )
 
-// hostOf is the key of politeness of a URL; empty if it is none.
+// hostOf returns the host of a URL as politeness counts it, or an empty string if the URL is not
+// valid.
 func hostOf(raw string) string {
 	u, err := normal.NormalizeURL(raw)
 	if err != nil {
@@ -19,8 +20,8 @@ func hostOf(raw string) string {
 	return host
 }
 
-// originOf is scheme, host and port of a URL in its normal form, and the path
-// with the query, as robots.txt is asked for them.
+// originOf returns scheme, host and port of a URL in its normal form, and its path with the query,
+// as robots.txt uses them.
 func originOf(normalised string) (origin, pathAndQuery string) {
 	u, err := url.Parse(normalised)
 	if err != nil {

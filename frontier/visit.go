@@ -11,36 +11,36 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// errLeaseLost ends a visit whose URL is another's by now.
+// errLeaseLost cancels a visit whose URL may belong to another worker by now.
 var errLeaseLost = errors.New("the lease was lost")
 
 // visit is one claimed URL while this worker holds it.
 type visit struct {
 	w           *Worker
 	claim       store.Claim
-	ctx         context.Context // ends with the lease, or when the time to drain is over
+	ctx         context.Context // ends with the lease, or with the time to drain
 	cancel      context.CancelCauseFunc
-	made        made
-	held        string // host that is reserved, by reservation
+	totals      totals
+	held        string // the reserved host
 	reservation store.Reservation
-	heldUntil   time.Time // the reservation lasts so long at least, by this machine's clock
-	departed    bool      // the claim's own host was given back
-	unused      bool      // nothing was asked of the reserved host
+	heldUntil   time.Time // the reservation lasts at least until then, by this machine's clock
+	leftHost    bool      // the claim's own host was left
+	unused      bool      // no request was sent to the reserved host yet
 	begun       bool      // a fetch was sent, so requests may have been made
 
 	mu       sync.Mutex
-	until    time.Time // the lease lasts so long at least, by this machine's clock
-	progress bool      // something was heard of the fetch
+	until    time.Time // the lease lasts at least until then, by this machine's clock
+	progress bool      // the fetch has reported something since the last extension
 	waiting  bool      // for a host
-	overdue  time.Time // the fetch should have ended; zero while nothing was heard of it
+	overdue  time.Time // when the fetch should have ended; zero before its first report
 }
 
-// run carries the visit out and says what became of the URL.
+// run fetches the URL and returns what to do with it.
 func (v *visit) run() ending {
 	defer v.release()
 	c, p := v.claim, &v.w.config.Policy
 	if p.MaxCrashes > 0 && c.CrashCount >= p.MaxCrashes {
-		return p.failed(c, ClassCrashed, fmt.Sprintf("%s: begun %d times and never ended", ClassCrashed, c.CrashCount), false, 0)
+		return p.failed(c, ClassCrashed, fmt.Sprintf("%s: started %d times and never ended", ClassCrashed, c.CrashCount), false, 0)
 	}
 	if e, stop := v.askOwn(); stop {
 		return e
@@ -49,11 +49,11 @@ func (v *visit) run() ending {
 	if e != nil {
 		return *e
 	}
-	result := p.judge(c, outcome, v.made)
+	result := p.judge(c, outcome, v.totals)
 	if result.how == record && result.fetch.Status == store.Fetched && outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 		digest := outcome.GetBodySummary().GetSha256()
 		if !v.keep(digest, outcome.GetInlineBody()) {
-			return ending{how: chargeBack}
+			return ending{how: giveBackDelayed}
 		}
 		if v.w.config.Bodies != nil {
 			result.fetch.BodyDigest = digest
@@ -62,32 +62,31 @@ func (v *visit) run() ending {
 	return result
 }
 
-// keep stores a body. Where that cannot be done the URL is fetched again later.
+// keep stores a body. If that fails, the URL is fetched again later.
 func (v *visit) keep(digest string, body []byte) bool {
 	if v.w.config.Bodies == nil || digest == "" {
 		return true
 	}
-	// The outcome is there: it is not given up with the visit.
-	if err := v.w.config.Bodies.Keep(v.w.last, digest, body); err != nil {
-		v.w.trouble(v.ctx, "keep a body", err)
-		v.w.brake.press()
+	// The outcome has arrived, so its body is stored even if the visit is cancelled.
+	if err := v.w.config.Bodies.Keep(v.w.storing, digest, body); err != nil {
+		v.w.reportError(v.ctx, "keep a body", err)
+		v.w.backoff.failed()
 		return false
 	}
-	v.w.brake.release()
+	v.w.backoff.succeeded()
 	return true
 }
 
-// chainKind is what a chain of redirects is for.
+// chainKind is the purpose of a chain of redirects.
 type chainKind int
 
 const (
 	pageChain   chainKind = iota
-	robotsChain           // does not ask robots.txt in its turn
+	robotsChain           // does not check robots.txt itself
 )
 
-// chain fetches a URL and what redirects lead to, each part by a fetch of its
-// own where the origin changes. It returns the outcome of the last part, or the
-// visit's end.
+// chain fetches a URL and follows its redirects, with a separate fetch for each origin. It returns
+// the outcome of the last part, or the visit's ending.
 func (v *visit) chain(url string, kind chainKind) (*pb.FetchOutcome, *ending) {
 	left := v.w.config.Policy.MaxRedirects
 	if kind == robotsChain {
@@ -104,14 +103,14 @@ func (v *visit) chain(url string, kind chainKind) (*pb.FetchOutcome, *ending) {
 		if outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || next == "" || (kind == pageChain && !v.follows()) {
 			return outcome, nil
 		}
-		left -= len(outcome.GetHops()) // those that were followed, and this one
+		left -= len(outcome.GetHops()) // the redirects that fetchd followed, and this one
 		switch {
 		case left < 0:
 			return failedRedirect(outcome, pb.ErrorClass_ERROR_CLASS_TOO_MANY_REDIRECTS), nil
 		case asked[next]:
 			return failedRedirect(outcome, pb.ErrorClass_ERROR_CLASS_REDIRECT_LOOP), nil
 		}
-		granted, e := v.turn(next, kind)
+		granted, e := v.takeHost(next, kind)
 		if e != nil {
 			return nil, e
 		}
@@ -126,19 +125,19 @@ func (v *visit) follows() bool {
 	return v.w.config.Policy.FollowRedirects && !v.w.config.Policy.QueueRedirects
 }
 
-// failedRedirect is the outcome that fetchd would have told, had the chain
-// stayed at one origin.
+// failedRedirect returns the outcome that fetchd would have reported if the whole chain were at one
+// origin.
 func failedRedirect(outcome *pb.FetchOutcome, class pb.ErrorClass) *pb.FetchOutcome {
 	return &pb.FetchOutcome{
 		Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Response: outcome.GetResponse(), FinalUrl: outcome.GetFinalUrl(),
 		Hops: outcome.GetHops(), BodySummary: outcome.GetBodySummary(),
-		Error: &pb.FetchError{ErrorClass: class, Reason: className(class), Message: "the redirects lead on", FailureType: pb.FailureType_FAILURE_TYPE_PERMANENT},
+		Error: &pb.FetchError{ErrorClass: class, Reason: className(class), Message: "the redirect limit was reached, or the redirects loop", FailureType: pb.FailureType_FAILURE_TYPE_PERMANENT},
 	}
 }
 
-// part is one fetch of a chain.
+// part runs one fetch of a chain.
 func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcome, *ending) {
-	if e := v.inTime(); e != nil {
+	if e := v.checkLease(); e != nil {
 		return nil, e
 	}
 	request := v.w.config.robotsRequest(url, redirects)
@@ -151,10 +150,10 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 	v.mu.Unlock()
 	var wait time.Duration
 	outcome, err := v.w.pool.fetch(v.ctx, v.startBefore(), request, func(m *pb.FetchResponse) {
-		v.heard()
+		v.noteProgress()
 		if f := m.GetAttemptFinished(); f != nil {
 			wait += f.GetRetryDecision().GetDelay().AsDuration()
-			v.touched(f.GetHops())
+			v.delayOthers(f.GetHops())
 		}
 	})
 	if err == nil || errors.Is(err, errLost) {
@@ -163,14 +162,14 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 	if err != nil {
 		return nil, v.broken(err)
 	}
-	v.made.add(outcome, wait)
+	v.totals.add(outcome, wait)
 	if cause := context.Cause(v.ctx); errors.Is(cause, errLeaseLost) {
 		return nil, &ending{how: forget}
 	}
 	return outcome, nil
 }
 
-// startBefore is when a fetch must have been sent, to end within the lease and the
+// startBefore returns the latest time to send a fetch that is to end within the lease and the
 // reservation.
 func (v *visit) startBefore() time.Time {
 	v.mu.Lock()
@@ -182,7 +181,7 @@ func (v *visit) startBefore() time.Time {
 	return until.Add(-v.w.config.TotalTimeout - leaseReserve/2)
 }
 
-// validators are those of the URL's last success, for its own origin.
+// validators returns those of the URL's last success, if url is at the same origin.
 func (v *visit) validators(url string) store.Claim {
 	own, _ := originOf(v.claim.URL)
 	if origin, _ := originOf(url); origin != own {
@@ -191,9 +190,9 @@ func (v *visit) validators(url string) store.Claim {
 	return v.claim
 }
 
-// inTime makes sure that the lease outlasts the fetch that is to be begun, and
-// that it may still be begun.
-func (v *visit) inTime() *ending {
+// checkLease extends the lease if it is too short for another fetch. It returns the visit's ending
+// if no fetch may start.
+func (v *visit) checkLease() *ending {
 	if v.w.draining.Err() != nil {
 		return v.back()
 	}
@@ -205,7 +204,7 @@ func (v *visit) inTime() *ending {
 		return nil
 	}
 	if left <= 0 {
-		return &ending{how: forget} // it may be another's by now
+		return &ending{how: forget} // the URL may belong to another worker by now
 	}
 	asked := time.Now()
 	held, err := v.w.store.Extend(v.ctx, []store.Lease{v.claim.Lease}, v.w.config.Lease)
@@ -213,7 +212,7 @@ func (v *visit) inTime() *ending {
 	case err != nil && v.ctx.Err() != nil:
 		return v.stopped()
 	case err != nil:
-		v.w.trouble(v.ctx, "extend a lease", err)
+		v.w.reportError(v.ctx, "extend a lease", err)
 		return v.back()
 	case len(held) == 0:
 		return &ending{how: forget}
@@ -222,15 +221,15 @@ func (v *visit) inTime() *ending {
 	return nil
 }
 
-// back gives the URL back: at once if nothing was asked of its host.
+// back gives the URL back: at once if its host received no request.
 func (v *visit) back() *ending {
 	if v.begun {
-		return &ending{how: chargeBack}
+		return &ending{how: giveBackDelayed}
 	}
 	return &ending{how: giveBack}
 }
 
-// broken is the end of a visit whose fetch has no outcome.
+// broken returns the ending of a visit whose fetch has no outcome.
 func (v *visit) broken(err error) *ending {
 	switch {
 	case errors.Is(err, errLost):
@@ -241,8 +240,8 @@ func (v *visit) broken(err error) *ending {
 	return v.back()
 }
 
-// heard notes a sign of life.
-func (v *visit) heard() {
+// noteProgress records that the fetch has reported something.
+func (v *visit) noteProgress() {
 	v.mu.Lock()
 	v.progress = true
 	if v.overdue.IsZero() {
@@ -257,9 +256,9 @@ func (v *visit) extended(asked time.Time) {
 	v.mu.Unlock()
 }
 
-// touched charges the hosts of hops that this visit does not hold: there are none
-// as long as redirects stay within an origin, and a service that did otherwise is not trusted blindly.
-func (v *visit) touched(hops []*pb.Hop) {
+// delayOthers delays the hosts of hops that this visit does not hold. There are none if the service
+// follows redirects only within an origin, but the worker does not rely on that.
+func (v *visit) delayOthers(hops []*pb.Hop) {
 	var hosts []string
 	for _, h := range hops {
 		if host := hostOf(h.GetUrl()); host != "" && host != v.claim.Host && host != v.held {
@@ -267,6 +266,6 @@ func (v *visit) touched(hops []*pb.Hop) {
 		}
 	}
 	if len(hosts) > 0 {
-		v.w.charge(hosts)
+		v.w.delayHosts(hosts)
 	}
 }

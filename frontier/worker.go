@@ -12,63 +12,63 @@ import (
 )
 
 const (
-	// claimLimit is how many URLs are claimed at once.
+	// claimLimit is the maximum of URLs in one claim.
 	claimLimit = 128
-	// claims follow each other after firstPoll while there was something, and after
-	// up to lastPoll while there was nothing.
+	// Claims follow each other after firstPoll if there were URLs, and after up to lastPoll if
+	// there were none.
 	firstPoll = 5 * time.Millisecond
 	lastPoll  = 50 * time.Millisecond
-	// leftEvery is how often an idle worker asks whether anything is left.
+	// leftEvery is how often an idle worker checks whether any URL is left.
 	leftEvery = time.Second
 	reapEvery = 10 * time.Second
-	// finishTime is how long what has ended may take to be written down.
+	// finishTime limits the time to store results after a visit or the worker has ended.
 	finishTime = 10 * time.Second
 )
 
 // ErrCrawlAborted ends Run after an outcome whose action is [AbortCrawl].
 var ErrCrawlAborted = errors.New("an outcome aborted the crawl")
 
-// ErrNoService says that no service answered when Run began.
+// ErrNoService means that no service answered when Run started.
 var ErrNoService = errors.New("no service answers")
 
-// Worker carries out a frontier's URLs. Several may work on one frontier, in one
-// process or in many. [Worker.Run] is called once.
+// Worker fetches the URLs of a frontier. Several may work on one frontier, in one process or in
+// many. Call [Worker.Run] once.
 type Worker struct {
-	config   Config
-	store    store.Repository
-	services []Service
-	pool     *pool
-	rulebook *rulebook
-	recorder *recorder
-	brake    brake
-	ramp     ramp
-	queues   queues
-	strays   strays
-	stats    stats
-	parked   []parked // by the claim loop, at most claimLimit
+	config    Config
+	store     store.Store
+	services  []Service
+	pool      *pool
+	rulebook  *rulebook
+	recorder  *recorder
+	backoff   bodyBackoff
+	slowStart slowStart
+	queues    queues
+	strays    strays
+	stats     stats
+	parked    []parked // used by the claim loop; at most claimLimit
 
-	draining context.Context // no request is begun any more
+	draining context.Context // no new request is started
 	drain    context.CancelCauseFunc
-	cut      context.Context // what is under way is given up
-	last     context.Context // nothing is written down any more
+	fetching context.Context // fetches in flight are cancelled
+	storing  context.Context // nothing is stored any more
 
 	visits sync.WaitGroup
-	others sync.WaitGroup // what visits leave behind, and the loops
+	others sync.WaitGroup // the loops, and goroutines that visits started
 
 	mu   sync.Mutex
 	held map[*visit]struct{}
-	free chan struct{} // told when a visit ends
+	free chan struct{} // receives a value when a visit ends
 }
 
-// New returns a worker on a frontier that fetches through services, of which there
-// is at least one. The error names what of config is not usable.
-func New(s store.Repository, services []Service, config Config) (*Worker, error) {
-	config, err := config.whole()
+// New returns a worker that fetches the URLs of s through services, which must not be empty. The
+// error says which fields of config are not valid.
+func New(s store.Store, services []Service, config Config) (*Worker, error) {
+	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	if len(services) == 0 {
-		return nil, errors.New("frontier: there is no service to fetch through")
+		return nil, errors.New("frontier: no service to fetch through")
 	}
 	w := &Worker{config: config, store: s, services: services, pool: newPool(config.Logger), rulebook: newRulebook(), queues: queues{hosts: make(map[string]*queue)},
 		held: make(map[*visit]struct{}), free: make(chan struct{}, 1)}
@@ -76,11 +76,11 @@ func New(s store.Repository, services []Service, config Config) (*Worker, error)
 	return w, nil
 }
 
-// Run works until nothing is left to fetch, which returns nil, or until ctx ends,
-// which returns its cause. Then it claims nothing more, lets fetches finish for
-// Config.DrainTime, gives up the others and gives their URLs back. When it
-// returns, every outcome that it learnt of has been recorded, unless the store
-// could not be reached: then its URLs are fetched again once their leases expire.
+// Run works until nothing is left to fetch, and then returns nil, or until ctx ends, and then
+// returns its cause. After ctx has ended, it claims nothing more, lets fetches finish for
+// Config.DrainTime, cancels the others and gives their URLs back. When it returns, it has recorded
+// every outcome that it received. If the store could not be reached, the URLs are fetched again
+// after their leases expire.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := hello(ctx, w.services); err != nil {
 		if ctx.Err() != nil {
@@ -91,21 +91,21 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.draining, w.drain = context.WithCancelCause(ctx)
 	defer w.drain(nil)
 	base := context.WithoutCancel(ctx)
-	cut, giveUp := context.WithCancel(base)
-	defer giveUp()
-	last, end := context.WithCancel(base)
+	fetching, cancelFetches := context.WithCancel(base)
+	defer cancelFetches()
+	storing, end := context.WithCancel(base)
 	defer end()
-	w.cut, w.last = cut, last
+	w.fetching, w.storing = fetching, storing
 	stop := context.AfterFunc(w.draining, func() {
-		sleep(last, w.config.DrainTime)
-		giveUp()
-		sleep(last, finishTime)
+		sleep(storing, w.config.DrainTime)
+		cancelFetches()
+		sleep(storing, finishTime)
 		end()
 	})
 	defer stop()
 
 	loops, stopLoops := context.WithCancel(base)
-	w.pool.open(last, w.services, max(1, (w.config.Open+streamTasks-1)/streamTasks))
+	w.pool.open(storing, w.services, max(1, (w.config.Open+streamTasks-1)/streamTasks))
 	w.others.Go(func() { w.reapLoop(loops) })
 	w.others.Go(func() { w.sweepLoop(loops) })
 	w.others.Go(func() { w.extendLoop(loops) })
@@ -117,31 +117,31 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.recorder.close()
 	w.pool.close()
 	w.others.Wait()
-	closing := time.AfterFunc(finishTime, end) // a service that does not end its streams
+	closing := time.AfterFunc(finishTime, end) // in case a service does not end its streams
 	w.pool.wait()
 	closing.Stop()
 	return err
 }
 
-// claimLoop begins visits until nothing is left, or ctx ends.
+// claimLoop starts visits until nothing is left or ctx ends.
 func (w *Worker) claimLoop(ctx context.Context) error {
 	wait, asked := firstPoll, time.Time{}
-	if hosts, delay, err := w.store.Due(ctx); err == nil { // else the first claim tells
-		w.ramp = newRamp(time.Now(), hosts, delay, w.config.Open)
+	if hosts, delay, err := w.store.Due(ctx); err == nil { // otherwise the first claim reports the error
+		w.slowStart = newSlowStart(time.Now(), hosts, delay, w.config.Open)
 	}
 	for {
-		if err := w.room(ctx); err != nil {
+		if err := w.waitForCapacity(ctx); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		w.unpark()
-		if d := w.brake.wait(); d > 0 {
+		if d := w.backoff.wait(); d > 0 {
 			sleep(ctx, d)
 			continue
 		}
-		if w.ramp.room(time.Now(), 1) == 0 {
+		if w.slowStart.allowed(time.Now(), 1) == 0 {
 			sleep(ctx, firstPoll)
 			continue
 		}
@@ -150,7 +150,7 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			w.trouble(ctx, "claim", err)
+			w.reportError(ctx, "claim", err)
 			sleep(ctx, time.Second)
 			continue
 		case n > 0:
@@ -162,15 +162,15 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 			}
 			asked = time.Now()
 		}
-		if n < claimLimit { // else there is more
+		if n < claimLimit { // otherwise there are more
 			w.rest(ctx, wait)
 			wait = min(2*wait, lastPoll)
 		}
 	}
 }
 
-// room waits until another visit may begin.
-func (w *Worker) room(ctx context.Context) error {
+// waitForCapacity waits until another visit may start.
+func (w *Worker) waitForCapacity(ctx context.Context) error {
 	for {
 		capacity, changed := w.pool.capacity()
 		if w.open() < min(capacity, w.config.Open) {
@@ -185,31 +185,31 @@ func (w *Worker) room(ctx context.Context) error {
 	}
 }
 
-// brake keeps a worker from claims while what it fetches cannot be kept.
-type brake struct {
+// bodyBackoff delays claims while bodies cannot be stored.
+type bodyBackoff struct {
 	mu    sync.Mutex
 	d     time.Duration
 	until time.Time
 }
 
-// press stops claims for a second, and twice as long each further time.
-func (b *brake) press() {
+// failed delays claims by a second, and by twice as long each further time.
+func (b *bodyBackoff) failed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if time.Now().Before(b.until) {
-		return // several failures had one cause
+		return // failures during a delay have the same cause
 	}
 	b.d = min(max(2*b.d, time.Second), 30*time.Second)
 	b.until = time.Now().Add(b.d)
 }
 
-func (b *brake) release() {
+func (b *bodyBackoff) succeeded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.d, b.until = 0, time.Time{}
 }
 
-func (b *brake) wait() time.Duration {
+func (b *bodyBackoff) wait() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return time.Until(b.until)
@@ -221,14 +221,15 @@ func (w *Worker) open() int {
 	return len(w.held)
 }
 
-// claim begins as many visits as there is room for.
+// claim claims URLs and starts their visits, as many as there is capacity for.
 func (w *Worker) claim() (int, error) {
 	capacity, _ := w.pool.capacity()
-	n := w.ramp.room(time.Now(), min(min(capacity, w.config.Open)-w.open(), claimLimit-len(w.parked)))
+	n := w.slowStart.allowed(time.Now(), min(min(capacity, w.config.Open)-w.open(), claimLimit-len(w.parked)))
 	if n <= 0 {
 		return 0, nil
 	}
-	// What is cut off half way may have been done, and nobody would give the URLs back.
+	// The context outlives Run's: a claim that is interrupted may have succeeded, and would keep
+	// its URLs until the leases expire.
 	ctx, cancel := w.finishing()
 	defer cancel()
 	asked := time.Now()
@@ -238,7 +239,7 @@ func (w *Worker) claim() (int, error) {
 		return 0, err
 	}
 	until := asked.Add(w.config.Lease)
-	if !time.Now().Before(until) { // the process was stopped meanwhile, and the store may have granted the lease just now
+	if !time.Now().Before(until) { // the process was suspended, and the store may have granted the lease just now
 		w.giveBack(claims)
 		return 0, nil
 	}
@@ -247,21 +248,21 @@ func (w *Worker) claim() (int, error) {
 		w.giveBack(claims)
 		return 0, err
 	}
-	w.ramp.count(len(claims))
+	w.slowStart.add(len(claims))
 	for _, c := range begin {
 		w.begin(c, until)
 	}
 	return len(claims), nil
 }
 
-// begin carries a claim out in a goroutine of its own.
+// begin runs the visit of a claim in a new goroutine.
 func (w *Worker) begin(c store.Claim, until time.Time) {
 	v := &visit{w: w, claim: c, until: until}
-	v.ctx, v.cancel = context.WithCancelCause(w.cut)
+	v.ctx, v.cancel = context.WithCancelCause(w.fetching)
 	w.mu.Lock()
 	w.held[v] = struct{}{}
 	w.mu.Unlock()
-	w.stats.opened()
+	w.stats.open.Add(1)
 	w.visits.Go(func() {
 		defer w.finish(v)
 		defer v.cancel(nil)
@@ -273,15 +274,15 @@ func (w *Worker) finish(v *visit) {
 	w.mu.Lock()
 	delete(w.held, v)
 	w.mu.Unlock()
-	w.stats.closed()
+	w.stats.open.Add(-1)
 	select {
 	case w.free <- struct{}{}:
-	default: // it is told already
+	default: // a value is pending already
 	}
 }
 
-// settle does what a visit's end asks for. Hosts come first: they must not open
-// before what was asked of them is known.
+// settle does what the ending of a visit requires. It blocks hosts first, so that they do not open
+// before the block is stored.
 func (w *Worker) settle(v *visit, e ending) {
 	if e.block != "" {
 		w.block(e.block, e.blockFor)
@@ -291,27 +292,26 @@ func (w *Worker) settle(v *visit, e ending) {
 		w.settleRecord(v, e)
 	case giveBack:
 		w.giveBack([]store.Claim{v.claim})
-	case chargeBack:
-		if w.charge([]string{v.claim.Host}) { // else it comes back with its lease's end, which charges the host too
+	case giveBackDelayed:
+		if w.delayHosts([]string{v.claim.Host}) { // otherwise the lease expires, which delays the host too
 			w.giveBack([]store.Claim{v.claim})
 		}
 	case abandon:
 		w.stats.lost.Add(1)
-		w.config.Metrics.lostFetch()
-		w.finishingDo("give a lost fetch back", func(ctx context.Context) error {
+		w.config.Metrics.lost.Inc()
+		w.persist("give a lost fetch back", func(ctx context.Context) error {
 			_, err := w.store.Abandon(ctx, []store.Lease{v.claim.Lease})
 			return err
 		})
 	case forget:
-		w.stats.stale.Add(1)
-		w.config.Metrics.staleFetch()
+		w.leaseLost()
 	}
 }
 
 func (w *Worker) settleRecord(v *visit, e ending) {
 	if e.queue != "" {
-		ok := w.finishingDo("add a redirect's target", func(ctx context.Context) error {
-			_, err := w.store.Put(ctx, []string{e.queue}) // what is no URL is nothing to add
+		ok := w.persist("add a redirect's target", func(ctx context.Context) error {
+			_, err := w.store.Put(ctx, []string{e.queue}) // an invalid URL is ignored
 			return err
 		})
 		if !ok {
@@ -320,27 +320,27 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 	}
 	switch e.action {
 	case AbortHost:
-		w.finishingDo("give a host up", func(ctx context.Context) error {
-			n, err := w.store.AbortHost(ctx, e.host, ClassHostAborted, "given up after "+e.fetch.ErrorClass)
+		w.persist("give a host up", func(ctx context.Context) error {
+			n, err := w.store.AbortHost(ctx, e.host, ClassHostAborted, "aborted after "+e.fetch.ErrorClass)
 			w.config.Logger.WarnContext(ctx, "host aborted", slog.String("host", e.host), slog.Int64("urls", n), slog.String("error_class", e.fetch.ErrorClass))
 			return err
 		})
 	case AbortCrawl:
 		w.config.Logger.ErrorContext(v.ctx, "crawl aborted", slog.String("url", v.claim.URL), slog.String("error_class", e.fetch.ErrorClass))
-		w.finishingDo("pause the crawl", func(ctx context.Context) error { return w.store.Pause(ctx, "") })
+		w.persist("pause the crawl", func(ctx context.Context) error { return w.store.Pause(ctx, "") })
 		w.drain(fmt.Errorf("%w: %s: %s", ErrCrawlAborted, v.claim.URL, e.fetch.LastError))
 	}
 	w.recorder.record(v.claim, e.fetch)
 }
 
-// finishing is the time for what has to be written down though a visit is over.
+// finishing returns a context for results that must be stored although a visit has ended.
 func (w *Worker) finishing() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(w.last, finishTime)
+	return context.WithTimeout(w.storing, finishTime)
 }
 
-// finishingDo says whether f succeeded, if need be at a later try: a database that is
-// started again costs no leases. The operator is told of the first failure.
-func (w *Worker) finishingDo(what string, f func(context.Context) error) bool {
+// persist calls f until it succeeds, for at most finishTime, and reports whether it did. So the
+// restart of a database costs no leases. Only the first error is logged.
+func (w *Worker) persist(doing string, f func(context.Context) error) bool {
 	ctx, cancel := w.finishing()
 	defer cancel()
 	for wait := firstReopen; ; wait = min(2*wait, recordWait) {
@@ -349,7 +349,7 @@ func (w *Worker) finishingDo(what string, f func(context.Context) error) bool {
 			return true
 		}
 		if wait == firstReopen {
-			w.trouble(ctx, what, err)
+			w.reportError(ctx, doing, err)
 		}
 		if sleep(ctx, wait); ctx.Err() != nil {
 			return false
@@ -357,13 +357,13 @@ func (w *Worker) finishingDo(what string, f func(context.Context) error) bool {
 	}
 }
 
-// giveBack releases claims. Where that fails they come back with their leases' end.
+// giveBack releases claims. If that fails, their leases expire.
 func (w *Worker) giveBack(claims []store.Claim) {
 	leases := make([]store.Lease, len(claims))
 	for i, c := range claims {
 		leases[i] = c.Lease
 	}
-	w.finishingDo("give URLs back", func(ctx context.Context) error {
+	w.persist("give URLs back", func(ctx context.Context) error {
 		_, err := w.store.Release(ctx, leases)
 		return err
 	})
@@ -380,21 +380,21 @@ func (w *Worker) giveBackParked() {
 	}
 }
 
-func (w *Worker) charge(hosts []string) bool {
-	return w.finishingDo("charge hosts", func(ctx context.Context) error { return w.store.Charge(ctx, hosts) })
+func (w *Worker) delayHosts(hosts []string) bool {
+	return w.persist("charge hosts", func(ctx context.Context) error { return w.store.DelayHosts(ctx, hosts) })
 }
 
 func (w *Worker) block(host string, d time.Duration) {
 	if host == "" {
 		return
 	}
-	w.config.Metrics.blockedHost()
-	w.finishingDo("block a host", func(ctx context.Context) error { return w.store.Block(ctx, host, d) })
+	w.config.Metrics.blocks.Inc()
+	w.persist("block a host", func(ctx context.Context) error { return w.store.Block(ctx, host, d) })
 }
 
-// trouble tells the operator what could not be done.
-func (w *Worker) trouble(ctx context.Context, what string, err error) {
-	w.stats.troubles.Add(1)
-	w.config.Metrics.troubled(what)
-	w.config.Logger.ErrorContext(ctx, "cannot "+what, slog.Any("error", err))
+// reportError counts and logs an error.
+func (w *Worker) reportError(ctx context.Context, doing string, err error) {
+	w.stats.errors.Add(1)
+	w.config.Metrics.errors.WithLabelValues(doing).Inc()
+	w.config.Logger.ErrorContext(ctx, "cannot "+doing, slog.Any("error", err))
 }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// descriptor is the contract as `buf build` makes it: with the comments, which
+// descriptor is the contract as .ci/generate compiles it, with the comments, which
 // the generated code leaves out.
 //
 //go:embed descriptor.binpb

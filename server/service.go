@@ -60,7 +60,7 @@ func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix strin
 	if name := in.GetAuthProvider(); name != "" && !s.providers[name].open(ctx) {
 		return nil, status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
 	}
-	if req.Circle, err = circle(ctx); err != nil {
+	if req.Hops, err = circle(ctx); err != nil {
 		return nil, err
 	}
 	req.Caller = callerOf(ctx)
@@ -188,7 +188,7 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 			t.release()
 		}
 	}()
-	p.req.Deep, p.req.InlineCopies = true, int(copies)
+	p.req.LargeStack, p.req.InlineCopies = true, int(copies)
 	asked := p.req.Events
 	switch asked {
 	case fetch.All, fetch.Attempts: // the headers of 220 hops are more than a client takes in one message
@@ -289,8 +289,8 @@ func shortResponse(r *pb.HttpResponse) *pb.HttpResponse {
 	return &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol, ContentLength: r.ContentLength}
 }
 
-// circleKey is the name of [fetch.CircleHeader] in a call's metadata.
-var circleKey = strings.ToLower(fetch.CircleHeader)
+// circleKey is the name of [fetch.HopsHeader] in a call's metadata.
+var circleKey = strings.ToLower(fetch.HopsHeader)
 
 // maxCircle is how many fetches may lead to one another: a chain of two services
 // is somebody's design, more is a circle.

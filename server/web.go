@@ -162,7 +162,7 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 		return nil, foreignHost(r).Err()
 	}
 	ctx := observe.FromHeader(r.Context(), r.Header)
-	if sent := r.Header.Values(fetch.CircleHeader); len(sent) > 0 {
+	if sent := r.Header.Values(fetch.HopsHeader); len(sent) > 0 {
 		ctx = metadata.NewIncomingContext(ctx, metadata.MD{circleKey: sent})
 	}
 	return w.service.callers.identify(ctx, shownBy(r))

@@ -8,8 +8,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 )
 
 // demoCmd is "fetchctl demo".
@@ -39,7 +41,7 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, "", err)
 	}
 	defer s.close()
-	d := &demo{stage: s, out: &cli.Printer{W: a.Out}, paint: a.painterFor(a.Out)}
+	d := &demo{stage: s, out: &cli.Printer{W: a.Out}, paint: a.Painter(a.Out)}
 	d.intro(c.Break)
 	for i := range chosen {
 		if err := d.play(ctx, chosen[i]); err != nil {
@@ -71,17 +73,17 @@ func breakRules(all []*kit.Scenario) []string {
 
 // stage is the origin and the service, both on loopback.
 type stage struct {
-	origin  *venue
+	origin  *judge.Venue
 	service *service
 }
 
 // newStage starts both for the scenarios. The caller closes it.
 func newStage(all []*kit.Scenario) (*stage, error) {
-	v, err := openVenue("", "", all)
+	v, err := judge.Open("", "", all)
 	if err != nil {
 		return nil, err
 	}
-	svc, err := serveVenue(v, listenersOf(all))
+	svc, err := serveVenue(v, judge.Listeners(all))
 	if err != nil {
 		_ = v.Close() // always nil
 		return nil, err
@@ -99,7 +101,7 @@ func (s *stage) close() {
 type demo struct {
 	*stage
 	out   *cli.Printer
-	paint painter
+	paint cli.Painter
 	begun time.Time
 	rows  []row
 }
@@ -115,16 +117,16 @@ func (d *demo) intro(rule string) {
 	d.begun = time.Now()
 	d.out.Printf("origin %s, service in this process over TCP\n", d.origin.Addr("http"))
 	if rule != "" {
-		d.out.Printf("rule %s is broken: %s\n", rule, ruleSentences[rule])
+		d.out.Printf("rule %s is broken: %s\n", rule, rules.Sentence(rule))
 	}
 }
 
 // play runs one scenario and tells it. An error is that of an interrupted run.
 func (d *demo) play(ctx context.Context, s *kit.Scenario) error {
-	d.out.Printf("\n%s  %s\n", d.paint.paint(bold, s.Name), d.paint.paint(dim, strings.Join(s.BreakRules(), " ")))
+	d.out.Printf("\n%s  %s\n", d.paint.Paint(cli.Bold, s.Name), d.paint.Paint(cli.Dim, strings.Join(s.BreakRules(), " ")))
 	d.out.Printf("  %s\n", s.Story)
 	if s.Changed != "" {
-		d.out.Printf("  %s\n", d.paint.paint(yellow, "broken: "+s.Changed))
+		d.out.Printf("  %s\n", d.paint.Paint(cli.Yellow, "broken: "+s.Changed))
 	}
 	tell := &reporter{out: d.out, paint: d.paint, brief: true, indent: "    "}
 	rec := s.Perform(ctx, d.service, d.origin, tell.event)
@@ -134,10 +136,10 @@ func (d *demo) play(ctx context.Context, s *kit.Scenario) error {
 	wrong := s.Judge(d.origin, rec)
 	d.rows = append(d.rows, row{s, rec, wrong})
 	if len(wrong) == 0 {
-		d.out.Printf("  %s  the origin saw %s\n", d.paint.paint(green, "ok"), cli.Count(len(rec.Requests), "request"))
+		d.out.Printf("  %s  the origin saw %s\n", d.paint.Paint(cli.Green, "ok"), cli.Count(len(rec.Requests), "request"))
 		return nil
 	}
-	d.out.Printf("  %s\n", d.paint.paint(red, "FAILED"))
+	d.out.Printf("  %s\n", d.paint.Paint(cli.Red, "FAILED"))
 	for _, m := range wrong {
 		d.out.Printf("    %s: expected %s, got %s\n", m.What, m.Want, m.Got)
 	}
@@ -161,6 +163,7 @@ func (d *demo) summary() int {
 			len(r.rec.Finished), len(r.rec.Requests), took(r.rec.Spent))
 	}
 	_ = t.Flush() // d.out keeps the error
+	d.out.Printf("\nWhat a rule means: fetchctl explain --rule H6\n")
 	d.out.Printf("\n%s: %d ok, %d failed, %s\n", cli.Count(len(d.rows), "scenario"), len(d.rows)-failed, failed, took(time.Since(d.begun)))
 	if failed > 0 {
 		return cli.ExitFailed
@@ -170,9 +173,9 @@ func (d *demo) summary() int {
 
 // demoList prints the scenarios.
 func (a *app) demoList(ctx context.Context, all []*kit.Scenario) int {
-	p := a.painterFor(a.Out)
+	p := a.Painter(a.Out)
 	for _, s := range all {
-		if _, err := fmt.Fprintf(a.Out, "%s  %s\n  %s\n", p.paint(bold, s.Name), p.paint(dim, strings.Join(s.BreakRules(), " ")), s.Story); err != nil {
+		if _, err := fmt.Fprintf(a.Out, "%s  %s\n  %s\n", p.Paint(cli.Bold, s.Name), p.Paint(cli.Dim, strings.Join(s.BreakRules(), " ")), s.Story); err != nil {
 			return a.fail(ctx, "", cli.OutputError(err))
 		}
 	}

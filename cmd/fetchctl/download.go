@@ -111,7 +111,7 @@ func (c *downloadCmd) board(a *app, files int) *board {
 	if c.Quiet {
 		out = io.Discard
 	}
-	b := &board{out: &cli.Printer{W: out}, paint: a.painterFor(out), files: files, begun: time.Now()}
+	b := &board{out: &cli.Printer{W: out}, paint: a.Painter(out), files: files, begun: time.Now()}
 	if cli.IsTerminal(out) && a.Env("TERM") != "dumb" {
 		b.draws, b.size = true, func() (int, int) { return columns(out), rows(out) }
 	}

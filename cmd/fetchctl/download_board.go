@@ -21,7 +21,7 @@ const drawEvery = 250 * time.Millisecond
 // them, a bar for each file under way and one for all.
 type board struct {
 	out   *cli.Printer
-	paint painter
+	paint cli.Painter
 	draws bool              // bars
 	size  func() (int, int) // columns and rows of the terminal
 	files int

@@ -105,13 +105,13 @@ func (t *transfer) close(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		t.result.Result = resultCompleted
-		t.tell.line(t.tell.paint.paint(green, "done"), size(t.result.SizeBytes), took(spent), rate(t.result.FetchedBytes, spent), t.digest(), t.told())
+		t.tell.line(t.tell.paint.Paint(cli.Green, "done"), size(t.result.SizeBytes), took(spent), rate(t.result.FetchedBytes, spent), t.digest(), t.told())
 	case errors.Is(err, errAlreadyThere):
 		t.result.Result = resultAlreadyThere
 		t.tell.line("already there", t.digest())
 	case ctx.Err() != nil:
 		t.result.Result = resultInterrupted
-		t.tell.line(t.tell.paint.paint(yellow, "interrupted"), kept)
+		t.tell.line(t.tell.paint.Paint(cli.Yellow, "interrupted"), kept)
 	default:
 		t.failed(err)
 		if kept != "" {
@@ -150,7 +150,7 @@ func rate(n int64, spent time.Duration) string {
 func (t *transfer) failed(err error) {
 	r := &t.result
 	r.Result, r.Message = resultFailed, fmt.Sprint(err)
-	mark := t.tell.paint.paint(red, "failed")
+	mark := t.tell.paint.Paint(cli.Red, "failed")
 	if f, ok := errors.AsType[*failure](err); ok {
 		e := f.outcome.GetError()
 		r.status = outcomeStatus(f.outcome)

@@ -20,7 +20,7 @@ var errContract = errors.New("the service broke its contract")
 // fail prints why a command failed and returns the exit code. server is the address of
 // the service, empty for the service inside fetchctl.
 func (a *app) fail(ctx context.Context, server string, err error) int {
-	if _, ok := errors.AsType[*cli.Error](err); ok {
+	if _, ok := errors.AsType[*cli.Error](err); ok || err == nil {
 		return a.Exit(ctx, err)
 	}
 	e := &cli.Error{Code: cli.ExitService, Err: err}

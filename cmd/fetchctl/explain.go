@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -13,11 +14,14 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 )
 
 // explainCmd is "fetchctl explain".
 type explainCmd struct {
 	Input string `arg:"" optional:"" name:"@FILE.json|-" help:"The whole fetchd.v1.ExplainRequest as JSON, in place of flags."`
+
+	Rule string `placeholder:"RULE" help:"Print what a rule means, such as H6, and ask no service."`
 
 	Status   *int32   `short:"s" group:"Observation:" placeholder:"CODE" help:"Status of the response. Default: there was none."`
 	Header   []string `short:"H" sep:"none" group:"Observation:" placeholder:"NAME: VALUE" help:"Header of the response, such as Retry-After or Date. Repeatable."`
@@ -52,6 +56,9 @@ type explainCmd struct {
 
 // run explains, and returns the exit status.
 func (c *explainCmd) run(ctx context.Context, a *app) int {
+	if c.Rule != "" {
+		return a.fail(ctx, "", c.printRule(a))
+	}
 	req, err := c.request(ctx, a.In)
 	if err != nil {
 		return a.fail(ctx, "", err)
@@ -68,12 +75,24 @@ func (c *explainCmd) run(ctx context.Context, a *app) int {
 	if c.JSON {
 		err = writeJSON(a.Out, resp)
 	} else {
-		err = writeExplanation(a.Out, a.painterFor(a.Out), req, resp)
+		err = writeExplanation(a.Out, a.Painter(a.Out), req, resp)
 	}
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
 	return cli.ExitOK
+}
+
+// printRule prints the sentence of a rule.
+func (c *explainCmd) printRule(a *app) error {
+	id := strings.ToUpper(c.Rule)
+	sentence := rules.Sentence(id)
+	if sentence == "" {
+		return cli.UsageError("--rule", fmt.Sprintf("there is no rule %.20q: rules are named like H6; docs/outcomes.md lists them", c.Rule))
+	}
+	out := cli.Printer{W: a.Out}
+	out.Printf("%s  %s\n", id, sentence)
+	return out.End()
 }
 
 // request makes the request that the flags describe, or reads one. Errors are

@@ -7,30 +7,31 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 )
 
 // explanation is a table of what was decided and why.
 type explanation struct {
-	paint painter
+	paint cli.Painter
 	text  strings.Builder
 }
 
 // row writes a line; one without a value is left out.
 func (x *explanation) row(name, format string, args ...any) {
 	if value := fmt.Sprintf(format, args...); value != "" {
-		fmt.Fprintf(&x.text, "%s %s\n", x.paint.paint(bold, fmt.Sprintf("%-10s", name)), value)
+		fmt.Fprintf(&x.text, "%s %s\n", x.paint.Paint(cli.Bold, fmt.Sprintf("%-10s", name)), value)
 	}
 }
 
 // rule writes a rule with its sentence.
 func (x *explanation) rule(name string) {
 	if name != "" {
-		x.row("rule "+cli.Escape(name), "%s", ruleSentences[name])
+		x.row("rule "+cli.Escape(name), "%s", rules.Sentence(name))
 	}
 }
 
 // writeExplanation tells an explanation in lines for people.
-func writeExplanation(w io.Writer, p painter, req *pb.ExplainRequest, resp *pb.ExplainResponse) error {
+func writeExplanation(w io.Writer, p cli.Painter, req *pb.ExplainRequest, resp *pb.ExplainResponse) error {
 	x := &explanation{paint: p}
 	x.observed(req)
 	if step := resp.GetRedirect(); step != nil {
@@ -68,7 +69,7 @@ func (x *explanation) redirect(step *pb.RedirectStep) {
 	if step.GetCrossOrigin() {
 		notes = append(notes, "to another origin: credentials are dropped")
 	}
-	x.row("verdict", "%s", x.paint.paint(green, "follow the redirect"))
+	x.row("verdict", "%s", x.paint.Paint(cli.Green, "follow the redirect"))
 	x.row("next", "%s %s", cli.Escape(step.GetMethod()), cli.Escape(step.GetUrl()))
 	x.row("", "%s", strings.Join(notes, ", "))
 }
@@ -77,7 +78,7 @@ func (x *explanation) failure(e *pb.FetchError) {
 	if e == nil {
 		return
 	}
-	x.row("class", "%s, %s", x.paint.paint(red, label(e.GetErrorClass())), words(e.GetFailureType()))
+	x.row("class", "%s, %s", x.paint.Paint(cli.Red, label(e.GetErrorClass())), words(e.GetFailureType()))
 	x.rule(e.GetRule())
 }
 
@@ -109,13 +110,13 @@ func laterFetch(mayHelp bool) string {
 func (x *explanation) verdict(d *pb.RetryDecision) string {
 	switch d.GetVerdict() {
 	case pb.RetryVerdict_RETRY_VERDICT_DONE:
-		return x.paint.paint(green, "done") + ": no retry is needed"
+		return x.paint.Paint(cli.Green, "done") + ": no retry is needed"
 	case pb.RetryVerdict_RETRY_VERDICT_RETRY:
 		where := "from the first URL"
 		if d.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
 			where = "at the failed hop"
 		}
-		return x.paint.paint(yellow, "retry") + fmt.Sprintf(": attempt %d follows, %s", d.GetNextAttempt(), where)
+		return x.paint.Paint(cli.Yellow, "retry") + fmt.Sprintf(": attempt %d follows, %s", d.GetNextAttempt(), where)
 	}
-	return x.paint.paint(red, "no retry") + ": " + words(d.GetVerdict())
+	return x.paint.Paint(cli.Red, "no retry") + ": " + words(d.GetVerdict())
 }

@@ -116,7 +116,7 @@ func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()
 	case c.Quiet:
 		return func(*pb.FetchResponse) error { return nil }, func() {}
 	}
-	r := &reporter{out: &cli.Printer{W: a.Err}, paint: a.painterFor(a.Err), verbose: c.Verbose}
+	r := &reporter{out: &cli.Printer{W: a.Err}, paint: a.Painter(a.Err), verbose: c.Verbose}
 	r.bar.on = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb" && (toFile || !cli.IsTerminal(a.Out))
 	r.bar.out, r.bar.columns = r.out, columns(a.Err)
 	return func(m *pb.FetchResponse) error { r.event(m); return nil }, r.bar.clear

@@ -17,14 +17,14 @@ import (
 // for the whole fetch, and a line for each wait.
 type waterfall struct {
 	out     *cli.Printer
-	paint   painter
+	paint   cli.Painter
 	columns int
 	plain   bool // ASCII alone
 }
 
 // waterfall returns one for standard error.
 func (a *app) waterfall() *waterfall {
-	return &waterfall{out: &cli.Printer{W: a.Err}, paint: a.painterFor(a.Err), columns: columns(a.Err), plain: !a.isUTF8()}
+	return &waterfall{out: &cli.Printer{W: a.Err}, paint: a.Painter(a.Err), columns: columns(a.Err), plain: !a.isUTF8()}
 }
 
 // isUTF8 tells whether the locale's characters are UTF-8, as POSIX finds the
@@ -59,7 +59,7 @@ func (w *waterfall) barWidth() int {
 
 // draw writes the whole waterfall.
 func (w *waterfall) draw(f *timeline.Fetch) {
-	w.out.Printf("%s\n", w.paint.paint(bold, w.fit("trace "+f.URL, w.columns)))
+	w.out.Printf("%s\n", w.paint.Paint(cli.Bold, w.fit("trace "+f.URL, w.columns)))
 	w.axis(f.End)
 	for i := range f.Attempts {
 		w.attempt(f, i)
@@ -85,7 +85,7 @@ func (w *waterfall) attempt(f *timeline.Fetch, i int) {
 		title += "  " + statusLine(int32(s))
 	}
 	if e := a.Error; e != nil {
-		title += "  " + w.paint.paint(red, w.text(label(e.GetErrorClass())+" ("+e.GetRule()+")"))
+		title += "  " + w.paint.Paint(cli.Red, w.text(label(e.GetErrorClass())+" ("+e.GetRule()+")"))
 	}
 	w.out.Printf("%s\n", title)
 	for j := range a.Hops {
@@ -98,7 +98,7 @@ func (w *waterfall) attempt(f *timeline.Fetch, i int) {
 		if i+1 < len(f.Attempts) {
 			end = f.Attempts[i+1].Start
 		}
-		w.line(f, "  "+strings.Replace(a.Verdict(), "retry in", "wait", 1), a.End, end, func(time.Duration, time.Duration) rune { return w.glyphs().gap }, yellow)
+		w.line(f, "  "+strings.Replace(a.Verdict(), "retry in", "wait", 1), a.End, end, func(time.Duration, time.Duration) rune { return w.glyphs().gap }, cli.Yellow)
 	default:
 		w.out.Printf("  %s\n", w.text(a.Verdict()))
 	}
@@ -109,9 +109,9 @@ func (w *waterfall) hop(f *timeline.Fetch, h *timeline.Hop) {
 	if h.Status != 0 {
 		status = strconv.Itoa(h.Status)
 	}
-	ink := color("")
+	ink := cli.Color("")
 	if h.Error != nil {
-		ink = red
+		ink = cli.Red
 	}
 	w.line(f, fmt.Sprintf("  %d %s %s %s", h.Number, h.Method, status, shortURL(f.URL, h.URL)), h.Start, h.End,
 		func(from, to time.Duration) rune { return w.glyphs().phases[longest(h, from, to)] }, ink)
@@ -148,7 +148,7 @@ func longest(h *timeline.Hop, from, to time.Duration) timeline.Kind {
 
 // line draws a label, a bar from start to end, and the time between them. glyph
 // gives the character for a piece of time.
-func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Duration, glyph func(from, to time.Duration) rune, ink color) {
+func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Duration, glyph func(from, to time.Duration) rune, ink cli.Color) {
 	label = w.fit(label, w.labelWidth())
 	label += strings.Repeat(" ", max(w.labelWidth()-utf8.RuneCountInString(label), 0))
 	spent := w.text(took(end - start))
@@ -160,7 +160,7 @@ func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Durati
 	before, bar := w.bar(f.End, start, end, glyph)
 	after := strings.Repeat(" ", n-before-utf8.RuneCountInString(bar))
 	if ink != "" {
-		bar = w.paint.paint(ink, bar)
+		bar = w.paint.Paint(ink, bar)
 	}
 	frame := string(w.glyphs().frame)
 	w.out.Printf("%s %s%s%s%s%s%*s\n", label, frame, strings.Repeat(" ", before), bar, after, frame, timeWidth, spent)
@@ -184,15 +184,15 @@ func (w *waterfall) bar(whole, start, end time.Duration, glyph func(from, to tim
 func (w *waterfall) outcome(f *timeline.Fetch) {
 	o := f.Outcome
 	if o == nil {
-		w.out.Printf("%s  %s\n", w.paint.paint(yellow, "no outcome"), w.text(took(f.End)))
+		w.out.Printf("%s  %s\n", w.paint.Paint(cli.Yellow, "no outcome"), w.text(took(f.End)))
 		return
 	}
-	ink, why := green, ""
+	ink, why := cli.Green, ""
 	if e := o.GetError(); e != nil {
-		ink = red
+		ink = cli.Red
 		why = fmt.Sprintf("  %s (%s)  stopped: %s", label(e.GetErrorClass()), e.GetRule(), words(e.GetStopReason()))
 	}
-	w.out.Printf("%s%s  %s  %s  %s\n", w.paint.paint(ink, w.text(label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
+	w.out.Printf("%s%s  %s  %s  %s\n", w.paint.Paint(ink, w.text(label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
 		cli.Count(int(o.GetAttempts()), "attempt"), cli.Count(int(o.GetExchanges()), "exchange"), w.text(took(o.GetTotalDuration().AsDuration())))
 }
 
@@ -219,7 +219,7 @@ func (w *waterfall) legend(f *timeline.Fetch) {
 	if len(f.Attempts) > 1 {
 		parts = append(parts, string(g.gap)+" wait between attempts")
 	}
-	w.out.Printf("%s\n", w.paint.paint(dim, strings.Join(parts, "  ")))
+	w.out.Printf("%s\n", w.paint.Paint(cli.Dim, strings.Join(parts, "  ")))
 }
 
 // glyphs are the characters of the bars.

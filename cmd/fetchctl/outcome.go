@@ -27,7 +27,7 @@ func (r *reporter) outcome(o *pb.FetchOutcome) {
 		r.failed(o, made, spent)
 		return
 	}
-	r.line(r.paint.paint(green, label(o.GetKind())), outcomeCode(o), r.url(o.GetFinalUrl()),
+	r.line(r.paint.Paint(cli.Green, label(o.GetKind())), outcomeCode(o), r.url(o.GetFinalUrl()),
 		r.body(o), location(o), made, spent)
 }
 
@@ -76,19 +76,22 @@ func (r *reporter) failed(o *pb.FetchOutcome, made, spent string) {
 	if o.GetResponseAttempt() != o.GetAttempts() && code != "" {
 		code += fmt.Sprintf(" (of attempt %d)", o.GetResponseAttempt())
 	}
-	r.line(r.paint.paint(red, "failed"), code, r.url(o.GetFinalUrl()), r.failure(e),
+	r.line(r.paint.Paint(cli.Red, "failed"), code, r.url(o.GetFinalUrl()), r.failure(e),
 		words(e.GetFailureType())+", "+retryable(e.GetRetryable()), made, spent)
 	r.line("  "+cli.Escape(e.GetMessage())+"; "+r.stop(e), askedFor(e))
 	r.detail(e)
 	for _, text := range firstLines(o.GetErrorBody()) {
-		r.line("  " + r.paint.paint(dim, "| "+text))
+		r.line("  " + r.paint.Paint(cli.Dim, "| "+text))
+	}
+	if rule := e.GetRule(); rule != "" && !r.brief {
+		r.line("  " + r.paint.Paint(cli.Dim, "what "+cli.Escape(rule)+" means: fetchctl explain --rule "+cli.Escape(rule)))
 	}
 }
 
 // detail says what happened, on a line below.
 func (r *reporter) detail(e *pb.FetchError) {
 	if e.GetDetail() != "" {
-		r.line("  " + r.paint.paint(dim, cli.Escape(e.GetDetail())))
+		r.line("  " + r.paint.Paint(cli.Dim, cli.Escape(e.GetDetail())))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // an origin's unescaped.
 type reporter struct {
 	out     *cli.Printer
-	paint   painter
+	paint   cli.Painter
 	bar     progress
 	verbose bool
 	brief   bool   // leaves out URL and digest of the outcome
@@ -61,16 +61,16 @@ func (r *reporter) line(fields ...string) {
 
 func (r *reporter) admitted(a *pb.Admitted) {
 	if fields := a.GetClampedFields(); len(fields) > 0 {
-		r.line(r.paint.paint(yellow, "note"), "cut to the service's limit: "+cli.Escape(strings.Join(fields, ", ")))
+		r.line(r.paint.Paint(cli.Yellow, "note"), "cut to the service's limit: "+cli.Escape(strings.Join(fields, ", ")))
 	}
 	if r.verbose {
-		r.line(r.paint.paint(dim, "fetch "+cli.Escape(a.GetFetchId())), "policy "+policyText(a.GetEffectiveRequest().GetRetryPolicy()))
+		r.line(r.paint.Paint(cli.Dim, "fetch "+cli.Escape(a.GetFetchId())), "policy "+policyText(a.GetEffectiveRequest().GetRetryPolicy()))
 	}
 }
 
 func (r *reporter) redirect(e *pb.RedirectFollowed) {
 	hop := e.GetHop()
-	r.line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.paint.paint(dim, statusLine(hop.GetStatusCode())),
+	r.line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.paint.Paint(cli.Dim, statusLine(hop.GetStatusCode())),
 		cli.Escape(hop.GetMethod()+" "+hop.GetUrl()), "→ "+cli.Escape(hop.GetLocationUrl()))
 	r.headers(hop.GetHeaders())
 }
@@ -78,11 +78,11 @@ func (r *reporter) redirect(e *pb.RedirectFollowed) {
 func (r *reporter) response(e *pb.ResponseStarted) {
 	r.bar.start(e.GetResponse())
 	if r.verbose && e.GetBodyOffsetBytes() > 0 && e.GetResponse().GetStatusCode()/100 == 2 { // the head was shown when the body began
-		r.line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.paint.paint(dim, "the body goes on at byte "+strconv.FormatInt(e.GetBodyOffsetBytes(), 10)))
+		r.line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.paint.Paint(cli.Dim, "the body goes on at byte "+strconv.FormatInt(e.GetBodyOffsetBytes(), 10)))
 		return
 	}
 	if r.verbose {
-		r.line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.paint.paint(dim, "response "+statusLine(e.GetResponse().GetStatusCode())))
+		r.line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.paint.Paint(cli.Dim, "response "+statusLine(e.GetResponse().GetStatusCode())))
 		r.headers(e.GetResponse().GetHeaders())
 	}
 }
@@ -92,7 +92,7 @@ func (r *reporter) headers(headers []*pb.Header) {
 		return
 	}
 	for _, h := range headers {
-		r.line("  " + r.paint.paint(dim, headerText(h)))
+		r.line("  " + r.paint.Paint(cli.Dim, headerText(h)))
 	}
 }
 
@@ -120,7 +120,7 @@ func (r *reporter) attempt(e *pb.AttemptFinished, spent time.Duration) {
 		r.detail(e.GetError())
 	}
 	if r.verbose {
-		r.line("  " + r.paint.paint(dim, exchangeText(e.GetExchange())))
+		r.line("  " + r.paint.Paint(cli.Dim, exchangeText(e.GetExchange())))
 	}
 }
 
@@ -134,7 +134,7 @@ func (r *reporter) failure(e *pb.FetchError) string {
 	if reason := e.GetReason(); reason != "" && reason != label(e.GetErrorClass()) {
 		rule += ", " + cli.Escape(reason)
 	}
-	return r.paint.paint(red, label(e.GetErrorClass())) + " (" + rule + ")"
+	return r.paint.Paint(cli.Red, label(e.GetErrorClass())) + " (" + rule + ")"
 }
 
 func hopCount(hops []*pb.Hop) string {
@@ -154,7 +154,7 @@ func (r *reporter) decision(d *pb.RetryDecision) string {
 		if d.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
 			where = " at the failed hop"
 		}
-		return r.paint.paint(yellow, fmt.Sprintf("retry in %s%s (%s %s)", d.GetDelay().AsDuration(), where,
+		return r.paint.Paint(cli.Yellow, fmt.Sprintf("retry in %s%s (%s %s)", d.GetDelay().AsDuration(), where,
 			cli.Escape(d.GetRule()), words(d.GetDelaySource())))
 	}
 	return fmt.Sprintf("no retry: %s (%s)", words(d.GetVerdict()), cli.Escape(d.GetRule()))

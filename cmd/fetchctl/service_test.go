@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/server/fetchdtest"
 )
 
 // brokenService answers as no fetchd should.
@@ -26,21 +26,7 @@ func (s brokenService) Fetch(_ *pb.FetchRequest, stream grpc.ServerStreamingServ
 
 func startBroken(t *testing.T, fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := grpc.NewServer()
-	pb.RegisterFetchServiceServer(srv, brokenService{fetch: fetch})
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
-	return l.Addr().String()
+	return fetchdtest.Start(t, fetchdtest.Options{Fake: brokenService{fetch: fetch}}).Addr
 }
 
 // sends returns a Fetch that sends the messages and ends with the error.

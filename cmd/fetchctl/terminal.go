@@ -98,33 +98,6 @@ func rows(w io.Writer) int {
 	return 24
 }
 
-// color is an SGR parameter.
-type color string
-
-const (
-	bold   color = "1"
-	dim    color = "2"
-	red    color = "31"
-	green  color = "32"
-	yellow color = "33"
-)
-
-// painter colors text, or does not. The zero value does not.
-type painter bool
-
-// painterFor colors where w is a terminal that is not told otherwise
-// (https://no-color.org).
-func (a *app) painterFor(w io.Writer) painter {
-	return painter(cli.IsTerminal(w) && a.Env("NO_COLOR") == "" && a.Env("TERM") != "dumb")
-}
-
-func (p painter) paint(c color, s string) string {
-	if !p || s == "" {
-		return s
-	}
-	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
-}
-
 // terminalWriter writes a body to a terminal: text as it is, what could steer
 // the terminal escaped.
 type terminalWriter struct {

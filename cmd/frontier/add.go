@@ -35,7 +35,7 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, creating, func(s store.Repository) error {
+	return c.with(ctx, a, creating, func(s store.Store) error {
 		ad := &adder{store: s, app: a, err: &cli.Printer{W: a.Err}, terminal: cli.IsTerminal(a.Err), verbose: c.Verbose, begun: time.Now()}
 		return ad.add(ctx, sources)
 	})

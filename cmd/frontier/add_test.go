@@ -263,7 +263,7 @@ func TestAddOnTerminal(t *testing.T) {
 		}()
 		var out, told bytes.Buffer
 		c.t = t
-		c.store(func(s store.Repository) error {
+		c.store(func(s store.Store) error {
 			a := &app{Program: cli.Program{Streams: cli.Streams{In: in, Out: &out, Err: &told}}}
 			sources, err := (&addCmd{Input: []string{"-"}}).sources(in)
 			if err != nil {

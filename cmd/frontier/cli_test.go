@@ -66,7 +66,7 @@ type crawl struct {
 func newCrawl(t *testing.T, urls ...string) *crawl {
 	t.Helper()
 	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		_, err := s.Put(t.Context(), urls)
 		return err
 	})
@@ -90,7 +90,7 @@ func (c *crawl) must(args ...string) string {
 }
 
 // store works on the database as another program would.
-func (c *crawl) store(f func(store.Repository) error) {
+func (c *crawl) store(f func(store.Store) error) {
 	c.t.Helper()
 	s, err := store.Open(c.t.Context(), c.db, store.Config{Delay: time.Hour})
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *crawl) store(f func(store.Repository) error) {
 // fetch claims a URL, the only one that is ready, and records how it ended.
 func (c *crawl) fetch(f store.Fetch) {
 	c.t.Helper()
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		claims, err := s.Claim(c.t.Context(), store.ClaimParams{})
 		if err != nil || len(claims) != 1 {
 			return fmt.Errorf("Claim = %v, %w", claims, err)
@@ -156,11 +156,11 @@ func TestUsage(t *testing.T) {
 		{"watch classes", []string{"status", "--watch", "--classes"}, "--classes: reads the whole table each time: leave out --watch"},
 		{"why nothing", []string{"why"}, `expected "<url>"`},
 		{"why what is no URL", []string{"why", "example.org"}, "URL: URL has the wrong scheme: it has none: give a whole one, with http:// or https://"},
-		{"retry an unknown class", []string{"retry", "--class", "nothing_like_it"}, `no error class "nothing_like_it": it is one of attempt_timeout, auth_required,`},
-		{"retry a misspelt class", []string{"retry", "--class", "HTTP-Sever-Error"}, `there is no error class "HTTP-Sever-Error"; is it http_server_error?`},
-		{"retry the contract's name", []string{"retry", "--class", "ERROR_CLASS_FORBIDDEN"}, `is it forbidden?`},
-		{"retry an empty class", []string{"retry", "--class", ""}, `there is no error class ""`},
-		{"retry no class", []string{"retry", "--class", "unspecified"}, `there is no error class "unspecified"`},
+		{"retry an unknown class", []string{"retry", "--class", "nothing_like_it"}, `unknown error class "nothing_like_it": the classes are attempt_timeout, auth_required,`},
+		{"retry a misspelt class", []string{"retry", "--class", "HTTP-Sever-Error"}, `unknown error class "HTTP-Sever-Error"; did you mean http_server_error?`},
+		{"retry the contract's name", []string{"retry", "--class", "ERROR_CLASS_FORBIDDEN"}, `did you mean forbidden?`},
+		{"retry an empty class", []string{"retry", "--class", ""}, `unknown error class ""`},
+		{"retry no class", []string{"retry", "--class", "unspecified"}, `unknown error class "unspecified"`},
 		{"retry a class and what was fetched", []string{"retry", "--class", "forbidden", "--fetched-before", "1h"}, "--fetched-before: what was fetched has no error class: leave out --class"},
 		{"retry what was fetched in the future", []string{"retry", "--fetched-before=-1h"}, "--fetched-before: -1h0m0s is negative: give a duration such as 168h, or 0s for all"},
 		{"retry an age without a unit", []string{"retry", "--fetched-before", "7"}, "--fetched-before: expected duration"},

@@ -30,7 +30,7 @@ const (
 )
 
 // with opens the database, calls f, and returns the exit status of what came of it.
-func (d database) with(ctx context.Context, a *app, m mode, f func(store.Repository) error) int {
+func (d database) with(ctx context.Context, a *app, m mode, f func(store.Store) error) int {
 	s, err := d.open(ctx, m, store.Config{})
 	if err == nil {
 		err = errors.Join(f(s), s.Close())
@@ -39,9 +39,9 @@ func (d database) with(ctx context.Context, a *app, m mode, f func(store.Reposit
 }
 
 // open opens the database. The caller closes it.
-func (d database) open(ctx context.Context, m mode, config store.Config) (store.Repository, error) {
+func (d database) open(ctx context.Context, m mode, config store.Config) (store.Store, error) {
 	if err := d.check(m); err != nil {
-		return store.Repository{}, err
+		return nil, err
 	}
 	return store.Open(ctx, d.DB, config)
 }

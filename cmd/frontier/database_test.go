@@ -155,7 +155,7 @@ func TestOtherVersions(t *testing.T) {
 		{"newer schema", `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)`,
 			"the database was made by a newer version of this program: its schema is version 999", "Use the version of frontier that was used last, or a newer one"},
 		{"other normal form", `UPDATE settings SET value = '0' WHERE name = 'normal_form_version'`,
-			"the database holds URLs in another version of the normal form: 0, not 1", "add them to a new database with this version"},
+			"the database has URLs in another version of the normal form: 0, not 1", "add them to a new database with this version"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -129,7 +129,7 @@ func (d *demo) plan() {
 }
 
 // check holds what came of the crawl against the plan and the origin's journal.
-func (d *demo) check(ctx context.Context, s store.Repository) error {
+func (d *demo) check(ctx context.Context, s store.Store) error {
 	got := make(map[string]int)
 	rows := make(map[string]bool)
 	for u, err := range s.URLs(ctx) {

@@ -20,7 +20,7 @@ type exportCmd struct {
 }
 
 func (c *exportCmd) run(ctx context.Context, a *app) int {
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		out, err := openOutput(c.Output, a.Out)
 		if err != nil {
 			return err

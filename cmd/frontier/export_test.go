@@ -154,7 +154,7 @@ func TestExportInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		cancel()
 		if err := writeLines(out, exported(s.URLs(ctx), urlRowOf)); !errors.Is(err, context.Canceled) {
 			t.Errorf("export = %v, want context.Canceled", err)

@@ -19,7 +19,7 @@ func (c *pauseCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		if host == "" {
 			return pauseCrawl(ctx, a, s)
 		}
@@ -71,7 +71,7 @@ func (c *resumeCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		if host == "" {
 			return resumeCrawl(ctx, a, s)
 		}

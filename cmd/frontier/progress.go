@@ -162,7 +162,7 @@ func (p *progress) sum() {
 	for _, more := range []struct {
 		n    int64
 		name string
-	}{{s.Failed, "put off"}, {s.Lost, "lost"}, {s.Stale, "stale"}, {s.Troubles, "troubles"}} {
+	}{{s.Failed, "put off"}, {s.Lost, "lost"}, {s.Stale, "stale"}, {s.Errors, "errors"}} {
 		if more.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", more.n, more.name))
 		}

@@ -208,8 +208,8 @@ func TestSum(t *testing.T) {
 		}{
 			{frontier.Stats{Retried: 1}, "0 completed, 0 failed, 1 retry in 1m1.2s\n"},
 			{frontier.Stats{}, "0 completed, 0 failed, 0 retries in 1m1.2s\n"},
-			{frontier.Stats{Completed: 1, Dead: 2, Retried: 3, Failed: 4, Lost: 5, Stale: 6, Troubles: 7, Open: 8},
-				"1 completed, 2 failed, 3 retries, 4 put off, 5 lost, 6 stale, 7 troubles in 1m1.2s\n"},
+			{frontier.Stats{Completed: 1, Dead: 2, Retried: 3, Failed: 4, Lost: 5, Stale: 6, Errors: 7, Open: 8},
+				"1 completed, 2 failed, 3 retries, 4 put off, 5 lost, 6 stale, 7 errors in 1m1.2s\n"},
 		} {
 			var out bytes.Buffer
 			p := &progress{out: &console{w: &out}, quiet: true, begun: time.Now().Add(-61234 * time.Millisecond), stats: func() frontier.Stats { return tt.stats }}

@@ -21,7 +21,7 @@ func (c *retryCmd) run(ctx context.Context, a *app) int {
 	if err := c.check(); err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		out := &cli.Printer{W: a.Out}
 		n, one, many, err := c.again(ctx, s)
 		if err != nil {

@@ -81,7 +81,7 @@ func (c *runCmd) work(ctx context.Context, a *app) error {
 }
 
 // workOn opens all else that the worker needs, and runs it.
-func (c *runCmd) workOn(ctx context.Context, a *app, s store.Repository, config frontier.Config) error {
+func (c *runCmd) workOn(ctx context.Context, a *app, s store.Store, config frontier.Config) error {
 	closeResults, err := c.openResults(ctx, a, &config)
 	defer closeResults()
 	if err != nil {

@@ -52,9 +52,9 @@ func TestRefused(t *testing.T) {
 		{"bodies in memory", []string{"--bodies", "mem://"}, "--bodies: mem:// is gone when the run ends: give a directory"},
 		{"no place for bodies", []string{"--bodies", ""}, "--bodies: is empty: give a directory, or a bucket such as s3://NAME, or leave it out"},
 		{"no file for outcomes", []string{"--outcomes="}, "--outcomes: is empty: give a file, or - for standard output, or leave it out"},
-		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is no rule: give CLASS=ACTION, such as forbidden=abort-host`},
-		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: there is no error class "forbiddenn"; is it forbidden?`},
-		{"another action", []string{"--on", "forbidden=stop"}, `--on: "stop" is no action: give retry, skip, abort-host or abort-crawl`},
+		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is not a rule: use CLASS=ACTION, such as forbidden=abort-host`},
+		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: unknown error class "forbiddenn"; did you mean forbidden?`},
+		{"another action", []string{"--on", "forbidden=stop"}, `--on: unknown action "stop": use retry, skip, abort-host or abort-crawl`},
 		{"a level that is none", []string{"--log-level", "loud"}, "--log-level: "},
 		{"redirects queued and not followed", []string{"--queue-redirects", "--no-follow-redirects"}, "--queue-redirects: redirects are left alone by --no-follow-redirects"},
 		{"an empty server", []string{"--server="}, "--server: an address is empty: give HOST:PORT"},
@@ -86,10 +86,10 @@ func TestRefused(t *testing.T) {
 func TestBadEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, value, told string }{
-		{"CRAWLER_FOLLOW_REDIRECTS", "maybe", `environment: CRAWLER_FOLLOW_REDIRECTS is "maybe": give true or false`},
-		{"CRAWLER_MAX_REDIRECTS", "five", `environment: CRAWLER_MAX_REDIRECTS is "five": give a number from 0 to 20`},
-		{"CRAWLER_MAX_REDIRECTS", "-1", `environment: CRAWLER_MAX_REDIRECTS is "-1": give a number from 0 to 20`},
-		{"CRAWLER_MAX_REDIRECTS", "21", `environment: CRAWLER_MAX_REDIRECTS is "21": give a number from 0 to 20`},
+		{"CRAWLER_FOLLOW_REDIRECTS", "maybe", `environment: CRAWLER_FOLLOW_REDIRECTS is "maybe": use true or false`},
+		{"CRAWLER_MAX_REDIRECTS", "five", `environment: CRAWLER_MAX_REDIRECTS is "five": use a number from 0 to 20`},
+		{"CRAWLER_MAX_REDIRECTS", "-1", `environment: CRAWLER_MAX_REDIRECTS is "-1": use a number from 0 to 20`},
+		{"CRAWLER_MAX_REDIRECTS", "21", `environment: CRAWLER_MAX_REDIRECTS is "21": use a number from 0 to 20`},
 		{"CRAWLER_MAX_REDIRECTS", "99999999999999999999", "environment: CRAWLER_MAX_REDIRECTS is "},
 	} {
 		t.Run(fmt.Sprintf("%s=%s", tt.name, tt.value), func(t *testing.T) {

@@ -47,7 +47,7 @@ func (c *crawl) run(flags []string, more ...string) result {
 func (c *crawl) statuses() map[string]int {
 	c.t.Helper()
 	got := make(map[string]int)
-	c.store(func(s store.Repository) error {
+	c.store(func(s store.Store) error {
 		for u, err := range s.URLs(c.t.Context()) {
 			if err != nil {
 				return err

@@ -29,7 +29,7 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		note, err := strange(ctx, s, host)
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, cli.UsageError("URL", fmt.Sprintf("%v: give a whole one, with http:// or https://", err)))
 	}
-	return c.with(ctx, a, existing, func(s store.Repository) error {
+	return c.with(ctx, a, existing, func(s store.Store) error {
 		told, err := s.Why(ctx, url)
 		if errors.Is(err, store.ErrUnknownURL) {
 			a.Errorf(`the frontier does not hold %s: "frontier add" adds it`, url)

@@ -23,12 +23,12 @@ func (c *crawl) robots(r store.Robots) {
 	if r.Origin == "" {
 		r.Origin = "http://a.test"
 	}
-	c.store(func(s store.Repository) error { return s.SaveRobots(c.t.Context(), r) })
+	c.store(func(s store.Store) error { return s.SaveRobots(c.t.Context(), r) })
 }
 
 func TestWhy(t *testing.T) {
 	t.Parallel()
-	claim := func(s store.Repository, lease time.Duration) error {
+	claim := func(s store.Store, lease time.Duration) error {
 		_, err := s.Claim(t.Context(), store.ClaimParams{Worker: "w\x1b1", Lease: lease})
 		return err
 	}
@@ -50,16 +50,16 @@ func TestWhy(t *testing.T) {
 		{"dead without a class", func(c *crawl) { c.fetch(failedIn("", store.Dead)) }, "dead", `It failed for good: "frontier retry" tries again.`},
 		{"dead, and the crawl paused", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)); c.must("pause") }, "dead", "It failed for good"},
 		{"under way", func(c *crawl) {
-			c.store(func(s store.Repository) error { return claim(s, time.Hour) })
+			c.store(func(s store.Store) error { return claim(s, time.Hour) })
 		}, "fetching", `It is being fetched now by worker w\x1b1; the lease ends in `},
 		{"left by its worker", func(c *crawl) {
-			c.store(func(s store.Repository) error { return claim(s, time.Hour) })
+			c.store(func(s store.Store) error { return claim(s, time.Hour) })
 			c.exec(`UPDATE urls SET lease_until = 1`)
 		}, "lease_expired", `It was being fetched by worker w\x1b1, whose lease ended `},
 		{"crawl paused", func(c *crawl) { c.must("pause"); c.must("pause", "a.test") }, "crawl_paused", `The crawl is paused: "frontier resume" takes that back.`},
 		{"host paused", func(c *crawl) {
 			c.must("pause", "a.test")
-			c.store(func(s store.Repository) error { return s.Block(t.Context(), "a.test", time.Hour) })
+			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
 		}, "host_paused", `Its host is paused: "frontier resume a.test" takes that back.`},
 		{"another host paused", func(c *crawl) { c.must("pause", "b.test") }, "its_turn", "Nothing"},
 		{"forbidden by robots.txt", func(c *crawl) { c.robots(forbidding); c.exec(`UPDATE robots SET saved_at = saved_at - 7200000`) }, "robots_disallowed",
@@ -84,25 +84,25 @@ func TestWhy(t *testing.T) {
 			"It failed for good (robots_disallowed); robots.txt: line 2, Disallow: /p (read "},
 		{"dead otherwise", func(c *crawl) { c.robots(forbidding); c.fetch(failedIn("forbidden", store.Dead)) }, "dead", "It failed for good (forbidden): "},
 		{"host blocked", func(c *crawl) {
-			c.store(func(s store.Repository) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
+			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
 		}, "host_blocked", "Its host asked for a pause (429 or 503), which ends in 4d"},
 		{"failed", func(c *crawl) { c.fetch(failedIn("http_server_error", store.Failed)) }, "backing_off",
 			"It failed (http_server_error), and is tried again in 4"},
 		{"failed, and its host blocked for longer", func(c *crawl) {
 			c.fetch(failedIn("rate_limited", store.Failed))
-			c.store(func(s store.Repository) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
+			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", 100*time.Hour) })
 		}, "host_blocked", "Its host asked for a pause"},
 		{"failed, and its host blocked for less", func(c *crawl) {
 			c.fetch(failedIn("rate_limited", store.Failed))
-			c.store(func(s store.Repository) error { return s.Block(t.Context(), "a.test", time.Hour) })
+			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
 		}, "backing_off", "It failed (rate_limited)"},
 		{"another URL of its host under way", func(c *crawl) {
-			c.store(func(s store.Repository) error { return claim(s, time.Hour) })
+			c.store(func(s store.Store) error { return claim(s, time.Hour) })
 			c.must("add", "http://a.test/other")
 			c.exec(`UPDATE urls SET status = CASE url WHEN '` + page + `' THEN 'pending' ELSE 'fetching' END`)
 		}, "host_in_flight", "Its host has 1 of at most 1 fetches in flight."},
 		{"its host just asked", func(c *crawl) {
-			c.store(func(s store.Repository) error { return s.Charge(t.Context(), []string{"a.test"}) })
+			c.store(func(s store.Store) error { return s.DelayHosts(t.Context(), []string{"a.test"}) })
 		}, "host_delay", "Its host was asked a moment ago, and may be asked again in "},
 		{"pending again", func(c *crawl) {
 			c.fetch(failedIn("forbidden", store.Dead))

@@ -3,14 +3,15 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"path/filepath"
 	"testing"
 	"time"
 )
 
-// fixture is a frontier and the words of a test about it.
+// fixture is a frontier with the helpers of a test.
 type fixture struct {
-	Repository
+	Store
 	t   testing.TB
 	dsn string
 }
@@ -29,12 +30,12 @@ func open(t testing.TB, dsn string) *fixture {
 		t.Fatalf("Open(%s) = %v", dsn, err)
 	}
 	t.Cleanup(func() { r.Close() })
-	return &fixture{Repository: r, t: t, dsn: dsn}
+	return &fixture{Store: r, t: t, dsn: dsn}
 }
 
-// in is f in a subtest.
+// in returns f for a subtest.
 func (f *fixture) in(t testing.TB) *fixture {
-	return &fixture{Repository: f.Repository, t: t, dsn: f.dsn}
+	return &fixture{Store: f.Store, t: t, dsn: f.dsn}
 }
 
 func (f *fixture) core() *core {
@@ -48,7 +49,7 @@ func (f *fixture) db() *sql.DB { return f.core().db }
 
 func (f *fixture) exec(query string, args ...any) {
 	f.t.Helper()
-	if _, err := f.core().update(context.Background(), query, args...); err != nil {
+	if _, err := f.core().update(context.Background(), "exec", query, args...); err != nil {
 		f.t.Fatalf("%s: %v", query, err)
 	}
 }
@@ -56,7 +57,7 @@ func (f *fixture) exec(query string, args ...any) {
 func (f *fixture) number(query string) int64 {
 	f.t.Helper()
 	var n int64
-	if err := f.db().QueryRow(f.core().say(query)).Scan(&n); err != nil {
+	if err := f.db().QueryRow(f.core().translate(query)).Scan(&n); err != nil {
 		f.t.Fatalf("%s: %v", query, err)
 	}
 	return n
@@ -97,11 +98,22 @@ func (f *fixture) claim(n int) []Claim {
 	return claims
 }
 
+// record records one fetch.
+func (f *fixture) record(fetch Fetch) error {
+	each, err := f.RecordFetch(context.Background(), []Fetch{fetch})
+	return errors.Join(append(each, err)...)
+}
+
+func (f *fixture) mustRecord(fetch Fetch) {
+	f.t.Helper()
+	if err := f.record(fetch); err != nil {
+		f.t.Fatalf("RecordFetch(%+v) = %v", fetch, err)
+	}
+}
+
 func (f *fixture) fetched(c Claim) {
 	f.t.Helper()
-	if err := f.UpdateFetched(context.Background(), c.ID, FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}); err != nil {
-		f.t.Fatalf("UpdateFetched(%s) = %v", c.URL, err)
-	}
+	f.mustRecord(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1}, Status: Fetched})
 }
 
 func (f *fixture) why(url string) Explanation {

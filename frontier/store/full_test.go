@@ -14,19 +14,15 @@ import (
 // An operator reads which disk is full; a cause of another kind is told as it is.
 func TestSQLiteNamesAFullFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "frontier.db")
-	s, err := openSQLite(t.Context(), path, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if _, err := s.conn.ExecContext(t.Context(), `PRAGMA max_page_count = 1`); err != nil { // as many as there are
+	s := open(t, path).Store.(*sqliteDB)                                                    //nolint:errcheck // it is SQLite
+	if _, err := s.conn.ExecContext(t.Context(), `PRAGMA max_page_count = 1`); err != nil { // no more than it has
 		t.Fatal(err)
 	}
 	var urls []string
 	for n := range 1000 {
 		urls = append(urls, fmt.Sprintf("http://a.test/%d", n))
 	}
-	_, err = s.Put(t.Context(), urls)
+	_, err := s.Put(t.Context(), urls)
 	e, ok := errors.AsType[*sqlite.Error](err)
 	if !ok || e.Code() != sqlite3.SQLITE_FULL {
 		t.Fatalf("Put into a full file = %v, want SQLITE_FULL", err)
@@ -40,7 +36,7 @@ func TestSQLiteNamesAFullFile(t *testing.T) {
 	if got, err := s.Put(t.Context(), urls); err != nil || got.Added != int64(len(urls)) {
 		t.Errorf("Put once there is room = %+v, %v, want %d added", got, err, len(urls))
 	}
-	if _, err := s.update(t.Context(), `UPDATE no_such_table SET x = 1`); err == nil || strings.Contains(fmt.Sprint(err), path) {
+	if _, err := s.update(t.Context(), "test", `UPDATE no_such_table SET x = 1`); err == nil || strings.Contains(fmt.Sprint(err), path) {
 		t.Errorf("a statement that is wrong = %v, want an error that does not speak of the file", err)
 	}
 }

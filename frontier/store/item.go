@@ -9,10 +9,9 @@ import (
 	"fetchd/frontier/normal"
 )
 
-// item is a Fetch as it goes to the database. The names are those that
-// frontier_record reads.
+// item is a Fetch as it goes to the database. frontier_record reads the JSON names.
 type item struct {
-	place        int    // in the caller's slice
+	place        int    // index in the caller's slice
 	hash         []byte // of FinalURL
 	ID           int64  `json:"id"`
 	Token        int64  `json:"token"`
@@ -32,11 +31,11 @@ type item struct {
 	ETag         string `json:"etag"`
 	LastModified string `json:"last_modified"`
 	BodyDigest   string `json:"body_digest"`
-	Whole        bool   `json:"whole"` // a 2xx: what it tells of the page replaces what was known
+	Whole        bool   `json:"whole"` // a 2xx, which replaces the stored validators and digest
 }
 
-// items checks fetches, and says of each what is wrong with it. What is right is
-// still marked as stale: the database's answer takes that back.
+// items checks fetches. It returns the valid ones, and an error for every fetch. That of a valid
+// one is ErrStale, until the database says that it was recorded.
 func items(fetches []Fetch) ([]item, []error) {
 	faults := make([]error, len(fetches))
 	ready := make([]item, 0, len(fetches))
@@ -59,7 +58,7 @@ func items(fetches []Fetch) ([]item, []error) {
 
 func (f Fetch) item(place int) (item, error) {
 	if f.Status != Fetched && f.Status != Failed && f.Status != Dead {
-		return item{}, fmt.Errorf("record URL %d: %q is not how a fetch ends", f.ID, f.Status)
+		return item{}, fmt.Errorf("record URL %d: %q is not a status of a recorded fetch", f.ID, f.Status)
 	}
 	it := item{
 		place: place, ID: f.ID, Token: f.Token, Status: f.Status,
@@ -101,7 +100,7 @@ func normalise(raw string) (normalised, error) {
 	return normalised{URL: u, Host: host, Hash: hex.EncodeToString(hash[:]), hash: hash[:]}, nil
 }
 
-// normaliseAll sorts what is a URL from what is not.
+// normaliseAll separates valid URLs from others.
 func normaliseAll(urls []string) ([]normalised, []BadURL) {
 	good := make([]normalised, 0, len(urls))
 	var bad []BadURL
@@ -116,8 +115,8 @@ func normaliseAll(urls []string) ([]normalised, []BadURL) {
 	return good, bad
 }
 
-// clean makes text fit for both databases: PostgreSQL takes neither NUL nor
-// what is not UTF-8, and an origin can send both.
+// clean makes text valid for both databases. PostgreSQL accepts neither NUL nor invalid UTF-8,
+// and an origin can send both.
 func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

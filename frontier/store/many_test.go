@@ -26,9 +26,9 @@ func TestManyFinalURLsAtOnce(t *testing.T) {
 		for i, c := range claims {
 			wg.Go(func() {
 				final := fmt.Sprintf("http://final%d.test/", i%2)
-				err := stores[i%len(stores)].UpdateFetchedWithFinalURL(t.Context(), c.ID, final, FetchedParams{Token: c.Token})
+				err := stores[i%len(stores)].record(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Fetched, FinalURL: final})
 				if err != nil {
-					t.Errorf("UpdateFetchedWithFinalURL(%s) = %v", c.URL, err)
+					t.Errorf("RecordFetch(%s) = %v", c.URL, err)
 				}
 			})
 		}
@@ -97,7 +97,7 @@ func (w *crawl) giveUp(ctx context.Context, f *fixture, n int) (err error) {
 
 func (w *crawl) round(f *fixture, n int) error {
 	ctx := context.Background()
-	if err := f.Charge(ctx, []string{fmt.Sprintf("h%d.test", n%crawlHosts), "h0.test"}); err != nil {
+	if err := f.DelayHosts(ctx, []string{fmt.Sprintf("h%d.test", n%crawlHosts), "h0.test"}); err != nil {
 		return err
 	}
 	if err := w.redirect(ctx, f, fmt.Sprintf("h%d.test", (n+3)%crawlHosts)); err != nil {

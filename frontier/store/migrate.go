@@ -14,7 +14,7 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// migrate brings the schema up to date, or refuses one that is newer than ours.
+// migrate brings the schema up to date. It returns ErrNewerSchema for one that is newer than ours.
 func migrate(ctx context.Context, db *sql.DB, dialect goose.Dialect, folder string) error {
 	files, err := fs.Sub(migrations, "migrations/"+folder)
 	if err != nil {
@@ -40,12 +40,11 @@ func migrate(ctx context.Context, db *sql.DB, dialect goose.Dialect, folder stri
 	return nil
 }
 
-// patiently calls f until it succeeds, fails for good, or has failed for ten
-// seconds. SQLite has no lock that spans a migration: of two programs that open
-// a new file at once, one finds the tables half made, and then whole.
-func patiently(ctx context.Context, final func(error) bool, f func() error) error {
+// patiently calls f until it succeeds, returns an error that is final, or has failed for ten
+// seconds. SQLite has no lock that covers a whole migration: if two programs open a new file at
+// once, one of them may see a part of the tables for a moment.
+func patiently(ctx context.Context, final func(error) bool, f func() error) (err error) {
 	const tries, pause = 40, 250 * time.Millisecond
-	var err error
 	for range tries {
 		if err = f(); err == nil || final(err) {
 			return err

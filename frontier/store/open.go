@@ -12,54 +12,47 @@ import (
 	"fetchd/frontier/normal"
 )
 
-// Config says how to work with a frontier. The zero value works.
+// Config configures a frontier. The zero value is usable.
 type Config struct {
-	// Delay is from the end of a host's fetch to its next start, where the host was
-	// not given one of its own. Zero means a second.
+	// Delay is the time between the end of one fetch of a host and the start of the next, for
+	// hosts without a delay of their own. Zero means one second.
 	Delay time.Duration
 }
 
-// Open opens the frontier that dsn names, makes it if need be, and brings its
-// schema up to date: a PostgreSQL database if dsn begins with postgres:// or
-// postgresql://, otherwise the SQLite file with that path.
+// Open opens the frontier at dsn, creates it if necessary, and migrates its schema. A dsn that
+// starts with postgres:// or postgresql:// is a PostgreSQL database. Any other is the path of a
+// SQLite file.
 //
-// A database of a newer version is refused with [ErrNewerSchema], one whose URLs
-// were normalised by other rules with [ErrNormalForm]. The caller closes what it got.
-func Open(ctx context.Context, dsn string, config Config) (Repository, error) {
+// Open returns [ErrNewerSchema] for a database of a newer version, and [ErrNormalForm] if its
+// URLs were normalised by other rules. The caller closes the store.
+func Open(ctx context.Context, dsn string, config Config) (Store, error) {
 	if config.Delay < 0 {
-		return Repository{}, fmt.Errorf("a delay of %v is negative", config.Delay)
+		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
 	}
 	if config.Delay == 0 {
 		config.Delay = time.Second
 	}
 	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
-		return asRepository(openPostgres(ctx, dsn, config))
+		return openPostgres(ctx, dsn, config)
 	}
-	return asRepository(openSQLite(ctx, dsn, config))
+	return openSQLite(ctx, dsn, config)
 }
 
-func asRepository[S Store](s S, err error) (Repository, error) {
-	if err != nil {
-		return Repository{}, err
-	}
-	return Repository{Store: s}, nil
-}
-
-// core is what the two databases have in common: statements that differ in words only.
+// core implements what the two databases have in common.
 type core struct {
 	db *sql.DB
-	// exec runs one writing statement, which core has translated.
+	// exec runs one translated statement that writes.
 	exec func(ctx context.Context, query string, args ...any) (int64, error)
-	// one does so with a statement that returns a row, or none.
+	// one does the same for a statement that returns at most one row, and reports whether it did.
 	one      func(ctx context.Context, query string, args []any, into ...any) (bool, error)
 	words    *strings.Replacer
-	numbered bool // $1, $2 in place of ?
+	numbered bool // placeholders are $1, $2 instead of ?
 	delayMS  int64
 }
 
-// say translates a statement into the database's own words: {now}, {max}, {min},
-// {among} (a list as JSON), {vacant} (the host of a row of robots has no URL) and ?.
-func (c *core) say(query string) string {
+// translate replaces the placeholders of a statement by the SQL of this database: {now}, {max},
+// {min}, {among} (is in a JSON list), {vacant} (the host of a robots row has no URL) and ?.
+func (c *core) translate(query string) string {
 	query = c.words.Replace(query)
 	if !c.numbered {
 		return query
@@ -76,44 +69,71 @@ func (c *core) say(query string) string {
 	return b.String()
 }
 
-func (c *core) update(ctx context.Context, query string, args ...any) (int64, error) {
-	return c.exec(ctx, c.say(query), args...)
+// update translates and runs a statement that writes, and returns how many rows it changed.
+// doing is the start of the error text.
+func (c *core) update(ctx context.Context, doing, query string, args ...any) (int64, error) {
+	n, err := c.exec(ctx, c.translate(query), args...)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", doing, err)
+	}
+	return n, nil
 }
 
-// row is an update that returns a row, and says whether there was one.
-func (c *core) row(ctx context.Context, query string, args []any, into ...any) (bool, error) {
-	return c.one(ctx, c.say(query), args, into...)
-}
-
-// checkNormalForm holds the version of the stored URLs against ours. A new database gets ours.
+// checkNormalForm compares the version of the stored URLs with ours, and stores ours in a new
+// database.
 func (c *core) checkNormalForm(ctx context.Context) error {
 	ours := strconv.Itoa(normal.Version)
-	_, err := c.update(ctx, `INSERT INTO settings (name, value) VALUES ('normal_form_version', ?) ON CONFLICT (name) DO NOTHING`, ours)
+	_, err := c.update(ctx, "store the version of the normal form",
+		`INSERT INTO settings (name, value) VALUES ('normal_form_version', ?) ON CONFLICT (name) DO NOTHING`, ours)
 	if err != nil {
-		return fmt.Errorf("store the version of the normal form: %w", err)
+		return err
 	}
-	var theirs string
-	err = c.db.QueryRowContext(ctx, `SELECT value FROM settings WHERE name = 'normal_form_version'`).Scan(&theirs)
-	if err != nil {
-		return fmt.Errorf("read the version of the normal form: %w", err)
+	theirs, err := scalar[string](ctx, c.db, "read the version of the normal form", `SELECT value FROM settings WHERE name = 'normal_form_version'`)
+	if err == nil && theirs != ours {
+		err = fmt.Errorf("%w: %s, not %s", ErrNormalForm, theirs, ours)
 	}
-	if theirs != ours {
-		return fmt.Errorf("%w: %s, not %s", ErrNormalForm, theirs, ours)
-	}
-	return nil
+	return err
 }
 
-// closing adds the error of closing to err, for an Open that went wrong.
-func closing(err error, close func() error) error {
-	return errors.Join(err, close())
+// scalar returns the only value of a query's only row. doing is the start of the error text.
+func scalar[T any](ctx context.Context, db *sql.DB, doing, query string, args ...any) (value T, err error) {
+	if err := db.QueryRowContext(ctx, query, args...).Scan(&value); err != nil {
+		return value, fmt.Errorf("%s: %w", doing, err)
+	}
+	return value, nil
 }
 
-// millis is d as the database keeps it, rounded up: a wait is never cut short.
+// found reports whether a query for at most one row returned one.
+func found(err error) (bool, error) {
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// collect reads all rows of a query that returned rows and err, and closes rows.
+func collect[T any](rows *sql.Rows, err error, read func(scan func(...any) error) (T, error)) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err returns the error
+	var all []T
+	for rows.Next() {
+		row, err := read(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, row)
+	}
+	return all, rows.Err()
+}
+
+// millis converts d to milliseconds, rounded up so that no wait is too short.
 func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// clock is a time that the database kept; zero means never.
+// clock converts a stored time. Zero means never.
 func clock(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}

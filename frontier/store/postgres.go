@@ -14,14 +14,15 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// postgresDB calls the functions that its migrations make: each is one round trip and one transaction.
+// postgresDB calls the functions that its migrations define. Each call is one round trip and one
+// transaction.
 type postgresDB struct {
 	core
 }
 
 var _ Store = (*postgresDB)(nil)
 
-func openPostgres(ctx context.Context, dsn string, config Config) (*postgresDB, error) {
+func openPostgres(ctx context.Context, dsn string, config Config) (Store, error) {
 	db, err := sql.Open("pgx", dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL: %w", err)
@@ -35,12 +36,12 @@ func openPostgres(ctx context.Context, dsn string, config Config) (*postgresDB, 
 			"{among}", "= ANY (ARRAY (SELECT jsonb_array_elements_text(?)))", "{vacant}", "NOT frontier_has_urls(robots.origin)"),
 	}
 	if err := p.prepare(ctx); err != nil {
-		return nil, closing(fmt.Errorf("open PostgreSQL: %w", err), db.Close)
+		return nil, errors.Join(fmt.Errorf("open PostgreSQL: %w", err), db.Close())
 	}
 	return p, nil
 }
 
-// prepare migrates under a lock: of programs that start together, one goes first.
+// prepare migrates under a lock, so that programs that start together do it one after the other.
 func (p *postgresDB) prepare(ctx context.Context) error {
 	const key = 0x66726f6e74696572 // "frontier"
 	conn, err := p.db.Conn(ctx)
@@ -71,11 +72,7 @@ func (p *postgresDB) execOne(ctx context.Context, query string, args ...any) (in
 }
 
 func (p *postgresDB) queryOne(ctx context.Context, query string, args []any, into ...any) (bool, error) {
-	err := p.db.QueryRowContext(ctx, query, args...).Scan(into...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, err
+	return found(p.db.QueryRowContext(ctx, query, args...).Scan(into...))
 }
 
 // Put implements [Store].
@@ -89,9 +86,9 @@ func (p *postgresDB) Put(ctx context.Context, urls []string) (PutResult, error) 
 	for _, u := range good {
 		hosts = append(hosts, u.Host)
 	}
-	list, err := p.knowAll(ctx, hosts, good)
+	list, err := p.addHosts(ctx, hosts, good)
 	if err == nil {
-		err = p.db.QueryRowContext(ctx, `SELECT frontier_put($1)`, list).Scan(&r.Added)
+		r.Added, err = scalar[int64](ctx, p.db, "insert", `SELECT frontier_put($1)`, list)
 	}
 	if err != nil {
 		return PutResult{}, fmt.Errorf("put URLs: %w", err)
@@ -100,9 +97,9 @@ func (p *postgresDB) Put(ctx context.Context, urls []string) (PutResult, error) 
 	return r, nil
 }
 
-// knowAll makes the rows of hosts, and commits them, so that a function finds all of
-// its hosts and can lock them in the order of ids. It returns list as JSON.
-func (p *postgresDB) knowAll(ctx context.Context, hosts []string, list any) (string, error) {
+// addHosts adds the rows of hosts and commits them. A function then finds all of its hosts and
+// can lock them in the order of ids. addHosts returns list as JSON.
+func (p *postgresDB) addHosts(ctx context.Context, hosts []string, list any) (string, error) {
 	if len(hosts) == 0 {
 		return toJSON(list)
 	}
@@ -124,29 +121,15 @@ func toJSON(list any) (string, error) {
 // Claim implements [Store].
 func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	params = params.withDefaults()
-	claims, err := p.claim(ctx, params)
+	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_claim($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
+	claims, err := collect(rows, err, func(scan func(...any) error) (c Claim, err error) {
+		err = scan(&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest)
+		return c, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	return claims, nil
-}
-
-func (p *postgresDB) claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
-	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_claim($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err tells all
-	var claims []Claim
-	for rows.Next() {
-		var c Claim
-		err := rows.Scan(&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest)
-		if err != nil {
-			return nil, err
-		}
-		claims = append(claims, c)
-	}
-	return claims, rows.Err()
 }
 
 // RecordFetch implements [Store].
@@ -155,7 +138,17 @@ func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error,
 	if len(ready) == 0 {
 		return results, nil
 	}
-	recorded, err := p.record(ctx, ready)
+	var hosts []string
+	for _, it := range ready {
+		if it.FinalURL != "" {
+			hosts = append(hosts, it.FinalHost)
+		}
+	}
+	list, err := p.addHosts(ctx, hosts, ready)
+	var recorded map[Lease]bool
+	if err == nil {
+		recorded, err = p.leases(ctx, `SELECT * FROM frontier_record($1, $2)`, list, p.delayMS)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("record fetches: %w", err)
 	}
@@ -167,36 +160,18 @@ func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error,
 	return results, nil
 }
 
-func (p *postgresDB) record(ctx context.Context, ready []item) (map[Lease]bool, error) {
-	var hosts []string
-	for _, it := range ready {
-		if it.FinalURL != "" {
-			hosts = append(hosts, it.FinalHost)
-		}
-	}
-	list, err := p.knowAll(ctx, hosts, ready)
-	if err != nil {
-		return nil, err
-	}
-	return p.leases(ctx, `SELECT * FROM frontier_record($1, $2)`, list, p.delayMS)
-}
-
-// leases is the set that a query returned.
+// leases returns the leases that a query returned.
 func (p *postgresDB) leases(ctx context.Context, query string, args ...any) (map[Lease]bool, error) {
 	rows, err := p.db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err tells all
+	list, err := collect(rows, err, func(scan func(...any) error) (l Lease, err error) {
+		err = scan(&l.ID, &l.Token)
+		return l, err
+	})
 	set := make(map[Lease]bool)
-	for rows.Next() {
-		var l Lease
-		if err := rows.Scan(&l.ID, &l.Token); err != nil {
-			return nil, err
-		}
+	for _, l := range list {
 		set[l] = true
 	}
-	return set, rows.Err()
+	return set, err
 }
 
 // Extend implements [Store].
@@ -218,12 +193,12 @@ func (p *postgresDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, erro
 	return p.each(ctx, "abandon leases", leases, `SELECT * FROM frontier_abandon($1, $2)`, p.delayMS)
 }
 
-// Depart implements [Store].
-func (p *postgresDB) Depart(ctx context.Context, leases []Lease) ([]Lease, error) {
+// LeaveHosts implements [Store].
+func (p *postgresDB) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "leave hosts", leases, `SELECT * FROM frontier_depart($1, $2)`, p.delayMS)
 }
 
-// each returns the leases that the query returned.
+// each runs a query on leases, and returns those of them that the query returned.
 func (p *postgresDB) each(ctx context.Context, doing string, leases []Lease, query string, args ...any) ([]Lease, error) {
 	type row struct {
 		ID    int64 `json:"id"`
@@ -234,10 +209,10 @@ func (p *postgresDB) each(ctx context.Context, doing string, leases []Lease, que
 		list[i] = row(l)
 	}
 	text, err := toJSON(list)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", doing, err)
+	var held map[Lease]bool
+	if err == nil {
+		held, err = p.leases(ctx, query, append([]any{text}, args...)...)
 	}
-	held, err := p.leases(ctx, query, append([]any{text}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
@@ -245,28 +220,29 @@ func (p *postgresDB) each(ctx context.Context, doing string, leases []Lease, que
 }
 
 // Reap implements [Store].
-func (p *postgresDB) Reap(ctx context.Context) (reaped int64, err error) {
-	if err := p.db.QueryRowContext(ctx, `SELECT frontier_reap($1)`, p.delayMS).Scan(&reaped); err != nil {
-		return 0, fmt.Errorf("reap: %w", err)
-	}
-	return reaped, nil
+func (p *postgresDB) Reap(ctx context.Context) (int64, error) {
+	return scalar[int64](ctx, p.db, "reap", `SELECT frontier_reap($1)`, p.delayMS)
 }
 
 // Left implements [Store].
-func (p *postgresDB) Left(ctx context.Context) (left bool, err error) {
-	if err := p.db.QueryRowContext(ctx, `SELECT frontier_left()`).Scan(&left); err != nil {
-		return false, fmt.Errorf("look for URLs that are left: %w", err)
-	}
-	return left, nil
+func (p *postgresDB) Left(ctx context.Context) (bool, error) {
+	return scalar[bool](ctx, p.db, "look for URLs that are left", `SELECT frontier_left()`)
+}
+
+// AbortHost implements [Store].
+func (p *postgresDB) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
+	return scalar[int64](ctx, p.db, "give up host "+host, `SELECT frontier_abort($1, $2, $3)`, host, clean(class), clean(text))
 }
 
 // RetryFailed implements [Store].
-func (p *postgresDB) RetryFailed(ctx context.Context, class string) (again int64, err error) {
+func (p *postgresDB) RetryFailed(ctx context.Context, class string) (int64, error) {
 	if err := p.forgetVerdicts(ctx, class); err != nil {
-		return 0, fmt.Errorf("retry failed URLs: %w", err)
+		return 0, err
 	}
-	if err := p.db.QueryRowContext(ctx, `SELECT frontier_retry($1)`, class).Scan(&again); err != nil {
-		return 0, fmt.Errorf("retry failed URLs: %w", err)
-	}
-	return again, nil
+	return scalar[int64](ctx, p.db, "retry failed URLs", `SELECT frontier_retry($1)`, class)
+}
+
+// Refetch implements [Store].
+func (p *postgresDB) Refetch(ctx context.Context, age time.Duration) (int64, error) {
+	return scalar[int64](ctx, p.db, "fetch URLs again", `SELECT frontier_refetch($1)`, millis(age))
 }

@@ -218,14 +218,14 @@ func TestPostgresViolationIsCaught(t *testing.T) {
 	}
 	recorded := make(chan error, 1)
 	go func() {
-		recorded <- f.UpdateFetchedWithFinalURL(t.Context(), c.ID, b.URL, FetchedParams{Token: c.Token})
+		recorded <- f.record(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Fetched, FinalURL: b.URL})
 	}()
 	f.until(`SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%frontier_record%' AND datname = current_database()`)
 	if err := other.Commit(); err != nil {
 		t.Fatalf("commit: %v", err)
 	}
 	if err := <-recorded; err != nil {
-		t.Fatalf("UpdateFetchedWithFinalURL = %v, want nil", err)
+		t.Fatalf("RecordFetch = %v, want nil", err)
 	}
 	if got := f.url("http://a.test/1"); got.Status != Fetched {
 		t.Errorf("status = %s, want fetched", got.Status)

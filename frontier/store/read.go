@@ -18,30 +18,30 @@ type URL struct {
 	LastError    string
 	ErrorClass   string
 	RetryCount   int // of its last fetch
-	FailureCount int // failed fetches since the last that did not fail
+	FailureCount int // failed fetches since the last success
 	CrashCount   int // leases that expired or were abandoned
 	HTTPStatus   int
-	ReadyAt      time.Time // not claimed before
+	ReadyAt      time.Time // the URL is not claimed before
 	LeaseUntil   time.Time
-	Worker       string // who holds the lease
+	Worker       string // that holds the lease
 	FetchedAt    time.Time
 }
 
-// Host is what decides when a host may be asked.
+// Host is the state that decides when a host may be fetched from.
 type Host struct {
 	NextAt       time.Time // after the delay
 	BlockedUntil time.Time
-	Delay        time.Duration // as it counts
+	Delay        time.Duration // the effective one
 	InFlight     int
 	MaxInFlight  int
 	Paused       bool
 }
 
-// FetchRow is a fetch that was recorded.
+// FetchRow is a recorded fetch.
 type FetchRow struct {
 	ID         int64
-	URL        string // that was asked for
-	FinalURL   string // in its normal form; empty if it was not told
+	URL        string // that was requested
+	FinalURL   string // in its normal form; empty if none was recorded
 	Status     Status
 	HTTPStatus int
 	ErrorClass string
@@ -60,10 +60,10 @@ type Counts struct {
 	Pending, Fetching, Fetched, Failed, Dead int64
 
 	Hosts         int64
-	HostsInFlight int64 // with a fetch under way
+	HostsInFlight int64 // with a fetch in flight
 	HostsBlocked  int64 // after a 429 or 503
-	HostsWaiting  int64 // that will be due, and are not yet
-	HostsDue      int64 // that a claim will look at now
+	HostsWaiting  int64 // that will be due later
+	HostsDue      int64 // that a claim would look at now
 	HostsPaused   int64
 	Paused        bool // the crawl as a whole
 }
@@ -71,7 +71,7 @@ type Counts struct {
 const urlColumns = `u.id, u.url, h.host, u.status, u.last_error, u.error_class, u.retry_count, u.failure_count, u.crash_count,
 	u.http_status, u.ready_at, u.lease_until, u.worker, u.fetched_at`
 
-// scanURL reads urlColumns, and what else was asked for after them.
+// scanURL reads urlColumns, and further columns into more.
 func scanURL(scan func(...any) error, more ...any) (URL, error) {
 	var u URL
 	var ready, lease, fetched int64
@@ -83,16 +83,14 @@ func scanURL(scan func(...any) error, more ...any) (URL, error) {
 
 // Due implements [Store].
 func (c *core) Due(ctx context.Context) (hosts int64, delay time.Duration, err error) {
-	if err := c.db.QueryRowContext(ctx, c.say(`SELECT count(*) FROM hosts WHERE due_at <= {now}`)).Scan(&hosts); err != nil {
-		return 0, 0, fmt.Errorf("count due hosts: %w", err)
-	}
-	return hosts, time.Duration(c.delayMS) * time.Millisecond, nil
+	hosts, err = scalar[int64](ctx, c.db, "count due hosts", c.translate(`SELECT count(*) FROM hosts WHERE due_at <= {now}`))
+	return hosts, time.Duration(c.delayMS) * time.Millisecond, err
 }
 
 // Counts implements [Store].
 func (c *core) Counts(ctx context.Context) (Counts, error) {
 	var n Counts
-	err := c.db.QueryRowContext(ctx, c.say(`SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead,
+	err := c.db.QueryRowContext(ctx, c.translate(`SELECT u.pending, u.fetching, u.fetched, u.failed, u.dead,
 			h.every, h.flying, h.blocked, h.waiting, h.due, h.paused, EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		FROM (SELECT count(CASE status WHEN 'pending' THEN 1 END) AS pending, count(CASE status WHEN 'fetching' THEN 1 END) AS fetching,
 			count(CASE status WHEN 'fetched' THEN 1 END) AS fetched, count(CASE status WHEN 'failed' THEN 1 END) AS failed,
@@ -111,39 +109,34 @@ func (c *core) Counts(ctx context.Context) (Counts, error) {
 
 // URLs implements [Store].
 func (c *core) URLs(ctx context.Context) iter.Seq2[URL, error] {
-	query := c.say(`SELECT ` + urlColumns + ` FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? ORDER BY u.id LIMIT ?`)
-	return pages(ctx, c.db, query, func(rows *sql.Rows) (URL, int64, error) {
-		u, err := scanURL(rows.Scan)
-		return u, u.ID, err
-	})
+	query := c.translate(`SELECT ` + urlColumns + ` FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.id > ? ORDER BY u.id LIMIT ?`)
+	return pages(ctx, c.db, query, func(scan func(...any) error) (URL, error) { return scanURL(scan) }, func(u URL) int64 { return u.ID })
 }
 
 // Fetches implements [Store].
 func (c *core) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
-	query := c.say(`SELECT id, url, final_url, status, http_status, error_class, last_error, attempts, retry_count,
+	query := c.translate(`SELECT id, url, final_url, status, http_status, error_class, last_error, attempts, retry_count,
 		duration_ms, wait_ms, bytes, body_digest, ended_at FROM fetches WHERE id > ? ORDER BY id LIMIT ?`)
-	return pages(ctx, c.db, query, func(rows *sql.Rows) (FetchRow, int64, error) {
-		var f FetchRow
+	return pages(ctx, c.db, query, func(scan func(...any) error) (f FetchRow, err error) {
 		var duration, wait, ended int64
-		err := rows.Scan(&f.ID, &f.URL, &f.FinalURL, &f.Status, &f.HTTPStatus, &f.ErrorClass, &f.LastError, &f.Attempts,
+		err = scan(&f.ID, &f.URL, &f.FinalURL, &f.Status, &f.HTTPStatus, &f.ErrorClass, &f.LastError, &f.Attempts,
 			&f.RetryCount, &duration, &wait, &f.Bytes, &f.BodyDigest, &ended)
 		f.Duration, f.Wait = time.Duration(duration)*time.Millisecond, time.Duration(wait)*time.Millisecond
 		f.EndedAt = clock(ended)
-		return f, f.ID, err
-	})
+		return f, err
+	}, func(f FetchRow) int64 { return f.ID })
 }
 
-// pages yields rows in the order of ids. Each page is read whole before the
-// caller sees it: a slow reader holds no snapshot, which would keep SQLite's log growing.
-func pages[T any](ctx context.Context, db *sql.DB, query string, scan func(*sql.Rows) (T, int64, error)) iter.Seq2[T, error] {
+// pages yields rows in the order of ids. It reads each page before it yields its rows: a slow
+// caller then holds no snapshot, which would keep SQLite's log growing.
+func pages[T any](ctx context.Context, db *sql.DB, query string, read func(scan func(...any) error) (T, error), id func(T) int64) iter.Seq2[T, error] {
 	const size = 1000
 	return func(yield func(T, error) bool) {
-		var after int64
-		for {
-			page, last, err := readPage(ctx, db, query, scan, after, size)
+		for after := int64(0); ; {
+			rows, err := db.QueryContext(ctx, query, after, size)
+			page, err := collect(rows, err, read)
 			if err != nil {
-				var none T
-				yield(none, fmt.Errorf("read rows after %d: %w", after, err))
+				yield(*new(T), fmt.Errorf("read rows after %d: %w", after, err))
 				return
 			}
 			for _, row := range page {
@@ -154,30 +147,12 @@ func pages[T any](ctx context.Context, db *sql.DB, query string, scan func(*sql.
 			if len(page) < size {
 				return
 			}
-			after = last
+			after = id(page[size-1])
 		}
 	}
 }
 
-func readPage[T any](ctx context.Context, db *sql.DB, query string, scan func(*sql.Rows) (T, int64, error), after int64, size int) ([]T, int64, error) {
-	rows, err := db.QueryContext(ctx, query, after, size)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err tells all
-	var page []T
-	var last int64
-	for rows.Next() {
-		row, id, err := scan(rows)
-		if err != nil {
-			return nil, 0, err
-		}
-		page, last = append(page, row), id
-	}
-	return page, last, rows.Err()
-}
-
-// Explanation is what decides on the next fetch of a URL.
+// Explanation is the state that decides when a URL is fetched next.
 type Explanation struct {
 	URL    URL
 	Host   Host
@@ -193,7 +168,7 @@ func (c *core) Why(ctx context.Context, url string) (Explanation, error) {
 	}
 	var e Explanation
 	var next, blocked, delay, now int64
-	row := c.db.QueryRowContext(ctx, c.say(`SELECT `+urlColumns+`, h.next_at, h.blocked_until,
+	row := c.db.QueryRowContext(ctx, c.translate(`SELECT `+urlColumns+`, h.next_at, h.blocked_until,
 			{max}(COALESCE(h.delay_ms, ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
 			EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
 		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`), c.delayMS, n.hash)

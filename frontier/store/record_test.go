@@ -15,10 +15,12 @@ func TestFailed(t *testing.T) {
 		f.put("http://a.test/", "http://b.test/")
 		f.exec(`UPDATE urls SET crash_count = 3`)
 		for _, c := range f.claim(2) {
-			params := FailedParams{FetchedParams: FetchedParams{Token: c.Token, Attempts: 3}, ErrorClass: "dns", RetryIn: time.Hour, Dead: c.Host == "b.test"}
-			if err := f.UpdateFailed(t.Context(), c.ID, "dns: bad \x00\xff", params); err != nil {
-				t.Fatalf("UpdateFailed = %v", err)
+			status := Failed
+			if c.Host == "b.test" {
+				status = Dead
 			}
+			f.mustRecord(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, Attempts: 3}, Status: status,
+				ErrorClass: "dns", LastError: "dns: bad \x00\xff", RetryIn: time.Hour})
 		}
 		a, b := f.url("http://a.test/"), f.url("http://b.test/")
 		if a.Status != Failed || a.FailureCount != 1 || a.RetryCount != 2 || a.ErrorClass != "dns" || a.LastError != "dns: bad \uFFFD\uFFFD" {
@@ -54,9 +56,7 @@ func TestFinalURL(t *testing.T) {
 				f.put("http://a.test/1", "http://b.test/")
 				c := f.claim(2)[0]
 				params := FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1, ETag: `"e"`}
-				if err := f.UpdateFetchedWithFinalURL(t.Context(), c.ID, row.final, params); err != nil {
-					t.Fatalf("UpdateFetchedWithFinalURL = %v", err)
-				}
+				f.mustRecord(Fetch{ID: c.ID, FetchedParams: params, Status: Fetched, FinalURL: row.final})
 				u := f.url(row.url)
 				want, err := normalise(row.url)
 				if err != nil {
@@ -77,9 +77,9 @@ func TestInvalidFinalURLRecordsNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
 		c := f.claim(1)[0]
-		err := f.UpdateFetchedWithFinalURL(t.Context(), c.ID, "ftp://x/", FetchedParams{Token: c.Token})
+		err := f.record(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Fetched, FinalURL: "ftp://x/"})
 		if err == nil || errors.Is(err, ErrStale) {
-			t.Errorf("UpdateFetchedWithFinalURL(ftp) = %v, want what is wrong with it", err)
+			t.Errorf("RecordFetch(ftp) = %v, want an error about the URL", err)
 		}
 		if u := f.url("http://a.test/"); u.Status != Fetching {
 			t.Errorf("status = %s, want fetching", u.Status)
@@ -97,8 +97,8 @@ func TestOnlyTheHashDecidesWhoOwnsAURL(t *testing.T) {
 		f.exec(`CREATE UNIQUE INDEX other ON urls (lower(url))`)
 		f.put("http://a.test/", "http://b.test/x")
 		c := f.claim(2)[0]
-		if err := f.UpdateFetchedWithFinalURL(t.Context(), c.ID, "http://b.test/X", FetchedParams{Token: c.Token}); err == nil {
-			t.Errorf("UpdateFetchedWithFinalURL = nil, want the violation of another constraint")
+		if err := f.record(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token}, Status: Fetched, FinalURL: "http://b.test/X"}); err == nil {
+			t.Errorf("RecordFetch = nil, want the violation of another constraint")
 		}
 		if u := f.url("http://a.test/"); u.Status != Fetching {
 			t.Errorf("status = %s, want fetching: nothing was recorded", u.Status)
@@ -139,12 +139,9 @@ func TestRowOfAFetch(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
 		c := f.claim(1)[0]
-		err := f.UpdateFetchedWithFinalURL(t.Context(), c.ID, "http://a.test/z", FetchedParams{
+		f.mustRecord(Fetch{ID: c.ID, Status: Fetched, FinalURL: "http://a.test/z", FetchedParams: FetchedParams{
 			Token: c.Token, HTTPStatus: 203, Attempts: 3, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d",
-		})
-		if err != nil {
-			t.Fatalf("UpdateFetchedWithFinalURL = %v", err)
-		}
+		}})
 		for got, err := range f.Fetches(t.Context()) {
 			if err != nil {
 				t.Fatalf("Fetches: %v", err)
@@ -211,8 +208,8 @@ func TestHostIsChargedForRequestsOnly(t *testing.T) {
 func TestCharge(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
-		if err := f.Charge(t.Context(), []string{"a.test", "new.test"}); err != nil {
-			t.Fatalf("Charge = %v", err)
+		if err := f.DelayHosts(t.Context(), []string{"a.test", "new.test"}); err != nil {
+			t.Fatalf("DelayHosts = %v", err)
 		}
 		f.put("http://a.test/", "http://new.test/")
 		f.claim(0)
@@ -327,10 +324,10 @@ func TestDepart(t *testing.T) {
 			onBoth(t, func(t *testing.T, f *fixture) {
 				f.put("http://a.test/1", "http://a.test/2", "http://a.test/3")
 				first := f.claim(1)[0]
-				if left, err := f.Depart(t.Context(), []Lease{first.Lease, {ID: first.ID, Token: 99}}); err != nil || len(left) != 1 || left[0] != first.Lease {
+				if left, err := f.LeaveHosts(t.Context(), []Lease{first.Lease, {ID: first.ID, Token: 99}}); err != nil || len(left) != 1 || left[0] != first.Lease {
 					t.Fatalf("Depart = %v, %v, want the lease that is held", left, err)
 				}
-				if again, err := f.Depart(t.Context(), []Lease{first.Lease}); err != nil || len(again) != 0 {
+				if again, err := f.LeaveHosts(t.Context(), []Lease{first.Lease}); err != nil || len(again) != 0 {
 					t.Errorf("Depart again = %v, %v, want none", again, err)
 				}
 				f.claim(0) // its delay has begun
@@ -363,13 +360,9 @@ func TestRefetch(t *testing.T) {
 		f.put("http://a.test/", "http://b.test/", "http://c.test/", "http://d.test/")
 		claims := f.claim(4)
 		for _, c := range claims[:2] {
-			if err := f.UpdateFetched(t.Context(), c.ID, FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1, ETag: `"x"`}); err != nil {
-				t.Fatal(err)
-			}
+			f.mustRecord(Fetch{ID: c.ID, FetchedParams: FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1, ETag: `"x"`}, Status: Fetched})
 		}
-		if err := f.UpdateFailed(t.Context(), claims[2].ID, "x", FailedParams{FetchedParams: FetchedParams{Token: claims[2].Token, Attempts: 1}, Dead: true}); err != nil {
-			t.Fatal(err)
-		}
+		f.mustRecord(Fetch{ID: claims[2].ID, FetchedParams: FetchedParams{Token: claims[2].Token, Attempts: 1}, Status: Dead, LastError: "x"})
 		f.exec(`UPDATE urls SET fetched_at = fetched_at - 3600000 WHERE id = ?`, claims[0].ID)
 		if n, err := f.Refetch(t.Context(), time.Hour); err != nil || n != 1 {
 			t.Fatalf("Refetch = %d, %v, want the URL that is an hour old", n, err)
@@ -463,12 +456,8 @@ func TestCounts(t *testing.T) {
 		c := f.claim(4)
 		sent := FetchedParams{Token: 1, Attempts: 1}
 		f.fetched(c[0])
-		if err := f.UpdateFailed(t.Context(), c[1].ID, "x", FailedParams{FetchedParams: sent}); err != nil {
-			t.Fatalf("UpdateFailed = %v", err)
-		}
-		if err := f.UpdateFailed(t.Context(), c[3].ID, "x", FailedParams{FetchedParams: sent, Dead: true}); err != nil {
-			t.Fatalf("UpdateFailed = %v", err)
-		}
+		f.mustRecord(Fetch{ID: c[1].ID, FetchedParams: sent, Status: Failed, LastError: "x"})
+		f.mustRecord(Fetch{ID: c[3].ID, FetchedParams: sent, Status: Dead, LastError: "x"})
 		got, err := f.Counts(t.Context())
 		want := Counts{Pending: 1, Fetching: 1, Fetched: 1, Failed: 1, Dead: 1, Hosts: 4, HostsInFlight: 1, HostsWaiting: 3}
 		if err != nil || got != want {

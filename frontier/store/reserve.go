@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// Reservation is the answer to a [Store.Reserve].
+// Reservation is the result of [Store.Reserve].
 type Reservation struct {
 	Host  string
-	Until int64         // when it ends by itself, in milliseconds by the database's clock; zero: not granted
+	Until int64         // when it expires, in milliseconds by the database's clock; zero if not granted
 	Wait  time.Duration // after which to ask again; zero if granted
 }
 
-// Granted says whether the caller has the host to itself.
+// Granted reports whether the caller may use the host, and nobody else may.
 func (r Reservation) Granted() bool { return r.Until != 0 }
 
-// When nothing tells the time at which a host opens, these are guesses.
+// Guesses for when a host opens, if the database does not say.
 const (
-	waitForRequest = 100 * time.Millisecond // a fetch or another's reservation ends
-	waitForPause   = time.Second            // a person resumes
+	waitForRequest = 100 * time.Millisecond // until a fetch or another reservation ends
+	waitForResume  = time.Second            // until a user resumes the host or the crawl
 )
 
-// Reserve implements [Store]. Only next_at holds the host, so a crash closes it no
-// longer than that; reserved_until says why.
+// Reserve implements [Store]. Only next_at keeps the host closed, so it opens by then even if the
+// caller crashes. reserved_until records why.
 func (c *core) Reserve(ctx context.Context, host string, d time.Duration) (Reservation, error) {
 	r := Reservation{Host: host}
 	if d <= 0 {
 		return r, fmt.Errorf("reserve host %s for %v: the time must be more than zero", host, d)
 	}
-	granted, err := c.row(ctx, `INSERT INTO hosts (host, next_at, reserved_until)
+	granted, err := c.one(ctx, c.translate(`INSERT INTO hosts (host, next_at, reserved_until)
 		SELECT ?, t.until, t.until FROM (SELECT {now} + ? AS until) AS t WHERE NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		ON CONFLICT (host) DO UPDATE SET next_at = excluded.next_at, reserved_until = excluded.next_at
 			WHERE NOT hosts.paused AND hosts.in_flight < hosts.max_in_flight AND {max}(hosts.next_at, hosts.blocked_until) <= {now}
-		RETURNING next_at`, []any{host, millis(d)}, &r.Until)
+		RETURNING next_at`), []any{host, millis(d)}, &r.Until)
 	if err == nil && !granted {
 		r.Wait, err = c.closedFor(ctx, host)
 	}
@@ -45,17 +45,17 @@ func (c *core) Reserve(ctx context.Context, host string, d time.Duration) (Reser
 	return r, nil
 }
 
-// closedFor says how long the host stays closed, as far as that is known.
+// closedFor returns how long the host stays closed, as far as that is known.
 func (c *core) closedFor(ctx context.Context, host string) (time.Duration, error) {
 	var left int64
 	var busy, paused bool
-	err := c.db.QueryRowContext(ctx, c.say(`SELECT
+	err := c.db.QueryRowContext(ctx, c.translate(`SELECT
 			{max}(CASE WHEN next_at = reserved_until THEN 0 ELSE next_at END, blocked_until) - {now},
 			in_flight >= max_in_flight OR next_at = reserved_until,
 			paused OR EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
 		FROM hosts WHERE host = ?`), host).Scan(&left, &busy, &paused)
 	if errors.Is(err, sql.ErrNoRows) {
-		return waitForPause, nil // or the host would have been made
+		return waitForResume, nil // only a paused crawl keeps Reserve from adding the host
 	}
 	if err != nil {
 		return 0, err
@@ -65,7 +65,7 @@ func (c *core) closedFor(ctx context.Context, host string) (time.Duration, error
 		wait = max(wait, waitForRequest)
 	}
 	if paused {
-		wait = max(wait, waitForPause)
+		wait = max(wait, waitForResume)
 	}
 	return wait, nil
 }
@@ -76,11 +76,8 @@ func (c *core) Settle(ctx context.Context, r Reservation) error {
 		return nil
 	}
 	const next = `{now} + 1 + {max}(COALESCE(delay_ms, ?), crawl_delay_ms)`
-	_, err := c.update(ctx, `UPDATE hosts SET reserved_until = 0, next_at = `+next+`,
+	_, err := c.update(ctx, "settle the reservation of host "+r.Host, `UPDATE hosts SET reserved_until = 0, next_at = `+next+`,
 			due_at = CASE WHEN due_at IS NOT NULL THEN {min}(due_at, {max}(blocked_until, `+next+`)) END
 		WHERE host = ? AND next_at = ? AND reserved_until = next_at`, c.delayMS, c.delayMS, r.Host, r.Until)
-	if err != nil {
-		return fmt.Errorf("settle the reservation of host %s: %w", r.Host, err)
-	}
-	return nil
+	return err
 }

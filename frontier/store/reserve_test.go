@@ -60,10 +60,10 @@ func TestReserveIsRefused(t *testing.T) {
 		{"delay", `UPDATE hosts SET next_at = {now} + 7200000`, 2 * time.Hour},
 		{"blocked", `UPDATE hosts SET blocked_until = {now} + 10800000`, 3 * time.Hour},
 		{"the later counts", `UPDATE hosts SET in_flight = 1, next_at = {now} + 7200000, blocked_until = {now} + 10800000`, 3 * time.Hour},
-		{"paused", `UPDATE hosts SET paused = TRUE`, waitForPause},
+		{"paused", `UPDATE hosts SET paused = TRUE`, waitForResume},
 		{"paused and blocked", `UPDATE hosts SET paused = TRUE, blocked_until = {now} + 10800000`, 3 * time.Hour},
-		{"the crawl is paused", `INSERT INTO settings (name, value) VALUES ('paused', 'true')`, waitForPause},
-		{"the crawl is paused, the host unknown", `INSERT INTO settings SELECT 'paused', host FROM hosts`, waitForPause},
+		{"the crawl is paused", `INSERT INTO settings (name, value) VALUES ('paused', 'true')`, waitForResume},
+		{"the crawl is paused, the host unknown", `INSERT INTO settings SELECT 'paused', host FROM hosts`, waitForResume},
 		{"reserved", `UPDATE hosts SET next_at = 9000000000000, reserved_until = 9000000000000`, waitForRequest},
 		{"reserved, charged for longer", `UPDATE hosts SET next_at = {now} + 7200000, reserved_until = {now} + 3600000`, 2 * time.Hour},
 	}

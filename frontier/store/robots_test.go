@@ -168,7 +168,7 @@ func TestForgetRobots(t *testing.T) {
 		}
 		kept := []string{"http://a.test", "https://a.test", "http://b.test:8443", "http://[::1]", "http://done.test", "http://unasked.test"}
 		gone := []string{"http://b.test", "https://b.test", "http://a.test:8080", "http://known.test", "https://never.test"}
-		for n := range 3 * robotsPiece {
+		for n := range 3 * 16 {
 			gone = append(gone, fmt.Sprintf("http://h%d.test", n))
 		}
 		f.saveRobots(append(kept, gone...)...)

@@ -14,27 +14,26 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// sqliteDB writes through one connection, which one caller has at a time; readers
-// have others.
+// sqliteDB writes through one connection, used by one caller at a time. Readers use others.
 type sqliteDB struct {
 	core
-	path  string        // as it was given
-	turn  chan struct{} // holds one token; whoever has it may use what follows
+	path  string        // as given to Open
+	turn  chan struct{} // holds one token, which guards the fields below
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
 }
 
 var _ Store = (*sqliteDB)(nil)
 
-func openSQLite(ctx context.Context, path string, config Config) (*sqliteDB, error) {
+func openSQLite(ctx context.Context, path string, config Config) (Store, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	// busy_timeout comes first: a change to WAL has to wait its turn as well. With
-	// WAL, synchronous=NORMAL loses nothing to a crash of the program; the last
-	// commits can go with the power, and their URLs are then fetched again. A
-	// checkpoint waits for the disk; one every 16 MiB instead of 4 is enough.
+	// busy_timeout comes first because the change to WAL may have to wait too. With WAL,
+	// synchronous=NORMAL loses nothing in a crash of the program. A power failure can lose the
+	// last commits, and their URLs are then fetched again. A checkpoint waits for the disk, so
+	// we make one every 16 MiB instead of every 4.
 	pragmas := url.Values{"_pragma": {"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(NORMAL)", "wal_autocheckpoint(4000)",
 		"cache_size(-65536)", "foreign_keys(ON)"}}
 	dsn := url.URL{Scheme: "file", OmitHost: true, Path: abs, RawQuery: pragmas.Encode()}
@@ -53,7 +52,7 @@ func openSQLite(ctx context.Context, path string, config Config) (*sqliteDB, err
 	}
 	s.turn <- struct{}{}
 	if err := s.prepare(ctx); err != nil {
-		return nil, closing(fmt.Errorf("open %s: %w", path, err), s.Close)
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), s.Close())
 	}
 	return s, nil
 }
@@ -82,22 +81,30 @@ func (s *sqliteDB) Close() error {
 	return errors.Join(append(errs, s.db.Close())...)
 }
 
-// tx is a writing transaction. Its statements do not end with the caller's
-// context: they are short, and a commit that was cut off would leave unknown what was recorded.
+// tx is a write transaction. Its statements ignore the cancellation of the caller's context:
+// they are short, and an interrupted commit would leave it unknown what was recorded.
 type tx struct {
 	s   *sqliteDB
 	ctx context.Context
 }
 
-// within runs f in a transaction that has the database to itself.
-func (s *sqliteDB) within(ctx context.Context, f func(tx) error) (err error) {
+// do runs f in a transaction that has the database to itself. doing is the start of the error
+// text.
+func (s *sqliteDB) do(ctx context.Context, doing string, f func(tx) error) error {
+	if err := s.transact(ctx, f); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
+
+func (s *sqliteDB) transact(ctx context.Context, f func(tx) error) (err error) {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.turn:
 	}
 	defer func() {
-		err = s.named(err)
+		err = s.nameFile(err)
 		s.turn <- struct{}{}
 	}()
 	if err := ctx.Err(); err != nil {
@@ -112,16 +119,15 @@ func (s *sqliteDB) within(ctx context.Context, f func(tx) error) (err error) {
 		_, err = t.exec("COMMIT")
 	}
 	if err != nil {
-		// A full disk has rolled back by itself, and then this finds nothing to do.
-		_, _ = t.exec("ROLLBACK")
+		_, _ = t.exec("ROLLBACK") // after a full disk SQLite has already rolled back
 	}
 	return err
 }
 
-// named says which file it is, where the disk that it is on stands in the way.
-func (s *sqliteDB) named(err error) error {
+// nameFile adds the path of the file to errors that the disk caused.
+func (s *sqliteDB) nameFile(err error) error {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		switch e.Code() & 0xff { // the code without what extends it
+		switch e.Code() & 0xff { // the primary code
 		case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY:
 			return fmt.Errorf("%s: %w", s.path, err)
 		}
@@ -133,7 +139,7 @@ func (t tx) stmt(query string) (*sql.Stmt, error) {
 	if stmt := t.s.stmts[query]; stmt != nil {
 		return stmt, nil
 	}
-	stmt, err := t.s.conn.PrepareContext(t.ctx, t.s.say(query))
+	stmt, err := t.s.conn.PrepareContext(t.ctx, t.s.translate(query))
 	if err != nil {
 		return nil, err
 	}
@@ -154,21 +160,17 @@ func (t tx) exec(query string, args ...any) (int64, error) {
 	return result.RowsAffected()
 }
 
-// one reads a row, and says whether there was one.
+// one reads a row, and reports whether there was one.
 func (t tx) one(query string, args []any, into ...any) (bool, error) {
 	stmt, err := t.stmt(query)
 	if err != nil {
 		return false, err
 	}
-	err = stmt.QueryRowContext(t.ctx, args...).Scan(into...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, err
+	return found(stmt.QueryRowContext(t.ctx, args...).Scan(into...))
 }
 
 func (s *sqliteDB) execOne(ctx context.Context, query string, args ...any) (changed int64, err error) {
-	err = s.within(ctx, func(t tx) error {
+	err = s.transact(ctx, func(t tx) error {
 		changed, err = t.exec(query, args...)
 		return err
 	})
@@ -176,7 +178,7 @@ func (s *sqliteDB) execOne(ctx context.Context, query string, args ...any) (chan
 }
 
 func (s *sqliteDB) queryOne(ctx context.Context, query string, args []any, into ...any) (found bool, err error) {
-	err = s.within(ctx, func(t tx) error {
+	err = s.transact(ctx, func(t tx) error {
 		found, err = t.one(query, args, into...)
 		return err
 	})

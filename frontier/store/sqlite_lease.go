@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -18,31 +17,22 @@ func (s *sqliteDB) Extend(ctx context.Context, leases []Lease, d time.Duration) 
 // Release implements [Store].
 func (s *sqliteDB) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "release leases", leases, func(t tx, l Lease) (bool, error) {
-		var host, holds int64
-		held, err := t.one(`UPDATE urls SET status = 'pending', lease_until = 0, worker = ''
-			WHERE id = ? AND token = ? AND status = 'fetching' RETURNING host_id, holds`, []any{l.ID, l.Token}, &host, &holds)
-		if err != nil || !held {
-			return false, err
-		}
-		return true, t.free(host, holds)
+		return t.end(tx.free, `status = 'pending', lease_until = 0, worker = '' WHERE id = ? AND token = ? AND status = 'fetching'`, l.ID, l.Token)
 	})
 }
+
+// backAfterCrash makes a URL pending again and counts a crash.
+const backAfterCrash = `status = 'pending', lease_until = 0, worker = '', crash_count = crash_count + 1 `
 
 // Abandon implements [Store].
 func (s *sqliteDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "abandon leases", leases, func(t tx, l Lease) (bool, error) {
-		var host, holds int64
-		held, err := t.one(`UPDATE urls SET status = 'pending', lease_until = 0, worker = '', crash_count = crash_count + 1
-			WHERE id = ? AND token = ? AND status = 'fetching' RETURNING host_id, holds`, []any{l.ID, l.Token}, &host, &holds)
-		if err != nil || !held {
-			return false, err
-		}
-		return true, t.open(host, holds, s.delayMS)
+		return t.end(tx.delayHost, backAfterCrash+`WHERE id = ? AND token = ? AND status = 'fetching'`, l.ID, l.Token)
 	})
 }
 
-// Depart implements [Store].
-func (s *sqliteDB) Depart(ctx context.Context, leases []Lease) ([]Lease, error) {
+// LeaveHosts implements [Store].
+func (s *sqliteDB) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "leave hosts", leases, func(t tx, l Lease) (bool, error) {
 		var host int64
 		held, err := t.one(`UPDATE urls SET holds = 0 WHERE id = ? AND token = ? AND status = 'fetching' AND holds = 1 RETURNING host_id`,
@@ -50,14 +40,13 @@ func (s *sqliteDB) Depart(ctx context.Context, leases []Lease) ([]Lease, error) 
 		if err != nil || !held {
 			return false, err
 		}
-		return true, t.open(host, 1, s.delayMS)
+		return true, t.delayHost(host, 1)
 	})
 }
 
-// each returns the leases for which f found that they were held.
-func (s *sqliteDB) each(ctx context.Context, doing string, leases []Lease, f func(tx, Lease) (bool, error)) ([]Lease, error) {
-	var held []Lease
-	err := s.within(ctx, func(t tx) error {
+// each calls f for every lease, and returns those for which f returned true.
+func (s *sqliteDB) each(ctx context.Context, doing string, leases []Lease, f func(tx, Lease) (bool, error)) (held []Lease, err error) {
+	err = s.do(ctx, doing, func(t tx) error {
 		for _, l := range leases {
 			ok, err := f(t, l)
 			if err != nil {
@@ -70,61 +59,77 @@ func (s *sqliteDB) each(ctx context.Context, doing string, leases []Lease, f fun
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", doing, err)
+		return nil, err
 	}
 	return held, nil
 }
 
+// end sets columns of at most one URL that is being fetched, and calls host for the host that it
+// holds. It reports whether there was such a URL.
+func (t tx) end(host func(t tx, id, holds int64) error, set string, args ...any) (bool, error) {
+	var id, holds int64
+	held, err := t.one(`UPDATE urls SET `+set+` RETURNING host_id, holds`, args, &id, &holds)
+	if err != nil || !held {
+		return false, err
+	}
+	return true, host(t, id, holds)
+}
+
 // Reap implements [Store].
 func (s *sqliteDB) Reap(ctx context.Context) (reaped int64, err error) {
-	err = s.within(ctx, func(t tx) error {
+	err = s.do(ctx, "reap", func(t tx) error {
 		for reaped = 0; ; reaped++ {
-			var host, holds int64
-			found, err := t.one(`UPDATE urls SET status = 'pending', lease_until = 0, worker = '', crash_count = crash_count + 1
-				WHERE id = (SELECT id FROM urls WHERE status = 'fetching' AND lease_until <= {now} LIMIT 1)
-				RETURNING host_id, holds`, nil, &host, &holds)
-			if err != nil || !found {
-				return err
-			}
-			if err := t.open(host, holds, s.delayMS); err != nil {
+			more, err := t.end(tx.delayHost, backAfterCrash+`WHERE id = (SELECT id FROM urls WHERE status = 'fetching' AND lease_until <= {now} LIMIT 1)`)
+			if err != nil || !more {
 				return err
 			}
 		}
 	})
 	if err != nil {
-		return 0, fmt.Errorf("reap: %w", err)
+		return 0, err
 	}
 	return reaped, nil
 }
 
-// Left implements [Store]. An index that did not serve would be an error.
-func (s *sqliteDB) Left(ctx context.Context) (left bool, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT
+// Left implements [Store]. It names the indexes, so a query that could not use them fails.
+func (s *sqliteDB) Left(ctx context.Context) (bool, error) {
+	return scalar[bool](ctx, s.db, "look for URLs that are left", `SELECT
 		EXISTS (SELECT 1 FROM urls INDEXED BY urls_waiting WHERE status IN ('pending', 'failed'))
-		OR EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`).Scan(&left)
-	if err != nil {
-		return false, fmt.Errorf("look for URLs that are left: %w", err)
-	}
-	return left, nil
+		OR EXISTS (SELECT 1 FROM urls INDEXED BY urls_leased WHERE status = 'fetching')`)
+}
+
+// AbortHost implements [Store].
+func (s *sqliteDB) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
+	return s.update(ctx, "give up host "+host, `UPDATE urls SET status = 'dead', error_class = ?, last_error = ?
+		WHERE host_id = (SELECT id FROM hosts WHERE host = ?) AND status IN ('pending', 'failed')`, clean(class), clean(text), host)
 }
 
 // RetryFailed implements [Store].
-func (s *sqliteDB) RetryFailed(ctx context.Context, class string) (again int64, err error) {
+func (s *sqliteDB) RetryFailed(ctx context.Context, class string) (int64, error) {
 	if err := s.forgetVerdicts(ctx, class); err != nil {
-		return 0, fmt.Errorf("retry failed URLs: %w", err)
+		return 0, err
 	}
-	const which = `status IN ('failed', 'dead') AND (?1 = '' OR error_class = ?1)`
-	err = s.within(ctx, func(t tx) error {
+	return s.again(ctx, "retry failed URLs", `status IN ('failed', 'dead') AND (?1 = '' OR error_class = ?1)`, class)
+}
+
+// Refetch implements [Store].
+func (s *sqliteDB) Refetch(ctx context.Context, age time.Duration) (int64, error) {
+	return s.again(ctx, "fetch URLs again", `status = 'fetched' AND fetched_at <= {now} - ?1`, millis(age))
+}
+
+// again makes the selected URLs pending, and returns how many they were.
+func (s *sqliteDB) again(ctx context.Context, doing, which string, arg any) (again int64, err error) {
+	err = s.do(ctx, doing, func(t tx) error {
 		_, err := t.exec(`UPDATE hosts SET due_at = max(next_at, blocked_until)
-			WHERE id IN (SELECT host_id FROM urls WHERE `+which+`)`, class)
+			WHERE id IN (SELECT host_id FROM urls WHERE `+which+`)`, arg)
 		if err != nil {
 			return err
 		}
-		again, err = t.exec(`UPDATE urls SET status = 'pending', failure_count = 0, crash_count = 0, ready_at = 0 WHERE `+which, class)
+		again, err = t.exec(`UPDATE urls SET status = 'pending', failure_count = 0, crash_count = 0, ready_at = 0 WHERE `+which, arg)
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("retry failed URLs: %w", err)
+		return 0, err
 	}
 	return again, nil
 }

@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// Put implements [Store]. The host's row is touched whether or not the URL is new:
-// a claim that found the host empty must look again.
+// Put implements [Store]. It makes the host due even if the URL is not new, because a claim that
+// found no URL of the host must look again.
 func (s *sqliteDB) Put(ctx context.Context, urls []string) (PutResult, error) {
 	good, bad := normaliseAll(urls)
 	r := PutResult{Bad: bad}
-	err := s.within(ctx, func(t tx) error {
+	err := s.do(ctx, "put URLs", func(t tx) error {
 		hosts := make(map[string]int64)
 		for _, u := range good {
 			if hosts[u.Host] == 0 {
-				id, err := t.touch(u.Host)
-				if err != nil {
+				var id int64
+				if _, err := t.one(`INSERT INTO hosts (host, due_at) VALUES (?, 0)
+					ON CONFLICT (host) DO UPDATE SET due_at = max(next_at, blocked_until) RETURNING id`, []any{u.Host}, &id); err != nil {
 					return err
 				}
 				hosts[u.Host] = id
@@ -31,31 +32,23 @@ func (s *sqliteDB) Put(ctx context.Context, urls []string) (PutResult, error) {
 		return nil
 	})
 	if err != nil {
-		return PutResult{}, fmt.Errorf("put URLs: %w", err)
+		return PutResult{}, err
 	}
 	r.Known = int64(len(good)) - r.Added
 	return r, nil
 }
 
-func (t tx) touch(host string) (id int64, err error) {
-	_, err = t.one(`INSERT INTO hosts (host, due_at) VALUES (?, 0)
-		ON CONFLICT (host) DO UPDATE SET due_at = max(next_at, blocked_until) RETURNING id`, []any{host}, &id)
-	return id, err
-}
-
-// dueHost is a host that a claim looks at, and what the claim may take of it.
+// dueHost is a host that a claim looks at, with the URL that it may claim.
 type dueHost struct {
 	id    int64
-	claim Claim // without an ID if there is none
-	until int64 // the end of a lease from now
+	claim Claim // with ID 0 if no URL can be claimed
+	until int64 // when a lease that starts now ends
 }
 
 // Claim implements [Store].
-func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
+func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Claim, err error) {
 	params = params.withDefaults()
-	var claims []Claim
-	err := s.within(ctx, func(t tx) error {
-		claims = nil
+	err = s.do(ctx, "claim", func(t tx) error {
 		for len(claims) < params.Limit {
 			due, err := t.due(params.Limit-len(claims), params.Lease)
 			if err != nil || len(due) == 0 {
@@ -73,13 +66,13 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, erro
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		return nil, err
 	}
 	return claims, nil
 }
 
-// due reads hosts in the order in which they became due. The sum hides the limit
-// from the planner, which would prepare the statement again for every value of it.
+// due reads hosts in the order in which they became due. The planner would prepare the statement
+// again for each new value of LIMIT; the sum hides it.
 func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
 	stmt, err := t.stmt(`SELECT h.id, h.host, {now} + ?1, COALESCE(u.id, 0), COALESCE(u.token, 0) + 1, COALESCE(u.url, ''),
 			COALESCE(u.failure_count, 0), COALESCE(u.crash_count, 0), COALESCE(u.etag, ''), COALESCE(u.last_modified, ''),
@@ -92,25 +85,14 @@ func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
 		return nil, err
 	}
 	rows, err := stmt.QueryContext(t.ctx, millis(lease), limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err tells all
-	var due []dueHost
-	for rows.Next() {
-		var h dueHost
+	return collect(rows, err, func(scan func(...any) error) (h dueHost, err error) {
 		c := &h.claim
-		err := rows.Scan(&h.id, &c.Host, &h.until, &c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified,
-			&c.BodyDigest)
-		if err != nil {
-			return nil, err
-		}
-		due = append(due, h)
-	}
-	return due, rows.Err()
+		err = scan(&h.id, &c.Host, &h.until, &c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest)
+		return h, err
+	})
 }
 
-// take claims the URL of h if there is one, and notes when to look at h again.
+// take claims the URL of h if there is one, and sets when a claim looks at h again.
 func (t tx) take(h dueHost, worker string) error {
 	if h.claim.ID != 0 {
 		_, err := t.exec(`UPDATE urls SET status = 'fetching', token = ?, lease_until = ?, worker = ?, holds = 1 WHERE id = ?`,
@@ -131,9 +113,9 @@ func (t tx) take(h dueHost, worker string) error {
 func (s *sqliteDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	ready, results := items(fetches)
 	var recorded []int
-	err := s.within(ctx, func(t tx) error {
+	err := s.do(ctx, "record fetches", func(t tx) error {
 		for _, it := range ready {
-			ok, err := t.record(it, s.delayMS)
+			ok, err := t.record(it)
 			if err != nil {
 				return fmt.Errorf("URL %d: %w", it.ID, err)
 			}
@@ -144,7 +126,7 @@ func (s *sqliteDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, e
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("record fetches: %w", err)
+		return nil, err
 	}
 	for _, place := range recorded {
 		results[place] = nil
@@ -152,7 +134,7 @@ func (s *sqliteDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, e
 	return results, nil
 }
 
-func (t tx) record(it item, delayMS int64) (bool, error) {
+func (t tx) record(it item) (bool, error) {
 	var host, holds int64
 	var url string
 	held, err := t.one(`UPDATE urls SET status = ?1, lease_until = 0, worker = '', last_error = ?2, error_class = ?3,
@@ -169,7 +151,11 @@ func (t tx) record(it item, delayMS int64) (bool, error) {
 	if err != nil || !held {
 		return false, err
 	}
-	if err := t.end(it, host, holds, delayMS); err != nil {
+	end := tx.free
+	if it.Attempts > 0 && holds == 1 {
+		end = tx.delayHost
+	}
+	if err := end(t, host, holds); err != nil {
 		return false, err
 	}
 	_, err = t.exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
@@ -183,30 +169,22 @@ func (t tx) record(it item, delayMS int64) (bool, error) {
 	return true, t.moveTo(it)
 }
 
-// end ends a fetch of the host, which is charged if a request was sent.
-func (t tx) end(it item, host, holds, delayMS int64) error {
-	if it.Attempts > 0 && holds == 1 {
-		return t.open(host, holds, delayMS)
-	}
-	return t.free(host, holds)
-}
-
-// free ends a fetch of the host for which nothing was sent, or that has left it before.
+// free ends a fetch of a host to which it has sent nothing, or which it has left before.
 func (t tx) free(host, holds int64) error {
 	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?, due_at = max(next_at, blocked_until) WHERE id = ?`, holds, host)
 	return err
 }
 
-// open ends a fetch of the host, whose delay begins now.
-func (t tx) open(host, holds, delayMS int64) error {
+// delayHost ends a fetch of a host, whose delay starts now.
+func (t tx) delayHost(host, holds int64) error {
 	_, err := t.exec(`UPDATE hosts SET in_flight = in_flight - ?3,
 			next_at = max(next_at, {now} + 1 + max(COALESCE(delay_ms, ?1), crawl_delay_ms)),
 			due_at = max(next_at, blocked_until, {now} + 1 + max(COALESCE(delay_ms, ?1), crawl_delay_ms))
-		WHERE id = ?2`, delayMS, host, holds)
+		WHERE id = ?2`, t.s.delayMS, host, holds)
 	return err
 }
 
-// moveTo gives the row its final URL, unless another row has that one.
+// moveTo gives the row its final URL, unless another row has that URL.
 func (t tx) moveTo(it item) error {
 	var host int64
 	_, err := t.one(`INSERT INTO hosts (host) VALUES (?) ON CONFLICT (host) DO UPDATE SET host = excluded.host RETURNING id`,
@@ -224,7 +202,8 @@ func (t tx) moveTo(it item) error {
 	if _, err := t.one(`SELECT EXISTS (SELECT 1 FROM urls WHERE url_hash = ?)`, []any{it.hash}, &taken); err != nil || taken {
 		return err
 	}
-	// OR IGNORE passes over every constraint. It was not that of url_hash, so this says which.
+	// OR IGNORE ignores the violation of any constraint. It was not that of url_hash, so repeat
+	// the update to get the error.
 	_, err = t.exec(`UPDATE`+move, args...)
 	return err
 }

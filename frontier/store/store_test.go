@@ -154,7 +154,7 @@ func TestStaleRecordIsRefused(t *testing.T) {
 			t.Fatalf("Reap = %d, %v, want 1", n, err)
 		}
 		params := FetchedParams{Token: old.Token}
-		if err := f.UpdateFetched(t.Context(), old.ID, params); !errors.Is(err, ErrStale) {
+		if err := f.record(Fetch{ID: old.ID, FetchedParams: params, Status: Fetched}); !errors.Is(err, ErrStale) {
 			t.Errorf("record after the reap = %v, want ErrStale", err)
 		}
 		f.openHosts()
@@ -162,7 +162,7 @@ func TestStaleRecordIsRefused(t *testing.T) {
 		if fresh.CrashCount != 1 || fresh.FailureCount != 0 || fresh.Token != old.Token+1 {
 			t.Errorf("claim = %+v, want one crash, no failure, the next token", fresh)
 		}
-		if err := f.UpdateFetched(t.Context(), old.ID, params); !errors.Is(err, ErrStale) {
+		if err := f.record(Fetch{ID: old.ID, FetchedParams: params, Status: Fetched}); !errors.Is(err, ErrStale) {
 			t.Errorf("record with the old token = %v, want ErrStale", err)
 		}
 		both := []Lease{old.Lease, fresh.Lease}
@@ -176,7 +176,7 @@ func TestStaleRecordIsRefused(t *testing.T) {
 			t.Errorf("Release(old) = %v, %v, want none", held, err)
 		}
 		f.fetched(fresh)
-		if err := f.UpdateFetched(t.Context(), fresh.ID, FetchedParams{Token: fresh.Token}); !errors.Is(err, ErrStale) {
+		if err := f.record(Fetch{ID: fresh.ID, FetchedParams: FetchedParams{Token: fresh.Token}, Status: Fetched}); !errors.Is(err, ErrStale) {
 			t.Errorf("second record = %v, want ErrStale", err)
 		}
 		if u := f.url("http://a.test/"); u.CrashCount != 1 || u.RetryCount != 0 || u.FailureCount != 0 {
@@ -231,7 +231,7 @@ func TestAbandon(t *testing.T) {
 			t.Errorf("held by another = %+v, want as it was", u)
 		}
 		f.wantNext("a.test", time.Hour)
-		if err := f.UpdateFetched(t.Context(), c[0].ID, FetchedParams{Token: c[0].Token}); !errors.Is(err, ErrStale) {
+		if err := f.record(Fetch{ID: c[0].ID, FetchedParams: FetchedParams{Token: c[0].Token}, Status: Fetched}); !errors.Is(err, ErrStale) {
 			t.Errorf("record of an abandoned lease = %v, want ErrStale", err)
 		}
 		f.claim(0)

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Violation is a visit that came too early.
+// Violation is a visit that started too early.
 type Violation struct {
 	Host string
-	// Before is the visit that ended last, or has not ended, among those of the
-	// host that started before.
+	// Before is the visit of the host that ended last, or has not ended, of those that started
+	// before.
 	Before Visit
-	// Visit is the one that came too early.
+	// Visit is the one that started too early.
 	Visit Visit
-	// By is how much later it had to start. Where Before has not ended it is
-	// the delay, at least 1 ns: it may turn out to be more.
+	// By is how much later it should have started. If Before has not ended, By is the delay and at
+	// least 1 ns, and may be too small.
 	By time.Duration
 }
 
-// String says who came too early, and after whom.
+// String names both visits and their times.
 func (v Violation) String() string {
 	before := "has not ended"
 	if v.Before.Ended() {
@@ -30,22 +30,27 @@ func (v Violation) String() string {
 		v.Host, v.Visit.Kind, v.Visit.Path, v.Visit.Start, v.By, v.Before.Kind, v.Before.Path, v.Before.Start, before)
 }
 
-// Early returns the visits for which which is true and that started less than
-// delay after the end of any visit of the same host that started before them,
-// of whatever kind. A visit that overlaps an earlier one is thereby too early
-// with any delay that is not negative. Each visit is told of once, with the
-// one before it that ended last, in the order of their starts. Of visits of one
-// host that start at once, those for which which is false count as before, and
-// else the order of visits. A nil which is true for all. The visits may come in
-// any order and stay as they are. Exactly the delay is not too early: no
-// tolerance is built in.
+// Early returns the visits that started less than delay after the end of any earlier visit of the
+// same host, of whatever kind, in the order of their starts. A visit that overlaps an earlier one
+// is therefore always too early. Exactly the delay is not too early.
+//
+// Early checks only the visits for which which returns true; nil means all. Each violation names
+// the earlier visit that ended last. If visits of one host start at the same time, those that are
+// not checked count as earlier. The visits may be in any order, and Early does not change them.
 func Early(visits []Visit, delay time.Duration, which func(Visit) bool) []Violation {
 	if which == nil {
 		which = func(Visit) bool { return true }
 	}
 	ordered := slices.Clone(visits)
 	slices.SortStableFunc(ordered, func(a, b Visit) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(rank(which(a)), rank(which(b))))
+		order := cmp.Compare(a.Start, b.Start)
+		if checkA, checkB := which(a), which(b); order == 0 && checkA != checkB {
+			order = 1
+			if checkB {
+				order = -1
+			}
+		}
+		return order
 	})
 	var found []Violation
 	last := make(map[string]Visit)
@@ -63,15 +68,7 @@ func Early(visits []Visit, delay time.Duration, which func(Visit) bool) []Violat
 	return found
 }
 
-func rank(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// wait is how much too early v started after before; not above zero if it did
-// not.
+// wait returns how much too early v started after before. The result is not positive if it did not.
 func wait(before, v Visit, delay time.Duration) time.Duration {
 	if !before.Ended() {
 		return max(delay, 1)
@@ -79,7 +76,7 @@ func wait(before, v Visit, delay time.Duration) time.Duration {
 	return before.End + delay - v.Start
 }
 
-// endsAfter says whether a ends after b, or never.
+// endsAfter reports whether a ends after b, or has not ended.
 func endsAfter(a, b Visit) bool {
 	if !a.Ended() || !b.Ended() {
 		return b.Ended()

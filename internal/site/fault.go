@@ -14,8 +14,8 @@ import (
 	"fetchd/conformance/origin" //nolint:depguard // a site is for tests and demos too, and no more than the origin in a product
 )
 
-// fault has the origin answer /s/KEY/..., of which rest begins with KEY. The
-// connection ends with it: what followed on it would pass the journal by.
+// fault has the origin answer /s/KEY/...; rest starts with KEY. It closes the connection, because
+// the journal would miss later requests on it.
 func (s *Site) fault(c *call, rest string) {
 	w := &takeover{ResponseWriter: c.w, journal: c.journal}
 	r := c.r.WithContext(c.r.Context())
@@ -26,9 +26,9 @@ func (s *Site) fault(c *call, rest string) {
 	}
 }
 
-// howEnded asks the origin's log. A taken connection has one request in it, so
-// its address tells which, and the last is this one: what else has the address
-// came before, through a helper or from a port that came back.
+// howEnded asks the origin's log how a request ended. A taken connection carries one request, so
+// its remote address identifies it. It is the last one with that address: an earlier one came
+// through a redirect helper, or from a port that was used again.
 func (s *Site) howEnded(rest, remote string) origin.End {
 	text, _, _ := strings.Cut(rest, "/")
 	key, err := url.PathUnescape(text)
@@ -43,15 +43,15 @@ func (s *Site) howEnded(rest, remote string) origin.End {
 	return origin.EndRefused
 }
 
-// takeover is a writer whose connection can be taken over.
+// takeover is a ResponseWriter whose connection can be hijacked.
 type takeover struct {
 	http.ResponseWriter
 	journal *journal
-	conn    *taken // once it was
+	conn    *taken // set by Hijack
 }
 
-// Hijack hands the connection over, watched. What the client sent after its
-// request is dropped, for the connection serves one.
+// Hijack returns the connection, wrapped to record its end. It drops what the client sent after its
+// request, because the connection serves only one.
 func (w *takeover) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, _, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {
@@ -61,8 +61,8 @@ func (w *takeover) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil
 }
 
-// taken notes when a connection was last written to, when it was broken off,
-// and when its client was seen to have left; zero is never.
+// taken records when its connection was last written to, when it was closed, and when its client
+// was seen to leave. Zero means never.
 type taken struct {
 	net.Conn
 	journal *journal
@@ -71,8 +71,7 @@ type taken struct {
 	gone    atomic.Int64
 }
 
-// end is when the visit ended that the origin ended so, and whether it was the
-// client's doing.
+// end returns when the visit ended, and whether the client ended it.
 func (t *taken) end(how origin.End) (at time.Duration, left bool) {
 	noted := t.wrote.Load()
 	switch how {
@@ -88,7 +87,7 @@ func (t *taken) end(how origin.End) (at time.Duration, left bool) {
 	return time.Duration(noted), left
 }
 
-// Read notes that the client left.
+// Read records that the client left.
 func (t *taken) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
 	if err != nil {
@@ -97,19 +96,19 @@ func (t *taken) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write notes when it began.
+// Write records when it started.
 func (t *taken) Write(p []byte) (int, error) {
 	t.wrote.Store(int64(t.journal.now()))
 	return t.Conn.Write(p)
 }
 
-// Close notes when it began.
+// Close records when it started.
 func (t *taken) Close() error {
 	t.note(&t.broke)
 	return t.Conn.Close()
 }
 
-// CloseWrite ends the writing side, where there is one.
+// CloseWrite closes the writing side, if the connection supports it.
 func (t *taken) CloseWrite() error {
 	t.note(&t.broke)
 	half, ok := t.Conn.(interface{ CloseWrite() error })
@@ -119,7 +118,7 @@ func (t *taken) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// SetLinger makes Close reset the connection, where there is such a thing.
+// SetLinger makes Close reset the connection, if it is a TCP connection.
 func (t *taken) SetLinger(sec int) error {
 	tcp, ok := t.Conn.(*net.TCPConn)
 	if !ok {
@@ -128,17 +127,17 @@ func (t *taken) SetLinger(sec int) error {
 	return tcp.SetLinger(sec)
 }
 
-// note keeps the first time.
+// note records the first time only.
 func (t *taken) note(when *atomic.Int64) { when.CompareAndSwap(0, int64(t.journal.now())) }
 
-// marker marks the Location of a redirect helper. It cannot be hijacked, so the
-// origin answers through it and leaves the connection to the server.
+// marker marks the Location of a redirect helper. It has no Hijack, so the origin answers through
+// it and the connection stays with the server.
 type marker struct {
 	http.ResponseWriter
 	entry entry
 }
 
-// WriteHeader sends the head, with a marked Location.
+// WriteHeader sends the header with a marked Location.
 func (m *marker) WriteHeader(status int) {
 	if to := m.Header().Get("Location"); to != "" {
 		m.Header().Set("Location", withMark(to))
@@ -147,7 +146,7 @@ func (m *marker) WriteHeader(status int) {
 	m.ResponseWriter.WriteHeader(status)
 }
 
-// Write sends a part of the body; the last one ends the visit.
+// Write sends a part of the body. The last one ends the visit.
 func (m *marker) Write(p []byte) (int, error) {
 	m.entry.end()
 	return m.ResponseWriter.Write(p)

@@ -2,68 +2,57 @@ package site
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Kind is what a request was for, as far as its URL tells.
+// Kind is the purpose of a request, as far as its URL shows.
 type Kind uint8
 
-// The kinds.
 const (
-	// First is the first request of a fetch, or a repetition of it.
+	// First is the first request of a fetch, or a retry of it.
 	First Kind = iota
-	// Redirected is a request that a redirect led to.
+	// Redirected is a request after a redirect.
 	Redirected
-	// Robots is a request for /robots.txt, whatever led to it.
+	// Robots is a request for /robots.txt, also after a redirect.
 	Robots
 )
 
-// String names the kind in lower case.
+// String returns the kind in lower case.
 func (k Kind) String() string {
-	switch k {
-	case First:
-		return "first"
-	case Redirected:
-		return "redirected"
-	case Robots:
-		return "robots"
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
+	return [...]string{First: "first", Redirected: "redirected", Robots: "robots"}[k]
 }
 
-// Visit is one request in the journal. Its times count from the start of the
-// site, on its monotonic clock.
+// Visit is one request in the journal. Its times are monotonic and start at zero when the site
+// starts.
 type Visit struct {
 	// Host is the Host field in lower case, without port and trailing dot.
 	Host string
-	// Path is as it was sent, with its query.
+	// Path is the path with its query, as it was sent.
 	Path string
 	// Method is as it was sent.
 	Method string
-	// Start is when the head had been read.
+	// Start is when the header had been read.
 	Start time.Duration
-	// End is just before the last byte was written or the connection broken
-	// off, so that a client that has its answer has it after End. Where the
-	// client left first, it is when the site noticed, and so after the client's
-	// own end. Zero means that the visit goes on.
+	// End is just before the last byte was written or the connection was closed, so a client has
+	// its answer after End. If the client left first, End is when the site noticed, which is later
+	// than for the client. Zero means that the visit has not ended.
 	End time.Duration
-	// Kind is what the URL tells of the request.
+	// Kind is what the URL shows about the request.
 	Kind Kind
-	// Again says that the same URL was requested before: by a retry inside the
-	// fetch or by a later fetch.
+	// Again reports whether the same URL was requested before, by a retry inside the fetch or by
+	// another fetch.
 	Again bool
-	// Left says that the client left, or the site was closed, before the answer.
+	// Left reports whether the client left, or the site was closed, before the answer.
 	Left bool
 }
 
-// Ended says whether the visit has ended.
+// Ended reports whether the visit has ended.
 func (v Visit) Ended() bool { return v.End > 0 }
 
-// journal notes visits. One lock is enough: what is done under it is short.
+// journal records visits. One lock is enough, because it is held for short times only.
 type journal struct {
 	began time.Time
 
@@ -73,7 +62,7 @@ type journal struct {
 }
 
 type hostLog struct {
-	visits []Visit // in the order of their arrival at the lock
+	visits []Visit // in the order in which they got the lock
 	seen   map[string]struct{}
 }
 
@@ -81,17 +70,17 @@ func newJournal() *journal {
 	return &journal{began: time.Now(), hosts: make(map[string]*hostLog)}
 }
 
-// now is a time that no visit has as its zero.
+// now returns the current time, which is never zero.
 func (j *journal) now() time.Duration { return max(time.Since(j.began), 1) }
 
-// entry is a visit in the journal. It belongs to one goroutine.
+// entry is a visit in the journal. One goroutine uses it.
 type entry struct {
 	journal *journal
 	log     *hostLog
 	at      int
 }
 
-// open notes a request that arrives now.
+// open records a request that arrives now.
 func (j *journal) open(host, path, method string) entry {
 	v := Visit{Host: host, Path: path, Method: method, Start: j.now(), Kind: kindOf(path)}
 	j.mu.Lock()
@@ -109,7 +98,7 @@ func (j *journal) open(host, path, method string) entry {
 	return entry{journal: j, log: log, at: len(log.visits) - 1}
 }
 
-// end notes that the visit ends now; the last call counts.
+// end records that the visit ends now. The last call counts.
 func (e entry) end() { e.endAt(e.journal.now(), false) }
 
 func (e entry) endAt(at time.Duration, left bool) {
@@ -119,7 +108,7 @@ func (e entry) endAt(at time.Duration, left bool) {
 	v.End, v.Left = at, left
 }
 
-// finish ends the visit unless its end was noted.
+// finish ends the visit, unless its end was recorded before.
 func (e entry) finish() {
 	now := e.journal.now()
 	e.journal.mu.Lock()
@@ -136,23 +125,17 @@ func (j *journal) size() int {
 }
 
 func (j *journal) all() []Visit {
-	visits := j.copies()
-	slices.SortStableFunc(visits, byStart)
-	return visits
-}
-
-func (j *journal) copies() []Visit {
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	visits := make([]Visit, 0, j.count)
 	for _, log := range j.hosts {
 		visits = append(visits, log.visits...)
 	}
+	j.mu.Unlock()
+	slices.SortStableFunc(visits, byStart)
 	return visits
 }
 
-// byStart orders visits that start at once by their hosts, so that the order
-// is the same each time.
+// byStart orders by start. If visits start at the same time, their hosts make the order stable.
 func byStart(a, b Visit) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Host, b.Host))
 }
@@ -163,7 +146,7 @@ const (
 	mark       = markName + "=r"
 )
 
-// kindOf reads the kind off a path with its query.
+// kindOf returns the kind of a path with its query.
 func kindOf(target string) Kind {
 	path, query, _ := strings.Cut(target, "?")
 	switch {
@@ -184,7 +167,7 @@ func marked(query string) bool {
 	return false
 }
 
-// withMark adds the mark to a Location, unless it is there.
+// withMark adds the mark to a Location that does not have it.
 func withMark(location string) string {
 	rest, fragment, hasFragment := strings.Cut(location, "#")
 	_, query, hasQuery := strings.Cut(rest, "?")

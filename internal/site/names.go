@@ -10,29 +10,29 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// nameServer answers questions over UDP. Its answers are too short to need TCP.
+// nameServer answers DNS queries over UDP. Its answers are too short to need TCP.
 type nameServer struct {
-	zone    string // ".demo.test."
 	conn    *net.UDPConn
 	readers sync.WaitGroup
 }
 
 const (
-	// questionsBuffer is in bytes; the system may grant less.
+	zone = "." + suffix + "."
+	// questionsBuffer is in bytes. The system may grant less.
 	questionsBuffer = 4 << 20
 	readers         = 4
 )
 
-func startNames(suffix string) (*nameServer, error) {
+func startNames() (*nameServer, error) {
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, err
 	}
-	// A question that is dropped costs its asker five seconds, and hundreds come at once.
+	// A resolver waits five seconds after a lost query, and hundreds come at once.
 	if err := conn.SetReadBuffer(questionsBuffer); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	n := &nameServer{zone: "." + suffix + ".", conn: conn}
+	n := &nameServer{conn: conn}
 	for range readers {
 		n.readers.Go(n.serve)
 	}
@@ -45,7 +45,7 @@ func (n *nameServer) close() error {
 	return err
 }
 
-// maxQuestion bounds a datagram; what is longer is cut, and so no question.
+// maxQuestion limits a datagram. A longer one is truncated and then invalid.
 const maxQuestion = 4096
 
 func (n *nameServer) serve() {
@@ -56,16 +56,16 @@ func (n *nameServer) serve() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			continue // of one datagram
+			continue // an error of one datagram
 		}
-		if reply := n.reply(buffer[:size]); reply != nil {
-			_, _ = n.conn.WriteToUDPAddrPort(reply, from) // who left needs no answer
+		if answer := reply(buffer[:size]); answer != nil {
+			_, _ = n.conn.WriteToUDPAddrPort(answer, from) // a client that left needs no answer
 		}
 	}
 }
 
-// reply answers a datagram; nil for one that is no question.
-func (n *nameServer) reply(datagram []byte) []byte {
+// reply returns the answer to a datagram, or nil if it is not a query.
+func reply(datagram []byte) []byte {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(datagram)
 	if err != nil || header.Response {
@@ -82,22 +82,22 @@ func (n *nameServer) reply(datagram []byte) []byte {
 		},
 		Questions: []dnsmessage.Question{question},
 	}
-	n.fill(&m, question)
-	reply, err := m.Pack()
+	fill(&m, question)
+	packed, err := m.Pack()
 	if err != nil {
 		return nil
 	}
-	return reply
+	return packed
 }
 
-// fill adds the address or the code to the answer.
-func (n *nameServer) fill(m *dnsmessage.Message, q dnsmessage.Question) {
+// fill adds the address or the response code to the answer.
+func fill(m *dnsmessage.Message, q dnsmessage.Question) {
 	name := strings.ToLower(q.Name.String())
 	switch {
 	case m.OpCode != 0:
 		m.RCode = dnsmessage.RCodeNotImplemented
-	case "."+name == n.zone: // it exists, for there are names under it (RFC 8020)
-	case !n.has(name):
+	case "."+name == zone: // the zone exists because it has names below it (RFC 8020)
+	case !hasName(name):
 		m.RCode = dnsmessage.RCodeNameError
 	case q.Type == dnsmessage.TypeA && q.Class == dnsmessage.ClassINET:
 		m.Answers = []dnsmessage.Resource{{
@@ -107,9 +107,9 @@ func (n *nameServer) fill(m *dnsmessage.Message, q dnsmessage.Question) {
 	}
 }
 
-// has says whether a name is under the suffix and none of its labels is gone.
-func (n *nameServer) has(name string) bool {
-	under, ok := strings.CutSuffix(name, n.zone)
+// hasName reports whether a name is below the suffix and has no label gone or gone-....
+func hasName(name string) bool {
+	under, ok := strings.CutSuffix(name, zone)
 	if !ok || under == "" {
 		return false
 	}
@@ -121,15 +121,13 @@ func (n *nameServer) has(name string) bool {
 	return true
 }
 
-// NameServer returns host:port of the name server, which speaks UDP. It answers
-// A 127.0.0.1 for every name under the suffix, nothing for the other types of
-// such a name, and NXDOMAIN for names with a label gone or gone-... and for all
-// other names.
+// NameServer returns host:port of the name server, which speaks UDP. Every name below the suffix
+// has the address 127.0.0.1 and no other records. Names with a label gone or gone-..., and all
+// other names, are NXDOMAIN.
 func (s *Site) NameServer() string { return s.names.conn.LocalAddr().String() }
 
-// Resolver returns a resolver that asks [Site.NameServer] alone. A lookup that
-// meets [Site.Close] may wait for an answer until the resolver's own limit,
-// 5 s and again, or until its context ends.
+// Resolver returns a resolver that asks only [Site.NameServer]. A lookup during [Site.Close] may
+// wait until its context ends, or for the resolver's own limit of twice 5 s.
 func (s *Site) Resolver() *net.Resolver {
 	addr := s.NameServer()
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -47,7 +47,7 @@ func TestResolver(t *testing.T) {
 
 func TestNameServerCodes(t *testing.T) {
 	t.Parallel()
-	s := start(t, site.Config{Suffix: "crawl.test"})
+	s := start(t, site.Config{})
 	for _, tc := range []struct {
 		name    string
 		ask     string
@@ -57,20 +57,19 @@ func TestNameServerCodes(t *testing.T) {
 		code    dnsmessage.RCode
 		answers int
 	}{
-		{name: "A", ask: "h1.crawl.test.", kind: dnsmessage.TypeA, answers: 1},
-		{name: "AAAA", ask: "h1.crawl.test.", kind: dnsmessage.TypeAAAA},
-		{name: "MX", ask: "h1.crawl.test.", kind: dnsmessage.TypeMX},
-		{name: "other class", ask: "h1.crawl.test.", kind: dnsmessage.TypeA, class: dnsmessage.ClassCHAOS},
-		{name: "suffix", ask: "crawl.test.", kind: dnsmessage.TypeA},
-		{name: "gone", ask: "gone.crawl.test.", kind: dnsmessage.TypeA, code: dnsmessage.RCodeNameError},
-		{name: "gone with a number", ask: "GONE-3.crawl.test.", kind: dnsmessage.TypeA, code: dnsmessage.RCodeNameError},
-		{name: "gone, AAAA", ask: "gone-3.crawl.test.", kind: dnsmessage.TypeAAAA, code: dnsmessage.RCodeNameError},
-		{name: "under gone", ask: "a.gone.crawl.test.", kind: dnsmessage.TypeA, code: dnsmessage.RCodeNameError},
-		{name: "begins like gone", ask: "goner.crawl.test.", kind: dnsmessage.TypeA, answers: 1},
-		{name: "ends like the suffix", ask: "h1.xcrawl.test.", kind: dnsmessage.TypeA, code: dnsmessage.RCodeNameError},
-		{name: "default suffix", ask: "h1.demo.test.", kind: dnsmessage.TypeA, code: dnsmessage.RCodeNameError},
+		{name: "A", ask: "h1.demo.test.", kind: dnsmessage.TypeA, answers: 1},
+		{name: "AAAA", ask: "h1.demo.test.", kind: dnsmessage.TypeAAAA},
+		{name: "MX", ask: "h1.demo.test.", kind: dnsmessage.TypeMX},
+		{name: "other class", ask: "h1.demo.test.", kind: dnsmessage.TypeA, class: dnsmessage.ClassCHAOS},
+		{name: "suffix", ask: "demo.test.", kind: dnsmessage.TypeA},
+		{name: "gone", ask: "gone.demo.test.", kind: dnsmessage.TypeA, code: dnsmessage.RCodeNameError},
+		{name: "gone with a number", ask: "GONE-3.demo.test.", kind: dnsmessage.TypeA, code: dnsmessage.RCodeNameError},
+		{name: "gone, AAAA", ask: "gone-3.demo.test.", kind: dnsmessage.TypeAAAA, code: dnsmessage.RCodeNameError},
+		{name: "under gone", ask: "a.gone.demo.test.", kind: dnsmessage.TypeA, code: dnsmessage.RCodeNameError},
+		{name: "begins like gone", ask: "goner.demo.test.", kind: dnsmessage.TypeA, answers: 1},
+		{name: "ends like the suffix", ask: "h1.xdemo.test.", kind: dnsmessage.TypeA, code: dnsmessage.RCodeNameError},
 		{name: "root", ask: ".", kind: dnsmessage.TypeA, code: dnsmessage.RCodeNameError},
-		{name: "not a query", ask: "h1.crawl.test.", kind: dnsmessage.TypeA, op: 5, code: dnsmessage.RCodeNotImplemented},
+		{name: "not a query", ask: "h1.demo.test.", kind: dnsmessage.TypeA, op: 5, code: dnsmessage.RCodeNotImplemented},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

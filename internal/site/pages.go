@@ -14,11 +14,11 @@ import (
 const (
 	typeHTML  = "text/html; charset=utf-8"
 	typePlain = "text/plain; charset=utf-8"
-	// maxSlow is the most that /slow waits.
+	// maxSlow is the maximum that /slow waits.
 	maxSlow = time.Hour
 )
 
-// call is one request being answered.
+// call is one request that is being answered.
 type call struct {
 	entry
 	w    http.ResponseWriter
@@ -43,7 +43,7 @@ func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 	s.route(c, path)
 }
 
-// route answers by the first part of the path.
+// route chooses the handler by the first part of the path.
 func (s *Site) route(c *call, path string) {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
@@ -72,7 +72,7 @@ func targetOf(r *http.Request) string {
 	return r.URL.RequestURI()
 }
 
-// hostOf strips port and trailing dot, and lowers the case.
+// hostOf returns a Host field in lower case, without port and trailing dot.
 func hostOf(field string) string {
 	host := field
 	if strings.Contains(field, ":") {
@@ -83,8 +83,8 @@ func hostOf(field string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// answer sends a whole answer. The end of the visit is noted before the last
-// byte goes, since a large body is sent while the handler still runs.
+// answer sends a complete answer. It records the end of the visit before the last byte, because the
+// client may have the whole body while the handler still runs.
 func (c *call) answer(status int, kind, body string) {
 	if status == http.StatusNoContent || status == http.StatusNotModified {
 		body = ""
@@ -110,7 +110,7 @@ func (c *call) robots(status int, body string) {
 		c.answer(http.StatusOK, typePlain, body)
 	case status < 200 || status > 599:
 		c.answer(http.StatusInternalServerError, typePlain,
-			fmt.Sprintf("site: Config.Robots gave status %d; it has to be 200 to 599\n", status))
+			fmt.Sprintf("site: Config.Robots returned status %d; it must be from 200 to 599\n", status))
 	case redirects(status):
 		c.moved(status, body)
 	default:
@@ -118,7 +118,7 @@ func (c *call) robots(status int, body string) {
 	}
 }
 
-// redirects says which statuses go with a Location.
+// redirects reports whether a status has a Location.
 func redirects(status int) bool {
 	switch status {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
@@ -133,7 +133,7 @@ func (c *call) moved(status int, to string) {
 	c.answer(status, typePlain, "moved\n")
 }
 
-// numbered calls with the number that the rest of the path is.
+// numbered calls with with the number in rest.
 func (c *call) numbered(rest string, with func(n uint64)) {
 	n, err := strconv.ParseUint(rest, 10, 64)
 	if err != nil {
@@ -143,7 +143,7 @@ func (c *call) numbered(rest string, with func(n uint64)) {
 	with(n)
 }
 
-// page answers with the page n of the host, or with 304.
+// page answers with page n of the host, or with 304.
 func (c *call) page(n uint64) {
 	tag := c.tag(n)
 	c.w.Header().Set("ETag", tag)
@@ -157,15 +157,15 @@ func (c *call) page(n uint64) {
 		strings.Repeat("Page "+number+" of "+c.host+". ", 8)+"</p>\n</body>\n</html>\n")
 }
 
-// tag is a strong validator: the page is a function of host and n.
+// tag returns a strong validator: host and n determine the page.
 func (c *call) tag(n uint64) string {
 	h := fnv.New64a()
-	_, _ = io.WriteString(h, c.host) // a hash takes everything
+	_, _ = io.WriteString(h, c.host) // never fails
 	return `"` + strconv.FormatUint(h.Sum64(), 16) + "-" + strconv.FormatUint(n, 10) + `"`
 }
 
-// matches compares weakly, as If-None-Match does (RFC 9110 §13.1.2). The tags
-// of the site have no comma.
+// matches uses the weak comparison, as If-None-Match requires (RFC 9110 §13.1.2). The site's tags
+// contain no comma.
 func matches(fields []string, tag string) bool {
 	for _, field := range fields {
 		for one := range strings.SplitSeq(field, ",") {
@@ -178,7 +178,7 @@ func matches(fields []string, tag string) bool {
 	return false
 }
 
-// slow waits as MS/N says, then answers with the page.
+// slow waits for the time in MS/N, then answers with the page.
 func (c *call) slow(rest string) {
 	wait, number, _ := strings.Cut(rest, "/")
 	ms, err := strconv.ParseInt(wait, 10, 64)
@@ -193,9 +193,9 @@ func (c *call) slow(rest string) {
 	})
 }
 
-// pause reports false, and ends the visit, where the client left first.
+// pause waits for d. It returns false, and ends the visit, if the client left first.
 func (c *call) pause(d time.Duration) bool {
-	// The server notices that a client left only once the body is read.
+	// The server notices that the client left only after the body was read.
 	_, _ = io.Copy(io.Discard, c.r.Body)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -219,7 +219,7 @@ func (c *call) redirect(rest string) {
 	c.numbered(number, func(uint64) {
 		to := c.r.URL.Query().Get("to")
 		if to == "" {
-			c.answer(http.StatusBadRequest, typePlain, "site: say where to with ?to=URL\n")
+			c.answer(http.StatusBadRequest, typePlain, "site: the parameter to is missing: use ?to=URL\n")
 			return
 		}
 		c.moved(status, to)

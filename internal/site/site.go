@@ -7,35 +7,26 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 
 	"fetchd/conformance/origin" //nolint:depguard // a site is for tests and demos too, and no more than the origin in a product
 )
 
-// DefaultSuffix is where hosts live when [Config] names no suffix.
-const DefaultSuffix = "demo.test"
+// suffix is the domain of all hosts.
+const suffix = "demo.test"
 
-// Config says how a [Site] runs. The zero value is usable.
+// Config configures a [Site]. The zero value is usable.
 type Config struct {
-	// Suffix is the domain of all hosts, in lower case, without dots at its
-	// ends. Empty means [DefaultSuffix].
-	Suffix string
-	// Robots answers /robots.txt of a host, which is given as in the Host field
-	// but in lower case and without port. A redirect status sends body as its
-	// Location, marked as any redirect of the site; status 0 means 200; outside
-	// of 200 to 599 the answer is 500. It is called from many goroutines at
-	// once. Nil allows everything.
+	// Robots answers /robots.txt of a host, which is the Host field in lower case and without port.
+	// For a redirect status, body is the Location, which gets the mark. Status 0 means 200. A
+	// status outside 200 to 599 becomes a 500. Robots is called concurrently. Nil allows
+	// everything.
 	Robots func(host string) (status int, body string)
-	// Seed selects the bytes of the bodies that steps of /s/ generate. Zero is
-	// a seed like any other.
-	Seed uint64
 }
 
-// Site is a running site. Its methods are safe for concurrent use. The caller
-// closes it with [Site.Close].
+// Site is a running site. Its methods are safe for concurrent use. The caller must call
+// [Site.Close].
 type Site struct {
-	suffix  string
 	robots  func(host string) (int, string)
 	origin  *origin.Origin
 	journal *journal
@@ -43,31 +34,22 @@ type Site struct {
 
 	addr   *net.TCPAddr
 	server *http.Server
-	served chan struct{} // closed when the server has ended
+	served chan struct{} // closed when the server has stopped
 
 	mu      sync.Mutex
 	closed  bool
 	running sync.WaitGroup // handlers
 }
 
-// Start opens the site and its name server on ports of 127.0.0.1 that the
-// system chooses. An error means that a port could not be bound or the suffix
-// is no domain; nothing is left open then.
+// Start starts the site and its name server on free ports of 127.0.0.1. It fails if it cannot
+// listen or the suffix is not a domain.
 func Start(cfg Config) (*Site, error) {
-	suffix := cfg.Suffix
-	if suffix == "" {
-		suffix = DefaultSuffix
-	}
-	if suffix != strings.ToLower(strings.Trim(suffix, ".")) {
-		return nil, fmt.Errorf("start site: suffix %q: write it in lower case and without dots at its ends", suffix)
-	}
-	names, err := startNames(suffix)
+	names, err := startNames()
 	if err != nil {
 		return nil, fmt.Errorf("start the name server of the site: %w", err)
 	}
 	s := &Site{
-		suffix: suffix, robots: cfg.Robots, names: names,
-		origin: origin.New(origin.Config{Seed: cfg.Seed}), journal: newJournal(), served: make(chan struct{}),
+		robots: cfg.Robots, names: names, origin: origin.New(origin.Config{}), journal: newJournal(), served: make(chan struct{}),
 	}
 	if s.robots == nil {
 		s.robots = allowAll
@@ -88,24 +70,23 @@ func (s *Site) listen() error {
 	}
 	addr, ok := l.Addr().(*net.TCPAddr)
 	if !ok {
-		return errors.Join(fmt.Errorf("listen: %T is no TCP address", l.Addr()), l.Close())
+		return errors.Join(fmt.Errorf("listen: %T is not a TCP address", l.Addr()), l.Close())
 	}
 	s.addr = addr
 	s.server = &http.Server{
 		Handler: http.HandlerFunc(s.serve),
-		// Faults are wanted here; nobody needs to read of them.
+		// Clients and faults cause errors on purpose.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 	go func() {
 		defer close(s.served)
-		_ = s.server.Serve(l) // its end is Close
+		_ = s.server.Serve(l) // returns after Close
 	}()
 	return nil
 }
 
-// Close ends both servers, every connection and handler, and waits for them.
-// The journal stays readable, and every visit in it has ended. Closing twice
-// is harmless.
+// Close stops both servers, closes every connection, and waits for all handlers. The journal stays
+// readable, and every visit in it has ended. It is safe to call Close twice.
 func (s *Site) Close() error {
 	s.mu.Lock()
 	closed := s.closed
@@ -120,7 +101,7 @@ func (s *Site) Close() error {
 	return err
 }
 
-// enter counts a handler in; it reports false once the site is closed.
+// enter counts a handler. It returns false if the site is closed.
 func (s *Site) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,18 +118,17 @@ func (s *Site) Addr() string { return s.addr.String() }
 // Port returns the port of the HTTP listener.
 func (s *Site) Port() int { return s.addr.Port }
 
-// URL returns the URL of a path on a host. The host is given without the
-// suffix, the path with its leading "/" and with its query.
+// URL returns the URL of a path, with leading "/" and optional query, on a host without the suffix.
 func (s *Site) URL(host, path string) string {
-	return fmt.Sprintf("http://%s.%s:%d%s", host, s.suffix, s.addr.Port, path)
+	return fmt.Sprintf("http://%s.%s:%d%s", host, suffix, s.addr.Port, path)
 }
 
-// Origin returns what answers /s/ and the redirect helpers. Its log has the
-// header of each such request, up to 100,000 of them.
+// Origin returns the origin behind /s/ and the redirect helpers. Its log has the header of up to
+// 100,000 of their requests.
 func (s *Site) Origin() *origin.Origin { return s.origin }
 
 // Visits returns a copy of the journal, sorted by start.
 func (s *Site) Visits() []Visit { return s.journal.all() }
 
-// Count returns how many requests have come.
+// Count returns the number of requests so far.
 func (s *Site) Count() int { return s.journal.size() }

@@ -4,24 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
-
-	"fetchd/fetch"
 	"fetchd/frontier"
 	"fetchd/frontier/store"
-	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/heap"
 	"fetchd/internal/site"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 	"fetchd/test/rig"
 )
 
@@ -56,8 +49,7 @@ func TestPace(t *testing.T) {
 		}
 	}
 	t.Logf("%d URLs put in %v", hosts*pages, time.Since(begun).Round(time.Second))
-	service, stop := inside(t, s)
-	defer stop()
+	service := inside(t, s)
 	policy := frontier.DefaultPolicy()
 	w, err := frontier.New(st, []frontier.Service{service}, frontier.Config{Open: 128, IgnoreRobots: true, Policy: policy})
 	if err != nil {
@@ -77,7 +69,7 @@ func TestPace(t *testing.T) {
 		t.Errorf("%d requests are early, such as %v", len(early), early[0])
 	}
 	rate, mean := pace(visits, 15*time.Second)
-	ideal := site.Ideal(hosts, delay, mean)
+	ideal := hosts / (delay + mean).Seconds()
 	t.Logf("%d requests of %d hosts, %.0f/s where %.0f/s are ideal (%.1f %%), CPU %v a fetch, of all parts and the origin", len(visits), hosts, rate, ideal, 100*rate/ideal, used/time.Duration(len(visits)))
 	late := lateness(visits, delay, 15*time.Second)
 	t.Logf("a host waits longer than the delay by %v in the median, %v in 9 of 10 cases, %v in 99 of 100", late(0.5), late(0.9), late(0.99))
@@ -138,31 +130,10 @@ func lateness(visits []site.Visit, delay, lead time.Duration) func(q float64) ti
 	}
 }
 
-func inside(t *testing.T, s *site.Site) (frontier.Service, func()) {
+func inside(t *testing.T, s *site.Site) frontier.Service {
 	t.Helper()
-	srv, err := server.New(server.Config{Fetch: fetch.Config{
-		Resolver: s.Resolver(),
-		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(s.Port())}},
+	f := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, InMemory: true, Configure: func(c *server.Config) {
+		c.Fetch.Resolver, c.Fetch.Egress.AllowPorts = s.Resolver(), []uint16{uint16(s.Port())}
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := bufconn.Listen(1 << 20)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = srv.Serve(l)
-	}()
-	conn, err := grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return frontier.Service{Name: "inside", Client: pb.NewFetchServiceClient(conn)}, func() {
-		_ = conn.Close()
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = srv.Shutdown(ctx)
-		<-served
-	}
+	return frontier.Service{Name: "inside", Client: f.Client}
 }

@@ -143,17 +143,12 @@ func newFixture(t *testing.T) *fixture {
 		c.Limits.MaxFetches, c.Heartbeat = 1, heartbeat
 	}})
 	p := newProxy(t, s.Addr)
-	return &fixture{p, s.Origin, dial(t, p.addr().String()), s.Client}
-}
-
-func dial(t *testing.T, address string) pb.FetchServiceClient {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	toxic, err := grpc.NewClient("passthrough:///"+p.addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return pb.NewFetchServiceClient(conn)
+	t.Cleanup(func() { _ = toxic.Close() })
+	return &fixture{p, s.Origin, pb.NewFetchServiceClient(toxic), s.Client}
 }
 
 // request returns a GET of path whose body is not buffered.

@@ -30,11 +30,11 @@ func TestRamp(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			began := time.Unix(1_000_000, 0)
-			r := newRamp(began, row.hosts, row.delay, row.open)
+			r := newSlowStart(began, row.hosts, row.delay, row.open)
 			got := 0
 			for range 2 { // what was begun is counted, and no more may begin at the same instant
-				n := r.room(began.Add(row.after), 1_000_000-got)
-				r.count(n)
+				n := r.allowed(began.Add(row.after), 1_000_000-got)
+				r.add(n)
 				got += n
 			}
 			if got != row.want {

@@ -1,57 +1,24 @@
-package main
+package judge
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
-	"fetchd/internal/plainjson"
-	"fetchd/internal/version"
+	"fetchd/internal/rules"
 )
 
-// report writes what came of the subjects where the flags say.
-func (c *conformanceCmd) report(a *app, reports []kit.Report) error {
-	if c.Markdown != "" {
-		var page bytes.Buffer
-		markdown(&cli.Printer{W: &page}, reports)
-		if err := os.WriteFile(c.Markdown, page.Bytes(), 0o644); err != nil {
-			return cli.OutputError(err)
-		}
-	}
-	out := &cli.Printer{W: a.Out}
-	if c.JSON {
-		data, err := json.MarshalIndent(struct {
-			Fetchctl string       `json:"fetchctl"`
-			Reports  []kit.Report `json:"reports"`
-		}{version.Long(), reports}, "", "  ")
-		if err != nil {
-			return err
-		}
-		out.Printf("%s\n", plainjson.Escape(data))
-	} else {
-		for i := range reports {
-			told(out, a.painterFor(a.Out), &reports[i])
-		}
-	}
-	if out.Err != nil {
-		return cli.OutputError(out.Err)
-	}
-	return nil
-}
-
-// told is the report for a terminal: rules, what did not hold, totals.
-func told(out *cli.Printer, p painter, r *kit.Report) {
-	out.Printf("%s\n", p.paint(bold, strings.TrimSpace(cli.Escape(r.Subject+"  "+r.Version))))
+// Text writes a report for a terminal: the rules, what failed, the totals.
+func Text(w io.Writer, p cli.Painter, r *kit.Report) error {
+	out := &cli.Printer{W: w}
+	out.Printf("%s\n", p.Paint(cli.Bold, strings.TrimSpace(cli.Escape(r.Subject+"  "+r.Version))))
 	table(out, r)
 	for i := range r.Results {
-		toldResult(out, p, &r.Results[i])
+		writeFailure(out, p, &r.Results[i])
 	}
 	if why := notRun(r); why != "" {
 		out.Printf("\nnot run: %s\n", why)
@@ -61,9 +28,10 @@ func told(out *cli.Printer, p painter, r *kit.Report) {
 		out.Printf("\n%s", tallyText("vector", vectors))
 	}
 	out.Printf("\n%s\n\n", tallyText("wire scenario", wire))
+	return out.End()
 }
 
-// table has a row for each rule.
+// table writes a row for each rule.
 func table(out io.Writer, r *kit.Report) {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows := &cli.Printer{W: t}
@@ -78,7 +46,7 @@ func table(out io.Writer, r *kit.Report) {
 			unseen = append(unseen, rule)
 			continue
 		}
-		rows.Printf("%s\t%s\t%s\t%s\t%s\n", rule, ruleVerdict(vectors, wire), share(vectors), share(wire), ruleSentences[rule])
+		rows.Printf("%s\t%s\t%s\t%s\t%s\n", rule, ruleVerdict(vectors, wire), share(vectors), share(wire), rules.Sentence(rule))
 	}
 	if len(unseen) > 0 {
 		rows.Printf("\nn/a: %s\n", strings.Join(unseen, " "))
@@ -86,9 +54,9 @@ func table(out io.Writer, r *kit.Report) {
 	_ = t.Flush() // out keeps the error
 }
 
-// ruleVerdict sums up what came of a rule.
-func ruleVerdict(of ...kit.Tally) string {
-	for _, t := range of {
+// ruleVerdict returns "FAILED" if a scenario or vector of the rule failed.
+func ruleVerdict(tallies ...kit.Tally) string {
+	for _, t := range tallies {
 		if t.Failed > 0 {
 			return "FAILED"
 		}
@@ -96,7 +64,7 @@ func ruleVerdict(of ...kit.Tally) string {
 	return "held"
 }
 
-// share is how many of those that were judged held.
+// share formats how many of the judged held.
 func share(t kit.Tally) string {
 	if t.Judged() == 0 {
 		return "–"
@@ -104,17 +72,17 @@ func share(t kit.Tally) string {
 	return fmt.Sprintf("%d of %d", t.Held, t.Judged())
 }
 
-func toldResult(out *cli.Printer, p painter, x *kit.Result) {
+func writeFailure(out *cli.Printer, p cli.Painter, x *kit.Result) {
 	if x.Verdict != kit.Failed {
 		return
 	}
-	out.Printf("\n%s  %s  %s\n", p.paint(red, "FAILED"), p.paint(bold, x.Name), p.paint(dim, strings.Join(x.Rules, " ")))
+	out.Printf("\n%s  %s  %s\n", p.Paint(cli.Red, "FAILED"), p.Paint(cli.Bold, x.Name), p.Paint(cli.Dim, strings.Join(x.Rules, " ")))
 	for _, m := range x.Wrong {
 		out.Printf("  %s: expected %s, got %s\n", cli.Escape(m.What), cli.Escape(m.Want), cli.Escape(m.Got))
 	}
 }
 
-// notRun says why scenarios were not run, each reason once.
+// notRun returns the reasons why scenarios were not run, each one once.
 func notRun(r *kit.Report) string {
 	var reasons []string
 	for i := range r.Results {
@@ -133,8 +101,10 @@ func tallyText(noun string, t kit.Tally) string {
 	return text
 }
 
-// markdown is the report as a page: who, a table of rules, a table of scenarios.
-func markdown(out *cli.Printer, reports []kit.Report) {
+// Markdown writes the reports as a page: the subjects, a table of rules, a table of
+// scenarios.
+func Markdown(w io.Writer, reports []kit.Report) error {
+	out := &cli.Printer{W: w}
 	out.Printf("| subject | version | command | vectors | wire scenarios |\n|---|---|---|---|---|\n")
 	for i := range reports {
 		r := &reports[i]
@@ -147,6 +117,7 @@ func markdown(out *cli.Printer, reports []kit.Report) {
 	}
 	markdownRules(out, reports)
 	markdownScenarios(out, reports)
+	return out.End()
 }
 
 func heads(out *cli.Printer, first string, reports []kit.Report, last string) {
@@ -157,7 +128,7 @@ func heads(out *cli.Printer, first string, reports []kit.Report, last string) {
 	out.Printf("%s\n|---|%s%s\n", last, strings.Repeat("---|", len(reports)), strings.Repeat("---|", strings.Count(last, "|")))
 }
 
-// markdownRules has a row for each rule by which any subject could be judged.
+// markdownRules writes a row for each rule by which at least one subject was judged.
 func markdownRules(out *cli.Printer, reports []kit.Report) {
 	heads(out, "rule", reports, " about |")
 	for _, rule := range reports[0].Rules() {
@@ -168,12 +139,12 @@ func markdownRules(out *cli.Printer, reports []kit.Report) {
 			row += " " + share(t) + " |"
 		}
 		if judged > 0 {
-			out.Printf("%s %s |\n", row, cell(ruleSentences[rule]))
+			out.Printf("%s %s |\n", row, cell(rules.Sentence(rule)))
 		}
 	}
 }
 
-// markdownScenarios has a row for each scenario that any subject did not hold.
+// markdownScenarios writes a row for each scenario that at least one subject failed.
 func markdownScenarios(out *cli.Printer, reports []kit.Report) {
 	first := true
 	for n := range reports[0].Results {
@@ -193,7 +164,7 @@ func markdownScenarios(out *cli.Printer, reports []kit.Report) {
 	}
 }
 
-// verdictText is the verdict, and the first thing that did not hold.
+// verdictText returns the verdict and the first failed check.
 func verdictText(x *kit.Result) string {
 	switch x.Verdict {
 	case kit.Held:
@@ -204,7 +175,7 @@ func verdictText(x *kit.Result) string {
 	return "–"
 }
 
-// brief is what did not hold, in a few words: of a client what the origin saw.
+// brief describes a failure in a few words: for a client, what the origin saw.
 func brief(x *kit.Result) string {
 	if x.Exit == nil {
 		return x.First()
@@ -227,5 +198,5 @@ func brief(x *kit.Result) string {
 	return text
 }
 
-// cell is text that does not end a cell of a table.
+// cell escapes text for a cell of a Markdown table.
 func cell(s string) string { return strings.ReplaceAll(cli.Escape(s), "|", `\|`) }

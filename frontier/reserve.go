@@ -8,12 +8,12 @@ import (
 	"fetchd/frontier/store"
 )
 
-// turn waits until the host of a redirect's target is open and has it to itself.
-// Not granted means that it took too long.
-func (v *visit) turn(next string, kind chainKind) (granted bool, e *ending) {
+// takeHost waits until the host of a redirect's target is open, and reserves it. It returns false
+// if that takes too long.
+func (v *visit) takeHost(next string, kind chainKind) (granted bool, e *ending) {
 	u, err := normal.NormalizeURL(next)
 	if err != nil {
-		return false, nil // fetchd would refuse it, or it is nothing that a frontier could hold
+		return false, nil // fetchd would reject it, or a frontier cannot store it
 	}
 	patience, cancel := context.WithTimeout(v.ctx, v.w.config.MaxRedirectWait)
 	defer cancel()
@@ -25,27 +25,26 @@ func (v *visit) turn(next string, kind chainKind) (granted bool, e *ending) {
 	}
 	host := hostOf(u)
 	if kind == robotsChain && host == v.claim.Host {
-		if e := v.depart(); e != nil { // a robots.txt is nobody's granted fetch
+		if e := v.leaveHost(); e != nil { // the request for a robots.txt is not covered by the claim
 			return false, e
 		}
 	}
 	return v.reserve(patience, host)
 }
 
-// reserve closes a host to everybody else, once it is open. The visit's own host is
-// its already, as long as it has not waited for another. While it waits it has none:
-// two visits that waited for each other's would wait for ever. release gives the
-// host back.
+// reserve reserves a host for this visit once it is open. The visit holds the host of its claim,
+// until it waits for another one. While it waits, it holds none: two visits that wait for each
+// other's hosts would otherwise wait for ever. Call release after the request.
 func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
 	if host == v.held && v.unused {
 		return true, nil
 	}
 	v.release()
-	if host == v.claim.Host && !v.departed {
+	if host == v.claim.Host && !v.leftHost {
 		return true, nil
 	}
 	if !v.w.queues.try(host) {
-		if e := v.depart(); e != nil {
+		if e := v.leaveHost(); e != nil {
 			return false, e
 		}
 		if err := v.wait(func() error { return v.w.queues.wait(patience, host) }); err != nil {
@@ -59,7 +58,7 @@ func (v *visit) reserve(patience context.Context, host string) (bool, *ending) {
 	return granted, e
 }
 
-// ask asks the store for a host whose turn this visit has, until it is granted.
+// ask asks the store for a host until it is granted. The visit must have the host's turn.
 func (v *visit) ask(patience context.Context, host string) (bool, *ending) {
 	for {
 		asked, d := time.Now(), v.w.config.TotalTimeout+leaseReserve
@@ -69,14 +68,14 @@ func (v *visit) ask(patience context.Context, host string) (bool, *ending) {
 			return true, nil
 		}
 		if err != nil && patience.Err() == nil {
-			v.w.trouble(v.ctx, "reserve a host", err)
+			v.w.reportError(v.ctx, "reserve a host", err)
 			return false, v.back()
 		}
 		ends, _ := patience.Deadline()
 		if patience.Err() != nil || r.Wait > time.Until(ends) {
 			return false, v.impatient()
 		}
-		if e := v.depart(); e != nil {
+		if e := v.leaveHost(); e != nil {
 			return false, e
 		}
 		err = v.wait(func() error {
@@ -101,8 +100,8 @@ func (v *visit) wait(f func() error) error {
 	return f()
 }
 
-// impatient is the end of a visit that waits no longer; nil if it may go on
-// without what it waited for.
+// impatient returns the ending of a visit that waits no longer. It returns nil if the visit may
+// continue without the host.
 func (v *visit) impatient() *ending {
 	if v.w.draining.Err() != nil && v.ctx.Err() == nil {
 		return v.back()
@@ -110,26 +109,26 @@ func (v *visit) impatient() *ending {
 	return v.stopped()
 }
 
-// depart gives the claim's own host back: what is left of the fetch is elsewhere.
-func (v *visit) depart() *ending {
-	if v.departed {
+// leaveHost opens the claim's own host, because the rest of the fetch is at other hosts.
+func (v *visit) leaveHost() *ending {
+	if v.leftHost {
 		return nil
 	}
-	left, err := v.w.store.Depart(v.ctx, []store.Lease{v.claim.Lease})
+	left, err := v.w.store.LeaveHosts(v.ctx, []store.Lease{v.claim.Lease})
 	switch {
 	case err != nil && v.ctx.Err() != nil:
 		return v.stopped()
 	case err != nil:
-		v.w.trouble(v.ctx, "leave a host", err)
+		v.w.reportError(v.ctx, "leave a host", err)
 		return v.back()
 	case len(left) == 0:
 		return &ending{how: forget}
 	}
-	v.departed = true
+	v.leftHost = true
 	return nil
 }
 
-// stopped is the end of a visit whose context is over; nil if only patience was.
+// stopped returns the ending of a visit whose context has ended, or nil if it has not.
 func (v *visit) stopped() *ending {
 	if v.ctx.Err() == nil {
 		return nil
@@ -137,13 +136,13 @@ func (v *visit) stopped() *ending {
 	return v.broken(context.Cause(v.ctx))
 }
 
-// release tells that the request to the reserved host has ended.
+// release reports that the request to the reserved host has ended.
 func (v *visit) release() {
 	if v.held == "" {
 		return
 	}
-	// Where that fails it opens by itself, later.
-	v.w.finishingDo("give a reserved host back", func(ctx context.Context) error { return v.w.store.Settle(ctx, v.reservation) })
+	// If this fails, the reservation expires.
+	v.w.persist("give a reserved host back", func(ctx context.Context) error { return v.w.store.Settle(ctx, v.reservation) })
 	v.w.queues.leave(v.held)
 	v.held = ""
 }

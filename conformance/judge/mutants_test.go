@@ -1,4 +1,4 @@
-package main
+package judge_test
 
 import (
 	"context"
@@ -6,22 +6,29 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/conformance"
+	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
+	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
 )
 
 // mutant is a server that hands calls on to a right one, and does one thing wrong.
@@ -178,16 +185,16 @@ func judgeAll(t *testing.T, scenarios []*kit.Scenario, vectors []conformance.Vec
 
 // judgeServer runs the whole kit against one server and its own origin.
 func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []conformance.Vector, make making) ([]kit.Result, error) {
-	v, err := openVenue("", "", scenarios)
+	v, err := judge.Open("", "", scenarios)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = v.Close() }() // always nil
-	right, err := serveVenue(v, listenersOf(scenarios))
+	right, stop, err := startRight(v, judge.Listeners(scenarios))
 	if err != nil {
 		return nil, err
 	}
-	defer right.close()
+	defer stop()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -196,18 +203,65 @@ func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []confo
 	pb.RegisterFetchServiceServer(srv, make(right))
 	served := goServe(srv, l)
 	defer func() { srv.Stop(); <-served }()
-	judged, err := dialTo("--target", l.Addr().String(), func() {}, plaintext)
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
 	}
-	defer judged.close()
-	suite := &kit.Suite{Service: judged, Origin: v, Jobs: 16}
+	defer func() { _ = conn.Close() }()
+	suite := &kit.Suite{Service: pb.NewFetchServiceClient(conn), Origin: v, Jobs: 16}
 	results, err := suite.Vectors(ctx, vectors)
 	if err != nil {
 		return nil, err
 	}
 	wire, err := suite.Scenarios(ctx, scenarios)
 	return append(results, wire...), err
+}
+
+// startRight starts a fetchd that may reach the venue.
+func startRight(v *judge.Venue, listeners []string) (pb.FetchServiceClient, func(), error) {
+	ports, err := v.Ports(listeners)
+	if err != nil {
+		return nil, nil, err
+	}
+	srv, err := server.New(server.Config{
+		Fetch: fetch.Config{RootCAs: v.CA(), UserAgent: "fetchd/test",
+			Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports}},
+		AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}})
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(l)
+	}()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	stop := func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = conn.Close()
+		_ = srv.Shutdown(ctx)
+		<-served
+	}
+	return pb.NewFetchServiceClient(conn), stop, err
+}
+
+// stalled is an auth provider whose refresh only ends with its context.
+type stalled struct{}
+
+func (stalled) Covers(*url.URL) bool { return true }
+
+func (stalled) Field(context.Context) (name, value string, err error) {
+	return "Authorization", "Bearer stale", nil
+}
+
+func (stalled) Refresh(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 // goServe serves until srv is stopped; then the channel is closed.
@@ -222,7 +276,7 @@ func goServe(srv *grpc.Server, l net.Listener) <-chan struct{} {
 
 func everything(t *testing.T) ([]*kit.Scenario, []conformance.Vector) {
 	t.Helper()
-	scenarios, vectors, err := new(conformanceCmd).chosen()
+	scenarios, vectors, err := judge.Select(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
