@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"fetchd/client"
 	"fetchd/frontier/store"
-	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/site"
 )
 
@@ -60,9 +60,7 @@ func TestServiceKilled(t *testing.T) {
 	}
 	w := r.worker(r.service.as("inside"), other.as("other"))
 	ended := r.run(t.Context(), w)
-	for capacity, changed := w.pool.capacity(); capacity < 2*streamTasks; capacity, changed = w.pool.capacity() {
-		<-changed
-	}
+	awaitCapacity(w, 2*client.StreamTasks)
 	if err := r.store.Resume(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +165,7 @@ func hanging(t *testing.T) Service {
 		conn.Close()
 		l.Close() // what was not accepted ends with it
 	})
-	return Service{Name: "hanging", Client: pb.NewFetchServiceClient(conn)}
+	return Service{Name: "hanging", Client: client.New(conn)}
 }
 
 // TestServiceHangs: one that accepts and says nothing takes no work and does not

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"fetchd/client"
 	"fetchd/fetch"
 	"fetchd/frontier/store"
 	"fetchd/internal/site"
@@ -78,7 +79,7 @@ func newFetchdWith(t *testing.T, s *site.Site, egress fetch.Egress) *fetchd {
 }
 
 func (f *fetchd) as(name string) Service {
-	return Service{Name: name, Client: f.Client}
+	return Service{Name: name, Client: client.New(f.Conn)}
 }
 
 // add puts pages of hosts into the frontier, each as "HOST/PATH".

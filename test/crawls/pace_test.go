@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/client"
 	"fetchd/frontier"
 	"fetchd/frontier/store"
 	"fetchd/internal/heap"
@@ -135,5 +136,5 @@ func inside(t *testing.T, s *site.Site) frontier.Service {
 	f := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, InMemory: true, Configure: func(c *server.Config) {
 		c.Fetch.Resolver, c.Fetch.Egress.AllowPorts = s.Resolver(), []uint16{uint16(s.Port())}
 	}})
-	return frontier.Service{Name: "inside", Client: f.Client}
+	return frontier.Service{Name: "inside", Client: client.New(f.Conn)}
 }
