@@ -16,13 +16,13 @@ import (
 	"fetchd/test/rig"
 )
 
-// TestHistory makes calls of every kind while one replica is stopped and another
-// killed, and checks all that was seen.
+// TestHistory makes calls of every kind while one replica is stopped and another is killed,
+// and checks the recorded history.
 func TestHistory(t *testing.T) {
 	const (
 		callers = 24
-		between = 2 * time.Second // faults, and before and after them
-		leastOf = 3               // calls of each kind
+		between = 2 * time.Second // time before, between and after the faults
+		leastOf = 3               // minimum of calls of each kind
 	)
 	ctx := rig.Long(t, 50*time.Second)
 	o := rig.Origin(t)
@@ -52,15 +52,15 @@ func TestHistory(t *testing.T) {
 	wait.For(ctx, between)
 	stop()
 	group.Wait()
-	wait.For(ctx, 2*quietAfter) // what comes too late must be seen
+	wait.For(ctx, 2*quietAfter) // late requests must be recorded too
 	h := r.history(addresses[2], killedAt, lost)
-	h.tell(t)
+	h.summarize(t)
 	for _, v := range check(h) {
 		t.Errorf("%s: call %s: %s", v.property, v.call, v.text)
 	}
 	for _, c := range h.calls {
 		if !c.left && !c.killed && c.code != codes.OK {
-			t.Errorf("call %s (%s) ended %s, want OK: only a caller that leaves and a replica that dies end a call without outcome", c.id, c.kind, c.code)
+			t.Errorf("call %s (%s) ended %s, want OK: only a cancellation or a killed replica may end a call without an outcome", c.id, c.kind, c.code)
 		}
 	}
 	kinds := make(map[string]int)
@@ -72,8 +72,9 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// tell says what the run was made of: a check of nothing passes too.
-func (h *history) tell(t *testing.T) {
+// summarize logs what the run consisted of and checks that it was enough, because an empty
+// history has no violations.
+func (h *history) summarize(t *testing.T) {
 	t.Helper()
 	var unaries, left, killed, withChunks, retried, shut int
 	for _, c := range h.calls {

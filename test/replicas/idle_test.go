@@ -15,10 +15,9 @@ import (
 	"fetchd/internal/wait"
 )
 
-// leeway is how many goroutines and descriptors may be left. heapFloor is what
-// the live heap may grow by in any case, in MiB: the trace of the collector
-// speaks in whole MiB, and caches that are bounded (TLS sessions, buffers) fill
-// as the run goes on, on a heap of so few MiB that a tenth of it is less.
+// leeway is how many more goroutines and descriptors may remain. heapFloor is by how much
+// the live heap may always grow, in MiB: gctrace reports whole MiB, and bounded caches (TLS
+// sessions, buffers) fill during the run, while a tenth of the small heap is less.
 const (
 	leeway    = 10
 	heapFloor = 3

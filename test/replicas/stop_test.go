@@ -27,16 +27,16 @@ const (
 	exitAtOnce          = time.Second                                    // from the second SIGTERM
 )
 
-// stopping is a fetch that is under way when the service is told to stop.
+// stopping is a fetch that is in flight when the service receives SIGTERM.
 type stopping struct {
 	phase   string
-	begun   chan struct{} // closed when the fetch is in its phase
+	begun   chan struct{} // closed when the fetch has reached its phase
 	endedAt time.Time
 	outcome *pb.FetchOutcome
 	err     error
 }
 
-// TestStop ends the service with fetches in each phase.
+// TestStop stops the service with fetches in each phase.
 func TestStop(t *testing.T) {
 	const each = 20
 	ctx := rig.Long(t, 30*time.Second)
@@ -58,7 +58,7 @@ func TestStop(t *testing.T) {
 		select {
 		case <-s.begun:
 		case <-ctx.Done():
-			t.Fatalf("a fetch does not come to its %s", s.phase)
+			t.Fatalf("a fetch does not reach its %s", s.phase)
 		}
 	}
 	told := p.Signal(syscall.SIGTERM)
@@ -68,7 +68,7 @@ func TestStop(t *testing.T) {
 	}
 	t.Logf("health was NOT_SERVING %v after SIGTERM", health.Sub(told).Round(100*time.Microsecond))
 	rig.AtMost(t, "time to NOT_SERVING", health.Sub(told), goalTurn, limitTurn)
-	wait.For(ctx, goalTurn) // health turns first; a call that comes before the GOAWAY is still taken, and ends well
+	wait.For(ctx, goalTurn) // health changes first; a call that arrives before the GOAWAY is still accepted and succeeds
 	for name, c := range map[string]*grpc.ClientConn{"the old connection": conn, "a new connection": dialOne(t, p.addr)} {
 		_, err := pb.NewFetchServiceClient(c).FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/new/200")}})
 		if status.Code(err) != codes.Unavailable {
@@ -84,9 +84,9 @@ func TestStop(t *testing.T) {
 			waits = append(waits, s.endedAt.Sub(told))
 		}
 	}
-	t.Logf("%d fetches in a wait ended after SIGTERM by %s; the process was gone after %v, exit code %d",
+	t.Logf("%d fetches in a wait ended after SIGTERM by %s; the process ended after %v, exit code %d",
 		each, waits, p.EndedAt.Sub(told).Round(time.Millisecond), code)
-	rig.AtMost(t, "the last end of a wait", waits.Percentile(100), goalTurn, limitTurn)
+	rig.AtMost(t, "the last fetch in a retry wait", waits.Percentile(100), goalTurn, limitTurn)
 	if code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
@@ -95,7 +95,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// watchHealth says when the service tells that it serves no more.
+// watchHealth reports when the service's health becomes NOT_SERVING.
 func watchHealth(ctx context.Context, t *testing.T, conn *grpc.ClientConn) <-chan time.Time {
 	t.Helper()
 	watch, err := healthpb.NewHealthClient(conn).Watch(ctx, &healthpb.HealthCheckRequest{Service: pb.FetchService_ServiceDesc.ServiceName})
@@ -137,7 +137,7 @@ func (s *stopping) fetch(ctx context.Context, client pb.FetchServiceClient, url 
 	}
 }
 
-// judge wants an outcome, whatever the phase.
+// judge checks that the fetch has the outcome for its phase.
 func (s *stopping) judge(t *testing.T) {
 	t.Helper()
 	switch e := s.outcome.GetError(); {
@@ -150,7 +150,7 @@ func (s *stopping) judge(t *testing.T) {
 	}
 }
 
-// TestStopAtOnce tells the service to stop twice, with a fetch that does not end.
+// TestStopAtOnce sends SIGTERM twice during a fetch that does not end.
 func TestStopAtOnce(t *testing.T) {
 	ctx := rig.Long(t, 20*time.Second)
 	o := rig.Origin(t)
@@ -170,20 +170,20 @@ func TestStopAtOnce(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the service does not drain")
 	}
-	wait.For(ctx, 100*time.Millisecond) // nobody stops twice at the same instant
+	wait.For(ctx, 100*time.Millisecond) // two signals at the same moment are unrealistic
 	select {
 	case <-p.Gone:
-		t.Fatal("the service ended with a fetch under way, at the first SIGTERM")
+		t.Fatal("the service ended at the first SIGTERM, with a fetch in flight")
 	default:
 	}
 	again := p.Signal(syscall.SIGTERM)
 	code := p.exit(ctx)
 	took := p.EndedAt.Sub(again)
-	t.Logf("the process was gone %v after the second SIGTERM: %s, exit code %d", took.Round(time.Millisecond), p.State, code)
+	t.Logf("the process ended %v after the second SIGTERM: %s, exit code %d", took.Round(time.Millisecond), p.State, code)
 	if took > exitAtOnce {
-		t.Errorf("gone %v after the second SIGTERM, want %v at most", took, exitAtOnce)
+		t.Errorf("the process ended %v after the second SIGTERM, want at most %v", took, exitAtOnce)
 	}
 	if err := <-stuck; status.Code(err) != codes.Unavailable {
-		t.Errorf("the fetch under way ended %v, want UNAVAILABLE", err)
+		t.Errorf("the fetch in flight ended %v, want UNAVAILABLE", err)
 	}
 }
