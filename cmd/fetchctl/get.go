@@ -6,6 +6,8 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/dial"
+	"fetchd/internal/show"
 )
 
 // getCmd is "fetchctl get".
@@ -78,7 +80,7 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	return outcomeStatus(outcome)
+	return show.ExitCode(outcome)
 }
 
 // fetch runs the call, delivers the body and tells what happens.
@@ -94,7 +96,7 @@ func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchR
 	}
 	tell, done := c.teller(a)
 	d := &delivery{out: out, include: c.Include}
-	outcome, err := follow(stream, func(m *pb.FetchResponse) error {
+	outcome, err := dial.Follow(stream, func(m *pb.FetchResponse) error {
 		rec.take(m)
 		if err := d.take(m); err != nil {
 			return err
@@ -116,8 +118,9 @@ func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()
 	case c.Quiet:
 		return func(*pb.FetchResponse) error { return nil }, func() {}
 	}
-	r := &reporter{out: &cli.Printer{W: a.Err}, paint: a.Painter(a.Err), verbose: c.Verbose}
-	r.bar.on = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb" && (toFile || !cli.IsTerminal(a.Out))
-	r.bar.out, r.bar.columns = r.out, columns(a.Err)
-	return func(m *pb.FetchResponse) error { r.event(m); return nil }, r.bar.clear
+	r := &show.Reporter{Out: &cli.Printer{W: a.Err}, Paint: a.Painter(a.Err), Verbose: c.Verbose}
+	r.Progress.On = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb" && (toFile || !cli.IsTerminal(a.Out))
+	r.Progress.Out = r.Out
+	r.Progress.Columns, _ = cli.TerminalSize(a.Err)
+	return func(m *pb.FetchResponse) error { r.Event(m); return nil }, r.Progress.Clear
 }

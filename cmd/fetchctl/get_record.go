@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"fetchd/internal/cli"
+	"fetchd/internal/dial"
 	"fetchd/internal/har"
 	"fetchd/internal/timeline"
 
@@ -87,7 +88,7 @@ func (r *recording) end(a *app) error {
 	}
 	data, err := har.Marshal(f, r.options)
 	if err != nil {
-		return errors.Join(errContract, err)
+		return errors.Join(dial.ErrContract, err)
 	}
 	if err := r.archive.write(data); err != nil {
 		return err
