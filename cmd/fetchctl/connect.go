@@ -107,30 +107,3 @@ func dialTo(flag, target string, stop func(), opts ...grpc.DialOption) (*service
 	}
 	return &service{pb.NewFetchServiceClient(conn), conn, stop}, nil
 }
-
-// follow reads a fetch's stream to its end, gives each message to each, and
-// returns the outcome. The message with the outcome is given when the stream
-// has ended, for only then it is the last. Errors are gRPC statuses, those of
-// each, and errContract.
-func follow(stream grpc.ServerStreamingClient[pb.FetchResponse], each func(*pb.FetchResponse) error) (*pb.FetchOutcome, error) {
-	var last *pb.FetchResponse
-	for {
-		m, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF) && last == nil:
-			return nil, fmt.Errorf("%w: the stream ended without an outcome", errContract)
-		case errors.Is(err, io.EOF):
-			return last.GetOutcome(), each(last)
-		case err != nil:
-			return nil, err
-		case last != nil:
-			return nil, fmt.Errorf("%w: a message came after the outcome", errContract)
-		case m.GetOutcome() != nil:
-			last = m
-		default:
-			if err := each(m); err != nil {
-				return nil, err
-			}
-		}
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 )
@@ -148,13 +149,17 @@ func readError(ctx context.Context, err error) error {
 
 // fetch is one call: from what is there to the end of the body.
 func (t *transfer) fetch(ctx context.Context) (*pb.FetchOutcome, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the fetch where the body cannot be written
-	stream, err := t.svc.Fetch(ctx, t.request())
-	if err != nil {
-		return nil, err
+	var outcome *pb.FetchOutcome
+	for m, err := range client.Wrap(t.svc).Events(ctx, t.request()) {
+		if err != nil {
+			return nil, err
+		}
+		if err := t.event(ctx, m); err != nil {
+			return nil, err
+		}
+		outcome = m.GetOutcome()
 	}
-	return follow(stream, func(m *pb.FetchResponse) error { return t.event(ctx, m) })
+	return outcome, nil
 }
 
 // request asks for the file, or for the rest of it.
@@ -285,9 +290,6 @@ func dispositionOf(r *pb.HttpResponse) string {
 func (t *transfer) chunk(ctx context.Context, c *pb.BodyChunk) error {
 	if err := t.body(ctx); err != nil {
 		return err
-	}
-	if t.part == nil || c.GetOffsetBytes() != t.part.written {
-		return fmt.Errorf("%w: a body chunk came at an offset of %d", errContract, c.GetOffsetBytes())
 	}
 	if err := t.part.write(c.GetData()); err != nil {
 		return cli.OutputError(err)

@@ -10,12 +10,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 )
 
-// errContract reports that the service broke the contract.
-var errContract = errors.New("the service broke its contract")
+var errContract = client.ErrContract
 
 // fail prints why a command failed and returns the exit code. server is the address of
 // the service, empty for the service inside fetchctl.

@@ -115,9 +115,6 @@ func (d *delivery) chunk(c *pb.BodyChunk) error {
 	if err := d.begin(); err != nil {
 		return err
 	}
-	if c.GetOffsetBytes() != d.written {
-		return fmt.Errorf("%w: a body chunk at offset %d came after %d bytes", errContract, c.GetOffsetBytes(), d.written)
-	}
 	d.written += int64(len(c.GetData()))
 	if err := d.out.write(c.GetData()); err != nil || d.out.file != nil {
 		return err
