@@ -32,7 +32,7 @@ type admission struct {
 	inFlight int
 	callers  map[string]int
 	waiting  map[string]*list.List // of *place, by caller, in the order they came
-	came     uint64                // places so far
+	arrivals uint64                // places so far
 }
 
 // place is a task's position, in the queue or among the fetches in flight.
@@ -106,8 +106,8 @@ func (a *admission) queue(t *ticket) *place {
 		close(p.admitted)
 		return p
 	}
-	a.came++
-	p.number = a.came
+	a.arrivals++
+	p.number = a.arrivals
 	if a.waiting[t.caller] == nil {
 		a.waiting[t.caller] = list.New()
 	}
@@ -177,7 +177,7 @@ func (a *admission) admitLocked() {
 func (a *admission) mayLocked(caller string) bool {
 	const many, few = 64, 64
 	own, limit := a.callers[caller], a.limits.MaxFetches
-	if own >= a.limits.of(caller) {
+	if own >= a.limits.maxFetchesOf(caller) {
 		return false
 	}
 	alone := own == a.inFlight
@@ -226,10 +226,10 @@ func refuse(ctx context.Context, reason, text string) error {
 
 // pushback returns how long a refused caller should wait. It is random, so that callers
 // that were refused together do not return together.
-func pushback() time.Duration { return leastPushback + rand.N(leastPushback) }
+func pushback() time.Duration { return minPushback + rand.N(minPushback) }
 
-// leastPushback is a quarter of a second.
-const leastPushback = 250 * time.Millisecond
+// minPushback is a quarter of a second.
+const minPushback = 250 * time.Millisecond
 
 func refusal(reason, text string, wait time.Duration) error {
 	return withDetails(status.Newf(codes.ResourceExhausted, "%s: try again in %s, or ask another replica", text, wait.Round(time.Millisecond)),

@@ -21,9 +21,9 @@ const (
 	blockedAfter = 20 * time.Millisecond
 	// endBytes is about the minimum that gRPC writes at the end of a call.
 	endBytes = 32
-	// A blocked connection is closed after mostRefused refused calls, or after
+	// A blocked connection is closed after maxRefused refused calls, or after
 	// refusedTime, because what gRPC keeps for a refusal is not charged.
-	mostRefused = 512
+	maxRefused  = 512
 	refusedTime = 500 * time.Millisecond
 	// writeTime is how long one write may take before the connection is closed.
 	writeTime = 30 * time.Second
@@ -40,7 +40,7 @@ var errNoCalls = status.Error(codes.ResourceExhausted, "this connection has made
 func (c *conn) charge(md metadata.MD, memory *budget.Lease) bool {
 	if !memory.Grow(budget.Receiving, callBytes+metadataBytes(md)) {
 		memory.Close()
-		if c.isBlocked() && c.refused.Add(1) >= mostRefused || c.blockedFor() >= refusedTime {
+		if c.isBlocked() && c.refused.Add(1) >= maxRefused || c.blockedFor() >= refusedTime {
 			go c.drop() // gRPC holds a lock here
 		}
 		return false

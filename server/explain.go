@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"strings"
@@ -114,7 +115,7 @@ func (x *explanation) readObservation() {
 // readRedirect resolves a Location as the fetch would.
 func (x *explanation) readRedirect(location string) {
 	start := x.url("url", x.in.GetUrl(), explainURL)
-	from := x.url("hop_url", x.in.GetHopUrl(), orDefault(x.in.GetUrl(), explainURL))
+	from := x.url("hop_url", x.in.GetHopUrl(), cmp.Or(x.in.GetUrl(), explainURL))
 	scope := enum(&x.violations, "redirect_policy.scope", x.in.GetRedirectPolicy().GetScope(), scopes)
 	if start == nil || from == nil {
 		return
@@ -126,7 +127,7 @@ func (x *explanation) readRedirect(location string) {
 }
 
 func (x *explanation) url(field, raw, otherwise string) *url.URL {
-	u, err := fetch.ParseURL(orDefault(raw, otherwise))
+	u, err := fetch.ParseURL(cmp.Or(raw, otherwise))
 	if err != nil {
 		x.add(field, "%s", err)
 		return nil

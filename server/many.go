@@ -36,10 +36,10 @@ type many struct {
 	stream  grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]
 	ctx     context.Context // of the tasks; it ends before the call does
 	over    context.Context // done when the handler leaves
-	places  chan struct{}   // of maxOpen
+	slots   chan struct{}   // of maxOpen
 	answers chan *taskAnswer
 	tasks   sync.WaitGroup
-	begun   atomic.Int64  // tasks started
+	started atomic.Int64  // tasks started
 	revoked chan struct{} // closed when the caller is revoked
 
 	mu    sync.Mutex
@@ -61,7 +61,7 @@ type taskAnswer struct {
 func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
 	ctx, release := reserve(stream.Context())
 	over, leave := context.WithCancel(context.Background())
-	m := &many{service: s, stream: stream, ctx: ctx, over: over, places: make(chan struct{}, maxOpen),
+	m := &many{service: s, stream: stream, ctx: ctx, over: over, slots: make(chan struct{}, maxOpen),
 		answers: make(chan *taskAnswer), freed: make(chan struct{}, 1), revoked: make(chan struct{}), open: make(map[string]context.CancelFunc), last: time.Now()}
 	defer m.tasks.Wait()
 	defer release()
@@ -70,7 +70,7 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 		return err
 	}
 	p := &packer{answers: m.answers, draining: s.draining, over: over, send: func(o *outgoing) error { return stream.SendMsg(o) }, limit: s.stall,
-		stalled: make(chan struct{}), message: new(pb.FetchManyResponse), begun: func() int { return int(m.begun.Load()) }}
+		stalled: make(chan struct{}), message: new(pb.FetchManyResponse), started: func() int { return int(m.started.Load()) }}
 	p.stall = sync.OnceFunc(func() { close(p.stalled) })
 	err := m.serve(p)
 	select {
@@ -146,11 +146,11 @@ func (m *many) idleFor() time.Duration {
 // read takes tasks until the caller half-closes.
 func (m *many) read() error {
 	for {
-		if !m.place() {
+		if !m.takeSlot() {
 			return status.FromContextError(m.ctx.Err()).Err()
 		}
 		in, err := m.stream.Recv()
-		<-m.places // it was only to know that there is one
+		<-m.slots // it was only to know that there is one
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -158,10 +158,10 @@ func (m *many) read() error {
 			return err
 		}
 		for _, tag := range in.GetCancelledTags() {
-			m.giveUp(tag)
+			m.cancelTask(tag)
 		}
 		for _, task := range in.GetTasks() {
-			if !m.place() {
+			if !m.takeSlot() {
 				return status.FromContextError(m.ctx.Err()).Err()
 			}
 			if err := m.begin(task); err != nil {
@@ -172,9 +172,9 @@ func (m *many) read() error {
 }
 
 // place takes one of the places, or tells that the call is over.
-func (m *many) place() bool {
+func (m *many) takeSlot() bool {
 	select {
-	case m.places <- struct{}{}:
+	case m.slots <- struct{}{}:
 		return true
 	case <-m.ctx.Done():
 		return false
@@ -241,7 +241,7 @@ func (m *many) release() {
 	}
 }
 
-func (m *many) giveUp(tag string) {
+func (m *many) cancelTask(tag string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if cancel, ok := m.open[tag]; ok {
@@ -272,10 +272,10 @@ func (m *many) begin(task *pb.Task) error {
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	m.open[t.tag], m.last = t.cancel, time.Now()
 	if ticket != nil {
-		t.turn = m.service.admission.queue(ticket) // here, so that tasks are admitted in their order
+		t.place = m.service.admission.queue(ticket) // here, so that tasks are admitted in their order
 	}
 	m.tasks.Add(1)
-	m.begun.Add(1)
+	m.started.Add(1)
 	m.service.workers.Go(t.run)
 	return nil
 }

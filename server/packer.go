@@ -26,7 +26,7 @@ type packer struct {
 	limit    time.Duration // how long a send may take
 	stalled  chan struct{} // closed when one took longer
 	stall    func()        // closes it
-	begun    func() int    // tasks
+	started  func() int    // tasks
 	ended    int           // of them, by the outcomes that were taken
 
 	message *pb.FetchManyResponse
@@ -82,7 +82,7 @@ func (p *packer) add(a *taskAnswer) error {
 		return err
 	}
 	p.message.Responses, p.bytes = append(p.message.Responses, a.response), p.bytes+size
-	if len(p.message.Responses) >= packAnswers || p.bytes >= packBytes || len(p.message.Responses)+p.begun()-p.ended < packAnswers {
+	if len(p.message.Responses) >= packAnswers || p.bytes >= packBytes || len(p.message.Responses)+p.started()-p.ended < packAnswers {
 		return p.flush()
 	}
 	return nil

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/rand"
 	"net/http"
 	"strings"
@@ -192,7 +193,7 @@ func (c *conversion) retries(p *pb.RetryPolicy) {
 func (c *conversion) timeouts() {
 	p := c.in.GetTimeoutPolicy()
 	limit := func(field string, d *durationpb.Duration, otherwise, low time.Duration) time.Duration {
-		return c.clamped(field, d, min(orDefault(otherwise, c.limits.MaxTotalTimeout), c.limits.MaxTotalTimeout), low, c.limits.MaxTotalTimeout, &c.cut)
+		return c.clamped(field, d, min(cmp.Or(otherwise, c.limits.MaxTotalTimeout), c.limits.MaxTotalTimeout), low, c.limits.MaxTotalTimeout, &c.cut)
 	}
 	total, attempt := p.GetTotalTimeout(), p.GetAttemptTimeout()
 	c.out.SetBy.TotalTimeout = c.timeSetter(total, c.out.TotalTimeout == 0 || c.out.TotalTimeout > c.limits.MaxTotalTimeout)

@@ -24,12 +24,12 @@ type openTask struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	ticket *ticket          // nil: there is no memory for it, or its answer owns it
-	turn   *place           // nil: it has no ticket
+	place  *place           // nil: it has no ticket
 	in     *pb.FetchRequest // until it is admitted
 
 	start    time.Time
 	sequence int64
-	telling  telling
+	convert  eventConverter
 }
 
 // run runs a task and answers it once.
@@ -37,8 +37,8 @@ func (t *openTask) run() {
 	defer t.leave()
 	t.start = time.Now()
 	out, req := t.fetch()
-	if t.turn != nil {
-		t.turn.leave() // it may not have been admitted
+	if t.place != nil {
+		t.place.leave() // it may not have been admitted
 	}
 	t.finish(out, req)
 }
@@ -49,7 +49,7 @@ func (t *openTask) leave() {
 	if t.ticket != nil {
 		t.ticket.release()
 	}
-	<-t.many.places
+	<-t.many.slots
 	t.many.tasks.Done()
 }
 
@@ -60,7 +60,7 @@ func (t *openTask) finish(out *fetch.Outcome, req *fetch.Request) {
 	delete(m.open, t.tag) // its caller may reuse the tag once it has the outcome
 	m.last = time.Now()
 	m.mu.Unlock()
-	if t.send(asOutcome(out, req, t.telling.last)) == nil {
+	if t.send(asOutcome(out, req, t.convert.last)) == nil {
 		t.ticket = nil // its answer owns it
 	}
 }
@@ -100,12 +100,12 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 		req.ID = rand.Text()
 		return t.ctx, req, s.client.Refuse(t.ctx, req, classify.InvalidRequest, status.Convert(err).Message())
 	}
-	if class := t.many.enter(t.ctx, t.turn); class != classify.NoClass {
+	if class := t.many.enter(t.ctx, t.place); class != classify.NoClass {
 		return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, class, "")
 	}
 	p.req.Memory = t.ticket.memory
 	if p.req.Events != fetch.OutcomeOnly {
-		t.telling.ends = true
+		t.convert.attempts = true
 		end, _ := t.ctx.Deadline()
 		if err := t.send(p.admitted(t.start, end)); err != nil {
 			return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, classify.Cancelled, "")
@@ -121,26 +121,26 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 func (s *service) prepareTask(ctx context.Context, in *pb.FetchRequest) (*prepared, error) {
 	p, err := s.prepare(ctx, in, "request.", fetch.Inline)
 	if err == nil && in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED {
-		p.req.Events = fetch.OutcomeOnly
+		p.events, p.req.Events = fetch.OutcomeOnly, fetch.OutcomeOnly
 	}
 	return p, err
 }
 
 // enter waits until a task is admitted. If it is not, enter returns why.
-func (m *many) enter(ctx context.Context, turn *place) classify.Class {
+func (m *many) enter(ctx context.Context, p *place) classify.Class {
 	switch {
-	case turn == nil && m.service.draining.Err() != nil:
+	case p == nil && m.service.draining.Err() != nil:
 		return classify.Shutdown
-	case turn == nil:
+	case p == nil:
 		return classify.OutOfMemory
 	}
-	if turn.isAdmitted() && ctx.Err() == nil && m.service.draining.Err() == nil { // the common case
+	if p.isAdmitted() && ctx.Err() == nil && m.service.draining.Err() == nil { // the common case
 		return classify.NoClass
 	}
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(m.service.draining, stop)()
-	err := turn.wait(waiting)
+	err := p.wait(waiting)
 	switch {
 	case m.service.draining.Err() != nil: // even if it was just admitted
 		return classify.Shutdown
@@ -155,7 +155,7 @@ func (m *many) enter(ctx context.Context, turn *place) classify.Class {
 // sink is the [fetch.Sink] of the task.
 func (t *openTask) sink(ev fetch.Event) error {
 	resp := new(pb.FetchResponse)
-	t.telling.event(resp, ev)
+	t.convert.event(resp, ev)
 	return t.send(resp)
 }
 

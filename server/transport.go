@@ -18,18 +18,18 @@ import (
 // Limits on what a caller's connection may do. They bound memory and time, and
 // leave a caller that means well alone.
 const (
-	maxMetadataBytes  = 16 << 10
-	maxStreams        = 1000             // calls under way on one connection
-	callWorkers       = 128              // goroutines that carry one call out after the other: a stack need not grow again in each
-	handshakeTime     = 10 * time.Second // from accept to a connection that can carry calls
-	firstMessageTime  = 10 * time.Second // from the head of a call to its request
-	reflectionTime    = time.Minute      // of a reflection call, however much it asks
-	idleTime          = 15 * time.Minute // of a connection without calls
-	pingAfter         = 30 * time.Second // of silence, so that a caller that is gone is noticed
-	pingTimeout       = 20 * time.Second
-	leastPingInterval = 10 * time.Second // of a caller's own pings
-	streamWindow      = 64 << 10         // of data that no handler has read yet; gRPC's own window grows to 16 MiB
-	connWindow        = 1 << 20          // of a connection
+	maxMetadataBytes = 16 << 10
+	maxStreams       = 1000             // calls under way on one connection
+	callWorkers      = 128              // goroutines that carry one call out after the other: a stack need not grow again in each
+	handshakeTime    = 10 * time.Second // from accept to a connection that can carry calls
+	firstMessageTime = 10 * time.Second // from the head of a call to its request
+	reflectionTime   = time.Minute      // of a reflection call, however much it asks
+	idleTime         = 15 * time.Minute // of a connection without calls
+	pingAfter        = 30 * time.Second // of silence, so that a caller that is gone is noticed
+	pingTimeout      = 20 * time.Second
+	minPingInterval  = 10 * time.Second // of a caller's own pings
+	streamWindow     = 64 << 10         // of data that no handler has read yet; gRPC's own window grows to 16 MiB
+	connWindow       = 1 << 20          // of a connection
 )
 
 // transportOptions are those limits as gRPC takes them.
@@ -43,7 +43,7 @@ func (s *Server) transportOptions(secure *tls.Config) []grpc.ServerOption {
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionIdle: idleTime}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPingInterval, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
 			return s.tapped(ctx, info)
 		}),

@@ -163,7 +163,7 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	}
 	ctx := observe.FromHeader(r.Context(), r.Header)
 	if sent := r.Header.Values(fetch.HopsHeader); len(sent) > 0 {
-		ctx = metadata.NewIncomingContext(ctx, metadata.MD{circleKey: sent})
+		ctx = metadata.NewIncomingContext(ctx, metadata.MD{hopsKey: sent})
 	}
 	return w.service.callers.identify(ctx, shownBy(r))
 }
@@ -204,8 +204,8 @@ func (w *web) hostIsOurs(r *http.Request, browser bool) bool {
 	return err == nil || strings.EqualFold(host, "localhost") || slices.ContainsFunc(w.hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
-// webWay is for HTTP: a message is held as itself and as JSON, a third larger for bytes.
-var webWay = way{atOnce: math.MaxInt, copies: 3}
+// webMode is for HTTP: a message is held as itself and as JSON, a third larger for bytes.
+var webMode = sendMode{unblocked: math.MaxInt, copies: 3}
 
 // fetch sends what happens, one JSON object a line.
 func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
@@ -213,12 +213,12 @@ func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) er
 	return w.service.fetch(ctx, in, func(o *outgoing) error {
 		defer o.release()
 		return out.write(o.message, true)
-	}, webWay)
+	}, webMode)
 }
 
 // fetchUnary sends the outcome.
 func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
-	_, err := w.service.fetchUnary(ctx, in, "", webWay.copies, func(resp *pb.FetchUnaryResponse, t *ticket) error {
+	_, err := w.service.fetchUnary(ctx, in, "", webMode.copies, func(resp *pb.FetchUnaryResponse, t *ticket) error {
 		defer t.release()
 		out.contentType = "application/json"
 		return out.write(resp, false)

@@ -12,6 +12,7 @@ import (
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
 	"fetchd/internal/rules"
+	"fetchd/internal/show"
 )
 
 // demoCmd is "fetchctl demo".
@@ -128,8 +129,8 @@ func (d *demo) play(ctx context.Context, s *kit.Scenario) error {
 	if s.Changed != "" {
 		d.out.Printf("  %s\n", d.paint.Paint(cli.Yellow, "broken: "+s.Changed))
 	}
-	tell := &reporter{out: d.out, paint: d.paint, brief: true, indent: "    "}
-	rec := s.Perform(ctx, d.service, d.origin, tell.event)
+	tell := &show.Reporter{Out: d.out, Paint: d.paint, Brief: true, Indent: "    "}
+	rec := s.Perform(ctx, d.service, d.origin, tell.Event)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -160,11 +161,11 @@ func (d *demo) summary() int {
 			failed++
 		}
 		table.Printf("%s\t%s\t%s\t%d\t%d\t%s\n", result, r.s.Name, strings.Join(r.s.BreakRules(), " "),
-			len(r.rec.Finished), len(r.rec.Requests), took(r.rec.Spent))
+			len(r.rec.Finished), len(r.rec.Requests), show.Took(r.rec.Spent))
 	}
 	_ = t.Flush() // d.out keeps the error
 	d.out.Printf("\nWhat a rule means: fetchctl explain --rule H6\n")
-	d.out.Printf("\n%s: %d ok, %d failed, %s\n", cli.Count(len(d.rows), "scenario"), len(d.rows)-failed, failed, took(time.Since(d.begun)))
+	d.out.Printf("\n%s: %d ok, %d failed, %s\n", cli.Count(len(d.rows), "scenario"), len(d.rows)-failed, failed, show.Took(time.Since(d.begun)))
 	if failed > 0 {
 		return cli.ExitFailed
 	}

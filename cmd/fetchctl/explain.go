@@ -15,6 +15,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/rules"
+	"fetchd/internal/show"
 )
 
 // explainCmd is "fetchctl explain".
@@ -110,13 +111,13 @@ func (c *explainCmd) request(ctx context.Context, stdin io.Reader) (*pb.ExplainR
 	if !isFile && name != "-" {
 		return nil, cli.UsageError(c.Input, "is neither @FILE.json nor -")
 	}
-	text, err := readInput(ctx, name, stdin, maxRequestBody)
+	text, err := cli.ReadInput(ctx, name, stdin, maxRequestBody)
 	if err != nil {
-		return nil, inputError(c.Input, err)
+		return nil, cli.InputError(c.Input, err)
 	}
 	req = new(pb.ExplainRequest)
 	if err := protojson.Unmarshal(text, req); err != nil {
-		return nil, inputError(c.Input, err)
+		return nil, cli.InputError(c.Input, err)
 	}
 	return req, nil
 }
@@ -149,7 +150,7 @@ func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
 		}
 		req.ObservedTime = timestamppb.New(at)
 	}
-	return req, checkText(map[string]string{"--method": c.Method, "--hop-method": c.HopMethod, "--url": c.URL,
+	return req, cli.CheckUTF8(map[string]string{"--method": c.Method, "--hop-method": c.HopMethod, "--url": c.URL,
 		"--hop-url": c.HopURL, "--idempotency-key": c.IdempotencyKey})
 }
 
@@ -197,7 +198,7 @@ func (c *explainCmd) faults() ([]pb.ErrorClass, error) {
 func classNames() string {
 	var names []string
 	for n := int32(1); pb.ErrorClass_name[n] != ""; n++ {
-		names = append(names, label(pb.ErrorClass(n)))
+		names = append(names, show.Label(pb.ErrorClass(n)))
 	}
 	return strings.Join(names, ", ")
 }

@@ -8,6 +8,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/rules"
+	"fetchd/internal/show"
 )
 
 // explanation is a table of what was decided and why.
@@ -40,7 +41,7 @@ func writeExplanation(w io.Writer, p cli.Painter, req *pb.ExplainRequest, resp *
 		x.failure(resp.GetError())
 		x.decision(resp)
 	}
-	x.row("policy", "%s", policyText(resp.GetEffectivePolicy()))
+	x.row("policy", "%s", show.PolicyText(resp.GetEffectivePolicy()))
 	if _, err := io.WriteString(w, x.text.String()); err != nil {
 		return cli.OutputError(err)
 	}
@@ -50,13 +51,13 @@ func writeExplanation(w io.Writer, p cli.Painter, req *pb.ExplainRequest, resp *
 func (x *explanation) observed(req *pb.ExplainRequest) {
 	var seen []string
 	if r := req.GetResponse(); r != nil {
-		seen = append(seen, statusLine(r.GetStatusCode()))
+		seen = append(seen, show.StatusLine(r.GetStatusCode()))
 		for _, h := range r.GetHeaders() {
-			seen = append(seen, headerText(h))
+			seen = append(seen, show.HeaderText(h))
 		}
 	}
 	for _, fault := range req.GetFaults() {
-		seen = append(seen, label(fault))
+		seen = append(seen, show.Label(fault))
 	}
 	x.row("observed", "%s, attempt %d", strings.Join(seen, ", "), max(req.GetAttempt(), 1))
 }
@@ -78,7 +79,7 @@ func (x *explanation) failure(e *pb.FetchError) {
 	if e == nil {
 		return
 	}
-	x.row("class", "%s, %s", x.paint.Paint(cli.Red, label(e.GetErrorClass())), words(e.GetFailureType()))
+	x.row("class", "%s, %s", x.paint.Paint(cli.Red, show.Label(e.GetErrorClass())), show.Words(e.GetFailureType()))
 	x.rule(e.GetRule())
 }
 
@@ -89,12 +90,12 @@ func (x *explanation) decision(resp *pb.ExplainResponse) {
 		x.rule(d.GetRule())
 	}
 	if d.GetDelay() != nil {
-		x.row("delay", "%s, from %s", d.GetDelay().AsDuration(), words(d.GetDelaySource()))
+		x.row("delay", "%s, from %s", d.GetDelay().AsDuration(), show.Words(d.GetDelaySource()))
 	}
 	if after := resp.GetError().GetRetryAfter(); after != nil && d.GetDelay() == nil {
 		x.row("asked for", "%s by Retry-After", after.AsDuration())
 	}
-	x.row("outcome", "%s, if the fetch ended here", words(resp.GetKind()))
+	x.row("outcome", "%s, if the fetch ended here", show.Words(resp.GetKind()))
 	if e := resp.GetError(); e != nil {
 		x.row("retryable", "%s", laterFetch(e.GetRetryable()))
 	}
@@ -118,5 +119,5 @@ func (x *explanation) verdict(d *pb.RetryDecision) string {
 		}
 		return x.paint.Paint(cli.Yellow, "retry") + fmt.Sprintf(": attempt %d follows, %s", d.GetNextAttempt(), where)
 	}
-	return x.paint.Paint(cli.Red, "no retry") + ": " + words(d.GetVerdict())
+	return x.paint.Paint(cli.Red, "no retry") + ": " + show.Words(d.GetVerdict())
 }

@@ -7,6 +7,7 @@ import (
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/show"
 )
 
 // getCmd is "fetchctl get".
@@ -79,7 +80,7 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	return outcomeStatus(outcome)
+	return show.ExitCode(outcome)
 }
 
 // fetch runs the call, delivers the body and tells what happens.
@@ -120,8 +121,9 @@ func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()
 	case c.Quiet:
 		return func(*pb.FetchResponse) error { return nil }, func() {}
 	}
-	r := &reporter{out: &cli.Printer{W: a.Err}, paint: a.Painter(a.Err), verbose: c.Verbose}
-	r.bar.on = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb" && (toFile || !cli.IsTerminal(a.Out))
-	r.bar.out, r.bar.columns = r.out, columns(a.Err)
-	return func(m *pb.FetchResponse) error { r.event(m); return nil }, r.bar.clear
+	r := &show.Reporter{Out: &cli.Printer{W: a.Err}, Paint: a.Painter(a.Err), Verbose: c.Verbose}
+	r.Progress.On = cli.IsTerminal(a.Err) && a.Env("TERM") != "dumb" && (toFile || !cli.IsTerminal(a.Out))
+	r.Progress.Out = r.Out
+	r.Progress.Columns, _ = cli.TerminalSize(a.Err)
+	return func(m *pb.FetchResponse) error { r.Event(m); return nil }, r.Progress.Clear
 }

@@ -10,6 +10,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/show"
 	"fetchd/internal/timeline"
 )
 
@@ -24,7 +25,8 @@ type waterfall struct {
 
 // waterfall returns one for standard error.
 func (a *app) waterfall() *waterfall {
-	return &waterfall{out: &cli.Printer{W: a.Err}, paint: a.Painter(a.Err), columns: columns(a.Err), plain: !a.isUTF8()}
+	columns, _ := cli.TerminalSize(a.Err)
+	return &waterfall{out: &cli.Printer{W: a.Err}, paint: a.Painter(a.Err), columns: columns, plain: !a.isUTF8()}
 }
 
 // isUTF8 tells whether the locale's characters are UTF-8, as POSIX finds the
@@ -74,7 +76,7 @@ func (w *waterfall) axis(end time.Duration) {
 	if n == 0 {
 		return
 	}
-	w.out.Printf("%s  0%*s\n", strings.Repeat(" ", w.labelWidth()), n-1, w.text(took(end)))
+	w.out.Printf("%s  0%*s\n", strings.Repeat(" ", w.labelWidth()), n-1, w.text(show.Took(end)))
 }
 
 // attempt draws one attempt, and the wait after it.
@@ -82,10 +84,10 @@ func (w *waterfall) attempt(f *timeline.Fetch, i int) {
 	a := &f.Attempts[i]
 	title := fmt.Sprintf("attempt %d", a.Number)
 	if s := a.Status(); s != 0 {
-		title += "  " + statusLine(int32(s))
+		title += "  " + show.StatusLine(int32(s))
 	}
 	if e := a.Error; e != nil {
-		title += "  " + w.paint.Paint(cli.Red, w.text(label(e.GetErrorClass())+" ("+e.GetRule()+")"))
+		title += "  " + w.paint.Paint(cli.Red, w.text(show.Label(e.GetErrorClass())+" ("+e.GetRule()+")"))
 	}
 	w.out.Printf("%s\n", title)
 	for j := range a.Hops {
@@ -151,7 +153,7 @@ func longest(h *timeline.Hop, from, to time.Duration) timeline.Kind {
 func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Duration, glyph func(from, to time.Duration) rune, ink cli.Color) {
 	label = w.fit(label, w.labelWidth())
 	label += strings.Repeat(" ", max(w.labelWidth()-utf8.RuneCountInString(label), 0))
-	spent := w.text(took(end - start))
+	spent := w.text(show.Took(end - start))
 	n := w.barWidth()
 	if n == 0 {
 		w.out.Printf("%s %*s\n", label, timeWidth, spent)
@@ -184,16 +186,16 @@ func (w *waterfall) bar(whole, start, end time.Duration, glyph func(from, to tim
 func (w *waterfall) outcome(f *timeline.Fetch) {
 	o := f.Outcome
 	if o == nil {
-		w.out.Printf("%s  %s\n", w.paint.Paint(cli.Yellow, "no outcome"), w.text(took(f.End)))
+		w.out.Printf("%s  %s\n", w.paint.Paint(cli.Yellow, "no outcome"), w.text(show.Took(f.End)))
 		return
 	}
 	ink, why := cli.Green, ""
 	if e := o.GetError(); e != nil {
 		ink = cli.Red
-		why = fmt.Sprintf("  %s (%s)  stopped: %s", label(e.GetErrorClass()), e.GetRule(), words(e.GetStopReason()))
+		why = fmt.Sprintf("  %s (%s)  stopped: %s", show.Label(e.GetErrorClass()), e.GetRule(), show.Words(e.GetStopReason()))
 	}
-	w.out.Printf("%s%s  %s  %s  %s\n", w.paint.Paint(ink, w.text(label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
-		cli.Count(int(o.GetAttempts()), "attempt"), cli.Count(int(o.GetExchanges()), "exchange"), w.text(took(o.GetTotalDuration().AsDuration())))
+	w.out.Printf("%s%s  %s  %s  %s\n", w.paint.Paint(ink, w.text(show.Label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
+		cli.Count(int(o.GetAttempts()), "attempt"), cli.Count(int(o.GetExchanges()), "exchange"), w.text(show.Took(o.GetTotalDuration().AsDuration())))
 }
 
 // legend names the characters that stand in the bars.

@@ -1,4 +1,4 @@
-package main
+package download
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fetchd/internal/cli"
+	"fetchd/internal/show"
 
 	"golang.org/x/text/width"
 )
@@ -135,7 +136,7 @@ func (b *board) draw() {
 			bars = append(bars, r.bar(columns-1, now)) // a full line would wrap
 		}
 	}
-	total := fmt.Sprintf("%d of %s  %s  %s", b.ended, cli.Count(b.files, "file"), size(received), rate(received, now.Sub(b.begun)))
+	total := fmt.Sprintf("%d of %s  %s  %s", b.ended, cli.Count(b.files, "file"), show.Size(received), rate(received, now.Sub(b.begun)))
 	b.show(append(bars, cutWidth(total, columns-1)))
 }
 
@@ -164,7 +165,7 @@ func (b *board) sum(c counts, left int) {
 	if left > 0 {
 		parts = append(parts, fmt.Sprintf("%d not begun", left))
 	}
-	b.out.Printf("%s  %s  %s\n", strings.Join(parts, ", "), size(c.bytes), took(time.Since(b.begun)))
+	b.out.Printf("%s  %s  %s\n", strings.Join(parts, ", "), show.Size(c.bytes), show.Took(time.Since(b.begun)))
 }
 
 // retries says how many attempts were made after the first, and for how many files.
@@ -184,9 +185,9 @@ func retries(c counts) string {
 func (r *track) bar(columns int, now time.Time) string {
 	const gauge = 20
 	at, total, received := max(r.at.Load(), 0), r.total.Load(), r.received.Load()
-	facts := size(at)
+	facts := show.Size(at)
 	if total > 0 {
-		facts = fmt.Sprintf("%3d %%  %s of %s", at*100/total, size(at), size(total))
+		facts = fmt.Sprintf("%3d %%  %s of %s", at*100/total, show.Size(at), show.Size(total))
 	}
 	spent := now.Sub(r.begun)
 	if speed := rate(received, spent); speed != "" {

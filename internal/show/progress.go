@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"fmt"
@@ -11,12 +11,12 @@ import (
 // redrawAfter is the least time between two drawings.
 const redrawAfter = 100 * time.Millisecond
 
-// progress is one line of a terminal that is drawn again and again. The zero
+// Progress is one line of a terminal that is drawn again and again. The zero
 // value draws nothing. It has no clock: it goes by the times of the events.
-type progress struct {
-	on      bool
-	out     *cli.Printer
-	columns int
+type Progress struct {
+	On      bool
+	Out     *cli.Printer
+	Columns int
 
 	shown bool
 	total int64         // of the whole body; 0 or less: not known
@@ -25,29 +25,29 @@ type progress struct {
 }
 
 // say draws a text.
-func (p *progress) say(text string) {
-	if !p.on {
+func (p *Progress) say(text string) {
+	if !p.On {
 		return
 	}
-	p.out.Printf("\r\x1b[K%s", cut(text, p.columns-1)) // a full line would wrap
+	p.Out.Printf("\r\x1b[K%s", cut(text, p.Columns-1)) // a full line would wrap
 	p.shown = true
 }
 
-// clear takes the line away, so that another can stand there.
-func (p *progress) clear() {
+// Clear removes the line, so that other text can be written.
+func (p *Progress) Clear() {
 	if p.shown {
-		p.out.Printf("\r\x1b[K")
+		p.Out.Printf("\r\x1b[K")
 		p.shown = false
 	}
 }
 
 // start begins a body.
-func (p *progress) start(r *pb.HttpResponse) {
-	p.total, p.begun, p.drawn = totalOf(r), 0, 0
+func (p *Progress) start(r *pb.HttpResponse) {
+	p.total, p.begun, p.drawn = TotalOf(r), 0, 0
 }
 
 // chunk tells how far the body has come: bytes, total if known, rate.
-func (p *progress) chunk(c *pb.BodyChunk, now time.Duration) {
+func (p *Progress) chunk(c *pb.BodyChunk, now time.Duration) {
 	if p.begun == 0 {
 		p.begun = now
 	}
@@ -56,18 +56,18 @@ func (p *progress) chunk(c *pb.BodyChunk, now time.Duration) {
 	}
 	p.drawn = now
 	n := c.GetOffsetBytes() + int64(len(c.GetData()))
-	text := size(n)
+	text := Size(n)
 	if p.total > 0 {
-		text += fmt.Sprintf(" of %s  %d %%", size(p.total), n*100/p.total)
+		text += fmt.Sprintf(" of %s  %d %%", Size(p.total), n*100/p.total)
 	}
 	if spent := now - p.begun; spent > 0 {
-		text += fmt.Sprintf("  %s/s", size(int64(float64(n)/spent.Seconds())))
+		text += fmt.Sprintf("  %s/s", Size(int64(float64(n)/spent.Seconds())))
 	}
 	p.say(text)
 }
 
-// codingOf is the content coding that a response names.
-func codingOf(r *pb.HttpResponse) string {
+// CodingOf is the content coding that a response names.
+func CodingOf(r *pb.HttpResponse) string {
 	for _, h := range r.GetHeaders() {
 		if h.GetName() == "Content-Encoding" {
 			return h.GetValue()

@@ -1,9 +1,8 @@
-package main
+package download
 
 import (
 	"context"
 	"io"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,12 +37,12 @@ func (s *endlessStream) Recv() (*pb.FetchResponse, error) {
 		s.begun = true
 		return &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Response: &pb.HttpResponse{StatusCode: 200}}}}, nil
 	case s.left > 0:
-		m := chunkMessage(s.at, strings.Repeat("x", 1024))
+		m := &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: s.at, Data: make([]byte, 1024)}}}
 		s.left, s.at = s.left-1, s.at+1024
 		return m, nil
 	case s.left == 0:
 		s.left--
-		return outcomeMessage(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: s.at}}), nil
+		return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: s.at}}}}, nil
 	}
 	return nil, io.EOF
 }
@@ -66,23 +65,18 @@ func TestDownloadLimitRate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				a := &app{cli.Program{Streams: cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}, Env: func(string) string { return "" }}}
-				c := &downloadCmd{}
-				d := &downloads{svc: endlessService{chunks: 64}, dir: tempFolder(t, dir), app: a, attempts: 1, board: c.board(a, tt.files)}
-				var entries []*entry
+				c := Config{Dir: dir, Jobs: tt.jobs, LimitRate: tt.rate, Attempts: 1, Text: io.Discard}
 				for i := range tt.files {
-					entries = append(entries, &entry{url: "http://origin.test/" + string(rune('a'+i))})
+					c.URLs = append(c.URLs, "http://origin.test/"+string(rune('a'+i)))
 				}
-				var err error
-				if d.naming, err = newNaming(d.dir, entries, nil); err != nil {
+				d, err := New(t.Context(), c)
+				if err != nil {
 					t.Fatal(err)
 				}
-				if tt.rate > 0 {
-					d.limit = &limiter{rate: tt.rate}
-				}
+				defer d.Close()
 				begun := time.Now()
-				if code := d.run(t.Context(), entries, tt.jobs); code != cli.ExitOK {
-					t.Errorf("exit status %d", code)
+				if code, err := d.Fetch(t.Context(), endlessService{chunks: 64}); code != cli.ExitOK || err != nil {
+					t.Errorf("exit code %d, %v", code, err)
 				}
 				if spent := time.Since(begun); spent != tt.want {
 					t.Errorf("%d KiB at %d B/s took %s, want %s", 64*tt.files, tt.rate, spent, tt.want)
@@ -119,11 +113,7 @@ func TestLimiter(t *testing.T) {
 func TestDownloadRateJobs(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ rate, jobs, want int }{{0, 4, 4}, {8 << 10, 4, 1}, {20 << 10, 4, 2}, {1 << 20, 4, 4}} {
-		c := &downloadCmd{Jobs: tt.jobs}
-		if tt.rate > 0 {
-			r := byteSize(tt.rate)
-			c.LimitRate = &r
-		}
+		c := Config{Jobs: tt.jobs, LimitRate: int64(tt.rate)}
 		if got := c.jobs(); got != tt.want {
 			t.Errorf("%d jobs at %d B/s: %d, want %d", tt.jobs, tt.rate, got, tt.want)
 		}

@@ -1,4 +1,4 @@
-package main
+package download
 
 import (
 	"bytes"
@@ -282,5 +282,21 @@ func TestPartLinks(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// only fails where a folder holds anything but the names.
+func only(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if fmt.Sprint(got) != fmt.Sprint(names) {
+		t.Errorf("the folder holds %q, want %q", got, names)
 	}
 }

@@ -1,10 +1,14 @@
-package main
+package download
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"path"
 	"strings"
 
 	"fetchd/internal/cli"
@@ -21,13 +25,13 @@ type entry struct {
 	fixed bool   // the origin has no say in the name
 }
 
-// entries are the URLs of the arguments and the lists, in their order, each
-// once. Errors are usageErrors, and that of ctx.
-func (c *downloadCmd) entries(ctx context.Context, stdin io.Reader) ([]*entry, error) {
+// entries returns the URLs of the arguments and the lists, in their order, each once. Errors
+// are usage errors and that of ctx.
+func (c *Config) entries(ctx context.Context) ([]*entry, error) {
 	var all []*entry
-	for _, u := range c.URL {
+	for _, u := range c.URLs {
 		if u == "-" {
-			listed, err := readList(ctx, u, stdin)
+			listed, err := readList(ctx, u, c.Stdin)
 			if err != nil {
 				return nil, err
 			}
@@ -37,7 +41,7 @@ func (c *downloadCmd) entries(ctx context.Context, stdin io.Reader) ([]*entry, e
 		all = append(all, &entry{url: u, where: "URL"})
 	}
 	if c.Input != "" {
-		listed, err := readList(ctx, c.Input, stdin)
+		listed, err := readList(ctx, c.Input, c.Stdin)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +61,7 @@ func (c *downloadCmd) entries(ctx context.Context, stdin io.Reader) ([]*entry, e
 // checkURL finds what is no URL before anything is fetched. The service looks
 // closer.
 func checkURL(e *entry) error {
-	if err := checkText(map[string]string{e.where: e.url}); err != nil {
+	if err := cli.CheckUTF8(map[string]string{e.where: e.url}); err != nil {
 		return err
 	}
 	u, err := url.Parse(e.url)
@@ -89,9 +93,9 @@ func distinct(all []*entry) []*entry {
 
 // readList reads a list from a file, or from standard input for "-".
 func readList(ctx context.Context, file string, stdin io.Reader) ([]*entry, error) {
-	text, err := readInput(ctx, file, stdin, maxList)
+	text, err := cli.ReadInput(ctx, file, stdin, maxList)
 	if err != nil {
-		return nil, inputError("--input", err)
+		return nil, cli.InputError("--input", err)
 	}
 	if len(text) > maxList {
 		return nil, cli.UsageError("--input", fmt.Sprintf("has more than %d bytes", maxList))
@@ -119,4 +123,71 @@ func parseList(file, text string) ([]*entry, error) {
 		list = append(list, e)
 	}
 	return list, nil
+}
+
+// readSums reads a list of digests: file name → SHA-256 in hex. It is nil where
+// there is no list.
+func readSums(ctx context.Context, file string) (map[string]string, error) {
+	if file == "" {
+		return nil, nil
+	}
+	if file == "-" {
+		return nil, cli.UsageError("--sha256sums", "must be a file")
+	}
+	text, err := cli.ReadInput(ctx, file, nil, maxList)
+	if err != nil {
+		return nil, cli.InputError("--sha256sums", err)
+	}
+	sums, line := parseSums(string(text))
+	if line != 0 {
+		return nil, cli.UsageError("--sha256sums", fmt.Sprintf("%s:%d is no line of sha256sum, or contradicts one before", file, line))
+	}
+	return sums, nil
+}
+
+// parseSums reads lines "DIGEST  NAME" or "DIGEST *NAME". Of a path the last
+// segment counts. line is the first that cannot be read, or 0.
+func parseSums(text string) (sums map[string]string, line int) {
+	sums = make(map[string]string)
+	n := 0
+	for l := range strings.Lines(text) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		if strings.TrimSpace(l) == "" || l[0] == '#' {
+			continue
+		}
+		l, escaped := strings.CutPrefix(l, `\`)
+		digest, name, ok := strings.Cut(l, " ")
+		raw, err := hex.DecodeString(digest)
+		if !ok || err != nil || len(raw) != sha256.Size || len(name) < 2 || name[0] != ' ' && name[0] != '*' {
+			return nil, n
+		}
+		name = name[1:]
+		if escaped {
+			name = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r").Replace(name)
+		}
+		name, digest = path.Base(name), strings.ToLower(digest)
+		if other, twice := sums[name]; twice && other != digest {
+			return nil, n
+		}
+		sums[name] = digest
+	}
+	return sums, 0
+}
+
+// digestOf is the SHA-256 of what r holds, in hex. It stops when ctx ends.
+func digestOf(ctx context.Context, r io.Reader) (string, error) {
+	h := sha256.New()
+	buf := make([]byte, 256<<10)
+	for ctx.Err() == nil {
+		n, err := r.Read(buf)
+		_, _ = h.Write(buf[:n]) // a hash takes everything
+		if errors.Is(err, io.EOF) {
+			return hex.EncodeToString(h.Sum(nil)), nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return "", ctx.Err()
 }
