@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -17,15 +16,14 @@ import (
 	"fetchd/internal/site"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/rig"
 )
 
 // TestPace: ten thousand hosts with a hundred URLs each (ten in the short form, of
 // which it fetches six), five seconds between the fetches of a host. No fetch is early,
 // and the rate is what the delay allows.
 func TestPace(t *testing.T) {
-	if os.Getenv("FETCHD_LONG") == "" {
-		t.Skip("takes up to two minutes: set FETCHD_LONG")
-	}
+	rig.Long(t, 4*time.Minute)
 	const hosts, delay = 10_000, 5 * time.Second
 	pages, lasts := sized(100, 10), sized(40*time.Second, 30*time.Second)
 	heap.Hold() // as the programs do
