@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/dial"
 	"fetchd/internal/show"
 )
 
@@ -85,26 +85,29 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 
 // fetch runs the call, delivers the body and prints the events.
 func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchRequest, out *output, rec *recording) (*pb.FetchOutcome, error) {
-	call, cancel := context.WithCancel(ctx)
 	if c.Timeout != nil && *c.Timeout > 0 { // the service refuses others
-		call, cancel = context.WithTimeout(ctx, *c.Timeout+deadlineSpare)
-	}
-	defer cancel() // ends the fetch if the body cannot be written
-	stream, err := svc.Fetch(call, req)
-	if err != nil {
-		return nil, err
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, *c.Timeout+deadlineSpare)
+		defer cancel()
 	}
 	tell, done := c.teller(a)
+	defer done()
 	d := &delivery{out: out, include: c.Include}
-	outcome, err := dial.Follow(stream, func(m *pb.FetchResponse) error {
+	var outcome *pb.FetchOutcome
+	for m, err := range client.Wrap(svc).Events(ctx, req) {
+		if err != nil {
+			return nil, err
+		}
 		rec.take(m)
 		if err := d.take(m); err != nil {
-			return err
+			return nil, err
 		}
-		return tell(m)
-	})
-	done()
-	return outcome, err
+		if err := tell(m); err != nil {
+			return nil, err
+		}
+		outcome = m.GetOutcome()
+	}
+	return outcome, nil
 }
 
 // teller returns a function that prints an event, and one that ends the output.
