@@ -29,6 +29,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/server"
 	"fetchd/server/console"
+	"fetchd/test/rig"
 )
 
 // patience is how long a test waits for something that must happen.
@@ -104,9 +105,7 @@ type page struct {
 // open opens a page. change may alter the service.
 func open(t *testing.T, change ...func(*server.Config, *console.Config)) *page {
 	t.Helper()
-	if os.Getenv("FETCHD_LONG") != "1" {
-		t.Skip("wants a browser: set FETCHD_LONG=1, or .ci/run console")
-	}
+	rig.Long(t, 5*time.Minute)
 	chromium.once.Do(startChromium)
 	if chromium.err != nil && os.Getenv("CI") != "true" && chromium.ctx == nil {
 		t.Skip(chromium.err)
@@ -142,11 +141,7 @@ func open(t *testing.T, change ...func(*server.Config, *console.Config)) *page {
 // serve starts the origin and the service.
 func (p *page) serve(change []func(*server.Config, *console.Config)) {
 	p.Helper()
-	o, err := origin.Start(origin.Config{Seed: 1})
-	if err != nil {
-		p.Fatal(err)
-	}
-	p.Cleanup(func() { _ = o.Close() })
+	o := rig.Origin(p.T)
 	p.origin = o
 	var ports []uint16
 	for _, name := range []string{"http", "https"} {
@@ -172,7 +167,7 @@ func (p *page) serve(change []func(*server.Config, *console.Config)) {
 	go func() { served <- s.Serve(calls) }()
 	go func() { served <- s.ServeWeb(pages) }()
 	p.Cleanup(func() {
-		_ = s.Shutdown(p.Context()) // over by now: what still runs is cut off
+		_ = s.Shutdown(p.Context()) // the context has ended, so running calls are cancelled
 		if err := errors.Join(<-served, <-served); err != nil {
 			p.Errorf("Serve or ServeWeb = %v, want nil", err)
 		}
