@@ -2,11 +2,11 @@ package main
 
 import "fetchd/internal/cli"
 
-// The texts of --help that are longer than a line.
+// The long texts of --help.
 
-const description = `Keeps the URLs of a crawl and decides when each is fetched.
+const description = `Stores the URLs of a crawl and decides when each one is fetched.
 
-All is in one database: a SQLite file, or PostgreSQL where one machine is not enough. Several of these commands may run at once on one database.
+Everything is in one database: a SQLite file, or PostgreSQL if one machine is not enough. Several of these commands may run at once on one database.
 
 If the reader of standard output goes away early, as head does, the exit code is 0.`
 
@@ -20,14 +20,13 @@ const overviewExamples = `  frontier add https://example.org/
   frontier status --db postgres://crawler@db.internal/frontier
 `
 
-// Help is the text after the first line of "frontier add --help". It implements
-// kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *addCmd) Help() string {
-	return `URLs are stored in their normal form, each once; one that is there already stays as it is. The database is made if it is not there.
+	return `URLs are stored in their normal form, each once. A URL that is already stored is not changed. The database is created if it does not exist.
 
-A list has a URL a line. Empty lines and lines that begin with # are skipped; CRLF and a byte order mark are fine; a line of more than 64 KiB is bad. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. What a sitemap index lists is reported as bad: download those sitemaps and give them instead. Files may be compressed with gzip.
+A list has one URL per line. Empty lines and lines that begin with # are skipped. CRLF and a byte order mark are allowed. A line of more than 64 KiB is an error. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. The entries of a sitemap index are reported as errors: download those sitemaps and add them. Files may be compressed with gzip.
 
-A line that is no URL is reported on standard error as FILE:LINE and a reason, and skipped. The first 100 are reported, then their number. Memory does not grow with the length of the input. Interrupted, it says which line was the last one put; what was put stays.`
+A line that is not a URL is reported on standard error as FILE:LINE with a reason, and skipped. The first 100 of them are reported, then only their number. Memory does not grow with the length of the input. If the command is interrupted, it prints the last line that was added; what was added stays.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -47,24 +46,23 @@ func (c *addCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "frontier run --help". It implements
-// kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *runCmd) Help() string {
-	return `Fetches what is to be fetched, each URL when its host's turn has come, until nothing is left; with --endless it then waits for more. "frontier add" makes the database. Any number of runs may work on one database, on one machine or on many.
+	return `Fetches the URLs that are due, each when it is its host's turn, until none is left. With --endless it then waits for more. "frontier add" creates the database. Any number of runs may work on one database, on one machine or on many.
 
-The service. Fetches are made by a fetchd inside this process, which reaches public addresses on ports 80 and 443 and nothing else, whatever a name or a redirect leads to. For a site of your own on another address or port, open just that: --egress-allow-cidr 10.1.2.0/24 --egress-allow-port 8080. With --server, fetches go through a fetchd elsewhere, whose own settings say what it reaches; given several times, each fetch goes to the one with the fewest. A service that ends or comes back is noticed, and its fetches are made again.
+The service. By default the fetches are made by a fetchd inside this process. It reaches public addresses on ports 80 and 443 and nothing else, wherever a name or a redirect leads. For your own site on another address or port, allow exactly that: --egress-allow-cidr 10.1.2.0/24 --egress-allow-port 8080. With --server, fetches go through another fetchd, and its settings apply. If --server is given several times, each fetch goes to the service with the fewest fetches. If a service ends or comes back, this is noticed, and its fetches are made again.
 
-Politeness. A host has one fetch at a time, and opens again --delay after the fetch has ended; "frontier set" gives a host other numbers, and a longer Crawl-delay of its robots.txt counts, up to --max-crawl-delay. robots.txt is obeyed, and kept for a day. A redirect to another host waits for that host's turn. A host that answers 429 or 503 is left alone for as long as it asks, or for a minute that doubles each time.
+Politeness. A host has one fetch at a time. The next one starts --delay after the end of the last. "frontier set" changes these numbers for one host. A longer Crawl-delay in its robots.txt counts, up to --max-crawl-delay. robots.txt is obeyed, and cached for a day. A redirect to another host waits for that host's turn. A host that answers 429 or 503 is not asked again for as long as it says, or for one minute, which doubles each time.
 
-Redirects. CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0 to 20) in the environment stand for --follow-redirects and --max-redirects where those are not given.
+Redirects. The environment variables CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0 to 20) set --follow-redirects and --max-redirects if these are not given.
 
-Results. Each outcome is a row in the database, which "frontier export" writes out. --outcomes appends the same as a line of JSON as it happens. --bodies keeps each body as sha256/XX/DIGEST, XX being the digest's first two digits; the field body_sha256 of an outcome is the digest. A body that several URLs have is kept once; the empty one is kept at the start, to see that the place can be written.
+Results. Each outcome is a row in the database; "frontier export" writes them. --outcomes also appends each outcome as a line of JSON when it happens. --bodies stores each body as sha256/XX/DIGEST, where XX is the first two digits of the digest. The field body_sha256 of an outcome has the digest. A body that several URLs share is stored once. The empty body is stored at the start, to check that the place is writable.
 
-The last line on standard error counts URLs that were completed and that failed for good, and retries: the attempts after the first of a fetch. Put off is how many times a URL failed in a way that may pass, to be tried again later. Before it comes a line for each error class, with what to do about it. Off a terminal, each line of progress names the error class that came most often since the line before.
+The last line on standard error counts the URLs that were completed, the URLs that failed for good, and the retries: all attempts except the first one of each fetch. "Put off" is how many times a URL failed temporarily and was scheduled for later. The lines before it have each error class and what to do about it. If standard error is not a terminal, each line of progress names the most frequent error class since the line before.
 
-SIGTERM and SIGINT: nothing more is begun, fetches under way may end within --drain-time, and what has not ended then is given back for the next run. A second signal ends at once; then URLs that were being fetched are free when their --lease ends.
+SIGTERM and SIGINT: no fetch is started any more, and fetches in flight may end within --drain-time. The other URLs are released for the next run. A second signal ends the program at once; URLs that were being fetched are then released when their --lease ends.
 
---demo needs no database and no network, takes some seconds, and says of each check whether it holds.`
+--demo needs neither a database nor a network. It takes some seconds, and prints for each check whether it holds.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -89,12 +87,11 @@ func (c *runCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "frontier status --help". It
-// implements kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *statusCmd) Help() string {
-	return `Beside the counts of URLs stand the names that other documents give them: Pending, InProgress (fetching), Completed (fetched) and Failed (dead).
+	return `Next to the counts of URLs are the names that other documents give them: Pending, InProgress (fetching), Completed (fetched) and Failed (dead).
 
-A host can be counted in several lines: one that is blocked is waiting, too.
+A host can be counted in several lines: a blocked host is waiting too.
 
 Each reading counts the rows of the whole table. --classes reads them one by one, which takes longer: some seconds for a million URLs.`
 }
@@ -114,12 +111,11 @@ func (c *statusCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "frontier why --help". It implements
-// kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *whyCmd) Help() string {
-	return `The first line is the reason; what decides follows. Where several things hold a URL back, the first line names what a person can change, then what holds longest. Times are those of the database's clock.
+	return `The first line is the reason; the lines after it are the facts that decide. If there are several reasons, the first line names the one that a person can change, then the one that lasts longest. Times are those of the database's clock.
 
-What robots.txt says is taken from the database, as the last worker read it, and counts for a "frontier run" without --ignore-robots. Give --user-agent as it was given there.
+The rules of robots.txt come from the database, as the last worker read them. They apply to a "frontier run" without --ignore-robots. Give the same --user-agent as there.
 
 With --json the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, robots_disallowed, robots_unreachable, host_blocked, backing_off, host_in_flight, host_delay and its_turn.`
 }
@@ -137,12 +133,11 @@ func (c *whyCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "frontier retry --help". It
-// implements kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *retryCmd) Help() string {
-	return `Makes URLs pending again whose last fetch failed, those that are dead too. Their failures are forgotten, and what robots.txt said where that ended them: it is asked for again. "frontier status --classes" says how many there are of each class.
+	return `Makes URLs pending again whose last fetch failed, including dead ones. Their failures are deleted. If robots.txt was the reason, it is deleted as well, and fetched again. "frontier status --classes" counts the URLs of each class.
 
-With --fetched-before, URLs are made pending that were fetched well, so that the next run fetches them again. Where the origin gave an ETag or a Last-Modified, it is asked whether they have changed.`
+--fetched-before makes URLs pending again that were fetched successfully, so that the next run fetches them again. If the origin sent an ETag or a Last-Modified, that fetch is conditional.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -160,16 +155,15 @@ func (c *retryCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "frontier export --help". It
-// implements kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *exportCmd) Help() string {
-	return `Rows come in the order of their ids, a page at a time: changes made meanwhile may or may not be in it. Memory does not grow with their number.
+	return `Rows are in the order of their ids, and are read a page at a time: concurrent changes may or may not be included. Memory does not grow with the number of rows.
 
-Both formats have the same fields. Times are RFC 3339 in UTC; where there is none it is null in JSON and an empty cell in CSV. Durations are in milliseconds.
+Both formats have the same fields. Times are RFC 3339 in UTC; a missing time is null in JSON and an empty cell in CSV. Durations are in milliseconds.
 
-In CSV, control characters, line ends and what turns the direction of writing are written as in a Go string, such as \x1b, \n and \u202e, for a terminal would obey them; and a cell that begins with = + - or @ has a ' put before it, for a spreadsheet would take it for a formula. JSON lines have every value unchanged: they have such characters as \u001b or \u202e, which JSON decodes to the same.
+CSV is safe for terminals and spreadsheets. Control characters, line ends and characters that change the writing direction are written as in a Go string, such as \x1b, \n and \u202e. A cell that begins with = + - or @ gets a ' before it. JSON lines have every value unchanged: such characters are escaped as \u001b or \u202e, which JSON decodes to the same.
 
-FILE gets its name when it is whole; one that was there before is there until then.`
+FILE gets its name when it is complete. An existing file stays until then.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -186,10 +180,9 @@ func (c *exportCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "frontier pause --help". It
-// implements kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *pauseCmd) Help() string {
-	return `Fetches that are under way go on to their end. A pause lasts until "frontier resume" with the same host, or without one; programs that end and start again do not change it.`
+	return `Fetches in flight continue to their end. A pause lasts until "frontier resume" with the same host, or without one. It survives restarts of every program.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -205,10 +198,9 @@ func (c *pauseCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "frontier resume --help". It
-// implements kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *resumeCmd) Help() string {
-	return `Takes back the pause of the crawl or of a host, and not the other one.`
+	return `Ends the pause of the crawl or of one host. These two pauses are independent.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -224,10 +216,9 @@ func (c *resumeCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "frontier set --help". It implements
-// kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *setCmd) Help() string {
-	return `What is set holds from the next fetch of the host on, and stays until it is set again. The host need not be known yet; of one that was never heard of, the output says so.`
+	return `A setting applies from the next fetch of the host on, and stays until it is set again. The host may be unknown so far; the output then says so.`
 }
 
 // Manual lists the exit codes and examples of the command.

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/dial"
 	"fetchd/internal/show"
 )
 
@@ -155,13 +155,17 @@ func readError(ctx context.Context, err error) error {
 
 // fetch is one call: from what is there to the end of the body.
 func (t *transfer) fetch(ctx context.Context) (*pb.FetchOutcome, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the fetch where the body cannot be written
-	stream, err := t.svc.Fetch(ctx, t.request())
-	if err != nil {
-		return nil, err
+	var outcome *pb.FetchOutcome
+	for m, err := range client.Wrap(t.svc).Events(ctx, t.request()) {
+		if err != nil {
+			return nil, err
+		}
+		if err := t.event(ctx, m); err != nil {
+			return nil, err
+		}
+		outcome = m.GetOutcome()
 	}
-	return dial.Follow(stream, func(m *pb.FetchResponse) error { return t.event(ctx, m) })
+	return outcome, nil
 }
 
 // request asks for the file, or for the rest of it.
@@ -225,7 +229,7 @@ func (t *transfer) response(ctx context.Context, r *pb.HttpResponse, offset int6
 	p := t.part
 	switch {
 	case offset > p.written || offset < 0:
-		return fmt.Errorf("%w: a body begins at %d, behind %d bytes", dial.ErrContract, offset, p.written)
+		return fmt.Errorf("%w: a body begins at %d, behind %d bytes", client.ErrContract, offset, p.written)
 	case offset > 0 && total >= 0 && p.said.Total >= 0 && total != p.said.Total:
 		return errStartOver
 	case offset == p.written && offset > 0:
@@ -293,9 +297,6 @@ func (t *transfer) chunk(ctx context.Context, c *pb.BodyChunk) error {
 	if err := t.body(ctx); err != nil {
 		return err
 	}
-	if t.part == nil || c.GetOffsetBytes() != t.part.written {
-		return fmt.Errorf("%w: a body chunk came at an offset of %d", dial.ErrContract, c.GetOffsetBytes())
-	}
 	if err := t.part.write(c.GetData()); err != nil {
 		return cli.OutputError(err)
 	}
@@ -329,7 +330,7 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 	}
 	p := t.part
 	if want := o.GetBodySummary().GetSizeBytes(); want != p.written {
-		return fmt.Errorf("%w: the body has %d bytes, but %d came", dial.ErrContract, want, p.written)
+		return fmt.Errorf("%w: the body has %d bytes, but %d came", client.ErrContract, want, p.written)
 	}
 	if p.said.Total >= 0 && p.said.Total != p.written {
 		return t.wrong(fmt.Sprintf("has %d bytes, and was to have %d", p.written, p.said.Total))
