@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// TestMain is the server of the documents where it is called serve.
+// TestMain runs the server of the documents if the program is called serve.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) != "serve" {
 		m.Run()
@@ -160,18 +160,18 @@ fi
 	}
 }
 
-// A row is a document of a small tree, and what is said of it.
+// TestRun runs documents of a small tree, one per row, and checks the messages.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("the namespaces are those of Linux")
+		t.Skip("needs Linux namespaces")
 	}
 	args := []string{"--net", "--pid", "--fork", "--mount-proc", "ip", "link", "set", "lo", "up"}
 	if os.Geteuid() != 0 {
 		args = append([]string{"--map-root-user"}, args...)
 	}
 	if said, err := exec.CommandContext(t.Context(), "unshare", args...).CombinedOutput(); err != nil {
-		t.Skipf("no namespaces for network and processes: %v: %s", err, said)
+		t.Skipf("cannot create namespaces for network and processes: %v: %s", err, said)
 	}
 	const server = "```sh\nbin/serve &\n```\n"
 	for _, row := range []struct {
@@ -241,11 +241,11 @@ func TestRun(t *testing.T) {
 			}
 			for _, say := range row.say {
 				if !strings.Contains(out.String(), say) {
-					t.Errorf("it does not say %q", say)
+					t.Errorf("the output does not contain %q", say)
 				}
 			}
 			if t.Failed() {
-				t.Logf("the document:\n%s\nit says:\n%s", row.text, out.String())
+				t.Logf("document:\n%s\noutput:\n%s", row.text, out.String())
 			}
 		})
 	}
