@@ -15,8 +15,8 @@ import (
 	"fetchd/classify"
 )
 
-// BenchmarkDecide times decisions that an engine makes for each hop and attempt:
-// each kind of end, and one class of each family of spec §3. None may allocate.
+// BenchmarkDecide measures the decisions that an engine makes for each hop and attempt:
+// each kind of outcome, and one class of each family of spec §3. None may allocate.
 func BenchmarkDecide(b *testing.B) {
 	policy := classify.Download.Policy()
 	observed := time.Date(2026, 3, 2, 7, 0, 0, 0, time.UTC)
@@ -65,12 +65,12 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// failing is the first attempt of a GET, with faults.
+// failing returns the observation of a GET whose first attempt has these faults.
 func failing(status int, faults ...classify.Class) classify.Observation {
 	return classify.Observation{Attempt: 1, Status: status, Faults: classify.FaultsOf(faults...)}
 }
 
-// BenchmarkError times errors in the wrapping in which net/http returns them.
+// BenchmarkError measures errors wrapped as net/http returns them.
 func BenchmarkError(b *testing.B) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	lookup := &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}

@@ -1,65 +1,64 @@
 package classify
 
-// Class says what went wrong in an attempt. Its numbers are those of
-// fetchd.v1.ErrorClass, and its names are that enum's in lower_snake_case.
+// Class identifies what went wrong in an attempt. Its numbers are those of
+// fetchd.v1.ErrorClass, and its names are those of that enum in lower_snake_case.
 type Class uint8
 
-// The classes, in the order of spec §3. The zero value is no failure.
+// The classes, in the order of spec §3. The zero value means no failure.
 const (
 	NoClass               Class = iota
 	DNSNotFound                 // N1: the name does not exist.
-	DNSFailure                  // N1: the name could not be looked up, or not in time.
-	ConnectRefused              // N2: nothing listens there.
-	ConnectTimeout              // N3: no connection, or no finished handshake, in time.
+	DNSFailure                  // N1: the name lookup failed or timed out.
+	ConnectRefused              // N2: nothing listens on the port.
+	ConnectTimeout              // N3: the connection or the handshake timed out.
 	ConnectFailure              // N3: no route, or another failure to connect.
-	ConnectionReset             // N4: the connection broke before the head was complete.
-	TLSHandshake                // N5: the handshake failed, certificate and time-out aside.
+	ConnectionReset             // N4: the connection broke before the response head was complete.
+	TLSHandshake                // N5: the handshake failed for another reason than certificate or timeout.
 	TLSCertificate              // N6: the certificate is not acceptable.
-	ResponseTimeout             // N7: no response head in time.
+	ResponseTimeout             // N7: the response head did not arrive in time.
 	WriteTimeout                // N7: the request was not written in time.
 	BodyInterrupted             // N8: the body ended early.
-	BodyTimeout                 // N9: the body fell silent.
-	Protocol                    // N10: the peer does not speak HTTP, or breaks its framing.
-	AttemptTimeout              // N11: the time for the attempt passed while all went well.
+	BodyTimeout                 // N9: the body stopped arriving.
+	Protocol                    // N10: the peer does not speak HTTP, or violates its framing.
+	AttemptTimeout              // N11: the attempt's time limit passed without another failure.
 	HTTPServerError             // H1: 500 to 599.
 	RateLimited                 // H2: 429.
 	AuthRequired                // H3: 401.
 	Forbidden                   // H4: 403.
 	RequestTimeout              // H5: 408.
 	HTTPClientError             // H6: any other 4xx.
-	UnexpectedNotModified       // H8: a 304 nobody asked for.
+	UnexpectedNotModified       // H8: a 304 to a request without a condition.
 	TooManyRedirects            // R1: more redirects than allowed.
-	RedirectLoop                // R2: the chain returned to a request it had made.
-	RedirectRejected            // R3: a Location that is unusable or against the policy.
+	RedirectLoop                // R2: a redirect leads to a request already made in this chain.
+	RedirectRejected            // R3: the Location is invalid, or the policy forbids it.
 	ContentType                 // C1: the media type is not wanted.
 	EmptyBody                   // C2: the body is empty.
 	Undecodable                 // C3: the content coding or charset is broken.
 	BodyTooLarge                // C4: the body is over a limit.
-	Integrity                   // C5: the body is not what the caller said.
+	Integrity                   // C5: the body does not match the size or digest the caller expects.
 	TargetBlocked               // P1: the egress policy forbids the target.
-	InvalidRequest              // P2: the task is malformed.
-	Deadline                    // P3: the time for the fetch is spent.
-	Cancelled                   // P4: given up by the caller.
+	InvalidRequest              // P2: the request is malformed.
+	Deadline                    // P3: the time limit of the fetch passed.
+	Cancelled                   // P4: the caller cancelled the fetch.
 	Shutdown                    // P5: this server is shutting down.
-	Internal                    // P6: a fault of this server.
-	OutOfMemory                 // P7: the memory budget of this server is used up.
+	Internal                    // P6: this server has a bug or failed internally.
+	OutOfMemory                 // P7: the memory budget of this server is exhausted.
 )
 
-// FailureType says what a scheduler does with a failure (S4). Its numbers are
-// those of fetchd.v1.FailureType.
+// FailureType groups the classes by what a scheduler should do about a failure
+// (S4). Its numbers are those of fetchd.v1.FailureType.
 type FailureType uint8
 
-// The failure types. The zero value is no failure.
+// The failure types. The zero value means no failure.
 const (
-	NoFailure   FailureType = iota
-	Transient               // May pass by itself.
-	Permanent               // Will not pass by itself.
-	RateLimit               // The origin limits the rate.
-	NeedsAuth               // The origin wants (other) credentials.
-	failureEnds             // One past the last.
+	NoFailure FailureType = iota
+	Transient             // May go away by itself.
+	Permanent             // Will not go away by itself.
+	RateLimit             // The origin limits the rate.
+	NeedsAuth             // The origin requires credentials, or different ones.
 )
 
-// row is one class of the table of spec §3.
+// row is the row of one class in the table of spec §3.
 type row struct {
 	name    string
 	rule    Rule
@@ -67,9 +66,8 @@ type row struct {
 	retried bool
 }
 
-// classes is the table of spec §3, a row for each class. What depends on the
-// policy as well (H5, H10, N5 and the excluded statuses) is settled in
-// [Policy.retries].
+// classes is the table of spec §3, with one row per class. [Policy.retries] handles
+// the rules that also depend on the policy: H5, H10, N5 and the excluded statuses.
 var classes = [...]row{
 	NoClass:               {"", "", NoFailure, false},
 	DNSNotFound:           {"dns_not_found", "N1", Transient, true},
@@ -110,11 +108,11 @@ var classes = [...]row{
 	OutOfMemory:           {"out_of_memory", "P7", Transient, false},
 }
 
-// Rule is the number of a rule of docs/spec.md, such as "W2".
+// Rule is the number of a rule in docs/spec.md, such as "W2".
 type Rule string
 
-// String returns the name in lower_snake_case, such as "connect_refused", and
-// "" for [NoClass] and unknown values.
+// String returns the name in lower_snake_case, such as "connect_refused". It
+// returns "" for [NoClass] and unknown values.
 func (c Class) String() string {
 	if int(c) >= len(classes) {
 		return ""
@@ -122,7 +120,7 @@ func (c Class) String() string {
 	return classes[c].name
 }
 
-// Classes returns every class, [NoClass] aside, in the order of their numbers.
+// Classes returns every class except [NoClass], in ascending order.
 func Classes() []Class {
 	all := make([]Class, 0, len(classes)-1)
 	for c := NoClass + 1; int(c) < len(classes); c++ {
@@ -158,7 +156,7 @@ func FaultsOf(classes ...Class) Faults {
 	return f
 }
 
-// With returns the set with c in it. [NoClass] and unknown values add nothing.
+// With returns f with c added. [NoClass] and unknown values add nothing.
 func (f Faults) With(c Class) Faults {
 	if c == NoClass || int(c) >= len(classes) {
 		return f
@@ -166,10 +164,10 @@ func (f Faults) With(c Class) Faults {
 	return f | 1<<c
 }
 
-// Has tells whether c is in the set.
+// Has reports whether c is in the set.
 func (f Faults) Has(c Class) bool { return f&(1<<c) != 0 }
 
-// first returns the first class of order that is in the set.
+// first returns the first class of order that is in the set, or NoClass.
 func (f Faults) first(order []Class) Class {
 	for _, c := range order {
 		if f.Has(c) {

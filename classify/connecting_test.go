@@ -18,7 +18,7 @@ import (
 	"fetchd/conformance/origin"
 )
 
-// Errors of looking up, connecting and shaking hands.
+// Errors of the lookup, the connection and the handshake.
 
 func lookups(o *origin.Origin) []failure {
 	lookup := func(code dnsmessage.RCode) func(*testing.T) error {
@@ -107,7 +107,7 @@ func connects(o *origin.Origin) []failure {
 }
 
 func handshakes(o *origin.Origin) []failure {
-	// Both as net/http tells it and bare.
+	// Both as net/http wraps it and unwrapped.
 	over := func(listener string) func(*testing.T) error {
 		return func(t *testing.T) error { return headError(t, newClient(t, o), "https://"+o.Addr(listener)+"/s/k/200") }
 	}
@@ -159,8 +159,8 @@ func handshakes(o *origin.Origin) []failure {
 			cancel()
 			return handshakeError(ctx, t, o.Addr("tls-silent"), &tls.Config{RootCAs: o.CA()})
 		}},
-		// In TLS 1.3 the client's certificate is judged after its own handshake.
-		// Bare: where the client writes on, a reset can overtake the alert.
+		// In TLS 1.3 the server checks the client's certificate after the client's handshake.
+		// This uses crypto/tls directly: if the client keeps writing, a reset can overtake the alert.
 		{"handshake: no certificate, told in place of the head", classify.PhaseProcessing, classify.TLSHandshake, func(t *testing.T) error {
 			conn := tls.Client(dialed(t, o.Addr("mtls")), &tls.Config{RootCAs: o.CA(), ServerName: "127.0.0.1"})
 			if err := conn.HandshakeContext(t.Context()); err != nil {

@@ -1,29 +1,30 @@
 package classify
 
-// The order in which faults count where several hold (spec §3).
+// The order of precedence if an attempt has several faults (spec §3).
 var (
-	// Before anything the origin did.
+	// Faults that come before anything the origin did.
 	ownFaults = []Class{Internal, InvalidRequest, Cancelled, Shutdown, OutOfMemory}
-	// About where the chain leads; void where a 3xx is not followed at all.
+	// Faults of a redirect's target. They are ignored if a 3xx is not followed.
 	redirectFaults = []Class{TargetBlocked, RedirectRejected, RedirectLoop, TooManyRedirects}
-	// What ends a hop before its head.
+	// Faults that end a hop before its response head.
 	hopFaults = []Class{DNSNotFound, DNSFailure, ConnectRefused, ConnectTimeout, ConnectFailure,
 		ConnectionReset, TLSHandshake, TLSCertificate, ResponseTimeout, WriteTimeout, Protocol}
-	// What only a status says; as faults they stand for an unknown one.
+	// Faults that a status implies. They are used if the status is unknown.
 	statusFaults = []Class{HTTPServerError, RateLimited, AuthRequired, Forbidden, RequestTimeout,
 		HTTPClientError, UnexpectedNotModified}
-	// After the head of any response.
+	// Faults after the head of any response.
 	timeFaults = []Class{Deadline, AttemptTimeout}
-	// In a body that is delivered, after the time faults.
+	// Faults in a body that is delivered. The time faults take precedence.
 	bodyFaults = []Class{BodyInterrupted, BodyTimeout, Undecodable, BodyTooLarge, EmptyBody, Integrity}
 )
 
-// Decide says what the observation means under the policy and what follows. It
-// is a total function, allocates nothing (a Retry-After or Date that looks like
-// a date and is none aside), and is safe for concurrent use.
+// Decide returns what the observation means under the policy and what happens
+// next. It accepts any arguments, never panics on them, and is safe for
+// concurrent use. It allocates only if a Retry-After or Date looks like a date
+// but cannot be parsed.
 //
-// It asks in this order: which class holds (spec §3), whether the redirect is
-// followed (§6), whether the class is retried and why not (§5, I7), and how
+// It determines, in this order: the class (spec §3), whether a redirect is
+// followed (§6), whether the class is retried, and if not, why (§5, I7), and how
 // long to wait (§4).
 func Decide(p *Policy, o *Observation) Decision {
 	class, rule := o.class(p)
@@ -41,7 +42,7 @@ func Decide(p *Policy, o *Observation) Decision {
 	return Decision{Kind: Redirect, Verdict: Done, Rule: "H9"}
 }
 
-// class finds what went wrong, and by which rule.
+// class returns what went wrong, and the rule that says so.
 func (o *Observation) class(p *Policy) (Class, Rule) {
 	if c := o.Faults.first(ownFaults); c != NoClass {
 		return c, classes[c].rule
@@ -54,7 +55,7 @@ func (o *Observation) class(p *Policy) (Class, Rule) {
 	}
 	if c := o.statusClass(); c != NoClass {
 		if c == AuthRequired && o.Auth == NotAsked && o.Faults.Has(Deadline) {
-			return Deadline, classes[Deadline].rule // A2: the time passed during the refresh
+			return Deadline, classes[Deadline].rule // A2: the deadline passed during the refresh
 		}
 		return c, p.statusRule(c, o.Status)
 	}
@@ -62,7 +63,7 @@ func (o *Observation) class(p *Policy) (Class, Rule) {
 	return c, classes[c].rule
 }
 
-// redirectClass finds P1, R3, R2 and R1.
+// redirectClass applies P1, R3, R2 and R1.
 func (o *Observation) redirectClass(p *Policy) Class {
 	redirect := o.Status >= 300 && o.Status <= 399 && o.Status != 304
 	if redirect && !o.followed(p) {
@@ -77,8 +78,8 @@ func (o *Observation) redirectClass(p *Policy) Class {
 	return NoClass
 }
 
-// followed tells whether a response is a redirect that is to be followed, as
-// far as the status, the policy and the Location say (H9).
+// followed reports whether the response is a redirect to follow, by its status,
+// the policy and the Location (H9).
 func (o *Observation) followed(p *Policy) bool {
 	switch o.Status {
 	case 301, 302, 303, 307, 308:
@@ -87,8 +88,8 @@ func (o *Observation) followed(p *Policy) bool {
 	return false
 }
 
-// statusClass finds N10 and H1 to H8, from the status or, without one, from a
-// fault that stands for it.
+// statusClass applies N10 and H1 to H8 to the status. Without a status it uses
+// the fault that implies one.
 func (o *Observation) statusClass() Class {
 	switch s := o.Status; {
 	case s == 0:
@@ -113,7 +114,8 @@ func (o *Observation) statusClass() Class {
 	return NoClass
 }
 
-// statusRule is the class's rule, or H10 where only that retries the status.
+// statusRule returns the rule of the class, or H10 if the status is retried only
+// because the policy lists it.
 func (p *Policy) statusRule(c Class, status int) Rule {
 	without := *p
 	without.Additional, without.Excluded = nil, nil
@@ -126,8 +128,8 @@ func (p *Policy) statusRule(c Class, status int) Rule {
 	return classes[c].rule
 }
 
-// responseFault finds what went wrong after the head: C1, then the time, then
-// the body. Only the body of a 2xx can fail, for no other is delivered.
+// responseFault returns what went wrong after the head: C1, then a time limit,
+// then the body. Only the body of a 2xx can fail, because no other is delivered.
 func (o *Observation) responseFault() Class {
 	delivered := o.Status == 0 || o.Status <= 299
 	if delivered && o.Faults.Has(ContentType) {
@@ -142,12 +144,12 @@ func (o *Observation) responseFault() Class {
 		}
 	}
 	if o.Status == 0 {
-		return Internal // nothing was observed: a fault of the caller of Decide
+		return Internal // nothing was observed: the caller of Decide has a bug
 	}
 	return NoClass
 }
 
-// decideFailure settles a failure: stop or retry, and when.
+// decideFailure decides whether a failure is retried, and when.
 func decideFailure(p *Policy, o *Observation, class Class, rule Rule) Decision {
 	retried, failure := p.retries(class, o.Status)
 	d := Decision{Kind: Failed, Class: class, FailureType: failure, ClassRule: rule}
@@ -182,7 +184,7 @@ func (d *Decision) wait(p *Policy, o *Observation, refresh bool) {
 	}
 }
 
-// verdict takes the first stop that holds, in the order of I7.
+// verdict returns the first stop reason that applies, in the order of I7, or Retry.
 func (d *Decision) verdict(p *Policy, o *Observation, retried, refresh bool) (Verdict, Rule) {
 	switch {
 	case d.Class == Cancelled || d.Class == Shutdown || d.Class == OutOfMemory:
@@ -219,7 +221,8 @@ func sourceRule(s DelaySource) Rule {
 	return "W1"
 }
 
-// retryable tells whether a later fetch may succeed, effects aside (spec §3).
+// retryable reports whether a later fetch may succeed (spec §3). It ignores
+// whether the method is safe to repeat.
 func (d *Decision) retryable() bool {
 	switch d.Verdict {
 	case Retry, AttemptsExhausted, NoTime, RetryAfterTooLong, ExchangeLimit, BodyCommitted, DeadlinePassed:
@@ -234,5 +237,5 @@ func (d *Decision) retryable() bool {
 
 func (o *Observation) attempt() int { return max(o.Attempt, 1) }
 
-// hopIsGET tells whether the last hop was a GET, whatever the fetch's method.
+// hopIsGET reports whether the last hop was a GET. A redirect can change the method.
 func (o *Observation) hopIsGET() bool { return o.HopMethod == "GET" }

@@ -11,8 +11,8 @@ import (
 	"fetchd/classify"
 )
 
-// TestNothingObserved: the zero observation is a fault of the caller, not of
-// an origin.
+// TestNothingObserved checks that a zero observation is classified as an internal
+// failure, not as one of the origin.
 func TestNothingObserved(t *testing.T) {
 	t.Parallel()
 	p := classify.Standard.Policy()
@@ -25,8 +25,8 @@ func TestNothingObserved(t *testing.T) {
 	}
 }
 
-// TestDecideInvariants holds what must be true of any decision, for policies
-// and observations at random and at their extremes.
+// TestDecideInvariants checks what must be true of every decision, for random and
+// extreme policies and observations.
 func TestDecideInvariants(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -39,7 +39,7 @@ func TestDecideInvariants(t *testing.T) {
 	}
 }
 
-// FuzzDecide is the same for what a fuzzer finds.
+// FuzzDecide checks the same invariants with fuzzed values.
 func FuzzDecide(f *testing.F) {
 	f.Add(uint64(1), 503, "", "", uint64(0))
 	f.Add(uint64(2), 429, "20", "", uint64(0))
@@ -55,7 +55,7 @@ func FuzzDecide(f *testing.F) {
 
 func pickOne[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
 
-// arbitrary makes a policy and an observation, sensible and senseless.
+// arbitrary returns a random policy and observation, which may be nonsensical.
 func arbitrary(random *rand.Rand) (classify.Policy, classify.Observation) {
 	p := pickOne(random, classify.Standard, classify.Download).Policy()
 	if random.IntN(2) == 0 {
@@ -97,14 +97,14 @@ func arbitrary(random *rand.Rand) (classify.Policy, classify.Observation) {
 	return p, seen
 }
 
-// never are the classes that no attempt follows, whatever the profile (spec §3).
+// never lists the classes that no profile retries (spec §3).
 var never = classify.FaultsOf(classify.TLSCertificate, classify.Protocol, classify.Forbidden,
 	classify.UnexpectedNotModified, classify.TooManyRedirects, classify.RedirectLoop, classify.RedirectRejected,
 	classify.ContentType, classify.EmptyBody, classify.Undecodable, classify.BodyTooLarge, classify.Integrity,
 	classify.TargetBlocked, classify.InvalidRequest, classify.Deadline, classify.Cancelled, classify.Shutdown,
 	classify.Internal, classify.OutOfMemory)
 
-// invariant is what must be true of a decision.
+// invariant is a condition that every decision must meet.
 type invariant struct {
 	what  string
 	holds bool
@@ -142,7 +142,7 @@ func ofEnd(d *classify.Decision) []invariant {
 }
 
 func ofClass(p *classify.Policy, seen *classify.Observation, d *classify.Decision) []invariant {
-	// A policy that lists statuses at random may name what it must not (spec §3).
+	// A policy with random statuses may list some that spec §3 does not allow.
 	retried := d.Verdict == classify.Retry && len(p.Additional)+len(p.Excluded) == 0
 	refresh := d.DelaySource == classify.FromAuthRefresh
 	repeatable := p.Repeatable(seen.Method)

@@ -2,16 +2,16 @@ package classify
 
 import "time"
 
-// Kind is what kind of end a fetch has. Its numbers are those of
+// Kind is the kind of a fetch's outcome. Its numbers are those of
 // fetchd.v1.OutcomeKind.
 type Kind uint8
 
 // The kinds of outcome.
 const (
-	NoKind      Kind = iota // No end: a redirect is followed.
-	Success                 // H0: a 2xx response, whole and as the request wants it.
+	NoKind      Kind = iota // No outcome yet: a redirect is followed.
+	Success                 // H0: a complete 2xx response that meets the request's conditions.
 	NotModified             // H7: a 304 to a conditional request.
-	Redirect                // H9: a 3xx that was not to be followed.
+	Redirect                // H9: a 3xx that is not followed.
 	Failed                  // Anything else.
 )
 
@@ -20,25 +20,25 @@ func (k Kind) String() string {
 	return name([]string{"", "success", "not_modified", "redirect", "failed"}, int(k))
 }
 
-// Verdict says whether another attempt follows, and if not, why. Its numbers
-// are those of fetchd.v1.RetryVerdict.
+// Verdict is whether another attempt follows and, if not, why. Its numbers are
+// those of fetchd.v1.RetryVerdict.
 type Verdict uint8
 
-// The verdicts. All but Done and Retry are stop reasons.
+// The verdicts. All except Done and Retry are stop reasons.
 const (
 	NoVerdict         Verdict = iota
 	Done                      // The attempt needs no retry.
-	Retry                     // Another attempt follows, after the delay.
-	NotRetryable              // The failure is not one that is retried.
-	AttemptsExhausted         // I4: max_attempts reached.
-	NoTime                    // W4: the wait would pass the deadline.
+	Retry                     // Another attempt follows after the delay.
+	NotRetryable              // Failures of this class are not retried.
+	AttemptsExhausted         // I4: max_attempts is reached.
+	NoTime                    // W4: the wait would exceed the deadline.
 	RetryAfterTooLong         // W3: Retry-After is longer than max_retry_after.
-	NotIdempotent             // I2: repeating could repeat an effect.
-	BodyCommitted             // B3: part of the body was delivered and cannot be continued.
-	AuthFailed                // A2: the credential could not be refreshed, or was refused again.
-	Stopped                   // P4, P5: cancelled, or the server is shutting down.
-	DeadlinePassed            // P3: the time for the fetch passed during the attempt.
-	ExchangeLimit             // I6: the fetch has made as many requests as one may.
+	NotIdempotent             // I2: repeating the request could repeat its effect.
+	BodyCommitted             // B3: part of the body was delivered and cannot be resumed.
+	AuthFailed                // A2: the credential could not be refreshed, or was rejected again.
+	Stopped                   // P4, P5, P7: cancelled, shutting down, or out of memory.
+	DeadlinePassed            // P3: the time limit of the fetch passed during the attempt.
+	ExchangeLimit             // I6: the fetch has made the maximum number of requests.
 )
 
 // String returns the name in lower_snake_case, and "" for [NoVerdict].
@@ -48,7 +48,7 @@ func (v Verdict) String() string {
 		"deadline", "exchange_limit"}, int(v))
 }
 
-// DelaySource says where a wait comes from. Its numbers are those of
+// DelaySource is the origin of a delay before a retry. Its numbers are those of
 // fetchd.v1.DelaySource.
 type DelaySource uint8
 
@@ -57,7 +57,7 @@ const (
 	NoDelay         DelaySource = iota
 	FromBackoff                 // W1: the backoff formula.
 	FromRetryAfter              // W2: the origin's Retry-After.
-	FromAuthRefresh             // A2: a credential was refreshed; there is no wait.
+	FromAuthRefresh             // A2: a credential was refreshed; the delay is zero.
 )
 
 // String returns the name in lower_snake_case, and "" for [NoDelay].
@@ -65,96 +65,100 @@ func (s DelaySource) String() string {
 	return name([]string{"", "backoff", "retry_after", "auth_refresh"}, int(s))
 }
 
-// AuthResult says what an auth provider did about a 401. Its numbers are those
-// of fetchd.v1.AuthResult.
+// AuthResult is what an auth provider did about a 401. Its numbers are those of
+// fetchd.v1.AuthResult.
 type AuthResult uint8
 
-// What a provider can have done.
+// The results of asking an auth provider.
 const (
-	NoProvider    AuthResult = iota // There is none for this origin: a 401 is H3.
-	Refreshed                       // The credential was refreshed, or had been already.
+	NoProvider    AuthResult = iota // No provider covers the origin: a 401 is H3.
+	Refreshed                       // The credential was refreshed, now or by another fetch.
 	RefreshFailed                   // The refresh failed.
-	RefusedAgain                    // A refreshed credential was refused before in this fetch.
-	NotAsked                        // There is one, and it has not been asked yet.
+	RefusedAgain                    // The origin rejected a refreshed credential earlier in this fetch.
+	NotAsked                        // A provider covers the origin but has not been asked yet.
 )
 
-// Start says where the next attempt begins. Its numbers are those of
+// Start is the URL at which the next attempt starts. Its numbers are those of
 // fetchd.v1.RetryStart.
 type Start uint8
 
-// Where an attempt can begin.
+// The places at which an attempt can start.
 const (
 	NoStart   Start = iota
-	FirstURL        // At the URL of the fetch.
-	FailedHop       // I3: at the hop that failed.
+	FirstURL        // The URL of the fetch.
+	FailedHop       // I3: the hop that failed.
 )
 
-// Location says what the Location of a 3xx response is good for. What is wrong
-// with one that is to be followed stands in the faults (P1, R2, R3).
+// Location is how the Location of a 3xx response is treated. If the redirect is
+// followed, problems with the target are in the faults (P1, R2, R3).
 type Location uint8
 
-// What a Location can be.
+// The values of Location.
 const (
-	NoLocation Location = iota // There is none, or it is empty (H9).
-	OutOfScope                 // It leads outside the redirect scope (H9).
-	InScope                    // It is to be followed.
+	NoLocation Location = iota // The field is absent or empty (H9).
+	OutOfScope                 // The target is outside the redirect scope (H9).
+	InScope                    // The target is to be followed.
 )
 
-// Observation is what was seen of an attempt, and what preceded it.
+// Observation describes an attempt and what preceded it in the fetch.
 type Observation struct {
-	// Method is the fetch's and HopMethod that of the last hop. Empty: GET for
-	// the first, the fetch's for the second.
+	// Method is the method of the fetch; empty means GET. HopMethod is the method
+	// of the last hop; empty means Method.
 	Method, HopMethod string
-	// Attempt is the number of the attempt that ended, from 1.
+	// Attempt is the number of the attempt that ended, starting at 1. Zero means 1.
 	Attempt int
-	// Redirects were followed in it so far.
+	// Redirects is the number of redirects followed in this attempt so far.
 	Redirects int
-	// Exchanges were made in the whole fetch so far.
+	// Exchanges is the number of requests made in the whole fetch so far.
 	Exchanges int
-	// Status of the last response; 0 where none was read.
+	// Status is the status of the last response. Zero means none was read.
 	Status int
-	// RetryAfter and Date are the values of the first such field lines.
+	// RetryAfter and Date are the values of the first field lines of these names.
 	RetryAfter, Date string
-	// Location is looked at for a 3xx only.
+	// Location is used only with a 3xx status.
 	Location Location
-	// Conditional tells that the request had a condition a 304 answers.
+	// Conditional reports whether the request had a condition that allows a 304.
 	Conditional bool
-	// Faults are what went wrong besides what the status says.
+	// Faults is what went wrong in addition to what the status says.
 	Faults Faults
-	// Auth is looked at for a 401 only.
+	// Auth is used only with a 401 status.
 	Auth AuthResult
-	// BodyCommitted tells that body bytes were delivered and cannot be continued.
+	// BodyCommitted reports whether body bytes were delivered and the body cannot
+	// be resumed.
 	BodyCommitted bool
-	// Observed is when the response came; see [RetryAfter].
+	// Observed is when the response arrived; see [RetryAfter].
 	Observed time.Time
-	// TimeLeft for the fetch. [Unbounded] means enough; zero means none.
+	// TimeLeft is the time left for the fetch. [Unbounded] means no limit, and
+	// zero means no time is left.
 	TimeLeft time.Duration
 }
 
-// Unbounded is a TimeLeft that no wait passes.
+// Unbounded is the TimeLeft of a fetch without a deadline.
 const Unbounded = time.Duration(1<<63 - 1)
 
-// Decision is what an observation means and what follows from it.
+// Decision is what an observation means and what happens next.
 type Decision struct {
-	// Follow tells that the response is a redirect to be followed. Then the
-	// attempt goes on, and no other field is set.
+	// Follow reports whether the response is a redirect to follow. If it is, the
+	// attempt continues and no other field is set.
 	Follow bool
-	// Kind is the kind of outcome, if the fetch ends here.
+	// Kind is the kind of the outcome if the fetch ends here.
 	Kind Kind
-	// Class, FailureType and ClassRule say what went wrong; zero for no failure.
+	// Class, FailureType and ClassRule describe the failure. They are zero if
+	// there is none.
 	Class       Class
 	FailureType FailureType
 	ClassRule   Rule
-	// Retryable: a later fetch of the same request may succeed.
+	// Retryable reports whether a later fetch of the same request may succeed.
 	Retryable bool
-	// RetryAfter is what the origin asked for, if HasRetryAfter.
+	// RetryAfter is the wait that the origin asked for. It is valid if
+	// HasRetryAfter is set.
 	RetryAfter    time.Duration
 	HasRetryAfter bool
 
-	// Verdict says whether another attempt follows, and Rule which rule says so.
+	// Verdict is whether another attempt follows. Rule is the rule that decided it.
 	Verdict Verdict
 	Rule    Rule
-	// Delay, DelaySource, NextAttempt and Start are set with verdict [Retry].
+	// Delay, DelaySource, NextAttempt and Start are set only if Verdict is [Retry].
 	Delay       time.Duration
 	DelaySource DelaySource
 	NextAttempt int

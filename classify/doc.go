@@ -1,14 +1,15 @@
-// Package classify decides what one attempt of a fetch means and what follows.
+// Package classify decides what an attempt of a fetch means and what happens next.
 //
 // It is the only place where that is decided. [Decide] takes an [Observation]
-// and a [Policy] and returns a [Decision] that names the rule of docs/spec.md
-// behind it; [Error] turns any Go error into a [Class] by its type and the
-// [Phase] it came in. Both are pure: no I/O, no clock, no logging, no shared
-// state, the standard library only. The same values give the same decision in
-// every process, which conformance/vectors states as data for any language.
+// and a [Policy] and returns a [Decision], which names the rule of docs/spec.md
+// it follows. [Error] maps a Go error to a [Class], by the error's type and the
+// [Phase] it occurred in. Both are pure: they do no I/O, read no clock, log
+// nothing, share no state, and use only the standard library. Equal arguments
+// give equal decisions in every process; conformance/vectors states those
+// decisions as data for any language.
 //
-// The order of calls, for an engine: [Profile.Policy] once per fetch, then for
-// each attempt [Error] for what went wrong, if anything did, and [Decide].
+// An engine calls [Profile.Policy] once per fetch. For each attempt it then
+// calls [Error], if the attempt failed with an error, and [Decide].
 //
-// What the package does not do: send, wait, count or remember.
+// The package does not send requests, wait, count attempts or keep state.
 package classify

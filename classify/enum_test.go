@@ -10,15 +10,15 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// enum is one of this package's enumerations beside that of the contract.
+// enum pairs one of this package's enumerations with the contract's.
 type enum struct {
 	name   string
 	proto  protoreflect.Enum
 	prefix string
-	// byName gives the number of each name but the zero value's. Listed here,
-	// and not counted, so that a value that moved is noticed.
+	// byName maps each name to its number, except the zero value's. The numbers
+	// are listed, not counted, so that a moved value fails the test.
 	byName map[string]uint8
-	// text is String of a number; nil where the type has none.
+	// text calls String of a number; nil if the type has no such method.
 	text func(uint8) string
 }
 
@@ -84,7 +84,7 @@ func enums() []enum {
 	}
 }
 
-// TestEnums holds every number and name against the contract, from both sides.
+// TestEnums compares every number and name with the contract, in both directions.
 func TestEnums(t *testing.T) {
 	t.Parallel()
 	for _, e := range enums() {
@@ -114,8 +114,8 @@ func TestEnums(t *testing.T) {
 	}
 }
 
-// TestStringOfUnknown walks all 256 numbers of each type: those that the
-// contract does not name, and the zero value, have no text.
+// TestStringOfUnknown checks that the zero value and every number that the
+// contract does not name have no text.
 func TestStringOfUnknown(t *testing.T) {
 	t.Parallel()
 	for _, e := range enums() {
@@ -131,7 +131,7 @@ func TestStringOfUnknown(t *testing.T) {
 	}
 }
 
-// TestClasses holds the list against the contract's.
+// TestClasses compares Classes with the contract's list.
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	all := classify.Classes()
@@ -145,7 +145,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestFaults crosses every class with every one-element set.
+// TestFaults checks every class against every set of one class.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, in := range classify.Classes() {

@@ -16,9 +16,9 @@ import (
 	"fetchd/conformance/origin"
 )
 
-// Errors of an exchange on a connection that stands.
+// Errors of an exchange on an established connection.
 
-// requests break while they are sent.
+// requests lists failures while the request is sent.
 func requests(o *origin.Origin) []failure {
 	post := func(listener, step string) func(*testing.T) error {
 		return func(t *testing.T) error {
@@ -51,7 +51,7 @@ func requests(o *origin.Origin) []failure {
 	}
 }
 
-// heads break before they are complete, in HTTP/1.1.
+// heads lists failures before the HTTP/1.1 response head is complete.
 func heads(o *origin.Origin) []failure {
 	get := func(listener, step string, tune ...func(*http.Transport)) func(*testing.T) error {
 		return func(t *testing.T) error {
@@ -79,7 +79,7 @@ func heads(o *origin.Origin) []failure {
 		{"head: closed in it, TLS", classify.PhaseProcessing, classify.ConnectionReset, get("https1", "fin:at=in-head")},
 		{"head: closed after the status line", classify.PhaseProcessing, classify.ConnectionReset, raw("HTTP/1.1 200 OK\r\n")},
 		{"head: closed after an informational one", classify.PhaseProcessing, classify.ConnectionReset, raw("HTTP/1.1 103 Early Hints\r\n\r\n")},
-		// Bare: net/http has an error without a type for a connection that was
+		// Without net/http, which returns an untyped error for a connection that was
 		// closed before its first request.
 		{"head: closed on accept", classify.PhaseProcessing, classify.ConnectionReset, func(t *testing.T) error {
 			_, err := dialed(t, o.Addr("tcp-close")).Read(make([]byte, 1))
@@ -119,14 +119,14 @@ func heads(o *origin.Origin) []failure {
 	}
 }
 
-// streams break before the head is complete, in HTTP/2.
+// streams lists failures before the HTTP/2 response head is complete.
 func streams(o *origin.Origin) []failure {
 	get := func(step string) func(*testing.T) error {
 		return func(t *testing.T) error {
 			return headError(t, newClient(t, o), o.URL("h2fault", "/s/"+key(t.Name())+"/"+step))
 		}
 	}
-	// Sent once: net/http repeats what it may after some of the codes.
+	// The request is sent once: net/http resends what it may after some of the codes.
 	once := func(c *http.Client, t *testing.T, u string) error {
 		return headErrorOf(t, c, request(t.Context(), t, http.MethodPost, u, struct{ io.Reader }{strings.NewReader("once")}))
 	}
@@ -166,8 +166,8 @@ func streams(o *origin.Origin) []failure {
 				return headError(t, newClient(t, o, priorKnowledge), "http://"+addr+"/")
 			}})
 	}
-	// Where net/http would send again and may not, its error has no type, so the
-	// phase decides. An engine that may not send twice says so in GetBody.
+	// If net/http cannot resend a request, its error has no type, so the phase
+	// decides. An engine that must not send twice returns an error from GetBody.
 	for _, row := range []struct{ name, step string }{
 		{"GOAWAY that disclaims it", "h2-goaway-forever"},
 		{"GOAWAY with an error that disclaims it", "h2-goaway-forever:code=11"},
@@ -180,7 +180,7 @@ func streams(o *origin.Origin) []failure {
 	return rows
 }
 
-// bodies break, in both protocols. Whatever it is, the body was interrupted.
+// bodies lists failures of the body in both protocols. All are BodyInterrupted.
 func bodies(o *origin.Origin) []failure {
 	var rows []failure
 	for _, row := range []struct{ name, listener, step string }{
@@ -213,7 +213,7 @@ func bodies(o *origin.Origin) []failure {
 	return rows
 }
 
-// limits of the client's own pass, or it gives up, in both protocols.
+// limits lists timeouts and cancellations by the client, in both protocols.
 func limits(o *origin.Origin) []failure {
 	const (
 		limit  = 10 * time.Second

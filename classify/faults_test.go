@@ -20,9 +20,9 @@ import (
 	"fetchd/conformance/origin"
 )
 
-// What makes errors by really failing, for the tables of neterror_test.go.
+// These helpers produce real network errors for the tables of neterror_test.go.
 
-// short is a limit that passes: against what never answers, any limit does.
+// short is a limit that is certain to pass if the peer never answers.
 const short = 20 * time.Millisecond
 
 func startOrigin(t *testing.T) *origin.Origin {
@@ -39,8 +39,8 @@ func startOrigin(t *testing.T) *origin.Origin {
 	return o
 }
 
-// newClient returns a client that trusts o and follows no redirect; tune may
-// set limits.
+// newClient returns a client that trusts o and follows no redirects. tune may set
+// limits.
 func newClient(t *testing.T, o *origin.Origin, tune ...func(*http.Transport)) *http.Client {
 	t.Helper()
 	transport := &http.Transport{
@@ -55,7 +55,7 @@ func newClient(t *testing.T, o *origin.Origin, tune ...func(*http.Transport)) *h
 	return &http.Client{Transport: transport}
 }
 
-// headError asks for a URL and returns what stood in the way of the head.
+// headError requests a URL and returns the error that occurred before the head.
 func headError(t *testing.T, c *http.Client, url string) error {
 	t.Helper()
 	return headErrorOf(t, c, request(t.Context(), t, http.MethodGet, url, nil))
@@ -71,13 +71,13 @@ func headErrorOf(t *testing.T, c *http.Client, req *http.Request) error {
 	return err
 }
 
-// bodyError asks for a URL and returns what broke its body.
+// bodyError requests a URL and returns the error of reading its body.
 func bodyError(t *testing.T, c *http.Client, url string) error {
 	t.Helper()
 	return bodyErrorOf(t, c, request(t.Context(), t, http.MethodGet, url, nil), func() {})
 }
 
-// bodyErrorOf calls begun when the head has come, and then reads the body.
+// bodyErrorOf calls begun after the head has arrived, and then reads the body.
 func bodyErrorOf(t *testing.T, c *http.Client, req *http.Request, begun func()) error {
 	t.Helper()
 	resp, err := c.Do(req)
@@ -102,8 +102,8 @@ func request(ctx context.Context, t *testing.T, method, url string, body io.Read
 	return req
 }
 
-// cancelWhenSent gives a request a context that ends when its head is sent, so
-// that what ends it is certainly the cancelling.
+// cancelWhenSent gives a request a context that is cancelled once the head is
+// sent, so that only the cancellation can end the request.
 func cancelWhenSent(t *testing.T, url string) *http.Request {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ func cancelWhenSent(t *testing.T, url string) *http.Request {
 	return request(httptrace.WithClientTrace(ctx, hooks), t, http.MethodGet, url, nil)
 }
 
-// endless is a request body without end, which cannot be read a second time.
+// endless is a request body without an end that cannot be read twice.
 func endless() io.Reader { return struct{ io.Reader }{zeros{}} }
 
 type zeros struct{}
@@ -123,7 +123,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// dialed opens a raw connection that ends with the test.
+// dialed returns a raw connection that is closed at the end of the test.
 func dialed(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	var d net.Dialer
@@ -135,7 +135,7 @@ func dialed(t *testing.T, addr string) net.Conn {
 	return conn
 }
 
-// connectError dials and returns why that failed.
+// connectError dials and returns the error.
 func connectError(t *testing.T, d *net.Dialer, addr string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -148,8 +148,8 @@ func connectError(t *testing.T, d *net.Dialer, addr string) error {
 	return err
 }
 
-// connectReset dials until the reset of what was accepted strikes the dialing
-// itself, and not the first use of the connection.
+// connectReset dials until the peer's reset fails the dial itself, not the first
+// use of the connection.
 func connectReset(t *testing.T, addr string) error {
 	t.Helper()
 	for range 5000 {
@@ -183,7 +183,7 @@ func resetError(t *testing.T) error {
 	return err
 }
 
-// handshakeError shakes hands by itself, without net/http around it.
+// handshakeError runs a TLS handshake without net/http.
 func handshakeError(ctx context.Context, t *testing.T, addr string, cfg *tls.Config) error {
 	t.Helper()
 	cfg.ServerName = "127.0.0.1"
@@ -195,8 +195,8 @@ func handshakeError(ctx context.Context, t *testing.T, addr string, cfg *tls.Con
 	return nil
 }
 
-// serveRaw lets do have the first connection of a port, which is closed after
-// it, and returns the port's address.
+// serveRaw listens on a port, calls do with the first connection and closes it.
+// It returns the address.
 func serveRaw(t *testing.T, do func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -220,8 +220,8 @@ func serveRaw(t *testing.T, do func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// serveFrames speaks HTTP/2 with prior knowledge until it has a request, and
-// lets end have what follows.
+// serveFrames speaks HTTP/2 with prior knowledge until a request arrives, and then
+// calls end.
 func serveFrames(t *testing.T, end func(f *http2.Framer, stream uint32)) string {
 	t.Helper()
 	return serveRaw(t, func(conn net.Conn) {
@@ -239,7 +239,7 @@ func serveFrames(t *testing.T, end func(f *http2.Framer, stream uint32)) string 
 			}
 			if frame.Header().Type == http2.FrameHeaders {
 				end(f, frame.Header().StreamID)
-				// All is read before it is closed, for a close with unread bytes resets.
+				// Everything is read first: closing with unread bytes sends a reset.
 				if half, ok := conn.(*net.TCPConn); ok && half.CloseWrite() == nil {
 					_, _ = io.Copy(io.Discard, conn)
 				}
@@ -249,8 +249,8 @@ func serveFrames(t *testing.T, end func(f *http2.Framer, stream uint32)) string 
 	})
 }
 
-// inBubble makes an error between a client and a listener of an origin in
-// memory, with a clock that does not wait.
+// inBubble produces an error between a client and an in-memory listener of the
+// origin, under a fake clock.
 func inBubble(listener string, do func(t *testing.T, c *http.Client, o *origin.Origin) error) func(*testing.T) error {
 	return func(t *testing.T) error {
 		var err error
@@ -280,7 +280,7 @@ func priorKnowledge(transport *http.Transport) {
 	transport.Protocols.SetUnencryptedHTTP2(true)
 }
 
-// unreachable dials addresses without a route until one fails at once.
+// unreachable dials unroutable addresses until one fails immediately.
 func unreachable(t *testing.T, is ...error) error {
 	t.Helper()
 	for _, addr := range []string{"[2001:db8::1]:80", "240.0.0.1:80", "255.255.255.255:80", "198.51.100.1:80"} {
@@ -300,7 +300,7 @@ func unreachable(t *testing.T, is ...error) error {
 	return nil
 }
 
-// key makes a key of the origin out of a row's name.
+// key derives a key for the origin from the name of a row.
 func key(name string) string {
 	return strings.NewReplacer(" ", "-", "/", "-", ":", "-", ",", "").Replace(name)
 }

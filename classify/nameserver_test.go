@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// nameServer answers every question with the code, and with nothing where
-// silent. The resolver asks it alone.
+// nameServer starts a DNS server that answers every query with the code, or not
+// at all if silent is set. It returns a resolver that uses only this server.
 func nameServer(t *testing.T, code dnsmessage.RCode, silent bool) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func nameServer(t *testing.T, code dnsmessage.RCode, silent bool) *net.Resolver 
 	return resolver(t, "udp", server.LocalAddr().String())
 }
 
-// answer is the question with a code and without records; nil for what is none.
+// answer returns the query with a code and no records, or nil if it is malformed.
 func answer(question []byte, code dnsmessage.RCode) []byte {
 	var m dnsmessage.Message
 	if m.Unpack(question) != nil {
@@ -53,8 +53,8 @@ func answer(question []byte, code dnsmessage.RCode) []byte {
 	return reply
 }
 
-// resolver asks addr alone. Its questions end with the test: those of a lookup
-// that was given up wait on otherwise.
+// resolver returns a resolver that uses only addr. Its queries end with the test;
+// otherwise those of a cancelled lookup would keep waiting.
 func resolver(t *testing.T, network, addr string) *net.Resolver {
 	t.Helper()
 	var (
@@ -85,7 +85,7 @@ func resolver(t *testing.T, network, addr string) *net.Resolver {
 	}}
 }
 
-// lookupError looks up a name that is not in any search list.
+// lookupError looks up a name that no search list can change.
 func lookupError(ctx context.Context, t *testing.T, r *net.Resolver) error {
 	t.Helper()
 	addrs, err := r.LookupHost(ctx, "origin.invalid.")

@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// Phase is where in an exchange something happened. Its numbers are those of
-// fetchd.v1.Phase.
+// Phase is the step of an exchange in which an error occurred. Its numbers are
+// those of fetchd.v1.Phase.
 type Phase uint8
 
-// The phases, in the order in which an exchange goes through them.
+// The phases, in the order in which they occur in an exchange.
 const (
 	NoPhase         Phase = iota
-	PhasePolicy           // Checks before anything was sent.
+	PhasePolicy           // Checks before anything is sent.
 	PhaseResolve          // Name lookup.
 	PhaseConnect          // TCP or proxy connection.
 	PhaseTLS              // TLS handshake.
@@ -34,8 +34,8 @@ func (p Phase) String() string {
 	return name([]string{"", "policy", "resolve", "connect", "tls", "request", "processing", "transfer"}, int(p))
 }
 
-// Classified is an error that knows its class. [Error] believes it, wherever
-// in the chain it stands.
+// Classified is an error that knows its class. [Error] returns that class
+// wherever the error is in the chain.
 type Classified interface {
 	error
 	// ErrorClass returns the class; never [NoClass].
@@ -43,21 +43,24 @@ type Classified interface {
 }
 
 // Error returns the class of an error that ended an exchange in the given
-// phase, and [NoClass] for nil. It is total, and looks at types and sentinels
-// only, never at text. The first that holds:
+// phase, and [NoClass] for nil. It accepts any error. It uses types and
+// sentinel values, never the text. The first of these that applies decides:
 //
-//  1. an error that is [Classified];
-//  2. [context.Canceled] is Cancelled;
-//  3. in the lookup, or a *[net.DNSError]: DNSNotFound if it says so, else DNSFailure;
-//  4. a time-out: that of its phase;
-//  5. a certificate that does not verify, then any other failure of TLS;
-//  6. a connection refused, or reset while it was made;
-//  7. HTTP/2: a stream or connection ended by the peer is a reset, a breach of
-//     the protocol is Protocol;
-//  8. what no type tells: that of its phase (spec §3).
+//  1. A [Classified] error has its own class.
+//  2. [context.Canceled] is Cancelled.
+//  3. An error of the lookup, or a *[net.DNSError], is DNSNotFound if IsNotFound
+//     is set and DNSFailure otherwise.
+//  4. A timeout has the timeout class of its phase.
+//  5. A certificate that does not verify is TLSCertificate, and any other TLS
+//     failure TLSHandshake.
+//  6. While connecting, a refused connection is ConnectRefused, and a reset is
+//     ConnectionReset.
+//  7. In HTTP/2, a protocol error is Protocol. Any other stream error or GOAWAY
+//     is ConnectionReset.
+//  8. Any other error has the default class of its phase (spec §3).
 //
-// A caller that sets time limits of its own asks its contexts for their cause
-// first: HTTP/1 and HTTP/2 report a cancelled context with different errors.
+// A caller that sets its own time limits should check [context.Cause] first:
+// HTTP/1 and HTTP/2 report a cancelled context with different errors.
 func Error(phase Phase, err error) Class {
 	if err == nil {
 		return NoClass
@@ -103,7 +106,7 @@ func isTimeout(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// timeoutIn is the class of a time-out in a phase (N1, N3, N7, N9).
+// timeoutIn returns the class of a timeout in a phase (N1, N3, N7, N9).
 func timeoutIn(phase Phase) Class {
 	switch phase {
 	case PhaseResolve:
@@ -120,9 +123,9 @@ func timeoutIn(phase Phase) Class {
 	return Deadline
 }
 
-// tlsError tells N6 and N5. A TLS 1.3 server refuses a client's certificate
-// only after the client has finished its handshake, so that an alert can also
-// come in place of the response head.
+// tlsError applies N6 and N5. A TLS 1.3 server rejects a client certificate only
+// after the client has finished its handshake, so an alert can also arrive in
+// place of the response head.
 func tlsError(phase Phase, err error) Class {
 	if isCertificateError(err) {
 		return TLSCertificate
@@ -143,8 +146,8 @@ func isCertificateError(err error) bool {
 	return authority || host || invalid
 }
 
-// connectError tells N2, and the reset that strikes inside connect(2) where the
-// peer resets what it has just accepted (N4).
+// connectError applies N2 and N4. A peer that resets a connection right after it
+// accepted it can make connect(2) itself fail with ECONNRESET.
 func connectError(phase Phase, err error) Class {
 	switch {
 	case phase != PhaseConnect:
@@ -157,8 +160,8 @@ func connectError(phase Phase, err error) Class {
 	return NoClass
 }
 
-// isTLSAlert tells an alert, ours or the peer's, by the operation that
-// crypto/tls puts round it.
+// isTLSAlert reports whether err is a TLS alert, sent or received. crypto/tls
+// wraps most alerts in a net.OpError with one of these operations.
 func isTLSAlert(err error) bool {
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return true
@@ -170,24 +173,24 @@ func isTLSAlert(err error) bool {
 	return ok && (op.Op == "remote error" || op.Op == "local error")
 }
 
-// http2Stream has the shape of net/http's own stream error, which answers
-// errors.As for any struct of that shape (golang.org/issue/53896), so that
-// golang.org/x/net/http2 is not needed to read it.
+// http2Stream has the fields of net/http's unexported stream error. That error
+// supports errors.As with any struct of the same fields (golang.org/issue/53896),
+// so golang.org/x/net/http2 is not needed.
 type http2Stream struct {
 	StreamID uint32
 	Code     http2Code
 	Cause    error
 }
 
-// Error makes http2Stream an error, as errors.As wants it.
+// Error makes http2Stream an error, which errors.As requires.
 func (e http2Stream) Error() string { return "http2 stream error" }
 
 // http2Code is an error code of RFC 9113 §7.
 type http2Code uint32
 
-// breach tells the codes with which an end says that the other broke the
-// protocol, as against those with which it gives up a stream.
-func (c http2Code) breach() bool {
+// protocolError reports whether the code accuses the other end of a protocol
+// violation. The remaining codes only end a stream.
+func (c http2Code) protocolError() bool {
 	switch c {
 	case 0x1, 0x3, 0x5, 0x6, 0x9, 0xc, 0xd: // PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED,
 		// FRAME_SIZE_ERROR, COMPRESSION_ERROR, INADEQUATE_SECURITY, HTTP_1_1_REQUIRED
@@ -196,13 +199,13 @@ func (c http2Code) breach() bool {
 	return false
 }
 
-// http2Error tells the ends of an HTTP/2 stream before its head.
+// http2Error classifies an HTTP/2 stream or connection that ended before the head.
 func http2Error(phase Phase, err error) Class {
 	if phase > PhaseProcessing {
 		return NoClass
 	}
 	if stream, ok := errors.AsType[http2Stream](err); ok {
-		if stream.Code.breach() {
+		if stream.Code.protocolError() {
 			return Protocol
 		}
 		return ConnectionReset
@@ -213,8 +216,8 @@ func http2Error(phase Phase, err error) Class {
 	return NoClass
 }
 
-// isGoAway tells net/http's error for a GOAWAY of the peer, whose type has no
-// exported name, by its exported fields, wherever in the chain it stands.
+// isGoAway reports whether the chain of err contains net/http's error for a
+// GOAWAY. That type is not exported, so its exported fields identify it.
 func isGoAway(err error) bool {
 	if err == nil {
 		return false
@@ -233,7 +236,7 @@ func isGoAway(err error) bool {
 	return isGoAway(errors.Unwrap(err))
 }
 
-// untyped is the class of an error that no type tells (spec §3).
+// untyped returns the class of an error whose type says nothing (spec §3).
 func untyped(phase Phase, err error) Class {
 	switch phase {
 	case PhaseConnect:
@@ -249,7 +252,7 @@ func untyped(phase Phase, err error) Class {
 	return Internal
 }
 
-// isIO tells errors of the connection from errors of what came over it.
+// isIO reports whether err comes from the connection, not from the data read from it.
 func isIO(err error) bool {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {

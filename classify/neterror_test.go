@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// failure is an error that was made by really failing, and what it means in
-// the phase in which it was made.
+// failure produces a real error, and holds its class in the phase in which it
+// occurs.
 type failure struct {
 	name  string
 	phase classify.Phase
@@ -30,7 +30,7 @@ type failure struct {
 	make  func(t *testing.T) error
 }
 
-// TestError crosses each error with every class: one matches, the others do not.
+// TestError checks each error against every class: exactly one matches.
 func TestError(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t)
@@ -64,7 +64,7 @@ func TestError(t *testing.T) {
 	}
 }
 
-// form is an error in the wrapping of a caller.
+// form is an error as callers may wrap it.
 type form struct {
 	name string
 	err  error
@@ -82,14 +82,14 @@ func wrappings(err error) []form {
 	}
 }
 
-// phases is every phase and one that there is not.
+// phases lists every phase and one unknown number.
 var phases = []classify.Phase{
 	classify.NoPhase, classify.PhasePolicy, classify.PhaseResolve, classify.PhaseConnect, classify.PhaseTLS,
 	classify.PhaseRequest, classify.PhaseProcessing, classify.PhaseTransfer, 200,
 }
 
-// TestErrorInEveryPhase holds one error against each phase it could come in.
-// The classes stand in the order of phases.
+// TestErrorInEveryPhase checks the class of one error in each phase. The classes
+// are in the order of phases.
 func TestErrorInEveryPhase(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t)
@@ -190,7 +190,7 @@ func TestErrorInEveryPhase(t *testing.T) {
 
 func all(c classify.Class) [9]classify.Class { return [9]classify.Class{c, c, c, c, c, c, c, c, c} }
 
-// timeouts are the classes of a time-out in the order of phases.
+// timeouts are the classes of a timeout in the order of phases.
 func timeouts(deadline, lookup, connect classify.Class) [9]classify.Class {
 	return [9]classify.Class{
 		deadline, deadline, lookup, connect, connect,
@@ -198,8 +198,8 @@ func timeouts(deadline, lookup, connect classify.Class) [9]classify.Class {
 	}
 }
 
-// TestErrorWithoutType: what no type tells is told by the phase (spec §3), and
-// never by the text.
+// TestErrorWithoutType checks that the phase decides the class of an untyped error
+// (spec §3), and that its text never matters.
 func TestErrorWithoutType(t *testing.T) {
 	t.Parallel()
 	want := []classify.Class{
@@ -231,7 +231,7 @@ func TestErrorOfNil(t *testing.T) {
 	}
 }
 
-// known is an error that knows its class, beside others that say otherwise.
+// known is an error that knows its class.
 type known struct{ class classify.Class }
 
 // Error implements error.
@@ -240,7 +240,7 @@ func (k known) Error() string { return "known" }
 // ErrorClass implements classify.Classified.
 func (k known) ErrorClass() classify.Class { return k.class }
 
-// TestClassified: what knows its class is believed in each phase and form.
+// TestClassified checks that a Classified error keeps its class in each phase and form.
 func TestClassified(t *testing.T) {
 	t.Parallel()
 	for _, class := range classify.Classes() {

@@ -12,48 +12,53 @@ type Profile uint8
 
 // The profiles.
 const (
-	Standard Profile = iota + 1 // Short waits, no jitter: for crawlers and services.
-	Download                    // Longer waits with jitter, 408 retried: for downloads.
+	Standard Profile = iota + 1 // Short waits without jitter: for crawlers and services.
+	Download                    // Longer waits with jitter; retries 408: for downloads.
 )
 
-// MaxExchanges is how many requests a whole fetch may make (spec I6).
+// MaxExchanges is the maximum number of requests in a fetch, over all its
+// attempts and redirects (spec I6).
 const MaxExchanges = 256
 
-// Policy says which failures are tried again, and when. Take one from
+// Policy controls which failures are retried, and when. Start with
 // [Profile.Policy] and change single fields; the zero value retries nothing.
-// A Policy is only read here, so it may be shared.
+// This package only reads a Policy, so one may be shared.
 type Policy struct {
-	// Profile settles what no field does: the exponent of the backoff, and
+	// Profile controls what has no field: the exponent of the backoff, and
 	// whether a 408 is retried (spec §2, H5).
 	Profile Profile
-	// MaxAttempts counts the first attempt; 1 means no retry, and so does 0.
+	// MaxAttempts is the maximum number of attempts, the first included. Both 0
+	// and 1 mean no retry.
 	MaxAttempts int
-	// BaseDelay, MaxDelay and Multiplier make the backoff. Zero means no wait.
+	// BaseDelay, MaxDelay and Multiplier define the backoff; see [Policy.Backoff].
+	// A zero BaseDelay or MaxDelay means no wait.
 	BaseDelay, MaxDelay time.Duration
 	Multiplier          float64
-	// MaxJitter is the longest addition to a backoff, after MaxDelay; zero: none.
+	// MaxJitter is the maximum jitter, in addition to MaxDelay. Zero means none.
 	MaxJitter time.Duration
-	// JitterSeed makes the jitter repeatable. Zero is a seed like any other.
+	// JitterSeed makes the jitter repeatable. Zero is a valid seed.
 	JitterSeed uint64
-	// MaxRetryAfter is the longest Retry-After that is waited for (W3).
+	// MaxRetryAfter is the longest Retry-After to wait for (W3). Zero means that
+	// only a Retry-After of zero is obeyed.
 	MaxRetryAfter time.Duration
-	// Additional are 4xx statuses retried besides the profile's (H10).
+	// Additional lists 4xx statuses to retry in addition to the profile's (H10).
 	Additional []int
-	// Excluded are statuses not retried, though the profile does.
+	// Excluded lists statuses not to retry even if the profile does.
 	Excluded []int
-	// RepeatUnsafe allows retries of POST and PATCH: the caller set
-	// allow_non_idempotent and gave an idempotency key (I2).
+	// RepeatUnsafe allows retries of POST and PATCH. It requires that the caller
+	// set allow_non_idempotent and an idempotency key (I2).
 	RepeatUnsafe bool
-	// RetryTLSHandshake settles N5.
+	// RetryTLSHandshake controls whether a failed TLS handshake is retried (N5).
 	RetryTLSHandshake bool
-	// Follow tells whether redirects are followed; without it a 3xx is H9.
+	// Follow controls whether redirects are followed. If not, a 3xx is H9.
 	Follow bool
-	// MaxRedirects is how many redirects an attempt follows; one more is R1.
+	// MaxRedirects is the maximum number of redirects that an attempt follows.
+	// One more fails with R1.
 	MaxRedirects int
 }
 
-// Policy returns the defaults of the profile (spec §2). An unknown profile is
-// taken as [Standard].
+// Policy returns the defaults of the profile (spec §2). An unknown profile has
+// those of [Standard].
 func (p Profile) Policy() Policy {
 	if p == Download {
 		return Policy{
@@ -71,8 +76,8 @@ func (p Profile) Policy() Policy {
 	}
 }
 
-// Idempotent tells whether a method may be repeated without a second effect
-// (spec §1, RFC 9110 §9.2.2). The empty method is GET.
+// Idempotent reports whether a method may be repeated without a second effect
+// (spec §1, RFC 9110 §9.2.2). The empty method means GET.
 func Idempotent(method string) bool {
 	switch method {
 	case "", "GET", "HEAD", "PUT", "DELETE", "OPTIONS":
@@ -81,14 +86,14 @@ func Idempotent(method string) bool {
 	return false
 }
 
-// Repeatable tells whether a request with this method may be sent more than
-// once under the policy (I1, I2).
+// Repeatable reports whether the policy allows sending a request with this
+// method more than once (I1, I2).
 func (p *Policy) Repeatable(method string) bool {
 	return p.RepeatUnsafe || Idempotent(method)
 }
 
-// retries tells whether a class is tried again, and as which failure type. The
-// status is 0 where none was read.
+// retries reports whether a class is retried, and returns its failure type. The
+// status is 0 if none was read.
 func (p *Policy) retries(c Class, status int) (bool, FailureType) {
 	retried, failure := classes[c].retried, classes[c].failure
 	switch {
@@ -109,10 +114,10 @@ func (p *Policy) retries(c Class, status int) (bool, FailureType) {
 	return retried, failure
 }
 
-// Backoff returns the wait before the retry that follows attempt n, without
-// jitter: min(base·mult^n, max) in STANDARD and min(base·mult^(n-1), max) in
-// DOWNLOAD, computed in float64 nanoseconds and truncated (spec §2). It is
-// never negative and never over MaxDelay, whatever the fields hold.
+// Backoff returns the wait after attempt n, without jitter. It is
+// min(base·mult^n, max) in STANDARD and min(base·mult^(n-1), max) in DOWNLOAD,
+// computed in float64 nanoseconds and truncated (spec §2). For all values of the
+// fields it is at least zero and at most MaxDelay.
 func (p *Policy) Backoff(n int) time.Duration {
 	if p.Profile == Download {
 		n--
@@ -125,11 +130,11 @@ func (p *Policy) Backoff(n int) time.Duration {
 	case d > 0:
 		return time.Duration(d)
 	}
-	return 0 // NaN too: 0 times infinity
+	return 0 // also for NaN, from 0 times infinity
 }
 
-// Jitter returns the addition to the backoff after attempt n: splitmix64(seed
-// + n) mod (MaxJitter in ms + 1) milliseconds (spec §2).
+// Jitter returns what is added to the backoff after attempt n:
+// splitmix64(seed + n) mod (MaxJitter in ms + 1) milliseconds (spec §2).
 func (p *Policy) Jitter(n int) time.Duration {
 	limit := p.MaxJitter.Milliseconds()
 	if limit <= 0 {
@@ -139,8 +144,8 @@ func (p *Policy) Jitter(n int) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// splitmix64 is the finaliser of Steele, Lea and Flood, "Fast splittable
-// pseudorandom number generators" (2014): small enough for any language.
+// splitmix64 is the finalizer of Steele, Lea and Flood, "Fast splittable
+// pseudorandom number generators" (2014). It is easy to implement in any language.
 func splitmix64(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -148,7 +153,8 @@ func splitmix64(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// addSaturating adds two waits that are not negative.
+// addSaturating returns a+b, or the maximum duration if that overflows. Neither
+// may be negative.
 func addSaturating(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

@@ -10,7 +10,7 @@ import (
 	"fetchd/classify"
 )
 
-// TestProfiles holds the defaults against the table of spec §2, row by row.
+// TestProfiles compares the defaults with the table of spec §2, row by row.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
 	standard, download := classify.Standard.Policy(), classify.Download.Policy()
@@ -71,7 +71,7 @@ func TestUnknownProfileIsStandard(t *testing.T) {
 	}
 }
 
-// TestZeroPolicy: a policy that nobody filled in retries nothing.
+// TestZeroPolicy checks that the zero policy retries nothing.
 func TestZeroPolicy(t *testing.T) {
 	t.Parallel()
 	for _, c := range classify.Classes() {
@@ -97,7 +97,7 @@ func TestIdempotent(t *testing.T) {
 	}
 }
 
-// extremes are values that overflow something.
+// extremes are values that can overflow a computation.
 var extremes = struct {
 	durations   []time.Duration
 	multipliers []float64
@@ -109,7 +109,7 @@ var extremes = struct {
 	},
 }
 
-// TestBackoffBounds crosses extreme fields with near and far retries.
+// TestBackoffBounds combines extreme fields with low and high attempt numbers.
 func TestBackoffBounds(t *testing.T) {
 	t.Parallel()
 	attempts := []int{-1, 0, 1, 2, 3, 10, 63, 64, 1000, 1_000_000, math.MaxInt}
@@ -125,8 +125,8 @@ func TestBackoffBounds(t *testing.T) {
 	}
 }
 
-// holdBounds wants every wait within 0 and MaxDelay, and none shorter than the
-// one before where the multiplier does not shrink it.
+// holdBounds checks that every wait is from 0 to MaxDelay, and that waits do not
+// get shorter unless the multiplier is below 1.
 func holdBounds(t *testing.T, p classify.Policy, attempts []int) {
 	t.Helper()
 	last := time.Duration(0)
@@ -142,7 +142,7 @@ func holdBounds(t *testing.T, p classify.Policy, attempts []int) {
 	}
 }
 
-// TestBackoffSaturates: what is longer than a duration is the cap, not zero.
+// TestBackoffSaturates checks that an overflowing backoff is MaxDelay, not zero.
 func TestBackoffSaturates(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{64, 1000, 1_000_000} {
@@ -153,7 +153,7 @@ func TestBackoffSaturates(t *testing.T) {
 	}
 }
 
-// TestLongestWait: the backoff and its jitter do not overflow together.
+// TestLongestWait checks that the sum of backoff and jitter does not overflow.
 func TestLongestWait(t *testing.T) {
 	t.Parallel()
 	p := classify.Policy{
@@ -171,7 +171,7 @@ func TestLongestWait(t *testing.T) {
 	}
 }
 
-// TestJitter samples the retries of one fetch, and first retries of many.
+// TestJitter samples the retries of one fetch, and the first retries of many.
 func TestJitter(t *testing.T) {
 	t.Parallel()
 	policy := func(seed uint64) *classify.Policy {
@@ -211,7 +211,7 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// TestJitterBounds: any limit holds, and both of its ends occur.
+// TestJitterBounds checks that every limit is obeyed and that both bounds occur.
 func TestJitterBounds(t *testing.T) {
 	t.Parallel()
 	for _, limit := range extremes.durations {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// RetryAfter reads a Retry-After field value: 1*DIGIT seconds, or one of the
-// three HTTP-date forms, which count from date, the response's own Date, where
-// that is one of them too, and from observed otherwise. It reports false for
-// anything else and for a date in the past. Seconds beyond the range of
-// time.Duration saturate.
+// RetryAfter parses the value of a Retry-After field and returns the wait. The
+// value is 1*DIGIT seconds, or a date in one of the three HTTP-date forms. A date
+// counts from date, the response's Date field, if that is valid, and from
+// observed otherwise. RetryAfter returns false for anything else and for a date
+// in the past. A number of seconds that exceeds time.Duration gives the maximum.
 //
 // # Source
 //
@@ -32,7 +32,7 @@ func RetryAfter(value, date string, observed time.Time) (time.Duration, bool) {
 	return until.Sub(from), true // Sub saturates
 }
 
-// delaySeconds reads 1*DIGIT.
+// delaySeconds parses 1*DIGIT.
 func delaySeconds(s string) (time.Duration, bool) {
 	const limit = math.MaxInt64 / int64(time.Second)
 	n := int64(0)
@@ -48,15 +48,14 @@ func delaySeconds(s string) (time.Duration, bool) {
 	return time.Duration(n) * time.Second, s != ""
 }
 
-// httpDate reads the three forms of RFC 9110 §5.6.7. Which of them it can be is
-// told by the comma, so that only one is tried. The two-digit year of the
-// second is read relative to now.
+// httpDate parses the three forms of RFC 9110 §5.6.7. The position of the comma
+// identifies the form. The two-digit year of the rfc850 form is relative to now.
 func httpDate(s string, now time.Time) (time.Time, bool) {
 	const (
 		imf     = "Mon, 02 Jan 2006 15:04:05 GMT"
 		rfc850  = "Monday, 02-Jan-06 15:04:05 GMT"
 		asctime = "Mon Jan _2 15:04:05 2006"
-		asctwo  = "Mon Jan 02 15:04:05 2006" // its day may also have two digits
+		asctwo  = "Mon Jan 02 15:04:05 2006" // asctime with a two-digit day
 	)
 	switch strings.IndexByte(s, ',') {
 	case -1:
@@ -76,14 +75,14 @@ func parse(layout, s string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	t, err := time.Parse(layout, s)
-	return t, err == nil && written(t, layout, s)
+	return t, err == nil && isExact(t, layout, s)
 }
 
-// written tells whether s is t as the layout writes it. time.Parse is more
-// lenient than RFC 9110 §5.6.7: it takes fractions of a second, hours of one
-// digit, more spaces and other cases. Which day of the week s names does not
-// matter, for the moment does not hang on it.
-func written(t time.Time, layout, s string) bool {
+// isExact reports whether s is exactly t in the layout. time.Parse is more
+// lenient than RFC 9110 §5.6.7: it accepts fractions of a second, hours of one
+// digit, more spaces and other cases. The day of the week may be wrong, because
+// it does not affect the time.
+func isExact(t time.Time, layout, s string) bool {
 	var buffer [40]byte
 	exact := t.AppendFormat(buffer[:0], layout)
 	day := strings.IndexByte(s, ' ')
@@ -91,8 +90,8 @@ func written(t time.Time, layout, s string) bool {
 		strings.ToUpper(s[:1]) == s[:1] && strings.ToLower(s[1:day]) == s[1:day]
 }
 
-// nearCentury moves a date with a two-digit year to the century that puts it
-// at most 50 years after now, as RFC 9110 §5.6.7 demands.
+// nearCentury moves a date with a two-digit year into the century in which it is
+// at most 50 years after now, as RFC 9110 §5.6.7 requires.
 func nearCentury(t, now time.Time) time.Time {
 	switch {
 	case t.After(now.AddDate(50, 0, 0)):

@@ -11,8 +11,7 @@ import (
 	"fetchd/classify"
 )
 
-// TestRetryAfter is about the function itself; what follows from a header is
-// in the vectors.
+// TestRetryAfter tests parsing. The vectors test what a parsed value leads to.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	observed := time.Date(2026, 3, 2, 7, 0, 0, 0, time.UTC)
@@ -72,8 +71,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestTwoDigitYear walks a century: a year less than fifty years ahead is meant
-// so, and any other is past (RFC 9110 §5.6.7).
+// TestTwoDigitYear checks a century of dates: a year less than fifty years ahead is
+// in the future, and any other is in the past (RFC 9110 §5.6.7).
 func TestTwoDigitYear(t *testing.T) {
 	t.Parallel()
 	for _, now := range []int{1950, 1968, 1970, 1999, 2000, 2026, 2049, 2068, 2069, 2100} {
@@ -93,7 +92,7 @@ func TestTwoDigitYear(t *testing.T) {
 	}
 }
 
-// forms are the four that spec W2 names, written down a second time.
+// forms are the four forms of spec W2, stated independently of the code.
 var forms = regexp.MustCompile(`^[ \t]*(?:[0-9]+` +
 	`|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), [0-9]{2} ` + month + ` [0-9]{4} ` + clock + ` GMT` +
 	`|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, [0-9]{2}-` + month + `-[0-9]{2} ` + clock + ` GMT` +
@@ -105,8 +104,8 @@ const (
 	clock = `[0-9]{2}:[0-9]{2}:[0-9]{2}`
 )
 
-// FuzzRetryAfter: never negative, only the four forms, and where the value has
-// one of the forms with a date, the moment that net/http reads.
+// FuzzRetryAfter checks that the wait is never negative, that only the four forms
+// are accepted, and that a date is parsed as net/http parses it.
 func FuzzRetryAfter(f *testing.F) {
 	for _, value := range []string{
 		"0", "120", "99999999999999999999", "-1", " 5\t", "Mon, 02 Mar 2026 07:00:20 GMT", "Monday, 02-Mar-26 07:00:20 GMT",

@@ -28,7 +28,7 @@ type verdictOf struct {
 	Followed                        bool
 }
 
-// TestVectors holds Decide against every vector.
+// TestVectors compares Decide with every vector.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	vectors, err := conformance.Vectors()
@@ -49,8 +49,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestDecideAllocatesNothing runs every vector but those whose Retry-After or
-// Date looks like a date and is none, for which time.Parse makes an error.
+// TestDecideAllocatesNothing runs every vector except those whose Retry-After or
+// Date looks like a date but is invalid: time.Parse allocates an error for them.
 func TestDecideAllocatesNothing(t *testing.T) {
 	vectors, err := conformance.Vectors()
 	if err != nil {
@@ -67,7 +67,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 	}
 }
 
-// unreadable tells a value that is long enough for a date and is not read as one.
+// unreadable reports whether a value is long enough for a date but is not one.
 func unreadable(value string, seen *classify.Observation) bool {
 	if len(value) < 24 {
 		return false
@@ -77,7 +77,7 @@ func unreadable(value string, seen *classify.Observation) bool {
 	return !ok
 }
 
-// observation reads a vector's request as an engine would have seen it.
+// observation converts a vector's request to what an engine would have observed.
 func observation(t *testing.T, raw json.RawMessage) (*classify.Policy, *classify.Observation) {
 	t.Helper()
 	in := new(pb.ExplainRequest)

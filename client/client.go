@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -13,73 +12,87 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Client calls one service. It is safe for concurrent use.
+// Client calls one fetchd service. It is safe for concurrent use.
 type Client struct {
 	rpc pb.FetchServiceClient
 }
 
-// New returns a client that calls over conn, which stays the caller's to close.
+// New returns a client that makes its calls over conn. The caller closes conn.
 func New(conn grpc.ClientConnInterface) *Client {
-	return &Client{pb.NewFetchServiceClient(conn)}
+	return Wrap(pb.NewFetchServiceClient(conn))
 }
+
+// Wrap returns a client that makes its calls with rpc, for example a fake in a test.
+func Wrap(rpc pb.FetchServiceClient) *Client { return &Client{rpc} }
 
 // Option changes one call of [Client.Get] or [Client.Do].
 type Option func(*body)
 
-// OnEvent has f told of each event as it arrives, pieces of the body and
-// heartbeats excepted, the outcome included. f is called by Do until it returns,
-// and then by reads of the body. It must not read the body itself.
+// OnEvent calls f for each event as it arrives, except body chunks and heartbeats; the outcome
+// is included. f runs within Do until that returns, and then within reads of the body. It must
+// not read the body itself.
 func OnEvent(f func(*pb.FetchResponse)) Option {
 	return func(b *body) { b.event = f }
 }
 
-// Get fetches url with the service's defaults. It is [Client.Do] with a request
-// that says nothing else.
+// Get fetches url with the service's defaults, like [Client.Do] with a request that sets only
+// the URL.
 func (c *Client) Get(ctx context.Context, url string, options ...Option) (*Response, error) {
 	return c.Do(ctx, &pb.FetchRequest{Url: url}, options...)
 }
 
-// Do carries out a fetch. It returns when the first bytes of a body are there, or
-// when the fetch has ended without any. Then it has seen every attempt that could
-// be taken back.
+// Do runs a fetch. It returns when the first bytes of the body arrive, or when the fetch has
+// ended without any. The service has made all retries that precede the body by then.
 //
-// Without an error the response's body is not nil and must be closed. An outcome
-// REDIRECT or NOT_MODIFIED is no error. A fetch that failed is an [*Error], from
-// here or from a read of the body; any other error is as the package says.
+// If the error is nil, the caller must close the body of the response. The outcomes REDIRECT
+// and NOT_MODIFIED are not errors. A fetch that failed returns an [*Error], from Do or from a
+// read of the body. See the package documentation for other errors.
 //
-// A request whose event_level is unset is sent with ALL, for only then the final
-// URL is known before the body. Nothing else is changed, and request is not kept.
-// ctx holds for reading the body as well.
+// Do sends a request whose event_level is unset with ALL, because only then the final URL is
+// known before the body. It changes nothing else and does not keep request. The end of ctx
+// also ends reads of the body.
 func (c *Client) Do(ctx context.Context, request *pb.FetchRequest, options ...Option) (*Response, error) {
 	if request.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED {
-		own := new(pb.FetchRequest)
-		proto.Merge(own, request)
-		request = own
+		changed := new(pb.FetchRequest)
+		proto.Merge(changed, request)
+		request = changed
 		request.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	stream, err := c.rpc.Fetch(ctx, request)
+	r, err := c.fetch(ctx, request)
 	if err != nil {
-		cancel()
-		return nil, statusError(ctx, err)
+		return nil, err
 	}
-	b := &body{ctx: ctx, stream: stream, cancel: cancel, event: func(*pb.FetchResponse) {},
-		all: request.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_ALL}
+	b := &body{reader: r, event: func(*pb.FetchResponse) {}, allEvents: request.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_ALL}
 	for _, o := range options {
 		o(b)
 	}
 	return b.open()
 }
 
-// ErrContract says that what answers does not keep the contract: a message after
-// the outcome, none at the end, bytes that are missing.
-var ErrContract = errors.New("the service broke its contract")
+// Ping asks the service for a decision that needs no fetch. It returns nil if the service
+// answers.
+func (c *Client) Ping(ctx context.Context) error {
+	_, err := c.rpc.Explain(ctx, &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 200}})
+	return statusError(ctx, err)
+}
 
-// statusError adds to a status the error of the context, where that is its cause.
+// statusError adds the error of ctx to a gRPC status that it caused.
 func statusError(ctx context.Context, err error) error {
 	code := status.Code(err)
 	if cause := context.Cause(ctx); cause != nil && (code == codes.Canceled || code == codes.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w", cause, err)
+		return &contextError{err, cause}
 	}
 	return err
 }
+
+// contextError is a gRPC status that the end of a context caused.
+type contextError struct{ status, cause error }
+
+// Error implements error.
+func (e *contextError) Error() string { return fmt.Sprintf("%v: %v", e.cause, e.status) }
+
+// Unwrap makes the error match both of its parts.
+func (e *contextError) Unwrap() []error { return []error{e.cause, e.status} }
+
+// GRPCStatus returns the status as the service or gRPC sent it.
+func (e *contextError) GRPCStatus() *status.Status { return status.Convert(e.status) }

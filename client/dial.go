@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/health" // without it the health that the service config asks for is not checked
+	_ "google.golang.org/grpc/health" // performs the health checks that the service config asks for
 	"google.golang.org/grpc/keepalive"
 )
 
-// The service configs of deploy/grpc, which says what they do.
+// Copies of the service configs of deploy/grpc, which explains them.
 var (
 	//go:embed service-config.json
 	anyMethod string
@@ -18,19 +18,19 @@ var (
 )
 
 const (
-	pingAfter   = 30 * time.Second // of silence; the service takes a ping each 10 s
+	pingAfter   = 30 * time.Second // of silence; the service allows one ping each 10 s
 	pingTimeout = 10 * time.Second
 )
 
-// DialOptions are the published service config and a keepalive that the service
-// accepts, for callers of any method: calls are spread over the replicas that are
-// healthy, and what surely reached no origin is tried again. Credentials are the
-// caller's to add. The target must name all replicas, as dns:///HOST:PORT does.
+// DialOptions returns the published service config and a keepalive that the service accepts.
+// Calls are spread over the healthy replicas, and calls that certainly reached no origin are
+// retried. It suits all HTTP methods. The caller adds credentials. The target must name all
+// replicas, for example dns:///HOST:PORT.
 func DialOptions() []grpc.DialOption { return dialOptions(anyMethod) }
 
-// IdempotentDialOptions are [DialOptions] for callers that send only GET, HEAD,
-// PUT, DELETE and OPTIONS: calls of a replica that died are made again too, which
-// may ask the origin once more.
+// IdempotentDialOptions returns [DialOptions] for callers that send only GET, HEAD, PUT, DELETE
+// and OPTIONS. Calls to a replica that died are retried too, so the origin may receive a
+// request twice.
 func IdempotentDialOptions() []grpc.DialOption { return dialOptions(idempotent) }
 
 func dialOptions(config string) []grpc.DialOption {

@@ -9,28 +9,28 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// The failure types, for errors.Is: what a scheduler does with a fetch that
-// failed. An [*Error] matches one of them at most.
+// The failure types, for errors.Is. They say what a scheduler should do with a fetch that
+// failed. An [*Error] matches at most one of them.
 var (
-	// ErrTransient may pass by itself.
+	// ErrTransient is a failure that may pass by itself.
 	ErrTransient = errors.New("transient")
-	// ErrPermanent will not pass by itself.
+	// ErrPermanent is a failure that will not pass by itself.
 	ErrPermanent = errors.New("permanent")
-	// ErrRateLimited is a target that limits the rate; see [Error.RetryAfter].
+	// ErrRateLimited means that the target limits the rate; see [Error.RetryAfter].
 	ErrRateLimited = errors.New("rate limited")
-	// ErrNeedsAuth is a target that wants credentials, or others.
+	// ErrNeedsAuth means that the target requires credentials, or different ones.
 	ErrNeedsAuth = errors.New("needs authorization")
 )
 
-// Error is a fetch that failed at its target: the service did its part. Errors of
-// the service are gRPC statuses and never an Error.
+// Error reports that a fetch failed at its target. Errors of the service are gRPC statuses and
+// never an Error.
 type Error struct {
-	// Outcome is all that is known. It is not nil, and its error is set.
+	// Outcome has all details. It is not nil, and its error is set.
 	Outcome *pb.FetchOutcome
 }
 
-// Error returns the class, the rule, the URL and what happened. The service has escaped
-// what it quotes of the origin.
+// Error returns the URL, the class, the rule and the message. The service has escaped the parts
+// that it quotes from the origin.
 func (e *Error) Error() string {
 	f := e.Outcome.GetError()
 	text := strings.TrimPrefix(f.GetErrorClass().String(), "ERROR_CLASS_")
@@ -44,7 +44,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is makes errors.Is match the sentinel of the failure type.
+// Is reports whether target is the failure type of the error.
 func (e *Error) Is(target error) bool {
 	switch e.Outcome.GetError().GetFailureType() {
 	case pb.FailureType_FAILURE_TYPE_TRANSIENT:
@@ -59,25 +59,25 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// Retryable says that a later fetch of the same request may succeed.
+// Retryable reports whether a later fetch of the same request may succeed.
 func (e *Error) Retryable() bool { return e.Outcome.GetError().GetRetryable() }
 
-// Class is why it failed, safe to switch on. Values may be added: treat an unknown
-// one by its failure type.
+// Class returns the cause. Later versions may add values: for an unknown one use the failure
+// type.
 func (e *Error) Class() pb.ErrorClass { return e.Outcome.GetError().GetErrorClass() }
 
-// Reason is a finer cause in lower_snake_case, such as too_many_redirects. It may
-// be empty, and values may be added.
+// Reason returns a finer cause in lower_snake_case, such as too_many_redirects. It may be
+// empty, and later versions may add values.
 func (e *Error) Reason() string { return e.Outcome.GetError().GetReason() }
 
-// Rule is the number of the rule that classified it, such as "H2".
+// Rule returns the number of the rule that classified the failure, such as "H2".
 func (e *Error) Rule() string { return e.Outcome.GetError().GetRule() }
 
-// StatusCode is the status of the last response, or 0 where none was read.
+// StatusCode returns the status of the last response, or 0 if none was read.
 func (e *Error) StatusCode() int { return int(e.Outcome.GetResponse().GetStatusCode()) }
 
-// RetryAfter is what the target asked for with Retry-After. It is false where it
-// did not, or not in a form that counts.
+// RetryAfter returns the wait that the target asked for with Retry-After. It returns false if
+// the target sent none, or none that is valid.
 func (e *Error) RetryAfter() (time.Duration, bool) {
 	after := e.Outcome.GetError().GetRetryAfter()
 	return after.AsDuration(), after != nil

@@ -74,8 +74,23 @@ func TestMany(t *testing.T) {
 	}
 }
 
+// TestManyLargeBodies: requests that exceed a message together are sent in several.
+func TestManyLargeBodies(t *testing.T) {
+	r := newRig(t)
+	all := r.requests(8, func(i int) string { return fmt.Sprintf("/s/large%d/200", i) })
+	for _, request := range all {
+		request.Method, request.Body = "PUT", make([]byte, 1<<20)
+	}
+	for result, err := range r.client.Many(t.Context(), slices.Values(all), client.ManyOptions{}) {
+		if err != nil {
+			t.Errorf("yields %v, %v; want no error", result, err)
+		}
+	}
+	count(t, r.origin, "large", len(all))
+}
+
 func TestManyOfNone(t *testing.T) {
-	f := &fake{many: func(grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+	f := &fake{many: func(manyServer) error {
 		return status.Error(codes.Internal, "not to be called")
 	}}
 	for result, err := range f.client(t).Many(t.Context(), slices.Values([]*pb.FetchRequest(nil)), client.ManyOptions{}) {
@@ -120,8 +135,8 @@ func TestManyOpen(t *testing.T) {
 }
 
 // holding answers n tasks when it has n, and the rest one by one.
-func holding(n int) func(grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
-	return func(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+func holding(n int) func(manyServer) error {
+	return func(s manyServer) error {
 		var tags []string
 		for {
 			in, err := s.Recv()
@@ -265,7 +280,7 @@ func TestManyCancelledEarly(t *testing.T) {
 func TestManyDraining(t *testing.T) {
 	const drainAt = 3
 	calls := 0
-	f := &fake{many: func(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+	f := &fake{many: func(s manyServer) error {
 		calls++ // the second is opened when the first one drains
 		first := calls == 1
 		for n := 1; ; n++ {
@@ -322,7 +337,7 @@ func TestManyRefused(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unavailable, codes.Unauthenticated, codes.ResourceExhausted} {
 		t.Run(code.String(), func(t *testing.T) {
 			calls := 0
-			f := &fake{many: func(grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+			f := &fake{many: func(manyServer) error {
 				calls++
 				return status.Error(code, "not you")
 			}}
@@ -351,7 +366,7 @@ func endless(yield func(*pb.FetchRequest) bool) {
 // TestManyLost: a stream that worked and is lost costs what was under way, no more.
 func TestManyLost(t *testing.T) {
 	calls := 0
-	f := &fake{many: func(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+	f := &fake{many: func(s manyServer) error {
 		calls++ // one after the other: the client opens the next when this one is lost
 		for n := 0; ; n++ {
 			in, err := s.Recv()
@@ -397,7 +412,7 @@ func limited(n int) iter.Seq[*pb.FetchRequest] {
 
 // TestManyBroken: a service that leaves tasks without an outcome is told of.
 func TestManyBroken(t *testing.T) {
-	f := &fake{many: func(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+	f := &fake{many: func(s manyServer) error {
 		_, err := s.Recv()
 		return err
 	}}
@@ -427,7 +442,7 @@ func TestManyReturned(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var mu sync.Mutex
 			sends := 0
-			f := &fake{many: func(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+			f := &fake{many: func(s manyServer) error {
 				in, err := s.Recv()
 				if err != nil {
 					return err

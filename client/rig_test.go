@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -83,21 +84,30 @@ func (r *rig) do(in *pb.FetchRequest, options ...client.Option) *client.Response
 type fake struct {
 	pb.UnimplementedFetchServiceServer
 	fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error
-	many  func(grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error
+	many  func(manyServer) error
+	ping  func(context.Context) error // nil: answers
+}
+
+// manyServer is the service's side of FetchMany.
+type manyServer = grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]
+
+func (f *fake) Explain(ctx context.Context, _ *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	if f.ping != nil {
+		return nil, f.ping(ctx)
+	}
+	return new(pb.ExplainResponse), nil
 }
 
 func (f *fake) Fetch(_ *pb.FetchRequest, s grpc.ServerStreamingServer[pb.FetchResponse]) error {
 	return f.fetch(s)
 }
 
-func (f *fake) FetchMany(s grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
-	return f.many(s)
-}
+func (f *fake) FetchMany(s manyServer) error { return f.many(s) }
 
-// client serves f until the test ends.
-func (f *fake) client(t *testing.T) *client.Client {
+// client serves f in memory until the test ends.
+func (f *fake) client(t testing.TB) *client.Client {
 	t.Helper()
-	return client.New(fetchdtest.StartFake(t, f).Conn)
+	return client.New(fetchdtest.Start(t, fetchdtest.Options{Fake: f, InMemory: true}).Conn)
 }
 
 // events is a Fetch that sends these.

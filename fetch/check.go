@@ -12,27 +12,28 @@ import (
 	"fetchd/classify"
 )
 
-// Judgement is what the egress policy says of one target.
+// Judgement is the egress policy's decision about one target.
 type Judgement struct {
-	// Target is a URL's host and port, or an address that the host has.
+	// Target is a URL's host and port, or an address of the host.
 	Target string
-	// Reason is why it is closed, in lower_snake_case; empty where it is open.
+	// Reason is why the target is blocked, in lower_snake_case. It is empty if the
+	// target is allowed.
 	Reason string
-	// Remedy says so for people.
+	// Remedy explains Reason to people.
 	Remedy string
-	// Note says for people who connects to an open target where that is not this
-	// client; empty where it is.
+	// Note says which proxy connects to an allowed target. It is empty if this client
+	// connects itself.
 	Note string
 }
 
-// Open tells whether the target may be reached.
+// Open reports whether the target is allowed.
 func (j *Judgement) Open() bool { return j.Reason == "" }
 
-// CheckTarget says what the egress policy would make of u: first of the URL
-// itself, and where that is open and its host is a name, of each address that
-// the name has now. A fetch dials the open ones only. Nothing is sent to the
-// target. Where a proxy carries the requests, nothing is looked up either: the
-// addresses are its own to judge. The error is that of the lookup.
+// CheckTarget returns the egress policy's decisions about u. The first is about the URL
+// itself. If that is allowed and the host is a name, one follows for each address of
+// the name; a fetch dials only the allowed ones. CheckTarget looks up the name and sends
+// nothing to the target. With a proxy it does not look up the name either, because the
+// proxy chooses the address. The error is that of the lookup.
 func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, error) {
 	judged := []Judgement{judgement(u.Host, c.guard.checkURL(u))}
 	_, err := netip.ParseAddr(u.Hostname())

@@ -21,58 +21,60 @@ import (
 	"fetchd/fetch/workers"
 )
 
-// Config says how a [Client] fetches. The zero value is a safe service: public
-// addresses on ports 80 and 443 only, the system's roots, no log.
+// Config configures a [Client]. The zero value is safe: it allows public addresses on
+// ports 80 and 443 only, uses the system's root certificates, and logs nothing.
 type Config struct {
-	// Egress says which targets may be reached.
+	// Egress controls which targets are allowed.
 	Egress Egress
-	// RootCAs verify origins; nil means the system's.
+	// RootCAs verifies the certificates of origins. Nil means the system's roots.
 	RootCAs *x509.CertPool
-	// Origins are spoken to with TLS settings of their own, by "host:port" as a URL
-	// has them, the port always told; nil means none. Not with a Proxy.
+	// Origins holds TLS settings for single origins. A key is "host:port" in the form
+	// of URLs, and the port is required. Nil means none. It cannot be combined with
+	// Proxy.
 	Origins map[string]OriginTLS
-	// NameServer is the DNS server that names are looked up with, as HOST:PORT; empty
-	// means the system's.
+	// NameServer is the DNS server to use, as HOST:PORT. Empty means the system's.
 	NameServer string
-	// Resolver looks names up in place of [Resolver] of NameServer; nil means that one.
+	// Resolver replaces the resolver for NameServer. Nil means [Resolver](NameServer).
 	Resolver *net.Resolver
-	// Proxy carries every request: http, https or socks5, with userinfo where it
-	// wants it. Then the proxy looks names up and connects: of the target only
-	// the URL is judged here, its port and name and literal address, and no
-	// address that a name has. Nil means none; the environment is never asked.
+	// Proxy is the proxy for every request: http, https or socks5, with userinfo if it
+	// requires authentication. The proxy looks names up and connects, so the egress
+	// policy checks only the URL: its port, its name and a literal address. Nil means
+	// none. Proxy variables of the environment are ignored.
 	Proxy *url.URL
-	// Dial connects in place of the resolver, the guard and TCP. It is for
-	// in-memory connections in tests: with it the address guard is out of force.
+	// Dial replaces the resolver, the egress check of addresses, and TCP. It is for
+	// in-memory connections in tests.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// UserAgent is sent where the caller sets none; empty means "fetchd".
+	// UserAgent is sent if the caller sets none. Empty means "fetchd".
 	UserAgent string
-	// OmitHops leaves out [CircleHeader]. A service that is asked to fetch itself through
-	// a proxy or a load balancer then does not notice.
+	// OmitHops omits [HopsHeader]. The service then cannot detect that it fetches
+	// itself through a proxy or a load balancer.
 	OmitHops bool
-	// MaxTotalTimeout bounds every fetch; zero means 15 min.
+	// MaxTotalTimeout is the maximum duration of every fetch. Zero means 15 min.
 	MaxTotalTimeout time.Duration
-	// Logger takes a line for each retry and each end of a fetch; nil means none.
+	// Logger receives a line for each retry and each end of a fetch. Nil means no log.
 	Logger *slog.Logger
-	// Observer is told of every attempt and every end, whatever events the request
-	// asks for; nil means nobody.
+	// Observer receives every attempt and every fetch, regardless of [Request].Events.
+	// Nil means none.
 	Observer Observer
-	// Shutdown ends every wait when it is done, as SHUTDOWN: those between attempts and
-	// those for a credential. Attempts in flight go on until [Client.End]. Nil means never.
+	// Shutdown ends every wait as SHUTDOWN when it is done: waits between attempts and
+	// waits for a credential. Attempts in flight continue until [Client.End]. Nil means
+	// never.
 	Shutdown context.Context
 }
 
-// OriginTLS is how one origin is verified, and what it is shown.
+// OriginTLS holds the TLS settings of one origin.
 type OriginTLS struct {
-	// RootCAs verify it; nil means those of the [Config].
+	// RootCAs verifies its certificate. Nil means [Config].RootCAs.
 	RootCAs *x509.CertPool
-	// Certificate is shown where the origin asks for one; nil means none.
+	// Certificate is the client certificate to present if the origin requests one. Nil
+	// means none.
 	Certificate *tls.Certificate
-	// Callers are the callers for whom the certificate is shown, by [Request.Caller].
-	// None means every caller. Other callers share no connection to the origin.
+	// Callers lists the callers that may use the certificate, by [Request].Caller.
+	// Empty means every caller. Connections are not shared with other callers.
 	Callers []string
 }
 
-// Client carries out fetches. It is safe for concurrent use.
+// Client runs fetches. It is safe for concurrent use.
 type Client struct {
 	pooled, fresh *http.Transport
 	guard         *guard
@@ -94,7 +96,7 @@ type Client struct {
 	runs                runs
 }
 
-// New returns a client. The error names the field that is not usable.
+// New returns a client. The error names the field that is invalid.
 func New(cfg Config) (*Client, error) {
 	if cfg.MaxTotalTimeout < 0 {
 		return nil, errors.New("fetch: MaxTotalTimeout must not be negative")
@@ -103,7 +105,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	if len(cfg.Origins) > 0 && cfg.Proxy != nil {
-		return nil, errors.New("fetch: Origins go with no Proxy: TLS through one is net/http's")
+		return nil, errors.New("fetch: Origins cannot be combined with Proxy")
 	}
 	c := &Client{
 		guard:      newGuard(cfg.Egress),
@@ -140,8 +142,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the idle connections and goroutines. Fetches under way are not
-// touched.
+// Close ends the idle connections and goroutines. Fetches in flight continue.
 func (c *Client) Close() {
 	c.workers.Close()
 	c.pooled.CloseIdleConnections()
@@ -156,10 +157,9 @@ func orDefault[T comparable](v, otherwise T) T {
 	return v
 }
 
-// Resolver returns a resolver that asks the DNS server at address, or the
-// system's where address is empty. It is Go's own, never the C library's, which
-// reads "0x7f.1" as an address, and a lookup that is given up lets go of its
-// socket at once.
+// Resolver returns a resolver that uses the DNS server at address, or the system's if
+// address is empty. It is Go's own resolver, because the C library's accepts "0x7f.1" as
+// an address. A cancelled lookup closes its socket immediately.
 func Resolver(address string) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, server string) (net.Conn, error) {
 		var d net.Dialer

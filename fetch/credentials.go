@@ -9,16 +9,16 @@ import (
 	"fetchd/classify"
 )
 
-// Credentials open origins (spec §8). They are shared by fetches, and safe for
-// concurrent use.
+// Credentials provides a credential for some origins (spec §8). Package auth implements
+// it. Fetches share it, so it must be safe for concurrent use. The errors of Field and
+// Refresh are logged and must contain no secret.
 type Credentials interface {
-	// Covers tells whether the credential may be sent to the URL's origin.
+	// Covers reports whether the credential may be sent to the URL's origin.
 	Covers(u *url.URL) bool
 	// Field returns the header field that carries the current credential.
 	Field(ctx context.Context) (name, value string, err error)
-	// Refresh replaces a credential that an origin has refused, given by the value
-	// that was sent, unless that has been done already. It returns nil when there
-	// is another. Errors of Field and Refresh go into the log, and must hold no secret.
+	// Refresh replaces a credential that an origin rejected. refused is the field value
+	// that was sent. It returns nil if a newer credential is available.
 	Refresh(ctx context.Context, refused string) error
 }
 

@@ -21,7 +21,7 @@ import (
 	"fetchd/classify"
 )
 
-// MaxDetailBytes is the longest [Failure.Detail].
+// MaxDetailBytes is the maximum length of [Failure].Detail.
 const MaxDetailBytes = 512
 
 const (

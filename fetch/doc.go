@@ -1,19 +1,17 @@
-// Package fetch carries out one fetch: a URL, a policy, attempts with their
-// redirects and bodies, and one [Outcome].
+// Package fetch runs fetches. A fetch takes a URL and a policy, makes attempts,
+// which follow redirects and read bodies, and ends with one [Outcome].
 //
-// It obeys docs/spec.md. What an attempt means and what follows is decided by
-// package classify and nowhere else; here it is carried out. The retry loop is
-// go-retryablehttp's, under a CheckRetry and a Backoff that pass on what
-// classify decided; nothing else waits between attempts or sends one.
+// The package follows docs/spec.md. Package classify decides what an attempt means
+// and what happens next; this package acts on it. go-retryablehttp provides the retry
+// loop, with a CheckRetry and a Backoff that return what classify decided. Nothing
+// else waits between attempts or starts one.
 //
-// The order of calls: [New] once per process, then for each fetch [NewRequest],
-// change what the caller asked for, and [Client.Fetch]. Events go to the [Sink]
-// as they happen, from the goroutine that called Fetch. [Client.Close] ends the
-// idle connections.
+// A program calls [New] once. For each fetch it calls [NewRequest], sets fields, and
+// calls [Client.Fetch], which passes events to the [Sink] as they happen. At the end
+// the program calls [Client.Close].
 //
-// All state of a fetch lives in one value that dies with it. Fetches share
-// connections and the hold-back budget, and nothing else (spec W6).
+// Fetches share connections and the memory budget, and no other state (spec W6).
 //
-// What the package does not do: decide when a URL may be fetched, pace hosts,
+// The package does not decide when a URL may be fetched, pace requests to hosts,
 // cache, or speak gRPC.
 package fetch

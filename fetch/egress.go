@@ -14,28 +14,27 @@ import (
 	"fetchd/classify"
 )
 
-// Egress says which targets may be reached (spec P1). The zero value allows
-// public addresses on ports 80 and 443, and nothing else.
+// Egress is the policy that controls which targets are allowed (spec P1). The zero value
+// allows public addresses on ports 80 and 443, and nothing else.
 type Egress struct {
-	// AllowCIDRs opens addresses that are closed by default, such as
-	// 127.0.0.0/8, and with the first of them names that only mean something
-	// inside, such as localhost. Prefixes of IPv4-mapped addresses open nothing.
-	// An address of 64:ff9b::/96 takes the IPv4 address inside it to be open too,
-	// and an unspecified address is loopback.
+	// AllowCIDRs allows addresses that are blocked by default, such as 127.0.0.0/8. If
+	// it is not empty, names that have a meaning only inside a network, such as
+	// localhost, are allowed too. Prefixes of IPv4-mapped addresses are invalid. An
+	// address in 64:ff9b::/96 is allowed only if the IPv4 address in it is allowed too.
+	// An unspecified address counts as loopback.
 	AllowCIDRs []netip.Prefix
-	// DenyCIDRs closes addresses, whatever AllowCIDRs opens.
+	// DenyCIDRs blocks addresses. It takes precedence over AllowCIDRs.
 	DenyCIDRs []netip.Prefix
-	// AllowPorts opens ports besides 80 and 443.
+	// AllowPorts allows ports in addition to 80 and 443.
 	AllowPorts []uint16
-	// DenyHosts closes names, in lower case and ASCII: "example.com" that name,
-	// "*.example.com" those under it.
+	// DenyHosts blocks names, given in lower case and ASCII: "example.com" blocks that
+	// name, "*.example.com" the names below it.
 	DenyHosts []string
-	// Own are this service's own listeners, which nothing opens. An unspecified
-	// address means its port on every address of this machine.
+	// Own lists this service's own listeners, which are always blocked. An unspecified
+	// address means that port on every address of this machine.
 	Own []netip.AddrPort
-	// Unrestricted opens every address, name and port: for programs that run with
-	// their user's own rights, never for a service. DenyCIDRs, DenyHosts and Own
-	// still hold.
+	// Unrestricted allows every address, name and port except DenyCIDRs, DenyHosts and
+	// Own. It is for programs that run with their user's rights, never for a service.
 	Unrestricted bool
 }
 
@@ -43,12 +42,12 @@ type Egress struct {
 func (e *Egress) check() error {
 	for _, p := range slices.Concat(e.AllowCIDRs, e.DenyCIDRs) {
 		if !p.IsValid() || p.Addr().Is4In6() || p.Addr().Zone() != "" {
-			return errors.New("fetch: Egress holds a prefix that is invalid or IPv4-mapped: " + p.String())
+			return errors.New("fetch: Egress has a prefix that is invalid or IPv4-mapped: " + p.String())
 		}
 	}
 	for _, h := range e.DenyHosts {
 		if !isHostName(trimWildcard(h)) {
-			return errors.New("fetch: Egress.DenyHosts holds " + strconv.Quote(h) + ": give a name in lower case, or *.name")
+			return errors.New("fetch: Egress.DenyHosts has " + strconv.Quote(h) + ": give a name in lower case, or *.name")
 		}
 	}
 	return nil

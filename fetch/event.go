@@ -8,19 +8,19 @@ import (
 	"fetchd/classify"
 )
 
-// Sink takes the events of one fetch, in order, one at a time. It may block:
-// that time is the caller's and counts as back-pressure (spec B7). An error
-// ends the fetch as CANCELLED. It must not keep what it is given beyond the
-// call, a BodyChunk's data above all.
+// Sink receives the events of one fetch, in order and one at a time. It may block: the
+// time limits of the attempt are paused meanwhile (spec B7). An error ends the fetch as
+// CANCELLED, except [ErrOutOfMemory]. A Sink must not use the data of an event after it
+// returns, in particular that of a BodyChunk.
 type Sink func(Event) error
 
-// Observer is told of fetches for the sake of figures. It is called from many
-// goroutines, must return soon, and must change nothing it is given. ctx holds the
-// values of the caller's.
+// Observer receives every attempt and every fetch, for metrics and traces. Its methods
+// are called concurrently. They must return quickly and must not modify their
+// arguments. ctx holds the values of the context passed to [Client.Fetch].
 type Observer interface {
-	// Attempted is told of each attempt as it is settled, before its wait.
+	// Attempted is called when an attempt has ended, before the wait that follows.
 	Attempted(ctx context.Context, req *Request, e *AttemptFinished)
-	// Fetched is told of each fetch at its end, once.
+	// Fetched is called once at the end of each fetch.
 	Fetched(ctx context.Context, req *Request, out *Outcome)
 }
 
@@ -28,51 +28,53 @@ type Observer interface {
 // [ResponseStarted], [BodyChunk] or [AttemptFinished].
 type Event interface{ event() }
 
-// AttemptStarted says that an attempt begins.
+// AttemptStarted reports the start of an attempt.
 type AttemptStarted struct {
-	// Attempt is its number, from 1.
+	// Attempt is the number of the attempt, starting at 1.
 	Attempt int
-	// URL of its first request.
+	// URL is the URL of its first request.
 	URL string
 }
 
-// RedirectFollowed says that a redirect is followed; told at level [All].
+// RedirectFollowed reports that a redirect is followed. It is emitted only at level
+// [All].
 type RedirectFollowed struct {
 	Attempt int
 	Hop     Hop
 }
 
-// ResponseStarted says that the head of an attempt's last response was read.
+// ResponseStarted reports that the head of an attempt's last response was read.
 type ResponseStarted struct {
 	Attempt int
-	// Response of an attempt that continues a body is the one that began the body.
+	// Response is the response. If the attempt resumes a body, it is the response
+	// with which that body started.
 	Response *Response
-	// BodyOffset is that of the first body byte that follows.
+	// BodyOffset is the offset of the first body byte that follows.
 	BodyOffset int64
-	// HoldBack is what was granted, in bytes.
+	// HoldBack is the size in bytes of the granted buffer; see [Request].HoldBackBytes.
 	HoldBack int64
 }
 
 // BodyChunk is a piece of the body.
 type BodyChunk struct {
 	Attempt int
-	// Offset of the first byte of Data.
+	// Offset is the offset in bytes of Data in the decoded body.
 	Offset int64
-	// Data is only valid during the call of the sink.
+	// Data is valid only during the call of the sink.
 	Data []byte
 }
 
-// AttemptFinished says how an attempt ended and what follows.
+// AttemptFinished reports how an attempt ended and what happens next.
 type AttemptFinished struct {
 	Attempt int
-	// Response is the last one as it was received, such as a 206 that continues a
-	// body; nil where the last hop read none.
+	// Response is the last response as received, such as a 206 that resumes a body. It
+	// is nil if the last hop read none.
 	Response *Response
-	// Failure is nil where nothing went wrong.
+	// Failure is nil if the attempt succeeded.
 	Failure *Failure
-	// Hops of the attempt, the last one included.
+	// Hops lists the hops of the attempt, including the last one.
 	Hops []Hop
-	// Decision is classify's.
+	// Decision is the result of [classify.Decide].
 	Decision classify.Decision
 }
 
@@ -82,113 +84,118 @@ func (ResponseStarted) event()  {}
 func (BodyChunk) event()        {}
 func (AttemptFinished) event()  {}
 
-// Response is an HTTP response without its body. Its text came from an origin:
-// escape it before it goes into a log or a proto string.
+// Response is an HTTP response without its body. Its text comes from an origin: escape
+// it before you log it or put it into a proto string.
 type Response struct {
 	StatusCode int
-	// Protocol is such as "HTTP/1.1".
+	// Protocol is for example "HTTP/1.1".
 	Protocol string
 	Header   http.Header
-	// ContentLength in bytes; negative where it was not told.
+	// ContentLength is in bytes. It is negative if unknown.
 	ContentLength int64
 }
 
 // Hop is one request of an attempt's redirect chain.
 type Hop struct {
 	Method, URL string
-	// StatusCode is 0 where no response was read.
+	// StatusCode is 0 if no response was read.
 	StatusCode int
-	// LocationURL is absolute; empty where there was none, or none usable.
+	// LocationURL is absolute. It is empty if there was no valid Location.
 	LocationURL string
-	// Start counts from the begin of the fetch.
+	// Start is the time from the start of the fetch to that of the hop.
 	Start time.Duration
-	// Header of the response, in [RedirectFollowed] alone.
+	// Header is the response header. It is set only in [RedirectFollowed].
 	Header http.Header
-	// Exchange says how it was carried.
+	// Exchange describes how the request was sent.
 	Exchange Exchange
 }
 
-// Exchange says how one request was carried. A duration is zero where its
-// phase did not happen.
+// Exchange describes how a request was sent and its response received. A duration is
+// zero if its phase did not occur.
 type Exchange struct {
 	RemoteAddress string
-	// Protocol is such as "HTTP/1.1"; empty where no response was read.
+	// Protocol is for example "HTTP/1.1". It is empty if no response was read.
 	Protocol string
-	// TLSVersion is such as "TLS 1.3"; empty without TLS.
+	// TLSVersion is for example "TLS 1.3". It is empty without TLS.
 	TLSVersion string
-	// Reused tells that the connection had carried a request before.
+	// Reused reports whether the connection had carried an earlier request.
 	Reused bool
-	// Resends by the transport on its own (spec I6).
+	// Resends is how often the HTTP transport resent the request on its own (spec I6).
 	Resends int
-	// Requests that the origin could see: 0, or 1 and the resends.
+	// Requests is the number of requests that the origin may have seen: 0, or 1 plus
+	// the resends.
 	Requests int
 
 	Resolve, Connect, TLS, Processing, Transfer, Backpressure time.Duration
 }
 
-// Failure says why an attempt or a fetch failed.
+// Failure describes why an attempt or a fetch failed.
 type Failure struct {
 	Class       classify.Class
 	FailureType classify.FailureType
 	Rule        classify.Rule
-	// Reason is a finer cause in lower_snake_case, an open set; it may be empty.
+	// Reason is a more specific cause in lower_snake_case. New values may be added. It
+	// may be empty.
 	Reason string
-	// Message is for people. It holds no byte of the origin's.
+	// Message is for people. It contains no bytes from the origin.
 	Message string
-	// Detail says for people what happened, in the words of the transport, with the
-	// host and, where there was a response, its status. It may hold bytes of the origin's.
-	// It is one line of at most [MaxDetailBytes], with what does not print escaped;
-	// empty where there is nothing to add.
+	// Detail is for people. It contains the transport's error, the host and, if there
+	// was a response, its status. It may contain bytes from the origin. It is one line
+	// of at most [MaxDetailBytes], with unprintable characters escaped, and may be
+	// empty.
 	Detail string
 	Phase  classify.Phase
-	// URL of the hop that failed.
+	// URL is the URL of the hop that failed.
 	URL string
-	// Retryable: a later fetch of the same request may succeed.
+	// Retryable reports whether a later fetch of the same request may succeed.
 	Retryable bool
-	// RetryAfter is what the origin asked for, if HasRetryAfter.
+	// RetryAfter is the wait that the origin asked for. It is valid if HasRetryAfter
+	// is set.
 	RetryAfter    time.Duration
 	HasRetryAfter bool
 }
 
-// Outcome is how a fetch ended.
+// Outcome is the result of a fetch.
 type Outcome struct {
 	Kind classify.Kind
-	// FinalURL is that of Response, or the last URL tried.
+	// FinalURL is the URL of Response, or the last URL tried.
 	FinalURL string
-	// Response is the last that any attempt got, and ResponseAttempt the number
-	// of that attempt; nil and 0 where none did (spec I5). In place of an answer that
-	// continues a body it is the response that began the body (spec B2).
+	// Response is the last response of any attempt, and ResponseAttempt the number of
+	// that attempt. They are nil and 0 if there was none (spec I5). If the last response
+	// resumed a body, Response is the one with which the body started (spec B2).
 	Response        *Response
 	ResponseAttempt int
-	// Failure is set if and only if Kind is classify.Failed.
+	// Failure is set if and only if Kind is [classify.Failed].
 	Failure *Failure
-	// StopReason is set with Failure, and Rule beside it.
+	// StopReason is set if Failure is.
 	StopReason classify.Verdict
-	// Rule that ended the fetch.
+	// Rule is the rule that ended the fetch.
 	Rule classify.Rule
-	// Attempts and Exchanges were made.
+	// Attempts and Exchanges are the numbers of attempts and requests made.
 	Attempts, Exchanges int
-	// Hops of the last attempt.
+	// Hops lists the hops of the last attempt.
 	Hops []Hop
-	// InlineBody is the body where the delivery is [Inline].
+	// InlineBody is the body if the delivery is [Inline].
 	InlineBody []byte
-	// ErrorBody is the begin of a body that was not delivered (spec I5).
+	// ErrorBody is the start of a body that was not delivered (spec I5). Its maximum
+	// size is [Request].ErrorBodyBytes.
 	ErrorBody []byte
 	Body      BodySummary
-	// Total is the time from the begin of the fetch.
+	// Total is the duration of the fetch.
 	Total time.Duration
 }
 
-// BodySummary states facts about the body of the last attempt (spec B5).
+// BodySummary describes the body of the last attempt (spec B5).
 type BodySummary struct {
-	// Size in bytes as delivered or, where none was, as read.
+	// Size is the number of bytes delivered or, if the body is not delivered, read.
 	Size int64
-	// SHA256 in hexadecimal; empty where nothing was hashed.
+	// SHA256 is in hexadecimal. It is empty if no digest was computed.
 	SHA256 string
-	// Truncated tells that the body went on but the limit cut it.
+	// Truncated reports whether the body was longer than the limit and was truncated.
 	Truncated bool
-	// EncodedSize is the size on the wire, before content decoding.
+	// EncodedSize is the number of bytes received, before content decoding.
 	EncodedSize int64
-	// LengthKnown tells that the origin said where the body ends.
+	// LengthKnown reports whether the origin marked the end of the body, by length or
+	// framing.
 	LengthKnown bool
 }

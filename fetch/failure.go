@@ -11,8 +11,8 @@ import (
 	"fetchd/classify"
 )
 
-// ErrTooManyRedirects is what a fetch that was redirected too often failed
-// with, for callers that hold an error: see [Failure.Err].
+// ErrTooManyRedirects matches the error of a fetch with more redirects than its policy
+// allows (R1): errors.Is(failure.Err(), ErrTooManyRedirects). See [Failure.Err].
 var ErrTooManyRedirects error = &fault{class: classify.TooManyRedirects}
 
 // fault is an error that knows its class; it implements classify.Classified.
@@ -39,8 +39,8 @@ func (f *fault) Is(target error) bool {
 	return ok && other.class == f.class
 }
 
-// Err returns the failure as an error, for Go callers. Those of one class match
-// each other under errors.Is.
+// Err returns the failure as an error. Under errors.Is, errors of the same class match
+// each other.
 func (f *Failure) Err() error { return &fault{f.Class, f.Phase, f.Reason} }
 
 var (
@@ -48,15 +48,16 @@ var (
 	errNoCredential = &fault{classify.AuthRequired, classify.PhasePolicy, "no_credential"}
 )
 
-// TimeoutError says which limit passed. It matches context.DeadlineExceeded.
+// TimeoutError reports which time limit passed. Under errors.Is it matches
+// [context.DeadlineExceeded].
 type TimeoutError struct {
-	// Class is what the limit means, such as classify.ConnectTimeout.
+	// Class identifies the limit, such as [classify.ConnectTimeout].
 	Class classify.Class
-	// Limit that passed.
+	// Limit is the time that passed.
 	Limit time.Duration
 }
 
-// Error names the limit.
+// Error returns the class and the limit.
 func (e *TimeoutError) Error() string { return fmt.Sprintf("%s after %s", e.Class, e.Limit) }
 
 // Timeout implements net.Error.

@@ -42,20 +42,20 @@ var forbiddenHeaders = map[string]string{
 // forbiddenPrefixes are families of such names.
 var forbiddenPrefixes = []string{"Proxy-", "Sec-", "X-Forwarded-"}
 
-// CircleHeader is sent with every request: how many fetches, this one counted,
-// led to it. A service that gets it with a call of its own knows that it is
-// asked to fetch itself. Callers cannot set it.
-const CircleHeader = "Fetchd-Hops"
+// HopsHeader is sent with every request. Its value is the number of fetches that led to
+// the request, including this one. A service that finds it in a call to its own API
+// knows that it is fetching itself. Callers cannot set it.
+const HopsHeader = "Fetchd-Hops"
 
-// CheckHeader tells what is wrong with a header line of a request, for people
-// and without its bytes, and "" where nothing is.
+// CheckHeader returns what is wrong with a header field of a request, or "" if it is
+// valid. The text is for people and contains no byte of the field.
 //
 // # Source
 //
 // Spec §12; RFC 9110 §5.1 and §5.5.
 func CheckHeader(name, value string) string {
 	if !httpguts.ValidHeaderFieldName(name) {
-		return "has a name that is no token (RFC 9110 section 5.1)"
+		return "has a name that is not a token (RFC 9110 section 5.1)"
 	}
 	if strings.Contains(name, "_") {
 		return "has an underscore in its name, which origins may read as a hyphen"
@@ -82,7 +82,7 @@ var anyType = []string{"*/*"}
 // firstHeader is the header of the first request of a fetch: the caller's and
 // what the service adds. It is shared, as its lines are, and never changed.
 func (c *Client) firstHeader(r *Request) http.Header {
-	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Circle == 0 { // as in most fetches
+	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Hops == 0 { // as in most fetches
 		if r.takesCodings() {
 			return c.plain
 		}
@@ -107,7 +107,7 @@ func (c *Client) headerOf(r *Request) http.Header {
 		h["Idempotency-Key"] = []string{r.IdempotencyKey}
 	}
 	if !c.omitHops {
-		h[CircleHeader] = []string{strconv.Itoa(r.Circle + 1)}
+		h[HopsHeader] = []string{strconv.Itoa(r.Hops + 1)}
 	}
 	return h
 }

@@ -7,19 +7,19 @@ import (
 	"fetchd/classify"
 )
 
-// Setter says who set a limit.
+// Setter identifies who set a limit.
 type Setter uint8
 
 // The setters. The zero value is ByProfile.
 const (
-	ByProfile Setter = iota // The profile: the request does not say.
+	ByProfile Setter = iota // The profile: the request does not set the limit.
 	ByCaller                // The request.
-	ByServer                // The operator: what was asked for is over the server's maximum.
-	ByService               // The service: what was asked for is over a fixed limit.
-	ByCall                  // The deadline of the call, which is earlier.
+	ByServer                // The operator: the request exceeds the server's maximum.
+	ByService               // The service: the request exceeds a fixed limit.
+	ByCall                  // The deadline of the gRPC or HTTP call, which is earlier.
 )
 
-// SetBy says who set the limits of a [Request]. The messages of failures name them.
+// SetBy records who set the limits of a [Request], for the messages of failures.
 type SetBy struct {
 	MaxBodyBytes, MaxAttempts, MaxRedirects, MaxRetryAfter, TotalTimeout, AttemptTimeout Setter
 }

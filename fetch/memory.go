@@ -29,8 +29,8 @@ const (
 // in memory.
 const maxHeaderFields = 512
 
-// ErrOutOfMemory is returned by a [Sink] that has no memory for an event. The fetch
-// then ends as OUT_OF_MEMORY, and the sink receives the events of that end.
+// ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. The
+// fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
 var ErrOutOfMemory error = &fault{classify.OutOfMemory, classify.NoPhase, "memory"}
 
 var (

@@ -8,33 +8,33 @@ import (
 	"fetchd/classify"
 )
 
-// RedirectRules refine which redirects are followed (spec D4).
+// RedirectRules restricts which redirects are followed (spec D4).
 type RedirectRules struct {
 	Scope           Scope
 	ForbidDowngrade bool
 }
 
-// Step is what a redirect response asks for.
+// Step is the request that a redirect response leads to.
 type Step struct {
-	// Location says what the Location is good for.
+	// Location is how the Location is treated.
 	Location classify.Location
-	// Fault is classify.RedirectRejected where it cannot be followed, with the
-	// Reason in lower_snake_case; else classify.NoClass.
+	// Fault is [classify.RedirectRejected] if the redirect cannot be followed, with the
+	// Reason in lower_snake_case. Otherwise it is [classify.NoClass].
 	Fault  classify.Class
 	Reason string
-	// URL asked next; nil where the Location is no URL at all.
+	// URL is the URL of the next request. It is nil if the Location is not a URL.
 	URL *url.URL
-	// Method asked with.
+	// Method is the method of the next request.
 	Method string
-	// BodyKept tells that the request's body goes along, if there is one.
+	// BodyKept reports whether the next request has the body of the first.
 	BodyKept bool
-	// CrossOrigin tells that scheme, host or port change.
+	// CrossOrigin reports whether the scheme, host or port changes.
 	CrossOrigin bool
 }
 
-// ResolveRedirect reads the Location of a response with the given status to a
-// request of from with the given method, in a fetch whose first URL was first.
-// It is pure. The egress policy is not asked.
+// ResolveRedirect returns the request that follows a response to a request of from with
+// the given method. status and location are those of the response, and first is the
+// first URL of the fetch. It is a pure function and does not apply the egress policy.
 //
 // # Source
 //
@@ -124,7 +124,7 @@ func (s Scope) holds(first, u *url.URL) bool {
 var crossOriginHeaders = map[string]bool{
 	"Accept": true, "Accept-Language": true, "Accept-Encoding": true, "User-Agent": true, "Range": true,
 	"If-Match": true, "If-None-Match": true, "If-Modified-Since": true, "If-Unmodified-Since": true, "If-Range": true,
-	"Idempotency-Key": true, CircleHeader: true,
+	"Idempotency-Key": true, HopsHeader: true,
 }
 
 // nextHeader is the header of the request after a redirect of hop. It only ever

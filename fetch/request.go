@@ -9,16 +9,17 @@ import (
 	"fetchd/internal/budget"
 )
 
-// Limits and defaults of spec §9 and §12.
+// Limits and defaults of spec §9 and §12. Fetch enforces MaxInlineBytes; the server
+// enforces the other exported ones before it calls Fetch, and [ParseURL] MaxURLBytes.
 const (
-	MaxURLBytes          = 8 << 10
-	MaxHeaderFields      = 64
-	MaxHeaderBytes       = 32 << 10
-	MaxRequestBodyBytes  = 1 << 20
-	MaxInlineBytes       = 1 << 20
-	MaxHoldBackBytes     = 16 << 20
-	MaxErrorBodyBytes    = 64 << 10
-	MaxIdempotencyBytes  = 256
+	MaxURLBytes          = 8 << 10  // length of a URL
+	MaxHeaderFields      = 64       // request header fields
+	MaxHeaderBytes       = 32 << 10 // names and values of the request header fields
+	MaxRequestBodyBytes  = 1 << 20  // request body
+	MaxInlineBytes       = 1 << 20  // response body with [Inline]
+	MaxHoldBackBytes     = 16 << 20 // Request.HoldBackBytes
+	MaxErrorBodyBytes    = 64 << 10 // Request.ErrorBodyBytes
+	MaxIdempotencyBytes  = 256      // Request.IdempotencyKey
 	maxResponseHeadBytes = 64 << 10
 	maxConnectionsPerHop = 3
 	maxAddresses         = 8 // of a name, that one dial tries
@@ -30,18 +31,18 @@ const (
 	defaultServerMaxBytes = 1 << 40
 )
 
-// Delivery says how a body reaches the caller (spec B1, B4).
+// Delivery is how a body reaches the caller (spec B1, B4).
 type Delivery uint8
 
 // The deliveries. The zero value is Stream.
 const (
-	Stream Delivery = iota // In [BodyChunk] events, after the hold-back.
-	Inline                 // Whole, in the outcome.
-	Digest                 // Read and hashed, not delivered.
-	None                   // Not read.
+	Stream Delivery = iota // In [BodyChunk] events. The start is buffered; see [Request].HoldBackBytes.
+	Inline                 // In [Outcome].InlineBody.
+	Digest                 // The body is read and hashed, but not delivered.
+	None                   // The body is not read.
 )
 
-// Scope says where a redirect may lead (spec D4).
+// Scope limits where a redirect may lead (spec D4).
 type Scope uint8
 
 // The scopes. The zero value is AnyHost.
@@ -51,95 +52,99 @@ const (
 	SameOrigin       // The scheme, host and port of the first URL.
 )
 
-// Level says which events are told (spec §10).
+// Level selects the events that the [Sink] receives (spec §10).
 type Level uint8
 
 // The levels. The zero value is Attempts.
 const (
-	Attempts    Level = iota // Attempts and responses.
-	OutcomeOnly              // Only a streamed body, with its ResponseStarted.
-	All                      // Redirects as they happen, and the headers of every hop, too.
-	Ends                     // [AttemptFinished], and what OutcomeOnly tells.
+	Attempts    Level = iota // All events except RedirectFollowed.
+	OutcomeOnly              // Only BodyChunk, and ResponseStarted before it.
+	All                      // All events, with the headers of every hop.
+	Ends                     // AttemptFinished, and the events of OutcomeOnly.
 )
 
-// Request is one fetch. Take one from [NewRequest], which fills in the
-// profile's defaults, and change single fields. [Client.Fetch] only reads it.
+// Request describes a fetch. Start with [NewRequest], which sets the defaults of a
+// profile, and change single fields. [Client.Fetch] only reads it.
 type Request struct {
-	// ID names the fetch in logs, and Labels stand beside it there. Neither is
-	// sent.
+	// ID and Labels identify the fetch in logs. They are not sent to the origin.
 	ID     string
 	Labels map[string]string
-	// Caller is the caller's name, as in [OriginTLS.Callers]. It is not sent.
+	// Caller is the caller's name; see [OriginTLS].Callers. It is not sent.
 	Caller string
-	// Circle is how many fetches of this service led to this one; see
-	// [CircleHeader].
-	Circle int
-	// TraceParent is sent as the header of that name (W3C Trace Context) to the
-	// origin of URL, with every attempt and hop, and to no other that a redirect
-	// leads to: two origins could tell by it that they saw the same visit. A
-	// Traceparent in Header goes before it. Empty means none.
+	// Hops is the number of fetches that led to this one; see [HopsHeader].
+	Hops int
+	// TraceParent is the value of the traceparent header (W3C Trace Context). It is
+	// sent with every attempt and hop to the origin of URL. It is not sent to other
+	// origins after a redirect, because they could correlate the visit. A Traceparent
+	// in Header takes precedence. Empty means none.
 	TraceParent string
-	// URL is absolute, http or https; see [ParseURL].
+	// URL is absolute, with scheme http or https; see [ParseURL].
 	URL *url.URL
 	// Method is one of the methods of spec §12.
 	Method string
-	// Header is what the caller wants sent, in canonical form and checked; see
-	// [CheckHeader]. Nil means nothing.
+	// Header holds the caller's header fields, with canonical names. Each must have
+	// passed [CheckHeader]. Nil means none.
 	Header http.Header
-	// Body is kept and sent again on a retry. Nil means none.
+	// Body is sent with every attempt. Nil means none.
 	Body []byte
 
-	// Policy says what is retried and when, and how many redirects are followed.
+	// Policy controls what is retried and when, and the redirects.
 	Policy classify.Policy
-	// SetBy says who set the limits, for messages alone.
+	// SetBy records who set the limits. It affects only messages.
 	SetBy SetBy
-	// IdempotencyKey goes out with every attempt; empty means none.
+	// IdempotencyKey is sent as the Idempotency-Key header with every attempt. Empty
+	// means none.
 	IdempotencyKey string
 
-	// Scope, ForbidDowngrade and ForwardCredentials refine redirects (spec D4).
+	// Scope, ForbidDowngrade and ForwardCredentials restrict redirects and control
+	// what is forwarded (spec D4, D5). ForbidDowngrade rejects redirects from https to
+	// http. ForwardCredentials keeps credentials in Header across origins.
 	Scope              Scope
 	ForbidDowngrade    bool
 	ForwardCredentials bool
-	// Cookies keeps a jar for this one fetch (spec D7).
+	// Cookies enables a cookie jar for this fetch only (spec D7).
 	Cookies bool
 
-	// TotalTimeout bounds the fetch with its waits; zero means the server's
-	// maximum, and so does more.
+	// TotalTimeout is the time limit of the fetch, including waits between attempts.
+	// Zero means [Config].MaxTotalTimeout, which is also the maximum.
 	TotalTimeout time.Duration
-	// AttemptTimeout bounds one attempt; zero means no limit of its own.
+	// AttemptTimeout is the time limit of one attempt. Zero means no limit.
 	AttemptTimeout time.Duration
-	// ConnectTimeout bounds lookup, TCP and TLS; HeaderTimeout the sending of
-	// the request, and then the wait for the response head; IdleTimeout the
-	// silence between body bytes. Zero means no limit of its own.
+	// ConnectTimeout limits the lookup, TCP connection and TLS handshake together.
+	// HeaderTimeout limits sending the request, and then separately the wait for the
+	// response head. IdleTimeout limits the time between two reads of the body. Zero
+	// means no limit.
 	ConnectTimeout time.Duration
 	HeaderTimeout  time.Duration
 	IdleTimeout    time.Duration
 
-	// Delivery says what is done with the body of a 2xx response.
+	// Delivery is how the body of a 2xx response is delivered.
 	Delivery Delivery
-	// MaxBodyBytes is the longest body, decoded or not. [Inline] takes at most
-	// [MaxInlineBytes].
+	// MaxBodyBytes is the maximum size of the body, both before and after content
+	// decoding. With [Inline], the maximum is at most [MaxInlineBytes].
 	MaxBodyBytes int64
-	// Truncate cuts a longer body instead of failing.
+	// Truncate truncates a longer body instead of failing.
 	Truncate bool
-	// KeepEncoding leaves the content coding as it came.
+	// KeepEncoding disables content decoding.
 	KeepEncoding bool
-	// HoldBackBytes of a streamed body are kept back until the attempt has ended
-	// well (spec B1). Zero means none.
+	// HoldBackBytes is the number of bytes at the start of a streamed body to buffer,
+	// so that a failed attempt can be repeated (spec B1). A body that fits is delivered
+	// when the attempt has succeeded. Zero means no buffering.
 	HoldBackBytes int64
-	// ErrorBodyBytes of a body that is not delivered are kept (spec I5).
+	// ErrorBodyBytes is the maximum size of [Outcome].ErrorBody (spec I5).
 	ErrorBodyBytes int
-	// OmitDigest leaves out the SHA-256 that Integrity does not ask for.
+	// OmitDigest skips computing the SHA-256 unless Integrity requires it.
 	OmitDigest bool
 
-	// Recovery says what follows a cut once bytes have gone out.
+	// Recovery controls what happens if the body is interrupted after part of it has
+	// been delivered.
 	Recovery Recovery
-	// ResumePoint continues an earlier fetch. It is for a streamed GET without a
-	// Range of its own; the bytes before it are then not of the digest.
+	// ResumePoint continues the body of an earlier fetch. It requires
+	// [Request.Resumable]. The digest then covers only the bytes after the offset.
 	ResumePoint ResumePoint
 
-	// Credentials are sent to the origins that they cover, and to no other; nil
-	// means none. What they send no Header may hold.
+	// Credentials are sent only to the origins that they cover. Header must not
+	// contain their field. Nil means none.
 	Credentials Credentials
 
 	// Memory is charged for what the fetch holds: heads, hops, bodies for the outcome,
@@ -151,42 +156,41 @@ type Request struct {
 	// is charged for the copies as the body grows. Zero means once.
 	InlineCopies int
 
-	// Integrity and Content say what the body must be.
+	// Integrity and Content are conditions on the body and the response.
 	Integrity Integrity
 	Content   Content
 
-	// Events is how much is told.
+	// Events selects the events that the sink receives.
 	Events Level
 
-	// Deep tells that the goroutine that calls [Client.Fetch] has a stack of 8 KiB
-	// already, as that of a gRPC call has: where more than 128 fetches are open, this one
-	// waits for the head of its response there, and not on a second goroutine. It
-	// changes what a fetch takes of memory, and nothing that it does. False suits
-	// every caller.
-	Deep bool
+	// LargeStack reports that the goroutine that calls [Client.Fetch] already has a
+	// stack of 8 KiB, as one of a gRPC call does. If more than 128 fetches are in
+	// flight, this fetch then waits for its response head on that goroutine, not on a
+	// second one. It affects only the use of memory. False is always correct.
+	LargeStack bool
 }
 
-// Integrity says what the decoded body must be (spec C5).
+// Integrity is what the decoded body must match (spec C5).
 type Integrity struct {
-	// SHA256 is 64 hexadecimal digits in lower case; empty means any.
+	// SHA256 is 64 hexadecimal digits in lower case. Empty means any.
 	SHA256 string
-	// Size in bytes; negative means any.
+	// Size is in bytes. A negative size means any.
 	Size int64
 }
 
-// Content says what the response must be to be usable (spec C1 to C3).
+// Content is the conditions that a response must meet (spec C1 to C3).
 type Content struct {
-	// MediaTypes wanted, such as "text/html" or "text/*", in lower case; empty
-	// means any.
+	// MediaTypes lists the accepted media types, such as "text/html" or "text/*", in
+	// lower case. Empty means any.
 	MediaTypes []string
-	// RequireBody refuses an empty body.
+	// RequireBody rejects an empty body.
 	RequireBody bool
-	// RequireCharset refuses a body that its charset cannot decode.
+	// RequireCharset rejects a body that is not valid in its charset.
 	RequireCharset bool
 }
 
-// NewRequest returns a GET of no URL with the defaults of the profile (spec §2,
-// §9 and §12). An unknown profile is taken as STANDARD.
+// NewRequest returns a GET without a URL and with the defaults of the profile (spec
+// §2, §9 and §12). An unknown profile has those of STANDARD.
 func NewRequest(profile classify.Profile) *Request {
 	r := &Request{
 		Method:         http.MethodGet,

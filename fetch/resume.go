@@ -14,22 +14,22 @@ import (
 	"fetchd/classify"
 )
 
-// Recovery says what follows a cut in a body of which bytes have gone out (spec
-// B2, B3).
+// Recovery controls what happens if a body is interrupted after part of it has been
+// delivered (spec B2, B3).
 type Recovery uint8
 
 // The recoveries. The zero value is Resume.
 const (
-	Resume     Recovery = iota // It is continued where the origin lets it, else the fetch fails.
-	NoRecovery                 // The fetch fails.
-	Restart                    // As Resume, else it begins again, at offset 0.
+	Resume     Recovery = iota // Resume with a Range request. If the origin does not allow it, fail.
+	NoRecovery                 // Fail.
+	Restart                    // Resume. If the origin does not allow it, restart at offset 0.
 )
 
 // ResumePoint is where an earlier fetch of the same body stopped.
 type ResumePoint struct {
-	// Offset is how many bytes the caller has. Zero means none: no resume point.
+	// Offset is the number of bytes that the caller has. Zero means no resume point.
 	Offset int64
-	// Validator of the earlier response: a strong ETag, or a Last-Modified date.
+	// Validator is that of the earlier response: a strong ETag or a Last-Modified date.
 	Validator string
 }
 
@@ -94,8 +94,8 @@ func (a *attempt) validator() string {
 	return told
 }
 
-// Resumable tells whether the body can be asked for in parts: a streamed GET without
-// a Range of its own.
+// Resumable reports whether the body can be requested in parts: the request is a streamed
+// GET without a Range header.
 func (r *Request) Resumable() bool {
 	return r.Method == http.MethodGet && r.Delivery == Stream && r.Header.Get("Range") == ""
 }

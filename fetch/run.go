@@ -65,10 +65,11 @@ type run struct {
 	listed     bool
 }
 
-// Fetch carries out one fetch and returns its outcome, exactly one, whatever
-// happens. Events go to sink as they happen; nil takes none. The fetch ends at
-// the latest with ctx, with the request's TotalTimeout, and with the client's
-// maximum: as DEADLINE or CANCELLED. req is not changed.
+// Fetch runs a fetch and returns its outcome, which is never nil. It calls sink for each
+// event as it happens, from the calling goroutine or, in a retry, from another one, but
+// never concurrently. A nil sink receives nothing. The fetch ends as DEADLINE or
+// CANCELLED when ctx ends, or after the request's TotalTimeout or the client's maximum.
+// Fetch does not modify req.
 func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	inline := c.open.Add(1) <= maxInline
 	defer c.open.Add(-1)
@@ -195,7 +196,7 @@ func (r *run) turn() {
 // also where many are open. That is for what needs no stack to speak of until the head
 // has come; to encode events and to get a credential takes one.
 func (r *run) staysHere() bool {
-	return r.req.Deep && !r.tells() && r.req.Credentials == nil
+	return r.req.LargeStack && !r.tells() && r.req.Credentials == nil
 }
 
 // finish is what an attempt does with its last response.

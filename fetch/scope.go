@@ -206,8 +206,8 @@ func (l *runs) all() (all []*run) {
 	return all
 }
 
-// End ends every fetch in flight as SHUTDOWN, and each that starts later at once. It
-// returns how many were in flight, and does not wait for their ends.
+// End ends every fetch in flight as SHUTDOWN, and every later one as soon as it starts. It
+// returns how many were in flight, and does not wait for them to end.
 func (c *Client) End() int {
 	c.runs.mu.Lock()
 	c.runs.ended = true

@@ -160,9 +160,9 @@ func (r *run) endAs(class classify.Class, reason, text string) {
 		URL: withoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}
 }
 
-// Refuse returns the outcome of a fetch that is not begun: no attempt, and the
-// failure that class says, with text for people where it is not empty. It is
-// logged and observed as any other.
+// Refuse returns the outcome of a fetch that fails before it starts: it has no attempts and
+// a failure of the given class. If text is not empty it is the failure's message. The
+// fetch is logged and observed like any other.
 func (c *Client) Refuse(ctx context.Context, req *Request, class classify.Class, text string) *Outcome {
 	r := &run{client: c, req: req, start: time.Now()}
 	r.endAs(class, "", text)

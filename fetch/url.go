@@ -10,12 +10,12 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// URLError says why a URL is not one that can be fetched.
+// URLError is the error of [ParseURL]. It describes why a URL cannot be fetched.
 type URLError struct {
-	// Reason is a cause in lower_snake_case, such as "userinfo".
+	// Reason is the cause in lower_snake_case, such as "userinfo".
 	Reason string
-	// Remedy says for people what is wrong and what to do. It holds no byte of
-	// the URL.
+	// Remedy tells people what is wrong and how to fix it. It contains no byte of the
+	// URL.
 	Remedy string
 }
 
@@ -36,15 +36,15 @@ var (
 	errURLNumber   = &URLError{"number_like_host", "has a host that looks like a number but is no address: write it as four decimals or in brackets"}
 )
 
-// ParseURL reads the URL of a request: absolute, http or https, at most
-// [MaxURLBytes], without userinfo, zone, spaces and control characters, its
-// host a name or an address in its usual form. Names come back in lower case
-// and in ASCII (IDNA), and a query in ASCII. The error is a *[URLError].
+// ParseURL parses the URL of a request. It must be absolute, with scheme http or https,
+// and have at most [MaxURLBytes]. It must not have userinfo, an IPv6 zone, spaces or
+// control characters. Its host must be a name or an address in its usual form. ParseURL
+// converts names to lower case and ASCII (IDNA), and the query to ASCII. The error is a
+// *[URLError].
 //
 // # Source
 //
-// Spec §12; RFC 3986; the host rules are those of the WHATWG URL standard as
-// to what counts as a number.
+// Spec §12; RFC 3986; the WHATWG URL standard for hosts that look like numbers.
 func ParseURL(raw string) (*url.URL, error) {
 	if strings.ContainsFunc(raw, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return nil, errURLControl
@@ -286,7 +286,7 @@ func withoutUserinfo(u *url.URL) string {
 	return told.String()
 }
 
-// RedactURL returns u for a log: without userinfo, query and fragment.
+// RedactURL formats u for a log, without userinfo, query and fragment.
 func RedactURL(u *url.URL) string {
 	if u == nil {
 		return ""

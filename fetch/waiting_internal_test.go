@@ -36,7 +36,7 @@ func TestFirstHeader(t *testing.T) {
 		{"an empty header", func(r *Request) { r.Header = http.Header{} }, true},
 		{"a header", func(r *Request) { r.Header = http.Header{"Range": {"bytes=1-"}} }, false},
 		{"a key", func(r *Request) { r.IdempotencyKey = "k" }, false},
-		{"from another fetch", func(r *Request) { r.Circle = 1 }, false},
+		{"from another fetch", func(r *Request) { r.Hops = 1 }, false},
 	} {
 		r := NewRequest(classify.Standard)
 		row.change(r)
@@ -116,8 +116,8 @@ func TestDeep(t *testing.T) {
 		change    func(*Request)
 		idle      int // workers, of one, while the origin is waited for
 	}{
-		{"deep", "deep", func(r *Request) { r.Deep = true }, 1},
-		{"deep, and tells of attempts", "tells", func(r *Request) { r.Deep, r.Events = true, Attempts }, 0},
+		{"deep", "deep", func(r *Request) { r.LargeStack = true }, 1},
+		{"deep, and tells of attempts", "tells", func(r *Request) { r.LargeStack, r.Events = true, Attempts }, 0},
 		{"not deep", "shallow", func(*Request) {}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestDeepHandover(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, r := crowded(t, Config{Dial: halfAnswer}), NewRequest(classify.Standard)
 				r.URL, _ = ParseURL("http://example.com/")
-				r.Deep, r.Events, r.AttemptTimeout, r.Policy.MaxAttempts = true, Ends, time.Second, 1
+				r.LargeStack, r.Events, r.AttemptTimeout, r.Policy.MaxAttempts = true, Ends, time.Second, 1
 				out, panicked := caught(func() *Outcome {
 					return c.Fetch(t.Context(), r, func(Event) error {
 						if row.panics {

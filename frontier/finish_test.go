@@ -130,10 +130,26 @@ func TestChargeBackKeepsWhatIsNotCharged(t *testing.T) {
 	})
 }
 
+// openStream gives w a stream to a service, so that it has capacity.
+func openStream(t *testing.T, w *Worker) {
+	t.Helper()
+	service := (&script{many: func(_ int, s manyStream) error { return fetchedAll(s, nil) }}).start(t, "one")
+	w.pool.Open(t.Context(), service.Client, 1, nil)
+	t.Cleanup(w.pool.Close)
+	awaitCapacity(w, 1)
+}
+
+// awaitCapacity returns when the streams of w carry n fetches.
+func awaitCapacity(w *Worker, n int) {
+	for capacity, changed := w.pool.Capacity(); capacity < n; capacity, changed = w.pool.Capacity() {
+		<-changed
+	}
+}
+
 // A claim is not cut off by the end of Run: what it claimed has to be given back.
 func TestClaimIsNotCutOff(t *testing.T) {
 	w, b := newBroken(t, 0)
-	w.pool.streams = []*stream{{}}
+	openStream(t, w)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.draining = ctx
@@ -158,7 +174,7 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 		w, b := newBroken(t, time.Nanosecond)
 		b.charged = []string{"its host"} // so that Release works
 		w.store = lateClaims{b}
-		w.pool.streams = []*stream{{}}
+		openStream(t, w)
 		n, err := w.claim()
 		if want := []store.Lease{{ID: 1, Token: 2}}; n != 0 || err != nil || w.open() != 0 || !slices.Equal(b.released, want) {
 			t.Errorf("claim = %d, %v; %d begun, released %v, want none begun and %v", n, err, w.open(), b.released, want)

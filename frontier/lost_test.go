@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"fetchd/client"
 	"fetchd/frontier/store"
-	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/site"
 )
 
@@ -60,14 +60,12 @@ func TestServiceKilled(t *testing.T) {
 	}
 	w := r.worker(r.service.as("inside"), other.as("other"))
 	ended := r.run(t.Context(), w)
-	for capacity, changed := w.pool.capacity(); capacity < 2*streamTasks; capacity, changed = w.pool.capacity() {
-		<-changed
-	}
+	awaitCapacity(w, 2*client.StreamTasks)
 	if err := r.store.Resume(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	r.awaitVisits(hosts) // of both services
-	other.kill()
+	other.Kill()
 	if err := <-ended; err != nil {
 		t.Fatalf("Run = %v", err)
 	}
@@ -123,7 +121,7 @@ func TestServiceDrains(t *testing.T) {
 	w := r.worker(r.service.as("inside"), other.as("other"))
 	ended := r.run(t.Context(), w)
 	r.awaitVisits(hosts)
-	if err := other.server.Shutdown(t.Context()); err != nil {
+	if err := other.Service.Shutdown(t.Context()); err != nil {
 		t.Errorf("Shutdown = %v", err)
 	}
 	if err := <-ended; err != nil {
@@ -141,8 +139,8 @@ func TestNoService(t *testing.T) {
 	u := r.site.URL("a", "/p/1")
 	r.add(u)
 	other := newFetchd(t, r.site)
-	r.service.kill()
-	other.kill()
+	r.service.Kill()
+	other.Kill()
 	err := r.worker(r.service.as("one:50051"), other.as("two:50051")).Run(t.Context())
 	for _, part := range []string{"no service answers", "one:50051", "two:50051"} {
 		wantFault(t, err, []string{part})
@@ -167,7 +165,7 @@ func hanging(t *testing.T) Service {
 		conn.Close()
 		l.Close() // what was not accepted ends with it
 	})
-	return Service{Name: "hanging", Client: pb.NewFetchServiceClient(conn)}
+	return Service{Name: "hanging", Client: client.New(conn)}
 }
 
 // TestServiceHangs: one that accepts and says nothing takes no work and does not

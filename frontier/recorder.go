@@ -14,6 +14,7 @@ const (
 	// A batch has at most recordBatch outcomes, and waits at most recordTime for more.
 	recordBatch = 128
 	recordTime  = 4 * time.Millisecond
+	firstRetry  = 100 * time.Millisecond
 	recordWait  = 5 * time.Second // longest time between two tries
 )
 
@@ -67,7 +68,7 @@ func (r *recorder) run() {
 // write tries until the store accepts the batch. If a single outcome cannot be recorded, it records
 // the others.
 func (r *recorder) write(batch []*pending) {
-	for wait := firstReopen; ; wait = min(2*wait, recordWait) {
+	for wait := firstRetry; ; wait = min(2*wait, recordWait) {
 		ctx := r.w.storing
 		err := r.try(ctx, batch)
 		if err == nil {

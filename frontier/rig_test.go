@@ -2,7 +2,6 @@ package frontier
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"sync"
@@ -10,15 +9,13 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
+	"fetchd/client"
 	"fetchd/fetch"
 	"fetchd/frontier/store"
-	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/site"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -66,15 +63,7 @@ func openStore(t *testing.T, dsn string, delay time.Duration) store.Store {
 }
 
 // fetchd is one service, on a connection of its own.
-type fetchd struct {
-	server   *server.Server
-	listener *bufconn.Listener
-	conn     *grpc.ClientConn
-	served   chan struct{}
-
-	mu    sync.Mutex
-	conns []net.Conn // below conn
-}
+type fetchd struct{ *fetchdtest.Server }
 
 // newFetchd is a service that reaches the site.
 func newFetchd(t *testing.T, s *site.Site) *fetchd {
@@ -84,50 +73,13 @@ func newFetchd(t *testing.T, s *site.Site) *fetchd {
 
 func newFetchdWith(t *testing.T, s *site.Site, egress fetch.Egress) *fetchd {
 	t.Helper()
-	srv, err := server.New(server.Config{Fetch: fetch.Config{Resolver: s.Resolver(), Egress: egress}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fetchd{server: srv, listener: bufconn.Listen(256 << 10), served: make(chan struct{})}
-	go func() {
-		defer close(f.served)
-		_ = srv.Serve(f.listener)
-	}()
-	f.conn, err = grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(f.dial))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(f.kill)
-	return f
-}
-
-func (f *fetchd) dial(ctx context.Context, _ string) (net.Conn, error) {
-	conn, err := f.listener.DialContext(ctx)
-	if err == nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.conns = append(f.conns, conn)
-	}
-	return conn, err
-}
-
-// kill breaks the connections, and ends the service.
-func (f *fetchd) kill() {
-	_ = f.listener.Close()
-	f.mu.Lock()
-	for _, conn := range f.conns {
-		_ = conn.Close()
-	}
-	f.mu.Unlock()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = f.server.Shutdown(ctx)
-	<-f.served
-	_ = f.conn.Close()
+	return &fetchd{fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, InMemory: true, Configure: func(c *server.Config) {
+		c.Fetch.Resolver, c.Fetch.Egress = s.Resolver(), egress
+	}})}
 }
 
 func (f *fetchd) as(name string) Service {
-	return Service{Name: name, Client: pb.NewFetchServiceClient(f.conn)}
+	return Service{Name: name, Client: client.New(f.Conn)}
 }
 
 // add puts pages of hosts into the frontier, each as "HOST/PATH".

@@ -355,7 +355,7 @@ func (w *Worker) sift(ctx context.Context, claims []store.Claim, until time.Time
 // unpark starts the visits of parked claims whose files are ready, as far as there is
 // capacity.
 func (w *Worker) unpark() {
-	capacity, _ := w.pool.capacity()
+	capacity, _ := w.pool.Capacity()
 	room := min(capacity, w.config.Open) - w.open()
 	left := w.parked[:0]
 	for _, p := range w.parked {

@@ -3,16 +3,15 @@ package frontier
 import (
 	"context"
 	"io"
-	"net"
 	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server/fetchdtest"
 )
 
 // manyStream is the service's side of FetchMany.
@@ -22,19 +21,14 @@ type manyStream = grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResp
 // made to.
 type script struct {
 	pb.UnimplementedFetchServiceServer
-	many  func(n int, s manyStream) error // n counts the streams from 1
-	hello error
-	hang  bool // says nothing to a hello
+	many func(n int, s manyStream) error // n counts the streams from 1
 
 	mu      sync.Mutex
 	streams int
 }
 
-func (s *script) Explain(ctx context.Context, _ *pb.ExplainRequest) (*pb.ExplainResponse, error) {
-	if s.hang {
-		<-ctx.Done()
-	}
-	return new(pb.ExplainResponse), s.hello
+func (s *script) Explain(context.Context, *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	return new(pb.ExplainResponse), nil
 }
 
 func (s *script) FetchMany(stream manyStream) error {
@@ -45,34 +39,10 @@ func (s *script) FetchMany(stream manyStream) error {
 	return s.many(n, stream)
 }
 
-func (s *script) opened() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.streams
-}
-
 // start serves in memory until the test ends.
 func (s *script) start(t *testing.T, name string) Service {
 	t.Helper()
-	l := bufconn.Listen(256 << 10)
-	server := grpc.NewServer()
-	pb.RegisterFetchServiceServer(server, s)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(l)
-	}()
-	conn, err := grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		conn.Close()
-		server.Stop()
-		<-served
-	})
-	return Service{Name: name, Client: pb.NewFetchServiceClient(conn)}
+	return Service{Name: name, Client: client.New(fetchdtest.Start(t, fetchdtest.Options{Fake: s, InMemory: true}).Conn)}
 }
 
 // told is a message with one outcome.
@@ -105,4 +75,24 @@ func fetchedAll(s manyStream, seen func(*pb.FetchRequest)) error {
 func page(url string) *pb.FetchOutcome {
 	return &pb.FetchOutcome{Kind: success, FinalUrl: url, Attempts: 1, Response: &pb.HttpResponse{StatusCode: 200},
 		Hops: []*pb.Hop{{Url: url, StatusCode: 200}}, TotalDuration: durationpb.New(1), BodySummary: new(pb.BodySummary)}
+}
+
+// afterTask calls f with the tag of the first task.
+func afterTask(f func(s manyStream, tag string) error) func(int, manyStream) error {
+	return func(_ int, s manyStream) error {
+		for {
+			m, err := s.Recv()
+			if err != nil {
+				return nil // the caller left
+			}
+			if len(m.GetTasks()) > 0 {
+				return f(s, m.GetTasks()[0].GetTag())
+			}
+		}
+	}
+}
+
+func silent(s manyStream) error {
+	<-s.Context().Done()
+	return nil
 }

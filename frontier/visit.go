@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"fetchd/client"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -149,17 +150,17 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 	v.overdue = time.Time{}
 	v.mu.Unlock()
 	var wait time.Duration
-	outcome, err := v.w.pool.fetch(v.ctx, v.startBefore(), request, func(m *pb.FetchResponse) {
+	outcome, err := v.w.pool.Do(v.ctx, client.Task{Request: request, SendBefore: v.startBefore(), OnEvent: func(m *pb.FetchResponse) {
 		v.noteProgress()
 		if f := m.GetAttemptFinished(); f != nil {
 			wait += f.GetRetryDecision().GetDelay().AsDuration()
 			v.delayOthers(f.GetHops())
 		}
-	})
-	if err == nil || errors.Is(err, errLost) {
+	}})
+	if outcome != nil || errors.Is(err, client.ErrLost) {
 		v.begun = true
 	}
-	if err != nil {
+	if outcome == nil {
 		return nil, v.broken(err)
 	}
 	v.totals.add(outcome, wait)
@@ -232,7 +233,7 @@ func (v *visit) back() *ending {
 // broken returns the ending of a visit whose fetch has no outcome.
 func (v *visit) broken(err error) *ending {
 	switch {
-	case errors.Is(err, errLost):
+	case errors.Is(err, client.ErrLost):
 		return &ending{how: abandon}
 	case errors.Is(context.Cause(v.ctx), errLeaseLost):
 		return &ending{how: forget}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"fetchd/client"
 	"fetchd/frontier/store"
 )
 
@@ -37,7 +38,7 @@ type Worker struct {
 	config    Config
 	store     store.Store
 	services  []Service
-	pool      *pool
+	pool      *client.Pool
 	rulebook  *rulebook
 	recorder  *recorder
 	backoff   bodyBackoff
@@ -70,7 +71,7 @@ func New(s store.Store, services []Service, config Config) (*Worker, error) {
 	if len(services) == 0 {
 		return nil, errors.New("frontier: no service to fetch through")
 	}
-	w := &Worker{config: config, store: s, services: services, pool: newPool(config.Logger), rulebook: newRulebook(), queues: queues{hosts: make(map[string]*queue)},
+	w := &Worker{config: config, store: s, services: services, pool: client.NewPool(), rulebook: newRulebook(), queues: queues{hosts: make(map[string]*queue)},
 		held: make(map[*visit]struct{}), free: make(chan struct{}, 1)}
 	w.recorder = newRecorder(w)
 	return w, nil
@@ -82,7 +83,7 @@ func New(s store.Store, services []Service, config Config) (*Worker, error) {
 // every outcome that it received. If the store could not be reached, the URLs are fetched again
 // after their leases expire.
 func (w *Worker) Run(ctx context.Context) error {
-	if err := hello(ctx, w.services); err != nil {
+	if err := pingAny(ctx, w.services); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -105,7 +106,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stop()
 
 	loops, stopLoops := context.WithCancel(base)
-	w.pool.open(storing, w.services, max(1, (w.config.Open+streamTasks-1)/streamTasks))
+	w.openStreams(storing)
 	w.others.Go(func() { w.reapLoop(loops) })
 	w.others.Go(func() { w.sweepLoop(loops) })
 	w.others.Go(func() { w.extendLoop(loops) })
@@ -115,10 +116,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.visits.Wait()
 	stopLoops()
 	w.recorder.close()
-	w.pool.close()
 	w.others.Wait()
 	closing := time.AfterFunc(finishTime, end) // in case a service does not end its streams
-	w.pool.wait()
+	w.pool.Close()
 	closing.Stop()
 	return err
 }
@@ -172,7 +172,7 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 // waitForCapacity waits until another visit may start.
 func (w *Worker) waitForCapacity(ctx context.Context) error {
 	for {
-		capacity, changed := w.pool.capacity()
+		capacity, changed := w.pool.Capacity()
 		if w.open() < min(capacity, w.config.Open) {
 			return nil
 		}
@@ -223,7 +223,7 @@ func (w *Worker) open() int {
 
 // claim claims URLs and starts their visits, as many as there is capacity for.
 func (w *Worker) claim() (int, error) {
-	capacity, _ := w.pool.capacity()
+	capacity, _ := w.pool.Capacity()
 	n := w.slowStart.allowed(time.Now(), min(min(capacity, w.config.Open)-w.open(), claimLimit-len(w.parked)))
 	if n <= 0 {
 		return 0, nil
@@ -343,12 +343,12 @@ func (w *Worker) finishing() (context.Context, context.CancelFunc) {
 func (w *Worker) persist(doing string, f func(context.Context) error) bool {
 	ctx, cancel := w.finishing()
 	defer cancel()
-	for wait := firstReopen; ; wait = min(2*wait, recordWait) {
+	for wait := firstRetry; ; wait = min(2*wait, recordWait) {
 		err := f(ctx)
 		if err == nil {
 			return true
 		}
-		if wait == firstReopen {
+		if wait == firstRetry {
 			w.reportError(ctx, doing, err)
 		}
 		if sleep(ctx, wait); ctx.Err() != nil {

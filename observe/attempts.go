@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,8 +10,9 @@ import (
 	"fetchd/classify"
 )
 
-// attempts counts them by class and verdict. Of the 468 pairs most cannot be, so
-// that all but the usual ones get their series when they come first.
+// attempts counts attempts by class and verdict. Most of the 468 pairs cannot occur,
+// so only the usual ones get their series in advance. The others get it when they
+// first occur.
 type attempts struct {
 	vec               *prometheus.CounterVec
 	classes, verdicts []string
@@ -24,14 +26,14 @@ func newAttempts(series promauto.Factory) attempts {
 	a.counters = make([]atomic.Pointer[prometheus.Counter], len(a.classes)*len(a.verdicts))
 	for class := range a.classes {
 		for _, verdict := range usual(classify.Class(class)) {
-			a.of(classify.Class(class), verdict)
+			a.counter(classify.Class(class), verdict)
 		}
 	}
 	return a
 }
 
-// usual are the verdicts that the default policy comes to, at the first attempt
-// and at the last.
+// usual returns the verdicts of the default policy for a class, at the first and at
+// the last attempt.
 func usual(class classify.Class) []classify.Verdict {
 	policy := classify.Standard.Policy()
 	o := classify.Observation{Faults: classify.FaultsOf(class), Attempt: 1, TimeLeft: classify.Unbounded}
@@ -44,9 +46,9 @@ func usual(class classify.Class) []classify.Verdict {
 	return []classify.Verdict{first.Verdict, last.Verdict}
 }
 
-// of returns the counter of a pair. Numbers that mean nothing are counted as
-// nothing.
-func (a *attempts) of(class classify.Class, verdict classify.Verdict) prometheus.Counter {
+// counter returns the counter of a pair. An unknown class or verdict is counted as
+// none.
+func (a *attempts) counter(class classify.Class, verdict classify.Verdict) prometheus.Counter {
 	if int(class) >= len(a.classes) {
 		class = classify.NoClass
 	}
@@ -57,7 +59,7 @@ func (a *attempts) of(class classify.Class, verdict classify.Verdict) prometheus
 	if known := at.Load(); known != nil {
 		return *known
 	}
-	c := a.vec.WithLabelValues(orDefault(a.classes[class], none), orDefault(a.verdicts[verdict], none))
-	at.Store(&c) // whoever comes at the same time stores the same
+	c := a.vec.WithLabelValues(cmp.Or(a.classes[class], none), cmp.Or(a.verdicts[verdict], none))
+	at.Store(&c) // a concurrent call stores the same counter
 	return c
 }

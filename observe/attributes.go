@@ -12,8 +12,8 @@ import (
 	"fetchd/fetch"
 )
 
-// The names that no convention has. Times are in seconds, as the conventions
-// have theirs.
+// Attributes that the semantic conventions do not define. Times are in seconds, as in
+// the conventions.
 const (
 	fetchID        = attribute.Key("fetchd.fetch_id")
 	outcomeKind    = attribute.Key("fetchd.outcome")
@@ -33,9 +33,9 @@ const (
 	phasePrefix    = "fetchd.phase."
 )
 
-// ofFetch are the attributes of a fetch. Its labels and headers are not among
-// them: they may be secret.
-func ofFetch(req *fetch.Request, out *fetch.Outcome) []attribute.KeyValue {
+// fetchAttributes returns the attributes of a fetch. Labels and headers are omitted:
+// they may be secret.
+func fetchAttributes(req *fetch.Request, out *fetch.Outcome) []attribute.KeyValue {
 	list := []attribute.KeyValue{
 		fetchID.String(req.ID), semconv.URLFull(fetch.RedactURL(req.URL)), method(req.Method),
 		outcomeKind.String(out.Kind.String()), ruleNumber.String(string(out.Rule)),
@@ -52,8 +52,8 @@ func ofFetch(req *fetch.Request, out *fetch.Outcome) []attribute.KeyValue {
 	return list
 }
 
-// ofAttempt are the attributes of an attempt.
-func ofAttempt(e *fetch.AttemptFinished) []attribute.KeyValue {
+// attemptAttributes returns the attributes of an attempt.
+func attemptAttributes(e *fetch.AttemptFinished) []attribute.KeyValue {
 	d := &e.Decision
 	list := []attribute.KeyValue{
 		attemptNumber.Int(e.Attempt), attemptVerdict.String(d.Verdict.String()), ruleNumber.String(string(d.Rule)),
@@ -67,8 +67,9 @@ func ofAttempt(e *fetch.AttemptFinished) []attribute.KeyValue {
 	return list
 }
 
-// ofHop are the attributes of a hop that comes after so many others in its fetch.
-func ofHop(h *fetch.Hop, before int) []attribute.KeyValue {
+// hopAttributes returns the attributes of a hop. before is the number of earlier hops
+// in the fetch.
+func hopAttributes(h *fetch.Hop, before int) []attribute.KeyValue {
 	x := &h.Exchange
 	list := append(target(h.URL), method(h.Method), reusedConn.Bool(x.Reused))
 	if h.StatusCode > 0 {
@@ -102,7 +103,7 @@ func ofHop(h *fetch.Hop, before int) []attribute.KeyValue {
 
 func method(name string) attribute.KeyValue { return semconv.HTTPRequestMethodKey.String(name) }
 
-// target are the attributes of a hop's URL, which has its query still.
+// target returns the attributes of a hop's URL and removes the query.
 func target(raw string) []attribute.KeyValue {
 	u, err := url.Parse(raw)
 	if err != nil {

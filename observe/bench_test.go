@@ -13,8 +13,8 @@ import (
 	"fetchd/observe"
 )
 
-// BenchmarkObserver is told of a fetch of one attempt on a connection that is
-// kept, which is the most frequent one.
+// BenchmarkObserver measures the most frequent fetch: one attempt on a reused
+// connection.
 func BenchmarkObserver(b *testing.B) {
 	b.Run("metrics", func(b *testing.B) { benchObserver(b, observe.Config{}) })
 	b.Run("not-sampled", func(b *testing.B) { benchObserver(b, observe.Config{Exporter: tracetest.NewNoopExporter()}) })
@@ -39,7 +39,7 @@ func benchObserver(b *testing.B, cfg observe.Config) {
 	}
 }
 
-// told is what an observer is told of a fetch that succeeds at once.
+// told returns what an observer receives for a fetch that succeeds at once.
 func told(tb testing.TB) (*fetch.Request, *fetch.AttemptFinished, *fetch.Outcome) {
 	tb.Helper()
 	req := fetch.NewRequest(classify.Standard)
@@ -56,8 +56,8 @@ func told(tb testing.TB) (*fetch.Request, *fetch.AttemptFinished, *fetch.Outcome
 			Total: 35 * time.Millisecond, Body: fetch.BodySummary{Size: 4096, EncodedSize: 1024}}
 }
 
-// BenchmarkFetch reads 1 KiB over loopback, as fetch.BenchmarkFetch does, while
-// nobody, metrics or traces observe it.
+// BenchmarkFetch reads 1 KiB over loopback, as fetch.BenchmarkFetch does, without an
+// observer, with metrics and with traces.
 func BenchmarkFetch(b *testing.B) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(make([]byte, 1<<10))
@@ -101,7 +101,7 @@ func benchFetch(b *testing.B, url string, observed *observe.Config) {
 	}
 }
 
-// BenchmarkObserverParallel has all processors tell the same metrics.
+// BenchmarkObserverParallel updates the same metrics from all processors.
 func BenchmarkObserverParallel(b *testing.B) {
 	o, err := observe.New(observe.Config{})
 	if err != nil {

@@ -1,13 +1,12 @@
-// Package observe makes figures and traces of fetches: metrics for Prometheus,
-// spans for OpenTelemetry.
+// Package observe provides metrics for Prometheus and OpenTelemetry traces of fetches.
 //
-// It is told of fetches as a [fetch.Observer] and changes nothing about them. No
-// name of a host, no path and nothing else that an origin or a caller chose
-// becomes a label: the labels are closed sets. A span tells of a URL what a log
-// does ([fetch.RedactURL]): no query, no userinfo.
+// [Observer] implements [fetch.Observer] and does not change the fetches. Every
+// label has a closed set of values: no host name, path or other text chosen by an
+// origin or a caller becomes a label. Spans show URLs as logs do, without query and
+// userinfo (see [fetch.RedactURL]).
 //
-// The order of calls: [New]; then what the server does, [Observer.Serving],
-// [Observer.Start] at the begin of each fetch and [Observer.Refused] for each
-// call that it turns away; [Observer.Shutdown] after the server's. [Metrics]
-// works alone, too.
+// A program calls [New] and passes the observer to package fetch and to the server.
+// The server calls [Observer.Serving] once, [Observer.Start] at the start of each
+// fetch and [Observer.Refused] for each call it rejects. After the server has shut
+// down, the program calls [Observer.Shutdown]. [Metrics] can also be used alone.
 package observe

@@ -7,13 +7,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// MetricsOf are an observer's.
+// MetricsOf returns the metrics of an observer.
 func MetricsOf(o *Observer) *Metrics { return o.metrics }
 
-// Flush sends what spans there are.
+// Flush exports the spans so far.
 func (o *Observer) Flush(ctx context.Context) error { return o.traces.queue.ForceFlush(ctx) }
 
-// Break registers something that fails with each scrape.
+// Break registers a collector that fails every scrape.
 func (m *Metrics) Break() error { return m.registry.Register(broken{}) }
 
 // broken is a prometheus.Collector.

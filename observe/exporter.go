@@ -8,38 +8,38 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// exporter is a SpanExporter that can be given up, and whose failures go to the
-// log: OpenTelemetry would write them to the standard error, with each export.
+// exporter is a SpanExporter that can be cancelled and logs the first failure of a
+// series. OpenTelemetry would write every failure to standard error.
 type exporter struct {
 	sdktrace.SpanExporter
 	logger  *slog.Logger
-	over    context.Context // done when nothing more is to be sent
-	giveUp  context.CancelFunc
+	ctx     context.Context // cancelled when nothing more is to be sent
+	cancel  context.CancelFunc
 	closed  chan struct{}
 	once    sync.Once
-	failing bool // one export runs at a time
+	failing bool // needs no lock: one export runs at a time
 }
 
 func newExporter(inner sdktrace.SpanExporter, logger *slog.Logger) *exporter {
 	e := &exporter{SpanExporter: inner, logger: logger, closed: make(chan struct{})}
-	e.over, e.giveUp = context.WithCancel(context.Background())
+	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
 
-// ExportSpans implements sdktrace.SpanExporter. It reports no error.
+// ExportSpans implements sdktrace.SpanExporter. It logs errors and returns none.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	if e.over.Err() != nil {
+	if e.ctx.Err() != nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(e.over, cancel)()
+	defer context.AfterFunc(e.ctx, cancel)()
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	switch {
 	case err != nil && !e.failing:
-		e.logger.Warn("traces are lost: the trace endpoint does not take them", slog.Any("error", err))
+		e.logger.Warn("traces are lost: the trace endpoint does not accept them", slog.Any("error", err))
 	case err == nil && e.failing:
-		e.logger.Info("the trace endpoint takes traces again")
+		e.logger.Info("the trace endpoint accepts traces again")
 	}
 	e.failing = err != nil
 	return nil

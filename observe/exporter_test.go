@@ -20,7 +20,7 @@ import (
 	"fetchd/observe"
 )
 
-// TestNewRefuses what it cannot use.
+// TestNewRefuses checks that New rejects invalid configurations.
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -44,7 +44,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// collecting is a collector that keeps the names of spans.
+// collecting is a collector that records the names of spans.
 type collecting struct {
 	collector.UnimplementedTraceServiceServer
 	mu    sync.Mutex
@@ -65,8 +65,8 @@ func (c *collecting) Export(_ context.Context, in *collector.ExportTraceServiceR
 	return new(collector.ExportTraceServiceResponse), nil
 }
 
-// TestCollector gets every span, those of the last moment by the shutdown, and no
-// hostile byte keeps them from it.
+// TestCollector checks that a collector receives every span, including the last ones at
+// shutdown and those with hostile bytes.
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,11 +95,11 @@ func TestCollector(t *testing.T) {
 	if n := len(answers) + 1; c.spans["fetch"] != n || c.spans["attempt"] < n || c.spans["GET"] != 2 || c.spans["OPTIONS"] < len(answers) {
 		t.Errorf("the collector has %v, want %d fetches with their attempts and hops", c.spans, n)
 	}
-	r.fetch("http", "/s/late/200") // after the shutdown: traces nothing, and harms nothing
+	r.fetch("http", "/s/late/200") // after the shutdown: not traced, and harmless
 }
 
-// TestCollectorOutOfReach costs fetches no time, is logged once, and does not keep
-// the service from stopping.
+// TestCollectorOutOfReach checks that an unreachable collector does not delay fetches, is
+// logged once, and does not delay the shutdown.
 func TestCollectorOutOfReach(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,15 +113,15 @@ func TestCollectorOutOfReach(t *testing.T) {
 	}
 	_ = closed.Close()
 	for _, row := range []struct{ name, endpoint string }{
-		{"nobody answers", "http://" + silent.Addr().String()},
-		{"nobody speaks TLS", "https://" + silent.Addr().String()},
-		{"nobody listens", "http://" + closed.Addr().String()},
+		{"no answer", "http://" + silent.Addr().String()},
+		{"no TLS", "https://" + silent.Addr().String()},
+		{"no listener", "http://" + closed.Addr().String()},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := traced(t, func(cfg *observe.Config) { cfg.Exporter, cfg.TraceEndpoint = nil, row.endpoint })
 			req, e, out := told(t)
 			begun := time.Now()
-			for range 2000 { // more spans than are queued
+			for range 2000 { // more spans than the queue holds
 				ctx, _ := r.observer.Start(r.context, time.Now())
 				r.observer.Attempted(ctx, req, e)
 				r.observer.Fetched(ctx, req, out)
@@ -142,13 +142,13 @@ func TestCollectorOutOfReach(t *testing.T) {
 	}
 }
 
-// refusing is an exporter that fails while it is told to.
+// refusing is an exporter that fails while the test wants it to.
 type refusing struct {
 	tracetest.NoopExporter
 	fail bool
 }
 
-// TestExportFailuresAreLogged when they begin and when they end.
+// TestExportFailuresAreLogged checks for a log line when failures start and when they end.
 func TestExportFailuresAreLogged(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -167,7 +167,7 @@ func TestExportFailuresAreLogged(t *testing.T) {
 	e.fail = false
 	flush()
 	flush()
-	lost, again := strings.Count(log.String(), "traces are lost"), strings.Count(log.String(), "takes traces again")
+	lost, again := strings.Count(log.String(), "traces are lost"), strings.Count(log.String(), "accepts traces again")
 	if lost != 1 || again != 1 {
 		t.Errorf("%d lines of lost traces and %d of an end, want one of each:\n%s", lost, again, &log)
 	}

@@ -5,19 +5,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Gauges are the functions that each scrape asks. They must return at once. One
-// that is nil reads as zero.
+// Gauges holds the functions that each scrape calls. They must not block. The value
+// of a nil function is zero.
 type Gauges struct {
-	// Fetches returns how many are under way, and how many may be.
+	// Fetches returns the number of fetches in flight and its limit.
 	Fetches func() (inFlight, limit int)
 	// Memory returns the bytes held for callers, by kind, and the memory budget.
 	Memory func() (byKind map[string]int64, budget int64)
-	// Draining tells that the server is shutting down.
+	// Draining reports whether the server is shutting down.
 	Draining func() bool
 }
 
-// Gauges takes the functions that are asked with each scrape. Those of a second
-// server take the place of the first's.
+// Gauges sets the functions that each scrape calls. It replaces those of an earlier
+// call.
 func (m *Metrics) Gauges(g Gauges) {
 	if g.Fetches == nil {
 		g.Fetches = func() (int, int) { return 0, 0 }
@@ -37,15 +37,15 @@ func (m *Metrics) makeGauges(series promauto.Factory) {
 		name, help string
 		value      func(*Gauges) float64
 	}{
-		{"fetchd_fetches_in_flight", "Fetches under way.", func(g *Gauges) float64 {
+		{"fetchd_fetches_in_flight", "Fetches in flight.", func(g *Gauges) float64 {
 			n, _ := g.Fetches()
 			return float64(n)
 		}},
-		{"fetchd_fetches_limit", "Fetches that may be under way at once.", func(g *Gauges) float64 {
+		{"fetchd_fetches_limit", "Maximum number of fetches in flight.", func(g *Gauges) float64 {
 			_, limit := g.Fetches()
 			return float64(limit)
 		}},
-		{"fetchd_memory_budget_bytes", "Bytes that may be held for callers.", func(g *Gauges) float64 {
+		{"fetchd_memory_budget_bytes", "Maximum number of bytes held for callers.", func(g *Gauges) float64 {
 			_, budget := g.Memory()
 			return float64(budget)
 		}},
@@ -62,7 +62,7 @@ func (m *Metrics) makeGauges(series promauto.Factory) {
 	m.registry.MustRegister(&memoryCollector{m})
 }
 
-// memoryCollector collects the bytes held, all kinds at the same instant.
+// memoryCollector collects the bytes of all kinds at the same instant.
 type memoryCollector struct{ metrics *Metrics }
 
 var memoryBytes = prometheus.NewDesc("fetchd_memory_bytes", "Bytes held for callers, by kind.", []string{"kind"}, nil)

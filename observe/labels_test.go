@@ -22,10 +22,10 @@ import (
 	"fetchd/observe"
 )
 
-// secret must not be in any label, nor in any span.
+// secret must not appear in any label or span.
 const secret = "s3cr3t-m4rk3r"
 
-// closed are all values that a label of ours may have.
+// closed lists the allowed values of each of our labels.
 func closed() map[string][]string {
 	values := map[string][]string{
 		"error_class": {"none"}, "verdict": {"none"}, "version": {"v0", "devel"},
@@ -45,7 +45,7 @@ func closed() map[string][]string {
 	return values
 }
 
-// checkLabels holds every series of ours against the closed sets.
+// checkLabels compares the labels of every series with the closed sets.
 func (r *rig) checkLabels() {
 	r.Helper()
 	families, err := r.metrics.Gatherer().Gather()
@@ -67,7 +67,7 @@ func (r *rig) checkLabels() {
 	}
 }
 
-// answers are what an origin can choose: status lines and headers.
+// answers are hostile status lines and headers.
 var answers = []string{
 	"599 x", "299 " + secret, "999 x", "200 x\r\nContent-Encoding: " + secret, "200 x\r\nContent-Type: " + secret,
 	"302 x\r\nLocation: http://u:" + secret + "@[", "302 x\r\nLocation: http://u:" + secret + "@127.0.0.1/",
@@ -76,13 +76,13 @@ var answers = []string{
 	"200 x\r\nSet-Cookie: " + secret + "=" + secret, secret,
 }
 
-// hostile makes fetches with whatever a caller or an origin can choose.
+// hostile makes fetches with hostile values from the caller and from the origin.
 func (r *rig) hostile() {
 	r.Helper()
 	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		n, err := strconv.Atoi(req.URL.Path[1:])
 		if err != nil {
-			return // behind a redirect
+			return // after a redirect
 		}
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -109,7 +109,8 @@ func (r *rig) hostile() {
 	}
 }
 
-// TestLabelsAreClosed whatever callers and origins do, and whatever number comes.
+// TestLabelsAreClosed checks that hostile callers and origins and unknown numbers add no
+// label values.
 func TestLabelsAreClosed(t *testing.T) {
 	t.Parallel()
 	r := counted(t)
@@ -132,7 +133,8 @@ func TestLabelsAreClosed(t *testing.T) {
 	}
 }
 
-// TestSeriesBeginAtZero so that the first of each is seen as an increase.
+// TestSeriesBeginAtZero checks that series exist with the value zero, so that the first
+// event counts as an increase.
 func TestSeriesBeginAtZero(t *testing.T) {
 	t.Parallel()
 	r := &rig{T: t, metrics: observe.NewMetrics("v0")}
@@ -154,7 +156,7 @@ func TestSeriesBeginAtZero(t *testing.T) {
 	}
 }
 
-// TestGauges are asked anew each time.
+// TestGauges checks that each scrape calls the functions again.
 func TestGauges(t *testing.T) {
 	t.Parallel()
 	r := &rig{T: t, metrics: observe.NewMetrics("v0")}
@@ -187,7 +189,7 @@ func TestGauges(t *testing.T) {
 	want(0, 0, 0, 0)
 }
 
-// TestNames are those that promlint approves of, after everything has happened.
+// TestNames runs promlint after every kind of event.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	r := traced(t)
@@ -215,8 +217,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestHandler answers in the text format, and goes on where something cannot be
-// told.
+// TestHandler checks the text format, and that a failing collector does not fail the
+// scrape.
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -241,18 +243,18 @@ func TestHandler(t *testing.T) {
 	if rw := get(); rw.Code != http.StatusOK || !strings.Contains(rw.Body.String(), "fetchd_build_info") {
 		t.Errorf("with a broken collector, GET /metrics = %d, want 200 with the rest", rw.Code)
 	}
-	if !strings.Contains(log.String(), "metrics are not whole") {
+	if !strings.Contains(log.String(), "some metrics are missing") {
 		t.Errorf("log %q tells of no broken collector", &log)
 	}
 }
 
-// gone is a response whose client has disconnected.
+// gone is a response whose client has disconnected: every write fails.
 type gone struct{ *httptest.ResponseRecorder }
 
 func (gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestHandlerWhoseClientLeaves checks that a disconnect is not logged: anybody could fill
-// the log.
+// TestHandlerWhoseClientLeaves checks that a disconnect is not logged: any client could
+// flood the log.
 func TestHandlerWhoseClientLeaves(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -266,7 +268,7 @@ func TestHandlerWhoseClientLeaves(t *testing.T) {
 	}
 }
 
-// TestNothing is what a nil observer does.
+// TestNothing checks that a nil observer does nothing.
 func TestNothing(t *testing.T) {
 	t.Parallel()
 	var o *observe.Observer
@@ -284,7 +286,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestDroppedLogLines checks that they are read with each scrape.
+// TestDroppedLogLines checks that each scrape reads the number of dropped lines.
 func TestDroppedLogLines(t *testing.T) {
 	t.Parallel()
 	var dropped uint64

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,17 +19,15 @@ import (
 	"fetchd/fetch"
 )
 
-// buckets are those of every time, in seconds. They go from what loopback takes
-// to the longest fetch, with every default limit of spec §9 as a bound of its own
-// (10, 15, 30 and 60 s, 15 min), so that what ran into one shows as a step; below
-// a second each is twice to two and a half times the one before.
+// buckets are the buckets of all histograms, in seconds. They range from a request
+// over loopback to the longest fetch. Every default limit of spec §9 is a bound (10,
+// 15, 30 and 60 s, 15 min), so that fetches that reach a limit show as a step.
 var buckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60, 120, 300, 900}
 
-// none is the label of what is not there.
+// none is the label value for an absent value.
 const none = "none"
 
-// reasons are those for which calls are turned away, as their callers are told
-// them and as they are counted.
+// reasons maps the ErrorInfo reason of a rejected call to its label value.
 var reasons = map[string]string{
 	"TOO_MANY_FETCHES":           "too_many_fetches",
 	"TOO_MANY_FETCHES_OF_CALLER": "too_many_fetches_of_caller",
@@ -37,33 +36,33 @@ var reasons = map[string]string{
 	"MEMORY":                     "memory",
 }
 
-// otherReason counts what is not among them.
+// otherReason is the label value of any other reason.
 const otherReason = "other"
 
-// Metrics counts fetches and calls, in a registry of its own. It is a
-// [fetch.Observer], and safe for concurrent use.
+// Metrics counts fetches and calls in its own registry. It is a [fetch.Observer] and
+// is safe for concurrent use.
 //
-// What happens with each attempt finds its series by number and not by the text
-// of its labels, and allocates nothing.
+// The methods called for each attempt look series up by number, not by label text,
+// and do not allocate.
 type Metrics struct {
 	registry *prometheus.Registry
 	calls    *grpcprom.ServerMetrics
 	gauges   atomic.Pointer[Gauges]
 	logger   *slog.Logger
 
-	ended    []prometheus.Counter  // by kind; failed ones by class
+	ended    []prometheus.Counter  // by kind, except failed fetches
 	failed   []prometheus.Counter  // by class
 	seconds  []prometheus.Observer // by kind
 	attempts attempts
 	delays   []prometheus.Observer // by source
 	phases   [phaseCount]prometheus.Observer
 	refused  map[string]prometheus.Counter
-	other    prometheus.Counter // refused for another reason
+	other    prometheus.Counter // rejected for another reason
 
 	resends, bodyBytes, encodedBytes prometheus.Counter
 }
 
-// The phases that have a time.
+// The phases whose time is measured.
 const (
 	resolve = iota
 	connect
@@ -75,12 +74,12 @@ const (
 
 var phaseNames = [phaseCount]string{"resolve", "connect", "tls", "processing", "transfer"}
 
-// phasesOf are the times of an exchange, in that order.
+// phasesOf returns the times of an exchange, in that order.
 func phasesOf(x *fetch.Exchange) [phaseCount]time.Duration {
 	return [phaseCount]time.Duration{x.Resolve, x.Connect, x.TLS, x.Processing, x.Transfer}
 }
 
-// NewMetrics returns metrics of a program of the given version.
+// NewMetrics returns the metrics of a program with the given version.
 func NewMetrics(version string) *Metrics {
 	return newMetrics(version, slog.New(slog.DiscardHandler), func() uint64 { return 0 })
 }
@@ -98,15 +97,15 @@ func newMetrics(version string, logger *slog.Logger, dropped func() uint64) *Met
 	m.makeRefused(series)
 	m.makeGauges(series)
 	series.NewCounterFunc(prometheus.CounterOpts{Name: "fetchd_log_lines_dropped_total",
-		Help: "Lines of the log that were dropped because standard error was not read, or failed."}, func() float64 { return float64(dropped()) })
+		Help: "Log lines that were dropped because standard error was blocked or failed."}, func() float64 { return float64(dropped()) })
 	return m
 }
 
 func (m *Metrics) makeFetches(series promauto.Factory) {
 	total := series.NewCounterVec(prometheus.CounterOpts{Name: "fetchd_fetches_total",
-		Help: "Fetches that ended, by kind of outcome and by what they failed of."}, []string{"outcome", "error_class"})
+		Help: "Finished fetches, by kind of outcome and by error class."}, []string{"outcome", "error_class"})
 	seconds := series.NewHistogramVec(prometheus.HistogramOpts{Name: "fetchd_fetch_seconds",
-		Help: "Time from the begin of a fetch to its end, waits included.", Buckets: buckets}, []string{"outcome"})
+		Help: "Time from the start of a fetch to its end, including waits.", Buckets: buckets}, []string{"outcome"})
 	for _, kind := range names[classify.Kind]() {
 		m.ended = append(m.ended, nil)
 		m.seconds = append(m.seconds, nil)
@@ -120,18 +119,18 @@ func (m *Metrics) makeFetches(series promauto.Factory) {
 		}
 	}
 	for _, class := range names[classify.Class]() {
-		m.failed = append(m.failed, total.WithLabelValues(classify.Failed.String(), orDefault(class, classify.Internal.String())))
+		m.failed = append(m.failed, total.WithLabelValues(classify.Failed.String(), cmp.Or(class, classify.Internal.String())))
 	}
 	m.bodyBytes = series.NewCounter(prometheus.CounterOpts{Name: "fetchd_body_bytes_total",
-		Help: "Bytes of the bodies of each fetch's last attempt, decoded."})
+		Help: "Bytes of the body of each fetch's last attempt, after content decoding."})
 	m.encodedBytes = series.NewCounter(prometheus.CounterOpts{Name: "fetchd_encoded_bytes_total",
-		Help: "Bytes of the same bodies as they came, before content decoding."})
+		Help: "Bytes of the same bodies as received, before content decoding."})
 }
 
 func (m *Metrics) makeAttempts(series promauto.Factory) {
 	m.attempts = newAttempts(series)
 	delays := series.NewHistogramVec(prometheus.HistogramOpts{Name: "fetchd_retry_delay_seconds",
-		Help: "Time to wait before another attempt, by where it comes from.", Buckets: buckets}, []string{"source"})
+		Help: "Delay before another attempt, by its source.", Buckets: buckets}, []string{"source"})
 	for _, source := range names[classify.DelaySource]() {
 		m.delays = append(m.delays, nil)
 		if source != "" {
@@ -139,20 +138,20 @@ func (m *Metrics) makeAttempts(series promauto.Factory) {
 		}
 	}
 	phases := series.NewHistogramVec(prometheus.HistogramOpts{Name: "fetchd_phase_seconds",
-		Help: "Time that a phase of a request took, where it happened.", Buckets: buckets}, []string{"phase"})
+		Help: "Duration of each phase of a request. Phases that did not occur are not counted.", Buckets: buckets}, []string{"phase"})
 	for i, name := range phaseNames {
 		m.phases[i] = phases.WithLabelValues(name)
 	}
 	m.resends = series.NewCounter(prometheus.CounterOpts{Name: "fetchd_resends_total",
-		Help: "Requests that the HTTP transport sent again by itself."})
+		Help: "Requests that the HTTP transport resent on its own."})
 }
 
 func (m *Metrics) makeRefused(series promauto.Factory) {
 	refused := series.NewCounterVec(prometheus.CounterOpts{Name: "fetchd_refused_total",
-		Help: "Calls that were turned away because of a limit, by which."}, []string{"reason"})
+		Help: "Calls that were rejected because of a limit, by limit."}, []string{"reason"})
 	m.refused = map[string]prometheus.Counter{}
-	for told, counted := range reasons {
-		m.refused[told] = refused.WithLabelValues(counted)
+	for reason, label := range reasons {
+		m.refused[reason] = refused.WithLabelValues(label)
 	}
 	m.other = refused.WithLabelValues(otherReason)
 }
@@ -160,8 +159,8 @@ func (m *Metrics) makeRefused(series promauto.Factory) {
 // Attempted implements [fetch.Observer].
 func (m *Metrics) Attempted(_ context.Context, _ *fetch.Request, e *fetch.AttemptFinished) {
 	d := &e.Decision
-	m.attempts.of(d.Class, d.Verdict).Inc()
-	if delay := at(m.delays, d.DelaySource); delay != nil { // there is a source where another attempt follows
+	m.attempts.counter(d.Class, d.Verdict).Inc()
+	if delay := at(m.delays, d.DelaySource); delay != nil { // there is a source only if another attempt follows
 		delay.Observe(d.Delay.Seconds())
 	}
 	for i := range e.Hops {
@@ -179,7 +178,7 @@ func (m *Metrics) Attempted(_ context.Context, _ *fetch.Request, e *fetch.Attemp
 func (m *Metrics) Fetched(_ context.Context, _ *fetch.Request, out *fetch.Outcome) {
 	kind := out.Kind
 	if at(m.ended, kind) == nil {
-		kind = classify.Failed // also a kind that there is not
+		kind = classify.Failed // also for an unknown kind
 		class := classify.Internal
 		if out.Failure != nil && int(out.Failure.Class) < len(m.failed) {
 			class = out.Failure.Class
@@ -193,8 +192,8 @@ func (m *Metrics) Fetched(_ context.Context, _ *fetch.Request, out *fetch.Outcom
 	add(m.encodedBytes, out.Body.EncodedSize)
 }
 
-// Refused counts a call that is turned away, by the reason that its caller is
-// told.
+// Refused counts a rejected call. reason is the ErrorInfo reason that the caller
+// receives, such as TOO_MANY_FETCHES.
 func (m *Metrics) Refused(reason string) {
 	if c, known := m.refused[reason]; known {
 		c.Inc()
@@ -203,27 +202,27 @@ func (m *Metrics) Refused(reason string) {
 	m.other.Inc()
 }
 
-// Handler answers GET /metrics. What cannot be told, such as the state of a
-// process whose /proc is hidden, is left out and logged.
+// Handler returns the handler of GET /metrics. Metrics that cannot be collected, such
+// as those of the process without access to /proc, are omitted, and the error is logged.
 func (m *Metrics) Handler() http.Handler {
 	scrape := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{m.logger},
 		MaxRequestsInFlight: 8, // more get 503
 	})
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { scrape.ServeHTTP(deaf{rw}, r) })
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { scrape.ServeHTTP(ignoreWriteErrors{rw}, r) })
 }
 
-// deaf is a response whose client may disconnect at any time. A disconnect is not an
-// error of the metrics, and anybody could fill the log with it.
-type deaf struct{ http.ResponseWriter }
+// ignoreWriteErrors hides the errors of a client that disconnected. They are not
+// errors of the metrics, and any client could flood the log with them.
+type ignoreWriteErrors struct{ http.ResponseWriter }
 
-// Write implements io.Writer.
-func (d deaf) Write(p []byte) (int, error) {
-	_, _ = d.ResponseWriter.Write(p) // see above
+// Write implements io.Writer. It never fails.
+func (w ignoreWriteErrors) Write(p []byte) (int, error) {
+	_, _ = w.ResponseWriter.Write(p)
 	return len(p), nil
 }
 
-// Gatherer is for tests and for those who export the metrics elsewhere.
+// Gatherer returns the registry, for tests and for exporting the metrics elsewhere.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
 // scrapeLog is a promhttp.Logger.
@@ -231,17 +230,18 @@ type scrapeLog struct{ logger *slog.Logger }
 
 // Println implements promhttp.Logger.
 func (l scrapeLog) Println(v ...any) {
-	l.logger.Warn("metrics are not whole", slog.String("error", fmt.Sprint(v...)))
+	l.logger.Warn("some metrics are missing", slog.String("error", fmt.Sprint(v...)))
 }
 
-// add adds to a counter, which takes nothing negative and costs a write for zero.
+// add adds a positive n to a counter. Counters panic on negative values, and adding
+// zero would cost a write.
 func add(c prometheus.Counter, n int64) {
 	if n > 0 {
 		c.Add(float64(n))
 	}
 }
 
-// at is the element of a number that may be too high.
+// at returns list[n], or the zero value if n is out of range.
 func at[T any, N ~uint8](list []T, n N) T {
 	if int(n) < len(list) {
 		return list[n]
@@ -250,8 +250,8 @@ func at[T any, N ~uint8](list []T, n N) T {
 	return zero
 }
 
-// names lists the text of each value of one of classify's types, from zero on,
-// which has none.
+// names lists the text of each value of one of classify's types, starting with the
+// empty text of zero.
 func names[N interface {
 	~uint8
 	String() string

@@ -10,8 +10,8 @@ import (
 	"fetchd/fetch"
 )
 
-// moved are the counters of this package that two states differ in. Times are
-// given as counts alone.
+// moved returns the counters of this package that differ between two states. Of times
+// it returns only the counts.
 func moved(before, after map[string]float64) map[string]float64 {
 	diff := map[string]float64{}
 	for key, v := range after {
@@ -22,10 +22,10 @@ func moved(before, after map[string]float64) map[string]float64 {
 	return diff
 }
 
-// encoded counts bytes as they came; coded stands for as many as the coding makes.
+// encoded counts bytes as received; coded stands for any number that the coding makes.
 const encoded, coded = "fetchd_encoded_bytes_total", -1
 
-// fetches are fetches and what they move.
+// fetches lists fetches and the counters that they change.
 var fetches = []struct {
 	name, listener, path string
 	change               func(*fetch.Request)
@@ -119,7 +119,7 @@ var fetches = []struct {
 
 func byName(r *fetch.Request) { r.URL.Host = "localhost:" + r.URL.Port() }
 
-// TestMetricsMove by real fetches, and nothing else does.
+// TestMetricsMove checks that real fetches change the expected counters and no others.
 func TestMetricsMove(t *testing.T) {
 	r := counted(t)
 	for _, row := range fetches {

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -14,45 +15,46 @@ import (
 	"fetchd/fetch"
 )
 
-// Config says what is observed. The zero value counts, and traces nothing.
+// Config configures an [Observer]. The zero value enables metrics and no traces.
 type Config struct {
-	// Version of the program, for fetchd_build_info and the traces; empty means
-	// "devel".
+	// Version is the program's version, for fetchd_build_info and the traces. Empty
+	// means "devel".
 	Version string
-	// TraceEndpoint takes the traces, by OTLP over gRPC: HOST:PORT, or
-	// http://HOST:PORT, in plaintext, https://HOST:PORT with TLS. Empty means no
-	// traces.
+	// TraceEndpoint receives the traces, by OTLP over gRPC. HOST:PORT and
+	// http://HOST:PORT use plaintext, https://HOST:PORT uses TLS. Empty means no
+	// traces, unless Exporter is set.
 	TraceEndpoint string
-	// TraceRatio is the share of fetches that are traced, 0 to 1, of those whose
-	// caller sends no trace of its own. Where it does, its choice holds. Zero means
-	// none.
+	// TraceRatio is the fraction of fetches to trace, from 0 to 1. It applies to
+	// fetches whose caller sends no trace context; otherwise the caller's sampling
+	// decision applies.
 	TraceRatio float64
-	// TraceOrigins sends the trace's id to origins: see [fetch.Request].TraceParent.
+	// TraceOrigins sends the trace context to origins: see [fetch.Request].TraceParent.
 	TraceOrigins bool
-	// Exporter takes the spans in place of TraceEndpoint; nil means none.
+	// Exporter receives the spans in place of TraceEndpoint. Nil means TraceEndpoint.
 	Exporter sdktrace.SpanExporter
-	// Logger takes a line when traces are not taken, and when they are again; nil
-	// means none.
+	// Logger receives a line when exporting traces starts to fail, and when it works
+	// again. Nil means no log.
 	Logger *slog.Logger
-	// DroppedLogLines returns how many lines of the log have been dropped. Nil means none.
+	// DroppedLogLines returns how many log lines have been dropped so far. Nil means
+	// none.
 	DroppedLogLines func() uint64
 }
 
-// Observer is a [fetch.Observer] that counts, and traces if it is asked to. It is
-// safe for concurrent use. A nil one does nothing, but must not be given to package
-// fetch, which calls it all the same.
+// Observer is a [fetch.Observer] that provides metrics and, if configured, traces.
+// It is safe for concurrent use. The methods that the server calls do nothing on a
+// nil Observer. Do not pass a nil Observer to package fetch: Attempted and Fetched
+// would panic.
 type Observer struct {
 	metrics *Metrics
 	traces  *traces // nil: none
 }
 
-// New returns an observer. The error says which part of the configuration is not
-// usable.
+// New returns an observer. The error names the field that is invalid.
 func New(cfg Config) (*Observer, error) {
 	if cfg.TraceRatio < 0 || cfg.TraceRatio > 1 || cfg.TraceRatio != cfg.TraceRatio {
 		return nil, errors.New("observe: TraceRatio must be from 0 to 1")
 	}
-	cfg.Version = orDefault(cfg.Version, "devel")
+	cfg.Version = cmp.Or(cfg.Version, "devel")
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -82,13 +84,13 @@ func (o *Observer) Fetched(ctx context.Context, req *fetch.Request, out *fetch.O
 	}
 }
 
-// Start begins the trace of a fetch that was asked for at since. It must come
-// right before the fetch: the times of its attempts count from here. The context
-// is for [fetch.Client.Fetch], whose end ends the trace; traceparent is for
-// [fetch.Request].TraceParent, and empty where the origins are told nothing.
+// Start starts the trace of a fetch whose request arrived at since. Call it right
+// before [fetch.Client.Fetch], and pass it the returned context: the offsets of the
+// attempts count from this call, and the trace ends with the fetch. traceparent is
+// for [fetch.Request].TraceParent. It is empty unless [Config].TraceOrigins is set.
 //
-// The trace of the caller is that of ctx, or else of the metadata of its gRPC
-// call.
+// The parent span is the one in ctx or, if there is none, the one in the metadata of
+// the gRPC call.
 func (o *Observer) Start(ctx context.Context, since time.Time) (_ context.Context, traceparent string) {
 	if o == nil || o.traces == nil {
 		return ctx, ""
@@ -96,16 +98,16 @@ func (o *Observer) Start(ctx context.Context, since time.Time) (_ context.Contex
 	return o.traces.start(ctx, since)
 }
 
-// Refused counts a call that is turned away, by the reason that its caller is
-// told.
+// Refused counts a rejected call. reason is the ErrorInfo reason that the caller
+// receives, such as TOO_MANY_FETCHES.
 func (o *Observer) Refused(reason string) {
 	if o != nil {
 		o.metrics.Refused(reason)
 	}
 }
 
-// Serving takes the functions that are asked with each scrape, and begins the
-// series of every method of s at zero; it comes once all are registered.
+// Serving sets the functions that each scrape calls, and creates the series of every
+// method of s with the value zero. Call it after all services are registered.
 func (o *Observer) Serving(s reflection.ServiceInfoProvider, g Gauges) {
 	if o != nil {
 		o.metrics.calls.InitializeMetrics(s)
@@ -113,7 +115,7 @@ func (o *Observer) Serving(s reflection.ServiceInfoProvider, g Gauges) {
 	}
 }
 
-// Handler answers GET /metrics. That of a nil observer is nil.
+// Handler returns the handler of GET /metrics, or nil if o is nil.
 func (o *Observer) Handler() http.Handler {
 	if o == nil {
 		return nil
@@ -121,8 +123,8 @@ func (o *Observer) Handler() http.Handler {
 	return o.metrics.Handler()
 }
 
-// ServerOptions are the interceptors that count calls, for the outside of all
-// others.
+// ServerOptions returns the interceptors that count calls. They must be the
+// outermost ones, so that they also count calls that another interceptor rejects.
 func (o *Observer) ServerOptions() []grpc.ServerOption {
 	if o == nil {
 		return nil
@@ -133,12 +135,12 @@ func (o *Observer) ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// flushTime bounds the last export.
+// flushTime is the time limit of the last export.
 const flushTime = 5 * time.Second
 
-// Shutdown sends the traces that are not sent yet. It returns when that is done,
-// after 5 s, or when ctx is, and leaves nothing running; the error tells that time
-// was over first.
+// Shutdown exports the remaining traces and stops all goroutines. It takes at most
+// 5 s, and ends earlier if ctx does. It returns an error if not everything was
+// exported in that time.
 func (o *Observer) Shutdown(ctx context.Context) error {
 	if o == nil || o.traces == nil {
 		return nil
@@ -146,12 +148,4 @@ func (o *Observer) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
 	return o.traces.shutdown(ctx)
-}
-
-func orDefault[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }

@@ -11,8 +11,8 @@ import (
 	"fetchd/observe"
 )
 
-// TestTraceParentOfOrigins is sent if that was asked for, with every attempt and
-// hop, and not to another origin.
+// TestTraceParentOfOrigins checks that traceparent is sent if configured, with every
+// attempt and hop, and not to another origin.
 func TestTraceParentOfOrigins(t *testing.T) {
 	t.Parallel()
 	asked := func(cfg *observe.Config) { cfg.TraceOrigins = true }
@@ -21,7 +21,7 @@ func TestTraceParentOfOrigins(t *testing.T) {
 		name, path, parent string
 		config             func(*observe.Config)
 		change             func(*fetch.Request)
-		want               []string // of the requests: its begin
+		want               []string // prefix for each request
 	}{
 		{"not asked for", "/r/k/302/1/503/200", parent, func(*observe.Config) {}, nil, []string{"", "", "", ""}},
 		{"attempts and hops", "/r/k/302/1/503/200", parent, asked, nil, []string{traceID, traceID, traceID, traceID}},

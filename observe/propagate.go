@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// FromHeader returns ctx with the trace that the header of an HTTP call names
-// (W3C Trace Context), for [Observer.Start].
+// FromHeader returns ctx with the trace context in the header of an HTTP call (W3C
+// Trace Context). Pass it to [Observer.Start].
 func FromHeader(ctx context.Context, h http.Header) context.Context {
 	if len(h["Traceparent"]) == 0 {
 		return ctx
@@ -19,8 +19,8 @@ func FromHeader(ctx context.Context, h http.Header) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, lines(h.Values))
 }
 
-// withParent returns ctx with the trace that the metadata of its gRPC call names,
-// if it has none yet.
+// withParent returns ctx with the trace context in the metadata of its gRPC call, if
+// ctx has none yet.
 func withParent(ctx context.Context) context.Context {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -30,11 +30,11 @@ func withParent(ctx context.Context) context.Context {
 	}))
 }
 
-// lines reads the values of a key. It is a propagation.TextMapCarrier.
+// lines is a read-only propagation.TextMapCarrier that returns the values of a key.
 type lines func(key string) []string
 
-// Get implements propagation.TextMapCarrier. A traceparent that is there twice
-// makes no sense when joined, and so counts as none.
+// Get implements propagation.TextMapCarrier. It joins repeated values. A repeated
+// traceparent is then invalid and is ignored.
 func (l lines) Get(key string) string { return strings.Join(l(key), ",") }
 
 // Set implements propagation.TextMapCarrier.

@@ -16,19 +16,19 @@ import (
 	"fetchd/observe"
 )
 
-// rig is an origin, and a client that is observed.
+// rig is an origin and a client with an observer.
 type rig struct {
 	*testing.T
 	origin   *origin.Origin
 	raw      net.Listener // of the origin of [rig.hostile]
 	client   *fetch.Client
 	metrics  *observe.Metrics
-	observer *observe.Observer // nil where metrics alone observe
+	observer *observe.Observer // nil if there are only metrics
 	spans    *tracetest.InMemoryExporter
 	context  context.Context // of the fetches
 }
 
-// counted is a rig of metrics alone.
+// counted returns a rig with metrics only.
 func counted(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{T: t, metrics: observe.NewMetrics("v0"), context: t.Context()}
@@ -36,7 +36,7 @@ func counted(t *testing.T) *rig {
 	return r
 }
 
-// traced is a rig of metrics and traces. change may alter the configuration.
+// traced returns a rig with metrics and traces. change may modify the configuration.
 func traced(t *testing.T, change ...func(*observe.Config)) *rig {
 	t.Helper()
 	cfg := observe.Config{TraceRatio: 1}
@@ -50,7 +50,7 @@ func traced(t *testing.T, change ...func(*observe.Config)) *rig {
 		t.Fatal(err)
 	}
 	r.metrics = observe.MetricsOf(r.observer)
-	t.Cleanup(func() { _ = r.observer.Shutdown(context.Background()) }) // a test looks at its error itself
+	t.Cleanup(func() { _ = r.observer.Shutdown(context.Background()) }) // tests that need the error call Shutdown themselves
 	r.start(r.observer)
 	return r
 }
@@ -80,7 +80,7 @@ func (r *rig) start(observer fetch.Observer) {
 	r.Cleanup(r.client.Close)
 }
 
-// fetch asks a listener of the origin for path, and retries at once.
+// fetch requests path from a listener of the origin, and retries without a delay.
 func (r *rig) fetch(listener, path string, change ...func(*fetch.Request)) *fetch.Outcome {
 	r.Helper()
 	req := fetch.NewRequest(classify.Standard)
@@ -97,7 +97,7 @@ func (r *rig) fetch(listener, path string, change ...func(*fetch.Request)) *fetc
 	return r.client.Fetch(ctx, req, nil)
 }
 
-// series are the values of all series, by name and labels: of a histogram its
+// series returns the values of all series by name and labels. A histogram has its
 // count and its sum.
 func (r *rig) series() map[string]float64 {
 	r.Helper()
@@ -123,7 +123,7 @@ func (r *rig) series() map[string]float64 {
 	return all
 }
 
-// labelsOf is such as {a="b",c="d"}.
+// labelsOf formats labels as {a="b",c="d"}.
 func labelsOf(m *dto.Metric) string {
 	text := ""
 	for _, l := range m.GetLabel() {

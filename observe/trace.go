@@ -21,34 +21,34 @@ import (
 )
 
 const (
-	maxQueuedSpans   = 2048 // what is more than the exporter takes is lost, and no fetch waits
+	maxQueuedSpans   = 2048 // further spans are dropped, so that no fetch waits for the exporter
 	maxSpansOfExport = 512
-	exportTime       = 10 * time.Second // of one export, its retries included
-	maxAttribute     = 1024             // bytes: a URL may have 8 KiB
+	exportTime       = 10 * time.Second // time limit of one export, including its retries
+	maxAttribute     = 1024             // bytes; a URL can have 8 KiB
 )
 
-// traces makes the spans: one for a fetch, and under it one for each attempt, and
-// under that one for each hop.
+// traces creates the spans: one per fetch with a child per attempt, which has a child
+// per hop.
 type traces struct {
 	provider *sdktrace.TracerProvider
-	queue    sdktrace.SpanProcessor // of the spans to be sent
+	queue    sdktrace.SpanProcessor // spans to export
 	tracer   trace.Tracer
 	exporter *exporter
 	origins  bool
 }
 
-// newTraces returns nil where no traces are wanted.
+// newTraces returns nil if traces are disabled.
 func newTraces(cfg *Config) (*traces, error) {
 	sink := cfg.Exporter
 	if sink == nil && cfg.TraceEndpoint == "" {
 		if cfg.TraceOrigins {
 			return nil, errors.New("observe: TraceOrigins needs a TraceEndpoint")
 		}
-		return nil, nil //nolint:nilnil // off
+		return nil, nil //nolint:nilnil // disabled
 	}
 	about, err := resource.New(context.Background(),
 		resource.WithAttributes(semconv.ServiceName("fetchd"), semconv.ServiceVersion(cfg.Version)),
-		resource.WithFromEnv()) // OTEL_RESOURCE_ATTRIBUTES, where a cluster says which replica this is
+		resource.WithFromEnv()) // OTEL_RESOURCE_ATTRIBUTES identifies the replica in a cluster
 	if err != nil {
 		return nil, fmt.Errorf("observe: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
@@ -71,7 +71,7 @@ func newTraces(cfg *Config) (*traces, error) {
 		trace.WithSchemaURL(semconv.SchemaURL)), e, cfg.TraceOrigins}, nil
 }
 
-// dialExporter connects when there is something to send.
+// dialExporter returns an exporter that connects at its first export.
 func dialExporter(endpoint string) (sdktrace.SpanExporter, error) {
 	if !strings.Contains(endpoint, "://") {
 		endpoint = "http://" + endpoint
@@ -87,76 +87,76 @@ func dialExporter(endpoint string) (sdktrace.SpanExporter, error) {
 	return sink, nil
 }
 
-// underWay is the key under which the context of a fetch holds its *traced.
-type underWay struct{}
+// fetchTraceKey is the context key of a *fetchTrace.
+type fetchTraceKey struct{}
 
-// traced is a fetch whose trace has begun. One goroutine at a time has it.
-type traced struct {
+// fetchTrace is the trace of a fetch in flight. It is used by one goroutine at a time.
+type fetchTrace struct {
 	span     trace.Span
-	begun    time.Time // what the offsets of hops count from
+	started  time.Time // the offsets of hops count from here
 	requests int       // hops so far
 }
 
 func (t *traces) start(ctx context.Context, since time.Time) (context.Context, string) {
-	begun := time.Now()
+	started := time.Now()
 	ctx, span := t.tracer.Start(withParent(ctx), "fetch", trace.WithTimestamp(since), trace.WithSpanKind(trace.SpanKindServer))
-	ctx = context.WithValue(ctx, underWay{}, &traced{span: span, begun: begun})
+	ctx = context.WithValue(ctx, fetchTraceKey{}, &fetchTrace{span: span, started: started})
 	if !t.origins {
 		return ctx, ""
 	}
-	told := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, told)
-	return ctx, told.Get("traceparent")
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return ctx, carrier.Get("traceparent")
 }
 
-// attempted makes the spans of an attempt and its hops. A hop lasts until the
-// next begins, the last until the attempt ends.
+// attempted creates the spans of an attempt and its hops. A hop ends when the next
+// one starts, and the last one with the attempt.
 func (t *traces) attempted(ctx context.Context, e *fetch.AttemptFinished) {
-	f, _ := ctx.Value(underWay{}).(*traced)
+	f, _ := ctx.Value(fetchTraceKey{}).(*fetchTrace)
 	if f == nil || !f.span.IsRecording() || len(e.Hops) == 0 {
 		return
 	}
 	ended := time.Now()
 	ctx, span := t.tracer.Start(trace.ContextWithSpan(context.Background(), f.span), "attempt",
-		trace.WithTimestamp(f.begun.Add(e.Hops[0].Start)), trace.WithAttributes(ofAttempt(e)...))
+		trace.WithTimestamp(f.started.Add(e.Hops[0].Start)), trace.WithAttributes(attemptAttributes(e)...))
 	for i := range e.Hops {
 		hop, until := &e.Hops[i], ended
 		if i+1 < len(e.Hops) {
-			until = f.begun.Add(e.Hops[i+1].Start)
+			until = f.started.Add(e.Hops[i+1].Start)
 		}
-		attributes := ofHop(hop, f.requests)
+		attributes := hopAttributes(hop, f.requests)
 		if e.Failure != nil && i+1 == len(e.Hops) {
 			attributes = append(attributes, semconv.ErrorTypeKey.String(e.Failure.Class.String()))
 		}
-		_, made := t.tracer.Start(ctx, hop.Method, trace.WithTimestamp(f.begun.Add(hop.Start)),
+		_, hopSpan := t.tracer.Start(ctx, hop.Method, trace.WithTimestamp(f.started.Add(hop.Start)),
 			trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
-		made.End(trace.WithTimestamp(until))
+		hopSpan.End(trace.WithTimestamp(until))
 		f.requests++
 	}
 	span.End(trace.WithTimestamp(ended))
 }
 
-// fetched ends the trace of a fetch. One that was refused before it began has a
-// span of no length.
+// fetched ends the trace of a fetch. A fetch that was rejected before it started has
+// a span without attempts.
 func (t *traces) fetched(ctx context.Context, req *fetch.Request, out *fetch.Outcome) {
-	f, _ := ctx.Value(underWay{}).(*traced)
+	f, _ := ctx.Value(fetchTraceKey{}).(*fetchTrace)
 	if f == nil {
 		ctx, _ = t.start(ctx, time.Now().Add(-out.Total))
-		f, _ = ctx.Value(underWay{}).(*traced)
+		f, _ = ctx.Value(fetchTraceKey{}).(*fetchTrace)
 	}
 	defer f.span.End()
 	if !f.span.IsRecording() {
 		return
 	}
-	f.span.SetAttributes(ofFetch(req, out)...)
+	f.span.SetAttributes(fetchAttributes(req, out)...)
 	if out.Kind == classify.Failed && out.Failure != nil {
 		f.span.SetStatus(codes.Error, out.Failure.Class.String())
 	}
 }
 
 func (t *traces) shutdown(ctx context.Context) error {
-	err := t.queue.Shutdown(ctx) // the provider's does nothing where ctx is done
-	t.exporter.giveUp()          // ends what is still under way, and with it the queue's goroutine
+	err := t.queue.Shutdown(ctx) // the provider's Shutdown does nothing if ctx is done
+	t.exporter.cancel()          // ends an export in flight, and with it the queue's goroutine
 	<-t.exporter.closed
-	return errors.Join(err, t.provider.Shutdown(context.WithoutCancel(ctx))) // from here on it makes no spans
+	return errors.Join(err, t.provider.Shutdown(context.WithoutCancel(ctx))) // no more spans from here on
 }

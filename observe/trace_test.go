@@ -26,10 +26,10 @@ const (
 	traceID = "0af7651916cd43dd8448eb211c80319c"
 	spanID  = "b7ad6b7169203331"
 	parent  = "00-" + traceID + "-" + spanID + "-01"
-	unasked = "00-" + traceID + "-" + spanID + "-00" // the caller does not trace
+	unasked = "00-" + traceID + "-" + spanID + "-00" // the caller does not sample
 )
 
-// all are the spans so far, in the order of their begins.
+// all returns the spans so far, in the order in which they started.
 func (r *rig) all() tracetest.SpanStubs {
 	r.Helper()
 	if err := r.observer.Flush(r.context); err != nil {
@@ -40,12 +40,12 @@ func (r *rig) all() tracetest.SpanStubs {
 	return spans
 }
 
-// children of a span.
+// children returns the children of a span.
 func children(all tracetest.SpanStubs, of trace.SpanID) tracetest.SpanStubs {
 	return slices.DeleteFunc(slices.Clone(all), func(s tracetest.SpanStub) bool { return s.Parent.SpanID() != of })
 }
 
-// attributes are a span's, as text, without those named.
+// attributes returns the attributes of a span as text, except those named.
 func attributes(s *tracetest.SpanStub, without ...string) map[string]string {
 	m := map[string]string{}
 	for _, a := range s.Attributes {
@@ -56,7 +56,7 @@ func attributes(s *tracetest.SpanStub, without ...string) map[string]string {
 	return m
 }
 
-// wantAttributes compares them, but for times.
+// wantAttributes compares the attributes except times.
 func wantAttributes(t *testing.T, s *tracetest.SpanStub, want map[string]string) {
 	t.Helper()
 	if diff := cmp.Diff(want, attributes(s, "fetchd.phase.", "fetchd.backpressure")); diff != "" {
@@ -64,7 +64,7 @@ func wantAttributes(t *testing.T, s *tracetest.SpanStub, want map[string]string)
 	}
 }
 
-// wantInside tells which spans are not within their parents.
+// wantInside reports spans that are not within their parents.
 func wantInside(t *testing.T, all tracetest.SpanStubs) {
 	t.Helper()
 	for _, outer := range all {
@@ -76,10 +76,10 @@ func wantInside(t *testing.T, all tracetest.SpanStubs) {
 	}
 }
 
-// TestTrace of a fetch that is redirected, fails, and succeeds.
+// TestTrace checks the trace of a fetch that is redirected, fails, and succeeds.
 func TestTrace(t *testing.T) {
 	t.Parallel()
-	r := traced(t, func(cfg *observe.Config) { cfg.TraceRatio = 0 }) // the caller's own choice holds
+	r := traced(t, func(cfg *observe.Config) { cfg.TraceRatio = 0 }) // the caller's sampling decision applies
 	r.context = metadata.NewIncomingContext(r.context, metadata.Pairs("traceparent", parent))
 	before := time.Now()
 	out := r.fetch("http", "/r/k/302/1/503/200:size=3,delay=20ms?token="+secret, func(req *fetch.Request) { req.Policy.BaseDelay = 30 * time.Millisecond })
@@ -123,8 +123,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// wantHops holds the hops of an attempt of TestTrace: a redirect, and the status it
-// leads to. retries attempts were before it.
+// wantHops checks the hops of an attempt of TestTrace: a redirect, and the status it
+// leads to. retries is the number of earlier attempts.
 func (r *rig) wantHops(hops tracetest.SpanStubs, retries int, status string) {
 	r.Helper()
 	if len(hops) != 2 {
@@ -152,7 +152,7 @@ func (r *rig) wantHops(hops tracetest.SpanStubs, retries int, status string) {
 	}
 }
 
-// TestTraceOfFailures has the status Error at the fetch, and only where it failed.
+// TestTraceOfFailures checks that only the span of a failed fetch has the status Error.
 func TestTraceOfFailures(t *testing.T) {
 	t.Parallel()
 	r := traced(t)
@@ -187,8 +187,7 @@ func TestTraceOfFailures(t *testing.T) {
 	}
 }
 
-// TestTraceOfNoFetch is a span of no length, where a fetch is refused before it
-// begins.
+// TestTraceOfNoFetch checks that a fetch rejected before it starts has an empty span.
 func TestTraceOfNoFetch(t *testing.T) {
 	t.Parallel()
 	r := traced(t)
@@ -200,7 +199,7 @@ func TestTraceOfNoFetch(t *testing.T) {
 	}
 }
 
-// TestParent says whose trace a fetch belongs to, and whether there is one.
+// TestParent checks which trace a fetch belongs to, and whether it is sampled.
 func TestParent(t *testing.T) {
 	t.Parallel()
 	md := func(pairs ...string) func(context.Context) context.Context {
@@ -246,7 +245,7 @@ func TestParent(t *testing.T) {
 	}
 }
 
-// TestNoSecretInSpans whatever callers and origins do.
+// TestNoSecretInSpans checks spans of fetches with hostile callers and origins.
 func TestNoSecretInSpans(t *testing.T) {
 	t.Parallel()
 	r := traced(t)
@@ -260,7 +259,7 @@ func TestNoSecretInSpans(t *testing.T) {
 		t.Fatalf("only %d spans", len(all))
 	}
 	for _, s := range all {
-		if s.Name == "fetch" { // the caller's name for it is in its logs, too
+		if s.Name == "fetch" { // its ID is the caller's, and may contain anything
 			s.Attributes = slices.DeleteFunc(s.Attributes, func(a attribute.KeyValue) bool { return a.Key == "fetchd.fetch_id" })
 		}
 		url := attributes(&s)["url.full"]

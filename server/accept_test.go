@@ -29,18 +29,18 @@ func TestAcceptsEdges(t *testing.T) {
 		{"raw value", header(&pb.Header{Name: "X-A", RawValue: []byte("caf\xe9\t")}), nil},
 		{"body of 1 MiB", func(in *pb.FetchRequest) { in.Method, in.Body = "PUT", make([]byte, 1<<20) }, nil},
 		{"body with DELETE", func(in *pb.FetchRequest) { in.Method, in.Body = "DELETE", []byte("x") }, nil},
-		{"1 attempt", retry(&pb.RetryPolicy{MaxAttempts: ptr(int32(1))}), nil},
-		{"11 attempts", retry(&pb.RetryPolicy{MaxAttempts: ptr(int32(11))}), nil},
-		{"multiplier 1", retry(&pb.RetryPolicy{Multiplier: ptr(1.0)}), nil},
-		{"multiplier 10", retry(&pb.RetryPolicy{Multiplier: ptr(10.0)}), nil},
+		{"1 attempt", retry(&pb.RetryPolicy{MaxAttempts: new(int32(1))}), nil},
+		{"11 attempts", retry(&pb.RetryPolicy{MaxAttempts: new(int32(11))}), nil},
+		{"multiplier 1", retry(&pb.RetryPolicy{Multiplier: new(1.0)}), nil},
+		{"multiplier 10", retry(&pb.RetryPolicy{Multiplier: new(10.0)}), nil},
 		{"base equal to max", retry(&pb.RetryPolicy{BaseDelay: seconds(300), MaxDelay: seconds(300)}), nil},
 		{"no delays", retry(&pb.RetryPolicy{BaseDelay: seconds(0), MaxDelay: seconds(0), MaxJitter: seconds(0), MaxRetryAfter: seconds(0)}), nil},
 		{"key of 256 bytes", retry(&pb.RetryPolicy{IdempotencyKey: repeat(256), AllowNonIdempotent: true}), nil},
 		{"key of the first and the last character", retry(&pb.RetryPolicy{IdempotencyKey: "!~"}), nil},
 		{"additional statuses", retry(&pb.RetryPolicy{AdditionalStatusCodes: []int32{402, 405, 408, 425, 429, 499}}), nil},
 		{"excluded statuses", retry(&pb.RetryPolicy{ExcludedStatusCodes: []int32{408, 429, 500, 599}}), nil},
-		{"0 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(0))} }, nil},
-		{"20 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(20))} }, nil},
+		{"0 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(0))} }, nil},
+		{"20 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(20))} }, nil},
 		{"16 labels of 256 bytes", func(in *pb.FetchRequest) { in.Labels = labels(16, 256, 256) }, nil},
 		{"16 entity tags of 1 KiB", condition(&pb.Precondition{Etags: slices.Repeat([]string{`W/"` + repeat(1022) + `"`}, 16)}), nil},
 		{"empty entity tag", condition(&pb.Precondition{Etags: []string{`""`}}), nil},
@@ -49,13 +49,13 @@ func TestAcceptsEdges(t *testing.T) {
 			in.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: slices.Repeat([]string{"TEXT/*", "*/*"}, 32)}
 		}, nil},
 		{"sizes of 0", func(in *pb.FetchRequest) {
-			in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: ptr(int64(0)), HoldBackBytes: ptr(int64(0)), ErrorBodyBytes: ptr(int32(0))}
+			in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(0)), HoldBackBytes: new(int64(0)), ErrorBodyBytes: new(int32(0))}
 		}, nil},
 		{"largest sizes", func(in *pb.FetchRequest) {
-			in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: ptr(int64(1 << 40)), HoldBackBytes: ptr(int64(16 << 20)), ErrorBodyBytes: ptr(int32(64 << 10))}
+			in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(1 << 40)), HoldBackBytes: new(int64(16 << 20)), ErrorBodyBytes: new(int32(64 << 10))}
 		}, nil},
 		{"empty body known", func(in *pb.FetchRequest) {
-			in.Integrity = &pb.Integrity{SizeBytes: ptr(int64(0)), Sha256: "E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855"}
+			in.Integrity = &pb.Integrity{SizeBytes: new(int64(0)), Sha256: "E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855"}
 		}, nil},
 		{"empty policies", func(in *pb.FetchRequest) {
 			in.RedirectPolicy, in.RetryPolicy, in.TimeoutPolicy, in.BodyPolicy = new(pb.RedirectPolicy), new(pb.RetryPolicy), new(pb.TimeoutPolicy), new(pb.BodyPolicy)

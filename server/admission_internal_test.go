@@ -71,7 +71,7 @@ func TestLastSlots(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			a := newAdmission(budget.New(1<<40), (&Limits{MaxFetches: row.limit}).whole(), "", "", func(string) {})
+			a := newAdmission(budget.New(1<<40), (&Limits{MaxFetches: row.limit}).withDefaults(), "", "", func(string) {})
 			for caller, n := range row.held {
 				a.callers[caller] = n
 				a.inFlight += n
@@ -88,7 +88,7 @@ func TestLastSlots(t *testing.T) {
 // the test.
 func newTicket(t *testing.T) *ticket {
 	t.Helper()
-	a := newAdmission(budget.New(1<<30), new(Limits).whole(), "", "", func(string) {})
+	a := newAdmission(budget.New(1<<30), new(Limits).withDefaults(), "", "", func(string) {})
 	made, err := a.enter(t.Context(), charge{budget.Fetch, fetchBytes})
 	if err != nil {
 		t.Fatal(err)

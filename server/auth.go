@@ -7,20 +7,21 @@ import (
 	"fetchd/fetch/auth"
 )
 
-// AuthProvider is a provider under the name by which requests ask for it.
+// AuthProvider provides credentials for origins. Requests select it by its key in
+// [Config.AuthProviders].
 type AuthProvider struct {
 	auth.Provider
-	// Callers may use it, by the names that the [Authenticator] gives them; none
-	// means every caller.
+	// Callers are the names of the callers that may use the provider, as the [Authenticator]
+	// returns them. If Callers is empty, every caller may use it.
 	Callers []string
 }
 
-// open tells whether the caller of a call may use the provider.
+// open reports whether the caller of a call may use the provider.
 func (p AuthProvider) open(ctx context.Context) bool {
 	return len(p.Callers) == 0 || slices.Contains(p.Callers, callerOf(ctx))
 }
 
-// auth reads which provider opens the origin (spec A1).
+// auth reads auth_provider (spec A1).
 func (c *conversion) auth(providers map[string]AuthProvider) {
 	name := c.in.GetAuthProvider()
 	if name == "" {
@@ -29,13 +30,13 @@ func (c *conversion) auth(providers map[string]AuthProvider) {
 	p, known := providers[name]
 	switch {
 	case !known:
-		c.add("auth_provider", "is %.60q: no such provider is configured on this server", name)
+		c.add("auth_provider", "is %.60q, which is not configured on this server: give the name of a configured provider", name)
 	case c.out.URL != nil && !p.Covers(c.out.URL):
-		c.add("auth_provider", "is %.60q, which is not for the origin of the URL", name)
+		c.add("auth_provider", "is %.60q, which does not cover the origin of the URL: use another provider or URL", name)
 	default:
 		c.out.Credentials = p.Provider
 	}
 	if h, ok := p.Provider.(interface{ Header() string }); ok && c.out.Header.Get(h.Header()) != "" {
-		c.add("auth_provider", "is %.60q, which sets the header %s: leave the header out", name, h.Header())
+		c.add("auth_provider", "is %.60q, which sets the header %s: leave that header out", name, h.Header())
 	}
 }

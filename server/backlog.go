@@ -19,11 +19,11 @@ const (
 	callBytes = 8 << 10
 	// blockedAfter is how long a write may take before the connection counts as blocked.
 	blockedAfter = 20 * time.Millisecond
-	// endBytes is about the minimum that gRPC writes at the end of a call.
+	// endBytes is approximately the minimum that gRPC writes at the end of a call.
 	endBytes = 32
-	// A blocked connection is closed after mostRefused refused calls, or after
+	// A blocked connection is closed after maxRefused refused calls, or after
 	// refusedTime, because what gRPC keeps for a refusal is not charged.
-	mostRefused = 512
+	maxRefused  = 512
 	refusedTime = 500 * time.Millisecond
 	// writeTime is how long one write may take before the connection is closed.
 	writeTime = 30 * time.Second
@@ -40,7 +40,7 @@ var errNoCalls = status.Error(codes.ResourceExhausted, "this connection has made
 func (c *conn) charge(md metadata.MD, memory *budget.Lease) bool {
 	if !memory.Grow(budget.Receiving, callBytes+metadataBytes(md)) {
 		memory.Close()
-		if c.isBlocked() && c.refused.Add(1) >= mostRefused || c.blockedFor() >= refusedTime {
+		if c.isBlocked() && c.refused.Add(1) >= maxRefused || c.blockedFor() >= refusedTime {
 			go c.drop() // gRPC holds a lock here
 		}
 		return false
@@ -48,7 +48,7 @@ func (c *conn) charge(md metadata.MD, memory *budget.Lease) bool {
 	return true
 }
 
-// metadataBytes is the memory of a call's metadata beyond the usual amount, which is part
+// metadataBytes returns the memory of a call's metadata beyond the usual amount, which is part
 // of callBytes.
 func metadataBytes(md metadata.MD) (n int64) {
 	const field, usual = 144, 2 << 10
@@ -69,7 +69,7 @@ func (c *conn) mayCall() bool {
 	if c.made.Add(1) <= strangerCalls+int64(time.Since(c.opened).Seconds()) {
 		return true
 	}
-	go c.drop() // as above
+	go c.drop() // gRPC holds a lock here
 	return false
 }
 

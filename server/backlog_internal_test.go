@@ -62,7 +62,7 @@ func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 		<-time.After(blockedAfter + 1)
 		for c.charge(nil, b.Lease("caller")) {
 		}
-		for range mostRefused - 2 {
+		for range maxRefused - 2 {
 			c.charge(nil, b.Lease("caller"))
 		}
 		synctest.Wait()

@@ -46,7 +46,7 @@ func BenchmarkHandler(b *testing.B) {
 
 // BenchmarkConvert reads a request that says little, and writes what holds for it.
 func BenchmarkConvert(b *testing.B) {
-	limits := new(Limits).whole()
+	limits := new(Limits).withDefaults()
 	in := &pb.FetchRequest{Url: "https://www.example.com/some/path?with=a&query=too"}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -54,7 +54,7 @@ func BenchmarkConvert(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		effective(echoOf(in), req)
+		newPrepared(in, req, nil).effective()
 	}
 }
 

@@ -13,30 +13,30 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Credentials are what a caller shows of itself.
+// Credentials are the credentials of a call.
 type Credentials struct {
-	// Token is that of an Authorization header of scheme Bearer; empty means that
-	// there was none.
+	// Token is the token of the Authorization header, if its scheme is Bearer. Empty means
+	// that the call has none.
 	Token string
-	// TLS is the state of its connection; nil means plaintext.
+	// TLS is the state of the connection. Nil means plaintext.
 	TLS *tls.ConnectionState
 }
 
-// Authenticator names the caller that shows credentials. An error is told to the
-// caller as UNAUTHENTICATED: it must hold nothing that a stranger may not know.
-// It is called from many goroutines.
+// Authenticator returns the name of the caller with these credentials. If it returns an error,
+// the call is refused with UNAUTHENTICATED and the text of the error, which must not contain
+// secrets. It is called concurrently.
 type Authenticator func(Credentials) (caller string, err error)
 
 // callerName is the key under which the context of a call holds its [callerContext].
 type callerName struct{}
 
-// public reports whether a method needs no credentials. Orchestrators call it and have
-// none.
+// public reports whether a method needs no credentials: health checks, because orchestrators
+// have none.
 func public(method string) bool {
 	return strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/")
 }
 
-// shownIn reads the credentials of a call whose head is md.
+// shownIn returns the credentials of a call with the metadata md.
 func shownIn(ctx context.Context, md metadata.MD) Credentials {
 	var c Credentials
 	if sent := md.Get("authorization"); len(sent) == 1 {
@@ -78,8 +78,7 @@ func bearer(header string) string {
 	return strings.TrimSpace(token)
 }
 
-// callerOf names the caller of a call: by its name, or where it has none by its
-// address.
+// callerOf returns the name of the caller of a call, or its address if it has no name.
 func callerOf(ctx context.Context) string {
 	if c := callerContextOf(ctx); c != nil {
 		return c.name
@@ -91,8 +90,8 @@ func callerOf(ctx context.Context) string {
 	return callerAt(p.Addr)
 }
 
-// callerAt names who is at an address: without the port, and of IPv6 the network
-// of 64 bits, which is what one host is given.
+// callerAt returns the caller at an address: the IP without the port. For IPv6 it is the network
+// of 64 bits, because one host usually has a whole one.
 func callerAt(addr net.Addr) string {
 	if at, ok := addr.(*remote); ok {
 		return at.caller

@@ -30,10 +30,10 @@ func seeds() []*pb.FetchRequest {
 		{Url: "http://origin.example/"},
 		{Url: "HTTPS://Ünïcode.Example:443/a b?q=é#f", Method: "POST", Body: []byte("body"), Headers: []*pb.Header{{Name: "X-A", RawValue: []byte("\xff")}, {Name: "Host"}}},
 		{Url: "http://[::1%25lo]/", Method: "get", Headers: slices.Repeat([]*pb.Header{{Name: "A"}}, 65), Precondition: &pb.Precondition{Etags: []string{`"a"`, "b"}, ModifiedSinceTime: &timestamppb.Timestamp{Seconds: 1 << 40}}},
-		{Url: "http://u:p@0x7f.1/", RetryPolicy: &pb.RetryPolicy{Profile: 2, MaxAttempts: new(int32), BaseDelay: &durationpb.Duration{Seconds: 1, Nanos: -1}, MaxDelay: durationpb.New(math.MaxInt64), Multiplier: ptr(math.NaN()),
+		{Url: "http://u:p@0x7f.1/", RetryPolicy: &pb.RetryPolicy{Profile: 2, MaxAttempts: new(int32), BaseDelay: &durationpb.Duration{Seconds: 1, Nanos: -1}, MaxDelay: durationpb.New(math.MaxInt64), Multiplier: new(math.NaN()),
 			MaxJitter: durationpb.New(time.Minute), AdditionalStatusCodes: []int32{425, 404}, ExcludedStatusCodes: []int32{425, 503}, AllowNonIdempotent: true, IdempotencyKey: "\x00"}},
-		{Url: "http://origin.example/", RedirectPolicy: &pb.RedirectPolicy{MaxRedirects: ptr(int32(20)), Scope: 3}, TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: &durationpb.Duration{Seconds: math.MaxInt64}, AttemptTimeout: durationpb.New(-1), IdleTimeout: durationpb.New(time.Hour)}},
-		{Url: "http://origin.example/", BodyPolicy: &pb.BodyPolicy{Delivery: 4, MaxSizeBytes: ptr(int64(math.MaxInt64)), HoldBackBytes: ptr(int64(-1)), ErrorBodyBytes: ptr(int32(65536)), Recovery: 9, ResumePoint: new(pb.ResumePoint)}, Integrity: &pb.Integrity{Sha256: "xy"}, ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: []string{"text/*", "text/html; q=1"}, RequireBody: true}},
+		{Url: "http://origin.example/", RedirectPolicy: &pb.RedirectPolicy{MaxRedirects: new(int32(20)), Scope: 3}, TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: &durationpb.Duration{Seconds: math.MaxInt64}, AttemptTimeout: durationpb.New(-1), IdleTimeout: durationpb.New(time.Hour)}},
+		{Url: "http://origin.example/", BodyPolicy: &pb.BodyPolicy{Delivery: 4, MaxSizeBytes: new(int64(math.MaxInt64)), HoldBackBytes: new(int64(-1)), ErrorBodyBytes: new(int32(65536)), Recovery: 9, ResumePoint: new(pb.ResumePoint)}, Integrity: &pb.Integrity{Sha256: "xy"}, ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: []string{"text/*", "text/html; q=1"}, RequireBody: true}},
 		{Url: "http://origin.example/", Labels: map[string]string{"a": strings.Repeat("b", 257)}, AuthProvider: "nobody", EventLevel: 99, CookieMode: 2},
 	}
 }
@@ -64,7 +64,7 @@ func FuzzConvert(f *testing.F) {
 			for _, path := range cut {
 				wantPath(t, path, in.ProtoReflect().Descriptor())
 			}
-			if _, err := proto.Marshal(effective(echoOf(in), out)); err != nil {
+			if _, err := proto.Marshal(newPrepared(in, out, nil).effective()); err != nil {
 				t.Errorf("effective request: %v", err)
 			}
 		}

@@ -1,12 +1,11 @@
 // Package server answers fetchd.v1 over gRPC.
 //
-// It converts requests into those of package fetch, refuses what spec §12
-// refuses, runs the fetch and converts its events and outcome back. It decides
-// nothing about a fetch itself. Two planes of failure are kept apart: a gRPC
-// status other than OK speaks of the request or of this service; what happened
-// at the origin is data in the outcome. A call is OK if and only if an outcome
-// was sent.
+// It validates each request (spec §12), converts it for package fetch, runs the fetch, and
+// converts its events and its outcome back. Package fetch decides everything about the fetch
+// itself. A gRPC status other than OK reports a problem of the request or of this service.
+// What happened at the origin is data in the outcome. A call returns OK if and only if an
+// outcome was sent.
 //
-// The order of calls: [New], [Server.Serve] on any number of listeners,
-// [Server.Shutdown].
+// Call [New], then [Server.Serve] and [Server.ServeWeb], then [Server.Shutdown]. To test code
+// that calls fetchd, see package fetchdtest.
 package server

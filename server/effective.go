@@ -14,7 +14,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// effectiveRecovery is NONE where nothing can be continued, whatever was asked for.
+// effectiveRecovery returns NONE if the body of r cannot be resumed.
 func effectiveRecovery(r *fetch.Request) pb.BodyRecovery {
 	if !r.Resumable() {
 		return pb.BodyRecovery_BODY_RECOVERY_NONE
@@ -22,8 +22,9 @@ func effectiveRecovery(r *fetch.Request) pb.BodyRecovery {
 	return recoveries.wire[r.Recovery]
 }
 
-// echo is what an effective request takes from the caller's as it is, nil for nothing,
-// as mostly. The rest of that one is not kept while the fetch goes on.
+// echo holds the fields that an effective request copies from the request unchanged. It is nil if
+// the request sets none of them, which is the common case. The rest of the request is not kept
+// while the fetch runs.
 type echo struct {
 	resumePoint  *pb.ResumePoint
 	precondition *pb.Precondition
@@ -42,57 +43,57 @@ func echoOf(in *pb.FetchRequest) *echo {
 	return &echo{point, in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(), in.GetLabels(), in.GetAuthProvider()}
 }
 
-// effective is the request as it will be carried out: every policy field filled
-// in, header values and the body left out.
-func effective(e *echo, r *fetch.Request) *pb.FetchRequest {
+// effective returns the request as the server runs it, with every policy field set. Header values
+// and the body are left out.
+func (q *prepared) effective() *pb.FetchRequest {
+	e, r, p := q.echo, q.req, &q.req.Policy
 	if e == nil {
 		e = new(echo)
 	}
-	p := &r.Policy
 	all := &effectiveMessages{
 		request: pb.FetchRequest{
 			Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 			Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
 			ContentPolicy: e.content, AuthProvider: e.authProvider,
-			EventLevel: levels.wire[r.Events], CookieMode: cookieModes.wire[r.Cookies]},
+			EventLevel: levels.wire[q.events], CookieMode: cookieModes.wire[r.Cookies]},
 		redirect: pb.RedirectPolicy{
-			Follow: &p.Follow, MaxRedirects: ptr(int32(p.MaxRedirects)),
+			Follow: &p.Follow, MaxRedirects: new(int32(p.MaxRedirects)),
 			Scope: scopes.wire[r.Scope], ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
 		body: pb.BodyPolicy{
 			Delivery: deliveries.wire[r.Delivery], MaxSizeBytes: &r.MaxBodyBytes,
 			OversizeAction: truncates.wire[r.Truncate], Recovery: effectiveRecovery(r),
 			ResumePoint: e.resumePoint, KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
-			ErrorBodyBytes: ptr(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
+			ErrorBodyBytes: new(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
 	}
 	d, m, t := durations(all.durations[:]), &all.request, &all.timeout
 	effectiveRetry(&all.retry, p, r.IdempotencyKey, &d)
-	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(r.TotalTimeout), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
+	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(q.total), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
 	t.HeaderTimeout, t.IdleTimeout = d.of(r.HeaderTimeout), d.of(r.IdleTimeout)
 	m.RedirectPolicy, m.RetryPolicy, m.TimeoutPolicy, m.BodyPolicy = &all.redirect, &all.retry, t, &all.body
 	return m
 }
 
-// effectiveMessages are the messages of an effective request, made in one allocation.
-// They are filled in where they lie: a message that is assigned whole is made on the
-// stack first, and a handler that waits has 8 KiB (decision 9).
+// effectiveMessages holds the messages of an effective request, to make them in one allocation.
+// Fields are set in place: assigning a whole message would first build it on the stack, and a
+// waiting handler should keep a stack of 8 KiB (decision 9).
 type effectiveMessages struct {
 	request   pb.FetchRequest
 	redirect  pb.RedirectPolicy
 	retry     pb.RetryPolicy
 	timeout   pb.TimeoutPolicy
 	body      pb.BodyPolicy
-	durations [9]durationpb.Duration // as many as are filled in
+	durations [9]durationpb.Duration // as many as effective sets
 }
 
-// effectiveRetry fills m in.
+// effectiveRetry sets the fields of m.
 func effectiveRetry(m *pb.RetryPolicy, p *classify.Policy, key string, d *durations) {
-	m.Profile, m.MaxAttempts, m.Multiplier, m.JitterSeed = pb.RetryProfile(p.Profile), ptr(int32(p.MaxAttempts)), &p.Multiplier, &p.JitterSeed
+	m.Profile, m.MaxAttempts, m.Multiplier, m.JitterSeed = pb.RetryProfile(p.Profile), new(int32(p.MaxAttempts)), &p.Multiplier, &p.JitterSeed
 	m.BaseDelay, m.MaxDelay, m.MaxJitter, m.MaxRetryAfter = d.of(p.BaseDelay), d.of(p.MaxDelay), d.of(p.MaxJitter), d.of(p.MaxRetryAfter)
 	m.AdditionalStatusCodes, m.ExcludedStatusCodes = numbers(p.Additional), numbers(p.Excluded)
 	m.AllowNonIdempotent, m.IdempotencyKey, m.RetryTlsHandshake = p.RepeatUnsafe, key, &p.RetryTLSHandshake
 }
 
-// headerNames are the lines of a header without their values.
+// headerNames returns the lines of a header without their values.
 func headerNames(h http.Header) []*pb.Header {
 	var lines []*pb.Header
 	for name, values := range h {
@@ -112,8 +113,8 @@ func numbers(in []int) []int32 {
 	return out
 }
 
-// randomSeed draws the seed of a fetch that was given none. The jitter is no
-// secret, but two fetches begun together should not share it.
+// randomSeed returns a jitter seed for a request that sets none. The jitter is not secret, but two
+// fetches that start together should not share it.
 func randomSeed() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails (Go 1.24)
@@ -121,5 +122,3 @@ func randomSeed() uint64 {
 }
 
 func indexed(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
-
-func ptr[T any](v T) *T { return &v }

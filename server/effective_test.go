@@ -24,7 +24,7 @@ func (r *rig) full(path string) *pb.FetchRequest {
 	in.Method, in.Body = "POST", []byte(marker)
 	in.Headers = []*pb.Header{{Name: "x-b", Value: marker}, {Name: "X-A", RawValue: []byte(marker + "\xff")}, {Name: "X-B", Value: marker}}
 	in.Precondition = &pb.Precondition{Etags: []string{`"a"`}, ModifiedSinceTime: &timestamppb.Timestamp{Seconds: 1}}
-	in.Integrity = &pb.Integrity{SizeBytes: ptr(int64(10))}
+	in.Integrity = &pb.Integrity{SizeBytes: new(int64(10))}
 	in.ContentPolicy = &pb.ContentPolicy{RequireBody: true}
 	in.Labels = map[string]string{"job": "nightly"}
 	in.RetryPolicy.IdempotencyKey = "a-key"
@@ -40,12 +40,12 @@ func TestEffectiveRequest(t *testing.T) {
 	want := &pb.FetchRequest{
 		Url: in.GetUrl(), Method: "POST",
 		Headers:        []*pb.Header{{Name: "If-Modified-Since"}, {Name: "If-None-Match"}, {Name: "X-A"}, {Name: "X-B"}, {Name: "X-B"}},
-		RedirectPolicy: &pb.RedirectPolicy{Follow: ptr(true), MaxRedirects: ptr(int32(5)), Scope: pb.RedirectScope_REDIRECT_SCOPE_ANY},
-		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_STANDARD, MaxAttempts: ptr(int32(3)), BaseDelay: seconds(0), MaxDelay: seconds(2),
-			Multiplier: ptr(2.0), MaxJitter: seconds(0), JitterSeed: ptr(uint64(0)), MaxRetryAfter: seconds(30), IdempotencyKey: "a-key", RetryTlsHandshake: ptr(true)},
+		RedirectPolicy: &pb.RedirectPolicy{Follow: new(true), MaxRedirects: new(int32(5)), Scope: pb.RedirectScope_REDIRECT_SCOPE_ANY},
+		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_STANDARD, MaxAttempts: new(int32(3)), BaseDelay: seconds(0), MaxDelay: seconds(2),
+			Multiplier: new(2.0), MaxJitter: seconds(0), JitterSeed: new(uint64(0)), MaxRetryAfter: seconds(30), IdempotencyKey: "a-key", RetryTlsHandshake: new(true)},
 		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: seconds(60), AttemptTimeout: seconds(30), ConnectTimeout: seconds(10), HeaderTimeout: seconds(15), IdleTimeout: seconds(15)},
-		BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM, MaxSizeBytes: ptr(int64(16 << 20)), OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_FAIL,
-			Recovery: pb.BodyRecovery_BODY_RECOVERY_NONE, HoldBackBytes: ptr(int64(512 << 10)), ErrorBodyBytes: ptr(int32(16 << 10))},
+		BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM, MaxSizeBytes: new(int64(16 << 20)), OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_FAIL,
+			Recovery: pb.BodyRecovery_BODY_RECOVERY_NONE, HoldBackBytes: new(int64(512 << 10)), ErrorBodyBytes: new(int32(16 << 10))},
 		Precondition: in.GetPrecondition(), Integrity: in.GetIntegrity(), ContentPolicy: in.GetContentPolicy(), Labels: in.GetLabels(),
 		EventLevel: pb.EventLevel_EVENT_LEVEL_ATTEMPTS, CookieMode: pb.CookieMode_COOKIE_MODE_NONE,
 	}
@@ -57,7 +57,7 @@ func TestEffectiveRequest(t *testing.T) {
 		t.Errorf("expire_time is %s after start_time, want 1m0s", got)
 	}
 	unary := r.mustUnary(in)
-	want.BodyPolicy.Delivery, want.BodyPolicy.MaxSizeBytes = pb.BodyDelivery_BODY_DELIVERY_INLINE, ptr(int64(1<<20))
+	want.BodyPolicy.Delivery, want.BodyPolicy.MaxSizeBytes = pb.BodyDelivery_BODY_DELIVERY_INLINE, new(int64(1<<20))
 	if diff := cmp.Diff(want, unary.GetEffectiveRequest(), protocmp.Transform()); diff != "" {
 		t.Errorf("effective_request of FetchUnary (-want +got)\n%s", diff)
 	}
@@ -157,10 +157,10 @@ func TestClampedFields(t *testing.T) {
 			func(r *pb.FetchRequest) any { return r.GetTimeoutPolicy().GetHeaderTimeout().AsDuration() }, total},
 		{"timeout_policy.idle_timeout", timeout(func(p *pb.TimeoutPolicy, d *durationpb.Duration) { p.IdleTimeout = d }),
 			func(r *pb.FetchRequest) any { return r.GetTimeoutPolicy().GetIdleTimeout().AsDuration() }, total},
-		{"body_policy.max_size_bytes", func(in *pb.FetchRequest, over int64) { in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: ptr(body + over)} },
+		{"body_policy.max_size_bytes", func(in *pb.FetchRequest, over int64) { in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(body + over)} },
 			func(r *pb.FetchRequest) any { return r.GetBodyPolicy().GetMaxSizeBytes() }, body},
 		{"body_policy.hold_back_bytes", func(in *pb.FetchRequest, over int64) {
-			in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: ptr(holdBack + over)}
+			in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: new(holdBack + over)}
 		},
 			func(r *pb.FetchRequest) any { return r.GetBodyPolicy().GetHoldBackBytes() }, holdBack},
 	} {
@@ -206,7 +206,7 @@ func TestInlineIsClamped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	in := r.request("/s/k/200:size=2000000")
-	in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: ptr(int64(2 << 20))}
+	in.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(2 << 20))}
 	got := r.mustUnary(in)
 	if !slices.Equal(got.GetClampedFields(), []string{"body_policy.max_size_bytes"}) || got.GetEffectiveRequest().GetBodyPolicy().GetMaxSizeBytes() != 1<<20 {
 		t.Errorf("clamped %v to %d", got.GetClampedFields(), got.GetEffectiveRequest().GetBodyPolicy().GetMaxSizeBytes())

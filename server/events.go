@@ -15,15 +15,15 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// replacement stands for bytes of an origin that are not UTF-8.
+// replacement replaces bytes from an origin that are not UTF-8.
 const replacement = "\uFFFD"
 
-// text makes bytes of an origin fit for a proto string: one byte that is not
-// UTF-8 would fail the whole call.
+// text makes a string from an origin valid for a proto string: one byte that is not UTF-8 would fail
+// the whole call.
 func text(s string) string { return strings.ToValidUTF8(s, replacement) }
 
-// headerLines sorts a header by name and gives each line its bytes where they
-// are no text.
+// headerLines returns the lines of a header, sorted by name. A value that is not UTF-8 is given in
+// raw_value, too.
 func headerLines(h http.Header) []*pb.Header {
 	n := 0
 	for _, values := range h {
@@ -46,18 +46,18 @@ func headerLines(h http.Header) []*pb.Header {
 
 func byName(a, b *pb.Header) int { return cmp.Compare(a.Name, b.Name) }
 
-// telling is what is told of one fetch.
-type telling struct {
-	ends bool                // the ends of attempts are told
-	last *pb.AttemptFinished // that ended the fetch
-	// What was told last of a response, and what of: most often an attempt's begin
-	// and end tell of the same one.
-	head *pb.HttpResponse
-	of   *fetch.Response
+// eventConverter converts the events of one fetch.
+type eventConverter struct {
+	attempts bool                // AttemptFinished events are sent
+	last     *pb.AttemptFinished // the attempt that ended the fetch
+	// The response that was converted last, and its message. ResponseStarted and
+	// AttemptFinished usually hold the same response.
+	response *fetch.Response
+	message  *pb.HttpResponse
 }
 
 // event converts an event of package fetch into resp.
-func (t *telling) event(resp *pb.FetchResponse, e fetch.Event) {
+func (t *eventConverter) event(resp *pb.FetchResponse, e fetch.Event) {
 	switch e := e.(type) {
 	case fetch.AttemptStarted:
 		resp.Event = &pb.FetchResponse_AttemptStarted{AttemptStarted: &pb.AttemptStarted{
@@ -67,38 +67,38 @@ func (t *telling) event(resp *pb.FetchResponse, e fetch.Event) {
 			Attempt: int32(e.Attempt), Hop: hop(&e.Hop)}}
 	case fetch.ResponseStarted:
 		resp.Event = &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
-			Attempt: int32(e.Attempt), Response: t.response(e.Response),
+			Attempt: int32(e.Attempt), Response: t.convertResponse(e.Response),
 			BodyOffsetBytes: e.BodyOffset, HoldBackBytes: e.HoldBack}}
 	case fetch.BodyChunk:
 		resp.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{
 			Attempt: int32(e.Attempt), OffsetBytes: e.Offset, Data: e.Data}}
 	case fetch.AttemptFinished:
-		m := attemptFinished(&e, t.response(e.Response))
+		m := attemptFinished(&e, t.convertResponse(e.Response))
 		resp.Event = &pb.FetchResponse_AttemptFinished{AttemptFinished: m}
-		t.last, t.head, t.of = nil, nil, nil
-		if e.Decision.Verdict != classify.Retry { // of what another follows nothing is kept through the wait
+		t.last, t.message, t.response = nil, nil, nil
+		if e.Decision.Verdict != classify.Retry { // before a retry nothing is kept, because it waits
 			t.last = m
 		}
 	}
 }
 
-func (t *telling) response(r *fetch.Response) *pb.HttpResponse {
-	if !t.ends { // nothing would tell of it again, or let go of it
+func (t *eventConverter) convertResponse(r *fetch.Response) *pb.HttpResponse {
+	if !t.attempts { // no AttemptFinished would use or release the message
 		return response(r)
 	}
-	if t.of != r {
-		t.head, t.of = response(r), r
+	if t.response != r {
+		t.message, t.response = response(r), r
 	}
-	return t.head
+	return t.message
 }
 
-// Messages that go out together are made in one allocation.
+// attemptMessages holds messages that are sent together, to make them in one allocation.
 type attemptMessages struct {
 	finished pb.AttemptFinished
 	decision pb.RetryDecision
 }
 
-// attemptFinished converts e, whose response head is.
+// attemptFinished converts e. head is its response, converted already.
 func attemptFinished(e *fetch.AttemptFinished, head *pb.HttpResponse) *pb.AttemptFinished {
 	all := &attemptMessages{finished: pb.AttemptFinished{
 		Attempt: int32(e.Attempt), Response: head, Error: failure(e.Failure), Hops: hops(e.Hops)}}
@@ -156,7 +156,7 @@ func hops(in []fetch.Hop) []*pb.Hop {
 type hopMessages struct {
 	hop       pb.Hop
 	exchange  pb.Exchange
-	durations [3]durationpb.Duration // of one that found its connection made
+	durations [3]durationpb.Duration // enough for a hop on a reused connection
 }
 
 func hop(h *fetch.Hop) *pb.Hop {
@@ -177,7 +177,7 @@ func hop(h *fetch.Hop) *pb.Hop {
 	return m
 }
 
-// durations are messages for durations, several made in one allocation.
+// durations holds messages for durations, to make several in one allocation.
 type durations []durationpb.Duration
 
 func (d *durations) of(v time.Duration) *durationpb.Duration {
@@ -190,7 +190,7 @@ func (d *durations) of(v time.Duration) *durationpb.Duration {
 	return m
 }
 
-// happened leaves out the duration of a phase that did not happen.
+// happened returns nil for a phase that did not happen.
 func (d *durations) happened(v time.Duration) *durationpb.Duration {
 	if v == 0 {
 		return nil
@@ -204,8 +204,8 @@ type outcomeMessages struct {
 	total   [1]durationpb.Duration
 }
 
-// outcome converts how a fetch of r ended. Where last tells of its last attempt, or
-// any, what both hold is converted once.
+// outcome converts the outcome of a fetch of r. last is the event of its last attempt, or nil. The
+// outcome shares its hops and its response, if they are the same.
 func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.FetchOutcome {
 	all := &outcomeMessages{
 		outcome: pb.FetchOutcome{

@@ -54,14 +54,14 @@ func TestExplainEffectivePolicy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	got, err := r.Client.Explain(t.Context(), &pb.ExplainRequest{
-		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: ptr(int32(2))},
+		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: new(int32(2))},
 		Response:    &pb.HttpResponse{StatusCode: 503}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: ptr(int32(2)),
-		BaseDelay: seconds(1), MaxDelay: seconds(32), Multiplier: ptr(2.0), MaxJitter: seconds(0.5), JitterSeed: ptr(uint64(0)),
-		MaxRetryAfter: seconds(60), RetryTlsHandshake: ptr(false)}
+	want := &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: new(int32(2)),
+		BaseDelay: seconds(1), MaxDelay: seconds(32), Multiplier: new(2.0), MaxJitter: seconds(0.5), JitterSeed: new(uint64(0)),
+		MaxRetryAfter: seconds(60), RetryTlsHandshake: new(false)}
 	if diff := cmp.Diff(want, got.GetEffectivePolicy(), protocmp.Transform()); diff != "" {
 		t.Errorf("effective_policy (-want +got)\n%s", diff)
 	}
@@ -93,8 +93,8 @@ func TestExplainRefuses(t *testing.T) {
 		{"URL without a host", func(in *pb.ExplainRequest) { in.Url = "/" + marker }, []string{"url", "hop_url"}},
 		{"URL of the hop with userinfo", func(in *pb.ExplainRequest) { in.HopUrl = "http://" + marker + "@origin.example/" }, []string{"hop_url"}},
 		{"unknown scope", func(in *pb.ExplainRequest) { in.RedirectPolicy = &pb.RedirectPolicy{Scope: 99} }, []string{"redirect_policy.scope"}},
-		{"too many redirects to follow", func(in *pb.ExplainRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(21))} }, []string{"redirect_policy.max_redirects"}},
-		{"no attempts", func(in *pb.ExplainRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: ptr(int32(0))} }, []string{"retry_policy.max_attempts"}},
+		{"too many redirects to follow", func(in *pb.ExplainRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(21))} }, []string{"redirect_policy.max_redirects"}},
+		{"no attempts", func(in *pb.ExplainRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: new(int32(0))} }, []string{"retry_policy.max_attempts"}},
 		{"unknown profile", func(in *pb.ExplainRequest) { in.RetryPolicy = &pb.RetryPolicy{Profile: 99} }, []string{"retry_policy.profile"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

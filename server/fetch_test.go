@@ -83,14 +83,14 @@ func TestEventContents(t *testing.T) {
 		t.Errorf("redirect_followed (-want +got)\n%s", diff)
 	}
 	wantFirst := &pb.AttemptFinished{Attempt: 1,
-		Response: &pb.HttpResponse{StatusCode: 503, Protocol: "HTTP/1.1", ContentLength: ptr(int64(5))},
+		Response: &pb.HttpResponse{StatusCode: 503, Protocol: "HTTP/1.1", ContentLength: new(int64(5))},
 		Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, FailureType: pb.FailureType_FAILURE_TYPE_TRANSIENT,
 			Rule: "H1", Phase: pb.Phase_PHASE_PROCESSING, Retryable: true, Url: final,
 			Detail: r.Origin.Addr("http") + ": status 503 Service Unavailable"},
 		RetryDecision: &pb.RetryDecision{Verdict: pb.RetryVerdict_RETRY_VERDICT_RETRY, Delay: seconds(0), Rule: "W1",
 			DelaySource: pb.DelaySource_DELAY_SOURCE_BACKOFF, NextAttempt: 2, Start: pb.RetryStart_RETRY_START_FIRST_URL}}
 	wantSecond := &pb.AttemptFinished{Attempt: 2,
-		Response:      &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", ContentLength: ptr(int64(10))},
+		Response:      &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", ContentLength: new(int64(10))},
 		RetryDecision: &pb.RetryDecision{Verdict: pb.RetryVerdict_RETRY_VERDICT_DONE, Rule: "H0"}}
 	if diff := cmp.Diff([]*pb.AttemptFinished{wantFirst, wantSecond}, a.finished, protocmp.Transform(),
 		protocmp.IgnoreFields(new(pb.AttemptFinished), "exchange", "hops"),
@@ -110,7 +110,7 @@ func TestEventContents(t *testing.T) {
 func (a *answer) wantStarted(t *testing.T, final string) {
 	t.Helper()
 	started := a.events[slices.Index(a.order, "body_chunk")-1].GetResponseStarted()
-	want := &pb.ResponseStarted{Attempt: 2, Response: &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", ContentLength: ptr(int64(10))}, HoldBackBytes: 10}
+	want := &pb.ResponseStarted{Attempt: 2, Response: &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", ContentLength: new(int64(10))}, HoldBackBytes: 10}
 	if diff := cmp.Diff(want, started, protocmp.Transform(), protocmp.IgnoreFields(new(pb.HttpResponse), "headers")); diff != "" {
 		t.Errorf("response_started (-want +got)\n%s", diff)
 	}

@@ -33,22 +33,22 @@ func TestMessagesNameLimits(t *testing.T) {
 		deadline   time.Duration // of the call; 0: none
 		want       string        // in the message
 	}{
-		{"inline, clamped", "/s/k/200:size=1100000", nil, body(&pb.BodyPolicy{MaxSizeBytes: ptr(int64(3_000_000)), Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}), 0,
+		{"inline, clamped", "/s/k/200:size=1100000", nil, body(&pb.BodyPolicy{MaxSizeBytes: new(int64(3_000_000)), Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}), 0,
 			"Content-Length is over the 1048576 bytes that the service delivers inline: call Fetch with delivery STREAM"},
 		{"inline, not asked for", "/s/k/200:size=1100000,chunked", nil, body(&pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}), 0,
 			"it is longer than the 1048576 bytes that the service delivers inline"},
-		{"the request's", "/s/k/200:size=1001", nil, body(&pb.BodyPolicy{MaxSizeBytes: ptr(int64(1000))}), 0, "Content-Length is over max_size_bytes 1000, set by the request"},
-		{"the request's, inline at most", "/s/k/200:size=1100000", nil, body(&pb.BodyPolicy{MaxSizeBytes: ptr(int64(1 << 20))}), 0, "max_size_bytes 1048576, set by the request"},
-		{"the request's, over the server's", "/s/k/200:size=5001,chunked", maxBody, body(&pb.BodyPolicy{MaxSizeBytes: ptr(int64(6000))}), 0,
+		{"the request's", "/s/k/200:size=1001", nil, body(&pb.BodyPolicy{MaxSizeBytes: new(int64(1000))}), 0, "Content-Length is over max_size_bytes 1000, set by the request"},
+		{"the request's, inline at most", "/s/k/200:size=1100000", nil, body(&pb.BodyPolicy{MaxSizeBytes: new(int64(1 << 20))}), 0, "max_size_bytes 1048576, set by the request"},
+		{"the request's, over the server's", "/s/k/200:size=5001,chunked", maxBody, body(&pb.BodyPolicy{MaxSizeBytes: new(int64(6000))}), 0,
 			"it is longer than max_size_bytes 5000, the server's maximum, set by its operator with --max-body-bytes"},
 		{"the server's", "/s/k/200:size=5001", maxBody, nil, 0, "max_size_bytes 5000, the server's maximum"},
 		{"the profile's", "/s/k/200:size=16777217", nil, body(&pb.BodyPolicy{Delivery: digest}), 0, "max_size_bytes 16777216, the default of STANDARD"},
 		{"decompression", "/s/k/200:bomb=4000000,coding=gzip", nil, body(&pb.BodyPolicy{Delivery: digest}), 0, "more than 200 times its size, a limit of the service"},
 		{"a response head", "/s/k/200:head-size=100000", nil, nil, 0, "a response head has more than 65536 bytes, a limit of the service"},
 		{"redirects of the profile", "/r/k/302/6/200", nil, nil, 0, "there were more redirects than max_redirects 5, the default of STANDARD"},
-		{"redirects of the request", "/r/k/302/6/200", nil, func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(2))} }, 0,
+		{"redirects of the request", "/r/k/302/6/200", nil, func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(2))} }, 0,
 			"max_redirects 2, set by the request"},
-		{"attempts", "/s/k/503", nil, retry(&pb.RetryPolicy{MaxAttempts: ptr(int32(1))}), 0, "server error; no attempt is left of max_attempts 1, set by the request"},
+		{"attempts", "/s/k/503", nil, retry(&pb.RetryPolicy{MaxAttempts: new(int32(1))}), 0, "server error; no attempt is left of max_attempts 1, set by the request"},
 		{"attempts of DOWNLOAD", "/s/k/503", nil, retry(&pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxDelay: seconds(0.001), MaxJitter: seconds(0)}), 0,
 			"max_attempts 4, the default of DOWNLOAD"},
 		{"Retry-After", "/s/k/503:retry-after=100", nil, nil, 0, "Retry-After of 1m40s is over max_retry_after 30s, the default of STANDARD"},
@@ -63,7 +63,7 @@ func TestMessagesNameLimits(t *testing.T) {
 		{"the call's time", "/s/k/silent", nil, nil, time.Second, "the deadline of the call, set by the caller, left "},
 		{"an attempt's time", "/s/k/silent", nil, func(in *pb.FetchRequest) {
 			in.TimeoutPolicy = &pb.TimeoutPolicy{AttemptTimeout: seconds(0.1)}
-			in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: ptr(int32(1))}
+			in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: new(int32(1))}
 		}, 0, "attempt passed: attempt_timeout 100ms, set by the request; no attempt is left of max_attempts 1"},
 		{"a client error", "/s/k/404", nil, nil, 0, "the origin refused the request"},
 	} {

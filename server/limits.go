@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"time"
@@ -8,73 +9,77 @@ import (
 
 // Defaults of spec §9 and §12.
 const (
-	defaultMaxTotal = 15 * time.Minute
-	defaultMaxBody  = 1 << 40
-	mostFetches     = 10_000 // by default
+	defaultMaxTotal   = 15 * time.Minute
+	defaultMaxBody    = 1 << 40
+	maxDefaultFetches = 10_000 // by default
 )
 
-// Limits bound what callers may ask for. They can be changed while the server
-// runs ([Server.SetLimits]); what is under way keeps those it began with.
+// Limits limits what callers may request. [Server.SetLimits] changes the limits of a running
+// server. Fetches in flight keep the limits that they started with.
 type Limits struct {
-	// MaxTotalTimeout is the longest a fetch may take; zero means 15 min.
+	// MaxTotalTimeout is the maximum of total_timeout. A request for more is clamped. Zero
+	// means 15 minutes.
 	MaxTotalTimeout time.Duration
-	// MaxBodyBytes is the largest max_size_bytes; zero means 1 TiB.
+	// MaxBodyBytes is the maximum of max_size_bytes. A request for more is clamped. Zero
+	// means 1 TiB.
 	MaxBodyBytes int64
-	// MaxFetches is the number of fetches that may be in flight. Zero means as many as
-	// the memory budget has capacity for, 10,000 at most. MaxFetchesPerCaller limits those
-	// of one caller, which is the name that an [Authenticator] returns, or else an address;
-	// zero means no separate limit. With 64 slots or more, the last eighth is for callers
-	// with few, unless there is only one caller. A fetch over a limit is refused with
-	// RESOURCE_EXHAUSTED before its first event; the tasks of FetchMany wait.
+	// MaxFetches limits the fetches in flight. Zero means as many as the memory budget has
+	// capacity for, but no more than 10,000. MaxFetchesPerCaller limits the fetches of one
+	// caller, which is the name that an [Authenticator] returns, or else an address. Zero
+	// means no separate limit. If MaxFetches is 64 or more, the last eighth of the slots is
+	// reserved for callers with few fetches, unless there is only one caller. A fetch over a
+	// limit is refused with RESOURCE_EXHAUSTED before its first event. Tasks of FetchMany
+	// wait instead.
 	MaxFetches, MaxFetchesPerCaller int
-	// NonIdempotentRetries says whether requests may set allow_non_idempotent (spec I2);
-	// zero means [NonIdempotentByRequest].
+	// NonIdempotentRetries selects whether requests may set allow_non_idempotent (spec I2).
+	// Zero means [NonIdempotentByRequest].
 	NonIdempotentRetries NonIdempotentRetries
-	// CallerMaxFetches takes the place of MaxFetchesPerCaller for callers by name.
+	// CallerMaxFetches overrides MaxFetchesPerCaller for named callers. Values must be
+	// positive.
 	CallerMaxFetches map[string]int
 
 	memory int64 // the memory budget of the server, in bytes
 }
 
-// NonIdempotentRetries says who allows retries of POST and PATCH (spec I2).
+// NonIdempotentRetries selects who may allow retries of POST and PATCH (spec I2).
 type NonIdempotentRetries uint8
 
-// The values. The zero value is NonIdempotentByRequest.
+// Values of [NonIdempotentRetries].
 const (
-	NonIdempotentByRequest NonIdempotentRetries = iota // Each request, with allow_non_idempotent and a key.
-	NonIdempotentForbidden                             // Nobody: allow_non_idempotent is refused.
+	NonIdempotentByRequest NonIdempotentRetries = iota // A request may, with allow_non_idempotent and a key.
+	NonIdempotentForbidden                             // No one may: allow_non_idempotent is refused.
 )
 
-// check tells what is not usable.
+// check returns an error if a limit is invalid.
 func (l *Limits) check() error {
 	if l.MaxTotalTimeout < 0 || l.MaxBodyBytes < 0 || l.MaxFetches < 0 || l.MaxFetchesPerCaller < 0 {
 		return errors.New("server: MaxTotalTimeout, MaxBodyBytes, MaxFetches and MaxFetchesPerCaller must not be negative")
 	}
 	for name, n := range l.CallerMaxFetches {
 		if n <= 0 {
-			return errors.New("server: CallerMaxFetches of " + name + " must be positive")
+			return errors.New("server: CallerMaxFetches of " + name + " must be positive: remove the entry for no separate limit")
 		}
 	}
 	return nil
 }
 
-// DefaultMaxFetches returns the default of MaxFetches with a memory budget of that many
-// bytes; zero means the default budget of [Config].
+// DefaultMaxFetches returns the default of MaxFetches for a memory budget in bytes. Zero means
+// the default budget of [Config].
 func DefaultMaxFetches(budget int64) int {
-	return int(min(max(orDefault(budget, int64(defaultMemoryBudget))/(fetchBytes+callBytes), 1), mostFetches))
+	return int(min(max(cmp.Or(budget, int64(defaultMemoryBudget))/(fetchBytes+callBytes), 1), maxDefaultFetches))
 }
 
-// whole returns the limits with every zero filled in.
-func (l Limits) whole() *Limits {
-	l.MaxTotalTimeout = orDefault(l.MaxTotalTimeout, defaultMaxTotal)
-	l.MaxBodyBytes = orDefault(l.MaxBodyBytes, int64(defaultMaxBody))
-	l.MaxFetches = orDefault(l.MaxFetches, DefaultMaxFetches(l.memory))
-	l.MaxFetchesPerCaller = orDefault(l.MaxFetchesPerCaller, math.MaxInt)
+// withDefaults returns the limits with a default for each zero.
+func (l Limits) withDefaults() *Limits {
+	l.MaxTotalTimeout = cmp.Or(l.MaxTotalTimeout, defaultMaxTotal)
+	l.MaxBodyBytes = cmp.Or(l.MaxBodyBytes, int64(defaultMaxBody))
+	l.MaxFetches = cmp.Or(l.MaxFetches, DefaultMaxFetches(l.memory))
+	l.MaxFetchesPerCaller = cmp.Or(l.MaxFetchesPerCaller, math.MaxInt)
 	return &l
 }
 
-// of is how many fetches a caller may have under way.
-func (l *Limits) of(caller string) int {
+// maxFetchesOf returns how many fetches a caller may have in flight.
+func (l *Limits) maxFetchesOf(caller string) int {
 	if n, own := l.CallerMaxFetches[caller]; own {
 		return n
 	}

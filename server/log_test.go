@@ -58,7 +58,7 @@ func TestLogs(t *testing.T) {
 			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "H6", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "status": 404.0, "duration_seconds": 0.0,
 				"error": "status 404 Not Found", "error_status": 404.0, "error_class": "http_client_error", "failure_type": "permanent", "reason": "", "stop_reason": "not_retryable", "retryable": false},
 		}},
-		{"nothing was read", "silent", func(in *pb.FetchRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: ptr(int32(1))} }, []map[string]any{
+		{"nothing was read", "silent", func(in *pb.FetchRequest) { in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: new(int32(1))} }, []map[string]any{
 			{"level": "DEBUG", "msg": "not retrying", "attempt": 1.0, "stop_reason": "attempts_exhausted", "rule": "I4"},
 			{"level": "INFO", "msg": "fetch finished", "method": "GET", "outcome": "failed", "rule": "I4", "attempts": 1.0, "exchanges": 1.0, "body_bytes": 0.0, "duration_seconds": 15.0,
 				"error": "response_timeout after 15s", "error_class": "response_timeout", "failure_type": "transient", "reason": "", "stop_reason": "attempts_exhausted", "retryable": true},

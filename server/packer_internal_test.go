@@ -34,7 +34,7 @@ func TestPacker(t *testing.T) {
 				var sent atomic.Int32
 				answers := make(chan *taskAnswer)
 				p := &packer{answers: answers, draining: context.Background(), over: t.Context(), limit: time.Minute, stall: func() {},
-					begun: func() int { return row.open }, message: new(pb.FetchManyResponse),
+					started: func() int { return row.open }, message: new(pb.FetchManyResponse),
 					send: func(o *outgoing) error {
 						m, _ := o.message.(*pb.FetchManyResponse)
 						sent.Add(int32(len(m.GetResponses())))

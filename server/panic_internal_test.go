@@ -152,16 +152,16 @@ func (s *sent) post(m *outgoing) error {
 func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 	t.Parallel()
 	stream := new(sent)
-	e := newEventStream(t.Context(), stream.post, gRPCWay, newTicket(t), time.Minute, func() {})
-	e.beatAfter(time.Hour)
+	e := newEventStream(t.Context(), stream.post, gRPCMode, newTicket(t), time.Minute, func() {})
+	e.startHeartbeats(time.Hour)
 	defer e.close()
 	e.beat() // none is due
-	e.silent = e.silent.Add(-time.Hour)
+	e.lastSent = e.lastSent.Add(-time.Hour)
 	e.beat()
 	if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err != nil {
 		t.Fatal(err)
 	}
-	e.silent = e.silent.Add(-time.Hour)
+	e.lastSent = e.lastSent.Add(-time.Hour)
 	e.beat()
 	if n := len(stream.messages); n != 2 || stream.messages[0].GetHeartbeat() == nil || stream.messages[1].GetOutcome() == nil {
 		t.Errorf("sent %v, want a heartbeat, then an outcome", stream.messages)
@@ -172,7 +172,7 @@ func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 // fetch.
 func TestSendTellsTheError(t *testing.T) {
 	t.Parallel()
-	e := newEventStream(t.Context(), (&sent{err: io.ErrClosedPipe}).post, gRPCWay, newTicket(t), time.Minute, func() {})
+	e := newEventStream(t.Context(), (&sent{err: io.ErrClosedPipe}).post, gRPCMode, newTicket(t), time.Minute, func() {})
 	defer e.close()
 	if err := e.send(new(pb.FetchResponse)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)

@@ -86,16 +86,16 @@ func badRetries() []refused {
 		name, path string
 		policy     *pb.RetryPolicy
 	}{
-		{"0 attempts", "max_attempts", &pb.RetryPolicy{MaxAttempts: ptr(int32(0))}},
-		{"12 attempts", "max_attempts", &pb.RetryPolicy{MaxAttempts: ptr(int32(12))}},
-		{"-1 attempts", "max_attempts", &pb.RetryPolicy{MaxAttempts: ptr(int32(-1))}},
-		{"multiplier 0.5", "multiplier", &pb.RetryPolicy{Multiplier: ptr(0.5)}},
-		{"multiplier just under 1", "multiplier", &pb.RetryPolicy{Multiplier: ptr(math.Nextafter(1, 0))}},
-		{"multiplier 11", "multiplier", &pb.RetryPolicy{Multiplier: ptr(11.0)}},
-		{"multiplier just over 10", "multiplier", &pb.RetryPolicy{Multiplier: ptr(math.Nextafter(10, 11))}},
-		{"multiplier NaN", "multiplier", &pb.RetryPolicy{Multiplier: ptr(math.NaN())}},
-		{"multiplier Inf", "multiplier", &pb.RetryPolicy{Multiplier: ptr(math.Inf(1))}},
-		{"multiplier -Inf", "multiplier", &pb.RetryPolicy{Multiplier: ptr(math.Inf(-1))}},
+		{"0 attempts", "max_attempts", &pb.RetryPolicy{MaxAttempts: new(int32(0))}},
+		{"12 attempts", "max_attempts", &pb.RetryPolicy{MaxAttempts: new(int32(12))}},
+		{"-1 attempts", "max_attempts", &pb.RetryPolicy{MaxAttempts: new(int32(-1))}},
+		{"multiplier 0.5", "multiplier", &pb.RetryPolicy{Multiplier: new(0.5)}},
+		{"multiplier just under 1", "multiplier", &pb.RetryPolicy{Multiplier: new(math.Nextafter(1, 0))}},
+		{"multiplier 11", "multiplier", &pb.RetryPolicy{Multiplier: new(11.0)}},
+		{"multiplier just over 10", "multiplier", &pb.RetryPolicy{Multiplier: new(math.Nextafter(10, 11))}},
+		{"multiplier NaN", "multiplier", &pb.RetryPolicy{Multiplier: new(math.NaN())}},
+		{"multiplier Inf", "multiplier", &pb.RetryPolicy{Multiplier: new(math.Inf(1))}},
+		{"multiplier -Inf", "multiplier", &pb.RetryPolicy{Multiplier: new(math.Inf(-1))}},
 		{"base over max", "base_delay", &pb.RetryPolicy{BaseDelay: seconds(2), MaxDelay: seconds(1)}},
 		{"base over the profile's max", "base_delay", &pb.RetryPolicy{BaseDelay: seconds(3)}},
 		{"unknown profile", "profile", &pb.RetryPolicy{Profile: 99}},
@@ -142,16 +142,16 @@ func badRest() []refused {
 		return func(in *pb.FetchRequest) { in.Integrity = p }
 	}
 	rows := []refused{
-		{"-1 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(-1))} }, []string{"redirect_policy.max_redirects"}},
-		{"21 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(21))} }, []string{"redirect_policy.max_redirects"}},
+		{"-1 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(-1))} }, []string{"redirect_policy.max_redirects"}},
+		{"21 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(21))} }, []string{"redirect_policy.max_redirects"}},
 		{"unknown scope", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{Scope: 99} }, []string{"redirect_policy.scope"}},
 		{"unknown delivery", body(&pb.BodyPolicy{Delivery: 99}), []string{"body_policy.delivery"}},
 		{"unknown oversize action", body(&pb.BodyPolicy{OversizeAction: 99}), []string{"body_policy.oversize_action"}},
 		{"unknown recovery", body(&pb.BodyPolicy{Recovery: 99}), []string{"body_policy.recovery"}},
-		{"negative size", body(&pb.BodyPolicy{MaxSizeBytes: ptr(int64(-1))}), []string{"body_policy.max_size_bytes"}},
-		{"negative hold-back", body(&pb.BodyPolicy{HoldBackBytes: ptr(int64(-1))}), []string{"body_policy.hold_back_bytes"}},
-		{"negative error body", body(&pb.BodyPolicy{ErrorBodyBytes: ptr(int32(-1))}), []string{"body_policy.error_body_bytes"}},
-		{"error body over 64 KiB", body(&pb.BodyPolicy{ErrorBodyBytes: ptr(int32(64<<10 + 1))}), []string{"body_policy.error_body_bytes"}},
+		{"negative size", body(&pb.BodyPolicy{MaxSizeBytes: new(int64(-1))}), []string{"body_policy.max_size_bytes"}},
+		{"negative hold-back", body(&pb.BodyPolicy{HoldBackBytes: new(int64(-1))}), []string{"body_policy.hold_back_bytes"}},
+		{"negative error body", body(&pb.BodyPolicy{ErrorBodyBytes: new(int32(-1))}), []string{"body_policy.error_body_bytes"}},
+		{"error body over 64 KiB", body(&pb.BodyPolicy{ErrorBodyBytes: new(int32(64<<10 + 1))}), []string{"body_policy.error_body_bytes"}},
 		{"resume point of a digest", body(&pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST, ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}), []string{"body_policy.resume_point"}},
 		{"resume point of a PUT", func(in *pb.FetchRequest) {
 			in.Method, in.BodyPolicy = "PUT", &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
@@ -182,9 +182,9 @@ func badRest() []refused {
 		{"digest too long", integrity(&pb.Integrity{Sha256: strings.Repeat("a", 66)}), []string{"integrity.sha256"}},
 		{"digest that is not hexadecimal", integrity(&pb.Integrity{Sha256: strings.Repeat("g", 64)}), []string{"integrity.sha256"}},
 		{"digest with a prefix", integrity(&pb.Integrity{Sha256: "sha256:" + strings.Repeat("a", 57)}), []string{"integrity.sha256"}},
-		{"negative integrity size", integrity(&pb.Integrity{SizeBytes: ptr(int64(-1))}), []string{"integrity.size_bytes"}},
+		{"negative integrity size", integrity(&pb.Integrity{SizeBytes: new(int64(-1))}), []string{"integrity.size_bytes"}},
 		{"integrity of a body that is not read", func(in *pb.FetchRequest) {
-			in.BodyPolicy, in.Integrity = none, &pb.Integrity{SizeBytes: ptr(int64(1))}
+			in.BodyPolicy, in.Integrity = none, &pb.Integrity{SizeBytes: new(int64(1))}
 		}, []string{"integrity"}},
 		{"required body that is not read", func(in *pb.FetchRequest) {
 			in.BodyPolicy, in.ContentPolicy = none, &pb.ContentPolicy{RequireBody: true}

@@ -26,8 +26,6 @@ import (
 // refused, and must not come back.
 const marker = "s3cr3t-m4rk3r"
 
-func ptr[T any](v T) *T { return &v }
-
 func seconds(s float64) *durationpb.Duration {
 	return durationpb.New(time.Duration(s * float64(time.Second)))
 }
@@ -70,8 +68,8 @@ func wantViolations(t *testing.T, err error, want []string) {
 func tenFaults(in *pb.FetchRequest) {
 	in.Url, in.Method, in.EventLevel, in.CookieMode, in.AuthProvider = "/"+marker, "get", 99, 99, "nobody"
 	header(&pb.Header{Name: "Host", Value: marker})(in)
-	in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: ptr(int32(21))}
-	in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: ptr(int32(0)), Multiplier: ptr(math.NaN())}
+	in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(21))}
+	in.RetryPolicy = &pb.RetryPolicy{MaxAttempts: new(int32(0)), Multiplier: new(math.NaN())}
 	in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: seconds(-1)}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -21,66 +22,68 @@ import (
 )
 
 const (
-	defaultHeartbeat = 10 * time.Second
-	defaultStall     = 30 * time.Second
-	mostConns        = 4096 // by default
-	mostCallerConns  = 512  // by default
+	defaultHeartbeat      = 10 * time.Second
+	defaultStall          = 30 * time.Second
+	maxDefaultConns       = 4096 // by default
+	maxDefaultCallerConns = 512  // by default
 )
 
-// unbounded is a time limit for package fetch: the server has clamped every
-// request already, by limits that can change.
+// unbounded is the time limit of package fetch. The server clamps each request by its own
+// limits, which can change.
 const unbounded = 365 * 24 * time.Hour
 
-// Config says how a [Server] works. The zero value is a safe service.
+// Config configures a [Server]. The zero value is safe: it serves everyone in plaintext, but
+// fetches only from public addresses on ports 80 and 443.
 type Config struct {
-	// Fetch is how the origins are reached. Its MaxTotalTimeout, Logger and
-	// Shutdown are the server's to set.
+	// Fetch configures how origins are reached. The server sets its MaxTotalTimeout, Logger
+	// and Shutdown.
 	Fetch fetch.Config
-	// Limits bound what callers may ask for.
+	// Limits limits what callers may request.
 	Limits
-	// Authenticate names callers; nil admits everybody, by address.
+	// Authenticate returns the names of callers. Nil admits every caller and identifies it
+	// by its address.
 	Authenticate Authenticator
-	// AuthProviders open origins for the requests that name one; nil means none.
+	// AuthProviders are the providers of credentials that requests may name. Nil means none.
 	AuthProviders map[string]AuthProvider
-	// TLS is how both ports are served; nil means plaintext.
+	// TLS serves both ports with TLS. Nil means plaintext.
 	TLS *tls.Config
-	// Console answers GET / and GET /console/ of the HTTP face, for people; nil
-	// means that nothing is there. Requests by a host that is not the service's do
-	// not reach it.
+	// Console serves GET / and GET /console/ of the HTTP API. Requests with a Host that does
+	// not belong to the service do not reach it. Nil means no console.
 	Console http.Handler
-	// Hosts are names of the service, without ports. A browser may call the HTTP
-	// face by them, besides localhost and addresses, where it is on loopback or in
-	// plaintext; elsewhere any name will do, for the certificate tells.
+	// Hosts are names of the service, without ports, that a browser may use as Host. Names
+	// are checked only on loopback and in plaintext, to prevent DNS rebinding; localhost and
+	// addresses are always allowed. Elsewhere the certificate protects the service.
 	Hosts []string
-	// Heartbeat is the silence after which a stream says that it lives; zero
-	// means 10 s.
+	// Heartbeat is the time without an event after which a stream sends a heartbeat. Zero
+	// means 10 seconds.
 	Heartbeat time.Duration
-	// Stall is how long a caller may read nothing before its call ends as ABORTED
-	// (spec B7); zero means 30 s.
+	// Stall is how long a caller may read nothing before its call ends with ABORTED (spec
+	// B7). Zero means 30 seconds.
 	Stall time.Duration
-	// MemoryBudget limits the bytes held for callers: fetches in flight with all they
-	// hold, requests, and unread answers. A call over it is refused with
-	// RESOURCE_EXHAUSTED, and a fetch over it ends as OUT_OF_MEMORY. One caller may use
-	// three quarters of it. Zero means 512 MiB. It should be less than half of the
-	// available memory, because Go may hold as much garbage again.
+	// MemoryBudget limits the memory for callers, in bytes: requests, fetches in flight with
+	// all they hold, and unread answers. A call over the budget is refused with
+	// RESOURCE_EXHAUSTED, and a fetch over it ends with OUT_OF_MEMORY. One caller may use
+	// three quarters. Zero means 512 MiB. Set it to less than half of the available memory,
+	// because Go may hold as much garbage again.
 	MemoryBudget int64
-	// MaxConnections is the number of open connections on a port. Zero means as many as the
-	// memory budget has 192 KiB for, 4,096 at most. Further ones wait to be accepted.
-	// MaxConnectionsPerCaller of them may come from one address (of IPv6: one network of
-	// 64 bits); zero means half of them, 512 at most. Further ones are closed. With an
-	// Authenticator, connections without an authenticated call get a quarter of
-	// MaxConnections, and the idlest of them is closed to accept another.
+	// MaxConnections limits the open connections of each port. Zero means one for each
+	// 192 KiB of the memory budget, but no more than 4,096. Connections over the limit wait to
+	// be accepted. MaxConnectionsPerCaller limits those from one address (for IPv6: one
+	// network of 64 bits). Zero means half of MaxConnections, but no more than 512.
+	// Connections over that limit are closed. With an Authenticator, connections without an
+	// authenticated call get a quarter of MaxConnections, and the one that has been idle
+	// longest is closed to accept another.
 	MaxConnections, MaxConnectionsPerCaller int
-	// Observe counts calls and fetches, and traces them; nil means that nobody does.
-	// It takes the place of Fetch.Observer, answers /metrics, and is not shut down
-	// with the server.
+	// Observe records metrics and traces of calls and fetches, and serves /metrics. It
+	// replaces Fetch.Observer. The server does not shut it down. Nil records nothing.
 	Observe *observe.Observer
-	// Logger takes one line a call and what package fetch writes; nil means none.
+	// Logger receives one line for each call, and the lines of package fetch. Nil discards
+	// them.
 	Logger *slog.Logger
 }
 
-// Server is a gRPC server of fetchd.v1.FetchService, with health and
-// reflection. It is safe for concurrent use.
+// Server serves fetchd.v1.FetchService over gRPC and HTTP, with gRPC health and reflection. Its
+// methods are safe for concurrent use.
 type Server struct {
 	grpc                *grpc.Server
 	web                 *http.Server
@@ -92,13 +95,12 @@ type Server struct {
 	budget              *budget.Budget
 	receiving           receiving
 	client              *fetch.Client
-	drain               context.CancelFunc // ends the waits between attempts
+	drain               context.CancelFunc // starts the drain: ends the waits between attempts
 	end                 context.CancelFunc // ends the streams of FetchMany once their tasks are answered
 	watch               context.CancelFunc // ends the health watches
 }
 
-// New returns a server that serves nothing yet. The error says which part of
-// the configuration is not usable.
+// New returns a server that does not serve yet. An error names the invalid field of cfg.
 func New(cfg Config) (*Server, error) {
 	if cfg.MemoryBudget < 0 {
 		return nil, errors.New("server: MemoryBudget must not be negative")
@@ -115,7 +117,7 @@ func New(cfg Config) (*Server, error) {
 	draining, drain := context.WithCancel(context.Background())
 	cfg.Fetch.Logger, cfg.Fetch.Shutdown = cfg.Logger, draining
 	cfg.Fetch.MaxTotalTimeout = unbounded
-	if cfg.Observe != nil { // a nil one would be an observer to package fetch
+	if cfg.Observe != nil { // a nil *Observer in the interface would not be nil
 		cfg.Fetch.Observer = cfg.Observe
 	}
 	client, err := fetch.New(cfg.Fetch)
@@ -125,17 +127,17 @@ func New(cfg Config) (*Server, error) {
 	}
 	ending, end := context.WithCancel(context.Background())
 	watching, watch := context.WithCancel(context.Background())
-	memory := budget.New(orDefault(cfg.MemoryBudget, int64(defaultMemoryBudget)))
+	memory := budget.New(cmp.Or(cfg.MemoryBudget, int64(defaultMemoryBudget)))
 	cfg.Limits.memory = memory.Limit()
-	limits := cfg.Limits.whole()
+	limits := cfg.Limits.withDefaults()
 	s := &Server{client: client, drain: drain, end: end, watch: watch, health: health.NewServer(), budget: memory, webConns: cfg.bounds(memory.Limit()),
 		receiving: receiving{budget: memory, refused: cfg.Observe.Refused, callers: make(map[string]int)}}
 	s.grpcConns = s.webConns
 	s.grpcConns.strangerBytes = strangerBytes
 	s.service = &service{
 		client:    client,
-		heartbeat: orDefault(cfg.Heartbeat, defaultHeartbeat),
-		stall:     orDefault(cfg.Stall, defaultStall),
+		heartbeat: cmp.Or(cfg.Heartbeat, defaultHeartbeat),
+		stall:     cmp.Or(cfg.Stall, defaultStall),
 		admission: newAdmission(memory, limits, "TOO_MANY_FETCHES", "fetches", cfg.Observe.Refused),
 		budget:    memory,
 		observe:   cfg.Observe,
@@ -160,26 +162,25 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// memory returns the usage and the size of the budget for a scrape.
+// memory returns the usage and the size of the memory budget, for the metrics.
 func (s *Server) memory() (byKind map[string]int64, limit int64) {
 	byKind = make(map[string]int64)
 	s.budget.Usage().Each(func(k budget.Kind, n int64) { byKind[k.String()] = n })
 	return byKind, s.budget.Limit()
 }
 
-// Serve answers on l until [Server.Shutdown], and closes it. It returns nil
-// after a shutdown.
+// Serve serves gRPC on l until [Server.Shutdown], and closes l. It returns nil after a shutdown.
 func (s *Server) Serve(l net.Listener) error {
 	bounded := newListener(l, s.grpcConns)
 	s.listening.Store(bounded)
-	if err := s.grpc.Serve(bounded); !errors.Is(err, grpc.ErrServerStopped) { // which it is where the shutdown came first
+	if err := s.grpc.Serve(bounded); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
 		return err
 	}
 	return nil
 }
 
-// ServeWeb answers the HTTP face on l until [Server.Shutdown], and closes it. It
-// returns nil after a shutdown.
+// ServeWeb serves the HTTP API on l until [Server.Shutdown], and closes l. It returns nil after a
+// shutdown.
 func (s *Server) ServeWeb(l net.Listener) error {
 	bounded := newListener(l, s.webConns)
 	s.listeningWeb.Store(bounded)
@@ -193,14 +194,14 @@ func (s *Server) ServeWeb(l net.Listener) error {
 	return nil
 }
 
-// SetLimits changes the limits of what begins from now on. The error says which
-// is not usable; then none is changed.
+// SetLimits changes the limits of fetches that start from now on. An error names the invalid
+// limit, and then no limit is changed.
 func (s *Server) SetLimits(l Limits) error {
 	if err := l.check(); err != nil {
 		return err
 	}
 	l.memory = s.budget.Limit()
-	limits := l.whole()
+	limits := l.withDefaults()
 	s.service.limits.Store(limits)
 	s.service.admission.set(limits)
 	return nil
@@ -210,26 +211,18 @@ func (s *Server) SetLimits(l Limits) error {
 // the head of a request that is still arriving.
 const connectionBytes = 192 << 10
 
-// DefaultMaxConnections returns the default of MaxConnections with a memory budget of
-// that many bytes; zero means the default budget of [Config].
+// DefaultMaxConnections returns the default of MaxConnections for a memory budget in bytes. Zero
+// means the default budget of [Config].
 func DefaultMaxConnections(budget int64) int {
-	return int(min(max(orDefault(budget, int64(defaultMemoryBudget))/connectionBytes, 64), mostConns))
+	return int(min(max(cmp.Or(budget, int64(defaultMemoryBudget))/connectionBytes, 64), maxDefaultConns))
 }
 
 // bounds returns the connection limits of a port.
 func (c *Config) bounds(memory int64) bounds {
-	b := bounds{total: orDefault(c.MaxConnections, DefaultMaxConnections(memory))}
-	b.perCaller = orDefault(c.MaxConnectionsPerCaller, min(max(b.total/2, 1), mostCallerConns))
+	b := bounds{total: cmp.Or(c.MaxConnections, DefaultMaxConnections(memory))}
+	b.perCaller = cmp.Or(c.MaxConnectionsPerCaller, min(max(b.total/2, 1), maxDefaultCallerConns))
 	if c.Authenticate != nil {
 		b.strangers = max(b.total/strangerShare, 1)
 	}
 	return b
-}
-
-func orDefault[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }

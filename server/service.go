@@ -36,52 +36,58 @@ type service struct {
 	providers map[string]AuthProvider
 	callers   *authentication
 	observe   *observe.Observer
-	workers   workers.Pool    // of tasks
+	workers   workers.Pool    // for tasks of FetchMany
 	draining  context.Context // done from the start of a drain
-	ending    context.Context // done when its time is nearly over
-	calls     atomic.Int64    // in flight, health aside
+	ending    context.Context // done when the time of the drain is nearly over
+	calls     atomic.Int64    // calls in flight, except health
 	logger    *slog.Logger
 }
 
-// prepared is a request that was found in order.
+// prepared is a valid request.
 type prepared struct {
-	echo *echo
-	req  *fetch.Request
-	cut  []string // fields that were clamped
+	echo    *echo
+	req     *fetch.Request
+	clamped []string // names of fields
+	// What the effective request reports. A call may run req with fewer events and less time.
+	events fetch.Level
+	total  time.Duration
 }
 
-// prepare reads a request. prefix stands before the fields that an error names;
-// fallback is the delivery where none is asked for.
+// prepare validates and converts a request. The fields that an error names start with prefix.
+// fallback is the delivery if the request sets none.
 func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*prepared, error) {
-	req, cut, err := s.limits.Load().convert(in, prefix, fallback, s.providers)
+	req, clamped, err := s.limits.Load().convert(in, prefix, fallback, s.providers)
 	if err != nil {
 		return nil, err
 	}
 	if name := in.GetAuthProvider(); name != "" && !s.providers[name].open(ctx) {
 		return nil, status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
 	}
-	if req.Circle, err = circle(ctx); err != nil {
+	if req.Hops, err = hopsTo(ctx); err != nil {
 		return nil, err
 	}
 	req.Caller = callerOf(ctx)
-	return &prepared{echoOf(in), req, cut}, nil
+	return newPrepared(in, req, clamped), nil
+}
+
+func newPrepared(in *pb.FetchRequest, req *fetch.Request, clamped []string) *prepared {
+	return &prepared{echoOf(in), req, clamped, req.Events, req.TotalTimeout}
 }
 
 // Fetch implements fetchd.v1.FetchService.Fetch.
 func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
-	return s.fetch(stream.Context(), in, func(o *outgoing) error { return stream.SendMsg(o) }, gRPCWay)
+	return s.fetch(stream.Context(), in, func(o *outgoing) error { return stream.SendMsg(o) }, gRPCMode)
 }
 
-// way is how the events of a fetch are sent to the caller.
-type way struct {
-	atOnce int   // bytes that are sent without waiting for the reader
-	copies int64 // of each message that are held while it is sent
+type sendMode struct {
+	unblocked int   // bytes that are sent without waiting for the reader
+	copies    int64 // of each message that are held while it is sent
 }
 
-var gRPCWay = way{atOnce: sentAtOnce, copies: 1}
+var gRPCMode = sendMode{unblocked: unblockedBytes, copies: 1}
 
 // fetch runs a fetch and sends its events.
-func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*outgoing) error, by way) error {
+func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*outgoing) error, mode sendMode) error {
 	began := time.Now()
 	p, err := s.prepare(caller, in, "", fetch.Stream)
 	if err != nil {
@@ -96,38 +102,38 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 			t.release()
 		}
 	}()
-	p.req.InlineCopies = int(by.copies)
+	p.req.InlineCopies = int(mode.copies)
 	ctx, release := context.WithCancel(caller)
 	defer release()
 	end := reserved(caller)
-	events := newEventStream(caller, send, by, t, s.stall, release)
+	events := newEventStream(caller, send, mode, t, s.stall, release)
 	defer events.close()
 	if p.req.Events != fetch.OutcomeOnly {
-		events.telling.ends = true
-		events.beatAfter(s.heartbeat)
+		events.convert.attempts = true
+		events.startHeartbeats(s.heartbeat)
 		if err := events.send(p.admitted(events.start, end)); errors.Is(err, fetch.ErrOutOfMemory) {
 			return s.admission.noMemory(caller, "answers")
 		} else if err != nil {
 			return err
 		}
 	}
-	req := p.req // the rest is not kept while the fetch goes on
+	req := p.req // so that the rest of p can be collected while the fetch runs
 	ctx, req.TraceParent = s.observe.Start(ctx, began)
-	out := s.inTime(ctx, end, req, events.sink)
+	out := s.runUntil(ctx, end, req, events.sink)
 	if err := caller.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
 	if err := events.failed(); err != nil {
 		return err
 	}
-	if err := events.finish(asOutcome(out, req, events.telling.last)); err != nil {
+	if err := events.finish(asOutcome(out, req, events.convert.last)); err != nil {
 		return err
 	}
-	t = nil // its answer owns it
+	t = nil // the answer owns it now
 	return nil
 }
 
-// enter admits a fetch, and sets the lease that it is charged to.
+// enter admits a fetch, and sets the lease that its memory is charged to.
 func (s *service) enter(ctx context.Context, p *prepared, in *pb.FetchRequest) (*ticket, error) {
 	t, err := s.admission.enter(ctx, charges(in)...)
 	if err == nil {
@@ -136,15 +142,15 @@ func (s *service) enter(ctx context.Context, p *prepared, in *pb.FetchRequest) (
 	return t, err
 }
 
-// charges returns what a fetch is charged from its start.
+// charges returns the memory that a fetch is charged at its start.
 func charges(in *pb.FetchRequest) []charge {
 	return []charge{{budget.Fetch, fetchBytes}, {budget.Request, int64(sizeOf(in)) + headerBytes*int64(len(in.GetHeaders()))}}
 }
 
-// admitted is the first event of a fetch that ends at the latest at end; zero is no
-// end.
+// admitted returns the first event of a fetch. end is the time limit of the call; zero means no
+// limit.
 func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
-	if last := start.Add(p.req.TotalTimeout); end.IsZero() || last.Before(end) {
+	if last := start.Add(p.total); end.IsZero() || last.Before(end) {
 		end = last
 	}
 	all := &struct {
@@ -152,7 +158,7 @@ func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
 		event    pb.FetchResponse_Admitted
 		admitted pb.Admitted
 	}{admitted: pb.Admitted{
-		FetchId: p.req.ID, EffectiveRequest: effective(p.echo, p.req), ClampedFields: p.cut,
+		FetchId: p.req.ID, EffectiveRequest: p.effective(), ClampedFields: p.clamped,
 		ExpireTime: timestamppb.New(end), StartTime: timestamppb.New(start),
 	}}
 	all.event.Admitted = &all.admitted
@@ -163,15 +169,15 @@ func (p *prepared) admitted(start, end time.Time) *pb.FetchResponse {
 // FetchUnary implements fetchd.v1.FetchService.FetchUnary.
 func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
 	request := in.GetRequest()
-	in.Request = nil // gRPC and the interceptors keep it until the call is over, and ten thousand may wait
-	return s.fetchUnary(ctx, request, "request.", gRPCWay.copies, func(_ *pb.FetchUnaryResponse, t *ticket) error {
+	in.Request = nil // gRPC and the interceptors keep in until the call ends, and 10,000 calls may wait
+	return s.fetchUnary(ctx, request, "request.", gRPCMode.copies, func(_ *pb.FetchUnaryResponse, t *ticket) error {
 		handOver(ctx, t)
 		return nil
 	})
 }
 
-// fetchUnary runs a fetch. It delivers the answer with its ticket, which must be released
-// once the answer has been read.
+// fetchUnary runs a fetch. deliver receives the answer and its ticket, and releases the ticket
+// once the caller has read the answer.
 func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
 	p, err := s.prepare(ctx, in, prefix, fetch.Inline)
@@ -188,17 +194,17 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 			t.release()
 		}
 	}()
-	p.req.Deep, p.req.InlineCopies = true, int(copies)
-	asked := p.req.Events
-	switch asked {
-	case fetch.All, fetch.Attempts: // the headers of 220 hops are more than a client takes in one message
-		asked, p.req.Events = fetch.Attempts, fetch.Ends // of which alone the answer tells
+	p.req.LargeStack, p.req.InlineCopies = true, int(copies)
+	if p.events == fetch.All || p.events == fetch.Attempts {
+		// The answer holds finished attempts only. With all events it could hold the headers of
+		// 220 hops, which exceeds the client's limit for a message.
+		p.events, p.req.Events = fetch.Attempts, fetch.Ends
 	}
 	var attempts []*pb.AttemptFinished
 	kept := keptAttempts{memory: t.memory}
 	traced, parent := s.observe.Start(ctx, began)
 	p.req.TraceParent = parent
-	out := s.inTime(traced, reserved(ctx), p.req, func(e fetch.Event) error {
+	out := s.runUntil(traced, reserved(ctx), p.req, func(e fetch.Event) error {
 		if finished, ok := e.(fetch.AttemptFinished); ok {
 			attempts = append(attempts, attemptFinished(&finished, response(finished.Response)))
 			kept.add(attempts)
@@ -212,9 +218,8 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	if n := len(attempts); n > 0 && kept.sizes[n-1] > 0 {
 		last = attempts[n-1]
 	}
-	p.req.Events = asked
-	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.cut, Attempts: attempts, Outcome: outcome(out, p.req, last),
-		EffectiveRequest: effective(p.echo, p.req)} // here, and not kept by ten thousand that wait
+	resp := &pb.FetchUnaryResponse{FetchId: p.req.ID, ClampedFields: p.clamped, Attempts: attempts, Outcome: outcome(out, p.req, last),
+		EffectiveRequest: p.effective()} // made here, so that waiting calls do not hold it
 	if !t.becomeAnswer(int(copies) * sizeOf(resp)) {
 		for i := range attempts {
 			attempts[i] = shorten(attempts[i])
@@ -228,21 +233,20 @@ func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix st
 	return resp, deliver(resp, t)
 }
 
-// maxAttemptsBytes bounds the attempts of a unary answer: with the outcome, which
-// has a body of 1 MiB at most, they stay below the 4 MiB that clients take. An
-// origin decides how long its headers and redirects are, and must not decide
-// that the caller gets no outcome.
+// maxAttemptsBytes limits the attempts in a unary answer. Together with the outcome, whose body
+// has at most 1 MiB, they stay below the 4 MiB that clients accept by default. An origin controls
+// the length of its headers and redirects, but must not prevent the outcome from arriving.
 const maxAttemptsBytes = 2 << 20
 
-// keptAttempts limits and charges the attempts before the last in a unary answer. If an
-// attempt does not fit, headers and hops are dropped, those of the oldest attempt first.
+// keptAttempts limits the attempts in a unary answer and charges their memory. If an attempt
+// does not fit, headers and hops are dropped, starting with the oldest attempt.
 type keptAttempts struct {
 	memory *budget.Lease
-	sizes  []int // the charge of each attempt; 0: it was shortened
+	sizes  []int // the charge of each attempt; 0 means it was shortened
 	total  int
 }
 
-// add adds the last of attempts.
+// add charges the last of attempts.
 func (k *keptAttempts) add(attempts []*pb.AttemptFinished) {
 	last := len(attempts) - 1
 	size := attemptBytes(attempts[last])
@@ -269,7 +273,7 @@ func (k *keptAttempts) shorten(attempts []*pb.AttemptFinished, i int) {
 	}
 }
 
-// attemptBytes is the memory of an attempt as a message and encoded.
+// attemptBytes returns the memory of an attempt, as a message and encoded.
 func attemptBytes(a *pb.AttemptFinished) int {
 	const line, hop = 128, 512 // structs of the message
 	return 2*sizeOf(a) + line*len(a.GetResponse().GetHeaders()) + hop*len(a.Hops)
@@ -289,46 +293,45 @@ func shortResponse(r *pb.HttpResponse) *pb.HttpResponse {
 	return &pb.HttpResponse{StatusCode: r.StatusCode, Protocol: r.Protocol, ContentLength: r.ContentLength}
 }
 
-// circleKey is the name of [fetch.CircleHeader] in a call's metadata.
-var circleKey = strings.ToLower(fetch.CircleHeader)
+// hopsKey is the key of [fetch.HopsHeader] in the metadata of a call.
+var hopsKey = strings.ToLower(fetch.HopsHeader)
 
-// maxCircle is how many fetches may lead to one another: a chain of two services
-// is somebody's design, more is a circle.
-const maxCircle = 3
+// maxHops limits the fetchd services through which a fetch may pass. A chain of two services may
+// be intended; a longer one is a loop.
+const maxHops = 3
 
-// circle reads how many fetches led to this call, and refuses one too many. Who
-// sends a header of that name by hand only shortens his own way.
-func circle(ctx context.Context) (int, error) {
-	most := 0
-	for _, sent := range metadata.ValueFromIncomingContext(ctx, circleKey) {
+// hopsTo returns the number of fetches that led to this call, or an error if there are too many.
+// A caller that sends the header itself only lowers its own limit.
+func hopsTo(ctx context.Context) (int, error) {
+	hops := 0
+	for _, sent := range metadata.ValueFromIncomingContext(ctx, hopsKey) {
 		n, err := strconv.Atoi(sent)
-		if err != nil || n < 0 || n >= maxCircle {
-			return 0, withDetails(status.Newf(codes.FailedPrecondition, "this call comes from a fetch that comes from a fetch, %d times: the service must not fetch itself", maxCircle),
+		if err != nil || n < 0 || n >= maxHops {
+			return 0, withDetails(status.Newf(codes.FailedPrecondition, "this call passed through %d fetches: a fetchd service must not fetch from itself", maxHops),
 				&errdetails.ErrorInfo{Reason: "FETCH_CIRCLE", Domain: errorDomain})
 		}
-		most = max(most, n)
+		hops = max(hops, n)
 	}
-	return most, nil
+	return hops, nil
 }
 
-// inTime carries out a fetch, so that its caller gets the outcome before the call's
-// deadline and not a bare DEADLINE_EXCEEDED. Zero is no end.
-func (s *service) inTime(ctx context.Context, end time.Time, r *fetch.Request, sink fetch.Sink) *fetch.Outcome {
+// runUntil runs a fetch that ends before end, so that the caller receives an outcome and not just
+// DEADLINE_EXCEEDED. If end is zero, total_timeout alone limits the fetch.
+func (s *service) runUntil(ctx context.Context, end time.Time, r *fetch.Request, sink fetch.Sink) *fetch.Outcome {
 	if !end.IsZero() {
 		left := time.Until(end)
 		if left <= 0 {
-			return s.client.Refuse(ctx, r, classify.Deadline, "the time for the fetch is spent: the deadline of the call, set by the caller, left none")
+			return s.client.Refuse(ctx, r, classify.Deadline, "the deadline of the call leaves no time for the fetch: set a later deadline")
 		}
 		if left < r.TotalTimeout {
-			defer func(asked time.Duration) { r.TotalTimeout = asked }(r.TotalTimeout)
 			r.TotalTimeout, r.SetBy.TotalTimeout = left, fetch.ByCall
 		}
 	}
 	return s.client.Fetch(ctx, r, sink)
 }
 
-// reserved is when a fetch is to end at the latest, so that its outcome reaches the
-// caller before the call's deadline (spec §9). Zero is never.
+// reserved returns the time by which a fetch must end, so that its outcome reaches the caller
+// before the deadline of the call (spec §9). It is zero if the call has no deadline.
 func reserved(ctx context.Context) time.Time {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -344,7 +347,7 @@ const (
 	maxReserve   = time.Second
 )
 
-// reserve returns a context that ends then.
+// reserve returns a context that ends at the time that [reserved] returns.
 func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	if end := reserved(ctx); !end.IsZero() {
 		return context.WithDeadline(ctx, end)

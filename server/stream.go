@@ -15,85 +15,86 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// sentAtOnce is how many bytes of a stream are sent without a second goroutine:
-// gRPC takes the first 64 KiB of a stream without waiting for its reader. Most
-// fetches never send more, and ten thousand of them may wait at once.
-const sentAtOnce = 48 << 10
+// unblockedBytes is how many bytes of a stream are sent without a second goroutine: gRPC accepts
+// the first 64 KiB without waiting for the reader. Most fetches never send more, so 10,000 waiting
+// fetches do not need a second goroutine each.
+const unblockedBytes = 48 << 10
 
-// eventStream sends one fetch's events, numbered, and a heartbeat where there
-// is none for a while. It gives up a caller that has stopped reading, which
-// would hold a send for ever, and which keepalive does not notice (spec B7).
+// eventStream numbers and sends the events of one fetch, and heartbeats in between. It ends the
+// fetch if the caller stops reading: the send would block forever, and keepalive does not notice
+// (spec B7).
 type eventStream struct {
-	post    func(*outgoing) error
-	ctx     context.Context // of the call
-	copies  int64           // of a message that are held while it is sent
-	ticket  *ticket
-	giveUp  context.CancelFunc // ends the fetch
-	start   time.Time
-	silence time.Duration // after which a heartbeat is due
-	limit   time.Duration // how long a send may take
+	post     func(*outgoing) error
+	ctx      context.Context // the context of the call
+	copies   int64           // copies of a message that are held while it is sent
+	ticket   *ticket
+	cancel   context.CancelFunc // ends the fetch
+	start    time.Time
+	interval time.Duration // between heartbeats
+	limit    time.Duration // how long a send may take
 
-	mu       sync.Mutex
-	sequence int64
-	heart    *time.Timer // nil: none
-	silent   time.Time   // since when
-	closed   bool
-	err      error // of a send; none follows it
-	telling  telling
-	// The message that is sent, and when: it is encoded before the next is made.
+	mu        sync.Mutex
+	sequence  int64
+	heartbeat *time.Timer // nil means no heartbeats
+	lastSent  time.Time
+	closed    bool
+	err       error // of the first failed send; nothing is sent after it
+	convert   eventConverter
+	// The message to send, and its time. Both are reused, because a message is encoded before
+	// the next one is made.
 	message pb.FetchResponse
 	elapsed durationpb.Duration
 
-	room    int            // bytes that may be sent at once
-	out     chan *outgoing // to [sender]; nil: there is none yet
-	done    chan error     // from it, once for each message
-	patient *time.Timer
+	unblocked  int            // bytes that may still be sent without a second goroutine
+	out        chan *outgoing // to sendAll; nil means it is not started yet
+	done       chan error     // receives the result of each message
+	stallTimer *time.Timer
 }
 
-func newEventStream(ctx context.Context, post func(*outgoing) error, by way, t *ticket, limit time.Duration, giveUp context.CancelFunc) *eventStream {
-	return &eventStream{ctx: ctx, post: post, copies: by.copies, ticket: t, giveUp: giveUp, start: time.Now(), limit: limit, room: by.atOnce}
+func newEventStream(ctx context.Context, post func(*outgoing) error, mode sendMode, t *ticket, limit time.Duration, cancel context.CancelFunc) *eventStream {
+	return &eventStream{ctx: ctx, post: post, copies: mode.copies, ticket: t, cancel: cancel, start: time.Now(), limit: limit, unblocked: mode.unblocked}
 }
 
-// beatAfter begins the heartbeats.
-func (e *eventStream) beatAfter(silence time.Duration) {
+// startHeartbeats sends a heartbeat whenever nothing was sent for interval.
+func (e *eventStream) startHeartbeats(interval time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.silent, e.silence = time.Now(), silence
-	e.heart = time.AfterFunc(math.MaxInt64, e.beat)
-	e.heart.Reset(silence) // beat finds it, however short that is
+	e.lastSent, e.interval = time.Now(), interval
+	e.heartbeat = time.AfterFunc(math.MaxInt64, e.beat)
+	e.heartbeat.Reset(interval) // only now, because beat uses e.heartbeat
 }
 
-// sink is the fetch's [fetch.Sink].
+// sink is the [fetch.Sink] of the fetch.
 func (e *eventStream) sink(ev fetch.Event) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.err != nil { // what it failed at may still be with the sender
+	if e.err != nil { // sendAll may still use e.message
 		return e.err
 	}
-	e.telling.event(&e.message, ev)
-	if err := e.locked(&e.message); err != nil {
+	e.convert.event(&e.message, ev)
+	if err := e.sendLocked(&e.message); err != nil {
 		return err
 	}
-	e.message.Event = nil // it is not to be kept through a wait
+	e.message.Event = nil // so that it can be collected during a wait
 	return nil
 }
 
-// send sends one message. It blocks while the caller does not read.
+// send sends a message. It blocks while the caller does not read.
 func (e *eventStream) send(resp *pb.FetchResponse) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.locked(resp)
+	return e.sendLocked(resp)
 }
 
-// finish sends the last message. No heartbeat follows it, though one be due.
+// finish sends the last message. No heartbeat follows it, even if one is due.
 func (e *eventStream) finish(resp *pb.FetchResponse) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
-	return e.locked(resp)
+	return e.sendLocked(resp)
 }
 
-func (e *eventStream) locked(resp *pb.FetchResponse) error {
+func (e *eventStream) sendLocked(resp *pb.FetchResponse) error {
 	if e.err != nil {
 		return e.err
 	}
@@ -106,84 +107,83 @@ func (e *eventStream) locked(resp *pb.FetchResponse) error {
 		e.sequence-- // nothing was sent, and more may follow
 		return err
 	}
-	e.err = e.pass(o)
-	if e.heart != nil {
-		e.silent = time.Now() // a slow caller has just heard something
+	e.err = e.transmitLocked(o)
+	if e.heartbeat != nil {
+		e.lastSent = time.Now() // after the send: a slow caller has just read a message
 	}
 	return e.err
 }
 
-// pass gives a message to gRPC, and waits for it to be taken, but not for ever.
-// What it gave up on ends when the handler returns: then gRPC fails the send.
-func (e *eventStream) pass(o *outgoing) error {
+// transmitLocked passes a message to gRPC and waits until it is accepted, up to the limit. A send
+// that is still blocked then fails when the handler returns.
+func (e *eventStream) transmitLocked(o *outgoing) error {
 	if e.out == nil {
-		if o.size <= e.room {
-			e.room -= o.size
+		if o.size <= e.unblocked {
+			e.unblocked -= o.size
 			return e.post(o)
 		}
 		e.out, e.done = make(chan *outgoing), make(chan error, 1)
-		e.patient = time.NewTimer(e.limit)
-		go sender(e.post, e.out, e.done)
+		e.stallTimer = time.NewTimer(e.limit)
+		go sendAll(e.post, e.out, e.done)
 	}
-	e.patient.Reset(e.limit)
-	defer e.patient.Stop()
+	e.stallTimer.Reset(e.limit)
+	defer e.stallTimer.Stop()
 	e.out <- o
 	select {
 	case err := <-e.done:
 		return err
-	case <-e.patient.C:
-		e.giveUp()
+	case <-e.stallTimer.C:
+		e.cancel()
 		return stalledError(e.limit)
 	}
 }
 
-// sender sends what comes until out is closed.
-func sender(post func(*outgoing) error, out <-chan *outgoing, done chan<- error) {
+// sendAll sends the messages from out until it is closed.
+func sendAll(post func(*outgoing) error, out <-chan *outgoing, done chan<- error) {
 	for o := range out {
 		done <- post(o)
 	}
 }
 
-// stalledError tells a caller that it did not read.
+// stalledError returns the status of a call whose caller stopped reading.
 func stalledError(limit time.Duration) error {
-	st := status.Newf(codes.Aborted, "the caller has read nothing for %s: read on, or ask for another delivery", limit)
+	st := status.Newf(codes.Aborted, "the caller has read nothing for %s: keep reading, or choose another body_policy.delivery", limit)
 	return withDetails(st, &errdetails.ErrorInfo{Reason: "CONSUMER_STALLED", Domain: errorDomain})
 }
 
-// beat sends a heartbeat where one is due, and sees to the next: what is sent leaves
-// the timer as it is. Nothing is due while something is just being sent.
+// beat runs when the timer fires. It sends a heartbeat if one is due, and sets the timer again.
+// Sends do not reset the timer, so it may fire early. While a send is in progress none is due.
 func (e *eventStream) beat() {
 	if !e.mu.TryLock() {
-		e.heart.Reset(e.silence)
+		e.heartbeat.Reset(e.interval)
 		return
 	}
 	defer e.mu.Unlock()
 	if e.closed {
 		return
 	}
-	if left := e.silence - time.Since(e.silent); left > 0 {
-		e.heart.Reset(left)
+	if left := e.interval - time.Since(e.lastSent); left > 0 {
+		e.heartbeat.Reset(left)
 		return
 	}
-	_ = e.locked(&pb.FetchResponse{Event: &pb.FetchResponse_Heartbeat{Heartbeat: &pb.Heartbeat{}}}) // the fetch's next event meets the same error
-	e.heart.Reset(e.silence)
+	_ = e.sendLocked(&pb.FetchResponse{Event: &pb.FetchResponse_Heartbeat{Heartbeat: &pb.Heartbeat{}}}) // the next event returns the same error
+	e.heartbeat.Reset(e.interval)
 }
 
-// failed returns the error that a send met, or nil.
+// failed returns the error of the first failed send, or nil.
 func (e *eventStream) failed() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err
 }
 
-// close ends the heartbeats and the sender. A stream must not be used after its
-// handler.
+// close stops the heartbeats and sendAll: a gRPC stream must not be used after its handler returns.
 func (e *eventStream) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
-	if e.heart != nil {
-		e.heart.Stop()
+	if e.heartbeat != nil {
+		e.heartbeat.Stop()
 	}
 	if e.out != nil {
 		close(e.out)

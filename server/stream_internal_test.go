@@ -17,7 +17,7 @@ import (
 // caller took long to take is none.
 func TestHeartbeatBehindASlowSend(t *testing.T) {
 	t.Parallel()
-	for _, atOnce := range []int{0, sentAtOnce} {
+	for _, unblocked := range []int{0, unblockedBytes} {
 		synctest.Test(t, func(t *testing.T) {
 			var taken time.Time
 			beats := 0
@@ -32,9 +32,9 @@ func TestHeartbeatBehindASlowSend(t *testing.T) {
 				<-time.After(9999 * time.Millisecond)
 				taken = time.Now()
 				return nil
-			}, way{atOnce: atOnce, copies: 1}, newTicket(t), 30*time.Second, func() {})
+			}, sendMode{unblocked: unblocked, copies: 1}, newTicket(t), 30*time.Second, func() {})
 			defer e.close()
-			e.beatAfter(10 * time.Second)
+			e.startHeartbeats(10 * time.Second)
 			if err := e.sink(fetch.AttemptStarted{Attempt: 1}); err != nil {
 				t.Fatal(err)
 			}
@@ -74,8 +74,8 @@ func TestHeartbeats(t *testing.T) {
 				ended = resp.GetOutcome() != nil
 				last = time.Now()
 				return nil
-			}, way{atOnce: int(seed%2) << 20, copies: 1}, newTicket(t), 30*time.Second, func() {})
-			e.beatAfter(silence)
+			}, sendMode{unblocked: int(seed%2) << 20, copies: 1}, newTicket(t), 30*time.Second, func() {})
+			e.startHeartbeats(silence)
 			for range 30 {
 				if slow = 0; r.IntN(4) == 0 {
 					slow = time.Duration(r.IntN(25000)) * time.Millisecond
@@ -118,8 +118,8 @@ func TestStalledMessage(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-	}, way{copies: 1}, newTicket(t), 3*time.Millisecond, func() {})
-	e.beatAfter(time.Hour)
+	}, sendMode{copies: 1}, newTicket(t), 3*time.Millisecond, func() {})
+	e.startHeartbeats(time.Hour)
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
@@ -143,9 +143,9 @@ func TestStalledMessage(t *testing.T) {
 // response is kept through the wait that may follow.
 func TestTellingKeepsNothing(t *testing.T) {
 	t.Parallel()
-	var told telling
+	var told eventConverter
 	told.event(new(pb.FetchResponse), fetch.ResponseStarted{Attempt: 1, Response: &fetch.Response{StatusCode: 200}})
-	if told.head != nil {
-		t.Errorf("%v is kept", told.head)
+	if told.message != nil {
+		t.Errorf("%v is kept", told.message)
 	}
 }

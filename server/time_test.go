@@ -107,7 +107,7 @@ func TestLimits(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(r *rig) {
 				in := r.request(row.path)
-				in.TimeoutPolicy, in.RetryPolicy.MaxAttempts = row.limits, ptr(int32(1))
+				in.TimeoutPolicy, in.RetryPolicy.MaxAttempts = row.limits, new(int32(1))
 				began := time.Now()
 				out := r.mustUnary(in).GetOutcome()
 				wantClass(r.T, out, row.class, row.stop, 1)
@@ -133,7 +133,7 @@ func TestWaits(t *testing.T) {
 		at           []time.Duration // of each attempt
 	}{
 		{"backoff of ten seconds", "503/200", &pb.RetryPolicy{BaseDelay: seconds(5), MaxDelay: seconds(10)}, time.Minute, 0, []time.Duration{0, 10 * time.Second}},
-		{"STANDARD", "503", &pb.RetryPolicy{MaxAttempts: ptr(int32(4))}, time.Minute, exhausted,
+		{"STANDARD", "503", &pb.RetryPolicy{MaxAttempts: new(int32(4))}, time.Minute, exhausted,
 			[]time.Duration{0, 200 * time.Millisecond, 600 * time.Millisecond, 1400 * time.Millisecond}},
 		{"DOWNLOAD without jitter", "503", &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxJitter: seconds(0)}, time.Minute, exhausted,
 			[]time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second}},
@@ -211,7 +211,7 @@ func TestJitterIsRepeatable(t *testing.T) {
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	wait := func(in *pb.FetchRequest) {
-		in.RetryPolicy = &pb.RetryPolicy{BaseDelay: seconds(58), MaxDelay: seconds(58), MaxAttempts: ptr(int32(2)), Multiplier: ptr(1.0)}
+		in.RetryPolicy = &pb.RetryPolicy{BaseDelay: seconds(58), MaxDelay: seconds(58), MaxAttempts: new(int32(2)), Multiplier: new(1.0)}
 	}
 	for _, row := range []struct {
 		name, script string

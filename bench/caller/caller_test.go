@@ -14,8 +14,8 @@ import (
 
 	"fetchd/bench/caller"
 	"fetchd/bench/origin"
-	"fetchd/fetch"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // start serves an origin, and fetchd with nothing but loopback open, until the test
@@ -26,32 +26,18 @@ func start(t *testing.T) (*origin.Origin, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	at, err := netip.ParseAddrPort(o.Addr("http"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	egress := fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{at.Port()}}
-	s, err := server.New(server.Config{Fetch: fetch.Config{Egress: egress}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	t.Cleanup(func() {
-		ended, cancel := context.WithCancel(context.Background())
-		cancel() // what is held is cut off
-		if err := s.Shutdown(ended); err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("shutdown: %v", err)
-		}
-		if err := errors.Join(<-served, o.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return o, l.Addr().String()
+	return o, fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		c.Fetch.Egress.AllowPorts = []uint16{at.Port()}
+	}}).Addr
 }
 
 // TestKinds puts each load on for a moment. What it measures is no matter; that it

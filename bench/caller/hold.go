@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
 )
@@ -113,15 +112,10 @@ func (h *holder) unary(ctx context.Context, n int) error {
 
 func (h *holder) stream(ctx context.Context, n int) error {
 	return paced(ctx, n, func(i int) error {
-		s, err := h.clients[i%len(h.clients)].Fetch(ctx, h.request)
-		if err != nil {
-			return err
-		}
 		h.running.Go(func() {
-			for { // its events and heartbeats
-				if m, err := s.Recv(); err != nil || m.GetOutcome() != nil {
+			for m, err := range client.Wrap(h.clients[i%len(h.clients)]).Events(ctx, h.request) {
+				if err != nil || m.GetOutcome() != nil {
 					h.fail(ctx, fmt.Errorf("a fetch that is held ended: %v, %w", m.GetOutcome(), err))
-					return
 				}
 			}
 		})
@@ -129,20 +123,18 @@ func (h *holder) stream(ctx context.Context, n int) error {
 	})
 }
 
-// many has tasks of one stream after the other, in messages of one.
 func (h *holder) many(ctx context.Context, n int) error {
-	var s grpc.BidiStreamingClient[pb.FetchManyRequest, pb.FetchManyResponse]
-	return paced(ctx, n, func(i int) error {
-		if i%perShare == 0 {
-			var err error
-			if s, err = h.clients[0].FetchMany(ctx); err != nil {
-				return err
-			}
-			h.running.Go(func() {
-				answer, err := s.Recv()
-				h.fail(ctx, fmt.Errorf("a task that is held ended: %v, %w", answer, err))
-			})
-		}
-		return s.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: strconv.Itoa(i), Request: h.request}}})
+	pool := client.NewPool()
+	pool.Open(ctx, client.Wrap(h.clients[0]), (n+client.StreamTasks-1)/client.StreamTasks, nil)
+	h.running.Go(func() {
+		<-ctx.Done()
+		pool.Close()
+	})
+	return paced(ctx, n, func(int) error {
+		h.running.Go(func() {
+			outcome, err := pool.Do(ctx, client.Task{Request: h.request})
+			h.fail(ctx, fmt.Errorf("a task that is held ended: %v, %w", outcome, err))
+		})
+		return nil
 	})
 }

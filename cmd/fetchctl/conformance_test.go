@@ -9,10 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
 	"fetchd/fetch"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 func TestConformanceOfTheServiceInside(t *testing.T) {
@@ -82,17 +85,7 @@ func TestConformanceUsage(t *testing.T) {
 // startTarget serves a service on loopback and returns its address.
 func startTarget(t *testing.T, cfg server.Config) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	svc, err := serve(cfg, l, "passthrough:///"+address, plaintext)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(svc.close)
-	return address
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) { *c = cfg }}).Addr
 }
 
 // freePort is an address that was free a moment ago.
@@ -170,20 +163,23 @@ func TestConformanceOfAClient(t *testing.T) {
 
 func TestConformanceList(t *testing.T) {
 	t.Parallel()
-	scenarios, vectors := everything(t)
+	scenarios, vectors, err := judge.Select(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	got := fetchctl(t, "conformance", "--list")
 	for _, s := range scenarios {
 		if !strings.Contains(got.out, s.Story) {
 			t.Errorf("--list lacks %q", s.Name)
 		}
 		for _, rule := range s.Rules {
-			if ruleSentences[rule] == "" {
+			if rules.Sentence(rule) == "" {
 				t.Errorf("scenario %q: rule %s has no sentence", s.Name, rule)
 			}
 		}
 	}
 	for i := range vectors {
-		if ruleSentences[vectors[i].Rule] == "" {
+		if rules.Sentence(vectors[i].Rule) == "" {
 			t.Errorf("vector %s: rule %s has no sentence", vectors[i].Name, vectors[i].Rule)
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -20,6 +19,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/internal/cli"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // TestCredentials asks a service that speaks TLS and wants a certificate and a
@@ -111,32 +111,15 @@ func certificate(t *testing.T, dir string) (tls.Certificate, *x509.CertPool) {
 // secureServer returns the address of a fetchd that ends with the test.
 func secureServer(t *testing.T, pair tls.Certificate, authority *x509.CertPool) string {
 	t.Helper()
-	srv, err := server.New(server.Config{
-		Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}},
-		TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: authority,
-			ClientAuth: tls.RequireAndVerifyClientCert},
-		Authenticate: func(shown server.Credentials) (string, error) {
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		c.Fetch.Egress = fetch.Egress{Unrestricted: true}
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: authority,
+			ClientAuth: tls.RequireAndVerifyClientCert}
+		c.Authenticate = func(shown server.Credentials) (string, error) {
 			if shown.Token != "right" || shown.TLS == nil || len(shown.TLS.PeerCertificates) == 0 {
 				return "", errors.New("no token that is known")
 			}
 			return "test", nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := errors.Join(srv.Shutdown(ctx), <-served); err != nil {
-			t.Error(err)
 		}
-	})
-	return l.Addr().String()
+	}}).Addr
 }

@@ -8,17 +8,20 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"fetchd/conformance/judge"
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
+	"fetchd/internal/show"
 )
 
-// demoCmd is "fetchctl demo".
+// demoCmd is the command "fetchctl demo".
 type demoCmd struct {
-	List  bool   `xor:"what" help:"List the scenarios with their rules, and run none."`
-	Break string `xor:"what" placeholder:"RULE" help:"Run the scenarios about this rule against an origin that gives it no occasion. The demo must then fail."`
+	List  bool   `xor:"what" help:"List the scenarios with their rules and exit."`
+	Break string `xor:"what" placeholder:"RULE" help:"Run the scenarios about this rule against an origin that gives the rule no occasion to apply. The demo must then fail."`
 }
 
-// run runs the demo, and returns the exit status.
+// run runs the demo and returns the exit code.
 func (c *demoCmd) run(ctx context.Context, a *app) int {
 	all, err := demoScenarios()
 	if err != nil {
@@ -31,7 +34,7 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 	if c.Break != "" {
 		c.Break = strings.ToUpper(c.Break)
 		if chosen = kit.Broken(all, c.Break); len(chosen) == 0 {
-			return a.fail(ctx, "", cli.UsageError("--break", "is no rule of a scenario: give one of "+strings.Join(breakRules(all), ", ")))
+			return a.fail(ctx, "", cli.UsageError("--break", "is not a rule of a scenario: give one of "+strings.Join(breakRules(all), ", ")))
 		}
 	}
 	s, err := newStage(chosen)
@@ -39,7 +42,7 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, "", err)
 	}
 	defer s.close()
-	d := &demo{stage: s, out: &cli.Printer{W: a.Out}, paint: a.painterFor(a.Out)}
+	d := &demo{stage: s, out: &cli.Printer{W: a.Out}, paint: a.Painter(a.Out)}
 	d.intro(c.Break)
 	for i := range chosen {
 		if err := d.play(ctx, chosen[i]); err != nil {
@@ -53,13 +56,13 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 	return status
 }
 
-// demoScenarios are those of the demo, in the order of docs/spec.md's subjects.
+// demoScenarios returns the scenarios of the demo, in the order of docs/spec.md.
 func demoScenarios() ([]*kit.Scenario, error) {
 	all, err := kit.Load()
 	return slices.DeleteFunc(all, func(s *kit.Scenario) bool { return !s.Demo }), err
 }
 
-// breakRules are the rules that can be broken.
+// breakRules returns the rules that --break accepts.
 func breakRules(all []*kit.Scenario) []string {
 	var rules []string
 	for _, s := range all {
@@ -71,17 +74,17 @@ func breakRules(all []*kit.Scenario) []string {
 
 // stage is the origin and the service, both on loopback.
 type stage struct {
-	origin  *venue
+	origin  *judge.Venue
 	service *service
 }
 
 // newStage starts both for the scenarios. The caller closes it.
 func newStage(all []*kit.Scenario) (*stage, error) {
-	v, err := openVenue("", "", all)
+	v, err := judge.Open("", "", all)
 	if err != nil {
 		return nil, err
 	}
-	svc, err := serveVenue(v, listenersOf(all))
+	svc, err := serveVenue(v, judge.Listeners(all))
 	if err != nil {
 		_ = v.Close() // always nil
 		return nil, err
@@ -89,7 +92,7 @@ func newStage(all []*kit.Scenario) (*stage, error) {
 	return &stage{v, svc}, nil
 }
 
-// close ends both, the service first: it is the one that calls.
+// close stops both, the service first, because it calls the origin.
 func (s *stage) close() {
 	s.service.close()
 	_ = s.origin.Close() // always nil
@@ -99,7 +102,7 @@ func (s *stage) close() {
 type demo struct {
 	*stage
 	out   *cli.Printer
-	paint painter
+	paint cli.Painter
 	begun time.Time
 	rows  []row
 }
@@ -115,36 +118,36 @@ func (d *demo) intro(rule string) {
 	d.begun = time.Now()
 	d.out.Printf("origin %s, service in this process over TCP\n", d.origin.Addr("http"))
 	if rule != "" {
-		d.out.Printf("rule %s is broken: %s\n", rule, ruleSentences[rule])
+		d.out.Printf("rule %s is broken: %s\n", rule, rules.Sentence(rule))
 	}
 }
 
-// play runs one scenario and tells it. An error is that of an interrupted run.
+// play runs one scenario and prints it. It returns an error only if ctx ends.
 func (d *demo) play(ctx context.Context, s *kit.Scenario) error {
-	d.out.Printf("\n%s  %s\n", d.paint.paint(bold, s.Name), d.paint.paint(dim, strings.Join(s.BreakRules(), " ")))
+	d.out.Printf("\n%s  %s\n", d.paint.Paint(cli.Bold, s.Name), d.paint.Paint(cli.Dim, strings.Join(s.BreakRules(), " ")))
 	d.out.Printf("  %s\n", s.Story)
 	if s.Changed != "" {
-		d.out.Printf("  %s\n", d.paint.paint(yellow, "broken: "+s.Changed))
+		d.out.Printf("  %s\n", d.paint.Paint(cli.Yellow, "broken: "+s.Changed))
 	}
-	tell := &reporter{out: d.out, paint: d.paint, brief: true, indent: "    "}
-	rec := s.Perform(ctx, d.service, d.origin, tell.event)
+	tell := &show.Reporter{Out: d.out, Paint: d.paint, Brief: true, Indent: "    "}
+	rec := s.Perform(ctx, d.service, d.origin, tell.Event)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	wrong := s.Judge(d.origin, rec)
 	d.rows = append(d.rows, row{s, rec, wrong})
 	if len(wrong) == 0 {
-		d.out.Printf("  %s  the origin saw %s\n", d.paint.paint(green, "ok"), cli.Count(len(rec.Requests), "request"))
+		d.out.Printf("  %s  the origin saw %s\n", d.paint.Paint(cli.Green, "ok"), cli.Count(len(rec.Requests), "request"))
 		return nil
 	}
-	d.out.Printf("  %s\n", d.paint.paint(red, "FAILED"))
+	d.out.Printf("  %s\n", d.paint.Paint(cli.Red, "FAILED"))
 	for _, m := range wrong {
 		d.out.Printf("    %s: expected %s, got %s\n", m.What, m.Want, m.Got)
 	}
 	return nil
 }
 
-// summary prints the table and the totals, and returns the exit status.
+// summary prints the table and the totals, and returns the exit code.
 func (d *demo) summary() int {
 	failed := 0
 	d.out.Printf("\n")
@@ -158,10 +161,11 @@ func (d *demo) summary() int {
 			failed++
 		}
 		table.Printf("%s\t%s\t%s\t%d\t%d\t%s\n", result, r.s.Name, strings.Join(r.s.BreakRules(), " "),
-			len(r.rec.Finished), len(r.rec.Requests), took(r.rec.Spent))
+			len(r.rec.Finished), len(r.rec.Requests), show.Took(r.rec.Spent))
 	}
 	_ = t.Flush() // d.out keeps the error
-	d.out.Printf("\n%s: %d ok, %d failed, %s\n", cli.Count(len(d.rows), "scenario"), len(d.rows)-failed, failed, took(time.Since(d.begun)))
+	d.out.Printf("\nWhat a rule means: fetchctl explain --rule H6\n")
+	d.out.Printf("\n%s: %d ok, %d failed, %s\n", cli.Count(len(d.rows), "scenario"), len(d.rows)-failed, failed, show.Took(time.Since(d.begun)))
 	if failed > 0 {
 		return cli.ExitFailed
 	}
@@ -170,9 +174,9 @@ func (d *demo) summary() int {
 
 // demoList prints the scenarios.
 func (a *app) demoList(ctx context.Context, all []*kit.Scenario) int {
-	p := a.painterFor(a.Out)
+	p := a.Painter(a.Out)
 	for _, s := range all {
-		if _, err := fmt.Fprintf(a.Out, "%s  %s\n  %s\n", p.paint(bold, s.Name), p.paint(dim, strings.Join(s.BreakRules(), " ")), s.Story); err != nil {
+		if _, err := fmt.Fprintf(a.Out, "%s  %s\n  %s\n", p.Paint(cli.Bold, s.Name), p.Paint(cli.Dim, strings.Join(s.BreakRules(), " ")), s.Story); err != nil {
 			return a.fail(ctx, "", cli.OutputError(err))
 		}
 	}

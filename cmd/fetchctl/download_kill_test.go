@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -185,9 +187,6 @@ func wantFile(t *testing.T, name string, want []byte) {
 }
 
 func sumOf(body []byte) string {
-	sum, err := digestOf(context.Background(), bytes.NewReader(body))
-	if err != nil {
-		panic(err)
-	}
-	return sum
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
 }

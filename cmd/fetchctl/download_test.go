@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,10 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
+	"fetchd/internal/download"
 )
 
 // listed runs a download of a list that is given as standard input; {O} in it is
@@ -82,14 +83,9 @@ func TestDownloadContinues(t *testing.T) {
 			if n := len(tt.args); n > 0 && tt.args[0] == "--sha256sums" {
 				tt.args = []string{tt.args[0], filepath.Join(sums, tt.args[1])}
 			}
-			s := sidecar{Version: sidecarVersion, URL: o.URL("http", "/s/k/"+tt.script), Validator: tt.validator, Offset: have, Total: size}
-			if s.Validator == "" {
-				s.Validator = `"v1"`
-			}
-			if tt.total > 0 {
-				s.Total = tt.total
-			}
-			text, err := json.Marshal(s)
+			sidecar := map[string]any{"version": 1, "url": o.URL("http", "/s/k/"+tt.script),
+				"validator": cmp.Or(tt.validator, `"v1"`), "offset": have, "total": cmp.Or(tt.total, size)}
+			text, err := json.Marshal(sidecar)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -261,7 +257,7 @@ func TestDownloadJobs(t *testing.T) {
 	got = listed(t, o, t.TempDir(), "{O}/x/200 a\n{O}/x/200 b\n{O}/x/200 c\n{O}/x/200 d\n{O}/x/200 e\n", "-j", "1", "--json", "-q")
 	var order string
 	for line := range strings.Lines(got.out) {
-		var r fileResult
+		var r download.Result
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
 		}
@@ -300,11 +296,11 @@ func TestDownloadInterrupted(t *testing.T) {
 	}
 	only(t, dir, "file.part", "file.part.json")
 	got := fetchctl(t, "download", "-d", dir, "--json", url) // its name comes from what was begun
-	var r fileResult
+	var r download.Result
 	if err := json.Unmarshal([]byte(got.out), &r); err != nil || got.code != cli.ExitOK {
 		t.Fatalf("second run: exit status %d, %v\n%s", got.code, err, got.err)
 	}
-	if r.Name != "file" || r.ResumedAt != sent || r.FetchedBytes != size-sent || r.SizeBytes != size || r.Result != resultCompleted {
+	if r.Name != "file" || r.ResumedAt != sent || r.FetchedBytes != size-sent || r.SizeBytes != size || r.Result != "completed" {
 		t.Errorf("second run: %+v", r)
 	}
 	if got := ranges(o, "k"); !slices.Equal(got, []string{"", "bytes=1500000-"}) {
@@ -382,57 +378,4 @@ func TestDownloadNoService(t *testing.T) {
 		t.Errorf("through a service elsewhere: exit status %d\n%s", got.code, got.err)
 	}
 	wantFile(t, filepath.Join(dir, "file"), o.Body(3_000_000))
-}
-
-// A bar fits its columns, whatever the name.
-func TestBar(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	for _, tt := range []struct {
-		name             string
-		at, total, since int64
-		columns          int
-		want             string
-	}{
-		{"a.iso", 1 << 20, 4 << 20, 1 << 20, 79, "a.iso                            25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
-		{"a.iso", 1 << 20, 4 << 20, 1 << 20, 119, "a.iso                           [=====               ]   25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
-		{"a.iso", 1 << 20, -1, 1 << 20, 79, "a.iso                           1.0 MiB  1.0 MiB/s"},
-		{"a.iso", -1, -1, 0, 79, "a.iso                           0 B"},
-		{"漢字漢字漢字漢字漢字.iso", 1 << 20, 4 << 20, 1 << 20, 59, "漢字漢字漢…    25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
-		{"long", 1 << 20, 4 << 20, 1 << 20, 20, "long       25 %  1.…"},
-	} {
-		r := &track{begun: now.Add(-time.Second)}
-		r.rename(tt.name)
-		r.at.Store(tt.at)
-		r.total.Store(tt.total)
-		r.received.Store(tt.since)
-		got := r.bar(tt.columns, now)
-		if got != tt.want || widthOf(got) > tt.columns {
-			t.Errorf("%s in %d columns: %q, want %q", tt.name, tt.columns, got, tt.want)
-		}
-	}
-}
-
-// Bars come a few times a second, below the lines, and are taken away.
-func TestBoard(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	b := &board{out: &cli.Printer{W: &out}, draws: true, files: 9, begun: time.Now(), size: func() (int, int) { return 60, 5 }}
-	for range 6 {
-		b.add("x").set(0, -1)
-	}
-	_, _ = b.Write([]byte("a line\n"))
-	if out.String() != "" {
-		t.Errorf("drawn at once: %q", out.String())
-	}
-	b.quit = make(chan struct{})
-	b.draw()
-	if n := strings.Count(out.String(), "\n"); n != 1+3+1 || !strings.HasPrefix(out.String(), "a line\n") {
-		t.Errorf("5 rows hold %d lines: %q", n, out.String())
-	}
-	out.Reset()
-	b.end()
-	if got := out.String(); got != "\x1b[4A\r\x1b[J" {
-		t.Errorf("at the end %q", got)
-	}
 }

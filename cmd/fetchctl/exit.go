@@ -10,17 +10,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 )
-
-// errContract reports that the service broke the contract.
-var errContract = errors.New("the service broke its contract")
 
 // fail prints why a command failed and returns the exit code. server is the address of
 // the service, empty for the service inside fetchctl.
 func (a *app) fail(ctx context.Context, server string, err error) int {
-	if _, ok := errors.AsType[*cli.Error](err); ok {
+	if _, ok := errors.AsType[*cli.Error](err); ok || err == nil {
 		return a.Exit(ctx, err)
 	}
 	e := &cli.Error{Code: cli.ExitService, Err: err}
@@ -70,27 +66,4 @@ func remedy(code codes.Code, server string) string {
 		return "The output was not read for too long. Read faster, or write it to a file with -o."
 	}
 	return "The log of the service says more."
-}
-
-// outcomeStatus returns the exit code of a fetch that ended. For a failure type that this
-// program does not know, it depends on whether the failure is retryable.
-func outcomeStatus(out *pb.FetchOutcome) int {
-	switch out.GetKind() {
-	case pb.OutcomeKind_OUTCOME_KIND_SUCCESS, pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED, pb.OutcomeKind_OUTCOME_KIND_REDIRECT:
-		return cli.ExitOK
-	}
-	switch out.GetError().GetFailureType() {
-	case pb.FailureType_FAILURE_TYPE_TRANSIENT:
-		return cli.ExitTransient
-	case pb.FailureType_FAILURE_TYPE_PERMANENT:
-		return cli.ExitPermanent
-	case pb.FailureType_FAILURE_TYPE_RATE_LIMITED:
-		return cli.ExitRateLimited
-	case pb.FailureType_FAILURE_TYPE_NEEDS_AUTH:
-		return cli.ExitNeedsAuth
-	}
-	if out.GetError().GetRetryable() {
-		return cli.ExitTransient
-	}
-	return cli.ExitPermanent
 }

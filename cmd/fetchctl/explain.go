@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -13,45 +14,52 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
+	"fetchd/internal/show"
 )
 
-// explainCmd is "fetchctl explain".
+// explainCmd is the command "fetchctl explain".
 type explainCmd struct {
-	Input string `arg:"" optional:"" name:"@FILE.json|-" help:"The whole fetchd.v1.ExplainRequest as JSON, in place of flags."`
+	Input string `arg:"" optional:"" name:"@FILE.json|-" help:"A fetchd.v1.ExplainRequest as JSON, instead of flags."`
 
-	Status   *int32   `short:"s" group:"Observation:" placeholder:"CODE" help:"Status of the response. Default: there was none."`
+	Rule string `placeholder:"RULE" help:"Print the meaning of a rule such as H6. The other flags have no effect."`
+
+	Status   *int32   `short:"s" group:"Observation:" placeholder:"CODE" help:"Status of the response. Default: no response."`
 	Header   []string `short:"H" sep:"none" group:"Observation:" placeholder:"NAME: VALUE" help:"Header of the response, such as Retry-After or Date. Repeatable."`
 	Location string   `group:"Observation:" placeholder:"URL" help:"Location of the response: -H 'Location: URL'."`
-	Fault    []string `group:"Observation:" placeholder:"CLASS" help:"What went wrong besides what the status says, such as body_interrupted. Repeatable."`
-	HopURL   string   `name:"hop-url" group:"Observation:" placeholder:"URL" help:"URL of the hop that was observed. Default: the fetch's."`
-	Auth     string   `enum:"none,refreshed,refresh_failed,refused_again,not_asked" default:"none" group:"Observation:" help:"What the auth provider did about a 401: ${enum}. Default: ${default}."`
-	At       string   `group:"Observation:" placeholder:"TIME" help:"When it was observed, in RFC 3339; dates in Retry-After count from here where there is no Date. Default: now."`
+	Fault    []string `group:"Observation:" placeholder:"CLASS" help:"An error other than the status, such as body_interrupted. Repeatable."`
+	HopURL   string   `name:"hop-url" group:"Observation:" placeholder:"URL" help:"URL of the observed hop. Default: the URL of the fetch."`
+	Auth     string   `enum:"none,refreshed,refresh_failed,refused_again,not_asked" default:"none" group:"Observation:" help:"What the auth provider did after a 401: ${enum}. Default: ${default}."`
+	At       string   `group:"Observation:" placeholder:"TIME" help:"Time of the observation in RFC 3339. A date in Retry-After counts from here if the response has no Date. Default: now."`
 
 	Method        string         `short:"X" group:"State of the fetch:" placeholder:"METHOD" help:"Method of the fetch. Default: GET."`
-	HopMethod     string         `group:"State of the fetch:" placeholder:"METHOD" help:"Method of the hop that was observed. Default: the fetch's."`
+	HopMethod     string         `group:"State of the fetch:" placeholder:"METHOD" help:"Method of the observed hop. Default: the method of the fetch."`
 	URL           string         `name:"url" group:"State of the fetch:" placeholder:"URL" help:"URL of the fetch. Default: http://origin.example/"`
-	Attempt       int32          `group:"State of the fetch:" placeholder:"N" help:"Attempt that ended. Default: 1."`
-	Redirects     int32          `group:"State of the fetch:" placeholder:"N" help:"Redirects followed in it so far. Default: 0."`
+	Attempt       int32          `group:"State of the fetch:" placeholder:"N" help:"Number of the attempt that ended. Default: 1."`
+	Redirects     int32          `group:"State of the fetch:" placeholder:"N" help:"Redirects followed in this attempt so far. Default: 0."`
 	Exchanges     int32          `group:"State of the fetch:" placeholder:"N" help:"Requests made so far. Default: 0."`
 	Conditional   bool           `group:"State of the fetch:" help:"The request was conditional."`
-	BodyCommitted bool           `group:"State of the fetch:" help:"Body bytes were delivered and cannot be continued."`
+	BodyCommitted bool           `group:"State of the fetch:" help:"Body bytes were delivered, and the body cannot be continued."`
 	TimeLeft      *time.Duration `group:"State of the fetch:" placeholder:"DURATION" help:"Time left for the fetch. Default: enough."`
 
-	Profile            string         `enum:"standard,download" default:"standard" group:"Policy:" help:"Rules and waits: ${enum}. Default: ${default}."`
+	Profile            string         `enum:"standard,download" default:"standard" group:"Policy:" help:"Retry rules and waits: ${enum}. Default: ${default}."`
 	MaxRetries         *int32         `short:"r" group:"Policy:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
-	MaxRetryAfter      *time.Duration `group:"Policy:" placeholder:"DURATION" help:"Longest Retry-After that is waited for. Default: 30s, with --profile download 60s."`
-	MaxRedirects       *int32         `group:"Policy:" placeholder:"N" help:"Redirects followed. Default: 5, with --profile download 20."`
-	NoFollow           bool           `group:"Policy:" help:"Redirects are not followed."`
-	IdempotencyKey     string         `group:"Policy:" placeholder:"KEY" help:"Key of the request. Default: none."`
-	AllowNonIdempotent bool           `group:"Policy:" help:"POST and PATCH may be tried again; needs --idempotency-key."`
+	MaxRetryAfter      *time.Duration `group:"Policy:" placeholder:"DURATION" help:"Maximum Retry-After to wait for. Default: 30s, with --profile download 60s."`
+	MaxRedirects       *int32         `group:"Policy:" placeholder:"N" help:"Maximum number of redirects. Default: 5, with --profile download 20."`
+	NoFollow           bool           `group:"Policy:" help:"Do not follow redirects."`
+	IdempotencyKey     string         `group:"Policy:" placeholder:"KEY" help:"Idempotency key of the request. Default: none."`
+	AllowNonIdempotent bool           `group:"Policy:" help:"Allow retries of POST and PATCH; requires --idempotency-key."`
 
 	JSON bool `name:"json" group:"Output:" help:"Print the fetchd.v1.ExplainResponse as one line of JSON."`
 
 	connection
 }
 
-// run explains, and returns the exit status.
+// run explains and returns the exit code.
 func (c *explainCmd) run(ctx context.Context, a *app) int {
+	if c.Rule != "" {
+		return a.fail(ctx, "", c.printRule(a))
+	}
 	req, err := c.request(ctx, a.In)
 	if err != nil {
 		return a.fail(ctx, "", err)
@@ -68,7 +76,7 @@ func (c *explainCmd) run(ctx context.Context, a *app) int {
 	if c.JSON {
 		err = writeJSON(a.Out, resp)
 	} else {
-		err = writeExplanation(a.Out, a.painterFor(a.Out), req, resp)
+		err = writeExplanation(a.Out, a.Painter(a.Out), req, resp)
 	}
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
@@ -76,8 +84,20 @@ func (c *explainCmd) run(ctx context.Context, a *app) int {
 	return cli.ExitOK
 }
 
-// request makes the request that the flags describe, or reads one. Errors are
-// usageErrors, and that of ctx while standard input is read.
+// printRule prints the sentence of a rule.
+func (c *explainCmd) printRule(a *app) error {
+	id := strings.ToUpper(c.Rule)
+	sentence := rules.Sentence(id)
+	if sentence == "" {
+		return cli.UsageError("--rule", fmt.Sprintf("there is no rule %.20q: rules are named like H6; docs/outcomes.md lists them", c.Rule))
+	}
+	out := cli.Printer{W: a.Out}
+	out.Printf("%s  %s\n", id, sentence)
+	return out.End()
+}
+
+// request returns the request that the flags describe, or reads one. Errors are usage errors,
+// and that of ctx while standard input is read.
 func (c *explainCmd) request(ctx context.Context, stdin io.Reader) (*pb.ExplainRequest, error) {
 	req, err := c.fromFlags()
 	if err != nil || c.Input == "" {
@@ -85,19 +105,19 @@ func (c *explainCmd) request(ctx context.Context, stdin io.Reader) (*pb.ExplainR
 	}
 	none := explainCmd{Auth: "none", Profile: "standard"}
 	if unset, _ := none.fromFlags(); !proto.Equal(req, unset) {
-		return nil, cli.UsageError(c.Input, "stands beside flags that describe the observation: give one of the two")
+		return nil, cli.UsageError(c.Input, "cannot be combined with flags that describe the observation: give one of the two")
 	}
 	name, isFile := strings.CutPrefix(c.Input, "@")
 	if !isFile && name != "-" {
 		return nil, cli.UsageError(c.Input, "is neither @FILE.json nor -")
 	}
-	text, err := readInput(ctx, name, stdin, maxRequestBody)
+	text, err := cli.ReadInput(ctx, name, stdin, maxRequestBody)
 	if err != nil {
-		return nil, inputError(c.Input, err)
+		return nil, cli.InputError(c.Input, err)
 	}
 	req = new(pb.ExplainRequest)
 	if err := protojson.Unmarshal(text, req); err != nil {
-		return nil, inputError(c.Input, err)
+		return nil, cli.InputError(c.Input, err)
 	}
 	return req, nil
 }
@@ -130,7 +150,7 @@ func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
 		}
 		req.ObservedTime = timestamppb.New(at)
 	}
-	return req, checkText(map[string]string{"--method": c.Method, "--hop-method": c.HopMethod, "--url": c.URL,
+	return req, cli.CheckUTF8(map[string]string{"--method": c.Method, "--hop-method": c.HopMethod, "--url": c.URL,
 		"--hop-url": c.HopURL, "--idempotency-key": c.IdempotencyKey})
 }
 
@@ -178,7 +198,7 @@ func (c *explainCmd) faults() ([]pb.ErrorClass, error) {
 func classNames() string {
 	var names []string
 	for n := int32(1); pb.ErrorClass_name[n] != ""; n++ {
-		names = append(names, label(pb.ErrorClass(n)))
+		names = append(names, show.Label(pb.ErrorClass(n)))
 	}
 	return strings.Join(names, ", ")
 }

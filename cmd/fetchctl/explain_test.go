@@ -12,6 +12,7 @@ import (
 	"fetchd/conformance"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
 )
 
 func TestExplain(t *testing.T) {
@@ -140,32 +141,9 @@ func TestExplainVectors(t *testing.T) {
 			t.Errorf("%s: %v\n%s", v.Name, err, text)
 		}
 		for _, m := range rule.FindAllStringSubmatch(text.String(), -1) {
-			if m[2] == "" || m[2] != ruleSentences[m[1]] {
+			if m[2] == "" || m[2] != rules.Sentence(m[1]) {
 				t.Errorf("%s: rule %s is told as %q", v.Name, m[1], m[2])
 			}
-		}
-	}
-}
-
-// The sentences are about the rules of the specification, no others.
-func TestRuleSentences(t *testing.T) {
-	t.Parallel()
-	spec, err := os.ReadFile("../../docs/spec.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defined := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^(?:\| |- )([A-Z][0-9]+)(?: \||\.)`).FindAllStringSubmatch(string(spec), -1) {
-		defined[m[1]] = true
-	}
-	for rule, sentence := range ruleSentences {
-		if !defined[rule] || !strings.HasSuffix(sentence, ".") {
-			t.Errorf("rule %s: defined in the specification: %t; sentence %q", rule, defined[rule], sentence)
-		}
-	}
-	for rule := range defined {
-		if strings.Contains("NHRCPW", rule[:1]) && rule != "W6" && ruleSentences[rule] == "" {
-			t.Errorf("rule %s of the specification has no sentence", rule)
 		}
 	}
 }

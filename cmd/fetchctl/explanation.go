@@ -7,30 +7,32 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/rules"
+	"fetchd/internal/show"
 )
 
 // explanation is a table of what was decided and why.
 type explanation struct {
-	paint painter
+	paint cli.Painter
 	text  strings.Builder
 }
 
 // row writes a line; one without a value is left out.
 func (x *explanation) row(name, format string, args ...any) {
 	if value := fmt.Sprintf(format, args...); value != "" {
-		fmt.Fprintf(&x.text, "%s %s\n", x.paint.paint(bold, fmt.Sprintf("%-10s", name)), value)
+		fmt.Fprintf(&x.text, "%s %s\n", x.paint.Paint(cli.Bold, fmt.Sprintf("%-10s", name)), value)
 	}
 }
 
 // rule writes a rule with its sentence.
 func (x *explanation) rule(name string) {
 	if name != "" {
-		x.row("rule "+cli.Escape(name), "%s", ruleSentences[name])
+		x.row("rule "+cli.Escape(name), "%s", rules.Sentence(name))
 	}
 }
 
 // writeExplanation tells an explanation in lines for people.
-func writeExplanation(w io.Writer, p painter, req *pb.ExplainRequest, resp *pb.ExplainResponse) error {
+func writeExplanation(w io.Writer, p cli.Painter, req *pb.ExplainRequest, resp *pb.ExplainResponse) error {
 	x := &explanation{paint: p}
 	x.observed(req)
 	if step := resp.GetRedirect(); step != nil {
@@ -39,7 +41,7 @@ func writeExplanation(w io.Writer, p painter, req *pb.ExplainRequest, resp *pb.E
 		x.failure(resp.GetError())
 		x.decision(resp)
 	}
-	x.row("policy", "%s", policyText(resp.GetEffectivePolicy()))
+	x.row("policy", "%s", show.PolicyText(resp.GetEffectivePolicy()))
 	if _, err := io.WriteString(w, x.text.String()); err != nil {
 		return cli.OutputError(err)
 	}
@@ -49,13 +51,13 @@ func writeExplanation(w io.Writer, p painter, req *pb.ExplainRequest, resp *pb.E
 func (x *explanation) observed(req *pb.ExplainRequest) {
 	var seen []string
 	if r := req.GetResponse(); r != nil {
-		seen = append(seen, statusLine(r.GetStatusCode()))
+		seen = append(seen, show.StatusLine(r.GetStatusCode()))
 		for _, h := range r.GetHeaders() {
-			seen = append(seen, headerText(h))
+			seen = append(seen, show.HeaderText(h))
 		}
 	}
 	for _, fault := range req.GetFaults() {
-		seen = append(seen, label(fault))
+		seen = append(seen, show.Label(fault))
 	}
 	x.row("observed", "%s, attempt %d", strings.Join(seen, ", "), max(req.GetAttempt(), 1))
 }
@@ -68,7 +70,7 @@ func (x *explanation) redirect(step *pb.RedirectStep) {
 	if step.GetCrossOrigin() {
 		notes = append(notes, "to another origin: credentials are dropped")
 	}
-	x.row("verdict", "%s", x.paint.paint(green, "follow the redirect"))
+	x.row("verdict", "%s", x.paint.Paint(cli.Green, "follow the redirect"))
 	x.row("next", "%s %s", cli.Escape(step.GetMethod()), cli.Escape(step.GetUrl()))
 	x.row("", "%s", strings.Join(notes, ", "))
 }
@@ -77,7 +79,7 @@ func (x *explanation) failure(e *pb.FetchError) {
 	if e == nil {
 		return
 	}
-	x.row("class", "%s, %s", x.paint.paint(red, label(e.GetErrorClass())), words(e.GetFailureType()))
+	x.row("class", "%s, %s", x.paint.Paint(cli.Red, show.Label(e.GetErrorClass())), show.Words(e.GetFailureType()))
 	x.rule(e.GetRule())
 }
 
@@ -88,12 +90,12 @@ func (x *explanation) decision(resp *pb.ExplainResponse) {
 		x.rule(d.GetRule())
 	}
 	if d.GetDelay() != nil {
-		x.row("delay", "%s, from %s", d.GetDelay().AsDuration(), words(d.GetDelaySource()))
+		x.row("delay", "%s, from %s", d.GetDelay().AsDuration(), show.Words(d.GetDelaySource()))
 	}
 	if after := resp.GetError().GetRetryAfter(); after != nil && d.GetDelay() == nil {
 		x.row("asked for", "%s by Retry-After", after.AsDuration())
 	}
-	x.row("outcome", "%s, if the fetch ended here", words(resp.GetKind()))
+	x.row("outcome", "%s, if the fetch ended here", show.Words(resp.GetKind()))
 	if e := resp.GetError(); e != nil {
 		x.row("retryable", "%s", laterFetch(e.GetRetryable()))
 	}
@@ -109,13 +111,13 @@ func laterFetch(mayHelp bool) string {
 func (x *explanation) verdict(d *pb.RetryDecision) string {
 	switch d.GetVerdict() {
 	case pb.RetryVerdict_RETRY_VERDICT_DONE:
-		return x.paint.paint(green, "done") + ": no retry is needed"
+		return x.paint.Paint(cli.Green, "done") + ": no retry is needed"
 	case pb.RetryVerdict_RETRY_VERDICT_RETRY:
 		where := "from the first URL"
 		if d.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
 			where = "at the failed hop"
 		}
-		return x.paint.paint(yellow, "retry") + fmt.Sprintf(": attempt %d follows, %s", d.GetNextAttempt(), where)
+		return x.paint.Paint(cli.Yellow, "retry") + fmt.Sprintf(": attempt %d follows, %s", d.GetNextAttempt(), where)
 	}
-	return x.paint.paint(red, "no retry") + ": " + words(d.GetVerdict())
+	return x.paint.Paint(cli.Red, "no retry") + ": " + show.Words(d.GetVerdict())
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"fetchd/client"
 	"fetchd/internal/cli"
 	"fetchd/internal/har"
 	"fetchd/internal/timeline"
@@ -87,7 +88,7 @@ func (r *recording) end(a *app) error {
 	}
 	data, err := har.Marshal(f, r.options)
 	if err != nil {
-		return errors.Join(errContract, err)
+		return errors.Join(client.ErrContract, err)
 	}
 	if err := r.archive.write(data); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/show"
 	"fetchd/internal/timeline"
 )
 
@@ -17,14 +18,15 @@ import (
 // for the whole fetch, and a line for each wait.
 type waterfall struct {
 	out     *cli.Printer
-	paint   painter
+	paint   cli.Painter
 	columns int
 	plain   bool // ASCII alone
 }
 
 // waterfall returns one for standard error.
 func (a *app) waterfall() *waterfall {
-	return &waterfall{out: &cli.Printer{W: a.Err}, paint: a.painterFor(a.Err), columns: columns(a.Err), plain: !a.isUTF8()}
+	columns, _ := cli.TerminalSize(a.Err)
+	return &waterfall{out: &cli.Printer{W: a.Err}, paint: a.Painter(a.Err), columns: columns, plain: !a.isUTF8()}
 }
 
 // isUTF8 tells whether the locale's characters are UTF-8, as POSIX finds the
@@ -59,7 +61,7 @@ func (w *waterfall) barWidth() int {
 
 // draw writes the whole waterfall.
 func (w *waterfall) draw(f *timeline.Fetch) {
-	w.out.Printf("%s\n", w.paint.paint(bold, w.fit("trace "+f.URL, w.columns)))
+	w.out.Printf("%s\n", w.paint.Paint(cli.Bold, w.fit("trace "+f.URL, w.columns)))
 	w.axis(f.End)
 	for i := range f.Attempts {
 		w.attempt(f, i)
@@ -74,7 +76,7 @@ func (w *waterfall) axis(end time.Duration) {
 	if n == 0 {
 		return
 	}
-	w.out.Printf("%s  0%*s\n", strings.Repeat(" ", w.labelWidth()), n-1, w.text(took(end)))
+	w.out.Printf("%s  0%*s\n", strings.Repeat(" ", w.labelWidth()), n-1, w.text(show.Took(end)))
 }
 
 // attempt draws one attempt, and the wait after it.
@@ -82,10 +84,10 @@ func (w *waterfall) attempt(f *timeline.Fetch, i int) {
 	a := &f.Attempts[i]
 	title := fmt.Sprintf("attempt %d", a.Number)
 	if s := a.Status(); s != 0 {
-		title += "  " + statusLine(int32(s))
+		title += "  " + show.StatusLine(int32(s))
 	}
 	if e := a.Error; e != nil {
-		title += "  " + w.paint.paint(red, w.text(label(e.GetErrorClass())+" ("+e.GetRule()+")"))
+		title += "  " + w.paint.Paint(cli.Red, w.text(show.Label(e.GetErrorClass())+" ("+e.GetRule()+")"))
 	}
 	w.out.Printf("%s\n", title)
 	for j := range a.Hops {
@@ -98,7 +100,7 @@ func (w *waterfall) attempt(f *timeline.Fetch, i int) {
 		if i+1 < len(f.Attempts) {
 			end = f.Attempts[i+1].Start
 		}
-		w.line(f, "  "+strings.Replace(a.Verdict(), "retry in", "wait", 1), a.End, end, func(time.Duration, time.Duration) rune { return w.glyphs().gap }, yellow)
+		w.line(f, "  "+strings.Replace(a.Verdict(), "retry in", "wait", 1), a.End, end, func(time.Duration, time.Duration) rune { return w.glyphs().gap }, cli.Yellow)
 	default:
 		w.out.Printf("  %s\n", w.text(a.Verdict()))
 	}
@@ -109,9 +111,9 @@ func (w *waterfall) hop(f *timeline.Fetch, h *timeline.Hop) {
 	if h.Status != 0 {
 		status = strconv.Itoa(h.Status)
 	}
-	ink := color("")
+	ink := cli.Color("")
 	if h.Error != nil {
-		ink = red
+		ink = cli.Red
 	}
 	w.line(f, fmt.Sprintf("  %d %s %s %s", h.Number, h.Method, status, shortURL(f.URL, h.URL)), h.Start, h.End,
 		func(from, to time.Duration) rune { return w.glyphs().phases[longest(h, from, to)] }, ink)
@@ -148,10 +150,10 @@ func longest(h *timeline.Hop, from, to time.Duration) timeline.Kind {
 
 // line draws a label, a bar from start to end, and the time between them. glyph
 // gives the character for a piece of time.
-func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Duration, glyph func(from, to time.Duration) rune, ink color) {
+func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Duration, glyph func(from, to time.Duration) rune, ink cli.Color) {
 	label = w.fit(label, w.labelWidth())
 	label += strings.Repeat(" ", max(w.labelWidth()-utf8.RuneCountInString(label), 0))
-	spent := w.text(took(end - start))
+	spent := w.text(show.Took(end - start))
 	n := w.barWidth()
 	if n == 0 {
 		w.out.Printf("%s %*s\n", label, timeWidth, spent)
@@ -160,7 +162,7 @@ func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Durati
 	before, bar := w.bar(f.End, start, end, glyph)
 	after := strings.Repeat(" ", n-before-utf8.RuneCountInString(bar))
 	if ink != "" {
-		bar = w.paint.paint(ink, bar)
+		bar = w.paint.Paint(ink, bar)
 	}
 	frame := string(w.glyphs().frame)
 	w.out.Printf("%s %s%s%s%s%s%*s\n", label, frame, strings.Repeat(" ", before), bar, after, frame, timeWidth, spent)
@@ -184,16 +186,16 @@ func (w *waterfall) bar(whole, start, end time.Duration, glyph func(from, to tim
 func (w *waterfall) outcome(f *timeline.Fetch) {
 	o := f.Outcome
 	if o == nil {
-		w.out.Printf("%s  %s\n", w.paint.paint(yellow, "no outcome"), w.text(took(f.End)))
+		w.out.Printf("%s  %s\n", w.paint.Paint(cli.Yellow, "no outcome"), w.text(show.Took(f.End)))
 		return
 	}
-	ink, why := green, ""
+	ink, why := cli.Green, ""
 	if e := o.GetError(); e != nil {
-		ink = red
-		why = fmt.Sprintf("  %s (%s)  stopped: %s", label(e.GetErrorClass()), e.GetRule(), words(e.GetStopReason()))
+		ink = cli.Red
+		why = fmt.Sprintf("  %s (%s)  stopped: %s", show.Label(e.GetErrorClass()), e.GetRule(), show.Words(e.GetStopReason()))
 	}
-	w.out.Printf("%s%s  %s  %s  %s\n", w.paint.paint(ink, w.text(label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
-		cli.Count(int(o.GetAttempts()), "attempt"), cli.Count(int(o.GetExchanges()), "exchange"), w.text(took(o.GetTotalDuration().AsDuration())))
+	w.out.Printf("%s%s  %s  %s  %s\n", w.paint.Paint(ink, w.text(show.Label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
+		cli.Count(int(o.GetAttempts()), "attempt"), cli.Count(int(o.GetExchanges()), "exchange"), w.text(show.Took(o.GetTotalDuration().AsDuration())))
 }
 
 // legend names the characters that stand in the bars.
@@ -219,7 +221,7 @@ func (w *waterfall) legend(f *timeline.Fetch) {
 	if len(f.Attempts) > 1 {
 		parts = append(parts, string(g.gap)+" wait between attempts")
 	}
-	w.out.Printf("%s\n", w.paint.paint(dim, strings.Join(parts, "  ")))
+	w.out.Printf("%s\n", w.paint.Paint(cli.Dim, strings.Join(parts, "  ")))
 }
 
 // glyphs are the characters of the bars.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/version"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // leakless runs the tests, and fails where they leave goroutines behind.
@@ -57,27 +57,9 @@ func startOrigin(t *testing.T) *origin.Origin {
 // test.
 func startServer(t *testing.T) string {
 	t.Helper()
-	srv, err := server.New(server.Config{Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}}})
-	if err != nil {
-		t.Fatalf("server.New: %v", err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
-	return l.Addr().String()
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+		c.Fetch.Egress = fetch.Egress{Unrestricted: true}
+	}}).Addr
 }
 
 // result is what came of a run.

@@ -3,12 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -66,18 +64,8 @@ func (c *getCmd) check() error {
 	if err := c.checkRecord(); err != nil {
 		return err
 	}
-	return checkText(map[string]string{"URL": c.URL, "--request": c.Request,
+	return cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,
 		"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256})
-}
-
-// checkText refuses what cannot stand in a message.
-func checkText(values map[string]string) error {
-	for field, value := range values {
-		if !utf8.ValidString(value) {
-			return cli.UsageError(field, "is not UTF-8: percent-encode it")
-		}
-	}
-	return nil
 }
 
 func redirectPolicy(maxRedirects *int32, noFollow bool) *pb.RedirectPolicy {
@@ -135,8 +123,8 @@ func (c *getCmd) body(ctx context.Context, req *pb.FetchRequest, stdin io.Reader
 	data := []byte(*c.Data)
 	if name, isFile := strings.CutPrefix(*c.Data, "@"); isFile {
 		var err error
-		if data, err = readInput(ctx, name, stdin, maxRequestBody); err != nil {
-			return inputError("--data", err)
+		if data, err = cli.ReadInput(ctx, name, stdin, maxRequestBody); err != nil {
+			return cli.InputError("--data", err)
 		}
 	}
 	if len(data) > maxRequestBody {
@@ -144,43 +132,6 @@ func (c *getCmd) body(ctx context.Context, req *pb.FetchRequest, stdin io.Reader
 	}
 	req.Body = data
 	return nil
-}
-
-// inputError makes a usageError of what went wrong with a file, unless the run
-// was interrupted.
-func inputError(field string, err error) error {
-	if errors.Is(err, context.Canceled) {
-		return err
-	}
-	return cli.UsageError(field, fmt.Sprintf("%v", err))
-}
-
-// readInput reads the named file, or standard input for "-", up to limit + 1
-// bytes. A read of standard input that nobody waits for any more ends with it.
-func readInput(ctx context.Context, name string, stdin io.Reader, limit int64) ([]byte, error) {
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = f.Close() }() // it was only read from
-		stdin = f
-	}
-	type result struct {
-		data []byte
-		err  error
-	}
-	read := make(chan result, 1)
-	go func() {
-		data, err := io.ReadAll(io.LimitReader(stdin, limit+1))
-		read <- result{data, err}
-	}()
-	select {
-	case r := <-read:
-		return r.data, r.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // byteSize is a number of bytes that may be written with a unit.

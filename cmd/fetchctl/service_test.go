@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/server/fetchdtest"
 )
 
 // brokenService answers as no fetchd should.
@@ -26,21 +26,7 @@ func (s brokenService) Fetch(_ *pb.FetchRequest, stream grpc.ServerStreamingServ
 
 func startBroken(t *testing.T, fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := grpc.NewServer()
-	pb.RegisterFetchServiceServer(srv, brokenService{fetch: fetch})
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
-	return l.Addr().String()
+	return fetchdtest.Start(t, fetchdtest.Options{Fake: brokenService{fetch: fetch}}).Addr
 }
 
 // sends returns a Fetch that sends the messages and ends with the error.
@@ -118,11 +104,12 @@ func TestServiceFails(t *testing.T) {
 	}{
 		{"no outcome", sends(nil), cli.ExitService, "ended without an outcome"},
 		{"two outcomes", sends(nil, done, done), cli.ExitService, "after the outcome"},
-		{"a hole in the body", sends(nil, chunkMessage(5, "x"), done), cli.ExitService, "offset 5 came after 0 bytes"},
+		{"a body without a head", sends(nil, chunkMessage(0, "x"), done), cli.ExitService, "before its head"},
+		{"a hole in the body", sends(nil, startedMessage(0), chunkMessage(5, "x"), done), cli.ExitService, "continues at byte 5, want 0"},
 		{"a body that begins after a hole", sends(nil, startedMessage(5), chunkMessage(5, "x"), done), cli.ExitService, "begins at offset 5 after 0 bytes"},
 		{"a body that begins before its first byte", sends(nil, startedMessage(-1), chunkMessage(-1, "x"), done), cli.ExitService, "begins at offset -1 after 0 bytes"},
 		{"a body cut short", sends(nil, short), cli.ExitService, "the body has 7 bytes, but 0 came"},
-		{"unavailable in the middle", sends(status.Error(codes.Unavailable, "drain\x1b[2J"), chunkMessage(0, "x")), cli.ExitService, `drain\x1b[2J`},
+		{"unavailable in the middle", sends(status.Error(codes.Unavailable, "drain\x1b[2J"), startedMessage(0), chunkMessage(0, "x")), cli.ExitService, `drain\x1b[2J`},
 		{"over a limit", sends(status.Error(codes.ResourceExhausted, "full")), cli.ExitService, "Try again a little later"},
 		{"stalled", sends(status.Error(codes.Aborted, "stalled")), cli.ExitService, "with -o"},
 		{"not allowed", sends(status.Error(codes.PermissionDenied, "no")), cli.ExitService, "does not allow this"},

@@ -4,15 +4,10 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unicode/utf8"
 
 	"fetchd/internal/cli"
-
-	"golang.org/x/term"
+	"fetchd/internal/show"
 )
-
-// descriptor is a file, or what wraps one.
-type descriptor interface{ Fd() uintptr }
 
 // splitLines makes what is written to std.Err begin on a new line, where standard
 // output is the same terminal: a body there may end without a line end. One
@@ -46,7 +41,7 @@ type bodyOnTerminal struct {
 	inLine bool // the last byte was no line end
 }
 
-// Fd implements descriptor.
+// Fd makes it a terminal for [cli.IsTerminal].
 func (b *bodyOnTerminal) Fd() uintptr { return b.file.Fd() }
 
 // Write implements io.Writer.
@@ -64,7 +59,7 @@ type linesOnTerminal struct {
 	body *bodyOnTerminal
 }
 
-// Fd implements descriptor.
+// Fd makes it a terminal for [cli.IsTerminal].
 func (l *linesOnTerminal) Fd() uintptr { return l.file.Fd() }
 
 // Write implements io.Writer.
@@ -78,53 +73,6 @@ func (l *linesOnTerminal) Write(p []byte) (int, error) {
 	return l.file.Write(p)
 }
 
-// columns is the width of the terminal w, or 80.
-func columns(w io.Writer) int {
-	if f, ok := w.(descriptor); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-			return width
-		}
-	}
-	return 80
-}
-
-// rows is the height of the terminal w, or 24.
-func rows(w io.Writer) int {
-	if f, ok := w.(descriptor); ok {
-		if _, height, err := term.GetSize(int(f.Fd())); err == nil && height > 0 {
-			return height
-		}
-	}
-	return 24
-}
-
-// color is an SGR parameter.
-type color string
-
-const (
-	bold   color = "1"
-	dim    color = "2"
-	red    color = "31"
-	green  color = "32"
-	yellow color = "33"
-)
-
-// painter colors text, or does not. The zero value does not.
-type painter bool
-
-// painterFor colors where w is a terminal that is not told otherwise
-// (https://no-color.org).
-func (a *app) painterFor(w io.Writer) painter {
-	return painter(cli.IsTerminal(w) && a.Env("NO_COLOR") == "" && a.Env("TERM") != "dumb")
-}
-
-func (p painter) paint(c color, s string) string {
-	if !p || s == "" {
-		return s
-	}
-	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
-}
-
 // terminalWriter writes a body to a terminal: text as it is, what could steer
 // the terminal escaped.
 type terminalWriter struct {
@@ -135,7 +83,7 @@ type terminalWriter struct {
 // Write implements io.Writer.
 func (t *terminalWriter) Write(p []byte) (int, error) {
 	text := append(t.rest, p...)
-	whole := wholeRunes(text)
+	whole := show.WholeRunes(text)
 	lines := strings.ReplaceAll(string(text[:whole]), "\r\n", "\n")
 	out := cli.AppendEscaped(nil, lines, func(r rune) bool { return r == '\n' || r == '\t' })
 	t.rest = append([]byte(nil), text[whole:]...)
@@ -150,20 +98,4 @@ func (t *terminalWriter) flush() error {
 	_, err := t.w.Write(cli.AppendEscaped(nil, string(t.rest), func(rune) bool { return false }))
 	t.rest = nil
 	return err
-}
-
-// wholeRunes is the length of b without an unfinished character or line end.
-func wholeRunes(b []byte) int {
-	if len(b) > 0 && b[len(b)-1] == '\r' {
-		return len(b) - 1
-	}
-	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
-		if utf8.RuneStart(b[i]) {
-			if !utf8.FullRune(b[i:]) {
-				return i
-			}
-			break
-		}
-	}
-	return len(b)
 }

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
+	"fetchd/client"
 	"fetchd/fetch"
 	"fetchd/frontier"
-	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/heap"
@@ -67,7 +67,7 @@ func (c services) connect(logger *slog.Logger, open int, longest time.Duration) 
 			return nil, nil, cli.UsageError("--server", fmt.Sprint(err))
 		}
 		conns = append(conns, conn)
-		all = append(all, frontier.Service{Name: address, Client: pb.NewFetchServiceClient(conn)})
+		all = append(all, frontier.Service{Name: address, Client: client.New(conn)})
 	}
 	return all, stop, nil
 }
@@ -97,7 +97,7 @@ func embed(cfg server.Config) (_ []frontier.Service, stop func(), err error) {
 		end()
 		return nil, nil, fmt.Errorf("%w: connect to fetchd inside: %w", frontier.ErrNoService, err)
 	}
-	return []frontier.Service{{Name: "inside", Client: pb.NewFetchServiceClient(conn)}}, func() {
+	return []frontier.Service{{Name: "inside", Client: client.New(conn)}}, func() {
 		_ = conn.Close()
 		end()
 	}, nil

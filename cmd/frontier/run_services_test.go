@@ -13,7 +13,6 @@ import (
 	"maps"
 	"math/big"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,10 +20,10 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/fetch"
 	"fetchd/internal/cli"
 	"fetchd/internal/site"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
 )
 
 // startServer returns the address of a fetchd that reaches the site by its names,
@@ -32,34 +31,16 @@ import (
 func startServer(t *testing.T, s *site.Site, used *atomic.Bool, more func(*server.Config)) string {
 	t.Helper()
 	names := s.Resolver()
-	cfg := server.Config{Fetch: fetch.Config{
-		Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(cfg *server.Config) {
+		cfg.Fetch.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			used.Store(true)
 			return names.Dial(ctx, network, address)
-		}},
-		Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(s.Port())}}, //nolint:gosec // a port
-	}}
-	if more != nil {
-		more(&cfg)
-	}
-	srv, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := errors.Join(srv.Shutdown(ctx), <-served); err != nil {
-			t.Error(err)
+		}}
+		cfg.Fetch.Egress.AllowPorts = []uint16{uint16(s.Port())} //nolint:gosec // a port
+		if more != nil {
+			more(cfg)
 		}
-	})
-	return l.Addr().String()
+	}}).Addr
 }
 
 // closedPort is an address at which nothing listens.

@@ -12,45 +12,48 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Config describes a provider. Origins and one of Static, File and Client are
+// Config configures a provider. Origins and exactly one of Static, File and Client are
 // required.
 type Config struct {
-	// Origins that the credential is for, such as "https://api.example.com". The
-	// credential goes to no other.
+	// Origins lists the origins that get the credential, such as
+	// "https://api.example.com". It is sent to no other.
 	Origins []string
-	// Header carries the credential; empty means Authorization. Scheme stands before
-	// it; empty means Bearer in Authorization, and none in other headers.
+	// Header is the name of the field that carries the credential; empty means
+	// Authorization. Scheme precedes the token; empty means Bearer in Authorization,
+	// and no scheme in other fields.
 	Header, Scheme string
 
 	// Static is a token that does not change.
 	Static Secret
-	// File holds a token that something else keeps fresh. It is read again when it
-	// changes, and when an origin refuses what it held.
+	// File is the path of a file with a token, of at most 16 KiB, that another program
+	// updates. It is read again when it changes (checked once a second) and when an
+	// origin rejects the token.
 	File string
-	// Client asks a token endpoint.
+	// Client gets tokens from a token endpoint.
 	Client *ClientCredentials
 }
 
-// ClientCredentials are those of RFC 6749 §4.4.
+// ClientCredentials configures the client credentials grant of RFC 6749 §4.4.
 type ClientCredentials struct {
-	// TokenURL is the endpoint, https, or http on loopback.
+	// TokenURL is the token endpoint. It must be https, or http on loopback.
 	TokenURL string
-	// ID and Secret of the client.
+	// ID and Secret identify the client. Both are required.
 	ID     string
 	Secret Secret
-	// Scopes asked for; none means the endpoint's own.
+	// Scopes lists the scopes to request. Empty means the endpoint's default.
 	Scopes []string
-	// Audience, where the endpoint wants one.
+	// Audience is sent as the parameter of that name. Empty means that it is omitted.
 	Audience string
-	// InBody sends ID and secret in the body of the question, for endpoints that do
-	// not take them by HTTP Basic authentication (RFC 6749 §2.3.1).
+	// InBody sends ID and secret in the request body, for endpoints that do not
+	// support HTTP Basic authentication (RFC 6749 §2.3.1).
 	InBody bool
-	// HTTP is the client to ask with; nil means one with a time limit and no proxy.
+	// HTTP is the client for the token endpoint. Nil means one that has a time limit
+	// of 10 s, follows no redirects and uses no proxy.
 	HTTP *http.Client
 }
 
-// New returns a provider. The error names the field that is not usable, and holds
-// no secret.
+// New returns a provider. The error names the field that is invalid, and contains no
+// secret.
 func New(cfg Config) (Provider, error) {
 	p := &provider{origins: make(map[origin]bool), header: "Authorization", scheme: cfg.Scheme}
 	if cfg.Header != "" {
@@ -60,7 +63,7 @@ func New(cfg Config) (Provider, error) {
 		p.scheme = "Bearer"
 	}
 	if !httpguts.ValidHeaderFieldName(p.header) || p.scheme != "" && !httpguts.ValidHeaderFieldName(p.scheme) {
-		return nil, errors.New("auth: header or scheme is no token (RFC 9110 section 5.6.2): give such as Authorization and Bearer, and the secret as token")
+		return nil, errors.New("auth: header or scheme is not a token (RFC 9110 section 5.6.2): use for example Authorization and Bearer, and give the secret as the token")
 	}
 	for _, raw := range cfg.Origins {
 		o, err := parseOrigin(raw)
@@ -70,7 +73,7 @@ func New(cfg Config) (Provider, error) {
 		p.origins[o] = true
 	}
 	if len(p.origins) == 0 {
-		return nil, errors.New("auth: origins is empty: name those that the credential is for")
+		return nil, errors.New("auth: origins is empty: list the origins that get the credential")
 	}
 	var err error
 	if p.source, err = cfg.source(); err != nil {
@@ -79,19 +82,19 @@ func New(cfg Config) (Provider, error) {
 	return p, nil
 }
 
-// parseOrigin reads an origin as URLs of fetches have it: names in ASCII, ports
-// without zeros.
+// parseOrigin parses an origin. Its form must be that of the URLs of fetches: names in
+// ASCII, ports without leading zeros.
 func parseOrigin(raw string) (origin, error) {
 	u, err := url.Parse(raw)
 	switch {
 	case strings.Contains(raw, "@"):
-		return origin{}, errors.New("auth: an origin has userinfo: leave it out")
+		return origin{}, errors.New("auth: an origin has userinfo: remove it")
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return origin{}, fmt.Errorf("auth: origin %q: give a scheme and a host, such as https://api.example.com", raw)
 	case strings.ContainsFunc(u.Host, func(r rune) bool { return r > unicode.MaxASCII }):
-		return origin{}, fmt.Errorf("auth: origin %q: give the name in ASCII, as xn--…", raw)
+		return origin{}, fmt.Errorf("auth: origin %q: give the name in ASCII (xn--…)", raw)
 	case u.Port() != "" && (u.Port()[0] == '0' || len(u.Port()) > 5):
-		return origin{}, fmt.Errorf("auth: origin %q: give the port from 1 to 65535", raw)
+		return origin{}, fmt.Errorf("auth: origin %q: give a port from 1 to 65535", raw)
 	}
 	u.Host = strings.ToLower(u.Host)
 	return originOf(u), nil
@@ -106,7 +109,7 @@ func (cfg *Config) source() (Source, error) {
 	}
 	switch {
 	case given != 1:
-		return nil, errors.New("auth: give one of a static token, a token file and client credentials")
+		return nil, errors.New("auth: give exactly one of a static token, a token file and client credentials")
 	case cfg.Static != "":
 		return static(cfg.Static), checkToken(cfg.Static)
 	case cfg.File != "":
@@ -115,10 +118,10 @@ func (cfg *Config) source() (Source, error) {
 	return cfg.Client.source()
 }
 
-// checkToken refuses what would not fit into a header.
+// checkToken returns an error if the token is not valid in a header field.
 func checkToken(token Secret) error {
 	if token == "" || !httpguts.ValidHeaderFieldValue(string(token)) {
-		return errors.New("auth: the token is empty or has a control character")
+		return errors.New("auth: the token is empty or contains a control character")
 	}
 	return nil
 }

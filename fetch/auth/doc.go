@@ -1,11 +1,11 @@
-// Package auth gives out the credentials that an operator configured for named
-// origins, and replaces those that were refused (spec §8).
+// Package auth provides the credentials that an operator configured for origins, and
+// replaces credentials that an origin rejects (spec §8).
 //
-// A [Provider] knows nothing of fetches: it covers origins, says which header
-// opens them, and is told when an origin refuses it. [New] makes one from a
-// [Config]: a static token, a file that something else keeps fresh, or OAuth 2.0
-// client credentials (RFC 6749 §4.4). Others can be made on a [Source].
+// A [Provider] does not depend on fetches. It reports which origins it covers, returns
+// the header field with the credential, and refreshes a rejected one. [New] returns a
+// provider for a [Config]: a static token, a file that another program updates, or
+// OAuth 2.0 client credentials (RFC 6749 §4.4).
 //
-// Refreshes are shared: of all who were refused with one token, one asks for the
-// next, on no caller's behalf, and the others wait for it.
+// Refreshes are shared: if many fetches are rejected with the same token, one refresh
+// runs and all of them wait for it. It is independent of every caller's context.
 package auth

@@ -12,19 +12,21 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// restTime is how long a new token stands before it is replaced. An origin that
-// refuses everything must not have one token after the other made, which would
-// take it from everybody else.
-const restTime = time.Second
+// minTokenAge is how long a new token is kept before a rejection replaces it. Without
+// it, an origin that rejects everything would cause one refresh after another, and could
+// invalidate the tokens that other fetches use.
+const minTokenAge = time.Second
 
-// refreshTime bounds a refresh. No caller's deadline does: who comes later can
-// still use what it brings.
+// refreshTime is the time limit of a refresh. The callers' deadlines do not apply,
+// because later callers can still use its result.
 const refreshTime = 30 * time.Second
 
-// ErrRefused says that an origin refuses a credential for which there is no other.
-var ErrRefused = errors.New("auth: the credential is refused, and there is no other")
+// ErrRefused is returned by [Provider].Refresh if an origin rejects the credential and
+// there is no other. Test for it with errors.Is.
+var ErrRefused = errors.New("auth: the origin rejects the credential, and there is no other")
 
-// Secret is a token or a header with one. It does not show in logs.
+// Secret is a token, or a header value that contains one. It formats and logs as
+// "[secret]".
 type Secret string
 
 // String implements fmt.Stringer.
@@ -36,39 +38,41 @@ func (Secret) GoString() string { return "[secret]" }
 // LogValue implements slog.LogValuer.
 func (Secret) LogValue() slog.Value { return slog.StringValue("[secret]") }
 
-// Source brings tokens.
+// Source provides tokens.
 type Source interface {
-	// Token returns the token to use from now on. rejected is the one that was
-	// refused, and empty at first: a source that has no other returns it again, or
-	// an error. Only one call runs at a time.
+	// Token returns the token to use from now on. rejected is the token that an origin
+	// rejected, or empty. A source that has no other token returns an error, or the
+	// same token. Calls are not concurrent.
 	Token(ctx context.Context, rejected Secret) (Secret, error)
 }
 
-// Fresher is a [Source] whose token can go stale by itself.
+// Fresher is a [Source] whose token can become stale without being rejected.
 type Fresher interface {
-	// Stale tells that a new token is there, or needed. It must return at once.
+	// Stale reports whether a new token is available or needed. It must not block.
 	Stale() bool
 }
 
-// Provider gives out the credential for some origins. [New] makes those that an
-// operator configures; another implementation must be safe for concurrent use. One
-// that has a method Header() string, the name of its field, has requests refused
-// that set the field themselves; without it the field just takes its place.
+// Provider provides the credential for some origins. Implementations must be safe for
+// concurrent use.
+//
+// If a provider also has a method Header() string that returns the name of its field,
+// requests that set this field themselves are rejected. Otherwise the provider's field
+// silently replaces theirs.
 type Provider interface {
-	// Covers tells whether the credential may be sent to the URL's origin. It must
+	// Covers reports whether the credential may be sent to the URL's origin. It must
 	// not depend on the path.
 	Covers(u *url.URL) bool
-	// Field returns the header field that carries the current credential. It may
-	// wait for one; the error holds no secret.
+	// Field returns the header field that carries the current credential. It may wait
+	// for a token. The error contains no secret.
 	Field(ctx context.Context) (name, value string, err error)
-	// Refresh replaces a credential that an origin has refused, given by the value
-	// that was sent, unless that has been done already. It returns nil when there
-	// is another, and [ErrRefused] where there is none. It ends with ctx, and what
-	// it has begun for others does not.
+	// Refresh replaces a credential that an origin rejected. refused is the field
+	// value that was sent. Refresh returns nil if a newer credential is available, and
+	// [ErrRefused] if there is none. It returns early if ctx ends; the refresh itself
+	// continues for other callers.
 	Refresh(ctx context.Context, refused string) error
 }
 
-// provider shares one token among all who ask.
+// provider shares one token among all callers.
 type provider struct {
 	origins map[origin]bool
 	header  string
@@ -78,13 +82,13 @@ type provider struct {
 
 	mu      sync.Mutex
 	current Secret
-	since   time.Time // when it was got
+	since   time.Time // when current replaced another token
 }
 
 // origin is a scheme, host and port.
 type origin struct{ scheme, host, port string }
 
-// originOf reads that of a URL.
+// originOf returns the origin of a URL.
 func originOf(u *url.URL) origin {
 	port := u.Port()
 	if port == "" {
@@ -96,7 +100,7 @@ func originOf(u *url.URL) origin {
 // Covers implements [Provider].
 func (p *provider) Covers(u *url.URL) bool { return p.origins[originOf(u)] }
 
-// Header is the name of the field that carries the credential.
+// Header returns the name of the field that carries the credential.
 func (p *provider) Header() string { return p.header }
 
 // Field implements [Provider].
@@ -109,16 +113,16 @@ func (p *provider) Field(ctx context.Context) (name, value string, err error) {
 	if err != nil && token == "" {
 		return "", "", err
 	}
-	return p.header, p.value(p.token()), nil // an old one is better than none
+	return p.header, p.value(p.token()), nil // after an error, the old token may still work
 }
 
 // Refresh implements [Provider].
 func (p *provider) Refresh(ctx context.Context, refused string) error {
 	token := p.token()
 	if p.value(token) != refused {
-		return nil // it is an older one: try with this
+		return nil // the current token is newer than the rejected one
 	}
-	if p.age() < restTime {
+	if p.age() < minTokenAge {
 		return ErrRefused
 	}
 	return p.replace(ctx, token, false)
@@ -130,12 +134,12 @@ func (p *provider) token() Secret {
 	return p.current
 }
 
-// age is how long there has been another token than before.
+// age returns the time since the current token replaced another one.
 func (p *provider) age() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.since.IsZero() {
-		return restTime // the first: nothing was replaced yet
+		return minTokenAge // the first token: nothing was replaced yet
 	}
 	return time.Since(p.since)
 }
@@ -147,12 +151,13 @@ func (p *provider) value(token Secret) string {
 	return p.scheme + " " + string(token)
 }
 
-// replace asks the source for another token than old, once for all who hold old.
-// stale: old was not refused, and may stay.
+// replace gets a token from the source to replace old, once for all callers with the
+// same old token. If stale is set, old was not rejected, and the source may return it
+// again.
 func (p *provider) replace(ctx context.Context, old Secret, stale bool) error {
-	done := p.flights.DoChan(string(old), func() (any, error) { // in a goroutine of its own, which refreshTime ends
+	done := p.flights.DoChan(string(old), func() (any, error) { // runs in its own goroutine, for at most refreshTime
 		if now := p.token(); now != old {
-			return nil, nil // a flight before this one
+			return nil, nil // an earlier refresh has replaced it
 		}
 		bounded, cancel := context.WithTimeout(context.Background(), refreshTime)
 		defer cancel()

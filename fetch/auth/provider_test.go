@@ -24,13 +24,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// endpoint is a token endpoint whose tokens are numbered.
+// endpoint is a token endpoint that issues numbered tokens.
 type endpoint struct {
 	*httptest.Server
 	asked atomic.Int64
-	wait  chan struct{} // closed: answer
+	wait  chan struct{} // answers once closed
 	fail  atomic.Bool
-	ttl   int // seconds; zero: not told
+	ttl   int // seconds; zero: omitted
 }
 
 func newEndpoint(t *testing.T) *endpoint {
@@ -55,7 +55,7 @@ func newEndpoint(t *testing.T) *endpoint {
 	return e
 }
 
-// client is a provider that asks the endpoint.
+// client returns a provider that uses the endpoint.
 func (e *endpoint) client(t *testing.T) auth.Provider {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -81,7 +81,7 @@ func value(t *testing.T, p auth.Provider) string {
 	return v
 }
 
-// TestCovers is about the origin alone.
+// TestCovers checks that Covers depends on the origin only.
 func TestCovers(t *testing.T) {
 	t.Parallel()
 	p := mustNew(t, auth.Config{Static: "x", Origins: []string{"https://api.example", "HTTPS://Upper.Example:8443/", "http://plain.example:80"}})
@@ -107,7 +107,7 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// TestField is what is sent.
+// TestField checks the header field for each header and scheme.
 func TestField(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -127,7 +127,7 @@ func TestField(t *testing.T) {
 	}
 }
 
-// TestNewRefuses names what is not usable, and tells no secret.
+// TestNewRefuses checks that errors name the invalid field and contain no secret.
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	long := filepath.Join(t.TempDir(), "long")
@@ -150,8 +150,8 @@ func TestNewRefuses(t *testing.T) {
 		{"an origin without a scheme", auth.Config{Static: "hush", Origins: []string{"api.example"}}, "api.example"},
 		{"an origin with userinfo", auth.Config{Static: "hush", Origins: []string{"https://a@api.example"}}, "origin"},
 		{"another scheme's origin", auth.Config{Static: "hush", Origins: []string{"ftp://api.example"}}, "ftp"},
-		{"nothing to send", auth.Config{Origins: some}, "give one of"},
-		{"two things to send", auth.Config{Origins: some, Static: "hush", File: "x"}, "give one of"},
+		{"nothing to send", auth.Config{Origins: some}, "give exactly one of"},
+		{"two things to send", auth.Config{Origins: some, Static: "hush", File: "x"}, "give exactly one of"},
 		{"a token of two lines", auth.Config{Origins: some, Static: "hush\nhush"}, "control character"},
 		{"no such file", auth.Config{Origins: some, File: filepath.Join(t.TempDir(), "nothing")}, "nothing"},
 		{"a file that is no token", auth.Config{Origins: some, File: long}, "20480"},
@@ -167,8 +167,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestOneRefresh has a hundred refused at once: the endpoint is asked once, and
-// who comes with the old token later is given the new one.
+// TestOneRefresh has a hundred fetches rejected at once. The endpoint gets one
+// request, and later callers with the old token get the new one.
 func TestOneRefresh(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t)
@@ -195,7 +195,8 @@ func TestOneRefresh(t *testing.T) {
 	}
 }
 
-// TestRefreshThatFails fails all who wait for it, once; the next asks again.
+// TestRefreshThatFails checks that a failed refresh fails all waiting callers, and
+// that the next caller tries again.
 func TestRefreshThatFails(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t)
@@ -217,7 +218,8 @@ func TestRefreshThatFails(t *testing.T) {
 	}
 }
 
-// TestRefreshOutlivesItsCaller: whose time ends goes, and the others are served.
+// TestRefreshOutlivesItsCaller checks that a caller whose context ends returns, and
+// that the refresh still serves the others.
 func TestRefreshOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t)
@@ -235,11 +237,11 @@ func TestRefreshOutlivesItsCaller(t *testing.T) {
 	}
 }
 
-// TestTokenThatRunsOut is replaced before it is refused.
+// TestTokenThatRunsOut checks that an expiring token is replaced before it is rejected.
 func TestTokenThatRunsOut(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t)
-	e.ttl = 5 // within the library's margin: stale at once
+	e.ttl = 5 // within the library's margin, so stale immediately
 	close(e.wait)
 	p := e.client(t)
 	if first, second := value(t, p), value(t, p); first == second {
@@ -251,7 +253,8 @@ func TestTokenThatRunsOut(t *testing.T) {
 	}
 }
 
-// TestTokenFile is read again when it changes and when its token is refused.
+// TestTokenFile checks that the file is read again when it changes and when its token
+// is rejected.
 func TestTokenFile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, tokenFile)
@@ -284,7 +287,7 @@ func tokenFile(t *testing.T) {
 		t.Errorf("%q, want Bearer two", got)
 	}
 	write("three")
-	<-time.After(2 * time.Second) // it rests a second after a refresh, and is looked at once a second
+	<-time.After(2 * time.Second) // a token is kept for a second, and the file is checked once a second
 	if got := value(t, p); got != "Bearer three" {
 		t.Errorf("%q, want Bearer three: a changed file is read again", got)
 	}
@@ -298,7 +301,7 @@ func tokenFile(t *testing.T) {
 	}
 }
 
-// TestStaticToken has no other.
+// TestStaticToken checks that a rejected static token gives ErrRefused.
 func TestStaticToken(t *testing.T) {
 	t.Parallel()
 	p := mustNew(t, auth.Config{Origins: []string{"https://api.example"}, Static: "x"})
@@ -310,7 +313,7 @@ func TestStaticToken(t *testing.T) {
 	}
 }
 
-// TestSecret does not show.
+// TestSecret checks that no formatting shows a secret.
 func TestSecret(t *testing.T) {
 	t.Parallel()
 	s := auth.Secret("hush")
@@ -321,8 +324,8 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// TestOriginThatRefusesEverything has one token made in a second and not one for
-// each fetch: each would take the last from everybody else.
+// TestOriginThatRefusesEverything checks that there is one refresh a second and not one
+// per fetch. Each refresh could invalidate the token that other fetches use.
 func TestOriginThatRefusesEverything(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t)
@@ -339,7 +342,7 @@ func TestOriginThatRefusesEverything(t *testing.T) {
 	}
 }
 
-// TestNewRefusesOrigins that no fetch's URL could be of.
+// TestNewRefusesOrigins checks that New rejects origins that no fetch can have.
 func TestNewRefusesOrigins(t *testing.T) {
 	t.Parallel()
 	for _, origin := range []string{"https://:443", "https://a.example:0443", "https://a.example:123456", "https://ünï.example", "https://u:hush@a.example"} {

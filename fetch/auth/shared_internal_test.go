@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// held is a source that answers when it is told to.
+// held is a source that answers when the test lets it.
 type held struct {
 	asked   int
 	release chan error
@@ -25,8 +25,8 @@ func (h *held) Token(ctx context.Context, _ Secret) (Secret, error) {
 	}
 }
 
-// TestSharedRefresh has a hundred wait for one refresh: what it brings, or that it
-// fails, is the same for all, and it ends by its own time.
+// TestSharedRefresh has a hundred callers wait for one refresh. All get its token or
+// its error, and it ends at its own time limit.
 func TestSharedRefresh(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("failed")

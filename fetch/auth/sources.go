@@ -16,7 +16,7 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 )
 
-// static is a token that does not change: once it is refused there is no other.
+// static is a token that does not change. If it is rejected there is no other.
 type static Secret
 
 // Token implements [Source].
@@ -32,14 +32,14 @@ type file struct {
 	path string
 
 	mu   sync.Mutex
-	seen os.FileInfo // of the file that was last read
-	next time.Time   // when it is looked at again
+	seen os.FileInfo // of the file when it was last read
+	next time.Time   // time of the next check for a change
 }
 
-// lookEvery is how often a token file is looked at, at most.
-const lookEvery = time.Second
+// checkInterval is the minimum time between two checks of a token file.
+const checkInterval = time.Second
 
-// maxTokenBytes bounds a token file.
+// maxTokenBytes is the maximum size of a token file.
 const maxTokenBytes = 16 << 10
 
 func newFile(path string) (*file, error) {
@@ -55,7 +55,7 @@ func (f *file) Token(context.Context, Secret) (Secret, error) {
 		return "", fmt.Errorf("auth: token file: %w", err)
 	}
 	if info.Size() > maxTokenBytes {
-		return "", fmt.Errorf("auth: token file %s has %d bytes: a token has fewer than %d", f.path, info.Size(), maxTokenBytes)
+		return "", fmt.Errorf("auth: token file %s has %d bytes, and the maximum is %d", f.path, info.Size(), maxTokenBytes)
 	}
 	raw, err := os.ReadFile(f.path)
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *file) Token(context.Context, Secret) (Secret, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.seen, f.next = info, time.Now().Add(lookEvery)
+	f.seen, f.next = info, time.Now().Add(checkInterval)
 	return token, nil
 }
 
@@ -78,13 +78,13 @@ func (f *file) Stale() bool {
 	if now := time.Now(); now.Before(f.next) {
 		return false
 	} else {
-		f.next = now.Add(lookEvery)
+		f.next = now.Add(checkInterval)
 	}
 	info, err := os.Stat(f.path)
 	return err == nil && (f.seen == nil || !os.SameFile(info, f.seen) || info.ModTime() != f.seen.ModTime() || info.Size() != f.seen.Size())
 }
 
-// client asks a token endpoint, when its token runs out or is refused.
+// client gets a token from a token endpoint when the last one expires or is rejected.
 type client struct {
 	config clientcredentials.Config
 	http   *http.Client
@@ -93,32 +93,32 @@ type client struct {
 	token *oauth2.Token
 }
 
-// endpointTime bounds one request to a token endpoint.
+// endpointTime is the time limit of one request to a token endpoint.
 const endpointTime = 10 * time.Second
 
 func (c *ClientCredentials) source() (Source, error) {
 	u, err := url.Parse(c.TokenURL)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())) {
-		return nil, errors.New("auth: the token URL is not usable: give an https URL without userinfo, for the client's secret goes there")
+		return nil, errors.New("auth: the token URL is invalid: give an https URL without userinfo, because the client's secret is sent to it")
 	}
 	if c.ID == "" || c.Secret == "" {
 		return nil, errors.New("auth: client credentials need the client's ID and secret")
 	}
-	asks := c.HTTP
-	if asks == nil {
+	httpClient := c.HTTP
+	if httpClient == nil {
 		transport := &http.Transport{Proxy: nil, TLSHandshakeTimeout: endpointTime, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute}
-		asks = &http.Client{Transport: transport, Timeout: endpointTime,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // the secret goes nowhere else
+		httpClient = &http.Client{Transport: transport, Timeout: endpointTime,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // never send the secret elsewhere
 	}
 	config := clientcredentials.Config{ClientID: c.ID, ClientSecret: string(c.Secret), TokenURL: c.TokenURL, Scopes: c.Scopes,
-		AuthStyle: oauth2.AuthStyleInHeader} // not found out by trying, which asks twice
+		AuthStyle: oauth2.AuthStyleInHeader} // auto-detection would send a second request
 	if c.InBody {
 		config.AuthStyle = oauth2.AuthStyleInParams
 	}
 	if c.Audience != "" {
 		config.EndpointParams = url.Values{"audience": {c.Audience}}
 	}
-	return &client{config: config, http: asks}, nil
+	return &client{config: config, http: httpClient}, nil
 }
 
 func isLoopback(host string) bool {
@@ -130,9 +130,9 @@ func isLoopback(host string) bool {
 func (c *client) Token(ctx context.Context, _ Secret) (Secret, error) {
 	got, err := c.config.Token(context.WithValue(ctx, oauth2.HTTPClient, c.http))
 	if refused := new(oauth2.RetrieveError); errors.As(err, &refused) && refused.Response != nil {
-		return "", fmt.Errorf("auth: the token endpoint answers %d", refused.Response.StatusCode) // its text may hold anything
+		return "", fmt.Errorf("auth: the token endpoint returns status %d", refused.Response.StatusCode) // its text is omitted: it may contain secrets
 	} else if err != nil {
-		return "", errors.New("auth: the token endpoint cannot be asked")
+		return "", errors.New("auth: the request to the token endpoint failed")
 	}
 	if err := checkToken(Secret(got.AccessToken)); err != nil {
 		return "", err
@@ -143,7 +143,7 @@ func (c *client) Token(ctx context.Context, _ Secret) (Secret, error) {
 	return Secret(got.AccessToken), nil
 }
 
-// Stale implements [Fresher]. A token is stale some seconds before it runs out.
+// Stale implements [Fresher]. A token is stale a few seconds before it expires.
 func (c *client) Stale() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

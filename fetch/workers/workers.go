@@ -1,23 +1,23 @@
-// Package workers keeps goroutines whose stacks have grown. TLS, HTTP/2 and JSON need
-// a deep stack, and a goroutine that begins with a shallow one copies it several
-// times on the way.
+// Package workers reuses goroutines whose stacks have grown. TLS, HTTP/2 and JSON need
+// a large stack. A new goroutine starts with a small one, which the runtime copies
+// several times as it grows.
 package workers
 
 import "sync"
 
-// maxIdle is how many are kept for the next job.
+// maxIdle is the maximum number of idle goroutines.
 const maxIdle = 256
 
-// Pool is a set of goroutines that carry jobs out. The zero value is ready for use,
-// by many at once.
+// Pool is a set of goroutines that run functions. The zero value is ready to use. A
+// Pool is safe for concurrent use.
 type Pool struct {
 	mu     sync.Mutex
-	idle   []chan func() // the last is the first to be used: its stack is warm
+	idle   []chan func() // used last in, first out: the newest has a warm stack
 	closed bool
 }
 
-// Go runs f on a goroutine of its own: an idle one, or else a new one. No job waits
-// for another. What f panics with nobody recovers.
+// Go runs f on an idle goroutine or, if there is none, on a new one. It never waits.
+// A panic in f is not recovered.
 func (p *Pool) Go(f func()) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
@@ -31,8 +31,8 @@ func (p *Pool) Go(f func()) {
 	go p.work(f)
 }
 
-// Close ends the idle goroutines, and the others when they are done. Go may still be
-// called.
+// Close ends the idle goroutines. Busy ones end after their function returns. Go can
+// still be called, and then starts a new goroutine.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,14 +42,15 @@ func (p *Pool) Close() {
 	p.idle, p.closed = nil, true
 }
 
-// Idle is how many goroutines wait for a job.
+// Idle returns the number of idle goroutines.
 func (p *Pool) Idle() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.idle)
 }
 
-// work carries f out, then what else comes, unless there are enough that wait for it.
+// work runs f and then further functions, until the pool is closed or has enough idle
+// goroutines.
 func (p *Pool) work(f func()) {
 	jobs := make(chan func(), 1)
 	for more := true; more; f, more = <-jobs {

@@ -8,14 +8,15 @@ import (
 	"testing/synctest"
 )
 
-// TestPool: goroutines are used again, are as many as are needed, and end.
+// TestPool checks that goroutines are reused, that there are as many as needed, and
+// that they end.
 func TestPool(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var p Pool
 		for range 100 {
 			p.Go(func() {})
-			synctest.Wait() // it is idle again
+			synctest.Wait() // the goroutine is idle again
 		}
 		if n := p.Idle(); n != 1 {
 			t.Errorf("%d idle goroutines after one job at a time, want 1", n)
@@ -54,7 +55,7 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// TestGoexit: a job that ends its goroutine costs no other.
+// TestGoexit checks that a function that calls runtime.Goexit affects no other.
 func TestGoexit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

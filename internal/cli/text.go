@@ -79,3 +79,13 @@ func (p *Printer) End() error {
 	}
 	return OutputError(p.Err)
 }
+
+// TerminalSize returns the columns and rows of the terminal w, or 80 and 24.
+func TerminalSize(w io.Writer) (columns, rows int) {
+	if f, ok := w.(interface{ Fd() uintptr }); ok {
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
+			return width, height
+		}
+	}
+	return 80, 24
+}

@@ -54,15 +54,18 @@ type Options struct {
 	Origin *origin.Origin
 	// NoOrigin starts no origin, for a test that has a server to fetch from.
 	NoOrigin bool
+	// Fake answers gRPC calls in place of a fetchd, with what no real fetchd answers. There is
+	// no origin and no HTTP API then, and Configure is not called.
+	Fake pb.FetchServiceServer
 	// DialOptions are added to the options of Conn, which is plaintext without them.
 	DialOptions []grpc.DialOption
 }
 
 // Server is a running fetchd, its origin, and a connection to it.
 type Server struct {
-	// Service is the fetchd. Nil after [StartFake].
+	// Service is the fetchd. Nil with a Fake.
 	Service *server.Server
-	// Origin answers what the service fetches. Nil with NoOrigin and after [StartFake].
+	// Origin answers what the service fetches. Nil with NoOrigin or a Fake.
 	Origin *origin.Origin
 	// Conn is a connection to the gRPC API, for [fetchd/client.New] or generated stubs.
 	Conn *grpc.ClientConn
@@ -71,13 +74,13 @@ type Server struct {
 	// Addr is the address of the gRPC API, as host:port. In memory nothing can dial it:
 	// use [Server.DialGRPC].
 	Addr string
-	// URL is the base URL of the HTTP API, without a slash at its end. Empty after
-	// [StartFake].
+	// URL is the base URL of the HTTP API, without a slash at its end. Empty with
+	// a Fake.
 	URL string
-	// HTTPClient sends requests for any host to the HTTP API.
+	// HTTPClient sends requests for any host to the HTTP API. Nil with a Fake.
 	HTTPClient *http.Client
 
-	grpc, web net.Listener
+	grpc, web *listener
 	stops     []func() error // in the order of the starts
 	closing   sync.Once
 
@@ -90,40 +93,6 @@ type Server struct {
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s, err := New(o)
-	return s.until(t, err)
-}
-
-// New is [Start] for an example or a program. The caller calls [Server.Close].
-func New(o Options) (*Server, error) {
-	s := newServer(o.InMemory)
-	if err := s.start(&o); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
-}
-
-// StartFake serves service in place of a fetchd until the test ends: for answers that no real
-// fetchd gives.
-func StartFake(t testing.TB, service pb.FetchServiceServer, options ...grpc.ServerOption) *Server {
-	t.Helper()
-	s := newServer(false)
-	g := grpc.NewServer(options...)
-	pb.RegisterFetchServiceServer(g, service)
-	var err error
-	if s.grpc, err = s.listen(); err == nil {
-		s.serve(g.Serve, s.grpc, g.Stop)
-		err = s.connect(nil)
-	}
-	return s.until(t, err)
-}
-
-func newServer(inMemory bool) *Server {
-	return &Server{inMemory: inMemory, dialing: make(chan struct{}, 1)}
-}
-
-// until closes s when the test ends. It fails the test if err is not nil.
-func (s *Server) until(t testing.TB, err error) *Server {
-	t.Helper()
 	if err != nil {
 		t.Fatalf("fetchdtest: %v", err)
 	}
@@ -134,6 +103,32 @@ func (s *Server) until(t testing.TB, err error) *Server {
 		}
 	})
 	return s
+}
+
+// New is [Start] for an example or a program. The caller calls [Server.Close].
+func New(o Options) (*Server, error) {
+	s := &Server{inMemory: o.InMemory, dialing: make(chan struct{}, 1)}
+	start := s.start
+	if o.Fake != nil {
+		start = s.startFake
+	}
+	err := start(&o)
+	if err == nil {
+		err = s.connect(o.DialOptions)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) startFake(o *Options) (err error) {
+	g := grpc.NewServer()
+	pb.RegisterFetchServiceServer(g, o.Fake)
+	if s.grpc, err = s.listen(); err == nil {
+		s.serve(g.Serve, s.grpc, g.Stop)
+	}
+	return err
 }
 
 func (s *Server) start(o *Options) error {
@@ -155,13 +150,8 @@ func (s *Server) start(o *Options) error {
 	if s.web, err = s.listen(); err != nil {
 		return err
 	}
-	shutdown := func() {
-		ended, cancel := context.WithCancel(context.Background())
-		cancel() // ends the calls in flight
-		_ = s.Service.Shutdown(ended)
-	}
-	s.serve(s.Service.ServeWeb, s.web, shutdown)
-	s.serve(s.Service.Serve, s.grpc, shutdown)
+	s.serve(s.Service.ServeWeb, s.web, s.shutdown)
+	s.serve(s.Service.Serve, s.grpc, s.shutdown)
 	s.HTTPClient = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.DialHTTP(ctx) }}}
 	s.URL = "http://" + s.address(s.web)
@@ -169,7 +159,7 @@ func (s *Server) start(o *Options) error {
 		s.URL = "https://" + s.address(s.web)
 	}
 	s.stops = append(s.stops, func() error { s.HTTPClient.CloseIdleConnections(); return nil })
-	return s.connect(o.DialOptions)
+	return nil
 }
 
 // startOrigin starts the origin, and lets the service reach it.
@@ -217,20 +207,53 @@ func (s *Server) startMemoryOrigin(cfg *fetch.Config) {
 	}
 }
 
-func (s *Server) listen() (net.Listener, error) {
+// listener keeps the connections that it accepts, for [Server.Kill].
+type listener struct {
+	net.Listener
+	mu     sync.Mutex
+	conns  []net.Conn
+	killed bool
+}
+
+func (s *Server) listen() (*listener, error) {
 	if s.inMemory {
-		return bufconn.Listen(64 << 10), nil
+		return &listener{Listener: bufconn.Listen(64 << 10)}, nil
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err == nil {
-		s.stops = append(s.stops, func() error { l.Close(); return nil })
+	if err != nil {
+		return nil, err
 	}
-	return l, err
+	s.stops = append(s.stops, func() error { l.Close(); return nil })
+	return &listener{Listener: l}, nil
+}
+
+// Accept implements [net.Listener].
+func (l *listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.conns = append(l.conns, conn)
+		if l.killed {
+			conn.Close()
+		}
+	}
+	return conn, err
+}
+
+// kill closes the connections, and those accepted from now on.
+func (l *listener) kill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.killed = true
+	for _, conn := range l.conns {
+		conn.Close()
+	}
 }
 
 // address returns the address of l. In memory it is a name that the HTTP API accepts from
 // browsers.
-func (s *Server) address(l net.Listener) string {
+func (s *Server) address(l *listener) string {
 	if s.inMemory {
 		return "localhost"
 	}
@@ -262,8 +285,8 @@ func (s *Server) DialGRPC(ctx context.Context) (net.Conn, error) { return s.dial
 // DialHTTP opens a connection to the HTTP API.
 func (s *Server) DialHTTP(ctx context.Context) (net.Conn, error) { return s.dial(ctx, s.web) }
 
-func (s *Server) dial(ctx context.Context, l net.Listener) (net.Conn, error) {
-	if m, ok := l.(*bufconn.Listener); ok {
+func (s *Server) dial(ctx context.Context, l *listener) (net.Conn, error) {
+	if m, ok := l.Listener.(*bufconn.Listener); ok {
 		return s.dialMemory(ctx, m)
 	}
 	return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
@@ -279,6 +302,22 @@ func (s *Server) dialMemory(ctx context.Context, l *bufconn.Listener) (net.Conn,
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// Kill breaks all connections of the service and stops it, as the end of its process does.
+// Calls in flight end with UNAVAILABLE, and so do later calls on Conn. The origin keeps running
+// until [Server.Close]. A Fake cannot be killed.
+func (s *Server) Kill() {
+	s.grpc.kill()
+	s.web.kill()
+	s.shutdown()
+}
+
+// shutdown stops the service without a wait for the calls in flight.
+func (s *Server) shutdown() {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.Service.Shutdown(ended)
 }
 
 // Close stops the service and the origin that was started with it. It does not wait for calls

@@ -103,6 +103,23 @@ func TestNoOrigin(t *testing.T) {
 	}
 }
 
+// TestKill ends a service in the middle of a fetch.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	s := fetchdtest.Start(t, fetchdtest.Options{})
+	go func() {
+		if _, err := s.Origin.Await(t.Context(), "silent", 1); err != nil {
+			t.Error(err)
+		}
+		s.Kill()
+	}()
+	for range 2 {
+		if _, err := title(t.Context(), client.New(s.Conn), s.Origin.URL("http", "/s/silent/silent")); status.Code(err) != codes.Unavailable {
+			t.Errorf("%v, want UNAVAILABLE", err)
+		}
+	}
+}
+
 // TestNewRefuses checks that an unusable configuration leaves nothing running. TestMain looks
 // for goroutines.
 func TestNewRefuses(t *testing.T) {
@@ -121,9 +138,9 @@ func (broken) Fetch(*pb.FetchRequest, grpc.ServerStreamingServer[pb.FetchRespons
 	return status.Error(codes.DataLoss, "as the test wants")
 }
 
-func TestStartFake(t *testing.T) {
+func TestFake(t *testing.T) {
 	t.Parallel()
-	s := fetchdtest.StartFake(t, broken{})
+	s := fetchdtest.Start(t, fetchdtest.Options{Fake: broken{}})
 	if _, err := client.New(s.Conn).Get(t.Context(), "http://example.com/"); status.Code(err) != codes.DataLoss {
 		t.Errorf("Get = %v, want DATA_LOSS", err)
 	}

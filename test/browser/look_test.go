@@ -114,7 +114,7 @@ func TestFieldErrors(t *testing.T) {
 			{"retry-after", "later", "1s", "Give a time with its unit"},
 			{"multiplier", "x", "2", "Give a number."},
 			{"labels", "a", "a=b", "Give labels as"},
-			{"json", "{", "{}", "This is no JSON"},
+			{"json", "{", "{}", "This is not JSON"},
 		} {
 			t.Run(fmt.Sprintf("%s at %d px", row.field, width), func(t *testing.T) {
 				message := fmt.Sprintf(`document.getElementById('%s-wrong')`, row.field)

@@ -22,12 +22,12 @@ func TestFlaky(t *testing.T) {
 	p.want(".attempt h3", "Attempt 1", "Attempt 2", "Attempt 3")
 	p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "200")
 	p.want(".row.gap .row-label",
-		"Waits 200 ms · backoff · rule W1: the backoff of the policy", "Waits 400 ms · backoff · rule W1: the backoff of the policy")
+		"Waits 200 ms · backoff · rule W1: The wait is the backoff of the profile, unless a Retry-After says otherwise.", "Waits 400 ms · backoff · rule W1: The wait is the backoff of the profile, unless a Retry-After says otherwise.")
 	if got := len(p.origin.Requests("flaky")); got != 3 {
 		t.Errorf("the origin saw %d requests, want 3", got)
 	}
 	p.wantIn(".headline", "Success: 200 after 3 attempts")
-	p.wantIn(".facts", "H0: a 2xx response")
+	p.wantIn(".facts", "H0: A 2xx whose body is")
 	p.want("pre.body", "hello")
 	p.want("#table-rows th", "1.1", "2.1", "3.1")
 	p.want("#table-rows .gap td:last-child", "Waits 200 ms · backoff · rule W1", "Waits 400 ms · backoff · rule W1")
@@ -77,12 +77,12 @@ func TestLive(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.until(`document.querySelectorAll('.attempt').length === 3 && document.querySelectorAll('.row.gap').length === 2 && document.querySelectorAll('.bar.phase-live').length === 1`)
-			p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "under way")
+			p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "in flight")
 			p.want("#state", "Running")
 			row.end(p)
 			p.ended()
 			p.wantIn(".headline", "Cancelled after")
-			p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "given up")
+			p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "cancelled")
 			select {
 			case <-seen.Done:
 			case <-ctx.Done():
@@ -100,11 +100,11 @@ func TestFailures(t *testing.T) {
 	for _, row := range []struct {
 		name, path, headline, facts string
 	}{
-		{"a status that is final", "/s/a/404:body=gone", "Failed: HTTP_CLIENT_ERROR after 1 attempt", "H6: a 4xx status"},
-		{"attempts spent", "/s/b/503", "Failed: HTTP_SERVER_ERROR after 3 attempts", "I4: no attempt is left"},
-		{"Retry-After too long", "/s/c/429:retry-after=900", "Failed: RATE_LIMITED after 1 attempt", "W3: Retry-After is longer"},
-		{"a loop", "/loop/d/302", "Failed: REDIRECT_LOOP after 1 attempt", "R2: the chain came back"},
-		{"a redirect not followed", "/s/e/302", "Redirect, not followed: 302", "H9: a redirect"},
+		{"a status that is final", "/s/a/404:body=gone", "Failed: HTTP_CLIENT_ERROR after 1 attempt", "H6: Any other 4xx: permanent, never"},
+		{"attempts spent", "/s/b/503", "Failed: HTTP_SERVER_ERROR after 3 attempts", "I4: There are at most max_attempts"},
+		{"Retry-After too long", "/s/c/429:retry-after=900", "Failed: RATE_LIMITED after 1 attempt", "W3: A Retry-After longer than max_retry_after"},
+		{"a loop", "/loop/d/302", "Failed: REDIRECT_LOOP after 1 attempt", "R2: A redirect leads back to"},
+		{"a redirect not followed", "/s/e/302", "Redirect, not followed: 302", "H9: A 3xx that must not"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p.run(p.origin.URL("http", row.path))
@@ -230,7 +230,7 @@ func TestFormAndJSON(t *testing.T) {
 		t.Errorf("JSON %s, want %s", got, want)
 	}
 	for _, row := range []struct{ text, want string }{
-		{"{", "This is no JSON"}, {"[]", "Give an object"}, {"null", "Give an object"}, {`{"retryPolicy":{"jitterSeed":18446744073709551615}}`, "in quotes"},
+		{"{", "This is not JSON"}, {"[]", "Give an object"}, {"null", "Give an object"}, {`{"retryPolicy":{"jitterSeed":18446744073709551615}}`, "in quotes"},
 	} {
 		p.set("json", row.text)
 		p.wantIn("#json-wrong", row.want)
@@ -291,7 +291,7 @@ func TestOriginsThatAttack(t *testing.T) {
 	safe()
 	// A link with markup, and one that asks for a script: shown, and not run.
 	p.visit(eval[string](p, `import('/console/link.js').then((m) => m.fragment({url: 'javascript:window.pwned=1//`+markup+`', headers: [{name: '`+markup+`', value: '\u202e`+markup+`'}], method: '`+markup+`'}))`))
-	p.wantIn("#notice", "came with a link")
+	p.wantIn("#notice", "came from a link")
 	safe()
 	p.expect("400 (Bad Request)")
 	before := len(p.origin.AllRequests())

@@ -170,7 +170,7 @@ func TestLink(t *testing.T) {
 	}
 	_, fragment, _ := strings.Cut(link, "#")
 	p.visit("#" + fragment)
-	p.wantIn("#notice", "came with a link")
+	p.wantIn("#notice", "came from a link")
 	want := fmt.Sprintf(`{"url":"%s?q=1&access_token=&X-Amz-Signature=&subscription-key=&passphrase=","headers":[{"name":"Accept","value":"text/html"}],"retryPolicy":{"maxAttempts":2}}`, address)
 	if got := eval[string](p, `JSON.stringify(JSON.parse(document.getElementById('json').value))`); got != want {
 		t.Errorf("the link opens %s, want %s", got, want)

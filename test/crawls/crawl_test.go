@@ -15,6 +15,7 @@ import (
 
 	"fetchd/frontier/store"
 	"fetchd/internal/site"
+	"fetchd/test/rig"
 )
 
 const (
@@ -58,7 +59,7 @@ func newCrawl(ctx context.Context, t *testing.T, dsn string, n int) *crawl {
 	}
 	t.Cleanup(func() { c.db.Close() })
 	for range n {
-		c.services = append(c.services, c.service(freeAddress(t)))
+		c.services = append(c.services, c.service(rig.FreeAddress(t, "127.0.0.1")))
 	}
 	return c
 }
@@ -66,7 +67,7 @@ func newCrawl(ctx context.Context, t *testing.T, dsn string, n int) *crawl {
 // service starts a service that can reach the origin, and waits until it serves.
 func (c *crawl) service(address string) *process {
 	c.Helper()
-	p := start(c.T, "fetchd at "+address, program(c.T, "fetchd"), "--grpc-addr", address, "--http-addr", "", "--drain-time", "1s",
+	p := start(c.T, "fetchd at "+address, "fetchd", "--grpc-addr", address, "--http-addr", "", "--drain-time", "1s",
 		"--egress-resolver", c.site.NameServer(), "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", strconv.Itoa(c.site.Port()))
 	p.wrote(c.ctx, `"msg":"serving"`)
 	return p
@@ -127,13 +128,13 @@ func (c *crawl) worker(flags ...string) *process {
 	for _, s := range c.services {
 		args = append(args, "--server", strings.TrimPrefix(s.name, "fetchd at "))
 	}
-	return start(c.T, "frontier run "+name, program(c.T, "frontier"), append(args, flags...)...)
+	return start(c.T, "frontier run "+name, "frontier", append(args, flags...)...)
 }
 
 // requests waits until the origin has had n of them.
 func (c *crawl) requests(n int) {
 	c.Helper()
-	until(c.ctx, c.T, fmt.Sprintf("the origin has had %d requests", n), func() bool { return c.site.Count() >= n })
+	rig.Until(c.ctx, c.T, fmt.Sprintf("the origin has had %d requests", n), func() bool { return c.site.Count() >= n })
 }
 
 // count is the number that a query finds.

@@ -3,6 +3,7 @@
 package crawls
 
 import (
+	"fetchd/test/rig"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -30,16 +31,16 @@ func TestDrain(t *testing.T) {
 			hasty := c.worker("--drain-time", "1h")
 			c.requests(c.site.Count() + 20)
 			left := 0
-			c.services[0].signal(syscall.SIGSTOP) // no fetch ends any more
-			until(ctx, t, "the worker holds leases", func() bool {
+			c.services[0].Signal(syscall.SIGSTOP) // no fetch ends any more
+			rig.Until(ctx, t, "the worker holds leases", func() bool {
 				left = c.count(`SELECT count(*) FROM urls WHERE status = 'fetching'`)
 				return left > 0
 			})
-			hasty.signal(syscall.SIGTERM)
+			hasty.Signal(syscall.SIGTERM)
 			hasty.wrote(ctx, "stopping: ")
-			hasty.signal(syscall.SIGTERM)
+			hasty.Signal(syscall.SIGTERM)
 			hasty.exits(ctx, -1)
-			c.services[0].signal(syscall.SIGCONT)
+			c.services[0].Signal(syscall.SIGCONT)
 
 			c.finished(c.worker())
 			c.complete()
@@ -54,7 +55,7 @@ func TestDrain(t *testing.T) {
 func (c *crawl) drained(w *process) {
 	c.Helper()
 	c.requests(c.site.Count() + 150)
-	w.signal(syscall.SIGTERM)
+	w.Signal(syscall.SIGTERM)
 	w.exits(c.ctx, 130)
 	if !strings.Contains(w.text(), "stopping: ") {
 		c.Errorf("SIGTERM was not told of:\n%s", w.text())

@@ -4,6 +4,7 @@ package crawls
 
 import (
 	"errors"
+	"fetchd/test/rig"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -20,7 +21,7 @@ func TestDiskFull(t *testing.T) {
 		if os.Getuid() != 0 {
 			t.Skipf("no small disk to fill, which takes root: %v", err)
 		}
-		cannot(t, "no small disk to fill: %v", err)
+		rig.Cannot(t, "no small disk to fill: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // the processes have ended by then
 	c := newCrawl(ctx, t, filepath.Join(dir, "frontier.db"), 1)
@@ -54,7 +55,7 @@ func TestDiskFull(t *testing.T) {
 // could not do.
 func (c *crawl) troubled(w *process, n int) {
 	c.Helper()
-	until(c.ctx, c.T, "the worker tells of the full disk again and again", func() bool { return len(seconds(w.text())) > n })
+	rig.Until(c.ctx, c.T, "the worker tells of the full disk again and again", func() bool { return len(seconds(w.text())) > n })
 }
 
 // fill writes to a file until the disk is full.

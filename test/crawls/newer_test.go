@@ -24,7 +24,7 @@ func TestNewer(t *testing.T) {
 			}
 			w := c.worker()
 			w.exits(ctx, 22)
-			for _, want := range []string{"newer version of this program", "9999", "Use the version of frontier that was there last"} {
+			for _, want := range []string{"newer version of this program", "9999", "Use the version of frontier that was used last"} {
 				if !strings.Contains(w.text(), want) {
 					t.Errorf("the worker does not say %q:\n%s", want, w.text())
 				}

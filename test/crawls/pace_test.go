@@ -4,34 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
-
-	"fetchd/fetch"
+	"fetchd/client"
 	"fetchd/frontier"
 	"fetchd/frontier/store"
-	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/heap"
 	"fetchd/internal/site"
 	"fetchd/server"
+	"fetchd/server/fetchdtest"
+	"fetchd/test/rig"
 )
 
 // TestPace: ten thousand hosts with a hundred URLs each (ten in the short form, of
 // which it fetches six), five seconds between the fetches of a host. No fetch is early,
 // and the rate is what the delay allows.
 func TestPace(t *testing.T) {
-	if os.Getenv("FETCHD_LONG") == "" {
-		t.Skip("takes up to two minutes: set FETCHD_LONG")
-	}
+	rig.Long(t, 4*time.Minute)
 	const hosts, delay = 10_000, 5 * time.Second
 	pages, lasts := sized(100, 10), sized(40*time.Second, 30*time.Second)
 	heap.Hold() // as the programs do
@@ -58,8 +50,7 @@ func TestPace(t *testing.T) {
 		}
 	}
 	t.Logf("%d URLs put in %v", hosts*pages, time.Since(begun).Round(time.Second))
-	service, stop := inside(t, s)
-	defer stop()
+	service := inside(t, s)
 	policy := frontier.DefaultPolicy()
 	w, err := frontier.New(st, []frontier.Service{service}, frontier.Config{Open: 128, IgnoreRobots: true, Policy: policy})
 	if err != nil {
@@ -140,31 +131,10 @@ func lateness(visits []site.Visit, delay, lead time.Duration) func(q float64) ti
 	}
 }
 
-func inside(t *testing.T, s *site.Site) (frontier.Service, func()) {
+func inside(t *testing.T, s *site.Site) frontier.Service {
 	t.Helper()
-	srv, err := server.New(server.Config{Fetch: fetch.Config{
-		Resolver: s.Resolver(),
-		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(s.Port())}},
+	f := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, InMemory: true, Configure: func(c *server.Config) {
+		c.Fetch.Resolver, c.Fetch.Egress.AllowPorts = s.Resolver(), []uint16{uint16(s.Port())}
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := bufconn.Listen(1 << 20)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = srv.Serve(l)
-	}()
-	conn, err := grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return frontier.Service{Name: "inside", Client: pb.NewFetchServiceClient(conn)}, func() {
-		_ = conn.Close()
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = srv.Shutdown(ctx)
-		<-served
-	}
+	return frontier.Service{Name: "inside", Client: client.New(f.Conn)}
 }

@@ -5,6 +5,7 @@ package crawls
 import (
 	"context"
 	"database/sql"
+	"fetchd/test/rig"
 	"fmt"
 	"net/url"
 	"os"
@@ -31,11 +32,11 @@ func newPostgres(ctx context.Context, t *testing.T) *postgres {
 	t.Helper()
 	initdb, err := serverProgram("initdb")
 	if err != nil {
-		cannot(t, "no PostgreSQL to test with: %v", err)
+		rig.Cannot(t, "no PostgreSQL to test with: %v", err)
 	}
 	p := &postgres{T: t}
 	if p.binary, err = serverProgram("postgres"); err != nil {
-		cannot(t, "no PostgreSQL to test with: %v", err)
+		rig.Cannot(t, "no PostgreSQL to test with: %v", err)
 	}
 	// Not t.TempDir: the server's user could not enter that.
 	if p.dir, err = os.MkdirTemp("", "crawlspg"); err != nil {
@@ -117,7 +118,7 @@ func (p *postgres) start(ctx context.Context) {
 		p.Fatal(err)
 	}
 	defer db.Close()
-	until(ctx, p.T, "PostgreSQL answers", func() bool { return db.PingContext(ctx) == nil })
+	rig.Until(ctx, p.T, "PostgreSQL answers", func() bool { return db.PingContext(ctx) == nil })
 }
 
 // crash is pg_ctl stop -m immediate: every process of the server ends at once, and the

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 // TestStopped stops one of three workers on one SQLite file for longer than its lease,
@@ -22,11 +23,11 @@ func TestStopped(t *testing.T) {
 	begun := time.Now()
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()
 	held := c.stop(w1, "w1")
-	until(ctx, t, "another worker has what the stopped one held", func() bool {
+	rig.Until(ctx, t, "another worker has what the stopped one held", func() bool {
 		return c.count(`SELECT count(*) FROM urls WHERE worker = 'w1' AND status = 'fetching'`) == 0 &&
 			c.count(`SELECT count(*) FROM urls WHERE crash_count > 0 AND status = 'fetched'`) > 0
 	})
-	w1.signal(syscall.SIGCONT)
+	w1.Signal(syscall.SIGCONT)
 	c.finished(w1, w2, w3)
 	// Which of the two depends on whether the services have given its streams up meanwhile.
 	if told := w1.text(); !strings.Contains(told, " stale") && !strings.Contains(told, " lost") {
@@ -50,12 +51,12 @@ func (c *crawl) stop(w *process, name string) int {
 	c.Helper()
 	held := 0
 	c.requests(300)
-	until(c.ctx, c.T, name+" can be stopped", func() bool {
-		w.signal(syscall.SIGSTOP)
+	rig.Until(c.ctx, c.T, name+" can be stopped", func() bool {
+		w.Signal(syscall.SIGSTOP)
 		if held = c.holds(name); held > 0 && c.asked(name) {
 			return true
 		}
-		w.signal(syscall.SIGCONT)
+		w.Signal(syscall.SIGCONT)
 		return false
 	})
 	return held

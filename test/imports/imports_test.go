@@ -98,6 +98,9 @@ var rules = []rule{
 		why: "what is expected comes from the vectors, never from an implementation",
 	},
 	{
+		pkg: "conformance/judge", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
+		why: "a judge that shares code with what it judges shares its mistakes",
+	}, {
 		pkg: "conformance/kit", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
 		why: "what judges an implementation has nothing of it",
 	},

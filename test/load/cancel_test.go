@@ -13,6 +13,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 const (
@@ -59,7 +60,7 @@ func TestCancel(t *testing.T) {
 				group.Wait()
 			})
 			t.Logf("%-16s %d fetches: socket closed %s; fetch ended %s", row.name, len(all.closed), all.closed, all.ended)
-			if p99 := all.closed.percentile(99); p99 > cancelWithin {
+			if p99 := all.closed.Percentile(99); p99 > cancelWithin {
 				t.Errorf("%s: p99 %v, want %v at most", row.name, p99, cancelWithin)
 			}
 			before.expect(ctx, t)
@@ -82,7 +83,7 @@ type peer struct {
 // measured is what came of the fetches of a phase, counted from the cancel.
 type measured struct {
 	mu            sync.Mutex
-	closed, ended times
+	closed, ended rig.Times
 }
 
 func (m *measured) add(closed, ended time.Duration) {

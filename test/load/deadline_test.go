@@ -17,6 +17,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 // before the deadline, also while other processes use every core (spec §9).
 func TestDeadlineOnABusyMachine(t *testing.T) {
 	ctx := long(t)
-	p := start(ctx, t, build(t))
+	p := start(ctx, t)
 	for range busyLoops {
 		loop := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
 		loop.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -45,7 +46,7 @@ func TestDeadlineOnABusyMachine(t *testing.T) {
 		})
 	}
 	deadlines := []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 5 * time.Second}
-	clients := p.dial(ctx, len(deadlines))
+	clients := p.dial(len(deadlines))
 	ends := make([]deadlineEnds, len(deadlines))
 	watching, stop := context.WithCancel(ctx)
 	latest := make(chan time.Duration, 1)
@@ -79,8 +80,8 @@ func TestDeadlineOnABusyMachine(t *testing.T) {
 	for i, deadline := range deadlines {
 		all := &ends[i]
 		t.Logf("deadline %v: %d of %d outcomes; left before the deadline: least %v, p1 %v, p50 %v",
-			deadline, len(all.left), deadlineFetches, all.left.percentile(0).Round(time.Millisecond),
-			all.left.percentile(1).Round(time.Millisecond), all.left.percentile(50).Round(time.Millisecond))
+			deadline, len(all.left), deadlineFetches, all.left.Percentile(0).Round(time.Millisecond),
+			all.left.Percentile(1).Round(time.Millisecond), all.left.Percentile(50).Round(time.Millisecond))
 		for _, err := range all.errs {
 			fail("deadline %v: %v, want the outcome DEADLINE", deadline, err)
 		}
@@ -100,7 +101,7 @@ func latestTimer(ctx context.Context) (latest time.Duration) {
 // deadlineEnds are the ends of calls with one deadline.
 type deadlineEnds struct {
 	mu   sync.Mutex
-	left times // of the deadline when the outcome came
+	left rig.Times // of the deadline when the outcome came
 	errs []error
 }
 

@@ -15,16 +15,16 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 // TestMemory holds the service's process up in the ways that cost it most.
 func TestMemory(t *testing.T) {
 	long(t)
-	binary := build(t)
-	t.Run("callers that read nothing", func(t *testing.T) { unread(t, binary, "", 300) })
-	t.Run("callers that read nothing of a length not told", func(t *testing.T) { unread(t, binary, ",no-length", 300+256) })
-	t.Run("fetches that wait", func(t *testing.T) { waiting(t, binary) })
-	t.Run("GOAWAY for ever", func(t *testing.T) { goAway(t, binary) })
+	t.Run("callers that read nothing", func(t *testing.T) { unread(t, "", 300) })
+	t.Run("callers that read nothing of a length not told", func(t *testing.T) { unread(t, ",no-length", 300+256) })
+	t.Run("fetches that wait", waiting)
+	t.Run("GOAWAY for ever", goAway)
 }
 
 // unread has 1,000 callers ask for 1 GiB each, half of them over HTTP/2, and read
@@ -33,14 +33,14 @@ func TestMemory(t *testing.T) {
 // nothing is held back; of one whose length is not told, what the budget of 256
 // MiB grants. The process may take twice what is live, for the collector waits
 // that long.
-func unread(t *testing.T, binary, form string, limit int64) {
+func unread(t *testing.T, form string, limit int64) {
 	const (
 		callers, conns, small = 1000, 25, 50
 		hold                  = 5 * time.Second // the service gives a caller 30 s
 	)
 	ctx := long(t)
-	p := start(ctx, t, binary)
-	clients := p.dial(ctx, conns)
+	p := start(ctx, t)
+	clients := p.dial(conns)
 	idle := p.memory()
 	size := int64(1) << 31
 	calling, leave := context.WithCancel(ctx)
@@ -59,7 +59,7 @@ func unread(t *testing.T, binary, form string, limit int64) {
 		t.Fatalf("%d of %d requests have come to the origin: %v", len(p.origin.Requests("held")), callers, err)
 	}
 	served := time.Now()
-	p.fetchSmall(ctx, p.dial(ctx, 1)[0], small)
+	p.fetchSmall(ctx, p.dial(1)[0], small)
 	took := time.Since(served)
 	wait.For(ctx, hold)
 	protocols := make(map[string]int)
@@ -74,8 +74,8 @@ func unread(t *testing.T, binary, form string, limit int64) {
 	if n := protocols["HTTP/1.1"] + protocols["HTTP/2.0"]; n != callers {
 		t.Errorf("%d fetches are still held, want %d", n, callers)
 	}
-	within(t, "live heap in MiB", p.peakLive.Load(), limit, limit)
-	within(t, "resident in MiB", p.peakRSS.Load(), 2*limit, 2*limit)
+	rig.AtMost(t, "live heap in MiB", p.Heap.PeakLive.Load(), limit, limit)
+	rig.AtMost(t, "resident in MiB", p.peak(), 2*limit, 2*limit)
 	cancelledAt := time.Now()
 	leave()
 	p.ended(ctx, callers+small)
@@ -83,7 +83,7 @@ func unread(t *testing.T, binary, form string, limit int64) {
 }
 
 // waiting has 10,000 fetches wait for a Retry-After, and then cancels them all.
-func waiting(t *testing.T, binary string) {
+func waiting(t *testing.T) {
 	const (
 		fetches, conns, atOnce = 10_000, 20, 100
 		// In MiB: a fetch that waits is about 10 KiB of heap, and a goroutine with
@@ -94,8 +94,8 @@ func waiting(t *testing.T, binary string) {
 		goalGone, limitGone = time.Second, 3 * time.Second
 	)
 	ctx := long(t)
-	p := start(ctx, t, binary, memoryLimit)
-	clients := p.dial(ctx, conns)
+	p := start(ctx, t, memoryLimit)
+	clients := p.dial(conns)
 	calling, leave := context.WithCancel(ctx)
 	defer leave()
 	var waits atomic.Int64
@@ -114,8 +114,8 @@ func waiting(t *testing.T, binary string) {
 		t.Fatalf("%d of %d fetches wait: %v", waits.Load(), fetches, err)
 	}
 	t.Logf("%d fetches wait, after %v: %s", waits.Load(), time.Since(began).Round(time.Millisecond), p.memory())
-	within(t, "resident in MiB", p.peakRSS.Load(), limitRSS, limitRSS)
-	probe := p.dial(ctx, 1)[0]
+	rig.AtMost(t, "resident in MiB", p.peak(), limitRSS, limitRSS)
+	probe := p.dial(1)[0]
 	if err := p.small(ctx, probe); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one fetch more = %v, want RESOURCE_EXHAUSTED", err)
 	}
@@ -136,8 +136,8 @@ func waiting(t *testing.T, binary string) {
 	p.ended(ctx, before+fetches+1)
 	gone := time.Since(cancelledAt)
 	group.Wait()
-	t.Logf("cancelled: the next fetch was served after %v, all had ended after %v, with a peak of %d MiB", admitted.Round(time.Millisecond), gone.Round(time.Millisecond), p.peakRSS.Load())
-	within(t, "the last end after the cancel", gone, goalGone, limitGone)
+	t.Logf("cancelled: the next fetch was served after %v, all had ended after %v, with a peak of %d MiB", admitted.Round(time.Millisecond), gone.Round(time.Millisecond), p.peak())
+	rig.AtMost(t, "the last end after the cancel", gone, goalGone, limitGone)
 }
 
 // untilWait calls told when the fetch waits, and reads until the call ends.
@@ -162,14 +162,14 @@ func (p *process) untilWait(ctx context.Context, client pb.FetchServiceClient, t
 }
 
 // goAway asks an origin that ends every HTTP/2 connection at its first request.
-func goAway(t *testing.T, binary string) {
+func goAway(t *testing.T) {
 	const (
 		fetches, perHop = 20, 3
 		limitCPU        = 2 * time.Second
 	)
 	ctx := long(t)
-	p := start(ctx, t, binary)
-	client := p.dial(ctx, 1)[0]
+	p := start(ctx, t)
+	client := p.dial(1)[0]
 	if err := p.small(ctx, client); err != nil { // what comes up with the first is not counted
 		t.Fatal(err)
 	}

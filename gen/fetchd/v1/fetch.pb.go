@@ -1088,10 +1088,11 @@ type FetchRequest struct {
 	// values. If empty, only the headers that the service adds are sent: User-Agent, Accept
 	// (*/*), Accept-Encoding and Fetchd-Hops.
 	//
-	// Rejected are: Host and Expect; headers that frame the message; headers of the
-	// connection (TE, Upgrade, ...), of proxies (Via, Forwarded, X-Forwarded-*, Proxy-*) and
-	// of browsers (Sec-*); headers that give access to cloud metadata services; headers that
-	// make the transport repeat the request (Idempotency-Key); and names with an underscore.
+	// These headers are rejected: Host and Expect; headers that frame the message; headers of
+	// the connection (TE, Upgrade, ...), of proxies (Via, Forwarded, X-Forwarded-*, Proxy-*)
+	// and of browsers (Sec-*); headers that give access to cloud metadata services; headers
+	// that make the transport repeat the request (Idempotency-Key); and names with an
+	// underscore.
 	Headers []*Header `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`
 	// Request body, at most 1 MiB. A longer one is rejected with INVALID_ARGUMENT, and over
 	// HTTP with status 413. The server keeps it in memory so that a retry can send it again.

@@ -1,4 +1,4 @@
-// The page: the form, the run, and what is made of it.
+// The page: wires the form, the call and the result together.
 
 import { call, Refused } from './stream.js';
 import { curl, grpcurl, python } from './copyas.js';
@@ -16,8 +16,8 @@ const form = new Form($('form'), $('json'), $('json-wrong'), $('headers'));
 const waterfall = new Waterfall($('attempts'), $('axis'), $('table-rows'));
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 let service = { grpc: '', tls: false, token: false, version: '' };
-let current = null; // the fetch that is shown
-let control = null; // ends the one that runs
+let current = null; // the fetch on display
+let control = null; // aborts the fetch in flight; null if there is none
 
 function announce(text) {
   const log = $('log');
@@ -30,7 +30,7 @@ function notice(...parts) {
   $('notice').hidden = parts.length === 0;
 }
 
-// sent is what goes to the service: the waterfall needs every event.
+// sent returns the request for the service. The waterfall needs every event.
 function sent() {
   return { ...form.request, eventLevel: 'EVENT_LEVEL_ALL' };
 }
@@ -42,7 +42,7 @@ async function run() {
     clear();
     for (let at = wrong.closest('details'); at; at = at.parentElement.closest('details')) at.open = true;
     wrong.focus();
-    announce('The request has a value that cannot be sent.');
+    announce('A field of the request is not valid.');
     return;
   }
   notice();
@@ -63,7 +63,7 @@ async function run() {
   finish(fetch);
 }
 
-// clear takes away what the fetch before has left.
+// clear removes the result of the previous fetch.
 function clear() {
   current = null;
   $('result').hidden = true;
@@ -72,7 +72,7 @@ function clear() {
 }
 
 function take(fetch, message) {
-  const body = message.bodyChunk && fetch.body.size > 0; // it changes no row
+  const body = message.bodyChunk && fetch.body.size > 0; // changes no row
   fetch.take(message);
   if (message.heartbeat || body) return;
   waterfall.draw(fetch);
@@ -123,19 +123,19 @@ function cancel() {
   control?.abort();
 }
 
-// link makes the link, and says what it leaves out.
+// link copies a link to this request, and reports what it leaves out.
 async function link() {
   const { request, left } = withoutSecrets(form.request, $('body-secret').checked);
   history.replaceState(null, '', fragment(request));
   $('link-text').value = location.href;
   $('link-box').hidden = false;
   const copied = await copy(location.href, $('link-text'));
-  const text = left.length ? `Left out, for a link is shared: ${left.map(visible).join(', ')}.` : 'It has the whole request.';
+  const text = left.length ? `Left out because links are shared: ${left.map(visible).join(', ')}.` : 'It contains the whole request.';
   $('link-note').textContent = `${copied} ${text}`;
   announce(`${copied} ${text}`);
 }
 
-// copy puts text on the clipboard, or selects it where the browser will not.
+// copy puts text on the clipboard, or selects it if the browser does not allow that.
 async function copy(text, field) {
   try {
     await navigator.clipboard.writeText(text);
@@ -143,7 +143,7 @@ async function copy(text, field) {
   } catch {
     field.focus();
     field.select();
-    return 'Selected: copy it by hand, the browser does not let this page.';
+    return 'Selected: the browser does not allow this page to copy, so copy it yourself.';
   }
 }
 
@@ -154,13 +154,13 @@ async function copyAs(make, name) {
   $('copy-text').rows = Math.min(text.split('\n').length + 1, 16);
   $('copy-box').hidden = false;
   const copied = await copy(text, $('copy-text'));
-  const secret = withoutSecrets(form.request, true).left.length ? ' It holds what you put into the request, credentials too.' : '';
+  const secret = withoutSecrets(form.request, true).left.length ? ' It contains the whole request, including credentials.' : '';
   $('copy-note').textContent = `${name}. ${copied}${secret}`;
   announce(`${name}. ${copied}${secret}`);
 }
 
-// grpcAddress is where the gRPC port is for who sees this page: a service that
-// listens everywhere is where the page came from.
+// grpcAddress returns the address of the gRPC port as the user of this page reaches it.
+// If the service listens on all addresses, that is the host of this page.
 function grpcAddress() {
   const at = service.grpc.lastIndexOf(':');
   const host = service.grpc.slice(0, at);
@@ -176,21 +176,21 @@ function save() {
   a.click();
   a.remove();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
-  announce('The HAR file is saved, without the values of headers that open something.');
+  announce('The HAR file is saved, without the values of headers that may be credentials.');
 }
 
-// fromLink shows the request of the page's address. It is never run by itself.
+// fromLink loads the request in the address of the page. It never runs it.
 function fromLink() {
   let request = null;
   try {
     request = requestIn(location.hash);
   } catch {
-    notice('The link holds no request that can be read.');
+    notice('The request in the link cannot be read.');
   }
   if (!request) return;
   form.load(request);
-  $('body-secret').checked = !request.body; // whoever made the link put it in
-  notice('This request came with a link. Look at it before you run it.');
+  $('body-secret').checked = !request.body; // the author of the link chose to include it
+  notice('This request came from a link. Check it before you run it.');
 }
 
 async function greet() {
@@ -202,7 +202,7 @@ async function greet() {
 
 form.load({ url: '' });
 fromLink();
-greet().catch(() => notice('The service does not say what it is. It may be down.'));
+greet().catch(() => notice('The service does not answer. It may be down.'));
 
 $('form').addEventListener('submit', (e) => {
   e.preventDefault();

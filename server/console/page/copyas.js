@@ -1,18 +1,18 @@
-// The request as a command, for POSIX shells, and as a Python program. A token is
-// never in them: they read it from FETCHD_TOKEN.
+// Renders the request as a command for POSIX shells, or as a Python program. They read
+// the token from FETCHD_TOKEN; it is never in the text.
 
 // shell quotes a word for a POSIX shell.
 export function shell(word) {
   return `'${String(word).replace(/'/g, `'\\''`)}'`;
 }
 
-// json writes a request on one line, with hidden characters escaped.
+// json returns a request on one line, with invisible characters escaped.
 export function json(request) {
   return JSON.stringify(request).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) =>
     c.split('').map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join(''));
 }
 
-// curl calls the HTTP face.
+// curl returns a command that calls the HTTP API.
 export function curl(request, service) {
   const parts = ['curl --silent --show-error --no-buffer --globoff', `  --header ${shell('Content-Type: application/json')}`];
   if (service.token) parts.push('  --header "Authorization: Bearer $FETCHD_TOKEN"');
@@ -20,7 +20,7 @@ export function curl(request, service) {
   return parts.join(' \\\n');
 }
 
-// grpcurl calls the gRPC port.
+// grpcurl returns a command that calls the gRPC API.
 export function grpcurl(request, service) {
   const parts = [service.tls ? 'grpcurl' : 'grpcurl -plaintext'];
   if (service.token) parts.push('  -H "Authorization: Bearer $FETCHD_TOKEN"');
@@ -28,9 +28,8 @@ export function grpcurl(request, service) {
   return parts.join(' \\\n');
 }
 
-// literal quotes text for Python. JSON's quoting is Python's too, once hidden
-// characters are escaped by their code units and what lies beyond the first plane
-// is left as it is.
+// literal quotes text for Python. JSON quotes in the same way, except that Python has no
+// surrogate pairs: an invisible character beyond U+FFFF needs \U with eight digits.
 export function literal(text) {
   return JSON.stringify(text).replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Cf}]/gu, (c) => {
     const code = c.codePointAt(0).toString(16);
@@ -38,8 +37,8 @@ export function literal(text) {
   });
 }
 
-// python calls the gRPC port with grpcio and protobuf; the messages come from the
-// service itself.
+// python returns a program that calls the gRPC API with grpcio and protobuf. It loads the
+// message types from the service.
 export function python(request, service) {
   const channel = service.tls
     ? `grpc.secure_channel(${literal(service.grpc)}, grpc.ssl_channel_credentials())`

@@ -1,14 +1,14 @@
-// The request, as JSON and as fields. The JSON is the truth: a field reads and
-// writes its place in it, and what no field shows stays as it is.
+// The request as fields and as JSON. The JSON is authoritative: each field reads and
+// writes one path in it. Paths without a field are kept.
 
 import { base64, bytesOf, el } from './text.js';
 
-// Wrong is a value that cannot be sent.
+// Wrong is thrown for a value that cannot be sent.
 export class Wrong extends Error {}
 
 const units = { ms: 0.001, s: 1, m: 60, min: 60, h: 3600 };
 
-// kinds read a field's text into JSON and write it back. Empty text is no value.
+// kinds convert the text of a field to JSON and back. Empty text means unset.
 const kinds = {
   text: { read: (t) => t, write: (v) => String(v) },
   int: { read: (t) => whole(t, /^-?\d+$/), write: (v) => String(v) },
@@ -61,8 +61,7 @@ function bodyText(value) {
   }
 }
 
-// camel has the field names as the JSON form of protobuf writes them, however they
-// were given.
+// camel returns value with its field names in camelCase, as protobuf's JSON writes them.
 function camel(value, keep) {
   if (Array.isArray(value)) return value.map((v) => camel(v, false));
   if (value === null || typeof value !== 'object') return value;
@@ -72,16 +71,16 @@ function camel(value, keep) {
   }));
 }
 
-// parse reads a request's JSON. It throws Wrong.
+// parse parses a request in JSON. It throws Wrong.
 export function parse(text) {
   let value;
   try {
     value = JSON.parse(text, (key, v) => {
-      if (typeof v === 'number' && Number.isInteger(v) && !Number.isSafeInteger(v)) throw new Wrong(`Put the number of ${key} in quotes: it is too large for this page.`);
+      if (typeof v === 'number' && Number.isInteger(v) && !Number.isSafeInteger(v)) throw new Wrong(`Put the value of ${key} in quotes: the number is too large for this page.`);
       return v;
     });
   } catch (e) {
-    throw e instanceof Wrong ? e : new Wrong(`This is no JSON: ${e.message}`);
+    throw e instanceof Wrong ? e : new Wrong(`This is not JSON: ${e.message}`);
   }
   if (value === null || typeof value !== 'object' || Array.isArray(value)) throw new Wrong('Give an object: {"url": …}.');
   return camel(value, false);
@@ -91,7 +90,7 @@ function get(object, path) {
   return path.split('.').reduce((at, key) => (at && typeof at === 'object' && Object.hasOwn(at, key) ? at[key] : undefined), object);
 }
 
-// set writes a place, or takes it away; an object that is empty then goes too.
+// set sets the value at a path, or deletes it. Objects that become empty are deleted too.
 function set(object, path, value) {
   const [key, ...rest] = path.split('.');
   if (rest.length > 0) {
@@ -103,7 +102,7 @@ function set(object, path, value) {
   else object[key] = value;
 }
 
-// Form keeps the fields and the JSON of one request the same.
+// Form keeps the fields and the JSON text of one request in sync.
 export class Form {
   constructor(root, text, note, headers) {
     Object.assign(this, { root, text, note, headers, request: {}, changed: () => {} });
@@ -112,14 +111,14 @@ export class Form {
     text.addEventListener('input', () => this.fromText());
   }
 
-  // load shows a request.
+  // load replaces the request.
   load(request) {
     this.request = camel(request, false);
     this.fill();
     this.write();
   }
 
-  // wrong is the first field that cannot be sent; null where all can.
+  // wrong returns the first field with an invalid value, or null.
   wrong() {
     return this.root.querySelector('[aria-invalid="true"]');
   }
@@ -154,7 +153,7 @@ export class Form {
     this.note.textContent = message;
   }
 
-  // mark says beside a field what is wrong with it.
+  // mark shows an error message below a field, or removes it if message is empty.
   mark(field, message) {
     const id = `${field.id}-wrong`;
     let note = document.getElementById(id);
@@ -173,19 +172,19 @@ export class Form {
     field.setAttribute('aria-errormessage', id);
   }
 
-  // fill writes the request into the fields.
+  // fill copies the request into the fields.
   fill() {
     for (const field of this.fields) {
       const value = get(this.request, field.dataset.path);
       this.mark(field, '');
-      const told = value === undefined || value === null ? '' : kinds[field.dataset.kind].write(value);
-      if (field.tagName === 'SELECT' && ![...field.options].some((o) => o.value === told)) field.append(el('option', { value: told }, told));
-      field.value = told;
+      const text = value === undefined || value === null ? '' : kinds[field.dataset.kind].write(value);
+      if (field.tagName === 'SELECT' && ![...field.options].some((o) => o.value === text)) field.append(el('option', { value: text }, text));
+      field.value = text;
     }
     this.drawHeaders();
   }
 
-  // write writes the request into the JSON.
+  // write copies the request into the JSON text.
   write() {
     this.markText('');
     this.text.value = JSON.stringify(this.request, null, 2);
@@ -198,7 +197,7 @@ export class Form {
     this.number();
   }
 
-  // addHeader makes a row, empty.
+  // addHeader adds an empty row.
   addHeader() {
     const row = this.headerRow({ name: '', value: '' });
     this.headers.append(row);

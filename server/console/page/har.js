@@ -1,15 +1,15 @@
-// HAR 1.2 of a fetch: an entry for each hop of each attempt.
+// Converts a fetch to HAR 1.2, with an entry for each hop of each attempt.
 
 import { phases } from './model.js';
 import { base64, bytesOf } from './text.js';
 import { credential } from './secrets.js';
 
-// kept are the headers that go along to another origin (spec D4).
+// kept has the headers that are forwarded to another origin (spec D4).
 const kept = new Set(['accept', 'accept-language', 'accept-encoding', 'user-agent', 'range', 'if-match', 'if-none-match',
   'if-modified-since', 'if-unmodified-since', 'if-range', 'idempotency-key']);
 
-// har is the log of a fetch, without the values of headers that open
-// something and without the request's body.
+// har returns the log of a fetch. It leaves out the request body and the values of headers
+// that may be credentials.
 export function har(fetch, version) {
   const entries = [];
   for (const attempt of fetch.attempts) {
@@ -64,7 +64,7 @@ function comment(attempt, i, last) {
 
 const milliseconds = (s) => Math.round(s * 1e6) / 1e3;
 
-// timingsOf has connect with TLS in it, as the format wants it.
+// timingsOf returns the timings. The format includes TLS in connect.
 function timingsOf(fetch, attempt, hop, last) {
   const t = { blocked: -1, dns: -1, connect: -1, send: 0, wait: 0, receive: 0, ssl: -1 };
   const known = phases(hop);
@@ -78,8 +78,8 @@ function timingsOf(fetch, attempt, hop, last) {
     if (phase.name === 'body') t.receive = took;
   }
   if (t.ssl >= 0) t.connect = milliseconds(Math.max(0, t.connect) / 1000 + t.ssl / 1000);
-  const told = known.at(-1)?.end ?? hop.start;
-  if (last && attempt.error && hop.status === 0 && attempt.end > told) t.wait = milliseconds(t.wait / 1000 + attempt.end - told);
+  const knownEnd = known.at(-1)?.end ?? hop.start;
+  if (last && attempt.error && hop.status === 0 && attempt.end > knownEnd) t.wait = milliseconds(t.wait / 1000 + attempt.end - knownEnd);
   return t;
 }
 
@@ -93,7 +93,7 @@ function requestOf(fetch, hop, i, away) {
   };
   if (fetch.request.body && hop.method === (fetch.request.method || 'GET')) {
     made.bodySize = bytesOf(fetch.request.body).length;
-    made.comment = 'the body is left out, and so are the headers that the service adds itself';
+    made.comment = 'without the body, and without the headers that the service adds';
   }
   return made;
 }

@@ -1,17 +1,17 @@
-// A request in the fragment of a link: #r= and its JSON as base64url. A fragment
-// is never sent.
+// Stores a request in the fragment of a link: #r= and its JSON in base64url. Browsers do
+// not send fragments.
 
 import { base64, bytesOf } from './text.js';
 
 const prefix = '#r=';
 
-// fragment is the request as a fragment.
+// fragment returns the request as a fragment.
 export function fragment(request) {
   return prefix + base64(new TextEncoder().encode(JSON.stringify(request))).replace(/\+/g, '-').replace(/\//g, '_').replace(/=+$/, '');
 }
 
-// requestIn reads a fragment: null where there is none. It throws where it cannot
-// be read.
+// requestIn returns the request in a fragment, or null if there is none. It throws if the
+// fragment is malformed.
 export function requestIn(hash) {
   if (!hash.startsWith(prefix)) return null;
   const text = new TextDecoder('utf-8', { fatal: true }).decode(bytesOf(decodeURIComponent(hash.slice(prefix.length))));

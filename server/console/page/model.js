@@ -1,31 +1,31 @@
-// One fetch, as far as its events have told it. Times are seconds from its begin.
+// The state of one fetch, built from its events. Times are seconds since its start.
 
 import { seconds, bytesOf } from './text.js';
 
-// keptBytes is how much of a body is kept to be shown and saved.
+// keptBytes is the number of body bytes kept to show and save.
 export const keptBytes = 64 << 10;
 
-// phaseFields are the phases of a hop, in order.
+// phaseFields maps the phases of a hop, in order, to fields of Exchange.
 const phaseFields = [
   ['queue', 'queueDuration'], ['resolve', 'resolveDuration'], ['connect', 'connectDuration'],
   ['tls', 'tlsDuration'], ['wait', 'processingDuration'], ['body', 'transferDuration'],
 ];
 
-// phaseOfError is where the time of a hop went that did not come to its end.
+// phaseOfError maps the phase of an error to the phase that was not finished.
 const phaseOfError = {
   PHASE_RESOLVE: 'resolve', PHASE_CONNECT: 'connect', PHASE_TLS: 'tls',
   PHASE_REQUEST: 'wait', PHASE_PROCESSING: 'wait', PHASE_TRANSFER: 'body',
 };
 
-// Fetch takes events and keeps what they say.
+// Fetch collects the events of a fetch.
 export class Fetch {
   constructor(request) {
     this.request = request;
     this.began = performance.now();
     this.synced = false; // with the service's clock
-    this.startTime = Date.now(); // till the service tells it
+    this.startTime = Date.now(); // until the service sends it
     this.attempts = [];
-    this.body = { attempt: 0, from: 0, chunks: [], kept: 0, size: 0 }; // from: the attempt that began it
+    this.body = { attempt: 0, from: 0, chunks: [], kept: 0, size: 0 }; // from: the attempt that started it
     this.outcome = null;
     this.refused = null;
     this.cancelled = false;
@@ -35,7 +35,7 @@ export class Fetch {
     this.end = undefined;
   }
 
-  // now is the time of the fetch: while it runs, by this page's clock.
+  // now returns the time since the start. While the fetch runs, it uses the clock of the page.
   now() {
     return this.end ?? (performance.now() - this.began) / 1000;
   }
@@ -44,11 +44,11 @@ export class Fetch {
     return this.end === undefined;
   }
 
-  // take notes an event.
+  // take processes an event.
   take(message) {
     const at = seconds(message.elapsedOffset) ?? this.now();
     const began = performance.now() - at * 1000;
-    this.began = this.synced ? Math.min(this.began, began) : began; // the event that came soonest tells best
+    this.began = this.synced ? Math.min(this.began, began) : began; // the event with the least delay gives the best estimate
     this.synced = true;
     if (message.admitted) this.admit(message.admitted);
     else if (message.attemptStarted) this.start(message.attemptStarted, at);
@@ -63,8 +63,8 @@ export class Fetch {
     this.fetchId = admitted.fetchId || '';
     this.effective = admitted.effectiveRequest || null;
     this.clamped = admitted.clampedFields || [];
-    const told = Date.parse(admitted.startTime);
-    if (Number.isFinite(told)) this.startTime = told;
+    const startTime = Date.parse(admitted.startTime);
+    if (Number.isFinite(startTime)) this.startTime = startTime;
   }
 
   attempt(number) {
@@ -88,11 +88,11 @@ export class Fetch {
     const a = this.attempt(event.attempt);
     a.response = event.response || null;
     a.responseAt = at;
-    if (this.body.attempt !== event.attempt) this.cut(Number(event.bodyOffsetBytes || 0), event.attempt);
+    if (this.body.attempt !== event.attempt) this.truncate(Number(event.bodyOffsetBytes || 0), event.attempt);
   }
 
-  // cut drops what lies past an offset: a body can start again.
-  cut(offset, attempt) {
+  // truncate drops the bytes from an offset on: a body can restart at a lower offset.
+  truncate(offset, attempt) {
     this.body.attempt = attempt;
     if (offset === 0 || this.body.size === 0) this.body.from = attempt;
     if (offset >= this.body.size) return;
@@ -111,7 +111,7 @@ export class Fetch {
     this.body.size += length;
   }
 
-  // bodyBytes are the first bytes of the body that was delivered.
+  // bodyBytes returns the first bytes of the delivered body.
   bodyBytes() {
     const all = new Uint8Array(this.body.kept);
     let at = 0;
@@ -124,8 +124,8 @@ export class Fetch {
 
   finish(event, at) {
     const a = this.attempt(event.attempt);
-    const told = a.hops; // with their headers
-    a.hops = (event.hops || []).map((hop, i) => Object.assign(hopOf(hop), { headers: told[i]?.headers || hop.headers || [] }));
+    const withHeaders = a.hops;
+    a.hops = (event.hops || []).map((hop, i) => Object.assign(hopOf(hop), { headers: withHeaders[i]?.headers || hop.headers || [] }));
     a.response = event.response || null;
     const last = a.hops.at(-1);
     if (last && a.response) Object.assign(last, { headers: a.response.headers || [], response: a.response });
@@ -137,7 +137,7 @@ export class Fetch {
     this.end = at;
   }
 
-  // stop ends a fetch that has no outcome: the caller left, or the service refused.
+  // stop ends a fetch without an outcome: the user cancelled it, or the service rejected it.
   stop(why) {
     if (!this.running) return;
     this.end = this.now();
@@ -145,8 +145,8 @@ export class Fetch {
     else this.cancelled = true;
   }
 
-  // shown are the first bytes of the body that there is to see, how long it was as
-  // far as that is known, and what it is.
+  // shown returns the bytes to display, the size as far as it is known, and whether they are
+  // of the body or of a failed response. It returns null if there are none.
   shown() {
     if (this.body.size > 0) return { bytes: this.bodyBytes(), size: this.body.size, whole: this.body.size === this.body.kept, of: 'body' };
     if (this.outcome?.inlineBody) return whole(this.outcome.inlineBody, 'body');
@@ -167,7 +167,7 @@ function hopOf(hop) {
   };
 }
 
-// phases are the phases of a hop that took time: name, start, end.
+// phases returns the phases of a hop that took time: name, start, end.
 export function phases(hop) {
   const found = [];
   let at = hop.start;
@@ -180,29 +180,28 @@ export function phases(hop) {
   return found;
 }
 
-// bars are the phases of hop i of an attempt, with the one that did not end, and
-// while the attempt runs with the one that is not known yet.
+// bars returns the phases of hop i of an attempt. If the attempt failed in a phase, that
+// phase is the last and marked broken.
 export function bars(fetch, attempt, i) {
   const hop = attempt.hops[i];
   const found = phases(hop);
   const last = i === attempt.hops.length - 1 && attempt.end !== undefined;
   const at = found.at(-1)?.end ?? hop.start;
   const name = phaseOfError[attempt.error?.phase];
-  const told = found.some((p) => p.name === name);
-  if (last && name && !told && attempt.end > at) found.push({ name, start: at, end: attempt.end, broken: true });
+  const known = found.some((p) => p.name === name);
+  if (last && name && !known && attempt.end > at) found.push({ name, start: at, end: attempt.end, broken: true });
   return found;
 }
 
-// underWay is the part of an attempt that no hop tells yet; null where there is
-// none.
-export function underWay(fetch, attempt) {
+// inFlight returns the part of an attempt that no hop reports yet, or null.
+export function inFlight(fetch, attempt) {
   if (attempt.end !== undefined) return null;
   const hop = attempt.hops.at(-1);
   const start = hop ? phases(hop).at(-1)?.end ?? hop.start : attempt.start;
   return { url: hop?.location || attempt.url, start, responseAt: attempt.responseAt, end: Math.max(fetch.now(), start) };
 }
 
-// gap is the wait after an attempt; null where no attempt follows.
+// gap returns the wait after an attempt, or null if no attempt follows.
 export function gap(attempt) {
   const d = attempt.decision;
   if (!d || d.verdict !== 'RETRY_VERDICT_RETRY' || attempt.end === undefined) return null;

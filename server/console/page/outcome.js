@@ -1,5 +1,5 @@
-// How a fetch ended, in words: the outcome, its headers and the first bytes of
-// its body. All of it is text.
+// Shows the outcome, its headers and the first bytes of the body. Everything from an origin
+// is inserted as text, never as markup.
 
 import { el, foreign, short, seconds, size, time, visible, visibleLines } from './text.js';
 import { meaning } from './rules.js';
@@ -12,7 +12,7 @@ const kinds = {
 const shownText = 16 << 10;
 const shownDump = 1 << 10;
 
-// headline is the outcome in one sentence, and its colour.
+// headline returns the outcome in one sentence, and its colour.
 export function headline(fetch) {
   if (fetch.cancelled) return { state: 'warn', text: `Cancelled after ${time(fetch.end)}` };
   if (fetch.refused) return { state: 'bad', text: 'Not fetched' };
@@ -23,12 +23,12 @@ export function headline(fetch) {
   return { state, text: `${word}: ${what} after ${attempts}, ${time(seconds(o.totalDuration))}` };
 }
 
-// draw fills the section of the outcome.
+// draw fills the outcome section.
 export function draw(fetch, into) {
   const head = headline(fetch);
   const parts = [el('p', { class: `headline ${head.state}` }, head.text)];
   if (fetch.refused) parts.push(...refusal(fetch.refused));
-  if (fetch.cancelled) parts.push(el('p', {}, 'You ended the call. The service gives the fetch up and closes its connection, so there is no outcome.'));
+  if (fetch.cancelled) parts.push(el('p', {}, 'You cancelled the call. The service cancels the fetch and closes its connection, so there is no outcome.'));
   if (fetch.outcome) parts.push(facts(fetch), ...response(fetch), ...body(fetch));
   into.replaceChildren(...parts);
 }
@@ -58,7 +58,7 @@ function facts(fetch) {
   add('Rule', withMeaning(o.rule));
   if (e) {
     add('Class', short(e.errorClass));
-    if (e.rule && e.rule !== o.rule) add('Class by rule', withMeaning(e.rule));
+    if (e.rule && e.rule !== o.rule) add('Rule of the class', withMeaning(e.rule));
     add('Failure type', short(e.failureType));
     add('Retryable', e.retryable ? 'yes: a later fetch may succeed' : 'no');
     add('Stopped because', short(e.stopReason).toLowerCase().replace(/_/g, ' '));
@@ -84,7 +84,7 @@ function bodyFact(summary) {
   if (!summary) return '';
   const parts = [size(Number(summary.sizeBytes || 0))];
   if (summary.encodedSizeBytes && summary.encodedSizeBytes !== summary.sizeBytes) parts.push(`${size(Number(summary.encodedSizeBytes))} as sent`);
-  if (summary.truncated) parts.push('cut at the limit');
+  if (summary.truncated) parts.push('truncated at the limit');
   return parts.join(', ');
 }
 
@@ -117,7 +117,7 @@ function charset(fetch) {
   return /charset="?([\w.:-]+)/i.exec(type?.value || '')?.[1] || 'utf-8';
 }
 
-// readable is the begin of a body: text, or a dump of what is none.
+// readable returns the start of a body as text, or as a hex dump if it is binary.
 function readable(bytes, label) {
   const head = bytes.subarray(0, 512);
   const odd = head.reduce((n, b) => n + (b < 9 || (b > 13 && b < 32) || b === 127 ? 1 : 0), 0);

@@ -1,19 +1,19 @@
-// What must not leave the page in a link or a file.
+// Finds secrets, which must not leave the page in a link or a file.
 
 const names = /auth|cookie|token|secret|password|passwd|session|credential|signature|api-?_?key|access-?_?key|private-?_?key|csrf|xsrf|jwt|otp/i;
 const parameters = /^(sig|code|x-amz-.*|x-goog-.*|awsaccesskeyid)$|key$|pass|pwd/i;
-// plain are the headers that name no one and open nothing (spec D4), and those of the
-// body. Any other may be a secret, whatever it is called.
+// plain matches the headers that identify no one and grant no access (spec D4), and those
+// that describe the body. Any other header may be a secret, whatever its name.
 const plain = /^(accept|accept-language|accept-encoding|user-agent|range|if-match|if-none-match|if-modified-since|if-unmodified-since|if-range|cache-control|pragma|content-.*)$/i;
 const values = /^(basic|bearer|digest|negotiate|hawk|token|apikey|aws4-hmac-sha256)\s/i;
 
-// credential tells a header that opens something, by its name or its value.
+// credential reports whether a header looks like a credential, by its name or its value.
 export function credential(name, value) {
   return names.test(String(name)) || values.test(String(value || '').trim());
 }
 
-// withoutSecrets is a copy of a request without credentials, and what was left
-// out of it, in words.
+// withoutSecrets returns a copy of a request without secrets, and a list of what it left
+// out, in words.
 export function withoutSecrets(request, bodyIsSecret) {
   const copy = structuredClone(request);
   const left = [];
@@ -37,15 +37,15 @@ export function withoutSecrets(request, bodyIsSecret) {
   return { request: copy, left };
 }
 
-// bareURL takes out userinfo and the values of parameters that open something. A
-// URL without them stays as it was written.
+// bareURL removes userinfo and the values of parameters that may be credentials. A URL
+// without them is returned unchanged.
 function bareURL(text, left) {
   let url;
   try {
     url = new URL(text);
   } catch {
     const bare = text.replace(/\/\/[^/?#]*@/, '//').replace(/[?#].*$/s, '');
-    if (bare !== text) left.push('parts of a URL that cannot be read');
+    if (bare !== text) left.push('parts of a malformed URL');
     return bare;
   }
   let changed = false;

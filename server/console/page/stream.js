@@ -1,6 +1,6 @@
-// The call: POST /v1/fetch, an event a line.
+// Calls POST /v1/fetch, which answers one event per line.
 
-// Refused is the answer of a service that does not fetch: a google.rpc.Status.
+// Refused is thrown if the service rejects the request. It holds a google.rpc.Status.
 export class Refused extends Error {
   constructor(status, http) {
     super(String(status.message || 'the service gave no reason'));
@@ -15,8 +15,8 @@ export class Refused extends Error {
   }
 }
 
-// call sends a request and hands each event to take, until the outcome. It throws
-// Refused where the service says no, and an AbortError where signal ends it.
+// call sends a request and passes each event to take, until the outcome. It throws Refused
+// if the service rejects the request, and AbortError if signal aborts the call.
 export async function call(request, token, signal, take) {
   const headers = { 'Content-Type': 'application/json' };
   if (token) headers.Authorization = `Bearer ${token}`;
@@ -32,7 +32,7 @@ export async function call(request, token, signal, take) {
     ended ||= message.outcome !== undefined;
     take(message);
   }
-  if (!ended) throw new Refused({ message: 'the answer ended without an outcome: the connection was cut' }, 0);
+  if (!ended) throw new Refused({ message: 'the response ended without an outcome: the connection broke' }, 0);
 }
 
 async function statusOf(answer) {
@@ -40,7 +40,7 @@ async function statusOf(answer) {
   try {
     return JSON.parse(text);
   } catch {
-    return { message: `${answer.status} ${answer.statusText}, and no reason that can be read` };
+    return { message: `${answer.status} ${answer.statusText}, without a readable reason` };
   }
 }
 
@@ -62,6 +62,6 @@ async function* lines(body) {
       if (rest) parts.push(rest);
     }
   } finally {
-    await reader.cancel().catch(() => {}); // whoever stops reading stops the fetch
+    await reader.cancel().catch(() => {}); // stopping to read cancels the fetch
   }
 }

@@ -1,8 +1,7 @@
-// Text of an origin's, made safe to look at. Nothing here makes markup.
+// Makes text from origins safe to display. Nothing here creates markup from text.
 
-// hidden are the characters that a reader cannot see, or that reorder others:
-// controls, formats (bidi among them), fillers, separators, lone surrogates,
-// private use and what is not assigned.
+// hidden matches characters that are invisible or reorder others: controls, formats (such as
+// bidi), fillers, separators, lone surrogates, private use and unassigned ones.
 const hidden = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}\p{Cn}\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/gu;
 const hiddenInLines = /(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}\p{Cn}\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/gu;
 
@@ -10,18 +9,17 @@ function name(char) {
   return `[U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}]`;
 }
 
-// visible is text with hidden characters as [U+202E].
+// visible returns text with hidden characters replaced, such as by [U+202E].
 export function visible(text) {
   return String(text).replace(hidden, name);
 }
 
-// visibleLines leaves line ends and tabs as they are.
+// visibleLines is like visible, but keeps line ends and tabs.
 export function visibleLines(text) {
   return String(text).replace(/\r\n/g, '\n').replace(hiddenInLines, name);
 }
 
-// el makes an element: properties by name, then children, which are elements or
-// text.
+// el creates an element with properties and children, which are elements or text.
 export function el(tag, properties, ...children) {
   const made = document.createElement(tag);
   for (const [key, value] of Object.entries(properties || {})) {
@@ -33,26 +31,26 @@ export function el(tag, properties, ...children) {
   return made;
 }
 
-// foreign is an element that holds an origin's text, apart from the direction of
-// what is around it.
+// foreign returns an element with text from an origin. Its text direction does not affect
+// the text around it.
 export function foreign(text, tag = 'bdi') {
   return el(tag, { class: 'foreign', dir: 'ltr' }, visible(text));
 }
 
-// short is an enum's value without the name of its enum.
+// short returns the name of an enum value without the prefix of its enum.
 const enums = /^(ERROR_CLASS|FAILURE_TYPE|OUTCOME_KIND|RETRY_VERDICT|DELAY_SOURCE|PHASE|RETRY_START|RETRY_PROFILE|BODY_DELIVERY)_/;
 export function short(value) {
   return visible(value || '').replace(enums, '');
 }
 
-// seconds reads a protobuf duration; undefined where there is none.
+// seconds parses a protobuf duration. It returns undefined if there is none.
 export function seconds(duration) {
   if (typeof duration !== 'string') return undefined;
   const value = Number.parseFloat(duration);
   return Number.isFinite(value) ? value : undefined;
 }
 
-// time is a span for people: three digits, and a unit.
+// time formats a duration in seconds with three digits and a unit.
 export function time(s) {
   if (s === undefined) return '';
   if (s === 0) return '0 ms';
@@ -62,20 +60,20 @@ export function time(s) {
   return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
 }
 
-// size is a count of bytes for people.
+// size formats a number of bytes.
 export function size(n) {
   if (n < 1024) return `${n} bytes`;
   if (n < 1024 * 1024) return `${(n / 1024).toFixed(1)} KiB`;
   return `${(n / 1024 / 1024).toFixed(1)} MiB`;
 }
 
-// bytesOf reads base64, of either alphabet.
+// bytesOf decodes base64 in either alphabet.
 export function bytesOf(base64) {
   const raw = atob(String(base64).replace(/-/g, '+').replace(/_/g, '/'));
   return Uint8Array.from(raw, (c) => c.charCodeAt(0));
 }
 
-// base64 writes bytes.
+// base64 encodes bytes.
 export function base64(bytes) {
   let raw = '';
   for (let i = 0; i < bytes.length; i += 8192) raw += String.fromCharCode(...bytes.subarray(i, i + 8192));

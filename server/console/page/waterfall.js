@@ -1,35 +1,35 @@
-// The attempts as bars over time, and the same as a table.
+// Draws the attempts as bars over time, and as a table.
 
-import { bars, gap, underWay } from './model.js';
+import { bars, gap, inFlight } from './model.js';
 import { el, foreign, short, time, visible } from './text.js';
 import { meaning } from './rules.js';
 
 const sources = { DELAY_SOURCE_BACKOFF: 'backoff', DELAY_SOURCE_RETRY_AFTER: 'Retry-After', DELAY_SOURCE_AUTH_REFRESH: 'credential refreshed' };
 
-// names are the phases as people read them.
+// names has the phases as shown on the page.
 export const names = { queue: 'Queue', resolve: 'Resolve', connect: 'Connect', tls: 'TLS', wait: 'Wait', body: 'Body' };
 
-// gapText says why nothing happens for a while.
+// gapText describes a wait: its length, its source and its rule.
 export function gapText(g) {
-  const why = sources[g.source] || short(g.source) || 'no reason told';
+  const why = sources[g.source] || short(g.source) || 'unknown source';
   return `${time(g.delay)} · ${why} · rule ${visible(g.rule)}`;
 }
 
-// result says how an attempt ended, in words.
+// result describes how an attempt ended.
 export function result(fetch, attempt) {
-  if (attempt.end === undefined) return fetch.running ? 'under way' : 'given up';
+  if (attempt.end === undefined) return fetch.running ? 'in flight' : 'cancelled';
   const status = attempt.response?.statusCode;
   if (!attempt.error) return status ? `${status}` : 'done';
   return `${status ? `${status} ` : ''}${short(attempt.error.errorClass)}`;
 }
 
-// Waterfall draws a fetch into a list.
+// Waterfall draws a fetch as a list of rows.
 export class Waterfall {
   constructor(list, axis, table) {
     Object.assign(this, { list, axis, table, total: 0, live: null });
   }
 
-  // draw makes all of it anew: after each event that adds a row.
+  // draw redraws everything. It is called after each event that adds a row.
   draw(fetch) {
     this.live = null;
     const rows = [];
@@ -44,7 +44,7 @@ export class Waterfall {
     this.tick(fetch);
   }
 
-  // tick moves time on: the scale, and the bar of what is under way.
+  // tick updates the scale and the bar of the hop in flight.
   tick(fetch) {
     if (this.live) this.live.grow();
     const total = scale(Math.max(fetch.now(), this.last(fetch)), fetch.running);
@@ -80,8 +80,8 @@ export class Waterfall {
       el('span', { class: `badge ${state}` }, result(fetch, attempt)),
       el('span', { class: 'muted' }, headNote(attempt)));
     const hops = attempt.hops.map((hop, i) => this.hop(hop, bars(fetch, attempt, i)));
-    const rest = underWay(fetch, attempt);
-    if (rest) hops.push(this.under(fetch, attempt, rest));
+    const rest = inFlight(fetch, attempt);
+    if (rest) hops.push(this.inFlight(fetch, attempt, rest));
     return el('li', { class: 'attempt' }, head, el('ol', { class: 'hops' }, ...hops));
   }
 
@@ -96,18 +96,18 @@ export class Waterfall {
       el('span', { class: 'visually-hidden' }, `. ${spoken}`)), marks, time(to - from));
   }
 
-  under(fetch, attempt, rest) {
+  inFlight(fetch, attempt, rest) {
     const reading = rest.responseAt !== undefined && rest.responseAt >= rest.start;
     const from = reading ? rest.responseAt : rest.start;
-    const mark = bar(reading ? 'phase-body live' : 'phase-live', from, from, 'Under way');
-    const told = el('span', { class: 'row-time' });
+    const mark = bar(reading ? 'phase-body live' : 'phase-live', from, from, 'In flight');
+    const elapsed = el('span', { class: 'row-time' });
     this.live = { grow() {
       mark.style.setProperty('--d', Math.max(fetch.now() - from, 0));
-      told.textContent = time(Number(Math.max(fetch.now() - rest.start, 0).toFixed(1)));
+      elapsed.textContent = time(Number(Math.max(fetch.now() - rest.start, 0).toFixed(1)));
     } };
-    const before = reading ? [bar('phase-live', rest.start, from, 'Till the headers')] : [];
+    const before = reading ? [bar('phase-live', rest.start, from, 'Until the headers')] : [];
     return row(el('div', { class: 'row-label' }, el('span', { class: 'status' }, reading ? `${attempt.response?.statusCode ?? ''}` : '…'), ' ', address(rest.url)),
-      [...before, mark], told);
+      [...before, mark], elapsed);
   }
 
   gap(fetch, attempt, g) {
@@ -129,7 +129,7 @@ function headNote(attempt) {
   return parts.join(' · ');
 }
 
-// address is a URL in a row: the host and path, the whole in the tooltip.
+// address shows the host and path of a URL, with the whole URL as the tooltip.
 function address(url) {
   const shown = foreign(url.replace(/^http:\/\//, ''));
   shown.classList.add('address');
@@ -137,9 +137,9 @@ function address(url) {
   return shown;
 }
 
-function row(label, marks, told) {
+function row(label, marks, took) {
   const track = el('div', { class: 'track', 'aria-hidden': 'true' }, ...marks);
-  return el('li', { class: 'row' }, label, track, typeof told === 'string' ? el('span', { class: 'row-time' }, told) : told);
+  return el('li', { class: 'row' }, label, track, typeof took === 'string' ? el('span', { class: 'row-time' }, took) : took);
 }
 
 function bar(kind, start, end, title) {
@@ -149,8 +149,8 @@ function bar(kind, start, end, title) {
   return mark;
 }
 
-// scale is the length of the axis: while it runs in steps, so that bars do not
-// move all the time.
+// scale returns the length of the axis. While the fetch runs, it grows in steps, so that the
+// bars do not move all the time.
 function scale(now, running) {
   if (!running) return Math.max(now, 0.001) * 1.02;
   let total = 0.1;

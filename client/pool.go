@@ -1,0 +1,350 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// StreamTasks is how many fetches one stream of FetchMany carries at a time. A service reads
+// no further tasks while it runs this many.
+const StreamTasks = 256
+
+const (
+	firstReopen  = 100 * time.Millisecond
+	lastReopen   = 5 * time.Second
+	helloTimeout = 10 * time.Second
+	// cancelTimeout is how long a service may take to answer for a fetch that was cancelled.
+	cancelTimeout = 30 * time.Second
+	// idleTimeout is how long a service may take to end a stream that was half-closed.
+	idleTimeout = 10 * time.Second
+)
+
+var (
+	// ErrLost is matched by the error of a fetch that was sent and whose outcome will never
+	// come: the stream broke, or the service did not answer. Requests may have been made.
+	ErrLost = errors.New("the service was lost before it reported the outcome")
+	// ErrNotSent is the error of a fetch that could not be sent before [Task.SendBefore].
+	// No request was made.
+	ErrNotSent = errors.New("the fetch could not be sent in time")
+)
+
+var errPoolClosed = fmt.Errorf("fetch on a pool: %w", fs.ErrClosed)
+
+// Task is one fetch of a [Pool].
+type Task struct {
+	// Request says what to fetch. Its body arrives in the outcome, up to 1 MiB.
+	// An unset event_level means that no events are sent. It must not be changed until the
+	// fetch has ended.
+	Request *pb.FetchRequest
+	// SendBefore is the time after which the fetch is not sent any more. Zero means no limit.
+	SendBefore time.Time
+	// OnEvent is called for each event before the outcome. It blocks the stream while it
+	// runs, and is not called after Do has returned. May be nil.
+	OnEvent func(*pb.FetchResponse)
+}
+
+// Pool runs fetches over FetchMany streams that it keeps open to one or more services. Each
+// fetch goes to the stream with the fewest fetches in flight. A fetch that was not sent yet
+// moves to another stream when its stream ends; one that was sent is never sent again.
+// It is safe for concurrent use. Create it with [NewPool].
+type Pool struct {
+	closing context.Context // done when no stream is opened any more
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	err     error         // why no fetch is accepted; nil while the pool is open
+	streams []*stream     // those that accept fetches
+	changed chan struct{} // closed when streams changes
+	waiting []*call       // those that no stream has capacity for, oldest first
+	wanted  chan struct{} // has a value when waiting has got one
+	tags    uint64
+}
+
+// call is one fetch of a pool. Its fields are guarded by Pool.mu until done is called.
+type call struct {
+	Task
+	done    func(*call) // called without the lock when the call is over
+	wire    pb.Task
+	stream  *stream // nil while the call waits for one
+	sent    bool
+	sends   int
+	over    bool
+	outcome *pb.FetchOutcome
+	err     error
+}
+
+// settleLocked ends c. The caller calls c.done after it has released the lock.
+func (c *call) settleLocked(o *pb.FetchOutcome, err error) {
+	c.over, c.outcome, c.err = true, o, err
+	if err == nil && o.GetError() != nil {
+		c.err = &Error{o}
+	}
+}
+
+// NewPool returns a pool without streams.
+func NewPool() *Pool {
+	p := &Pool{wanted: make(chan struct{}, 1), changed: make(chan struct{})}
+	p.closing, p.stop = context.WithCancel(context.Background())
+	return p
+}
+
+// Open keeps n streams open to c until the pool is closed, and returns at once. Each stream is
+// opened after c has answered a ping. A stream that ends is replaced after 100 ms, and after
+// up to 5 s if that fails repeatedly; lost is called before each wait with the error, unless
+// it is nil. The end of ctx breaks the streams.
+func (p *Pool) Open(ctx context.Context, c *Client, n int, lost func(err error, retryIn time.Duration)) {
+	for range n {
+		p.running.Go(func() { p.keep(ctx, c, lost) })
+	}
+}
+
+func (p *Pool) keep(ctx context.Context, c *Client, lost func(error, time.Duration)) {
+	wait := firstReopen
+	for p.closing.Err() == nil {
+		opened := time.Now()
+		err := p.ping(ctx, c)
+		if err == nil {
+			_, err = p.run(ctx, c)
+		}
+		if p.closing.Err() != nil {
+			return
+		}
+		if err == nil || time.Since(opened) > lastReopen {
+			wait = firstReopen
+		}
+		if err != nil && lost != nil {
+			lost(err, wait)
+		}
+		select {
+		case <-time.After(wait):
+		case <-p.closing.Done():
+		}
+		wait = min(2*wait, lastReopen)
+	}
+}
+
+func (p *Pool) ping(ctx context.Context, c *Client) error {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	defer context.AfterFunc(p.closing, cancel)()
+	return c.Ping(ctx)
+}
+
+// run opens a stream and returns when it accepts no more fetches. The error is nil if the
+// service is draining or the pool was closed. answered reports whether the service has sent
+// anything.
+func (p *Pool) run(ctx context.Context, c *Client) (answered bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	rpc, err := c.rpc.FetchMany(ctx)
+	if err != nil {
+		cancel()
+		return false, statusError(ctx, err)
+	}
+	s := &stream{pool: p, ctx: ctx, cancel: cancel, rpc: rpc, calls: make(map[string]*call),
+		wake: make(chan struct{}, 1), left: make(chan struct{}), ended: make(chan struct{})}
+	p.running.Go(s.send)
+	p.running.Go(s.receive)
+	p.mu.Lock()
+	p.streams = append(p.streams, s)
+	p.fillLocked()
+	p.signalLocked()
+	p.mu.Unlock()
+	select {
+	case <-s.left:
+	case <-p.closing.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.leaveLocked(nil)
+	return s.answered, s.err
+}
+
+// signalLocked announces that the number of streams has changed.
+func (p *Pool) signalLocked() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Capacity returns how many fetches the open streams can carry, and a channel that is closed
+// when this may have changed. Fetches beyond it wait.
+func (p *Pool) Capacity() (fetches int, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.streams) * StreamTasks, p.changed
+}
+
+// Do runs one fetch and returns its outcome, together with an [*Error] if the fetch failed.
+// The outcome is nil if there is none: then the error matches [ErrLost] if requests may have
+// been made, and any other error means that the fetch was not sent.
+//
+// When ctx ends, Do withdraws a fetch that was not sent and returns the cause. Otherwise it
+// asks the service to cancel the fetch and waits for the outcome, which is CANCELLED unless
+// the fetch ended first. A service that does not answer within 30 s is given no further
+// fetches on that stream.
+func (p *Pool) Do(ctx context.Context, t Task) (*pb.FetchOutcome, error) {
+	settled := make(chan struct{})
+	c := &call{Task: t, done: func(*call) { close(settled) }}
+	if err := p.start(c); err != nil {
+		return nil, err
+	}
+	var late <-chan time.Time
+	if !t.SendBefore.IsZero() {
+		timer := time.NewTimer(time.Until(t.SendBefore))
+		defer timer.Stop()
+		late = timer.C
+	}
+	for {
+		select {
+		case <-settled:
+			return c.outcome, c.err
+		case <-late:
+			if p.withdraw(c) {
+				return nil, ErrNotSent
+			}
+		case <-ctx.Done():
+			if p.withdraw(c) {
+				return nil, context.Cause(ctx)
+			}
+			return p.cancelSent(c, settled)
+		}
+	}
+}
+
+// start gives c to a stream, or lets it wait for one. The error says why c is not accepted.
+func (p *Pool) start(c *call) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return p.err
+	}
+	p.tags++
+	c.wire.Tag, c.wire.Request = strconv.FormatUint(p.tags, 36), c.Request
+	c.sent, c.over = false, false
+	p.waitLocked(c)
+	p.fillLocked()
+	return nil
+}
+
+func (p *Pool) waitLocked(c *call) {
+	c.stream = nil
+	p.waiting = append(p.waiting, c)
+	notify(p.wanted)
+}
+
+// fillLocked gives waiting calls to streams, as far as these have capacity.
+func (p *Pool) fillLocked() {
+	n := 0
+	for _, c := range p.waiting {
+		var best *stream
+		for _, s := range p.streams {
+			if len(s.calls) < StreamTasks && (best == nil || len(s.calls) < len(best.calls)) {
+				best = s
+			}
+		}
+		if best == nil {
+			break
+		}
+		best.addLocked(c)
+		n++
+	}
+	p.waiting = slices.Delete(p.waiting, 0, n)
+}
+
+// withdraw ends a call that was not sent, and reports whether it did.
+func (p *Pool) withdraw(c *call) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.sent || c.over {
+		return false
+	}
+	c.over = true
+	if c.stream == nil {
+		p.waiting = slices.DeleteFunc(p.waiting, func(other *call) bool { return other == c })
+	} else {
+		c.stream.removeLocked(c)
+	}
+	return true
+}
+
+// cancelSent asks the service to cancel c and waits for its outcome.
+func (p *Pool) cancelSent(c *call, settled <-chan struct{}) (*pb.FetchOutcome, error) {
+	p.mu.Lock()
+	s := c.stream
+	s.cancels = append(s.cancels, c.wire.Tag)
+	notify(s.wake)
+	p.mu.Unlock()
+	timer := time.NewTimer(cancelTimeout)
+	defer timer.Stop()
+	select {
+	case <-settled:
+		return c.outcome, c.err
+	case <-timer.C:
+	}
+	if !s.abandon(c) {
+		<-settled
+	}
+	return c.outcome, c.err
+}
+
+// awaitWork waits until a call waits for a stream. It returns false when the pool is closed.
+func (p *Pool) awaitWork() bool {
+	for {
+		p.mu.Lock()
+		n := len(p.waiting)
+		p.mu.Unlock()
+		if n > 0 && p.closing.Err() == nil {
+			return true
+		}
+		select {
+		case <-p.wanted:
+		case <-p.closing.Done():
+			return false
+		}
+	}
+}
+
+// fail stops the pool: no call is accepted, no stream is opened, and calls that wait for one
+// end with err. A call that a service has returned keeps the outcome that says so.
+func (p *Pool) fail(err error) {
+	p.mu.Lock()
+	if p.err == nil {
+		p.err = err
+	}
+	p.stop()
+	waiting := p.waiting
+	p.waiting = nil
+	for _, c := range waiting {
+		if c.over = true; c.outcome == nil {
+			c.err = p.err
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range waiting {
+		c.done(c)
+	}
+}
+
+// Close closes the pool: it accepts no more fetches, and fetches that wait for a stream end
+// with an error that matches [fs.ErrClosed]. Close returns when the fetches in flight have
+// ended, and every stream. End the context that was given to Open to break the streams.
+func (p *Pool) Close() {
+	p.fail(errPoolClosed)
+	p.running.Wait()
+}
+
+// notify puts a value into c, which has a buffer of one, unless there is one already.
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

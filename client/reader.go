@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"google.golang.org/grpc"
+
+	pb "fetchd/gen/fetchd/v1"
+)
+
+// ErrContract is matched by errors that say how a service broke its contract: an event after
+// the outcome, a call without an outcome, body bytes that are missing.
+var ErrContract = errors.New("the service broke its contract")
+
+// Events runs a fetch and yields every message of the stream as it arrives, pieces of the body
+// and heartbeats included. The request is sent as it is.
+//
+// The sequence ends with the outcome, after the call has ended in order, or with a nil message
+// and an error: a gRPC status, or an error that matches [ErrContract]. A fetch that failed is
+// an outcome here, not an error. Leaving the loop cancels the fetch.
+//
+// The offsets of the body fit together: each [pb.BodyChunk] continues the body, unless a
+// [pb.ResponseStarted] before it has gone back to a lower offset. Drop the bytes from that
+// offset on when the next chunk arrives, or the outcome of a success; a response that fails
+// has no chunks.
+func (c *Client) Events(ctx context.Context, request *pb.FetchRequest) iter.Seq2[*pb.FetchResponse, error] {
+	return func(yield func(*pb.FetchResponse, error) bool) {
+		r, err := c.fetch(ctx, request)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer r.cancel()
+		for {
+			m, err := r.next()
+			if !yield(m, err) || err != nil || m.GetOutcome() != nil {
+				return
+			}
+		}
+	}
+}
+
+// reader reads the messages of one Fetch and checks them.
+type reader struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	stream grpc.ServerStreamingClient[pb.FetchResponse]
+	head   *pb.ResponseStarted // the last one
+	offset int64               // of the next body byte
+	begun  bool                // a body byte has arrived
+}
+
+func (c *Client) fetch(ctx context.Context, request *pb.FetchRequest) (reader, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := c.rpc.Fetch(ctx, request)
+	if err != nil {
+		cancel()
+		return reader{}, statusError(ctx, err)
+	}
+	return reader{ctx: ctx, cancel: cancel, stream: stream}, nil
+}
+
+// next returns the next message. Nothing follows an outcome or an error.
+func (r *reader) next() (*pb.FetchResponse, error) {
+	m, err := r.stream.Recv()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%w: the call ended without an outcome", ErrContract)
+	case err != nil:
+		return nil, statusError(r.ctx, err)
+	}
+	switch e := m.GetEvent().(type) {
+	case *pb.FetchResponse_ResponseStarted:
+		r.head = e.ResponseStarted
+		if offset := r.head.GetBodyOffsetBytes(); offset < r.offset || !r.begun {
+			r.offset = offset
+		}
+	case *pb.FetchResponse_BodyChunk:
+		switch {
+		case r.head == nil:
+			return nil, fmt.Errorf("%w: a body came before its head", ErrContract)
+		case e.BodyChunk.GetOffsetBytes() != r.offset:
+			return nil, fmt.Errorf("%w: the body continues at byte %d, want %d", ErrContract, e.BodyChunk.GetOffsetBytes(), r.offset)
+		}
+		r.begun = true
+		r.offset += int64(len(e.BodyChunk.GetData()))
+	case *pb.FetchResponse_Outcome:
+		switch after, err := r.stream.Recv(); {
+		case err == nil:
+			return nil, fmt.Errorf("%w: an event %T came after the outcome", ErrContract, after.GetEvent())
+		case !errors.Is(err, io.EOF):
+			return nil, statusError(r.ctx, err)
+		}
+	}
+	return m, nil
+}

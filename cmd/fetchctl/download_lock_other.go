@@ -1,8 +1,0 @@
-//go:build !unix || solaris || illumos || aix
-
-package main
-
-import "os"
-
-// lock does nothing where files have no such locks.
-func lock(*os.File) error { return nil }

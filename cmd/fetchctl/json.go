@@ -1,0 +1,45 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"fetchd/client"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+	"fetchd/internal/plainjson"
+)
+
+// jsonLines writes every event as one line of JSON, without the data of body
+// chunks.
+func jsonLines(w io.Writer) func(*pb.FetchResponse) error {
+	return func(m *pb.FetchResponse) error {
+		if c := m.GetBodyChunk(); c != nil {
+			m = &pb.FetchResponse{Sequence: m.GetSequence(), ElapsedOffset: m.GetElapsedOffset(),
+				Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Attempt: c.GetAttempt(), OffsetBytes: c.GetOffsetBytes()}}}
+		}
+		return writeJSON(w, m)
+	}
+}
+
+// writeJSON writes a message as one line, always the same for the same message.
+func writeJSON(w io.Writer, m proto.Message) error {
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("%w: %w", client.ErrContract, err)
+	}
+	var line bytes.Buffer
+	if err := json.Compact(&line, text); err != nil { // protojson varies its spaces on purpose
+		return fmt.Errorf("%w: %w", client.ErrContract, err)
+	}
+	line.WriteByte('\n')
+	if _, err := w.Write(plainjson.Escape(line.Bytes())); err != nil {
+		return cli.OutputError(err)
+	}
+	return nil
+}

@@ -1,0 +1,505 @@
+package judge_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/conformance"
+	"fetchd/conformance/judge"
+	"fetchd/conformance/kit"
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+)
+
+// mutant is a server that hands calls on to a right one, and does one thing wrong.
+type mutant struct {
+	pb.UnimplementedFetchServiceServer
+	inner pb.FetchServiceClient
+	// ask changes what the right one is asked.
+	ask func(*pb.FetchRequest)
+	// alter returns what changes the messages of one fetch.
+	alter func() func(*pb.FetchResponse)
+	// refuse changes the status of a call that the right one refuses.
+	refuse func(error) error
+	// explained changes what Explain answers.
+	explained func(*pb.ExplainResponse)
+}
+
+// asked is the request as the right server gets it.
+func (m *mutant) asked(req *pb.FetchRequest) *pb.FetchRequest {
+	changed := proto.CloneOf(req)
+	if m.ask != nil {
+		m.ask(changed)
+	}
+	return changed
+}
+
+// ended returns the status of a call that the right server ended so.
+func (m *mutant) ended(err error) error {
+	if m.refuse != nil {
+		return m.refuse(err)
+	}
+	return err
+}
+
+// restore makes the final URL the one that was asked, where the mutant changed it.
+func restore(m *pb.FetchResponse, asked, changed string) {
+	if out := m.GetOutcome(); out.GetFinalUrl() == changed {
+		out.FinalUrl = asked
+	}
+}
+
+// Fetch implements pb.FetchServiceServer.
+func (m *mutant) Fetch(req *pb.FetchRequest, to grpc.ServerStreamingServer[pb.FetchResponse]) error {
+	changed := m.asked(req)
+	from, err := m.inner.Fetch(to.Context(), changed)
+	if err != nil {
+		return err
+	}
+	alter := func(*pb.FetchResponse) {}
+	if m.alter != nil {
+		alter = m.alter()
+	}
+	for {
+		msg, err := from.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return m.ended(err)
+		}
+		alter(msg)
+		restore(msg, req.GetUrl(), changed.GetUrl())
+		if err := to.Send(msg); err != nil {
+			return err
+		}
+	}
+}
+
+// FetchUnary implements pb.FetchServiceServer.
+func (m *mutant) FetchUnary(ctx context.Context, req *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
+	changed := m.asked(req.GetRequest())
+	resp, err := m.inner.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: changed})
+	if err != nil {
+		return nil, m.ended(err)
+	}
+	msg := &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: resp.GetOutcome()}}
+	if m.alter != nil {
+		m.alter()(msg)
+	}
+	restore(msg, req.GetRequest().GetUrl(), changed.GetUrl())
+	return resp, nil
+}
+
+// FetchMany implements pb.FetchServiceServer.
+func (m *mutant) FetchMany(to grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
+	from, err := m.inner.FetchMany(to.Context())
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer func() { _ = from.CloseSend() }()
+		for {
+			in, err := to.Recv()
+			if err != nil {
+				return
+			}
+			for _, task := range in.GetTasks() {
+				task.Request = m.asked(task.GetRequest())
+			}
+			if from.Send(in) != nil {
+				return
+			}
+		}
+	}()
+	for {
+		out, err := from.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return m.ended(err)
+		}
+		for _, r := range out.GetResponses() {
+			if m.alter != nil {
+				m.alter()(r.GetResponse())
+			}
+		}
+		if err := to.Send(out); err != nil {
+			return err
+		}
+	}
+}
+
+// Explain implements pb.FetchServiceServer.
+func (m *mutant) Explain(ctx context.Context, req *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	resp, err := m.inner.Explain(ctx, req)
+	if err == nil && m.explained != nil {
+		m.explained(resp)
+	}
+	return resp, err
+}
+
+// making returns the server to be judged, which is given a right one.
+type making func(right pb.FetchServiceClient) pb.FetchServiceServer
+
+// judgeAll runs the whole kit against each server, all at once: they wait more than
+// they work.
+func judgeAll(t *testing.T, scenarios []*kit.Scenario, vectors []conformance.Vector, servers []making) [][]kit.Result {
+	t.Helper()
+	results := make([][]kit.Result, len(servers))
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(2) // more at once starve the scenarios about time, with -race above all
+	for i, make := range servers {
+		group.Go(func() error {
+			var err error
+			results[i], err = judgeServer(ctx, scenarios, vectors, make)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+// judgeServer runs the whole kit against one server and its own origin.
+func judgeServer(ctx context.Context, scenarios []*kit.Scenario, vectors []conformance.Vector, make making) ([]kit.Result, error) {
+	v, err := judge.Open("", "", scenarios)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = v.Close() }() // always nil
+	right, stop, err := startRight(v, judge.Listeners(scenarios))
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	srv := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20)) // the right one judges sizes
+	pb.RegisterFetchServiceServer(srv, make(right))
+	served := goServe(srv, l)
+	defer func() { srv.Stop(); <-served }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	suite := &kit.Suite{Service: pb.NewFetchServiceClient(conn), Origin: v, Jobs: 16}
+	results, err := suite.Vectors(ctx, vectors)
+	if err != nil {
+		return nil, err
+	}
+	wire, err := suite.Scenarios(ctx, scenarios)
+	return append(results, wire...), err
+}
+
+// startRight starts a fetchd that may reach the venue.
+func startRight(v *judge.Venue, listeners []string) (pb.FetchServiceClient, func(), error) {
+	ports, err := v.Ports(listeners)
+	if err != nil {
+		return nil, nil, err
+	}
+	srv, err := server.New(server.Config{
+		Fetch: fetch.Config{RootCAs: v.CA(), UserAgent: "fetchd/test",
+			Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports}},
+		AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}})
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(l)
+	}()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	stop := func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = conn.Close()
+		_ = srv.Shutdown(ctx)
+		<-served
+	}
+	return pb.NewFetchServiceClient(conn), stop, err
+}
+
+// stalled is an auth provider whose refresh only ends with its context.
+type stalled struct{}
+
+func (stalled) Covers(*url.URL) bool { return true }
+
+func (stalled) Field(context.Context) (name, value string, err error) {
+	return "Authorization", "Bearer stale", nil
+}
+
+func (stalled) Refresh(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// goServe serves until srv is stopped; then the channel is closed.
+func goServe(srv *grpc.Server, l net.Listener) <-chan struct{} {
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(l) // calls tell of what they could not do
+	}()
+	return served
+}
+
+func everything(t *testing.T) ([]*kit.Scenario, []conformance.Vector) {
+	t.Helper()
+	scenarios, vectors, err := judge.Select(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scenarios, vectors
+}
+
+// invented answers without asking anybody.
+type invented struct {
+	pb.UnimplementedFetchServiceServer
+}
+
+func inventedOutcome(req *pb.FetchRequest) *pb.FetchOutcome {
+	return &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Rule: "H0", Attempts: 1, FinalUrl: req.GetUrl(),
+		Response: &pb.HttpResponse{StatusCode: 200}}
+}
+
+func (invented) Fetch(req *pb.FetchRequest, to grpc.ServerStreamingServer[pb.FetchResponse]) error {
+	if err := to.Send(&pb.FetchResponse{Sequence: 1, Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1}}}); err != nil {
+		return err
+	}
+	return to.Send(&pb.FetchResponse{Sequence: 2, Event: &pb.FetchResponse_Outcome{Outcome: inventedOutcome(req)}})
+}
+
+func (invented) FetchUnary(_ context.Context, req *pb.FetchUnaryRequest) (*pb.FetchUnaryResponse, error) {
+	return &pb.FetchUnaryResponse{Outcome: inventedOutcome(req.GetRequest()), Attempts: []*pb.AttemptFinished{{Attempt: 1}}}, nil
+}
+
+func (invented) Explain(context.Context, *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	return new(pb.ExplainResponse), nil
+}
+
+// inverted fetches, and tells the opposite of what came of it.
+func inverted(right pb.FetchServiceClient) pb.FetchServiceServer {
+	return &mutant{
+		inner: right,
+		alter: func() func(*pb.FetchResponse) {
+			return func(m *pb.FetchResponse) {
+				if out := m.GetOutcome(); out != nil {
+					out.Kind = opposite(out.GetKind())
+				}
+			}
+		},
+		refuse:    func(error) error { return status.Error(codes.ResourceExhausted, "try again") },
+		explained: func(r *pb.ExplainResponse) { r.Kind = opposite(r.GetKind()) },
+	}
+}
+
+func opposite(kind pb.OutcomeKind) pb.OutcomeKind {
+	if kind == pb.OutcomeKind_OUTCOME_KIND_FAILED {
+		return pb.OutcomeKind_OUTCOME_KIND_SUCCESS
+	}
+	return pb.OutcomeKind_OUTCOME_KIND_FAILED
+}
+
+// failing has no answer.
+type failing struct {
+	pb.UnimplementedFetchServiceServer
+}
+
+func (failing) Fetch(*pb.FetchRequest, grpc.ServerStreamingServer[pb.FetchResponse]) error {
+	return status.Error(codes.Internal, "no answer")
+}
+
+// A server that is wrong in everything holds nothing.
+func TestBrokenServerHoldsNothing(t *testing.T) {
+	// Alone: it would starve the tests that have a deadline to meet.
+	scenarios, vectors := everything(t)
+	names := []string{"inverted", "invented", "failing"}
+	all := judgeAll(t, scenarios, vectors, []making{
+		inverted,
+		func(pb.FetchServiceClient) pb.FetchServiceServer { return invented{} },
+		func(pb.FetchServiceClient) pb.FetchServiceServer { return failing{} },
+	})
+	for i, results := range all {
+		if len(results) != len(scenarios)+len(vectors) {
+			t.Errorf("%s: %d results, want %d", names[i], len(results), len(scenarios)+len(vectors))
+		}
+		for _, r := range results {
+			if r.Verdict != kit.Failed {
+				t.Errorf("%s: %s: %s, want failed", names[i], r.Name, r.Verdict)
+			}
+		}
+	}
+}
+
+// named are the scenarios that pass the filter.
+func named(scenarios []*kit.Scenario, filter func(*kit.Scenario) bool) []string {
+	var names []string
+	for _, s := range scenarios {
+		if filter(s) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// hasWait tells the scenarios in which one is waited for, and from where.
+func hasWait(source string) func(*kit.Scenario) bool {
+	return func(s *kit.Scenario) bool {
+		return slices.ContainsFunc(s.Want.Waits, func(raw json.RawMessage) bool {
+			return strings.Contains(string(raw), source) && !strings.Contains(string(raw), `"0s"`)
+		})
+	}
+}
+
+var (
+	retryAfter = regexp.MustCompile(`retry-after[a-z-]*=[^,/]*`)
+	notFound   = regexp.MustCompile(`^(https?://[^/]+/s/[^/]+)/404`)
+)
+
+// retry is the request's retry policy.
+func retry(req *pb.FetchRequest) *pb.RetryPolicy {
+	if req.GetRetryPolicy() == nil {
+		req.RetryPolicy = new(pb.RetryPolicy)
+	}
+	return req.GetRetryPolicy()
+}
+
+func redirects(req *pb.FetchRequest) *pb.RedirectPolicy {
+	if req.GetRedirectPolicy() == nil {
+		req.RedirectPolicy = new(pb.RedirectPolicy)
+	}
+	return req.GetRedirectPolicy()
+}
+
+// resumesWrongly spoils the first byte of a body that is continued.
+func resumesWrongly() func(*pb.FetchResponse) {
+	continued := false
+	return func(m *pb.FetchResponse) {
+		if r := m.GetResponseStarted(); r != nil {
+			continued = r.GetAttempt() > 1 && r.GetBodyOffsetBytes() > 0
+		}
+		if c := m.GetBodyChunk(); c != nil && continued {
+			c.Data[0], continued = c.Data[0]+1, false
+		}
+	}
+}
+
+// showsTheRest has a fetch that succeeded show the response of its last attempt.
+func showsTheRest() func(*pb.FetchResponse) {
+	var last *pb.HttpResponse
+	return func(m *pb.FetchResponse) {
+		if f := m.GetAttemptFinished(); f != nil {
+			last = f.GetResponse()
+		}
+		if out := m.GetOutcome(); out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && last != nil {
+			out.Response, out.ResponseAttempt = last, out.GetAttempts()
+		}
+	}
+}
+
+// One thing done wrong is caught by the scenarios about it, and by no other.
+func TestMutantsAreCaught(t *testing.T) {
+	// Alone: it would starve the tests that have a deadline to meet.
+	scenarios, _ := everything(t)
+	// The outcome before a deadline comes within its reserve, for which a machine may
+	// be too slow.
+	scenarios = slices.DeleteFunc(scenarios, func(s *kit.Scenario) bool { return s.Deadline != "" })
+	only := func(names ...string) []string {
+		return named(scenarios, func(s *kit.Scenario) bool { return slices.Contains(names, s.Name) })
+	}
+	continued := []string{"body continued", "body continued twice", "body continued after a failure", "resume point continued"}
+	rows := []struct {
+		name   string
+		mutant mutant
+		caught []string
+	}{
+		{"nothing wrong", mutant{}, nil},
+		{"retries 404", mutant{ask: func(r *pb.FetchRequest) { r.Url = notFound.ReplaceAllString(r.GetUrl(), "$1/503") }},
+			only("404", "404 with seconds", "unary, 404")},
+		{"ignores Retry-After", mutant{ask: func(r *pb.FetchRequest) { r.Url = retryAfter.ReplaceAllString(r.GetUrl(), "size=500") }},
+			named(scenarios, func(s *kit.Scenario) bool {
+				return strings.Contains(string(s.Want.Outcome), "retry_after") || slices.ContainsFunc(s.Want.Waits, func(raw json.RawMessage) bool {
+					return strings.Contains(string(raw), "RETRY_AFTER")
+				})
+			})},
+		{"does not wait", mutant{ask: func(r *pb.FetchRequest) {
+			retry(r).BaseDelay, retry(r).MaxDelay = new(durationpb.Duration), new(durationpb.Duration)
+		}},
+			named(scenarios, hasWait("BACKOFF"))},
+		{"repeats every POST", mutant{ask: func(r *pb.FetchRequest) {
+			if r.GetMethod() == "POST" || r.GetMethod() == "PATCH" {
+				retry(r).AllowNonIdempotent = true
+				if retry(r).GetIdempotencyKey() == "" {
+					retry(r).IdempotencyKey = "order-17"
+				}
+			}
+		}}, only("POST without a key", "POST with a key but no leave", "POST that was reset", "PATCH without a key", "POST, 303, then 503")},
+		{"follows too far", mutant{ask: func(r *pb.FetchRequest) { redirects(r).MaxRedirects = proto.Int32(20) }},
+			only("6 redirects", "no redirect allowed")},
+		{"forwards credentials", mutant{ask: func(r *pb.FetchRequest) { redirects(r).ForwardCredentials = true }}, only("credentials dropped")},
+		{"resumes wrongly", mutant{alter: resumesWrongly}, only(continued...)},
+		{"shows the rest for the whole", mutant{alter: showsTheRest}, only(continued...)},
+		{"keeps cookies", mutant{ask: func(r *pb.FetchRequest) { r.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH }}, only("no cookies")},
+		{"takes any digest", mutant{ask: func(r *pb.FetchRequest) { r.Integrity = nil }}, only("wrong digest", "wrong size")},
+		{"cuts long bodies", mutant{ask: func(r *pb.FetchRequest) { r.Body = r.GetBody()[:min(len(r.GetBody()), 1<<20)] }},
+			named(scenarios, func(s *kit.Scenario) bool { return s.BodyBytes > 1<<20 })},
+		{"has clients try again what is too large", mutant{refuse: func(error) error { return status.Error(codes.ResourceExhausted, "too large") }},
+			named(scenarios, func(s *kit.Scenario) bool { return s.Want.Refused != "" })},
+		{"checks no content", mutant{ask: func(r *pb.FetchRequest) { r.ContentPolicy = nil }}, only("wrong media type", "empty body", "broken UTF-8")},
+	}
+	servers := make([]making, len(rows))
+	for i := range rows {
+		servers[i] = func(right pb.FetchServiceClient) pb.FetchServiceServer {
+			rows[i].mutant.inner = right
+			return &rows[i].mutant
+		}
+	}
+	for i, results := range judgeAll(t, scenarios, nil, servers) {
+		if i > 0 && len(rows[i].caught) == 0 {
+			t.Errorf("%s: no scenario is about it", rows[i].name)
+		}
+		var got []string
+		for _, r := range results {
+			if r.Verdict == kit.Failed {
+				got = append(got, r.Name)
+				if !slices.Contains(rows[i].caught, r.Name) {
+					t.Logf("%s: %s: %+v", rows[i].name, r.Name, r)
+				}
+			}
+		}
+		if diff := cmp.Diff(rows[i].caught, got); diff != "" {
+			t.Errorf("%s: caught by (-want +got):\n%s", rows[i].name, diff)
+		}
+	}
+}

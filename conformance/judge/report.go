@@ -1,0 +1,202 @@
+package judge
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"fetchd/conformance/kit"
+	"fetchd/internal/cli"
+	"fetchd/internal/rules"
+)
+
+// Text writes a report for a terminal: the rules, what failed, the totals.
+func Text(w io.Writer, p cli.Painter, r *kit.Report) error {
+	out := &cli.Printer{W: w}
+	out.Printf("%s\n", p.Paint(cli.Bold, strings.TrimSpace(cli.Escape(r.Subject+"  "+r.Version))))
+	table(out, r)
+	for i := range r.Results {
+		writeFailure(out, p, &r.Results[i])
+	}
+	if why := notRun(r); why != "" {
+		out.Printf("\nnot run: %s\n", why)
+	}
+	vectors, wire := r.Tally(func(x *kit.Result) bool { return x.Vector }), r.Tally(func(x *kit.Result) bool { return !x.Vector })
+	if vectors != (kit.Tally{}) {
+		out.Printf("\n%s", tallyText("vector", vectors))
+	}
+	out.Printf("\n%s\n\n", tallyText("wire scenario", wire))
+	return out.End()
+}
+
+// table writes a row for each rule.
+func table(out io.Writer, r *kit.Report) {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	rows := &cli.Printer{W: t}
+	var unseen []string
+	rows.Printf("\nrule\tresult\tvectors\tscenarios\tabout\n")
+	for _, rule := range r.Rules() {
+		about := func(vector bool) kit.Tally {
+			return r.Tally(func(x *kit.Result) bool { return x.Vector == vector && slices.Contains(x.Rules, rule) })
+		}
+		vectors, wire := about(true), about(false)
+		if vectors.Judged()+wire.Judged() == 0 {
+			unseen = append(unseen, rule)
+			continue
+		}
+		rows.Printf("%s\t%s\t%s\t%s\t%s\n", rule, ruleVerdict(vectors, wire), share(vectors), share(wire), rules.Sentence(rule))
+	}
+	if len(unseen) > 0 {
+		rows.Printf("\nn/a: %s\n", strings.Join(unseen, " "))
+	}
+	_ = t.Flush() // out keeps the error
+}
+
+// ruleVerdict returns "FAILED" if a scenario or vector of the rule failed.
+func ruleVerdict(tallies ...kit.Tally) string {
+	for _, t := range tallies {
+		if t.Failed > 0 {
+			return "FAILED"
+		}
+	}
+	return "held"
+}
+
+// share formats how many of the judged held.
+func share(t kit.Tally) string {
+	if t.Judged() == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d of %d", t.Held, t.Judged())
+}
+
+func writeFailure(out *cli.Printer, p cli.Painter, x *kit.Result) {
+	if x.Verdict != kit.Failed {
+		return
+	}
+	out.Printf("\n%s  %s  %s\n", p.Paint(cli.Red, "FAILED"), p.Paint(cli.Bold, x.Name), p.Paint(cli.Dim, strings.Join(x.Rules, " ")))
+	for _, m := range x.Wrong {
+		out.Printf("  %s: expected %s, got %s\n", cli.Escape(m.What), cli.Escape(m.Want), cli.Escape(m.Got))
+	}
+}
+
+// notRun returns the reasons why scenarios were not run, each one once.
+func notRun(r *kit.Report) string {
+	var reasons []string
+	for i := range r.Results {
+		if why := r.Results[i].Why; why != "" && !slices.Contains(reasons, why) {
+			reasons = append(reasons, why)
+		}
+	}
+	return strings.Join(reasons, "; ")
+}
+
+func tallyText(noun string, t kit.Tally) string {
+	text := fmt.Sprintf("%s: %d held, %d failed", cli.Count(t.Judged(), noun), t.Held, t.Failed)
+	if t.Other > 0 {
+		text += fmt.Sprintf(" (%d more not judged)", t.Other)
+	}
+	return text
+}
+
+// Markdown writes the reports as a page: the subjects, a table of rules, a table of
+// scenarios.
+func Markdown(w io.Writer, reports []kit.Report) error {
+	out := &cli.Printer{W: w}
+	out.Printf("| subject | version | command | vectors | wire scenarios |\n|---|---|---|---|---|\n")
+	for i := range reports {
+		r := &reports[i]
+		command := ""
+		if r.Command != "" {
+			command = "`" + strings.ReplaceAll(cell(r.Command), "`", "'") + "`"
+		}
+		out.Printf("| %s | %s | %s | %s | %s |\n", cell(r.Subject), cell(r.Version), command,
+			share(r.Tally(func(x *kit.Result) bool { return x.Vector })), share(r.Tally(func(x *kit.Result) bool { return !x.Vector })))
+	}
+	markdownRules(out, reports)
+	markdownScenarios(out, reports)
+	return out.End()
+}
+
+func heads(out *cli.Printer, first string, reports []kit.Report, last string) {
+	out.Printf("\n| %s |", first)
+	for i := range reports {
+		out.Printf(" %s |", cell(reports[i].Subject))
+	}
+	out.Printf("%s\n|---|%s%s\n", last, strings.Repeat("---|", len(reports)), strings.Repeat("---|", strings.Count(last, "|")))
+}
+
+// markdownRules writes a row for each rule by which at least one subject was judged.
+func markdownRules(out *cli.Printer, reports []kit.Report) {
+	heads(out, "rule", reports, " about |")
+	for _, rule := range reports[0].Rules() {
+		row, judged := "| "+rule+" |", 0
+		for i := range reports {
+			t := reports[i].Tally(func(x *kit.Result) bool { return slices.Contains(x.Rules, rule) })
+			judged += t.Judged()
+			row += " " + share(t) + " |"
+		}
+		if judged > 0 {
+			out.Printf("%s %s |\n", row, cell(rules.Sentence(rule)))
+		}
+	}
+}
+
+// markdownScenarios writes a row for each scenario that at least one subject failed.
+func markdownScenarios(out *cli.Printer, reports []kit.Report) {
+	first := true
+	for n := range reports[0].Results {
+		if !slices.ContainsFunc(reports, func(r kit.Report) bool { return r.Results[n].Verdict == kit.Failed }) {
+			continue
+		}
+		if first {
+			heads(out, "not held by all", reports, "")
+			first = false
+		}
+		x := &reports[0].Results[n]
+		out.Printf("| %s (%s) |", cell(x.Name), strings.Join(x.Rules, " "))
+		for i := range reports {
+			out.Printf(" %s |", cell(verdictText(&reports[i].Results[n])))
+		}
+		out.Printf("\n")
+	}
+}
+
+// verdictText returns the verdict and the first failed check.
+func verdictText(x *kit.Result) string {
+	switch x.Verdict {
+	case kit.Held:
+		return "✓"
+	case kit.Failed:
+		return "✗ " + brief(x)
+	}
+	return "–"
+}
+
+// brief describes a failure in a few words: for a client, what the origin saw.
+func brief(x *kit.Result) string {
+	if x.Exit == nil {
+		return x.First()
+	}
+	text := fmt.Sprintf("%s, exit %d", cli.Count(x.Requests, "request"), *x.Exit)
+	if *x.Exit < 0 {
+		text = cli.Count(x.Requests, "request") + ", no end"
+	}
+	for _, m := range x.Wrong {
+		if strings.HasPrefix(m.What, "gap") {
+			return text + ", waited " + m.Got
+		}
+		if m.What == "body" {
+			return text + ", wrong body"
+		}
+		if strings.Contains(m.What, " of request ") {
+			return text + ", " + m.What + ": " + m.Got
+		}
+	}
+	return text
+}
+
+// cell escapes text for a cell of a Markdown table.
+func cell(s string) string { return strings.ReplaceAll(cli.Escape(s), "|", `\|`) }

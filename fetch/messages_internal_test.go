@@ -1,0 +1,16 @@
+package fetch
+
+import (
+	"testing"
+
+	"fetchd/classify"
+)
+
+func TestEveryClassHasAMessage(t *testing.T) {
+	t.Parallel()
+	for _, class := range classify.Classes() {
+		if message(class, "") == "" {
+			t.Errorf("class %s has no message", class)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package download
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fetchd/internal/cli"
+	"fetchd/internal/show"
+
+	"golang.org/x/text/width"
+)
+
+// drawEvery is the time between two drawings of the bars.
+const drawEvery = 250 * time.Millisecond
+
+// board is where a run of many files is told: lines, and on a terminal, below
+// them, a bar for each file under way and one for all.
+type board struct {
+	out   *cli.Printer
+	paint cli.Painter
+	draws bool              // bars
+	size  func() (int, int) // columns and rows of the terminal
+	files int
+	begun time.Time
+
+	mu     sync.Mutex
+	lines  bytes.Buffer // not yet on the terminal
+	rows   []*track
+	drawn  int // rows on the terminal
+	ended  int
+	before int64 // bytes fetched of files that have ended
+	quit   chan struct{}
+	wait   sync.WaitGroup
+}
+
+// track is the row of a file under way.
+type track struct {
+	name           atomic.Pointer[string]
+	at, total      atomic.Int64
+	from, received atomic.Int64 // where it began; bytes of this run
+	begun          time.Time
+}
+
+func (r *track) rename(name string) { r.name.Store(&name) }
+
+// set notes how far the file is. A file that goes back has begun again.
+func (r *track) set(at, total int64) {
+	before := r.at.Swap(at)
+	r.total.Store(total)
+	if before < 0 || at < before {
+		r.from.Store(at)
+		return
+	}
+	r.received.Add(at - before)
+}
+
+// start begins to draw.
+func (b *board) start() {
+	if !b.draws {
+		return
+	}
+	b.quit = make(chan struct{})
+	b.wait.Go(func() {
+		tick := time.NewTicker(drawEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				b.draw()
+			case <-b.quit:
+				return
+			}
+		}
+	})
+}
+
+// end takes the bars away. Lines can still be written.
+func (b *board) end() {
+	if !b.draws {
+		return
+	}
+	close(b.quit)
+	b.wait.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rows, b.draws = nil, false
+	b.show(nil)
+}
+
+// add begins a row.
+func (b *board) add(name string) *track {
+	r := &track{begun: time.Now()}
+	r.rename(name)
+	r.at.Store(-1)
+	r.total.Store(-1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rows = append(b.rows, r)
+	return r
+}
+
+// remove ends a row.
+func (b *board) remove(r *track) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rows = slices.DeleteFunc(b.rows, func(other *track) bool { return other == r })
+	b.ended++
+	b.before += r.received.Load()
+}
+
+// Write takes a line. Where bars are drawn it waits for the next drawing.
+func (b *board) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.draws {
+		return b.lines.Write(line)
+	}
+	return b.out.Write(line)
+}
+
+func (b *board) draw() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	columns, height := b.size()
+	now := time.Now()
+	received := b.before
+	var bars []string
+	for _, r := range b.rows {
+		received += r.received.Load()
+		if len(bars) < height-2 {
+			bars = append(bars, r.bar(columns-1, now)) // a full line would wrap
+		}
+	}
+	total := fmt.Sprintf("%d of %s  %s  %s", b.ended, cli.Count(b.files, "file"), show.Size(received), rate(received, now.Sub(b.begun)))
+	b.show(append(bars, cutWidth(total, columns-1)))
+}
+
+// show replaces what was drawn, in one piece.
+func (b *board) show(bars []string) {
+	var text strings.Builder
+	if b.drawn > 0 {
+		fmt.Fprintf(&text, "\x1b[%dA\r\x1b[J", b.drawn)
+	}
+	text.Write(b.lines.Bytes())
+	b.lines.Reset()
+	for _, bar := range bars {
+		text.WriteString(bar + "\n")
+	}
+	b.drawn = len(bars)
+	b.out.Printf("%s", text.String())
+}
+
+// sum tells how the files ended.
+func (b *board) sum(c counts, left int) {
+	parts := []string{fmt.Sprintf("%d completed", c.completed), fmt.Sprintf("%d failed", c.failed),
+		retries(c), fmt.Sprintf("%d already there", c.alreadyThere)}
+	if c.interrupted > 0 {
+		parts = append(parts, fmt.Sprintf("%d interrupted", c.interrupted))
+	}
+	if left > 0 {
+		parts = append(parts, fmt.Sprintf("%d not begun", left))
+	}
+	b.out.Printf("%s  %s  %s\n", strings.Join(parts, ", "), show.Size(c.bytes), show.Took(time.Since(b.begun)))
+}
+
+// retries says how many attempts were made after the first, and for how many files.
+func retries(c counts) string {
+	switch c.retries {
+	case 0:
+		return "0 retries"
+	case 1:
+		return "1 retry"
+	}
+	return fmt.Sprintf("%d retries of %s", c.retries, cli.Count(c.retried, "file"))
+}
+
+// bar draws the row in so many columns:
+//
+//	image.iso  [=====     ]  48 %  3.4 MiB of 7.1 MiB  1.2 MiB/s  3s left
+func (r *track) bar(columns int, now time.Time) string {
+	const gauge = 20
+	at, total, received := max(r.at.Load(), 0), r.total.Load(), r.received.Load()
+	facts := show.Size(at)
+	if total > 0 {
+		facts = fmt.Sprintf("%3d %%  %s of %s", at*100/total, show.Size(at), show.Size(total))
+	}
+	spent := now.Sub(r.begun)
+	if speed := rate(received, spent); speed != "" {
+		facts += "  " + speed
+		if total > at {
+			facts += "  " + (time.Duration(float64(total-at) / float64(received) * float64(spent))).Round(time.Second).String() + " left"
+		}
+	}
+	if total > 0 && columns >= 100 {
+		full := int(min(at, total) * gauge / total)
+		facts = "[" + strings.Repeat("=", full) + strings.Repeat(" ", gauge-full) + "]  " + facts
+	}
+	room := max(columns-widthOf(facts)-2, 8)
+	name := cutWidth(*r.name.Load(), room)
+	return cutWidth(name+strings.Repeat(" ", max(0, min(room, 30)-widthOf(name)))+"  "+facts, columns)
+}
+
+// runeWidth is how many columns of a terminal a character takes, at most.
+func runeWidth(r rune) int {
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
+}
+
+func widthOf(s string) int {
+	n := 0
+	for _, r := range s {
+		n += runeWidth(r)
+	}
+	return n
+}
+
+// cutWidth shortens s to so many columns.
+func cutWidth(s string, columns int) string {
+	if widthOf(s) <= columns {
+		return s
+	}
+	n := 0
+	for i, r := range s {
+		if n += runeWidth(r); n > columns-1 {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}

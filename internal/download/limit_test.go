@@ -1,0 +1,121 @@
+package download
+
+import (
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+)
+
+// endlessService has bodies that come as fast as they are read. Its other
+// methods are never called.
+type endlessService struct {
+	pb.FetchServiceClient
+	chunks int // of 1 KiB, in each body
+}
+
+func (s endlessService) Fetch(context.Context, *pb.FetchRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[pb.FetchResponse], error) {
+	return &endlessStream{left: s.chunks}, nil
+}
+
+type endlessStream struct {
+	grpc.ClientStream
+	begun bool
+	at    int64
+	left  int
+}
+
+func (s *endlessStream) Recv() (*pb.FetchResponse, error) {
+	switch {
+	case !s.begun:
+		s.begun = true
+		return &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Response: &pb.HttpResponse{StatusCode: 200}}}}, nil
+	case s.left > 0:
+		m := &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: s.at, Data: make([]byte, 1024)}}}
+		s.left, s.at = s.left-1, s.at+1024
+		return m, nil
+	case s.left == 0:
+		s.left--
+		return &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, BodySummary: &pb.BodySummary{SizeBytes: s.at}}}}, nil
+	}
+	return nil, io.EOF
+}
+
+// A limited rate holds for all files together, to the nanosecond, however many
+// are under way.
+func TestDownloadLimitRate(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name        string
+		files, jobs int
+		rate        int64
+		want        time.Duration
+	}{
+		{"one file", 1, 1, 16 << 10, 4 * time.Second},
+		{"four at once", 4, 4, 16 << 10, 16 * time.Second},
+		{"four, two at once", 4, 2, 32 << 10, 8 * time.Second},
+		{"no limit", 4, 4, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				c := Config{Dir: dir, Jobs: tt.jobs, LimitRate: tt.rate, Attempts: 1, Text: io.Discard}
+				for i := range tt.files {
+					c.URLs = append(c.URLs, "http://origin.test/"+string(rune('a'+i)))
+				}
+				d, err := New(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer d.Close()
+				begun := time.Now()
+				if code, err := d.Fetch(t.Context(), endlessService{chunks: 64}); code != cli.ExitOK || err != nil {
+					t.Errorf("exit code %d, %v", code, err)
+				}
+				if spent := time.Since(begun); spent != tt.want {
+					t.Errorf("%d KiB at %d B/s took %s, want %s", 64*tt.files, tt.rate, spent, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// Time in which nothing is asked for is not saved up, and a wait ends with its
+// context.
+func TestLimiter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, begun := &limiter{rate: 1000}, time.Now()
+		for range 2 {
+			if err := l.pay(t.Context(), 500); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(10 * time.Second)
+		}
+		if spent := time.Since(begun); spent != 21*time.Second {
+			t.Errorf("took %s, want 21s", spent)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.pay(ctx, 1_000_000); err == nil || time.Since(begun) != 22*time.Second {
+			t.Errorf("a wait that was given up: %v after %s", err, time.Since(begun))
+		}
+	})
+}
+
+// A rate is not divided among more files than it can serve.
+func TestDownloadRateJobs(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ rate, jobs, want int }{{0, 4, 4}, {8 << 10, 4, 1}, {20 << 10, 4, 2}, {1 << 20, 4, 4}} {
+		c := Config{Jobs: tt.jobs, LimitRate: int64(tt.rate)}
+		if got := c.jobs(); got != tt.want {
+			t.Errorf("%d jobs at %d B/s: %d, want %d", tt.jobs, tt.rate, got, tt.want)
+		}
+	}
+}

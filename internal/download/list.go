@@ -1,0 +1,193 @@
+package download
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"path"
+	"strings"
+
+	"fetchd/internal/cli"
+)
+
+// maxList is the longest list of URLs or digests that is read.
+const maxList = 64 << 20
+
+// entry is one file to be fetched.
+type entry struct {
+	url   string
+	where string // as the user knows it: an argument or a line
+	name  string // of the file; see naming
+	fixed bool   // the origin has no say in the name
+}
+
+// entries returns the URLs of the arguments and the lists, in their order, each once. Errors
+// are usage errors and that of ctx.
+func (c *Config) entries(ctx context.Context) ([]*entry, error) {
+	var all []*entry
+	for _, u := range c.URLs {
+		if u == "-" {
+			listed, err := readList(ctx, u, c.Stdin)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, listed...)
+			continue
+		}
+		all = append(all, &entry{url: u, where: "URL"})
+	}
+	if c.Input != "" {
+		listed, err := readList(ctx, c.Input, c.Stdin)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, listed...)
+	}
+	if len(all) == 0 {
+		return nil, cli.UsageError("URL", "is missing: give one, or a list with -i FILE")
+	}
+	for _, e := range all {
+		if err := checkURL(e); err != nil {
+			return nil, err
+		}
+	}
+	return distinct(all), nil
+}
+
+// checkURL finds what is no URL before anything is fetched. The service looks
+// closer.
+func checkURL(e *entry) error {
+	if err := cli.CheckUTF8(map[string]string{e.where: e.url}); err != nil {
+		return err
+	}
+	u, err := url.Parse(e.url)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return cli.UsageError(e.where, fmt.Sprintf("%.80q is no absolute http or https URL", e.url))
+	}
+	return nil
+}
+
+// distinct leaves out what is named twice: a URL without a file name, where it
+// stands elsewhere too.
+func distinct(all []*entry) []*entry {
+	type key struct{ url, name string }
+	seen, named := make(map[key]bool), make(map[string]bool)
+	for _, e := range all {
+		named[e.url] = named[e.url] || e.fixed
+	}
+	kept := all[:0]
+	for _, e := range all {
+		k := key{e.url, e.name}
+		if seen[k] || !e.fixed && named[e.url] {
+			continue
+		}
+		seen[k] = true
+		kept = append(kept, e)
+	}
+	return kept
+}
+
+// readList reads a list from a file, or from standard input for "-".
+func readList(ctx context.Context, file string, stdin io.Reader) ([]*entry, error) {
+	text, err := cli.ReadInput(ctx, file, stdin, maxList)
+	if err != nil {
+		return nil, cli.InputError("--input", err)
+	}
+	if len(text) > maxList {
+		return nil, cli.UsageError("--input", fmt.Sprintf("has more than %d bytes", maxList))
+	}
+	return parseList(file, string(text))
+}
+
+// parseList reads a URL a line, each with a file name behind it or without.
+func parseList(file, text string) ([]*entry, error) {
+	var list []*entry
+	n := 0
+	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
+		n++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		e := &entry{url: line, where: fmt.Sprintf("%s:%d", file, n)}
+		if i := strings.IndexAny(line, " \t"); i >= 0 {
+			e.url, e.name, e.fixed = line[:i], strings.TrimSpace(line[i:]), true
+			if clean := cleanName(e.name); clean != e.name {
+				return nil, cli.UsageError(e.where, fmt.Sprintf("%.80q cannot be a file's name here; %q could", e.name, clean))
+			}
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// readSums reads a list of digests: file name → SHA-256 in hex. It is nil where
+// there is no list.
+func readSums(ctx context.Context, file string) (map[string]string, error) {
+	if file == "" {
+		return nil, nil
+	}
+	if file == "-" {
+		return nil, cli.UsageError("--sha256sums", "must be a file")
+	}
+	text, err := cli.ReadInput(ctx, file, nil, maxList)
+	if err != nil {
+		return nil, cli.InputError("--sha256sums", err)
+	}
+	sums, line := parseSums(string(text))
+	if line != 0 {
+		return nil, cli.UsageError("--sha256sums", fmt.Sprintf("%s:%d is no line of sha256sum, or contradicts one before", file, line))
+	}
+	return sums, nil
+}
+
+// parseSums reads lines "DIGEST  NAME" or "DIGEST *NAME". Of a path the last
+// segment counts. line is the first that cannot be read, or 0.
+func parseSums(text string) (sums map[string]string, line int) {
+	sums = make(map[string]string)
+	n := 0
+	for l := range strings.Lines(text) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		if strings.TrimSpace(l) == "" || l[0] == '#' {
+			continue
+		}
+		l, escaped := strings.CutPrefix(l, `\`)
+		digest, name, ok := strings.Cut(l, " ")
+		raw, err := hex.DecodeString(digest)
+		if !ok || err != nil || len(raw) != sha256.Size || len(name) < 2 || name[0] != ' ' && name[0] != '*' {
+			return nil, n
+		}
+		name = name[1:]
+		if escaped {
+			name = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r").Replace(name)
+		}
+		name, digest = path.Base(name), strings.ToLower(digest)
+		if other, twice := sums[name]; twice && other != digest {
+			return nil, n
+		}
+		sums[name] = digest
+	}
+	return sums, 0
+}
+
+// digestOf is the SHA-256 of what r holds, in hex. It stops when ctx ends.
+func digestOf(ctx context.Context, r io.Reader) (string, error) {
+	h := sha256.New()
+	buf := make([]byte, 256<<10)
+	for ctx.Err() == nil {
+		n, err := r.Read(buf)
+		_, _ = h.Write(buf[:n]) // a hash takes everything
+		if errors.Is(err, io.EOF) {
+			return hex.EncodeToString(h.Sum(nil)), nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return "", ctx.Err()
+}

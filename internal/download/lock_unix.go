@@ -1,0 +1,16 @@
+//go:build unix && !solaris && !illumos && !aix
+
+package download
+
+import (
+	"os"
+	"syscall"
+)
+
+// lock keeps other runs from a part until it is closed, or this one is killed.
+func lock(f *os.File) error {
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return errBusy
+	}
+	return nil
+}

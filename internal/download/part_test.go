@@ -1,0 +1,302 @@
+package download
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var errKilled = errors.New("killed")
+
+// tempFolder is a folder for parts.
+func tempFolder(t *testing.T, dir string) *folder {
+	t.Helper()
+	d, err := openFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.close)
+	return d
+}
+
+// world is an origin's file that may change between runs.
+type world struct {
+	body      []byte
+	validator string
+}
+
+// pull does with a part what a transfer does: it continues if the validator is
+// the same, else it starts over, in pieces.
+func pull(d *folder, w world, force bool) (err error) {
+	const piece = 31 << 10
+	p, err := openPart(d, "file", "http://origin.test/file", force)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.file.Close() }() // so that the lock ends with the run
+	if p.written == 0 || p.said.Validator != w.validator {
+		if err := p.restart(0, w.validator, int64(len(w.body))); err != nil {
+			return err
+		}
+	}
+	for p.written < int64(len(w.body)) {
+		if err := p.write(w.body[p.written:min(p.written+piece, int64(len(w.body)))]); err != nil {
+			return err
+		}
+	}
+	return p.finish(force)
+}
+
+// Whatever the step at which runs are killed, one after the other, the last one
+// ends with the right file, and of each no more than a note's worth is lost.
+//
+// It is not parallel: a program that another test starts holds, for a moment, the
+// locks of all files that are open.
+func TestPartKilledAnywhere(t *testing.T) {
+	old := world{bytes.Repeat([]byte("old "), 150_000), `"old"`}
+	changed := world{bytes.Repeat([]byte("new! "), 130_000), `"new"`}
+	for _, tt := range []struct {
+		name                string
+		first, second, last world
+		force               bool
+	}{
+		{"the same file", old, old, old, false},
+		{"a file that changed", old, changed, changed, false},
+		{"a file that changed and changed back", old, changed, old, false},
+		{"over a file that is there", old, changed, old, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for first := 1; ; first += 3 {
+				dir := t.TempDir()
+				if tt.force {
+					if err := os.WriteFile(filepath.Join(dir, "file"), []byte("there"), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !killedAt(t, dir, first, tt.first, tt.force) {
+					break
+				}
+				for second := range 1 + first%2 {
+					if !killedAt(t, dir, 1+first%7+20*second, tt.second, tt.force) {
+						break
+					}
+					wantUntouched(t, dir, tt.first, tt.second)
+				}
+				d := tempFolder(t, dir)
+				if there, _ := d.exists("file"); !there || tt.force {
+					if err := pull(d, tt.last, tt.force); err != nil {
+						t.Fatalf("killed at step %d: then %v", first, err)
+					}
+				}
+				if err := tidy(d, "file", "http://origin.test/file"); err != nil {
+					t.Fatal(err)
+				}
+				got, _ := os.ReadFile(filepath.Join(dir, "file"))
+				if !bytes.Equal(got, tt.first.body) && !bytes.Equal(got, tt.second.body) && !bytes.Equal(got, tt.last.body) {
+					t.Errorf("killed at step %d: %d bytes that are no file of the origin's", first, len(got))
+				}
+				only(t, dir, "file")
+			}
+		})
+	}
+}
+
+// A run that was killed as it gave the file its name leaves a part that is the
+// same file. Nothing is written into that.
+func TestPartKilledAtTheEnd(t *testing.T) {
+	t.Parallel()
+	old, changed := world{bytes.Repeat([]byte("old "), 150_000), `"v"`}, world{bytes.Repeat([]byte("new! "), 150_000), `"v"`}
+	for step := 1; ; step++ {
+		dir := t.TempDir()
+		d := tempFolder(t, dir)
+		d.step = func(what string) error {
+			if what == "sync folder" {
+				if there, _ := d.exists("file"); there {
+					return errKilled
+				}
+			}
+			return nil
+		}
+		if err := pull(d, old, false); !errors.Is(err, errKilled) || !d.same("file", "file"+partEnding) {
+			t.Fatalf("the first run: %v", err)
+		}
+		killed := killedAt(t, dir, step, changed, true)
+		wantUntouched(t, dir, old, changed)
+		if !killed {
+			return
+		}
+	}
+}
+
+// killedAt runs until the step, and tells whether the run was still under way.
+func killedAt(t *testing.T, dir string, step int, w world, force bool) bool {
+	t.Helper()
+	d := tempFolder(t, dir)
+	if there, _ := d.exists("file"); there && !force {
+		return false
+	}
+	n := 0
+	d.step = func(string) error {
+		if n++; n >= step { // and nothing after it either
+			return errKilled
+		}
+		return nil
+	}
+	err := pull(d, w, force)
+	if err != nil && !errors.Is(err, errKilled) {
+		t.Fatalf("step %d: %v", step, err)
+	}
+	return err != nil
+}
+
+// wantUntouched: what has the name is one of the two files, or was there before.
+func wantUntouched(t *testing.T, dir string, a, b world) {
+	t.Helper()
+	got, err := os.ReadFile(filepath.Join(dir, "file"))
+	if err == nil && string(got) != "there" && !bytes.Equal(got, a.body) && !bytes.Equal(got, b.body) {
+		t.Errorf("%d bytes have the name, and are neither file", len(got))
+	}
+}
+
+// A part says what it has after every write that was killed: at most what one
+// note covers is lost.
+func TestPartLosesLittle(t *testing.T) {
+	t.Parallel()
+	w := world{make([]byte, 2<<20), `"v"`}
+	for step := 20; ; step += 7 {
+		dir := t.TempDir()
+		if !killedAt(t, dir, step, w, false) {
+			return
+		}
+		d := tempFolder(t, dir)
+		there, _ := d.exists("file")
+		info, err := d.lstat("file" + partEnding)
+		if there || err != nil {
+			continue
+		}
+		p, err := openPart(d, "file", "http://origin.test/file", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lost := info.Size() - p.written; lost > noteEvery+64<<10 {
+			t.Errorf("killed at step %d: %d of %d bytes are lost", step, lost, info.Size())
+		}
+		_ = p.file.Close()
+	}
+}
+
+// What a part is opened with, and what comes of it.
+func TestOpenPart(t *testing.T) {
+	t.Parallel()
+	const url = "http://origin.test/file"
+	said := func(url, validator string, offset int64) string {
+		return fmt.Sprintf(`{"version":1,"url":%q,"validator":%q,"offset":%d,"total":-1}`, url, validator, offset)
+	}
+	for _, tt := range []struct {
+		name, part, sidecar string // "-": none
+		force               bool
+		at                  int64
+		fails               string
+	}{
+		{name: "nothing", part: "-", sidecar: "-"},
+		{name: "a part that goes on", part: "0123456789", sidecar: said(url, `"v"`, 10), at: 10},
+		{name: "a torn tail", part: "0123456789", sidecar: said(url, `"v"`, 4), at: 4},
+		{name: "a part that is shorter", part: "0123", sidecar: said(url, `"v"`, 10), at: 4},
+		{name: "no part", part: "-", sidecar: said(url, `"v"`, 10)},
+		{name: "no validator", part: "0123", sidecar: said(url, "", 4)},
+		{name: "a weak validator", part: "0123", sidecar: said(url, `W/"v"`, 4)},
+		{name: "a validator that is none", part: "0123", sidecar: said(url, "\"a\r\nb\"", 4)},
+		{name: "a date", part: "0123", sidecar: said(url, "Mon, 05 Jan 2026 10:00:00 GMT", 4), at: 4},
+		{name: "an empty sidecar", part: "0123", sidecar: ""},
+		{name: "a sidecar of zeros", part: "0123", sidecar: "\x00\x00\x00"},
+		{name: "a part without a sidecar", part: "0123", sidecar: "-", fails: "not of this program"},
+		{name: "the same by force", part: "0123", sidecar: "-", force: true},
+		{name: "another URL", part: "0123", sidecar: said("http://origin.test/other", `"v"`, 4), fails: "another URL"},
+		{name: "another URL by force", part: "0123", sidecar: said("http://origin.test/other", `"v"`, 4), force: true},
+		{name: "a sidecar that is none", part: "0123", sidecar: "my notes", fails: "not of this program"},
+		{name: "a negative offset", part: "0123", sidecar: said(url, `"v"`, -4), fails: "not of this program"},
+		{name: "another version", part: "0123", sidecar: `{"version":2,"url":"x","offset":4}`, fails: "not of this program"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for ending, text := range map[string]string{partEnding: tt.part, sidecarEnding: tt.sidecar} {
+				if text == "-" {
+					continue
+				}
+				if err := os.WriteFile(filepath.Join(dir, "file"+ending), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p, err := openPart(tempFolder(t, dir), "file", url, tt.force)
+			if tt.fails != "" {
+				if err == nil || !strings.Contains(fmt.Sprint(err), tt.fails) {
+					t.Fatalf("%v, want an error with %q", err, tt.fails)
+				}
+				if got, _ := os.ReadFile(filepath.Join(dir, "file"+partEnding)); string(got) != tt.part {
+					t.Errorf("the part is now %q", got)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.file.Close()
+			if info, err := p.file.Stat(); err != nil || p.written != tt.at || info.Size() != tt.at {
+				t.Errorf("continues at %d with %d bytes, want %d", p.written, info.Size(), tt.at)
+			}
+			if _, err := openPart(tempFolder(t, dir), "file", url, tt.force); !errors.Is(err, errBusy) {
+				t.Errorf("a second run gets it: %v, want %v", err, errBusy)
+			}
+		})
+	}
+}
+
+// No link is followed, wherever it leads.
+func TestPartLinks(t *testing.T) {
+	t.Parallel()
+	outside := filepath.Join(t.TempDir(), "outside")
+	for _, ending := range []string{"", partEnding, sidecarEnding, freshEnding} {
+		for _, target := range []string{outside, "inside"} {
+			t.Run(ending+" to "+filepath.Base(target), func(t *testing.T) {
+				dir := t.TempDir()
+				if err := os.WriteFile(filepath.Join(dir, "inside"), []byte("mine"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink(target, filepath.Join(dir, "file"+ending)); err != nil {
+					t.Fatal(err)
+				}
+				for _, force := range []bool{false, true} {
+					_ = pull(tempFolder(t, dir), world{[]byte("theirs"), `"v"`}, force) // it may well fail
+				}
+				if got, _ := os.ReadFile(filepath.Join(dir, "inside")); string(got) != "mine" {
+					t.Errorf("a link inside was followed: %q", got)
+				}
+				if _, err := os.Stat(outside); err == nil {
+					t.Error("a link to the outside was followed")
+				}
+			})
+		}
+	}
+}
+
+// only fails where a folder holds anything but the names.
+func only(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if fmt.Sprint(got) != fmt.Sprint(names) {
+		t.Errorf("the folder holds %q, want %q", got, names)
+	}
+}

@@ -1,0 +1,93 @@
+// Package rules has one sentence for each rule of docs/spec.md that an outcome, a decision
+// or a scenario can name. The command line, the console and docs/outcomes.md show them.
+package rules
+
+// Rule is a rule of the specification in one sentence.
+type Rule struct {
+	ID       string // a letter and a number, such as "H6"
+	Sentence string
+}
+
+// Sentence returns the sentence of a rule, or "" if the rule has none.
+func Sentence(id string) string {
+	for _, r := range All {
+		if r.ID == id {
+			return r.Sentence
+		}
+	}
+	return ""
+}
+
+// All has the rules in the order of the specification. It must not be changed.
+var All = []Rule{
+	{"N1", "The name does not exist or could not be looked up in time: transient, retried."},
+	{"N2", "The connection was refused: transient, retried."},
+	{"N3", "There was no route, or the connection or its handshake took too long: transient, retried."},
+	{"N4", "The connection broke before the response head was complete: transient, retried."},
+	{"N5", "The TLS handshake failed, but not because of the certificate or a timeout: retried with STANDARD, final with DOWNLOAD."},
+	{"N6", "The certificate is not acceptable: permanent, never retried."},
+	{"N7", "The response head did not arrive in time, or the request could not be written in time: transient, retried."},
+	{"N8", "The body was truncated: transient, retried if no byte was delivered or the body can be continued."},
+	{"N9", "The body stalled for too long: transient, retried if no byte was delivered or the body can be continued."},
+	{"N10", "The peer does not speak HTTP or breaks its framing: permanent, never retried."},
+	{"N11", "The time limit of one attempt passed although data was still arriving: transient, retried."},
+
+	{"H0", "A 2xx whose body is complete and meets the request's conditions is a success."},
+	{"H1", "500 to 599: transient, retried."},
+	{"H2", "429: the origin limits the rate; retried after Retry-After, unless that is too long."},
+	{"H3", "401: credentials are needed; retried only through an auth provider."},
+	{"H4", "403: other credentials are needed; never retried."},
+	{"H5", "408: transient; retried with DOWNLOAD, not with STANDARD. A later fetch may succeed."},
+	{"H6", "Any other 4xx: permanent, never retried."},
+	{"H7", "A 304 to a conditional request is a success without a body."},
+	{"H8", "A 304 to a request without a condition: permanent, never retried."},
+	{"H9", "A 3xx that must not be followed is the result, not an error."},
+	{"H10", "A status in additional_status_codes: retried."},
+
+	{"R1", "More redirects than max_redirects: permanent, never retried."},
+	{"R2", "A redirect leads back to a request that was already made: permanent, never retried."},
+	{"R3", "The Location is unusable, or the redirect policy forbids it: permanent, never retried."},
+	{"R4", "A failed hop has the class of its own failure, with the URL of the hop."},
+
+	{"C1", "The media type is not among those accepted: permanent, never retried."},
+	{"C2", "The body is empty where one is required: permanent, never retried."},
+	{"C3", "The content coding or the charset is broken: permanent, never retried."},
+	{"C4", "The body is larger than a limit: permanent, never retried."},
+	{"C5", "The body does not have the expected digest or size: permanent, never retried."},
+
+	{"P1", "The egress policy forbids the target, at any hop: permanent, never retried."},
+	{"P2", "The request is malformed: permanent, never retried."},
+	{"P3", "The time limit of the whole fetch has passed; a later fetch may succeed."},
+	{"P4", "The caller cancelled the fetch."},
+	{"P5", "The server is shutting down; a later fetch may succeed."},
+	{"P6", "The server failed: never retried."},
+	{"P7", "The server has no memory left for this fetch; a later fetch may succeed."},
+
+	{"W1", "The wait is the backoff of the profile, unless a Retry-After says otherwise."},
+	{"W2", "The wait after a 429 or 503 is exactly its Retry-After, in seconds or as a date."},
+	{"W3", "A Retry-After longer than max_retry_after ends the fetch; the outcome reports the value."},
+	{"W4", "A wait that would pass the deadline is not started."},
+	{"W5", "A wait ends at once on cancellation and on shutdown."},
+
+	{"I1", "Idempotent methods are retried as their error class allows."},
+	{"I2", "POST and PATCH are sent once, unless the request has an idempotency key and allows retries; the key is the same on every attempt."},
+	{"I3", "If a redirect turned the request into one that may be repeated, only the failed hop is retried."},
+	{"I4", "There are at most max_attempts attempts."},
+	{"I6", "One fetch may send a limited number of requests."},
+	{"I7", "If a fetch must stop for several reasons, the first in the order of the specification is reported."},
+
+	{"D1", "At most max_redirects redirects are followed; not one request more is sent."},
+	{"D2", "301 and 302 turn POST into GET, 303 turns everything but HEAD into GET; 307 and 308 keep the method."},
+	{"D3", "A loop is the same method, URL and headers as in an earlier hop; it is detected before the request is sent again."},
+	{"D4", "Only headers that identify no one and grant no access are forwarded to another origin."},
+	{"D7", "Cookies are kept within one fetch, and only if the caller asks for it."},
+
+	{"B1", "The body is buffered until the attempt has succeeded, so a truncated body is an ordinary retry."},
+	{"B2", "A body that breaks after bytes were delivered is continued at the first byte not delivered, if it is still the same."},
+	{"B3", "A body that breaks after bytes were delivered, and cannot be continued, ends the fetch; a later fetch may succeed."},
+	{"B4", "A body is streamed, returned in the outcome, only hashed, or not read, as the caller chooses."},
+	{"B5", "The outcome reports the size and the digest of the body, and whether it was truncated at the limit."},
+	{"B6", "Content codings are decoded, unless the caller wants the bytes as sent."},
+
+	{"A2", "On a 401 from the provider's origin the credential is refreshed, and the request is sent again at once, but only once."},
+}

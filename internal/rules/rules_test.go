@@ -1,0 +1,60 @@
+package rules_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"fetchd/internal/rules"
+)
+
+// TestRules checks the sentences against docs/spec.md and the code that reports rules.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	read := func(path string) string {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	spec := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^(?:\| |- )([A-Z][0-9]+)(?: \||\.)`).FindAllStringSubmatch(read("../../docs/spec.md"), -1) {
+		spec[m[1]] = true
+	}
+	seen := make(map[string]bool)
+	for _, r := range rules.All {
+		if !spec[r.ID] || seen[r.ID] || !strings.HasSuffix(r.Sentence, ".") || rules.Sentence(r.ID) != r.Sentence {
+			t.Errorf("rule %s: %q: in the specification: %t, a second time: %t", r.ID, r.Sentence, spec[r.ID], seen[r.ID])
+		}
+		seen[r.ID] = true
+	}
+	for id := range spec { // tables of classes, and waits; W6 is never reported
+		if strings.Contains("NHRCPW", id[:1]) && id != "W6" && !seen[id] {
+			t.Errorf("rule %s of the specification has no sentence", id)
+		}
+	}
+	// Rules that the code can report are string constants and literals.
+	reported := 0
+	for _, dir := range []string{"../../classify", "../../fetch", "../../server"} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
+				continue
+			}
+			for _, m := range regexp.MustCompile(`"([A-Z][0-9]{1,2})"`).FindAllStringSubmatch(read(dir+"/"+e.Name()), -1) {
+				reported++
+				if !seen[m[1]] {
+					t.Errorf("%s/%s reports rule %s, which has no sentence", dir, e.Name(), m[1])
+				}
+			}
+		}
+	}
+	if reported < 40 {
+		t.Errorf("found %d rules in the code, want at least 40", reported)
+	}
+}

@@ -1,0 +1,177 @@
+package show
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+)
+
+// outcome tells how a fetch ended, such as
+//
+//	success  200  https://…  12.3 KiB  sha256 …  2 attempts  340 ms
+func (r *Reporter) outcome(o *pb.FetchOutcome) {
+	spent := Took(o.GetTotalDuration().AsDuration())
+	made := cli.Count(int(o.GetAttempts()), "attempt")
+	if o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_FAILED {
+		r.Failed(o, made, spent)
+		return
+	}
+	r.Line(r.Paint.Paint(cli.Green, Label(o.GetKind())), outcomeCode(o), r.url(o.GetFinalUrl()),
+		r.body(o), location(o), made, spent)
+}
+
+func outcomeCode(o *pb.FetchOutcome) string {
+	if o.GetResponse() == nil {
+		return ""
+	}
+	return fmt.Sprint(o.GetResponse().GetStatusCode())
+}
+
+func (r *Reporter) url(u string) string {
+	if r.Brief {
+		return ""
+	}
+	return cli.Escape(u)
+}
+
+func (r *Reporter) body(o *pb.FetchOutcome) string {
+	if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		return ""
+	}
+	b := o.GetBodySummary()
+	text := Size(b.GetSizeBytes())
+	if b.GetTruncated() {
+		text += " (cut at the limit)"
+	}
+	if sum := b.GetSha256(); sum != "" && !r.Brief {
+		text += "  sha256 " + cli.Escape(sum)
+	}
+	return text
+}
+
+// location is where a redirect that was not followed leads.
+func location(o *pb.FetchOutcome) string {
+	hops := o.GetHops()
+	if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || len(hops) == 0 || hops[len(hops)-1].GetLocationUrl() == "" {
+		return ""
+	}
+	return "→ " + cli.Escape(hops[len(hops)-1].GetLocationUrl())
+}
+
+// Failed tells what failed, why it was given up, and what the origin said.
+func (r *Reporter) Failed(o *pb.FetchOutcome, made, spent string) {
+	e := o.GetError()
+	code := outcomeCode(o)
+	if o.GetResponseAttempt() != o.GetAttempts() && code != "" {
+		code += fmt.Sprintf(" (of attempt %d)", o.GetResponseAttempt())
+	}
+	r.Line(r.Paint.Paint(cli.Red, "failed"), code, r.url(o.GetFinalUrl()), r.failure(e),
+		Words(e.GetFailureType())+", "+retryable(e.GetRetryable()), made, spent)
+	r.Line("  "+cli.Escape(e.GetMessage())+"; "+r.stop(e), askedFor(e))
+	r.detail(e)
+	for _, text := range firstLines(o.GetErrorBody()) {
+		r.Line("  " + r.Paint.Paint(cli.Dim, "| "+text))
+	}
+	if rule := e.GetRule(); rule != "" && !r.Brief {
+		r.Line("  " + r.Paint.Paint(cli.Dim, "what "+cli.Escape(rule)+" means: fetchctl explain --rule "+cli.Escape(rule)))
+	}
+}
+
+// detail says what happened, on a line below.
+func (r *Reporter) detail(e *pb.FetchError) {
+	if e.GetDetail() != "" {
+		r.Line("  " + r.Paint.Paint(cli.Dim, cli.Escape(e.GetDetail())))
+	}
+}
+
+func retryable(yes bool) string {
+	if yes {
+		return "retryable"
+	}
+	return "not retryable"
+}
+
+// stop says why no further attempt was made.
+func (r *Reporter) stop(e *pb.FetchError) string {
+	text := "stopped: " + Words(e.GetStopReason())
+	if r.Stopped != "" && r.Stopped != e.GetRule() {
+		text += " (" + cli.Escape(r.Stopped) + ")"
+	}
+	return text
+}
+
+func askedFor(e *pb.FetchError) string {
+	if e.GetRetryAfter() == nil {
+		return ""
+	}
+	return fmt.Sprintf("the origin asked for %s", e.GetRetryAfter().AsDuration())
+}
+
+// firstLines are the first lines of an error page, escaped and cut.
+func firstLines(body []byte) []string {
+	const most, width = 3, 160
+	if len(body) == 0 {
+		return nil
+	}
+	if bytes.IndexByte(body, 0) >= 0 || !utf8.Valid(body[:WholeRunes(body)]) {
+		return []string{fmt.Sprintf("%s that are no text", Size(int64(len(body))))}
+	}
+	var lines []string
+	for line := range strings.Lines(string(body)) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		if len(lines) == most {
+			return append(lines, "…")
+		}
+		lines = append(lines, cut(cli.Escape(line), width))
+	}
+	return lines
+}
+
+// cut shortens s to so many characters.
+func cut(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:max(width-1, 0)]) + "…"
+}
+
+// PolicyText is a retry policy for people.
+func PolicyText(p *pb.RetryPolicy) string {
+	text := fmt.Sprintf("%s: %s, backoff from %s by %g to %s", Label(p.GetProfile()), cli.Count(int(p.GetMaxAttempts()), "attempt"),
+		p.GetBaseDelay().AsDuration(), p.GetMultiplier(), p.GetMaxDelay().AsDuration())
+	if jitter := p.GetMaxJitter().AsDuration(); jitter > 0 {
+		text += fmt.Sprintf(" plus jitter to %s", jitter)
+	}
+	return text + fmt.Sprintf(", Retry-After to %s", p.GetMaxRetryAfter().AsDuration().Round(time.Millisecond))
+}
+
+// ExitCode returns the exit code of a fetch that ended. For a failure type that this
+// program does not know, it depends on whether the failure is retryable.
+func ExitCode(out *pb.FetchOutcome) int {
+	switch out.GetKind() {
+	case pb.OutcomeKind_OUTCOME_KIND_SUCCESS, pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED, pb.OutcomeKind_OUTCOME_KIND_REDIRECT:
+		return cli.ExitOK
+	}
+	switch out.GetError().GetFailureType() {
+	case pb.FailureType_FAILURE_TYPE_TRANSIENT:
+		return cli.ExitTransient
+	case pb.FailureType_FAILURE_TYPE_PERMANENT:
+		return cli.ExitPermanent
+	case pb.FailureType_FAILURE_TYPE_RATE_LIMITED:
+		return cli.ExitRateLimited
+	case pb.FailureType_FAILURE_TYPE_NEEDS_AUTH:
+		return cli.ExitNeedsAuth
+	}
+	if out.GetError().GetRetryable() {
+		return cli.ExitTransient
+	}
+	return cli.ExitPermanent
+}

@@ -1,0 +1,77 @@
+package show
+
+import (
+	"fmt"
+	"time"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+)
+
+// redrawAfter is the least time between two drawings.
+const redrawAfter = 100 * time.Millisecond
+
+// Progress is one line of a terminal that is drawn again and again. The zero
+// value draws nothing. It has no clock: it goes by the times of the events.
+type Progress struct {
+	On      bool
+	Out     *cli.Printer
+	Columns int
+
+	shown bool
+	total int64         // of the whole body; 0 or less: not known
+	begun time.Duration // of the body, from the begin of the fetch
+	drawn time.Duration // last
+}
+
+// say draws a text.
+func (p *Progress) say(text string) {
+	if !p.On {
+		return
+	}
+	p.Out.Printf("\r\x1b[K%s", cut(text, p.Columns-1)) // a full line would wrap
+	p.shown = true
+}
+
+// Clear removes the line, so that other text can be written.
+func (p *Progress) Clear() {
+	if p.shown {
+		p.Out.Printf("\r\x1b[K")
+		p.shown = false
+	}
+}
+
+// start begins a body.
+func (p *Progress) start(r *pb.HttpResponse) {
+	p.total, p.begun, p.drawn = TotalOf(r), 0, 0
+}
+
+// chunk tells how far the body has come: bytes, total if known, rate.
+func (p *Progress) chunk(c *pb.BodyChunk, now time.Duration) {
+	if p.begun == 0 {
+		p.begun = now
+	}
+	if now-p.drawn < redrawAfter {
+		return
+	}
+	p.drawn = now
+	n := c.GetOffsetBytes() + int64(len(c.GetData()))
+	text := Size(n)
+	if p.total > 0 {
+		text += fmt.Sprintf(" of %s  %d %%", Size(p.total), n*100/p.total)
+	}
+	if spent := now - p.begun; spent > 0 {
+		text += fmt.Sprintf("  %s/s", Size(int64(float64(n)/spent.Seconds())))
+	}
+	p.say(text)
+}
+
+// CodingOf is the content coding that a response names.
+func CodingOf(r *pb.HttpResponse) string {
+	for _, h := range r.GetHeaders() {
+		if h.GetName() == "Content-Encoding" {
+			return h.GetValue()
+		}
+	}
+	return ""
+}

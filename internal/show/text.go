@@ -1,0 +1,113 @@
+package show
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	pb "fetchd/gen/fetchd/v1"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Label is the name of an enum value without its prefix and in lower case, such
+// as "http_server_error".
+func Label(e protoreflect.Enum) string {
+	values := e.Descriptor().Values()
+	value := values.ByNumber(e.Number())
+	if value == nil {
+		return fmt.Sprintf("unknown_%d", e.Number())
+	}
+	prefix := strings.TrimSuffix(string(values.ByNumber(0).Name()), "UNSPECIFIED")
+	return strings.ToLower(strings.TrimPrefix(string(value.Name()), prefix))
+}
+
+// Words is a label for a sentence, such as "not retryable".
+func Words(e protoreflect.Enum) string { return strings.ReplaceAll(Label(e), "_", " ") }
+
+// StatusLine is a status with its standard reason; the origin's own is not told
+// by the service.
+func StatusLine(code int32) string {
+	if reason := http.StatusText(int(code)); reason != "" {
+		return fmt.Sprintf("%d %s", code, reason)
+	}
+	return strconv.Itoa(int(code))
+}
+
+// Size writes a number of bytes for people.
+func Size(n int64) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	units, value := "KMGTPE", float64(n)/(1<<10)
+	for value >= 1023.95 && len(units) > 1 {
+		units, value = units[1:], value/(1<<10)
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[0])
+}
+
+// Took writes a time that was measured, to three digits.
+func Took(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%d µs", d.Microseconds())
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// HeadersOf are the headers of a response that are text.
+func HeadersOf(r *pb.HttpResponse) http.Header {
+	h := make(http.Header)
+	for _, f := range r.GetHeaders() {
+		if len(f.GetRawValue()) == 0 {
+			h.Add(f.GetName(), f.GetValue())
+		}
+	}
+	return h
+}
+
+// TotalOf is the length of the whole body, or -1 where the response does not
+// tell it.
+func TotalOf(r *pb.HttpResponse) int64 {
+	switch {
+	case CodingOf(r) != "": // its length is that of the coded bytes
+		return -1
+	case r.GetStatusCode() == http.StatusPartialContent:
+		return totalOfRange(HeadersOf(r).Get("Content-Range"))
+	case r.ContentLength == nil:
+		return -1
+	}
+	return r.GetContentLength()
+}
+
+// totalOfRange reads the length of the whole from "bytes FIRST-LAST/TOTAL".
+func totalOfRange(s string) int64 {
+	_, size, _ := strings.Cut(s, "/")
+	if n, err := strconv.ParseInt(size, 10, 64); err == nil && n >= 0 {
+		return n
+	}
+	return -1
+}
+
+// WholeRunes is the length of b without an unfinished character or line end.
+func WholeRunes(b []byte) int {
+	if len(b) > 0 && b[len(b)-1] == '\r' {
+		return len(b) - 1
+	}
+	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(b[i]) {
+			if !utf8.FullRune(b[i:]) {
+				return i
+			}
+			break
+		}
+	}
+	return len(b)
+}
