@@ -95,8 +95,8 @@ func TestMedian(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
-		{"nothing", "", "no result"},
-		{"no benchmark", file("Benchmark results follow:", "BenchmarkFetch"), "no result"},
+		{"nothing", "", "no benchmark results"},
+		{"no benchmark", file("Benchmark results follow:", "BenchmarkFetch"), "no benchmark results"},
 		{"no allocations", file("BenchmarkFetch 100 31 ns/op"), "run it with -benchmem"},
 		{"no number", file("BenchmarkFetch 100 31 ns/op x allocs/op"), "allocs/op of fetchd/fetch BenchmarkFetch"},
 	} {

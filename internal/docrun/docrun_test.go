@@ -196,7 +196,7 @@ func TestRun(t *testing.T) {
 		{"no network", "<!-- exit 1 -->\n```sh\nif (exec 3<>/dev/tcp/192.0.2.1/80) 2>/dev/null; then true; else (exit 1); fi\n```\n", true, nil},
 		{"a mark", "<!-- not run: needs a cluster -->\n```sh\nfalse\n```\n", true, []string{"not run:\n  d.md:2: needs a cluster"}},
 		{"a program that is missing", "<!-- needs: sh no-such-program -->\n```sh\nfalse\n```\n", true, []string{"d.md:2: no-such-program is not on the PATH"}},
-		{"a file that is missing", "<!-- needs: sh /no/such/file -->\n```sh\nfalse\n```\n", true, []string{"d.md:2: /no/such/file is not there"}},
+		{"a file that is missing", "<!-- needs: sh /no/such/file -->\n```sh\nfalse\n```\n", true, []string{"d.md:2: /no/such/file does not exist"}},
 		{"programs and files that are there", "<!-- needs: sh /bin/sh -->\n```sh\nfalse\n```\n", false, []string{"FAILED d.md:2"}},
 		{"a step of the gate", "```sh\nmake it\n```\n", true, []string{"d.md:1: the step it runs it word for word"}},
 		{"a fault of the document", "```bash\ntrue\n```\n```sh\ntrue\n```\n", false, []string{"d.md:1: a block of bash"}},
