@@ -99,7 +99,7 @@ func (m *manyLoop) ended(a *pb.TaskResponse) error {
 	out := a.GetResponse().GetOutcome()
 	began, known := m.began[a.GetTag()]
 	if out == nil || !known {
-		return fmt.Errorf("%w: of task %q, which is not open, or no outcome: %v", errAnswer, a.GetTag(), a)
+		return fmt.Errorf("%w: of task %q, which is not open, or no outcome: %v", errResponse, a.GetTag(), a)
 	}
 	delete(m.began, a.GetTag())
 	n := int64(len(out.GetInlineBody()))
