@@ -19,8 +19,11 @@ type Client struct {
 
 // New returns a client that makes its calls over conn. The caller closes conn.
 func New(conn grpc.ClientConnInterface) *Client {
-	return &Client{pb.NewFetchServiceClient(conn)}
+	return Wrap(pb.NewFetchServiceClient(conn))
 }
+
+// Wrap returns a client that makes its calls with rpc, for example a fake in a test.
+func Wrap(rpc pb.FetchServiceClient) *Client { return &Client{rpc} }
 
 // Option changes one call of [Client.Get] or [Client.Do].
 type Option func(*body)
@@ -77,7 +80,19 @@ func (c *Client) Ping(ctx context.Context) error {
 func statusError(ctx context.Context, err error) error {
 	code := status.Code(err)
 	if cause := context.Cause(ctx); cause != nil && (code == codes.Canceled || code == codes.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w", cause, err)
+		return &contextError{err, cause}
 	}
 	return err
 }
+
+// contextError is a gRPC status that the end of a context caused.
+type contextError struct{ status, cause error }
+
+// Error implements error.
+func (e *contextError) Error() string { return fmt.Sprintf("%v: %v", e.cause, e.status) }
+
+// Unwrap makes the error match both of its parts.
+func (e *contextError) Unwrap() []error { return []error{e.cause, e.status} }
+
+// GRPCStatus returns the status as the service or gRPC sent it.
+func (e *contextError) GRPCStatus() *status.Status { return status.Convert(e.status) }

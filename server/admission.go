@@ -24,15 +24,15 @@ import (
 type admission struct {
 	budget  *budget.Budget
 	refused func(reason string) // counts refusals
-	reason  string              // of its refusals
-	things  string              // what it counts, for messages
+	reason  string              // the reason of its refusals
+	things  string              // the name of what it counts, for messages
 
 	mu       sync.Mutex
 	limits   *Limits
 	inFlight int
 	callers  map[string]int
-	waiting  map[string]*list.List // of *place, by caller, in the order they came
-	arrivals uint64                // places so far
+	waiting  map[string]*list.List // of *place, by caller, in order of arrival
+	arrivals uint64                // number of places so far
 }
 
 // place is a task's position, in the queue or among the fetches in flight.
@@ -47,7 +47,7 @@ func newAdmission(b *budget.Budget, limits *Limits, reason, things string, refus
 	return &admission{budget: b, limits: limits, callers: make(map[string]int), waiting: make(map[string]*list.List), refused: refused, reason: reason, things: things}
 }
 
-// set changes the limits, and admits those that may come in now.
+// set changes the limits, and admits waiting tasks that they allow.
 func (a *admission) set(limits *Limits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -56,8 +56,8 @@ func (a *admission) set(limits *Limits) {
 }
 
 // enter admits a fetch, and charges it that many bytes of each kind. The error is
-// RESOURCE_EXHAUSTED. It must come before the first message of a stream: stock
-// clients try again what was refused before that, and only that.
+// RESOURCE_EXHAUSTED. It must be returned before the first message of a stream, because
+// standard gRPC clients retry only then.
 func (a *admission) enter(ctx context.Context, charges ...charge) (*ticket, error) {
 	t := &ticket{admission: a, caller: callerOf(ctx)}
 	if err := a.count(ctx, t); err != nil {
@@ -71,7 +71,7 @@ func (a *admission) enter(ctx context.Context, charges ...charge) (*ticket, erro
 	return t, nil
 }
 
-// noMemory returns the error of a call that there is no memory for.
+// noMemory returns the error of a call without memory.
 func (a *admission) noMemory(ctx context.Context, things string) error {
 	return a.refuse(ctx, reasonMemory, "the memory for "+things+" is used up")
 }
@@ -204,7 +204,7 @@ func (a *admission) freeLocked(caller string) {
 	a.admitLocked()
 }
 
-// load is how many fetches are under way, and how many may be.
+// load returns how many fetches are in flight, and how many may be.
 func (a *admission) load() (inFlight, limit int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -216,8 +216,8 @@ func (a *admission) refuse(ctx context.Context, reason, text string) error {
 	return refuse(ctx, reason, text)
 }
 
-// refuse says no, why, and when to come again: as a detail for people and
-// programs, and as the metadata that gRPC's own retry obeys (gRFC A6).
+// refuse returns RESOURCE_EXHAUSTED with the reason and with the time after which to retry. It sets
+// the metadata that gRPC's own retries use (gRFC A6).
 func refuse(ctx context.Context, reason, text string) error {
 	wait := pushback()
 	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(wait.Milliseconds(), 10))) // fails only outside a call
@@ -228,11 +228,10 @@ func refuse(ctx context.Context, reason, text string) error {
 // that were refused together do not return together.
 func pushback() time.Duration { return minPushback + rand.N(minPushback) }
 
-// minPushback is a quarter of a second.
 const minPushback = 250 * time.Millisecond
 
 func refusal(reason, text string, wait time.Duration) error {
-	return withDetails(status.Newf(codes.ResourceExhausted, "%s: try again in %s, or ask another replica", text, wait.Round(time.Millisecond)),
+	return withDetails(status.Newf(codes.ResourceExhausted, "%s: retry in %s, or call another replica", text, wait.Round(time.Millisecond)),
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)},
 		&errdetails.ErrorInfo{Reason: reason, Domain: errorDomain})
 }

@@ -25,25 +25,25 @@ const (
 	longAnswer = 32 << 10
 )
 
-// answerRooms are the sizes of the pooled buffers, and answerPools their pools.
+// bufferSizes are the sizes of the pooled buffers, and bufferPools their pools.
 var (
-	answerRooms = [...]int{smallAnswer, 4 << 10, 8 << 10, 16 << 10, longAnswer}
-	answerPools [len(answerRooms)]sync.Pool // of *answerBuffer
+	bufferSizes = [...]int{smallAnswer, 4 << 10, 8 << 10, 16 << 10, longAnswer}
+	bufferPools [len(bufferSizes)]sync.Pool // of *answerBuffer
 )
 
-// answerRoom returns the size of the buffer for a message, and its pool, or nil.
-func answerRoom(size int) (int, *sync.Pool) {
-	for i, room := range answerRooms {
+// bufferSize returns the size of the buffer for a message, and its pool, or nil.
+func bufferSize(size int) (int, *sync.Pool) {
+	for i, room := range bufferSizes {
 		if size <= room {
-			return room, &answerPools[i]
+			return room, &bufferPools[i]
 		}
 	}
 	return size, nil
 }
 
-// answerBytes is the charge for a message of that size until it has been read.
+// answerBytes returns the charge for a message of that size until it has been read.
 func answerBytes(size int) int64 {
-	room, _ := answerRoom(size)
+	room, _ := bufferSize(size)
 	return int64(room) + answerOverhead
 }
 
@@ -144,7 +144,7 @@ func (l *lostAnswer) release() {
 }
 
 func newAnswerBuffer(size int) *answerBuffer {
-	room, pool := answerRoom(size)
+	room, pool := bufferSize(size)
 	var b *answerBuffer
 	if pool != nil {
 		b, _ = pool.Get().(*answerBuffer)

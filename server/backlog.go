@@ -19,7 +19,7 @@ const (
 	callBytes = 8 << 10
 	// blockedAfter is how long a write may take before the connection counts as blocked.
 	blockedAfter = 20 * time.Millisecond
-	// endBytes is about the minimum that gRPC writes at the end of a call.
+	// endBytes is approximately the minimum that gRPC writes at the end of a call.
 	endBytes = 32
 	// A blocked connection is closed after maxRefused refused calls, or after
 	// refusedTime, because what gRPC keeps for a refusal is not charged.
@@ -48,7 +48,7 @@ func (c *conn) charge(md metadata.MD, memory *budget.Lease) bool {
 	return true
 }
 
-// metadataBytes is the memory of a call's metadata beyond the usual amount, which is part
+// metadataBytes returns the memory of a call's metadata beyond the usual amount, which is part
 // of callBytes.
 func metadataBytes(md metadata.MD) (n int64) {
 	const field, usual = 144, 2 << 10
@@ -69,7 +69,7 @@ func (c *conn) mayCall() bool {
 	if c.made.Add(1) <= strangerCalls+int64(time.Since(c.opened).Seconds()) {
 		return true
 	}
-	go c.drop() // as above
+	go c.drop() // gRPC holds a lock here
 	return false
 }
 

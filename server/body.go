@@ -16,23 +16,23 @@ func (c *conversion) body(fallback fetch.Delivery) {
 	if p.GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED {
 		c.out.Delivery = fallback
 	} else if fallback != fetch.Stream && p.GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_STREAM {
-		c.add("body_policy.delivery", "is BODY_DELIVERY_STREAM: this call has no stream, give INLINE, DIGEST or NONE, or call Fetch")
+		c.add("body_policy.delivery", "is BODY_DELIVERY_STREAM, but this call has no stream: give INLINE, DIGEST or NONE, or call Fetch")
 	}
 	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
-	most, by := c.limits.MaxBodyBytes, fetch.ByServer
-	if c.out.Delivery == fetch.Inline && most > fetch.MaxInlineBytes {
-		most, by = fetch.MaxInlineBytes, fetch.ByService
+	limit, by := c.limits.MaxBodyBytes, fetch.ByServer
+	if c.out.Delivery == fetch.Inline && limit > fetch.MaxInlineBytes {
+		limit, by = fetch.MaxInlineBytes, fetch.ByService
 	}
-	if c.out.MaxBodyBytes > most {
-		c.out.MaxBodyBytes, c.out.SetBy.MaxBodyBytes = most, by
+	if c.out.MaxBodyBytes > limit {
+		c.out.MaxBodyBytes, c.out.SetBy.MaxBodyBytes = limit, by
 	}
 	c.out.KeepEncoding, c.out.OmitDigest = p.GetKeepEncoding(), p.GetOmitDigest()
 	if p == nil {
 		return
 	}
-	c.out.MaxBodyBytes = c.size("body_policy.max_size_bytes", p.MaxSizeBytes, c.out.MaxBodyBytes, most)
+	c.out.MaxBodyBytes = c.size("body_policy.max_size_bytes", p.MaxSizeBytes, c.out.MaxBodyBytes, limit)
 	switch {
-	case p.GetMaxSizeBytes() > most:
+	case p.GetMaxSizeBytes() > limit:
 		c.out.SetBy.MaxBodyBytes = by
 	case p.MaxSizeBytes != nil:
 		c.out.SetBy.MaxBodyBytes = fetch.ByCaller
@@ -44,8 +44,8 @@ func (c *conversion) body(fallback fetch.Delivery) {
 	c.resumePoint(p.GetResumePoint())
 }
 
-// resumePoint reads where an earlier fetch stopped. What needs the bytes before it
-// cannot be asked for.
+// resumePoint reads where an earlier fetch stopped. Options that need the bytes before that point are
+// refused.
 func (c *conversion) resumePoint(p *pb.ResumePoint) {
 	if p == nil {
 		return
@@ -55,29 +55,29 @@ func (c *conversion) resumePoint(p *pb.ResumePoint) {
 		c.add(field+".offset_bytes", "is %d: give the number of bytes you have, 1 or more", p.GetOffsetBytes())
 	}
 	if !isStrong(p.GetValidator()) {
-		c.add(field+".validator", `is neither a strong entity tag, such as "\"abc\"", nor a Last-Modified date: give the one of the earlier response`)
+		c.add(field+".validator", `is neither a strong entity tag, such as "\"abc\"", nor a Last-Modified date: give the validator of the earlier response`)
 	}
 	if p.GetOffsetBytes() > c.out.MaxBodyBytes {
-		c.add(field+".offset_bytes", "is past max_size_bytes, %d", c.out.MaxBodyBytes)
+		c.add(field+".offset_bytes", "is over max_size_bytes, %d: raise that limit", c.out.MaxBodyBytes)
 	}
 	switch {
 	case c.out.Method != http.MethodGet:
-		c.add(field, "is set with method %.10s: only GET can be continued", c.out.Method)
+		c.add(field, "is set with method %.10s: only a GET can be resumed", c.out.Method)
 	case c.out.Delivery != fetch.Stream:
-		c.add(field, "is set with a delivery that is not STREAM: only a streamed body can be continued")
+		c.add(field, "is set with a delivery other than STREAM: only a streamed body can be resumed")
 	case c.out.Header.Get("Range") != "":
-		c.add(field, "stands beside a header Range: give one of the two")
+		c.add(field, "is set together with a header Range: give one of the two")
 	case c.in.GetPrecondition() != nil:
-		c.add(field, "stands beside a precondition: leave that out")
+		c.add(field, "is set together with a precondition: leave precondition out")
 	case c.in.GetIntegrity().GetSha256() != "":
-		c.add(field, "stands beside integrity.sha256, which needs the bytes before it: compare the digest yourself")
+		c.add(field, "is set together with integrity.sha256, which needs the bytes before the resume point: leave sha256 out and compare the digest yourself")
 	case c.in.GetContentPolicy().GetRequireValidCharset():
-		c.add(field, "stands beside content_policy.require_valid_charset, which needs the bytes before it")
+		c.add(field, "is set together with content_policy.require_valid_charset, which needs the bytes before the resume point: leave that out")
 	}
 	c.out.ResumePoint = fetch.ResumePoint{Offset: p.GetOffsetBytes(), Validator: p.GetValidator()}
 }
 
-// isStrong tells validators that If-Range takes (RFC 9110 §13.1.5).
+// isStrong reports whether If-Range allows a validator (RFC 9110 §13.1.5).
 func isStrong(validator string) bool {
 	if _, err := http.ParseTime(validator); err == nil {
 		return true
@@ -85,11 +85,11 @@ func isStrong(validator string) bool {
 	return strings.HasPrefix(validator, `"`) && isETag(validator)
 }
 
-// size reads a number of bytes that is cut at high.
-func (c *conversion) size(field string, p *int64, otherwise, high int64) int64 {
-	got := integer(&c.violations, field, p, otherwise, 0, 1<<63-1)
+// size reads a number of bytes, and clamps it to high.
+func (c *conversion) size(field string, p *int64, fallback, high int64) int64 {
+	got := integer(&c.violations, field, p, fallback, 0, 1<<63-1)
 	if got > high {
-		c.cut = append(c.cut, field)
+		c.clamped = append(c.clamped, field)
 		return high
 	}
 	return got
@@ -102,14 +102,14 @@ func (c *conversion) integrity() {
 	}
 	c.out.Integrity.SHA256 = strings.ToLower(p.GetSha256())
 	if raw, err := hex.DecodeString(p.GetSha256()); err != nil || len(raw) != 32 && len(raw) != 0 {
-		c.add("integrity.sha256", "is not 64 hexadecimal digits")
+		c.add("integrity.sha256", "is not a SHA-256 digest: give 64 hexadecimal digits")
 	}
 	c.out.Integrity.Size = integer(&c.violations, "integrity.size_bytes", p.SizeBytes, -1, 0, 1<<63-1)
 	if c.out.Delivery == fetch.None {
-		c.add("integrity", "is set with delivery NONE, which reads no body: give DIGEST")
+		c.add("integrity", "is set with delivery NONE, which reads no body: use DIGEST")
 	}
 	if c.out.Method == http.MethodHead {
-		c.add("integrity", "is set with method HEAD, which brings no body: give GET")
+		c.add("integrity", "is set with method HEAD, whose response has no body: use GET")
 	}
 }
 
@@ -129,6 +129,6 @@ func (c *conversion) content() {
 	c.out.Content.RequireBody = p.GetRequireBody()
 	c.out.Content.RequireCharset = p.GetRequireValidCharset()
 	if c.out.Delivery == fetch.None && (p.GetRequireBody() || p.GetRequireValidCharset()) {
-		c.add("content_policy", "asks for a body with delivery NONE, which reads none: give DIGEST")
+		c.add("content_policy", "needs a body, but delivery NONE reads none: use DIGEST")
 	}
 }

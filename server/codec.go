@@ -15,21 +15,19 @@ import (
 )
 
 const (
-	// longRequest is looked through before it is decoded: two bytes of a request
-	// can become more than a hundred of memory.
+	// longRequest is the length from which elements are counted before a request is decoded:
+	// two bytes of a request can use more than a hundred bytes of memory.
 	longRequest = 16 << 10
-	maxElements = 32 << 10 // fields of a request, those of its messages included
+	maxElements = 32 << 10 // fields and list entries of a request and its messages
 )
 
-// codec is gRPC's own for protobuf, with bounds on the memory that a caller can
-// make it take.
+// codec is the protobuf codec of gRPC, with limits on the memory of a request.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
 
-// generated is a message of the contract. Its encoder is generated too, and takes a
-// third of the time of the one that goes by descriptors. It does not look whether
-// strings are UTF-8, which [text] has seen to.
+// generated is a message of the contract. Its generated encoder needs a third of the time of the
+// reflective one. It does not check that strings are UTF-8; [text] ensures that.
 type generated interface {
 	SizeVT() int
 	MarshalToSizedBufferVT(buf []byte) (int, error)
@@ -53,12 +51,12 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// refused is the number of a field that no message has. It marks a request that
-// was not decoded, so that its call is refused as any other that is not valid:
-// an error of a codec is INTERNAL to gRPC.
+// refused is a field number that no message uses. It marks a request that was not decoded, so that
+// its call is refused like other invalid requests. gRPC would turn an error of the codec into
+// INTERNAL.
 const refused = protowire.MaxValidNumber
 
-// refuseRequest marks m as a request that was not decoded, with what is wrong.
+// refuseRequest marks m as a request that was not decoded because of a violation.
 func refuseRequest(m proto.Message, wrong *errdetails.BadRequest_FieldViolation) error {
 	encoded, err := proto.Marshal(wrong)
 	if err != nil {
@@ -71,16 +69,16 @@ func refuseRequest(m proto.Message, wrong *errdetails.BadRequest_FieldViolation)
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if m, ok := v.(proto.Message); ok && data.Len() > longRequest {
-		room := maxElements
-		if at := overflow(m.ProtoReflect().Descriptor(), data.Materialize(), &room); at != "" {
+		left := maxElements
+		if at := overflow(m.ProtoReflect().Descriptor(), data.Materialize(), &left); at != "" {
 			return refuseRequest(m, &errdetails.BadRequest_FieldViolation{Field: at,
-				Description: fmt.Sprintf("is where the request passes %d fields and list entries: send fewer", maxElements)})
+				Description: fmt.Sprintf("is where the request exceeds %d fields and list entries: send fewer", maxElements)})
 		}
 	}
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// checkElements refuses a request that was not decoded.
+// checkElements returns an error if a request was not decoded.
 func checkElements(v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
@@ -90,8 +88,8 @@ func checkElements(v any) error {
 	if number, _, n := protowire.ConsumeTag(unknown); n > 0 && number == refused {
 		encoded, _ := protowire.ConsumeBytes(unknown[n:])
 		wrong := new(errdetails.BadRequest_FieldViolation)
-		if len(encoded) > maxViolationBytes/2 || proto.Unmarshal(encoded, wrong) != nil { // a caller has sent the field
-			return status.Errorf(codes.InvalidArgument, "the request has a field of the number %d: leave it out", refused)
+		if len(encoded) > maxViolationBytes/2 || proto.Unmarshal(encoded, wrong) != nil { // the caller sent the field itself
+			return status.Errorf(codes.InvalidArgument, "the request has a field with the number %d: leave it out", refused)
 		}
 		v := violations{fields: []*errdetails.BadRequest_FieldViolation{wrong}}
 		return v.err()
@@ -99,10 +97,9 @@ func checkElements(v any) error {
 	return nil
 }
 
-// overflow counts the elements of a message that is not decoded yet, and names
-// the field at which there is no room left. What it cannot read the decoder
-// refuses.
-func overflow(md protoreflect.MessageDescriptor, b []byte, room *int) string {
+// overflow counts the elements of an encoded message. It returns the name of the field at which
+// left falls below zero, or "". Bytes that it cannot parse are refused by the decoder.
+func overflow(md protoreflect.MessageDescriptor, b []byte, left *int) string {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -113,18 +110,18 @@ func overflow(md protoreflect.MessageDescriptor, b []byte, room *int) string {
 			return ""
 		}
 		fd := md.Fields().ByNumber(number)
-		*room--
+		*left--
 		if fd != nil && kind == protowire.BytesType {
 			value, _ := protowire.ConsumeBytes(b)
 			if inner := fd.Message(); inner != nil {
-				if at := overflow(inner, value, room); at != "" {
+				if at := overflow(inner, value, left); at != "" {
 					return string(fd.Name()) + "." + at
 				}
 			} else if k := fd.Kind(); fd.IsList() && k != protoreflect.StringKind && k != protoreflect.BytesKind {
-				*room -= len(value) // packed: an element has a byte at least
+				*left -= len(value) // packed: an element has at least one byte
 			}
 		}
-		if *room < 0 {
+		if *left < 0 {
 			if fd == nil {
 				return "unknown fields"
 			}

@@ -12,10 +12,10 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// explainURL is the URL of a fetch that Explain is told none of.
+// explainURL is the URL of the fetch if the request sets none.
 const explainURL = "http://origin.example/"
 
-// explanation reads an ExplainRequest.
+// explanation validates and converts an ExplainRequest.
 type explanation struct {
 	violations
 	in     *pb.ExplainRequest
@@ -56,10 +56,10 @@ func (x *explanation) readPolicy() {
 	x.redirectPolicy(x.in.GetRedirectPolicy(), &x.policy)
 }
 
-// method reads a method, empty meaning another.
-func (x *explanation) method(field, method, otherwise string) string {
+// method validates a method. Empty means fallback.
+func (x *explanation) method(field, method, fallback string) string {
 	if method == "" {
-		return otherwise
+		return fallback
 	}
 	if _, known := methods[method]; !known {
 		x.add(field, "is %.40q: give GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS, in capitals", method)
@@ -91,7 +91,7 @@ func (x *explanation) readState() {
 
 func (x *explanation) readObservation() {
 	if x.in.GetResponse() == nil && len(x.in.GetFaults()) == 0 {
-		x.add("response", "is missing, and so are faults: say what was observed")
+		x.add("response", "is not set, and faults is empty: give what was observed")
 	}
 	for i, c := range x.in.GetFaults() {
 		if _, known := pb.ErrorClass_name[int32(c)]; !known || c == pb.ErrorClass_ERROR_CLASS_UNSPECIFIED {
@@ -105,7 +105,7 @@ func (x *explanation) readObservation() {
 		return
 	}
 	if s := r.GetStatusCode(); s < 1 || s > 999 {
-		x.add("response.status_code", "is %d: give a status of three digits", s)
+		x.add("response.status_code", "is %d: give 1 to 999", s)
 	}
 	x.seen.Status = int(r.GetStatusCode())
 	x.seen.RetryAfter, x.seen.Date = first(r, "Retry-After"), first(r, "Date")
@@ -126,8 +126,8 @@ func (x *explanation) readRedirect(location string) {
 	x.seen.Faults = x.seen.Faults.With(x.step.Fault)
 }
 
-func (x *explanation) url(field, raw, otherwise string) *url.URL {
-	u, err := fetch.ParseURL(cmp.Or(raw, otherwise))
+func (x *explanation) url(field, raw, fallback string) *url.URL {
+	u, err := fetch.ParseURL(cmp.Or(raw, fallback))
 	if err != nil {
 		x.add(field, "%s", err)
 		return nil
@@ -135,7 +135,7 @@ func (x *explanation) url(field, raw, otherwise string) *url.URL {
 	return u
 }
 
-// first is the value of the first field line of that name.
+// first returns the value of the first header line with that name.
 func first(r *pb.HttpResponse, name string) string {
 	for _, h := range r.GetHeaders() {
 		if strings.EqualFold(h.GetName(), name) {

@@ -79,13 +79,13 @@ func (h *healthService) watch(stream grpc.ServerStream) error {
 	defer context.AfterFunc(call.ctx, cancel)()
 	err = h.states.Watch(new(healthpb.HealthCheckRequest), &healthWatch{ServerStream: stream, ctx: ctx, service: h, call: call})
 	if call.ctx.Err() != nil {
-		return errMadeWay
+		return errReplaced
 	}
 	return err
 }
 
-// errMadeWay ends a call in favour of a newer one.
-var errMadeWay = status.Error(codes.ResourceExhausted, "too many health calls are in flight: this one was ended for a newer one")
+// errReplaced is the status of a call that was ended for a newer one.
+var errReplaced = status.Error(codes.ResourceExhausted, "too many health calls are in flight: this one was ended for a newer one")
 
 // healthWatch is the stream of a watch.
 type healthWatch struct {
@@ -120,7 +120,7 @@ func (h *healthService) send(stream grpc.ServerStream, call *publicCall, resp pr
 		return status.FromContextError(stream.Context().Err()).Err()
 	case <-call.ctx.Done():
 		h.hangUp(stream.Context())
-		return errMadeWay
+		return errReplaced
 	case <-patience.C:
 		h.hangUp(stream.Context())
 		return status.Errorf(codes.DeadlineExceeded, "the answer could not be sent within %s", healthWriteTime)

@@ -20,11 +20,10 @@ import (
 )
 
 const (
-	// maxRequestBytes is the longest message taken: three tasks of FetchMany, each with
-	// a body of 1 MiB, and room for the rest.
+	// maxRequestBytes limits a message: it fits three tasks of FetchMany with bodies of 1 MiB.
 	maxRequestBytes = 4 << 20
-	// reservedBytes is what is reserved for a request that arrives. The valid request
-	// of one fetch is shorter. A longer message is charged with its length.
+	// reservedBytes is the memory reserved for an arriving request. A valid request of one
+	// fetch is shorter. A longer message is charged by its length.
 	reservedBytes = 2 << 20
 )
 
@@ -32,7 +31,7 @@ const (
 // FetchMany and reflection.
 const maxLongStreams, maxLongStreamsOfCaller = 1024, 64
 
-// options are the interceptors, outermost first, and the limits.
+// options returns the interceptors, outermost first, and the limits.
 func (s *Server) options(cfg *Config) []grpc.ServerOption {
 	receive := grpc.ChainStreamInterceptor(s.receiving.stream) // outermost, so that messages are counted
 	return slices.Concat([]grpc.ServerOption{receive}, cfg.Observe.ServerOptions(), s.interception(cfg), s.transportOptions(cfg.TLS))
@@ -53,9 +52,9 @@ func (s *Server) interception(cfg *Config) []grpc.ServerOption {
 	}
 }
 
-// gate is what every call passes: who calls, what it may, and a line at its end. It
-// is one interceptor and not five, for ten thousand calls may wait, each with the
-// stack that its interceptors take.
+// gate is the interceptor of every call: it checks the caller and the request, charges memory and
+// logs a line. It is one interceptor instead of five, because 10,000 calls may wait, each with the
+// stack of its interceptors.
 type gate struct {
 	logger    *slog.Logger
 	receiving *receiving
@@ -65,13 +64,13 @@ type gate struct {
 	streams   *admission // for streams that are not one fetch; a single fetch is admitted after its request is read
 }
 
-// unary passes a call on to guarded, which calls the handler.
+// unary returns the interceptor of unary calls. guarded recovers panics and calls the handler.
 func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		began := time.Now()
 		c := callOf(ctx)
-		g.receiving.came(c)
-		if err = ctx.Err(); err != nil { // it ended while the last of the request arrived
+		g.receiving.received(c)
+		if err = ctx.Err(); err != nil { // the call ended while the end of the request arrived
 			err = status.FromContextError(err).Err()
 		}
 		if err == nil {
@@ -88,10 +87,10 @@ func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterc
 			out, err = g.outgoing(ctx, resp, c)
 		}
 		g.auth.leave(ctx, &err)
-		g.line(ctx, info.FullMethod, began, err)
+		g.logCall(ctx, info.FullMethod, began, err)
 		if err != nil {
 			if c != nil && c.ticket != nil {
-				c.ticket.release() // its answer is not sent
+				c.ticket.release() // the answer is not sent
 			}
 			return nil, err
 		}
@@ -99,7 +98,7 @@ func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterc
 	}
 }
 
-// outgoing returns the answer to a unary call, with the ticket that its handler has left.
+// outgoing returns the answer to a unary call, with the ticket that the handler passed to [handOver].
 func (g *gate) outgoing(ctx context.Context, resp any, c *call) (*outgoing, error) {
 	m, ok := resp.(proto.Message)
 	if !ok {
@@ -124,14 +123,14 @@ func (g *gate) charge(ctx context.Context, o *outgoing) error {
 	return nil
 }
 
-// stream passes a call on to guarded, which calls the handler.
+// stream returns the interceptor of streams. guarded recovers panics and calls the handler.
 func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		began := time.Now()
 		ctx := stream.Context()
 		if public(info.FullMethod) { // healthService has its own limits
 			err := guarded(srv, stream, info, handler)
-			g.line(ctx, info.FullMethod, began, err)
+			g.logCall(ctx, info.FullMethod, began, err)
 			return err
 		}
 		err := refuseCompressed(ctx)
@@ -144,7 +143,7 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 		}
 		if err == nil && info.FullMethod != pb.FetchService_Fetch_FullMethodName {
 			var t *ticket
-			if t, err = g.streams.enter(ctx, charge{budget.Receiving, reservedBytes}); err == nil { // it may have one request in memory at any time
+			if t, err = g.streams.enter(ctx, charge{budget.Receiving, reservedBytes}); err == nil { // for the one request that it may hold at a time
 				defer t.release()
 				if c := callOf(ctx); c != nil {
 					c.reserved = t.memory
@@ -155,7 +154,7 @@ func (g *gate) stream(guarded grpc.StreamServerInterceptor) grpc.StreamServerInt
 			err = guarded(srv, &callStream{stream, g}, info, handler)
 		}
 		g.auth.leave(ctx, &err)
-		g.line(ctx, info.FullMethod, began, err)
+		g.logCall(ctx, info.FullMethod, began, err)
 		return err
 	}
 }
@@ -207,8 +206,8 @@ func (s *callStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	s.gate.receiving.came(callOf(s.Context()))
-	if err := s.Context().Err(); err != nil { // as above
+	s.gate.receiving.received(callOf(s.Context()))
+	if err := s.Context().Err(); err != nil { // as in unary
 		return status.FromContextError(err).Err()
 	}
 	if err := s.gate.auth.enter(s.Context()); err != nil {
@@ -235,9 +234,9 @@ func (s *callStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(o)
 }
 
-// line tells of the end of a call. The middleware's logging would keep a kilobyte
-// of fields for each from its begin.
-func (g *gate) line(ctx context.Context, method string, began time.Time, err error) {
+// logCall logs the end of a call. The logging interceptor of the middleware would hold a kilobyte of
+// fields for each call in flight.
+func (g *gate) logCall(ctx context.Context, method string, began time.Time, err error) {
 	st := status.Convert(err)
 	level := callLevel(st.Code())
 	if public(method) && level < slog.LevelError { // anyone may call it as often as they like
@@ -260,11 +259,11 @@ func (g *gate) line(ctx context.Context, method string, began time.Time, err err
 	g.logger.LogAttrs(ctx, level, "finished call", attrs...)
 }
 
-// callLevel returns the level of a call's line. A call that went well has its line
-// from the fetch.
+// callLevel returns the level of the line of a call. A successful call has a line from its fetch
+// already.
 func callLevel(code codes.Code) slog.Level {
 	switch code {
-	case codes.OK, codes.Unauthenticated: // a stranger must not fill the log
+	case codes.OK, codes.Unauthenticated: // unauthenticated clients must not fill the log
 		return slog.LevelDebug
 	case codes.Internal, codes.Unknown, codes.DataLoss:
 		return slog.LevelError

@@ -22,7 +22,7 @@ import (
 type listener struct {
 	net.Listener
 	bounds
-	places chan struct{}
+	slots  chan struct{}
 	closed chan struct{}
 	once   func()
 
@@ -54,7 +54,7 @@ const (
 
 func newListener(l net.Listener, b bounds) *listener {
 	closed := make(chan struct{})
-	return &listener{Listener: l, bounds: b, places: make(chan struct{}, b.total), closed: closed,
+	return &listener{Listener: l, bounds: b, slots: make(chan struct{}, b.total), closed: closed,
 		once: sync.OnceFunc(func() { close(closed) }), callers: make(map[string]int), conns: make(map[*conn]struct{})}
 }
 
@@ -65,15 +65,15 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !l.place() {
+		if !l.takeSlot() {
 			_ = raw.Close() // nothing was served on it
 			return nil, net.ErrClosed
 		}
 		if c := l.admit(raw); c != nil {
 			return c, nil
 		}
-		<-l.places
-		_ = raw.Close() // one address must not have all the places
+		<-l.slots
+		_ = raw.Close() // one address must not use all slots
 	}
 }
 
@@ -83,19 +83,19 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// place waits for a free slot. It returns false if the listener is closed first.
-func (l *listener) place() bool {
+// takeSlot waits for a free slot. It returns false if the listener is closed first.
+func (l *listener) takeSlot() bool {
 	select {
-	case l.places <- struct{}{}:
+	case l.slots <- struct{}{}:
 		return true
 	default:
 	}
 	l.mu.Lock()
-	idle := l.takeIdlest("")
+	idle := l.takeIdlestLocked("")
 	l.mu.Unlock()
 	idle.drop()
 	select {
-	case l.places <- struct{}{}:
+	case l.slots <- struct{}{}:
 		return true
 	case <-l.closed:
 		return false
@@ -107,12 +107,12 @@ func (l *listener) admit(raw net.Conn) *conn {
 	l.mu.Lock()
 	var idle *conn
 	if l.callers[caller] >= l.perCaller {
-		if idle = l.takeIdlest(caller); idle == nil {
+		if idle = l.takeIdlestLocked(caller); idle == nil {
 			l.mu.Unlock()
 			return nil
 		}
 	} else if l.strangers > 0 && len(l.unproven) >= l.strangers {
-		idle = l.takeIdlest("")
+		idle = l.takeIdlestLocked("")
 	}
 	l.callers[caller]++
 	c := &conn{Conn: raw, listener: l, opened: time.Now()}
@@ -129,9 +129,9 @@ func (l *listener) admit(raw net.Conn) *conn {
 	return c
 }
 
-// takeIdlest removes and returns the idlest stranger, of one address or of all, or nil. A
+// takeIdlestLocked removes and returns the idlest stranger, of one address or of all, or nil. A
 // connection with a call in flight is less idle than one without.
-func (l *listener) takeIdlest(caller string) *conn {
+func (l *listener) takeIdlestLocked(caller string) *conn {
 	var idlest *conn
 	for _, c := range l.unproven {
 		if (caller == "" || c.remote.caller == caller) && (idlest == nil || c.idlerThan(idlest)) {
@@ -139,13 +139,13 @@ func (l *listener) takeIdlest(caller string) *conn {
 		}
 	}
 	if idlest != nil {
-		l.prove(idlest)
+		l.proveLocked(idlest)
 	}
 	return idlest
 }
 
-// prove removes a connection from the strangers, if it is one.
-func (l *listener) prove(c *conn) {
+// proveLocked removes a connection from the strangers, if it is one.
+func (l *listener) proveLocked(c *conn) {
 	if !c.stranger.Swap(false) {
 		return
 	}
@@ -172,10 +172,10 @@ func (l *listener) dropAll() {
 func (l *listener) leave(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.prove(c)
+	l.proveLocked(c)
 	delete(l.conns, c)
 	decrement(l.callers, c.remote.caller)
-	<-l.places
+	<-l.slots
 }
 
 // conn is a connection that releases its slot when it is closed, and lists the answers
@@ -221,12 +221,12 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// authenticated records that the caller has authenticated.
+// authenticated records that a call on the connection is authenticated.
 func (c *conn) authenticated() {
 	if c != nil && c.stranger.Load() {
 		c.listener.mu.Lock()
 		defer c.listener.mu.Unlock()
-		c.listener.prove(c)
+		c.listener.proveLocked(c)
 	}
 }
 

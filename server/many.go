@@ -18,25 +18,25 @@ import (
 )
 
 const (
-	// maxOpen tasks of a stream are under way at once. While there are as many
-	// nothing more is read, and HTTP/2 makes the caller wait.
+	// maxOpen limits the tasks of a stream in flight. At the limit the server reads no more, and
+	// HTTP/2 flow control makes the caller wait.
 	maxOpen = 256
-	// drainGrace is how long a stream of a draining server may have nothing under
-	// way before it ends.
+	// drainGrace is how long a stream may have no task in flight before it ends, while the
+	// server drains.
 	drainGrace = time.Second
 )
 
-// errGoingAway ends a stream that its caller does not half-close.
-var errGoingAway = status.Error(codes.Unavailable, "the server is going away: open another stream")
+// errGoingAway is the status of a stream whose caller does not half-close it while the server drains.
+var errGoingAway = status.Error(codes.Unavailable, "the server is shutting down: open a stream to another replica")
 
-// many is one call of FetchMany. Three goroutines share it: one reads tasks, one
-// writes answers, and the handler waits for both; each task has its own.
+// many is a call of FetchMany. One goroutine reads tasks, one writes answers, and the handler waits
+// for both. Each task runs in a goroutine as well.
 type many struct {
 	service *service
 	stream  grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]
-	ctx     context.Context // of the tasks; it ends before the call does
-	over    context.Context // done when the handler leaves
-	slots   chan struct{}   // of maxOpen
+	ctx     context.Context // the context of the tasks; it ends before the deadline of the call
+	over    context.Context // done when the handler returns
+	slots   chan struct{}   // maxOpen of them
 	answers chan *taskAnswer
 	tasks   sync.WaitGroup
 	started atomic.Int64  // tasks started
@@ -44,13 +44,13 @@ type many struct {
 
 	mu    sync.Mutex
 	open  map[string]context.CancelFunc // by tag
-	last  time.Time                     // when one was opened or closed
+	last  time.Time                     // when a task was started or ended
 	held  int                           // tickets held by tasks
-	freed chan struct{}                 // signals that one was released
-	ended bool                          // no task starts any more
+	freed chan struct{}                 // signals that a ticket was released
+	ended bool                          // no more tasks start
 }
 
-// taskAnswer is an answer with its charges.
+// taskAnswer is an answer to a task, with its charges.
 type taskAnswer struct {
 	response *pb.TaskResponse
 	memory   []*budget.Lease
@@ -81,7 +81,7 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	}
 }
 
-// serve waits for the end of what is read and of what is written.
+// serve runs the reader and the packer, and waits for both.
 func (m *many) serve(p *packer) error {
 	read, written, ended := make(chan error, 1), make(chan error, 1), make(chan struct{})
 	reading := read
@@ -89,14 +89,14 @@ func (m *many) serve(p *packer) error {
 	go func() { written <- p.run() }()
 	idle := time.NewTicker(time.Second)
 	defer idle.Stop()
-	var last error // of a call that is answered to the end
+	var last error // the status of the call once all tasks are answered
 	answered := func() { m.tasks.Wait(); close(ended) }
 	revoked, ending, late := m.revoked, m.service.ending.Done(), (<-chan time.Time)(nil)
 	for {
 		select {
 		case err := <-read:
 			last, read = err, nil
-			go answered() // their answers are sent meanwhile, also if a message was refused
+			go answered() // the answers are still sent, even if a message was refused
 		case <-revoked:
 			if read != nil {
 				go answered()
@@ -109,7 +109,7 @@ func (m *many) serve(p *packer) error {
 				read, last = nil, errGoingAway
 				go answered()
 			}
-		case <-late: // the caller does not read them
+		case <-late: // the caller does not read the answers
 			return statusRevoked
 		case <-ended:
 			close(m.answers)
@@ -133,7 +133,7 @@ func (m *many) end() {
 	m.ended = true
 }
 
-// idleFor is how long no task has been under way.
+// idleFor returns how long no task has been in flight.
 func (m *many) idleFor() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,14 +143,14 @@ func (m *many) idleFor() time.Duration {
 	return time.Since(m.last)
 }
 
-// read takes tasks until the caller half-closes.
+// read starts tasks until the caller half-closes the stream.
 func (m *many) read() error {
 	for {
 		if !m.takeSlot() {
 			return status.FromContextError(m.ctx.Err()).Err()
 		}
 		in, err := m.stream.Recv()
-		<-m.slots // it was only to know that there is one
+		<-m.slots // taken only to wait for a free slot
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -171,7 +171,7 @@ func (m *many) read() error {
 	}
 }
 
-// place takes one of the places, or tells that the call is over.
+// takeSlot waits for a free slot. It returns false if the call ends first.
 func (m *many) takeSlot() bool {
 	select {
 	case m.slots <- struct{}{}:
@@ -181,10 +181,10 @@ func (m *many) takeSlot() bool {
 	}
 }
 
-// charge charges a task. While there is no memory for it, it waits for another task of
-// this stream to end. Flow control then makes the caller wait, and the request is in the
-// memory that the stream has reserved. The ticket is nil if there is no other task to
-// wait for, and in a drain. The error ends the call.
+// charge charges a task. While there is no memory for it, charge waits for another task of this
+// stream to end. Flow control then makes the caller wait, and the request is in the memory that the
+// stream has reserved. The ticket is nil if there is no other task to wait for, or if the server
+// drains. An error ends the call.
 func (m *many) charge(task *pb.Task) (*ticket, error) {
 	a := m.service.admission
 	t := &ticket{admission: a, caller: callerOf(m.stream.Context()), released: m.release}
@@ -217,7 +217,7 @@ func (m *many) charge(task *pb.Task) (*ticket, error) {
 	}
 }
 
-// grow charges all of charges, or none.
+// grow charges all of charges, or none of them.
 func (t *ticket) grow(charges []charge) bool {
 	for i, c := range charges {
 		if !t.memory.Grow(c.kind, c.bytes) {
@@ -237,7 +237,7 @@ func (m *many) release() {
 	m.mu.Unlock()
 	select {
 	case m.freed <- struct{}{}:
-	default: // a signal is pending already
+	default: // a signal is pending
 	}
 }
 
@@ -249,8 +249,7 @@ func (m *many) cancelTask(tag string) {
 	}
 }
 
-// begin starts a task. The error ends the call: without a tag of its own a task
-// cannot be answered.
+// begin starts a task. An error ends the call: a task without a unique tag cannot be answered.
 func (m *many) begin(task *pb.Task) error {
 	if err := m.checkTag(task.GetTag()); err != nil {
 		return err
@@ -272,7 +271,7 @@ func (m *many) begin(task *pb.Task) error {
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	m.open[t.tag], m.last = t.cancel, time.Now()
 	if ticket != nil {
-		t.place = m.service.admission.queue(ticket) // here, so that tasks are admitted in their order
+		t.place = m.service.admission.queue(ticket) // here, so that tasks are admitted in order
 	}
 	m.tasks.Add(1)
 	m.started.Add(1)
@@ -288,7 +287,7 @@ func (m *many) checkTag(tag string) error {
 	case tag == "" || len(tag) > maxLabelBytes:
 		v.add("tasks.tag", "has %d bytes: give 1 to %d", len(tag), maxLabelBytes)
 	case m.open[tag] != nil:
-		v.add("tasks.tag", "is %.60q, which is in flight: give each task its own tag", tag)
+		v.add("tasks.tag", "is %.60q, the tag of a task in flight: give each task its own tag", tag)
 	}
 	return v.err()
 }

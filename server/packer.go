@@ -8,26 +8,25 @@ import (
 	"fetchd/internal/budget"
 )
 
-// A message of FetchMany goes out once it has so many answers or bytes, when its
-// first answer has waited so long, or when the stream has too few tasks under way to
-// fill it.
+// A message of FetchMany is sent when it has packAnswers answers or packBytes bytes, when its first
+// answer has waited for packTime, or when too few tasks are in flight to fill it.
 const (
 	packAnswers = 16
 	packBytes   = 256 << 10
 	packTime    = 5 * time.Millisecond
 )
 
-// packer puts answers together into messages.
+// packer packs answers into messages.
 type packer struct {
 	answers  <-chan *taskAnswer
 	draining context.Context
-	over     context.Context // the call's
+	over     context.Context // done when the handler returns
 	send     func(*outgoing) error
 	limit    time.Duration // how long a send may take
-	stalled  chan struct{} // closed when one took longer
-	stall    func()        // closes it
-	started  func() int    // tasks
-	ended    int           // of them, by the outcomes that were taken
+	stalled  chan struct{} // closed when a send took longer
+	stall    func()        // closes stalled
+	started  func() int    // returns the number of tasks started
+	ended    int           // number of tasks whose outcome was packed
 
 	message *pb.FetchManyResponse
 	bytes   int
@@ -35,10 +34,10 @@ type packer struct {
 	tickets []*ticket
 }
 
-// run sends until there are no more answers, or a send fails. It tells once that
-// the server is going away.
+// run sends messages until answers is closed or a send fails. It sets draining in one message when a
+// drain starts.
 func (p *packer) run() error {
-	defer func() { (&answer{memory: p.memory, tickets: p.tickets}).release() }() // of the answers that are not sent
+	defer func() { (&answer{memory: p.memory, tickets: p.tickets}).release() }() // the answers that were not sent
 	draining := p.draining.Done()
 	patience := time.NewTimer(packTime)
 	patience.Stop()
@@ -67,7 +66,7 @@ func (p *packer) run() error {
 	}
 }
 
-// add puts an answer into the message, and sends what is full.
+// add adds an answer to the message, and sends the message if it is full.
 func (p *packer) add(a *taskAnswer) error {
 	size := sizeOf(a.response)
 	if a.response.GetResponse().GetOutcome() != nil {

@@ -16,7 +16,7 @@ const (
 	maxRetryAfter = 15 * time.Minute
 )
 
-// redirectPolicy overlays the caller's fields on the profile's defaults.
+// redirectPolicy sets the fields of the request over the defaults of the profile.
 func (v *violations) redirectPolicy(p *pb.RedirectPolicy, out *classify.Policy) {
 	if p == nil {
 		return
@@ -25,7 +25,7 @@ func (v *violations) redirectPolicy(p *pb.RedirectPolicy, out *classify.Policy) 
 	out.MaxRedirects = int(integer(v, "redirect_policy.max_redirects", p.MaxRedirects, int32(out.MaxRedirects), 0, 20))
 }
 
-// retryPolicy overlays the caller's fields on the profile's defaults.
+// retryPolicy sets the fields of the request over the defaults of the profile.
 func (v *violations) retryPolicy(p *pb.RetryPolicy, out *classify.Policy) {
 	if p == nil {
 		return
@@ -34,13 +34,13 @@ func (v *violations) retryPolicy(p *pb.RetryPolicy, out *classify.Policy) {
 	out.BaseDelay = v.duration("retry_policy.base_delay", p.GetBaseDelay(), out.BaseDelay, 0, maxDelay)
 	out.MaxDelay = v.duration("retry_policy.max_delay", p.GetMaxDelay(), out.MaxDelay, 0, maxDelay)
 	if p.BaseDelay == nil {
-		out.BaseDelay = min(out.BaseDelay, out.MaxDelay) // a short max_delay asks for short waits
+		out.BaseDelay = min(out.BaseDelay, out.MaxDelay) // max_delay alone may shorten the waits
 	}
 	if out.BaseDelay > out.MaxDelay {
-		v.add("retry_policy.base_delay", "is %s, longer than max_delay %s: give max_delay too", out.BaseDelay, out.MaxDelay)
+		v.add("retry_policy.base_delay", "is %s, longer than max_delay %s: raise max_delay too", out.BaseDelay, out.MaxDelay)
 	}
 	if m := p.Multiplier; m != nil {
-		if out.Multiplier = *m; !(*m >= 1 && *m <= 10) { // NaN is neither
+		if out.Multiplier = *m; !(*m >= 1 && *m <= 10) { // this form refuses NaN
 			v.add("retry_policy.multiplier", "is %v: give 1 to 10", *m)
 		}
 	}
@@ -74,7 +74,7 @@ func (v *violations) statuses(p *pb.RetryPolicy, out *classify.Policy) {
 		field := indexed("retry_policy.additional_status_codes", i)
 		switch s {
 		case 400, 401, 403, 404, 409, 410, 422, 451:
-			v.add(field, "is %d, which must not be retried: leave it out", s)
+			v.add(field, "is %d, which is never retried: leave it out", s)
 		default:
 			if s < 400 || s > 499 {
 				v.add(field, "is %d: give a 4xx status", s)
@@ -93,10 +93,10 @@ func (v *violations) idempotency(p *pb.RetryPolicy, out *classify.Policy) {
 		v.add("retry_policy.idempotency_key", "has %d bytes: give at most %d", len(key), fetch.MaxIdempotencyBytes)
 	}
 	if strings.ContainsFunc(key, func(r rune) bool { return r < '!' || r > '~' }) {
-		v.add("retry_policy.idempotency_key", "holds a character that is not visible ASCII")
+		v.add("retry_policy.idempotency_key", "has a character that is not visible ASCII: use characters from ! to ~")
 	}
 	if p.GetAllowNonIdempotent() && key == "" {
-		v.add("retry_policy.allow_non_idempotent", "is true without idempotency_key: give a key, so that the origin can tell a repetition")
+		v.add("retry_policy.allow_non_idempotent", "is true without idempotency_key: give a key, so that the origin can recognize a repeated request")
 	}
 	out.RepeatUnsafe = p.GetAllowNonIdempotent() && key != ""
 }

@@ -19,7 +19,7 @@ const (
 	maxPublicOfConn = 16
 )
 
-// publicCalls are the calls in flight that need no credentials. There are few, because
+// publicCalls holds the calls in flight that need no credentials. Their number is small, because
 // anyone can make them. A new Check is always admitted, because an orchestrator must be
 // able to make it; if there are too many, the oldest unauthenticated call ends.
 type publicCalls struct {
@@ -31,7 +31,7 @@ type publicCalls struct {
 	conns map[*conn]int
 }
 
-// publicCall is one call of them.
+// publicCall is a call without credentials.
 type publicCall struct {
 	conn   *conn
 	caller string
@@ -61,11 +61,11 @@ func (p *publicCalls) enter(ctx context.Context, watch bool) (*publicCall, error
 		return nil, p.refuse(ctx, "_OF_CALLER", "this connection has as many health calls in flight as it may")
 	}
 	if p.calls.Len() >= p.most {
-		busiest, more := p.busiest(call.caller)
+		busiest, more := p.busiestLocked(call.caller)
 		if watch && more <= 1 {
 			return nil, p.refuse(ctx, "", "the server has as many health calls in flight as it may")
 		}
-		p.endOldest(busiest)
+		p.endOldestLocked(busiest)
 	}
 	p.conns[call.conn]++
 	if call.conn != nil {
@@ -87,9 +87,9 @@ func (c *publicCall) mayEnd() bool {
 	return c.conn == nil || c.conn.listener.strangers == 0 || c.conn.stranger.Load()
 }
 
-// busiest returns the caller with the most calls that may be ended, and how many more it
+// busiestLocked returns the caller with the most calls that may be ended, and how many more it
 // has than other.
-func (p *publicCalls) busiest(other string) (caller string, more int) {
+func (p *publicCalls) busiestLocked(other string) (caller string, more int) {
 	counts := make(map[string]int)
 	for at := p.calls.Front(); at != nil; at = at.Next() {
 		if c, ok := at.Value.(*publicCall); ok && c.mayEnd() {
@@ -101,12 +101,12 @@ func (p *publicCalls) busiest(other string) (caller string, more int) {
 	return caller, counts[caller] - counts[other]
 }
 
-// endOldest ends the caller's oldest call that may be ended.
-func (p *publicCalls) endOldest(caller string) {
+// endOldestLocked ends the caller's oldest call that may be ended.
+func (p *publicCalls) endOldestLocked(caller string) {
 	for at := p.calls.Front(); at != nil; at = at.Next() {
 		if c, ok := at.Value.(*publicCall); ok && c.caller == caller && c.mayEnd() {
 			c.cancel()
-			p.remove(c)
+			p.removeLocked(c)
 			return
 		}
 	}
@@ -118,11 +118,11 @@ func (p *publicCalls) leave(c *publicCall) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.at != nil {
-		p.remove(c)
+		p.removeLocked(c)
 	}
 }
 
-func (p *publicCalls) remove(c *publicCall) {
+func (p *publicCalls) removeLocked(c *publicCall) {
 	p.calls.Remove(c.at)
 	c.at = nil
 	decrement(p.conns, c.conn)

@@ -76,7 +76,7 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// receiving are the requests that take long to arrive. gRPC buffers each without
+// receiving holds the requests that take long to arrive. gRPC buffers each without
 // reporting it. So each gets a slot of reservedBytes from the budget. If there is none,
 // the oldest request of the caller with the most of them ends.
 type receiving struct {
@@ -125,16 +125,16 @@ func (r *receiving) noMemory(ctx context.Context, n int) error {
 	return refuse(ctx, reasonMemory, fmt.Sprintf("there is no memory for a message of %d bytes", n))
 }
 
-// came records that the request has arrived. Only the goroutine that reads requests calls
+// received records that the request has arrived. Only the goroutine that reads requests calls
 // it.
-func (r *receiving) came(c *call) {
+func (r *receiving) received(c *call) {
 	if c == nil || c.clock == nil {
 		return
 	}
 	if !c.clock.Stop() {
 		r.arrived(c)
 	}
-	c.clock = nil // ten thousand waiting calls must not keep it
+	c.clock = nil // so that it can be collected while the call waits
 }
 
 // arrived releases the slot of a call, or prevents it from getting one.
@@ -154,16 +154,16 @@ func (r *receiving) late(c *call) {
 	}
 	c.early.Close()
 	memory := r.budget.Lease(c.caller)
-	for most := max(r.budget.Limit()/receivingShare, maxRequestBytes) / reservedBytes; int64(r.calls.Len()) >= most; {
-		if !r.evict("") {
-			r.end(c)
+	for limit := max(r.budget.Limit()/receivingShare, maxRequestBytes) / reservedBytes; int64(r.calls.Len()) >= limit; {
+		if !r.evictLocked("") {
+			r.endLocked(c)
 			return
 		}
 	}
 	for !memory.Grow(budget.Receiving, reservedBytes) { // a caller without memory ends no call of another
-		if !r.evict(c.caller) {
+		if !r.evictLocked(c.caller) {
 			memory.Close()
-			r.end(c)
+			r.endLocked(c)
 			return
 		}
 	}
@@ -173,9 +173,9 @@ func (r *receiving) late(c *call) {
 	context.AfterFunc(c, func() { r.leave(c) })
 }
 
-// evict ends the oldest call of a caller, and reports whether there was one. Without a
+// evictLocked ends the oldest call of a caller, and reports whether there was one. Without a
 // caller it takes the one with the most.
-func (r *receiving) evict(caller string) bool {
+func (r *receiving) evictLocked(caller string) bool {
 	most := 0
 	for _, n := range r.callers {
 		most = max(most, n)
@@ -183,15 +183,15 @@ func (r *receiving) evict(caller string) bool {
 	for e := r.calls.Front(); e != nil; e = e.Next() {
 		if c, ok := e.Value.(*call); ok && (c.caller == caller || caller == "" && r.callers[c.caller] == most) {
 			r.leaveLocked(c)
-			r.end(c)
+			r.endLocked(c)
 			return true
 		}
 	}
 	return false
 }
 
-// end ends a call with the error that there was no memory for its request.
-func (r *receiving) end(c *call) {
+// endLocked ends a call with the error that there was no memory for its request.
+func (r *receiving) endLocked(c *call) {
 	r.refused(reasonMemory)
 	err := refusal(reasonMemory, "the request took long to arrive, and the memory for such requests is used up", pushback())
 	if c.stream != nil {

@@ -21,7 +21,7 @@ import (
 //go:embed descriptor.binpb
 var descriptor []byte
 
-// registerReflection lets clients ask for the contract, comments included.
+// registerReflection serves the contract with its comments over gRPC reflection.
 func registerReflection(s *grpc.Server) error {
 	set := new(descriptorpb.FileDescriptorSet)
 	if err := proto.Unmarshal(descriptor, set); err != nil {
@@ -37,8 +37,8 @@ func registerReflection(s *grpc.Server) error {
 	return nil
 }
 
-// commented finds the contract in the descriptor, and what is not there, health
-// and reflection themselves, among the generated code.
+// commented resolves the contract from the descriptor, and health and reflection from generated
+// code.
 type commented struct{ files *protoregistry.Files }
 
 // FindFileByPath implements protodesc.Resolver.

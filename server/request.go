@@ -15,7 +15,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Limits of spec §12 that package fetch has no use for.
+// Limits of spec §12 that package fetch does not need.
 const (
 	maxLabels     = 16
 	maxLabelBytes = 256
@@ -24,18 +24,18 @@ const (
 	maxStatuses   = 128
 )
 
-// conversion reads a request of the contract into one of package fetch.
+// conversion validates a request of the contract and converts it for package fetch.
 type conversion struct {
 	violations
-	limits *Limits
-	in     *pb.FetchRequest
-	out    *fetch.Request
-	cut    []string // fields that were clamped
+	limits  *Limits
+	in      *pb.FetchRequest
+	out     *fetch.Request
+	clamped []string // names of fields
 }
 
-// convert reads a whole request. fallback is the delivery where none is asked
-// for; prefix stands before every field path. The error is INVALID_ARGUMENT
-// and names every fault that the trailers have room for.
+// convert validates and converts a request. fallback is the delivery if the request sets none. Field
+// paths start with prefix. The error is INVALID_ARGUMENT and lists all faults, as far as they fit
+// into the trailers.
 func (l *Limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Delivery, providers map[string]AuthProvider) (*fetch.Request, []string, error) {
 	c := &conversion{limits: l, in: in, violations: violations{prefix: prefix}}
 	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
@@ -55,10 +55,10 @@ func (l *Limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Deli
 	if err := c.err(); err != nil {
 		return nil, nil, err
 	}
-	return c.out, c.cut, nil
+	return c.out, c.clamped, nil
 }
 
-// methods of spec §12, and whether they take a body.
+// methods holds the methods of spec §12, and whether they may have a body.
 var methods = map[string]bool{"GET": false, "HEAD": false, "OPTIONS": false,
 	"POST": true, "PUT": true, "PATCH": true, "DELETE": true}
 
@@ -71,12 +71,12 @@ func (c *conversion) target() {
 	if m := c.in.GetMethod(); m != "" {
 		c.out.Method = m
 	}
-	takesBody, known := methods[c.out.Method]
+	mayHaveBody, known := methods[c.out.Method]
 	switch {
 	case !known:
 		c.add("method", "is %.40q: give GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS, in capitals", c.out.Method)
-	case !takesBody && len(c.in.GetBody()) > 0:
-		c.add("body", "has %d bytes: %s takes none", len(c.in.GetBody()), c.out.Method)
+	case !mayHaveBody && len(c.in.GetBody()) > 0:
+		c.add("body", "has %d bytes: a %s request has no body, leave it out", len(c.in.GetBody()), c.out.Method)
 	case len(c.in.GetBody()) > fetch.MaxRequestBodyBytes:
 		c.tooLarge("body", len(c.in.GetBody()), fetch.MaxRequestBodyBytes)
 	}
@@ -89,7 +89,7 @@ func (c *conversion) headers() {
 		return
 	}
 	h := make(http.Header)
-	c.out.Header = h // precondition adds to it, whatever is refused here
+	c.out.Header = h // set early: precondition adds to it even if a header is refused
 	if len(lines) > fetch.MaxHeaderFields {
 		c.add("headers", "has %d fields: give at most %d", len(lines), fetch.MaxHeaderFields)
 		return
@@ -115,8 +115,8 @@ func (c *conversion) headers() {
 	}
 }
 
-// badHeader notes what is wrong with a line, at its name or at its value. A name
-// that is no token is not told: it may be a whole line, value included.
+// badHeader adds the violation of a header line, for its name or its value. An invalid name is not
+// quoted: it may be a whole line with its value.
 func (c *conversion) badHeader(i int, line *pb.Header, wrong string) {
 	field, name := indexed("headers", i), line.GetName()
 	switch {
@@ -138,7 +138,7 @@ func (c *conversion) precondition() {
 	}
 	for _, name := range []string{"If-None-Match", "If-Modified-Since"} {
 		if c.out.Header.Get(name) != "" {
-			c.add("precondition", "stands beside a header %s: give one of the two", name)
+			c.add("precondition", "is set together with a header %s: give one of the two", name)
 		}
 	}
 	if n := len(p.GetEtags()); n > maxETags {
@@ -146,7 +146,7 @@ func (c *conversion) precondition() {
 	}
 	for i, tag := range p.GetEtags() {
 		if !isETag(tag) {
-			c.add(indexed("precondition.etags", i), `is no entity tag: give it with its quotes, such as "\"abc\"" (RFC 9110 section 8.8.3)`)
+			c.add(indexed("precondition.etags", i), `is not an entity tag: give it with its quotes, such as "\"abc\"" (RFC 9110 section 8.8.3)`)
 		}
 	}
 	if len(p.GetEtags()) > 0 {
@@ -154,13 +154,13 @@ func (c *conversion) precondition() {
 	}
 	if t := p.GetModifiedSinceTime(); t != nil {
 		if t.CheckValid() != nil {
-			c.add("precondition.modified_since_time", "is not a valid time")
+			c.add("precondition.modified_since_time", "is not a valid time: give seconds of the years 1 to 9999 and nanos of 0 to 999,999,999")
 		}
 		c.out.Header.Set("If-Modified-Since", t.AsTime().UTC().Format(http.TimeFormat))
 	}
 }
 
-// isETag reads entity-tag = [ "W/" ] DQUOTE *etagc DQUOTE.
+// isETag reports whether s is an entity-tag = [ "W/" ] DQUOTE *etagc DQUOTE.
 func isETag(s string) bool {
 	s = strings.TrimPrefix(s, "W/")
 	if len(s) < 2 || len(s) > 1024 || s[0] != '"' || s[len(s)-1] != '"' {
@@ -182,7 +182,7 @@ func (c *conversion) retries(p *pb.RetryPolicy) {
 	c.retryPolicy(p, &c.out.Policy)
 	c.out.SetBy.MaxAttempts, c.out.SetBy.MaxRetryAfter = setter(p != nil && p.MaxAttempts != nil), setter(p.GetMaxRetryAfter() != nil)
 	if p.GetAllowNonIdempotent() && c.limits.NonIdempotentRetries == NonIdempotentForbidden {
-		c.add("retry_policy.allow_non_idempotent", "is true, which the operator of this service forbids with --non-idempotent-retries=forbid: leave it out, and the request is sent once")
+		c.add("retry_policy.allow_non_idempotent", "is true, but the operator of this service set --non-idempotent-retries=forbid: leave it out, then the request is sent once")
 	}
 	c.out.IdempotencyKey = p.GetIdempotencyKey()
 	if (p == nil || p.JitterSeed == nil) && c.out.Policy.MaxJitter > 0 {
@@ -192,8 +192,8 @@ func (c *conversion) retries(p *pb.RetryPolicy) {
 
 func (c *conversion) timeouts() {
 	p := c.in.GetTimeoutPolicy()
-	limit := func(field string, d *durationpb.Duration, otherwise, low time.Duration) time.Duration {
-		return c.clamped(field, d, min(cmp.Or(otherwise, c.limits.MaxTotalTimeout), c.limits.MaxTotalTimeout), low, c.limits.MaxTotalTimeout, &c.cut)
+	limit := func(field string, d *durationpb.Duration, fallback, low time.Duration) time.Duration {
+		return c.clamp(field, d, min(cmp.Or(fallback, c.limits.MaxTotalTimeout), c.limits.MaxTotalTimeout), low, c.limits.MaxTotalTimeout, &c.clamped)
 	}
 	total, attempt := p.GetTotalTimeout(), p.GetAttemptTimeout()
 	c.out.SetBy.TotalTimeout = c.timeSetter(total, c.out.TotalTimeout == 0 || c.out.TotalTimeout > c.limits.MaxTotalTimeout)
@@ -202,12 +202,12 @@ func (c *conversion) timeouts() {
 	c.out.ConnectTimeout = limit("timeout_policy.connect_timeout", p.GetConnectTimeout(), c.out.ConnectTimeout, 1)
 	c.out.HeaderTimeout = limit("timeout_policy.header_timeout", p.GetHeaderTimeout(), c.out.HeaderTimeout, 1)
 	c.out.IdleTimeout = limit("timeout_policy.idle_timeout", p.GetIdleTimeout(), c.out.IdleTimeout, 1)
-	c.out.AttemptTimeout = c.clamped("timeout_policy.attempt_timeout", attempt,
-		min(c.out.AttemptTimeout, c.limits.MaxTotalTimeout), 0, c.limits.MaxTotalTimeout, &c.cut)
+	c.out.AttemptTimeout = c.clamp("timeout_policy.attempt_timeout", attempt,
+		min(c.out.AttemptTimeout, c.limits.MaxTotalTimeout), 0, c.limits.MaxTotalTimeout, &c.clamped)
 }
 
-// timeSetter returns who set a limit on time. over says that the profile's is over the
-// server's maximum.
+// timeSetter returns who set a time limit. over reports whether the limit of the profile is over the
+// maximum of the server.
 func (c *conversion) timeSetter(given *durationpb.Duration, over bool) fetch.Setter {
 	if given != nil && given.AsDuration() > c.limits.MaxTotalTimeout || given == nil && over {
 		return fetch.ByServer
@@ -232,11 +232,11 @@ func (c *conversion) rest() {
 	}
 	for name, value := range c.out.Labels {
 		if len(name) > maxLabelBytes || len(value) > maxLabelBytes {
-			c.add("labels", "has a name or value of more than %d bytes", maxLabelBytes)
+			c.add("labels", "has a name or value of more than %d bytes: shorten it", maxLabelBytes)
 			break
 		}
 		if strings.ContainsFunc(name+value, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			c.add("labels", "has a name or value with a character that does not print: labels go into the log")
+			c.add("labels", "has a name or value with a character that is not printable: remove it, because labels are logged")
 			break
 		}
 	}

@@ -30,7 +30,7 @@ var (
 // authentication asks an Authenticator for the caller of each call, and asks again for
 // the calls in flight when its answers may have changed.
 type authentication struct {
-	ask    Authenticator // nil admits everybody
+	ask    Authenticator // nil admits every caller
 	rounds atomic.Int64  // how often it has asked again
 
 	mu       sync.Mutex
@@ -43,7 +43,7 @@ type callerContext struct {
 	name  string
 	shown Credentials
 	// Guarded by authentication.mu once the call is in flight.
-	round  int64                   // in which the name was determined
+	round  int64                   // the round in which the name was determined
 	revoke context.CancelCauseFunc // cancels the call
 	over   bool
 }
@@ -106,7 +106,7 @@ func (a *authentication) enter(ctx context.Context) error {
 	if asked {
 		return nil
 	}
-	if name, err := a.ask(c.shown); err != nil || name != c.name { // it was identified just before a reload
+	if name, err := a.ask(c.shown); err != nil || name != c.name { // the call was identified just before a reload
 		return statusRevoked
 	}
 	return nil

@@ -6,8 +6,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// The enums of the contract and what they mean in package fetch. The enums of
-// package classify have the contract's numbers and need no table.
+// These tables map enums of the contract to values of package fetch. The enums of package classify
+// have the numbers of the contract and need no table.
 var (
 	profiles = newTable(map[pb.RetryProfile]classify.Profile{
 		pb.RetryProfile_RETRY_PROFILE_UNSPECIFIED: classify.Standard,
@@ -51,15 +51,15 @@ var (
 	})
 )
 
-// table is an enum of the contract and what its values mean.
+// table maps an enum of the contract to values of T, and back.
 type table[E ~int32, T comparable] struct {
-	of   map[E]T
-	wire map[T]E // the explicit value that stands for one of package fetch, not UNSPECIFIED
+	byEnum map[E]T
+	wire   map[T]E // the explicit enum value of each, not UNSPECIFIED
 }
 
-func newTable[E ~int32, T comparable](of map[E]T) table[E, T] {
-	t := table[E, T]{of, make(map[T]E)}
-	for e, value := range of {
+func newTable[E ~int32, T comparable](byEnum map[E]T) table[E, T] {
+	t := table[E, T]{byEnum, make(map[T]E)}
+	for e, value := range byEnum {
 		if least, known := t.wire[value]; e != 0 && (!known || e < least) {
 			t.wire[value] = e
 		}

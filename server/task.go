@@ -16,25 +16,25 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// openTask is a task in flight. run and fetch do little themselves: ten thousand tasks
-// may wait below them, each with its own stack.
+// openTask is a task in flight. run and fetch use little stack, because 10,000 tasks may wait in
+// them.
 type openTask struct {
 	many   *many
 	tag    string
 	ctx    context.Context
 	cancel context.CancelFunc
-	ticket *ticket          // nil: there is no memory for it, or its answer owns it
-	place  *place           // nil: it has no ticket
-	in     *pb.FetchRequest // until it is admitted
+	ticket *ticket          // nil if there is no memory for the task, or if its answer owns the ticket
+	place  *place           // nil without a ticket
+	in     *pb.FetchRequest // nil once it is converted
 
 	start    time.Time
 	sequence int64
 	convert  eventConverter
 }
 
-// run runs a task and answers it once.
+// run runs a task and sends its outcome.
 func (t *openTask) run() {
-	defer t.leave()
+	defer t.release()
 	t.start = time.Now()
 	out, req := t.fetch()
 	if t.place != nil {
@@ -43,8 +43,8 @@ func (t *openTask) run() {
 	t.finish(out, req)
 }
 
-// leave releases what a task holds.
-func (t *openTask) leave() {
+// release releases what the task holds.
+func (t *openTask) release() {
 	t.cancel()
 	if t.ticket != nil {
 		t.ticket.release()
@@ -57,11 +57,11 @@ func (t *openTask) leave() {
 func (t *openTask) finish(out *fetch.Outcome, req *fetch.Request) {
 	m := t.many
 	m.mu.Lock()
-	delete(m.open, t.tag) // its caller may reuse the tag once it has the outcome
+	delete(m.open, t.tag) // the caller may reuse the tag once it has the outcome
 	m.last = time.Now()
 	m.mu.Unlock()
 	if t.send(asOutcome(out, req, t.convert.last)) == nil {
-		t.ticket = nil // its answer owns it
+		t.ticket = nil // the answer owns it now
 	}
 }
 
@@ -89,8 +89,8 @@ func (t *openTask) panicked(p any) (*fetch.Outcome, *fetch.Request) {
 	return s.client.Refuse(t.ctx, req, classify.Internal, ""), req
 }
 
-// begin does what a call does before its fetch. It returns an outcome if the task must
-// not fetch.
+// begin validates, admits and announces the fetch. It returns an outcome if the task must not
+// fetch.
 func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	s := t.many.service
 	p, err := s.prepareTask(t.many.stream.Context(), t.in)
@@ -126,7 +126,7 @@ func (s *service) prepareTask(ctx context.Context, in *pb.FetchRequest) (*prepar
 	return p, err
 }
 
-// enter waits until a task is admitted. If it is not, enter returns why.
+// enter waits until a task is admitted. If it is not admitted, enter returns the class of the failure.
 func (m *many) enter(ctx context.Context, p *place) classify.Class {
 	switch {
 	case p == nil && m.service.draining.Err() != nil:
@@ -142,7 +142,7 @@ func (m *many) enter(ctx context.Context, p *place) classify.Class {
 	defer context.AfterFunc(m.service.draining, stop)()
 	err := p.wait(waiting)
 	switch {
-	case m.service.draining.Err() != nil: // even if it was just admitted
+	case m.service.draining.Err() != nil: // even if it has just been admitted
 		return classify.Shutdown
 	case err == nil:
 		return classify.NoClass
@@ -162,7 +162,7 @@ func (t *openTask) sink(ev fetch.Event) error {
 func (t *openTask) send(resp *pb.FetchResponse) error {
 	t.sequence++
 	resp.Sequence, resp.ElapsedOffset = t.sequence, durationpb.New(time.Since(t.start))
-	o := new(outgoing) // without a ticket the stream's reserved memory pays
+	o := new(outgoing) // without a ticket the message is in the reserved memory of the stream
 	if t.ticket != nil {
 		var err error
 		if o, err = t.ticket.pay(t.ctx, resp, 1); err != nil {

@@ -15,24 +15,24 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Limits on what a caller's connection may do. They bound memory and time, and
-// leave a caller that means well alone.
+// Limits on the connections of callers. They limit memory and time, and do not affect callers that
+// behave well.
 const (
 	maxMetadataBytes = 16 << 10
-	maxStreams       = 1000             // calls under way on one connection
-	callWorkers      = 128              // goroutines that carry one call out after the other: a stack need not grow again in each
+	maxStreams       = 1000             // calls in flight on one connection
+	callWorkers      = 128              // goroutines that run calls one after another, so that stacks do not grow for each call
 	handshakeTime    = 10 * time.Second // from accept to a connection that can carry calls
 	firstMessageTime = 10 * time.Second // from the head of a call to its request
-	reflectionTime   = time.Minute      // of a reflection call, however much it asks
+	reflectionTime   = time.Minute      // of a whole reflection call
 	idleTime         = 15 * time.Minute // of a connection without calls
-	pingAfter        = 30 * time.Second // of silence, so that a caller that is gone is noticed
+	pingAfter        = 30 * time.Second // of silence, to notice a caller that is gone
 	pingTimeout      = 20 * time.Second
-	minPingInterval  = 10 * time.Second // of a caller's own pings
-	streamWindow     = 64 << 10         // of data that no handler has read yet; gRPC's own window grows to 16 MiB
+	minPingInterval  = 10 * time.Second // between pings of a caller
+	streamWindow     = 64 << 10         // of data that no handler has read yet; by default gRPC's window grows to 16 MiB
 	connWindow       = 1 << 20          // of a connection
 )
 
-// transportOptions are those limits as gRPC takes them.
+// transportOptions returns the limits as options of gRPC.
 func (s *Server) transportOptions(secure *tls.Config) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequestBytes), // of calls that [receiving] does not receive
@@ -78,11 +78,11 @@ func (s *Server) tapped(ctx context.Context, info *tap.Info) (context.Context, e
 	}
 	ctx, cancel := cancellable(named)
 	c := &call{Context: ctx, cancel: cancel, caller: callerOf(ctx), charged: !later}
-	if strings.HasPrefix(info.FullMethodName, "/grpc.reflection.") { // any of its messages may be the last that comes
+	if strings.HasPrefix(info.FullMethodName, "/grpc.reflection.") { // any of its messages may be the last one
 		time.AfterFunc(reflectionTime, func() { cancel(context.Canceled) })
 	}
 	s.receiving.expect(c)
-	return c, nil // the timer does nothing to a call that has ended by then
+	return c, nil // the timer has no effect on a call that has ended
 }
 
 // handled are the methods whose calls are charged when their handlers start, unless the

@@ -12,26 +12,25 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// maxViolationBytes bounds what is told. It goes out in the trailers nearly four
-// times over, as text and in the details. Clients take as little as 8 KiB of
-// trailers, and far past that grpc-go gives up the connection with all its calls.
+// maxViolationBytes limits the violations. The trailers hold them nearly four times, as text and in
+// the details. Some clients accept only 8 KiB of trailers, and grpc-go closes the connection with
+// all its calls if they are far longer.
 const maxViolationBytes = 1800
 
-// violations collects what is wrong with a request, so that all of it is told
-// at once. Descriptions name the value and the remedy, and hold no header value
-// and no URL.
+// violations collects all faults of a request, to report them at once. A description gives the value
+// and the remedy. It never contains a header value or a URL.
 type violations struct {
-	prefix string // of every field path
+	prefix string // of each field path
 	fields []*errdetails.BadRequest_FieldViolation
-	bytes  int // of the fields
-	more   int // left out
+	bytes  int // length of fields
+	more   int // number of violations left out
 }
 
-// reasonTooLarge is the reason of a violation that is about the size of the request.
-// Over HTTP its status is 413.
+// reasonTooLarge is the reason of a violation if the request is too large. Over HTTP its status is
+// 413.
 const reasonTooLarge = "TOO_LARGE"
 
-// add notes that a field is not usable.
+// add adds a violation.
 func (v *violations) add(field, format string, args ...any) {
 	if v.bytes >= maxViolationBytes {
 		v.more++
@@ -41,10 +40,10 @@ func (v *violations) add(field, format string, args ...any) {
 	v.fields, v.bytes = append(v.fields, f), v.bytes+len(f.Field)+len(f.Description)
 }
 
-// tooLarge notes that a field has n bytes, more than the most.
-func (v *violations) tooLarge(field string, n, most int) {
+// tooLarge adds the violation of a field with n bytes, over its limit.
+func (v *violations) tooLarge(field string, n, limit int) {
 	before := len(v.fields)
-	v.add(field, "has %d bytes: give at most %d", n, most)
+	v.add(field, "has %d bytes: give at most %d", n, limit)
 	if len(v.fields) > before {
 		v.fields[before].Reason = reasonTooLarge
 	}
@@ -69,8 +68,8 @@ func (v *violations) err() error {
 // errorDomain is the domain of every google.rpc.ErrorInfo of this service.
 const errorDomain = "fetchd.v1"
 
-// withDetails returns a status with details as an error. Details that cannot be
-// encoded are left out: the code and the text say enough.
+// withDetails returns a status with details as an error. Details that cannot be encoded are left
+// out, because the code and the text are sufficient.
 func withDetails(st *status.Status, details ...protoadapt.MessageV1) error {
 	if detailed, err := st.WithDetails(details...); err == nil {
 		st = detailed
@@ -78,52 +77,51 @@ func withDetails(st *status.Status, details ...protoadapt.MessageV1) error {
 	return st.Err()
 }
 
-// duration reads a field that lies from low to high. It returns the default
-// where the field is unset or not usable.
-func (v *violations) duration(field string, d *durationpb.Duration, otherwise, low, high time.Duration) time.Duration {
+// duration reads a field between low and high. It returns fallback if the field is unset or invalid.
+func (v *violations) duration(field string, d *durationpb.Duration, fallback, low, high time.Duration) time.Duration {
 	if d == nil {
-		return otherwise
+		return fallback
 	}
 	if d.CheckValid() != nil {
-		v.add(field, "is not a valid duration: seconds and nanos must have one sign and lie in range")
-		return otherwise
+		v.add(field, "is not a valid duration: seconds and nanos must have the same sign and be in range")
+		return fallback
 	}
 	if got := d.AsDuration(); got >= low && got <= high {
 		return got
 	}
 	if high == 1<<63-1 {
 		v.add(field, "is %s: give a duration that is %s", d.AsDuration(), sign(low))
-		return otherwise
+		return fallback
 	}
 	v.add(field, "is %s: give %s to %s", d.AsDuration(), low, high)
-	return otherwise
+	return fallback
 }
 
-// clamped reads a duration of at least low that is cut at high, and notes the
-// cut.
-func (v *violations) clamped(field string, d *durationpb.Duration, otherwise, low, high time.Duration, cut *[]string) time.Duration {
-	got := v.duration(field, d, otherwise, low, 1<<63-1)
+// clamp reads a duration of at least low. If it is over high, clamp returns high and adds the field to
+// clamped.
+func (v *violations) clamp(field string, d *durationpb.Duration, fallback, low, high time.Duration, clamped *[]string) time.Duration {
+	got := v.duration(field, d, fallback, low, 1<<63-1)
 	if got > high {
-		*cut = append(*cut, field)
+		*clamped = append(*clamped, field)
 		return high
 	}
 	return got
 }
 
-// integer reads an optional field that lies from low to high.
-func integer[T int32 | int64](v *violations, field string, p *T, otherwise, low, high T) T {
+// integer reads an optional field between low and high.
+func integer[T int32 | int64](v *violations, field string, p *T, fallback, low, high T) T {
 	if p == nil {
-		return otherwise
+		return fallback
 	}
 	if *p >= low && *p <= high {
 		return *p
 	}
 	if int64(high) >= 1<<31-1 {
 		v.add(field, "is %d: give %d or more", *p, low)
-		return otherwise
+		return fallback
 	}
 	v.add(field, "is %d: give %d to %d", *p, low, high)
-	return otherwise
+	return fallback
 }
 
 func sign(low time.Duration) string {
@@ -133,13 +131,12 @@ func sign(low time.Duration) string {
 	return "not negative"
 }
 
-// enum reads an enum field through a table; a value that is not in it is one
-// that this server does not know.
+// enum reads an enum field. A value that is not in the table is unknown to this server.
 func enum[E interface {
 	~int32
 	fmt.Stringer
 }, T comparable](v *violations, field string, value E, known table[E, T]) T {
-	got, ok := known.of[value]
+	got, ok := known.byEnum[value]
 	if !ok {
 		v.add(field, "is %s, which this server does not know", value)
 	}

@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 	"io"
-	"log" //nolint:depguard // net/http takes no other
+	"log" //nolint:depguard // http.Server.ErrorLog has this type
 	"log/slog"
 	"math"
 	"net"
@@ -25,11 +25,10 @@ import (
 )
 
 const (
-	// maxJSONBytes is the longest request taken: JSON writes a body of 1 MiB in a
-	// third more.
+	// maxJSONBytes limits a request. Base64 makes a body of 1 MiB longer by a third.
 	maxJSONBytes = 3 << 20
-	// maxWebHead is the longest request head, less the 4 KiB that net/http adds. Short
-	// fields use twenty times that in memory.
+	// maxWebHead limits the head of a request. net/http allows 4 KiB more. Short fields use
+	// twenty times their length in memory.
 	maxWebHead = 4 << 10
 	// maxWebStreams is the number of requests in flight on one HTTP/2 connection.
 	maxWebStreams = 32
@@ -37,16 +36,15 @@ const (
 	webIdleTime = 2 * time.Minute
 )
 
-// web is the HTTP face: the calls of the contract as JSON, and what operators
-// ask.
+// web serves the HTTP API: calls of the contract as JSON, health and metrics.
 type web struct {
 	service *service
 	logger  *slog.Logger
 	foreign *http.CrossOriginProtection
-	hosts   []string // names of the service, besides localhost and addresses
+	hosts   []string // see [Config.Hosts]
 }
 
-// newWeb returns the server of the HTTP face. metrics answers /metrics.
+// newWeb returns the server of the HTTP API. metrics serves /metrics; nil means no metrics.
 func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	w := &web{service: s, logger: cfg.Logger, foreign: http.NewCrossOriginProtection(),
 		hosts: cfg.Hosts}
@@ -76,34 +74,34 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return peer.NewContext(ctx, &peer.Peer{Addr: c.RemoteAddr()})
 		},
-		ErrorLog: log.New(io.Discard, "", 0), // it would write what strangers send
+		ErrorLog: log.New(io.Discard, "", 0), // its lines would quote requests of unauthenticated clients
 	}
 }
 
-// ready tells a balancer whether to send calls.
+// ready reports to a load balancer whether to send calls.
 func (w *web) ready(rw http.ResponseWriter, _ *http.Request) {
 	if w.service.draining.Err() != nil {
 		http.Error(rw, "draining", http.StatusServiceUnavailable)
 		return
 	}
-	_, _ = io.WriteString(rw, "ok\n") // who asked is gone
+	_, _ = io.WriteString(rw, "ok\n") // an error means that the client is gone
 }
 
-// serveDescriptor gives the contract to clients that make their stubs themselves.
+// serveDescriptor serves the contract to clients that generate stubs at run time.
 func serveDescriptor(rw http.ResponseWriter, _ *http.Request) {
 	rw.Header().Set("Content-Type", "application/x-protobuf")
 	rw.Header().Set("Content-Disposition", `attachment; filename="fetchd.binpb"`)
-	_, _ = rw.Write(descriptor) // who asked is gone
+	_, _ = rw.Write(descriptor) // an error means that the client is gone
 }
 
-// call wraps a method: who calls, the request, a line in the log, a panic.
+// call returns the handler of a method. It reads the request and logs a line.
 func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
-		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), patience: w.service.stall, admission: w.service.admission}
+		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), stall: w.service.stall, admission: w.service.admission}
 		began := time.Now()
 		w.service.calls.Add(1)
 		defer w.service.calls.Add(-1)
-		err := w.guarded(method, r, out)
+		err := w.runGuarded(method, r, out)
 		if err != nil {
 			out.fail(status.Convert(err))
 		}
@@ -121,8 +119,8 @@ func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *we
 	}
 }
 
-// guarded has a panic cost one call.
-func (w *web) guarded(method func(context.Context, *pb.FetchRequest, *webAnswer) error, r *http.Request, out *webAnswer) (err error) {
+// runGuarded admits a request, reads it and calls method. A panic ends only this call.
+func (w *web) runGuarded(method func(context.Context, *pb.FetchRequest, *webAnswer) error, r *http.Request, out *webAnswer) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.logger.ErrorContext(r.Context(), "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
@@ -149,11 +147,11 @@ func (w *web) guarded(method func(context.Context, *pb.FetchRequest, *webAnswer)
 	return method(ctx, in, out)
 }
 
-// admit says who calls. A browser must not call for a page of somebody else's:
-// that would open the service's network to any page.
+// admit identifies the caller. It refuses a browser that calls for a page of another origin:
+// otherwise any page could reach the network of the service.
 func (w *web) admit(r *http.Request) (context.Context, error) {
 	if w.service.draining.Err() != nil {
-		return nil, status.Error(codes.Unavailable, "the server is going away: ask another replica")
+		return nil, status.Error(codes.Unavailable, "the server is shutting down: call another replica")
 	}
 	if err := w.foreign.Check(r); err != nil {
 		return nil, status.Error(codes.PermissionDenied, "a page of another origin may not call this service")
@@ -168,8 +166,8 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	return w.service.callers.identify(ctx, shownBy(r))
 }
 
-// page serves the console, to hosts that are the service's alone: what a foreign
-// name shows to a browser is that name's, and so is what is typed there.
+// page serves the console, but only under hosts of the service. Under another host, the page and
+// what a user types there would belong to the owner of that host.
 func (w *web) page(console http.Handler) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		if !w.hostIsOurs(r, true) {
@@ -181,12 +179,13 @@ func (w *web) page(console http.Handler) http.HandlerFunc {
 }
 
 func foreignHost(r *http.Request) *status.Status {
-	return status.Newf(codes.PermissionDenied, "the host %.60q is not this service's: call it by localhost, its address or a name of --console-host", r.Host)
+	return status.Newf(codes.PermissionDenied, "the host %.60q is not a name of this service: use localhost, its address or a name of --console-host", r.Host)
 }
 
-// hostIsOurs refuses names that lead to a listener on loopback, and in plaintext
-// to any: a page whose name is made to point there is of our own origin to the
-// browser. Over TLS the certificate tells such a name from the service's.
+// hostIsOurs reports whether the Host of a request may be a name of the service. It prevents DNS
+// rebinding: a browser treats a foreign name that resolves to this server as the server's own
+// origin. It is checked on loopback, and for browsers in plaintext. Over TLS the certificate
+// protects the service.
 func (w *web) hostIsOurs(r *http.Request, browser bool) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
@@ -204,10 +203,10 @@ func (w *web) hostIsOurs(r *http.Request, browser bool) bool {
 	return err == nil || strings.EqualFold(host, "localhost") || slices.ContainsFunc(w.hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
-// webMode is for HTTP: a message is held as itself and as JSON, a third larger for bytes.
+// webMode is for HTTP: a message is held as itself and as JSON, where bytes are a third longer.
 var webMode = sendMode{unblocked: math.MaxInt, copies: 3}
 
-// fetch sends what happens, one JSON object a line.
+// fetch sends the events, one JSON object per line.
 func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
 	out.contentType = "application/x-ndjson"
 	return w.service.fetch(ctx, in, func(o *outgoing) error {
@@ -216,7 +215,7 @@ func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) er
 	}, webMode)
 }
 
-// fetchUnary sends the outcome.
+// fetchUnary sends the answer as one JSON object.
 func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
 	_, err := w.service.fetchUnary(ctx, in, "", webMode.copies, func(resp *pb.FetchUnaryResponse, t *ticket) error {
 		defer t.release()

@@ -20,20 +20,19 @@ import (
 	"fetchd/internal/budget"
 )
 
-// webAnswer writes the answer to a call. No write waits longer than patience for
-// a caller that does not read.
+// webAnswer writes the answer to a call. A write fails if the caller reads nothing for stall.
 type webAnswer struct {
 	rw          http.ResponseWriter
 	control     *http.ResponseController
-	patience    time.Duration
+	stall       time.Duration
 	contentType string
 	admission   *admission
-	quotes      bool // an error may hold parts of the request, secrets included
-	begun       bool
-	admitted    bool // the caller is allowed
+	quotes      bool // an error may quote the request, including secrets
+	started     bool // the head is written
+	admitted    bool // the caller is authenticated
 }
 
-// read reads the request and charges memory for it.
+// read reads the request and charges its memory.
 func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchRequest, error) {
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
 		return nil, status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
@@ -41,7 +40,7 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	if r.ContentLength > maxJSONBytes {
 		return nil, errLongJSON()
 	}
-	_ = a.control.SetReadDeadline(time.Now().Add(firstMessageTime)) // a connection that cannot has other limits
+	_ = a.control.SetReadDeadline(time.Now().Add(firstMessageTime)) // if it is not supported, other limits apply
 	body, err := readCharged(http.MaxBytesReader(a.rw, r.Body, maxJSONBytes), memory)
 	if errors.Is(err, fetch.ErrOutOfMemory) {
 		return nil, a.admission.noMemory(r.Context(), "requests")
@@ -49,9 +48,9 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	if long := new(http.MaxBytesError); errors.As(err, &long) {
 		return nil, errLongJSON()
 	} else if err != nil {
-		return nil, status.Error(codes.DeadlineExceeded, "the request did not come to its end in time")
+		return nil, status.Error(codes.DeadlineExceeded, "the request did not arrive in time")
 	}
-	_ = a.control.SetReadDeadline(time.Time{}) // from here on it only tells that the caller has left
+	_ = a.control.SetReadDeadline(time.Time{}) // from here on net/http reads only to notice that the caller is gone
 	if n := jsonElements(body); n > maxElements {
 		return nil, status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxElements)
 	} else if !memory.Grow(budget.Receiving, int64(n)*elementBytes) {
@@ -60,30 +59,30 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	in := new(pb.FetchRequest)
 	a.quotes = true
 	if err := protojson.Unmarshal(body, in); err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "the request is no FetchRequest in JSON: %s", jsonFault(err))
+		return nil, status.Errorf(codes.InvalidArgument, "the request is not a FetchRequest in JSON: %s", jsonFault(err))
 	}
 	a.quotes = false
 	return in, nil
 }
 
-// errLongJSON refuses a request that is not read to its end.
+// errLongJSON returns the error of a request that is too long. It is not read to its end.
 func errLongJSON() error {
 	v := violations{fields: []*errdetails.BadRequest_FieldViolation{{Field: "body", Reason: reasonTooLarge,
-		Description: fmt.Sprintf("is in a request of more than %d bytes of JSON: send at most that, and %d in a body", maxJSONBytes, fetch.MaxRequestBodyBytes)}}}
+		Description: fmt.Sprintf("is in a request of more than %d bytes of JSON: send at most that, with a body of at most %d bytes", maxJSONBytes, fetch.MaxRequestBodyBytes)}}}
 	return v.err()
 }
 
-// readCharged reads to the end. It charges two bytes for each byte: the text, and what is
-// decoded from it.
+// readCharged reads r to its end. It charges two bytes for each byte: for the text and for the
+// decoded message.
 func readCharged(r io.Reader, memory *budget.Lease) ([]byte, error) {
 	var body []byte
 	for {
 		if len(body) == cap(body) {
-			room := max(2*cap(body), 4<<10)
-			if !memory.Grow(budget.Receiving, 2*int64(room-cap(body))) {
+			size := max(2*cap(body), 4<<10)
+			if !memory.Grow(budget.Receiving, 2*int64(size-cap(body))) {
 				return nil, fetch.ErrOutOfMemory
 			}
-			body = append(make([]byte, 0, room), body...)
+			body = append(make([]byte, 0, size), body...)
 		}
 		n, err := r.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -96,10 +95,10 @@ func readCharged(r io.Reader, memory *budget.Lease) ([]byte, error) {
 	}
 }
 
-// elementBytes is about the memory of a decoded element without its text.
+// elementBytes is the approximate memory of a decoded element without its text.
 const elementBytes = 192
 
-// jsonElements counts what can take memory besides the text itself.
+// jsonElements counts the fields and list entries of a JSON text, which use memory in addition to it.
 func jsonElements(text []byte) int {
 	n, quoted := 0, false
 	for i := 0; i < len(text); i++ {
@@ -115,66 +114,64 @@ func jsonElements(text []byte) int {
 	return n
 }
 
-// jsonFault is what protojson found, without the variations that it makes so that
-// nobody compares its texts.
+// jsonFault returns the text of a protojson error without its random spaces and its prefix.
 func jsonFault(err error) string {
 	text := strings.ReplaceAll(fmt.Sprint(err), "\u00a0", " ")
 	return fmt.Sprintf("%.200s", strings.TrimPrefix(strings.TrimPrefix(text, "proto:"), " "))
 }
 
-// write sends a message, at once if it is one of many.
+// write sends a message. If it is one line of many, write flushes it.
 func (a *webAnswer) write(m proto.Message, line bool) error {
 	text, err := protojson.Marshal(m)
 	if err != nil {
 		return err
 	}
-	a.begin(http.StatusOK)
+	a.start(http.StatusOK)
 	if line {
 		text = append(text, '\n')
 	}
 	for len(text) > 0 {
-		_ = a.control.SetWriteDeadline(time.Now().Add(a.patience)) // as above
+		_ = a.control.SetWriteDeadline(time.Now().Add(a.stall)) // an error here is harmless, as in read
 		n, err := a.rw.Write(text[:min(len(text), 64<<10)])
 		if err != nil {
-			return stalledError(a.patience)
+			return stalledError(a.stall)
 		}
 		text = text[n:]
 	}
-	defer func() { _ = a.control.SetWriteDeadline(time.Time{}) }() // HTTP/2 resets the stream when it passes, though nothing be written
+	defer func() { _ = a.control.SetWriteDeadline(time.Time{}) }() // HTTP/2 resets the stream at the deadline even if nothing is being written
 	if !line {
 		return nil
 	}
 	return a.control.Flush()
 }
 
-func (a *webAnswer) begin(code int) {
-	if a.begun {
+func (a *webAnswer) start(code int) {
+	if a.started {
 		return
 	}
-	a.begun = true
+	a.started = true
 	header := a.rw.Header()
 	header.Set("Content-Type", a.contentType)
 	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff") // a body is the origin's
+	header.Set("X-Content-Type-Options", "nosniff") // the body comes from the origin
 	a.rw.WriteHeader(code)
 }
 
-// fail tells why there is no outcome: as the answer, or where that has begun as
-// its last line.
+// fail sends a status: as the answer, or as its last line if the answer has started.
 func (a *webAnswer) fail(st *status.Status) {
-	if !a.begun {
+	if !a.started {
 		writeStatus(a.rw, st)
 		return
 	}
 	text, err := protojson.Marshal(st.Proto())
 	if err != nil {
-		return // a detail that nobody registered; the answer just ends
+		return // a detail of an unknown type: the answer ends without a status
 	}
-	_ = a.control.SetWriteDeadline(time.Now().Add(time.Second)) // as above
+	_ = a.control.SetWriteDeadline(time.Now().Add(time.Second)) // an error here is harmless, as in read
 	_, _ = fmt.Fprintf(a.rw, "{\"error\":%s}\n", text)          // the caller may be gone
 }
 
-// webCodes are the HTTP statuses of gRPC's codes, as google.rpc.Code has them.
+// webCodes maps gRPC codes to HTTP statuses, as google.rpc.Code documents them.
 var webCodes = map[codes.Code]int{
 	codes.Canceled: 499, codes.InvalidArgument: http.StatusBadRequest, codes.DeadlineExceeded: http.StatusGatewayTimeout,
 	codes.NotFound: http.StatusNotFound, codes.PermissionDenied: http.StatusForbidden, codes.Unauthenticated: http.StatusUnauthorized,
@@ -182,7 +179,7 @@ var webCodes = map[codes.Code]int{
 	codes.Unimplemented: http.StatusNotImplemented, codes.Unavailable: http.StatusServiceUnavailable,
 }
 
-// isTooLarge reports whether a request was refused for its size.
+// isTooLarge reports whether a request was refused because of its size.
 func isTooLarge(st *status.Status) bool {
 	for _, detail := range st.Details() {
 		if bad, ok := detail.(*errdetails.BadRequest); ok {
@@ -192,7 +189,7 @@ func isTooLarge(st *status.Status) bool {
 	return false
 }
 
-// writeStatus answers with a google.rpc.Status.
+// writeStatus sends a google.rpc.Status as the answer.
 func writeStatus(rw http.ResponseWriter, st *status.Status) {
 	code, known := webCodes[st.Code()]
 	switch {
@@ -215,5 +212,5 @@ func writeStatus(rw http.ResponseWriter, st *status.Status) {
 	if err != nil {
 		text = []byte(`{"code":13,"message":"internal error"}`)
 	}
-	_, _ = rw.Write(append(text, '\n')) // who asked is gone
+	_, _ = rw.Write(append(text, '\n')) // an error means that the client is gone
 }

@@ -21,7 +21,7 @@ const (
 	strangerTime = 10 * time.Second
 )
 
-// bounded charges a request from its start, except health and metrics, and limits the
+// bounded charges the memory of a request from its start, except health and metrics, and limits the
 // requests of unauthenticated clients.
 func (w *web) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -50,7 +50,7 @@ func (w *web) bounded(next http.Handler) http.Handler {
 	})
 }
 
-// endInTime limits the time for reading an answer.
+// endInTime limits the time in which a client may read an answer.
 func endInTime(rw http.ResponseWriter, answer func()) {
 	control := http.NewResponseController(rw)
 	_ = control.SetWriteDeadline(time.Now().Add(pageTime)) // an error here is harmless: other limits apply
@@ -58,7 +58,7 @@ func endInTime(rw http.ResponseWriter, answer func()) {
 	answer()
 }
 
-// headBytes is the memory of a request's head.
+// headBytes returns the memory of the head of a request.
 func headBytes(h http.Header) (n int64) {
 	for name, values := range h {
 		for _, value := range values {
@@ -93,7 +93,7 @@ func (w *web) strangers(next http.Handler, rw http.ResponseWriter, r *http.Reque
 	_ = control.SetWriteDeadline(time.Time{}) // as above
 }
 
-// shownBy reads the credentials of a request.
+// shownBy returns the credentials of a request.
 func shownBy(r *http.Request) Credentials {
 	shown := Credentials{TLS: r.TLS}
 	if sent := r.Header.Values("Authorization"); len(sent) == 1 {

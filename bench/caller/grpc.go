@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -71,37 +71,25 @@ func unary(level pb.EventLevel) func(*Options, int64) (*load, error) {
 func stream(o *Options, size int64) (*load, error) {
 	req := &pb.FetchRequest{Url: o.Target}
 	return overAll(o, func(ctx context.Context, c pb.FetchServiceClient, r *recorder) error {
-		s, err := c.Fetch(ctx, req)
-		if err != nil {
-			return err
+		var got int64
+		var head *pb.HttpResponse
+		for m, err := range client.Wrap(c).Events(ctx, req) {
+			if err != nil {
+				return err
+			}
+			switch e := m.GetEvent().(type) {
+			case *pb.FetchResponse_ResponseStarted:
+				head = e.ResponseStarted.GetResponse()
+			case *pb.FetchResponse_BodyChunk:
+				n := int64(len(e.BodyChunk.GetData()))
+				got += n
+				r.arrived(n)
+			case *pb.FetchResponse_Outcome:
+				return checkOutcome(e.Outcome, head, got, size)
+			}
 		}
-		return read(s, r, size)
+		return nil // not reached: the last message is an outcome or an error
 	})
-}
-
-func read(s grpc.ServerStreamingClient[pb.FetchResponse], r *recorder, size int64) error {
-	var got int64
-	var head *pb.HttpResponse
-	var out *pb.FetchOutcome
-	for {
-		m, err := s.Recv()
-		if errors.Is(err, io.EOF) {
-			return checkOutcome(out, head, got, size)
-		}
-		if err != nil {
-			return err
-		}
-		switch e := m.GetEvent().(type) {
-		case *pb.FetchResponse_ResponseStarted:
-			head = e.ResponseStarted.GetResponse()
-		case *pb.FetchResponse_BodyChunk:
-			n := int64(len(e.BodyChunk.GetData()))
-			got += n
-			r.arrived(n)
-		case *pb.FetchResponse_Outcome:
-			out = e.Outcome
-		}
-	}
 }
 
 // checkOutcome returns an error unless the outcome is a success of the wanted size.

@@ -21,27 +21,27 @@ import (
 	"fetchd/internal/version"
 )
 
-// conformanceCmd is "fetchctl conformance".
+// conformanceCmd is the command "fetchctl conformance".
 type conformanceCmd struct {
-	Target string `placeholder:"HOST:PORT" group:"Who is judged:" xor:"who" help:"The server of the contract at this address. Default: the service inside."`
+	Target string `placeholder:"HOST:PORT" group:"Who is judged:" xor:"who" help:"Judge the server of the contract at this address. Default: the service inside fetchctl."`
 	dial.Flags
-	Wait time.Duration `placeholder:"DURATION" group:"Who is judged:" help:"Wait so long for the target to answer. Default: not at all."`
+	Wait time.Duration `placeholder:"DURATION" group:"Who is judged:" help:"Wait this long for the target to answer. Default: do not wait."`
 
-	Client      []string      `placeholder:"[NAME=]CMD" sep:"none" group:"Who is judged:" xor:"who" help:"An HTTP client: a command, split at spaces, to which the URL is added or put for {url}. Its body is standard output, or the file {out}. Repeatable."`
-	ClientLimit time.Duration `placeholder:"DURATION" default:"30s" group:"Who is judged:" help:"End a client that has run so long. Default: ${default}."`
+	Client      []string      `placeholder:"[NAME=]CMD" sep:"none" group:"Who is judged:" xor:"who" help:"Judge an HTTP client: a command, split at spaces. The URL replaces {url} or is appended. The client writes the body to standard output or to the file {out}. Repeatable."`
+	ClientLimit time.Duration `placeholder:"DURATION" default:"30s" group:"Who is judged:" help:"Stop a client that runs longer. Default: ${default}."`
 
-	OriginAddr string `placeholder:"HOST:PORT" group:"Origin:" help:"Listen there and on the ports after it, for a target that runs elsewhere. Default: ports of 127.0.0.1 that the system chooses."`
-	OriginURL  string `name:"origin-url" placeholder:"BASE" group:"Origin:" help:"The same as the target sees it, such as http://origin.internal:9080; the ports after it lead to those after the other. Default: --origin-addr."`
-	WriteCA    string `name:"write-ca" placeholder:"FILE" group:"Origin:" help:"Write the authority that signed the origin's certificates to FILE, for --egress-ca-file of a fetchd. It is new at each start."`
+	OriginAddr string `placeholder:"HOST:PORT" group:"Origin:" help:"Listen on this address and the ports after it, for a target on another machine. Default: 127.0.0.1 with ports that the system chooses."`
+	OriginURL  string `name:"origin-url" placeholder:"BASE" group:"Origin:" help:"The origin's address as the target sees it, such as http://origin.internal:9080. The ports after it must lead to the ports after that of --origin-addr. Default: --origin-addr."`
+	WriteCA    string `name:"write-ca" placeholder:"FILE" group:"Origin:" help:"Write the origin's certificate authority to FILE, for --egress-ca-file of fetchd. It changes at each start."`
 
-	Only     []string `placeholder:"RULE|NAME" group:"What is run:" help:"Only what is about this rule, or is called so. Repeatable."`
-	List     bool     `group:"What is run:" help:"List the scenarios with their rules, and run none."`
-	Jobs     int      `short:"j" default:"8" placeholder:"N" group:"What is run:" help:"Run so many at a time. Default: ${default}."`
+	Only     []string `placeholder:"RULE|NAME" group:"What is run:" help:"Run only what is about this rule or has this name. Repeatable."`
+	List     bool     `group:"What is run:" help:"List the scenarios with their rules and exit."`
+	Jobs     int      `short:"j" default:"8" placeholder:"N" group:"What is run:" help:"Number of scenarios at once. Default: ${default}."`
 	JSON     bool     `name:"json" group:"Report:" help:"Write the report as JSON."`
-	Markdown string   `placeholder:"FILE" group:"Report:" help:"Write the report to FILE as Markdown, too."`
+	Markdown string   `placeholder:"FILE" group:"Report:" help:"Also write the report to FILE as Markdown."`
 }
 
-// run judges, and returns the exit status.
+// run judges and returns the exit code.
 func (c *conformanceCmd) run(ctx context.Context, a *app) int {
 	scenarios, vectors, err := judge.Select(c.Only)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *conformanceCmd) run(ctx context.Context, a *app) int {
 
 func anyResult(*kit.Result) bool { return true }
 
-// server judges the target. blocked says why its scenarios could not be run.
+// server judges the target. blocked says why its scenarios could not run.
 func (c *conformanceCmd) server(ctx context.Context, scenarios []*kit.Scenario, vectors []conformance.Vector) (reports []kit.Report, blocked, err error) {
 	v, err := c.venue(scenarios)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *conformanceCmd) server(ctx context.Context, scenarios []*kit.Scenario, 
 	return []kit.Report{r}, blocked, err
 }
 
-// venue opens the origin.
+// venue starts the origin.
 func (c *conformanceCmd) venue(scenarios []*kit.Scenario) (*judge.Venue, error) {
 	v, err := judge.Open(c.OriginAddr, c.OriginURL, scenarios)
 	if err != nil || c.WriteCA == "" {
@@ -124,7 +124,7 @@ func (c *conformanceCmd) connect(v *judge.Venue, scenarios []*kit.Scenario) (*se
 	return dialTo("--target", c.Target, func() {}, opts...)
 }
 
-// clients judges each command, with an origin of its own.
+// clients judges each command, with its own origin.
 func (c *conformanceCmd) clients(ctx context.Context, scenarios []*kit.Scenario) ([]kit.Report, error) {
 	var reports []kit.Report
 	for _, text := range c.Client {
@@ -158,7 +158,7 @@ func (a *app) conformanceList(ctx context.Context, all []*kit.Scenario) int {
 	return cli.ExitOK
 }
 
-// await waits until the target answers, as long as the flag says.
+// await waits until the target answers, at most as long as --wait.
 func (c *conformanceCmd) await(ctx context.Context, svc *service) error {
 	if c.Wait <= 0 {
 		return nil

@@ -21,34 +21,34 @@ import (
 	"fetchd/server"
 )
 
-// embeddedMaximum is how long a fetch of the service inside may take: its user
-// is there to stop it.
+// embeddedMaximum is the time limit of a fetch of the service inside. It is long because the
+// user can interrupt the program.
 const embeddedMaximum = 24 * time.Hour
 
-// stopTime is how long the service inside may take to end its calls.
+// stopTime is how long the service inside may take to shut down.
 const stopTime = 2 * time.Second
 
-// connection is the flag that every command has which asks a service.
+// connection has the flags of every command that calls a service.
 type connection struct {
-	Server string `variable:"FETCHD_SERVER" placeholder:"HOST:PORT" group:"Service:" help:"Ask the fetchd at this address instead of the service inside ($$FETCHD_SERVER). In plaintext, unless a flag of TLS is given."`
+	Server string `variable:"FETCHD_SERVER" placeholder:"HOST:PORT" group:"Service:" help:"Use the fetchd at this address instead of the service inside fetchctl ($$FETCHD_SERVER). The connection is plaintext unless a TLS flag is given."`
 	dial.Flags
 }
 
-// service is a fetchd and how it is reached. The caller closes it.
+// service is a connection to a fetchd. The caller closes it.
 type service struct {
 	pb.FetchServiceClient
 	conn *grpc.ClientConn
 	stop func()
 }
 
-// close ends the connection, and the service where it runs inside.
+// close ends the connection, and stops the service if it runs inside.
 func (s *service) close() {
 	_ = s.conn.Close()
 	s.stop()
 }
 
-// connect reaches the service that the flags name, with what more a command
-// wants of the connection. An error says that no call can even be tried.
+// connect connects to the service that the flags name. It does not wait for the service: an
+// error means that the flags are not usable.
 func (c connection) connect(more ...grpc.DialOption) (*service, error) {
 	if c.Server == "" {
 		return embed(more...)
@@ -60,7 +60,7 @@ func (c connection) connect(more ...grpc.DialOption) (*service, error) {
 	return dialTo("--server", c.Server, func() {}, append(opts, more...)...)
 }
 
-// plaintext is how a service inside this process is spoken to.
+// plaintext is the transport to a service inside this process.
 var plaintext = grpc.WithTransportCredentials(insecure.NewCredentials())
 
 // embed runs the service inside this process, over memory.
@@ -77,7 +77,7 @@ func embed(more ...grpc.DialOption) (*service, error) {
 
 // serve runs a service on l and connects to it at target.
 func serve(cfg server.Config, l net.Listener, target string, opts ...grpc.DialOption) (*service, error) {
-	log.SetOutput(io.Discard) // net/http writes an origin's bytes there
+	log.SetOutput(io.Discard) // net/http logs bytes of origins
 	srv, err := server.New(cfg)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the service: %w", err), l.Close())
@@ -85,12 +85,12 @@ func serve(cfg server.Config, l net.Listener, target string, opts ...grpc.DialOp
 	served := make(chan struct{})
 	go func() { // until stop
 		defer close(served)
-		_ = srv.Serve(l) // calls tell of what they could not do
+		_ = srv.Serve(l) // a failure also ends the calls
 	}()
 	stop := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 		defer cancel()
-		_ = srv.Shutdown(ctx) // what it cuts off nobody waits for
+		_ = srv.Shutdown(ctx) // the calls that it interrupts have no reader
 		<-served
 	}
 	s, err := dialTo("--server", target, stop, opts...)

@@ -15,13 +15,13 @@ import (
 	"fetchd/internal/show"
 )
 
-// demoCmd is "fetchctl demo".
+// demoCmd is the command "fetchctl demo".
 type demoCmd struct {
-	List  bool   `xor:"what" help:"List the scenarios with their rules, and run none."`
-	Break string `xor:"what" placeholder:"RULE" help:"Run the scenarios about this rule against an origin that gives it no occasion. The demo must then fail."`
+	List  bool   `xor:"what" help:"List the scenarios with their rules and exit."`
+	Break string `xor:"what" placeholder:"RULE" help:"Run the scenarios about this rule against an origin that gives the rule no occasion to apply. The demo must then fail."`
 }
 
-// run runs the demo, and returns the exit status.
+// run runs the demo and returns the exit code.
 func (c *demoCmd) run(ctx context.Context, a *app) int {
 	all, err := demoScenarios()
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 	if c.Break != "" {
 		c.Break = strings.ToUpper(c.Break)
 		if chosen = kit.Broken(all, c.Break); len(chosen) == 0 {
-			return a.fail(ctx, "", cli.UsageError("--break", "is no rule of a scenario: give one of "+strings.Join(breakRules(all), ", ")))
+			return a.fail(ctx, "", cli.UsageError("--break", "is not a rule of a scenario: give one of "+strings.Join(breakRules(all), ", ")))
 		}
 	}
 	s, err := newStage(chosen)
@@ -56,13 +56,13 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 	return status
 }
 
-// demoScenarios are those of the demo, in the order of docs/spec.md's subjects.
+// demoScenarios returns the scenarios of the demo, in the order of docs/spec.md.
 func demoScenarios() ([]*kit.Scenario, error) {
 	all, err := kit.Load()
 	return slices.DeleteFunc(all, func(s *kit.Scenario) bool { return !s.Demo }), err
 }
 
-// breakRules are the rules that can be broken.
+// breakRules returns the rules that --break accepts.
 func breakRules(all []*kit.Scenario) []string {
 	var rules []string
 	for _, s := range all {
@@ -92,7 +92,7 @@ func newStage(all []*kit.Scenario) (*stage, error) {
 	return &stage{v, svc}, nil
 }
 
-// close ends both, the service first: it is the one that calls.
+// close stops both, the service first, because it calls the origin.
 func (s *stage) close() {
 	s.service.close()
 	_ = s.origin.Close() // always nil
@@ -122,7 +122,7 @@ func (d *demo) intro(rule string) {
 	}
 }
 
-// play runs one scenario and tells it. An error is that of an interrupted run.
+// play runs one scenario and prints it. It returns an error only if ctx ends.
 func (d *demo) play(ctx context.Context, s *kit.Scenario) error {
 	d.out.Printf("\n%s  %s\n", d.paint.Paint(cli.Bold, s.Name), d.paint.Paint(cli.Dim, strings.Join(s.BreakRules(), " ")))
 	d.out.Printf("  %s\n", s.Story)
@@ -147,7 +147,7 @@ func (d *demo) play(ctx context.Context, s *kit.Scenario) error {
 	return nil
 }
 
-// summary prints the table and the totals, and returns the exit status.
+// summary prints the table and the totals, and returns the exit code.
 func (d *demo) summary() int {
 	failed := 0
 	d.out.Printf("\n")

@@ -10,22 +10,22 @@ import (
 	"google.golang.org/grpc"
 )
 
-// downloadCmd is "fetchctl download".
+// downloadCmd is the command "fetchctl download".
 type downloadCmd struct {
 	URL []string `arg:"" optional:"" help:"Absolute http or https URLs. - reads a list from standard input."`
 
-	Input string `short:"i" group:"What:" placeholder:"FILE" help:"Read a list: a URL a line, then, after a space or tab, a file name if it is to have one of its own. # begins a comment line. - is standard input."`
-	Dir   string `short:"d" default:"." group:"What:" placeholder:"DIR" help:"Where the files go; it is made where it is missing. Default: the current directory."`
-	Force bool   `short:"f" group:"What:" help:"Replace files that are there already. Default: they are left alone and counted."`
+	Input string `short:"i" group:"What:" placeholder:"FILE" help:"Read a list: one URL per line, optionally followed by a space or tab and a file name. Lines that begin with # are comments. - is standard input."`
+	Dir   string `short:"d" default:"." group:"What:" placeholder:"DIR" help:"Directory for the files; created if it does not exist. Default: the current directory."`
+	Force bool   `short:"f" group:"What:" help:"Replace existing files. Default: they are kept, and counted."`
 
-	Sums string `name:"sha256sums" group:"What:" placeholder:"FILE" help:"Digests as sha256sum writes them. A file that is not in the list, or not of its digest, fails."`
+	Sums string `name:"sha256sums" group:"What:" placeholder:"FILE" help:"List of digests as sha256sum writes it. A file that is not listed, or has another digest, fails."`
 
-	Jobs       int      `short:"j" default:"4" group:"How:" placeholder:"N" help:"Files at once, 1 to 64. Default: ${default}."`
-	LimitRate  byteSize `group:"How:" placeholder:"BYTES" help:"Bytes a second, over all files together, such as 500k or 2m; at least 8k. Default: no limit."`
-	MaxRetries int32    `short:"r" default:"3" group:"How:" placeholder:"N" help:"Attempts for a file after the first, 0 to 10. Default: ${default}."`
+	Jobs       int      `short:"j" default:"4" group:"How:" placeholder:"N" help:"Number of files at once, 1 to 64. Default: ${default}."`
+	LimitRate  byteSize `group:"How:" placeholder:"BYTES" help:"Maximum rate in bytes per second for all files together, such as 500k or 2m; at least 8k. Default: no limit."`
+	MaxRetries int32    `short:"r" default:"3" group:"How:" placeholder:"N" help:"Attempts for each file after the first, 0 to 10. Default: ${default}."`
 
-	JSON  bool `name:"json" group:"Output:" help:"Write a line of JSON to standard output for each file that has ended."`
-	Quiet bool `short:"q" group:"Output:" help:"Tell nothing on standard error but what this program cannot do."`
+	JSON  bool `name:"json" group:"Output:" help:"Write a line of JSON to standard output for each file."`
+	Quiet bool `short:"q" group:"Output:" help:"Print only errors."`
 
 	connection
 }

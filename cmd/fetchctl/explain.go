@@ -18,44 +18,44 @@ import (
 	"fetchd/internal/show"
 )
 
-// explainCmd is "fetchctl explain".
+// explainCmd is the command "fetchctl explain".
 type explainCmd struct {
-	Input string `arg:"" optional:"" name:"@FILE.json|-" help:"The whole fetchd.v1.ExplainRequest as JSON, in place of flags."`
+	Input string `arg:"" optional:"" name:"@FILE.json|-" help:"A fetchd.v1.ExplainRequest as JSON, instead of flags."`
 
-	Rule string `placeholder:"RULE" help:"Print what a rule means, such as H6, and ask no service."`
+	Rule string `placeholder:"RULE" help:"Print the meaning of a rule such as H6. The other flags have no effect."`
 
-	Status   *int32   `short:"s" group:"Observation:" placeholder:"CODE" help:"Status of the response. Default: there was none."`
+	Status   *int32   `short:"s" group:"Observation:" placeholder:"CODE" help:"Status of the response. Default: no response."`
 	Header   []string `short:"H" sep:"none" group:"Observation:" placeholder:"NAME: VALUE" help:"Header of the response, such as Retry-After or Date. Repeatable."`
 	Location string   `group:"Observation:" placeholder:"URL" help:"Location of the response: -H 'Location: URL'."`
-	Fault    []string `group:"Observation:" placeholder:"CLASS" help:"What went wrong besides what the status says, such as body_interrupted. Repeatable."`
-	HopURL   string   `name:"hop-url" group:"Observation:" placeholder:"URL" help:"URL of the hop that was observed. Default: the fetch's."`
-	Auth     string   `enum:"none,refreshed,refresh_failed,refused_again,not_asked" default:"none" group:"Observation:" help:"What the auth provider did about a 401: ${enum}. Default: ${default}."`
-	At       string   `group:"Observation:" placeholder:"TIME" help:"When it was observed, in RFC 3339; dates in Retry-After count from here where there is no Date. Default: now."`
+	Fault    []string `group:"Observation:" placeholder:"CLASS" help:"An error other than the status, such as body_interrupted. Repeatable."`
+	HopURL   string   `name:"hop-url" group:"Observation:" placeholder:"URL" help:"URL of the observed hop. Default: the URL of the fetch."`
+	Auth     string   `enum:"none,refreshed,refresh_failed,refused_again,not_asked" default:"none" group:"Observation:" help:"What the auth provider did after a 401: ${enum}. Default: ${default}."`
+	At       string   `group:"Observation:" placeholder:"TIME" help:"Time of the observation in RFC 3339. A date in Retry-After counts from here if the response has no Date. Default: now."`
 
 	Method        string         `short:"X" group:"State of the fetch:" placeholder:"METHOD" help:"Method of the fetch. Default: GET."`
-	HopMethod     string         `group:"State of the fetch:" placeholder:"METHOD" help:"Method of the hop that was observed. Default: the fetch's."`
+	HopMethod     string         `group:"State of the fetch:" placeholder:"METHOD" help:"Method of the observed hop. Default: the method of the fetch."`
 	URL           string         `name:"url" group:"State of the fetch:" placeholder:"URL" help:"URL of the fetch. Default: http://origin.example/"`
-	Attempt       int32          `group:"State of the fetch:" placeholder:"N" help:"Attempt that ended. Default: 1."`
-	Redirects     int32          `group:"State of the fetch:" placeholder:"N" help:"Redirects followed in it so far. Default: 0."`
+	Attempt       int32          `group:"State of the fetch:" placeholder:"N" help:"Number of the attempt that ended. Default: 1."`
+	Redirects     int32          `group:"State of the fetch:" placeholder:"N" help:"Redirects followed in this attempt so far. Default: 0."`
 	Exchanges     int32          `group:"State of the fetch:" placeholder:"N" help:"Requests made so far. Default: 0."`
 	Conditional   bool           `group:"State of the fetch:" help:"The request was conditional."`
-	BodyCommitted bool           `group:"State of the fetch:" help:"Body bytes were delivered and cannot be continued."`
+	BodyCommitted bool           `group:"State of the fetch:" help:"Body bytes were delivered, and the body cannot be continued."`
 	TimeLeft      *time.Duration `group:"State of the fetch:" placeholder:"DURATION" help:"Time left for the fetch. Default: enough."`
 
-	Profile            string         `enum:"standard,download" default:"standard" group:"Policy:" help:"Rules and waits: ${enum}. Default: ${default}."`
+	Profile            string         `enum:"standard,download" default:"standard" group:"Policy:" help:"Retry rules and waits: ${enum}. Default: ${default}."`
 	MaxRetries         *int32         `short:"r" group:"Policy:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
-	MaxRetryAfter      *time.Duration `group:"Policy:" placeholder:"DURATION" help:"Longest Retry-After that is waited for. Default: 30s, with --profile download 60s."`
-	MaxRedirects       *int32         `group:"Policy:" placeholder:"N" help:"Redirects followed. Default: 5, with --profile download 20."`
-	NoFollow           bool           `group:"Policy:" help:"Redirects are not followed."`
-	IdempotencyKey     string         `group:"Policy:" placeholder:"KEY" help:"Key of the request. Default: none."`
-	AllowNonIdempotent bool           `group:"Policy:" help:"POST and PATCH may be tried again; needs --idempotency-key."`
+	MaxRetryAfter      *time.Duration `group:"Policy:" placeholder:"DURATION" help:"Maximum Retry-After to wait for. Default: 30s, with --profile download 60s."`
+	MaxRedirects       *int32         `group:"Policy:" placeholder:"N" help:"Maximum number of redirects. Default: 5, with --profile download 20."`
+	NoFollow           bool           `group:"Policy:" help:"Do not follow redirects."`
+	IdempotencyKey     string         `group:"Policy:" placeholder:"KEY" help:"Idempotency key of the request. Default: none."`
+	AllowNonIdempotent bool           `group:"Policy:" help:"Allow retries of POST and PATCH; requires --idempotency-key."`
 
 	JSON bool `name:"json" group:"Output:" help:"Print the fetchd.v1.ExplainResponse as one line of JSON."`
 
 	connection
 }
 
-// run explains, and returns the exit status.
+// run explains and returns the exit code.
 func (c *explainCmd) run(ctx context.Context, a *app) int {
 	if c.Rule != "" {
 		return a.fail(ctx, "", c.printRule(a))
@@ -96,8 +96,8 @@ func (c *explainCmd) printRule(a *app) error {
 	return out.End()
 }
 
-// request makes the request that the flags describe, or reads one. Errors are
-// usageErrors, and that of ctx while standard input is read.
+// request returns the request that the flags describe, or reads one. Errors are usage errors,
+// and that of ctx while standard input is read.
 func (c *explainCmd) request(ctx context.Context, stdin io.Reader) (*pb.ExplainRequest, error) {
 	req, err := c.fromFlags()
 	if err != nil || c.Input == "" {
@@ -105,7 +105,7 @@ func (c *explainCmd) request(ctx context.Context, stdin io.Reader) (*pb.ExplainR
 	}
 	none := explainCmd{Auth: "none", Profile: "standard"}
 	if unset, _ := none.fromFlags(); !proto.Equal(req, unset) {
-		return nil, cli.UsageError(c.Input, "stands beside flags that describe the observation: give one of the two")
+		return nil, cli.UsageError(c.Input, "cannot be combined with flags that describe the observation: give one of the two")
 	}
 	name, isFile := strings.CutPrefix(c.Input, "@")
 	if !isFile && name != "-" {

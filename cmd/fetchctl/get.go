@@ -4,51 +4,51 @@ import (
 	"context"
 	"time"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/dial"
 	"fetchd/internal/show"
 )
 
-// getCmd is "fetchctl get".
+// getCmd is the command "fetchctl get".
 type getCmd struct {
 	URL string `arg:"" help:"Absolute http or https URL."`
 
 	Request string   `short:"X" group:"Request:" placeholder:"METHOD" help:"GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS. Default: GET, or POST with --data."`
 	Header  []string `short:"H" sep:"none" group:"Request:" placeholder:"NAME: VALUE" help:"Request header. Repeatable."`
-	Data    *string  `short:"d" group:"Request:" placeholder:"DATA|@FILE|@-" help:"Request body: the text itself, a file, or standard input, byte for byte, at most 1 MiB. No Content-Type is added."`
-	Cookies bool     `group:"Request:" help:"Keep cookies across the redirects and attempts of this fetch. Default: none are kept."`
+	Data    *string  `short:"d" group:"Request:" placeholder:"DATA|@FILE|@-" help:"Request body: the text itself, a file, or standard input, byte for byte, at most 1 MiB. Content-Type is not set."`
+	Cookies bool     `group:"Request:" help:"Keep cookies across the redirects and attempts of this fetch. Default: cookies are dropped."`
 
 	MaxRetries         *int32         `short:"r" group:"Retries:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
-	Profile            string         `enum:"standard,download" default:"standard" group:"Retries:" help:"Rules and waits: standard (short waits) or download (longer waits with jitter, 408 retried, no time limit). Default: ${default}."`
-	IdempotencyKey     string         `group:"Retries:" placeholder:"KEY" help:"Sent as Idempotency-Key, the same on every attempt. Default: none is sent."`
-	AllowNonIdempotent bool           `group:"Retries:" help:"Let POST and PATCH be tried again; needs --idempotency-key. Default: they are sent once."`
-	Timeout            *time.Duration `group:"Retries:" placeholder:"DURATION" help:"Longest time for the whole fetch, waits included, such as 90s. Default: 1m; with --profile download the service's maximum."`
+	Profile            string         `enum:"standard,download" default:"standard" group:"Retries:" help:"Retry rules and waits: standard (short waits) or download (longer waits with jitter, retries 408, no time limit). Default: ${default}."`
+	IdempotencyKey     string         `group:"Retries:" placeholder:"KEY" help:"Send this Idempotency-Key on every attempt. Default: none."`
+	AllowNonIdempotent bool           `group:"Retries:" help:"Allow retries of POST and PATCH; requires --idempotency-key. Default: they are sent once."`
+	Timeout            *time.Duration `group:"Retries:" placeholder:"DURATION" help:"Time limit for the whole fetch, including waits, such as 90s. Default: 1m; with --profile download the service's maximum."`
 
-	MaxRedirects *int32 `group:"Redirects:" placeholder:"N" help:"Redirects followed in one attempt, 0 to 20; one more is a failure. Default: 5, with --profile download 20."`
-	NoFollow     bool   `group:"Redirects:" help:"Follow none: a redirect is then the result, with status 0. Default: they are followed."`
+	MaxRedirects *int32 `group:"Redirects:" placeholder:"N" help:"Maximum number of redirects in one attempt, 0 to 20. Default: 5, with --profile download 20."`
+	NoFollow     bool   `group:"Redirects:" help:"Do not follow redirects: a redirect is then the result, with exit code 0."`
 
-	MaxSize *byteSize `group:"Body:" placeholder:"SIZE" help:"Longest body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
-	SHA256  string    `name:"sha256" group:"Body:" placeholder:"HEX" help:"Fail unless the body has this SHA-256. Default: any."`
+	MaxSize *byteSize `group:"Body:" placeholder:"SIZE" help:"Maximum size of the body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
+	SHA256  string    `name:"sha256" group:"Body:" placeholder:"HEX" help:"Fail unless the body has this SHA-256."`
 
-	Output  string `short:"o" group:"Output:" placeholder:"FILE" help:"Write the body to FILE, all of it or nothing. Default: standard output."`
-	Include bool   `short:"i" group:"Output:" help:"Write status and headers before the body."`
-	JSON    bool   `name:"json" group:"Output:" xor:"told,lines" help:"Tell every event as a line of JSON, in place of the readable lines."`
-	Quiet   bool   `short:"q" group:"Output:" xor:"told" help:"Tell nothing; the exit status says it. Usage and service errors are still told."`
-	Verbose bool   `short:"v" group:"Output:" help:"Tell the policy, redirects as they happen, headers and timings."`
+	Output  string `short:"o" group:"Output:" placeholder:"FILE" help:"Write the body to FILE, completely or not at all. Default: standard output."`
+	Include bool   `short:"i" group:"Output:" help:"Write the status and the headers before the body."`
+	JSON    bool   `name:"json" group:"Output:" xor:"told,lines" help:"Print every event as a line of JSON instead of text."`
+	Quiet   bool   `short:"q" group:"Output:" xor:"told" help:"Print nothing about the fetch. Usage and service errors are still printed."`
+	Verbose bool   `short:"v" group:"Output:" help:"Print the policy, redirects, headers and timings as well."`
 
-	HAR     string   `name:"har" group:"Record:" placeholder:"FILE" help:"Write every hop of every attempt to FILE, as HTTP Archive 1.2, however the fetch ends."`
-	HARWith []string `name:"har-with" enum:"body,secrets" group:"Record:" placeholder:"WHAT" help:"Write into it what is left out else: body, secrets (credentials and cookies), or both with a comma."`
-	Trace   bool     `group:"Record:" xor:"lines" help:"Draw attempts, hops and waits to scale when the fetch is over, on standard error."`
+	HAR     string   `name:"har" group:"Record:" placeholder:"FILE" help:"Write every hop of every attempt to FILE as HTTP Archive 1.2, however the fetch ends."`
+	HARWith []string `name:"har-with" enum:"body,secrets" group:"Record:" placeholder:"WHAT" help:"Include what --har leaves out: body, secrets (credentials and cookies), or both, separated by a comma."`
+	Trace   bool     `group:"Record:" xor:"lines" help:"Draw attempts, hops and waits to scale on standard error when the fetch has ended."`
 
 	connection
 }
 
-// deadlineSpare is how much later than the fetch's own time limit the call ends,
-// so that the outcome still arrives.
+// deadlineSpare is added to the time limit of the fetch for the call, so that the outcome
+// still arrives.
 const deadlineSpare = 2 * time.Second
 
-// run fetches, and returns the exit status.
+// run fetches and returns the exit code.
 func (c *getCmd) run(ctx context.Context, a *app) int {
 	a.Streams = splitLines(a.Streams)
 	req, err := c.request(ctx, a.In)
@@ -83,31 +83,34 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 	return show.ExitCode(outcome)
 }
 
-// fetch runs the call, delivers the body and tells what happens.
+// fetch runs the call, delivers the body and prints the events.
 func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchRequest, out *output, rec *recording) (*pb.FetchOutcome, error) {
-	call, cancel := context.WithCancel(ctx)
 	if c.Timeout != nil && *c.Timeout > 0 { // the service refuses others
-		call, cancel = context.WithTimeout(ctx, *c.Timeout+deadlineSpare)
-	}
-	defer cancel() // ends the fetch where the body cannot be written
-	stream, err := svc.Fetch(call, req)
-	if err != nil {
-		return nil, err
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, *c.Timeout+deadlineSpare)
+		defer cancel()
 	}
 	tell, done := c.teller(a)
+	defer done()
 	d := &delivery{out: out, include: c.Include}
-	outcome, err := dial.Follow(stream, func(m *pb.FetchResponse) error {
+	var outcome *pb.FetchOutcome
+	for m, err := range client.Wrap(svc).Events(ctx, req) {
+		if err != nil {
+			return nil, err
+		}
 		rec.take(m)
 		if err := d.take(m); err != nil {
-			return err
+			return nil, err
 		}
-		return tell(m)
-	})
-	done()
-	return outcome, err
+		if err := tell(m); err != nil {
+			return nil, err
+		}
+		outcome = m.GetOutcome()
+	}
+	return outcome, nil
 }
 
-// teller returns what tells of the events, and what ends it.
+// teller returns a function that prints an event, and one that ends the output.
 func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()) {
 	toFile := c.Output != "" && c.Output != "-"
 	switch {

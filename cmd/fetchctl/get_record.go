@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"fetchd/client"
 	"fetchd/internal/cli"
-	"fetchd/internal/dial"
 	"fetchd/internal/har"
 	"fetchd/internal/timeline"
 
@@ -88,7 +88,7 @@ func (r *recording) end(a *app) error {
 	}
 	data, err := har.Marshal(f, r.options)
 	if err != nil {
-		return errors.Join(dial.ErrContract, err)
+		return errors.Join(client.ErrContract, err)
 	}
 	if err := r.archive.write(data); err != nil {
 		return err

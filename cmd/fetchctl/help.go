@@ -2,11 +2,11 @@ package main
 
 import "fetchd/internal/cli"
 
-// The texts of --help that are longer than a line.
+// The long texts of --help.
 
 const description = `Fetches URLs through fetchd and shows every attempt as it happens.
 
-Without --server the service runs inside this program, with your own rights: it reaches any address and port that you can, as curl does.`
+Without --server the service runs inside this program. It then has your own access rights: like curl, it reaches every address and port that you can reach.`
 
 const overviewExamples = `  fetchctl get https://example.org/
   fetchctl get -o page.html --profile download https://example.org/big.html
@@ -15,20 +15,19 @@ const overviewExamples = `  fetchctl get https://example.org/
   fetchctl demo
 `
 
-// Help is the text after the first line of "fetchctl get --help". It implements
-// kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *getCmd) Help() string {
-	return `The body goes to standard output byte for byte, or to FILE with -o; FILE appears only when the whole body is there and right. Where standard output is a terminal, control characters in the body are escaped; "-o -" writes them as they are.
+	return `The body goes to standard output, or to FILE with -o. FILE appears only when the body is complete and correct. If standard output is a terminal, control characters in the body are escaped; "-o -" writes them unchanged.
 
-An interrupted body is continued if the origin sent a strong validator and accepts ranges. Otherwise -o FILE fetches it again from the start, as long as attempts are left. On standard output the fetch fails, unless the whole body is within the hold-back (512 KiB): what was written there cannot be taken back.
+If the connection breaks within a body, fetchd continues the body, provided that the origin sent a strong validator and accepts ranges. Otherwise -o FILE starts again from the first byte while attempts are left. Output to standard output cannot be taken back, so there the fetch fails, unless the whole body fits into the buffer (512 KiB).
 
-Attempts go to standard error as they end, one line each. With --json every event is one line of JSON (fetchd.v1.FetchResponse with the field names of the proto file): on standard error where the body goes to standard output, on standard output with -o FILE. The data of body chunks is left out of it.
+Attempts are printed to standard error as they end, one line each. --json prints every event as one line of JSON instead (fetchd.v1.FetchResponse with the field names of the proto file), without the data of body chunks. The lines go to standard error; with -o FILE they go to standard output.
 
-A failed fetch writes nothing to standard output and no FILE, unless it failed inside or after a body of more than the hold-back: cut off, too long, not of the digest that was said. Then standard output has its beginning; with -o it is not kept. The first lines of an error page go to standard error.
+A failed fetch writes no FILE, and usually nothing to standard output. The exception is a body larger than the buffer that is truncated, too long or has the wrong digest: standard output then has the beginning of it. The first lines of an error page are printed to standard error.
 
-With --har the fetch is written to a file that the developer tools of browsers open (import it in their network panel): an entry for each hop of each attempt, a page for each attempt with what was decided after it. It is there for failed and interrupted fetches too. Bodies are left out, and so is what may be a secret: of the request all headers but those that name no one, of responses cookies and credentials. URLs are written whole, with their queries.
+--har writes the fetch to a file that browsers can open: import it in the network panel of the developer tools. It has an entry for each hop and a page for each attempt with the decision after it. It is written for failed and interrupted fetches too. Bodies are left out. So is everything that may be secret: request headers that could identify someone, and cookies and credentials in responses. URLs are complete, including their queries.
 
-With --trace the same is drawn to scale: a bar for each hop, with a character for each phase, and for each wait with its length, rule and source. It is ASCII where the locale is not UTF-8. "blocked" is the time that no phase accounts for.`
+--trace draws the fetch to scale on standard error: a bar for each hop with one character for each phase, and each wait with its length, rule and source. It uses ASCII if the locale is not UTF-8. "blocked" is the time that belongs to no phase.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -57,16 +56,17 @@ func (c *getCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "fetchctl download --help". It
-// implements kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *downloadCmd) Help() string {
-	return `A file has the name in the second column of the list; or else the one that the origin gives with Content-Disposition; or else the last segment of the URL, without its query. Names are made safe: no separators, leading dots or dashes, controls or devices of Windows, at most 240 bytes. Where two URLs want one name, the second gets a mark of its URL in it. A file that is there already is left alone, and no request is made for it where its name is known before.
+	return `The name of a file is the second column of the list. If there is none, it is the name that the origin gives with Content-Disposition, or else the last segment of the URL without its query. Names are made safe: no separators, no leading dots or dashes, no control characters, no device names of Windows, at most 240 bytes. If two URLs want the same name, the name of the second one gets a suffix made from its URL. Existing files are not changed. If the name is known in advance, no request is made for them.
 
-While it is under way a file is called NAME.part, and NAME.part.json says how far it has come. The next run with the same URL continues there, whatever ended this one, if the origin gave a strong ETag or a Last-Modified date and still has the same file; else it starts over. A file gets its name only when it is whole and of the digest in --sha256sums, if there is such a list.
+An unfinished file is called NAME.part, and NAME.part.json records how far it has come. The next run with the same URL continues there, however this run ended. That requires a strong ETag or a Last-Modified date, and the same file on the origin; otherwise the file starts again. A file gets its name when it is complete and, with --sha256sums, has the listed digest.
 
-Attempts follow the profile "download" of the service: longer waits with jitter, 408 tried again. Cut bodies are continued where the origin allows it, and begun again where not.
+Retries follow the service's "download" profile: longer waits with jitter, and 408 is retried. A body that breaks is continued if the origin allows it, and fetched again from the start if not.
 
-The last line counts files, and retries: the attempts after the first of a file, and how many files needed them.`
+The last line counts the files, and the retries: all attempts except the first one of each file, and how many files needed them.
+
+If files failed in several ways, the exit code is the first of 21, 20, 2, 11, 13, 12, 10. After 10, the same command may succeed a little later.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -89,10 +89,9 @@ func (c *downloadCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "fetchctl explain --help". It
-// implements kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *explainCmd) Help() string {
-	return `Describe what was observed: a response (--status, -H, --location), something that went wrong (--fault), or both; and what preceded it. Or give a fetchd.v1.ExplainRequest as JSON: @FILE.json, or - for standard input.`
+	return `Describe what was observed: a response (--status, -H, --location), an error (--fault), or both, and what happened before. Or give a fetchd.v1.ExplainRequest as JSON: @FILE.json, or - for standard input. --rule prints the meaning of a rule instead.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -111,12 +110,11 @@ func (c *explainCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "fetchctl demo --help". It implements
-// kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *demoCmd) Help() string {
-	return `Starts an origin that commits faults on request and the service, both on loopback, and runs one scenario after another. Each is checked twice: by what the service told and by what the origin saw. No internet is needed, and the service's address guard is in force.
+	return `Starts a misbehaving origin and the service, both on loopback, and runs one scenario after the other. Each scenario is checked twice: by what the service reported and by what the origin saw. It needs no internet access, and the egress policy of the service is active.
 
-With --break RULE only the scenarios about that rule run, and the origin's script is changed so that the rule has no occasion to hold. The demo must then fail: it shows that its checks can.`
+--break RULE shows that the checks can fail. It runs only the scenarios about that rule, with an origin that gives the rule no occasion to apply.`
 }
 
 // Manual lists the exit codes and examples of the command.
@@ -134,14 +132,13 @@ func (c *demoCmd) Manual() cli.Manual {
 `}
 }
 
-// Help is the text after the first line of "fetchctl conformance --help". It
-// implements kong.HelpProvider.
+// Help implements kong.HelpProvider.
 func (c *conformanceCmd) Help() string {
-	return `Runs every vector of conformance/ through the Explain call of a server, and every wire scenario through Fetch or FetchUnary against an origin that commits faults. The origin runs in this program, on loopback. What must hold is data; see conformance/README.md.
+	return `Runs every vector in conformance/ through the Explain call of a server, and every wire scenario through Fetch or FetchUnary against an origin that misbehaves. The origin runs in this program, on loopback. The expectations are data; see conformance/README.md.
 
-A target must be able to reach the origin: one on this machine needs --egress-allow-cidr 127.0.0.0/8 and an --egress-allow-port for each port of the origin, which --origin-addr fixes; one elsewhere needs --origin-addr and, where addresses are translated, --origin-url. Without them the report tells which flags are missing. Scenarios over TLS need --write-ca and a target that then starts with --egress-ca-file, for which --wait waits.
+The target must be able to reach the origin. A target on this machine needs --egress-allow-cidr 127.0.0.0/8 and an --egress-allow-port for each port of the origin; --origin-addr fixes these ports. A target on another machine needs --origin-addr and, behind address translation, --origin-url. If something is missing, the report names the flags. Scenarios over TLS need --write-ca, and a target that is started after that with --egress-ca-file; --wait waits for it.
 
-With --client a program is judged instead, by what the origin saw of it: requests, the time between them, and whether exit status and body are right. The file $ORIGIN_CA has the authority of the origin. Rules that cannot be seen that way are n/a.`
+--client judges an HTTP client instead, by what the origin sees: the requests, the time between them, and whether exit code and body are right. The file $ORIGIN_CA has the certificate authority of the origin. Rules that cannot be observed this way are n/a.`
 }
 
 // Manual lists the exit codes and examples of the command.

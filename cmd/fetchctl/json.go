@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/dial"
 	"fetchd/internal/plainjson"
 )
 
@@ -31,11 +31,11 @@ func jsonLines(w io.Writer) func(*pb.FetchResponse) error {
 func writeJSON(w io.Writer, m proto.Message) error {
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
-		return fmt.Errorf("%w: %w", dial.ErrContract, err)
+		return fmt.Errorf("%w: %w", client.ErrContract, err)
 	}
 	var line bytes.Buffer
 	if err := json.Compact(&line, text); err != nil { // protojson varies its spaces on purpose
-		return fmt.Errorf("%w: %w", dial.ErrContract, err)
+		return fmt.Errorf("%w: %w", client.ErrContract, err)
 	}
 	line.WriteByte('\n')
 	if _, err := w.Write(plainjson.Escape(line.Bytes())); err != nil {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/dial"
 	"fetchd/internal/show"
 	"fetchd/internal/wholefile"
 )
@@ -117,9 +117,6 @@ func (d *delivery) chunk(c *pb.BodyChunk) error {
 	if err := d.begin(); err != nil {
 		return err
 	}
-	if c.GetOffsetBytes() != d.written {
-		return fmt.Errorf("%w: a body chunk at offset %d came after %d bytes", dial.ErrContract, c.GetOffsetBytes(), d.written)
-	}
 	d.written += int64(len(c.GetData()))
 	if err := d.out.write(c.GetData()); err != nil || d.out.file != nil {
 		return err
@@ -138,7 +135,7 @@ func (d *delivery) end(o *pb.FetchOutcome) error {
 			}
 		}
 		if want := o.GetBodySummary().GetSizeBytes(); want != d.written {
-			return fmt.Errorf("%w: the body has %d bytes, but %d came", dial.ErrContract, want, d.written)
+			return fmt.Errorf("%w: the body has %d bytes, but %d came", client.ErrContract, want, d.written)
 		}
 	case pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED, pb.OutcomeKind_OUTCOME_KIND_REDIRECT:
 		if d.out.file != nil {
@@ -162,7 +159,7 @@ func (d *delivery) begin() error {
 	case head == nil:
 		return nil
 	case offset > d.written || offset < 0 || offset < d.written && !d.out.canTruncate():
-		return fmt.Errorf("%w: a body begins at offset %d after %d bytes", dial.ErrContract, offset, d.written)
+		return fmt.Errorf("%w: a body begins at offset %d after %d bytes", client.ErrContract, offset, d.written)
 	case offset < d.written && offset > 0:
 		d.written = offset
 		return d.out.truncate(d.before + offset)

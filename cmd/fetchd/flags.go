@@ -9,32 +9,21 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-const description = `Fetch URLs for other programs, over gRPC.
+const description = `Fetches URLs for other programs, over gRPC and HTTP.
 
-A caller sends a URL with a redirect and retry policy, watches each attempt as
-it happens, and gets one typed outcome. The contract is fetchd.v1.FetchService;
-ask the running service for it: grpcurl -plaintext HOST:PORT describe.
+A caller sends a URL with a redirect and a retry policy, can watch each attempt as it happens, and gets one typed outcome. The API is fetchd.v1.FetchService. To describe it, ask a running service: grpcurl -plaintext HOST:PORT describe
 
-Only public addresses on ports 80 and 443 can be reached. Open others by name:
+By default fetchd reaches only public addresses on ports 80 and 443. To allow others, name them:
 
-  fetchd --egress-allow-cidr 127.0.0.0/8 --egress-allow-port 9080
+    fetchd --egress-allow-cidr 127.0.0.0/8 --egress-allow-port 9080
 
-Every flag can also be set in the environment, --grpc-addr as FETCHD_GRPC_ADDR,
-lists separated by commas; and in the YAML file that --config names, as
-"grpc-addr: HOST:PORT", lists as lists. A flag wins over the environment, which
-wins over the file. "fetchd config" prints what is in force, and why.
+Every flag can also be an environment variable, --grpc-addr as FETCHD_GRPC_ADDR, with commas between the values of a list. Or it can be a key in the YAML file that --config names, as "grpc-addr: HOST:PORT". A flag wins over the environment, which wins over the file. "fetchd config" prints all settings and their sources.
 
-Beyond loopback a port needs certificates, or --allow-plaintext. To know the
-callers, give --token-file, --tls-client-ca-file, or both.
+A port that is not on loopback needs a certificate, or --allow-plaintext. To authenticate callers, use --token-file, --tls-client-ca-file, or both.
 
-On SIGHUP the service reads its files again: limits, tokens, the log's level,
---tls-allow-san and certificates change at once, the rest needs a restart.
-Certificates are looked at every minute as well. What is wrong is logged, and
-everything stays as it was.
+On SIGHUP the service reads its files again. Limits, tokens, the log level, --tls-allow-san and certificates change at once; other changes need a restart. Certificates are also checked every minute. If anything in the files is wrong, it is logged and nothing changes.
 
-On SIGTERM or SIGINT the service turns NOT_SERVING, takes no new call, ends
-waits as SHUTDOWN and lets attempts finish for --drain-time. Those that outlast
-it end as SHUTDOWN as well. A second signal ends the service at once.`
+On SIGTERM or SIGINT the service reports NOT_SERVING, rejects new calls, ends waits as SHUTDOWN and lets attempts finish within --drain-time. Attempts that take longer end as SHUTDOWN too. A second signal ends the service at once.`
 
 const examples = `
   fetchd --egress-allow-cidr 127.0.0.0/8 --egress-allow-port 9080
@@ -43,66 +32,65 @@ const examples = `
   fetchd --egress-check http://169.254.169.254/
 `
 
-// flags are the settings: what the command line, the environment and the file
-// may hold. A field tagged live changes on SIGHUP, one tagged secret is never
-// shown whole.
+// flags are the settings, from the command line, the environment or the file. A field tagged
+// live changes on SIGHUP. A field tagged secret is never printed in full.
 type flags struct {
-	ConfigFile string `name:"config" help:"YAML file of settings. Its keys are these flags without dashes in front." placeholder:"FILE"`
+	ConfigFile string `name:"config" help:"YAML file with settings. Its keys are the flags without the leading dashes." placeholder:"FILE"`
 
-	GRPCAddr string `name:"grpc-addr" help:"Address to serve gRPC on." default:"127.0.0.1:8080"`
-	HTTPAddr string `name:"http-addr" help:"Address to serve HTTP on: the calls as JSON, metrics, health. Empty: none." default:"127.0.0.1:8081"`
+	GRPCAddr string `name:"grpc-addr" help:"Address of the gRPC port." default:"127.0.0.1:8080"`
+	HTTPAddr string `name:"http-addr" help:"Address of the HTTP port: the API as JSON, metrics, health. Empty: no HTTP port." default:"127.0.0.1:8081"`
 
-	Console     bool     `help:"Serve a page at /console/ of the HTTP port, on which people try requests and see why they end as they do. Whoever may call the HTTP port may use it."`
-	ConsoleHost []string `help:"Name of this service by which browsers may call the HTTP port, besides localhost and addresses. Needed on loopback and in plaintext, where no certificate tells the name. Repeatable." placeholder:"NAME"`
+	Console     bool     `help:"Serve the console at /console/ of the HTTP port: a page on which people try requests and see why they end as they do. Everyone who may call the HTTP port may use it."`
+	ConsoleHost []string `help:"Host name by which browsers may call the HTTP port, in addition to localhost and IP addresses. Needed on loopback and in plaintext, where no certificate has the name. Repeatable." placeholder:"NAME"`
 
-	AllowPlaintext  bool     `help:"Serve without TLS beyond loopback: for a network where something else encrypts and knows the callers."`
-	TLSCertFile     string   `name:"tls-cert-file" help:"The service's certificate and those between it and an authority, in PEM, for both ports." placeholder:"FILE"`
-	TLSKeyFile      string   `name:"tls-key-file" help:"Its private key, in PEM." placeholder:"FILE"`
-	TLSClientCAFile string   `name:"tls-client-ca-file" help:"Authorities in PEM. Callers must show a certificate that one of them signed." placeholder:"FILE"`
-	TLSAllowSAN     []string `name:"tls-allow-san" live:"" help:"Take only callers whose certificate has this DNS name, URI or email address, exactly. Repeatable. None: all that are signed." placeholder:"NAME"`
-	TokenFile       string   `help:"YAML list of callers: {name, sha256, max-fetches}. They send an Authorization header: Bearer TOKEN. fetchd token NAME makes one." placeholder:"FILE"`
+	AllowPlaintext  bool     `help:"Allow ports without TLS that are not on loopback. For networks where something else encrypts and authenticates."`
+	TLSCertFile     string   `name:"tls-cert-file" help:"Certificate of the service, with its intermediate certificates, in PEM, for both ports." placeholder:"FILE"`
+	TLSKeyFile      string   `name:"tls-key-file" help:"Private key of the certificate, in PEM." placeholder:"FILE"`
+	TLSClientCAFile string   `name:"tls-client-ca-file" help:"Certificate authorities in PEM. Callers must present a certificate signed by one of them." placeholder:"FILE"`
+	TLSAllowSAN     []string `name:"tls-allow-san" live:"" help:"Accept only callers whose certificate has exactly this DNS name, URI or email address. Repeatable. Default: accept every signed certificate." placeholder:"NAME"`
+	TokenFile       string   `help:"YAML list of callers: {name, sha256, max-fetches}. Callers send the header Authorization: Bearer TOKEN. \"fetchd token NAME\" creates a token." placeholder:"FILE"`
 
-	EgressAllowCIDR []netip.Prefix `name:"egress-allow-cidr" help:"Open addresses that are closed by default, such as 10.1.0.0/16. Repeatable." placeholder:"CIDR"`
-	EgressAllowPort []uint16       `name:"egress-allow-port" help:"Open a port besides 80 and 443. Repeatable." placeholder:"PORT"`
+	EgressAllowCIDR []netip.Prefix `name:"egress-allow-cidr" help:"Allow addresses that are forbidden by default, such as 10.1.0.0/16. Repeatable." placeholder:"CIDR"`
+	EgressAllowPort []uint16       `name:"egress-allow-port" help:"Allow a port in addition to 80 and 443. Repeatable." placeholder:"PORT"`
 
-	EgressDenyCIDR []netip.Prefix `name:"egress-deny-cidr" help:"Close addresses, whatever is open. Repeatable." placeholder:"CIDR"`
-	EgressDenyHost []string       `name:"egress-deny-host" help:"Close a name, or with *.NAME those under it. Repeatable." placeholder:"NAME"`
-	EgressResolver string         `name:"egress-resolver" help:"DNS server that origins are looked up with. The default is the system's." placeholder:"HOST:PORT"`
-	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM that origins may be signed by, besides the system's." placeholder:"FILE"`
-	OriginsFile    string         `name:"origins-file" help:"YAML with credentials for named origins (providers) and with their authorities and client certificates (profiles). See docs/operating.md." placeholder:"FILE"`
-	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy that carries every request: http, https or socks5. It looks names up itself, so that of a target only the URL is judged: its port, name and literal address." placeholder:"URL"`
-	EgressCheck    string         `name:"egress-check" help:"Print whether the egress settings allow a URL, and by which rule. Exit code: 0 allowed, 1 forbidden or not looked up, 2 invalid." placeholder:"URL" env:"-"`
+	EgressDenyCIDR []netip.Prefix `name:"egress-deny-cidr" help:"Forbid addresses, even if another flag allows them. Repeatable." placeholder:"CIDR"`
+	EgressDenyHost []string       `name:"egress-deny-host" help:"Forbid a host name, or with *.NAME all names below it. Repeatable." placeholder:"NAME"`
+	EgressResolver string         `name:"egress-resolver" help:"DNS server for the names of origins. Default: that of the system." placeholder:"HOST:PORT"`
+	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM for the certificates of origins, in addition to those of the system." placeholder:"FILE"`
+	OriginsFile    string         `name:"origins-file" help:"YAML file with credentials for named origins (providers), and with certificate authorities and client certificates for them (profiles). See docs/operating.md." placeholder:"FILE"`
+	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy for every request: http, https or socks5. The proxy resolves the names, so the egress policy only checks the URL: port, name and literal address." placeholder:"URL"`
+	EgressCheck    string         `name:"egress-check" help:"Print whether the egress policy allows a URL, and why. Exit code: 0 allowed, 1 forbidden or not resolved, 2 invalid." placeholder:"URL" env:"-"`
 
-	MaxTotalTimeout         time.Duration `live:"" help:"Longest that a fetch may take; longer ones are clamped." default:"15m"`
-	MaxBodyBytes            int64         `live:"" help:"Largest max_size_bytes of a request; larger ones are clamped." default:"1099511627776"`
-	MemoryBudget            int64         `help:"Bytes that may be held for callers: fetches in flight, requests, bodies and unread answers. More is refused. 0: half of the memory limit, less 16 MiB. The limit is GOMEMLIMIT, or else 90 % of the cgroup's." default:"0"`
-	MaxFetches              int           `live:"" help:"Fetches in flight at once; others are refused. 0: as many as fit into the memory budget, 10000 at most." default:"0"`
-	MaxFetchesPerCaller     int           `live:"" help:"Fetches under way for one caller, which is a name or else an address. 0: no limit of its own." default:"0"`
-	NonIdempotentRetries    string        `live:"" complete:"by-request,forbid" help:"Whether POST and PATCH may be tried again: by-request, where the request has an idempotency key and sets allow_non_idempotent, or forbid, which refuses requests that set it." default:"by-request"`
-	MaxConnections          int           `help:"Connections at once on each port; others wait. If callers must authenticate, connections without an authenticated call get a quarter. 0: one for each 192 KiB of the memory budget, 4096 at most." default:"0"`
-	MaxConnectionsPerCaller int           `help:"Connections of one address at once; others are closed. 0: half of --max-connections, 512 at most." default:"0"`
-	DrainTime               time.Duration `help:"How long attempts may go on after SIGTERM." default:"30s"`
-	UserAgent               string        `help:"User-Agent where the caller sets none. The default is fetchd/VERSION." placeholder:"TEXT"`
-	OmitHopsHeader          bool          `help:"Do not send the Fetchd-Hops header, by which the service notices that it is asked to fetch itself through a proxy or a load balancer."`
+	MaxTotalTimeout         time.Duration `live:"" help:"Maximum time for a fetch. Longer limits in requests are reduced to it." default:"15m"`
+	MaxBodyBytes            int64         `live:"" help:"Maximum max_size_bytes of a request. Larger values are reduced to it." default:"1099511627776"`
+	MemoryBudget            int64         `help:"Maximum memory in bytes for fetches in flight, requests, bodies and unread responses. Beyond it, calls are refused. 0: half of the memory limit, minus 16 MiB. The memory limit is GOMEMLIMIT, or else 90 % of the cgroup's limit." default:"0"`
+	MaxFetches              int           `live:"" help:"Maximum number of fetches in flight. More are refused. 0: as many as fit into the memory budget, at most 10000." default:"0"`
+	MaxFetchesPerCaller     int           `live:"" help:"Maximum number of fetches in flight for one caller. A caller is a name, or else an address. 0: no separate limit." default:"0"`
+	NonIdempotentRetries    string        `live:"" complete:"by-request,forbid" help:"Retries of POST and PATCH. by-request allows them if the request has an idempotency key and sets allow_non_idempotent. forbid refuses requests that set it." default:"by-request"`
+	MaxConnections          int           `help:"Maximum number of connections on each port. More wait. If callers must authenticate, a quarter of it is for connections without an authenticated call. 0: one for each 192 KiB of the memory budget, at most 4096." default:"0"`
+	MaxConnectionsPerCaller int           `help:"Maximum number of connections from one address. More are closed. 0: half of --max-connections, at most 512." default:"0"`
+	DrainTime               time.Duration `help:"How long attempts may continue after SIGTERM." default:"30s"`
+	UserAgent               string        `help:"User-Agent for requests that set none. Default: fetchd/VERSION." placeholder:"TEXT"`
+	OmitHopsHeader          bool          `help:"Do not send the Fetchd-Hops header. Without it the service cannot detect that it fetches itself through a proxy or a load balancer."`
 
-	TraceEndpoint string  `help:"Collector that takes traces as OTLP over gRPC. Empty: none." placeholder:"HOST:PORT"`
-	TraceRatio    float64 `help:"Part of the fetches that are traced where the caller does not say: 0 to 1." default:"1"`
-	TraceOrigins  bool    `help:"Send the trace's traceparent header to origins."`
+	TraceEndpoint string  `help:"Collector for traces, OTLP over gRPC. Empty: no traces." placeholder:"HOST:PORT"`
+	TraceRatio    float64 `help:"Fraction of fetches to trace if the caller does not decide: 0 to 1." default:"1"`
+	TraceOrigins  bool    `help:"Send the traceparent header to origins."`
 
-	LogLevel  string `live:"" complete:"debug,info,warn,error" help:"Lowest level that is logged: debug, info, warn or error." default:"info"`
-	LogFormat string `complete:"json,text" help:"Form of the log on standard error: json or text." default:"json"`
+	LogLevel  string `live:"" complete:"debug,info,warn,error" help:"Minimum level of log lines: debug, info, warn or error." default:"info"`
+	LogFormat string `complete:"json,text" help:"Format of the log on standard error: json or text." default:"json"`
 
-	Healthcheck bool             `help:"Ask the service at --grpc-addr whether it serves, and exit." env:"-"`
+	Healthcheck bool             `help:"Check whether the service at --grpc-addr is serving, and exit." env:"-"`
 	Version     kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
-// commandLine is the flags and what may be done with them.
+// commandLine is the flags and the commands.
 type commandLine struct {
 	flags
-	Serve  struct{} `cmd:"" default:"1" help:"Serve. It is what happens without a command."`
-	Config struct{} `cmd:"" help:"Print the settings in force as YAML, and where each comes from. Exits 2 where a start would be refused."`
+	Serve  struct{} `cmd:"" default:"1" help:"Serve. This is the default command."`
+	Config struct{} `cmd:"" help:"Print the settings as YAML, each with its source. The exit code is 2 if the service could not start with them."`
 	Token  struct {
 		Name string `arg:"" help:"Name of the caller: 1 to 64 bytes."`
-	} `cmd:"" help:"Make a token. It is printed once, with the line for --token-file."`
+	} `cmd:"" help:"Create a token. It is printed once, with the line for --token-file."`
 	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 }

@@ -1,6 +1,5 @@
-// Command origin runs an HTTP origin that commits any fault on request, by
-// URL, so that any HTTP client can be tested against it. See GET / of it, or
-// origin --help.
+// Command origin runs an HTTP origin that misbehaves as the URL of a request says, so that HTTP
+// clients can be tested against it. See its GET /, or origin --help.
 package main
 
 import (

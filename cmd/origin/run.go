@@ -13,16 +13,11 @@ import (
 	"fetchd/internal/cli"
 )
 
-const description = `An HTTP origin that commits any fault on request, by URL.
+const description = `An HTTP origin that misbehaves on request. The URL says how.
 
-GET /s/KEY/503/reset/200 answers the first request for KEY with 503, resets the
-connection of the second, and answers 200 from then on. It prints its
-listeners and the whole grammar at the start, and answers GET / with them;
-GET /_log?key=KEY shows what it saw.
+GET /s/KEY/503/reset/200 answers the first request for KEY with 503, resets the connection of the second one, and answers 200 from then on. At the start it prints its listeners and the whole URL grammar; GET / returns the same. GET /_log?key=KEY returns the requests that it saw.
 
-HTTP and HTTPS listen on the addresses below, the listeners that break before
-HTTP begins on ports of 127.0.0.1 that the system chooses. It does what any
-client asks of it: do not expose it to a network.`
+HTTP and HTTPS listen on the addresses below. The listeners that break before HTTP begins use ports of 127.0.0.1 that the system chooses. The origin does what any client asks: do not expose it to a network.`
 
 const examples = `
   origin
@@ -33,8 +28,8 @@ const examples = `
 type flags struct {
 	Addr    string `help:"Address of the listener http." default:"127.0.0.1:9080" placeholder:"HOST:PORT"`
 	TLSAddr string `help:"Address of the listener https." name:"tls-addr" default:"127.0.0.1:9443" placeholder:"HOST:PORT"`
-	Seed    uint64 `help:"Selects the bytes of the bodies that size=N asks for." default:"0" placeholder:"N"`
-	WriteCA string `help:"Write the certificate of the authority to this file, in PEM; clients must trust it. Removed at the end." name:"write-ca" type:"path" placeholder:"FILE"`
+	Seed    uint64 `help:"Seed for the bytes of bodies with size=N." default:"0" placeholder:"N"`
+	WriteCA string `help:"Write the certificate authority to this file, in PEM, for clients to trust. It is removed at the end." name:"write-ca" type:"path" placeholder:"FILE"`
 	Log     bool   `help:"Write a line for each request to standard error."`
 
 	Version    kong.VersionFlag `help:"Print the version and exit."`
@@ -67,12 +62,12 @@ func serve(ctx context.Context, f flags, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = o.Close() }() // it has no error to tell
+	defer func() { _ = o.Close() }() // always nil
 	if f.WriteCA != "" {
 		if err := os.WriteFile(f.WriteCA, o.CAPEM(), 0o644); err != nil {
 			return cli.OutputError(fmt.Errorf("the authority: %w", err))
 		}
-		// The next start makes another one.
+		// The next start creates another authority.
 		defer func() { _ = os.Remove(f.WriteCA) }()
 	}
 	if _, err := io.WriteString(stdout, o.Index()); err != nil {

@@ -3,12 +3,14 @@ package kit
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 
+	"fetchd/client"
 	"fetchd/conformance"
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
@@ -46,7 +48,11 @@ func (s *Scenario) Judge(o Origin, rec *Record) []Mismatch {
 		j.requests(s, rec.Requests)
 		return j.wrong
 	}
-	if rec.Err != nil {
+	switch {
+	case errors.Is(rec.Err, client.ErrContract):
+		j.same("the stream", "as the contract has it", rec.Err)
+		return j.wrong
+	case rec.Err != nil:
 		j.same("the call", "an outcome", rec.Err)
 		return j.wrong
 	}

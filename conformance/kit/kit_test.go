@@ -214,7 +214,7 @@ func TestJudgeNoticesLies(t *testing.T) {
 	}{
 		{"nothing", func(*answer) {}, nil},
 		{"the call failed", func(a *answer) { a.err = errors.New("down") }, []string{"the call"}},
-		{"no outcome", func(a *answer) { a.messages = a.messages[:5] }, []string{"the call"}},
+		{"no outcome", func(a *answer) { a.messages = a.messages[:5] }, []string{"the stream"}},
 		{"a message after the outcome", func(a *answer) { a.messages = append(a.messages, &pb.FetchResponse{Sequence: 7}) }, []string{"the stream"}},
 		{"a message that was lost", func(a *answer) { a.messages[5].Sequence = 7 }, []string{"the stream"}},
 		{"a hole in the body", func(a *answer) { a.messages[3].GetBodyChunk().OffsetBytes = 501 }, []string{"the stream"}},

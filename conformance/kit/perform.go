@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"fetchd/client"
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -94,7 +94,9 @@ func (s *Scenario) tasks(req *pb.FetchRequest) []*pb.Task {
 	return tasks
 }
 
-// many sends the tasks in one message. The record is that of the first.
+// many sends the tasks in one message and checks every answer, so it reads the stream itself: a
+// client.Pool chooses its messages and ignores answers that nothing asked for. The record is that
+// of the first task.
 func (rec *Record) many(ctx context.Context, service pb.FetchServiceClient, tasks []*pb.Task) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // where it is left before its end
@@ -137,28 +139,7 @@ func (rec *Record) many(ctx context.Context, service pb.FetchServiceClient, task
 }
 
 func (rec *Record) stream(ctx context.Context, service pb.FetchServiceClient, req *pb.FetchRequest, tell func(*pb.FetchResponse)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // where it is left before its end
-	stream, err := service.Fetch(ctx, req)
-	if err != nil {
-		return err
-	}
-	if err := rec.read(stream, tell); err != nil {
-		return err
-	}
-	if rec.Outcome == nil {
-		return errors.New("the stream ended without an outcome")
-	}
-	return nil
-}
-
-// read takes the stream to its end.
-func (rec *Record) read(stream grpc.ServerStreamingClient[pb.FetchResponse], tell func(*pb.FetchResponse)) error {
-	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for m, err := range client.Wrap(service).Events(ctx, req) {
 		if err != nil {
 			return err
 		}
@@ -167,6 +148,7 @@ func (rec *Record) read(stream grpc.ServerStreamingClient[pb.FetchResponse], tel
 			tell(m)
 		}
 	}
+	return nil
 }
 
 // take notes a message, and how it breaks the contract.

@@ -1,5 +1,5 @@
-// Package dial has the flags with which a command reaches a fetchd: TLS, a
-// client certificate, a token.
+// Package dial connects a command to a fetchd. It has the flags for TLS, a client certificate
+// and a token.
 package dial
 
 import (
@@ -19,29 +19,29 @@ import (
 	"fetchd/internal/typo"
 )
 
-// Flags are for kong, embedded in a command. The zero value is plaintext
-// without a token.
+// Flags are flags for kong, to be embedded in a command. The zero value is plaintext without a
+// token.
 type Flags struct {
-	TLS         bool   `name:"tls" variable:"FETCHD_SERVER_TLS" group:"Service:" help:"Speak TLS with it, verified by the system's authorities ($$FETCHD_SERVER_TLS)."`
-	TLSCAFile   string `name:"tls-ca-file" placeholder:"FILE" group:"Service:" help:"Authorities in PEM that verify it, in place of the system's."`
-	TLSCertFile string `name:"tls-cert-file" placeholder:"FILE" group:"Service:" help:"Certificate to show it, with --tls-key-file."`
-	TLSKeyFile  string `name:"tls-key-file" placeholder:"FILE" group:"Service:" help:"Its key."`
-	TokenFile   string `name:"token-file" variable:"FETCHD_SERVER_TOKEN_FILE" placeholder:"FILE" group:"Service:" help:"File with the token to show it ($$FETCHD_SERVER_TOKEN_FILE)."`
+	TLS         bool   `name:"tls" variable:"FETCHD_SERVER_TLS" group:"Service:" help:"Use TLS, with the system's certificate authorities ($$FETCHD_SERVER_TLS)."`
+	TLSCAFile   string `name:"tls-ca-file" placeholder:"FILE" group:"Service:" help:"Use TLS, with the certificate authorities in this PEM file instead of the system's."`
+	TLSCertFile string `name:"tls-cert-file" placeholder:"FILE" group:"Service:" help:"Client certificate in PEM; requires --tls-key-file."`
+	TLSKeyFile  string `name:"tls-key-file" placeholder:"FILE" group:"Service:" help:"Private key of the client certificate, in PEM."`
+	TokenFile   string `name:"token-file" variable:"FETCHD_SERVER_TOKEN_FILE" placeholder:"FILE" group:"Service:" help:"File with the token for the service ($$FETCHD_SERVER_TOKEN_FILE)."`
 }
 
 // Variables are the environment variables for the flags that say how a service is reached.
 // A command declares the first one with its --server flag.
 var Variables = []string{"FETCHD_SERVER", "FETCHD_SERVER_TLS", "FETCHD_SERVER_TOKEN_FILE"}
 
-// Strays returns the variables that were probably meant to be one of [Variables]. Others
-// with their prefix are settings of fetchd, such as FETCHD_TOKEN_FILE.
+// Strays returns the variables that are probably misspelt [Variables]. Other variables with
+// this prefix, such as FETCHD_TOKEN_FILE, are settings of fetchd.
 func Strays(environ []string) []typo.Variable {
 	return slices.DeleteFunc(typo.Near(environ, "FETCHD_", Variables), func(v typo.Variable) bool {
 		return v.Name == "FETCHD_TOKEN_FILE"
 	})
 }
 
-// Options say how the service is reached, and who asks it. An error is one of usage.
+// Options returns the dial options for the flags. An error is a usage error.
 func (f Flags) Options() ([]grpc.DialOption, error) {
 	transport := insecure.NewCredentials()
 	if f.usesTLS() {
@@ -61,7 +61,7 @@ func (f Flags) Options() ([]grpc.DialOption, error) {
 	}
 	token := strings.TrimSpace(string(raw))
 	if token == "" || strings.ContainsAny(token, "\r\n\x00") {
-		return nil, cli.UsageError("--token-file", f.TokenFile+" holds no token: put it there on a line of its own")
+		return nil, cli.UsageError("--token-file", f.TokenFile+" has no token: write it on a single line")
 	}
 	return append(opts, grpc.WithPerRPCCredentials(bearer{token, f.usesTLS()})), nil
 }
@@ -80,11 +80,11 @@ func (f Flags) tlsConfig() (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, cli.UsageError("--tls-ca-file", f.TLSCAFile+" holds no certificate in PEM")
+			return nil, cli.UsageError("--tls-ca-file", f.TLSCAFile+" has no certificate in PEM")
 		}
 	}
 	if (f.TLSCertFile == "") != (f.TLSKeyFile == "") {
-		return nil, cli.UsageError("--tls-cert-file", "goes with --tls-key-file: give both or none")
+		return nil, cli.UsageError("--tls-cert-file", "and --tls-key-file belong together: give both or neither")
 	}
 	if f.TLSCertFile != "" {
 		pair, err := tls.LoadX509KeyPair(f.TLSCertFile, f.TLSKeyFile)
@@ -96,7 +96,7 @@ func (f Flags) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// bearer shows a token with every call.
+// bearer sends a token with every call.
 type bearer struct {
 	token  string
 	secure bool
@@ -109,6 +109,6 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"authorization": "Bearer " + b.token}, nil
 }
 
-// RequireTransportSecurity implements credentials.PerRPCCredentials. Where the
-// user asks for plaintext, something else encrypts, or it is on loopback.
+// RequireTransportSecurity implements credentials.PerRPCCredentials. A user who chooses
+// plaintext is on loopback, or something else encrypts the connection.
 func (b bearer) RequireTransportSecurity() bool { return b.secure }

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
-	"fetchd/internal/dial"
 	"fetchd/internal/plainjson"
 )
 
@@ -256,7 +256,7 @@ func stopsAll(err error) bool {
 	case codes.Unavailable, codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
 		return true
 	}
-	return errors.Is(err, dial.ErrContract)
+	return errors.Is(err, client.ErrContract)
 }
 
 // gravity orders the exit codes. If files failed in several ways, the code is that of the

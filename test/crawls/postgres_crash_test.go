@@ -3,14 +3,14 @@
 package crawls
 
 import (
+	"fetchd/test/rig"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// TestCrashes kills one of three workers and then PostgreSQL in the middle of 12,000
-// URLs (6,000 in the short form), half of which lead two by two to one page of another
-// host.
+// TestCrashes kills one of three workers, and then PostgreSQL, in the middle of 12,000 URLs
+// (6,000 in the short form). Half of them are pairs of redirects to one page of another host.
 func TestCrashes(t *testing.T) {
 	ctx := long(t)
 	server := newPostgres(ctx, t)
@@ -21,12 +21,12 @@ func TestCrashes(t *testing.T) {
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()
 	c.requests(pages * 2 / 3)
 	held := 0
-	until(ctx, t, "w2 holds leases", func() bool {
-		w2.signal(syscall.SIGSTOP)
+	rig.Until(ctx, t, "w2 holds leases", func() bool {
+		w2.Signal(syscall.SIGSTOP)
 		if held = c.count(`SELECT count(*) FROM urls WHERE worker = 'w2' AND status = 'fetching'`); held > 0 {
 			return true
 		}
-		w2.signal(syscall.SIGCONT)
+		w2.Signal(syscall.SIGCONT)
 		return false
 	})
 	w2.kill()

@@ -3,137 +3,89 @@
 package crawls
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"fetchd/test/rig"
 )
 
-// programs are built by the first test that needs them.
-var programs struct {
-	once sync.Once
-	dir  string
-	why  string // they are not there
-}
+func TestMain(m *testing.M) { rig.Main(m, "fetchd", "frontier") }
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if programs.dir != "" {
-		_ = os.RemoveAll(programs.dir)
-	}
-	os.Exit(code) //nolint:forbidigo // TestMain is a main.
-}
+// limit ends a test that hangs. A test without a fault needs much less.
+const limit = 4 * time.Minute
 
-// program is the path of one of the two that ship.
-func program(t *testing.T, name string) string {
+// long is [rig.Long] for tests that run in parallel. Most of their time they wait for
+// leases to expire.
+func long(t *testing.T) context.Context {
 	t.Helper()
-	programs.once.Do(func() {
-		dir, err := os.MkdirTemp("", "crawls")
-		if err != nil {
-			programs.why = fmt.Sprint(err)
-			return
-		}
-		programs.dir = dir
-		cmd := exec.Command("go", "build", "-o", dir, "fetchd/cmd/fetchd", "fetchd/cmd/frontier")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			programs.why = "go build: " + string(out)
-		}
-	})
-	if programs.why != "" {
-		t.Fatal(programs.why)
-	}
-	return filepath.Join(programs.dir, name)
+	ctx := rig.Long(t, limit)
+	t.Parallel()
+	return ctx
 }
 
 // process is one run of a program.
 type process struct {
 	*testing.T
+	*rig.Process
 	name string
-	cmd  *exec.Cmd
-	gone chan struct{} // closed when it has ended and its log is read
 
 	mu  sync.Mutex
 	log bytes.Buffer
 }
 
 // start runs a program until the test ends.
-func start(t *testing.T, name, path string, args ...string) *process {
+func start(t *testing.T, name, program string, args ...string) *process {
 	t.Helper()
-	p := &process{T: t, name: name, cmd: exec.Command(path, args...), gone: make(chan struct{})}
-	p.cmd.Env = []string{}                                               // nothing of the environment sets a flag
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that is killed leaves nothing behind
-	stderr, err := p.cmd.StderrPipe()
+	p := &process{T: t, name: name}
+	var err error
+	p.Process, err = rig.Start(append([]string{rig.Program(program)}, args...), nil, func(line []byte) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.log.Write(line)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.gone)
-		lines := bufio.NewReader(stderr)
-		for {
-			line, err := lines.ReadBytes('\n')
-			p.mu.Lock()
-			p.log.Write(line)
-			p.mu.Unlock()
-			if err != nil {
-				break
-			}
-		}
-		_ = p.cmd.Wait() // the state says how it ended
-	}()
 	t.Cleanup(p.end)
 	return p
 }
 
-// end ends the process in order, and by force if that takes too long.
+// end stops the process and checks its log for crashes.
 func (p *process) end() {
-	p.signal(syscall.SIGCONT) // it may be stopped
-	p.signal(syscall.SIGTERM)
-	force := time.AfterFunc(3*time.Second, p.kill)
-	<-p.gone
-	force.Stop()
+	p.Stop()
 	text := p.text()
 	for _, bad := range []string{"panic:", "fatal error:", "SIGBUS"} {
 		if strings.Contains(text, bad) {
-			p.Errorf("%s wrote %q:\n%s", p.name, bad, text)
+			p.Errorf("%s logged %q:\n%s", p.name, bad, text)
 		}
 	}
-	if p.Failed() && !strings.HasPrefix(p.name, "fetchd") { // a line for each fetch
-		p.Logf("the end of the log of %s (%v):\n%s", p.name, p.cmd.ProcessState, last(text, 30))
+	if p.Failed() && !strings.HasPrefix(p.name, "fetchd") { // fetchd logs a line for each fetch
+		p.Logf("the end of the log of %s (%v):\n%s", p.name, p.State, last(text, 30))
 	}
 }
 
+// last returns the last n lines of text.
 func last(text string, n int) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// signal sends one. To a process that is gone it does nothing.
-func (p *process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
+// kill ends the process as a power failure would.
+func (p *process) kill() { p.Signal(syscall.SIGKILL) }
 
-// kill ends the process as a power cut would.
-func (p *process) kill() { p.signal(syscall.SIGKILL) }
-
-// text is what the process has written to standard error.
+// text returns what the process has logged.
 func (p *process) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.String()
 }
 
-// seconds are those in which a log tells of errors.
+// seconds returns the seconds in which a log has errors.
 func seconds(log string) map[string]bool {
 	found := make(map[string]bool)
 	for line := range strings.Lines(log) {
@@ -144,10 +96,10 @@ func seconds(log string) map[string]bool {
 	return found
 }
 
-// wrote waits until standard error has all of texts.
+// wrote waits until the log contains all of texts.
 func (p *process) wrote(ctx context.Context, texts ...string) {
 	p.Helper()
-	until(ctx, p.T, p.name+" writes "+strings.Join(texts, " and "), func() bool {
+	rig.Until(ctx, p.T, p.name+" logs "+strings.Join(texts, " and "), func() bool {
 		text := p.text()
 		for _, want := range texts {
 			if !strings.Contains(text, want) {
@@ -158,26 +110,14 @@ func (p *process) wrote(ctx context.Context, texts ...string) {
 	})
 }
 
-// exits waits for the end and holds the exit status against want, -1 for a signal.
+// exits waits for the end and compares the exit code with want, which is -1 for a signal.
 func (p *process) exits(ctx context.Context, want int) {
 	p.Helper()
-	select {
-	case <-p.gone:
-	case <-ctx.Done():
-		p.Fatalf("%s does not end: %v", p.name, context.Cause(ctx))
-	}
-	if got := p.cmd.ProcessState.ExitCode(); got != want {
-		p.Errorf("%s: exit status %d, want %d", p.name, got, want)
-	}
-}
-
-// freeAddress is one on loopback where nothing listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	got, err := p.ExitCode(ctx)
 	if err != nil {
-		t.Fatal(err)
+		p.Fatalf("%s: %v", p.name, err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	if got != want {
+		p.Errorf("%s: exit code %d, want %d", p.name, got, want)
+	}
 }

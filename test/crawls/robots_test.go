@@ -3,34 +3,28 @@
 package crawls
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"fetchd/internal/site"
+	"fetchd/test/rig"
 )
 
-// TestRobotsBombs checks that hosts whose robots.txt is made to cost memory and time do
-// not slow down or grow a worker. It runs alone because it compares throughput.
+// TestRobotsBombs checks that hosts with a robots.txt that is expensive to parse neither slow
+// down a worker nor increase its memory. It runs alone because it compares throughput.
 func TestRobotsBombs(t *testing.T) {
-	if os.Getenv("FETCHD_LONG") != "1" {
-		t.Skip("crawls for up to half a minute four times: set FETCHD_LONG=1")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
+	ctx := rig.Long(t, limit)
 	const peak = 256 << 10 // KiB
 	alone, _ := bombed(ctx, t, func(*site.Site) []string { return nil })
 	for _, row := range []struct {
 		name string
-		long bool // in the long form alone: 90 hosts ask for more than 60
+		long bool // only in the long form: 90 hosts need more than 60
 		urls func(s *site.Site) []string
 	}{
 		{"60 hosts", true, func(s *site.Site) []string { return bombs(s, 60) }},
@@ -99,9 +93,9 @@ func bombed(ctx context.Context, t *testing.T, more func(*site.Site) []string) (
 		}
 	}
 	c.add(urls)
-	address := freeAddress(t)
+	address := rig.FreeAddress(t, "127.0.0.1")
 	c.service(address)
-	w := start(t, "frontier run", program(t, "frontier"), "run", "--db", c.dsn, "--delay", "1s", "-q", "--server", address)
+	w := start(t, "frontier run", "frontier", "run", "--db", c.dsn, "--delay", "1s", "-q", "--server", address)
 	w.after(ctx, sized(30*time.Second, 20*time.Second))
 	memory = w.peak()
 	for _, v := range s.Visits() {
@@ -109,7 +103,7 @@ func bombed(ctx context.Context, t *testing.T, more func(*site.Site) []string) (
 			pages++
 		}
 	}
-	w.signal(syscall.SIGTERM)
+	w.Signal(syscall.SIGTERM)
 	w.exits(ctx, 130)
 	return pages, memory
 }
@@ -119,7 +113,7 @@ func (p *process) after(ctx context.Context, d time.Duration) {
 	p.Helper()
 	select {
 	case <-time.After(d):
-	case <-p.gone:
+	case <-p.Gone:
 		p.Fatalf("%s ended:\n%s", p.name, p.text())
 	case <-ctx.Done():
 		p.Fatal(context.Cause(ctx))
@@ -129,14 +123,9 @@ func (p *process) after(ctx context.Context, d time.Duration) {
 // peak returns the peak of the process's resident memory in KiB.
 func (p *process) peak() int {
 	p.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	_, peak, err := p.Resident()
 	if err != nil {
 		p.Fatal(err)
 	}
-	_, after, _ := bytes.Cut(status, []byte("VmHWM:"))
-	n, err := strconv.Atoi(string(bytes.Fields(after)[0]))
-	if err != nil {
-		p.Fatal(err)
-	}
-	return n
+	return int(peak >> 10)
 }

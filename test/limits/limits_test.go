@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"fetchd/conformance/origin"
+	"fetchd/test/rig"
 )
 
 const (
@@ -86,20 +87,19 @@ func (s setting) callers() []int {
 	return chunks(n, s.perCaller)
 }
 
+func TestMain(m *testing.M) { rig.Main(m, "fetchd") }
+
 // TestLimits runs the requested rows, columns and settings.
 func TestLimits(t *testing.T) {
-	if os.Getenv("FETCHD_LONG") != "1" {
-		t.Skip("attacks the binary in memory cgroups for minutes: set FETCHD_LONG=1, or .ci/run limits")
-	}
+	rig.Long(t, 3*time.Hour)
 	group, err := newCgroup(cgroupRoot, columns[0].bytes)
 	if err != nil {
-		cannot(t, "no memory cgroup can be made: %v", err)
+		rig.Cannot(t, "no memory cgroup can be made: %v", err)
 	}
 	if err := group.remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	all := os.Getenv("FETCHD_LIMITS") == "all"
-	binary := build(t)
 	var report report
 	for i, c := range columns {
 		if i > 0 && !all {
@@ -109,7 +109,7 @@ func TestLimits(t *testing.T) {
 			for _, s := range settings(t, all) {
 				t.Run(s.name, func(t *testing.T) {
 					t.Parallel()
-					l := newLane(t, binary, c, s, &report)
+					l := newLane(t, c, s, &report)
 					defer l.finish()
 					for _, r := range rows {
 						if all || r.gate == s.name {
@@ -123,20 +123,9 @@ func TestLimits(t *testing.T) {
 	_, _ = fmt.Fprintf(os.Stdout, "\n%s\n", report.markdown()) // without the indent of a log
 }
 
-// cannot skips a requested test that this machine cannot run. In the gate it fails: a
-// skipped test must not look like a pass.
-func cannot(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
 // lane runs rows one after the other on one process, as long as that lives.
 type lane struct {
 	*testing.T
-	binary  string
 	column  column
 	setting setting
 	report  *report
@@ -149,14 +138,10 @@ type lane struct {
 	fields  map[bool]int      // maximum of a head over HTTP/1.1 and HTTP/2
 }
 
-func newLane(t *testing.T, binary string, c column, s setting, r *report) *lane {
+func newLane(t *testing.T, c column, s setting, r *report) *lane {
 	t.Helper()
-	l := &lane{T: t, binary: binary, column: c, setting: s, report: r, hostile: newHostile(t), running: make(map[bool]*service), fields: make(map[bool]int)}
-	var err error
-	if l.origin, err = origin.Start(origin.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.origin.Close() })
+	l := &lane{T: t, column: c, setting: s, report: r, hostile: newHostile(t), running: make(map[bool]*service), fields: make(map[bool]int)}
+	l.origin = rig.Origin(t)
 	config, err := os.ReadFile(serviceConfig)
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +176,7 @@ func (l *lane) service(t *testing.T, withTokens bool) *service {
 			t.Fatal(err)
 		}
 	}
-	s, err := startService(ctx, l.binary, l.column.bytes, l.args, callers)
+	s, err := startService(ctx, l.column.bytes, l.args, callers)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,9 +80,7 @@ func revoked(tr *trial) (err error) {
 	if err := tokens.write(1); err != nil {
 		return err
 	}
-	if err := tr.service.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		return err
-	}
+	tr.service.Signal(syscall.SIGHUP)
 	late := time.After(within)
 	for n := range streams {
 		select {

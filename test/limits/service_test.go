@@ -4,16 +4,11 @@ package limits
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,100 +17,48 @@ import (
 	"time"
 
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 // service is one run of the binary in its own cgroup.
 type service struct {
+	*rig.Process
 	grpcAddr, httpAddr string
 	tokens             *tokens // nil: callers are identified by address
 	idle               int64   // resident bytes before the first row
 	group              *cgroup
-	cmd                *exec.Cmd
-	gone               chan struct{} // closed when the process has ended
-	failure            string        // the first error of its log, once gone is closed
-}
-
-// build returns the path of the binary.
-func build(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "fetchd")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "fetchd/cmd/fetchd")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return binary
 }
 
 // startService runs the binary in a new cgroup and waits until it serves. The
 // environment is empty: fetchd derives its limits from the cgroup.
-func startService(ctx context.Context, binary string, limit int64, args []string, tokens *tokens) (*service, error) {
+func startService(ctx context.Context, limit int64, args []string, tokens *tokens) (*service, error) {
 	group, err := newCgroup(cgroupRoot, limit)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{group: group, gone: make(chan struct{}), tokens: tokens}
-	args = append([]string{binary, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}, args...)
+	s := &service{group: group, tokens: tokens}
+	args = append([]string{rig.Program("fetchd"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}, args...)
 	if tokens != nil {
 		args = append(args, "--token-file", tokens.file)
 	}
-	inside := group.command(args...)
-	s.cmd = exec.Command(inside[0], inside[1:]...)
-	s.cmd.Env = []string{}
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // the process dies with the test
-	log, err := s.cmd.StderrPipe()
+	if s.Process, err = rig.Start(group.command(args...), nil, nil); err != nil {
+		return nil, errors.Join(err, group.remove(ctx))
+	}
+	at, err := s.Serving(ctx)
 	if err != nil {
-		return nil, errors.Join(err, group.remove(ctx))
+		return nil, errors.Join(err, s.stop(ctx))
 	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, errors.Join(err, group.remove(ctx))
-	}
-	serving := make(chan struct{})
-	go s.follow(log, serving)
-	select {
-	case <-serving:
-	case <-s.gone:
-		return nil, errors.Join(fmt.Errorf("fetchd did not start: %s %s", s.cmd.ProcessState, s.failure), s.stop(ctx))
-	case <-ctx.Done():
-		return nil, errors.Join(context.Cause(ctx), s.stop(ctx))
-	}
+	s.grpcAddr, s.httpAddr = at.GRPC, at.HTTP
 	if s.idle, err = s.resident(); err != nil {
 		return nil, errors.Join(err, s.stop(ctx))
 	}
 	return s, nil
 }
 
-// follow reads the log to its end and then waits for the process.
-func (s *service) follow(log io.Reader, serving chan<- struct{}) {
-	defer close(s.gone)
-	lines := bufio.NewScanner(log)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := lines.Bytes()
-		switch {
-		case bytes.Contains(line, []byte(`"msg":"serving"`)):
-			var at struct {
-				GRPC string `json:"grpc_addr"`
-				HTTP string `json:"http_addr"`
-			}
-			if json.Unmarshal(line, &at) == nil {
-				s.grpcAddr, s.httpAddr = at.GRPC, at.HTTP
-				close(serving)
-			}
-		case s.failure != "":
-		case bytes.Contains(line, []byte(`"level":"ERROR"`)), bytes.HasPrefix(line, []byte("panic:")),
-			bytes.HasPrefix(line, []byte("fatal error:")), bytes.HasPrefix(line, []byte("fetchd: ")):
-			s.failure = string(line)
-		}
-	}
-	_, _ = io.Copy(io.Discard, log) // past a line that is too long
-	_ = s.cmd.Wait()                // the state has the result
-}
-
 // alive reports whether the process runs.
 func (s *service) alive() bool {
 	select {
-	case <-s.gone:
+	case <-s.Gone:
 		return false
 	default:
 		return true
@@ -131,7 +74,7 @@ func (s *service) death() string {
 	if kills > 0 {
 		return "killed by the kernel for memory"
 	}
-	return fmt.Sprintf("ended: %s %s", s.cmd.ProcessState, s.failure)
+	return fmt.Sprintf("ended: %s %s", s.State, s.Failure)
 }
 
 // whileAlive returns a context that also ends when the process does.
@@ -139,7 +82,7 @@ func (s *service) whileAlive(ctx context.Context) (context.Context, context.Canc
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
-		case <-s.gone:
+		case <-s.Gone:
 			cancel(errors.New("the service has ended"))
 		case <-ctx.Done():
 		}
@@ -149,8 +92,8 @@ func (s *service) whileAlive(ctx context.Context) (context.Context, context.Canc
 
 // stop ends the process and removes its cgroup.
 func (s *service) stop(ctx context.Context) error {
-	_ = s.cmd.Process.Kill() // it may have ended
-	<-s.gone
+	s.Signal(syscall.SIGKILL)
+	<-s.Gone
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return s.group.remove(ctx)
@@ -158,17 +101,8 @@ func (s *service) stop(ctx context.Context) error {
 
 // resident returns the process's resident bytes.
 func (s *service) resident() (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	_, after, found := strings.Cut(string(status), "VmRSS:")
-	fields := strings.Fields(after)
-	if !found || len(fields) == 0 {
-		return 0, errors.New("/proc/PID/status has no VmRSS")
-	}
-	kib, err := strconv.ParseInt(fields[0], 10, 64)
-	return kib << 10, err
+	now, _, err := s.Resident()
+	return now, err
 }
 
 // settles waits up to 30 s until the process uses at most 64 MiB more than when it was

@@ -1,6 +1,7 @@
-// Package peers runs wire scenarios of package conformance against servers that
-// are not of this project: nginx, go-httpbin, and Toxiproxy in front of nginx. What
-// must hold is the same; an origin of our own could share our mistakes.
+// Package peers runs wire scenarios of package conformance against servers of other
+// projects: nginx, go-httpbin, and Toxiproxy in front of nginx. The expectations stay the
+// same. The origin of this project could share its mistakes; these servers do not.
 //
-// It has tests alone, which take FETCHD_LONG=1 and an nginx.
+// The tests run if FETCHD_LONG is 1, which .ci/run peers sets. They need nginx and take
+// about ten seconds.
 package peers

@@ -10,6 +10,7 @@ import (
 	"github.com/mccutchen/go-httpbin/v2/httpbin"
 
 	"fetchd/conformance/origin"
+	"fetchd/test/rig"
 )
 
 // journal is a log of requests in front of a handler.
@@ -33,7 +34,7 @@ func (j *journal) since(mark int) []origin.Request {
 	return append([]origin.Request(nil), j.requests[mark:]...)
 }
 
-// alphabet is what go-httpbin's /range serves: a to z, again and again.
+// alphabet returns what go-httpbin's /range serves: a to z, repeated.
 func alphabet(n int64) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -42,9 +43,10 @@ func alphabet(n int64) []byte {
 	return b
 }
 
-// TestHTTPBin: go-httpbin is known to many, and has a mind of its own.
+// TestHTTPBin uses go-httpbin, a widely used implementation that shares no code with this
+// project.
 func TestHTTPBin(t *testing.T) {
-	long(t)
+	rig.Long(t, 3*time.Minute)
 	j := &journal{Handler: httpbin.New()}
 	front := httptest.NewServer(j)
 	t.Cleanup(front.Close)

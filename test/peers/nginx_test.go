@@ -27,12 +27,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"fetchd/conformance/origin"
+	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
-// patience is how long nginx may take for what takes no time.
+// patience limits operations that normally take no time.
 const patience = 20 * time.Second
 
-// nginx is a running one.
+// nginx is a running nginx.
 type nginx struct {
 	*testing.T
 	folder    string
@@ -42,7 +44,7 @@ type nginx struct {
 	roots     *x509.CertPool
 }
 
-// config has: folder, user, plain and TLS address, each several times in order.
+// config is a format for the folder, the user, and the plain and the TLS address.
 const config = `
 daemon off;
 master_process off;
@@ -88,24 +90,23 @@ http {
 }
 `
 
-// startNginx starts one that ends with the test.
+// startNginx starts an nginx until the test ends.
 func startNginx(t *testing.T) *nginx {
 	t.Helper()
-	long(t)
+	rig.Long(t, 3*time.Minute)
 	program, err := exec.LookPath("nginx")
 	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("nginx is not installed: on Debian the package nginx-light")
-		}
-		t.Skip("nginx is not installed: on Debian the package nginx-light")
+		rig.Cannot(t, "nginx is not installed; on Debian it is the package nginx-light")
 	}
-	plain, secure := freeAddresses(t)
-	n := &nginx{T: t, folder: t.TempDir(), http: plain, tls: secure, body: origin.New(origin.Config{}).Body}
+	n := &nginx{T: t, folder: t.TempDir(), http: rig.FreeAddress(t, "127.0.0.1"), body: origin.New(origin.Config{}).Body}
+	for n.tls = n.http; n.tls == n.http; {
+		n.tls = rig.FreeAddress(t, "127.0.0.1")
+	}
 	n.files()
 	n.certificate()
 	user := ""
 	if os.Getuid() == 0 {
-		user = "user root;" // its folder is the test's alone
+		user = "user root;" // other users cannot read the folder of a test
 	}
 	n.write("nginx.conf", fmt.Appendf(nil, config, n.folder, user, n.http, n.tls))
 	cmd := exec.Command(program, "-p", n.folder, "-c", filepath.Join(n.folder, "nginx.conf"))
@@ -131,21 +132,6 @@ func startNginx(t *testing.T) *nginx {
 	return n
 }
 
-// freeAddresses are two: both are held until both are known.
-func freeAddresses(t *testing.T) (plain, secure string) {
-	t.Helper()
-	var addresses [2]string
-	for i := range addresses {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		addresses[i] = l.Addr().String()
-	}
-	return addresses[0], addresses[1]
-}
-
 func (n *nginx) write(name string, data []byte) {
 	n.Helper()
 	path := filepath.Join(n.folder, name)
@@ -163,7 +149,7 @@ func (n *nginx) read(name string) []byte {
 	return data
 }
 
-// files are what it serves; one is as old as the scenarios have it.
+// files writes the files that nginx serves. One has the age that a scenario expects.
 func (n *nginx) files() {
 	n.Helper()
 	for _, size := range []int64{0, 500, 5000, 900_000} {
@@ -201,24 +187,18 @@ func (n *nginx) certificate() {
 	n.roots.AppendCertsFromPEM(public)
 }
 
-// until waits for what nginx does in its own time.
+// until waits for something that nginx does asynchronously.
 func (n *nginx) until(what string, done func() bool) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), patience)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			n.Fatalf("nginx: not in %s: %s\n%s", patience, what, n.read("error.log"))
-		}
+	if wait.Until(ctx, 5*time.Millisecond, done) != nil {
+		n.Fatalf("nginx: %s: not within %s\n%s", what, patience, n.read("error.log"))
 	}
 }
 
-// log is what nginx has written of requests that have ended. A request of our own
-// says that those before it are in it.
+// log returns the finished requests from nginx's log. It sends a request of its own
+// and waits until the log has it, so that all earlier requests are there too.
 func (n *nginx) log() []origin.Request {
 	n.Helper()
 	n.marks++
@@ -234,8 +214,8 @@ func (n *nginx) log() []origin.Request {
 	return requests
 }
 
-// request reads a line. nginx's clock has steps of a millisecond or more, so each
-// request counts as later than the one before by a few.
+// request parses a line. nginx's clock has steps of a millisecond or more, so each
+// request is given a slightly later time than the one before.
 func (n *nginx) request(line string, number int) origin.Request {
 	n.Helper()
 	const step = 5 * time.Millisecond
@@ -248,14 +228,14 @@ func (n *nginx) request(line string, number int) origin.Request {
 		Time: time.UnixMilli(int64(seconds * 1000)).Add(time.Duration(number) * step)}
 }
 
-// get asks nginx for a path and throws the answer away.
+// get requests a path and discards the answer.
 func (n *nginx) get(path string) {
 	n.Helper()
 	n.head(path)
 }
 
-// head asks for a path on a connection of its own and returns how many bytes come
-// before the body.
+// head requests a path on a new connection and returns how many bytes precede the
+// body.
 func (n *nginx) head(path string) int {
 	n.Helper()
 	conn, err := net.Dial("tcp", n.http)
@@ -278,13 +258,13 @@ func (n *nginx) head(path string) int {
 	return bytes.Index(answer.Bytes(), []byte("\r\n\r\n")) + 4
 }
 
-// peer is nginx as an origin, plain at the given address.
+// peer returns nginx as an origin with the given addresses.
 func (n *nginx) peer(plain, tls string) *peer {
 	return &peer{bases: map[string]string{"http": "http://" + plain, "http-other": "http://" + plain, "https": "https://" + tls, "tls-cut": "https://" + tls},
 		body: n.body, roots: n.roots, since: func(mark int) []origin.Request { return n.log()[mark:] }, count: func() int { return len(n.log()) }}
 }
 
-// TestNginx: the server that most origins are.
+// TestNginx uses nginx, which many origins run.
 func TestNginx(t *testing.T) {
 	n := startNginx(t)
 	p := n.peer(n.http, n.tls)
@@ -310,11 +290,11 @@ func TestNginx(t *testing.T) {
 		{scenario: "body too large", path: "/5000.txt"},
 		{scenario: "wrong digest", path: "/500.txt"},
 	})
-	n.get("/limited") // what is let through; the next comes too soon
+	n.get("/limited") // the first request passes; the next one exceeds the rate
 	play(t, p, []row{{scenario: "429 with seconds", path: "/limited"}})
 }
 
-// TestToxiproxy: nginx behind a network that fails.
+// TestToxiproxy puts a failing network in front of nginx.
 func TestToxiproxy(t *testing.T) {
 	n := startNginx(t)
 	cut := func(bytes int) func(*toxiproxy.Proxy) {
@@ -342,7 +322,7 @@ func TestToxiproxy(t *testing.T) {
 	}
 }
 
-// link is a Toxiproxy in front of address, with the fault on it.
+// link starts a Toxiproxy with a fault in front of address.
 func link(t *testing.T, address string, fault func(*toxiproxy.Proxy)) string {
 	t.Helper()
 	p := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "link", "127.0.0.1:0", address)

@@ -18,13 +18,13 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// caller is a client of all replicas, as deploy/grpc says, and notes when it
-// loses a connection.
+// caller is a client of all replicas with a service config of deploy/grpc. It records when
+// it loses a connection.
 type caller struct {
 	pb.FetchServiceClient
 
 	mu   sync.Mutex
-	lost map[string]time.Time // by the replica's address, the last one
+	lost map[string]time.Time // last loss, by the replica's address
 }
 
 // dialAll connects to the replicas with a published service config.
@@ -47,14 +47,14 @@ func dialAll(t *testing.T, config string, addresses ...string) *caller {
 	return c
 }
 
-// lostAt is when the client noticed that its connection to a replica had ended.
+// lostAt returns when the client noticed that its connection to a replica had ended.
 func (c *caller) lostAt(address string) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost[address]
 }
 
-// watch is the part of the caller that gRPC tells about connections.
+// watch receives gRPC's events about connections for a caller.
 type watch struct{ caller *caller }
 
 type remote struct{}
@@ -81,7 +81,7 @@ func (watch) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { 
 // HandleRPC implements stats.Handler.
 func (watch) HandleRPC(context.Context, stats.RPCStats) {}
 
-// dialOne connects to one address, without any service config.
+// dialOne connects to one address, without a service config.
 func dialOne(t *testing.T, address string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())

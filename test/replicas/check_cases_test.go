@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// at is a time in a history by hand.
+// at returns a time in a handwritten history.
 func at(ms int) time.Time { return noon.Add(time.Duration(ms) * time.Millisecond) }
 
 const (
@@ -24,8 +24,8 @@ const (
 	killedCall
 )
 
-// good is a history without a fault: a stream of two attempts whose bodies
-// differ, a unary call, one that its caller left, one whose replica was killed.
+// good returns a history without a fault: a stream of two attempts with different bodies, a
+// unary call, a call that its caller cancelled, and one whose replica was killed.
 func good() *history {
 	h := &history{content: []byte("first body, second body")}
 	h.calls = []*call{
@@ -47,7 +47,7 @@ func good() *history {
 	return h
 }
 
-// get is a request that the origin answered, and hop what is told of it.
+// get returns a request that the origin answered, and hop the report of it.
 func get(key string, ms int) seen { return seen{key, at(ms), "GET", "/" + key, false} }
 
 func hop(key string) []*pb.Hop {
@@ -87,7 +87,7 @@ func chunk(ms int, attempt int32, offset int64, data string) event {
 		BodyChunk: &pb.BodyChunk{Attempt: attempt, OffsetBytes: offset, Data: []byte(data)}}}}
 }
 
-// succeeded is the outcome of a fetch whose last attempt went well.
+// succeeded returns the outcome of a fetch whose last attempt succeeded.
 func succeeded(attempts, exchanges int32, text string) *pb.FetchOutcome {
 	sum := sha256.Sum256([]byte(text))
 	return &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Attempts: attempts, Exchanges: exchanges, ResponseAttempt: attempts,
@@ -104,13 +104,13 @@ func unaryOutcome(attempts, exchanges int32, label, text string) *pb.FetchOutcom
 	return o
 }
 
-// drop takes event i out and numbers the others anew.
+// drop removes event i and renumbers the others.
 func (c *call) drop(i int) { c.events = number(slices.Delete(c.events, i, i+1)) }
 
-// end is the outcome of the call.
+// end returns the outcome of the call.
 func (c *call) end() *pb.FetchOutcome { return c.outcomes()[0] }
 
-// TestCheck breaks a good history in one way after the other.
+// TestCheck breaks a good history in one way per row.
 func TestCheck(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -191,11 +191,11 @@ func TestCheck(t *testing.T) {
 			var got []property
 			for _, v := range check(h) {
 				if got = append(got, v.property); v.call == "" || v.text == "" {
-					t.Errorf("violation %+v does not say enough", v)
+					t.Errorf("violation %+v has empty fields", v)
 				}
 			}
 			if row.want == "" && len(got) > 0 || row.want != "" && !slices.Equal(got, []property{row.want}) {
-				t.Errorf("violated: %q, want %q alone", got, row.want)
+				t.Errorf("violated: %q, want only %q", got, row.want)
 			}
 		})
 	}

@@ -15,10 +15,10 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// property is one that every history has.
+// property is a property that every history must have.
 type property string
 
-// What must hold.
+// The properties.
 const (
 	ends      property = "every call ends"
 	outcome   property = "a call that is OK has one outcome, another has none"
@@ -34,17 +34,17 @@ const (
 	known     property = "every request at the origin belongs to a call"
 )
 
-// quietAfter is how long a request may be on its way.
+// quietAfter is how long a request may take to reach the origin.
 const quietAfter = 250 * time.Millisecond
 
-// violation is a property that a call does not have.
+// violation is a property that a call violates.
 type violation struct {
 	property property
 	call     string
 	text     string
 }
 
-// check holds a history against the properties. It looks at nothing else.
+// check returns the properties that a history violates. It uses nothing but the history.
 func check(h *history) []violation {
 	c := checker{history: h, saw: make(map[string][]seen)}
 	for _, r := range h.requests {
@@ -98,8 +98,8 @@ func (c *checker) checkOutcome() {
 	if c.call.code == codes.OK {
 		want = 1
 	}
-	// The end of a call follows its outcome: a caller that leaves, or a process
-	// that is killed, can come between the two.
+	// The end of a call follows its outcome. A cancellation or a kill can happen
+	// between the two.
 	if between := c.call.left || c.call.killed; n != want && (!between || n > 1) {
 		c.failf(outcome, "it ended %s with %d outcomes", c.call.code, n)
 	}
@@ -114,7 +114,7 @@ func (c *checker) checkOrder() {
 	}
 	over := false
 	for _, e := range c.call.events {
-		if end := e.message.GetOutcome() != nil; over && !end { // a second outcome is told by checkOutcome
+		if end := e.message.GetOutcome() != nil; over && !end { // checkOutcome reports a second outcome
 			c.failf(last, "message %d follows it", e.message.GetSequence())
 			return
 		} else if end {
@@ -123,9 +123,9 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// checkAttempts follows the attempts of a fetch that told them.
+// checkAttempts checks the attempts of a fetch that reported them.
 func (c *checker) checkAttempts() {
-	if !c.call.tellsAttempts() {
+	if !c.call.reportsAttempts() {
 		return
 	}
 	started, finished := int32(0), int32(0)
@@ -163,7 +163,7 @@ func (c *checker) checkExchanges() {
 		if told < len(saw) || told > len(saw) && !c.call.unsure {
 			c.failf(exchanges, "told %d, the origin saw %d", told, len(saw))
 		}
-		if c.call.tellsAttempts() {
+		if c.call.reportsAttempts() {
 			c.checkHops(saw)
 		}
 		if o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && (len(saw) == 0 || saw[len(saw)-1].broken) {
@@ -172,8 +172,8 @@ func (c *checker) checkExchanges() {
 	}
 }
 
-// checkHops looks for every hop that was answered among the requests, and for
-// every request among the hops: one that the transport sent again is one hop.
+// checkHops looks for every answered hop among the requests, and for every request among
+// the hops. A request that the transport resent belongs to one hop.
 func (c *checker) checkHops(saw []seen) {
 	told, next := make(map[string]bool), 0
 	for _, h := range c.call.hops() {
@@ -200,7 +200,7 @@ func (c *checker) checkHops(saw []seen) {
 
 func (r *seen) name() string { return r.method + " " + r.path }
 
-// pathOf is the path of a URL as it is sent.
+// pathOf returns the path of a URL as it is sent.
 func pathOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -209,15 +209,15 @@ func pathOf(text string) string {
 	return u.EscapedPath()
 }
 
-// delivered is the body that a caller got, and where it says it is from.
+// delivered is the body that a caller received, and its reported origin.
 type delivered struct {
-	attempt int32  // of the last piece
-	began   int32  // attempt that began it
-	label   string // of the response of that attempt
+	attempt int32  // attempt of the last chunk
+	began   int32  // attempt that started it
+	label   string // label of the response of that attempt
 	bytes   []byte
 }
 
-// checkBody puts the chunks together.
+// checkBody assembles and checks the chunks.
 func (c *checker) checkBody() {
 	var got delivered
 	for _, e := range c.call.events {
@@ -226,7 +226,7 @@ func (c *checker) checkBody() {
 			switch {
 			case len(got.bytes) == 0:
 				got = delivered{attempt: r.GetAttempt(), began: r.GetAttempt(), label: label}
-			case r.GetBodyOffsetBytes() == int64(len(got.bytes)) && label == got.label: // it is continued (spec B2)
+			case r.GetBodyOffsetBytes() == int64(len(got.bytes)) && label == got.label: // a continued body (spec B2)
 				got.attempt = r.GetAttempt()
 			}
 		}
@@ -255,7 +255,7 @@ func (c *checker) checkBody() {
 	}
 }
 
-// checkWhole compares the body of a fetch that went well with what is told of it.
+// checkWhole compares the body of a successful fetch with its outcome.
 func (c *checker) checkWhole(o *pb.FetchOutcome, got delivered) {
 	if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 		return
@@ -283,7 +283,7 @@ func labelOf(r *pb.HttpResponse) string {
 	return ""
 }
 
-// part is the content that a label names.
+// part returns the content that a label names.
 func (c *checker) part(label string) ([]byte, bool) {
 	from, size, _ := strings.Cut(label, "+")
 	offset, err1 := strconv.Atoi(from)

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health" // without it the client does not look at the replicas' health
+	"google.golang.org/grpc/health" // without it the client does not check the replicas' health
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -22,7 +22,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// The service configs that callers are told to use.
+// The service configs that the docs recommend.
 const (
 	anyMethod  = "../../deploy/grpc/service-config.json"
 	idempotent = "../../deploy/grpc/service-config-idempotent.json"
@@ -37,7 +37,7 @@ func read(t *testing.T, config string) string {
 	return string(text)
 }
 
-// TestConfigNames: gRPC does not mind a method or a service that is not there.
+// TestConfigNames checks names, because gRPC ignores unknown methods and services.
 func TestConfigNames(t *testing.T) {
 	known := make(map[string]bool)
 	for _, m := range pb.FetchService_ServiceDesc.Methods {
@@ -66,12 +66,12 @@ func TestConfigNames(t *testing.T) {
 				named[name.Method] = true
 			}
 			if m.Timeout != nil {
-				t.Errorf("%s has a timeout: the deadline is the caller's", file)
+				t.Errorf("%s has a timeout, but the caller sets the deadline", file)
 			}
 		}
 		for _, method := range []string{"Fetch", "FetchUnary", "Explain"} {
 			if !named[method] {
-				t.Errorf("%s says nothing of %s", file, method)
+				t.Errorf("%s does not mention %s", file, method)
 			}
 		}
 		if got := config.HealthCheckConfig.ServiceName; got != pb.FetchService_ServiceDesc.ServiceName {
@@ -80,8 +80,8 @@ func TestConfigNames(t *testing.T) {
 	}
 }
 
-// TestConfigRetries calls a server that dies with the call in hand, or refuses
-// it, and counts how often the call comes.
+// TestConfigRetries calls a server that dies during the call or refuses it, and counts how
+// often the call arrives.
 func TestConfigRetries(t *testing.T) {
 	for _, row := range []struct {
 		name, config string
@@ -106,7 +106,7 @@ func TestConfigRetries(t *testing.T) {
 			defer cancel()
 			err := row.call(ctx, client)
 			if got := row.server.calls.Load(); status.Code(err) != row.code || got != row.calls {
-				t.Errorf("the call ended %v and came %d times, want %s and %d", err, got, row.code, row.calls)
+				t.Errorf("the call ended %v and arrived %d times, want %s and %d", err, got, row.code, row.calls)
 			}
 		})
 	}
@@ -131,19 +131,18 @@ func explain(ctx context.Context, c pb.FetchServiceClient) error {
 	return err
 }
 
-// scripted is a service that does with call n what answer says.
+// scripted is a service that handles call n with answer.
 type scripted struct {
 	pb.UnimplementedFetchServiceServer
 	calls  atomic.Int64
 	answer func(ctx context.Context, s *scripted, n int64) error
-	status healthpb.HealthCheckResponse_ServingStatus // unset means SERVING
+	status healthpb.HealthCheckResponse_ServingStatus // zero means SERVING
 
 	mu    sync.Mutex
 	conns []net.Conn
 }
 
-// dies breaks its connections in the middle of every call, as a process that is
-// killed does.
+// dies returns a service that breaks its connections in every call, like a killed process.
 func dies() *scripted {
 	return &scripted{answer: func(ctx context.Context, s *scripted, _ int64) error {
 		s.mu.Lock()
@@ -156,18 +155,18 @@ func dies() *scripted {
 	}}
 }
 
-// refusesOnce refuses the first call as admission does.
+// refusesOnce returns a service that refuses the first call as admission does.
 func refusesOnce() *scripted {
 	return &scripted{answer: func(ctx context.Context, _ *scripted, n int64) error {
 		if n > 1 {
 			return nil
 		}
-		_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", "10")) // fails outside a call only
+		_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", "10")) // fails only outside a call
 		return status.Error(codes.ResourceExhausted, "too many fetches")
 	}}
 }
 
-// TestConfigHealth: a replica that does not serve gets no call.
+// TestConfigHealth checks that a replica that is not serving receives no call.
 func TestConfigHealth(t *testing.T) {
 	for _, config := range []string{anyMethod, idempotent} {
 		s := refusesOnce()
@@ -176,12 +175,12 @@ func TestConfigHealth(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		if err := unary(ctx, client); status.Code(err) != codes.Unavailable || s.calls.Load() != 0 {
-			t.Errorf("%s: a call ended %v and came %d times, want UNAVAILABLE and 0", config, err, s.calls.Load())
+			t.Errorf("%s: a call ended %v and arrived %d times, want UNAVAILABLE and 0", config, err, s.calls.Load())
 		}
 	}
 }
 
-// serve runs the service until the test ends, and connects to it by the config.
+// serve runs the service until the test ends, and connects to it with the config.
 func (s *scripted) serve(t *testing.T, config string) pb.FetchServiceClient {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -196,17 +195,17 @@ func (s *scripted) serve(t *testing.T, config string) pb.FetchServiceClient {
 	var group sync.WaitGroup
 	group.Go(func() { _ = server.Serve(noting{l, s}) }) // ends with Stop
 	t.Cleanup(func() { server.Stop(); group.Wait() })
-	text := strings.ReplaceAll(read(t, config), `"0.1s"`, `"0.01s"`) // only the waits are shorter
+	text := strings.ReplaceAll(read(t, config), `"0.1s"`, `"0.01s"`) // only shortens the waits
 	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithDefaultServiceConfig(text),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
-		t.Fatalf("gRPC does not take the config: %v", err)
+		t.Fatalf("gRPC rejects the config: %v", err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	return pb.NewFetchServiceClient(conn)
 }
 
-// noting is a listener whose connections the service can break.
+// noting is a listener that records its connections, so that the service can break them.
 type noting struct {
 	net.Listener
 	service *scripted

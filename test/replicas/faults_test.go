@@ -13,19 +13,20 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
-// TestHistory makes calls of every kind while one replica is stopped and another
-// killed, and checks all that was seen.
+// TestHistory makes calls of every kind while one replica is stopped and another is killed,
+// and checks the recorded history.
 func TestHistory(t *testing.T) {
 	const (
 		callers = 24
-		between = 2 * time.Second // faults, and before and after them
-		leastOf = 3               // calls of each kind
+		between = 2 * time.Second // time before, between and after the faults
+		leastOf = 3               // minimum of calls of each kind
 	)
-	ctx := long(t, 50*time.Second)
-	o := newOrigin(t)
-	s := newService(ctx, t, o)
+	ctx := rig.Long(t, 50*time.Second)
+	o := rig.Origin(t)
+	s := newService(t, o)
 	replicas, addresses := startReplicas(ctx, t, s)
 	r := &recorder{caller: dialAll(t, anyMethod, addresses...), origin: o, at: make(map[*call]string)}
 	running, stop := context.WithCancel(ctx)
@@ -35,13 +36,13 @@ func TestHistory(t *testing.T) {
 		group.Go(func() { r.work(running, i) })
 	}
 	wait.For(ctx, between)
-	replicas[1].signal(syscall.SIGTERM)
+	replicas[1].Signal(syscall.SIGTERM)
 	if code := replicas[1].exit(ctx); code != 0 {
 		t.Errorf("exit code after SIGTERM %d, want 0", code)
 	}
 	s.start(ctx, addresses[1])
 	wait.For(ctx, between)
-	killedAt := replicas[2].signal(syscall.SIGKILL)
+	killedAt := replicas[2].Signal(syscall.SIGKILL)
 	replicas[2].exit(ctx)
 	if err := wait.Until(ctx, time.Millisecond, func() bool { return r.caller.lostAt(addresses[2]).After(killedAt) }); err != nil {
 		t.Fatal(err)
@@ -51,15 +52,15 @@ func TestHistory(t *testing.T) {
 	wait.For(ctx, between)
 	stop()
 	group.Wait()
-	wait.For(ctx, 2*quietAfter) // what comes too late must be seen
+	wait.For(ctx, 2*quietAfter) // late requests must be recorded too
 	h := r.history(addresses[2], killedAt, lost)
-	h.tell(t)
+	h.summarize(t)
 	for _, v := range check(h) {
 		t.Errorf("%s: call %s: %s", v.property, v.call, v.text)
 	}
 	for _, c := range h.calls {
 		if !c.left && !c.killed && c.code != codes.OK {
-			t.Errorf("call %s (%s) ended %s, want OK: only a caller that leaves and a replica that dies end a call without outcome", c.id, c.kind, c.code)
+			t.Errorf("call %s (%s) ended %s, want OK: only a cancellation or a killed replica may end a call without an outcome", c.id, c.kind, c.code)
 		}
 	}
 	kinds := make(map[string]int)
@@ -67,12 +68,13 @@ func TestHistory(t *testing.T) {
 		kinds[c.kind]++
 	}
 	for _, row := range rows {
-		atLeast(t, "calls of the kind "+row.name, kinds[row.name], leastOf)
+		rig.AtLeast(t, "calls of the kind "+row.name, kinds[row.name], leastOf)
 	}
 }
 
-// tell says what the run was made of: a check of nothing passes too.
-func (h *history) tell(t *testing.T) {
+// summarize logs what the run consisted of and checks that it was enough, because an empty
+// history has no violations.
+func (h *history) summarize(t *testing.T) {
 	t.Helper()
 	var unaries, left, killed, withChunks, retried, shut int
 	for _, c := range h.calls {
@@ -101,9 +103,9 @@ func (h *history) tell(t *testing.T) {
 	}
 	t.Logf("%d calls, %d of them unary, %d streams with a body, %d of more than one attempt; %d left by their callers, %d lost with the killed replica, %d ended as SHUTDOWN; %d requests at the origin",
 		len(h.calls), unaries, withChunks, retried, left, killed, shut, len(h.requests))
-	atLeast(t, "calls", len(h.calls), 500)
-	atLeast(t, "calls left", left, 10)
-	atLeast(t, "calls of more than one attempt", retried, 100)
-	atLeast(t, "streams with a body", withChunks, 100)
-	atLeast(t, "calls lost with the killed replica", killed, 1)
+	rig.AtLeast(t, "calls", len(h.calls), 500)
+	rig.AtLeast(t, "calls left", left, 10)
+	rig.AtLeast(t, "calls of more than one attempt", retried, 100)
+	rig.AtLeast(t, "streams with a body", withChunks, 100)
+	rig.AtLeast(t, "calls lost with the killed replica", killed, 1)
 }

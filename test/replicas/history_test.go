@@ -8,40 +8,40 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// history is what happened in a run: every call, and every request that the
-// origin saw.
+// history is everything that happened in a run: every call, and every request that the
+// origin received.
 type history struct {
 	calls    []*call
 	requests []seen
-	// content is the origin's seeded body. An answer says in the header
-	// bodyLabel, as OFFSET+SIZE, which part of it its body is.
+	// content is the origin's seeded body. The header bodyLabel of an answer names the
+	// part of it that is the answer's body, as OFFSET+SIZE.
 	content []byte
 }
 
-// bodyLabel tells one attempt's body from another's.
+// bodyLabel is the header that distinguishes the bodies of attempts.
 const bodyLabel = "X-Body"
 
-// call is one call of a caller.
+// call is a recorded call.
 type call struct {
-	id      string // and the origin's key of its URL
-	kind    string // of the run's table, for people
+	id      string // also the origin's key in its URL
+	kind    string // name of the row, for messages
 	request *pb.FetchRequest
 	unary   bool
 
-	began, ended time.Time // ended is zero where the call never did
+	began, ended time.Time // ended is zero if the call did not end
 	code         codes.Code
 	events       []event                // of Fetch
-	answer       *pb.FetchUnaryResponse // of FetchUnary; nil where there was none
+	answer       *pb.FetchUnaryResponse // of FetchUnary; nil if there was none
 
 	left   bool // the caller cancelled it
-	killed bool // its replica was killed while it was under way
-	// unsure: a connection broke, or was given up, at the instant at which the
-	// request went out. It may be told though it was never read (spec §1); what
-	// was read is always told.
+	killed bool // its replica was killed while it was in flight
+	// unsure: a connection broke or was closed at the moment when the request was sent.
+	// It may be reported although the origin never read it (spec §1). Requests that
+	// were read are always reported.
 	unsure bool
 }
 
-// event is a message as it was received.
+// event is a received message.
 type event struct {
 	at      time.Time
 	message *pb.FetchResponse
@@ -52,10 +52,10 @@ type seen struct {
 	key          string
 	at           time.Time
 	method, path string
-	broken       bool // the origin broke its answer off
+	broken       bool // the origin broke off its answer
 }
 
-// outcomes are those that the caller got.
+// outcomes returns the outcomes that the caller received.
 func (c *call) outcomes() []*pb.FetchOutcome {
 	var all []*pb.FetchOutcome
 	if o := c.answer.GetOutcome(); o != nil {
@@ -69,7 +69,7 @@ func (c *call) outcomes() []*pb.FetchOutcome {
 	return all
 }
 
-// hops are those of all attempts, in order.
+// hops returns the hops of all attempts, in order.
 func (c *call) hops() []*pb.Hop {
 	var all []*pb.Hop
 	for _, a := range c.answer.GetAttempts() {
@@ -81,12 +81,12 @@ func (c *call) hops() []*pb.Hop {
 	return all
 }
 
-// tellsAttempts: the caller asked for more than the outcome.
-func (c *call) tellsAttempts() bool {
+// reportsAttempts reports whether the caller asked for more than the outcome.
+func (c *call) reportsAttempts() bool {
 	return c.request.GetEventLevel() != pb.EventLevel_EVENT_LEVEL_OUTCOME
 }
 
-// over is when the caller knew that the fetch had ended.
+// over returns when the caller knew that the fetch had ended.
 func (c *call) over() time.Time {
 	for _, e := range c.events {
 		if e.message.GetOutcome() != nil {

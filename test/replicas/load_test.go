@@ -19,15 +19,15 @@ import (
 	"fetchd/internal/wait"
 )
 
-// fetched is what came of one call of a steady load.
+// fetched is the result of one call of a steady load.
 type fetched struct {
 	began, ended time.Time
-	replica      string // that it ended on
+	replica      string // the replica on which it ended
 	err          error
 	success      bool
 }
 
-// load is a number of workers, each with one unary fetch at a time.
+// load is a number of workers that each run one unary fetch at a time.
 type load struct {
 	caller *caller
 	origin *origin.Origin
@@ -38,7 +38,7 @@ type load struct {
 	wait sync.WaitGroup
 }
 
-// startLoad has the workers fetch until finish.
+// startLoad starts workers that fetch until finish.
 func startLoad(ctx context.Context, c *caller, o *origin.Origin, workers int) *load {
 	l := &load{caller: c, origin: o}
 	ctx, l.stop = context.WithCancel(ctx)
@@ -56,8 +56,8 @@ func (l *load) work(ctx context.Context, worker int) {
 	}
 }
 
-// one makes a call. It is not cut short by the end of the load: that would be a
-// failure of the test's own making.
+// one makes a call. The end of the load does not cancel it, because that would be a failure
+// caused by the test itself.
 func (l *load) one(ctx context.Context, url string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
@@ -81,7 +81,7 @@ func (l *load) finish() []fetched {
 	return l.done
 }
 
-// flow counts the fetches that went well in the second from at on.
+// flow counts the successful fetches in the second that starts at at.
 func flow(calls []fetched, at time.Time) int {
 	n := 0
 	for _, f := range calls {
@@ -92,7 +92,7 @@ func flow(calls []fetched, at time.Time) int {
 	return n
 }
 
-// serves says when the first call that began after at had gone well on the replica.
+// serves returns when the first call that started after at succeeded on the replica.
 func (l *load) serves(ctx context.Context, replica string, at time.Time) (time.Time, error) {
 	seen, first := 0, time.Time{}
 	err := wait.Until(ctx, 5*time.Millisecond, func() bool {
@@ -108,7 +108,7 @@ func (l *load) serves(ctx context.Context, replica string, at time.Time) (time.T
 	return first, err
 }
 
-// failed describes a call that did.
+// failed describes a failed call.
 func (f *fetched) failed() string {
 	return fmt.Sprintf("a call on %s, %v long, ended %s: %v", f.replica, f.ended.Sub(f.began).Round(time.Millisecond), status.Code(f.err), f.err)
 }

@@ -16,18 +16,19 @@ import (
 
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/rig"
 )
 
 const (
-	// Capacity is 64 fetches of 200 ms, 320 a second, which any machine carries:
-	// what is measured is the service's way with more.
+	// Capacity is 64 fetches of 200 ms, 320 a second, which any machine can serve. The
+	// test measures how the service handles more.
 	places    = 64
 	takes     = 200 * time.Millisecond
 	overTimes = 4
 	peakFor   = 3 * time.Second
 	overFor   = 5 * time.Second
 	recoverBy = 5 * time.Second
-	// A round in which this process did not get to run is one of bursts, not of
+	// If this process does not get enough CPU time, a round consists of bursts instead of
 	// four times the capacity, and does not count.
 	mostLate = 100 * time.Millisecond
 	rounds   = 3
@@ -35,54 +36,54 @@ const (
 	goalRefused, limitRefused = 20 * time.Millisecond, 100 * time.Millisecond // the 99th percentile
 )
 
-// offered is what came of an offered load.
+// offered is the result of an offered load.
 type offered struct {
 	mu      sync.Mutex
-	good    []time.Time // the ends of fetches that went well
-	refused times       // how long each refusal took
-	other   error       // the last end that is neither
+	good    []time.Time // the ends of successful fetches
+	refused rig.Times   // how long each refusal took
+	other   error       // the last error that is not a refusal
 }
 
-// TestOverload offers the service four times what it takes.
+// TestOverload offers the service four times its capacity.
 func TestOverload(t *testing.T) {
-	ctx := long(t, 40*time.Second)
-	o := newOrigin(t)
-	p := newService(ctx, t, o).start(ctx, "127.0.0.1:0", "--max-fetches", fmt.Sprint(places))
+	ctx := rig.Long(t, 40*time.Second)
+	o := rig.Origin(t)
+	p := newService(t, o).start(ctx, "127.0.0.1:0", "--max-fetches", fmt.Sprint(places))
 	var clients []pb.FetchServiceClient
 	for range 4 {
 		clients = append(clients, pb.NewFetchServiceClient(dialOne(t, p.addr)))
 	}
 	peak := new(offered)
-	peak.closed(ctx, clients, o, time.Second) // connections come up
+	peak.closed(ctx, clients, o, time.Second) // opens the connections
 	peak = new(offered)
 	began := time.Now()
 	peak.closed(ctx, clients, o, peakFor)
 	capacity := peak.rate(began, peakFor)
 	t.Logf("at capacity: %.0f fetches/s", capacity)
-	atLeast(t, "fetches/s at capacity", capacity, 0.8*places/takes.Seconds()) // or the machine sets it
+	rig.AtLeast(t, "fetches/s at capacity", capacity, 0.8*places/takes.Seconds()) // or the machine sets it
 
 	var over *offered
 	var sent int
 	var used time.Duration
 	for round, late := 1, mostLate+1; late > mostLate; round++ {
 		if round > rounds {
-			cannot(t, "the calls did not go out at their times in any of %d rounds: the machine is too busy with something else", rounds)
+			rig.Cannot(t, "the calls were late in each of %d rounds: the machine is too busy with something else", rounds)
 		}
 		over = new(offered)
 		before := p.cpu()
 		began = time.Now()
 		sent, late = over.open(ctx, clients, o, overTimes*capacity, overFor)
 		used = p.cpu() - before
-		t.Logf("round %d: the calls went out %v late at most", round, late.Round(time.Millisecond))
+		t.Logf("round %d: the calls were sent at most %v late", round, late.Round(time.Millisecond))
 	}
 	good := over.rate(began, overFor)
-	t.Logf("offered %.0f/s for %v: %.0f fetches/s went well (%.0f %% of the peak), %d of %d were refused, by %s; the service computed %v",
+	t.Logf("offered %.0f/s for %v: %.0f fetches/s succeeded (%.0f %% of the peak), %d of %d were refused, after %s; the service used %v of CPU time",
 		float64(sent)/overFor.Seconds(), overFor, good, 100*good/capacity, len(over.refused), sent, over.refused, used)
-	atLeast(t, "fetches/s under overload", good, 0.8*capacity)
+	rig.AtLeast(t, "fetches/s under overload", good, 0.8*capacity)
 	if len(over.refused) < sent/2 {
-		t.Errorf("%d of %d calls were refused, want more than half: there was no overload", len(over.refused), sent)
+		t.Errorf("%d of %d calls were refused, want more than half, or it was no overload", len(over.refused), sent)
 	}
-	within(t, "99th percentile of the time to a refusal", over.refused.percentile(99), goalRefused, limitRefused)
+	rig.AtMost(t, "99th percentile of the time to a refusal", over.refused.Percentile(99), goalRefused, limitRefused)
 
 	after := new(offered)
 	ended := time.Now()
@@ -94,7 +95,7 @@ func TestOverload(t *testing.T) {
 		}
 	}
 	if full < 0 {
-		t.Errorf("%.0f fetches/s in the %v after the overload, want %.0f again in one second of them", after.rate(ended, recoverBy), recoverBy, 0.9*capacity)
+		t.Errorf("%.0f fetches/s in the %v after the overload, want %.0f in at least one second of them", after.rate(ended, recoverBy), recoverBy, 0.9*capacity)
 	}
 	t.Logf("after the overload: full speed within %d s; %.0f fetches/s over %v, %d refused", full, after.rate(ended, recoverBy), recoverBy, len(after.refused))
 	for _, o := range []*offered{peak, over, after} {
@@ -104,7 +105,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// closed has as many callers as there are places, each with one fetch at a time.
+// closed runs as many callers as there are slots, each with one fetch at a time.
 func (o *offered) closed(ctx context.Context, clients []pb.FetchServiceClient, at *origin.Origin, d time.Duration) {
 	var group sync.WaitGroup
 	end := time.Now().Add(d)
@@ -118,8 +119,8 @@ func (o *offered) closed(ctx context.Context, clients []pb.FetchServiceClient, a
 	group.Wait()
 }
 
-// open begins calls at a rate, whatever becomes of those before. It says how many
-// there were, and how late the latest was.
+// open starts calls at a rate, without waiting for earlier ones. It returns how many it
+// started, and how late the latest was.
 func (o *offered) open(ctx context.Context, clients []pb.FetchServiceClient, at *origin.Origin, perSecond float64, d time.Duration) (sent int, late time.Duration) {
 	var group sync.WaitGroup
 	began := time.Now()
@@ -137,7 +138,7 @@ func (o *offered) open(ctx context.Context, clients []pb.FetchServiceClient, at 
 	return sent, late
 }
 
-// one makes a call, with gRPC's own retry out of the way.
+// one makes a call without gRPC's own retries.
 func (o *offered) one(ctx context.Context, client pb.FetchServiceClient, at *origin.Origin, key int) {
 	began := time.Now()
 	resp, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{
@@ -157,7 +158,7 @@ func (o *offered) one(ctx context.Context, client pb.FetchServiceClient, at *ori
 	}
 }
 
-// isRefusal: with the code goes when to come again.
+// isRefusal reports whether err is a refusal that says when to try again.
 func isRefusal(err error) bool {
 	st := status.Convert(err)
 	for _, d := range st.Details() {
@@ -168,7 +169,7 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// rate is how many fetches a second went well in d from at on.
+// rate returns the successful fetches per second during d, starting at at.
 func (o *offered) rate(at time.Time, d time.Duration) float64 {
 	n := 0
 	for _, end := range o.good {

@@ -20,18 +20,17 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// recorder makes calls and keeps all that is seen of them.
+// recorder makes calls and records them.
 type recorder struct {
 	caller *caller
 	origin *origin.Origin
 
 	mu    sync.Mutex
 	calls []*call
-	at    map[*call]string // the replica that a call ended on
+	at    map[*call]string // the replica on which a call ended
 }
 
-// work makes one call after the other until ctx ends. What it calls depends on
-// the seed alone.
+// work makes one call after the other until ctx ends. The calls depend only on the seed.
 func (r *recorder) work(ctx context.Context, worker int) {
 	random := rand.New(rand.NewPCG(2, uint64(worker)))
 	for n := 0; ctx.Err() == nil; n++ {
@@ -39,7 +38,7 @@ func (r *recorder) work(ctx context.Context, worker int) {
 		key := fmt.Sprintf("h%d-%d", worker, n)
 		c := &call{id: key, kind: row.name, unsure: row.unsure, unary: random.IntN(10) < 3,
 			request: row.request(r.origin.URL(row.listener, row.script(key)))}
-		if c.unary { // which has no stream
+		if c.unary { // it has no stream
 			c.request.BodyPolicy = nil
 		}
 		var leave time.Duration
@@ -50,8 +49,8 @@ func (r *recorder) work(ctx context.Context, worker int) {
 	}
 }
 
-// make makes one call, which its caller leaves after a while unless that is 0. It
-// is not cut short by the end of the run.
+// make makes one call and cancels it after leave, unless that is 0. The end of the run does
+// not cancel it.
 func (r *recorder) make(ctx context.Context, c *call, leave time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
@@ -96,8 +95,8 @@ func (r *recorder) stream(ctx context.Context, c *call, at *peer.Peer) error {
 	}
 }
 
-// history is what was recorded, once all calls have ended. Those that were under
-// way on the replica that was killed are marked.
+// history returns the recorded calls once all have ended. It marks those that were in
+// flight on the killed replica.
 func (r *recorder) history(killed string, from, to time.Time) *history {
 	h := &history{calls: r.calls, content: r.origin.Body(2 << 20)}
 	for _, c := range r.calls {

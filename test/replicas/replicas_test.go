@@ -11,28 +11,29 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 const (
-	workers      = 20              // fetches of 5 to 50 ms each: 500 to 700 a second, where the machine can
-	leastFlow    = 200             // fetches in a second, or the run proves nothing
-	away         = time.Second     // of a replica that comes back
-	goalReturn   = 3 * time.Second // until it has load again: gRPC dials again after 1 s, then after 1.6 s
+	workers      = 20              // fetches of 5 to 50 ms each: 500 to 700 a second if the machine can
+	leastFlow    = 200             // minimum of fetches in a second; with fewer the run proves nothing
+	away         = time.Second     // how long a replica is away
+	goalReturn   = 3 * time.Second // until it has load again; gRPC dials again after 1 s, then after 1.6 s
 	limitReturn  = 8 * time.Second
-	steadyBefore = 1500 * time.Millisecond // of load before a fault
+	steadyBefore = 1500 * time.Millisecond // time under load before a fault
 )
 
 // TestReplicas stops one of three replicas under load, and kills another.
 func TestReplicas(t *testing.T) {
 	for _, row := range []struct {
 		name, config string
-		repeats      bool // calls that were under way on a replica that died
+		repeats      bool // calls that were in flight on a replica that died are repeated
 	}{
 		{"config for every method", anyMethod, false},
 		{"config for idempotent methods", idempotent, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			ctx := long(t, 50*time.Second)
+			ctx := rig.Long(t, 50*time.Second)
 			f := startFleet(ctx, t, row.config)
 			stopped := f.fault(ctx, 1, syscall.SIGTERM)
 			if code := stopped.code; code != 0 {
@@ -58,14 +59,14 @@ type fleet struct {
 	load     *load
 }
 
-// hosts are where the replicas are.
+// hosts are the addresses of the replicas.
 var hosts = []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}
 
-// startReplicas starts one on each host.
+// startReplicas starts a replica on each host.
 func startReplicas(ctx context.Context, t *testing.T, s *service) (replicas []*process, addresses []string) {
 	t.Helper()
 	for _, host := range hosts {
-		p := s.start(ctx, freeAddress(t, host), "--drain-time", "10s")
+		p := s.start(ctx, rig.FreeAddress(t, host), "--drain-time", "10s")
 		replicas, addresses = append(replicas, p), append(addresses, p.addr)
 	}
 	return replicas, addresses
@@ -73,8 +74,8 @@ func startReplicas(ctx context.Context, t *testing.T, s *service) (replicas []*p
 
 func startFleet(ctx context.Context, t *testing.T, config string) *fleet {
 	t.Helper()
-	o := newOrigin(t)
-	f := &fleet{T: t, service: newService(ctx, t, o)}
+	o := rig.Origin(t)
+	f := &fleet{T: t, service: newService(t, o)}
 	var addresses []string
 	f.replicas, addresses = startReplicas(ctx, t, f.service)
 	f.caller = dialAll(t, config, addresses...)
@@ -88,26 +89,26 @@ func startFleet(ctx context.Context, t *testing.T, config string) *fleet {
 	return f
 }
 
-// fault is a signal to a replica, and what followed.
+// fault is a signal to a replica and its consequences.
 type fault struct {
 	signal   syscall.Signal
 	replica  string
 	at       time.Time
-	code     int       // of the exit
-	gone     time.Time // the process
-	lost     time.Time // by the client
+	code     int       // exit code
+	gone     time.Time // the process has ended
+	lost     time.Time // the client has noticed
 	returned time.Time // it serves
 	loaded   time.Time // it has load again
 }
 
-// fault signals a replica under load, and brings it back.
+// fault signals a replica under load and restarts it.
 func (f *fleet) fault(ctx context.Context, i int, sig syscall.Signal) fault {
 	f.Helper()
 	wait.For(ctx, steadyBefore)
 	p := f.replicas[i]
-	r := fault{signal: sig, replica: p.addr, at: p.signal(sig)}
+	r := fault{signal: sig, replica: p.addr, at: p.Signal(sig)}
 	r.code = p.exit(ctx)
-	r.gone = p.endedAt
+	r.gone = p.EndedAt
 	if err := wait.Until(ctx, time.Millisecond, func() bool { return f.caller.lostAt(p.addr).After(r.at) }); err != nil {
 		f.Fatalf("the client does not notice that %s is gone: %v", p.addr, err)
 	}
@@ -117,26 +118,26 @@ func (f *fleet) fault(ctx context.Context, i int, sig syscall.Signal) fault {
 	r.returned = f.replicas[i].started
 	loaded, err := f.load.serves(ctx, p.addr, r.returned)
 	if err != nil {
-		f.Fatalf("%s is back and gets no load: %v", p.addr, err)
+		f.Fatalf("%s is back but gets no load: %v", p.addr, err)
 	}
 	r.loaded = loaded
-	f.Logf("%s: the process was gone after %v, the client had noticed after %v; it was back for %v when it had load again", sig,
+	f.Logf("%s: the process ended after %v, the client noticed after %v; after the restart it had load again after %v", sig,
 		r.gone.Sub(r.at).Round(time.Millisecond), r.lost.Sub(r.at).Round(time.Millisecond), r.loaded.Sub(r.returned).Round(time.Millisecond))
-	within(f.T, "time from the return to load", r.loaded.Sub(r.returned), goalReturn, limitReturn)
+	rig.AtMost(f.T, "time from the return to load", r.loaded.Sub(r.returned), goalReturn, limitReturn)
 	return r
 }
 
-// judgeFlow wants enough load around the fault for the run to count.
+// judgeFlow checks that there was enough load around the fault.
 func (r *fault) judgeFlow(t *testing.T, calls []fetched) {
 	t.Helper()
 	before, after := flow(calls, r.at.Add(-time.Second)), flow(calls, r.at)
-	t.Logf("%s: %d fetches went well in the second before, %d in the second after", r.signal, before, after)
-	atLeast(t, "fetches in the second before the fault", before, leastFlow)
-	atLeast(t, "fetches in the second after the fault", after, leastFlow)
+	t.Logf("%s: %d fetches succeeded in the second before, %d in the second after", r.signal, before, after)
+	rig.AtLeast(t, "fetches in the second before the fault", before, leastFlow)
+	rig.AtLeast(t, "fetches in the second after the fault", after, leastFlow)
 }
 
-// judgeFailures lets calls fail only where they were under way on the replica
-// that was killed, and the client could not know yet.
+// judgeFailures checks that calls failed only if they were in flight on the killed replica
+// before the client could know of the kill.
 func (f *fleet) judgeFailures(calls []fetched, killed fault, repeats bool) {
 	f.Helper()
 	under, failed := 0, 0
@@ -148,20 +149,20 @@ func (f *fleet) judgeFailures(calls []fetched, killed fault, repeats bool) {
 		case c.err == nil && c.success:
 			continue
 		case c.err == nil:
-			f.Errorf("a call on %s has an outcome that is no success", c.replica)
+			f.Errorf("a call on %s has an unsuccessful outcome", c.replica)
 		case repeats || c.code() != codes.Unavailable || c.replica != killed.replica:
 			f.Error(c.failed())
 		case c.began.After(killed.lost):
-			f.Errorf("%s; it began after the client had lost that connection", c.failed())
+			f.Errorf("%s; it started after the client had lost that connection", c.failed())
 		case c.ended.Before(killed.at):
 			f.Errorf("%s; it ended before the kill", c.failed())
 		}
 		failed++
 	}
-	f.Logf("%d calls in all; %d ended on the killed replica after the kill, %d calls failed", len(calls), under, failed)
+	f.Logf("%d calls in total; %d ended on the killed replica after the kill, %d calls failed", len(calls), under, failed)
 }
 
-// judgeShares wants each replica to carry its part at the end.
+// judgeShares checks that each replica has its share of the load at the end.
 func (f *fleet) judgeShares(calls []fetched, from time.Time) {
 	f.Helper()
 	shares, all := make(map[string]int), 0
@@ -172,7 +173,7 @@ func (f *fleet) judgeShares(calls []fetched, from time.Time) {
 		}
 	}
 	for _, p := range f.replicas {
-		f.Logf("%s carried %d of the last %d fetches", p.addr, shares[p.addr], all)
-		atLeast(f.T, "fetches of "+p.addr, shares[p.addr], all/5)
+		f.Logf("%s served %d of the last %d fetches", p.addr, shares[p.addr], all)
+		rig.AtLeast(f.T, "fetches of "+p.addr, shares[p.addr], all/5)
 	}
 }

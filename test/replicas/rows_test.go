@@ -15,13 +15,13 @@ import (
 // row is one kind of call of the run whose history is checked.
 type row struct {
 	name, listener string
-	path           string // KEY is the call's own; GOOD(OFFSET+SIZE) is a 200 with that body
+	path           string // KEY is replaced by the key of the call, GOOD(OFFSET+SIZE) by a 200 with that body
 	unsure         bool
 	change         func(*pb.FetchRequest)
 }
 
-// rows are faults that origins commit, and what goes well. Each 200 has a body of
-// its own, by which attempts are told apart.
+// rows are faults that origins commit, and successes. Each 200 has a different body, which
+// distinguishes the attempts.
 var rows = []row{
 	{name: "200", listener: "http", path: "/s/KEY/GOOD(0+2000),delay=20ms"},
 	{name: "503, then 200", listener: "http", path: "/s/KEY/503:size=50/GOOD(100+3000)"},
@@ -50,12 +50,12 @@ var rows = []row{
 	{name: "a cut, and another body then", listener: "http", path: "/s/KEY/GOOD(500+300000),etag=%22v%22,range,cut=200000,how=rst/GOOD(40000+300000),etag=%22w%22,range", change: holdNothing},
 	{name: "HTTP/2 and a cut", listener: "https", path: "/s/KEY/GOOD(70000+9000),cut=5000/GOOD(80000+9000)"},
 	{name: "TLS and a reset", listener: "https1", path: "/s/KEY/reset/GOOD(90000+5000)"},
-	// A GOAWAY ends what others have sent on that connection, read or not.
+	// A GOAWAY also ends other requests on that connection, read or not.
 	{name: "GOAWAY", listener: "h2fault", path: "/s/KEY/h2-goaway/GOOD(11+5000)", unsure: true},
 	{name: "GOAWAY with an error", listener: "h2fault", path: "/s/KEY/h2-goaway:code=2/GOOD(12+5000)", unsure: true},
 	{name: "a stream that is reset", listener: "h2fault", path: "/s/KEY/h2-rst:code=2/GOOD(13+5000)", unsure: true},
 	{name: "nobody listens", listener: "refused", path: "/s/KEY/GOOD(1+1)"},
-	// Where the machine is slow, the request may be given up before it is read.
+	// On a slow machine the request may be abandoned before it is read.
 	{name: "no answer in time", listener: "http", path: "/s/KEY/silent/GOOD(14+900)", unsure: true,
 		change: func(r *pb.FetchRequest) {
 			r.TimeoutPolicy = &pb.TimeoutPolicy{HeaderTimeout: durationpb.New(100 * time.Millisecond)}
@@ -66,7 +66,7 @@ var rows = []row{
 
 func holdNothing(r *pb.FetchRequest) { r.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: new(int64)} }
 
-// script is the path of the row for a key.
+// script returns the path of the row for a key.
 func (r *row) script(key string) string {
 	path := strings.ReplaceAll(r.path, "KEY", key)
 	for {
@@ -80,7 +80,7 @@ func (r *row) script(key string) string {
 	}
 }
 
-// request is a call of the row. Its waits are short.
+// request returns a request of the row with short waits.
 func (r *row) request(url string) *pb.FetchRequest {
 	in := &pb.FetchRequest{Url: url, RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(20 * time.Millisecond)}}
 	if r.change != nil {

@@ -24,12 +24,13 @@ import (
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
-// TestSoak loads one service with everything for FETCHD_SOAK, and wants it to
-// hold no more afterwards than before.
+// TestSoak loads one service with every kind of call for FETCHD_SOAK, and checks that it
+// uses no more afterwards than before.
 func TestSoak(t *testing.T) {
-	const warming, most = 15 * time.Second, 3 * time.Minute // most: all but the soak itself
+	const warming, most = 15 * time.Second, 3 * time.Minute // most: time for everything except the soak itself
 	duration := 2 * time.Minute
 	if text := os.Getenv("FETCHD_SOAK"); text != "" {
 		var err error
@@ -37,19 +38,14 @@ func TestSoak(t *testing.T) {
 			t.Fatalf("FETCHD_SOAK: %v", err)
 		}
 	}
-	ctx := long(t, duration+most)
-	// Each stage has an origin of its own, which is closed at its end: then the
-	// service holds no idle connections in either look.
-	first, second := newOrigin(t), newOrigin(t)
-	s := newService(ctx, t, first, second)
-	s.env = []string{"GODEBUG=gctrace=1"} // tells the live heap
-	args := []string{"--max-connections-per-caller", "2000"}
-	metrics := s.metricsAddress()
-	if metrics != "" {
-		args = append(args, "--http-addr", metrics)
-	}
-	p := s.start(ctx, "127.0.0.1:0", args...)
-	i := &idle{process: p, metrics: metrics, probe: pb.NewFetchServiceClient(dialOne(t, p.addr))}
+	ctx := rig.Long(t, duration+most)
+	// Each stage has its own origin, which is closed at its end, so that the service has
+	// no idle connections in either look.
+	first, second := rig.Origin(t), rig.Origin(t)
+	s := newService(t, first, second)
+	s.env = []string{"GODEBUG=gctrace=1"} // reports the live heap
+	p := s.start(ctx, "127.0.0.1:0", "--max-connections-per-caller", "2000", "--http-addr", "127.0.0.1:0")
+	i := &idle{process: p, probe: pb.NewFetchServiceClient(dialOne(t, p.addr))}
 
 	warm := &soak{T: t, addr: p.addr, origin: first}
 	warm.crowd(ctx)
@@ -62,17 +58,17 @@ func TestSoak(t *testing.T) {
 	main := &soak{T: t, addr: p.addr, origin: second}
 	used, began := p.cpu(), time.Now()
 	main.run(ctx, duration)
-	t.Logf("%d calls in %v, the service computed %v: %s", main.total(), time.Since(began).Round(time.Second), p.cpu()-used, main)
-	peak := p.live.Load()
+	t.Logf("%d calls in %v, the service used %v of CPU time: %s", main.total(), time.Since(began).Round(time.Second), p.cpu()-used, main)
+	peak := p.Heap.Live.Load()
 	_ = second.Close() // it always returns nil
 	after := i.backTo(ctx, before)
 	t.Logf("after: %s; live heap under load was %d MiB at the last collection", after, peak)
-	for _, more := range after.more(before) {
-		t.Errorf("left over: %s", more)
+	for _, excess := range after.excess(before) {
+		t.Errorf("after the load: %s", excess)
 	}
 }
 
-// soak is a load of everything.
+// soak is a load of every kind of call.
 type soak struct {
 	*testing.T
 	addr   string
@@ -88,8 +84,8 @@ const (
 	redial   = 100 // calls on a connection
 )
 
-// crowd has more fetches at once than the service keeps idle goroutines for the
-// next ones, so that it has all of those before it is first looked at.
+// crowd runs more fetches at once than the service keeps idle goroutines, so that it has
+// all of these goroutines before the first look.
 func (s *soak) crowd(ctx context.Context) {
 	client := pb.NewFetchServiceClient(dialOne(s.T, s.addr))
 	var group sync.WaitGroup
@@ -104,7 +100,7 @@ func (s *soak) crowd(ctx context.Context) {
 	group.Wait()
 }
 
-// run loads the service for d, and waits for the last call.
+// run loads the service for d and waits for the last call.
 func (s *soak) run(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -137,7 +133,7 @@ func (s *soak) work(ctx context.Context, worker int) {
 	}
 }
 
-// connected calls f with a connection of its own.
+// connected calls f with a new connection.
 func (s *soak) connected(f func(pb.FetchServiceClient)) {
 	conn, err := grpc.NewClient("passthrough:///"+s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
@@ -148,8 +144,8 @@ func (s *soak) connected(f func(pb.FetchServiceClient)) {
 	f(pb.NewFetchServiceClient(conn))
 }
 
-// one reads a fetch to its end, unless its caller leaves before. The end of the
-// soak does not cut it short.
+// one reads a fetch to its end, or cancels it after leave. The end of the soak does not
+// cancel it.
 func (s *soak) one(ctx context.Context, client pb.FetchServiceClient, in *pb.FetchRequest, leave time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
@@ -181,10 +177,10 @@ func drain(stream grpc.ServerStreamingClient[pb.FetchResponse]) error {
 	}
 }
 
-// stall asks for long bodies and reads their beginning. Now and then it waits
-// until the service gives it up.
+// stall requests long bodies and reads only their start. Now and then it waits until the
+// service ends the call.
 func (s *soak) stall(ctx context.Context, worker int) {
-	const patience = 32 * time.Second // the service has 30 s
+	const patience = 32 * time.Second // the service waits 30 s
 	random := rand.New(rand.NewPCG(4, uint64(worker)))
 	for round := 0; ctx.Err() == nil; round++ {
 		size := int64(1) << 30
@@ -222,7 +218,7 @@ func (s *soak) stallOnce(ctx context.Context, client pb.FetchServiceClient, in *
 	if err := drain(stream); status.Code(err) != codes.Aborted && ctx.Err() == nil {
 		s.Errorf("%s, not read for %v, ended %v, want ABORTED", in.GetUrl(), unread, err)
 	}
-	s.count("given up by the service")
+	s.count("ended by the service")
 }
 
 func (s *soak) count(what string) {

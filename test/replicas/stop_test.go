@@ -19,6 +19,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
+	"fetchd/test/rig"
 )
 
 const (
@@ -26,21 +27,21 @@ const (
 	exitAtOnce          = time.Second                                    // from the second SIGTERM
 )
 
-// stopping is a fetch that is under way when the service is told to stop.
+// stopping is a fetch that is in flight when the service receives SIGTERM.
 type stopping struct {
 	phase   string
-	begun   chan struct{} // closed when the fetch is in its phase
+	begun   chan struct{} // closed when the fetch has reached its phase
 	endedAt time.Time
 	outcome *pb.FetchOutcome
 	err     error
 }
 
-// TestStop ends the service with fetches in each phase.
+// TestStop stops the service with fetches in each phase.
 func TestStop(t *testing.T) {
 	const each = 20
-	ctx := long(t, 30*time.Second)
-	o := newOrigin(t)
-	p := newService(ctx, t, o).start(ctx, "127.0.0.1:0", "--drain-time", "10s")
+	ctx := rig.Long(t, 30*time.Second)
+	o := rig.Origin(t)
+	p := newService(t, o).start(ctx, "127.0.0.1:0", "--drain-time", "10s")
 	conn := dialOne(t, p.addr)
 	client := pb.NewFetchServiceClient(conn)
 	turned := watchHealth(ctx, t, conn)
@@ -57,17 +58,17 @@ func TestStop(t *testing.T) {
 		select {
 		case <-s.begun:
 		case <-ctx.Done():
-			t.Fatalf("a fetch does not come to its %s", s.phase)
+			t.Fatalf("a fetch does not reach its %s", s.phase)
 		}
 	}
-	told := p.signal(syscall.SIGTERM)
+	told := p.Signal(syscall.SIGTERM)
 	health := <-turned
 	if health.IsZero() {
 		t.Fatal("the watch ended without NOT_SERVING")
 	}
 	t.Logf("health was NOT_SERVING %v after SIGTERM", health.Sub(told).Round(100*time.Microsecond))
-	within(t, "time to NOT_SERVING", health.Sub(told), goalTurn, limitTurn)
-	wait.For(ctx, goalTurn) // health turns first; a call that comes before the GOAWAY is still taken, and ends well
+	rig.AtMost(t, "time to NOT_SERVING", health.Sub(told), goalTurn, limitTurn)
+	wait.For(ctx, goalTurn) // health changes first; a call that arrives before the GOAWAY is still accepted and succeeds
 	for name, c := range map[string]*grpc.ClientConn{"the old connection": conn, "a new connection": dialOne(t, p.addr)} {
 		_, err := pb.NewFetchServiceClient(c).FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/new/200")}})
 		if status.Code(err) != codes.Unavailable {
@@ -76,16 +77,16 @@ func TestStop(t *testing.T) {
 	}
 	group.Wait()
 	code := p.exit(ctx)
-	var waits times
+	var waits rig.Times
 	for _, s := range all {
 		s.judge(t)
 		if s.phase == "retry wait" {
 			waits = append(waits, s.endedAt.Sub(told))
 		}
 	}
-	t.Logf("%d fetches in a wait ended after SIGTERM by %s; the process was gone after %v, exit code %d",
-		each, waits, p.endedAt.Sub(told).Round(time.Millisecond), code)
-	within(t, "the last end of a wait", waits.percentile(100), goalTurn, limitTurn)
+	t.Logf("%d fetches in a wait ended after SIGTERM by %s; the process ended after %v, exit code %d",
+		each, waits, p.EndedAt.Sub(told).Round(time.Millisecond), code)
+	rig.AtMost(t, "the last fetch in a retry wait", waits.Percentile(100), goalTurn, limitTurn)
 	if code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
@@ -94,7 +95,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// watchHealth says when the service tells that it serves no more.
+// watchHealth reports when the service's health becomes NOT_SERVING.
 func watchHealth(ctx context.Context, t *testing.T, conn *grpc.ClientConn) <-chan time.Time {
 	t.Helper()
 	watch, err := healthpb.NewHealthClient(conn).Watch(ctx, &healthpb.HealthCheckRequest{Service: pb.FetchService_ServiceDesc.ServiceName})
@@ -136,7 +137,7 @@ func (s *stopping) fetch(ctx context.Context, client pb.FetchServiceClient, url 
 	}
 }
 
-// judge wants an outcome, whatever the phase.
+// judge checks that the fetch has the outcome for its phase.
 func (s *stopping) judge(t *testing.T) {
 	t.Helper()
 	switch e := s.outcome.GetError(); {
@@ -149,11 +150,11 @@ func (s *stopping) judge(t *testing.T) {
 	}
 }
 
-// TestStopAtOnce tells the service to stop twice, with a fetch that does not end.
+// TestStopAtOnce sends SIGTERM twice during a fetch that does not end.
 func TestStopAtOnce(t *testing.T) {
-	ctx := long(t, 20*time.Second)
-	o := newOrigin(t)
-	p := newService(ctx, t, o).start(ctx, "127.0.0.1:0", "--drain-time", "15s")
+	ctx := rig.Long(t, 20*time.Second)
+	o := rig.Origin(t)
+	p := newService(t, o).start(ctx, "127.0.0.1:0", "--drain-time", "15s")
 	client := pb.NewFetchServiceClient(dialOne(t, p.addr))
 	stuck := make(chan error, 1)
 	go func() {
@@ -163,26 +164,26 @@ func TestStopAtOnce(t *testing.T) {
 	if _, err := o.Await(ctx, "stuck", 1); err != nil {
 		t.Fatal(err)
 	}
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	select {
 	case <-p.drains:
 	case <-ctx.Done():
 		t.Fatal("the service does not drain")
 	}
-	wait.For(ctx, 100*time.Millisecond) // nobody stops twice at the same instant
+	wait.For(ctx, 100*time.Millisecond) // two signals at the same moment are unrealistic
 	select {
-	case <-p.gone:
-		t.Fatal("the service ended with a fetch under way, at the first SIGTERM")
+	case <-p.Gone:
+		t.Fatal("the service ended at the first SIGTERM, with a fetch in flight")
 	default:
 	}
-	again := p.signal(syscall.SIGTERM)
+	again := p.Signal(syscall.SIGTERM)
 	code := p.exit(ctx)
-	took := p.endedAt.Sub(again)
-	t.Logf("the process was gone %v after the second SIGTERM: %s, exit code %d", took.Round(time.Millisecond), p.cmd.ProcessState, code)
+	took := p.EndedAt.Sub(again)
+	t.Logf("the process ended %v after the second SIGTERM: %s, exit code %d", took.Round(time.Millisecond), p.State, code)
 	if took > exitAtOnce {
-		t.Errorf("gone %v after the second SIGTERM, want %v at most", took, exitAtOnce)
+		t.Errorf("the process ended %v after the second SIGTERM, want at most %v", took, exitAtOnce)
 	}
 	if err := <-stuck; status.Code(err) != codes.Unavailable {
-		t.Errorf("the fetch under way ended %v, want UNAVAILABLE", err)
+		t.Errorf("the fetch in flight ended %v, want UNAVAILABLE", err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"fetchd/server/fetchdtest"
 )
 
-// TestCallerSideHarmless: the answer is right, however the bytes come.
+// TestCallerSideHarmless checks that the answer is right, however the bytes arrive.
 func TestCallerSideHarmless(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -41,28 +41,28 @@ func TestCallerSideHarmless(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
+			r := newFixture(t)
 			r.prepare(row.toxic)
 			a := r.fetch(t.Context(), r.toxic, whole)
 			if a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 				t.Fatalf("Fetch = %v, outcome %s, want SUCCESS", a.err, a.outcome.GetKind())
 			}
 			if !bytes.Equal(a.body, r.origin.Body(bodyBytes)) {
-				t.Errorf("a body of %d bytes that is not the origin's %d", len(a.body), bodyBytes)
+				t.Errorf("the body of %d bytes differs from the origin's %d", len(a.body), bodyBytes)
 			}
 			out, err := r.toxic.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request(whole)})
 			if err != nil {
 				t.Fatalf("FetchUnary = %v, want OK", err)
 			}
 			if !bytes.Equal(out.GetOutcome().GetInlineBody(), r.origin.Body(bodyBytes)) {
-				t.Errorf("an inline body of %d bytes that is not the origin's", len(out.GetOutcome().GetInlineBody()))
+				t.Errorf("the inline body of %d bytes differs from the origin's", len(out.GetOutcome().GetInlineBody()))
 			}
 		})
 	}
 }
 
-// TestCallerSideBroken: the toxic comes while the fetch is under way. The
-// caller gets a status, and the service lets go of the origin and of its place.
+// TestCallerSideBroken adds the toxic while the fetch is in flight. The caller gets a
+// status, and the service releases the origin and the admission slot.
 func TestCallerSideBroken(t *testing.T) {
 	t.Parallel()
 	const silent, talks = "/s/k/silent", "/s/k/200:size=1000000,drip=500@20ms"
@@ -71,10 +71,10 @@ func TestCallerSideBroken(t *testing.T) {
 		toxic   toxic
 		path    string
 		timeout time.Duration // of the call; zero: none
-		cancel  bool          // the caller gives up once the toxic is there
+		cancel  bool          // the caller cancels once the toxic is there
 		want    codes.Code
-		// OK: the service sees the deadline first and says DEADLINE in the
-		// outcome; on a slow machine the client's own status may be there before.
+		// OK: the service sees the deadline first and reports DEADLINE in the
+		// outcome. On a slow machine the client's own status may arrive before.
 	}{
 		{"reset_peer", toxic{"reset_peer", down, ms("timeout", 0), afterRequest}, silent, 0, false, codes.Unavailable},
 		{"reset_peer in the body", toxic{"reset_peer", down, ms("timeout", 0), afterRequest}, talks, 0, false, codes.Unavailable},
@@ -85,7 +85,7 @@ func TestCallerSideBroken(t *testing.T) {
 		{"timeout for ever", toxic{"timeout", down, ms("timeout", 0), afterRequest}, silent, time.Second, false, codes.DeadlineExceeded},
 		{"timeout for ever in the body", toxic{"timeout", down, ms("timeout", 0), afterRequest}, talks, time.Second, false, codes.DeadlineExceeded},
 		{"timeout upstream for ever", toxic{"timeout", up, ms("timeout", 0), afterRequest}, silent, time.Second, false, codes.OK},
-		{"timeout for ever, given up", toxic{"timeout", down, ms("timeout", 0), afterRequest}, silent, 0, true, codes.Canceled},
+		{"timeout for ever, cancelled", toxic{"timeout", down, ms("timeout", 0), afterRequest}, silent, 0, true, codes.Canceled},
 		{"limit_data", toxic{"limit_data", down, ms("bytes", 20), afterRequest}, silent, 0, false, codes.Unavailable},
 		{"limit_data in the body", toxic{"limit_data", down, ms("bytes", 5000), afterRequest}, talks, 0, false, codes.Unavailable},
 		{"limit_data upstream", toxic{"limit_data", up, ms("bytes", 0), afterRequest}, talks, 0, false, codes.Unavailable},
@@ -94,7 +94,7 @@ func TestCallerSideBroken(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
+			r := newFixture(t)
 			r.prepare(row.toxic)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -124,23 +124,23 @@ func TestCallerSideBroken(t *testing.T) {
 	}
 }
 
-// rig is an origin, a server that may reach it, and two ways to that server:
-// one with the proxy and one without.
-type rig struct {
+// fixture is an origin, a server that can reach it, and two clients of that server: one
+// through the proxy and one direct.
+type fixture struct {
 	*proxy
 	origin        *origin.Origin
 	toxic, direct pb.FetchServiceClient
 }
 
-// heartbeat is longer than the timeout toxics downstream, which count from the
-// last bytes they dropped.
+// heartbeat is longer than the downstream timeout toxics, which count from the last
+// bytes that they dropped.
 const heartbeat = 100 * time.Millisecond
 
-// newRig has a server with one place and a short heartbeat.
-func newRig(t *testing.T) *rig {
+// newFixture starts a server that runs one fetch at a time and has a short heartbeat.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	s := fetchdtest.Start(t, fetchdtest.Options{Configure: func(c *server.Config) {
-		c.MaxFetches, c.Heartbeat = 1, heartbeat
+		c.Limits.MaxFetches, c.Heartbeat = 1, heartbeat
 	}})
 	p := newProxy(t, s.Addr)
 	toxic, err := grpc.NewClient("passthrough:///"+p.addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
@@ -148,15 +148,15 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = toxic.Close() })
-	return &rig{p, s.Origin, pb.NewFetchServiceClient(toxic), s.Client}
+	return &fixture{p, s.Origin, pb.NewFetchServiceClient(toxic), s.Client}
 }
 
-// request is a GET of path whose body is passed on as it comes.
-func (r *rig) request(path string) *pb.FetchRequest {
+// request returns a GET of path whose body is not buffered.
+func (r *fixture) request(path string) *pb.FetchRequest {
 	return &pb.FetchRequest{Url: r.origin.URL("http", path), BodyPolicy: &pb.BodyPolicy{HoldBackBytes: proto.Int64(0)}}
 }
 
-// answer is what a Fetch sent.
+// answer is what a Fetch returned.
 type answer struct {
 	outcome *pb.FetchOutcome
 	body    []byte
@@ -164,7 +164,7 @@ type answer struct {
 }
 
 // fetch calls Fetch and reads to the end.
-func (r *rig) fetch(ctx context.Context, c pb.FetchServiceClient, path string) *answer {
+func (r *fixture) fetch(ctx context.Context, c pb.FetchServiceClient, path string) *answer {
 	stream, err := c.Fetch(ctx, r.request(path))
 	if err != nil {
 		return &answer{err: err}
@@ -186,16 +186,16 @@ func (r *rig) fetch(ctx context.Context, c pb.FetchServiceClient, path string) *
 	}
 }
 
-// wantReleased waits until the service has left the origin, and calls it with
-// no toxic between until the one place is free.
-func (r *rig) wantReleased(seen origin.Request) {
+// wantReleased waits until the service has released the origin, and calls it without the
+// proxy until the one slot is free.
+func (r *fixture) wantReleased(seen origin.Request) {
 	r.Helper()
 	end := time.NewTimer(15 * time.Second)
 	defer end.Stop()
 	select {
 	case <-seen.Done:
 	case <-end.C:
-		r.Fatal("the service still holds its request to the origin")
+		r.Fatal("the service has not released its request to the origin")
 	}
 	if got := r.origin.Requests("k")[0].End; got != origin.EndClientGone {
 		r.Errorf("the origin's exchange ended as %q, want %q", got, origin.EndClientGone)
@@ -206,7 +206,7 @@ func (r *rig) wantReleased(seen origin.Request) {
 		a := r.fetch(r.Context(), r.direct, "/s/next/200:size=40000")
 		if a.err == nil {
 			if !bytes.Equal(a.body, r.origin.Body(bodyBytes)) {
-				r.Errorf("the next call's body has %d bytes that are not the origin's %d", len(a.body), bodyBytes)
+				r.Errorf("the next call's body of %d bytes differs from the origin's %d", len(a.body), bodyBytes)
 			}
 			return
 		}
@@ -216,7 +216,7 @@ func (r *rig) wantReleased(seen origin.Request) {
 		select {
 		case <-again.C:
 		case <-end.C:
-			r.Fatal("the place of a call that is over is still taken")
+			r.Fatal("the slot of a finished call is not free")
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package toxic tests the service behind a broken network: a Toxiproxy stands
-// between the origin and package fetch, or between a caller and package server,
-// all in this process and on loopback.
+// Package toxic tests the service behind a broken network. A Toxiproxy is between the
+// origin and package fetch, or between a caller and package server. Everything runs in the
+// test's process, on loopback.
 //
-// It holds tests only.
+// The tests are part of go test ./... and take a few seconds.
 package toxic

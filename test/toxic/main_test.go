@@ -1,6 +1,8 @@
 package toxic
 
 import (
+	"context"
+	"fetchd/internal/wait"
 	"flag"
 	"fmt"
 	"os"
@@ -12,15 +14,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// spareDescriptors are those that the runtime keeps, such as that of its poller.
+// spareDescriptors is how many descriptors the runtime may keep, for example for its poller.
 const spareDescriptors = 8
 
-// Toxiproxy leaves goroutines of a link behind whose toxic closed it while more
-// data came, or came and went meanwhile: nobody takes what they hand on. Only
-// they are let pass; their sockets are closed, which the descriptors show.
+// Toxiproxy leaks goroutines of a link if its toxic closed it, or was added and removed,
+// while data arrived: they wait for a reader that is gone. Only these are ignored. Their
+// sockets are closed, which the check of the descriptors shows.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // the rows wait more than they work
+	if err := flag.Set("test.parallel", "8"); err != nil { // the rows mostly wait
 		panic(err)
 	}
 	zerolog.SetGlobalLevel(zerolog.Disabled) // some toxics log to the global logger
@@ -39,26 +41,21 @@ func (d descriptors) Run() int {
 	if code != 0 || before < 0 {
 		return code
 	}
-	end := time.NewTimer(15 * time.Second)
-	defer end.Stop()
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for {
-		after := openDescriptors()
-		if after <= before+spareDescriptors {
-			return 0
-		}
-		select {
-		case <-again.C:
-		case <-end.C:
-			fmt.Fprintf(os.Stderr, "open file descriptors: %d after the tests, want at most %d more than the %d before\n",
-				after, spareDescriptors, before)
-			return 1
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	after := 0
+	if wait.Until(ctx, 50*time.Millisecond, func() bool {
+		after = openDescriptors()
+		return after <= before+spareDescriptors
+	}) == nil {
+		return 0
 	}
+	fmt.Fprintf(os.Stderr, "open file descriptors: %d after the tests, want at most %d more than the %d before\n",
+		after, spareDescriptors, before)
+	return 1
 }
 
-// openDescriptors counts them; -1 where that is not known.
+// openDescriptors returns the number of open file descriptors, or -1 if it is not known.
 func openDescriptors() int {
 	if runtime.GOOS != "linux" {
 		return -1

@@ -9,23 +9,24 @@ import (
 	"fetchd/classify"
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
+	"fetchd/test/rig"
 )
 
-// bodyBytes is the size of the bodies here, more than one chunk of a proxy.
+// bodyBytes is the size of the bodies. It exceeds one chunk of a proxy.
 const bodyBytes = 40000
 
-// The answers of the origin.
+// The paths of the origin.
 const (
 	whole   = "/s/k/200:size=40000"
 	bigHead = "/s/k/200:size=40000,head-size=20000" // much longer than a handshake
 	later   = "/s/k/200:size=40000,delay=1s"        // time to add a toxic before the head
 	drips   = "/s/k/200:size=40000,drip=500@20ms"   // time to add one in the body
-	stalls  = "/s/k/200:size=40000,stall=100"       // nothing follows 100 bytes
+	stalls  = "/s/k/200:size=40000,stall=100"       // silent after 100 bytes
 	open    = "/s/k/200:size=40000,no-length"       // ended by closing
-	short   = "/s/k/200:size=100"                   // a body in the chunk of its head
+	short   = "/s/k/200:size=100"                   // the body is in the same chunk as the head
 )
 
-// end is how a fetch ends. The zero value is none: the row makes no sense there.
+// end is how a fetch ends. The zero value means that the row does not apply.
 type end struct {
 	kind  classify.Kind
 	class classify.Class
@@ -52,7 +53,7 @@ func deadline() end     { return failed(classify.Deadline, anyPhase) }
 func requestReset() end { return failed(classify.ConnectionReset, anyPhase) }
 func requestLate() end  { return failed(classify.WriteTimeout, classify.PhaseRequest) }
 
-// Changes to a request. Each shortens only the limits that its row is about.
+// Changes to a request. Each shortens only the limits that its row tests.
 func connectSoon(r *fetch.Request) { r.ConnectTimeout = 300 * time.Millisecond }
 func headSoon(r *fetch.Request)    { r.HeaderTimeout = 300 * time.Millisecond }
 func idleSoon(r *fetch.Request)    { r.IdleTimeout = 300 * time.Millisecond }
@@ -67,8 +68,8 @@ func uploadSoon(r *fetch.Request) {
 	r.Method, r.Body = "PUT", make([]byte, 16<<20)
 }
 
-// originRow is one toxic between the origin and the service, with what it does
-// to HTTP/1.1 in the clear, to HTTP/1.1 over TLS, and to HTTP/2.
+// originRow is one toxic between the origin and the service, and how a fetch ends over
+// plain HTTP/1.1, over HTTP/1.1 with TLS, and over HTTP/2.
 type originRow struct {
 	name           string
 	toxic          toxic
@@ -145,7 +146,7 @@ func originRows() []originRow {
 	}
 }
 
-// protocol is a listener of the origin and the end a row has there.
+// protocol is a listener of the origin and the expected end of a row there.
 type protocol struct {
 	name, listener, version string
 	end                     end
@@ -159,7 +160,7 @@ func (row *originRow) protocols() []protocol {
 	}
 }
 
-// TestOriginSide holds every toxic on the way to the origin against its class.
+// TestOriginSide checks the class of every toxic between the service and the origin.
 func TestOriginSide(t *testing.T) {
 	t.Parallel()
 	for _, row := range originRows() {
@@ -173,7 +174,7 @@ func TestOriginSide(t *testing.T) {
 				r := l.request(row.path)
 				r.Policy.MaxAttempts = 1
 				if row.toxic.when == inBody {
-					r.HoldBackBytes = 0 // the head is told as soon as it is read
+					r.HoldBackBytes = 0 // the head is reported as soon as it is read
 				}
 				if row.change != nil {
 					row.change(r)
@@ -205,7 +206,7 @@ type link struct {
 
 func newLink(t *testing.T, listener string) *link {
 	t.Helper()
-	o := newOrigin(t)
+	o := rig.Origin(t)
 	l := &link{proxy: newProxy(t, o.Addr(listener)), origin: o, scheme: "https://"}
 	if listener == "http" {
 		l.scheme = "http://"
@@ -220,7 +221,7 @@ func newLink(t *testing.T, listener string) *link {
 	return l
 }
 
-// request is a GET of path through the proxy, retried at once.
+// request returns a GET of path through the proxy, with retries that do not wait.
 func (l *link) request(path string) *fetch.Request {
 	l.Helper()
 	u, err := fetch.ParseURL(l.scheme + l.addr().String() + path)
@@ -232,7 +233,7 @@ func (l *link) request(path string) *fetch.Request {
 	return r
 }
 
-// addAfterRequest adds such a toxic once the origin has read the request.
+// addAfterRequest adds an afterRequest toxic once the origin has read the request.
 func (l *link) addAfterRequest(x toxic) {
 	if x.when != afterRequest {
 		return
@@ -248,7 +249,7 @@ func (l *link) addAfterRequest(x toxic) {
 	l.Cleanup(func() { <-added })
 }
 
-// check holds an outcome against what the protocol should give.
+// check compares an outcome with the expected end.
 func (l *link) check(out *fetch.Outcome, p protocol) {
 	l.Helper()
 	got := end{kind: out.Kind, phase: p.end.phase}
@@ -272,12 +273,12 @@ func (l *link) checkBody(out *fetch.Outcome, p protocol) {
 	l.Helper()
 	sum := sha256.Sum256(l.origin.Body(out.Body.Size))
 	if want := hex.EncodeToString(sum[:]); out.Body.SHA256 != want {
-		l.Errorf("%d bytes with digest %s, want %s", out.Body.Size, out.Body.SHA256, want)
+		l.Errorf("%d bytes have the digest %s, want %s", out.Body.Size, out.Body.SHA256, want)
 	}
 	if n := out.Body.Size; n != bodyBytes && n != 100 {
-		l.Errorf("a body of %d bytes, want %d or 100", n, bodyBytes)
+		l.Errorf("the body has %d bytes, want %d or 100", n, bodyBytes)
 	}
 	if out.Response.Protocol != p.version {
-		l.Errorf("spoke %s, want %s", out.Response.Protocol, p.version)
+		l.Errorf("protocol %s, want %s", out.Response.Protocol, p.version)
 	}
 }

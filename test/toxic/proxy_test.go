@@ -8,13 +8,11 @@ import (
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
-
-	"fetchd/conformance/origin"
 )
 
 const (
-	up   = "upstream"   // What the client sends.
-	down = "downstream" // What it is sent.
+	up   = "upstream"   // from the client to the server
+	down = "downstream" // from the server to the client
 )
 
 // toxic is a fault of the network, as Toxiproxy names it.
@@ -29,8 +27,8 @@ type moment uint8
 
 const (
 	atOnce       moment = iota
-	afterRequest        // When the origin has read the request.
-	inBody              // When the head of the response has been read.
+	afterRequest        // when the origin has read the request
+	inBody              // when the head of the response was read
 )
 
 // proxy is one Toxiproxy on loopback.
@@ -39,7 +37,7 @@ type proxy struct {
 	proxy *toxiproxy.Proxy
 }
 
-// newProxy stands in front of address until the test ends.
+// newProxy starts a proxy for address until the test ends.
 func newProxy(t *testing.T, address string) *proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
@@ -51,7 +49,7 @@ func newProxy(t *testing.T, address string) *proxy {
 	return p
 }
 
-// addr is where the proxy listens.
+// addr returns the address of the proxy.
 func (p *proxy) addr() netip.AddrPort {
 	p.Helper()
 	at, err := netip.ParseAddrPort(p.proxy.Listen)
@@ -61,9 +59,8 @@ func (p *proxy) addr() netip.AddrPort {
 	return at
 }
 
-// prepare puts the toxic on the link, if it is to take effect at once. For a
-// later reset_peer it sets how connections are closed, which is settled when
-// they are made.
+// prepare adds the toxic if it takes effect at once. For a later reset_peer it sets how
+// connections are closed, because Toxiproxy decides that when they are made.
 func (p *proxy) prepare(x toxic) {
 	p.Helper()
 	switch {
@@ -74,7 +71,7 @@ func (p *proxy) prepare(x toxic) {
 	}
 }
 
-// add puts the toxic on the link and on its connections.
+// add adds the toxic to the link and to its connections.
 func (p *proxy) add(x toxic) { p.Helper(); p.put("toxic", 1, x) }
 
 func (p *proxy) put(name string, toxicity int, x toxic) {
@@ -89,7 +86,7 @@ func (p *proxy) put(name string, toxicity int, x toxic) {
 	}
 }
 
-// remove takes the toxic off the link.
+// remove removes the toxic from the link.
 func (p *proxy) remove() {
 	p.Helper()
 	if err := p.proxy.Toxics.RemoveToxic(p.Context(), "toxic"); err != nil {
@@ -97,20 +94,5 @@ func (p *proxy) remove() {
 	}
 }
 
-// newOrigin serves until the test ends.
-func newOrigin(t *testing.T) *origin.Origin {
-	t.Helper()
-	o, err := origin.Start(origin.Config{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := o.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return o
-}
-
-// loopback is what the egress policy must open here.
+// loopback is the range that the egress policy must allow.
 func loopback() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }

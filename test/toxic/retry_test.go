@@ -9,8 +9,7 @@ import (
 	"fetchd/fetch"
 )
 
-// TestRetry: attempts fail while the toxic is there. It goes when the second
-// has failed, and the third succeeds.
+// TestRetry removes the toxic after the second failed attempt, so that the third succeeds.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	for _, row := range []originRow{
@@ -57,8 +56,8 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetriesEnd: a toxic that stays ends the fetch after the last attempt, as
-// what the last one met.
+// TestRetriesEnd keeps the toxic, so that the fetch ends with the failure of its last
+// attempt.
 func TestRetriesEnd(t *testing.T) {
 	t.Parallel()
 	for _, row := range []originRow{
@@ -79,14 +78,14 @@ func TestRetriesEnd(t *testing.T) {
 				out := l.client.Fetch(t.Context(), r, nil)
 				l.check(out, p)
 				if out.Attempts != 3 || out.StopReason != classify.AttemptsExhausted || out.Failure == nil || !out.Failure.Retryable {
-					t.Errorf("%d attempts, stopped for %s, failure %+v; want 3, for want of attempts, retryable", out.Attempts, out.StopReason, out.Failure)
+					t.Errorf("%d attempts, stopped for %s, failure %+v; want 3, no attempt left, retryable", out.Attempts, out.StopReason, out.Failure)
 				}
 			})
 		}
 	}
 }
 
-// attempt is how one ended and what follows.
+// attempt is how an attempt ended and what follows it.
 type attempt struct {
 	class   classify.Class
 	verdict classify.Verdict

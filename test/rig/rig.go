@@ -1,0 +1,149 @@
+// Package rig has the helpers that the long tests of this folder share. It decides whether
+// they run, builds the programs that ship and runs them as processes, starts origins, and
+// compares measurements with their limits.
+package rig
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"fetchd/conformance/origin"
+	"fetchd/internal/wait"
+)
+
+// Long skips the test unless FETCHD_LONG is 1. The context that it returns limits the
+// test's time.
+func Long(t *testing.T, limit time.Duration) context.Context {
+	t.Helper()
+	if os.Getenv("FETCHD_LONG") != "1" {
+		t.Skip("long test: set FETCHD_LONG=1, or run the step of .ci/run")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Cannot skips a requested test that this machine cannot run. With CI=true it fails the
+// test instead, because in the gate a skipped test would look like a pass.
+func Cannot(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// Until calls done every few milliseconds until it returns true. It fails the test if ctx
+// ends first.
+func Until(ctx context.Context, t testing.TB, what string, done func() bool) {
+	t.Helper()
+	if err := wait.Until(ctx, 5*time.Millisecond, done); err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// Origin starts an origin and closes it when the test ends.
+func Origin(t testing.TB) *origin.Origin {
+	t.Helper()
+	o, err := origin.Start(origin.Config{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = o.Close() })
+	return o
+}
+
+// FreeAddress returns an address of host on which nothing listens.
+func FreeAddress(t testing.TB, host string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		Cannot(t, "cannot listen on %s: %v", host, err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// folder has the programs that [Main] has built.
+var folder string
+
+// Main builds the named programs, such as fetchd, as they ship, and runs the tests of a
+// package. It builds nothing if the long tests are skipped.
+func Main(m *testing.M, programs ...string) {
+	if os.Getenv("FETCHD_LONG") != "1" {
+		os.Exit(m.Run()) //nolint:forbidigo // TestMain calls it
+	}
+	code := 1
+	if err := build(programs); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+	} else {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(folder)
+	os.Exit(code) //nolint:forbidigo // TestMain calls it
+}
+
+func build(programs []string) (err error) {
+	if folder, err = os.MkdirTemp("", "fetchd-test"); err != nil {
+		return err
+	}
+	cmd := exec.Command("go", "build", "-o", folder)
+	for _, name := range programs {
+		cmd.Args = append(cmd.Args, "fetchd/cmd/"+name)
+	}
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Program returns the path of a program that [Main] has built.
+func Program(name string) string { return filepath.Join(folder, name) }
+
+// Times are measured durations.
+type Times []time.Duration
+
+// Percentile returns the smallest of the times that at least p percent of them do not exceed.
+func (ts Times) Percentile(p float64) time.Duration {
+	if len(ts) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(ts))
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return sorted[max(rank, 1)-1]
+}
+
+func (ts Times) String() string {
+	ms := func(p float64) float64 { return ts.Percentile(p).Seconds() * 1000 }
+	return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms, max %.1f ms", ms(50), ms(99), ms(100))
+}
+
+// AtMost fails the test if a measurement exceeds its limit. If it only misses its goal,
+// AtMost logs that: the machine may be busy.
+func AtMost[T cmp.Ordered](t testing.TB, what string, got, goal, limit T) {
+	t.Helper()
+	switch {
+	case got > limit:
+		t.Errorf("%s: %v, want at most %v", what, got, limit)
+	case got > goal:
+		t.Logf("%s: %v misses the goal of %v, but is within the limit of %v", what, got, goal, limit)
+	}
+}
+
+// AtLeast fails the test if a measurement is too small.
+func AtLeast[T cmp.Ordered](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got < want {
+		t.Errorf("%s: %v, want at least %v", what, got, want)
+	}
+}
