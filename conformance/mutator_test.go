@@ -146,7 +146,7 @@ func (m *mutator) declaration(decl ast.Decl) {
 	}
 }
 
-// node makes the mutants of one node, and tells whether to look inside it.
+// node makes the mutants of one node, and reports whether to look inside it.
 func (m *mutator) node(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GenDecl:
@@ -179,7 +179,7 @@ func (m *mutator) node(n ast.Node) bool {
 }
 
 // values makes variables of constants, so that their values may change.
-// Numbered names are left alone: they are held against the contract elsewhere.
+// Numbered names are not changed: other tests compare them with the contract.
 func (m *mutator) values(decl *ast.GenDecl) bool {
 	if decl.Tok != token.CONST {
 		return decl.Tok == token.VAR // not imports and types

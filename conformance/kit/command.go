@@ -127,7 +127,7 @@ func ended(ctx context.Context, s *Scenario, o Origin) []origin.Request {
 	return o.Requests(s.Key())
 }
 
-// refused tells whether the origin could not do what the scenario asks, because the
+// refused reports whether the origin could not do what the scenario asks, because the
 // program does not speak HTTP/2.
 func (r *ClientRecord) refused() bool {
 	return slices.ContainsFunc(r.Requests, func(r origin.Request) bool { return r.End == origin.EndRefused })

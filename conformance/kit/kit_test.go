@@ -200,8 +200,8 @@ func honest(o *origin.Origin, s *kit.Scenario) *answer {
 	return a
 }
 
-// What the service tells is held against what the origin saw, and against the
-// contract, whatever the scenario expects.
+// Every scenario compares the service's messages with what the origin saw and with the
+// contract, in addition to its own expectations.
 func TestJudgeNoticesLies(t *testing.T) {
 	t.Parallel()
 	all := load(t)

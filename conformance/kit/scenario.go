@@ -155,7 +155,7 @@ func (s *Scenario) Listeners() []string {
 	return names
 }
 
-// About tells whether the scenario is about a rule, or is called so.
+// About reports whether the scenario is about a rule, or is called so.
 func (s *Scenario) About(ruleOrName string) bool {
 	return s.Name == ruleOrName || slices.Contains(s.Rules, strings.ToUpper(ruleOrName))
 }

@@ -224,7 +224,7 @@ func (r *Recorder) summarize(rec *record, h *Hop) {
 	}
 }
 
-// delivered tells whether any attempt delivered bytes. Then the summary is of all.
+// delivered reports whether any attempt delivered bytes. Then the summary is of all.
 func (r *Recorder) delivered() bool {
 	for _, a := range r.attempts {
 		if a.delivered > 0 {
