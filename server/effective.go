@@ -45,8 +45,8 @@ func echoOf(in *pb.FetchRequest) *echo {
 
 // effective returns the request as the server runs it, with every policy field set. Header values
 // and the body are left out.
-func (q *prepared) effective() *pb.FetchRequest {
-	e, r, p := q.echo, q.req, &q.req.Policy
+func (p *prepared) effective() *pb.FetchRequest {
+	e, r, policy := p.echo, p.req, &p.req.Policy
 	if e == nil {
 		e = new(echo)
 	}
@@ -55,9 +55,9 @@ func (q *prepared) effective() *pb.FetchRequest {
 			Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 			Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
 			ContentPolicy: e.content, AuthProvider: e.authProvider,
-			EventLevel: levels.wire[q.events], CookieMode: cookieModes.wire[r.Cookies]},
+			EventLevel: levels.wire[p.events], CookieMode: cookieModes.wire[r.Cookies]},
 		redirect: pb.RedirectPolicy{
-			Follow: &p.Follow, MaxRedirects: new(int32(p.MaxRedirects)),
+			Follow: &policy.Follow, MaxRedirects: new(int32(policy.MaxRedirects)),
 			Scope: scopes.wire[r.Scope], ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
 		body: pb.BodyPolicy{
 			Delivery: deliveries.wire[r.Delivery], MaxSizeBytes: &r.MaxBodyBytes,
@@ -66,8 +66,8 @@ func (q *prepared) effective() *pb.FetchRequest {
 			ErrorBodyBytes: new(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
 	}
 	d, m, t := durations(all.durations[:]), &all.request, &all.timeout
-	effectiveRetry(&all.retry, p, r.IdempotencyKey, &d)
-	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(q.total), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
+	effectiveRetry(&all.retry, policy, r.IdempotencyKey, &d)
+	t.TotalTimeout, t.AttemptTimeout, t.ConnectTimeout = d.of(p.total), d.of(r.AttemptTimeout), d.of(r.ConnectTimeout)
 	t.HeaderTimeout, t.IdleTimeout = d.of(r.HeaderTimeout), d.of(r.IdleTimeout)
 	m.RedirectPolicy, m.RetryPolicy, m.TimeoutPolicy, m.BodyPolicy = &all.redirect, &all.retry, t, &all.body
 	return m

@@ -20,7 +20,7 @@ import (
 	"fetchd/server"
 )
 
-// manyStream is a call of FetchMany, and what it has answered.
+// manyStream is a call of FetchMany with the answers received so far.
 type manyStream struct {
 	*rig
 	pb.FetchService_FetchManyClient
@@ -89,7 +89,7 @@ func (m *manyStream) until(n int) {
 	}
 }
 
-// finish half-closes and reads to the end, where each task must have an outcome.
+// finish half-closes the stream and reads to the end. Each tag must have an outcome.
 func (m *manyStream) finish(tags ...string) {
 	m.Helper()
 	if err := m.CloseSend(); err != nil {
@@ -135,8 +135,8 @@ func (m *manyStream) wantClass(tag string, want pb.ErrorClass) {
 
 const ok pb.ErrorClass = 0
 
-// TestFetchMany sends tasks of many kinds in one message: each has one outcome, in
-// the order in which they end, and one that is malformed harms no other.
+// TestFetchMany sends tasks of many kinds in one message. Each has one outcome, in the order in
+// which they end, and an invalid task affects no other.
 func TestFetchMany(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -178,7 +178,8 @@ func TestFetchMany(t *testing.T) {
 	}
 }
 
-// TestFetchManyTags: without a tag of its own a task cannot be answered.
+// TestFetchManyTags checks that a task without a unique tag ends the call, because it cannot be
+// answered.
 func TestFetchManyTags(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -214,7 +215,7 @@ func TestFetchManyTags(t *testing.T) {
 	}
 }
 
-// TestFetchManyLongTasks: tasks are judged one by one, however long their message is.
+// TestFetchManyLongTasks checks that tasks are validated one by one, however long their message is.
 func TestFetchManyLongTasks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -284,7 +285,7 @@ func TestFetchManyLongMessage(t *testing.T) {
 	}
 }
 
-// TestFetchManyCancelledTags gives up one of two, and one that is not there.
+// TestFetchManyCancelledTags cancels one of two tasks, and one that does not exist.
 func TestFetchManyCancelledTags(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -301,8 +302,8 @@ func TestFetchManyCancelledTags(t *testing.T) {
 	m.wantClass("b", ok)
 }
 
-// TestFetchManyQuota: tasks over the limit wait for their turn, each gets one, and
-// what is cancelled or too late while it waits gets its outcome too.
+// TestFetchManyQuota checks that tasks over the limit wait, that each is admitted, and that a task
+// that is cancelled or too late while it waits has an outcome.
 func TestFetchManyQuota(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -332,7 +333,7 @@ func TestFetchManyQuota(t *testing.T) {
 	}, func(c *server.Config) { c.MaxFetches = 2 })
 }
 
-// TestFetchManyDeadline: every task has its outcome before the call's own end.
+// TestFetchManyDeadline checks that every task has its outcome before the deadline of the call.
 func TestFetchManyDeadline(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -347,8 +348,9 @@ func TestFetchManyDeadline(t *testing.T) {
 	}, func(c *server.Config) { c.MaxFetches = 1 })
 }
 
-// TestFetchManyReadsWhileItHasRoom: with 256 tasks under way nothing more is read.
-func TestFetchManyReadsWhileItHasRoom(t *testing.T) {
+// TestFetchManyFlowControl checks that the server stops reading while 256 tasks are in
+// flight.
+func TestFetchManyFlowControl(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
 		m := r.many(r.Context())
@@ -378,8 +380,8 @@ func TestFetchManyReadsWhileItHasRoom(t *testing.T) {
 	})
 }
 
-// TestFetchManyShutdown: the caller is told, what waits ends as SHUTDOWN, what
-// runs is finished, and what is sent after that is answered and not begun.
+// TestFetchManyShutdown checks that a drain is announced to the caller. Waiting tasks end as
+// SHUTDOWN, running tasks finish, and tasks sent later are answered but not started.
 func TestFetchManyShutdown(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -442,7 +444,7 @@ func TestFetchManyShutdown(t *testing.T) {
 	}
 }
 
-// TestFetchManyCallerThatStopsReading is given up after 30 s, and its fetches end.
+// TestFetchManyCallerThatStopsReading checks that such a call and its fetches end after 30 s.
 func TestFetchManyCallerThatStopsReading(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -470,8 +472,8 @@ func TestFetchManyCallerThatStopsReading(t *testing.T) {
 	})
 }
 
-// TestFetchManyGivenUp: a caller that leaves takes its fetches along.
-func TestFetchManyGivenUp(t *testing.T) {
+// TestFetchManyCallerLeaves checks that the fetches end when their caller leaves.
+func TestFetchManyCallerLeaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,8 +14,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// durationFields are the fields that are refused when negative; zero tells
-// whether 0 is refused too, and most the longest that is taken.
+// durationFields are the fields that are refused when negative. zero reports whether 0 is refused
+// too, and most is the maximum.
 var durationFields = []struct {
 	path string
 	zero bool
@@ -121,7 +121,7 @@ func badRetries() []refused {
 	return rows
 }
 
-// labels are n of that many bytes each.
+// labels returns n labels with names and values of the given lengths.
 func labels(n, name, value int) map[string]string {
 	m := make(map[string]string)
 	for i := range n {
@@ -223,7 +223,7 @@ func badConditions() []refused {
 	)
 }
 
-// TestRefusesResumePoint is what a resume point of a streamed GET must be.
+// TestRefusesResumePoint sends invalid resume points of a streamed GET.
 func TestRefusesResumePoint(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

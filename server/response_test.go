@@ -12,9 +12,9 @@ import (
 	"fetchd/server"
 )
 
-// TestBytesThatAreNoText sends header bytes that no proto string can hold
-// (traps 24), in all places where a header or a URL is told.
-func TestBytesThatAreNoText(t *testing.T) {
+// TestBytesThatAreNotUTF8 sends header bytes that are not UTF-8 (traps 24), in all places where a
+// header or a URL is reported.
+func TestBytesThatAreNotUTF8(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct{ name, path string }{
@@ -56,8 +56,8 @@ func wantLossy(t *testing.T, line *pb.Header) {
 	}
 }
 
-// TestRequestAsSent expects the caller's header at the origin, bytes included,
-// and neither labels nor policies.
+// TestRequestAsSent checks that the origin receives the caller's header, including bytes, but
+// neither labels nor policies.
 func TestRequestAsSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.Fetch.UserAgent = "fetchd/test" })
@@ -78,8 +78,8 @@ func TestRequestAsSent(t *testing.T) {
 	}
 }
 
-// TestAddedHeaders expects what the service adds to a request, and nothing in place of the
-// caller's own.
+// TestAddedHeaders checks the headers that the service adds to a request, and that it replaces none
+// of the caller.
 func TestAddedHeaders(t *testing.T) {
 	t.Parallel()
 	const agent, codings = "fetchd/test", "gzip, br, zstd"
@@ -112,8 +112,8 @@ func TestAddedHeaders(t *testing.T) {
 	}
 }
 
-// TestErrorBody expects the begin of a body that is not delivered in the
-// outcome, and no chunk.
+// TestErrorBody checks that the outcome has the start of a body that is not delivered, and that no
+// chunk is sent.
 func TestErrorBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -151,7 +151,7 @@ func TestErrorBody(t *testing.T) {
 	}
 }
 
-// TestFetchIDs expects one name for a fetch everywhere, and another for each.
+// TestFetchIDs checks that a fetch has the same id everywhere, and that each fetch has its own.
 func TestFetchIDs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -190,7 +190,7 @@ func TestFetchIDs(t *testing.T) {
 	}
 }
 
-// TestHoldBackBudget is told in the event, whatever was asked for.
+// TestHoldBackBudget checks that the event reports the hold-back that applies.
 func TestHoldBackBudget(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.MemoryBudget = 1 << 20 })

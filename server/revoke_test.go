@@ -19,7 +19,7 @@ import (
 	"fetchd/server"
 )
 
-// roster is an authenticator whose callers change.
+// roster is an authenticator whose callers can change.
 type roster struct {
 	mu    sync.Mutex
 	names map[string]string // by token
@@ -53,7 +53,7 @@ func as(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
-// calls are one caller's calls, one of each kind.
+// calls holds one call of each kind of one caller.
 type calls struct {
 	busy, idle         *manyStream
 	unary, stream, web chan error

@@ -13,8 +13,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestHeartbeatBehindASlowSend: a heartbeat tells of silence, and an event that its
-// caller took long to take is none.
+// TestHeartbeatBehindASlowSend checks that no heartbeat follows directly after an event that the
+// caller read late.
 func TestHeartbeatBehindASlowSend(t *testing.T) {
 	t.Parallel()
 	for _, unblocked := range []int{0, unblockedBytes} {
@@ -47,8 +47,8 @@ func TestHeartbeatBehindASlowSend(t *testing.T) {
 	}
 }
 
-// TestHeartbeats: whatever is sent and whenever, no silence is longer than it may be,
-// the numbers have no gap, and nothing follows the outcome.
+// TestHeartbeats checks that no silence is longer than the interval, that sequence numbers have no
+// gaps, and that nothing follows the outcome.
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	const silence = 10 * time.Second
@@ -97,8 +97,8 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// TestStalledMessage: what a caller did not take stays as it is while gRPC may still
-// read it, though events and heartbeats follow.
+// TestStalledMessage checks that a message that the caller has not read is not changed by later
+// events and heartbeats, because gRPC may still read it.
 func TestStalledMessage(t *testing.T) {
 	t.Parallel()
 	stop, gone := make(chan struct{}), make(chan struct{})
@@ -139,9 +139,9 @@ func TestStalledMessage(t *testing.T) {
 	<-gone
 }
 
-// TestTellingKeepsNothing: where the ends of attempts are not told, nothing of a
-// response is kept through the wait that may follow.
-func TestTellingKeepsNothing(t *testing.T) {
+// TestConverterKeepsNothing checks that without AttemptFinished events the converter keeps no
+// response during a wait.
+func TestConverterKeepsNothing(t *testing.T) {
 	t.Parallel()
 	var told eventConverter
 	told.event(new(pb.FetchResponse), fetch.ResponseStarted{Attempt: 1, Response: &fetch.Response{StatusCode: 200}})

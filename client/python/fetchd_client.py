@@ -1,19 +1,19 @@
-"""Calls a fetchd from Python: a body is read like a file, a fetch that failed
-is an exception.
+"""A client for fetchd. You read the body of a response like a file; a failed fetch
+raises an exception.
 
     with Client("127.0.0.1:8080") as client:
         with client.get("https://example.com/", retry_policy={"max_attempts": 5}) as response:
             for piece in response:
                 ...
 
-One file, to be copied. It needs grpcio and protobuf, and protoc or
-grpcio-tools, for it makes its messages at run time from the one proto file:
-fetch.proto beside this file, the one that FETCHD_PROTO names, or that of the
-repository this file lies in.
+Copy this file into your project. It needs grpcio, protobuf, and protoc or
+grpcio-tools, because it generates its messages at run time from one proto file:
+the one that FETCHD_PROTO names, or else fetch.proto next to this file, or else that
+of the repository that contains this file.
 
-Errors come from two planes. What happened at the target is a FetchError, of a
-subclass for each failure type. What the service has to say of itself or of the
-request is a grpc.RpcError, as gRPC raises it: code() and details() tell it.
+There are two kinds of errors. If the origin failed, you get a FetchError, with a
+subclass for each failure type. If the request is invalid or the service failed, you
+get a grpc.RpcError with code() and details().
 """
 
 import http.client
@@ -43,8 +43,8 @@ __all__ = [
     "TransientError",
 ]
 
-# deploy/grpc/service-config.json, which says why it is as it is. A caller that
-# sends only idempotent methods may give Client the other one.
+# A copy of deploy/grpc/service-config.json; deploy/grpc/README.md explains it. If you
+# send only idempotent methods, you may pass service-config-idempotent.json to Client.
 SERVICE_CONFIG = """{
   "loadBalancingConfig": [{"round_robin": {}}],
   "healthCheckConfig": {"serviceName": "fetchd.v1.FetchService"},
@@ -76,16 +76,16 @@ SERVICE_CONFIG = """{
   "retryThrottling": {"maxTokens": 1000, "tokenRatio": 0.1}
 }"""
 
-MOST_OPEN = 256  # tasks that a stream carries at once
-MOST_SENDS = 3  # of a task that services going away give back
+MAX_OPEN = 256  # tasks in flight on one stream
+MAX_SENDS = 3  # of a task that draining services return
 
 
 class FetchError(Exception):
-    """A fetch that failed at its target. The service did its part."""
+    """A fetch that failed at its origin. The service itself did not fail."""
 
     def __init__(self, outcome, contract):
         super().__init__(outcome, contract)
-        self.outcome = outcome  # FetchOutcome of the contract: all that is known
+        self.outcome = outcome  # FetchOutcome: everything that is known
         self.error_class = contract.name("ErrorClass", outcome.error.error_class)  # such as "HTTP_SERVER_ERROR"
         self.failure_type = contract.name("FailureType", outcome.error.failure_type)  # such as "TRANSIENT"
 
@@ -101,17 +101,17 @@ class FetchError(Exception):
 
     @property
     def rule(self):
-        """The number of the rule that classified it, such as "H2"."""
+        """The number of the rule that classified the failure, such as "H2"."""
         return self.outcome.error.rule
 
     @property
     def status(self):
-        """The status of the last response; 0 where none was read."""
+        """The status of the last response, or 0 if there was none."""
         return self.outcome.response.status_code
 
     @property
     def retry_after(self):
-        """Seconds that the target asked for with Retry-After, or None."""
+        """The Retry-After of the origin in seconds, or None."""
         after = self.outcome.error.retry_after
         return after.ToNanoseconds() / 1e9 if self.outcome.error.HasField("retry_after") else None
 
@@ -123,19 +123,19 @@ class FetchError(Exception):
 
 
 class TransientError(FetchError):
-    """May pass by itself."""
+    """A later fetch may succeed."""
 
 
 class PermanentError(FetchError):
-    """Will not pass by itself."""
+    """A later fetch will fail too."""
 
 
 class RateLimitedError(FetchError):
-    """The target limits the rate; see retry_after."""
+    """The origin limits the rate; see retry_after."""
 
 
 class NeedsAuthError(FetchError):
-    """The target wants credentials, or others."""
+    """The origin requires credentials, or other ones."""
 
 
 _FAILURES = {
@@ -147,23 +147,23 @@ _FAILURES = {
 
 
 class BodyRestarted(Exception):
-    """The body begins again, of which more had been read.
+    """The body restarted at a lower offset than you have read.
 
-    Comes only with body_policy={"recovery": "BODY_RECOVERY_RESTART"}. Reading
-    goes on at `offset`: drop what was read beyond it.
+    Raised only with body_policy={"recovery": "BODY_RECOVERY_RESTART"}. Drop what
+    you read beyond `offset`, and continue to read.
     """
 
     def __init__(self, offset):
-        super().__init__(f"the body begins again at byte {offset}: drop what was read beyond, and read on")
+        super().__init__(f"the body restarts at byte {offset}: drop the bytes after it, and continue to read")
         self.offset = offset
 
 
 class ContractError(Exception):
-    """What answers does not keep the contract."""
+    """The server violates the API."""
 
 
 class _Contract:
-    """The messages of fetch.proto, made from it."""
+    """The message classes, generated from fetch.proto."""
 
     def __init__(self, proto=None):
         pool = descriptor_pool.DescriptorPool()
@@ -182,8 +182,8 @@ class _Contract:
         return self._message(self._pool.FindMessageTypeByName("fetchd.v1." + name))
 
     def name(self, enum, number):
-        """The name of a value without its enum's: "TRANSIENT". A value that is
-        newer than the proto file is told by its number."""
+        """The name of a value without the prefix of its enum, such as "TRANSIENT". For a
+        value that is newer than the proto file it is the number."""
         if (enum, number) not in self._names:
             values = self._pool.FindEnumTypeByName("fetchd.v1." + enum).values_by_number
             prefix = "".join("_" + c if c.isupper() else c.upper() for c in enum)[1:] + "_"
@@ -191,14 +191,14 @@ class _Contract:
         return self._names[enum, number]
 
     def failure(self, outcome):
-        """The exception of an outcome, or None."""
+        """The exception for an outcome, or None."""
         if not outcome.HasField("error"):
             return None
         kind = _FAILURES.get(self.name("FailureType", outcome.error.failure_type), FetchError)
         return kind(outcome, self)
 
     def request(self, given):
-        """A FetchRequest from a URL, a dict of its fields, or itself."""
+        """Converts a URL, a dict of fields or a FetchRequest to a FetchRequest."""
         if isinstance(given, str):
             given = {"url": given}
         if not isinstance(given, dict):
@@ -219,11 +219,11 @@ def _find_proto():
     for place in places:
         if place.is_file():
             return place
-    raise FileNotFoundError(f"fetch.proto is not at {' nor at '.join(map(str, places))}: set FETCHD_PROTO to its path")
+    raise FileNotFoundError(f"fetch.proto is not at {' or '.join(map(str, places))}: set FETCHD_PROTO to its path")
 
 
 def _compile(proto):
-    """The file and what it imports, as protoc describes them."""
+    """The descriptors of the file and its imports."""
     proto, tried = pathlib.Path(proto), []
     with tempfile.TemporaryDirectory() as work:
         out = pathlib.Path(work, "descriptors")
@@ -251,16 +251,17 @@ def _compilers():
 
 
 class Client:
-    """Calls one service. Safe for use from several threads."""
+    """A client of one service. It is safe for use from several threads."""
 
     def __init__(self, target, credentials=None, metadata=(), proto=None, service_config=SERVICE_CONFIG, options=()):
-        """Nothing is sent yet. `target` is as gRPC has it, and should name all
-        replicas: "dns:///fetchd.example:8080".
+        """Creates a client. It connects at the first call.
 
+        target: a gRPC target that names all replicas, such as "dns:///fetchd.example:8080".
         credentials: grpc.ChannelCredentials; None means plaintext.
-        metadata: pairs that are sent with every call, such as ("authorization", "Bearer ...").
+        metadata: pairs to send with every call, such as ("authorization", "Bearer ...").
         proto: path of fetch.proto.
-        options: more options of the channel. The environment's proxy is not used.
+        service_config: service config of the channel, as JSON.
+        options: more channel options. The client does not use the proxy of the environment.
         """
         options = [("grpc.service_config", service_config), ("grpc.enable_http_proxy", 0), ("grpc.keepalive_time_ms", 30000), *options]
         if credentials is None:
@@ -287,68 +288,69 @@ class Client:
         self.close()
 
     def close(self):
-        """Ends the channel, and every call with it."""
+        """Closes the channel and cancels its calls."""
         self._channel.close()
 
     def get(self, url, timeout=None, on_event=None, **policy):
-        """Fetches a URL. Returns a Response when the first bytes of the body are
-        there, or when the fetch ended without any; raises FetchError where it failed.
+        """Fetches a URL. Returns a Response when the first bytes of the body have
+        arrived, or when the fetch has ended without a body. Raises FetchError if the
+        fetch failed.
 
-        timeout: seconds, for the body too. None means no limit but the service's.
-        on_event: called with each FetchResponse as it comes, pieces of the body
-            and heartbeats excepted.
+        timeout: deadline in seconds, body included. None means the limits of the service.
+        on_event: called with each FetchResponse as it arrives, except body chunks and
+            heartbeats.
         policy: fields of FetchRequest as dicts, durations as "1.5s", enums by name:
             retry_policy={"max_attempts": 5, "base_delay": "0.5s"}. headers may be a
-            dict or pairs of text, body is bytes.
+            dict or pairs of text; body is bytes.
         """
         request = self.contract.request(dict(policy, url=url))
         if not request.event_level:
-            request.event_level = 3  # ALL, or the final URL is not told before the body
+            request.event_level = 3  # ALL: otherwise the final URL is not known before the body
         call = self._fetch(request, timeout=timeout, metadata=self._metadata)
         return Response(call, self.contract, on_event, request.event_level == 3)
 
     def fetch_many(self, requests, open=64, on_event=None):
-        """Fetches many, and yields a Result for each as it ends.
+        """Fetches many URLs, and yields a Result for each as it ends.
 
-        requests: URLs, or dicts as in get with a "url". Read in the caller's thread
-            whenever fewer than `open` (1 to 256) are under way. While it waits nothing
-            is yielded.
-        on_event: called with the request and each FetchResponse, where an
-            event_level asks for any.
+        requests: URLs, or dicts of fields with a "url". The iterable is read in your
+            thread while fewer than `open` (1 to 256) fetches are in flight. While it
+            blocks, no result is yielded.
+        on_event: called with the request and each FetchResponse, if the event_level
+            of the request asks for events.
 
-        Where a stream is lost, what was under way has the grpc.RpcError as its error
-        and no outcome: requests may have been made. The rest goes on another stream.
-        What a service that goes away gives back before any request was made is sent
-        again. Where no other stream is to be had the RpcError is raised: what is left
-        of `requests` was not asked for.
+        If a stream breaks, each fetch in flight on it yields a Result with the
+        grpc.RpcError and without an outcome: the origin may have seen requests. The
+        remaining fetches use another stream. A fetch that a draining service returns
+        before it sent a request is sent again. If no other stream can be opened, the
+        RpcError is raised, and the rest of `requests` is not fetched.
         """
-        return _Many(self.contract, self._open_many, max(1, min(open, MOST_OPEN)), on_event).run(iter(requests))
+        return _Many(self.contract, self._open_many, max(1, min(open, MAX_OPEN)), on_event).run(iter(requests))
 
     def _open_many(self, requests):
         return self._many(requests, metadata=self._metadata)
 
 
 class Response:
-    """A response whose body is being read, in one thread. Close it, or use `with`."""
+    """A response with a body to read, from one thread. Close it, or use `with`."""
 
-    def __init__(self, call, contract, on_event, told):
-        self.status = 0  # 0 where no response was read
-        self.headers = http.client.HTTPMessage()  # names in any case; get_all() for repeated ones
-        self.final_url = ""  # before the end of the body only where every event is told
-        self.attempts = 0  # begun so far
-        self.outcome = None  # FetchOutcome, once the body has been read to its end
-        self._call, self._contract, self._told = call, contract, told
+    def __init__(self, call, contract, on_event, all_events):
+        self.status = 0  # 0 if there was no response
+        self.headers = http.client.HTTPMessage()  # case-insensitive; get_all() returns repeated ones
+        self.final_url = ""  # known before the end of the body only at event level ALL
+        self.attempts = 0  # started so far
+        self.outcome = None  # FetchOutcome, after the body has been read to its end
+        self._call, self._contract, self._all_events = call, contract, all_events
         self._on_event = on_event or (lambda event: None)
         self._url = ""
         self._head = None  # the last ResponseStarted
-        self._begun = False
-        self._offset = 0  # of the byte that is read next
-        self._rest = b""  # received, from there
-        self._end = None  # EOFError or what else ends the body, after the rest
+        self._ready = False
+        self._offset = 0  # of the next byte to read
+        self._rest = b""  # received bytes from there on
+        self._end = None  # what to raise after the rest; EOFError means the end
         try:
-            while not self._begun and self._end is None:
+            while not self._ready and self._end is None:
                 self._advance()
-        except BaseException:  # nobody has anything to close
+        except BaseException:  # the caller gets nothing to close
             self._call.cancel()
             raise
         if self._end is not None and not isinstance(self._end, EOFError):
@@ -361,14 +363,14 @@ class Response:
         self.close()
 
     def close(self):
-        """Ends the fetch, if it is still going on. Waits for nothing."""
+        """Cancels the fetch if it is in flight. Does not wait."""
         self._call.cancel()
         if self._end is None:
             self._end, self._rest = ValueError("read of a closed response"), b""
 
     def read(self, size=-1):
-        """Up to `size` bytes, or all that is left; b"" at the end. Raises FetchError
-        where the fetch fails inside the body: iterate to keep what came before."""
+        """Returns up to `size` bytes, or the rest; b"" at the end. Raises FetchError if
+        the fetch fails inside the body: iterate to keep the bytes before it."""
         start, data = self._offset, bytearray()
         while size != 0:
             try:
@@ -376,7 +378,7 @@ class Response:
             except BodyRestarted as restart:
                 if restart.offset < start:
                     raise
-                del data[restart.offset - start :]  # nobody has seen it
+                del data[restart.offset - start :]  # not returned yet
                 continue
             data += piece
             if size > 0 or not piece:
@@ -384,7 +386,7 @@ class Response:
         return bytes(data)
 
     def __iter__(self):
-        """The pieces of the body as they come."""
+        """Yields the pieces of the body as they arrive."""
         while True:
             piece = self._piece(-1)
             if not piece:
@@ -430,7 +432,7 @@ class Response:
 
     def _started(self, head):
         self._head, offset = head, head.body_offset_bytes
-        if not self._begun:
+        if not self._ready:
             self._offset = offset  # of a resume point
         elif offset < self._offset:
             self._offset = offset
@@ -438,26 +440,26 @@ class Response:
 
     def _chunk(self, chunk):
         if self._head is None or chunk.offset_bytes != self._offset:
-            self._end = ContractError(f"the body goes on at byte {chunk.offset_bytes}, want {self._offset} and a head before it")
+            self._end = ContractError(f"the body continues at byte {chunk.offset_bytes}, want {self._offset} after a ResponseStarted")
             self._call.cancel()
             return
-        if not self._begun:
-            self._begun = True
+        if not self._ready:
+            self._ready = True
             self._fill(self._head.response)
-            self.final_url = self._url if self._told else ""
+            self.final_url = self._url if self._all_events else ""
         self._rest = chunk.data
 
     def _finish(self, outcome):
         try:
             more = next(self._call, None)
         except grpc.RpcError:
-            more = None  # the outcome is all that was to come
+            more = None  # nothing else was expected
         if more is not None:
-            self._end = ContractError("an event came after the outcome")
+            self._end = ContractError("an event arrived after the outcome")
             self._call.cancel()
             return
         self.outcome, self.final_url, self.attempts = outcome, outcome.final_url, outcome.attempts
-        if not self._begun:
+        if not self._ready:
             self._fill(outcome.response)
             self._rest = outcome.inline_body
         self._end = self._contract.failure(outcome) or EOFError()
@@ -469,16 +471,16 @@ class Response:
 
 
 class Result:
-    """How one fetch of many ended."""
+    """How one fetch of fetch_many ended."""
 
     def __init__(self, request, outcome, error):
-        self.request = request  # as it was given
-        self.outcome = outcome  # FetchOutcome; None where the stream was lost before it came
-        self.error = error  # FetchError or grpc.RpcError; None where there was none
+        self.request = request  # as you passed it
+        self.outcome = outcome  # FetchOutcome; None if the stream broke before it arrived
+        self.error = error  # FetchError, grpc.RpcError or None
 
     @property
     def body(self):
-        """The body, as far as the service sends one inline."""
+        """The inline body, or b""."""
         return self.outcome.inline_body if self.outcome else b""
 
 
@@ -489,13 +491,13 @@ class _Task:
 
 
 class _Many:
-    """One run of fetch_many. All its state belongs to the thread of the generator;
-    the threads of the streams only hand on what comes."""
+    """One run of fetch_many. Only the thread of the generator uses its state; the threads
+    of the streams put messages into a queue."""
 
-    def __init__(self, contract, open_call, most, on_event):
-        self.contract, self.open_call, self.most = contract, open_call, most
+    def __init__(self, contract, open_call, max_open, on_event):
+        self.contract, self.open_call, self.max_open = contract, open_call, max_open
         self.on_event = on_event or (lambda request, event: None)
-        self.came = queue.SimpleQueue()  # of (stream, message) and (stream, exception or None)
+        self.incoming = queue.SimpleQueue()  # of (stream, message) and (stream, exception or None)
         self.streams, self.current = set(), None
         self.open, self.tags, self.error = 0, 0, None
 
@@ -503,7 +505,7 @@ class _Many:
         more = True
         try:
             while True:
-                while more and self.error is None and self.open < self.most:
+                while more and self.error is None and self.open < self.max_open:
                     try:
                         given = next(source)
                     except StopIteration:
@@ -512,10 +514,10 @@ class _Many:
                     self.open += 1
                     self.send(_Task(given))
                 if not more or self.error is not None:
-                    self.leave(self.current)
+                    self.half_close(self.current)
                 if not self.open and not self.streams:
                     break
-                for result in self.take(*self.came.get()):
+                for result in self.handle(*self.incoming.get()):
                     self.open -= 1
                     yield result
         finally:
@@ -526,7 +528,7 @@ class _Many:
 
     def send(self, task):
         if self.current is None:
-            self.current = _Stream(self.open_call, self.came)
+            self.current = _Stream(self.open_call, self.incoming)
             self.streams.add(self.current)
         self.tags += 1
         task.sends += 1
@@ -536,25 +538,25 @@ class _Many:
         request.tasks.add(tag=tag, request=self.contract.request(task.given))
         self.current.outbox.put(request)
 
-    def leave(self, stream):
-        """No more is sent on a stream."""
+    def half_close(self, stream):
+        """Sends nothing more on a stream."""
         if stream is not None and stream is self.current:
             self.current = None
             stream.outbox.put(None)
 
-    def take(self, stream, message):
-        """The results that a message brings."""
+    def handle(self, stream, message):
+        """Returns the results in a message, or those at the end of a stream."""
         if message is None or isinstance(message, Exception):
-            return self.end(stream, message)
+            return self.handle_end(stream, message)
         stream.answered = True
         if message.draining:
-            self.leave(stream)
+            self.half_close(stream)
         results = []
         for answer in message.responses:
-            results += self.answer(stream, answer)
+            results += self.handle_answer(stream, answer)
         return results
 
-    def answer(self, stream, answer):
+    def handle_answer(self, stream, answer):
         task, event = stream.tasks.get(answer.tag), answer.response
         if task is None:
             return
@@ -564,48 +566,48 @@ class _Many:
         del stream.tasks[answer.tag]
         outcome = event.outcome
         error = self.contract.failure(outcome)
-        if error and error.error_class == "SHUTDOWN" and not outcome.exchanges and task.sends < MOST_SENDS:
-            self.leave(stream)
+        if error and error.error_class == "SHUTDOWN" and not outcome.exchanges and task.sends < MAX_SENDS:
+            self.half_close(stream)
             self.send(task)
             return
         yield Result(task.given, outcome, error)
 
-    def end(self, stream, error):
-        self.leave(stream)
+    def handle_end(self, stream, error):
+        self.half_close(stream)
         self.streams.discard(stream)
         left = list(stream.tasks.values())
         if error is None and left:
-            error = ContractError(f"the call ended with {len(left)} tasks that have no outcome")
-        if error is not None and not self.survives(stream, error):
+            error = ContractError(f"the call ended without an outcome for {len(left)} tasks")
+        if error is not None and not self.recoverable(stream, error):
             self.error = self.error or error
         return [Result(task.given, None, error) for task in left]
 
     @staticmethod
-    def survives(stream, error):
+    def recoverable(stream, error):
         return stream.answered and isinstance(error, grpc.RpcError) and error.code() == grpc.StatusCode.UNAVAILABLE
 
 
 class _Stream:
     """One call of FetchMany, and the thread that reads it."""
 
-    def __init__(self, open_call, came):
-        self.tasks = {}  # by tag, without an outcome
+    def __init__(self, open_call, incoming):
+        self.tasks = {}  # in flight, by tag
         self.answered = False
         self.outbox = queue.SimpleQueue()  # of requests; None half-closes
         self.call = open_call(iter(self.outbox.get, None))
-        self.thread = threading.Thread(target=self.read, args=(came,), name="fetchd stream", daemon=True)
+        self.thread = threading.Thread(target=self.read, args=(incoming,), name="fetchd stream", daemon=True)
         self.thread.start()
 
-    def read(self, came):
+    def read(self, incoming):
         try:
             for message in self.call:
-                came.put((self, message))
+                incoming.put((self, message))
         except grpc.RpcError as error:
-            came.put((self, error))
+            incoming.put((self, error))
         else:
-            came.put((self, None))
+            incoming.put((self, None))
 
     def cancel(self):
-        self.outbox.put(None)  # whoever waits for the next request
+        self.outbox.put(None)  # unblocks the sender
         self.call.cancel()
         self.thread.join()

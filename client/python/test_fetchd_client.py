@@ -2,7 +2,7 @@
 
 Usage: test_fetchd_client.py HOST:PORT ORIGIN_URL KEY_PREFIX
 
-.ci/examples starts both. What was asked is held against the origin's log.
+.ci/examples starts both. The tests compare requests with the origin's log.
 """
 
 import json
@@ -27,7 +27,7 @@ def url(key, steps):
 
 
 def log(key):
-    """What the origin saw of a key."""
+    """The requests with a key that the origin saw."""
     plain = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with plain.open(f"{ORIGIN}/_log?key={PREFIX}{key}", timeout=20) as answer:
         return json.load(answer) or []
@@ -112,9 +112,9 @@ class ClientTest(unittest.TestCase):
             want = whole.read()[500:]
         self.assertEqual(held, want)
         with self.client.get(url("again", steps), timeout=60, body_policy=policy, **AT_ONCE) as unread:
-            self.assertEqual(unread.read(), want, "nothing had been read that would have to be dropped")
+            self.assertEqual(unread.read(), want, "no byte was read, so none must be dropped")
 
-    def test_service_plane(self):
+    def test_service_error(self):
         with self.assertRaises(grpc.RpcError) as raised:
             self.client.get("no URL", timeout=60)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
@@ -127,11 +127,11 @@ class ClientTest(unittest.TestCase):
             response.read()
 
     def test_events(self):
-        told = []
-        with self.client.get(url("events", "503/200"), timeout=60, on_event=lambda e: told.append(e.WhichOneof("event")), **AT_ONCE) as response:
+        events = []
+        with self.client.get(url("events", "503/200"), timeout=60, on_event=lambda e: events.append(e.WhichOneof("event")), **AT_ONCE) as response:
             response.read()
         attempt = ["attempt_started", "response_started", "attempt_finished"]
-        self.assertEqual(told, ["admitted", *attempt, *attempt, "outcome"])
+        self.assertEqual(events, ["admitted", *attempt, *attempt, "outcome"])
 
     def test_many(self):
         wanted = {}
@@ -149,22 +149,22 @@ class ClientTest(unittest.TestCase):
                 self.assertEqual((result.error, len(result.body)), (None, i))
         self.assertEqual(len(log("many1")), 2)
 
-    def test_many_left(self):
+    def test_many_closed(self):
         results = self.client.fetch_many([url("left0", "200"), url("left1", "silent")])
         self.assertEqual(next(results).request, url("left0", "200"))
         results.close()
         self.assertNotIn("fetchd stream", [t.name for t in threading.enumerate()])
 
-    def test_many_away(self):
-        with Client("127.0.0.1:1") as nobody:
+    def test_many_unavailable(self):
+        with Client("127.0.0.1:1") as client:
             results = []
             with self.assertRaises(grpc.RpcError) as raised:
-                for result in nobody.fetch_many([url(f"away{i}", "200") for i in range(20)], open=4):
+                for result in client.fetch_many([url(f"away{i}", "200") for i in range(20)], open=4):
                     results.append(result)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
         self.assertEqual([(r.outcome, r.error.code()) for r in results], [(None, grpc.StatusCode.UNAVAILABLE)] * 4)
 
-    def test_many_of_none(self):
+    def test_many_empty(self):
         self.assertEqual(list(self.client.fetch_many([])), [])
 
     def test_service_config(self):
@@ -173,7 +173,7 @@ class ClientTest(unittest.TestCase):
 
 
 class Call:
-    """A call of Fetch that brings these messages."""
+    """A call of Fetch that yields these messages."""
 
     def __init__(self, messages):
         self.messages = iter(messages)
@@ -186,7 +186,7 @@ class Call:
 
 
 class OffsetTest(unittest.TestCase):
-    """What a body is made of must fit together."""
+    """The chunks of a body must be contiguous."""
 
     @classmethod
     def setUpClass(cls):
@@ -205,12 +205,12 @@ class OffsetTest(unittest.TestCase):
         for name, events, want in [
             ("in order", [head, first, later, end], b"abc"),
             ("continued", [head, first, {"response_started": {"body_offset_bytes": 2}}, later, end], b"abc"),
-            ("an event not known", [head, first, {}, later, end], b"abc"),
+            ("an unknown event", [head, first, {}, later, end], b"abc"),
             ("from a resume point", [{"response_started": {"body_offset_bytes": 2}}, later, end], b"c"),
-            ("begun again unread", [head, first, head, {"body_chunk": {"data": b"xyz"}}, end], b"xyz"),
+            ("restarted before reading", [head, first, head, {"body_chunk": {"data": b"xyz"}}, end], b"xyz"),
             ("a gap", [head, first, {"body_chunk": {"offset_bytes": 3, "data": b"d"}}, end], contract),
             ("an overlap", [head, first, {"body_chunk": {"offset_bytes": 1, "data": b"bc"}}, end], contract),
-            ("a body without a head", [first, end], contract),
+            ("a body without ResponseStarted", [first, end], contract),
             ("no outcome", [head, first], contract),
             ("two outcomes", [head, first, end, end], contract),
         ]:
@@ -228,15 +228,15 @@ class Unavailable(grpc.RpcError):
 
 
 class StreamTest(unittest.TestCase):
-    """Services that go away and streams that are lost."""
+    """Services that drain, and streams that break."""
 
     @classmethod
     def setUpClass(cls):
         cls.contract = fetchd_client._Contract()
 
     def run_many(self, answer, count):
-        """Runs count tasks, one at a time. answer(n, task) is the message for the
-        n-th task in all, or an exception that the stream ends with."""
+        """Runs count tasks, one at a time. answer(n, task) returns the message for the
+        n-th task, or the exception that ends the stream."""
         calls, numbers = [], iter(range(1000))
 
         def open_call(requests):
@@ -262,11 +262,11 @@ class StreamTest(unittest.TestCase):
         outcome = {"kind": 4, "error": error, "exchanges": exchanges}
         return {"draining": True, "responses": [{"tag": task.tag, "response": {"outcome": outcome}}]}
 
-    def test_returned(self):
+    def test_returned_by_draining_service(self):
         for name, returns, exchanges, streams, ok in [
             ("once", 1, 0, 2, True),
             ("twice", 2, 0, 3, True),
-            ("for ever", 100, 0, 3, False),
+            ("always", 100, 0, 3, False),
             ("after a request was made", 1, 1, 1, False),
         ]:
             with self.subTest(name):
@@ -277,7 +277,7 @@ class StreamTest(unittest.TestCase):
         results, opened = self.run_many(lambda n, task: dict(self.done(task), draining=n == 3), 10)
         self.assertEqual(([r.error for r in results], opened), ([None] * 10, 2))
 
-    def test_lost(self):
+    def test_broken_stream(self):
         results, opened = self.run_many(lambda n, task: Unavailable() if n == 5 else self.done(task), 10)
         self.assertEqual([(r.error is None, r.outcome is None) for r in results], [(True, False)] * 5 + [(False, True)] + [(True, False)] * 4)
         self.assertEqual(opened, 2)

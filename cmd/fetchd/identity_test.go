@@ -23,7 +23,7 @@ import (
 // What callers are told: nothing else, for a stranger may be one.
 const (
 	showToken       = "send an Authorization header: Bearer TOKEN"
-	showCertificate = "show a client certificate that this service allows"
+	showCertificate = "connect with a client certificate that this service allows"
 )
 
 // wantStatus holds the error of a call against a code, and for UNAUTHENTICATED

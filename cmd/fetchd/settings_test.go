@@ -234,9 +234,9 @@ func TestWrongSettings(t *testing.T) {
 		{name: "certificate that is missing", args: []string{"--tls-cert-file", "/nowhere/cert.pem", "--tls-key-file", keyFile}, want: []string{"certificates: open /nowhere/cert.pem"}},
 		{name: "key that is missing", args: []string{"--tls-cert-file", certFile, "--tls-key-file", "/nowhere/key.pem"}, want: []string{"certificates: open /nowhere/key.pem"}},
 		{name: "key of another", args: []string{"--tls-cert-file", certFile, "--tls-key-file", otherKey}, want: []string{certFile, otherKey, "does not match"}},
-		{name: "authorities that are none", args: append([]string{"--tls-client-ca-file", keyFile}, pair...), want: []string{keyFile + ": holds a PRIVATE KEY, want certificates only"}},
-		{name: "authorities and rubbish", args: append([]string{"--tls-client-ca-file", f.write("rubbish.pem", append([]byte(nil), append(a.pem, "rubbish"...)...))}, pair...), want: []string{"rubbish.pem: holds something that is no certificate"}},
-		{name: "no authorities", args: append([]string{"--tls-client-ca-file", f.write("empty.pem", nil)}, pair...), want: []string{"empty.pem: holds something that is no certificate"}},
+		{name: "authorities that are none", args: append([]string{"--tls-client-ca-file", keyFile}, pair...), want: []string{keyFile + ": contains a PRIVATE KEY: keep only certificates"}},
+		{name: "authorities and rubbish", args: append([]string{"--tls-client-ca-file", f.write("rubbish.pem", append([]byte(nil), append(a.pem, "rubbish"...)...))}, pair...), want: []string{"rubbish.pem: must contain only certificates"}},
+		{name: "no authorities", args: append([]string{"--tls-client-ca-file", f.write("empty.pem", nil)}, pair...), want: []string{"empty.pem: must contain only certificates"}},
 
 		{name: "tokens that are missing", args: []string{"--token-file", "/nowhere/tokens.yaml"}, want: []string{"--token-file: open /nowhere/tokens.yaml"}},
 		{name: "tokens that are wrong", tokens: "- {name: a, sha256: " + hash + "}\n- {name: a, sha256: x}\n", want: []string{"--token-file: ", "tokens.yaml:2: sha256: want the SHA-256"}},
@@ -334,7 +334,7 @@ func TestToken(t *testing.T) {
 	if got := inForce(t, "--token-file", file)["token-file"]; got != file+" # flag" {
 		t.Errorf("a token file of both lines: %q", got)
 	}
-	for name, want := range map[string]string{"": "1 to 64", strings.Repeat("x", 65): "1 to 64", "a\nb": "printable", " a": "space", a: "does not begin with fetchd_"} {
+	for name, want := range map[string]string{"": "1 to 64", strings.Repeat("x", 65): "1 to 64", "a\nb": "printable", " a": "space", a: "must not start with fetchd_"} {
 		var stdout, stderr output
 		code := run(t.Context(), program{args: []string{"token", name}, stdout: &stdout, stderr: &stderr})
 		if code != cli.ExitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), a) {

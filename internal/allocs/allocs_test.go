@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// file is the output of a run: two samples of each benchmark, as the rows say.
+// file returns the output of a run with two samples of each benchmark.
 func file(rows ...string) string {
 	head := "toolchain: go1.26.0\ngoos: linux\npkg: fetchd/fetch\ncpu: some: thing\n"
 	return head + strings.Join(rows, "\n") + "\nPASS\nok  \tfetchd/fetch\t1.5s\n"
@@ -68,7 +68,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestMedian has one sample that stands out on either side.
+// TestMedian has one outlier on either side.
 func TestMedian(t *testing.T) {
 	sample := func(n string) string { return strings.ReplaceAll(many, "200 allocs", n+" allocs") }
 	for _, row := range []struct {
@@ -95,8 +95,8 @@ func TestMedian(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
-		{"nothing", "", "no result"},
-		{"no benchmark", file("Benchmark results follow:", "BenchmarkFetch"), "no result"},
+		{"nothing", "", "no benchmark results"},
+		{"no benchmark", file("Benchmark results follow:", "BenchmarkFetch"), "no benchmark results"},
 		{"no allocations", file("BenchmarkFetch 100 31 ns/op"), "run it with -benchmem"},
 		{"no number", file("BenchmarkFetch 100 31 ns/op x allocs/op"), "allocs/op of fetchd/fetch BenchmarkFetch"},
 	} {

@@ -3,17 +3,15 @@ package main
 import "fmt"
 
 const (
-	slack = 50 // one part in so many may come on top: 2 %
-	spare = 20 // so many less are worth a new baseline: 5 %
+	slack = 50 // a benchmark may allocate 1/50 more: 2 %
+	spare = 20 // 1/20 less is worth a new baseline: 5 %
 )
 
-// allowed is how much a benchmark may allocate whose baseline is n. Below 50 that is
-// n itself: what allocates so little is the same each time, and what allocates
-// nothing is to stay so.
+// allowed returns how often a benchmark with the baseline n may allocate. Below 50 it is n
+// itself: such benchmarks allocate the same each time, and zero must stay zero.
 func allowed(n int) int { return n + n/slack }
 
-// compare returns what is wrong with after, and what else is worth knowing, a line
-// each.
+// compare returns the faults of after, and hints, one per line.
 func compare(before, after *results) (faults, hints []string) {
 	for _, name := range after.names {
 		if before.samples[name] == nil {

@@ -1,11 +1,11 @@
-// Command allocs holds what benchmarks allocate against a baseline. It looks at
-// allocations per operation and at nothing else: time is another matter on each
-// machine. See .ci/allocs, which measures and then calls it.
+// Command allocs compares the allocations of benchmarks with a baseline. It compares only
+// allocations per operation, because times differ between machines. .ci/allocs runs the
+// benchmarks and then this command.
 //
 //	allocs BASELINE NOW
 //
-// Both files are in Go's benchmark format, made with -benchmem. It ends with status
-// 1 where a benchmark allocates more than is allowed, or is in one file only.
+// Both files are in Go's benchmark format, made with -benchmem. It exits with status 1 if a
+// benchmark allocates more than allowed, or is in only one of the files.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// judge tells how two files differ, and whether they may.
+// judge reports how two files differ, and whether the differences are allowed.
 func judge(baseline, now string) (report string, ok bool, err error) {
 	before, err := load(baseline)
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// results are the allocations per operation that a file tells of.
+// results are the allocations per operation in a file.
 type results struct {
-	toolchain string   // such as "go1.26.0 linux/amd64"; empty where the file does not say
+	toolchain string   // such as "go1.26.0 linux/amd64"; empty if the file has none
 	names     []string // "PACKAGE BenchmarkNAME", in the order of the file
 	samples   map[string][]int
 }
 
-// read takes what it needs of the benchmark format, and skips every other line.
+// read parses the lines of the benchmark format that it needs and skips the others.
 //
 // # Source
 //
@@ -38,13 +38,12 @@ func read(text string) (*results, error) {
 		}
 	}
 	if len(r.names) == 0 {
-		return nil, errors.New("no result of a benchmark is in it")
+		return nil, errors.New("it has no benchmark results")
 	}
 	return r, nil
 }
 
-// add takes one line: the name, the number of operations, then values before their
-// units.
+// add adds a line: the name, the number of operations, and then each value before its unit.
 func (r *results) add(pkg string, fields []string) error {
 	if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
 		return nil
@@ -65,8 +64,8 @@ func (r *results) add(pkg string, fields []string) error {
 	return nil
 }
 
-// median is that of the samples of a benchmark. One of them may have met the
-// collector, which empties pools.
+// median returns the median of a benchmark's samples. During one of them the garbage
+// collector may have emptied pools.
 func (r *results) median(name string) int {
 	sorted := slices.Sorted(slices.Values(r.samples[name]))
 	middle := len(sorted) / 2

@@ -86,21 +86,21 @@ func (b *Budget) Usage() Usage {
 	return b.kinds
 }
 
-// fits reports whether the caller may hold n more bytes. A single caller may use three
+// fitsLocked reports whether the caller may hold n more bytes. A single caller may use three
 // quarters of the budget. Once more than half is used, a caller may not exceed its share,
 // the budget divided by the number of callers that hold something. The last eighth is for
 // callers that hold little, so that a few large callers leave it to new ones.
-func (b *Budget) fits(a *account, n int64) bool {
+func (b *Budget) fitsLocked(a *account, n int64) bool {
 	used, own := b.used+n, a.used+n
 	return used <= b.limit && own <= b.limit/4*3 &&
-		(used <= b.limit/2 || own <= b.share(a)) &&
+		(used <= b.limit/2 || own <= b.shareLocked(a)) &&
 		(used <= b.limit/8*7 || own <= b.limit/littlePart)
 }
 
 // littlePart is the divisor of the budget below which a caller holds little.
 const littlePart = 64
 
-func (b *Budget) share(a *account) int64 {
+func (b *Budget) shareLocked(a *account) int64 {
 	active := b.active
 	if a.used == 0 {
 		active++
@@ -108,14 +108,14 @@ func (b *Budget) share(a *account) int64 {
 	return b.limit / int64(active)
 }
 
-// room returns the largest n that fits.
-func (b *Budget) room(a *account) int64 {
+// availableLocked returns the largest n that fits.
+func (b *Budget) availableLocked(a *account) int64 {
 	most := min(b.limit-b.used, b.limit/4*3-a.used)
-	most = min(most, max(b.limit/2-b.used, b.share(a)-a.used))
+	most = min(most, max(b.limit/2-b.used, b.shareLocked(a)-a.used))
 	return max(min(most, max(b.limit/8*7-b.used, b.limit/littlePart-a.used)), 0)
 }
 
-func (b *Budget) add(a *account, n int64) {
+func (b *Budget) addLocked(a *account, n int64) {
 	if n == 0 {
 		return
 	}

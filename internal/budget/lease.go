@@ -31,7 +31,7 @@ func (l *Lease) Grow(k Kind, n int64) bool {
 	}
 	l.budget.mu.Lock()
 	defer l.budget.mu.Unlock()
-	if l.account == nil || !l.budget.fits(l.account, n) {
+	if l.account == nil || !l.budget.fitsLocked(l.account, n) {
 		return false
 	}
 	l.addLocked(k, n)
@@ -49,7 +49,7 @@ func (l *Lease) GrowUpTo(k Kind, n int64) int64 {
 	if l.account == nil {
 		return 0
 	}
-	n = max(min(n, l.budget.room(l.account)/optionalShare), 0)
+	n = max(min(n, l.budget.availableLocked(l.account)/optionalShare), 0)
 	l.addLocked(k, n)
 	return n
 }
@@ -97,7 +97,7 @@ func (l *Lease) Become(k Kind, n int64) bool {
 	if l.account == nil {
 		return false
 	}
-	if more := n - Usage(l.held).Total(); more > 0 && !l.budget.fits(l.account, more) {
+	if more := n - Usage(l.held).Total(); more > 0 && !l.budget.fitsLocked(l.account, more) {
 		return false
 	}
 	held := l.held
@@ -105,7 +105,7 @@ func (l *Lease) Become(k Kind, n int64) bool {
 		l.kindLocked(Kind(kind), -bytes)
 	}
 	l.kindLocked(k, n)
-	l.budget.add(l.account, n-Usage(held).Total())
+	l.budget.addLocked(l.account, n-Usage(held).Total())
 	return true
 }
 
@@ -150,7 +150,7 @@ func (l *Lease) Close() {
 
 func (l *Lease) addLocked(k Kind, n int64) {
 	l.kindLocked(k, n)
-	l.budget.add(l.account, n)
+	l.budget.addLocked(l.account, n)
 }
 
 func (l *Lease) kindLocked(k Kind, n int64) {

@@ -11,16 +11,16 @@ import (
 // block is a shell block of a document.
 type block struct {
 	file string
-	line int    // of its fence
+	line int    // line of its fence
 	text string // the commands
 
 	want    string // the output that the document shows after it
 	hasWant bool
 
-	notRun string   // why it is not run; empty: it is run
-	needs  []string // the programs and files without which it is not run
+	notRun string   // why it is not run; empty if it is
+	needs  []string // programs and files that it needs to be run
 	exit   int      // the exit status of its last command
-	once   string   // why a second run shows something else; empty: it shows the same
+	once   string   // why a second run has other output; empty if it is the same
 }
 
 func (b *block) String() string { return fmt.Sprintf("%s:%d", b.file, b.line) }
@@ -35,24 +35,24 @@ var (
 	listItem = regexp.MustCompile(`^\s*([-*+]|[0-9]+[.)])\s`)
 )
 
-// otherShells are the names of shell blocks that would not be run as such.
+// otherShells are names of shells that docrun does not recognize. They are faults.
 var otherShells = map[string]bool{"bash": true, "shell": true, "console": true, "zsh": true, "shellsession": true}
 
-// document is what of a Markdown file is run.
+// document is the part of a Markdown file that is run.
 type document struct {
 	file   string
 	blocks []block
-	files  map[string]string // what the commands find, by its path in the tree
+	files  map[string]string // files that the document provides, by path in the tree
 	faults []string          // as "file:line: fault"
 }
 
 // parser reads a document line by line.
 type parser struct {
 	*document
-	marks  []string // the comments directly above this line
-	shell  *block   // the shell block directly above, empty lines aside
+	marks  []string // comments directly above this line
+	shell  *block   // shell block directly above, not counting empty lines
 	inList bool
-	empty  bool // the line above
+	empty  bool // the line above is empty
 }
 
 // parse reads a document.
@@ -87,7 +87,7 @@ func (p *parser) fault(line int, format string, args ...any) {
 	p.faults = append(p.faults, fmt.Sprintf("%s:%d: ", p.file, line)+fmt.Sprintf(format, args...))
 }
 
-// prose reads a line that is in no block.
+// prose reads a line outside blocks.
 func (p *parser) prose(n int, line string) {
 	if found := comment.FindStringSubmatch(line); found != nil {
 		p.marks = append(p.marks, found[1])
@@ -132,7 +132,7 @@ func (p *parser) block(n int, language, content string) {
 	}
 }
 
-// asFile notes the content of a block whose comment names a file.
+// asFile records the content of a block whose comment names a file.
 func (p *parser) asFile(n int, mark, content string) {
 	found := inFile.FindStringSubmatch(mark)
 	switch {
@@ -143,7 +143,7 @@ func (p *parser) asFile(n int, mark, content string) {
 	}
 }
 
-// fenceOf returns the fence that a line begins a block with, and the language.
+// fenceOf returns the fence and the language if the line starts a block.
 func fenceOf(line string) (fence, language string, ok bool) {
 	rest := strings.TrimLeft(line, " ")
 	if !strings.HasPrefix(rest, "```") {
@@ -170,7 +170,7 @@ func (b *block) mark(text string) error {
 		return nil
 	}
 	if found := exits.FindStringSubmatch(text); found != nil {
-		b.exit, _ = strconv.Atoi(found[1]) // digits; what is too long is no exit status
+		b.exit, _ = strconv.Atoi(found[1]) // digits; a number that is too long is not an exit status
 		if b.exit > 0 && b.exit < 256 {
 			return nil
 		}
@@ -189,8 +189,8 @@ func (b *block) commands() []string {
 	return commands
 }
 
-// shows reports whether got is the output that a document shows. In want, … is any
-// text within a line, and a line with … alone any number of lines.
+// shows reports whether got matches the output in a document. In want, … matches any text
+// within a line, and a line with only … matches any number of lines.
 func shows(want, got string) bool {
 	var pattern strings.Builder
 	pattern.WriteString(`^`)

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// TestMain is the server of the documents where it is called serve.
+// TestMain runs the server of the documents if the program is called serve.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) != "serve" {
 		m.Run()
@@ -160,18 +160,18 @@ fi
 	}
 }
 
-// A row is a document of a small tree, and what is said of it.
+// TestRun runs documents of a small tree, one per row, and checks the messages.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("the namespaces are those of Linux")
+		t.Skip("needs Linux namespaces")
 	}
 	args := []string{"--net", "--pid", "--fork", "--mount-proc", "ip", "link", "set", "lo", "up"}
 	if os.Geteuid() != 0 {
 		args = append([]string{"--map-root-user"}, args...)
 	}
 	if said, err := exec.CommandContext(t.Context(), "unshare", args...).CombinedOutput(); err != nil {
-		t.Skipf("no namespaces for network and processes: %v: %s", err, said)
+		t.Skipf("cannot create namespaces for network and processes: %v: %s", err, said)
 	}
 	const server = "```sh\nbin/serve &\n```\n"
 	for _, row := range []struct {
@@ -196,7 +196,7 @@ func TestRun(t *testing.T) {
 		{"no network", "<!-- exit 1 -->\n```sh\nif (exec 3<>/dev/tcp/192.0.2.1/80) 2>/dev/null; then true; else (exit 1); fi\n```\n", true, nil},
 		{"a mark", "<!-- not run: needs a cluster -->\n```sh\nfalse\n```\n", true, []string{"not run:\n  d.md:2: needs a cluster"}},
 		{"a program that is missing", "<!-- needs: sh no-such-program -->\n```sh\nfalse\n```\n", true, []string{"d.md:2: no-such-program is not on the PATH"}},
-		{"a file that is missing", "<!-- needs: sh /no/such/file -->\n```sh\nfalse\n```\n", true, []string{"d.md:2: /no/such/file is not there"}},
+		{"a file that is missing", "<!-- needs: sh /no/such/file -->\n```sh\nfalse\n```\n", true, []string{"d.md:2: /no/such/file does not exist"}},
 		{"programs and files that are there", "<!-- needs: sh /bin/sh -->\n```sh\nfalse\n```\n", false, []string{"FAILED d.md:2"}},
 		{"a step of the gate", "```sh\nmake it\n```\n", true, []string{"d.md:1: the step it runs it word for word"}},
 		{"a fault of the document", "```bash\ntrue\n```\n```sh\ntrue\n```\n", false, []string{"d.md:1: a block of bash"}},
@@ -241,11 +241,11 @@ func TestRun(t *testing.T) {
 			}
 			for _, say := range row.say {
 				if !strings.Contains(out.String(), say) {
-					t.Errorf("it does not say %q", say)
+					t.Errorf("the output does not contain %q", say)
 				}
 			}
 			if t.Failed() {
-				t.Logf("the document:\n%s\nit says:\n%s", row.text, out.String())
+				t.Logf("document:\n%s\noutput:\n%s", row.text, out.String())
 			}
 		})
 	}

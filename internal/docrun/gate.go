@@ -10,14 +10,14 @@ var (
 	stepIsRun  = regexp.MustCompile(`^run ([\w-]+) '`)
 )
 
-// gate has the lines of the steps that the gate always runs.
+// gate has the lines of the steps that .ci/run always runs.
 type gate struct {
 	names []string // in order
 	lines map[string]map[string]bool
 }
 
-// readGate reads .ci/run. A step that the script does not run in each case, such as
-// limits-all, is left out.
+// readGate reads .ci/run. It omits steps that the script does not always run, such as
+// limits-all.
 func readGate(script string) *gate {
 	g := &gate{lines: make(map[string]map[string]bool)}
 	name := ""

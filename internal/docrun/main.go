@@ -1,11 +1,11 @@
-// Command docrun runs the shell blocks of the repository's documents, as a reader
-// would in a fresh clone, and compares what they print with what the documents show.
-// CONTRIBUTING.md has the rules. Each document gets a copy of the tree, one shell, and
-// a network with nothing but loopback; the copy takes the place of the tree in it.
+// Command docrun runs the shell blocks of the repository's documents as a reader would in a
+// fresh clone, and compares their output with the documents. CONTRIBUTING.md has the rules.
+// Each document gets a copy of the tree in place of the tree, one shell, and a network with
+// only loopback.
 //
 //	go run ./internal/docrun [FILE...]
 //
-// FILE is a document, from the root of the tree; without one it runs all.
+// FILE is a document, relative to the root of the tree. Without FILE it runs all documents.
 package main
 
 import (
@@ -44,8 +44,8 @@ func main() {
 	}
 }
 
-// run runs the documents of the tree at root, or only those that are named. It reports
-// whether all of them hold; an error says that it could not find out.
+// run runs the documents of the tree at root, or only the named ones. It reports whether all
+// of them are correct. An error means that they could not be run.
 func run(ctx context.Context, out io.Writer, root string, only []string) (bool, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -60,8 +60,8 @@ func run(ctx context.Context, out io.Writer, root string, only []string) (bool, 
 		return false, err
 	}
 	g := readGate(string(script))
-	var left []string
-	held, found := true, false
+	var skipped []string
+	ok, found := true, false
 	for _, file := range sources {
 		if !isDocument(file, only) {
 			continue
@@ -72,23 +72,23 @@ func run(ctx context.Context, out io.Writer, root string, only []string) (bool, 
 		}
 		found = true
 		d := parse(file, string(text))
-		left = append(left, d.leave(g)...)
-		ok, err := d.run(ctx, out, root, sources)
+		skipped = append(skipped, d.skipBlocks(g)...)
+		correct, err := d.run(ctx, out, root, sources)
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", file, err)
 		}
-		held = held && ok
+		ok = ok && correct
 	}
 	if !found {
-		return false, fmt.Errorf("no document is called %s", strings.Join(only, " or "))
+		return false, fmt.Errorf("there is no document %s", strings.Join(only, " or "))
 	}
-	if len(left) > 0 {
-		say(out, "not run:\n  %s\n", strings.Join(left, "\n  "))
+	if len(skipped) > 0 {
+		say(out, "not run:\n  %s\n", strings.Join(skipped, "\n  "))
 	}
-	return held, nil
+	return ok, nil
 }
 
-// sourcesOf lists the files that are in the tree or about to be.
+// sourcesOf lists the tracked files and the new files that are not ignored.
 func sourcesOf(ctx context.Context, root string) ([]string, error) {
 	all, err := git(ctx, root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
@@ -100,13 +100,13 @@ func sourcesOf(ctx context.Context, root string) ([]string, error) {
 	}), nil
 }
 
-// isDocument reports whether the file is a document that is to be run.
+// isDocument reports whether the file is a document to run.
 func isDocument(file string, only []string) bool {
 	return filepath.Ext(file) == ".md" && !slices.Contains(strings.Split(file, "/"), "testdata") &&
 		(len(only) == 0 || slices.Contains(only, file))
 }
 
-// say prints to out. What cannot be printed changes nothing.
+// say prints to out. It ignores errors.
 func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
 
 func withOutput(blocks []block) int {
@@ -119,20 +119,20 @@ func withOutput(blocks []block) int {
 	return n
 }
 
-// leave removes the blocks that are not run, and says why.
-func (d *document) leave(g *gate) (left []string) {
+// skipBlocks removes the blocks that are not run, and returns the reasons.
+func (d *document) skipBlocks(g *gate) (skipped []string) {
 	d.blocks = slices.DeleteFunc(d.blocks, func(b block) bool {
-		why := b.leave(g)
+		why := b.skipReason(g)
 		if why != "" {
-			left = append(left, fmt.Sprintf("%s: %s", &b, why))
+			skipped = append(skipped, fmt.Sprintf("%s: %s", &b, why))
 		}
 		return why != ""
 	})
-	return left
+	return skipped
 }
 
-// leave says why the block is not run; empty: it is.
-func (b *block) leave(g *gate) string {
+// skipReason returns why the block is not run, or "" if it is run.
+func (b *block) skipReason(g *gate) string {
 	if b.notRun != "" {
 		return b.notRun
 	}
@@ -142,7 +142,7 @@ func (b *block) leave(g *gate) string {
 	for _, name := range b.needs {
 		if strings.HasPrefix(name, "/") {
 			if _, err := os.Stat(name); err != nil {
-				return name + " is not there"
+				return name + " does not exist"
 			}
 		} else if _, err := exec.LookPath(name); err != nil {
 			return name + " is not on the PATH"
@@ -151,7 +151,7 @@ func (b *block) leave(g *gate) string {
 	return ""
 }
 
-// run runs the blocks of the document, and reports whether they hold.
+// run runs the blocks of the document and reports whether they are correct.
 func (d *document) run(ctx context.Context, out io.Writer, root string, sources []string) (bool, error) {
 	for _, fault := range d.faults {
 		say(out, "%s\n", fault)
@@ -168,7 +168,7 @@ func (d *document) run(ctx context.Context, out io.Writer, root string, sources 
 	return held && len(d.faults) == 0, nil
 }
 
-// session runs the blocks in one shell, in a copy of the tree.
+// session runs the blocks in one shell in a copy of the tree.
 func (d *document) session(ctx context.Context, out io.Writer, root string, sources []string) (bool, error) {
 	work, err := os.MkdirTemp("", "docrun-")
 	if err != nil {
@@ -224,7 +224,7 @@ func (d *document) session(ctx context.Context, out io.Writer, root string, sour
 	return true, nil
 }
 
-// write writes what the session needs of the block.
+// write writes the files that the session needs for the block.
 func (b *block) write(name string) error {
 	files := map[string]string{".sh": b.text}
 	if b.exit != 0 {
@@ -241,7 +241,7 @@ func (b *block) write(name string) error {
 	return nil
 }
 
-// fault says what is wrong with a block that was run; empty: nothing.
+// fault describes what is wrong with a block that was run, or returns "".
 func (b *block) fault(name string) string {
 	switch status := strings.TrimSpace(read(name + ".status")); {
 	case status == "":
@@ -256,7 +256,7 @@ func (b *block) fault(name string) string {
 	return ""
 }
 
-// read returns the content of a file, and nothing where it is not there.
+// read returns the content of a file, or "" if there is no such file.
 func read(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -265,7 +265,7 @@ func read(path string) string {
 	return string(text)
 }
 
-// indented returns the last 60 lines of text, each after a prefix.
+// indented returns the last 60 lines of text, each with a prefix.
 func indented(text, prefix string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	if text == "" {
@@ -274,7 +274,7 @@ func indented(text, prefix string) string {
 	return prefix + strings.Join(lines[max(0, len(lines)-60):], "\n"+prefix) + "\n"
 }
 
-// copyTree makes a repository of the sources, with one commit.
+// copyTree makes a repository from the sources, with one commit.
 func copyTree(ctx context.Context, root, to string, sources []string) error {
 	cp := exec.CommandContext(ctx, "xargs", "-0", "cp", "-P", "--parents", "-t", to)
 	cp.Dir = root

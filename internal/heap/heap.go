@@ -1,5 +1,5 @@
-// Package heap keeps Go's collector from running while there is little to collect, and
-// has it run when much lies about and little happens.
+// Package heap tunes Go's garbage collector: it runs less often while the heap is small, and once
+// more after a burst.
 package heap
 
 import (
@@ -11,30 +11,28 @@ import (
 	"time"
 )
 
-// least is how large the heap grows, in bytes, before the collector runs for the
-// first time and while little lives. With Go's own 4 MiB it would run dozens of times
-// a second under load, and each time every goroutine's stack would be looked at, cut
-// down, and grown again by its next call.
-const least = 64 << 20
+// minHeap is the size of the heap, in bytes, below which the collector does not run. With Go's
+// default of 4 MiB it would run dozens of times a second under load. Each run scans and shrinks
+// the stack of every goroutine, and the next call grows it again.
+const minHeap = 64 << 20
 
-// Hold has the collector of this process run no earlier than at 64 MiB, and by
-// GOGC's rule of 100 where twice of what lives is more; and once when a burst is over,
-// after which the system has back what is free. Who sets GOGC has his way. It is called
-// once, before the process serves.
+// Hold makes the collector of this process run at a heap of 64 MiB, or at twice the live heap
+// (GOGC=100) if that is more. After a burst it runs once more and returns free memory to the system.
+// An explicit GOGC wins. Call Hold once, before the process serves.
 func Hold() {
-	if os.Getenv("GOGC") == "" { //nolint:forbidigo // it is the runtime's own, and no metric tells that it was set to 100
+	if os.Getenv("GOGC") == "" { //nolint:forbidigo // a variable of the runtime; no metric shows that it was set to 100
 		(&collected{}).again()
 		time.AfterFunc(every, new(rest).look)
 	}
 }
 
-// collected is garbage: its finalizer tells that the collector has run.
+// collected is garbage. Its finalizer runs after each collection.
 type collected struct {
 	percent int
-	_       *byte // what has no pointer shares its place with others, and their life
+	_       *byte // a pointer, because objects without one share memory and would be finalized late
 }
 
-// again sets the percentage for the next collection, and waits for it.
+// again sets GOGC for the next collection, after which it runs again.
 func (c *collected) again() {
 	if percent := percentFor(marked()); percent != c.percent {
 		debug.SetGCPercent(percent)
@@ -43,20 +41,20 @@ func (c *collected) again() {
 	runtime.SetFinalizer(&collected{percent: c.percent}, (*collected).again)
 }
 
-// percentFor is the GOGC with which the next collection of a heap in which so many
-// bytes live begins at 64 MiB: in steps, for it is set while the world stands
-// still. GOGC scales the bytes of roots, stacks above all, too.
+// percentFor returns the GOGC at which the next collection starts at 64 MiB. live is the live heap and
+// roots the memory of stacks and globals, which GOGC scales, too. The result has steps, because each
+// change of GOGC stops the world.
 func percentFor(live, roots uint64) int {
-	const most, step = 1500, 50 // of Go's 4 MiB, which GOGC scales: 60 MiB
+	const highest, step = 1500, 50 // GOGC scales Go's minimum of 4 MiB: to 60 MiB
 	if live == 0 {
-		return most
+		return highest
 	}
-	percent := (least - min(float64(live), least)) / float64(live+roots) * 100
-	return int(min(max(math.Floor(percent/step)*step, 100), most))
+	percent := (minHeap - min(float64(live), minHeap)) / float64(live+roots) * 100
+	return int(min(max(math.Floor(percent/step)*step, 100), highest))
 }
 
-// marked is how many bytes of the heap the last collection has left, and how many of
-// stacks and globals it has looked at.
+// marked returns the live heap after the last collection, and the stacks and globals that it
+// scanned, in bytes.
 func marked() (live, roots uint64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
 	metrics.Read(samples)
@@ -75,9 +73,8 @@ const (
 	longQuiet = 10 // looks
 )
 
-// rest looks whether a burst is over. Go by itself collects again when as much has been
-// allocated as lives, or after two minutes, and until then what ten thousand fetches
-// have left on their way lies beside them.
+// rest detects the end of a burst. Go itself collects again only when as much has been allocated as
+// is live, or after two minutes. Until then the garbage of 10,000 fetches stays in memory.
 type rest struct {
 	last      heap
 	collected uint64 // allocated bytes at the last forced collection
@@ -85,21 +82,21 @@ type rest struct {
 	quiet     int    // consecutive looks with little activity
 }
 
-// heap is the state of the process's, in bytes.
+// heap is the state of the heap of the process, in bytes.
 type heap struct {
 	allocated uint64 // since the process began
-	live      uint64 // that the last collection has left
-	objects   uint64 // that live or are not collected yet
+	live      uint64 // after the last collection
+	objects   uint64 // live or not collected yet
 	free      uint64 // not returned to the system
 }
 
-// look comes once in a while.
+// look runs periodically.
 func (r *rest) look() {
 	r.collect()
 	time.AfterFunc(every, r.look)
 }
 
-// collect has the collector run if the burst is over, and tells whether it has.
+// collect runs the collector if a burst is over, and reports whether it did.
 func (r *rest) collect() bool {
 	now := heapNow()
 	burst := burstOver(&r.last, &now) || bygone(&r.last, &now, r.collected)
@@ -107,9 +104,9 @@ func (r *rest) collect() bool {
 		r.quiet = 0
 	}
 	// Collect again a second later: pools survive one collection, and some of the burst may
-	// have ended since. Go on while that frees memory. Also collect if much lives and little
-	// has happened for some time, because memory that is released without a new allocation
-	// shows nowhere else.
+	// have ended since. Repeat while that frees memory. Also collect if the live heap is large and
+	// little has happened for some time: no metric shows memory that became garbage without new
+	// allocations.
 	over := burst || r.again && r.quiet > 0 || r.quiet >= longQuiet && now.live >= garbage
 	if r.last = now; over {
 		debug.FreeOSMemory() // collects first
@@ -130,8 +127,8 @@ func burstOver(last, now *heap) bool {
 	return waste >= max(garbage, now.live/4) && now.allocated-last.allocated < max(quiet, waste/quietPart)
 }
 
-// bygone reports whether little happens now, and much has happened since the last
-// collection. Live memory of that time may be garbage by now; only a collection shows it.
+// bygone reports whether little is allocated now, but much was since the last collection. Memory that
+// was live then may be garbage now; only a collection shows it.
 func bygone(last, now *heap, collected uint64) bool {
 	return now.allocated-last.allocated < quiet && now.allocated-collected >= max(garbage, now.live/quietPart)
 }

@@ -16,10 +16,10 @@ type MemoryLimit struct {
 const (
 	// idle is the memory of a process without callers.
 	idle = 32 << 20
-	// leastBudget is the smallest budget, whatever the limit.
-	leastBudget = 8 << 20
-	// mostOfSystem is the maximum that a process uses of a machine without a limit.
-	mostOfSystem = 2 << 30
+	// minBudget is the smallest budget, whatever the limit.
+	minBudget = 8 << 20
+	// maxOfSystem is the maximum that a process uses of a machine without a limit.
+	maxOfSystem = 2 << 30
 )
 
 // Limit returns the memory limit, and sets it for Go's collector: GOMEMLIMIT, else 90 % of
@@ -41,13 +41,13 @@ func limitFrom(set int64, cgroup, system func() (uint64, error)) MemoryLimit {
 	case grouped:
 		return MemoryLimit{int64(group / 10 * 9), "cgroup"}
 	}
-	limit := int64(mostOfSystem)
+	limit := int64(maxOfSystem)
 	if all, err := system(); err == nil && all > 0 {
-		limit = int64(min(all/2, mostOfSystem))
+		limit = int64(min(all/2, maxOfSystem))
 	}
 	return MemoryLimit{limit, "system"}
 }
 
 // Budget returns how many bytes may be held for callers: half of the limit less an idle
 // process, because Go may hold as much garbage as live memory.
-func (l MemoryLimit) Budget() int64 { return max((l.Bytes-idle)/2, leastBudget) }
+func (l MemoryLimit) Budget() int64 { return max((l.Bytes-idle)/2, minBudget) }

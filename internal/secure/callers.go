@@ -10,28 +10,27 @@ import (
 	"strings"
 )
 
-// What callers are told. They hold nothing that a stranger may not know.
+// Errors that are sent to callers. They contain no secrets.
 var (
 	ErrToken       = errors.New("send an Authorization header: Bearer TOKEN")
-	ErrCertificate = errors.New("show a client certificate that this service allows")
+	ErrCertificate = errors.New("connect with a client certificate that this service allows")
 )
 
-// Callers are those who may call. The zero value knows nobody.
+// Callers identifies the callers of a service. The zero value allows none.
 type Callers struct {
-	// Tokens are asked for; nil means that none is.
+	// Tokens are the valid tokens. Nil means that no token is required.
 	Tokens *Tokens
-	// Certificates are those in force, if callers must show one. Nil means that none is
-	// required.
+	// Certificates holds the authorities of client certificates. Nil means that no client
+	// certificate is required.
 	Certificates *Certificates
-	// SANs are the names of certificates that are allowed, each exactly; none
-	// means all that the authorities have signed.
+	// SANs are the names of the client certificates that are allowed, compared exactly. Empty
+	// allows each certificate that the authorities signed.
 	SANs []string
 }
 
-// Name is that of the caller who shows a token and a connection: what the token
-// file calls it, or else "san:" and the name of its certificate that is allowed.
-// The connection may have been verified against other authorities before a reload.
-// It is safe for concurrent use.
+// Name returns the name of the caller with a token and a connection: its name in the token file, or
+// else "san:" and the allowed name of its certificate. The connection may have been verified with
+// other authorities, before a reload. Name is safe for concurrent use.
 func (c *Callers) Name(token string, state *tls.ConnectionState) (string, error) {
 	name := ""
 	if c.Certificates != nil {
@@ -56,7 +55,7 @@ func (c *Callers) Name(token string, state *tls.ConnectionState) (string, error)
 	return name, nil
 }
 
-// allowed names a certificate, if it may call.
+// allowed returns the caller of a certificate, and whether it is allowed.
 func (c *Callers) allowed(cert *x509.Certificate) (string, bool) {
 	uris := make([]string, 0, len(cert.URIs))
 	for _, u := range cert.URIs {
@@ -83,7 +82,7 @@ func (c *Callers) allowed(cert *x509.Certificate) (string, bool) {
 	return fmt.Sprintf("cert:%x", sha256.Sum256(cert.Raw)), true
 }
 
-// kind is which of a certificate's names one is compared with.
+// kind is the kind of names of a certificate that a SAN is compared with.
 type kind int
 
 const (
@@ -102,7 +101,7 @@ func kindOf(san string) kind {
 	return dns
 }
 
-// CheckSAN tells why no certificate can have that name.
+// CheckSAN returns an error if no certificate can match san.
 func CheckSAN(san string) error {
 	if san == "" || strings.ContainsAny(san, "*\\ \t\r\n") {
 		return errors.New("names are compared exactly: give a whole DNS name, URI or email address, without wildcards")

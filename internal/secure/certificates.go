@@ -13,35 +13,34 @@ import (
 	"sync"
 )
 
-// Files name what a listener is served with, in PEM.
+// Files holds the names of the PEM files for TLS.
 type Files struct {
-	// Cert is the service's certificate and those between it and an authority.
+	// Cert contains the certificate of the service and its intermediate certificates.
 	Cert string
-	// Key is its private key.
+	// Key contains the private key.
 	Key string
-	// ClientCA holds the authorities that sign callers' certificates; empty means
-	// that none is asked for.
+	// ClientCA contains the authorities of client certificates. Empty means that callers need no
+	// certificate.
 	ClientCA string
 }
 
-// Certificates are what [Files] held when they were read.
+// Certificates holds the contents of [Files].
 type Certificates struct {
 	pair      tls.Certificate
-	callersCA *x509.CertPool  // nil: callers show no certificate
+	callersCA *x509.CertPool  // nil if callers need no certificate
 	trusted   map[string]bool // the raw certificates of callersCA
-	verified  sync.Map        // results for certificates that none of trusted signed directly, by raw bytes
+	verified  sync.Map        // results for certificates that no authority signed directly, by raw bytes
 	read      Digests
 	server    *tls.Config
 }
 
-// Digests are those of the files, to tell whether they have changed. A file that
-// is not named has the zero value.
+// Digests holds the SHA-256 of each file, to detect changes. It is zero for a file that is not set.
 type Digests struct{ Cert, Key, ClientCA [sha256.Size]byte }
 
-// protocols are those of both ports: gRPC takes the first alone.
+// protocols are the ALPN protocols of both ports. gRPC accepts only the first.
 var protocols = []string{"h2", "http/1.1"}
 
-// ReadCertificates reads the files. The error names the one that is not usable.
+// ReadCertificates reads the files. An error names the file that is unusable.
 func ReadCertificates(f Files) (*Certificates, error) {
 	cert, err := os.ReadFile(f.Cert)
 	if err != nil {
@@ -69,8 +68,7 @@ func ReadCertificates(f Files) (*Certificates, error) {
 	return c, nil
 }
 
-// authorities reads every certificate of a file: one that is skipped would be an
-// authority that someone relies on.
+// authorities parses all certificates of a file. It skips none, because the operator may rely on it.
 func authorities(text []byte) (*x509.CertPool, map[string]bool, error) {
 	pool, trusted := x509.NewCertPool(), make(map[string]bool)
 	for {
@@ -79,7 +77,7 @@ func authorities(text []byte) (*x509.CertPool, map[string]bool, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, nil, fmt.Errorf("holds a %s, want certificates only", block.Type)
+			return nil, nil, fmt.Errorf("contains a %s: keep only certificates in this file", block.Type)
 		}
 		authority, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -89,7 +87,7 @@ func authorities(text []byte) (*x509.CertPool, map[string]bool, error) {
 		trusted[string(authority.Raw)] = true
 	}
 	if len(trusted) == 0 || len(bytes.TrimSpace(text)) > 0 {
-		return nil, nil, errors.New("holds something that is no certificate in PEM")
+		return nil, nil, errors.New("must contain only certificates in PEM, and at least one")
 	}
 	return pool, trusted, nil
 }
@@ -127,14 +125,14 @@ func (c *Certificates) verify(leaf *x509.Certificate, between []*x509.Certificat
 	return err
 }
 
-// config is how one handshake goes.
+// config returns the configuration of a handshake.
 func (c *Certificates) config() *tls.Config {
 	cfg := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		Certificates: []tls.Certificate{c.pair},
 		NextProtos:   protocols,
-		// A session that is resumed is not checked against authorities that have
-		// changed since. Connections of callers are long; they lose nothing.
+		// A resumed session would not be checked against the current authorities. Callers
+		// keep their connections, so resumption would save little.
 		SessionTicketsDisabled: true,
 	}
 	if c.callersCA != nil {
@@ -143,12 +141,12 @@ func (c *Certificates) config() *tls.Config {
 	return cfg
 }
 
-// Digests are those of the files when they were read.
+// Digests returns the digests of the files as they were read.
 func (c *Certificates) Digests() Digests { return c.read }
 
-// AsClient is how the service calls itself: it knows whom it talks to and
-// verifies nothing. Where callers must show a certificate it shows its own; the
-// error says that its authorities would not take that.
+// AsClient returns the configuration with which the service calls itself, for health checks. It does
+// not verify the server. If callers need a certificate, it uses the one of the service. It returns
+// an error if the authorities would not accept that certificate.
 func (c *Certificates) AsClient() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, InsecureSkipVerify: true}
 	if c.callersCA == nil {
@@ -167,8 +165,8 @@ func (c *Certificates) AsClient() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// Config is how a listener is served with the certificates that now returns
-// when a handshake begins. TLS 1.2 is the oldest version taken.
+// Config returns the configuration of a listener. Each handshake uses the certificates that now
+// returns at its start. The minimum version is TLS 1.2.
 func Config(now func() *Certificates) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols, SessionTicketsDisabled: true,

@@ -1,9 +1,8 @@
-// Package secure is how the service shows itself to callers and tells them
-// apart: certificates ([ReadCertificates], [Config]), tokens ([ReadTokens]) and
-// the names that both give ([Callers]).
+// Package secure authenticates the service to its callers, and callers to the service: with
+// certificates ([ReadCertificates], [Config]) and tokens ([ReadTokens]). [Callers] derives the name
+// of a caller from them.
 //
-// What is read is immutable. A program that reads its files again puts the new
-// value where the old one was; a handshake or call that has begun keeps the old.
-// Nothing here opens a socket, watches a file or writes a log, and no error
-// holds a token or a private key.
+// Values that are read from files are immutable. To reload, a program reads the files again and
+// replaces the value. A handshake or call in progress keeps the old value. The package opens no
+// sockets, watches no files and writes no log. Its errors never contain a token or a private key.
 package secure

@@ -20,8 +20,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Prefix begins every token that [NewToken] makes, so that one that has leaked
-// is known for what it is.
+// Prefix is the start of every token that [NewToken] makes, so that secret scanners can recognize a
+// leaked token.
 const Prefix = "fetchd_"
 
 const (
@@ -29,21 +29,21 @@ const (
 	maxNameBytes = 64
 )
 
-// Tokens are the callers of a token file.
+// Tokens holds the callers of a token file.
 type Tokens struct {
 	entries []entry
-	read    [sha256.Size]byte // of the file
+	read    [sha256.Size]byte // digest of the file
 }
 
-// entry is one caller. max is 0 where it has no limit of its own.
+// entry is a caller. max is 0 if it has no separate limit.
 type entry struct {
 	name string
 	sum  [sha256.Size]byte
 	max  int
 }
 
-// NewToken makes a token, and the line of a token file that admits it. The token
-// itself is nowhere but in what is returned.
+// NewToken returns a new token and its line for a token file. The line holds only a hash of the
+// token.
 func NewToken(name string) (token, line string, err error) {
 	if err := CheckName(name); err != nil {
 		return "", "", err
@@ -55,19 +55,19 @@ func NewToken(name string) (token, line string, err error) {
 	return token, fmt.Sprintf(`- {name: %s, sha256: "%x"}`, strconv.Quote(name), sum), nil
 }
 
-// CheckName tells why a caller cannot have that name.
+// CheckName returns an error if a caller cannot have that name.
 func CheckName(name string) error {
 	switch {
 	case name == "" || len(name) > maxNameBytes:
-		return fmt.Errorf("a name has 1 to %d bytes", maxNameBytes)
+		return fmt.Errorf("a name must have 1 to %d bytes", maxNameBytes)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return errors.New("a name has printable characters only")
+		return errors.New("a name must have printable characters only")
 	case strings.TrimSpace(name) != name:
-		return errors.New("a name neither begins nor ends with a space")
+		return errors.New("a name must not start or end with a space")
 	case strings.HasPrefix(name, Prefix):
-		return errors.New("a name does not begin with " + Prefix + ", as tokens do")
+		return errors.New("a name must not start with " + Prefix + ", because tokens do")
 	case isAddress(name):
-		return errors.New("a name is not an address: callers without a name are counted by theirs")
+		return errors.New("a name must not be an address: callers without a name are identified by their address")
 	}
 	return nil
 }
@@ -78,8 +78,8 @@ func isAddress(name string) bool {
 	return addr == nil || prefix == nil
 }
 
-// ReadTokens reads a token file. The error names the file and the line, and no
-// value, for that might be a token.
+// ReadTokens reads a token file. An error names the file and the line, but no value, because it could
+// be a token.
 func ReadTokens(file string) (*Tokens, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -92,17 +92,17 @@ func ReadTokens(file string) (*Tokens, error) {
 	return t, nil
 }
 
-// parseTokens leaves the file's name to be put before the error.
+// parseTokens parses a token file. Its errors continue "FILE:".
 func parseTokens(text []byte) (*Tokens, error) {
 	var doc yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	if err := d.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, errors.New(" holds no token: make one with fetchd token NAME")
+		return nil, errors.New(" contains no token: make one with fetchd token NAME")
 	} else if err != nil {
-		return nil, errors.New(" is not YAML: want a list of {name, sha256, max-fetches}") // the parser's error can hold a value
+		return nil, errors.New(" is not YAML: want a list of {name, sha256, max-fetches}") // the error of the parser may contain a value
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, errors.New(" holds more than one document: want a list of {name, sha256, max-fetches}")
+		return nil, errors.New(" contains more than one document: want a list of {name, sha256, max-fetches}")
 	}
 	list := doc.Content[0]
 	if list.Kind != yaml.SequenceNode {
@@ -119,10 +119,10 @@ func parseTokens(text []byte) (*Tokens, error) {
 			return nil, err
 		}
 		if line, taken := names[e.name]; taken {
-			return nil, at(node, fmt.Sprintf("the name %q is taken on line %d: give another", e.name, line))
+			return nil, at(node, fmt.Sprintf("the name %q is used on line %d already: choose another", e.name, line))
 		}
 		if line, taken := sums[e.sum]; taken {
-			return nil, at(node, fmt.Sprintf("the sha256 is that of line %d: each caller has a token of its own", line))
+			return nil, at(node, fmt.Sprintf("the sha256 is the same as on line %d: give each caller its own token", line))
 		}
 		names[e.name], sums[e.sum] = node.Line, node.Line
 		t.entries = append(t.entries, e)
@@ -139,7 +139,7 @@ func parseEntry(node *yaml.Node) (entry, error) {
 	for i := 0; i < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		if seen[key.Value] {
-			return e, at(key, "a key is given twice: want name, sha256, max-fetches once each")
+			return e, at(key, "a key appears twice: want name, sha256, max-fetches once each")
 		}
 		seen[key.Value] = true
 		var err error
@@ -176,8 +176,7 @@ func parseEntry(node *yaml.Node) (entry, error) {
 
 func at(node *yaml.Node, text string) error { return fmt.Errorf("%d: %s", node.Line, text) }
 
-// Limits are how many fetches callers with a limit of their own may have under
-// way.
+// Limits returns the maximum of fetches in flight, for each caller that has its own limit.
 func (t *Tokens) Limits() map[string]int {
 	limits := make(map[string]int)
 	for _, e := range t.entries {
@@ -188,14 +187,14 @@ func (t *Tokens) Limits() map[string]int {
 	return limits
 }
 
-// Same tells whether both were read from the same bytes.
+// Same reports whether both were read from the same bytes.
 func (t *Tokens) Same(other *Tokens) bool { return t.read == other.read }
 
-// owner is the caller that a token is of. Every entry is compared, and none
-// faster than another: what it takes tells nothing of which entries there are.
+// owner returns the caller of a token. It compares every entry in constant time, so that its duration
+// reveals nothing about the entries.
 func (t *Tokens) owner(token string) (name string, known bool) {
 	if token == "" {
-		return "", false // though somebody gave the hash of nothing
+		return "", false // even if the file has the hash of the empty string
 	}
 	sum := sha256.Sum256([]byte(token))
 	found := -1

@@ -1,5 +1,5 @@
-// Package wait waits for a time or for a condition that nothing reports, no longer
-// than a context lives. It is for tests and benchmarks of whole processes.
+// Package wait waits for a time, or polls a condition, until a context ends. It is for tests and
+// benchmarks of whole processes.
 package wait
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// For waits for d, and reports whether ctx has not ended. Zero or less does not wait.
+// For waits for d. It returns false if ctx ends first. If d is zero or negative, it does not wait.
 func For(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -22,13 +22,13 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Until calls done at once and then every so often until it returns true. It returns
-// the cause of ctx where that ends first. The time between calls must be positive.
+// Until calls done at once and then at each interval, until it returns true. It returns the cause of
+// ctx if ctx ends first. every must be positive.
 func Until(ctx context.Context, every time.Duration, done func() bool) error {
 	return Poll(ctx, every, func() (bool, error) { return done(), nil })
 }
 
-// Poll is [Until] for what can fail: it returns the first error of done.
+// Poll is like [Until], but also returns when done returns an error.
 func Poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

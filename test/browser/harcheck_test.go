@@ -14,16 +14,15 @@ import (
 	"time"
 )
 
-// harCheck holds a log against the HAR 1.2 specification: the fields that it
-// requires, their types, and times that agree. Fields that begin with _ are
-// anybody's; others that it does not know are faults.
+// harCheck compares a log with the HAR 1.2 specification: the required fields, their types,
+// and times that agree. Custom fields start with _. Other unknown fields are faults.
 type harCheck struct{ faults []string }
 
 func (c *harCheck) fault(at, format string, args ...any) {
 	c.faults = append(c.faults, at+": "+fmt.Sprintf(format, args...))
 }
 
-// The kinds of a field. Those after optional may be missing.
+// The kinds of a field. Fields of the kinds after optional may be missing.
 type harKind int
 
 const (
@@ -73,9 +72,9 @@ func harIs(v any, kind harKind) bool {
 	return ok
 }
 
-// list is the objects of a field.
+// list returns the objects of a field.
 func (c *harCheck) list(at string, o map[string]any, name string, fields map[string]harKind) []map[string]any {
-	items, _ := o[name].([]any) // object has told of another type
+	items, _ := o[name].([]any) // object has reported a wrong type
 	all := make([]map[string]any, 0, len(items))
 	for i, item := range items {
 		all = append(all, c.object(fmt.Sprintf("%s.%s[%d]", at, name, i), item, fields))
@@ -88,7 +87,7 @@ var (
 	harCookie = map[string]harKind{"name": harString, "value": harString, "path": optional + harString, "domain": optional + harString, "expires": optional + harString, "comment": optional + harString}
 )
 
-// check returns what is wrong with a file, and its entries.
+// checkHAR returns the faults of a file, and its entries.
 func checkHAR(text []byte) (faults []string, entries []map[string]any) {
 	c := new(harCheck)
 	var whole any
@@ -116,7 +115,7 @@ func (c *harCheck) entry(at string, e map[string]any, before time.Time) time.Tim
 	if err != nil {
 		c.fault(at, "startedDateTime %q is no ISO 8601 time", text)
 	}
-	if began.Before(before) { // the format wants the oldest first
+	if began.Before(before) { // the format requires the oldest first
 		c.fault(at, "begins at %s, before the entry before it", text)
 	}
 	if ip, ok := e["serverIPAddress"].(string); ok {
@@ -131,8 +130,8 @@ func (c *harCheck) entry(at string, e map[string]any, before time.Time) time.Tim
 	return began
 }
 
-// timings: -1 stands for what does not apply, connect holds ssl, and time is the
-// sum of the others.
+// timings checks the times of an entry. -1 means not applicable, connect includes ssl, and
+// time is the sum of the others.
 func (c *harCheck) timings(at string, e map[string]any) {
 	t := c.object(at+".timings", e["timings"], map[string]harKind{"blocked": optional + harNumber, "dns": optional + harNumber, "connect": optional + harNumber,
 		"send": harNumber, "wait": harNumber, "receive": harNumber, "ssl": optional + harNumber, "comment": optional + harString})
@@ -190,7 +189,7 @@ func (c *harCheck) response(at string, value any) {
 	}
 }
 
-// TestCheckHAR: the check finds what is wrong, one row each.
+// TestCheckHAR checks that checkHAR finds one fault per row.
 func TestCheckHAR(t *testing.T) {
 	const good = `{"log":{"version":"1.2","creator":{"name":"a","version":"1"},"entries":[{"startedDateTime":"2026-01-02T03:04:05.678Z","time":6,
 		"request":{"method":"GET","url":"http://a.example/","httpVersion":"HTTP/1.1","cookies":[],"headers":[{"name":"A","value":""}],"queryString":[],"headersSize":-1,"bodySize":0},

@@ -16,14 +16,14 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// scheme sets whether the reader wants light or dark, and how much motion.
+// scheme sets the user's preferences for light or dark, and for motion.
 func (p *page) scheme(colours, motion string) {
 	p.Helper()
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: colours}, {Name: "prefers-reduced-motion", Value: motion}}})
 }
 
-// unfold opens every disclosure, and shows what the tools show.
+// unfold opens every disclosure and shows the contents of every tool.
 func (p *page) unfold() {
 	p.Helper()
 	p.click("link")
@@ -32,7 +32,7 @@ func (p *page) unfold() {
 	eval[bool](p, `(document.querySelectorAll('details').forEach((d) => { d.open = true }), document.getElementById('token-field').hidden = false, true)`)
 }
 
-// TestLooks takes pictures, for people: go test -artifacts -outputdir DIR keeps them.
+// TestLooks takes pictures for people to look at. go test -artifacts -outputdir DIR keeps them.
 func TestLooks(t *testing.T) {
 	p := open(t)
 	picture := func(name string) {
@@ -79,7 +79,7 @@ func TestLooks(t *testing.T) {
 	picture("unfolded")
 }
 
-// TestNarrow has nothing that makes the page scroll sideways.
+// TestNarrow checks that the page does not scroll sideways.
 func TestNarrow(t *testing.T) {
 	p := open(t)
 	for _, width := range []int64{320, 375, 640, 641, 900} {
@@ -91,17 +91,17 @@ func TestNarrow(t *testing.T) {
 		wide := eval[[]string](p, `[...document.querySelectorAll('body *')].filter((e) => !e.closest('.visually-hidden') && !e.closest('.scroll > *, .row-label > *')
 			&& e.getBoundingClientRect().right > innerWidth + 0.5).map((e) => e.tagName + '.' + e.className + '#' + e.id)`)
 		if got := eval[int64](p, `document.documentElement.scrollWidth`); got > width || len(wide) > 0 {
-			t.Errorf("at %d px the page is %d px wide; past the edge are %q", width, got, wide)
+			t.Errorf("in a window of %d px the page is %d px wide; beyond the edge are %q", width, got, wide)
 		}
 	}
 }
 
-// places are where everything is that a person reads or presses, but a message about
-// a field.
+// places returns the positions of everything that a user reads or presses, except messages
+// about fields.
 const places = `[...document.querySelectorAll('main input, main select, main textarea, main label, main legend, main summary, main button')]
 	.filter((e) => e.checkVisibility()).map((e) => { const r = e.getBoundingClientRect(); return [e.id || e.textContent, r.x + scrollX, r.y + scrollY, r.width, r.height].join(' ') })`
 
-// TestFieldErrors move nothing, and are seen where the field has the focus.
+// TestFieldErrors checks that messages about fields move nothing, and are visible if the field has the focus.
 func TestFieldErrors(t *testing.T) {
 	p := open(t)
 	for _, width := range []int64{320, 800, 1180} {
@@ -123,7 +123,7 @@ func TestFieldErrors(t *testing.T) {
 				p.set(row.field, row.wrong)
 				p.wantIn("#"+row.field+"-wrong", row.says)
 				if got := eval[[]string](p, places); !slices.Equal(got, before) {
-					t.Errorf("the message moves things: %s", moved(before, got))
+					t.Errorf("the message moves other elements: %s", moved(before, got))
 				}
 				if got := eval[string](p, `((r) => [r.left >= 0, r.right <= innerWidth, r.width > 40, r.height > 10].join())(`+message+`.getBoundingClientRect())`); got != "true,true,true,true" ||
 					!eval[bool](p, message+`.checkVisibility({visibilityProperty: true})`) {
@@ -134,21 +134,21 @@ func TestFieldErrors(t *testing.T) {
 				}
 				eval[bool](p, `(document.activeElement.blur(), true)`)
 				if got := eval[[]string](p, places); !slices.Equal(got, before) {
-					t.Errorf("without the focus things move: %s", moved(before, got))
+					t.Errorf("elements move when the focus leaves: %s", moved(before, got))
 				}
 				p.set(row.field, row.valid)
 				if got := eval[[]string](p, places); !slices.Equal(got, before) {
-					t.Errorf("without the message things move: %s", moved(before, got))
+					t.Errorf("elements move when the message disappears: %s", moved(before, got))
 				}
 				if eval[bool](p, message+`?.textContent`+` ? true : false`) {
-					t.Error("the message stays")
+					t.Error("the message does not disappear")
 				}
 			})
 		}
 	}
 }
 
-// moved is the first that differs.
+// moved returns the first difference.
 func moved(before, after []string) string {
 	for i := range min(len(before), len(after)) {
 		if before[i] != after[i] {
@@ -158,8 +158,8 @@ func moved(before, after []string) string {
 	return fmt.Sprintf("%d things -> %d", len(before), len(after))
 }
 
-// contrast finds text that is too pale for WCAG AA against what is behind it: 4.5
-// to 1. What is disabled is exempt.
+// contrast finds text whose contrast with its background is below the 4.5 to 1 of WCAG AA.
+// Disabled elements are exempt.
 const contrast = `(() => {
 	const channels = (c) => c.match(/[\d.]+/g).map(Number);
 	const luminance = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
@@ -189,7 +189,7 @@ const contrast = `(() => {
 	return seen < 40 ? ['only ' + seen + ' texts were seen'] : pale;
 })()`
 
-// TestContrast computes it for every text, field and bar, in both schemes.
+// TestContrast computes the contrast of every text, field and bar in both schemes.
 func TestContrast(t *testing.T) {
 	p := open(t)
 	for _, scheme := range []string{"light", "dark"} {
@@ -204,7 +204,7 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// TestMotion moves nothing where the reader wants none.
+// TestMotion checks that nothing moves if the user prefers no motion.
 func TestMotion(t *testing.T) {
 	p := open(t)
 	for _, row := range []struct {
@@ -223,7 +223,7 @@ func TestMotion(t *testing.T) {
 	}
 }
 
-// TestNames: whatever can be used has a name, and the page its landmarks.
+// TestNames checks that every control has a name, and that the page has its landmarks.
 func TestNames(t *testing.T) {
 	p := open(t)
 	p.header("X-A", "b")
@@ -244,11 +244,11 @@ func TestNames(t *testing.T) {
 	}
 	for role, least := range map[string]int{"main": 1, "banner": 1, "form": 1, "log": 1, "table": 2, "button": 9, "textbox": 30, "combobox": 10, "checkbox": 1, "heading": 6} {
 		if seen[role] < least {
-			t.Errorf("%d of role %s, want %d or more; there are %v", seen[role], role, least, seen)
+			t.Errorf("%d elements of role %s, want at least %d; the page has %v", seen[role], role, least, seen)
 		}
 	}
 	faults := eval[[]string](p, `[
-		...[...document.querySelectorAll('input, select, textarea')].filter((e) => e.labels.length === 0 && !e.ariaLabel).map((e) => 'a field with no label: ' + e.id), // a placeholder is none
+		...[...document.querySelectorAll('input, select, textarea')].filter((e) => e.labels.length === 0 && !e.ariaLabel).map((e) => 'a field with no label: ' + e.id), // a placeholder is not a label
 		...[...document.querySelectorAll('label[for]')].filter((l) => !document.getElementById(l.htmlFor)).map((l) => 'a label for nothing: ' + l.htmlFor),
 		...[...document.querySelectorAll('[id]')].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i).map((id) => 'two of id ' + id),
 		...[...document.querySelectorAll('[aria-labelledby], [aria-describedby], [aria-errormessage]')].flatMap((e) =>
@@ -263,7 +263,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestKeyboard fetches, reads and gives up without a mouse.
+// TestKeyboard fetches, reads and cancels without a mouse.
 func TestKeyboard(t *testing.T) {
 	p := open(t)
 	tab := func() string {
@@ -271,15 +271,15 @@ func TestKeyboard(t *testing.T) {
 		return eval[string](p, `document.activeElement.id || document.activeElement.tagName`)
 	}
 	if got := tab(); got != "url" {
-		t.Fatalf("the first Tab leads to %s, want the URL", got)
+		t.Fatalf("the first Tab moves the focus to %s, want the URL", got)
 	}
 	p.do(chromedp.KeyEvent(p.origin.URL("http", "/s/keys/503/200")), chromedp.KeyEvent(kb.Enter))
 	p.ended()
 	p.wantIn(".headline", "Success: 200 after 2 attempts")
 	if got := eval[string](p, `document.activeElement.id`); got != "url" {
-		t.Errorf("after the run the focus is at %q, want where it was", got)
+		t.Errorf("after the run the focus is at %q, want no change", got)
 	}
-	// Round the page once: everything is reached, seen, and left again.
+	// Tab once through the page: everything is reached, visible, and left again.
 	reached := []string{}
 	for range 60 {
 		at := tab()
@@ -288,7 +288,7 @@ func TestKeyboard(t *testing.T) {
 		}
 		reached = append(reached, at)
 		if !eval[bool](p, `(() => { const s = getComputedStyle(document.activeElement); return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 })()`) {
-			t.Errorf("the focus on %s is not to be seen", at)
+			t.Errorf("the focus on %s is not visible", at)
 		}
 	}
 	for _, id := range []string{"run", "cancel", "method", "profile", "attempts-max", "add-header", "link", "as-curl", "as-grpcurl", "as-python", "save", "SUMMARY"} {
@@ -297,7 +297,7 @@ func TestKeyboard(t *testing.T) {
 		}
 	}
 	if len(reached) >= 60 {
-		t.Errorf("Tab does not come round: %q", reached)
+		t.Errorf("Tab does not return to the start: %q", reached)
 	}
 	// A disclosure, a header and its removal.
 	eval[bool](p, `(document.getElementById('add-header').focus(), true)`)

@@ -29,9 +29,10 @@ import (
 	"fetchd/fetch"
 	"fetchd/server"
 	"fetchd/server/console"
+	"fetchd/test/rig"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for something that must happen.
 const patience = 20 * time.Second
 
 // chromium is the browser of all tests, started by the first of them.
@@ -42,16 +43,16 @@ var chromium struct {
 	err  error
 }
 
-// TestMain ends the browser.
+// TestMain closes the browser after the tests.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if chromium.stop != nil {
 		chromium.stop()
 	}
-	os.Exit(code) //nolint:forbidigo // the browser is ended after the last test
+	os.Exit(code) //nolint:forbidigo // the browser is closed after the last test
 }
 
-// program finds the browser.
+// program returns the path of the browser.
 func program() (string, error) {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -87,27 +88,24 @@ func startChromium() {
 	}
 }
 
-// page is a tab on the console of a service of its own, with an origin that the
-// service may reach.
+// page is a tab with the console of a new service, and an origin that the service can reach.
 type page struct {
 	*testing.T
 	ctx    context.Context
 	origin *origin.Origin
-	base   string // http://HOST:PORT of the HTTP face
-	grpc   string // HOST:PORT of the other
+	base   string // http://HOST:PORT of the HTTP API
+	grpc   string // HOST:PORT of the gRPC API
 
 	mu       sync.Mutex
-	faults   []string // errors and warnings of the console, and requests elsewhere
+	faults   []string // errors and warnings of the browser, and requests to other servers
 	expected []string
-	saved    chan string // files that were saved
+	saved    chan string // paths of saved files
 }
 
-// open makes one. change may alter the service.
+// open opens a page. change may alter the service.
 func open(t *testing.T, change ...func(*server.Config, *console.Config)) *page {
 	t.Helper()
-	if os.Getenv("FETCHD_LONG") != "1" {
-		t.Skip("wants a browser: set FETCHD_LONG=1, or .ci/run console")
-	}
+	rig.Long(t, 5*time.Minute)
 	chromium.once.Do(startChromium)
 	if chromium.err != nil && os.Getenv("CI") != "true" && chromium.ctx == nil {
 		t.Skip(chromium.err)
@@ -143,11 +141,7 @@ func open(t *testing.T, change ...func(*server.Config, *console.Config)) *page {
 // serve starts the origin and the service.
 func (p *page) serve(change []func(*server.Config, *console.Config)) {
 	p.Helper()
-	o, err := origin.Start(origin.Config{Seed: 1})
-	if err != nil {
-		p.Fatal(err)
-	}
-	p.Cleanup(func() { _ = o.Close() })
+	o := rig.Origin(p.T)
 	p.origin = o
 	var ports []uint16
 	for _, name := range []string{"http", "https"} {
@@ -173,7 +167,7 @@ func (p *page) serve(change []func(*server.Config, *console.Config)) {
 	go func() { served <- s.Serve(calls) }()
 	go func() { served <- s.ServeWeb(pages) }()
 	p.Cleanup(func() {
-		_ = s.Shutdown(p.Context()) // over by now: what still runs is cut off
+		_ = s.Shutdown(p.Context()) // the context has ended, so running calls are cancelled
 		if err := errors.Join(<-served, <-served); err != nil {
 			p.Errorf("Serve or ServeWeb = %v, want nil", err)
 		}
@@ -190,7 +184,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// hear notes what must not be.
+// hear records faults and saved files.
 func (p *page) hear(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
@@ -221,7 +215,7 @@ func (p *page) fault(format string, args ...any) {
 	p.faults = append(p.faults, fmt.Sprintf(format, args...))
 }
 
-// expect admits a fault that holds a text.
+// expect allows a fault that contains text.
 func (p *page) expect(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,12 +231,12 @@ func (p *page) wantNoFault() {
 			known = known || strings.Contains(fault, text)
 		}
 		if !known {
-			p.Errorf("the browser tells of %s", fault)
+			p.Errorf("the browser reports %s", fault)
 		}
 	}
 }
 
-// call sends the browser a command of its protocol.
+// call sends a command to the browser.
 func call[P, R any](p *page, command cdp.Command[P, R], params P) R {
 	p.Helper()
 	got, err := chromedp.Call(p.ctx, command, params)
@@ -252,7 +246,7 @@ func call[P, R any](p *page, command cdp.Command[P, R], params P) R {
 	return got
 }
 
-// do carries out what the browser is told.
+// do runs actions in the browser.
 func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 	p.Helper()
 	if err := chromedp.Do(p.ctx, actions...); err != nil {
@@ -260,7 +254,7 @@ func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// visit opens the console with a fragment, and awaits its script.
+// visit opens the console with a fragment and waits for its script.
 func (p *page) visit(fragment string) {
 	p.Helper()
 	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(p.base+"/console/"+fragment))
@@ -277,7 +271,7 @@ func eval[T any](p *page, expression string) T {
 	return got
 }
 
-// until waits for an expression to hold.
+// until waits until an expression is true.
 func (p *page) until(expression string) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -299,7 +293,7 @@ func (p *page) until(expression string) {
 	}
 }
 
-// set writes a field as a person does, at once.
+// set changes a field as a user does, but in one step.
 func (p *page) set(id, value string) {
 	p.Helper()
 	quoted, err := json.Marshal(value)
@@ -327,7 +321,7 @@ func (p *page) click(id string) {
 	p.do(chromedp.Click(chromedp.CSS("#" + id)))
 }
 
-// run fetches a URL to its end.
+// run fetches a URL and waits for the end.
 func (p *page) run(address string) {
 	p.Helper()
 	p.set("url", address)
@@ -335,19 +329,19 @@ func (p *page) run(address string) {
 	p.ended()
 }
 
-// ended waits for the end of the fetch that runs.
+// ended waits for the end of the running fetch.
 func (p *page) ended() {
 	p.Helper()
 	p.until(`!document.getElementById('outcome').hidden && document.getElementById('cancel').getAttribute('aria-disabled') === 'true'`)
 }
 
-// text is what elements show.
+// text returns the text of elements.
 func (p *page) text(selector string) []string {
 	p.Helper()
 	return eval[[]string](p, fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.textContent)`, selector))
 }
 
-// want compares what elements show.
+// want compares the text of elements.
 func (p *page) want(selector string, want ...string) {
 	p.Helper()
 	if got := p.text(selector); strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -355,7 +349,7 @@ func (p *page) want(selector string, want ...string) {
 	}
 }
 
-// wantIn looks for text in an element.
+// wantIn checks that an element contains text.
 func (p *page) wantIn(selector, part string) {
 	p.Helper()
 	if got := strings.Join(p.text(selector), "\n"); !strings.Contains(got, part) {

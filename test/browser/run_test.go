@@ -15,7 +15,7 @@ import (
 	"fetchd/server/console"
 )
 
-// TestFlaky is a fetch of three attempts: what is drawn, and what is said.
+// TestFlaky checks what the page shows and announces for a fetch of three attempts.
 func TestFlaky(t *testing.T) {
 	p := open(t)
 	p.run(p.origin.URL("http", "/s/flaky/503/503/200:body=hello"))
@@ -37,14 +37,14 @@ func TestFlaky(t *testing.T) {
 			t.Errorf("the live region says %q, want %q in it", said, part)
 		}
 	}
-	// The bars stand where the times say: each begins after the one before.
+	// The bars are at the positions of their times: each starts after the previous one.
 	starts := eval[[]float64](p, `[...document.querySelectorAll('.bar')].map((b) => Number(b.style.getPropertyValue('--s')))`)
 	for i := 1; i < len(starts); i++ {
 		if starts[i] < starts[i-1] {
-			t.Errorf("bar %d begins at %g s, before bar %d at %g s", i, starts[i], i-1, starts[i-1])
+			t.Errorf("bar %d starts at %g s, before bar %d at %g s", i, starts[i], i-1, starts[i-1])
 		}
 	}
-	// Within a hop each begins where the one before ended.
+	// Within a hop each phase starts where the previous one ended.
 	apart := eval[float64](p, `Math.max(...[...document.querySelectorAll('.track')].flatMap((t) => [...t.children].slice(1).map((b, i) => {
 		const of = (e, name) => Number(e.style.getPropertyValue(name));
 		return Math.abs(of(t.children[i], '--s') + of(t.children[i], '--d') - of(b, '--s'));
@@ -53,11 +53,11 @@ func TestFlaky(t *testing.T) {
 		t.Errorf("two phases of a hop are %g s apart", apart)
 	}
 	if right := eval[float64](p, `Math.max(...[...document.querySelectorAll('.bar')].map((b) => b.getBoundingClientRect().right - b.parentElement.getBoundingClientRect().right))`); right > 1 {
-		t.Errorf("a bar ends %g px past its track", right)
+		t.Errorf("a bar ends %g px beyond its track", right)
 	}
 }
 
-// TestLive sees two attempts and two gaps while the third hangs, and gives it up.
+// TestLive checks two attempts and two waits while the third attempt hangs, and cancels it.
 func TestLive(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -86,15 +86,15 @@ func TestLive(t *testing.T) {
 			select {
 			case <-seen.Done:
 			case <-ctx.Done():
-				t.Fatal("the origin was not let go")
+				t.Fatal("the request to the origin was not cancelled")
 			}
-			p.run(p.origin.URL("http", "/s/again/200")) // the page goes on
+			p.run(p.origin.URL("http", "/s/again/200")) // the page still works
 			p.wantIn(".headline", "Success: 200 after 1 attempt")
 		})
 	}
 }
 
-// TestFailures are drawn with the phase that did not end, and told with their rule.
+// TestFailures checks that failures show the phase that did not end, and their rule.
 func TestFailures(t *testing.T) {
 	p := open(t)
 	for _, row := range []struct {
@@ -123,8 +123,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestFailedAt names the URL that failed where it is not the last response's, and
-// nothing else.
+// TestFailedAt checks that the page names the URL that failed if it differs from that of the
+// last response, and only then.
 func TestFailedAt(t *testing.T) {
 	p := open(t)
 	for _, row := range []struct {
@@ -153,13 +153,13 @@ func TestFailedAt(t *testing.T) {
 	}
 }
 
-// TestPreviousOutcome: what is shown is of the request that was run last.
+// TestPreviousOutcome checks that the page shows the outcome of the latest request only.
 func TestPreviousOutcome(t *testing.T) {
 	p := open(t)
 	stays := func(t *testing.T) {
 		t.Helper()
 		if got := eval[string](p, `((e) => e.checkVisibility() ? e.innerText : "")(document.getElementById("result"))`); strings.Contains(got, "CLIENT_ERROR") || strings.Contains(got, "Outcome") {
-			t.Errorf("the page still says %q", got)
+			t.Errorf("the page still shows %q", got)
 		}
 		p.want(".headline")
 	}
@@ -191,7 +191,7 @@ func TestPreviousOutcome(t *testing.T) {
 	})
 }
 
-// TestRefused shows why a service does not fetch.
+// TestRefused checks that the page shows why the service refuses a fetch.
 func TestRefused(t *testing.T) {
 	p := open(t)
 	p.expect("400 (Bad Request)")
@@ -211,7 +211,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestFormAndJSON: either changes the other, and what no field shows stays.
+// TestFormAndJSON checks that form and JSON change each other, and that JSON without a field stays.
 func TestFormAndJSON(t *testing.T) {
 	p := open(t)
 	p.set("json", `{"url": "http://a.example/", "retry_policy": {"base_delay": "0.5s", "max_attempts": 2}, "body": "w6k=", "integrity": {"sizeBytes": "7"}, "labels": {"a_b": "c"}}`)
@@ -235,14 +235,14 @@ func TestFormAndJSON(t *testing.T) {
 		p.set("json", row.text)
 		p.wantIn("#json-wrong", row.want)
 	}
-	p.set("json", `{"url": 5, "retryPolicy": [1], "headers": {"a": 1}, "__proto__": {"polluted": 1}}`) // nothing to make fields of
+	p.set("json", `{"url": 5, "retryPolicy": [1], "headers": {"a": 1}, "__proto__": {"polluted": 1}}`) // none of it fits a field
 	p.set("base-delay", "1s")
 	if eval[bool](p, `({}).polluted !== undefined`) {
-		t.Error("__proto__ was obeyed")
+		t.Error("__proto__ had an effect")
 	}
 }
 
-// TestToken asks for one when it is wanted, and keeps it in memory alone.
+// TestToken checks that the page asks for a token when one is needed, and keeps it only in memory.
 func TestToken(t *testing.T) {
 	p := open(t, func(c *server.Config, _ *console.Config) {
 		c.Authenticate = func(shown server.Credentials) (string, error) {
@@ -268,11 +268,11 @@ func TestToken(t *testing.T) {
 		}
 	}
 	if got := eval[int](p, `localStorage.length + sessionStorage.length + document.cookie.length`); got != 0 {
-		t.Errorf("the page has stored something")
+		t.Errorf("the page has stored data")
 	}
 }
 
-// TestOriginsThatAttack show markup, bidi and controls as text.
+// TestOriginsThatAttack checks that markup, bidi and control characters appear as text.
 func TestOriginsThatAttack(t *testing.T) {
 	p := open(t)
 	const markup = `<img src=x onerror=window.pwned=1><script>window.pwned=1</script>`
@@ -289,7 +289,7 @@ func TestOriginsThatAttack(t *testing.T) {
 		}
 	}
 	safe()
-	// A link with markup, and one that asks for a script: shown, and not run.
+	// Links with markup and with a script URL are shown and not executed.
 	p.visit(eval[string](p, `import('/console/link.js').then((m) => m.fragment({url: 'javascript:window.pwned=1//`+markup+`', headers: [{name: '`+markup+`', value: '\u202e`+markup+`'}], method: '`+markup+`'}))`))
 	p.wantIn("#notice", "came from a link")
 	safe()
@@ -308,11 +308,11 @@ func TestOriginsThatAttack(t *testing.T) {
 	}
 }
 
-// TestPolicyHolds: were there a slip, the browser would still refuse it.
+// TestPolicyHolds checks that the content security policy would stop an injection.
 func TestPolicyHolds(t *testing.T) {
 	p := open(t)
 	for _, text := range []string{"Content Security Policy", "TrustedHTML", "TrustedScript", "a request to http://192.0.2.1",
-		"a request to data:image/png"} { // the browser shows that in a frame that it refused
+		"a request to data:image/png"} { // the browser shows it in a refused frame
 		p.expect(text)
 	}
 	for _, row := range []struct{ name, try string }{
@@ -325,7 +325,7 @@ func TestPolicyHolds(t *testing.T) {
 			try { return f.contentDocument.getElementById('run') !== null } catch { return false }`},
 	} {
 		if eval[bool](p, "(async () => { "+row.try+" })()") {
-			t.Errorf("%s gets through", row.name)
+			t.Errorf("%s is not blocked", row.name)
 		}
 	}
 }

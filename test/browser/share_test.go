@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// save presses the button, and reads the file.
+// save presses the button and reads the file.
 func (p *page) save() (text string, entries []map[string]any) {
 	p.Helper()
 	p.click("save")
@@ -37,7 +37,7 @@ func (p *page) save() (text string, entries []map[string]any) {
 	}
 }
 
-// at walks into an entry.
+// at returns the value at path in an entry.
 func at(value any, path ...any) any {
 	for _, key := range path {
 		switch k := key.(type) {
@@ -55,7 +55,7 @@ func at(value any, path ...any) any {
 	return value
 }
 
-// TestHAR saves every hop of every attempt, without credentials.
+// TestHAR checks that the file has every hop of every attempt, and no credentials.
 func TestHAR(t *testing.T) {
 	p := open(t)
 	p.header("Authorization", "Bearer sesame")
@@ -65,7 +65,7 @@ func TestHAR(t *testing.T) {
 	p.wantIn(".headline", "Success: 200 after 2 attempts")
 	text, entries := p.save()
 	if strings.Contains(text, "sesame") {
-		t.Errorf("a credential is in the file: %s", text)
+		t.Errorf("the file contains a credential: %s", text)
 	}
 	var got []string
 	for _, e := range entries {
@@ -98,17 +98,17 @@ func TestHAR(t *testing.T) {
 		t.Error("the redirect has no headers")
 	}
 	if ssl, _ := at(entries[0], "timings", "ssl").(float64); ssl <= 0 {
-		t.Errorf("the first hop made a handshake, in %v ms", ssl)
+		t.Errorf("the first hop has a TLS handshake of %v ms", ssl)
 	}
 	if wait, _ := at(last, "timings", "wait").(float64); wait < 20 {
-		t.Errorf("the last hop waited %v ms, want the 20 of the origin", wait)
+		t.Errorf("the last hop waited %v ms, want the origin's 20 ms", wait)
 	}
 	if s, _ := entries[2]["comment"].(string); !strings.Contains(s, "RETRY_VERDICT_RETRY (rule W1), waits 0.200s, DELAY_SOURCE_BACKOFF") {
-		t.Errorf("the failed one says %q", s)
+		t.Errorf("the failed entry has %q", s)
 	}
 }
 
-// TestHAROfFailures: nothing answered, a body that is no text, a fetch given up.
+// TestHAROfFailures checks a fetch without a response, a body that is not text, and a cancelled fetch.
 func TestHAROfFailures(t *testing.T) {
 	p := open(t)
 	p.run(p.origin.URL("http", "/s/reset/reset/200:charset-bytes=badutf8"))
@@ -125,12 +125,12 @@ func TestHAROfFailures(t *testing.T) {
 	p.click("cancel")
 	p.ended()
 	if _, entries = p.save(); len(entries) != 1 {
-		t.Errorf("%d entries of what had ended, want 1", len(entries))
+		t.Errorf("%d entries of finished hops, want 1", len(entries))
 	}
 }
 
-// TestHAROfAContinuedBody: the page shows the response of the whole body, and each entry
-// what its attempt was answered.
+// TestHAROfAContinuedBody checks that the page shows the response of the whole body, and each
+// entry the response of its own attempt.
 func TestHAROfAContinuedBody(t *testing.T) {
 	p := open(t)
 	const step = "200:size=900000,etag=%22v%22,range"
@@ -148,7 +148,7 @@ func TestHAROfAContinuedBody(t *testing.T) {
 	}
 }
 
-// TestLink has the request and no secret, and is never run by itself.
+// TestLink checks that a link has the request and no secret, and that the page does not run it.
 func TestLink(t *testing.T) {
 	p := open(t)
 	address := p.origin.URL("http", "/s/link/200")
@@ -176,7 +176,7 @@ func TestLink(t *testing.T) {
 		t.Errorf("the link opens %s, want %s", got, want)
 	}
 	if n := len(p.origin.AllRequests()); n != 0 {
-		t.Errorf("%d requests were made without a press", n)
+		t.Errorf("%d requests were sent without a click", n)
 	}
 	p.click("run")
 	p.ended()
@@ -190,11 +190,11 @@ func TestLink(t *testing.T) {
 	})
 }
 
-// odd is a value that shells and languages read something into.
+// odd is a value with characters that are special in shells and languages.
 const odd = "it's \"quoted\" `id` $HOME \\n \\ !! %s {a,b} \u202e é 🙂 '\\''"
 
-// TestCopyAs gives the commands to a shell, with stand-ins for the programs, and
-// the program to Python.
+// TestCopyAs runs the commands in a shell with stubs for the programs, and the Python program
+// in Python.
 func TestCopyAs(t *testing.T) {
 	p := open(t)
 	p.header("X-Odd", odd)
@@ -251,8 +251,8 @@ for node in ast.walk(ast.parse(sys.stdin.read())):
 	}
 }
 
-// TestCopyAsRuns: the programs themselves, where they are installed, see the same
-// events, and the origin the same header.
+// TestCopyAsRuns runs the real programs, if they are installed. They receive the same events,
+// and the origin the same header.
 func TestCopyAsRuns(t *testing.T) {
 	p := open(t)
 	p.header("X-Odd", "it's $HOME")

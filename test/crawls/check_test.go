@@ -16,7 +16,7 @@ import (
 	"fetchd/internal/site"
 )
 
-// complete fails the test unless every URL was fetched, and that was recorded once.
+// complete fails the test unless every URL was fetched and recorded exactly once.
 func (c *crawl) complete() {
 	c.Helper()
 	for _, row := range []struct {
@@ -41,27 +41,27 @@ func (c *crawl) complete() {
 	}
 }
 
-// polite fails the test for every request that came too early. The origin notices a
-// client that was killed a moment after everybody else does.
+// polite fails the test for every request that was too early. It ignores requests that are
+// early only because the previous client was killed: the origin notices that a moment late.
 func (c *crawl) polite() {
 	c.Helper()
 	const shown = 5
 	visits := c.site.Visits()
-	told := 0
+	early := 0
 	for _, v := range site.Early(visits, delay, nil) {
 		if v.Before.Left && v.By <= delay {
 			continue
 		}
-		if told++; told <= shown {
+		if early++; early <= shown {
 			c.Errorf("too early: %v", v)
 		}
 	}
-	if told > shown {
-		c.Errorf("%d requests too early in all", told)
+	if early > shown {
+		c.Errorf("%d requests were too early in total", early)
 	}
 }
 
-// outcomes holds the lines of all workers against the table and returns their number.
+// outcomes compares the lines of all workers with the table and returns their number.
 func (c *crawl) outcomes() int {
 	c.Helper()
 	files, err := filepath.Glob(filepath.Join(c.dir, "*.jsonl"))
@@ -86,18 +86,18 @@ func (c *crawl) outcomes() int {
 				continue
 			}
 			if before, twice := fetched[r.ID]; twice {
-				c.Errorf("two lines say that URL %d is fetched:\n%s\n%s", r.ID, before, lines.Text())
+				c.Errorf("two lines report that URL %d was fetched:\n%s\n%s", r.ID, before, lines.Text())
 			}
 			fetched[r.ID] = lines.Text()
 			if want, ok := recorded[r.ID]; !ok || want != r.BodySHA256 {
-				c.Errorf("the body in the table is %q, in a line %q: %s", want, r.BodySHA256, lines.Text())
+				c.Errorf("the body digest is %q in the table, %q in the line %s", want, r.BodySHA256, lines.Text())
 			}
 		}
 	}
 	return n
 }
 
-// digests are those of the bodies, by the id of the URL.
+// digests returns the digests of the bodies, by the id of the URL.
 func (c *crawl) digests() map[int64]string {
 	c.Helper()
 	rows, err := c.db.QueryContext(c.ctx, `SELECT url_id, body_digest FROM fetches WHERE status = 'fetched'`)
@@ -120,8 +120,8 @@ func (c *crawl) digests() map[int64]string {
 	return found
 }
 
-// bodies holds each file in dir against its name, and the table against the files. It
-// returns how many there are.
+// bodies compares each file in dir with its name, and the table with the files. It returns
+// the number of bodies.
 func (c *crawl) bodies(dir string) int {
 	c.Helper()
 	there := make(map[string]bool)
@@ -141,7 +141,7 @@ func (c *crawl) bodies(dir string) int {
 		case len(name) == hex.EncodedLen(len(sum)):
 			c.Errorf("body %s has another SHA-256: %x", name, sum)
 		default:
-			c.Logf("left behind: %s, %d bytes", name, len(body)) // by a process that was killed as it wrote
+			c.Logf("left behind: %s, %d bytes", name, len(body)) // by a process that was killed while it wrote
 		}
 		return nil
 	})
@@ -150,7 +150,7 @@ func (c *crawl) bodies(dir string) int {
 	}
 	for id, digest := range c.digests() {
 		if !there[digest] {
-			c.Errorf("URL %d: body %q is not there", id, digest)
+			c.Errorf("URL %d: body %q is missing", id, digest)
 		}
 	}
 	return len(there)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has used.
+// cpuTime returns the CPU time that this process has used.
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -22,8 +22,8 @@ func cpuTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// profiled begins to take a profile, and returns what ends it and tells which
-// part of the CPU, in percent, went to functions of a package and what they call.
+// profiled starts a CPU profile. The function that it returns stops it and returns the share
+// of the CPU time, in percent, that functions of a package and their callees used.
 func profiled(t *testing.T) func(pkg string) float64 {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cpu.prof")

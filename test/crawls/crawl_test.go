@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// delay is between the fetches of a host.
+	// delay is the delay between the fetches of a host.
 	delay = 20 * time.Millisecond
-	// lease is not much longer than what total_timeout leaves it, so that what a dead
-	// worker held is soon taken back.
+	// lease is not much longer than total_timeout requires, so that the URLs of a dead
+	// worker are soon claimed by another.
 	totalTimeout = "5s"
 	lease        = "16s"
 )
@@ -36,12 +36,12 @@ type crawl struct {
 	dir      string // outcomes and bodies
 	db       *sql.DB
 	services []*process
-	urls     int // put
+	urls     int // number of URLs put
 	finals   int // pages that two URLs lead to
-	workers  int // started
+	workers  int // number of workers started
 }
 
-// newCrawl starts an origin and n services. The database is made by put.
+// newCrawl starts an origin and n services. put creates the database.
 func newCrawl(ctx context.Context, t *testing.T, dsn string, n int) *crawl {
 	t.Helper()
 	s, err := site.Start(site.Config{})
@@ -73,8 +73,8 @@ func (c *crawl) service(address string) *process {
 	return p
 }
 
-// put adds pages of hosts, and for every two pages two redirects of different hosts to
-// one page of a third.
+// put adds pages of hosts. For each pair it also adds redirects of two hosts to the same page
+// of a third.
 func (c *crawl) put(hosts, pages, pairs int) {
 	c.Helper()
 	name := func(n int) string { return fmt.Sprintf("h%d", n%hosts) }
@@ -92,7 +92,7 @@ func (c *crawl) put(hosts, pages, pairs int) {
 	c.finals += pairs
 }
 
-// add puts URLs, none of which is there.
+// add puts URLs that are not in the database yet.
 func (c *crawl) add(urls []string) {
 	c.Helper()
 	s, err := store.Open(c.ctx, c.dsn, store.Config{})
@@ -107,7 +107,7 @@ func (c *crawl) add(urls []string) {
 	c.urls += len(urls)
 }
 
-// slow adds a page to each of hosts that takes so many milliseconds.
+// slow adds a page to each host that takes ms milliseconds.
 func (c *crawl) slow(hosts int, ms string) {
 	c.Helper()
 	var urls []string
@@ -131,13 +131,13 @@ func (c *crawl) worker(flags ...string) *process {
 	return start(c.T, "frontier run "+name, "frontier", append(args, flags...)...)
 }
 
-// requests waits until the origin has had n of them.
+// requests waits until the origin has received n requests.
 func (c *crawl) requests(n int) {
 	c.Helper()
-	rig.Until(c.ctx, c.T, fmt.Sprintf("the origin has had %d requests", n), func() bool { return c.site.Count() >= n })
+	rig.Until(c.ctx, c.T, fmt.Sprintf("the origin has received %d requests", n), func() bool { return c.site.Count() >= n })
 }
 
-// count is the number that a query finds.
+// count returns the number that a query selects.
 func (c *crawl) count(query string, args ...any) int {
 	c.Helper()
 	var n int
@@ -147,7 +147,7 @@ func (c *crawl) count(query string, args ...any) int {
 	return n
 }
 
-// finished waits for workers to end by themselves.
+// finished waits until workers exit by themselves.
 func (c *crawl) finished(workers ...*process) {
 	c.Helper()
 	for _, w := range workers {

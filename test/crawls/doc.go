@@ -1,14 +1,16 @@
-// Package crawls holds what operators see of whole crawls when something breaks:
-// workers, services and the database are processes, as they ship, that are
-// killed, stopped or run out of disk in the middle, and afterwards every URL has
-// one outcome and no host was asked too early.
+// Package crawls tests what operators see of whole crawls when something breaks. Workers,
+// services and the database run as processes, as they ship. In the middle of a crawl they are
+// killed, stopped, or run out of disk space. Afterwards every URL must have one outcome, and
+// no host may have received a request too early.
 //
-// The origin is [fetchd/internal/site], in the test's own process, whose journal
-// says what was asked of each host. PostgreSQL is a private server with its
-// durability on. The tests run only where FETCHD_LONG is 1, and reach loopback
-// only; the one of a full disk mounts a small tmpfs, which takes root.
+// The origin is [fetchd/internal/site] in the test's process. Its journal records the requests
+// of each host. PostgreSQL is a private server with durability on.
 //
-// FETCHD_CRAWLS=all runs the long form. The short form makes the same checks with fewer
-// URLs and less time: a tenth of the million in TestPace, half of them in TestCrashes, 20 s
-// a crawl in TestRobotsBombs, which also leaves out 60 hosts, since 90 ask for more.
+// The tests run if FETCHD_LONG is 1, which .ci/run crawls sets; they take about three minutes.
+// They use loopback only. The test of a full disk mounts a small tmpfs, which needs root.
+//
+// FETCHD_CRAWLS=all (.ci/run crawls-all) runs the long form, six minutes. The short form has
+// the same checks with fewer URLs and less time: a tenth of the million URLs in TestPace, half
+// of them in TestCrashes, and 20 s for each crawl in TestRobotsBombs, which also skips the row
+// with 60 hosts, because 90 hosts need more.
 package crawls

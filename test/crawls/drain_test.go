@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestDrain ends workers in the middle of claims, and with pages under way that take
-// longer than they have left: some in order, one at once. The next run fetches everything.
+// TestDrain stops workers in the middle of claims, while pages are in flight that take longer
+// than the drain allows. Some stop in order, one at once. The next run fetches everything.
 func TestDrain(t *testing.T) {
 	ctx := long(t)
 	const rounds = 5
@@ -31,7 +31,7 @@ func TestDrain(t *testing.T) {
 			hasty := c.worker("--drain-time", "1h")
 			c.requests(c.site.Count() + 20)
 			left := 0
-			c.services[0].Signal(syscall.SIGSTOP) // no fetch ends any more
+			c.services[0].Signal(syscall.SIGSTOP) // no fetch ends from here on
 			rig.Until(ctx, t, "the worker holds leases", func() bool {
 				left = c.count(`SELECT count(*) FROM urls WHERE status = 'fetching'`)
 				return left > 0
@@ -45,20 +45,19 @@ func TestDrain(t *testing.T) {
 			c.finished(c.worker())
 			c.complete()
 			c.polite()
-			t.Logf("%d URLs, %d requests; %d URLs were held when a worker ended at once", c.urls, c.site.Count(), left)
+			t.Logf("%d URLs, %d requests; %d URLs were leased when a worker ended at once", c.urls, c.site.Count(), left)
 		})
 	}
 }
 
-// drained ends a worker in order while it is busy, and fails the test where that leaves
-// anything to a lease.
+// drained stops a worker in order while it is busy. It fails the test if a URL stays leased.
 func (c *crawl) drained(w *process) {
 	c.Helper()
 	c.requests(c.site.Count() + 150)
 	w.Signal(syscall.SIGTERM)
 	w.exits(c.ctx, 130)
 	if !strings.Contains(w.text(), "stopping: ") {
-		c.Errorf("SIGTERM was not told of:\n%s", w.text())
+		c.Errorf("the log does not mention SIGTERM:\n%s", w.text())
 	}
 	for _, row := range []struct{ what, query string }{
 		{"URLs are neither pending nor fetched", `SELECT count(*) FROM urls WHERE status NOT IN ('pending', 'fetched')`},

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// TestDiskFull fills the disk that the database and the bodies are on in the middle of
-// a crawl, and makes room again.
+// TestDiskFull fills the disk of the database and the bodies in the middle of a crawl, and
+// then frees it.
 func TestDiskFull(t *testing.T) {
 	ctx := long(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=32m,mode=0700"); err != nil {
 		if os.Getuid() != 0 {
-			t.Skipf("no small disk to fill, which takes root: %v", err)
+			t.Skipf("cannot mount a small disk, which needs root: %v", err)
 		}
-		rig.Cannot(t, "no small disk to fill: %v", err)
+		rig.Cannot(t, "cannot mount a small disk: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // the processes have ended by then
 	c := newCrawl(ctx, t, filepath.Join(dir, "frontier.db"), 1)
@@ -32,13 +32,13 @@ func TestDiskFull(t *testing.T) {
 	c.requests(600)
 	filler := filepath.Join(dir, "filler")
 	c.fill(filler)
-	w.wrote(ctx, "level=ERROR") // what was under way has met it
+	w.wrote(ctx, "level=ERROR") // fetches in flight have failed to write
 	before := c.site.Count()
-	c.troubled(w, 3)
+	c.failing(w, 3)
 	w.wrote(ctx, c.dsn+": database or disk is full")
 	asked := c.site.Count() - before
 	if most := 4 * open; asked > most {
-		t.Errorf("%d requests while the disk was full, want %d at most", asked, most)
+		t.Errorf("%d requests while the disk was full, want at most %d", asked, most)
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
@@ -51,11 +51,10 @@ func TestDiskFull(t *testing.T) {
 		c.site.Count(), asked, c.outcomes(), c.bodies(filepath.Join(dir, "bodies")))
 }
 
-// troubled waits until a worker has told n times, in different seconds, of what it
-// could not do.
-func (c *crawl) troubled(w *process, n int) {
+// failing waits until a worker has logged errors in more than n different seconds.
+func (c *crawl) failing(w *process, n int) {
 	c.Helper()
-	rig.Until(c.ctx, c.T, "the worker tells of the full disk again and again", func() bool { return len(seconds(w.text())) > n })
+	rig.Until(c.ctx, c.T, "the worker logs errors about the full disk repeatedly", func() bool { return len(seconds(w.text())) > n })
 }
 
 // fill writes to a file until the disk is full.

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestNewer has a worker refuse a database that a newer version was at.
+// TestNewer checks that a worker refuses a database that a newer version has used.
 func TestNewer(t *testing.T) {
 	ctx := long(t)
 	for name, dsn := range map[string]func(*testing.T) string{
@@ -26,7 +26,7 @@ func TestNewer(t *testing.T) {
 			w.exits(ctx, 22)
 			for _, want := range []string{"newer version of this program", "9999", "Use the version of frontier that was used last"} {
 				if !strings.Contains(w.text(), want) {
-					t.Errorf("the worker does not say %q:\n%s", want, w.text())
+					t.Errorf("the log does not contain %q:\n%s", want, w.text())
 				}
 			}
 			if n := c.site.Count(); n != 0 {

@@ -19,9 +19,9 @@ import (
 	"fetchd/test/rig"
 )
 
-// TestPace: ten thousand hosts with a hundred URLs each (ten in the short form, of
-// which it fetches six), five seconds between the fetches of a host. No fetch is early,
-// and the rate is what the delay allows.
+// TestPace crawls ten thousand hosts with a hundred URLs each (ten in the short form, which
+// fetches six of them), with five seconds between the fetches of a host. No fetch may be
+// early, and the rate must be what the delay allows.
 func TestPace(t *testing.T) {
 	rig.Long(t, 4*time.Minute)
 	const hosts, delay = 10_000, 5 * time.Second
@@ -71,7 +71,7 @@ func TestPace(t *testing.T) {
 	}
 	rate, mean := pace(visits, 15*time.Second)
 	ideal := hosts / (delay + mean).Seconds()
-	t.Logf("%d requests of %d hosts, %.0f/s where %.0f/s are ideal (%.1f %%), CPU %v a fetch, of all parts and the origin", len(visits), hosts, rate, ideal, 100*rate/ideal, used/time.Duration(len(visits)))
+	t.Logf("%d requests of %d hosts, %.0f/s of an ideal %.0f/s (%.1f %%), CPU %v per fetch, including the origin", len(visits), hosts, rate, ideal, 100*rate/ideal, used/time.Duration(len(visits)))
 	late := lateness(visits, delay, 15*time.Second)
 	t.Logf("a host waits longer than the delay by %v in the median, %v in 9 of 10 cases, %v in 99 of 100", late(0.5), late(0.9), late(0.99))
 	if rate < ideal*0.99 {
@@ -79,9 +79,9 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// pace is the sum of the rates at which hosts are fetched from, each from its first
-// start after lead to its last, and the mean time of a visit. Hosts take turns in
-// waves, so that a span of time which is no multiple of the delay would tell less.
+// pace returns the sum of the rates of all hosts, and the mean time of a visit. The rate of a
+// host is measured from its first start after lead to its last one. Hosts are fetched in
+// waves, so a fixed span of time that is not a multiple of the delay would be less exact.
 func pace(visits []site.Visit, lead time.Duration) (rate float64, mean time.Duration) {
 	type span struct {
 		first, last time.Duration
@@ -112,7 +112,7 @@ func pace(visits []site.Visit, lead time.Duration) (rate float64, mean time.Dura
 	return rate, mean / max(n, 1)
 }
 
-// lateness tells how much later than allowed a host was asked again, by quantile.
+// lateness returns a function from a quantile to the extra time between visits of a host.
 func lateness(visits []site.Visit, delay, lead time.Duration) func(q float64) time.Duration {
 	ended := make(map[string]time.Duration)
 	var late []time.Duration

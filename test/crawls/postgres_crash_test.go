@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// TestCrashes kills one of three workers and then PostgreSQL in the middle of 12,000
-// URLs (6,000 in the short form), half of which lead two by two to one page of another
-// host.
+// TestCrashes kills one of three workers, and then PostgreSQL, in the middle of 12,000 URLs
+// (6,000 in the short form). Half of them are pairs of redirects to one page of another host.
 func TestCrashes(t *testing.T) {
 	ctx := long(t)
 	server := newPostgres(ctx, t)

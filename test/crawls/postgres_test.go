@@ -18,12 +18,12 @@ import (
 	"testing"
 )
 
-// postgres is a private server that can be stopped. What it has committed is on
-// the disk: fsync is on.
+// postgres is a private server that can be stopped. It writes commits to disk, because fsync
+// is on.
 type postgres struct {
 	*testing.T
 	dir, binary string
-	as          *syscall.Credential // the user it runs as; nil if that is ours
+	as          *syscall.Credential // the user it runs as; nil for the current one
 	cmd         *exec.Cmd           // nil while it is stopped
 }
 
@@ -32,13 +32,13 @@ func newPostgres(ctx context.Context, t *testing.T) *postgres {
 	t.Helper()
 	initdb, err := serverProgram("initdb")
 	if err != nil {
-		rig.Cannot(t, "no PostgreSQL to test with: %v", err)
+		rig.Cannot(t, "PostgreSQL is not installed: %v", err)
 	}
 	p := &postgres{T: t}
 	if p.binary, err = serverProgram("postgres"); err != nil {
-		rig.Cannot(t, "no PostgreSQL to test with: %v", err)
+		rig.Cannot(t, "PostgreSQL is not installed: %v", err)
 	}
-	// Not t.TempDir: the server's user could not enter that.
+	// The server's user could not enter t.TempDir.
 	if p.dir, err = os.MkdirTemp("", "crawlspg"); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func newPostgres(ctx context.Context, t *testing.T) *postgres {
 	return p
 }
 
-// serverProgram finds one of PostgreSQL's: Debian keeps them off the PATH.
+// serverProgram finds a program of PostgreSQL. Debian installs them outside the PATH.
 func serverProgram(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {
@@ -67,7 +67,7 @@ func serverProgram(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// become gives the folder to a user who is not root: PostgreSQL does not run as that.
+// become gives the folder to another user if this one is root, as which PostgreSQL does not run.
 func (p *postgres) become() {
 	p.Helper()
 	if os.Getuid() != 0 {
@@ -93,7 +93,7 @@ func (p *postgres) become() {
 func (p *postgres) data() string { return filepath.Join(p.dir, "data") }
 func (p *postgres) log() string  { return filepath.Join(p.dir, "log") }
 
-// dsn names the server's own database.
+// dsn returns the connection string of the server's database.
 func (p *postgres) dsn() string {
 	u := url.URL{Scheme: "postgres", User: url.User("frontier"), Path: "/postgres", RawQuery: url.Values{"host": {p.dir}}.Encode()}
 	return u.String()
@@ -121,25 +121,25 @@ func (p *postgres) start(ctx context.Context) {
 	rig.Until(ctx, p.T, "PostgreSQL answers", func() bool { return db.PingContext(ctx) == nil })
 }
 
-// crash is pg_ctl stop -m immediate: every process of the server ends at once, and the
-// next start recovers.
+// crash does what pg_ctl stop -m immediate does: every process of the server ends at once,
+// and the next start recovers.
 func (p *postgres) crash() {
 	if p.cmd == nil {
 		return
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended
-	_ = p.cmd.Wait()                          // a crash is no success
+	_ = p.cmd.Wait()                          // it returns the crash as an error
 	p.cmd = nil
 }
 
 var (
 	serverError = regexp.MustCompile(`(?m)^.*(ERROR|FATAL|PANIC|deadlock).*$`)
-	// expectedError is what a crash, and a program that ends during a statement, look like.
+	// expectedError matches errors caused by a crash, or by a program that ends during a statement.
 	expectedError = regexp.MustCompile(`the database system is (starting up|shutting down|in recovery mode|not yet accepting connections)|` +
 		`terminating connection|connection to client lost|canceling statement due to user request`)
 )
 
-// logged fails the test for what the server logged that no crash explains.
+// logged fails the test for logged errors that a crash does not explain.
 func (p *postgres) logged() {
 	p.Helper()
 	text, err := os.ReadFile(p.log())
@@ -152,11 +152,11 @@ func (p *postgres) logged() {
 		}
 	}
 	if !regexp.MustCompile(`automatic recovery in progress`).Match(text) {
-		p.Errorf("the server has not recovered from a crash: the test made none")
+		p.Errorf("the server has not recovered from a crash, so the test did not cause one")
 	}
 }
 
-// describe says which server it is.
+// describe returns the version of the server.
 func (p *postgres) describe() string {
 	out, err := exec.Command(p.binary, "--version").Output()
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 	"fetchd/test/rig"
 )
 
-// TestRobotsBombs checks that hosts whose robots.txt is made to cost memory and time do
-// not slow down or grow a worker. It runs alone because it compares throughput.
+// TestRobotsBombs checks that hosts with a robots.txt that is expensive to parse neither slow
+// down a worker nor increase its memory. It runs alone because it compares throughput.
 func TestRobotsBombs(t *testing.T) {
 	ctx := rig.Long(t, limit)
 	const peak = 256 << 10 // KiB
 	alone, _ := bombed(ctx, t, func(*site.Site) []string { return nil })
 	for _, row := range []struct {
 		name string
-		long bool // in the long form alone: 90 hosts ask for more than 60
+		long bool // only in the long form: 90 hosts need more than 60
 		urls func(s *site.Site) []string
 	}{
 		{"60 hosts", true, func(s *site.Site) []string { return bombs(s, 60) }},

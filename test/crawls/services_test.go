@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestServicesKilled kills every service in the middle, and starts them again.
+// TestServicesKilled kills all services in the middle of a crawl and restarts them.
 func TestServicesKilled(t *testing.T) {
 	ctx := long(t)
 	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 2)
@@ -33,7 +33,7 @@ func TestServicesKilled(t *testing.T) {
 	c.complete()
 	c.polite()
 	if n := c.count(`SELECT count(*) FROM urls WHERE crash_count > 1`); n != 0 {
-		t.Errorf("%d URLs have more than one crash, and each service crashed once", n)
+		t.Errorf("%d URLs have more than one crash, but each service crashed once", n)
 	}
 	t.Logf("%d URLs in %.1f s: %d requests, %d leases crashed, %d lines of outcomes, %d bodies", c.urls, took.Seconds(), c.site.Count(),
 		c.count(`SELECT sum(crash_count) FROM urls`), c.outcomes(), c.bodies(filepath.Join(c.dir, "bodies")))

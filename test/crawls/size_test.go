@@ -5,8 +5,8 @@ import "os"
 // all reports whether the long form was asked for: FETCHD_CRAWLS=all.
 func all() bool { return os.Getenv("FETCHD_CRAWLS") == "all" }
 
-// sized returns the size of a test in the long form and in the short one, which is
-// that of the gate.
+// sized returns long in the long form of a test, and short in the short form, which the gate
+// runs.
 func sized[T any](long, short T) T {
 	if all() {
 		return long

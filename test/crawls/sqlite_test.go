@@ -14,8 +14,8 @@ import (
 	"fetchd/test/rig"
 )
 
-// TestStopped stops one of three workers on one SQLite file for longer than its lease,
-// and lets it go on: what it held was another's by then.
+// TestStopped stops one of three workers on one SQLite file for longer than its lease, and
+// then continues it. By then other workers have claimed its URLs.
 func TestStopped(t *testing.T) {
 	ctx := long(t)
 	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 2)
@@ -23,30 +23,29 @@ func TestStopped(t *testing.T) {
 	begun := time.Now()
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()
 	held := c.stop(w1, "w1")
-	rig.Until(ctx, t, "another worker has what the stopped one held", func() bool {
+	rig.Until(ctx, t, "another worker has claimed the URLs of the stopped one", func() bool {
 		return c.count(`SELECT count(*) FROM urls WHERE worker = 'w1' AND status = 'fetching'`) == 0 &&
 			c.count(`SELECT count(*) FROM urls WHERE crash_count > 0 AND status = 'fetched'`) > 0
 	})
 	w1.Signal(syscall.SIGCONT)
 	c.finished(w1, w2, w3)
-	// Which of the two depends on whether the services have given its streams up meanwhile.
-	if told := w1.text(); !strings.Contains(told, " stale") && !strings.Contains(told, " lost") {
-		t.Errorf("w1 tells of no outcome that came too late, and of none that was lost")
+	// Which of the two depends on whether the services have ended its streams meanwhile.
+	if log := w1.text(); !strings.Contains(log, " stale") && !strings.Contains(log, " lost") {
+		t.Errorf("w1 logs neither a stale outcome nor a lost one")
 	}
 	took := time.Since(begun)
 	c.complete()
 	c.polite()
 	if crashed := c.count(`SELECT sum(crash_count) FROM urls`); crashed != held {
-		t.Errorf("%d leases crashed, want the %d that the stopped worker held: what it did late must count for nothing", crashed, held)
+		t.Errorf("%d leases crashed, want the %d of the stopped worker: its late results must not count", crashed, held)
 	}
 	t.Logf("%d URLs in %.1f s; the stopped worker held %d, %d leases crashed, %d lines of outcomes, %d bodies", c.urls, took.Seconds(),
 		held, c.count(`SELECT sum(crash_count) FROM urls`), c.outcomes(), c.bodies(filepath.Join(c.dir, "bodies")))
 }
 
-// stop stops a worker while it holds leases whose requests have all been sent, and not
-// SQLite's lock: with that it would stop the others too. What a stopped process has still
-// to send leaves when it goes on, and no lease can prevent that. stop returns how many
-// leases they are.
+// stop stops a worker while it holds leases whose requests have all been sent, and does not
+// hold SQLite's lock, which would stop the others too. A stopped process sends its remaining
+// requests when it continues, which no lease can prevent. stop returns the number of leases.
 func (c *crawl) stop(w *process, name string) int {
 	c.Helper()
 	held := 0
@@ -62,7 +61,7 @@ func (c *crawl) stop(w *process, name string) int {
 	return held
 }
 
-// holds is how many leases a worker has; zero where the database is locked.
+// holds returns the number of leases of a worker, or zero if the database is locked.
 func (c *crawl) holds(name string) int {
 	c.Helper()
 	conn, err := c.db.Conn(c.ctx)
@@ -70,7 +69,7 @@ func (c *crawl) holds(name string) int {
 		c.Fatal(err)
 	}
 	defer conn.Close()
-	// The others have the lock for milliseconds.
+	// The other workers hold the lock for milliseconds only.
 	if _, err := conn.ExecContext(c.ctx, `PRAGMA busy_timeout = 500`); err != nil {
 		c.Fatal(err)
 	}
@@ -81,8 +80,8 @@ func (c *crawl) holds(name string) int {
 	return c.count(`SELECT count(*) FROM urls WHERE worker = ? AND status = 'fetching'`, name)
 }
 
-// asked reports whether the origin has had a request for every URL that a worker holds, or
-// gets it within a moment.
+// asked reports whether the origin has received a request for every URL that a worker has
+// leased, or receives it within a moment.
 func (c *crawl) asked(name string) bool {
 	c.Helper()
 	rows, err := c.db.QueryContext(c.ctx, `SELECT url FROM urls WHERE worker = ? AND status = 'fetching'`, name)

@@ -1,9 +1,10 @@
-// Package hostile tests the egress guard against a network in which every
-// address answers.
+// Package hostile tests the egress guard in a network where every address answers.
 //
-// Its test makes itself a network namespace of its own where all of IPv4 and
-// IPv6 lies on loopback, listens on all of it, and fetches what an attacker
-// would name: addresses, spellings of them, names that lead to them, redirects
-// to them. The guard may open no connection but those to the one address that
-// is allowed; the kernel counts.
+// The test creates a network namespace in which all of IPv4 and IPv6 is on loopback, and
+// listens everywhere. Then it fetches the targets that an attacker would choose: addresses,
+// other spellings of them, names that resolve to them, and redirects to them. The guard may
+// open connections only to the one allowed address. The kernel counts the connections.
+//
+// The tests are part of go test ./... and take some seconds. They need Linux and root, in a
+// container with CAP_SYS_ADMIN and CAP_NET_ADMIN; elsewhere they are skipped.
 package hostile

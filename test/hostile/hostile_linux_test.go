@@ -18,8 +18,8 @@ import (
 // none is the class of a fetch that did not fail.
 const none = classify.NoClass
 
-// TestHostileTargets: whatever an attacker names, no connection is begun but
-// those to the address that is allowed (spec P1).
+// TestHostileTargets checks that no target of an attacker causes a connection to an address
+// that is not allowed (spec P1).
 func TestHostileTargets(t *testing.T) {
 	if os.Getenv(insideVariable) == "" {
 		runInside(t)
@@ -34,7 +34,7 @@ func TestHostileTargets(t *testing.T) {
 	t.Run("spellings", r.testSpellings)
 	t.Run("names", r.testNames)
 	t.Run("redirects", r.testRedirects)
-	// Each port once more: what came before has then been accepted too.
+	// When these connections are accepted, all earlier ones have been accepted too.
 	for _, port := range honeypotPorts {
 		for _, ip := range []string{"198.18.255.254", "fd00:ec2::ffff"} {
 			hit++
@@ -44,12 +44,12 @@ func TestHostileTargets(t *testing.T) {
 		}
 	}
 	if hits := r.pots.await(hit); len(hits) != hit {
-		t.Errorf("%d connections reached a forbidden address or port, want none beside those of this test itself (%d):\n%q", len(hits)-hit, hit, hits)
+		t.Errorf("%d connections reached a forbidden address or port, want none except those of this test itself (%d):\n%q", len(hits)-hit, hit, hits)
 	}
 }
 
-// provePots proves that the network answers everywhere and that the client could
-// reach it, and returns how many connections that took.
+// provePots checks that the network answers everywhere and that the client could reach it. It
+// returns how many connections it opened.
 func (r *rig) provePots(t *testing.T) int {
 	t.Helper()
 	hit := 0
@@ -69,11 +69,11 @@ func (r *rig) provePots(t *testing.T) int {
 		before := opened(t)
 		out := r.fetch(t, r.zero, http.MethodGet, mustParse(t, public))
 		if out.Failure == nil || out.Failure.Class == classify.TargetBlocked {
-			t.Errorf("%s: failure %+v, want one of the connection: it is no forbidden target", public, out.Failure)
+			t.Errorf("%s: failure %+v, want a failure to connect: the target is not forbidden", public, out.Failure)
 		}
 		began := opened(t) - before
 		if began == 0 {
-			t.Errorf("%s: no connection begun, so that this network tests nothing", public)
+			t.Errorf("%s: no connection was opened, so this network tests nothing", public)
 		}
 		hit += began
 		r.pots.await(hit)
@@ -85,13 +85,12 @@ func (r *rig) provePots(t *testing.T) int {
 type want struct {
 	class     classify.Class
 	reason    string
-	exchanges int // with the origin, which takes one on each connection
+	exchanges int // with the origin, one for each connection
 	attempts  int
 }
 
-// hold carries a fetch out and holds it against w, and against what the kernel
-// counted meanwhile.
-func (r *rig) hold(t *testing.T, c *fetch.Client, method string, u *url.URL, w want) {
+// check runs a fetch and compares its end with w, and its connections with the kernel's count.
+func (r *rig) check(t *testing.T, c *fetch.Client, method string, u *url.URL, w want) {
 	t.Helper()
 	before := opened(t)
 	out := r.fetch(t, c, method, u)
@@ -110,7 +109,7 @@ func (r *rig) hold(t *testing.T, c *fetch.Client, method string, u *url.URL, w w
 		t.Errorf("%s: %d exchanges, %d attempts, want %d, %d", u, out.Exchanges, out.Attempts, w.exchanges, w.attempts)
 	}
 	if began != w.exchanges {
-		t.Errorf("%s: %d connections begun, want %d to the origin and no other", u, began, w.exchanges)
+		t.Errorf("%s: %d connections opened, want %d to the origin and no other", u, began, w.exchanges)
 	}
 }
 
@@ -123,8 +122,7 @@ func mustParse(t *testing.T, raw string) *url.URL {
 	return u
 }
 
-// testAddresses asks for each address by itself, in its usual form, on the
-// ports that are open.
+// testAddresses fetches each address in its usual form, on the allowed ports.
 func (r *rig) testAddresses(t *testing.T) {
 	for _, row := range addresses {
 		t.Run(row.name, func(t *testing.T) {
@@ -133,20 +131,20 @@ func (r *rig) testAddresses(t *testing.T) {
 				host = "[" + host + "]"
 			}
 			for _, raw := range []string{"http://" + host + "/", "https://" + host + "/", fmt.Sprintf("http://%s:%d/", host, extraPort)} {
-				r.hold(t, r.client, http.MethodGet, mustParse(t, raw), want{classify.TargetBlocked, "address_not_allowed", 0, 1})
+				r.check(t, r.client, http.MethodGet, mustParse(t, raw), want{classify.TargetBlocked, "address_not_allowed", 0, 1})
 			}
-			r.hold(t, r.client, http.MethodPost, mustParse(t, "http://"+host+"/"), want{classify.TargetBlocked, "address_not_allowed", 0, 1})
+			r.check(t, r.client, http.MethodPost, mustParse(t, "http://"+host+"/"), want{classify.TargetBlocked, "address_not_allowed", 0, 1})
 			for _, port := range []string{"22", "8080"} {
-				r.hold(t, r.client, http.MethodGet, mustParse(t, "http://"+host+":"+port+"/"), want{classify.TargetBlocked, "port_not_allowed", 0, 1})
+				r.check(t, r.client, http.MethodGet, mustParse(t, "http://"+host+":"+port+"/"), want{classify.TargetBlocked, "port_not_allowed", 0, 1})
 			}
-			r.hold(t, r.zero, http.MethodGet, mustParse(t, "http://"+host+"/"), want{classify.TargetBlocked, "address_not_allowed", 0, 1})
+			r.check(t, r.zero, http.MethodGet, mustParse(t, "http://"+host+"/"), want{classify.TargetBlocked, "address_not_allowed", 0, 1})
 		})
 	}
 }
 
-// testSpellings asks for addresses in other forms. Where the URL is refused it
-// is fetched all the same, as a caller might that does not use ParseURL: then
-// no class is promised, only that nothing is connected to.
+// testSpellings fetches addresses in other forms. It also fetches URLs that ParseURL refuses,
+// as a caller might that does not use ParseURL. For these only the absence of connections is
+// promised, not a class.
 func (r *rig) testSpellings(t *testing.T) {
 	for _, row := range spellings {
 		t.Run(row.name, func(t *testing.T) {
@@ -159,7 +157,7 @@ func (r *rig) testSpellings(t *testing.T) {
 				if row.class == none {
 					w.exchanges = 1
 				}
-				r.hold(t, r.client, http.MethodGet, u, w)
+				r.check(t, r.client, http.MethodGet, u, w)
 				return
 			}
 			if reason := reasonOf(err); reason != row.reason {
@@ -172,13 +170,13 @@ func (r *rig) testSpellings(t *testing.T) {
 			before := opened(t)
 			out := r.fetch(t, r.client, http.MethodGet, loose)
 			if began := opened(t) - before; began != 0 || out.Kind != classify.Failed {
-				t.Errorf("%s, not parsed by ParseURL: %s with %d connections begun, want failed with none", row.url, out.Kind, began)
+				t.Errorf("%s, not parsed by ParseURL: %s with %d connections opened, want failed with none", row.url, out.Kind, began)
 			}
 		})
 	}
 }
 
-// testNames asks for names that lead to forbidden addresses.
+// testNames fetches names that resolve to forbidden addresses.
 func (r *rig) testNames(t *testing.T) {
 	for i, row := range nameRows {
 		t.Run(row.name, func(t *testing.T) {
@@ -192,12 +190,12 @@ func (r *rig) testNames(t *testing.T) {
 			if row.zero {
 				c = r.zero
 			}
-			r.hold(t, c, http.MethodGet, mustParse(t, strings.NewReplacer("{name}", name, "{NAME}", strings.ToUpper(name)).Replace(raw)), row.want)
+			r.check(t, c, http.MethodGet, mustParse(t, strings.NewReplacer("{name}", name, "{NAME}", strings.ToUpper(name)).Replace(raw)), row.want)
 		})
 	}
 }
 
-// testRedirects asks the origin, which redirects to forbidden targets.
+// testRedirects fetches from the origin, which redirects to forbidden targets.
 func (r *rig) testRedirects(t *testing.T) {
 	r.dns.set("private.test", is("10.0.0.1"))
 	r.dns.set("private6.test", is("fd00:ec2::254"))
@@ -209,7 +207,7 @@ func (r *rig) testRedirects(t *testing.T) {
 			if method == "" {
 				method = http.MethodGet
 			}
-			r.hold(t, r.client, method, row.first(t), row.want())
+			r.check(t, r.client, method, row.first(t), row.want())
 		})
 	}
 	// Each forbidden address as the target of each kind of redirect.
@@ -221,7 +219,7 @@ func (r *rig) testRedirects(t *testing.T) {
 		red := redirectRow{status: followed[i%len(followed)], depth: i % 3, to: "http://" + host + "/",
 			class: classify.TargetBlocked, reason: "address_not_allowed"}
 		t.Run("to "+row.name, func(t *testing.T) {
-			r.hold(t, r.client, http.MethodGet, red.first(t), red.want())
+			r.check(t, r.client, http.MethodGet, red.first(t), red.want())
 		})
 	}
 }
@@ -245,7 +243,7 @@ func (row redirectRow) want() want {
 	return w
 }
 
-// TestTables: rows of one table bear different names.
+// TestTables checks that the names of the rows are unique.
 func TestTables(t *testing.T) {
 	var names []string
 	for _, row := range addresses {
@@ -263,7 +261,7 @@ func TestTables(t *testing.T) {
 	slices.Sort(names)
 	for i := range names[1:] {
 		if names[i] == names[i+1] {
-			t.Errorf("%s is there twice", names[i])
+			t.Errorf("%s appears twice", names[i])
 		}
 	}
 }

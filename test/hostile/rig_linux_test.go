@@ -18,25 +18,25 @@ import (
 	"fetchd/fetch"
 )
 
-// permitted is the only address that the client may reach, and extraPort the
-// only port besides 80 and 443.
+// permitted is the only address that the client may reach. extraPort is the only port that it
+// may use besides 80 and 443.
 const (
 	permitted  = "203.0.113.10"
 	extraPort  = 8088
 	nameServer = "127.0.0.53:53"
 )
 
-// honeypotPorts are listened on at every address.
+// honeypotPorts are the ports that listen on every address.
 var honeypotPorts = []int{22, 80, 443, 8080, extraPort}
 
-// rig is the hostile network and the client in it.
+// rig is the hostile network and a client in it.
 type rig struct {
 	pots         pots
 	dns          *nameserver
-	client, zero *fetch.Client // zero has no opening at all
+	client, zero *fetch.Client // zero has an empty egress policy
 }
 
-// newRig returns an error where the system lacks what it takes.
+// newRig returns an error if the system cannot provide the network.
 func newRig(t *testing.T) (*rig, error) {
 	t.Helper()
 	if err := ownEverything(); err != nil {
@@ -67,7 +67,7 @@ func newClient(t *testing.T, e fetch.Egress) *fetch.Client {
 	return c
 }
 
-// fetch asks for u with what is left of a standard request when nothing waits.
+// fetch fetches u with a standard request that does not wait between attempts.
 func (r *rig) fetch(t *testing.T, c *fetch.Client, method string, u *url.URL) *fetch.Outcome {
 	t.Helper()
 	req := fetch.NewRequest(classify.Standard)
@@ -75,14 +75,14 @@ func (r *rig) fetch(t *testing.T, c *fetch.Client, method string, u *url.URL) *f
 	return c.Fetch(t.Context(), req, nil)
 }
 
-// pots listen on every address. What is for the origin is given to it; the rest
-// is noted and closed.
+// pots listen on every address. They pass connections for the origin on to it, and record and
+// close all others.
 type pots struct {
 	toOrigin chan net.Conn // accepted at the permitted address and its ports
 	closed   chan struct{}
 
 	mu   sync.Mutex
-	hits []string // local addresses that accepted
+	hits []string // local addresses that accepted a connection
 	seen sync.Cond
 }
 
@@ -154,7 +154,7 @@ func (p *pots) Close() error { return nil }
 // Addr implements net.Listener.
 func (p *pots) Addr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(permitted), Port: 80} }
 
-// await waits until n connections were accepted, and tells where they were.
+// await waits until n connections were accepted and returns their local addresses.
 func (p *pots) await(n int) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,9 +164,9 @@ func (p *pots) await(n int) []string {
 	return p.hits
 }
 
-// answer is the origin: /N?status=S&to=U redirects N times to itself, and then
-// to U; further values of to are further Locations. Any other path is a page.
-// Each connection takes one request, so that each hop looks up and dials.
+// answer is the origin's handler. /N?status=S&to=U redirects N times to itself and then to U;
+// further values of to are further Locations. Any other path is a page. Each connection
+// serves one request, so that each hop resolves and dials.
 func answer(w http.ResponseWriter, q *http.Request) {
 	h := w.Header()
 	h.Set("Connection", "close")
@@ -191,8 +191,8 @@ func answer(w http.ResponseWriter, q *http.Request) {
 	w.WriteHeader(status)
 }
 
-// host is what the name server says of a name: a list of addresses for each
-// question of a kind, the last for good.
+// host is what the name server answers for a name: a list of addresses for each query of a
+// type. The last list repeats.
 type host struct {
 	turns [][]string
 	cname string
@@ -205,7 +205,7 @@ type nameserver struct {
 	mu        sync.Mutex
 	hosts     map[string]host
 	asked     map[string]int
-	questions []string // every name that was asked for
+	questions []string // every queried name
 }
 
 func (n *nameserver) set(name string, h host) {
@@ -297,7 +297,7 @@ func (n *nameserver) lookup(name string, kind dnsmessage.Type) (host, []netip.Ad
 	return h, addrs
 }
 
-// dial connects past the guard, to see that someone would have answered.
+// dial connects without the guard, to check that the address would have answered.
 func dial(ctx context.Context, address string) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", address)
@@ -307,7 +307,7 @@ func dial(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// reasonOf is the reason of a URL that was refused.
+// reasonOf returns the reason why a URL was refused.
 func reasonOf(err error) string {
 	if wrong, ok := errors.AsType[*fetch.URLError](err); ok {
 		return wrong.Reason

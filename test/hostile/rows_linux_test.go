@@ -9,8 +9,8 @@ import (
 	"fetchd/classify"
 )
 
-// addresses are closed, each for being in a range that is. dead are those that
-// the kernel would not connect to either, as they are.
+// addresses are forbidden because each is in a forbidden range. The kernel would not connect
+// to those marked dead anyway.
 var addresses = []struct {
 	name, addr string
 	dead       bool
@@ -80,8 +80,8 @@ var addresses = []struct {
 	{"IPv6 multicast", "ff02::1", true},
 }
 
-// spellings are URLs. Those of class InvalidRequest are refused before any
-// fetch. origin tells that what they name is the origin.
+// spellings are URLs. Those of class InvalidRequest are refused before a fetch. Those marked
+// origin lead to the origin.
 var spellings = []struct {
 	name, url string
 	class     classify.Class
@@ -172,8 +172,9 @@ var (
 	reached        = want{none, "", 1, 1}
 )
 
-// nameRows are names and what the name server says of them. In url {name} is
-// the name, {NAME} the same in capitals; without one it is asked for on port 80. zero: nothing is opened.
+// nameRows are names and the name server's answers. In url, {name} is the name and {NAME} is
+// the name in capitals; without a url the name is fetched on port 80. zero: the row uses the
+// client with an empty egress policy.
 var nameRows = []struct {
 	name string
 	host host
@@ -240,9 +241,9 @@ var nameRows = []struct {
 	{"a metadata name of one label", host{}, "http://metadata/", true, blockedName},
 }
 
-// redirectRow is a redirect by the origin. to holds the Locations, one on each
-// line; depth is how many redirects to itself come before. as is another field
-// than Location. stays: the origin answers once more.
+// redirectRow is a redirect by the origin. to has the Locations, one per line. depth is the
+// number of redirects to itself before that. as is a field to use in place of Location. stays:
+// the origin answers once more.
 type redirectRow struct {
 	name   string
 	status int

@@ -15,8 +15,8 @@ import (
 	"fetchd/fetch"
 )
 
-// TestSearchList: on a system with a search list, as a cluster's pods have it, a
-// name is looked up as the whole name that was judged, and as no other.
+// TestSearchList checks names on a system with a search list, as in a cluster's pods. The name
+// that is resolved must be exactly the name that the guard checked.
 func TestSearchList(t *testing.T) {
 	if os.Getenv(insideVariable) == "" {
 		runInside(t)
@@ -68,7 +68,7 @@ func TestSearchList(t *testing.T) {
 				t.Errorf("class %s, reason %q, %d attempts, want %+v", got.Class, got.Reason, out.Attempts, row.want)
 			}
 			if asked := r.dns.forget(); !slices.Equal(asked, row.asked) {
-				t.Errorf("a fetch asked for %q, want %q", asked, row.asked)
+				t.Errorf("a fetch resolved %q, want %q", asked, row.asked)
 			}
 			_, err := r.client.CheckTarget(t.Context(), u)
 			if missing := row.want.class == classify.DNSNotFound; (err != nil) != missing {
@@ -78,23 +78,23 @@ func TestSearchList(t *testing.T) {
 				t.Errorf("CheckTarget: %v, want it to name %s", err, row.host)
 			}
 			if asked := r.dns.forget(); !slices.Equal(asked, row.asked) {
-				t.Errorf("CheckTarget asked for %q, want %q", asked, row.asked)
+				t.Errorf("CheckTarget resolved %q, want %q", asked, row.asked)
 			}
 		})
 	}
 }
 
-// testSearched proves that a name without its dot would find what is inside.
+// testSearched checks that the system would resolve the name through its search list.
 func (r *rig) testSearched(t *testing.T) {
 	for _, name := range []string{"redis.prod", "redis", "closed"} {
 		if addrs, err := fetch.Resolver(nameServer).LookupHost(t.Context(), name); err != nil || !slices.Equal(addrs, []string{permitted}) {
-			t.Errorf("%s: %q, %v, want %s: this tests nothing", name, addrs, err, permitted)
+			t.Errorf("%s: %q, %v, want %s, or this test proves nothing", name, addrs, err, permitted)
 		}
 	}
 }
 
-// forget returns the names that were asked for since it was last called, each
-// once, in order of the alphabet.
+// forget returns the names that were queried since its last call, sorted and without
+// duplicates.
 func (n *nameserver) forget() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,8 +104,8 @@ func (n *nameserver) forget() []string {
 	return asked
 }
 
-// enterSystem has this process see files of /etc, and nothing else, until the
-// test ends. Go has read none of them before: no name was looked up.
+// enterSystem replaces /etc for this process by the given files until the test ends. Go has
+// not read them before, because no name was resolved yet.
 func enterSystem(t *testing.T, etc map[string]string) error {
 	t.Helper()
 	dir := t.TempDir()

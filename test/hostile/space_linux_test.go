@@ -13,17 +13,17 @@ import (
 	"testing"
 )
 
-// insideVariable tells the test that it runs in the namespace.
+// insideVariable is set in the environment of the test inside the namespace.
 const insideVariable = "FETCHD_HOSTILE_INSIDE"
 
-// runInside runs this test once more, in a process with a network namespace of
-// its own, and takes over how it ended.
+// runInside runs this test again in a process with a new network namespace, and reports its
+// result.
 func runInside(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), insideVariable+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if os.Geteuid() != 0 { // some systems let everyone be root in a namespace
+	if os.Geteuid() != 0 { // some systems allow every user to be root in a namespace
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 	}
@@ -35,7 +35,7 @@ func runInside(t *testing.T) {
 		}
 	}
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
-		t.Skipf("this system gives no network namespace (it takes root): %v", err)
+		t.Skipf("cannot create a network namespace, which needs root: %v", err)
 	}
 	switch {
 	case err != nil:
@@ -47,10 +47,9 @@ func runInside(t *testing.T) {
 	}
 }
 
-// ownEverything sets loopback up and makes every address local to it. They are
-// routes, not addresses of the interface: those the guard closes by themselves,
-// and its rules for addresses would go untested. It leaves a network that is in
-// use alone.
+// ownEverything sets loopback up and makes every address local with routes. They are not
+// addresses of the interface, because the guard blocks those by another rule, and its rules
+// for ranges would not be tested. It refuses to change a network that is in use.
 func ownEverything() error {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -58,7 +57,7 @@ func ownEverything() error {
 	}
 	for _, i := range all {
 		if i.Flags&net.FlagUp != 0 {
-			return fmt.Errorf("interface %s is up: this is no fresh namespace", i.Name)
+			return fmt.Errorf("interface %s is up, so this namespace is not new", i.Name)
 		}
 	}
 	lo, err := net.InterfaceByName("lo")
@@ -80,7 +79,7 @@ func ownEverything() error {
 	return nil
 }
 
-// netlink asks the kernel for one change of the network and waits for its word.
+// netlink requests one change of the network from the kernel and waits for its answer.
 func netlink(kind uint16, parts ...any) error {
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.NETLINK_ROUTE)
 	if err != nil {
@@ -121,8 +120,8 @@ func netlink(kind uint16, parts ...any) error {
 	return nil
 }
 
-// opened is how many TCP connections this namespace has begun, to whatever
-// address and port, answered or not.
+// opened returns how many TCP connections this namespace has opened, to any address and port,
+// answered or not.
 func opened(t *testing.T) int {
 	t.Helper()
 	table, err := os.ReadFile("/proc/self/net/snmp")

@@ -1,4 +1,4 @@
-// Package imports holds the import order of docs/design.md against what the
-// packages and the binaries really link. The linter sees one file at a time;
-// the tests here ask the go command for everything that comes along.
+// Package imports checks what packages and binaries link against the import order of
+// docs/design.md. The linter sees the imports of one file; these tests ask the go command
+// for all dependencies. They are part of go test ./... and take a few seconds.
 package imports

@@ -18,14 +18,14 @@ import (
 
 const module = "fetchd"
 
-// rule says what one package must not link, directly or through others.
+// rule states what a package must not link, directly or through others.
 type rule struct {
 	pkg string // folder from the module's root
 	not []string
-	// onlyStandard: nothing but the standard library and the package itself.
+	// onlyStandard allows only the standard library and the package itself.
 	onlyStandard bool
-	// only: nothing but these, the standard library and the package itself. Empty
-	// means anything.
+	// only allows only these packages, the standard library and the package itself. Empty
+	// allows everything.
 	only []string
 	why  string
 }
@@ -43,28 +43,28 @@ var rules = []rule{
 	{
 		pkg: "fetch", not: []string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/frontier", "google.golang.org",
 			"fetchd/observe", "github.com/prometheus", "go.opentelemetry.io", "modernc.org", "github.com/jackc/pgx"},
-		why: "one fetch works without a server around it, and the contract can change without it; who counts is its caller's choice",
+		why: "a fetch works without a server, the contract can change without it, and its caller chooses what counts fetches",
 	},
 	{
 		pkg: "internal/budget", onlyStandard: true,
-		why: "a budget adds up what its users report, and knows none of them",
+		why: "a budget adds up what its users report and does not know them",
 	},
 	{
 		pkg: "internal/wait", onlyStandard: true,
-		why: "tests of any package, and benchmarks, wait with it",
+		why: "tests of any package, and benchmarks, use it",
 	},
 	{
 		pkg: "fetch/workers", onlyStandard: true,
-		why: "goroutines know nothing of what they carry out",
+		why: "workers do not know what they run",
 	},
 	{
 		pkg: "observe", not: append([]string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/fetch/auth", "fetchd/frontier", "fetchd/internal/secure", "fetchd/internal/heap", "fetchd/conformance/origin"}, testLibraries...),
-		why: "what counts is told of fetches, and knows neither their contract nor who serves them",
+		why: "an observer receives events of fetches and knows neither the contract nor the server",
 	},
 	{
 		pkg: "server", not: []string{"fetchd/cmd", "fetchd/frontier", "fetchd/conformance",
 			"modernc.org", "github.com/jackc/pgx"},
-		why: "a server can be embedded, and is called by the scheduler, never the other way round",
+		why: "a server can be embedded, and the scheduler calls it, never the other way round",
 	},
 	{
 		pkg: "server/console", onlyStandard: true,
@@ -72,49 +72,49 @@ var rules = []rule{
 	},
 	{
 		pkg: "gen/fetchd/v1", not: []string{"fetchd"},
-		why: "callers take the contract without the implementation",
+		why: "callers use the contract without the implementation",
 	},
 	{
-		// What follows gRPC is what gRPC itself links; the contract's encoder is part of its
-		// generated code.
+		// The entries after gRPC are what gRPC itself links. The encoder of the contract is
+		// part of its generated code.
 		pkg: "client", only: []string{"fetchd/gen", "github.com/planetscale/vtprotobuf", "google.golang.org/grpc", "google.golang.org/protobuf",
 			"google.golang.org/genproto/googleapis/rpc", "golang.org/x/net", "golang.org/x/sys", "golang.org/x/text"},
-		why: "a caller takes the contract and gRPC, and nothing of the service",
+		why: "a client needs the contract and gRPC, and no part of the service",
 	},
 	{
 		pkg: "fetch/auth", not: []string{"fetchd"},
-		why: "auth hands out credentials and knows nothing of fetches",
+		why: "auth provides credentials and knows nothing about fetches",
 	},
 	{
 		pkg: "internal/secure", not: []string{"fetchd"},
-		why: "who may call is the operator's matter and not the engine's",
+		why: "the operator decides who may call, not the engine",
 	},
 	{
 		pkg: "conformance/origin", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/gen"},
-		why: "an origin that shares code with what it tests shares its mistakes",
+		why: "an origin that shared code with what it tests would share its mistakes",
 	},
 	{
 		pkg: "conformance", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server"},
-		why: "what is expected comes from the vectors, never from an implementation",
+		why: "expectations come from the specification, never from an implementation",
 	},
 	{
 		pkg: "conformance/judge", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
 		why: "a judge that shares code with what it judges shares its mistakes",
 	}, {
 		pkg: "conformance/kit", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
-		why: "what judges an implementation has nothing of it",
+		why: "the judge of an implementation shares no code with it",
 	},
 	{
 		pkg: "frontier/normal", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/internal"},
-		why: "what one URL is, is a question of text",
+		why: "normalizing URLs is text processing",
 	},
 	{
 		pkg: "frontier/robots", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/internal"},
-		why: "what a robots.txt allows is a question of text",
+		why: "evaluating robots.txt is text processing",
 	},
 	{
 		pkg: "frontier/store", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/internal"},
-		why: "the store keeps what the scheduler knows, and asks nobody",
+		why: "the store keeps the state of the scheduler and calls nothing",
 	},
 	{
 		pkg: "frontier", not: []string{"fetchd/classify", "fetchd/fetch", "fetchd/server", "fetchd/conformance/origin"},
@@ -146,7 +146,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "cmd/origin", not: append([]string{"fetchd/classify", "fetchd/fetch", "fetchd/server"}, testLibraries...),
-		why: "an origin that shares code with what it tests shares its mistakes",
+		why: "an origin that shared code with what it tests would share its mistakes",
 	},
 	{
 		pkg: "cmd/frontier", not: testLibraries,
@@ -154,8 +154,8 @@ var rules = []rule{
 	},
 }
 
-// later names packages of the design that are not in the tree yet. One that
-// has come must leave this list, so that its row above is held from then on.
+// later lists packages of the design that do not exist yet. A package that exists must be
+// removed from this list, so that its rule above is checked.
 var later = map[string]bool{}
 
 func TestImportOrder(t *testing.T) {
@@ -165,11 +165,11 @@ func TestImportOrder(t *testing.T) {
 			there := hasGo(t, filepath.Join(root, filepath.FromSlash(r.pkg)))
 			switch {
 			case !there && later[r.pkg]:
-				t.Skipf("package %s is not there yet", r.pkg)
+				t.Skipf("package %s does not exist yet", r.pkg)
 			case !there:
-				t.Fatalf("package %s is missing: it was moved or deleted, and its row here was not", r.pkg)
+				t.Fatalf("package %s is missing: it was moved or deleted, but its rule was not", r.pkg)
 			case later[r.pkg]:
-				t.Errorf("package %s has come: take it off the list `later`", r.pkg)
+				t.Errorf("package %s exists: remove it from the list `later`", r.pkg)
 			}
 			for _, fault := range r.faults(linked(t, root, r.pkg)) {
 				t.Errorf("%s: %s", fault, r.why)
@@ -178,14 +178,14 @@ func TestImportOrder(t *testing.T) {
 	}
 }
 
-// dep is one package that the go command lists.
+// dep is a package in the output of go list.
 type dep struct {
 	ImportPath string
 	Standard   bool
 	Imports    []string
 }
 
-// faults says which of deps the rule forbids, and who imports each.
+// faults returns the deps that the rule forbids, each with the package that imports it.
 func (r rule) faults(deps []dep) []string {
 	var found []string
 	for _, d := range deps {
@@ -207,7 +207,7 @@ func (r rule) forbids(d dep) bool {
 	return within(d.ImportPath, r.not)
 }
 
-// within tells whether path is one of folders, or in one.
+// within reports whether path is one of folders, or in one of them.
 func within(path string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(folder string) bool {
 		return path == folder || strings.HasPrefix(path, folder+"/")
@@ -225,7 +225,7 @@ func importer(path string, deps []dep) string {
 	return "nothing listed"
 }
 
-// linked lists what the package links in the build that ships, itself included.
+// linked returns everything that the package links in the shipped build, including itself.
 func linked(t *testing.T, root, pkg string) []dep {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Standard,Imports", "./"+pkg)

@@ -19,22 +19,22 @@ import (
 const (
 	cancelled    = 200 // fetches for each phase
 	cancelAfter  = 20 * time.Millisecond
-	cancelWithin = 50 * time.Millisecond // the 99th percentile
-	leeway       = 10                    // goroutines and descriptors that may be left
+	cancelWithin = 50 * time.Millisecond // limit of the 99th percentile
+	leeway       = 10                    // how many goroutines and descriptors may remain
 )
 
-// TestCancel cancels fetches in every phase, and expects the other end to see
-// the socket closed soon after.
+// TestCancel cancels fetches in every phase, and checks that the other end soon sees the
+// socket closed.
 func TestCancel(t *testing.T) {
 	long(t)
 	for _, row := range []struct {
 		name  string
-		phase classify.Phase // told in the outcome
-		peers int            // each with one fetch at a time
+		phase classify.Phase // as reported in the outcome
+		peers int            // each has one fetch at a time
 		open  func(*testing.T) *peer
 	}{
 		{"resolve", classify.PhaseResolve, 8, openResolve},
-		// One, for to read the system's table takes the time that is measured.
+		// One peer, because reading the system's table takes part of the measured time.
 		{"dial", classify.PhaseConnect, 1, openDial},
 		{"TLS", classify.PhaseTLS, 8, openTLS},
 		{"head", classify.PhaseProcessing, 8, openHead},
@@ -48,7 +48,7 @@ func TestCancel(t *testing.T) {
 			ctx := long(t)
 			before := settledAt(t)
 			var all measured
-			t.Run("fetches", func(t *testing.T) { // what it opens is closed at its end
+			t.Run("fetches", func(t *testing.T) { // closes everything it opens at its end
 				peers := make([]*peer, row.peers)
 				for i := range peers {
 					peers[i] = row.open(t)
@@ -61,7 +61,7 @@ func TestCancel(t *testing.T) {
 			})
 			t.Logf("%-16s %d fetches: socket closed %s; fetch ended %s", row.name, len(all.closed), all.closed, all.ended)
 			if p99 := all.closed.Percentile(99); p99 > cancelWithin {
-				t.Errorf("%s: p99 %v, want %v at most", row.name, p99, cancelWithin)
+				t.Errorf("%s: p99 %v, want at most %v", row.name, p99, cancelWithin)
 			}
 			before.expect(ctx, t)
 		})
@@ -71,16 +71,16 @@ func TestCancel(t *testing.T) {
 // peer is the other end of one worker's fetches, one fetch at a time.
 type peer struct {
 	config fetch.Config
-	url    func() string // of the next fetch
+	url    func() string // returns the URL of the next fetch
 	sink   fetch.Sink
 	// reached waits until the fetch is in the phase.
 	reached func(context.Context) error
-	// closed waits until the fetch's socket has been seen to close, and says
-	// when. Nil: it holds none.
+	// closed waits until the fetch's socket is closed, and returns when. Nil: the fetch has
+	// no socket in this phase.
 	closed func(context.Context) (time.Time, error)
 }
 
-// measured is what came of the fetches of a phase, counted from the cancel.
+// measured has the times of the fetches of a phase, counted from the cancellation.
 type measured struct {
 	mu            sync.Mutex
 	closed, ended rig.Times
@@ -123,7 +123,7 @@ func (p *peer) cancelOne(ctx context.Context, client *fetch.Client, all *measure
 	request.URL = u
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ctx, give := context.WithTimeout(ctx, 5*time.Second) // one that hangs must not hold up the rest
+	ctx, give := context.WithTimeout(ctx, 5*time.Second) // a fetch that hangs must not block the others
 	defer give()
 	type end struct {
 		out *fetch.Outcome
@@ -157,7 +157,7 @@ func (p *peer) cancelOne(ctx context.Context, client *fetch.Client, all *measure
 	return e.out, nil
 }
 
-// held is what the process holds.
+// held is the number of goroutines and descriptors in use.
 type held struct{ goroutines, descriptors int }
 
 func settledAt(t *testing.T) held {
@@ -169,7 +169,7 @@ func settledAt(t *testing.T) held {
 	return held{runtime.NumGoroutine(), open}
 }
 
-// expect waits a while for what is held to come back to h, or nearly.
+// expect waits up to 5 s until the numbers are back to h, within leeway.
 func (h held) expect(ctx context.Context, t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -181,7 +181,7 @@ func (h held) expect(ctx context.Context, t *testing.T) {
 	})
 	t.Logf("goroutines %d, then %d; descriptors %d, then %d", h.goroutines, now.goroutines, h.descriptors, now.descriptors)
 	if err != nil {
-		t.Errorf("left over: goroutines %d, descriptors %d, want %d more than before at most",
+		t.Errorf("%d goroutines and %d descriptors more than before, want at most %d",
 			now.goroutines-h.goroutines, now.descriptors-h.descriptors, leeway)
 	}
 }

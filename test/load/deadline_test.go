@@ -24,13 +24,13 @@ const (
 	deadlineFetches = 200 // for each deadline
 	deadlineCallers = 40  // at once, for each deadline
 	busyLoops       = 2   // processes
-	// lateTimer is how late a timer of this test may be. Where one is later, the machine
-	// does more than the busy loops, and outcomes may be missing.
+	// lateTimer is how late a timer of this test may be. If one is later, the machine is
+	// busy with more than the loops, and outcomes may be missing.
 	lateTimer = 50 * time.Millisecond
 )
 
-// TestDeadlineOnABusyMachine: calls whose origin does not answer have their outcome
-// before the deadline, also while other processes use every core (spec §9).
+// TestDeadlineOnABusyMachine checks that calls to a silent origin have their outcome before
+// the deadline, even while other processes use every core (spec §9).
 func TestDeadlineOnABusyMachine(t *testing.T) {
 	ctx := long(t)
 	p := start(ctx, t)
@@ -62,7 +62,7 @@ func TestDeadlineOnABusyMachine(t *testing.T) {
 		})
 		for worker := range deadlineCallers {
 			group.Go(func() {
-				wait.For(ctx, deadline*time.Duration(worker)/deadlineCallers) // so that not all end at once
+				wait.For(ctx, deadline*time.Duration(worker)/deadlineCallers) // so that they do not all end at once
 				for n := range jobs {
 					url := p.origin.URL("http", fmt.Sprintf("/s/d%d-%d/silent", i, n))
 					ends[i].add(fetchWithDeadline(ctx, clients[i], url, deadline, n%2 == 0))
@@ -74,12 +74,12 @@ func TestDeadlineOnABusyMachine(t *testing.T) {
 	stop()
 	fail, late := t.Errorf, <-latest
 	if late > lateTimer {
-		t.Logf("the machine does something else: a timer was %v late", late.Round(time.Millisecond))
+		t.Logf("the machine is busy with something else: a timer was %v late", late.Round(time.Millisecond))
 		fail = t.Logf
 	}
 	for i, deadline := range deadlines {
 		all := &ends[i]
-		t.Logf("deadline %v: %d of %d outcomes; left before the deadline: least %v, p1 %v, p50 %v",
+		t.Logf("deadline %v: %d of %d outcomes; time left before the deadline: minimum %v, p1 %v, p50 %v",
 			deadline, len(all.left), deadlineFetches, all.left.Percentile(0).Round(time.Millisecond),
 			all.left.Percentile(1).Round(time.Millisecond), all.left.Percentile(50).Round(time.Millisecond))
 		for _, err := range all.errs {
@@ -88,7 +88,7 @@ func TestDeadlineOnABusyMachine(t *testing.T) {
 	}
 }
 
-// latestTimer returns how late the latest of its timers was, until ctx ends.
+// latestTimer runs timers until ctx ends and returns how late the latest one was.
 func latestTimer(ctx context.Context) (latest time.Duration) {
 	for ctx.Err() == nil {
 		due := time.Now().Add(20 * time.Millisecond)
@@ -101,7 +101,7 @@ func latestTimer(ctx context.Context) (latest time.Duration) {
 // deadlineEnds are the ends of calls with one deadline.
 type deadlineEnds struct {
 	mu   sync.Mutex
-	left rig.Times // of the deadline when the outcome came
+	left rig.Times // time until the deadline when the outcome arrived
 	errs []error
 }
 
@@ -115,8 +115,8 @@ func (e *deadlineEnds) add(left time.Duration, err error) {
 	e.left = append(e.left, left)
 }
 
-// fetchWithDeadline makes a call, and returns what was left of its deadline when its
-// outcome came.
+// fetchWithDeadline makes a call and returns the time until its deadline when the outcome
+// arrived.
 func fetchWithDeadline(ctx context.Context, c pb.FetchServiceClient, url string, deadline time.Duration, unary bool) (time.Duration, error) {
 	ends := time.Now().Add(deadline)
 	ctx, cancel := context.WithDeadline(ctx, ends)

@@ -1,6 +1,7 @@
-// Package load holds the long checks: how soon a cancelled fetch lets go of its
-// socket, and what the service's process takes of memory and time when many
-// callers hold it up at once. Its tests measure, so they run alone and only
-// where FETCHD_LONG is 1; .ci/run load sets it. They reach loopback only, and
-// each ends within a minute.
+// Package load measures how soon a cancelled fetch releases its socket, and how much memory
+// and CPU time the service uses while many callers stall it at once.
+//
+// The tests run if FETCHD_LONG is 1, which .ci/run load sets. Nothing else may run meanwhile,
+// because they measure time. They use loopback only. Each ends within a minute, all of them
+// within three.
 package load

@@ -18,25 +18,24 @@ import (
 	"fetchd/test/rig"
 )
 
-// TestMemory holds the service's process up in the ways that cost it most.
+// TestMemory makes callers and origins stall in the ways that cost the service the most memory.
 func TestMemory(t *testing.T) {
 	long(t)
 	t.Run("callers that read nothing", func(t *testing.T) { unread(t, "", 300) })
-	t.Run("callers that read nothing of a length not told", func(t *testing.T) { unread(t, ",no-length", 300+256) })
+	t.Run("callers that read nothing of unknown length", func(t *testing.T) { unread(t, ",no-length", 300+256) })
 	t.Run("fetches that wait", waiting)
 	t.Run("GOAWAY for ever", goAway)
 }
 
-// unread has 1,000 callers ask for 1 GiB each, half of them over HTTP/2, and read
-// nothing of it. In MiB of live heap: each has a send queue of gRPC's, a chunk,
-// and over HTTP/2 a window of 128 KiB. Of a body known to be as long as these
-// nothing is held back; of one whose length is not told, what the budget of 256
-// MiB grants. The process may take twice what is live, for the collector waits
-// that long.
+// unread makes 1,000 callers request 1 GiB each, half of them over HTTP/2, and read nothing.
+// limit is the live heap in MiB: each call has gRPC's send queue, a chunk, and over HTTP/2 a
+// window of 128 KiB. Bodies of this known length are not buffered. Bodies of unknown length
+// are buffered as far as the budget of 256 MiB allows. The process may use twice the live
+// heap, because the collector waits that long.
 func unread(t *testing.T, form string, limit int64) {
 	const (
 		callers, conns, small = 1000, 25, 50
-		hold                  = 5 * time.Second // the service gives a caller 30 s
+		hold                  = 5 * time.Second // the service allows a caller 30 s
 	)
 	ctx := long(t)
 	p := start(ctx, t)
@@ -47,7 +46,7 @@ func unread(t *testing.T, form string, limit int64) {
 	defer leave()
 	for i := range callers {
 		listener := []string{"http", "https"}[i%2]
-		_, err := clients[i%conns].Fetch(calling, &pb.FetchRequest{ // it is not read from
+		_, err := clients[i%conns].Fetch(calling, &pb.FetchRequest{ // the stream is not read
 			Url:        p.origin.URL(listener, "/s/held/200:size=1073741824"+form),
 			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: &size},
 		})
@@ -56,7 +55,7 @@ func unread(t *testing.T, form string, limit int64) {
 		}
 	}
 	if err := p.arrived(ctx, "held", callers); err != nil {
-		t.Fatalf("%d of %d requests have come to the origin: %v", len(p.origin.Requests("held")), callers, err)
+		t.Fatalf("%d of %d requests have reached the origin: %v", len(p.origin.Requests("held")), callers, err)
 	}
 	served := time.Now()
 	p.fetchSmall(ctx, p.dial(1)[0], small)
@@ -69,10 +68,10 @@ func unread(t *testing.T, form string, limit int64) {
 		}
 	}
 	t.Logf("idle: %s", idle)
-	t.Logf("%d callers read nothing of 1 GiB (held by HTTP/1.1 %d, by HTTP/2 %d): %s", callers, protocols["HTTP/1.1"], protocols["HTTP/2.0"], p.memory())
+	t.Logf("%d callers read nothing of 1 GiB (%d over HTTP/1.1, %d over HTTP/2): %s", callers, protocols["HTTP/1.1"], protocols["HTTP/2.0"], p.memory())
 	t.Logf("%d small fetches meanwhile in %v", small, took.Round(time.Millisecond))
 	if n := protocols["HTTP/1.1"] + protocols["HTTP/2.0"]; n != callers {
-		t.Errorf("%d fetches are still held, want %d", n, callers)
+		t.Errorf("%d fetches are still in flight, want %d", n, callers)
 	}
 	rig.AtMost(t, "live heap in MiB", p.Heap.PeakLive.Load(), limit, limit)
 	rig.AtMost(t, "resident in MiB", p.peak(), 2*limit, 2*limit)
@@ -82,13 +81,13 @@ func unread(t *testing.T, form string, limit int64) {
 	t.Logf("cancelled: all had ended after %v", time.Since(cancelledAt).Round(time.Millisecond))
 }
 
-// waiting has 10,000 fetches wait for a Retry-After, and then cancels them all.
+// waiting makes 10,000 fetches wait for a Retry-After, and then cancels them all.
 func waiting(t *testing.T) {
 	const (
 		fetches, conns, atOnce = 10_000, 20, 100
-		// In MiB: a fetch that waits is about 10 KiB of heap, and a goroutine with
-		// 8 KiB of stack. The collector is told to be done with less than that: by
-		// itself it would let the heap grow to twice what is live.
+		// A waiting fetch uses about 10 KiB of heap, and a goroutine with 8 KiB of stack.
+		// The memory limit makes the collector keep within that; without it the heap
+		// would grow to twice the live heap.
 		memoryLimit         = "GOMEMLIMIT=224MiB"
 		limitRSS            = 256
 		goalGone, limitGone = time.Second, 3 * time.Second
@@ -117,7 +116,7 @@ func waiting(t *testing.T) {
 	rig.AtMost(t, "resident in MiB", p.peak(), limitRSS, limitRSS)
 	probe := p.dial(1)[0]
 	if err := p.small(ctx, probe); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("one fetch more = %v, want RESOURCE_EXHAUSTED", err)
+		t.Errorf("one more fetch = %v, want RESOURCE_EXHAUSTED", err)
 	}
 	before := p.finished.Load()
 	cancelledAt := time.Now()
@@ -140,8 +139,8 @@ func waiting(t *testing.T) {
 	rig.AtMost(t, "the last end after the cancel", gone, goalGone, limitGone)
 }
 
-// untilWait calls told when the fetch waits, and reads until the call ends.
-func (p *process) untilWait(ctx context.Context, client pb.FetchServiceClient, told func()) {
+// untilWait calls waiting when the fetch waits, and reads until the call ends.
+func (p *process) untilWait(ctx context.Context, client pb.FetchServiceClient, waiting func()) {
 	stream, err := client.Fetch(ctx, &pb.FetchRequest{Url: p.origin.URL("http", "/s/busy/503:retry-after=20")})
 	if err != nil {
 		p.Error(err)
@@ -156,12 +155,12 @@ func (p *process) untilWait(ctx context.Context, client pb.FetchServiceClient, t
 			return
 		}
 		if f := m.GetAttemptFinished(); f.GetAttempt() == 1 && f.GetRetryDecision().GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY {
-			told()
+			waiting()
 		}
 	}
 }
 
-// goAway asks an origin that ends every HTTP/2 connection at its first request.
+// goAway fetches from an origin that ends every HTTP/2 connection at its first request.
 func goAway(t *testing.T) {
 	const (
 		fetches, perHop = 20, 3
@@ -170,7 +169,7 @@ func goAway(t *testing.T) {
 	ctx := long(t)
 	p := start(ctx, t)
 	client := p.dial(1)[0]
-	if err := p.small(ctx, client); err != nil { // what comes up with the first is not counted
+	if err := p.small(ctx, client); err != nil { // the setup of the first fetch is not measured
 		t.Fatal(err)
 	}
 	before, hops := p.cpu(), 0
@@ -186,7 +185,7 @@ func goAway(t *testing.T) {
 			n += len(a.GetHops())
 		}
 		if conns = p.origin.Connections("h2fault") - conns; conns > perHop*n || n == 0 {
-			t.Errorf("fetch %d made %d connections for %d hops, want %d for each at most", i+1, conns, n, perHop)
+			t.Errorf("fetch %d opened %d connections for %d hops, want at most %d for each", i+1, conns, n, perHop)
 		}
 		hops += n
 	}
@@ -194,17 +193,17 @@ func goAway(t *testing.T) {
 	t.Logf("GOAWAY for ever: %d fetches, %d hops, %d connections, %v of CPU; %s",
 		fetches, hops, p.origin.Connections("h2fault"), cpu, p.memory())
 	if cpu > limitCPU {
-		t.Errorf("CPU %v, want %v at most", cpu, limitCPU)
+		t.Errorf("CPU %v, want at most %v", cpu, limitCPU)
 	}
 }
 
-// arrived waits until n requests have come to the origin.
+// arrived waits until n requests have reached the origin.
 func (p *process) arrived(ctx context.Context, key string, n int) error {
 	_, err := p.origin.Await(ctx, key, n)
 	return err
 }
 
-// ended waits until n fetches have ended, by the service's log.
+// ended waits until n fetches have ended according to the service's log.
 func (p *process) ended(ctx context.Context, n int64) {
 	p.Helper()
 	if err := wait.Poll(ctx, 5*time.Millisecond, func() (bool, error) { return p.finished.Load() >= n, nil }); err != nil {
@@ -212,7 +211,7 @@ func (p *process) ended(ctx context.Context, n int64) {
 	}
 }
 
-// small makes a fetch that is soon done.
+// small makes a short fetch.
 func (p *process) small(ctx context.Context, client pb.FetchServiceClient) error {
 	out, err := client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: p.origin.URL("http", "/s/small/200:size=1000")}})
 	if err == nil && out.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
@@ -221,7 +220,7 @@ func (p *process) small(ctx context.Context, client pb.FetchServiceClient) error
 	return err
 }
 
-// fetchSmall makes n of them at once.
+// fetchSmall makes n short fetches at once.
 func (p *process) fetchSmall(ctx context.Context, client pb.FetchServiceClient, n int) {
 	p.Helper()
 	var group sync.WaitGroup

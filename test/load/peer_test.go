@@ -24,7 +24,7 @@ import (
 	"fetchd/internal/wait"
 )
 
-// openTLS never answers the hello.
+// openTLS never answers the ClientHello.
 func openTLS(t *testing.T) *peer {
 	return openRaw(t, "https", func(c net.Conn) error {
 		_, err := c.Read(make([]byte, 1))
@@ -35,18 +35,18 @@ func openTLS(t *testing.T) *peer {
 // openHead never answers the request.
 func openHead(t *testing.T) *peer { return openRaw(t, "http", answer("")) }
 
-// openBody stops after 100 of 100,000 bytes.
+// openBody stops after 100 of 100,000 bytes of the body.
 func openBody(t *testing.T) *peer {
 	return openRaw(t, "http", answer("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 100)))
 }
 
-// openRedirect leads on, with a short body that does not come: the fetch waits
-// a moment for it, so as to keep the connection.
+// openRedirect redirects with a short body that never arrives. The fetch waits a moment for
+// it, to keep the connection.
 func openRedirect(t *testing.T) *peer {
 	return openRaw(t, "http", answer("HTTP/1.1 302 Found\r\nLocation: /next\r\nContent-Length: 100\r\n\r\n"))
 }
 
-// openBackoff has the fetch wait. It holds no socket of its own then.
+// openBackoff makes the fetch wait between attempts, when it has no socket.
 func openBackoff(t *testing.T) *peer {
 	p := openRaw(t, "http", answer("HTTP/1.1 503 Busy\r\nRetry-After: 20\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
 	waits := make(chan struct{}, 1)
@@ -61,7 +61,7 @@ func openBackoff(t *testing.T) *peer {
 	return p
 }
 
-// answer reads a request and says text.
+// answer reads a request and writes text.
 func answer(text string) func(net.Conn) error {
 	return func(c net.Conn) error {
 		for r := bufio.NewReader(c); ; {
@@ -76,8 +76,8 @@ func answer(text string) func(net.Conn) error {
 	}
 }
 
-// openRaw accepts connections, does lead on each, and then reads until the other
-// side closes it.
+// openRaw accepts connections, calls lead on each, and then reads until the other side closes
+// it.
 func openRaw(t *testing.T, scheme string, lead func(net.Conn) error) *peer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -106,7 +106,7 @@ func openRaw(t *testing.T, scheme string, lead func(net.Conn) error) *peer {
 
 func serveRaw(c net.Conn, lead func(net.Conn) error, reached chan<- struct{}, closed chan<- time.Time) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second)) // nothing here may hang
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second)) // a fault must not make the test hang
 	if lead(c) != nil {
 		return
 	}
@@ -115,7 +115,7 @@ func serveRaw(c net.Conn, lead func(net.Conn) error, reached chan<- struct{}, cl
 	put(closed, time.Now())
 }
 
-// put leaves the newest value in c, taken or not.
+// put replaces the value in c, if there is one, with v.
 func put[T any](c chan<- T, v T) {
 	select {
 	case c <- v:
@@ -135,8 +135,8 @@ func config(t *testing.T, addresses ...string) fetch.Config {
 func openHead2(t *testing.T) *peer { return openScript(t, "silent") }
 func openBody2(t *testing.T) *peer { return openScript(t, "200:size=100000,stall=100") }
 
-// openScript answers over HTTP/2, where a cancel ends the stream and the
-// connection stays.
+// openScript answers over HTTP/2, where a cancellation ends the stream and keeps the
+// connection.
 func openScript(t *testing.T, step string) *peer {
 	t.Helper()
 	o, err := origin.Start(origin.Config{})
@@ -156,7 +156,7 @@ func openScript(t *testing.T, step string) *peer {
 	p.reached = func(ctx context.Context) (err error) {
 		at, err = o.Await(ctx, key, 1)
 		if err == nil && at.Protocol != "HTTP/2.0" {
-			err = fmt.Errorf("the request came over %s", at.Protocol)
+			err = fmt.Errorf("the request arrived over %s", at.Protocol)
 		}
 		return err
 	}
@@ -167,8 +167,8 @@ func openScript(t *testing.T, step string) *peer {
 	return p
 }
 
-// openResolve is a DNS server that never answers. UDP tells it nothing of a
-// socket that closes: it has gone when its port can be taken.
+// openResolve is a DNS server that never answers. UDP does not report closed sockets: a
+// socket is closed when its port can be bound.
 func openResolve(t *testing.T) *peer {
 	t.Helper()
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -193,7 +193,7 @@ func openResolve(t *testing.T) *peer {
 	p.reached = func(ctx context.Context) (err error) { first, err = await(ctx, asked); return err }
 	p.closed = func(ctx context.Context) (time.Time, error) {
 		ports := []netip.AddrPort{first}
-		for more := true; more; { // A and AAAA are asked for from two sockets
+		for more := true; more; { // the queries for A and AAAA use two sockets
 			select {
 			case port := <-asked:
 				ports = append(ports, port)
@@ -214,7 +214,7 @@ func openResolve(t *testing.T) *peer {
 	return p
 }
 
-// isClosed takes what came of binding a port: one that is free is let go again.
+// isClosed evaluates the attempt to bind a port. It releases a port that was free.
 func isClosed(taken io.Closer, err error) (bool, error) {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return false, nil
@@ -225,8 +225,8 @@ func isClosed(taken io.Closer, err error) (bool, error) {
 	return true, taken.Close()
 }
 
-// openDial is a listener whose backlog is full: it drops every SYN. That a
-// socket dials it, and that it has gone, is read from the system's table.
+// openDial is a listener with a full backlog, which drops every SYN. The system's table of
+// sockets shows when a socket dials it, and when that socket is closed.
 func openDial(t *testing.T) *peer {
 	t.Helper()
 	address := fullListener(t)
@@ -236,7 +236,7 @@ func openDial(t *testing.T) *peer {
 		return bytes.Contains(table, row), err
 	}
 	if there, err := dialling(); err != nil || there {
-		t.Skipf("the system's table of sockets does not tell who dials: %v", err)
+		t.Skipf("the system's table of sockets does not show dialing sockets: %v", err)
 	}
 	return &peer{
 		config:  config(t, address.String()),
@@ -249,7 +249,7 @@ func openDial(t *testing.T) *peer {
 	}
 }
 
-// fullListener skips the test where the backlog cannot be filled.
+// fullListener returns a listener with a full backlog. It skips the test if it cannot be filled.
 func fullListener(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -276,6 +276,6 @@ func fullListener(t *testing.T) netip.AddrPort {
 		}
 		t.Cleanup(func() { _ = c.Close() })
 	}
-	t.Skip("the system takes connections past a full backlog: nothing here swallows a SYN")
+	t.Skip("the system accepts connections beyond a full backlog, so no SYN is dropped")
 	return address
 }

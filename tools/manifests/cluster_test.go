@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// cluster is what one folder makes.
+// cluster has the objects of one folder.
 type cluster struct {
 	namespaces  []*corev1.Namespace
 	accounts    []*corev1.ServiceAccount
@@ -26,7 +26,7 @@ type cluster struct {
 	scalers     []*autoscalingv2.HorizontalPodAutoscaler
 	policies    []*networkingv1.NetworkPolicy
 
-	objects []metav1.Object // all that live in the namespace
+	objects []metav1.Object // all objects in the namespace
 	faults  []string
 }
 
@@ -66,11 +66,11 @@ func (c *cluster) expect(ok bool, format string, args ...any) {
 	}
 }
 
-// secrets are made by the operator, not by a file here.
+// secrets are created by the operator, not by a file here.
 var secrets = []string{"fetchd-tls"}
 
-// check returns what does not fit together. known are the flags of fetchd, and page is
-// the section of the docs about memory.
+// check returns the inconsistencies. known are the flags of fetchd, and page is the section of
+// the docs about memory.
 func (c *cluster) check(known []string, page string) []string {
 	c.faults = nil
 	if len(c.deployments) != 1 || len(c.namespaces) != 1 {
@@ -124,7 +124,7 @@ func (c *cluster) selects(what string, selector *metav1.LabelSelector, pod label
 	c.expect(err == nil && s != nil && !s.Empty() && s.Matches(pod), "%s: selector %v does not match the pod's labels %v (%v)", what, selector, pod, err)
 }
 
-// port holds a reference to a port against those that the container declares.
+// port checks that the container declares a referenced port.
 func (c *cluster) port(what string, port intstr.IntOrString) {
 	for _, p := range c.deployments[0].Spec.Template.Spec.Containers[0].Ports {
 		if port.String() == p.Name || port.IntVal == p.ContainerPort && port.Type == intstr.Int {
@@ -154,7 +154,7 @@ func (c *cluster) checkScaler(d *appsv1.Deployment) {
 	c.expect(len(c.scalers) == 1, "%d autoscalers, want one", len(c.scalers))
 }
 
-// inside are addresses that the network policy must keep out of reach.
+// inside are addresses that the network policy must block.
 var inside = []string{"10.0.0.1", "127.0.0.1", "169.254.169.254", "172.16.0.1", "192.168.1.1", "100.64.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "::1", "fd00::1", "fe80::1", "ff02::1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::"}
 
 func (c *cluster) checkWalls() {

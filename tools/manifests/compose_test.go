@@ -11,7 +11,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// compose reads a file as Compose does: it holds it against Compose's schema.
+// compose reads a file as Compose does, and checks it against Compose's schema.
 func compose(t *testing.T, text []byte) (*types.Project, error) {
 	t.Helper()
 	folder, err := filepath.Abs(filepath.Join(root, "deploy"))
@@ -40,7 +40,7 @@ func TestCompose(t *testing.T) {
 	}
 	for name := range fetchd.Environment {
 		if name != "GOMEMLIMIT" && !isVariable(name, known) {
-			t.Errorf("%s is the variable of no flag", name)
+			t.Errorf("no flag has the variable %s", name)
 		}
 	}
 	if !fetchd.ReadOnly || !slices.Equal(fetchd.CapDrop, []string{"ALL"}) || !slices.Contains(fetchd.SecurityOpt, "no-new-privileges:true") {
@@ -79,7 +79,7 @@ func TestBrokenComposeIsRefused(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if _, err := compose(t, []byte(strings.Replace(sound, row.old, row.new, 1))); err == nil {
-				t.Error("it was taken")
+				t.Error("it was accepted")
 			}
 		})
 	}

@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// root is the folder of the project, seen from this package.
+// root is the root of the project, relative to this package.
 const root = "../.."
 
-// kinds are the documents that may stand in deploy/, by apiVersion and kind.
+// kinds are the documents that may be in deploy/, by apiVersion and kind.
 var kinds = map[string]func() any{
 	"v1 ConfigMap":                                  func() any { return new(corev1.ConfigMap) },
 	"v1 Namespace":                                  func() any { return new(corev1.Namespace) },
@@ -37,7 +37,7 @@ var kinds = map[string]func() any{
 	"kustomize.config.k8s.io/v1beta1 Kustomization": func() any { return new(kustomize.Kustomization) },
 }
 
-// decode reads one document as the API server would read it with
+// decode reads a document as the API server does with
 // fieldValidation=Strict.
 func decode(document []byte) (any, error) {
 	text, err := yaml.YAMLToJSONStrict(document)
@@ -57,7 +57,7 @@ func decode(document []byte) (any, error) {
 	return object, errors.Join(append(strict, err)...)
 }
 
-// documents cuts a YAML file at its "---" lines and leaves out what is empty.
+// documents splits a YAML file at its "---" lines and drops empty parts.
 func documents(text []byte) [][]byte {
 	var found [][]byte
 	for part := range bytes.SplitSeq(append([]byte("\n"), text...), []byte("\n---\n")) {
@@ -68,7 +68,7 @@ func documents(text []byte) [][]byte {
 	return found
 }
 
-// render is what `kubectl apply -k` would send for a folder of deploy/.
+// render returns what `kubectl apply -k` would send for a folder of deploy/.
 func render(t *testing.T, folder string) *cluster {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, "deploy", folder))
@@ -90,7 +90,7 @@ func render(t *testing.T, folder string) *cluster {
 	return &c
 }
 
-// configuration is what fetchd reads with --config and is no manifest.
+// configuration is the file that fetchd reads with --config. It is not a manifest.
 const configuration = "fetchd.yaml"
 
 func TestEveryDocumentIsDecodedStrictly(t *testing.T) {
@@ -114,8 +114,7 @@ func TestEveryDocumentIsDecodedStrictly(t *testing.T) {
 	}
 }
 
-// A file that stands in the folder and is not in its kustomization is applied
-// by no one.
+// kubectl does not apply a file that is missing in the kustomization of its folder.
 func TestEveryFileIsNamedInTheKustomization(t *testing.T) {
 	for _, folder := range []string{"kubernetes", "kubernetes-tls"} {
 		text := string(read(t, filepath.Join(root, "deploy", folder, "kustomization.yaml")))
@@ -132,7 +131,7 @@ func TestEveryFileIsNamedInTheKustomization(t *testing.T) {
 func TestBrokenDocumentsAreRefused(t *testing.T) {
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec:\n  ports: [{port: 80}]\n"
 	if _, err := decode([]byte(service)); err != nil {
-		t.Fatalf("the document that is broken below is not sound: %v", err)
+		t.Fatalf("the document is invalid before the test breaks it: %v", err)
 	}
 	for _, row := range []struct{ name, old, new, want string }{
 		{"a field that is not there", "ports:", "prots:", `unknown field "spec.prots"`},

@@ -1,9 +1,8 @@
-// Package deploy holds what stands in the folder deploy/ against the types of
-// those who will read it: Kubernetes, Compose, Envoy, Prometheus and Grafana. A
-// file with a field that its reader does not know, a reference that leads
-// nowhere, or the name of a flag or metric that fetchd or the frontier does not
-// have, fails.
+// Package manifests checks the files in deploy/ with the types of the programs that read them:
+// Kubernetes, Compose, Envoy, Prometheus and Grafana. A file fails if it has an unknown field,
+// a reference to something that does not exist, or the name of a flag or metric that fetchd
+// and the frontier do not have.
 //
-// It runs none of those readers. It has tests only, and is a part of the module
-// tools so that none of their types reaches the product.
+// It does not run those programs. It has only tests, and is in the module tools so that the
+// product does not depend on their types. .ci/run deploy runs it.
 package manifests

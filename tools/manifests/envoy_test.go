@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
-	// What typed_config may name.
+	// The types that typed_config may name.
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// envoy decodes a bootstrap strictly and holds it against the limits that
-// Envoy's own contract gives, those inside typed_config included.
+// envoy decodes a bootstrap strictly and checks it against the constraints in Envoy's API,
+// including those inside typed_config.
 func envoy(text []byte) (*bootstrapv3.Bootstrap, error) {
 	made, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -72,7 +72,7 @@ func TestEnvoy(t *testing.T) {
 	}
 	text := string(read(t, filepath.Join(root, "deploy/envoy/envoy.yaml")))
 	if !clusters["fetchd"] || strings.Count(text, "cluster: fetchd") != 2 {
-		t.Errorf("clusters %v, and not both routes lead to fetchd", clusters)
+		t.Errorf("clusters %v, but not both routes lead to fetchd", clusters)
 	}
 }
 

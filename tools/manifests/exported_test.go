@@ -16,9 +16,9 @@ import (
 
 var sample = regexp.MustCompile(`(?m)^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? `)
 
-// TestExported holds the list of metrics against what the fetchd of this tree
-// exports. A metric with labels shows once it has counted something, so one fetch
-// is made, to a target that is forbidden.
+// TestExported compares the list of metrics with those that the fetchd of this tree exports.
+// A metric with labels appears after its first count, so the test makes a fetch to a
+// forbidden target.
 func TestExported(t *testing.T) {
 	address := serve(t)
 	ask(t, http.MethodPost, "http://"+address+"/v1/fetch:unary", `{"url": "http://10.0.0.1/"}`)
@@ -98,7 +98,7 @@ func serve(t *testing.T) string {
 	lines := bufio.NewReader(stderr)
 	first, err := lines.ReadBytes('\n')
 	if err != nil {
-		t.Fatalf("fetchd said nothing: %v", err)
+		t.Fatalf("fetchd logged nothing: %v", err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, lines) }() // ends with the process
 	var line struct {
@@ -110,7 +110,7 @@ func serve(t *testing.T) string {
 	return line.Address
 }
 
-// ask returns the body of an answer, which must be 200.
+// ask returns the body of a response, which must be a 200.
 func ask(t *testing.T, method, url, body string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))

@@ -10,7 +10,7 @@ import (
 
 var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--(?:\[no-\])?([a-z0-9-]+)`)
 
-// flagsOf asks the fetchd of this tree for its flags.
+// flagsOf returns the flags of the fetchd of this tree.
 func flagsOf(t *testing.T) []string {
 	t.Helper()
 	command := exec.Command("go", "run", "./cmd/fetchd", "--help")
@@ -30,7 +30,7 @@ func flagsIn(help string) []string {
 	return names
 }
 
-// isVariable reports whether name is the environment's form of a flag.
+// isVariable reports whether name is the environment variable of a flag.
 func isVariable(name string, known []string) bool {
 	flag, ok := strings.CutPrefix(name, "FETCHD_")
 	return ok && slices.Contains(known, strings.ReplaceAll(strings.ToLower(flag), "_", "-"))

@@ -21,12 +21,12 @@ func TestManifestsFitTogether(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotFitIsFound breaks one thing at a time.
-func TestWhatDoesNotFitIsFound(t *testing.T) {
+// TestInconsistenciesAreFound breaks one thing per row.
+func TestInconsistenciesAreFound(t *testing.T) {
 	known := []string{"config", "grpc-addr", "http-addr", "allow-plaintext", "max-fetches", "max-fetches-per-caller", "drain-time", "log-level", "log-format"}
 	page := sizing(t)
 	if faults := render(t, "kubernetes").check(known, page); len(faults) > 0 {
-		t.Fatalf("what is broken below is not sound: %q", faults)
+		t.Fatalf("the folder is inconsistent before the test breaks it: %q", faults)
 	}
 	for _, row := range []struct {
 		name  string

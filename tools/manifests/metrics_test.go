@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// metrics are the names that fetchd exports, with their labels. docs/operating.md
-// has a row for each.
+// metrics are the metrics of fetchd with their labels. docs/operating.md has a row for each.
 var metrics = map[string][]string{
 	"fetchd_fetches_total":          {"outcome", "error_class"},
 	"fetchd_attempts_total":         {"error_class", "verdict"},
@@ -43,13 +42,13 @@ var metrics = map[string][]string{
 	"fetchd_log_lines_dropped_total": nil,
 }
 
-// outside are names that Prometheus itself makes.
+// outside are metrics that Prometheus itself creates.
 var outside = []string{"up"}
 
-// targets are labels that every series has from whoever reads it.
+// targets are labels that Prometheus adds to every series.
 var targets = []string{"instance", "job", "namespace", "pod"}
 
-// words are PromQL's own, where no parenthesis follows.
+// words are keywords of PromQL without a following parenthesis.
 var words = []string{"and", "or", "unless", "bool", "offset", "inf", "nan"}
 
 var (
@@ -62,16 +61,16 @@ var (
 	matcher  = regexp.MustCompile(`([a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*"([^"]*)"`)
 )
 
-// vocabulary is what the expressions about one program may name.
+// vocabulary has the names that expressions about a program may use.
 type vocabulary struct {
 	Program string
-	Metrics map[string][]string // their labels, and "histogram" for one
-	Values  map[string][]string // of labels that have no others
+	Metrics map[string][]string // labels of each metric, and "histogram" for a histogram
+	Values  map[string][]string // all values of labels with fixed values
 }
 
-// faultsOf names the metrics, labels and values in a PromQL expression that the
-// program does not have. It reads the simple expressions in deploy/ and is no
-// parser: promtool has the last word on the syntax.
+// faultsOf returns the metrics, labels and values in a PromQL expression that the program does
+// not have. It reads the simple expressions in deploy/ and is not a full parser: promtool
+// checks the syntax.
 func (v vocabulary) faultsOf(expr string) []string {
 	var faults, labels []string
 	rest := duration.ReplaceAllString(expr, " ")
@@ -111,7 +110,7 @@ func (v vocabulary) faultsOf(expr string) []string {
 	return faults
 }
 
-// labelsOf knows the three series of a histogram.
+// labelsOf returns the labels of a series, which may be one of the three of a histogram.
 func (v vocabulary) labelsOf(series string) ([]string, bool) {
 	if slices.Contains(outside, series) {
 		return nil, true
@@ -137,7 +136,7 @@ func wrongValues(label, text string, values map[string][]string) []string {
 	return faults
 }
 
-// fetchdVocabulary reads what labels can be from the contract.
+// fetchdVocabulary reads the values of labels from the contract.
 func fetchdVocabulary(t *testing.T) vocabulary {
 	t.Helper()
 	proto := string(read(t, filepath.Join(root, "proto/fetchd/v1/fetch.proto")))
@@ -166,7 +165,7 @@ func fetchdVocabulary(t *testing.T) vocabulary {
 
 var storeCall = regexp.MustCompile(`\.storeCall\("(\w+)"`)
 
-// frontierVocabulary asks the frontier of this tree what it registers.
+// frontierVocabulary returns the metrics that the frontier of this tree registers.
 func frontierVocabulary(t *testing.T) vocabulary {
 	t.Helper()
 	command := exec.Command("go", "run", "./tools/manifests/testdata/metrics/main.go")

@@ -49,7 +49,7 @@ func (c *cluster) config(name string) *corev1.ConfigMap {
 	return nil
 }
 
-// settings is the file that fetchd reads with --config.
+// settings returns the file that fetchd reads with --config.
 func (c *cluster) settings() map[string]any {
 	made := map[string]any{}
 	for _, m := range c.configs {
@@ -109,7 +109,7 @@ func (c *cluster) checkProbe(what string, probe *corev1.Probe) {
 	}
 }
 
-// checkGrace: the kubelet counts preStop as part of the grace period.
+// checkGrace checks the grace period. The kubelet includes preStop in it.
 func (c *cluster) checkGrace(pod *corev1.PodSpec, set map[string]any) {
 	text, _ := set["drain-time"].(string)
 	drain, err := time.ParseDuration(text)

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rules is a file of Prometheus rules, as far as it is used here.
+// rules has the parts of a file of Prometheus rules that the tests use.
 type rules struct {
 	Groups []struct {
 		Name  string
@@ -32,7 +32,7 @@ type shown struct {
 	vocabulary
 	alerts    string // in deploy/prometheus, with its tests in NAME_test.yaml
 	dashboard string // in deploy/grafana
-	runbook   string // a page of docs with a row for each alert
+	runbook   string // page of docs with a row for each alert
 }
 
 func programs(t *testing.T) []shown {
@@ -63,7 +63,7 @@ func TestAlerts(t *testing.T) {
 						t.Errorf("%s: %s", rule.Expr, fault)
 					}
 					if rule.For == "" && !strings.Contains(rule.Expr, "[15m]") {
-						t.Error("it fires at once: give it a for")
+						t.Error("it fires at once: add a for")
 					}
 					if s := rule.Labels["severity"]; s != "page" && s != "ticket" {
 						t.Errorf("severity %q, want page or ticket", s)
@@ -83,8 +83,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// alertTests tells for which alerts there is a case in which they fire, and one
-// in which they do not or only some replicas' do.
+// alertTests returns the alerts that have a test case in which they fire, and those that have
+// one in which they do not fire, or only for some replicas.
 func (s shown) alertTests(t *testing.T) (fires, quiet map[string]bool) {
 	t.Helper()
 	var file struct {
@@ -114,7 +114,7 @@ func (s shown) alertTests(t *testing.T) (fires, quiet map[string]bool) {
 	return fires, quiet
 }
 
-// The alerts and the dashboard find their series by the name of the job.
+// The alerts and the dashboard select their series by the name of the job.
 func TestScrapeConfigs(t *testing.T) {
 	for _, row := range []struct{ file, rules, job string }{
 		{"prometheus.yaml", "alerts.yaml", "fetchd"},
@@ -138,7 +138,7 @@ func TestScrapeConfigs(t *testing.T) {
 	}
 }
 
-// The HPA sees a metric by the name that the adapter gives it.
+// The HPA refers to a metric by the name that the adapter gives it.
 func TestAdapterRule(t *testing.T) {
 	var file struct {
 		Rules []struct {
@@ -232,7 +232,7 @@ func checkLayout(t *testing.T, panels []panel) {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
-					t.Fatalf("panel %q lies over %q or the edge", p.Title, other)
+					t.Fatalf("panel %q overlaps %q or the edge", p.Title, other)
 				}
 				taken[[2]int{x, y}] = p.Title
 			}
@@ -240,11 +240,11 @@ func checkLayout(t *testing.T, panels []panel) {
 	}
 }
 
-// promtool reads rules, not dashboards: so the panels are shown to it as rules.
+// promtool reads rules, not dashboards, so the test passes it the panels as rules.
 func TestSyntaxOfTheDashboards(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Skip("promtool is not here")
+		t.Skip("promtool is not installed")
 	}
 	var exprs []string
 	for _, program := range programs(t) {
@@ -276,7 +276,7 @@ func TestEveryMetricIsExplained(t *testing.T) {
 	page := string(read(t, filepath.Join(root, "docs/operating.md")))
 	for name := range metrics {
 		if !strings.Contains(page, "`"+name) {
-			t.Errorf("docs/operating.md does not say what %s tells", name)
+			t.Errorf("docs/operating.md does not explain %s", name)
 		}
 	}
 }

@@ -1,12 +1,12 @@
-// Calls a running fetchd with @grpc/grpc-js, and checks what it answers.
+// Calls a running fetchd with @grpc/grpc-js, and checks its answers.
 //
 // Usage: node main.js HOST:PORT ORIGIN_URL KEY_PREFIX
 //
-// The origin is cmd/origin: a URL says which faults it commits, so that
-// /cycle/KEY/503/200 answers 503, then 200, then 503 again. .ci/examples starts both, and holds what
-// is printed here against client/examples/expected.txt and the origin's log.
+// The origin is cmd/origin. The URL tells it what to do: /cycle/KEY/503/200 answers 503,
+// then 200, then starts again. .ci/examples starts both, and compares the output with
+// client/examples/expected.txt and with the origin's log.
 //
-// The one proto file is read at run time; there is nothing to generate.
+// The proto file is read at run time; there is no generated code.
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -18,13 +18,13 @@ import { fileURLToPath } from "node:url";
 import grpc from "@grpc/grpc-js";
 import protoLoader from "@grpc/proto-loader";
 
-// The repository, where this file does not lie in it.
+// The repository. FETCHD_ROOT names it if this file is elsewhere.
 const root = process.env.FETCHD_ROOT ?? fileURLToPath(new URL("../../..", import.meta.url));
 const serviceConfig = readFileSync(`${root}/deploy/grpc/service-config.json`, "utf8");
-const places = 4; // fetches that the service, as .ci/examples starts it, has under way at once
+const maxFetches = 4; // --max-fetches of the service in .ci/examples
 
-// Counts and durations of 64 bits become numbers: a body of a fetch is no longer
-// than a number counts exactly. longs: String would keep a jitter_seed exact.
+// With longs: Number, 64-bit integers become numbers, which are exact up to 2^53. Use String
+// for a larger jitter_seed.
 const { fetchd } = grpc.loadPackageDefinition(
   protoLoader.loadSync("fetchd/v1/fetch.proto", {
     includeDirs: [`${root}/proto`],
@@ -36,33 +36,33 @@ const { fetchd } = grpc.loadPackageDefinition(
   }),
 );
 
-// A proxy of the environment is not for a service on this machine.
+// Do not use the proxy of the environment for a service on this machine.
 const connect = (target, options = {}) =>
   new fetchd.v1.FetchService(target, grpc.credentials.createInsecure(), { "grpc.enable_http_proxy": 0, ...options });
 
-// within is the deadline of a call, where the time is not the point.
+// within returns call options with a deadline.
 const within = (seconds = 60) => ({ deadline: Date.now() + seconds * 1000 });
 
-// unary makes a promise of a unary call.
+// unary returns a promise for a unary call.
 const unary = (client, request, options = within()) =>
   new Promise((resolve, reject) => {
     client.FetchUnary({ request }, options, (error, answer) => (error ? reject(error) : resolve(answer)));
   });
 
-// statusOf is the gRPC status with which work that must fail does.
+// statusOf returns the name of the gRPC status that work fails with.
 async function statusOf(work) {
   try {
     await work;
   } catch (error) {
     return grpc.status[error.code] ?? Promise.reject(error);
   }
-  return assert.fail("what had to fail ended well");
+  return assert.fail("the call succeeded, want an error");
 }
 
-// short is the name of a value, without what all names of its enum begin with.
+// short returns the name of a value without the prefix of its enum.
 const short = (value, prefix) => value.slice(prefix.length);
 
-// describe is an outcome in one line.
+// describe formats an outcome in one line.
 function describe(outcome) {
   const parts = [short(outcome.kind, "OUTCOME_KIND_")];
   if (outcome.response) parts[0] += ` ${outcome.response.status_code}`;
@@ -79,31 +79,31 @@ if (!prefix) {
   process.exit(2);
 }
 
-// fetchOf is what the origin answers with these steps, tried again at once.
+// fetchOf returns a request that the origin answers with these steps. Retries do not wait.
 const fetchOf = (key, steps, fields = {}) => ({
   url: `${origin}/cycle/${prefix}${key}/${steps}`,
   retry_policy: { base_delay: { seconds: 0 } },
   ...fields,
 });
 
-// Bytes go out as they come: nothing is held back for a retry.
+// Without a hold-back, bytes are delivered as they arrive.
 const atOnce = { body_policy: { hold_back_bytes: 0 } };
 
-// One call and one answer, the body inside.
+// FetchUnary: one answer with the body inside.
 async function unaryFetch(client) {
   const { outcome, attempts } = await unary(client, fetchOf("unary", "503/200:body=hello"));
   const statuses = attempts.map((a) => a.response.status_code).join(" ");
   console.log(`unary: ${describe(outcome)}, statuses ${statuses}, body ${outcome.inline_body}`);
 
-  // What the origin does is an outcome, never a status of gRPC.
+  // A failure of the origin is an outcome, never a gRPC status.
   const missing = await unary(client, fetchOf("missing", "404"));
   console.log(`missing: ${describe(missing.outcome)}`);
 
-  // A status speaks of the request or of the service.
+  // A gRPC status is about the request or the service.
   console.log(`refused: ${await statusOf(unary(client, { url: "no URL" }))}`);
 }
 
-// Attempts as they happen, and the body in pieces.
+// Fetch: events as they happen, and the body in chunks.
 async function streamedFetch(client) {
   const pieces = [];
   let size = 0;
@@ -128,16 +128,16 @@ async function streamedFetch(client) {
   console.log(`stream: ${describe(last)}, ${size} bytes`);
 }
 
-// A list over one stream; outcomes come as fetches end, by tag.
+// FetchMany: a list over one stream. Outcomes arrive as fetches end, with their tags.
 async function many(client) {
   const steps = { "many-a": "200:body=one", "many-b": "404", "many-c": "503/200:body=three" };
   const call = client.FetchMany(within());
   call.write({ tasks: Object.entries(steps).map(([tag, step]) => ({ tag, request: fetchOf(tag, step) })) });
-  call.end(); // half-closes the stream: the call ends with the last outcome
+  call.end(); // half-closes the stream; the call ends after the last outcome
   const outcomes = new Map();
   for await (const answer of call) {
     for (const { tag, response } of answer.responses) {
-      assert.ok(!outcomes.has(tag), `a second outcome of ${tag}`);
+      assert.ok(!outcomes.has(tag), `a second outcome for ${tag}`);
       outcomes.set(tag, response.outcome);
     }
   }
@@ -147,7 +147,7 @@ async function many(client) {
   }
 }
 
-// Cancelling the call ends the request to the origin.
+// Cancelling the call cancels the request to the origin.
 async function cancel(client) {
   const call = client.Fetch(fetchOf("cancel", "200:size=1000,stall=100", atOnce), within());
   let received = 0;
@@ -161,16 +161,16 @@ async function cancel(client) {
   console.log(`cancel: ${received} bytes, ${status}`);
 }
 
-// The service keeps a part of the deadline back, to tell the outcome in.
+// The service sends the outcome DEADLINE before the deadline of the call.
 async function deadline(client) {
   const { outcome } = await unary(client, fetchOf("deadline", "silent"), within(6));
   console.log(`deadline: ${describe(outcome)}`);
 }
 
-// With the published service config a refused call is made again.
+// With the published service config gRPC retries a rejected call.
 async function configured(client) {
   const held = [];
-  for (let i = 0; i < places; i++) {
+  for (let i = 0; i < maxFetches; i++) {
     const call = client.Fetch(fetchOf(`held${i}`, "200:size=1000,stall=100", atOnce), within());
     call.on("error", () => {}); // it is cancelled below
     for (let event; event?.event !== "body_chunk"; ) [event] = await once(call, "data");
@@ -183,7 +183,7 @@ async function configured(client) {
   plain.close();
 
   const pending = unary(client, request);
-  await sleep(100); // so that it is refused once; without that it would pass all the same
+  await sleep(100); // time for one rejection; the call succeeds without it too
   for (const call of held) call.cancel();
   console.log(`config: without it ${refusal}, with it ${describe((await pending).outcome)}`);
 }

@@ -1,13 +1,13 @@
-"""Calls a running fetchd with grpcio, and checks what it answers.
+"""Calls a running fetchd with grpcio, and checks its answers.
 
 Usage: main.py HOST:PORT ORIGIN_URL KEY_PREFIX
 
-The origin is cmd/origin: a URL says which faults it commits, so that
-/cycle/KEY/503/200 answers 503, then 200, then 503 again. .ci/examples starts both, and holds what
-is printed here against client/examples/expected.txt and the origin's log.
+The origin is cmd/origin. The URL tells it what to do: /cycle/KEY/503/200 answers 503,
+then 200, then starts again. .ci/examples starts both, and compares the output with
+client/examples/expected.txt and with the origin's log.
 
-Stubs are made at run time from the one proto file, by grpcio-tools or by protoc
-with its plugin for gRPC. client/python has a client with less to write.
+The stubs are generated at run time from the proto file, by grpcio-tools or by protoc
+with its plugin for gRPC. client/python has a client that needs less code.
 """
 
 import hashlib
@@ -23,17 +23,17 @@ import grpc
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SERVICE_CONFIG = ROOT / "deploy/grpc/service-config.json"
-PLACES = 4  # fetches that the service, as .ci/examples starts it, has under way at once
-LIMIT = 60  # seconds that a call may take, where the time is not the point
+MAX_FETCHES = 4  # --max-fetches of the service in .ci/examples
+LIMIT = 60  # deadline in seconds of the calls that do not test deadlines
 
 
 def stubs():
-    """The modules of fetchd.v1, made from the proto file."""
+    """Generates and imports the modules of fetchd.v1."""
     with tempfile.TemporaryDirectory() as work:
         arguments = [f"-I{ROOT / 'proto'}", f"--python_out={work}", "fetchd/v1/fetch.proto"]
         protoc = ["protoc", *arguments, f"--grpc_out={work}", f"--plugin=protoc-gen-grpc={plugin()}"]
         tools = [sys.executable, "-m", "grpc_tools.protoc", *arguments, f"--grpc_python_out={work}"]
-        # Old grpcio-tools do not know optional fields.
+        # Old grpcio-tools do not support optional fields.
         if subprocess.run(tools, capture_output=True, check=False).returncode != 0:
             subprocess.run(protoc, check=True)
         sys.path.insert(0, work)
@@ -55,7 +55,7 @@ pb, pb_grpc = stubs()
 
 
 def connect(target, *options):
-    # A proxy of the environment is not for a service on this machine.
+    # Do not use the proxy of the environment for a service on this machine.
     return grpc.insecure_channel(target, options=[("grpc.enable_http_proxy", 0), *options])
 
 
@@ -65,7 +65,7 @@ def check(what, got, want):
 
 
 def name(enum, number):
-    """The name of a value, without what all names of its enum begin with."""
+    """The name of a value without the prefix of its enum."""
     prefix = enum.Name(0)[: -len("UNSPECIFIED")]
     return enum.Name(number)[len(prefix) :]
 
@@ -87,7 +87,7 @@ class Example:
         self.target, self.origin, self.prefix = target, origin, prefix
 
     def request(self, key, steps, **fields):
-        """What the origin answers with these steps, tried again at once."""
+        """A request that the origin answers with these steps. Retries do not wait."""
         return pb.FetchRequest(
             url=f"{self.origin}/cycle/{self.prefix}{key}/{steps}",
             retry_policy=pb.RetryPolicy(base_delay={"seconds": 0}),
@@ -95,27 +95,27 @@ class Example:
         )
 
     def unary(self, stub):
-        """One call and one answer, the body inside."""
+        """FetchUnary: one answer with the body inside."""
         request = self.request("unary", "503/200:body=hello")
         answer = stub.FetchUnary(pb.FetchUnaryRequest(request=request), timeout=LIMIT)
         statuses = " ".join(str(a.response.status_code) for a in answer.attempts)
         print(f"unary: {describe(answer.outcome)}, statuses {statuses}, body {answer.outcome.inline_body.decode()}")
 
-        # What the origin does is an outcome, never a status of gRPC.
+        # A failure of the origin is an outcome, never a gRPC status.
         request = self.request("missing", "404")
         answer = stub.FetchUnary(pb.FetchUnaryRequest(request=request), timeout=LIMIT)
         print(f"missing: {describe(answer.outcome)}")
 
-        # A status speaks of the request or of the service.
+        # A gRPC status is about the request or the service.
         try:
             stub.FetchUnary(pb.FetchUnaryRequest(request=pb.FetchRequest(url="no URL")), timeout=LIMIT)
         except grpc.RpcError as error:
             print(f"refused: {error.code().name}")
         else:
-            sys.exit("a bad URL was not refused")
+            sys.exit("an invalid URL was accepted")
 
     def stream(self, stub):
-        """Attempts as they happen, and the body in pieces."""
+        """Fetch: events as they happen, and the body in chunks."""
         body, last = b"", None
         for event in stub.Fetch(self.request("stream", "503/429:retry-after=0/200:size=100000"), timeout=LIMIT):
             check("event after the outcome", last, None)
@@ -134,11 +134,11 @@ class Example:
         print(f"stream: {describe(last)}, {len(body)} bytes")
 
     def many(self, stub):
-        """A list over one stream; outcomes come as fetches end, by tag."""
+        """FetchMany: a list over one stream. Outcomes arrive as fetches end, with their tags."""
         steps = {"many-a": "200:body=one", "many-b": "404", "many-c": "503/200:body=three"}
         tasks = [pb.Task(tag=tag, request=self.request(tag, step)) for tag, step in steps.items()]
         outcomes = {}
-        # The sequence ends: that half-closes the stream, and the call ends with the last outcome.
+        # The end of the iterator half-closes the stream. The call ends after the last outcome.
         for answer in stub.FetchMany(iter([pb.FetchManyRequest(tasks=tasks)]), timeout=LIMIT):
             for response in answer.responses:
                 check("outcomes of " + response.tag, response.tag in outcomes, False)
@@ -148,8 +148,8 @@ class Example:
             print(f"{tag}: {describe(outcomes[tag])}, {len(outcomes[tag].inline_body)} bytes")
 
     def cancel(self, stub):
-        """Cancelling the call ends the request to the origin."""
-        # Bytes go out as they come: nothing is held back for a retry.
+        """Cancelling the call cancels the request to the origin."""
+        # Without a hold-back, bytes are delivered as they arrive.
         call = stub.Fetch(self.request("cancel", "200:size=1000,stall=100", body_policy={"hold_back_bytes": 0}), timeout=LIMIT)
         received = 0
         try:
@@ -160,18 +160,18 @@ class Example:
         except grpc.RpcError as error:
             print(f"cancel: {received} bytes, {error.code().name}")
         else:
-            sys.exit("a cancelled call ended well")
+            sys.exit("a cancelled call succeeded")
 
     def deadline(self, stub):
-        """The service keeps a part of the deadline back, to tell the outcome in."""
+        """The service sends the outcome DEADLINE before the deadline of the call."""
         request = self.request("deadline", "silent")
         answer = stub.FetchUnary(pb.FetchUnaryRequest(request=request), timeout=6)
         print(f"deadline: {describe(answer.outcome)}")
 
     def service_config(self, stub):
-        """With the published service config a refused call is made again."""
+        """With the published service config gRPC retries a rejected call."""
         held = []
-        for i in range(PLACES):
+        for i in range(MAX_FETCHES):
             call = stub.Fetch(self.request(f"held{i}", "200:size=1000,stall=100", body_policy={"hold_back_bytes": 0}), timeout=LIMIT)
             next(event for event in call if event.WhichOneof("event") == "body_chunk")
             held.append(call)
@@ -183,9 +183,9 @@ class Example:
             except grpc.RpcError as error:
                 refusal = error.code().name
             else:
-                sys.exit("the service had a place left")
+                sys.exit("the service had a free slot")
         pending = stub.FetchUnary.future(request, timeout=LIMIT)
-        time.sleep(0.1)  # so that it is refused once; without that it would pass all the same
+        time.sleep(0.1)  # time for one rejection; the call succeeds without it too
         for call in held:
             call.cancel()
         print(f"config: without it {refusal}, with it {describe(pending.result().outcome)}")
