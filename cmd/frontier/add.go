@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// batchSize is how many entries go into one Put.
+	// batchSize is the number of entries in one Put.
 	batchSize = 1000
-	// maxTold is how many bad lines are reported in full without --verbose.
-	maxTold = 100
-	// putEvery is the longest that an entry waits for others.
+	// maxReports is the number of bad lines that are reported without --verbose.
+	maxReports = 100
+	// putEvery is the longest time that an entry waits for others.
 	putEvery = time.Second
-	// logEvery is the time between two lines of progress where there is no terminal.
+	// logEvery is the time between two lines of progress without a terminal.
 	logEvery = 10 * time.Second
 )
 
@@ -25,8 +25,8 @@ const (
 type addCmd struct {
 	database
 	URL     []string `arg:"" optional:"" help:"URLs to add."`
-	Input   []string `short:"i" sep:"none" placeholder:"FILE" help:"Add the URLs of a list, one a line; \"-\" is standard input. May be given again."`
-	Sitemap []string `sep:"none" placeholder:"FILE" help:"Add the URLs of a sitemap, as XML or text; \"-\" is standard input. May be given again."`
+	Input   []string `short:"i" sep:"none" placeholder:"FILE" help:"Add the URLs in FILE, one per line; \"-\" is standard input. Repeatable."`
+	Sitemap []string `sep:"none" placeholder:"FILE" help:"Add the URLs of a sitemap, XML or text; \"-\" is standard input. Repeatable."`
 	Verbose bool     `short:"v" help:"Report every bad line, not only the first 100."`
 }
 
@@ -41,7 +41,7 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 	})
 }
 
-// adder puts entries into the store, a batch at a time.
+// adder puts entries into the store in batches.
 type adder struct {
 	store    store.Store
 	app      *app
@@ -49,37 +49,37 @@ type adder struct {
 	terminal bool
 	verbose  bool
 	begun    time.Time
-	logged   time.Time // the last line of progress
-	shown    bool      // a line of progress stands on the terminal
+	logged   time.Time // when the last line of progress was printed
+	shown    bool      // the terminal shows a line of progress
 
 	batch []entry
-	last  *entry // of those that were put
+	last  *entry // the last entry that was put
 	read  int64
 	added int64
 	known int64
 	bad   int64
 }
 
-// add reads every source to its end, and tells what came of it.
+// add puts the entries of all sources, and prints the result.
 func (ad *adder) add(ctx context.Context, sources []source) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	entries := make(chan entry, batchSize/4)
-	// It is not waited for: a read of standard input has no end that could be hastened.
+	// Nothing waits for this goroutine, because a read of standard input cannot be interrupted.
 	go func() {
 		defer close(entries)
 		readAll(reading, sources, entries)
 	}()
 	err := ad.drain(ctx, entries)
 	ad.clear()
-	if n := ad.bad - maxTold; n > 0 && !ad.verbose {
+	if n := ad.bad - maxReports; n > 0 && !ad.verbose {
 		ad.err.Printf("%s more; --verbose reports them all\n", cli.Count(n, "bad line"))
 	}
 	switch {
 	case ctx.Err() != nil:
 		return ad.interrupted()
 	case err != nil:
-		return ad.failed(err)
+		return fmt.Errorf("%s: %w", ad.progressText(), err)
 	}
 	out := &cli.Printer{W: ad.app.Out}
 	out.Printf("%s\n", ad.sum())
@@ -92,7 +92,7 @@ func (ad *adder) add(ctx context.Context, sources []source) error {
 	return nil
 }
 
-// drain puts what comes, until there is no more.
+// drain puts entries until there are no more.
 func (ad *adder) drain(ctx context.Context, entries <-chan entry) error {
 	ad.logged = ad.begun
 	tick := time.NewTicker(putEvery)
@@ -106,7 +106,7 @@ func (ad *adder) drain(ctx context.Context, entries <-chan entry) error {
 		case <-ctx.Done():
 		case <-tick.C:
 			err = ad.put(ctx)
-			ad.tell()
+			ad.showProgress()
 		case e, more := <-entries:
 			if !more {
 				return errors.Join(ctx.Err(), ad.put(ctx))
@@ -123,13 +123,13 @@ func (ad *adder) drain(ctx context.Context, entries <-chan entry) error {
 	}
 }
 
-// put adds the batch, and reports what is bad of it in the order in which it came.
+// put puts the batch, and reports its bad entries in order.
 func (ad *adder) put(ctx context.Context) error {
 	if len(ad.batch) == 0 {
 		return nil
 	}
 	urls := make([]string, 0, len(ad.batch))
-	place := make([]int, 0, len(ad.batch)) // of each URL in the batch
+	place := make([]int, 0, len(ad.batch)) // index in the batch of each URL
 	for i, e := range ad.batch {
 		if e.err == nil {
 			urls, place = append(urls, e.url), append(place, i)
@@ -156,19 +156,19 @@ func (ad *adder) put(ctx context.Context) error {
 	return nil
 }
 
-// report tells what is wrong with an entry. The reason does not repeat it, for a
-// URL may hold a password.
+// report prints what is wrong with an entry. The reason does not contain the entry, because a URL
+// may contain a password.
 func (ad *adder) report(e entry) {
 	ad.bad++
-	if ad.bad > maxTold && !ad.verbose {
+	if ad.bad > maxReports && !ad.verbose {
 		return
 	}
 	ad.clear()
 	ad.err.Printf("%s\n", safe(fmt.Sprintf("%s: %v", e.where(), e.err)))
 }
 
-// tell draws how far it is, or logs it now and then.
-func (ad *adder) tell() {
+// showProgress draws the progress, or prints it every logEvery.
+func (ad *adder) showProgress() {
 	now := time.Now()
 	text := fmt.Sprintf("%s read, %.0f/s", cli.Count(ad.read, "URL"), float64(ad.read)/now.Sub(ad.begun).Seconds())
 	switch {
@@ -181,7 +181,7 @@ func (ad *adder) tell() {
 	}
 }
 
-// clear takes the progress away, so that a line can stand there.
+// clear removes the progress from the terminal.
 func (ad *adder) clear() {
 	if ad.shown {
 		ad.err.Printf("\r\x1b[K")
@@ -193,21 +193,16 @@ func (ad *adder) sum() string {
 	return fmt.Sprintf("%d added, %d known, %d bad", ad.added, ad.known, ad.bad)
 }
 
-// far says how far it came.
-func (ad *adder) far() string {
+// progressText returns the last entry that was put, and the counts.
+func (ad *adder) progressText() string {
 	if ad.last == nil {
-		return "nothing was put"
+		return "nothing was added"
 	}
-	return fmt.Sprintf("%s was the last line put (%s)", ad.last.where(), ad.sum())
+	return fmt.Sprintf("the last line added was %s (%s)", ad.last.where(), ad.sum())
 }
 
 func (ad *adder) interrupted() error {
-	ad.app.Errorf("interrupted: %s", ad.far())
-	ad.app.Hintf("What was put stays. The same command again goes on: URLs that are there already stay as they are.")
+	ad.app.Errorf("interrupted: %s", ad.progressText())
+	ad.app.Hintf("What was added stays. Run the same command again to continue: URLs that exist already do not change.")
 	return cli.PrintedError(cli.ExitInterrupted, "interrupted")
-}
-
-// failed says how far it came before the database failed.
-func (ad *adder) failed(err error) error {
-	return fmt.Errorf("%s: %w", ad.far(), err)
 }

@@ -14,34 +14,33 @@ import (
 )
 
 const (
-	// maxSitemap is the longest sitemap by its protocol, decompressed.
+	// maxSitemap is the maximum size of a sitemap by its protocol, decompressed.
 	maxSitemap = 50 << 20
-	// maxToken is the longest piece of XML that is kept at once: a tag with its
-	// attributes, a text, a comment.
+	// maxToken is the maximum size of one XML token: a tag with its attributes, a text, a comment.
 	maxToken = 1 << 20
-	// maxDepth is how deep elements may stand in each other; sitemaps need 4.
+	// maxDepth is the maximum depth of elements. Sitemaps need 4.
 	maxDepth = 64
 )
 
 var (
 	errSitemapSize  = fmt.Errorf("the sitemap is longer than %d MiB, the limit of its protocol", maxSitemap>>20)
 	errSitemapToken = fmt.Errorf("one tag or text is longer than %d MiB", maxToken>>20)
-	errSitemapDepth = fmt.Errorf("elements stand more than %d deep in each other", maxDepth)
-	errNoSitemap    = errors.New("it has no element urlset: this is no sitemap")
+	errSitemapDepth = fmt.Errorf("elements are nested more than %d deep", maxDepth)
+	errNoSitemap    = errors.New("it has no element urlset, so it is not a sitemap")
 )
 
-// sitemapEntries reads a sitemap as sitemaps.org describes it: XML, or a URL a line.
+// sitemapEntries reads a sitemap as sitemaps.org describes it: XML, or one URL per line.
 func sitemapEntries(r io.Reader) iter.Seq[entry] { return sitemapUpTo(maxSitemap, r) }
 
 func sitemapUpTo(limit int, r io.Reader) iter.Seq[entry] {
 	in := bufio.NewReader(r)
-	head, _ := in.Peek(512) // a later read tells what went wrong
+	head, _ := in.Peek(512) // the next read returns the error
 	m := &meter{in: in, left: limit}
 	if bytes.HasPrefix(head, []byte("\ufeff")) {
-		_, _ = in.Discard(3) // it was peeked at
+		_, _ = in.Discard(3) // Peek has read it
 	}
 	if !bytes.HasPrefix(bytes.TrimSpace(bytes.TrimPrefix(head, []byte("\ufeff"))), []byte("<")) {
-		m.token = limit // lines have a limit of their own
+		m.token = limit // lines have their own limit
 		return listEntries(m)
 	}
 	return func(yield func(entry) bool) {
@@ -53,12 +52,12 @@ func sitemapUpTo(limit int, r io.Reader) iter.Seq[entry] {
 	}
 }
 
-// meter bounds how much is read, in all and of one token. It has ReadByte, so the
+// meter limits how much is read of the sitemap and of one token. Because it has ReadByte, the
 // decoder reads no further than its token.
 type meter struct {
 	in    *bufio.Reader
-	left  int // bytes of the sitemap
-	token int // bytes of this token
+	left  int // bytes left of the sitemap
+	token int // bytes left of the token
 }
 
 // ReadByte implements io.ByteReader.
@@ -91,13 +90,13 @@ func (m *meter) spend(n int) error {
 	return nil
 }
 
-// sitemap reads one in XML, a token at a time.
+// sitemap reads an XML sitemap, a token at a time.
 type sitemap struct {
 	meter *meter
 	xml   *xml.Decoder
-	path  []xml.Name // from the root to where it reads
+	path  []xml.Name // from the root to the current element
 	loc   strings.Builder
-	line  int // of the loc
+	line  int // of the current loc
 }
 
 func newSitemap(m *meter) *sitemap {
@@ -106,13 +105,12 @@ func newSitemap(m *meter) *sitemap {
 		if strings.EqualFold(charset, "utf8") || strings.EqualFold(charset, "us-ascii") {
 			return r, nil
 		}
-		return nil, fmt.Errorf("it is in %.40q, and a sitemap is in UTF-8", charset)
+		return nil, fmt.Errorf("its encoding is %.40q, but a sitemap must be UTF-8", charset)
 	}
 	return &sitemap{meter: m, xml: d}
 }
 
-// entries yields what the sitemap lists until it ends or breaks. nil means that
-// there is no more to say.
+// entries yields the URLs in the sitemap until it ends. The error is that of the sitemap.
 func (s *sitemap) entries(yield func(entry) bool) error {
 	rooted := false
 	for {
@@ -133,7 +131,7 @@ func (s *sitemap) entries(yield func(entry) bool) error {
 				return err
 			}
 		case xml.CharData:
-			if s.inLoc() && s.loc.Len() <= normal.MaxURLBytes { // no more is needed to know it as too long
+			if s.inLoc() && s.loc.Len() <= normal.MaxURLBytes { // more would not change that it is too long
 				s.loc.Write(t)
 			}
 		case xml.EndElement:
@@ -151,7 +149,7 @@ func (s *sitemap) enter(name xml.Name) error {
 	case len(s.path) > maxDepth:
 		return errSitemapDepth
 	case len(s.path) == 1 && name.Local != "urlset" && name.Local != "sitemapindex":
-		return fmt.Errorf("the element %.40q is neither urlset nor sitemapindex: this is no sitemap", name.Local)
+		return fmt.Errorf("the element %.40q is neither urlset nor sitemapindex, so this is not a sitemap", name.Local)
 	}
 	if s.inLoc() {
 		s.loc.Reset()
@@ -160,7 +158,7 @@ func (s *sitemap) enter(name xml.Name) error {
 	return nil
 }
 
-// inLoc tells whether it reads the loc of a URL or a sitemap, and not one of an
+// inLoc reports whether the current element is the loc of a URL or a sitemap, and not one of an
 // extension such as image:loc.
 func (s *sitemap) inLoc() bool {
 	if len(s.path) != 3 {
@@ -170,7 +168,7 @@ func (s *sitemap) inLoc() bool {
 	return s.path[1] == xml.Name{Space: space, Local: s.item()} && s.path[2] == xml.Name{Space: space, Local: "loc"}
 }
 
-// item is the element that has the loc in this root.
+// item returns the name of the elements that have a loc.
 func (s *sitemap) item() string {
 	if s.path[0].Local == "sitemapindex" {
 		return "sitemap"
@@ -178,8 +176,8 @@ func (s *sitemap) item() string {
 	return "url"
 }
 
-// entry is the loc that has just ended. A sitemap in an index is nothing to
-// fetch as a page, and it is named without its user information.
+// entry returns the loc that has just ended. A sitemap in an index is not a page to fetch. Its
+// error names it without user information.
 func (s *sitemap) entry() entry {
 	url := strings.TrimSpace(s.loc.String())
 	if s.path[0].Local == "urlset" {
@@ -189,5 +187,5 @@ func (s *sitemap) entry() entry {
 	if err != nil {
 		return entry{line: s.line, err: fmt.Errorf("a sitemap in an index: %w", err)}
 	}
-	return entry{line: s.line, err: fmt.Errorf("%s is a sitemap in an index: download it, and give the file with --sitemap", listed)}
+	return entry{line: s.line, err: fmt.Errorf("%s is a sitemap in an index: download it and add the file with --sitemap", listed)}
 }

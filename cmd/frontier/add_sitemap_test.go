@@ -34,7 +34,7 @@ func TestAddSitemap(t *testing.T) {
 	const bad = "stdin:13: URL has the wrong scheme: it has none\n"
 	in := func(text string) string { return "<urlset " + sitemapSpace + ">\n" + text }
 	const one = "<url><loc>http://a.test/1</loc></url>\n"
-	const rest = "; the rest of it was not read\n"
+	const rest = "; the rest was not read\n"
 	for _, tt := range []struct {
 		name, text string
 		urls, bad  string
@@ -52,18 +52,18 @@ func TestAddSitemap(t *testing.T) {
 		{"a loc that is too long", in("<url><loc>http://a.test/" + strings.Repeat("x", 70_000) + "</loc></url>" + one + "</urlset>"), "http://a.test/1",
 			"stdin:2: URL is too long: 70014 bytes, the limit is 8192\n"},
 		{"an index", "<sitemapindex " + sitemapSpace + ">\n<sitemap><loc>https://u:secret@a.test/1.xml.gz</loc></sitemap>\n<sitemap><loc>no</loc></sitemap></sitemapindex>", "",
-			"stdin:2: https://a.test/1.xml.gz is a sitemap in an index: download it, and give the file with --sitemap\n" +
+			"stdin:2: https://a.test/1.xml.gz is a sitemap in an index: download it and add the file with --sitemap\n" +
 				"stdin:3: a sitemap in an index: URL has the wrong scheme: it has none\n"},
-		{"a feed", "<rss><channel></channel></rss>", "", "stdin:1: the element \"rss\" is neither urlset nor sitemapindex: this is no sitemap" + rest},
-		{"only a comment", "<!-- nothing -->", "", "stdin:1: it has no element urlset: this is no sitemap" + rest},
+		{"a feed", "<rss><channel></channel></rss>", "", "stdin:1: the element \"rss\" is neither urlset nor sitemapindex, so this is not a sitemap" + rest},
+		{"only a comment", "<!-- nothing -->", "", "stdin:1: it has no element urlset, so it is not a sitemap" + rest},
 		{"cut off", in(one + "<url><loc>http://a.test/2"), "http://a.test/1", "stdin:3: XML syntax error on line 3: unexpected EOF" + rest},
 		{"badly nested", in(one + "<url></loc>"), "http://a.test/1", "stdin:3: XML syntax error on line 3: element <url> closed by </loc>" + rest},
 		{"an entity of its own", "<!DOCTYPE urlset [<!ENTITY x \"http://a.test/\">]>\n" + in("<url><loc>&x;</loc></url></urlset>"), "",
 			"stdin:3: XML syntax error on line 3: invalid character entity &x;" + rest},
 		{"another encoding", `<?xml version="1.0" encoding="ISO-8859-1"?>` + in(one), "",
-			"stdin:1: xml: opening charset \"ISO-8859-1\": it is in \"ISO-8859-1\", and a sitemap is in UTF-8" + rest},
+			"stdin:1: xml: opening charset \"ISO-8859-1\": its encoding is \"ISO-8859-1\", but a sitemap must be UTF-8" + rest},
 		{"a name for UTF-8", `<?xml version="1.0" encoding="utf8"?>` + in(one+"</urlset>"), "http://a.test/1", ""},
-		{"too deep", in(one + strings.Repeat("<a>", 100)), "http://a.test/1", "stdin:3: elements stand more than 64 deep in each other" + rest},
+		{"too deep", in(one + strings.Repeat("<a>", 100)), "http://a.test/1", "stdin:3: elements are nested more than 64 deep" + rest},
 		{"a comment that is too long", in(one + "<!--" + strings.Repeat("x", maxToken) + "-->"), "http://a.test/1", "stdin:3: one tag or text is longer than 1 MiB" + rest},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestSitemapLimit(t *testing.T) {
 	} {
 		for limit, want := range map[int]string{
 			len(text):     "http://a.test/1",
-			len(text) - 1: "http://a.test/1 the sitemap is longer than 50 MiB, the limit of its protocol; the rest of it was not read",
+			len(text) - 1: "http://a.test/1 the sitemap is longer than 50 MiB, the limit of its protocol; the rest was not read",
 		} {
 			var got []string
 			for e := range sitemapUpTo(limit, strings.NewReader(text)) {

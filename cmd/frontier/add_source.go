@@ -16,12 +16,12 @@ import (
 	"fetchd/internal/cli"
 )
 
-// maxLine is the longest line of a list, with its end.
+// maxLine is the maximum length of a line of a list, with its line end.
 const maxLine = 64 << 10
 
 var errLongLine = fmt.Errorf("the line is longer than %d KiB", maxLine>>10)
 
-// entry is one URL of a source, or what is wrong in its place.
+// entry is one URL of a source, or an error in its place.
 type entry struct {
 	source string
 	line   int // from 1
@@ -29,18 +29,18 @@ type entry struct {
 	err    error
 }
 
-// where names the place of an entry: "FILE:LINE".
+// where returns the place of an entry: "FILE:LINE".
 func (e *entry) where() string { return fmt.Sprintf("%s:%d", e.source, e.line) }
 
-// source is where entries come from.
+// source is a source of entries.
 type source struct {
-	name string // as reports call it
+	name string // in reports
 	open func() (io.ReadCloser, error)
 	read func(io.Reader) iter.Seq[entry]
 }
 
-// sources are those that the command line names, in order: arguments, lists,
-// sitemaps. Files that cannot be read are found before anything is put.
+// sources returns the sources on the command line in order: arguments, lists, sitemaps. It finds
+// unreadable files before anything is added.
 func (c *addCmd) sources(stdin io.Reader) ([]source, error) {
 	var all []source
 	if len(c.URL) > 0 {
@@ -66,15 +66,15 @@ func (c *addCmd) sources(stdin io.Reader) ([]source, error) {
 	}
 	switch {
 	case standard > 1:
-		return nil, cli.UsageError("-", "standard input can be read once: name it once")
+		return nil, cli.UsageError("-", "standard input can be read only once")
 	case len(all) == 0:
-		return nil, cli.UsageError("add", "nothing is to be added: give URLs, -i FILE or --sitemap FILE")
+		return nil, cli.UsageError("add", "nothing to add: give URLs, -i FILE or --sitemap FILE")
 	}
 	return all, nil
 }
 
-// readable says why a file cannot be read. A pipe is not opened for it: its
-// writer would see it closed again.
+// readable returns an error if a file cannot be read. It does not open pipes, because their writer
+// would see a reader that goes away.
 func readable(name string) error {
 	info, err := os.Stat(name)
 	switch {
@@ -106,8 +106,8 @@ func readAll(ctx context.Context, sources []source, to chan<- entry) {
 	}
 }
 
-// entries reads the source to its end, compressed or not. What it cannot read is
-// an entry too.
+// entries reads the source to its end, compressed or not. What cannot be read is an entry with an
+// error.
 func (s source) entries() iter.Seq[entry] {
 	return func(yield func(entry) bool) {
 		f, err := s.open()
@@ -115,7 +115,7 @@ func (s source) entries() iter.Seq[entry] {
 			yield(entry{line: 1, err: err})
 			return
 		}
-		defer func() { _ = f.Close() }() // it was only read
+		defer func() { _ = f.Close() }() // reading has no other errors
 		r, err := unzipped(f)
 		if err != nil {
 			yield(entry{line: 1, err: err})
@@ -125,10 +125,10 @@ func (s source) entries() iter.Seq[entry] {
 	}
 }
 
-// unzipped reads gzip where r begins with its magic number, else r as it is.
+// unzipped decompresses gzip, which it recognises by its magic number.
 func unzipped(r io.Reader) (io.Reader, error) {
 	in := bufio.NewReaderSize(r, maxLine)
-	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) { // a later read tells what went wrong
+	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) { // the next read returns the error
 		return in, nil
 	}
 	z, err := gzip.NewReader(in)
@@ -138,9 +138,9 @@ func unzipped(r io.Reader) (io.Reader, error) {
 	return z, nil
 }
 
-// restUnread says that no line after this one was read.
+// restUnread adds that the rest of the source was not read.
 func restUnread(err error) error {
-	return fmt.Errorf("%w; the rest of it was not read", err)
+	return fmt.Errorf("%w; the rest was not read", err)
 }
 
 func arguments(urls []string) iter.Seq[entry] {
@@ -153,7 +153,7 @@ func arguments(urls []string) iter.Seq[entry] {
 	}
 }
 
-// urlEntry is an entry as it was read. A URL that is too long in any case is not kept.
+// urlEntry returns an entry. It drops a URL that is too long.
 func urlEntry(line int, url string) entry {
 	e := entry{line: line, url: url}
 	if len(url) > normal.MaxURLBytes {
@@ -163,7 +163,7 @@ func urlEntry(line int, url string) entry {
 	return e
 }
 
-// listEntries reads a URL a line. Empty lines and those that begin with # are none.
+// listEntries reads one URL per line. It skips empty lines and lines that start with #.
 func listEntries(r io.Reader) iter.Seq[entry] {
 	return func(yield func(entry) bool) {
 		in := bufio.NewReaderSize(r, maxLine)
@@ -191,8 +191,7 @@ func listEntries(r io.Reader) iter.Seq[entry] {
 	}
 }
 
-// readLine returns a line, or its end alone with errLongLine. The last one comes
-// with io.EOF.
+// readLine returns a line, or errLongLine. The last line comes with io.EOF.
 func readLine(in *bufio.Reader) (string, error) {
 	line, err := in.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -204,5 +203,5 @@ func readLine(in *bufio.Reader) (string, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", err
 	}
-	return "", errLongLine // an end of file comes again with the next line
+	return "", errLongLine // the next call returns io.EOF
 }

@@ -82,8 +82,8 @@ func TestAddList(t *testing.T) {
 			"stdin:2: URL has a bad host: it has 254 bytes, the limit is 253\n"},
 		{"compressed", zipped(t, "\ufeffhttp://a.test/1\nno\n"), "http://a.test/1", "1 added, 0 known, 1 bad", "stdin:2: URL has the wrong scheme: it has none\n"},
 		{"compressed and cut off", zipped(t, "http://a.test/1\n")[:30], "http://a.test/1", "1 added, 0 known, 1 bad",
-			"stdin:2: unexpected EOF; the rest of it was not read\n"},
-		{"two bytes of gzip", "\x1f\x8b", "", "0 added, 0 known, 1 bad", "stdin:1: unexpected EOF; the rest of it was not read\n"},
+			"stdin:2: unexpected EOF; the rest was not read\n"},
+		{"two bytes of gzip", "\x1f\x8b", "", "0 added, 0 known, 1 bad", "stdin:1: unexpected EOF; the rest was not read\n"},
 		{"bytes that are no text", "\x00\x1b[2J\xff\nhttp://a.test/1\n", "http://a.test/1", "1 added, 0 known, 1 bad", "stdin:1: URL has the wrong scheme: it has none\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestAddManyLines(t *testing.T) {
 		told int
 		end  string
 	}{
-		{"--verbose=false", maxTold, "50 bad lines more; --verbose reports them all\n"},
+		{"--verbose=false", maxReports, "50 bad lines more; --verbose reports them all\n"},
 		{"--verbose", bad, ""},
 	} {
 		t.Run(tt.flag, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestAddReadFails(t *testing.T) {
 	c := newCrawl(t)
 	in := io.MultiReader(strings.NewReader("http://a.test/1\nhttp://a.test/2\n"), iotest.ErrReader(errors.New("the disk is gone")))
 	got := runWith(t.Context(), in, nil, "add", "-i", "-", "--db", c.db)
-	want := "stdin:3: the disk is gone; the rest of it was not read\n"
+	want := "stdin:3: the disk is gone; the rest was not read\n"
 	if got.code != cli.ExitBadInput || got.err != want || got.out != "2 added, 0 known, 1 bad\n" {
 		t.Errorf("exit status %d, %q, %q; want %d, %q and 2 added", got.code, got.err, got.out, cli.ExitBadInput, want)
 	}
@@ -213,8 +213,8 @@ func TestAddInterrupted(t *testing.T) {
 		}
 		diff(t, "errors", `stdin:3: URL has the wrong scheme: it has none
 3 URLs read, 0/s
-frontier: interrupted: stdin:4 was the last line put (2 added, 0 known, 1 bad)
-  What was put stays. The same command again goes on: URLs that are there already stay as they are.
+frontier: interrupted: the last line added was stdin:4 (2 added, 0 known, 1 bad)
+  What was added stays. Run the same command again to continue: URLs that exist already do not change.
 `, got.err)
 	})
 	diff(t, "URLs", "http://a.test/1 http://a.test/2", c.urls())
@@ -229,7 +229,7 @@ func TestAddInterruptedAtOnce(t *testing.T) {
 		in, stdin := io.Pipe()
 		got := runWith(ctx, in, nil, "add", "-i", "-", "--db", c.db)
 		stdin.Close()
-		if want := "frontier: interrupted: nothing was put\n"; got.code != cli.ExitInterrupted || !strings.HasPrefix(got.err, want) {
+		if want := "frontier: interrupted: nothing was added\n"; got.code != cli.ExitInterrupted || !strings.HasPrefix(got.err, want) {
 			t.Errorf("exit status %d, %q; want %d, %q", got.code, got.err, cli.ExitInterrupted, want)
 		}
 	})
@@ -245,7 +245,7 @@ func TestAddDatabaseFails(t *testing.T) {
 		fmt.Fprintf(&list, "http://a.test/%d\n", n)
 	}
 	got := c.add(list.String(), "-i", "-")
-	if want := "frontier: stdin:1000 was the last line put (1000 added, 0 known, 0 bad): put URLs: "; got.code != cli.ExitDatabase || !strings.HasPrefix(got.err, want) {
+	if want := "frontier: the last line added was stdin:1000 (1000 added, 0 known, 0 bad): put URLs: "; got.code != cli.ExitDatabase || !strings.HasPrefix(got.err, want) {
 		t.Errorf("exit status %d, %q; want %d, %q", got.code, got.err, cli.ExitDatabase, want)
 	}
 }

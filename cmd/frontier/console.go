@@ -11,18 +11,17 @@ import (
 	"golang.org/x/term"
 )
 
-// console is standard error while a run tells of its progress there: on a
-// terminal a line at the bottom is drawn anew, and whatever else is written goes
-// above it. It is safe for concurrent use. What cannot be written is lost.
+// console is the standard error of a run. On a terminal it shows the progress in its last line, and
+// prints everything else above it. It is safe for concurrent use and ignores write errors.
 type console struct {
-	terminal bool // draw is of use
+	terminal bool // draw works
 
 	mu    sync.Mutex
 	w     io.Writer
 	drawn bool
 }
 
-// newConsole writes to w, and draws if w is a terminal that can.
+// newConsole returns a console on w. It can draw if w is a terminal that is not dumb.
 func newConsole(w io.Writer, env func(string) string) *console {
 	return &console{terminal: cli.IsTerminal(w) && env("TERM") != "dumb", w: w}
 }
@@ -31,35 +30,35 @@ func newConsole(w io.Writer, env func(string) string) *console {
 func (c *console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.erase()
+	c.eraseLocked()
 	return c.w.Write(p)
 }
 
-// printf writes lines of their own.
+// Printf prints complete lines.
 func (c *console) Printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(c, format, args...) // nobody to tell
+	_, _ = fmt.Fprintf(c, format, args...) // a failed write cannot be reported
 }
 
-// draw puts text in place of the line that was drawn last, and cuts it to the
-// terminal's width: a longer one could not be erased.
+// draw replaces the last line by text. It truncates text to the width of the terminal, because a
+// longer line could not be erased.
 func (c *console) draw(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.erase()
-	text = text[:min(len(text), columns(c.w)-1)] // the last column makes some terminals go on
-	_, _ = io.WriteString(c.w, text)             // nobody to tell
+	c.eraseLocked()
+	text = text[:min(len(text), columns(c.w)-1)] // some terminals wrap after the last column
+	_, _ = io.WriteString(c.w, text)             // a failed write cannot be reported
 	c.drawn = true
 }
 
-// erase takes the drawn line off.
-func (c *console) erase() {
+// eraseLocked removes the drawn line.
+func (c *console) eraseLocked() {
 	if c.drawn {
-		_, _ = io.WriteString(c.w, "\r\x1b[K") // nobody to tell
+		_, _ = io.WriteString(c.w, "\r\x1b[K") // a failed write cannot be reported
 		c.drawn = false
 	}
 }
 
-// columns is the width of the terminal w, or 80.
+// columns returns the width of the terminal w, or 80.
 func columns(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {

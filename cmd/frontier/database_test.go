@@ -35,7 +35,7 @@ func TestNoDatabase(t *testing.T) {
 				}
 				return
 			}
-			want := "frontier: no database at " + file + ": \"frontier add\" makes one, --db names another\n"
+			want := "frontier: no database at " + file + ": create it with \"frontier add\", or name another with --db\n"
 			if got.code != cli.ExitDatabase || got.err != want || !os.IsNotExist(err) {
 				t.Errorf("exit status %d, %q, %v; want %d, %q and no file", got.code, got.err, err, cli.ExitDatabase, want)
 			}
@@ -69,12 +69,12 @@ func TestBadDatabase(t *testing.T) {
 		code              int
 		told              string
 	}{
-		{"a folder", "status", dir, cli.ExitDatabase, "database " + dir + " is a directory: --db takes a file"},
-		{"a device", "add", "/dev/null", cli.ExitDatabase, "database /dev/null is no regular file"},
-		{"a text", "add", text, cli.ExitDatabase, text + " is no SQLite database: --db names another file"},
-		{"a short text", "status", short, cli.ExitDatabase, short + " is no SQLite database"},
+		{"a folder", "status", dir, cli.ExitDatabase, "database " + dir + " is a directory: --db must name a file"},
+		{"a device", "add", "/dev/null", cli.ExitDatabase, "database /dev/null is not a regular file"},
+		{"a text", "add", text, cli.ExitDatabase, text + " is not a SQLite database: name another file with --db"},
+		{"a short text", "status", short, cli.ExitDatabase, short + " is not a SQLite database"},
 		{"an empty file", "status", empty, cli.ExitDatabase, "no database at " + empty},
-		{"a folder that is missing", "add", dir + "/no/frontier.db", cli.ExitDatabase, dir + "/no is no folder; make it first"},
+		{"a folder that is missing", "add", dir + "/no/frontier.db", cli.ExitDatabase, dir + "/no is not a directory"},
 		{"below a file", "add", text + "/frontier.db", cli.ExitDatabase, "database: stat " + text + "/frontier.db: not a directory"},
 		{"nothing", "status", "", cli.ExitUsage, "--db: is empty: give the path of a SQLite file"},
 		{"another scheme", "add", "mysql://u:secret@h/d", cli.ExitUsage, "--db: is neither the path of a file nor an address"},

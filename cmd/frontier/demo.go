@@ -25,7 +25,7 @@ const (
 	demoDelay = 100 * time.Millisecond
 )
 
-// runDemo crawls a site of many hosts on loopback and checks what came of it.
+// runDemo crawls a site of many hosts on loopback and checks the result.
 func (c *runCmd) runDemo(ctx context.Context, a *app) int {
 	d := &demo{out: &cli.Printer{W: a.Out}, want: make(map[string]int)}
 	err := d.run(ctx, c, a)
@@ -35,12 +35,12 @@ func (c *runCmd) runDemo(ctx context.Context, a *app) int {
 	return a.end(ctx, err)
 }
 
-// demo is one run of it.
+// demo is one run of the demo.
 type demo struct {
 	out  *cli.Printer
 	site *site.Site
 	urls []string
-	want map[string]int // outcomes, by status or error class
+	want map[string]int // number of URLs by status or error class
 }
 
 func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
@@ -52,7 +52,7 @@ func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 	if d.site, err = site.Start(site.Config{Robots: demoRobots}); err != nil {
 		return err
 	}
-	defer func() { _ = d.site.Close() }() // it was only asked
+	defer func() { _ = d.site.Close() }() // nothing is left to lose
 	config, err := c.config(a)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 	return d.check(ctx, s)
 }
 
-// demoRobots keeps the crawler from a page of every seventh host.
+// demoRobots forbids one page of every seventh host.
 func demoRobots(host string) (int, string) {
 	var n int
 	if _, err := fmt.Sscanf(host, "site-%d.", &n); err == nil && n%7 == 0 {
@@ -98,7 +98,7 @@ func demoRobots(host string) (int, string) {
 	return 404, ""
 }
 
-// plan makes the URLs and says how each has to end.
+// plan chooses the URLs and how each must end.
 func (d *demo) plan() {
 	add := func(end, host, path string) {
 		d.urls = append(d.urls, d.site.URL(host, path))
@@ -113,7 +113,7 @@ func (d *demo) plan() {
 			add(frontier.ClassRobotsDisallowed, host, "/p/3")
 		}
 		add(fetched, host, "/go/302/4?to=%2Fp%2F5")
-		// Two hosts lead to one page of a third.
+		// Two hosts redirect to the same page of a third host.
 		final := d.site.URL(fmt.Sprintf("site-%d", (n/2+151)%demoHosts), "/p/6")
 		add(fetched, host, "/go/301/6?to="+url.QueryEscape(final))
 		if n%3 == 0 {
@@ -128,7 +128,7 @@ func (d *demo) plan() {
 	}
 }
 
-// check holds what came of the crawl against the plan and the origin's journal.
+// check compares the result of the crawl with the plan and with the journal of the site.
 func (d *demo) check(ctx context.Context, s store.Store) error {
 	got := make(map[string]int)
 	rows := make(map[string]bool)
@@ -160,7 +160,7 @@ func (d *demo) check(ctx context.Context, s store.Store) error {
 			owned++
 		}
 	}
-	verdict(owned == demoHosts/2, "%d of %d pages that two redirects lead to are owned by one row", owned, demoHosts/2)
+	verdict(owned == demoHosts/2, "%d of %d pages that two URLs redirect to are stored once", owned, demoHosts/2)
 	visits := d.site.Visits()
 	early := site.Early(visits, demoDelay, startsTurn)
 	verdict(len(early) == 0, "%d requests at the origin, %d of them too early for their host", len(visits), len(early))
@@ -175,8 +175,8 @@ func (d *demo) check(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// startsTurn says whether a request begins a host's turn: a retry within a fetch
-// does not, nor does a redirect within an origin.
+// startsTurn reports whether a request starts a host's turn. A retry within a fetch does not, and
+// neither does a redirect within an origin.
 func startsTurn(v site.Visit) bool {
 	return !v.Again && !strings.HasPrefix(v.Path, "/p/5")
 }

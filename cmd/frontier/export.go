@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/csv"
 	"iter"
+	"reflect"
 	"strings"
 
 	"fetchd/frontier/store"
@@ -14,9 +15,9 @@ import (
 // exportCmd is "frontier export".
 type exportCmd struct {
 	database
-	Format string `enum:"jsonl,csv" default:"jsonl" help:"jsonl (a JSON object a line) or csv. Default: jsonl."`
-	What   string `enum:"urls,fetches" default:"urls" help:"urls, each with what became of it; or fetches, each that was recorded. Default: urls."`
-	Output string `short:"o" placeholder:"FILE" help:"Write there instead of standard output. FILE appears when it is whole."`
+	Format string `enum:"jsonl,csv" default:"jsonl" help:"jsonl (one JSON object per line) or csv. Default: jsonl."`
+	What   string `enum:"urls,fetches" default:"urls" help:"urls (each URL with its state) or fetches (each recorded fetch). Default: urls."`
+	Output string `short:"o" placeholder:"FILE" help:"Write to FILE instead of standard output. FILE appears when it is complete."`
 }
 
 func (c *exportCmd) run(ctx context.Context, a *app) int {
@@ -26,14 +27,10 @@ func (c *exportCmd) run(ctx context.Context, a *app) int {
 			return err
 		}
 		defer out.discard()
-		rows := exported(s.URLs(ctx), urlRowOf)
 		if c.What == "fetches" {
-			rows = exported(s.Fetches(ctx), fetchRowOf)
-		}
-		if c.Format == "csv" {
-			err = writeCSV(out, rows, columnsOf(c.What))
+			err = export(out, c.Format, s.Fetches(ctx), fetchRowOf)
 		} else {
-			err = writeLines(out, rows)
+			err = export(out, c.Format, s.URLs(ctx), urlRowOf)
 		}
 		if err != nil {
 			return err
@@ -42,43 +39,21 @@ func (c *exportCmd) run(ctx context.Context, a *app) int {
 	})
 }
 
-// row is what is exported: as a JSON object, or as cells in the order of its columns.
-type row interface{ cells() []string }
-
-// exported turns what the store yields into rows.
-func exported[S any, R row](all iter.Seq2[S, error], rowOf func(S) R) iter.Seq2[row, error] {
-	return func(yield func(row, error) bool) {
-		for s, err := range all {
-			if !yield(rowOf(s), err) {
-				return
-			}
-		}
-	}
-}
-
-func writeLines(out *output, rows iter.Seq2[row, error]) error {
-	enc := plainjson.NewEncoder(out)
-	for r, err := range rows {
-		if err != nil {
-			return err
-		}
-		if err := enc.Encode(r); err != nil {
+// export writes all rows in a format.
+func export[S, R any](out *output, format string, all iter.Seq2[S, error], rowOf func(S) R) error {
+	write := plainjson.NewEncoder(out).Encode
+	w := csv.NewWriter(out)
+	if format == "csv" {
+		if err := w.Write(columnsOf(reflect.TypeFor[R]())); err != nil {
 			return cli.OutputError(err)
 		}
+		write = func(row any) error { return w.Write(tame(cellsOf(row))) }
 	}
-	return nil
-}
-
-func writeCSV(out *output, rows iter.Seq2[row, error], columns []string) error {
-	w := csv.NewWriter(out)
-	if err := w.Write(columns); err != nil {
-		return cli.OutputError(err)
-	}
-	for r, err := range rows {
+	for s, err := range all {
 		if err != nil {
 			return err
 		}
-		if err := w.Write(tame(r.cells())); err != nil {
+		if err := write(rowOf(s)); err != nil {
 			return cli.OutputError(err)
 		}
 	}
@@ -89,8 +64,8 @@ func writeCSV(out *output, rows iter.Seq2[row, error], columns []string) error {
 	return nil
 }
 
-// tame makes cells fit for a terminal and puts ' before what a spreadsheet would
-// take for a formula, in place. A tab or line end that comes first is escaped by then.
+// tame makes cells safe for a terminal, and adds ' to what a spreadsheet would read as a formula,
+// in place. A leading tab or line end has been escaped by then.
 // https://owasp.org/www-community/attacks/CSV_Injection
 func tame(cells []string) []string {
 	for i, cell := range cells {

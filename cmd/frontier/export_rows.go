@@ -1,14 +1,15 @@
 package main
 
 import (
-	"strconv"
+	"fmt"
+	"reflect"
+	"strings"
 	"time"
 
 	"fetchd/frontier/store"
 )
 
-// timestamp is a time as it is exported: RFC 3339 in UTC, null or an empty cell
-// for none.
+// timestamp is an exported time: RFC 3339 in UTC, or null or an empty cell if it is zero.
 type timestamp time.Time
 
 // MarshalJSON implements json.Marshaler.
@@ -16,17 +17,18 @@ func (t timestamp) MarshalJSON() ([]byte, error) {
 	if time.Time(t).IsZero() {
 		return []byte("null"), nil
 	}
-	return []byte(`"` + t.cell() + `"`), nil
+	return []byte(`"` + t.String() + `"`), nil
 }
 
-func (t timestamp) cell() string {
+// String returns the time as a cell.
+func (t timestamp) String() string {
 	if time.Time(t).IsZero() {
 		return ""
 	}
 	return stamp(time.Time(t))
 }
 
-// urlRow is a URL as it is exported. The names of its JSON are stable.
+// urlRow is an exported URL. Its JSON names are stable.
 type urlRow struct {
 	ID           int64     `json:"id"`
 	URL          string    `json:"url"`
@@ -52,7 +54,7 @@ func urlRowOf(u store.URL) urlRow {
 	}
 }
 
-// fetchRow is a fetch as it is exported. The names of its JSON are stable.
+// fetchRow is an exported fetch. Its JSON names are stable.
 type fetchRow struct {
 	ID         int64     `json:"id"`
 	URL        string    `json:"url"`
@@ -78,24 +80,21 @@ func fetchRowOf(f store.FetchRow) fetchRow {
 	}
 }
 
-// columnsOf are the names of the cells of a row: those of its JSON.
-func columnsOf(what string) []string {
-	if what == "fetches" {
-		return []string{"id", "url", "final_url", "status", "http_status", "error_class", "last_error", "attempts", "retry_count",
-			"duration_ms", "wait_ms", "bytes", "body_digest", "ended_at"}
+// columnsOf returns the columns of a row type, which are its JSON names.
+func columnsOf(row reflect.Type) []string {
+	var names []string
+	for field := range row.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		names = append(names, name)
 	}
-	return []string{"id", "url", "host", "status", "last_error", "error_class", "retry_count", "failure_count", "crash_count",
-		"http_status", "ready_at", "lease_until", "worker", "fetched_at"}
+	return names
 }
 
-func (u urlRow) cells() []string {
-	return []string{strconv.FormatInt(u.ID, 10), u.URL, u.Host, u.Status, u.LastError, u.ErrorClass, strconv.Itoa(u.RetryCount),
-		strconv.Itoa(u.FailureCount), strconv.Itoa(u.CrashCount), strconv.Itoa(u.HTTPStatus), u.ReadyAt.cell(), u.LeaseUntil.cell(),
-		u.Worker, u.FetchedAt.cell()}
-}
-
-func (f fetchRow) cells() []string {
-	return []string{strconv.FormatInt(f.ID, 10), f.URL, f.FinalURL, f.Status, strconv.Itoa(f.HTTPStatus), f.ErrorClass, f.LastError,
-		strconv.Itoa(f.Attempts), strconv.Itoa(f.RetryCount), strconv.FormatInt(f.DurationMS, 10), strconv.FormatInt(f.WaitMS, 10),
-		strconv.FormatInt(f.Bytes, 10), f.BodyDigest, f.EndedAt.cell()}
+// cellsOf returns the fields of a row as text.
+func cellsOf(row any) []string {
+	var cells []string
+	for _, value := range reflect.ValueOf(row).Fields() {
+		cells = append(cells, fmt.Sprint(value.Interface()))
+	}
+	return cells
 }

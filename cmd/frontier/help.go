@@ -1,10 +1,14 @@
 package main
 
-import "fetchd/internal/cli"
+import (
+	"maps"
 
-// The long texts of --help.
+	"fetchd/internal/cli"
+)
 
-const description = `Stores the URLs of a crawl and decides when each one is fetched.
+// The texts of --help that are longer than a line.
+
+const description = `Keeps the URLs of a crawl and decides when each is fetched.
 
 Everything is in one database: a SQLite file, or PostgreSQL if one machine is not enough. Several of these commands may run at once on one database.
 
@@ -20,63 +24,56 @@ const overviewExamples = `  frontier add https://example.org/
   frontier status --db postgres://crawler@db.internal/frontier
 `
 
+// manual returns the manual of a command that works on a database and prints something. exits are
+// its exit codes that differ from those of every such command.
+func manual(examples string, exits map[int]string) cli.Manual {
+	all := map[int]string{cli.ExitDatabase: "", cli.ExitOutput: "", cli.ExitInterrupted: ""}
+	maps.Copy(all, exits)
+	return cli.Manual{Exits: all, Examples: examples}
+}
+
 // Help implements kong.HelpProvider.
 func (c *addCmd) Help() string {
-	return `URLs are stored in their normal form, each once. A URL that is already stored is not changed. The database is created if it does not exist.
+	return `Stores each URL once, in its normal form. A URL that is already there does not change. The database is created if it does not exist.
 
-A list has one URL per line. Empty lines and lines that begin with # are skipped. CRLF and a byte order mark are allowed. A line of more than 64 KiB is an error. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. The entries of a sitemap index are reported as errors: download those sitemaps and add them. Files may be compressed with gzip.
+A list has one URL per line. Empty lines and lines that start with # are skipped; CRLF and a byte order mark are accepted; a line of more than 64 KiB is an error. A sitemap is XML or text as sitemaps.org describes it, of at most 50 MiB. The sitemaps in a sitemap index are reported as errors: download them and add them instead. Files may be compressed with gzip.
 
-A line that is not a URL is reported on standard error as FILE:LINE with a reason, and skipped. The first 100 of them are reported, then only their number. Memory does not grow with the length of the input. If the command is interrupted, it prints the last line that was added; what was added stays.`
+A line that is not a URL is skipped and reported on standard error as FILE:LINE with the reason. After the first 100, only their number is reported. The length of the input does not affect memory. If you interrupt the command, it names the last line that was added; what was added stays.`
 }
 
 // Manual lists the exit codes and examples of the command.
 func (c *addCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitUsage:       "usage; nothing was added",
-		cli.ExitBadInput:    "",
-		cli.ExitDatabase:    "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return manual(`
   frontier add https://example.org/ https://example.org/about
   frontier add -i urls.txt -i more.txt.gz
   frontier add --sitemap sitemap.xml
   curl -s https://example.org/sitemap.xml.gz | frontier add --sitemap -
   grep -o 'https://[^"]*' page.html | frontier add -i - --db crawl.db
-`}
+`, map[int]string{cli.ExitUsage: "usage; nothing was added", cli.ExitBadInput: ""})
 }
 
 // Help implements kong.HelpProvider.
 func (c *runCmd) Help() string {
-	return `Fetches the URLs that are due, each when it is its host's turn, until none is left. With --endless it then waits for more. "frontier add" creates the database. Any number of runs may work on one database, on one machine or on many.
+	return `Fetches URLs, each when its host may be fetched from, until nothing is left. With --endless it then waits for more. Use "frontier add" to create the database. Any number of runs may share one database, on one machine or on several.
 
-The service. By default the fetches are made by a fetchd inside this process. It reaches public addresses on ports 80 and 443 and nothing else, wherever a name or a redirect leads. For your own site on another address or port, allow exactly that: --egress-allow-cidr 10.1.2.0/24 --egress-allow-port 8080. With --server, fetches go through another fetchd, and its settings apply. If --server is given several times, each fetch goes to the service with the fewest fetches. If a service ends or comes back, this is noticed, and its fetches are made again.
+Service. A fetchd inside this process makes the fetches. It reaches only public addresses on ports 80 and 443, whatever address a name or a redirect leads to. To crawl your own site on another address or port, allow just that: --egress-allow-cidr 10.1.2.0/24 --egress-allow-port 8080. With --server, another fetchd makes the fetches, and its own settings apply. With several --server flags, each fetch goes to the service with the fewest fetches in flight. If a service is lost, its fetches are made again.
 
-Politeness. A host has one fetch at a time. The next one starts --delay after the end of the last. "frontier set" changes these numbers for one host. A longer Crawl-delay in its robots.txt counts, up to --max-crawl-delay. robots.txt is obeyed, and cached for a day. A redirect to another host waits for that host's turn. A host that answers 429 or 503 is not asked again for as long as it says, or for one minute, which doubles each time.
+Politeness. A host gets one request at a time, and the next one --delay after the last fetch has ended. "frontier set" changes this for one host. A longer Crawl-delay in robots.txt applies, up to --max-crawl-delay. robots.txt is obeyed, and fetched again after a day. A redirect to another host waits until that host may be fetched from. A host that answers 429 or 503 is left alone for as long as it asks, or for a minute that doubles each time.
 
-Redirects. The environment variables CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0 to 20) set --follow-redirects and --max-redirects if these are not given.
+Redirects. The environment variables CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0 to 20) replace the defaults of --follow-redirects and --max-redirects.
 
-Results. Each outcome is a row in the database; "frontier export" writes them. --outcomes also appends each outcome as a line of JSON when it happens. --bodies stores each body as sha256/XX/DIGEST, where XX is the first two digits of the digest. The field body_sha256 of an outcome has the digest. A body that several URLs share is stored once. The empty body is stored at the start, to check that the place is writable.
+Results. Each outcome is a row in the database; "frontier export" prints them. --outcomes also appends each outcome to a file, as one line of JSON. --bodies stores each body as sha256/XX/DIGEST, where XX are the first two digits of the digest and DIGEST is the field body_sha256 of the outcome. Equal bodies are stored once. The empty body is stored first, to check that the place can be written.
 
-The last line on standard error counts the URLs that were completed, the URLs that failed for good, and the retries: all attempts except the first one of each fetch. "Put off" is how many times a URL failed temporarily and was scheduled for later. The lines before it have each error class and what to do about it. If standard error is not a terminal, each line of progress names the most frequent error class since the line before.
+The last line on standard error counts the URLs that were completed, the URLs that failed for good, and the retries (attempts after the first of a fetch). "postponed" counts temporary failures after which a URL is tried again later. The lines before it name each error class and what to do about it. Unless standard error is a terminal, each line of progress names the most frequent error class since the last line.
 
-SIGTERM and SIGINT: no fetch is started any more, and fetches in flight may end within --drain-time. The other URLs are released for the next run. A second signal ends the program at once; URLs that were being fetched are then released when their --lease ends.
+Signals. After SIGTERM or SIGINT no new fetch starts. Fetches in flight may take up to --drain-time; after that, their URLs are given back for the next run. After a second signal the process ends at once, and its URLs are free when their --lease expires.
 
---demo needs neither a database nor a network. It takes some seconds, and prints for each check whether it holds.`
+--demo needs no database and no network, takes a few seconds, and reports the result of each check.`
 }
 
 // Manual lists the exit codes and examples of the command.
 func (c *runCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitOK:          "nothing is left to fetch, or the reader of the outcomes has gone away",
-		cli.ExitFailed:      "a check of --demo failed",
-		cli.ExitNothing:     "nothing is left to fetch, URLs failed for good and none was completed",
-		cli.ExitAborted:     "an outcome aborted the crawl, which is now paused",
-		cli.ExitService:     "no fetch service answers",
-		cli.ExitOutput:      "the outcomes or the bodies cannot be written",
-		cli.ExitDatabase:    "",
-		cli.ExitInterrupted: "interrupted, after fetches in flight could end",
-	}, Examples: `
+	return manual(`
   frontier run --demo
   frontier run --user-agent 'mybot/1.0 (+https://example.org/bot)' --bodies pages
   frontier run --delay 5s --outcomes - --quiet | jq -r 'select(.status == "dead") | .url'
@@ -84,152 +81,128 @@ func (c *runCmd) Manual() cli.Manual {
   frontier run --on forbidden=abort-host --on dns_not_found=retry --max-url-retries 5
   frontier run --accept any --bodies 's3://crawl?region=eu-central-1' --endless --metrics-addr :9100
   frontier run --db postgres://crawler@db.internal/frontier --egress-allow-cidr 10.0.0.0/8
-`}
+`, map[int]string{
+		cli.ExitOK:          "nothing is left to fetch, or the reader of the outcomes has gone away",
+		cli.ExitFailed:      "a check of --demo failed",
+		cli.ExitNothing:     "nothing is left to fetch, URLs failed for good and none was completed",
+		cli.ExitAborted:     "an outcome aborted the crawl, which is now paused",
+		cli.ExitService:     "no fetch service answers",
+		cli.ExitOutput:      "the outcomes or the bodies cannot be written",
+		cli.ExitInterrupted: "interrupted, after fetches in flight could end",
+	})
 }
 
 // Help implements kong.HelpProvider.
 func (c *statusCmd) Help() string {
-	return `Next to the counts of URLs are the names that other documents give them: Pending, InProgress (fetching), Completed (fetched) and Failed (dead).
+	return `The last column has the names that other documents use: Pending, InProgress (fetching), Completed (fetched) and Failed (dead).
 
-A host can be counted in several lines: a blocked host is waiting too.
+A host may be counted in several lines: a blocked host is also waiting.
 
-Each reading counts the rows of the whole table. --classes reads them one by one, which takes longer: some seconds for a million URLs.`
+Each reading counts the rows of the whole table. --classes reads them one by one, which takes some seconds for a million URLs.`
 }
 
 // Manual lists the exit codes and examples of the command.
 func (c *statusCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitDatabase:    "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "interrupted, as --watch always ends",
-	}, Examples: `
+	return manual(`
   frontier status
   frontier status --watch
   frontier status --classes
   frontier status --json | jq .urls.pending
   frontier status --watch >> crawl.log
-`}
+`, map[int]string{cli.ExitInterrupted: "interrupted, as --watch always ends"})
 }
 
 // Help implements kong.HelpProvider.
 func (c *whyCmd) Help() string {
-	return `The first line is the reason; the lines after it are the facts that decide. If there are several reasons, the first line names the one that a person can change, then the one that lasts longest. Times are those of the database's clock.
+	return `The first line is the reason; the facts follow. If several things delay the URL, the reason is the one that you can change, or else the one that lasts longest. All times come from the database's clock.
 
-The rules of robots.txt come from the database, as the last worker read them. They apply to a "frontier run" without --ignore-robots. Give the same --user-agent as there.
+The rules of robots.txt are those in the database, as the last worker read them. They apply to a "frontier run" without --ignore-robots. Use the same --user-agent as there.
 
-With --json the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, robots_disallowed, robots_unreachable, host_blocked, backing_off, host_in_flight, host_delay and its_turn.`
+With --json, the field reason is one of fetched, dead, fetching, lease_expired, crawl_paused, host_paused, robots_disallowed, robots_unreachable, host_blocked, backing_off, host_in_flight, host_delay and its_turn.`
 }
 
 // Manual lists the exit codes and examples of the command.
 func (c *whyCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitNothing:     "the frontier does not hold the URL",
-		cli.ExitDatabase:    "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return manual(`
   frontier why https://example.org/page
   frontier why --json https://example.org/page | jq -r .reason
-`}
+`, map[int]string{cli.ExitNothing: "the frontier does not have the URL"})
 }
 
 // Help implements kong.HelpProvider.
 func (c *retryCmd) Help() string {
-	return `Makes URLs pending again whose last fetch failed, including dead ones. Their failures are deleted. If robots.txt was the reason, it is deleted as well, and fetched again. "frontier status --classes" counts the URLs of each class.
+	return `Makes URLs pending again whose last fetch failed, including dead ones, and resets their failure counts. If robots.txt ended a URL, that file is fetched again. "frontier status --classes" shows how many URLs failed with each class.
 
---fetched-before makes URLs pending again that were fetched successfully, so that the next run fetches them again. If the origin sent an ETag or a Last-Modified, that fetch is conditional.`
+With --fetched-before, it makes successfully fetched URLs pending instead, so that the next run fetches them again. If the origin sent an ETag or a Last-Modified, that fetch is conditional.`
 }
 
 // Manual lists the exit codes and examples of the command.
 func (c *retryCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitOK:          "done, even if no URL was affected",
-		cli.ExitDatabase:    "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return manual(`
   frontier retry
   frontier retry --class http_server_error
   frontier retry --class robots_unreachable --db crawl.db
   frontier retry --fetched-before 168h
-`}
+`, map[int]string{cli.ExitOK: "done, even if no URL was affected"})
 }
 
 // Help implements kong.HelpProvider.
 func (c *exportCmd) Help() string {
-	return `Rows are in the order of their ids, and are read a page at a time: concurrent changes may or may not be included. Memory does not grow with the number of rows.
+	return `Rows are in the order of their ids. They are read a page at a time, so concurrent changes may or may not be included. Their number does not affect memory.
 
 Both formats have the same fields. Times are RFC 3339 in UTC; a missing time is null in JSON and an empty cell in CSV. Durations are in milliseconds.
 
-CSV is safe for terminals and spreadsheets. Control characters, line ends and characters that change the writing direction are written as in a Go string, such as \x1b, \n and \u202e. A cell that begins with = + - or @ gets a ' before it. JSON lines have every value unchanged: such characters are escaped as \u001b or \u202e, which JSON decodes to the same.
+In CSV, control characters, line ends and characters that change the direction of writing are escaped as in a Go string, such as \x1b, \n and \u202e, because a terminal would obey them. A cell that starts with = + - or @ gets a leading ', because a spreadsheet would read it as a formula. JSON lines contain every value unchanged: such characters appear as \u001b or \u202e, which JSON decodes to the same value.
 
-FILE gets its name when it is complete. An existing file stays until then.`
+FILE gets its name when it is complete. Until then an existing file stays.`
 }
 
 // Manual lists the exit codes and examples of the command.
 func (c *exportCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitOK:          "all was written, or the reader of standard output has gone away",
-		cli.ExitDatabase:    "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return manual(`
   frontier export | jq -r 'select(.status == "dead") | .url'
   frontier export --what fetches --format csv -o fetches.csv
   frontier export | head -n 3
-`}
+`, map[int]string{cli.ExitOK: "all was written, or the reader of standard output has gone away"})
 }
 
 // Help implements kong.HelpProvider.
 func (c *pauseCmd) Help() string {
-	return `Fetches in flight continue to their end. A pause lasts until "frontier resume" with the same host, or without one. It survives restarts of every program.`
+	return `Fetches in flight continue. A pause lasts until "frontier resume" with the same host, or without one. It also applies to runs that start later.`
 }
 
 // Manual lists the exit codes and examples of the command.
 func (c *pauseCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitDatabase:    "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return manual(`
   frontier pause
   frontier pause example.org
   frontier pause https://example.org:8443/page
-`}
+`, nil)
 }
 
 // Help implements kong.HelpProvider.
 func (c *resumeCmd) Help() string {
-	return `Ends the pause of the crawl or of one host. These two pauses are independent.`
+	return `Ends the pause of the crawl or of one host. To end both, call it twice.`
 }
 
 // Manual lists the exit codes and examples of the command.
 func (c *resumeCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitOK:          "resumed, or it was not paused",
-		cli.ExitDatabase:    "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return manual(`
   frontier resume
   frontier resume example.org
-`}
+`, map[int]string{cli.ExitOK: "resumed, or it was not paused"})
 }
 
 // Help implements kong.HelpProvider.
 func (c *setCmd) Help() string {
-	return `A setting applies from the next fetch of the host on, and stays until it is set again. The host may be unknown so far; the output then says so.`
+	return `The setting applies from the host's next fetch until you change it. The host may be unknown; then the output says so.`
 }
 
 // Manual lists the exit codes and examples of the command.
 func (c *setCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitDatabase:    "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return manual(`
   frontier set example.org --delay 5s
   frontier set example.org --delay default
   frontier set cdn.example.org --delay 0s --max-in-flight 4
-`}
+`, nil)
 }

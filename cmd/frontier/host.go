@@ -11,17 +11,17 @@ import (
 	"fetchd/internal/cli"
 )
 
-// hostKey is the host that an argument names, by itself or with a URL of it, as
-// the frontier knows it. https is the scheme where none is given; port 80 is
-// then that of http, so that it goes as well.
+// hostKey returns the host of an argument, which is a host or a URL, as the frontier stores it.
+// Without a scheme it assumes https, or http if the port is 80, so that the default port is
+// removed.
 func hostKey(arg string) (string, error) {
 	raw := arg
 	if !strings.Contains(arg, "://") {
 		if strings.Contains(arg, "@") {
-			return "", cli.UsageError("HOST", "it has user information (not repeated here): give the host alone")
+			return "", cli.UsageError("HOST", "it contains user information (not repeated here): give only the host")
 		}
 		if strings.ContainsAny(arg, "/\\?#") || arg == "" {
-			return "", cli.UsageError("HOST", fmt.Sprintf("%.80q is no host: give one such as example.org or example.org:8080, or a whole URL", arg))
+			return "", cli.UsageError("HOST", fmt.Sprintf("%.80q is not a host: give one such as example.org or example.org:8080, or a whole URL", arg))
 		}
 		if addr, err := netip.ParseAddr(arg); err == nil && addr.Is6() {
 			raw = "[" + arg + "]"
@@ -43,12 +43,15 @@ func hostKey(arg string) (string, error) {
 	return host, nil
 }
 
-// strange is a line that tells of a host nobody has named to the frontier before, which
-// may be misspelt; empty for another. It is asked before anything is done to the host.
-func strange(ctx context.Context, s store.Store, host string) (string, error) {
+// unknownHost returns a note if host was never named to the frontier, because it may be misspelt.
+// Otherwise, and for an empty host, it returns an empty text. Call it before you change the host.
+func unknownHost(ctx context.Context, s store.Store, host string) (string, error) {
+	if host == "" {
+		return "", nil
+	}
 	known, err := s.Knows(ctx, host)
 	if known || err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("The frontier holds no URL of %s.\n", host), nil
+	return fmt.Sprintf("The frontier has no URL of %s.\n", host), nil
 }

@@ -16,14 +16,14 @@ func TestPauseAndResume(t *testing.T) {
 		claims        int // that a worker gets then
 	}{
 		{"resume", "The crawl is not paused.\n", 1},
-		{"pause a.test", "Host a.test is paused: nothing of it is claimed until \"frontier resume a.test\".\n", 0},
-		{"pause", "The crawl is paused: nothing is claimed until \"frontier resume\".\n", 0},
-		{"pause https://A.test./", "Host a.test is paused: nothing of it is claimed until \"frontier resume a.test\".\nSo is the crawl as a whole.\n", 0},
-		{"resume A.TEST", "Host a.test is not paused.\nBut the crawl as a whole is: \"frontier resume\" takes that back.\n", 0},
+		{"pause a.test", "Host a.test is paused: none of its URLs is fetched until \"frontier resume a.test\".\n", 0},
+		{"pause", "The crawl is paused: no URL is fetched until \"frontier resume\".\n", 0},
+		{"pause https://A.test./", "Host a.test is paused: none of its URLs is fetched until \"frontier resume a.test\".\nThe whole crawl is paused too.\n", 0},
+		{"resume A.TEST", "Host a.test is not paused.\nBut the whole crawl is paused: \"frontier resume\" continues it.\n", 0},
 		{"resume", "The crawl is not paused.\n", 1},
-		{"pause a.test:8080", "Host a.test:8080 is paused: nothing of it is claimed until \"frontier resume a.test:8080\".\nThe frontier holds no URL of a.test:8080.\n", 1},
-		{"resume exampel.com", "Host exampel.com is not paused.\nThe frontier holds no URL of exampel.com.\n", 1},
-		{"resume", "The crawl is not paused.\nHosts that are paused for themselves: 1.\n", 1},
+		{"pause a.test:8080", "Host a.test:8080 is paused: none of its URLs is fetched until \"frontier resume a.test:8080\".\nThe frontier has no URL of a.test:8080.\n", 1},
+		{"resume exampel.com", "Host exampel.com is not paused.\nThe frontier has no URL of exampel.com.\n", 1},
+		{"resume", "The crawl is not paused.\nHosts with a pause of their own: 1.\n", 1},
 	} {
 		diff(t, step.command, step.told, c.must(strings.Fields(step.command)...))
 		c.store(func(s store.Store) error {
@@ -43,7 +43,7 @@ func TestPauseAndResume(t *testing.T) {
 		_, err := s.Claim(t.Context(), store.ClaimParams{})
 		return err
 	})
-	if got, want := c.must("pause"), "\n1 fetch is under way, and will end.\n"; !strings.HasSuffix(got, want) {
+	if got, want := c.must("pause"), "\n1 fetch is in flight, and will end.\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("pause = %q, want %q at its end", got, want)
 	}
 }
@@ -87,7 +87,7 @@ func TestSet(t *testing.T) {
 		{[]string{"--delay", "1m30s"}, "Host a.test: the delay is 1m30s.\n", 90 * time.Second, 1},
 		{[]string{"--max-in-flight", "3"}, "Host a.test: at most 3 in flight.\n", 90 * time.Second, 3},
 		{[]string{"--delay", "0s", "--max-in-flight", "2"}, "Host a.test: the delay is 0s.\nHost a.test: at most 2 in flight.\n", 0, 2},
-		{[]string{"--delay", "default"}, "Host a.test: the delay is the crawl's default.\n", time.Hour, 2},
+		{[]string{"--delay", "default"}, "Host a.test: the delay is the default of the crawl.\n", time.Hour, 2},
 	} {
 		diff(t, "output", step.told, c.must(append([]string{"set", page}, step.args...)...))
 		c.store(func(s store.Store) error {
@@ -98,7 +98,7 @@ func TestSet(t *testing.T) {
 			return err
 		})
 	}
-	diff(t, "an unknown host", "Host unknown.test: the delay is 5s.\nThe frontier holds no URL of unknown.test.\n", c.must("set", "unknown.test", "--delay", "5s"))
+	diff(t, "an unknown host", "Host unknown.test: the delay is 5s.\nThe frontier has no URL of unknown.test.\n", c.must("set", "unknown.test", "--delay", "5s"))
 	c.must("add", "http://unknown.test/")
 	if got := c.must("why", "http://unknown.test/"); !strings.Contains(got, "\n  delay          5s\n") {
 		t.Errorf("why lacks the delay that was set before the host was known:\n%s", got)
@@ -108,7 +108,7 @@ func TestSet(t *testing.T) {
 func TestRefetch(t *testing.T) {
 	t.Parallel()
 	c := busy(t)
-	diff(t, "too new", "0 URLs that were fetched 1h0m0s ago or before are pending again.\n", c.must("retry", "--fetched-before", "1h"))
+	diff(t, "too new", "0 URLs that were fetched at least 1h0m0s ago are pending again.\n", c.must("retry", "--fetched-before", "1h"))
 	diff(t, "any age", "1 URL that was fetched is pending again.\n", c.must("retry", "--fetched-before", "0s"))
 	diff(t, "none left", "0 URLs that were fetched are pending again.\n", c.must("retry", "--fetched-before", "0s"))
 	if got := c.must("why", "http://fetched.test/"); !strings.Contains(got, "\n  status         pending\n") {

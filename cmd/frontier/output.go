@@ -8,15 +8,14 @@ import (
 	"fetchd/internal/wholefile"
 )
 
-// output is where an export goes. A regular file gets its name when it is
-// whole, and not before.
+// output is the destination of an export. A regular file gets its name when it is complete.
 type output struct {
 	*bufio.Writer
-	file *wholefile.File // nil: standard output
+	file *wholefile.File // nil for standard output
 }
 
-// openOutput opens a file, or standard output for "" and "-". What exists and
-// is no regular file, such as a device or a pipe, is written to directly.
+// openOutput opens a file, or standard output for "" and "-". It writes directly to a device or a
+// pipe.
 func openOutput(name string, stdout io.Writer) (*output, error) {
 	if name == "" || name == "-" {
 		return &output{Writer: bufio.NewWriterSize(stdout, 64<<10)}, nil
@@ -28,7 +27,7 @@ func openOutput(name string, stdout io.Writer) (*output, error) {
 	return &output{bufio.NewWriterSize(file, 64<<10), file}, nil
 }
 
-// keep writes what is left, and gives the file its name.
+// keep writes the rest, and gives the file its name.
 func (o *output) keep() error {
 	err := o.Flush()
 	if err == nil && o.file != nil {
@@ -40,7 +39,7 @@ func (o *output) keep() error {
 	return nil
 }
 
-// discard leaves nothing of a file that was not kept.
+// discard deletes a file that was not kept.
 func (o *output) discard() {
 	if o.file != nil {
 		o.file.Discard()

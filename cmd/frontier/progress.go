@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// drawEvery is the time between two lines on a terminal, tellEvery elsewhere.
-	drawEvery = time.Second
-	tellEvery = 10 * time.Second
-	// countEvery is how often the whole table is counted. Where that takes long, it is
-	// done so seldom that it takes a hundredth of the time.
+	// Progress is shown every drawEvery on a terminal, and every printEvery elsewhere.
+	drawEvery  = time.Second
+	printEvery = 10 * time.Second
+	// countEvery is how often the whole table is counted. If counting is slow, it is done less
+	// often, so that it takes a hundredth of the time.
 	countEvery = time.Second
 	countShare = 100
-	// rateOver is the time that a rate is of, trendOver that of an estimate.
+	// rateOver is the period of the rate, trendOver that of the estimate.
 	rateOver  = 10 * time.Second
 	trendOver = 2 * time.Minute
 )
 
-// progress tells how a run goes.
+// progress shows the progress of a run.
 type progress struct {
 	out     *console
-	draws   bool // on one line of a terminal; else in a line now and then
-	quiet   bool // but for the sum
+	draws   bool // on one line of a terminal, instead of printing a line now and then
+	quiet   bool // shows only the summary
 	endless bool
 	counts  func(context.Context) (store.Counts, error) // of the whole frontier
 	stats   func() frontier.Stats                       // of this worker
@@ -38,12 +38,12 @@ type progress struct {
 	begun   time.Time
 
 	last store.Counts
-	took time.Duration // the last count
+	took time.Duration // duration of the last count
 	done trend         // outcomes of this worker
-	left trend         // URLs of the frontier that are to be fetched; one each count
+	left trend         // URLs of the frontier still to be fetched, at each count
 }
 
-// watched runs the worker while its progress is told.
+// watched runs the worker and shows its progress.
 func (p *progress) watched(ctx context.Context, w *frontier.Worker) error {
 	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	told := make(chan struct{})
@@ -65,9 +65,9 @@ func (p *progress) watched(ctx context.Context, w *frontier.Worker) error {
 	return err
 }
 
-// run tells until ctx ends. draining is done when the run has been asked to end.
+// run shows the progress until ctx ends. draining is closed when the run must stop.
 func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
-	every := tellEvery
+	every := printEvery
 	if p.draws {
 		every = drawEvery
 	}
@@ -82,18 +82,18 @@ func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
 		case <-draining:
 			draining = nil
 			if !p.quiet {
-				p.out.Printf("stopping: fetches under way may end; a second signal ends at once\n")
+				p.out.Printf("stopping: waiting for fetches in flight; a second signal stops at once\n")
 			}
 		case <-tick.C:
 			p.count(ctx)
 			if !p.quiet {
-				p.tell(time.Now())
+				p.show(time.Now())
 			}
 		}
 	}
 }
 
-// count reads the table, where that was not done just now: it may be a long one.
+// count counts the table, unless that was done just now, because the table may be long.
 func (p *progress) count(ctx context.Context) {
 	if p.quiet && p.metrics == nil || len(p.left) > 0 && time.Since(p.left.at()) < max(countEvery, countShare*p.took) {
 		return
@@ -101,18 +101,18 @@ func (p *progress) count(ctx context.Context) {
 	begun := time.Now()
 	c, err := p.counts(ctx)
 	if err != nil {
-		return // the worker tells of a store that does not answer
+		return // the worker logs errors of the store
 	}
 	p.last, p.took = c, time.Since(begun)
 	p.left.add(begun, c.Pending+c.Failed+c.Fetching, trendOver)
 	p.metrics.Counted(c)
 }
 
-func (p *progress) tell(now time.Time) {
+func (p *progress) show(now time.Time) {
 	s := p.stats()
 	p.done.add(now, s.Completed+s.Failed+s.Dead, rateOver)
 	text := fmt.Sprintf("%d completed, %d failed", s.Completed, s.Dead)
-	if !p.draws { // a line each second would name another class each time
+	if !p.draws { // each second another class could be the most frequent
 		text += p.faults.lately()
 	}
 	text += fmt.Sprintf(", %.0f/s", p.done.rate())
@@ -122,7 +122,7 @@ func (p *progress) tell(now time.Time) {
 			text += fmt.Sprintf(" in about %s", span(d))
 		}
 	}
-	text += fmt.Sprintf(", %d open", s.Open)
+	text += fmt.Sprintf(", %d in flight", s.Open)
 	if len(p.left) > 0 {
 		text += fmt.Sprintf(", hosts: %d waiting, %d blocked", p.last.HostsWaiting, p.last.HostsBlocked)
 	}
@@ -136,8 +136,8 @@ func (p *progress) tell(now time.Time) {
 	p.out.Printf("%s\n", text)
 }
 
-// estimate is how long the rest takes if it goes on as in the last counts. There is
-// none where the end is not in sight: what is to be fetched does not grow less.
+// estimate returns how long the rest takes if the current trend continues. It returns false if the
+// number of URLs to fetch does not decrease.
 func (p *progress) estimate(now time.Time) (time.Duration, bool) {
 	fall := -p.left.rate()
 	if fall <= 0 || p.endless || p.last.Paused {
@@ -151,7 +151,7 @@ func (p *progress) estimate(now time.Time) (time.Duration, bool) {
 	return time.Duration(seconds) * time.Second, true
 }
 
-// sum prints what went wrong, and on the last line what the worker has done.
+// sum prints the errors, and a last line with the counts of the worker.
 func (p *progress) sum() {
 	s := p.stats()
 	retries := fmt.Sprintf("%d retries", s.Retried)
@@ -162,7 +162,7 @@ func (p *progress) sum() {
 	for _, more := range []struct {
 		n    int64
 		name string
-	}{{s.Failed, "put off"}, {s.Lost, "lost"}, {s.Stale, "stale"}, {s.Errors, "errors"}} {
+	}{{s.Failed, "postponed"}, {s.Lost, "lost"}, {s.Stale, "stale"}, {s.Errors, "errors"}} {
 		if more.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", more.n, more.name))
 		}
@@ -170,7 +170,7 @@ func (p *progress) sum() {
 	p.out.Printf("%s%s in %v\n", p.faults.sum(), strings.Join(parts, ", "), time.Since(p.begun).Round(100*time.Millisecond))
 }
 
-// trend is a number as it was read at some times, the oldest first.
+// trend is a number at several times, the oldest first.
 type trend []reading
 
 type reading struct {
@@ -178,8 +178,7 @@ type reading struct {
 	n  int64
 }
 
-// add puts a reading at the end, and forgets those that are not needed to look
-// back as far as over.
+// add appends a reading, and drops those that are not needed to cover the period over.
 func (t *trend) add(at time.Time, n int64, over time.Duration) {
 	*t = append(*t, reading{at, n})
 	for len(*t) > 2 && at.Sub((*t)[1].at) >= over {
@@ -187,10 +186,10 @@ func (t *trend) add(at time.Time, n int64, over time.Duration) {
 	}
 }
 
-// at is the time of the last reading.
+// at returns the time of the last reading.
 func (t trend) at() time.Time { return t[len(t)-1].at }
 
-// rate is how fast the number grew, in a second; zero with less than two readings.
+// rate returns the growth per second, or zero with fewer than two readings.
 func (t trend) rate() float64 {
 	if len(t) < 2 {
 		return 0

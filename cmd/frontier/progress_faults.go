@@ -19,13 +19,13 @@ type faults struct {
 	all map[string]*endings
 }
 
-// endings are how many URLs failed in a class.
+// endings counts the URLs that failed with a class.
 type endings struct {
-	dead   int64 // for good
-	putOff int64 // to be tried again
+	dead      int64 // not to be tried again
+	postponed int64 // to be tried again
 }
 
-// before counts outcomes and gives them on to next, which may be nil.
+// before returns a function that counts outcomes and passes them to next, which may be nil.
 func (f *faults) before(next func(frontier.Record) error) func(frontier.Record) error {
 	return func(r frontier.Record) error {
 		if r.ErrorClass != "" {
@@ -51,35 +51,35 @@ func (f *faults) add(class, status string) {
 	if status == string(store.Dead) {
 		f.all[class].dead++
 	} else {
-		f.all[class].putOff++
+		f.all[class].postponed++
 	}
 }
 
-// sum prints on a line each how many URLs failed in a class and what to do about it, the
-// class that most failed in for good first.
+// sum returns one line for each class with its counts and what to do about it. The class with the
+// most dead URLs is first.
 func (f *faults) sum() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	classes := slices.SortedFunc(maps.Keys(f.all), func(a, b string) int {
 		x, y := f.all[a], f.all[b]
-		return cmp.Or(cmp.Compare(y.dead, x.dead), cmp.Compare(y.putOff, x.putOff), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(y.dead, x.dead), cmp.Compare(y.postponed, x.postponed), cmp.Compare(a, b))
 	})
 	var b strings.Builder
 	for _, class := range classes {
 		switch n := f.all[class]; {
 		case n.dead == 0:
-			fmt.Fprintf(&b, "%s: %d put off\n", class, n.putOff)
-		case n.putOff == 0:
+			fmt.Fprintf(&b, "%s: %d postponed\n", class, n.postponed)
+		case n.postponed == 0:
 			fmt.Fprintf(&b, "%s: %d failed: %s\n", class, n.dead, remedy(class))
 		default:
-			fmt.Fprintf(&b, "%s: %d failed, %d put off: %s\n", class, n.dead, n.putOff, remedy(class))
+			fmt.Fprintf(&b, "%s: %d failed, %d postponed: %s\n", class, n.dead, n.postponed, remedy(class))
 		}
 	}
 	return b.String()
 }
 
-// lately tells the class that came most often since the last call, with its number;
-// of several the first by name. It is empty where none came.
+// lately returns the most frequent class since the last call, with its number, or an empty text. Of
+// equally frequent classes it returns the first by name.
 func (f *faults) lately() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

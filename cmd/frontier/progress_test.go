@@ -59,14 +59,14 @@ func TestProgressLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &crawling{urls: 400}
-		diff(t, "lines", `90 completed, 10 failed, 10/s, 300 to go in about 30s, 3 open, hosts: 7 waiting, 2 blocked
-180 completed, 20 failed, 10/s, 200 to go in about 20s, 3 open, hosts: 7 waiting, 2 blocked
-270 completed, 30 failed, 10/s, 100 to go in about 10s, 3 open, hosts: 7 waiting, 2 blocked
-360 completed, 40 failed, 10/s, 0 to go, 3 open, hosts: 7 waiting, 2 blocked
-360 completed, 40 failed, 0/s, 0 to go, 3 open, hosts: 7 waiting, 2 blocked
+		diff(t, "lines", `90 completed, 10 failed, 10/s, 300 to go in about 30s, 3 in flight, hosts: 7 waiting, 2 blocked
+180 completed, 20 failed, 10/s, 200 to go in about 20s, 3 in flight, hosts: 7 waiting, 2 blocked
+270 completed, 30 failed, 10/s, 100 to go in about 10s, 3 in flight, hosts: 7 waiting, 2 blocked
+360 completed, 40 failed, 10/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
+360 completed, 40 failed, 0/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
 `, c.watch(&progress{}, 55*time.Second))
 		c = &crawling{urls: 400, fails: errors.New("the database is away")}
-		diff(t, "without counts", "90 completed, 10 failed, 10/s, 3 open\n", c.watch(&progress{}, 15*time.Second))
+		diff(t, "without counts", "90 completed, 10 failed, 10/s, 3 in flight\n", c.watch(&progress{}, 15*time.Second))
 		c = &crawling{urls: 400}
 		if got := c.watch(&progress{endless: true}, 15*time.Second); strings.Contains(got, "about") || !strings.Contains(got, "300 to go,") {
 			t.Errorf("an endless run tells of an end: %q", got)
@@ -131,8 +131,8 @@ func TestProgressDrawn(t *testing.T) {
 		if len(lines) != 12 || c.reads != 3 {
 			t.Fatalf("%d lines and %d counts in 12 s, want 12 and 3: %q", len(lines), c.reads, lines)
 		}
-		diff(t, "the first line", "9 completed, 1 failed, 10/s, 400 to go, 3 open, hosts: 7 waiting, 2 blocked", lines[0])
-		diff(t, "the last line", "108 completed, 12 failed, 10/s, 300 to go in about 28s, 3 open, hosts: 7 waitin", lines[11])
+		diff(t, "the first line", "9 completed, 1 failed, 10/s, 400 to go, 3 in flight, hosts: 7 waiting, 2 blocke", lines[0])
+		diff(t, "the last line", "108 completed, 12 failed, 10/s, 300 to go in about 28s, 3 in flight, hosts: 7 w", lines[11])
 	})
 }
 
@@ -209,7 +209,7 @@ func TestSum(t *testing.T) {
 			{frontier.Stats{Retried: 1}, "0 completed, 0 failed, 1 retry in 1m1.2s\n"},
 			{frontier.Stats{}, "0 completed, 0 failed, 0 retries in 1m1.2s\n"},
 			{frontier.Stats{Completed: 1, Dead: 2, Retried: 3, Failed: 4, Lost: 5, Stale: 6, Errors: 7, Open: 8},
-				"1 completed, 2 failed, 3 retries, 4 put off, 5 lost, 6 stale, 7 errors in 1m1.2s\n"},
+				"1 completed, 2 failed, 3 retries, 4 postponed, 5 lost, 6 stale, 7 errors in 1m1.2s\n"},
 		} {
 			var out bytes.Buffer
 			p := &progress{out: &console{w: &out}, quiet: true, begun: time.Now().Add(-61234 * time.Millisecond), stats: func() frontier.Stats { return tt.stats }}
@@ -240,13 +240,13 @@ func TestFaultsSum(t *testing.T) {
 	}
 	f.lately() // changes nothing
 	diff(t, "classes", "forbidden: 2 failed: "+remedy("forbidden")+"\nhttp_client_error: 2 failed: "+remedy("http_client_error")+
-		"\ndeadline: 1 failed, 2 put off: "+remedy("deadline")+"\nconnect_refused: 1 put off\n", f.sum())
+		"\ndeadline: 1 failed, 2 postponed: "+remedy("deadline")+"\nconnect_refused: 1 postponed\n", f.sum())
 }
 
 func TestStopping(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for quiet, want := range map[bool]string{false: "stopping: fetches under way may end; a second signal ends at once\n", true: ""} {
+		for quiet, want := range map[bool]string{false: "stopping: waiting for fetches in flight; a second signal stops at once\n", true: ""} {
 			var out bytes.Buffer
 			c := &crawling{begun: time.Now()}
 			p := &progress{out: &console{w: &out}, quiet: quiet, counts: c.counts, stats: c.stats, begun: time.Now()}

@@ -48,8 +48,8 @@ func TestRemedy(t *testing.T) {
 	t.Parallel()
 	for class, want := range map[string]string{
 		"":              `"frontier retry" tries again`,
-		"a new one\x1b": `"frontier retry --class a new one\x1b" tries again what failed so`,
-		"deadline":      `the fetch took longer than --total-timeout: raise it; "frontier retry --class deadline" tries again what failed so`,
+		"a new one\x1b": `"frontier retry --class a new one\x1b" tries these URLs again`,
+		"deadline":      `the fetch took longer than --total-timeout: raise it; "frontier retry --class deadline" tries these URLs again`,
 	} {
 		diff(t, class, want, remedy(class))
 	}

@@ -13,8 +13,8 @@ import (
 // retryCmd is "frontier retry".
 type retryCmd struct {
 	database
-	Class         *string        `placeholder:"CLASS" help:"Only what failed in this class, such as http_server_error. Without it, whatever failed."`
-	FetchedBefore *time.Duration `placeholder:"DURATION" help:"Fetch again what was fetched at least so long ago, such as 168h, and leave alone what failed; 0s is all that was fetched."`
+	Class         *string        `placeholder:"CLASS" help:"Only URLs that failed with this error class, such as http_server_error. Without it, all failed URLs."`
+	FetchedBefore *time.Duration `placeholder:"DURATION" help:"Instead of failed URLs, take those that were fetched at least this long ago, such as 168h; 0s means all fetched URLs."`
 }
 
 func (c *retryCmd) run(ctx context.Context, a *app) int {
@@ -42,21 +42,21 @@ func (c *retryCmd) check() error {
 	case c.FetchedBefore == nil:
 		return nil
 	case c.Class != nil:
-		return cli.UsageError("--fetched-before", "what was fetched has no error class: leave out --class")
+		return cli.UsageError("--fetched-before", "fetched URLs have no error class: remove --class")
 	case *c.FetchedBefore < 0:
 		return cli.UsageError("--fetched-before", fmt.Sprintf("%v is negative: give a duration such as 168h, or 0s for all", *c.FetchedBefore))
 	}
 	return nil
 }
 
-// again makes URLs pending, and says how many and what one and many of them are.
+// again makes URLs pending. It returns their number and a description of one and of many of them.
 func (c *retryCmd) again(ctx context.Context, s store.Store) (n int64, one, many string, err error) {
 	switch {
 	case c.FetchedBefore != nil:
 		n, err = s.Refetch(ctx, *c.FetchedBefore)
 		age := ""
 		if *c.FetchedBefore > 0 {
-			age = fmt.Sprintf(" %v ago or before", *c.FetchedBefore)
+			age = fmt.Sprintf(" at least %v ago", *c.FetchedBefore)
 		}
 		return n, "URL that was fetched" + age, "URLs that were fetched" + age, err
 	case c.Class != nil:

@@ -20,26 +20,26 @@ import (
 
 const (
 	maxOpen       = 100_000
-	maxAttempts   = 11 // a fetchd takes no more: spec §2
+	maxAttempts   = 11 // limit of fetchd: spec §2
 	maxBody       = 1 << 20
 	maxRedirects  = 20
 	maxMediaTypes = 64
-	// leaseReserve is what a worker wants of a lease beside the time of a fetch.
+	// leaseReserve is how much longer than a fetch a worker needs a lease.
 	leaseReserve = 10 * time.Second
-	// probeTime bounds the question whether bodies can be kept.
+	// probeTime limits the check whether bodies can be stored.
 	probeTime = 30 * time.Second
-	// otherPlace is what to do where they cannot.
-	otherPlace = "give a directory or a bucket that can be written"
+	// otherPlace is what to do if they cannot.
+	otherPlace = "give a directory or a bucket that you can write to"
 )
 
-// demoFlags are those that the demo has a use for.
+// demoFlags are the flags that --demo accepts.
 var demoFlags = []string{"demo", "open", "drain-time", "log-level", "quiet"}
 
-// check says which flag cannot be used, alone or with the others, and what to do.
+// check returns an error for the first flag that is not usable, alone or with the others.
 func (c *runCmd) check(a *app) error {
 	if c.Demo {
 		if i := slices.IndexFunc(a.given, func(flag string) bool { return !slices.Contains(demoFlags, flag) }); i >= 0 {
-			return cli.UsageError("--"+a.given[i], "the demo has a crawl of its own: leave it out, or leave out --demo")
+			return cli.UsageError("--"+a.given[i], "not possible with --demo, which has its own crawl: remove one of the two")
 		}
 	}
 	return cmp.Or(c.checkNumbers(), c.checkTimes(), c.checkFetches(), c.checkResults(a), c.services.check(a))
@@ -68,7 +68,7 @@ func (c *runCmd) checkTimes() error {
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
-		zero  bool // is allowed
+		zero  bool // zero is allowed
 	}{
 		{"--delay", c.Delay, true},
 		{"--max-crawl-delay", c.CrawlDelay, true},
@@ -81,11 +81,11 @@ func (c *runCmd) checkTimes() error {
 		case d.value < 0:
 			return cli.UsageError(d.flag, fmt.Sprintf("%v is negative: give a duration such as 30s", d.value))
 		case d.value == 0 && !d.zero:
-			return cli.UsageError(d.flag, "0s is no time at all: give a duration such as 30s")
+			return cli.UsageError(d.flag, "0s is not allowed: give a duration such as 30s")
 		}
 	}
 	if least := c.Timeout + leaseReserve; c.Lease <= least {
-		return cli.UsageError("--lease", fmt.Sprintf("%v is too short for --total-timeout %v: give more than %v, for a fetch and %v to record it; or a shorter --total-timeout",
+		return cli.UsageError("--lease", fmt.Sprintf("%v is too short for --total-timeout %v: give more than %v (the fetch, and %v to record it), or a shorter --total-timeout",
 			c.Lease, c.Timeout, least, leaseReserve))
 
 	}
@@ -95,25 +95,25 @@ func (c *runCmd) checkTimes() error {
 func (c *runCmd) checkFetches() error {
 	switch {
 	case strings.TrimSpace(c.UserAgent) == "":
-		return cli.UsageError("--user-agent", "is empty: give a name and how you can be reached, such as \"mybot/1.0 (+https://example.org/bot)\"")
+		return cli.UsageError("--user-agent", "is empty: give a name and how to reach you, such as \"mybot/1.0 (+https://example.org/bot)\"")
 	case !httpguts.ValidHeaderFieldValue(c.UserAgent):
-		return cli.UsageError("--user-agent", fmt.Sprintf("%.80q has a character that no header may have: leave it out", c.UserAgent))
+		return cli.UsageError("--user-agent", fmt.Sprintf("%.80q contains a character that is not allowed in a header", c.UserAgent))
 	case len(c.Accept) == 0:
-		return cli.UsageError("--accept", "no media type is given: give one such as text/html, or \"any\"")
+		return cli.UsageError("--accept", "is empty: give a media type such as text/html, or \"any\"")
 	case len(c.Accept) > maxMediaTypes:
-		return cli.UsageError("--accept", fmt.Sprintf("%d media types are given: give at most %d, or \"any\"", len(c.Accept), maxMediaTypes))
+		return cli.UsageError("--accept", fmt.Sprintf("has %d media types: give at most %d, or \"any\"", len(c.Accept), maxMediaTypes))
 	case len(c.Accept) > 1 && slices.Contains(c.Accept, "any"):
-		return cli.UsageError("--accept", "\"any\" takes all media types: give it alone, or leave it out")
+		return cli.UsageError("--accept", "\"any\" accepts all media types: use it alone, or remove it")
 	}
 	for _, media := range c.Accept {
 		if !isMediaType(media) && media != "any" {
-			return cli.UsageError("--accept", fmt.Sprintf("%.80q is no media type without parameters: give one such as text/html or text/*, or \"any\"", media))
+			return cli.UsageError("--accept", fmt.Sprintf("%.80q is not a media type without parameters: give one such as text/html or text/*, or \"any\"", media))
 		}
 	}
 	return nil
 }
 
-// isMediaType says whether a fetchd takes s as an accepted media type.
+// isMediaType reports whether fetchd accepts s as a media type of a content policy.
 func isMediaType(s string) bool {
 	media, params, err := mime.ParseMediaType(s)
 	family, sub, ok := strings.Cut(media, "/")
@@ -123,17 +123,17 @@ func isMediaType(s string) bool {
 func (c *runCmd) checkResults(a *app) error {
 	switch {
 	case c.Bodies == "" && slices.Contains(a.given, "bodies"):
-		return cli.UsageError("--bodies", "is empty: give a directory, or a bucket such as s3://NAME, or leave it out")
+		return cli.UsageError("--bodies", "is empty: give a directory or a bucket such as s3://NAME, or remove it")
 	case c.Outcomes == "" && slices.Contains(a.given, "outcomes"):
-		return cli.UsageError("--outcomes", "is empty: give a file, or - for standard output, or leave it out")
+		return cli.UsageError("--outcomes", "is empty: give a file, or - for standard output, or remove it")
 	}
 	if c.Metrics != "" {
 		if _, port, err := net.SplitHostPort(c.Metrics); err != nil || port == "" {
-			return cli.UsageError("--metrics-addr", fmt.Sprintf("%.80q is no HOST:PORT: give one such as 127.0.0.1:9100, or :9100 for all addresses", c.Metrics))
+			return cli.UsageError("--metrics-addr", fmt.Sprintf("%.80q is not HOST:PORT: give an address such as 127.0.0.1:9100, or :9100 for all addresses", c.Metrics))
 		}
 	}
 	if strings.HasPrefix(c.Bodies, "mem:") {
-		return cli.UsageError("--bodies", "mem:// is gone when the run ends: give a directory, or a bucket such as s3://NAME")
+		return cli.UsageError("--bodies", "mem:// is lost when the run ends: give a directory or a bucket such as s3://NAME")
 	}
 	return nil
 }
@@ -147,16 +147,16 @@ func (c services) check(a *app) error {
 		outside := strings.HasPrefix(flag, "tls") || flag == "token-file"
 		switch {
 		case inside && len(c.Server) > 0:
-			return cli.UsageError("--"+flag, fmt.Sprintf("is for the fetchd inside, and --server is %.80s: set it there, or leave out --server", strings.Join(c.Server, ",")))
+			return cli.UsageError("--"+flag, fmt.Sprintf("applies to the fetchd inside, but --server is %.80s: use the settings of that fetchd, or remove --server", strings.Join(c.Server, ",")))
 		case outside && len(c.Server) == 0:
-			return cli.UsageError("--"+flag, "says how another fetchd is reached: give its address with --server")
+			return cli.UsageError("--"+flag, "applies to another fetchd: give its address with --server")
 		}
 	}
 	return nil
 }
 
-// openBodies opens the place where bodies go, and keeps the empty body there, so
-// that a place that cannot be written is told of before anything is fetched.
+// openBodies opens the place for bodies. It stores the empty body there, so that an error is
+// reported before anything is fetched.
 func (c *runCmd) openBodies(ctx context.Context) (*bodies.Store, error) {
 	b, err := bodies.Open(ctx, c.Bodies)
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *runCmd) openBodies(ctx context.Context) (*bodies.Store, error) {
 	defer cancel()
 	empty := sha256.Sum256(nil)
 	if err := b.Keep(ctx, hex.EncodeToString(empty[:]), nil); err != nil {
-		_ = b.Close() // nothing is in it
+		_ = b.Close() // it has no content yet
 		place, _, _ := strings.Cut(c.Bodies, "?")
 		return nil, cli.OutputError(fmt.Errorf("--bodies: %s: %w: %s", place, err, otherPlace))
 	}

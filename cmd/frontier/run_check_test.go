@@ -36,37 +36,37 @@ func TestRefused(t *testing.T) {
 		{"a negative crawl-delay", []string{"--max-crawl-delay=-1s"}, "--max-crawl-delay: -1s is negative"},
 		{"a negative drain time", []string{"--drain-time=-1s"}, "--drain-time: -1s is negative"},
 		{"a negative timeout", []string{"--total-timeout=-1s"}, "--total-timeout: -1s is negative"},
-		{"no timeout", []string{"--total-timeout", "0s"}, "--total-timeout: 0s is no time at all: give a duration such as 30s"},
-		{"no lease", []string{"--lease", "0s"}, "--lease: 0s is no time at all"},
+		{"no timeout", []string{"--total-timeout", "0s"}, "--total-timeout: 0s is not allowed: give a duration such as 30s"},
+		{"no lease", []string{"--lease", "0s"}, "--lease: 0s is not allowed"},
 		{"a lease that ends with the fetch", []string{"--lease", "1m10s"},
-			"--lease: 1m10s is too short for --total-timeout 1m0s: give more than 1m10s, for a fetch and 10s to record it; or a shorter --total-timeout"},
+			"--lease: 1m10s is too short for --total-timeout 1m0s: give more than 1m10s (the fetch, and 10s to record it), or a shorter --total-timeout"},
 		{"a fetch that outlives the lease", []string{"--total-timeout", "5m"}, "--lease: 5m0s is too short for --total-timeout 5m0s: give more than 5m10s"},
-		{"no user agent", []string{"--user-agent", " "}, "--user-agent: is empty: give a name and how you can be reached"},
-		{"a user agent of two lines", []string{"--user-agent", "bot\r\nHost: b"}, `--user-agent: "bot\r\nHost: b" has a character that no header may have`},
-		{"what is no media type", []string{"--accept", "html"}, `--accept: "html" is no media type without parameters: give one such as text/html or text/*, or "any"`},
-		{"a media type with a parameter", []string{"--accept", "text/html; charset=utf-8"}, `--accept: "text/html; charset=utf-8" is no media type without parameters`},
-		{"no media type", []string{"--accept="}, `--accept: no media type is given: give one such as text/html, or "any"`},
-		{"any and another", []string{"--accept", "any,text/html"}, `--accept: "any" takes all media types: give it alone, or leave it out`},
-		{"too many media types", []string{"--accept", many}, `--accept: 65 media types are given: give at most 64, or "any"`},
-		{"an address without a port", []string{"--metrics-addr", "localhost"}, `--metrics-addr: "localhost" is no HOST:PORT: give one such as 127.0.0.1:9100, or :9100 for all addresses`},
-		{"bodies in memory", []string{"--bodies", "mem://"}, "--bodies: mem:// is gone when the run ends: give a directory"},
-		{"no place for bodies", []string{"--bodies", ""}, "--bodies: is empty: give a directory, or a bucket such as s3://NAME, or leave it out"},
-		{"no file for outcomes", []string{"--outcomes="}, "--outcomes: is empty: give a file, or - for standard output, or leave it out"},
+		{"no user agent", []string{"--user-agent", " "}, "--user-agent: is empty: give a name and how to reach you"},
+		{"a user agent of two lines", []string{"--user-agent", "bot\r\nHost: b"}, `--user-agent: "bot\r\nHost: b" contains a character that is not allowed in a header`},
+		{"what is no media type", []string{"--accept", "html"}, `--accept: "html" is not a media type without parameters: give one such as text/html or text/*, or "any"`},
+		{"a media type with a parameter", []string{"--accept", "text/html; charset=utf-8"}, `--accept: "text/html; charset=utf-8" is not a media type without parameters`},
+		{"no media type", []string{"--accept="}, `--accept: is empty: give a media type such as text/html, or "any"`},
+		{"any and another", []string{"--accept", "any,text/html"}, `--accept: "any" accepts all media types: use it alone, or remove it`},
+		{"too many media types", []string{"--accept", many}, `--accept: has 65 media types: give at most 64, or "any"`},
+		{"an address without a port", []string{"--metrics-addr", "localhost"}, `--metrics-addr: "localhost" is not HOST:PORT: give an address such as 127.0.0.1:9100, or :9100 for all addresses`},
+		{"bodies in memory", []string{"--bodies", "mem://"}, "--bodies: mem:// is lost when the run ends: give a directory"},
+		{"no place for bodies", []string{"--bodies", ""}, "--bodies: is empty: give a directory or a bucket such as s3://NAME, or remove it"},
+		{"no file for outcomes", []string{"--outcomes="}, "--outcomes: is empty: give a file, or - for standard output, or remove it"},
 		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is not a rule: use CLASS=ACTION, such as forbidden=abort-host`},
 		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: unknown error class "forbiddenn"; did you mean forbidden?`},
 		{"another action", []string{"--on", "forbidden=stop"}, `--on: unknown action "stop": use retry, skip, abort-host or abort-crawl`},
 		{"a level that is none", []string{"--log-level", "loud"}, "--log-level: "},
-		{"redirects queued and not followed", []string{"--queue-redirects", "--no-follow-redirects"}, "--queue-redirects: redirects are left alone by --no-follow-redirects"},
+		{"redirects queued and not followed", []string{"--queue-redirects", "--no-follow-redirects"}, "--queue-redirects: --no-follow-redirects"},
 		{"an empty server", []string{"--server="}, "--server: an address is empty: give HOST:PORT"},
 		{"addresses of another service", []string{"--server", "a:1", "--server", "b:1", "--egress-allow-cidr", "10.0.0.0/8"},
-			"--egress-allow-cidr: is for the fetchd inside, and --server is a:1,b:1: set it there, or leave out --server"},
-		{"ports of another service", []string{"--server", "a:1", "--egress-allow-port", "81"}, "--egress-allow-port: is for the fetchd inside"},
+			"--egress-allow-cidr: applies to the fetchd inside, but --server is a:1,b:1: use the settings of that fetchd, or remove --server"},
+		{"ports of another service", []string{"--server", "a:1", "--egress-allow-port", "81"}, "--egress-allow-port: applies to the fetchd inside"},
 		{"a range that is none", []string{"--egress-allow-cidr", "10.0.0.0"}, "--egress-allow-cidr: "},
 		{"a port that is none", []string{"--egress-allow-port", "65536"}, "--egress-allow-port: "},
-		{"TLS with the service inside", []string{"--tls"}, "--tls: says how another fetchd is reached: give its address with --server"},
-		{"a token for the service inside", []string{"--token-file", "token"}, "--token-file: says how another fetchd is reached"},
-		{"the demo with a server", []string{"--demo", "--server", "a:1"}, "--server: the demo has a crawl of its own: leave it out, or leave out --demo"},
-		{"the demo with outcomes", []string{"--outcomes", "-", "--demo"}, "--outcomes: the demo has a crawl of its own"},
+		{"TLS with the service inside", []string{"--tls"}, "--tls: applies to another fetchd: give its address with --server"},
+		{"a token for the service inside", []string{"--token-file", "token"}, "--token-file: applies to another fetchd"},
+		{"the demo with a server", []string{"--demo", "--server", "a:1"}, "--server: not possible with --demo, which has its own crawl: remove one of the two"},
+		{"the demo with outcomes", []string{"--outcomes", "-", "--demo"}, "--outcomes: not possible with --demo"},
 		{"the demo with no fetch open", []string{"--demo", "--open", "0"}, "--open: 0 is not from 1 to 100000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestRefused(t *testing.T) {
 	t.Run("the demo with a database", func(t *testing.T) {
 		t.Parallel()
 		got := runWith(t.Context(), strings.NewReader(""), nil, "run", "--demo", "--db", "crawl.db")
-		if want := "frontier: --db: the demo has a crawl of its own: leave it out, or leave out --demo\n"; got.code != cli.ExitUsage || got.err != want {
+		if want := "frontier: --db: not possible with --demo, which has its own crawl: remove one of the two\n"; got.code != cli.ExitUsage || got.err != want {
 			t.Errorf("exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitUsage, want)
 		}
 	})
@@ -100,7 +100,7 @@ func TestBadEnvironment(t *testing.T) {
 	}
 	t.Run("queued and not followed", func(t *testing.T) {
 		t.Parallel()
-		checkRefused(t, map[string]string{"CRAWLER_FOLLOW_REDIRECTS": "0"}, "--queue-redirects: redirects are left alone by", "--queue-redirects")
+		checkRefused(t, map[string]string{"CRAWLER_FOLLOW_REDIRECTS": "0"}, "--queue-redirects: --no-follow-redirects", "--queue-redirects")
 	})
 }
 

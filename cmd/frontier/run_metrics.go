@@ -15,15 +15,15 @@ import (
 	"fetchd/internal/cli"
 )
 
-// serveMetrics has the worker counted, and serves that until stop is called. url
-// is empty where nothing is served.
+// serveMetrics adds metrics to config, and serves them until stop is called. url is empty if no
+// address is set.
 func (c *runCmd) serveMetrics(config *frontier.Config) (url string, stop func(), err error) {
 	if c.Metrics == "" {
 		return "", func() {}, nil
 	}
 	l, err := net.Listen("tcp", c.Metrics)
 	if err != nil {
-		return "", nil, cli.UsageError("--metrics-addr", fmt.Sprintf("%v: give an address of this machine and a free port", err))
+		return "", nil, cli.UsageError("--metrics-addr", fmt.Sprintf("%v: give an address of this machine with a free port", err))
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -37,7 +37,7 @@ func (c *runCmd) serveMetrics(config *frontier.Config) (url string, stop func(),
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(l) // its end is Close
+		_ = server.Serve(l) // returns after Close
 	}()
 	return fmt.Sprintf("http://%s/metrics", l.Addr()), func() {
 		_ = server.Close()

@@ -11,7 +11,7 @@ import (
 	"fetchd/internal/plainjson"
 )
 
-// lines are outcomes, a line of JSON each. What was written is whole lines.
+// lines writes outcomes as lines of JSON. It writes complete lines only.
 type lines struct {
 	w     io.Writer
 	close func() error
@@ -32,7 +32,7 @@ func openLines(name string, stdout io.Writer) (*lines, error) {
 	return &lines{f, f.Close}, nil
 }
 
-// endLine ends a line that an earlier run could not write whole.
+// endLine adds a line end that an earlier run could not write.
 func endLine(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -57,5 +57,4 @@ func (l *lines) write(r frontier.Record) error {
 	return nil
 }
 
-// Close ends the use of the file.
 func (l *lines) Close() error { return l.close() }

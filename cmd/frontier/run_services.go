@@ -24,16 +24,16 @@ import (
 	"fetchd/server"
 )
 
-// services are the flags that say through what URLs are fetched.
+// services are the flags of the services that make the fetches.
 type services struct {
-	Server []string `variable:"FETCHD_SERVER" placeholder:"HOST:PORT" group:"Service:" help:"Fetch through the fetchd at this address instead of the one inside ($$FETCHD_SERVER). Repeatable: the fetches are balanced. dns:///NAME:PORT takes every address of a name."`
+	Server []string `variable:"FETCHD_SERVER" placeholder:"HOST:PORT" group:"Service:" help:"Fetch through the fetchd at this address instead of the one inside ($$FETCHD_SERVER). Repeat it to balance fetches. dns:///NAME:PORT uses every address of a name."`
 	dial.Flags
-	AllowCIDR []netip.Prefix `name:"egress-allow-cidr" placeholder:"CIDR" group:"Service:" help:"Addresses that the fetchd inside may reach besides public ones. Repeatable."`
-	AllowPort []uint16       `name:"egress-allow-port" placeholder:"PORT" group:"Service:" help:"Ports besides 80 and 443. Repeatable."`
+	AllowCIDR []netip.Prefix `name:"egress-allow-cidr" placeholder:"CIDR" group:"Service:" help:"Addresses that the fetchd inside may reach in addition to public ones. Repeatable."`
+	AllowPort []uint16       `name:"egress-allow-port" placeholder:"PORT" group:"Service:" help:"Ports that it may reach in addition to 80 and 443. Repeatable."`
 }
 
-// connect reaches the services that the flags name, or starts one for so many open
-// fetches, of which none takes longer. The caller calls stop.
+// connect connects to the services of the flags, or starts one for open fetches of at most longest.
+// The caller calls stop.
 func (c services) connect(logger *slog.Logger, open int, longest time.Duration) (_ []frontier.Service, stop func(), err error) {
 	if len(c.Server) == 0 {
 		return embed(server.Config{
@@ -51,7 +51,7 @@ func (c services) connect(logger *slog.Logger, open int, longest time.Duration) 
 		return nil, nil, err
 	}
 	opts = append(opts, grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		// A service whose machine is gone says nothing: this notices.
+		// Keepalive notices a service whose machine is gone.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
 	var all []frontier.Service
 	var conns []*grpc.ClientConn
@@ -74,28 +74,28 @@ func (c services) connect(logger *slog.Logger, open int, longest time.Duration) 
 
 // embed starts a service inside this process, over memory.
 func embed(cfg server.Config) (_ []frontier.Service, stop func(), err error) {
-	log.SetOutput(io.Discard) // net/http writes an origin's bytes there
+	log.SetOutput(io.Discard) // net/http logs bytes from origins there
 	srv, err := server.New(cfg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: start the one inside: %w", frontier.ErrNoService, err)
+		return nil, nil, fmt.Errorf("%w: start fetchd inside: %w", frontier.ErrNoService, err)
 	}
 	l := bufconn.Listen(1 << 20)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = srv.Serve(l) // calls tell of what they could not do
+		_ = srv.Serve(l) // calls return the errors
 	}()
 	end := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = srv.Shutdown(ctx) // nobody waits for what it cuts off
+		_ = srv.Shutdown(ctx) // nobody waits for the calls that it cancels
 		<-served
 	}
 	conn, err := grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
 		end()
-		return nil, nil, fmt.Errorf("%w: reach the one inside: %w", frontier.ErrNoService, err)
+		return nil, nil, fmt.Errorf("%w: connect to fetchd inside: %w", frontier.ErrNoService, err)
 	}
 	return []frontier.Service{{Name: "inside", Client: client.New(conn)}}, func() {
 		_ = conn.Close()
@@ -103,8 +103,7 @@ func embed(cfg server.Config) (_ []frontier.Service, stop func(), err error) {
 	}, nil
 }
 
-// warnings passes on what an operator has to read of the service inside: not its
-// line for each call and fetch.
+// warnings passes on errors of the service inside, and drops its line for each call and fetch.
 type warnings struct{ slog.Handler }
 
 // Enabled implements slog.Handler.

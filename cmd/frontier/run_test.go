@@ -28,7 +28,7 @@ func TestAddAndRun(t *testing.T) {
 	s := startSite(t, site.Config{})
 	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
 	got := c.run(inside(s.Port()))
-	if want := fmt.Sprintf("no database at %s: \"frontier add\" makes one", c.db); got.code != cli.ExitDatabase || !strings.Contains(got.err, want) {
+	if want := fmt.Sprintf("no database at %s: create it with \"frontier add\"", c.db); got.code != cli.ExitDatabase || !strings.Contains(got.err, want) {
 		t.Fatalf("run before add: exit status %d, %q, want %d and %q", got.code, got.err, cli.ExitDatabase, want)
 	}
 	c.must("add", at(s, "/p/1"), at(s, "/p/2"), at(s, "/nothing"))
@@ -176,7 +176,7 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 		told  string
 	}{
 		{"bodies to a file", []string{"--bodies", file}, "--bodies: open " + file + " for bodies: "},
-		{"bodies under a file", []string{"--bodies", filepath.Join(file, "pages")}, "give a directory or a bucket that can be written"},
+		{"bodies under a file", []string{"--bodies", filepath.Join(file, "pages")}, "give a directory or a bucket that you can write to"},
 		{"bodies to a bucket of another kind", []string{"--bodies", "gopher://b?secret=1"}, "--bodies: open gopher://b?… for bodies: "},
 		{"bodies to a bucket that is not there", []string{"--bodies", "file://" + filepath.Join(dir, "no")}, "--bodies: "},
 		{"outcomes to a folder", []string{"--outcomes", dir}, "write: open " + dir + ": is a directory"},
@@ -217,7 +217,7 @@ func TestMetricsOfRun(t *testing.T) {
 	s := startSite(t, site.Config{})
 	c := newCrawl(t, at(s, "/p/1"))
 	b := c.start(append(inside(s.Port()), "--endless", "--metrics-addr", "127.0.0.1:0", "--outcomes", "-")...)
-	address := strings.TrimPrefix(b.err.until(t, "metrics are at "), "metrics are at ")
+	address := strings.TrimPrefix(b.err.until(t, "serving metrics at "), "serving metrics at ")
 	b.out.until(t, "{")
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"fetchd/internal/cli"
 )
 
-// maxInFlight is the most fetches at a time that a host can be set to.
+// maxInFlight is the maximum of --max-in-flight.
 const maxInFlight = 10_000
 
 // setCmd is "frontier set".
 type setCmd struct {
 	database
 	Host        string  `arg:"" help:"A host, or a URL of it, known or not."`
-	Delay       *string `placeholder:"DURATION" help:"From the end of a fetch to the start of the next, such as 5s or 500ms; 0s is none; \"default\" is that of the crawl. The crawl-delay of robots.txt counts where it is longer."`
-	MaxInFlight *int    `placeholder:"N" help:"Fetches at a time, 1 to 10000. It is 1 where nothing was set."`
+	Delay       *string `placeholder:"DURATION" help:"Time from the end of a fetch to the start of the next, such as 5s or 500ms; 0s means none, \"default\" that of the crawl. A longer Crawl-delay in robots.txt still applies."`
+	MaxInFlight *int    `placeholder:"N" help:"Maximum number of fetches at a time, 1 to 10000. The default is 1."`
 }
 
 func (c *setCmd) run(ctx context.Context, a *app) int {
@@ -30,7 +30,7 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, existing, func(s store.Store) error {
-		note, err := strange(ctx, s, host)
+		note, err := unknownHost(ctx, s, host)
 		if err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 		}
 		out := &cli.Printer{W: a.Out}
 		if d := params.Delay; d != nil && *d < 0 {
-			out.Printf("Host %s: the delay is the crawl's default.\n", host)
+			out.Printf("Host %s: the delay is the default of the crawl.\n", host)
 		} else if d != nil {
 			out.Printf("Host %s: the delay is %v.\n", host, *d)
 		}
@@ -54,7 +54,7 @@ func (c *setCmd) run(ctx context.Context, a *app) int {
 func (c *setCmd) params() (store.HostParams, error) {
 	params := store.HostParams{MaxInFlight: c.MaxInFlight}
 	if c.Delay == nil && c.MaxInFlight == nil {
-		return params, cli.UsageError("set", "nothing is to be set: give --delay, --max-in-flight or both")
+		return params, cli.UsageError("set", "nothing to set: give --delay, --max-in-flight or both")
 	}
 	if n := c.MaxInFlight; n != nil && (*n < 1 || *n > maxInFlight) {
 		return params, cli.UsageError("--max-in-flight", fmt.Sprintf("%d is not from 1 to %d; to stop a host, pause it", *n, maxInFlight))
@@ -67,7 +67,7 @@ func (c *setCmd) params() (store.HostParams, error) {
 		var err error
 		delay, err = time.ParseDuration(*c.Delay)
 		if err != nil || delay < 0 {
-			return params, cli.UsageError("--delay", fmt.Sprintf("%.40q is no duration such as 5s, 500ms or 0s, and not \"default\"", *c.Delay))
+			return params, cli.UsageError("--delay", fmt.Sprintf("%.40q is not a duration such as 5s, 500ms or 0s, and not \"default\"", *c.Delay))
 		}
 	}
 	params.Delay = &delay

@@ -20,16 +20,16 @@ const watchEvery = 2 * time.Second
 // statusCmd is "frontier status".
 type statusCmd struct {
 	database
-	JSON    bool `name:"json" help:"One line of JSON."`
-	Watch   bool `help:"Again every 2 s, until interrupted: drawn anew on a terminal, a line each elsewhere."`
-	Classes bool `help:"Count what failed by its error class too. It reads the whole table, row by row; not with --watch."`
+	JSON    bool `name:"json" help:"Print one line of JSON."`
+	Watch   bool `help:"Repeat every 2 s until interrupted: redraw on a terminal, print a line elsewhere."`
+	Classes bool `help:"Also count failed URLs by error class. This reads the whole table row by row; not with --watch."`
 }
 
-// counted is what status tells. Its JSON is for programs to read.
+// counted is the output of status. Its JSON is stable.
 type counted struct {
 	URLs    urlCounts              `json:"urls"`
 	Hosts   hostCounts             `json:"hosts"`
-	Paused  bool                   `json:"paused"` // the crawl as a whole
+	Paused  bool                   `json:"paused"` // the whole crawl
 	Classes map[string]classCounts `json:"classes,omitempty"`
 }
 
@@ -51,7 +51,7 @@ type hostCounts struct {
 	Paused   int64 `json:"paused"`
 }
 
-// classCounts are the URLs whose last fetch failed in a class.
+// classCounts counts the URLs whose last fetch failed with a class.
 type classCounts struct {
 	Failed int64 `json:"failed"`
 	Dead   int64 `json:"dead"`
@@ -59,7 +59,7 @@ type classCounts struct {
 
 func (c *statusCmd) run(ctx context.Context, a *app) int {
 	if c.Watch && c.Classes {
-		return a.end(ctx, cli.UsageError("--classes", "reads the whole table each time: leave out --watch"))
+		return a.end(ctx, cli.UsageError("--classes", "reads the whole table each time: remove --watch"))
 	}
 	return c.with(ctx, a, existing, func(s store.Store) error {
 		if c.Watch {
@@ -79,8 +79,8 @@ func (c *statusCmd) run(ctx context.Context, a *app) int {
 	})
 }
 
-// watch tells again and again until ctx ends or nobody reads. On a terminal it
-// draws over what it told before.
+// watch prints counts until ctx ends or the reader goes away. On a terminal it replaces the
+// previous table.
 func (c *statusCmd) watch(ctx context.Context, w io.Writer, s store.Store, terminal bool) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -106,12 +106,12 @@ func (c *statusCmd) watch(ctx context.Context, w io.Writer, s store.Store, termi
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return cli.PrintedError(cli.ExitInterrupted, "interrupted") // nothing else ends a watch
+			return cli.PrintedError(cli.ExitInterrupted, "interrupted") // the usual end of a watch
 		}
 	}
 }
 
-// erase takes so many lines off a terminal.
+// erase returns the control sequence that removes lines of a terminal.
 func erase(lines int) string {
 	if lines == 0 {
 		return ""
@@ -156,7 +156,7 @@ func countClasses(ctx context.Context, s store.Store) (map[string]classCounts, e
 	return classes, nil
 }
 
-// table is the counts for people.
+// table formats the counts for people.
 func (n *counted) table() string {
 	var b strings.Builder
 	row := func(name string, count int64, note string) {
@@ -168,14 +168,14 @@ func (n *counted) table() string {
 	row("fetched", n.URLs.Fetched, "Completed")
 	row("failed", n.URLs.Failed, "to be tried again later")
 	row("dead", n.URLs.Dead, "Failed: not to be tried again")
-	row("in all", n.URLs.Total, "")
+	row("total", n.URLs.Total, "")
 	b.WriteString("Hosts\n")
-	row("due", n.Hosts.Due, "a claim looks at them now")
+	row("due", n.Hosts.Due, "a worker looks at them now")
 	row("waiting", n.Hosts.Waiting, "for their delay, or for a block to end")
 	row("in flight", n.Hosts.InFlight, "")
 	row("blocked", n.Hosts.Blocked, "after a 429 or 503")
 	row("paused", n.Hosts.Paused, "")
-	row("in all", n.Hosts.Total, "")
+	row("total", n.Hosts.Total, "")
 	if n.Classes != nil {
 		fmt.Fprintf(&b, "Error classes %22s  %10s\n", "failed", "dead")
 	}
@@ -187,12 +187,12 @@ func (n *counted) table() string {
 		fmt.Fprintf(&b, "  %-23s %10d  %10d\n", cli.Escape(class), c.Failed, c.Dead)
 	}
 	if n.Paused {
-		b.WriteString("The crawl is paused: \"frontier resume\" takes that back.\n")
+		b.WriteString("The crawl is paused: \"frontier resume\" continues it.\n")
 	}
 	return b.String()
 }
 
-// line is the counts for a log.
+// line formats the counts for a log.
 func (n *counted) line() string {
 	text := fmt.Sprintf("pending %d, fetching %d, fetched %d, failed %d, dead %d; hosts due %d, waiting %d, in flight %d, blocked %d, paused %d",
 		n.URLs.Pending, n.URLs.Fetching, n.URLs.Fetched, n.URLs.Failed, n.URLs.Dead,

@@ -46,14 +46,14 @@ const busyTable = `URLs
   fetched             1  Completed
   failed              1  to be tried again later
   dead                3  Failed: not to be tried again
-  in all              8
+  total               8
 Hosts
   due                 1  a claim looks at them now
   waiting             2  for their delay, or for a block to end
   in flight           1
   blocked             1  after a 429 or 503
   paused              1
-  in all              7
+  total               7
 `
 
 func TestStatus(t *testing.T) {
@@ -81,7 +81,7 @@ func TestStatusPaused(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
 	c.must("pause")
-	if got, want := c.must("status"), "The crawl is paused: \"frontier resume\" takes that back.\n"; !strings.HasSuffix(got, want) {
+	if got, want := c.must("status"), "The crawl is paused: \"frontier resume\" continues it.\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("status of a paused crawl lacks %q:\n%s", want, got)
 	}
 	diff(t, "JSON", `{"urls":{"pending":0,"fetching":0,"fetched":0,"failed":0,"dead":0,"total":0},`+

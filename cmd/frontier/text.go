@@ -9,11 +9,11 @@ import (
 	"fetchd/internal/cli"
 )
 
-// secrets are the places of an address where a password can stand. In that of a
-// database what is taken for one is rather too long than too short.
+// secrets matches the parts of an address that may contain a password. For an address of a database
+// it prefers to match too much.
 var secrets = regexp.MustCompile(`(?i)(postgres(?:ql)?://)\S*@|(://)[^\s/?#]*@|(password\s*=\s*)(?:'[^']*'|[^\s&]+)`)
 
-// safe makes text fit for one line that anyone may read: no controls, no passwords.
+// safe makes text safe for one line of output: no control characters, no passwords.
 func safe(s string) string {
 	return cli.Escape(secrets.ReplaceAllStringFunc(strings.Join(strings.Fields(s), " "), func(match string) string {
 		if strings.HasSuffix(match, "@") {
@@ -24,7 +24,7 @@ func safe(s string) string {
 	}))
 }
 
-// relative says how far t is from now: "in 4m10s", "3s ago", "now".
+// relative formats t relative to now: "in 4m10s", "3s ago", "now".
 func relative(t, now time.Time) string {
 	d := t.Sub(now)
 	switch {
@@ -36,7 +36,7 @@ func relative(t, now time.Time) string {
 	return "now"
 }
 
-// span writes a duration to the second, and one of two days or more to the hour.
+// span formats a duration in seconds, or in hours from two days on.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= 2*day {
@@ -45,5 +45,5 @@ func span(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// stamp is a time as this program writes it: RFC 3339 in UTC, to the millisecond.
+// stamp formats a time: RFC 3339 in UTC with milliseconds.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

@@ -17,19 +17,19 @@ import (
 type whyCmd struct {
 	database
 	URL       string `arg:"" help:"The URL, in any form."`
-	JSON      bool   `name:"json" help:"One line of JSON."`
-	UserAgent string `default:"${agent}" help:"How the crawler calls itself, as \"frontier run\" was told; robots.txt is read by the letters, _ and - that it begins with."`
+	JSON      bool   `name:"json" help:"Print one line of JSON."`
+	UserAgent string `default:"${agent}" help:"Name of the crawler, as for \"frontier run\". Its leading letters, _ and - select the rules of robots.txt."`
 }
 
 func (c *whyCmd) run(ctx context.Context, a *app) int {
 	url, err := normal.NormalizeURL(c.URL)
 	if err != nil {
-		return a.end(ctx, cli.UsageError("URL", fmt.Sprintf("%v: give a whole one, with http:// or https://", err)))
+		return a.end(ctx, cli.UsageError("URL", fmt.Sprintf("%v: give a complete URL, with http:// or https://", err)))
 	}
 	return c.with(ctx, a, existing, func(s store.Store) error {
 		told, err := s.Why(ctx, url)
 		if errors.Is(err, store.ErrUnknownURL) {
-			a.Errorf(`the frontier does not hold %s: "frontier add" adds it`, url)
+			a.Errorf(`the frontier does not have %s: add it with "frontier add"`, url)
 			return cli.PrintedError(cli.ExitNothing, "unknown URL")
 		}
 		if err != nil {
@@ -49,30 +49,30 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 	})
 }
 
-// reason is what keeps a URL from being fetched now. The zero value is nothing.
+// reason says why a URL is not being fetched now. The zero value means that there is no reason.
 type reason struct {
 	code string // for programs
 	text string // a sentence
 }
 
-// evidence is all that is known of why a URL is not being fetched.
+// evidence is everything known about a URL that is not being fetched.
 type evidence struct {
 	store.Explanation
 	Robots frontier.RobotsState
 }
 
-// reasonOf is the first thing that keeps a URL from being fetched now: what a
-// person can change comes first, then what holds longest.
+// reasonOf returns the first reason why a URL is not being fetched now. Reasons that a user can
+// change come first, then those that last longest.
 func reasonOf(e *evidence) reason {
 	for _, ask := range []func(*evidence) reason{statusReason, pauseReason, robotsReason, waitReason, flightReason, delayReason} {
 		if r := ask(e); r.code != "" {
 			return r
 		}
 	}
-	return reason{"its_turn", `Nothing holds it back: it waits for its turn among the URLs of its host, and for a "frontier run".`}
+	return reason{"its_turn", `Nothing delays it: it waits for its turn among the URLs of its host, and for a "frontier run".`}
 }
 
-// statusReason is that of a URL that is on its way or done.
+// statusReason returns a reason for a URL that is being fetched, or done.
 func statusReason(e *evidence) reason {
 	u := &e.URL
 	switch u.Status {
@@ -84,7 +84,7 @@ func statusReason(e *evidence) reason {
 		if u.LeaseUntil.After(e.Now) {
 			return reason{"fetching", fmt.Sprintf("It is being fetched now%s; the lease ends %s unless it is extended.", byWorker(u), relative(u.LeaseUntil, e.Now))}
 		}
-		return reason{"lease_expired", fmt.Sprintf(`It was being fetched%s, whose lease ended %s: a "frontier run" will take it back.`, byWorker(u), relative(u.LeaseUntil, e.Now))}
+		return reason{"lease_expired", fmt.Sprintf(`It was being fetched%s, but the lease expired %s: a "frontier run" will take it back.`, byWorker(u), relative(u.LeaseUntil, e.Now))}
 	}
 	return reason{}
 }
@@ -92,14 +92,14 @@ func statusReason(e *evidence) reason {
 func pauseReason(e *evidence) reason {
 	switch {
 	case e.Paused:
-		return reason{"crawl_paused", `The crawl is paused: "frontier resume" takes that back.`}
+		return reason{"crawl_paused", `The crawl is paused: "frontier resume" continues it.`}
 	case e.Host.Paused:
-		return reason{"host_paused", fmt.Sprintf(`Its host is paused: "frontier resume %s" takes that back.`, cli.Escape(e.URL.Host))}
+		return reason{"host_paused", fmt.Sprintf(`Its host is paused: "frontier resume %s" continues it.`, cli.Escape(e.URL.Host))}
 	}
 	return reason{}
 }
 
-// waitReason is the longer of the waits after a failure: the host's or its own.
+// waitReason returns the longer wait after a failure: the host's or the URL's.
 func waitReason(e *evidence) reason {
 	blocked, ready := e.Host.BlockedUntil, e.URL.ReadyAt
 	switch {
@@ -122,10 +122,10 @@ func delayReason(e *evidence) reason {
 	if !e.Host.NextAt.After(e.Now) {
 		return reason{}
 	}
-	return reason{"host_delay", fmt.Sprintf("Its host was asked a moment ago, and may be asked again %s.", relative(e.Host.NextAt, e.Now))}
+	return reason{"host_delay", fmt.Sprintf("Its host was fetched from a moment ago, and may be fetched from again %s.", relative(e.Host.NextAt, e.Now))}
 }
 
-// withError names the last error's class, where there is one.
+// withError returns the class of the last error, if there is one.
 func withError(u *store.URL) string {
 	if u.ErrorClass == "" {
 		return ""
@@ -143,7 +143,7 @@ func byWorker(u *store.URL) string {
 // fact is a line of an explanation.
 type fact struct{ name, text string }
 
-// explain is an explanation for people: a sentence, and then the facts.
+// explain formats an explanation for people: a sentence, then the facts.
 func explain(e *evidence) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n%s\n", reasonOf(e).text, cli.Escape(e.URL.URL))
@@ -169,7 +169,7 @@ func urlFacts(e *evidence) []fact {
 		{"last error", or(u.LastError, "none")},
 		{"error class", or(u.ErrorClass, "none")},
 		{"HTTP status", or(strings.TrimPrefix(fmt.Sprint(u.HTTPStatus), "0"), "none")},
-		{"retries", fmt.Sprintf("%d inside its last fetch", u.RetryCount)},
+		{"retries", fmt.Sprintf("%d in its last fetch", u.RetryCount)},
 		{"failures", fmt.Sprintf("%d since its last success", u.FailureCount)},
 		{"crashes", fmt.Sprintf("%d leases that expired", u.CrashCount)},
 		{"ready at", when(u.ReadyAt, e.Now)},
@@ -197,7 +197,7 @@ func hostFacts(e *evidence) []fact {
 	}
 }
 
-// when is a time with its distance from now.
+// when formats a time, also relative to now.
 func when(t, now time.Time) string {
 	if t.IsZero() {
 		return "none"
@@ -226,7 +226,7 @@ type explanation struct {
 	URL      urlRow        `json:"url"`
 	Host     hostFigures   `json:"host"`
 	Robots   robotsFigures `json:"robots"`
-	Paused   bool          `json:"paused"` // the crawl as a whole
+	Paused   bool          `json:"paused"` // the whole crawl
 	Now      timestamp     `json:"now"`    // by the database's clock
 }
 

@@ -8,15 +8,15 @@ import (
 	"fetchd/internal/cli"
 )
 
-// robotsReason is that of a URL that robots.txt keeps from being fetched, as far
-// as it is known. A file that is old decides nothing: it is read again first.
+// robotsReason returns a reason for a URL that robots.txt forbids, as far as it is known. An old
+// file decides nothing, because it is fetched again first.
 func robotsReason(e *evidence) reason {
 	r := &e.Robots
 	switch {
 	case !r.Known || r.Decision.Allowed:
 		return reason{}
 	case r.Decision.Reason == robots.Unreachable:
-		text := fmt.Sprintf("Nothing of its origin is fetched while robots.txt is %s", unreachable(r))
+		text := fmt.Sprintf("No URL of its origin is fetched while robots.txt is %s", unreachable(r))
 		if e.URL.ReadyAt.After(e.Now) {
 			text += fmt.Sprintf("; it is tried again %s at the earliest", relative(e.URL.ReadyAt, e.Now))
 		}
@@ -27,7 +27,7 @@ func robotsReason(e *evidence) reason {
 	return reason{}
 }
 
-// robotsNow says of a URL that robots.txt has ended what that file says today.
+// robotsNow adds what robots.txt says now about a URL that it has ended.
 func robotsNow(e *evidence) string {
 	r := &e.Robots
 	if e.URL.ErrorClass != frontier.ClassRobotsDisallowed || !r.Known {
@@ -36,7 +36,7 @@ func robotsNow(e *evidence) string {
 	return "; robots.txt: " + robotsFact(r)
 }
 
-// robotsFact says on one line what robots.txt has to say of the URL.
+// robotsFact returns in one line what robots.txt says about the URL.
 func robotsFact(r *frontier.RobotsState) string {
 	d := r.Decision
 	read := fmt.Sprintf("(read %s ago)", span(r.Age))
@@ -51,26 +51,26 @@ func robotsFact(r *frontier.RobotsState) string {
 	case d.Reason == robots.ByRule:
 		return fmt.Sprintf("allowed by line %d, %.200s %s", d.Line.Number, cli.Escape(d.Line.Text), read)
 	case d.Reason == robots.NoRule:
-		return "no line is about it " + read
+		return "no line matches it " + read
 	case d.Reason == robots.Unavailable:
-		return fmt.Sprintf("there is none, so all is allowed: %s (asked %s ago)", r.Cause, span(r.Age))
+		return fmt.Sprintf("there is none, so everything is allowed: %s (fetched %s ago)", r.Cause, span(r.Age))
 	case d.Reason == robots.RobotsTxt:
-		return "is always allowed itself " + read
+		return "is always allowed " + read
 	}
-	return fmt.Sprintf("%s (asked %s ago)", unreachable(r), span(r.Age))
+	return fmt.Sprintf("%s (tried %s ago)", unreachable(r), span(r.Age))
 }
 
-// unreachable says for how long the file has been out of reach, and why.
+// unreachable returns for how long robots.txt has been unreachable, and why.
 func unreachable(r *frontier.RobotsState) string {
-	return fmt.Sprintf("out of reach for %s: %s", span(r.UnreachableFor), r.Cause)
+	return fmt.Sprintf("unreachable for %s: %s", span(r.UnreachableFor), r.Cause)
 }
 
-// robotsFigures are what is known of a robots.txt, in the JSON of why.
+// robotsFigures is the part of the JSON of why about robots.txt.
 type robotsFigures struct {
 	Origin string `json:"origin"`
-	Known  bool   `json:"known"` // the rest is empty otherwise
-	// Allowed and Reason are the decision: unreachable, unavailable, robots_txt,
-	// no_rule or by_rule.
+	Known  bool   `json:"known"` // the other fields are empty otherwise
+	// Allowed and Reason are the decision. Reason is unreachable, unavailable, robots_txt, no_rule
+	// or by_rule.
 	Allowed       bool   `json:"allowed"`
 	Reason        string `json:"reason"`
 	Line          int    `json:"line,omitempty"`

@@ -38,15 +38,15 @@ func TestWhy(t *testing.T) {
 		reason   string
 		sentence string // begins so
 	}{
-		{"nothing", func(*crawl) {}, "its_turn", "Nothing holds it back: it waits for its turn"},
+		{"nothing", func(*crawl) {}, "its_turn", "Nothing delays it: it waits for its turn"},
 		{"fetched", func(c *crawl) {
 			c.fetch(store.Fetch{Status: store.Fetched, FetchedParams: store.FetchedParams{HTTPStatus: 200}})
 		}, "fetched", "It was fetched already, "},
 		{"dead", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)) }, "dead",
-			`It failed for good (forbidden): the site refuses this crawler or this page (403): say with --user-agent who you are and how you can be reached; ` +
-				`"frontier retry --class forbidden" tries again what failed so.`},
+			`It failed for good (forbidden): the site refuses this crawler or this page (403): say with --user-agent who you are and how to reach you; ` +
+				`"frontier retry --class forbidden" tries these URLs again.`},
 		{"dead by the egress guard", func(c *crawl) { c.fetch(failedIn("target_blocked", store.Dead)) }, "dead",
-			`It failed for good (target_blocked): fetchd may not reach the address or port: open it with --egress-allow-cidr and --egress-allow-port, `},
+			`It failed for good (target_blocked): fetchd may not connect to the address or port: allow it with --egress-allow-cidr and --egress-allow-port, `},
 		{"dead without a class", func(c *crawl) { c.fetch(failedIn("", store.Dead)) }, "dead", `It failed for good: "frontier retry" tries again.`},
 		{"dead, and the crawl paused", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)); c.must("pause") }, "dead", "It failed for good"},
 		{"under way", func(c *crawl) {
@@ -55,12 +55,12 @@ func TestWhy(t *testing.T) {
 		{"left by its worker", func(c *crawl) {
 			c.store(func(s store.Store) error { return claim(s, time.Hour) })
 			c.exec(`UPDATE urls SET lease_until = 1`)
-		}, "lease_expired", `It was being fetched by worker w\x1b1, whose lease ended `},
-		{"crawl paused", func(c *crawl) { c.must("pause"); c.must("pause", "a.test") }, "crawl_paused", `The crawl is paused: "frontier resume" takes that back.`},
+		}, "lease_expired", `It was being fetched by worker w\x1b1, but the lease expired `},
+		{"crawl paused", func(c *crawl) { c.must("pause"); c.must("pause", "a.test") }, "crawl_paused", `The crawl is paused: "frontier resume" continues it.`},
 		{"host paused", func(c *crawl) {
 			c.must("pause", "a.test")
 			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
-		}, "host_paused", `Its host is paused: "frontier resume a.test" takes that back.`},
+		}, "host_paused", `Its host is paused: "frontier resume a.test" continues it.`},
 		{"another host paused", func(c *crawl) { c.must("pause", "b.test") }, "its_turn", "Nothing"},
 		{"forbidden by robots.txt", func(c *crawl) { c.robots(forbidding); c.exec(`UPDATE robots SET saved_at = saved_at - 7200000`) }, "robots_disallowed",
 			"robots.txt forbids it: line 2, Disallow: /p (read 2h0m"},
@@ -69,11 +69,11 @@ func TestWhy(t *testing.T) {
 		{"robots.txt out of reach", func(c *crawl) {
 			c.robots(store.Robots{ErrorClass: "dns_not_found", Unreachable: true})
 			c.exec(`UPDATE robots SET unreachable_since = unreachable_since - 10800000`)
-		}, "robots_unreachable", "Nothing of its origin is fetched while robots.txt is out of reach for 3h0m"},
+		}, "robots_unreachable", "No URL of its origin is fetched while robots.txt is unreachable for 3h0m"},
 		{"robots.txt out of reach, and the URL waits", func(c *crawl) {
 			c.fetch(failedIn("robots_unreachable", store.Failed))
 			c.robots(store.Robots{ErrorClass: "dns_not_found", Unreachable: true})
-		}, "robots_unreachable", "Nothing of its origin is fetched while robots.txt is out of reach for "},
+		}, "robots_unreachable", "No URL of its origin is fetched while robots.txt is unreachable for "},
 		{"no robots.txt", func(c *crawl) { c.robots(store.Robots{Status: 404}) }, "its_turn", "Nothing"},
 		{"robots.txt of another origin", func(c *crawl) {
 			other := forbidding
@@ -103,7 +103,7 @@ func TestWhy(t *testing.T) {
 		}, "host_in_flight", "Its host has 1 of at most 1 fetches in flight."},
 		{"its host just asked", func(c *crawl) {
 			c.store(func(s store.Store) error { return s.DelayHosts(t.Context(), []string{"a.test"}) })
-		}, "host_delay", "Its host was asked a moment ago, and may be asked again in "},
+		}, "host_delay", "Its host was fetched from a moment ago, and may be fetched from again in "},
 		{"pending again", func(c *crawl) {
 			c.fetch(failedIn("forbidden", store.Dead))
 			c.must("retry")
@@ -137,7 +137,7 @@ func TestWhyUnknown(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t, page)
 	got := c.cli("why", "HTTP://u:secret@A.test:80/Page#top")
-	want := "frontier: the frontier does not hold http://a.test/Page: \"frontier add\" adds it\n"
+	want := "frontier: the frontier does not have http://a.test/Page: add it with \"frontier add\"\n"
 	if got.code != cli.ExitNothing || got.err != want || got.out != "" {
 		t.Errorf("exit status %d, %q, %q; want %d, %q and nothing", got.code, got.err, got.out, cli.ExitNothing, want)
 	}
@@ -164,7 +164,7 @@ http://a.test/page
   last error     http_server_error: 503\x1b[2J
   error class    http_server_error
   HTTP status    503
-  retries        2 inside its last fetch
+  retries        2 in its last fetch
   failures       1 since its last success
   crashes        3 leases that expired
   ready at       2026-01-02T03:08:15.678Z (in 4m10s)
@@ -252,13 +252,13 @@ func TestRobotsFact(t *testing.T) {
 		{"not read", frontier.RobotsState{}, "not read yet"},
 		{"forbidden", frontier.RobotsState{Known: true, Age: time.Hour, Decision: decision(false, robots.ByRule)}, "line 3, Disallow: /p/ (read 1h0m0s ago)"},
 		{"forbidden by what is left", frontier.RobotsState{Known: true, Cause: "status 503", UnreachableFor: 31 * 24 * time.Hour, Decision: decision(false, robots.ByRule)},
-			"line 3, Disallow: /p/ (as last read; out of reach for 31d0h: status 503)"},
-		{"no rule", frontier.RobotsState{Known: true, Decision: decision(true, robots.NoRule)}, "no line is about it (read 0s ago)"},
+			"line 3, Disallow: /p/ (as last read; unreachable for 31d0h: status 503)"},
+		{"no rule", frontier.RobotsState{Known: true, Decision: decision(true, robots.NoRule)}, "no line matches it (read 0s ago)"},
 		{"no file", frontier.RobotsState{Known: true, Cause: "status 404", Age: time.Minute, Decision: decision(true, robots.Unavailable)},
-			"there is none, so all is allowed: status 404 (asked 1m0s ago)"},
+			"there is none, so everything is allowed: status 404 (fetched 1m0s ago)"},
 		{"out of reach", frontier.RobotsState{Known: true, Cause: "dns_not_found", Age: time.Minute, UnreachableFor: 3 * time.Hour, Decision: decision(false, robots.Unreachable)},
-			"out of reach for 3h0m0s: dns_not_found (asked 1m0s ago)"},
-		{"the file itself", frontier.RobotsState{Known: true, Decision: decision(true, robots.RobotsTxt)}, "is always allowed itself (read 0s ago)"},
+			"unreachable for 3h0m0s: dns_not_found (tried 1m0s ago)"},
+		{"the file itself", frontier.RobotsState{Known: true, Decision: decision(true, robots.RobotsTxt)}, "is always allowed (read 0s ago)"},
 	} {
 		if got := robotsFact(&tt.state); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -271,13 +271,13 @@ func TestRobotsReason(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	away := frontier.RobotsState{Known: true, Cause: "dns_not_found", UnreachableFor: 3 * time.Hour}
 	e := &evidence{Explanation: store.Explanation{Now: now}, Robots: away}
-	diff(t, "out of reach", "Nothing of its origin is fetched while robots.txt is out of reach for 3h0m0s: dns_not_found.", robotsReason(e).text)
+	diff(t, "out of reach", "No URL of its origin is fetched while robots.txt is unreachable for 3h0m0s: dns_not_found.", robotsReason(e).text)
 	e.URL.ReadyAt = now.Add(time.Minute)
-	diff(t, "out of reach, and later", "Nothing of its origin is fetched while robots.txt is out of reach for 3h0m0s: dns_not_found; it is tried again in 1m0s at the earliest.", robotsReason(e).text)
+	diff(t, "out of reach, and later", "No URL of its origin is fetched while robots.txt is unreachable for 3h0m0s: dns_not_found; it is tried again in 1m0s at the earliest.", robotsReason(e).text)
 	e.Robots.Decision = robots.Decision{Reason: robots.ByRule, Line: robots.Line{Number: 2, Text: "Disallow: /"}}
-	diff(t, "forbidden by what is left", "robots.txt forbids it: line 2, Disallow: / (as last read; out of reach for 3h0m0s: dns_not_found).", robotsReason(e).text)
+	diff(t, "forbidden by what is left", "robots.txt forbids it: line 2, Disallow: / (as last read; unreachable for 3h0m0s: dns_not_found).", robotsReason(e).text)
 	e.URL.ErrorClass = frontier.ClassRobotsDisallowed
-	diff(t, "dead", "; robots.txt: line 2, Disallow: / (as last read; out of reach for 3h0m0s: dns_not_found)", robotsNow(e))
+	diff(t, "dead", "; robots.txt: line 2, Disallow: / (as last read; unreachable for 3h0m0s: dns_not_found)", robotsNow(e))
 	e.Robots = frontier.RobotsState{}
 	diff(t, "dead, and nothing known", "", robotsNow(e))
 }
