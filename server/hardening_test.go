@@ -29,7 +29,7 @@ func knows(c *server.Config) {
 		if shown.Token != "right" {
 			return "", errors.New("send an Authorization header: Bearer TOKEN")
 		}
-		return "somebody", nil
+		return "caller", nil
 	}
 }
 
@@ -141,7 +141,7 @@ func TestWebAnswerHoldsItsSlot(t *testing.T) {
 		r.wantStatus(resp, 429, codes.ResourceExhausted, "")
 		<-time.After(31 * time.Second)
 		if resp := r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/c/200"))); resp.StatusCode != 200 {
-			r.Errorf("once it was given up: %s", resp.Status)
+			r.Errorf("after the unread call ended: %s", resp.Status)
 		}
 	}, func(c *server.Config) { c.MaxFetches = 1 })
 }

@@ -38,7 +38,7 @@ func TestCallerThatStopsReading(t *testing.T) {
 		}
 		<-sent.Done
 		if took := time.Since(begin); took != 30*time.Second {
-			r.Errorf("the origin was let go after %v, want 30 s", took)
+			r.Errorf("the exchange with the origin ended after %v, want 30 s", took)
 		}
 		for err == nil { // what was sent before is still there to be read
 			_, err = stream.Recv()
