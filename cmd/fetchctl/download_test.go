@@ -138,7 +138,7 @@ func TestDownloadEnds(t *testing.T) {
 		{"a hostile extended name", "{O}/a/200:header=Content-Disposition=attachment%3Bfilename*=UTF-8''%252e%252e%252f.x%25e2%2580%25ae\n", nil, cli.ExitOK, "1 completed", []string{"x_"}},
 		{"no body", "{O}/a/204 empty\n", nil, cli.ExitOK, "1 completed", []string{"empty"}},
 		{"an empty body", "{O}/a/200:size=0 empty\n", nil, cli.ExitOK, "1 completed", []string{"empty"}},
-		{"a body without a length", "{O}/a/200:size=9,no-length x\n", nil, cli.ExitOK, "told no length", []string{"x"}},
+		{"a body without a length", "{O}/a/200:size=9,no-length x\n", nil, cli.ExitOK, "sent no length", []string{"x"}},
 		{"a part that nobody asked for", "{O}/a/206:size=9,header=Content-Range=bytes%200-8%2F100 x\n", nil, cli.ExitPermanent, "a part", []string{}},
 		{"a redirect that leads nowhere", "{O}/a/300 x\n", nil, cli.ExitPermanent, "redirect", []string{}},
 		{"not there", "{O}/a/404 x\n", nil, cli.ExitPermanent, "failed  404", []string{}},
@@ -210,7 +210,7 @@ func TestDownloadThere(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "named.txt"), []byte("mine"))
 
 	got = listed(t, o, dir, "{O}/e/200:body=x other\n")
-	if got.code != cli.ExitOutput || !strings.Contains(got.err, "not of this program") {
+	if got.code != cli.ExitOutput || !strings.Contains(got.err, "is not of this program") {
 		t.Errorf("over somebody's part: exit status %d\n%s", got.code, got.err)
 	}
 	wantFile(t, filepath.Join(dir, "other.part"), []byte("somebody's"))
@@ -290,7 +290,7 @@ func TestDownloadInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // its exit status is looked at
-		if code := cmd.ProcessState.ExitCode(); code != cli.ExitInterrupted || !strings.Contains(told.String(), "file  interrupted  1.4 MiB kept: the next run continues there") {
+		if code := cmd.ProcessState.ExitCode(); code != cli.ExitInterrupted || !strings.Contains(told.String(), "file  interrupted  1.4 MiB kept for the next run") {
 			t.Errorf("exit status %d\n%s", code, told.String())
 		}
 	}

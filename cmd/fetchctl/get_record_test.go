@@ -12,7 +12,7 @@ import (
 
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
-	"fetchd/internal/har"
+	"fetchd/internal/har/hartest"
 )
 
 // archived is what the tests read of an archive.
@@ -51,7 +51,7 @@ func readArchive(t *testing.T, name string) archived {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := har.Check(data); err != nil {
+	if err := hartest.Check(data); err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
 	var a archived

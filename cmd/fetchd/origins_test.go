@@ -112,7 +112,7 @@ func TestOriginsFileRefuses(t *testing.T) {
 		{"a secret in the wrong place", "providers: s3cr3t", "line 1"},
 		{"a list for a map", "providers: [s3cr3t]", "line 1"},
 		{"no origins", "providers: {api: {token: s3cr3t}}", "providers: api: auth: origins"},
-		{"nothing to send", "providers: {api: {origins: ['https://a.example']}}", "give one of"},
+		{"nothing to send", "providers: {api: {origins: ['https://a.example']}}", "give exactly one of"},
 		{"a profile in plaintext", "profiles: {'http://a.example': {ca-file: x}}", "https://"},
 		{"an empty profile", "profiles: {'https://a.example': {}}", "ca-file"},
 		{"no such authority", "profiles: {'https://a.example': {ca-file: /nowhere}}", "/nowhere"},

@@ -18,8 +18,8 @@ import (
 // drawEvery is the time between two drawings of the bars.
 const drawEvery = 250 * time.Millisecond
 
-// board is where a run of many files is told: lines, and on a terminal, below
-// them, a bar for each file under way and one for all.
+// board prints the progress of a run: lines, and on a terminal, below them, a bar for each
+// file in flight and one for all files.
 type board struct {
 	out   *cli.Printer
 	paint cli.Painter
@@ -33,22 +33,22 @@ type board struct {
 	rows   []*track
 	drawn  int // rows on the terminal
 	ended  int
-	before int64 // bytes fetched of files that have ended
+	before int64 // bytes of files that have ended
 	quit   chan struct{}
 	wait   sync.WaitGroup
 }
 
-// track is the row of a file under way.
+// track is the row of a file in flight.
 type track struct {
 	name           atomic.Pointer[string]
 	at, total      atomic.Int64
-	from, received atomic.Int64 // where it began; bytes of this run
+	from, received atomic.Int64 // offset of the first byte of this run; bytes of this run
 	begun          time.Time
 }
 
 func (r *track) rename(name string) { r.name.Store(&name) }
 
-// set notes how far the file is. A file that goes back has begun again.
+// set records how far the file is. A file that goes back has started again.
 func (r *track) set(at, total int64) {
 	before := r.at.Swap(at)
 	r.total.Store(total)
@@ -59,7 +59,7 @@ func (r *track) set(at, total int64) {
 	r.received.Add(at - before)
 }
 
-// start begins to draw.
+// start starts drawing.
 func (b *board) start() {
 	if !b.draws {
 		return
@@ -79,7 +79,7 @@ func (b *board) start() {
 	})
 }
 
-// end takes the bars away. Lines can still be written.
+// end removes the bars. Lines can still be written.
 func (b *board) end() {
 	if !b.draws {
 		return
@@ -92,7 +92,7 @@ func (b *board) end() {
 	b.show(nil)
 }
 
-// add begins a row.
+// add adds a row.
 func (b *board) add(name string) *track {
 	r := &track{begun: time.Now()}
 	r.rename(name)
@@ -104,7 +104,7 @@ func (b *board) add(name string) *track {
 	return r
 }
 
-// remove ends a row.
+// remove removes a row.
 func (b *board) remove(r *track) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,7 +113,7 @@ func (b *board) remove(r *track) {
 	b.before += r.received.Load()
 }
 
-// Write takes a line. Where bars are drawn it waits for the next drawing.
+// Write writes a line. If bars are drawn, the line appears with the next drawing.
 func (b *board) Write(line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,7 +140,7 @@ func (b *board) draw() {
 	b.show(append(bars, cutWidth(total, columns-1)))
 }
 
-// show replaces what was drawn, in one piece.
+// show replaces the drawn bars, in one write.
 func (b *board) show(bars []string) {
 	var text strings.Builder
 	if b.drawn > 0 {
@@ -155,7 +155,7 @@ func (b *board) show(bars []string) {
 	b.out.Printf("%s", text.String())
 }
 
-// sum tells how the files ended.
+// sum prints how the files ended.
 func (b *board) sum(c counts, left int) {
 	parts := []string{fmt.Sprintf("%d completed", c.completed), fmt.Sprintf("%d failed", c.failed),
 		retries(c), fmt.Sprintf("%d already there", c.alreadyThere)}
@@ -168,7 +168,7 @@ func (b *board) sum(c counts, left int) {
 	b.out.Printf("%s  %s  %s\n", strings.Join(parts, ", "), show.Size(c.bytes), show.Took(time.Since(b.begun)))
 }
 
-// retries says how many attempts were made after the first, and for how many files.
+// retries formats the number of attempts after the first, and of files that needed them.
 func retries(c counts) string {
 	switch c.retries {
 	case 0:
@@ -179,7 +179,7 @@ func retries(c counts) string {
 	return fmt.Sprintf("%d retries of %s", c.retries, cli.Count(c.retried, "file"))
 }
 
-// bar draws the row in so many columns:
+// bar formats the row in the given number of columns:
 //
 //	image.iso  [=====     ]  48 %  3.4 MiB of 7.1 MiB  1.2 MiB/s  3s left
 func (r *track) bar(columns int, now time.Time) string {
@@ -205,7 +205,7 @@ func (r *track) bar(columns int, now time.Time) string {
 	return cutWidth(name+strings.Repeat(" ", max(0, min(room, 30)-widthOf(name)))+"  "+facts, columns)
 }
 
-// runeWidth is how many columns of a terminal a character takes, at most.
+// runeWidth returns the maximum number of terminal columns that a character needs.
 func runeWidth(r rune) int {
 	switch width.LookupRune(r).Kind() {
 	case width.EastAsianWide, width.EastAsianFullwidth:
@@ -222,7 +222,7 @@ func widthOf(s string) int {
 	return n
 }
 
-// cutWidth shortens s to so many columns.
+// cutWidth shortens s to the given number of columns.
 func cutWidth(s string, columns int) string {
 	if widthOf(s) <= columns {
 		return s

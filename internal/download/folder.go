@@ -12,17 +12,17 @@ import (
 	"fetchd/internal/cli"
 )
 
-// folder is where downloads go. Nothing outside it is reached, and no symbolic
-// link in it is followed: what is opened was made new, or is a regular file by
-// its own name.
+// folder is the directory of the downloads. Nothing outside it is accessed, and no symbolic
+// link in it is followed: every opened file was either created here, or is a regular file
+// under its own name.
 type folder struct {
 	root *os.Root
-	// step is asked before each change; an error stops it. Nil lets all pass. Tests
-	// end a run with it at any moment.
+	// step is called before each change; an error prevents the change. It may be nil.
+	// Tests use it to end a run at any point.
 	step func(string) error
 }
 
-// openFolder opens a directory, and makes it where it is missing.
+// openFolder opens a directory, and creates it if it does not exist.
 func openFolder(name string) (*folder, error) {
 	if err := os.MkdirAll(name, 0o777); err != nil {
 		return nil, cli.OutputError(err)
@@ -34,9 +34,9 @@ func openFolder(name string) (*folder, error) {
 	return &folder{root: root}, nil
 }
 
-func (d *folder) close() { _ = d.root.Close() } // it was only looked through
+func (d *folder) close() { _ = d.root.Close() } // nothing was written through it
 
-// change is a step that alters the folder or a file in it.
+// change does something that changes the folder or a file in it.
 func (d *folder) change(what string, do func() error) error {
 	if d.step != nil {
 		if err := d.step(what); err != nil {
@@ -48,7 +48,7 @@ func (d *folder) change(what string, do func() error) error {
 
 func (d *folder) lstat(name string) (fs.FileInfo, error) { return d.root.Lstat(name) }
 
-// exists tells whether anything has the name, a link that leads nowhere included.
+// exists reports whether the name exists, even as a symbolic link without a target.
 func (d *folder) exists(name string) (bool, error) {
 	_, err := d.lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,7 +57,7 @@ func (d *folder) exists(name string) (bool, error) {
 	return err == nil, err
 }
 
-// create makes a file that was not there.
+// create creates a file that does not exist.
 func (d *folder) create(name string, mode fs.FileMode) (f *os.File, err error) {
 	err = d.change("create "+name, func() error {
 		f, err = d.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
@@ -66,14 +66,14 @@ func (d *folder) create(name string, mode fs.FileMode) (f *os.File, err error) {
 	return f, err
 }
 
-// open opens a regular file that is there.
+// open opens an existing regular file.
 func (d *folder) open(name string, flag int) (*os.File, error) {
 	before, err := d.lstat(name)
 	if err != nil {
 		return nil, err
 	}
 	if !before.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", name)
+		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
 	f, err := d.root.OpenFile(name, flag, 0)
 	if err != nil {
@@ -85,7 +85,7 @@ func (d *folder) open(name string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// remove removes a file that may be gone already.
+// remove removes a file, which need not exist.
 func (d *folder) remove(name string) error {
 	return d.change("remove "+name, func() error {
 		if err := d.root.Remove(name); !errors.Is(err, fs.ErrNotExist) {
@@ -95,8 +95,8 @@ func (d *folder) remove(name string) error {
 	})
 }
 
-// clear removes what belongs to a file under way, the sidecar last: without it
-// the others would not be ours.
+// clear removes the part and the sidecar of a file. The sidecar is last, because a part
+// without a sidecar does not count as ours.
 func (d *folder) clear(name string) error {
 	for _, ending := range []string{partEnding, freshEnding, sidecarEnding} {
 		if err := d.remove(name + ending); err != nil {
@@ -110,8 +110,8 @@ func (d *folder) rename(from, to string) error {
 	return d.change("rename "+from, func() error { return d.root.Rename(from, to) })
 }
 
-// place gives a file a second name that was free. A file system without links
-// gives it the name instead.
+// place renames a file to a name that must be free. It uses a hard link, which never replaces
+// a file. File systems without links get a check and a rename.
 func (d *folder) place(from, to string) error {
 	err := d.change("link "+from, func() error { return d.root.Link(from, to) })
 	if err == nil || errors.Is(err, fs.ErrExist) {
@@ -123,7 +123,7 @@ func (d *folder) place(from, to string) error {
 	return d.rename(from, to)
 }
 
-// sync makes names last.
+// sync flushes the directory, so that the names survive a crash of the system.
 func (d *folder) sync() error {
 	return d.change("sync folder", func() error {
 		f, err := d.root.Open(".")
@@ -135,20 +135,20 @@ func (d *folder) sync() error {
 	})
 }
 
-// same tells whether two names are those of one file.
+// same reports whether two names belong to the same file.
 func (d *folder) same(a, b string) bool {
 	x, errX := d.lstat(a)
 	y, errY := d.lstat(b)
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// sidecar says how far a part has come. It stands beside it as JSON.
+// sidecar records how far a part has come. It is a JSON file next to the part.
 type sidecar struct {
 	Version   int    `json:"version"`
 	URL       string `json:"url"`
-	Validator string `json:"validator,omitempty"` // empty: it cannot be continued
-	Offset    int64  `json:"offset"`              // bytes that are surely there
-	Total     int64  `json:"total"`               // of the whole file; -1: not told
+	Validator string `json:"validator,omitempty"` // empty if the part cannot be continued
+	Offset    int64  `json:"offset"`              // bytes that are certainly on disk
+	Total     int64  `json:"total"`               // of the complete file; -1 if unknown
 }
 
 const (
@@ -156,17 +156,17 @@ const (
 	maxSidecar     = 64 << 10
 )
 
-// errForeign says that a name we would use belongs to somebody else.
-var errForeign = errors.New("is there, and not of this program: remove it, or give --force")
+// errForeign reports that a name that we need belongs to another program.
+var errForeign = errors.New("exists, but is not of this program: remove it, or give --force")
 
-// readSidecar reads the sidecar of a name. One that is empty, or zeros alone, is
-// what a crash of the system may leave; it says nothing, but it is ours.
+// readSidecar reads the sidecar of a file. After a crash of the system a sidecar may be empty
+// or consist of zeros. Such a sidecar has no information, but it is ours.
 func (d *folder) readSidecar(name string) (sidecar, error) {
 	f, err := d.open(name+sidecarEnding, os.O_RDONLY)
 	if err != nil {
 		return sidecar{}, err
 	}
-	defer func() { _ = f.Close() }() // it was only read from
+	defer func() { _ = f.Close() }() // it was only read
 	text, err := io.ReadAll(io.LimitReader(f, maxSidecar+1))
 	if err != nil {
 		return sidecar{}, err
@@ -184,8 +184,8 @@ func (d *folder) readSidecar(name string) (sidecar, error) {
 	return s, nil
 }
 
-// writeSidecar replaces the sidecar of a name at once. A lasting one is there
-// after a crash of the system too.
+// writeSidecar replaces the sidecar of a file atomically. If lasting is set, it survives a
+// crash of the system.
 func (d *folder) writeSidecar(name string, s sidecar, lasting bool) error {
 	s.Version = sidecarVersion
 	text, err := json.Marshal(s)
@@ -196,7 +196,7 @@ func (d *folder) writeSidecar(name string, s sidecar, lasting bool) error {
 	if err := d.remove(fresh); err != nil {
 		return err
 	}
-	f, err := d.create(fresh, 0o600) // a URL may hold a secret
+	f, err := d.create(fresh, 0o600) // a URL may contain a secret
 	if err != nil {
 		return err
 	}
@@ -216,13 +216,13 @@ func (d *folder) writeSidecar(name string, s sidecar, lasting bool) error {
 	return d.sync()
 }
 
-// begun lists the files that were begun and not finished: name → URL.
+// begun returns the URLs of the unfinished files, by name.
 func (d *folder) begun() (map[string]string, error) {
 	f, err := d.root.Open(".")
 	if err != nil {
 		return nil, cli.OutputError(err)
 	}
-	defer func() { _ = f.Close() }() // it was only read from
+	defer func() { _ = f.Close() }() // it was only read
 	names, err := f.Readdirnames(-1)
 	if err != nil {
 		return nil, cli.OutputError(err)
@@ -240,5 +240,5 @@ func (d *folder) begun() (map[string]string, error) {
 	return begun, nil
 }
 
-// errBusy says that another run is at work on a part.
+// errBusy reports that another run is downloading the file.
 var errBusy = errors.New("another run is downloading it")

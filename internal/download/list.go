@@ -14,15 +14,15 @@ import (
 	"fetchd/internal/cli"
 )
 
-// maxList is the longest list of URLs or digests that is read.
+// maxList is the maximum size of a list of URLs or digests.
 const maxList = 64 << 20
 
-// entry is one file to be fetched.
+// entry is one file to download.
 type entry struct {
 	url   string
-	where string // as the user knows it: an argument or a line
+	where string // the argument or the line of the list, for messages
 	name  string // of the file; see naming
-	fixed bool   // the origin has no say in the name
+	fixed bool   // the origin cannot change the name
 }
 
 // entries returns the URLs of the arguments and the lists, in their order, each once. Errors
@@ -58,21 +58,19 @@ func (c *Config) entries(ctx context.Context) ([]*entry, error) {
 	return distinct(all), nil
 }
 
-// checkURL finds what is no URL before anything is fetched. The service looks
-// closer.
+// checkURL rejects text that is not a URL before anything is fetched. The service checks more.
 func checkURL(e *entry) error {
 	if err := cli.CheckUTF8(map[string]string{e.where: e.url}); err != nil {
 		return err
 	}
 	u, err := url.Parse(e.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return cli.UsageError(e.where, fmt.Sprintf("%.80q is no absolute http or https URL", e.url))
+		return cli.UsageError(e.where, fmt.Sprintf("%.80q is not an absolute http or https URL", e.url))
 	}
 	return nil
 }
 
-// distinct leaves out what is named twice: a URL without a file name, where it
-// stands elsewhere too.
+// distinct removes duplicates, and URLs without a file name that are also listed with one.
 func distinct(all []*entry) []*entry {
 	type key struct{ url, name string }
 	seen, named := make(map[key]bool), make(map[string]bool)
@@ -103,7 +101,7 @@ func readList(ctx context.Context, file string, stdin io.Reader) ([]*entry, erro
 	return parseList(file, string(text))
 }
 
-// parseList reads a URL a line, each with a file name behind it or without.
+// parseList parses a list with one URL per line, optionally followed by a file name.
 func parseList(file, text string) ([]*entry, error) {
 	var list []*entry
 	n := 0
@@ -117,7 +115,7 @@ func parseList(file, text string) ([]*entry, error) {
 		if i := strings.IndexAny(line, " \t"); i >= 0 {
 			e.url, e.name, e.fixed = line[:i], strings.TrimSpace(line[i:]), true
 			if clean := cleanName(e.name); clean != e.name {
-				return nil, cli.UsageError(e.where, fmt.Sprintf("%.80q cannot be a file's name here; %q could", e.name, clean))
+				return nil, cli.UsageError(e.where, fmt.Sprintf("%.80q cannot be the name of a file here; %q can", e.name, clean))
 			}
 		}
 		list = append(list, e)
@@ -125,8 +123,8 @@ func parseList(file, text string) ([]*entry, error) {
 	return list, nil
 }
 
-// readSums reads a list of digests: file name → SHA-256 in hex. It is nil where
-// there is no list.
+// readSums reads a list of digests: SHA-256 in hex by file name. It returns nil if there is no
+// list.
 func readSums(ctx context.Context, file string) (map[string]string, error) {
 	if file == "" {
 		return nil, nil
@@ -140,13 +138,13 @@ func readSums(ctx context.Context, file string) (map[string]string, error) {
 	}
 	sums, line := parseSums(string(text))
 	if line != 0 {
-		return nil, cli.UsageError("--sha256sums", fmt.Sprintf("%s:%d is no line of sha256sum, or contradicts one before", file, line))
+		return nil, cli.UsageError("--sha256sums", fmt.Sprintf("%s:%d is not a line of sha256sum, or contradicts an earlier one", file, line))
 	}
 	return sums, nil
 }
 
-// parseSums reads lines "DIGEST  NAME" or "DIGEST *NAME". Of a path the last
-// segment counts. line is the first that cannot be read, or 0.
+// parseSums parses lines of the form "DIGEST  NAME" or "DIGEST *NAME". Only the last segment
+// of a path counts. line is the first line that cannot be parsed, or 0.
 func parseSums(text string) (sums map[string]string, line int) {
 	sums = make(map[string]string)
 	n := 0
@@ -175,13 +173,13 @@ func parseSums(text string) (sums map[string]string, line int) {
 	return sums, 0
 }
 
-// digestOf is the SHA-256 of what r holds, in hex. It stops when ctx ends.
+// digestOf returns the SHA-256 of r in hex. It stops when ctx ends.
 func digestOf(ctx context.Context, r io.Reader) (string, error) {
 	h := sha256.New()
 	buf := make([]byte, 256<<10)
 	for ctx.Err() == nil {
 		n, err := r.Read(buf)
-		_, _ = h.Write(buf[:n]) // a hash takes everything
+		_, _ = h.Write(buf[:n]) // never fails
 		if errors.Is(err, io.EOF) {
 			return hex.EncodeToString(h.Sum(nil)), nil
 		}

@@ -4,5 +4,5 @@ package download
 
 import "os"
 
-// lock does nothing where files have no such locks.
+// lock does nothing on systems without such locks.
 func lock(*os.File) error { return nil }

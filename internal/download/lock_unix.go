@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// lock keeps other runs from a part until it is closed, or this one is killed.
+// lock prevents other runs from using a part until it is closed or this process ends.
 func lock(f *os.File) error {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return errBusy

@@ -18,18 +18,18 @@ import (
 	"fetchd/internal/cli"
 )
 
-// maxName is the longest name of a file in bytes: with the endings of what
-// belongs to it, it fits the 255 that file systems take.
+// maxName is the maximum length of a file name in bytes. With the longest of our suffixes it
+// fits into the 255 bytes of common file systems.
 const maxName = 240
 
-// What belongs to a file while it is under way.
+// The suffixes of the files that belong to an unfinished download.
 const (
 	partEnding    = ".part"
 	sidecarEnding = partEnding + ".json"
-	freshEnding   = sidecarEnding + ".new" // a sidecar before it has its name
+	freshEnding   = sidecarEnding + ".new" // a new sidecar before it replaces the old one
 )
 
-// urlName is the name that a URL gives its file.
+// urlName returns the file name for a URL.
 func urlName(raw string) string {
 	const none = "index.html"
 	u, err := url.Parse(raw)
@@ -41,7 +41,7 @@ func urlName(raw string) string {
 		return none
 	}
 	if decoded, err := url.PathUnescape(segment); err == nil {
-		segment = decoded // a slash that was encoded is no separator of the URL's
+		segment = decoded // an encoded slash is not a separator in the URL
 	}
 	if name := cleanName(segment); name != "" {
 		return name
@@ -49,15 +49,15 @@ func urlName(raw string) string {
 	return none
 }
 
-// dispositionName is the name that a Content-Disposition gives, or "" where
-// there is none or it cannot be read (RFC 6266 §4.3: filename* before filename,
-// and of a path the last segment alone).
+// dispositionName returns the file name in a Content-Disposition, or "" if there is none or it
+// cannot be parsed. As RFC 6266 §4.3 says, filename* wins over filename, and only the last
+// segment of a path counts.
 func dispositionName(value string) string {
 	_, params, err := mime.ParseMediaType(value)
 	if err != nil {
 		return ""
 	}
-	name := params["filename"] // it holds filename*, if that was given
+	name := params["filename"] // this is filename*, if that is present
 	if !utf8.ValidString(name) {
 		name = fromLatin1(name)
 	}
@@ -67,7 +67,7 @@ func dispositionName(value string) string {
 	return cleanName(name)
 }
 
-// fromLatin1 reads bytes as ISO-8859-1.
+// fromLatin1 converts ISO-8859-1 to UTF-8.
 func fromLatin1(s string) string {
 	runes := make([]rune, len(s))
 	for i := range len(s) {
@@ -76,10 +76,10 @@ func fromLatin1(s string) string {
 	return string(runes)
 }
 
-// cleanName makes of any text the name of a file that is one everywhere: no
-// separator, nothing that cannot be seen or turns the direction of text, no
-// leading dot or dash, no device of Windows, none of our own endings. It is ""
-// where nothing is left, and leaves a clean name as it is.
+// cleanName turns any text into a file name that is valid on every system. It has no
+// separators, no invisible characters or such that change the direction of text, no leading
+// dot or dash, no device name of Windows, and none of our suffixes. It returns "" if nothing
+// is left. A clean name is not changed.
 func cleanName(s string) string {
 	for {
 		next := cleanOnce(s)
@@ -92,9 +92,9 @@ func cleanName(s string) string {
 
 func cleanOnce(s string) string {
 	s = strings.Map(cleanRune, strings.ToValidUTF8(s, "_"))
-	s = strings.TrimRight(strings.TrimLeft(s, ". "), ". ") // Windows drops those at the end
+	s = strings.TrimRight(strings.TrimLeft(s, ". "), ". ") // Windows drops trailing ones
 	if strings.HasPrefix(s, "-") {
-		s = "_" + s[1:] // else a command takes it for a flag
+		s = "_" + s[1:] // commands would take it for a flag
 	}
 	if isDevice(s) {
 		s = "_" + s
@@ -117,7 +117,7 @@ func cleanRune(r rune) rune {
 	return r
 }
 
-// devices are the names that Windows keeps for itself, with any ending.
+// devices are the names that Windows reserves, with any extension.
 var devices = []string{"CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", "CLOCK$"}
 
 func isDevice(name string) bool {
@@ -133,23 +133,23 @@ func isDevice(name string) bool {
 	return isPort && utf8.RuneCountInString(port) == 1 && strings.Contains("0123456789¹²³", port)
 }
 
-// shorten cuts a name to so many bytes, and keeps a short ending.
-func shorten(name string, most int) string {
-	if len(name) <= most {
+// shorten shortens a name to maxBytes, and keeps a short extension.
+func shorten(name string, maxBytes int) string {
+	if len(name) <= maxBytes {
 		return name
 	}
 	ending := path.Ext(name)
 	if len(ending) > 20 {
 		ending = ""
 	}
-	stem := name[:most-len(ending)]
+	stem := name[:maxBytes-len(ending)]
 	for !utf8.ValidString(stem) {
 		stem = stem[:len(stem)-1]
 	}
 	return stem + ending
 }
 
-// ownName is a name that no other URL has.
+// ownName returns a name that is unique for the URL.
 func ownName(name, rawURL string) string {
 	sum := sha256.Sum256([]byte(rawURL))
 	mark := "-" + hex.EncodeToString(sum[:4])
@@ -160,19 +160,19 @@ func ownName(name, rawURL string) string {
 	return cleanName(shorten(strings.TrimSuffix(name, ending), maxName-len(mark)-len(ending)) + mark + ending)
 }
 
-// naming gives every URL a file of its own. Names that differ in case alone
-// count as the same: on some file systems they are.
+// naming gives every URL its own file name. Names that differ only in case count as the same,
+// because they are the same on some file systems.
 type naming struct {
 	dir   *folder
 	sums  map[string]string
-	begun map[string]string // name of a file that was begun → its URL
+	begun map[string]string // URL by name, of unfinished files
 
 	mu    sync.Mutex
-	taken map[string]string // name → URL
+	taken map[string]string // URL by name
 }
 
-// newNaming gives names before anything is fetched: those that the user gave,
-// then those of files that an earlier run began, then those of the URLs.
+// newNaming assigns names before anything is fetched: first the names that the user gave, then
+// those of unfinished files, then those from URLs.
 func newNaming(dir *folder, entries []*entry, sums map[string]string) (*naming, error) {
 	begun, err := dir.begun()
 	if err != nil {
@@ -209,14 +209,14 @@ func newNaming(dir *folder, entries []*entry, sums map[string]string) (*naming, 
 			continue
 		}
 		e.name = n.take(urlName(e.url), e.url)
-		_, e.fixed = sums[e.name] // then it is what the user expects
+		_, e.fixed = sums[e.name] // the list of digests expects this name
 	}
 	return n, nil
 }
 
 func fold(name string) string { return strings.ToLower(name) }
 
-// take gives a URL the name, or one like it.
+// take reserves the name for a URL, or a similar name if another URL has it.
 func (n *naming) take(name, url string) string {
 	if u, ok := n.taken[fold(name)]; ok && u != url {
 		name = ownName(name, url)
@@ -225,9 +225,9 @@ func (n *naming) take(name, url string) string {
 	return name
 }
 
-// settle gives a file the name that the origin wants for it, if that is free. A
-// file of that name and of that size is taken for the same one, unless force
-// replaces it anyway.
+// settle renames an entry to the name that the origin wants, or to a similar one if that is
+// taken. An existing file with that name and the same size counts as this file, unless force
+// replaces it.
 func (n *naming) settle(e *entry, wanted string, size int64, force bool) error {
 	if e.fixed || wanted == "" || wanted == e.name {
 		return nil

@@ -10,28 +10,28 @@ import (
 	"fetchd/internal/cli"
 )
 
-// noteEvery is how many bytes are written before the sidecar says so.
+// noteEvery is how many bytes are written before the sidecar is updated.
 const noteEvery = 256 << 10
 
-// part is a file under way: NAME.part, with a sidecar that says how much of it is
-// surely there. The order of what is done keeps it right wherever the run is
+// part is an unfinished file: NAME.part, with a sidecar that records how much of it is
+// certainly on disk. The order of its operations keeps it consistent wherever the run is
 // killed:
 //
-//   - the sidecar comes first and goes last, so a part without one is not ours;
-//   - it says that bytes are there when they have been flushed, not before;
-//   - it says that a part begins again before the first old byte is lost.
+//   - The sidecar is created first and removed last. A part without a sidecar is not ours.
+//   - The sidecar records bytes only after they have been flushed.
+//   - Before old bytes are overwritten, the sidecar records that the part starts again.
 type part struct {
 	dir  *folder
 	name string // of the finished file
 	file *os.File
-	said sidecar // what the sidecar says
+	said sidecar // the content of the sidecar
 
 	written  int64 // bytes in the file
 	finished bool
 }
 
-// openPart opens the part of a name, or begins it. What it has of another
-// representation, or nobody vouches for, is dropped. Errors are outputErrors.
+// openPart opens or creates the part of a file. Bytes of another representation, or beyond the
+// offset in the sidecar, are dropped. Errors are output errors.
 func openPart(dir *folder, name, url string, force bool) (*part, error) {
 	p := &part{dir: dir, name: name, said: sidecar{URL: url, Total: -1}}
 	if err := p.open(force); err != nil {
@@ -59,7 +59,7 @@ func (p *part) open(force bool) error {
 		return err
 	case there && !ours && !force:
 		return fmt.Errorf("%s %w", p.name+partEnding, errForeign)
-	case there && (!ours || p.dir.same(p.name, p.name+partEnding)): // the last run was killed as it gave the file its name
+	case there && (!ours || p.dir.same(p.name, p.name+partEnding)): // the last run was killed while it renamed the file
 		if err := p.dir.remove(p.name + partEnding); err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (p *part) open(force bool) error {
 	return p.resume(said)
 }
 
-// begin makes a part that is empty.
+// begin creates an empty part.
 func (p *part) begin() (err error) {
 	if err := p.dir.writeSidecar(p.name, p.said, true); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (p *part) begin() (err error) {
 	return lock(p.file)
 }
 
-// resume opens the part as far as the sidecar vouches for it.
+// resume opens the part up to the offset in the sidecar.
 func (p *part) resume(said sidecar) (err error) {
 	if p.file, err = p.dir.open(p.name+partEnding, os.O_RDWR); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (p *part) resume(said sidecar) (err error) {
 	if err := lock(p.file); err != nil {
 		return err
 	}
-	if now, err := p.dir.readSidecar(p.name); err != nil || now != said { // before we had the lock
+	if now, err := p.dir.readSidecar(p.name); err != nil || now != said { // it changed before we had the lock
 		return errors.Join(errBusy, err)
 	}
 	info, err := p.file.Stat()
@@ -113,8 +113,8 @@ func (p *part) truncate(at int64) error {
 	return p.dir.change("truncate", func() error { return p.file.Truncate(at) })
 }
 
-// restart goes back to an offset, of the representation that is named. The
-// sidecar says so first: it must never vouch for bytes that are overwritten.
+// restart goes back to an offset, with a new validator and total. It updates the sidecar
+// first, which must never cover overwritten bytes.
 func (p *part) restart(at int64, validator string, total int64) error {
 	p.said = sidecar{URL: p.said.URL, Validator: validator, Offset: at, Total: total}
 	if at == 0 && p.written == 0 { // nothing is lost
@@ -133,7 +133,7 @@ func (p *part) restart(at int64, validator string, total int64) error {
 	return p.truncate(at)
 }
 
-// write appends, and notes how far it has come, often enough.
+// write appends b, and updates the sidecar every noteEvery bytes.
 func (p *part) write(b []byte) error {
 	err := p.dir.change("write part", func() error {
 		n, err := p.file.WriteAt(b, p.written)
@@ -146,10 +146,10 @@ func (p *part) write(b []byte) error {
 	return p.note()
 }
 
-// resumable tells whether a later run can continue the part.
+// resumable reports whether a later run can continue the part.
 func (p *part) resumable() bool { return p.said.Validator != "" && p.written > 0 }
 
-// note flushes what was written, and then says so.
+// note flushes the part and then updates the sidecar.
 func (p *part) note() error {
 	if p.written == p.said.Offset {
 		return nil
@@ -168,11 +168,10 @@ func (p *part) note() error {
 
 func (p *part) flush() error { return p.dir.change("sync part", p.file.Sync) }
 
-// reader reads what was written.
+// reader returns a reader for the bytes written so far.
 func (p *part) reader() io.Reader { return io.NewSectionReader(p.file, 0, p.written) }
 
-// finish gives the whole file its name: a free one, unless force replaces what
-// has it.
+// finish gives the complete file its name. The name must be free, unless force is set.
 func (p *part) finish(force bool) error {
 	if err := p.flush(); err != nil {
 		return err
@@ -193,8 +192,8 @@ func (p *part) finish(force bool) error {
 	return errors.Join(p.dir.clear(p.name), p.file.Close())
 }
 
-// leave closes a part that is not finished. It stays if a later run can continue
-// it; kept is how much of it.
+// leave closes an unfinished part. It is kept if a later run can continue it; kept is its
+// size.
 func (p *part) leave() (kept int64, err error) {
 	if p.finished {
 		return 0, nil
@@ -212,7 +211,7 @@ func (p *part) drop() error {
 	return errors.Join(p.dir.clear(p.name), p.file.Close())
 }
 
-// tidy removes what a run leaves that was killed as it gave a file its name.
+// tidy removes the leftovers of a run that was killed while it renamed the file.
 func tidy(dir *folder, name, url string) error {
 	said, err := dir.readSidecar(name)
 	if err != nil || said.URL != url {

@@ -19,35 +19,35 @@ import (
 	"fetchd/internal/show"
 )
 
-// transfer is one file on its way.
+// transfer downloads one file.
 type transfer struct {
 	*Run
 	entry  *entry
 	result Result
-	part   *part // nil: nothing of it is there
+	part   *part // nil before the first byte
 	row    *track
 	tell   *show.Reporter
 	begun  time.Time
 
-	head      *pb.ResponseStarted // whose body has not begun
-	resumed   int64               // the fetch under way began here
-	startOver bool                // the fetch under way is not the first
+	head      *pb.ResponseStarted // of a body that has not begun
+	resumed   int64               // offset at which the current fetch resumed
+	startOver bool                // the current fetch is the second one
 }
 
 var (
-	// errStartOver says that what an earlier run left does not fit the origin's.
-	errStartOver = errors.New("what was there is no part of it: starting over")
-	// errAlreadyThere says that the name that the origin gave has its file.
+	// errStartOver reports that the part of an earlier run does not match the origin's file.
+	errStartOver = errors.New("the partial file does not match the origin's file: starting over")
+	// errAlreadyThere reports that the file exists.
 	errAlreadyThere = errors.New("already there")
 )
 
-// refusal is why a file is not taken, though the service did its part.
+// refusal is the reason why a file is not accepted although the fetch succeeded.
 type refusal struct {
 	class, text string
 	code        int // exit code
 }
 
-// Error tells the text.
+// Error implements error.
 func (r *refusal) Error() string { return r.text }
 
 func (t *transfer) open() {
@@ -57,7 +57,7 @@ func (t *transfer) open() {
 	t.tell.Indent = t.entry.name + "  "
 }
 
-// run brings the file, or says why it cannot.
+// run downloads the file.
 func (t *transfer) run(ctx context.Context) error {
 	if err := t.look(ctx); err != nil {
 		return err
@@ -71,17 +71,17 @@ func (t *transfer) run(ctx context.Context) error {
 			return err
 		}
 		if t.startOver || t.part == nil {
-			return err // cannot be: there was nothing to misfit
+			return err // impossible: there was no part
 		}
 		t.startOver = true
-		t.tell.Line("what is there does not fit the origin's: starting over")
+		t.tell.Line("the partial file does not match the origin's file: starting over")
 		if err := t.part.restart(0, "", -1); err != nil {
 			return cli.OutputError(err)
 		}
 	}
 }
 
-// look sees what is there before anything is asked for.
+// look looks for an existing file and for an unfinished part, before anything is requested.
 func (t *transfer) look(ctx context.Context) error {
 	if err := t.listed(); t.entry.fixed && err != nil {
 		return err
@@ -109,16 +109,16 @@ func (t *transfer) look(ctx context.Context) error {
 	return nil
 }
 
-// listed refuses a file that the list of digests does not have: an origin that
-// chooses the name could pass by the list.
+// listed rejects a file that is not in the list of digests. Otherwise an origin could avoid
+// the list by choosing another name.
 func (t *transfer) listed() error {
 	if t.sums != nil && t.sums[t.entry.name] == "" {
-		return &refusal{"integrity", "its name is not in the list of digests; give it one in the second column of -i", cli.ExitPermanent}
+		return &refusal{"integrity", "its name is not in the list of digests; name it in the second column of -i", cli.ExitPermanent}
 	}
 	return nil
 }
 
-// alreadyThere is the end of a file that is there, if it is the right one.
+// alreadyThere ends the transfer of a file that exists, and checks its digest.
 func (t *transfer) alreadyThere(ctx context.Context) error {
 	if err := tidy(t.dir, t.entry.name, t.entry.url); err != nil {
 		return cli.OutputError(err)
@@ -136,12 +136,12 @@ func (t *transfer) alreadyThere(ctx context.Context) error {
 	if err != nil {
 		return cli.OutputError(err)
 	}
-	defer func() { _ = f.Close() }() // it was only read from
+	defer func() { _ = f.Close() }() // it was only read
 	if t.result.SHA256, err = digestOf(ctx, f); err != nil {
 		return readError(ctx, err)
 	}
 	if t.result.SHA256 != want {
-		return &refusal{"integrity", "is already there, but not of the digest in the list: remove it, or give --force", cli.ExitPermanent}
+		return &refusal{"integrity", "exists, but does not have the digest in the list: remove it, or give --force", cli.ExitPermanent}
 	}
 	return errAlreadyThere
 }
@@ -168,7 +168,7 @@ func (t *transfer) fetch(ctx context.Context) (*pb.FetchOutcome, error) {
 	return outcome, nil
 }
 
-// request asks for the file, or for the rest of it.
+// request returns the request for the file, or for the rest of it.
 func (t *transfer) request() *pb.FetchRequest {
 	none := int64(0)
 	req := &pb.FetchRequest{
@@ -176,7 +176,7 @@ func (t *transfer) request() *pb.FetchRequest {
 		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: &t.config.Attempts},
 		BodyPolicy: &pb.BodyPolicy{
 			Recovery:      pb.BodyRecovery_BODY_RECOVERY_RESTART,
-			HoldBackBytes: &none, // what is not here when we are killed is fetched twice
+			HoldBackBytes: &none, // bytes that are still buffered when we are killed are fetched twice
 			OmitDigest:    true,
 		},
 	}
@@ -194,7 +194,7 @@ func (t *transfer) event(ctx context.Context, m *pb.FetchResponse) error {
 		t.result.Attempts++
 		t.tell.Began = m.GetElapsedOffset().AsDuration()
 	case *pb.FetchResponse_ResponseStarted:
-		t.head = e.ResponseStarted // a failed one has no body for us: nothing is dropped yet
+		t.head = e.ResponseStarted // a failed response has no body: keep the bytes so far
 	case *pb.FetchResponse_BodyChunk:
 		return t.chunk(ctx, e.BodyChunk)
 	case *pb.FetchResponse_AttemptFinished:
@@ -206,7 +206,7 @@ func (t *transfer) event(ctx context.Context, m *pb.FetchResponse) error {
 	return nil
 }
 
-// body acts on the head of a body that begins, or is empty.
+// body processes the head of a body that begins or is empty.
 func (t *transfer) body(ctx context.Context) error {
 	head := t.head
 	if t.head = nil; head == nil {
@@ -215,10 +215,10 @@ func (t *transfer) body(ctx context.Context) error {
 	return t.response(ctx, head.GetResponse(), head.GetBodyOffsetBytes())
 }
 
-// response makes room for the body that follows, which begins at the offset.
+// response prepares the part for a body that begins at the offset.
 func (t *transfer) response(ctx context.Context, r *pb.HttpResponse, offset int64) error {
 	if offset == 0 && r.GetStatusCode() == http.StatusPartialContent {
-		return &refusal{"partial", "the origin sent a part, and was asked for the whole", cli.ExitPermanent}
+		return &refusal{"partial", "the origin sent a part, although the request was for the complete file", cli.ExitPermanent}
 	}
 	total := show.TotalOf(r)
 	if t.part == nil {
@@ -241,7 +241,7 @@ func (t *transfer) response(ctx context.Context, r *pb.HttpResponse, offset int6
 		if offset == 0 {
 			validator = validatorOf(r)
 			if p.written > 0 {
-				t.tell.Line("the origin's file cannot be continued, or has changed: starting over")
+				t.tell.Line("the file cannot be continued, or has changed at the origin: starting over")
 			}
 		} else {
 			total = p.said.Total
@@ -254,7 +254,7 @@ func (t *transfer) response(ctx context.Context, r *pb.HttpResponse, offset int6
 	return nil
 }
 
-// name settles the file's name and makes its part.
+// name determines the name of the file and opens its part.
 func (t *transfer) name(ctx context.Context, r *pb.HttpResponse, total int64) error {
 	wanted := dispositionName(dispositionOf(r))
 	if err := t.naming.settle(t.entry, wanted, total, t.config.Force); err != nil {
@@ -274,7 +274,7 @@ func (t *transfer) name(ctx context.Context, r *pb.HttpResponse, total int64) er
 		return t.alreadyThere(ctx)
 	}
 	t.part, err = openPart(t.dir, t.entry.name, t.entry.url, t.config.Force)
-	if err == nil && t.part.written > 0 { // it was begun while we waited for the head
+	if err == nil && t.part.written > 0 { // another URL created it in the meantime
 		err = t.part.restart(0, "", -1)
 	}
 	return err
@@ -302,10 +302,10 @@ func (t *transfer) chunk(ctx context.Context, c *pb.BodyChunk) error {
 	}
 	t.result.FetchedBytes += int64(len(c.GetData()))
 	t.row.set(t.part.written, t.part.said.Total)
-	return t.limit.pay(ctx, len(c.GetData())) // what is not read holds up the origin
+	return t.limit.pay(ctx, len(c.GetData())) // unread data slows down the origin
 }
 
-// take finishes the file where the fetch succeeded and all of it is right.
+// take finishes the file if the fetch succeeded and the file is complete and correct.
 func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 	t.result.StatusCode = o.GetResponse().GetStatusCode()
 	switch o.GetKind() {
@@ -316,14 +316,14 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 		}
 		return &failure{o}
 	default:
-		return &refusal{show.Label(o.GetKind()), "the answer has no file: " + show.Words(o.GetKind()), cli.ExitPermanent}
+		return &refusal{show.Label(o.GetKind()), "the response has no file: " + show.Words(o.GetKind()), cli.ExitPermanent}
 	}
-	if t.head.GetResponse().GetStatusCode()/100 == 2 { // a body without a byte
+	if t.head.GetResponse().GetStatusCode()/100 == 2 { // an empty body
 		if err := t.body(ctx); err != nil {
 			return err
 		}
 	}
-	if t.part == nil { // a response that can have no body, such as 204
+	if t.part == nil { // a response without a body, such as 204
 		if err := t.response(ctx, o.GetResponse(), 0); err != nil {
 			return err
 		}
@@ -333,7 +333,7 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 		return fmt.Errorf("%w: the body has %d bytes, but %d came", client.ErrContract, want, p.written)
 	}
 	if p.said.Total >= 0 && p.said.Total != p.written {
-		return t.wrong(fmt.Sprintf("has %d bytes, and was to have %d", p.written, p.said.Total))
+		return t.wrong(fmt.Sprintf("has %d bytes instead of %d", p.written, p.said.Total))
 	}
 	if want := t.sums[t.entry.name]; want != "" {
 		got, err := digestOf(ctx, p.reader())
@@ -341,7 +341,7 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 			return readError(ctx, err)
 		}
 		if t.result.SHA256 = got; got != want {
-			return t.wrong("is not of the digest in the list, but " + got)
+			return t.wrong("does not have the digest in the list, but " + got)
 		}
 	}
 	t.result.SizeBytes = p.written
@@ -351,8 +351,8 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 	return nil
 }
 
-// wrong drops a body that is not what it must be. One that was put together from
-// two runs is fetched once more, as a whole.
+// wrong drops an incorrect file. If it was continued from an earlier run, it is fetched once
+// more from the start.
 func (t *transfer) wrong(text string) error {
 	if t.resumed > 0 && !t.startOver {
 		return errStartOver
@@ -366,7 +366,7 @@ func (t *transfer) wrong(text string) error {
 // failure is a fetch that failed.
 type failure struct{ outcome *pb.FetchOutcome }
 
-// Error tells the service's text.
+// Error returns the message of the service.
 func (f *failure) Error() string {
 	e := f.outcome.GetError()
 	if e.GetDetail() == "" {
@@ -375,7 +375,8 @@ func (f *failure) Error() string {
 	return e.GetMessage() + "; " + e.GetDetail()
 }
 
-// close ends the transfer: what can be continued is kept, and the end is told.
+// close ends the transfer. It keeps a part that can be continued, and prints how the file
+// ended.
 func (t *transfer) close(ctx context.Context, err error) {
 	spent := time.Since(t.begun)
 	t.result.Seconds = spent.Round(time.Millisecond).Seconds()
@@ -384,7 +385,7 @@ func (t *transfer) close(ctx context.Context, err error) {
 		n, leaveErr := t.part.leave()
 		t.result.SizeBytes = n
 		if n > 0 {
-			kept = show.Size(n) + " kept: the next run continues there"
+			kept = show.Size(n) + " kept for the next run"
 		}
 		if err == nil || ctx.Err() == nil && leaveErr != nil && !isOutput(err) {
 			err = cli.OutputError(leaveErr)
@@ -420,12 +421,12 @@ func (t *transfer) digest() string {
 	return "sha256 ok"
 }
 
-// told warns of a body whose end the origin did not announce.
+// told returns a warning if the origin did not announce the length of the file.
 func (t *transfer) told() string {
 	if t.part.said.Total >= 0 || t.result.SHA256 != "" {
 		return ""
 	}
-	return "the origin told no length"
+	return "the origin sent no length"
 }
 
 func rate(n int64, spent time.Duration) string {
@@ -435,7 +436,7 @@ func rate(n int64, spent time.Duration) string {
 	return show.Size(int64(float64(n)/spent.Seconds())) + "/s"
 }
 
-// failed tells why there is no file.
+// failed records and prints why there is no file.
 func (t *transfer) failed(err error) {
 	r := &t.result
 	r.Result, r.Message = resultFailed, fmt.Sprint(err)
@@ -469,7 +470,7 @@ func (t *transfer) failed(err error) {
 	}
 }
 
-// violated are the fields that the service refused.
+// violated returns the fields that the service rejected.
 func violated(st *status.Status) string {
 	var text strings.Builder
 	for _, detail := range st.Details() {
@@ -482,7 +483,7 @@ func violated(st *status.Status) string {
 	return text.String()
 }
 
-// misfits tells that the origin refused to continue what an earlier run left.
+// misfits reports whether the origin refused to continue the part of an earlier run.
 func (t *transfer) misfits(o *pb.FetchOutcome) bool {
 	if t.resumed == 0 {
 		return false
@@ -491,7 +492,7 @@ func (t *transfer) misfits(o *pb.FetchOutcome) bool {
 		o.GetResponse().GetStatusCode() == http.StatusRequestedRangeNotSatisfiable && o.GetResponseAttempt() == o.GetAttempts()
 }
 
-// serviceCode is the exit status of a file whose call failed.
+// serviceCode returns the exit code of a file of which the call failed.
 func serviceCode(err error) int {
 	if status.Code(err) == codes.InvalidArgument {
 		return cli.ExitUsage
@@ -499,9 +500,9 @@ func serviceCode(err error) int {
 	return cli.ExitService
 }
 
-// validatorOf is what the rest of a body can be asked for with: a strong tag, or
-// a date that is old enough to be strong (RFC 9110 §8.8.2.2). It is "" where the
-// body cannot be continued, as the service sees it too (spec B2).
+// validatorOf returns the validator with which the rest of a body can be requested: a strong
+// ETag, or a Last-Modified that is old enough to be strong (RFC 9110 §8.8.2.2). It returns ""
+// if the service cannot continue the body either (rule B2).
 func validatorOf(r *pb.HttpResponse) string {
 	h := show.HeadersOf(r)
 	if r.GetStatusCode() != http.StatusOK || show.CodingOf(r) != "" || strings.EqualFold(h.Get("Accept-Ranges"), "none") {
@@ -523,13 +524,13 @@ func validatorOf(r *pb.HttpResponse) string {
 	return h.Get("Last-Modified")
 }
 
-// isStrongValidator tells what the service takes for a resume point.
+// isStrongValidator reports whether the service accepts v in a resume point.
 func isStrongValidator(v string) bool {
 	_, err := http.ParseTime(v)
 	return err == nil || isStrongTag(v)
 }
 
-// isStrongTag tells a strong entity tag (RFC 9110 §8.8.3).
+// isStrongTag reports whether v is a strong entity tag (RFC 9110 §8.8.3).
 func isStrongTag(v string) bool {
 	if len(v) < 2 || len(v) > 1024 || v[0] != '"' || v[len(v)-1] != '"' {
 		return false

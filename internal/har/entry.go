@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"fetchd/internal/show"
 	"fetchd/internal/timeline"
 )
 
@@ -24,8 +25,8 @@ func (w *writer) entry(a *timeline.Attempt, i int) entry {
 		e.Server, e.Connection = host, port
 	}
 	if f := h.Error; f != nil {
-		e.Error = &failure{Class: timeline.Label(f.GetErrorClass()), Rule: f.GetRule(), Type: timeline.Label(f.GetFailureType()),
-			Reason: f.GetReason(), Phase: timeline.Label(f.GetPhase()), Message: f.GetMessage(), Detail: f.GetDetail(), Retryable: f.GetRetryable()}
+		e.Error = &failure{Class: show.Label(f.GetErrorClass()), Rule: f.GetRule(), Type: show.Label(f.GetFailureType()),
+			Reason: f.GetReason(), Phase: show.Label(f.GetPhase()), Message: f.GetMessage(), Detail: f.GetDetail(), Retryable: f.GetRetryable()}
 		e.Response.Error = e.Error.Class + " (" + f.GetRule() + ")"
 	}
 	return e

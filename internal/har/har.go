@@ -9,6 +9,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/plainjson"
+	"fetchd/internal/show"
 	"fetchd/internal/timeline"
 )
 
@@ -58,7 +59,7 @@ func (w *writer) log() archive {
 		l.Creator.Version = "unknown"
 	}
 	if o := w.fetch.Outcome; o != nil {
-		l.Outcome = &outcome{Kind: timeline.Label(o.GetKind()), Rule: o.GetRule(), Attempts: o.GetAttempts(), Exchanges: o.GetExchanges(),
+		l.Outcome = &outcome{Kind: show.Label(o.GetKind()), Rule: o.GetRule(), Attempts: o.GetAttempts(), Exchanges: o.GetExchanges(),
 			FinalURL: o.GetFinalUrl(), Time: msOf(o.GetTotalDuration().AsDuration())}
 	} else {
 		l.Comment = "the record ends before the outcome"
@@ -85,7 +86,7 @@ func (w *writer) title(a *timeline.Attempt) string {
 	if s := a.Status(); s != 0 {
 		text += strings.TrimRight(fmt.Sprintf(": %d %s", s, http.StatusText(s)), " ")
 	} else if a.Error != nil {
-		text += ": " + timeline.Label(a.Error.GetErrorClass())
+		text += ": " + show.Label(a.Error.GetErrorClass())
 	}
 	return text
 }

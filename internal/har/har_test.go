@@ -15,6 +15,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/har"
+	"fetchd/internal/har/hartest"
 	"fetchd/internal/timeline"
 	"fetchd/internal/timeline/timelinetest"
 )
@@ -39,7 +40,7 @@ func marshal(t *testing.T, messages []*pb.FetchResponse, o har.Options) []byte {
 	if err != nil {
 		t.Fatalf("Marshal: %v", err)
 	}
-	if err := har.Check(data); err != nil {
+	if err := hartest.Check(data); err != nil {
 		t.Errorf("Check of what Marshal wrote: %v", err)
 	}
 	return data

@@ -11,7 +11,7 @@ import (
 	"fetchd/internal/cli"
 )
 
-// outcome tells how a fetch ended, such as
+// outcome prints how a fetch ended, such as
 //
 //	success  200  https://…  12.3 KiB  sha256 …  2 attempts  340 ms
 func (r *Reporter) outcome(o *pb.FetchOutcome) {
@@ -46,7 +46,7 @@ func (r *Reporter) body(o *pb.FetchOutcome) string {
 	b := o.GetBodySummary()
 	text := Size(b.GetSizeBytes())
 	if b.GetTruncated() {
-		text += " (cut at the limit)"
+		text += " (truncated at the limit)"
 	}
 	if sum := b.GetSha256(); sum != "" && !r.Brief {
 		text += "  sha256 " + cli.Escape(sum)
@@ -54,7 +54,7 @@ func (r *Reporter) body(o *pb.FetchOutcome) string {
 	return text
 }
 
-// location is where a redirect that was not followed leads.
+// location returns the target of a redirect that was not followed.
 func location(o *pb.FetchOutcome) string {
 	hops := o.GetHops()
 	if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_REDIRECT || len(hops) == 0 || hops[len(hops)-1].GetLocationUrl() == "" {
@@ -63,7 +63,8 @@ func location(o *pb.FetchOutcome) string {
 	return "→ " + cli.Escape(hops[len(hops)-1].GetLocationUrl())
 }
 
-// Failed tells what failed, why it was given up, and what the origin said.
+// Failed prints what failed, why there was no further attempt, and the beginning of the error
+// page.
 func (r *Reporter) Failed(o *pb.FetchOutcome, made, spent string) {
 	e := o.GetError()
 	code := outcomeCode(o)
@@ -82,7 +83,7 @@ func (r *Reporter) Failed(o *pb.FetchOutcome, made, spent string) {
 	}
 }
 
-// detail says what happened, on a line below.
+// detail prints what happened, on a separate line.
 func (r *Reporter) detail(e *pb.FetchError) {
 	if e.GetDetail() != "" {
 		r.Line("  " + r.Paint.Paint(cli.Dim, cli.Escape(e.GetDetail())))
@@ -96,7 +97,7 @@ func retryable(yes bool) string {
 	return "not retryable"
 }
 
-// stop says why no further attempt was made.
+// stop returns why no further attempt was made.
 func (r *Reporter) stop(e *pb.FetchError) string {
 	text := "stopped: " + Words(e.GetStopReason())
 	if r.Stopped != "" && r.Stopped != e.GetRule() {
@@ -112,14 +113,14 @@ func askedFor(e *pb.FetchError) string {
 	return fmt.Sprintf("the origin asked for %s", e.GetRetryAfter().AsDuration())
 }
 
-// firstLines are the first lines of an error page, escaped and cut.
+// firstLines returns the first lines of an error page, escaped and shortened.
 func firstLines(body []byte) []string {
 	const most, width = 3, 160
 	if len(body) == 0 {
 		return nil
 	}
 	if bytes.IndexByte(body, 0) >= 0 || !utf8.Valid(body[:WholeRunes(body)]) {
-		return []string{fmt.Sprintf("%s that are no text", Size(int64(len(body))))}
+		return []string{fmt.Sprintf("%s of binary data", Size(int64(len(body))))}
 	}
 	var lines []string
 	for line := range strings.Lines(string(body)) {
@@ -135,7 +136,7 @@ func firstLines(body []byte) []string {
 	return lines
 }
 
-// cut shortens s to so many characters.
+// cut shortens s to width characters.
 func cut(s string, width int) string {
 	if utf8.RuneCountInString(s) <= width {
 		return s
@@ -143,7 +144,7 @@ func cut(s string, width int) string {
 	return string([]rune(s)[:max(width-1, 0)]) + "…"
 }
 
-// PolicyText is a retry policy for people.
+// PolicyText formats a retry policy for people.
 func PolicyText(p *pb.RetryPolicy) string {
 	text := fmt.Sprintf("%s: %s, backoff from %s by %g to %s", Label(p.GetProfile()), cli.Count(int(p.GetMaxAttempts()), "attempt"),
 		p.GetBaseDelay().AsDuration(), p.GetMultiplier(), p.GetMaxDelay().AsDuration())

@@ -8,20 +8,20 @@ import (
 	"fetchd/internal/cli"
 )
 
-// redrawAfter is the least time between two drawings.
+// redrawAfter is the minimum time between two drawings.
 const redrawAfter = 100 * time.Millisecond
 
-// Progress is one line of a terminal that is drawn again and again. The zero
-// value draws nothing. It has no clock: it goes by the times of the events.
+// Progress is a line on a terminal that is redrawn again and again. The zero value draws
+// nothing. It has no clock, and uses the times of the events.
 type Progress struct {
 	On      bool
 	Out     *cli.Printer
 	Columns int
 
 	shown bool
-	total int64         // of the whole body; 0 or less: not known
-	begun time.Duration // of the body, from the begin of the fetch
-	drawn time.Duration // last
+	total int64         // size of the complete body; 0 or less if unknown
+	begun time.Duration // start of the body, since the start of the fetch
+	drawn time.Duration // last drawing
 }
 
 // say draws a text.
@@ -41,12 +41,12 @@ func (p *Progress) Clear() {
 	}
 }
 
-// start begins a body.
+// start starts a body.
 func (p *Progress) start(r *pb.HttpResponse) {
 	p.total, p.begun, p.drawn = TotalOf(r), 0, 0
 }
 
-// chunk tells how far the body has come: bytes, total if known, rate.
+// chunk draws how far the body is: bytes, total if known, rate.
 func (p *Progress) chunk(c *pb.BodyChunk, now time.Duration) {
 	if p.begun == 0 {
 		p.begun = now
@@ -66,7 +66,7 @@ func (p *Progress) chunk(c *pb.BodyChunk, now time.Duration) {
 	p.say(text)
 }
 
-// CodingOf is the content coding that a response names.
+// CodingOf returns the Content-Encoding of a response.
 func CodingOf(r *pb.HttpResponse) string {
 	for _, h := range r.GetHeaders() {
 		if h.GetName() == "Content-Encoding" {

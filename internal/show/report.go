@@ -11,8 +11,8 @@ import (
 	"fetchd/internal/cli"
 )
 
-// Reporter tells of a fetch's events in lines for people. It writes nothing of
-// an origin's unescaped.
+// Reporter prints the events of a fetch as lines for people. It escapes everything that comes
+// from an origin.
 type Reporter struct {
 	Out      *cli.Printer
 	Paint    cli.Painter
@@ -25,7 +25,7 @@ type Reporter struct {
 	Stopped string        // rule of the last decision
 }
 
-// Event tells of one message.
+// Event prints one event.
 func (r *Reporter) Event(m *pb.FetchResponse) {
 	switch e := m.GetEvent().(type) {
 	case *pb.FetchResponse_Admitted:
@@ -48,7 +48,7 @@ func (r *Reporter) Event(m *pb.FetchResponse) {
 	}
 }
 
-// Line writes one line: fields that are not empty, two spaces between them.
+// Line prints a line: the fields that are not empty, separated by two spaces.
 func (r *Reporter) Line(fields ...string) {
 	r.Progress.Clear()
 	kept := make([]string, 0, len(fields))
@@ -62,7 +62,7 @@ func (r *Reporter) Line(fields ...string) {
 
 func (r *Reporter) admitted(a *pb.Admitted) {
 	if fields := a.GetClampedFields(); len(fields) > 0 {
-		r.Line(r.Paint.Paint(cli.Yellow, "note"), "cut to the service's limit: "+cli.Escape(strings.Join(fields, ", ")))
+		r.Line(r.Paint.Paint(cli.Yellow, "note"), "reduced to the service's limit: "+cli.Escape(strings.Join(fields, ", ")))
 	}
 	if r.Verbose {
 		r.Line(r.Paint.Paint(cli.Dim, "fetch "+cli.Escape(a.GetFetchId())), "policy "+PolicyText(a.GetEffectiveRequest().GetRetryPolicy()))
@@ -78,8 +78,8 @@ func (r *Reporter) redirect(e *pb.RedirectFollowed) {
 
 func (r *Reporter) response(e *pb.ResponseStarted) {
 	r.Progress.start(e.GetResponse())
-	if r.Verbose && e.GetBodyOffsetBytes() > 0 && e.GetResponse().GetStatusCode()/100 == 2 { // the head was shown when the body began
-		r.Line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.Paint.Paint(cli.Dim, "the body goes on at byte "+strconv.FormatInt(e.GetBodyOffsetBytes(), 10)))
+	if r.Verbose && e.GetBodyOffsetBytes() > 0 && e.GetResponse().GetStatusCode()/100 == 2 { // the head was printed when the body began
+		r.Line(fmt.Sprintf("attempt %d", e.GetAttempt()), r.Paint.Paint(cli.Dim, "the body continues at byte "+strconv.FormatInt(e.GetBodyOffsetBytes(), 10)))
 		return
 	}
 	if r.Verbose {
@@ -97,7 +97,7 @@ func (r *Reporter) headers(headers []*pb.Header) {
 	}
 }
 
-// HeaderText is a field line, escaped.
+// HeaderText returns a header line, escaped.
 func HeaderText(h *pb.Header) string {
 	value := h.GetValue()
 	if raw := h.GetRawValue(); len(raw) > 0 {
@@ -106,7 +106,7 @@ func HeaderText(h *pb.Header) string {
 	return cli.Escape(h.GetName()) + ": " + cli.Escape(value)
 }
 
-// Attempt tells how an attempt ended and what follows, such as
+// Attempt prints how an attempt ended and what follows, such as
 //
 //	attempt 1  503 Service Unavailable  http_server_error (H1)  3 ms  retry in 200ms (W1 backoff)
 func (r *Reporter) Attempt(e *pb.AttemptFinished, spent time.Duration) {
@@ -117,7 +117,7 @@ func (r *Reporter) Attempt(e *pb.AttemptFinished, spent time.Duration) {
 	}
 	r.Line(fmt.Sprintf("attempt %d", e.GetAttempt()), status, r.failure(e.GetError()),
 		hopCount(e.GetHops()), Took(spent), r.decision(e.GetRetryDecision()))
-	if e.GetRetryDecision().GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY { // else the outcome has it
+	if e.GetRetryDecision().GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY { // otherwise the outcome has it
 		r.detail(e.GetError())
 	}
 	if r.Verbose {
@@ -125,8 +125,8 @@ func (r *Reporter) Attempt(e *pb.AttemptFinished, spent time.Duration) {
 	}
 }
 
-// failure is a class with its rule and finer cause, such as
-// "body_too_large (C4, content_length)".
+// failure returns the class of an error with its rule and reason, such as "body_too_large (C4,
+// content_length)".
 func (r *Reporter) failure(e *pb.FetchError) string {
 	if e == nil {
 		return ""
@@ -145,23 +145,30 @@ func hopCount(hops []*pb.Hop) string {
 	return "after " + cli.Count(len(hops)-1, "redirect")
 }
 
-// decision says what follows an attempt; nothing where it needs nothing.
+// decision returns what follows an attempt, or "" if nothing does.
 func (r *Reporter) decision(d *pb.RetryDecision) string {
 	switch d.GetVerdict() {
 	case pb.RetryVerdict_RETRY_VERDICT_DONE, pb.RetryVerdict_RETRY_VERDICT_UNSPECIFIED:
 		return ""
 	case pb.RetryVerdict_RETRY_VERDICT_RETRY:
-		where := ""
-		if d.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
-			where = " at the failed hop"
-		}
-		return r.Paint.Paint(cli.Yellow, fmt.Sprintf("retry in %s%s (%s %s)", d.GetDelay().AsDuration(), where,
-			cli.Escape(d.GetRule()), Words(d.GetDelaySource())))
+		return r.Paint.Paint(cli.Yellow, Decision(d))
 	}
-	return fmt.Sprintf("no retry: %s (%s)", Words(d.GetVerdict()), cli.Escape(d.GetRule()))
+	return Decision(d)
 }
 
-// exchangeText tells the connection and the phases of a hop.
+// Decision formats a decision for or against a retry, such as "retry in 200ms (W1 backoff)".
+func Decision(d *pb.RetryDecision) string {
+	if d.GetVerdict() != pb.RetryVerdict_RETRY_VERDICT_RETRY {
+		return fmt.Sprintf("no retry: %s (%s)", Words(d.GetVerdict()), cli.Escape(d.GetRule()))
+	}
+	where := ""
+	if d.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
+		where = " at the failed hop"
+	}
+	return fmt.Sprintf("retry in %s%s (%s %s)", d.GetDelay().AsDuration(), where, cli.Escape(d.GetRule()), Words(d.GetDelaySource()))
+}
+
+// exchangeText returns the connection and the phases of a hop.
 func exchangeText(x *pb.Exchange) string {
 	parts := []string{cli.Escape(x.GetRemoteAddress()), cli.Escape(x.GetProtocol()), cli.Escape(x.GetTlsVersion())}
 	if x.GetConnectionReused() {

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Label is the name of an enum value without its prefix and in lower case, such
-// as "http_server_error".
+// Label returns the name of an enum value in lower case without its prefix, such as
+// "http_server_error".
 func Label(e protoreflect.Enum) string {
 	values := e.Descriptor().Values()
 	value := values.ByNumber(e.Number())
@@ -25,11 +25,11 @@ func Label(e protoreflect.Enum) string {
 	return strings.ToLower(strings.TrimPrefix(string(value.Name()), prefix))
 }
 
-// Words is a label for a sentence, such as "not retryable".
+// Words returns a label for a sentence, such as "not retryable".
 func Words(e protoreflect.Enum) string { return strings.ReplaceAll(Label(e), "_", " ") }
 
-// StatusLine is a status with its standard reason; the origin's own is not told
-// by the service.
+// StatusLine returns a status with its standard reason phrase. The service does not report
+// that of the origin.
 func StatusLine(code int32) string {
 	if reason := http.StatusText(int(code)); reason != "" {
 		return fmt.Sprintf("%d %s", code, reason)
@@ -37,7 +37,7 @@ func StatusLine(code int32) string {
 	return strconv.Itoa(int(code))
 }
 
-// Size writes a number of bytes for people.
+// Size formats a number of bytes for people.
 func Size(n int64) string {
 	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)
@@ -49,7 +49,7 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, units[0])
 }
 
-// Took writes a time that was measured, to three digits.
+// Took formats a measured time with three digits.
 func Took(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
@@ -62,7 +62,7 @@ func Took(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// HeadersOf are the headers of a response that are text.
+// HeadersOf returns the headers of a response that are text.
 func HeadersOf(r *pb.HttpResponse) http.Header {
 	h := make(http.Header)
 	for _, f := range r.GetHeaders() {
@@ -73,11 +73,10 @@ func HeadersOf(r *pb.HttpResponse) http.Header {
 	return h
 }
 
-// TotalOf is the length of the whole body, or -1 where the response does not
-// tell it.
+// TotalOf returns the length of the complete body, or -1 if the response does not contain it.
 func TotalOf(r *pb.HttpResponse) int64 {
 	switch {
-	case CodingOf(r) != "": // its length is that of the coded bytes
+	case CodingOf(r) != "": // the length is that of the encoded bytes
 		return -1
 	case r.GetStatusCode() == http.StatusPartialContent:
 		return totalOfRange(HeadersOf(r).Get("Content-Range"))
@@ -87,7 +86,7 @@ func TotalOf(r *pb.HttpResponse) int64 {
 	return r.GetContentLength()
 }
 
-// totalOfRange reads the length of the whole from "bytes FIRST-LAST/TOTAL".
+// totalOfRange returns the total length in "bytes FIRST-LAST/TOTAL".
 func totalOfRange(s string) int64 {
 	_, size, _ := strings.Cut(s, "/")
 	if n, err := strconv.ParseInt(size, 10, 64); err == nil && n >= 0 {
@@ -96,7 +95,7 @@ func totalOfRange(s string) int64 {
 	return -1
 }
 
-// WholeRunes is the length of b without an unfinished character or line end.
+// WholeRunes returns the length of b without an unfinished character or line end.
 func WholeRunes(b []byte) int {
 	if len(b) > 0 && b[len(b)-1] == '\r' {
 		return len(b) - 1

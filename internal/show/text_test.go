@@ -38,7 +38,7 @@ func TestFirstLines(t *testing.T) {
 		{"blank lines do not count", "\n\n a \n\nb\n", "a|b"},
 		{"more than three", "a\nb\nc\nd\n", "a|b|c|…"},
 		{"controls", "\x1b[2Jgone", `\x1b[2Jgone`},
-		{"binary", "\x00\x01", "2 B that are no text"},
+		{"binary", "\x00\x01", "2 B of binary data"},
 		{"cut inside a character", "gr\xc3", `gr\xc3`},
 	} {
 		if got := strings.Join(firstLines([]byte(tt.in)), "|"); got != tt.want {

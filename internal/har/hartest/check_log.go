@@ -1,4 +1,4 @@
-package har
+package hartest
 
 import (
 	"math"

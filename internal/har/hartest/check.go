@@ -1,4 +1,5 @@
-package har
+// Package hartest checks HTTP archives in tests.
+package hartest
 
 import (
 	"bytes"
@@ -15,16 +16,16 @@ import (
 	"unicode/utf8"
 )
 
-// maxFaults is how many faults [Check] tells.
+// maxFaults is the maximum number of faults in the error of [Check].
 const maxFaults = 20
 
-// sumTolerance is by how many milliseconds the time of an entry may differ from
-// the sum of its timings: numbers are rounded when they are written.
+// sumTolerance is how many milliseconds the time of an entry may differ from the sum of its
+// timings, because numbers are rounded when they are written.
 const sumTolerance = 0.01
 
-// Check says what in an archive is not as HAR 1.2 has it: required fields, types,
-// dates, page references, the sums of timings. The error tells each fault with
-// its place, up to 20 of them. A byte order mark is ignored.
+// Check checks an archive against HAR 1.2: required fields, types, dates, page references, the
+// sums of timings. The error lists up to 20 faults, each with its place. A byte order mark is
+// ignored.
 func Check(data []byte) error {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if !utf8.Valid(data) {

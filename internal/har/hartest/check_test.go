@@ -1,4 +1,4 @@
-package har_test
+package hartest_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"fetchd/internal/har"
+	"fetchd/internal/har/hartest"
 )
 
 // least is an archive with no field that the specification leaves optional.
@@ -36,12 +36,12 @@ const full = `{"log": {"version": "1.2", "creator": {"name": "n", "version": "v"
 	"serverIPAddress": "2001:db8::1", "connection": "443"}]}}`
 
 func TestCheckAccepts(t *testing.T) {
-	golden, err := os.ReadFile("testdata/flaky.har")
+	golden, err := os.ReadFile("../testdata/flaky.har")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, data := range map[string]string{"least": least, "full": full, "with a byte order mark": "\xef\xbb\xbf" + least, "golden": string(golden)} {
-		if err := har.Check([]byte(data)); err != nil {
+		if err := hartest.Check([]byte(data)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestCheckRefuses(t *testing.T) {
 			if strings.Count(row.from, row.old) == 0 {
 				t.Fatalf("%q is not in the archive", row.old)
 			}
-			err := har.Check([]byte(strings.Replace(row.from, row.old, row.new, 1)))
+			err := hartest.Check([]byte(strings.Replace(row.from, row.old, row.new, 1)))
 			if err == nil || !strings.HasPrefix(fmt.Sprint(err), row.want) || strings.Contains(fmt.Sprint(err), "\n") {
 				t.Errorf("Check: %v, want %s and nothing else", err, row.want)
 			}
@@ -104,12 +104,12 @@ func TestCheckRefusesOther(t *testing.T) {
 		{"nothing", "", "no JSON"}, {"a list", "[]", "no object"}, {"half", least[:100], "no JSON"}, {"two", least + least, "follows"},
 		{"not UTF-8", strings.Replace(least, `"OK"`, "\"\xff\"", 1), "not UTF-8"},
 	} {
-		if err := har.Check([]byte(row.data)); err == nil || !strings.Contains(fmt.Sprint(err), row.want) {
+		if err := hartest.Check([]byte(row.data)); err == nil || !strings.Contains(fmt.Sprint(err), row.want) {
 			t.Errorf("%s: %v, want %q", row.name, err, row.want)
 		}
 	}
 	many := `{"log": {"version": "1.2", "creator": {"name": "n", "version": "v"}, "entries": [` + strings.Repeat(`1,`, 99) + `1]}}`
-	if err := har.Check([]byte(many)); err == nil || strings.Count(fmt.Sprint(err), "\n") != 19 {
+	if err := hartest.Check([]byte(many)); err == nil || strings.Count(fmt.Sprint(err), "\n") != 19 {
 		t.Errorf("a hundred faults: %v, want 20 lines", err)
 	}
 }
@@ -121,7 +121,7 @@ func FuzzCheck(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if har.Check(data) != nil {
+		if hartest.Check(data) != nil {
 			return
 		}
 		var v any
@@ -132,7 +132,7 @@ func FuzzCheck(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := har.Check(again); err != nil {
+		if err := hartest.Check(again); err != nil {
 			t.Errorf("accepted as %q and refused as %q: %v", data, again, err)
 		}
 	})
