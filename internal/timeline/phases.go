@@ -8,9 +8,9 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// divide sets the phases of a hop that ends no earlier than end. Measured phases
-// that go beyond it move the end: they are right, and the clocks of messages and
-// of hops begin some microseconds apart.
+// divide sets the phases of a hop that ends no earlier than end. If measured phases are
+// longer, they move the end: they are exact, and the clocks of events and hops start some
+// microseconds apart.
 func (h *Hop) divide(end time.Duration) {
 	x := h.Exchange
 	told := [Kinds]*durationpb.Duration{
@@ -37,7 +37,7 @@ func (h *Hop) divide(end time.Duration) {
 	}
 }
 
-// restKind is the phase that the time belongs to which was not measured.
+// restKind returns the phase of the time that was not measured.
 func (h *Hop) restKind() Kind {
 	switch {
 	case h.Unfinished && h.Status != 0:

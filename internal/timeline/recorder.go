@@ -7,11 +7,11 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Recorder takes the messages of one Fetch. The zero value is ready and keeps no
-// body. It is not safe for concurrent use.
+// Recorder takes the events of one fetch. The zero value is ready to use and stores no bodies.
+// It is not safe for concurrent use.
 type Recorder struct {
-	// BodyLimit is how many bytes of bodies are kept, in all. Zero means none.
-	// What does not fit is counted and not kept.
+	// BodyLimit is the maximum number of body bytes to store, for all bodies together.
+	// Further bytes are only counted.
 	BodyLimit int64
 
 	id, url, method string
@@ -22,7 +22,7 @@ type Recorder struct {
 	kept            int64
 }
 
-// record is an attempt as its messages told it.
+// record is an attempt as its events describe it.
 type record struct {
 	number    int
 	url       string
@@ -31,13 +31,13 @@ type record struct {
 	redirects []*pb.Hop
 	followed  time.Duration // last redirect
 	response  *pb.HttpResponse
-	continued bool // response is that of a body which an earlier attempt began
+	continued bool // the body was started by an earlier attempt
 	finished  *pb.AttemptFinished
 	body      []byte
 	delivered int64
 }
 
-// Take records a message. It keeps no reference to the data of a body chunk.
+// Take records an event. It keeps no reference to the data of a body chunk.
 func (r *Recorder) Take(m *pb.FetchResponse) {
 	r.last = max(r.last, m.GetElapsedOffset().AsDuration())
 	switch e := m.GetEvent().(type) {
@@ -75,7 +75,7 @@ func (r *Recorder) responded(e *pb.ResponseStarted) {
 	a.continued = e.GetBodyOffsetBytes() > 0 && r.delivered() && a.response.GetStatusCode()/100 == 2
 }
 
-// attempt returns the record of an attempt, and begins it where it is new.
+// attempt returns the record of an attempt, which may be new.
 func (r *Recorder) attempt(number int32) *record {
 	if n := len(r.attempts); n > 0 && r.attempts[n-1].number == int(number) {
 		return r.attempts[n-1]
@@ -95,9 +95,8 @@ func (r *Recorder) chunk(c *pb.BodyChunk) {
 	}
 }
 
-// Fetch returns what the messages tell so far. since is the time since the last
-// message, which a fetch that is under way has gone on; it does not count once
-// the outcome is there.
+// Fetch returns the fetch so far. since is the time since the last event, which is added to a
+// fetch that is still in flight.
 func (r *Recorder) Fetch(since time.Duration) *Fetch {
 	f := &Fetch{ID: r.id, URL: r.url, Start: r.start, Outcome: r.outcome, End: r.last}
 	if r.outcome == nil {
@@ -114,7 +113,7 @@ func (r *Recorder) Fetch(since time.Duration) *Fetch {
 	return f
 }
 
-// build makes an attempt of its record. now is where the record of the fetch ends.
+// build converts a record to an attempt. now is the end of the record of the fetch.
 func (r *Recorder) build(rec *record, now time.Duration) Attempt {
 	a := Attempt{Number: rec.number, Start: rec.began, End: now}
 	told := rec.redirects
@@ -154,7 +153,7 @@ func hopOf(i int, h *pb.Hop) Hop {
 		Body: Body{EncodedSize: -1}}
 }
 
-// underWay is the hop after the last redirect, whose end was not told.
+// underWay returns the hop after the last redirect, of which the end is unknown.
 func (r *Recorder) underWay(rec *record) Hop {
 	h := Hop{Number: len(rec.redirects) + 1, Method: orGet(r.method), URL: rec.url, Exchange: &pb.Exchange{},
 		Unfinished: true, Start: rec.began, Body: Body{EncodedSize: -1}}
@@ -175,7 +174,7 @@ func orGet(method string) string {
 	return method
 }
 
-// nextMethod is what a redirect makes of the method (spec D2).
+// nextMethod returns the method after a redirect (rule D2).
 func nextMethod(from *pb.Hop) string {
 	method, status := from.GetMethod(), from.GetStatusCode()
 	switch {
@@ -187,8 +186,8 @@ func nextMethod(from *pb.Hop) string {
 	return method
 }
 
-// respond gives the last hop of an attempt its response. Of an attempt that continues
-// a body, only its end shows that one.
+// respond sets the response of the last hop of an attempt. If the attempt continues a body,
+// that response is only known from the end of the attempt.
 func (r *Recorder) respond(rec *record, h *Hop) {
 	resp := rec.response
 	switch {
@@ -209,12 +208,12 @@ func (r *Recorder) respond(rec *record, h *Hop) {
 	}
 }
 
-// summarize adds what the outcome tells of the body of the response it names.
+// summarize adds what the outcome says about the body of its response.
 func (r *Recorder) summarize(rec *record, h *Hop) {
 	s := r.outcome.GetBodySummary()
 	switch {
 	case len(r.outcome.GetErrorBody()) > 0:
-		h.Body.Size = int64(len(r.outcome.GetErrorBody())) // its begin; the rest was not read
+		h.Body.Size = int64(len(r.outcome.GetErrorBody())) // the beginning; the rest was not read
 		h.Body.Kept = r.keep(r.outcome.GetErrorBody())
 	case len(r.outcome.GetInlineBody()) > 0:
 		h.Body.Size, h.Body.Kept = s.GetSizeBytes(), r.keep(r.outcome.GetInlineBody())
@@ -224,7 +223,7 @@ func (r *Recorder) summarize(rec *record, h *Hop) {
 	}
 }
 
-// delivered tells whether any attempt delivered bytes. Then the summary is of all.
+// delivered reports whether any attempt delivered bytes. The summary then covers all attempts.
 func (r *Recorder) delivered() bool {
 	for _, a := range r.attempts {
 		if a.delivered > 0 {

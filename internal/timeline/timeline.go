@@ -6,20 +6,20 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Fetch is one fetch as far as its messages tell. Offsets count from its begin.
+// Fetch is one fetch as far as its events describe it. Offsets count from its start.
 type Fetch struct {
-	// ID names the fetch in the service's logs. Empty where it was not told.
+	// ID of the fetch in the logs of the service. Empty if unknown.
 	ID string
-	// URL that was asked for.
+	// URL of the request.
 	URL string
-	// Start is when the fetch began, by the service's clock. Zero where it was
-	// not told: at event level OUTCOME, or before the first message.
+	// Start of the fetch, by the clock of the service. Zero if unknown: at event level
+	// OUTCOME, or before the first event.
 	Start time.Time
-	// Attempts in order. The last one may be under way.
+	// Attempts in order. The last one may be in flight.
 	Attempts []Attempt
-	// Outcome is nil where the record ended before it came.
+	// Outcome is nil if the record ended before it.
 	Outcome *pb.FetchOutcome
-	// End of what is known, from Start.
+	// End of the record, from Start.
 	End time.Duration
 }
 
@@ -27,17 +27,17 @@ type Fetch struct {
 type Attempt struct {
 	// Number from 1.
 	Number int
-	// Start and End, from the begin of the fetch.
+	// Start and End, from the start of the fetch.
 	Start, End time.Duration
-	// Hops in order, the last one included. Empty where no request was begun.
+	// Hops in order, including the last one. Empty if no request was started.
 	Hops []Hop
-	// Error is nil where nothing went wrong, or the attempt is under way.
+	// Error is nil if nothing failed or the attempt is in flight.
 	Error *pb.FetchError
-	// Decision is nil where the attempt is under way.
+	// Decision is nil while the attempt is in flight.
 	Decision *pb.RetryDecision
 }
 
-// Status is that of the last hop. 0 means that there was no response.
+// Status returns the status of the last hop, or 0 if there was no response.
 func (a *Attempt) Status() int {
 	if len(a.Hops) == 0 {
 		return 0
@@ -49,30 +49,30 @@ func (a *Attempt) Status() int {
 type Hop struct {
 	// Number within the attempt, from 1.
 	Number int
-	// Method asked with. Of a hop that is under way it is inferred from the
-	// redirect that led there.
+	// Method of the request. For a hop in flight it is inferred from the redirect before
+	// it.
 	Method string
-	// URL asked, without userinfo.
+	// URL of the request, without userinfo.
 	URL string
-	// Status of the response. 0 means that there was none.
+	// Status of the response, or 0 if there was none.
 	Status int
-	// Location is the absolute URL that a redirect names; empty where there was none.
+	// Location is the absolute target of a redirect, or "".
 	Location string
-	// Headers of the response. Empty where there was none, and for redirects
-	// below event level ALL.
+	// Headers of the response. Empty without a response, and for redirects below event
+	// level ALL.
 	Headers []*pb.Header
-	// Exchange says how the request was carried; empty while it is under way.
+	// Exchange describes the connection; empty while the hop is in flight.
 	Exchange *pb.Exchange
 	// Error of the attempt, at its last hop.
 	Error *pb.FetchError
-	// Unfinished: the record ended while the hop was under way.
+	// Unfinished reports whether the record ended during the hop.
 	Unfinished bool
-	// Start and End, from the begin of the fetch.
+	// Start and End, from the start of the fetch.
 	Start, End time.Duration
-	// Phases in order, one after the other from Start to End. Those that did not
-	// happen are left out.
+	// Phases in order, without gaps from Start to End. Phases that did not happen are left
+	// out.
 	Phases []Phase
-	// Body of the response, as far as it was told.
+	// Body of the response, as far as known.
 	Body Body
 }
 
@@ -86,28 +86,28 @@ func (h *Hop) Took(k Kind) (time.Duration, bool) {
 	return 0, false
 }
 
-// Body is what is known of a response's body.
+// Body is what is known about the body of a response.
 type Body struct {
 	// Size in bytes after decoding, as delivered or read by this hop.
 	Size int64
-	// EncodedSize in bytes as received. -1 means not known.
+	// EncodedSize in bytes as received, or -1 if unknown.
 	EncodedSize int64
-	// Kept bytes: all, where Size is len(Kept). None unless the recorder keeps them.
+	// Kept has the stored bytes: all of them if Size is len(Kept).
 	Kept []byte
 }
 
 // Phase is a part of a hop.
 type Phase struct {
 	Kind            Kind
-	Start, Duration time.Duration // Start from the begin of the fetch
+	Start, Duration time.Duration // Start is from the start of the fetch
 }
 
-// Kind names a phase.
+// Kind is the kind of a phase.
 type Kind int
 
 // The phases, in the order in which they happen.
 const (
-	// Blocked is time in queues, and what no other phase accounts for.
+	// Blocked is the time in queues, and the time that belongs to no other phase.
 	Blocked Kind = iota
 	// Resolve is the name lookup.
 	Resolve
@@ -115,18 +115,18 @@ const (
 	Connect
 	// TLS is the handshake.
 	TLS
-	// Send is the sending of the request, where it failed.
+	// Send is the sending of the request, if that failed.
 	Send
-	// Wait is from the connection ready to the first byte of the response.
+	// Wait is from the ready connection to the first byte of the response.
 	Wait
-	// Receive is the reading of the body, the caller's time included.
+	// Receive is the reading of the body, including the time of the caller.
 	Receive
 
-	// Kinds is how many there are.
+	// Kinds is the number of kinds.
 	Kinds int = iota
 )
 
-// String is the name of the phase in lower case.
+// String returns the name of the phase in lower case.
 func (k Kind) String() string {
 	switch k {
 	case Blocked:
