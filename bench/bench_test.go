@@ -18,7 +18,7 @@ import (
 	"fetchd/bench/report"
 )
 
-// TestMain has the test be the program where a run of it starts itself again.
+// TestMain makes the test binary act as bench when bench starts itself again.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
@@ -34,7 +34,7 @@ func bench1(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), problems.String()
 }
 
-// TestRun makes a short run of some cases, with all the processes there are.
+// TestRun makes a short run of some cases with all processes.
 func TestRun(t *testing.T) {
 	onLinux(t)
 	profiles := t.TempDir()
@@ -42,13 +42,13 @@ func TestRun(t *testing.T) {
 	if code != exitOK {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
-	for _, want := range []string{"unary ", "unary-traced ", "decide ", "left out: Node, got"} {
+	for _, want := range []string{"FetchUnary of 1 KiB", "traces of 0.1 %", "one decision of package classify", "left out: Node, got"} {
 		if !strings.Contains(stdout, want) {
-			t.Errorf("the table has no %q:\n%s", want, stdout)
+			t.Errorf("the table does not contain %q:\n%s", want, stdout)
 		}
 	}
-	if strings.Contains(stdout, "node-unary ") {
-		t.Errorf("the table has a row of what was left out:\n%s", stdout)
+	if strings.Contains(stdout, "from Node") {
+		t.Errorf("the table has a row that was left out:\n%s", stdout)
 	}
 	if !strings.Contains(stderr, "fetchd, FetchUnary: ") {
 		t.Errorf("there is no progress:\n%s", stderr)
@@ -72,13 +72,13 @@ func TestFlags(t *testing.T) {
 		{"a part of the list", []string{"--list", "--only", "^python"}, exitOK, "python-rate"},
 		{"no such flag", []string{"--other"}, exitUsage, "--other"},
 		{"no such case", []string{"--only", "other", "--out", ""}, exitError, "matches no case"},
-		{"a pattern that is none", []string{"--only", "(", "--out", ""}, exitUsage, "--only"},
+		{"an invalid pattern", []string{"--only", "(", "--out", ""}, exitUsage, "--only"},
 		{"no rounds", []string{"--rounds", "0"}, exitUsage, "--rounds=0"},
 		{"no time", []string{"--seconds", "0"}, exitUsage, "--seconds=0"},
-		{"a part that would be the page", []string{"--only", "unary"}, exitUsage, "--out="},
-		{"a short run that would be the page", []string{"--quick"}, exitUsage, "--out="},
-		{"a load of a kind that there is not", []string{"call", "--kind", "other", "--target", "http://127.0.0.1/b/1"}, exitError, "give one of"},
-		{"an authority that is none", []string{"relay", "--authority", os.DevNull}, exitError, "no certificate"},
+		{"a part in place of the page", []string{"--only", "unary"}, exitUsage, "--out="},
+		{"a short run in place of the page", []string{"--quick"}, exitUsage, "--out="},
+		{"an unknown kind of load", []string{"call", "--kind", "other", "--target", "http://127.0.0.1/b/1"}, exitError, "give one of"},
+		{"an authority without a certificate", []string{"relay", "--authority", os.DevNull}, exitError, "no certificate"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			code, stdout, stderr := bench1(t, row.args...)
@@ -92,7 +92,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestPlan holds the plan together: rows and subjects are found by name.
+// TestPlan checks that the names of groups, subjects and rows are unique and refer to each other.
 func TestPlan(t *testing.T) {
 	names, groups := make(map[string]bool), make(map[string]bool)
 	for _, g := range plan() {
@@ -118,8 +118,8 @@ func TestPlan(t *testing.T) {
 				t.Errorf("two rows are called %s", r.name)
 			}
 			names[r.name] = true
-			if !subjects[r.of] || r.beside != "" && !subjects[r.beside] || r.beside == "" && r.mode != alone {
-				t.Errorf("%s: row %s is of %q beside %q, which are not all there", g.name, r.name, r.of, r.beside)
+			if !subjects[r.of] || r.base != "" && !subjects[r.base] || r.base == "" && r.mode != alone {
+				t.Errorf("%s: row %s compares %q with %q, which do not all exist", g.name, r.name, r.of, r.base)
 			}
 		}
 	}
@@ -148,8 +148,8 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// TestCompared makes rows of runs that are made up.
-func TestCompared(t *testing.T) {
+// TestValue compares runs with known figures.
+func TestValue(t *testing.T) {
 	load := func(fetches int64, service time.Duration, p50 float64) *run {
 		return &run{Result: caller.Result{Fetches: fetches, P50: p50, Seconds: 2}, service: service}
 	}
@@ -157,25 +157,23 @@ func TestCompared(t *testing.T) {
 		"a": {load(10, 30*time.Microsecond, 9), load(10, 20*time.Microsecond, 7)},
 		"b": {load(10, 10*time.Microsecond, 4), load(10, 20*time.Microsecond, 4)},
 	}}
-	m.rows = []row{
-		{name: "ratio", of: "a", beside: "b", figure: serviceCPU},
-		{name: "difference", of: "a", beside: "b", figure: median, mode: difference, goal: report.AtMost(4)},
-		{name: "alone", of: "a", figure: rate, mode: alone},
-	}
-	var values []report.Spread
-	for _, r := range m.compared() {
-		values = append(values, r.Value)
-	}
-	want := []report.Spread{{Median: 2, Min: 1, Max: 3}, {Median: 4, Min: 3, Max: 5}, {Median: 5, Min: 5, Max: 5}}
-	if diff := cmp.Diff(want, values); diff != "" {
-		t.Errorf("values (-want +got):\n%s", diff)
-	}
-	if v := m.compared()[1]; v.Verdict() != "met" || v.Unit == "" {
-		t.Errorf("the difference is %q in %q, want it met, in a unit", v.Verdict(), v.Unit)
+	for _, row := range []struct {
+		row  row
+		want []string
+	}{
+		{row{what: "ratio", of: "a", base: "b", figure: serviceCPU, goal: report.AtMost(1.2)},
+			[]string{"ratio", "2.00 [1.00–3.00]", "≤ 1.2", "**missed by 0.80**", "2.50 " + serviceCPU.unit, "1.50 " + serviceCPU.unit}},
+		{row{what: "difference", of: "a", base: "b", figure: p50, mode: difference, goal: report.AtMost(4)},
+			[]string{"difference", "4.00 [3.00–5.00] " + p50.unit, "≤ 4", "met", "8.00 " + p50.unit, "4.00 " + p50.unit}},
+		{row{what: "alone", of: "a", figure: rate, mode: alone}, []string{"alone", "5.00 [5.00–5.00] fetches/s", "", "", "5.00 fetches/s", ""}},
+	} {
+		if diff := cmp.Diff(row.want, m.cells(row.row)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", row.row.what, diff)
+		}
 	}
 }
 
-// TestSince scales what the clocks showed to the span that the caller measured.
+// TestSince checks that CPU times are scaled to the span that the caller measured.
 func TestSince(t *testing.T) {
 	at := time.Unix(1, 0)
 	before := clocks{at: at, service: time.Second, origin: 5 * time.Second}
@@ -208,13 +206,15 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestWrite keeps what people wrote, and refuses to write where that could be lost.
+// TestWrite checks that the part that people write is kept, and that a page is not replaced if
+// that part could be lost.
 func TestWrite(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "benchmarks.md")
-	page := func() *report.Page { return &report.Page{Command: "go run ./bench"} }
-	plots := []report.Picture{{Title: "CPU", Name: "cpu.svg", SVG: "<svg/>"}}
-	if err := write(folder, page(), plots); err != nil {
+	page := func() *report.Page {
+		return &report.Page{Command: "go run ./bench", Plots: []report.Plot{{Title: "CPU", Name: "cpu.svg", SVG: "<svg/>"}}}
+	}
+	if err := write(folder, page()); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)
@@ -226,11 +226,11 @@ func TestWrite(t *testing.T) {
 	if err := os.WriteFile(path, []byte(edited), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := write(folder, page(), plots); err != nil {
+	if err := write(folder, page()); err != nil {
 		t.Fatal(err)
 	}
 	if text, err = os.ReadFile(path); err != nil || strings.Count(string(text), "What I saw.") != 1 {
-		t.Errorf("what was written by hand is not there once: %v\n%s", err, text)
+		t.Errorf("the text of people is not in the page exactly once: %v\n%s", err, text)
 	}
 	if picture, err := os.ReadFile(filepath.Join(folder, "benchmarks", "cpu.svg")); err != nil || string(picture) != "<svg/>" {
 		t.Errorf("the picture: %q, %v", picture, err)
@@ -238,13 +238,13 @@ func TestWrite(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Replace(edited, mark, "", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := write(folder, page(), plots); err == nil {
-		t.Error("a page without one of its marks was replaced")
+	if err := write(folder, page()); err == nil {
+		t.Error("a page with only one mark was replaced")
 	}
 }
 
-// TestPictures draws what was measured, and nothing where nothing was.
-func TestPictures(t *testing.T) {
+// TestPlots draws what was measured, and nothing where nothing was.
+func TestPlots(t *testing.T) {
 	r := &run{Result: caller.Result{Fetches: 1, P50: 1, P90: 2, P99: 3}, held: 1 << 12}
 	all := selected(plan(), regexp.MustCompile("^(unary|python-rate|latency|memory-many)$"))
 	var results []measured
@@ -256,19 +256,18 @@ func TestPictures(t *testing.T) {
 		results = append(results, m)
 	}
 	var got []string
-	for _, p := range pictures(results, page(results, nil)) {
+	for _, p := range plots(results) {
 		got = append(got, p.Name)
 	}
 	if diff := cmp.Diff([]string{"cpu.svg", "languages.svg", "latency.svg", "memory.svg"}, got); diff != "" {
 		t.Errorf("pictures (-want +got):\n%s", diff)
 	}
-	if got := pictures(nil, new(report.Page)); len(got) != 0 {
+	if got := plots(nil); len(got) != 0 {
 		t.Errorf("%d pictures of nothing", len(got))
 	}
 }
 
-// TestOrder measures forwards and then backwards, so that what grows slower over
-// time is fair to both.
+// TestOrder checks that the second round is in reverse order.
 func TestOrder(t *testing.T) {
 	progress := new(bytes.Buffer)
 	b := &bench{workshop: &workshop{choices: new(choices)}, rounds: 2, progress: progress, began: time.Now()}
@@ -286,10 +285,10 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// onLinux skips what reads the clocks of processes.
+// onLinux skips tests that read the clocks of processes.
 func onLinux(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("the clocks and the memory of a process are read as Linux tells them")
+		t.Skip("the CPU time and memory of a process are read from Linux")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -19,36 +20,44 @@ import (
 const (
 	exitOK    = 0
 	exitError = 1
-	exitUsage = 2 // as the flag package has it
+	exitUsage = 2
 )
 
-// wholePage is the folder of the page that is committed.
+// wholePage is the folder of the committed page.
 const wholePage = "docs"
 
-const description = `Measure what a fetch costs through fetchd and by others.
+const description = `Measure what a fetch costs through fetchd and by other means.
 
-Every comparison is made of two loads that are put on the same origin in turn, in
-so many rounds; the table tells the median of the rounds' ratios, their range, and
-the goal. CPU is read from the operating system's clock of each process. All that
-runs listens on loopback.
+Every comparison runs two loads on the same origin, one after the other, for several
+rounds. The table shows the median of the rounds' ratios, their range, and the goal.
+CPU time is read from the operating system's clock of each process. Everything runs on
+loopback.
 
-The whole run takes about ten minutes, and writes benchmarks.md and its plots into
-the folder --out. What is between the marks "by hand" there stays as it is.
+The whole run takes about ten minutes, and writes benchmarks.md and its plots into the
+folder --out. It keeps the text between the marks "by hand".
 
-Exit code: 0 when all was measured, whatever goals were missed; 1 if something
-could not be measured, or a fetch failed that was not to; 2 for wrong flags.`
+Exit code: 0 if everything was measured, even if a goal was missed; 1 if something
+could not be measured, or a fetch failed unexpectedly; 2 for wrong flags.`
+
+// parts are the commands that bench runs as separate processes.
+type parts struct {
+	Origin struct{}   `cmd:""`
+	Relay  relayFlags `cmd:""`
+	Call   callFlags  `cmd:""`
+	Hold   holdFlags  `cmd:""`
+}
 
 // choices are the flags of a run.
 type choices struct {
 	Rounds  int     `help:"Rounds of each comparison." default:"5"`
-	Seconds float64 `help:"How long each load is measured." default:"2"`
-	Only    string  `help:"Only the cases whose names match, for which --out is to be empty, or another folder." placeholder:"REGEXP"`
-	List    bool    `help:"List the cases, and measure nothing."`
-	Out     string  `help:"Folder to write benchmarks.md into. Empty: only the table on standard output." default:"${docs}" placeholder:"DIR"`
-	Quick   bool    `help:"One round of short loads: to see that it works, for which --out is to be empty, or another folder."`
+	Seconds float64 `help:"Measured time of each load." default:"2"`
+	Only    string  `help:"Measure only the cases whose names match. It needs an empty --out, or another folder." placeholder:"REGEXP"`
+	List    bool    `help:"List the cases and measure nothing."`
+	Out     string  `help:"Folder for benchmarks.md. Empty: only the table on standard output." default:"${docs}" placeholder:"DIR"`
+	Quick   bool    `help:"One round of short loads, to see that it works. It needs an empty --out, or another folder."`
 
-	Profile     string `help:"Keep a CPU profile of the service for each load here. It costs some of the CPU that is measured." placeholder:"DIR"`
-	NodeModules string `help:"Folder node_modules with what the callers in Node need." env:"BENCH_NODE_MODULES" placeholder:"DIR"`
+	Profile     string `help:"Folder for CPU profiles of the service, one per load. Profiling costs some of the measured CPU time." placeholder:"DIR"`
+	NodeModules string `help:"Folder node_modules for the callers in Node." env:"BENCH_NODE_MODULES" placeholder:"DIR"`
 	only        *regexp.Regexp
 }
 
@@ -61,70 +70,54 @@ type callFlags struct {
 	Seconds float64 `default:"5"`
 }
 
-// program is what a run has from outside.
+type holdFlags struct {
+	Kind, Target string
+	GRPC         string `name:"grpc"`
+	Open         int
+}
+
+// program holds the arguments, environment and streams of a run.
 type program struct {
 	args           []string
 	environ        []string
 	stdout, stderr io.Writer
 }
 
-// run is the command. It returns the exit code. Some first arguments make it a part
-// of what is measured.
+// run runs the command and returns the exit code.
 func (p program) run(ctx context.Context) int {
-	part := ""
-	if len(p.args) > 0 {
-		part = p.args[0]
+	c, part := new(choices), new(parts)
+	var grammar any = c
+	if len(p.args) > 0 && slices.Contains([]string{"origin", "relay", "call", "hold"}, p.args[0]) {
+		grammar = part
 	}
-	switch part {
-	case "origin":
-		return p.part(new(struct{}), func() error { return origin.Serve(ctx, p.stdout) })
-	case "relay":
-		f := new(relayFlags)
-		return p.part(f, func() error { return f.serve(ctx, p.stdout, p.stderr) })
-	case "call":
-		f := new(callFlags)
-		return p.part(f, func() error { return f.run(ctx, p) })
-	case "hold":
-		o := new(caller.HoldOptions)
-		return p.part(o, func() error { return caller.Hold(ctx, *o, p.stderr) })
-	}
-	c := new(choices)
-	if code, done := p.parse(c, p.args); done {
-		return code
-	}
-	if err := c.check(); err != nil {
+	exited, code := false, exitOK
+	parser, err := kong.New(grammar, kong.Name("bench"), kong.Description(description), kong.Vars{"docs": wholePage}, kong.Writers(p.stdout, p.stderr),
+		kong.Exit(func(n int) { exited, code = true, n }))
+	if err != nil {
 		return p.fail(err, exitUsage)
 	}
-	return p.ended(p.measure(ctx, c))
-}
-
-// part runs one of them, with flags that are read from the other arguments.
-func (p program) part(flags any, run func() error) int {
-	if code, done := p.parse(flags, p.args[1:]); done {
-		return code
-	}
-	return p.ended(run())
-}
-
-// parse fills flags. It is done where kong has answered by itself (--help) or the
-// arguments are wrong.
-func (p program) parse(flags any, args []string) (code int, done bool) {
-	exited := false
-	parser, err := kong.New(flags, kong.Name("bench"), kong.Description(description), kong.Vars{"docs": wholePage}, kong.Writers(p.stdout, p.stderr),
-		kong.Exit(func(n int) { exited, code = true, n }))
-	if err == nil {
-		_, err = parser.Parse(args)
-	}
+	parsed, err := parser.Parse(p.args)
 	switch {
-	case exited:
-		return code, true
+	case exited: // --help
+		return code
 	case err != nil:
-		return p.fail(fmt.Errorf("%w (see bench --help)", err), exitUsage), true
+		return p.fail(fmt.Errorf("%w (see bench --help)", err), exitUsage)
 	}
-	return exitOK, false
-}
-
-func (p program) ended(err error) int {
+	switch parsed.Command() {
+	case "origin":
+		err = origin.Serve(ctx, p.stdout)
+	case "relay":
+		err = part.Relay.serve(ctx, p.stdout)
+	case "call":
+		err = part.Call.run(ctx, p)
+	case "hold":
+		err = caller.Hold(ctx, caller.HoldOptions(part.Hold), p.stderr)
+	default:
+		if err := c.check(); err != nil {
+			return p.fail(err, exitUsage)
+		}
+		err = p.measure(ctx, c)
+	}
 	if err != nil {
 		return p.fail(err, exitError)
 	}
@@ -136,7 +129,7 @@ func (p program) fail(err error, code int) int {
 	return code
 }
 
-// check refuses what makes no sense, before anything is measured.
+// check validates the flags before anything is measured.
 func (c *choices) check() error {
 	var err error
 	c.only, err = regexp.Compile(c.Only)
@@ -148,7 +141,7 @@ func (c *choices) check() error {
 	case c.Seconds <= 0:
 		return fmt.Errorf("--seconds=%g: give more than 0", c.Seconds)
 	case c.Out == wholePage && !c.List && (c.Only != "" || c.Quick):
-		return errors.New("--only and --quick would replace the page by a part of it: give --out= with them, or another folder")
+		return errors.New("--only and --quick would replace the page by a part of it: add --out= or another folder")
 	}
 	return nil
 }
@@ -164,7 +157,7 @@ func (f *callFlags) run(ctx context.Context, p program) error {
 
 func inSeconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// measure is a run.
+// measure makes a run.
 func (p program) measure(ctx context.Context, c *choices) error {
 	todo := selected(plan(), c.only)
 	if c.List {
@@ -192,13 +185,13 @@ func (p program) measure(ctx context.Context, c *choices) error {
 	if err != nil {
 		return err
 	}
-	out := page(results, b.leftOut)
-	if err := out.WriteTable(p.stdout); err != nil || c.Out == "" {
+	out := newPage(results, b.leftOut)
+	if _, err := io.WriteString(p.stdout, out.Summary()); err != nil || c.Out == "" {
 		return err
 	}
-	if len(out.Rows) == 0 {
-		return errors.New("nothing could be measured, so that no page is written")
+	if len(out.Goals) == 0 {
+		return errors.New("nothing could be measured, so no page is written")
 	}
 	out.Machine, out.Command = facts, fmt.Sprintf("go run ./bench --rounds %d --seconds %g", c.Rounds, c.Seconds)
-	return write(c.Out, out, pictures(results, out))
+	return write(c.Out, out)
 }

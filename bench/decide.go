@@ -7,7 +7,7 @@ import (
 	"fetchd/classify"
 )
 
-// decide measures decisions of package classify about a 503 that is tried again.
+// decide measures how long package classify takes to decide about a 503 that is retried.
 func decide() *run {
 	const n = 500_000
 	policy := classify.Standard.Policy()

@@ -6,17 +6,17 @@ import (
 	"fetchd/bench/caller"
 )
 
-// run is what one load gave.
+// run is the result of one load.
 type run struct {
 	caller.Result
-	service, origin time.Duration // of CPU; service is 0 where there was none
-	peak            int64         // bytes of memory of the service, or of the caller where there was none
-	allocs, bytes   float64       // allocated on the heap of the same for each fetch; 0 where that is not known
-	held            float64       // bytes for each fetch that was held open
-	single          float64       // what a measurement without a load gave
+	service, origin time.Duration // CPU time; service is 0 if there was no service
+	peak            int64         // peak memory in bytes, of the service or else of the caller
+	allocs, bytes   float64       // heap allocations per fetch of the same process; 0 if unknown
+	held            float64       // bytes per fetch that was held open
+	single          float64       // result of a measurement without a load, in ns
 }
 
-// figure is what is taken of a run.
+// figure is a value computed from a run.
 type figure struct {
 	unit string
 	of   func(*run) float64
@@ -29,15 +29,20 @@ func perFetch(r *run, v float64) float64 {
 	return v / float64(r.Fetches)
 }
 
-// The figures that rows compare.
+// The figures that rows compare and that the page lists.
 var (
-	serviceCPU = figure{"µs of the service's CPU a fetch", func(r *run) float64 { return perFetch(r, r.service.Seconds()*1e6) }}
-	callerCPU  = figure{"µs of the caller's CPU a fetch", func(r *run) float64 { return perFetch(r, r.CPUSeconds*1e6) }}
-	allCPU     = figure{"µs of CPU a fetch, caller and service", func(r *run) float64 { return serviceCPU.of(r) + callerCPU.of(r) }}
-	rate       = figure{"fetches/s", func(r *run) float64 { return float64(r.Fetches) / max(r.Seconds, 1e-9) }}
-	volume     = figure{"MiB a second of the service's CPU", func(r *run) float64 { return float64(r.Bytes) / (1 << 20) / max(r.service.Seconds(), 1e-9) }}
-	median     = figure{"µs at the median", func(r *run) float64 { return r.P50 }}
-	memory     = figure{"KiB each", func(r *run) float64 { return r.held / (1 << 10) }}
-	single     = figure{"ns", func(r *run) float64 { return r.single }}
-	singleHeap = figure{"allocations", func(r *run) float64 { return r.allocs }}
+	serviceCPU  = figure{"µs of the service's CPU a fetch", func(r *run) float64 { return perFetch(r, r.service.Seconds()*1e6) }}
+	callerCPU   = figure{"µs of the caller's CPU a fetch", func(r *run) float64 { return perFetch(r, r.CPUSeconds*1e6) }}
+	originCPU   = figure{"µs of the origin's CPU a fetch", func(r *run) float64 { return perFetch(r, r.origin.Seconds()*1e6) }}
+	allCPU      = figure{"µs of CPU a fetch, caller and service", func(r *run) float64 { return serviceCPU.of(r) + callerCPU.of(r) }}
+	rate        = figure{"fetches/s", func(r *run) float64 { return float64(r.Fetches) / max(r.Seconds, 1e-9) }}
+	volume      = figure{"MiB a second of the service's CPU", func(r *run) float64 { return float64(r.Bytes) / (1 << 20) / max(r.service.Seconds(), 1e-9) }}
+	p50         = figure{"µs at the median", func(r *run) float64 { return r.P50 }}
+	p90         = figure{"µs", func(r *run) float64 { return r.P90 }}
+	p99         = figure{"µs", func(r *run) float64 { return r.P99 }}
+	memory      = figure{"KiB each", func(r *run) float64 { return r.held / (1 << 10) }}
+	peak        = figure{"MiB", func(r *run) float64 { return float64(r.peak) / (1 << 20) }}
+	single      = figure{"ns", func(r *run) float64 { return r.single }}
+	allocations = figure{"allocations", func(r *run) float64 { return r.allocs }}
+	allocated   = figure{"KiB", func(r *run) float64 { return r.bytes / (1 << 10) }}
 )

@@ -13,16 +13,15 @@ import (
 	"fetchd/internal/wait"
 )
 
-// settle is how long those that are held are left alone before their memory is
-// read.
+// settle is the pause before the memory of held fetches is read.
 const settle = 3 * time.Second
 
-// held measures what a service takes of memory for each of many fetches that it
-// holds open. The service is new, and has made some fetches before.
+// held measures the memory that a service needs for each of many waiting fetches. The
+// service is new and first makes some ordinary fetches.
 func (r *rig) held(ctx context.Context, s subject) (*run, error) {
 	service := r.services[s.service]
 	few := subject{name: s.name, service: s.service, program: "go", kind: "grpc-unary", from: "http", path: smallPath, open: 1}
-	if _, err := r.once(ctx, few, 0, 100*time.Millisecond); err != nil {
+	if _, err := r.once(ctx, few, "", 0, 100*time.Millisecond); err != nil {
 		return nil, err
 	}
 	before, _, err := process.Resident(service.PID())
@@ -40,7 +39,7 @@ func (r *rig) held(ctx context.Context, s subject) (*run, error) {
 		return nil, err
 	}
 	if err := r.arrived(ctx, child, s, all); err != nil {
-		_ = child.Stop() // the first error is the one to tell
+		_ = child.Stop() // the first error matters
 		return nil, fmt.Errorf("%s: %w: %s", s.name, err, child.LastWords())
 	}
 	after, peak, err := process.Resident(service.PID())
@@ -51,13 +50,13 @@ func (r *rig) held(ctx context.Context, s subject) (*run, error) {
 	return out, child.Stop()
 }
 
-// arrived waits until all are held: the caller says that they are begun, and the
-// origin that it has met them.
+// arrived waits until all fetches are held: until the caller has started them and the origin
+// has seen them.
 func (r *rig) arrived(ctx context.Context, child *process.Child, s subject, all <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { _, err := child.Line(ctx); ended <- err }() // it writes nothing until it ends
+	go func() { _, err := child.Line(ctx); ended <- err }() // it writes nothing before it ends
 	select {
 	case <-all:
 	case err := <-ended:
@@ -81,18 +80,20 @@ func (r *rig) arrived(ctx context.Context, child *process.Child, s subject, all 
 	}
 }
 
-// get reads a page.
-func get(ctx context.Context, url string) (string, error) {
+// get returns the body of a page.
+func get(ctx context.Context, t *http.Transport, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
-	t := &http.Transport{DisableKeepAlives: true}
 	resp, err := t.RoundTrip(req)
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: status %d: %s", url, resp.StatusCode, body)
+	}
 	return string(body), err
 }

@@ -7,12 +7,10 @@ import (
 	"runtime"
 	"strings"
 	"time"
-
-	"fetchd/bench/report"
 )
 
-// machine says on what it is measured, before that begins.
-func machine(ctx context.Context, w *workshop) ([]report.Fact, error) {
+// machine describes the machine, before the measurement starts.
+func machine(ctx context.Context, w *workshop) ([][]string, error) {
 	commit, err := command(ctx, w.environ, w.root, "git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*")
 	if err != nil {
 		return nil, err
@@ -30,16 +28,16 @@ func machine(ctx context.Context, w *workshop) ([]report.Fact, error) {
 		return nil, err
 	}
 	busy, _, _ := strings.Cut(string(load), " ")
-	return []report.Fact{
-		{Name: "processor", Value: fmt.Sprintf("%s, %d cores", model, runtime.NumCPU())},
-		{Name: "system", Value: fmt.Sprintf("%s/%s, Linux %s", runtime.GOOS, runtime.GOARCH, strings.TrimSpace(string(kernel)))},
-		{Name: "Go", Value: runtime.Version()},
-		{Name: "commit", Value: strings.TrimSpace(string(commit))},
-		{Name: "begun", Value: time.Now().UTC().Format("2006-01-02 15:04 MST") + ", at a load of " + busy},
+	return [][]string{
+		{"processor", fmt.Sprintf("%s, %d cores", model, runtime.NumCPU())},
+		{"system", fmt.Sprintf("%s/%s, Linux %s", runtime.GOOS, runtime.GOARCH, strings.TrimSpace(string(kernel)))},
+		{"Go", runtime.Version()},
+		{"commit", strings.TrimSpace(string(commit))},
+		{"started", time.Now().UTC().Format("2006-01-02 15:04 MST") + ", at a load average of " + busy},
 	}, nil
 }
 
-// processor is the name of the first one.
+// processor returns the name of the first processor.
 func processor() (string, error) {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(text)) {

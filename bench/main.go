@@ -1,5 +1,5 @@
-// Command bench measures, side by side in one run, what a fetch costs through
-// fetchd and by others, and writes docs/benchmarks.md. See bench --help.
+// Command bench compares what a fetch costs through fetchd and by other means, in one run,
+// and writes docs/benchmarks.md. See bench --help.
 package main
 
 import (

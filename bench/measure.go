@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,25 +17,25 @@ import (
 	"fetchd/bench/process"
 )
 
-// errMissing says that a program is not there, or not what it needs.
+// errMissing means that a program or something it needs is not installed.
 var errMissing = errors.New("cannot run here")
 
-// clocks are what the servers have computed at a moment.
+// clocks holds the CPU times of the servers at one moment.
 type clocks struct {
 	at              time.Time
 	service, origin time.Duration
 }
 
-// since is what was computed from before on. The clocks are read some moments after
-// the caller has read its own, so that it is scaled to the span that he measured.
+// since returns the CPU times since before. They are scaled to the span in seconds that the
+// caller measured, because its clocks are read some moments earlier.
 func (c *clocks) since(before clocks, span float64) (service, origin time.Duration) {
 	scale := span / max(c.at.Sub(before.at).Seconds(), 1e-9)
 	scaled := func(d time.Duration) time.Duration { return time.Duration(float64(d) * scale) }
 	return scaled(c.service - before.service), scaled(c.origin - before.origin)
 }
 
-// once puts one load on its target.
-func (r *rig) once(ctx context.Context, s subject, warmup, span time.Duration) (*run, error) {
+// once runs one load. name identifies it in the names of profiles.
+func (r *rig) once(ctx context.Context, s subject, name string, warmup, span time.Duration) (*run, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, warmup+span+time.Minute, fmt.Errorf("%s does not end", s.name))
 	defer cancel()
 	service := r.services[s.service]
@@ -44,18 +45,20 @@ func (r *rig) once(ctx context.Context, s subject, warmup, span time.Duration) (
 	}
 	var began, ended clocks
 	var errs error
+	profiled := make(chan error, 1)
 	child, err := r.call(ctx, s, warmup, span, func(line string) {
 		switch line {
 		case "measuring":
-			errs = errors.Join(errs, service.signal(profileBegin), r.read(service, &began))
+			errs = errors.Join(errs, r.read(service, &began))
+			go func() { profiled <- r.profile(ctx, service, name, span) }()
 		case "measured":
-			errs = errors.Join(errs, r.read(service, &ended), service.signal(profileEnd))
+			errs = errors.Join(errs, r.read(service, &ended), <-profiled)
 		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errMissing, err)
 	}
-	line, _ := child.Line(ctx) // Wait tells why there is none
+	line, _ := child.Line(ctx) // without one, Wait returns the error
 	if err := child.Wait(); err != nil {
 		if began.at.IsZero() && s.program != "go" && ctx.Err() == nil {
 			return nil, fmt.Errorf("%w: %w", errMissing, err)
@@ -79,20 +82,20 @@ func (r *rig) once(ctx context.Context, s subject, warmup, span time.Duration) (
 	return out, errors.Join(err, s.judge(out, child.LastWords()))
 }
 
-// judge refuses a run that is not what it was to be. Where faults are asked for one
-// of a hundred may fail: its attempts may all have met them.
+// judge returns an error if the run is not valid. With faults, one fetch of a hundred may
+// fail, because all its attempts may meet a fault.
 func (s *subject) judge(out *run, words string) error {
 	switch {
 	case out.Fetches == 0:
-		return fmt.Errorf("%s: no fetch ended while it was measured: give more --seconds", s.name)
+		return fmt.Errorf("%s: no fetch ended in the measured time: give more --seconds", s.name)
 	case out.Failed == 0, s.faults && out.Failed*100 <= out.Fetches:
 		return nil
 	}
 	return fmt.Errorf("%s: %d of %d fetches failed: %s", s.name, out.Failed, out.Fetches, words)
 }
 
-// call starts the caller of a load.
-func (r *rig) call(ctx context.Context, s subject, warmup, span time.Duration, told func(string)) (*process.Child, error) {
+// call starts the caller of a load. emit receives the lines of its standard error.
+func (r *rig) call(ctx context.Context, s subject, warmup, span time.Duration, emit func(string)) (*process.Child, error) {
 	path, args, err := r.program(s.program)
 	if err != nil {
 		return nil, err
@@ -103,14 +106,14 @@ func (r *rig) call(ctx context.Context, s subject, warmup, span time.Duration, t
 	if service := r.services[s.service]; service != nil {
 		args = append(args, "--grpc", service.GRPC)
 	}
-	return process.Start(ctx, process.Spec{Path: path, Args: args, Env: r.few(), Stderr: told})
+	return process.Start(ctx, process.Spec{Path: path, Args: args, Env: r.few(), Stderr: emit})
 }
 
-// asProgram is set by tests, which are this program then.
+// asProgram is the environment variable that makes a test binary act as this program.
 const asProgram = "BENCH_AS_PROGRAM"
 
-// few is an environment with what a caller needs and no more: Python's requests
-// looks at all of it for every fetch.
+// few returns a minimal environment for a caller. Python's requests reads the whole
+// environment for every fetch.
 func (w *workshop) few() []string {
 	few := []string{"FETCHD_ROOT=" + w.root}
 	for _, one := range w.environ {
@@ -123,14 +126,14 @@ func (w *workshop) few() []string {
 
 func (r *rig) target(s subject) string { return origin.URL(s.from, r.addrs[s.from], s.path) }
 
-// program is the command of a caller, and its first arguments.
+// program returns the path of a caller and its first arguments.
 func (r *rig) program(name string) (string, []string, error) {
 	callers := filepath.Join(r.root, "bench", "callers")
 	switch name {
 	case "go":
 		return r.self, []string{"call"}, nil
 	case "python":
-		return "/usr/bin/python3", []string{filepath.Join(callers, "python", "call.py")}, nil // the one that has Debian's grpc
+		return "/usr/bin/python3", []string{filepath.Join(callers, "python", "call.py")}, nil // Debian's, which has grpc
 	case "node":
 		at, err := r.nodeCaller(filepath.Join(callers, "node"))
 		return "node", []string{at}, err
@@ -140,8 +143,8 @@ func (r *rig) program(name string) (string, []string, error) {
 	return "", nil, fmt.Errorf("no caller is called %q", name)
 }
 
-// nodeCaller is where the caller in Node finds its modules beside itself: in a copy
-// of its folder.
+// nodeCaller copies the caller in Node to a folder in which it finds its modules, and
+// returns its path.
 func (w *workshop) nodeCaller(folder string) (string, error) {
 	copied := filepath.Join(w.work, "node")
 	at := filepath.Join(copied, "call.mjs")
@@ -178,15 +181,15 @@ func (r *rig) read(s *service, c *clocks) (err error) {
 	return err
 }
 
-// heap is what a service has allocated since its start, where it tells that, and the
-// most memory that it has held since it was asked last.
+// heap holds what a service has allocated since its start, if it exports that, and its peak
+// memory since the last call.
 type heap struct {
 	allocs, bytes float64
 	peak          int64
 }
 
-// memory reads it. That takes the service some time, so that it is done before a
-// load and after it. A service that there is none of has none.
+// memory reads the heap of a service. It is called before and after a load, because it costs
+// the service some time. It returns zero if there is no service.
 func (s *service) memory(ctx context.Context) (heap, error) {
 	var h heap
 	if s == nil {
@@ -196,13 +199,13 @@ func (s *service) memory(ctx context.Context) (heap, error) {
 	if _, h.peak, err = process.Resident(s.PID()); err != nil || s.Metrics == "" {
 		return h, err
 	}
-	text, err := get(ctx, "http://"+s.Metrics+"/metrics")
+	text, err := get(ctx, &http.Transport{DisableKeepAlives: true}, "http://"+s.Metrics+"/metrics")
 	if err != nil {
 		return h, err
 	}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		n, _ := strconv.ParseFloat(value, 64) // of other lines, which are not looked at
+		n, _ := strconv.ParseFloat(value, 64) // fails only on lines that are ignored
 		switch name {
 		case "go_memstats_mallocs_total":
 			h.allocs = n

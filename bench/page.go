@@ -5,22 +5,24 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"fetchd/bench/report"
 )
 
-// page puts together what was measured.
-func page(results []measured, leftOut []string) *report.Page {
-	p := &report.Page{LeftOut: leftOut}
+// newPage returns the page of the results.
+func newPage(results []measured, leftOut []string) *report.Page {
+	p := &report.Page{LeftOut: leftOut, Plots: plots(results)}
 	for i := range results {
 		m := &results[i]
-		p.Rows = append(p.Rows, m.compared()...)
+		for _, r := range m.rows {
+			p.Goals = append(p.Goals, m.cells(r))
+		}
 		for _, s := range m.subjects {
 			switch {
 			case len(m.runs[s.name]) == 0 || s.decide:
 			case s.hold != "":
-				p.Held = append(p.Held, report.Held{Subject: s.name, Open: s.open,
-					Each: report.SpreadOf(m.values(s.name, figure{of: func(r *run) float64 { return r.held }}))})
+				p.Held = append(p.Held, []string{s.name, report.Number(float64(s.open)), m.spread(s.name, memory).String()})
 			default:
 				p.Lines = append(p.Lines, m.line(s))
 			}
@@ -29,83 +31,106 @@ func page(results []measured, leftOut []string) *report.Page {
 	return p
 }
 
-// line has the medians of a subject's figures.
-func (m *measured) line(s subject) report.Line {
-	of := func(take func(*run) float64) float64 {
-		return report.SpreadOf(m.values(s.name, figure{of: take})).Median
-	}
-	return report.Line{Case: m.title, Subject: s.name,
-		Rate:       of(rate.of),
-		Service:    of(serviceCPU.of),
-		Caller:     of(callerCPU.of),
-		Origin:     of(func(r *run) float64 { return perFetch(r, r.origin.Seconds()*1e6) }),
-		P50:        of(func(r *run) float64 { return r.P50 }),
-		P90:        of(func(r *run) float64 { return r.P90 }),
-		P99:        of(func(r *run) float64 { return r.P99 }),
-		Allocs:     of(func(r *run) float64 { return r.allocs }),
-		AllocBytes: of(func(r *run) float64 { return r.bytes }),
-		Peak:       of(func(r *run) float64 { return float64(r.peak) }),
+// spread returns the spread of a figure over the runs of a subject.
+func (m *measured) spread(name string, f figure) report.Spread {
+	return report.SpreadOf(m.values(name, f))
+}
+
+// value returns the ratio, difference or figure of a row, and its unit.
+func (m *measured) value(r row) (report.Spread, string) {
+	of, base := m.values(r.of, r.figure), m.values(r.base, r.figure)
+	switch r.mode {
+	case ratio:
+		return report.SpreadOf(report.Ratios(of, base)), ""
+	case difference:
+		return report.SpreadOf(report.Differences(of, base)), r.figure.unit
+	default:
+		return report.SpreadOf(of), r.figure.unit
 	}
 }
 
-// pictures draw what the page is about. One without subjects is left out.
-func pictures(results []measured, p *report.Page) []report.Picture {
-	var all []report.Picture
-	for _, plot := range []struct {
-		file, title string
-		groups      []string
-	}{
-		{"cpu.svg", "CPU of a fetch of 1 KiB, 64 open", []string{"unary", "stream", "engine"}},
-		{"languages.svg", "CPU of a fetch of 1 KiB by callers in other languages", []string{"python", "uvloop", "node"}},
-	} {
-		bars := report.Bars{Title: plot.title, Unit: "µs", Parts: []string{"service", "caller"}}
-		for _, l := range linesOf(results, plot.groups) {
-			bars.Bars = append(bars.Bars, report.Bar{Label: l.Subject, Values: []float64{l.Service, l.Caller}})
-		}
-		if len(bars.Bars) > 0 {
-			all = append(all, report.Picture{Title: plot.title, Name: plot.file, SVG: bars.SVG()})
+// cells returns the cells of a comparison.
+func (m *measured) cells(r row) []string {
+	value, unit := m.value(r)
+	verdict := r.goal.Verdict(value.Median)
+	if strings.HasPrefix(verdict, "missed") {
+		verdict = "**" + verdict + "**"
+	}
+	cells := []string{r.what, strings.TrimSpace(value.String() + " " + unit), r.goal.String(), verdict, "", ""}
+	for i, name := range []string{r.of, r.base} {
+		if name != "" {
+			cells[4+i] = report.Number(m.spread(name, r.figure).Median) + " " + r.figure.unit
 		}
 	}
+	return cells
+}
+
+// line returns the medians of a subject's figures. A figure that was not measured is empty.
+func (m *measured) line(s subject) []string {
+	cells := []string{m.title, s.name}
+	for _, f := range []figure{rate, serviceCPU, callerCPU, originCPU, p50, p90, p99, allocations, allocated, peak} {
+		cell := ""
+		if v := m.spread(s.name, f).Median; v != 0 {
+			cell = report.Number(v)
+		}
+		cells = append(cells, cell)
+	}
+	return cells
+}
+
+// plots returns the plots that have at least one subject.
+func plots(results []measured) []report.Plot {
+	var all []report.Plot
+	bars := func(file, title, unit string, parts map[string]figure, order []string, groups ...string) {
+		plot := report.Bars{Title: title, Unit: unit, Parts: order}
+		each(results, groups, func(m *measured, s subject) {
+			bar := report.Bar{Label: s.name}
+			for _, part := range order {
+				bar.Values = append(bar.Values, m.spread(s.name, parts[part]).Median)
+			}
+			plot.Bars = append(plot.Bars, bar)
+		})
+		if len(plot.Bars) > 0 {
+			all = append(all, report.Plot{Title: title, Name: file, SVG: plot.SVG()})
+		}
+	}
+	cpu, order := map[string]figure{"service": serviceCPU, "caller": callerCPU}, []string{"service", "caller"}
+	bars("cpu.svg", "CPU of a fetch of 1 KiB, 64 open", "µs", cpu, order, "unary", "stream", "engine")
+	bars("languages.svg", "CPU of a fetch of 1 KiB by callers in other languages", "µs", cpu, order, "python", "uvloop", "node")
 	ranges := report.Ranges{Title: "Time of a fetch of 1 KiB", Unit: "µs", Points: [3]string{"50 %", "90 %", "99 %"}}
-	for _, l := range linesOf(results, []string{"latency", "unary", "stream", "engine"}) {
-		ranges.Ranges = append(ranges.Ranges, report.Range{Label: l.Subject, Values: [3]float64{l.P50, l.P90, l.P99}})
-	}
+	each(results, []string{"latency", "unary", "stream", "engine"}, func(m *measured, s subject) {
+		ranges.Ranges = append(ranges.Ranges, report.Range{Label: s.name, Values: [3]float64{
+			m.spread(s.name, p50).Median, m.spread(s.name, p90).Median, m.spread(s.name, p99).Median}})
+	})
 	if len(ranges.Ranges) > 0 {
-		all = append(all, report.Picture{Title: ranges.Title, Name: "latency.svg", SVG: ranges.SVG()})
+		all = append(all, report.Plot{Title: ranges.Title, Name: "latency.svg", SVG: ranges.SVG()})
 	}
-	bars := report.Bars{Title: "Memory of a fetch that waits, of 10,000", Unit: "KiB", Parts: []string{"memory"}}
-	for _, h := range p.Held {
-		bars.Bars = append(bars.Bars, report.Bar{Label: h.Subject, Values: []float64{h.Each.Median / (1 << 10)}})
-	}
-	if len(bars.Bars) > 0 {
-		all = append(all, report.Picture{Title: bars.Title, Name: "memory.svg", SVG: bars.SVG()})
-	}
+	bars("memory.svg", "Memory of a fetch that waits, of 10,000", "KiB", map[string]figure{"memory": memory}, []string{"memory"}, "backoff", "origin")
 	return all
 }
 
-// linesOf are those of some groups, in the order of the groups, each subject once.
-func linesOf(results []measured, groups []string) []report.Line {
-	var lines []report.Line
+// each calls f for the measured subjects of the groups, in the order of groups. It calls f
+// once per name.
+func each(results []measured, groups []string, f func(*measured, subject)) {
+	var seen []string
 	for _, name := range groups {
 		for i := range results {
-			m := &results[i]
-			if m.name != name {
+			if results[i].name != name {
 				continue
 			}
-			for _, s := range m.subjects {
-				known := slices.ContainsFunc(lines, func(l report.Line) bool { return l.Subject == s.name })
-				if len(m.runs[s.name]) > 0 && !known {
-					lines = append(lines, m.line(s))
+			for _, s := range results[i].subjects {
+				if len(results[i].runs[s.name]) > 0 && !slices.Contains(seen, s.name) {
+					seen = append(seen, s.name)
+					f(&results[i], s)
 				}
 			}
 		}
 	}
-	return lines
 }
 
-// write puts the page and its pictures into a folder. What was written by hand in
-// the page that was there stays.
-func write(folder string, p *report.Page, plots []report.Picture) error {
+// write writes the page and its plots into a folder. It keeps the part of an existing page
+// that people wrote.
+func write(folder string, p *report.Page) error {
 	path := filepath.Join(folder, "benchmarks.md")
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -117,10 +142,10 @@ func write(folder string, p *report.Page, plots []report.Picture) error {
 	if err := os.MkdirAll(filepath.Join(folder, "benchmarks"), 0o755); err != nil {
 		return err
 	}
-	for _, plot := range plots {
+	for _, plot := range p.Plots {
 		if err := os.WriteFile(filepath.Join(folder, "benchmarks", plot.Name), []byte(plot.SVG), 0o644); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(path, []byte(p.Markdown(plots)), 0o644)
+	return os.WriteFile(path, []byte(p.Markdown()), 0o644)
 }

@@ -2,15 +2,15 @@ package main
 
 import "fetchd/bench/report"
 
-// matrix varies one thing at a time from the base, which is FetchUnary of 1 KiB by
-// HTTP/1.1 with 64 open and no faults: group unary.
+// matrix changes one property at a time of the base case, which is group unary: FetchUnary of
+// 1 KiB over HTTP/1.1, 64 in flight, no faults.
 func matrix() []group {
 	one := func(name, title, path, from string, open int) group {
 		change := func(s *subject) { s.path, s.from, s.open = path, from, open }
 		fetchd, relay := "fetchd, "+title, "relay, "+title
 		return group{name: name, title: title, share: 2, subjects: []subject{
 			through(relay, "relay", "grpc-unary").with(change), through(fetchd, "fetchd", "grpc-unary").with(change),
-		}, rows: []row{{name: name, what: "FetchUnary, " + title + ", beside the bare relay", of: fetchd, beside: relay, figure: serviceCPU}}}
+		}, rows: []row{{name: name, what: "FetchUnary, " + title + ", compared with the bare relay", of: fetchd, base: relay, figure: serviceCPU}}}
 	}
 	faults := through("fetchd, 10 % faults", "fetchd", "grpc-unary").with(func(s *subject) { s.path, s.faults = "/f/10/1024", true })
 	outcome := through("fetchd, the outcome alone", "fetchd", "grpc-unary-outcome")
@@ -18,7 +18,7 @@ func matrix() []group {
 	many := through("fetchd, FetchMany, 1,000 open", "fetchd", "grpc-many").with(opened(1000))
 	return []group{
 		{name: "outcome", title: "event level OUTCOME", share: 2, subjects: []subject{relay, outcome}, rows: []row{
-			{name: "outcome", what: "FetchUnary that asks for the outcome alone, beside the bare relay", of: outcome.name, beside: relay.name, figure: serviceCPU},
+			{name: "outcome", what: "FetchUnary that asks for the outcome alone, compared with the bare relay", of: outcome.name, base: relay.name, figure: serviceCPU},
 		}},
 		one("64k", "64 KiB", "/b/65536", "http", baseOpen),
 		one("tls", "TLS", smallPath, "https", baseOpen),
@@ -34,7 +34,7 @@ func matrix() []group {
 	}
 }
 
-// waiting is the memory of 10,000 that wait.
+// waiting measures the memory of 10,000 waiting fetches.
 func waiting() []group {
 	const n = 10_000
 	held := func(name, service, kind, path string) subject {
@@ -46,8 +46,8 @@ func waiting() []group {
 			held("fetchd, Fetch in backoff", "fetchd", "stream", "/busy"),
 			held("fetchd, task of FetchMany in backoff", "fetchd", "many", "/busy"),
 		}, rows: []row{
-			{name: "memory-backoff", what: "memory of a Fetch that waits for its next attempt, of 10,000, beside a stream of the relay on a timer",
-				of: "fetchd, Fetch in backoff", beside: "relay, stream on a timer", figure: memory, mode: alone, goal: report.AtMost(16)},
+			{name: "memory-backoff", what: "memory of a Fetch that waits for its next attempt, of 10,000, compared with a stream of the relay on a timer",
+				of: "fetchd, Fetch in backoff", base: "relay, stream on a timer", figure: memory, mode: alone, goal: report.AtMost(16)},
 			{name: "memory-many", what: "memory of a task of FetchMany that waits for its next attempt, of 10,000",
 				of: "fetchd, task of FetchMany in backoff", figure: memory, mode: alone, goal: report.AtMost(12)},
 		}},
@@ -55,8 +55,8 @@ func waiting() []group {
 			held("relay, FetchUnary at its origin", "relay", "unary", "/w/5m/1024"),
 			held("fetchd, FetchUnary at its origin", "fetchd", "unary", "/w/5m/1024"),
 		}, rows: []row{
-			{name: "memory-origin", what: "memory of a fetch that waits for its origin, of 10,000, beside the bare relay's",
-				of: "fetchd, FetchUnary at its origin", beside: "relay, FetchUnary at its origin", figure: memory, mode: alone, goal: report.AtMost(36)},
+			{name: "memory-origin", what: "memory of a fetch that waits for its origin, of 10,000, compared with the bare relay's",
+				of: "fetchd, FetchUnary at its origin", base: "relay, FetchUnary at its origin", figure: memory, mode: alone, goal: report.AtMost(36)},
 		}},
 	}
 }

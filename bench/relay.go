@@ -9,23 +9,22 @@ import (
 	"io"
 	"net"
 	"net/http"
+	_ "net/http/pprof" //nolint:gosec // served only on the socket for --profile
 	"os"
 	"runtime"
 	"time"
 
-	"fetchd/bench/profile"
 	"fetchd/bench/relay"
 )
 
 type relayFlags struct {
-	Authority string        `help:"Authority that origins may be signed by, in PEM." placeholder:"FILE"`
-	Wait      time.Duration `help:"Have streams wait on a timer, and fetch nothing."`
-	Profiles  string        `env:"BENCH_PROFILES"`
+	Authority string        `help:"Root certificate of the origin, in PEM." placeholder:"FILE"`
+	Wait      time.Duration `help:"Make streams wait on a timer instead of fetching."`
+	Socket    string        `help:"Socket for profiles." env:"BENCH_PPROF"`
 }
 
-// serve runs a relay until ctx ends. It first writes a line of JSON that says where
-// it is, and where its heap is told.
-func (f *relayFlags) serve(ctx context.Context, stdout, stderr io.Writer) error {
+// serve runs a relay until ctx ends. It first writes a line of JSON with its addresses.
+func (f *relayFlags) serve(ctx context.Context, stdout io.Writer) error {
 	cfg := relay.Config{Wait: f.Wait}
 	if f.Authority != "" {
 		text, err := os.ReadFile(f.Authority)
@@ -34,7 +33,7 @@ func (f *relayFlags) serve(ctx context.Context, stdout, stderr io.Writer) error 
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("--authority=%s holds no certificate in PEM", f.Authority)
+			return fmt.Errorf("--authority=%s has no certificate in PEM", f.Authority)
 		}
 	}
 	calls, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,10 +44,14 @@ func (f *relayFlags) serve(ctx context.Context, stdout, stderr io.Writer) error 
 	if err != nil {
 		return errors.Join(err, calls.Close())
 	}
-	metrics := &http.Server{Handler: http.HandlerFunc(tellHeap), ReadHeaderTimeout: time.Minute}
+	metrics := &http.Server{Handler: http.HandlerFunc(writeHeap), ReadHeaderTimeout: time.Minute}
 	go func() { _ = metrics.Serve(heap) }() // ends with the process
-	if f.Profiles != "" {
-		profile.OnSignal(ctx, f.Profiles, profileBegin, profileEnd, stderr)
+	if f.Socket != "" {
+		l, err := net.Listen("unix", f.Socket)
+		if err != nil {
+			return err
+		}
+		go func() { _ = http.Serve(l, nil) }() // ends with the process
 	}
 	s := relay.New(cfg)
 	context.AfterFunc(ctx, s.Stop)
@@ -58,10 +61,10 @@ func (f *relayFlags) serve(ctx context.Context, stdout, stderr io.Writer) error 
 	return s.Serve(calls)
 }
 
-// tellHeap tells what the process has allocated, by the names that Prometheus' own
-// collector has for it.
-func tellHeap(w http.ResponseWriter, _ *http.Request) {
+// writeHeap writes what the process has allocated, under the names of Prometheus's Go
+// collector.
+func writeHeap(w http.ResponseWriter, _ *http.Request) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	_, _ = fmt.Fprintf(w, "go_memstats_mallocs_total %d\ngo_memstats_alloc_bytes_total %d\n", m.Mallocs, m.TotalAlloc) // the client is gone then
+	_, _ = fmt.Fprintf(w, "go_memstats_mallocs_total %d\ngo_memstats_alloc_bytes_total %d\n", m.Mallocs, m.TotalAlloc) // fails if the client has gone
 }

@@ -20,8 +20,8 @@ import (
 	"fetchd/internal/wait"
 )
 
-// workshop is what every measurement needs: the programs, a folder to work in, and
-// an environment.
+// workshop holds what every measurement needs: the programs, a working folder, and the
+// environment.
 type workshop struct {
 	root    string // of the module
 	self    string // this program
@@ -29,10 +29,10 @@ type workshop struct {
 	work    string
 	environ []string
 	choices *choices
-	logs    int
+	files   int // number of logs and sockets
 }
 
-// build makes fetchd in a folder of its own, which release removes.
+// build builds fetchd in a new folder, which release removes.
 func build(ctx context.Context, c *choices, environ []string) (w *workshop, release func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -42,7 +42,7 @@ func build(ctx context.Context, c *choices, environ []string) (w *workshop, rele
 	if err != nil {
 		return nil, nil, err
 	}
-	release = func() { _ = os.RemoveAll(work) } // the system clears what is left
+	release = func() { _ = os.RemoveAll(work) } // the system cleans up what is left
 	w = &workshop{self: self, fetchd: filepath.Join(work, "fetchd"), work: work, environ: environ, choices: c}
 	root, err := command(ctx, environ, "", "go", "list", "-m", "-f", "{{.Dir}}")
 	if err == nil {
@@ -56,8 +56,7 @@ func build(ctx context.Context, c *choices, environ []string) (w *workshop, rele
 	return w, release, nil
 }
 
-// makeFetchd builds the program as it ships, but for profiles where they are asked
-// for.
+// makeFetchd builds fetchd as released, plus profiles if --profile is given.
 func (w *workshop) makeFetchd(ctx context.Context) error {
 	args := []string{"build", "-o", w.fetchd}
 	if w.choices.Profile != "" {
@@ -71,7 +70,7 @@ func (w *workshop) makeFetchd(ctx context.Context) error {
 	return err
 }
 
-// command runs a program to its end and gives what it wrote.
+// command runs a program and returns its standard output.
 func command(ctx context.Context, environ []string, dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env, cmd.Dir = environ, dir
@@ -88,12 +87,11 @@ func command(ctx context.Context, environ []string, dir, name string, args ...st
 type service struct {
 	*process.Child
 	GRPC    string `json:"grpc"`
-	Metrics string `json:"metrics"` // HOST:PORT that answers /metrics; empty where there is none
-
-	profiles *profiles
+	Metrics string `json:"metrics"` // HOST:PORT of /metrics; empty if there is none
+	socket  string // for profiles
 }
 
-// rig is an origin and the services that a group needs, each in its own process.
+// rig is the origin and the services of a group, each in its own process.
 type rig struct {
 	*workshop
 	origin    *process.Child
@@ -103,7 +101,7 @@ type rig struct {
 	traces    *grpc.Server
 }
 
-// start starts them. They end with [rig.stop].
+// start starts the origin and the services. [rig.stop] ends them.
 func (w *workshop) start(ctx context.Context, names []string) (*rig, error) {
 	r := &rig{workshop: w, services: make(map[string]*service), authority: filepath.Join(w.work, "authority.pem")}
 	err := r.startOrigin(ctx)
@@ -142,14 +140,14 @@ func (r *rig) startOrigin(ctx context.Context) error {
 	if r.origin, err = process.Start(ctx, process.Spec{Path: r.self, Args: []string{"origin"}, Env: r.few()}); err != nil {
 		return err
 	}
-	if err = said(ctx, r.origin, &r.addrs); err != nil {
+	if err = readReady(ctx, r.origin, &r.addrs); err != nil {
 		return err
 	}
 	return os.WriteFile(r.authority, []byte(r.addrs["authority"]), 0o600)
 }
 
-// said reads the line of JSON with which a program says that it is ready.
-func said(ctx context.Context, c *process.Child, into any) error {
+// readReady reads the line of JSON that a program writes when it is ready.
+func readReady(ctx context.Context, c *process.Child, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	line, err := c.Line(ctx)
@@ -157,7 +155,7 @@ func said(ctx context.Context, c *process.Child, into any) error {
 		err = json.Unmarshal([]byte(line), into)
 	}
 	if err != nil {
-		return fmt.Errorf("process %d does not say that it is ready: %w: %s", c.PID(), err, c.LastWords())
+		return fmt.Errorf("process %d did not become ready: %w: %s", c.PID(), err, c.LastWords())
 	}
 	return nil
 }
@@ -173,29 +171,36 @@ func (r *rig) startService(ctx context.Context, name string) (*service, error) {
 		}
 		return r.startFetchd(ctx, "--trace-endpoint", sink, "--trace-ratio", "0.001")
 	case "relay":
-		return r.startTold(ctx, r.self, "relay", "--authority", r.authority)
+		return r.startRelay(ctx)
 	case "timer":
-		return r.startTold(ctx, r.self, "relay", "--authority", r.authority, "--wait", "10m")
+		return r.startRelay(ctx, "--wait", "10m")
 	}
 	return nil, fmt.Errorf("no service is called %q", name)
 }
 
-// startTold starts a service that says on its standard output where it is.
-func (r *rig) startTold(ctx context.Context, path string, args ...string) (*service, error) {
-	p, err := r.newProfiles()
+// startRelay starts the relay, which writes its addresses to standard output.
+func (r *rig) startRelay(ctx context.Context, more ...string) (*service, error) {
+	s := &service{socket: r.newSocket()}
+	var err error
+	s.Child, err = process.Start(ctx, process.Spec{Path: r.self, Env: append(r.few(), pprofSocket+"="+s.socket),
+		Args: append([]string{"relay", "--authority", r.authority}, more...)})
 	if err != nil {
 		return nil, err
 	}
-	child, err := process.Start(ctx, process.Spec{Path: path, Args: args, Env: p.environ(r.few())})
-	if err != nil {
-		return nil, err
-	}
-	s := &service{Child: child, profiles: p}
-	return s, said(ctx, child, s)
+	return s, readReady(ctx, s.Child, s)
 }
 
-// startFetchd starts fetchd with its defaults, but for what loopback needs. Its log
-// goes into a file, as it would to a journal.
+// newSocket returns a path for a service's profiles. It is empty without --profile.
+func (r *rig) newSocket() string {
+	if r.choices.Profile == "" {
+		return ""
+	}
+	r.files++
+	return filepath.Join(r.work, strconv.Itoa(r.files)+".sock")
+}
+
+// startFetchd starts fetchd with its defaults, plus access to the origin on loopback. Its log
+// goes into a file.
 func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error) {
 	args := append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
 		"--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", r.authority}, more...)
@@ -206,25 +211,21 @@ func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error)
 		}
 		args = append(args, "--egress-allow-port", port)
 	}
-	r.logs++
-	path := filepath.Join(r.work, "fetchd-"+strconv.Itoa(r.logs)+".log")
+	r.files++
+	path := filepath.Join(r.work, "fetchd-"+strconv.Itoa(r.files)+".log")
 	log, err := os.Create(path)
 	if err != nil {
 		return nil, err
 	}
-	p, err := r.newProfiles()
-	if err != nil {
-		return nil, errors.Join(err, log.Close())
-	}
-	child, err := process.Start(ctx, process.Spec{Path: r.fetchd, Args: args, Env: p.environ(nil), Log: log})
-	if err := errors.Join(err, log.Close()); err != nil { // the child has a copy
+	s := &service{socket: r.newSocket()}
+	s.Child, err = process.Start(ctx, process.Spec{Path: r.fetchd, Args: args, Env: []string{pprofSocket + "=" + s.socket}, Log: log})
+	if err := errors.Join(err, log.Close()); err != nil { // the child has its own descriptor
 		return nil, err
 	}
-	s := &service{Child: child, profiles: p}
 	return s, s.serving(ctx, path)
 }
 
-// serving waits for the line of the log that tells the ports.
+// serving waits for the log line with the addresses.
 func (s *service) serving(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -250,17 +251,17 @@ func (s *service) serving(ctx context.Context, path string) error {
 	})
 }
 
-// traceSink takes traces and keeps nothing.
+// traceSink receives traces and discards them.
 type traceSink struct {
 	collector.UnimplementedTraceServiceServer
 }
 
-// Export implements the collector of OTLP.
+// Export implements the OTLP collector.
 func (traceSink) Export(context.Context, *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
 	return new(collector.ExportTraceServiceResponse), nil
 }
 
-// collect serves a sink for traces, and tells its address.
+// collect serves a sink for traces, and returns its address.
 func (r *rig) collect() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"fetchd/server"
 )
 
-// TestAcceptsEdges gives each limit its last value that is taken.
-func TestAcceptsEdges(t *testing.T) {
+// TestAcceptsLimits sends the largest value that each limit allows.
+func TestAcceptsLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	padded := func(in *pb.FetchRequest, n int) { in.Url += "?" + repeat(n-len(in.Url)-1) }
@@ -98,8 +98,7 @@ func TestAcceptsEdges(t *testing.T) {
 	}
 }
 
-// TestPostIsSentOnce is the request that S2 lets out once: it is taken without
-// a key, and not repeated.
+// TestPostIsSentOnce sends a POST without a key (S2). It is accepted, but not repeated.
 func TestPostIsSentOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -146,8 +145,8 @@ func TestPostIsSentOnce(t *testing.T) {
 	}
 }
 
-// TestNonIdempotentRetriesForbidden: an operator's setting that changes while the service
-// runs. A key alone is taken: nothing is repeated because of it.
+// TestNonIdempotentRetriesForbidden changes the setting while the service runs. A key without
+// allow_non_idempotent is accepted, because nothing is repeated because of it.
 func TestNonIdempotentRetriesForbidden(t *testing.T) {
 	t.Parallel()
 	const field = "retry_policy.allow_non_idempotent"
@@ -168,7 +167,7 @@ func TestNonIdempotentRetriesForbidden(t *testing.T) {
 		_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
 		if !row.refused {
 			if err != nil {
-				t.Errorf("%s: %v, want it taken", row.name, err)
+				t.Errorf("%s: %v, want it accepted", row.name, err)
 			}
 			continue
 		}

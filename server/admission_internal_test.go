@@ -8,8 +8,8 @@ import (
 	"fetchd/internal/budget"
 )
 
-// TestAdmissionQueue: turns come in the order of the tasks, of each caller as far as
-// it has room, and a place that is given up in the queue is nobody's.
+// TestAdmissionQueue checks that tasks are admitted in order, as far as their callers have free
+// slots, and that a place that leaves the queue takes no slot.
 func TestAdmissionQueue(t *testing.T) {
 	t.Parallel()
 	a := newAdmission(budget.New(1<<40), &Limits{MaxFetches: 3, MaxFetchesPerCaller: 2}, "", "", func(string) {})
@@ -97,7 +97,7 @@ func newTicket(t *testing.T) *ticket {
 	return made
 }
 
-// BenchmarkAdmission is a fetch of one caller while another's tasks wait.
+// BenchmarkAdmission admits fetches of one caller while another caller's tasks wait.
 func BenchmarkAdmission(b *testing.B) {
 	a := newAdmission(budget.New(1<<40), &Limits{MaxFetches: 1000, MaxFetchesPerCaller: 1}, "", "", func(string) {})
 	for range 100_000 {

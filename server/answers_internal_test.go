@@ -69,7 +69,7 @@ func TestAnswerIsCharged(t *testing.T) {
 	}
 }
 
-// TestAnswerThatIsNotEncoded checks that it releases what it holds.
+// TestAnswerThatIsNotEncoded checks that such an answer releases its charges.
 func TestAnswerThatIsNotEncoded(t *testing.T) {
 	t.Parallel()
 	tick := newTicket(t)
@@ -117,8 +117,8 @@ func TestOldestAnswer(t *testing.T) {
 	})
 }
 
-// TestRequestOfTooManyElements is refused before it takes memory; what is counted
-// is the elements, wherever they stand.
+// TestRequestOfTooManyElements checks that such a request is refused before it uses memory. All
+// elements count, at any depth.
 func TestRequestOfTooManyElements(t *testing.T) {
 	t.Parallel()
 	body := func(n int) *pb.FetchRequest {
@@ -157,7 +157,7 @@ func TestRequestOfTooManyElements(t *testing.T) {
 	}
 }
 
-// TestCallerAt names who is at an address.
+// TestCallerAt checks the caller of each kind of address.
 func TestCallerAt(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ addr, want string }{

@@ -13,8 +13,8 @@ import (
 	"fetchd/observe"
 )
 
-// BenchmarkHandler calls the method of FetchUnary as gRPC does, without gRPC and a
-// client: what is left beside BenchmarkFetchUnary is theirs.
+// BenchmarkHandler calls the method FetchUnary as gRPC does, but without gRPC and a client. The
+// difference to BenchmarkFetchUnary is their share.
 func BenchmarkHandler(b *testing.B) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(make([]byte, 1<<10))
@@ -36,7 +36,7 @@ func BenchmarkHandler(b *testing.B) {
 	in, request := new(pb.FetchUnaryRequest), &pb.FetchRequest{Url: origin.URL}
 	b.ReportAllocs()
 	for b.Loop() {
-		in.Request = request // the method takes it
+		in.Request = request // the method sets it to nil
 		resp, err := s.service.FetchUnary(b.Context(), in)
 		if err != nil || len(resp.GetOutcome().GetInlineBody()) != 1<<10 {
 			b.Fatalf("%v, %v; want 1 KiB", resp, err)
@@ -44,7 +44,7 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkConvert reads a request that says little, and writes what holds for it.
+// BenchmarkConvert converts a request with few fields, and makes its effective request.
 func BenchmarkConvert(b *testing.B) {
 	limits := new(Limits).withDefaults()
 	in := &pb.FetchRequest{Url: "https://www.example.com/some/path?with=a&query=too"}
@@ -58,7 +58,7 @@ func BenchmarkConvert(b *testing.B) {
 	}
 }
 
-// BenchmarkOutcome writes a success with six header fields.
+// BenchmarkOutcome converts a success with six header fields.
 func BenchmarkOutcome(b *testing.B) {
 	req := fetch.NewRequest(classify.Standard)
 	const url = "https://www.example.com/some/path"

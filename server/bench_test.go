@@ -17,12 +17,11 @@ import (
 	"fetchd/server/fetchdtest"
 )
 
-// benchBody is how many bytes a fetch of these benchmarks reads.
+// benchBody is the number of bytes that a fetch of these benchmarks reads.
 const benchBody = 1 << 10
 
-// BenchmarkFetchUnary makes one call after the other over loopback, with metrics
-// and the log line. What it counts is of the whole process, with the shares of the
-// client and the origin.
+// BenchmarkFetchUnary makes one call after another over loopback, with metrics and log lines. It
+// counts the allocations of the whole process, including the client and the origin.
 func BenchmarkFetchUnary(b *testing.B) {
 	client, url := benchServer(b)
 	in := &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}}
@@ -38,8 +37,7 @@ func BenchmarkFetchUnary(b *testing.B) {
 	}
 }
 
-// BenchmarkFetchStream is the same for Fetch, with the events that it sends where
-// nothing is said of them.
+// BenchmarkFetchStream is BenchmarkFetchUnary for Fetch, with the default events.
 func BenchmarkFetchStream(b *testing.B) {
 	client, url := benchServer(b)
 	in := &pb.FetchRequest{Url: url}
@@ -66,8 +64,8 @@ func BenchmarkFetchStream(b *testing.B) {
 	}
 }
 
-// BenchmarkFetchMany sends 16 tasks a message on one stream, and takes their
-// outcomes before it sends the next: an operation is 16 fetches.
+// BenchmarkFetchMany sends 16 tasks in a message, and reads their outcomes before it sends the next
+// message. One operation is 16 fetches.
 func BenchmarkFetchMany(b *testing.B) {
 	client, url := benchServer(b)
 	in := new(pb.FetchManyRequest)
@@ -104,8 +102,7 @@ func BenchmarkFetchMany(b *testing.B) {
 	}
 }
 
-// benchServer starts an origin and a server that may reach it, both on loopback,
-// and connects to the server. url is of a body of benchBody bytes.
+// benchServer starts a server and an origin on loopback. url has a body of benchBody bytes.
 func benchServer(b *testing.B) (client pb.FetchServiceClient, url string) {
 	b.Helper()
 	observer, err := observe.New(observe.Config{})

@@ -13,8 +13,8 @@ import (
 	"fetchd/server"
 )
 
-// TestConnectionsOfOneCaller: what is over the limit of an address is closed, and
-// others are served meanwhile.
+// TestConnectionsOfOneCaller checks that connections over the limit of an address are closed, and
+// that other addresses are served meanwhile.
 func TestConnectionsOfOneCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.MaxConnections, c.MaxConnectionsPerCaller = 4, 2 })
@@ -44,7 +44,7 @@ func TestConnectionsOfOneCaller(t *testing.T) {
 	_ = first.Close()
 	for began := time.Now(); !held(connect()); {
 		if time.Since(began) > 10*time.Second {
-			t.Fatal("no place is free though a connection was closed")
+			t.Fatal("no connection is accepted after one was closed")
 		}
 	}
 }
@@ -73,7 +73,8 @@ func TestStreamsOfOneCaller(t *testing.T) {
 	}
 }
 
-// TestReflectionThatIsHeldOpen ends after a minute, however much it asks.
+// TestReflectionThatIsHeldOpen checks that a reflection stream ends after a minute, even while it
+// is used.
 func TestReflectionThatIsHeldOpen(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {

@@ -29,8 +29,8 @@ func contract(t testing.TB) []protoreflect.MessageType {
 	return types
 }
 
-// fill sets every field, of a oneof the one that comes last, and the messages in it
-// down to a depth.
+// fill sets every field of a message and of the messages in it, down to a depth. In a oneof it sets
+// the last field.
 func fill(m protoreflect.Message, depth int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -75,7 +75,7 @@ func filled(empty protoreflect.Value, fd protoreflect.FieldDescriptor, depth int
 	}
 }
 
-// TestContractEncoded by the generated encoder, every message of it, whatever is set.
+// TestContractEncoded checks the generated encoder with every message of the contract.
 func TestContractEncoded(t *testing.T) {
 	t.Parallel()
 	for _, kind := range contract(t) {
@@ -112,8 +112,8 @@ func wantSame(t *testing.T, m proto.Message) {
 	data.Free()
 }
 
-// forgetUnknown drops the unknown fields of the well-known types in a message, as
-// the generated encoder does. No message that the service makes has any.
+// forgetUnknown removes the unknown fields of well-known types in a message, as the generated
+// encoder does. No message of the service has any.
 func forgetUnknown(tb testing.TB, m proto.Message) {
 	tb.Helper()
 	err := protorange.Range(m.ProtoReflect(), func(p protopath.Values) error {
@@ -128,7 +128,7 @@ func forgetUnknown(tb testing.TB, m proto.Message) {
 	}
 }
 
-// FuzzMarshal: any message is read back as what it was.
+// FuzzMarshal checks that any message is the same after encoding and decoding.
 func FuzzMarshal(f *testing.F) {
 	types := contract(f)
 	for i, kind := range types {

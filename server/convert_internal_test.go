@@ -23,7 +23,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// seeds are requests near to each limit.
+// seeds returns requests close to each limit.
 func seeds() []*pb.FetchRequest {
 	return []*pb.FetchRequest{
 		{},
@@ -38,8 +38,8 @@ func seeds() []*pb.FetchRequest {
 	}
 }
 
-// FuzzConvert reads requests of any bytes. Either the error is INVALID_ARGUMENT
-// and names fields of the contract, or the fetch obeys every limit of spec §12.
+// FuzzConvert converts arbitrary requests. Either the error is INVALID_ARGUMENT and names fields of
+// the contract, or the fetch obeys every limit of spec §12.
 func FuzzConvert(f *testing.F) {
 	for _, in := range seeds() {
 		raw, err := proto.Marshal(in)
@@ -71,7 +71,7 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// FuzzExplain asks for a decision on anything.
+// FuzzExplain explains arbitrary observations.
 func FuzzExplain(f *testing.F) {
 	for _, in := range []*pb.ExplainRequest{
 		{}, {Response: &pb.HttpResponse{StatusCode: 302, Headers: []*pb.Header{{Name: "Location", RawValue: []byte("//\xff")}}}},
@@ -103,7 +103,7 @@ func FuzzExplain(f *testing.F) {
 	})
 }
 
-// wantNamed expects INVALID_ARGUMENT with the paths of fields that exist.
+// wantNamed checks that an error is INVALID_ARGUMENT with the paths of existing fields.
 func wantNamed(t *testing.T, err error, in protoreflect.MessageDescriptor) {
 	t.Helper()
 	st := status.Convert(err)
@@ -121,7 +121,7 @@ func wantNamed(t *testing.T, err error, in protoreflect.MessageDescriptor) {
 
 var element = regexp.MustCompile(`^([a-z0-9_]+)(?:\[[0-9]+\])?$`)
 
-// wantPath expects a path that leads to a field of the message.
+// wantPath checks that a path leads to a field of the message.
 func wantPath(t *testing.T, path string, in protoreflect.MessageDescriptor) {
 	t.Helper()
 	for _, part := range strings.Split(path, ".") {
@@ -143,7 +143,7 @@ type limit struct {
 	ok   bool
 }
 
-// obeys holds a fetch against the limits of spec §12 and of the server.
+// obeys checks a fetch against the limits of spec §12 and of the server.
 func obeys(t *testing.T, own *Limits, r *fetch.Request) {
 	t.Helper()
 	for _, l := range slices.Concat(requestLimits(t, r), policyLimits(&r.Policy), ownLimits(own, r)) {

@@ -18,7 +18,7 @@ import (
 	"fetchd/server"
 )
 
-// full is a request with every field set that the effective one shows.
+// full returns a request with every field that the effective request shows.
 func (r *rig) full(path string) *pb.FetchRequest {
 	in := r.request(path)
 	in.Method, in.Body = "POST", []byte(marker)
@@ -31,8 +31,8 @@ func (r *rig) full(path string) *pb.FetchRequest {
 	return in
 }
 
-// TestEffectiveRequest expects every policy field filled in, and neither
-// header values nor the body.
+// TestEffectiveRequest checks that every policy field is set, and that header values and the body
+// are left out.
 func TestEffectiveRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -63,8 +63,8 @@ func TestEffectiveRequest(t *testing.T) {
 	}
 }
 
-// TestEffectiveTimeoutOfUnary: the call's own deadline, by which the fetch ends sooner,
-// is none of the request's policy.
+// TestEffectiveTimeoutOfUnary checks that the deadline of the call, which ends the fetch sooner,
+// does not appear in the effective request.
 func TestEffectiveTimeoutOfUnary(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -79,7 +79,7 @@ func TestEffectiveTimeoutOfUnary(t *testing.T) {
 	}
 }
 
-// TestEffectiveLevelOfUnary: level ALL is told as what it comes to there.
+// TestEffectiveLevelOfUnary checks that the effective level of ALL is ATTEMPTS in FetchUnary.
 func TestEffectiveLevelOfUnary(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -97,8 +97,8 @@ func TestEffectiveLevelOfUnary(t *testing.T) {
 	}
 }
 
-// TestEffectivePoliciesAreComplete walks the policies of both profiles: what
-// can be unset is set, and no enum is UNSPECIFIED.
+// TestEffectivePoliciesAreComplete checks the effective policies of both profiles: every optional
+// field is set, and no enum is UNSPECIFIED.
 func TestEffectivePoliciesAreComplete(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -129,8 +129,7 @@ func wantComplete(t *testing.T, m protoreflect.Message) {
 	}
 }
 
-// TestClampedFields asks for one more than the server's limits, and for just
-// them.
+// TestClampedFields requests one more than each of the server's limits, and exactly the limit.
 func TestClampedFields(t *testing.T) {
 	t.Parallel()
 	const total, body, holdBack = time.Minute, int64(1000), int64(16 << 20)
@@ -184,8 +183,8 @@ func TestClampedFields(t *testing.T) {
 	}
 }
 
-// TestServerMaximumIsTheDefault expects that what the server lowers unasked is
-// no change of the request.
+// TestServerMaximumIsTheDefault checks that a default that the server lowers is not reported as
+// clamped.
 func TestServerMaximumIsTheDefault(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.MaxTotalTimeout, c.MaxBodyBytes = 5*time.Second, 1000 })
@@ -201,7 +200,7 @@ func TestServerMaximumIsTheDefault(t *testing.T) {
 	}
 }
 
-// TestInlineIsClamped: the limit of INLINE is told like any other.
+// TestInlineIsClamped checks that the limit of INLINE is reported like other limits.
 func TestInlineIsClamped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

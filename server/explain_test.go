@@ -13,7 +13,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestExplainVectors asks the service every vector.
+// TestExplainVectors calls Explain with every vector.
 func TestExplainVectors(t *testing.T) {
 	t.Parallel()
 	vectors, err := conformance.Vectors()
@@ -49,7 +49,7 @@ func TestExplainVectors(t *testing.T) {
 	}
 }
 
-// TestExplainEffectivePolicy looks at the policy that a vector leaves out.
+// TestExplainEffectivePolicy checks the effective policy, which vectors leave out.
 func TestExplainEffectivePolicy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -67,7 +67,7 @@ func TestExplainEffectivePolicy(t *testing.T) {
 	}
 }
 
-// TestExplainRefuses gives Explain what it cannot read.
+// TestExplainRefuses calls Explain with invalid requests.
 func TestExplainRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

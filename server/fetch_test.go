@@ -13,7 +13,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestEventLevels fetches over two redirects, a retry and a streamed body.
+// TestEventLevels fetches over two redirects, a retry and a streamed body at each level.
 func TestEventLevels(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -69,7 +69,7 @@ func TestEventLevels(t *testing.T) {
 	}
 }
 
-// TestEventContents looks into the events of a retry after a redirect.
+// TestEventContents checks the events of a retry after a redirect.
 func TestEventContents(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -105,8 +105,7 @@ func TestEventContents(t *testing.T) {
 	a.wantStarted(t, final)
 }
 
-// wantStarted looks at the head that TestEventContents is told of, and at the
-// outcome.
+// wantStarted checks the head in the events of TestEventContents, and the outcome.
 func (a *answer) wantStarted(t *testing.T, final string) {
 	t.Helper()
 	started := a.events[slices.Index(a.order, "body_chunk")-1].GetResponseStarted()
@@ -122,7 +121,7 @@ func (a *answer) wantStarted(t *testing.T, final string) {
 	}
 }
 
-// valueOf returns the first line of that name.
+// valueOf returns the first header line with that name.
 func valueOf(r *pb.HttpResponse, name string) *pb.Header {
 	for _, h := range r.GetHeaders() {
 		if http.CanonicalHeaderKey(h.GetName()) == name {
@@ -132,7 +131,7 @@ func valueOf(r *pb.HttpResponse, name string) *pb.Header {
 	return nil
 }
 
-// TestUnary is the outcome with the body inline, and every attempt.
+// TestUnary checks that the answer has the outcome with the body inline, and every attempt.
 func TestUnary(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -164,7 +163,7 @@ func TestUnary(t *testing.T) {
 			got := r.mustUnary(in)
 			o := got.GetOutcome()
 			if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || o.GetAttempts() != 2 || len(got.GetAttempts()) != row.attempts {
-				t.Errorf("%s, %d attempts, %d told; want SUCCESS, 2, %d", o.GetKind(), o.GetAttempts(), len(got.GetAttempts()), row.attempts)
+				t.Errorf("%s, %d attempts, %d in the answer; want SUCCESS, 2, %d", o.GetKind(), o.GetAttempts(), len(got.GetAttempts()), row.attempts)
 			}
 			if !bytes.Equal(o.GetInlineBody(), r.Origin.Body(row.inline)) {
 				t.Errorf("inline body of %d bytes, want the first %d of the origin", len(o.GetInlineBody()), row.inline)

@@ -11,8 +11,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// FuzzUnmarshal: what the codec lets through it reads as protobuf does, and what
-// it refuses has more elements than may be.
+// FuzzUnmarshal checks that the codec decodes like protobuf, and refuses only messages with too
+// many elements.
 func FuzzUnmarshal(f *testing.F) {
 	for _, m := range []proto.Message{
 		&pb.FetchRequest{Url: "http://a.example/", Headers: []*pb.Header{{Name: "A", Value: "b"}}, Labels: map[string]string{"a": "b"}},
@@ -44,8 +44,8 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// FuzzJSONElements: the count is that of commas, braces and brackets outside of
-// strings, as encoding/json reads them.
+// FuzzJSONElements compares the count with the commas, braces and brackets outside of strings, as
+// encoding/json parses them.
 func FuzzJSONElements(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,2,{"b":"c,\"{["}]}`, `"\\"`, `{`, `"`, `[[],"\`} {
 		f.Add([]byte(seed))

@@ -23,19 +23,19 @@ import (
 	"fetchd/server"
 )
 
-// knows is an authenticator of one token.
+// knows configures an authenticator with one valid token.
 func knows(c *server.Config) {
 	c.Authenticate = func(shown server.Credentials) (string, error) {
 		if shown.Token != "right" {
 			return "", errors.New("send an Authorization header: Bearer TOKEN")
 		}
-		return "somebody", nil
+		return "caller", nil
 	}
 }
 
-// TestStrangersAreTurnedAwayAtOnce: who may not call is told so by the head of the
-// call, before the request has come, which would have to be kept.
-func TestStrangersAreTurnedAwayAtOnce(t *testing.T) {
+// TestStrangersAreRefusedAtOnce checks that a caller without credentials is refused by the
+// headers of the call, before its request uses memory.
+func TestStrangersAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
 	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchMany_FullMethodName, pb.FetchService_Explain_FullMethodName} {
@@ -64,7 +64,7 @@ func TestStrangersAreTurnedAwayAtOnce(t *testing.T) {
 	}
 }
 
-// openCall sends the head of a call and no request.
+// openCall sends the headers of a call, but no request.
 func (r *rig) openCall(conn net.Conn, method string) *http2.Framer {
 	r.Helper()
 	framer := http2.NewFramer(conn, conn)
@@ -76,8 +76,8 @@ func (r *rig) openCall(conn net.Conn, method string) *http2.Framer {
 	return framer
 }
 
-// TestWebBodyThatDoesNotCome: a body that nobody reads must not hold a connection,
-// nor the stop of the server.
+// TestWebBodyThatDoesNotCome checks that a body that no handler reads delays neither the end of its
+// connection nor the shutdown.
 func TestWebBodyThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, head string }{
@@ -108,8 +108,8 @@ func TestWebBodyThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// TestWebSilence: over HTTP/2 a fetch that says nothing for longer than a caller
-// may read nothing is not reset.
+// TestWebSilence checks that over HTTP/2 a fetch may be silent for longer than the stall limit,
+// which is for callers that do not read.
 func TestWebSilence(t *testing.T) {
 	t.Parallel()
 	certificate, roots := selfSigned(t)
@@ -131,8 +131,8 @@ func TestWebSilence(t *testing.T) {
 	}
 }
 
-// TestWebAnswerHoldsItsPlace: an answer that is not read counts as a fetch.
-func TestWebAnswerHoldsItsPlace(t *testing.T) {
+// TestWebAnswerHoldsItsSlot checks that a fetch keeps its slot until its answer has been read.
+func TestWebAnswerHoldsItsSlot(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
 		r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/k/200:size=1000000")))
@@ -141,13 +141,13 @@ func TestWebAnswerHoldsItsPlace(t *testing.T) {
 		r.wantStatus(resp, 429, codes.ResourceExhausted, "")
 		<-time.After(31 * time.Second)
 		if resp := r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/c/200"))); resp.StatusCode != 200 {
-			r.Errorf("once it was given up: %s", resp.Status)
+			r.Errorf("after the unread call ended: %s", resp.Status)
 		}
 	}, func(c *server.Config) { c.MaxFetches = 1 })
 }
 
-// TestWebLogsNoRequest: an error of JSON quotes what it found, which may be a
-// header's value; the caller may see it, the log not.
+// TestWebLogsNoRequest checks that an error of JSON is not logged: it quotes the request, which may
+// hold a secret header. The caller receives it.
 func TestWebLogsNoRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -208,7 +208,8 @@ func TestFetchManyWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestResumePointPastTheLimit is refused, whatever is done with longer bodies.
+// TestResumePointPastTheLimit checks that such a resume point is refused, whatever oversize_action
+// is.
 func TestResumePointPastTheLimit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -219,7 +220,7 @@ func TestResumePointPastTheLimit(t *testing.T) {
 	wantViolations(t, r.fetch(t.Context(), in).err, []string{"body_policy.resume_point.offset_bytes"})
 }
 
-// selfSigned is a certificate for 127.0.0.1 and example.com, and what trusts it.
+// selfSigned returns a certificate for 127.0.0.1 and example.com, and a pool that trusts it.
 func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	s := httptest.NewTLSServer(nil)

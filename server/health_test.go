@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// dialFrom connects from 127.0.0.last.
+// dialFrom connects from the address 127.0.0.last.
 func (r *rig) dialFrom(last byte) net.Conn {
 	r.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}

@@ -171,9 +171,9 @@ func TestUnfinishedRequests(t *testing.T) {
 	r.wantNothingHeld()
 }
 
-// TestLongRequestsAreCharged while they arrive, with the length that their first bytes
-// say: of FetchMany as far as its stream has not reserved it. One that is too long is
-// refused at once, and not charged.
+// TestLongRequestsAreCharged checks that long requests are charged while they arrive, by the length
+// in their first bytes. For FetchMany this is the part that its stream has not reserved. A request
+// that is too long is refused at once and not charged.
 func TestLongRequestsAreCharged(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
@@ -214,9 +214,9 @@ func TestLongRequestsAreCharged(t *testing.T) {
 	r.wantNothingHeld()
 }
 
-// TestRequestsOutOfForm: a call of one request that has none, half of one or two ends with
-// a status, and its connection goes on.
-func TestRequestsOutOfForm(t *testing.T) {
+// TestMalformedRequests sends no request, half a request and two requests in a call that needs one.
+// The call ends with a status, and its connection stays usable.
+func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	c := r.callerFrom("127.0.0.1", 1<<20)
@@ -242,7 +242,8 @@ func TestRequestsOutOfForm(t *testing.T) {
 	}
 }
 
-// TestLongRequestWithoutMemory is refused by its first bytes, and says when to come again.
+// TestLongRequestWithoutMemory checks that such a request is refused by its first bytes, with the
+// time after which to retry.
 func TestLongRequestWithoutMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withMemory(4<<20))

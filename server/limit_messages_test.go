@@ -10,8 +10,8 @@ import (
 	"fetchd/server"
 )
 
-// TestMessagesNameLimits: what a fetch failed at is named with its value and with who
-// set it.
+// TestMessagesNameLimits checks that the message of a failure names the limit with its value, and
+// who set it.
 func TestMessagesNameLimits(t *testing.T) {
 	t.Parallel()
 	body := func(p *pb.BodyPolicy) func(*pb.FetchRequest) {

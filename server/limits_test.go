@@ -19,8 +19,8 @@ import (
 	"fetchd/server"
 )
 
-// TestAdmission: what is over the limit is refused before its first event, in
-// the form that stock clients obey, and a place is free again at each end.
+// TestAdmission checks that fetches over the limit are refused before their first event, in the
+// form that gRPC clients retry, and that each end of a fetch frees a slot.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -77,7 +77,7 @@ func wantRefused(t *testing.T, call string, err error, trailer metadata.MD, reas
 	t.Errorf("%s: no RetryInfo", call)
 }
 
-// TestAdmissionPerCaller: one address cannot take all the places.
+// TestAdmissionPerCaller checks that one address cannot use all slots.
 func TestAdmissionPerCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.MaxFetchesPerCaller = 1 })
@@ -109,8 +109,8 @@ func TestAdmissionPerCaller(t *testing.T) {
 	}
 }
 
-// TestRequestThatDoesNotCome: a call that is opened and says nothing ends after
-// ten seconds; one that has said what it wants is not bound by that.
+// TestRequestThatDoesNotCome checks that a call without a request ends after ten seconds. Calls
+// with a request have no such limit.
 func TestRequestThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -134,13 +134,13 @@ func TestRequestThatDoesNotCome(t *testing.T) {
 	})
 }
 
-// TestMetadataThatIsTooLong is refused, and the next call is served.
+// TestMetadataThatIsTooLong checks that such a call is refused and the next one is served.
 func TestMetadataThatIsTooLong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("a", 20<<10))
 	if _, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err == nil {
-		t.Error("20 KiB of metadata were taken")
+		t.Error("20 KiB of metadata were accepted")
 	}
 	if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err != nil {
 		t.Errorf("the next call: %v", err)
@@ -150,20 +150,20 @@ func TestMetadataThatIsTooLong(t *testing.T) {
 	}
 }
 
-// TestCircle: the service tells an origin how many fetches led to it, and does
-// not take part in a circle.
-func TestCircle(t *testing.T) {
+// TestMaxHops checks that the service sends origins the number of fetches that led to a request, and
+// refuses a call that passed through too many.
+func TestMaxHops(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct {
 		name string
 		sent []string
-		told string
+		forwarded string
 		code codes.Code
 	}{
 		{"a caller of its own", nil, "1", codes.OK},
 		{"a fetch of another service", []string{"1"}, "2", codes.OK},
-		{"the last that is taken", []string{"2"}, "3", codes.OK},
+		{"the last that is accepted", []string{"2"}, "3", codes.OK},
 		{"two that differ: the greater", []string{"0", "2", "1"}, "3", codes.OK},
 		{"one too many", []string{"3"}, "", codes.FailedPrecondition},
 		{"one too many behind another", []string{"0", "3"}, "", codes.FailedPrecondition},
@@ -186,8 +186,8 @@ func TestCircle(t *testing.T) {
 				wantCode(t, "Fetch", err, row.code)
 			}
 			for _, q := range r.Origin.Requests("k") {
-				if got := q.Header.Get("Fetchd-Hops"); got != row.told {
-					t.Errorf("%s tells %q, want %q", q.Path, got, row.told)
+				if got := q.Header.Get("Fetchd-Hops"); got != row.forwarded {
+					t.Errorf("%s has %q, want %q", q.Path, got, row.forwarded)
 				}
 			}
 			if n := len(r.Origin.Requests("k")); (n > 0) != (row.code == codes.OK) {

@@ -84,9 +84,9 @@ func TestStrangersConnections(t *testing.T) {
 	}
 }
 
-// TestStrangersConnectionsOfTheWebFace checks that a connection to the HTTP endpoint is a
-// caller's once a call on it is authenticated.
-func TestStrangersConnectionsOfTheWebFace(t *testing.T) {
+// TestStrangersConnectionsOverHTTP checks that a connection to the HTTP API belongs to a caller
+// once a call on it is authenticated.
+func TestStrangersConnectionsOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows, func(c *server.Config) { c.MaxConnections = 8 })
 	dials := 0
@@ -152,9 +152,8 @@ func TestStrangersBytes(t *testing.T) {
 	}
 }
 
-// TestStrangersRequestsEnd checks that unauthenticated requests over HTTP/2 without a
-// window for their answers are few on a connection and end after some time. Callers'
-// requests are not limited so.
+// TestStrangersRequestsEnd checks that unauthenticated HTTP/2 requests without a window for their
+// answers are limited in number and time. Requests of callers are not.
 func TestStrangersRequestsEnd(t *testing.T) {
 	t.Parallel()
 	certified := httptest.NewUnstartedServer(nil)

@@ -15,7 +15,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// The keys of each line (spec §10), beside time, level and msg.
+// The keys of each line (spec §10), in addition to time, level and msg.
 var (
 	retryKeys  = []string{"attempt", "delay_seconds", "error", "error_address", "error_url", "fetch_id", "max_attempts", "reason", "url"}
 	waitKeys   = []string{"delay_seconds", "fetch_id"}
@@ -25,7 +25,7 @@ var (
 	failKeys   = []string{"error_class", "error", "error_address", "error_url", "failure_type", "reason", "retryable", "stop_reason"}
 )
 
-// TestLogs captures the lines of whole fetches (S4's deferred test).
+// TestLogs checks the log lines of whole fetches (S4).
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	retrying := func(attempt, delay float64) map[string]any {
@@ -88,8 +88,8 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// fetchLines returns the lines of a fetch in order, without time, fetch_id and
-// url once those are checked, and holds the keys against the specification.
+// fetchLines returns the lines of a fetch in order, and checks their keys against the
+// specification. It removes time, fetch_id and url after checking them.
 func (r *rig) fetchLines(id, url string) []map[string]any {
 	r.Helper()
 	keys := map[string][]string{"retrying fetch": retryKeys, "waiting before retry": waitKeys, "not retrying": stopKeys, "fetch finished": endKeys}
@@ -131,7 +131,7 @@ func (r *rig) fetchLines(id, url string) []map[string]any {
 	return lines
 }
 
-// TestOneInfoLine expects of a call that went well one line at INFO.
+// TestOneInfoLine checks that a successful call writes one line at INFO.
 func TestOneInfoLine(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -149,8 +149,8 @@ func TestOneInfoLine(t *testing.T) {
 	})
 }
 
-// TestLogsKeepSecrets puts the marker everywhere where the log must not look:
-// query, headers and bodies of both directions, at every level and kind of end.
+// TestLogsKeepSecrets puts a marker into queries, headers and bodies of both directions. It must
+// not appear in the log, at any level or kind of end.
 func TestLogsKeepSecrets(t *testing.T) {
 	t.Parallel()
 	// Encoded, for the path itself is logged.
@@ -180,7 +180,7 @@ func TestLogsKeepSecrets(t *testing.T) {
 					r.Errorf("the origin saw %v: the marker was not sent", sent)
 				}
 				if log := r.logs.String(); strings.Contains(log, marker) {
-					r.Errorf("the log tells %q:\n%s", marker, log)
+					r.Errorf("the log contains %q:\n%s", marker, log)
 				}
 			})
 		})

@@ -20,7 +20,7 @@ import (
 	"fetchd/server"
 )
 
-// manyStream is a call of FetchMany, and what it has answered.
+// manyStream is a call of FetchMany with the answers received so far.
 type manyStream struct {
 	*rig
 	pb.FetchService_FetchManyClient
@@ -57,7 +57,7 @@ func (m *manyStream) cancel(tags ...string) {
 	}
 }
 
-// next takes one message.
+// next receives one message.
 func (m *manyStream) next() error {
 	in, err := m.Recv()
 	if err != nil {
@@ -89,7 +89,7 @@ func (m *manyStream) until(n int) {
 	}
 }
 
-// finish half-closes and reads to the end, where each task must have an outcome.
+// finish half-closes the stream and reads to the end. Each tag must have an outcome.
 func (m *manyStream) finish(tags ...string) {
 	m.Helper()
 	if err := m.CloseSend(); err != nil {
@@ -135,23 +135,23 @@ func (m *manyStream) wantClass(tag string, want pb.ErrorClass) {
 
 const ok pb.ErrorClass = 0
 
-// TestFetchMany sends tasks of many kinds in one message: each has one outcome, in
-// the order in which they end, and one that is malformed harms no other.
+// TestFetchMany sends tasks of many kinds in one message. Each has one outcome, in the order in
+// which they end, and an invalid task affects no other.
 func TestFetchMany(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	m := r.many(t.Context())
-	told := r.task("told", "/s/told/503/200:size=10")
-	told.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
+	events := r.task("events", "/s/events/503/200:size=10")
+	events.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
 	digest := r.task("digest", "/s/digest/200:size=100000")
 	digest.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}
 	stream := r.task("stream", "/s/stream/200")
 	stream.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM}
-	m.start(r.task("slow", "/s/slow/200:delay=300ms"), r.task("inline", "/s/inline/200:size=5000"), told, digest, stream,
+	m.start(r.task("slow", "/s/slow/200:delay=300ms"), r.task("inline", "/s/inline/200:size=5000"), events, digest, stream,
 		r.task("missing", "/s/missing/404"), &pb.Task{Tag: "no URL", Request: new(pb.FetchRequest)}, &pb.Task{Tag: "nothing"},
 		&pb.Task{Tag: "bad URL", Request: &pb.FetchRequest{Url: "http://user@a.example/"}})
-	m.finish("slow", "inline", "told", "digest", "stream", "missing", "no URL", "nothing", "bad URL")
-	for _, tag := range []string{"slow", "inline", "told", "digest"} {
+	m.finish("slow", "inline", "events", "digest", "stream", "missing", "no URL", "nothing", "bad URL")
+	for _, tag := range []string{"slow", "inline", "events", "digest"} {
 		m.wantClass(tag, ok)
 	}
 	m.wantClass("missing", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR)
@@ -170,7 +170,7 @@ func TestFetchMany(t *testing.T) {
 	if s := m.outcomes["digest"][0].GetBodySummary(); s.GetSizeBytes() != 100_000 || s.GetSha256() == "" {
 		t.Errorf("summary %v, want 100000 bytes and their digest", s)
 	}
-	if got, want := m.events["told before"], []string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "attempt_finished", "outcome"}; !slices.Equal(got, want) {
+	if got, want := m.events["events before"], []string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "attempt_finished", "outcome"}; !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	if got := m.events["inline before"]; !slices.Equal(got, []string{"outcome"}) {
@@ -178,7 +178,8 @@ func TestFetchMany(t *testing.T) {
 	}
 }
 
-// TestFetchManyTags: without a tag of its own a task cannot be answered.
+// TestFetchManyTags checks that a task without a unique tag ends the call, because it cannot be
+// answered.
 func TestFetchManyTags(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -214,7 +215,7 @@ func TestFetchManyTags(t *testing.T) {
 	}
 }
 
-// TestFetchManyLongTasks: tasks are judged one by one, however long their message is.
+// TestFetchManyLongTasks checks that tasks are validated one by one, however long their message is.
 func TestFetchManyLongTasks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -278,13 +279,13 @@ func TestFetchManyLongMessage(t *testing.T) {
 			m.wantClass("first", ok)
 			m.wantClass("slow", ok)
 			if n := len(r.Origin.Requests("long")) + len(m.outcomes["long"]); n != 0 {
-				t.Error("a task of the message that was refused was begun")
+				t.Error("a task of the refused message was started")
 			}
 		})
 	}
 }
 
-// TestFetchManyCancelledTags gives up one of two, and one that is not there.
+// TestFetchManyCancelledTags cancels one of two tasks, and one that does not exist.
 func TestFetchManyCancelledTags(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -301,8 +302,8 @@ func TestFetchManyCancelledTags(t *testing.T) {
 	m.wantClass("b", ok)
 }
 
-// TestFetchManyQuota: tasks over the limit wait for their turn, each gets one, and
-// what is cancelled or too late while it waits gets its outcome too.
+// TestFetchManyQuota checks that tasks over the limit wait, that each is admitted, and that a task
+// that is cancelled or too late while it waits has an outcome.
 func TestFetchManyQuota(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -312,27 +313,27 @@ func TestFetchManyQuota(t *testing.T) {
 			tags = append(tags, fmt.Sprint(n))
 			m.start(r.task(tags[n], fmt.Sprintf("/s/k%d/200:delay=1s", n)))
 		}
-		m.start(r.task("given up", "/s/up/200"))
+		m.start(r.task("cancelled", "/s/cancelled/200"))
 		synctest.Wait()
-		m.cancel("given up")
+		m.cancel("cancelled")
 		_, err := r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/unary/200")})
-		wantCode(r.T, "a call beside them", err, codes.ResourceExhausted)
+		wantCode(r.T, "a call at the same time", err, codes.ResourceExhausted)
 		began := time.Now()
-		m.finish(append(tags, "given up")...)
+		m.finish(append(tags, "cancelled")...)
 		if took := time.Since(began).Round(10 * time.Millisecond); took != 3*time.Second {
 			r.Errorf("6 tasks of a second, two at a time, took %s, want 3 s", took)
 		}
 		for _, tag := range tags {
 			m.wantClass(tag, ok)
 		}
-		m.wantClass("given up", pb.ErrorClass_ERROR_CLASS_CANCELLED)
-		if n := len(r.Origin.Requests("up")); n != 0 {
-			r.Errorf("the origin saw %d requests of a task that was given up in time", n)
+		m.wantClass("cancelled", pb.ErrorClass_ERROR_CLASS_CANCELLED)
+		if n := len(r.Origin.Requests("cancelled")); n != 0 {
+			r.Errorf("the origin saw %d requests of a task that was cancelled before it started", n)
 		}
 	}, func(c *server.Config) { c.MaxFetches = 2 })
 }
 
-// TestFetchManyDeadline: every task has its outcome before the call's own end.
+// TestFetchManyDeadline checks that every task has its outcome before the deadline of the call.
 func TestFetchManyDeadline(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -347,8 +348,9 @@ func TestFetchManyDeadline(t *testing.T) {
 	}, func(c *server.Config) { c.MaxFetches = 1 })
 }
 
-// TestFetchManyReadsWhileItHasRoom: with 256 tasks under way nothing more is read.
-func TestFetchManyReadsWhileItHasRoom(t *testing.T) {
+// TestFetchManyFlowControl checks that the server stops reading while 256 tasks are in
+// flight.
+func TestFetchManyFlowControl(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
 		m := r.many(r.Context())
@@ -366,7 +368,7 @@ func TestFetchManyReadsWhileItHasRoom(t *testing.T) {
 			return n
 		}
 		if n := begun(); n != 256 {
-			r.Errorf("%d tasks are under way, want 256", n)
+			r.Errorf("%d tasks are in flight, want 256", n)
 		}
 		m.finish(tags...)
 		if n := begun(); n != 300 {
@@ -378,8 +380,8 @@ func TestFetchManyReadsWhileItHasRoom(t *testing.T) {
 	})
 }
 
-// TestFetchManyShutdown: the caller is told, what waits ends as SHUTDOWN, what
-// runs is finished, and what is sent after that is answered and not begun.
+// TestFetchManyShutdown checks that a drain is announced to the caller. Waiting tasks end as
+// SHUTDOWN, running tasks finish, and tasks sent later are answered but not started.
 func TestFetchManyShutdown(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -405,7 +407,7 @@ func TestFetchManyShutdown(t *testing.T) {
 				go func() { down <- r.Service.Shutdown(r.Context()) }()
 				m.until(2)
 				if took := time.Since(began); took > 10*time.Millisecond || !m.draining {
-					r.Errorf("what waited ended after %s, draining %t; want at once, and draining told", took, m.draining)
+					r.Errorf("waiting tasks ended after %s, draining %t; want at once, and draining set", took, m.draining)
 				}
 				m.start(r.task("late", "/s/late/200"))
 				m.until(4)
@@ -442,7 +444,7 @@ func TestFetchManyShutdown(t *testing.T) {
 	}
 }
 
-// TestFetchManyCallerThatStopsReading is given up after 30 s, and its fetches end.
+// TestFetchManyCallerThatStopsReading checks that such a call and its fetches end after 30 s.
 func TestFetchManyCallerThatStopsReading(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -470,8 +472,8 @@ func TestFetchManyCallerThatStopsReading(t *testing.T) {
 	})
 }
 
-// TestFetchManyGivenUp: a caller that leaves takes its fetches along.
-func TestFetchManyGivenUp(t *testing.T) {
+// TestFetchManyCallerLeaves checks that the fetches end when their caller leaves.
+func TestFetchManyCallerLeaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -11,7 +11,7 @@ import (
 	"fetchd/server"
 )
 
-// TestNewRefuses gives New what it cannot work with.
+// TestNewRefuses calls New with invalid configurations.
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -32,7 +32,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestZeroConfigIsSafe asks a server that nothing was opened on for loopback.
+// TestZeroConfigIsSafe checks that a server with the zero configuration does not reach loopback.
 func TestZeroConfigIsSafe(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { *c = server.Config{} })
@@ -48,8 +48,7 @@ func TestZeroConfigIsSafe(t *testing.T) {
 	}
 }
 
-// TestServeAfterShutdown: a server that is stopped before it serves has stopped as
-// it was told to.
+// TestServeAfterShutdown checks that Serve returns nil if Shutdown was called before.
 func TestServeAfterShutdown(t *testing.T) {
 	t.Parallel()
 	s, err := server.New(server.Config{})

@@ -28,7 +28,7 @@ const (
 	parent  = "00-" + traceID + "-b7ad6b7169203331-01"
 )
 
-// observed is a rig whose server is observed.
+// observed is a rig whose server records metrics and traces.
 type observed struct {
 	*rig
 	observer *observe.Observer
@@ -46,13 +46,13 @@ func newObserved(t *testing.T, change ...func(*server.Config)) *observed {
 	return &observed{newRig(t, append(change, func(cfg *server.Config) { cfg.Observe = o })...), o, spans.InMemoryExporter}
 }
 
-// kept is an exporter that has its spans after its shutdown, too.
+// kept is an exporter that keeps its spans after its shutdown.
 type kept struct{ *tracetest.InMemoryExporter }
 
 // Shutdown implements sdktrace.SpanExporter.
 func (*kept) Shutdown(context.Context) error { return nil }
 
-// series are the values of /metrics, by name and labels as they stand there.
+// series returns the values of /metrics, by name with labels.
 func (o *observed) series() map[string]float64 {
 	o.Helper()
 	resp, err := o.HTTPClient.Get(o.URL + "/metrics")
@@ -73,7 +73,7 @@ func (o *observed) series() map[string]float64 {
 	return all
 }
 
-// want holds series against values.
+// want checks the values of series.
 func (o *observed) want(want map[string]float64) {
 	o.Helper()
 	all := o.series()
@@ -84,7 +84,7 @@ func (o *observed) want(want map[string]float64) {
 	}
 }
 
-// await asks for the series until they are as wanted.
+// await reads the series until ok returns true.
 func (o *observed) await(ok func(map[string]float64) bool) {
 	o.Helper()
 	begun := time.Now()
@@ -96,7 +96,7 @@ func (o *observed) await(ok func(map[string]float64) bool) {
 	}
 }
 
-// begin calls Fetch and reads nothing. What it returns ends the call.
+// begin calls Fetch and reads nothing. end ends the call.
 func (o *observed) begin(path string) (end func()) {
 	o.Helper()
 	ctx, cancel := context.WithCancel(o.Context())
@@ -112,7 +112,7 @@ func (o *observed) begin(path string) (end func()) {
 	}
 }
 
-// everyWay fetches a path by each way in.
+// everyWay fetches a path through each method of each API.
 func (o *observed) everyWay(ctx context.Context, path string) {
 	o.Helper()
 	in := o.request(path)
@@ -152,8 +152,7 @@ func (o *observed) everyWay(ctx context.Context, path string) {
 	}
 }
 
-// TestMetrics of every way in: fetches, calls, what is refused, and what the
-// server holds.
+// TestMetrics checks the metrics of every API: fetches, calls, refusals, and what the server holds.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	o := newObserved(t, func(cfg *server.Config) { cfg.MaxFetches = 1 })
@@ -224,7 +223,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestTraces of every way in are the caller's, and go on at the origin.
+// TestTraces checks that every API continues the trace of the caller, and passes it to the origin.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	o := newObserved(t)

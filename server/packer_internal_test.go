@@ -10,8 +10,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestPacker: when answers go out, by how many tasks are under way that could fill
-// their message.
+// TestPacker checks when a message is sent, by the number of tasks in flight that could fill it.
 func TestPacker(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

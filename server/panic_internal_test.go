@@ -21,11 +21,10 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// secret is what the panics hold.
+// secret is in the values of the panics.
 const secret = "s3cr3t-p4n1c"
 
-// panicking is another implementation of the service, behind the same
-// interceptors.
+// panicking implements the service behind the server's interceptors.
 type panicking struct {
 	pb.UnimplementedFetchServiceServer
 	others sync.WaitGroup // calls that run while one panics
@@ -58,7 +57,7 @@ func (p *panicking) FetchUnary(context.Context, *pb.FetchUnaryRequest) (*pb.Fetc
 	return &pb.FetchUnaryResponse{FetchId: "other"}, nil
 }
 
-// TestPanicCostsOneCall panics in handlers behind the server's own options.
+// TestPanicCostsOneCall panics in handlers behind the server's interceptors.
 func TestPanicCostsOneCall(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -120,7 +119,7 @@ func TestPanicCostsOneCall(t *testing.T) {
 	}
 }
 
-// wantFixedText expects INTERNAL and nothing of the panic.
+// wantFixedText checks that an error is INTERNAL and does not contain the panic.
 func wantFixedText(t *testing.T, what string, err error) {
 	t.Helper()
 	want := status.New(codes.Internal, "internal error")
@@ -129,7 +128,7 @@ func wantFixedText(t *testing.T, what string, err error) {
 	}
 }
 
-// sent is a stream that keeps what is sent.
+// sent is a stream that keeps the messages sent on it.
 type sent struct {
 	grpc.ServerStreamingServer[pb.FetchResponse]
 	messages []*pb.FetchResponse
@@ -147,8 +146,8 @@ func (s *sent) post(m *outgoing) error {
 	return s.Send(resp)
 }
 
-// TestNoHeartbeatAfterTheOutcome lets a heartbeat that was due come too late:
-// the outcome is the last message of every fetch.
+// TestNoHeartbeatAfterTheOutcome fires the timer of a heartbeat after the outcome, which must be
+// the last message.
 func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 	t.Parallel()
 	stream := new(sent)
@@ -168,9 +167,8 @@ func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
 	}
 }
 
-// TestSendTellsTheError expects that a stream that cannot be written to ends the
-// fetch.
-func TestSendTellsTheError(t *testing.T) {
+// TestSendReturnsTheError checks that an error of the stream ends the fetch.
+func TestSendReturnsTheError(t *testing.T) {
 	t.Parallel()
 	e := newEventStream(t.Context(), (&sent{err: io.ErrClosedPipe}).post, gRPCMode, newTicket(t), time.Minute, func() {})
 	defer e.close()

@@ -8,8 +8,8 @@ import (
 	"fetchd/internal/budget"
 )
 
-// TestSlotsOfOthers: a caller that has used up its own memory ends its own requests that
-// arrive slowly, and none of another caller.
+// TestSlotsOfOthers checks that a caller without memory ends its own slow requests, and none of
+// another caller.
 func TestSlotsOfOthers(t *testing.T) {
 	t.Parallel()
 	memory := budget.New(64 << 20)

@@ -20,8 +20,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// asker asks the reflection service, of either version: their messages have one
-// wire form.
+// asker calls the reflection service in one of its versions. Their messages have the same wire
+// format.
 type asker func(t *testing.T, in *reflectv1.ServerReflectionRequest) *reflectv1.ServerReflectionResponse
 
 func (r *rig) askers() map[string]asker {
@@ -63,7 +63,7 @@ func askOnce(t *testing.T, stream grpc.ClientStream, in, out proto.Message) *ref
 	return got
 }
 
-// TestReflection asks for the services and the contract, as grpcurl does.
+// TestReflection lists the services and reads the contract, as grpcurl does.
 func TestReflection(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -121,7 +121,7 @@ func contract(t *testing.T, ask asker, symbol string) *descriptorpb.FileDescript
 	return file
 }
 
-// wantComments expects a comment on everything that the contract declares.
+// wantComments checks that every declaration of the contract has a comment.
 func wantComments(t *testing.T, file *descriptorpb.FileDescriptorProto) {
 	t.Helper()
 	fd, err := protodesc.NewFile(file, protoregistry.GlobalFiles)
@@ -158,8 +158,7 @@ func wantComments(t *testing.T, file *descriptorpb.FileDescriptorProto) {
 	}
 }
 
-// TestHealth checks that health is that of the whole server, whatever service a request
-// names: the name is not read.
+// TestHealth checks that health is that of the whole server, whatever service a request names.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

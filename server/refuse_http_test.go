@@ -8,7 +8,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// refused is a request with one fault, and the field paths that name it.
+// refused is a request with one fault, and the field paths that must be reported.
 type refused struct {
 	name   string
 	change func(*pb.FetchRequest)
@@ -77,7 +77,7 @@ func badMethods() []refused {
 	return rows
 }
 
-// header puts one more line after the one every request has.
+// header adds a line after the header line that every request has.
 func header(h *pb.Header) func(*pb.FetchRequest) {
 	return func(in *pb.FetchRequest) { in.Headers = append(in.Headers, h) }
 }

@@ -14,8 +14,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// durationFields are the fields that are refused when negative; zero tells
-// whether 0 is refused too, and most the longest that is taken.
+// durationFields are the fields that are refused when negative. zero reports whether 0 is refused
+// too, and most is the maximum.
 var durationFields = []struct {
 	path string
 	zero bool
@@ -121,7 +121,7 @@ func badRetries() []refused {
 	return rows
 }
 
-// labels are n of that many bytes each.
+// labels returns n labels with names and values of the given lengths.
 func labels(n, name, value int) map[string]string {
 	m := make(map[string]string)
 	for i := range n {
@@ -156,16 +156,16 @@ func badRest() []refused {
 		{"resume point of a PUT", func(in *pb.FetchRequest) {
 			in.Method, in.BodyPolicy = "PUT", &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
 		}, []string{"body_policy.resume_point"}},
-		{"resume point beside a range", func(in *pb.FetchRequest) {
+		{"resume point with a range", func(in *pb.FetchRequest) {
 			in.Headers, in.BodyPolicy = []*pb.Header{{Name: "Range", Value: "bytes=0-"}}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
 		}, []string{"body_policy.resume_point"}},
-		{"resume point beside a condition", func(in *pb.FetchRequest) {
+		{"resume point with a condition", func(in *pb.FetchRequest) {
 			in.Precondition, in.BodyPolicy = &pb.Precondition{Etags: []string{`"b"`}}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
 		}, []string{"body_policy.resume_point"}},
-		{"resume point beside a digest", func(in *pb.FetchRequest) {
+		{"resume point with a digest", func(in *pb.FetchRequest) {
 			in.Integrity, in.BodyPolicy = &pb.Integrity{Sha256: strings.Repeat("a", 64)}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
 		}, []string{"body_policy.resume_point"}},
-		{"resume point beside a charset", func(in *pb.FetchRequest) {
+		{"resume point with a charset", func(in *pb.FetchRequest) {
 			in.ContentPolicy, in.BodyPolicy = &pb.ContentPolicy{RequireValidCharset: true}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
 		}, []string{"body_policy.resume_point"}},
 		{"unknown event level", func(in *pb.FetchRequest) { in.EventLevel = 99 }, []string{"event_level"}},
@@ -211,7 +211,7 @@ func badConditions() []refused {
 		rows = append(rows, refused{"entity tag " + bad[:min(len(bad), 12)], condition(&pb.Precondition{Etags: []string{`"a"`, bad}}), []string{"precondition.etags[1]"}})
 	}
 	for _, name := range []string{"If-None-Match", "if-none-match", "If-Modified-Since"} {
-		rows = append(rows, refused{"condition beside " + name, func(in *pb.FetchRequest) {
+		rows = append(rows, refused{"condition with " + name, func(in *pb.FetchRequest) {
 			header(&pb.Header{Name: name, Value: `"` + marker + `"`})(in)
 			in.Precondition = &pb.Precondition{Etags: []string{`"a"`}}
 		}, []string{"precondition"}})
@@ -223,7 +223,7 @@ func badConditions() []refused {
 	)
 }
 
-// TestRefusesResumePoint is what a resume point of a streamed GET must be.
+// TestRefusesResumePoint sends invalid resume points of a streamed GET.
 func TestRefusesResumePoint(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

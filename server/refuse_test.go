@@ -22,16 +22,15 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// marker stands in every header value, URL and body of the requests that are
-// refused, and must not come back.
+// marker is in every header value, URL and body of the refused requests, and must not come back.
 const marker = "s3cr3t-m4rk3r"
 
 func seconds(s float64) *durationpb.Duration {
 	return durationpb.New(time.Duration(s * float64(time.Second)))
 }
 
-// wantViolations expects INVALID_ARGUMENT with exactly these field paths, and
-// the marker nowhere.
+// wantViolations checks that an error is INVALID_ARGUMENT with exactly these field paths and
+// without the marker.
 func wantViolations(t *testing.T, err error, want []string) {
 	t.Helper()
 	st := status.Convert(err)
@@ -61,7 +60,7 @@ func wantViolations(t *testing.T, err error, want []string) {
 		t.Fatal(err)
 	}
 	if bytes.Contains(raw, []byte(marker)) {
-		t.Errorf("the status tells %q: %v", marker, st)
+		t.Errorf("the status contains %q: %v", marker, st)
 	}
 }
 
@@ -73,8 +72,8 @@ func tenFaults(in *pb.FetchRequest) {
 	in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: seconds(-1)}
 }
 
-// TestRefuses gives both methods every fault, and expects that each is named
-// and that nothing is sent.
+// TestRefuses sends every fault to both methods, and checks that each is named and that nothing is
+// sent to the origin.
 func TestRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -99,11 +98,11 @@ func TestRefuses(t *testing.T) {
 		t.Errorf("the origin saw %d connections, want none", n)
 	}
 	if log := r.logs.String(); strings.Contains(log, marker) || strings.Contains(log, "fetch finished") {
-		t.Error("the log tells of a request that was refused, or its secrets")
+		t.Error("the log has a line about a refused request, or its secrets")
 	}
 }
 
-// fetchError returns what a Fetch answers in place of its first event.
+// fetchError returns the error that a Fetch returns instead of its first event.
 func fetchError(t *testing.T, r *rig, in *pb.FetchRequest) error {
 	t.Helper()
 	stream, err := r.Client.Fetch(t.Context(), in)
@@ -117,7 +116,7 @@ func fetchError(t *testing.T, r *rig, in *pb.FetchRequest) error {
 	return err
 }
 
-// TestUnaryRefuses is what FetchUnary alone refuses.
+// TestUnaryRefuses sends the faults that FetchUnary alone refuses.
 func TestUnaryRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -141,10 +140,9 @@ func TestUnaryRefuses(t *testing.T) {
 	}
 }
 
-// TestRefusesInLittle gives requests with a fault in each of very many places:
-// the answer must fit the 8 KiB of trailers that clients of other languages
-// take.
-func TestRefusesInLittle(t *testing.T) {
+// TestRefusalFitsTrailers sends requests with very many faults. The error must fit into the 8 KiB of
+// trailers that clients in other languages accept.
+func TestRefusalFitsTrailers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []refused{
@@ -164,9 +162,9 @@ func TestRefusesInLittle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The text goes out twice: as it is, and in the details.
+			// The trailers hold the text twice: as text and in the details.
 			if n := len(status.Convert(err).Message()) + len(raw)*4/3; n > 8<<10 {
-				t.Errorf("the status takes %d bytes of trailers, want at most 8 KiB", n)
+				t.Errorf("the status has %d bytes of trailers, want at most 8 KiB", n)
 			}
 		})
 	}
@@ -175,8 +173,8 @@ func TestRefusesInLittle(t *testing.T) {
 	}
 }
 
-// TestTooLongMessage: a request that is too large is refused with a status that no
-// client tries again, whether it is longer than a body or than a message may be.
+// TestTooLongMessage checks that a request that is too large is refused with a status that no
+// client retries, whether it exceeds the limit of a body or of a message.
 func TestTooLongMessage(t *testing.T) {
 	t.Parallel()
 	const longest = 4 << 20

@@ -12,9 +12,9 @@ import (
 	"fetchd/server"
 )
 
-// TestBytesThatAreNoText sends header bytes that no proto string can hold
-// (traps 24), in all places where a header or a URL is told.
-func TestBytesThatAreNoText(t *testing.T) {
+// TestBytesThatAreNotUTF8 sends header bytes that are not UTF-8 (traps 24), in all places where a
+// header or a URL is reported.
+func TestBytesThatAreNotUTF8(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct{ name, path string }{
@@ -56,8 +56,8 @@ func wantLossy(t *testing.T, line *pb.Header) {
 	}
 }
 
-// TestRequestAsSent expects the caller's header at the origin, bytes included,
-// and neither labels nor policies.
+// TestRequestAsSent checks that the origin receives the caller's header, including bytes, but
+// neither labels nor policies.
 func TestRequestAsSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.Fetch.UserAgent = "fetchd/test" })
@@ -72,14 +72,14 @@ func TestRequestAsSent(t *testing.T) {
 	}
 	want := http.Header{"X-A": {marker + "\xff"}, "X-B": {marker, marker}, "If-None-Match": {`"a"`},
 		"If-Modified-Since": {"Thu, 01 Jan 1970 00:00:01 GMT"}, "Idempotency-Key": {"a-key"}, "User-Agent": {"fetchd/test"},
-		"Accept": {"*/*"}, "Accept-Encoding": {"gzip, br, zstd"}, "Fetchd-Hops": {"1"}, "Content-Length": {"13"}, "Connection": {"close"}} // what may not be repeated has a connection of its own
+		"Accept": {"*/*"}, "Accept-Encoding": {"gzip, br, zstd"}, "Fetchd-Hops": {"1"}, "Content-Length": {"13"}, "Connection": {"close"}} // a request that must not be repeated has its own connection
 	if diff := cmp.Diff(want, seen[0].Header); diff != "" || seen[0].Method != "POST" || seen[0].BodyBytes != 13 {
 		t.Errorf("%s with %d bytes, want POST with 13; header (-want +got)\n%s", seen[0].Method, seen[0].BodyBytes, diff)
 	}
 }
 
-// TestAddedHeaders expects what the service adds to a request, and nothing in place of the
-// caller's own.
+// TestAddedHeaders checks the headers that the service adds to a request, and that it replaces none
+// of the caller.
 func TestAddedHeaders(t *testing.T) {
 	t.Parallel()
 	const agent, codings = "fetchd/test", "gzip, br, zstd"
@@ -112,8 +112,8 @@ func TestAddedHeaders(t *testing.T) {
 	}
 }
 
-// TestErrorBody expects the begin of a body that is not delivered in the
-// outcome, and no chunk.
+// TestErrorBody checks that the outcome has the start of a body that is not delivered, and that no
+// chunk is sent.
 func TestErrorBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -151,7 +151,7 @@ func TestErrorBody(t *testing.T) {
 	}
 }
 
-// TestFetchIDs expects one name for a fetch everywhere, and another for each.
+// TestFetchIDs checks that a fetch has the same id everywhere, and that each fetch has its own.
 func TestFetchIDs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -190,7 +190,7 @@ func TestFetchIDs(t *testing.T) {
 	}
 }
 
-// TestHoldBackBudget is told in the event, whatever was asked for.
+// TestHoldBackBudget checks that the event reports the hold-back that applies.
 func TestHoldBackBudget(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.MemoryBudget = 1 << 20 })

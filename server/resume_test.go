@@ -8,7 +8,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestEffectiveRecovery is told before anything is fetched.
+// TestEffectiveRecovery checks the recovery that the first event reports.
 func TestEffectiveRecovery(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -36,8 +36,8 @@ func TestEffectiveRecovery(t *testing.T) {
 	}
 }
 
-// TestResume is what a caller sees of a body that is continued, and of a fetch
-// that continues an earlier one.
+// TestResume checks what a caller receives of a body that is resumed, and of a fetch that resumes
+// an earlier one.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -84,8 +84,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeShowsOneResponse: over gRPC and over HTTP, at each event level, a body that
-// is continued has the response of the whole, and its attempts what they were answered.
+// TestResumeShowsOneResponse checks, over gRPC and HTTP and at each event level, that a resumed
+// body has the response of the whole body, and that each attempt has its own response.
 func TestResumeShowsOneResponse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

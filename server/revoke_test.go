@@ -19,7 +19,7 @@ import (
 	"fetchd/server"
 )
 
-// roster is an authenticator whose callers change.
+// roster is an authenticator whose callers can change.
 type roster struct {
 	mu    sync.Mutex
 	names map[string]string // by token
@@ -53,7 +53,7 @@ func as(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
-// calls are one caller's calls, one of each kind.
+// calls holds one call of each kind of one caller.
 type calls struct {
 	busy, idle         *manyStream
 	unary, stream, web chan error
@@ -94,7 +94,7 @@ func TestReauthenticate(t *testing.T) {
 		name, becomes string
 	}{
 		{"the token is removed", ""},
-		{"the token is somebody else's", "eve"},
+		{"the token has another owner", "eve"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -22,8 +22,8 @@ import (
 	"fetchd/server/fetchdtest"
 )
 
-// TestMain looks for goroutines left behind. net/http sleeps half a second before
-// it closes a connection whose request was too long.
+// TestMain checks for leaked goroutines. net/http sleeps half a second before it closes a
+// connection whose request was too long.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("time.Sleep")) }
 
 // rig is a service, an origin that it may reach, and clients of the service.
@@ -74,12 +74,13 @@ func (r *rig) wantNothingHeld() {
 	}
 }
 
-// request asks the origin's plain listener for path, and retries at once.
+// request returns a request for a path of the origin's plain listener, with retries that do not
+// wait.
 func (r *rig) request(path string) *pb.FetchRequest {
 	return &pb.FetchRequest{Url: r.Origin.URL("http", path), RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(0)}}
 }
 
-// answer is what a Fetch sent, taken apart.
+// answer holds the messages of a Fetch.
 type answer struct {
 	events   []*pb.FetchResponse
 	order    []string // the events' names
@@ -112,7 +113,7 @@ func (r *rig) fetch(ctx context.Context, in *pb.FetchRequest) *answer {
 	return a
 }
 
-// mustFetch is fetch for calls that must be OK.
+// mustFetch is fetch for a call that must succeed.
 func (r *rig) mustFetch(in *pb.FetchRequest) *answer {
 	r.Helper()
 	a := r.fetch(r.Context(), in)
@@ -208,7 +209,7 @@ func (a *answer) checkOutcome(t *testing.T) {
 	}
 }
 
-// wantClass holds an outcome against a class and a stop reason.
+// wantClass checks the class, the stop reason and the attempts of an outcome.
 func wantClass(t *testing.T, o *pb.FetchOutcome, class pb.ErrorClass, stop pb.RetryVerdict, attempts int32) {
 	t.Helper()
 	e := o.GetError()
@@ -217,7 +218,7 @@ func wantClass(t *testing.T, o *pb.FetchOutcome, class pb.ErrorClass, stop pb.Re
 	}
 }
 
-// wantCode holds an error against a status code.
+// wantCode checks the status code of an error.
 func wantCode(t *testing.T, what string, err error, want codes.Code) {
 	t.Helper()
 	if got := status.Code(err); got != want {
@@ -228,5 +229,5 @@ func wantCode(t *testing.T, what string, err error, want codes.Code) {
 // repeat returns n bytes of text.
 func repeat(n int) string { return string(bytes.Repeat([]byte("x"), n)) }
 
-// key names a script of the origin, one for each row of a table.
+// key returns a script key of the origin for row i of a table.
 func key(i int) string { return "k" + strconv.Itoa(i) }

@@ -20,8 +20,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestCallerThatStopsReading is given up after 30 s without progress: the call
-// ends as ABORTED and the origin is let go (spec B7).
+// TestCallerThatStopsReading checks that a call ends with ABORTED after 30 s without progress, and
+// that the fetch ends (spec B7).
 func TestCallerThatStopsReading(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -38,7 +38,7 @@ func TestCallerThatStopsReading(t *testing.T) {
 		}
 		<-sent.Done
 		if took := time.Since(begin); took != 30*time.Second {
-			r.Errorf("the origin was let go after %v, want 30 s", took)
+			r.Errorf("the exchange with the origin ended after %v, want 30 s", took)
 		}
 		for err == nil { // what was sent before is still there to be read
 			_, err = stream.Recv()
@@ -48,7 +48,7 @@ func TestCallerThatStopsReading(t *testing.T) {
 	})
 }
 
-// TestCallerThatReadsSlowly is served, however long it takes.
+// TestCallerThatReadsSlowly checks that a slow caller receives everything.
 func TestCallerThatReadsSlowly(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -73,7 +73,7 @@ func TestCallerThatReadsSlowly(t *testing.T) {
 	})
 }
 
-// wantReason looks for a google.rpc.ErrorInfo.
+// wantReason checks that an error has a google.rpc.ErrorInfo with that reason.
 func wantReason(t *testing.T, err error, reason string) {
 	t.Helper()
 	for _, d := range status.Convert(err).Details() {
@@ -84,9 +84,8 @@ func wantReason(t *testing.T, err error, reason string) {
 	t.Errorf("status %v has no ErrorInfo with reason %s", status.Convert(err).Proto(), reason)
 }
 
-// TestCallerWithoutAWindow takes not one byte of the events. What a fetch of an
-// ordinary length sends must not wait for it: such a fetch has no goroutine that
-// could be left behind.
+// TestCallerWithoutAWindow opens no window for events. A fetch of ordinary length must still finish
+// without waiting, because it has no second goroutine.
 func TestCallerWithoutAWindow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -102,8 +101,8 @@ func TestCallerWithoutAWindow(t *testing.T) {
 	}
 }
 
-// TestAnswerThatIsNotRead: a call that has its answer holds no place, but what
-// lies there unread for two minutes costs its caller the connection.
+// TestAnswerThatIsNotRead checks that a connection is closed if an answer on it is unread for two
+// minutes.
 func TestAnswerThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -147,8 +146,7 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 	}
 }
 
-// callWithoutWindow calls a method on a connection that takes no message: its
-// window for what streams bring is zero.
+// callWithoutWindow calls a method on a connection whose initial window for streams is zero.
 func (r *rig) callWithoutWindow(conn net.Conn, method string, in proto.Message) {
 	r.Helper()
 	message, err := proto.Marshal(in)

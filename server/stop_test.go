@@ -18,8 +18,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestCancel gives up calls in each phase: the call returns CANCELLED, the
-// origin is left, and the fetch ends.
+// TestCancel cancels calls in each phase. The call returns CANCELLED, the exchange with the origin
+// is cancelled, and the fetch ends.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -80,7 +80,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// wantLeft waits until the origin's exchange has ended, and the fetch too.
+// wantLeft waits until the origin's exchange and the fetch have ended.
 func (r *rig) wantLeft(seen origin.Request, want origin.End) {
 	r.Helper()
 	<-seen.Done
@@ -94,13 +94,13 @@ func (r *rig) wantLeft(seen origin.Request, want origin.End) {
 	}
 }
 
-// call is a Fetch under way.
+// call is a Fetch in flight.
 type call struct {
 	ended chan *answer
 	at    time.Time // when it ended
 }
 
-// begin starts a Fetch and waits until all of the bubble waits.
+// begin starts a Fetch, and waits until every goroutine of the bubble is blocked.
 func (r *rig) begin(in *pb.FetchRequest) *call {
 	c := &call{ended: make(chan *answer, 1)}
 	go func() {
@@ -112,7 +112,7 @@ func (r *rig) begin(in *pb.FetchRequest) *call {
 	return c
 }
 
-// TestShutdown stops a server with fetches under way.
+// TestShutdown stops a server with fetches in flight.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -173,8 +173,8 @@ func (r *rig) wantShutdown(o *pb.FetchOutcome, class pb.ErrorClass) {
 	}
 }
 
-// TestShutdownOfPost ends a wait that repeating could not follow: there is
-// none, for such a request is let out once.
+// TestShutdownOfPost checks that a POST has no wait that a shutdown could end, because it is sent
+// once.
 func TestShutdownOfPost(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -192,8 +192,8 @@ func TestShutdownOfPost(t *testing.T) {
 	})
 }
 
-// TestShutdownRefusesNewCalls looks at what callers see while one fetch still
-// runs: health turns, and a new call finds nobody.
+// TestShutdownRefusesNewCalls checks that while one fetch still runs, health reports NOT_SERVING
+// and new calls are refused.
 func TestShutdownRefusesNewCalls(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {

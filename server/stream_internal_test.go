@@ -13,8 +13,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestHeartbeatBehindASlowSend: a heartbeat tells of silence, and an event that its
-// caller took long to take is none.
+// TestHeartbeatBehindASlowSend checks that no heartbeat follows directly after an event that the
+// caller read late.
 func TestHeartbeatBehindASlowSend(t *testing.T) {
 	t.Parallel()
 	for _, unblocked := range []int{0, unblockedBytes} {
@@ -24,7 +24,7 @@ func TestHeartbeatBehindASlowSend(t *testing.T) {
 			e := newEventStream(t.Context(), func(m *outgoing) error {
 				if resp, _ := m.message.(*pb.FetchResponse); resp.GetHeartbeat() != nil {
 					if quiet := time.Since(taken); quiet != 10*time.Second {
-						t.Errorf("a heartbeat %s after an event was taken, want 10 s", quiet)
+						t.Errorf("a heartbeat %s after an event was read, want 10 s", quiet)
 					}
 					beats++
 					return nil
@@ -47,8 +47,8 @@ func TestHeartbeatBehindASlowSend(t *testing.T) {
 	}
 }
 
-// TestHeartbeats: whatever is sent and whenever, no silence is longer than it may be,
-// the numbers have no gap, and nothing follows the outcome.
+// TestHeartbeats checks that no silence is longer than the interval, that sequence numbers have no
+// gaps, and that nothing follows the outcome.
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	const silence = 10 * time.Second
@@ -68,7 +68,7 @@ func TestHeartbeats(t *testing.T) {
 				if n > 1 && (quiet > silence || resp.GetHeartbeat() != nil && quiet < silence) {
 					t.Errorf("seed %d: message %d, %T, after %s", seed, n, resp.GetEvent(), quiet)
 				}
-				if resp.GetHeartbeat() == nil { // a bubble's clock stands still for who waits for the lock
+				if resp.GetHeartbeat() == nil { // a goroutine that waits for a lock stops the bubble's clock
 					<-time.After(slow)
 				}
 				ended = resp.GetOutcome() != nil
@@ -97,8 +97,8 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// TestStalledMessage: what a caller did not take stays as it is while gRPC may still
-// read it, though events and heartbeats follow.
+// TestStalledMessage checks that a message that the caller has not read is not changed by later
+// events and heartbeats, because gRPC may still read it.
 func TestStalledMessage(t *testing.T) {
 	t.Parallel()
 	stop, gone := make(chan struct{}), make(chan struct{})
@@ -132,16 +132,16 @@ func TestStalledMessage(t *testing.T) {
 	}
 	all.Wait()
 	if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err == nil {
-		t.Error("finish = nil, want an error: the caller takes nothing")
+		t.Error("finish = nil, want an error: the caller reads nothing")
 	}
 	e.close()
 	close(stop)
 	<-gone
 }
 
-// TestTellingKeepsNothing: where the ends of attempts are not told, nothing of a
-// response is kept through the wait that may follow.
-func TestTellingKeepsNothing(t *testing.T) {
+// TestConverterKeepsNothing checks that without AttemptFinished events the converter keeps no
+// response during a wait.
+func TestConverterKeepsNothing(t *testing.T) {
 	t.Parallel()
 	var told eventConverter
 	told.event(new(pb.FetchResponse), fetch.ResponseStarted{Attempt: 1, Response: &fetch.Response{StatusCode: 200}})

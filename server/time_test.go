@@ -13,14 +13,14 @@ import (
 	"fetchd/server"
 )
 
-// patient lifts every limit but the server's maximum.
+// patient sets every time limit to the server's maximum.
 func patient() *pb.TimeoutPolicy {
 	most := durationpb.New(15 * time.Minute)
 	return &pb.TimeoutPolicy{TotalTimeout: most, AttemptTimeout: seconds(0), HeaderTimeout: most, IdleTimeout: most}
 }
 
-// TestDeadlineReserve gives an origin that never ends to calls with a deadline: the
-// outcome comes before it, by 5 %, at least 250 ms or a quarter, at most 1 s (spec §9).
+// TestDeadlineReserve calls an origin that never ends with deadlines. The outcome arrives before
+// the deadline: by 5 %, by at least 250 ms or a quarter, and by at most 1 s (spec §9).
 func TestDeadlineReserve(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -71,7 +71,7 @@ func TestDeadlineReserve(t *testing.T) {
 	}
 }
 
-// wantDeadline expects a fetch that ended for want of time, just then.
+// wantDeadline checks that a fetch ended because its time was over, at that time.
 func (r *rig) wantDeadline(o *pb.FetchOutcome, took, want time.Duration, attempts int32) {
 	r.Helper()
 	wantClass(r.T, o, pb.ErrorClass_ERROR_CLASS_DEADLINE, pb.RetryVerdict_RETRY_VERDICT_DEADLINE, attempts)
@@ -83,8 +83,7 @@ func (r *rig) wantDeadline(o *pb.FetchOutcome, took, want time.Duration, attempt
 	}
 }
 
-// TestLimits is each time limit of the request against an origin that is
-// silent, and the time at which it ends the fetch.
+// TestLimits checks each time limit of a request against a silent origin.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -119,8 +118,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestWaits holds the waits between attempts against the clock: they are
-// exactly what the decision says, and what does not fit is not begun.
+// TestWaits compares the waits between attempts with the decisions. A wait that does not fit is not
+// started.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	exhausted, noTime := pb.RetryVerdict_RETRY_VERDICT_ATTEMPTS_EXHAUSTED, pb.RetryVerdict_RETRY_VERDICT_NO_TIME
@@ -166,7 +165,7 @@ func TestWaits(t *testing.T) {
 				}
 				for i, f := range a.finished[:len(a.finished)-1] {
 					if got, want := f.GetRetryDecision().GetDelay().AsDuration(), row.at[i+1]-row.at[i]; got != want {
-						r.Errorf("delay %d told as %s, want %s", i+1, got, want)
+						r.Errorf("delay %d reported as %s, want %s", i+1, got, want)
 					}
 				}
 				if got := a.outcome.GetError().GetStopReason(); got != row.stop {
@@ -180,7 +179,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestJitterIsRepeatable runs a fetch again with the seed it told.
+// TestJitterIsRepeatable runs a fetch again with the seed that it reported.
 func TestJitterIsRepeatable(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -206,8 +205,8 @@ func TestJitterIsRepeatable(t *testing.T) {
 	})
 }
 
-// TestHeartbeat leaves a stream silent: every 10 s it says that it lives,
-// unless only the outcome is wanted.
+// TestHeartbeat checks that a silent stream has a heartbeat every 10 s, unless only the outcome is
+// requested.
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	wait := func(in *pb.FetchRequest) {

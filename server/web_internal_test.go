@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestHostIsOurs: a page must not call by a name that its maker has pointed here.
+// TestHostIsOurs checks which Host of a browser is accepted (DNS rebinding).
 func TestHostIsOurs(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

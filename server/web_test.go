@@ -95,7 +95,7 @@ func (r *rig) wantStatus(resp *http.Response, httpStatus int, code codes.Code, t
 	return st
 }
 
-// TestWebFetch is a fetch with a retry: the same events as over gRPC, a line each.
+// TestWebFetch checks that a fetch with a retry has the same events as over gRPC, one per line.
 func TestWebFetch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -116,9 +116,8 @@ func TestWebFetch(t *testing.T) {
 	}
 }
 
-// TestWebFetchTellsAsItHappens reads the first attempt's end while the second
-// waits.
-func TestWebFetchTellsAsItHappens(t *testing.T) {
+// TestWebFetchStreams reads the end of the first attempt while the second one waits.
+func TestWebFetchStreams(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
 		in := r.request("/s/k/503/200")
@@ -129,7 +128,7 @@ func TestWebFetchTellsAsItHappens(t *testing.T) {
 		for lines.Scan() && !strings.Contains(lines.Text(), "attemptFinished") {
 		}
 		if took := time.Since(began); took != 0 {
-			r.Errorf("the end of the first attempt was told after %s, want at once", took)
+			r.Errorf("the end of the first attempt was sent after %s, want at once", took)
 		}
 		heartbeats := 0
 		for lines.Scan() {
@@ -143,7 +142,7 @@ func TestWebFetchTellsAsItHappens(t *testing.T) {
 	})
 }
 
-// TestWebUnary has the outcome with the body inline.
+// TestWebUnary checks that the answer has the outcome with the body inline.
 func TestWebUnary(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -161,7 +160,7 @@ func TestWebUnary(t *testing.T) {
 	}
 }
 
-// TestWebRefuses is what never becomes a fetch.
+// TestWebRefuses sends requests that start no fetch.
 func TestWebRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) {
@@ -169,7 +168,7 @@ func TestWebRefuses(t *testing.T) {
 			if shown.Token != "right" {
 				return "", errors.New("send an Authorization header: Bearer TOKEN")
 			}
-			return "somebody", nil
+			return "caller", nil
 		}
 	})
 	header := func(name, value string) func(*http.Request) {
@@ -198,7 +197,7 @@ func TestWebRefuses(t *testing.T) {
 		{"a delivery that unary has not", "/v1/fetch:unary", `{"url":"http://a.example/","bodyPolicy":{"delivery":"BODY_DELIVERY_STREAM"}}`, nil, 400, codes.InvalidArgument, "body_policy.delivery"},
 		{"a form", "/v1/fetch", good, header("Content-Type", "text/plain"), 400, codes.InvalidArgument, "application/json"},
 		{"too long", "/v1/fetch", `{"url":"` + repeat(3<<20) + `"}`, nil, 413, codes.InvalidArgument, "3145728"},
-		{"too long, its length not told", "/v1/fetch:unary", `{"url":"` + repeat(3<<20) + `"}`, func(r *http.Request) { r.ContentLength = -1 }, 413, codes.InvalidArgument, "3145728"},
+		{"too long, without a length", "/v1/fetch:unary", `{"url":"` + repeat(3<<20) + `"}`, func(r *http.Request) { r.ContentLength = -1 }, 413, codes.InvalidArgument, "3145728"},
 		{"a body that is too long", "/v1/fetch", r.json(put(1<<20 + 1)), nil, 413, codes.InvalidArgument, "body has 1048577 bytes"},
 		{"a body of 2 MiB", "/v1/fetch:unary", r.json(put(2 << 20)), nil, 413, codes.InvalidArgument, "body has 2097152 bytes"},
 		{"a URL that is too long", "/v1/fetch", `{"url":"` + repeat(1<<20) + `"}`, nil, 400, codes.InvalidArgument, "url"},
@@ -234,7 +233,7 @@ func TestWebRefuses(t *testing.T) {
 	}
 }
 
-// TestWebQuota is refused as by gRPC, in HTTP's words.
+// TestWebQuota checks that a call over the limit is refused as over gRPC, with an HTTP status.
 func TestWebQuota(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -248,8 +247,7 @@ func TestWebQuota(t *testing.T) {
 	}, func(c *server.Config) { c.MaxFetches = 1 })
 }
 
-// TestWebOperators asks what operators and balancers ask, before and while the
-// server stops.
+// TestWebOperators requests health, readiness and the descriptor, before and during a shutdown.
 func TestWebOperators(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -295,8 +293,8 @@ func TestWebOperators(t *testing.T) {
 	})
 }
 
-// TestWebConsole is served to the service's own hosts, and not at all unless it is
-// there.
+// TestWebConsole checks that the console is served only under the service's hosts, and only if it
+// is configured.
 func TestWebConsole(t *testing.T) {
 	t.Parallel()
 	shown := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(rw, "page "+r.URL.Path) })
@@ -347,7 +345,7 @@ func TestWebConsole(t *testing.T) {
 	}
 }
 
-// TestWebShutdown lets a fetch that came over HTTP finish, and ends its wait.
+// TestWebShutdown checks that a shutdown lets a running fetch finish, and ends a wait.
 func TestWebShutdown(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -380,7 +378,7 @@ func TestWebShutdown(t *testing.T) {
 	}
 }
 
-// TestWebCallerThatLeaves takes its fetch along.
+// TestWebCallerThatLeaves checks that a fetch ends when its caller disconnects.
 func TestWebCallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -395,7 +393,7 @@ func TestWebCallerThatLeaves(t *testing.T) {
 	r.wantLeft(seen, origin.EndClientGone)
 }
 
-// TestWebCallerThatStopsReading is given up, and the origin let go.
+// TestWebCallerThatStopsReading checks that a call and its fetch end if the caller does not read.
 func TestWebCallerThatStopsReading(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -409,12 +407,12 @@ func TestWebCallerThatStopsReading(t *testing.T) {
 		}
 		<-seen.Done
 		if took := time.Since(began); took != 30*time.Second {
-			r.Errorf("the origin was let go after %s, want 30 s", took)
+			r.Errorf("the exchange with the origin ended after %s, want 30 s", took)
 		}
 	})
 }
 
-// TestWebRequestThatDoesNotCome ends after ten seconds.
+// TestWebRequestThatDoesNotCome checks that such a request ends after ten seconds.
 func TestWebRequestThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -437,7 +435,7 @@ func TestWebRequestThatDoesNotCome(t *testing.T) {
 	})
 }
 
-// TestWebLogs writes a line a call, as gRPC's.
+// TestWebLogs checks that each call writes one line, like calls over gRPC.
 func TestWebLogs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -1,7 +1,7 @@
-// Package caller puts a load on an origin, through a service or without one, and
-// measures what its caller has of it. A load is a closed loop: so many fetches are
-// open at once, and each that ends is followed by the next. Every answer is checked:
-// one that is not a 200 with a body of the length that the URL asks for has failed.
+// Package caller puts a load on an origin, directly or through a service, and measures it on
+// the side of the caller. A load is a closed loop: a fixed number of fetches are in flight, and
+// each one that ends is followed by the next. A response that is not a 200 with a body of the
+// length in the URL counts as a failure.
 package caller
 
 import (
@@ -19,57 +19,79 @@ import (
 	"fetchd/internal/wait"
 )
 
-// Options say which load is put on what.
+// Options describes a load.
 type Options struct {
 	// Kind is one of [Kinds].
 	Kind string
-	// Target is the URL of every fetch. Its last path segment is the length of the
-	// body in bytes.
+	// Target is the URL of every fetch. Its last path segment is the length of the body
+	// in bytes.
 	Target string
-	// GRPC is HOST:PORT of the service, for the kinds that go through one.
+	// GRPC is the HOST:PORT of the service, for the kinds that use one.
 	GRPC string
-	// Open is how many fetches are open at once; 1 or more.
+	// Open is the number of fetches in flight; 1 or more.
 	Open int
-	// Warmup passes before anything is measured, and Span is how long it is measured.
+	// Warmup is the time before the measurement, and Span the measured time.
 	Warmup, Span time.Duration
 }
 
-// Result is what a caller prints, as one line of JSON.
+// Result is what a caller prints as one line of JSON.
 type Result struct {
 	Kind string `json:"kind"`
-	// Fetches that ended while it was measured, and those of them that failed.
+	// Fetches is the number of fetches that ended in the measured time. Failed is how many
+	// of them failed.
 	Fetches int64 `json:"fetches"`
 	Failed  int64 `json:"failed"`
-	// Whole is how many ended in all, before it was measured and after it too; 0
-	// where that is not known.
+	// Whole is the number of fetches that ended at any time. It is 0 if unknown.
 	Whole int64 `json:"whole"`
-	// Bytes of bodies that arrived while it was measured.
+	// Bytes is the size of the bodies that arrived in the measured time.
 	Bytes int64 `json:"bytes"`
-	// Seconds by the clock, and of this process's CPU.
+	// Seconds is the measured time, and CPUSeconds the CPU time of this process in it.
 	Seconds    float64 `json:"seconds"`
 	CPUSeconds float64 `json:"cpu_seconds"`
-	// Times of a fetch, in microseconds.
+	// P50, P90 and P99 are latencies of a fetch in microseconds.
 	P50 float64 `json:"p50_us"`
 	P90 float64 `json:"p90_us"`
 	P99 float64 `json:"p99_us"`
-	// MaxRSS is the most memory that the process held meanwhile.
+	// MaxRSS is the peak memory of the process in the measured time.
 	MaxRSS int64 `json:"max_rss_kib"`
-	// Allocs and AllocBytes are what the process has allocated on its heap.
+	// Allocs and AllocBytes count the heap allocations of the process.
 	Allocs     uint64 `json:"allocs"`
 	AllocBytes uint64 `json:"alloc_bytes"`
 }
 
-// loop puts one part of a load on its target until the recorder is over.
+// loop runs one part of a load until the recorder is over.
 type loop func(ctx context.Context, r *recorder)
 
-// load is what a kind makes of its options: loops that run side by side, and what
-// is closed after them.
+// load is a set of loops that run concurrently, and what is closed after them.
 type load struct {
 	loops []loop
 	close func()
 }
 
-// kinds make loads. size is the length of the body.
+// call makes one fetch.
+type call func(ctx context.Context, r *recorder) error
+
+// repeat returns a load with a loop for each fetch in flight. make returns the call of a loop.
+func repeat(o *Options, make func(i int) call, closed func()) *load {
+	l := &load{close: closed}
+	for i := range o.Open {
+		one := make(i)
+		l.loops = append(l.loops, func(ctx context.Context, r *recorder) {
+			for !r.over() {
+				began := time.Now()
+				r.done(began, one(ctx, r))
+			}
+		})
+	}
+	return l
+}
+
+// same returns a load whose loops all make the same call.
+func same(o *Options, one call, closed func()) *load {
+	return repeat(o, func(int) call { return one }, closed)
+}
+
+// kinds maps each kind to a function that returns its load. size is the length of the body.
 var kinds = map[string]func(o *Options, size int64) (*load, error){
 	"net-http":           netHTTP,
 	"retryablehttp":      retryable,
@@ -80,13 +102,13 @@ var kinds = map[string]func(o *Options, size int64) (*load, error){
 	"grpc-many":          many,
 }
 
-// Kinds are the loads that there are.
+// Kinds returns the kinds of load.
 func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// Run puts the load on, and writes "measuring" and "measured" to told, each on a
-// line, as the measured time begins and ends. The error says what kept it from
-// beginning; fetches that fail are counted, and the first failure goes to told.
-func Run(ctx context.Context, o Options, told io.Writer) (Result, error) {
+// Run runs the load. It writes the lines "measuring" and "measured" to log when the measured
+// time starts and ends. It returns an error if the load cannot start. Failed fetches are
+// counted, and the first failure is written to log.
+func Run(ctx context.Context, o Options, log io.Writer) (Result, error) {
 	l, err := o.load()
 	if err != nil {
 		return Result{}, err
@@ -97,18 +119,18 @@ func Run(ctx context.Context, o Options, told io.Writer) (Result, error) {
 	for i, run := range l.loops {
 		r := s.recorders[i]
 		s.running.Go(func() {
-			// Fetches that all wait as long would come in waves.
+			// Without this, fetches with the same delay would arrive in waves.
 			if wait.For(ctx, ramp*time.Duration(i)/time.Duration(len(l.loops))) {
 				run(ctx, r)
 			}
 		})
 	}
-	result, err := s.measure(ctx, o, told)
+	result, err := s.measure(ctx, o, log)
 	s.phase.Store(over)
-	s.running.Wait() // no fetch is given up in the middle: its service would have work that nobody counts
+	s.running.Wait() // no fetch is cancelled: the service's work for it would not be counted
 	result.Whole = s.whole.Load()
 	if why := s.why(); why != nil {
-		_, _ = fmt.Fprintf(told, "a fetch failed: %v\n", why)
+		_, _ = fmt.Fprintf(log, "a fetch failed: %v\n", why)
 	}
 	return result, err
 }
@@ -128,13 +150,13 @@ func (o *Options) load() (*load, error) {
 	return make(o, size)
 }
 
-// measure waits for the warm-up and takes the figures of what follows.
-func (s *span) measure(ctx context.Context, o Options, told io.Writer) (Result, error) {
+// measure waits for the warm-up and then measures.
+func (s *span) measure(ctx context.Context, o Options, log io.Writer) (Result, error) {
 	result := Result{Kind: o.Kind}
 	if !wait.For(ctx, o.Warmup) {
 		return result, context.Cause(ctx)
 	}
-	_, _ = io.WriteString(told, "measuring\n")
+	_, _ = io.WriteString(log, "measuring\n")
 	before, err := usageNow()
 	if err != nil {
 		return result, err
@@ -145,14 +167,13 @@ func (s *span) measure(ctx context.Context, o Options, told io.Writer) (Result, 
 	}
 	s.end()
 	after, err := usageNow()
-	_, _ = io.WriteString(told, "measured\n")
+	_, _ = io.WriteString(log, "measured\n")
 	after.since(before, &result)
 	s.fill(&result)
 	return result, err
 }
 
-// percentile is the least that a share p of sorted times do not exceed, in
-// microseconds; 0 where there are none.
+// percentile returns the p-quantile of sorted times in microseconds, or 0 if there are none.
 func percentile(sorted []time.Duration, p float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -161,13 +182,13 @@ func percentile(sorted []time.Duration, p float64) float64 {
 	return float64(sorted[max(rank, 1)-1]) / float64(time.Microsecond)
 }
 
-// errAnswer says that an answer is not what the URL asks for.
-var errAnswer = errors.New("not the answer asked for")
+// errResponse means that a response is not what the URL asks for.
+var errResponse = errors.New("wrong response")
 
-// check holds an answer against what was asked for.
+// check returns an error unless the response is a 200 of the wanted size.
 func check(status int, got, want int64) error {
 	if status != 200 || got != want {
-		return fmt.Errorf("%w: status %d with %d bytes, want 200 with %d", errAnswer, status, got, want)
+		return fmt.Errorf("%w: status %d with %d bytes, want 200 with %d", errResponse, status, got, want)
 	}
 	return nil
 }

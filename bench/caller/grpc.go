@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -13,10 +12,10 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// perConnection is how many calls go over one connection; servers take 1,000.
+// perConnection is the number of calls on one connection. The maximum of the servers is 1,000.
 const perConnection = 500
 
-// dial makes the connections that so many calls need.
+// dial opens the connections that the given number of calls needs.
 func dial(addr string, calls int) ([]pb.FetchServiceClient, func(), error) {
 	if addr == "" {
 		return nil, nil, errors.New("grpc: give the HOST:PORT of the service")
@@ -40,26 +39,19 @@ func dial(addr string, calls int) ([]pb.FetchServiceClient, func(), error) {
 	return clients, closed, nil
 }
 
-// overAll gives each open fetch a loop and its share of the connections.
+// overAll returns a load that calls one, and spreads the calls over the connections.
 func overAll(o *Options, one func(ctx context.Context, c pb.FetchServiceClient, r *recorder) error) (*load, error) {
 	clients, closed, err := dial(o.GRPC, o.Open)
 	if err != nil {
 		return nil, err
 	}
-	l := &load{loops: make([]loop, o.Open), close: closed}
-	for i := range l.loops {
+	return repeat(o, func(i int) call {
 		client := clients[i%len(clients)]
-		l.loops[i] = func(ctx context.Context, r *recorder) {
-			for !r.over() {
-				began := time.Now()
-				r.done(began, one(ctx, client, r))
-			}
-		}
-	}
-	return l, nil
+		return func(ctx context.Context, r *recorder) error { return one(ctx, client, r) }
+	}, closed), nil
 }
 
-// unary is FetchUnary, with its defaults but for what it tells of attempts.
+// unary calls FetchUnary with its defaults, except the event level.
 func unary(level pb.EventLevel) func(*Options, int64) (*load, error) {
 	return func(o *Options, size int64) (*load, error) {
 		req := &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.Target, EventLevel: level}}
@@ -75,7 +67,7 @@ func unary(level pb.EventLevel) func(*Options, int64) (*load, error) {
 	}
 }
 
-// stream is Fetch with its default events. Every chunk is read.
+// stream calls Fetch with its default events and reads every chunk.
 func stream(o *Options, size int64) (*load, error) {
 	req := &pb.FetchRequest{Url: o.Target}
 	return overAll(o, func(ctx context.Context, c pb.FetchServiceClient, r *recorder) error {
@@ -100,10 +92,10 @@ func stream(o *Options, size int64) (*load, error) {
 	})
 }
 
-// checkOutcome holds an outcome against what was asked for.
+// checkOutcome returns an error unless the outcome is a success of the wanted size.
 func checkOutcome(out *pb.FetchOutcome, head *pb.HttpResponse, got, want int64) error {
 	if out.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
-		return fmt.Errorf("%w: outcome %s: %v", errAnswer, out.GetKind(), out.GetError())
+		return fmt.Errorf("%w: outcome %s: %v", errResponse, out.GetKind(), out.GetError())
 	}
 	return check(int(head.GetStatusCode()), got, want)
 }

@@ -14,31 +14,30 @@ import (
 	"fetchd/internal/wait"
 )
 
-// HoldOptions say what is held open.
+// HoldOptions describes fetches to hold open.
 type HoldOptions struct {
-	// Kind is "unary", "stream" or "many": the method by which it is held open.
+	// Kind is the method: "unary", "stream" or "many".
 	Kind string
-	// Target is a URL that does not answer soon, or one that is always busy.
+	// Target is a URL with a long delay, or one that is always busy.
 	Target string
-	// GRPC is HOST:PORT of the service.
+	// GRPC is the HOST:PORT of the service.
 	GRPC string
-	// Open is how many are held; 1 or more.
+	// Open is the number of fetches; 1 or more.
 	Open int
 }
 
-// Fetches are opened so many at a time and so often: all at once would measure the
-// memory of a burst.
+// Fetches are started in small batches, because the memory of a burst is not measured.
 const (
 	openedAtOnce = 40
 	openedEvery  = 10 * time.Millisecond
 )
 
-// longest is the backoff of what is held, and longer than anybody measures.
+// longest is the backoff of held fetches. It is longer than any measurement.
 const longest = 5 * time.Minute
 
-// Hold opens fetches that do not end, writes "measuring" to told when all are
-// begun, and holds them until ctx ends. The error is that of one that ended before.
-func Hold(ctx context.Context, o HoldOptions, told io.Writer) error {
+// Hold starts fetches that do not end, writes the line "measuring" to log when all are
+// started, and holds them until ctx ends. It returns an error if one ends earlier.
+func Hold(ctx context.Context, o HoldOptions, log io.Writer) error {
 	open, found := map[string]func(*holder, context.Context, int) error{
 		"unary": (*holder).unary, "stream": (*holder).stream, "many": (*holder).many,
 	}[o.Kind]
@@ -59,7 +58,7 @@ func Hold(ctx context.Context, o HoldOptions, told io.Writer) error {
 	if err := open(h, ctx, o.Open); err != nil {
 		return err
 	}
-	_, _ = io.WriteString(told, "measuring\n")
+	_, _ = io.WriteString(log, "measuring\n")
 	select {
 	case err := <-h.failed:
 		return err
@@ -75,24 +74,24 @@ type holder struct {
 	failed  chan error
 }
 
-// fail notes that something ended before it was to.
+// fail records that a fetch ended too early.
 func (h *holder) fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	select {
 	case h.failed <- err:
-	default: // one is enough
+	default: // one error is enough
 	}
 }
 
-// paced calls begin for each of n, a few at a time.
-func paced(ctx context.Context, n int, begin func(i int) error) error {
+// paced calls start n times, in batches.
+func paced(ctx context.Context, n int, start func(i int) error) error {
 	for i := range n {
 		if i%openedAtOnce == 0 && !wait.For(ctx, openedEvery) {
 			return context.Cause(ctx)
 		}
-		if err := begin(i); err != nil {
+		if err := start(i); err != nil {
 			return err
 		}
 	}

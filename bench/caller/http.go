@@ -15,22 +15,8 @@ import (
 	"fetchd/fetch"
 )
 
-// each has a loop for every open fetch, which calls one again and again.
-func each(o *Options, one func(ctx context.Context, r *recorder) error, closed func()) *load {
-	l := &load{loops: make([]loop, o.Open), close: closed}
-	for i := range l.loops {
-		l.loops[i] = func(ctx context.Context, r *recorder) {
-			for !r.over() {
-				began := time.Now()
-				r.done(began, one(ctx, r))
-			}
-		}
-	}
-	return l
-}
-
-// transport has room to keep the connections of all open fetches, so that none is
-// measured that connects anew.
+// transport returns a transport that can keep the connections of all fetches in flight, so that
+// no measured fetch opens one.
 func transport(open int) *http.Transport {
 	return &http.Transport{MaxIdleConns: max(open, 1024), MaxIdleConnsPerHost: max(open, 64), IdleConnTimeout: 90 * time.Second}
 }
@@ -38,22 +24,22 @@ func transport(open int) *http.Transport {
 // netHTTP is net/http alone.
 func netHTTP(o *Options, size int64) (*load, error) {
 	t := transport(o.Open)
-	return each(o, asking(o.Target, size, (&http.Client{Transport: t}).Do), t.CloseIdleConnections), nil
+	return same(o, asking(o.Target, size, (&http.Client{Transport: t}).Do), t.CloseIdleConnections), nil
 }
 
-// retryable is go-retryablehttp with its own defaults, but quiet.
+// retryable is go-retryablehttp with its own defaults, without logging.
 func retryable(o *Options, size int64) (*load, error) {
 	t := transport(o.Open)
 	c := retryablehttp.NewClient()
-	c.Logger = nil // its default writes every URL to the standard error
+	c.Logger = nil // the default logs every URL to standard error
 	c.HTTPClient.Transport = t
 	do := func(req *http.Request) (*http.Response, error) {
 		return c.Do(&retryablehttp.Request{Request: req})
 	}
-	return each(o, asking(o.Target, size, do), t.CloseIdleConnections), nil
+	return same(o, asking(o.Target, size, do), t.CloseIdleConnections), nil
 }
 
-// asking reads one answer.
+// asking returns a call that sends a request with do and reads the response.
 func asking(target string, size int64, do func(*http.Request) (*http.Response, error)) func(context.Context, *recorder) error {
 	return func(ctx context.Context, r *recorder) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
@@ -74,7 +60,7 @@ func asking(target string, size int64, do func(*http.Request) (*http.Response, e
 	}
 }
 
-// engine is package fetch in this process, with its guard.
+// engine is package fetch in this process, with its egress guard.
 func engine(o *Options, size int64) (*load, error) {
 	u, err := fetch.ParseURL(o.Target)
 	if err != nil {
@@ -88,7 +74,7 @@ func engine(o *Options, size int64) (*load, error) {
 	if err != nil {
 		return nil, err
 	}
-	return each(o, func(ctx context.Context, r *recorder) error {
+	return same(o, func(ctx context.Context, r *recorder) error {
 		req := fetch.NewRequest(classify.Standard)
 		req.URL, req.Delivery = u, fetch.Inline
 		out := c.Fetch(ctx, req, nil)
@@ -100,7 +86,7 @@ func engine(o *Options, size int64) (*load, error) {
 	}, c.Close), nil
 }
 
-// opened opens loopback and the port of u, and nothing else.
+// opened allows loopback and the port of u, and nothing else.
 func opened(u *url.URL) (fetch.Egress, error) {
 	at, err := netip.ParseAddrPort(u.Host)
 	if err != nil {

@@ -25,15 +25,15 @@ const (
 // span is the measured part of a load.
 type span struct {
 	phase     atomic.Int32
-	whole     atomic.Int64 // fetches that ended, whenever
+	whole     atomic.Int64 // fetches that ended at any time
 	running   sync.WaitGroup
 	recorders []*recorder
 	start     time.Time
 	took      time.Duration
 }
 
-// recorder notes the fetches of one loop. It is used by one goroutine; its figures
-// are read when that has ended, or after the span by the rule in [recorder.done].
+// recorder records the fetches of one loop. It is used by one goroutine. Its figures are read
+// after the span; see [recorder.done].
 type recorder struct {
 	span *span
 
@@ -41,7 +41,7 @@ type recorder struct {
 	times           []time.Duration
 	fetches, failed int64
 	bytes           int64
-	why             error // of the first that failed
+	why             error // error of the first failure
 }
 
 func newSpan(loops int) *span {
@@ -62,7 +62,7 @@ func (s *span) end() {
 	s.took = time.Since(s.start)
 }
 
-// over tells that no fetch is to be begun.
+// over reports whether no further fetch may start.
 func (r *recorder) over() bool { return r.span.phase.Load() == over }
 
 // arrived counts bytes of a body.
@@ -75,8 +75,8 @@ func (r *recorder) arrived(n int64) {
 	r.mu.Unlock()
 }
 
-// done notes the end of a fetch. One that ended outside of the measured time does
-// not count, unless it failed before its end: nothing may fail while it warms up.
+// done records the end of a fetch. A fetch that ended outside the measured time does not count,
+// except that failures during the warm-up count too.
 func (r *recorder) done(began time.Time, err error) {
 	r.span.whole.Add(1)
 	phase := r.span.phase.Load()
@@ -98,7 +98,7 @@ func (r *recorder) done(began time.Time, err error) {
 	r.times = append(r.times, time.Since(began))
 }
 
-// fill sums up.
+// fill adds up the figures of all loops.
 func (s *span) fill(result *Result) {
 	var times []time.Duration
 	for _, r := range s.recorders {
@@ -114,7 +114,7 @@ func (s *span) fill(result *Result) {
 	result.P50, result.P90, result.P99 = percentile(times, 0.5), percentile(times, 0.9), percentile(times, 0.99)
 }
 
-// why is the first failure of any loop; nil where there was none.
+// why returns the first failure of any loop, or nil.
 func (s *span) why() error {
 	for _, r := range s.recorders {
 		r.mu.Lock()
@@ -127,14 +127,14 @@ func (s *span) why() error {
 	return nil
 }
 
-// usage is what this process has used so far.
+// usage is the CPU time and memory that this process has used so far.
 type usage struct {
 	cpu    time.Duration
 	memory runtime.MemStats
 	peak   int64
 }
 
-// usageNow reads it. The peak of the memory counts from the call before.
+// usageNow reads the usage. The peak of the memory counts from the last call.
 func usageNow() (usage, error) {
 	var u usage
 	var err error
@@ -155,7 +155,7 @@ func (u *usage) since(before usage, result *Result) {
 	result.AllocBytes = u.memory.TotalAlloc - before.memory.TotalAlloc
 }
 
-// sizeOf is the length of the body that a target asks for.
+// sizeOf returns the length of the body in a target.
 func sizeOf(target string) (int64, error) {
 	segments, err := segmentsOf(target)
 	if err != nil {
@@ -163,18 +163,18 @@ func sizeOf(target string) (int64, error) {
 	}
 	size, err := strconv.ParseInt(segments[len(segments)-1], 10, 64)
 	if err != nil || size < 0 {
-		return 0, fmt.Errorf("target %q: its last path segment is no number of bytes", target)
+		return 0, fmt.Errorf("target %q: its last path segment is not a number of bytes", target)
 	}
 	return size, nil
 }
 
-// delayOf is how long the origin waits before it answers: that of /w/DELAY/SIZE.
+// delayOf returns the delay of the origin in a target /w/DELAY/SIZE, and 0 for others.
 func delayOf(target string) time.Duration {
 	segments, err := segmentsOf(target)
 	if err != nil || len(segments) != 3 || segments[0] != "w" {
 		return 0
 	}
-	delay, _ := time.ParseDuration(segments[1]) // the origin refuses it
+	delay, _ := time.ParseDuration(segments[1]) // the origin rejects an invalid one
 	return delay
 }
 

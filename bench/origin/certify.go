@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// certify makes a certificate of 127.0.0.1 that is its own authority, and gives the
-// latter in PEM.
+// certify returns a self-signed certificate for 127.0.0.1, also in PEM.
 func certify() (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

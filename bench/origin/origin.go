@@ -1,14 +1,13 @@
-// Package origin is what the benchmarks fetch from: a plain net/http server that
-// costs little and does exactly what a URL says.
+// Package origin is the origin of the benchmarks: a plain net/http server that costs little.
+// The URL selects the response:
 //
 //	/b/SIZE          SIZE bytes
-//	/f/PERCENT/SIZE  the same, but PERCENT of 100 requests get 503, by a counter
-//	/w/DELAY/SIZE    the same as the first, after DELAY, such as 30s
-//	/busy            503, always
-//	/state           how many requests came so far, and how many wait, as JSON
+//	/f/PERCENT/SIZE  SIZE bytes, or a 503 for PERCENT of 100 requests, by a counter
+//	/w/DELAY/SIZE    SIZE bytes after DELAY, such as 30s
+//	/busy            always 503
+//	/state           a [State] as JSON
 //
-// It listens on loopback alone: HTTP/1.1 in clear, HTTP/1.1 over TLS, and HTTP/2
-// over TLS.
+// It listens on loopback only: HTTP/1.1 without TLS, HTTP/1.1 over TLS, and HTTP/2 over TLS.
 package origin
 
 import (
@@ -27,28 +26,28 @@ import (
 	"time"
 )
 
-// MaxSize is the longest body, in bytes.
+// MaxSize is the maximum size of a body in bytes.
 const MaxSize = 64 << 20
 
-// State is what GET /state answers.
+// State is the response to GET /state.
 type State struct {
-	// Busy counts the requests of /busy that were answered.
+	// Busy is the number of responses to /busy so far.
 	Busy int64 `json:"busy"`
-	// Waiting counts the requests of /w/ that wait now.
+	// Waiting is the number of requests for /w/ in flight.
 	Waiting int64 `json:"waiting"`
 }
 
-// Origin is such a server. It is safe for concurrent use.
+// Origin is a running origin. It is safe for concurrent use.
 type Origin struct {
 	http, https, h2 net.Listener
 	servers         []*http.Server
 	authority       []byte
-	block           []byte // of which bodies are made
+	block           []byte // bodies repeat it
 	asked           atomic.Int64
 	busy, waiting   atomic.Int64
 }
 
-// Start listens on ports that the system chooses, and serves until [Origin.Close].
+// Start listens on free ports and serves until [Origin.Close].
 func Start() (*Origin, error) {
 	certificate, authority, err := certify()
 	if err != nil {
@@ -82,7 +81,7 @@ func Start() (*Origin, error) {
 	return o, nil
 }
 
-// Close ends it, requests under way included.
+// Close closes the listeners and all connections.
 func (o *Origin) Close() error {
 	var err error
 	for _, s := range o.servers {
@@ -91,7 +90,7 @@ func (o *Origin) Close() error {
 	return err
 }
 
-// Addr is HOST:PORT of the listener http, https or h2; empty for another name.
+// Addr returns the HOST:PORT of the listener http, https or h2, and "" for any other name.
 func (o *Origin) Addr(listener string) string {
 	l := map[string]net.Listener{"http": o.http, "https": o.https, "h2": o.h2}[listener]
 	if l == nil {
@@ -100,10 +99,10 @@ func (o *Origin) Addr(listener string) string {
 	return l.Addr().String()
 }
 
-// URL is that of a path on a listener, as [Origin.Addr] names them.
+// URL returns the URL of a path on a listener; see [Origin.Addr].
 func (o *Origin) URL(listener, path string) string { return URL(listener, o.Addr(listener), path) }
 
-// URL is that of a path on a listener at an address.
+// URL returns the URL of a path on a listener with the given address.
 func URL(listener, addr, path string) string {
 	if listener == "http" {
 		return "http://" + addr + path
@@ -111,7 +110,7 @@ func URL(listener, addr, path string) string {
 	return "https://" + addr + path
 }
 
-// Authority is the certificate that clients must trust, in PEM.
+// Authority returns the root certificate that clients must trust, in PEM.
 func (o *Origin) Authority() []byte { return o.authority }
 
 func (o *Origin) handler() http.Handler {
@@ -124,7 +123,7 @@ func (o *Origin) handler() http.Handler {
 		o.busy.Add(1)
 	})
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(State{Busy: o.busy.Load(), Waiting: o.waiting.Load()}) // the client is gone then
+		_ = json.NewEncoder(w).Encode(State{Busy: o.busy.Load(), Waiting: o.waiting.Load()}) // fails if the client has gone
 	})
 	return mux
 }
@@ -137,7 +136,7 @@ func unavailable(w http.ResponseWriter) {
 func (o *Origin) body(w http.ResponseWriter, r *http.Request) {
 	size, err := strconv.Atoi(r.PathValue("size"))
 	if err != nil || size < 0 || size > MaxSize {
-		http.Error(w, fmt.Sprintf("SIZE is no number of bytes from 0 to %d", MaxSize), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("SIZE must be a number of bytes from 0 to %d", MaxSize), http.StatusBadRequest)
 		return
 	}
 	h := w.Header()
@@ -146,7 +145,7 @@ func (o *Origin) body(w http.ResponseWriter, r *http.Request) {
 	for size > 0 {
 		n := min(size, len(o.block))
 		if _, err := w.Write(o.block[:n]); err != nil {
-			return // the client is gone
+			return // the client has gone
 		}
 		size -= n
 	}
@@ -155,7 +154,7 @@ func (o *Origin) body(w http.ResponseWriter, r *http.Request) {
 func (o *Origin) faulty(w http.ResponseWriter, r *http.Request) {
 	percent, err := strconv.ParseInt(r.PathValue("percent"), 10, 64)
 	if err != nil || percent < 0 || percent > 100 {
-		http.Error(w, "PERCENT is no number from 0 to 100", http.StatusBadRequest)
+		http.Error(w, "PERCENT must be a number from 0 to 100", http.StatusBadRequest)
 		return
 	}
 	if o.asked.Add(1)*percent%100 < percent { // evenly spread
@@ -168,7 +167,7 @@ func (o *Origin) faulty(w http.ResponseWriter, r *http.Request) {
 func (o *Origin) late(w http.ResponseWriter, r *http.Request) {
 	delay, err := time.ParseDuration(r.PathValue("delay"))
 	if err != nil || delay < 0 {
-		http.Error(w, "DELAY is no duration such as 30s", http.StatusBadRequest)
+		http.Error(w, "DELAY must be a duration such as 30s", http.StatusBadRequest)
 		return
 	}
 	o.waiting.Add(1)
@@ -183,7 +182,7 @@ func (o *Origin) late(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Ask reads the state of the origin whose listener http is at addr.
+// Ask returns the state of the origin whose listener http has the given address.
 func Ask(ctx context.Context, addr string) (State, error) {
 	var s State
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, URL("http", addr, "/state"), nil)
@@ -200,8 +199,8 @@ func Ask(ctx context.Context, addr string) (State, error) {
 	return s, err
 }
 
-// Serve runs an origin until ctx ends. It first writes a line of JSON with the
-// addresses of the listeners and the authority.
+// Serve runs an origin until ctx ends. It first writes a line of JSON with the addresses of
+// the listeners and the root certificate.
 func Serve(ctx context.Context, stdout io.Writer) error {
 	o, err := Start()
 	if err != nil {

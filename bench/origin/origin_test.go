@@ -31,7 +31,7 @@ func start(t *testing.T) (*origin.Origin, *http.Client) {
 	return o, &http.Client{Transport: transport}
 }
 
-// ask returns the status, the length of the body and the protocol.
+// ask requests a URL and returns the status, the length of the body and the protocol.
 func ask(t *testing.T, c *http.Client, url string) (int, int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -91,7 +91,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestFaults counts: it is no matter of chance how many there are.
+// TestFaults checks that the number of faults is exact and not random.
 func TestFaults(t *testing.T) {
 	o, c := start(t)
 	for percent, url := range map[int]string{10: o.URL("http", "/f/10/1"), 25: o.URL("http", "/f/25/1")} {
@@ -107,7 +107,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestState counts what was answered and what waits, until its client goes.
+// TestState checks the counters, also after a waiting client has disconnected.
 func TestState(t *testing.T) {
 	o, c := start(t)
 	ask(t, c, o.URL("http", "/busy"))
@@ -120,7 +120,7 @@ func TestState(t *testing.T) {
 			_, err = c.Do(req)
 		}
 		if err == nil {
-			t.Error("a request that was to wait for an hour was answered")
+			t.Error("a request with a delay of an hour got a response")
 		}
 	}()
 	await(t, o, origin.State{Busy: 1, Waiting: 1})
@@ -129,7 +129,7 @@ func TestState(t *testing.T) {
 	await(t, o, origin.State{Busy: 1})
 }
 
-// await asks for the state until it is as wanted.
+// await polls the state until it is as wanted.
 func await(t *testing.T, o *origin.Origin, want origin.State) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -156,7 +156,7 @@ func TestServe(t *testing.T) {
 	}
 	for _, name := range []string{"http", "https", "h2", "authority"} {
 		if said[name] == "" {
-			t.Errorf("it does not say its %s: %v", name, said)
+			t.Errorf("the line has no %s: %v", name, said)
 		}
 	}
 	cancel()

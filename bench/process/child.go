@@ -15,28 +15,28 @@ import (
 	"time"
 )
 
-// patience is how long a program may take to end before it is killed.
+// patience is the time that a program has to end before it is killed.
 const patience = 5 * time.Second
 
-// Spec says what is started.
+// Spec describes a program to start.
 type Spec struct {
 	// Path of the program, or its name on the PATH.
 	Path string
-	// Args follow the program's name.
+	// Args are the arguments without the program's name.
 	Args []string
-	// Env is the whole environment.
+	// Env is the complete environment.
 	Env []string
-	// Dir is where it runs; empty means here.
+	// Dir is the working directory. Empty means that of this process.
 	Dir string
-	// Log takes the standard error as it is, without a pipe between; nil means that
-	// Stderr is told of it.
+	// Log receives the standard error directly, without a pipe. If it is nil, Stderr
+	// receives it.
 	Log *os.File
-	// Stderr is called with each line of the standard error, from one goroutine; nil
-	// means nobody.
+	// Stderr is called with each line of the standard error, from one goroutine. It may
+	// be nil.
 	Stderr func(line string)
 }
 
-// Child is a program that runs.
+// Child is a running program.
 type Child struct {
 	spec   Spec
 	cmd    *exec.Cmd
@@ -48,8 +48,7 @@ type Child struct {
 	last string // line of the standard error
 }
 
-// Start starts a program. It runs until it ends by itself, [Child.Stop] or the end
-// of ctx, which are a SIGTERM.
+// Start starts a program. [Child.Stop] and the end of ctx send it a SIGTERM.
 func Start(ctx context.Context, spec Spec) (*Child, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &Child{spec: spec, cmd: exec.CommandContext(ctx, spec.Path, spec.Args...), cancel: cancel, lines: make(chan string, 64)}
@@ -100,7 +99,7 @@ func (c *Child) readErrors(r io.Reader) {
 	}
 }
 
-// PID is the id of the process.
+// PID returns the process ID.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
 // Signal sends a signal.
@@ -120,18 +119,17 @@ func (c *Child) Line(ctx context.Context) (string, error) {
 	}
 }
 
-// LastWords is the last line of the standard error that is not empty.
+// LastWords returns the last line of the standard error that is not empty.
 func (c *Child) LastWords() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.last
 }
 
-// Wait waits for the end of a program that ends by itself. The error tells its last
-// words.
+// Wait waits until the program ends by itself. The error contains its last words.
 func (c *Child) Wait() error {
 	defer c.cancel()
-	for range c.lines { // so that it can write to its end
+	for range c.lines { // so that its writes do not block
 	}
 	c.reads.Wait()
 	if err := c.cmd.Wait(); err != nil {
@@ -140,17 +138,17 @@ func (c *Child) Wait() error {
 	return nil
 }
 
-// Stop ends a program and waits for that.
+// Stop ends the program and waits for its end.
 func (c *Child) Stop() error {
 	c.cancel()
 	err := c.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGTERM {
-			return nil // it does not catch it
+			return nil // it does not handle the signal
 		}
 	}
 	if errors.Is(err, context.Canceled) {
-		return nil // a clean end, that was asked for
+		return nil // a clean exit after the signal
 	}
 	return err
 }

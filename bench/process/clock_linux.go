@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPU is the time that a process has computed, in user and system mode, its threads
-// that have ended included. The kernel counts it in nanoseconds.
+// CPU returns the CPU time of a process, user and system, including threads that have ended.
+// The kernel counts it in nanoseconds.
 func CPU(pid int) (time.Duration, error) {
 	if pid <= 0 || pid > math.MaxInt32 {
-		return 0, fmt.Errorf("process %d: give the id of one", pid)
+		return 0, fmt.Errorf("process %d: not a process ID", pid)
 	}
-	// The clock of a process has its id in the upper bits, inverted, and in the lower
-	// three CPUCLOCK_SCHED of linux/posix-timers.h.
+	// The clock ID of a process has the inverted process ID in the upper bits, and
+	// CPUCLOCK_SCHED of linux/posix-timers.h in the lower three.
 	clock := ^int32(pid)<<3 | 2
 	var at unix.Timespec
 	if err := unix.ClockGettime(clock, &at); err != nil {
@@ -28,8 +28,8 @@ func CPU(pid int) (time.Duration, error) {
 	return time.Duration(at.Nano()), nil
 }
 
-// Resident is what a process holds of memory now, and the most that it has held
-// since [ForgetPeak], both in bytes.
+// Resident returns the resident memory of a process now, and its peak since [ForgetPeak], in
+// bytes.
 func Resident(pid int) (now, peak int64, err error) {
 	path := fmt.Sprintf("/proc/%d/status", pid)
 	status, err := os.ReadFile(path)
@@ -38,31 +38,31 @@ func Resident(pid int) (now, peak int64, err error) {
 	}
 	now, peak = field(string(status), "VmRSS:"), field(string(status), "VmHWM:")
 	if now <= 0 || peak <= 0 {
-		return 0, 0, fmt.Errorf("%s tells no VmRSS and VmHWM: the process has ended", path)
+		return 0, 0, fmt.Errorf("%s has no VmRSS and VmHWM: the process has ended", path)
 	}
 	return now, peak, nil
 }
 
-// field is the number of bytes that a line of /proc/PID/status tells in KiB, or 0.
+// field returns the value of a line of /proc/PID/status, which is in KiB, in bytes, or 0.
 func field(status, name string) int64 {
 	_, after, _ := strings.Cut(status, name)
 	text, _, _ := strings.Cut(after, "kB")
-	kib, _ := strconv.ParseInt(strings.TrimSpace(text), 10, 64) // 0 where it is no number
+	kib, _ := strconv.ParseInt(strings.TrimSpace(text), 10, 64) // 0 if it is not a number
 	return kib << 10
 }
 
-// Files is how many files, sockets included, a process of this one's may open. Programs
-// in Go raise their own limit to it.
+// Files returns the hard limit of open files, including sockets. Go programs raise their own
+// limit to it.
 func Files() (uint64, error) {
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
 	return limit.Max, err
 }
 
-// ForgetPeak has the peak of a process's memory begin anew.
+// ForgetPeak resets the peak of a process's memory.
 func ForgetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // proc(5)
 }
 
-// diesWithParent has the child of a program that is killed end as well.
+// diesWithParent makes the kernel kill the child if this process is killed.
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-var errLinux = errors.New("the clocks and the memory of another process are read as Linux tells them: run it there")
+var errLinux = errors.New("CPU time and memory of a process can be read only on Linux")
 
-// CPU is an error here.
+// CPU returns an error.
 func CPU(int) (time.Duration, error) { return 0, errLinux }
 
-// Resident is an error here.
+// Resident returns an error.
 func Resident(int) (now, peak int64, err error) { return 0, 0, errLinux }
 
-// Files is an error here.
+// Files returns an error.
 func Files() (uint64, error) { return 0, errLinux }
 
-// ForgetPeak is an error here.
+// ForgetPeak returns an error.
 func ForgetPeak(int) error { return errLinux }
 
 func diesWithParent() *syscall.SysProcAttr { return nil }

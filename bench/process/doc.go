@@ -1,4 +1,3 @@
-// Package process starts the programs that a benchmark measures and reads from
-// the operating system what they have used. The clocks and the memory of another
-// process are to be had on Linux alone; elsewhere reading them is an error.
+// Package process starts programs and reads their CPU time and memory from the operating
+// system. Reading them is supported only on Linux; elsewhere it returns an error.
 package process

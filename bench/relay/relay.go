@@ -1,7 +1,7 @@
-// Package relay is the floor under fetchd: a server of the same contract that
-// makes one request with net/http and hands on what it gets, without policy, retry,
-// events, guard, metrics and log. Its transports have the settings of fetchd's, so
-// that a difference is one of work and not of buffers.
+// Package relay is the lower bound for fetchd: a server of the same API that makes one
+// request with net/http and returns the response. It has no policy, retries, events, guard,
+// metrics or log. Its transports have the settings of fetchd's, so that a difference comes
+// from the work and not from buffers.
 package relay
 
 import (
@@ -25,15 +25,15 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// A chunk fits a buffer of gRPC's of 32 KiB with its frame.
+// A chunk and its frame fit into a 32 KiB buffer of gRPC.
 const chunkBytes, maxInline = 31 << 10, 1 << 20
 
-// Config says how a relay works.
+// Config configures a relay.
 type Config struct {
-	// RootCAs verify origins; nil means the system's.
+	// RootCAs verifies origins. Nil means the system's roots.
 	RootCAs *x509.CertPool
-	// Wait has Fetch send one message and then wait on a timer, and fetch nothing.
-	// Zero means that it fetches.
+	// Wait makes Fetch send one message and then wait on a timer instead of fetching. Zero
+	// means that it fetches.
 	Wait time.Duration
 }
 
@@ -44,9 +44,9 @@ type relay struct {
 	chunks sync.Pool // of *[]byte
 }
 
-// New returns a server that serves nothing yet.
+// New returns a server. Call Serve to start it.
 func New(cfg Config) *grpc.Server {
-	r := &relay{wait: cfg.Wait, client: &http.Client{Transport: &http.Transport{ // as package fetch has it
+	r := &relay{wait: cfg.Wait, client: &http.Client{Transport: &http.Transport{ // the settings of package fetch
 		TLSClientConfig:     &tls.Config{RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(1024)},
 		TLSHandshakeTimeout: 10 * time.Second,
 		DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
@@ -58,7 +58,7 @@ func New(cfg Config) *grpc.Server {
 			PingTimeout: 15 * time.Second, WriteByteTimeout: 5 * time.Second},
 	}}}
 	r.chunks.New = func() any { p := make([]byte, chunkBytes); return &p }
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(4<<20), grpc.MaxHeaderListSize(16<<10), // as package server has it
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(4<<20), grpc.MaxHeaderListSize(16<<10), // the settings of package server
 		grpc.MaxConcurrentStreams(1000), grpc.ConnectionTimeout(10*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second, MaxConnectionIdle: 15 * time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
@@ -81,8 +81,8 @@ func (r *relay) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb.F
 		FinalUrl: resp.Request.URL.String(), Response: head(resp), Attempts: 1, InlineBody: body}}, nil
 }
 
-// Fetch implements fetchd.v1.FetchService.Fetch. A body of one chunk takes four
-// messages; of a longer one the last has its SHA-256.
+// Fetch implements fetchd.v1.FetchService.Fetch. A body of one chunk needs four messages. For
+// a longer one the last message has the SHA-256.
 func (r *relay) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.FetchResponse]) error {
 	err := stream.Send(&pb.FetchResponse{Event: &pb.FetchResponse_Admitted{Admitted: &pb.Admitted{}}})
 	if err != nil || r.wait > 0 {
@@ -97,7 +97,7 @@ func (r *relay) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.
 	if err := stream.Send(&pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: started}}); err != nil {
 		return err
 	}
-	chunk, _ := r.chunks.Get().(*[]byte) // nothing else is in there
+	chunk, _ := r.chunks.Get().(*[]byte) // it holds nothing else
 	defer r.chunks.Put(chunk)
 	digest, sum := sha256.New(), new(pb.BodySummary)
 	for more := true; more; {

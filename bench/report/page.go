@@ -2,137 +2,111 @@ package report
 
 import (
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 )
 
-// Page is what docs/benchmarks.md tells.
+// The marks around the part of the page that people write.
+const (
+	byHandBegin = "<!-- by hand: begin -->"
+	byHandEnd   = "<!-- by hand: end -->"
+)
+
+// ByHand returns the text between the marks of an earlier page. It is empty if the page
+// has no marks. A page with only one of the marks is an error, because replacing it would
+// lose what people wrote.
+func ByHand(page string) (string, error) {
+	_, after, began := strings.Cut(page, byHandBegin)
+	text, _, ended := strings.Cut(after, byHandEnd)
+	if began && !ended || !began && strings.Contains(page, byHandEnd) {
+		return "", fmt.Errorf("the page has one of the marks %s and %s: give both", byHandBegin, byHandEnd)
+	}
+	return strings.Trim(text, "\n"), nil
+}
+
+// Page is the content of docs/benchmarks.md. Its tables are rows of cells.
 type Page struct {
-	// Machine says on what it was measured, and Command how to do it again.
-	Machine []Fact
-	Command string
-	// Rows are the comparisons, Lines the absolute figures and Held the memory, each
-	// in the order shown.
-	Rows  []Row
-	Lines []Line
-	Held  []Held
-	// LeftOut names what could not be measured, and why.
-	LeftOut []string
-	// ByHand is the part between the marks, which people write; see [ByHand].
-	ByHand string
+	Machine [][]string // where it was measured
+	Command string     // repeats the measurement
+	Goals   [][]string // the comparisons; see goalsHead
+	Lines   [][]string // the absolute figures; see linesHead
+	Held    [][]string // the memory of waiting fetches
+	LeftOut []string   // what could not be measured, and why
+	ByHand  string     // the part that people write; see [ByHand]
+	Plots   []Plot
 }
 
-// Fact is a name and what it is.
-type Fact struct{ Name, Value string }
+// Plot is a picture and the name of its file.
+type Plot struct{ Title, Name, SVG string }
 
-// Row is a figure held against another, and against a goal.
-type Row struct {
-	Name, What string
-	// Value is the ratio where Unit is empty, and else in that unit.
-	Value Spread
-	Unit  string
-	Goal  Goal
-	// Of and Beside are the absolute figures. Beside has no name where there is none.
-	Of, Beside Figure
-}
+// The headings of the tables.
+var (
+	goalsHead = []string{"what", "ratio or figure", "goal", "", "of", "compared with"}
+	linesHead = []string{"case", "subject", "fetches/s", "service CPU", "caller CPU", "origin CPU", "p50", "p90", "p99", "allocations", "KiB allocated", "memory"}
+)
 
-// Figure is an absolute one.
-type Figure struct {
-	Name string
-	Spread
-	Unit string
-}
+const introduction = `# Benchmarks
 
-// Line has the absolute figures of one subject, as medians. What is 0 was not
-// measured.
-type Line struct {
-	Case, Subject string
-	// Rate in fetches a second.
-	Rate float64
-	// Service, Caller and Origin are their CPU in microseconds a fetch.
-	Service, Caller, Origin float64
-	// P50, P90 and P99 are times of a fetch in microseconds.
-	P50, P90, P99 float64
-	// Allocs and AllocBytes are those of one fetch, and Peak the most memory in
-	// bytes: of the service, or of the caller where there is none.
-	Allocs, AllocBytes, Peak float64
-}
+Written by ` + "`go run ./bench`" + `. The text between the marks "by hand" is kept; the next run replaces the rest.
+`
 
-// Held is the memory of one of many that wait.
-type Held struct {
-	Subject string
-	Open    int
-	// Each in bytes.
-	Each Spread
-}
+const method = `
+## How it is measured
 
-// text is such as "1.17 [1.15–1.21]", with the unit behind.
-func (r *Row) text() string {
-	text := fmt.Sprintf("%s [%s–%s]", number(r.Value.Median), number(r.Value.Min), number(r.Value.Max))
-	if r.Unit != "" {
-		text += " " + r.Unit
-	}
-	return text
-}
+- The origin, fetchd, the relay and the caller are separate processes on one machine and use loopback. The origin is a plain net/http server. fetchd is the released program with its defaults: guard,
+  metrics, and a log line for each fetch, written to a file. Its egress policy allows only loopback and the origin's ports.
+- The bare relay is a server of the same API in at most 150 lines ([bench/relay](../bench/relay/relay.go)). It makes one net/http request and returns the response, with the same transport and gRPC settings, and does nothing else.
+- A load is a closed loop: a fixed number of fetches are in flight, and each one that ends is followed by the next. Every response must be a 200 with a body of the right length. A failed fetch ends the run, except in the
+  cases with faults.
+- The subjects of a case are measured in turn, forwards in one round and backwards in the next. Each round gives a ratio. The table shows the median, minimum and maximum.
+- CPU time is read from the kernel's clock of each process at the start and at the end of the measured time, and divided by the number of fetches that ended in between. Latencies are those that the caller saw. Memory is
+  resident memory. For waiting fetches it is what the process holds with 10,000 of them minus what it held before, three seconds after the last one started, with the default garbage collector.
+- All programs share the cores of the machine, so rates are those of the whole system. The ratios of CPU time do not depend on that.
+`
 
-// text is such as "52.1 µs"; empty where there is none.
-func (f *Figure) text() string {
-	if f.Name == "" {
-		return ""
-	}
-	return number(f.Median) + " " + f.Unit
-}
-
-// Verdict says whether the goal is met.
-func (r *Row) Verdict() string { return r.Goal.Verdict(r.Value.Median) }
-
-// WriteTable writes the comparisons for a terminal.
-func (p *Page) WriteTable(w io.Writer) error {
-	cells := [][]string{{"case", "value", "goal", "", "of", "beside"}}
-	for _, r := range p.Rows {
-		cells = append(cells, []string{r.Name, r.text(), r.Goal.String(), r.Verdict(), r.Of.text(), r.Beside.text()})
-	}
-	if _, err := io.WriteString(w, aligned(cells)); err != nil {
-		return err
-	}
-	for _, why := range p.LeftOut {
-		if _, err := fmt.Fprintf(w, "left out: %s\n", why); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// aligned puts cells below each other.
-func aligned(rows [][]string) string {
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], len([]rune(cell)))
-		}
-	}
+// Summary returns the comparisons, for a terminal.
+func (p *Page) Summary() string {
 	var out strings.Builder
-	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			line.WriteString(cell + strings.Repeat(" ", widths[i]-len([]rune(cell))+2))
-		}
-		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	table(&out, goalsHead, p.Goals)
+	for _, why := range p.LeftOut {
+		fmt.Fprintf(&out, "left out: %s\n", why)
 	}
 	return out.String()
 }
 
-// Missed are the names of the rows whose goals are not met.
-func (p *Page) Missed() []string {
-	var names []string
-	for _, r := range p.Rows {
-		if v := r.Verdict(); v != "" && v != "met" {
-			names = append(names, r.Name)
+// Markdown returns the page. It links its plots in the folder benchmarks.
+func (p *Page) Markdown() string {
+	var out strings.Builder
+	out.WriteString(introduction)
+	fmt.Fprintf(&out, "\n<!-- not run: takes some minutes with nothing else running -->\n```sh\n%s\n```\n\n", p.Command)
+	table(&out, []string{"machine", ""}, p.Machine)
+	fmt.Fprintf(&out, "\n%s\n%s\n%s\n\n## Goals\n\n", byHandBegin, p.ByHand, byHandEnd)
+	table(&out, goalsHead, p.Goals)
+	for _, plot := range p.Plots {
+		fmt.Fprintf(&out, "\n![%s](benchmarks/%s)\n", plot.Title, plot.Name)
+	}
+	out.WriteString("\n## Absolute figures\n\nMedians of the rounds. CPU in µs per fetch, latencies in µs, peak memory in MiB. Allocations and memory are those of the service, or of the caller if there is no service.\n\n")
+	table(&out, linesHead, p.Lines)
+	if len(p.Held) > 0 {
+		out.WriteString("\n## Memory of waiting fetches\n\n")
+		table(&out, []string{"subject", "in flight", "KiB each"}, p.Held)
+	}
+	if len(p.LeftOut) > 0 {
+		out.WriteString("\n## Left out\n\n")
+		for _, why := range p.LeftOut {
+			fmt.Fprintf(&out, "- %s\n", strings.ReplaceAll(why, "\n", " "))
 		}
 	}
-	return slices.Compact(names)
+	out.WriteString(method)
+	return out.String()
+}
+
+// table writes a Markdown table.
+func table(out *strings.Builder, head []string, rows [][]string) {
+	escape := strings.NewReplacer("|", `\|`, "\n", " ", "\x00", " | ")
+	line := func(cells []string) { fmt.Fprintf(out, "| %s |\n", escape.Replace(strings.Join(cells, "\x00"))) }
+	line(head)
+	line(strings.Split(strings.Repeat("---,", len(head)-1)+"---", ","))
+	for _, cells := range rows {
+		line(cells)
+	}
 }

@@ -18,31 +18,23 @@ var update = flag.Bool("update", false, "write testdata/page.md")
 
 func example() *report.Page {
 	return &report.Page{
-		Machine: []report.Fact{{Name: "processor", Value: "one | two"}},
+		Machine: [][]string{{"processor", "one | two"}},
 		Command: "go run ./bench",
-		Rows: []report.Row{
-			{Name: "unary", What: "one beside another", Value: report.Spread{Median: 1.174, Min: 1.1, Max: 1.25}, Goal: report.AtMost(1.2),
-				Of:     report.Figure{Name: "a", Spread: report.Spread{Median: 52.13}, Unit: "µs"},
-				Beside: report.Figure{Name: "b", Spread: report.Spread{Median: 44.4}, Unit: "µs"}},
-			{Name: "rate", What: "one that is missed", Value: report.Spread{Median: 4, Min: 3, Max: 6}, Goal: report.AtLeast(5),
-				Of:     report.Figure{Name: "a", Spread: report.Spread{Median: 12345}, Unit: "fetches/s"},
-				Beside: report.Figure{Name: "b", Spread: report.Spread{Median: 3086}, Unit: "fetches/s"}},
-			{Name: "memory", What: "one alone, without a goal", Value: report.Spread{Median: 15.95, Min: 15, Max: 16}, Unit: "KiB each",
-				Of: report.Figure{Name: "a", Spread: report.Spread{Median: 15.95}, Unit: "KiB each"}},
+		Goals: [][]string{
+			{"one compared with another", "1.17 [1.10–1.25]", "≤ 1.2", "met", "52.1 µs", "44.4 µs"},
+			{"one alone", "15.9 [15.0–16.0] KiB each", "", "", "15.9 KiB each", ""},
 		},
-		Lines: []report.Line{
-			{Case: "1 KiB", Subject: "a", Rate: 12345, Service: 52.1, Caller: 20, Origin: 18, P50: 900, P90: 1200, P99: 1999, Allocs: 91, AllocBytes: 11 << 10, Peak: 41 << 20},
-			{Case: "1 KiB", Subject: "b", Rate: 3086, Caller: 0.05},
-		},
-		Held:    []report.Held{{Subject: "a", Open: 10_000, Each: report.Spread{Median: 15.5 * 1024, Min: 15 * 1024, Max: 16 * 1024}}},
+		Lines:   [][]string{{"1 KiB", "a", "12,345", "52.1", "20.0", "18.0", "900", "1,200", "1,999", "91.0", "11.0", "41.0"}},
+		Held:    [][]string{{"a", "10,000", "15.5 [15.0–16.0]"}},
 		LeftOut: []string{"c: exit status 1\nno module"},
 		ByHand:  "What people wrote.\n\n- kept",
+		Plots:   []report.Plot{{Title: "CPU", Name: "cpu.svg"}},
 	}
 }
 
 func TestMarkdown(t *testing.T) {
 	const path = "testdata/page.md"
-	got := example().Markdown([]report.Picture{{Title: "CPU", Name: "cpu.svg"}})
+	got := example().Markdown()
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
@@ -53,7 +45,7 @@ func TestMarkdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("the page is not that of %s; go test ./bench/report -update writes it (-want +got):\n%s", path, diff)
+		t.Errorf("the page differs from %s; go test ./bench/report -update writes it (-want +got):\n%s", path, diff)
 	}
 	kept, err := report.ByHand(got)
 	if err != nil || kept != example().ByHand {
@@ -71,8 +63,8 @@ func TestByHand(t *testing.T) {
 		{"a page without marks", "# Benchmarks\n", "", false},
 		{"nothing between them", "a\n" + begin + "\n" + end + "\nb", "", false},
 		{"some lines", "a\n" + begin + "\n\none\n\ntwo\n" + end + "\nb", "one\n\ntwo", false},
-		{"the end is gone", "a\n" + begin + "\none\n", "", true},
-		{"the begin is gone", "one\n" + end + "\n", "", true},
+		{"no end mark", "a\n" + begin + "\none\n", "", true},
+		{"no begin mark", "one\n" + end + "\n", "", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, err := report.ByHand(row.page)
@@ -83,31 +75,21 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-func TestWriteTable(t *testing.T) {
-	var out strings.Builder
-	if err := example().WriteTable(&out); err != nil {
-		t.Fatal(err)
-	}
-	want := `case    value                       goal                    of               beside
-unary   1.17 [1.10–1.25]            ≤ 1.2  met              52.1 µs          44.4 µs
-rate    4.00 [3.00–6.00]            ≥ 5    missed by 1.00   12,345 fetches/s  3,086 fetches/s
-memory  15.9 [15.0–16.0] KiB each                           15.9 KiB each
-left out: c: exit status 1
-no module
-`
-	squeezed := func(text string) []string { return strings.Fields(text) } // the columns' widths are no matter
-	if diff := cmp.Diff(squeezed(want), squeezed(out.String())); diff != "" {
-		t.Errorf("the table (-want +got):\n%s", diff)
+func TestSummary(t *testing.T) {
+	got := example().Summary()
+	for _, want := range []string{"| one compared with another | 1.17 [1.10–1.25] | ≤ 1.2 | met | 52.1 µs | 44.4 µs |\n", "left out: c: exit status 1\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the summary does not contain %q:\n%s", want, got)
+		}
 	}
 }
 
-// TestSVG has each plot parsed, with text that XML must escape and values that have
-// no logarithm.
+// TestSVG parses each plot, with text that XML must escape and values without a logarithm.
 func TestSVG(t *testing.T) {
 	const awkward = `"a" <b> & 'c'`
 	for _, row := range []struct {
 		name, svg string
-		shapes    map[string]int // elements that there must be
+		shapes    map[string]int // the expected elements
 	}{
 		{"bars", (&report.Bars{Title: awkward, Unit: "µs", Parts: []string{"service", awkward}, Bars: []report.Bar{
 			{Label: awkward, Values: []float64{1, 2}}, {Label: "nothing", Values: []float64{0, 0}},
@@ -129,7 +111,7 @@ func TestSVG(t *testing.T) {
 				t.Errorf("%d elements svg, want 1", elements["svg"])
 			}
 			if strings.Contains(row.svg, "NaN") || strings.Contains(row.svg, "Inf") || strings.Contains(row.svg, `="-`) {
-				t.Errorf("a measure is no number, or below zero:\n%s", row.svg)
+				t.Errorf("a dimension is not a number, or negative:\n%s", row.svg)
 			}
 			if strings.Contains(row.name, "no ") {
 				return
@@ -141,7 +123,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// parsed counts the elements of an XML document, and joins its text.
+// parsed counts the elements of an XML document and returns its text.
 func parsed(t *testing.T, doc string) (map[string]int, string) {
 	t.Helper()
 	elements, text := make(map[string]int), ""
@@ -151,7 +133,7 @@ func parsed(t *testing.T, doc string) (map[string]int, string) {
 			return elements, text
 		}
 		if err != nil {
-			t.Fatalf("the picture is no XML: %v\n%s", err, doc)
+			t.Fatalf("the plot is not XML: %v\n%s", err, doc)
 		}
 		switch token := token.(type) {
 		case xml.StartElement:

@@ -7,27 +7,26 @@ import (
 	"strings"
 )
 
-// Bars is a plot with a bar for each subject, made of parts.
+// Bars is a plot with one stacked bar per subject.
 type Bars struct {
 	Title string
-	// Unit stands behind the values.
-	Unit string
-	// Parts name what a bar is made of, from the left; at most four.
+	Unit  string
+	// Parts names the parts of a bar, from the left. There are at most four.
 	Parts []string
 	Bars  []Bar
 }
 
-// Bar is one subject. It has a value for each part.
+// Bar is one subject, with a value for each part.
 type Bar struct {
 	Label  string
 	Values []float64
 }
 
-// Ranges is a plot with three points for each subject on a logarithmic scale.
+// Ranges is a plot with three points per subject on a logarithmic scale.
 type Ranges struct {
 	Title  string
 	Unit   string
-	Points [3]string // their names, from the least
+	Points [3]string // the names of the points, in ascending order
 	Ranges []Range
 }
 
@@ -37,8 +36,8 @@ type Range struct {
 	Values [3]float64
 }
 
-// The measures of a plot, in pixels. Grey text and these colours can be read on a
-// light page and on a dark one, for a picture does not know on which it is shown.
+// The dimensions of a plot, in pixels. Grey text and these colors are readable on light and
+// on dark pages.
 const (
 	plotWidth  = 820
 	labelWidth = 300
@@ -49,22 +48,21 @@ const (
 	footHeight = 26
 )
 
-var colours = [...]string{"#2f81c7", "#d18616", "#57a55a", "#a06cc4"}
+var colors = [...]string{"#2f81c7", "#d18616", "#57a55a", "#a06cc4"}
 
-// svg collects the elements of a picture.
+// svg builds a picture.
 type svg struct{ strings.Builder }
 
-// put writes an element.
+// put appends an element.
 func (s *svg) put(format string, values ...any) { s.WriteString(fmt.Sprintf(format, values...)) }
 
 func escape(text string) string {
 	var out strings.Builder
-	_ = xml.EscapeText(&out, []byte(text)) // a Builder takes all
+	_ = xml.EscapeText(&out, []byte(text)) // a Builder never fails
 	return out.String()
 }
 
-// begin writes the head: a title, for those who do not see it too, and the names of
-// the colours.
+// begin writes the title, also for screen readers, and the legend.
 func (s *svg) begin(title, unit string, rows int, names []string) {
 	height := headHeight + rows*rowHeight + footHeight
 	s.put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n", plotWidth, height, plotWidth, height, escape(title))
@@ -73,12 +71,12 @@ func (s *svg) begin(title, unit string, rows int, names []string) {
 	s.put(`<text class="title" x="8" y="20">%s, %s</text>`+"\n", escape(title), escape(unit))
 	x := 8
 	for i, name := range names {
-		s.put(`<rect x="%d" y="33" width="10" height="10" fill="%s"/><text x="%d" y="43">%s</text>`+"\n", x, colours[i%len(colours)], x+15, escape(name))
+		s.put(`<rect x="%d" y="33" width="10" height="10" fill="%s"/><text x="%d" y="43">%s</text>`+"\n", x, colors[i%len(colors)], x+15, escape(name))
 		x += 40 + 8*len([]rune(name))
 	}
 }
 
-// label writes the name of a row, and returns the middle of its height.
+// label writes the name of a row and returns the y coordinate of the row's middle.
 func (s *svg) label(i int, text string) int {
 	y := headHeight + i*rowHeight + rowHeight/2
 	s.put(`<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", labelWidth-8, y+4, escape(text))
@@ -101,10 +99,10 @@ func (b *Bars) SVG() string {
 		y, x := s.label(i, bar.Label), float64(labelWidth)
 		for part, value := range bar.Values {
 			width := scaled(value, most)
-			s.put(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n", x, y-barHeight/2, width, barHeight, colours[part%len(colours)])
+			s.put(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n", x, y-barHeight/2, width, barHeight, colors[part%len(colors)])
 			x += width
 		}
-		s.put(`<text x="%.1f" y="%d">%s</text>`+"\n", x+6, y+4, number(total(bar.Values)))
+		s.put(`<text x="%.1f" y="%d">%s</text>`+"\n", x+6, y+4, Number(total(bar.Values)))
 	}
 	return s.end()
 }
@@ -117,7 +115,7 @@ func total(values []float64) float64 {
 	return sum
 }
 
-// scaled is a length in pixels where most takes all the room.
+// scaled converts a value to a length in pixels. most is the full width.
 func scaled(value, most float64) float64 {
 	if most <= 0 || value <= 0 {
 		return 0
@@ -141,15 +139,15 @@ func (r *Ranges) SVG() string {
 	for tick := from; tick <= to; tick++ {
 		x := at(math.Pow(10, tick))
 		s.put(`<line class="line" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n",
-			x, headHeight, x, bottom, x, bottom+18, number(math.Pow(10, tick)))
+			x, headHeight, x, bottom, x, bottom+18, Number(math.Pow(10, tick)))
 	}
 	for i, one := range r.Ranges {
 		y := s.label(i, one.Label)
 		s.put(`<line class="line" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", at(one.Values[0]), y, at(one.Values[2]), y)
 		for point, v := range one.Values {
-			s.put(`<circle cx="%.1f" cy="%d" r="5" fill="%s"/>`+"\n", at(v), y, colours[point])
+			s.put(`<circle cx="%.1f" cy="%d" r="5" fill="%s"/>`+"\n", at(v), y, colors[point])
 		}
-		s.put(`<text x="%.1f" y="%d">%s</text>`+"\n", at(one.Values[2])+10, y+4, number(one.Values[2]))
+		s.put(`<text x="%.1f" y="%d">%s</text>`+"\n", at(one.Values[2])+10, y+4, Number(one.Values[2]))
 	}
 	return s.end()
 }

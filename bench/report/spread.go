@@ -1,5 +1,4 @@
-// Package report writes what was measured as a page of Markdown with plots in SVG.
-// It is given figures and measures nothing itself.
+// Package report formats measurements as a Markdown page with SVG plots.
 package report
 
 import (
@@ -8,11 +7,16 @@ import (
 	"slices"
 )
 
-// Spread is what repeated measurements of one figure gave.
+// Spread summarizes repeated measurements of one figure.
 type Spread struct{ Median, Min, Max float64 }
 
-// SpreadOf sums up values; of none it is zero. The median of an even number of them
-// lies in the middle of the two nearest.
+// String formats the spread for example as "1.17 [1.10–1.25]".
+func (s Spread) String() string {
+	return fmt.Sprintf("%s [%s–%s]", Number(s.Median), Number(s.Min), Number(s.Max))
+}
+
+// SpreadOf returns the spread of values, or zero if there are none. The median of an even
+// number of values is the mean of the middle two.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
@@ -22,40 +26,40 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Min: sorted[0], Max: sorted[n-1]}
 }
 
-// Ratios divides each value by the one measured beside it. A pair whose divisor is
-// 0 gives none.
-func Ratios(of, beside []float64) []float64 {
+// Ratios divides each value by the one measured in the same round. It skips pairs with a
+// divisor of 0.
+func Ratios(of, base []float64) []float64 {
 	var ratios []float64
-	for i := range min(len(of), len(beside)) {
-		if beside[i] != 0 {
-			ratios = append(ratios, of[i]/beside[i])
+	for i := range min(len(of), len(base)) {
+		if base[i] != 0 {
+			ratios = append(ratios, of[i]/base[i])
 		}
 	}
 	return ratios
 }
 
-// Differences takes from each value the one measured beside it.
-func Differences(of, beside []float64) []float64 {
+// Differences subtracts from each value the one measured in the same round.
+func Differences(of, base []float64) []float64 {
 	var differences []float64
-	for i := range min(len(of), len(beside)) {
-		differences = append(differences, of[i]-beside[i])
+	for i := range min(len(of), len(base)) {
+		differences = append(differences, of[i]-base[i])
 	}
 	return differences
 }
 
-// Goal is a limit on a figure. The zero value is none.
+// Goal is a limit for a figure. The zero value means no goal.
 type Goal struct {
 	sign  string
 	limit float64
 }
 
-// AtMost is a goal that is met up to limit, AtLeast one that is met from there on.
+// AtMost returns a goal that values up to limit meet.
 func AtMost(limit float64) Goal { return Goal{"≤", limit} }
 
-// AtLeast is a goal that is met from limit on.
+// AtLeast returns a goal that values from limit on meet.
 func AtLeast(limit float64) Goal { return Goal{"≥", limit} }
 
-// String is such as "≤ 1.2"; empty where there is no goal.
+// String formats the goal for example as "≤ 1.2". It is empty if there is no goal.
 func (g Goal) String() string {
 	if g.sign == "" {
 		return ""
@@ -63,7 +67,8 @@ func (g Goal) String() string {
 	return fmt.Sprintf("%s %g", g.sign, g.limit)
 }
 
-// Verdict says "met", or by how much the goal is missed; empty where there is none.
+// Verdict returns "met" or by how much value misses the goal. It is empty if there is no
+// goal.
 func (g Goal) Verdict(value float64) string {
 	miss := value - g.limit
 	if g.sign == "≥" {
@@ -77,11 +82,11 @@ func (g Goal) Verdict(value float64) string {
 	case miss <= 0:
 		return "met"
 	}
-	return "missed by " + number(miss)
+	return "missed by " + Number(miss)
 }
 
-// number shows three digits that matter, and all those before the point.
-func number(v float64) string {
+// Number formats v with three significant digits, and all digits before the point.
+func Number(v float64) string {
 	switch size := math.Abs(v); {
 	case v == 0:
 		return "0"
@@ -95,7 +100,7 @@ func number(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// grouped puts commas between thousands.
+// grouped inserts commas between thousands.
 func grouped(digits string) string {
 	sign := ""
 	if digits[0] == '-' {

@@ -22,7 +22,7 @@ type Answer struct {
 	Status int
 	// ErrorClass is the outcome's, in lower_snake_case; empty on success.
 	ErrorClass string
-	// Body may be cut, but not before MaxBytes+1 bytes: the one byte more tells
+	// Body may be cut, but not before MaxBytes+1 bytes: the one byte more reports
 	// whether the last line is whole. (fetchd: that limit, and
 	// OVERSIZE_ACTION_TRUNCATE.)
 	Body []byte

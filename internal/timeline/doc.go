@@ -1,18 +1,20 @@
-// Package timeline orders the events of one fetch: attempts, their hops, the phases of each
-// hop, and the waits between attempts. Everything that draws or exports a fetch uses it, so
-// that all of them agree.
+// Package timeline orders the messages of one Fetch: attempts, their hops, the phases of each
+// hop, and the waits between attempts. The waterfall of --trace and the HTTP Archive are both
+// made from it, so they agree.
 //
-// A [Recorder] takes the events as they arrive, and [Recorder.Fetch] returns the fetch so far.
-// The phases of a hop follow each other without gaps, from its start to its end. Durations that
-// the service measured are kept. The rest of a hop belongs to one phase:
+// A [Recorder] receives the messages as they arrive, and [Recorder.Fetch] returns what is known
+// so far. The phases of a hop follow each other without a gap from its start to its end.
+// Durations that the service measured are not changed. The remaining time of a hop is added to
+// one phase:
 //
-//   - If the hop failed without a response: the phase in which it failed.
-//   - If a redirect was read: [Receive], because the service does not measure the reading of a
-//     redirect. This does not apply if the request was sent again.
-//   - Otherwise: [Blocked]. An example is the first sending of a request that was sent again.
+//   - if the hop failed without a response: the phase in which it failed;
+//   - if the response was a redirect: [Receive], because the service does not measure how long
+//     it reads a redirect. This does not apply if the request was sent again;
+//   - otherwise: [Blocked], for example the first sending of a request that was sent again.
 //
-// A hop ends when the next one starts. The last hop ends with the event that ends the attempt.
+// A hop ends when the next one starts. The last hop ends with the message that the attempt has
+// finished.
 //
-// Sending is measured as a part of [Wait], which begins when the connection is ready. [Send] is
-// only known for a hop that failed in it.
+// [Wait] starts when the connection is ready, so it includes sending the request. [Send] is
+// known only for a hop that failed while it sent.
 package timeline

@@ -6,20 +6,20 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Fetch is one fetch as far as its events describe it. Offsets count from its start.
+// Fetch is what is known of one fetch. Offsets count from its start.
 type Fetch struct {
-	// ID of the fetch in the logs of the service. Empty if unknown.
+	// ID identifies the fetch in the service's logs. It may be empty.
 	ID string
 	// URL of the request.
 	URL string
-	// Start of the fetch, by the clock of the service. Zero if unknown: at event level
-	// OUTCOME, or before the first event.
+	// Start is the time by the service's clock. It is zero at event level OUTCOME, and before
+	// the first message.
 	Start time.Time
-	// Attempts in order. The last one may be in flight.
+	// Attempts in order. The last one may be unfinished.
 	Attempts []Attempt
-	// Outcome is nil if the record ended before it.
+	// Outcome is nil if the recording ended before it arrived.
 	Outcome *pb.FetchOutcome
-	// End of the record, from Start.
+	// End of the recording, from Start.
 	End time.Duration
 }
 
@@ -29,15 +29,15 @@ type Attempt struct {
 	Number int
 	// Start and End, from the start of the fetch.
 	Start, End time.Duration
-	// Hops in order, including the last one. Empty if no request was started.
+	// Hops in order, the last one included. Empty if no request was started.
 	Hops []Hop
-	// Error is nil if nothing failed or the attempt is in flight.
+	// Error is nil if the attempt succeeded or is unfinished.
 	Error *pb.FetchError
-	// Decision is nil while the attempt is in flight.
+	// Decision is nil if the attempt is unfinished.
 	Decision *pb.RetryDecision
 }
 
-// Status returns the status of the last hop, or 0 if there was no response.
+// Status returns the status of the last hop. 0 means that there was no response.
 func (a *Attempt) Status() int {
 	if len(a.Hops) == 0 {
 		return 0
@@ -49,34 +49,31 @@ func (a *Attempt) Status() int {
 type Hop struct {
 	// Number within the attempt, from 1.
 	Number int
-	// Method of the request. For a hop in flight it is inferred from the redirect before
-	// it.
+	// Method of the request. If the hop is unfinished, it is inferred from the redirect.
 	Method string
 	// URL of the request, without userinfo.
 	URL string
-	// Status of the response, or 0 if there was none.
+	// Status of the response. 0 means that there was no response.
 	Status int
-	// Location is the absolute target of a redirect, or "".
+	// Location is the absolute URL in a redirect, or empty.
 	Location string
-	// Headers of the response. Empty without a response, and for redirects below event
-	// level ALL.
+	// Headers of the response. Empty for redirects below event level ALL.
 	Headers []*pb.Header
-	// Exchange describes the connection; empty while the hop is in flight.
+	// Exchange describes the connection; empty if the hop is unfinished.
 	Exchange *pb.Exchange
-	// Error of the attempt, at its last hop.
+	// Error of the attempt, only in its last hop.
 	Error *pb.FetchError
-	// Unfinished reports whether the record ended during the hop.
+	// Unfinished is true if the recording ended during the hop.
 	Unfinished bool
 	// Start and End, from the start of the fetch.
 	Start, End time.Duration
-	// Phases in order, without gaps from Start to End. Phases that did not happen are left
-	// out.
+	// Phases in order, from Start to End without gaps. Phases that did not occur are left out.
 	Phases []Phase
-	// Body of the response, as far as known.
+	// Body of the response, as far as it is known.
 	Body Body
 }
 
-// Took returns how long a phase of the hop took, and whether it happened.
+// Took returns the duration of a phase of the hop, and whether it occurred.
 func (h *Hop) Took(k Kind) (time.Duration, bool) {
 	for _, p := range h.Phases {
 		if p.Kind == k {
@@ -86,28 +83,28 @@ func (h *Hop) Took(k Kind) (time.Duration, bool) {
 	return 0, false
 }
 
-// Body is what is known about the body of a response.
+// Body is what is known of the body of a response.
 type Body struct {
-	// Size in bytes after decoding, as delivered or read by this hop.
+	// Size in bytes after decoding, as delivered or read in this hop.
 	Size int64
-	// EncodedSize in bytes as received, or -1 if unknown.
+	// EncodedSize in bytes as received. -1 means unknown.
 	EncodedSize int64
-	// Kept has the stored bytes: all of them if Size is len(Kept).
+	// Kept has the bytes that were kept. The body is complete if Size is len(Kept).
 	Kept []byte
 }
 
 // Phase is a part of a hop.
 type Phase struct {
 	Kind            Kind
-	Start, Duration time.Duration // Start is from the start of the fetch
+	Start, Duration time.Duration // Start is counted from the start of the fetch
 }
 
-// Kind is the kind of a phase.
+// Kind names a phase.
 type Kind int
 
-// The phases, in the order in which they happen.
+// The phases, in the order in which they occur.
 const (
-	// Blocked is the time in queues, and the time that belongs to no other phase.
+	// Blocked is time in queues, and time of no other phase.
 	Blocked Kind = iota
 	// Resolve is the name lookup.
 	Resolve
@@ -115,34 +112,23 @@ const (
 	Connect
 	// TLS is the handshake.
 	TLS
-	// Send is the sending of the request, if that failed.
+	// Send is sending the request, if that failed.
 	Send
-	// Wait is from the ready connection to the first byte of the response.
+	// Wait is the time from a ready connection to the first byte of the response.
 	Wait
-	// Receive is the reading of the body, including the time of the caller.
+	// Receive is reading the body, including the time in which the caller does not read.
 	Receive
 
-	// Kinds is the number of kinds.
+	// Kinds is the number of phases.
 	Kinds int = iota
 )
 
+var kindNames = [Kinds]string{"blocked", "resolve", "connect", "tls", "send", "wait", "receive"}
+
 // String returns the name of the phase in lower case.
 func (k Kind) String() string {
-	switch k {
-	case Blocked:
-		return "blocked"
-	case Resolve:
-		return "resolve"
-	case Connect:
-		return "connect"
-	case TLS:
-		return "tls"
-	case Send:
-		return "send"
-	case Wait:
-		return "wait"
-	case Receive:
-		return "receive"
+	if k < 0 || int(k) >= Kinds {
+		return "unknown"
 	}
-	return "unknown"
+	return kindNames[k]
 }
