@@ -156,10 +156,10 @@ func TestMaxHops(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct {
-		name string
-		sent []string
+		name      string
+		sent      []string
 		forwarded string
-		code codes.Code
+		code      codes.Code
 	}{
 		{"a caller of its own", nil, "1", codes.OK},
 		{"a fetch of another service", []string{"1"}, "2", codes.OK},
