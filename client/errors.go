@@ -46,17 +46,14 @@ func (e *Error) Error() string {
 
 // Is reports whether target is the failure type of the error.
 func (e *Error) Is(target error) bool {
-	switch e.Outcome.GetError().GetFailureType() {
-	case pb.FailureType_FAILURE_TYPE_TRANSIENT:
-		return target == ErrTransient
-	case pb.FailureType_FAILURE_TYPE_PERMANENT:
-		return target == ErrPermanent
-	case pb.FailureType_FAILURE_TYPE_RATE_LIMITED:
-		return target == ErrRateLimited
-	case pb.FailureType_FAILURE_TYPE_NEEDS_AUTH:
-		return target == ErrNeedsAuth
-	}
-	return false
+	return failureTypes[e.Outcome.GetError().GetFailureType()] == target
+}
+
+var failureTypes = map[pb.FailureType]error{
+	pb.FailureType_FAILURE_TYPE_TRANSIENT:    ErrTransient,
+	pb.FailureType_FAILURE_TYPE_PERMANENT:    ErrPermanent,
+	pb.FailureType_FAILURE_TYPE_RATE_LIMITED: ErrRateLimited,
+	pb.FailureType_FAILURE_TYPE_NEEDS_AUTH:   ErrNeedsAuth,
 }
 
 // Retryable reports whether a later fetch of the same request may succeed.

@@ -1,6 +1,6 @@
 package conformance_test
 
-// unnoticed are mutants that no vector can notice, by the reason why.
+// unnoticed lists mutants that no vector can notice, grouped by reason.
 var unnoticed = []struct {
 	why  string
 	keys []string
@@ -118,11 +118,11 @@ var unnoticed = []struct {
 	},
 	{
 		why:  "What stands before the first space is not compared.",
-		keys: []string{"retryafter.go written: 0 => 1"},
+		keys: []string{"retryafter.go isExact: 0 => 1"},
 	},
 }
 
-// equivalent is the same, from key to reason.
+// equivalent returns the same list as a map from key to reason.
 func equivalent() map[string]string {
 	reasons := make(map[string]string)
 	for _, group := range unnoticed {

@@ -15,10 +15,9 @@ import (
 	"time"
 )
 
-// TestMutation changes package classify in every place where a rule could be
-// wrong, one place at a time, and wants a vector to fail each time. No other
-// test runs: what the vectors do not hold, an implementation in another
-// language would not be held to.
+// TestMutation changes package classify in every place where a rule could be wrong, one place at a
+// time, and expects a vector to fail each time. It runs the vectors only: what they do not check is
+// not checked for an implementation in another language.
 func TestMutation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the vectors hundreds of times")
@@ -26,7 +25,7 @@ func TestMutation(t *testing.T) {
 	start := time.Now()
 	texts, mutants := mutate(t, "../classify", "class.go", "decide.go", "policy.go", "retryafter.go")
 	if len(mutants) < 500 {
-		t.Fatalf("only %d mutants: is the mutator in order?", len(mutants))
+		t.Fatalf("only %d mutants: the mutator does not work", len(mutants))
 	}
 	binary := compile(t, texts)
 	if out, err := vectorsNotice(t.Context(), binary, 0); err != nil {
@@ -52,8 +51,8 @@ func TestMutation(t *testing.T) {
 		len(mutants), len(mutants)-len(alive), listed, time.Since(start).Round(time.Second))
 }
 
-// compile builds the test of package classify that runs the vectors, with the
-// mutated files in place of the package's own and without its other tests.
+// compile builds the test of package classify that runs the vectors, with the mutated files and
+// without the other tests.
 func compile(t *testing.T, texts map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +67,7 @@ func compile(t *testing.T, texts map[string][]byte) string {
 	}
 	for _, path := range goFiles(t, "../classify") {
 		if strings.HasSuffix(path, "_test.go") && filepath.Base(path) != "vectors_test.go" {
-			overlay.Replace[absolute(t, path)] = "" // as if it were not there
+			overlay.Replace[absolute(t, path)] = "" // as if it did not exist
 		}
 	}
 	list, err := json.Marshal(overlay)
@@ -87,8 +86,8 @@ func compile(t *testing.T, texts map[string][]byte) string {
 	return binary
 }
 
-// survivors runs the vectors against every mutant, one process each, so that a
-// mutant that panics or does not end harms no other.
+// survivors runs the vectors against every mutant. Each has its own process, so that one that
+// panics or hangs does not affect the others.
 func survivors(t *testing.T, binary string, mutants []mutant) map[int]bool {
 	t.Helper()
 	var (
@@ -120,7 +119,7 @@ func survivors(t *testing.T, binary string, mutants []mutant) map[int]bool {
 	return alive
 }
 
-// vectorsNotice runs the vectors against one mutant. Nil: all of them pass.
+// vectorsNotice runs the vectors against one mutant. It returns a nil error if all of them pass.
 func vectorsNotice(ctx context.Context, binary string, id int) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, binary, "-test.run=^TestVectors$", "-test.failfast", "-test.timeout=20s")
 	cmd.Env = append(os.Environ(), mutantVariable+"="+strconv.Itoa(id))

@@ -16,22 +16,22 @@ import (
 	"testing"
 )
 
-// mutant is one change to one place of package classify.
+// mutant is a change in one place of package classify.
 type mutant struct {
 	id       int
-	file     string // without folder
+	file     string // name without folder
 	line     int
-	key      string // file, function, change: stable when lines move
+	key      string // file, function and change, which stay the same when lines move
 	was, now string
 }
 
-// String tells where the mutant is and what it changes.
+// String describes the place and the change.
 func (m mutant) String() string {
 	return fmt.Sprintf("%s:%d: %s => %s", m.file, m.line, m.was, m.now)
 }
 
-// switcher is added to the mutated package: it chooses the one mutant that is
-// alive in a process; 0 is none.
+// switcher is added to the mutated package. It selects the one active mutant of a process; 0 is
+// none.
 const switcher = `package classify
 
 import (
@@ -55,8 +55,8 @@ func pick[T any](id int, now, was T) T {
 
 const mutantVariable = "FETCHD_MUTANT"
 
-// mutator writes all mutants of a package into one copy of it, each behind a
-// condition, so that the package is compiled once.
+// mutator writes all mutants of a package into one copy of it, each guarded by a condition, so that
+// the package is compiled only once.
 type mutator struct {
 	fset    *token.FileSet
 	info    *types.Info
@@ -64,24 +64,24 @@ type mutator struct {
 	mutants []mutant
 	seen    map[string]int
 
-	// Of the file at hand.
+	// State of the current file.
 	file    string
 	src     []byte
-	within  string // the declaration at hand
+	within  string // the current declaration
 	changes map[span]*change
 	insert  map[int]string
 }
 
 type span struct{ from, to int }
 
-// change is what may stand in place of one expression.
+// change has the alternatives for an expression.
 type change struct {
-	typ  string // "" for a condition, which must not be evaluated for nothing
+	typ  string // "" for a condition, which must be evaluated lazily
 	ids  []int
 	text []string
 }
 
-// mutate returns the mutated text of the named files of the package in dir.
+// mutate returns the mutated text of the named files of the package in dir, and the mutants.
 func mutate(t *testing.T, dir string, names ...string) (map[string][]byte, []mutant) {
 	t.Helper()
 	m := &mutator{fset: token.NewFileSet(), seen: make(map[string]int)}
@@ -101,7 +101,7 @@ func mutate(t *testing.T, dir string, names ...string) (map[string][]byte, []mut
 	return texts, m.mutants
 }
 
-// load parses and checks every file of the package that is not a test.
+// load parses and type-checks every non-test file of the package.
 func (m *mutator) load(t *testing.T, dir string) (map[string][]byte, map[string]*ast.File) {
 	t.Helper()
 	sources, trees := make(map[string][]byte), make(map[string]*ast.File)
@@ -146,13 +146,13 @@ func (m *mutator) declaration(decl ast.Decl) {
 	}
 }
 
-// node makes the mutants of one node, and tells whether to look inside it.
+// node makes the mutants of a node and reports whether to visit its children.
 func (m *mutator) node(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GenDecl:
 		return m.values(n)
 	case *ast.ValueSpec:
-		for _, value := range n.Values { // neither names nor types
+		for _, value := range n.Values { // not names and types
 			ast.Inspect(value, m.node)
 		}
 		return false
@@ -167,7 +167,7 @@ func (m *mutator) node(n ast.Node) bool {
 	case *ast.CompositeLit:
 		return m.composite(n)
 	case *ast.KeyValueExpr:
-		ast.Inspect(n.Value, m.node) // a key must stay what it is
+		ast.Inspect(n.Value, m.node) // keys do not change
 		return false
 	case *ast.Ident:
 		m.identifier(n)
@@ -178,8 +178,8 @@ func (m *mutator) node(n ast.Node) bool {
 	return true
 }
 
-// values makes variables of constants, so that their values may change.
-// Numbered names are left alone: they are held against the contract elsewhere.
+// values turns constants into variables, so that their values may change. It skips enumerations:
+// another test compares them with the contract.
 func (m *mutator) values(decl *ast.GenDecl) bool {
 	if decl.Tok != token.CONST {
 		return decl.Tok == token.VAR // not imports and types
@@ -217,7 +217,7 @@ func (m *mutator) cases(n *ast.SwitchStmt) {
 	}
 }
 
-// neighbours are the operators that stand in for another.
+// neighbours maps an operator to the one that replaces it.
 var neighbours = map[token.Token]token.Token{
 	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
 	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LAND: token.LOR, token.LOR: token.LAND,
@@ -270,7 +270,7 @@ func (m *mutator) composite(n *ast.CompositeLit) bool {
 	return false
 }
 
-// identifier flips booleans and moves a named value of the package to the next.
+// identifier negates booleans and replaces a named value of the package by the next one.
 func (m *mutator) identifier(n *ast.Ident) {
 	switch use := m.info.Uses[n].(type) {
 	case *types.Const:
@@ -287,8 +287,8 @@ func (m *mutator) identifier(n *ast.Ident) {
 	}
 }
 
-// next is the constant of the same named type with the next number; after the
-// last comes the first.
+// next returns the constant of the same named type with the next number. The first follows the
+// last.
 func (m *mutator) next(c *types.Const) string {
 	var all []*types.Const
 	for _, name := range m.pkg.Scope().Names() {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// typeOf names the type of an expression as its file would; untyped values have
-// the type they take by themselves.
+// typeOf returns the type of an expression as its file would write it. Untyped values have their
+// default type.
 func (m *mutator) typeOf(n ast.Expr) string {
 	typ := m.info.TypeOf(n)
 	if typ == nil {
@@ -28,7 +28,7 @@ func (m *mutator) typeOf(n ast.Expr) string {
 	return name
 }
 
-// add makes a mutant in which now stands for the expression.
+// add makes a mutant that replaces the expression by now.
 func (m *mutator) add(n ast.Expr, typ, now string) {
 	m.alternative(n, typ, m.mutant(n.Pos(), string(m.text(n)), now), now)
 }
@@ -43,8 +43,8 @@ func (m *mutator) alternative(n ast.Expr, typ string, id int, now string) {
 	c.ids, c.text = append(c.ids, id), append(c.text, now)
 }
 
-// mutant numbers a change. The same one more than once in a declaration gets a
-// count, so that each has a key of its own.
+// mutant numbers a change. Equal changes in a declaration get a count, so that each has a unique
+// key.
 func (m *mutator) mutant(pos token.Pos, was, now string) int {
 	was, now = strings.Join(strings.Fields(was), " "), strings.Join(strings.Fields(now), " ")
 	key := fmt.Sprintf("%s %s: %s => %s", m.file, m.within, was, now)
@@ -56,7 +56,7 @@ func (m *mutator) mutant(pos token.Pos, was, now string) int {
 	return id
 }
 
-// render writes the text of a span with its changes and those inside them.
+// render returns the text of a span with its changes and those inside it.
 func (m *mutator) render(whole span) []byte {
 	var out bytes.Buffer
 	for at := whole.from; at < whole.to; {
@@ -73,7 +73,7 @@ func (m *mutator) render(whole span) []byte {
 	return out.Bytes()
 }
 
-// renderInside is render without the change of the span itself.
+// renderInside is like render without the change of the span itself.
 func (m *mutator) renderInside(at span) string {
 	c := m.changes[at]
 	delete(m.changes, at)
@@ -82,7 +82,7 @@ func (m *mutator) renderInside(at span) string {
 	return string(text)
 }
 
-// longestAt finds the outermost change that begins at an offset.
+// longestAt returns the outermost change that starts at an offset.
 func (m *mutator) longestAt(offset int, within span) (span, *change) {
 	best := span{offset, offset}
 	for at := range m.changes {
@@ -93,7 +93,7 @@ func (m *mutator) longestAt(offset int, within span) (span, *change) {
 	return best, m.changes[best]
 }
 
-// wrap puts the alternatives round an expression, itself perhaps changed inside.
+// wrap puts the alternatives around an expression, which may have changes inside.
 func (c *change) wrap(inner string) string {
 	if c.typ == "var" {
 		return c.typ

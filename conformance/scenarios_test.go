@@ -7,18 +7,18 @@ import (
 	"fetchd/conformance"
 )
 
-// unseen are class rules that no scenario shows: an origin cannot bring them about.
+// unseen are class rules that no scenario shows, because an origin cannot cause them.
 var unseen = []string{
-	"N1", // takes a name server
-	"N3", // takes an address that does not answer
-	"P4", // the caller's own doing
-	"P5", // the end of the server
+	"N1", // needs a name server
+	"N3", // needs an address that does not answer
+	"P4", // caused by the caller
+	"P5", // a shutdown of the server
 	"P6", // a fault of the server
 	"P7", // the memory of the server
 }
 
-// TestScenariosShowTheRules: rules of scenarios are rules of the specification, and
-// each rule that an origin can bring about is shown.
+// TestScenariosShowTheRules checks that the rules of scenarios are in the specification, and that
+// each rule that an origin can cause has a scenario.
 func TestScenariosShowTheRules(t *testing.T) {
 	t.Parallel()
 	all, err := conformance.Scenarios()

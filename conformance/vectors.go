@@ -1,6 +1,11 @@
-// Package conformance holds the retry rules of docs/spec.md as data: vectors
-// that say what an observation means and what follows, for any implementation
-// in any language. Their form is told in this folder's README.md.
+// Package conformance has the rules of docs/spec.md as data, for implementations in any language.
+// A [Vector] states what must be decided after an observation. A [Scenario] states what a fetch
+// looks like on the network. README.md in this folder describes their format.
+//
+// Package kit judges a server or a client by this data; "fetchctl conformance" is its command.
+// The tests of this package check the data itself. TestMutation changes package classify in every
+// place where a rule could be wrong, and expects a vector to fail. It takes about 20 s; go test
+// -short skips it.
 package conformance
 
 import (
@@ -14,23 +19,23 @@ import (
 //go:embed vectors/*.json
 var files embed.FS
 
-// Vector is one observation and what it must lead to.
+// Vector is an observation and the decision that must follow.
 type Vector struct {
-	// File it stands in and Name, unique over all files.
+	// File is the file of the vector. Name is unique over all files.
 	File string `json:"-"`
 	Name string `json:"name"`
-	// Why the expected values are right, the Rule it is about, and the Source.
+	// Why explains the expected values, Rule is the rule that it tests, and Source where it comes from.
 	Why    string `json:"why"`
 	Rule   string `json:"rule"`
 	Source string `json:"source"`
-	// Request is a fetchd.v1.ExplainRequest and Response what a
-	// fetchd.v1.ExplainResponse must say, both in protobuf's JSON form.
+	// Request is a fetchd.v1.ExplainRequest, and Response the expected
+	// fetchd.v1.ExplainResponse, both in protobuf's JSON form.
 	Request  json.RawMessage `json:"request"`
 	Response json.RawMessage `json:"response"`
 }
 
-// Vectors returns all vectors, by file and in the order of each. The error is
-// about the files themselves.
+// Vectors returns all vectors in the order of the files. It returns an error if a file is
+// malformed.
 func Vectors() ([]Vector, error) {
 	names, err := fs.Glob(files, "vectors/*.json")
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"fetchd/conformance"
 )
 
-// classRules and decisionRules are the rules of the specification that a
-// response of Explain can name (spec §3, I7). R4 and the notes have no number
-// of their own there.
+// classRules and decisionRules are the rules of the specification that a response of Explain can
+// name (spec §3, I7). R4 and the notes have no separate number there.
 var (
 	classRules = []string{
 		"N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8", "N9", "N10", "N11",
@@ -22,14 +21,14 @@ var (
 	decisionRules = append([]string{
 		"H0", "H7", "H9", "W1", "W2", "W3", "W4", "A2", "B3", "I2", "I4", "I6", "P3", "P4", "P5", "P7",
 	}, neverRetried...)
-	// neverRetried end a fetch as NOT_RETRYABLE, under the rule of their class;
-	// H1 and H2 where the caller has excluded the status.
+	// neverRetried are the rules of classes that end a fetch as NOT_RETRYABLE. H1 and H2 do if
+	// the caller has excluded the status.
 	neverRetried = []string{
 		"H1", "H2", "N5", "N6", "N10", "H3", "H4", "H5", "H6", "H8", "R1", "R2", "R3", "C1", "C2", "C3", "C4", "C5", "P1", "P2", "P6",
 	}
 )
 
-// shown is what a vector's response says of rules.
+// shown has the rules in a vector's response.
 type shown struct {
 	Error struct {
 		Rule string `json:"rule"`
@@ -82,7 +81,7 @@ func TestVectorsAreWhole(t *testing.T) {
 			}
 		}
 		if !strings.HasSuffix(v.Why, ".") {
-			t.Errorf("%s: %s: why is no sentence: %q", v.File, v.Name, v.Why)
+			t.Errorf("%s: %s: why is not a sentence: %q", v.File, v.Name, v.Why)
 		}
 		if !known[v.Rule] {
 			t.Errorf("%s: %s: the specification has no rule %q", v.File, v.Name, v.Rule)
@@ -90,7 +89,7 @@ func TestVectorsAreWhole(t *testing.T) {
 	}
 }
 
-// rulesOfSpec are the numbers that begin a row or a point of the specification.
+// rulesOfSpec returns the numbers that start a row or a point of the specification.
 func rulesOfSpec(t *testing.T) map[string]bool {
 	t.Helper()
 	number := regexp.MustCompile(`(?m)^(?:\| |- )([A-Z][0-9]+)(?: \||\.)`)
@@ -106,7 +105,7 @@ func rulesOfSpec(t *testing.T) map[string]bool {
 	return known
 }
 
-// TestFiles: each says what it covers, and holds something.
+// TestFiles checks that each file describes its contents and has vectors.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("vectors/*.json")
@@ -128,8 +127,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestRulesAreShown: each rule that can be named is, twice at least, and no
-// other.
+// TestRulesAreShown checks that at least two vectors show each rule that a response can name, and
+// that no vector shows another.
 func TestRulesAreShown(t *testing.T) {
 	t.Parallel()
 	classes, decisions := make(map[string]int), make(map[string]int)
@@ -156,8 +155,8 @@ func wantShown(t *testing.T, of string, seen map[string]int, rules []string) {
 	}
 }
 
-// TestRulesHaveCounterexamples: for each class rule a file holds a vector that
-// yields it and one that does not.
+// TestRulesHaveCounterexamples checks that for each class rule a file has a vector with that rule
+// and one without.
 func TestRulesHaveCounterexamples(t *testing.T) {
 	t.Parallel()
 	yields, not := make(map[[2]string]bool), make(map[[2]string]bool)
@@ -176,7 +175,7 @@ func TestRulesHaveCounterexamples(t *testing.T) {
 			found = found || at[1] == rule && yields[at] && not[at]
 		}
 		if !found {
-			t.Errorf("no file holds a vector that yields %s and one that does not", rule)
+			t.Errorf("no file has a vector with %s and one without", rule)
 		}
 	}
 }

@@ -226,7 +226,7 @@ func (a *attempt) judge(step *Step) *hopRequest {
 	return next
 }
 
-// loops tells whether the chain has made this request before (spec D3).
+// loops reports whether the chain has made this request before (spec D3).
 func (a *attempt) loops(next *hopRequest) bool {
 	next = a.withCookies(next)
 	return slices.ContainsFunc(a.made, func(made *hopRequest) bool { return sameRequest(made, next) })

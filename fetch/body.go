@@ -148,7 +148,7 @@ func (a *attempt) failBody(r *bodyReader, err error) {
 	a.fail(classify.Undecodable, classify.PhaseTransfer, "content_coding")
 }
 
-// wantedType tells whether the Content-Type is among the media types (spec C1).
+// wantedType reports whether the Content-Type is among the media types (spec C1).
 // A 204 or 205 has no content that could be of a type.
 func (a *attempt) wantedType() bool {
 	wanted := a.req.Content.MediaTypes
@@ -165,7 +165,7 @@ func (a *attempt) wantedType() bool {
 	})
 }
 
-// lengthKnown tells whether the message says where its body ends: HTTP/2 always
+// lengthKnown reports whether the message says where its body ends: HTTP/2 always
 // does, HTTP/1.1 by a length or by chunks (RFC 9112 §6.3).
 func lengthKnown(resp *http.Response) bool {
 	return resp.ProtoMajor >= 2 || resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked")

@@ -177,7 +177,7 @@ func TestBodyLimits(t *testing.T) {
 		{"204 is empty by nature", "/s/k/204", func(r *fetch.Request) { r.Content.RequireBody = true }, 0, 0, false},
 		{"HEAD too", "/s/k/200:size=10", func(r *fetch.Request) { r.Method, r.Content.RequireBody = "HEAD", true }, 0, 0, false},
 		{"bytes that are no UTF-8", "/s/k/200:charset-bytes=badutf8,type=text%2Fhtml;charset=utf-8", func(r *fetch.Request) { r.Content.RequireCharset = true }, classify.Undecodable, -1, false},
-		{"which nobody asked about", "/s/k/200:charset-bytes=badutf8,type=text%2Fhtml;charset=utf-8", nil, 0, -1, false},
+		{"without require_charset", "/s/k/200:charset-bytes=badutf8,type=text%2Fhtml;charset=utf-8", nil, 0, -1, false},
 		{"204 where something was said", "/s/k/204", func(r *fetch.Request) { r.Integrity.Size = 5 }, classify.Integrity, -1, false},
 		{"204 where nothing was said", "/s/k/204", func(r *fetch.Request) { r.Integrity = fetch.Integrity{Size: 0, SHA256: sum(nil)} }, 0, 0, false},
 		{"the size that was said", "/s/k/200:size=10", func(r *fetch.Request) { r.Integrity.Size = 10 }, 0, 10, false},

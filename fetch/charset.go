@@ -23,7 +23,7 @@ const sniffBytes = 1024
 // errCharset says that a body is not of its charset.
 var errCharset = &fault{classify.Undecodable, classify.PhaseTransfer, "invalid_charset"}
 
-// charsetCheck reads a body as it passes and tells whether its charset can
+// charsetCheck reads a body as it passes and reports whether its charset can
 // decode it (spec C3). A body that is no text and names no charset passes.
 type charsetCheck struct {
 	contentType string

@@ -112,7 +112,7 @@ func (c *Client) headerOf(r *Request) http.Header {
 	return h
 }
 
-// decodes tells whether content codings are the service's to undo (spec B6).
+// decodes reports whether content codings are the service's to undo (spec B6).
 func (r *Request) decodes() bool {
 	return !r.KeepEncoding && len(r.Header["Accept-Encoding"]) == 0
 }

@@ -56,7 +56,7 @@ func (g *guard) isDenied(name string) bool {
 	})
 }
 
-// under tells whether a name ends in a suffix, at a dot.
+// under reports whether a name ends in a suffix, at a dot.
 func under(name, suffix string) bool {
 	head, ok := strings.CutSuffix(name, suffix)
 	return ok && strings.HasSuffix(head, ".")

@@ -224,7 +224,7 @@ func (a *attempt) push(chunk BodyChunk) error {
 }
 
 // tellResponse tells of the head as it is read; r reads its body, where that is to
-// be delivered. At the levels that tell less only a body that is let go is announced.
+// be delivered. At the lower levels, only a body that is delivered is announced.
 func (a *attempt) tellResponse(r *bodyReader) {
 	switch {
 	case !a.tells():

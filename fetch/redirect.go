@@ -108,7 +108,7 @@ func resolve(from *url.URL, location string) (*url.URL, *URLError) {
 	return u, wrong
 }
 
-// holds tells whether u lies in the scope of a fetch of first.
+// holds reports whether u lies in the scope of a fetch of first.
 func (s Scope) holds(first, u *url.URL) bool {
 	switch s {
 	case SameHost:

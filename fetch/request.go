@@ -219,7 +219,7 @@ func (r *Request) bodyLimit() int64 {
 	return r.MaxBodyBytes
 }
 
-// conditional tells whether a 304 answers the request (H7).
+// conditional reports whether a 304 answers the request (H7).
 func conditional(h http.Header) bool {
 	return first(h, "If-None-Match") != "" || first(h, "If-Modified-Since") != ""
 }

@@ -81,7 +81,7 @@ func (a *attempt) validator() string {
 		return tag
 	}
 	told := h.Get("Last-Modified")
-	if told == "" { // as mostly; to find that it is no date takes three tries
+	if told == "" { // the common case; parsing an empty date would try three layouts
 		return ""
 	}
 	modified, err := http.ParseTime(told)
@@ -124,7 +124,7 @@ func (p *progress) continuation(r *Request, hop *hopRequest) *hopRequest {
 	return &next
 }
 
-// recoverable tells whether a next attempt can bring the rest of the body, or all
+// recoverable reports whether a next attempt can bring the rest of the body, or all
 // of it again.
 func (r *run) recoverable() bool {
 	p := r.delivered
@@ -186,7 +186,7 @@ func (a *attempt) shown() head {
 	return own
 }
 
-// isFrom tells whether a hop asked for the body that was begun: a validator means
+// isFrom reports whether a hop asked for the body that was begun: a validator means
 // something for one resource alone. The query is left aside, for where a redirect
 // leads to signed URLs it is another each time.
 func (p *progress) isFrom(hop *hopRequest) bool {
@@ -199,7 +199,7 @@ func (p *progress) isFrom(hop *hopRequest) bool {
 
 func withoutQuery(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
 
-// fits tells whether a 206 brings exactly the rest of the body.
+// fits reports whether a 206 brings exactly the rest of the body.
 func (p *progress) fits(resp *http.Response) bool {
 	first, last, total, ok := parseContentRange(resp.Header.Get("Content-Range"))
 	if !ok || first != p.size || resp.Header.Get("Content-Encoding") != p.coding {
@@ -245,8 +245,8 @@ func isTag(validator string) bool {
 	return strings.HasPrefix(validator, `"`) || strings.HasPrefix(validator, "W/")
 }
 
-// complete tells that a 416 answers a continuation of which nothing was missing:
-// its body has as many bytes as were delivered.
+// complete reports whether a 416 answers a request to resume a body that was already
+// complete: the body has as many bytes as were delivered.
 func (a *attempt) complete() bool {
 	if a.continued == nil || a.resp == nil || a.resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
 		return false

@@ -192,7 +192,7 @@ func (r *run) turn() {
 	a.finish()
 }
 
-// staysHere tells that an attempt waits for its origin on the goroutine of the fetch,
+// staysHere reports whether an attempt waits for its origin on the goroutine of the fetch,
 // also where many are open. That is for what needs no stack to speak of until the head
 // has come; to encode events and to get a credential takes one.
 func (r *run) staysHere() bool {
@@ -235,7 +235,7 @@ func backoff(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
 	return r.decision.Delay
 }
 
-// tells whether anybody wants to know of an attempt while it goes on.
+// reports whether anybody wants to know of an attempt while it goes on.
 func (r *run) tells() bool {
 	return r.sink != nil && (r.req.Events == Attempts || r.req.Events == All)
 }

@@ -91,7 +91,7 @@ func TestConditional(t *testing.T) {
 		{"If-None-Match", `/s/k/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
 		{"another tag", `/s/k/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v2"`}}, classify.Success},
 		{"behind a redirect", `/r/k/302/1/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
-		{"nobody asked", "/s/k/304", nil, classify.Failed},
+		{"without a condition", "/s/k/304", nil, classify.Failed},
 		{"a Location means nothing", "/s/k/304:to=%23", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
 		{"a forbidden Location means nothing", "/s/k/304:to=http%3A%2F%2F10.0.0.1%2F", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
 		{"a bad Location means nothing", "/s/k/304:to=ftp%3A%2F%2Fx%2F", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},

@@ -61,8 +61,8 @@ type trace struct {
 	resolve, connect, tls, got time.Time
 }
 
-// hooks returns the trace of a request as httptrace takes it. shakes tells that
-// net/http shakes hands with the origin itself, through a proxy.
+// hooks returns the trace of a request as httptrace takes it. shakes reports whether
+// net/http does the TLS handshake with the origin itself, through a proxy.
 func (t *trace) hooks(shakes bool) *httptrace.ClientTrace {
 	t.client = httptrace.ClientTrace{
 		GetConn:              t.wait,
@@ -314,7 +314,7 @@ func (t *trace) current() classify.Phase {
 	return t.phase
 }
 
-// brokeOff tells that err, which has no type that says so, means that the
+// brokeOff reports whether err, which has no type that says so, means that the
 // connection ended: it was read to its end; or it was never written to, so that
 // what failed cannot be what came over it; or nothing of a response was read, and
 // the error is no more than a text, as net/http's for a GOAWAY before the first

@@ -97,7 +97,7 @@ func (w *watch) passed() *TimeoutError {
 	return w.expired
 }
 
-// over tells that an armed limit has passed.
+// over reports whether an armed limit has passed.
 func (w *watch) over(now time.Time) bool { return !w.ends.IsZero() && !now.Before(w.ends) }
 
 func (w *watch) cause() *TimeoutError { return &TimeoutError{Class: w.class, Limit: w.limit} }
@@ -154,7 +154,7 @@ func (c *clock) fire() {
 	}
 }
 
-// stop ends the clock. It rings no more, though it be ringing, or a limit be armed yet.
+// stop stops the timer for good. No limit fires after it returns, even if one is already due.
 func (c *clock) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -167,7 +167,7 @@ func TestNonIdempotentRetriesForbidden(t *testing.T) {
 		_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in})
 		if !row.refused {
 			if err != nil {
-				t.Errorf("%s: %v, want it taken", row.name, err)
+				t.Errorf("%s: %v, want it accepted", row.name, err)
 			}
 			continue
 		}

@@ -44,7 +44,7 @@ func TestConnectionsOfOneCaller(t *testing.T) {
 	_ = first.Close()
 	for began := time.Now(); !held(connect()); {
 		if time.Since(began) > 10*time.Second {
-			t.Fatal("no place is free though a connection was closed")
+			t.Fatal("no connection is accepted after one was closed")
 		}
 	}
 }

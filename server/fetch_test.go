@@ -163,7 +163,7 @@ func TestUnary(t *testing.T) {
 			got := r.mustUnary(in)
 			o := got.GetOutcome()
 			if o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || o.GetAttempts() != 2 || len(got.GetAttempts()) != row.attempts {
-				t.Errorf("%s, %d attempts, %d told; want SUCCESS, 2, %d", o.GetKind(), o.GetAttempts(), len(got.GetAttempts()), row.attempts)
+				t.Errorf("%s, %d attempts, %d in the answer; want SUCCESS, 2, %d", o.GetKind(), o.GetAttempts(), len(got.GetAttempts()), row.attempts)
 			}
 			if !bytes.Equal(o.GetInlineBody(), r.Origin.Body(row.inline)) {
 				t.Errorf("inline body of %d bytes, want the first %d of the origin", len(o.GetInlineBody()), row.inline)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
@@ -29,7 +27,7 @@ func knows(c *server.Config) {
 		if shown.Token != "right" {
 			return "", errors.New("send an Authorization header: Bearer TOKEN")
 		}
-		return "somebody", nil
+		return "caller", nil
 	}
 }
 
@@ -39,21 +37,11 @@ func TestStrangersAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
 	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchMany_FullMethodName, pb.FetchService_Explain_FullMethodName} {
-		conn, err := r.DialGRPC(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		framer := r.openCall(conn, method)
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // a call that is let in waits twice as long for its request
-		for {
-			frame, err := framer.ReadFrame()
-			if err != nil {
-				t.Fatalf("%s: %v before an answer", method, err)
-			}
-			if h, ok := frame.(*http2.HeadersFrame); ok && h.StreamEnded() {
-				break
-			}
+		c := r.raw(r.dial(r.DialGRPC))
+		c.open(1, method)
+		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second)) // an admitted call waits twice as long for its request
+		if _, _, _, err := c.read(1); err != nil {
+			t.Fatalf("%s: %v before an answer", method, err)
 		}
 	}
 	_, err := r.Client.Explain(t.Context(), new(pb.ExplainRequest))
@@ -62,18 +50,6 @@ func TestStrangersAreRefusedAtOnce(t *testing.T) {
 	if _, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
 		t.Errorf("with the token: %v", err)
 	}
-}
-
-// openCall sends the headers of a call, but no request.
-func (r *rig) openCall(conn net.Conn, method string) *http2.Framer {
-	r.Helper()
-	framer := http2.NewFramer(conn, conn)
-	_, err := io.WriteString(conn, http2.ClientPreface)
-	if err := errors.Join(err, framer.WriteSettings(),
-		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: callHead(r.T, method), EndHeaders: true})); err != nil {
-		r.Fatal(err)
-	}
-	return framer
 }
 
 // TestWebBodyThatDoesNotCome checks that a body that no handler reads delays neither the end of its
@@ -141,7 +117,7 @@ func TestWebAnswerHoldsItsSlot(t *testing.T) {
 		r.wantStatus(resp, 429, codes.ResourceExhausted, "")
 		<-time.After(31 * time.Second)
 		if resp := r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/c/200"))); resp.StatusCode != 200 {
-			r.Errorf("once it was given up: %s", resp.Status)
+			r.Errorf("after the unread call ended: %s", resp.Status)
 		}
 	}, func(c *server.Config) { c.MaxFetches = 1 })
 }

@@ -14,8 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -23,18 +21,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 )
-
-// dialFrom connects from the address 127.0.0.last.
-func (r *rig) dialFrom(last byte) net.Conn {
-	r.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}
-	conn, err := d.DialContext(r.Context(), "tcp", r.Addr)
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
 
 // healthFrom returns a client with its own connection from such an address.
 func (r *rig) healthFrom(last byte) healthpb.HealthClient {
@@ -48,76 +34,6 @@ func (r *rig) healthFrom(last byte) healthpb.HealthClient {
 	return healthpb.NewHealthClient(conn)
 }
 
-// hostile is a connection that sends raw HTTP/2 frames.
-type hostile struct {
-	*testing.T
-	conn   net.Conn
-	framer *http2.Framer
-	head   *hpack.Encoder
-	buffer strings.Builder
-}
-
-func (r *rig) hostile(settings ...http2.Setting) *hostile {
-	r.Helper()
-	return r.hostileOn(r.dialFrom(2), settings...)
-}
-
-func (r *rig) hostileOn(conn net.Conn, settings ...http2.Setting) *hostile {
-	r.Helper()
-	h := &hostile{T: r.T, conn: conn}
-	h.framer, h.head = http2.NewFramer(h.conn, h.conn), hpack.NewEncoder(&h.buffer)
-	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	_ = h.conn.SetDeadline(time.Now().Add(20 * time.Second)) // longer than any test here
-	_, err := io.WriteString(h.conn, http2.ClientPreface)
-	if err := errors.Join(err, h.framer.WriteSettings(settings...)); err != nil {
-		r.Fatal(err)
-	}
-	return h
-}
-
-// call sends the headers of a call and the first data.
-func (h *hostile) call(id uint32, method string, data []byte, fields ...hpack.HeaderField) error {
-	h.Helper()
-	h.buffer.Reset()
-	for _, f := range append([]hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
-		{Name: ":authority", Value: "fetchd"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}}, fields...) {
-		if err := h.head.WriteField(f); err != nil {
-			h.Fatal(err)
-		}
-	}
-	err := h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(h.buffer.String()), EndHeaders: true})
-	if err == nil && len(data) > 0 {
-		err = h.framer.WriteData(id, false, data)
-	}
-	return err
-}
-
-// answered reads to the end of a call, or of any call if id is 0, and returns its data
-// and trailers.
-func (h *hostile) answered(id uint32) (data []byte, fields map[string]string, err error) {
-	fields = make(map[string]string)
-	for {
-		frame, err := h.framer.ReadFrame()
-		if err != nil {
-			return data, fields, err
-		}
-		if id != 0 && frame.Header().StreamID != id {
-			continue
-		}
-		switch f := frame.(type) {
-		case *http2.DataFrame:
-			data = append(data, f.Data()...)
-		case *http2.MetaHeadersFrame:
-			for _, field := range f.Fields {
-				fields[field.Name] = field.Value
-			}
-			if f.StreamEnded() {
-				return data, fields, nil
-			}
-		}
-	}
-}
-
 // TestHealthIsNotRead checks that a health call is answered before its request has
 // arrived. Unauthenticated clients send it, and it may be long and compressed.
 func TestHealthIsNotRead(t *testing.T) {
@@ -128,20 +44,19 @@ func TestHealthIsNotRead(t *testing.T) {
 	for _, row := range []struct {
 		name, method string
 		data         []byte
-		fields       []hpack.HeaderField
+		fields       [][2]string
 	}{
 		{"Check of nothing", healthpb.Health_Check_FullMethodName, nil, nil},
 		{"Check that does not end", healthpb.Health_Check_FullMethodName, long, nil},
 		{"List that does not end", healthpb.Health_List_FullMethodName, long, nil},
-		{"compressed Check", healthpb.Health_Check_FullMethodName, packed, []hpack.HeaderField{{Name: "grpc-encoding", Value: "gzip"}}},
+		{"compressed Check", healthpb.Health_Check_FullMethodName, packed, [][2]string{{"grpc-encoding", "gzip"}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			h := r.hostile()
-			if err := h.call(1, row.method, row.data, row.fields...); err != nil {
-				t.Fatal(err)
-			}
-			data, fields, err := h.answered(1)
+			h.open(1, row.method, row.fields...)
+			h.must(h.framer.WriteData(1, false, row.data))
+			_, data, fields, err := h.read(1)
 			if err != nil || fields["grpc-status"] != "0" || len(data) < 7 || data[0] != 0 || fields["grpc-encoding"] == "gzip" {
 				t.Errorf("%x, %v, %v; want a message that is not compressed, and OK", data, fields, err)
 			}
@@ -158,18 +73,16 @@ func TestHealthThatIsNotTaken(t *testing.T) {
 	for _, method := range []string{healthpb.Health_Check_FullMethodName, healthpb.Health_Watch_FullMethodName} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
-			h := r.hostile(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			h := r.hostile(window(0))
 			for i := range uint32(60) {
-				if err := h.call(2*i+1, method, nil); err != nil {
-					t.Fatal(err)
-				}
+				h.open(2*i+1, method)
 			}
 			for range 60 - ofConn {
-				if _, fields, err := h.answered(0); err != nil || fields["grpc-status"] != "8" {
+				if _, _, fields, err := h.read(0); err != nil || fields["grpc-status"] != "8" {
 					t.Fatalf("%v, %v; want RESOURCE_EXHAUSTED of all but %d", fields, err, ofConn)
 				}
 			}
-			if _, fields, err := h.answered(0); err == nil || isTimeout(err) {
+			if _, _, fields, err := h.read(0); err == nil || isTimeout(err) {
 				t.Errorf("%v, %v; want a closed connection", fields, err)
 			}
 		})
@@ -181,16 +94,10 @@ func TestHealthThatIsNotTaken(t *testing.T) {
 func TestStrangersDoNotHoldUpTheEnd(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
-		conn, err := r.DialGRPC(r.Context())
-		if err != nil {
-			r.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		h := r.hostileOn(conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		conn := r.dial(r.DialGRPC)
+		h := r.raw(conn, window(0))
 		go func() { _, _ = io.Copy(io.Discard, conn) }() // the server must not wait for its reader
-		if err := h.call(1, healthpb.Health_Watch_FullMethodName, nil); err != nil {
-			r.Fatal(err)
-		}
+		h.open(1, healthpb.Health_Watch_FullMethodName)
 		synctest.Wait()
 		began := time.Now()
 		if err := r.Service.Shutdown(r.Context()); err != nil {
@@ -263,10 +170,8 @@ func TestStrangersWriteNoLog(t *testing.T) {
 	for i, method := range []string{healthpb.Health_Check_FullMethodName, healthpb.Health_ServiceDesc.ServiceName, "/" + healthpb.Health_ServiceDesc.ServiceName + "/Nothing",
 		"/nothing/Nothing", "/fetchd.v1.FetchService/Fetch", "/fetchd.v1.FetchService/FetchMany", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"} {
 		id := uint32(2*i + 1)
-		if err := h.call(id, method, nil); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := h.answered(id); err != nil {
+		h.open(id, method)
+		if _, _, _, err := h.read(id); err != nil {
 			t.Fatalf("%s: %v", method, err)
 		}
 	}

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"encoding/base64"
-	"encoding/binary"
 	"io"
 	"net"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	_ "google.golang.org/grpc/encoding/gzip" // registers gzip
 	"google.golang.org/grpc/status"
@@ -25,83 +23,6 @@ import (
 	"fetchd/internal/budget"
 	"fetchd/server"
 )
-
-// caller is a client that sends raw HTTP/2 frames.
-type caller struct {
-	*testing.T
-	net.Conn
-	framer *http2.Framer
-}
-
-// callerFrom connects from a loopback address.
-func (r *rig) callerFrom(address string, window uint32) *caller {
-	r.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	conn, err := d.DialContext(r.Context(), "tcp", r.Addr)
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() { _ = conn.Close() })
-	c := &caller{r.T, conn, http2.NewFramer(conn, conn)}
-	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	_, err = io.WriteString(conn, http2.ClientPreface)
-	c.must(err)
-	c.must(c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
-	return c
-}
-
-func (c *caller) must(err error) {
-	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
-}
-
-// open sends the headers of a call.
-func (c *caller) open(stream uint32, method string, more ...[2]string) {
-	c.Helper()
-	c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: callHead(c.T, method, more...), EndHeaders: true}))
-}
-
-// send sends the bytes of a framed message between two offsets. If to is negative, it
-// sends the rest and ends the stream.
-func (c *caller) send(stream uint32, message []byte, from, to int) {
-	c.Helper()
-	framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // a short message
-	if to < 0 {
-		to = len(framed)
-	}
-	for ; from < to; from += 16 << 10 {
-		c.must(c.framer.WriteData(stream, to == len(framed) && from+16<<10 >= to, framed[from:min(from+16<<10, to)]))
-	}
-}
-
-// next reads until a stream ends, and returns it with its headers and trailers.
-func (c *caller) next() (stream uint32, head map[string]string) {
-	c.Helper()
-	head = make(map[string]string)
-	for {
-		frame, err := c.framer.ReadFrame()
-		c.must(err)
-		switch frame := frame.(type) {
-		case *http2.MetaHeadersFrame:
-			for _, f := range frame.Fields {
-				head[f.Name] = f.Value
-			}
-			if frame.StreamEnded() {
-				return frame.StreamID, head
-			}
-		case *http2.SettingsFrame:
-			if !frame.IsAck() {
-				c.must(c.framer.WriteSettingsAck())
-			}
-		case *http2.PingFrame:
-			if !frame.IsAck() {
-				c.must(c.framer.WritePing(true, frame.Data))
-			}
-		}
-	}
-}
 
 // statusOf returns the status of an ended call.
 func statusOf(t *testing.T, head map[string]string) error {
@@ -134,7 +55,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attack := func(c *caller, first, n int) {
+	attack := func(c *rawClient, first, n int) {
 		t.Helper()
 		for i := range n {
 			stream := uint32(2*(first+i) + 1) //nolint:gosec // a small number
@@ -148,7 +69,7 @@ func TestUnfinishedRequests(t *testing.T) {
 			wantReason(t, err, "MEMORY")
 		}
 	}
-	attacker, honest := r.callerFrom("127.0.0.1", 1<<20), r.callerFrom("127.0.0.2", 1<<20)
+	attacker, honest := r.raw(r.dialFrom(1), window(1<<20)), r.raw(r.dialFrom(2), window(1<<20))
 	for i := range 4 {
 		stream := uint32(2*i + 1)
 		attacker.open(stream, pb.FetchService_FetchUnary_FullMethodName)
@@ -191,7 +112,7 @@ func TestLongRequestsAreCharged(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	c := r.callerFrom("127.0.0.1", 1<<20)
+	c := r.raw(r.dialFrom(1), window(1<<20))
 	c.open(1, pb.FetchService_FetchMany_FullMethodName)
 	held("a stream", 2*mib, 2*mib+mib/2)
 	tasks, err := proto.Marshal(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: &pb.FetchRequest{Url: "http://a.example/", Body: make([]byte, 3*mib)}}}})
@@ -219,7 +140,7 @@ func TestLongRequestsAreCharged(t *testing.T) {
 func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	c := r.callerFrom("127.0.0.1", 1<<20)
+	c := r.raw(r.dialFrom(1), window(1<<20))
 	stream := uint32(1)
 	for _, row := range []struct {
 		name string
@@ -247,7 +168,7 @@ func TestMalformedRequests(t *testing.T) {
 func TestLongRequestWithoutMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withMemory(4<<20))
-	c := r.callerFrom("127.0.0.1", 1<<20)
+	c := r.raw(r.dialFrom(1), window(1<<20))
 	c.open(1, pb.FetchService_FetchMany_FullMethodName) // it reserves two thirds of what a caller may have
 	message := make([]byte, 1<<20)
 	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName} {
@@ -283,7 +204,7 @@ func TestCompressedCalls(t *testing.T) {
 	names := []string{"gzip", "snappy", "deflate", "zstd", "br", "lz4", "unknown"}
 	methods := []string{pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchUnary_FullMethodName,
 		pb.FetchService_FetchMany_FullMethodName, pb.FetchService_Explain_FullMethodName}
-	c := r.callerFrom("127.0.0.1", 1<<20)
+	c := r.raw(r.dialFrom(1), window(1<<20))
 	stream := uint32(1)
 	for _, method := range methods {
 		for _, name := range names {
@@ -317,16 +238,16 @@ func TestUnreadAnswers(t *testing.T) {
 		for _, size := range []int{100, 100_000} {
 			for _, row := range []struct {
 				name string
-				end  func(*caller) error
+				end  func(*rawClient) error
 			}{
-				{"reset", func(c *caller) error { return c.framer.WriteRSTStream(1, http2.ErrCodeCancel) }},
-				{"read", func(c *caller) error {
+				{"reset", func(c *rawClient) error { return c.framer.WriteRSTStream(1, http2.ErrCodeCancel) }},
+				{"read", func(c *rawClient) error {
 					if err := c.framer.WriteWindowUpdate(0, 1<<20); err != nil {
 						return err
 					}
 					return c.framer.WriteWindowUpdate(1, 1<<20)
 				}},
-				{"closed", func(c *caller) error { return c.Close() }},
+				{"closed", func(c *rawClient) error { return c.Close() }},
 			} {
 				t.Run(method+" of "+strconv.Itoa(size)+", "+row.name, func(t *testing.T) {
 					t.Parallel()
@@ -342,7 +263,7 @@ func TestUnreadAnswers(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					c := r.callerFrom("127.0.0.1", 0)
+					c := r.raw(r.dialFrom(1), window(0))
 					c.open(1, method)
 					c.send(1, message, 0, -1)
 					r.logs.await(t, "fetch finished", 1)

@@ -140,7 +140,7 @@ func TestMetadataThatIsTooLong(t *testing.T) {
 	r := newRig(t)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("a", 20<<10))
 	if _, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err == nil {
-		t.Error("20 KiB of metadata were taken")
+		t.Error("20 KiB of metadata were accepted")
 	}
 	if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err != nil {
 		t.Errorf("the next call: %v", err)
@@ -156,14 +156,14 @@ func TestMaxHops(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, row := range []struct {
-		name string
-		sent []string
-		told string
-		code codes.Code
+		name      string
+		sent      []string
+		forwarded string
+		code      codes.Code
 	}{
 		{"a caller of its own", nil, "1", codes.OK},
 		{"a fetch of another service", []string{"1"}, "2", codes.OK},
-		{"the last that is taken", []string{"2"}, "3", codes.OK},
+		{"the last that is accepted", []string{"2"}, "3", codes.OK},
 		{"two that differ: the greater", []string{"0", "2", "1"}, "3", codes.OK},
 		{"one too many", []string{"3"}, "", codes.FailedPrecondition},
 		{"one too many behind another", []string{"0", "3"}, "", codes.FailedPrecondition},
@@ -186,8 +186,8 @@ func TestMaxHops(t *testing.T) {
 				wantCode(t, "Fetch", err, row.code)
 			}
 			for _, q := range r.Origin.Requests("k") {
-				if got := q.Header.Get("Fetchd-Hops"); got != row.told {
-					t.Errorf("%s tells %q, want %q", q.Path, got, row.told)
+				if got := q.Header.Get("Fetchd-Hops"); got != row.forwarded {
+					t.Errorf("%s has %q, want %q", q.Path, got, row.forwarded)
 				}
 			}
 			if n := len(r.Origin.Requests("k")); (n > 0) != (row.code == codes.OK) {

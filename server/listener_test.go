@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 
@@ -128,9 +127,7 @@ func TestStrangersBytes(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			h := r.hostile()
-			if err := h.call(1, pb.FetchService_FetchMany_FullMethodName, nil, hpack.HeaderField{Name: "authorization", Value: row.token}); err != nil {
-				t.Fatal(err)
-			}
+			h.open(1, pb.FetchService_FetchMany_FullMethodName, [2]string{"authorization", row.token})
 			var err error
 			for n := 0; n < 1<<20 && err == nil; n += 8 << 10 {
 				err = h.framer.WriteRawFrame(http2.FrameType(0xee), 0, 0, make([]byte, 8<<10)) // of an unknown type, which is ignored
@@ -174,13 +171,11 @@ func TestStrangersRequestsEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = conn.Close() }()
-			h := r.hostileOn(conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: row.window})
+			h := r.raw(conn, window(row.window))
 			h.T = t
 			began := time.Now()
 			for i := range uint32(32) {
-				if err := h.get(2*i+1, "/nothing", row.token); err != nil {
-					t.Fatal(err)
-				}
+				h.must(h.head(2*i+1, true, [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", "/nothing"}, {":authority", "localhost"}, {"authorization", row.token}}...))
 			}
 			refused, ended := 0, 0
 			for ended < 32 {
@@ -201,16 +196,4 @@ func TestStrangersRequestsEnd(t *testing.T) {
 			}
 		})
 	}
-}
-
-// get sends a GET request.
-func (h *hostile) get(id uint32, path, token string) error {
-	h.buffer.Reset()
-	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: path},
-		{Name: ":authority", Value: "localhost"}, {Name: "authorization", Value: token}} {
-		if err := h.head.WriteField(f); err != nil {
-			return err
-		}
-	}
-	return h.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte(h.buffer.String()), EndHeaders: true, EndStream: true})
 }

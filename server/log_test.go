@@ -15,7 +15,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// The keys of each line (spec §10), beside time, level and msg.
+// The keys of each line (spec §10), in addition to time, level and msg.
 var (
 	retryKeys  = []string{"attempt", "delay_seconds", "error", "error_address", "error_url", "fetch_id", "max_attempts", "reason", "url"}
 	waitKeys   = []string{"delay_seconds", "fetch_id"}
@@ -180,7 +180,7 @@ func TestLogsKeepSecrets(t *testing.T) {
 					r.Errorf("the origin saw %v: the marker was not sent", sent)
 				}
 				if log := r.logs.String(); strings.Contains(log, marker) {
-					r.Errorf("the log tells %q:\n%s", marker, log)
+					r.Errorf("the log contains %q:\n%s", marker, log)
 				}
 			})
 		})

@@ -57,7 +57,7 @@ func (m *manyStream) cancel(tags ...string) {
 	}
 }
 
-// next takes one message.
+// next receives one message.
 func (m *manyStream) next() error {
 	in, err := m.Recv()
 	if err != nil {
@@ -141,17 +141,17 @@ func TestFetchMany(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	m := r.many(t.Context())
-	told := r.task("told", "/s/told/503/200:size=10")
-	told.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
+	events := r.task("events", "/s/events/503/200:size=10")
+	events.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
 	digest := r.task("digest", "/s/digest/200:size=100000")
 	digest.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}
 	stream := r.task("stream", "/s/stream/200")
 	stream.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM}
-	m.start(r.task("slow", "/s/slow/200:delay=300ms"), r.task("inline", "/s/inline/200:size=5000"), told, digest, stream,
+	m.start(r.task("slow", "/s/slow/200:delay=300ms"), r.task("inline", "/s/inline/200:size=5000"), events, digest, stream,
 		r.task("missing", "/s/missing/404"), &pb.Task{Tag: "no URL", Request: new(pb.FetchRequest)}, &pb.Task{Tag: "nothing"},
 		&pb.Task{Tag: "bad URL", Request: &pb.FetchRequest{Url: "http://user@a.example/"}})
-	m.finish("slow", "inline", "told", "digest", "stream", "missing", "no URL", "nothing", "bad URL")
-	for _, tag := range []string{"slow", "inline", "told", "digest"} {
+	m.finish("slow", "inline", "events", "digest", "stream", "missing", "no URL", "nothing", "bad URL")
+	for _, tag := range []string{"slow", "inline", "events", "digest"} {
 		m.wantClass(tag, ok)
 	}
 	m.wantClass("missing", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR)
@@ -170,7 +170,7 @@ func TestFetchMany(t *testing.T) {
 	if s := m.outcomes["digest"][0].GetBodySummary(); s.GetSizeBytes() != 100_000 || s.GetSha256() == "" {
 		t.Errorf("summary %v, want 100000 bytes and their digest", s)
 	}
-	if got, want := m.events["told before"], []string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "attempt_finished", "outcome"}; !slices.Equal(got, want) {
+	if got, want := m.events["events before"], []string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "attempt_finished", "outcome"}; !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 	if got := m.events["inline before"]; !slices.Equal(got, []string{"outcome"}) {
@@ -279,7 +279,7 @@ func TestFetchManyLongMessage(t *testing.T) {
 			m.wantClass("first", ok)
 			m.wantClass("slow", ok)
 			if n := len(r.Origin.Requests("long")) + len(m.outcomes["long"]); n != 0 {
-				t.Error("a task of the message that was refused was begun")
+				t.Error("a task of the refused message was started")
 			}
 		})
 	}
@@ -313,22 +313,22 @@ func TestFetchManyQuota(t *testing.T) {
 			tags = append(tags, fmt.Sprint(n))
 			m.start(r.task(tags[n], fmt.Sprintf("/s/k%d/200:delay=1s", n)))
 		}
-		m.start(r.task("given up", "/s/up/200"))
+		m.start(r.task("cancelled", "/s/cancelled/200"))
 		synctest.Wait()
-		m.cancel("given up")
+		m.cancel("cancelled")
 		_, err := r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/unary/200")})
-		wantCode(r.T, "a call beside them", err, codes.ResourceExhausted)
+		wantCode(r.T, "a call at the same time", err, codes.ResourceExhausted)
 		began := time.Now()
-		m.finish(append(tags, "given up")...)
+		m.finish(append(tags, "cancelled")...)
 		if took := time.Since(began).Round(10 * time.Millisecond); took != 3*time.Second {
 			r.Errorf("6 tasks of a second, two at a time, took %s, want 3 s", took)
 		}
 		for _, tag := range tags {
 			m.wantClass(tag, ok)
 		}
-		m.wantClass("given up", pb.ErrorClass_ERROR_CLASS_CANCELLED)
-		if n := len(r.Origin.Requests("up")); n != 0 {
-			r.Errorf("the origin saw %d requests of a task that was given up in time", n)
+		m.wantClass("cancelled", pb.ErrorClass_ERROR_CLASS_CANCELLED)
+		if n := len(r.Origin.Requests("cancelled")); n != 0 {
+			r.Errorf("the origin saw %d requests of a task that was cancelled before it started", n)
 		}
 	}, func(c *server.Config) { c.MaxFetches = 2 })
 }
@@ -368,7 +368,7 @@ func TestFetchManyFlowControl(t *testing.T) {
 			return n
 		}
 		if n := begun(); n != 256 {
-			r.Errorf("%d tasks are under way, want 256", n)
+			r.Errorf("%d tasks are in flight, want 256", n)
 		}
 		m.finish(tags...)
 		if n := begun(); n != 300 {
@@ -407,7 +407,7 @@ func TestFetchManyShutdown(t *testing.T) {
 				go func() { down <- r.Service.Shutdown(r.Context()) }()
 				m.until(2)
 				if took := time.Since(began); took > 10*time.Millisecond || !m.draining {
-					r.Errorf("what waited ended after %s, draining %t; want at once, and draining told", took, m.draining)
+					r.Errorf("waiting tasks ended after %s, draining %t; want at once, and draining set", took, m.draining)
 				}
 				m.start(r.task("late", "/s/late/200"))
 				m.until(4)

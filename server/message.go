@@ -98,12 +98,12 @@ func (c *call) nextMessage(s transportStream) (int, error) {
 	return int(binary.BigEndian.Uint32(c.head[1:])), nil
 }
 
-// receiveError returns the status of a call whose request did not come.
+// receiveError returns the status of a call whose request did not arrive.
 func receiveError(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	return status.Errorf(codes.Internal, "the request did not come to its end: %v", err)
+	return status.Errorf(codes.Internal, "the request is not complete: %v", err)
 }
 
 // tooLong returns the violation of a message of n bytes, which is not read. It names the

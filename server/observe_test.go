@@ -73,7 +73,7 @@ func (o *observed) series() map[string]float64 {
 	return all
 }
 
-// want holds series against values.
+// want checks the values of series.
 func (o *observed) want(want map[string]float64) {
 	o.Helper()
 	all := o.series()
@@ -84,7 +84,7 @@ func (o *observed) want(want map[string]float64) {
 	}
 }
 
-// await asks for the series until they are as wanted.
+// await reads the series until ok returns true.
 func (o *observed) await(ok func(map[string]float64) bool) {
 	o.Helper()
 	begun := time.Now()

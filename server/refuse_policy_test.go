@@ -156,16 +156,16 @@ func badRest() []refused {
 		{"resume point of a PUT", func(in *pb.FetchRequest) {
 			in.Method, in.BodyPolicy = "PUT", &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
 		}, []string{"body_policy.resume_point"}},
-		{"resume point beside a range", func(in *pb.FetchRequest) {
+		{"resume point with a range", func(in *pb.FetchRequest) {
 			in.Headers, in.BodyPolicy = []*pb.Header{{Name: "Range", Value: "bytes=0-"}}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
 		}, []string{"body_policy.resume_point"}},
-		{"resume point beside a condition", func(in *pb.FetchRequest) {
+		{"resume point with a condition", func(in *pb.FetchRequest) {
 			in.Precondition, in.BodyPolicy = &pb.Precondition{Etags: []string{`"b"`}}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
 		}, []string{"body_policy.resume_point"}},
-		{"resume point beside a digest", func(in *pb.FetchRequest) {
+		{"resume point with a digest", func(in *pb.FetchRequest) {
 			in.Integrity, in.BodyPolicy = &pb.Integrity{Sha256: strings.Repeat("a", 64)}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
 		}, []string{"body_policy.resume_point"}},
-		{"resume point beside a charset", func(in *pb.FetchRequest) {
+		{"resume point with a charset", func(in *pb.FetchRequest) {
 			in.ContentPolicy, in.BodyPolicy = &pb.ContentPolicy{RequireValidCharset: true}, &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}
 		}, []string{"body_policy.resume_point"}},
 		{"unknown event level", func(in *pb.FetchRequest) { in.EventLevel = 99 }, []string{"event_level"}},
@@ -211,7 +211,7 @@ func badConditions() []refused {
 		rows = append(rows, refused{"entity tag " + bad[:min(len(bad), 12)], condition(&pb.Precondition{Etags: []string{`"a"`, bad}}), []string{"precondition.etags[1]"}})
 	}
 	for _, name := range []string{"If-None-Match", "if-none-match", "If-Modified-Since"} {
-		rows = append(rows, refused{"condition beside " + name, func(in *pb.FetchRequest) {
+		rows = append(rows, refused{"condition with " + name, func(in *pb.FetchRequest) {
 			header(&pb.Header{Name: name, Value: `"` + marker + `"`})(in)
 			in.Precondition = &pb.Precondition{Etags: []string{`"a"`}}
 		}, []string{"precondition"}})

@@ -60,7 +60,7 @@ func wantViolations(t *testing.T, err error, want []string) {
 		t.Fatal(err)
 	}
 	if bytes.Contains(raw, []byte(marker)) {
-		t.Errorf("the status tells %q: %v", marker, st)
+		t.Errorf("the status contains %q: %v", marker, st)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestRefuses(t *testing.T) {
 		t.Errorf("the origin saw %d connections, want none", n)
 	}
 	if log := r.logs.String(); strings.Contains(log, marker) || strings.Contains(log, "fetch finished") {
-		t.Error("the log tells of a request that was refused, or its secrets")
+		t.Error("the log has a line about a refused request, or its secrets")
 	}
 }
 
@@ -162,9 +162,9 @@ func TestRefusalFitsTrailers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The text goes out twice: as it is, and in the details.
+			// The trailers hold the text twice: as text and in the details.
 			if n := len(status.Convert(err).Message()) + len(raw)*4/3; n > 8<<10 {
-				t.Errorf("the status takes %d bytes of trailers, want at most 8 KiB", n)
+				t.Errorf("the status has %d bytes of trailers, want at most 8 KiB", n)
 			}
 		})
 	}

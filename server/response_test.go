@@ -72,7 +72,7 @@ func TestRequestAsSent(t *testing.T) {
 	}
 	want := http.Header{"X-A": {marker + "\xff"}, "X-B": {marker, marker}, "If-None-Match": {`"a"`},
 		"If-Modified-Since": {"Thu, 01 Jan 1970 00:00:01 GMT"}, "Idempotency-Key": {"a-key"}, "User-Agent": {"fetchd/test"},
-		"Accept": {"*/*"}, "Accept-Encoding": {"gzip, br, zstd"}, "Fetchd-Hops": {"1"}, "Content-Length": {"13"}, "Connection": {"close"}} // what may not be repeated has a connection of its own
+		"Accept": {"*/*"}, "Accept-Encoding": {"gzip, br, zstd"}, "Fetchd-Hops": {"1"}, "Content-Length": {"13"}, "Connection": {"close"}} // a request that must not be repeated has its own connection
 	if diff := cmp.Diff(want, seen[0].Header); diff != "" || seen[0].Method != "POST" || seen[0].BodyBytes != 13 {
 		t.Errorf("%s with %d bytes, want POST with 13; header (-want +got)\n%s", seen[0].Method, seen[0].BodyBytes, diff)
 	}

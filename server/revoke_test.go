@@ -94,7 +94,7 @@ func TestReauthenticate(t *testing.T) {
 		name, becomes string
 	}{
 		{"the token is removed", ""},
-		{"the token is somebody else's", "eve"},
+		{"the token has another owner", "eve"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

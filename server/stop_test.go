@@ -94,7 +94,7 @@ func (r *rig) wantLeft(seen origin.Request, want origin.End) {
 	}
 }
 
-// call is a Fetch under way.
+// call is a Fetch in flight.
 type call struct {
 	ended chan *answer
 	at    time.Time // when it ended

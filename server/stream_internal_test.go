@@ -24,7 +24,7 @@ func TestHeartbeatBehindASlowSend(t *testing.T) {
 			e := newEventStream(t.Context(), func(m *outgoing) error {
 				if resp, _ := m.message.(*pb.FetchResponse); resp.GetHeartbeat() != nil {
 					if quiet := time.Since(taken); quiet != 10*time.Second {
-						t.Errorf("a heartbeat %s after an event was taken, want 10 s", quiet)
+						t.Errorf("a heartbeat %s after an event was read, want 10 s", quiet)
 					}
 					beats++
 					return nil
@@ -68,7 +68,7 @@ func TestHeartbeats(t *testing.T) {
 				if n > 1 && (quiet > silence || resp.GetHeartbeat() != nil && quiet < silence) {
 					t.Errorf("seed %d: message %d, %T, after %s", seed, n, resp.GetEvent(), quiet)
 				}
-				if resp.GetHeartbeat() == nil { // a bubble's clock stands still for who waits for the lock
+				if resp.GetHeartbeat() == nil { // a goroutine that waits for a lock stops the bubble's clock
 					<-time.After(slow)
 				}
 				ended = resp.GetOutcome() != nil
@@ -132,7 +132,7 @@ func TestStalledMessage(t *testing.T) {
 	}
 	all.Wait()
 	if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err == nil {
-		t.Error("finish = nil, want an error: the caller takes nothing")
+		t.Error("finish = nil, want an error: the caller reads nothing")
 	}
 	e.close()
 	close(stop)

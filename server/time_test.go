@@ -165,7 +165,7 @@ func TestWaits(t *testing.T) {
 				}
 				for i, f := range a.finished[:len(a.finished)-1] {
 					if got, want := f.GetRetryDecision().GetDelay().AsDuration(), row.at[i+1]-row.at[i]; got != want {
-						r.Errorf("delay %d told as %s, want %s", i+1, got, want)
+						r.Errorf("delay %d reported as %s, want %s", i+1, got, want)
 					}
 				}
 				if got := a.outcome.GetError().GetStopReason(); got != row.stop {

@@ -128,7 +128,7 @@ func TestWebFetchStreams(t *testing.T) {
 		for lines.Scan() && !strings.Contains(lines.Text(), "attemptFinished") {
 		}
 		if took := time.Since(began); took != 0 {
-			r.Errorf("the end of the first attempt was told after %s, want at once", took)
+			r.Errorf("the end of the first attempt was sent after %s, want at once", took)
 		}
 		heartbeats := 0
 		for lines.Scan() {
@@ -168,7 +168,7 @@ func TestWebRefuses(t *testing.T) {
 			if shown.Token != "right" {
 				return "", errors.New("send an Authorization header: Bearer TOKEN")
 			}
-			return "somebody", nil
+			return "caller", nil
 		}
 	})
 	header := func(name, value string) func(*http.Request) {
@@ -197,7 +197,7 @@ func TestWebRefuses(t *testing.T) {
 		{"a delivery that unary has not", "/v1/fetch:unary", `{"url":"http://a.example/","bodyPolicy":{"delivery":"BODY_DELIVERY_STREAM"}}`, nil, 400, codes.InvalidArgument, "body_policy.delivery"},
 		{"a form", "/v1/fetch", good, header("Content-Type", "text/plain"), 400, codes.InvalidArgument, "application/json"},
 		{"too long", "/v1/fetch", `{"url":"` + repeat(3<<20) + `"}`, nil, 413, codes.InvalidArgument, "3145728"},
-		{"too long, its length not told", "/v1/fetch:unary", `{"url":"` + repeat(3<<20) + `"}`, func(r *http.Request) { r.ContentLength = -1 }, 413, codes.InvalidArgument, "3145728"},
+		{"too long, without a length", "/v1/fetch:unary", `{"url":"` + repeat(3<<20) + `"}`, func(r *http.Request) { r.ContentLength = -1 }, 413, codes.InvalidArgument, "3145728"},
 		{"a body that is too long", "/v1/fetch", r.json(put(1<<20 + 1)), nil, 413, codes.InvalidArgument, "body has 1048577 bytes"},
 		{"a body of 2 MiB", "/v1/fetch:unary", r.json(put(2 << 20)), nil, 413, codes.InvalidArgument, "body has 2097152 bytes"},
 		{"a URL that is too long", "/v1/fetch", `{"url":"` + repeat(1<<20) + `"}`, nil, 400, codes.InvalidArgument, "url"},
@@ -407,7 +407,7 @@ func TestWebCallerThatStopsReading(t *testing.T) {
 		}
 		<-seen.Done
 		if took := time.Since(began); took != 30*time.Second {
-			r.Errorf("the origin was let go after %s, want 30 s", took)
+			r.Errorf("the exchange with the origin ended after %s, want 30 s", took)
 		}
 	})
 }

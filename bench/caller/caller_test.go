@@ -18,8 +18,8 @@ import (
 	"fetchd/server/fetchdtest"
 )
 
-// start serves an origin, and fetchd with nothing but loopback open, until the test
-// ends. It returns the address of the latter.
+// start runs an origin and a fetchd that allows only loopback until the test ends. It returns
+// the address of fetchd.
 func start(t *testing.T) (*origin.Origin, string) {
 	t.Helper()
 	o, err := origin.Start()
@@ -40,8 +40,7 @@ func start(t *testing.T) (*origin.Origin, string) {
 	}}).Addr
 }
 
-// TestKinds puts each load on for a moment. What it measures is no matter; that it
-// counts, and that no fetch fails, is.
+// TestKinds runs each load for a moment, and checks that it counts fetches and none fails.
 func TestKinds(t *testing.T) {
 	onLinux(t)
 	o, addr := start(t)
@@ -74,14 +73,14 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestFailures has each load count answers that are not what was asked for.
+// TestFailures checks that each load counts wrong responses as failures.
 func TestFailures(t *testing.T) {
 	onLinux(t)
 	o, addr := start(t)
 	for _, kind := range caller.Kinds() {
 		t.Run(kind, func(t *testing.T) {
 			var told bytes.Buffer
-			// The origin has no such path, and says so at once.
+			// The origin has no such path, and responds immediately.
 			got, err := caller.Run(t.Context(), caller.Options{Kind: kind, Target: o.URL("http", "/none/1024"), GRPC: addr, Open: 2,
 				Warmup: time.Millisecond, Span: 30 * time.Millisecond}, &told)
 			if err != nil {
@@ -122,7 +121,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestGivenUp ends a load in the middle.
+// TestGivenUp cancels a load before its end.
 func TestGivenUp(t *testing.T) {
 	onLinux(t)
 	o, addr := start(t)
@@ -144,8 +143,8 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestHold has each method hold fetches, at an origin that does not answer and at
-// one that is busy, until it is given up.
+// TestHold checks that each method holds fetches until it is cancelled, at an origin that does not
+// answer and at one that is busy.
 func TestHold(t *testing.T) {
 	for _, row := range []struct {
 		name, kind, path string
@@ -187,7 +186,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldEnds tells of what ended although it was held.
+// TestHoldEnds checks that a held fetch that ends is an error.
 func TestHoldEnds(t *testing.T) {
 	o, addr := start(t)
 	for _, kind := range []string{"unary", "stream", "many"} {
@@ -203,7 +202,7 @@ func TestHoldEnds(t *testing.T) {
 	}
 }
 
-// onLinux skips what reads the clocks of processes.
+// onLinux skips tests that read the clocks of processes.
 func onLinux(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" {

@@ -119,7 +119,7 @@ func (c *Child) Line(ctx context.Context) (string, error) {
 	}
 }
 
-// LastWords is the last line of the standard error that is not empty.
+// LastWords returns the last line of the standard error that is not empty.
 func (c *Child) LastWords() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

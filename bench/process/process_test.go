@@ -14,7 +14,7 @@ import (
 	"fetchd/bench/process"
 )
 
-// shell starts a program of the shell's.
+// shell starts a shell script.
 func shell(t *testing.T, script string, stderr func(string)) *process.Child {
 	t.Helper()
 	c, err := process.Start(t.Context(), process.Spec{Path: "/bin/sh", Args: []string{"-c", script}, Env: []string{"GIVEN=yes"}, Stderr: stderr})
@@ -54,7 +54,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestStop ends a program that catches the signal, and one that does not.
+// TestStop ends a program that handles the signal, and one that does not.
 func TestStop(t *testing.T) {
 	for name, script := range map[string]string{
 		"caught":     `trap 'exit 0' TERM; echo ready; while :; do read -r line || sleep 0.01; done`,
@@ -72,7 +72,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestClocks reads what a child computes and holds.
+// TestClocks reads the CPU time and memory of a child.
 func TestClocks(t *testing.T) {
 	c := shell(t, `echo ready; while :; do :; done`, nil)
 	if _, err := c.Line(t.Context()); err != nil {

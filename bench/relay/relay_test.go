@@ -24,7 +24,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// start serves a relay and an origin until the test ends.
+// start runs a relay and an origin until the test ends.
 func start(t *testing.T, cfg relay.Config) (*origin.Origin, pb.FetchServiceClient) {
 	t.Helper()
 	o, err := origin.Start()
@@ -88,8 +88,7 @@ func TestFetchUnary(t *testing.T) {
 	}
 }
 
-// TestFetch counts the messages: the figures of the benchmarks are held against so
-// many.
+// TestFetch counts the messages, because the goals of the benchmarks assume their number.
 func TestFetch(t *testing.T) {
 	o, c := start(t, relay.Config{})
 	for _, row := range []struct {
@@ -125,7 +124,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// read reads a stream to its end. The offsets of its chunks must fit.
+// read reads a stream to its end and checks the offsets of its chunks.
 func read(t *testing.T, stream grpc.ServerStreamingClient[pb.FetchResponse]) (messages int, body []byte, out *pb.FetchOutcome) {
 	t.Helper()
 	for {
@@ -147,7 +146,7 @@ func read(t *testing.T, stream grpc.ServerStreamingClient[pb.FetchResponse]) (me
 	}
 }
 
-// TestWait has a stream send one message and then nothing until its caller goes.
+// TestWait checks that a stream sends one message and then nothing until it is cancelled.
 func TestWait(t *testing.T) {
 	o, c := start(t, relay.Config{Wait: time.Hour})
 	ctx, leave := context.WithCancel(t.Context())
@@ -176,7 +175,7 @@ func TestNoOrigin(t *testing.T) {
 	}
 }
 
-// TestLength holds the relay to what can be read at a glance.
+// TestLength checks that the relay stays short.
 func TestLength(t *testing.T) {
 	text, err := os.ReadFile("relay.go")
 	if err != nil {

@@ -123,7 +123,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// parsed counts the elements of an XML document, and joins its text.
+// parsed counts the elements of an XML document and returns its text.
 func parsed(t *testing.T, doc string) (map[string]int, string) {
 	t.Helper()
 	elements, text := make(map[string]int), ""

@@ -139,7 +139,7 @@ func TestDownloadEnds(t *testing.T) {
 		{"no body", "{O}/a/204 empty\n", nil, cli.ExitOK, "1 completed", []string{"empty"}},
 		{"an empty body", "{O}/a/200:size=0 empty\n", nil, cli.ExitOK, "1 completed", []string{"empty"}},
 		{"a body without a length", "{O}/a/200:size=9,no-length x\n", nil, cli.ExitOK, "sent no length", []string{"x"}},
-		{"a part that nobody asked for", "{O}/a/206:size=9,header=Content-Range=bytes%200-8%2F100 x\n", nil, cli.ExitPermanent, "a part", []string{}},
+		{"a part without a Range request", "{O}/a/206:size=9,header=Content-Range=bytes%200-8%2F100 x\n", nil, cli.ExitPermanent, "a part", []string{}},
 		{"a redirect that leads nowhere", "{O}/a/300 x\n", nil, cli.ExitPermanent, "redirect", []string{}},
 		{"not there", "{O}/a/404 x\n", nil, cli.ExitPermanent, "failed  404", []string{}},
 		{"transient", "{O}/a/503 x\n", []string{"-r", "0"}, cli.ExitTransient, "http_server_error", []string{}},

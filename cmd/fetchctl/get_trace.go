@@ -29,7 +29,7 @@ func (a *app) waterfall() *waterfall {
 	return &waterfall{out: &cli.Printer{W: a.Err}, paint: a.Painter(a.Err), columns: columns, plain: !a.isUTF8()}
 }
 
-// isUTF8 tells whether the locale's characters are UTF-8, as POSIX finds the
+// isUTF8 reports whether the locale's characters are UTF-8, as POSIX finds the
 // locale of LC_CTYPE. Without one it is not.
 func (a *app) isUTF8() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {

@@ -57,7 +57,7 @@ func (o *output) String() string {
 	return text
 }
 
-// look returns what is written, and what tells that there is more.
+// look returns what is written so far, and a channel that reports more output.
 func (o *output) look() (string, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

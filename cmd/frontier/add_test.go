@@ -68,7 +68,7 @@ func TestAddList(t *testing.T) {
 			"stdin:2: URL has the wrong scheme: it has none\n"},
 		{"the same twice", "http://a.test/#x\nHTTP://A.TEST:80\n", "http://a.test/", "1 added, 1 known, 0 bad", ""},
 		{"no URLs among URLs", "http://a.test/1\nftp://a.test/\nhttp://a.test/2\nhttp://u:secret@[::1/\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 2 bad",
-			"stdin:2: URL has the wrong scheme: it is neither http nor https\nstdin:4: URL has a bad host: it is no IPv6 address\n"},
+			"stdin:2: URL has the wrong scheme: it is neither http nor https\nstdin:4: URL has a bad host: it is not an IPv6 address\n"},
 		{"a line as long as can be", "http://a.test/1\n#" + strings.Repeat("x", maxLine-2) + "\nhttp://a.test/2\n", "http://a.test/1 http://a.test/2", "2 added, 0 known, 0 bad", ""},
 		{"a line that is longer", "#" + strings.Repeat("x", maxLine-1) + "\nhttp://a.test/2\n", "http://a.test/2", "1 added, 0 known, 1 bad",
 			"stdin:1: the line is longer than 64 KiB\n"},

@@ -167,7 +167,7 @@ func TestUsage(t *testing.T) {
 		{"export another format", []string{"export", "--format", "xml"}, `--format must be one of "jsonl","csv"`},
 		{"export something else", []string{"export", "--what", "hosts"}, `--what must be one of "urls","fetches"`},
 		{"pause a path", []string{"pause", "example.org/a"}, `HOST: "example.org/a" is not a host: give one such as example.org`},
-		{"pause a bad host", []string{"pause", "exa mple.org"}, "HOST: URL has a bad host: it has a character that no host name has"},
+		{"pause a bad host", []string{"pause", "exa mple.org"}, "HOST: URL has a bad host: it has a character that is not allowed in a host name"},
 		{"resume another scheme", []string{"resume", "ftp://example.org/"}, "HOST: URL has the wrong scheme"},
 		{"set nothing", []string{"set", "example.org"}, "set: nothing to set: give --delay, --max-in-flight or both"},
 		{"set no host", []string{"set", "--delay", "1s"}, `expected "<host>"`},

@@ -3,12 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 
 	"fetchd/internal/cli"
-
-	"golang.org/x/term"
 )
 
 // console is the standard error of a run. On a terminal it shows the progress in its last line, and
@@ -45,8 +42,9 @@ func (c *console) draw(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.eraseLocked()
-	text = text[:min(len(text), columns(c.w)-1)] // some terminals wrap after the last column
-	_, _ = io.WriteString(c.w, text)             // a failed write cannot be reported
+	columns, _ := cli.TerminalSize(c.w)
+	text = text[:min(len(text), columns-1)] // some terminals wrap after the last column
+	_, _ = io.WriteString(c.w, text)        // a failed write cannot be reported
 	c.drawn = true
 }
 
@@ -56,14 +54,4 @@ func (c *console) eraseLocked() {
 		_, _ = io.WriteString(c.w, "\r\x1b[K") // a failed write cannot be reported
 		c.drawn = false
 	}
-}
-
-// columns returns the width of the terminal w, or 80.
-func columns(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-			return width
-		}
-	}
-	return 80
 }

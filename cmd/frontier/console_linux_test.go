@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -85,22 +86,21 @@ func TestConsoleOfDumbTerminal(t *testing.T) {
 	}
 }
 
-func TestTerminalColumns(t *testing.T) {
+func TestTerminalSize(t *testing.T) {
 	t.Parallel()
 	_, terminal := openTerminal(t, 132)
-	if got := columns(terminal); got != 132 {
-		t.Errorf("columns = %d, want 132", got)
-	}
 	_, unsized := openTerminal(t, 0)
-	if got := columns(unsized); got != 80 {
-		t.Errorf("columns of a terminal without a size = %d, want 80", got)
-	}
-	if got := columns(&strings.Builder{}); got != 80 {
-		t.Errorf("columns of no terminal = %d, want 80", got)
+	for _, tt := range []struct {
+		name string
+		w    io.Writer
+		want int
+	}{{"a terminal", terminal, 132}, {"a terminal without a size", unsized, 80}, {"not a terminal", &strings.Builder{}, 80}} {
+		if got, _ := cli.TerminalSize(tt.w); got != tt.want {
+			t.Errorf("%s has %d columns, want %d", tt.name, got, tt.want)
+		}
 	}
 }
 
-// TestRunOnTerminal has the sum on a line of its own, whatever was drawn before it.
 func TestRunOnTerminal(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, site.Config{})

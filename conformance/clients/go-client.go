@@ -1,8 +1,7 @@
 //go:build ignore
 
-// Command go-client fetches a URL with Go's net/http, or with go-retryablehttp and
-// its defaults, and writes the body to standard output. It is there to be judged
-// by "fetchctl conformance --client".
+// Command go-client fetches a URL with Go's net/http, or with go-retryablehttp and its defaults, and
+// writes the body to standard output. "fetchctl conformance --client" judges it.
 package main
 
 import (
@@ -41,7 +40,7 @@ func version(kind string) string {
 	if kind != "retryablehttp" {
 		return "net/http of " + runtime.Version() + ", no retries of its own"
 	}
-	info, _ := debug.ReadBuildInfo() // nil without modules, which tells nothing
+	info, _ := debug.ReadBuildInfo() // nil without modules
 	for _, m := range info.Deps {
 		if m.Path == retryable {
 			return "go-retryablehttp " + m.Version + ", defaults"

@@ -12,33 +12,32 @@ import (
 	"strings"
 	"time"
 
-	"fetchd/conformance/origin" //nolint:depguard // its log is what is judged
+	"fetchd/conformance/origin" //nolint:depguard // the kit judges by its log
 )
 
-// Command is an HTTP client that is a program: called with a URL, it writes the
-// body and exits with 0 if all went well.
+// Command is a program that is an HTTP client. It is called with a URL, writes the body, and
+// exits with 0 if the fetch succeeded.
 type Command struct {
-	// Name in the report.
+	// Name is the name in the report.
 	Name string
-	// Args are the program and its arguments. {url} stands for the URL, {out} for a
-	// file that the body is written to. Without {url} the URL is the last argument,
-	// without {out} the body is standard output.
+	// Args are the program and its arguments. {url} is replaced by the URL, {out} by a file
+	// for the body. Without {url} the URL is the last argument. Without {out} the program
+	// writes the body to standard output.
 	Args []string
 	// Env is the environment of the program, as in exec.Cmd.
 	Env []string
-	// Limit is how long it may run. Zero means 30 s.
+	// Limit is how long the program may run. Zero means 30 s.
 	Limit time.Duration
 }
 
-// defaultLimit is Command's.
+// defaultLimit is the default of [Command.Limit].
 const defaultLimit = 30 * time.Second
 
-// grace is how long a program that was ended may hold its output open.
+// grace is how long a killed program may keep its output open.
 const grace = time.Second
 
-// ParseCommand reads "NAME=PROGRAM ARG…" or "PROGRAM ARG…", split at spaces
-// without any quoting. Without a name it is the program's. An error says what is
-// missing.
+// ParseCommand parses "NAME=PROGRAM ARG…" or "PROGRAM ARG…". It splits at spaces and supports
+// no quoting. The default name is that of the program.
 func ParseCommand(text string) (Command, error) {
 	name, rest, named := strings.Cut(text, "=")
 	if !named || strings.ContainsAny(name, " /{") {
@@ -54,15 +53,15 @@ func ParseCommand(text string) (Command, error) {
 	return Command{Name: name, Args: args}, nil
 }
 
-// Version is the first line that the program writes when it is called with
-// --version in place of the URL; empty if it writes none.
+// Version returns the first line that the program writes if it is called with --version in place
+// of the URL.
 func (c *Command) Version(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, c.limit())
 	defer cancel()
 	args, _ := c.arguments("--version", os.DevNull)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env, cmd.WaitDelay = c.Env, grace
-	out, _ := cmd.Output() // what it wrote is the answer
+	out, _ := cmd.Output() // the output counts even if the program fails
 	line, _, _ := strings.Cut(string(out), "\n")
 	return strings.TrimSpace(line)
 }
@@ -74,19 +73,18 @@ func (c *Command) limit() time.Duration {
 	return defaultLimit
 }
 
-// ClientRecord is what came of a program.
+// ClientRecord is the result of a program.
 type ClientRecord struct {
-	// Exit is its exit status, -1 where it was ended for lack of time.
+	// Exit is the exit status, or -1 if the program exceeded its time limit and was killed.
 	Exit int
-	// Body is what it wrote, also where it failed.
+	// Body is what it wrote, even if it failed.
 	Body []byte
-	// Requests are those that the origin saw.
+	// Requests are the requests that the origin received.
 	Requests []origin.Request
 }
 
-// Perform gives the program the scenario's URL in a folder of its own, which the
-// caller makes and removes. An error says that it could not be started, or that
-// ctx ended.
+// Perform runs the program with the scenario's URL in an empty folder, which the caller creates
+// and removes. It returns an error if the program cannot be started or ctx ends.
 func (c *Command) Perform(ctx context.Context, s *Scenario, o Origin, folder string) (*ClientRecord, error) {
 	within, cancel := context.WithTimeout(ctx, c.limit())
 	defer cancel()
@@ -116,7 +114,7 @@ func (c *Command) Perform(ctx context.Context, s *Scenario, o Origin, folder str
 	return rec, nil
 }
 
-// ended are the requests when each has its end, which comes soon after the program's.
+// ended waits until the origin has recorded the end of each request, and returns the requests.
 func ended(ctx context.Context, s *Scenario, o Origin) []origin.Request {
 	for _, r := range o.Requests(s.Key()) {
 		select {
@@ -127,8 +125,8 @@ func ended(ctx context.Context, s *Scenario, o Origin) []origin.Request {
 	return o.Requests(s.Key())
 }
 
-// refused tells whether the origin could not do what the scenario asks, because the
-// program does not speak HTTP/2.
+// refused reports whether the origin could not run the scenario because the program does not
+// support HTTP/2.
 func (r *ClientRecord) refused() bool {
 	return slices.ContainsFunc(r.Requests, func(r origin.Request) bool { return r.End == origin.EndRefused })
 }
@@ -146,14 +144,14 @@ func (c *Command) arguments(url, out string) (args []string, toFile bool) {
 	return args, toFile
 }
 
-// JudgeClient holds what came of a program against what must hold of a client that
-// is only given the URL. It is for scenarios with a Client.
+// JudgeClient compares the result of a program with what the scenario expects of a client that
+// only knows the URL. The scenario must have a Client.
 func (s *Scenario) JudgeClient(o Origin, rec *ClientRecord) []Mismatch {
 	j := new(judgement)
 	failed := s.outcome.GetError() != nil
 	switch {
 	case rec.Exit < 0:
-		j.same("end", "an exit status", "still under way when it was ended")
+		j.same("end", "an exit status", "still running at the time limit")
 	case failed && rec.Exit == 0:
 		j.same("exit status", "a failure", "0")
 	case !failed && rec.Exit != 0:
@@ -189,9 +187,9 @@ func rangeText(least, most int) string {
 	return fmt.Sprintf("%d to %d", least, most)
 }
 
-// Scenarios runs the program over the scenarios, jobs at a time; the results are in
-// their order. folder makes a folder for each run. The error is the end of ctx, or
-// says that the program could not be started.
+// Scenarios runs the program with each scenario, jobs at a time, and returns the results in their
+// order. folder creates a folder for each run. Scenarios returns an error if the program cannot be
+// started or ctx ends.
 func (c *Command) Scenarios(ctx context.Context, scenarios []*Scenario, o Origin, jobs int, folder func() (string, error)) ([]Result, error) {
 	results := make([]Result, len(scenarios))
 	err := each(ctx, jobs, len(scenarios), func(ctx context.Context, i int) error {
@@ -218,7 +216,7 @@ func (c *Command) Scenarios(ctx context.Context, scenarios []*Scenario, o Origin
 	return results, err
 }
 
-// readOutput is what a program wrote into its file; nothing if there is none.
+// readOutput returns what a program wrote to its file, or nil if there is no file.
 func readOutput(path string) []byte {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package kit holds a server of the contract, or an HTTP client, against the
-// vectors and scenarios of package conformance.
+// Package kit judges a server of the contract, or an HTTP client, by the vectors and scenarios of
+// package conformance.
 //
-// [Load] reads the scenarios, [Scenario.Perform] carries one out through a
-// FetchService, and [Scenario.Judge] says what did not hold: of what the service
-// told, of what the origin saw, and of one against the other. [Explain] does the
-// same for a vector. [Command.Perform] gives the URL to a program, and
-// [Scenario.JudgeClient] judges it by the origin's log alone.
+// [Load] reads the scenarios. [Scenario.Perform] runs one through a FetchService, and
+// [Scenario.Judge] returns the mismatches: in the service's reports, in the requests that the origin
+// received, and between the two. [Explain] does the same for a vector. [Command.Perform] runs a
+// program with the URL, and [Scenario.JudgeClient] judges it by the origin's log, its exit status
+// and its output. [Suite] runs many of them.
 //
-// Waits are compared downwards only: nothing here fails because a machine is slow.
-// The package links no part of the implementation that it judges.
+// A wait may be longer than expected but not shorter, so a slow machine causes no mismatch. The
+// package links no part of the implementation that it judges.
 package kit

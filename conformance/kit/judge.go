@@ -16,14 +16,14 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Mismatch is one thing that did not hold.
+// Mismatch is a difference between what was expected and what happened.
 type Mismatch struct {
 	What string `json:"what"`
 	Want string `json:"want"`
 	Got  string `json:"got"`
 }
 
-// judgement collects what did not hold.
+// judgement collects mismatches.
 type judgement struct{ wrong []Mismatch }
 
 func (j *judgement) same(what string, want, got any) {
@@ -39,8 +39,8 @@ func orNone(s string) string {
 	return s
 }
 
-// Judge holds what came of a scenario against what must hold: first what the
-// service told, then what the origin saw, then one against the other.
+// Judge compares the result of a scenario with its expectations: first the service's reports,
+// then the origin's requests, and then one with the other.
 func (s *Scenario) Judge(o Origin, rec *Record) []Mismatch {
 	j := new(judgement)
 	if s.Want.Refused != "" {
@@ -50,26 +50,26 @@ func (s *Scenario) Judge(o Origin, rec *Record) []Mismatch {
 	}
 	switch {
 	case errors.Is(rec.Err, client.ErrContract):
-		j.same("the stream", "as the contract has it", rec.Err)
+		j.same("the stream", "as the contract requires", rec.Err)
 		return j.wrong
 	case rec.Err != nil:
 		j.same("the call", "an outcome", rec.Err)
 		return j.wrong
 	}
 	for _, breach := range rec.breaches {
-		j.same("the stream", "as the contract has it", breach)
+		j.same("the stream", "as the contract requires", breach)
 	}
 	j.outcome(s, o, rec.Outcome)
 	j.failure(s.outcome.GetError(), rec.Outcome.GetError())
 	j.attempts(s, rec)
 	j.body(s, o, rec)
 	j.requests(s, rec.Requests)
-	j.same("exchanges told, and requests that the origin saw", rec.Outcome.GetExchanges(), len(rec.Requests))
+	j.same("reported exchanges, and requests at the origin", rec.Outcome.GetExchanges(), len(rec.Requests))
 	j.order(rec)
 	return j.wrong
 }
 
-// refusal is the status of a call, and the fields that its BadRequest names.
+// refusal returns the status of a call and the fields that its BadRequest names.
 func refusal(err error) string {
 	st := status.Convert(err)
 	text := st.Code().String()
@@ -83,13 +83,13 @@ func refusal(err error) string {
 	return text
 }
 
-// neverStarted is the rule of a task that is malformed: it has no attempt and no URL.
+// neverStarted is the rule of a malformed task, which has no attempt and no URL.
 const neverStarted = "P2"
 
-// outcome compares how the fetch ended.
+// outcome compares the outcomes.
 func (j *judgement) outcome(s *Scenario, o Origin, out *pb.FetchOutcome) {
 	j.same("outcome", s.outcome.GetKind(), out.GetKind())
-	j.same("rule of the end", s.outcome.GetRule(), out.GetRule())
+	j.same("rule of the outcome", s.outcome.GetRule(), out.GetRule())
 	j.same("status", s.outcome.GetResponse().GetStatusCode(), out.GetResponse().GetStatusCode())
 	if want := s.outcome.GetResponse(); want != nil && want.ContentLength != nil {
 		j.same("length of the response", want.GetContentLength(), out.GetResponse().GetContentLength())
@@ -100,10 +100,10 @@ func (j *judgement) outcome(s *Scenario, o Origin, out *pb.FetchOutcome) {
 	if s.outcome.GetRule() != neverStarted {
 		j.same("final URL", s.finalURL(o), out.GetFinalUrl())
 	}
-	j.same("body cut at the limit", s.outcome.GetBodySummary().GetTruncated(), out.GetBodySummary().GetTruncated())
+	j.same("body truncated at the limit", s.outcome.GetBodySummary().GetTruncated(), out.GetBodySummary().GetTruncated())
 }
 
-// failure compares why it failed.
+// failure compares the errors of the outcomes.
 func (j *judgement) failure(want, got *pb.FetchError) {
 	j.same("error class", want.GetErrorClass(), got.GetErrorClass())
 	if want.GetReason() != "" {
@@ -123,7 +123,7 @@ func (j *judgement) attempts(s *Scenario, rec *Record) {
 		attempts = 0
 	}
 	j.same("attempts", attempts, rec.Outcome.GetAttempts())
-	j.same("attempts told as they ended", rec.Outcome.GetAttempts(), len(rec.Finished))
+	j.same("attempts reported when they ended", rec.Outcome.GetAttempts(), len(rec.Finished))
 	var got []*pb.RetryDecision
 	for _, f := range rec.Finished {
 		if d := f.GetRetryDecision(); d.GetVerdict() == pb.RetryVerdict_RETRY_VERDICT_RETRY {
@@ -149,8 +149,8 @@ func waitText(waits []*pb.RetryDecision) string {
 	return strings.Join(texts, ", ")
 }
 
-// body compares the bytes that came with those that the origin meant to send,
-// and with the digest that the service told.
+// body compares the delivered bytes with those of the origin, and with the digest that the service
+// reported.
 func (j *judgement) body(s *Scenario, o Origin, rec *Record) {
 	want := o.Body(s.Want.Body)[min(s.Want.BodyFrom, s.Want.Body):]
 	if !bytes.Equal(want, rec.Body) {
@@ -162,9 +162,9 @@ func (j *judgement) body(s *Scenario, o Origin, rec *Record) {
 	sum := rec.Outcome.GetBodySummary().GetSha256()
 	switch {
 	case s.Want.Digest > 0:
-		j.same("digest told", fmt.Sprintf("%x", sha256.Sum256(o.Body(s.Want.Digest))), sum)
+		j.same("reported digest", fmt.Sprintf("%x", sha256.Sum256(o.Body(s.Want.Digest))), sum)
 	case sum != "" && rec.Outcome.GetError() == nil:
-		j.same("digest told", fmt.Sprintf("%x", sha256.Sum256(rec.Body)), sum)
+		j.same("reported digest", fmt.Sprintf("%x", sha256.Sum256(rec.Body)), sum)
 	}
 }
 
@@ -172,15 +172,15 @@ func bodyText(b []byte) string {
 	return fmt.Sprintf("%d bytes, sha256 %.6x…", len(b), sha256.Sum256(b))
 }
 
-// requests compares what the origin saw.
+// requests compares the requests at the origin.
 func (j *judgement) requests(s *Scenario, got []origin.Request) {
-	j.same("requests that the origin saw", s.Want.Requests, len(got))
+	j.same("requests at the origin", s.Want.Requests, len(got))
 	for i := range min(len(got), len(s.Want.Seen)) {
 		j.sight(fmt.Sprintf(" of request %d", i+1), &s.Want.Seen[i], &got[i])
 	}
 }
 
-// sight compares one request.
+// sight compares a request.
 func (j *judgement) sight(which string, want *conformance.Sight, got *origin.Request) {
 	if want.Method != "" {
 		j.same("method"+which, want.Method, got.Method)
@@ -199,8 +199,8 @@ func (j *judgement) sight(which string, want *conformance.Sight, got *origin.Req
 	}
 }
 
-// order checks that no attempt reached the origin sooner after the one before
-// than was decided.
+// order checks that no attempt reached the origin earlier after the previous one than the decided
+// delay.
 func (j *judgement) order(rec *Record) {
 	next := 0 // index of the attempt's first request
 	for i, f := range rec.Finished {
@@ -217,7 +217,7 @@ func (j *judgement) order(rec *Record) {
 	}
 }
 
-// requestsOf is how many requests an attempt says it made.
+// requestsOf returns how many requests an attempt reports.
 func requestsOf(f *pb.AttemptFinished) int {
 	n := 0
 	for _, hop := range f.GetHops() {

@@ -41,7 +41,7 @@ func TestScenariosAreSound(t *testing.T) {
 	clients := 0
 	for _, s := range all {
 		if names[s.Key()] {
-			t.Errorf("%s: %q: the origin would count its requests with another's", s.File, s.Name)
+			t.Errorf("%s: %q: another scenario has the same key", s.File, s.Name)
 		}
 		names[s.Key()] = true
 		if s.Story == "" || s.Source == "" || len(s.Rules) == 0 {
@@ -49,15 +49,15 @@ func TestScenariosAreSound(t *testing.T) {
 		}
 		for _, r := range s.Rules {
 			if !rule.MatchString(r) {
-				t.Errorf("%s: %q: %q is no rule", s.File, s.Name, r)
+				t.Errorf("%s: %q: %q is not a rule", s.File, s.Name, r)
 			}
 		}
 		if s.Demo != (len(s.Breaks) > 0) {
-			t.Errorf("%s: %q: in the demo %t, but %d breakages", s.File, s.Name, s.Demo, len(s.Breaks))
+			t.Errorf("%s: %q: demo is %t, but there are %d breakages", s.File, s.Name, s.Demo, len(s.Breaks))
 		}
 		for _, r := range s.BreakRules() {
 			if !slices.Contains(s.Rules, r) {
-				t.Errorf("%s: %q: breaks %s, which it is not about", s.File, s.Name, r)
+				t.Errorf("%s: %q: it breaks %s, which is not among its rules", s.File, s.Name, r)
 			}
 		}
 		if s.Client != nil {
@@ -69,7 +69,7 @@ func TestScenariosAreSound(t *testing.T) {
 	}
 }
 
-// A path that the origin does not understand would show nothing.
+// A path outside the origin's grammar would test nothing.
 func TestPathsAreInTheGrammar(t *testing.T) {
 	t.Parallel()
 	o := origin.New(origin.Config{})
@@ -87,9 +87,8 @@ func TestPathsAreInTheGrammar(t *testing.T) {
 	}
 }
 
-// grammar is what the origin says against a URL; empty if nothing. It is asked
-// with a method of its own in a context that has ended, so that nothing is waited
-// for.
+// grammar returns the origin's objection to a URL, or "". The context of its request has ended, so
+// that no step waits.
 func grammar(o *origin.Origin, url string) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -108,7 +107,7 @@ func grammar(o *origin.Origin, url string) string {
 	return ""
 }
 
-// head keeps what comes first of an answer.
+// head is a ResponseWriter that keeps the head only.
 type head struct {
 	header http.Header
 	status int
@@ -118,7 +117,7 @@ func (w *head) Header() http.Header         { return w.header }
 func (w *head) WriteHeader(status int)      { w.status = status }
 func (w *head) Write(p []byte) (int, error) { return len(p), nil }
 
-// script is a service that answers with what it is given.
+// script is a service that answers with given messages.
 type script struct {
 	pb.FetchServiceClient
 	messages []*pb.FetchResponse
@@ -147,7 +146,7 @@ func (s *stream) Recv() (*pb.FetchResponse, error) {
 	return m, nil
 }
 
-// log is an origin that saw what it is told to have seen.
+// log is an origin with given requests.
 type log struct {
 	*origin.Origin
 	requests []origin.Request
@@ -155,7 +154,7 @@ type log struct {
 
 func (l log) Requests(string) []origin.Request { return l.requests }
 
-// answer is an honest story of "503 then 200", told and seen.
+// answer has correct messages and requests for "503 then 200".
 type answer struct {
 	messages []*pb.FetchResponse
 	requests []origin.Request
@@ -200,8 +199,8 @@ func honest(o *origin.Origin, s *kit.Scenario) *answer {
 	return a
 }
 
-// What the service tells is held against what the origin saw, and against the
-// contract, whatever the scenario expects.
+// TestJudgeNoticesLies checks that reports are compared with the origin's log and with the contract,
+// whatever the scenario expects.
 func TestJudgeNoticesLies(t *testing.T) {
 	t.Parallel()
 	all := load(t)
@@ -218,26 +217,26 @@ func TestJudgeNoticesLies(t *testing.T) {
 		{"a message after the outcome", func(a *answer) { a.messages = append(a.messages, &pb.FetchResponse{Sequence: 7}) }, []string{"the stream"}},
 		{"a message that was lost", func(a *answer) { a.messages[5].Sequence = 7 }, []string{"the stream"}},
 		{"a hole in the body", func(a *answer) { a.messages[3].GetBodyChunk().OffsetBytes = 501 }, []string{"the stream"}},
-		{"a request that was not told", func(a *answer) { a.outcome().Exchanges = 1 }, []string{"exchanges told, and requests that the origin saw"}},
+		{"a request that was not reported", func(a *answer) { a.outcome().Exchanges = 1 }, []string{"reported exchanges, and requests at the origin"}},
 		{"a request too many", func(a *answer) {
 			a.requests = append(a.requests, a.requests[1])
 			a.outcome().Exchanges = 3
-		}, []string{"requests that the origin saw"}},
+		}, []string{"requests at the origin"}},
 		{"a retry that came early", func(a *answer) { a.requests[1].Time = a.requests[0].Time.Add(firstWait - 1) }, []string{"wait before attempt 2"}},
 		{"a retry that came late", func(a *answer) { a.requests[1].Time = a.requests[0].Time.Add(time.Hour) }, nil},
-		{"an attempt that was not told", func(a *answer) {
+		{"an attempt that was not reported", func(a *answer) {
 			a.messages = slices.Delete(a.messages, 4, 5)
 			a.messages[4].Sequence = 5
-		}, []string{"attempts told as they ended", "statuses of the attempts"}},
+		}, []string{"attempts reported when they ended", "statuses of the attempts"}},
 		{"another delay", func(a *answer) { a.finished(1).RetryDecision.Delay = durationpb.New(0) }, []string{"waits"}},
-		{"bytes that nobody sent", func(a *answer) { a.messages[2].GetBodyChunk().Data = make([]byte, 500) }, []string{"body"}},
-		{"a wrong digest", func(a *answer) { a.outcome().BodySummary = &pb.BodySummary{Sha256: "00"} }, []string{"digest told"}},
+		{"bytes that the origin did not send", func(a *answer) { a.messages[2].GetBodyChunk().Data = make([]byte, 500) }, []string{"body"}},
+		{"a wrong digest", func(a *answer) { a.outcome().BodySummary = &pb.BodySummary{Sha256: "00"} }, []string{"reported digest"}},
 		{"another URL", func(a *answer) { a.outcome().FinalUrl = "http://elsewhere.test/" }, []string{"final URL"}},
 		{"another status", func(a *answer) { a.outcome().Response.StatusCode = 206 }, []string{"status", "status before the body, and in the outcome"}},
 		{"another status before the body", func(a *answer) { a.messages[1].GetResponseStarted().Response.StatusCode = 206 },
 			[]string{"status before the body, and in the outcome"}},
 		{"another status of an attempt", func(a *answer) { a.finished(1).Response.StatusCode = 200 }, []string{"statuses of the attempts"}},
-		{"another rule", func(a *answer) { a.outcome().Rule = "H7" }, []string{"rule of the end"}},
+		{"another rule", func(a *answer) { a.outcome().Rule = "H7" }, []string{"rule of the outcome"}},
 		{"a success with an error", func(a *answer) { a.outcome().Error = &pb.FetchError{Retryable: true} }, []string{"retryable"}},
 	} {
 		o := origin.New(origin.Config{})
@@ -250,12 +249,12 @@ func TestJudgeNoticesLies(t *testing.T) {
 			got = append(got, m.What)
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s: what did not hold (-want +got):\n%s", tt.name, diff)
+			t.Errorf("%s: mismatches (-want +got):\n%s", tt.name, diff)
 		}
 	}
 }
 
-// Of a client only exit status, requests, gaps and body are judged.
+// TestJudgeClient checks that a client is judged by exit status, requests, gaps and body.
 func TestJudgeClient(t *testing.T) {
 	t.Parallel()
 	all := load(t)
@@ -285,24 +284,24 @@ func TestJudgeClient(t *testing.T) {
 		{"one attempt", "503 for ever", kit.ClientRecord{Exit: 1, Requests: at(0)}, []string{"requests"}},
 		{"success of a failure", "404", kit.ClientRecord{Requests: at(0)}, []string{"exit status"}},
 		{"never ends", "429 with an hour", kit.ClientRecord{Exit: -1, Requests: at(0)}, []string{"end"}},
-		{"a gap of its own", "429 with a date of today", kit.ClientRecord{Body: o.Body(500), Requests: at(0, 1500*time.Millisecond)}, nil},
+		{"an expected gap for clients", "429 with a date of today", kit.ClientRecord{Body: o.Body(500), Requests: at(0, 1500*time.Millisecond)}, nil},
 	} {
 		var got []string
 		for _, m := range named(tt.scenario).JudgeClient(o, &tt.rec) {
 			got = append(got, m.What)
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s: what did not hold (-want +got):\n%s", tt.name, diff)
+			t.Errorf("%s: mismatches (-want +got):\n%s", tt.name, diff)
 		}
 	}
 }
 
-// A program is given the URL in a folder of its own, and ended when its time is up.
+// TestCommand runs programs in an empty folder. A program that exceeds its time is killed.
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	shell, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip("there is no shell")
+		t.Skip("no shell on the PATH")
 	}
 	o := origin.New(origin.Config{})
 	all := load(t)
@@ -314,7 +313,7 @@ func TestCommand(t *testing.T) {
 		want         kit.ClientRecord
 	}{
 		{"standard output", `echo "$1"`, nil, time.Minute, kit.ClientRecord{Body: []byte(s.URL(o) + "\n")}},
-		{"a place for the URL", `echo "$1"`, []string{"<{url}>"}, time.Minute, kit.ClientRecord{Body: []byte("<" + s.URL(o) + ">\n")}},
+		{"a placeholder for the URL", `echo "$1"`, []string{"<{url}>"}, time.Minute, kit.ClientRecord{Body: []byte("<" + s.URL(o) + ">\n")}},
 		{"a file", `echo noise; printf body >"$1"; exit 3`, []string{"{out}"}, time.Minute, kit.ClientRecord{Body: []byte("body"), Exit: 3}},
 		{"no file", `exit 0`, []string{"{out}"}, time.Minute, kit.ClientRecord{}},
 		{"no end", `exec sleep 1000`, nil, time.Millisecond, kit.ClientRecord{Exit: -1}},
@@ -331,12 +330,12 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// Who does not speak HTTP/2 is not judged by what it does with it.
+// TestCommandThatIsRefused checks that HTTP/2 faults do not count for a client without HTTP/2.
 func TestCommandThatIsRefused(t *testing.T) {
 	t.Parallel()
 	shell, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip("there is no shell")
+		t.Skip("no shell on the PATH")
 	}
 	all := load(t)
 	at := slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "stream reset then 200" })
@@ -398,7 +397,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// explained is a service that explains as it is told.
+// explained is a service whose Explain response can be changed.
 type explained struct {
 	pb.FetchServiceClient
 	change func(*pb.ExplainResponse)
@@ -434,7 +433,7 @@ func TestExplain(t *testing.T) {
 			got = append(got, m.What)
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
-			t.Errorf("%s: error %v, what did not hold (-want +got):\n%s", tt.name, err, diff)
+			t.Errorf("%s: error %v, mismatches (-want +got):\n%s", tt.name, err, diff)
 		}
 	}
 }

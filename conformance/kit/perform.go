@@ -16,34 +16,33 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// The calls of a scenario, besides Fetch.
+// The calls of a scenario other than Fetch.
 const unary, many = "FetchUnary", "FetchMany"
 
-// Record is what came of a scenario, by both sides.
+// Record is the result of a scenario: what the service reported and what the origin received.
 type Record struct {
-	// Outcome is nil where Err, of the RPC, is set.
+	// Outcome is nil if the call failed, and Err is its error.
 	Outcome *pb.FetchOutcome
 	Err     error
-	// Finished are the attempts as they were told, Body the bytes that were delivered
-	// from the first one on.
+	// Finished are the attempts as reported. Body has the delivered bytes.
 	Finished []*pb.AttemptFinished
 	Body     []byte
-	// Requests are those that the origin saw.
+	// Requests are the requests that the origin received.
 	Requests []origin.Request
-	// Head is the last one that a piece of the body followed; nil: none.
+	// Head is the last response head before a chunk of the body, or nil.
 	Head *pb.HttpResponse
-	// Spent is the time of the call.
+	// Spent is how long the call took.
 	Spent time.Duration
 
-	started  *pb.HttpResponse // the last one
+	started  *pb.HttpResponse // the latest response head
 	base     int64            // offset of the first byte of Body
-	sequence int64            // of the last message
-	breaches []string
+	sequence int64            // number of the last message
+	breaches []string         // violations of the contract
 }
 
-// Perform carries out the scenario and gives each event to tell, which may be nil.
-// It returns when the call has ended.
-func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o Origin, tell func(*pb.FetchResponse)) *Record {
+// Perform runs the scenario and calls event with each event of the stream, unless it is nil. It
+// returns when the call has ended.
+func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o Origin, event func(*pb.FetchResponse)) *Record {
 	begun := time.Now()
 	if s.deadline > 0 {
 		var cancel context.CancelFunc
@@ -63,7 +62,7 @@ func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o
 	case many:
 		rec.Err = rec.many(ctx, service, s.tasks(req))
 	default:
-		rec.Err = rec.stream(ctx, service, req, tell)
+		rec.Err = rec.stream(ctx, service, req, event)
 	}
 	rec.Spent = time.Since(begun)
 	rec.Requests = o.Requests(s.Key())
@@ -82,7 +81,7 @@ func (rec *Record) unary(ctx context.Context, service pb.FetchServiceClient, req
 	return nil
 }
 
-// tasks are that of the scenario, the first, and the others of its message.
+// tasks returns the task of the scenario, and after it the others of its message.
 func (s *Scenario) tasks(req *pb.FetchRequest) []*pb.Task {
 	tasks := []*pb.Task{{Tag: "0", Request: req}}
 	for i, n := range s.Others {
@@ -99,7 +98,7 @@ func (s *Scenario) tasks(req *pb.FetchRequest) []*pb.Task {
 // of the first task.
 func (rec *Record) many(ctx context.Context, service pb.FetchServiceClient, tasks []*pb.Task) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // where it is left before its end
+	defer cancel() // ends the stream if it is not read to its end
 	stream, err := service.FetchMany(ctx)
 	if err != nil {
 		return err
@@ -119,7 +118,7 @@ func (rec *Record) many(ctx context.Context, service pb.FetchServiceClient, task
 		}
 		for _, r := range m.GetResponses() {
 			if r.GetTag() == tasks[0].GetTag() {
-				rec.take(r.GetResponse())
+				rec.add(r.GetResponse())
 			}
 			if o := r.GetResponse().GetOutcome(); o != nil {
 				ends[r.GetTag()] += o.GetKind().String()
@@ -138,23 +137,23 @@ func (rec *Record) many(ctx context.Context, service pb.FetchServiceClient, task
 	return nil
 }
 
-func (rec *Record) stream(ctx context.Context, service pb.FetchServiceClient, req *pb.FetchRequest, tell func(*pb.FetchResponse)) error {
+func (rec *Record) stream(ctx context.Context, service pb.FetchServiceClient, req *pb.FetchRequest, event func(*pb.FetchResponse)) error {
 	for m, err := range client.Wrap(service).Events(ctx, req) {
 		if err != nil {
 			return err
 		}
-		rec.take(m)
-		if tell != nil {
-			tell(m)
+		rec.add(m)
+		if event != nil {
+			event(m)
 		}
 	}
 	return nil
 }
 
-// take notes a message, and how it breaks the contract.
-func (rec *Record) take(m *pb.FetchResponse) {
+// add records a message and its violations of the contract.
+func (rec *Record) add(m *pb.FetchResponse) {
 	if rec.Outcome != nil {
-		rec.breach("a message came after the outcome")
+		rec.breach("a message arrived after the outcome")
 	}
 	rec.sequence++
 	if m.GetSequence() != rec.sequence {
@@ -174,11 +173,11 @@ func (rec *Record) take(m *pb.FetchResponse) {
 	}
 }
 
-// chunk adds bytes, or puts them in place of those that are sent again.
+// chunk adds bytes at their offset. A body that starts over replaces earlier bytes.
 func (rec *Record) chunk(c *pb.BodyChunk) {
 	at := c.GetOffsetBytes() - rec.base
 	if at < 0 || at > int64(len(rec.Body)) {
-		rec.breach("a chunk at offset %d came after %d bytes", c.GetOffsetBytes(), rec.base+int64(len(rec.Body)))
+		rec.breach("a chunk at offset %d arrived after %d bytes", c.GetOffsetBytes(), rec.base+int64(len(rec.Body)))
 		at = int64(len(rec.Body))
 	}
 	rec.Body = append(rec.Body[:at], c.GetData()...)

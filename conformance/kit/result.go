@@ -15,43 +15,43 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Verdict is what came of a vector or a scenario.
+// Verdict is the result of a vector or a scenario.
 type Verdict string
 
 // The verdicts.
 const (
-	// Held: everything was as it must be.
+	// Held: everything was as expected.
 	Held Verdict = "held"
-	// Failed: something was not.
+	// Failed: there was a mismatch.
 	Failed Verdict = "failed"
-	// NotApplicable: the subject cannot be judged by it.
+	// NotApplicable: it does not apply to the subject.
 	NotApplicable Verdict = "n/a"
-	// NotRun: it could not be tried here.
+	// NotRun: it could not be run here.
 	NotRun Verdict = "not run"
 )
 
-// Result is what came of one vector or scenario.
+// Result is the result of one vector or scenario.
 type Result struct {
 	Name string `json:"name"`
-	// Vector tells the vectors from the wire scenarios.
+	// Vector is true for a vector and false for a wire scenario.
 	Vector  bool     `json:"vector,omitempty"`
 	Rules   []string `json:"rules"`
 	Verdict Verdict  `json:"verdict"`
-	// Wrong is what did not hold; not empty only if Verdict is Failed.
+	// Wrong has the mismatches. It is empty unless Verdict is Failed.
 	Wrong []Mismatch `json:"wrong,omitempty"`
-	// Why it was not run, where it was not.
+	// Why is the reason if it was not run.
 	Why string `json:"why,omitempty"`
-	// Requests that the origin saw, and the seconds between them.
+	// Requests is how many requests the origin received, and Gaps the seconds between them.
 	Requests int       `json:"requests"`
 	Gaps     []float64 `json:"gaps,omitempty"`
-	// Exit is the exit status of a client, -1 where it was ended for lack of time.
+	// Exit is the exit status of a client, or -1 if it exceeded its time limit.
 	Exit *int `json:"exit,omitempty"`
 }
 
-// Report is what came of one subject.
+// Report has the results of one subject.
 type Report struct {
-	// Subject is the server or the client; Command how a client was called; Version
-	// what it says of itself.
+	// Subject is the server or the client. Command is the command line of a client, and Version
+	// its output for --version.
 	Subject string   `json:"subject"`
 	Command string   `json:"command,omitempty"`
 	Version string   `json:"version,omitempty"`
@@ -61,7 +61,7 @@ type Report struct {
 // Tally counts verdicts.
 type Tally struct{ Held, Failed, Other int }
 
-// Judged is how many could be judged.
+// Judged returns how many results are held or failed.
 func (t Tally) Judged() int { return t.Held + t.Failed }
 
 func (t *Tally) add(v Verdict) {
@@ -75,7 +75,7 @@ func (t *Tally) add(v Verdict) {
 	}
 }
 
-// Tally counts the results that pass the filter.
+// Tally counts the results for which filter returns true.
 func (r *Report) Tally(filter func(*Result) bool) Tally {
 	var t Tally
 	for i := range r.Results {
@@ -86,7 +86,7 @@ func (r *Report) Tally(filter func(*Result) bool) Tally {
 	return t
 }
 
-// Rules are those that any result is about, letters first, then by number.
+// Rules returns the rules of all results, sorted by letter and then by number.
 func (r *Report) Rules() []string {
 	var rules []string
 	for i := range r.Results {
@@ -100,7 +100,7 @@ func compareRules(a, b string) int {
 	if a[0] != b[0] {
 		return int(a[0]) - int(b[0])
 	}
-	m, _ := strconv.Atoi(a[1:]) // a test holds them to a letter and a number
+	m, _ := strconv.Atoi(a[1:]) // a test checks that they are a letter and a number
 	n, _ := strconv.Atoi(b[1:])
 	return m - n
 }
@@ -109,14 +109,14 @@ func compareRules(a, b string) int {
 type Suite struct {
 	Service pb.FetchServiceClient
 	Origin  Origin
-	// Jobs is how many scenarios run at a time. Zero means one.
+	// Jobs is how many scenarios run at the same time. Zero means one.
 	Jobs int
-	// Skip says why a scenario is not run. Nil, or an empty answer, lets it run.
+	// Skip returns why a scenario is not run, or "" to run it. Nil runs all.
 	Skip func(*Scenario) string
 }
 
-// Vectors runs the vectors, in their order. The error is the end of ctx, or about
-// a vector itself.
+// Vectors runs the vectors and returns the results in their order. It returns an error if ctx
+// ends, or if a vector is malformed.
 func (x *Suite) Vectors(ctx context.Context, vectors []conformance.Vector) ([]Result, error) {
 	results := make([]Result, len(vectors))
 	err := each(ctx, x.Jobs, len(vectors), func(ctx context.Context, i int) error {
@@ -128,12 +128,12 @@ func (x *Suite) Vectors(ctx context.Context, vectors []conformance.Vector) ([]Re
 	return results, err
 }
 
-// framed is the listener whose scenarios run one at a time: they would share a
-// connection, which some of them break.
+// framed is the listener whose scenarios run one at a time. They would share a connection, which
+// some of them break.
 const framed = "h2fault"
 
-// Scenarios runs the scenarios; the results are in their order. The error is the
-// end of ctx.
+// Scenarios runs the scenarios and returns the results in their order. It returns an error if ctx
+// ends.
 func (x *Suite) Scenarios(ctx context.Context, scenarios []*Scenario) ([]Result, error) {
 	results := make([]Result, len(scenarios))
 	var alone sync.Mutex
@@ -157,7 +157,7 @@ func (x *Suite) Scenarios(ctx context.Context, scenarios []*Scenario) ([]Result,
 	return results, err
 }
 
-// judged fills in what came of a scenario.
+// judged fills in the result of a scenario.
 func (r *Result) judged(wrong []Mismatch, requests []origin.Request) {
 	r.Wrong, r.Verdict, r.Requests = wrong, verdict(wrong), len(requests)
 	for _, gap := range gapsOf(requests) {
@@ -180,7 +180,7 @@ func verdict(wrong []Mismatch) Verdict {
 	return Held
 }
 
-// each calls do for 0 to n-1, some at a time, until one fails or ctx ends.
+// each calls do for 0 to n-1, jobs at a time, until one fails or ctx ends.
 func each(ctx context.Context, jobs, n int, do func(context.Context, int) error) error {
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(max(jobs, 1))
@@ -193,13 +193,13 @@ func each(ctx context.Context, jobs, n int, do func(context.Context, int) error)
 		})
 	}
 	err := group.Wait()
-	if ctx.Err() != nil { // what came of those under way says nothing
+	if ctx.Err() != nil { // the calls that ctx interrupted have no meaning
 		return ctx.Err()
 	}
 	return err
 }
 
-// First is the first thing that did not hold, in a few words.
+// First describes the first mismatch, or returns "".
 func (r *Result) First() string {
 	if len(r.Wrong) == 0 {
 		return ""

@@ -16,28 +16,28 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Origin serves the scenarios and keeps a log. [origin.Origin] is one.
+// Origin serves the scenarios and keeps a log. [origin.Origin] implements it.
 type Origin interface {
-	// URL is the absolute URL of a path on the named listener.
+	// URL returns the absolute URL of a path on the named listener.
 	URL(listener, path string) string
-	// Requests are those that arrived for a key, in order.
+	// Requests returns the requests for a key, in order of arrival.
 	Requests(key string) []origin.Request
-	// Body is the first n bytes of the body that the paths ask for.
+	// Body returns the first n bytes of the body that the paths ask for.
 	Body(n int64) []byte
 }
 
-// Scenario is a scenario with its messages read.
+// Scenario is a [conformance.Scenario] with its messages parsed.
 type Scenario struct {
 	conformance.Scenario
 
-	// Changed is what a breakage changed. Empty means nothing.
+	// Changed describes what a breakage has changed, or is empty.
 	Changed string
 
 	request  *pb.FetchRequest
 	deadline time.Duration // zero means none
 	outcome  *pb.FetchOutcome
 	waits    []*pb.RetryDecision
-	gaps     []time.Duration // of a client
+	gaps     []time.Duration // minimum times between the requests of a client
 }
 
 // Load reads all scenarios. An error names the file and the scenario.
@@ -105,7 +105,7 @@ func parseMessage(raw []byte, into proto.Message) error {
 	return protojson.Unmarshal(raw, into)
 }
 
-// Key is the name by which the origin counts the requests of the scenario.
+// Key returns the key under which the origin counts the requests of the scenario.
 func (s *Scenario) Key() string { return key(s.Name) }
 
 func key(name string) string {
@@ -117,10 +117,10 @@ func key(name string) string {
 	}, name)
 }
 
-// URL is the absolute URL that is asked.
+// URL returns the absolute URL to fetch.
 func (s *Scenario) URL(o Origin) string { return s.resolve(o, s.Listener, s.Path) }
 
-// finalURL is that of the last response.
+// finalURL returns the expected URL of the last response.
 func (s *Scenario) finalURL(o Origin) string {
 	listener, path := s.Want.FinalListener, s.Want.FinalPath
 	if listener == "" {
@@ -132,7 +132,7 @@ func (s *Scenario) finalURL(o Origin) string {
 	return s.resolve(o, listener, path)
 }
 
-// listeners is how a path names the listener that a redirect leads to.
+// listeners matches the names in a path of listeners to which a redirect leads.
 var listeners = regexp.MustCompile(`\{[a-z0-9-]+\}`)
 
 func (s *Scenario) resolve(o Origin, listener, path string) string {
@@ -143,10 +143,10 @@ func (s *Scenario) resolve(o Origin, listener, path string) string {
 	return o.URL(listener, path)
 }
 
-// AuthProvider is the one that the request names; empty: none.
+// AuthProvider returns the auth provider that the request names, or "".
 func (s *Scenario) AuthProvider() string { return s.request.GetAuthProvider() }
 
-// Listeners are those that the scenario needs, the one it asks first.
+// Listeners returns the listeners that the scenario needs. The first is the one of its URL.
 func (s *Scenario) Listeners() []string {
 	names := []string{s.Listener}
 	for _, name := range listeners.FindAllString(s.Path, -1) {
@@ -155,12 +155,12 @@ func (s *Scenario) Listeners() []string {
 	return names
 }
 
-// About tells whether the scenario is about a rule, or is called so.
+// About reports whether the scenario is about a rule or has that name.
 func (s *Scenario) About(ruleOrName string) bool {
 	return s.Name == ruleOrName || slices.Contains(s.Rules, strings.ToUpper(ruleOrName))
 }
 
-// BreakRules are the rules for which the scenario has a breakage.
+// BreakRules returns the rules for which the scenario has a breakage.
 func (s *Scenario) BreakRules() []string {
 	rules := make([]string, len(s.Breaks))
 	for i, b := range s.Breaks {
@@ -169,8 +169,8 @@ func (s *Scenario) BreakRules() []string {
 	return rules
 }
 
-// Broken returns the scenarios with a breakage of the rule, each changed so that
-// the rule has no occasion. What must hold stays the same.
+// Broken returns the scenarios that have a breakage of the rule, changed so that the rule does not
+// apply. The expectations stay the same, so judging them must fail.
 func Broken(all []*Scenario, rule string) []*Scenario {
 	var chosen []*Scenario
 	for _, s := range all {

@@ -11,8 +11,8 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Explain asks the service what it makes of a vector, and returns what it should
-// not have made of it. An error is about the vector itself.
+// Explain calls the service with a vector and returns the mismatches. It returns an error if the
+// vector is malformed.
 func Explain(ctx context.Context, service pb.FetchServiceClient, v *conformance.Vector) ([]Mismatch, error) {
 	req, want := new(pb.ExplainRequest), new(pb.ExplainResponse)
 	if err := protojson.Unmarshal(v.Request, req); err != nil {
@@ -31,7 +31,7 @@ func Explain(ctx context.Context, service pb.FetchServiceClient, v *conformance.
 	return j.wrong, nil
 }
 
-// explained compares all but what conformance/README.md leaves to the service.
+// explained compares everything except the fields that conformance/README.md excludes.
 func (j *judgement) explained(want, got *pb.ExplainResponse) {
 	j.same("kind", want.GetKind(), got.GetKind())
 	e := proto.CloneOf(got.GetError())

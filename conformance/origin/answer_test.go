@@ -52,7 +52,7 @@ func TestCodings(t *testing.T) {
 	t.Parallel()
 	o := start(t)
 	c := newClient(t, o)
-	for coding, told := range map[string]string{
+	for coding, announced := range map[string]string{
 		"gzip": "gzip", "deflate": "deflate", "rawdeflate": "deflate", "br": "br", "zstd": "zstd",
 	} {
 		for _, tc := range []struct {
@@ -65,7 +65,7 @@ func TestCodings(t *testing.T) {
 			{"cut", "size=5000,coding-cut=100", nil, false},
 		} {
 			g := mustGet(t, c, o.URL("http", "/s/"+coding+tc.name+"/200:coding="+coding+","+tc.params))
-			if g.Header.Get("Content-Encoding") != told || g.err != nil || g.ContentLength != int64(len(g.body)) {
+			if g.Header.Get("Content-Encoding") != announced || g.err != nil || g.ContentLength != int64(len(g.body)) {
 				t.Errorf("%s %s: coding %q, error %v, length %d of %d", coding, tc.name, g.Header.Get("Content-Encoding"), g.err, g.ContentLength, len(g.body))
 			}
 			plain, err := decode(t, coding, g.body)
@@ -165,13 +165,13 @@ func TestBodies(t *testing.T) {
 		t.Fatalf("HEAD: %v, %v; want length 12345", resp, err)
 	}
 	_ = resp.Body.Close()
-	// The connection must still be in step.
+	// The connection must still work.
 	if g := mustGet(t, c, o.URL("http", "/s/d/404")); g.StatusCode != 404 {
 		t.Errorf("after HEAD: %d, want 404", g.StatusCode)
 	}
 }
 
-// Other languages compute the seeded body by its documented rule.
+// TestSeededBytes checks the documented rule, by which other languages compute the body.
 func TestSeededBytes(t *testing.T) {
 	t.Parallel()
 	o := origin.New(origin.Config{Seed: 0})
@@ -202,7 +202,7 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// Dates are measured by the origin's clock, which a bubble sets.
+// TestDates uses a bubble to set the origin's clock.
 func TestDates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := origin.New(origin.Config{})

@@ -31,8 +31,8 @@ func TestH2Faults(t *testing.T) {
 	anyError := func(err error) bool { return err != nil }
 	for _, tc := range []struct {
 		listener, step string
-		head           func(error) bool // nil: there must be a head
-		body           func(error) bool // nil: the body must be whole
+		head           func(error) bool // expected error of the head; nil: none
+		body           func(error) bool // expected error of the body; nil: none
 		size           int
 	}{
 		{"h2fault", "h2-rst:code=11", isStream(http2.ErrCodeEnhanceYourCalm), nil, 0},
@@ -103,7 +103,7 @@ func TestH2HugeHead(t *testing.T) {
 	}
 }
 
-// A stream that GOAWAY disclaims is sent again by the transport.
+// TestGoAwayIsRetried checks that the transport resends a stream that GOAWAY excludes.
 func TestGoAwayIsRetried(t *testing.T) {
 	t.Parallel()
 	o := start(t)
@@ -131,7 +131,7 @@ func TestH2RequestBody(t *testing.T) {
 	}
 }
 
-// What a protocol cannot do is refused, not left out.
+// TestUnsupported checks that faults which a protocol cannot express are refused with 501.
 func TestUnsupported(t *testing.T) {
 	t.Parallel()
 	o := start(t)
@@ -150,7 +150,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// Both HTTP/2 servers notice that a client gives up.
+// TestH2ClientGone checks that both HTTP/2 servers notice a client that cancels.
 func TestH2ClientGone(t *testing.T) {
 	t.Parallel()
 	o := start(t)
@@ -164,7 +164,7 @@ func TestH2ClientGone(t *testing.T) {
 	}
 }
 
-// Both HTTP/2 servers work in memory, below TLS, and without real time.
+// TestHTTPSInBubble checks that both HTTP/2 servers work in memory, with TLS and in fake time.
 func TestHTTPSInBubble(t *testing.T) {
 	for _, name := range []string{"https", "h2fault"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestHTTPSInBubble(t *testing.T) {
 	}
 }
 
-// With prior knowledge HTTP/2 needs no TLS, and so works in memory.
+// TestH2PriorKnowledgeInBubble checks HTTP/2 without TLS in memory.
 func TestH2PriorKnowledgeInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := origin.New(origin.Config{Seed: 1})
@@ -216,8 +216,8 @@ func TestH2PriorKnowledgeInBubble(t *testing.T) {
 	})
 }
 
-// frames asks for path on h2fault and returns the headers of the frames that
-// come, SETTINGS of the start apart, until one of the given type has come.
+// frames requests path from h2fault. It returns the types of the frames that arrive, up to the first
+// of the given type, without the initial SETTINGS.
 func frames(t *testing.T, addr string, cfg *tls.Config, path string, until http2.FrameType) (kinds []string, payload []byte) {
 	t.Helper()
 	cfg.NextProtos = []string{"h2"}
@@ -254,7 +254,7 @@ func frames(t *testing.T, addr string, cfg *tls.Config, path string, until http2
 			t.Fatalf("read %v: %v", header, err)
 		}
 		if n < 2 && header.Type == http2.FrameSettings {
-			continue // the server's own and its acknowledgement
+			continue // the server's SETTINGS and its acknowledgement
 		}
 		kinds = append(kinds, header.Type.String())
 		if header.Type == until {

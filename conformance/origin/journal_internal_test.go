@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestJournalForgetsTheOldest(t *testing.T) {
+func TestJournalDropsTheOldest(t *testing.T) {
 	t.Parallel()
 	j := newJournal(3)
 	rt := &route{steps: []step{{text: "1"}, {text: "2"}, {text: "3"}}}
@@ -19,7 +19,7 @@ func TestJournalForgetsTheOldest(t *testing.T) {
 	for _, r := range j.all() {
 		got = append(got, fmt.Sprintf("%s %d %s", r.Key, r.Number, r.Step))
 	}
-	// Counters go on where entries are forgotten.
+	// Counters continue after entries are dropped.
 	if diff := cmp.Diff([]string{"a 2 2", "b 2 2", "b 3 3"}, got); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start returns an origin on loopback that ends with the test.
+// start returns an origin on loopback that is closed when the test ends.
 func start(t *testing.T) *origin.Origin {
 	t.Helper()
 	o, err := origin.Start(origin.Config{Seed: 1})
@@ -31,8 +31,8 @@ func start(t *testing.T) *origin.Origin {
 	return o
 }
 
-// newClient returns a client that trusts o, follows no redirect, undoes no
-// coding, and forgets its connections with the test.
+// newClient returns a client that trusts o and neither follows redirects nor decodes bodies. Its
+// connections are closed when the test ends.
 func newClient(t *testing.T, o *origin.Origin) *http.Client {
 	t.Helper()
 	return newTLSClient(t, &tls.Config{RootCAs: o.CA()})
@@ -52,14 +52,14 @@ func newTLSClient(t *testing.T, cfg *tls.Config) *http.Client {
 	}
 }
 
-// got is an answer that was read to its end, or until an error.
+// got is a response with its body, as far as it could be read.
 type got struct {
 	*http.Response
 	body []byte
 	err  error // of the body
 }
 
-// get asks for a URL and reads the body; the error is of the head.
+// get requests a URL and reads the body. It returns an error only if there is no head.
 func get(t *testing.T, c *http.Client, url string, headers ...string) (got, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -82,7 +82,7 @@ func do(c *http.Client, req *http.Request) (got, error) {
 	return got{Response: resp, body: body, err: err}, nil
 }
 
-// mustGet is get for answers that must have a head.
+// mustGet is like get, but fails the test if there is no head.
 func mustGet(t *testing.T, c *http.Client, url string, headers ...string) got {
 	t.Helper()
 	g, err := get(t, c, url, headers...)
@@ -92,12 +92,12 @@ func mustGet(t *testing.T, c *http.Client, url string, headers ...string) got {
 	return g
 }
 
-// dialer dials l whatever the address.
+// dialer returns a dial function that ignores the address and dials l.
 func dialer(l *bufconn.Listener) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }
 }
 
-// dial opens a raw connection that ends with the test.
+// dial opens a connection that is closed when the test ends.
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	var d net.Dialer
@@ -109,7 +109,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// closeWrite ends the sending side.
+// closeWrite closes the sending side.
 func closeWrite(t *testing.T, c net.Conn) {
 	t.Helper()
 	half, ok := c.(interface{ CloseWrite() error })
@@ -121,7 +121,7 @@ func closeWrite(t *testing.T, c net.Conn) {
 	}
 }
 
-// ask writes a bare request for path and returns what comes until the end.
+// ask writes a minimal request for path and returns everything until the connection closes.
 func ask(t *testing.T, o *origin.Origin, path string) (string, error) {
 	t.Helper()
 	c := dial(t, o.Addr("http"))

@@ -83,7 +83,7 @@ func TestGrammarErrors(t *testing.T) {
 	}
 }
 
-// As a handler in somebody else's server the faults are real too.
+// TestHandler checks that faults are also real if the origin is a handler of another server.
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	o := origin.New(origin.Config{Seed: 1})
@@ -118,7 +118,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// Close must not wait for exchanges that would never end.
+// TestCloseEndsEverything checks that Close does not wait for exchanges that never end.
 func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
 	o, err := origin.Start(origin.Config{})

@@ -12,7 +12,7 @@ import (
 	"fetchd/conformance/origin"
 )
 
-// Faults that only the bytes on the connection show.
+// TestBytesOnTheWire checks faults that are visible only in the bytes on the connection.
 func TestBytesOnTheWire(t *testing.T) {
 	t.Parallel()
 	o := start(t)

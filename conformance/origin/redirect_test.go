@@ -50,7 +50,7 @@ func TestRedirectHelpers(t *testing.T) {
 	}
 }
 
-// The hops of a chain are logged but take no step of the key.
+// TestChainTakesNoTurn checks that the hops of a chain are logged but do not advance the script.
 func TestChainTakesNoTurn(t *testing.T) {
 	t.Parallel()
 	o := start(t)

@@ -35,7 +35,7 @@ func TestScriptStepsInOrder(t *testing.T) {
 	}
 }
 
-// A script of /cycle begins again. One of /s with the same steps does not.
+// TestCycleBeginsAgain checks that a script of /cycle repeats and the same script of /s does not.
 func TestCycleBeginsAgain(t *testing.T) {
 	t.Parallel()
 	o := start(t)

@@ -42,7 +42,7 @@ func TestTLSListeners(t *testing.T) {
 	} {
 		t.Run(tc.listener, func(t *testing.T) {
 			t.Parallel()
-			// tcp-reset may strike while the client still connects.
+			// tcp-reset may reset while the client is still connecting.
 			d := tls.Dialer{Config: &tls.Config{RootCAs: o.CA()}}
 			conn, err := d.DialContext(t.Context(), "tcp", o.Addr(tc.listener))
 			if err == nil {
@@ -58,7 +58,7 @@ func TestTLSListeners(t *testing.T) {
 	}
 }
 
-// The silent ones must neither answer nor close.
+// TestSilentListeners checks that the silent listeners neither answer nor close.
 func TestSilentListeners(t *testing.T) {
 	t.Parallel()
 	o := start(t)
@@ -115,7 +115,7 @@ func TestMutualTLS(t *testing.T) {
 			if _, err := io.WriteString(conn, "GET /s/k/200:close HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
 				t.Fatalf("write: %v", err)
 			}
-			// In TLS 1.3 the client hears of it with its first read.
+			// In TLS 1.3 the client receives the alert with its first read.
 			answer, err := io.ReadAll(conn)
 			if tc.ok != (err == nil && len(answer) > 0) || !tc.ok && !as[*net.OpError](err) {
 				t.Errorf("answer %q, error %v (%T); want ok %v, else an alert", answer, err, err, tc.ok)
@@ -124,7 +124,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// The client certificate in PEM, for clients in other languages, must work.
+// TestClientPEM checks the client certificate in PEM, which clients in other languages use.
 func TestClientPEM(t *testing.T) {
 	t.Parallel()
 	o := start(t)
@@ -143,7 +143,7 @@ func TestClientPEM(t *testing.T) {
 	}
 }
 
-// tls-plain serves those who do not say hello.
+// TestPlainOnTLSPort checks that tls-plain serves clients that speak plain HTTP.
 func TestPlainOnTLSPort(t *testing.T) {
 	t.Parallel()
 	o := start(t)

@@ -1,5 +1,5 @@
-// Package bodies keeps response bodies in a directory or a bucket, under their
-// digests: a body that several URLs have is kept once.
+// Package bodies stores response bodies in a directory or a bucket, under their digests. Equal
+// bodies are stored once.
 package bodies
 
 import (
@@ -18,13 +18,12 @@ import (
 	_ "gocloud.dev/blob/s3blob"   // s3://
 )
 
-// Store keeps bodies in one bucket. It is safe for concurrent use.
+// Store stores bodies in one bucket. It is safe for concurrent use.
 type Store struct{ bucket *blob.Bucket }
 
-// Open opens the directory of a path, which is made if need be, or the bucket of
-// a URL as gocloud.dev/blob has it: file:///DIR, mem:// or s3://BUCKET?region=….
-// The error names the place, without the query of a URL, which may hold secrets.
-// The caller closes what it got.
+// Open opens a directory, which it creates if necessary, or the bucket of a gocloud.dev/blob URL:
+// file:///DIR, mem:// or s3://BUCKET?region=…. The error contains the place without the query of a
+// URL, which may contain secrets. The caller closes the store.
 func Open(ctx context.Context, place string) (*Store, error) {
 	at := place
 	if !strings.Contains(place, "://") {
@@ -35,8 +34,8 @@ func Open(ctx context.Context, place string) (*Store, error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("open %s for bodies: %w", place, err)
 		}
-		// The digest is the name, so what tells more of a body beside it would be noise;
-		// a temporary file elsewhere could not be renamed into place.
+		// No metadata files, because the digest is the name. A temporary file in another directory
+		// could not be renamed into place.
 		at = (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir), RawQuery: "metadata=skip&no_tmp_dir=true"}).String()
 	}
 	bucket, err := blob.OpenBucket(ctx, at)
@@ -46,15 +45,14 @@ func Open(ctx context.Context, place string) (*Store, error) {
 	return &Store{bucket}, nil
 }
 
-// Name is where the body of a digest is, from the bucket's root.
+// Name returns the path of a body from the root of the bucket.
 func Name(sha256 string) string { return "sha256/" + sha256[:2] + "/" + sha256 }
 
-// Keep stores body under its SHA-256 in 64 hexadecimal digits, unless it is there.
-// What is written appears whole or not at all. An error that matches
-// [context.Canceled] says that ctx ended first.
+// Keep stores body completely or not at all, unless it is stored already. sha256 is its SHA-256 in
+// 64 hexadecimal digits. The error matches [context.Canceled] if ctx was cancelled first.
 func (s *Store) Keep(ctx context.Context, sha256 string, body []byte) error {
 	if raw, err := hex.DecodeString(sha256); err != nil || len(raw) != 32 {
-		return fmt.Errorf("%.70q is no SHA-256 in hexadecimal", sha256)
+		return fmt.Errorf("%.70q is not a SHA-256 in hexadecimal", sha256)
 	}
 	name := Name(sha256)
 	a, err := s.bucket.Attributes(ctx, name)
@@ -67,15 +65,10 @@ func (s *Store) Keep(ctx context.Context, sha256 string, body []byte) error {
 	return nil
 }
 
-// Read returns a body that was kept.
-func (s *Store) Read(ctx context.Context, sha256 string) ([]byte, error) {
-	return s.bucket.ReadAll(ctx, Name(sha256))
-}
-
-// Close ends the use of the bucket.
+// Close closes the bucket.
 func (s *Store) Close() error { return s.bucket.Close() }
 
-// shown is a place without what may be secret in it.
+// shown returns a place without its query, which may contain secrets.
 func shown(place string) string {
 	if before, _, found := strings.Cut(place, "?"); found {
 		return before + "?…"

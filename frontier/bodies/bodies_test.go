@@ -47,7 +47,7 @@ func TestKeep(t *testing.T) {
 					})
 				}
 				wait.Wait()
-				if got, err := s.Read(t.Context(), digest(body)); err != nil || string(got) != body {
+				if got, err := s.bucket.ReadAll(t.Context(), Name(digest(body))); err != nil || string(got) != body {
 					t.Errorf("Read = %d bytes, %v, want %d", len(got), err, len(body))
 				}
 			}
@@ -110,7 +110,7 @@ func TestKeepRefuses(t *testing.T) {
 	if err := s.Keep(ctx, digest("b"), []byte("b")); !errors.Is(err, context.Canceled) {
 		t.Errorf("Keep with a context that is over = %v", err)
 	}
-	if _, err := s.Read(t.Context(), digest("b")); err == nil {
+	if _, err := s.bucket.ReadAll(t.Context(), Name(digest("b"))); err == nil {
 		t.Error("it was written all the same")
 	}
 }

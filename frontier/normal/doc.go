@@ -1,23 +1,23 @@
-// Package normal has the rules by which two URLs are one: a URL is stored,
-// hashed and compared in its normal form alone.
+// Package normal defines when two URLs are the same: URLs are stored, hashed and compared in their
+// normal form.
 //
-// The parser is that of the WHATWG URL standard, so a URL means what it means
-// to a browser. On top of it:
+// The parser implements the WHATWG URL standard, so a URL means the same as in a browser. In
+// addition:
 //
-//   - http and https only; fragment, user information and an empty query go;
-//   - one dot at the end of the host goes, and so does the scheme's own port;
-//   - a host of more than 253 bytes or with a label of more than 63 is refused,
-//     for the DNS has none (RFC 1035 §2.3.4);
-//   - escapes are upper-case, and those of unreserved characters (RFC 3986
-//     §2.3) are decoded, all others stay; a % that begins no escape is %25;
-//   - ^ and | in a path are escaped, for net/url writes the path anew when it
-//     meets one, and a %2F in it becomes a slash;
-//   - a byte that is not UTF-8 is escaped as it is;
-//   - the outcome is normalised again, is then its own normal form, and
-//     net/url reads and writes it unchanged.
+//   - Only http and https are allowed. The fragment, user information and an empty query are
+//     removed.
+//   - One dot at the end of the host and the scheme's default port are removed.
+//   - A host of more than 253 bytes, or with a label of more than 63, is rejected, because DNS does
+//     not allow it (RFC 1035 §2.3.4).
+//   - Escapes are in upper case. Those of unreserved characters (RFC 3986 §2.3) are decoded, all
+//     others stay. A % that starts no escape becomes %25.
+//   - ^ and | in a path are escaped. Otherwise net/url would rewrite the path, and turn a %2F in it
+//     into a slash.
+//   - Bytes that are not UTF-8 are escaped.
+//   - The normal form of a normal form is the same, and net/url parses and writes it unchanged.
 //
-// The package does not resolve references, and does not ask whether a host
-// exists or may be fetched.
+// The package does not resolve references, and does not check whether a host exists or may be
+// fetched from.
 //
-// [NormalizeURL] comes first; [URLHash] and [ExtractHost] take what it returns.
+// Call [NormalizeURL] first. [URLHash] and [ExtractHost] take its result.
 package normal

@@ -5,59 +5,43 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 
 	whatwg "github.com/nlnwa/whatwg-url/url"
 )
 
-// Version numbers the rules. It is stored beside normal forms, and rises when
-// any URL gets another one.
+// Version is the version of the rules. It is stored with normal forms. Increase it when the normal
+// form of any URL changes.
 const Version = 1
 
-// MaxURLBytes is the longest URL accepted, and the longest normal form.
+// MaxURLBytes is the maximum length of a URL and of its normal form.
 const MaxURLBytes = 8 << 10
 
-// Rules are what a crawl may add to the rules of this package. The zero value
-// adds nothing. A value may be used by many goroutines.
-type Rules struct {
-	// SortQuery orders parameters by name. Those of one name keep their order.
-	SortQuery bool
-	// CollapseSlashes makes one slash of several in a path.
-	CollapseSlashes bool
-}
-
-// NormalizeURL is [Rules.Normalize] by the zero Rules.
+// NormalizeURL returns the normal form of raw. An error wraps one of the errors of this package, and
+// does not contain raw.
 func NormalizeURL(raw string) (string, error) {
-	return Rules{}.Normalize(raw)
-}
-
-// Normalize returns the normal form of raw. An error wraps one of the
-// sentinels of this package and says what is wrong with raw, without
-// repeating it.
-func (r Rules) Normalize(raw string) (string, error) {
 	if len(raw) > MaxURLBytes {
 		return "", fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLong, len(raw), MaxURLBytes)
 	}
 	if err := checkAuthority(raw); err != nil {
 		return "", err
 	}
-	first, err := r.pass(raw)
+	first, err := pass(raw)
 	if err != nil {
 		return "", err
 	}
-	normal, err := r.pass(first)
+	normal, err := pass(first)
 	if err != nil {
 		return "", err
 	}
 	if normal != first {
-		// What the first pass decoded was decided anew. It may not go on so.
-		again, err := r.pass(normal)
+		// The second pass parsed what the first one had decoded. It must not change again.
+		again, err := pass(normal)
 		if err != nil {
 			return "", err
 		}
 		if again != normal {
-			return "", fmt.Errorf("%w: its normal form has another normal form", ErrAmbiguous)
+			return "", fmt.Errorf("%w: the normal form of its normal form is different", ErrAmbiguous)
 		}
 	}
 	if err := readsUnchanged(normal); err != nil {
@@ -67,7 +51,7 @@ func (r Rules) Normalize(raw string) (string, error) {
 }
 
 // pass applies every rule once.
-func (r Rules) pass(raw string) (string, error) {
+func pass(raw string) (string, error) {
 	u, err := parser.Parse(escapeInvalidUTF8(raw))
 	if err != nil {
 		return "", syntaxError(err)
@@ -86,12 +70,6 @@ func (r Rules) pass(raw string) (string, error) {
 		host += ":" + u.Port()
 	}
 	path, query := tidyEscapes(u.Pathname()), tidyEscapes(u.Query())
-	if r.CollapseSlashes {
-		path = collapseSlashes(path)
-	}
-	if r.SortQuery {
-		query = sortQuery(query)
-	}
 	if query != "" {
 		query = "?" + query
 	}
@@ -102,19 +80,19 @@ func (r Rules) pass(raw string) (string, error) {
 	return normal, nil
 }
 
-// parser is safe for concurrent use: it holds options alone.
+// parser has only options, so it is safe for concurrent use.
 //
-// net/url takes an escaped path as it stands only if it finds nothing in it
-// that it would escape itself; ^ and | are what the standard leaves over.
+// net/url keeps an escaped path only if it would escape nothing in it. The standard leaves ^ and |
+// unescaped, so we escape them.
 var parser = whatwg.NewParser(whatwg.WithPathPercentEncodeSet(whatwg.PathPercentEncodeSet.Set('^', '|')))
 
-// maxUserBytes keeps the parser, whose time grows with the square of the user
-// information, below 5 ms; 8 KiB of @ take it 110.
+// maxUserBytes limits the time of the parser to 5 ms. It grows with the square of the user
+// information: 8 KiB of @ take 110 ms.
 const maxUserBytes = 1 << 10
 
-// checkAuthority refuses what the parser is too slow for or, of brackets, too
-// lenient: it takes [[::1]] for [::1]. Tabs and line ends, which the parser
-// drops, make no difference to the counts.
+// checkAuthority rejects user information that is too long for the parser, and brackets that it
+// accepts by mistake, such as [[::1]] for [::1]. The parser drops tabs and line ends, which does
+// not affect the counts.
 func checkAuthority(raw string) error {
 	_, rest, _ := strings.Cut(raw, ":")
 	rest = strings.TrimLeft(rest, "/\\\t\r\n")
@@ -131,8 +109,8 @@ func checkAuthority(raw string) error {
 	return nil
 }
 
-// trimDot takes the dot of the root off. An empty label can be in no name of
-// the DNS, and would be a second dot to take off in the second pass.
+// trimDot removes the trailing dot. No DNS name has an empty label, and the second pass would
+// remove another dot.
 func trimDot(host string) (string, error) {
 	host = strings.TrimSuffix(host, ".")
 	if host == "" || host[0] == '.' || strings.HasSuffix(host, ".") || strings.Contains(host, "..") {
@@ -141,14 +119,14 @@ func trimDot(host string) (string, error) {
 	return host, nil
 }
 
-// maxHostBytes is the longest host name accepted, without the root's dot, and
-// maxLabelBytes the longest part of it: RFC 1035 §2.3.4. No address is as long.
+// maxHostBytes is the maximum length of a host name without the trailing dot, and maxLabelBytes
+// that of a label: RFC 1035 §2.3.4. Addresses are shorter.
 const (
 	maxHostBytes  = 253
 	maxLabelBytes = 63
 )
 
-// checkLengths refuses what no resolver looks up, and no index of hosts need hold.
+// checkLengths rejects names that no resolver looks up.
 func checkLengths(host string) error {
 	if len(host) > maxHostBytes {
 		return fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrHost, len(host), maxHostBytes)
@@ -161,49 +139,32 @@ func checkLengths(host string) error {
 	return nil
 }
 
-// readsUnchanged holds normal against the parser of those who will fetch it.
+// readsUnchanged checks that net/url, which fetches the URL, parses it and writes it unchanged.
 func readsUnchanged(normal string) error {
 	u, err := url.Parse(normal)
 	if err != nil {
 		if _, ok := errors.AsType[url.InvalidHostError](err); ok {
-			return fmt.Errorf("%w: it has a character that no host name has", ErrHost)
+			return fmt.Errorf("%w: it has a character that is not allowed in a host name", ErrHost)
 		}
-		return fmt.Errorf("%w: net/url does not read it", ErrAmbiguous)
+		return fmt.Errorf("%w: net/url cannot parse it", ErrAmbiguous)
 	}
 	if u.String() != normal {
-		return fmt.Errorf("%w: net/url writes it in another way", ErrAmbiguous)
+		return fmt.Errorf("%w: net/url writes it differently", ErrAmbiguous)
 	}
 	return nil
 }
 
-func collapseSlashes(path string) string {
-	for strings.Contains(path, "//") {
-		path = strings.ReplaceAll(path, "//", "/")
-	}
-	return path
-}
-
-func sortQuery(query string) string {
-	params := strings.Split(query, "&")
-	slices.SortStableFunc(params, func(a, b string) int {
-		a, _, _ = strings.Cut(a, "=")
-		b, _, _ = strings.Cut(b, "=")
-		return strings.Compare(a, b)
-	})
-	return strings.Join(params, "&")
-}
-
-// URLHash is the SHA-256 of a normal form.
+// URLHash returns the SHA-256 of a normal form.
 func URLHash(normal string) [32]byte {
 	return sha256.Sum256([]byte(normal))
 }
 
-// ExtractHost is the key of politeness: the host of a normal form, with its
-// port unless that is the scheme's own. http and https of one name share it.
+// ExtractHost returns the host of a normal form, by which politeness is counted. It has a port
+// unless that is the scheme's default, so http and https of one name share it.
 func ExtractHost(normal string) (string, error) {
 	u, err := url.Parse(normal)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return "", fmt.Errorf("%w: this is no normal form", ErrHost)
+		return "", fmt.Errorf("%w: this is not a normal form", ErrHost)
 	}
 	host := strings.ToLower(u.Host)
 	if u.Scheme == "http" {

@@ -1,16 +1,15 @@
-// Package robots reads robots.txt and says what it allows: RFC 9309.
+// Package robots parses robots.txt and decides what it allows: RFC 9309.
 //
-// [Judge] makes a [Policy] of what a fetch of /robots.txt came to, and
-// [Policy.Decide] says of one URL whether it may be fetched, and by which line.
-// While a file cannot be reached the policy defers everything;
-// [Policy.After] tells when rules of an earlier fetch may be used again.
-// [Parse] is for callers that already have a file.
+// [Judge] turns the result of a fetch of /robots.txt into a [Policy]. [Policy.Decide] says whether a
+// URL may be fetched, and by which line. While a file is unreachable, the policy defers everything;
+// [Policy.After] says when the rules of an earlier fetch may be used again. [Parse] is for callers
+// that already have a file.
 //
-// A file is read for one crawler, and only its rules are kept: at most [MaxSize] bytes,
-// whatever the file contains.
+// A file is parsed for one crawler, and only its rules are kept: at most [MaxSize] bytes for any
+// file.
 //
-// Crawl-delay is not part of the RFC. It is read and returned; the caller limits it.
-// Sitemap lines are ignored.
+// Crawl-delay is not part of the RFC. It is parsed and returned, and the caller limits it. Sitemap
+// lines are ignored.
 //
-// The package fetches nothing, keeps nothing and has no clock.
+// The package fetches nothing, stores nothing and has no clock.
 package robots

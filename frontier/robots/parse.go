@@ -9,17 +9,16 @@ import (
 	"unicode"
 )
 
-// MaxBytes is how much of a file is read; the rest is as if it were not there.
-// RFC 9309 §2.5.
+// MaxBytes is how much of a file is read. The rest is ignored: RFC 9309 §2.5.
 const MaxBytes = 500 << 10
 
-// Parse reads a file and returns its rules for the crawler with the name product. It
-// merges the groups that name the crawler, or those of "*" if none does, RFC 9309
-// §2.2.1. Names are compared without regard to case, by the letters, _ and - that they
-// begin with: "mybot*", "MyBot/2.1" and "mybot2" are all "mybot".
+// Parse parses a file and returns its rules for the crawler with the name product. It merges the
+// groups that name the crawler, or those of "*" if none does: RFC 9309 §2.2.1. It compares names
+// without regard to case, by their leading letters, _ and -. So "mybot*", "MyBot/2.1" and "mybot2"
+// are all "mybot".
 //
-// Any bytes are a valid file: a line that is not understood is ignored, and has no
-// effect on others. Rules that do not fit into [MaxSize] are ignored.
+// Any bytes are a valid file: an unknown line is ignored and does not affect others. Rules that do
+// not fit into [MaxSize] are ignored.
 func Parse(body []byte, product string) *Rules {
 	if len(body) > MaxBytes {
 		body = wholeLines(body[:MaxBytes+1])
@@ -37,13 +36,13 @@ func Parse(body []byte, product string) *Rules {
 	return p.rules()
 }
 
-// wholeLines takes off the line that a limit goes through: half of
-// "Disallow: /private" would close the whole site.
+// wholeLines drops an incomplete last line: half of "Disallow: /private" would close the whole
+// site.
 func wholeLines(body []byte) []byte {
 	return body[:bytes.LastIndexAny(body, "\r\n")+1]
 }
 
-// nextLine ends a line at CR, LF or both: RFC 9309 §2.2, EOL.
+// nextLine returns the text up to CR, LF or CRLF: RFC 9309 §2.2, EOL.
 func nextLine(text string) (line, rest string) {
 	i := strings.IndexAny(text, "\r\n")
 	if i < 0 {
@@ -56,15 +55,15 @@ func nextLine(text string) (line, rest string) {
 	return line, rest
 }
 
-// everyone is the agent of the groups for crawlers that no other group names.
+// everyone is the agent of the groups for all crawlers without a group.
 const everyone = "*"
 
 // parser is the state between two lines.
 type parser struct {
 	token string // of this crawler, in lower case
 	group group
-	// The rules are those of the groups for token if named is set, and until then those of
-	// the groups for everyone, if general is set.
+	// If named is set, the rules are those of the groups for token. Otherwise, if general is set,
+	// they are those of the groups for everyone.
 	named, general bool
 	delay          time.Duration
 	builder        builder
@@ -73,7 +72,7 @@ type parser struct {
 // group is a run of user-agent lines and what follows it: RFC 9309 §2.1.
 type group struct {
 	open  bool // a user-agent line was read
-	ruled bool // it has a rule, so a user-agent line starts another group
+	ruled bool // it has a rule, so the next user-agent line starts another group
 	ours  bool // it names this crawler
 	all   bool // it names everyone
 }
@@ -86,7 +85,7 @@ func (p *parser) line(number uint32, text string) {
 		p.agents(value)
 	case "allow":
 		p.rule(number, text, true, value)
-	// The spellings that google/robotstxt takes for disallow too.
+	// google/robotstxt accepts these spellings of disallow too.
 	case "disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw":
 		p.rule(number, text, false, value)
 	case "crawl-delay":
@@ -94,8 +93,8 @@ func (p *parser) line(number uint32, text string) {
 	}
 }
 
-// record cuts a line into name and value. google/robotstxt and crawler-commons
-// do without the colon where the line has two words.
+// record splits a line into name and value. Like google/robotstxt and crawler-commons, it accepts a
+// line of two words without a colon.
 func record(text string) (name, value string) {
 	if name, value, ok := strings.Cut(text, ":"); ok {
 		return trim(name), trim(value)
@@ -117,8 +116,8 @@ func record(text string) (name, value string) {
 	return "", ""
 }
 
-// agents begins a group, or adds to it. A line should name one agent; those
-// that name several mean all of them, as crawler-commons has it.
+// agents starts a group or adds to it. A line should name one agent. Like crawler-commons, we
+// accept several.
 func (p *parser) agents(value string) {
 	for name := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
 		token := productToken(name)
@@ -132,7 +131,7 @@ func (p *parser) agents(value string) {
 		switch token {
 		case p.token:
 			p.group.ours = true
-			if !p.named { // the rules for everyone are not for this crawler
+			if !p.named { // the rules for everyone do not apply to this crawler
 				p.named, p.delay, p.builder = true, 0, builder{}
 			}
 		case everyone:
@@ -151,8 +150,8 @@ func (p *parser) counts() bool {
 
 func (p *parser) rule(number uint32, text string, allow bool, value string) {
 	p.group.ruled = p.group.open
-	// An empty pattern matches nothing: RFC 9309 §2.2, empty-pattern. It is
-	// a rule all the same, and ends the user-agent lines.
+	// An empty pattern matches nothing: RFC 9309 §2.2, empty-pattern. But it is a rule, and ends
+	// the user-agent lines.
 	if value != "" && p.counts() {
 		p.builder.add(number, trim(text), allow, value)
 	}
@@ -177,10 +176,9 @@ func (p *parser) rules() *Rules {
 	return r
 }
 
-// productToken returns the part of a name that is compared: the letters, _ and -
-// that it begins with, as google/robotstxt and RFC 9309 §2.2.1 have it. A name that
-// begins with another character, such as "360bot" or "*", is compared up to its
-// version or comment.
+// productToken returns the part of a name that is compared: its leading letters, _ and -, as
+// google/robotstxt and RFC 9309 §2.2.1 define it. A name that starts with another character, such
+// as "360bot" or "*", is compared up to its version or comment.
 func productToken(name string) string {
 	n := strings.IndexFunc(name, func(r rune) bool { return !isLetter(r) && r != '_' && r != '-' })
 	if n == 0 {
@@ -194,7 +192,7 @@ func productToken(name string) string {
 
 func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
 
-// seconds reads digits with a fraction. What does not fit is the longest delay.
+// seconds parses digits with a fraction. A value that is too large becomes the longest delay.
 func seconds(value string) (time.Duration, bool) {
 	if strings.Trim(value, "0123456789.") != "" {
 		return 0, false
@@ -209,7 +207,7 @@ func seconds(value string) (time.Duration, bool) {
 	return time.Duration(s * float64(time.Second)), true
 }
 
-// trim takes more for space than RFC 9309 does, as files do.
+// trim removes more kinds of space than RFC 9309 allows, because files contain them.
 func trim(s string) string {
 	return strings.TrimFunc(s, func(r rune) bool { return r == 0 || unicode.IsSpace(r) })
 }

@@ -2,27 +2,29 @@ package robots
 
 import (
 	"strings"
+
+	"fetchd/internal/percent"
 )
 
-// pattern is a rule's path, ready for matching. A * in it is a wildcard, and literalStar
-// is the character.
+// pattern is the path of a rule, prepared for matching. A * is a wildcard, and literalStar is the
+// character.
 type pattern struct {
-	octets uint32 // as escaped
+	octets uint32 // length as escaped
 	strict string
-	loose  string // has the escapes of reserved characters decoded as well
-	end    bool   // nothing may follow
+	loose  string // with escapes of reserved characters decoded too
+	end    bool   // the pattern must match to the end
 }
 
-// literalStar is a star in the path. No other byte of a pattern or a target is outside
-// US-ASCII, because those are escaped.
+// literalStar is a star in the path. All other bytes of patterns and targets are US-ASCII, because
+// the rest is escaped.
 const literalStar = "\xff"
 
-// compile reads a value of Allow or Disallow: RFC 9309 §2.2.2 and §2.2.3.
+// compile parses the value of Allow or Disallow: RFC 9309 §2.2.2 and §2.2.3.
 func compile(value string) pattern {
 	collapsed := collapse(value)
 	escaped := escapeOctets(collapsed)
 	octets := len(escaped) + len(value) - len(collapsed)
-	// A $ is decoded in neither form, so both end with it or neither does.
+	// A $ is decoded in neither form, so both forms end with it or neither does.
 	escaped, end := strings.CutSuffix(escaped, "$")
 	return pattern{
 		octets: uint32(octets), end: end, //nolint:gosec // three times MaxBytes at most
@@ -30,8 +32,8 @@ func compile(value string) pattern {
 	}
 }
 
-// collapse replaces each run of * by one, which matches the same. An escaped star ends a
-// run because it is no wildcard.
+// collapse replaces each run of * by one *, which matches the same. An escaped star ends a run,
+// because it is not a wildcard.
 func collapse(value string) string {
 	if !strings.Contains(value, "**") {
 		return value
@@ -45,18 +47,18 @@ func collapse(value string) string {
 	return out.String()
 }
 
-// literally undoes the escapes of * and $, which are kept until the wildcards
-// have been found: RFC 9309 §2.2.3.
+// literally decodes the escapes of * and $. They stay escaped until the wildcards are found: RFC
+// 9309 §2.2.3.
 func literally(s string) string {
 	if !strings.Contains(s, "%") {
-		return s // the replacer would copy it
+		return s // the replacer would copy s
 	}
 	return literal.Replace(s)
 }
 
 var literal = strings.NewReplacer("%2A", literalStar, "%24", "$")
 
-// target is the path and query of a URL, ready to be compared.
+// target is the path and query of a URL, prepared for matching.
 type target struct {
 	strict, loose string // as in pattern
 }
@@ -66,10 +68,9 @@ func newTarget(pathAndQuery string) target {
 	return target{strict: literally(decode(escaped, strictly)), loose: literally(decode(escaped, loosely))}
 }
 
-// match compares both forms. The strict one alone would keep
-// "?u=https://a" and "?u=https%3A%2F%2Fa" apart, which RFC 9309 §2.2.2 has as
-// one; the loose one alone would lose a pattern such as "*%2F", which does not
-// tell whether it means a path or a query.
+// match compares both forms. The strict form distinguishes "?u=https://a" from
+// "?u=https%3A%2F%2Fa", which RFC 9309 §2.2.2 treats as equal. The loose form would miss a pattern
+// such as "*%2F", because it does not know whether that is in a path or a query.
 func (p pattern) match(t target) bool {
 	if match(p.strict, p.end, t.strict) {
 		return true
@@ -77,9 +78,9 @@ func (p pattern) match(t target) bool {
 	return (p.loose != p.strict || t.loose != t.strict) && match(p.loose, p.end, t.loose)
 }
 
-// match finds each piece at the first place after the one before. That is
-// enough: a later place leaves less for the rest. So no piece is looked for
-// twice, and the time grows with the length of s, whatever the pattern.
+// match finds each piece at the first place after the previous one. A later place would leave less
+// for the rest, so there is no backtracking, and the time is linear in the length of s for every
+// pattern.
 func match(pattern string, end bool, s string) bool {
 	piece, rest, more := strings.Cut(pattern, "*")
 	s, ok := strings.CutPrefix(s, piece)
@@ -106,7 +107,7 @@ func match(pattern string, end bool, s string) bool {
 	return strings.Contains(s, piece)
 }
 
-// escapes reports whether a URL carries an octet only as an escape: RFC 3986 §2.
+// escapes reports whether a URL contains an octet only as an escape: RFC 3986 §2.
 func escapes(c byte) bool {
 	switch c {
 	case '"', '<', '>', '\\', '^', '`', '{', '|', '}':
@@ -115,24 +116,21 @@ func escapes(c byte) bool {
 	return c <= ' ' || c >= 0x7f
 }
 
-const upperHex = "0123456789ABCDEF"
-
-// escapeOctets escapes what is not US-ASCII and what no URL carries as it is, and
-// writes escapes in upper case. google/robotstxt escapes only what is not US-ASCII,
-// so its rule "/a{b" never matches a URL, which has "/a%7Bb". RFC 9309 §2.2.2 wants
-// both sides escaped alike.
+// escapeOctets escapes bytes outside US-ASCII and bytes that URLs do not contain, and writes
+// escapes in upper case. google/robotstxt escapes only the former, so its rule "/a{b" never matches
+// a URL, which contains "/a%7Bb". RFC 9309 §2.2.2 requires both sides to be escaped alike.
 func escapeOctets(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return r > '~' || r == '%' || escapes(byte(r)) }) < 0 {
 		return s
 	}
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
-		switch c, ok := unescape(s[i:]); {
+		switch c, ok := percent.Unescape(s[i:]); {
 		case ok:
-			escape(&out, c)
+			percent.Escape(&out, c)
 			i += 2
 		case escapes(s[i]):
-			escape(&out, s[i])
+			percent.Escape(&out, s[i])
 		default:
 			out.WriteByte(s[i])
 		}
@@ -140,18 +138,18 @@ func escapeOctets(s string) string {
 	return out.String()
 }
 
-// Which escapes decode undoes. What separates stays as it is in both: * and $
-// always, / ? # in a path, & = + # in a query.
-func strictly(c byte, _ bool) bool { return unreserved(c) }
+// strictly and loosely report which escapes to decode. Separators stay escaped in both: * and $
+// everywhere, / ? # in a path, & = + # in a query.
+func strictly(c byte, _ bool) bool { return percent.Unreserved(c) }
 
 func loosely(c byte, query bool) bool {
 	if query {
-		return unreserved(c) || strings.IndexByte(":/?@[]!'(),;", c) >= 0
+		return percent.Unreserved(c) || strings.IndexByte(":/?@[]!'(),;", c) >= 0
 	}
-	return unreserved(c) || strings.IndexByte(":@[]!'(),;&=+", c) >= 0
+	return percent.Unreserved(c) || strings.IndexByte(":@[]!'(),;&=+", c) >= 0
 }
 
-// decode undoes the escapes that may says. The query begins at the first ?.
+// decode decodes the escapes for which may returns true. The query starts at the first ?.
 func decode(s string, may func(c byte, query bool) bool) string {
 	if !strings.Contains(s, "%") {
 		return s
@@ -160,7 +158,7 @@ func decode(s string, may func(c byte, query bool) bool) string {
 	query := false
 	for i := 0; i < len(s); i++ {
 		query = query || s[i] == '?'
-		if c, ok := unescape(s[i:]); !ok {
+		if c, ok := percent.Unescape(s[i:]); !ok {
 			out.WriteByte(s[i])
 		} else if may(c, query) {
 			out.WriteByte(c)
@@ -171,34 +169,4 @@ func decode(s string, may func(c byte, query bool) bool) string {
 		}
 	}
 	return out.String()
-}
-
-func escape(out *strings.Builder, c byte) {
-	out.WriteByte('%')
-	out.WriteByte(upperHex[c>>4])
-	out.WriteByte(upperHex[c&15])
-}
-
-// unescape reads the escape that s begins with.
-func unescape(s string) (c byte, ok bool) {
-	if len(s) < 3 || s[0] != '%' {
-		return 0, false
-	}
-	high, low := strings.IndexByte(upperHex, upper(s[1])), strings.IndexByte(upperHex, upper(s[2]))
-	if high < 0 || low < 0 {
-		return 0, false
-	}
-	return byte(high<<4 | low), true
-}
-
-func upper(c byte) byte {
-	if 'a' <= c && c <= 'f' {
-		return c - 'a' + 'A'
-	}
-	return c
-}
-
-// unreserved is RFC 3986 §2.3.
-func unreserved(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }

@@ -6,49 +6,46 @@ import (
 )
 
 const (
-	// FreshFor is how long a policy may be used before the file is fetched
-	// again: RFC 9309 §2.4.
+	// FreshFor is how long a policy may be used before the file is fetched again: RFC 9309 §2.4.
 	FreshFor = 24 * time.Hour
-	// DeferFor is how long a file may be unreachable before its site is no
-	// longer deferred: RFC 9309 §2.3.1.4.
+	// DeferFor is how long an unreachable file defers its site: RFC 9309 §2.3.1.4.
 	DeferFor = 30 * 24 * time.Hour
-	// MaxRedirects are followed in a fetch of /robots.txt: RFC 9309 §2.3.1.2.
+	// MaxRedirects is the maximum of redirects to a /robots.txt: RFC 9309 §2.3.1.2.
 	MaxRedirects = 5
 )
 
-// Answer is what a fetch of /robots.txt came to.
+// Answer is the result of a fetch of /robots.txt.
 type Answer struct {
-	// Status of the last response; zero if there was none.
+	// Status is that of the last response; zero if there was none.
 	Status int
-	// ErrorClass is the outcome's, in lower_snake_case; empty on success.
+	// ErrorClass is the error class of the outcome in lower_snake_case; empty on success.
 	ErrorClass string
-	// Body may be cut, but not before MaxBytes+1 bytes: the one byte more tells
-	// whether the last line is whole. (fetchd: that limit, and
-	// OVERSIZE_ACTION_TRUNCATE.)
+	// Body may be truncated, but only after MaxBytes+1 bytes: the additional byte shows whether the
+	// last line is complete. With fetchd, use that limit and OVERSIZE_ACTION_TRUNCATE.
 	Body []byte
 }
 
-// Policy is what holds for a host. The zero Policy defers everything. It may
-// be used by many goroutines.
+// Policy decides which URLs of an origin may be fetched. The zero Policy defers everything. It is
+// safe for concurrent use.
 type Policy struct {
-	// Rules is nil unless a file was read.
+	// Rules is nil if no file was read.
 	Rules *Rules
-	// Unavailable: there is no file, and everything is allowed.
+	// Unavailable means that there is no file, so everything is allowed.
 	Unavailable bool
-	// Cause says in a few words why there is no file.
+	// Cause says briefly why there is no file.
 	Cause string
 }
 
-// Judge returns the policy for the crawler with the name product after an answer: RFC
-// 9309 §2.3.1. It depends only on its arguments, and tests in this order:
+// Judge returns the policy for the crawler with the name product after an answer: RFC 9309 §2.3.1.
+// It depends only on its arguments, and checks in this order:
 //
-//  1. redirects that ended nowhere (more than MaxRedirects, a loop, a target
-//     that may not be followed): the file is unavailable, §2.3.1.2;
-//  2. 4xx: unavailable, §2.3.1.3. So is 429: the wait that it asks for is the
-//     host's and not the file's;
-//  3. 2xx whose body came, an empty one too: the file;
-//  4. 3xx that names no target: unavailable;
-//  5. all else, 5xx and no response among it: unreachable, §2.3.1.4.
+//  1. Redirects that lead nowhere (more than MaxRedirects, a loop, a target that may not be
+//     followed): the file is unavailable, §2.3.1.2.
+//  2. 4xx: unavailable, §2.3.1.3. That includes 429, whose wait applies to the host and not to the
+//     file.
+//  3. 2xx with a complete body, which may be empty: the file.
+//  4. 3xx without a target: unavailable.
+//  5. Everything else, such as 5xx or no response: unreachable, §2.3.1.4.
 func Judge(a Answer, product string) Policy {
 	switch a.ErrorClass {
 	case "too_many_redirects", "redirect_loop", "redirect_rejected":
@@ -69,13 +66,12 @@ func Judge(a Answer, product string) Policy {
 	return Policy{Cause: "no response"}
 }
 
-// Deferred says that the file cannot be reached, and nothing may be fetched for now.
+// Deferred reports whether the file is unreachable, so that nothing may be fetched for now.
 func (p Policy) Deferred() bool { return p.Rules == nil && !p.Unavailable }
 
-// After is the policy once the file has been out of reach for so long. Up to
-// DeferFor nothing changes. After it the rules of the last fetch that
-// succeeded are used, or, if stale is nil, the file counts as unavailable.
-// A policy that does not defer stays as it is.
+// After returns the policy for a file that has been unreachable for a time. Up to DeferFor it
+// returns p. After that the policy has the rules of the last successful fetch or, if stale is nil,
+// treats the file as unavailable. A policy that does not defer is returned unchanged.
 func (p Policy) After(unreachable time.Duration, stale *Rules) Policy {
 	if !p.Deferred() || unreachable < DeferFor {
 		return p
@@ -83,7 +79,7 @@ func (p Policy) After(unreachable time.Duration, stale *Rules) Policy {
 	return Policy{Rules: stale, Unavailable: stale == nil, Cause: p.Cause}
 }
 
-// Decide applies the rules of the file, or the policy without one. See [Rules.Decide].
+// Decide applies the rules of the file, or the policy if there is none. See [Rules.Decide].
 func (p Policy) Decide(pathAndQuery string) Decision {
 	switch {
 	case pathAndQuery == robotsTxt:
@@ -96,35 +92,27 @@ func (p Policy) Decide(pathAndQuery string) Decision {
 	return Decision{Reason: Unreachable}
 }
 
-// Reason says what a decision rests on.
+// Reason is the basis of a decision.
 type Reason int
 
 const (
-	// Unreachable says that the file could not be fetched, so the URL is deferred.
+	// Unreachable means that the file could not be fetched, so the URL is deferred.
 	Unreachable Reason = iota
-	// Unavailable says that there is no file, so the URL is allowed.
+	// Unavailable means that there is no file, so the URL is allowed.
 	Unavailable
-	// RobotsTxt is always allowed.
+	// RobotsTxt means that the URL is robots.txt, which is always allowed.
 	RobotsTxt
-	// NoRule of the file matches, so the URL is allowed.
+	// NoRule means that no rule matches, so the URL is allowed.
 	NoRule
-	// ByRule says that the Line of the decision matches, and none outranks it.
+	// ByRule means that the Line of the decision matches with the highest rank.
 	ByRule
 )
 
-// String is the reason in lower_snake_case.
+// String returns the reason in lower_snake_case.
 func (r Reason) String() string {
-	switch r {
-	case Unreachable:
-		return "unreachable"
-	case Unavailable:
-		return "unavailable"
-	case RobotsTxt:
-		return "robots_txt"
-	case NoRule:
-		return "no_rule"
-	case ByRule:
-		return "by_rule"
+	names := [...]string{Unreachable: "unreachable", Unavailable: "unavailable", RobotsTxt: "robots_txt", NoRule: "no_rule", ByRule: "by_rule"}
+	if r < 0 || int(r) >= len(names) {
+		return fmt.Sprintf("reason_%d", int(r))
 	}
-	return fmt.Sprintf("reason_%d", int(r))
+	return names[r]
 }

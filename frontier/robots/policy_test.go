@@ -24,7 +24,7 @@ func TestJudge(t *testing.T) {
 		{"200 that broke off", robots.Answer{Status: 200, ErrorClass: "body_interrupted", Body: []byte(closed)}, robots.Unreachable, "body_interrupted"},
 		{"200 that does not decode", robots.Answer{Status: 200, ErrorClass: "undecodable"}, robots.Unreachable, "undecodable"},
 		{"300 without a target", robots.Answer{Status: 300}, robots.Unavailable, "status 300"},
-		{"304 that nobody asked for", robots.Answer{Status: 304, ErrorClass: "unexpected_not_modified"}, robots.Unreachable, "unexpected_not_modified"},
+		{"304 to a request without a condition", robots.Answer{Status: 304, ErrorClass: "unexpected_not_modified"}, robots.Unreachable, "unexpected_not_modified"},
 		{"a sixth redirect", robots.Answer{Status: 302, ErrorClass: "too_many_redirects"}, robots.Unavailable, "too_many_redirects"},
 		{"a loop", robots.Answer{Status: 301, ErrorClass: "redirect_loop"}, robots.Unavailable, "redirect_loop"},
 		{"a redirect out of bounds", robots.Answer{Status: 301, ErrorClass: "redirect_rejected"}, robots.Unavailable, "redirect_rejected"},

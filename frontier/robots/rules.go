@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// Line is a line of a robots.txt. The zero Line is none.
+// Line is a line of a robots.txt. The zero Line means none.
 type Line struct {
 	Number int    // from 1
 	Text   string // without its comment, at most 200 characters
@@ -19,15 +19,15 @@ type Line struct {
 // 6,000 rules of 40 characters, or 11,000 short ones.
 const MaxSize = 512 << 10
 
-// maxText is how many characters of a rule's line are stored.
+// maxText is the maximum length of a stored line, in characters.
 const maxText = 200
 
-// rule is one line of a file. Its strings are spans of the Rules' text, so that a file
-// of many short lines does not use many times its size.
+// rule is one line of a file. Its strings are spans of the Rules' text, so a file of many short
+// lines uses little memory.
 type rule struct {
 	line          uint32
-	octets        uint32 // of the pattern as escaped, runs of * included; the longest match decides
-	text          span   // the line itself
+	octets        uint32 // length of the escaped pattern, with all * of a run; the longest match decides
+	text          span   // the line
 	strict, loose span   // see pattern
 	end, allow    bool
 }
@@ -37,14 +37,13 @@ type span struct{ from, to uint32 }
 
 func (s span) of(text string) string { return text[s.from:s.to] }
 
-// Rules are what a file says to one crawler. They do not change, and may be
-// used by many goroutines.
+// Rules are the rules of a file for one crawler. They are immutable and safe for concurrent use.
 type Rules struct {
-	// CrawlDelay is the greatest that the file asks this crawler for, of any
-	// size; zero if none.
+	// CrawlDelay is the longest Crawl-delay for this crawler, without a limit; zero if there is
+	// none.
 	CrawlDelay time.Duration
-	// Group is the token by which the rules were found, in lower case: that of
-	// the crawler, "*", or empty where the file has no group for it.
+	// Group is the agent of the groups whose rules apply, in lower case: the crawler's, "*", or
+	// empty if the file has none.
 	Group string
 	rules []rule // the longest first, and Allow before Disallow
 	text  string
@@ -52,7 +51,7 @@ type Rules struct {
 
 const ruleSize = int(unsafe.Sizeof(rule{}))
 
-// Size returns how many bytes of memory r holds: at most [MaxSize], and its own fields.
+// Size returns the memory of r in bytes: at most [MaxSize] and the fields of r.
 func (r *Rules) Size() int {
 	return int(unsafe.Sizeof(*r)) + cap(r.rules)*ruleSize + len(r.text)
 }
@@ -80,7 +79,7 @@ func (b *builder) add(number uint32, text string, allow bool, value string) {
 	b.list = append(b.list, r)
 }
 
-// keep returns the span of s in the text. If the span near contains s, it is used.
+// keep returns the span of s in the text. It looks in the span near before it appends s.
 func (b *builder) keep(s string, near span) span {
 	from := len(b.text)
 	if i := bytes.Index(b.text[near.from:near.to], []byte(s)); i >= 0 {
@@ -106,9 +105,8 @@ func (b *builder) rules() *Rules {
 	return &Rules{rules: append(make([]rule, 0, len(b.list)), b.list...), text: string(b.text)}
 }
 
-// byRank puts the rule first that decides where two match: the one with the
-// most octets, and Allow of two that are equal, RFC 9309 §2.2.2; then the one
-// that comes first in the file.
+// byRank orders rules so that the first match decides: more octets first, then Allow before
+// Disallow (RFC 9309 §2.2.2), then the order of the file.
 func byRank(a, b rule) int {
 	if a.octets == b.octets && a.allow != b.allow {
 		if a.allow {
@@ -119,19 +117,19 @@ func byRank(a, b rule) int {
 	return cmp.Or(cmp.Compare(b.octets, a.octets), cmp.Compare(a.line, b.line))
 }
 
-// Decision is what was decided about one URL, and why.
+// Decision is a decision about one URL, with its reason.
 type Decision struct {
 	Allowed bool
 	Reason  Reason
-	// Line decided, if Reason is ByRule.
+	// Line is the rule that decided, if Reason is ByRule.
 	Line Line
 }
 
-// robotsTxt is allowed whatever the file says: RFC 9309 §2.2.2.
+// robotsTxt is always allowed: RFC 9309 §2.2.2.
 const robotsTxt = "/robots.txt"
 
-// Decide says whether pathAndQuery may be fetched: what (*url.URL).RequestURI
-// returns. An empty path is the same as "/".
+// Decide decides about a path with its query, as (*url.URL).RequestURI returns it. An empty path
+// means "/".
 func (r *Rules) Decide(pathAndQuery string) Decision {
 	if !strings.HasPrefix(pathAndQuery, "/") {
 		pathAndQuery = "/" + pathAndQuery

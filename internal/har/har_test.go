@@ -141,7 +141,7 @@ func parse(t *testing.T, data []byte) parsed {
 // base64.
 func TestBodies(t *testing.T) {
 	if p := parse(t, flaky(t, har.Options{})); p.Log.Entries[4].Response.Content.Text != "" {
-		t.Error("a body is written that nobody asked for")
+		t.Error("a body is written without the option for it")
 	}
 	if got := parse(t, flaky(t, har.Options{Bodies: true})).Log.Entries[4].Response.Content; got.Text != "<p>hi</p>" || got.Encoding != "" {
 		t.Errorf("content %+v, want the body as text", got)
@@ -194,7 +194,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	if p := parse(t, marshal(t, hops("http://h/2", "POST"), har.Options{Request: asked})); p.Log.Entries[0].Request.PostData != nil {
-		t.Error("the request's body is written though nobody asked for it")
+		t.Error("the request's body is written without the option for it")
 	}
 }
 

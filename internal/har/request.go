@@ -45,7 +45,7 @@ func (w *writer) request(a *timeline.Attempt, i int) request {
 	return r
 }
 
-// elsewhere tells whether the chain has left the origin of the first URL at hop i,
+// elsewhere reports whether the chain has left the origin of the first URL at hop i,
 // or may have before the attempt, because that begins at a failed hop (spec I3).
 func (w *writer) elsewhere(a *timeline.Attempt, i int) bool {
 	for j := range w.fetch.Attempts {

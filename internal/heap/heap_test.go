@@ -34,7 +34,7 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// TestHold: the percentage follows what lives, up and down.
+// TestHold checks that GOGC follows the live heap, up and down.
 func TestHold(t *testing.T) {
 	t.Setenv("GOGC", "")
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
@@ -46,8 +46,8 @@ func TestHold(t *testing.T) {
 	wantAfterCollection(t, func(percent int) bool { return percent > 500 }, "more than 500 once they are gone")
 }
 
-// TestHoldWithDeepStacks: GOGC scales them with the heap, and little of it lives beside
-// them. The collector does not let the heap grow to many times 64 MiB because of them.
+// TestHoldWithDeepStacks checks that deep stacks, which GOGC scales too, do not let a small heap
+// grow to many times 64 MiB.
 func TestHoldWithDeepStacks(t *testing.T) {
 	t.Setenv("GOGC", "")
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
@@ -65,7 +65,7 @@ func TestHoldWithDeepStacks(t *testing.T) {
 		"less, for a goal of twice 64 MiB at most with 32 MiB of stacks")
 }
 
-// descend calls then from a stack of so many KiB.
+// descend calls then on a stack of n KiB.
 func descend(n int, then func()) byte {
 	var frame [1 << 10]byte
 	if n == 0 {
@@ -76,7 +76,7 @@ func descend(n int, then func()) byte {
 	return frame[n/2]
 }
 
-// TestHoldLeavesGOGC alone where the operator has set it.
+// TestHoldLeavesGOGC checks that Hold does not change a GOGC set by the operator.
 func TestHoldLeavesGOGC(t *testing.T) {
 	t.Setenv("GOGC", "150")
 	defer debug.SetGCPercent(debug.SetGCPercent(150))
@@ -136,7 +136,7 @@ func TestBygone(t *testing.T) {
 	}
 }
 
-// TestRest: a burst costs one collection, and the system has the memory back.
+// TestRest checks that a burst causes one collection and that its memory is returned to the system.
 func TestRest(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1500))
 	debug.FreeOSMemory()
@@ -167,8 +167,8 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestRestReleased: memory that is released without a new allocation is collected after
-// some quiet looks.
+// TestRestReleased checks that memory that becomes garbage without a new allocation is collected
+// after some quiet looks.
 func TestRestReleased(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1500))
 	held := make([]byte, garbage)
@@ -184,7 +184,7 @@ func TestRestReleased(t *testing.T) {
 	}
 }
 
-// sink keeps what is made for nothing from being left out.
+// sink prevents the compiler from removing allocations.
 var sink []byte
 
 func percent() int { return int(read("/gc/gogc:percent")) }

@@ -93,7 +93,7 @@ func inForce(t *testing.T, authorities ...*authority) *secure.Certificates {
 	return c
 }
 
-// showing is a connection whose certificate has been verified.
+// showing returns the state of a connection with a verified certificate.
 func showing(chain ...*x509.Certificate) *tls.ConnectionState {
 	return &tls.ConnectionState{PeerCertificates: chain[:len(chain)-1], VerifiedChains: [][]*x509.Certificate{chain}}
 }
@@ -130,8 +130,8 @@ func TestAuthoritiesThatChange(t *testing.T) {
 	}
 }
 
-// TestNamesOfCertificates: which of its names a caller goes by. That no other
-// certificate comes so far is the matter of cmd/fetchd, on real connections.
+// TestNamesOfCertificates checks which name of its certificate identifies a caller. That other
+// certificates are refused is tested in cmd/fetchd, on real connections.
 func TestNamesOfCertificates(t *testing.T) {
 	id := &url.URL{Scheme: "spiffe", Host: "example", Path: "/a"}
 	all := &x509.Certificate{Raw: []byte("all"), URIs: []*url.URL{id}, DNSNames: []string{"a.example", "b.example"}, EmailAddresses: []string{"a@example.com"}}

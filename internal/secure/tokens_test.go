@@ -25,7 +25,7 @@ func read(t *testing.T, text string) (*secure.Tokens, error) {
 
 func sum(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
 
-// TestReadTokens: what a file may hold, and who is known by it.
+// TestReadTokens checks valid token files, and the callers of their tokens.
 func TestReadTokens(t *testing.T) {
 	tokens, err := read(t, `# callers
 - {name: first, sha256: `+sum("a")+`}
@@ -49,8 +49,8 @@ func TestReadTokens(t *testing.T) {
 	}
 }
 
-// TestWrongTokens: the error names the file, the line and what to write, and
-// never what might be a token.
+// TestWrongTokens checks that an error names the file, the line and the remedy, but never a value
+// that might be a token.
 func TestWrongTokens(t *testing.T) {
 	const secret = "fetchd_TopSecret"
 	a, b := sum("a"), sum("b")
@@ -93,7 +93,7 @@ func TestWrongTokens(t *testing.T) {
 	}
 }
 
-// TestNewToken: every token is new, and its line admits it.
+// TestNewToken checks that every token is new, and that its line admits it.
 func TestNewToken(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, name := range []string{"a", "a", `"quoted" \ # {x}: [y]`, "ü", "007", "null"} {
@@ -116,7 +116,7 @@ func TestNewToken(t *testing.T) {
 	}
 }
 
-// BenchmarkName is the cost of a call where ten thousand have a token.
+// BenchmarkName identifies the caller of a call, with 10,000 tokens.
 func BenchmarkName(b *testing.B) {
 	var text strings.Builder
 	for i := range 10_000 {
@@ -138,8 +138,7 @@ func BenchmarkName(b *testing.B) {
 	}
 }
 
-// FuzzTokens: a file is refused or admits who is in it; what is refused is not
-// shown.
+// FuzzTokens checks that a file is refused, without quoting it, or admits its callers.
 func FuzzTokens(f *testing.F) {
 	f.Add("- {name: a, sha256: " + sum("a") + ", max-fetches: 5}\n")
 	f.Add("- name: a\n  sha256: !!binary x\n- &x {<<: *x}\n")
@@ -161,8 +160,9 @@ func FuzzTokens(f *testing.F) {
 	})
 }
 
-// TestNobodysToken: the hash of nothing lets nobody in, and no name is an address.
-func TestNobodysToken(t *testing.T) {
+// TestEmptyToken checks that an empty token is refused, even with the hash of the empty string in
+// the file, and that no name is an address.
+func TestEmptyToken(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"127.0.0.1", "::1", "2001:db8::/64", "10.0.0.0/8"} {
 		if secure.CheckName(name) == nil {

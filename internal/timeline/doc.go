@@ -1,21 +1,20 @@
-// Package timeline puts the messages of one Fetch in order: attempts, their
-// hops, the phases of each hop, and the waits between attempts. What draws a
-// fetch and what exports it both read this, so that they cannot disagree.
+// Package timeline orders the messages of one Fetch: attempts, their hops, the phases of each
+// hop, and the waits between attempts. The waterfall of --trace and the HTTP Archive are both
+// made from it, so they agree.
 //
-// A [Recorder] takes the messages as they arrive and [Recorder.Fetch] returns
-// what they tell so far. The phases of a hop follow each other without a gap
-// from its begin to its end. Durations that the service measured are kept as
-// they are. What is left of a hop goes to one phase:
+// A [Recorder] receives the messages as they arrive, and [Recorder.Fetch] returns what is known
+// so far. The phases of a hop follow each other without a gap from its start to its end.
+// Durations that the service measured are not changed. The remaining time of a hop is added to
+// one phase:
 //
-//   - where the hop failed without a response: the phase in which it failed;
-//   - where a redirect was read: [Receive], for the service does not measure the
-//     reading of a redirect. Not where the request was sent again;
-//   - anywhere else: [Blocked], such as the first sending of a request that was
-//     sent again.
+//   - if the hop failed without a response: the phase in which it failed;
+//   - if the response was a redirect: [Receive], because the service does not measure how long
+//     it reads a redirect. This does not apply if the request was sent again;
+//   - otherwise: [Blocked], for example the first sending of a request that was sent again.
 //
-// The end of a hop is the begin of the next one, and for the last hop the
-// message that the attempt is over.
+// A hop ends when the next one starts. The last hop ends with the message that the attempt has
+// finished.
 //
-// Sending is measured as a part of [Wait], which begins when the connection is
-// ready; [Send] is only known of a hop that failed in it.
+// [Wait] starts when the connection is ready, so it includes sending the request. [Send] is
+// known only for a hop that failed while it sent.
 package timeline

@@ -8,18 +8,18 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// divide sets the phases of a hop that ends no earlier than end. Measured phases
-// that go beyond it move the end: they are right, and the clocks of messages and
-// of hops begin some microseconds apart.
+// divide sets the phases of a hop that ends no earlier than end. If the measured phases are
+// longer, the hop ends later: they are exact, and the clocks of messages and hops start some
+// microseconds apart.
 func (h *Hop) divide(end time.Duration) {
 	x := h.Exchange
-	told := [Kinds]*durationpb.Duration{
+	measured := [Kinds]*durationpb.Duration{
 		Blocked: x.GetQueueDuration(), Resolve: x.GetResolveDuration(), Connect: x.GetConnectDuration(),
 		TLS: x.GetTlsDuration(), Wait: x.GetProcessingDuration(), Receive: x.GetTransferDuration(),
 	}
 	var took [Kinds]time.Duration
 	var sum time.Duration
-	for k, d := range told {
+	for k, d := range measured {
 		took[k] = max(d.AsDuration(), 0)
 		sum += took[k]
 	}
@@ -29,7 +29,7 @@ func (h *Hop) divide(end time.Duration) {
 	}
 	at := h.Start
 	for k, d := range took {
-		if d == 0 && told[k] == nil {
+		if d == 0 && measured[k] == nil {
 			continue
 		}
 		h.Phases = append(h.Phases, Phase{Kind(k), at, d})
@@ -37,7 +37,7 @@ func (h *Hop) divide(end time.Duration) {
 	}
 }
 
-// restKind is the phase that the time belongs to which was not measured.
+// restKind returns the phase to which the time that was not measured is added.
 func (h *Hop) restKind() Kind {
 	switch {
 	case h.Unfinished && h.Status != 0:

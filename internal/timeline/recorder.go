@@ -1,17 +1,18 @@
 package timeline
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Recorder takes the messages of one Fetch. The zero value is ready and keeps no
-// body. It is not safe for concurrent use.
+// Recorder records the messages of one Fetch. The zero value is usable and keeps no bodies. It
+// is not safe for concurrent use.
 type Recorder struct {
-	// BodyLimit is how many bytes of bodies are kept, in all. Zero means none.
-	// What does not fit is counted and not kept.
+	// BodyLimit is the number of body bytes to keep in total. Zero means none. Bytes beyond
+	// it are counted but not kept.
 	BodyLimit int64
 
 	id, url, method string
@@ -22,22 +23,22 @@ type Recorder struct {
 	kept            int64
 }
 
-// record is an attempt as its messages told it.
+// record holds what the messages said about one attempt.
 type record struct {
 	number    int
 	url       string
 	began     time.Duration
 	ended     time.Duration
 	redirects []*pb.Hop
-	followed  time.Duration // last redirect
+	followed  time.Duration // time of the last redirect
 	response  *pb.HttpResponse
-	continued bool // response is that of a body which an earlier attempt began
+	continued bool // response belongs to a body that an earlier attempt started
 	finished  *pb.AttemptFinished
 	body      []byte
 	delivered int64
 }
 
-// Take records a message. It keeps no reference to the data of a body chunk.
+// Take records a message. It does not keep the data of a body chunk.
 func (r *Recorder) Take(m *pb.FetchResponse) {
 	r.last = max(r.last, m.GetElapsedOffset().AsDuration())
 	switch e := m.GetEvent().(type) {
@@ -75,7 +76,7 @@ func (r *Recorder) responded(e *pb.ResponseStarted) {
 	a.continued = e.GetBodyOffsetBytes() > 0 && r.delivered() && a.response.GetStatusCode()/100 == 2
 }
 
-// attempt returns the record of an attempt, and begins it where it is new.
+// attempt returns the record of an attempt, and creates it if it is new.
 func (r *Recorder) attempt(number int32) *record {
 	if n := len(r.attempts); n > 0 && r.attempts[n-1].number == int(number) {
 		return r.attempts[n-1]
@@ -95,9 +96,8 @@ func (r *Recorder) chunk(c *pb.BodyChunk) {
 	}
 }
 
-// Fetch returns what the messages tell so far. since is the time since the last
-// message, which a fetch that is under way has gone on; it does not count once
-// the outcome is there.
+// Fetch returns what is known so far. since is the time since the last message. It is added to
+// a fetch in flight, and ignored after the outcome.
 func (r *Recorder) Fetch(since time.Duration) *Fetch {
 	f := &Fetch{ID: r.id, URL: r.url, Start: r.start, Outcome: r.outcome, End: r.last}
 	if r.outcome == nil {
@@ -114,21 +114,21 @@ func (r *Recorder) Fetch(since time.Duration) *Fetch {
 	return f
 }
 
-// build makes an attempt of its record. now is where the record of the fetch ends.
+// build makes an attempt from its record. now is the end of the recording.
 func (r *Recorder) build(rec *record, now time.Duration) Attempt {
 	a := Attempt{Number: rec.number, Start: rec.began, End: now}
-	told := rec.redirects
+	hops := rec.redirects
 	if fin := rec.finished; fin != nil {
-		told, a.Error, a.Decision, a.End = fin.GetHops(), fin.GetError(), fin.GetRetryDecision(), rec.ended
+		hops, a.Error, a.Decision, a.End = fin.GetHops(), fin.GetError(), fin.GetRetryDecision(), rec.ended
 	}
-	for i, h := range told {
+	for i, h := range hops {
 		a.Hops = append(a.Hops, hopOf(i, h))
 		if i < len(rec.redirects) {
 			a.Hops[i].Headers = rec.redirects[i].GetHeaders()
 		}
 	}
 	if rec.finished == nil {
-		a.Hops = append(a.Hops, r.underWay(rec))
+		a.Hops = append(a.Hops, r.unfinished(rec))
 	}
 	if n := len(a.Hops); n > 0 {
 		a.Hops[n-1].Error = a.Error
@@ -154,13 +154,10 @@ func hopOf(i int, h *pb.Hop) Hop {
 		Body: Body{EncodedSize: -1}}
 }
 
-// underWay is the hop after the last redirect, whose end was not told.
-func (r *Recorder) underWay(rec *record) Hop {
-	h := Hop{Number: len(rec.redirects) + 1, Method: orGet(r.method), URL: rec.url, Exchange: &pb.Exchange{},
+// unfinished returns the hop after the last redirect, whose end is not known.
+func (r *Recorder) unfinished(rec *record) Hop {
+	h := Hop{Number: len(rec.redirects) + 1, Method: cmp.Or(r.method, http.MethodGet), URL: cmp.Or(rec.url, r.url), Exchange: &pb.Exchange{},
 		Unfinished: true, Start: rec.began, Body: Body{EncodedSize: -1}}
-	if h.URL == "" {
-		h.URL = r.url
-	}
 	if n := len(rec.redirects); n > 0 {
 		from := rec.redirects[n-1]
 		h.URL, h.Method, h.Start = from.GetLocationUrl(), nextMethod(from), rec.followed
@@ -168,14 +165,7 @@ func (r *Recorder) underWay(rec *record) Hop {
 	return h
 }
 
-func orGet(method string) string {
-	if method == "" {
-		return http.MethodGet
-	}
-	return method
-}
-
-// nextMethod is what a redirect makes of the method (spec D2).
+// nextMethod returns the method of the request after a redirect (spec D2).
 func nextMethod(from *pb.Hop) string {
 	method, status := from.GetMethod(), from.GetStatusCode()
 	switch {
@@ -187,8 +177,8 @@ func nextMethod(from *pb.Hop) string {
 	return method
 }
 
-// respond gives the last hop of an attempt its response. Of an attempt that continues
-// a body, only its end shows that one.
+// respond sets the response of the last hop of an attempt. If the attempt continues a body, its
+// own response is known only when it has finished.
 func (r *Recorder) respond(rec *record, h *Hop) {
 	resp := rec.response
 	switch {
@@ -209,12 +199,12 @@ func (r *Recorder) respond(rec *record, h *Hop) {
 	}
 }
 
-// summarize adds what the outcome tells of the body of the response it names.
+// summarize adds the facts of the outcome about the body of its response.
 func (r *Recorder) summarize(rec *record, h *Hop) {
 	s := r.outcome.GetBodySummary()
 	switch {
 	case len(r.outcome.GetErrorBody()) > 0:
-		h.Body.Size = int64(len(r.outcome.GetErrorBody())) // its begin; the rest was not read
+		h.Body.Size = int64(len(r.outcome.GetErrorBody())) // its start; the rest was not read
 		h.Body.Kept = r.keep(r.outcome.GetErrorBody())
 	case len(r.outcome.GetInlineBody()) > 0:
 		h.Body.Size, h.Body.Kept = s.GetSizeBytes(), r.keep(r.outcome.GetInlineBody())
@@ -224,7 +214,7 @@ func (r *Recorder) summarize(rec *record, h *Hop) {
 	}
 }
 
-// delivered tells whether any attempt delivered bytes. Then the summary is of all.
+// delivered reports whether any attempt delivered bytes. Then the summary covers all of them.
 func (r *Recorder) delivered() bool {
 	for _, a := range r.attempts {
 		if a.delivered > 0 {

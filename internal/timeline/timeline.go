@@ -6,20 +6,20 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Fetch is one fetch as far as its messages tell. Offsets count from its begin.
+// Fetch is what is known of one fetch. Offsets count from its start.
 type Fetch struct {
-	// ID names the fetch in the service's logs. Empty where it was not told.
+	// ID identifies the fetch in the service's logs. It may be empty.
 	ID string
-	// URL that was asked for.
+	// URL of the request.
 	URL string
-	// Start is when the fetch began, by the service's clock. Zero where it was
-	// not told: at event level OUTCOME, or before the first message.
+	// Start is the time by the service's clock. It is zero at event level OUTCOME, and before
+	// the first message.
 	Start time.Time
-	// Attempts in order. The last one may be under way.
+	// Attempts in order. The last one may be unfinished.
 	Attempts []Attempt
-	// Outcome is nil where the record ended before it came.
+	// Outcome is nil if the recording ended before it arrived.
 	Outcome *pb.FetchOutcome
-	// End of what is known, from Start.
+	// End of the recording, from Start.
 	End time.Duration
 }
 
@@ -27,17 +27,17 @@ type Fetch struct {
 type Attempt struct {
 	// Number from 1.
 	Number int
-	// Start and End, from the begin of the fetch.
+	// Start and End, from the start of the fetch.
 	Start, End time.Duration
-	// Hops in order, the last one included. Empty where no request was begun.
+	// Hops in order, the last one included. Empty if no request was started.
 	Hops []Hop
-	// Error is nil where nothing went wrong, or the attempt is under way.
+	// Error is nil if the attempt succeeded or is unfinished.
 	Error *pb.FetchError
-	// Decision is nil where the attempt is under way.
+	// Decision is nil if the attempt is unfinished.
 	Decision *pb.RetryDecision
 }
 
-// Status is that of the last hop. 0 means that there was no response.
+// Status returns the status of the last hop. 0 means that there was no response.
 func (a *Attempt) Status() int {
 	if len(a.Hops) == 0 {
 		return 0
@@ -49,34 +49,31 @@ func (a *Attempt) Status() int {
 type Hop struct {
 	// Number within the attempt, from 1.
 	Number int
-	// Method asked with. Of a hop that is under way it is inferred from the
-	// redirect that led there.
+	// Method of the request. If the hop is unfinished, it is inferred from the redirect.
 	Method string
-	// URL asked, without userinfo.
+	// URL of the request, without userinfo.
 	URL string
-	// Status of the response. 0 means that there was none.
+	// Status of the response. 0 means that there was no response.
 	Status int
-	// Location is the absolute URL that a redirect names; empty where there was none.
+	// Location is the absolute URL in a redirect, or empty.
 	Location string
-	// Headers of the response. Empty where there was none, and for redirects
-	// below event level ALL.
+	// Headers of the response. Empty for redirects below event level ALL.
 	Headers []*pb.Header
-	// Exchange says how the request was carried; empty while it is under way.
+	// Exchange describes the connection; empty if the hop is unfinished.
 	Exchange *pb.Exchange
-	// Error of the attempt, at its last hop.
+	// Error of the attempt, only in its last hop.
 	Error *pb.FetchError
-	// Unfinished: the record ended while the hop was under way.
+	// Unfinished is true if the recording ended during the hop.
 	Unfinished bool
-	// Start and End, from the begin of the fetch.
+	// Start and End, from the start of the fetch.
 	Start, End time.Duration
-	// Phases in order, one after the other from Start to End. Those that did not
-	// happen are left out.
+	// Phases in order, from Start to End without gaps. Phases that did not occur are left out.
 	Phases []Phase
-	// Body of the response, as far as it was told.
+	// Body of the response, as far as it is known.
 	Body Body
 }
 
-// Took returns how long a phase of the hop took, and whether it happened.
+// Took returns the duration of a phase of the hop, and whether it occurred.
 func (h *Hop) Took(k Kind) (time.Duration, bool) {
 	for _, p := range h.Phases {
 		if p.Kind == k {
@@ -86,28 +83,28 @@ func (h *Hop) Took(k Kind) (time.Duration, bool) {
 	return 0, false
 }
 
-// Body is what is known of a response's body.
+// Body is what is known of the body of a response.
 type Body struct {
-	// Size in bytes after decoding, as delivered or read by this hop.
+	// Size in bytes after decoding, as delivered or read in this hop.
 	Size int64
-	// EncodedSize in bytes as received. -1 means not known.
+	// EncodedSize in bytes as received. -1 means unknown.
 	EncodedSize int64
-	// Kept bytes: all, where Size is len(Kept). None unless the recorder keeps them.
+	// Kept has the bytes that were kept. The body is complete if Size is len(Kept).
 	Kept []byte
 }
 
 // Phase is a part of a hop.
 type Phase struct {
 	Kind            Kind
-	Start, Duration time.Duration // Start from the begin of the fetch
+	Start, Duration time.Duration // Start is counted from the start of the fetch
 }
 
 // Kind names a phase.
 type Kind int
 
-// The phases, in the order in which they happen.
+// The phases, in the order in which they occur.
 const (
-	// Blocked is time in queues, and what no other phase accounts for.
+	// Blocked is time in queues, and time of no other phase.
 	Blocked Kind = iota
 	// Resolve is the name lookup.
 	Resolve
@@ -115,34 +112,23 @@ const (
 	Connect
 	// TLS is the handshake.
 	TLS
-	// Send is the sending of the request, where it failed.
+	// Send is sending the request, if that failed.
 	Send
-	// Wait is from the connection ready to the first byte of the response.
+	// Wait is the time from a ready connection to the first byte of the response.
 	Wait
-	// Receive is the reading of the body, the caller's time included.
+	// Receive is reading the body, including the time in which the caller does not read.
 	Receive
 
-	// Kinds is how many there are.
+	// Kinds is the number of phases.
 	Kinds int = iota
 )
 
-// String is the name of the phase in lower case.
+var kindNames = [Kinds]string{"blocked", "resolve", "connect", "tls", "send", "wait", "receive"}
+
+// String returns the name of the phase in lower case.
 func (k Kind) String() string {
-	switch k {
-	case Blocked:
-		return "blocked"
-	case Resolve:
-		return "resolve"
-	case Connect:
-		return "connect"
-	case TLS:
-		return "tls"
-	case Send:
-		return "send"
-	case Wait:
-		return "wait"
-	case Receive:
-		return "receive"
+	if k < 0 || int(k) >= Kinds {
+		return "unknown"
 	}
-	return "unknown"
+	return kindNames[k]
 }

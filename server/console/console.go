@@ -20,9 +20,9 @@ type Config struct {
 	// GRPC is the address of the gRPC port, for the commands that the page
 	// writes. Empty means that it is not known.
 	GRPC string `json:"grpc"`
-	// TLS tells that the ports speak it.
+	// TLS reports whether the ports use TLS.
 	TLS bool `json:"tls"`
-	// Token tells that callers show a token, so that the page asks for one.
+	// Token reports whether callers need a token, so that the page asks for one.
 	Token bool `json:"token"`
 	// Version of the service. Empty means that it is not known.
 	Version string `json:"version"`

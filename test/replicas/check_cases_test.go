@@ -143,7 +143,7 @@ func TestCheck(t *testing.T) {
 		{"an attempt that did not begin", attempts, func(_ *history, s, _ *call) { s.drop(1) }},
 		{"an attempt that the answer leaves out", attempts, func(_ *history, _, u *call) { u.answer.Attempts = u.answer.Attempts[1:] }},
 		{"attempts that the outcome counts wrong", attempts, func(_ *history, _, u *call) { u.end().Attempts, u.end().ResponseAttempt = 3, 2 }},
-		{"attempts that nobody asked to be told", "", func(_ *history, _, u *call) {
+		{"attempts at event level OUTCOME", "", func(_ *history, _, u *call) {
 			u.answer.Attempts, u.request.EventLevel = nil, pb.EventLevel_EVENT_LEVEL_OUTCOME
 		}},
 		{"an exchange that is not told", exchanges, func(h *history, _, _ *call) { h.requests = append(h.requests, get("stream", 22)) }},
@@ -160,7 +160,7 @@ func TestCheck(t *testing.T) {
 		{"a request that was sent again", "", func(_ *history, _, u *call) { u.answer.Attempts[0].Hops[0].StatusCode = 0 }},
 		{"a success that was cut", whole, func(h *history, _, _ *call) { h.requests[1].broken = true }},
 		{"a success after a cut", "", func(h *history, _, _ *call) { h.requests[0].broken = true }},
-		{"a success that nobody asked for", whole, func(h *history, _, u *call) {
+		{"a success without a request", whole, func(h *history, _, u *call) {
 			h.requests, u.end().Exchanges = slices.Delete(h.requests, 2, 4), 0
 			u.answer.Attempts[0].Hops, u.answer.Attempts[1].Hops = nil, nil
 		}},

@@ -21,16 +21,16 @@ type property string
 // The properties.
 const (
 	ends      property = "every call ends"
-	outcome   property = "a call that is OK has one outcome, another has none"
+	outcome   property = "a call that is OK has one outcome, any other has none"
 	last      property = "the outcome is last"
 	sequence  property = "messages are numbered without a gap"
 	attempts  property = "attempts are numbered from 1 without a gap, and each ends before the next"
-	exchanges property = "the exchanges told are those that the origin saw"
-	hops      property = "the hops told are the requests that the origin saw, in their order"
-	whole     property = "what is told as a success, the origin had not broken off"
-	chunks    property = "chunks follow one another, and are of one attempt or of those that continue it"
+	exchanges property = "the reported exchanges are the requests at the origin"
+	hops      property = "the reported hops are the requests at the origin, in their order"
+	whole     property = "a reported success was not broken off by the origin"
+	chunks    property = "chunks are contiguous, and belong to one attempt or to those that continue it"
 	body      property = "a body is what the origin sent in that attempt"
-	quiet     property = "nothing reaches the origin after the end"
+	quiet     property = "no request reaches the origin after the end"
 	known     property = "every request at the origin belongs to a call"
 )
 
@@ -59,7 +59,7 @@ func check(h *history) []violation {
 	for key, requests := range c.saw {
 		if !ids[key] {
 			c.call = &call{id: key}
-			c.failf(known, "the origin saw %d requests", len(requests))
+			c.failf(known, "the origin received %d requests", len(requests))
 		}
 	}
 	return c.found
@@ -78,7 +78,7 @@ func (c *checker) failf(p property, format string, args ...any) {
 
 func (c *checker) checkCall() {
 	if c.call.ended.IsZero() {
-		c.failf(ends, "it began at %s", c.call.began.Format(time.TimeOnly))
+		c.failf(ends, "it started at %s", c.call.began.Format(time.TimeOnly))
 		return
 	}
 	c.checkOutcome()
@@ -88,7 +88,7 @@ func (c *checker) checkCall() {
 	c.checkBody()
 	for _, r := range c.saw[c.call.id] {
 		if late := r.at.Sub(c.call.over()); late > quietAfter {
-			c.failf(quiet, "the origin saw %s %s %v after it", r.method, r.path, late)
+			c.failf(quiet, "the origin received %s %s %v after it", r.method, r.path, late)
 		}
 	}
 }
@@ -133,25 +133,25 @@ func (c *checker) checkAttempts() {
 		switch {
 		case e.message.GetAttemptStarted() != nil:
 			if started++; e.message.GetAttemptStarted().GetAttempt() != started || finished != started-1 {
-				c.failf(attempts, "after %d had ended, %d began", finished, e.message.GetAttemptStarted().GetAttempt())
+				c.failf(attempts, "after %d had ended, %d started", finished, e.message.GetAttemptStarted().GetAttempt())
 				return
 			}
 		case e.message.GetAttemptFinished() != nil:
 			if finished++; e.message.GetAttemptFinished().GetAttempt() != finished || finished != started {
-				c.failf(attempts, "after %d had begun, %d ended", started, e.message.GetAttemptFinished().GetAttempt())
+				c.failf(attempts, "after %d had started, %d ended", started, e.message.GetAttemptFinished().GetAttempt())
 				return
 			}
 		}
 	}
 	for _, a := range c.call.answer.GetAttempts() {
 		if finished++; a.GetAttempt() != finished {
-			c.failf(attempts, "the answer has attempt %d where %d is due", a.GetAttempt(), finished)
+			c.failf(attempts, "the answer has attempt %d, want %d", a.GetAttempt(), finished)
 			return
 		}
 	}
 	for _, o := range c.call.outcomes() {
 		if started > finished || o.GetAttempts() != finished {
-			c.failf(attempts, "%d began and %d ended, the outcome says %d", started, finished, o.GetAttempts())
+			c.failf(attempts, "%d started and %d ended, but the outcome has %d", started, finished, o.GetAttempts())
 		}
 	}
 }
@@ -159,15 +159,15 @@ func (c *checker) checkAttempts() {
 func (c *checker) checkExchanges() {
 	saw := c.saw[c.call.id]
 	for _, o := range c.call.outcomes() {
-		told := int(o.GetExchanges())
-		if told < len(saw) || told > len(saw) && !c.call.unsure {
-			c.failf(exchanges, "told %d, the origin saw %d", told, len(saw))
+		reported := int(o.GetExchanges())
+		if reported < len(saw) || reported > len(saw) && !c.call.unsure {
+			c.failf(exchanges, "reported %d, but the origin received %d", reported, len(saw))
 		}
 		if c.call.reportsAttempts() {
 			c.checkHops(saw)
 		}
 		if o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && (len(saw) == 0 || saw[len(saw)-1].broken) {
-			c.failf(whole, "it made %d requests, and the last was, if there was one", len(saw))
+			c.failf(whole, "the last of its %d requests was broken off, or there was none", len(saw))
 		}
 	}
 }
@@ -175,10 +175,10 @@ func (c *checker) checkExchanges() {
 // checkHops looks for every answered hop among the requests, and for every request among
 // the hops. A request that the transport resent belongs to one hop.
 func (c *checker) checkHops(saw []seen) {
-	told, next := make(map[string]bool), 0
+	reported, next := make(map[string]bool), 0
 	for _, h := range c.call.hops() {
 		name := h.GetMethod() + " " + pathOf(h.GetUrl())
-		told[name] = true
+		reported[name] = true
 		if h.GetStatusCode() == 0 {
 			continue
 		}
@@ -186,13 +186,13 @@ func (c *checker) checkHops(saw []seen) {
 			next++
 		}
 		if next++; next > len(saw) {
-			c.failf(hops, "the origin did not see %s", name)
+			c.failf(hops, "the origin did not receive %s", name)
 			return
 		}
 	}
 	for _, r := range saw {
-		if !told[r.name()] {
-			c.failf(hops, "no hop tells of %s", r.name())
+		if !reported[r.name()] {
+			c.failf(hops, "no hop reports %s", r.name())
 			return
 		}
 	}
@@ -235,11 +235,11 @@ func (c *checker) checkBody() {
 			continue
 		}
 		if chunk.GetAttempt() != got.attempt {
-			c.failf(chunks, "a chunk of attempt %d comes after a response of attempt %d", chunk.GetAttempt(), got.attempt)
+			c.failf(chunks, "a chunk of attempt %d follows a response of attempt %d", chunk.GetAttempt(), got.attempt)
 			return
 		}
 		if chunk.GetOffsetBytes() != int64(len(got.bytes)) {
-			c.failf(chunks, "a chunk at offset %d where %d is due", chunk.GetOffsetBytes(), len(got.bytes))
+			c.failf(chunks, "a chunk at offset %d, want %d", chunk.GetOffsetBytes(), len(got.bytes))
 			return
 		}
 		got.bytes = append(got.bytes, chunk.GetData()...)
@@ -251,7 +251,7 @@ func (c *checker) checkBody() {
 		c.checkWhole(o, got)
 	}
 	if want, ok := c.part(got.label); len(got.bytes) > 0 && !(ok && bytes.HasPrefix(want, got.bytes)) {
-		c.failf(body, "attempt %d: %d bytes that are not those of %q", got.attempt, len(got.bytes), got.label)
+		c.failf(body, "attempt %d: %d bytes differ from those of %q", got.attempt, len(got.bytes), got.label)
 	}
 }
 
@@ -266,11 +266,11 @@ func (c *checker) checkWhole(o *pb.FetchOutcome, got delivered) {
 	case ok && len(got.bytes) != len(want):
 		c.failf(body, "attempt %d: %d of %d bytes", got.attempt, len(got.bytes), len(want))
 	case o.GetBodySummary().GetSizeBytes() != int64(len(got.bytes)):
-		c.failf(body, "%d bytes, told as %d", len(got.bytes), o.GetBodySummary().GetSizeBytes())
+		c.failf(body, "%d bytes, reported as %d", len(got.bytes), o.GetBodySummary().GetSizeBytes())
 	case ok && bytes.Equal(got.bytes, want) && o.GetBodySummary().GetSha256() != hex.EncodeToString(sum[:]):
-		c.failf(body, "the digest told is not that of the bytes")
+		c.failf(body, "the reported digest is not that of the bytes")
 	case o.GetResponseAttempt() != got.began:
-		c.failf(body, "of attempt %d, told as of attempt %d", got.began, o.GetResponseAttempt())
+		c.failf(body, "of attempt %d, reported as of attempt %d", got.began, o.GetResponseAttempt())
 	}
 }
 
