@@ -42,12 +42,12 @@ func TestRun(t *testing.T) {
 	if code != exitOK {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
-	for _, want := range []string{"FetchUnary of 1 KiB", "traces of 0.1 %", "one decision of package classify", "left out: Node, got"} {
+	for _, want := range []string{"| unary |", "| unary-traced |", "| decide |", "left out: Node, got"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the table does not contain %q:\n%s", want, stdout)
 		}
 	}
-	if strings.Contains(stdout, "from Node") {
+	if strings.Contains(stdout, "node-unary") {
 		t.Errorf("the table has a row that was left out:\n%s", stdout)
 	}
 	if !strings.Contains(stderr, "fetchd, FetchUnary: ") {
@@ -161,14 +161,14 @@ func TestValue(t *testing.T) {
 		row  row
 		want []string
 	}{
-		{row{what: "ratio", of: "a", base: "b", figure: serviceCPU, goal: report.AtMost(1.2)},
-			[]string{"ratio", "2.00 [1.00–3.00]", "≤ 1.2", "**missed by 0.80**", "2.50 " + serviceCPU.unit, "1.50 " + serviceCPU.unit}},
-		{row{what: "difference", of: "a", base: "b", figure: p50, mode: difference, goal: report.AtMost(4)},
-			[]string{"difference", "4.00 [3.00–5.00] " + p50.unit, "≤ 4", "met", "8.00 " + p50.unit, "4.00 " + p50.unit}},
-		{row{what: "alone", of: "a", figure: rate, mode: alone}, []string{"alone", "5.00 [5.00–5.00] fetches/s", "", "", "5.00 fetches/s", ""}},
+		{row{name: "ratio", of: "a", base: "b", figure: serviceCPU, goal: report.AtMost(1.2)},
+			[]string{"ratio", "", "2.00 [1.00–3.00]", "≤ 1.2", "**missed by 0.80**", "2.50 " + serviceCPU.unit, "1.50 " + serviceCPU.unit}},
+		{row{name: "difference", of: "a", base: "b", figure: p50, mode: difference, goal: report.AtMost(4)},
+			[]string{"difference", "", "4.00 [3.00–5.00] " + p50.unit, "≤ 4", "met", "8.00 " + p50.unit, "4.00 " + p50.unit}},
+		{row{name: "alone", of: "a", figure: rate, mode: alone}, []string{"alone", "", "5.00 [5.00–5.00] fetches/s", "", "", "5.00 fetches/s", ""}},
 	} {
 		if diff := cmp.Diff(row.want, m.cells(row.row)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", row.row.what, diff)
+			t.Errorf("%s (-want +got):\n%s", row.row.name, diff)
 		}
 	}
 }

@@ -56,10 +56,10 @@ func (m *measured) cells(r row) []string {
 	if strings.HasPrefix(verdict, "missed") {
 		verdict = "**" + verdict + "**"
 	}
-	cells := []string{r.what, strings.TrimSpace(value.String() + " " + unit), r.goal.String(), verdict, "", ""}
+	cells := []string{r.name, r.what, strings.TrimSpace(value.String() + " " + unit), r.goal.String(), verdict, "", ""}
 	for i, name := range []string{r.of, r.base} {
 		if name != "" {
-			cells[4+i] = report.Number(m.spread(name, r.figure).Median) + " " + r.figure.unit
+			cells[5+i] = report.Number(m.spread(name, r.figure).Median) + " " + r.figure.unit
 		}
 	}
 	return cells

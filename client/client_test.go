@@ -50,10 +50,10 @@ func TestDo(t *testing.T) {
 		{name: "a redirect not to be followed", path: "/r/stay/302/1/200", change: func(in *pb.FetchRequest) {
 			in.RedirectPolicy = &pb.RedirectPolicy{Follow: new(false)}
 		}, status: 302, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_REDIRECT},
-		{name: "nothing but the outcome told", path: "/s/quiet/503/200:size=10", change: func(in *pb.FetchRequest) {
+		{name: "only the outcome", path: "/s/quiet/503/200:size=10", change: func(in *pb.FetchRequest) {
 			in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
 		}, status: 200, attempts: 2, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
-		{name: "a cut that is continued", path: "/s/cut/200:size=1000,etag=%22a%22,range,cut=300/200:size=1000,etag=%22a%22,range",
+		{name: "an interrupted body that is resumed", path: "/s/cut/200:size=1000,etag=%22a%22,range,cut=300/200:size=1000,etag=%22a%22,range",
 			change: holdBack(pb.BodyRecovery_BODY_RECOVERY_RESUME), status: 200, attempts: 2, body: body(1000), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
 	}
 	for _, tt := range tests {
@@ -97,7 +97,7 @@ func delivery(d pb.BodyDelivery) func(*pb.FetchRequest) {
 	return func(in *pb.FetchRequest) { in.BodyPolicy = &pb.BodyPolicy{Delivery: d} }
 }
 
-// holdBack has bytes go out as they come.
+// holdBack turns the hold-back buffer off.
 func holdBack(recovery pb.BodyRecovery) func(*pb.FetchRequest) {
 	return func(in *pb.FetchRequest) {
 		in.BodyPolicy = &pb.BodyPolicy{HoldBackBytes: new(int64(0)), Recovery: recovery}
@@ -122,7 +122,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// TestEvents: everything is told once and in order, but for the pieces of the body.
+// TestEvents: OnEvent receives every event once and in order, except body chunks.
 func TestEvents(t *testing.T) {
 	r := newRig(t)
 	var got []string
@@ -140,8 +140,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestFailures: what happened at the target is an Error, matches its own failure
-// type and no other, and is no status.
+// TestFailures: a failure at the target is an *Error. It matches only its own failure type and
+// is not a status.
 func TestFailures(t *testing.T) {
 	r := newRig(t)
 	all := map[string]error{"transient": client.ErrTransient, "permanent": client.ErrPermanent,
@@ -160,7 +160,7 @@ func TestFailures(t *testing.T) {
 		{"a loop", "/loop/l/302", "permanent", pb.ErrorClass_ERROR_CLASS_REDIRECT_LOOP, "R2", "redirect_loop", 302, false, 0},
 		{"a rate limit", "/s/429/429:retry-after=86400", "rate limited", pb.ErrorClass_ERROR_CLASS_RATE_LIMITED, "H2", "", 429, true, 24 * time.Hour},
 		{"credentials wanted", "/s/401/401", "needs auth", pb.ErrorClass_ERROR_CLASS_AUTH_REQUIRED, "H3", "", 401, false, 0},
-		{"a cut body, held back", "/s/held/200:size=100,cut=50", "transient", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED, "N8", "", 200, true, 0},
+		{"an interrupted body in the hold-back buffer", "/s/held/200:size=100,cut=50", "transient", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED, "N8", "", 200, true, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestFailureInBody: what was delivered stays, then comes the error, and stays.
+// TestFailureInBody: reads return the delivered bytes and then the same error each time.
 func TestFailureInBody(t *testing.T) {
 	r := newRig(t)
 	in := r.request("/s/cut/200:size=1000,cut=300")
@@ -218,7 +218,7 @@ func TestFailureInBody(t *testing.T) {
 	}
 }
 
-// TestRestart: bytes of two bodies are never joined, and reading goes on.
+// TestRestart: bytes of two bodies are never joined, and reading can continue.
 func TestRestart(t *testing.T) {
 	r := newRig(t)
 	in := r.request("/s/restart/200:size=1000,cut=300/200:size=1000,offset=500")
@@ -235,7 +235,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestOffsets: what a body is made of must fit together.
+// TestOffsets: the chunks of a body must fit together.
 func TestOffsets(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -247,13 +247,17 @@ func TestOffsets(t *testing.T) {
 		{"in order", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(2, "c"), success()}, "abc", 0, nil},
 		{"continued", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(2, 200), chunk(2, "c"), success()}, "abc", 0, nil},
 		{"from a resume point", []*pb.FetchResponse{head(5, 206), chunk(5, "ab"), success()}, "ab", 0, nil},
-		{"an attempt taken back", []*pb.FetchResponse{head(0, 503), head(0, 200), chunk(0, "ab"), success()}, "ab", 0, nil},
-		{"begun again", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(0, 200), chunk(0, "xyz"), success()}, "xyz", 1, nil},
-		{"begun again in the middle", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(1, 200), chunk(1, "xyz"), success()}, "axyz", 1, nil},
+		{"a failed attempt before the body", []*pb.FetchResponse{head(0, 503), head(0, 200), chunk(0, "ab"), success()}, "ab", 0, nil},
+		{"started over", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(0, 200), chunk(0, "xyz"), success()}, "xyz", 1, nil},
+		{"started over in the middle", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(1, 200), chunk(1, "xyz"), success()}, "axyz", 1, nil},
 		{"an event not known", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), {}, chunk(2, "c"), success()}, "abc", 0, nil},
 		{"a gap", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(3, "d"), success()}, "ab", 0, client.ErrContract},
 		{"an overlap", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(1, "bc"), success()}, "ab", 0, client.ErrContract},
 		{"a gap before a head", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(4, 206), chunk(4, "d"), success()}, "ab", 0, client.ErrContract},
+		{"nothing at all", nil, "", 0, client.ErrContract},
+		{"a body without a head", []*pb.FetchResponse{chunk(0, "ab"), success()}, "", 0, client.ErrContract},
+		{"a body from the middle", []*pb.FetchResponse{head(0, 200), chunk(1, "ab"), success()}, "", 0, client.ErrContract},
+		{"two outcomes and no body", []*pb.FetchResponse{success(), success()}, "", 0, client.ErrContract},
 		{"no outcome", []*pb.FetchResponse{head(0, 200), chunk(0, "ab")}, "ab", 0, client.ErrContract},
 		{"two outcomes", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), success(), success()}, "ab", 0, client.ErrContract},
 		{"a chunk after the outcome", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), success(), chunk(2, "c")}, "ab", 0, client.ErrContract},
@@ -262,11 +266,12 @@ func TestOffsets(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &fake{fetch: events(tt.events...)}
 			resp, err := f.client(t).Get(t.Context(), "http://origin.example/")
-			if err != nil {
-				t.Fatal(err)
+			var body []byte
+			var restarts int
+			if err == nil {
+				defer resp.Body.Close()
+				body, restarts, err = readFrom(resp.Body, tt.events[0].GetResponseStarted().GetBodyOffsetBytes())
 			}
-			defer resp.Body.Close()
-			body, restarts, err := readFrom(resp.Body, tt.events[0].GetResponseStarted().GetBodyOffsetBytes())
 			if string(body) != tt.body || restarts != tt.restarts || !errors.Is(err, tt.err) {
 				t.Errorf("body %q, %d restarts, %v; want %q, %d, %v", body, restarts, err, tt.body, tt.restarts, tt.err)
 			}
@@ -274,7 +279,7 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// readFrom is readAll of a body that begins at offset.
+// readFrom is readAll for a body that starts at offset.
 func readFrom(body io.Reader, offset int64) ([]byte, int, error) {
 	if offset > 0 {
 		data, err := io.ReadAll(body)
@@ -283,7 +288,7 @@ func readFrom(body io.Reader, offset int64) ([]byte, int, error) {
 	return readAll(body)
 }
 
-// TestContractEndsCall: a call that breaks the contract is not left to go on.
+// TestContractEndsCall: the client cancels a call that breaks the contract.
 func TestContractEndsCall(t *testing.T) {
 	ended := make(chan struct{})
 	f := &fake{fetch: func(s grpc.ServerStreamingServer[pb.FetchResponse]) error {
@@ -302,28 +307,7 @@ func TestContractEndsCall(t *testing.T) {
 	<-ended
 }
 
-func TestBrokenBeforeTheBody(t *testing.T) {
-	tests := []struct {
-		name   string
-		events []*pb.FetchResponse
-	}{
-		{"nothing at all", nil},
-		{"a body without a head", []*pb.FetchResponse{chunk(0, "ab"), success()}},
-		{"a body from the middle", []*pb.FetchResponse{head(0, 200), chunk(1, "ab"), success()}},
-		{"two outcomes", []*pb.FetchResponse{success(), success()}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			f := &fake{fetch: events(tt.events...)}
-			if resp, err := f.client(t).Get(t.Context(), "http://origin.example/"); resp != nil || !errors.Is(err, client.ErrContract) {
-				t.Errorf("Get = %v, %v; want no response and ErrContract", resp, err)
-			}
-		})
-	}
-}
-
-// TestServicePlane: what the service or the context has to say is a status, never
-// an Error.
+// TestServicePlane: errors of the service and of the context are statuses, never an *Error.
 func TestServicePlane(t *testing.T) {
 	r := newRig(t)
 	canceled, cancel := context.WithCancel(t.Context())
@@ -358,12 +342,10 @@ func TestServicePlane(t *testing.T) {
 	}
 }
 
-// TestClose: closing ends the fetch at the origin, whoever reads.
+// TestClose: Close cancels the request to the origin, even during a read.
 func TestClose(t *testing.T) {
 	r := newRig(t)
-	in := r.request("/s/stalled/200:size=1000,stall=300")
-	holdBack(pb.BodyRecovery_BODY_RECOVERY_NONE)(in)
-	resp := r.do(in)
+	resp := r.do(stalled(r))
 	if _, err := io.ReadFull(resp.Body, make([]byte, 300)); err != nil {
 		t.Fatal(err)
 	}
@@ -388,14 +370,12 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestCancelInBody: the context holds for the body too.
+// TestCancelInBody: the end of the context ends reads of the body.
 func TestCancelInBody(t *testing.T) {
 	r := newRig(t)
-	in := r.request("/s/stalled/200:size=1000,stall=300")
-	holdBack(pb.BodyRecovery_BODY_RECOVERY_NONE)(in)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	resp, err := r.client.Do(ctx, in)
+	resp, err := r.client.Do(ctx, stalled(r))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +387,7 @@ func TestCancelInBody(t *testing.T) {
 	}
 }
 
-// TestServiceConfig: what is embedded is what is published, and is in force.
+// TestServiceConfig: the embedded files equal the published ones, and gRPC uses them.
 func TestServiceConfig(t *testing.T) {
 	for _, name := range []string{"service-config.json", "service-config-idempotent.json"} {
 		published, err := os.ReadFile("../deploy/grpc/" + name)
@@ -446,7 +426,7 @@ func TestServiceConfig(t *testing.T) {
 	}
 }
 
-// tries tells of each try of a call that has ended.
+// tries receives a value when a try of a call ends.
 type tries chan struct{}
 
 // TagConn implements stats.Handler.
@@ -467,7 +447,7 @@ func (c tries) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// stalled is a request whose body begins and does not end.
+// stalled returns a request whose body starts and never ends.
 func stalled(r *rig) *pb.FetchRequest {
 	in := r.request("/s/stalled/200:size=1000,stall=300")
 	holdBack(pb.BodyRecovery_BODY_RECOVERY_NONE)(in)

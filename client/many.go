@@ -64,6 +64,7 @@ func (c *Client) Many(ctx context.Context, requests iter.Seq[*pb.FetchRequest], 
 		ctx, cancel := context.WithCancel(ctx)
 		m := &many{pool: NewPool(), event: o.OnEvent, places: make(chan struct{}, open),
 			results: make(chan *call, open), stopped: make(chan struct{})}
+		m.pool.onEnd = m.check
 		defer m.pool.Close()
 		defer m.stop(nil)
 		defer cancel()
@@ -101,10 +102,15 @@ type many struct {
 func (m *many) keep(ctx context.Context, c *Client) {
 	for m.pool.awaitWork() {
 		answered, err := m.pool.run(ctx, c)
-		if err != nil && (!answered || status.Code(err) != codes.Unavailable) {
-			m.stop(err)
-			m.pool.fail(err)
-		}
+		m.check(answered, err)
+	}
+}
+
+// check ends the loop after an error that another stream would not fix.
+func (m *many) check(answered bool, err error) {
+	if err != nil && (!answered || status.Code(err) != codes.Unavailable) {
+		m.stop(err)
+		m.pool.fail(err)
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 	"fetchd/server/fetchdtest"
 )
 
-// requests are one for each of n paths.
+// requests returns a request for each of n paths.
 func (r *rig) requests(n int, path func(int) string) []*pb.FetchRequest {
 	all := make([]*pb.FetchRequest, n)
 	for i := range all {
@@ -98,8 +98,8 @@ func TestManyOfNone(t *testing.T) {
 	}
 }
 
-// TestManyOpen: never more are begun than may be open, and taking a result makes
-// room for one.
+// TestManyOpen: the sequence is read only while there is capacity, and each received result
+// frees a place.
 func TestManyOpen(t *testing.T) {
 	for _, tt := range []struct{ open, want int }{{1, 1}, {5, 5}, {0, 64}, {-1, 64}, {1000, 256}} {
 		t.Run(strconv.Itoa(tt.open), func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestManyOpen(t *testing.T) {
 				for i := range 600 {
 					mu.Lock()
 					given++
-					if ahead := given - taken; ahead > tt.want+2 { // one waits for a place, one is on its way to be counted
-						t.Errorf("%d requests were read beyond those taken, want %d at most", ahead, tt.want+2)
+					if ahead := given - taken; ahead > tt.want+1 { // a place is free before its result is counted
+						t.Errorf("%d requests were read and have no result yet, want at most %d", ahead, tt.want+1)
 					}
 					mu.Unlock()
 					if !yield(&pb.FetchRequest{Url: strconv.Itoa(i)}) {
@@ -162,7 +162,7 @@ func holding(n int) func(manyServer) error {
 	}
 }
 
-// done is the answer to a task that succeeded.
+// done returns the answer to a task that succeeded.
 func done(tag string) *pb.FetchManyResponse {
 	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: success()}}}
 }
@@ -186,11 +186,11 @@ func TestManyEvents(t *testing.T) {
 		}
 	}
 	if attempts != 2 {
-		t.Errorf("%d attempts told, want 2", attempts)
+		t.Errorf("%d events of finished attempts, want 2", attempts)
 	}
 }
 
-// TestManyLeft: leaving the loop cancels what is under way.
+// TestManyLeft: leaving the loop cancels the fetches in flight.
 func TestManyLeft(t *testing.T) {
 	r := newRig(t)
 	all := r.requests(10, func(i int) string {
@@ -213,8 +213,8 @@ func TestManyLeft(t *testing.T) {
 	}
 }
 
-// TestManyCancelled: each is yielded with the cause, and the loop ends even though
-// the sequence waits.
+// TestManyCancelled: each fetch is yielded with the cause, and the loop ends although the
+// sequence blocks.
 func TestManyCancelled(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -253,7 +253,7 @@ func TestManyCancelled(t *testing.T) {
 	<-left
 }
 
-// TestManyCancelledEarly: a loop that waits for its first request ends too.
+// TestManyCancelledEarly: a loop that waits for its first request ends as well.
 func TestManyCancelledEarly(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	release, left := make(chan struct{}), make(chan struct{})
@@ -275,8 +275,8 @@ func TestManyCancelledEarly(t *testing.T) {
 	<-left
 }
 
-// TestManyDraining: nothing more is sent to a service that goes away, and what it
-// finishes is taken.
+// TestManyDraining: a draining service gets no further tasks, and the results that it still
+// sends are yielded.
 func TestManyDraining(t *testing.T) {
 	const drainAt = 3
 	calls := 0
@@ -294,7 +294,7 @@ func TestManyDraining(t *testing.T) {
 			answer := done(in.GetTasks()[0].GetTag())
 			answer.Draining = first && n == drainAt
 			if first && n > drainAt {
-				t.Errorf("task %d was sent to a service that goes away", n)
+				t.Errorf("task %d was sent to a draining service", n)
 			}
 			if err := s.Send(answer); err != nil {
 				return err
@@ -312,58 +312,46 @@ func TestManyDraining(t *testing.T) {
 	}
 }
 
-// TestManyAway: where nobody listens the loop ends.
-func TestManyAway(t *testing.T) {
-	l := listen(t)
-	_ = l.Close()
-	results, ends := 0, 0
-	for result, err := range client.New(dial(t, l.Addr().String())).Many(t.Context(), endless, client.ManyOptions{Open: 4}) {
-		if status.Code(err) != codes.Unavailable {
-			t.Errorf("yields %v, %v; want Unavailable", result, err)
-		}
-		if result == nil {
-			ends++
-		} else {
-			results++
-		}
-	}
-	if ends != 1 || results > 4 {
-		t.Errorf("%d results and %d ends, want 4 at most and 1", results, ends)
-	}
-}
-
-// TestManyRefused: a service that does not take the stream ends it.
+// TestManyRefused: the loop ends if no stream can be opened, or the service refuses it.
 func TestManyRefused(t *testing.T) {
-	for _, code := range []codes.Code{codes.Unavailable, codes.Unauthenticated, codes.ResourceExhausted} {
+	for _, code := range []codes.Code{codes.OK, codes.Unavailable, codes.Unauthenticated, codes.ResourceExhausted} {
 		t.Run(code.String(), func(t *testing.T) {
 			calls := 0
-			f := &fake{many: func(manyServer) error {
+			c := (&fake{many: func(manyServer) error {
 				calls++
 				return status.Error(code, "not you")
-			}}
-			var nils int
-			for result, err := range f.client(t).Many(t.Context(), endless, client.ManyOptions{Open: 4}) {
-				if status.Code(err) != code || result != nil && result.Outcome != nil {
-					t.Errorf("yields %v, %v; want %v without an outcome", result, err, code)
+			}}).client(t)
+			want, wantCalls := code, 1
+			if code == codes.OK { // nothing listens
+				l := listen(t)
+				_ = l.Close()
+				c, want, wantCalls = client.New(dial(t, l.Addr().String())), codes.Unavailable, 0
+			}
+			results, ends := 0, 0
+			for result, err := range c.Many(t.Context(), endless, client.ManyOptions{Open: 4}) {
+				if status.Code(err) != want || result != nil && result.Outcome != nil {
+					t.Errorf("yields %v, %v; want %v without an outcome", result, err, want)
 				}
 				if result == nil {
-					nils++
+					ends++
+				} else {
+					results++
 				}
 			}
-			if nils != 1 || calls != 1 {
-				t.Errorf("%d ends after %d calls, want 1 and 1", nils, calls)
+			if ends != 1 || results > 4 || calls != wantCalls {
+				t.Errorf("%d results and %d ends after %d calls, want at most 4, 1 and %d", results, ends, calls, wantCalls)
 			}
 		})
 	}
 }
 
-// endless is a sequence of requests.
+// endless yields requests until the loop is left.
 func endless(yield func(*pb.FetchRequest) bool) {
 	for yield(&pb.FetchRequest{Url: "http://origin.example/"}) {
 	}
 }
 
-// TestManyLost: a stream that worked and is lost costs what was under way, no more.
+// TestManyLost: only the fetches in flight on a broken stream are lost.
 func TestManyLost(t *testing.T) {
 	calls := 0
 	f := &fake{many: func(s manyServer) error {
@@ -410,7 +398,7 @@ func limited(n int) iter.Seq[*pb.FetchRequest] {
 	}
 }
 
-// TestManyBroken: a service that leaves tasks without an outcome is told of.
+// TestManyBroken: tasks without an outcome are an ErrContract.
 func TestManyBroken(t *testing.T) {
 	f := &fake{many: func(s manyServer) error {
 		_, err := s.Recv()
@@ -423,8 +411,8 @@ func TestManyBroken(t *testing.T) {
 	}
 }
 
-// TestManyReturned: what a service that goes away gives back is sent to another,
-// unless an origin saw of it, and not for ever.
+// TestManyReturned: a fetch that a draining service returns is sent again, unless a request was
+// made, and at most twice.
 func TestManyReturned(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -435,7 +423,7 @@ func TestManyReturned(t *testing.T) {
 	}{
 		{"once", 0, 1, 2, true},
 		{"twice", 0, 2, 3, true},
-		{"for ever", 0, 100, 3, false},
+		{"each time", 0, 100, 3, false},
 		{"after a request was made", 1, 1, 1, false},
 	}
 	for _, tt := range tests {
@@ -482,8 +470,7 @@ func TestManyReturned(t *testing.T) {
 	}
 }
 
-// TestManyReplicas: of two replicas one is stopped in the middle, and no fetch
-// fails.
+// TestManyReplicas: one of two replicas shuts down, and no fetch fails.
 func TestManyReplicas(t *testing.T) {
 	r := newRig(t)
 	second := fetchdtest.Start(t, fetchdtest.Options{Origin: r.origin}).Addr
@@ -517,7 +504,7 @@ func TestManyReplicas(t *testing.T) {
 	count(t, r.origin, "replica", n)
 }
 
-// count holds that the origin saw n requests for keys that begin so, one each.
+// count checks that the origin saw n keys with this prefix, and one request for each.
 func count(t *testing.T, o *origin.Origin, prefix string, n int) {
 	t.Helper()
 	seen := make(map[string]int)

@@ -59,6 +59,7 @@ type Pool struct {
 	closing context.Context // done when no stream is opened any more
 	stop    context.CancelFunc
 	running sync.WaitGroup
+	onEnd   func(answered bool, err error) // called when a stream has ended, before its calls are lost; may be nil
 
 	mu      sync.Mutex
 	err     error         // why no fetch is accepted; nil while the pool is open

@@ -69,7 +69,7 @@ func (r *rig) request(path string) *pb.FetchRequest {
 	return &pb.FetchRequest{Url: r.origin.URL("http", path), RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(0)}}
 }
 
-// do is Do that must work.
+// do calls Do, which must succeed.
 func (r *rig) do(in *pb.FetchRequest, options ...client.Option) *client.Response {
 	r.Helper()
 	resp, err := r.client.Do(r.Context(), in, options...)
@@ -80,7 +80,7 @@ func (r *rig) do(in *pb.FetchRequest, options ...client.Option) *client.Response
 	return resp
 }
 
-// fake is a service that answers as a test says.
+// fake is a service whose answers a test chooses.
 type fake struct {
 	pb.UnimplementedFetchServiceServer
 	fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error

@@ -246,7 +246,11 @@ func (s *stream) end(err error) {
 	if s.idle != nil {
 		s.idle.Stop()
 	}
+	answered := s.answered
 	p.mu.Unlock()
+	if p.onEnd != nil {
+		p.onEnd(answered, err)
+	}
 	s.cancel()
 	close(s.ended)
 	for _, c := range over {

@@ -64,11 +64,7 @@ func TestWebBodyThatDoesNotCome(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(r *rig) {
-				conn, err := r.DialHTTP(r.Context())
-				if err != nil {
-					r.Fatal(err)
-				}
-				defer func() { _ = conn.Close() }()
+				conn := r.dial(r.DialHTTP)
 				if _, err := io.WriteString(conn, row.head); err != nil {
 					r.Fatal(err)
 				}

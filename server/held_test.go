@@ -294,11 +294,7 @@ func TestUnfinishedPosts(t *testing.T) {
 	const many, sent = 64, 66_000
 	conns := make([]net.Conn, many)
 	for i := range conns {
-		conn, err := r.DialHTTP(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
+		conn := r.dial(r.DialHTTP)
 		conns[i] = conn
 		if _, err := io.WriteString(conn, "POST /v1/fetch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n\r\n"+
 			`{"url": "`+repeat(sent-9)); err != nil {

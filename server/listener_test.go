@@ -101,11 +101,7 @@ func TestStrangersConnectionsOverHTTP(t *testing.T) {
 	}
 	first := call()
 	for range 20 {
-		conn, err := r.DialHTTP(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
+		conn := r.dial(r.DialHTTP)
 		if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil || !served(conn) {
 			t.Fatalf("a stranger's request: %v, or no answer", err)
 		}

@@ -398,11 +398,7 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 				if row.call != nil {
 					row.call(r)
 				} else if row.name != "none" {
-					conn, err := dial(r.Context())
-					if err != nil {
-						r.Fatal(err)
-					}
-					defer func() { _ = conn.Close() }()
+					conn := r.dial(dial)
 					go func() { _, _ = io.Copy(io.Discard, conn) }()
 					if _, err := io.WriteString(conn, row.sent); err != nil {
 						r.Fatal(err)

@@ -40,7 +40,7 @@ type Plot struct{ Title, Name, SVG string }
 
 // The headings of the tables.
 var (
-	goalsHead = []string{"what", "ratio or figure", "goal", "", "of", "compared with"}
+	goalsHead = []string{"case", "what", "ratio or figure", "goal", "", "of", "compared with"}
 	linesHead = []string{"case", "subject", "fetches/s", "service CPU", "caller CPU", "origin CPU", "p50", "p90", "p99", "allocations", "KiB allocated", "memory"}
 )
 

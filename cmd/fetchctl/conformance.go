@@ -112,7 +112,7 @@ func (c *conformanceCmd) venue(scenarios []*kit.Scenario) (*judge.Venue, error) 
 	return v, nil
 }
 
-// connect reaches the target, or starts the service inside.
+// connect connects to the target, or starts the service inside.
 func (c *conformanceCmd) connect(v *judge.Venue, scenarios []*kit.Scenario) (*service, error) {
 	if c.Target == "" {
 		return serveVenue(v, judge.Listeners(scenarios))

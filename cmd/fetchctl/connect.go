@@ -63,7 +63,7 @@ func (c connection) connect(more ...grpc.DialOption) (*service, error) {
 // plaintext is the transport to a service inside this process.
 var plaintext = grpc.WithTransportCredentials(insecure.NewCredentials())
 
-// embed runs the service inside this process, over memory.
+// embed runs the service inside this process, over an in-memory connection.
 func embed(more ...grpc.DialOption) (*service, error) {
 	l := bufconn.Listen(256 << 10)
 	opts := append(more, plaintext, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -83,7 +83,7 @@ func serve(cfg server.Config, l net.Listener, target string, opts ...grpc.DialOp
 		return nil, errors.Join(fmt.Errorf("start the service: %w", err), l.Close())
 	}
 	served := make(chan struct{})
-	go func() { // until stop
+	go func() { // ends with stop
 		defer close(served)
 		_ = srv.Serve(l) // a failure also ends the calls
 	}()

@@ -78,7 +78,7 @@ type stage struct {
 	service *service
 }
 
-// newStage starts both for the scenarios. The caller closes it.
+// newStage starts both. The caller closes the stage.
 func newStage(all []*kit.Scenario) (*stage, error) {
 	v, err := judge.Open("", "", all)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *stage) close() {
 	_ = s.origin.Close() // always nil
 }
 
-// demo is one run over the scenarios.
+// demo is one run of the scenarios.
 type demo struct {
 	*stage
 	out   *cli.Printer
@@ -107,7 +107,7 @@ type demo struct {
 	rows  []row
 }
 
-// row is a line of the table at the end.
+// row is a line of the final table.
 type row struct {
 	s     *kit.Scenario
 	rec   *kit.Record

@@ -1,15 +1,14 @@
 // Command fetchctl fetches URLs through fetchd and shows what happens.
 //
 //	fetchctl get URL       fetch one URL: body to standard output or a file
-//	fetchctl download      fetch many URLs into files, and continue what was cut off
-//	fetchctl explain       ask what would be decided, by which rule
-//	fetchctl demo          run the rules against an origin that commits faults
+//	fetchctl download      fetch many URLs into files, and continue an interrupted run
+//	fetchctl explain       show what would be decided, and by which rule
+//	fetchctl demo          run the rules against an origin that misbehaves
+//	fetchctl conformance   judge a server of the contract, or any HTTP client
 //
-// It speaks only the contract, fetchd.v1.FetchService. Without --server it runs
-// the service inside itself, with its user's own rights: any address and port
-// may be reached, as with curl.
+// It only uses the API, fetchd.v1.FetchService. Without --server it runs the service inside
+// the process, with the user's own access rights: like curl, it reaches any address and port.
 //
-// What happened at the origin is an exit status of its own kind (10 to 13);
-// what this program or the service could not do is another (1, 20, 21). See
-// fetchctl --help.
+// The exit codes are those of package internal/cli: 10 to 13 for a fetch that failed at the
+// origin, others for errors of the program and the service. See fetchctl --help.
 package main

@@ -132,7 +132,7 @@ func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
 		Method: c.Method, HopMethod: c.HopMethod, Url: c.URL, HopUrl: c.HopURL,
 		Attempt: c.Attempt, Redirects: c.Redirects, Exchanges: c.Exchanges,
 		Conditional: c.Conditional, BodyCommitted: c.BodyCommitted,
-		AuthResult: pb.AuthResult(pb.AuthResult_value["AUTH_RESULT_"+strings.ToUpper(c.Auth)]), // none: not in it, 0
+		AuthResult: pb.AuthResult(pb.AuthResult_value["AUTH_RESULT_"+strings.ToUpper(c.Auth)]), // "none" is not in the map: 0
 	}
 	if c.TimeLeft != nil {
 		req.TimeLeft = durationpb.New(*c.TimeLeft)
@@ -146,7 +146,7 @@ func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
 	if c.At != "" {
 		at, err := time.Parse(time.RFC3339Nano, c.At)
 		if err != nil {
-			return nil, cli.UsageError("--at", "is no time in RFC 3339, such as 2026-03-01T12:00:00Z")
+			return nil, cli.UsageError("--at", "is not a time in RFC 3339 such as 2026-03-01T12:00:00Z")
 		}
 		req.ObservedTime = timestamppb.New(at)
 	}
@@ -187,14 +187,14 @@ func (c *explainCmd) faults() ([]pb.ErrorClass, error) {
 		full := "ERROR_CLASS_" + strings.TrimPrefix(strings.ToUpper(strings.ReplaceAll(name, "-", "_")), "ERROR_CLASS_")
 		class, ok := pb.ErrorClass_value[full]
 		if !ok || class == 0 {
-			return nil, cli.UsageError("--fault", "is no error class: give one of "+classNames())
+			return nil, cli.UsageError("--fault", "is not an error class: give one of "+classNames())
 		}
 		faults = append(faults, pb.ErrorClass(class))
 	}
 	return faults, nil
 }
 
-// classNames are the classes as --fault takes them.
+// classNames returns the classes as --fault accepts them.
 func classNames() string {
 	var names []string
 	for n := int32(1); pb.ErrorClass_name[n] != ""; n++ {

@@ -17,21 +17,21 @@ type explanation struct {
 	text  strings.Builder
 }
 
-// row writes a line; one without a value is left out.
+// row adds a line, unless its value is empty.
 func (x *explanation) row(name, format string, args ...any) {
 	if value := fmt.Sprintf(format, args...); value != "" {
 		fmt.Fprintf(&x.text, "%s %s\n", x.paint.Paint(cli.Bold, fmt.Sprintf("%-10s", name)), value)
 	}
 }
 
-// rule writes a rule with its sentence.
+// rule adds a rule with its sentence.
 func (x *explanation) rule(name string) {
 	if name != "" {
 		x.row("rule "+cli.Escape(name), "%s", rules.Sentence(name))
 	}
 }
 
-// writeExplanation tells an explanation in lines for people.
+// writeExplanation prints an explanation for people.
 func writeExplanation(w io.Writer, p cli.Painter, req *pb.ExplainRequest, resp *pb.ExplainResponse) error {
 	x := &explanation{paint: p}
 	x.observed(req)

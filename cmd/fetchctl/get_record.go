@@ -13,19 +13,19 @@ import (
 	"fetchd/internal/version"
 )
 
-// archivedBody is how much of bodies an archive may hold.
+// archivedBody is the maximum size of all bodies in an archive.
 const archivedBody = 16 << 20
 
-// recording is what --har and --trace keep of a fetch. Nil keeps nothing.
+// recording is what --har and --trace record of a fetch. A nil recording records nothing.
 type recording struct {
 	timeline.Recorder
 	options har.Options
-	archive *output // nil: none is wanted
+	archive *output // nil without --har
 	traced  bool
-	heard   time.Time // when the last message came
+	heard   time.Time // time of the last event
 }
 
-// checkRecord refuses an archive that would meet something else where it goes.
+// checkRecord rejects an archive that would go to the same place as other output.
 func (c *getCmd) checkRecord() error {
 	switch {
 	case c.HAR == "" && len(c.HARWith) > 0:
@@ -42,8 +42,7 @@ func (c *getCmd) checkRecord() error {
 	return nil
 }
 
-// record opens the archive before anything is asked for. The caller discards the
-// recording.
+// record opens the archive before anything is requested. The caller discards the recording.
 func (c *getCmd) record(a *app, req *pb.FetchRequest) (*recording, error) {
 	if c.HAR == "" && !c.Trace {
 		return nil, nil
@@ -65,7 +64,7 @@ func (c *getCmd) record(a *app, req *pb.FetchRequest) (*recording, error) {
 	return r, err
 }
 
-// take records a message.
+// take records an event.
 func (r *recording) take(m *pb.FetchResponse) {
 	if r != nil {
 		r.Take(m)
@@ -73,8 +72,8 @@ func (r *recording) take(m *pb.FetchResponse) {
 	}
 }
 
-// end writes what there is of a fetch, however it ended. Where nothing is known
-// of it, because the service did not take it, there is no archive.
+// end writes what was recorded, however the fetch ended. If the service rejected the request,
+// there is nothing to write.
 func (r *recording) end(a *app) error {
 	if r == nil || r.heard.IsZero() {
 		return nil
@@ -96,7 +95,7 @@ func (r *recording) end(a *app) error {
 	return r.archive.keep()
 }
 
-// discard leaves nothing of an archive that was not written whole.
+// discard removes an unfinished archive.
 func (r *recording) discard() {
 	if r != nil && r.archive != nil {
 		r.archive.discard()

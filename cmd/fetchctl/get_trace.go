@@ -14,23 +14,23 @@ import (
 	"fetchd/internal/timeline"
 )
 
-// waterfall draws a fetch: a line for each hop, its phases as a bar on one scale
-// for the whole fetch, and a line for each wait.
+// waterfall draws a fetch: a line for each hop with its phases as a bar, and a line for each
+// wait, all on one scale.
 type waterfall struct {
 	out     *cli.Printer
 	paint   cli.Painter
 	columns int
-	plain   bool // ASCII alone
+	plain   bool // only ASCII
 }
 
-// waterfall returns one for standard error.
+// waterfall returns a waterfall for standard error.
 func (a *app) waterfall() *waterfall {
 	columns, _ := cli.TerminalSize(a.Err)
 	return &waterfall{out: &cli.Printer{W: a.Err}, paint: a.Painter(a.Err), columns: columns, plain: !a.isUTF8()}
 }
 
-// isUTF8 reports whether the locale's characters are UTF-8, as POSIX finds the
-// locale of LC_CTYPE. Without one it is not.
+// isUTF8 reports whether the locale uses UTF-8, with the precedence that POSIX defines for
+// LC_CTYPE. No locale means no UTF-8.
 func (a *app) isUTF8() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if locale := a.Env(name); locale != "" {
@@ -50,7 +50,7 @@ const (
 
 func (w *waterfall) labelWidth() int { return min(w.columns*2/5, mostLabel) }
 
-// barWidth is 0 where the terminal is too narrow for bars.
+// barWidth returns 0 if the terminal is too narrow for bars.
 func (w *waterfall) barWidth() int {
 	n := w.columns - w.labelWidth() - timeWidth - 4
 	if n < leastBar {
@@ -59,7 +59,7 @@ func (w *waterfall) barWidth() int {
 	return n
 }
 
-// draw writes the whole waterfall.
+// draw draws the whole fetch.
 func (w *waterfall) draw(f *timeline.Fetch) {
 	w.out.Printf("%s\n", w.paint.Paint(cli.Bold, w.fit("trace "+f.URL, w.columns)))
 	w.axis(f.End)
@@ -70,7 +70,7 @@ func (w *waterfall) draw(f *timeline.Fetch) {
 	w.legend(f)
 }
 
-// axis is the scale over the bars.
+// axis draws the scale above the bars.
 func (w *waterfall) axis(end time.Duration) {
 	n := w.barWidth()
 	if n == 0 {
@@ -119,7 +119,7 @@ func (w *waterfall) hop(f *timeline.Fetch, h *timeline.Hop) {
 		func(from, to time.Duration) rune { return w.glyphs().phases[longest(h, from, to)] }, ink)
 }
 
-// shortURL is a URL without the origin, where that is the fetch's.
+// shortURL drops the origin of a URL if it is that of the fetch.
 func shortURL(first, raw string) string {
 	a, err1 := url.Parse(first)
 	b, err2 := url.Parse(raw)
@@ -129,8 +129,8 @@ func shortURL(first, raw string) string {
 	return b.RequestURI()
 }
 
-// longest is the phase that has most of a piece of time; the longest of all where
-// none has any of it.
+// longest returns the phase with the largest share of a time span, or the longest phase of all
+// if none has a share.
 func longest(h *timeline.Hop, from, to time.Duration) timeline.Kind {
 	kind, most := timeline.Blocked, time.Duration(0)
 	whole, all := timeline.Blocked, time.Duration(-1)
@@ -148,8 +148,8 @@ func longest(h *timeline.Hop, from, to time.Duration) timeline.Kind {
 	return kind
 }
 
-// line draws a label, a bar from start to end, and the time between them. glyph
-// gives the character for a piece of time.
+// line draws a label, a bar from start to end, and the duration. glyph returns the character
+// for a time span.
 func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Duration, glyph func(from, to time.Duration) rune, ink cli.Color) {
 	label = w.fit(label, w.labelWidth())
 	label += strings.Repeat(" ", max(w.labelWidth()-utf8.RuneCountInString(label), 0))
@@ -168,8 +168,8 @@ func (w *waterfall) line(f *timeline.Fetch, label string, start, end time.Durati
 	w.out.Printf("%s %s%s%s%s%s%*s\n", label, frame, strings.Repeat(" ", before), bar, after, frame, timeWidth, spent)
 }
 
-// bar is the number of cells before a bar, and the bar: at least one cell, and no
-// more than there are.
+// bar returns the number of cells before a bar, and the bar. It has at least one cell, and
+// fits the width.
 func (w *waterfall) bar(whole, start, end time.Duration, glyph func(from, to time.Duration) rune) (before int, bar string) {
 	n := time.Duration(w.barWidth())
 	whole = max(whole, 1)
@@ -182,7 +182,7 @@ func (w *waterfall) bar(whole, start, end time.Duration, glyph func(from, to tim
 	return int(first), cells.String()
 }
 
-// outcome says how the fetch ended, and by which rule.
+// outcome prints how the fetch ended, and by which rule.
 func (w *waterfall) outcome(f *timeline.Fetch) {
 	o := f.Outcome
 	if o == nil {
@@ -198,7 +198,7 @@ func (w *waterfall) outcome(f *timeline.Fetch) {
 		cli.Count(int(o.GetAttempts()), "attempt"), cli.Count(int(o.GetExchanges()), "exchange"), w.text(show.Took(o.GetTotalDuration().AsDuration())))
 }
 
-// legend names the characters that stand in the bars.
+// legend explains the characters in the bars.
 func (w *waterfall) legend(f *timeline.Fetch) {
 	if w.barWidth() == 0 {
 		return
@@ -239,8 +239,7 @@ func (w *waterfall) glyphs() glyphs {
 		timeline.Send: '▞', timeline.Wait: '━', timeline.Receive: '█'}, gap: '·', frame: '│'}
 }
 
-// text makes text fit for the terminal: nothing that could steer it, and ASCII
-// where that is all it has.
+// text makes text safe for the terminal, and converts it to ASCII if necessary.
 func (w *waterfall) text(s string) string {
 	s = cli.Escape(s)
 	if !w.plain {
@@ -259,7 +258,7 @@ func (w *waterfall) text(s string) string {
 	return string(out)
 }
 
-// fit cuts text to so many characters.
+// fit shortens text to width characters.
 func (w *waterfall) fit(s string, width int) string {
 	s = w.text(s)
 	end := "…"

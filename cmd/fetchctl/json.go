@@ -15,8 +15,7 @@ import (
 	"fetchd/internal/plainjson"
 )
 
-// jsonLines writes every event as one line of JSON, without the data of body
-// chunks.
+// jsonLines writes every event as one line of JSON, without the data of body chunks.
 func jsonLines(w io.Writer) func(*pb.FetchResponse) error {
 	return func(m *pb.FetchResponse) error {
 		if c := m.GetBodyChunk(); c != nil {
@@ -27,14 +26,14 @@ func jsonLines(w io.Writer) func(*pb.FetchResponse) error {
 	}
 }
 
-// writeJSON writes a message as one line, always the same for the same message.
+// writeJSON writes a message as one line. The same message always gives the same line.
 func writeJSON(w io.Writer, m proto.Message) error {
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("%w: %w", client.ErrContract, err)
 	}
 	var line bytes.Buffer
-	if err := json.Compact(&line, text); err != nil { // protojson varies its spaces on purpose
+	if err := json.Compact(&line, text); err != nil { // protojson adds random spaces
 		return fmt.Errorf("%w: %w", client.ErrContract, err)
 	}
 	line.WriteByte('\n')

@@ -12,16 +12,15 @@ import (
 	"fetchd/internal/wholefile"
 )
 
-// output is where a body goes. A regular file gets its name when the body is
-// complete, and not before.
+// output is the destination of a body. A regular file gets its name when the body is complete.
 type output struct {
 	w        *bufio.Writer
-	terminal *terminalWriter // nil: the body goes out as it is
-	file     *wholefile.File // nil: standard output
+	terminal *terminalWriter // nil if the body is written unchanged
+	file     *wholefile.File // nil for standard output
 }
 
-// openOutput opens a file, or standard output for "" and "-". What exists and
-// is no regular file, such as a device or a pipe, is written to directly.
+// openOutput opens a file, or standard output for "" and "-". An existing device or pipe is
+// written to directly.
 func openOutput(name string, stdout io.Writer) (*output, error) {
 	switch {
 	case name == "" && cli.IsTerminal(stdout):
@@ -37,7 +36,7 @@ func openOutput(name string, stdout io.Writer) (*output, error) {
 	return &output{w: bufio.NewWriterSize(file, 64<<10), file: file}, nil
 }
 
-// write takes a piece of the body.
+// write writes a part of the body.
 func (o *output) write(p []byte) error {
 	if _, err := o.w.Write(p); err != nil {
 		return cli.OutputError(err)
@@ -45,7 +44,7 @@ func (o *output) write(p []byte) error {
 	return nil
 }
 
-// flush shows what was written so far.
+// flush writes what is buffered.
 func (o *output) flush() error {
 	if err := o.w.Flush(); err != nil {
 		return cli.OutputError(err)
@@ -53,10 +52,10 @@ func (o *output) flush() error {
 	return nil
 }
 
-// canTruncate reports whether bytes that were written can be taken back.
+// canTruncate reports whether written bytes can be taken back.
 func (o *output) canTruncate() bool { return o.file != nil && o.file.CanTruncate() }
 
-// truncate drops all but the first size bytes.
+// truncate drops everything after the first size bytes.
 func (o *output) truncate(size int64) error {
 	if err := o.flush(); err != nil {
 		return err
@@ -84,27 +83,27 @@ func (o *output) keep() error {
 	return nil
 }
 
-// discard leaves nothing of a file that was not kept.
+// discard removes an unfinished file.
 func (o *output) discard() {
 	if o.file != nil {
 		o.file.Discard()
 	}
 }
 
-// delivery brings the body of one fetch to its output.
+// delivery writes the body of one fetch to its output.
 type delivery struct {
 	out     *output
 	include bool
-	head    *pb.ResponseStarted // of a body that has not begun yet
+	head    *pb.ResponseStarted // of a body that has not begun
 	before  int64               // bytes of the status line and headers in out
 	written int64               // body bytes
 }
 
-// take does with an event what the body needs.
+// take processes an event.
 func (d *delivery) take(m *pb.FetchResponse) error {
 	switch e := m.GetEvent().(type) {
 	case *pb.FetchResponse_ResponseStarted:
-		d.head = e.ResponseStarted // if it failed, no body follows: nothing is dropped yet
+		d.head = e.ResponseStarted // a failed response has no body: keep the bytes so far
 	case *pb.FetchResponse_BodyChunk:
 		return d.chunk(e.BodyChunk)
 	case *pb.FetchResponse_Outcome:
@@ -121,15 +120,15 @@ func (d *delivery) chunk(c *pb.BodyChunk) error {
 	if err := d.out.write(c.GetData()); err != nil || d.out.file != nil {
 		return err
 	}
-	return d.out.flush() // a reader of standard output sees it as it comes
+	return d.out.flush() // standard output is not delayed
 }
 
-// end keeps the output of a success. A 304 and a redirect have no body: they
-// write their head to standard output, and no file.
+// end finishes the output of a successful fetch. A 304 and a redirect have no body: their head
+// goes to standard output, and no file is written.
 func (d *delivery) end(o *pb.FetchOutcome) error {
 	switch o.GetKind() {
 	case pb.OutcomeKind_OUTCOME_KIND_SUCCESS:
-		if d.head.GetResponse().GetStatusCode()/100 == 2 { // its body is empty
+		if d.head.GetResponse().GetStatusCode()/100 == 2 { // an empty body
 			if err := d.begin(); err != nil {
 				return err
 			}
@@ -150,8 +149,8 @@ func (d *delivery) end(o *pb.FetchOutcome) error {
 	return d.out.keep()
 }
 
-// begin prepares for the body of the last response. A body that starts again
-// replaces what was written; one that continues has its head already.
+// begin prepares the output for the body of the last response. A body that starts again
+// replaces what was written. A body that continues keeps its head.
 func (d *delivery) begin() error {
 	head, offset := d.head.GetResponse(), d.head.GetBodyOffsetBytes()
 	d.head = nil
@@ -174,7 +173,7 @@ func (d *delivery) begin() error {
 	return d.writeHead(head)
 }
 
-// writeHead writes the status line and the headers, where they are wanted.
+// writeHead writes the status line and the headers if --include is set.
 func (d *delivery) writeHead(head *pb.HttpResponse) error {
 	if !d.include {
 		return nil

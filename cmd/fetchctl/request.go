@@ -17,15 +17,15 @@ import (
 	"fetchd/internal/cli"
 )
 
-// maxRequestBody is the contract's limit. A longer body would be refused by the
-// transport, with less of an explanation.
+// maxRequestBody is the limit of the API. The transport would reject a longer body with a
+// worse message.
 const maxRequestBody = 1 << 20
 
-// maxRetries is the contract's max_attempts less the first attempt.
+// maxRetries is the API's maximum of max_attempts, without the first attempt.
 const maxRetries = 10
 
-// request makes the request that the flags describe. Errors are usageErrors,
-// and that of ctx while standard input is read.
+// request returns the request that the flags describe. Errors are usage errors, and that of
+// ctx while standard input is read.
 func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 	return req, c.body(ctx, req, stdin)
 }
 
-// check refuses what the contract has no way to refuse in the user's words.
+// check rejects values for which the message of the service would not name the flag.
 func (c *getCmd) check() error {
 	if c.MaxRetries != nil && (*c.MaxRetries < 0 || *c.MaxRetries > maxRetries) {
 		return cli.UsageError("--max-retries", fmt.Sprintf("is %d: give 0 to %d", *c.MaxRetries, maxRetries))
@@ -85,7 +85,7 @@ func (c *getCmd) retryPolicy() *pb.RetryPolicy {
 	}
 }
 
-// attempts turns retries into attempts, the first included.
+// attempts converts retries to attempts.
 func attempts(retries *int32) *int32 {
 	if retries == nil {
 		return nil
@@ -94,8 +94,8 @@ func attempts(retries *int32) *int32 {
 	return &n
 }
 
-// headerLines reads lines of the form "Name: value". Bytes that are not UTF-8
-// are passed on as they are.
+// headerLines parses lines of the form "Name: value". Values that are not UTF-8 are kept
+// unchanged.
 func headerLines(flag string, lines []string) ([]*pb.Header, error) {
 	headers := make([]*pb.Header, 0, len(lines))
 	for _, line := range lines {
@@ -112,7 +112,7 @@ func headerLines(flag string, lines []string) ([]*pb.Header, error) {
 	return headers, nil
 }
 
-// body reads --data. With it the method is POST, unless another was asked for.
+// body reads --data. The default method is then POST.
 func (c *getCmd) body(ctx context.Context, req *pb.FetchRequest, stdin io.Reader) error {
 	if c.Data == nil {
 		return nil
@@ -128,16 +128,16 @@ func (c *getCmd) body(ctx context.Context, req *pb.FetchRequest, stdin io.Reader
 		}
 	}
 	if len(data) > maxRequestBody {
-		return cli.UsageError("--data", fmt.Sprintf("has more than %d bytes: give at most so many", maxRequestBody))
+		return cli.UsageError("--data", fmt.Sprintf("has more than %d bytes: give less", maxRequestBody))
 	}
 	req.Body = data
 	return nil
 }
 
-// byteSize is a number of bytes that may be written with a unit.
+// byteSize is a number of bytes, written with or without a unit.
 type byteSize int64
 
-// units are the decimal and the binary ones.
+// units are decimal and binary units.
 var units = map[string]float64{"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 	"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
@@ -151,7 +151,7 @@ func (s *byteSize) UnmarshalText(text []byte) error {
 	unit, known := units[strings.ToUpper(string(bytes.TrimSpace(text[end:])))]
 	n, err := strconv.ParseFloat(string(text[:end]), 64)
 	if err != nil || !known || n*unit > math.MaxInt64/2 {
-		return fmt.Errorf("%.20q is no size: give bytes, or a number with kB, MB, GB, KiB, MiB or GiB", text)
+		return fmt.Errorf("%.20q is not a size: give bytes, or a number with kB, MB, GB, KiB, MiB or GiB", text)
 	}
 	*s = byteSize(n * unit)
 	return nil

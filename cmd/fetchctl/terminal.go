@@ -9,9 +9,9 @@ import (
 	"fetchd/internal/show"
 )
 
-// splitLines makes what is written to std.Err begin on a new line, where standard
-// output is the same terminal: a body there may end without a line end. One
-// goroutine at a time may then write to the two.
+// splitLines makes everything that is written to std.Err begin on a new line if standard
+// output is the same terminal, because a body there may end without a line end. Only one
+// goroutine at a time may then use the two streams.
 func splitLines(std cli.Streams) cli.Streams {
 	out, isFile := std.Out.(*os.File)
 	err, both := std.Err.(*os.File)
@@ -38,7 +38,7 @@ func sameTerminal(a, b *os.File) bool {
 // bodyOnTerminal is standard output.
 type bodyOnTerminal struct {
 	file   *os.File
-	inLine bool // the last byte was no line end
+	inLine bool // the last byte was not a line end
 }
 
 // Fd makes it a terminal for [cli.IsTerminal].
@@ -73,11 +73,10 @@ func (l *linesOnTerminal) Write(p []byte) (int, error) {
 	return l.file.Write(p)
 }
 
-// terminalWriter writes a body to a terminal: text as it is, what could steer
-// the terminal escaped.
+// terminalWriter writes a body to a terminal, and escapes control characters.
 type terminalWriter struct {
 	w    io.Writer
-	rest []byte // the begin of a character or a line end whose end is still to come
+	rest []byte // an incomplete character or line end
 }
 
 // Write implements io.Writer.
@@ -93,7 +92,7 @@ func (t *terminalWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush writes what was left of a body that ends inside a character.
+// flush writes the rest of a body that ends within a character.
 func (t *terminalWriter) flush() error {
 	_, err := t.w.Write(cli.AppendEscaped(nil, string(t.rest), func(rune) bool { return false }))
 	t.rest = nil

@@ -15,7 +15,7 @@ import (
 	"fetchd/internal/version"
 )
 
-// fetchConfig is how origins are reached.
+// fetchConfig returns the configuration of the fetch engine.
 func (s *settings) fetchConfig() (fetch.Config, error) {
 	cfg := fetch.Config{
 		Egress: fetch.Egress{AllowCIDRs: s.EgressAllowCIDR, DenyCIDRs: s.EgressDenyCIDR,
@@ -29,7 +29,7 @@ func (s *settings) fetchConfig() (fetch.Config, error) {
 	}
 	if s.EgressProxy != "" {
 		proxy, err := url.Parse(s.EgressProxy)
-		if err != nil { // the error would show its password
+		if err != nil { // the error would contain the password
 			return cfg, errors.New("--egress-proxy: is not a URL")
 		}
 		cfg.Proxy = proxy
@@ -44,7 +44,7 @@ func (s *settings) fetchConfig() (fetch.Config, error) {
 	return cfg, nil
 }
 
-// authorities are the system's and those in the file.
+// authorities returns the certificate authorities of the system and in the file.
 func authorities(file string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
@@ -55,7 +55,7 @@ func authorities(file string) (*x509.CertPool, error) {
 		return nil, err
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, errors.New(file + " holds no certificate in PEM")
+		return nil, errors.New(file + " has no certificate in PEM")
 	}
 	return roots, nil
 }
@@ -92,7 +92,7 @@ func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
 	return err
 }
 
-// judge makes the client that would fetch, and asks it.
+// judge checks a URL with the client that would fetch it.
 func judge(ctx context.Context, s *settings, u *url.URL) ([]fetch.Judgement, error) {
 	const limit = 10 * time.Second
 	cfg, err := s.fetchConfig()

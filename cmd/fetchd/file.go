@@ -16,19 +16,19 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// configFile gives kong the settings of the file that --config names. It is read
-// when kong first asks, for until then nobody knows its name.
+// configFile resolves flags from the file that --config names. The file is read at the first
+// lookup, because its name is a flag itself.
 type configFile struct {
 	path    string
 	entries map[string]entry
 	read    bool
-	err     error // what is wrong with it, in words that need nothing of kong's
+	err     error // without kong's own words
 }
 
 // entry is one setting of the file.
 type entry struct {
 	line int
-	text string // as a flag would have it
+	text string // in the syntax of the flag
 }
 
 // Validate implements kong.Resolver.
@@ -50,7 +50,7 @@ func (c *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 	return found.text, nil
 }
 
-// inEnvironment names the variable that sets a flag, if one does.
+// inEnvironment returns the variable that sets a flag, or "".
 func inEnvironment(flag *kong.Flag) string {
 	for _, name := range flag.Envs {
 		if _, set := os.LookupEnv(name); set {
@@ -62,7 +62,7 @@ func inEnvironment(flag *kong.Flag) string {
 
 func (c *configFile) load(ctx *kong.Context) error {
 	if selected := ctx.Selected(); selected != nil && selected.Name == "token" {
-		return nil // it depends on no setting
+		return nil // it uses no settings
 	}
 	known := make(map[string]*kong.Flag)
 	for _, flag := range ctx.Model.Flags {
@@ -83,23 +83,23 @@ func (c *configFile) load(ctx *kong.Context) error {
 	return err
 }
 
-// storable tells the flags that are settings from those that are requests.
+// storable reports whether a flag is a setting, and not a request such as --help.
 func storable(flag *kong.Flag) bool {
 	return len(flag.Envs) > 0 && flag.Name != "config" && flag.Name != "help"
 }
 
-// parseFile reads the settings of a file. The error names the file, the line, the
-// key and what to write.
+// parseFile parses a settings file. The error names the file, the line, the key and the
+// remedy.
 func parseFile(path string, text []byte, known map[string]*kong.Flag) (map[string]entry, error) {
 	var doc yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	if err := d.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, nil // nothing is set
+		return nil, nil // an empty file
 	} else if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: holds more than one YAML document: keep one", path)
+		return nil, fmt.Errorf("%s: has more than one YAML document: keep one", path)
 	}
 	root := doc.Content[0]
 	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
@@ -113,10 +113,10 @@ func parseFile(path string, text []byte, known map[string]*kong.Flag) (map[strin
 		key, value := root.Content[i], root.Content[i+1]
 		flag, ok := known[key.Value]
 		if !ok || key.Kind != yaml.ScalarNode {
-			return nil, fmt.Errorf("%s:%d: %s: is no setting: keys are the flags of fetchd --help without dashes in front", path, key.Line, key.Value)
+			return nil, fmt.Errorf("%s:%d: %s: is not a setting: keys are the flags of fetchd --help without the leading dashes", path, key.Line, key.Value)
 		}
 		if first, twice := entries[key.Value]; twice {
-			return nil, fmt.Errorf("%s:%d: %s: is set on line %d already: keep one", path, key.Line, key.Value, first.line)
+			return nil, fmt.Errorf("%s:%d: %s: is already set on line %d: keep one", path, key.Line, key.Value, first.line)
 		}
 		text, err := textOf(flag, value)
 		if err != nil {
@@ -144,7 +144,7 @@ var forms = map[reflect.Type]form{
 	reflect.TypeFor[netip.Prefix]():  {[]string{"!!str"}, "prefixes such as 10.1.0.0/16"},
 }
 
-// textOf is a value as a flag would have it.
+// textOf returns a value in the syntax of the flag.
 func textOf(flag *kong.Flag, value *yaml.Node) (string, error) {
 	typ, items := flag.Target.Type(), []*yaml.Node{value}
 	list := typ.Kind() == reflect.Slice
@@ -175,7 +175,7 @@ func textOf(flag *kong.Flag, value *yaml.Node) (string, error) {
 	}
 	try := reflect.New(flag.Target.Type()).Elem()
 	if err := flag.Parse(kong.ScanFromTokens(kong.Token{Type: kong.FlagValueToken, Value: text[0]}), try); err != nil {
-		return "", wrong // kong's own words name neither file nor remedy
+		return "", wrong // kong's error has neither the file nor a remedy
 	}
 	return text[0], nil
 }

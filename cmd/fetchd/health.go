@@ -12,11 +12,11 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// healthcheckTime bounds a health check: an orchestrator's own limit is longer.
+// healthcheckTime limits a health check. An orchestrator's own limit is longer.
 const healthcheckTime = 3 * time.Second
 
-// healthcheck asks the service whether it serves. It needs no shell and no
-// other program, so that a static image can check itself.
+// healthcheck asks the service whether it is serving. An image without a shell can check
+// itself this way.
 func healthcheck(ctx context.Context, s *settings) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTime)
 	defer cancel()
@@ -28,7 +28,7 @@ func healthcheck(ctx context.Context, s *settings) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // nothing is lost with it
+	defer func() { _ = conn.Close() }() // nothing is in flight
 	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 	if err != nil {
 		return fmt.Errorf("no service answers at %s: %w", s.GRPCAddr, err)
@@ -39,7 +39,7 @@ func healthcheck(ctx context.Context, s *settings) error {
 	return nil
 }
 
-// asClient is how a service of these settings is called by itself.
+// asClient returns the credentials with which the service can be called on its own port.
 func (s *settings) asClient() (credentials.TransportCredentials, error) {
 	certificates, err := s.readCertificates()
 	if err != nil {
@@ -50,13 +50,13 @@ func (s *settings) asClient() (credentials.TransportCredentials, error) {
 	}
 	cfg, err := certificates.AsClient()
 	if err != nil {
-		return nil, fmt.Errorf("--healthcheck shows --tls-cert-file to the service, and --tls-client-ca-file does not take it: "+
+		return nil, fmt.Errorf("--healthcheck presents --tls-cert-file to the service, and --tls-client-ca-file does not accept it: "+
 			"have that authority sign it for client authentication too: %w", err)
 	}
 	return credentials.NewTLS(cfg), nil
 }
 
-// reachable turns an address to listen on into one to call.
+// reachable converts a listen address to an address that can be called.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"fetchd/server"
 )
 
-// identity is how the service shows itself and whom it knows, as the files had it
-// when they were read.
+// identity is the certificate of the service and the callers that it knows, as last read from
+// the files.
 type identity struct {
-	certificates *secure.Certificates // nil: plaintext
-	callers      *secure.Callers      // nil: everybody, by address
+	certificates *secure.Certificates // nil for plaintext
+	callers      *secure.Callers      // nil if callers do not authenticate
 }
 
 // readIdentity reads the files. The error names the flag and the file.
@@ -38,7 +38,7 @@ func (s *settings) readIdentity() (*identity, error) {
 	return id, nil
 }
 
-// readCertificates returns nil where none are set.
+// readCertificates returns nil if no certificates are set.
 func (s *settings) readCertificates() (*secure.Certificates, error) {
 	if s.TLSCertFile == "" {
 		return nil, nil
@@ -61,7 +61,7 @@ func (id *identity) with(now *secure.Certificates) *identity {
 	return next
 }
 
-// changed names the settings whose files held something else in old.
+// changed returns the settings of which the files differ from old.
 func (id *identity) changed(old *identity) []string {
 	names := changedCertificates(id.certificates, old.certificates)
 	if id.callers != nil && id.callers.Tokens != nil && !id.callers.Tokens.Same(old.callers.Tokens) {
@@ -91,7 +91,7 @@ func changedCertificates(now, old *secure.Certificates) []string {
 	return names
 }
 
-// limits are what the settings and the token file allow.
+// limits returns the limits in the settings and the token file.
 func (s *settings) limits(id *identity) server.Limits {
 	l := server.Limits{MaxTotalTimeout: s.MaxTotalTimeout, MaxBodyBytes: s.MaxBodyBytes,
 		MaxFetches: s.MaxFetches, MaxFetchesPerCaller: s.MaxFetchesPerCaller}
@@ -104,11 +104,11 @@ func (s *settings) limits(id *identity) server.Limits {
 	return l
 }
 
-// known is the identity in force: what handshakes and calls that begin go by.
-// Which of its parts are nil does not change.
+// known is the current identity, for new handshakes and calls. Which of its parts are nil
+// never changes.
 type known struct{ now atomic.Pointer[identity] }
 
-// tls is nil for plaintext.
+// tls returns nil for plaintext.
 func (k *known) tls() *tls.Config {
 	if k.now.Load().certificates == nil {
 		return nil
@@ -116,7 +116,7 @@ func (k *known) tls() *tls.Config {
 	return secure.Config(func() *secure.Certificates { return k.now.Load().certificates })
 }
 
-// authenticate is nil where everybody may call.
+// authenticate returns nil if callers do not authenticate.
 func (k *known) authenticate() server.Authenticator {
 	if k.now.Load().callers == nil {
 		return nil

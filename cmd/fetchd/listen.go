@@ -7,14 +7,13 @@ import (
 	"net/netip"
 )
 
-// face is a port that the service has.
+// face is a port of the service.
 type face struct {
 	flag string
 	at   *net.TCPAddr
 }
 
-// faces are the ports that the settings ask for. The error is that of an address
-// which is none.
+// faces returns the ports in the settings. The error is about an invalid address.
 func (s *settings) faces() ([]face, error) {
 	var all []face
 	for _, f := range []struct{ flag, address string }{{"grpc-addr", s.GRPCAddr}, {"http-addr", s.HTTPAddr}} {
@@ -30,23 +29,23 @@ func (s *settings) faces() ([]face, error) {
 	return all, nil
 }
 
-// checkPlaintext refuses to serve strangers what anybody between may read and
-// change.
+// checkPlaintext rejects plaintext ports that are not on loopback, where others may read and
+// change the traffic.
 func (s *settings) checkPlaintext(faces []face) error {
 	if s.TLSCertFile != "" || s.AllowPlaintext {
 		return nil
 	}
 	for _, f := range faces {
 		if !f.at.IP.IsLoopback() {
-			return s.wrong(f.flag, "is not loopback, and without certificates everything there is plaintext: "+
-				"give --tls-cert-file and --tls-key-file, or --allow-plaintext where something else encrypts and knows the callers")
+			return s.wrong(f.flag, "is not on loopback, and without a certificate all its traffic is plaintext: "+
+				"give --tls-cert-file and --tls-key-file, or --allow-plaintext if something else encrypts and authenticates")
 		}
 	}
 	return nil
 }
 
-// own are the addresses of the ports, which no fetch may reach. A host that is
-// left out means all addresses.
+// own returns the addresses of the ports, which no fetch may reach. An address without a host
+// means all addresses.
 func own(faces []face) []netip.AddrPort {
 	var all []netip.AddrPort
 	for _, f := range faces {
@@ -59,7 +58,7 @@ func own(faces []face) []netip.AddrPort {
 	return all
 }
 
-// listen opens the ports, and tells in faces which they are: port 0 is any.
+// listen opens the ports, and stores the addresses in faces: port 0 is any port.
 func listen(faces []face) ([]net.Listener, error) {
 	var open []net.Listener
 	for i, f := range faces {

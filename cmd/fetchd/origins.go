@@ -20,13 +20,13 @@ import (
 	"fetchd/server"
 )
 
-// originsFile is the file of --origins-file: what the service shows to origins.
+// originsFile is the file of --origins-file: credentials and TLS for origins.
 type originsFile struct {
 	Profiles  map[string]originProfile  `yaml:"profiles"`
 	Providers map[string]originProvider `yaml:"providers"`
 }
 
-// originProfile is the TLS of one origin.
+// originProfile is the TLS configuration of one origin.
 type originProfile struct {
 	CAFile   string   `yaml:"ca-file"`
 	CertFile string   `yaml:"cert-file"`
@@ -34,7 +34,7 @@ type originProfile struct {
 	Callers  []string `yaml:"callers"`
 }
 
-// originProvider is a credential for some.
+// originProvider is a credential for some origins.
 type originProvider struct {
 	Origins   []string           `yaml:"origins"`
 	Callers   []string           `yaml:"callers"`
@@ -55,7 +55,7 @@ type clientCredentials struct {
 	InBody     bool        `yaml:"in-body"`
 }
 
-// readOrigins reads the file. The error names what is wrong in it, and no secret.
+// readOrigins reads the file. The error says what is wrong, without secrets.
 func readOrigins(path string) (map[string]fetch.OriginTLS, map[string]server.AuthProvider, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -121,8 +121,7 @@ func callersOf(address string, providers map[string]server.AuthProvider) []strin
 // lineNumber is how the decoder tells where.
 var lineNumber = regexp.MustCompile(`line \d+`)
 
-// whereOf tells the lines at which the file is not what it should be, and nothing
-// of what stands there, which may be a secret.
+// whereOf returns the lines of a decoder error, without the content, which may be a secret.
 func whereOf(err error) string {
 	lines := lineNumber.FindAllString(fmt.Sprint(err), -1)
 	where := "is not usable"
@@ -132,7 +131,7 @@ func whereOf(err error) string {
 	return where + ": want YAML with profiles and providers, and in them the keys of docs/operating.md, each once"
 }
 
-// read returns the address of the origin and its TLS.
+// read returns the address of the origin and its TLS configuration.
 func (p originProfile) read(origin string) (address string, own fetch.OriginTLS, err error) {
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.User != nil {

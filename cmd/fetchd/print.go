@@ -14,8 +14,7 @@ import (
 	"fetchd/internal/secure"
 )
 
-// print writes the settings as a file that can be read again, each with where it
-// comes from.
+// print writes the settings as a file that can be read again, each with its source.
 func (p *program) print(s *settings) error {
 	var out strings.Builder
 	for _, o := range s.options {
@@ -25,7 +24,7 @@ func (p *program) print(s *settings) error {
 		}
 		note := ""
 		if o.secret && o.text() != o.value.String() {
-			note = "; user and password are not shown: put them in again"
+			note = "; user and password are not printed: add them again"
 		}
 		_, _ = fmt.Fprintf(&out, "%s: %s # %s%s\n", o.name, text, o.from, note)
 	}
@@ -35,7 +34,7 @@ func (p *program) print(s *settings) error {
 	return nil
 }
 
-// yaml is the value on one line.
+// yaml returns the value on one line.
 func (o *option) yaml() (string, error) {
 	var node *yaml.Node
 	switch {
@@ -53,7 +52,7 @@ func (o *option) yaml() (string, error) {
 	return strings.TrimSuffix(string(text), "\n"), err
 }
 
-// scalar is a value that stands on one line.
+// scalar returns the node of a value that fits on one line.
 func scalar(value any) *yaml.Node {
 	switch v := value.(type) {
 	case int, int64, uint16:
@@ -72,8 +71,8 @@ func scalar(value any) *yaml.Node {
 	return node
 }
 
-// makeToken prints a token and its line: two lines, for scripts as well. What they
-// are goes to standard error.
+// makeToken prints a token and its line for --token-file: two lines, also for scripts. The
+// explanation goes to standard error.
 func (p *program) makeToken(name string) error {
 	token, line, err := secure.NewToken(name)
 	if err != nil {
@@ -82,6 +81,6 @@ func (p *program) makeToken(name string) error {
 	if _, err := fmt.Fprintf(p.stdout, "%s\n%s\n", token, line); err != nil {
 		return cli.OutputError(err)
 	}
-	_, _ = fmt.Fprintln(p.stderr, "The first line is the token: give it to the caller, it is kept nowhere. The second admits it: add it to the file of --token-file, then send SIGHUP.")
+	_, _ = fmt.Fprintln(p.stderr, "The first line is the token for the caller; it is not stored anywhere. Add the second line to the file of --token-file, then send SIGHUP.")
 	return nil
 }

@@ -12,22 +12,22 @@ import (
 	"fetchd/server"
 )
 
-// lookEvery is how often the certificates are looked at.
+// lookEvery is how often the certificates are checked.
 const lookEvery = time.Minute
 
-// live is a service that runs, and what of it can change meanwhile. Its methods
-// are for one goroutine.
+// live is a running service and the settings that can change. Its methods are for one
+// goroutine.
 type live struct {
 	program
-	settings *settings // in force
+	settings *settings // current
 	known    known
 	server   *server.Server
 	logger   *slog.Logger
 	level    *slog.LevelVar
-	broken   string // what was wrong with the certificates at the last look
+	broken   string // the error of the last check of the certificates
 }
 
-// follow waits for the end: of ctx, or of a port that fails.
+// follow waits until ctx ends or a port fails.
 func (l *live) follow(ctx context.Context, failed <-chan error) error {
 	for {
 		select {
@@ -43,8 +43,8 @@ func (l *live) follow(ctx context.Context, failed <-chan error) error {
 	}
 }
 
-// reload puts in force what the settings and their files say now: all of it that
-// can change, or nothing.
+// reload applies all changes in the settings and their files that need no restart. On an error
+// it applies nothing.
 func (l *live) reload() {
 	next, err := parse(l.args, io.Discard, io.Discard)
 	if err != nil {
@@ -69,7 +69,7 @@ func (l *live) reload() {
 	l.force(id, changed)
 }
 
-// force puts an identity in force. Calls of callers that it does not allow end.
+// force replaces the identity. Calls of callers that it does not allow end.
 func (l *live) force(id *identity, changed []string) {
 	l.known.now.Store(id)
 	attrs := []any{slog.Any("changed", changed)}
@@ -79,13 +79,13 @@ func (l *live) force(id *identity, changed []string) {
 	l.logger.Info("reloaded", attrs...)
 }
 
-// refuse says why everything stays as it was.
+// refuse logs why nothing was changed.
 func (l *live) refuse(err error) {
 	l.logger.Error("not reloaded: everything stays as it was", slog.String("error", fmt.Sprint(err)))
 }
 
-// keepFrom takes over from old what cannot change without a restart. It names what
-// differs: what has changed, and what waits for a restart.
+// keepFrom copies from old what cannot change without a restart. It returns the names of the
+// changed settings, and of those that wait for a restart.
 func (s *settings) keepFrom(old *settings) (changed, waiting []string) {
 	changed = []string{}
 	for i, o := range s.options {
@@ -93,8 +93,8 @@ func (s *settings) keepFrom(old *settings) (changed, waiting []string) {
 		switch {
 		case reflect.DeepEqual(o.value.Interface(), before.Interface()):
 		case o.live && !(o.name == "tls-allow-san" && slices.Contains(waiting, "tls-client-ca-file")):
-			// Names that go together with the authorities wait for the restart with
-			// them: until then everyone whom those have signed would be let in.
+			// If the authorities wait for a restart, the names wait with them. Otherwise
+			// callers of the old authorities could match the new names.
 			changed = append(changed, o.name)
 		default:
 			waiting = append(waiting, o.name)
@@ -104,8 +104,8 @@ func (s *settings) keepFrom(old *settings) (changed, waiting []string) {
 	return changed, waiting
 }
 
-// lookAtCertificates takes those that have been replaced. What is wrong with new
-// ones is said once: the files may be half written, and are looked at again.
+// lookAtCertificates applies certificates that were replaced. An error is logged once: the
+// files may be half written, and are checked again.
 func (l *live) lookAtCertificates() {
 	old := l.known.now.Load()
 	if old.certificates == nil {

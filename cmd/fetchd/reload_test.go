@@ -163,7 +163,7 @@ func TestReload(t *testing.T) {
 			want: []string{`"level":"WARN"`, `"settings":["max-connections"]`, `"reloaded","changed":[]`}, never: []string{"drain-time", "http-addr"}, b: codes.Unauthenticated},
 		{name: "both", file: base + "max-connections: 5\nmax-total-timeout: 1m\n",
 			want: []string{`"settings":["max-connections"]`, `"reloaded","changed":["max-total-timeout"]`}, b: codes.Unauthenticated},
-		{name: "an unknown key", file: "log-level: error\nmax-fetchs: 2\n", want: []string{"fetchd.yaml:2: max-fetchs: is no setting"}, refused: true, b: codes.Unauthenticated},
+		{name: "an unknown key", file: "log-level: error\nmax-fetchs: 2\n", want: []string{"fetchd.yaml:2: max-fetchs: is not a setting"}, refused: true, b: codes.Unauthenticated},
 		{name: "a bad value", file: "max-fetches: -1\ntls-allow-san: [b.example]\n", want: []string{"fetchd.yaml:1: max-fetches: -1: is out of range"}, refused: true, b: codes.Unauthenticated},
 		{name: "bad tokens beside a good file", file: "tls-allow-san: [b.example]\n", tokens: "- {name: x}\n", want: []string{"tokens.yaml:1: sha256 is missing"}, refused: true, b: codes.Unauthenticated},
 		{name: "a bad certificate beside a good file", file: "tls-allow-san: [b.example]\n", cert: []byte("rubbish"), want: []string{"cert.pem"}, refused: true, b: codes.Unauthenticated},

@@ -26,21 +26,21 @@ import (
 	"fetchd/server/console"
 )
 
-// program is what a run has from outside.
+// program is the environment of one run.
 type program struct {
 	args           []string
 	stdout, stderr io.Writer
-	hangup         <-chan os.Signal // reads the settings again
-	look           <-chan time.Time // looks whether certificates have changed
-	libraries      func(io.Writer)  // sets where libraries write errors; nil in tests
+	hangup         <-chan os.Signal // triggers a reload
+	look           <-chan time.Time // triggers a check of the certificates
+	libraries      func(io.Writer)  // redirects the errors of libraries; nil in tests
 }
 
-// flushTime is how long an exit waits for a reader of standard error, and before that,
-// past the drain time, for the collector of traces.
+// flushTime is how long an exit waits for a reader of standard error. Before that it is how
+// long past the drain time the exit waits for the collector of traces.
 const flushTime = 500 * time.Millisecond
 
-// run runs the command until ctx ends, and returns the exit code. Only the flush at its
-// end waits for a reader of standard error.
+// run runs the command until ctx ends, and returns the exit code. Only the final flush waits
+// for a reader of standard error.
 func run(ctx context.Context, p program) int {
 	lines := logqueue.New(p.stderr)
 	defer lines.Close(flushTime)
@@ -77,8 +77,8 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 	return serve(ctx, *p, s, ready, lines)
 }
 
-// ready is what the settings mean, as far as that can be told before a port is
-// open.
+// ready is the configuration that the settings describe, as far as it is known before the
+// ports are open.
 type ready struct {
 	engine    fetch.Config
 	providers map[string]server.AuthProvider
@@ -86,8 +86,7 @@ type ready struct {
 	identity  *identity
 }
 
-// prepare reads every file that the settings name. The error says what keeps the
-// service from starting.
+// prepare reads every file that the settings name. An error keeps the service from starting.
 func (s *settings) prepare() (*ready, error) {
 	faces, err := s.faces()
 	if err == nil {
@@ -126,7 +125,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	level := new(slog.LevelVar)
 	logger := newLogger(s, lines, level)
 	lines.Notice(droppedLine(s, level))
-	log.SetOutput(io.Discard) // net/http writes an origin's bytes there, which may be a caller's secret
+	log.SetOutput(io.Discard) // net/http logs bytes of origins, which may be secrets
 	listeners, err := listen(r.faces)
 	if err != nil {
 		return err
@@ -138,7 +137,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	}
 	var drainEnd time.Time
 	defer func() {
-		flush := context.WithoutCancel(ctx) // Shutdown has its own limit
+		flush := context.WithoutCancel(ctx) // Shutdown has its own time limit
 		if !drainEnd.IsZero() {
 			var cancel context.CancelFunc
 			flush, cancel = context.WithDeadline(flush, drainEnd.Add(flushTime))
@@ -163,7 +162,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	for _, stray := range s.strays {
 		logger.Warn("environment variable is no setting and is ignored", slog.String("variable", stray.Name), slog.String("nearest", stray.Nearest))
 	}
-	// What serves the ports, in the order of settings.faces.
+	// The functions that serve the ports, in the order of settings.faces.
 	serves := []func(net.Listener) error{l.server.Serve, l.server.ServeWeb}
 	failed := make(chan error, len(listeners))
 	var open sync.WaitGroup
@@ -189,7 +188,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	return err
 }
 
-// console is nil where it is off. faces are the ports as they were opened.
+// console returns nil if the console is off. faces are the open ports.
 func (s *settings) console(faces []face) http.Handler {
 	if !s.Console {
 		return nil
@@ -197,7 +196,7 @@ func (s *settings) console(faces []face) http.Handler {
 	return console.Handler(console.Config{GRPC: faces[0].at.String(), TLS: s.TLSCertFile != "", Token: s.TokenFile != "", Version: version.String()})
 }
 
-// serving is what the first line of the log tells.
+// serving returns the attributes of the first log line.
 func (s *settings) serving(faces []face) []any {
 	attrs := []any{slog.String("version", version.String())}
 	for _, f := range faces {
@@ -237,5 +236,5 @@ func droppedLine(s *settings, level *slog.LevelVar) func(uint64) []byte {
 }
 
 func (s *settings) setLevel(level *slog.LevelVar) {
-	_ = level.UnmarshalText([]byte(s.LogLevel)) // check has seen it
+	_ = level.UnmarshalText([]byte(s.LogLevel)) // check has validated it
 }

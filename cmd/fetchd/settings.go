@@ -20,12 +20,12 @@ import (
 	"fetchd/internal/typo"
 )
 
-// settings are what is in force, and where each comes from.
+// settings are the current settings and their sources.
 type settings struct {
 	commandLine
 	command string // serve, config or "token <name>"
 	options []option
-	strays  []typo.Variable // that look like settings
+	strays  []typo.Variable // environment variables that have no effect
 }
 
 // option is one setting.
@@ -53,7 +53,7 @@ const (
 	byFlag
 )
 
-// String is what fetchd config says.
+// String returns the source as "fetchd config" prints it.
 func (o source) String() string {
 	switch o.kind {
 	case byFile:
@@ -109,8 +109,8 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	return s, unusable(s.check())
 }
 
-// strays are the variables that look like settings. Those of the clients, and of the
-// examples that the console writes, have the same prefix.
+// strays returns the variables that look like settings. Variables of the clients, and of the
+// examples in the console, have the same prefix.
 func strays(flags []*kong.Flag) []typo.Variable {
 	known := slices.Concat(dial.Variables, []string{"FETCHD_TOKEN", "FETCHD_PROTO", "FETCHD_ROOT"})
 	for _, flag := range flags {
@@ -134,12 +134,12 @@ func sourceOf(ctx *kong.Context, file *configFile, flag *kong.Flag) source {
 	return source{}
 }
 
-// wrong is the error of a setting: where it is set, its value, the remedy.
+// wrong returns an error about a setting: its source, its value, the remedy.
 func (s *settings) wrong(name, remedy string) error {
 	return fmt.Errorf("%s: %s", s.at(name), remedy)
 }
 
-// at says where a setting is set, and its value.
+// at returns the source of a setting, and its value.
 func (s *settings) at(name string) string {
 	o := s.options[slices.IndexFunc(s.options, func(o option) bool { return o.name == name })]
 	value := o.text()
@@ -152,7 +152,7 @@ func (s *settings) at(name string) string {
 	return "--" + name + "=" + value
 }
 
-// text is the value as it may be shown.
+// text returns the value without secrets.
 func (o *option) text() string {
 	if o.secret {
 		return withoutUser(o.value.String())
@@ -160,10 +160,10 @@ func (o *option) text() string {
 	return fmt.Sprint(o.value.Interface())
 }
 
-// hidden stands where a user and a password stood.
+// hidden replaces a user and a password.
 const hidden = "xxxxx"
 
-// withoutUser is a URL that can be shown.
+// withoutUser returns a URL without secrets.
 func withoutUser(text string) string {
 	if text == "" {
 		return ""
@@ -187,7 +187,7 @@ const (
 // leastMemoryBudget is enough for one fetch with the largest request.
 const leastMemoryBudget = 4 << 20
 
-// check refuses values that the types let through.
+// check rejects values that the types allow.
 func (s *settings) check() error {
 	const positive = "is out of range, give a positive value"
 	proxied, _ := url.Parse(s.EgressProxy)
@@ -203,14 +203,14 @@ func (s *settings) check() error {
 		{"max-connections", s.MaxConnections >= 0, "is out of range, give a positive value, or 0 for as many as fit into the memory budget"},
 		{"max-connections-per-caller", s.MaxConnectionsPerCaller >= 0, "is out of range, give a positive value, or 0 for half of max-connections"},
 		{"max-fetches-per-caller", s.MaxFetchesPerCaller >= 0, "is out of range, give a positive value, or 0 for no limit"},
-		{"non-idempotent-retries", slices.Contains([]string{nonIdempotentByRequest, nonIdempotentForbid}, s.NonIdempotentRetries), "is not a value, give by-request or forbid"},
+		{"non-idempotent-retries", slices.Contains([]string{nonIdempotentByRequest, nonIdempotentForbid}, s.NonIdempotentRetries), "is not valid, give by-request or forbid"},
 		{"drain-time", s.DrainTime >= 0, "is out of range, give a positive value, or 0s for none"},
-		{"egress-allow-port", !slices.Contains(s.EgressAllowPort, 0), "0 is no port, give one from 1 to 65535"},
+		{"egress-allow-port", !slices.Contains(s.EgressAllowPort, 0), "0 is not a port, give one from 1 to 65535"},
 		{"egress-proxy", proxied != nil, "is not a URL, give http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT"},
-		{"log-level", slices.Contains([]string{"debug", "info", "warn", "error"}, s.LogLevel), "is no level, give debug, info, warn or error"},
-		{"log-format", s.LogFormat == "json" || s.LogFormat == "text", "is no form, give json or text"},
+		{"log-level", slices.Contains([]string{"debug", "info", "warn", "error"}, s.LogLevel), "is not a level, give debug, info, warn or error"},
+		{"log-format", s.LogFormat == "json" || s.LogFormat == "text", "is not a format, give json or text"},
 		{"trace-ratio", s.TraceRatio >= 0 && s.TraceRatio <= 1 && !math.IsNaN(s.TraceRatio), "is out of range, give a number from 0 to 1"},
-		{"trace-endpoint", s.TraceEndpoint == "" || isHostPort(s.TraceEndpoint), "is no address, give HOST:PORT"},
+		{"trace-endpoint", s.TraceEndpoint == "" || isHostPort(s.TraceEndpoint), "is not an address, give HOST:PORT"},
 		{"trace-origins", !s.TraceOrigins || s.TraceEndpoint != "", "needs --trace-endpoint"},
 	} {
 		if !row.good {
@@ -219,11 +219,11 @@ func (s *settings) check() error {
 	}
 	for _, p := range slices.Concat(s.EgressAllowCIDR, s.EgressDenyCIDR) {
 		if p.Addr().Is4In6() {
-			return fmt.Errorf("--egress-allow-cidr, --egress-deny-cidr: %s is an IPv4-mapped prefix, which means nothing: give the IPv4 one", p)
+			return fmt.Errorf("--egress-allow-cidr, --egress-deny-cidr: %s is an IPv4-mapped prefix, which has no effect: give the IPv4 prefix", p)
 		}
 	}
 	if os.Getenv("SSLKEYLOGFILE") != "" {
-		return errors.New("SSLKEYLOGFILE is set: it asks programs to write the keys of their TLS connections to a file, unset it")
+		return errors.New("SSLKEYLOGFILE is set: it makes programs write the keys of their TLS connections to a file; unset it")
 	}
 	if err := s.checkConsole(); err != nil {
 		return err
@@ -231,7 +231,7 @@ func (s *settings) check() error {
 	return s.checkIdentity()
 }
 
-// checkConsole refuses a page that nobody could open.
+// checkConsole rejects a console that could not be opened.
 func (s *settings) checkConsole() error {
 	switch {
 	case s.Console && s.HTTPAddr == "":
@@ -239,12 +239,12 @@ func (s *settings) checkConsole() error {
 	case len(s.ConsoleHost) > 0 && !s.Console:
 		return s.wrong("console-host", "needs --console")
 	case slices.ContainsFunc(s.ConsoleHost, func(name string) bool { return name == "" || strings.ContainsAny(name, ":/@*[] ") }):
-		return s.wrong("console-host", "is no name, give one without scheme, port and path, such as fetchd.example.com")
+		return s.wrong("console-host", "is not a host name, give one without scheme, port and path, such as fetchd.example.com")
 	}
 	return nil
 }
 
-// checkIdentity refuses settings that mean nothing without others.
+// checkIdentity rejects settings that have no effect without others.
 func (s *settings) checkIdentity() error {
 	switch {
 	case s.TLSCertFile != "" && s.TLSKeyFile == "":
@@ -252,7 +252,7 @@ func (s *settings) checkIdentity() error {
 	case s.TLSKeyFile != "" && s.TLSCertFile == "":
 		return s.wrong("tls-key-file", "needs --tls-cert-file, the certificate of that key")
 	case s.TLSClientCAFile != "" && s.TLSCertFile == "":
-		return s.wrong("tls-client-ca-file", "needs --tls-cert-file and --tls-key-file: callers show certificates over TLS only")
+		return s.wrong("tls-client-ca-file", "needs --tls-cert-file and --tls-key-file: callers present certificates only over TLS")
 	case len(s.TLSAllowSAN) > 0 && s.TLSClientCAFile == "":
 		return s.wrong("tls-allow-san", "needs --tls-client-ca-file, the authorities that sign callers' certificates")
 	}

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// bashScript is for bash from 3.2 on. %[1]s is the program, %[2]s the function,
-// %[3]s the cases of commands, %[4]s those of flags that take a value, %[5]s what
-// a flag's value may be, %[6]s what a word may be.
+// bashScript is for bash 3.2 and later. %[1]s is the program, %[2]s the function, %[3]s the
+// cases of commands, %[4]s those of flags with a value, %[5]s the values of flags, %[6]s the
+// other words, and %[7]s the flags of each command.
 //
-// Bash breaks words at "=" and ":", so that a flag, "=" and its value are three,
-// as are a host, ":" and its port.
+// Bash splits words at "=" and ":". A flag, "=" and its value are therefore three words, and so
+// are a host, ":" and its port.
 const bashScript = `# bash completion for %[1]s
 %[2]s() {
   local IFS=$'\n' cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
@@ -85,8 +85,7 @@ func bash(root *node) string {
 	return fmt.Sprintf(bashScript, root.name, function(root.name), commands.String(), takers.String(), given.String(), words.String(), flags.String())
 }
 
-// bashWords writes what a word that is no flag may be: a command, or an argument
-// by its place.
+// bashWords writes the cases of words that are not flags: commands, or arguments by position.
 func bashWords(out *strings.Builder, n *node) {
 	if len(n.nodes) > 0 {
 		var names values
@@ -108,7 +107,7 @@ func bashWords(out *strings.Builder, n *node) {
 	}
 }
 
-// bashReply is the command that completes with these values, empty for none.
+// bashReply returns the command that completes with these values, or "" if there are none.
 func bashReply(v *values) string {
 	switch {
 	case len(v.words) > 0:

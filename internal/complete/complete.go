@@ -8,11 +8,10 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Shells are those that [Write] knows, as a kong enum.
+// Shells are the shells that [Write] supports, as a kong enum.
 const Shells = "bash,zsh,fish"
 
-// Write writes the script for a shell, one of [Shells]. An error says that the
-// shell is another, or is that of w.
+// Write writes the script for one of [Shells].
 func Write(w io.Writer, shell string, model *kong.Application) error {
 	root := nodeOf(model.Node, "")
 	var script string
@@ -24,7 +23,7 @@ func Write(w io.Writer, shell string, model *kong.Application) error {
 	case "fish":
 		script = fish(root)
 	default:
-		return fmt.Errorf("%q is no shell that is known: give %s", shell, strings.ReplaceAll(Shells, ",", ", "))
+		return fmt.Errorf("%q is not a supported shell: give %s", shell, strings.ReplaceAll(Shells, ",", ", "))
 	}
 	_, err := io.WriteString(w, script)
 	return err
@@ -33,24 +32,24 @@ func Write(w io.Writer, shell string, model *kong.Application) error {
 // node is a command, as the scripts need it.
 type node struct {
 	name  string
-	path  string // the program and the commands down to this one
+	path  string // the program, the parent commands and the name
 	help  string
-	flags []flag // those of the commands above it too
+	flags []flag // including those of parent commands
 	args  []values
 	many  bool // the last argument repeats
 	nodes []*node
 }
 
-// flag is a flag in all its spellings.
+// flag is a flag with all its spellings.
 type flag struct {
 	long, short []string // with their dashes
 	help        string
-	takes       bool // a value
+	takes       bool // has a value
 	repeats     bool
 	values
 }
 
-// values are what a flag or an argument is completed with.
+// values are the completions of a flag or an argument.
 type values struct {
 	name  string // for people
 	words []string
@@ -65,7 +64,7 @@ const (
 	folders
 )
 
-// nodeOf makes a node of kong's, with the flags of those above it.
+// nodeOf converts a node of kong, with the flags of its parents.
 func nodeOf(k *kong.Node, above string, inherited ...flag) *node {
 	n := &node{name: k.Name, path: strings.TrimPrefix(above+" "+k.Name, " "), help: firstSentence(k.Help)}
 	n.flags = append(n.flags, inherited...)
@@ -120,7 +119,7 @@ func valuesOf(v *kong.Value, placeholder string) values {
 	return out
 }
 
-// firstSentence is what of a help text stands beside a completion.
+// firstSentence returns the part of a help text that is shown with a completion.
 func firstSentence(help string) string {
 	if i := strings.Index(help, ". "); i >= 0 {
 		help = help[:i]
@@ -128,7 +127,7 @@ func firstSentence(help string) string {
 	return strings.TrimRight(strings.Join(strings.Fields(help), " "), ".")
 }
 
-// each calls f with a node and all below it.
+// each calls f for the node and all nodes below it.
 func (n *node) each(f func(*node)) {
 	f(n)
 	for _, child := range n.nodes {
@@ -136,13 +135,13 @@ func (n *node) each(f func(*node)) {
 	}
 }
 
-// spellings are all of a flag.
+// spellings returns all spellings of the flag.
 func (f *flag) spellings() []string { return append(append([]string{}, f.short...), f.long...) }
 
-// quoted is text in single quotes, as all three shells read it.
+// quoted returns text in single quotes, which work in all three shells.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// function is a name for a shell function.
+// function returns the name of a shell function for path.
 func function(path string) string {
 	return "_" + strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {

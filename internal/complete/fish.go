@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// fish writes a line for each command, flag and argument, under the condition
-// that its command was named.
+// fish writes a line for each command, flag and argument. Its condition is that the command
+// was named.
 func fish(root *node) string {
 	var out strings.Builder
 	_, _ = fmt.Fprintf(&out, "# fish completion for %[1]s\ncomplete -c %[1]s -f\n", root.name)
@@ -27,7 +27,7 @@ func fish(root *node) string {
 	return out.String()
 }
 
-// fishWhen is the condition under which a command is the one that is completed.
+// fishWhen returns the condition that a command is the current one.
 func fishWhen(root, n *node) string {
 	var conditions []string
 	if n != root {
@@ -55,7 +55,7 @@ func fishFlag(f *flag) string {
 		_, _ = fmt.Fprintf(&text, " -l %s", strings.TrimPrefix(l, "--"))
 	}
 	if f.takes {
-		text.WriteString(" -x") // a value is needed, and no file unless it says so
+		text.WriteString(" -x") // a value is needed; files only if it asks for them
 		text.WriteString(fishValues(&f.values))
 	}
 	_, _ = fmt.Fprintf(&text, " -d %s", fishQuoted(f.help))
@@ -74,7 +74,7 @@ func fishValues(v *values) string {
 	return ""
 }
 
-// fishQuoted is text in single quotes, in which fish knows two escapes.
+// fishQuoted returns text in single quotes. Fish has two escapes there.
 func fishQuoted(text string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
 }

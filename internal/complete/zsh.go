@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// zsh writes a function for each command, which _arguments serves. The script can
-// be sourced, and can be a file named _PROGRAM in a folder of fpath.
+// zsh writes a function for each command, which calls _arguments. The script can be sourced,
+// or be a file named _PROGRAM in a directory of fpath.
 func zsh(root *node) string {
 	var out strings.Builder
 	_, _ = fmt.Fprintf(&out, "#compdef %[1]s\n# zsh completion for %[1]s\n", root.name)
@@ -35,7 +35,7 @@ func zshFunction(out *strings.Builder, n *node) {
 	_, _ = fmt.Fprint(out, "}\n")
 }
 
-// zshCommands completes the name of a command, or goes on with the one named.
+// zshCommands completes the name of a command, or continues with the command that was named.
 func zshCommands(out *strings.Builder, n *node) {
 	_, _ = fmt.Fprint(out, "  case $state in\n    command)\n      local -a commands\n      commands=(\n")
 	for _, child := range n.nodes {
@@ -48,8 +48,8 @@ func zshCommands(out *strings.Builder, n *node) {
 	_, _ = fmt.Fprint(out, "      esac ;;\n  esac\n")
 }
 
-// zshFlags are the flags of a command as _arguments wants them. One that is there
-// keeps its other spellings from being offered, unless it repeats.
+// zshFlags writes the flags of a command for _arguments. A flag that is given suppresses its
+// other spellings, unless it can be repeated.
 func zshFlags(n *node) []string {
 	var specs []string
 	for i := range n.flags {
@@ -75,7 +75,7 @@ func zshFlags(n *node) []string {
 	return specs
 }
 
-// zshValues is a message and an action.
+// zshValues returns a message and an action.
 func zshValues(v *values) string {
 	text := zshText(v.name)
 	switch {
@@ -89,7 +89,7 @@ func zshValues(v *values) string {
 	return text + ": "
 }
 
-// zshText escapes what ends a part of a specification.
+// zshText escapes characters that end a part of a specification.
 func zshText(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`, `:`, `\:`).Replace(s)
 }

@@ -1,10 +1,9 @@
-// Package har writes a fetch as an HTTP Archive 1.2, which the developer tools
-// of browsers open, and checks such files.
+// Package har writes a fetch as an HTTP Archive 1.2, which the developer tools of browsers can
+// open.
 //
-// There is an entry for each hop of each attempt, and a page for each attempt,
-// whose comment says what was decided after it. Times come from package
-// timeline. Where the specification has no place for a fact, it is in a field
-// that begins with an underscore:
+// An archive has an entry for each hop of each attempt, and a page for each attempt with the
+// decision as comment. Times come from package timeline. Facts for which the specification has
+// no field are in fields that begin with an underscore:
 //
 //   - log: _fetchId, _outcome
 //   - entry: _attempt, _hop, _rule, _resendCount, _protocol, _tlsVersion,

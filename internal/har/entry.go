@@ -32,8 +32,8 @@ func (w *writer) entry(a *timeline.Attempt, i int) entry {
 	return e
 }
 
-// ruleOf is the rule that classified what became of a hop. That of an attempt is
-// its last hop's; empty for redirects that were followed.
+// ruleOf returns the rule that classified a hop. The rule of an attempt belongs to its last
+// hop; followed redirects have none.
 func ruleOf(a *timeline.Attempt, i int) string {
 	switch {
 	case i+1 < len(a.Hops):
@@ -65,8 +65,8 @@ func (w *writer) response(h *timeline.Hop) response {
 	return r
 }
 
-// version is that of the response, which is the request's too. Without a
-// response none is known.
+// version returns the HTTP version of the response, which is that of the request too. It is
+// unknown without a response.
 func version(h *timeline.Hop) string {
 	if p := h.Exchange.GetProtocol(); p != "" {
 		return p
@@ -74,8 +74,8 @@ func version(h *timeline.Hop) string {
 	return "unknown"
 }
 
-// timingsOf gives the phases as the specification wants them: TLS is inside
-// connect, and what did not happen is -1, save send, wait and receive.
+// timingsOf converts the phases as the specification says: TLS is part of connect, and a phase
+// that did not happen is -1, except send, wait and receive.
 func timingsOf(h *timeline.Hop) timings {
 	optional := func(k timeline.Kind) ms {
 		if d, ok := h.Took(k); ok {
@@ -92,7 +92,7 @@ func timingsOf(h *timeline.Hop) timings {
 	return t
 }
 
-// sum is the time of the entry: all that is not -1, ssl being inside connect.
+// sum returns the time of the entry: everything that is not -1, with ssl as a part of connect.
 func (t *timings) sum() ms {
 	var sum ms
 	for _, d := range []ms{t.Blocked, t.DNS, t.Connect, t.Send, t.Wait, t.Receive} {

@@ -139,7 +139,7 @@ type pair struct {
 // ms is a time in whole microseconds, written in milliseconds. Sums are exact.
 type ms int64
 
-// none says that a phase did not happen.
+// none is the value of a phase that did not happen.
 const none ms = -1000
 
 func msOf(d time.Duration) ms { return ms(d.Microseconds()) }

@@ -13,25 +13,25 @@ import (
 	"fetchd/internal/timeline"
 )
 
-// Options say what an archive holds. The zero value is the careful one.
+// Options select the content of an archive. The zero value leaves out bodies and secrets.
 type Options struct {
-	// Version of the program that writes. Empty is written as "unknown".
+	// Version of the program that writes the archive; "unknown" if empty.
 	Version string
-	// Request is what was asked of the service, for the headers and the body of
-	// the first request. Nil means that neither is known.
+	// Request is the request to the service. It has the headers and the body of the first
+	// HTTP request. It may be nil.
 	Request *pb.FetchRequest
-	// Bodies are written, as far as the timeline kept them, and the request's.
+	// Bodies includes the bodies that the timeline stored, and that of the request.
 	Bodies bool
-	// Secrets are written as they are, where else stands [Redacted].
+	// Secrets includes secrets, which are otherwise replaced by [Redacted].
 	Secrets bool
 }
 
-// ErrNoStart says that the messages do not tell when the fetch began, so that no
-// entry can have a date. Event level OUTCOME has no such message.
+// ErrNoStart reports that the start of the fetch is unknown, so that no entry can have a date.
+// That is the case at event level OUTCOME.
 var ErrNoStart = errors.New("the fetch has not told when it began: ask for event level ATTEMPTS or ALL")
 
-// Marshal returns a fetch as an archive, in indented JSON with a line end. The
-// error is [ErrNoStart].
+// Marshal returns a fetch as an archive, in indented JSON with a line end. The error is
+// [ErrNoStart].
 func Marshal(f *timeline.Fetch, o Options) ([]byte, error) {
 	if f.Start.IsZero() {
 		return nil, ErrNoStart
@@ -46,7 +46,7 @@ func Marshal(f *timeline.Fetch, o Options) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// writer makes the archive of one fetch.
+// writer builds the archive of one fetch.
 type writer struct {
 	fetch   *timeline.Fetch
 	options Options

@@ -12,10 +12,10 @@ import (
 	"fetchd/internal/timeline"
 )
 
-// request is what was asked at hop i. The headers are the caller's; those that
-// the service adds it does not tell. They stand at hops of the first URL's
-// origin, before the chain has left it: elsewhere the service drops some (spec
-// D4), and does not tell which.
+// request returns the request of hop i. The headers are those of the caller, because the
+// service does not report those that it adds. They are only included while the chain has not
+// left the origin of the first URL: after that the service drops some of them (rule D4), and
+// does not report which.
 func (w *writer) request(a *timeline.Attempt, i int) request {
 	h := &a.Hops[i]
 	r := request{Method: h.Method, URL: withoutFragment(h.URL), Version: version(h), Headers: []pair{}, Cookies: []pair{},
@@ -45,8 +45,8 @@ func (w *writer) request(a *timeline.Attempt, i int) request {
 	return r
 }
 
-// elsewhere reports whether the chain has left the origin of the first URL at hop i,
-// or may have before the attempt, because that begins at a failed hop (spec I3).
+// elsewhere reports whether the chain has left the origin of the first URL at hop i. It may
+// also have left it before the attempt, if that starts at a failed hop (rule I3).
 func (w *writer) elsewhere(a *timeline.Attempt, i int) bool {
 	for j := range w.fetch.Attempts {
 		before := &w.fetch.Attempts[j]
@@ -65,7 +65,7 @@ func methodOf(r *pb.FetchRequest) string {
 	return r.GetMethod()
 }
 
-// header is the first line of that name, or empty.
+// header returns the first header with that name, or "".
 func header(lines []*pb.Header, name string) string {
 	for _, line := range lines {
 		if strings.EqualFold(line.GetName(), name) {
@@ -75,7 +75,8 @@ func header(lines []*pb.Header, name string) string {
 	return ""
 }
 
-// originOf is scheme, host and port of a URL. One that does not parse is its own.
+// originOf returns the scheme, host and port of a URL. A URL that cannot be parsed is its own
+// origin.
 func originOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -93,8 +94,7 @@ func withoutFragment(raw string) string {
 	return raw
 }
 
-// query splits the query of a URL. A part that is not percent-encoded as it
-// should be stays as it is.
+// query splits the query of a URL. Parts with invalid percent-encoding are kept unchanged.
 func query(raw string) []pair {
 	pairs := []pair{}
 	_, text, _ := strings.Cut(withoutFragment(raw), "?")
@@ -115,7 +115,7 @@ func unescape(s string) string {
 	return s
 }
 
-// fill adds the bytes that were kept: text as it is, else in base64.
+// fill adds the stored bytes: text unchanged, everything else in base64.
 func (c *content) fill(b *timeline.Body) {
 	switch {
 	case b.Size == 0:

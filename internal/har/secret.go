@@ -8,13 +8,13 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// Redacted stands where a secret stood.
+// Redacted replaces a secret.
 const Redacted = "[redacted]"
 
-// named are the request headers that name no one and open nothing (spec D4), and
-// those of the body. All others may be secrets, whatever they are called: an API
-// key can be in any. Idempotency-Key goes along to other origins, but whoever
-// knows one can repeat a request.
+// named reports whether a request header identifies no one and grants no access (rule D4), or
+// describes the body. Every other header may be a secret, whatever its name, because any
+// header can carry an API key. Idempotency-Key is forwarded to other origins, but whoever
+// knows it can repeat a request.
 func named(name string) bool {
 	switch http.CanonicalHeaderKey(name) {
 	case "Accept", "Accept-Language", "Accept-Encoding", "User-Agent", "Range", "If-Match", "If-None-Match",
@@ -24,7 +24,7 @@ func named(name string) bool {
 	return strings.HasPrefix(strings.ToLower(name), "content-")
 }
 
-// secretResponse are the response headers that give a credential, or repeat one.
+// secretResponse reports whether a response header contains a credential.
 func secretResponse(name string) bool {
 	switch strings.ToLower(name) {
 	case "authorization", "cookie", "set-cookie", "set-cookie2", "authentication-info":
@@ -52,14 +52,14 @@ func (w *writer) responseHeaders(lines []*pb.Header) []pair {
 	return pairs
 }
 
-// cookies are those of a Cookie line.
+// cookies returns the cookies in a Cookie header.
 func (w *writer) cookies(line *pb.Header) []pair {
 	if !strings.EqualFold(line.GetName(), "Cookie") {
 		return nil
 	}
 	parsed, err := http.ParseCookie(valueOf(line))
 	if err != nil {
-		return nil // the line says it
+		return nil // the header itself is redacted
 	}
 	return w.pairs(parsed)
 }
@@ -89,7 +89,7 @@ func (w *writer) pairs(cookies []*http.Cookie) []pair {
 	return pairs
 }
 
-// valueOf is the value as UTF-8, which an archive must be.
+// valueOf returns the value as UTF-8, as an archive requires.
 func valueOf(line *pb.Header) string {
 	if raw := line.GetRawValue(); len(raw) > 0 && line.GetValue() == "" {
 		return strings.ToValidUTF8(string(raw), string(utf8.RuneError))

@@ -1,5 +1,5 @@
-// Package wholefile writes files that get their names when they are whole, so that
-// nobody finds half of one under its name.
+// Package wholefile writes files that get their names when they are complete, so that no reader
+// finds an incomplete file.
 package wholefile
 
 import (
@@ -12,21 +12,19 @@ import (
 	"path/filepath"
 )
 
-// File is written to under another name, in the same folder, until [File.Keep]. It is
-// for one goroutine.
+// File has another name in the same directory until [File.Keep]. It is for one goroutine.
 type File struct {
-	file *os.File // nil once it is closed
-	part string   // its name while it is written; empty where it has none of its own
+	file *os.File // nil after close
+	part string   // temporary name; empty if the file is written directly
 	name string
 }
 
-// Create begins the file that is to be called name, with the mode of the one that is
-// called so now. Where that is a link its target is replaced; where it exists and is
-// no regular file, such as a device or a pipe, it is written to directly. The caller
-// ends with [File.Keep] or [File.Discard].
+// Create creates the file that will be called name. It gets the mode of an existing file with
+// that name. If name is a symbolic link, the target is replaced. An existing device or pipe is
+// written to directly. The caller ends with [File.Keep] or [File.Discard].
 func Create(name string) (*File, error) {
 	if target, err := filepath.EvalSymlinks(name); err == nil {
-		name = target // a link goes on pointing where it points
+		name = target // the link stays
 	}
 	f := &File{name: name}
 	mode := fs.FileMode(0o666)
@@ -59,11 +57,11 @@ func (f *File) opened(err error) (*File, error) {
 // Write implements io.Writer.
 func (f *File) Write(p []byte) (int, error) { return f.file.Write(p) }
 
-// CanTruncate reports whether [File.Truncate] may be called: not where the file is
-// written to directly, for its readers may have the bytes already.
+// CanTruncate reports whether [File.Truncate] may be called. It returns false for a file that
+// is written directly, because its readers may already have the bytes.
 func (f *File) CanTruncate() bool { return f.part != "" }
 
-// Truncate drops all but the first size bytes. The next write follows them.
+// Truncate drops everything after the first size bytes. The next write follows them.
 func (f *File) Truncate(size int64) error {
 	if err := f.file.Truncate(size); err != nil {
 		return err
@@ -72,7 +70,7 @@ func (f *File) Truncate(size int64) error {
 	return err
 }
 
-// Keep closes the file and gives it its name. Where that fails nothing is left of it.
+// Keep closes the file and gives it its name. If that fails, the file is removed.
 func (f *File) Keep() error {
 	file := f.file
 	f.file = nil
@@ -88,12 +86,12 @@ func (f *File) Keep() error {
 	return nil
 }
 
-// Discard leaves nothing of a file that was not kept, and does nothing to one that was.
+// Discard removes the file if it was not kept.
 func (f *File) Discard() {
 	if f.file == nil {
 		return
 	}
-	_ = f.file.Close() // nobody wants it
+	_ = f.file.Close() // it is removed
 	_ = f.remove()     // it may be gone already
 	f.file = nil
 }

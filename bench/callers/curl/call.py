@@ -1,10 +1,10 @@
-"""Puts fetches on an origin with curl.
+"""Runs fetches with curl.
 
-    curl            a process for each fetch, as scripts do, --open of them at once
+    curl            a process per fetch, as scripts do, with --open of them at once
     curl-parallel   one process with --parallel for all fetches, up to 300 at once
 
-bench/callers/README.md says what it takes and prints. The CPU is curl's alone: this
-program's own is left out.
+bench/callers/README.md describes the arguments and the output. The CPU time is that of curl,
+without this program.
 """
 
 import os
@@ -19,8 +19,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import measure  # noqa: E402
 
 CURL = ["curl", "--silent", "--show-error", "--no-progress-meter", "--retry", "2", "--max-time", "60", "--output", os.devnull, "--noproxy", "*"]
-MOST_PARALLEL = 300  # beyond this curl falls back to 50 without a word
-CALIBRATION = 2000  # transfers that tell how many fill the span
+MOST_PARALLEL = 300  # above this curl silently uses 50
+CALIBRATION = 2000  # transfers with which to estimate how many fill the span
 
 
 def run_curl(options, length, span):
@@ -42,8 +42,8 @@ def run_parallel(options, length, span):
         sys.exit(f"--open is {options.open}, and curl --parallel does at most {MOST_PARALLEL}")
 
     def transfers(count):
-        """Does so many fetches. Returns what each one says of itself."""
-        # curl makes the URLs of a range as it needs them; the origin looks at the path alone.
+        """Makes this many fetches. Returns the result line of each one."""
+        # curl expands the URLs of a range as needed. The origin ignores the query.
         command = [*CURL, "--parallel", "--parallel-immediate", "--parallel-max", str(options.open)]
         command += ["--write-out", "%{http_code} %{size_download} %{time_total}\n", f"{options.target}?n=[1-{count}]"]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -58,7 +58,7 @@ def run_parallel(options, length, span):
     for code, size, seconds in told:
         good = (code, size) == ("200", str(length))
         span.add(float(seconds), good or span.failure(f"{code} {size}, {fault}"))
-    # A transfer that tells nothing of itself has failed.
+    # A transfer without a result line has failed.
     for _ in range(count - len(told)):
         span.add(0, span.failure(f"{len(told)} of {count} transfers, {fault}"))
 

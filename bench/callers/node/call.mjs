@@ -1,21 +1,21 @@
-// Puts a closed loop of fetches on an origin, as a team would write it in Node.
+// Runs a closed loop of fetches, as a team would write it in Node.
 //
-//   got               with the retries it comes with, and an agent that keeps connections
+//   got               with its default retries, and an agent that reuses connections
 //   undici            request() through a RetryAgent over an Agent
 //   grpc-unary        fetchd's FetchUnary with @grpc/grpc-js
-//   grpc-unary-http2  the same with http2.mjs, which needs no gRPC library
-//   grpc-many         fetchd's FetchMany with @grpc/grpc-js, 16 tasks a message, sent as answers come
+//   grpc-unary-http2  the same with http2.mjs, without a gRPC library
+//   grpc-many         fetchd's FetchMany with @grpc/grpc-js, 16 tasks per message, sent as responses arrive
 //
-// bench/callers/README.md says what it takes and prints. Its modules are found
-// beside it; the contract is read from FETCHD_ROOT, the repository by default.
+// bench/callers/README.md describes the arguments and the output. The modules must be next to
+// this file. The proto file is read from FETCHD_ROOT, by default the repository.
 
 import http from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 
-const batch = 16; // tasks in a message of FetchMany
-const mostOnStream = 256; // tasks that a stream of FetchMany carries at once
+const batch = 16; // tasks per message of FetchMany
+const mostOnStream = 256; // maximum number of tasks in flight on a stream of FetchMany
 
 const span = {
   going: true,
@@ -38,7 +38,7 @@ const span = {
     this.going = false;
   },
 
-  // ended counts a fetch that began at start of performance.now(). What ends
+  // ended counts a fetch that started at start of performance.now(). A fetch that ends
   // outside the span is not counted.
   ended(start, good) {
     if (!this.measuring) return;
@@ -46,7 +46,7 @@ const span = {
     else this.failed++;
   },
 
-  // percentile is by nearest rank, in whole microseconds; null where nothing succeeded.
+  // percentile is by nearest rank, in whole microseconds, or null if no fetch succeeded.
   percentile(sorted, p) {
     if (sorted.length === 0) return null;
     return Math.round(sorted[Math.max(0, Math.ceil((sorted.length * p) / 100) - 1)] * 1000);
@@ -69,7 +69,7 @@ const span = {
   },
 };
 
-// loops runs `open` loops of fetch, each of which says whether it got what it should.
+// loops runs `open` loops of fetch, which returns whether the response is as expected.
 function loops(open, fetch) {
   const loop = async () => {
     while (span.going) {
@@ -80,8 +80,8 @@ function loops(open, fetch) {
   return Promise.all(Array.from({ length: open }, loop));
 }
 
-// noted is the fault of a fetch: told once, counted each time. It lets the clock run
-// where fetches fail without having waited for anything.
+// noted records a failed fetch. It prints only the first one. It yields to the event loop, so that
+// timers run even if fetches fail immediately.
 async function noted(error) {
   if (!noted.told) console.error(String(error));
   noted.told = true;
@@ -126,7 +126,7 @@ async function connect(address) {
   return new fetchd.v1.FetchService(address, grpc.credentials.createInsecure(), { "grpc.enable_http_proxy": 0 });
 }
 
-// What the other callers are told of a fetch: its outcome, not each attempt.
+// The other callers get only the outcome of a fetch too, not each attempt.
 const asked = (url) => ({ url, event_level: "EVENT_LEVEL_OUTCOME" });
 
 const whole = (outcome, length) =>
@@ -168,8 +168,8 @@ async function viaMany({ target, open, length, address }) {
   client.close();
 }
 
-// many keeps `open` fetches under way on one stream. A message goes out once there
-// is room for its tasks, so that fewer than `open` are under way for a moment.
+// many keeps `open` fetches in flight on one stream. It sends a message when all its tasks fit,
+// so fewer than `open` can be in flight for a moment.
 function many(client, target, length, open) {
   const call = client.FetchMany();
   const started = new Map(); // by tag

@@ -1,13 +1,12 @@
-// FetchUnary over node:http2 and protobufjs, without a gRPC library between them: a
-// connection, a stream for each call, five bytes before each message, and the status
-// in the trailers.
+// FetchUnary over node:http2 and protobufjs, without a gRPC library: one connection, a stream per
+// call, five bytes before each message, and the status in the trailers.
 
 import { connect } from "node:http2";
 
 import protobuf from "protobufjs";
 
-// fetcher is a function that makes one call on a connection of its own. Calls that are
-// under way share the connection; close ends it.
+// fetcher opens a connection and returns a function that makes a call on it. Calls in flight
+// share the connection; close closes it.
 export function fetcher(address, protoFolder) {
   const root = new protobuf.Root();
   root.resolvePath = (_, path) => (path.startsWith("google/") ? path : `${protoFolder}/${path}`);
@@ -17,7 +16,7 @@ export function fetcher(address, protoFolder) {
   const enums = root.lookup("fetchd.v1");
 
   const session = connect(`http://${address}`);
-  session.on("error", () => {}); // each call has its own
+  session.on("error", () => {}); // each call reports its own error
   const headers = {
     ":method": "POST",
     ":path": "/fetchd.v1.FetchService/FetchUnary",
@@ -30,7 +29,7 @@ export function fetcher(address, protoFolder) {
     new Promise((resolve, reject) => {
       const stream = session.request(headers);
       const chunks = [];
-      let status; // where there is no message, it comes in the headers
+      let status; // without a message, it is in the headers
       stream.on("response", (h) => (status = h));
       stream.on("trailers", (t) => (status = t));
       stream.on("data", (chunk) => chunks.push(chunk));
@@ -45,7 +44,7 @@ export function fetcher(address, protoFolder) {
   return { call, value: (type, name) => enums.lookupEnum(type).values[name], close: () => session.close() };
 }
 
-// framed is a message as gRPC sends it: not compressed, its length, itself.
+// framed returns a message in gRPC's framing: a zero for "not compressed", the length, the message.
 function framed(message) {
   const frame = Buffer.allocUnsafe(5 + message.length);
   frame[0] = 0;

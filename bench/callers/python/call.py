@@ -1,13 +1,13 @@
-"""Puts a closed loop of fetches on an origin, as a team would write it in Python.
+"""Runs a closed loop of fetches, as a team would write it in Python.
 
-    requests          one Session with urllib3's Retry, a thread for each open fetch
-    requests-no-env   the same, but the Session looks at no variable of the environment
-    aiohttp           one ClientSession, a coroutine for each, tried again on 5xx
-    grpc-unary        fetchd's FetchUnary over grpc.aio, a coroutine for each
+    requests          one Session with urllib3's Retry, and a thread per fetch in flight
+    requests-no-env   the same, but the Session ignores the environment
+    aiohttp           one ClientSession, a coroutine per fetch in flight, and retries of 5xx
+    grpc-unary        fetchd's FetchUnary over grpc.aio, and a coroutine per fetch in flight
     aiohttp-uvloop, grpc-unary-uvloop    the same two on uvloop instead of asyncio's loop
 
-bench/callers/README.md says what it takes and prints. The stubs of the contract
-are made at start, before anything is measured, by protoc and its plugin for gRPC.
+bench/callers/README.md describes the arguments and the output. protoc and its plugin for
+gRPC generate the stubs at the start, before the measurement.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def run_requests(options, length, span, trust_env=True):
     # total counts retries.
     retry = Retry(total=TRIES - 1, backoff_factor=BACKOFF, status_forcelist=range(500, 600))
     session = requests.Session()
-    # Each fetch looks for proxies and passwords in the environment, unless told not to.
+    # By default each fetch looks for proxies and passwords in the environment.
     session.trust_env = trust_env
     session.mount("http://", HTTPAdapter(pool_connections=1, pool_maxsize=options.open, max_retries=retry))
 
@@ -82,7 +82,7 @@ async def run_grpc_unary(options, length, span):
 
     pb, pb_grpc = stubs()
     success = pb.OUTCOME_KIND_SUCCESS
-    # What the other callers are told of a fetch: its outcome, not each attempt.
+    # The other callers get only the outcome of a fetch too, not each attempt.
     level = pb.EVENT_LEVEL_OUTCOME
 
     async def loop(stub):
@@ -102,7 +102,7 @@ async def run_grpc_unary(options, length, span):
 
 
 async def together(options, span, loop):
-    """Runs a coroutine of `loop` for each open fetch, and measures."""
+    """Runs a coroutine of `loop` for each fetch in flight, and measures."""
     tasks = [asyncio.create_task(loop()) for _ in range(options.open)]
     await asyncio.sleep(options.warmup)
     span.begin()
@@ -112,7 +112,7 @@ async def together(options, span, loop):
 
 
 def stubs():
-    """The modules of fetchd.v1, made from the proto file."""
+    """Returns the modules of fetchd.v1, generated from the proto file."""
     with tempfile.TemporaryDirectory() as work:
         subprocess.run(
             ["/usr/bin/protoc", f"-I{ROOT / 'proto'}", f"--python_out={work}", f"--grpc_out={work}",

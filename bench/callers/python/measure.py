@@ -1,5 +1,5 @@
-"""What every caller written in Python shares: its arguments, the span that is
-measured, and the line that it prints at the end."""
+"""Code that all callers in Python share: the arguments, the measured span, and the result
+line."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ import urllib.parse
 
 
 def arguments(kinds, description):
-    """The arguments of the caller contract; `target` is asked by every fetch."""
+    """Returns the arguments; see bench/callers/README.md."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--kind", required=True, choices=sorted(kinds))
     parser.add_argument("--target", required=True, help="URL of every fetch; its last path segment is the length of the body in bytes")
@@ -27,19 +27,19 @@ def arguments(kinds, description):
 
 
 def body_length(target):
-    """The length in bytes that the origin gives the body: the URL says it."""
+    """Returns the length of the body in bytes, which is part of the URL."""
     return int(urllib.parse.urlsplit(target).path.rsplit("/", 1)[-1])
 
 
 def tell(word):
-    """Tells the parent, which then reads the clocks of the servers."""
+    """Writes a line to the parent, which then reads the clocks of the servers."""
     print(word, file=sys.stderr, flush=True)
 
 
 class Span:
     """The measured part of a load.
 
-    A loop asks `going` before each fetch and calls `ended` after it. What ends
+    A loop checks `going` before each fetch and calls `ended` after it. A fetch that ends
     before begin() or after finish() is not counted.
     """
 
@@ -64,19 +64,19 @@ class Span:
         self.going = False
 
     def failure(self, error):
-        """Tells the first error of this load. False: the fetch is not good."""
+        """Prints the first error of this load. Returns False: the fetch failed."""
         if not self._told:
             self._told = True
             tell(f"the first error: {error}")
         return False
 
     def ended(self, start, good):
-        """Counts a fetch that began at `start` of time.perf_counter()."""
+        """Counts a fetch that started at `start` of time.perf_counter()."""
         if self._measuring:
             self.add(time.perf_counter() - start, good)
 
     def add(self, seconds, good):
-        """Counts a fetch that took so long. Threads may share this object: one append is whole."""
+        """Counts a fetch with this duration. Threads may share this object: append is atomic."""
         self._latencies.append(seconds if good else math.nan)
 
     def report(self, kind):
@@ -98,7 +98,7 @@ class Span:
 
 
 def threads(options, span, loop):
-    """Runs `loop` on a thread for each open fetch, and measures."""
+    """Runs `loop` on a thread for each fetch in flight, and measures."""
     started = [threading.Thread(target=loop) for _ in range(options.open)]
     for thread in started:
         thread.start()
@@ -111,7 +111,7 @@ def threads(options, span, loop):
 
 
 def percentile(values, p):
-    """By nearest rank, in whole microseconds; None where there is no value."""
+    """Returns a percentile by nearest rank, in whole microseconds, or None without values."""
     if not values:
         return None
     return round(values[max(0, math.ceil(len(values) * p / 100) - 1)] * 1e6)
