@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"fetchd/conformance/origin" //nolint:depguard // the kit judges by its log
+	"fetchd/conformance/origin"
 )
 
 // Command is a program that is an HTTP client. It is called with a URL, writes the body, and
