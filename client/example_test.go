@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,33 +15,32 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
-	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server/fetchdtest"
 )
 
-// demo is a service on loopback, and an origin that commits the faults that a URL
-// asks for: /s/KEY/503/200 answers 503 and then 200.
-func demo() (target string, o *origin.Origin, stop func()) {
+// demo starts a service, and an origin that misbehaves on request: /s/KEY/503/200 answers 503 and
+// then 200.
+func demo() *fetchdtest.Server {
 	s, err := fetchdtest.New(fetchdtest.Options{})
 	if err != nil {
 		panic(err)
 	}
-	return s.Addr, s.Origin, func() { _ = s.Close() }
+	return s
 }
 
 func Example() {
-	target, origin, stop := demo()
-	defer stop()
+	s := demo()
+	defer s.Close()
 
-	conn, err := grpc.NewClient(target, append(client.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(s.Addr, append(client.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer conn.Close()
 
-	resp, err := client.New(conn).Get(context.Background(), origin.URL("http", "/s/page/503/200:body=hello"))
+	resp, err := client.New(conn).Get(context.Background(), s.Origin.URL("http", "/s/page/503/200:body=hello"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -55,17 +55,11 @@ func Example() {
 }
 
 func ExampleError() {
-	target, origin, stop := demo()
-	defer stop()
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer conn.Close()
-	c := client.New(conn)
+	s := demo()
+	defer s.Close()
+	c := client.New(s.Conn)
 
-	for _, url := range []string{origin.URL("http", "/s/gone/404"), origin.URL("http", "/s/busy/429:retry-after=3600"), "not a URL"} {
+	for _, url := range []string{s.Origin.URL("http", "/s/gone/404"), s.Origin.URL("http", "/s/busy/429:retry-after=3600"), "not a URL"} {
 		_, err := c.Get(context.Background(), url)
 		failed, atTarget := errors.AsType[*client.Error](err)
 		switch {
@@ -85,17 +79,12 @@ func ExampleError() {
 }
 
 func ExampleOnEvent() {
-	target, origin, stop := demo()
-	defer stop()
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer conn.Close()
+	s := demo()
+	defer s.Close()
+	c := client.New(s.Conn)
 
-	resp, err := client.New(conn).Do(context.Background(), &pb.FetchRequest{
-		Url:         origin.URL("http", "/s/flaky/503/200"),
+	resp, err := c.Do(context.Background(), &pb.FetchRequest{
+		Url:         s.Origin.URL("http", "/s/flaky/503/200"),
 		RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(0)},
 	}, client.OnEvent(func(m *pb.FetchResponse) {
 		if f := m.GetAttemptFinished(); f != nil {
@@ -107,32 +96,27 @@ func ExampleOnEvent() {
 		return
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body) // the last attempt ends with it
+	_, _ = io.Copy(io.Discard, resp.Body) // the last attempt ends with the body
 	// Output:
 	// attempt 1 status 503 RETRY_VERDICT_RETRY
 	// attempt 2 status 200 RETRY_VERDICT_DONE
 }
 
 func ExampleClient_Many() {
-	target, origin, stop := demo()
-	defer stop()
-	conn, err := grpc.NewClient(target, append(client.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer conn.Close()
+	s := demo()
+	defer s.Close()
+	c := client.New(s.Conn)
 
 	requests := []*pb.FetchRequest{
-		{Url: origin.URL("http", "/s/a/200:body=one")},
-		{Url: origin.URL("http", "/s/b/404")},
-		{Url: origin.URL("http", "/s/c/200:body=three")},
+		{Url: s.Origin.URL("http", "/s/a/200:body=one")},
+		{Url: s.Origin.URL("http", "/s/b/404")},
+		{Url: s.Origin.URL("http", "/s/c/200:body=three")},
 	}
 	var lines []string
-	for result, err := range client.New(conn).Many(context.Background(), slices.Values(requests), client.ManyOptions{Open: 2}) {
+	for result, err := range c.Many(context.Background(), slices.Values(requests), client.ManyOptions{Open: 2}) {
 		switch failed, atTarget := errors.AsType[*client.Error](err); {
 		case result == nil:
-			fmt.Println("the rest was not asked for:", err)
+			fmt.Println("the remaining requests were not sent:", err)
 		case atTarget:
 			lines = append(lines, fmt.Sprint("failed: ", failed.StatusCode()))
 		case err != nil:
@@ -141,7 +125,29 @@ func ExampleClient_Many() {
 			lines = append(lines, string(result.Outcome.GetInlineBody()))
 		}
 	}
-	slices.Sort(lines) // they come as they end
+	slices.Sort(lines) // results arrive in the order in which fetches end
 	fmt.Println(lines)
 	// Output: [failed: 404 one three]
+}
+
+func ExamplePool() {
+	s := demo()
+	defer s.Close()
+	pool := client.NewPool()
+	defer pool.Close()
+	pool.Open(context.Background(), client.New(s.Conn), 1, nil)
+
+	outcome, err := pool.Do(context.Background(), client.Task{
+		Request:    &pb.FetchRequest{Url: s.Origin.URL("http", "/s/page/200:body=hello")},
+		SendBefore: time.Now().Add(time.Minute), // the lease of the URL ends a little later
+	})
+	switch _, atTarget := errors.AsType[*client.Error](err); {
+	case errors.Is(err, client.ErrLost):
+		fmt.Println("requests may have been made:", err)
+	case err != nil && !atTarget:
+		fmt.Println("not sent:", err)
+	default:
+		fmt.Println(outcome.GetKind(), string(outcome.GetInlineBody()))
+	}
+	// Output: OUTCOME_KIND_SUCCESS hello
 }
