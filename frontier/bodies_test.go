@@ -13,7 +13,7 @@ import (
 	"fetchd/internal/site"
 )
 
-// shelf keeps bodies in memory.
+// shelf stores bodies in memory.
 type shelf struct {
 	refuse func(digest string) error
 	before func(digest string) // is called first
@@ -44,7 +44,8 @@ func (s *shelf) Keep(_ context.Context, digest string, body []byte) error {
 	return nil
 }
 
-// TestBodies: each success is kept once, under its digest, before it is recorded.
+// TestBodies checks that each body is stored once, under its digest, before its outcome is
+// recorded.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -78,9 +79,9 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestBodyNotKept: nothing is recorded of a fetch whose body could not be kept, its
-// host is charged, and the worker claims no more for a while.
-func TestBodyNotKept(t *testing.T) {
+// TestBodyNotStored checks that a fetch whose body cannot be stored is not recorded, its host is
+// delayed, and the worker pauses claims.
+func TestBodyNotStored(t *testing.T) {
 	t.Parallel()
 	const delay = 100 * time.Millisecond
 	r := newRig(t, delay, site.Config{})
@@ -125,7 +126,7 @@ func TestBodyNotKept(t *testing.T) {
 	}
 }
 
-// recorded are the outcomes told so far.
+// recorded returns the outcomes reported so far.
 func (r *rig) recorded() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 
 var errEnough = errors.New("enough")
 
-// TestDrain: what is under way ends, and nothing is begun.
+// TestDrain checks that fetches in flight end and no new one starts.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const hosts = 10
@@ -38,8 +38,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainGivesUp what takes longer than DrainTime.
-func TestDrainGivesUp(t *testing.T) {
+// TestDrainCancels checks that fetches are cancelled after DrainTime.
+func TestDrainCancels(t *testing.T) {
 	t.Parallel()
 	const hosts = 10
 	r := newRig(t, time.Hour, site.Config{})
@@ -74,9 +74,9 @@ func TestDrainGivesUp(t *testing.T) {
 	}
 }
 
-// TestDrainBeforeBegun: URLs that were claimed and not begun are back at once, as if
-// they had never been claimed.
-func TestDrainBeforeBegun(t *testing.T) {
+// TestDrainBeforeStart checks that URLs which were claimed but not fetched are given back at once,
+// as if they had never been claimed.
+func TestDrainBeforeStart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Hour, site.Config{})
 	u := r.site.URL("a", "/p/1")
@@ -99,8 +99,7 @@ func TestDrainBeforeBegun(t *testing.T) {
 	}
 }
 
-// claimThen is a store of which a claim is followed by something. The claim's
-// context does not end it half way.
+// claimThen is a store that calls a function after each claim. The claim itself is not cancelled.
 type claimThen struct {
 	store.Store
 	then func()
@@ -112,8 +111,8 @@ func (s claimThen) Claim(ctx context.Context, params store.ClaimParams) ([]store
 	return claims, errors.Join(err, ctx.Err())
 }
 
-// TestDrainWhileWaiting for a redirect's turn: the URL goes back, and the host it
-// waited for is left alone.
+// TestDrainWhileWaiting checks that a visit that waits for a redirect's host gives its URL back,
+// and does not touch that host.
 func TestDrainWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -136,8 +135,9 @@ func TestDrainWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestStopUnderTheBrake: a worker that waits because nothing can be kept ends at once.
-func TestStopUnderTheBrake(t *testing.T) {
+// TestDrainDuringBackoff checks that a worker that waits because bodies cannot be stored ends at
+// once.
+func TestDrainDuringBackoff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
 	r.add(r.site.URL("a", "/p/1"))

@@ -21,13 +21,13 @@ const (
 	failure     = pb.OutcomeKind_OUTCOME_KIND_FAILED
 )
 
-// noStore is a frontier for what never asks one.
+// noStore returns no store, for tests that do not use one.
 func noStore() store.Store { return nil }
 
-// errorText is what a person reads of an error.
+// errorText returns the text of an error.
 func errorText(err error) string { return fmt.Sprintf("%v", err) }
 
-// response is an outcome with a status, validators and one hop.
+// response returns an outcome with a status, validators and one hop.
 func response(kind pb.OutcomeKind, status int32, location string) *pb.FetchOutcome {
 	return &pb.FetchOutcome{Kind: kind, FinalUrl: "http://a.test/end", Attempts: 1, TotalDuration: durationpb.New(time.Second),
 		BodySummary: &pb.BodySummary{SizeBytes: 7},
@@ -36,7 +36,7 @@ func response(kind pb.OutcomeKind, status int32, location string) *pb.FetchOutco
 			{Name: "Etag", Value: `"1"`}, {Name: "Last-Modified", Value: "yesterday"}, {Name: "X-Etag", Value: "no"}}}}
 }
 
-// failed is a response that failed.
+// failed returns a failed outcome.
 func failed(status int32, class pb.ErrorClass, retryable bool, asked time.Duration) *pb.FetchOutcome {
 	o := response(failure, status, "")
 	o.Error = &pb.FetchError{ErrorClass: class, Retryable: retryable, Message: "as it is"}
@@ -89,7 +89,7 @@ func TestJudgeGood(t *testing.T) {
 	}
 }
 
-// TestJudgeEveryClass, retryable and not.
+// TestJudgeEveryClass checks every class, retryable and not.
 func TestJudgeEveryClass(t *testing.T) {
 	t.Parallel()
 	back := []pb.ErrorClass{pb.ErrorClass_ERROR_CLASS_CANCELLED, pb.ErrorClass_ERROR_CLASS_SHUTDOWN}
@@ -123,7 +123,7 @@ func TestJudgeEveryClass(t *testing.T) {
 	}
 }
 
-// TestJudgeUnknown: what a newer service says is still an end.
+// TestJudgeUnknown checks that an unknown kind or class of a newer service ends the URL.
 func TestJudgeUnknown(t *testing.T) {
 	t.Parallel()
 	p := DefaultPolicy()
@@ -183,9 +183,9 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestMade: a chain of several parts is one attempt, and what was tried again
-// in any of them is a retry.
-func TestMade(t *testing.T) {
+// TestTotals checks that a chain of several parts counts as one attempt, and retries in any part
+// count as retries.
+func TestTotals(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		parts    []int32 // attempts of each

@@ -11,7 +11,7 @@ import (
 	"fetchd/frontier/store"
 )
 
-// broken is a store whose calls fail until a time has come, in a bubble.
+// broken is a store whose calls fail for some time. It runs in a bubble.
 type broken struct {
 	store.Store
 	works    time.Time // zero: never
@@ -57,13 +57,13 @@ func (b *broken) Settle(_ context.Context, r store.Reservation) error {
 	return nil
 }
 
-// Claim fails as one that is cut off half way does: nobody knows what it has claimed.
+// Claim fails like an interrupted call: nobody knows what it has claimed.
 func (b *broken) Claim(ctx context.Context, _ store.ClaimParams) ([]store.Claim, error) {
 	b.claims++
 	return nil, ctx.Err()
 }
 
-// Reserve grants a host once the store works.
+// Reserve grants a host as soon as the store works.
 func (b *broken) Reserve(_ context.Context, host string, _ time.Duration) (store.Reservation, error) {
 	if b.err() != nil {
 		return store.Reservation{Host: host, Wait: time.Second}, nil
@@ -75,7 +75,7 @@ func (b *broken) LeaveHosts(ctx context.Context, leases []store.Lease) ([]store.
 	return leases, ctx.Err()
 }
 
-// newBroken is a worker that never ran, on a store that works again after so long.
+// newBroken returns a worker that has not run, on a store that works again after a time.
 func newBroken(t *testing.T, away time.Duration) (*Worker, *broken) {
 	t.Helper()
 	b := new(broken)
@@ -90,8 +90,8 @@ func newBroken(t *testing.T, away time.Duration) (*Worker, *broken) {
 	return w, b
 }
 
-// A database that is away for some seconds is waited for.
-func TestChargeBackWaitsForTheStore(t *testing.T) {
+// The worker waits for a database that is away for some seconds.
+func TestGiveBackWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newBroken(t, 3*time.Second)
 		claim := store.Claim{Lease: store.Lease{ID: 1, Token: 2}, Host: "a.test"}
@@ -114,8 +114,8 @@ func TestChargeBackWaitsForTheStore(t *testing.T) {
 	})
 }
 
-// A host that could not be charged is not opened: its lease's end charges it.
-func TestChargeBackKeepsWhatIsNotCharged(t *testing.T) {
+// A host that could not be delayed is not opened. It is delayed when the lease expires.
+func TestGiveBackNeedsTheDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newBroken(t, 0)
 		v := &visit{w: w, claim: store.Claim{Lease: store.Lease{ID: 1, Token: 2}, Host: "a.test"}, ctx: t.Context()}
@@ -130,7 +130,7 @@ func TestChargeBackKeepsWhatIsNotCharged(t *testing.T) {
 	})
 }
 
-// openStream gives w a stream to a service, so that it has capacity.
+// openStream gives w a stream to a service, and thereby capacity.
 func openStream(t *testing.T, w *Worker) {
 	t.Helper()
 	service := (&script{many: func(_ int, s manyStream) error { return fetchedAll(s, nil) }}).start(t, "one")
@@ -139,15 +139,15 @@ func openStream(t *testing.T, w *Worker) {
 	awaitCapacity(w, 1)
 }
 
-// awaitCapacity returns when the streams of w carry n fetches.
+// awaitCapacity waits until the streams of w carry n fetches.
 func awaitCapacity(w *Worker, n int) {
 	for capacity, changed := w.pool.Capacity(); capacity < n; capacity, changed = w.pool.Capacity() {
 		<-changed
 	}
 }
 
-// A claim is not cut off by the end of Run: what it claimed has to be given back.
-func TestClaimIsNotCutOff(t *testing.T) {
+// The end of Run does not interrupt a claim, because its URLs must be given back.
+func TestClaimIsNotInterrupted(t *testing.T) {
 	w, b := newBroken(t, 0)
 	openStream(t, w)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -158,8 +158,8 @@ func TestClaimIsNotCutOff(t *testing.T) {
 	}
 }
 
-// lateClaims grants a URL after longer than a lease lasts, as to a process that was
-// stopped while it waited for the database.
+// lateClaims grants a URL when its lease has already expired, as to a process that was suspended
+// while it waited for the database.
 type lateClaims struct{ *broken }
 
 func (s lateClaims) Claim(_ context.Context, params store.ClaimParams) ([]store.Claim, error) {
@@ -167,8 +167,8 @@ func (s lateClaims) Claim(_ context.Context, params store.ClaimParams) ([]store.
 	return []store.Claim{{Lease: store.Lease{ID: 1, Token: 2}, URL: "http://a.test/", Host: "a.test"}}, nil
 }
 
-// What was claimed too late is given back. Nothing else would end its lease before it
-// expires and counts as a crash.
+// A URL that was claimed too late is given back. Otherwise its lease would expire and count as a
+// crash.
 func TestLateClaimIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newBroken(t, time.Nanosecond)
@@ -182,8 +182,8 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 	})
 }
 
-// A visit that waits for a host shows a sign of life, or its lease would expire where
-// that is shorter than the wait.
+// A visit that waits for a host makes progress. Otherwise its lease might expire before the wait
+// ends.
 func TestWaitForHostIsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, tt := range map[string]struct {
@@ -221,7 +221,7 @@ func TestWaitForHostIsProgress(t *testing.T) {
 	})
 }
 
-// cutBodies fails as a place does whose caller has gone.
+// cutBodies fails like a place whose caller has gone.
 type cutBodies struct{ kept int }
 
 func (b *cutBodies) Keep(ctx context.Context, _ string, _ []byte) error {
@@ -229,9 +229,9 @@ func (b *cutBodies) Keep(ctx context.Context, _ string, _ []byte) error {
 	return ctx.Err()
 }
 
-// What was fetched before the time to drain was over is kept, and a host that is to be
-// left then is no error of the store.
-func TestCutVisit(t *testing.T) {
+// A body that was fetched before the end of DrainTime is stored, and the failure to leave a host at
+// that time is not an error of the store.
+func TestVisitAfterDrain(t *testing.T) {
 	w, _ := newBroken(t, time.Nanosecond)
 	bodies := new(cutBodies)
 	w.config.Bodies = bodies
@@ -249,8 +249,8 @@ func TestCutVisit(t *testing.T) {
 	}
 }
 
-// A fetch must be sent early enough to end within the lease, and within the
-// reservation of the host that a redirect leads to.
+// A fetch must be sent early enough to end within the lease, and within the reservation of a
+// redirect's host.
 func TestStartBefore(t *testing.T) {
 	now := time.Now()
 	rest := defaultTotalTimeout + leaseReserve/2

@@ -13,7 +13,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// claimed is a worker on a frontier of one URL, and the visit that holds it.
+// claimed returns a worker on a frontier of one URL, and the visit that holds it.
 func claimed(t *testing.T) (*Worker, *visit) {
 	t.Helper()
 	const u = "http://a.test/1"
@@ -41,14 +41,14 @@ func claimed(t *testing.T) (*Worker, *visit) {
 
 var errBroken = errors.New("the store is broken")
 
-// brokenStore does not extend leases.
+// brokenStore cannot extend leases.
 type brokenStore struct{ store.Store }
 
 func (brokenStore) Extend(context.Context, []store.Lease, time.Duration) ([]store.Lease, error) {
 	return nil, errBroken
 }
 
-// lose gives the lease of v to nobody.
+// lose makes the store forget the lease of v.
 func lose(t *testing.T, w *Worker, v *visit) {
 	t.Helper()
 	if _, err := w.store.Release(t.Context(), []store.Lease{v.claim.Lease}); err != nil {
@@ -98,8 +98,8 @@ func TestExtend(t *testing.T) {
 	}
 }
 
-// TestInTime: a fetch is begun only if the lease outlasts it.
-func TestInTime(t *testing.T) {
+// TestCheckLease checks that a fetch starts only if the lease outlasts it.
+func TestCheckLease(t *testing.T) {
 	t.Parallel()
 	nothing := func(*testing.T, *Worker, *visit) {}
 	broken := func(_ *testing.T, w *Worker, _ *visit) { w.store = brokenStore{w.store} }
@@ -137,8 +137,8 @@ func TestInTime(t *testing.T) {
 	}
 }
 
-// TestStaleOutcome: a lease was reaped and the URL fetched by another. What the first
-// learns of it is not recorded.
+// TestStaleOutcome checks that an outcome is not recorded after the lease was reaped and another
+// worker has fetched the URL.
 func TestStaleOutcome(t *testing.T) {
 	t.Parallel()
 	const u = "http://a.test/1"
@@ -208,8 +208,8 @@ func expire(t *testing.T, path string) {
 	}
 }
 
-// TestServiceLies: no service keeps a URL for ever, or a worker from its end. The
-// time is a bubble's; that of the store passes outside, so its leases last.
+// TestServiceLies checks that no service can keep a URL for ever, or keep a worker from ending. The
+// time is that of a bubble. The store's time passes outside, so its leases last.
 func TestServiceLies(t *testing.T) {
 	t.Parallel()
 	const u = "http://a.test/1"
@@ -279,7 +279,7 @@ func heartbeat(tag string) *pb.FetchManyResponse {
 		Event: &pb.FetchResponse_Heartbeat{Heartbeat: new(pb.Heartbeat)}}}}}
 }
 
-// finished is the event that ends an attempt.
+// finished returns the event that ends an attempt.
 func finished(tag string, hops []*pb.Hop) *pb.FetchManyResponse {
 	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: &pb.FetchResponse{
 		Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Hops: hops}}}}}}

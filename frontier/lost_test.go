@@ -16,13 +16,13 @@ import (
 	"fetchd/internal/site"
 )
 
-// awaitVisits returns when the site has seen n requests.
+// awaitVisits waits until the site has received n requests.
 func (r *rig) awaitVisits(n int) {
 	r.Helper()
 	r.await(fmt.Sprintf("%d requests", n), func() bool { return r.site.Count() >= n })
 }
 
-// await looks for what happens elsewhere until it has.
+// await waits until a condition holds.
 func (r *rig) await(what string, happened func() bool) {
 	r.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -36,15 +36,15 @@ func (r *rig) await(what string, happened func() bool) {
 	}
 }
 
-// run begins a worker; its Run's error comes when it ends.
+// run starts a worker. The channel receives the error of Run.
 func (r *rig) run(ctx context.Context, w *Worker) <-chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	return ended
 }
 
-// TestServiceKilled: one of two services dies with fetches under way. All URLs are
-// fetched in the end, each of the lost ones after its host's delay.
+// TestServiceKilled kills one of two services with fetches in flight. All URLs must be fetched, the
+// lost ones after the delay of their host.
 func TestServiceKilled(t *testing.T) {
 	t.Parallel()
 	const delay, hosts = 200 * time.Millisecond, 20
@@ -83,9 +83,8 @@ func TestServiceKilled(t *testing.T) {
 	if stats := w.Stats(); stats.Lost != int64(lost) || lost == 0 || lost == hosts || stats.Completed != hosts || stats.Open != 0 {
 		t.Errorf("%+v, %d crashes counted; want some lost, not all, and all fetched", stats, lost)
 	}
-	// The site notices that a client has left after the client itself: the delay
-	// from the worker's own end is a little less than that in the journal. That two
-	// requests of a host overlap would show all the same.
+	// The site notices later than the client that the client has left, so the delay in the journal
+	// is a little shorter. But it would show two overlapping requests of a host.
 	if early := site.Early(r.site.Visits(), 0, nil); len(early) > 0 {
 		t.Errorf("too early: %v", early)
 	}
@@ -109,7 +108,7 @@ func (r *rig) visitsOf(host string) []site.Visit {
 	return visits
 }
 
-// TestServiceDrains: one of two services leaves in order, and nothing is lost.
+// TestServiceDrains drains one of two services. Nothing may be lost.
 func TestServiceDrains(t *testing.T) {
 	t.Parallel()
 	const hosts = 20
@@ -132,7 +131,7 @@ func TestServiceDrains(t *testing.T) {
 	}
 }
 
-// TestNoService: Run says of each service why it cannot be used.
+// TestNoService checks that Run says for each service why it cannot be used.
 func TestNoService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -150,7 +149,7 @@ func TestNoService(t *testing.T) {
 	}
 }
 
-// hanging accepts connections and says nothing.
+// hanging accepts connections and never answers.
 func hanging(t *testing.T) Service {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -168,8 +167,8 @@ func hanging(t *testing.T) Service {
 	return Service{Name: "hanging", Client: client.New(conn)}
 }
 
-// TestServiceHangs: one that accepts and says nothing takes no work and does not
-// keep Run from its end.
+// TestServiceHangs checks that a service that accepts connections and never answers gets no
+// fetches, and does not keep Run from ending.
 func TestServiceHangs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -185,8 +184,8 @@ func TestServiceHangs(t *testing.T) {
 	}
 }
 
-// TestHelloEnds: Run whose context ends while it waits for services says so.
-func TestHelloEnds(t *testing.T) {
+// TestPingEnds checks that Run returns if its context ends while it waits for services.
+func TestPingEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
 	enough := fmt.Errorf("enough")

@@ -11,7 +11,7 @@ import (
 	"fetchd/internal/site"
 )
 
-// TestMetrics moves with what a crawl does, and says how the tables stand.
+// TestMetrics checks the counters after a crawl, and the gauges of the tables.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

@@ -12,7 +12,7 @@ import (
 	"fetchd/internal/site"
 )
 
-// TestOutcomes: what becomes of a URL, by faults that a real origin commits.
+// TestOutcomes checks the state of a URL after faults of a real origin.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -67,7 +67,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestUnreachable: faults before any request reaches the site.
+// TestUnreachable checks faults before any request reaches the site.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -108,7 +108,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestTruncate: a body that is too long is cut where that is wanted.
+// TestTruncate checks that long bodies are truncated on request.
 func TestTruncate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -124,7 +124,8 @@ func TestTruncate(t *testing.T) {
 	}
 }
 
-// TestPauses: 503 and 429 close a host for as long as they ask, or a minute, and no other.
+// TestPauses checks that 503 and 429 close a host for as long as it asks, or for a minute, and
+// close no other host.
 func TestPauses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -159,7 +160,7 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestPauseHoldsOtherURLs of the host, and not those of other hosts.
+// TestPauseHoldsOtherURLs checks that a pause applies to all URLs of the host, and to no others.
 func TestPauseHoldsOtherURLs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -179,7 +180,7 @@ func TestPauseHoldsOtherURLs(t *testing.T) {
 	}
 }
 
-// TestOn overrides what is done about a class.
+// TestOn overrides the action for a class.
 func TestOn(t *testing.T) {
 	t.Parallel()
 	t.Run("retry", func(t *testing.T) {
@@ -230,7 +231,7 @@ func TestOn(t *testing.T) {
 	})
 }
 
-// TestMaxCrashes: a URL that takes its fetchers with it is given up unasked.
+// TestMaxCrashes checks that a URL whose fetches were lost too often is dead without another fetch.
 func TestMaxCrashes(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -260,7 +261,7 @@ func TestMaxCrashes(t *testing.T) {
 	}
 }
 
-// claimOne claims the next URL, once its host is open.
+// claimOne claims the next URL as soon as its host is open.
 func (r *rig) claimOne() store.Claim {
 	r.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -281,7 +282,7 @@ func (r *rig) claimOne() store.Claim {
 	}
 }
 
-// TestRecordedEnds: an error of Config.Recorded stops the worker with that error.
+// TestRecordedEnds checks that an error of Config.Recorded stops the worker with that error.
 func TestRecordedEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Hour, site.Config{})
@@ -297,7 +298,7 @@ func TestRecordedEnds(t *testing.T) {
 	}
 }
 
-// TestClasses are those of the contract and the scheduler's own, once each.
+// TestClasses checks that Classes has those of the contract and of the scheduler, once each.
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	all := Classes()

@@ -47,7 +47,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// wantFault holds that an error says all of parts; without parts there is none.
+// wantFault checks that an error contains all parts. Without parts there must be no error.
 func wantFault(t *testing.T, err error, parts []string) {
 	t.Helper()
 	if (err == nil) != (len(parts) == 0) {

@@ -18,7 +18,7 @@ const (
 	politeDelay = 100 * time.Millisecond
 )
 
-// politeCrawl has three workers at once on one file, and returns what they counted.
+// politeCrawl runs three workers on one database, and returns their counts.
 func politeCrawl(t *testing.T, change func(c *Config)) (*rig, Stats) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "frontier.db")
@@ -54,8 +54,8 @@ func politeCrawl(t *testing.T, change func(c *Config)) (*rig, Stats) {
 	return r, all
 }
 
-// addPolite puts pages of every host: plain ones, redirects to other hosts of which
-// two lead to one page, redirects within the host, and faults that pass.
+// addPolite adds pages of every host: plain ones, redirects to other hosts (two of which lead to
+// the same page), redirects within the host, and temporary faults.
 func (r *rig) addPolite() {
 	r.Helper()
 	for h := range politeHosts {
@@ -76,12 +76,12 @@ func (r *rig) addPolite() {
 	}
 }
 
-// TestPolite: what comes sooner than the host's delay is only what belongs to a fetch
-// that has the host: a redirect within it, and a retry.
+// TestPolite checks that requests before the end of a host's delay belong to the current fetch of
+// the host: redirects within it, and retries.
 func TestPolite(t *testing.T) {
 	t.Parallel()
 	r, stats := politeCrawl(t, func(c *Config) { c.MaxAttempts = 2 })
-	// The page of a redirect within the host is not there, so each is dead.
+	// The page of a redirect within the host is missing, so each of them is dead.
 	const all = politeHosts * politePages
 	if stats != (Stats{Completed: all - politeHosts, Dead: politeHosts}) {
 		t.Errorf("%+v, want all %d fetched but %d", stats, all, politeHosts)
@@ -101,7 +101,7 @@ func TestPolite(t *testing.T) {
 			kinds["same fetch"]++
 		}
 	}
-	// That is what the check above looked at. Each host has one robots.txt.
+	// These are the requests that the check above looked at. Each host has one robots.txt.
 	for kind, want := range map[string]int{"first": all, "redirected": politeHosts * 3, "robots": politeHosts + politeHosts/2, "same fetch": politeHosts * 2} {
 		if kinds[kind] != want {
 			t.Errorf("%d requests of kind %s, want %d", kinds[kind], kind, want)
@@ -112,8 +112,8 @@ func TestPolite(t *testing.T) {
 	}
 }
 
-// TestPoliteInAll: where a fetch is one request, no request whatever comes early.
-func TestPoliteInAll(t *testing.T) {
+// TestPoliteWithoutRetries checks that no request at all is early if each fetch is one request.
+func TestPoliteWithoutRetries(t *testing.T) {
 	t.Parallel()
 	r, stats := politeCrawl(t, func(c *Config) { c.MaxAttempts, c.Policy.QueueRedirects = 1, true })
 	visits := r.site.Visits()
@@ -122,7 +122,8 @@ func TestPoliteInAll(t *testing.T) {
 	}
 	const all = politeHosts * politePages
 	const targets = politeHosts / 2 * 3 // two lead to one
-	// Those within the host, a retry and a robots.txt of each, and the others' robots.txt.
+	// Redirects within the host, one retry and one robots.txt each, and the robots.txt of the other
+	// hosts.
 	const requests = all + targets + 3*politeHosts + politeHosts/2
 	want := Stats{Completed: all + targets, Failed: politeHosts, Dead: politeHosts}
 	if stats != want || len(visits) != requests {

@@ -12,8 +12,8 @@ import (
 	"fetchd/internal/site"
 )
 
-// TestQueues: one has the turn, the others get it in the order in which they came,
-// but for one that waits no longer; and nothing is left of a host nobody wants.
+// TestQueues checks that one visit has the turn and the others get it in order of arrival, except
+// one that stops waiting. In the end the queue of the host is removed.
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -53,8 +53,8 @@ func TestQueues(t *testing.T) {
 	})
 }
 
-// TestManyRedirectsToOneHost take their turns there, one after the other, and none
-// is added to the frontier for want of patience.
+// TestManyRedirectsToOneHost checks that redirects take turns at their host, and that none is added
+// to the frontier because it waits too long.
 func TestManyRedirectsToOneHost(t *testing.T) {
 	t.Parallel()
 	const delay, hosts = 10 * time.Millisecond, 60

@@ -12,7 +12,7 @@ import (
 	"fetchd/frontier/store"
 )
 
-// pickyStore takes no batch with one of some URLs in it, and nothing before a time.
+// pickyStore rejects every batch that contains certain URLs, and all batches before a time.
 type pickyStore struct {
 	store.Store
 	poison map[int64]bool
@@ -49,8 +49,8 @@ func (s *pickyStore) Abandon(_ context.Context, leases []store.Lease) ([]store.L
 	return leases, nil
 }
 
-// TestRecorder: an outcome that the store never takes keeps no other from it, and
-// one that the store takes later is recorded once.
+// TestRecorder checks that an outcome that the store never accepts does not block others, and that
+// one that it accepts later is recorded once.
 func TestRecorder(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -105,7 +105,7 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
-// TestRecorderPoisonAlone is joined by others while it is tried: then it is known
+// TestRecorderPoisonAlone checks that a bad outcome is given up only after another one has shown
 // that the store works.
 func TestRecorderPoisonAlone(t *testing.T) {
 	t.Parallel()
@@ -134,7 +134,7 @@ func TestRecorderPoisonAlone(t *testing.T) {
 	})
 }
 
-// TestRecorderFinalURL: where only the final URL cannot be kept, the outcome is.
+// TestRecorderFinalURL checks that an outcome is recorded even if its final URL cannot be stored.
 func TestRecorderFinalURL(t *testing.T) {
 	t.Parallel()
 	w, v := claimed(t)

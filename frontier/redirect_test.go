@@ -11,12 +11,12 @@ import (
 	"fetchd/internal/site"
 )
 
-// redirectTo is the path of a redirect to where.
+// redirectTo returns the path of a redirect to a URL.
 func redirectTo(status int, where string) string {
 	return fmt.Sprintf("/go/%d/1?to=%s", status, url.QueryEscape(where))
 }
 
-// TestFinalURL is S3's list, over one host and over several.
+// TestFinalURL checks the list of S3, over one host and over several.
 func TestFinalURL(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -68,7 +68,8 @@ func TestFinalURL(t *testing.T) {
 	}
 }
 
-// TestTwoRedirectsToOneURL at once: the first takes it, the other row keeps its own.
+// TestTwoRedirectsToOneURL runs two redirects to one URL at once: the first row gets it, the other
+// one keeps its own.
 func TestTwoRedirectsToOneURL(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -93,8 +94,8 @@ func TestTwoRedirectsToOneURL(t *testing.T) {
 	}
 }
 
-// TestRedirectLimit: five succeed, six do not, and the origin sees six requests
-// either way, however many hosts they lead over.
+// TestRedirectLimit checks that five redirects succeed and six fail, and that the origin receives
+// six requests in both cases, over any number of hosts.
 func TestRedirectLimit(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range []int{1, 2, 7} {
@@ -124,7 +125,7 @@ func TestRedirectLimit(t *testing.T) {
 	}
 }
 
-// TestTooManyRedirectsIsTriedAgain: S3 leaves it to the policy of retries.
+// TestTooManyRedirectsIsTriedAgain checks the action that S3 leaves to the retry policy.
 func TestTooManyRedirectsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -137,7 +138,7 @@ func TestTooManyRedirectsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestRedirectLoop is tried again as too_many_redirects is, be it of one host or over two.
+// TestRedirectLoop checks that a loop is retried like too_many_redirects, over one host or two.
 func TestRedirectLoop(t *testing.T) {
 	t.Parallel()
 	var r *rig
@@ -156,7 +157,7 @@ func TestRedirectLoop(t *testing.T) {
 	}
 }
 
-// TestQueueRedirects adds the target in place of following it.
+// TestQueueRedirects checks that the target is added instead of followed.
 func TestQueueRedirects(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -174,8 +175,8 @@ func TestQueueRedirects(t *testing.T) {
 	}
 }
 
-// TestRedirectToClosedHost: where the turn takes too long the target waits in the
-// frontier, and the fetch does not.
+// TestRedirectToClosedHost checks that a target whose host is closed for too long is added to the
+// frontier, and the fetch does not wait.
 func TestRedirectToClosedHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -197,7 +198,8 @@ func TestRedirectToClosedHost(t *testing.T) {
 	}
 }
 
-// TestConditional: the validators of a row's last fetch go along, and 304 is a success.
+// TestConditional checks that a fetch sends the validators of the last one, and that a 304 is a
+// success.
 func TestConditional(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})

@@ -18,17 +18,16 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// schedulers are the words by which a field would speak of when a URL is fetched.
+// schedulers are words that only fields about the time of a fetch would contain.
 var schedulers = []string{"abort", "budget", "claim", "crash", "crawl", "crawler", "delay", "depth", "domain", "due", "frontier",
 	"host", "hosts", "interval", "lease", "polite", "politeness", "priority", "qps", "queue", "rank", "rate", "robots", "schedule",
 	"scheduled", "scheduler", "shard", "slot", "weight", "worker"}
 
-// waitsOfOneFetch are fields that have such a word and speak of the waits between
-// the attempts of one fetch, which are fetchd's own matter.
+// waitsOfOneFetch are fields that contain such a word but are about the waits between the attempts
+// of one fetch, which are up to fetchd.
 var waitsOfOneFetch = []string{"fetchd.v1.RetryPolicy.base_delay", "fetchd.v1.RetryPolicy.max_delay"}
 
-// TestRequestKnowsNoScheduler is S1, on the contract: in all that a request can say
-// there is no place for it.
+// TestRequestKnowsNoScheduler checks S1 on the contract: no field of a request is about scheduling.
 func TestRequestKnowsNoScheduler(t *testing.T) {
 	t.Parallel()
 	var leaks []string
@@ -47,7 +46,7 @@ func TestRequestKnowsNoScheduler(t *testing.T) {
 	}
 }
 
-// requestFields are those of a message and of the messages it holds.
+// requestFields returns the fields of a message and of its nested messages.
 func requestFields(root protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
 	var fields []protoreflect.FieldDescriptor
 	seen := map[protoreflect.FullName]bool{}
@@ -73,7 +72,7 @@ func speaksOfScheduler(field string) bool {
 	return slices.ContainsFunc(strings.Split(field, "_"), func(word string) bool { return slices.Contains(schedulers, word) })
 }
 
-func TestSpeaksOfScheduler(t *testing.T) {
+func TestSchedulerWords(t *testing.T) {
 	t.Parallel()
 	for field, want := range map[string]bool{
 		"crawl_delay": true, "host_delay": true, "lease_id": true, "priority": true, "robots_txt": true, "rate_limit": true,
@@ -85,7 +84,7 @@ func TestSpeaksOfScheduler(t *testing.T) {
 	}
 }
 
-// heard are the requests that a service was sent, by URL.
+// heard are the requests that a service received, by URL.
 type heard struct {
 	mu       sync.Mutex
 	requests map[string][]byte
@@ -108,8 +107,8 @@ func (h *heard) service(t *testing.T) Service {
 	return s.start(t, "script")
 }
 
-// TestRequestLeaksNothing is S1, on the wire: two frontiers that know different
-// things of the same URLs ask for them in the same words.
+// TestRequestLeaksNothing checks S1 on the wire: two frontiers that know different things about the
+// same URLs send the same requests.
 func TestRequestLeaksNothing(t *testing.T) {
 	t.Parallel()
 	urls := []string{"http://a.test/1", "http://b.test/2", "http://c.test/3"}
@@ -162,7 +161,7 @@ func mark(t *testing.T, s store.Store, urls []string) {
 	must(s.DelayHosts(t.Context(), []string{"c.test"}))
 }
 
-// crawlScript works on urls until none is left.
+// crawlScript crawls urls until none is left.
 func crawlScript(t *testing.T, service Service, s store.Store, c Config, urls []string) {
 	t.Helper()
 	c.Policy = DefaultPolicy()
@@ -181,8 +180,8 @@ func crawlScript(t *testing.T, service Service, s store.Store, c Config, urls []
 	}
 }
 
-// TestRequests: a page's request says what the configuration says, and differs from
-// that for a robots.txt in nothing but what is meant.
+// TestRequests checks that a page's request follows the configuration, and which fields differ in
+// that of a robots.txt.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	accept := []string{"text/html"}
@@ -251,7 +250,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestIsETag by RFC 9110 §8.8.3: what is none would have the request refused.
+// TestIsETag checks RFC 9110 §8.8.3. An invalid entity-tag would make fetchd reject the request.
 func TestIsETag(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]bool{

@@ -32,7 +32,7 @@ type rig struct {
 	records []Record
 }
 
-// newRig has delay from a fetch's end to the next start of its host.
+// newRig returns a rig with a delay between the fetches of a host.
 func newRig(t *testing.T, delay time.Duration, cfg site.Config) *rig {
 	t.Helper()
 	s, err := site.Start(cfg)
@@ -82,7 +82,7 @@ func (f *fetchd) as(name string) Service {
 	return Service{Name: name, Client: client.New(f.Conn)}
 }
 
-// add puts pages of hosts into the frontier, each as "HOST/PATH".
+// add puts pages into the frontier, each as "HOST/PATH".
 func (r *rig) add(urls ...string) {
 	r.Helper()
 	got, err := r.store.Put(r.Context(), urls)
@@ -91,7 +91,7 @@ func (r *rig) add(urls ...string) {
 	}
 }
 
-// worker is a worker of the rig's configuration.
+// worker returns a worker with the rig's configuration.
 func (r *rig) worker(services ...Service) *Worker {
 	r.Helper()
 	if len(services) == 0 {
@@ -125,7 +125,7 @@ func (r *rig) row(url string) store.URL {
 	return e.URL
 }
 
-// paths are the requests that the site saw, in order, as HOST/PATH.
+// paths returns the requests to the site in order, as HOST/PATH.
 func (r *rig) paths() []string {
 	var paths []string
 	for _, v := range r.site.Visits() {

@@ -13,7 +13,7 @@ import (
 	"fetchd/internal/site"
 )
 
-// TestRobots: what the file of each host says is what happens to the URL.
+// TestRobots checks that each URL ends as the robots.txt of its host says.
 func TestRobots(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{Robots: func(host string) (int, string) {
@@ -72,7 +72,7 @@ func TestRobots(t *testing.T) {
 	}
 }
 
-// count is how many requests the site saw for a path of a host.
+// count returns how many requests the site received for a path of a host.
 func (r *rig) count(host, path string) int {
 	n := 0
 	for _, v := range r.site.Visits() {
@@ -83,7 +83,8 @@ func (r *rig) count(host, path string) int {
 	return n
 }
 
-// TestRobotsOfAnotherWorker are not asked for again, and its delay holds for all.
+// TestRobotsOfAnotherWorker checks that a worker uses the robots.txt that another one fetched, and
+// its delay.
 func TestRobotsOfAnotherWorker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{Robots: func(string) (int, string) {
@@ -107,8 +108,8 @@ func TestRobotsOfAnotherWorker(t *testing.T) {
 	}
 }
 
-// TestRobotsBehindClosedHost: a robots.txt that a redirect leads to, on a host that does
-// not open in time, is out of reach. It does not count as none, which would allow all.
+// TestRobotsBehindClosedHost checks that a robots.txt behind a redirect to a host that does not
+// open in time is unreachable. It must not count as missing, which would allow everything.
 func TestRobotsBehindClosedHost(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -146,7 +147,8 @@ func TestRobotsBehindClosedHost(t *testing.T) {
 	}
 }
 
-// TestRobotsOfForeignHost is asked for once, however many redirects lead there at once.
+// TestRobotsOfForeignHost checks that the robots.txt of a redirect's target is fetched once,
+// however many redirects lead there at the same time.
 func TestRobotsOfForeignHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -162,7 +164,7 @@ func TestRobotsOfForeignHost(t *testing.T) {
 	}
 }
 
-// TestReserveUnused: a host of which nothing was asked stays reserved as it is.
+// TestReserveUnused checks that a host that received no request stays reserved.
 func TestReserveUnused(t *testing.T) {
 	t.Parallel()
 	_, v := claimed(t)
@@ -185,9 +187,9 @@ func TestReserveUnused(t *testing.T) {
 	}
 }
 
-// TestRobotsOutOfReach: the URLs of a host wait with it, uncounted, and are fetched
-// once the file is there.
-func TestRobotsOutOfReach(t *testing.T) {
+// TestRobotsUnreachable checks that URLs wait for an unreachable robots.txt, without counted
+// failures, and are fetched once the file is there.
+func TestRobotsUnreachable(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	r := newRig(t, time.Millisecond, site.Config{Robots: func(string) (int, string) {
@@ -205,9 +207,9 @@ func TestRobotsOutOfReach(t *testing.T) {
 	}
 }
 
-// TestRobotsOfNoHost: a host that does not exist has no robots.txt, and its URLs end
-// as they would without one.
-func TestRobotsOfNoHost(t *testing.T) {
+// TestRobotsOfUnknownHost checks that the URLs of a host that does not exist end as they would without
+// robots.txt.
+func TestRobotsOfUnknownHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
 	r.config.IgnoreRobots, r.config.Policy.MaxURLRetries = false, 0
@@ -221,8 +223,8 @@ func TestRobotsOfNoHost(t *testing.T) {
 	}
 }
 
-// TestBlockedRobotsAreNotKept: that fetchd may not reach a host says nothing about its
-// robots.txt, which is asked for as soon as fetchd may.
+// TestBlockedRobotsAreNotKept checks that a robots.txt that fetchd may not reach is fetched as soon
+// as fetchd may.
 func TestBlockedRobotsAreNotKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -252,8 +254,8 @@ func TestBlockedRobotsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestRobotsLeadToBlocked: a robots.txt that redirects to where fetchd may not go is a
-// request all the same, after which the host has its delay.
+// TestRobotsLeadToBlocked checks that a robots.txt that redirects to a blocked target counts as a
+// request, after which the host has its delay.
 func TestRobotsLeadToBlocked(t *testing.T) {
 	t.Parallel()
 	const delay = 50 * time.Millisecond
@@ -277,8 +279,8 @@ func TestRobotsLeadToBlocked(t *testing.T) {
 	}
 }
 
-// TestRetryForgetsRobots: what a robots.txt said does not outlive the retry of a URL
-// that it ended, in a worker that goes on either.
+// TestRetryForgetsRobots checks that after the retry of a URL its robots.txt is fetched again, also
+// by a worker that is running.
 func TestRetryForgetsRobots(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -336,7 +338,7 @@ func TestRetryForgetsRobots(t *testing.T) {
 	}
 }
 
-// background crawls until the function is called that it returns.
+// background crawls until the returned function is called.
 func (r *rig) background() (end func()) {
 	r.Helper()
 	ctx, cancel := context.WithCancel(r.Context())
@@ -352,8 +354,8 @@ func (r *rig) background() (end func()) {
 	}
 }
 
-// TestRedirectToAnotherScheme of the same host: robots.txt of that origin takes a turn
-// of its own, and nothing waits for what the visit itself holds.
+// TestRedirectToAnotherScheme checks a redirect to another scheme of the same host: the robots.txt
+// of that origin gets its own turn, and the visit does not wait for its own host.
 func TestRedirectToAnotherScheme(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, time.Millisecond, site.Config{})
@@ -366,7 +368,7 @@ func TestRedirectToAnotherScheme(t *testing.T) {
 	if took := time.Since(begun); took > 15*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	// Nobody speaks TLS there: the target waits for its robots.txt as a URL of its own.
+	// No server speaks TLS there, so the target waits for its robots.txt as a URL of its own.
 	if got := r.row(from); got.Status != store.Fetched || got.HTTPStatus != 301 {
 		t.Errorf("%+v, want it fetched with 301", got)
 	}

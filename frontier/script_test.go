@@ -17,8 +17,7 @@ import (
 // manyStream is the service's side of FetchMany.
 type manyStream = grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]
 
-// script is a service that does what a test says, where the real one cannot be
-// made to.
+// script is a service that a test controls, for behaviour that the real one cannot be made to show.
 type script struct {
 	pb.UnimplementedFetchServiceServer
 	many func(n int, s manyStream) error // n counts the streams from 1
@@ -45,7 +44,7 @@ func (s *script) start(t *testing.T, name string) Service {
 	return Service{Name: name, Client: client.New(fetchdtest.Start(t, fetchdtest.Options{Fake: s, InMemory: true}).Conn)}
 }
 
-// told is a message with one outcome.
+// told returns a message with one outcome.
 func told(tag string, o *pb.FetchOutcome) *pb.FetchManyResponse {
 	return &pb.FetchManyResponse{Responses: []*pb.TaskResponse{{Tag: tag, Response: &pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: o}}}}}
 }
@@ -71,7 +70,7 @@ func fetchedAll(s manyStream, seen func(*pb.FetchRequest)) error {
 	}
 }
 
-// page is the outcome of a fetch that went well.
+// page returns the outcome of a successful fetch.
 func page(url string) *pb.FetchOutcome {
 	return &pb.FetchOutcome{Kind: success, FinalUrl: url, Attempts: 1, Response: &pb.HttpResponse{StatusCode: 200},
 		Hops: []*pb.Hop{{Url: url, StatusCode: 200}}, TotalDuration: durationpb.New(1), BodySummary: new(pb.BodySummary)}

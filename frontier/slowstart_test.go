@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestRamp: how many may have begun after a while, where as many begin as may.
-func TestRamp(t *testing.T) {
+// TestSlowStart checks how many URLs have started after a time if as many start as allowed.
+func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
 	for _, row := range []struct {

@@ -83,7 +83,7 @@ func TestAddSitemap(t *testing.T) {
 	}
 }
 
-// The limit is on the bytes read, and one byte decides.
+// The limit counts the bytes read, to the byte.
 func TestSitemapLimit(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

@@ -32,7 +32,7 @@ func zipped(t *testing.T, text string) string {
 	return b.String()
 }
 
-// add runs "frontier add" in a bubble: however long it takes, no time passes.
+// add runs "frontier add" in a bubble, where no time passes while it works.
 func (c *crawl) add(stdin string, args ...string) (got result) {
 	c.t.Helper()
 	synctest.Test(c.t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func (c *crawl) add(stdin string, args ...string) (got result) {
 	return got
 }
 
-// urls are those that the crawl holds, in the order in which they came.
+// urls returns the URLs of the crawl in the order in which they were added.
 func (c *crawl) urls() string {
 	c.t.Helper()
 	var all []string
@@ -104,7 +104,7 @@ func TestAddList(t *testing.T) {
 	}
 }
 
-// Arguments come first, then lists, then sitemaps, and each has its name in reports.
+// Arguments come first, then lists, then sitemaps. Reports name each of them.
 func TestAddSources(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
@@ -129,7 +129,7 @@ func TestAddSources(t *testing.T) {
 	diff(t, "URLs", `http://a.test/1 "http://a.test/2 http://a.test/list1 http://a.test/stdin http://a.test/list2 http://a.test/map`, c.urls())
 }
 
-// Bad lines keep their numbers over batches, and a hundred of them are told.
+// Bad lines keep their numbers in later batches, and a hundred of them are reported.
 func TestAddManyLines(t *testing.T) {
 	t.Parallel()
 	const lines = 3*batchSize + 1
@@ -193,8 +193,8 @@ type failingWriter struct{}
 // Write implements io.Writer.
 func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
 
-// What comes slowly is put within a second, progress is told, and an interrupt
-// says how far it came.
+// Slow input is added within a second with progress, and an interrupt reports the last line that
+// was added.
 func TestAddInterrupted(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
@@ -235,7 +235,7 @@ func TestAddInterruptedAtOnce(t *testing.T) {
 	})
 }
 
-// A database that fails midway is told with how far it came.
+// If the database fails midway, the error contains the last line that was added.
 func TestAddDatabaseFails(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)

@@ -22,7 +22,7 @@ import (
 	"fetchd/internal/version"
 )
 
-// leakless runs the tests, and fails where they leave goroutines behind.
+// leakless runs the tests, and fails if they leave goroutines behind.
 type leakless struct{ *testing.M }
 
 // Run implements testscript.TestingM.
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakless{m}, map[string]func(){"frontier": main})
 }
 
-// result is what came of a run.
+// result is the result of a run.
 type result struct {
 	code     int
 	out, err string
@@ -56,13 +56,13 @@ func runWith(ctx context.Context, stdin io.Reader, env map[string]string, args .
 	return result{code, out.String(), err.String()}
 }
 
-// crawl is a frontier in a file of its own and the words of a test about it.
+// crawl is a frontier in its own file, with the helpers of a test.
 type crawl struct {
 	t  *testing.T
 	db string
 }
 
-// newCrawl has made its database.
+// newCrawl creates the database of a crawl.
 func newCrawl(t *testing.T, urls ...string) *crawl {
 	t.Helper()
 	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
@@ -79,7 +79,7 @@ func (c *crawl) cli(args ...string) result {
 	return runWith(c.t.Context(), strings.NewReader(""), map[string]string{"FRONTIER_DB": c.db}, args...)
 }
 
-// must is the output of a run that does well and says nothing else.
+// must returns the output of a run that must succeed and print nothing on standard error.
 func (c *crawl) must(args ...string) string {
 	c.t.Helper()
 	got := c.cli(args...)
@@ -89,7 +89,7 @@ func (c *crawl) must(args ...string) string {
 	return got.out
 }
 
-// store works on the database as another program would.
+// store opens the database as another program would.
 func (c *crawl) store(f func(store.Store) error) {
 	c.t.Helper()
 	s, err := store.Open(c.t.Context(), c.db, store.Config{Delay: time.Hour})
@@ -106,7 +106,7 @@ func (c *crawl) store(f func(store.Store) error) {
 	}
 }
 
-// fetch claims a URL, the only one that is ready, and records how it ended.
+// fetch claims the only ready URL and records its outcome.
 func (c *crawl) fetch(f store.Fetch) {
 	c.t.Helper()
 	c.store(func(s store.Store) error {
@@ -217,7 +217,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestStrays: variables of other programs are none of this one's.
+// TestStrays checks that variables of other programs are not reported.
 func TestStrays(t *testing.T) {
 	t.Parallel()
 	got := strays([]string{"FRONTIER_DB=a", "FRONTIER_SERVICE_HOST=10.0.0.1", "FETCHD_SERVER=b", "FETCHD_MAX_FETCHES=3", "CRAWLER_MAX_REDIRECTS=2", "CRAWLER_NAME=x",

@@ -12,7 +12,7 @@ import (
 	"fetchd/internal/complete/completetest"
 )
 
-// The scripts are those of this program: its commands, flags and their values.
+// The scripts contain the commands, flags and values of this program.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	script := func(shell string) (code int, out, told string) {

@@ -13,8 +13,8 @@ import (
 	"fetchd/internal/site"
 )
 
-// openTerminal opens a pseudo-terminal of so many columns: what is written to
-// terminal is read from screen.
+// openTerminal opens a pseudo-terminal with a number of columns. The test reads from screen what is
+// written to terminal.
 func openTerminal(t *testing.T, columns uint16) (screen, terminal *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -42,7 +42,7 @@ func ioctl(t *testing.T, f *os.File, request uintptr, arg unsafe.Pointer) {
 	}
 }
 
-// seen is what a terminal shows when its program has ended.
+// seen returns what a terminal shows after the program has ended.
 func seen(t *testing.T, screen, terminal *os.File) string {
 	t.Helper()
 	if err := terminal.Close(); err != nil {

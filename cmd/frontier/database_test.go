@@ -12,7 +12,7 @@ import (
 	"fetchd/internal/cli"
 )
 
-// commands are all that work on a database, as short as they can be.
+// commands returns the shortest command line of each command that works on a database.
 func commands() map[string][]string {
 	return map[string][]string{
 		"add": {"add", "http://a.test/"}, "status": {"status"}, "why": {"why", "http://a.test/"}, "retry": {"retry"},
@@ -20,7 +20,7 @@ func commands() map[string][]string {
 	}
 }
 
-// Only add makes a database.
+// Only "frontier add" creates a database.
 func TestNoDatabase(t *testing.T) {
 	t.Parallel()
 	for name, args := range commands() {
@@ -43,7 +43,7 @@ func TestNoDatabase(t *testing.T) {
 	}
 }
 
-// An empty file, such as mktemp makes, is a place for a database.
+// "frontier add" accepts an empty file, such as mktemp creates.
 func TestAddToEmptyFile(t *testing.T) {
 	t.Parallel()
 	c := &crawl{t, filepath.Join(t.TempDir(), "frontier.db")}
@@ -98,7 +98,7 @@ func TestBadDatabase(t *testing.T) {
 	}
 }
 
-// A server that refuses is told with all but the password.
+// The error about a server that refuses contains everything but the password.
 func TestPostgresRefuses(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -171,7 +171,7 @@ func TestOtherVersions(t *testing.T) {
 	}
 }
 
-// exec changes the database behind everyone's back.
+// exec changes the database directly.
 func (c *crawl) exec(query string) {
 	c.t.Helper()
 	db, err := sql.Open("sqlite", c.db)

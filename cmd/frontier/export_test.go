@@ -23,7 +23,7 @@ import (
 	"fetchd/internal/cli"
 )
 
-// failing is a crawl with one URL that failed, at a known time.
+// failing returns a crawl with one URL that failed at a known time.
 func failing(t *testing.T) *crawl {
 	t.Helper()
 	c := newCrawl(t, "http://a.test/?a=1&b=2")
@@ -110,7 +110,7 @@ func TestExportCannotWrite(t *testing.T) {
 	noFiles(t, dir)
 }
 
-// A file that was there stays as it was until the new one is whole.
+// An existing file stays until the new one is complete.
 func TestExportInterrupted(t *testing.T) {
 	t.Parallel()
 	c := failing(t)
@@ -150,7 +150,7 @@ func noFiles(t *testing.T, dir string) {
 	}
 }
 
-// A reader that goes away is no failure, and nothing is said of it.
+// A reader that goes away is not an error, and nothing is printed about it.
 func TestReaderGoesAway(t *testing.T) {
 	t.Parallel()
 	c := failing(t)

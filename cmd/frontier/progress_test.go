@@ -15,8 +15,7 @@ import (
 	"fetchd/frontier/store"
 )
 
-// crawling is a crawl of so many URLs that fetches ten a second from its begin on,
-// of which each tenth fails.
+// crawling is a crawl that completes ten URLs per second, of which every tenth fails.
 type crawling struct {
 	begun time.Time
 	urls  int64
@@ -43,7 +42,7 @@ func (c *crawling) counts(ctx context.Context) (store.Counts, error) {
 	return store.Counts{Pending: left - left/4, Failed: left / 4, HostsWaiting: 7, HostsBlocked: 2}, c.fails
 }
 
-// watch tells of the crawl for so long.
+// watch shows the progress of the crawl for a time.
 func (c *crawling) watch(p *progress, d time.Duration) string {
 	var out bytes.Buffer
 	p.out = &console{w: &out}
@@ -79,8 +78,8 @@ func TestProgressLines(t *testing.T) {
 	})
 }
 
-// TestFaultsAreNamed has the class of most failures of the last interval in each line
-// off a terminal, and a failure that is tried again counted too.
+// TestFaultsAreNamed checks that, without a terminal, each line names the most frequent class since
+// the last line, including temporary failures.
 func TestFaultsAreNamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -121,8 +120,8 @@ func TestFaultsAreNamed(t *testing.T) {
 	})
 }
 
-// TestProgressDrawn has a line each second, and a count of a table that takes 50 ms
-// each five.
+// TestProgressDrawn checks that there is a line each second, and a count every five seconds if
+// counting takes 50 ms.
 func TestProgressDrawn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -136,7 +135,7 @@ func TestProgressDrawn(t *testing.T) {
 	})
 }
 
-// TestCountsAreRare has a table that takes two seconds to read.
+// TestCountsAreRare uses a table that takes two seconds to count.
 func TestCountsAreRare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +197,7 @@ func TestTrend(t *testing.T) {
 	}
 }
 
-// TestSum has the sum told by a quiet run too.
+// TestSum checks that a quiet run prints the summary too.
 func TestSum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,7 +218,7 @@ func TestSum(t *testing.T) {
 	})
 }
 
-// TestFaultsSum has a line for each class, the one that most failed in first.
+// TestFaultsSum checks that there is a line for each class, the most frequent one first.
 func TestFaultsSum(t *testing.T) {
 	t.Parallel()
 	var f faults

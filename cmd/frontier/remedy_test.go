@@ -11,8 +11,8 @@ import (
 	"fetchd/internal/cli"
 )
 
-// TestHints: there is a hint for every error class and no other, and the flags that it
-// names are there.
+// TestHints checks that every error class has a hint, that there are no others, and that the flags
+// in hints exist.
 func TestHints(t *testing.T) {
 	t.Parallel()
 	program := cli.Program{Name: "frontier"}

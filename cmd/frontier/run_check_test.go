@@ -10,8 +10,8 @@ import (
 	"fetchd/internal/cli"
 )
 
-// TestRefused has flags that cannot work, and values of the environment. Nothing
-// is begun with them: no file is made, and the database that is not there is not missed.
+// TestRefused checks flags and environment variables that are not valid. They are rejected before
+// anything else: no file is created, and the missing database is not noticed.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat("a/b,", maxMediaTypes) + "a/b"
@@ -104,7 +104,7 @@ func TestBadEnvironment(t *testing.T) {
 	})
 }
 
-// checkRefused wants flags to be refused before anything is begun.
+// checkRefused fails the test unless the flags are rejected before anything starts.
 func checkRefused(t *testing.T, env map[string]string, told string, args ...string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -124,7 +124,7 @@ func checkRefused(t *testing.T, env map[string]string, told string, args ...stri
 	}
 }
 
-// TestAccepted has flags at their limits: what is missed is the database.
+// TestAccepted checks flags at their limits. The only error is the missing database.
 func TestAccepted(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
@@ -146,7 +146,7 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestLimitsAreTheWorkers has what check lets through accepted by the worker.
+// TestLimitsAreTheWorkers checks that the worker accepts everything that check accepts.
 func TestLimitsAreTheWorkers(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)

@@ -13,7 +13,7 @@ import (
 	"fetchd/internal/site"
 )
 
-// startSite serves pages on loopback, at URLs that need no name server.
+// startSite serves pages on loopback, at URLs with an IP address.
 func startSite(t *testing.T, cfg site.Config) *site.Site {
 	t.Helper()
 	s, err := site.Start(cfg)
@@ -28,22 +28,21 @@ func startSite(t *testing.T, cfg site.Config) *site.Site {
 	return s
 }
 
-// at is a URL of the site by its address.
+// at returns a URL of the site with its IP address.
 func at(s *site.Site, path string) string { return "http://" + s.Addr() + path }
 
-// inside are the flags with which the fetchd inside reaches what listens on a port
-// of 127.0.0.1, as fast as it answers.
+// inside returns the flags that let the fetchd inside reach a port of 127.0.0.1, without a delay.
 func inside(port int) []string {
 	return []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", fmt.Sprint(port), "--delay", "1ms"}
 }
 
-// run is a run on the crawl, with more flags.
+// run runs the crawl, with more flags.
 func (c *crawl) run(flags []string, more ...string) result {
 	c.t.Helper()
 	return c.cli(append(append([]string{"run"}, flags...), more...)...)
 }
 
-// statuses are the URLs of the crawl by their status and error class.
+// statuses returns the URLs of the crawl by status and error class.
 func (c *crawl) statuses() map[string]int {
 	c.t.Helper()
 	got := make(map[string]int)
@@ -59,7 +58,7 @@ func (c *crawl) statuses() map[string]int {
 	return got
 }
 
-// background is a run that goes on while a test watches it.
+// background is a run that a test watches.
 type background struct {
 	t        *testing.T
 	stop     context.CancelFunc // as SIGTERM does
@@ -67,13 +66,13 @@ type background struct {
 	code     chan int
 }
 
-// start begins a run on the crawl.
+// start starts a run on the crawl.
 func (c *crawl) start(args ...string) *background {
 	c.t.Helper()
 	return c.startWith(nil, args...)
 }
 
-// startWith begins a run with an environment.
+// startWith starts a run with an environment.
 func (c *crawl) startWith(env map[string]string, args ...string) *background {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(c.t.Context())
@@ -88,7 +87,7 @@ func (c *crawl) startWith(env map[string]string, args ...string) *background {
 	return b
 }
 
-// end asks for the end, and checks the exit status.
+// end stops the run and checks its exit code.
 func (b *background) end(want int) {
 	b.t.Helper()
 	b.stop()
@@ -99,7 +98,7 @@ func (b *background) end(want int) {
 	b.err.rest()
 }
 
-// tail gives the lines that are written to it, as they come.
+// tail sends the lines that are written to it to a channel.
 type tail struct{ lines chan string }
 
 func newTail() (*tail, io.WriteCloser) {
@@ -114,7 +113,7 @@ func newTail() (*tail, io.WriteCloser) {
 	return t, w
 }
 
-// until returns the first line that begins so.
+// until returns the first line with a prefix.
 func (t *tail) until(tt *testing.T, prefix string) string {
 	tt.Helper()
 	var seen []string
@@ -128,7 +127,7 @@ func (t *tail) until(tt *testing.T, prefix string) string {
 	return ""
 }
 
-// rest are the lines up to the end.
+// rest returns the lines up to the end.
 func (t *tail) rest() []string {
 	var lines []string
 	for line := range t.lines {

@@ -26,8 +26,8 @@ import (
 	"fetchd/server/fetchdtest"
 )
 
-// startServer returns the address of a fetchd that reaches the site by its names,
-// and ends with the test. used is set with its first look-up.
+// startServer returns the address of a fetchd that reaches the site by its names, and ends with the
+// test. Its first DNS lookup sets used.
 func startServer(t *testing.T, s *site.Site, used *atomic.Bool, more func(*server.Config)) string {
 	t.Helper()
 	names := s.Resolver()
@@ -43,7 +43,7 @@ func startServer(t *testing.T, s *site.Site, used *atomic.Bool, more func(*serve
 	}}).Addr
 }
 
-// closedPort is an address at which nothing listens.
+// closedPort returns an address where nothing listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -75,8 +75,8 @@ func TestOneServer(t *testing.T) {
 	}
 }
 
-// TestTwoServers adds hosts one after another, whose fetches all stay open, until
-// both services have had one.
+// TestTwoServers adds hosts one after another, whose fetches all stay in flight, until both
+// services have had one.
 func TestTwoServers(t *testing.T) {
 	t.Parallel()
 	arrived, release := make(chan string, 1000), make(chan struct{})
@@ -155,7 +155,7 @@ func TestServerWithTLS(t *testing.T) {
 	}
 }
 
-// certificate makes one that signs itself, for 127.0.0.1, and writes it to a file.
+// certificate creates a self-signed certificate for 127.0.0.1 and writes it to a file.
 func certificate(t *testing.T, file string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -22,7 +22,7 @@ import (
 	"fetchd/internal/site"
 )
 
-// TestAddAndRun is a newcomer's way.
+// TestAddAndRun follows the steps of a new user.
 func TestAddAndRun(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, site.Config{})
@@ -105,7 +105,7 @@ func TestOutcomesAndBodies(t *testing.T) {
 	}
 }
 
-// checkBodies wants the body of a page, and the empty one, under their digests.
+// checkBodies checks that the body of a page and the empty body are stored under their digests.
 func checkBodies(t *testing.T, dir string, p frontier.Record) {
 	t.Helper()
 	empty := sha256.Sum256(nil)
@@ -128,7 +128,7 @@ func linesOf(t *testing.T, file string) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
-// decode are the outcomes of lines, by URL.
+// decode returns the outcomes of lines, by URL.
 func decode(t *testing.T, lines []string) map[string]frontier.Record {
 	t.Helper()
 	records := make(map[string]frontier.Record)
@@ -142,10 +142,10 @@ func decode(t *testing.T, lines []string) map[string]frontier.Record {
 	return records
 }
 
-// bodyName is where the documents say that a body is.
+// bodyName returns the name of a body as documented.
 func bodyName(digest string) string { return fmt.Sprintf("sha256/%.2s/%s", digest, digest) }
 
-// files are the names under a directory.
+// files returns the names below a directory.
 func files(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	names := make(map[string]bool)
@@ -194,7 +194,7 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestReaderThatGoes has outcomes read by something like head.
+// TestReaderThatGoes has a reader of the outcomes that goes away early, like head.
 func TestReaderThatGoes(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, site.Config{})
@@ -309,7 +309,7 @@ func TestAbortCrawl(t *testing.T) {
 	}
 }
 
-// TestRedirectSettings has two sources for each, of which the flag counts.
+// TestRedirectSettings checks that flags override environment variables.
 func TestRedirectSettings(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, site.Config{})

@@ -14,7 +14,7 @@ import (
 	"fetchd/internal/cli"
 )
 
-// busy is a crawl with a URL in each status.
+// busy returns a crawl with a URL in each status.
 func busy(t *testing.T) *crawl {
 	t.Helper()
 	c := newCrawl(t, "http://fetched.test/")

@@ -17,7 +17,7 @@ const page = "http://a.test/page"
 // forbidding is a robots.txt that forbids the page.
 var forbidding = store.Robots{Origin: "http://a.test", Status: 200, Body: []byte("User-agent: *\nDisallow: /p\n")}
 
-// robots keeps a robots.txt as a worker would, by default of the page's origin.
+// robots stores a robots.txt as a worker would, for the page's origin by default.
 func (c *crawl) robots(r store.Robots) {
 	c.t.Helper()
 	if r.Origin == "" {
@@ -194,7 +194,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// Whatever a database holds, a terminal is not told to obey it.
+// Text from the database cannot control the terminal.
 func TestExplainEscapes(t *testing.T) {
 	t.Parallel()
 	const bad = "a\x1b[2J\u009b\u202e"

@@ -63,7 +63,7 @@ func (f *fixture) number(query string) int64 {
 	return n
 }
 
-// until waits until the query says true.
+// until waits until the query returns true.
 func (f *fixture) until(query string) {
 	f.t.Helper()
 	for range 1000 {
@@ -88,7 +88,7 @@ func (f *fixture) put(urls ...string) PutResult {
 	return r
 }
 
-// claim fails the test unless n URLs are claimed by a call that wants 100.
+// claim fails the test unless a claim of at most 100 URLs returns n.
 func (f *fixture) claim(n int) []Claim {
 	f.t.Helper()
 	claims, err := f.Claim(context.Background(), ClaimParams{Limit: 100, Worker: "test"})
@@ -127,8 +127,8 @@ func (f *fixture) why(url string) Explanation {
 
 func (f *fixture) url(url string) URL { f.t.Helper(); return f.why(url).URL }
 
-// wantNext fails the test unless host, with nothing in flight, is due and open
-// after d, give or take the time of a test; zero means now.
+// wantNext fails the test unless host has nothing in flight and is due after d, within the
+// precision of a test. Zero means now.
 func (f *fixture) wantNext(host string, d time.Duration) {
 	f.t.Helper()
 	const which = ` FROM hosts WHERE host = `
@@ -151,7 +151,7 @@ func (f *fixture) openHosts() {
 
 func (f *fixture) expire() { f.t.Helper(); f.exec(`UPDATE urls SET lease_until = 1`) }
 
-// pause waits for the database's clock, which no bubble can move.
+// pause waits for the database's clock, which is outside of any bubble.
 func pause(t testing.TB, d time.Duration) {
 	t.Helper()
 	select {

@@ -11,7 +11,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// An operator reads which disk is full; a cause of another kind is told as it is.
+// The error names the file if the disk is full, and no file for other errors.
 func TestSQLiteNamesAFullFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "frontier.db")
 	s := open(t, path).Store.(*sqliteDB)                                                    //nolint:errcheck // it is SQLite

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Many rows end at one URL at once: one of them owns it, and all are fetched.
+// If many rows end at one URL at once, one of them gets it and all are fetched.
 func TestManyFinalURLsAtOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		check := serverLog(t)
@@ -48,8 +48,8 @@ func TestManyFinalURLsAtOnce(t *testing.T) {
 	})
 }
 
-// crawl is a small crawl by several workers on several stores, some of which lose
-// leases, while URLs are put and hosts are charged.
+// crawl is a small crawl by several workers on several stores. Some lose leases, and URLs are added
+// and hosts delayed meanwhile.
 type crawl struct {
 	t      *testing.T
 	flying sync.Map // host to the number of its fetches
@@ -73,7 +73,7 @@ func (w *crawl) start(host string) {
 
 func (w *crawl) end(host string) { w.flights(host).Add(-1) }
 
-// redirect has the host for a moment, unless it is in use.
+// redirect reserves the host for a moment, unless it is in use.
 func (w *crawl) redirect(ctx context.Context, f *fixture, host string) error {
 	r, err := f.Reserve(ctx, host, time.Minute)
 	if err != nil || !r.Granted() {
@@ -84,7 +84,7 @@ func (w *crawl) redirect(ctx context.Context, f *fixture, host string) error {
 	return f.Settle(ctx, r)
 }
 
-// giveUp ends a host's URLs in some rounds, and takes that back in others.
+// giveUp ends a host's URLs in some rounds, and undoes that in others.
 func (w *crawl) giveUp(ctx context.Context, f *fixture, n int) (err error) {
 	switch n % 6 {
 	case 1:
@@ -114,7 +114,7 @@ func (w *crawl) round(f *fixture, n int) error {
 	var leases []Lease
 	for i, c := range claims {
 		w.start(c.Host)
-		// Two to one, and to a host that others hold.
+		// Two redirects lead to one host, and one to a host that others hold.
 		id, err := strconv.Atoi(c.URL[len("http://")+len(c.Host)+1:])
 		if err != nil {
 			return err
@@ -129,7 +129,7 @@ func (w *crawl) round(f *fixture, n int) error {
 	if _, err := f.Extend(ctx, leases, time.Minute); err != nil {
 		return err
 	}
-	// The counts go down first: another may claim as soon as the record is in.
+	// Decrease the counts first, because another worker may claim as soon as the record is written.
 	for _, c := range claims {
 		w.end(c.Host)
 	}

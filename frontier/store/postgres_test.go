@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-// server is a PostgreSQL for the tests of this package, started by the first that needs it.
+// server is a PostgreSQL for the tests of this package. The first test that needs it starts it.
 var server struct {
 	once sync.Once
 	dsn  string // of an administrator; empty if there is no server
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code) //nolint:forbidigo // TestMain is a main.
 }
 
-// newPostgres is an empty database of its own.
+// newPostgres creates an empty database.
 func newPostgres(t testing.TB) string {
 	t.Helper()
 	server.once.Do(startServer)
@@ -78,8 +78,8 @@ func startServer() {
 	}
 }
 
-// runServer starts a private server on a socket in a folder of its own, which
-// belongs to the user it runs as: PostgreSQL does not run as root.
+// runServer starts a private server on a socket in its own directory. It runs as the owner of the
+// directory, because PostgreSQL does not run as root.
 func runServer() error {
 	initdb, err := program("initdb")
 	if err != nil {
@@ -126,7 +126,7 @@ func runServer() error {
 	return nil
 }
 
-// program finds one of PostgreSQL's: Debian keeps them off the PATH.
+// program finds a program of PostgreSQL. Debian does not put them on the PATH.
 func program(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {
@@ -139,7 +139,7 @@ func program(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// owner gives dir to a user who is not root, and says how to run as that one.
+// owner gives dir to a user who is not root, and returns how to run as that user.
 func owner(dir string) (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -172,8 +172,7 @@ func answers(dsn string) error {
 
 var unexpected = regexp.MustCompile(`(?m)^.*(ERROR|FATAL|PANIC|deadlock).*$`)
 
-// serverLog returns a function that fails the test for every error that the
-// server has logged since.
+// serverLog returns a function that fails the test if the server has logged an error since.
 func serverLog(t *testing.T) func() {
 	t.Helper()
 	if server.log == "" {
@@ -195,8 +194,8 @@ func serverLog(t *testing.T) func() {
 	}
 }
 
-// A writer that keeps to no order of locks can still put the final URL in
-// between the check and the update; the constraint then decides.
+// A writer that ignores the order of locks can insert the final URL between the check and the
+// update. Then the constraint decides.
 func TestPostgresViolationIsCaught(t *testing.T) {
 	f := open(t, newPostgres(t))
 	f.put("http://a.test/1")
@@ -210,7 +209,8 @@ func TestPostgresViolationIsCaught(t *testing.T) {
 	if err != nil {
 		t.Fatalf("normalise: %v", err)
 	}
-	// host_id is that of a.test: the key of b.test's row would be waited for, not the URL.
+	// host_id is that of a.test. Otherwise the update would wait for the key of b.test's row and
+	// not for the URL.
 	if _, err := other.Exec(`INSERT INTO urls (host_id, url, url_hash) SELECT host_id, $1, $2 FROM urls`, b.URL, b.hash); err == nil {
 		t.Cleanup(func() { _ = other.Rollback() })
 	} else {
@@ -232,7 +232,7 @@ func TestPostgresViolationIsCaught(t *testing.T) {
 	}
 }
 
-// Whoever holds a host's row may go on to its URLs: AbortHost waits for the row first.
+// The owner of a host's lock may lock its URLs next, so AbortHost waits for the host first.
 func TestPostgresAbortHostLocksTheHostFirst(t *testing.T) {
 	f := open(t, newPostgres(t))
 	f.put("http://a.test/1", "http://a.test/2")

@@ -91,7 +91,7 @@ func TestInvalidFinalURLRecordsNothing(t *testing.T) {
 	})
 }
 
-// Any other constraint that breaks is an error, and the fetch is not recorded.
+// The violation of any other constraint is an error, and the fetch is not recorded.
 func TestOnlyTheHashDecidesWhoOwnsAURL(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.exec(`CREATE UNIQUE INDEX other ON urls (lower(url))`)
@@ -156,7 +156,7 @@ func TestRowOfAFetch(t *testing.T) {
 	})
 }
 
-// What sent no request costs its host nothing, and changes nothing that was there.
+// A fetch without requests does not delay its host, and changes no other column.
 func TestHostIsChargedForRequestsOnly(t *testing.T) {
 	rows := []struct {
 		name     string
@@ -296,9 +296,9 @@ func TestKnows(t *testing.T) {
 	})
 }
 
-// TestDepart opens a host before its fetch has ended, and the fetch's end does not
-// count for the host again.
-func TestDepart(t *testing.T) {
+// TestLeaveHosts opens a host before its fetch has ended. The end of the fetch must not count for
+// the host again.
+func TestLeaveHosts(t *testing.T) {
 	type end func(f *fixture, c Claim)
 	ends := map[string]end{
 		"recorded": func(f *fixture, c Claim) { f.fetched(c) },
@@ -354,7 +354,7 @@ func TestDepart(t *testing.T) {
 	}
 }
 
-// TestRefetch takes what was fetched long enough ago, and nothing else.
+// TestRefetch checks that it takes only URLs that were fetched long enough ago.
 func TestRefetch(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/", "http://b.test/", "http://c.test/", "http://d.test/")
@@ -375,7 +375,7 @@ func TestRefetch(t *testing.T) {
 	})
 }
 
-// What a success tells of the page replaces what was known; any other end leaves it.
+// A success replaces the stored validators; any other outcome keeps them.
 func TestValidators(t *testing.T) {
 	type told struct{ etag, modified, digest string }
 	old, fresh, none := told{`"old"`, "Mon", "d1"}, told{`"new"`, "Tue", "d2"}, told{}
@@ -424,7 +424,7 @@ func TestValidators(t *testing.T) {
 	})
 }
 
-// TestAbortHost gives up what waits for one host, and not what is under way there.
+// TestAbortHost ends the waiting URLs of one host, and not those in flight.
 func TestAbortHost(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/", "http://a.test/2", "http://a.test/3", "http://b.test/")

@@ -106,7 +106,7 @@ func TestReserveForNoTime(t *testing.T) {
 	})
 }
 
-// A worker that is gone closes the host until the reservation ends, and no longer.
+// If a worker is gone, its host stays closed only until the reservation ends.
 func TestReservationEndsByItself(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
@@ -124,7 +124,7 @@ func TestReservationEndsByItself(t *testing.T) {
 		if now := f.number(`SELECT {now}`); now < r.Until {
 			t.Errorf("claimed at %d, want %d at least", now, r.Until)
 		}
-		// The request took longer than it said. It has ended now, and the claim is not touched.
+		// The request took longer than announced. It has ended now, and the claim is not affected.
 		f.settle(r)
 		if n := f.number(`SELECT in_flight FROM hosts`); n != 1 {
 			t.Errorf("%d in flight, want 1", n)
@@ -168,7 +168,7 @@ func TestSettle(t *testing.T) {
 	})
 }
 
-// A host that is due for nobody stays so; one that is blocked stays blocked.
+// A host that is not due stays so, and a blocked one stays blocked.
 func TestSettleOfAHostThatIsNotDue(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.settle(f.reserved("a.test", 5*time.Hour))

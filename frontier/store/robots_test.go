@@ -219,8 +219,8 @@ func TestSweepRobots(t *testing.T) {
 	})
 }
 
-// TestRetryForgetsVerdicts: RetryFailed has those robots.txt asked for again that ended
-// what it retries, and no others.
+// TestRetryForgetsVerdicts checks that RetryFailed makes only those robots.txt be fetched again
+// that ended the retried URLs.
 func TestRetryForgetsVerdicts(t *testing.T) {
 	dead := []struct{ url, class, text string }{
 		{"http://line.test/", "robots_disallowed", "line 2, Disallow: /"},

@@ -28,8 +28,8 @@ func TestPut(t *testing.T) {
 	})
 }
 
-// A host that no index of PostgreSQL holds is a bad URL, and spoils no other.
-func TestPutPassesOverAHostThatIsTooLong(t *testing.T) {
+// A host that is too long for an index of PostgreSQL is a bad URL, and does not affect the others.
+func TestPutSkipsTooLongHosts(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		var long strings.Builder
 		for i := range uint64(1000) {
@@ -42,7 +42,7 @@ func TestPutPassesOverAHostThatIsTooLong(t *testing.T) {
 	})
 }
 
-// A host whose last URL was claimed is due for nobody until a put says otherwise.
+// A host whose last URL was claimed is not due until a put changes that.
 func TestPutWakesAParkedHost(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/1")

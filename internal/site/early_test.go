@@ -12,7 +12,7 @@ import (
 
 const ms = time.Millisecond
 
-// visit is a hand-written one, in milliseconds.
+// visit returns a visit with times in milliseconds.
 func visit(host, path string, start, end int, kind site.Kind) site.Visit {
 	return site.Visit{
 		Host: host, Path: path, Method: "GET", Start: time.Duration(start) * ms, End: time.Duration(end) * ms, Kind: kind,

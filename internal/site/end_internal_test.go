@@ -14,8 +14,7 @@ import (
 	"fetchd/conformance/origin"
 )
 
-// A client must not hold an answer before the visit has ended: its own clock
-// would make the next visit look early.
+// The visit must end before the client has the answer. Otherwise the next visit would look early.
 func TestEndIsNotAfterTheClients(t *testing.T) {
 	t.Parallel()
 	s, err := Start(Config{Robots: func(string) (int, string) { return 200, string(make([]byte, 1<<20)) }})
@@ -78,8 +77,7 @@ func awaitEnd(t *testing.T, s *Site, path string) []Visit {
 	}
 }
 
-// lastByte is a writer that looks whether the visit has ended as the last byte
-// of a body of size bytes comes.
+// lastByte is a writer that checks whether the visit has ended when the last of size bytes arrives.
 type lastByte struct {
 	journal *journal
 	size    int
@@ -211,7 +209,7 @@ func connected(t *testing.T) (client, server net.Conn) {
 	return client, server
 }
 
-// A handler that outlasts both servers is waited for.
+// Close waits for a handler that runs longer than both servers.
 func TestCloseWaitsForHandlers(t *testing.T) {
 	t.Parallel()
 	var (

@@ -152,7 +152,7 @@ func TestFaults(t *testing.T) {
 	if g := get(t, client, s.URL("h1", "/s/k2/nonsense")); g.StatusCode != http.StatusBadRequest {
 		t.Errorf("nonsense = %d, want 400", g.StatusCode)
 	}
-	// A page after a fault is the site's, on a new connection.
+	// The page after a fault comes from the site, on a new connection.
 	if g := get(t, client, s.URL("h1", "/p/1")); g.StatusCode != http.StatusOK {
 		t.Errorf("page after faults = %d, want 200", g.StatusCode)
 	}

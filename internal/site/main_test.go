@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start returns a site that ends with the test.
+// start starts a site that ends with the test.
 func start(tb testing.TB, cfg site.Config) *site.Site {
 	tb.Helper()
 	s, err := site.Start(cfg)
@@ -31,7 +31,7 @@ func start(tb testing.TB, cfg site.Config) *site.Site {
 	return s
 }
 
-// newClient finds hosts by the site's name server and follows no redirect.
+// newClient returns a client that uses the site's name server and follows no redirects.
 func newClient(tb testing.TB, s *site.Site) *http.Client {
 	tb.Helper()
 	d := &net.Dialer{Resolver: s.Resolver()}
@@ -43,13 +43,13 @@ func newClient(tb testing.TB, s *site.Site) *http.Client {
 	}
 }
 
-// got is an answer that was read to its end.
+// got is an answer with its body.
 type got struct {
 	*http.Response
 	body string
 }
 
-// ask sends a request, with a body where it is posted, and reads the answer.
+// ask sends a request, with a body if it is a POST, and reads the answer.
 func ask(ctx context.Context, c *http.Client, method, url string, header ...string) (got, error) {
 	var content io.Reader
 	if method == http.MethodPost {
@@ -71,7 +71,7 @@ func ask(ctx context.Context, c *http.Client, method, url string, header ...stri
 	return got{Response: resp, body: string(body)}, err
 }
 
-// get is ask for an answer that must come.
+// get is ask for a request that must succeed.
 func get(t *testing.T, c *http.Client, url string, header ...string) got {
 	t.Helper()
 	g, err := ask(t.Context(), c, http.MethodGet, url, header...)
@@ -81,7 +81,7 @@ func get(t *testing.T, c *http.Client, url string, header ...string) got {
 	return g
 }
 
-// await returns the journal once it says what is waited for.
+// await waits until the journal fulfils a condition, and returns it.
 func await(t *testing.T, s *site.Site, what string, there func([]site.Visit) bool) []site.Visit {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -99,7 +99,7 @@ func await(t *testing.T, s *site.Site, what string, there func([]site.Visit) boo
 	}
 }
 
-// ended says that there are n visits and all have ended.
+// ended returns a condition: there are n visits, and all have ended.
 func ended(n int) func([]site.Visit) bool {
 	return func(visits []site.Visit) bool {
 		for _, v := range visits {

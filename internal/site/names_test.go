@@ -129,7 +129,7 @@ func TestNameServerGarbage(t *testing.T) {
 	}
 }
 
-// It is not parallel: another site could get the port.
+// The test is not parallel, because another site could get the port.
 func TestResolverAfterClose(t *testing.T) {
 	s := start(t, site.Config{})
 	if err := s.Close(); err != nil {
@@ -167,7 +167,7 @@ func send(t *testing.T, conn net.Conn, datagram []byte) {
 	}
 }
 
-// receive waits long: it is there to end the test, not to measure.
+// receive has a long timeout, which only ends a broken test.
 func receive(t *testing.T, conn net.Conn) dnsmessage.Message {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
