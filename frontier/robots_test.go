@@ -363,9 +363,9 @@ func TestRedirectToAnotherScheme(t *testing.T) {
 	secure := "https" + strings.TrimPrefix(r.site.URL("a", "/p/1?via=r"), "http")
 	from := r.site.URL("a", redirectTo(301, secure))
 	r.add(from)
-	begun := time.Now()
+	started := time.Now()
 	r.crawl()
-	if took := time.Since(begun); took > 15*time.Second {
+	if took := time.Since(started); took > 15*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	// No server speaks TLS there, so the target waits for its robots.txt as a URL of its own.

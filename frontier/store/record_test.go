@@ -330,7 +330,7 @@ func TestLeaveHosts(t *testing.T) {
 				if again, err := f.LeaveHosts(t.Context(), []Lease{first.Lease}); err != nil || len(again) != 0 {
 					t.Errorf("Depart again = %v, %v, want none", again, err)
 				}
-				f.claim(0) // its delay has begun
+				f.claim(0) // its delay has started
 				f.openHosts()
 				second := f.claim(1)[0]
 				if n := f.number(`SELECT in_flight FROM hosts`); n != 1 {

@@ -216,12 +216,12 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 		s         *Site
 		returned  atomic.Bool
 		ready     = make(chan struct{})
-		begun     = make(chan struct{})
+		started     = make(chan struct{})
 		abandoned = make(chan bool, 1)
 	)
 	s, err := Start(Config{Robots: func(string) (int, string) {
 		<-ready
-		close(begun)
+		close(started)
 		s.names.readers.Wait() // the last that Close ends
 		for range 1000 {
 			runtime.Gosched()
@@ -237,7 +237,7 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 	wait.Go(func() {
 		readAll(t.Context(), t, s.Addr(), "GET /robots.txt HTTP/1.1\r\nHost: h1.demo.test\r\n\r\n")
 	})
-	<-begun
+	<-started
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
