@@ -216,7 +216,7 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 		s         *Site
 		returned  atomic.Bool
 		ready     = make(chan struct{})
-		started     = make(chan struct{})
+		started   = make(chan struct{})
 		abandoned = make(chan bool, 1)
 	)
 	s, err := Start(Config{Robots: func(string) (int, string) {
