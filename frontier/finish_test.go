@@ -14,7 +14,7 @@ import (
 // broken is a store whose calls fail for some time. It runs in a bubble.
 type broken struct {
 	store.Store
-	works    time.Time // zero: never
+	works    time.Time // zero means never
 	released []store.Lease
 	charged  []string
 	settled  []store.Reservation
@@ -32,7 +32,7 @@ func (b *broken) err() error {
 
 func (b *broken) Release(_ context.Context, leases []store.Lease) ([]store.Lease, error) {
 	if len(b.charged) == 0 {
-		b.works = time.Unix(0, 0) // it is back just now: what was not charged must not be released
+		b.works = time.Unix(0, 0) // it works again just now: a host that was not delayed must not be released
 	}
 	if err := b.err(); err != nil {
 		return nil, err

@@ -161,7 +161,7 @@ func TestStaleOutcome(t *testing.T) {
 	ended := r.run(t.Context(), w)
 	<-started
 	expire(t, path)
-	if _, err := s.Reap(t.Context()); err != nil { // this one or the worker's own
+	if _, err := s.Reap(t.Context()); err != nil { // by this call or by the worker's own
 		t.Fatal(err)
 	}
 	again := r.claimOne()
@@ -250,7 +250,7 @@ func TestServiceLies(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := openStore(t, filepath.Join(t.TempDir(), "frontier.db"), time.Millisecond)
-				r := &rig{T: t, store: s, config: Config{Policy: DefaultPolicy(), IgnoreRobots: true, Open: 1}} // so that it polls nothing meanwhile
+				r := &rig{T: t, store: s, config: Config{Policy: DefaultPolicy(), IgnoreRobots: true, Open: 1}} // so that it does not poll meanwhile
 				r.add(u)
 				w := r.worker((&script{many: func(n int, s manyStream) error {
 					if n > 1 {

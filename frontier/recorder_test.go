@@ -58,7 +58,7 @@ func TestRecorder(t *testing.T) {
 		outcomes  int
 		poison    map[int64]bool
 		opens     time.Duration
-		last      time.Duration // when nothing is written down any more
+		last      time.Duration // when the worker gives up storing
 		taken     int
 		abandoned int
 		most      time.Duration
@@ -143,7 +143,7 @@ func TestRecorderFinalURL(t *testing.T) {
 	f := store.Fetch{ID: v.claim.ID, Status: store.Fetched, FinalURL: "::none::"}
 	f.Token, f.HTTPStatus, f.Attempts = v.claim.Token, 200, 1
 	w.recorder.record(v.claim, f)
-	w.recorder.record(v.claim, f) // again: the lease is over
+	w.recorder.record(v.claim, f) // again, but the lease is over
 	w.recorder.close()
 	w.others.Wait()
 	e, err := w.store.Why(t.Context(), u)

@@ -32,7 +32,7 @@ func TestSlowStart(t *testing.T) {
 			began := time.Unix(1_000_000, 0)
 			r := newSlowStart(began, row.hosts, row.delay, row.open)
 			got := 0
-			for range 2 { // what was started is counted, and no more may begin at the same instant
+			for range 2 { // URLs that have started count, and no more may start at the same time
 				n := r.allowed(began.Add(row.after), 1_000_000-got)
 				r.add(n)
 				got += n

@@ -238,7 +238,7 @@ func TestMetricsOfRun(t *testing.T) {
 		}
 	}
 	c.must("add", at(s, "/p/2"))
-	b.out.until(t, "{") // an endless run takes what comes later
+	b.out.until(t, "{") // an endless run fetches later URLs too
 	b.end(cli.ExitInterrupted)
 }
 

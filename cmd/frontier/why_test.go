@@ -36,7 +36,7 @@ func TestWhy(t *testing.T) {
 		name     string
 		setup    func(c *crawl)
 		reason   string
-		sentence string // begins so
+		sentence string // its start
 	}{
 		{"nothing", func(*crawl) {}, "its_turn", "Nothing delays it: it waits for its turn"},
 		{"fetched", func(c *crawl) {

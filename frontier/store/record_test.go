@@ -507,7 +507,7 @@ func TestPagesHoldEveryRow(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
-		open(t, f.dsn) // a second time is no fault
+		open(t, f.dsn) // migrating twice is not an error
 		f.exec(`UPDATE settings SET value = '0' WHERE name = 'normal_form_version'`)
 		if _, err := Open(t.Context(), f.dsn, Config{}); !errors.Is(err, ErrNormalForm) {
 			t.Errorf("Open with another normal form = %v, want ErrNormalForm", err)

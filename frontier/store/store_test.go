@@ -95,7 +95,7 @@ func TestHostOpensAtEndPlusDelay(t *testing.T) {
 			t.Fatalf("SetHost = %v", err)
 		}
 		c := f.claim(1)[0]
-		pause(t, delay) // counts for nothing: the fetch has not ended
+		pause(t, delay) // does not count, because the fetch has not ended
 		end := time.Now()
 		f.fetched(c)
 		for {
