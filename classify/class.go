@@ -34,7 +34,7 @@ const (
 	ContentType                 // C1: the media type is not wanted.
 	EmptyBody                   // C2: the body is empty.
 	Undecodable                 // C3: the content coding or charset is broken.
-	BodyTooLarge                // C4: the body is over a limit.
+	BodyTooLarge                // C4: the body is too large.
 	Integrity                   // C5: the body does not match the size or digest the caller expects.
 	TargetBlocked               // P1: the egress policy forbids the target.
 	InvalidRequest              // P2: the request is malformed.

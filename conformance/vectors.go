@@ -24,7 +24,8 @@ type Vector struct {
 	// File is the file of the vector. Name is unique over all files.
 	File string `json:"-"`
 	Name string `json:"name"`
-	// Why explains the expected values, Rule is the rule that it tests, and Source where it comes from.
+	// Why explains the expected values, Rule is the rule that it tests, and Source where it comes
+	// from.
 	Why    string `json:"why"`
 	Rule   string `json:"rule"`
 	Source string `json:"source"`

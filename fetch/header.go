@@ -14,29 +14,29 @@ import (
 // frame the message, belong to the connection or to a proxy, or are the
 // service's own to say.
 var forbiddenHeaders = map[string]string{
-	"Connection":        "belongs to the connection: leave it out",
-	"Content-Length":    "is made from the body: leave it out",
-	"Expect":            "is not supported: leave it out",
-	"Fetchd-Hops":       "is the service's own: leave it out",
-	"Forwarded":         "belongs to proxies: leave it out",
-	"Host":              "is made from the URL: leave it out",
-	"Http2-Settings":    "belongs to the connection: leave it out",
+	"Connection":        "belongs to the connection: remove it",
+	"Content-Length":    "is computed from the body: remove it",
+	"Expect":            "is not supported: remove it",
+	"Fetchd-Hops":       "is set by the service: remove it",
+	"Forwarded":         "belongs to proxies: remove it",
+	"Host":              "is computed from the URL: remove it",
+	"Http2-Settings":    "belongs to the connection: remove it",
 	"Idempotency-Key":   "would make the HTTP library send the request again: use retry_policy.idempotency_key",
-	"Keep-Alive":        "belongs to the connection: leave it out",
-	"Te":                "belongs to the connection: leave it out",
-	"Trailer":           "belongs to the connection: leave it out",
-	"Transfer-Encoding": "frames the message: leave it out",
-	"Upgrade":           "belongs to the connection: leave it out",
-	"Via":               "belongs to proxies: leave it out",
+	"Keep-Alive":        "belongs to the connection: remove it",
+	"Te":                "belongs to the connection: remove it",
+	"Trailer":           "belongs to the connection: remove it",
+	"Transfer-Encoding": "frames the message: remove it",
+	"Upgrade":           "belongs to the connection: remove it",
+	"Via":               "belongs to proxies: remove it",
 	"X-Idempotency-Key": "would make the HTTP library send the request again: use retry_policy.idempotency_key",
 
 	// What the metadata services of clouds ask for, so that no browser can be
 	// made to reach them: neither can we.
-	"Metadata":                             "opens cloud metadata services: leave it out",
-	"Metadata-Flavor":                      "opens cloud metadata services: leave it out",
-	"X-Aws-Ec2-Metadata-Token":             "opens cloud metadata services: leave it out",
-	"X-Aws-Ec2-Metadata-Token-Ttl-Seconds": "opens cloud metadata services: leave it out",
-	"X-Google-Metadata-Request":            "opens cloud metadata services: leave it out",
+	"Metadata":                             "gives access to cloud metadata services: remove it",
+	"Metadata-Flavor":                      "gives access to cloud metadata services: remove it",
+	"X-Aws-Ec2-Metadata-Token":             "gives access to cloud metadata services: remove it",
+	"X-Aws-Ec2-Metadata-Token-Ttl-Seconds": "gives access to cloud metadata services: remove it",
+	"X-Google-Metadata-Request":            "gives access to cloud metadata services: remove it",
 }
 
 // forbiddenPrefixes are families of such names.
@@ -66,7 +66,7 @@ func CheckHeader(name, value string) string {
 	}
 	for _, prefix := range forbiddenPrefixes {
 		if strings.HasPrefix(canonical, prefix) {
-			return "is not the caller's to set: leave it out"
+			return "must not be set by callers: remove it"
 		}
 	}
 	if !httpguts.ValidHeaderFieldValue(value) {

@@ -25,15 +25,15 @@ func (e *URLError) Error() string { return e.Remedy }
 var (
 	errURLEmpty    = &URLError{"missing", "is missing: give an absolute http or https URL"}
 	errURLLong     = &URLError{"too_long", "is longer than " + strconv.Itoa(MaxURLBytes) + " bytes"}
-	errURLControl  = &URLError{"control_character", "holds a space or a control character: percent-encode it"}
+	errURLControl  = &URLError{"control_character", "has a space or a control character: percent-encode it"}
 	errURLSyntax   = &URLError{"malformed", "is not a URL: see RFC 3986"}
 	errURLScheme   = &URLError{"scheme", "must begin with http:// or https://"}
-	errURLRelative = &URLError{"relative", "names no host: give an absolute http or https URL"}
-	errURLUserinfo = &URLError{"userinfo", "holds a user name or password: send an Authorization header instead"}
-	errURLZone     = &URLError{"zone", "holds an IPv6 zone: leave it out"}
+	errURLRelative = &URLError{"relative", "has no host: give an absolute http or https URL"}
+	errURLUserinfo = &URLError{"userinfo", "has a user name or password: send an Authorization header instead"}
+	errURLZone     = &URLError{"zone", "has an IPv6 zone: remove it"}
 	errURLPort     = &URLError{"port", "has a port that is not 1 to 65535"}
 	errURLHost     = &URLError{"host", "has a host that is neither a name nor an address"}
-	errURLNumber   = &URLError{"number_like_host", "has a host that looks like a number but is no address: write it as four decimals or in brackets"}
+	errURLNumber   = &URLError{"number_like_host", "has a host that looks like a number but is not an address: write it as four decimals or in brackets"}
 )
 
 // ParseURL parses the URL of a request. It must be absolute, with scheme http or https,

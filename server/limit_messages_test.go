@@ -43,7 +43,7 @@ func TestMessagesNameLimits(t *testing.T) {
 			"it is longer than max_size_bytes 5000, the server's maximum, set by its operator with --max-body-bytes"},
 		{"the server's", "/s/k/200:size=5001", maxBody, nil, 0, "max_size_bytes 5000, the server's maximum"},
 		{"the profile's", "/s/k/200:size=16777217", nil, body(&pb.BodyPolicy{Delivery: digest}), 0, "max_size_bytes 16777216, the default of STANDARD"},
-		{"decompression", "/s/k/200:bomb=4000000,coding=gzip", nil, body(&pb.BodyPolicy{Delivery: digest}), 0, "more than 200 times its size, a limit of the service"},
+		{"decompression", "/s/k/200:bomb=4000000,coding=gzip", nil, body(&pb.BodyPolicy{Delivery: digest}), 0, "more than 200 times as long, which is a limit of the service"},
 		{"a response head", "/s/k/200:head-size=100000", nil, nil, 0, "a response head has more than 65536 bytes, a limit of the service"},
 		{"redirects of the profile", "/r/k/302/6/200", nil, nil, 0, "there were more redirects than max_redirects 5, the default of STANDARD"},
 		{"redirects of the request", "/r/k/302/6/200", nil, func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(2))} }, 0,
@@ -57,7 +57,7 @@ func TestMessagesNameLimits(t *testing.T) {
 			total(0.15)(in)
 			in.RetryPolicy = &pb.RetryPolicy{BaseDelay: seconds(1), MaxDelay: seconds(1)}
 		}, 0, "server error; the wait before the next attempt is too long for total_timeout 150ms, set by the request"},
-		{"the request's time", "/s/k/silent", nil, total(0.1), 0, "the time for the fetch is spent: total_timeout 100ms, set by the request"},
+		{"the request's time", "/s/k/silent", nil, total(0.1), 0, "the time limit of the fetch passed: total_timeout 100ms, set by the request"},
 		{"the server's time", "/s/k/silent", maxTime, nil, 0, "total_timeout 150ms, the server's maximum, set by its operator with --max-total-timeout"},
 		{"the request's time, over the server's", "/s/k/silent", maxTime, total(100), 0, "total_timeout 150ms, the server's maximum"},
 		{"the call's time", "/s/k/silent", nil, nil, time.Second, "the deadline of the call, set by the caller, left "},

@@ -56,12 +56,6 @@ func (t *tracker) closeAll() {
 	t.wait.Wait()
 }
 
-func (t *tracker) isClosed() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.closed
-}
-
 // connect counts and numbers a connection of the named listener.
 func (t *tracker) connect(name string, c net.Conn) *connection {
 	t.mu.Lock()

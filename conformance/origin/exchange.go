@@ -42,7 +42,11 @@ type exchange struct {
 func (o *Origin) serve(x *exchange) bool {
 	path := x.path()
 	if page := o.page(path); page != nil {
-		return x.servePage(page) == nil
+		r, err := page(x.req)
+		if err != nil {
+			return x.refuse(http.StatusInternalServerError, err) == nil
+		}
+		return x.reply(r) == nil
 	}
 	rt, err := o.parseRoute(path)
 	if err != nil {

@@ -93,16 +93,12 @@ func (o *Origin) ServeAs(name string, l net.Listener) error {
 func (o *Origin) accept(kind listenerKind, l net.Listener) error {
 	for {
 		conn, err := l.Accept()
-		if o.tracker.isClosed() {
-			if err == nil {
-				_ = conn.Close() // the origin is closed
-			}
+		switch {
+		case err != nil && o.ctx.Err() != nil: // the origin is closed
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("accept on %s: %w", kind.name, err)
-		}
-		if !o.tracker.add(conn) {
+		case !o.tracker.add(conn):
 			return nil
 		}
 		go func() {

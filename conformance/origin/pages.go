@@ -31,14 +31,6 @@ func (o *Origin) page(path string) page {
 
 const pemType = "application/x-pem-file"
 
-func (x *exchange) servePage(p page) error {
-	r, err := p(x.req)
-	if err != nil {
-		return x.refuse(http.StatusInternalServerError, err)
-	}
-	return x.reply(r)
-}
-
 func (o *Origin) logPage(r *http.Request) (reply, error) {
 	if r.Method == http.MethodDelete {
 		o.Reset()

@@ -101,7 +101,8 @@ func TestNarrow(t *testing.T) {
 const places = `[...document.querySelectorAll('main input, main select, main textarea, main label, main legend, main summary, main button')]
 	.filter((e) => e.checkVisibility()).map((e) => { const r = e.getBoundingClientRect(); return [e.id || e.textContent, r.x + scrollX, r.y + scrollY, r.width, r.height].join(' ') })`
 
-// TestFieldErrors checks that messages about fields move nothing, and are visible if the field has the focus.
+// TestFieldErrors checks that messages about fields move nothing, and are visible if the field has
+// the focus.
 func TestFieldErrors(t *testing.T) {
 	p := open(t)
 	for _, width := range []int64{320, 800, 1180} {

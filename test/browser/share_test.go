@@ -108,7 +108,8 @@ func TestHAR(t *testing.T) {
 	}
 }
 
-// TestHAROfFailures checks a fetch without a response, a body that is not text, and a cancelled fetch.
+// TestHAROfFailures checks a fetch without a response, a body that is not text, and a cancelled
+// fetch.
 func TestHAROfFailures(t *testing.T) {
 	p := open(t)
 	p.run(p.origin.URL("http", "/s/reset/reset/200:charset-bytes=badutf8"))
