@@ -198,9 +198,7 @@ func (a *admission) countLocked(caller string) {
 
 func (a *admission) freeLocked(caller string) {
 	a.inFlight--
-	if a.callers[caller]--; a.callers[caller] == 0 {
-		delete(a.callers, caller)
-	}
+	decrement(a.callers, caller)
 	a.admitLocked()
 }
 

@@ -38,12 +38,7 @@ func public(method string) bool {
 
 // shownIn returns the credentials of a call with the metadata md.
 func shownIn(ctx context.Context, md metadata.MD) Credentials {
-	var c Credentials
-	if sent := md.Get("authorization"); len(sent) == 1 {
-		c.Token = bearer(sent[0])
-	}
-	c.TLS = tlsOf(ctx)
-	return c
+	return Credentials{Token: bearer(md.Get("authorization")), TLS: tlsOf(ctx)}
 }
 
 // tlsOf returns the TLS state of the connection of a call, or nil. The connection keeps
@@ -69,9 +64,13 @@ func tlsOf(ctx context.Context) *tls.ConnectionState {
 	return &secure.State
 }
 
-// bearer reads the token of an Authorization header (RFC 6750 §2.1).
-func bearer(header string) string {
-	scheme, token, _ := strings.Cut(header, " ")
+// bearer returns the token of the Authorization headers of a call (RFC 6750 §2.1). Two headers are
+// ambiguous and give none.
+func bearer(headers []string) string {
+	if len(headers) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(headers[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""
 	}

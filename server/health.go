@@ -30,34 +30,31 @@ type healthService struct {
 // desc registers the methods as streams. gRPC reads the request of a unary method before
 // it calls the handler, with one size limit for all methods.
 func (h *healthService) desc() *grpc.ServiceDesc {
-	method := func(name string, handle func(grpc.ServerStream) error) grpc.StreamDesc {
+	method := func(name string, handle func(context.Context, grpc.ServerStream) error) grpc.StreamDesc {
 		return grpc.StreamDesc{StreamName: name, ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
 			_ = grpc.SetSendCompressor(stream.Context(), encoding.Identity) // fails only outside a call
-			return handle(stream)
+			return handle(stream.Context(), stream)
 		}}
 	}
 	return &grpc.ServiceDesc{ServiceName: healthpb.Health_ServiceDesc.ServiceName, HandlerType: (*any)(nil), Metadata: healthpb.Health_ServiceDesc.Metadata,
 		Streams: []grpc.StreamDesc{method("Check", h.check), method("List", h.list), method("Watch", h.watch)}}
 }
 
-func (h *healthService) check(stream grpc.ServerStream) error {
-	resp, err := h.states.Check(stream.Context(), new(healthpb.HealthCheckRequest))
+func (h *healthService) check(ctx context.Context, stream grpc.ServerStream) error {
+	resp, err := h.states.Check(ctx, new(healthpb.HealthCheckRequest))
+	return h.answer(stream, resp, err)
+}
+
+func (h *healthService) list(ctx context.Context, stream grpc.ServerStream) error {
+	resp, err := h.states.List(ctx, new(healthpb.HealthListRequest))
+	return h.answer(stream, resp, err)
+}
+
+// answer sends the only message of a call, or returns err.
+func (h *healthService) answer(stream grpc.ServerStream, resp proto.Message, err error) error {
 	if err != nil {
 		return err
 	}
-	return h.answer(stream, resp)
-}
-
-func (h *healthService) list(stream grpc.ServerStream) error {
-	resp, err := h.states.List(stream.Context(), new(healthpb.HealthListRequest))
-	if err != nil {
-		return err
-	}
-	return h.answer(stream, resp)
-}
-
-// answer sends the only message of a call.
-func (h *healthService) answer(stream grpc.ServerStream, resp proto.Message) error {
 	call, err := h.calls.enter(stream.Context(), false)
 	if err != nil {
 		return err
@@ -67,13 +64,13 @@ func (h *healthService) answer(stream grpc.ServerStream, resp proto.Message) err
 }
 
 // watch sends the state whenever it changes.
-func (h *healthService) watch(stream grpc.ServerStream) error {
-	call, err := h.calls.enter(stream.Context(), true)
+func (h *healthService) watch(ctx context.Context, stream grpc.ServerStream) error {
+	call, err := h.calls.enter(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer h.calls.leave(call)
-	ctx, cancel := context.WithCancel(stream.Context())
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.watching, cancel)()
 	defer context.AfterFunc(call.ctx, cancel)()

@@ -37,7 +37,7 @@ type call struct {
 	due     time.Time       // when the request must have arrived
 
 	// Guarded by receiving.mu.
-	arrived bool
+	arrived bool  // or ended
 	slot    *slot // nil: none
 
 	charged  bool          // since its headers arrived
@@ -137,7 +137,8 @@ func (r *receiving) received(c *call) {
 	c.clock = nil // so that it can be collected while the call waits
 }
 
-// arrived releases the slot of a call, or prevents it from getting one.
+// arrived releases the slot of a call that has its request or has ended, or prevents it from getting
+// one.
 func (r *receiving) arrived(c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,7 +171,7 @@ func (r *receiving) late(c *call) {
 	c.slot = &slot{at: r.calls.PushBack(c), memory: memory,
 		limit: time.AfterFunc(time.Until(c.due), func() { c.cancel(context.Canceled) })}
 	r.callers[c.caller]++
-	context.AfterFunc(c, func() { r.leave(c) })
+	context.AfterFunc(c, func() { r.arrived(c) })
 }
 
 // evictLocked ends the oldest call of a caller, and reports whether there was one. Without a
@@ -198,12 +199,6 @@ func (r *receiving) endLocked(c *call) {
 		_ = c.stream.WriteStatus(status.Convert(err)) // the call may have ended
 	}
 	c.cancel(err)
-}
-
-func (r *receiving) leave(c *call) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.leaveLocked(c)
 }
 
 func (r *receiving) leaveLocked(c *call) {

@@ -17,7 +17,7 @@ func TestSlotsOfOthers(t *testing.T) {
 	start := func(caller string) *call {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		c := &call{Context: ctx, cancel: cancel, caller: caller, due: time.Now().Add(time.Hour)}
-		t.Cleanup(func() { r.leave(c) })
+		t.Cleanup(func() { r.arrived(c) })
 		r.late(c)
 		return c
 	}

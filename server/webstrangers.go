@@ -95,9 +95,5 @@ func (w *web) strangers(next http.Handler, rw http.ResponseWriter, r *http.Reque
 
 // shownBy returns the credentials of a request.
 func shownBy(r *http.Request) Credentials {
-	shown := Credentials{TLS: r.TLS}
-	if sent := r.Header.Values("Authorization"); len(sent) == 1 {
-		shown.Token = bearer(sent[0])
-	}
-	return shown
+	return Credentials{Token: bearer(r.Header.Values("Authorization")), TLS: r.TLS}
 }

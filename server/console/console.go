@@ -1,6 +1,5 @@
-// Package console is a page on which a person tries requests of the service, and
-// sees what happened and why. It is plain HTML, CSS and JavaScript modules, and
-// calls POST /v1/fetch as any caller does.
+// Package console serves a page to try requests of the service and to see each attempt and decision.
+// The page is plain HTML, CSS and JavaScript modules. It calls POST /v1/fetch like other callers.
 package console
 
 import (
@@ -14,38 +13,36 @@ import (
 //go:embed page
 var page embed.FS
 
-// Config is what the page is told of the service around it. All of it can be read
-// by whoever can open the page.
+// Config describes the service to the page. Everyone who can open the page can read it.
 type Config struct {
-	// GRPC is the address of the gRPC port, for the commands that the page
-	// writes. Empty means that it is not known.
+	// GRPC is the address of the gRPC port, for the commands that the page shows. Empty means
+	// unknown.
 	GRPC string `json:"grpc"`
 	// TLS reports whether the ports use TLS.
 	TLS bool `json:"tls"`
 	// Token reports whether callers need a token, so that the page asks for one.
 	Token bool `json:"token"`
-	// Version of the service. Empty means that it is not known.
+	// Version is the version of the service. Empty means unknown.
 	Version string `json:"version"`
 }
 
-// policy is the Content-Security-Policy of every answer. Nothing of another origin
-// is loaded or called, nothing in the page is a script, and no text becomes markup.
+// policy is the Content-Security-Policy of every response. The page cannot load from or call another
+// origin, run inline scripts, or turn text into markup.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// types are the media types of the files, whatever the system's table says.
+// types maps file extensions to media types, independent of the table of the system.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// Handler answers GET and HEAD below /console/, and sends / there. Whoever mounts
-// it must refuse hosts that are not the service's own. It is safe for concurrent
-// use.
+// Handler serves GET and HEAD below /console/, and redirects / there. Its caller must refuse requests
+// whose Host does not belong to the service. The handler is safe for concurrent use.
 func Handler(cfg Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(rw http.ResponseWriter, _ *http.Request) {
-		rw.Header().Set("Location", "console/") // relative, for what stands in front may have a path of its own
+		rw.Header().Set("Location", "console/") // relative, because a proxy in front may add a path
 		rw.WriteHeader(http.StatusFound)
 	})
 	mux.HandleFunc("GET /console/service.json", func(rw http.ResponseWriter, _ *http.Request) {
@@ -55,7 +52,7 @@ func Handler(cfg Config) http.Handler {
 			return
 		}
 		rw.Header().Set("Content-Type", "application/json")
-		_, _ = rw.Write(text) // who asked is gone
+		_, _ = rw.Write(text) // an error means that the client is gone
 	})
 	mux.HandleFunc("GET /console/{file...}", serveFile)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -64,7 +61,7 @@ func Handler(cfg Config) http.Handler {
 	})
 }
 
-// protect sets what every answer has, whatever it is.
+// protect sets the headers of every response.
 func protect(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -75,7 +72,7 @@ func protect(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// serveFile answers with a file of the page. There are no folders.
+// serveFile serves a file of the page. The page has no subfolders.
 func serveFile(rw http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	if name == "" {
@@ -88,5 +85,5 @@ func serveFile(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rw.Header().Set("Content-Type", kind)
-	_, _ = rw.Write(text) // who asked is gone
+	_, _ = rw.Write(text) // an error means that the client is gone
 }
