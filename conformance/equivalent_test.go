@@ -6,7 +6,7 @@ var unnoticed = []struct {
 	keys []string
 }{
 	{
-		why: "Classes is no rule: it lists the classes for tests and tools, which hold it against the contract.",
+		why: "Classes is not a rule. It lists the classes for tests and tools, which compare it with the contract.",
 		keys: []string{
 			"class.go Classes: 0 => 1",
 			"class.go Classes: 1 => 0",
@@ -18,7 +18,7 @@ var unnoticed = []struct {
 		},
 	},
 	{
-		why: "Of the row of NoClass only the name is read: what is no failure has no rule, no type and no retry.",
+		why: "Only the name in the row of NoClass is read: without a failure there is no rule, type or retry.",
 		keys: []string{
 			`class.go classes: "" => "~" (2)`,
 			"class.go classes: NoFailure => Transient",
@@ -26,7 +26,7 @@ var unnoticed = []struct {
 		},
 	},
 	{
-		why: "P3, P4, P5 and P7 end the fetch before anyone asks whether the class is retried (I7).",
+		why: "P3, P4, P5 and P7 end the fetch before the class could be retried (I7).",
 		keys: []string{
 			"class.go classes: false => true (19)",
 			"class.go classes: false => true (20)",
@@ -35,7 +35,7 @@ var unnoticed = []struct {
 		},
 	},
 	{
-		why: "Explain refuses classes that it does not know, and Decide makes none.",
+		why: "Explain refuses unknown classes, and Decide returns none.",
 		keys: []string{
 			"class.go String: int(c) >= len(classes) => false",
 			"class.go String: int(c) >= len(classes) => int(c) > len(classes)",
@@ -50,11 +50,11 @@ var unnoticed = []struct {
 		keys: []string{"decide.go Decide: 200 => 199"},
 	},
 	{
-		why:  "Without a response the status is 0, which is no more than 299 either.",
+		why:  "Without a response the status is 0, which does not exceed 299 either.",
 		keys: []string{"decide.go responseFault: 0 => 1"},
 	},
 	{
-		why: "Explain refuses an observation of nothing, and every fault stands in one of the lists.",
+		why: "Explain refuses an empty observation, and every fault is in one of the lists.",
 		keys: []string{
 			"decide.go responseFault: NoClass => DNSNotFound (2)",
 			"decide.go responseFault: o.Status == 0 => false",
@@ -63,7 +63,7 @@ var unnoticed = []struct {
 		},
 	},
 	{
-		why:  "A delay is told with a retry only.",
+		why:  "A delay is reported only with a retry.",
 		keys: []string{"decide.go decideFailure: 0 => 1"},
 	},
 	{
@@ -74,18 +74,18 @@ var unnoticed = []struct {
 		},
 	},
 	{
-		why:  "Explain refuses a base_delay over max_delay, so where the limit is 0 there is nothing to cut.",
+		why:  "Explain refuses a base_delay over max_delay, so with a limit of 0 there is nothing to limit.",
 		keys: []string{"policy.go Backoff: 0 => 1"},
 	},
 	{
-		why: "Both branches give the same at the border.",
+		why: "Both branches return the same at the boundary.",
 		keys: []string{
 			"policy.go Backoff: d >= float64(limit) => d > float64(limit)",
 			"policy.go Backoff: d > 0 => d >= 0",
 		},
 	},
 	{
-		why: "What is left of a division by 1 is 0, and Explain refuses a negative max_jitter.",
+		why: "The remainder of a division by 1 is 0, and Explain refuses a negative max_jitter.",
 		keys: []string{
 			"policy.go Jitter: limit <= 0 => false",
 			"policy.go Jitter: limit <= 0 => limit < 0",
@@ -99,25 +99,25 @@ var unnoticed = []struct {
 		},
 	},
 	{
-		why: "A value that goes with false is not looked at.",
+		why: "A value that is returned with false is not used.",
 		keys: []string{
 			"retryafter.go RetryAfter: 0 => 1",
 			"retryafter.go delaySeconds: 0 => 1 (2)",
 		},
 	},
 	{
-		why: "Any number over the limit saturates, and no such number is written with no digit.",
+		why: "Any number over the limit saturates, and every such number has digits.",
 		keys: []string{
 			"retryafter.go delaySeconds: 1 => 2",
 			`retryafter.go delaySeconds: "" => "~"`,
 		},
 	},
 	{
-		why:  "Only a short cut: what is shorter than every form has none of them.",
+		why:  "It is only an optimization: a text that is shorter than every format has none of them.",
 		keys: []string{`retryafter.go parse: len(s) < len("Mon Jan _2 15:04:05 2006") => false`},
 	},
 	{
-		why:  "What stands before the first space is not compared.",
+		why:  "The text before the first space is not compared.",
 		keys: []string{"retryafter.go isExact: 0 => 1"},
 	},
 }

@@ -34,7 +34,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%+v, %v; want %d fetched and as many pending", counts, err, hosts)
 	}
 	if stats := w.Stats(); stats.Completed != hosts || stats.Open != 0 || stats.Lost+stats.Stale+stats.Errors != 0 || r.site.Count() != hosts {
-		t.Errorf("%+v, %d requests; want those under way to end, and no other", stats, r.site.Count())
+		t.Errorf("%+v, %d requests; want those in flight to end, and no other", stats, r.site.Count())
 	}
 }
 
@@ -149,11 +149,11 @@ func TestDrainDuringBackoff(t *testing.T) {
 	w.backoff.failed()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	begun := time.Now()
+	started := time.Now()
 	if err := w.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run = %v, want it cancelled", err)
 	}
-	if took := time.Since(begun); took > 5*time.Second || r.site.Count() != 0 {
+	if took := time.Since(started); took > 5*time.Second || r.site.Count() != 0 {
 		t.Errorf("it took %v and %d requests", took, r.site.Count())
 	}
 }

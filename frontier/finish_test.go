@@ -14,7 +14,7 @@ import (
 // broken is a store whose calls fail for some time. It runs in a bubble.
 type broken struct {
 	store.Store
-	works    time.Time // zero: never
+	works    time.Time // zero means never
 	released []store.Lease
 	charged  []string
 	settled  []store.Reservation
@@ -32,7 +32,7 @@ func (b *broken) err() error {
 
 func (b *broken) Release(_ context.Context, leases []store.Lease) ([]store.Lease, error) {
 	if len(b.charged) == 0 {
-		b.works = time.Unix(0, 0) // it is back just now: what was not charged must not be released
+		b.works = time.Unix(0, 0) // it works again just now: a host that was not delayed must not be released
 	}
 	if err := b.err(); err != nil {
 		return nil, err
@@ -119,12 +119,12 @@ func TestGiveBackNeedsTheDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, b := newBroken(t, 0)
 		v := &visit{w: w, claim: store.Claim{Lease: store.Lease{ID: 1, Token: 2}, Host: "a.test"}, ctx: t.Context()}
-		begun := time.Now()
+		started := time.Now()
 		w.settle(v, ending{how: giveBackDelayed})
 		if len(b.released) > 0 {
 			t.Errorf("released %v, which was not charged", b.released)
 		}
-		if took := time.Since(begun); took != finishTime {
+		if took := time.Since(started); took != finishTime {
 			t.Errorf("gave up after %v, want %v", took, finishTime)
 		}
 	})
@@ -177,7 +177,7 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 		openStream(t, w)
 		n, err := w.claim()
 		if want := []store.Lease{{ID: 1, Token: 2}}; n != 0 || err != nil || w.open() != 0 || !slices.Equal(b.released, want) {
-			t.Errorf("claim = %d, %v; %d begun, released %v, want none begun and %v", n, err, w.open(), b.released, want)
+			t.Errorf("claim = %d, %v; %d started, released %v, want none started and %v", n, err, w.open(), b.released, want)
 		}
 	})
 }
@@ -235,7 +235,7 @@ func TestVisitAfterDrain(t *testing.T) {
 	w, _ := newBroken(t, time.Nanosecond)
 	bodies := new(cutBodies)
 	w.config.Bodies = bodies
-	v := &visit{w: w, claim: store.Claim{Host: "a.test"}, begun: true}
+	v := &visit{w: w, claim: store.Claim{Host: "a.test"}, started: true}
 	v.ctx, v.cancel = context.WithCancelCause(t.Context())
 	v.cancel(nil)
 	if !v.keep("digest", nil) || bodies.kept != 1 {

@@ -106,7 +106,7 @@ func TestCheckLease(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		left     time.Duration
-		begun    bool
+		started  bool
 		before   func(*testing.T, *Worker, *visit)
 		want     *ending
 		extended bool
@@ -124,7 +124,7 @@ func TestCheckLease(t *testing.T) {
 			t.Parallel()
 			w, v := claimed(t)
 			now := time.Now()
-			v.until, v.begun = now.Add(row.left), row.begun
+			v.until, v.started = now.Add(row.left), row.started
 			row.before(t, w, v)
 			e := v.checkLease()
 			if (e == nil) != (row.want == nil) || (e != nil && e.how != row.want.how) {
@@ -146,10 +146,10 @@ func TestStaleOutcome(t *testing.T) {
 	s := openStore(t, path, time.Millisecond)
 	r := &rig{T: t, store: s}
 	r.add(u)
-	begun, release := make(chan struct{}), make(chan struct{})
+	started, release := make(chan struct{}), make(chan struct{})
 	service := (&script{many: func(_ int, s manyStream) error {
 		return fetchedAll(s, func(*pb.FetchRequest) {
-			close(begun)
+			close(started)
 			<-release
 		})
 	}}).start(t, "script")
@@ -159,9 +159,9 @@ func TestStaleOutcome(t *testing.T) {
 	}}
 	w := r.worker(service)
 	ended := r.run(t.Context(), w)
-	<-begun
+	<-started
 	expire(t, path)
-	if _, err := s.Reap(t.Context()); err != nil { // this one or the worker's own
+	if _, err := s.Reap(t.Context()); err != nil { // by this call or by the worker's own
 		t.Fatal(err)
 	}
 	again := r.claimOne()
@@ -250,7 +250,7 @@ func TestServiceLies(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := openStore(t, filepath.Join(t.TempDir(), "frontier.db"), time.Millisecond)
-				r := &rig{T: t, store: s, config: Config{Policy: DefaultPolicy(), IgnoreRobots: true, Open: 1}} // so that it polls nothing meanwhile
+				r := &rig{T: t, store: s, config: Config{Policy: DefaultPolicy(), IgnoreRobots: true, Open: 1}} // so that it does not poll meanwhile
 				r.add(u)
 				w := r.worker((&script{many: func(n int, s manyStream) error {
 					if n > 1 {
@@ -258,12 +258,12 @@ func TestServiceLies(t *testing.T) {
 					}
 					return afterTask(row.first)(n, s)
 				}}).start(t, "liar"))
-				begun := time.Now()
+				started := time.Now()
 				if err := w.Run(t.Context()); err != nil {
 					t.Errorf("Run = %v", err)
 				}
 				stats, got := w.Stats(), r.row(u)
-				if took := time.Since(begun); took > row.most || stats.Completed != row.completed || stats.Stale != 0 || stats.Open != 0 {
+				if took := time.Since(started); took > row.most || stats.Completed != row.completed || stats.Stale != 0 || stats.Open != 0 {
 					t.Errorf("%+v after %v, want %d fetched within %v", stats, took, row.completed, row.most)
 				}
 				if got.CrashCount != row.crashes || stats.Lost != int64(row.crashes) {

@@ -11,9 +11,9 @@ import (
 // reapLoop takes back expired leases, usually of workers that are gone.
 func (w *Worker) reapLoop(ctx context.Context) {
 	for ctx.Err() == nil {
-		begun := time.Now()
+		started := time.Now()
 		n, err := w.store.Reap(ctx)
-		w.config.Metrics.storeCall("reap", time.Since(begun), err)
+		w.config.Metrics.storeCall("reap", time.Since(started), err)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			w.reportError(ctx, "reap", err)

@@ -162,7 +162,7 @@ func hanging(t *testing.T) Service {
 	}
 	t.Cleanup(func() {
 		conn.Close()
-		l.Close() // what was not accepted ends with it
+		l.Close() // this ends connections that were not accepted
 	})
 	return Service{Name: "hanging", Client: client.New(conn)}
 }

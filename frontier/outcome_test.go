@@ -22,7 +22,7 @@ func TestOutcomes(t *testing.T) {
 		name, path string
 		status     store.Status // at the end
 		httpStatus int
-		lastError  string // what it begins with
+		lastError  string // its start
 		requests   int
 		retries    int // of the last fetch
 		failures   int
@@ -130,7 +130,7 @@ func TestPauses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, path string
-		least      time.Duration // that the host is closed
+		least      time.Duration // how long the host stays closed
 		most       time.Duration
 	}{
 		{"503 that asks", "/s/k/503:retry-after=2/200", time.Second, 2 * time.Second},

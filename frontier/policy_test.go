@@ -64,13 +64,13 @@ func TestSet(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		rule  string
-		want  map[string]Action // beside what was set before
+		want  map[string]Action // in addition to earlier rules
 		fault []string
 	}{
 		{"forbidden=abort-host", map[string]Action{"forbidden": AbortHost}, nil},
 		{"http_client_error=retry", map[string]Action{"http_client_error": Retry}, nil},
 		{"auth_required=abort-crawl", map[string]Action{"auth_required": AbortCrawl}, nil},
-		{"dns_not_found=retry", map[string]Action{"dns_not_found": Retry}, nil}, // over what was set
+		{"dns_not_found=retry", map[string]Action{"dns_not_found": Retry}, nil}, // replaces an earlier rule
 		{"robots_disallowed=skip", map[string]Action{"robots_disallowed": Skip}, nil},
 		{"forbidden", nil, []string{`"forbidden"`, "CLASS=ACTION"}},
 		{"", nil, []string{`""`, "CLASS=ACTION"}},

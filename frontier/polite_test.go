@@ -62,7 +62,7 @@ func (r *rig) addPolite() {
 		host := fmt.Sprintf("h%d", h)
 		for n := range politePages {
 			switch {
-			case n%3 == 0: // host h and the next lead to one page of another, which nobody has claimed
+			case n%3 == 0: // host h and the next redirect to the same page of another host, which is not claimed yet
 				to := r.site.URL(fmt.Sprintf("to%d", h/2), fmt.Sprintf("/p/%d", n))
 				r.add(r.site.URL(host, redirectTo(302, to)))
 			case n == 4:

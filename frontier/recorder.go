@@ -147,9 +147,9 @@ func (r *recorder) try(ctx context.Context, batch []*pending) error {
 	for i, p := range batch {
 		fetches[i] = p.fetch
 	}
-	begun := time.Now()
+	started := time.Now()
 	each, err := r.w.store.RecordFetch(ctx, fetches)
-	r.w.config.Metrics.storeCall("record", time.Since(begun), err)
+	r.w.config.Metrics.storeCall("record", time.Since(started), err)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func TestRecorder(t *testing.T) {
 		outcomes  int
 		poison    map[int64]bool
 		opens     time.Duration
-		last      time.Duration // when nothing is written down any more
+		last      time.Duration // when the worker gives up storing
 		taken     int
 		abandoned int
 		most      time.Duration
@@ -75,8 +75,8 @@ func TestRecorder(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				begun := time.Now()
-				s := &pickyStore{poison: row.poison, opens: begun.Add(row.opens)}
+				started := time.Now()
+				s := &pickyStore{poison: row.poison, opens: started.Add(row.opens)}
 				w, err := New(s, []Service{{Name: "none"}}, Config{Policy: DefaultPolicy()})
 				if err != nil {
 					t.Fatal(err)
@@ -91,7 +91,7 @@ func TestRecorder(t *testing.T) {
 					})
 				}
 				w.visits.Wait()
-				took := time.Since(begun)
+				took := time.Since(started)
 				w.recorder.close()
 				w.others.Wait()
 				if len(s.taken) != row.taken || len(s.abandoned) != row.abandoned || took > row.most {
@@ -117,7 +117,7 @@ func TestRecorderPoisonAlone(t *testing.T) {
 		}
 		w.storing = t.Context()
 		w.others.Go(w.recorder.run)
-		begun := time.Now()
+		started := time.Now()
 		for id := range int64(2) {
 			w.visits.Go(func() {
 				w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
@@ -126,7 +126,7 @@ func TestRecorderPoisonAlone(t *testing.T) {
 			sleep(t.Context(), time.Second)
 		}
 		w.visits.Wait()
-		if took := time.Since(begun); len(s.taken) != 1 || len(s.abandoned) != 1 || took > 10*time.Second {
+		if took := time.Since(started); len(s.taken) != 1 || len(s.abandoned) != 1 || took > 10*time.Second {
 			t.Errorf("%v taken and %v given back after %v, want one and one in a few seconds", s.taken, s.abandoned, took)
 		}
 		w.recorder.close()
@@ -143,7 +143,7 @@ func TestRecorderFinalURL(t *testing.T) {
 	f := store.Fetch{ID: v.claim.ID, Status: store.Fetched, FinalURL: "::none::"}
 	f.Token, f.HTTPStatus, f.Attempts = v.claim.Token, 200, 1
 	w.recorder.record(v.claim, f)
-	w.recorder.record(v.claim, f) // again: the lease is over
+	w.recorder.record(v.claim, f) // again, but the lease is over
 	w.recorder.close()
 	w.others.Wait()
 	e, err := w.store.Why(t.Context(), u)

@@ -21,7 +21,7 @@ func TestFinalURL(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name   string
-		from   func(r *rig) string // the URL that is added
+		from   func(r *rig) string // the URL to add
 		final  func(r *rig) string // the row's URL afterwards
 		seen   int                 // requests
 		status int
@@ -144,7 +144,7 @@ func TestRedirectLoop(t *testing.T) {
 	var r *rig
 	r = newRig(t, time.Millisecond, site.Config{Robots: func(host string) (int, string) {
 		other := map[string]string{"a.demo.test": "b", "b.demo.test": "a"}[host]
-		return 302, r.site.URL(other, "/robots.txt") // here a page like any other
+		return 302, r.site.URL(other, "/robots.txt") // here it is a page like any other
 	}})
 	r.config.Policy.MaxURLRetries = 2
 	two, one := r.site.URL("a", "/robots.txt"), r.site.URL("c", "/loop/k/302")

@@ -151,7 +151,7 @@ func mark(t *testing.T, s store.Store, urls []string) {
 	_, err = s.RecordFetch(t.Context(), []store.Fetch{{ID: claims[0].ID, Status: store.Failed, LastError: "failed before", ErrorClass: "http_server_error",
 		FetchedParams: store.FetchedParams{Token: claims[0].Token, Attempts: 3}}})
 	must(err)
-	for range 2 { // of a crash, and of a lease
+	for range 2 { // one counts as a crash, the other as a lease
 		_, err = s.Abandon(t.Context(), []store.Lease{claims[1].Lease})
 		must(err)
 	}
@@ -189,7 +189,7 @@ func TestRequests(t *testing.T) {
 		name   string
 		change func(c *Config)
 		claim  store.Claim
-		want   *pb.FetchRequest // over robots.txt's
+		want   *pb.FetchRequest // the differences from the request for robots.txt
 	}{
 		{"the default", func(*Config) {}, store.Claim{}, &pb.FetchRequest{BodyPolicy: &pb.BodyPolicy{
 			MaxSizeBytes: proto.Int64(1 << 20), Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}}},

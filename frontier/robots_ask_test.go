@@ -50,7 +50,7 @@ func TestAskRobots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = s.Close() }() // it was only asked
+	defer func() { _ = s.Close() }() // reading has no other errors
 	if err := s.SaveRobots(t.Context(), store.Robots{Origin: "https://a.test:8443", Status: 200, Body: []byte("User-agent: *\nDisallow: /p?x\n")}); err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestRobots(t *testing.T) {
 	for _, row := range []struct {
 		name, host, path string
 		status           store.Status
-		lastError        string // what it begins with
+		lastError        string // its start
 		pages            int    // requests for the page
 	}{
 		{"an empty file allows", "open", "/p/1", store.Fetched, "", 1},
@@ -286,7 +286,7 @@ func TestRetryForgetsRobots(t *testing.T) {
 	for _, row := range []struct {
 		name, path, class string
 		status            int
-		file              string // at first; later all is allowed
+		file              string // at first; later everything is allowed
 	}{
 		{"a line", "/p/1", ClassRobotsDisallowed, 200, "User-agent: *\nDisallow: /p/"},
 		{"out of reach", "/p/1", ClassRobotsUnreachable, 500, ""},
@@ -303,7 +303,7 @@ func TestRetryForgetsRobots(t *testing.T) {
 					return row.status, row.file
 				}})
 				r.config.IgnoreRobots, r.config.RobotsPatience, r.config.Endless = false, time.Millisecond, endless
-				r.config.Policy.RetryDelay = time.Hour // what is out of reach is asked for again after it
+				r.config.Policy.RetryDelay = time.Hour // after which an unreachable file is fetched again
 				records := make(chan Record, 2)
 				r.config.Recorded = func(rec Record) error { records <- rec; return nil }
 				u := r.site.URL("a", row.path)
@@ -346,7 +346,7 @@ func (r *rig) background() (end func()) {
 	w := r.worker()
 	go func() {
 		defer close(ended)
-		_ = w.Run(ctx) // it was asked to end
+		_ = w.Run(ctx) // it was told to stop
 	}()
 	return func() {
 		cancel()
@@ -363,9 +363,9 @@ func TestRedirectToAnotherScheme(t *testing.T) {
 	secure := "https" + strings.TrimPrefix(r.site.URL("a", "/p/1?via=r"), "http")
 	from := r.site.URL("a", redirectTo(301, secure))
 	r.add(from)
-	begun := time.Now()
+	started := time.Now()
 	r.crawl()
-	if took := time.Since(begun); took > 15*time.Second {
+	if took := time.Since(started); took > 15*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	// No server speaks TLS there, so the target waits for its robots.txt as a URL of its own.

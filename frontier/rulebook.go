@@ -340,16 +340,16 @@ func (w *Worker) sift(ctx context.Context, claims []store.Claim, until time.Time
 			waits[origin], _ = w.prepare(origin, r.BodySize, w.stored(origin))
 		}
 	}
-	var begin []store.Claim
+	var ready []store.Claim
 	for _, c := range claims {
 		origin, _ := originOf(c.URL)
 		if p := waits[origin]; p != nil {
 			w.parked = append(w.parked, parked{claim: c, until: until, rules: p})
 		} else {
-			begin = append(begin, c)
+			ready = append(ready, c)
 		}
 	}
-	return begin, nil
+	return ready, nil
 }
 
 // unpark starts the visits of parked claims whose files are ready, as far as there is
@@ -361,7 +361,7 @@ func (w *Worker) unpark() {
 	for _, p := range w.parked {
 		if room > 0 && p.rules.ended() {
 			room--
-			w.begin(p.claim, p.until)
+			w.start(p.claim, p.until)
 		} else {
 			left = append(left, p)
 		}

@@ -9,10 +9,10 @@ const slowestStart = 500
 // they would start together, be due together again after each delay, and then wait for the CPU. One
 // goroutine uses it.
 type slowStart struct {
-	began time.Time
-	lasts time.Duration // zero means that there is no slow start
-	rate  float64       // per second
-	begun int
+	began   time.Time
+	lasts   time.Duration // zero means that there is no slow start
+	rate    float64       // per second
+	started int
 }
 
 // newSlowStart starts at now, if more hosts are due than the worker can fetch from at once.
@@ -30,7 +30,7 @@ func (r *slowStart) allowed(now time.Time, n int) int {
 	if r.lasts == 0 || past >= r.lasts {
 		return n
 	}
-	return max(0, min(n, 1+int(past.Seconds()*r.rate)-r.begun))
+	return max(0, min(n, 1+int(past.Seconds()*r.rate)-r.started))
 }
 
-func (r *slowStart) add(n int) { r.begun += n }
+func (r *slowStart) add(n int) { r.started += n }

@@ -22,7 +22,7 @@ func TestSlowStart(t *testing.T) {
 		{"just before its end", 10_000, 5 * s, 256, 5*s - time.Millisecond, 9999},
 		{"after its end", 10_000, 5 * s, 256, 5 * s, 1_000_000},
 		{"a long delay keeps nobody waiting for it", 10_000, time.Hour, 256, s, 501},
-		{"nor after the last host has begun", 10_000, time.Hour, 256, 20 * s, 1_000_000},
+		{"nor after the last host has started", 10_000, time.Hour, 256, 20 * s, 1_000_000},
 		{"fewer hosts than places", 256, 5 * s, 256, 0, 1_000_000},
 		{"one more", 257, 5 * s, 256, 0, 1},
 		{"no delay", 10_000, 0, 256, 0, 1_000_000},
@@ -32,13 +32,13 @@ func TestSlowStart(t *testing.T) {
 			began := time.Unix(1_000_000, 0)
 			r := newSlowStart(began, row.hosts, row.delay, row.open)
 			got := 0
-			for range 2 { // what was begun is counted, and no more may begin at the same instant
+			for range 2 { // URLs that have started count, and no more may start at the same time
 				n := r.allowed(began.Add(row.after), 1_000_000-got)
 				r.add(n)
 				got += n
 			}
 			if got != row.want {
-				t.Errorf("%d may have begun after %v, want %d", got, row.after, row.want)
+				t.Errorf("%d may have started after %v, want %d", got, row.after, row.want)
 			}
 		})
 	}

@@ -52,9 +52,9 @@ func (w *Worker) stray(origin string) {
 func (w *Worker) sweepLoop(ctx context.Context) {
 	after := ""
 	for ctx.Err() == nil {
-		begun := time.Now()
+		started := time.Now()
 		next, _, err := w.store.SweepRobots(ctx, after, strayAge)
-		w.config.Metrics.storeCall("sweep", time.Since(begun), err)
+		w.config.Metrics.storeCall("sweep", time.Since(started), err)
 		if err != nil && ctx.Err() == nil {
 			w.reportError(ctx, "sweep robots.txt", err)
 		} else {

@@ -27,7 +27,7 @@ type visit struct {
 	heldUntil   time.Time // the reservation lasts at least until then, by this machine's clock
 	leftHost    bool      // the claim's own host was left
 	unused      bool      // no request was sent to the reserved host yet
-	begun       bool      // a fetch was sent, so requests may have been made
+	started     bool      // a fetch was sent, so requests may have been made
 
 	mu       sync.Mutex
 	until    time.Time // the lease lasts at least until then, by this machine's clock
@@ -158,7 +158,7 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 		}
 	}})
 	if outcome != nil || errors.Is(err, client.ErrLost) {
-		v.begun = true
+		v.started = true
 	}
 	if outcome == nil {
 		return nil, v.broken(err)
@@ -224,7 +224,7 @@ func (v *visit) checkLease() *ending {
 
 // back gives the URL back: at once if its host received no request.
 func (v *visit) back() *ending {
-	if v.begun {
+	if v.started {
 		return &ending{how: giveBackDelayed}
 	}
 	return &ending{how: giveBack}

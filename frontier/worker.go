@@ -243,20 +243,20 @@ func (w *Worker) claim() (int, error) {
 		w.giveBack(claims)
 		return 0, nil
 	}
-	begin, err := w.sift(ctx, claims, until)
+	ready, err := w.sift(ctx, claims, until)
 	if err != nil {
 		w.giveBack(claims)
 		return 0, err
 	}
 	w.slowStart.add(len(claims))
-	for _, c := range begin {
-		w.begin(c, until)
+	for _, c := range ready {
+		w.start(c, until)
 	}
 	return len(claims), nil
 }
 
-// begin runs the visit of a claim in a new goroutine.
-func (w *Worker) begin(c store.Claim, until time.Time) {
+// start runs the visit of a claim in a new goroutine.
+func (w *Worker) start(c store.Claim, until time.Time) {
 	v := &visit{w: w, claim: c, until: until}
 	v.ctx, v.cancel = context.WithCancelCause(w.fetching)
 	w.mu.Lock()

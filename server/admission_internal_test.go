@@ -37,7 +37,7 @@ func TestAdmissionQueue(t *testing.T) {
 			}
 		}
 	}
-	admitted(0, 1, 4) // the third of the one has no room, the first of the other has
+	admitted(0, 1, 4) // the first caller has no slot for its third task, but the other caller has one
 	leave(2)
 	leave(0)
 	admitted(0, 1, 3, 4)

@@ -84,7 +84,7 @@ func TestExplainRefuses(t *testing.T) {
 		{"negative exchanges", func(in *pb.ExplainRequest) { in.Exchanges = -1 }, []string{"exchanges"}},
 		{"negative time left", func(in *pb.ExplainRequest) { in.TimeLeft = seconds(-1) }, []string{"time_left"}},
 		{"time left that is no duration", func(in *pb.ExplainRequest) { in.TimeLeft = &durationpb.Duration{Seconds: 1, Nanos: -1} }, []string{"time_left"}},
-		{"time that is none", func(in *pb.ExplainRequest) { in.ObservedTime = &timestamppb.Timestamp{Nanos: -1} }, []string{"observed_time"}},
+		{"invalid time", func(in *pb.ExplainRequest) { in.ObservedTime = &timestamppb.Timestamp{Nanos: -1} }, []string{"observed_time"}},
 		{"unknown auth result", func(in *pb.ExplainRequest) { in.AuthResult = 99 }, []string{"auth_result"}},
 		{"fault without a class", func(in *pb.ExplainRequest) { in.Faults = []pb.ErrorClass{1, 0} }, []string{"faults[1]"}},
 		{"unknown fault", func(in *pb.ExplainRequest) { in.Faults = []pb.ErrorClass{99} }, []string{"faults[0]"}},

@@ -53,7 +53,7 @@ func FuzzJSONElements(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got := jsonElements(text)
 		if !json.Valid(text) {
-			return // of anything it must only not panic
+			return // arbitrary bytes must only not panic
 		}
 		want, values := 0, json.NewDecoder(bytes.NewReader(text))
 		var sizes []int // of the open arrays and objects, in tokens
@@ -71,7 +71,7 @@ func FuzzJSONElements(f *testing.F) {
 				sizes = sizes[:len(sizes)-1]
 			}
 			if values.More() && len(sizes) > 0 {
-				want++ // a comma follows, or in an object a colon, which is none
+				want++ // a comma follows; a colon in an object does not count
 			}
 		}
 		if got > want {

@@ -26,7 +26,7 @@ type manyStream struct {
 	pb.FetchService_FetchManyClient
 	outcomes map[string][]*pb.FetchOutcome
 	events   map[string][]string
-	order    []string // tags, as their outcomes came
+	order    []string // tags, in the order of their outcomes
 	messages int
 	draining bool
 }

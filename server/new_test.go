@@ -22,7 +22,7 @@ func TestNewRefuses(t *testing.T) {
 		{"negative MaxBodyBytes", server.Config{Limits: server.Limits{MaxBodyBytes: -1}}},
 		{"negative Heartbeat", server.Config{Heartbeat: -1}},
 		{"negative memory budget", server.Config{MemoryBudget: -1}},
-		{"prefix that is none", server.Config{Fetch: fetch.Config{Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{{}}}}}},
+		{"invalid prefix", server.Config{Fetch: fetch.Config{Egress: fetch.Egress{AllowCIDRs: []netip.Prefix{{}}}}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if s, err := server.New(row.cfg); err == nil || s != nil {

@@ -200,7 +200,7 @@ func TestMetrics(t *testing.T) {
 		_, err = many.Recv()
 	}
 	o.await(func(all map[string]float64) bool {
-		runtime.GC() // grpc-go lets go of what is never sent without a word
+		runtime.GC() // grpc-go drops unsent messages without releasing them
 		return all[`fetchd_memory_bytes{kind="answer"}`] == 0
 	})
 

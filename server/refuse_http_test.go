@@ -51,7 +51,7 @@ func badURLs() []refused {
 		{"bad bracket", "http://[" + marker + "]/"},
 		{"port 0", "http://origin.example:0/" + marker},
 		{"port 65536", "http://origin.example:65536/" + marker},
-		{"port that is none", "http://origin.example:" + marker + "/"},
+		{"invalid port", "http://origin.example:" + marker + "/"},
 		{"bad escape", "http://origin.example/%zz" + marker},
 	} {
 		rows = append(rows, refused{"URL " + row.name, func(in *pb.FetchRequest) { in.Url = row.url }, []string{"url"}})
@@ -92,11 +92,11 @@ func badHeaders() []refused {
 	}
 	for _, row := range []struct{ name, header string }{
 		{"without a name", ""},
-		{"whose name has a space", "X Y"},
-		{"whose name is a whole line", "Authorization: Bearer " + marker},
-		{"whose name is not ASCII", "X-É"},
-		{"whose name breaks the line", "X\r\nY"},
-		{"whose name has an underscore", "X_Forwarded_For"},
+		{"name with a space", "X Y"},
+		{"name that is a whole line", "Authorization: Bearer " + marker},
+		{"name that is not ASCII", "X-É"},
+		{"name that breaks the line", "X\r\nY"},
+		{"name with an underscore", "X_Forwarded_For"},
 	} {
 		rows = append(rows, refused{"header " + row.name, header(&pb.Header{Name: row.header, Value: marker}), []string{"headers[1].name"}})
 	}

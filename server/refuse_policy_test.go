@@ -218,7 +218,7 @@ func badConditions() []refused {
 	}
 	return append(rows,
 		refused{"17 entity tags", condition(&pb.Precondition{Etags: slices.Repeat([]string{`"a"`}, 17)}), []string{"precondition.etags"}},
-		refused{"time that is none", condition(&pb.Precondition{ModifiedSinceTime: &timestamppb.Timestamp{Nanos: -1}}), []string{"precondition.modified_since_time"}},
+		refused{"invalid time", condition(&pb.Precondition{ModifiedSinceTime: &timestamppb.Timestamp{Nanos: -1}}), []string{"precondition.modified_since_time"}},
 		refused{"time out of range", condition(&pb.Precondition{ModifiedSinceTime: &timestamppb.Timestamp{Seconds: math.MaxInt64}}), []string{"precondition.modified_since_time"}},
 	)
 }

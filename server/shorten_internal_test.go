@@ -22,7 +22,7 @@ func TestKeptAttempts(t *testing.T) {
 	}{
 		{"enough memory: as many as fit into an answer", 1 << 30, 2},
 		{"memory for three", 800 << 10, 9},
-		{"memory for none", 64 << 10, 11},
+		{"no memory for any", 64 << 10, 11},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -80,7 +80,7 @@ func TestHeartbeats(t *testing.T) {
 				if slow = 0; r.IntN(4) == 0 {
 					slow = time.Duration(r.IntN(25000)) * time.Millisecond
 				}
-				// Half a millisecond more, so that no two timers of the bubble ring at once.
+				// Half a millisecond more, so that no two timers of the bubble fire at once.
 				wait := time.Duration([]int{r.IntN(40_000), r.IntN(5), int(silence.Milliseconds()) - 1}[r.IntN(3)]) * time.Millisecond
 				<-time.After(wait + 500*time.Microsecond)
 				if err := e.sink(fetch.AttemptStarted{Attempt: 1}); err != nil {

@@ -26,7 +26,7 @@ func TestHostIsOurs(t *testing.T) {
 		{"loopback by a name of the service", "127.0.0.1:8081", "Fetchd.example:8081", true, false, true},
 		{"a page, by a name of the service", "192.0.2.2:8081", "fetchd.example", true, false, true},
 		{"a page, by what is under a name of the service", "192.0.2.2:8081", "a.fetchd.example", true, false, false},
-		{"a page with TLS, whose name the certificate holds", "192.0.2.2:8081", "fetchd.internal", true, true, true},
+		{"a page with TLS, under a name of the certificate", "192.0.2.2:8081", "fetchd.internal", true, true, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

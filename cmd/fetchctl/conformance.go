@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -48,7 +47,7 @@ func (c *conformanceCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Target, err)
 	}
 	if c.List {
-		return a.conformanceList(ctx, scenarios)
+		return a.listScenarios(ctx, scenarios, func(s *kit.Scenario) []string { return s.Rules })
 	}
 	var reports []kit.Report
 	var blocked error
@@ -145,17 +144,6 @@ func (c *conformanceCmd) clients(ctx context.Context, scenarios []*kit.Scenario)
 		reports = append(reports, *r)
 	}
 	return reports, nil
-}
-
-// conformanceList prints the scenarios.
-func (a *app) conformanceList(ctx context.Context, all []*kit.Scenario) int {
-	p := a.Painter(a.Out)
-	for _, s := range all {
-		if _, err := fmt.Fprintf(a.Out, "%s  %s\n  %s\n", p.Paint(cli.Bold, s.Name), p.Paint(cli.Dim, strings.Join(s.Rules, " ")), s.Story); err != nil {
-			return a.fail(ctx, "", cli.OutputError(err))
-		}
-	}
-	return cli.ExitOK
 }
 
 // await waits until the target answers, at most as long as --wait.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -28,7 +27,7 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, "", err)
 	}
 	if c.List {
-		return a.demoList(ctx, all)
+		return a.listScenarios(ctx, all, (*kit.Scenario).BreakRules)
 	}
 	chosen := all
 	if c.Break != "" {
@@ -172,13 +171,11 @@ func (d *demo) summary() int {
 	return cli.ExitOK
 }
 
-// demoList prints the scenarios.
-func (a *app) demoList(ctx context.Context, all []*kit.Scenario) int {
-	p := a.Painter(a.Out)
+// listScenarios prints the scenarios, each with the rules that rulesOf returns.
+func (a *app) listScenarios(ctx context.Context, all []*kit.Scenario, rulesOf func(*kit.Scenario) []string) int {
+	out, p := &cli.Printer{W: a.Out}, a.Painter(a.Out)
 	for _, s := range all {
-		if _, err := fmt.Fprintf(a.Out, "%s  %s\n  %s\n", p.Paint(cli.Bold, s.Name), p.Paint(cli.Dim, strings.Join(s.BreakRules(), " ")), s.Story); err != nil {
-			return a.fail(ctx, "", cli.OutputError(err))
-		}
+		out.Printf("%s  %s\n  %s\n", p.Paint(cli.Bold, s.Name), p.Paint(cli.Dim, strings.Join(rulesOf(s), " ")), s.Story)
 	}
-	return cli.ExitOK
+	return a.fail(ctx, "", out.End())
 }

@@ -32,16 +32,8 @@ A failed fetch writes no FILE, and usually nothing to standard output. The excep
 
 // Manual lists the exit codes and examples of the command.
 func (c *getCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitOK:          "success, 304, or a redirect that is not followed",
-		cli.ExitTransient:   "",
-		cli.ExitPermanent:   "",
-		cli.ExitRateLimited: "",
-		cli.ExitNeedsAuth:   "",
-		cli.ExitService:     "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return cli.Manual{Exits: cli.Codes(cli.ExitTransient, cli.ExitPermanent, cli.ExitRateLimited, cli.ExitNeedsAuth, cli.ExitService, cli.ExitOutput, cli.ExitInterrupted).
+		With(cli.ExitOK, "success, 304, or a redirect that is not followed"), Examples: `
   fetchctl get https://example.org/
   fetchctl get -v -o page.html https://example.org/
   fetchctl get -r 10 --profile download -o image.iso https://example.org/image.iso
@@ -71,16 +63,8 @@ If files failed in several ways, the exit code is the first of 21, 20, 2, 11, 13
 
 // Manual lists the exit codes and examples of the command.
 func (c *downloadCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitOK:          "all files are there",
-		cli.ExitTransient:   "",
-		cli.ExitPermanent:   "",
-		cli.ExitRateLimited: "",
-		cli.ExitNeedsAuth:   "",
-		cli.ExitService:     "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return cli.Manual{Exits: cli.Codes(cli.ExitTransient, cli.ExitPermanent, cli.ExitRateLimited, cli.ExitNeedsAuth, cli.ExitService, cli.ExitOutput, cli.ExitInterrupted).
+		With(cli.ExitOK, "all files are there"), Examples: `
   fetchctl download https://example.org/image.iso
   fetchctl download -d images -j 8 --limit-rate 2m -i urls.txt
   fetchctl download -d release --sha256sums SHA256SUMS -i urls.txt
@@ -96,11 +80,7 @@ func (c *explainCmd) Help() string {
 
 // Manual lists the exit codes and examples of the command.
 func (c *explainCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitService:     "",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return cli.Manual{Exits: cli.Codes(cli.ExitService, cli.ExitOutput, cli.ExitInterrupted), Examples: `
   fetchctl explain --status 503
   fetchctl explain --status 429 -H 'Retry-After: 120'
   fetchctl explain --fault body_interrupted --body-committed
@@ -119,13 +99,10 @@ func (c *demoCmd) Help() string {
 
 // Manual lists the exit codes and examples of the command.
 func (c *demoCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitOK:          "every check held",
-		cli.ExitFailed:      "a check did not hold",
-		cli.ExitService:     "the origin or the service could not start",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
+		With(cli.ExitOK, "every check held").
+		With(cli.ExitFailed, "a check did not hold").
+		With(cli.ExitService, "the origin or the service could not start"), Examples: `
   fetchctl demo
   fetchctl demo --list
   fetchctl demo --break W2
@@ -143,14 +120,11 @@ The target must be able to reach the origin. A target on this machine needs --eg
 
 // Manual lists the exit codes and examples of the command.
 func (c *conformanceCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{
-		cli.ExitOK:          "every check held",
-		cli.ExitFailed:      "a check did not hold",
-		cli.ExitUsage:       "usage, or the target does not reach the origin",
-		cli.ExitService:     "the service or the origin failed",
-		cli.ExitOutput:      "",
-		cli.ExitInterrupted: "",
-	}, Examples: `
+	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
+		With(cli.ExitOK, "every check held").
+		With(cli.ExitFailed, "a check did not hold").
+		With(cli.ExitUsage, "usage, or the target does not reach the origin").
+		With(cli.ExitService, "the service or the origin failed"), Examples: `
   fetchctl conformance
   fetchctl conformance --list
   fetchctl conformance --only W2 --only "redirect loop"

@@ -36,7 +36,7 @@ func (c *addCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, creating, func(s store.Store) error {
-		ad := &adder{store: s, app: a, err: &cli.Printer{W: a.Err}, terminal: cli.IsTerminal(a.Err), verbose: c.Verbose, begun: time.Now()}
+		ad := &adder{store: s, app: a, err: &cli.Printer{W: a.Err}, terminal: cli.IsTerminal(a.Err), verbose: c.Verbose, started: time.Now()}
 		return ad.add(ctx, sources)
 	})
 }
@@ -48,7 +48,7 @@ type adder struct {
 	err      *cli.Printer
 	terminal bool
 	verbose  bool
-	begun    time.Time
+	started  time.Time
 	logged   time.Time // when the last line of progress was printed
 	shown    bool      // the terminal shows a line of progress
 
@@ -94,7 +94,7 @@ func (ad *adder) add(ctx context.Context, sources []source) error {
 
 // drain puts entries until there are no more.
 func (ad *adder) drain(ctx context.Context, entries <-chan entry) error {
-	ad.logged = ad.begun
+	ad.logged = ad.started
 	tick := time.NewTicker(putEvery)
 	defer tick.Stop()
 	for {
@@ -170,7 +170,7 @@ func (ad *adder) report(e entry) {
 // showProgress draws the progress, or prints it every logEvery.
 func (ad *adder) showProgress() {
 	now := time.Now()
-	text := fmt.Sprintf("%s read, %.0f/s", cli.Count(ad.read, "URL"), float64(ad.read)/now.Sub(ad.begun).Seconds())
+	text := fmt.Sprintf("%s read, %.0f/s", cli.Count(ad.read, "URL"), float64(ad.read)/now.Sub(ad.started).Seconds())
 	switch {
 	case ad.terminal:
 		ad.err.Printf("\r\x1b[K%s", text)

@@ -202,7 +202,7 @@ func TestAddInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		in, stdin := io.Pipe()
 		go func() {
-			_, _ = io.WriteString(stdin, "# a comment\nhttp://a.test/1\nbad\nhttp://a.test/2\n") // a pipe that is read takes it
+			_, _ = io.WriteString(stdin, "# a comment\nhttp://a.test/1\nbad\nhttp://a.test/2\n") // the pipe has a reader
 			time.Sleep(15 * time.Second)                                                         //nolint:forbidigo // time in a bubble
 			cancel()
 		}()
@@ -256,7 +256,7 @@ func TestAddOnTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, stdin := io.Pipe()
 		go func() {
-			_, _ = io.WriteString(stdin, "http://a.test/1\nhttp://a.test/2\n") // a pipe that is read takes it
+			_, _ = io.WriteString(stdin, "http://a.test/1\nhttp://a.test/2\n") // the pipe has a reader
 			time.Sleep(1500 * time.Millisecond)                                //nolint:forbidigo // time in a bubble
 			_, _ = io.WriteString(stdin, "bad\n")
 			_ = stdin.Close()
@@ -269,7 +269,7 @@ func TestAddOnTerminal(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			ad := &adder{store: s, app: a, err: &cli.Printer{W: &told}, terminal: true, begun: time.Now()}
+			ad := &adder{store: s, app: a, err: &cli.Printer{W: &told}, terminal: true, started: time.Now()}
 			if code := a.end(t.Context(), ad.add(t.Context(), sources)); code != cli.ExitBadInput {
 				t.Errorf("exit status %d, want %d", code, cli.ExitBadInput)
 			}

@@ -1,15 +1,15 @@
-// Command frontier keeps the URLs of a crawl and decides when each is fetched.
+// Command frontier stores the URLs of a crawl and decides when each one is fetched.
 //
 //	frontier add       add URLs from arguments, lists and sitemaps
 //	frontier run       fetch what is in the frontier
 //	frontier status    count URLs and hosts
-//	frontier why URL   say why a URL is not being fetched now
-//	frontier retry     try again what failed, or fetch again what is old
-//	frontier export    write the tables as JSON lines or CSV
-//	frontier pause     stop claims of the crawl or of a host
-//	frontier resume    take that back
-//	frontier set       give a host a delay or a number of fetches of its own
+//	frontier why URL   show why a URL is not being fetched now
+//	frontier retry     try failed URLs again, or fetch old ones again
+//	frontier export    write the URLs or the fetches as JSON lines or CSV
+//	frontier pause     start no more fetches, of the whole crawl or of one host
+//	frontier resume    end a pause
+//	frontier set       set the delay or the number of fetches at once of one host
 //
-// All that it knows is in one database, a SQLite file or PostgreSQL, which
-// --db names. Several of these commands may run at once on one database.
+// Everything is in one database, a SQLite file or PostgreSQL, which --db names. Several of these
+// commands may run at once on one database.
 package main

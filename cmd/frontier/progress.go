@@ -35,7 +35,7 @@ type progress struct {
 	stats   func() frontier.Stats                       // of this worker
 	metrics *frontier.Metrics
 	faults  faults
-	begun   time.Time
+	started time.Time
 
 	last store.Counts
 	took time.Duration // duration of the last count
@@ -45,16 +45,16 @@ type progress struct {
 
 // watched runs the worker and shows its progress.
 func (p *progress) watched(ctx context.Context, w *frontier.Worker) error {
-	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
-	told := make(chan struct{})
-	p.stats, p.begun = w.Stats, time.Now()
+	showing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	shown := make(chan struct{})
+	p.stats, p.started = w.Stats, time.Now()
 	go func() {
-		defer close(told)
-		p.run(telling, ctx.Done())
+		defer close(shown)
+		p.run(showing, ctx.Done())
 	}()
 	err := w.Run(ctx)
 	stop()
-	<-told
+	<-shown
 	if errors.Is(err, frontier.ErrNoService) {
 		return err
 	}
@@ -73,7 +73,7 @@ func (p *progress) run(ctx context.Context, draining <-chan struct{}) {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	p.done.add(p.begun, 0, rateOver)
+	p.done.add(p.started, 0, rateOver)
 	p.count(ctx)
 	for {
 		select {
@@ -98,13 +98,13 @@ func (p *progress) count(ctx context.Context) {
 	if p.quiet && p.metrics == nil || len(p.left) > 0 && time.Since(p.left.at()) < max(countEvery, countShare*p.took) {
 		return
 	}
-	begun := time.Now()
+	started := time.Now()
 	c, err := p.counts(ctx)
 	if err != nil {
 		return // the worker logs errors of the store
 	}
-	p.last, p.took = c, time.Since(begun)
-	p.left.add(begun, c.Pending+c.Failed+c.Fetching, trendOver)
+	p.last, p.took = c, time.Since(started)
+	p.left.add(started, c.Pending+c.Failed+c.Fetching, trendOver)
 	p.metrics.Counted(c)
 }
 
@@ -167,7 +167,7 @@ func (p *progress) sum() {
 			parts = append(parts, fmt.Sprintf("%d %s", more.n, more.name))
 		}
 	}
-	p.out.Printf("%s%s in %v\n", p.faults.sum(), strings.Join(parts, ", "), time.Since(p.begun).Round(100*time.Millisecond))
+	p.out.Printf("%s%s in %v\n", p.faults.sum(), strings.Join(parts, ", "), time.Since(p.started).Round(100*time.Millisecond))
 }
 
 // trend is a number at several times, the oldest first.

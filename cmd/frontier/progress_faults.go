@@ -92,7 +92,7 @@ func (f *faults) lately() string {
 	if most == "" {
 		return ""
 	}
-	told := fmt.Sprintf(", lately %d %s", f.n[most], most)
+	text := fmt.Sprintf(", lately %d %s", f.n[most], most)
 	clear(f.n)
-	return told
+	return text
 }

@@ -17,14 +17,14 @@ import (
 
 // crawling is a crawl that completes ten URLs per second, of which every tenth fails.
 type crawling struct {
-	begun time.Time
-	urls  int64
-	reads int           // of the table
-	takes time.Duration // a read
-	fails error         // each read
+	started time.Time
+	urls    int64
+	reads   int           // of the table
+	takes   time.Duration // a read
+	fails   error         // each read
 }
 
-func (c *crawling) ended() int64 { return min(c.urls, int64(time.Since(c.begun).Seconds()*10)) }
+func (c *crawling) ended() int64 { return min(c.urls, int64(time.Since(c.started).Seconds()*10)) }
 
 func (c *crawling) stats() frontier.Stats {
 	n := c.ended()
@@ -46,8 +46,8 @@ func (c *crawling) counts(ctx context.Context) (store.Counts, error) {
 func (c *crawling) watch(p *progress, d time.Duration) string {
 	var out bytes.Buffer
 	p.out = &console{w: &out}
-	c.begun = time.Now()
-	p.counts, p.stats, p.begun = c.counts, c.stats, c.begun
+	c.started = time.Now()
+	p.counts, p.stats, p.started = c.counts, c.stats, c.started
 	ctx, stop := context.WithTimeout(context.Background(), d)
 	defer stop()
 	p.run(ctx, nil)
@@ -188,9 +188,9 @@ func TestEstimate(t *testing.T) {
 func TestTrend(t *testing.T) {
 	t.Parallel()
 	var r trend
-	begun := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for n := range int64(60) {
-		r.add(begun.Add(time.Duration(n)*time.Second), n*n, 10*time.Second)
+		r.add(started.Add(time.Duration(n)*time.Second), n*n, 10*time.Second)
 	}
 	if got, want := r.rate(), float64(59*59-49*49)/10; got != want || len(r) != 11 {
 		t.Errorf("the rate is %v over %d readings, want %v over 11", got, len(r), want)
@@ -211,7 +211,7 @@ func TestSum(t *testing.T) {
 				"1 completed, 2 failed, 3 retries, 4 postponed, 5 lost, 6 stale, 7 errors in 1m1.2s\n"},
 		} {
 			var out bytes.Buffer
-			p := &progress{out: &console{w: &out}, quiet: true, begun: time.Now().Add(-61234 * time.Millisecond), stats: func() frontier.Stats { return tt.stats }}
+			p := &progress{out: &console{w: &out}, quiet: true, started: time.Now().Add(-61234 * time.Millisecond), stats: func() frontier.Stats { return tt.stats }}
 			p.sum()
 			diff(t, fmt.Sprint(tt.stats), tt.want, out.String())
 		}
@@ -247,8 +247,8 @@ func TestStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for quiet, want := range map[bool]string{false: "stopping: waiting for fetches in flight; a second signal stops at once\n", true: ""} {
 			var out bytes.Buffer
-			c := &crawling{begun: time.Now()}
-			p := &progress{out: &console{w: &out}, quiet: quiet, counts: c.counts, stats: c.stats, begun: time.Now()}
+			c := &crawling{started: time.Now()}
+			p := &progress{out: &console{w: &out}, quiet: quiet, counts: c.counts, stats: c.stats, started: time.Now()}
 			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 			draining, drain := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, drain)

@@ -12,8 +12,7 @@ const (
 	serviceEnded = "the fetchd ended before the fetch did: check whether it is running"
 )
 
-// hints say what was wrong with URLs of an error class, and what to do before they are
-// tried again.
+// hints has, for each error class, what was wrong with its URLs and what to do before a retry.
 var hints = map[string]string{
 	"dns_not_found":           "the host does not exist: check its name, or your name server if this affects all hosts",
 	"dns_failure":             "the name server did not answer: check your network",
@@ -58,7 +57,7 @@ var hints = map[string]string{
 }
 
 // remedy returns what to do about URLs that failed for good in a class, which may be
-// empty or unknown. It begins in lower case and has no full stop.
+// empty or unknown. It starts in lower case and has no full stop.
 func remedy(class string) string {
 	if class == "" {
 		return `"frontier retry" tries again`

@@ -18,7 +18,7 @@ func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		args []string
-		told string // by the first line
+		told string // start of the first line
 	}{
 		{"none open", []string{"--open", "0"}, "--open: 0 is not from 1 to 100000"},
 		{"fewer open", []string{"--open=-1"}, "--open: -1 is not from 1 to 100000"},

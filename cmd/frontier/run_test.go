@@ -238,7 +238,7 @@ func TestMetricsOfRun(t *testing.T) {
 		}
 	}
 	c.must("add", at(s, "/p/2"))
-	b.out.until(t, "{") // an endless run takes what comes later
+	b.out.until(t, "{") // an endless run fetches later URLs too
 	b.end(cli.ExitInterrupted)
 }
 
@@ -257,9 +257,9 @@ func TestInterrupted(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			begun, release := make(chan struct{}, 10), make(chan struct{})
+			started, release := make(chan struct{}, 10), make(chan struct{})
 			origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				begun <- struct{}{}
+				started <- struct{}{}
 				select {
 				case <-release:
 				case <-r.Context().Done():
@@ -278,7 +278,7 @@ func TestInterrupted(t *testing.T) {
 			}
 			c := newCrawl(t, origin.URL+"/1", origin.URL+"/2")
 			b := c.start(append(append(inside(port), "--ignore-robots"), tt.flags...)...)
-			<-begun
+			<-started
 			b.stop()
 			if !tt.late {
 				b.err.until(t, "stopping: ")

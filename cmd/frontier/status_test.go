@@ -107,7 +107,7 @@ func TestStatusWatch(t *testing.T) {
 	c := newCrawl(t)
 	c.must("pause")
 	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
+		started := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		got := runWith(ctx, strings.NewReader(""), nil, "status", "--watch", "--db", c.db)
@@ -116,7 +116,7 @@ func TestStatusWatch(t *testing.T) {
 		}
 		want := ""
 		for n := range 3 {
-			want += stamp(begun.Add(time.Duration(n)*watchEvery)) + " pending 0, fetching 0, fetched 0, failed 0, dead 0; " +
+			want += stamp(started.Add(time.Duration(n)*watchEvery)) + " pending 0, fetching 0, fetched 0, failed 0, dead 0; " +
 				"hosts due 0, waiting 0, in flight 0, blocked 0, paused 0; the crawl is paused\n"
 		}
 		diff(t, "output", want, got.out)

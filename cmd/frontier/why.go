@@ -27,7 +27,7 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, cli.UsageError("URL", fmt.Sprintf("%v: give a complete URL, with http:// or https://", err)))
 	}
 	return c.with(ctx, a, existing, func(s store.Store) error {
-		told, err := s.Why(ctx, url)
+		found, err := s.Why(ctx, url)
 		if errors.Is(err, store.ErrUnknownURL) {
 			a.Errorf(`the frontier does not have %s: add it with "frontier add"`, url)
 			return cli.PrintedError(cli.ExitNothing, "unknown URL")
@@ -39,7 +39,7 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 		if err != nil {
 			return err
 		}
-		out, e := &cli.Printer{W: a.Out}, &evidence{told, robots}
+		out, e := &cli.Printer{W: a.Out}, &evidence{found, robots}
 		if c.JSON {
 			writeJSON(out, explained(e))
 		} else {

@@ -36,7 +36,7 @@ func TestWhy(t *testing.T) {
 		name     string
 		setup    func(c *crawl)
 		reason   string
-		sentence string // begins so
+		sentence string // its start
 	}{
 		{"nothing", func(*crawl) {}, "its_turn", "Nothing delays it: it waits for its turn"},
 		{"fetched", func(c *crawl) {
@@ -49,7 +49,7 @@ func TestWhy(t *testing.T) {
 			`It failed for good (target_blocked): fetchd may not connect to the address or port: allow it with --egress-allow-cidr and --egress-allow-port, `},
 		{"dead without a class", func(c *crawl) { c.fetch(failedIn("", store.Dead)) }, "dead", `It failed for good: "frontier retry" tries again.`},
 		{"dead, and the crawl paused", func(c *crawl) { c.fetch(failedIn("forbidden", store.Dead)); c.must("pause") }, "dead", "It failed for good"},
-		{"under way", func(c *crawl) {
+		{"in flight", func(c *crawl) {
 			c.store(func(s store.Store) error { return claim(s, time.Hour) })
 		}, "fetching", `It is being fetched now by worker w\x1b1; the lease ends in `},
 		{"left by its worker", func(c *crawl) {
@@ -96,7 +96,7 @@ func TestWhy(t *testing.T) {
 			c.fetch(failedIn("rate_limited", store.Failed))
 			c.store(func(s store.Store) error { return s.Block(t.Context(), "a.test", time.Hour) })
 		}, "backing_off", "It failed (rate_limited)"},
-		{"another URL of its host under way", func(c *crawl) {
+		{"another URL of its host in flight", func(c *crawl) {
 			c.store(func(s store.Store) error { return claim(s, time.Hour) })
 			c.must("add", "http://a.test/other")
 			c.exec(`UPDATE urls SET status = CASE url WHEN '` + page + `' THEN 'pending' ELSE 'fetching' END`)
@@ -204,7 +204,7 @@ func TestExplainEscapes(t *testing.T) {
 	}{
 		{"dead", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Dead}}}},
 		{"failed", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Failed, ReadyAt: time.Unix(1, 0)}}}},
-		{"under way", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Fetching, LeaseUntil: time.Unix(1, 0)}}}},
+		{"in flight", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Fetching, LeaseUntil: time.Unix(1, 0)}}}},
 		{"paused", evidence{Explanation: store.Explanation{URL: store.URL{Status: store.Pending}, Host: store.Host{Paused: true}}}},
 	} {
 		e := &tt.e

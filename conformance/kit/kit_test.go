@@ -175,7 +175,7 @@ func (a *answer) outcome() *pb.FetchOutcome { return a.messages[len(a.messages)-
 const firstWait = 200 * time.Millisecond
 
 func honest(o *origin.Origin, s *kit.Scenario) *answer {
-	begun := time.Now()
+	started := time.Now()
 	retry := &pb.RetryDecision{Verdict: pb.RetryVerdict_RETRY_VERDICT_RETRY, Rule: "W1",
 		DelaySource: pb.DelaySource_DELAY_SOURCE_BACKOFF, Delay: durationpb.New(firstWait)}
 	body := o.Body(2000)
@@ -191,7 +191,7 @@ func honest(o *origin.Origin, s *kit.Scenario) *answer {
 			{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Rule: "H0",
 				Response: &pb.HttpResponse{StatusCode: 200}, Attempts: 2, Exchanges: 2, FinalUrl: s.URL(o)}}},
 		},
-		requests: []origin.Request{{Time: begun}, {Time: begun.Add(firstWait)}},
+		requests: []origin.Request{{Time: started}, {Time: started.Add(firstWait)}},
 	}
 	for i, m := range a.messages {
 		m.Sequence = int64(i + 1)
@@ -262,11 +262,11 @@ func TestJudgeClient(t *testing.T) {
 		return all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == name })]
 	}
 	o := origin.New(origin.Config{})
-	begun := time.Now()
+	started := time.Now()
 	at := func(offsets ...time.Duration) []origin.Request {
 		var requests []origin.Request
 		for _, d := range offsets {
-			requests = append(requests, origin.Request{Method: http.MethodGet, Time: begun.Add(d)})
+			requests = append(requests, origin.Request{Method: http.MethodGet, Time: started.Add(d)})
 		}
 		return requests
 	}

@@ -43,7 +43,7 @@ type Record struct {
 // Perform runs the scenario and calls event with each event of the stream, unless it is nil. It
 // returns when the call has ended.
 func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o Origin, event func(*pb.FetchResponse)) *Record {
-	begun := time.Now()
+	started := time.Now()
 	if s.deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.deadline)
@@ -64,7 +64,7 @@ func (s *Scenario) Perform(ctx context.Context, service pb.FetchServiceClient, o
 	default:
 		rec.Err = rec.stream(ctx, service, req, event)
 	}
-	rec.Spent = time.Since(begun)
+	rec.Spent = time.Since(started)
 	rec.Requests = o.Requests(s.Key())
 	return rec
 }

@@ -60,10 +60,10 @@ func (o *Origin) takeOver(hijacker http.Hijacker, r *http.Request) {
 
 // streamWire is one exchange through a ResponseWriter.
 type streamWire struct {
-	w     http.ResponseWriter
-	conn  *connection
-	begun bool
-	ended bool
+	w        http.ResponseWriter
+	conn     *connection
+	headSent bool
+	ended    bool
 }
 
 func (w *streamWire) major() int { return 2 }
@@ -92,7 +92,7 @@ func (w *streamWire) begin(h *head) error {
 	if h.length != unset {
 		header.Set("Content-Length", strconv.FormatInt(h.length, 10))
 	}
-	w.begun = true
+	w.headSent = true
 	w.w.WriteHeader(h.code())
 	return nil
 }
@@ -114,7 +114,7 @@ func (w *streamWire) end(trailers []Field) error {
 }
 
 func (w *streamWire) flush() error {
-	if !w.begun {
+	if !w.headSent {
 		return nil // Flush would send a default head
 	}
 	return gone(http.NewResponseController(w.w).Flush())

@@ -29,7 +29,8 @@ func open(t *testing.T, place string) *Store {
 	return s
 }
 
-// TestKeep in each kind of place: what is kept is read again, however many keep it.
+// TestKeep checks for each kind of place that a stored body can be read, even if several goroutines
+// store it.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -55,7 +56,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestKeepLeavesOneFile a body, and nothing else.
+// TestKeepLeavesOneFile checks that nothing but the body is left.
 func TestKeepLeavesOneFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -77,7 +78,7 @@ func TestKeepLeavesOneFile(t *testing.T) {
 	}
 }
 
-// TestKeepRepairs a file that is not as long as its body: one that was damaged.
+// TestKeepRepairs checks that a file of the wrong length is replaced.
 func TestKeepRepairs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -115,7 +116,7 @@ func TestKeepRefuses(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses says which place, and nothing that is secret in its query.
+// TestOpenRefuses checks that the error contains the place, and no secret of its query.
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")

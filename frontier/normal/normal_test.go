@@ -21,7 +21,7 @@ func TestStandard(t *testing.T) {
 	}
 }
 
-// want is the normal form, or nothing where there is none.
+// want returns the normal form, or an empty text if there is none.
 func (f fact) want() string {
 	if f.ours == "" {
 		return f.href
@@ -29,7 +29,7 @@ func (f fact) want() string {
 	return strings.TrimPrefix(f.ours, "-")
 }
 
-// TestConcurrentUse is for the race detector: all goroutines share one parser.
+// TestConcurrentUse gives the race detector goroutines that share the parser.
 func TestConcurrentUse(t *testing.T) {
 	var group sync.WaitGroup
 	for range 4 {
@@ -44,7 +44,7 @@ func TestConcurrentUse(t *testing.T) {
 	group.Wait()
 }
 
-// checkNormal wants an error where want is empty.
+// checkNormal wants an error if want is empty.
 func checkNormal(t *testing.T, in, want string) {
 	t.Helper()
 	got, err := normal.NormalizeURL(in)

@@ -1,14 +1,13 @@
 package normal_test
 
-// A fact of the URL standard: what a browser makes of in. The inputs are our
-// own; what comes of each follows from https://url.spec.whatwg.org/#url-parsing
-// and has a counterpart in the standard's test data (urltestdata.json).
+// fact is a fact of the URL standard: what a browser makes of in. The inputs are our own. Each
+// result follows from https://url.spec.whatwg.org/#url-parsing and has a counterpart in the
+// standard's test data (urltestdata.json).
 type fact struct {
 	name string
 	in   string
-	href string // empty: the URL does not parse
-	// ours is the normal form where the rules on top of the standard make
-	// another, or "-" where they refuse the URL.
+	href string // empty if the URL is not valid
+	// ours is the normal form if it differs from href, or "-" if our rules reject the URL.
 	ours string
 }
 

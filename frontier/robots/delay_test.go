@@ -8,9 +8,8 @@ import (
 	"fetchd/frontier/robots"
 )
 
-// TestCrawlDelayIsThatOfItsDefinition compares every short file with the definition: an
-// agent line gets the longest delay that follows it, and an agent the longest of its
-// lines.
+// TestCrawlDelayIsThatOfItsDefinition compares every short file with the definition: an agent line
+// gets the longest delay that follows it, and an agent gets the longest delay of its lines.
 func TestCrawlDelayIsThatOfItsDefinition(t *testing.T) {
 	t.Parallel()
 	lines := []string{"User-agent: a", "User-agent: b", "Crawl-delay: 1", "Crawl-delay: 2", "Crawl-delay: 3", "Disallow: /"}
@@ -35,7 +34,7 @@ func TestCrawlDelayIsThatOfItsDefinition(t *testing.T) {
 	each(0)
 }
 
-// defined is the definition: it visits all agents of a group at each delay.
+// defined implements the definition: it visits all agents of a group for each delay.
 func defined(file []string, agent string) (longest time.Duration) {
 	var group []string
 	ruled := false

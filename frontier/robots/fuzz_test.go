@@ -9,8 +9,8 @@ import (
 	"fetchd/frontier/robots"
 )
 
-// FuzzParse: any bytes are a file, the ends of lines do not matter, and the
-// line that decides is one of the file.
+// FuzzParse checks that any bytes are a valid file, that the kind of line ends does not matter, and
+// that the deciding line is one of the file.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(fourGroups), "foobot", "/example/page.html")
 	f.Add([]byte("\ufeffUser-agent: *\nDisallow: /*%2a$ # a\nCrawl-delay: 1.5\nSitemap: s"), "a/1", "/%2A?q=%")
@@ -37,7 +37,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzMatch holds the matcher against the plainest one.
+// FuzzMatch compares the matcher with the simplest one.
 func FuzzMatch(f *testing.F) {
 	f.Add("/*a*b$", "/aab")
 	f.Add("*ab*ab", "/abab")
@@ -80,7 +80,7 @@ func FuzzPrecedence(f *testing.F) {
 	})
 }
 
-// plain leaves what is neither escaped nor a comment nor space.
+// plain returns s without escapes, comments and space.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' || r == '%' || r == '#' {
@@ -90,7 +90,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// escaped is a plain pattern or target as it is compared (RFC 9309 §2.2.2).
+// escaped returns a plain pattern or target in the form that is compared (RFC 9309 §2.2.2).
 func escaped(s string) string {
 	var out strings.Builder
 	for i := range len(s) {

@@ -6,9 +6,8 @@ import (
 	"fetchd/frontier/robots"
 )
 
-// TestMatch holds one rule against one target. What the RFC and Google's
-// documentation of patterns say by example comes first; the rest are our own
-// cases of the same rules.
+// TestMatch matches one rule with one target. The first rows are examples of the RFC and of
+// Google's documentation; the others are our own cases of the same rules.
 func TestMatch(t *testing.T) {
 	for _, row := range []struct {
 		name, pattern, target string
@@ -34,7 +33,7 @@ func TestMatch(t *testing.T) {
 		{"an end, then more", "/this/path/exactly$", "/this/path/exactly/not", false},
 		{"a wildcard within", "/this/*/exactly", "/this/a/b/exactly", true},
 
-		// What Google documents, and crawler-commons tests, in our own words.
+		// Cases from Google's documentation and the tests of crawler-commons, in our own words.
 		{"prefix: itself", "/lake", "/lake", true},
 		{"prefix: extension", "/lake", "/lake.html", true},
 		{"prefix: below", "/lake", "/lake/trout.html", true},
@@ -104,7 +103,8 @@ func TestMatch(t *testing.T) {
 		{"a lone percent sign", "/100%", "/100%", true},
 		{"a byte that is not UTF-8", "/\xe4", "/%E4", true},
 		{"an escaped NUL", "/a%00", "/a%00b", true},
-		// What a URL carries only escaped. google/robotstxt matches none of the first ten.
+		// Characters that a URL contains only escaped. google/robotstxt matches none of the first
+		// ten rows.
 		{"a space in the rule", "/my files/", "/my%20files/a", true},
 		{"a quotation mark in the rule", `/q"z`, "/q%22z", true},
 		{"less than in the rule", "/a<b", "/a%3Cb", true},

@@ -206,8 +206,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestSizeIsBounded checks that the rules of a file hold no more than MaxSize, whatever
-// is in it. The first rules count, and those that no longer fit do not.
+// TestSizeIsBounded checks that the rules of a file use at most MaxSize, whatever it contains. The
+// first rules count, and those that do not fit are ignored.
 func TestSizeIsBounded(t *testing.T) {
 	const few = 64 << 10
 	own := strings.Repeat("Disallow: /b\n", 30000)

@@ -21,9 +21,9 @@ import (
 // server is a PostgreSQL for the tests of this package. The first test that needs it starts it.
 var server struct {
 	once sync.Once
-	dsn  string // of an administrator; empty if there is no server
+	dsn  string // of an administrator; empty without a server
 	log  string // a file; empty if the server is not ours
-	why  string // there is none
+	why  string // why there is no server
 	stop func()
 	used atomic.Int64
 }

@@ -330,7 +330,7 @@ func TestLeaveHosts(t *testing.T) {
 				if again, err := f.LeaveHosts(t.Context(), []Lease{first.Lease}); err != nil || len(again) != 0 {
 					t.Errorf("Depart again = %v, %v, want none", again, err)
 				}
-				f.claim(0) // its delay has begun
+				f.claim(0) // its delay has started
 				f.openHosts()
 				second := f.claim(1)[0]
 				if n := f.number(`SELECT in_flight FROM hosts`); n != 1 {
@@ -507,7 +507,7 @@ func TestPagesHoldEveryRow(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
-		open(t, f.dsn) // a second time is no fault
+		open(t, f.dsn) // migrating twice is not an error
 		f.exec(`UPDATE settings SET value = '0' WHERE name = 'normal_form_version'`)
 		if _, err := Open(t.Context(), f.dsn, Config{}); !errors.Is(err, ErrNormalForm) {
 			t.Errorf("Open with another normal form = %v, want ErrNormalForm", err)

@@ -15,7 +15,7 @@ type Reservation struct {
 	Wait  time.Duration // after which to ask again; zero if granted
 }
 
-// Granted reports whether the caller may use the host, and nobody else may.
+// Granted reports whether the caller may use the host, exclusively.
 func (r Reservation) Granted() bool { return r.Until != 0 }
 
 // Guesses for when a host opens, if the database does not say.

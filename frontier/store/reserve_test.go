@@ -157,7 +157,7 @@ func TestSettle(t *testing.T) {
 				f.exec(`UPDATE hosts SET due_at = 0, next_at = 0, reserved_until = 0, delay_ms = NULL, crawl_delay_ms = 0`)
 				r := f.reserved("a.test", 5*time.Hour)
 				f.exec(row.meantime)
-				f.claim(0) // sees the host closed, and puts it off
+				f.claim(0) // sees the closed host and postpones it
 				f.settle(r)
 				f.wantNext("a.test", row.want)
 				f.settle(r)

@@ -66,12 +66,12 @@ func TestClaimTakesHostsNotURLs(t *testing.T) {
 		if claims[0].Host == claims[1].Host || claims[0].Token != 1 {
 			t.Errorf("claims = %+v, want one of each host with token 1", claims)
 		}
-		f.claim(0) // both hosts have a fetch under way
+		f.claim(0) // both hosts have a fetch in flight
 		f.fetched(claims[0])
 		f.claim(0) // and then a delay
 		f.openHosts()
 		if got := f.claim(1)[0]; got.Host != "a.test" || got.URL != "http://a.test/2" {
-			t.Errorf("claim = %+v, want the next of a.test: b.test has a fetch under way", got)
+			t.Errorf("claim = %+v, want the next of a.test: b.test has a fetch in flight", got)
 		}
 	})
 }
@@ -95,7 +95,7 @@ func TestHostOpensAtEndPlusDelay(t *testing.T) {
 			t.Fatalf("SetHost = %v", err)
 		}
 		c := f.claim(1)[0]
-		pause(t, delay) // counts for nothing: the fetch has not ended
+		pause(t, delay) // does not count, because the fetch has not ended
 		end := time.Now()
 		f.fetched(c)
 		for {

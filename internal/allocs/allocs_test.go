@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 	for _, row := range []struct {
 		name, now string
 		want      bool
-		told      []string
+		contains  []string
 	}{
 		{"slower", strings.ReplaceAll(file(many), "31970 ns", "999999 ns"), true, []string{"1 benchmarks"}},
 		{"more allocations", grown, false, []string{"300 allocations per operation, 204 allowed", ".ci/allocs --write"}},
@@ -124,7 +124,7 @@ func TestJudge(t *testing.T) {
 			if err != nil || got != row.want {
 				t.Errorf("judge = %v, %v; want %v\n%s", got, err, row.want, report)
 			}
-			for _, part := range row.told {
+			for _, part := range row.contains {
 				if !strings.Contains(report, part) {
 					t.Errorf("the report lacks %q:\n%s", part, report)
 				}

@@ -60,7 +60,7 @@ type Manual struct {
 	Examples string
 	// Exits are the exit codes that the command uses, with their meaning. An empty
 	// meaning stands for the general one.
-	Exits map[int]string
+	Exits Exits
 }
 
 // Completion is the command that prints a completion script. [Program.Parse] runs it.
@@ -75,7 +75,7 @@ func (*Completion) Help() string {
 
 // Manual is the end of the command's help.
 func (*Completion) Manual() Manual {
-	return Manual{Exits: map[int]string{ExitOutput: ""}, Examples: `
+	return Manual{Exits: Codes(ExitOutput), Examples: `
   source <(PROGRAM completion bash)
   PROGRAM completion bash > ~/.local/share/bash-completion/completions/PROGRAM
   PROGRAM completion zsh > ~/.zfunc/_PROGRAM        # a folder in fpath
@@ -149,7 +149,7 @@ func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context) error {
 	if node := c.Selected(); node != nil {
 		manual = manualOf(node)
 	} else if manual.Exits == nil {
-		manual.Exits = make(map[int]string)
+		manual.Exits = make(Exits)
 		for _, command := range c.Model.Children {
 			for code := range manualOf(command).Exits {
 				manual.Exits[code] = ""

@@ -1,8 +1,8 @@
-# Runs the shell blocks of one document in this one shell: FOLDER/N.sh in the order of
-# N, the output to FOLDER/N.out and, where FOLDER/N.twice is there, that of a second
-# run to FOLDER/N.again. FOLDER/N.status gets the exit status: that of the first
-# command that fails or, where FOLDER/N.exit names the one to expect, of the last. It runs in namespaces of its own for network, mounts and processes, which end
-# with it: COPY takes the place of TREE there.
+# Runs the shell blocks of a document, FOLDER/N.sh in the order of N, in this shell. The output
+# goes to FOLDER/N.out. If FOLDER/N.twice exists, the block runs again, with its output in
+# FOLDER/N.again. FOLDER/N.status gets the exit status of the first command that fails. If
+# FOLDER/N.exit exists, it names the expected status, which is that of the last command. The shell
+# has its own namespaces for network, mounts and processes, in which COPY replaces TREE.
 #
 #   session.sh TREE COPY FOLDER
 set -eu

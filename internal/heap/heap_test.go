@@ -61,7 +61,9 @@ func TestHoldWithDeepStacks(t *testing.T) {
 	defer all.Wait()
 	defer close(release)
 	Hold()
-	wantAfterCollection(t, func(int) bool { return read("/gc/scan/stack:bytes") > 32<<20 && read("/gc/heap/goal:bytes") < 2*minHeap },
+	wantAfterCollection(t, func(int) bool {
+		return read("/gc/scan/stack:bytes") > 32<<20 && read("/gc/heap/goal:bytes") < 2*minHeap
+	},
 		"less, for a goal of twice 64 MiB at most with 32 MiB of stacks")
 }
 

@@ -117,7 +117,7 @@ func TestEndOfATakenConnection(t *testing.T) {
 	for _, tc := range []struct {
 		how                origin.End
 		wrote, broke, gone int64
-		want               time.Duration // zero for now
+		want               time.Duration // zero means now
 		left               bool
 	}{
 		{origin.EndAnswered, wrote, broke, gone, wrote, false},
@@ -216,13 +216,13 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 		s         *Site
 		returned  atomic.Bool
 		ready     = make(chan struct{})
-		begun     = make(chan struct{})
+		started   = make(chan struct{})
 		abandoned = make(chan bool, 1)
 	)
 	s, err := Start(Config{Robots: func(string) (int, string) {
 		<-ready
-		close(begun)
-		s.names.readers.Wait() // the last that Close ends
+		close(started)
+		s.names.readers.Wait() // Close waits for them last
 		for range 1000 {
 			runtime.Gosched()
 		}
@@ -237,7 +237,7 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 	wait.Go(func() {
 		readAll(t.Context(), t, s.Addr(), "GET /robots.txt HTTP/1.1\r\nHost: h1.demo.test\r\n\r\n")
 	})
-	<-begun
+	<-started
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}

@@ -18,7 +18,7 @@ func TestResolver(t *testing.T) {
 	s := start(t, site.Config{})
 	for _, tc := range []struct {
 		name, network, host string
-		want                []string // nil: there is no such host
+		want                []string // nil if the host does not exist
 	}{
 		{"host", "ip", "h1.demo.test", []string{"127.0.0.1"}},
 		{"deep", "ip4", "a.b.c.demo.test.", []string{"127.0.0.1"}},
@@ -102,7 +102,7 @@ func TestNameServerGarbage(t *testing.T) {
 	})
 	noise := make([]byte, 6000)
 	_, _ = rand.Read(noise) // never fails
-	noise[2] |= 0x80        // a response, whatever the rest says
+	noise[2] |= 0x80        // a response, whatever else it contains
 	for _, tc := range []struct {
 		name     string
 		datagram []byte

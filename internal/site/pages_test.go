@@ -119,7 +119,7 @@ func TestRobots(t *testing.T) {
 	large := strings.Repeat("Disallow: /x\n", 50_000)
 	rows := []struct {
 		host         string
-		say          int // status that the function gives
+		say          int // status that the function returns
 		body         string
 		status       int
 		want         string // body

@@ -167,6 +167,8 @@ func (s *Server) startOrigin(o *Options, cfg *fetch.Config) error {
 	switch {
 	case o.NoOrigin:
 		return nil
+	case o.InMemory && o.Origin != nil:
+		return errors.New("Options.Origin cannot be used with InMemory: leave one out")
 	case o.InMemory:
 		s.startMemoryOrigin(cfg)
 	case o.Origin != nil:

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/client"
-	"fetchd/fetch"
+	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
@@ -120,13 +120,17 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestNewRefuses checks that an unusable configuration leaves nothing running. TestMain looks
+// TestNewRefuses checks that invalid options leave nothing running. TestMain looks
 // for goroutines.
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	s, err := fetchdtest.New(fetchdtest.Options{Configure: func(c *server.Config) { c.Fetch = fetch.Config{}; c.Heartbeat = -1 }})
-	if s != nil || err == nil {
-		t.Errorf("New = %v, %v; want an error", s, err)
+	for name, options := range map[string]fetchdtest.Options{
+		"negative Heartbeat":       {Configure: func(c *server.Config) { c.Heartbeat = -1 }},
+		"an origin, but in memory": {InMemory: true, Origin: new(origin.Origin)},
+	} {
+		if s, err := fetchdtest.New(options); s != nil || err == nil {
+			t.Errorf("%s: New = %v, %v; want an error", name, s, err)
+		}
 	}
 }
 

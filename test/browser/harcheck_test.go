@@ -202,7 +202,7 @@ func TestCheckHAR(t *testing.T) {
 		{"the version", `"1.2"`, `"1.1"`, "version 1.1"},
 		{"a field that is missing", `"redirectURL":"",`, ``, "has no redirectURL"},
 		{"a number that is text", `"status":200`, `"status":"200"`, "status is string"},
-		{"a field of nobody's", `"cache":{}`, `"cache":{},"attempt":1`, "has attempt"},
+		{"an unknown field", `"cache":{}`, `"cache":{},"attempt":1`, "has attempt"},
 		{"a time that is no sum", `"time":6`, `"time":7`, "its parts are 6"},
 		{"TLS outside connect", `"ssl":2`, `"ssl":4`, "not within connect"},
 		{"a wait that is unknown", `"wait":2`, `"wait":-1`, "wait is -1"},

@@ -32,7 +32,7 @@ func (c *crawl) complete() {
 		{"canonical URLs that no row owns", `SELECT count(*) FROM (SELECT DISTINCT final_url FROM fetches WHERE status = 'fetched' AND final_url <> '') AS f
 			LEFT JOIN urls u ON u.url = f.final_url WHERE u.id IS NULL`, 0},
 		{"rows that own a canonical URL", `SELECT count(*) FROM urls WHERE url LIKE '%via=r'`, c.finals},
-		{"hosts with a fetch under way", `SELECT count(*) FROM hosts WHERE in_flight <> 0`, 0},
+		{"hosts with a fetch in flight", `SELECT count(*) FROM hosts WHERE in_flight <> 0`, 0},
 		{"crashes of one URL beyond 3", `SELECT count(*) FROM urls WHERE crash_count > 3`, 0},
 	} {
 		if got := c.count(row.query); got != row.want {

@@ -61,7 +61,7 @@ func (c *crawl) drained(w *process) {
 	}
 	for _, row := range []struct{ what, query string }{
 		{"URLs are neither pending nor fetched", `SELECT count(*) FROM urls WHERE status NOT IN ('pending', 'fetched')`},
-		{"hosts have a fetch under way", `SELECT count(*) FROM hosts WHERE in_flight <> 0`},
+		{"hosts have a fetch in flight", `SELECT count(*) FROM hosts WHERE in_flight <> 0`},
 		{"URLs crashed", `SELECT count(*) FROM urls WHERE crash_count > 0`},
 	} {
 		if n := c.count(row.query); n != 0 {

@@ -38,7 +38,7 @@ func TestPace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	begun := time.Now()
+	started := time.Now()
 	var batch []string
 	for n := range hosts * pages {
 		batch = append(batch, s.URL(fmt.Sprintf("h%d", n%hosts), fmt.Sprintf("/p/%d", n/hosts)))
@@ -49,7 +49,7 @@ func TestPace(t *testing.T) {
 			batch = batch[:0]
 		}
 	}
-	t.Logf("%d URLs put in %v", hosts*pages, time.Since(begun).Round(time.Second))
+	t.Logf("%d URLs put in %v", hosts*pages, time.Since(started).Round(time.Second))
 	service := inside(t, s)
 	policy := frontier.DefaultPolicy()
 	w, err := frontier.New(st, []frontier.Service{service}, frontier.Config{Open: 128, IgnoreRobots: true, Policy: policy})

@@ -140,32 +140,32 @@ func TestCheck(t *testing.T) {
 		{"an attempt left out", attempts, func(_ *history, s, _ *call) { s.events[4].message.GetAttemptStarted().Attempt = 3 }},
 		{"an attempt that does not end", attempts, func(_ *history, s, _ *call) { s.drop(3) }},
 		{"a last attempt that does not end", attempts, func(_ *history, s, _ *call) { s.drop(8) }},
-		{"an attempt that did not begin", attempts, func(_ *history, s, _ *call) { s.drop(1) }},
+		{"an attempt that did not start", attempts, func(_ *history, s, _ *call) { s.drop(1) }},
 		{"an attempt that the answer leaves out", attempts, func(_ *history, _, u *call) { u.answer.Attempts = u.answer.Attempts[1:] }},
 		{"attempts that the outcome counts wrong", attempts, func(_ *history, _, u *call) { u.end().Attempts, u.end().ResponseAttempt = 3, 2 }},
 		{"attempts at event level OUTCOME", "", func(_ *history, _, u *call) {
 			u.answer.Attempts, u.request.EventLevel = nil, pb.EventLevel_EVENT_LEVEL_OUTCOME
 		}},
-		{"an exchange that is not told", exchanges, func(h *history, _, _ *call) { h.requests = append(h.requests, get("stream", 22)) }},
-		{"an exchange that is not told, of an unsure call", exchanges, func(h *history, s, _ *call) {
+		{"an exchange that is not reported", exchanges, func(h *history, _, _ *call) { h.requests = append(h.requests, get("stream", 22)) }},
+		{"an exchange that is not reported, of an unsure call", exchanges, func(h *history, s, _ *call) {
 			h.requests, s.unsure = append(h.requests, get("stream", 22)), true
 		}},
-		{"an exchange that never was", exchanges, func(_ *history, s, _ *call) { s.end().Exchanges = 3 }},
-		{"an exchange that never was read, of an unsure call", "", func(_ *history, s, _ *call) { s.end().Exchanges, s.unsure = 3, true }},
-		{"a hop that never was", hops, func(_ *history, _, u *call) { u.answer.Attempts[0].Hops[0].Url = "http://origin.example/other" }},
+		{"an exchange that did not happen", exchanges, func(_ *history, s, _ *call) { s.end().Exchanges = 3 }},
+		{"an exchange that the origin did not read, of an unsure call", "", func(_ *history, s, _ *call) { s.end().Exchanges, s.unsure = 3, true }},
+		{"a hop that did not happen", hops, func(_ *history, _, u *call) { u.answer.Attempts[0].Hops[0].Url = "http://origin.example/other" }},
 		{"a hop of another method", hops, func(_ *history, s, _ *call) { s.events[3].message.GetAttemptFinished().Hops[0].Method = "HEAD" }},
-		{"a request that no hop tells of", hops, func(h *history, _, u *call) {
+		{"a request that no hop reports", hops, func(h *history, _, u *call) {
 			h.requests[2].path, u.answer.Attempts[0].Hops[0].StatusCode = "/elsewhere", 0
 		}},
 		{"a request that was sent again", "", func(_ *history, _, u *call) { u.answer.Attempts[0].Hops[0].StatusCode = 0 }},
-		{"a success that was cut", whole, func(h *history, _, _ *call) { h.requests[1].broken = true }},
-		{"a success after a cut", "", func(h *history, _, _ *call) { h.requests[0].broken = true }},
+		{"a success that was broken off", whole, func(h *history, _, _ *call) { h.requests[1].broken = true }},
+		{"a success after an interruption", "", func(h *history, _, _ *call) { h.requests[0].broken = true }},
 		{"a success without a request", whole, func(h *history, _, u *call) {
 			h.requests, u.end().Exchanges = slices.Delete(h.requests, 2, 4), 0
 			u.answer.Attempts[0].Hops, u.answer.Attempts[1].Hops = nil, nil
 		}},
 		{"a chunk that is missing", chunks, func(_ *history, s, _ *call) { s.drop(6) }},
-		{"a chunk that comes twice", chunks, func(_ *history, s, _ *call) {
+		{"a duplicate chunk", chunks, func(_ *history, s, _ *call) {
 			s.events = number(slices.Insert(s.events, 7, chunk(28, 2, 0, "second")))
 		}},
 		{"a chunk of another attempt", chunks, func(_ *history, s, _ *call) {
@@ -182,8 +182,8 @@ func TestCheck(t *testing.T) {
 		{"a response of another attempt", body, func(_ *history, s, _ *call) { s.end().ResponseAttempt = 1 }},
 		{"a request long after the outcome", quiet, func(h *history, _, _ *call) { h.requests[1].at = at(31 + 251) }},
 		{"a request soon after the outcome", "", func(h *history, _, _ *call) { h.requests[1].at = at(31 + 249) }},
-		{"a request long after the caller left", quiet, func(h *history, _, _ *call) { h.requests[4].at = at(15 + 251) }},
-		{"a request of nobody", known, func(h *history, _, _ *call) { h.requests = append(h.requests, get("nobody", 1)) }},
+		{"a request long after the caller cancelled", quiet, func(h *history, _, _ *call) { h.requests[4].at = at(15 + 251) }},
+		{"a request of no call", known, func(h *history, _, _ *call) { h.requests = append(h.requests, get("nobody", 1)) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			h := good()

@@ -30,7 +30,7 @@ const (
 // stopping is a fetch that is in flight when the service receives SIGTERM.
 type stopping struct {
 	phase   string
-	begun   chan struct{} // closed when the fetch has reached its phase
+	started chan struct{} // closed when the fetch has reached its phase
 	endedAt time.Time
 	outcome *pb.FetchOutcome
 	err     error
@@ -48,26 +48,26 @@ func TestStop(t *testing.T) {
 	var all []*stopping
 	var group sync.WaitGroup
 	for i := range each {
-		wait := &stopping{phase: "retry wait", begun: make(chan struct{})}
-		attempt := &stopping{phase: "attempt", begun: make(chan struct{})}
+		wait := &stopping{phase: "retry wait", started: make(chan struct{})}
+		attempt := &stopping{phase: "attempt", started: make(chan struct{})}
 		all = append(all, wait, attempt)
 		group.Go(func() { wait.fetch(ctx, client, o.URL("http", fmt.Sprintf("/s/w%d/503:retry-after=20", i))) })
 		group.Go(func() { attempt.fetch(ctx, client, o.URL("http", fmt.Sprintf("/s/a%d/200:size=5000,delay=1s", i))) })
 	}
 	for _, s := range all {
 		select {
-		case <-s.begun:
+		case <-s.started:
 		case <-ctx.Done():
 			t.Fatalf("a fetch does not reach its %s", s.phase)
 		}
 	}
-	told := p.Signal(syscall.SIGTERM)
+	signalled := p.Signal(syscall.SIGTERM)
 	health := <-turned
 	if health.IsZero() {
 		t.Fatal("the watch ended without NOT_SERVING")
 	}
-	t.Logf("health was NOT_SERVING %v after SIGTERM", health.Sub(told).Round(100*time.Microsecond))
-	rig.AtMost(t, "time to NOT_SERVING", health.Sub(told), goalTurn, limitTurn)
+	t.Logf("health was NOT_SERVING %v after SIGTERM", health.Sub(signalled).Round(100*time.Microsecond))
+	rig.AtMost(t, "time to NOT_SERVING", health.Sub(signalled), goalTurn, limitTurn)
 	wait.For(ctx, goalTurn) // health changes first; a call that arrives before the GOAWAY is still accepted and succeeds
 	for name, c := range map[string]*grpc.ClientConn{"the old connection": conn, "a new connection": dialOne(t, p.addr)} {
 		_, err := pb.NewFetchServiceClient(c).FetchUnary(ctx, &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.URL("http", "/s/new/200")}})
@@ -81,11 +81,11 @@ func TestStop(t *testing.T) {
 	for _, s := range all {
 		s.judge(t)
 		if s.phase == "retry wait" {
-			waits = append(waits, s.endedAt.Sub(told))
+			waits = append(waits, s.endedAt.Sub(signalled))
 		}
 	}
 	t.Logf("%d fetches in a wait ended after SIGTERM by %s; the process ended after %v, exit code %d",
-		each, waits, p.EndedAt.Sub(told).Round(time.Millisecond), code)
+		each, waits, p.EndedAt.Sub(signalled).Round(time.Millisecond), code)
 	rig.AtMost(t, "the last fetch in a retry wait", waits.Percentile(100), goalTurn, limitTurn)
 	if code != 0 {
 		t.Errorf("exit code %d, want 0", code)
@@ -117,7 +117,7 @@ func watchHealth(ctx context.Context, t *testing.T, conn *grpc.ClientConn) <-cha
 
 // fetch reads a fetch to its end.
 func (s *stopping) fetch(ctx context.Context, client pb.FetchServiceClient, url string) {
-	once := sync.OnceFunc(func() { close(s.begun) })
+	once := sync.OnceFunc(func() { close(s.started) })
 	defer once()
 	stream, err := client.Fetch(ctx, &pb.FetchRequest{Url: url})
 	for err == nil {

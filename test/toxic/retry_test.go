@@ -32,21 +32,21 @@ func TestRetry(t *testing.T) {
 					row.change(r)
 				}
 				l.prepare(row.toxic)
-				var told []attempt
+				var reported []attempt
 				out := l.client.Fetch(t.Context(), r, func(e fetch.Event) error {
 					f, ok := e.(fetch.AttemptFinished)
 					if !ok {
 						return nil
 					}
-					if told = append(told, attemptOf(f)); len(told) == 2 {
+					if reported = append(reported, attemptOf(f)); len(reported) == 2 {
 						l.remove()
 					}
 					return nil
 				})
 				l.check(out, protocol{p.name, p.listener, p.version, success()})
 				bad := attempt{p.end.class, classify.Retry}
-				if want := []attempt{bad, bad, {classify.NoClass, classify.Done}}; !slices.Equal(told, want) {
-					t.Errorf("attempts %v, want %v", told, want)
+				if want := []attempt{bad, bad, {classify.NoClass, classify.Done}}; !slices.Equal(reported, want) {
+					t.Errorf("attempts %v, want %v", reported, want)
 				}
 				if out.Attempts != 3 {
 					t.Errorf("%d attempts, want 3", out.Attempts)

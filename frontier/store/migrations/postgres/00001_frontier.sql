@@ -5,7 +5,7 @@ CREATE TABLE settings (
     value TEXT NOT NULL
 );
 
--- due_at says when a claim should next look at the host: a hint that may be too
+-- due_at is when a claim should next look at the host: a hint that may be too
 -- early, never too late. Null: a put, a record or a resume will set it.
 CREATE TABLE hosts (
     id             BIGINT  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -32,7 +32,7 @@ CREATE TABLE urls (
     token         BIGINT  NOT NULL DEFAULT 0,
     lease_until   BIGINT  NOT NULL DEFAULT 0,
     worker        TEXT    NOT NULL DEFAULT '',
-    holds         BIGINT  NOT NULL DEFAULT 1, -- of its host, while it is fetched: 0 once its redirects have left that
+    holds         BIGINT  NOT NULL DEFAULT 1, -- 1 while a fetch holds its host, 0 after its redirects have left it
     last_error    TEXT    NOT NULL DEFAULT '',
     error_class   TEXT    NOT NULL DEFAULT '',
     retry_count   BIGINT  NOT NULL DEFAULT 0,
@@ -66,7 +66,7 @@ CREATE TABLE fetches (
     ended_at    BIGINT  NOT NULL
 );
 
--- now() is the time at which a transaction began; a host that was waited for opens later.
+-- now() is when the transaction started; after a wait for a lock that is too early.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_now() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;

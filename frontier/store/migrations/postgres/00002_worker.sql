@@ -1,10 +1,10 @@
--- What a worker needs to follow redirects itself and to give up lost fetches.
+-- For workers that follow redirects themselves and abandon lost fetches.
 -- +goose Up
 
--- next_at as a reservation set it, until it is settled.
+-- The next_at that a reservation has set, until it is settled.
 ALTER TABLE hosts ADD COLUMN reserved_until BIGINT NOT NULL DEFAULT 0;
 
--- Takes leases back before they expire, as frontier_reap does after. Returns those that were held.
+-- Ends leases before they expire; frontier_reap ends them afterwards. Returns those that were held.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_abandon(p_items jsonb, p_delay_ms bigint)
 RETURNS TABLE (id bigint, token bigint) LANGUAGE plpgsql
@@ -41,7 +41,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 $$;
 -- +goose StatementEnd
 
--- status and error_class are those of the last try. body is of the last answer, if there was one.
+-- status and error_class describe the last fetch. body is that of the last answer, if any.
 CREATE TABLE robots (
     origin            TEXT    PRIMARY KEY,
     saved_at          BIGINT  NOT NULL,
@@ -69,7 +69,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- The hosts of these leases open after their delay, though the fetches go on elsewhere.
+-- Opens the hosts of these leases after their delay, although the fetches continue at other hosts.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_depart(p_items jsonb, p_delay_ms bigint)
 RETURNS TABLE (id bigint, token bigint) LANGUAGE plpgsql
@@ -98,7 +98,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- The URLs that wait for a host will not be fetched.
+-- Makes the waiting URLs of a host dead.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_abort(p_host text, p_class text, p_text text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE

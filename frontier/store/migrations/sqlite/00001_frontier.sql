@@ -5,7 +5,7 @@ CREATE TABLE settings (
     value TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- due_at says when a claim should next look at the host: a hint that may be too
+-- due_at is when a claim should next look at the host: a hint that may be too
 -- early, never too late. Null: a put, a record or a resume will set it.
 CREATE TABLE hosts (
     id             INTEGER PRIMARY KEY,
@@ -32,7 +32,7 @@ CREATE TABLE urls (
     token         INTEGER NOT NULL DEFAULT 0,
     lease_until   INTEGER NOT NULL DEFAULT 0,
     worker        TEXT    NOT NULL DEFAULT '',
-    holds         INTEGER NOT NULL DEFAULT 1, -- of its host, while it is fetched: 0 once its redirects have left that
+    holds         INTEGER NOT NULL DEFAULT 1, -- 1 while a fetch holds its host, 0 after its redirects have left it
     last_error    TEXT    NOT NULL DEFAULT '',
     error_class   TEXT    NOT NULL DEFAULT '',
     retry_count   INTEGER NOT NULL DEFAULT 0,

@@ -1,10 +1,10 @@
--- What a worker needs to follow redirects itself.
+-- For workers that follow redirects themselves.
 -- +goose Up
 
--- next_at as a reservation set it, until it is settled.
+-- The next_at that a reservation has set, until it is settled.
 ALTER TABLE hosts ADD COLUMN reserved_until INTEGER NOT NULL DEFAULT 0;
 
--- status and error_class are those of the last try. body is of the last answer, if there was one.
+-- status and error_class describe the last fetch. body is that of the last answer, if any.
 CREATE TABLE robots (
     origin            TEXT    PRIMARY KEY,
     saved_at          INTEGER NOT NULL,
