@@ -145,7 +145,7 @@ func TestDownloadEnds(t *testing.T) {
 		{"transient", "{O}/a/503 x\n", []string{"-r", "0"}, cli.ExitTransient, "http_server_error", []string{}},
 		{"rate", "{O}/a/429 x\n", []string{"-r", "0"}, cli.ExitRateLimited, "rate_limited", []string{}},
 		{"not allowed", "{O}/a/403 x\n", nil, cli.ExitNeedsAuth, "forbidden", []string{}},
-		{"the gravest is told", "{O}/a/429 x\n{O}/b/503 y\n{O}/c/404 z\n{O}/d/200 w\n", []string{"-r", "0"}, cli.ExitPermanent, "1 completed, 3 failed", []string{"w"}},
+		{"the exit code is that of the gravest failure", "{O}/a/429 x\n{O}/b/503 y\n{O}/c/404 z\n{O}/d/200 w\n", []string{"-r", "0"}, cli.ExitPermanent, "1 completed, 3 failed", []string{"w"}},
 		{"cut without a validator", "{O}/a/200:size=900000,cut=600000 x\n", []string{"-r", "0"}, cli.ExitTransient, "body_interrupted", []string{}},
 		{"cut with one", "{O}/a/200:size=900000,etag=%22v%22,range,cut=600000 x\n", []string{"-r", "0"}, cli.ExitTransient, "585.9 KiB kept", []string{"x.part", "x.part.json"}},
 		{"one retry", "{O}/a/503:retry-after=0/200 x\n", nil, cli.ExitOK, "1 completed, 0 failed, 1 retry, 0 already there", []string{"x"}},
@@ -232,7 +232,7 @@ func TestDownloadThere(t *testing.T) {
 	}
 }
 
-// No more than -j files are under way at once, and they begin in their order.
+// No more than -j files are in flight at once, and they begin in their order.
 func TestDownloadJobs(t *testing.T) {
 	t.Parallel()
 	o, dir := startOrigin(t), t.TempDir()
@@ -251,7 +251,7 @@ func TestDownloadJobs(t *testing.T) {
 	}
 	cancel()
 	got := <-ended
-	if n := len(o.AllRequests()); got.code != cli.ExitInterrupted || n != 3 || !strings.Contains(got.err, "3 interrupted, 5 not begun") {
+	if n := len(o.AllRequests()); got.code != cli.ExitInterrupted || n != 3 || !strings.Contains(got.err, "3 interrupted, 5 not started") {
 		t.Errorf("exit status %d, %d requests, want 3\n%s", got.code, n, got.err)
 	}
 	got = listed(t, o, t.TempDir(), "{O}/x/200 a\n{O}/x/200 b\n{O}/x/200 c\n{O}/x/200 d\n{O}/x/200 e\n", "-j", "1", "--json", "-q")
@@ -295,7 +295,7 @@ func TestDownloadInterrupted(t *testing.T) {
 		}
 	}
 	only(t, dir, "file.part", "file.part.json")
-	got := fetchctl(t, "download", "-d", dir, "--json", url) // its name comes from what was begun
+	got := fetchctl(t, "download", "-d", dir, "--json", url) // its name comes from the unfinished file
 	var r download.Result
 	if err := json.Unmarshal([]byte(got.out), &r); err != nil || got.code != cli.ExitOK {
 		t.Fatalf("second run: exit status %d, %v\n%s", got.code, err, got.err)
@@ -369,7 +369,7 @@ func TestDownloadNoService(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t)
 	got := listed(t, o, t.TempDir(), strings.Repeat("{O}/k/200\n", 1)+"{O}/l/200\n{O}/m/200\n", "-j", "1", "--server", o.Addr("refused"))
-	if got.code != cli.ExitService || !strings.Contains(got.err, "2 not begun") || !strings.Contains(got.err, "Is fetchd running at") {
+	if got.code != cli.ExitService || !strings.Contains(got.err, "2 not started") || !strings.Contains(got.err, "Is fetchd running at") {
 		t.Errorf("exit status %d\n%s", got.code, got.err)
 	}
 	addr := startServer(t)

@@ -94,7 +94,7 @@ func (o *output) discard() {
 type delivery struct {
 	out     *output
 	include bool
-	head    *pb.ResponseStarted // of a body that has not begun
+	head    *pb.ResponseStarted // of a body that has not started
 	before  int64               // bytes of the status line and headers in out
 	written int64               // body bytes
 }

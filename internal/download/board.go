@@ -21,12 +21,12 @@ const drawEvery = 250 * time.Millisecond
 // board prints the progress of a run: lines, and on a terminal, below them, a bar for each
 // file in flight and one for all files.
 type board struct {
-	out   *cli.Printer
-	paint cli.Painter
-	draws bool              // bars
-	size  func() (int, int) // columns and rows of the terminal
-	files int
-	begun time.Time
+	out     *cli.Printer
+	paint   cli.Painter
+	draws   bool              // bars
+	size    func() (int, int) // columns and rows of the terminal
+	files   int
+	started time.Time
 
 	mu     sync.Mutex
 	lines  bytes.Buffer // not yet on the terminal
@@ -43,7 +43,7 @@ type track struct {
 	name           atomic.Pointer[string]
 	at, total      atomic.Int64
 	from, received atomic.Int64 // offset of the first byte of this run; bytes of this run
-	begun          time.Time
+	started        time.Time
 }
 
 func (r *track) rename(name string) { r.name.Store(&name) }
@@ -94,7 +94,7 @@ func (b *board) end() {
 
 // add adds a row.
 func (b *board) add(name string) *track {
-	r := &track{begun: time.Now()}
+	r := &track{started: time.Now()}
 	r.rename(name)
 	r.at.Store(-1)
 	r.total.Store(-1)
@@ -136,7 +136,7 @@ func (b *board) draw() {
 			bars = append(bars, r.bar(columns-1, now)) // a full line would wrap
 		}
 	}
-	total := fmt.Sprintf("%d of %s  %s  %s", b.ended, cli.Count(b.files, "file"), show.Size(received), rate(received, now.Sub(b.begun)))
+	total := fmt.Sprintf("%d of %s  %s  %s", b.ended, cli.Count(b.files, "file"), show.Size(received), rate(received, now.Sub(b.started)))
 	b.show(append(bars, cutWidth(total, columns-1)))
 }
 
@@ -163,9 +163,9 @@ func (b *board) sum(c counts, left int) {
 		parts = append(parts, fmt.Sprintf("%d interrupted", c.interrupted))
 	}
 	if left > 0 {
-		parts = append(parts, fmt.Sprintf("%d not begun", left))
+		parts = append(parts, fmt.Sprintf("%d not started", left))
 	}
-	b.out.Printf("%s  %s  %s\n", strings.Join(parts, ", "), show.Size(c.bytes), show.Took(time.Since(b.begun)))
+	b.out.Printf("%s  %s  %s\n", strings.Join(parts, ", "), show.Size(c.bytes), show.Took(time.Since(b.started)))
 }
 
 // retries formats the number of attempts after the first, and of files that needed them.
@@ -189,7 +189,7 @@ func (r *track) bar(columns int, now time.Time) string {
 	if total > 0 {
 		facts = fmt.Sprintf("%3d %%  %s of %s", at*100/total, show.Size(at), show.Size(total))
 	}
-	spent := now.Sub(r.begun)
+	spent := now.Sub(r.started)
 	if speed := rate(received, spent); speed != "" {
 		facts += "  " + speed
 		if total > at {

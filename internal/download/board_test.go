@@ -25,7 +25,7 @@ func TestBar(t *testing.T) {
 		{"漢字漢字漢字漢字漢字.iso", 1 << 20, 4 << 20, 1 << 20, 59, "漢字漢字漢…    25 %  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
 		{"long", 1 << 20, 4 << 20, 1 << 20, 20, "long       25 %  1.…"},
 	} {
-		r := &track{begun: now.Add(-time.Second)}
+		r := &track{started: now.Add(-time.Second)}
 		r.rename(tt.name)
 		r.at.Store(tt.at)
 		r.total.Store(tt.total)
@@ -41,7 +41,7 @@ func TestBar(t *testing.T) {
 func TestBoard(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	b := &board{out: &cli.Printer{W: &out}, draws: true, files: 9, begun: time.Now(), size: func() (int, int) { return 60, 5 }}
+	b := &board{out: &cli.Printer{W: &out}, draws: true, files: 9, started: time.Now(), size: func() (int, int) { return 60, 5 }}
 	for range 6 {
 		b.add("x").set(0, -1)
 	}

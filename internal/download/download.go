@@ -103,7 +103,7 @@ func New(ctx context.Context, c Config) (*Run, error) {
 	if c.LimitRate != 0 {
 		d.limit = &limiter{rate: c.LimitRate}
 	}
-	d.board = &board{out: &cli.Printer{W: c.Text}, paint: c.Paint, files: len(d.entries), begun: time.Now(),
+	d.board = &board{out: &cli.Printer{W: c.Text}, paint: c.Paint, files: len(d.entries), started: time.Now(),
 		draws: c.TerminalSize != nil, size: c.TerminalSize}
 	return d, nil
 }

@@ -216,8 +216,8 @@ func (d *folder) writeSidecar(name string, s sidecar, lasting bool) error {
 	return d.sync()
 }
 
-// begun returns the URLs of the unfinished files, by name.
-func (d *folder) begun() (map[string]string, error) {
+// unfinished returns the URLs of the unfinished files, by name.
+func (d *folder) unfinished() (map[string]string, error) {
 	f, err := d.root.Open(".")
 	if err != nil {
 		return nil, cli.OutputError(err)
@@ -227,17 +227,17 @@ func (d *folder) begun() (map[string]string, error) {
 	if err != nil {
 		return nil, cli.OutputError(err)
 	}
-	begun := make(map[string]string)
+	unfinished := make(map[string]string)
 	for _, n := range names {
 		name, ok := strings.CutSuffix(n, sidecarEnding)
 		if !ok || cleanName(name) != name {
 			continue
 		}
 		if s, err := d.readSidecar(name); err == nil && s.URL != "" {
-			begun[name] = s.URL
+			unfinished[name] = s.URL
 		}
 	}
-	return begun, nil
+	return unfinished, nil
 }
 
 // errBusy reports that another run is downloading the file.

@@ -26,15 +26,15 @@ func (s endlessService) Fetch(context.Context, *pb.FetchRequest, ...grpc.CallOpt
 
 type endlessStream struct {
 	grpc.ClientStream
-	begun bool
-	at    int64
-	left  int
+	started bool
+	at      int64
+	left    int
 }
 
 func (s *endlessStream) Recv() (*pb.FetchResponse, error) {
 	switch {
-	case !s.begun:
-		s.begun = true
+	case !s.started:
+		s.started = true
 		return &pb.FetchResponse{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Response: &pb.HttpResponse{StatusCode: 200}}}}, nil
 	case s.left > 0:
 		m := &pb.FetchResponse{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{OffsetBytes: s.at, Data: make([]byte, 1024)}}}
@@ -48,7 +48,7 @@ func (s *endlessStream) Recv() (*pb.FetchResponse, error) {
 }
 
 // A limited rate holds for all files together, to the nanosecond, however many
-// are under way.
+// are in flight.
 func TestDownloadLimitRate(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -74,11 +74,11 @@ func TestDownloadLimitRate(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer d.Close()
-				begun := time.Now()
+				started := time.Now()
 				if code, err := d.Fetch(t.Context(), endlessService{chunks: 64}); code != cli.ExitOK || err != nil {
 					t.Errorf("exit code %d, %v", code, err)
 				}
-				if spent := time.Since(begun); spent != tt.want {
+				if spent := time.Since(started); spent != tt.want {
 					t.Errorf("%d KiB at %d B/s took %s, want %s", 64*tt.files, tt.rate, spent, tt.want)
 				}
 			})
@@ -91,20 +91,20 @@ func TestDownloadLimitRate(t *testing.T) {
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l, begun := &limiter{rate: 1000}, time.Now()
+		l, started := &limiter{rate: 1000}, time.Now()
 		for range 2 {
 			if err := l.pay(t.Context(), 500); err != nil {
 				t.Fatal(err)
 			}
 			<-time.After(10 * time.Second)
 		}
-		if spent := time.Since(begun); spent != 21*time.Second {
+		if spent := time.Since(started); spent != 21*time.Second {
 			t.Errorf("took %s, want 21s", spent)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := l.pay(ctx, 1_000_000); err == nil || time.Since(begun) != 22*time.Second {
-			t.Errorf("a wait that was given up: %v after %s", err, time.Since(begun))
+		if err := l.pay(ctx, 1_000_000); err == nil || time.Since(started) != 22*time.Second {
+			t.Errorf("a wait that was given up: %v after %s", err, time.Since(started))
 		}
 	})
 }

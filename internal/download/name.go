@@ -163,9 +163,9 @@ func ownName(name, rawURL string) string {
 // naming gives every URL its own file name. Names that differ only in case count as the same,
 // because they are the same on some file systems.
 type naming struct {
-	dir   *folder
-	sums  map[string]string
-	begun map[string]string // URL by name, of unfinished files
+	dir        *folder
+	sums       map[string]string
+	unfinished map[string]string // URL by name, of unfinished files
 
 	mu    sync.Mutex
 	taken map[string]string // URL by name
@@ -174,13 +174,13 @@ type naming struct {
 // newNaming assigns names before anything is fetched: first the names that the user gave, then
 // those of unfinished files, then those from URLs.
 func newNaming(dir *folder, entries []*entry, sums map[string]string) (*naming, error) {
-	begun, err := dir.begun()
+	unfinished, err := dir.unfinished()
 	if err != nil {
 		return nil, err
 	}
-	n := &naming{dir: dir, sums: sums, begun: begun, taken: make(map[string]string)}
+	n := &naming{dir: dir, sums: sums, unfinished: unfinished, taken: make(map[string]string)}
 	byURL := make(map[string]string)
-	for name, u := range begun {
+	for name, u := range unfinished {
 		if other, ok := byURL[u]; !ok || name < other {
 			byURL[u] = name
 		}

@@ -133,7 +133,7 @@ func TestPartKilledAtTheEnd(t *testing.T) {
 	}
 }
 
-// killedAt runs until the step, and reports whether the run was still under way.
+// killedAt runs until the step, and reports whether the run was still running.
 func killedAt(t *testing.T, dir string, step int, w world, force bool) bool {
 	t.Helper()
 	d := tempFolder(t, dir)

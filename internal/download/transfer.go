@@ -22,14 +22,14 @@ import (
 // transfer downloads one file.
 type transfer struct {
 	*Run
-	entry  *entry
-	result Result
-	part   *part // nil before the first byte
-	row    *track
-	tell   *show.Reporter
-	begun  time.Time
+	entry   *entry
+	result  Result
+	part    *part // nil before the first byte
+	row     *track
+	tell    *show.Reporter
+	started time.Time
 
-	head      *pb.ResponseStarted // of a body that has not begun
+	head      *pb.ResponseStarted // of a body that has not started
 	resumed   int64               // offset at which the current fetch resumed
 	startOver bool                // the current fetch is the second one
 }
@@ -51,7 +51,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.text }
 
 func (t *transfer) open() {
-	t.begun = time.Now()
+	t.started = time.Now()
 	t.row = t.board.add(t.entry.name)
 	t.tell = &show.Reporter{Out: &cli.Printer{W: t.board}, Paint: t.board.paint, Brief: true}
 	t.tell.Indent = t.entry.name + "  "
@@ -93,7 +93,7 @@ func (t *transfer) look(ctx context.Context) error {
 	case there && !t.config.Force:
 		return t.alreadyThere(ctx)
 	}
-	if t.naming.begun[t.entry.name] == t.entry.url {
+	if t.naming.unfinished[t.entry.name] == t.entry.url {
 		if t.part, err = openPart(t.dir, t.entry.name, t.entry.url, t.config.Force); err != nil {
 			return err
 		}
@@ -378,7 +378,7 @@ func (f *failure) Error() string {
 // close ends the transfer. It keeps a part that can be continued, and prints how the file
 // ended.
 func (t *transfer) close(ctx context.Context, err error) {
-	spent := time.Since(t.begun)
+	spent := time.Since(t.started)
 	t.result.Seconds = spent.Round(time.Millisecond).Seconds()
 	kept := ""
 	if t.part != nil && !t.part.finished {
@@ -445,7 +445,7 @@ func (t *transfer) failed(err error) {
 		e := f.outcome.GetError()
 		r.code = show.ExitCode(f.outcome)
 		r.ErrorClass, r.FailureType, r.Retryable = show.Label(e.GetErrorClass()), show.Label(e.GetFailureType()), e.GetRetryable()
-		t.tell.Failed(f.outcome, cli.Count(int(r.Attempts), "attempt"), show.Took(time.Since(t.begun)))
+		t.tell.Failed(f.outcome, cli.Count(int(r.Attempts), "attempt"), show.Took(time.Since(t.started)))
 		return
 	}
 	if f, ok := errors.AsType[*refusal](err); ok {
