@@ -145,8 +145,10 @@ class ClientTest(unittest.TestCase):
             i = wanted[result.request["url"]]
             if i % 3 == 0:
                 self.assertIs(type(result.error), PermanentError)
+                self.assertEqual((result.status, result.attempts), (404, 1))
+                self.assertIn("error=PermanentError('fetch http://", repr(result))
             else:
-                self.assertEqual((result.error, len(result.body)), (None, i))
+                self.assertEqual((result.error, result.status, result.attempts, len(result.body)), (None, 200, 2, i))
         self.assertEqual(len(log("many1")), 2)
 
     def test_many_closed(self):
@@ -162,7 +164,15 @@ class ClientTest(unittest.TestCase):
                 for result in client.fetch_many([url(f"away{i}", "200") for i in range(20)], open=4):
                     results.append(result)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
-        self.assertEqual([(r.outcome, r.error.code()) for r in results], [(None, grpc.StatusCode.UNAVAILABLE)] * 4)
+        self.assertEqual([(r.outcome, r.status, r.error.code()) for r in results], [(None, 0, grpc.StatusCode.UNAVAILABLE)] * 4)
+
+    def test_many_invalid(self):
+        """An invalid URL and a body over the limit fail alone."""
+        (invalid,) = self.client.fetch_many(["no URL"])
+        self.assertEqual((invalid.error.error_class, invalid.status), ("INVALID_REQUEST", 0))
+        self.assertTrue(str(invalid.error).startswith("fetch: INVALID_REQUEST"), invalid.error)
+        (large,) = self.client.fetch_many([url("large", "200:size=2000000")])
+        self.assertEqual((large.error.error_class, large.body), ("BODY_TOO_LARGE", b""))
 
     def test_many_empty(self):
         self.assertEqual(list(self.client.fetch_many([])), [])
