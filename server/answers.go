@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// unreadTime is how long an answer may stay unread before its connection is closed,
-	// which is then of no use to its caller either.
+	// unreadTime is how long an answer may stay unread before its connection is closed. It
+	// bounds the time that a unary answer is held: no send blocks on it.
 	unreadTime = 2 * time.Minute
 	// answerOverhead is the memory of a message in grpc-go and here, without its bytes.
 	answerOverhead = 512
@@ -42,7 +42,7 @@ func bufferSize(size int) (int, *sync.Pool) {
 	return size, nil
 }
 
-// answerBytes returns the charge for a message of that size until it has been read.
+// answerBytes returns the charge for a message of that size while it is unread.
 func answerBytes(size int) int64 {
 	room, _ := bufferSize(size)
 	return int64(room) + answerOverhead
@@ -55,12 +55,12 @@ type outgoing struct {
 	caller  *conn           // nil: unknown
 	memory  []*budget.Lease // charged for the message
 	tickets []*ticket       // of the fetches whose outcomes it has
-	sent    bool            // it was encoded: its buffer owns the charges
+	encoded bool            // its buffer owns the charges
 }
 
 // release releases the charges, unless the message was encoded.
 func (o *outgoing) release() {
-	if !o.sent {
+	if !o.encoded {
 		(&answer{memory: o.memory, tickets: o.tickets}).release()
 	}
 }
@@ -78,7 +78,7 @@ func (o *outgoing) encode(buf []byte) error {
 // marshal encodes the message into a buffer that owns the charges of o until gRPC has
 // written it to the connection or dropped it.
 func (o *outgoing) marshal() (mem.BufferSlice, error) {
-	o.sent = true
+	o.encoded = true
 	a := &answer{memory: o.memory, tickets: o.tickets, conn: o.caller, since: time.Now()}
 	b := newAnswerBuffer(o.size)
 	b.lost.Store(a)
@@ -90,8 +90,9 @@ func (o *outgoing) marshal() (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&b.data, b)}, nil
 }
 
-// answer is an encoded message that has not been read. Its connection lists it, and
-// releases it when it closes: gRPC drops buffers then without releasing them.
+// answer is an encoded message that is unread: gRPC has not written it to the connection.
+// Flow control makes gRPC wait until the caller reads. The connection lists the answer, and
+// releases it when it closes, because gRPC then drops buffers without releasing them.
 type answer struct {
 	memory  []*budget.Lease
 	tickets []*ticket

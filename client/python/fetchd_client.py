@@ -13,7 +13,8 @@ of the repository that contains this file.
 
 There are two kinds of errors. If the origin failed, you get a FetchError, with a
 subclass for each failure type. If the request is invalid or the service failed, you
-get a grpc.RpcError with code() and details().
+get a grpc.RpcError with code() and details(). client/python/README.md in the repository
+of fetchd has an example of each.
 """
 
 import http.client
@@ -88,6 +89,7 @@ class FetchError(Exception):
         self.outcome = outcome  # FetchOutcome: everything that is known
         self.error_class = contract.name("ErrorClass", outcome.error.error_class)  # such as "HTTP_SERVER_ERROR"
         self.failure_type = contract.name("FailureType", outcome.error.failure_type)  # such as "TRANSIENT"
+        self.stop_reason = contract.name("RetryVerdict", outcome.error.stop_reason)  # why no attempt followed, such as "ATTEMPTS_EXHAUSTED"
 
     @property
     def retryable(self):
@@ -119,7 +121,11 @@ class FetchError(Exception):
         status = f", status {self.status}" if self.status else ""
         error = self.outcome.error
         detail = f"; {error.detail}" if error.detail else ""
-        return f"fetch {error.url}: {self.error_class}{status} (rule {error.rule}, attempt {self.outcome.attempts}): {error.message}{detail}"
+        fetch = f"fetch {error.url}" if error.url else "fetch"
+        return f"{fetch}: {self.error_class}{status} (rule {error.rule}, attempt {self.outcome.attempts}): {error.message}{detail}"
+
+    def __repr__(self):
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 class TransientError(FetchError):
@@ -298,10 +304,12 @@ class Client:
 
         timeout: deadline in seconds, body included. None means the limits of the service.
         on_event: called with each FetchResponse as it arrives, except body chunks and
-            heartbeats.
-        policy: fields of FetchRequest as dicts, durations as "1.5s", enums by name:
-            retry_policy={"max_attempts": 5, "base_delay": "0.5s"}. headers may be a
-            dict or pairs of text; body is bytes.
+            heartbeats. client.contract.name("RetryVerdict", number) returns the name of
+            an enum value in it.
+        policy: fields of FetchRequest in fetch.proto as dicts, durations as "1.5s",
+            enums by their full names: retry_policy={"max_attempts": 5, "base_delay":
+            "0.5s"}, redirect_policy={"scope": "REDIRECT_SCOPE_SAME_ORIGIN"}. headers may
+            be a dict or pairs of text; body is bytes.
         """
         request = self.contract.request(dict(policy, url=url))
         if not request.event_level:
@@ -310,7 +318,9 @@ class Client:
         return Response(call, self.contract, on_event, request.event_level == 3)
 
     def fetch_many(self, requests, open=64, on_event=None):
-        """Fetches many URLs, and yields a Result for each as it ends.
+        """Fetches many URLs, and yields a Result for each as it ends. A fetch that fails
+        yields a Result with a FetchError. So does an invalid request: its error class
+        is INVALID_REQUEST. Bodies are limited to 1 MiB; use get for larger ones.
 
         requests: URLs, or dicts of fields with a "url". The iterable is read in your
             thread while fewer than `open` (1 to 256) fetches are in flight. While it
@@ -324,6 +334,8 @@ class Client:
         before it sent a request is sent again. If no other stream can be opened, the
         RpcError is raised, and the rest of `requests` is not fetched.
         """
+        if isinstance(requests, (str, dict)):
+            raise TypeError("fetch_many needs an iterable of requests, not one request")
         return _Many(self.contract, self._open_many, max(1, min(open, MAX_OPEN)), on_event).run(iter(requests))
 
     def _open_many(self, requests):
@@ -331,7 +343,8 @@ class Client:
 
 
 class Response:
-    """A response with a body to read, from one thread. Close it, or use `with`."""
+    """A response with a body to read, from one thread. Close it, or use `with`.
+    shutil.copyfileobj copies the body to a file."""
 
     def __init__(self, call, contract, on_event, all_events):
         self.status = 0  # 0 if there was no response
@@ -355,6 +368,9 @@ class Response:
             raise
         if self._end is not None and not isinstance(self._end, EOFError):
             raise self._end
+
+    def __repr__(self):
+        return f"Response(status={self.status}, final_url={self.final_url!r}, attempts={self.attempts})"
 
     def __enter__(self):
         return self
@@ -477,6 +493,19 @@ class Result:
         self.request = request  # as you passed it
         self.outcome = outcome  # FetchOutcome; None if the stream broke before it arrived
         self.error = error  # FetchError, grpc.RpcError or None
+
+    def __repr__(self):
+        return f"Result({self.request!r}, status={self.status}, body of {len(self.body)} bytes, error={self.error!r})"
+
+    @property
+    def status(self):
+        """The status of the last response, or 0 if there was none."""
+        return self.outcome.response.status_code if self.outcome else 0
+
+    @property
+    def attempts(self):
+        """The attempts that were started, or 0 if there is no outcome."""
+        return self.outcome.attempts if self.outcome else 0
 
     @property
     def body(self):

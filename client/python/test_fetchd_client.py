@@ -91,6 +91,12 @@ class ClientTest(unittest.TestCase):
                 self.assertIn(f"rule {rule}", str(error))
                 self.assertEqual(len(log(key)), error.outcome.exchanges)
 
+    def test_stop_reason(self):
+        for method, want in ("GET", "ATTEMPTS_EXHAUSTED"), ("POST", "NOT_IDEMPOTENT"):
+            with self.subTest(method), self.assertRaises(FetchError) as raised:
+                self.client.get(url("stop" + method, "503"), timeout=60, method=method, **AT_ONCE)
+            self.assertEqual(raised.exception.stop_reason, want)
+
     def test_failure_in_body(self):
         response = self.client.get(url("cut", "200:size=1000,cut=300"), timeout=60, body_policy=NO_HOLD_BACK, **AT_ONCE)
         got = b""
@@ -145,8 +151,10 @@ class ClientTest(unittest.TestCase):
             i = wanted[result.request["url"]]
             if i % 3 == 0:
                 self.assertIs(type(result.error), PermanentError)
+                self.assertEqual((result.status, result.attempts), (404, 1))
+                self.assertIn("error=PermanentError('fetch http://", repr(result))
             else:
-                self.assertEqual((result.error, len(result.body)), (None, i))
+                self.assertEqual((result.error, result.status, result.attempts, len(result.body)), (None, 200, 2, i))
         self.assertEqual(len(log("many1")), 2)
 
     def test_many_closed(self):
@@ -162,7 +170,20 @@ class ClientTest(unittest.TestCase):
                 for result in client.fetch_many([url(f"away{i}", "200") for i in range(20)], open=4):
                     results.append(result)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAVAILABLE)
-        self.assertEqual([(r.outcome, r.error.code()) for r in results], [(None, grpc.StatusCode.UNAVAILABLE)] * 4)
+        self.assertEqual([(r.outcome, r.status, r.error.code()) for r in results], [(None, 0, grpc.StatusCode.UNAVAILABLE)] * 4)
+
+    def test_many_invalid(self):
+        """An invalid URL and a body over the limit fail alone."""
+        (invalid,) = self.client.fetch_many(["no URL"])
+        self.assertEqual((invalid.error.error_class, invalid.status), ("INVALID_REQUEST", 0))
+        self.assertTrue(str(invalid.error).startswith("fetch: INVALID_REQUEST"), invalid.error)
+        (large,) = self.client.fetch_many([url("large", "200:size=2000000")])
+        self.assertEqual((large.error.error_class, large.body), ("BODY_TOO_LARGE", b""))
+
+    def test_many_one_request(self):
+        for request in url("one", "200"), {"url": url("one", "200")}:
+            with self.assertRaises(TypeError):
+                self.client.fetch_many(request)
 
     def test_many_empty(self):
         self.assertEqual(list(self.client.fetch_many([])), [])

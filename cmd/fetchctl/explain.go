@@ -89,7 +89,7 @@ func (c *explainCmd) printRule(a *app) error {
 	id := strings.ToUpper(c.Rule)
 	sentence := rules.Sentence(id)
 	if sentence == "" {
-		return cli.UsageError("--rule", fmt.Sprintf("there is no rule %.20q: rules are named like H6; docs/outcomes.md lists them", c.Rule))
+		return cli.UsageError("--rule", fmt.Sprintf("there is no rule %.20q: give one of docs/spec.md, such as H6", c.Rule))
 	}
 	out := cli.Printer{W: a.Out}
 	out.Printf("%s  %s\n", id, sentence)

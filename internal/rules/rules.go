@@ -1,5 +1,5 @@
-// Package rules has one sentence for each rule of docs/spec.md that an outcome, a decision
-// or a scenario can name. The command line, the console and docs/outcomes.md show them.
+// Package rules has one sentence for each rule of docs/spec.md, except the departures from the
+// source documents (X1 and up). The command line, the console and docs/outcomes.md show them.
 package rules
 
 // Rule is a rule of the specification in one sentence.
@@ -68,11 +68,13 @@ var All = []Rule{
 	{"W3", "A Retry-After longer than max_retry_after ends the fetch; the outcome reports the value."},
 	{"W4", "A wait that would pass the deadline is not started."},
 	{"W5", "A wait ends at once on cancellation and on shutdown."},
+	{"W6", "Fetches share connections, TLS sessions, credentials and the service's memory budget; nothing else of one fetch affects another."},
 
 	{"I1", "Idempotent methods are retried as their error class allows."},
 	{"I2", "POST and PATCH are sent once, unless the request has an idempotency key and allows retries; the key is the same on every attempt."},
 	{"I3", "If a redirect turned the request into one that may be repeated, only the failed hop is retried."},
 	{"I4", "There are at most max_attempts attempts."},
+	{"I5", "The outcome keeps the last response: its status, its headers, and the start of a failed response's body."},
 	{"I6", "One fetch may send a limited number of requests."},
 	{"I7", "If a fetch must stop for several reasons, the first in the order of the specification is reported."},
 
@@ -80,6 +82,8 @@ var All = []Rule{
 	{"D2", "301 and 302 turn POST into GET, 303 turns everything but HEAD into GET; 307 and 308 keep the method."},
 	{"D3", "A loop is the same method, URL and headers as in an earlier hop; it is detected before the request is sent again."},
 	{"D4", "Only headers that identify no one and grant no access are forwarded to another origin."},
+	{"D5", "The final URL is the URL of the response in the outcome; a fragment is inherited through redirects."},
+	{"D6", "Each hop is reported with its method, URL, status, Location and timings."},
 	{"D7", "Cookies are kept within one fetch, and only if the caller asks for it."},
 
 	{"B1", "The body is buffered until the attempt has succeeded, so a truncated body is an ordinary retry."},
@@ -88,6 +92,12 @@ var All = []Rule{
 	{"B4", "A body is streamed, returned in the outcome, only hashed, or not read, as the caller chooses."},
 	{"B5", "The outcome reports the size and the digest of the body, and whether it was truncated at the limit."},
 	{"B6", "Content codings are decoded, unless the caller wants the bytes as sent."},
+	{"B7", "A caller that reads slowly does not use up the attempt's time; without progress for 30 s the call ends with ABORTED."},
 
+	{"A1", "A provider's credential is sent only to the origins it is configured for."},
 	{"A2", "On a 401 from the provider's origin the credential is refreshed, and the request is sent again at once, but only once."},
+	{"A3", "Each credential is refreshed once at a time; fetches with the same rejected token share the refresh."},
+	{"A4", "Secrets never appear in an event, a log, a metric or an error."},
+	{"A5", "A request with NTLM, Negotiate or a similar scheme is sent alone, on a connection that no other request uses."},
+	{"A6", "A client certificate is presented only on connections of the callers it is configured for; they share these connections."},
 }
