@@ -75,12 +75,9 @@ func TestStrangersConnections(t *testing.T) {
 	m.finish("a", "b")
 	m.wantClass("a", ok)
 	m.wantClass("b", ok)
-	down := make(chan error, 1)
-	go func() { down <- r.Service.Shutdown(t.Context()) }()
+	down := r.startShutDown()
 	r.wantHealth(watch, healthpb.HealthCheckResponse_NOT_SERVING)
-	if err := <-down; err != nil {
-		t.Errorf("Shutdown = %v", err)
-	}
+	down()
 }
 
 // TestStrangersConnectionsOverHTTP checks that a connection to the HTTP API belongs to a caller
