@@ -68,8 +68,8 @@ func TestAcceptsLimits(t *testing.T) {
 			most = 15 * time.Minute
 		}
 		rows = append(rows,
-			refused{f.path + " of the longest", func(in *pb.FetchRequest) { f.set(in, durationpb.New(most)) }, nil},
-			refused{f.path + " of the shortest", func(in *pb.FetchRequest) { f.set(in, durationpb.New(1)) }, nil})
+			refused{f.path + " of the longest", withDuration(f.path, durationpb.New(most)), nil},
+			refused{f.path + " of the shortest", withDuration(f.path, durationpb.New(1)), nil})
 	}
 	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {

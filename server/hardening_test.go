@@ -31,9 +31,9 @@ func knows(c *server.Config) {
 	}
 }
 
-// TestStrangersAreRefusedAtOnce checks that a caller without credentials is refused by the
+// TestUnauthenticatedCallsAreRefusedAtOnce checks that a caller without credentials is refused by the
 // headers of the call, before its request uses memory.
-func TestStrangersAreRefusedAtOnce(t *testing.T) {
+func TestUnauthenticatedCallsAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
 	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchMany_FullMethodName, pb.FetchService_Explain_FullMethodName} {

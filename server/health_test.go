@@ -95,9 +95,9 @@ func TestHealthThatIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestStrangersDoNotHoldUpTheEnd checks that a stream that cannot end, because it has no
+// TestUnauthenticatedWatchDoesNotDelayShutdown checks that a stream that cannot end, because it has no
 // window, does not delay the server's shutdown.
-func TestStrangersDoNotHoldUpTheEnd(t *testing.T) {
+func TestUnauthenticatedWatchDoesNotDelayShutdown(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
 		conn := r.dial(r.DialGRPC)
@@ -165,9 +165,9 @@ func TestProbeIsAlwaysAnswered(t *testing.T) {
 	}
 }
 
-// TestStrangersWriteNoLog checks that what anyone can send without credentials is logged
+// TestUnauthenticatedClientsAreNotLogged checks that what anyone can send without credentials is logged
 // at DEBUG only.
-func TestStrangersWriteNoLog(t *testing.T) {
+func TestUnauthenticatedClientsAreNotLogged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
 	h := r.hostile()

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -42,7 +41,7 @@ func TestCallerThatReadsSlowly(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
 		in := r.request("/s/slow/200:size=1000000")
-		in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(15 * time.Minute)}
+		in.TimeoutPolicy = patient()
 		stream := r.mustStream(r.Context(), in)
 		var last *pb.FetchResponse
 		for {
