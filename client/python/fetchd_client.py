@@ -89,6 +89,7 @@ class FetchError(Exception):
         self.outcome = outcome  # FetchOutcome: everything that is known
         self.error_class = contract.name("ErrorClass", outcome.error.error_class)  # such as "HTTP_SERVER_ERROR"
         self.failure_type = contract.name("FailureType", outcome.error.failure_type)  # such as "TRANSIENT"
+        self.stop_reason = contract.name("RetryVerdict", outcome.error.stop_reason)  # why no attempt followed, such as "ATTEMPTS_EXHAUSTED"
 
     @property
     def retryable(self):
@@ -306,8 +307,9 @@ class Client:
             heartbeats. client.contract.name("RetryVerdict", number) returns the name of
             an enum value in it.
         policy: fields of FetchRequest in fetch.proto as dicts, durations as "1.5s",
-            enums by name: retry_policy={"max_attempts": 5, "base_delay": "0.5s"}.
-            headers may be a dict or pairs of text; body is bytes.
+            enums by their full names: retry_policy={"max_attempts": 5, "base_delay":
+            "0.5s"}, redirect_policy={"scope": "REDIRECT_SCOPE_SAME_ORIGIN"}. headers may
+            be a dict or pairs of text; body is bytes.
         """
         request = self.contract.request(dict(policy, url=url))
         if not request.event_level:
@@ -332,6 +334,8 @@ class Client:
         before it sent a request is sent again. If no other stream can be opened, the
         RpcError is raised, and the rest of `requests` is not fetched.
         """
+        if isinstance(requests, (str, dict)):
+            raise TypeError("fetch_many needs an iterable of requests, not one request")
         return _Many(self.contract, self._open_many, max(1, min(open, MAX_OPEN)), on_event).run(iter(requests))
 
     def _open_many(self, requests):
@@ -364,6 +368,9 @@ class Response:
             raise
         if self._end is not None and not isinstance(self._end, EOFError):
             raise self._end
+
+    def __repr__(self):
+        return f"Response(status={self.status}, final_url={self.final_url!r}, attempts={self.attempts})"
 
     def __enter__(self):
         return self

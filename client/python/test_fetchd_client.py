@@ -91,6 +91,12 @@ class ClientTest(unittest.TestCase):
                 self.assertIn(f"rule {rule}", str(error))
                 self.assertEqual(len(log(key)), error.outcome.exchanges)
 
+    def test_stop_reason(self):
+        for method, want in ("GET", "ATTEMPTS_EXHAUSTED"), ("POST", "NOT_IDEMPOTENT"):
+            with self.subTest(method), self.assertRaises(FetchError) as raised:
+                self.client.get(url("stop" + method, "503"), timeout=60, method=method, **AT_ONCE)
+            self.assertEqual(raised.exception.stop_reason, want)
+
     def test_failure_in_body(self):
         response = self.client.get(url("cut", "200:size=1000,cut=300"), timeout=60, body_policy=NO_HOLD_BACK, **AT_ONCE)
         got = b""
@@ -173,6 +179,11 @@ class ClientTest(unittest.TestCase):
         self.assertTrue(str(invalid.error).startswith("fetch: INVALID_REQUEST"), invalid.error)
         (large,) = self.client.fetch_many([url("large", "200:size=2000000")])
         self.assertEqual((large.error.error_class, large.body), ("BODY_TOO_LARGE", b""))
+
+    def test_many_one_request(self):
+        for request in url("one", "200"), {"url": url("one", "200")}:
+            with self.assertRaises(TypeError):
+                self.client.fetch_many(request)
 
     def test_many_empty(self):
         self.assertEqual(list(self.client.fetch_many([])), [])

@@ -1,53 +1,25 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"fetchd/internal/cli"
-	"fetchd/internal/complete/completetest"
+	"fetchd/internal/cli/clitest"
 )
 
-// The scripts are those of this program: its commands, flags and their values.
-// It is not parallel: the shells it starts hold, for a moment, the locks of files
+// TestCompletion is not parallel: for a moment, the shells that it starts hold the locks of files
 // that other tests have open.
 func TestCompletion(t *testing.T) {
-	script := func(shell string) (code int, out, told string) {
-		got := fetchctl(t, "completion", shell)
+	clitest.Completion(t, "fetchctl", func(args ...string) (int, string, string) {
+		got := fetchctl(t, args...)
 		return got.code, got.out, got.err
-	}
-	for shell, begin := range map[string]string{"bash": "# bash completion for fetchctl\n", "zsh": "#compdef fetchctl\n", "fish": "# fish completion for fetchctl\n"} {
-		if code, out, told := script(shell); code != cli.ExitOK || !strings.HasPrefix(out, begin) || told != "" {
-			t.Errorf("completion %s: exit status %d, %q, script %.40q", shell, code, told, out)
-		}
-	}
-	if code, out, _ := script("tcsh"); code != cli.ExitUsage || out != "" {
-		t.Errorf("completion tcsh: exit status %d, %q; want %d and nothing", code, out, cli.ExitUsage)
-	}
-	file := filepath.Join(t.TempDir(), "script")
-	_, out, _ := script("bash")
-	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range []struct {
-		line string
-		want []string
-	}{
-		{"fetchctl c", []string{"conformance", "completion"}},
-		{"fetchctl get --profile d", []string{"download"}},
-		{"fetchctl get --har-with=s", []string{"secrets"}},
-		{"fetchctl get --tra", []string{"--trace"}},
-		{"fetchctl explain --auth refresh_", []string{"refresh_failed"}},
-		{"fetchctl explain --tra", nil},
-		{"fetchctl get -o scr", []string{"script"}},
-		{"fetchctl completion f", []string{"fish"}},
-	} {
-		if diff := cmp.Diff(row.want, completetest.Bash(t, file, row.line)); diff != "" {
-			t.Errorf("%q is completed with (-want +got):\n%s", row.line, diff)
-		}
-	}
+	}, map[string][]string{
+		"fetchctl c":                       {"conformance", "completion"},
+		"fetchctl get --profile d":         {"download"},
+		"fetchctl get --har-with=s":        {"secrets"},
+		"fetchctl get --tra":               {"--trace"},
+		"fetchctl explain --auth refresh_": {"refresh_failed"},
+		"fetchctl explain --tra":           nil,
+		"fetchctl get -o scr":              {"script"},
+		"fetchctl completion f":            {"fish"},
+	})
 }

@@ -116,11 +116,7 @@ func (c *conformanceCmd) connect(v *judge.Venue, scenarios []*kit.Scenario) (*se
 	if c.Target == "" {
 		return serveVenue(v, judge.Listeners(scenarios))
 	}
-	opts, err := c.Options()
-	if err != nil {
-		return nil, err
-	}
-	return dialTo("--target", c.Target, func() {}, opts...)
+	return dialTo("--target", c.Target, c.Flags)
 }
 
 // clients judges each command, with its own origin.

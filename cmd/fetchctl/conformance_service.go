@@ -24,11 +24,11 @@ func serveVenue(v *judge.Venue, names []string) (*service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a port for the service: %w", err)
 	}
-	return serve(server.Config{Fetch: fetch.Config{
+	return startInside(server.Config{Fetch: fetch.Config{
 		RootCAs:   v.CA(),
 		Egress:    fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: ports},
 		UserAgent: "fetchd/" + version.String(),
-	}, AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}}, l, "passthrough:///"+l.Addr().String(), plaintext)
+	}, AuthProviders: map[string]server.AuthProvider{"conformance-stalled": {Provider: stalled{}}}}, l)
 }
 
 // stalled is an auth provider whose refresh only ends with its context.

@@ -1,17 +1,11 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"log" //nolint:depguard // only to silence it: net/http writes there
 	"net"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
@@ -19,14 +13,12 @@ import (
 	"fetchd/internal/dial"
 	"fetchd/internal/version"
 	"fetchd/server"
+	"fetchd/server/embed"
 )
 
 // embeddedMaximum is the time limit of a fetch of the service inside. It is long because the
 // user can interrupt the program.
 const embeddedMaximum = 24 * time.Hour
-
-// stopTime is how long the service inside may take to shut down.
-const stopTime = 2 * time.Second
 
 // connection has the flags of every command that calls a service.
 type connection struct {
@@ -37,73 +29,39 @@ type connection struct {
 // service is a connection to a fetchd. The caller closes it.
 type service struct {
 	pb.FetchServiceClient
-	conn *grpc.ClientConn
-	stop func()
-}
-
-// close ends the connection, and stops the service if it runs inside.
-func (s *service) close() {
-	_ = s.conn.Close()
-	s.stop()
+	close func()
 }
 
 // connect connects to the service that the flags name. It does not wait for the service: an
 // error means that the flags are not usable.
 func (c connection) connect(more ...grpc.DialOption) (*service, error) {
 	if c.Server == "" {
-		return embed(more...)
+		return startInside(server.Config{
+			Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version.String()},
+			Limits: server.Limits{MaxTotalTimeout: embeddedMaximum},
+		}, nil, more...)
 	}
-	opts, err := c.Options()
+	return dialTo("--server", c.Server, c.Flags, more...)
+}
+
+// startInside runs a service inside this process, on l or in memory.
+func startInside(cfg server.Config, l net.Listener, opts ...grpc.DialOption) (*service, error) {
+	conn, stop, err := embed.Start(cfg, l, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("start the service: %w", err)
+	}
+	return &service{pb.NewFetchServiceClient(conn), stop}, nil
+}
+
+// dialTo connects to a service. flag is the one that names the target.
+func dialTo(flag, target string, flags dial.Flags, more ...grpc.DialOption) (*service, error) {
+	opts, err := flags.Options()
 	if err != nil {
 		return nil, err
 	}
-	return dialTo("--server", c.Server, func() {}, append(opts, more...)...)
-}
-
-// plaintext is the transport to a service inside this process.
-var plaintext = grpc.WithTransportCredentials(insecure.NewCredentials())
-
-// embed runs the service inside this process, over an in-memory connection.
-func embed(more ...grpc.DialOption) (*service, error) {
-	l := bufconn.Listen(256 << 10)
-	opts := append(more, plaintext, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		return l.DialContext(ctx)
-	}))
-	return serve(server.Config{
-		Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version.String()},
-		Limits: server.Limits{MaxTotalTimeout: embeddedMaximum},
-	}, l, "passthrough:///inside", opts...)
-}
-
-// serve runs a service on l and connects to it at target.
-func serve(cfg server.Config, l net.Listener, target string, opts ...grpc.DialOption) (*service, error) {
-	log.SetOutput(io.Discard) // net/http logs bytes of origins
-	srv, err := server.New(cfg)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start the service: %w", err), l.Close())
-	}
-	served := make(chan struct{})
-	go func() { // ends with stop
-		defer close(served)
-		_ = srv.Serve(l) // a failure also ends the calls
-	}()
-	stop := func() {
-		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
-		defer cancel()
-		_ = srv.Shutdown(ctx) // the calls that it interrupts have no reader
-		<-served
-	}
-	s, err := dialTo("--server", target, stop, opts...)
-	if err != nil {
-		stop()
-	}
-	return s, err
-}
-
-func dialTo(flag, target string, stop func(), opts ...grpc.DialOption) (*service, error) {
-	conn, err := grpc.NewClient(target, opts...)
+	conn, err := grpc.NewClient(target, append(opts, more...)...)
 	if err != nil {
 		return nil, cli.UsageError(flag, fmt.Sprintf("%v", err))
 	}
-	return &service{pb.NewFetchServiceClient(conn), conn, stop}, nil
+	return &service{pb.NewFetchServiceClient(conn), func() { _ = conn.Close() }}, nil
 }

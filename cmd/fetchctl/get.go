@@ -60,12 +60,18 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer svc.close()
-	out, err := openOutput(c.Output, a.Out)
+	body := &delivery{include: c.Include}
+	stdout := a.Out
+	if c.Output == "" && cli.IsTerminal(stdout) {
+		body.screen = &terminalWriter{w: stdout}
+		stdout = body.screen
+	}
+	body.out, err = cli.OpenOutput(c.Output, stdout)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
-	defer out.discard()
-	if out.canTruncate() {
+	defer body.out.Discard()
+	if body.out.CanTruncate() {
 		req.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
 	}
 	rec, err := c.record(a, req)
@@ -73,7 +79,7 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer rec.discard()
-	outcome, err := c.fetch(ctx, a, svc, req, out, rec)
+	outcome, err := c.fetch(ctx, a, svc, req, body, rec)
 	if wrong := rec.end(a); err == nil {
 		err = wrong
 	}
@@ -84,7 +90,7 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 }
 
 // fetch runs the call, delivers the body and prints the events.
-func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchRequest, out *output, rec *recording) (*pb.FetchOutcome, error) {
+func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchRequest, body *delivery, rec *recording) (*pb.FetchOutcome, error) {
 	if c.Timeout != nil && *c.Timeout > 0 { // the service refuses others
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, *c.Timeout+deadlineSpare)
@@ -92,14 +98,13 @@ func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchR
 	}
 	tell, done := c.teller(a)
 	defer done()
-	d := &delivery{out: out, include: c.Include}
 	var outcome *pb.FetchOutcome
 	for m, err := range client.Wrap(svc).Events(ctx, req) {
 		if err != nil {
 			return nil, err
 		}
 		rec.take(m)
-		if err := d.take(m); err != nil {
+		if err := body.take(m); err != nil {
 			return nil, err
 		}
 		if err := tell(m); err != nil {

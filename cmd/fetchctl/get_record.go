@@ -20,7 +20,7 @@ const archivedBody = 16 << 20
 type recording struct {
 	timeline.Recorder
 	options har.Options
-	archive *output // nil without --har
+	archive *cli.Output // nil without --har
 	traced  bool
 	heard   time.Time // time of the last event
 }
@@ -60,7 +60,7 @@ func (c *getCmd) record(a *app, req *pb.FetchRequest) (*recording, error) {
 		return r, nil
 	}
 	var err error
-	r.archive, err = openOutput(c.HAR, a.Out)
+	r.archive, err = cli.OpenOutput(c.HAR, a.Out)
 	return r, err
 }
 
@@ -89,15 +89,15 @@ func (r *recording) end(a *app) error {
 	if err != nil {
 		return errors.Join(client.ErrContract, err)
 	}
-	if err := r.archive.write(data); err != nil {
+	if _, err := r.archive.Write(data); err != nil {
 		return err
 	}
-	return r.archive.keep()
+	return r.archive.Keep()
 }
 
 // discard removes an unfinished archive.
 func (r *recording) discard() {
 	if r != nil && r.archive != nil {
-		r.archive.discard()
+		r.archive.Discard()
 	}
 }

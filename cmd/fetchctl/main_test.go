@@ -12,35 +12,17 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.uber.org/goleak"
 
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	"fetchd/internal/cli"
+	"fetchd/internal/cli/clitest"
 	"fetchd/internal/version"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 )
 
-// leakless runs the tests, and fails where they leave goroutines behind.
-type leakless struct{ *testing.M }
-
-// Run implements testscript.TestingM.
-func (m leakless) Run() int {
-	code := m.M.Run()
-	if code != 0 {
-		return code
-	}
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func TestMain(m *testing.M) {
-	testscript.Main(leakless{m}, map[string]func(){"fetchctl": main})
-}
+func TestMain(m *testing.M) { clitest.Main(m, "fetchctl", main) }
 
 // startOrigin returns an origin on loopback that ends with the test.
 func startOrigin(t *testing.T) *origin.Origin {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,35 +12,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/testscript"
-	"go.uber.org/goleak"
 
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
+	"fetchd/internal/cli/clitest"
 	"fetchd/internal/typo"
 	"fetchd/internal/version"
 )
 
-// leakless runs the tests, and fails if they leave goroutines behind.
-type leakless struct{ *testing.M }
-
-// Run implements testscript.TestingM.
-func (m leakless) Run() int {
-	code := m.M.Run()
-	if code != 0 {
-		return code
-	}
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// TestMain makes this program a command that tests can start: "frontier".
-func TestMain(m *testing.M) {
-	testscript.Main(leakless{m}, map[string]func(){"frontier": main})
-}
+func TestMain(m *testing.M) { clitest.Main(m, "frontier", main) }
 
 // result is the result of a run.
 type result struct {

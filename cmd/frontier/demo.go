@@ -70,7 +70,7 @@ func (d *demo) run(ctx context.Context, c *runCmd, a *app) (err error) {
 		return err
 	}
 	d.out.Printf("%d URLs of %d hosts on %s, %v between the fetches of a host\n", len(d.urls), demoHosts, d.site.Addr(), demoDelay)
-	services, stop, err := embed(server.Config{Fetch: fetch.Config{
+	services, stop, err := startInside(server.Config{Fetch: fetch.Config{
 		Resolver: d.site.Resolver(),
 		Egress:   fetch.Egress{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, AllowPorts: []uint16{uint16(d.site.Port())}}, //nolint:gosec // a port
 	}, Logger: slog.New(slog.DiscardHandler)})

@@ -22,11 +22,11 @@ type exportCmd struct {
 
 func (c *exportCmd) run(ctx context.Context, a *app) int {
 	return c.with(ctx, a, existing, func(s store.Store) error {
-		out, err := openOutput(c.Output, a.Out)
+		out, err := cli.OpenOutput(c.Output, a.Out)
 		if err != nil {
 			return err
 		}
-		defer out.discard()
+		defer out.Discard()
 		if c.What == "fetches" {
 			err = export(out, c.Format, s.Fetches(ctx), fetchRowOf)
 		} else {
@@ -35,17 +35,17 @@ func (c *exportCmd) run(ctx context.Context, a *app) int {
 		if err != nil {
 			return err
 		}
-		return out.keep()
+		return out.Keep()
 	})
 }
 
 // export writes all rows in a format.
-func export[S, R any](out *output, format string, all iter.Seq2[S, error], rowOf func(S) R) error {
+func export[S, R any](out *cli.Output, format string, all iter.Seq2[S, error], rowOf func(S) R) error {
 	write := plainjson.NewEncoder(out).Encode
 	w := csv.NewWriter(out)
 	if format == "csv" {
 		if err := w.Write(columnsOf(reflect.TypeFor[R]())); err != nil {
-			return cli.OutputError(err)
+			return err
 		}
 		write = func(row any) error { return w.Write(tame(cellsOf(row))) }
 	}
@@ -54,14 +54,11 @@ func export[S, R any](out *output, format string, all iter.Seq2[S, error], rowOf
 			return err
 		}
 		if err := write(rowOf(s)); err != nil {
-			return cli.OutputError(err)
+			return err
 		}
 	}
 	w.Flush()
-	if err := w.Error(); err != nil {
-		return cli.OutputError(err)
-	}
-	return nil
+	return w.Error()
 }
 
 // tame makes cells safe for a terminal, and adds ' to what a spreadsheet would read as a formula,

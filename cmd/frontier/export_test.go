@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/csv"
@@ -119,7 +118,7 @@ func TestExportInterrupted(t *testing.T) {
 	if err := os.WriteFile(file, []byte("before"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := openOutput(file, nil)
+	out, err := cli.OpenOutput(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +130,7 @@ func TestExportInterrupted(t *testing.T) {
 		}
 		return nil
 	})
-	out.discard()
+	out.Discard()
 	text, err := os.ReadFile(file)
 	if string(text) != "before" || err != nil {
 		t.Errorf("the file is %q, %v, want what was there before", text, err)
@@ -221,9 +220,12 @@ func TestJSONIsPlain(t *testing.T) {
 		write func(*strings.Builder) error
 	}{
 		{"export", func(out *strings.Builder) error {
-			o := &output{Writer: bufio.NewWriter(out)}
-			err := export(o, "jsonl", func(yield func(store.URL, error) bool) { yield(store.URL{LastError: hostile}, nil) }, urlRowOf)
-			return errors.Join(err, o.keep())
+			o, err := cli.OpenOutput("", out)
+			if err != nil {
+				return err
+			}
+			err = export(o, "jsonl", func(yield func(store.URL, error) bool) { yield(store.URL{LastError: hostile}, nil) }, urlRowOf)
+			return errors.Join(err, o.Keep())
 		}},
 		{"run --outcomes", func(out *strings.Builder) error {
 			return (&lines{w: out}).write(frontier.Record{LastError: hostile})

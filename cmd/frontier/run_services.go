@@ -3,17 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"log" //nolint:depguard // only to silence it: net/http writes there
 	"log/slog"
-	"net"
 	"net/netip"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/test/bufconn"
 
 	"fetchd/client"
 	"fetchd/fetch"
@@ -22,6 +17,7 @@ import (
 	"fetchd/internal/dial"
 	"fetchd/internal/heap"
 	"fetchd/server"
+	"fetchd/server/embed"
 )
 
 // services are the flags of the services that make the fetches.
@@ -36,7 +32,7 @@ type services struct {
 // The caller calls stop.
 func (c services) connect(logger *slog.Logger, open int, longest time.Duration) (_ []frontier.Service, stop func(), err error) {
 	if len(c.Server) == 0 {
-		return embed(server.Config{
+		return startInside(server.Config{
 			Fetch: fetch.Config{
 				Egress:    fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort},
 				UserAgent: agent(),
@@ -72,35 +68,13 @@ func (c services) connect(logger *slog.Logger, open int, longest time.Duration) 
 	return all, stop, nil
 }
 
-// embed starts a service inside this process, over memory.
-func embed(cfg server.Config) (_ []frontier.Service, stop func(), err error) {
-	log.SetOutput(io.Discard) // net/http logs bytes from origins there
-	srv, err := server.New(cfg)
+// startInside starts a service inside this process.
+func startInside(cfg server.Config) (_ []frontier.Service, stop func(), err error) {
+	conn, stop, err := embed.Start(cfg, nil)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: start fetchd inside: %w", frontier.ErrNoService, err)
 	}
-	l := bufconn.Listen(1 << 20)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = srv.Serve(l) // calls return the errors
-	}()
-	end := func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = srv.Shutdown(ctx) // nobody waits for the calls that it cancels
-		<-served
-	}
-	conn, err := grpc.NewClient("passthrough:///inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		end()
-		return nil, nil, fmt.Errorf("%w: connect to fetchd inside: %w", frontier.ErrNoService, err)
-	}
-	return []frontier.Service{{Name: "inside", Client: client.New(conn)}}, func() {
-		_ = conn.Close()
-		end()
-	}, nil
+	return []frontier.Service{{Name: "inside", Client: client.New(conn)}}, stop, nil
 }
 
 // warnings passes on errors of the service inside, and drops its line for each call and fetch.

@@ -1,0 +1,57 @@
+// Package embed runs a fetchd inside a program, for callers in the same program.
+package embed
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log" //nolint:depguard // only to silence it: net/http writes there
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"fetchd/server"
+)
+
+// stopTime is how long calls may take to end after they are canceled.
+const stopTime = 2 * time.Second
+
+// Start starts a service that listens on l, or in memory if l is nil, and connects to it. stop
+// ends both. Start silences package log, because net/http writes bytes of origins there.
+func Start(cfg server.Config, l net.Listener, opts ...grpc.DialOption) (_ *grpc.ClientConn, stop func(), err error) {
+	log.SetOutput(io.Discard)
+	target := "inside"
+	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if l == nil {
+		memory := bufconn.Listen(1 << 20)
+		l = memory
+		opts = append(opts, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return memory.DialContext(ctx)
+		}))
+	} else {
+		target = l.Addr().String()
+	}
+	conn, err := grpc.NewClient("passthrough:///"+target, opts...)
+	if err != nil {
+		return nil, nil, errors.Join(err, l.Close())
+	}
+	srv, err := server.New(cfg)
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close(), l.Close())
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(l) // calls return the errors
+	}()
+	return conn, func() {
+		_ = conn.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+		defer cancel()
+		_ = srv.Shutdown(ctx) // the calls that it cancels have no reader
+		<-served
+	}, nil
+}
