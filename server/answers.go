@@ -3,6 +3,7 @@ package server
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/mem"
@@ -80,7 +81,7 @@ func (o *outgoing) marshal() (mem.BufferSlice, error) {
 	o.encoded = true
 	a := &answer{memory: o.memory, tickets: o.tickets, conn: o.caller, since: time.Now()}
 	b := newAnswerBuffer(o.size)
-	b.holds(a)
+	b.lost.Store(a)
 	if err := o.encode(b.data); err != nil {
 		b.Put(nil)
 		return nil, err
@@ -122,6 +123,8 @@ func closeAll(leases []*budget.Lease) {
 
 // answerBuffer is a buffer for one message. It is also the pool to which gRPC returns it.
 type answerBuffer struct {
+	mem.NopBufferPool // for Get, which gRPC never calls
+
 	data  []byte
 	whole []byte // the full buffer
 	from  *sync.Pool
@@ -129,17 +132,10 @@ type answerBuffer struct {
 }
 
 // lostAnswer releases the answer of a buffer that is collected before gRPC returns it.
-type lostAnswer struct {
-	mu  sync.Mutex
-	now *answer
-}
+type lostAnswer struct{ atomic.Pointer[answer] }
 
 func (l *lostAnswer) release() {
-	l.mu.Lock()
-	a := l.now
-	l.now = nil
-	l.mu.Unlock()
-	if a != nil {
+	if a := l.Swap(nil); a != nil {
 		a.release()
 	}
 }
@@ -157,18 +153,6 @@ func newAnswerBuffer(size int) *answerBuffer {
 	}
 	b.data = b.whole[:size]
 	return b
-}
-
-func (b *answerBuffer) holds(a *answer) {
-	b.lost.mu.Lock()
-	defer b.lost.mu.Unlock()
-	b.lost.now = a
-}
-
-// Get implements mem.BufferPool. gRPC never calls it.
-func (b *answerBuffer) Get(n int) *[]byte {
-	p := make([]byte, n)
-	return &p
 }
 
 // Put implements mem.BufferPool. gRPC calls it when it no longer needs the buffer.

@@ -23,8 +23,8 @@ type listener struct {
 	net.Listener
 	bounds
 	slots  chan struct{}
-	closed chan struct{}
-	once   func()
+	closed context.Context
+	end    context.CancelFunc // ends closed
 
 	mu       sync.Mutex
 	callers  map[string]int
@@ -53,9 +53,8 @@ const (
 )
 
 func newListener(l net.Listener, b bounds) *listener {
-	closed := make(chan struct{})
-	return &listener{Listener: l, bounds: b, slots: make(chan struct{}, b.total), closed: closed,
-		once: sync.OnceFunc(func() { close(closed) }), callers: make(map[string]int), conns: make(map[*conn]struct{})}
+	closed, end := context.WithCancel(context.Background())
+	return &listener{Listener: l, bounds: b, slots: make(chan struct{}, b.total), closed: closed, end: end, callers: make(map[string]int), conns: make(map[*conn]struct{})}
 }
 
 // Accept implements net.Listener.
@@ -79,7 +78,7 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // Close implements net.Listener.
 func (l *listener) Close() error {
-	l.once()
+	l.end()
 	return l.Listener.Close()
 }
 
@@ -97,7 +96,7 @@ func (l *listener) takeSlot() bool {
 	select {
 	case l.slots <- struct{}{}:
 		return true
-	case <-l.closed:
+	case <-l.closed.Done():
 		return false
 	}
 }
@@ -295,10 +294,7 @@ func (c *conn) dropAnswers() {
 
 // add lists an answer. If the connection is closed, the answer is released at once.
 func (c *conn) add(a *answer) {
-	if c == nil {
-		return
-	}
-	if !c.list(a) {
+	if c != nil && !c.list(a) {
 		a.release()
 	}
 }

@@ -23,10 +23,10 @@ type packer struct {
 	over     context.Context // done when the handler returns
 	send     func(*outgoing) error
 	limit    time.Duration // how long a send may take
-	stalled  chan struct{} // closed when a send took longer
-	stall    func()        // closes stalled
-	started  func() int    // returns the number of tasks started
-	ended    int           // number of tasks whose outcome was packed
+	stalled  context.Context
+	stall    context.CancelFunc // ends stalled when a send took longer
+	started  func() int         // returns the number of tasks started
+	ended    int                // number of tasks whose outcome was packed
 
 	message *pb.FetchManyResponse
 	bytes   int
