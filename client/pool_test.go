@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -512,4 +514,81 @@ func TestPoolRefusedAtOnce(t *testing.T) {
 	if n, _ := p.Capacity(); n != 0 {
 		t.Errorf("capacity %d without a stream", n)
 	}
+}
+
+// TestPoolSendsOnce: whatever services do at random, no request reaches them twice, and none that
+// Do reports as not sent reaches them at all.
+func TestPoolSendsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const fetches, streams = 3000, 4
+		var mu sync.Mutex
+		received, unsent := make(map[string]int), make(map[string]bool)
+		unreliable := &fake{many: func(s manyServer) error {
+			r := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // not a secret
+			for {
+				m, err := s.Recv()
+				if err != nil {
+					return nil // half-closed or broken
+				}
+				mu.Lock()
+				for _, task := range m.GetTasks() {
+					received[task.GetRequest().GetUrl()]++
+				}
+				mu.Unlock()
+				time.Sleep(time.Duration(r.Int64N(int64(50 * time.Millisecond)))) //nolint:forbidigo // time of the bubble
+				for _, task := range m.GetTasks() {
+					switch n := r.IntN(1000); {
+					case n == 0:
+						return status.Error(codes.Unavailable, "")
+					case n == 1:
+						return nil
+					case n == 2:
+						err = s.Send(&pb.FetchManyResponse{Draining: true})
+					case n < 10:
+						continue // never answered
+					}
+					if err = errors.Join(err, s.Send(done(task.GetTag()))); err != nil {
+						return err
+					}
+				}
+			}
+		}}
+		p := client.NewPool()
+		ctx, cancel := context.WithCancel(context.Background())
+		p.Open(ctx, unreliable.client(t), streams, nil)
+		var running sync.WaitGroup
+		var succeeded, lost atomic.Int64
+		for i := range fetches {
+			running.Go(func() {
+				within := time.Duration(rand.Int64N(int64(5 * time.Second)))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(10*time.Second))))
+				defer cancel()
+				url := strconv.Itoa(i)
+				o, err := p.Do(ctx, client.Task{Request: &pb.FetchRequest{Url: url}, SendBefore: time.Now().Add(within)})
+				switch {
+				case o != nil && err == nil:
+					succeeded.Add(1)
+				case o == nil && errors.Is(err, client.ErrLost): // it may have been received
+					lost.Add(1)
+				case o == nil && err != nil:
+					mu.Lock()
+					unsent[url] = true
+					mu.Unlock()
+				default:
+					t.Errorf("Do returns %v, %v", o, err)
+				}
+			})
+		}
+		running.Wait()
+		cancel()
+		p.Close()
+		time.Sleep(time.Second) //nolint:forbidigo // time of the bubble, in which the service ends
+		for url, n := range received {
+			if n != 1 || unsent[url] {
+				t.Errorf("fetch %s was received %d times; reported as not sent: %v", url, n, unsent[url])
+			}
+		}
+		t.Logf("%d succeeded, %d lost, %d not sent", succeeded.Load(), lost.Load(), len(unsent))
+	})
 }

@@ -2722,7 +2722,9 @@ type ResponseStarted struct {
 	// body, as in FetchOutcome.response.
 	Response *HttpResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
 	// Offset of the first body byte that follows. A caller that has more bytes than this
-	// drops the excess. Only BODY_RECOVERY_RESTART can lower the offset.
+	// drops the excess when the next BodyChunk or the outcome SUCCESS arrives. A response that
+	// fails before its first byte drops nothing: the body may continue where it was.
+	// Only BODY_RECOVERY_RESTART can lower the offset.
 	BodyOffsetBytes int64 `protobuf:"varint,3,opt,name=body_offset_bytes,json=bodyOffsetBytes,proto3" json:"body_offset_bytes,omitempty"`
 	// Number of bytes that the server may buffer for this body; see
 	// BodyPolicy.hold_back_bytes.
@@ -3334,7 +3336,7 @@ type BodySummary struct {
 	// point count.
 	SizeBytes int64 `protobuf:"varint,1,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// SHA-256 of those bytes as 64 hexadecimal digits. Empty if no body was read, with
-	// omit_digest, and with a resume point.
+	// omit_digest, and after a continuation from a resume point (not after a restart).
 	Sha256 string `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// Whether the body was truncated because it exceeded max_size_bytes.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
