@@ -103,9 +103,11 @@ var kinds = map[string]func(o *Options, size int64) (*load, error){
 // Kinds returns the kinds of load.
 func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// startEvery is the time between the starts of two held fetches. They start slowly, because the
-// memory of a burst is not measured.
-const startEvery = 250 * time.Microsecond
+// Held fetches start in small batches, because the memory of a burst is not measured.
+const (
+	batch      = 40
+	batchEvery = 10 * time.Millisecond
+)
 
 // longest is the backoff of held fetches. It is longer than any measurement.
 const longest = 5 * time.Minute
@@ -136,21 +138,21 @@ func Run(ctx context.Context, o Options, log io.Writer) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ramp := delayOf(o.Target)
-	if o.Hold {
-		ramp = startEvery * time.Duration(o.Open)
-	}
 	for i, run := range l.loops {
+		if o.Hold && i%batch == 0 && !wait.For(ctx, batchEvery) {
+			break
+		}
 		r := s.recorders[i]
 		s.running.Go(func() {
 			// Without this, fetches with the same delay would arrive in waves.
-			if wait.For(ctx, ramp*time.Duration(i)/time.Duration(len(l.loops))) {
+			if o.Hold || wait.For(ctx, ramp*time.Duration(i)/time.Duration(len(l.loops))) {
 				run(ctx, r)
 			}
 		})
 	}
 	var result Result
 	if o.Hold {
-		err = s.hold(ctx, ramp, log)
+		err = s.hold(ctx, log)
 	} else {
 		result, err = s.measure(ctx, o, log)
 	}
@@ -206,11 +208,8 @@ func (s *span) measure(ctx context.Context, o Options, log io.Writer) (Result, e
 	return result, err
 }
 
-// hold waits until all fetches are started, and then until ctx ends or a fetch ends.
-func (s *span) hold(ctx context.Context, ramp time.Duration, log io.Writer) error {
-	if !wait.For(ctx, ramp) {
-		return context.Cause(ctx)
-	}
+// hold waits until ctx ends or a fetch ends.
+func (s *span) hold(ctx context.Context, log io.Writer) error {
 	_, _ = io.WriteString(log, "measuring\n")
 	err := wait.Until(ctx, 50*time.Millisecond, func() bool { return s.whole.Load() > 0 })
 	if err == nil && ctx.Err() == nil {

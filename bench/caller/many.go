@@ -46,7 +46,7 @@ func runMany(ctx context.Context, c *client.Client, r *recorder, o *Options, ope
 	}
 	requests := func(yield func(*pb.FetchRequest) bool) {
 		for !r.over() {
-			if o.Hold && !wait.For(ctx, startEvery*time.Duration(o.Open/open)) {
+			if o.Hold && !wait.For(ctx, batchEvery*time.Duration(o.Open)/time.Duration(batch*open)) {
 				return
 			}
 			request := <-free
