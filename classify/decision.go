@@ -34,7 +34,7 @@ const (
 	NoTime                    // W4: the wait would exceed the deadline.
 	RetryAfterTooLong         // W3: Retry-After is longer than max_retry_after.
 	NotIdempotent             // I2: repeating the request could repeat its effect.
-	BodyCommitted             // B3: part of the body was delivered and cannot be resumed.
+	BodyCommitted             // B3: part of the body was delivered and can be neither resumed nor restarted.
 	AuthFailed                // A2: the credential could not be refreshed, or was rejected again.
 	Stopped                   // P4, P5, P7: cancelled, shutting down, or out of memory.
 	DeadlinePassed            // P3: the time limit of the fetch passed during the attempt.
@@ -123,8 +123,8 @@ type Observation struct {
 	Faults Faults
 	// Auth is used only with a 401 status.
 	Auth AuthResult
-	// BodyCommitted reports whether body bytes were delivered and the body cannot
-	// be resumed.
+	// BodyCommitted reports whether body bytes were delivered, and the body can be
+	// neither resumed nor restarted.
 	BodyCommitted bool
 	// Observed is when the response arrived; see [RetryAfter].
 	Observed time.Time

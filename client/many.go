@@ -33,7 +33,8 @@ type ManyOptions struct {
 type Result struct {
 	// Request is the pointer that the sequence yielded.
 	Request *pb.FetchRequest
-	// Outcome holds the body in inline_body. It is nil if no outcome arrived.
+	// Outcome holds the body in inline_body. It is nil if no outcome arrived. The error then
+	// matches [ErrLost] if requests may have been made; with any other error none was sent.
 	Outcome *pb.FetchOutcome
 }
 

@@ -91,6 +91,14 @@ func (c *call) settleLocked(o *pb.FetchOutcome, err error) {
 	}
 }
 
+// rejectLocked ends c, which no stream carries, with err. If a service returned c before, c keeps
+// the outcome that says so.
+func (c *call) rejectLocked(err error) {
+	if c.over = true; c.outcome == nil {
+		c.err = err
+	}
+}
+
 // NewPool returns a pool without streams.
 func NewPool() *Pool {
 	p := &Pool{wanted: make(chan struct{}, 1), changed: make(chan struct{})}
@@ -152,13 +160,13 @@ func (p *Pool) run(ctx context.Context, c *Client) (answered bool, err error) {
 	}
 	s := &stream{pool: p, ctx: ctx, cancel: cancel, rpc: rpc, calls: make(map[string]*call),
 		wake: make(chan struct{}, 1), left: make(chan struct{}), ended: make(chan struct{})}
-	p.running.Go(s.send)
-	p.running.Go(s.receive)
 	p.mu.Lock()
 	p.streams = append(p.streams, s)
 	p.fillLocked()
 	p.signalLocked()
 	p.mu.Unlock()
+	p.running.Go(s.send)
+	p.running.Go(s.receive) // only now: it removes s from p.streams when s ends
 	select {
 	case <-s.left:
 	case <-p.closing.Done():
@@ -269,8 +277,9 @@ func (p *Pool) withdraw(c *call) bool {
 	}
 	c.over = true
 	if c.stream == nil {
-		p.waiting = slices.DeleteFunc(p.waiting, func(other *call) bool { return other == c })
+		p.waiting = without(p.waiting, c)
 	} else {
+		c.stream.queue = without(c.stream.queue, c)
 		c.stream.removeLocked(c)
 	}
 	return true
@@ -280,6 +289,11 @@ func (p *Pool) withdraw(c *call) bool {
 func (p *Pool) cancelSent(c *call, settled <-chan struct{}) (*pb.FetchOutcome, error) {
 	p.mu.Lock()
 	s := c.stream
+	if c.over { // s may be nil then
+		p.mu.Unlock()
+		<-settled
+		return c.outcome, c.err
+	}
 	s.cancels = append(s.cancels, c.wire.Tag)
 	notify(s.wake)
 	p.mu.Unlock()
@@ -314,7 +328,7 @@ func (p *Pool) awaitWork() bool {
 }
 
 // fail stops the pool: no call is accepted, no stream is opened, and calls that wait for one
-// end with err. A call that a service has returned keeps the outcome that says so.
+// end with err.
 func (p *Pool) fail(err error) {
 	p.mu.Lock()
 	if p.err == nil {
@@ -324,9 +338,7 @@ func (p *Pool) fail(err error) {
 	waiting := p.waiting
 	p.waiting = nil
 	for _, c := range waiting {
-		if c.over = true; c.outcome == nil {
-			c.err = p.err
-		}
+		c.rejectLocked(p.err)
 	}
 	p.mu.Unlock()
 	for _, c := range waiting {
@@ -340,6 +352,10 @@ func (p *Pool) fail(err error) {
 func (p *Pool) Close() {
 	p.fail(errPoolClosed)
 	p.running.Wait()
+}
+
+func without(calls []*call, c *call) []*call {
+	return slices.DeleteFunc(calls, func(other *call) bool { return other == c })
 }
 
 // notify puts a value into c, which has a buffer of one, unless there is one already.

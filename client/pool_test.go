@@ -6,12 +6,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -358,16 +363,20 @@ func TestPoolLeavesSilentStream(t *testing.T) {
 }
 
 // TestPoolBlockedStream: a service does not read, so two fetches fill the buffers and others are
-// not sent. They are withdrawn when they are late, and move to another stream
-// when this one ends.
+// not sent. They are withdrawn when they are late, the service cannot answer them, and they move
+// to another stream when this one ends.
 func TestPoolBlockedStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
+		guess, release := make(chan struct{}), make(chan struct{})
 		var streams atomic.Int64
 		p := openPool(t, &fake{many: func(s manyServer) error {
 			if streams.Add(1) > 1 {
 				return answerAll(s)
+			}
+			<-guess
+			if err := s.Send(done("4")); err != nil {
+				return err
 			}
 			<-release
 			return status.Error(codes.Unavailable, "")
@@ -377,12 +386,22 @@ func TestPoolBlockedStream(t *testing.T) {
 		synctest.Wait()
 		second := start(t.Context(), p, time.Hour, large)
 		synctest.Wait()
-		late := <-start(t.Context(), p, time.Minute, large)
+		request := &pb.FetchRequest{Body: make([]byte, 1<<20)}
+		withdrawn := weak.Make(request)
+		late := <-start(t.Context(), p, time.Minute, request)
 		if !errors.Is(late.err, client.ErrNotSent) || late.took != time.Minute {
 			t.Errorf("the late fetch: %v after %v, want ErrNotSent after a minute", late.err, late.took)
 		}
+		if runtime.GC(); withdrawn.Value() != nil {
+			t.Error("the stream keeps a fetch that was withdrawn")
+		}
 		moved := start(t.Context(), p, time.Hour, large)
 		synctest.Wait()
+		close(guess)
+		synctest.Wait()
+		if len(moved) > 0 {
+			t.Fatalf("the service answers a fetch that it did not receive, and Do returns %v", <-moved)
+		}
 		close(release)
 		for _, sent := range []<-chan pooled{first, second} {
 			if r := <-sent; !errors.Is(r.err, client.ErrLost) || status.Code(r.err) != codes.Unavailable {
@@ -413,5 +432,163 @@ func TestPoolEvents(t *testing.T) {
 		if r := <-start(t.Context(), p, time.Hour, new(pb.FetchRequest)); r.err != nil || r.events != many {
 			t.Errorf("%d events, %v; want %d", r.events, r.err, many)
 		}
+	})
+}
+
+// hooked is a context that runs a function each time its Done is called.
+type hooked struct {
+	context.Context
+	done func() <-chan struct{}
+}
+
+func (h hooked) Done() <-chan struct{} { return h.done() }
+
+// TestPoolLateOnBrokenStream: a fetch that was not sent in time was not lost with its stream.
+func TestPoolLateOnBrokenStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broken := make(chan struct{})
+		p := openPool(t, &fake{many: func(manyServer) error {
+			<-broken
+			return status.Error(codes.Unavailable, "")
+		}})
+		synctest.Wait()
+		ctx := hooked{t.Context(), sync.OnceValue(func() <-chan struct{} { // before Do sees that it is late
+			time.Sleep(time.Second) //nolint:forbidigo // time of the bubble, in which the stream drops the fetch
+			close(broken)
+			time.Sleep(time.Second) //nolint:forbidigo // and ends
+			return nil
+		})}
+		if o, err := p.Do(ctx, client.Task{Request: new(pb.FetchRequest), SendBefore: time.Now()}); o != nil || !errors.Is(err, client.ErrNotSent) {
+			t.Errorf("%v, %v; want ErrNotSent", o, err)
+		}
+	})
+}
+
+// TestPoolClosedAndCancelled: a fetch waits for a stream when the pool is closed and its context
+// ends at the same time.
+func TestPoolClosedAndCancelled(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{})
+	close(ended)
+	for range 30 { // either may be noticed first
+		p := client.NewPool()
+		ctx := hooked{t.Context(), func() <-chan struct{} { p.Close(); return ended }}
+		if o, err := p.Do(ctx, client.Task{}); o != nil || !errors.Is(err, fs.ErrClosed) {
+			t.Fatalf("%v, %v; want fs.ErrClosed", o, err)
+		}
+	}
+}
+
+// refusing is a service whose streams have failed when they are opened.
+type refusing struct{ pb.FetchServiceClient }
+
+func (refusing) FetchMany(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[pb.FetchManyRequest, pb.FetchManyResponse], error) {
+	return refusedStream{}, nil
+}
+
+type refusedStream struct{ grpc.ClientStream }
+
+func (refusedStream) Send(*pb.FetchManyRequest) error { return io.EOF }
+func (refusedStream) CloseSend() error                { return nil }
+func (refusedStream) Recv() (*pb.FetchManyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "")
+}
+
+func (refusing) Explain(context.Context, *pb.ExplainRequest, ...grpc.CallOption) (*pb.ExplainResponse, error) {
+	return nil, nil
+}
+
+// TestPoolRefusedAtOnce: a stream may end while it is being opened. It gets no fetch then.
+func TestPoolRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	p := client.NewPool()
+	var lost sync.WaitGroup
+	lost.Add(1000)
+	for range 1000 {
+		var once sync.Once
+		p.Open(t.Context(), client.Wrap(refusing{}), 1, func(error, time.Duration) { once.Do(lost.Done) })
+	}
+	lost.Wait()
+	p.Close()
+	if n, _ := p.Capacity(); n != 0 {
+		t.Errorf("capacity %d without a stream", n)
+	}
+}
+
+// TestPoolSendsOnce: whatever services do at random, no request reaches them twice, and none that
+// Do reports as not sent reaches them at all.
+func TestPoolSendsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const fetches, streams = 3000, 4
+		var mu sync.Mutex
+		received, unsent := make(map[string]int), make(map[string]bool)
+		unreliable := &fake{many: func(s manyServer) error {
+			r := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // not a secret
+			for {
+				m, err := s.Recv()
+				if err != nil {
+					return nil // half-closed or broken
+				}
+				mu.Lock()
+				for _, task := range m.GetTasks() {
+					received[task.GetRequest().GetUrl()]++
+				}
+				mu.Unlock()
+				time.Sleep(time.Duration(r.Int64N(int64(50 * time.Millisecond)))) //nolint:forbidigo // time of the bubble
+				for _, task := range m.GetTasks() {
+					switch n := r.IntN(1000); {
+					case n == 0:
+						return status.Error(codes.Unavailable, "")
+					case n == 1:
+						return nil
+					case n == 2:
+						err = s.Send(&pb.FetchManyResponse{Draining: true})
+					case n < 10:
+						continue // never answered
+					}
+					if err = errors.Join(err, s.Send(done(task.GetTag()))); err != nil {
+						return err
+					}
+				}
+			}
+		}}
+		p := client.NewPool()
+		ctx, cancel := context.WithCancel(context.Background())
+		p.Open(ctx, unreliable.client(t), streams, nil)
+		var running sync.WaitGroup
+		var succeeded, lost atomic.Int64
+		for i := range fetches {
+			running.Go(func() {
+				within := time.Duration(rand.Int64N(int64(5 * time.Second)))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(10*time.Second))))
+				defer cancel()
+				url := strconv.Itoa(i)
+				o, err := p.Do(ctx, client.Task{Request: &pb.FetchRequest{Url: url}, SendBefore: time.Now().Add(within)})
+				switch {
+				case o != nil && err == nil:
+					succeeded.Add(1)
+				case o == nil && errors.Is(err, client.ErrLost): // it may have been received
+					lost.Add(1)
+				case o == nil && err != nil:
+					mu.Lock()
+					unsent[url] = true
+					mu.Unlock()
+				default:
+					t.Errorf("Do returns %v, %v", o, err)
+				}
+			})
+		}
+		running.Wait()
+		cancel()
+		p.Close()
+		time.Sleep(time.Second) //nolint:forbidigo // time of the bubble, in which the service ends
+		for url, n := range received {
+			if n != 1 || unsent[url] {
+				t.Errorf("fetch %s was received %d times; reported as not sent: %v", url, n, unsent[url])
+			}
+		}
+		t.Logf("%d succeeded, %d lost, %d not sent", succeeded.Load(), lost.Load(), len(unsent))
 	})
 }

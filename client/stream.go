@@ -41,7 +41,7 @@ type stream struct {
 
 	// Guarded by Pool.mu.
 	calls    map[string]*call // by tag: those without an outcome
-	queue    []*call          // those to be sent, and some that were withdrawn
+	queue    []*call          // those to be sent
 	cancels  []string         // tags
 	leaving  bool             // it accepts no more calls
 	answered bool             // the service has sent something
@@ -141,16 +141,15 @@ func (s *stream) next() (m *pb.FetchManyRequest, last bool) {
 	return m, s.leaving && len(s.calls) == 0
 }
 
-// messageLocked returns a message with the first calls of the queue, or nil if all of it was
-// withdrawn.
+// messageLocked returns a message with the first calls of the queue, or nil if all of it is late.
 func (s *stream) messageLocked() *pb.FetchManyRequest {
 	m := &pb.FetchManyRequest{CancelledTags: s.cancels}
 	s.cancels = nil
 	taken := 0
 	for size := 0; taken < len(s.queue) && len(m.GetTasks()) < messageTasks; taken++ {
 		c := s.queue[taken]
-		if c.over || !c.SendBefore.IsZero() && !time.Now().Before(c.SendBefore) {
-			continue // withdrawn, or about to be
+		if !c.SendBefore.IsZero() && !time.Now().Before(c.SendBefore) {
+			continue // about to be withdrawn
 		}
 		size += c.wire.SizeVT()
 		if len(m.GetTasks()) > 0 && size > messageBytes {
@@ -196,6 +195,9 @@ func (s *stream) answer(r *pb.TaskResponse) {
 	outcome := r.GetResponse().GetOutcome()
 	s.pool.mu.Lock()
 	c := s.calls[r.GetTag()]
+	if c != nil && !c.sent {
+		c = nil // the service made the tag up
+	}
 	if c != nil && outcome != nil {
 		s.removeLocked(c)
 		c.settleLocked(outcome, nil)
@@ -216,16 +218,19 @@ func (s *stream) end(err error) {
 	p.mu.Lock()
 	var over []*call
 	for _, c := range s.queue {
-		switch {
-		case c.over: // withdrawn
-			continue
-		case p.err == nil:
+		if delete(s.calls, c.wire.Tag); p.err == nil {
 			p.waitLocked(c)
-		default:
-			c.settleLocked(nil, p.err)
-			over = append(over, c)
+			continue
 		}
-		delete(s.calls, c.wire.Tag)
+		c.rejectLocked(p.err)
+		over = append(over, c)
+	}
+	for _, c := range s.calls {
+		if !c.sent { // messageLocked found it late
+			c.settleLocked(nil, ErrNotSent)
+			over = append(over, c)
+			delete(s.calls, c.wire.Tag)
+		}
 	}
 	switch {
 	case !errors.Is(err, io.EOF):

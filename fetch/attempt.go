@@ -32,8 +32,8 @@ func (h *hopRequest) told() string {
 	return h.text
 }
 
-// attempt is one turn of the retry loop: a chain of hops and the body at its
-// end. It is filled in by [run.turn] and settled by [run.settle].
+// attempt is one iteration of the retry loop: a chain of hops, and the body of the last
+// response. [run.turn] fills it in, and [run.settle] decides what follows.
 type attempt struct {
 	*run
 	number int
@@ -60,17 +60,19 @@ type attempt struct {
 	credential   string    // that the last hop sent
 	noCredential bool      // none could be got
 	refreshError string    // why there is no other; empty: there is, or it was not asked for
-	continued    *progress // that the attempt was begun to continue; nil: none
+	continued    *progress // the body that this attempt resumes; nil: it starts at the first byte
 	body         BodySummary
 	inline       []byte
 	errorBody    []byte
-	committed    bool // bytes have gone out
+	// committed reports whether this attempt has delivered body bytes. The body may still be
+	// resumed or restarted, unlike with [classify.Observation].BodyCommitted.
+	committed bool
 
 	headHeld, hopsHeld int64 // bytes charged for the last response head and for the hops after the first
 }
 
-// exchange is a request on its way: what watches it and what ends it. It is the
-// context of its request.
+// exchange is one request of a hop, with its time limit and its trace. It is the context of
+// that request.
 type exchange struct {
 	context.Context
 	cancel  context.CancelCauseFunc
@@ -80,7 +82,7 @@ type exchange struct {
 	trace   trace
 }
 
-// Value implements context.Context. What dials for the exchange finds it there.
+// Value implements context.Context. The dialer finds the exchange there.
 func (x *exchange) Value(key any) any {
 	if key == (dialScope{}) {
 		return x

@@ -16,15 +16,15 @@ import (
 	"fetchd/internal/budget"
 )
 
-// errorBodyTime is how long the begin of a body that is not delivered is waited
-// for. It is for people to read, and must not hold up a retry.
+// errorBodyTime limits the wait for the start of a body that is not delivered. That text is
+// for people, and must not delay a retry.
 const errorBodyTime = 2 * time.Second
 
-// codingOverhead is how much longer than the limit the bytes on the wire may
-// be: a coding adds a little to what does not compress.
+// codingOverhead is how far the encoded bytes may exceed the size limit: a coding adds a
+// little to data that does not compress.
 const codingOverhead = 64 << 10
 
-// consume does with the last response's body what the request asks for.
+// consume reads the body of the last response, and delivers it if the request says so.
 func (a *attempt) consume() {
 	if a.resp == nil {
 		return
@@ -52,8 +52,8 @@ func (a *attempt) consume() {
 	a.exchange.cancel(nil)
 }
 
-// readErrorBody keeps the begin of a body that is not delivered (spec I5). What
-// goes wrong in it is nobody's concern.
+// readErrorBody keeps the start of a body that is not delivered (spec I5). Errors of the
+// read do not change the outcome.
 func (a *attempt) readErrorBody() {
 	if a.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
 		return // the body of a 101 is the bare connection, which no context ends
@@ -71,11 +71,11 @@ func (a *attempt) readErrorBody() {
 	}
 	defer body.close()
 	begin, _ := io.ReadAll(io.LimitReader(&body, most))
-	a.errorBody = bytes.Clone(begin)    // no longer than it is, for it may be kept through a long wait
+	a.errorBody = bytes.Clone(begin)    // without spare capacity: it may be kept through a long wait
 	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
 }
 
-// coding is the content coding to undo.
+// coding returns the content coding to undo, or "".
 func (a *attempt) coding() string {
 	if !a.req.decodes() {
 		return ""
@@ -83,12 +83,12 @@ func (a *attempt) coding() string {
 	return strings.Join(a.resp.Header["Content-Encoding"], ",")
 }
 
-// bodyless tells responses that have no body whatever their head says.
+// bodyless reports whether a response has no body, whatever its head says.
 func bodyless(method string, status int) bool {
 	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusResetContent
 }
 
-// deliverNothing ends a body of which nothing was missing.
+// deliverNothing completes a resumed body of which no bytes were missing.
 func (a *attempt) deliverNothing() {
 	r := newBodyReader(a, a.continued)
 	defer r.close()
@@ -119,7 +119,7 @@ func (a *attempt) deliver() {
 		return
 	}
 	if bodyless(a.hop.method, a.resp.StatusCode) {
-		if err := r.integrity(); err != nil { // nothing is not what was asked for, unless that is what was
+		if err := r.integrity(); err != nil { // an empty body must match, too
 			a.failBody(r, err)
 		}
 		return
@@ -132,8 +132,8 @@ func (a *attempt) deliver() {
 	a.inline = r.out.take()
 }
 
-// failBody notes why a body could not be read. An error below the decoder is
-// the transfer's; above a sound transfer it is the coding's (spec §3).
+// failBody records why a body could not be read. An error below the decoder is a failure
+// of the transfer. An error of the decoder alone is a failure of the coding (spec §3).
 func (a *attempt) failBody(r *bodyReader, err error) {
 	r.summarise()
 	if known, ok := errors.AsType[*fault](err); ok {
@@ -171,8 +171,8 @@ func lengthKnown(resp *http.Response) bool {
 	return resp.ProtoMajor >= 2 || resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked")
 }
 
-// bodyReader reads one body: below, the bytes as sent, with the idle clock;
-// above, the decoded ones, checked, hashed and passed on.
+// bodyReader reads one body through idle, raw and dec into the memory of out. It checks and
+// hashes the decoded bytes, and passes them to out.
 type bodyReader struct {
 	a *attempt
 	*progress
@@ -183,7 +183,7 @@ type bodyReader struct {
 	limit int64
 }
 
-// newBodyReader reads behind what was delivered.
+// newBodyReader returns a reader of a.resp's body that continues after the delivered bytes.
 func newBodyReader(a *attempt, delivered *progress) *bodyReader {
 	r := &bodyReader{a: a, progress: delivered, limit: a.req.bodyLimit()}
 	r.idle = idleReader{a.resp.Body, a}
@@ -193,18 +193,18 @@ func newBodyReader(a *attempt, delivered *progress) *bodyReader {
 }
 
 func (r *bodyReader) close() {
-	r.encoded += r.raw.n // for who continues it
+	r.encoded += r.raw.n // for an attempt that resumes the body
 	if r.dec.close != nil {
 		r.dec.close()
 	}
 	r.out.close()
 }
 
-// read reads to the end, then checks the whole, then lets go what was held.
+// read reads the body to its end, checks it, and then sends what is still held.
 func (r *bodyReader) read() error {
 	coding := r.a.coding()
 	if r.size > r.limit {
-		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"} // what was delivered before is already
+		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"} // the bytes delivered before exceed the limit
 	}
 	if known := r.a.resp.ContentLength; known > r.limit-r.size && !r.a.req.Truncate && coding == "" {
 		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "content_length"}
@@ -233,7 +233,8 @@ func (r *bodyReader) read() error {
 	return r.out.finish()
 }
 
-// copy passes the decoded body on, up to the limit.
+// copy reads the decoded body piece by piece, and passes on each piece before it reads the
+// next one. It stops at the size limit.
 func (r *bodyReader) copy() error {
 	for {
 		buf := r.out.space()
@@ -261,7 +262,8 @@ func (r *bodyReader) copy() error {
 	}
 }
 
-// pass takes a piece of the decoded body, which lies in the output's space.
+// pass hashes and checks a piece of the decoded body, which is in the output's space, and
+// hands it to the output.
 func (r *bodyReader) pass(p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -278,7 +280,7 @@ func (r *bodyReader) pass(p []byte) error {
 	return r.out.wrote(len(p))
 }
 
-// check holds the whole body against what the request says (spec C2, C3, C5).
+// check compares the whole body with what the request requires (spec C2, C3, C5).
 func (r *bodyReader) check() error {
 	if r.charset != nil && !r.a.body.Truncated {
 		if err := r.charset.Close(); err != nil {
@@ -317,7 +319,7 @@ func asCharset(err error) error {
 	return errCharset
 }
 
-// summarise states what was read (spec B5).
+// summarise records sizes and digest for the outcome (spec B5).
 func (r *bodyReader) summarise() {
 	r.a.body.Size, r.a.body.EncodedSize = r.size, r.encoded+r.raw.n
 	if !r.a.req.OmitDigest {
@@ -325,7 +327,7 @@ func (r *bodyReader) summarise() {
 	}
 }
 
-// idleReader reads a response's body under the idle clock (spec N9).
+// idleReader reads a response's body. The idle limit runs only during a read (spec N9).
 type idleReader struct {
 	body io.Reader
 	a    *attempt

@@ -23,9 +23,9 @@ const (
 
 var uncoded, coded = []string{"identity"}, []string{"gzip, br, zstd"}
 
-// acceptEncoding is what the service asks for where the caller does not say
-// (spec §2): nothing where the bytes are kept as sent, where a part is asked
-// for, or where the body is a download, which could not be resumed coded.
+// acceptEncoding returns the Accept-Encoding of a request whose caller sets none (spec §2).
+// It asks for no coding if the bytes are kept as sent, if the request has a Range, and for
+// downloads, because an encoded body cannot be resumed.
 func (r *Request) acceptEncoding() []string {
 	if r.takesCodings() {
 		return coded
@@ -37,20 +37,20 @@ func (r *Request) takesCodings() bool {
 	return !r.KeepEncoding && r.Policy.Profile != classify.Download && r.Header.Get("Range") == ""
 }
 
-// counter counts what came from the origin and remembers how it ended, so that
-// a cut transfer is told from a broken coding: both make a decoder return
-// io.ErrUnexpectedEOF.
+// counter counts the bytes from the origin and remembers how they ended. Without it a
+// broken connection would look like a broken coding: a decoder returns
+// io.ErrUnexpectedEOF for both.
 type counter struct {
 	io.Reader
 	n   int64
-	err error // first error, io.EOF aside
+	err error // the first error that is not io.EOF
 	eof bool
-	max int64 // no more is read past it; zero: all
+	max int64 // a read after more bytes than this fails; zero: no limit
 }
 
 // Read implements io.Reader.
 func (c *counter) Read(p []byte) (int, error) {
-	if c.max > 0 && c.n > c.max { // a decoder reads on over parts that are empty
+	if c.max > 0 && c.n > c.max { // a decoder does not return while it decodes empty parts
 		return 0, &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"}
 	}
 	n, err := c.Reader.Read(p)
@@ -64,7 +64,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decoder undoes one content coding.
+// decoder undoes one content coding, or none. It limits the compression ratio.
 type decoder struct {
 	io.Reader
 	close func()
@@ -142,7 +142,7 @@ func openDeflate(r *bufio.Reader) (io.Reader, func(), error) {
 	return z, func() { _ = z.Close() }, nil
 }
 
-// Read implements io.Reader and keeps the ratio.
+// Read implements io.Reader. It fails if the compression ratio exceeds maxRatio.
 func (d *decoder) Read(p []byte) (int, error) {
 	n, err := d.Reader.Read(p)
 	d.out += int64(n)
@@ -155,9 +155,9 @@ func (d *decoder) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// drain reads what the decoder left of the transfer, its last chunk for one,
-// so that a cut behind the coded bytes is seen. Trailing bytes are of no use
-// and are read to a limit.
+// drain reads what the decoder left of the transfer, such as the last chunk of the HTTP/1.1
+// framing. So an interruption after the coded bytes is noticed. It reads a limited number
+// of trailing bytes and drops them.
 func (d *decoder) drain() {
 	if !d.raw.eof && d.raw.err == nil {
 		_, _ = io.CopyN(io.Discard, d.raw, 64<<10)

@@ -38,8 +38,9 @@ func bound(ctx context.Context) (context.Context, func()) {
 	return httptrace.WithClientTrace(ctx, x.trace.dialHooks()), func() { stop(); cancel(nil) }
 }
 
-// observedConn remembers how its reading ended: net/http reports a connection
-// that was closed before its first request with an error that has no type.
+// observedConn is a connection to an origin or a proxy. It remembers the error that ended
+// its reading, because net/http reports a connection that was closed before its first
+// request with an error that has no type.
 type observedConn struct {
 	net.Conn
 	failed    atomic.Pointer[error]
@@ -63,7 +64,7 @@ func (c *observedConn) Read(p []byte) (int, error) {
 			return 0, fault
 		}
 	}
-	if err != nil && !errors.Is(err, net.ErrClosed) { // that was us
+	if err != nil && !errors.Is(err, net.ErrClosed) { // ErrClosed: this side closed it
 		first := err // err itself would be on the heap with every read
 		c.failed.CompareAndSwap(nil, &first)
 	}
@@ -119,8 +120,8 @@ func (d *dialer) plain(ctx context.Context, network, address string) (net.Conn, 
 	return &headConn{Conn: conn}, nil
 }
 
-// secure is an http.Transport.DialTLSContext: with the handshake in our own
-// hands its errors are known to be the handshake's.
+// secure is an http.Transport.DialTLSContext. It makes the TLS handshake itself, so that
+// an error of the handshake is known to be one.
 func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, release := bound(ctx)
 	defer release()
@@ -264,7 +265,6 @@ func (d *dialer) pooled() *http.Transport {
 // died while it was idle. It uses HTTP/1.1 only: over HTTP/2 net/http lets requests
 // that start together share even such a connection, and fails all but the first
 // (decision 2).
-// even such a connection, and fails all but the first (decision 2).
 func (d *dialer) fresh() *http.Transport {
 	only := *d
 	only.tls = d.tls.Clone()
@@ -281,7 +281,7 @@ func (d *dialer) transport() *http.Transport {
 		TLSHandshakeTimeout:    10 * time.Second,
 		DialContext:            d.plain,
 		DialTLSContext:         d.secure,
-		DisableCompression:     true, // decoded above a counting reader: see decode.go
+		DisableCompression:     true, // bodies are decoded above a counter: see decode.go
 		MaxIdleConns:           1024,
 		MaxIdleConnsPerHost:    512, // to connect costs more than a fetch (decision 16)
 		IdleConnTimeout:        90 * time.Second,

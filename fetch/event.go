@@ -11,7 +11,7 @@ import (
 // Sink receives the events of one fetch, in order and one at a time. It may block: the
 // time limits of the attempt are paused meanwhile (spec B7). An error ends the fetch as
 // CANCELLED, except [ErrOutOfMemory]. A Sink must not use the data of an event after it
-// returns, in particular that of a BodyChunk.
+// has returned nil: the memory of a BodyChunk is reused. After an error it is not.
 type Sink func(Event) error
 
 // Observer receives every attempt and every fetch, for metrics and traces. Its methods
@@ -60,7 +60,7 @@ type BodyChunk struct {
 	Attempt int
 	// Offset is the offset in bytes of Data in the decoded body.
 	Offset int64
-	// Data is valid only during the call of the sink.
+	// Data is valid only during the call of the sink; see [Sink].
 	Data []byte
 }
 

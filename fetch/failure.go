@@ -178,7 +178,7 @@ var messages = map[classify.Class]string{
 	classify.EmptyBody:             "the body is empty",
 	classify.Undecodable:           "the body cannot be decoded",
 	classify.BodyTooLarge:          "the body is too large",
-	classify.Integrity:             "the body does not match the request's integrity policy",
+	classify.Integrity:             "the body does not have the expected size or digest",
 	classify.TargetBlocked:         "the target is forbidden by this server's egress policy",
 	classify.InvalidRequest:        "the request is malformed",
 	classify.Deadline:              "the time limit of the fetch passed",

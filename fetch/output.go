@@ -8,8 +8,8 @@ import (
 	"fetchd/internal/budget"
 )
 
-// chunkBytes is the longest chunk: with its envelope it fits the 32 KiB tier of
-// grpc-go's buffers, past which the next is 1 MiB.
+// chunkBytes is the size of a chunk. With its envelope it fits into a buffer of 32 KiB, the
+// largest that package server pools. In grpc-go's own pool the next larger has 1 MiB.
 const chunkBytes = 31 << 10
 
 type chunk = [chunkBytes]byte
@@ -23,25 +23,25 @@ func newChunk() *chunk {
 	return new(chunk)
 }
 
-// output is where a body goes: nowhere, into memory, or to the sink after a
-// hold-back (spec B1, B4). The body is read straight into its chunks.
+// output delivers a body: to the sink after a hold-back, into memory for the outcome, or
+// not at all (spec B1, B4). The body is read directly into its chunks.
 type output struct {
 	a       *attempt
 	stream  bool
-	inline  bool     // all of it is kept, for the outcome
-	kept    []byte   // for the outcome
+	inline  bool     // the whole body is kept for the outcome
+	kept    []byte   // the body for the outcome
 	charged int64    // bytes charged for kept
-	granted int64    // hold-back
-	unused  int64    // of it; given back by close
-	held    []*chunk // full ones
-	last    *chunk   // the one that is filled
-	n       int      // bytes in it
-	offset  int64    // of the next chunk
+	granted int64    // size of the hold-back, which is charged from the start
+	unused  int64    // part of granted that is still charged; close releases it
+	held    []*chunk // full chunks that are not sent
+	last    *chunk   // the chunk that is being filled
+	n       int      // bytes in last
+	offset  int64    // in the body, of the next byte to send
 	body    *progress
 }
 
-// newOutput delivers behind what was delivered. What continues a body is not held
-// back: it cannot be taken back.
+// newOutput returns an output that continues after the delivered bytes. If there are any,
+// nothing is held back, because the body can no longer start anew.
 func newOutput(a *attempt, delivered *progress) output {
 	o := output{a: a, body: delivered, offset: delivered.size}
 	if bodyless(a.hop.method, a.resp.StatusCode) {
@@ -61,12 +61,13 @@ func newOutput(a *attempt, delivered *progress) output {
 	return o
 }
 
-// holdBackShare: a body known to be so many times as long as the hold-back is
-// not held back at all. It would come later, and hardly safer: a cut would come
-// after the hold-back almost always.
+// holdBackShare is the ratio of body to hold-back from which nothing is held back, if the
+// length is known. Nearly every interruption of such a body comes after the hold-back,
+// which would only delay its first byte.
 const holdBackShare = 8
 
-// holdBackWanted is no more than the body can need, where its size is known.
+// holdBackWanted returns the size of the hold-back to ask for. It is at most the size of
+// the body, if that is known.
 func holdBackWanted(a *attempt) int64 {
 	want := a.req.HoldBackBytes
 	if known := a.resp.ContentLength; known >= 0 && a.coding() == "" {
@@ -91,8 +92,7 @@ func (o *output) close() {
 	o.held, o.last = nil, nil
 }
 
-// space is where the next piece of the body is to be read into. It is never
-// empty.
+// space returns the memory for the next piece of the body. It is never empty.
 func (o *output) space() []byte {
 	if o.last == nil {
 		o.last = newChunk()
@@ -100,15 +100,16 @@ func (o *output) space() []byte {
 	return o.last[o.n:]
 }
 
-// keptAhead is how many times what has come memory is taken for, where an origin says
-// that more will come: it may say what it likes.
+// keptAhead limits the memory for an INLINE body to so many times the bytes that have
+// arrived. The origin may announce any length.
 const keptAhead = 4
 
-// keptStep is the least memory that is allocated at a time.
+// keptStep is the size below which that limit does not apply, and up to which kept doubles
+// if the length is unknown.
 const keptStep = 64 << 10
 
-// keep appends n bytes, which are in the output's buffer, to what is kept. It charges
-// each byte as many times as it is copied on its way to the caller.
+// keep appends the first n bytes of last to kept. Before kept grows, keep charges its new
+// size once for itself and once for each later copy.
 func (o *output) keep(n int) error {
 	if need := len(o.kept) + n; need > cap(o.kept) {
 		room := max(need, min(2*need, keptStep))
@@ -128,14 +129,14 @@ func (o *output) keep(n int) error {
 	return nil
 }
 
-// take returns what is kept. The outcome then owns it and its charge.
+// take returns the kept body. The outcome then owns it and its charge.
 func (o *output) take() []byte {
 	o.charged = 0
 	return o.kept
 }
 
-// wrote takes the n bytes that were read into the space. Once the hold-back is
-// full, all of it goes out, and what comes after it as it comes.
+// wrote accepts the n bytes that were read into space. When they exceed the hold-back, it
+// sends everything, and from then on each piece at once.
 func (o *output) wrote(n int) error {
 	switch {
 	case o.inline:
@@ -154,7 +155,7 @@ func (o *output) wrote(n int) error {
 	return nil
 }
 
-// finish lets go what is still held, for the attempt has ended well.
+// finish sends what is still held. It is called when the body is complete and checked.
 func (o *output) finish() error {
 	if !o.stream {
 		return nil
@@ -162,13 +163,13 @@ func (o *output) finish() error {
 	return o.release()
 }
 
-// release sends what is held, and lets go of each chunk as it is sent. From the
-// first byte on the attempt can no longer be taken back.
+// release sends what is held, and frees each chunk when it is sent. From the first byte on
+// the attempt is committed.
 func (o *output) release() error {
 	o.a.announce(o)
 	for i, c := range o.held {
 		if err := o.send(c[:]); err != nil {
-			o.held = nil // the sink may still be at it
+			o.held = nil // not reused: after an error the sink may still read c
 			return err
 		}
 		o.held[i] = nil
@@ -187,7 +188,7 @@ func (o *output) release() error {
 	return nil
 }
 
-// send passes a chunk to the sink.
+// send passes bytes to the sink, and releases as much of the hold-back's charge.
 func (o *output) send(p []byte) error {
 	o.a.committed, o.a.delivered, o.body.sent = true, o.body, true
 	if err := o.a.push(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p}); err != nil {
@@ -200,8 +201,8 @@ func (o *output) send(p []byte) error {
 	return nil
 }
 
-// tell gives an event to the sink. The time this takes is the caller's: the
-// attempt's clock does not run (spec B7); the hop's is at rest between its reads.
+// tell passes an event to the sink. The attempt's time limit is paused meanwhile, because
+// the caller uses that time (spec B7). The limit of the hop runs only during a read.
 func (a *attempt) tell(e Event) {
 	began := time.Now()
 	left := a.limit.pause(began)
@@ -213,7 +214,8 @@ func (a *attempt) tell(e Event) {
 	a.limit.resume(ended, left)
 }
 
-// push gives a chunk to the sink.
+// push passes a chunk to the sink. It returns an error if the attempt or the fetch has
+// ended, in particular because the sink failed.
 func (a *attempt) push(chunk BodyChunk) error {
 	a.tell(chunk)
 	if err := a.stopped(); err != nil {
@@ -223,12 +225,12 @@ func (a *attempt) push(chunk BodyChunk) error {
 	return nil
 }
 
-// tellResponse tells of the head as it is read; r reads its body, where that is to
-// be delivered. At the lower levels, only a body that is delivered is announced.
+// tellResponse emits ResponseStarted when the head was read, at the levels Attempts and
+// All. r reads the body; nil means that the body is not delivered.
 func (a *attempt) tellResponse(r *bodyReader) {
 	switch {
 	case !a.tells():
-	case r == nil && a.delivered != nil: // no body follows, and what was delivered stands
+	case r == nil && a.delivered != nil: // no body follows; the delivered bytes stay valid
 		a.started(a.delivered.size, 0)
 	case r == nil:
 		a.started(0, 0)
@@ -237,7 +239,7 @@ func (a *attempt) tellResponse(r *bodyReader) {
 	}
 }
 
-// announce tells of the head before a body, where tellResponse did not.
+// announce emits ResponseStarted before the first chunk, at the other levels.
 func (a *attempt) announce(o *output) {
 	if !a.tells() && !a.committed {
 		a.started(o.offset, o.granted)

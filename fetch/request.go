@@ -112,7 +112,7 @@ type Request struct {
 	AttemptTimeout time.Duration
 	// ConnectTimeout limits the lookup, TCP connection and TLS handshake together.
 	// HeaderTimeout limits sending the request, and then separately the wait for the
-	// response head. IdleTimeout limits the time between two reads of the body. Zero
+	// response head. IdleTimeout limits how long one read of the body may wait. Zero
 	// means no limit.
 	ConnectTimeout time.Duration
 	HeaderTimeout  time.Duration
@@ -140,7 +140,8 @@ type Request struct {
 	// been delivered.
 	Recovery Recovery
 	// ResumePoint continues the body of an earlier fetch. It requires
-	// [Request.Resumable]. The digest then covers only the bytes after the offset.
+	// [Request.Resumable]. A body that continues there has no digest, because the bytes
+	// before the offset are not known.
 	ResumePoint ResumePoint
 
 	// Credentials are sent only to the origins that they cover. Header must not

@@ -33,26 +33,26 @@ type ResumePoint struct {
 	Validator string
 }
 
-// progress is what has been delivered of a body, in this attempt and in those
-// that it continues.
+// progress is how much of a body has been delivered, in this attempt and in those that it
+// resumes, and what is needed to resume it again.
 type progress struct {
-	size    int64 // bytes, those before a resume point included
+	size    int64 // decoded bytes, including those before a resume point
 	encoded int64 // bytes on the wire in earlier attempts
 	digest  hash.Hash
-	room    [sha256.Size]byte // for its sum
+	room    [sha256.Size]byte // memory for the sum
 	charset *charsetCheck
 
-	head      head   // that the body began with, in this fetch; its response is nil until then
-	validator string // for If-Range; empty: cannot be continued
+	head      head   // of the response that started the body in this fetch; its response is nil until then
+	validator string // for If-Range; empty: the body cannot be resumed
 	coding    string // Content-Encoding of the response
-	url       string // that it came from, the query aside; empty: not known, before a resume point, or not needed
-	total     int64  // of the whole body; negative: not told
-	sent      bool   // bytes of it have gone out in this fetch
-	end       int64  // where the 206 that continues it says that it ends; zero: none
-	misfit    bool   // what came is no continuation: there will be none
+	url       string // of the body, without the query; empty: unknown (resume point) or not needed
+	total     int64  // size of the whole body; negative: unknown
+	sent      bool   // bytes of it were delivered in this fetch
+	end       int64  // end of the body according to the 206 that resumes it; zero: no 206
+	misfit    bool   // the response did not continue the body: it is not resumed again
 }
 
-// newProgress is that of a body from its begin.
+// newProgress returns the progress of a body that starts at its first byte.
 func newProgress(a *attempt) *progress {
 	p := &progress{head: a.head, validator: a.validator(), coding: first(a.resp.Header, "Content-Encoding"), total: a.resp.ContentLength}
 	if p.validator != "" {
@@ -67,8 +67,8 @@ func newProgress(a *attempt) *progress {
 	return p
 }
 
-// validator is what a continuation of the response can be asked for with: a
-// strong validator (RFC 9110 §8.8) of bytes that are delivered as they came.
+// validator returns the strong validator (RFC 9110 §8.8) with which the body can be resumed.
+// It is empty if there is none, or if the bytes are delivered decoded.
 func (a *attempt) validator() string {
 	h := a.resp.Header
 	if !a.req.Resumable() || a.resp.StatusCode != http.StatusOK || a.coding() != "" || strings.EqualFold(h.Get("Accept-Ranges"), "none") {
@@ -100,8 +100,8 @@ func (r *Request) Resumable() bool {
 	return r.Method == http.MethodGet && r.Delivery == Stream && r.Header.Get("Range") == ""
 }
 
-// resumeAt is the progress of a fetch that continues an earlier one. Of bytes that
-// it has not seen it can tell no digest.
+// resumeAt returns the progress of a fetch with a resume point, or nil. It has no digest,
+// because the bytes before that point are not known.
 func (r *Request) resumeAt() *progress {
 	if r.ResumePoint.Offset <= 0 {
 		return nil
@@ -109,23 +109,23 @@ func (r *Request) resumeAt() *progress {
 	return &progress{size: r.ResumePoint.Offset, validator: r.ResumePoint.Validator, total: -1}
 }
 
-// continuation is the first request of an attempt that continues a body.
+// continuation returns the first request of an attempt that resumes a body.
 func (p *progress) continuation(r *Request, hop *hopRequest) *hopRequest {
 	next := *hop
 	next.header = hop.header.Clone()
 	next.header.Set("Range", fmt.Sprintf("bytes=%d-", p.size))
 	next.header.Set("If-Range", p.validator)
 	if r.decodes() {
-		next.header.Set("Accept-Encoding", "identity") // offsets of coded bytes would be others
+		next.header.Set("Accept-Encoding", "identity") // offsets in encoded bytes are different
 	}
 	for _, condition := range []string{"If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since"} {
-		next.header.Del(condition) // it was answered when the body began
+		next.header.Del(condition) // the first response has answered it
 	}
 	return &next
 }
 
-// recoverable reports whether a next attempt can bring the rest of the body, or all
-// of it again.
+// recoverable reports whether another attempt can deliver the rest of the body, or all of
+// it again.
 func (r *run) recoverable() bool {
 	p := r.delivered
 	if p == nil || r.req.Recovery == Restart || !p.sent && !p.misfit {
@@ -134,8 +134,8 @@ func (r *run) recoverable() bool {
 	return r.req.Recovery == Resume && r.continues() != nil
 }
 
-// continues returns the progress that the next attempt continues, or nil where it
-// begins at the first byte.
+// continues returns the progress of the body that the next attempt resumes. It is nil if
+// that attempt starts at the first byte.
 func (r *run) continues() *progress {
 	if p := r.delivered; p != nil && p.validator != "" && !p.misfit {
 		return p
@@ -143,8 +143,8 @@ func (r *run) continues() *progress {
 	return nil
 }
 
-// bodyProgress says where the response's body belongs: behind what was delivered,
-// or at its begin. A fault means nowhere.
+// bodyProgress returns the progress to which the response's body is appended: the delivered
+// one, or a new one. The fault is set if the body fits neither.
 func (a *attempt) bodyProgress() (*progress, *fault) {
 	p := a.continued
 	switch {
@@ -153,7 +153,7 @@ func (a *attempt) bodyProgress() (*progress, *fault) {
 	case a.resp.StatusCode == http.StatusOK && a.req.Recovery == Restart:
 		return newProgress(a), nil
 	case a.resp.StatusCode == http.StatusPartialContent && p.isFrom(a.hop) && p.fits(a.resp):
-		if p.head.response == nil { // behind a resume point: the first of this fetch
+		if p.head.response == nil { // after a resume point: the first response of this fetch
 			p.head = a.head
 		}
 		return p, nil
@@ -162,16 +162,16 @@ func (a *attempt) bodyProgress() (*progress, *fault) {
 	return p, &fault{classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch"}
 }
 
-// head is a response, and which attempt and URL it is of.
+// head is a response, with the attempt and the URL that it came from.
 type head struct {
 	response *Response
 	attempt  int
 	url      string // without userinfo
 }
 
-// shown returns the head that callers see. An answer to a request for the rest of a
-// body, whether it fits or not, has that of the whole body: it describes the bytes
-// that were delivered. A failed status has its own, and so has a body that begins again.
+// shown returns the head that callers see. For a response to a resuming request it is the
+// head of the whole body, which describes the delivered bytes, even if the response does
+// not fit. A failed status has its own head, and so has a body that starts again.
 func (a *attempt) shown() head {
 	own := head{a.response, a.number, a.hop.told()}
 	p, status := a.continued, a.resp.StatusCode
@@ -186,9 +186,9 @@ func (a *attempt) shown() head {
 	return own
 }
 
-// isFrom reports whether a hop asked for the body that was begun: a validator means
-// something for one resource alone. The query is left aside, for where a redirect
-// leads to signed URLs it is another each time.
+// isFrom reports whether a hop requested the resource that the body came from: a validator
+// is valid for one resource only. The query is ignored, because it changes each time if a
+// redirect leads to signed URLs.
 func (p *progress) isFrom(hop *hopRequest) bool {
 	at := withoutQuery(hop.url)
 	if p.url == "" {
@@ -199,7 +199,7 @@ func (p *progress) isFrom(hop *hopRequest) bool {
 
 func withoutQuery(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
 
-// fits reports whether a 206 brings exactly the rest of the body.
+// fits reports whether a 206 contains exactly the rest of the body.
 func (p *progress) fits(resp *http.Response) bool {
 	first, last, total, ok := parseContentRange(resp.Header.Get("Content-Range"))
 	if !ok || first != p.size || resp.Header.Get("Content-Encoding") != p.coding {
@@ -222,7 +222,7 @@ func (p *progress) fits(resp *http.Response) bool {
 		return false
 	}
 	if total < 0 && p.total < 0 {
-		return false // whether it is the end nobody says
+		return false // it may not be the end
 	}
 	if slices.ContainsFunc(resp.Header["Content-Type"], isParts) {
 		return false
@@ -234,8 +234,8 @@ func (p *progress) fits(resp *http.Response) bool {
 	return true
 }
 
-// isParts reports whether a Content-Type is that of several ranges in one body (RFC
-// 9110 §14.6): between the bytes asked for are heads of parts.
+// isParts reports whether a Content-Type is that of several ranges in one body (RFC 9110
+// §14.6). Such a body has part headers between the requested bytes.
 func isParts(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	return strings.EqualFold(strings.TrimSpace(media), "multipart/byteranges")
@@ -261,7 +261,7 @@ func (a *attempt) complete() bool {
 }
 
 // parseContentRange reads "bytes FIRST-LAST/TOTAL" (RFC 9110 §14.4). total is
-// negative where it is "*".
+// negative if it is "*".
 func parseContentRange(s string) (first, last, total int64, ok bool) {
 	unit, rest, _ := strings.Cut(s, " ")
 	span, size, _ := strings.Cut(rest, "/")

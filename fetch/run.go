@@ -32,14 +32,14 @@ type run struct {
 
 	origin hopRequest  // the first hop of the fetch
 	first  *hopRequest // where the next attempt begins
-	// What a sink said last; it is not called again.
+	// The error of the sink, which is not called again.
 	sinkErr error
 
 	attempts  int
 	exchanges int
 	inline    bool      // attempts run on the caller's goroutine
 	refreshed bool      // the credential, once
-	delivered *progress // of the body; nil: nothing has gone out
+	delivered *progress // of the body, before this fetch too; nil: no byte was delivered
 	decision  classify.Decision
 	failure   *Failure // of the last attempt
 	failed    hopError // of the last attempt
@@ -128,16 +128,16 @@ func (r *run) close() {
 	}
 }
 
-// Of what the loop is given and what it gets back nothing is sent or read.
+// Placeholders for go-retryablehttp. They are never sent, and its response is never read.
 var (
 	nowhere  = &url.URL{Scheme: "http", Host: "fetch.invalid", Path: "/"}
 	noHeader = http.Header{}
 	vehicle  = &http.Request{Method: http.MethodGet, URL: nowhere, Header: noHeader}
 )
 
-// loop runs go-retryablehttp over the attempts. It owns the turns and the
-// waits; what is retried and for how long is waited it asks of us. The request
-// it is given is only a vehicle: what is sent is built in [attempt.request].
+// loop runs go-retryablehttp, which calls [turns.RoundTrip] for each attempt and waits in
+// between. [checkRetry] and [backoff] give it the decision. Its request is a placeholder:
+// [attempt.request] builds what is sent.
 func (r *run) loop(engine *retryablehttp.Client) {
 	resp, err := engine.Do(&retryablehttp.Request{Request: vehicle.WithContext(loopContext{r})})
 	if resp != nil {
@@ -148,9 +148,8 @@ func (r *run) loop(engine *retryablehttp.Client) {
 	}
 }
 
-// newEngine returns go-retryablehttp with our rules in place of its own, for all
-// fetches: which one it is at, its requests' context tells. Its zero Logger writes
-// nothing.
+// newEngine returns the go-retryablehttp client of all fetches, with our rules in place of
+// its own. The context of a request identifies its fetch. The zero Logger writes nothing.
 func newEngine() *retryablehttp.Client {
 	return &retryablehttp.Client{
 		HTTPClient: &http.Client{Transport: turns{}},
@@ -158,15 +157,14 @@ func newEngine() *retryablehttp.Client {
 		CheckRetry: checkRetry,
 		Backoff:    backoff,
 		ErrorHandler: func(resp *http.Response, err error, _ int) (*http.Response, error) {
-			return resp, err // the default drains the body and writes an error of its own
+			return resp, err // the default drains the body and returns another error
 		},
 	}
 }
 
-// turns is the http.RoundTripper of the loop: one RoundTrip is one attempt,
-// redirects and body included. The loop sees of it only an empty response:
-// go-retryablehttp would drain a body without a clock, and its client would follow
-// a redirect by rules of its own.
+// turns is the http.RoundTripper of the loop. One RoundTrip is one attempt, including
+// redirects and body. It returns an empty response, because go-retryablehttp would drain a
+// body without a time limit, and its client would follow a redirect by its own rules.
 type turns struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -185,28 +183,28 @@ func (turns) RoundTrip(vehicle *http.Request) (*http.Response, error) {
 		Header: noHeader, Body: http.NoBody, Request: vehicle}, nil
 }
 
-// turn is one attempt: the requests, the body, and what they mean.
+// turn runs one attempt: the requests, the body and the decision.
 func (r *run) turn() {
 	a := r.begin()
 	a.follow()
 	a.finish()
 }
 
-// staysHere reports whether an attempt waits for its origin on the goroutine of the fetch,
-// also where many are open. That is for what needs no stack to speak of until the head
-// has come; to encode events and to get a credential takes one.
+// staysHere reports whether an attempt waits for the response head on the goroutine of the
+// fetch, even if many fetches are in flight. It does if it needs little stack until then: to
+// encode events and to get a credential need more.
 func (r *run) staysHere() bool {
 	return r.req.LargeStack && !r.tells() && r.req.Credentials == nil
 }
 
-// finish is what an attempt does with its last response.
+// finish reads the last response of the attempt, and settles the attempt.
 func (a *attempt) finish() {
 	a.consume()
 	a.limit.stop()
 	a.settle(a)
 }
 
-// begin opens an attempt.
+// begin starts an attempt.
 func (r *run) begin() *attempt {
 	r.setWaiting(false)
 	r.attempts++
@@ -222,25 +220,25 @@ func (r *run) begin() *attempt {
 	return a
 }
 
-// checkRetry is go-retryablehttp's CheckRetry: what classify has decided of the
-// attempt. It is asked once per attempt, for no response handler is set.
+// checkRetry is go-retryablehttp's CheckRetry. It returns the decision about the last
+// attempt. It is called once for each attempt, because no response handler is set.
 func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
 	return runOf(ctx).decision.Verdict == classify.Retry, nil
 }
 
-// backoff is go-retryablehttp's Backoff: the wait that was decided.
+// backoff is go-retryablehttp's Backoff. It returns the delay of the decision.
 func backoff(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
 	r := runOf(resp.Request.Context())
 	r.setWaiting(true)
 	return r.decision.Delay
 }
 
-// reports whether anybody wants to know of an attempt while it goes on.
+// tells reports whether events are emitted during an attempt, not only at its end.
 func (r *run) tells() bool {
 	return r.sink != nil && (r.req.Events == Attempts || r.req.Events == All)
 }
 
-// emit gives an event to the sink. An error of the sink ends the fetch. After
+// emit passes an event to the sink. An error of the sink ends the fetch. After
 // [ErrOutOfMemory] the sink still receives the events of the end.
 func (r *run) emit(e Event) {
 	if r.sink == nil || r.sinkErr != nil {

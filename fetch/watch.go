@@ -9,36 +9,36 @@ import (
 	"fetchd/classify"
 )
 
-// clock is the timer of one fetch, on which all its limits run. They are moved
-// many times in each exchange, and hardly ever pass. So the timer is left as it is
-// where it rings soon enough, and set anew when it does.
+// clock is the timer of one fetch, which all its limits share. They move many times in each
+// exchange, and rarely expire. So the timer is not reset if it fires early enough, and is
+// set again when it has fired.
 type clock struct {
 	mu      sync.Mutex
 	timer   *time.Timer
-	rings   time.Time // when the timer does; zero: it does not run
-	watches [3]*watch // of the fetch, of an attempt, of an exchange; nil: none
+	rings   time.Time // when the timer fires; zero: it does not run
+	watches [3]*watch // of the fetch, an attempt and an exchange, in any order; nil: none
 	stopped bool
 }
 
-// watch is a time limit that can be armed again and again. When it passes it
-// cancels with a *[TimeoutError] as the cause.
+// watch is a time limit that can be armed many times. When it expires, it cancels with a
+// *[TimeoutError] as the cause.
 type watch struct {
 	clock   *clock
 	cancel  context.CancelCauseFunc
 	ends    time.Time // zero: not armed
 	limit   time.Duration
 	expired *TimeoutError  // the limit that had passed when it was last disarmed
-	class   classify.Class // what it means that the limit passes
+	class   classify.Class // of the error when the limit expires
 	stopped bool
 }
 
-// arm sets the limit in force, in place of any before. Zero means none.
+// arm starts the limit, and replaces the one before. Zero means no limit.
 func (w *watch) arm(limit time.Duration, class classify.Class) { w.armAt(time.Now(), limit, class) }
 
 func (w *watch) armAt(now time.Time, limit time.Duration, class classify.Class) {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
-	w.expired = nil // what has passed before is forgotten
+	w.expired = nil
 	if limit <= 0 || w.stopped {
 		w.ends = time.Time{}
 		return
@@ -47,8 +47,8 @@ func (w *watch) armAt(now time.Time, limit time.Duration, class classify.Class) 
 	w.set(now, limit)
 }
 
-// pause stops the clock, and returns what was left, to [watch.resume] with: zero
-// where it did not run.
+// pause disarms the limit and returns the time that was left, for [watch.resume]. It returns
+// zero if the limit was not armed.
 func (w *watch) pause(now time.Time) (left time.Duration) {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
@@ -60,7 +60,7 @@ func (w *watch) pause(now time.Time) (left time.Duration) {
 	return left
 }
 
-// resume goes on with what was left.
+// resume arms the limit with the time that was left.
 func (w *watch) resume(now time.Time, left time.Duration) {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
@@ -69,7 +69,7 @@ func (w *watch) resume(now time.Time, left time.Duration) {
 	}
 }
 
-// rest disarms the limit; arm starts it again.
+// rest disarms the limit until arm is called.
 func (w *watch) rest() {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
@@ -86,8 +86,8 @@ func (w *watch) stop() {
 	}
 }
 
-// passed returns the limit that has passed, or nil. Where two limits end at the
-// same instant it makes one of them always the one that is told (spec §11).
+// passed returns the limit that has passed, or nil. If two limits pass at the same instant,
+// it lets the caller always report the same one (spec §11).
 func (w *watch) passed() *TimeoutError {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
@@ -117,7 +117,7 @@ func (w *watch) set(now time.Time, limit time.Duration) {
 	}
 }
 
-// ring has the timer ring no later than at, in d. The lock is held.
+// ring makes the timer fire at the given time, in d, or earlier. The lock is held.
 func (c *clock) ring(at time.Time, d time.Duration) {
 	switch {
 	case c.stopped:
@@ -132,7 +132,7 @@ func (c *clock) ring(at time.Time, d time.Duration) {
 	c.rings = at
 }
 
-// fire cancels what has passed, and rings again for what has not.
+// fire cancels for the limits that have passed, and sets the timer for the others.
 func (c *clock) fire() {
 	var passed []func()
 	c.mu.Lock()

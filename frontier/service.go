@@ -44,9 +44,13 @@ func pingAny(ctx context.Context, services []Service) error {
 	return errors.Join(errs...)
 }
 
-// openStreams keeps enough streams open to each service for all fetches of the worker.
+// maxStreams is how many FetchMany streams a fetchd accepts from one caller.
+const maxStreams = 64
+
+// openStreams keeps enough streams open to each service for all fetches of the worker, as far
+// as the service accepts them.
 func (w *Worker) openStreams(ctx context.Context) {
-	n := max(1, (w.config.Open+client.StreamTasks-1)/client.StreamTasks)
+	n := min(max(1, (w.config.Open+client.StreamTasks-1)/client.StreamTasks), maxStreams)
 	for _, s := range w.services {
 		w.pool.Open(ctx, s.Client, n, func(err error, retryIn time.Duration) {
 			w.config.Logger.WarnContext(ctx, "service lost", slog.String("server", s.Name), slog.Any("error", err), slog.Float64("retry_in_seconds", retryIn.Seconds()))

@@ -23,9 +23,9 @@ import (
 // another replica. A task of FetchMany waits, because its stream is a queue already.
 type admission struct {
 	budget  *budget.Budget
-	refused func(reason string) // counts refusals
-	reason  string              // the reason of its refusals
-	things  string              // the name of what it counts, for messages
+	refused refusals
+	reason  string // the reason of its refusals
+	things  string // the name of what it counts, for messages
 
 	mu       sync.Mutex
 	limits   *Limits
@@ -43,7 +43,7 @@ type place struct {
 	admitted chan struct{}
 }
 
-func newAdmission(b *budget.Budget, limits *Limits, reason, things string, refused func(reason string)) *admission {
+func newAdmission(b *budget.Budget, limits *Limits, reason, things string, refused refusals) *admission {
 	return &admission{budget: b, limits: limits, callers: make(map[string]int), waiting: make(map[string]*list.List), refused: refused, reason: reason, things: things}
 }
 
@@ -73,7 +73,7 @@ func (a *admission) enter(ctx context.Context, charges ...charge) (*ticket, erro
 
 // noMemory returns the error of a call without memory.
 func (a *admission) noMemory(ctx context.Context, things string) error {
-	return a.refuse(ctx, reasonMemory, "the memory for "+things+" is used up")
+	return a.refused.refuse(ctx, reasonMemory, "the memory for "+things+" is used up")
 }
 
 // charge is a number of bytes of one kind.
@@ -87,9 +87,9 @@ func (a *admission) count(ctx context.Context, t *ticket) error {
 	defer a.mu.Unlock()
 	switch {
 	case a.inFlight >= a.limits.MaxFetches:
-		return a.refuse(ctx, a.reason, "the server has as many "+a.things+" in flight as it may")
+		return a.refused.refuse(ctx, a.reason, "the server has as many "+a.things+" in flight as it may")
 	case !a.mayLocked(t.caller):
-		return a.refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" in flight as one may")
+		return a.refused.refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" in flight as one may")
 	}
 	a.countLocked(t.caller)
 	return nil
@@ -122,19 +122,6 @@ func (p *place) isAdmitted() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// wait returns once the fetch is admitted, or the error of ctx.
-func (p *place) wait(ctx context.Context) error {
-	if p.isAdmitted() {
-		return nil
-	}
-	select {
-	case <-p.admitted:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -209,14 +196,13 @@ func (a *admission) load() (inFlight, limit int) {
 	return a.inFlight, a.limits.MaxFetches
 }
 
-func (a *admission) refuse(ctx context.Context, reason, text string) error {
-	a.refused(reason)
-	return refuse(ctx, reason, text)
-}
+// refusals counts refused calls, by reason. Its method refuse returns their errors.
+type refusals func(reason string)
 
 // refuse returns RESOURCE_EXHAUSTED with the reason and with the time after which to retry. It sets
 // the metadata that gRPC's own retries use (gRFC A6).
-func refuse(ctx context.Context, reason, text string) error {
+func (count refusals) refuse(ctx context.Context, reason, text string) error {
+	count(reason)
 	wait := pushback()
 	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(wait.Milliseconds(), 10))) // fails only outside a call
 	return refusal(reason, text, wait)

@@ -3,6 +3,7 @@ package server
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/mem"
@@ -12,8 +13,8 @@ import (
 )
 
 const (
-	// unreadTime is how long an answer may stay unread before its connection is closed,
-	// which is then of no use to its caller either.
+	// unreadTime is how long an answer may stay unread before its connection is closed. It
+	// bounds the time that a unary answer is held: no send blocks on it.
 	unreadTime = 2 * time.Minute
 	// answerOverhead is the memory of a message in grpc-go and here, without its bytes.
 	answerOverhead = 512
@@ -41,7 +42,7 @@ func bufferSize(size int) (int, *sync.Pool) {
 	return size, nil
 }
 
-// answerBytes returns the charge for a message of that size until it has been read.
+// answerBytes returns the charge for a message of that size while it is unread.
 func answerBytes(size int) int64 {
 	room, _ := bufferSize(size)
 	return int64(room) + answerOverhead
@@ -54,12 +55,12 @@ type outgoing struct {
 	caller  *conn           // nil: unknown
 	memory  []*budget.Lease // charged for the message
 	tickets []*ticket       // of the fetches whose outcomes it has
-	sent    bool            // it was encoded: its buffer owns the charges
+	encoded bool            // its buffer owns the charges
 }
 
 // release releases the charges, unless the message was encoded.
 func (o *outgoing) release() {
-	if !o.sent {
+	if !o.encoded {
 		(&answer{memory: o.memory, tickets: o.tickets}).release()
 	}
 }
@@ -77,10 +78,10 @@ func (o *outgoing) encode(buf []byte) error {
 // marshal encodes the message into a buffer that owns the charges of o until gRPC has
 // written it to the connection or dropped it.
 func (o *outgoing) marshal() (mem.BufferSlice, error) {
-	o.sent = true
+	o.encoded = true
 	a := &answer{memory: o.memory, tickets: o.tickets, conn: o.caller, since: time.Now()}
 	b := newAnswerBuffer(o.size)
-	b.holds(a)
+	b.lost.Store(a)
 	if err := o.encode(b.data); err != nil {
 		b.Put(nil)
 		return nil, err
@@ -89,8 +90,9 @@ func (o *outgoing) marshal() (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&b.data, b)}, nil
 }
 
-// answer is an encoded message that has not been read. Its connection lists it, and
-// releases it when it closes: gRPC drops buffers then without releasing them.
+// answer is an encoded message that is unread: gRPC has not written it to the connection.
+// Flow control makes gRPC wait until the caller reads. The connection lists the answer, and
+// releases it when it closes, because gRPC then drops buffers without releasing them.
 type answer struct {
 	memory  []*budget.Lease
 	tickets []*ticket
@@ -121,6 +123,8 @@ func closeAll(leases []*budget.Lease) {
 
 // answerBuffer is a buffer for one message. It is also the pool to which gRPC returns it.
 type answerBuffer struct {
+	mem.NopBufferPool // for Get, which gRPC never calls
+
 	data  []byte
 	whole []byte // the full buffer
 	from  *sync.Pool
@@ -128,17 +132,10 @@ type answerBuffer struct {
 }
 
 // lostAnswer releases the answer of a buffer that is collected before gRPC returns it.
-type lostAnswer struct {
-	mu  sync.Mutex
-	now *answer
-}
+type lostAnswer struct{ atomic.Pointer[answer] }
 
 func (l *lostAnswer) release() {
-	l.mu.Lock()
-	a := l.now
-	l.now = nil
-	l.mu.Unlock()
-	if a != nil {
+	if a := l.Swap(nil); a != nil {
 		a.release()
 	}
 }
@@ -156,18 +153,6 @@ func newAnswerBuffer(size int) *answerBuffer {
 	}
 	b.data = b.whole[:size]
 	return b
-}
-
-func (b *answerBuffer) holds(a *answer) {
-	b.lost.mu.Lock()
-	defer b.lost.mu.Unlock()
-	b.lost.now = a
-}
-
-// Get implements mem.BufferPool. gRPC never calls it.
-func (b *answerBuffer) Get(n int) *[]byte {
-	p := make([]byte, n)
-	return &p
 }
 
 // Put implements mem.BufferPool. gRPC calls it when it no longer needs the buffer.

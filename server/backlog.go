@@ -17,6 +17,9 @@ import (
 const (
 	// callBytes is the memory that gRPC keeps for a call, in flight or not yet written.
 	callBytes = 8 << 10
+	// metadataField is the memory of a field of a call's metadata without its text.
+	// usualMetadata bytes of the metadata are part of callBytes.
+	metadataField, usualMetadata = 144, 2 << 10
 	// blockedAfter is how long a write may take before the connection counts as blocked.
 	blockedAfter = 20 * time.Millisecond
 	// endBytes is approximately the minimum that gRPC writes at the end of a call.
@@ -38,7 +41,7 @@ var errNoCalls = status.Error(codes.ResourceExhausted, "this connection has made
 // charge charges a call with the metadata md until [conn.callOver]. If there is no memory
 // left and the connection does not read, it is closed.
 func (c *conn) charge(md metadata.MD, memory *budget.Lease) bool {
-	if !memory.Grow(budget.Receiving, callBytes+metadataBytes(md)) {
+	if !memory.Grow(budget.Receiving, callBytes+max(fieldBytes(md, metadataField)-usualMetadata, 0)) {
 		memory.Close()
 		if c.isBlocked() && c.refused.Add(1) >= maxRefused || c.blockedFor() >= refusedTime {
 			go c.drop() // gRPC holds a lock here
@@ -48,16 +51,14 @@ func (c *conn) charge(md metadata.MD, memory *budget.Lease) bool {
 	return true
 }
 
-// metadataBytes returns the memory of a call's metadata beyond the usual amount, which is part
-// of callBytes.
-func metadataBytes(md metadata.MD) (n int64) {
-	const field, usual = 144, 2 << 10
-	for name, values := range md {
+// fieldBytes returns the memory of headers or metadata, with the overhead of each field.
+func fieldBytes(fields map[string][]string, overhead int) (n int64) {
+	for name, values := range fields {
 		for _, value := range values {
-			n += int64(len(name)+len(value)) + field
+			n += int64(len(name) + len(value) + overhead)
 		}
 	}
-	return max(n-usual, 0)
+	return n
 }
 
 // mayCall reports whether a connection may make another call. Only unauthenticated

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/hex"
+	"math"
 	"mime"
 	"net/http"
 	"strings"
@@ -30,14 +31,14 @@ func (c *conversion) body(fallback fetch.Delivery) {
 	if p == nil {
 		return
 	}
-	c.out.MaxBodyBytes = c.size("body_policy.max_size_bytes", p.MaxSizeBytes, c.out.MaxBodyBytes, limit)
+	c.out.MaxBodyBytes = clamp(c, "body_policy.max_size_bytes", integer(&c.violations, "body_policy.max_size_bytes", p.MaxSizeBytes, c.out.MaxBodyBytes, 0, math.MaxInt64), limit)
 	switch {
 	case p.GetMaxSizeBytes() > limit:
 		c.out.SetBy.MaxBodyBytes = by
 	case p.MaxSizeBytes != nil:
 		c.out.SetBy.MaxBodyBytes = fetch.ByCaller
 	}
-	c.out.HoldBackBytes = c.size("body_policy.hold_back_bytes", p.HoldBackBytes, c.out.HoldBackBytes, fetch.MaxHoldBackBytes)
+	c.out.HoldBackBytes = clamp(c, "body_policy.hold_back_bytes", integer(&c.violations, "body_policy.hold_back_bytes", p.HoldBackBytes, c.out.HoldBackBytes, 0, math.MaxInt64), fetch.MaxHoldBackBytes)
 	c.out.ErrorBodyBytes = int(integer(&c.violations, "body_policy.error_body_bytes", p.ErrorBodyBytes,
 		int32(c.out.ErrorBodyBytes), 0, fetch.MaxErrorBodyBytes))
 	c.out.Recovery = enum(&c.violations, "body_policy.recovery", p.GetRecovery(), recoveries)
@@ -83,16 +84,6 @@ func isStrong(validator string) bool {
 		return true
 	}
 	return strings.HasPrefix(validator, `"`) && isETag(validator)
-}
-
-// size reads a number of bytes, and clamps it to high.
-func (c *conversion) size(field string, p *int64, fallback, high int64) int64 {
-	got := integer(&c.violations, field, p, fallback, 0, 1<<63-1)
-	if got > high {
-		c.clamped = append(c.clamped, field)
-		return high
-	}
-	return got
 }
 
 func (c *conversion) integrity() {

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,17 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/classify"
-	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 )
-
-// effectiveRecovery returns NONE if the body of r cannot be resumed.
-func effectiveRecovery(r *fetch.Request) pb.BodyRecovery {
-	if !r.Resumable() {
-		return pb.BodyRecovery_BODY_RECOVERY_NONE
-	}
-	return recoveries.wire[r.Recovery]
-}
 
 // echo holds the fields that an effective request copies from the request unchanged. It is nil if
 // the request sets none of them, which is the common case. The rest of the request is not kept
@@ -50,20 +39,24 @@ func (p *prepared) effective() *pb.FetchRequest {
 	if e == nil {
 		e = new(echo)
 	}
+	counts := &[2]int32{int32(policy.MaxRedirects), int32(r.ErrorBodyBytes)}
 	all := &effectiveMessages{
 		request: pb.FetchRequest{
 			Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 			Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
 			ContentPolicy: e.content, AuthProvider: e.authProvider,
-			EventLevel: levels.wire[p.events], CookieMode: cookieModes.wire[r.Cookies]},
+			EventLevel: levels.wire(p.events), CookieMode: cookieModes.wire(r.Cookies)},
 		redirect: pb.RedirectPolicy{
-			Follow: &policy.Follow, MaxRedirects: new(int32(policy.MaxRedirects)),
-			Scope: scopes.wire[r.Scope], ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
+			Follow: &policy.Follow, MaxRedirects: &counts[0],
+			Scope: scopes.wire(r.Scope), ForbidDowngrade: r.ForbidDowngrade, ForwardCredentials: r.ForwardCredentials},
 		body: pb.BodyPolicy{
-			Delivery: deliveries.wire[r.Delivery], MaxSizeBytes: &r.MaxBodyBytes,
-			OversizeAction: truncates.wire[r.Truncate], Recovery: effectiveRecovery(r),
+			Delivery: deliveries.wire(r.Delivery), MaxSizeBytes: &r.MaxBodyBytes,
+			OversizeAction: truncates.wire(r.Truncate), Recovery: recoveries.wire(r.Recovery),
 			ResumePoint: e.resumePoint, KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
-			ErrorBodyBytes: new(int32(r.ErrorBodyBytes)), OmitDigest: r.OmitDigest},
+			ErrorBodyBytes: &counts[1], OmitDigest: r.OmitDigest},
+	}
+	if !r.Resumable() {
+		all.body.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE
 	}
 	d, m, t := durations(all.durations[:]), &all.request, &all.timeout
 	effectiveRetry(&all.retry, policy, r.IdempotencyKey, &d)
@@ -111,14 +104,6 @@ func numbers(in []int) []int32 {
 		out = append(out, int32(n))
 	}
 	return out
-}
-
-// randomSeed returns a jitter seed for a request that sets none. The jitter is not secret, but two
-// fetches that start together should not share it.
-func randomSeed() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails (Go 1.24)
-	return binary.LittleEndian.Uint64(b[:])
 }
 
 func indexed(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }

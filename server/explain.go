@@ -56,21 +56,14 @@ func (x *explanation) readPolicy() {
 	x.redirectPolicy(x.in.GetRedirectPolicy(), &x.policy)
 }
 
-// method validates a method. Empty means fallback.
-func (x *explanation) method(field, method, fallback string) string {
-	if method == "" {
-		return fallback
-	}
-	if _, known := methods[method]; !known {
-		x.add(field, "is %.40q: give GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS, in capitals", method)
-	}
-	return method
-}
-
 func (x *explanation) readState() {
 	in := x.in
-	x.seen.Method = x.method("method", in.GetMethod(), "GET")
-	x.seen.HopMethod = x.method("hop_method", in.GetHopMethod(), x.seen.Method)
+	x.seen.Method = cmp.Or(in.GetMethod(), "GET")
+	x.method("method", x.seen.Method)
+	x.seen.HopMethod = cmp.Or(in.GetHopMethod(), x.seen.Method)
+	if in.GetHopMethod() != "" {
+		x.method("hop_method", x.seen.HopMethod)
+	}
 	x.seen.Attempt = int(integer(&x.violations, "attempt", &in.Attempt, 0, 0, 1<<31-1))
 	x.seen.Redirects = int(integer(&x.violations, "redirects", &in.Redirects, 0, 0, 1<<31-1))
 	x.seen.Exchanges = int(integer(&x.violations, "exchanges", &in.Exchanges, 0, 0, 1<<31-1))

@@ -37,30 +37,23 @@ func (h *healthService) desc() *grpc.ServiceDesc {
 		}}
 	}
 	return &grpc.ServiceDesc{ServiceName: healthpb.Health_ServiceDesc.ServiceName, HandlerType: (*any)(nil), Metadata: healthpb.Health_ServiceDesc.Metadata,
-		Streams: []grpc.StreamDesc{method("Check", h.check), method("List", h.list), method("Watch", h.watch)}}
+		Streams: []grpc.StreamDesc{method("Check", unaryHealth(h, h.states.Check)), method("List", unaryHealth(h, h.states.List)), method("Watch", h.watch)}}
 }
 
-func (h *healthService) check(ctx context.Context, stream grpc.ServerStream) error {
-	resp, err := h.states.Check(ctx, new(healthpb.HealthCheckRequest))
-	return h.answer(stream, resp, err)
-}
-
-func (h *healthService) list(ctx context.Context, stream grpc.ServerStream) error {
-	resp, err := h.states.List(ctx, new(healthpb.HealthListRequest))
-	return h.answer(stream, resp, err)
-}
-
-// answer sends the only message of a call, or returns err.
-func (h *healthService) answer(stream grpc.ServerStream, resp proto.Message, err error) error {
-	if err != nil {
-		return err
+// unaryHealth returns the handler of a method with one answer.
+func unaryHealth[Q any, R proto.Message](h *healthService, method func(context.Context, *Q) (R, error)) func(context.Context, grpc.ServerStream) error {
+	return func(ctx context.Context, stream grpc.ServerStream) error {
+		resp, err := method(ctx, new(Q))
+		if err != nil {
+			return err
+		}
+		call, err := h.calls.enter(ctx, false)
+		if err != nil {
+			return err
+		}
+		defer h.calls.leave(call)
+		return h.send(stream, call, resp)
 	}
-	call, err := h.calls.enter(stream.Context(), false)
-	if err != nil {
-		return err
-	}
-	defer h.calls.leave(call)
-	return h.send(stream, call, resp)
 }
 
 // watch sends the state whenever it changes.
@@ -105,7 +98,7 @@ func (w *healthWatch) Send(resp *healthpb.HealthCheckResponse) error {
 // is closed.
 func (h *healthService) send(stream grpc.ServerStream, call *publicCall, resp proto.Message) error {
 	written := make(chan struct{})
-	if err := stream.SendMsg(&healthAnswer{resp, written}); err != nil {
+	if err := stream.SendMsg(&healthAnswer{message: resp, written: written}); err != nil {
 		return err
 	}
 	patience := time.NewTimer(healthWriteTime)
@@ -126,6 +119,8 @@ func (h *healthService) send(stream grpc.ServerStream, call *publicCall, resp pr
 
 // healthAnswer is a message that signals when it has been written.
 type healthAnswer struct {
+	mem.NopBufferPool
+
 	message proto.Message
 	written chan struct{}
 }
@@ -137,12 +132,6 @@ func (a *healthAnswer) marshal() (mem.BufferSlice, error) {
 		return nil, err
 	}
 	return mem.BufferSlice{mem.NewBuffer(&data, a)}, nil
-}
-
-// Get implements mem.BufferPool.
-func (*healthAnswer) Get(n int) *[]byte {
-	p := make([]byte, n)
-	return &p
 }
 
 // Put implements mem.BufferPool.

@@ -40,8 +40,7 @@ func (s *Server) options(cfg *Config) []grpc.ServerOption {
 func (s *Server) interception(cfg *Config) []grpc.ServerOption {
 	// The default handler would send the panic's value to the caller.
 	panics := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
-		cfg.Logger.ErrorContext(ctx, "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-		return status.Error(codes.Internal, "internal error")
+		return logPanic(ctx, cfg.Logger, "panic in a call", p)
 	})
 	g := &gate{logger: cfg.Logger, receiving: &s.receiving, begin: s.begin, auth: s.service.callers, budget: s.budget,
 		streams: newAdmission(s.budget, &Limits{MaxFetches: maxLongStreams, MaxFetchesPerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "long streams", cfg.Observe.Refused)}
@@ -50,6 +49,12 @@ func (s *Server) interception(cfg *Config) []grpc.ServerOption {
 		grpc.ChainUnaryInterceptor(g.unary(recovery.UnaryServerInterceptor(panics))),
 		grpc.ChainStreamInterceptor(g.stream(recovery.StreamServerInterceptor(panics))),
 	}
+}
+
+// logPanic logs the value and the stack of a panic. It returns the status of the call.
+func logPanic(ctx context.Context, logger *slog.Logger, text string, p any) error {
+	logger.ErrorContext(ctx, text, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+	return status.Error(codes.Internal, "internal error")
 }
 
 // gate is the interceptor of every call: it checks the caller and the request, charges memory and
@@ -68,28 +73,17 @@ type gate struct {
 func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		began := time.Now()
-		c := callOf(ctx)
-		g.receiving.received(c)
-		if err = ctx.Err(); err != nil { // the call ended while the end of the request arrived
-			err = status.FromContextError(err).Err()
-		}
-		if err == nil {
-			err = g.auth.enter(ctx)
-		}
-		if err == nil {
-			err = checkElements(req)
-		}
-		if err == nil {
+		if err = g.received(ctx, req); err == nil {
 			resp, err = guarded(ctx, req, info, handler)
 		}
 		var out *outgoing
 		if err == nil {
-			out, err = g.outgoing(ctx, resp, c)
+			out, err = g.outgoing(ctx, resp)
 		}
 		g.auth.leave(ctx, &err)
 		g.logCall(ctx, info.FullMethod, began, err)
 		if err != nil {
-			if c != nil && c.ticket != nil {
+			if c := callOf(ctx); c != nil && c.ticket != nil {
 				c.ticket.release() // the answer is not sent
 			}
 			return nil, err
@@ -98,29 +92,37 @@ func (g *gate) unary(guarded grpc.UnaryServerInterceptor) grpc.UnaryServerInterc
 	}
 }
 
-// outgoing returns the answer to a unary call, with the ticket that the handler passed to [handOver].
-func (g *gate) outgoing(ctx context.Context, resp any, c *call) (*outgoing, error) {
-	m, ok := resp.(proto.Message)
+// received records that a request has arrived, and checks the caller and the request.
+func (g *gate) received(ctx context.Context, req any) error {
+	g.receiving.received(callOf(ctx))
+	if err := ctx.Err(); err != nil { // the call ended while the end of the request arrived
+		return status.FromContextError(err).Err()
+	}
+	if err := g.auth.enter(ctx); err != nil {
+		return err
+	}
+	return checkElements(req)
+}
+
+// outgoing returns a message to be sent to the caller. It has the ticket that the handler passed to
+// [handOver], or else its own charge.
+func (g *gate) outgoing(ctx context.Context, message any) (*outgoing, error) {
+	m, ok := message.(proto.Message)
 	if !ok {
 		return nil, status.Error(codes.Internal, "internal error")
 	}
 	o := &outgoing{message: m, size: sizeOf(m), caller: connOf(ctx)}
-	if c != nil && c.ticket != nil {
+	if c := callOf(ctx); c != nil && c.ticket != nil {
 		o.tickets = []*ticket{c.ticket}
 		return o, nil
 	}
-	return o, g.charge(ctx, o)
-}
-
-// charge charges the caller for a message that has no ticket.
-func (g *gate) charge(ctx context.Context, o *outgoing) error {
 	l := g.budget.Lease(callerOf(ctx))
 	if !l.Grow(budget.Answer, answerBytes(o.size)) {
 		l.Close()
-		return g.streams.noMemory(ctx, "answers")
+		return nil, g.streams.noMemory(ctx, "answers")
 	}
 	o.memory = []*budget.Lease{l}
-	return nil
+	return o, nil
 }
 
 // stream returns the interceptor of streams. guarded recovers panics and calls the handler.
@@ -206,26 +208,15 @@ func (s *callStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	s.gate.receiving.received(callOf(s.Context()))
-	if err := s.Context().Err(); err != nil { // as in unary
-		return status.FromContextError(err).Err()
-	}
-	if err := s.gate.auth.enter(s.Context()); err != nil {
-		return err
-	}
-	return checkElements(m)
+	return s.gate.received(s.Context(), m)
 }
 
 // SendMsg implements grpc.ServerStream.
 func (s *callStream) SendMsg(m any) error {
 	o, ok := m.(*outgoing)
 	if !ok {
-		message, ok := m.(proto.Message)
-		if !ok {
-			return s.ServerStream.SendMsg(m)
-		}
-		o = &outgoing{message: message, size: sizeOf(message)}
-		if err := s.gate.charge(s.Context(), o); err != nil {
+		var err error
+		if o, err = s.gate.outgoing(s.Context(), m); err != nil {
 			return err
 		}
 	}
@@ -234,18 +225,23 @@ func (s *callStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(o)
 }
 
-// logCall logs the end of a call. The logging interceptor of the middleware would hold a kilobyte of
-// fields for each call in flight.
+// logCall logs the end of a gRPC call. The logging interceptor of the middleware would hold a
+// kilobyte of fields for each call in flight.
 func (g *gate) logCall(ctx context.Context, method string, began time.Time, err error) {
 	st := status.Convert(err)
 	level := callLevel(st.Code())
 	if public(method) && level < slog.LevelError { // anyone may call it as often as they like
 		level = slog.LevelDebug
 	}
-	if !g.logger.Enabled(ctx, level) {
+	logCall(ctx, g.logger, level, slog.String("grpc.method", method), began, st, st.Message())
+}
+
+// logCall logs the end of a call. name is its method or path, and text the text of its error.
+func logCall(ctx context.Context, logger *slog.Logger, level slog.Level, name slog.Attr, began time.Time, st *status.Status, text string) {
+	if !logger.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("grpc.method", method), slog.String("grpc.code", st.Code().String()),
+	attrs := []slog.Attr{name, slog.String("grpc.code", st.Code().String()),
 		slog.Float64("duration_seconds", time.Since(began).Round(time.Microsecond).Seconds())}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		attrs = append(attrs, slog.String("peer.address", p.Addr.String()))
@@ -253,10 +249,10 @@ func (g *gate) logCall(ctx context.Context, method string, began time.Time, err 
 	if c := callerContextOf(ctx); c != nil {
 		attrs = append(attrs, slog.String("caller", c.name))
 	}
-	if err != nil {
-		attrs = append(attrs, slog.String("grpc.error", st.Message()))
+	if text != "" {
+		attrs = append(attrs, slog.String("grpc.error", text))
 	}
-	g.logger.LogAttrs(ctx, level, "finished call", attrs...)
+	logger.LogAttrs(ctx, level, "finished call", attrs...)
 }
 
 // callLevel returns the level of the line of a call. A successful call has a line from its fetch

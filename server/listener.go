@@ -23,8 +23,8 @@ type listener struct {
 	net.Listener
 	bounds
 	slots  chan struct{}
-	closed chan struct{}
-	once   func()
+	closed context.Context
+	end    context.CancelFunc // ends closed
 
 	mu       sync.Mutex
 	callers  map[string]int
@@ -53,9 +53,8 @@ const (
 )
 
 func newListener(l net.Listener, b bounds) *listener {
-	closed := make(chan struct{})
-	return &listener{Listener: l, bounds: b, slots: make(chan struct{}, b.total), closed: closed,
-		once: sync.OnceFunc(func() { close(closed) }), callers: make(map[string]int), conns: make(map[*conn]struct{})}
+	closed, end := context.WithCancel(context.Background())
+	return &listener{Listener: l, bounds: b, slots: make(chan struct{}, b.total), closed: closed, end: end, callers: make(map[string]int), conns: make(map[*conn]struct{})}
 }
 
 // Accept implements net.Listener.
@@ -79,7 +78,7 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // Close implements net.Listener.
 func (l *listener) Close() error {
-	l.once()
+	l.end()
 	return l.Listener.Close()
 }
 
@@ -97,7 +96,7 @@ func (l *listener) takeSlot() bool {
 	select {
 	case l.slots <- struct{}{}:
 		return true
-	case <-l.closed:
+	case <-l.closed.Done():
 		return false
 	}
 }
@@ -178,9 +177,8 @@ func (l *listener) leave(c *conn) {
 	<-l.slots
 }
 
-// conn is a connection that releases its slot when it is closed, and lists the answers
-// that were written to it and not read. It is a stranger until a call on it is
-// authenticated.
+// conn is a connection that releases its slot when it is closed, and lists its unread
+// answers; see [answer]. It is a stranger until a call on it is authenticated.
 type conn struct {
 	net.Conn
 	listener *listener
@@ -203,7 +201,7 @@ type conn struct {
 	mu             sync.Mutex
 	over           []*budget.Lease // of ended calls whose ends are not written yet
 	oldest, newest *answer
-	patience       *time.Timer // for the oldest answer; nil: not running
+	unreadTimer    *time.Timer // for the oldest answer; nil: not running
 	closed         bool
 }
 
@@ -281,8 +279,8 @@ func (c *conn) dropAnswers() {
 	c.closed = true
 	all, over := c.oldest, c.over
 	c.over = nil
-	if c.patience != nil {
-		c.patience.Stop()
+	if c.unreadTimer != nil {
+		c.unreadTimer.Stop()
 	}
 	c.mu.Unlock()
 	closeAll(over)
@@ -296,10 +294,7 @@ func (c *conn) dropAnswers() {
 
 // add lists an answer. If the connection is closed, the answer is released at once.
 func (c *conn) add(a *answer) {
-	if c == nil {
-		return
-	}
-	if !c.list(a) {
+	if c != nil && !c.list(a) {
 		a.release()
 	}
 }
@@ -317,8 +312,8 @@ func (c *conn) list(a *answer) bool {
 		c.oldest = a
 	}
 	c.newest = a
-	if c.patience == nil {
-		c.patience = time.AfterFunc(unreadTime, c.lookAtOldest)
+	if c.unreadTimer == nil {
+		c.unreadTimer = time.AfterFunc(unreadTime, c.checkOldest)
 	}
 	return true
 }
@@ -347,18 +342,18 @@ func (c *conn) remove(a *answer) {
 	a.prev, a.next = nil, nil
 }
 
-// lookAtOldest closes the connection if its oldest answer has been unread for unreadTime,
+// checkOldest closes the connection if its oldest answer has been unread for unreadTime,
 // and otherwise runs again when it will have been.
-func (c *conn) lookAtOldest() {
+func (c *conn) checkOldest() {
 	c.mu.Lock()
-	c.patience = nil
+	c.unreadTimer = nil
 	if c.closed || c.oldest == nil {
 		c.mu.Unlock()
 		return
 	}
 	left := unreadTime - time.Since(c.oldest.since)
 	if left > 0 {
-		c.patience = time.AfterFunc(left, c.lookAtOldest)
+		c.unreadTimer = time.AfterFunc(left, c.checkOldest)
 	}
 	c.mu.Unlock()
 	if left <= 0 {

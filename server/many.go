@@ -39,8 +39,8 @@ type many struct {
 	slots   chan struct{}   // maxOpen of them
 	answers chan *taskAnswer
 	tasks   sync.WaitGroup
-	started atomic.Int64  // tasks started
-	revoked chan struct{} // closed when the caller is revoked
+	started atomic.Int64    // tasks started
+	revoked context.Context // done when the caller is revoked
 
 	mu    sync.Mutex
 	open  map[string]context.CancelFunc // by tag
@@ -61,24 +61,24 @@ type taskAnswer struct {
 func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
 	ctx, release := reserve(stream.Context())
 	over, leave := context.WithCancel(context.Background())
+	revoked, revoke := context.WithCancel(over)
+	stalled, stall := context.WithCancel(over)
 	m := &many{service: s, stream: stream, ctx: ctx, over: over, slots: make(chan struct{}, maxOpen),
-		answers: make(chan *taskAnswer), freed: make(chan struct{}, 1), revoked: make(chan struct{}), open: make(map[string]context.CancelFunc), last: time.Now()}
+		answers: make(chan *taskAnswer), freed: make(chan struct{}, 1), revoked: revoked, open: make(map[string]context.CancelFunc), last: time.Now()}
 	defer m.tasks.Wait()
 	defer release()
 	defer leave()
-	if err := s.callers.enterStream(stream.Context(), sync.OnceFunc(func() { m.end(); close(m.revoked); release() })); err != nil {
+	defer stall()
+	if err := s.callers.enterStream(stream.Context(), func() { m.end(); revoke(); release() }); err != nil {
 		return err
 	}
 	p := &packer{answers: m.answers, draining: s.draining, over: over, send: func(o *outgoing) error { return stream.SendMsg(o) }, limit: s.stall,
-		stalled: make(chan struct{}), message: new(pb.FetchManyResponse), started: func() int { return int(m.started.Load()) }}
-	p.stall = sync.OnceFunc(func() { close(p.stalled) })
+		stalled: stalled, stall: stall, message: new(pb.FetchManyResponse), started: func() int { return int(m.started.Load()) }}
 	err := m.serve(p)
-	select {
-	case <-m.revoked:
+	if revoked.Err() != nil {
 		return statusRevoked
-	default:
-		return err
 	}
+	return err
 }
 
 // serve runs the reader and the packer, and waits for both.
@@ -91,7 +91,7 @@ func (m *many) serve(p *packer) error {
 	defer idle.Stop()
 	var last error // the status of the call once all tasks are answered
 	answered := func() { m.tasks.Wait(); close(ended) }
-	revoked, ending, late := m.revoked, m.service.ending.Done(), (<-chan time.Time)(nil)
+	revoked, ending, late := m.revoked.Done(), m.service.ending.Done(), (<-chan time.Time)(nil)
 	for {
 		select {
 		case err := <-read:
@@ -116,7 +116,7 @@ func (m *many) serve(p *packer) error {
 			ended = nil
 		case err := <-written:
 			return cmp.Or(err, last)
-		case <-p.stalled:
+		case <-p.stalled.Done():
 			return stalledError(p.limit)
 		case <-idle.C:
 			if read != nil && p.draining.Err() != nil && m.idleFor() > drainGrace {

@@ -111,18 +111,15 @@ func receiveError(err error) error {
 func tooLong(m proto.Message, n int) *errdetails.BadRequest_FieldViolation {
 	wrong := &errdetails.BadRequest_FieldViolation{Field: "message", Reason: reasonTooLarge,
 		Description: fmt.Sprintf("has %d bytes: send at most %d", n, reservedBytes)}
+	body := fmt.Sprintf("is in a message of %d bytes: give at most %d", n, fetch.MaxRequestBodyBytes)
 	switch m.(type) {
 	case *pb.FetchRequest:
-		wrong.Field = "body"
+		wrong.Field, wrong.Description = "body", body
 	case *pb.FetchUnaryRequest:
-		wrong.Field = "request.body"
+		wrong.Field, wrong.Description = "request.body", body
 	case *pb.FetchManyRequest:
 		wrong.Field = "tasks"
 		wrong.Description = fmt.Sprintf("have %d bytes: send at most %d in a message, and the other tasks in more messages", n, maxRequestBytes)
-		return wrong
-	default:
-		return wrong
 	}
-	wrong.Description = fmt.Sprintf("is in a message of %d bytes: give at most %d", n, fetch.MaxRequestBodyBytes)
 	return wrong
 }

@@ -23,10 +23,10 @@ type packer struct {
 	over     context.Context // done when the handler returns
 	send     func(*outgoing) error
 	limit    time.Duration // how long a send may take
-	stalled  chan struct{} // closed when a send took longer
-	stall    func()        // closes stalled
-	started  func() int    // returns the number of tasks started
-	ended    int           // number of tasks whose outcome was packed
+	stalled  context.Context
+	stall    context.CancelFunc // ends stalled when a send took longer
+	started  func() int         // returns the number of tasks started
+	ended    int                // number of tasks whose outcome was packed
 
 	message *pb.FetchManyResponse
 	bytes   int
@@ -39,8 +39,8 @@ type packer struct {
 func (p *packer) run() error {
 	defer func() { (&answer{memory: p.memory, tickets: p.tickets}).release() }() // the answers that were not sent
 	draining := p.draining.Done()
-	patience := time.NewTimer(packTime)
-	patience.Stop()
+	packTimer := time.NewTimer(packTime)
+	packTimer.Stop()
 	for {
 		select {
 		case answer, more := <-p.answers:
@@ -48,7 +48,7 @@ func (p *packer) run() error {
 				return p.flush()
 			}
 			if len(p.message.Responses) == 0 {
-				patience.Reset(packTime)
+				packTimer.Reset(packTime)
 			}
 			if err := p.add(answer); err != nil {
 				return err
@@ -56,7 +56,7 @@ func (p *packer) run() error {
 			continue
 		case <-p.over.Done():
 			return p.over.Err()
-		case <-patience.C:
+		case <-packTimer.C:
 		case <-draining:
 			draining, p.message.Draining = nil, true
 		}

@@ -1,8 +1,8 @@
 package server
 
 import (
-	"container/list"
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -24,10 +24,10 @@ const (
 // able to make it; if there are too many, the oldest unauthenticated call ends.
 type publicCalls struct {
 	most    int
-	refused func(reason string) // counts refusals
+	refused refusals
 
 	mu    sync.Mutex
-	calls list.List // of *publicCall, oldest first
+	calls []*publicCall // oldest first
 	conns map[*conn]int
 }
 
@@ -37,7 +37,6 @@ type publicCall struct {
 	caller string
 	ctx    context.Context // done when the call must end for a newer one
 	cancel context.CancelFunc
-	at     *list.Element // nil once it has ended
 }
 
 // maxPublicWith returns how many public calls may be in flight with a memory budget.
@@ -45,7 +44,7 @@ func maxPublicWith(budget int64) int {
 	return int(min(max(budget/publicOfBudget/streamWindow, maxPublicOfConn), maxPublic))
 }
 
-func newPublicCalls(most int, refused func(reason string)) *publicCalls {
+func newPublicCalls(most int, refused refusals) *publicCalls {
 	return &publicCalls{most: most, refused: refused, conns: make(map[*conn]int)}
 }
 
@@ -58,12 +57,12 @@ func (p *publicCalls) enter(ctx context.Context, watch bool) (*publicCall, error
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.conns[call.conn] >= maxPublicOfConn && (watch || call.mayEnd()) {
-		return nil, p.refuse(ctx, "_OF_CALLER", "this connection has as many health calls in flight as it may")
+		return nil, p.refused.refuse(ctx, "TOO_MANY_STREAMS_OF_CALLER", "this connection has as many health calls in flight as it may")
 	}
-	if p.calls.Len() >= p.most {
+	if len(p.calls) >= p.most {
 		busiest, more := p.busiestLocked(call.caller)
 		if watch && more <= 1 {
-			return nil, p.refuse(ctx, "", "the server has as many health calls in flight as it may")
+			return nil, p.refused.refuse(ctx, "TOO_MANY_STREAMS", "the server has as many health calls in flight as it may")
 		}
 		p.endOldestLocked(busiest)
 	}
@@ -71,14 +70,8 @@ func (p *publicCalls) enter(ctx context.Context, watch bool) (*publicCall, error
 	if call.conn != nil {
 		call.conn.calls.Add(1)
 	}
-	call.at = p.calls.PushBack(call)
+	p.calls = append(p.calls, call)
 	return call, nil
-}
-
-func (p *publicCalls) refuse(ctx context.Context, suffix, text string) error {
-	reason := "TOO_MANY_STREAMS" + suffix
-	p.refused(reason)
-	return refuse(ctx, reason, text)
 }
 
 // mayEnd reports whether the call may be ended for another one. Callers that have
@@ -91,8 +84,8 @@ func (c *publicCall) mayEnd() bool {
 // has than other.
 func (p *publicCalls) busiestLocked(other string) (caller string, more int) {
 	counts := make(map[string]int)
-	for at := p.calls.Front(); at != nil; at = at.Next() {
-		if c, ok := at.Value.(*publicCall); ok && c.mayEnd() {
+	for _, c := range p.calls {
+		if c.mayEnd() {
 			if counts[c.caller]++; counts[c.caller] > counts[caller] {
 				caller = c.caller
 			}
@@ -103,8 +96,8 @@ func (p *publicCalls) busiestLocked(other string) (caller string, more int) {
 
 // endOldestLocked ends the caller's oldest call that may be ended.
 func (p *publicCalls) endOldestLocked(caller string) {
-	for at := p.calls.Front(); at != nil; at = at.Next() {
-		if c, ok := at.Value.(*publicCall); ok && c.caller == caller && c.mayEnd() {
+	for _, c := range p.calls {
+		if c.caller == caller && c.mayEnd() {
 			c.cancel()
 			p.removeLocked(c)
 			return
@@ -117,14 +110,16 @@ func (p *publicCalls) leave(c *publicCall) {
 	c.cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.at != nil {
-		p.removeLocked(c)
-	}
+	p.removeLocked(c)
 }
 
+// removeLocked removes a call, unless it was removed before.
 func (p *publicCalls) removeLocked(c *publicCall) {
-	p.calls.Remove(c.at)
-	c.at = nil
+	at := slices.Index(p.calls, c)
+	if at < 0 {
+		return
+	}
+	p.calls = slices.Delete(p.calls, at, at+1)
 	decrement(p.conns, c.conn)
 	if c.conn != nil {
 		c.conn.calls.Add(-1)

@@ -1,9 +1,9 @@
 package server
 
 import (
-	"container/list"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,8 +57,7 @@ type transportStream interface {
 
 // slot is held by a call whose request takes long to arrive.
 type slot struct {
-	at     *list.Element // in receiving
-	limit  *time.Timer   // ends the call
+	limit  *time.Timer // ends the call
 	memory *budget.Lease
 }
 
@@ -81,10 +80,10 @@ func callOf(ctx context.Context) *call {
 // the oldest request of the caller with the most of them ends.
 type receiving struct {
 	budget  *budget.Budget
-	refused func(reason string) // counts refusals
+	refused refusals
 
 	mu      sync.Mutex
-	calls   list.List // of *call, oldest first
+	calls   []*call // oldest first
 	callers map[string]int
 }
 
@@ -121,8 +120,7 @@ func (r *receiving) read(ctx context.Context, c *call, s transportStream, n int)
 
 // noMemory refuses a message of n bytes.
 func (r *receiving) noMemory(ctx context.Context, n int) error {
-	r.refused(reasonMemory)
-	return refuse(ctx, reasonMemory, fmt.Sprintf("there is no memory for a message of %d bytes", n))
+	return r.refused.refuse(ctx, reasonMemory, fmt.Sprintf("there is no memory for a message of %d bytes", n))
 }
 
 // received records that the request has arrived. Only the goroutine that reads requests calls
@@ -155,7 +153,7 @@ func (r *receiving) late(c *call) {
 	}
 	c.early.Close()
 	memory := r.budget.Lease(c.caller)
-	for limit := max(r.budget.Limit()/receivingShare, maxRequestBytes) / reservedBytes; int64(r.calls.Len()) >= limit; {
+	for limit := max(r.budget.Limit()/receivingShare, maxRequestBytes) / reservedBytes; int64(len(r.calls)) >= limit; {
 		if !r.evictLocked("") {
 			r.endLocked(c)
 			return
@@ -168,8 +166,8 @@ func (r *receiving) late(c *call) {
 			return
 		}
 	}
-	c.slot = &slot{at: r.calls.PushBack(c), memory: memory,
-		limit: time.AfterFunc(time.Until(c.due), func() { c.cancel(context.Canceled) })}
+	c.slot = &slot{memory: memory, limit: time.AfterFunc(time.Until(c.due), func() { c.cancel(context.Canceled) })}
+	r.calls = append(r.calls, c)
 	r.callers[c.caller]++
 	context.AfterFunc(c, func() { r.arrived(c) })
 }
@@ -181,8 +179,8 @@ func (r *receiving) evictLocked(caller string) bool {
 	for _, n := range r.callers {
 		most = max(most, n)
 	}
-	for e := r.calls.Front(); e != nil; e = e.Next() {
-		if c, ok := e.Value.(*call); ok && (c.caller == caller || caller == "" && r.callers[c.caller] == most) {
+	for _, c := range r.calls {
+		if c.caller == caller || caller == "" && r.callers[c.caller] == most {
 			r.leaveLocked(c)
 			r.endLocked(c)
 			return true
@@ -207,7 +205,8 @@ func (r *receiving) leaveLocked(c *call) {
 		return
 	}
 	c.slot = nil
-	r.calls.Remove(held.at)
+	at := slices.Index(r.calls, c)
+	r.calls = slices.Delete(r.calls, at, at+1)
 	held.limit.Stop()
 	held.memory.Close()
 	decrement(r.callers, c.caller)

@@ -3,6 +3,8 @@ package server
 import (
 	"cmp"
 	"crypto/rand"
+	"math"
+	mathrand "math/rand/v2"
 	"net/http"
 	"strings"
 	"time"
@@ -62,6 +64,14 @@ func (l *Limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Deli
 var methods = map[string]bool{"GET": false, "HEAD": false, "OPTIONS": false,
 	"POST": true, "PUT": true, "PATCH": true, "DELETE": true}
 
+// method validates a method, and reports whether it may have a body.
+func (v *violations) method(field, method string) (mayHaveBody, known bool) {
+	if mayHaveBody, known = methods[method]; !known {
+		v.add(field, "is %.40q: give GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS, in capitals", method)
+	}
+	return mayHaveBody, known
+}
+
 func (c *conversion) target() {
 	u, err := fetch.ParseURL(c.in.GetUrl())
 	if err != nil {
@@ -71,10 +81,9 @@ func (c *conversion) target() {
 	if m := c.in.GetMethod(); m != "" {
 		c.out.Method = m
 	}
-	mayHaveBody, known := methods[c.out.Method]
+	mayHaveBody, known := c.method("method", c.out.Method)
 	switch {
-	case !known:
-		c.add("method", "is %.40q: give GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS, in capitals", c.out.Method)
+	case !known: // reported above
 	case !mayHaveBody && len(c.in.GetBody()) > 0:
 		c.add("body", "has %d bytes: a %s request has no body, leave it out", len(c.in.GetBody()), c.out.Method)
 	case len(c.in.GetBody()) > fetch.MaxRequestBodyBytes:
@@ -186,24 +195,33 @@ func (c *conversion) retries(p *pb.RetryPolicy) {
 	}
 	c.out.IdempotencyKey = p.GetIdempotencyKey()
 	if (p == nil || p.JitterSeed == nil) && c.out.Policy.MaxJitter > 0 {
-		c.out.Policy.JitterSeed = randomSeed()
+		c.out.Policy.JitterSeed = mathrand.Uint64() // it is not secret, but two fetches should not share it
 	}
 }
 
 func (c *conversion) timeouts() {
 	p := c.in.GetTimeoutPolicy()
+	most := c.limits.MaxTotalTimeout
 	limit := func(field string, d *durationpb.Duration, fallback, low time.Duration) time.Duration {
-		return c.clamp(field, d, min(cmp.Or(fallback, c.limits.MaxTotalTimeout), c.limits.MaxTotalTimeout), low, c.limits.MaxTotalTimeout, &c.clamped)
+		return clamp(c, field, c.duration(field, d, min(fallback, most), low, math.MaxInt64), most)
 	}
 	total, attempt := p.GetTotalTimeout(), p.GetAttemptTimeout()
-	c.out.SetBy.TotalTimeout = c.timeSetter(total, c.out.TotalTimeout == 0 || c.out.TotalTimeout > c.limits.MaxTotalTimeout)
-	c.out.SetBy.AttemptTimeout = c.timeSetter(attempt, c.out.AttemptTimeout > c.limits.MaxTotalTimeout)
-	c.out.TotalTimeout = limit("timeout_policy.total_timeout", total, c.out.TotalTimeout, 1)
-	c.out.ConnectTimeout = limit("timeout_policy.connect_timeout", p.GetConnectTimeout(), c.out.ConnectTimeout, 1)
-	c.out.HeaderTimeout = limit("timeout_policy.header_timeout", p.GetHeaderTimeout(), c.out.HeaderTimeout, 1)
-	c.out.IdleTimeout = limit("timeout_policy.idle_timeout", p.GetIdleTimeout(), c.out.IdleTimeout, 1)
-	c.out.AttemptTimeout = c.clamp("timeout_policy.attempt_timeout", attempt,
-		min(c.out.AttemptTimeout, c.limits.MaxTotalTimeout), 0, c.limits.MaxTotalTimeout, &c.clamped)
+	c.out.SetBy.TotalTimeout = c.timeSetter(total, c.out.TotalTimeout == 0 || c.out.TotalTimeout > most)
+	c.out.SetBy.AttemptTimeout = c.timeSetter(attempt, c.out.AttemptTimeout > most)
+	c.out.TotalTimeout = limit("timeout_policy.total_timeout", total, cmp.Or(c.out.TotalTimeout, most), 1)
+	c.out.ConnectTimeout = limit("timeout_policy.connect_timeout", p.GetConnectTimeout(), cmp.Or(c.out.ConnectTimeout, most), 1)
+	c.out.HeaderTimeout = limit("timeout_policy.header_timeout", p.GetHeaderTimeout(), cmp.Or(c.out.HeaderTimeout, most), 1)
+	c.out.IdleTimeout = limit("timeout_policy.idle_timeout", p.GetIdleTimeout(), cmp.Or(c.out.IdleTimeout, most), 1)
+	c.out.AttemptTimeout = limit("timeout_policy.attempt_timeout", attempt, c.out.AttemptTimeout, 0)
+}
+
+// clamp returns got, but at most high. If got is over high, clamp records that the field is clamped.
+func clamp[T int64 | time.Duration](c *conversion, field string, got, high T) T {
+	if got > high {
+		c.clamped = append(c.clamped, field)
+		return high
+	}
+	return got
 }
 
 // timeSetter returns who set a time limit. over reports whether the limit of the profile is over the

@@ -176,8 +176,8 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 	})
 }
 
-// fetchUnary runs a fetch. deliver receives the answer and its ticket, and releases the ticket
-// once the caller has read the answer.
+// fetchUnary runs a fetch. deliver receives the answer and its ticket, and ensures that the ticket
+// is released once the answer has been written.
 func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
 	p, err := s.prepare(ctx, in, prefix, fetch.Inline)

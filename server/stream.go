@@ -68,7 +68,7 @@ func (e *eventStream) startHeartbeats(interval time.Duration) {
 func (e *eventStream) sink(ev fetch.Event) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.err != nil { // sendAll may still use e.message
+	if e.err != nil { // sendAll may still use e.message, and the chunk that it refers to
 		return e.err
 	}
 	e.convert.event(&e.message, ev)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -73,7 +71,10 @@ func asOutcome(out *fetch.Outcome, req *fetch.Request, last *pb.AttemptFinished)
 func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 	defer func() {
 		if p := recover(); p != nil {
-			out, req = t.panicked(p)
+			s := t.many.service
+			_ = logPanic(t.ctx, s.logger, "panic in a task", p) // the outcome has the error
+			req = fetch.NewRequest(classify.Standard)
+			out = s.client.Refuse(t.ctx, req, classify.Internal, "")
 		}
 	}()
 	ctx, req, out := t.begin()
@@ -83,22 +84,20 @@ func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 	return out, req
 }
 
-func (t *openTask) panicked(p any) (*fetch.Outcome, *fetch.Request) {
-	s, req := t.many.service, fetch.NewRequest(classify.Standard)
-	s.logger.ErrorContext(t.ctx, "panic in a task", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-	return s.client.Refuse(t.ctx, req, classify.Internal, ""), req
-}
-
 // begin validates, admits and announces the fetch. It returns an outcome if the task must not
 // fetch.
 func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	s := t.many.service
-	p, err := s.prepareTask(t.many.stream.Context(), t.in)
+	p, err := s.prepare(t.many.stream.Context(), t.in, "request.", fetch.Inline)
+	quiet := t.in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED // only the outcome is sent
 	t.in = nil
 	if err != nil {
 		req := fetch.NewRequest(classify.Standard)
 		req.ID = rand.Text()
 		return t.ctx, req, s.client.Refuse(t.ctx, req, classify.InvalidRequest, status.Convert(err).Message())
+	}
+	if quiet {
+		p.events, p.req.Events = fetch.OutcomeOnly, fetch.OutcomeOnly
 	}
 	if class := t.many.enter(t.ctx, t.place); class != classify.NoClass {
 		return t.ctx, p.req, s.client.Refuse(t.ctx, p.req, class, "")
@@ -116,16 +115,6 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	return ctx, p.req, nil
 }
 
-// prepareTask checks a task's request. If the request sets no event level, only the
-// outcome is sent.
-func (s *service) prepareTask(ctx context.Context, in *pb.FetchRequest) (*prepared, error) {
-	p, err := s.prepare(ctx, in, "request.", fetch.Inline)
-	if err == nil && in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED {
-		p.events, p.req.Events = fetch.OutcomeOnly, fetch.OutcomeOnly
-	}
-	return p, err
-}
-
 // enter waits until a task is admitted. If it is not admitted, enter returns the class of the failure.
 func (m *many) enter(ctx context.Context, p *place) classify.Class {
 	switch {
@@ -140,11 +129,14 @@ func (m *many) enter(ctx context.Context, p *place) classify.Class {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(m.service.draining, stop)()
-	err := p.wait(waiting)
+	select {
+	case <-p.admitted:
+	case <-waiting.Done():
+	}
 	switch {
 	case m.service.draining.Err() != nil: // even if it has just been admitted
 		return classify.Shutdown
-	case err == nil:
+	case p.isAdmitted():
 		return classify.NoClass
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return classify.Deadline

@@ -25,7 +25,7 @@ const (
 const reasonMemory = "MEMORY"
 
 // ticket is a fetch's slot among the fetches in flight, and its memory. It is released
-// when the fetch's answer has been read.
+// when the fetch's outcome is no longer unread; see [answer].
 type ticket struct {
 	admission *admission
 	caller    string
@@ -63,11 +63,11 @@ func (t *ticket) becomeAnswer(size int) bool {
 	return t.memory.Become(budget.Answer, max(answerBytes(size), min(t.memory.Total(), fetchBytes)))
 }
 
-// pay prepares resp to be sent, and charges the copies of it that are held until it has
-// been read. The outcome takes the ticket. Any other message without memory loses its
-// headers and hops, and is then charged to the fetch's initial memory. If that is not
-// enough either, the error is [fetch.ErrOutOfMemory], and for an outcome the status of
-// the call.
+// pay prepares resp to be sent, and charges the copies of it that are held while it is
+// unread. An outcome is charged to the ticket, which passes to the returned message. Any
+// other message gets its own lease. If there is no memory for it, it loses its headers and
+// hops, and is then charged to the fetch's initial memory. If that is not enough either, the
+// error is [fetch.ErrOutOfMemory], and for an outcome the status of the call.
 func (t *ticket) pay(ctx context.Context, resp *pb.FetchResponse, copies int64) (*outgoing, error) {
 	o := &outgoing{message: resp, size: sizeOf(resp)}
 	if resp.GetOutcome() != nil {

@@ -97,17 +97,6 @@ func (v *violations) duration(field string, d *durationpb.Duration, fallback, lo
 	return fallback
 }
 
-// clamp reads a duration of at least low. If it is over high, clamp returns high and adds the field to
-// clamped.
-func (v *violations) clamp(field string, d *durationpb.Duration, fallback, low, high time.Duration, clamped *[]string) time.Duration {
-	got := v.duration(field, d, fallback, low, 1<<63-1)
-	if got > high {
-		*clamped = append(*clamped, field)
-		return high
-	}
-	return got
-}
-
 // integer reads an optional field between low and high.
 func integer[T int32 | int64](v *violations, field string, p *T, fallback, low, high T) T {
 	if p == nil {
@@ -136,9 +125,9 @@ func enum[E interface {
 	~int32
 	fmt.Stringer
 }, T comparable](v *violations, field string, value E, known table[E, T]) T {
-	got, ok := known.byEnum[value]
-	if !ok {
+	if value < 0 || int(value) >= len(known) {
 		v.add(field, "is %s, which this server does not know", value)
+		value = 0
 	}
-	return got
+	return known[value]
 }

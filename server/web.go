@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -102,20 +101,19 @@ func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *we
 		w.service.calls.Add(1)
 		defer w.service.calls.Add(-1)
 		err := w.runGuarded(method, r, out)
+		st := status.Convert(err)
 		if err != nil {
-			out.fail(status.Convert(err))
+			out.fail(st)
 		}
-		code := status.Code(err)
-		attrs := []slog.Attr{slog.String("http.path", r.URL.Path), slog.String("grpc.code", code.String()),
-			slog.Float64("duration_seconds", time.Since(began).Round(time.Microsecond).Seconds()), slog.String("peer.address", r.RemoteAddr)}
-		if err != nil && !out.quotes {
-			attrs = append(attrs, slog.String("grpc.error", status.Convert(err).Message()))
+		text := st.Message()
+		if out.quotes {
+			text = ""
 		}
-		level := callLevel(code)
+		level := callLevel(st.Code())
 		if w.service.callers.ask != nil && !out.admitted && level < slog.LevelError {
 			level = slog.LevelDebug // unauthenticated clients must not fill the log
 		}
-		w.logger.LogAttrs(r.Context(), level, "finished call", attrs...)
+		logCall(r.Context(), w.logger, level, slog.String("http.path", r.URL.Path), began, st, text)
 	}
 }
 
@@ -123,8 +121,7 @@ func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *we
 func (w *web) runGuarded(method func(context.Context, *pb.FetchRequest, *webAnswer) error, r *http.Request, out *webAnswer) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.logger.ErrorContext(r.Context(), "panic in a call", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-			err = status.Error(codes.Internal, "internal error")
+			err = logPanic(r.Context(), w.logger, "panic in a call", p)
 		}
 	}()
 	ctx, err := w.admit(r)

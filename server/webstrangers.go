@@ -15,10 +15,9 @@ const (
 	maxWebOfConn = 16
 	// maxFreeOfConn is the number of uncharged requests in flight on a connection.
 	maxFreeOfConn = 4
-	// pageTime is how long a client may take to read a page, the descriptor or the metrics.
+	// pageTime is how long a client may take to read a page, the descriptor or the metrics, and
+	// an unauthenticated client any answer.
 	pageTime = 10 * time.Second
-	// strangerTime is how long an unauthenticated client may take to read an answer.
-	strangerTime = 10 * time.Second
 )
 
 // bounded charges the memory of a request from its start, except health and metrics, and limits the
@@ -38,7 +37,7 @@ func (w *web) bounded(next http.Handler) http.Handler {
 		}
 		memory := w.service.budget.Lease(callerOf(r.Context()))
 		defer memory.Close()
-		if !memory.Grow(budget.Receiving, fetchBytes+headBytes(r.Header)) {
+		if !memory.Grow(budget.Receiving, fetchBytes+fieldBytes(r.Header, headerBytes)) {
 			writeStatus(rw, status.Convert(w.service.admission.noMemory(r.Context(), "requests")))
 			return
 		}
@@ -58,16 +57,6 @@ func endInTime(rw http.ResponseWriter, answer func()) {
 	answer()
 }
 
-// headBytes returns the memory of the head of a request.
-func headBytes(h http.Header) (n int64) {
-	for name, values := range h {
-		for _, value := range values {
-			n += int64(len(name)+len(value)) + headerBytes
-		}
-	}
-	return n
-}
-
 // strangers limits the requests of unauthenticated connections. Over HTTP/2, requests of a
 // client that leaves no window for the answers would never end.
 func (w *web) strangers(next http.Handler, rw http.ResponseWriter, r *http.Request) {
@@ -84,13 +73,12 @@ func (w *web) strangers(next http.Handler, rw http.ResponseWriter, r *http.Reque
 	if c.calls.Add(1) > maxWebOfConn {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets this request alone
 	}
-	control := http.NewResponseController(rw)
-	_ = control.SetWriteDeadline(time.Now().Add(strangerTime)) // an error here is harmless: other limits apply
-	next.ServeHTTP(rw, r)
-	if r.ProtoMajor == 2 {
-		_ = control.Flush() // while the request is counted; the client may be gone
-	}
-	_ = control.SetWriteDeadline(time.Time{}) // as above
+	endInTime(rw, func() {
+		next.ServeHTTP(rw, r)
+		if r.ProtoMajor == 2 {
+			_ = http.NewResponseController(rw).Flush() // while the request is counted; the client may be gone
+		}
+	})
 }
 
 // shownBy returns the credentials of a request.

@@ -150,8 +150,8 @@ func TestConformanceOfAClient(t *testing.T) {
 	if err := os.WriteFile(fails, []byte("#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'fails 1'; exit; fi\necho \"$ORIGIN_CA $1\" >&2\nexit 7\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	got := fetchctl(t, "conformance", "--client", "mine="+fails, "--only", "expired certificate", "--only", "404", "--only", "C5")
-	for _, want := range []string{"mine  fails 1", "FAILED  404", "requests: expected 1, got 0", "2 wire scenarios: 1 held, 1 failed (3 more not judged)"} {
+	got := fetchctl(t, "conformance", "--client", "mine="+fails, "--only", "expired certificate", "--only", "404", "--only", "wrong digest", "--only", "right size")
+	for _, want := range []string{"mine  fails 1", "FAILED  404", "requests: expected 1, got 0", "2 wire scenarios: 1 held, 1 failed (2 more not judged)"} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("output lacks %q:\n%s%s", want, got.out, got.err)
 		}

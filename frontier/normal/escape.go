@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"fetchd/internal/percent"
+	"fetchd/frontier/percent"
 )
 
 // tidyEscapes writes escapes in upper case, decodes those of unreserved characters, and escapes a %

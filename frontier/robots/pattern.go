@@ -3,7 +3,7 @@ package robots
 import (
 	"strings"
 
-	"fetchd/internal/percent"
+	"fetchd/frontier/percent"
 )
 
 // pattern is the path of a rule, prepared for matching. A * is a wildcard, and literalStar is the

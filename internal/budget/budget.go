@@ -22,7 +22,7 @@ const (
 	Body                  // Bodies for the outcome.
 	HoldBack              // Bodies buffered for a retry.
 	Decoder               // Windows of content codings.
-	Answer                // Messages that callers have not read.
+	Answer                // Messages to callers, until they are written.
 	kinds
 )
 

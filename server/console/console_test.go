@@ -128,7 +128,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestFields: every field of the form is a field of the contract, of its kind.
+// TestFields checks that every field of the form is in fetch.proto and has the right data-kind.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	contract, err := os.ReadFile("../../proto/fetchd/v1/fetch.proto")
@@ -157,15 +157,15 @@ func TestFields(t *testing.T) {
 		_, isMessage := messages[got]
 		switch {
 		case got == "" || isMessage:
-			t.Errorf("the contract has no field %s", f[1])
+			t.Errorf("fetch.proto has no field %s", f[1])
 		case f[2] == "choice" && (got == "string" || strings.Contains(string(contract), "enum "+got+" {")):
 		case kinds[f[2]] != got && (f[2] != "int64" || got != "uint64"):
-			t.Errorf("%s is %s in the contract, %s here", f[1], got, f[2])
+			t.Errorf("%s is %s in fetch.proto, but data-kind %s in the form", f[1], got, f[2])
 		}
 	}
 	for _, v := range regexp.MustCompile(`<option value="([A-Z]+_[A-Z_]+)"`).FindAllStringSubmatch(read(t, "page/index.html"), -1) {
 		if !strings.Contains(string(contract), "  "+v[1]+" = ") {
-			t.Errorf("the contract has no value %s", v[1])
+			t.Errorf("fetch.proto has no value %s", v[1])
 		}
 	}
 }
