@@ -192,7 +192,7 @@ func TestHoldEnds(t *testing.T) {
 	for _, kind := range []string{"grpc-unary", "grpc-stream", "grpc-many"} {
 		_, err := caller.Run(t.Context(), caller.Options{Kind: kind, Target: o.URL("http", "/b/1"), GRPC: addr, Open: 3, Hold: true}, new(bytes.Buffer))
 		if err == nil || !strings.Contains(fmt.Sprint(err), "ended") {
-			t.Errorf("%s: error %v, want one that contains "ended"", kind, err)
+			t.Errorf("%s: error %v, want one that contains %q", kind, err, "ended")
 		}
 	}
 }
