@@ -39,6 +39,8 @@ func TestCommandLine(t *testing.T) {
 		{name: "version", args: []string{"--version"}, stdout: "fetchd " + version.Long() + "\n"},
 		{name: "version is no variable", args: []string{"--version"}, env: "FETCHD_VERSION", value: "v1", stdout: "fetchd "},
 		{name: "help", args: []string{"--help"}, stdout: "--egress-allow-cidr"},
+		{name: "version with a bad file", args: []string{"--version"}, env: "FETCHD_CONFIG", value: "/nowhere.yaml", stdout: "fetchd "},
+		{name: "help with a bad file", args: []string{"--help"}, env: "FETCHD_CONFIG", value: "/nowhere.yaml", stdout: "--egress-allow-cidr"},
 		{name: "unknown flag", args: []string{"--nonsense"}, code: cli.ExitUsage, stderr: "--nonsense"},
 		{name: "help of a command", args: []string{"token", "--help"}, stdout: "1 to 64 bytes"},
 		{name: "unknown command", args: []string{"tokn"}, code: cli.ExitUsage, stderr: `did you mean "token"`},
