@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"slices"
 	"time"
@@ -41,10 +42,9 @@ could not be measured, or a fetch failed unexpectedly; 2 for wrong flags.`
 
 // parts are the commands that bench runs as separate processes.
 type parts struct {
-	Origin struct{}   `cmd:""`
-	Relay  relayFlags `cmd:""`
-	Call   callFlags  `cmd:""`
-	Hold   holdFlags  `cmd:""`
+	Origin struct{}       `cmd:""`
+	Relay  relayFlags     `cmd:""`
+	Call   caller.Options `cmd:""`
 }
 
 // choices are the flags of a run.
@@ -57,23 +57,8 @@ type choices struct {
 	Quick   bool    `help:"One round of short loads, to see that it works. It needs an empty --out, or another folder."`
 
 	Profile     string `help:"Folder for CPU profiles of the service, one per load. Profiling costs some of the measured CPU time." placeholder:"DIR"`
-	NodeModules string `help:"Folder node_modules for the callers in Node." env:"BENCH_NODE_MODULES" placeholder:"DIR"`
+	NodeModules string `help:"Folder with the node_modules of the callers in Node, as .ci/bench-install prints it." env:"BENCH_NODE_MODULES" placeholder:"DIR"`
 	only        *regexp.Regexp
-}
-
-type callFlags struct {
-	Kind    string  `required:""`
-	Target  string  `required:""`
-	GRPC    string  `name:"grpc"`
-	Open    int     `default:"64"`
-	Warmup  float64 `default:"1"`
-	Seconds float64 `default:"5"`
-}
-
-type holdFlags struct {
-	Kind, Target string
-	GRPC         string `name:"grpc"`
-	Open         int
 }
 
 // program holds the arguments, environment and streams of a run.
@@ -87,7 +72,7 @@ type program struct {
 func (p program) run(ctx context.Context) int {
 	c, part := new(choices), new(parts)
 	var grammar any = c
-	if len(p.args) > 0 && slices.Contains([]string{"origin", "relay", "call", "hold"}, p.args[0]) {
+	if len(p.args) > 0 && slices.Contains([]string{"origin", "relay", "call"}, p.args[0]) {
 		grammar = part
 	}
 	exited, code := false, exitOK
@@ -109,9 +94,10 @@ func (p program) run(ctx context.Context) int {
 	case "relay":
 		err = part.Relay.serve(ctx, p.stdout)
 	case "call":
-		err = part.Call.run(ctx, p)
-	case "hold":
-		err = caller.Hold(ctx, caller.HoldOptions(part.Hold), p.stderr)
+		var result caller.Result
+		if result, err = caller.Run(ctx, part.Call, p.stderr); err == nil {
+			err = json.NewEncoder(p.stdout).Encode(result)
+		}
 	default:
 		if err := c.check(); err != nil {
 			return p.fail(err, exitUsage)
@@ -146,17 +132,6 @@ func (c *choices) check() error {
 	return nil
 }
 
-func (f *callFlags) run(ctx context.Context, p program) error {
-	result, err := caller.Run(ctx, caller.Options{Kind: f.Kind, Target: f.Target, GRPC: f.GRPC, Open: f.Open,
-		Warmup: inSeconds(f.Warmup), Span: inSeconds(f.Seconds)}, p.stderr)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(p.stdout).Encode(result)
-}
-
-func inSeconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
-
 // measure makes a run.
 func (p program) measure(ctx context.Context, c *choices) error {
 	todo := selected(plan(), c.only)
@@ -168,12 +143,14 @@ func (p program) measure(ctx context.Context, c *choices) error {
 		return fmt.Errorf("--only=%s matches no case: see bench --list", c.Only)
 	}
 	_, _ = fmt.Fprintln(p.stderr, "building fetchd")
-	w, release, err := build(ctx, c, p.environ)
+	w, err := build(ctx, c, p.environ)
+	if w != nil {
+		defer func() { _ = os.RemoveAll(w.work) }() // the system cleans up what is left
+	}
 	if err != nil {
 		return err
 	}
-	defer release()
-	b := &bench{workshop: w, rounds: c.Rounds, warmup: 500 * time.Millisecond, span: inSeconds(c.Seconds), progress: p.stderr, began: time.Now()}
+	b := &bench{workshop: w, rounds: c.Rounds, warmup: 500 * time.Millisecond, span: time.Duration(c.Seconds * float64(time.Second)), progress: p.stderr, began: time.Now()}
 	if c.Quick {
 		b.rounds, b.warmup, b.span = 1, 200*time.Millisecond, 500*time.Millisecond
 	}

@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"strconv"
 	"time"
 
 	"fetchd/bench/origin"
@@ -20,7 +17,7 @@ const settle = 3 * time.Second
 // service is new and first makes some ordinary fetches.
 func (r *rig) held(ctx context.Context, s subject) (*run, error) {
 	service := r.services[s.service]
-	few := subject{name: s.name, service: s.service, program: "go", kind: "grpc-unary", from: "http", path: smallPath, open: 1}
+	few := through(s.name, s.service, "grpc-unary").on(smallPath, 1)
 	if _, err := r.once(ctx, few, "", 0, 100*time.Millisecond); err != nil {
 		return nil, err
 	}
@@ -29,12 +26,11 @@ func (r *rig) held(ctx context.Context, s subject) (*run, error) {
 		return nil, err
 	}
 	all := make(chan struct{}, 1)
-	child, err := process.Start(ctx, process.Spec{Path: r.self, Args: []string{"hold", "--kind", s.hold, "--target", r.target(s),
-		"--grpc", service.GRPC, "--open", strconv.Itoa(s.open)}, Env: r.few(), Stderr: func(line string) {
+	child, err := r.call(ctx, s, 0, 0, func(line string) {
 		if line == "measuring" {
 			all <- struct{}{}
 		}
-	}})
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -78,22 +74,4 @@ func (r *rig) arrived(ctx context.Context, child *process.Child, s subject, all 
 	case err := <-ended:
 		return err
 	}
-}
-
-// get returns the body of a page.
-func get(ctx context.Context, t *http.Transport, url string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := t.RoundTrip(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: status %d: %s", url, resp.StatusCode, body)
-	}
-	return string(body), err
 }

@@ -100,9 +100,11 @@ func (r *rig) call(ctx context.Context, s subject, warmup, span time.Duration, e
 	if err != nil {
 		return nil, err
 	}
-	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
-	args = append(args, "--kind", s.kind, "--target", r.target(s), "--open", strconv.Itoa(s.open),
-		"--warmup", seconds(warmup), "--seconds", seconds(span))
+	args = append(args, "--kind", s.kind, "--target", origin.URL(s.from, r.addrs[s.from], s.path), "--open", strconv.Itoa(s.open),
+		"--warmup", fmt.Sprint(warmup.Seconds()), "--seconds", fmt.Sprint(span.Seconds()))
+	if s.hold {
+		args = append(args, "--hold")
+	}
 	if service := r.services[s.service]; service != nil {
 		args = append(args, "--grpc", service.GRPC)
 	}
@@ -123,8 +125,6 @@ func (w *workshop) few() []string {
 	}
 	return few
 }
-
-func (r *rig) target(s subject) string { return origin.URL(s.from, r.addrs[s.from], s.path) }
 
 // program returns the path of a caller and its first arguments.
 func (r *rig) program(name string) (string, []string, error) {
@@ -158,15 +158,7 @@ func (w *workshop) nodeCaller(folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if inside := filepath.Join(modules, "node_modules"); isFolder(inside) {
-		modules = inside
-	}
-	return at, os.Symlink(modules, filepath.Join(copied, "node_modules"))
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+	return at, os.Symlink(filepath.Join(modules, "node_modules"), filepath.Join(copied, "node_modules"))
 }
 
 // read reads the clocks.
@@ -199,11 +191,11 @@ func (s *service) memory(ctx context.Context) (heap, error) {
 	if _, h.peak, err = process.Resident(s.PID()); err != nil || s.Metrics == "" {
 		return h, err
 	}
-	text, err := get(ctx, &http.Transport{DisableKeepAlives: true}, "http://"+s.Metrics+"/metrics")
+	text, err := origin.Get(ctx, new(http.Transport), "http://"+s.Metrics+"/metrics")
 	if err != nil {
 		return h, err
 	}
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, _ := strconv.ParseFloat(value, 64) // fails only on lines that are ignored
 		switch name {

@@ -18,10 +18,10 @@ func newPage(results []measured, leftOut []string) *report.Page {
 		for _, r := range m.rows {
 			p.Goals = append(p.Goals, m.cells(r))
 		}
-		for _, s := range m.subjects {
+		for _, s := range m.subjects() {
 			switch {
 			case len(m.runs[s.name]) == 0 || s.decide:
-			case s.hold != "":
+			case s.hold:
 				p.Held = append(p.Held, []string{s.name, report.Number(float64(s.open)), m.spread(s.name, memory).String()})
 			default:
 				p.Lines = append(p.Lines, m.line(s))
@@ -38,7 +38,7 @@ func (m *measured) spread(name string, f figure) report.Spread {
 
 // value returns the ratio, difference or figure of a row, and its unit.
 func (m *measured) value(r row) (report.Spread, string) {
-	of, base := m.values(r.of, r.figure), m.values(r.base, r.figure)
+	of, base := m.values(r.of.name, r.figure), m.values(r.base.name, r.figure)
 	switch r.mode {
 	case ratio:
 		return report.SpreadOf(report.Ratios(of, base)), ""
@@ -57,7 +57,7 @@ func (m *measured) cells(r row) []string {
 		verdict = "**" + verdict + "**"
 	}
 	cells := []string{r.name, r.what, strings.TrimSpace(value.String() + " " + unit), r.goal.String(), verdict, "", ""}
-	for i, name := range []string{r.of, r.base} {
+	for i, name := range []string{r.of.name, r.base.name} {
 		if name != "" {
 			cells[5+i] = report.Number(m.spread(name, r.figure).Median) + " " + r.figure.unit
 		}
@@ -118,7 +118,7 @@ func each(results []measured, groups []string, f func(*measured, subject)) {
 			if results[i].name != name {
 				continue
 			}
-			for _, s := range results[i].subjects {
+			for _, s := range results[i].subjects() {
 				if len(results[i].runs[s.name]) > 0 && !slices.Contains(seen, s.name) {
 					seen = append(seen, s.name)
 					f(&results[i], s)

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"fetchd/bench/origin"
 )
 
 // pprofSocket is the environment variable that names the socket on which a service offers
@@ -53,10 +55,10 @@ func (w *workshop) profile(ctx context.Context, s *service, name string, span ti
 	if s == nil || w.choices.Profile == "" {
 		return nil
 	}
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", s.socket)
 	}}
-	text, err := get(ctx, t, fmt.Sprintf("http://service/debug/pprof/profile?seconds=%.0f", max(span.Seconds(), 1)))
+	text, err := origin.Get(ctx, t, fmt.Sprintf("http://service/debug/pprof/profile?seconds=%.0f", max(span.Seconds(), 1)))
 	if err == nil {
 		err = os.MkdirAll(w.choices.Profile, 0o755)
 	}
@@ -64,5 +66,5 @@ func (w *workshop) profile(ctx context.Context, s *service, name string, span ti
 		return fmt.Errorf("profile of %s: %w", name, err)
 	}
 	file := strings.Trim(notInName.ReplaceAllString(strings.ToLower(name), "-"), "-") + ".pprof"
-	return os.WriteFile(filepath.Join(w.choices.Profile, file), []byte(text), 0o644)
+	return os.WriteFile(filepath.Join(w.choices.Profile, file), text, 0o644)
 }

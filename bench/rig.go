@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,11 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"time"
 
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"fetchd/bench/process"
 	"fetchd/internal/wait"
@@ -29,45 +29,34 @@ type workshop struct {
 	work    string
 	environ []string
 	choices *choices
-	files   int // number of logs and sockets
 }
 
-// build builds fetchd in a new folder, which release removes.
-func build(ctx context.Context, c *choices, environ []string) (w *workshop, release func(), err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, nil, err
-	}
+// build builds fetchd as released, plus profiles if --profile is given. The caller removes
+// the folder work.
+func build(ctx context.Context, c *choices, environ []string) (*workshop, error) {
 	work, err := os.MkdirTemp("", "bench")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	release = func() { _ = os.RemoveAll(work) } // the system cleans up what is left
-	w = &workshop{self: self, fetchd: filepath.Join(work, "fetchd"), work: work, environ: environ, choices: c}
+	w := &workshop{fetchd: filepath.Join(work, "fetchd"), work: work, environ: environ, choices: c}
+	if w.self, err = os.Executable(); err != nil {
+		return w, err
+	}
 	root, err := command(ctx, environ, "", "go", "list", "-m", "-f", "{{.Dir}}")
-	if err == nil {
-		w.root = string(bytes.TrimSpace(root))
-		err = w.makeFetchd(ctx)
-	}
 	if err != nil {
-		release()
-		return nil, nil, err
+		return w, err
 	}
-	return w, release, nil
-}
-
-// makeFetchd builds fetchd as released, plus profiles if --profile is given.
-func (w *workshop) makeFetchd(ctx context.Context) error {
+	w.root = string(bytes.TrimSpace(root))
 	args := []string{"build", "-o", w.fetchd}
-	if w.choices.Profile != "" {
+	if c.Profile != "" {
 		flag, err := w.overlay()
 		if err != nil {
-			return err
+			return w, err
 		}
 		args = append(args, flag)
 	}
-	_, err := command(ctx, append(w.environ, "CGO_ENABLED=0"), w.root, "go", append(args, "./cmd/fetchd")...)
-	return err
+	_, err = command(ctx, append(environ, "CGO_ENABLED=0"), w.root, "go", append(args, "./cmd/fetchd")...)
+	return w, err
 }
 
 // command runs a program and returns its standard output.
@@ -101,13 +90,13 @@ type rig struct {
 	traces    *grpc.Server
 }
 
-// start starts the origin and the services. [rig.stop] ends them.
-func (w *workshop) start(ctx context.Context, names []string) (*rig, error) {
+// start starts the origin and the services that the subjects use. [rig.stop] ends them.
+func (w *workshop) start(ctx context.Context, subjects []subject) (*rig, error) {
 	r := &rig{workshop: w, services: make(map[string]*service), authority: filepath.Join(w.work, "authority.pem")}
 	err := r.startOrigin(ctx)
-	for _, name := range names {
-		if err == nil {
-			r.services[name], err = r.startService(ctx, name)
+	for _, s := range subjects {
+		if err == nil && s.service != "" && r.services[s.service] == nil {
+			r.services[s.service], err = r.startService(ctx, s.service)
 		}
 	}
 	if err != nil {
@@ -118,12 +107,9 @@ func (w *workshop) start(ctx context.Context, names []string) (*rig, error) {
 
 func (r *rig) stop() error {
 	var err error
-	for name, s := range r.services {
-		if s == nil {
-			continue
-		}
-		if ended := s.Stop(); ended != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", name, ended))
+	for _, s := range r.services {
+		if s != nil {
+			err = errors.Join(err, s.Stop())
 		}
 	}
 	if r.origin != nil {
@@ -162,27 +148,25 @@ func readReady(ctx context.Context, c *process.Child, into any) error {
 
 func (r *rig) startService(ctx context.Context, name string) (*service, error) {
 	switch name {
-	case "fetchd":
-		return r.startFetchd(ctx)
+	case "relay":
+		return r.startRelay(ctx)
+	case "timer":
+		return r.startRelay(ctx, "--wait", "10m")
 	case "traced":
 		sink, err := r.collect()
 		if err != nil {
 			return nil, err
 		}
 		return r.startFetchd(ctx, "--trace-endpoint", sink, "--trace-ratio", "0.001")
-	case "relay":
-		return r.startRelay(ctx)
-	case "timer":
-		return r.startRelay(ctx, "--wait", "10m")
+	default:
+		return r.startFetchd(ctx)
 	}
-	return nil, fmt.Errorf("no service is called %q", name)
 }
 
 // startRelay starts the relay, which writes its addresses to standard output.
-func (r *rig) startRelay(ctx context.Context, more ...string) (*service, error) {
-	s := &service{socket: r.newSocket()}
-	var err error
-	s.Child, err = process.Start(ctx, process.Spec{Path: r.self, Env: append(r.few(), pprofSocket+"="+s.socket),
+func (r *rig) startRelay(ctx context.Context, more ...string) (_ *service, err error) {
+	s := &service{socket: filepath.Join(r.work, rand.Text())}
+	s.Child, err = process.Start(ctx, process.Spec{Path: r.self, Env: append(r.few(), r.pprof(s)...),
 		Args: append([]string{"relay", "--authority", r.authority}, more...)})
 	if err != nil {
 		return nil, err
@@ -190,13 +174,12 @@ func (r *rig) startRelay(ctx context.Context, more ...string) (*service, error) 
 	return s, readReady(ctx, s.Child, s)
 }
 
-// newSocket returns a path for a service's profiles. It is empty without --profile.
-func (r *rig) newSocket() string {
+// pprof returns the variable that makes a service offer profiles, if --profile is given.
+func (r *rig) pprof(s *service) []string {
 	if r.choices.Profile == "" {
-		return ""
+		return nil
 	}
-	r.files++
-	return filepath.Join(r.work, strconv.Itoa(r.files)+".sock")
+	return []string{pprofSocket + "=" + s.socket}
 }
 
 // startFetchd starts fetchd with its defaults, plus access to the origin on loopback. Its log
@@ -211,18 +194,16 @@ func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error)
 		}
 		args = append(args, "--egress-allow-port", port)
 	}
-	r.files++
-	path := filepath.Join(r.work, "fetchd-"+strconv.Itoa(r.files)+".log")
-	log, err := os.Create(path)
+	s := &service{socket: filepath.Join(r.work, rand.Text())}
+	log, err := os.Create(s.socket + ".log")
 	if err != nil {
 		return nil, err
 	}
-	s := &service{socket: r.newSocket()}
-	s.Child, err = process.Start(ctx, process.Spec{Path: r.fetchd, Args: args, Env: []string{pprofSocket + "=" + s.socket}, Log: log})
+	s.Child, err = process.Start(ctx, process.Spec{Path: r.fetchd, Args: args, Env: r.pprof(s), Log: log})
 	if err := errors.Join(err, log.Close()); err != nil { // the child has its own descriptor
 		return nil, err
 	}
-	return s, s.serving(ctx, path)
+	return s, s.serving(ctx, log.Name())
 }
 
 // serving waits for the log line with the addresses.
@@ -251,24 +232,15 @@ func (s *service) serving(ctx context.Context, path string) error {
 	})
 }
 
-// traceSink receives traces and discards them.
-type traceSink struct {
-	collector.UnimplementedTraceServiceServer
-}
-
-// Export implements the OTLP collector.
-func (traceSink) Export(context.Context, *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
-	return new(collector.ExportTraceServiceResponse), nil
-}
-
-// collect serves a sink for traces, and returns its address.
+// collect serves a collector that discards traces, and returns its address.
 func (r *rig) collect() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
-	r.traces = grpc.NewServer()
-	collector.RegisterTraceServiceServer(r.traces, traceSink{})
+	r.traces = grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		return errors.Join(s.RecvMsg(new(emptypb.Empty)), s.SendMsg(new(emptypb.Empty)))
+	}))
 	go func() { _ = r.traces.Serve(l) }() // ends with stop
 	return l.Addr().String(), nil
 }

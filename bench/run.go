@@ -32,11 +32,11 @@ type measured struct {
 // all measures the groups one after the other.
 func (b *bench) all(ctx context.Context, plan []group) ([]measured, error) {
 	for _, g := range plan {
-		b.total += g.rounds(b.rounds) * len(g.subjects)
+		b.total += g.rounds(b.rounds) * len(g.subjects())
 	}
 	var results []measured
 	for _, g := range plan {
-		for _, s := range g.subjects {
+		for _, s := range g.subjects() {
 			if why := b.missing(s); why != "" {
 				b.leave(&g, s.name, why)
 			}
@@ -70,17 +70,13 @@ func (b *bench) missing(s subject) string {
 // leave removes a subject from a group, and the rows that need it.
 func (b *bench) leave(g *group, name, why string) {
 	b.leftOut = append(b.leftOut, name+": "+why)
-	g.subjects = slices.DeleteFunc(slices.Clone(g.subjects), func(s subject) bool { return s.name == name })
-	g.rows = slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return r.of == name || r.base == name })
-	if len(g.rows) == 0 {
-		g.subjects = nil
-	}
+	g.rows = slices.DeleteFunc(g.rows, func(r row) bool { return r.of.name == name || r.base.name == name })
 }
 
 // round measures the subjects of a group one after the other, in reverse order in every
 // second round, so that a drift over time affects all of them equally.
 func (b *bench) round(ctx context.Context, m *measured, round int) (err error) {
-	subjects := slices.Clone(m.subjects)
+	subjects := m.subjects()
 	if round%2 == 1 {
 		slices.Reverse(subjects)
 	}
@@ -91,11 +87,15 @@ func (b *bench) round(ctx context.Context, m *measured, round int) (err error) {
 		}
 	}()
 	for _, s := range subjects {
-		if !slices.ContainsFunc(m.subjects, func(left subject) bool { return left.name == s.name }) {
+		if !slices.Contains(m.subjects(), s) {
 			continue // it was left out
 		}
 		if r == nil && !s.decide {
-			if r, err = b.start(ctx, servicesOf(m.subjects, s, m.fresh)); err != nil {
+			used := m.subjects()
+			if m.fresh {
+				used = []subject{s}
+			}
+			if r, err = b.start(ctx, used); err != nil {
 				return err
 			}
 		}
@@ -119,26 +119,11 @@ func (b *bench) round(ctx context.Context, m *measured, round int) (err error) {
 	return nil
 }
 
-// servicesOf returns the services that the subjects use. If fresh is set, it returns only
-// that of the next subject.
-func servicesOf(all []subject, next subject, fresh bool) []string {
-	if fresh {
-		all = []subject{next}
-	}
-	var names []string
-	for _, s := range all {
-		if s.service != "" && !slices.Contains(names, s.service) {
-			names = append(names, s.service)
-		}
-	}
-	return names
-}
-
 func (b *bench) subject(ctx context.Context, r *rig, m *measured, s subject) (*run, error) {
 	switch {
 	case s.decide:
 		return decide(), nil
-	case s.hold != "":
+	case s.hold:
 		return r.held(ctx, s)
 	}
 	name := fmt.Sprintf("%s %s %d", m.name, s.name, len(m.runs[s.name])+1)
@@ -152,7 +137,7 @@ func (b *bench) report(m *measured, s subject, round int, out *run) {
 	switch {
 	case s.decide:
 		what = fmt.Sprintf("%.1f ns", out.single)
-	case s.hold != "":
+	case s.hold:
 		what = fmt.Sprintf("%.1f KiB each", memory.of(out))
 	}
 	_, _ = fmt.Fprintf(b.progress, "%3d/%d %4.0fs  %s %d/%d  %s: %s\n", b.done, b.total, time.Since(b.began).Seconds(),

@@ -250,6 +250,8 @@ func TestOffsets(t *testing.T) {
 		{"a failed attempt before the body", []*pb.FetchResponse{head(0, 503), head(0, 200), chunk(0, "ab"), success()}, "ab", 0, nil},
 		{"started over", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(0, 200), chunk(0, "xyz"), success()}, "xyz", 1, nil},
 		{"started over in the middle", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(1, 200), chunk(1, "xyz"), success()}, "axyz", 1, nil},
+		{"started over, failed and continued", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(0, 200), head(2, 206), chunk(2, "c"), success()}, "abc", 0, nil},
+		{"started over without a body", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), head(0, 200), success()}, "", 1, nil},
 		{"an event not known", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), {}, chunk(2, "c"), success()}, "abc", 0, nil},
 		{"a gap", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(3, "d"), success()}, "ab", 0, client.ErrContract},
 		{"an overlap", []*pb.FetchResponse{head(0, 200), chunk(0, "ab"), chunk(1, "bc"), success()}, "ab", 0, client.ErrContract},

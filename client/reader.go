@@ -50,8 +50,10 @@ type reader struct {
 	cancel context.CancelFunc
 	stream grpc.ServerStreamingClient[pb.FetchResponse]
 	head   *pb.ResponseStarted // the last one
-	offset int64               // of the next body byte
 	begun  bool                // a body byte has arrived
+
+	offset   int64 // of the end of the body so far
+	expected int64 // of the next chunk: lower than offset after the head of a new body
 }
 
 func (c *Client) fetch(ctx context.Context, request *pb.FetchRequest) (reader, error) {
@@ -76,24 +78,31 @@ func (r *reader) next() (*pb.FetchResponse, error) {
 	switch e := m.GetEvent().(type) {
 	case *pb.FetchResponse_ResponseStarted:
 		r.head = e.ResponseStarted
-		if offset := r.head.GetBodyOffsetBytes(); offset < r.offset || !r.begun {
-			r.offset = offset
+		if !r.begun {
+			r.offset = r.head.GetBodyOffsetBytes()
 		}
+		// An attempt that fails before it delivers a byte takes nothing back: a later one may
+		// continue the body where it is.
+		r.expected = min(r.head.GetBodyOffsetBytes(), r.offset)
 	case *pb.FetchResponse_BodyChunk:
 		switch {
 		case r.head == nil:
 			return nil, fmt.Errorf("%w: a body came before its head", ErrContract)
-		case e.BodyChunk.GetOffsetBytes() != r.offset:
-			return nil, fmt.Errorf("%w: the body continues at byte %d, want %d", ErrContract, e.BodyChunk.GetOffsetBytes(), r.offset)
+		case e.BodyChunk.GetOffsetBytes() != r.expected:
+			return nil, fmt.Errorf("%w: the body continues at byte %d, want %d", ErrContract, e.BodyChunk.GetOffsetBytes(), r.expected)
 		}
 		r.begun = true
-		r.offset += int64(len(e.BodyChunk.GetData()))
+		r.expected += int64(len(e.BodyChunk.GetData()))
+		r.offset = r.expected
 	case *pb.FetchResponse_Outcome:
 		switch after, err := r.stream.Recv(); {
 		case err == nil:
 			return nil, fmt.Errorf("%w: an event %T came after the outcome", ErrContract, after.GetEvent())
 		case !errors.Is(err, io.EOF):
 			return nil, statusError(r.ctx, err)
+		}
+		if e.Outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+			r.offset = r.expected // lower if the new body is empty
 		}
 	}
 	return m, nil

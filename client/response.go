@@ -128,7 +128,7 @@ func (b *body) advance() error {
 			}
 		}
 		b.rest = e.BodyChunk.GetData()
-		return nil
+		return b.restarted(begun, offset, e.BodyChunk.GetOffsetBytes())
 	case nil, *pb.FetchResponse_Heartbeat:
 		return nil
 	case *pb.FetchResponse_Outcome:
@@ -140,8 +140,13 @@ func (b *body) advance() error {
 		b.url = e.RedirectFollowed.GetHop().GetLocationUrl()
 	}
 	b.event(m)
-	if begun && b.offset < offset {
-		return &RestartError{b.offset, b.head.GetResponse()}
+	return b.restarted(begun, offset, b.offset)
+}
+
+// restarted returns a [RestartError] if the body continues at now, before its end so far.
+func (b *body) restarted(begun bool, end, now int64) error {
+	if begun && now < end {
+		return &RestartError{now, b.head.GetResponse()}
 	}
 	return nil
 }

@@ -68,17 +68,14 @@ func TestAcceptsLimits(t *testing.T) {
 			most = 15 * time.Minute
 		}
 		rows = append(rows,
-			refused{f.path + " of the longest", func(in *pb.FetchRequest) { f.set(in, durationpb.New(most)) }, nil},
-			refused{f.path + " of the shortest", func(in *pb.FetchRequest) { f.set(in, durationpb.New(1)) }, nil})
+			refused{f.path + " of the longest", withDuration(f.path, durationpb.New(most)), nil},
+			refused{f.path + " of the shortest", withDuration(f.path, durationpb.New(1)), nil})
 	}
 	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			in := r.request("/s/" + key(i) + "/204")
 			row.change(in)
-			stream, err := r.Client.Fetch(t.Context(), in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream := r.mustStream(t.Context(), in)
 			first, err := stream.Recv()
 			if err != nil {
 				t.Fatalf("Fetch = %v, want OK", err)
@@ -91,9 +88,7 @@ func TestAcceptsLimits(t *testing.T) {
 					t.Fatalf("Recv = %v", err)
 				}
 			}
-			if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}); err != nil {
-				t.Errorf("FetchUnary = %v, want OK", err)
-			}
+			r.mustUnary(in)
 		})
 	}
 }
@@ -187,7 +182,5 @@ func TestNonIdempotentRetriesForbidden(t *testing.T) {
 	}
 	in := r.request("/s/later/200")
 	in.Method, in.RetryPolicy = "POST", &pb.RetryPolicy{IdempotencyKey: "k", AllowNonIdempotent: true}
-	if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}); err != nil {
-		t.Errorf("after the setting has changed: %v", err)
-	}
+	r.mustUnary(in)
 }

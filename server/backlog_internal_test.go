@@ -92,8 +92,8 @@ func TestWriteThatMakesNoProgress(t *testing.T) {
 	})
 }
 
-// TestStrangersCalls checks that an unauthenticated connection may make only a few calls.
-func TestStrangersCalls(t *testing.T) {
+// TestUnauthenticatedCalls checks that an unauthenticated connection may make only a few calls.
+func TestUnauthenticatedCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		there, here := net.Pipe()

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	reflectv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
-	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
 )
 
@@ -18,31 +17,19 @@ import (
 func TestConnectionsOfOneCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.MaxConnections, c.MaxConnectionsPerCaller = 4, 2 })
-	address := r.Addr
-	connect := func() net.Conn {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-		conn, err := d.DialContext(t.Context(), "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
 	held := func(conn net.Conn) bool {
 		_, err := conn.Read(make([]byte, 1)) // the server speaks first
 		return err == nil
 	}
-	first := connect()
+	first := r.dialFrom(2)
 	for i, want := range []bool{true, false, false} {
-		if got := held(connect()); got != want {
+		if got := held(r.dialFrom(2)); got != want {
 			t.Errorf("connection %d is held: %t, want %t", i+2, got, want)
 		}
 	}
-	if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
-		t.Errorf("another caller: %v", err)
-	}
+	r.mustUnary(r.request("/s/k/200"))
 	_ = first.Close()
-	for began := time.Now(); !held(connect()); {
+	for began := time.Now(); !held(r.dialFrom(2)); {
 		if time.Since(began) > 10*time.Second {
 			t.Fatal("no connection is accepted after one was closed")
 		}
@@ -68,9 +55,7 @@ func TestStreamsOfOneCaller(t *testing.T) {
 		}
 	}
 	wantCode(t, "the 65th stream", ask(), codes.ResourceExhausted)
-	if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/k/200")}); err != nil {
-		t.Errorf("a fetch: %v", err)
-	}
+	r.mustUnary(r.request("/s/k/200"))
 }
 
 // TestReflectionThatIsHeldOpen checks that a reflection stream ends after a minute, even while it

@@ -31,9 +31,9 @@ func knows(c *server.Config) {
 	}
 }
 
-// TestStrangersAreRefusedAtOnce checks that a caller without credentials is refused by the
+// TestUnauthenticatedCallsAreRefusedAtOnce checks that a caller without credentials is refused by the
 // headers of the call, before its request uses memory.
-func TestStrangersAreRefusedAtOnce(t *testing.T) {
+func TestUnauthenticatedCallsAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
 	for _, method := range []string{pb.FetchService_FetchUnary_FullMethodName, pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchMany_FullMethodName, pb.FetchService_Explain_FullMethodName} {
@@ -69,9 +69,7 @@ func TestWebBodyThatDoesNotCome(t *testing.T) {
 					r.Fatal(err)
 				}
 				began := time.Now()
-				if err := r.Service.Shutdown(r.Context()); err != nil {
-					r.Errorf("Shutdown = %v", err)
-				}
+				r.shutDown()
 				if took := time.Since(began); took > 12*time.Second {
 					r.Errorf("Shutdown took %s, want the 10 s that a request has", took)
 				}
@@ -175,9 +173,7 @@ func TestFetchManyWithoutMemory(t *testing.T) {
 	m.finish("long", "short")
 	m.wantClass("long", pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY)
 	m.wantClass("short", ok)
-	if n := len(r.Origin.Requests("long")); n != 0 {
-		t.Errorf("the origin saw %d requests of the task that was refused", n)
-	}
+	r.wantRequests("long", 0)
 }
 
 // TestResumePointPastTheLimit checks that such a resume point is refused, whatever oversize_action

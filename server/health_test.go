@@ -22,8 +22,14 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// healthFrom returns a client with its own connection from such an address.
+// healthFrom returns a health client of connFrom.
 func (r *rig) healthFrom(last byte) healthpb.HealthClient {
+	r.Helper()
+	return healthpb.NewHealthClient(r.connFrom(last))
+}
+
+// connFrom returns a gRPC connection from the address 127.0.0.last.
+func (r *rig) connFrom(last byte) *grpc.ClientConn {
 	r.Helper()
 	conn, err := grpc.NewClient(r.Conn.Target(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return r.dialFrom(last), nil }))
@@ -31,7 +37,7 @@ func (r *rig) healthFrom(last byte) healthpb.HealthClient {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() { _ = conn.Close() })
-	return healthpb.NewHealthClient(conn)
+	return conn
 }
 
 // TestHealthIsNotRead checks that a health call is answered before its request has
@@ -89,9 +95,9 @@ func TestHealthThatIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestStrangersDoNotHoldUpTheEnd checks that a stream that cannot end, because it has no
+// TestUnauthenticatedWatchDoesNotDelayShutdown checks that a stream that cannot end, because it has no
 // window, does not delay the server's shutdown.
-func TestStrangersDoNotHoldUpTheEnd(t *testing.T) {
+func TestUnauthenticatedWatchDoesNotDelayShutdown(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
 		conn := r.dial(r.DialGRPC)
@@ -100,9 +106,7 @@ func TestStrangersDoNotHoldUpTheEnd(t *testing.T) {
 		h.open(1, healthpb.Health_Watch_FullMethodName)
 		synctest.Wait()
 		began := time.Now()
-		if err := r.Service.Shutdown(r.Context()); err != nil {
-			r.Errorf("Shutdown = %v", err)
-		}
+		r.shutDown()
 		if took := time.Since(began); took > 2*time.Second {
 			r.Errorf("Shutdown took %s, want 2 s at most", took)
 		}
@@ -161,9 +165,9 @@ func TestProbeIsAlwaysAnswered(t *testing.T) {
 	}
 }
 
-// TestStrangersWriteNoLog checks that what anyone can send without credentials is logged
+// TestUnauthenticatedClientsAreNotLogged checks that what anyone can send without credentials is logged
 // at DEBUG only.
-func TestStrangersWriteNoLog(t *testing.T) {
+func TestUnauthenticatedClientsAreNotLogged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
 	h := r.hostile()

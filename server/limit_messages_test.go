@@ -14,12 +14,6 @@ import (
 // who set it.
 func TestMessagesNameLimits(t *testing.T) {
 	t.Parallel()
-	body := func(p *pb.BodyPolicy) func(*pb.FetchRequest) {
-		return func(in *pb.FetchRequest) { in.BodyPolicy = p }
-	}
-	retry := func(p *pb.RetryPolicy) func(*pb.FetchRequest) {
-		return func(in *pb.FetchRequest) { in.RetryPolicy = p }
-	}
 	digest := pb.BodyDelivery_BODY_DELIVERY_DIGEST
 	maxBody := func(c *server.Config) { c.Limits.MaxBodyBytes = 5000 }
 	maxTime := func(c *server.Config) { c.Limits.MaxTotalTimeout = 150 * time.Millisecond }

@@ -1,8 +1,6 @@
 package server_test
 
 import (
-	"context"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,7 +9,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -20,21 +17,16 @@ import (
 )
 
 // TestAdmission checks that fetches over the limit are refused before their first event, in the
-// form that gRPC clients retry, and that each end of a fetch frees a slot.
+// form that gRPC clients retry, or with an HTTP status, and that each end of a fetch frees a slot.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
 		first := r.begin(r.request("/s/a/200:delay=5s"))
 		second := r.begin(r.request("/s/b/200:delay=5s"))
 		for _, key := range []string{"a", "b"} {
-			if _, err := r.Origin.Await(r.Context(), key, 1); err != nil {
-				r.Fatal(err)
-			}
+			r.awaitRequest(key)
 		}
-		stream, err := r.Client.Fetch(r.Context(), r.request("/s/c/200"))
-		if err != nil {
-			r.Fatal(err)
-		}
+		stream := r.mustStream(r.Context(), r.request("/s/c/200"))
 		event, err := stream.Recv()
 		if event != nil {
 			r.Errorf("an event came before the refusal: %v", event.GetSequence())
@@ -43,6 +35,11 @@ func TestAdmission(t *testing.T) {
 		var trailer metadata.MD
 		_, err = r.Client.FetchUnary(r.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/c/200")}, grpc.Trailer(&trailer))
 		wantRefused(r.T, "FetchUnary", err, trailer, "TOO_MANY_FETCHES")
+		resp := r.post(r.Context(), "/v1/fetch", r.json(r.request("/s/c/200")))
+		r.wantStatus(resp, 429, codes.ResourceExhausted, "as many fetches in flight as it may")
+		if got := resp.Header.Get("Retry-After"); got != "1" {
+			r.Errorf("Retry-After %q, want 1", got)
+		}
 		if _, err := r.Client.Explain(r.Context(), &pb.ExplainRequest{Faults: []pb.ErrorClass{pb.ErrorClass_ERROR_CLASS_DEADLINE}}); err != nil {
 			r.Errorf("Explain: %v; it fetches nothing and is not refused", err)
 		}
@@ -51,9 +48,7 @@ func TestAdmission(t *testing.T) {
 		if a := r.fetch(r.Context(), r.request("/s/c/200")); a.err != nil {
 			r.Errorf("after the others ended: %v", a.err)
 		}
-		if n := len(r.Origin.Requests("c")); n != 1 {
-			r.Errorf("the origin saw %d requests, want only the admitted one", n)
-		}
+		r.wantRequests("c", 1)
 	}, func(c *server.Config) { c.MaxFetches = 2 })
 }
 
@@ -81,30 +76,16 @@ func wantRefused(t *testing.T, call string, err error, trailer metadata.MD, reas
 func TestAdmissionPerCaller(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *server.Config) { c.MaxFetchesPerCaller = 1 })
-	held, err := r.Client.Fetch(t.Context(), r.request("/s/a/silent"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := r.mustStream(t.Context(), r.request("/s/a/silent"))
 	if _, err := held.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Origin.Await(t.Context(), "a", 1); err != nil {
-		t.Fatal(err)
-	}
-	_, err = r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/b/200")})
+	r.awaitRequest("a")
+	_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/b/200")})
 	wantCode(t, "the same caller", err, codes.ResourceExhausted)
 	wantReason(t, err, "TOO_MANY_FETCHES_OF_CALLER")
 
-	other, err := grpc.NewClient(r.Conn.CanonicalTarget(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-			return d.DialContext(ctx, "tcp", strings.TrimPrefix(addr, "passthrough:///"))
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = other.Close() }()
-	if _, err := pb.NewFetchServiceClient(other).FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/b/200")}); err != nil {
+	if _, err := pb.NewFetchServiceClient(r.connFrom(2)).FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/b/200")}); err != nil {
 		t.Errorf("another caller: %v", err)
 	}
 }
@@ -142,12 +123,8 @@ func TestMetadataThatIsTooLong(t *testing.T) {
 	if _, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err == nil {
 		t.Error("20 KiB of metadata were accepted")
 	}
-	if _, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/a/200")}); err != nil {
-		t.Errorf("the next call: %v", err)
-	}
-	if n := len(r.Origin.Requests("a")); n != 1 {
-		t.Errorf("the origin saw %d requests, want 1", n)
-	}
+	r.mustUnary(r.request("/s/a/200"))
+	r.wantRequests("a", 1)
 }
 
 // TestMaxHops checks that the service sends origins the number of fetches that led to a request, and

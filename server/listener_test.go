@@ -35,11 +35,11 @@ func over(conn net.Conn) error {
 	return nil
 }
 
-// TestStrangersConnections checks that idle unauthenticated connections, however many,
+// TestUnauthenticatedConnections checks that idle unauthenticated connections, however many,
 // lock out neither a probe nor callers, and close no caller's connection.
-func TestStrangersConnections(t *testing.T) {
+func TestUnauthenticatedConnections(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, knows, func(c *server.Config) { c.MaxConnections, c.MaxConnectionsPerCaller = 32, 6 }) // 8 for strangers
+	r := newRig(t, knows, func(c *server.Config) { c.MaxConnections, c.MaxConnectionsPerCaller = 32, 6 }) // 8 for unauthenticated clients
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer right")
 	watch, err := r.healthFrom(3).Watch(t.Context(), new(healthpb.HealthCheckRequest)) // of a client that has made no call
 	if err != nil {
@@ -52,7 +52,7 @@ func TestStrangersConnections(t *testing.T) {
 	for i := range 100 {
 		conn := r.dialFrom(byte(4 + i%20))
 		if !served(conn) {
-			t.Fatalf("connection %d of strangers is not accepted", i+1)
+			t.Fatalf("unauthenticated connection %d is not accepted", i+1)
 		}
 		idle = append(idle, conn)
 	}
@@ -75,17 +75,14 @@ func TestStrangersConnections(t *testing.T) {
 	m.finish("a", "b")
 	m.wantClass("a", ok)
 	m.wantClass("b", ok)
-	down := make(chan error, 1)
-	go func() { down <- r.Service.Shutdown(t.Context()) }()
+	down := r.startShutDown()
 	r.wantHealth(watch, healthpb.HealthCheckResponse_NOT_SERVING)
-	if err := <-down; err != nil {
-		t.Errorf("Shutdown = %v", err)
-	}
+	down()
 }
 
-// TestStrangersConnectionsOverHTTP checks that a connection to the HTTP API belongs to a caller
+// TestUnauthenticatedConnectionsOverHTTP checks that a connection to the HTTP API belongs to a caller
 // once a call on it is authenticated.
-func TestStrangersConnectionsOverHTTP(t *testing.T) {
+func TestUnauthenticatedConnectionsOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows, func(c *server.Config) { c.MaxConnections = 8 })
 	dials := 0
@@ -103,7 +100,7 @@ func TestStrangersConnectionsOverHTTP(t *testing.T) {
 	for range 20 {
 		conn := r.dial(r.DialHTTP)
 		if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil || !served(conn) {
-			t.Fatalf("a stranger's request: %v, or no answer", err)
+			t.Fatalf("an unauthenticated request: %v, or no answer", err)
 		}
 	}
 	if second := call(); first.StatusCode != http.StatusOK || second.StatusCode != http.StatusOK || dials != 1 {
@@ -111,15 +108,15 @@ func TestStrangersConnectionsOverHTTP(t *testing.T) {
 	}
 }
 
-// TestStrangersBytes checks that an unauthenticated connection can send only a limited
+// TestUnauthenticatedBytes checks that an unauthenticated connection can send only a limited
 // number of bytes, whatever they are, and that a caller's connection is not limited.
-func TestStrangersBytes(t *testing.T) {
+func TestUnauthenticatedBytes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, knows)
 	for _, row := range []struct {
 		name, token string
 		closed      bool
-	}{{"a stranger", "", true}, {"a caller", "Bearer right", false}} {
+	}{{"an unauthenticated client", "", true}, {"a caller", "Bearer right", false}} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			h := r.hostile()
@@ -145,9 +142,9 @@ func TestStrangersBytes(t *testing.T) {
 	}
 }
 
-// TestStrangersRequestsEnd checks that unauthenticated HTTP/2 requests without a window for their
+// TestUnauthenticatedRequestsEnd checks that unauthenticated HTTP/2 requests without a window for their
 // answers are limited in number and time. Requests of callers are not.
-func TestStrangersRequestsEnd(t *testing.T) {
+func TestUnauthenticatedRequestsEnd(t *testing.T) {
 	t.Parallel()
 	certified := httptest.NewUnstartedServer(nil)
 	certified.EnableHTTP2 = true
@@ -158,7 +155,7 @@ func TestStrangersRequestsEnd(t *testing.T) {
 		name, token string
 		window      uint32
 		refused     int // at once; the others end later
-	}{{"a stranger", "Bearer wrong", 0, 32 - 16}, {"a caller", "Bearer right", 64 << 10, 0}} {
+	}{{"an unauthenticated client", "Bearer wrong", 0, 32 - 16}, {"a caller", "Bearer right", 64 << 10, 0}} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}

@@ -237,9 +237,7 @@ func TestFetchManyLongTasks(t *testing.T) {
 		if e := m.outcomes[tag][0].GetError(); !strings.Contains(e.GetMessage(), text) || e.GetRetryable() {
 			t.Errorf("task %s: %v, want %q and not retryable", tag, e, text)
 		}
-		if n := len(r.Origin.Requests(tag)); n != 0 {
-			t.Errorf("task %s: the origin saw %d requests, want none", tag, n)
-		}
+		r.wantRequests(tag, 0)
 	}
 }
 
@@ -291,10 +289,7 @@ func TestFetchManyCancelledTags(t *testing.T) {
 	r := newRig(t)
 	m := r.many(t.Context())
 	m.start(r.task("a", "/s/a/silent"), r.task("b", "/s/b/200:delay=300ms"))
-	seen, err := r.Origin.Await(t.Context(), "a", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	seen := r.awaitRequest("a")
 	m.cancel("a", "never heard of")
 	m.finish("a", "b")
 	<-seen.Done
@@ -327,9 +322,7 @@ func TestFetchManyQuota(t *testing.T) {
 			m.wantClass(tag, ok)
 		}
 		m.wantClass("cancelled", pb.ErrorClass_ERROR_CLASS_CANCELLED)
-		if n := len(r.Origin.Requests("cancelled")); n != 0 {
-			r.Errorf("the origin saw %d requests of a task that was cancelled before it started", n)
-		}
+		r.wantRequests("cancelled", 0)
 	}, func(c *server.Config) { c.MaxFetches = 2 })
 }
 
@@ -403,8 +396,8 @@ func TestFetchManyShutdown(t *testing.T) {
 				synctest.Wait()
 				m.start(r.task("waits", "/s/waits/200"))
 				synctest.Wait()
-				began, down := time.Now(), make(chan error, 1)
-				go func() { down <- r.Service.Shutdown(r.Context()) }()
+				began := time.Now()
+				down := r.startShutDown()
 				m.until(2)
 				if took := time.Since(began); took > 10*time.Millisecond || !m.draining {
 					r.Errorf("waiting tasks ended after %s, draining %t; want at once, and draining set", took, m.draining)
@@ -421,9 +414,7 @@ func TestFetchManyShutdown(t *testing.T) {
 				} else if row.code != codes.OK {
 					wantCode(r.T, "the call", err, row.code)
 				}
-				if err := <-down; err != nil {
-					r.Errorf("Shutdown = %v, want nil", err)
-				}
+				down()
 				if took := time.Since(began); took < row.ends || took > row.ends+time.Second {
 					r.Errorf("the server was down after %s, want %s", took, row.ends)
 				}
@@ -435,9 +426,7 @@ func TestFetchManyShutdown(t *testing.T) {
 					}
 				}
 				for _, key := range []string{"waits", "late"} {
-					if n := len(r.Origin.Requests(key)); n != 0 {
-						r.Errorf("the origin saw %d requests of %s", n, key)
-					}
+					r.wantRequests(key, 0)
 				}
 			}, func(c *server.Config) { c.MaxFetches = 2 })
 		})
@@ -455,18 +444,13 @@ func TestFetchManyCallerThatStopsReading(t *testing.T) {
 		runs := r.task("runs", "/s/runs/silent")
 		runs.Request.TimeoutPolicy = patient()
 		m.start(runs)
-		seen, err := r.Origin.Await(r.Context(), "runs", 1)
-		if err != nil {
-			r.Fatal(err)
-		}
+		seen := r.awaitRequest("runs")
 		began := time.Now()
 		<-seen.Done
 		if took := time.Since(began).Round(time.Second); took != 30*time.Second {
 			r.Errorf("its fetches ended after %s, want 30 s", took)
 		}
-		for err == nil {
-			err = m.next()
-		}
+		err := m.end()
 		wantCode(r.T, "FetchMany", err, codes.Aborted)
 		wantReason(r.T, err, "CONSUMER_STALLED")
 	})
@@ -479,10 +463,7 @@ func TestFetchManyCallerLeaves(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	m := r.many(ctx)
 	m.start(r.task("a", "/s/a/silent"))
-	seen, err := r.Origin.Await(t.Context(), "a", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	seen := r.awaitRequest("a")
 	cancel()
 	<-seen.Done
 	r.logs.await(t, "fetch finished", 1)

@@ -27,10 +27,7 @@ func TestAdmissionWithoutMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withMemory(40<<10))
 	in := r.request("/s/k/200")
-	stream, err := r.Client.Fetch(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := r.mustStream(t.Context(), in)
 	event, err := stream.Recv()
 	if event != nil {
 		t.Errorf("%v was sent before the refusal", event)
@@ -58,9 +55,7 @@ func TestAdmissionWithoutMemory(t *testing.T) {
 			t.Errorf("%s: Retry-After %q, want 1", path, got)
 		}
 	}
-	if n := len(r.Origin.Requests("k")); n != 0 {
-		t.Errorf("the origin saw %d requests", n)
-	}
+	r.wantRequests("k", 0)
 }
 
 // TestOutOfMemoryInFlight checks that a fetch that runs out of memory ends with one
@@ -81,9 +76,7 @@ func TestOutOfMemoryInFlight(t *testing.T) {
 		if e := o.GetError(); !e.GetRetryable() || o.GetExchanges() != 1 || o.GetResponse().GetStatusCode() != 200 || len(o.GetInlineBody()) != 0 {
 			t.Errorf("%s: %v, want a retryable one, after a 200", what, o)
 		}
-		if n := len(r.Origin.Requests(key)); n != 1 {
-			t.Errorf("%s: the origin saw %d requests, want 1", what, n)
-		}
+		r.wantRequests(key, 1)
 	}
 	a := r.mustFetch(long("stream"))
 	want("Fetch", a.outcome, "stream")
@@ -91,9 +84,7 @@ func TestOutOfMemoryInFlight(t *testing.T) {
 		t.Errorf("Fetch: %d attempts finished, want 1", len(a.finished))
 	}
 	want("FetchUnary", r.mustUnary(long("unary")).GetOutcome(), "unary")
-	web := r.lines(r.post(t.Context(), "/v1/fetch", r.json(long("web"))))
-	web.check(t, long("web"))
-	want("/v1/fetch", web.outcome, "web")
+	want("/v1/fetch", r.fetchWeb(t.Context(), long("web")).outcome, "web")
 
 	task := r.task("long", "/s/task/200:size=1040000,chunked")
 	task.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL

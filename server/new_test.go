@@ -43,9 +43,7 @@ func TestZeroConfigIsSafe(t *testing.T) {
 			t.Errorf("%s: %d exchanges, want none", url, o.GetExchanges())
 		}
 	}
-	if n := r.Origin.Connections("http"); n != 0 {
-		t.Errorf("the origin saw %d connections, want none", n)
-	}
+	r.wantNoConnections()
 }
 
 // TestServeAfterShutdown checks that Serve returns nil if Shutdown was called before.

@@ -3,7 +3,6 @@ package server_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"runtime"
@@ -100,15 +99,10 @@ func (o *observed) await(ok func(map[string]float64) bool) {
 func (o *observed) begin(path string) (end func()) {
 	o.Helper()
 	ctx, cancel := context.WithCancel(o.Context())
-	stream, err := o.Client.Fetch(ctx, o.request(path))
-	if err != nil {
-		o.Fatal(err)
-	}
+	stream := o.mustStream(ctx, o.request(path))
 	return func() {
 		cancel()
-		for err := error(nil); err == nil; {
-			_, err = stream.Recv()
-		}
+		_ = drain(stream) // CANCELLED
 	}
 }
 
@@ -120,35 +114,16 @@ func (o *observed) everyWay(ctx context.Context, path string) {
 	if _, err := o.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: in}); err != nil {
 		o.Errorf("FetchUnary = %v", err)
 	}
-	many, err := o.Client.FetchMany(ctx)
-	if err != nil {
-		o.Fatal(err)
-	}
-	if err := many.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: in}, {Tag: "b", Request: in}}}); err != nil {
-		o.Fatal(err)
-	}
-	_ = many.CloseSend() // it has been sent
-	for err == nil {
-		_, err = many.Recv()
-	}
-	if !errors.Is(err, io.EOF) {
-		o.Errorf("FetchMany = %v", err)
-	}
+	many := o.many(ctx)
+	many.start(&pb.Task{Tag: "a", Request: in}, &pb.Task{Tag: "b", Request: in})
+	many.finish("a", "b")
 	for _, call := range []string{"fetch", "fetch:unary"} {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL+"/v1/"+call, strings.NewReader(`{"url":"`+in.GetUrl()+`"}`))
-		if err != nil {
-			o.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
-		if sent, _ := metadata.FromOutgoingContext(ctx); sent != nil {
-			req.Header.Set("Traceparent", parent)
-		}
-		resp, err := o.HTTPClient.Do(req)
-		if err != nil {
-			o.Fatal(err)
-		}
+		resp := o.post(ctx, "/v1/"+call, o.json(in), func(req *http.Request) {
+			if sent, _ := metadata.FromOutgoingContext(ctx); sent != nil {
+				req.Header.Set("Traceparent", parent)
+			}
+		})
 		_, _ = io.Copy(io.Discard, resp.Body) // the outcome is in the metrics
-		resp.Body.Close()
 	}
 }
 
@@ -187,40 +162,25 @@ func TestMetrics(t *testing.T) {
 		return all["fetchd_fetches_in_flight"] == 0 && all[`fetchd_memory_bytes{kind="hold_back"}`] == 0
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	many, err := o.Client.FetchMany(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := many.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: o.request("/s/unread/200:size=1000000")}}}); err != nil {
-		t.Fatal(err)
-	}
+	many := o.many(ctx)
+	many.start(o.task("a", "/s/unread/200:size=1000000"))
 	o.await(func(all map[string]float64) bool { return all[`fetchd_memory_bytes{kind="answer"}`] > 0 })
 	cancel()
-	for err = nil; err == nil; {
-		_, err = many.Recv()
-	}
+	_ = many.end() // CANCELLED
 	o.await(func(all map[string]float64) bool {
 		runtime.GC() // grpc-go drops unsent messages without releasing them
 		return all[`fetchd_memory_bytes{kind="answer"}`] == 0
 	})
 
-	slow, err := o.Client.Fetch(t.Context(), o.request("/s/slow/200:delay=300ms"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	slow := o.mustStream(t.Context(), o.request("/s/slow/200:delay=300ms"))
 	if _, err := slow.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- o.Service.Shutdown(t.Context()) }()
+	down := o.startShutDown()
 	o.await(func(all map[string]float64) bool { return all["fetchd_draining"] == 1 })
-	for err = nil; err == nil; {
-		_, err = slow.Recv()
-	}
+	_ = drain(slow) // its outcome is in the metrics
 	o.HTTPClient.CloseIdleConnections()
-	if err := <-done; err != nil {
-		t.Errorf("Shutdown = %v", err)
-	}
+	down()
 }
 
 // TestTraces checks that every API continues the trace of the caller, and passes it to the origin.

@@ -128,49 +128,10 @@ func wantFixedText(t *testing.T, what string, err error) {
 	}
 }
 
-// sent is a stream that keeps the messages sent on it.
-type sent struct {
-	grpc.ServerStreamingServer[pb.FetchResponse]
-	messages []*pb.FetchResponse
-	err      error
-}
-
-func (s *sent) Send(m *pb.FetchResponse) error {
-	s.messages = append(s.messages, m)
-	return s.err
-}
-
-func (s *sent) post(m *outgoing) error {
-	defer m.release()
-	resp, _ := m.message.(*pb.FetchResponse)
-	return s.Send(resp)
-}
-
-// TestNoHeartbeatAfterTheOutcome fires the timer of a heartbeat after the outcome, which must be
-// the last message.
-func TestNoHeartbeatAfterTheOutcome(t *testing.T) {
-	t.Parallel()
-	stream := new(sent)
-	e := newEventStream(t.Context(), stream.post, gRPCMode, newTicket(t), time.Minute, func() {})
-	e.startHeartbeats(time.Hour)
-	defer e.close()
-	e.beat() // none is due
-	e.lastSent = e.lastSent.Add(-time.Hour)
-	e.beat()
-	if err := e.finish(&pb.FetchResponse{Event: &pb.FetchResponse_Outcome{Outcome: new(pb.FetchOutcome)}}); err != nil {
-		t.Fatal(err)
-	}
-	e.lastSent = e.lastSent.Add(-time.Hour)
-	e.beat()
-	if n := len(stream.messages); n != 2 || stream.messages[0].GetHeartbeat() == nil || stream.messages[1].GetOutcome() == nil {
-		t.Errorf("sent %v, want a heartbeat, then an outcome", stream.messages)
-	}
-}
-
 // TestSendReturnsTheError checks that an error of the stream ends the fetch.
 func TestSendReturnsTheError(t *testing.T) {
 	t.Parallel()
-	e := newEventStream(t.Context(), (&sent{err: io.ErrClosedPipe}).post, gRPCMode, newTicket(t), time.Minute, func() {})
+	e := newEventStream(t.Context(), func(*outgoing) error { return io.ErrClosedPipe }, gRPCMode, newTicket(t), time.Minute, func() {})
 	defer e.close()
 	if err := e.send(new(pb.FetchResponse)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("send = %v, want %v", err, io.ErrClosedPipe)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -20,42 +21,35 @@ var durationFields = []struct {
 	path string
 	zero bool
 	most time.Duration // 0: clamped
-	set  func(*pb.FetchRequest, *durationpb.Duration)
 }{
-	{"retry_policy.base_delay", false, 5 * time.Minute, func(in *pb.FetchRequest, d *durationpb.Duration) {
-		in.RetryPolicy = &pb.RetryPolicy{BaseDelay: d, MaxDelay: seconds(300)}
-	}},
-	{"retry_policy.max_delay", false, 5 * time.Minute, func(in *pb.FetchRequest, d *durationpb.Duration) {
-		in.RetryPolicy = &pb.RetryPolicy{BaseDelay: seconds(0), MaxDelay: d}
-	}},
-	{"retry_policy.max_jitter", false, time.Minute, func(in *pb.FetchRequest, d *durationpb.Duration) {
-		in.RetryPolicy = &pb.RetryPolicy{MaxJitter: d}
-	}},
-	{"retry_policy.max_retry_after", false, 15 * time.Minute, func(in *pb.FetchRequest, d *durationpb.Duration) {
-		in.RetryPolicy = &pb.RetryPolicy{MaxRetryAfter: d}
-	}},
-	{"timeout_policy.total_timeout", true, 0, func(in *pb.FetchRequest, d *durationpb.Duration) {
-		in.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: d}
-	}},
-	{"timeout_policy.attempt_timeout", false, 0, func(in *pb.FetchRequest, d *durationpb.Duration) {
-		in.TimeoutPolicy = &pb.TimeoutPolicy{AttemptTimeout: d}
-	}},
-	{"timeout_policy.connect_timeout", true, 0, func(in *pb.FetchRequest, d *durationpb.Duration) {
-		in.TimeoutPolicy = &pb.TimeoutPolicy{ConnectTimeout: d}
-	}},
-	{"timeout_policy.header_timeout", true, 0, func(in *pb.FetchRequest, d *durationpb.Duration) {
-		in.TimeoutPolicy = &pb.TimeoutPolicy{HeaderTimeout: d}
-	}},
-	{"timeout_policy.idle_timeout", true, 0, func(in *pb.FetchRequest, d *durationpb.Duration) {
-		in.TimeoutPolicy = &pb.TimeoutPolicy{IdleTimeout: d}
-	}},
+	{"retry_policy.base_delay", false, 5 * time.Minute},
+	{"retry_policy.max_delay", false, 5 * time.Minute},
+	{"retry_policy.max_jitter", false, time.Minute},
+	{"retry_policy.max_retry_after", false, 15 * time.Minute},
+	{"timeout_policy.total_timeout", true, 0},
+	{"timeout_policy.attempt_timeout", false, 0},
+	{"timeout_policy.connect_timeout", true, 0},
+	{"timeout_policy.header_timeout", true, 0},
+	{"timeout_policy.idle_timeout", true, 0},
+}
+
+// withDuration sets a field of durationFields, and the delays so that they do not contradict it.
+func withDuration(path string, d *durationpb.Duration) func(*pb.FetchRequest) {
+	return func(in *pb.FetchRequest) {
+		in.RetryPolicy = &pb.RetryPolicy{BaseDelay: seconds(0), MaxDelay: seconds(300)}
+		in.TimeoutPolicy = new(pb.TimeoutPolicy)
+		policy, name, _ := strings.Cut(path, ".")
+		m := in.ProtoReflect()
+		p := m.Mutable(m.Descriptor().Fields().ByName(protoreflect.Name(policy))).Message()
+		p.Set(p.Descriptor().Fields().ByName(protoreflect.Name(name)), protoreflect.ValueOfMessage(d.ProtoReflect()))
+	}
 }
 
 func badDurations() []refused {
 	var rows []refused
 	for _, f := range durationFields {
 		add := func(name string, d *durationpb.Duration) {
-			rows = append(rows, refused{f.path + " " + name, func(in *pb.FetchRequest) { f.set(in, d) }, []string{f.path}})
+			rows = append(rows, refused{f.path + " " + name, withDuration(f.path, d), []string{f.path}})
 		}
 		add("negative", durationpb.New(-1))
 		add("far below zero", &durationpb.Duration{Seconds: -315_576_000_000})
@@ -78,6 +72,11 @@ func badDurations() []refused {
 // retry replaces the retry policy.
 func retry(p *pb.RetryPolicy) func(*pb.FetchRequest) {
 	return func(in *pb.FetchRequest) { in.RetryPolicy = p }
+}
+
+// body replaces the body policy.
+func body(p *pb.BodyPolicy) func(*pb.FetchRequest) {
+	return func(in *pb.FetchRequest) { in.BodyPolicy = p }
 }
 
 func badRetries() []refused {
@@ -131,9 +130,6 @@ func labels(n, name, value int) map[string]string {
 }
 
 func badRest() []refused {
-	body := func(p *pb.BodyPolicy) func(*pb.FetchRequest) {
-		return func(in *pb.FetchRequest) { in.BodyPolicy = p }
-	}
 	content := func(types ...string) func(*pb.FetchRequest) {
 		return func(in *pb.FetchRequest) { in.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: types} }
 	}

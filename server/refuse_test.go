@@ -94,9 +94,7 @@ func TestRefuses(t *testing.T) {
 			wantViolations(t, err, prefixed)
 		})
 	}
-	if n := r.Origin.Connections("http"); n != 0 {
-		t.Errorf("the origin saw %d connections, want none", n)
-	}
+	r.wantNoConnections()
 	if log := r.logs.String(); strings.Contains(log, marker) || strings.Contains(log, "fetch finished") {
 		t.Error("the log has a line about a refused request, or its secrets")
 	}
@@ -135,9 +133,7 @@ func TestUnaryRefuses(t *testing.T) {
 			wantViolations(t, err, row.want)
 		})
 	}
-	if n := r.Origin.Connections("http"); n != 0 {
-		t.Errorf("the origin saw %d connections, want none", n)
-	}
+	r.wantNoConnections()
 }
 
 // TestRefusalFitsTrailers sends requests with very many faults. The error must fit into the 8 KiB of
@@ -168,9 +164,7 @@ func TestRefusalFitsTrailers(t *testing.T) {
 			}
 		})
 	}
-	if n := r.Origin.Connections("http"); n != 0 {
-		t.Errorf("the origin saw %d connections, want none", n)
-	}
+	r.wantNoConnections()
 }
 
 // TestTooLongMessage checks that a request that is too large is refused with a status that no
@@ -213,8 +207,6 @@ func TestTooLongMessage(t *testing.T) {
 		wantViolations(t, err, []string{"message"})
 	})
 	t.Cleanup(func() {
-		if n := len(r.Origin.Requests("k")); n != 0 {
-			t.Errorf("the origin saw %d requests, want none", n)
-		}
+		r.wantRequests("k", 0)
 	})
 }

@@ -56,10 +56,7 @@ func TestResume(t *testing.T) {
 	}
 	in = r.request("/s/b/" + step)
 	in.BodyPolicy = &pb.BodyPolicy{ResumePoint: &pb.ResumePoint{OffsetBytes: 1_500_000, Validator: `"v"`}}
-	stream, err := r.Client.Fetch(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := r.mustStream(t.Context(), in)
 	got := want[:1_500_000:1_500_000]
 	for {
 		m, err := stream.Recv()

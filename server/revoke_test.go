@@ -180,8 +180,6 @@ func TestRevokedWhileItsRequestComes(t *testing.T) {
 		}
 		_ = stream.CloseSend() // RecvMsg returns the error
 		wantCode(r.T, "Fetch", stream.RecvMsg(new(pb.FetchResponse)), codes.Unauthenticated)
-		if n := len(r.Origin.Requests("k")); n != 0 {
-			r.Errorf("the origin saw %d requests, want none", n)
-		}
+		r.wantRequests("k", 0)
 	}, known.change)
 }

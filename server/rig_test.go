@@ -8,15 +8,18 @@ import (
 	"log/slog"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
@@ -133,6 +136,66 @@ func (r *rig) mustUnary(in *pb.FetchRequest) *pb.FetchUnaryResponse {
 	return out
 }
 
+// mustStream starts a Fetch.
+func (r *rig) mustStream(ctx context.Context, in *pb.FetchRequest) grpc.ServerStreamingClient[pb.FetchResponse] {
+	r.Helper()
+	stream, err := r.Client.Fetch(ctx, in)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return stream
+}
+
+// drain reads a stream to its end, and returns its error.
+func drain[M any](stream grpc.ServerStreamingClient[M]) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitRequest waits for the first request with a script key.
+func (r *rig) awaitRequest(key string) origin.Request {
+	r.Helper()
+	seen, err := r.Origin.Await(r.Context(), key, 1)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return seen
+}
+
+// wantRequests checks how many requests with a script key the origin has seen.
+func (r *rig) wantRequests(key string, want int) {
+	r.Helper()
+	if n := len(r.Origin.Requests(key)); n != want {
+		r.Errorf("the origin saw %d requests with the key %s, want %d", n, key, want)
+	}
+}
+
+// wantNoConnections checks that the plain listener of the origin has seen no connection.
+func (r *rig) wantNoConnections() {
+	r.Helper()
+	if n := r.Origin.Connections("http"); n != 0 {
+		r.Errorf("the origin saw %d connections, want none", n)
+	}
+}
+
+// shutDown stops the server. Shutdown must return nil.
+func (r *rig) shutDown() {
+	r.Helper()
+	if err := r.Service.Shutdown(r.Context()); err != nil {
+		r.Errorf("Shutdown = %v, want nil", err)
+	}
+}
+
+// startShutDown runs shutDown in another goroutine. wait waits for its end.
+func (r *rig) startShutDown() (wait func()) {
+	var running sync.WaitGroup
+	running.Go(r.shutDown)
+	return running.Wait
+}
+
 func (a *answer) take(m *pb.FetchResponse) {
 	a.events, a.order = append(a.events, m), append(a.order, eventName(m))
 	switch e := m.GetEvent().(type) {
@@ -215,6 +278,14 @@ func wantClass(t *testing.T, o *pb.FetchOutcome, class pb.ErrorClass, stop pb.Re
 	e := o.GetError()
 	if e.GetErrorClass() != class || e.GetStopReason() != stop || o.GetAttempts() != attempts {
 		t.Errorf("outcome %s, %s, %d attempts; want %s, %s, %d", e.GetErrorClass(), e.GetStopReason(), o.GetAttempts(), class, stop, attempts)
+	}
+}
+
+// wantTook checks how long something took.
+func wantTook(t testing.TB, what string, began time.Time, want time.Duration) {
+	t.Helper()
+	if took := time.Since(began); took != want {
+		t.Errorf("%s after %s, want %s", what, took, want)
 	}
 }
 

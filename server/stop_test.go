@@ -39,10 +39,7 @@ func TestCancel(t *testing.T) {
 			in.TimeoutPolicy = patient()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			stream, err := r.Client.Fetch(ctx, in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream := r.mustStream(ctx, in)
 			for name := ""; name != row.until; {
 				m, err := stream.Recv()
 				if err != nil {
@@ -50,12 +47,9 @@ func TestCancel(t *testing.T) {
 				}
 				name = eventName(m)
 			}
-			seen, err := r.Origin.Await(t.Context(), "k", 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			seen := r.awaitRequest("k")
 			cancel()
-			_, err = stream.Recv()
+			_, err := stream.Recv()
 			wantCode(t, "Recv", err, codes.Canceled)
 			r.wantLeft(seen, row.end)
 		})
@@ -70,10 +64,7 @@ func TestCancel(t *testing.T) {
 			_, err := r.Client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r.request("/s/k/silent")})
 			ended <- err
 		}()
-		seen, err := r.Origin.Await(t.Context(), "k", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		seen := r.awaitRequest("k")
 		cancel()
 		wantCode(t, "FetchUnary", <-ended, codes.Canceled)
 		r.wantLeft(seen, origin.EndClientGone)
@@ -101,10 +92,13 @@ type call struct {
 }
 
 // begin starts a Fetch, and waits until every goroutine of the bubble is blocked.
-func (r *rig) begin(in *pb.FetchRequest) *call {
+func (r *rig) begin(in *pb.FetchRequest) *call { return r.beginBy((*rig).fetch, in) }
+
+// beginBy is begin over the API of fetch.
+func (r *rig) beginBy(fetch func(*rig, context.Context, *pb.FetchRequest) *answer, in *pb.FetchRequest) *call {
 	c := &call{ended: make(chan *answer, 1)}
 	go func() {
-		a := r.fetch(r.Context(), in)
+		a := fetch(r, r.Context(), in)
 		c.at = time.Now()
 		c.ended <- a
 	}()
@@ -112,47 +106,48 @@ func (r *rig) begin(in *pb.FetchRequest) *call {
 	return c
 }
 
-// TestShutdown stops a server with fetches in flight.
+// TestShutdown stops a server with a fetch in flight, over gRPC and over HTTP. A POST has no wait
+// that a shutdown could end, because it is sent once.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name, script string
-		class        pb.ErrorClass // none: success
-		ends         time.Duration // after the shutdown
-		status       int32
+		name, method, script string
+		class                pb.ErrorClass // none: success
+		ends                 time.Duration // after the shutdown
+		status               int32
 	}{
-		{"in a wait", "503", pb.ErrorClass_ERROR_CLASS_SHUTDOWN, 0, 503},
-		{"in an attempt that ends well", "200:size=100,delay=5s", 0, 5 * time.Second, 200},
-		{"in an attempt that would be retried", "503:delay=5s", pb.ErrorClass_ERROR_CLASS_SHUTDOWN, 5 * time.Second, 503},
-		{"in an attempt that would not be", "404:delay=5s", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR, 5 * time.Second, 404},
+		{"in a wait", "GET", "503", pb.ErrorClass_ERROR_CLASS_SHUTDOWN, 0, 503},
+		{"in an attempt that ends well", "GET", "200:size=100,delay=5s", 0, 5 * time.Second, 200},
+		{"in an attempt that would be retried", "GET", "503:delay=5s", pb.ErrorClass_ERROR_CLASS_SHUTDOWN, 5 * time.Second, 503},
+		{"in an attempt that would not be", "GET", "404:delay=5s", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR, 5 * time.Second, 404},
+		{"in a POST", "POST", "503:delay=5s", pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, 5 * time.Second, 503},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(r *rig) {
-				in := r.request("/s/k/" + row.script)
-				in.RetryPolicy = &pb.RetryPolicy{BaseDelay: seconds(60), MaxDelay: seconds(60)}
-				in.TimeoutPolicy = patient()
-				c := r.begin(in)
-				began := time.Now()
-				if err := r.Service.Shutdown(r.Context()); err != nil {
-					r.Errorf("Shutdown = %v, want nil", err)
-				}
-				a := <-c.ended
-				if a.err != nil {
-					r.Fatalf("Fetch = %v, want an outcome", a.err)
-				}
-				if took, down := c.at.Sub(began), time.Since(began); took != row.ends || down != row.ends {
-					r.Errorf("the fetch ended after %s and the server after %s, want %s", took, down, row.ends)
-				}
-				if got := a.outcome.GetResponse().GetStatusCode(); got != row.status {
-					r.Errorf("last status %d, want %d", got, row.status)
-				}
-				r.wantShutdown(a.outcome, row.class)
-				if n := len(r.Origin.Requests("k")); n != 1 {
-					r.Errorf("the origin saw %d requests, want 1", n)
-				}
+		for api, fetch := range map[string]func(*rig, context.Context, *pb.FetchRequest) *answer{"gRPC": (*rig).fetch, "HTTP": (*rig).fetchWeb} {
+			t.Run(row.name+", "+api, func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(r *rig) {
+					in := r.request("/s/k/" + row.script)
+					in.Method = row.method
+					in.RetryPolicy = &pb.RetryPolicy{BaseDelay: seconds(60), MaxDelay: seconds(60)}
+					in.TimeoutPolicy = patient()
+					c := r.beginBy(fetch, in)
+					began := time.Now()
+					r.shutDown()
+					a := <-c.ended
+					if a.err != nil {
+						r.Fatalf("Fetch = %v, want an outcome", a.err)
+					}
+					if took, down := c.at.Sub(began), time.Since(began); took != row.ends || down != row.ends && api == "gRPC" {
+						r.Errorf("the fetch ended after %s and the server after %s, want %s", took, down, row.ends)
+					}
+					if got := a.outcome.GetResponse().GetStatusCode(); got != row.status {
+						r.Errorf("last status %d, want %d", got, row.status)
+					}
+					r.wantShutdown(a.outcome, row.class)
+					r.wantRequests("k", 1)
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -168,28 +163,14 @@ func (r *rig) wantShutdown(o *pb.FetchOutcome, class pb.ErrorClass) {
 		if !e.GetRetryable() || e.GetRule() != "P5" || e.GetFailureType() != pb.FailureType_FAILURE_TYPE_TRANSIENT {
 			r.Errorf("error %v, want it retryable, transient, by P5", e)
 		}
+	case pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR:
+		wantClass(r.T, o, class, pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT, 1)
+		if e.GetRetryable() {
+			r.Error("retryable, though repeating could repeat an effect")
+		}
 	default:
 		wantClass(r.T, o, class, pb.RetryVerdict_RETRY_VERDICT_NOT_RETRYABLE, 1)
 	}
-}
-
-// TestShutdownOfPost checks that a POST has no wait that a shutdown could end, because it is sent
-// once.
-func TestShutdownOfPost(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(r *rig) {
-		in := r.request("/s/k/503:delay=5s")
-		in.Method = "POST"
-		c := r.begin(in)
-		if err := r.Service.Shutdown(r.Context()); err != nil {
-			r.Errorf("Shutdown = %v, want nil", err)
-		}
-		o := (<-c.ended).outcome
-		wantClass(r.T, o, pb.ErrorClass_ERROR_CLASS_HTTP_SERVER_ERROR, pb.RetryVerdict_RETRY_VERDICT_NOT_IDEMPOTENT, 1)
-		if o.GetError().GetRetryable() {
-			r.Error("retryable, though repeating could repeat an effect")
-		}
-	})
 }
 
 // TestShutdownRefusesNewCalls checks that while one fetch still runs, health reports NOT_SERVING
@@ -210,8 +191,7 @@ func TestShutdownRefusesNewCalls(t *testing.T) {
 			r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
 		}
 		c := r.begin(r.request("/s/k/200:delay=5s"))
-		down := make(chan error, 1)
-		go func() { down <- r.Service.Shutdown(r.Context()) }()
+		down := r.startShutDown()
 		synctest.Wait()
 		for _, watch := range watches {
 			r.wantHealth(watch, healthpb.HealthCheckResponse_NOT_SERVING)
@@ -222,12 +202,8 @@ func TestShutdownRefusesNewCalls(t *testing.T) {
 		if a := <-c.ended; a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 			r.Errorf("the running fetch: %v, %v; want SUCCESS", a.err, a.outcome)
 		}
-		if err := <-down; err != nil {
-			r.Errorf("Shutdown = %v, want nil", err)
-		}
-		if n := len(r.Origin.Requests("new")); n != 0 {
-			r.Errorf("the origin saw %d requests of new calls, want none", n)
-		}
+		down()
+		r.wantRequests("new", 0)
 	})
 }
 
@@ -284,9 +260,7 @@ func TestShutdownThatIsNearlyOver(t *testing.T) {
 				down := make(chan error, 1)
 				go func() { down <- r.Service.Shutdown(ctx) }()
 				many.until(2)
-				if took := time.Since(began); took != row.ends {
-					r.Errorf("the tasks ended after %s, want %s", took, row.ends)
-				}
+				wantTook(r, "the tasks ended", began, row.ends)
 				wantCode(r.T, "FetchMany", many.next(), codes.Unavailable)
 				outcomes := map[string]*pb.FetchOutcome{"task a": many.outcomes["a"][0], "task b": many.outcomes["b"][0], "unary": <-unary, "web, unary": (<-webUnary).GetOutcome()}
 				for name, a := range map[string]*answer{"stream": <-stream.ended, "web": r.lines(web)} {
@@ -320,10 +294,7 @@ func TestShutdownCutsOff(t *testing.T) {
 	bubble(t, func(r *rig) {
 		in := r.request("/s/k/200:size=8000000")
 		in.TimeoutPolicy = patient()
-		stream, err := r.Client.Fetch(r.Context(), in)
-		if err != nil {
-			r.Fatal(err)
-		}
+		stream := r.mustStream(r.Context(), in)
 		r.post(r.Context(), "/v1/fetch", r.json(in))
 		synctest.Wait()
 		began := time.Now()
@@ -332,13 +303,8 @@ func TestShutdownCutsOff(t *testing.T) {
 		if err := r.Service.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			r.Errorf("Shutdown = %v, want %v", err, context.DeadlineExceeded)
 		}
-		if took := time.Since(began); took != 2250*time.Millisecond {
-			r.Errorf("the server was down after %s, want 2.25 s", took)
-		}
-		for err == nil {
-			_, err = stream.Recv()
-		}
-		wantCode(r.T, "Fetch", err, codes.Unavailable)
+		wantTook(r, "the server was down", began, 2250*time.Millisecond)
+		wantCode(r.T, "Fetch", drain(stream), codes.Unavailable)
 		for _, req := range r.Origin.AllRequests() {
 			<-req.Done
 		}
@@ -406,9 +372,7 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 				}
 				synctest.Wait()
 				began := time.Now()
-				if err := r.Service.Shutdown(r.Context()); err != nil {
-					r.Errorf("Shutdown = %v, want nil", err)
-				}
+				r.shutDown()
 				if took := time.Since(began); took < row.ends || took > row.ends+10*time.Millisecond {
 					r.Errorf("the server was down after %s, want %s", took, row.ends)
 				}
@@ -423,27 +387,20 @@ func TestShutdownOfIdleConnectionsWaits(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
 		in := r.request("/s/k/200:size=8000000,delay=3s")
-		stream, err := r.Client.Fetch(r.Context(), in)
-		if err != nil {
-			r.Fatal(err)
-		}
+		stream := r.mustStream(r.Context(), in)
 		synctest.Wait()
-		began, down := time.Now(), make(chan error, 1)
-		go func() { down <- r.Service.Shutdown(r.Context()) }()
+		began := time.Now()
+		down := r.startShutDown()
 		<-time.After(20 * time.Second)
 		var last *pb.FetchResponse
-		for err == nil {
-			var m *pb.FetchResponse
-			if m, err = stream.Recv(); err == nil {
-				last = m
-			}
+		var err error
+		for m := last; err == nil; m, err = stream.Recv() {
+			last = m
 		}
 		if last.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 			r.Errorf("%v after %v, want the outcome", err, last)
 		}
-		if err := <-down; err != nil {
-			r.Errorf("Shutdown = %v, want nil", err)
-		}
+		down()
 		if took := time.Since(began).Round(time.Second); took != 20*time.Second {
 			r.Errorf("the server was down after %s, want 20 s", took)
 		}

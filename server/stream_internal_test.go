@@ -13,40 +13,6 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// TestHeartbeatBehindASlowSend checks that no heartbeat follows directly after an event that the
-// caller read late.
-func TestHeartbeatBehindASlowSend(t *testing.T) {
-	t.Parallel()
-	for _, unblocked := range []int{0, unblockedBytes} {
-		synctest.Test(t, func(t *testing.T) {
-			var taken time.Time
-			beats := 0
-			e := newEventStream(t.Context(), func(m *outgoing) error {
-				if resp, _ := m.message.(*pb.FetchResponse); resp.GetHeartbeat() != nil {
-					if quiet := time.Since(taken); quiet != 10*time.Second {
-						t.Errorf("a heartbeat %s after an event was read, want 10 s", quiet)
-					}
-					beats++
-					return nil
-				}
-				<-time.After(9999 * time.Millisecond)
-				taken = time.Now()
-				return nil
-			}, sendMode{unblocked: unblocked, copies: 1}, newTicket(t), 30*time.Second, func() {})
-			defer e.close()
-			e.startHeartbeats(10 * time.Second)
-			if err := e.sink(fetch.AttemptStarted{Attempt: 1}); err != nil {
-				t.Fatal(err)
-			}
-			<-time.After(15 * time.Second)
-			synctest.Wait()
-			if beats != 1 {
-				t.Errorf("%d heartbeats, want 1", beats)
-			}
-		})
-	}
-}
-
 // TestHeartbeats checks that no silence is longer than the interval, that sequence numbers have no
 // gaps, and that nothing follows the outcome.
 func TestHeartbeats(t *testing.T) {

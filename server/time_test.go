@@ -110,9 +110,7 @@ func TestLimits(t *testing.T) {
 				began := time.Now()
 				out := r.mustUnary(in).GetOutcome()
 				wantClass(r.T, out, row.class, row.stop, 1)
-				if took := time.Since(began); took != row.ends {
-					r.Errorf("ended after %s, want %s", took, row.ends)
-				}
+				wantTook(r, "ended", began, row.ends)
 			})
 		})
 	}

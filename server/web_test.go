@@ -75,6 +75,14 @@ func (r *rig) lines(resp *http.Response) *answer {
 	}
 }
 
+// fetchWeb is fetch over the HTTP API.
+func (r *rig) fetchWeb(ctx context.Context, in *pb.FetchRequest) *answer {
+	r.Helper()
+	a := r.lines(r.post(ctx, "/v1/fetch", r.json(in)))
+	a.check(r.T, in)
+	return a
+}
+
 // wantStatus reads a google.rpc.Status.
 func (r *rig) wantStatus(resp *http.Response, httpStatus int, code codes.Code, text string) *spb.Status {
 	r.Helper()
@@ -127,9 +135,7 @@ func TestWebFetchStreams(t *testing.T) {
 		lines := bufio.NewScanner(resp.Body)
 		for lines.Scan() && !strings.Contains(lines.Text(), "attemptFinished") {
 		}
-		if took := time.Since(began); took != 0 {
-			r.Errorf("the end of the first attempt was sent after %s, want at once", took)
-		}
+		wantTook(r, "the end of the first attempt was sent", began, 0)
 		heartbeats := 0
 		for lines.Scan() {
 			if strings.Contains(lines.Text(), "heartbeat") {
@@ -163,14 +169,7 @@ func TestWebUnary(t *testing.T) {
 // TestWebRefuses sends requests that start no fetch.
 func TestWebRefuses(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *server.Config) {
-		c.Authenticate = func(shown server.Credentials) (string, error) {
-			if shown.Token != "right" {
-				return "", errors.New("send an Authorization header: Bearer TOKEN")
-			}
-			return "caller", nil
-		}
-	})
+	r := newRig(t, knows)
 	header := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
 	}
@@ -205,7 +204,7 @@ func TestWebRefuses(t *testing.T) {
 		{"a page of another origin", "/v1/fetch", good, header("Sec-Fetch-Site", "cross-site"), 403, codes.PermissionDenied, "another origin"},
 		{"a page of another origin, an old browser", "/v1/fetch", good, header("Origin", "https://evil.example"), 403, codes.PermissionDenied, "another origin"},
 		{"a name that leads here", "/v1/fetch", good, func(r *http.Request) { r.Host = "evil.example" }, 403, codes.PermissionDenied, "localhost"},
-		{"a circle", "/v1/fetch", good, header("Fetchd-Hops", "3"), 400, codes.FailedPrecondition, "itself"},
+		{"too many hops", "/v1/fetch", good, header("Fetchd-Hops", "3"), 400, codes.FailedPrecondition, "itself"},
 		{"another path", "/v1/nothing", good, nil, 404, codes.NotFound, "/v1/fetch"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -231,20 +230,6 @@ func TestWebRefuses(t *testing.T) {
 	if st := r.wantStatus(resp, 400, codes.InvalidArgument, "method"); len(st.GetDetails()) != 1 {
 		t.Errorf("status %v, want a BadRequest in it", st)
 	}
-}
-
-// TestWebQuota checks that a call over the limit is refused as over gRPC, with an HTTP status.
-func TestWebQuota(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(r *rig) {
-		c := r.begin(r.request("/s/a/200:delay=5s"))
-		resp := r.post(r.Context(), "/v1/fetch", r.json(r.request("/s/b/200")))
-		r.wantStatus(resp, 429, codes.ResourceExhausted, "as many fetches in flight as it may")
-		if got := resp.Header.Get("Retry-After"); got != "1" {
-			r.Errorf("Retry-After %q, want 1", got)
-		}
-		<-c.ended
-	}, func(c *server.Config) { c.MaxFetches = 1 })
 }
 
 // TestWebOperators requests health, readiness and the descriptor, before and during a shutdown.
@@ -274,8 +259,7 @@ func TestWebOperators(t *testing.T) {
 			r.Errorf("/v1/descriptor is no image of the contract: %v", err)
 		}
 		c := r.begin(r.request("/s/runs/200:delay=5s"))
-		down := make(chan error, 1)
-		go func() { down <- r.Service.Shutdown(r.Context()) }()
+		down := r.startShutDown()
 		synctest.Wait()
 		if code, _ := get("/readyz"); code != 503 {
 			r.Errorf("/readyz of a draining server: %d, want 503", code)
@@ -287,9 +271,7 @@ func TestWebOperators(t *testing.T) {
 		if a := <-c.ended; a.err != nil {
 			r.Errorf("the running fetch: %v", a.err)
 		}
-		if err := <-down; err != nil {
-			r.Errorf("Shutdown = %v", err)
-		}
+		down()
 	})
 }
 
@@ -345,71 +327,16 @@ func TestWebConsole(t *testing.T) {
 	}
 }
 
-// TestWebShutdown checks that a shutdown lets a running fetch finish, and ends a wait.
-func TestWebShutdown(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name, script string
-		ends         time.Duration
-		class        pb.ErrorClass
-	}{
-		{"in an attempt", "200:delay=5s", 5 * time.Second, 0},
-		{"in a wait", "503", 0, pb.ErrorClass_ERROR_CLASS_SHUTDOWN},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(r *rig) {
-				in := r.request("/s/k/" + row.script)
-				in.RetryPolicy.BaseDelay, in.RetryPolicy.MaxDelay = seconds(20), seconds(20)
-				began := time.Now()
-				resp := r.post(r.Context(), "/v1/fetch", r.json(in))
-				synctest.Wait()
-				down := make(chan error, 1)
-				go func() { down <- r.Service.Shutdown(r.Context()) }()
-				a := r.lines(resp)
-				if took := time.Since(began); a.err != nil || took != row.ends || a.outcome.GetError().GetErrorClass() != row.class {
-					r.Errorf("%v after %s: %v, want %s after %s", a.err, took, a.outcome.GetError(), row.class, row.ends)
-				}
-				if err := <-down; err != nil {
-					r.Errorf("Shutdown = %v", err)
-				}
-			})
-		})
-	}
-}
-
 // TestWebCallerThatLeaves checks that a fetch ends when its caller disconnects.
 func TestWebCallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	resp := r.post(ctx, "/v1/fetch", r.json(r.request("/s/k/silent")))
-	seen, err := r.Origin.Await(t.Context(), "k", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	seen := r.awaitRequest("k")
 	cancel()
 	_ = resp.Body.Close()
 	r.wantLeft(seen, origin.EndClientGone)
-}
-
-// TestWebCallerThatStopsReading checks that a call and its fetch end if the caller does not read.
-func TestWebCallerThatStopsReading(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(r *rig) {
-		in := r.request("/s/k/200:size=8000000")
-		in.TimeoutPolicy = patient()
-		began := time.Now()
-		r.post(r.Context(), "/v1/fetch", r.json(in))
-		seen, err := r.Origin.Await(r.Context(), "k", 1)
-		if err != nil {
-			r.Fatal(err)
-		}
-		<-seen.Done
-		if took := time.Since(began); took != 30*time.Second {
-			r.Errorf("the exchange with the origin ended after %s, want 30 s", took)
-		}
-	})
 }
 
 // TestWebRequestThatDoesNotCome checks that such a request ends after ten seconds.

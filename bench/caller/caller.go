@@ -5,6 +5,7 @@
 package caller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,28 +16,25 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
 )
 
-// Options describes a load.
+// Options describes a load, and has the flags of its program.
 type Options struct {
-	// Kind is one of [Kinds].
-	Kind string
-	// Target is the URL of every fetch. Its last path segment is the length of the body
-	// in bytes.
-	Target string
-	// GRPC is the HOST:PORT of the service, for the kinds that use one.
-	GRPC string
-	// Open is the number of fetches in flight; 1 or more.
-	Open int
-	// Warmup is the time before the measurement, and Span the measured time.
-	Warmup, Span time.Duration
+	Kind    string  `required:"" help:"Kind of load."`
+	Target  string  `required:"" help:"URL of every fetch. Its last path segment is the length of the body in bytes."`
+	GRPC    string  `name:"grpc" help:"HOST:PORT of the service, for the kinds that use one."`
+	Open    int     `default:"64" help:"Fetches in flight."`
+	Warmup  float64 `default:"1" help:"Seconds before the measurement."`
+	Seconds float64 `default:"5" help:"Measured time."`
+	Hold    bool    `help:"Measure nothing: start fetches that do not end, and hold them until SIGTERM."`
 }
 
 // Result is what a caller prints as one line of JSON.
 type Result struct {
-	Kind string `json:"kind"`
 	// Fetches is the number of fetches that ended in the measured time. Failed is how many
 	// of them failed.
 	Fetches int64 `json:"fetches"`
@@ -105,9 +103,31 @@ var kinds = map[string]func(o *Options, size int64) (*load, error){
 // Kinds returns the kinds of load.
 func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
+// Held fetches start in small batches, because the memory of a burst is not measured.
+const (
+	batch      = 40
+	batchEvery = 10 * time.Millisecond
+)
+
+// longest is the backoff of held fetches. It is longer than any measurement.
+const longest = 5 * time.Minute
+
+// request returns the request of every fetch.
+func (o *Options) request() *pb.FetchRequest {
+	r := &pb.FetchRequest{Url: o.Target}
+	if o.Hold {
+		r.RetryPolicy = &pb.RetryPolicy{BaseDelay: durationpb.New(longest), MaxDelay: durationpb.New(longest)}
+		r.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(2 * longest), AttemptTimeout: durationpb.New(longest), HeaderTimeout: durationpb.New(longest)}
+	}
+	return r
+}
+
 // Run runs the load. It writes the lines "measuring" and "measured" to log when the measured
 // time starts and ends. It returns an error if the load cannot start. Failed fetches are
 // counted, and the first failure is written to log.
+//
+// With Hold, it writes "measuring" when all fetches are started, and then waits for the end of
+// ctx. It returns an error if a fetch ends earlier.
 func Run(ctx context.Context, o Options, log io.Writer) (Result, error) {
 	l, err := o.load()
 	if err != nil {
@@ -115,21 +135,34 @@ func Run(ctx context.Context, o Options, log io.Writer) (Result, error) {
 	}
 	defer l.close()
 	s := newSpan(len(l.loops))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	ramp := delayOf(o.Target)
 	for i, run := range l.loops {
+		if o.Hold && i%batch == 0 && !wait.For(ctx, batchEvery) {
+			break
+		}
 		r := s.recorders[i]
 		s.running.Go(func() {
 			// Without this, fetches with the same delay would arrive in waves.
-			if wait.For(ctx, ramp*time.Duration(i)/time.Duration(len(l.loops))) {
+			if o.Hold || wait.For(ctx, ramp*time.Duration(i)/time.Duration(len(l.loops))) {
 				run(ctx, r)
 			}
 		})
 	}
-	result, err := s.measure(ctx, o, log)
+	var result Result
+	if o.Hold {
+		err = s.hold(ctx, log)
+	} else {
+		result, err = s.measure(ctx, o, log)
+	}
 	s.phase.Store(over)
-	s.running.Wait() // no fetch is cancelled: the service's work for it would not be counted
+	if o.Hold { // a measured fetch is not canceled: the service's work for it would not be counted
+		cancel()
+	}
+	s.running.Wait()
 	result.Whole = s.whole.Load()
-	if why := s.why(); why != nil {
+	if why := s.why(); why != nil && !o.Hold {
 		_, _ = fmt.Fprintf(log, "a fetch failed: %v\n", why)
 	}
 	return result, err
@@ -150,10 +183,12 @@ func (o *Options) load() (*load, error) {
 	return make(o, size)
 }
 
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
 // measure waits for the warm-up and then measures.
 func (s *span) measure(ctx context.Context, o Options, log io.Writer) (Result, error) {
-	result := Result{Kind: o.Kind}
-	if !wait.For(ctx, o.Warmup) {
+	var result Result
+	if !wait.For(ctx, seconds(o.Warmup)) {
 		return result, context.Cause(ctx)
 	}
 	_, _ = io.WriteString(log, "measuring\n")
@@ -162,7 +197,7 @@ func (s *span) measure(ctx context.Context, o Options, log io.Writer) (Result, e
 		return result, err
 	}
 	s.begin()
-	if !wait.For(ctx, o.Span) {
+	if !wait.For(ctx, seconds(o.Seconds)) {
 		return result, context.Cause(ctx)
 	}
 	s.end()
@@ -171,6 +206,16 @@ func (s *span) measure(ctx context.Context, o Options, log io.Writer) (Result, e
 	after.since(before, &result)
 	s.fill(&result)
 	return result, err
+}
+
+// hold waits until ctx ends or a fetch ends.
+func (s *span) hold(ctx context.Context, log io.Writer) error {
+	_, _ = io.WriteString(log, "measuring\n")
+	err := wait.Until(ctx, 50*time.Millisecond, func() bool { return s.whole.Load() > 0 })
+	if err == nil && ctx.Err() == nil {
+		return fmt.Errorf("a fetch that is held ended: %w", cmp.Or(s.why(), errResponse))
+	}
+	return nil
 }
 
 // percentile returns the p-quantile of sorted times in microseconds, or 0 if there are none.

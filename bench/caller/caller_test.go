@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"fetchd/bench/caller"
 	"fetchd/bench/origin"
@@ -47,26 +46,26 @@ func TestKinds(t *testing.T) {
 	for _, kind := range caller.Kinds() {
 		for _, path := range []string{"/b/1024", "/b/100000"} {
 			if path != "/b/1024" && kind != "grpc-stream" {
-				continue // there a body of more than a chunk is another matter
+				continue // chunks matter only for a streamed body
 			}
 			t.Run(kind+" of "+path, func(t *testing.T) {
-				var told bytes.Buffer
+				var log bytes.Buffer
 				got, err := caller.Run(t.Context(), caller.Options{Kind: kind, Target: o.URL("http", path), GRPC: addr, Open: 20,
-					Warmup: 50 * time.Millisecond, Span: 200 * time.Millisecond}, &told)
+					Warmup: 0.05, Seconds: 0.2}, &log)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if told.String() != "measuring\nmeasured\n" {
-					t.Errorf("it told %q, want measuring and measured", told.String())
+				if log.String() != "measuring\nmeasured\n" {
+					t.Errorf("the log is %q, want measuring and measured", log.String())
 				}
-				if got.Kind != kind || got.Fetches == 0 || got.Failed != 0 || got.Bytes == 0 || got.Whole < got.Fetches {
-					t.Errorf("kind %s: %+v, want fetches of it, bytes, and no failure", kind, got)
+				if got.Fetches == 0 || got.Failed != 0 || got.Bytes == 0 || got.Whole < got.Fetches {
+					t.Errorf("kind %s: %+v, want fetches, bytes, and no failure", kind, got)
 				}
 				if got.Seconds < 0.2 || got.CPUSeconds <= 0 || got.MaxRSS <= 0 || got.Allocs == 0 || got.AllocBytes == 0 {
-					t.Errorf("%+v, want 0.2 s at least, and what was used", got)
+					t.Errorf("%+v, want at least 0.2 s, CPU time, memory and allocations", got)
 				}
 				if got.P50 <= 0 || got.P90 < got.P50 || got.P99 < got.P90 {
-					t.Errorf("times %v, %v, %v, want them to grow", got.P50, got.P90, got.P99)
+					t.Errorf("latencies %v, %v, %v, want them in ascending order", got.P50, got.P90, got.P99)
 				}
 			})
 		}
@@ -79,18 +78,18 @@ func TestFailures(t *testing.T) {
 	o, addr := start(t)
 	for _, kind := range caller.Kinds() {
 		t.Run(kind, func(t *testing.T) {
-			var told bytes.Buffer
+			var log bytes.Buffer
 			// The origin has no such path, and responds immediately.
 			got, err := caller.Run(t.Context(), caller.Options{Kind: kind, Target: o.URL("http", "/none/1024"), GRPC: addr, Open: 2,
-				Warmup: time.Millisecond, Span: 30 * time.Millisecond}, &told)
+				Warmup: 0.001, Seconds: 0.03}, &log)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got.Failed == 0 || got.Failed < got.Fetches || got.P50 != 0 {
-				t.Errorf("%+v, want all to have failed, and no times", got)
+				t.Errorf("%+v, want only failures, and no latencies", got)
 			}
-			if !strings.Contains(told.String(), "a fetch failed: ") {
-				t.Errorf("it told %q, want a reason", told.String())
+			if !strings.Contains(log.String(), "a fetch failed: ") {
+				t.Errorf("the log is %q, want a reason", log.String())
 			}
 		})
 	}
@@ -103,12 +102,12 @@ func TestRefused(t *testing.T) {
 		change func(*caller.Options)
 		want   string
 	}{
-		{"a kind that there is not", func(o *caller.Options) { o.Kind = "other" }, "engine, grpc-many"},
-		{"none open", func(o *caller.Options) { o.Open = 0 }, "open 0"},
+		{"an unknown kind", func(o *caller.Options) { o.Kind = "other" }, "engine, grpc-many"},
+		{"nothing in flight", func(o *caller.Options) { o.Open = 0 }, "open 0"},
 		{"a target without a length", func(o *caller.Options) { o.Target = "http://127.0.0.1:1/b" }, "last path segment"},
-		{"a target that is no URL", func(o *caller.Options) { o.Target = "http://\x00" }, "target"},
+		{"an invalid target", func(o *caller.Options) { o.Target = "http://\x00" }, "target"},
 		{"no service", func(o *caller.Options) { o.Kind = "grpc-unary" }, "HOST:PORT"},
-		{"an engine that may not reach it", func(o *caller.Options) { o.Kind, o.Target = "engine", "http://name.example/b/1" }, "give an address"},
+		{"an engine with a host name", func(o *caller.Options) { o.Kind, o.Target = "engine", "http://name.example/b/1" }, "give an address"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := good
@@ -121,21 +120,21 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestGivenUp cancels a load before its end.
-func TestGivenUp(t *testing.T) {
+// TestCanceled cancels a load before its end.
+func TestCanceled(t *testing.T) {
 	onLinux(t)
 	o, addr := start(t)
 	for _, kind := range caller.Kinds() {
 		t.Run(kind, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			why := errors.New("given up")
+			why := errors.New("canceled by the test")
 			r, w := net.Pipe()
 			go func() {
 				_, _ = r.Read(make([]byte, 64)) // it measures
 				cancel(why)
 				r.Close()
 			}()
-			_, err := caller.Run(ctx, caller.Options{Kind: kind, Target: o.URL("http", "/b/1"), GRPC: addr, Open: 4, Span: time.Hour}, w)
+			_, err := caller.Run(ctx, caller.Options{Kind: kind, Target: o.URL("http", "/b/1"), GRPC: addr, Open: 4, Seconds: 3600}, w)
 			if !errors.Is(err, why) {
 				t.Errorf("error %v, want %v", err, why)
 			}
@@ -150,22 +149,23 @@ func TestHold(t *testing.T) {
 		name, kind, path string
 		want             origin.State
 	}{
-		{"at the origin", "unary", "/w/1h/1024", origin.State{Waiting: 50}},
-		{"in backoff", "stream", "/busy", origin.State{Busy: 50}},
-		{"tasks in backoff", "many", "/busy", origin.State{Busy: 50}},
+		{"at the origin", "grpc-unary", "/w/1h/1024", origin.State{Waiting: 50}},
+		{"in backoff", "grpc-stream", "/f/100/1024", origin.State{Busy: 50}},
+		{"tasks in backoff", "grpc-many", "/f/100/1024", origin.State{Busy: 50}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o, addr := start(t)
-			ctx, leave := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			r, w := net.Pipe()
 			defer r.Close()
 			go func() {
-				ended <- caller.Hold(ctx, caller.HoldOptions{Kind: row.kind, Target: o.URL("http", row.path), GRPC: addr, Open: 50}, w)
+				_, err := caller.Run(ctx, caller.Options{Kind: row.kind, Target: o.URL("http", row.path), GRPC: addr, Open: 50, Hold: true}, w)
+				ended <- err
 			}()
-			told := make([]byte, len("measuring\n"))
-			if _, err := r.Read(told); err != nil || string(told) != "measuring\n" {
-				t.Fatalf("it told %q, %v", told, err)
+			log := make([]byte, len("measuring\n"))
+			if _, err := r.Read(log); err != nil || string(log) != "measuring\n" {
+				t.Fatalf("the log is %q, %v", log, err)
 			}
 			for state := (origin.State{}); state != row.want; {
 				var err error
@@ -174,13 +174,13 @@ func TestHold(t *testing.T) {
 				}
 				select {
 				case err := <-ended:
-					t.Fatalf("it ended with %v before it was given up, at %+v", err, state)
+					t.Fatalf("Run returned %v before it was canceled, at %+v", err, state)
 				default:
 				}
 			}
-			leave()
+			cancel()
 			if err := <-ended; err != nil {
-				t.Errorf("given up: %v", err)
+				t.Errorf("Run after cancel: %v", err)
 			}
 		})
 	}
@@ -189,15 +189,10 @@ func TestHold(t *testing.T) {
 // TestHoldEnds checks that a held fetch that ends is an error.
 func TestHoldEnds(t *testing.T) {
 	o, addr := start(t)
-	for _, kind := range []string{"unary", "stream", "many"} {
-		err := caller.Hold(t.Context(), caller.HoldOptions{Kind: kind, Target: o.URL("http", "/b/1"), GRPC: addr, Open: 3}, new(bytes.Buffer))
+	for _, kind := range []string{"grpc-unary", "grpc-stream", "grpc-many"} {
+		_, err := caller.Run(t.Context(), caller.Options{Kind: kind, Target: o.URL("http", "/b/1"), GRPC: addr, Open: 3, Hold: true}, new(bytes.Buffer))
 		if err == nil || !strings.Contains(fmt.Sprint(err), "ended") {
-			t.Errorf("%s: error %v, want one that a fetch ended", kind, err)
-		}
-	}
-	for _, o := range []caller.HoldOptions{{Kind: "other", Open: 1}, {Kind: "many"}} {
-		if err := caller.Hold(t.Context(), o, new(bytes.Buffer)); err == nil {
-			t.Errorf("%+v was held", o)
+			t.Errorf("%s: error %v, want one that contains %q", kind, err, "ended")
 		}
 	}
 }
@@ -206,6 +201,6 @@ func TestHoldEnds(t *testing.T) {
 func onLinux(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("the clocks and the memory of a process are read as Linux tells them")
+		t.Skip("the CPU time and memory of a process are read only on Linux")
 	}
 }

@@ -54,7 +54,8 @@ func overAll(o *Options, one func(ctx context.Context, c pb.FetchServiceClient, 
 // unary calls FetchUnary with its defaults, except the event level.
 func unary(level pb.EventLevel) func(*Options, int64) (*load, error) {
 	return func(o *Options, size int64) (*load, error) {
-		req := &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: o.Target, EventLevel: level}}
+		req := &pb.FetchUnaryRequest{Request: o.request()}
+		req.Request.EventLevel = level
 		return overAll(o, func(ctx context.Context, c pb.FetchServiceClient, r *recorder) error {
 			resp, err := c.FetchUnary(ctx, req)
 			if err != nil {
@@ -69,7 +70,7 @@ func unary(level pb.EventLevel) func(*Options, int64) (*load, error) {
 
 // stream calls Fetch with its default events and reads every chunk.
 func stream(o *Options, size int64) (*load, error) {
-	req := &pb.FetchRequest{Url: o.Target}
+	req := o.request()
 	return overAll(o, func(ctx context.Context, c pb.FetchServiceClient, r *recorder) error {
 		var got int64
 		var head *pb.HttpResponse

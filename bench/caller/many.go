@@ -6,6 +6,7 @@ import (
 
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/wait"
 )
 
 // perStream is how many tasks are in flight on one stream, of the 256 that a server reads.
@@ -26,25 +27,28 @@ func many(o *Options, size int64) (*load, error) {
 		}
 		l.loops[i] = func(ctx context.Context, r *recorder) {
 			for !r.over() {
-				runMany(ctx, client.Wrap(clients[0]), r, o.Target, open, size)
+				runMany(ctx, client.Wrap(clients[0]), r, o, open, size)
 			}
 		}
 	}
 	return l, nil
 }
 
-// runMany keeps fetches in flight until the recorder is over. Each has a request of its own,
-// which is used again after its result.
-func runMany(ctx context.Context, c *client.Client, r *recorder, target string, open int, size int64) {
+// runMany keeps fetches in flight until the recorder is over. Each has its own request, which
+// is used again after its result.
+func runMany(ctx context.Context, c *client.Client, r *recorder, o *Options, open int, size int64) {
 	started := make(map[*pb.FetchRequest]*time.Time, open)
 	free := make(chan *pb.FetchRequest, open)
 	for range open {
-		request := &pb.FetchRequest{Url: target}
+		request := o.request()
 		started[request] = new(time.Time)
 		free <- request
 	}
 	requests := func(yield func(*pb.FetchRequest) bool) {
 		for !r.over() {
+			if o.Hold && !wait.For(ctx, batchEvery*time.Duration(o.Open)/time.Duration(batch*open)) {
+				return
+			}
 			request := <-free
 			*started[request] = time.Now()
 			if !yield(request) {

@@ -4,13 +4,13 @@
 //	/b/SIZE          SIZE bytes
 //	/f/PERCENT/SIZE  SIZE bytes, or a 503 for PERCENT of 100 requests, by a counter
 //	/w/DELAY/SIZE    SIZE bytes after DELAY, such as 30s
-//	/busy            always 503
 //	/state           a [State] as JSON
 //
 // It listens on loopback only: HTTP/1.1 without TLS, HTTP/1.1 over TLS, and HTTP/2 over TLS.
 package origin
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -18,10 +18,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -31,7 +31,7 @@ const MaxSize = 64 << 20
 
 // State is the response to GET /state.
 type State struct {
-	// Busy is the number of responses to /busy so far.
+	// Busy is the number of 503 responses so far.
 	Busy int64 `json:"busy"`
 	// Waiting is the number of requests for /w/ in flight.
 	Waiting int64 `json:"waiting"`
@@ -39,12 +39,12 @@ type State struct {
 
 // Origin is a running origin. It is safe for concurrent use.
 type Origin struct {
-	http, https, h2 net.Listener
-	servers         []*http.Server
-	authority       []byte
-	block           []byte // bodies repeat it
-	asked           atomic.Int64
-	busy, waiting   atomic.Int64
+	addrs         map[string]string // HOST:PORT of the listeners http, https and h2
+	servers       []*http.Server
+	authority     []byte
+	block         []byte // bodies repeat it
+	asked         atomic.Int64
+	busy, waiting atomic.Int64
 }
 
 // Start listens on free ports and serves until [Origin.Close].
@@ -53,30 +53,24 @@ func Start() (*Origin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("origin: %w", err)
 	}
-	o := &Origin{authority: authority, block: make([]byte, 64<<10)}
-	for i := range o.block {
-		o.block[i] = "0123456789abcdef"[i%16]
-	}
+	o := &Origin{authority: authority, block: bytes.Repeat([]byte("0123456789abcdef"), 4<<10), addrs: make(map[string]string)}
 	handler := o.handler()
-	for _, l := range []struct {
-		at     *net.Listener
-		secure bool
-		h2     bool
-	}{{&o.http, false, false}, {&o.https, true, false}, {&o.h2, true, true}} {
-		if *l.at, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	for _, name := range []string{"http", "https", "h2"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
 			return nil, errors.Join(err, o.Close())
 		}
-		s := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), ReadHeaderTimeout: time.Minute}
-		s.Protocols = new(http.Protocols)
-		s.Protocols.SetHTTP1(!l.h2)
-		s.Protocols.SetHTTP2(l.h2)
+		s := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), ReadHeaderTimeout: time.Minute,
+			Protocols: new(http.Protocols), TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}}
+		s.Protocols.SetHTTP1(name != "h2")
+		s.Protocols.SetHTTP2(name == "h2")
+		o.addrs[name] = l.Addr().String()
 		o.servers = append(o.servers, s)
 		serve := s.Serve
-		if l.secure {
-			s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+		if name != "http" {
 			serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
 		}
-		go func() { _ = serve(*l.at) }() // ends with Close
+		go func() { _ = serve(l) }() // ends with Close
 	}
 	return o, nil
 }
@@ -91,13 +85,7 @@ func (o *Origin) Close() error {
 }
 
 // Addr returns the HOST:PORT of the listener http, https or h2, and "" for any other name.
-func (o *Origin) Addr(listener string) string {
-	l := map[string]net.Listener{"http": o.http, "https": o.https, "h2": o.h2}[listener]
-	if l == nil {
-		return ""
-	}
-	return l.Addr().String()
-}
+func (o *Origin) Addr(listener string) string { return o.addrs[listener] }
 
 // URL returns the URL of a path on a listener; see [Origin.Addr].
 func (o *Origin) URL(listener, path string) string { return URL(listener, o.Addr(listener), path) }
@@ -118,19 +106,10 @@ func (o *Origin) handler() http.Handler {
 	mux.HandleFunc("GET /b/{size}", o.body)
 	mux.HandleFunc("GET /f/{percent}/{size}", o.faulty)
 	mux.HandleFunc("GET /w/{delay}/{size}", o.late)
-	mux.HandleFunc("GET /busy", func(w http.ResponseWriter, _ *http.Request) {
-		unavailable(w)
-		o.busy.Add(1)
-	})
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(State{Busy: o.busy.Load(), Waiting: o.waiting.Load()}) // fails if the client has gone
 	})
 	return mux
-}
-
-func unavailable(w http.ResponseWriter) {
-	w.Header().Set("Content-Length", "0")
-	w.WriteHeader(http.StatusServiceUnavailable)
 }
 
 func (o *Origin) body(w http.ResponseWriter, r *http.Request) {
@@ -158,7 +137,9 @@ func (o *Origin) faulty(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if o.asked.Add(1)*percent%100 < percent { // evenly spread
-		unavailable(w)
+		w.Header().Set("Content-Length", "0")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		o.busy.Add(1)
 		return
 	}
 	o.body(w, r)
@@ -185,18 +166,30 @@ func (o *Origin) late(w http.ResponseWriter, r *http.Request) {
 // Ask returns the state of the origin whose listener http has the given address.
 func Ask(ctx context.Context, addr string) (State, error) {
 	var s State
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, URL("http", addr, "/state"), nil)
-	if err != nil {
-		return s, err
+	text, err := Get(ctx, new(http.Transport), URL("http", addr, "/state"))
+	if err == nil {
+		err = json.Unmarshal(text, &s)
 	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	resp, err := transport.RoundTrip(req)
+	return s, err
+}
+
+// Get returns the body of a page. It makes one request on its own connection.
+func Get(ctx context.Context, t *http.Transport, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return s, err
+		return nil, err
+	}
+	t.DisableKeepAlives = true
+	resp, err := t.RoundTrip(req)
+	if err != nil {
+		return nil, err
 	}
 	defer resp.Body.Close()
-	err = json.NewDecoder(resp.Body).Decode(&s)
-	return s, err
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: status %d: %s", url, resp.StatusCode, body)
+	}
+	return body, err
 }
 
 // Serve runs an origin until ctx ends. It first writes a line of JSON with the addresses of
@@ -206,10 +199,8 @@ func Serve(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	line := map[string]string{"authority": string(o.Authority())}
-	for _, name := range strings.Fields("http https h2") {
-		line[name] = o.Addr(name)
-	}
+	line := maps.Clone(o.addrs)
+	line["authority"] = string(o.authority)
 	if err := json.NewEncoder(stdout).Encode(line); err != nil {
 		return errors.Join(err, o.Close())
 	}

@@ -68,7 +68,6 @@ func TestAnswers(t *testing.T) {
 		{"no faults", "http", "/f/0/10", 200, 10, "HTTP/1.1"},
 		{"faults alone", "http", "/f/100/10", 503, 0, "HTTP/1.1"},
 		{"late", "http", "/w/1ms/10", 200, 10, "HTTP/1.1"},
-		{"busy", "http", "/busy", 503, 0, "HTTP/1.1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			status, size, protocol := ask(t, c, o.URL(row.listener, row.path))
@@ -110,7 +109,7 @@ func TestFaults(t *testing.T) {
 // TestState checks the counters, also after a waiting client has disconnected.
 func TestState(t *testing.T) {
 	o, c := start(t)
-	ask(t, c, o.URL("http", "/busy"))
+	ask(t, c, o.URL("http", "/f/100/1"))
 	ctx, leave := context.WithCancel(t.Context())
 	gone := make(chan struct{})
 	go func() {

@@ -26,8 +26,6 @@ type Spec struct {
 	Args []string
 	// Env is the complete environment.
 	Env []string
-	// Dir is the working directory. Empty means that of this process.
-	Dir string
 	// Log receives the standard error directly, without a pipe. If it is nil, Stderr
 	// receives it.
 	Log *os.File
@@ -52,7 +50,7 @@ type Child struct {
 func Start(ctx context.Context, spec Spec) (*Child, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &Child{spec: spec, cmd: exec.CommandContext(ctx, spec.Path, spec.Args...), cancel: cancel, lines: make(chan string, 64)}
-	c.cmd.Env, c.cmd.Dir = spec.Env, spec.Dir
+	c.cmd.Env = spec.Env
 	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }
 	c.cmd.WaitDelay = patience
 	c.cmd.SysProcAttr = diesWithParent()
@@ -101,9 +99,6 @@ func (c *Child) readErrors(r io.Reader) {
 
 // PID returns the process ID.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
-
-// Signal sends a signal.
-func (c *Child) Signal(s os.Signal) error { return c.cmd.Process.Signal(s) }
 
 // Line returns the next line of the standard output. The error is io.EOF after the
 // last one.

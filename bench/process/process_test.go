@@ -25,8 +25,8 @@ func shell(t *testing.T, script string, stderr func(string)) *process.Child {
 }
 
 func TestLines(t *testing.T) {
-	var told []string
-	c := shell(t, `echo one; echo "$GIVEN$PATH_OF_OTHERS"; echo problem >&2; echo >&2`, func(line string) { told = append(told, line) })
+	var lines []string
+	c := shell(t, `echo one; echo "$GIVEN$PATH_OF_OTHERS"; echo problem >&2; echo >&2`, func(line string) { lines = append(lines, line) })
 	for _, want := range []string{"one", "yes"} {
 		if got, err := c.Line(t.Context()); got != want || err != nil {
 			t.Errorf("line %q, %v, want %q", got, err, want)
@@ -38,7 +38,7 @@ func TestLines(t *testing.T) {
 	if err := c.Wait(); err != nil {
 		t.Error(err)
 	}
-	if got := strings.Join(told, "|"); got != "problem|" || c.LastWords() != "problem" {
+	if got := strings.Join(lines, "|"); got != "problem|" || c.LastWords() != "problem" {
 		t.Errorf("standard error %q with the last words %q, want problem", got, c.LastWords())
 	}
 }
@@ -50,7 +50,7 @@ func TestFailure(t *testing.T) {
 		t.Errorf("error %v, want exit code 3", err)
 	}
 	if _, err := process.Start(t.Context(), process.Spec{Path: "/nothing/here"}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a program that is not there: %v, want %v", err, os.ErrNotExist)
+		t.Errorf("a missing program: %v, want %v", err, os.ErrNotExist)
 	}
 }
 
@@ -82,17 +82,17 @@ func TestClocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for after := before; after <= before; { // it computes, whenever it is let
+	for after := before; after <= before; { // the child computes
 		if after, err = process.CPU(c.PID()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	now, peak, err := process.Resident(c.PID())
 	if err != nil || now < 4<<10 || peak < now/2 || peak > 1<<30 {
-		t.Errorf("resident %d, peak %d, %v, want what a shell holds", now, peak, err)
+		t.Errorf("resident %d, peak %d, %v, want the memory of a shell", now, peak, err)
 	}
 	if files, err := process.Files(); err != nil || files < 64 {
-		t.Errorf("%d files, %v, want what a test needs", files, err)
+		t.Errorf("%d files, %v, want at least 64", files, err)
 	}
 	if err := process.ForgetPeak(c.PID()); err != nil {
 		t.Error(err)
@@ -106,6 +106,6 @@ func TestClocks(t *testing.T) {
 		}
 	}
 	if _, _, err := process.Resident(c.PID()); err == nil {
-		t.Error("a process that has ended holds memory")
+		t.Error("a process that has ended has memory")
 	}
 }

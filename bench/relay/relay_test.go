@@ -66,7 +66,7 @@ func TestFetchUnary(t *testing.T) {
 		{"nothing", "http", "/b/0", 200, 0, "HTTP/1.1"},
 		{"TLS", "https", "/b/65536", 200, 65536, "HTTP/1.1"},
 		{"HTTP/2", "h2", "/b/65536", 200, 65536, "HTTP/2.0"},
-		{"a fault, which is not tried again", "http", "/busy", 503, 0, "HTTP/1.1"},
+		{"a fault, which is not tried again", "http", "/f/100/1024", 503, 0, "HTTP/1.1"},
 		{"more than it takes", "http", "/b/2000000", 200, 1 << 20, "HTTP/1.1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func read(t *testing.T, stream grpc.ServerStreamingClient[pb.FetchResponse]) (me
 func TestWait(t *testing.T) {
 	o, c := start(t, relay.Config{Wait: time.Hour})
 	ctx, leave := context.WithCancel(t.Context())
-	stream, err := c.Fetch(ctx, &pb.FetchRequest{Url: o.URL("http", "/busy")})
+	stream, err := c.Fetch(ctx, &pb.FetchRequest{Url: o.URL("http", "/f/100/1024")})
 	if err != nil {
 		t.Fatal(err)
 	}

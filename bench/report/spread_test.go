@@ -36,21 +36,21 @@ func TestSpreadOf(t *testing.T) {
 func TestPairs(t *testing.T) {
 	for _, row := range []struct {
 		name        string
-		of, beside  []float64
+		of, base    []float64
 		ratios      []float64
 		differences []float64
 	}{
 		{"none", nil, nil, nil, nil},
-		{"each with its own", []float64{2, 9}, []float64{4, 3}, []float64{0.5, 3}, []float64{-2, 6}},
-		{"one without another", []float64{2, 9}, []float64{4}, []float64{0.5}, []float64{-2}},
-		{"nothing to divide by", []float64{2, 9}, []float64{0, 3}, []float64{3}, []float64{2, 6}},
+		{"two pairs", []float64{2, 9}, []float64{4, 3}, []float64{0.5, 3}, []float64{-2, 6}},
+		{"a value without a base", []float64{2, 9}, []float64{4}, []float64{0.5}, []float64{-2}},
+		{"a base of zero", []float64{2, 9}, []float64{0, 3}, []float64{3}, []float64{2, 6}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if diff := cmp.Diff(row.ratios, report.Ratios(row.of, row.beside)); diff != "" {
-				t.Errorf("Ratios(%v, %v) (-want +got):\n%s", row.of, row.beside, diff)
+			if diff := cmp.Diff(row.ratios, report.Ratios(row.of, row.base)); diff != "" {
+				t.Errorf("Ratios(%v, %v) (-want +got):\n%s", row.of, row.base, diff)
 			}
-			if diff := cmp.Diff(row.differences, report.Differences(row.of, row.beside)); diff != "" {
-				t.Errorf("Differences(%v, %v) (-want +got):\n%s", row.of, row.beside, diff)
+			if diff := cmp.Diff(row.differences, report.Differences(row.of, row.base)); diff != "" {
+				t.Errorf("Differences(%v, %v) (-want +got):\n%s", row.of, row.base, diff)
 			}
 		})
 	}
@@ -72,7 +72,7 @@ func TestGoal(t *testing.T) {
 		{"at least, above", report.AtLeast(5), 7, "≥ 5", "met"},
 		{"at least, equal", report.AtLeast(5), 5, "≥ 5", "met"},
 		{"at least, below", report.AtLeast(0.95), 0.9, "≥ 0.95", "missed by 0.05"},
-		{"what is no number", report.AtMost(1), math.NaN(), "≤ 1", "not measured"},
+		{"not a number", report.AtMost(1), math.NaN(), "≤ 1", "not measured"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if got := row.goal.String(); got != row.text {

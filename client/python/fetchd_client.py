@@ -358,6 +358,7 @@ class Response:
         self._head = None  # the last ResponseStarted
         self._ready = False
         self._offset = 0  # of the next byte to read
+        self._restart = None  # lower offset of the next chunk, if it starts the body again
         self._rest = b""  # received bytes from there on
         self._end = None  # what to raise after the rest; EOFError means the end
         try:
@@ -445,18 +446,21 @@ class Response:
         self._on_event(message)
         if event == "response_started":
             self._started(message.response_started)
+        elif event == "outcome" and isinstance(self._end, EOFError):
+            self._restarted(self._restart)  # by an empty body
 
     def _started(self, head):
         self._head, offset = head, head.body_offset_bytes
         if not self._ready:
             self._offset = offset  # of a resume point
-        elif offset < self._offset:
-            self._offset = offset
-            raise BodyRestarted(offset)
+        else:  # drop nothing yet: if this response fails without a byte, the body may continue where it is
+            self._restart = offset if offset < self._offset else None
 
     def _chunk(self, chunk):
-        if self._head is None or chunk.offset_bytes != self._offset:
-            self._end = ContractError(f"the body continues at byte {chunk.offset_bytes}, want {self._offset} after a ResponseStarted")
+        restart, self._restart = self._restart, None
+        want = self._offset if restart is None else restart
+        if self._head is None or chunk.offset_bytes != want:
+            self._end = ContractError(f"the body continues at byte {chunk.offset_bytes}, want {want} after a ResponseStarted")
             self._call.cancel()
             return
         if not self._ready:
@@ -464,6 +468,12 @@ class Response:
             self._fill(self._head.response)
             self.final_url = self._url if self._all_events else ""
         self._rest = chunk.data
+        self._restarted(restart)
+
+    def _restarted(self, offset):
+        if offset is not None:
+            self._offset = offset
+            raise BodyRestarted(offset)
 
     def _finish(self, outcome):
         try:

@@ -229,6 +229,8 @@ class OffsetTest(unittest.TestCase):
             ("an unknown event", [head, first, {}, later, end], b"abc"),
             ("from a resume point", [{"response_started": {"body_offset_bytes": 2}}, later, end], b"c"),
             ("restarted before reading", [head, first, head, {"body_chunk": {"data": b"xyz"}}, end], b"xyz"),
+            ("restarted, failed and continued", [head, first, head, {"response_started": {"body_offset_bytes": 2}}, later, end], b"abc"),
+            ("restarted by an empty body", [head, first, head, end], b""),
             ("a gap", [head, first, {"body_chunk": {"offset_bytes": 3, "data": b"d"}}, end], contract),
             ("an overlap", [head, first, {"body_chunk": {"offset_bytes": 1, "data": b"bc"}}, end], contract),
             ("a body without ResponseStarted", [first, end], contract),

@@ -20,9 +20,9 @@ type downloadCmd struct {
 
 	Sums string `name:"sha256sums" group:"What:" placeholder:"FILE" help:"List of digests as sha256sum writes it. A file that is not listed, or has another digest, fails."`
 
-	Jobs       int      `short:"j" default:"4" group:"How:" placeholder:"N" help:"Number of files at once, 1 to 64. Default: ${default}."`
-	LimitRate  byteSize `group:"How:" placeholder:"BYTES" help:"Maximum rate in bytes per second for all files together, such as 500k or 2m; at least 8k. Default: no limit."`
-	MaxRetries int32    `short:"r" default:"3" group:"How:" placeholder:"N" help:"Attempts for each file after the first, 0 to 10. Default: ${default}."`
+	Jobs       int       `short:"j" default:"4" group:"How:" placeholder:"N" help:"Number of files at once, 1 to 64. Default: ${default}."`
+	LimitRate  *byteSize `group:"How:" placeholder:"BYTES" help:"Maximum rate in bytes per second for all files together, such as 500k or 2m; at least 8k. Default: no limit."`
+	MaxRetries int32     `short:"r" default:"3" group:"How:" placeholder:"N" help:"Attempts for each file after the first, 0 to 10. Default: ${default}."`
 
 	JSON  bool `name:"json" group:"Output:" help:"Write a line of JSON to standard output for each file."`
 	Quiet bool `short:"q" group:"Output:" help:"Print only errors."`
@@ -33,7 +33,7 @@ type downloadCmd struct {
 // run downloads and returns the exit code.
 func (c *downloadCmd) run(ctx context.Context, a *app) int {
 	config := download.Config{URLs: c.URL, Input: c.Input, Stdin: a.In, Dir: c.Dir, Sums: c.Sums, Force: c.Force,
-		Jobs: c.Jobs, LimitRate: int64(c.LimitRate), Attempts: c.MaxRetries + 1, Text: a.Err, Paint: a.Painter(a.Err)}
+		Jobs: c.Jobs, LimitRate: (*int64)(c.LimitRate), Attempts: c.MaxRetries + 1, Text: a.Err, Paint: a.Painter(a.Err)}
 	switch {
 	case c.Quiet:
 		config.Text, config.Paint = io.Discard, false

@@ -157,6 +157,7 @@ func TestDownloadEnds(t *testing.T) {
 		{"no URL at all", "# none\n", nil, cli.ExitUsage, "is missing", []string{}},
 		{"too many jobs", "{O}/a/200\n", []string{"-j", "65"}, cli.ExitUsage, "--jobs", []string{}},
 		{"too many retries", "{O}/a/200\n", []string{"-r", "11"}, cli.ExitUsage, "--max-retries", []string{}},
+		{"a rate of nothing", "{O}/a/200\n", []string{"--limit-rate", "0"}, cli.ExitUsage, "--limit-rate", []string{}},
 		{"too slow a rate", "{O}/a/200\n", []string{"--limit-rate", "8191"}, cli.ExitUsage, "--limit-rate", []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

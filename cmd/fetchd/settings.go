@@ -90,6 +90,8 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	s, file := new(settings), new(configFile)
 	ctx, err := frame(stdout, stderr).Parse(&s.commandLine, args, kong.DefaultEnvars("FETCHD"), kong.Resolvers(file))
 	switch {
+	case errors.Is(err, cli.ErrAnswered): // --help and --version work even if the file does not
+		return nil, err
 	case file.err != nil:
 		return nil, unusable(file.err)
 	case err != nil:

@@ -107,6 +107,9 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 	if answered { // even if a required argument is missing
 		return nil, ErrAnswered
 	}
+	if _, ok := errors.AsType[*Error](err); ok {
+		return nil, err
+	}
 	if err != nil {
 		command := p.Name
 		if failed, ok := errors.AsType[*kong.ParseError](err); ok && failed.Context.Selected() != nil {
@@ -143,7 +146,7 @@ func (p *Program) fromEnvironment(_ *kong.Context, _ *kong.Path, flag *kong.Flag
 // printHelp prints kong's help, then the exit codes and the examples of the command.
 func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(o, c); err != nil {
-		return err
+		return OutputError(err)
 	}
 	manual := p.Manual
 	if node := c.Selected(); node != nil {
@@ -157,8 +160,10 @@ func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context) error {
 		}
 	}
 	examples := strings.ReplaceAll(strings.Trim(manual.Examples, "\n"), "PROGRAM", p.Name)
-	_, err := fmt.Fprintf(c.Stdout, "\nExit codes:\n%s\nExamples:\n%s\n", exitTable(manual.Exits), examples)
-	return err
+	if _, err := fmt.Fprintf(c.Stdout, "\nExit codes:\n%s\nExamples:\n%s\n", exitTable(manual.Exits), examples); err != nil {
+		return OutputError(err)
+	}
+	return nil
 }
 
 func manualOf(node *kong.Node) Manual {

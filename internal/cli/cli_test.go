@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -65,6 +66,19 @@ func TestParse(t *testing.T) {
 				t.Errorf("prog %s: exit code %d, %q, %q; want %d, %q, %q", tt.args, code, out, told, tt.code, tt.out, tt.told)
 			}
 		})
+	}
+}
+
+// TestHelpThatCannotBeWritten: it is not the command line that is wrong.
+func TestHelpThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	closed, w := io.Pipe()
+	closed.Close()
+	var stderr bytes.Buffer
+	p := cli.Program{Name: "prog", Streams: cli.Streams{Out: w, Err: &stderr}}
+	_, err := p.Parse(new(grammar), []string{"--help"})
+	if code := p.Exit(t.Context(), err); code != cli.ExitOutput || stderr.String() != "prog: write: io: read/write on closed pipe\n" {
+		t.Errorf("prog --help: exit code %d, %q; want %d", code, stderr.String(), cli.ExitOutput)
 	}
 }
 

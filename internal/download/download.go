@@ -29,9 +29,9 @@ type Config struct {
 	Sums  string    // file with digests as sha256sum writes them; may be empty
 	Force bool      // replace existing files
 
-	Jobs      int   // files at once
-	LimitRate int64 // bytes per second for all files together; 0 for no limit
-	Attempts  int32 // for each file
+	Jobs      int    // files at once
+	LimitRate *int64 // bytes per second for all files together; nil for no limit
+	Attempts  int32  // for each file
 
 	JSON io.Writer // receives a line for each file that has ended; may be nil
 	Text io.Writer // receives lines for people
@@ -82,8 +82,8 @@ func New(ctx context.Context, c Config) (*Run, error) {
 		return nil, cli.UsageError("--jobs", fmt.Sprintf("is %d: give 1 to %d", c.Jobs, maxJobs))
 	case c.Attempts < 1 || c.Attempts > maxAttempts:
 		return nil, cli.UsageError("--max-retries", fmt.Sprintf("is %d: give 0 to %d", c.Attempts-1, maxAttempts-1))
-	case c.LimitRate != 0 && c.LimitRate < LeastRate:
-		return nil, cli.UsageError("--limit-rate", fmt.Sprintf("is %d bytes a second: give %d or more", c.LimitRate, LeastRate))
+	case c.LimitRate != nil && *c.LimitRate < LeastRate:
+		return nil, cli.UsageError("--limit-rate", fmt.Sprintf("is %d bytes a second: give %d or more", *c.LimitRate, LeastRate))
 	}
 	d := &Run{config: c}
 	var err error
@@ -100,8 +100,8 @@ func New(ctx context.Context, c Config) (*Run, error) {
 		d.dir.close()
 		return nil, err
 	}
-	if c.LimitRate != 0 {
-		d.limit = &limiter{rate: c.LimitRate}
+	if c.LimitRate != nil {
+		d.limit = &limiter{rate: *c.LimitRate}
 	}
 	d.board = &board{out: &cli.Printer{W: c.Text}, paint: c.Paint, files: len(d.entries), started: time.Now(),
 		draws: c.TerminalSize != nil, size: c.TerminalSize}
@@ -113,10 +113,10 @@ func (d *Run) Close() { d.dir.close() }
 
 // jobs returns how many files are fetched at once: no more than a limited rate can serve.
 func (c *Config) jobs() int {
-	if c.LimitRate == 0 {
+	if c.LimitRate == nil {
 		return c.Jobs
 	}
-	return max(1, int(min(int64(c.Jobs), c.LimitRate/LeastRate)))
+	return max(1, int(min(int64(c.Jobs), *c.LimitRate/LeastRate)))
 }
 
 // counts is how many files ended in which way.

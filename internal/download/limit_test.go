@@ -54,13 +54,13 @@ func TestDownloadLimitRate(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		files, jobs int
-		rate        int64
+		rate        *int64
 		want        time.Duration
 	}{
-		{"one file", 1, 1, 16 << 10, 4 * time.Second},
-		{"four at once", 4, 4, 16 << 10, 16 * time.Second},
-		{"four, two at once", 4, 2, 32 << 10, 8 * time.Second},
-		{"no limit", 4, 4, 0, 0},
+		{"one file", 1, 1, new(int64(16 << 10)), 4 * time.Second},
+		{"four at once", 4, 4, new(int64(16 << 10)), 16 * time.Second},
+		{"four, two at once", 4, 2, new(int64(32 << 10)), 8 * time.Second},
+		{"no limit", 4, 4, nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -112,10 +112,16 @@ func TestLimiter(t *testing.T) {
 // A rate is not divided among more files than it can serve.
 func TestDownloadRateJobs(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ rate, jobs, want int }{{0, 4, 4}, {8 << 10, 4, 1}, {20 << 10, 4, 2}, {1 << 20, 4, 4}} {
-		c := Config{Jobs: tt.jobs, LimitRate: int64(tt.rate)}
+	for _, tt := range []struct {
+		rate       int64
+		jobs, want int
+	}{{8 << 10, 4, 1}, {20 << 10, 4, 2}, {1 << 20, 4, 4}} {
+		c := Config{Jobs: tt.jobs, LimitRate: &tt.rate}
 		if got := c.jobs(); got != tt.want {
 			t.Errorf("%d jobs at %d B/s: %d, want %d", tt.jobs, tt.rate, got, tt.want)
 		}
+	}
+	if got := (&Config{Jobs: 4}).jobs(); got != 4 {
+		t.Errorf("4 jobs without a limit: %d, want 4", got)
 	}
 }

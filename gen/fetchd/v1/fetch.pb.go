@@ -2722,7 +2722,9 @@ type ResponseStarted struct {
 	// body, as in FetchOutcome.response.
 	Response *HttpResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
 	// Offset of the first body byte that follows. A caller that has more bytes than this
-	// drops the excess. Only BODY_RECOVERY_RESTART can lower the offset.
+	// drops the excess when the next BodyChunk or the outcome SUCCESS arrives. A response that
+	// fails before its first byte drops nothing: the body may continue where it was.
+	// Only BODY_RECOVERY_RESTART can lower the offset.
 	BodyOffsetBytes int64 `protobuf:"varint,3,opt,name=body_offset_bytes,json=bodyOffsetBytes,proto3" json:"body_offset_bytes,omitempty"`
 	// Number of bytes that the server may buffer for this body; see
 	// BodyPolicy.hold_back_bytes.

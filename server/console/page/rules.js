@@ -11,7 +11,7 @@ const rules = {
   N8: 'The body was truncated: transient, retried if no byte was delivered or the body can be continued.',
   N9: 'The body stalled for too long: transient, retried if no byte was delivered or the body can be continued.',
   N10: 'The peer does not speak HTTP or breaks its framing: permanent, never retried.',
-  N11: 'The time limit of one attempt passed although data was still arriving: transient, retried.',
+  N11: 'The time limit of one attempt passed without another failure: transient, retried.',
   H0: 'A 2xx whose body is complete and meets the request\'s conditions is a success.',
   H1: '500 to 599: transient, retried.',
   H2: '429: the origin limits the rate; retried after Retry-After, unless that is too long.',
