@@ -9,9 +9,7 @@ import (
 func TestCompletion(t *testing.T) {
 	t.Setenv("FETCHD_LOG_LEVEL", "no such level") // completion ignores settings
 	clitest.Completion(t, "fetchd", func(args ...string) (int, string, string) {
-		var stdout, stderr output
-		code := run(t.Context(), program{args: args, stdout: &stdout, stderr: &stderr})
-		return code, stdout.String(), stderr.String()
+		return command(t, args...)
 	}, map[string][]string{
 		"fetchd conf":                           {"config"},
 		"fetchd --log-level w":                  {"warn"},

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -242,34 +240,24 @@ func (p *process) overHTTP(path string, in *pb.FetchRequest) (*pb.FetchOutcome, 
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(p.Context(), http.MethodPost, "http://"+p.http+path, bytes.NewReader(text))
+	_, answer, err := ask(p.Context(), nil, p.http, path, string(text))
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
 	if path == "/v1/fetch:unary" {
 		out := new(pb.FetchUnaryResponse)
-		text, err := io.ReadAll(resp.Body)
-		if err == nil {
-			err = protojson.Unmarshal(text, out)
-		}
+		err := protojson.Unmarshal([]byte(answer), out)
 		return out.GetOutcome(), err
 	}
 	var last *pb.FetchOutcome
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
+	for line := range strings.Lines(answer) {
 		m := new(pb.FetchResponse)
-		if err := protojson.Unmarshal(lines.Bytes(), m); err != nil {
-			return nil, fmt.Errorf("line %q: %w", lines.Bytes(), err)
+		if err := protojson.Unmarshal([]byte(line), m); err != nil {
+			return nil, fmt.Errorf("line %q: %w", line, err)
 		}
 		last = m.GetOutcome()
 	}
-	return last, lines.Err()
+	return last, nil
 }
 
 // TestDrainOfIdleConnections: connections without a call do not hold the process, which

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/secure"
@@ -35,33 +33,9 @@ func wantStatus(t *testing.T, what string, err error, code codes.Code, text stri
 	}
 }
 
-// httpCall asks the HTTP face for what needs no origin.
+// httpCall calls the HTTP port. The call needs no origin.
 func (s *service) httpCall(cfg *tls.Config, authorization ...string) (int, string, error) {
-	s.Helper()
-	scheme := "http://"
-	transport := &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true, ForceAttemptHTTP2: true}
-	if cfg != nil {
-		scheme = "https://"
-	}
-	req, err := http.NewRequestWithContext(s.Context(), http.MethodPost, scheme+s.http+"/v1/fetch:unary", strings.NewReader(`{"url": "http://10.0.0.1/"}`))
-	if err != nil {
-		s.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header["Authorization"] = authorization
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
-	if cfg != nil && resp.ProtoMajor != 2 {
-		s.Errorf("HTTP over TLS speaks %s, want HTTP/2", resp.Proto)
-	}
-	return resp.StatusCode, string(body), nil
+	return ask(s.Context(), cfg, s.http, "/v1/fetch:unary", `{"url": "http://10.0.0.1/"}`, authorization...)
 }
 
 // TestTLS: who gets through to both ports, with and without certificates asked
@@ -275,10 +249,9 @@ func TestHealthcheck(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			args := row.args(newFolder(t))
 			s := start(t, args...)
-			var stderr output
-			code := run(t.Context(), program{stdout: new(output), stderr: &stderr, args: append([]string{"--healthcheck", "--grpc-addr", s.grpc}, args...)})
-			if code != row.code || !strings.Contains(stderr.String(), row.want) {
-				t.Errorf("code %d, stderr %q, want %d and %q", code, stderr.String(), row.code, row.want)
+			code, _, stderr := command(t, append([]string{"--healthcheck", "--grpc-addr", s.grpc}, args...)...)
+			if code != row.code || !strings.Contains(stderr, row.want) {
+				t.Errorf("code %d, stderr %q, want %d and %q", code, stderr, row.code, row.want)
 			}
 		})
 	}
@@ -286,12 +259,7 @@ func TestHealthcheck(t *testing.T) {
 
 // TestLimitsOfTokens: a caller's own limit, that of all, and a change of both.
 func TestLimitsOfTokens(t *testing.T) {
-	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = o.Close() }()
-	_, port, _ := strings.Cut(o.Addr("http"), ":")
+	o := startOrigin(t)
 	one, lineOne, _ := secure.NewToken("one")
 	two, lineTwo, _ := secure.NewToken("two")
 	own := func(line string, most int) string {
@@ -300,7 +268,7 @@ func TestLimitsOfTokens(t *testing.T) {
 	f := newFolder(t)
 	tokens := f.write("tokens.yaml", []byte(own(lineOne, 1)+lineTwo+"\n"))
 	config := f.write("fetchd.yaml", []byte("max-fetches-per-caller: 2\n"))
-	s := start(t, "--config", config, "--token-file", tokens, "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port)
+	s := start(t, append(open(o), "--config", config, "--token-file", tokens)...)
 	client, asked := s.dial(nil), 0
 	// holds begins fetches that do not end, until one is refused.
 	holds := func(token string) (held int) {

@@ -2,18 +2,13 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -21,32 +16,14 @@ import (
 // certificate, and one that wants a token.
 func TestOrigins(t *testing.T) {
 	t.Parallel()
-	o, err := origin.Start(origin.Config{})
+	o, f := startOrigin(t), newFolder(t)
+	_, client, err := ask(t.Context(), nil, o.Addr("http"), "/_client.pem", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = o.Close() }()
-	dir := t.TempDir()
-	write := func(name string, text []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := plain.Get(o.URL("http", "/_client.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	client, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair := write("client.pem", client)
+	pair := f.write("client.pem", []byte(client))
 	base := func(listener string) string { return strings.TrimSuffix(o.URL(listener, "/"), "/") }
-	file := write("origins.yaml", fmt.Appendf(nil, `
+	file := f.write("origins.yaml", fmt.Appendf(nil, `
 profiles:
   %s:
     ca-file: %s
@@ -60,7 +37,7 @@ providers:
     origins: [%s]
     token: s3cr3t
     callers: [nobody]
-`, base("mtls"), write("ca.pem", o.CAPEM()), pair, pair, base("http"), base("http")))
+`, base("mtls"), f.write("ca.pem", o.CAPEM()), pair, pair, base("http"), base("http")))
 	args := []string{"--origins-file", file, "--egress-allow-cidr", "127.0.0.0/8"}
 	for _, name := range []string{"http", "mtls", "https"} {
 		args = append(args, "--egress-allow-port", fmt.Sprint(netip.MustParseAddrPort(o.Addr(name)).Port()))
@@ -131,21 +108,14 @@ func TestOriginsFileRefuses(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			path := filepath.Join(t.TempDir(), "origins.yaml")
-			if err := os.WriteFile(path, []byte(strings.ReplaceAll(row.text, "PEM", ca)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			path := newFolder(t).write("origins.yaml", []byte(strings.ReplaceAll(row.text, "PEM", ca)))
 			_, _, err := readOrigins(path)
 			if text := fmt.Sprint(err); err == nil || !strings.Contains(text, row.want) || !strings.Contains(text, path) || strings.Contains(text, "s3cr3t") {
 				t.Errorf("%v, want an error with %q and the file's name, without the secret", err, row.want)
 			}
 		})
 	}
-	path := filepath.Join(t.TempDir(), "empty.yaml")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if profiles, providers, err := readOrigins(path); err != nil || len(profiles)+len(providers) != 0 {
+	if profiles, providers, err := readOrigins(newFolder(t).write("empty.yaml", nil)); err != nil || len(profiles)+len(providers) != 0 {
 		t.Errorf("an empty file: %v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -117,18 +116,7 @@ func TestCallersOfProfiles(t *testing.T) {
 // unaryByHTTP fetches a URL through /v1/fetch:unary, and returns its body.
 func (s *service) unaryByHTTP(token, url string) string {
 	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "http://"+s.http+"/v1/fetch:unary", strings.NewReader(`{"url":"`+url+`"}`))
-	if err != nil {
-		s.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Authorization", "Bearer "+token)
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	raw, err := io.ReadAll(resp.Body)
+	_, raw, err := ask(s.Context(), nil, s.http, "/v1/fetch:unary", `{"url":"`+url+`"}`, "Bearer "+token)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -137,7 +125,7 @@ func (s *service) unaryByHTTP(token, url string) string {
 			InlineBody []byte `json:"inlineBody"`
 		} `json:"outcome"`
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil {
+	if err := json.Unmarshal([]byte(raw), &answer); err != nil {
 		s.Fatalf("%s: %v", raw, err)
 	}
 	return string(answer.Outcome.InlineBody)

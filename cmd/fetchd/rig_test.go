@@ -11,8 +11,11 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -94,7 +97,8 @@ type service struct {
 	*testing.T
 	grpc, http string // addresses
 	log        *output
-	seen       int // bytes of the log that are read
+	seen       int    // bytes of the log that are read
+	stop       func() // stops the command, which must end without an error
 	hangup     chan os.Signal
 	look       chan time.Time
 }
@@ -109,21 +113,64 @@ func start(t *testing.T, args ...string) *service {
 	go func() {
 		done <- run(ctx, program{args: args, stdout: new(output), stderr: s.log, hangup: s.hangup, look: s.look})
 	}()
-	t.Cleanup(func() {
+	s.stop = sync.OnceFunc(func() {
 		stop()
 		if code := <-done; code != cli.ExitOK {
 			t.Errorf("exit code %d, want 0; log:\n%s", code, s.log)
 		}
 	})
+	t.Cleanup(s.stop)
+	s.grpc, s.http = addresses(t, s.await(`"msg":"serving"`))
+	return s
+}
+
+// addresses returns the addresses in a log line.
+func addresses(t *testing.T, line string) (grpc, http string) {
+	t.Helper()
 	var serving struct {
 		GRPC string `json:"grpc_addr"`
 		HTTP string `json:"http_addr"`
 	}
-	if err := json.Unmarshal([]byte(s.await(`"msg":"serving"`)), &serving); err != nil {
+	if err := json.Unmarshal([]byte(line), &serving); err != nil {
 		t.Fatal(err)
 	}
-	s.grpc, s.http = serving.GRPC, serving.HTTP
-	return s
+	return serving.GRPC, serving.HTTP
+}
+
+// command runs the command until it ends by itself.
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, log output
+	code = run(t.Context(), program{args: args, stdout: &out, stderr: &log})
+	return code, out.String(), log.String()
+}
+
+// ask calls an HTTP port, with POST if there is a body, and reads the answer. A cfg means TLS, and
+// then HTTP/2.
+func ask(ctx context.Context, cfg *tls.Config, address, path, body string, authorization ...string) (code int, text string, err error) {
+	method, scheme := http.MethodGet, "http://"
+	if body != "" {
+		method = http.MethodPost
+	}
+	if cfg != nil {
+		scheme = "https://"
+	}
+	req, err := http.NewRequestWithContext(ctx, method, scheme+address+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header["Authorization"] = authorization
+	resp, err := (&http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true, ForceAttemptHTTP2: true}).RoundTrip(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if cfg != nil && resp.ProtoMajor != 2 {
+		err = fmt.Errorf("HTTP over TLS speaks %s, want HTTP/2", resp.Proto)
+	}
+	return resp.StatusCode, string(raw), err
 }
 
 // await reads the log up to a line.

@@ -1,18 +1,13 @@
 package main
 
 import (
-	"context"
 	"net"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
-	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/version"
@@ -61,52 +56,43 @@ func TestCommandLine(t *testing.T) {
 			if row.env != "" {
 				t.Setenv(row.env, row.value)
 			}
-			var stdout, stderr output
-			code := run(t.Context(), program{args: row.args, stdout: &stdout, stderr: &stderr})
-			if code != row.code || !strings.Contains(stdout.String(), row.stdout) || !strings.Contains(stderr.String(), row.stderr) {
+			code, stdout, stderr := command(t, row.args...)
+			if code != row.code || !strings.Contains(stdout, row.stdout) || !strings.Contains(stderr, row.stderr) {
 				t.Errorf("fetchd %v: code %d, stdout %.200q, stderr %q; want code %d, %q in stdout, %q in stderr",
-					row.args, code, stdout.String(), stderr.String(), row.code, row.stdout, row.stderr)
+					row.args, code, stdout, stderr, row.code, row.stdout, row.stderr)
 			}
 		})
 	}
 }
 
-// TestServe starts the service, checks its health, fetches through the two
-// openings and stops it.
+// TestServe starts the service, checks its health, fetches from an allowed and from a blocked
+// address, and stops it.
 func TestServe(t *testing.T) {
-	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
+	o := startOrigin(t)
+	s := start(t, append(open(o), "--log-level", "debug")...)
+	if code, _, stderr := command(t, "--healthcheck", "--grpc-addr", s.grpc); code != cli.ExitOK {
+		t.Errorf("--healthcheck: code %d, stderr %q", code, stderr)
 	}
-	defer func() { _ = o.Close() }()
-	_, port, _ := strings.Cut(o.Addr("http"), ":")
-	addr := freeAddr(t)
-	ctx, stop := context.WithCancel(t.Context())
-	var stdout, stderr output
-	done := make(chan int, 1)
-	go func() {
-		done <- run(ctx, program{stdout: &stdout, stderr: &stderr, args: []string{"--grpc-addr", addr, "--http-addr", "127.0.0.1:0",
-			"--log-level", "debug", "--drain-time", "5s", "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port}})
-	}()
-	awaitHealth(t, addr)
-	got := fetchOnce(t, addr, o.URL("http", "/s/serve/503/200"))
-	if got.GetOutcome().GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || len(o.Requests("serve")) != 2 {
-		t.Errorf("outcome %v after %d requests, want SUCCESS after 2", got.GetOutcome(), len(o.Requests("serve")))
+	fetch := func(url string) *pb.FetchOutcome {
+		resp, err := s.dial(nil).FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.GetOutcome()
+	}
+	if got := fetch(o.URL("http", "/s/serve/503/200")); got.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || len(o.Requests("serve")) != 2 {
+		t.Errorf("outcome %v after %d requests, want SUCCESS after 2", got, len(o.Requests("serve")))
 	}
 	if agent := o.Requests("serve")[0].Header.Get("User-Agent"); agent != "fetchd/"+version.String() {
 		t.Errorf("User-Agent %q", agent)
 	}
-	closed := fetchOnce(t, addr, "http://10.0.0.1/")
-	if closed.GetOutcome().GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
-		t.Errorf("10.0.0.1: outcome %v, want TARGET_BLOCKED", closed.GetOutcome())
+	if got := fetch("http://10.0.0.1/"); got.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
+		t.Errorf("10.0.0.1: outcome %v, want TARGET_BLOCKED", got)
 	}
-	stop()
-	if code := <-done; code != cli.ExitOK {
-		t.Errorf("exit code %d, want 0; log:\n%s", code, stderr.String())
-	}
+	s.stop()
 	for _, line := range []string{`"msg":"serving"`, `"msg":"retrying fetch"`, `"msg":"fetch finished"`, `"msg":"draining"`, `"msg":"stopped"`} {
-		if !strings.Contains(stderr.String(), line) {
-			t.Errorf("log has no %s:\n%s", line, stderr.String())
+		if !strings.Contains(s.log.String(), line) {
+			t.Errorf("log has no %s:\n%s", line, s.log)
 		}
 	}
 }
@@ -120,46 +106,6 @@ func taken(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	return l.Addr().String()
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
-// awaitHealth asks as an orchestrator does, until the service answers.
-func awaitHealth(t *testing.T, addr string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for run(ctx, program{args: []string{"--healthcheck", "--grpc-addr", addr}, stdout: new(output), stderr: new(output)}) != cli.ExitOK {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("the service does not become healthy")
-		}
-	}
-}
-
-func fetchOnce(t *testing.T, addr, url string) *pb.FetchUnaryResponse {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	resp, err := pb.NewFetchServiceClient(conn).FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: url}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp
 }
 
 // TestEgressCheck says what would happen, by the exit codes that scripts use.
@@ -196,12 +142,12 @@ func TestEgressCheck(t *testing.T) {
 		{"a number", []string{"--egress-check", "http://2130706433/"}, cli.ExitUsage, "invalid"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			var stdout, stderr output
-			if code := run(t.Context(), program{args: row.args, stdout: &stdout, stderr: &stderr}); code != row.code || !strings.Contains(stdout.String(), row.stdout) {
-				t.Errorf("code %d, stdout %q, stderr %q, want code %d and %q", code, stdout.String(), stderr.String(), row.code, row.stdout)
+			code, stdout, stderr := command(t, row.args...)
+			if code != row.code || !strings.Contains(stdout, row.stdout) {
+				t.Errorf("code %d, stdout %q, stderr %q, want code %d and %q", code, stdout, stderr, row.code, row.stdout)
 			}
-			if told := strings.HasPrefix(stdout.String(), "allowed"); told != (row.code == cli.ExitOK) {
-				t.Errorf("stdout %q with code %d", stdout.String(), row.code)
+			if told := strings.HasPrefix(stdout, "allowed"); told != (row.code == cli.ExitOK) {
+				t.Errorf("stdout %q with code %d", stdout, row.code)
 			}
 		})
 	}
@@ -221,8 +167,7 @@ func byProxy(u string) []string {
 // TestKeyLog: no start with a file for TLS keys in the environment.
 func TestKeyLog(t *testing.T) {
 	t.Setenv("SSLKEYLOGFILE", "/nowhere")
-	var stderr output
-	if code := run(t.Context(), program{args: []string{"--grpc-addr", "127.0.0.1:0"}, stdout: new(output), stderr: &stderr}); code != cli.ExitUsage {
-		t.Errorf("code %d, stderr %q, want %d", code, stderr.String(), cli.ExitUsage)
+	if code, _, stderr := command(t, "--grpc-addr", "127.0.0.1:0"); code != cli.ExitUsage {
+		t.Errorf("code %d, stderr %q, want %d", code, stderr, cli.ExitUsage)
 	}
 }

@@ -23,11 +23,11 @@ func inForce(t *testing.T, args ...string) map[string]string {
 
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
-	var stdout, stderr output
-	if code := run(t.Context(), program{args: append([]string{"config"}, args...), stdout: &stdout, stderr: &stderr}); code != cli.ExitOK {
-		t.Fatalf("fetchd config %q: code %d, stderr %q", args, code, stderr.String())
+	code, stdout, stderr := command(t, append([]string{"config"}, args...)...)
+	if code != cli.ExitOK {
+		t.Fatalf("fetchd config %q: code %d, stderr %q", args, code, stderr)
 	}
-	return stdout.String()
+	return stdout
 }
 
 // TestPrecedence: a flag, the environment, the file, the default.
@@ -147,9 +147,8 @@ func TestProxyIsHidden(t *testing.T) {
 			if row.environment != "" {
 				t.Setenv("FETCHD_EGRESS_PROXY", row.environment)
 			}
-			var stdout, stderr output
-			code := run(t.Context(), program{args: row.args, stdout: &stdout, stderr: &stderr})
-			all := stdout.String() + stderr.String()
+			code, stdout, stderr := command(t, row.args...)
+			all := stdout + stderr
 			if code != row.code || strings.Contains(all, "hunter2") || strings.Contains(all, "alice") {
 				t.Errorf("%q: code %d, want %d, and no user or password:\n%s", row.args, code, row.code, all)
 			}
@@ -253,12 +252,11 @@ func TestWrongSettings(t *testing.T) {
 				t.Setenv(row.variable, row.value)
 			}
 			said := make(map[string]string)
-			for _, command := range []string{"serve", "config"} {
-				var stdout, stderr output
-				code := run(t.Context(), program{args: append([]string{command}, args...), stdout: &stdout, stderr: &stderr})
-				said[command] = stderr.String()
-				if code != cli.ExitUsage || stdout.String() != "" {
-					t.Errorf("fetchd %s %q: code %d, stdout %q, want code %d and nothing", command, args, code, stdout.String(), cli.ExitUsage)
+			for _, name := range []string{"serve", "config"} {
+				code, stdout, stderr := command(t, append([]string{name}, args...)...)
+				said[name] = stderr
+				if code != cli.ExitUsage || stdout != "" {
+					t.Errorf("fetchd %s %q: code %d, stdout %q, want code %d and nothing", name, args, code, stdout, cli.ExitUsage)
 				}
 			}
 			for _, want := range row.want {
@@ -312,13 +310,13 @@ func TestToken(t *testing.T) {
 	t.Setenv("FETCHD_CONFIG", "/nowhere/fetchd.yaml")
 	f := newFolder(t)
 	made := func(name string) (token, line string) {
-		var stdout, stderr output
-		if code := run(t.Context(), program{args: []string{"token", name}, stdout: &stdout, stderr: &stderr}); code != cli.ExitOK {
-			t.Fatalf("fetchd token %q: code %d, stderr %q", name, code, stderr.String())
+		code, stdout, stderr := command(t, "token", name)
+		if code != cli.ExitOK {
+			t.Fatalf("fetchd token %q: code %d, stderr %q", name, code, stderr)
 		}
-		token, line, _ = strings.Cut(stdout.String(), "\n")
-		if strings.Contains(stderr.String()+line, token) || strings.Count(stdout.String(), "\n") != 2 {
-			t.Errorf("fetchd token %q prints the token more than once, or not two lines:\n%s%s", name, stdout.String(), stderr.String())
+		token, line, _ = strings.Cut(stdout, "\n")
+		if strings.Contains(stderr+line, token) || strings.Count(stdout, "\n") != 2 {
+			t.Errorf("fetchd token %q prints the token more than once, or not two lines:\n%s%s", name, stdout, stderr)
 		}
 		return token, line
 	}
@@ -335,10 +333,9 @@ func TestToken(t *testing.T) {
 		t.Errorf("a token file of both lines: %q", got)
 	}
 	for name, want := range map[string]string{"": "1 to 64", strings.Repeat("x", 65): "1 to 64", "a\nb": "printable", " a": "space", a: "must not start with fetchd_"} {
-		var stdout, stderr output
-		code := run(t.Context(), program{args: []string{"token", name}, stdout: &stdout, stderr: &stderr})
-		if code != cli.ExitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), a) {
-			t.Errorf("fetchd token %q: code %d, stderr %q, want code %d and %q", name, code, stderr.String(), cli.ExitUsage, want)
+		code, _, stderr := command(t, "token", name)
+		if code != cli.ExitUsage || !strings.Contains(stderr, want) || strings.Contains(stderr, a) {
+			t.Errorf("fetchd token %q: code %d, stderr %q, want code %d and %q", name, code, stderr, cli.ExitUsage, want)
 		}
 	}
 }
@@ -352,13 +349,10 @@ func TestStrayVariables(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	var stdout, stderr output
-	if code := run(t.Context(), program{args: []string{"config"}, stdout: &stdout, stderr: &stderr}); code != cli.ExitOK {
-		t.Errorf("fetchd config: code %d, want %d", code, cli.ExitOK)
-	}
+	code, _, got := command(t, "config")
 	const want = "fetchd: the environment variable \"FETCHD_MAX_FETCHS\" is not a setting and is ignored: did you mean FETCHD_MAX_FETCHES?\n"
-	if got := stderr.String(); got != want {
-		t.Errorf("fetchd config says %q, want %q", got, want)
+	if code != cli.ExitOK || got != want {
+		t.Errorf("fetchd config: code %d, stderr %q; want code %d, %q", code, got, cli.ExitOK, want)
 	}
 	s := start(t)
 	line := s.await("environment variable is no setting")

@@ -58,14 +58,7 @@ func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	cmd, r := execute(t, nil, append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}, args...)...)
 	p := &process{T: t, cmd: cmd, log: bufio.NewReader(r)}
-	var serving struct {
-		GRPC string `json:"grpc_addr"`
-		HTTP string `json:"http_addr"`
-	}
-	if err := json.Unmarshal([]byte(p.await(`"msg":"serving"`)), &serving); err != nil {
-		t.Fatal(err)
-	}
-	p.grpc, p.http = serving.GRPC, serving.HTTP
+	p.grpc, p.http = addresses(t, p.await(`"msg":"serving"`))
 	return p
 }
 
@@ -88,26 +81,11 @@ func (p *process) ask(path, body string) (int, string) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
-	method := http.MethodGet
-	if body != "" {
-		method = http.MethodPost
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+p.http+path, strings.NewReader(body))
-	if err != nil {
-		p.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	transport := &http.Transport{DisableKeepAlives: true}
-	resp, err := transport.RoundTrip(req)
+	code, text, err := ask(ctx, nil, p.http, path, body)
 	if err != nil {
 		p.Fatalf("%s: %v", path, err)
 	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		p.Fatalf("%s: %v", path, err)
-	}
-	return resp.StatusCode, string(text)
+	return code, text
 }
 
 // awaitMetric polls until a series has a value.
@@ -213,15 +191,7 @@ func (p *process) leave(o *origin.Origin) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		body := strings.NewReader(fmt.Sprintf(`{"url":%q}`, o.URL("http", "/s/stuck/silent")))
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.http+"/v1/fetch:unary", body)
-		if err != nil {
-			return // no fetch is in flight, which the test notices
-		}
-		req.Header.Set("Content-Type", "application/json")
-		if resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req); err == nil {
-			_ = resp.Body.Close()
-		}
+		_, _, _ = ask(ctx, nil, p.http, "/v1/fetch:unary", fmt.Sprintf(`{"url":%q}`, o.URL("http", "/s/stuck/silent"))) // awaitMetric notices an error
 	}()
 	p.Cleanup(func() {
 		cancel()
