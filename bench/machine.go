@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -12,38 +14,22 @@ import (
 // machine describes the machine, before the measurement starts.
 func machine(ctx context.Context, w *workshop) ([][]string, error) {
 	commit, err := command(ctx, w.environ, w.root, "git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*")
-	if err != nil {
-		return nil, err
+	read := func(path string) string {
+		text, failed := os.ReadFile(path)
+		err = errors.Join(err, failed)
+		return strings.TrimSpace(string(text))
 	}
-	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return nil, err
+	load, _, _ := strings.Cut(read("/proc/loadavg"), " ")
+	model := "unknown"
+	if _, after, found := strings.Cut(read("/proc/cpuinfo"), "model name"); found {
+		model, _, _ = strings.Cut(after, "\n")
+		model = strings.Trim(model, "\t: ")
 	}
-	load, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return nil, err
-	}
-	model, err := processor()
-	if err != nil {
-		return nil, err
-	}
-	busy, _, _ := strings.Cut(string(load), " ")
 	return [][]string{
 		{"processor", fmt.Sprintf("%s, %d cores", model, runtime.NumCPU())},
-		{"system", fmt.Sprintf("%s/%s, Linux %s", runtime.GOOS, runtime.GOARCH, strings.TrimSpace(string(kernel)))},
+		{"system", fmt.Sprintf("%s/%s, Linux %s", runtime.GOOS, runtime.GOARCH, read("/proc/sys/kernel/osrelease"))},
 		{"Go", runtime.Version()},
-		{"commit", strings.TrimSpace(string(commit))},
-		{"started", time.Now().UTC().Format("2006-01-02 15:04 MST") + ", at a load average of " + busy},
-	}, nil
-}
-
-// processor returns the name of the first processor.
-func processor() (string, error) {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(text)) {
-		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value), err
-		}
-	}
-	return "unknown", err
+		{"commit", string(bytes.TrimSpace(commit))},
+		{"started", time.Now().UTC().Format("2006-01-02 15:04 MST") + ", at a load average of " + load},
+	}, err
 }

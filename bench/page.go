@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"fetchd/bench/report"
@@ -81,51 +80,50 @@ func (m *measured) line(s subject) []string {
 // plots returns the plots that have at least one subject.
 func plots(results []measured) []report.Plot {
 	var all []report.Plot
-	bars := func(file, title, unit string, parts map[string]figure, order []string, groups ...string) {
-		plot := report.Bars{Title: title, Unit: unit, Parts: order}
-		each(results, groups, func(m *measured, s subject) {
-			bar := report.Bar{Label: s.name}
-			for _, part := range order {
-				bar.Values = append(bar.Values, m.spread(s.name, parts[part]).Median)
-			}
-			plot.Bars = append(plot.Bars, bar)
-		})
-		if len(plot.Bars) > 0 {
-			all = append(all, report.Plot{Title: title, Name: file, SVG: plot.SVG()})
-		}
-	}
-	cpu, order := map[string]figure{"service": serviceCPU, "caller": callerCPU}, []string{"service", "caller"}
-	bars("cpu.svg", "CPU of a fetch of 1 KiB, 64 open", "µs", cpu, order, "unary", "stream", "engine")
-	bars("languages.svg", "CPU of a fetch of 1 KiB by callers in other languages", "µs", cpu, order, "python", "uvloop", "node")
-	ranges := report.Ranges{Title: "Time of a fetch of 1 KiB", Unit: "µs", Points: [3]string{"50 %", "90 %", "99 %"}}
-	each(results, []string{"latency", "unary", "stream", "engine"}, func(m *measured, s subject) {
-		ranges.Ranges = append(ranges.Ranges, report.Range{Label: s.name, Values: [3]float64{
-			m.spread(s.name, p50).Median, m.spread(s.name, p90).Median, m.spread(s.name, p99).Median}})
-	})
-	if len(ranges.Ranges) > 0 {
-		all = append(all, report.Plot{Title: ranges.Title, Name: "latency.svg", SVG: ranges.SVG()})
-	}
-	bars("memory.svg", "Memory of a fetch that waits, of 10,000", "KiB", map[string]figure{"memory": memory}, []string{"memory"}, "backoff", "origin")
-	return all
-}
-
-// each calls f for the measured subjects of the groups, in the order of groups. It calls f
-// once per name.
-func each(results []measured, groups []string, f func(*measured, subject)) {
-	var seen []string
-	for _, name := range groups {
-		for i := range results {
-			if results[i].name != name {
-				continue
-			}
-			for _, s := range results[i].subjects() {
-				if len(results[i].runs[s.name]) > 0 && !slices.Contains(seen, s.name) {
-					seen = append(seen, s.name)
-					f(&results[i], s)
+	cpu := []string{"service", "caller"}
+	for _, p := range []struct {
+		file    string
+		chart   report.Chart
+		figures []figure
+		groups  []string
+	}{
+		{"cpu.svg", report.Chart{Title: "CPU of a fetch of 1 KiB, 64 open", Unit: "µs", Parts: cpu},
+			[]figure{serviceCPU, callerCPU}, []string{"unary", "stream", "engine"}},
+		{"languages.svg", report.Chart{Title: "CPU of a fetch of 1 KiB by callers in other languages", Unit: "µs", Parts: cpu},
+			[]figure{serviceCPU, callerCPU}, []string{"python", "uvloop", "node"}},
+		{"latency.svg", report.Chart{Title: "Time of a fetch of 1 KiB", Unit: "µs", Parts: []string{"50 %", "90 %", "99 %"}, Points: true},
+			[]figure{p50, p90, p99}, []string{"latency", "unary", "stream", "engine"}},
+		{"memory.svg", report.Chart{Title: "Memory of a fetch that waits, of 10,000", Unit: "KiB", Parts: []string{"memory"}},
+			[]figure{memory}, []string{"backoff", "origin"}},
+	} {
+		for _, name := range p.groups {
+			for i := range results {
+				if m := &results[i]; m.name == name {
+					p.chart.Rows = append(p.chart.Rows, m.chartRows(p.figures)...)
 				}
 			}
 		}
+		if len(p.chart.Rows) > 0 {
+			all = append(all, report.Plot{Title: p.chart.Title, Name: p.file, SVG: p.chart.SVG()})
+		}
 	}
+	return all
+}
+
+// chartRows returns the medians of the subjects that were measured.
+func (m *measured) chartRows(figures []figure) []report.Row {
+	var rows []report.Row
+	for _, s := range m.subjects() {
+		if len(m.runs[s.name]) == 0 {
+			continue
+		}
+		row := report.Row{Label: s.name}
+		for _, f := range figures {
+			row.Values = append(row.Values, m.spread(s.name, f).Median)
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // write writes the page and its plots into a folder. It keeps the part of an existing page

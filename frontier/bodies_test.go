@@ -122,7 +122,7 @@ func TestBodyNotStored(t *testing.T) {
 		}
 	}
 	if w.backoff.wait() > 0 {
-		t.Error("the brake holds though a body was kept")
+		t.Error("claims are still delayed although a body was stored")
 	}
 }
 

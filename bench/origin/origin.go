@@ -24,6 +24,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"fetchd/internal/selfsigned"
 )
 
 // MaxSize is the maximum size of a body in bytes.
@@ -49,7 +51,7 @@ type Origin struct {
 
 // Start listens on free ports and serves until [Origin.Close].
 func Start() (*Origin, error) {
-	certificate, authority, err := certify()
+	certificate, authority, _, err := selfsigned.New()
 	if err != nil {
 		return nil, fmt.Errorf("origin: %w", err)
 	}

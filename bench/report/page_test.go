@@ -91,14 +91,14 @@ func TestSVG(t *testing.T) {
 		name, svg string
 		shapes    map[string]int // the expected elements
 	}{
-		{"bars", (&report.Bars{Title: awkward, Unit: "µs", Parts: []string{"service", awkward}, Bars: []report.Bar{
+		{"bars", (&report.Chart{Title: awkward, Unit: "µs", Parts: []string{"service", awkward}, Rows: []report.Row{
 			{Label: awkward, Values: []float64{1, 2}}, {Label: "nothing", Values: []float64{0, 0}},
 		}}).SVG(), map[string]int{"title": 1, "rect": 2 + 4}},
-		{"no bars", (&report.Bars{Title: "none", Parts: []string{"memory"}}).SVG(), map[string]int{"title": 1, "rect": 0}},
-		{"ranges", (&report.Ranges{Title: awkward, Points: [3]string{"50 %", "90 %", "99 %"}, Ranges: []report.Range{
-			{Label: awkward, Values: [3]float64{120, 500, 9000}}, {Label: "nothing", Values: [3]float64{0, 0, 0}},
+		{"no bars", (&report.Chart{Title: "none", Parts: []string{"memory"}}).SVG(), map[string]int{"title": 1, "rect": 0}},
+		{"ranges", (&report.Chart{Title: awkward, Points: true, Parts: []string{"50 %", "90 %", "99 %"}, Rows: []report.Row{
+			{Label: awkward, Values: []float64{120, 500, 9000}}, {Label: "nothing", Values: []float64{0, 0, 0}},
 		}}).SVG(), map[string]int{"title": 1, "circle": 6}},
-		{"no ranges", (&report.Ranges{Title: "none"}).SVG(), map[string]int{"title": 1, "circle": 0}},
+		{"no ranges", (&report.Chart{Title: "none", Points: true}).SVG(), map[string]int{"title": 1, "circle": 0}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			elements, text := parsed(t, row.svg)

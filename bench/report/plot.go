@@ -4,36 +4,22 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
-// Bars is a plot with one stacked bar per subject.
-type Bars struct {
-	Title string
-	Unit  string
-	// Parts names the parts of a bar, from the left. There are at most four.
-	Parts []string
-	Bars  []Bar
+// Chart is a plot with a row for each subject: a stacked bar, or points on a logarithmic scale.
+type Chart struct {
+	Title, Unit string
+	Parts       []string // the names of a row's values, at most four
+	Points      bool     // draws points, of values in ascending order, instead of bars
+	Rows        []Row
 }
 
-// Bar is one subject, with a value for each part.
-type Bar struct {
+// Row is one subject, with a value for each part.
+type Row struct {
 	Label  string
 	Values []float64
-}
-
-// Ranges is a plot with three points per subject on a logarithmic scale.
-type Ranges struct {
-	Title  string
-	Unit   string
-	Points [3]string // the names of the points, in ascending order
-	Ranges []Range
-}
-
-// Range is one subject.
-type Range struct {
-	Label  string
-	Values [3]float64
 }
 
 // The dimensions of a plot, in pixels. Grey text and these colors are readable on light and
@@ -83,28 +69,37 @@ func (s *svg) label(i int, text string) int {
 	return y
 }
 
-// SVG draws the plot.
-func (b *Bars) SVG() string {
+// SVG draws the chart.
+func (c *Chart) SVG() string {
 	s := new(svg)
-	names := b.Parts
+	names := c.Parts
 	if len(names) == 1 {
 		names = nil
 	}
-	s.begin(b.Title, b.Unit, len(b.Bars), names)
-	most := 0.0
-	for _, bar := range b.Bars {
-		most = max(most, total(bar.Values))
+	s.begin(c.Title, c.Unit, len(c.Rows), names)
+	if c.Points {
+		c.points(s)
+	} else {
+		c.bars(s)
 	}
-	for i, bar := range b.Bars {
-		y, x := s.label(i, bar.Label), float64(labelWidth)
-		for part, value := range bar.Values {
+	s.WriteString("</svg>\n")
+	return s.String()
+}
+
+func (c *Chart) bars(s *svg) {
+	most := 0.0
+	for _, row := range c.Rows {
+		most = max(most, total(row.Values))
+	}
+	for i, row := range c.Rows {
+		y, x := s.label(i, row.Label), float64(labelWidth)
+		for part, value := range row.Values {
 			width := scaled(value, most)
 			s.put(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n", x, y-barHeight/2, width, barHeight, colors[part%len(colors)])
 			x += width
 		}
-		s.put(`<text x="%.1f" y="%d">%s</text>`+"\n", x+6, y+4, Number(total(bar.Values)))
+		s.put(`<text x="%.1f" y="%d">%s</text>`+"\n", x+6, y+4, Number(total(row.Values)))
 	}
-	return s.end()
 }
 
 func total(values []float64) float64 {
@@ -123,36 +118,27 @@ func scaled(value, most float64) float64 {
 	return value / most * (plotWidth - labelWidth - valueWidth)
 }
 
-// SVG draws the plot.
-func (r *Ranges) SVG() string {
-	s := new(svg)
-	s.begin(r.Title, r.Unit, len(r.Ranges), r.Points[:])
+func (c *Chart) points(s *svg) {
 	least, most := math.Inf(1), 0.0
-	for _, one := range r.Ranges {
-		least, most = min(least, max(one.Values[0], 1)), max(most, one.Values[2])
+	for _, row := range c.Rows {
+		least, most = min(least, max(slices.Min(row.Values), 1)), max(most, slices.Max(row.Values))
 	}
 	from, to := math.Floor(math.Log10(least)), math.Ceil(math.Log10(max(most, 10)))
 	at := func(v float64) float64 {
 		return labelWidth + scaled(math.Log10(max(v, 1))-from, max(to-from, 1))
 	}
-	bottom := headHeight + len(r.Ranges)*rowHeight
+	bottom := headHeight + len(c.Rows)*rowHeight
 	for tick := from; tick <= to; tick++ {
 		x := at(math.Pow(10, tick))
 		s.put(`<line class="line" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n",
 			x, headHeight, x, bottom, x, bottom+18, Number(math.Pow(10, tick)))
 	}
-	for i, one := range r.Ranges {
-		y := s.label(i, one.Label)
-		s.put(`<line class="line" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", at(one.Values[0]), y, at(one.Values[2]), y)
-		for point, v := range one.Values {
-			s.put(`<circle cx="%.1f" cy="%d" r="5" fill="%s"/>`+"\n", at(v), y, colors[point])
+	for i, row := range c.Rows {
+		y, last := s.label(i, row.Label), slices.Max(row.Values)
+		s.put(`<line class="line" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", at(row.Values[0]), y, at(last), y)
+		for point, v := range row.Values {
+			s.put(`<circle cx="%.1f" cy="%d" r="5" fill="%s"/>`+"\n", at(v), y, colors[point%len(colors)])
 		}
-		s.put(`<text x="%.1f" y="%d">%s</text>`+"\n", at(one.Values[2])+10, y+4, Number(one.Values[2]))
+		s.put(`<text x="%.1f" y="%d">%s</text>`+"\n", at(last)+10, y+4, Number(last))
 	}
-	return s.end()
-}
-
-func (s *svg) end() string {
-	s.WriteString("</svg>\n")
-	return s.String()
 }

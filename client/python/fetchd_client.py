@@ -160,7 +160,7 @@ class BodyRestarted(Exception):
     """
 
     def __init__(self, offset):
-        super().__init__(f"the body restarts at byte {offset}: drop the bytes after it, and continue to read")
+        super().__init__(f"the body restarts at byte {offset}: drop the bytes from there on, and continue to read")
         self.offset = offset
 
 

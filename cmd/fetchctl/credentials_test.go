@@ -1,23 +1,17 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"fetchd/fetch"
 	"fetchd/internal/cli"
+	"fetchd/internal/selfsigned"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 )
@@ -76,30 +70,11 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// certificate makes one that signs itself, for 127.0.0.1, and writes it to dir.
+// certificate returns a self-signed certificate for 127.0.0.1, and writes it to dir.
 func certificate(t *testing.T, dir string) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
-	err = errors.Join(os.WriteFile(filepath.Join(dir, "cert.pem"), certPEM, 0o600), os.WriteFile(filepath.Join(dir, "key.pem"), keyPEM, 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	pair, certPEM, keyPEM, err := selfsigned.New()
+	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "cert.pem"), certPEM, 0o600), os.WriteFile(filepath.Join(dir, "key.pem"), keyPEM, 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}

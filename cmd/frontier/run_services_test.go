@@ -2,25 +2,19 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"fetchd/internal/cli"
+	"fetchd/internal/selfsigned"
 	"fetchd/internal/site"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
@@ -155,23 +149,14 @@ func TestServerWithTLS(t *testing.T) {
 	}
 }
 
-// certificate creates a self-signed certificate for 127.0.0.1 and writes it to a file.
+// certificate returns a self-signed certificate for 127.0.0.1, and writes it to a file.
 func certificate(t *testing.T, file string) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+	pair, certPEM, _, err := selfsigned.New()
+	if err = errors.Join(err, os.WriteFile(file, certPEM, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return pair
 }
 
 func TestNoService(t *testing.T) {

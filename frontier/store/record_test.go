@@ -325,10 +325,10 @@ func TestLeaveHosts(t *testing.T) {
 				f.put("http://a.test/1", "http://a.test/2", "http://a.test/3")
 				first := f.claim(1)[0]
 				if left, err := f.LeaveHosts(t.Context(), []Lease{first.Lease, {ID: first.ID, Token: 99}}); err != nil || len(left) != 1 || left[0] != first.Lease {
-					t.Fatalf("Depart = %v, %v, want the lease that is held", left, err)
+					t.Fatalf("LeaveHosts = %v, %v, want the lease that is held", left, err)
 				}
 				if again, err := f.LeaveHosts(t.Context(), []Lease{first.Lease}); err != nil || len(again) != 0 {
-					t.Errorf("Depart again = %v, %v, want none", again, err)
+					t.Errorf("LeaveHosts again = %v, %v, want none", again, err)
 				}
 				f.claim(0) // its delay has started
 				f.openHosts()

@@ -5,15 +5,9 @@ package limits
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/internal/selfsigned"
 	"fetchd/internal/wait"
 )
 
@@ -51,7 +46,7 @@ type hostile struct {
 func newHostile(t *testing.T) *hostile {
 	t.Helper()
 	h := &hostile{over: make(chan struct{}), gate: make(chan struct{}), conns: make(map[net.Conn]struct{})}
-	certificate, authority, err := newCertificate()
+	certificate, authority, _, err := selfsigned.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,25 +74,6 @@ func newHostile(t *testing.T) *hostile {
 		running.Wait()
 	})
 	return h
-}
-
-// newCertificate returns a self-signed certificate for 127.0.0.1.
-func newCertificate() (tls.Certificate, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
 func (h *hostile) accept(running *sync.WaitGroup, l net.Listener, serve func(net.Conn)) {

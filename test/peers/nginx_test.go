@@ -3,15 +3,10 @@ package peers
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -27,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"fetchd/conformance/origin"
+	"fetchd/internal/selfsigned"
 	"fetchd/internal/wait"
 	"fetchd/test/rig"
 )
@@ -165,26 +161,14 @@ func (n *nginx) files() {
 
 func (n *nginx) certificate() {
 	n.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	_, certPEM, keyPEM, err := selfsigned.New()
 	if err != nil {
 		n.Fatal(err)
 	}
-	now := time.Now()
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
-	if err != nil {
-		n.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		n.Fatal(err)
-	}
-	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	n.write("cert.pem", public)
-	n.write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	n.write("cert.pem", certPEM)
+	n.write("key.pem", keyPEM)
 	n.roots = x509.NewCertPool()
-	n.roots.AppendCertsFromPEM(public)
+	n.roots.AppendCertsFromPEM(certPEM)
 }
 
 // until waits for something that nginx does asynchronously.
