@@ -177,9 +177,7 @@ func TestNonIdempotentRetriesForbidden(t *testing.T) {
 			t.Errorf("%s in FetchMany: %v, want INVALID_REQUEST that names %s", row.name, e, field)
 		}
 	}
-	if err := r.Service.SetLimits(server.Limits{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Service.SetLimits(server.Limits{}))
 	in := r.request("/s/later/200")
 	in.Method, in.RetryPolicy = "POST", &pb.RetryPolicy{IdempotencyKey: "k", AllowNonIdempotent: true}
 	r.mustUnary(in)

@@ -78,9 +78,7 @@ func BenchmarkFetchMany(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := stream.Send(in); err != nil {
-			b.Fatal(err)
-		}
+		must(b, stream.Send(in))
 		for left := len(in.GetTasks()); left > 0; {
 			m, err := stream.Recv()
 			if err != nil {
@@ -94,9 +92,7 @@ func BenchmarkFetchMany(b *testing.B) {
 			}
 		}
 	}
-	if err := stream.CloseSend(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, stream.CloseSend())
 	if m, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		b.Fatalf("at the end: %v, %v; want EOF", m, err)
 	}

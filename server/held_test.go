@@ -37,9 +37,7 @@ func statusOf(t *testing.T, head map[string]string) error {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := proto.Unmarshal(raw, st); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proto.Unmarshal(raw, st))
 	}
 	return status.ErrorProto(st)
 }
@@ -115,10 +113,7 @@ func TestLongRequestsAreCharged(t *testing.T) {
 	c := r.raw(r.dialFrom(1), window(1<<20))
 	c.open(1, pb.FetchService_FetchMany_FullMethodName)
 	held("a stream", 2*mib, 2*mib+mib/2)
-	tasks, err := proto.Marshal(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: &pb.FetchRequest{Url: "http://a.example/", Body: make([]byte, 3*mib)}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tasks := marshal(t, &pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: &pb.FetchRequest{Url: "http://a.example/", Body: make([]byte, 3*mib)}}}})
 	c.send(1, tasks, 0, 100)
 	held("a stream and a long message", 3*mib, 3*mib+mib/2)
 	c.open(3, pb.FetchService_FetchUnary_FullMethodName)
@@ -197,10 +192,7 @@ func TestCompressedCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	in := &pb.FetchUnaryRequest{Request: r.request("/s/k/200:size=10000")}
-	message, err := proto.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	message := marshal(t, in)
 	names := []string{"gzip", "snappy", "deflate", "zstd", "br", "lz4", "unknown"}
 	methods := []string{pb.FetchService_Fetch_FullMethodName, pb.FetchService_FetchUnary_FullMethodName,
 		pb.FetchService_FetchMany_FullMethodName, pb.FetchService_Explain_FullMethodName}
@@ -259,10 +251,7 @@ func TestUnreadAnswers(t *testing.T) {
 					if method == pb.FetchService_FetchUnary_FullMethodName {
 						m = &pb.FetchUnaryRequest{Request: in}
 					}
-					message, err := proto.Marshal(m)
-					if err != nil {
-						t.Fatal(err)
-					}
+					message := marshal(t, m)
 					c := r.raw(r.dialFrom(1), window(0))
 					c.open(1, method)
 					c.send(1, message, 0, -1)
@@ -273,11 +262,9 @@ func TestUnreadAnswers(t *testing.T) {
 					if held := r.Service.Held(); held[budget.Answer] < int64(size) || held.Total() != held[budget.Answer]+held[budget.Receiving] || held[budget.Receiving] > 16<<10 {
 						t.Errorf("%v is held for an answer of %d bytes", held, size)
 					}
-					_, err = r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/other/200")})
+					_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.request("/s/other/200")})
 					wantReason(t, err, "TOO_MANY_FETCHES")
-					if err := row.end(c); err != nil {
-						t.Fatal(err)
-					}
+					must(t, row.end(c))
 					r.wantNothingHeld()
 					r.mustUnary(r.request("/s/other/200"))
 				})

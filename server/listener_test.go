@@ -48,6 +48,7 @@ func TestUnauthenticatedConnections(t *testing.T) {
 	r.wantHealth(watch, healthpb.HealthCheckResponse_SERVING)
 	m := r.many(ctx) // the caller's only connection
 	m.start(r.task("a", "/s/a/200"))
+	m.until(1) // its connection is authenticated
 	var idle []net.Conn
 	for i := range 100 {
 		conn := r.dialFrom(byte(4 + i%20))

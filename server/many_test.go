@@ -45,16 +45,12 @@ func (r *rig) task(tag, path string) *pb.Task { return &pb.Task{Tag: tag, Reques
 
 func (m *manyStream) start(tasks ...*pb.Task) {
 	m.Helper()
-	if err := m.Send(&pb.FetchManyRequest{Tasks: tasks}); err != nil {
-		m.Fatal(err)
-	}
+	must(m, m.Send(&pb.FetchManyRequest{Tasks: tasks}))
 }
 
 func (m *manyStream) cancel(tags ...string) {
 	m.Helper()
-	if err := m.Send(&pb.FetchManyRequest{CancelledTags: tags}); err != nil {
-		m.Fatal(err)
-	}
+	must(m, m.Send(&pb.FetchManyRequest{CancelledTags: tags}))
 }
 
 // next receives one message.
@@ -92,9 +88,7 @@ func (m *manyStream) until(n int) {
 // finish half-closes the stream and reads to the end. Each tag must have an outcome.
 func (m *manyStream) finish(tags ...string) {
 	m.Helper()
-	if err := m.CloseSend(); err != nil {
-		m.Fatal(err)
-	}
+	must(m, m.CloseSend())
 	if err := m.end(); !errors.Is(err, io.EOF) {
 		m.Errorf("the call ends with %v, want OK", err)
 	}
@@ -399,9 +393,7 @@ func TestFetchManyShutdown(t *testing.T) {
 				m.start(r.task("late", "/s/late/200"))
 				m.until(4)
 				if row.close {
-					if err := m.CloseSend(); err != nil {
-						r.Fatal(err)
-					}
+					must(r, m.CloseSend())
 				}
 				if err := m.next(); row.code == codes.OK && !errors.Is(err, io.EOF) {
 					r.Errorf("the call ends with %v, want OK", err)

@@ -152,9 +152,7 @@ func TestUnreadMany(t *testing.T) {
 					tasks.Tasks = append(tasks.Tasks, r.task(key(i), "/s/"+key(i)+"/200:size="+size))
 				}
 				tasks.Tasks = append(tasks.Tasks, r.task("silent", "/s/silent/silent"))
-				if err := m.Send(tasks); err != nil {
-					t.Fatal(err)
-				}
+				must(t, m.Send(tasks))
 				r.logs.await(t, "fetch finished", 40)
 				if _, err := m.Recv(); err != nil {
 					t.Fatal(err)

@@ -189,9 +189,7 @@ func TestTraces(t *testing.T) {
 	o := newObserved(t)
 	begun := time.Now()
 	o.everyWay(metadata.AppendToOutgoingContext(t.Context(), "traceparent", parent), "/s/k/200")
-	if err := o.observer.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, o.observer.Shutdown(t.Context()))
 	names := map[string]int{}
 	var fetches []string
 	for _, s := range o.spans.GetSpans() {

@@ -33,9 +33,7 @@ func (r *rig) asker(version string) asker {
 			t.Fatal(err)
 		}
 		out := new(reflectv1.ServerReflectionResponse)
-		if err := errors.Join(stream.SendMsg(in), stream.RecvMsg(out), stream.CloseSend()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(stream.SendMsg(in), stream.RecvMsg(out), stream.CloseSend()))
 		return out
 	}
 }
@@ -93,9 +91,7 @@ func contract(t *testing.T, ask asker, symbol string) *descriptorpb.FileDescript
 		t.Fatalf("symbol %s: %v", symbol, answer)
 	}
 	file := new(descriptorpb.FileDescriptorProto)
-	if err := proto.Unmarshal(files[0], file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proto.Unmarshal(files[0], file))
 	return file
 }
 

@@ -55,10 +55,7 @@ func wantViolations(t *testing.T, err error, want []string) {
 	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), got); diff != "" {
 		t.Errorf("fields of %v (-want +got)\n%s", err, diff)
 	}
-	raw, err := proto.Marshal(st.Proto())
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := marshal(t, st.Proto())
 	if bytes.Contains(raw, []byte(marker)) {
 		t.Errorf("the status contains %q: %v", marker, st)
 	}
@@ -154,10 +151,7 @@ func TestRefusalFitsTrailers(t *testing.T) {
 			var trailer metadata.MD
 			_, err := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: in}, grpc.Trailer(&trailer))
 			wantCode(t, "FetchUnary", err, codes.InvalidArgument)
-			raw, err := proto.Marshal(status.Convert(err).Proto())
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw := marshal(t, status.Convert(err).Proto())
 			// The trailers hold the text twice: as text and in the details.
 			if n := len(status.Convert(err).Message()) + len(raw)*4/3; n > 8<<10 {
 				t.Errorf("the status has %d bytes of trailers, want at most 8 KiB", n)

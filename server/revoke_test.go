@@ -175,9 +175,7 @@ func TestRevokedWhileItsRequestComes(t *testing.T) {
 		synctest.Wait()
 		known.set("b", "")
 		r.Service.Reauthenticate()
-		if err := stream.SendMsg(r.request("/s/k/200")); err != nil {
-			r.Fatal(err)
-		}
+		must(r, stream.SendMsg(r.request("/s/k/200")))
 		_ = stream.CloseSend() // RecvMsg returns the error
 		wantCode(r.T, "Fetch", stream.RecvMsg(new(pb.FetchResponse)), codes.Unauthenticated)
 		r.wantRequests("k", 0)

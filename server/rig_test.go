@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/conformance/origin"
@@ -286,6 +287,22 @@ func wantClass(t *testing.T, o *pb.FetchOutcome, class pb.ErrorClass, stop pb.Re
 	if e.GetErrorClass() != class || e.GetStopReason() != stop || o.GetAttempts() != attempts {
 		t.Errorf("outcome %s, %s, %d attempts; want %s, %s, %d", e.GetErrorClass(), e.GetStopReason(), o.GetAttempts(), class, stop, attempts)
 	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// marshal encodes a message.
+func marshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	raw, err := proto.Marshal(m)
+	must(t, err)
+	return raw
 }
 
 // wantTook checks how long something took.

@@ -112,10 +112,7 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 // callWithoutWindow calls a method on a new connection whose initial window for streams is zero.
 func (r *rig) callWithoutWindow(method string, in proto.Message) *rawClient {
 	r.Helper()
-	message, err := proto.Marshal(in)
-	if err != nil {
-		r.Fatal(err)
-	}
+	message := marshal(r, in)
 	c := r.raw(r.dial(r.DialGRPC), window(0))
 	c.open(1, method)
 	c.send(1, message, 0, -1)

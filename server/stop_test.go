@@ -340,9 +340,7 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 			if err != nil {
 				r.Fatal(err)
 			}
-			if err := stream.Send(&reflectv1.ServerReflectionRequest{MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}}); err != nil {
-				r.Fatal(err)
-			}
+			must(r, stream.Send(&reflectv1.ServerReflectionRequest{MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}}))
 			if _, err := stream.Recv(); err != nil {
 				r.Fatal(err)
 			}
