@@ -281,6 +281,31 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
+// TestFailureAfterOutcome: Do accepts an outcome although the call then fails. Events reports the
+// failure instead.
+func TestFailureAfterOutcome(t *testing.T) {
+	c := (&fake{fetch: func(s grpc.ServerStreamingServer[pb.FetchResponse]) error {
+		return errors.Join(events(head(0, 200), chunk(0, "ab"), success())(s), status.Error(codes.Unavailable, ""))
+	}}).client(t)
+	resp, err := c.Get(t.Context(), "http://origin.example/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); string(body) != "ab" || err != nil || resp.Outcome() == nil {
+		t.Errorf("Do: body %q, outcome %v, %v; want the body and an outcome", body, resp.Outcome(), err)
+	}
+	var last error
+	for m, err := range c.Events(t.Context(), new(pb.FetchRequest)) {
+		if last = err; m.GetOutcome() != nil {
+			t.Errorf("Events yields %v", m)
+		}
+	}
+	if status.Code(last) != codes.Unavailable {
+		t.Errorf("Events ends with %v, want Unavailable", last)
+	}
+}
+
 // readFrom is readAll for a body that starts at offset.
 func readFrom(body io.Reader, offset int64) ([]byte, int, error) {
 	if offset > 0 {

@@ -37,6 +37,9 @@ func (c *Client) Events(ctx context.Context, request *pb.FetchRequest) iter.Seq2
 		defer r.cancel()
 		for {
 			m, err := r.next()
+			if err != nil {
+				m = nil
+			}
 			if !yield(m, err) || err != nil || m.GetOutcome() != nil {
 				return
 			}
@@ -66,7 +69,8 @@ func (c *Client) fetch(ctx context.Context, request *pb.FetchRequest) (reader, e
 	return reader{ctx: ctx, cancel: cancel, stream: stream}, nil
 }
 
-// next returns the next message. Nothing follows an outcome or an error.
+// next returns the next message. Nothing follows an outcome or an error. If the call fails after
+// the outcome, next returns both.
 func (r *reader) next() (*pb.FetchResponse, error) {
 	m, err := r.stream.Recv()
 	switch {
@@ -95,14 +99,14 @@ func (r *reader) next() (*pb.FetchResponse, error) {
 		r.expected += int64(len(e.BodyChunk.GetData()))
 		r.offset = r.expected
 	case *pb.FetchResponse_Outcome:
+		if e.Outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+			r.offset = r.expected // lower if the new body is empty
+		}
 		switch after, err := r.stream.Recv(); {
 		case err == nil:
 			return nil, fmt.Errorf("%w: an event %T came after the outcome", ErrContract, after.GetEvent())
 		case !errors.Is(err, io.EOF):
-			return nil, statusError(r.ctx, err)
-		}
-		if e.Outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
-			r.offset = r.expected // lower if the new body is empty
+			return m, statusError(r.ctx, err)
 		}
 	}
 	return m, nil

@@ -115,7 +115,7 @@ func (b *body) Close() error {
 func (b *body) advance() error {
 	begun, offset := b.begun, b.offset
 	m, err := b.next()
-	if err != nil {
+	if m == nil { // a call that fails after the outcome has done its work
 		b.end(err)
 		return nil
 	}

@@ -19,6 +19,8 @@ func TestEventLevels(t *testing.T) {
 	r := newRig(t)
 	const size = 100_000
 	chunks := slices.Repeat([]string{"body_chunk"}, 4) // of 31 KiB, once the whole was held back
+	attempts := slices.Concat([]string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started"},
+		chunks, []string{"attempt_finished", "outcome"})
 	for _, row := range []struct {
 		name    string
 		level   pb.EventLevel
@@ -26,12 +28,8 @@ func TestEventLevels(t *testing.T) {
 		headers bool // of every hop
 	}{
 		{"OUTCOME", pb.EventLevel_EVENT_LEVEL_OUTCOME, slices.Concat([]string{"response_started"}, chunks, []string{"outcome"}), false},
-		{"ATTEMPTS", pb.EventLevel_EVENT_LEVEL_ATTEMPTS, slices.Concat(
-			[]string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started"},
-			chunks, []string{"attempt_finished", "outcome"}), false},
-		{"unset", pb.EventLevel_EVENT_LEVEL_UNSPECIFIED, slices.Concat(
-			[]string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started"},
-			chunks, []string{"attempt_finished", "outcome"}), false},
+		{"ATTEMPTS", pb.EventLevel_EVENT_LEVEL_ATTEMPTS, attempts, false},
+		{"unset", pb.EventLevel_EVENT_LEVEL_UNSPECIFIED, attempts, false},
 		{"ALL", pb.EventLevel_EVENT_LEVEL_ALL, slices.Concat(
 			[]string{"admitted", "attempt_started", "redirect_followed", "redirect_followed", "response_started", "attempt_finished",
 				"attempt_started", "redirect_followed", "redirect_followed", "response_started"},
@@ -52,9 +50,7 @@ func TestEventLevels(t *testing.T) {
 				o.GetResponseAttempt() != 2 || o.GetResponse().GetStatusCode() != 200 || o.GetBodySummary().GetSizeBytes() != size {
 				t.Errorf("outcome %v; want SUCCESS in 2 attempts, 6 exchanges, 3 hops, %d bytes", o, size)
 			}
-			if saw := len(r.Origin.Requests(row.name)); saw != 6 {
-				t.Errorf("the origin saw %d requests, want 6", saw)
-			}
+			r.wantRequests(row.name, 6)
 			for i, h := range o.GetHops() {
 				if len(h.GetHeaders()) > 0 {
 					t.Errorf("hop %d of the outcome has %d headers", i+1, len(h.GetHeaders()))
@@ -145,15 +141,9 @@ func TestUnary(t *testing.T) {
 		{"ATTEMPTS", nil, 2, 1000, true},
 		{"ALL", func(in *pb.FetchRequest) { in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL }, 2, 1000, true},
 		{"OUTCOME", func(in *pb.FetchRequest) { in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME }, 0, 1000, true},
-		{"DIGEST", func(in *pb.FetchRequest) {
-			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}
-		}, 2, 0, true},
-		{"NONE", func(in *pb.FetchRequest) {
-			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_NONE}
-		}, 2, 0, false},
-		{"INLINE", func(in *pb.FetchRequest) {
-			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
-		}, 2, 1000, true},
+		{"DIGEST", body(&pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}), 2, 0, true},
+		{"NONE", body(&pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_NONE}), 2, 0, false},
+		{"INLINE", body(&pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}), 2, 1000, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			in := r.request("/s/" + row.name + "/503/200:size=1000")

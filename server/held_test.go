@@ -305,20 +305,8 @@ func TestUnfinishedPosts(t *testing.T) {
 		runtime.Gosched()
 	}
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-	other := &http.Client{Transport: &http.Transport{Proxy: nil, DialContext: d.DialContext}}
-	defer other.CloseIdleConnections()
-	in := r.request("/s/k/200")
-	in.Method, in.Body = "PUT", make([]byte, 700_000)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL+"/v1/fetch:unary", strings.NewReader(r.json(in)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := other.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
+	r.HTTPClient.Transport = &http.Transport{DialContext: d.DialContext}
+	resp := r.post(t.Context(), "/v1/fetch:unary", r.json(r.put("k", 700_000)))
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("%s, %v, want 200", resp.Status, err)
 	}

@@ -294,17 +294,16 @@ func (c *conn) dropAnswers() {
 
 // add lists an answer. If the connection is closed, the answer is released at once.
 func (c *conn) add(a *answer) {
-	if c != nil && !c.list(a) {
-		a.release()
+	if c == nil {
+		return
 	}
-}
-
-func (c *conn) list(a *answer) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.closed {
-		return false
+		c.mu.Unlock()
+		a.release()
+		return
 	}
+	defer c.mu.Unlock()
 	a.listed, a.prev = true, c.newest
 	if c.newest != nil {
 		c.newest.next = a
@@ -315,7 +314,6 @@ func (c *conn) list(a *answer) bool {
 	if c.unreadTimer == nil {
 		c.unreadTimer = time.AfterFunc(unreadTime, c.checkOldest)
 	}
-	return true
 }
 
 // remove removes an answer from the list.

@@ -219,11 +219,7 @@ func TestFetchManyTags(t *testing.T) {
 func TestFetchManyLongTasks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	put := func(tag string, body int) *pb.Task {
-		task := r.task(tag, "/s/"+tag+"/200")
-		task.Request.Method, task.Request.Body = "PUT", make([]byte, body)
-		return task
-	}
+	put := func(tag string, body int) *pb.Task { return &pb.Task{Tag: tag, Request: r.put(tag, body)} }
 	m := r.many(t.Context())
 	m.start(put("a", 900<<10), put("b", 900<<10), put("c", 900<<10))
 	m.start(put("longest", 1<<20), put("too long", 1<<20+1), put("short", 1))
@@ -270,9 +266,7 @@ func TestFetchManyLongMessage(t *testing.T) {
 			m := r.many(t.Context())
 			m.start(r.task("first", "/s/first/200"), r.task("slow", "/s/slow/200:delay=300ms"))
 			m.until(1)
-			long := r.task("long", "/s/long/200")
-			long.Request.Method, long.Request.Body = "PUT", make([]byte, row.bytes)
-			_ = m.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{long}}) // the call ends while it is sent
+			_ = m.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "long", Request: r.put("long", row.bytes)}}}) // the call ends while it is sent
 			row.want(t, m.end())
 			m.wantClass("first", ok)
 			m.wantClass("slow", ok)

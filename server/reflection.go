@@ -21,7 +21,8 @@ import (
 //go:embed descriptor.binpb
 var descriptor []byte
 
-// registerReflection serves the contract with its comments over gRPC reflection.
+// registerReflection serves the contract with its comments over gRPC reflection, and health and
+// reflection without comments.
 func registerReflection(s *grpc.Server) error {
 	set := new(descriptorpb.FileDescriptorSet)
 	if err := proto.Unmarshal(descriptor, set); err != nil {
@@ -31,28 +32,12 @@ func registerReflection(s *grpc.Server) error {
 	if err != nil {
 		return fmt.Errorf("server: embedded descriptor: %w", err)
 	}
-	options := reflection.ServerOptions{Services: s, DescriptorResolver: commented{files}}
+	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
+		_ = files.RegisterFile(file) // an error means that it is part of the contract
+		return true
+	})
+	options := reflection.ServerOptions{Services: s, DescriptorResolver: files}
 	reflectv1.RegisterServerReflectionServer(s, reflection.NewServerV1(options))
 	reflectv1alpha.RegisterServerReflectionServer(s, reflection.NewServer(options))
 	return nil
-}
-
-// commented resolves the contract from the descriptor, and health and reflection from generated
-// code.
-type commented struct{ files *protoregistry.Files }
-
-// FindFileByPath implements protodesc.Resolver.
-func (c commented) FindFileByPath(path string) (protoreflect.FileDescriptor, error) {
-	if fd, err := c.files.FindFileByPath(path); err == nil {
-		return fd, nil
-	}
-	return protoregistry.GlobalFiles.FindFileByPath(path)
-}
-
-// FindDescriptorByName implements protodesc.Resolver.
-func (c commented) FindDescriptorByName(name protoreflect.FullName) (protoreflect.Descriptor, error) {
-	if d, err := c.files.FindDescriptorByName(name); err == nil {
-		return d, nil
-	}
-	return protoregistry.GlobalFiles.FindDescriptorByName(name)
 }

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -9,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	reflectv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -24,51 +24,29 @@ import (
 // format.
 type asker func(t *testing.T, in *reflectv1.ServerReflectionRequest) *reflectv1.ServerReflectionResponse
 
-func (r *rig) askers() map[string]asker {
-	return map[string]asker{
-		"v1": func(t *testing.T, in *reflectv1.ServerReflectionRequest) *reflectv1.ServerReflectionResponse {
-			t.Helper()
-			stream, err := reflectv1.NewServerReflectionClient(r.Conn).ServerReflectionInfo(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return askOnce(t, stream, in, new(reflectv1.ServerReflectionResponse))
-		},
-		"v1alpha": func(t *testing.T, in *reflectv1.ServerReflectionRequest) *reflectv1.ServerReflectionResponse {
-			t.Helper()
-			stream, err := reflectv1alpha.NewServerReflectionClient(r.Conn).ServerReflectionInfo(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return askOnce(t, stream, in, new(reflectv1.ServerReflectionResponse))
-		},
+func (r *rig) asker(version string) asker {
+	return func(t *testing.T, in *reflectv1.ServerReflectionRequest) *reflectv1.ServerReflectionResponse {
+		t.Helper()
+		stream, err := r.Conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+			"/grpc.reflection."+version+".ServerReflection/ServerReflectionInfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := new(reflectv1.ServerReflectionResponse)
+		if err := errors.Join(stream.SendMsg(in), stream.RecvMsg(out), stream.CloseSend()); err != nil {
+			t.Fatal(err)
+		}
+		return out
 	}
-}
-
-func askOnce(t *testing.T, stream grpc.ClientStream, in, out proto.Message) *reflectv1.ServerReflectionResponse {
-	t.Helper()
-	if err := stream.SendMsg(in); err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.RecvMsg(out); err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	got, ok := out.(*reflectv1.ServerReflectionResponse)
-	if !ok {
-		t.Fatalf("answer %T", out)
-	}
-	return got
 }
 
 // TestReflection lists the services and reads the contract, as grpcurl does.
 func TestReflection(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for version, ask := range r.askers() {
+	for _, version := range []string{"v1", "v1alpha"} {
 		t.Run(version, func(t *testing.T) {
+			ask := r.asker(version)
 			var services []string
 			for _, s := range ask(t, &reflectv1.ServerReflectionRequest{
 				MessageRequest: &reflectv1.ServerReflectionRequest_ListServices{}}).GetListServicesResponse().GetService() {

@@ -173,12 +173,7 @@ func TestTooLongMessage(t *testing.T) {
 	t.Parallel()
 	const longest = 4 << 20
 	r := newRig(t)
-	put := func(body int) *pb.FetchRequest {
-		in := r.request("/s/k/200")
-		in.Method, in.Body = "PUT", make([]byte, body)
-		return in
-	}
-	frame := proto.Size(put(longest)) - longest // the fields besides the body, for each method
+	frame := proto.Size(r.put("k", longest)) - longest // the fields besides the body, for each method
 	for _, row := range []struct {
 		name string
 		body int
@@ -192,8 +187,8 @@ func TestTooLongMessage(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			_, unary := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: put(row.body)})
-			for field, err := range map[string]error{"body": r.fetch(t.Context(), put(row.body)).err, "request.body": unary} {
+			_, unary := r.Client.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: r.put("k", row.body)})
+			for field, err := range map[string]error{"body": r.fetch(t.Context(), r.put("k", row.body)).err, "request.body": unary} {
 				wantViolations(t, err, []string{field})
 				if text := status.Convert(err).Message(); !strings.Contains(text, row.text) {
 					t.Errorf("%s: %q, want %q in it", field, text, row.text)

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"testing"
 
@@ -96,16 +97,11 @@ func TestResumeShowsOneResponse(t *testing.T) {
 		{"outcome", pb.EventLevel_EVENT_LEVEL_OUTCOME, []int32{200, 200}, nil},
 		{"attempts", pb.EventLevel_EVENT_LEVEL_ATTEMPTS, []int32{200, 200}, []int32{200, 206}},
 	} {
-		for _, endpoint := range []string{"gRPC", "HTTP"} {
+		for endpoint, fetch := range map[string]func(*rig, context.Context, *pb.FetchRequest) *answer{"gRPC": (*rig).fetch, "HTTP": (*rig).fetchWeb} {
 			t.Run(row.name+" over "+endpoint, func(t *testing.T) {
 				in := r.request("/s/" + row.name + endpoint + "/" + step + ",cut=900000/" + step)
 				in.EventLevel = row.level
-				a := new(answer)
-				if endpoint == "gRPC" {
-					a = r.fetch(t.Context(), in)
-				} else {
-					a = r.lines(r.post(t.Context(), "/v1/fetch", r.json(in)))
-				}
+				a := fetch(r, t.Context(), in)
 				var started, finished []int32
 				for _, e := range a.events {
 					if s := e.GetResponseStarted(); s != nil {

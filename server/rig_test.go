@@ -83,6 +83,13 @@ func (r *rig) request(path string) *pb.FetchRequest {
 	return &pb.FetchRequest{Url: r.Origin.URL("http", path), RetryPolicy: &pb.RetryPolicy{BaseDelay: durationpb.New(0)}}
 }
 
+// put returns a PUT with a body of n bytes.
+func (r *rig) put(key string, n int) *pb.FetchRequest {
+	in := r.request("/s/" + key + "/200")
+	in.Method, in.Body = "PUT", make([]byte, n)
+	return in
+}
+
 // answer holds the messages of a Fetch.
 type answer struct {
 	events   []*pb.FetchResponse

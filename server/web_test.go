@@ -174,11 +174,6 @@ func TestWebRefuses(t *testing.T) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
 	}
 	good := r.json(r.request("/s/k/200"))
-	put := func(body int) *pb.FetchRequest {
-		in := r.request("/s/k/200")
-		in.Method, in.Body = "PUT", make([]byte, body)
-		return in
-	}
 	for _, row := range []struct {
 		name, path, body string
 		change           func(*http.Request)
@@ -197,8 +192,8 @@ func TestWebRefuses(t *testing.T) {
 		{"a form", "/v1/fetch", good, header("Content-Type", "text/plain"), 400, codes.InvalidArgument, "application/json"},
 		{"too long", "/v1/fetch", `{"url":"` + repeat(3<<20) + `"}`, nil, 413, codes.InvalidArgument, "3145728"},
 		{"too long, without a length", "/v1/fetch:unary", `{"url":"` + repeat(3<<20) + `"}`, func(r *http.Request) { r.ContentLength = -1 }, 413, codes.InvalidArgument, "3145728"},
-		{"a body that is too long", "/v1/fetch", r.json(put(1<<20 + 1)), nil, 413, codes.InvalidArgument, "body has 1048577 bytes"},
-		{"a body of 2 MiB", "/v1/fetch:unary", r.json(put(2 << 20)), nil, 413, codes.InvalidArgument, "body has 2097152 bytes"},
+		{"a body that is too long", "/v1/fetch", r.json(r.put("k", 1<<20+1)), nil, 413, codes.InvalidArgument, "body has 1048577 bytes"},
+		{"a body of 2 MiB", "/v1/fetch:unary", r.json(r.put("k", 2<<20)), nil, 413, codes.InvalidArgument, "body has 2097152 bytes"},
 		{"a URL that is too long", "/v1/fetch", `{"url":"` + repeat(1<<20) + `"}`, nil, 400, codes.InvalidArgument, "url"},
 		{"too many fields", "/v1/fetch", `{"headers":[` + strings.Repeat("{},", 40_000) + `{}]}`, nil, 400, codes.InvalidArgument, "32768"},
 		{"a page of another origin", "/v1/fetch", good, header("Sec-Fetch-Site", "cross-site"), 403, codes.PermissionDenied, "another origin"},

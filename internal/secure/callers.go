@@ -63,10 +63,10 @@ func (c *Callers) allowed(cert *x509.Certificate) (string, bool) {
 	}
 	for _, want := range c.SANs {
 		names := cert.DNSNames
-		switch kindOf(want) {
-		case uri:
+		switch {
+		case strings.Contains(want, ":"):
 			names = uris
-		case email:
+		case strings.Contains(want, "@"):
 			names = cert.EmailAddresses
 		}
 		if slices.Contains(names, want) {
@@ -80,25 +80,6 @@ func (c *Callers) allowed(cert *x509.Certificate) (string, bool) {
 		return "san:" + names[0], true
 	}
 	return fmt.Sprintf("cert:%x", sha256.Sum256(cert.Raw)), true
-}
-
-// kind is the kind of names of a certificate that a SAN is compared with.
-type kind int
-
-const (
-	dns kind = iota
-	uri
-	email
-)
-
-func kindOf(san string) kind {
-	switch {
-	case strings.Contains(san, ":"):
-		return uri
-	case strings.Contains(san, "@"):
-		return email
-	}
-	return dns
 }
 
 // CheckSAN returns an error if no certificate can match san.
