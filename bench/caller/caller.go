@@ -129,7 +129,7 @@ func (o *Options) request() *pb.FetchRequest {
 // With Hold, it writes "measuring" when all fetches are started, and then waits for the end of
 // ctx. It returns an error if a fetch ends earlier.
 func Run(ctx context.Context, o Options, log io.Writer) (Result, error) {
-	l, err := o.load()
+	l, ramp, err := o.load()
 	if err != nil {
 		return Result{}, err
 	}
@@ -137,7 +137,6 @@ func Run(ctx context.Context, o Options, log io.Writer) (Result, error) {
 	s := newSpan(len(l.loops))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ramp := delayOf(o.Target)
 	for i, run := range l.loops {
 		if o.Hold && i%batch == 0 && !wait.For(ctx, batchEvery) {
 			break
@@ -168,42 +167,45 @@ func Run(ctx context.Context, o Options, log io.Writer) (Result, error) {
 	return result, err
 }
 
-func (o *Options) load() (*load, error) {
+// load returns the load, and how long its loops take to start.
+func (o *Options) load() (*load, time.Duration, error) {
 	make, found := kinds[o.Kind]
 	if !found {
-		return nil, fmt.Errorf("kind %q: give one of %s", o.Kind, strings.Join(Kinds(), ", "))
+		return nil, 0, fmt.Errorf("kind %q: give one of %s", o.Kind, strings.Join(Kinds(), ", "))
 	}
 	if o.Open < 1 {
-		return nil, fmt.Errorf("open %d: give 1 or more", o.Open)
+		return nil, 0, fmt.Errorf("open %d: give 1 or more", o.Open)
 	}
-	size, err := sizeOf(o.Target)
+	size, delay, err := o.parse()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return make(o, size)
+	l, err := make(o, size)
+	return l, delay, err
 }
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
 // measure waits for the warm-up and then measures.
 func (s *span) measure(ctx context.Context, o Options, log io.Writer) (Result, error) {
-	var result Result
 	if !wait.For(ctx, seconds(o.Warmup)) {
-		return result, context.Cause(ctx)
+		return Result{}, context.Cause(ctx)
 	}
 	_, _ = io.WriteString(log, "measuring\n")
-	before, err := usageNow()
+	before, err := usage()
 	if err != nil {
-		return result, err
+		return Result{}, err
 	}
 	s.begin()
 	if !wait.For(ctx, seconds(o.Seconds)) {
-		return result, context.Cause(ctx)
+		return Result{}, context.Cause(ctx)
 	}
 	s.end()
-	after, err := usageNow()
+	result, err := usage()
 	_, _ = io.WriteString(log, "measured\n")
-	after.since(before, &result)
+	result.CPUSeconds -= before.CPUSeconds
+	result.Allocs -= before.Allocs
+	result.AllocBytes -= before.AllocBytes
 	s.fill(&result)
 	return result, err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path"
 	"runtime"
 	"slices"
 	"strconv"
@@ -127,61 +128,36 @@ func (s *span) why() error {
 	return nil
 }
 
-// usage is the CPU time and memory that this process has used so far.
-type usage struct {
-	cpu    time.Duration
-	memory runtime.MemStats
-	peak   int64
-}
-
-// usageNow reads the usage. The peak of the memory counts from the last call.
-func usageNow() (usage, error) {
-	var u usage
-	var err error
-	if u.cpu, err = process.CPU(os.Getpid()); err != nil {
-		return u, err
-	}
-	if _, u.peak, err = process.Resident(os.Getpid()); err != nil {
-		return u, err
-	}
-	runtime.ReadMemStats(&u.memory)
-	return u, process.ForgetPeak(os.Getpid())
-}
-
-func (u *usage) since(before usage, result *Result) {
-	result.CPUSeconds = (u.cpu - before.cpu).Seconds()
-	result.MaxRSS = u.peak >> 10
-	result.Allocs = u.memory.Mallocs - before.memory.Mallocs
-	result.AllocBytes = u.memory.TotalAlloc - before.memory.TotalAlloc
-}
-
-// sizeOf returns the length of the body in a target.
-func sizeOf(target string) (int64, error) {
-	segments, err := segmentsOf(target)
+// usage returns the CPU time, memory and allocations of this process so far. The peak of the
+// memory counts from the last call.
+func usage() (Result, error) {
+	cpu, err := process.CPU(os.Getpid())
 	if err != nil {
-		return 0, err
+		return Result{}, err
 	}
-	size, err := strconv.ParseInt(segments[len(segments)-1], 10, 64)
+	_, peak, err := process.Resident(os.Getpid())
+	if err != nil {
+		return Result{}, err
+	}
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	return Result{CPUSeconds: cpu.Seconds(), MaxRSS: peak >> 10, Allocs: memory.Mallocs, AllocBytes: memory.TotalAlloc}, process.ForgetPeak(os.Getpid())
+}
+
+// parse returns the length of the body in the target, and the delay of the origin if the target
+// is /w/DELAY/SIZE.
+func (o *Options) parse() (size int64, delay time.Duration, err error) {
+	u, err := url.Parse(o.Target)
+	if err != nil {
+		return 0, 0, fmt.Errorf("target: %w", err)
+	}
+	folder, last := path.Split(u.Path)
+	size, err = strconv.ParseInt(last, 10, 64)
 	if err != nil || size < 0 {
-		return 0, fmt.Errorf("target %q: its last path segment is not a number of bytes", target)
+		return 0, 0, fmt.Errorf("target %q: its last path segment is not a number of bytes", o.Target)
 	}
-	return size, nil
-}
-
-// delayOf returns the delay of the origin in a target /w/DELAY/SIZE, and 0 for others.
-func delayOf(target string) time.Duration {
-	segments, err := segmentsOf(target)
-	if err != nil || len(segments) != 3 || segments[0] != "w" {
-		return 0
+	if text, found := strings.CutPrefix(folder, "/w/"); found {
+		delay, _ = time.ParseDuration(strings.TrimSuffix(text, "/")) // the origin rejects an invalid one
 	}
-	delay, _ := time.ParseDuration(segments[1]) // the origin rejects an invalid one
-	return delay
-}
-
-func segmentsOf(target string) ([]string, error) {
-	u, err := url.Parse(target)
-	if err != nil {
-		return nil, fmt.Errorf("target: %w", err)
-	}
-	return strings.Split(strings.Trim(u.Path, "/"), "/"), nil
+	return size, delay, nil
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 
+	"fetchd/internal/cli/clitest"
 	"fetchd/internal/complete"
-	"fetchd/internal/complete/completetest"
 )
 
-// grammar is a program with everything that scripts make a difference of.
+// grammar is a program with everything that the scripts treat differently.
 type grammar struct {
 	Config  string `placeholder:"FILE" help:"It's a [file]: read. Nothing else."`
 	Quiet   bool   `short:"q" negatable:"" help:"Say nothing."`
@@ -60,7 +60,7 @@ func script(t *testing.T, shell string) string {
 	return out.String()
 }
 
-// scriptFile is a file of the script, in a folder with two files and a folder.
+// scriptFile returns a file with the script, in a folder with two other files and a folder.
 func scriptFile(t *testing.T, shell string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -91,15 +91,15 @@ var (
 	getFlags  = slices.Sorted(slices.Values(append([]string{"--dir", "--header", "--method", "--profile", "-H", "-p"}, rootFlags...)))
 )
 
-// cases are lines, and what stands at their end. The last word is the one that is
-// completed. A row that names shells is for them alone.
+// cases are command lines and the completions of their last word. A row that names shells is
+// only for them.
 var cases = []struct {
 	name, line string
 	want       []string
 	shells     string
 }{
 	{"commands", "prog ", commands, ""},
-	{"the begin of a command", "prog g", []string{"get"}, ""},
+	{"the start of a command", "prog g", []string{"get"}, ""},
 	{"no such command", "prog x", nil, ""},
 	{"a hidden command", "prog sec", nil, ""},
 	{"flags of the program", "prog -", rootFlags, "bash"},
@@ -120,16 +120,16 @@ var cases = []struct {
 	{"an enum after = alone", "prog get --profile=", []string{"download", "standard"}, "bash"},
 	{"an enum of the short flag", "prog get -p d", []string{"download"}, ""},
 	{"values that are known", "prog get --method P", []string{"POST"}, ""},
-	{"values that are not", "prog get --header x", nil, ""},
+	{"values that are unknown", "prog get --header x", nil, ""},
 	{"a URL is not a file", "prog get a", nil, ""},
 	{"an argument that is an enum", "prog shell ", []string{"bash", "zsh"}, ""},
-	{"and no second one", "prog shell bash b", nil, "bash"},
+	{"a second argument", "prog shell bash b", nil, "bash"},
 	{"files of a flag", "prog --config av", []string{"avocado"}, ""},
 	{"files with spaces", "prog --config app", []string{"apple one.txt"}, "bash"},
 	{"folders of a flag", "prog get --dir a", []string{"attic"}, "bash"},
-	{"commands below commands", "prog remote ", []string{"add", "drop"}, ""},
-	{"flags below", "prog remote drop --fo", []string{"--force"}, ""},
-	{"and not beside", "prog remote add --fo", nil, ""},
+	{"nested commands", "prog remote ", []string{"add", "drop"}, ""},
+	{"flags of a nested command", "prog remote drop --fo", []string{"--force"}, ""},
+	{"flags of a neighbor", "prog remote add --fo", nil, ""},
 }
 
 func forShell(shells, shell string) bool {
@@ -145,7 +145,7 @@ func TestBash(t *testing.T) {
 		}
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, row.line, row.want, completetest.Bash(t, file, row.line))
+			compare(t, row.line, row.want, clitest.Bash(t, file, row.line))
 		})
 	}
 }
@@ -172,11 +172,11 @@ func TestFish(t *testing.T) {
 	}
 }
 
-// zshAsk completes in a real zsh on a terminal of its own, and writes the words
-// that it would offer. It types once the editor says that it reads, and waits until
-// the widget has run: keys that come before are not always taken for a completion.
-// The terminal shows what is typed too, so that the marks are typed in two halves. The
-// quotes between them are double, for single ones end here and are never typed.
+// zshAsk completes in a real zsh on its own terminal, and writes the words that zsh would offer.
+// It types only after the editor reports that it reads, and then waits until the widget has run,
+// because zsh may miss earlier keys. The terminal also shows what is typed, so the marks are
+// typed in two halves. The quotes between the halves are double, because single ones would end
+// the script here.
 const zshAsk = `
 zmodload zsh/zpty || exit 3
 zpty z zsh -f -i
@@ -224,11 +224,11 @@ func TestZsh(t *testing.T) {
 // run returns the lines that a command writes, without empty ones.
 func run(t *testing.T, cmd *exec.Cmd) []string {
 	t.Helper()
-	var told bytes.Buffer
-	cmd.Stderr = &told
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil || told.Len() > 0 {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, told.Bytes())
+	if err != nil || stderr.Len() > 0 {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, stderr.Bytes())
 	}
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
 }
@@ -240,7 +240,7 @@ func compare(t *testing.T, line string, want, got []string) {
 		got[i] = strings.TrimSuffix(got[i], "/")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%q is completed with (-want +got):\n%s", line, diff)
+		t.Errorf("%q is completed wrongly (-want +got):\n%s", line, diff)
 	}
 }
 

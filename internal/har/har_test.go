@@ -220,7 +220,7 @@ func TestStalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := parse(t, marshal(t, messages, har.Options{}))
-	if p.Log.Comment == "" || len(p.Log.Pages) != 1 || len(p.Log.Entries) != 2 || p.Log.Pages[0].Comment != "under way when the record ended" {
+	if p.Log.Comment == "" || len(p.Log.Pages) != 1 || len(p.Log.Entries) != 2 || p.Log.Pages[0].Comment != "in flight when the record ended" {
 		t.Fatalf("archive %+v", p)
 	}
 	if p.Log.Entries[0].Unfinished || !p.Log.Entries[1].Unfinished || p.Log.Entries[1].Response.Status != 0 {

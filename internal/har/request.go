@@ -20,27 +20,27 @@ func (w *writer) request(a *timeline.Attempt, i int) request {
 	h := &a.Hops[i]
 	r := request{Method: h.Method, URL: withoutFragment(h.URL), Version: version(h), Headers: []pair{}, Cookies: []pair{},
 		Query: query(h.URL), HeadersSize: -1, BodySize: -1}
-	asked := w.options.Request
-	if asked == nil {
+	original := w.options.Request
+	if original == nil {
 		return r
 	}
 	if w.elsewhere(a, i) {
-		r.Comment = "the headers that go along to another origin are not told"
+		r.Comment = "unknown: the service does not report which headers it sends to another origin"
 		return r
 	}
-	body := len(asked.GetBody()) > 0 && h.Method == methodOf(asked)
+	body := len(original.GetBody()) > 0 && h.Method == methodOf(original)
 	r.BodySize = 0
 	if body {
-		r.BodySize = int64(len(asked.GetBody()))
+		r.BodySize = int64(len(original.GetBody()))
 	}
-	for _, line := range asked.GetHeaders() {
+	for _, line := range original.GetHeaders() {
 		if body || !strings.HasPrefix(strings.ToLower(line.GetName()), "content-") {
 			r.Headers = append(r.Headers, w.requestHeader(line))
 			r.Cookies = append(r.Cookies, w.cookies(line)...)
 		}
 	}
-	if body && w.options.Bodies && utf8.Valid(asked.GetBody()) {
-		r.Post = &post{MIME: header(asked.GetHeaders(), "Content-Type"), Text: string(asked.GetBody())}
+	if body && w.options.Bodies && utf8.Valid(original.GetBody()) {
+		r.Post = &post{MIME: header(original.GetHeaders(), "Content-Type"), Text: string(original.GetBody())}
 	}
 	return r
 }

@@ -12,7 +12,7 @@ func (a *Attempt) Verdict() string {
 	d := a.Decision
 	switch d.GetVerdict() {
 	case pb.RetryVerdict_RETRY_VERDICT_UNSPECIFIED:
-		return "under way when the record ended"
+		return "in flight when the record ended"
 	case pb.RetryVerdict_RETRY_VERDICT_DONE:
 		return fmt.Sprintf("done (%s)", d.GetRule())
 	}

@@ -70,8 +70,8 @@ func TestFlaky(t *testing.T) {
 	}
 }
 
-// What a record ends in is under way till the record ends.
-func TestUnderWay(t *testing.T) {
+// TestUnfinished checks that what had not ended is in flight when the record ends.
+func TestUnfinished(t *testing.T) {
 	started := func(attempt int32, url string) *pb.FetchResponse {
 		return &pb.FetchResponse{Event: &pb.FetchResponse_AttemptStarted{AttemptStarted: &pb.AttemptStarted{Attempt: attempt, Url: url}}}
 	}
@@ -105,8 +105,8 @@ func TestUnderWay(t *testing.T) {
 			if last := got[len(got)-1]; last != row.want {
 				t.Errorf("last hop:\n got %s\nwant %s", last, row.want)
 			}
-			if a := f.Attempts[0]; a.Verdict() != "under way when the record ended" || !a.Hops[len(a.Hops)-1].Unfinished {
-				t.Errorf("verdict %q of %+v, want under way", a.Verdict(), a)
+			if a := f.Attempts[0]; a.Verdict() != "in flight when the record ended" || !a.Hops[len(a.Hops)-1].Unfinished {
+				t.Errorf("verdict %q of %+v, want in flight", a.Verdict(), a)
 			}
 		})
 	}
@@ -135,7 +135,7 @@ func TestContinued(t *testing.T) {
 		want     string // status, header fields and body bytes of each attempt's last hop
 	}{
 		{"continued", append(begun[:3:3], started(2, 3, whole), chunk(2, 3, "de"), finished(2, rest)), "200 Content-Length 3, 206 Content-Range 2"},
-		{"under way", append(begun[:3:3], started(2, 3, whole), chunk(2, 3, "d")), "200 Content-Length 3, 206  1"},
+		{"in flight", append(begun[:3:3], started(2, 3, whole), chunk(2, 3, "d")), "200 Content-Length 3, 206  1"},
 		{"a 503", append(begun[:3:3], started(2, 3, failed), finished(2, failed)), "200 Content-Length 3, 503 Retry-After 0"},
 		{"started over", append(begun[:3:3], started(2, 0, whole), chunk(2, 0, "abcde"), finished(2, whole)), "200 Content-Length 3, 200 Content-Length 5"},
 		{"a resume point", []*pb.FetchResponse{started(1, 3, rest), chunk(1, 3, "de")}, "206 Content-Range 2"},

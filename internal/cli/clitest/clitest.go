@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/internal/cli"
-	"fetchd/internal/complete/completetest"
 )
 
 // leakless runs the tests, and fails if they leave goroutines behind.
@@ -57,7 +56,7 @@ func Completion(t *testing.T, name string, run func(args ...string) (code int, s
 		t.Fatal(err)
 	}
 	for line, want := range lines {
-		if diff := cmp.Diff(want, completetest.Bash(t, file, line)); diff != "" {
+		if diff := cmp.Diff(want, Bash(t, file, line)); diff != "" {
 			t.Errorf("completion of %q (-want +got):\n%s", line, diff)
 		}
 	}

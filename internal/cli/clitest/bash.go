@@ -1,5 +1,4 @@
-// Package completetest asks a real bash for completions, in tests.
-package completetest
+package clitest
 
 import (
 	"os/exec"
@@ -8,16 +7,15 @@ import (
 	"testing"
 )
 
-// ask is what bash runs: the script, then the function that it named for the
-// program, with the words as a line being typed has them.
+// ask is what bash runs: the script, and then the function that the script registered for the
+// program, with the words of the line.
 const ask = `source "$1" || exit; shift
 call=$(complete -p "$1") || exit
 call=${call#*-F } call=${call%% *}
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "$call"; printf '%s\n' "${COMPREPLY[@]}"`
 
-// Bash returns what the script in file offers at the end of a line, whose last
-// word is the one that is completed and whose words have one space between them.
-// Names of files are those beside the script. Nil means nothing. It skips where there is no bash.
+// Bash returns what the script in file offers for the last word of a line. It completes the names
+// of files in the folder of the script. It skips the test if bash is not installed.
 func Bash(t testing.TB, file, line string) []string {
 	t.Helper()
 	bash, err := exec.LookPath("bash")
@@ -39,7 +37,7 @@ func Bash(t testing.TB, file, line string) []string {
 	return offers
 }
 
-// words breaks a line as bash does before it calls a completion.
+// words splits a line as bash does before it calls a completion.
 func words(line string) []string {
 	var words []string
 	for word := range strings.SplitSeq(line, " ") {
