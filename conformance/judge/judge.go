@@ -79,7 +79,7 @@ func Client(ctx context.Context, cmd *kit.Command, v *Venue, scenarios []*kit.Sc
 	}
 	cmd.Env = append(withoutProxies(cmd.Env), "ORIGIN_CA="+ca)
 	r := &kit.Report{Subject: cmd.Name, Command: strings.Join(cmd.Args, " ")}
-	if strings.ContainsRune(cmd.Args[0], os.PathSeparator) { // it runs in a folder of its own
+	if strings.ContainsRune(cmd.Args[0], os.PathSeparator) { // the command runs in a separate folder
 		if cmd.Args[0], err = filepath.Abs(cmd.Args[0]); err != nil {
 			return nil, cli.UsageError("--client", fmt.Sprint(err))
 		}
