@@ -7,12 +7,12 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
 	"fetchd/fetch/urls"
@@ -51,8 +51,8 @@ type attempt struct {
 	response *Response
 	head     head // that callers see, with response; see [attempt.shown]
 
-	exchange *exchange
-	over     error // why there is to be no other; under the run's lock
+	exchange *conns.Exchange // of the hop; set under the lock of the run
+	over     error           // why there is to be no other; under the run's lock
 
 	location classify.Location
 	faults   classify.Faults
@@ -74,31 +74,15 @@ type attempt struct {
 	headHeld, hopsHeld int64 // bytes charged for the last response head and for the hops after the first
 }
 
-// exchange is one request of a hop, with its time limit and its trace. It is the context of
-// that request.
-type exchange struct {
-	context.Context
-	cancel  context.CancelCauseFunc
-	attempt int  // its number
-	alone   bool // on a connection that no other fetch uses
-	watch   timers.Limit
-	trace   trace
-}
-
-// Value implements context.Context. The dialer finds the exchange there.
-func (x *exchange) Value(key any) any {
-	if key == (dialScope{}) {
-		return x
-	}
-	return x.Context.Value(key)
-}
-
 // fail notes what went wrong. The first reason is kept.
 func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
 	if a.faults == 0 {
 		a.phase, a.reason = phase, reason
 	}
 	a.faults = a.faults.With(class)
+	if class == classify.Protocol {
+		a.exchange.Retire() // what follows on the connection cannot be trusted
+	}
 }
 
 // failWith notes an error that ended the exchange in the given phase.
@@ -127,11 +111,7 @@ func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, stri
 	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
 		phase = staged.Phase
 	}
-	class := classify.Error(phase, err)
-	if class == classify.Protocol && a.exchange.trace.brokeOff(err) {
-		class = classify.ConnectionReset
-	}
-	return class, fault.ReasonOf(err), nil
+	return a.exchange.ClassOf(phase, err), fault.ReasonOf(err), nil
 }
 
 // cause returns what ended the exchange from our side, or nil. Of limits that
@@ -142,7 +122,7 @@ func (a *attempt) cause() error {
 		return nil
 	}
 	if _, limit := errors.AsType[*TimeoutError](cause); limit {
-		if own := a.exchange.watch.Passed(); own != nil {
+		if own := a.exchange.Limit.Passed(); own != nil {
 			return own
 		}
 		if a.timeLeft() == 0 {
@@ -249,35 +229,26 @@ func sameRequest(a, b *hopRequest) bool {
 	return true
 }
 
-// send makes one request and returns its response, or nil where there is none.
+// send makes the request of the current hop and returns its response, or nil if there is
+// none.
 func (a *attempt) send() *http.Response {
-	began := time.Since(a.start)
 	x := a.newExchange()
-	a.hops = append(a.hops, Hop{})
-	hop := &a.hops[len(a.hops)-1]
-	hop.Method, hop.URL, hop.Start = a.hop.method, a.hop.told(), began
+	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: a.hop.told(), Start: time.Since(a.start)})
 	resp, err := a.roundTrip(x)
-	if x.trace.refused { // nothing was written
-		x.watch.Stop()
-		x = a.newExchange()
-		x.alone = true
-		resp, err = a.roundTrip(x)
+	hop := &a.hops[len(a.hops)-1]
+	hop.Exchange = x.Report()
+	if hop.Exchange.Sent {
+		a.exchanges++
 	}
-	x.watch.Rest()
-	x.trace.result(&hop.Exchange, resp)
-	a.exchanges += hop.Exchange.Requests
 	if err != nil {
-		a.failWith(x.trace.current(), err)
-		x.watch.Stop()
-		x.cancel(nil)
+		a.failWith(x.Phase(), err)
+		x.End()
 		return nil
 	}
 	hop.StatusCode = resp.StatusCode
 	if !a.holdHead(resp) || !a.keepCookies(resp) {
 		a.dropHead()
-		x.watch.Stop()
-		_ = resp.Body.Close()
-		x.cancel(nil)
+		x.End()
 		return nil
 	}
 	if resp.StatusCode < 100 { // 0 is what classify calls none
@@ -286,59 +257,55 @@ func (a *attempt) send() *http.Response {
 	return resp
 }
 
-func (a *attempt) newExchange() *exchange {
-	x := &exchange{attempt: a.number}
-	x.Context, x.cancel = context.WithCancelCause(a.caller)
-	x.watch.Init(&a.clock, x.cancel)
-	x.trace.watch, x.trace.limits, x.trace.phase = &x.watch, a.req, classify.PhasePolicy
-	x.trace.end, x.trace.left = x.cancel, int16(classify.MaxExchanges-a.exchanges)
-	a.exchange = x
+func (a *attempt) newExchange() *conns.Exchange {
+	x := a.client.pool.NewExchange(a.caller, &a.clock, conns.Settings{
+		ConnectTimeout: a.req.ConnectTimeout, HeaderTimeout: a.req.HeaderTimeout, Memory: a.req.Memory})
 	a.begun(x)
 	return x
 }
 
-// roundTrip gives the request to the transport.
-func (a *attempt) roundTrip(x *exchange) (*http.Response, error) {
+// roundTrip checks the target, adds what each request gets anew, connects, and sends the
+// request.
+func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
 	if err := a.client.guard.CheckURL(a.hop.url); err != nil {
 		return nil, err
 	}
-	if a.exchanges >= classify.MaxExchanges {
-		return nil, fault.New(classify.ConnectionReset, classify.PhasePolicy, "exchange_limit")
-	}
 	hop := a.withCookies(a.hop)
 	a.made = append(a.made, hop)
-	req, transport := a.request(httptrace.WithClientTrace(x, x.trace.hooks(a.client.hasProxy)), hop)
+	req := a.request(x.Traced(), hop)
 	if err := a.authorize(x, req); err != nil {
 		return nil, err
 	}
-	if x.alone || !a.mayShare(req) {
-		transport = a.client.fresh
+	if err := x.Connect(a.target(req)); err != nil {
+		return nil, err
 	}
-	return transport.RoundTrip(req)
+	return x.RoundTrip(req)
 }
 
-// request builds what goes out, and says by which transport. What may not be
-// repeated goes on a connection of its own, and in a form that net/http never
-// sends again: a body it cannot rewind (spec I2).
-func (a *attempt) request(ctx context.Context, hop *hopRequest) (*http.Request, *http.Transport) {
+// target says which connections a request may use. One that may not be repeated, or that
+// authenticates its connection (spec A5), goes alone. The last attempt takes no connection
+// that the origin may be about to close (spec I6).
+func (a *attempt) target(req *http.Request) conns.Target {
+	return conns.Target{
+		URL:    req.URL,
+		Caller: a.req.Caller,
+		Alone: !a.req.Policy.Repeatable(a.hop.method) || conns.BindsConnection(a.credential) ||
+			conns.BindsConnection(req.Header["Authorization"]...),
+		Recent: a.number >= a.req.Policy.MaxAttempts,
+	}
+}
+
+// request builds what is sent for a hop.
+func (a *attempt) request(ctx context.Context, hop *hopRequest) *http.Request {
 	req := (&http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	if a.req.TraceParent != "" && hop.header["Traceparent"] == nil && urls.SameOrigin(hop.url, a.req.URL) {
 		addLine(req, "Traceparent", a.req.TraceParent)
 	}
-	if !a.req.Policy.Repeatable(hop.method) {
-		req.Body, req.ContentLength = onceBody(hop.body), int64(len(hop.body))
-		return req, a.client.fresh
-	}
 	if len(hop.body) > 0 {
-		req.ContentLength = int64(len(hop.body))
-		req.GetBody = func() (io.ReadCloser, error) { return onceBody(hop.body), nil }
-		req.Body, _ = req.GetBody()
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(hop.body)), int64(len(hop.body))
 	}
-	if hop.header["Idempotency-Key"] == nil && !safeMethod(hop.method) {
-		addLine(req, "Idempotency-Key") // sent by no one; tells net/http that PUT and DELETE may be repeated
-	}
-	return req, a.client.pooled
+	return req
 }
 
 // addLine adds to what goes out with one request. The hop's own header stays as it
@@ -354,19 +321,9 @@ func (a *attempt) leave(resp *http.Response) {
 	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
 	if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
 		began := time.Now()
-		a.exchange.watch.ArmAt(began, drainTime, classify.BodyTimeout)
+		a.exchange.Limit.ArmAt(began, drainTime, classify.BodyTimeout)
 		_, _ = io.CopyN(io.Discard, resp.Body, resp.ContentLength+1)
 		a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	}
-	a.exchange.watch.Stop()
-	_ = resp.Body.Close()
-	a.exchange.cancel(nil)
+	a.exchange.End()
 }
-
-func safeMethod(method string) bool {
-	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
-}
-
-// onceBody is a body that net/http cannot rewind. It is not http.NoBody even
-// where it is empty, for that one is sent again.
-func onceBody(body []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(body)) }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
@@ -47,10 +48,8 @@ func (a *attempt) consume() {
 		a.tellResponse(nil)
 		a.readErrorBody()
 	}
-	a.exchange.watch.Stop()
-	_ = a.resp.Body.Close()
+	a.exchange.End()
 	a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
-	a.exchange.cancel(nil)
 }
 
 // readErrorBody keeps the start of a body that is not delivered (spec I5). Errors of the
@@ -59,7 +58,7 @@ func (a *attempt) readErrorBody() {
 	if a.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
 		return // the body of a 101 is the bare connection, which no context ends
 	}
-	a.exchange.watch.Arm(min(orDefault(a.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
+	a.exchange.Limit.Arm(min(orDefault(a.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
 	most := int64(a.req.ErrorBodyBytes)
 	if !a.req.Memory.Grow(budget.Body, most) {
 		return // the outcome is the same without it
@@ -222,8 +221,8 @@ func (r *bodyReader) read() error {
 			return r.raw.err
 		}
 	}
-	if fields(r.a.resp.Trailer) > maxHeaderFields {
-		return errFields
+	if conns.Fields(r.a.resp.Trailer) > conns.MaxHeaderFields {
+		return conns.ErrFields
 	}
 	if r.progress == r.a.continued && !r.a.body.Truncated && r.size != r.end {
 		return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "range_length")
@@ -336,9 +335,10 @@ type idleReader struct {
 
 // Read implements io.Reader.
 func (r *idleReader) Read(p []byte) (int, error) {
-	w := &r.a.exchange.watch
-	w.Arm(r.a.req.IdleTimeout, classify.BodyTimeout)
+	x := r.a.exchange
+	x.Limit.Arm(r.a.req.IdleTimeout, classify.BodyTimeout)
 	n, err := r.body.Read(p)
-	w.Rest()
+	x.Limit.Rest()
+	x.Permit()
 	return n, err
 }

@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
+	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/workers"
 )
@@ -67,27 +67,20 @@ type Config struct {
 }
 
 // OriginTLS holds the TLS settings of one origin.
-type OriginTLS struct {
-	// RootCAs verifies its certificate. Nil means [Config].RootCAs.
-	RootCAs *x509.CertPool
-	// Certificate is the client certificate to present if the origin requests one. Nil
-	// means none.
-	Certificate *tls.Certificate
-	// Callers lists the callers that may use the certificate, by [Request].Caller.
-	// Empty means every caller. Connections are not shared with other callers.
-	Callers []string
-}
+type OriginTLS = conns.OriginTLS
+
+// ConnectionStats are the numbers of a client's connections.
+type ConnectionStats = conns.Stats
 
 // Client runs fetches. It is safe for concurrent use.
 type Client struct {
-	pooled, fresh *http.Transport
-	guard         *egress.Guard
-	origins       map[string]OriginTLS
-	resolver      *net.Resolver
-	nameServer    string
-	omitHops      bool
-	hasProxy      bool
-	userAgent     []string // the line that is sent
+	pool       *conns.Pool
+	guard      *egress.Guard
+	resolver   *net.Resolver
+	nameServer string
+	omitHops   bool
+	hasProxy   bool
+	userAgent  []string // the line that is sent
 	// The headers of a request that brings none, shared by all.
 	plain, plainUncoded http.Header
 	maxTotal            time.Duration
@@ -113,7 +106,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		guard:      egress.New(cfg.Egress),
-		origins:    cfg.Origins,
+		resolver:   cfg.Resolver,
 		nameServer: cfg.NameServer,
 		omitHops:   cfg.OmitHops,
 		hasProxy:   cfg.Proxy != nil,
@@ -131,27 +124,24 @@ func New(cfg Config) (*Client, error) {
 	if c.shutdown == nil {
 		c.shutdown = context.Background()
 	}
-	d := &dialer{guard: c.guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, origins: cfg.Origins, tls: &tls.Config{
-		RootCAs:            cfg.RootCAs,
-		MinVersion:         tls.VersionTLS12,
-		NextProtos:         []string{"h2", "http/1.1"},
-		ClientSessionCache: tls.NewLRUClientSessionCache(1024),
-	}}
-	if d.resolver == nil {
-		d.resolver = Resolver(cfg.NameServer)
+	if c.resolver == nil {
+		c.resolver = Resolver(cfg.NameServer)
 	}
-	c.resolver = d.resolver
-	c.pooled, c.fresh = d.pooled(), d.fresh()
+	c.pool = conns.New(conns.Config{Guard: c.guard, Resolver: c.resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs})
+	c.SetOrigins(cfg.Origins)
 	context.AfterFunc(c.shutdown, c.runs.endWaits)
 	return c, nil
 }
 
-// Close ends the idle connections and goroutines. Fetches in flight continue.
+// Close closes the idle connections and goroutines. Fetches in flight continue, and their
+// connections are closed when they end.
 func (c *Client) Close() {
 	c.workers.Close()
-	c.pooled.CloseIdleConnections()
-	c.fresh.CloseIdleConnections()
+	c.pool.Close()
 }
+
+// Connections returns the numbers of the client's connections.
+func (c *Client) Connections() ConnectionStats { return c.pool.Stats() }
 
 func orDefault[T comparable](v, otherwise T) T {
 	var zero T

@@ -85,7 +85,7 @@ func (a *attempt) dialled(phase classify.Phase, err error) string {
 		return op.Addr.String() // of several, the one that the error is about
 	}
 	if phase <= classify.PhaseTLS { // the address of the hop may be that of an earlier connection
-		return a.exchange.trace.lastPeer()
+		return a.exchange.Peer()
 	}
 	return a.hops[len(a.hops)-1].Exchange.RemoteAddress
 }

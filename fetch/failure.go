@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"fetchd/classify"
+	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
 )
@@ -55,14 +56,15 @@ var remedies = map[string]string{
 	"downgrade":                     "it leads from https to http, which forbid_downgrade does not allow",
 	"location_userinfo":             "its Location has a user name or password",
 	"location_scheme":               "its Location is neither http nor https",
-	"connection_limit":              "the origin closed three connections in a row",
+	"answer_before_request":         "the origin had answered before the request was sent",
+	"unrequested_bytes":             "it sends more than was asked for",
 	"exchange_limit":                fmt.Sprintf("the fetch has made %d requests, a limit of the service", classify.MaxExchanges),
-	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", maxHeaderFields),
-	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", maxHandshakeBytes),
-	"certificates_too_large":        fmt.Sprintf("the certificates use more than %d bytes of memory, a limit of the service", maxCertificateBytes),
+	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", conns.MaxHeaderFields),
+	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),
+	"certificates_too_large":        fmt.Sprintf("the certificates use more than %d bytes of memory, a limit of the service", conns.MaxCertificateBytes),
 
-	"response_head_too_large":          fmt.Sprintf("a response head has more than %d bytes, a limit of the service", maxResponseHeadBytes),
-	"too_many_informational_responses": fmt.Sprintf("more than %d 1xx responses came before the response, a limit of the service", maxInformational),
+	"response_head_too_large":          fmt.Sprintf("a response head has more than %d bytes, a limit of the service", conns.MaxHeadBytes),
+	"too_many_informational_responses": fmt.Sprintf("more than %d 1xx responses came before the response, a limit of the service", conns.MaxInformational),
 }
 
 var messages = map[classify.Class]string{

@@ -5,48 +5,20 @@ import (
 	"unicode/utf8"
 
 	"fetchd/classify"
+	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
-// The charges of a fetch in bytes, in addition to the lengths of its data.
-const (
-	// headerLineBytes is the memory of a header line without its text: a slice of one
-	// string, and an entry in a map that may have twice as many slots as lines.
-	headerLineBytes = 128
-	// hopBytes is the memory of each hop after the first without its URLs: its timings
-	// and its request with the header, which the loop check needs.
-	hopBytes = 4 << 10
-	// http2HeadBytes is the memory of the largest response head over HTTP/2 while it is
-	// decoded. A connection decodes one at a time.
-	http2HeadBytes = 192 << 10
-	// http2WindowBytes is the flow-control window of a response body over HTTP/2. With
-	// net/http's default a stalled reader would hold 4 MiB.
-	http2WindowBytes = 128 << 10
-)
-
-// maxHeaderFields limits the fields of a response head, a 1xx head or a trailer.
-// net/http limits only the bytes of a head, and a field of five bytes uses a hundred
-// in memory.
-const maxHeaderFields = 512
+// hopBytes is the memory of each hop after the first without its URLs: its timings and its
+// request with the header, which the loop check needs.
+const hopBytes = 4 << 10
 
 // ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. The
 // fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
 var ErrOutOfMemory error = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
 
-var (
-	errOutOfMemory = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
-	errHeadBytes   = fault.New(classify.Protocol, classify.PhaseProcessing, "response_head_too_large")
-	errFields      = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_header_fields")
-)
-
-// fields counts the lines of a head.
-func fields[H ~map[string][]string](h H) (n int) {
-	for _, values := range h {
-		n += len(values)
-	}
-	return n
-}
+var errOutOfMemory = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
 
 // headBytes is an upper bound for the memory of a head and for its size as a message. A
 // value that is not UTF-8 is sent twice: as its bytes, and as text with up to three
@@ -54,7 +26,7 @@ func fields[H ~map[string][]string](h H) (n int) {
 func headBytes(h http.Header) (n int64) {
 	for name, values := range h {
 		for _, value := range values {
-			n += int64(len(name)+len(value)) + headerLineBytes
+			n += int64(len(name)+len(value)) + conns.HeaderLineBytes
 			if !utf8.ValidString(value) {
 				n += 3 * int64(len(value))
 			}
@@ -66,8 +38,8 @@ func headBytes(h http.Header) (n int64) {
 // holdHead charges the fetch for the head of a response, and records what is wrong
 // with it, if anything.
 func (a *attempt) holdHead(resp *http.Response) bool {
-	if fields(resp.Header) > maxHeaderFields {
-		a.fail(errFields.Class, errFields.Phase, errFields.Reason)
+	if conns.Fields(resp.Header) > conns.MaxHeaderFields {
+		a.fail(conns.ErrFields.Class, conns.ErrFields.Phase, conns.ErrFields.Reason)
 		return false
 	}
 	n := headBytes(resp.Header)
@@ -130,7 +102,7 @@ func (r *run) keepHeld(a *attempt) {
 func (a *attempt) holdWindow() (release func(), ok bool) {
 	n := int64(0)
 	if a.resp.ProtoMajor >= 2 {
-		n = http2WindowBytes
+		n = conns.WindowBytes
 		if known := a.resp.ContentLength; known >= 0 {
 			n = min(n, known)
 		}

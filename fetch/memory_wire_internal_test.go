@@ -6,6 +6,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/conformance/origin"
+	"fetchd/fetch/conns"
 	"fetchd/fetch/urls"
 	"fetchd/internal/budget"
 )
@@ -71,6 +72,7 @@ func TestLeaseThatRefuses(t *testing.T) {
 	silent := func(t *testing.T, r *memoryRig) { // makes another fetch pay for the head of the HTTP/2 connection
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
+		r.client.Fetch(ctx, r.request("https", "/s/first/200"), nil) // other fetches may share the connection from now on
 		ended := make(chan *Outcome, 1)
 		go func() { ended <- r.client.Fetch(ctx, r.request("https", "/s/other/silent"), nil) }()
 		t.Cleanup(func() { cancel(); <-ended })
@@ -97,7 +99,7 @@ func TestLeaseThatRefuses(t *testing.T) {
 		{"deflate", "http", "/s/k/200:size=100,coding=deflate", nil, nil, flateBytes, flateBytes + 2<<10},
 		{"zstd", "http", "/s/k/200:size=300000,coding=zstd", nil, nil, 300_000 + zstdBytes, 9 << 20},
 		{"br", "http", "/s/k/200:size=100000,coding=br", nil, nil, 1<<17 + brotliBytes, 9 << 20},
-		{"window of HTTP/2, with the head paid by another fetch", "https", "/s/k/200:size=1000000", nil, silent, http2WindowBytes, http2WindowBytes + 2<<10},
+		{"window of HTTP/2, with the head paid by another fetch", "https", "/s/k/200:size=1000000", nil, silent, conns.WindowBytes, conns.WindowBytes + 2<<10},
 		{"window of HTTP/2 for a short body", "https", "/s/k/200:size=10000", nil, silent, 10_000, 12_000},
 	} {
 		for _, method := range []string{"GET", "POST"} {

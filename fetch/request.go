@@ -12,16 +12,13 @@ import (
 // Limits and defaults of spec §9 and §12. Fetch enforces MaxInlineBytes; the server
 // enforces the other exported ones before it calls Fetch.
 const (
-	MaxHeaderFields      = 64       // request header fields
-	MaxHeaderBytes       = 32 << 10 // names and values of the request header fields
-	MaxRequestBodyBytes  = 1 << 20  // request body
-	MaxInlineBytes       = 1 << 20  // response body with [Inline]
-	MaxHoldBackBytes     = 16 << 20 // Request.HoldBackBytes
-	MaxErrorBodyBytes    = 64 << 10 // Request.ErrorBodyBytes
-	MaxIdempotencyBytes  = 256      // Request.IdempotencyKey
-	maxResponseHeadBytes = 64 << 10
-	maxConnectionsPerHop = 3
-	maxAddresses         = 8 // of a name, that one dial tries
+	MaxHeaderFields     = 64       // request header fields
+	MaxHeaderBytes      = 32 << 10 // names and values of the request header fields
+	MaxRequestBodyBytes = 1 << 20  // request body
+	MaxInlineBytes      = 1 << 20  // response body with [Inline]
+	MaxHoldBackBytes    = 16 << 20 // Request.HoldBackBytes
+	MaxErrorBodyBytes   = 64 << 10 // Request.ErrorBodyBytes
+	MaxIdempotencyBytes = 256      // Request.IdempotencyKey
 
 	defaultMaxBodyBytes   = 16 << 20
 	defaultErrorBodyBytes = 16 << 10

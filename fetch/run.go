@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"fetchd/classify"
+	"fetchd/fetch/conns"
 	"fetchd/fetch/timers"
 	"fetchd/internal/budget"
 )
@@ -55,8 +56,8 @@ type run struct {
 	held       held // bytes charged for all of the above
 
 	mu       sync.Mutex
-	cause    error     // why the fetch is to end, if not because its caller's context has
-	exchange *exchange // under way; nil: none
+	cause    error           // why the fetch is to end, if not because its caller's context has
+	exchange *conns.Exchange // of the current hop; nil: none
 	waits    context.Context
 	endWaits context.CancelCauseFunc
 	waiting  bool // between two attempts or for a credential, where a shutdown ends the fetch
@@ -117,8 +118,7 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 func (r *run) close() {
 	r.clock.Stop()
 	if r.exchange != nil {
-		r.exchange.cancel(nil)
-		r.releaseExchange()
+		r.exchange.End()
 	}
 	r.client.runs.remove(r)
 	if r.endWaits != nil {

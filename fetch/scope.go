@@ -5,6 +5,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"fetchd/fetch/conns"
 )
 
 // runKey is the key under which the loop's context holds its run.
@@ -74,24 +76,23 @@ func (r *run) cancel(cause error) {
 	}
 	r.cause = cause
 	if r.exchange != nil {
-		r.exchange.cancel(cause)
+		r.exchange.Cancel(cause)
 	}
 	if r.endWaits != nil {
 		r.endWaits(cause)
 	}
 }
 
-// begun makes x the exchange under way, unless there is to be none any more.
-func (a *attempt) begun(x *exchange) {
+// begun makes x the current exchange. It is over at once if the fetch or the attempt is.
+func (a *attempt) begun(x *conns.Exchange) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.releaseExchange()
-	a.run.exchange = x
+	a.exchange, a.run.exchange = x, x
 	switch {
 	case a.run.cause != nil:
-		x.cancel(a.run.cause)
+		x.Cancel(a.run.cause)
 	case a.over != nil:
-		x.cancel(a.over)
+		x.Cancel(a.over)
 	}
 }
 
@@ -100,8 +101,8 @@ func (a *attempt) giveUp(cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.over = cause
-	if x := a.run.exchange; x != nil && x.attempt == a.number {
-		x.cancel(cause)
+	if a.exchange != nil {
+		a.exchange.Cancel(cause)
 	}
 }
 
@@ -120,15 +121,7 @@ func (r *run) letGo() {
 	r.failure, r.failed = nil, hopError{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.releaseExchange()
 	r.exchange = nil
-}
-
-// releaseExchange releases the connection of the last exchange.
-func (r *run) releaseExchange() {
-	if r.exchange != nil {
-		r.exchange.trace.release()
-	}
 }
 
 // setWaiting starts or ends a wait that a shutdown ends: between two attempts, or for

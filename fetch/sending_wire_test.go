@@ -1,6 +1,7 @@
 package fetch_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -113,63 +114,47 @@ func TestConditional(t *testing.T) {
 	}
 }
 
-// TestResends: net/http sends a GET again when a pooled connection turns out
-// dead. That is told and counted, and never done with what may not be repeated.
-func TestResends(t *testing.T) {
+// TestOneTransmission checks that each attempt sends its request once, whatever breaks
+// the connection (I6), and that the requests which the origin saw are reported.
+func TestOneTransmission(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name, method string
-		reused       bool
-		resends      int
+		name, listener, path string
+		attempts             int // allowed
+		count                int
+		kind                 classify.Kind
 	}{
-		{"GET on a pooled connection", "GET", true, 1},
-		{"PUT on a pooled connection", "PUT", true, 1},
-		{"POST goes on a connection of its own", "POST", false, 0},
+		{"a refused stream, then an answer", "h2fault", "/s/k/h2-rst:code=7,at=before-head/200", 3, 2, classify.Success},
+		{"a refused stream and no attempt left", "h2fault", "/s/k/h2-rst:code=7,at=before-head/200", 1, 1, classify.Failed},
+		{"streams that are always refused", "h2fault", "/s/k/h2-rst:code=7,at=before-head", 3, 3, classify.Failed},
+		{"GOAWAY for every stream", "h2fault", "/s/k/h2-goaway-forever", 3, 3, classify.Failed},
+		{"a reset, then an answer", "http", "/s/k/rst/200", 3, 2, classify.Success},
+		{"a reset and no attempt left", "http", "/s/k/rst/200", 1, 1, classify.Failed},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			first := w.fetch(w.request("http", "/s/k/close-idle/200"))
-			if first.Kind != classify.Success {
-				t.Fatalf("%+v", first.Failure)
-			}
-			r := w.request("http", "/s/k/close-idle/200")
-			r.Method = row.method
-			res := w.fetch(r)
-			x := res.Hops[0].Exchange
-			if res.Kind != classify.Success || res.Attempts != 1 || x.Resends != row.resends {
-				t.Errorf("%s after %d attempts with %d resends (%+v), want success after 1 with %d", res.Kind, res.Attempts, x.Resends, res.Failure, row.resends)
-			}
-		})
-	}
-}
-
-// TestRefusedStream: net/http sends a refused GET again on its own, at most
-// twice, and that is told (I6).
-func TestRefusedStream(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name, path string
-		count      int
-		class      classify.Class
-	}{
-		{"once", "/s/k/h2-rst:code=7,at=before-head/200", 2, 0},
-		{"for ever", "/s/k/h2-rst:code=7,at=before-head", 3, classify.ConnectionReset},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			r := w.request("h2fault", row.path)
-			r.Policy.MaxAttempts = 1
-			res := w.fetch(r)
-			var class classify.Class
-			if res.Failure != nil {
-				class = res.Failure.Class
-			}
-			if n := len(w.origin.Requests("k")); n != row.count || res.Hops[0].Exchange.Resends != n-1 || class != row.class {
-				t.Errorf("%d requests, %d resends, class %s, want %d, class %s", n, res.Hops[0].Exchange.Resends, class, row.count, row.class)
-			}
-		})
+		for _, warm := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, warm %t", row.name, warm), func(t *testing.T) {
+				t.Parallel()
+				w := newWire(t)
+				if warm {
+					if first := w.fetch(w.request(row.listener, "/s/warm/200")); first.Kind != classify.Success {
+						t.Fatalf("%+v", first.Failure)
+					}
+				}
+				r := w.request(row.listener, row.path)
+				r.Policy.MaxAttempts = row.attempts
+				res := w.fetch(r)
+				if res.Kind != row.kind || res.Attempts != row.count || res.Exchanges != row.count {
+					t.Errorf("%s after %d attempts and %d exchanges, want %s after %d", res.Kind, res.Attempts, res.Exchanges, row.kind, row.count)
+				}
+				if res.Failure != nil && res.Failure.Class != classify.ConnectionReset {
+					t.Errorf("class %s, want CONNECTION_RESET", res.Failure.Class)
+				}
+				// The log of the origin has no request that it refused before it read it.
+				if n := len(w.origin.Requests("k")); n > row.count {
+					t.Errorf("the origin saw %d requests, want %d", n, row.count)
+				}
+			})
+		}
 	}
 }
 
@@ -194,18 +179,6 @@ func TestUnrepeatableTogether(t *testing.T) {
 	wg.Wait()
 	if n := len(w.origin.Requests("together")); n != 160 {
 		t.Errorf("the origin saw %d requests, want 160", n)
-	}
-}
-
-// TestGoAwayForEver: at most three connections a hop (I6, golang/go#52459).
-func TestGoAwayForEver(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	r := w.request("h2fault", "/s/k/h2-goaway-forever")
-	r.Policy.MaxAttempts = 1
-	res := w.fetch(r)
-	if n := w.origin.Connections("h2fault"); n > 3 || res.Failure == nil || res.Failure.Class != classify.ConnectionReset {
-		t.Errorf("%d connections, failure %+v, want at most 3 and CONNECTION_RESET", n, res.Failure)
 	}
 }
 

@@ -448,8 +448,8 @@ func (x *Exchange) unasked() {
 	x.cancel(fault.New(class, classify.PhaseProcessing, "answer_before_request"))
 }
 
-// maxInformational is how many 1xx responses may come before the one that counts.
-const maxInformational = 16
+// MaxInformational is how many 1xx responses may come before the one that counts.
+const MaxInformational = 16
 
 var errInformational = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_informational_responses")
 
@@ -464,11 +464,11 @@ func (x *Exchange) gotInformational(_ int, h textproto.MIMEHeader) error {
 		x.Retire()
 	}
 	x.informational++
-	var err error
+	var err *fault.Error
 	switch {
 	case Fields(h) > MaxHeaderFields:
-		err = errFields
-	case x.informational > maxInformational:
+		err = ErrFields
+	case x.informational > MaxInformational:
 		err = errInformational
 	default:
 		return nil

@@ -32,10 +32,9 @@ const (
 )
 
 // ErrFields is the error for more than MaxHeaderFields.
-var ErrFields error = errFields
+var ErrFields = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_header_fields")
 
 var (
-	errFields      = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_header_fields")
 	errHeadBytes   = fault.New(classify.Protocol, classify.PhaseProcessing, "response_head_too_large")
 	errOutOfMemory = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
 )
@@ -117,7 +116,7 @@ func (h *partialHead) read(p []byte) (complete bool, err error) {
 			n += HeaderLineBytes
 		}
 		if h.lines > MaxHeaderFields+1 {
-			return false, errFields
+			return false, ErrFields
 		}
 		if h.bytes >= MaxHeadBytes { // net/http reads no more of a head that has not ended by then
 			return false, errHeadBytes

@@ -127,6 +127,9 @@ func (p *Pool) SetOrigins(origins map[string]*OriginTLS) {
 	p.sweep()
 }
 
+// Origins returns the settings that are in force. The map must not be changed.
+func (p *Pool) Origins() map[string]*OriginTLS { return *p.origins.Load() }
+
 // isCurrent reports whether a connection was made with the origin's present settings.
 func (p *Pool) isCurrent(c *conn) bool {
 	return c.key.scheme == "http" || (*p.origins.Load())[c.address] == c.key.origin
