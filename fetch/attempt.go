@@ -262,7 +262,9 @@ func (a *attempt) send() *http.Response {
 	}
 	x.watch.rest()
 	x.trace.result(&hop.Exchange, resp)
-	a.exchanges += hop.Exchange.Requests
+	if hop.Exchange.Sent {
+		a.exchanges++
+	}
 	if err != nil {
 		a.failWith(x.trace.current(), err)
 		x.watch.stop()

@@ -120,11 +120,9 @@ type Exchange struct {
 	TLSVersion string
 	// Reused reports whether the connection had carried an earlier request.
 	Reused bool
-	// Resends is how often the HTTP transport resent the request on its own (spec I6).
-	Resends int
-	// Requests is the number of requests that the origin may have seen: 0, or 1 plus
-	// the resends.
-	Requests int
+	// Sent reports whether the origin may have seen the request. It is sent at most once
+	// (spec I6).
+	Sent bool
 
 	Resolve, Connect, TLS, Processing, Transfer, Backpressure time.Duration
 }
@@ -171,7 +169,8 @@ type Outcome struct {
 	StopReason classify.Verdict
 	// Rule is the rule that ended the fetch.
 	Rule classify.Rule
-	// Attempts and Exchanges are the numbers of attempts and requests made.
+	// Attempts is the number of attempts. Exchanges is the number of hops, in all
+	// attempts, whose request was sent.
 	Attempts, Exchanges int
 	// Hops lists the hops of the last attempt.
 	Hops []Hop

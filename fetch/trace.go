@@ -291,11 +291,8 @@ func (t *trace) result(e *Exchange, resp *http.Response) {
 	t.headCame()
 	t.head.drop() // if it is not complete
 	*e = t.exchange
-	e.Requests = int(t.sent)
-	if !t.written && t.conn != nil && (resp != nil || isHTTP2(t.conn)) {
-		e.Requests++ // over HTTP/2 a request can be answered before the hook that tells of it
-	}
-	e.Resends = max(e.Requests-1, 0)
+	// Over HTTP/2 a request can be answered before the hook that reports it.
+	e.Sent = t.sent > 0 || t.conn != nil && (resp != nil || isHTTP2(t.conn))
 	if resp != nil {
 		e.Protocol = resp.Proto
 		t.spend(resp.Header)

@@ -2461,7 +2461,7 @@ func (x *RedirectFollowed) GetHop() *Hop {
 	return nil
 }
 
-// Hop is one request of an attempt, and its response.
+// Hop is one request of an attempt, and its response. The request is sent at most once.
 type Hop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// URL of the request.
@@ -2574,9 +2574,6 @@ type Exchange struct {
 	TlsVersion string `protobuf:"bytes,3,opt,name=tls_version,json=tlsVersion,proto3" json:"tls_version,omitempty"`
 	// Whether the connection had carried a request before.
 	ConnectionReused bool `protobuf:"varint,4,opt,name=connection_reused,json=connectionReused,proto3" json:"connection_reused,omitempty"`
-	// Number of times the HTTP library sent the request again by itself, on another
-	// connection and independently of the retry policy. At most 2.
-	TransportResendCount int32 `protobuf:"varint,5,opt,name=transport_resend_count,json=transportResendCount,proto3" json:"transport_resend_count,omitempty"`
 	// Time spent in queues and rate limits of the server. Unset if there was none.
 	QueueDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=queue_duration,json=queueDuration,proto3" json:"queue_duration,omitempty"`
 	// Duration of the name lookup. Unset if there was none.
@@ -2655,13 +2652,6 @@ func (x *Exchange) GetConnectionReused() bool {
 		return x.ConnectionReused
 	}
 	return false
-}
-
-func (x *Exchange) GetTransportResendCount() int32 {
-	if x != nil {
-		return x.TransportResendCount
-	}
-	return 0
 }
 
 func (x *Exchange) GetQueueDuration() *durationpb.Duration {
@@ -3167,7 +3157,8 @@ type FetchOutcome struct {
 	Error *FetchError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	// Number of attempts.
 	Attempts int32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// Number of requests that an origin could see, including hops and resends.
+	// Number of requests that an origin could see: the hops of all attempts that were sent.
+	// Each hop is sent at most once.
 	Exchanges int32 `protobuf:"varint,6,opt,name=exchanges,proto3" json:"exchanges,omitempty"`
 	// All hops of the last attempt, including the last.
 	Hops []*Hop `protobuf:"bytes,7,rep,name=hops,proto3" json:"hops,omitempty"`
@@ -4394,14 +4385,13 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\bexchange\x18\x04 \x01(\v2\x13.fetchd.v1.ExchangeR\bexchange\x12\x16\n" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12<\n" +
 	"\fstart_offset\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\vstartOffset\x12+\n" +
-	"\aheaders\x18\a \x03(\v2\x11.fetchd.v1.HeaderR\aheaders\"\xc1\x05\n" +
+	"\aheaders\x18\a \x03(\v2\x11.fetchd.v1.HeaderR\aheaders\"\xa9\x05\n" +
 	"\bExchange\x12%\n" +
 	"\x0eremote_address\x18\x01 \x01(\tR\rremoteAddress\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x1f\n" +
 	"\vtls_version\x18\x03 \x01(\tR\n" +
 	"tlsVersion\x12+\n" +
-	"\x11connection_reused\x18\x04 \x01(\bR\x10connectionReused\x124\n" +
-	"\x16transport_resend_count\x18\x05 \x01(\x05R\x14transportResendCount\x12@\n" +
+	"\x11connection_reused\x18\x04 \x01(\bR\x10connectionReused\x12@\n" +
 	"\x0equeue_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rqueueDuration\x12D\n" +
 	"\x10resolve_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0fresolveDuration\x12D\n" +
 	"\x10connect_duration\x18\b \x01(\v2\x19.google.protobuf.DurationR\x0fconnectDuration\x12<\n" +
@@ -4409,7 +4399,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x13processing_duration\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x12processingDuration\x12F\n" +
 	"\x11transfer_duration\x18\v \x01(\v2\x19.google.protobuf.DurationR\x10transferDuration\x12N\n" +
-	"\x15backpressure_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x14backpressureDuration\"\xb4\x01\n" +
+	"\x15backpressure_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x14backpressureDurationJ\x04\b\x05\x10\x06R\x16transport_resend_count\"\xb4\x01\n" +
 	"\x0fResponseStarted\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.fetchd.v1.HttpResponseR\bresponse\x12*\n" +

@@ -1466,11 +1466,6 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x32
 	}
-	if m.TransportResendCount != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.TransportResendCount))
-		i--
-		dAtA[i] = 0x28
-	}
 	if m.ConnectionReused {
 		i--
 		if m.ConnectionReused {
@@ -3429,9 +3424,6 @@ func (m *Exchange) SizeVT() (n int) {
 	}
 	if m.ConnectionReused {
 		n += 2
-	}
-	if m.TransportResendCount != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.TransportResendCount))
 	}
 	if m.QueueDuration != nil {
 		l = (*durationpb.Duration)(m.QueueDuration).SizeVT()
