@@ -290,7 +290,7 @@ func (a *attempt) newExchange() *exchange {
 	x.Context, x.cancel = context.WithCancelCause(a.caller)
 	x.watch = watch{clock: &a.clock, cancel: x.cancel}
 	x.trace.watch, x.trace.limits, x.trace.phase = &x.watch, a.req, classify.PhasePolicy
-	x.trace.end, x.trace.left = x.cancel, int16(classify.MaxExchanges-a.exchanges)
+	x.trace.end = x.cancel
 	a.exchange = x
 	a.begun(x)
 	return x
@@ -300,9 +300,6 @@ func (a *attempt) newExchange() *exchange {
 func (a *attempt) roundTrip(x *exchange) (*http.Response, error) {
 	if err := a.client.guard.checkURL(a.hop.url); err != nil {
 		return nil, err
-	}
-	if a.exchanges >= classify.MaxExchanges {
-		return nil, &fault{classify.ConnectionReset, classify.PhasePolicy, "exchange_limit"}
 	}
 	hop := a.withCookies(a.hop)
 	a.made = append(a.made, hop)

@@ -139,8 +139,6 @@ var remedies = map[string]string{
 	"downgrade":                     "it leads from https to http, which forbid_downgrade does not allow",
 	"location_userinfo":             "its Location has a user name or password",
 	"location_scheme":               "its Location is neither http nor https",
-	"connection_limit":              "the origin closed three connections in a row",
-	"exchange_limit":                fmt.Sprintf("the fetch has made %d requests, a limit of the service", classify.MaxExchanges),
 	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", maxHeaderFields),
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", maxHandshakeBytes),
 	"certificates_too_large":        fmt.Sprintf("the certificates use more than %d bytes of memory, a limit of the service", maxCertificateBytes),

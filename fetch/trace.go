@@ -37,9 +37,7 @@ type trace struct {
 	end    context.CancelCauseFunc // ends the exchange
 
 	mu sync.Mutex
-	// None counts further than classify.MaxExchanges or so, and ten thousand may wait.
-	left          int16 // exchanges that the fetch may still make
-	conns         int16
+	conns         int16 // small numbers: ten thousand exchanges may wait
 	informational int16
 	sent          int16
 	ready         bool // a connection was got, and no other is being waited for
@@ -122,7 +120,7 @@ func (t *trace) wait(string) {
 		return
 	}
 	t.ready, t.phase = false, classify.PhaseConnect
-	if t.conns >= maxConnectionsPerHop || t.conns >= t.left {
+	if t.conns >= maxConnectionsPerHop {
 		t.over = true // what it does from here on reaches nobody
 		// Before it dials: golang/go#52459.
 		t.end(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_limit"})

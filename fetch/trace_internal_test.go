@@ -26,7 +26,7 @@ func TestAnswerBeforeItsRequest(t *testing.T) {
 			early := false
 			w := &watch{clock: new(clock), cancel: func(error) {}}
 			defer w.stop()
-			x := &trace{watch: w, limits: &Request{}, left: 1, end: func(error) { early = true }}
+			x := &trace{watch: w, limits: &Request{}, end: func(error) { early = true }}
 			hooks := httptrace.ContextClientTrace(httptrace.WithClientTrace(context.Background(), x.hooks(false)))
 			hooks.GotConn(httptrace.GotConnInfo{Conn: &observedConn{Conn: here}, Reused: true})
 			if row.written {

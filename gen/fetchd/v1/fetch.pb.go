@@ -816,8 +816,6 @@ const (
 	// No: the time for the fetch ran out during the attempt, or during the refresh of its
 	// credential.
 	RetryVerdict_RETRY_VERDICT_DEADLINE RetryVerdict = 11
-	// No: the fetch has made the maximum number of requests.
-	RetryVerdict_RETRY_VERDICT_EXCHANGE_LIMIT RetryVerdict = 12
 )
 
 // Enum value maps for RetryVerdict.
@@ -835,7 +833,6 @@ var (
 		9:  "RETRY_VERDICT_AUTH_FAILED",
 		10: "RETRY_VERDICT_STOPPED",
 		11: "RETRY_VERDICT_DEADLINE",
-		12: "RETRY_VERDICT_EXCHANGE_LIMIT",
 	}
 	RetryVerdict_value = map[string]int32{
 		"RETRY_VERDICT_UNSPECIFIED":          0,
@@ -850,7 +847,6 @@ var (
 		"RETRY_VERDICT_AUTH_FAILED":          9,
 		"RETRY_VERDICT_STOPPED":              10,
 		"RETRY_VERDICT_DEADLINE":             11,
-		"RETRY_VERDICT_EXCHANGE_LIMIT":       12,
 	}
 )
 
@@ -1090,9 +1086,8 @@ type FetchRequest struct {
 	//
 	// These headers are rejected: Host and Expect; headers that frame the message; headers of
 	// the connection (TE, Upgrade, ...), of proxies (Via, Forwarded, X-Forwarded-*, Proxy-*)
-	// and of browsers (Sec-*); headers that give access to cloud metadata services; headers
-	// that make the transport repeat the request (Idempotency-Key); and names with an
-	// underscore.
+	// and of browsers (Sec-*); headers that give access to cloud metadata services;
+	// Idempotency-Key, which RetryPolicy.idempotency_key sets; and names with an underscore.
 	Headers []*Header `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`
 	// Request body, at most 1 MiB. A longer one is rejected with INVALID_ARGUMENT, and over
 	// HTTP with status 413. The server keeps it in memory so that a retry can send it again.
@@ -3935,8 +3930,6 @@ type ExplainRequest struct {
 	ObservedTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=observed_time,json=observedTime,proto3" json:"observed_time,omitempty"`
 	// Time left for the fetch, 0 or more. Unset means enough.
 	TimeLeft *durationpb.Duration `protobuf:"bytes,11,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
-	// Number of exchanges so far. 0 means none.
-	Exchanges int32 `protobuf:"varint,12,opt,name=exchanges,proto3" json:"exchanges,omitempty"`
 	// Whether body bytes were delivered and the body cannot be continued. Unset means false.
 	BodyCommitted bool `protobuf:"varint,13,opt,name=body_committed,json=bodyCommitted,proto3" json:"body_committed,omitempty"`
 	// What the auth provider did after a 401. Unset means that there is no provider.
@@ -4055,13 +4048,6 @@ func (x *ExplainRequest) GetTimeLeft() *durationpb.Duration {
 		return x.TimeLeft
 	}
 	return nil
-}
-
-func (x *ExplainRequest) GetExchanges() int32 {
-	if x != nil {
-		return x.Exchanges
-	}
-	return 0
 }
 
 func (x *ExplainRequest) GetBodyCommitted() bool {
@@ -4493,7 +4479,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\"V\n" +
 	"\fTaskResponse\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x124\n" +
-	"\bresponse\x18\x02 \x01(\v2\x18.fetchd.v1.FetchResponseR\bresponse\"\xa5\x05\n" +
+	"\bresponse\x18\x02 \x01(\v2\x18.fetchd.v1.FetchResponseR\bresponse\"\x98\x05\n" +
 	"\x0eExplainRequest\x129\n" +
 	"\fretry_policy\x18\x01 \x01(\v2\x16.fetchd.v1.RetryPolicyR\vretryPolicy\x12B\n" +
 	"\x0fredirect_policy\x18\x02 \x01(\v2\x19.fetchd.v1.RedirectPolicyR\x0eredirectPolicy\x12\x16\n" +
@@ -4507,13 +4493,12 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\vconditional\x18\t \x01(\bR\vconditional\x12?\n" +
 	"\robserved_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\fobservedTime\x126\n" +
-	"\ttime_left\x18\v \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12\x1c\n" +
-	"\texchanges\x18\f \x01(\x05R\texchanges\x12%\n" +
+	"\ttime_left\x18\v \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12%\n" +
 	"\x0ebody_committed\x18\r \x01(\bR\rbodyCommitted\x126\n" +
 	"\vauth_result\x18\x0e \x01(\x0e2\x15.fetchd.v1.AuthResultR\n" +
 	"authResult\x12\x10\n" +
 	"\x03url\x18\x0f \x01(\tR\x03url\x12\x17\n" +
-	"\ahop_url\x18\x10 \x01(\tR\x06hopUrl\"\x98\x02\n" +
+	"\ahop_url\x18\x10 \x01(\tR\x06hopUrlJ\x04\b\f\x10\rR\texchanges\"\x98\x02\n" +
 	"\x0fExplainResponse\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindR\x04kind\x12+\n" +
 	"\x05error\x18\x02 \x01(\v2\x15.fetchd.v1.FetchErrorR\x05error\x124\n" +
@@ -4597,7 +4582,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\tPHASE_TLS\x10\x04\x12\x11\n" +
 	"\rPHASE_REQUEST\x10\x05\x12\x14\n" +
 	"\x10PHASE_PROCESSING\x10\x06\x12\x12\n" +
-	"\x0ePHASE_TRANSFER\x10\a*\xa4\x03\n" +
+	"\x0ePHASE_TRANSFER\x10\a*\xa6\x03\n" +
 	"\fRetryVerdict\x12\x1d\n" +
 	"\x19RETRY_VERDICT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12RETRY_VERDICT_DONE\x10\x01\x12\x17\n" +
@@ -4611,8 +4596,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x19RETRY_VERDICT_AUTH_FAILED\x10\t\x12\x19\n" +
 	"\x15RETRY_VERDICT_STOPPED\x10\n" +
 	"\x12\x1a\n" +
-	"\x16RETRY_VERDICT_DEADLINE\x10\v\x12 \n" +
-	"\x1cRETRY_VERDICT_EXCHANGE_LIMIT\x10\f*\x8f\t\n" +
+	"\x16RETRY_VERDICT_DEADLINE\x10\v\"\x04\b\f\x10\f*\x1cRETRY_VERDICT_EXCHANGE_LIMIT*\x8f\t\n" +
 	"\n" +
 	"ErrorClass\x12\x1b\n" +
 	"\x17ERROR_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n" +

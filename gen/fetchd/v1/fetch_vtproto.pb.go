@@ -2582,11 +2582,6 @@ func (m *ExplainRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x68
 	}
-	if m.Exchanges != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Exchanges))
-		i--
-		dAtA[i] = 0x60
-	}
 	if m.TimeLeft != nil {
 		size, err := (*durationpb.Duration)(m.TimeLeft).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -3918,9 +3913,6 @@ func (m *ExplainRequest) SizeVT() (n int) {
 	if m.TimeLeft != nil {
 		l = (*durationpb.Duration)(m.TimeLeft).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	if m.Exchanges != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Exchanges))
 	}
 	if m.BodyCommitted {
 		n += 2
