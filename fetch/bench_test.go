@@ -13,6 +13,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 func BenchmarkParseURL(b *testing.B) {
@@ -25,7 +26,7 @@ func BenchmarkParseURL(b *testing.B) {
 		b.Run(row.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := fetch.ParseURL(row.raw); err != nil {
+				if _, err := urls.Parse(row.raw); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -64,7 +65,7 @@ func benchFetch(b *testing.B, url string, size int) {
 	}
 	b.Cleanup(c.Close)
 	req := fetch.NewRequest(classify.Standard)
-	if req.URL, err = fetch.ParseURL(url); err != nil {
+	if req.URL, err = urls.Parse(url); err != nil {
 		b.Fatal(err)
 	}
 	req.Delivery = fetch.Inline
@@ -115,7 +116,7 @@ func BenchmarkPaths(b *testing.B) {
 		req := fetch.NewRequest(classify.Standard)
 		req.Delivery, req.Policy.BaseDelay = row.delivery, 0 // a retry comes at once
 		var err error
-		if req.URL, err = fetch.ParseURL(origin + row.path); err != nil {
+		if req.URL, err = urls.Parse(origin + row.path); err != nil {
 			b.Fatal(err)
 		}
 		check := func(b *testing.B, out *fetch.Outcome) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -46,7 +47,7 @@ func (a *attempt) consume() {
 		a.tellResponse(nil)
 		a.readErrorBody()
 	}
-	a.exchange.watch.stop()
+	a.exchange.watch.Stop()
 	_ = a.resp.Body.Close()
 	a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	a.exchange.cancel(nil)
@@ -58,7 +59,7 @@ func (a *attempt) readErrorBody() {
 	if a.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
 		return // the body of a 101 is the bare connection, which no context ends
 	}
-	a.exchange.watch.arm(min(orDefault(a.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
+	a.exchange.watch.Arm(min(orDefault(a.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
 	most := int64(a.req.ErrorBodyBytes)
 	if !a.req.Memory.Grow(budget.Body, most) {
 		return // the outcome is the same without it
@@ -136,8 +137,8 @@ func (a *attempt) deliver() {
 // of the transfer. An error of the decoder alone is a failure of the coding (spec §3).
 func (a *attempt) failBody(r *bodyReader, err error) {
 	r.summarise()
-	if known, ok := errors.AsType[*fault](err); ok {
-		a.fail(known.class, classify.PhaseTransfer, known.reason)
+	if known, ok := errors.AsType[*fault.Error](err); ok {
+		a.fail(known.Class, classify.PhaseTransfer, known.Reason)
 		return
 	}
 	if r.raw.err != nil || a.exchange.Err() != nil {
@@ -204,10 +205,10 @@ func (r *bodyReader) close() {
 func (r *bodyReader) read() error {
 	coding := r.a.coding()
 	if r.size > r.limit {
-		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"} // the bytes delivered before exceed the limit
+		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes") // the bytes delivered before exceed the limit
 	}
 	if known := r.a.resp.ContentLength; known > r.limit-r.size && !r.a.req.Truncate && coding == "" {
-		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "content_length"}
+		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "content_length")
 	}
 	var err error
 	if r.dec, err = newDecoder(&r.raw, coding, r.a.req.Memory); err != nil {
@@ -225,7 +226,7 @@ func (r *bodyReader) read() error {
 		return errFields
 	}
 	if r.progress == r.a.continued && !r.a.body.Truncated && r.size != r.end {
-		return &fault{classify.BodyInterrupted, classify.PhaseTransfer, "range_length"}
+		return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "range_length")
 	}
 	if err := r.check(); err != nil {
 		return err
@@ -241,11 +242,11 @@ func (r *bodyReader) copy() error {
 		n, err := r.dec.Read(buf)
 		if r.progress == r.a.continued && r.size+int64(n) > r.end {
 			r.misfit = true
-			return &fault{classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch"}
+			return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
 		}
 		if over := r.size + int64(n) - r.limit; over > 0 || r.raw.n-r.limit > codingOverhead {
 			if !r.a.req.Truncate {
-				return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"}
+				return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes")
 			}
 			r.a.body.Truncated = true
 			n -= int(max(over, 0))
@@ -288,7 +289,7 @@ func (r *bodyReader) check() error {
 		}
 	}
 	if r.size == 0 && r.a.req.Content.RequireBody {
-		return &fault{classify.EmptyBody, classify.PhaseTransfer, "empty_body"}
+		return fault.New(classify.EmptyBody, classify.PhaseTransfer, "empty_body")
 	}
 	return r.integrity()
 }
@@ -296,9 +297,9 @@ func (r *bodyReader) check() error {
 // integrity compares size and digest with what the request says (spec C5).
 func (r *bodyReader) integrity() error {
 	if want := r.a.req.Integrity; want.Size >= 0 && want.Size != r.size {
-		return &fault{classify.Integrity, classify.PhaseTransfer, "size"}
+		return fault.New(classify.Integrity, classify.PhaseTransfer, "size")
 	} else if want.SHA256 != "" && want.SHA256 != r.sum() {
-		return &fault{classify.Integrity, classify.PhaseTransfer, "sha256"}
+		return fault.New(classify.Integrity, classify.PhaseTransfer, "sha256")
 	}
 	return nil
 }
@@ -313,7 +314,7 @@ func (r *bodyReader) sum() string {
 }
 
 func asCharset(err error) error {
-	if f, ok := errors.AsType[*fault](err); ok {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
 	}
 	return errCharset
@@ -336,8 +337,8 @@ type idleReader struct {
 // Read implements io.Reader.
 func (r *idleReader) Read(p []byte) (int, error) {
 	w := &r.a.exchange.watch
-	w.arm(r.a.req.IdleTimeout, classify.BodyTimeout)
+	w.Arm(r.a.req.IdleTimeout, classify.BodyTimeout)
 	n, err := r.body.Read(p)
-	w.rest()
+	w.Rest()
 	return n, err
 }

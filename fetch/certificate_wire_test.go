@@ -14,6 +14,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // certified is an origin with TLS at example.com:443. It answers with "shown" or
@@ -65,7 +66,7 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 // get runs a fetch for a caller. It returns the origin's answer and its connection.
 func (o *certified) get(caller, method, target string) (saw, connection string) {
 	o.Helper()
-	u, err := fetch.ParseURL(target)
+	u, err := urls.Parse(target)
 	if err != nil {
 		o.Fatal(err)
 	}

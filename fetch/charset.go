@@ -14,6 +14,7 @@ import (
 	"golang.org/x/text/transform"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 )
 
 // sniffBytes is how much of a body its charset is looked for in: what the HTML
@@ -21,7 +22,7 @@ import (
 const sniffBytes = 1024
 
 // errCharset says that a body is not of its charset.
-var errCharset = &fault{classify.Undecodable, classify.PhaseTransfer, "invalid_charset"}
+var errCharset = fault.New(classify.Undecodable, classify.PhaseTransfer, "invalid_charset")
 
 // charsetCheck reads a body as it passes and reports whether its charset can
 // decode it (spec C3). A body that is no text and names no charset passes.
@@ -72,7 +73,7 @@ func newCharsetWriter(contentType string, head []byte) (io.WriteCloser, error) {
 	}
 	if label != "" {
 		if e, _ := charset.Lookup(label); e == nil {
-			return nil, &fault{classify.Undecodable, classify.PhaseTransfer, "unknown_charset"}
+			return nil, fault.New(classify.Undecodable, classify.PhaseTransfer, "unknown_charset")
 		}
 	}
 	if label == "" && strings.HasSuffix(media, "json") {

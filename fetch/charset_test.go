@@ -3,6 +3,8 @@ package fetch
 import (
 	"strings"
 	"testing"
+
+	"fetchd/fetch/fault"
 )
 
 // ways of writing a body to a check.
@@ -21,12 +23,12 @@ func checkCharset(contentType, body string, piece func(int) int) string {
 	for rest := []byte(body); len(rest) > 0; {
 		n := piece(len(rest))
 		if _, err := c.Write(rest[:n]); err != nil {
-			return reasonOf(asCharset(err))
+			return fault.ReasonOf(asCharset(err))
 		}
 		rest = rest[n:]
 	}
 	if err := c.Close(); err != nil {
-		return reasonOf(asCharset(err))
+		return fault.ReasonOf(asCharset(err))
 	}
 	return ""
 }

@@ -18,14 +18,18 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
+	"fetchd/fetch/egress"
 	"fetchd/fetch/workers"
 )
+
+// Egress is the policy that controls which targets are allowed.
+type Egress = egress.Policy
 
 // Config configures a [Client]. The zero value is safe: it allows public addresses on
 // ports 80 and 443 only, uses the system's root certificates, and logs nothing.
 type Config struct {
 	// Egress controls which targets are allowed.
-	Egress Egress
+	Egress egress.Policy
 	// RootCAs verifies the certificates of origins. Nil means the system's roots.
 	RootCAs *x509.CertPool
 	// Origins holds TLS settings for single origins. A key is "host:port" in the form
@@ -77,7 +81,7 @@ type OriginTLS struct {
 // Client runs fetches. It is safe for concurrent use.
 type Client struct {
 	pooled, fresh *http.Transport
-	guard         *guard
+	guard         *egress.Guard
 	origins       map[string]OriginTLS
 	resolver      *net.Resolver
 	nameServer    string
@@ -101,14 +105,14 @@ func New(cfg Config) (*Client, error) {
 	if cfg.MaxTotalTimeout < 0 {
 		return nil, errors.New("fetch: MaxTotalTimeout must not be negative")
 	}
-	if err := errors.Join(cfg.Egress.check(), checkProxy(cfg.Proxy)); err != nil {
+	if err := errors.Join(cfg.Egress.Check(), checkProxy(cfg.Proxy)); err != nil {
 		return nil, err
 	}
 	if len(cfg.Origins) > 0 && cfg.Proxy != nil {
 		return nil, errors.New("fetch: Origins cannot be combined with Proxy")
 	}
 	c := &Client{
-		guard:      newGuard(cfg.Egress),
+		guard:      egress.New(cfg.Egress),
 		origins:    cfg.Origins,
 		nameServer: cfg.NameServer,
 		omitHops:   cfg.OmitHops,

@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -51,7 +52,7 @@ type counter struct {
 // Read implements io.Reader.
 func (c *counter) Read(p []byte) (int, error) {
 	if c.max > 0 && c.n > c.max { // a decoder does not return while it decodes empty parts
-		return 0, &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"}
+		return 0, fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes")
 	}
 	n, err := c.Reader.Read(p)
 	c.n += int64(n)
@@ -73,7 +74,7 @@ type decoder struct {
 }
 
 // errCoding says that a body's coding is not one that can be undone.
-var errCoding = &fault{classify.Undecodable, classify.PhaseTransfer, "unknown_content_coding"}
+var errCoding = fault.New(classify.Undecodable, classify.PhaseTransfer, "unknown_content_coding")
 
 // newDecoder returns a reader of the decoded body. It charges memory for the decoder
 // until the reader is closed. Without a coding it returns raw. An empty body is valid
@@ -147,10 +148,10 @@ func (d *decoder) Read(p []byte) (int, error) {
 	n, err := d.Reader.Read(p)
 	d.out += int64(n)
 	if d.out > ratioFreeBytes && d.out/maxRatio > d.raw.n {
-		return n, &fault{classify.BodyTooLarge, classify.PhaseTransfer, "decompression_ratio"}
+		return n, fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "decompression_ratio")
 	}
 	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
-		return n, &fault{classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window"}
+		return n, fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window")
 	}
 	return n, err
 }

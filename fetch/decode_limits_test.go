@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 )
 
 // sparse is a body of n bytes of which one in every part bytes does not compress.
@@ -43,7 +44,7 @@ func TestRatio(t *testing.T) {
 				if (err == nil) != body.ok || body.ok && !bytes.Equal(got, body.body) {
 					t.Errorf("%s, ratio %d: %d bytes, error %v, want ok %t", body.name, len(body.body)/len(sent), len(got), err, body.ok)
 				}
-				if !body.ok && (!errors.Is(err, &fault{class: classify.BodyTooLarge}) || reasonOf(err) != "decompression_ratio") {
+				if !body.ok && (!errors.Is(err, &fault.Error{Class: classify.BodyTooLarge}) || fault.ReasonOf(err) != "decompression_ratio") {
 					t.Errorf("%s: %v, want BODY_TOO_LARGE, decompression_ratio", body.name, err)
 				}
 				if slack := 256 << 10; !body.ok && len(got) > ratioFreeBytes+maxRatio*len(sent)+slack { // one read more
@@ -102,7 +103,7 @@ func TestWindows(t *testing.T) {
 				if err != nil || !bytes.Equal(got, body) {
 					t.Errorf("%d bytes, error %v, want %d", len(got), err, len(body))
 				}
-			} else if !errors.Is(err, &fault{class: classify.BodyTooLarge}) || reasonOf(err) != "decompression_window" || len(got) != 0 {
+			} else if !errors.Is(err, &fault.Error{Class: classify.BodyTooLarge}) || fault.ReasonOf(err) != "decompression_window" || len(got) != 0 {
 				t.Errorf("%d bytes, error %v, want BODY_TOO_LARGE, decompression_window", len(got), err)
 			}
 		})

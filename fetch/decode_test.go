@@ -15,6 +15,8 @@ import (
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/zstd"
+
+	"fetchd/fetch/fault"
 )
 
 // encoded writes body through an encoder.
@@ -223,7 +225,7 @@ func TestCodingsNotUndone(t *testing.T) {
 	t.Parallel()
 	for _, coding := range []string{"snappy", "compress", "x-compress", "brotli", "x-deflate", "gzip2", "*", ",", "gzip,gzip", "gzip, br", "br,gzip", "gzip,identity", "gzip;q=1"} {
 		_, c, err := decode(strings.NewReader("x"), coding)
-		if !errors.Is(err, errCoding) || reasonOf(err) != "unknown_content_coding" || c.err != nil {
+		if !errors.Is(err, errCoding) || fault.ReasonOf(err) != "unknown_content_coding" || c.err != nil {
 			t.Errorf("%q: error %v, want unknown_content_coding", coding, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/conformance/origin"
+	"fetchd/fetch/urls"
 	"fetchd/internal/budget"
 )
 
@@ -49,7 +50,7 @@ func newMemoryRig(t *testing.T) *memoryRig {
 
 func (r *memoryRig) request(listener, path string) *Request {
 	req := NewRequest(classify.Standard)
-	req.URL, _ = ParseURL(r.origin.URL(listener, path))
+	req.URL, _ = urls.Parse(r.origin.URL(listener, path))
 	req.HoldBackBytes, req.Policy.BaseDelay = 0, 0
 	return req
 }

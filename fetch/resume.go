@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 )
 
 // Recovery controls what happens if a body is interrupted after part of it has been
@@ -145,7 +146,7 @@ func (r *run) continues() *progress {
 
 // bodyProgress returns the progress to which the response's body is appended: the delivered
 // one, or a new one. The fault is set if the body fits neither.
-func (a *attempt) bodyProgress() (*progress, *fault) {
+func (a *attempt) bodyProgress() (*progress, *fault.Error) {
 	p := a.continued
 	switch {
 	case p == nil:
@@ -159,7 +160,7 @@ func (a *attempt) bodyProgress() (*progress, *fault) {
 		return p, nil
 	}
 	p.misfit = true
-	return p, &fault{classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch"}
+	return p, fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
 }
 
 // head is a response, with the attempt and the URL that it came from.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
+	"fetchd/fetch/urls"
 	"fetchd/internal/budget"
 )
 
@@ -51,7 +53,7 @@ func (a *attempt) mayShare(req *http.Request) bool {
 	if len(a.client.origins) == 0 || req.URL.Scheme != "https" {
 		return true
 	}
-	own, ok := a.client.origins[net.JoinHostPort(req.URL.Hostname(), portOf(req.URL))] // as net/http dials it
+	own, ok := a.client.origins[net.JoinHostPort(req.URL.Hostname(), urls.Port(req.URL))] // as net/http dials it
 	return !ok || own.allows(a.req.Caller)
 }
 
@@ -69,7 +71,7 @@ func (t *trace) refuse(conn *observedConn, shared bool) {
 	}
 	t.refused = !t.over
 	t.over = true
-	t.end(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_spent"})
+	t.end(fault.New(classify.ConnectionReset, classify.PhaseConnect, "connection_spent"))
 }
 
 // release releases the connection.

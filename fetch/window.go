@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -27,7 +28,7 @@ const (
 // maxWindowBytes is the largest window of a content coding (spec §12).
 const maxWindowBytes = 8 << 20
 
-var errWindow = &fault{classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window"}
+var errWindow = fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window")
 
 // window is the memory that a coded body needs, according to its first bytes.
 type window struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -261,7 +262,7 @@ func TestLaterFrame(t *testing.T) {
 				if err != nil || len(got) != row.size {
 					t.Errorf("%d bytes, %v, want %d", len(got), err, row.size)
 				}
-			} else if !errors.Is(err, &fault{class: classify.BodyTooLarge}) || reasonOf(err) != "decompression_window" {
+			} else if !errors.Is(err, &fault.Error{Class: classify.BodyTooLarge}) || fault.ReasonOf(err) != "decompression_window" {
 				t.Errorf("%d bytes, %v, want BODY_TOO_LARGE, decompression_window", len(got), err)
 			}
 		})

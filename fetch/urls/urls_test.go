@@ -1,4 +1,4 @@
-package fetch_test
+package urls_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // labels returns a name of n bytes with labels of at most 63.
@@ -21,9 +21,9 @@ func urlOf(n int) string {
 	return start + strings.Repeat("a", n-len(start))
 }
 
-// TestParseURLAccepts holds what is accepted against its canonical form, which
+// TestParseAccepts holds what is accepted against its canonical form, which
 // must be its own.
-func TestParseURLAccepts(t *testing.T) {
+func TestParseAccepts(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, raw, want string }{
 		{"a host alone", "http://example.com", "http://example.com"},
@@ -101,23 +101,23 @@ func TestParseURLAccepts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			u, err := fetch.ParseURL(row.raw)
+			u, err := urls.Parse(row.raw)
 			if err != nil {
-				t.Fatalf("ParseURL(%q): %v, want %s", row.raw, err, row.want)
+				t.Fatalf("Parse(%q): %v, want %s", row.raw, err, row.want)
 			}
 			if got := u.String(); got != row.want {
-				t.Errorf("ParseURL(%q) = %s, want %s", row.raw, got, row.want)
+				t.Errorf("Parse(%q) = %s, want %s", row.raw, got, row.want)
 			}
-			again, err := fetch.ParseURL(u.String())
+			again, err := urls.Parse(u.String())
 			if err != nil || again.String() != u.String() {
-				t.Errorf("ParseURL(%s) = %v, %v, want it unchanged", u, again, err)
+				t.Errorf("Parse(%s) = %v, %v, want it unchanged", u, again, err)
 			}
 		})
 	}
 }
 
-// TestParseURLRefuses holds each refusal against its reason.
-func TestParseURLRefuses(t *testing.T) {
+// TestParseRefuses holds each refusal against its reason.
+func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, raw, reason string }{
 		{"empty", "", "missing"},
@@ -246,20 +246,20 @@ func TestParseURLRefuses(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			u, err := fetch.ParseURL(row.raw)
-			refused, ok := errors.AsType[*fetch.URLError](err)
+			u, err := urls.Parse(row.raw)
+			refused, ok := errors.AsType[*urls.Error](err)
 			if !ok {
-				t.Fatalf("ParseURL(%q) = %v, %v, want a URLError with reason %s", row.raw, u, err, row.reason)
+				t.Fatalf("Parse(%q) = %v, %v, want a urls.Error with reason %s", row.raw, u, err, row.reason)
 			}
 			if refused.Reason != row.reason || refused.Remedy == "" {
-				t.Errorf("ParseURL(%q): reason %q, remedy %q, want reason %q", row.raw, refused.Reason, refused.Remedy, row.reason)
+				t.Errorf("Parse(%q): reason %q, remedy %q, want reason %q", row.raw, refused.Reason, refused.Remedy, row.reason)
 			}
 		})
 	}
 }
 
-// TestRedactURL leaves nothing in a log that may be a secret.
-func TestRedactURL(t *testing.T) {
+// TestRedact leaves nothing in a log that may be a secret.
+func TestRedact(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, raw, want string }{
 		{"nothing to hide", "https://host:8443/a/b", "https://host:8443/a/b"},
@@ -277,15 +277,15 @@ func TestRedactURL(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := u.String()
-			if got := fetch.RedactURL(u); got != row.want {
-				t.Errorf("RedactURL(%s) = %s, want %s", row.raw, got, row.want)
+			if got := urls.Redact(u); got != row.want {
+				t.Errorf("Redact(%s) = %s, want %s", row.raw, got, row.want)
 			}
 			if u.String() != before {
-				t.Errorf("RedactURL changed its URL from %s to %s", before, u)
+				t.Errorf("Redact changed its URL from %s to %s", before, u)
 			}
 		})
 	}
-	if got := fetch.RedactURL(nil); got != "" {
-		t.Errorf("RedactURL(nil) = %q, want it empty", got)
+	if got := urls.Redact(nil); got != "" {
+		t.Errorf("Redact(nil) = %q, want it empty", got)
 	}
 }
