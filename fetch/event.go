@@ -156,7 +156,8 @@ type Outcome struct {
 	StopReason classify.Verdict
 	// Rule is the rule that ended the fetch.
 	Rule classify.Rule
-	// Attempts and Exchanges are the numbers of attempts and requests made.
+	// Attempts is the number of attempts. Exchanges is the number of hops, in all
+	// attempts, whose request was sent.
 	Attempts, Exchanges int
 	// Hops lists the hops of the last attempt.
 	Hops []Hop

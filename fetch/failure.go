@@ -58,7 +58,6 @@ var remedies = map[string]string{
 	"location_scheme":               "its Location is neither http nor https",
 	"answer_before_request":         "the origin had answered before the request was sent",
 	"unrequested_bytes":             "it sends more than was asked for",
-	"exchange_limit":                fmt.Sprintf("the fetch has made %d requests, a limit of the service", classify.MaxExchanges),
 	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", conns.MaxHeaderFields),
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),
 	"certificates_too_large":        fmt.Sprintf("the certificates use more than %d bytes of memory, a limit of the service", conns.MaxCertificateBytes),

@@ -21,14 +21,13 @@ var forbiddenHeaders = map[string]string{
 	"Forwarded":         "belongs to proxies: remove it",
 	"Host":              "is computed from the URL: remove it",
 	"Http2-Settings":    "belongs to the connection: remove it",
-	"Idempotency-Key":   "would make the HTTP library send the request again: use retry_policy.idempotency_key",
+	"Idempotency-Key":   "is set by retry_policy.idempotency_key: use that field",
 	"Keep-Alive":        "belongs to the connection: remove it",
 	"Te":                "belongs to the connection: remove it",
 	"Trailer":           "belongs to the connection: remove it",
 	"Transfer-Encoding": "frames the message: remove it",
 	"Upgrade":           "belongs to the connection: remove it",
 	"Via":               "belongs to proxies: remove it",
-	"X-Idempotency-Key": "would make the HTTP library send the request again: use retry_policy.idempotency_key",
 
 	// What the metadata services of clouds ask for, so that no browser can be
 	// made to reach them: neither can we.

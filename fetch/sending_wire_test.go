@@ -114,44 +114,47 @@ func TestConditional(t *testing.T) {
 	}
 }
 
-// TestOneTransmission checks that each attempt sends its request once, whatever breaks
-// the connection (I6), and that the requests which the origin saw are reported.
-func TestOneTransmission(t *testing.T) {
+// TestConnectionClosed checks that a request whose connection is closed before the head is
+// sent once, and again only as an attempt of its own (N4, I6).
+func TestConnectionClosed(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name, listener, path string
-		attempts             int // allowed
-		count                int
-		kind                 classify.Kind
+		name, listener, path, method string
+		reused                       bool // an earlier fetch leaves a connection that the origin closes at its next request
+		attempts                     int  // of a fetch that may make three
+		class                        classify.Class
 	}{
-		{"a refused stream, then an answer", "h2fault", "/s/k/h2-rst:code=7,at=before-head/200", 3, 2, classify.Success},
-		{"a refused stream and no attempt left", "h2fault", "/s/k/h2-rst:code=7,at=before-head/200", 1, 1, classify.Failed},
-		{"streams that are always refused", "h2fault", "/s/k/h2-rst:code=7,at=before-head", 3, 3, classify.Failed},
-		{"GOAWAY for every stream", "h2fault", "/s/k/h2-goaway-forever", 3, 3, classify.Failed},
-		{"a reset, then an answer", "http", "/s/k/rst/200", 3, 2, classify.Success},
-		{"a reset and no attempt left", "http", "/s/k/rst/200", 1, 1, classify.Failed},
+		{"GET on a reused connection", "http", "/s/k/200", "GET", true, 2, 0},
+		{"PUT on a reused connection", "http", "/s/k/200", "PUT", true, 2, 0},
+		{"POST goes on a connection of its own", "http", "/s/k/200", "POST", true, 1, 0},
+		{"a refused stream", "h2fault", "/s/k/h2-rst:code=7,at=before-head/200", "GET", false, 2, 0},
+		{"refused streams", "h2fault", "/s/k/h2-rst:code=7,at=before-head", "GET", false, 3, classify.ConnectionReset},
+		{"a GOAWAY", "h2fault", "/s/k/h2-goaway/200", "GET", false, 2, 0},
+		{"a GOAWAY each time", "h2fault", "/s/k/h2-goaway-forever", "GET", false, 3, classify.ConnectionReset},
 	} {
-		for _, warm := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, warm %t", row.name, warm), func(t *testing.T) {
+		for _, most := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s, %d attempts", row.name, most), func(t *testing.T) {
 				t.Parallel()
 				w := newWire(t)
-				if warm {
-					if first := w.fetch(w.request(row.listener, "/s/warm/200")); first.Kind != classify.Success {
-						t.Fatalf("%+v", first.Failure)
+				if row.reused {
+					before := w.request("http", "/s/before/close-idle")
+					if out := w.client.Fetch(t.Context(), before, nil); out.Kind != classify.Success {
+						t.Fatalf("%+v", out.Failure)
 					}
 				}
 				r := w.request(row.listener, row.path)
-				r.Policy.MaxAttempts = row.attempts
+				r.Method, r.Policy.MaxAttempts = row.method, most
 				res := w.fetch(r)
-				if res.Kind != row.kind || res.Attempts != row.count || res.Exchanges != row.count {
-					t.Errorf("%s after %d attempts and %d exchanges, want %s after %d", res.Kind, res.Attempts, res.Exchanges, row.kind, row.count)
+				attempts, class := min(row.attempts, most), row.class
+				if row.attempts > most {
+					class = classify.ConnectionReset
 				}
-				if res.Failure != nil && res.Failure.Class != classify.ConnectionReset {
-					t.Errorf("class %s, want CONNECTION_RESET", res.Failure.Class)
+				var got classify.Class
+				if res.Failure != nil {
+					got = res.Failure.Class
 				}
-				// The log of the origin has no request that it refused before it read it.
-				if n := len(w.origin.Requests("k")); n > row.count {
-					t.Errorf("the origin saw %d requests, want %d", n, row.count)
+				if res.Attempts != attempts || got != class || res.Exchanges != attempts {
+					t.Errorf("%d attempts, %d exchanges, class %s; want %d, %d, %s", res.Attempts, res.Exchanges, got, attempts, attempts, class)
 				}
 			})
 		}

@@ -17,7 +17,7 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 	now := time.Now()
 	o := classify.Observation{
 		Method: a.req.Method, HopMethod: a.hop.method,
-		Attempt: a.number, Redirects: len(a.hops) - 1, Exchanges: a.exchanges,
+		Attempt: a.number, Redirects: len(a.hops) - 1,
 		Conditional: conditional(a.hop.header),
 		Faults:      a.faults, Location: a.location, Auth: a.authResult(),
 		BodyCommitted: !a.recoverable(),
@@ -151,7 +151,7 @@ func (r *run) endWait() {
 // endAs settles a fetch that ends outside an attempt. An empty text means the
 // class's own.
 func (r *run) endAs(class classify.Class, reason, text string) {
-	o := classify.Observation{Method: r.req.Method, Attempt: r.attempts, Exchanges: r.exchanges,
+	o := classify.Observation{Method: r.req.Method, Attempt: r.attempts,
 		Faults: classify.FaultsOf(class), Observed: time.Now()}
 	r.decision = classify.Decide(&r.req.Policy, &o)
 	r.failed = hopError{}
