@@ -76,7 +76,11 @@ func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (*conn, error) {
 	if p.proxy != nil { // then the transport does the TLS handshake with the origin
 		ctx = httptrace.WithClientTrace(d, &httptrace.ClientTrace{
 			TLSHandshakeStart: func() { x.enter(classify.PhaseTLS, &x.tlsStart) },
-			TLSHandshakeDone:  func(state tls.ConnectionState, _ error) { x.secured(state) },
+			TLSHandshakeDone: func(state tls.ConnectionState, err error) {
+				if err == nil {
+					x.secured(state)
+				}
+			},
 		})
 	}
 	cc, err := transport.NewClientConn(ctx, k.scheme, d.address)

@@ -76,6 +76,7 @@ type Exchange struct {
 	conn     *conn
 	body     io.Closer // of the response
 	unused   bool      // a slot on conn is reserved, and no request has taken it
+	began    bool      // the request is counted on conn
 	hooks    httptrace.ClientTrace
 
 	certificateAsked atomic.Bool // and this side had none
@@ -178,12 +179,13 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != c.key.scheme || c.key.host != "" && req.URL.Host != c.key.host {
 		return nil, fault.New(classify.Internal, classify.PhaseRequest, "wrong_connection")
 	}
-	if err := context.Cause(x); err != nil { // net/http would destroy the connection, and may send
-		return nil, err
-	}
 	c.open.Add(1)
 	x.Permit()
 	x.begin(c)
+	if err := context.Cause(x); err != nil { // net/http would destroy the connection, and may send
+		x.finish(nil)
+		return nil, err
+	}
 	x.unused = false
 	resp, err := c.cc.RoundTrip(req)
 	x.Limit.Rest()
@@ -193,7 +195,7 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	x.body = resp.Body
 	switch {
-	case offersBinding(resp.Header):
+	case offersBinding(resp.Header), c.http2 && headBytes(resp.Header) > keptHeadBytes:
 		x.Retire()
 	case c.http2:
 		x.pool.share(c)
@@ -207,7 +209,7 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 func (x *Exchange) begin(c *conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.started, x.phase = time.Now(), classify.PhaseRequest
+	x.began, x.started, x.phase = true, time.Now(), classify.PhaseRequest
 	if c.http2 {
 		x.awaiting = true
 		c.payers.add(x)
@@ -265,7 +267,8 @@ func (x *Exchange) End() {
 		}
 		if x.unused {
 			c.cc.Release()
-		} else if c.open.Add(-1) == 0 && c.http2 {
+		}
+		if x.began && c.open.Add(-1) == 0 && c.http2 {
 			c.socket.permit(idleBytes)
 		}
 		x.conn = nil

@@ -29,6 +29,9 @@ const (
 	// http2HeadBytes is the memory of the largest response head over HTTP/2 while it is
 	// decoded. A connection decodes one at a time.
 	http2HeadBytes = 192 << 10
+	// keptHeadBytes is the length of a head over HTTP/2 up to which its connection is kept:
+	// net/http keeps buffers of the length of the longest head.
+	keptHeadBytes = 16 << 10
 )
 
 // ErrFields is the error for more than MaxHeaderFields.
@@ -38,6 +41,16 @@ var (
 	errHeadBytes   = fault.New(classify.Protocol, classify.PhaseProcessing, "response_head_too_large")
 	errOutOfMemory = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
 )
+
+// headBytes is the length of a head.
+func headBytes(h http.Header) (n int) {
+	for name, values := range h {
+		for _, value := range values {
+			n += len(name) + len(value)
+		}
+	}
+	return n
+}
 
 // Fields counts the lines of a head.
 func Fields[H ~map[string][]string](h H) (n int) {

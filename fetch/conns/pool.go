@@ -180,7 +180,7 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) *conn {
 	}
 	for i := len(h.shared) - 1; i >= 0; i-- {
 		c := h.shared[i]
-		if c.users == 0 && c.isOld(now, recent) || recent && c.users > 0 && !c.socket.readSince(now.Add(-recentUse)) {
+		if c.retired || c.users == 0 && c.isOld(now, recent) || recent && c.users > 0 && !c.socket.readSince(now.Add(-recentUse)) {
 			continue
 		}
 		if c.cc.Available() == 0 || c.cc.Reserve() != nil {
