@@ -289,7 +289,7 @@ func (d *dialer) transport() *http.Transport {
 		TLSHandshakeTimeout:    10 * time.Second,
 		DialContext:            d.plain,
 		DialTLSContext:         d.secure,
-		DisableCompression:     true, // bodies are decoded above a counter: see decode.go
+		DisableCompression:     true, // bodies are decoded above a counter: see package coding
 		MaxIdleConns:           1024,
 		MaxIdleConnsPerHost:    512, // to connect costs more than a fetch (decision 16)
 		IdleConnTimeout:        90 * time.Second,
