@@ -6,9 +6,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +36,7 @@ type Config struct {
 	RootCAs *x509.CertPool
 	// Origins holds TLS settings for single origins. A key is "host:port" in the form
 	// of URLs, and the port is required. Nil means none. It cannot be combined with
-	// Proxy.
+	// Proxy. [Client.SetOrigins] replaces it.
 	Origins map[string]OriginTLS
 	// NameServer is the DNS server to use, as HOST:PORT. Empty means the system's.
 	NameServer string
@@ -101,9 +103,6 @@ func New(cfg Config) (*Client, error) {
 	if err := errors.Join(cfg.Egress.Check(), checkProxy(cfg.Proxy)); err != nil {
 		return nil, err
 	}
-	if len(cfg.Origins) > 0 && cfg.Proxy != nil {
-		return nil, errors.New("fetch: Origins cannot be combined with Proxy")
-	}
 	c := &Client{
 		guard:      egress.New(cfg.Egress),
 		resolver:   cfg.Resolver,
@@ -128,9 +127,36 @@ func New(cfg Config) (*Client, error) {
 		c.resolver = Resolver(cfg.NameServer)
 	}
 	c.pool = conns.New(conns.Config{Guard: c.guard, Resolver: c.resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs})
-	c.SetOrigins(cfg.Origins)
+	if err := c.SetOrigins(cfg.Origins); err != nil {
+		return nil, err
+	}
 	context.AfterFunc(c.shutdown, c.runs.endWaits)
 	return c, nil
+}
+
+// SetOrigins replaces the TLS settings of single origins; see [Config].Origins. Connections
+// that were made with other settings take no new request and are closed when they are
+// idle. Equal settings keep their connections. Requests in flight are not affected.
+func (c *Client) SetOrigins(origins map[string]OriginTLS) error {
+	if len(origins) > 0 && c.hasProxy {
+		return errors.New("fetch: Origins cannot be combined with Proxy")
+	}
+	before, next := c.pool.Origins(), make(map[string]*OriginTLS, len(origins))
+	for address, settings := range origins {
+		next[address] = &settings
+		if old := before[address]; old != nil && sameTLS(old, &settings) {
+			next[address] = old // the pointer identifies the settings of a connection
+		}
+	}
+	if !maps.Equal(before, next) {
+		c.pool.SetOrigins(next)
+	}
+	return nil
+}
+
+// sameTLS reports whether two settings lead to the same connections.
+func sameTLS(a, b *OriginTLS) bool {
+	return a.RootCAs.Equal(b.RootCAs) && reflect.DeepEqual(a.Certificate, b.Certificate) && slices.Equal(a.Callers, b.Callers)
 }
 
 // Close closes the idle connections and goroutines. Fetches in flight continue, and their

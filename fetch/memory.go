@@ -16,9 +16,9 @@ const hopBytes = 4 << 10
 
 // ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. The
 // fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
-var ErrOutOfMemory error = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
+var ErrOutOfMemory error = fault.OutOfMemory
 
-var errOutOfMemory = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
+var errOutOfMemory = fault.OutOfMemory
 
 // headBytes is an upper bound for the memory of a head and for its size as a message. A
 // value that is not UTF-8 is sent twice: as its bytes, and as text with up to three

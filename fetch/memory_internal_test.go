@@ -103,5 +103,16 @@ func heldWaiting(t *testing.T, s *httptest.Server, path string, many int64) (hel
 	}
 	s.CloseClientConnections() // they are not part of the fetches
 	c.Close()
+	for c.Connections().Open > 0 {
+		runtime.Gosched()
+	}
 	return int64(heapAlloc()), b.Usage().Total()
+}
+
+func heapAlloc() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -68,7 +68,7 @@ func (d *dialling) Value(k any) any {
 
 // dial makes a connection for an exchange and reserves a slot on it.
 func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (*conn, error) {
-	d := &dialling{Exchange: x, target: t, origin: p.originOf(t.URL), address: address(t.URL), alone: alone}
+	d := &dialling{Exchange: x, target: t, origin: k.origin, address: address(t.URL), alone: alone}
 	transport, ctx := p.shared, context.Context(d)
 	if alone {
 		transport = p.alone

@@ -39,7 +39,7 @@ var ErrFields = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many
 
 var (
 	errHeadBytes   = fault.New(classify.Protocol, classify.PhaseProcessing, "response_head_too_large")
-	errOutOfMemory = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
+	errOutOfMemory = fault.OutOfMemory
 )
 
 // headBytes is the length of a head.
