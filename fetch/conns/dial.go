@@ -33,9 +33,10 @@ func (p *Pool) transport(config *tls.Config) *http.Transport {
 		MaxResponseHeaderBytes: MaxHeadBytes,
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: WindowBytes,
-			SendPingTimeout:           15 * time.Second,
-			PingTimeout:               15 * time.Second,
-			WriteByteTimeout:          5 * time.Second, // a peer that does not read holds every writer, and a fetch that is over, so long
+			// There are no PINGs: the timer for them would hold the memory of a closed
+			// connection until it fires. A dead connection is noticed when a request on it
+			// times out (see Exchange.End).
+			WriteByteTimeout: 5 * time.Second, // a peer that does not read holds every writer, and a fetch that is over, so long
 		},
 	}
 }

@@ -195,10 +195,10 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	x.body = resp.Body
 	switch {
-	case offersBinding(resp.Header), c.http2 && headBytes(resp.Header) > keptHeadBytes:
+	case offersBinding(resp.Header):
 		x.Retire()
 	case c.http2:
-		x.pool.share(c)
+		x.pool.share(c, headBytes(resp.Header) > keptHeadBytes)
 	default:
 		c.limit = keepAlive(resp.Header)
 	}

@@ -29,7 +29,7 @@ const (
 	// http2HeadBytes is the memory of the largest response head over HTTP/2 while it is
 	// decoded. A connection decodes one at a time.
 	http2HeadBytes = 192 << 10
-	// keptHeadBytes is the length of a head over HTTP/2 up to which its connection is kept:
+	// keptHeadBytes is the length of a head over HTTP/2 up to which an idle connection is kept:
 	// net/http keeps buffers of the length of the longest head.
 	keptHeadBytes = 16 << 10
 )

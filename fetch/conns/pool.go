@@ -207,10 +207,12 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) *conn {
 	return nil
 }
 
-// share lets other requests use an HTTP/2 connection, over which a head has come.
-func (p *Pool) share(c *conn) {
+// share lets other requests use an HTTP/2 connection, over which a head has come. After a
+// large head it is not kept when it is idle.
+func (p *Pool) share(c *conn, large bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	c.large = c.large || large
 	if c.shared || c.alone || c.retired || p.closed {
 		return
 	}
@@ -247,7 +249,7 @@ func (p *Pool) putLocked(c *conn, now time.Time) *conn {
 		}
 		return nil
 	}
-	if !fit || c.http2 && !c.shared {
+	if !fit || c.http2 && !c.shared || c.large {
 		p.removeLocked(c)
 		return c
 	}
