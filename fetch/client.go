@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-retryablehttp"
-
 	"fetchd/fetch/egress"
 	"fetchd/fetch/workers"
 )
@@ -92,7 +90,7 @@ type Client struct {
 	plain, plainUncoded http.Header
 	maxTotal            time.Duration
 	workers             workers.Pool
-	engine              *retryablehttp.Client
+	engine              *engine
 	open                atomic.Int64 // fetches
 	logger              *slog.Logger
 	observer            Observer

@@ -26,7 +26,7 @@ type Credentials interface {
 // asked for at each hop and stands in no header that goes on to the next (A1).
 func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
 	a.credential = ""
-	c := a.req.Credentials
+	c := a.run.req.Credentials
 	if c == nil || !c.Covers(req.URL) {
 		return nil
 	}
@@ -44,11 +44,11 @@ func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
 // server shuts down no wait starts: only a credential that is at hand is sent.
 func (a *attempt) field(ctx context.Context, c Credentials) (name, value string, err error) {
 	failure := errNoCredential
-	if shutdown := a.client.shutdown; shutdown.Err() != nil {
+	if shutdown := a.run.client.shutdown; shutdown.Err() != nil {
 		ctx, failure = shutdown, errShutdown
 	} else {
-		a.setWaiting(true)
-		defer a.setWaiting(false)
+		a.run.setWaiting(true)
+		defer a.run.setWaiting(false)
 	}
 	if name, value, err = c.Field(ctx); err != nil {
 		err = fmt.Errorf("%w: %w", failure, err) // the provider's own is for the log alone
@@ -63,7 +63,7 @@ func (a *attempt) authResult() classify.AuthResult {
 		return classify.RefreshFailed
 	case a.credential == "":
 		return classify.NoProvider
-	case a.refreshed:
+	case a.run.refreshed:
 		return classify.RefusedAgain
 	}
 	return classify.NotAsked

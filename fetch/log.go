@@ -67,7 +67,7 @@ func (r *run) redacted() string {
 
 func (h *hopRequest) redacted() string {
 	if u := h.url; u != nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" {
-		return h.told()
+		return h.urlText()
 	}
 	return urls.Redact(h.url)
 }

@@ -50,11 +50,11 @@ func (a *attempt) mayShare(req *http.Request) bool {
 	if bindsConnection(req.Header["Authorization"]...) || bindsConnection(a.credential) {
 		return false
 	}
-	if len(a.client.origins) == 0 || req.URL.Scheme != "https" {
+	if len(a.run.client.origins) == 0 || req.URL.Scheme != "https" {
 		return true
 	}
-	own, ok := a.client.origins[net.JoinHostPort(req.URL.Hostname(), urls.Port(req.URL))] // as net/http dials it
-	return !ok || own.allows(a.req.Caller)
+	own, ok := a.run.client.origins[net.JoinHostPort(req.URL.Hostname(), urls.Port(req.URL))] // as net/http dials it
+	return !ok || own.allows(a.run.req.Caller)
 }
 
 // allows reports whether a caller may use the connections that show the certificate.
