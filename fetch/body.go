@@ -18,8 +18,8 @@ import (
 	"fetchd/internal/budget"
 )
 
-// errorBodyTime limits the wait for the start of a body that is not delivered. That text is
-// for people, and must not delay a retry.
+// errorBodyTime limits the wait for the start of a body that is not delivered. People read that
+// text, and it must not delay a retry.
 const errorBodyTime = 2 * time.Second
 
 // codingOverhead is how far the encoded bytes may exceed the size limit: a coding adds a
@@ -58,7 +58,7 @@ func (a *attempt) consume() {
 // read do not change the outcome.
 func (a *attempt) readErrorBody() {
 	if a.run.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
-		return // the body of a 101 is the bare connection, which no context ends
+		return // the body of a 101 is the connection itself, which no context ends
 	}
 	a.exchange.watch.Arm(min(orDefault(a.run.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
 	most := int64(a.run.req.ErrorBodyBytes)
@@ -73,7 +73,7 @@ func (a *attempt) readErrorBody() {
 	}
 	defer body.Close()
 	begin, _ := io.ReadAll(io.LimitReader(&body, most))
-	a.errorBody = bytes.Clone(begin)    // without spare capacity: it may be kept through a long wait
+	a.errorBody = bytes.Clone(begin)    // without spare capacity, because a long wait may keep it
 	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
 }
 
@@ -85,7 +85,7 @@ func (a *attempt) coding() string {
 	return strings.Join(a.resp.Header["Content-Encoding"], ",")
 }
 
-// bodyless reports whether a response has no body, whatever its head says.
+// bodyless reports whether a response has no body, even if its head has a length.
 func bodyless(method string, status int) bool {
 	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusResetContent
 }
@@ -167,8 +167,8 @@ func (a *attempt) wantedType() bool {
 	})
 }
 
-// lengthKnown reports whether the message says where its body ends: HTTP/2 always
-// does, HTTP/1.1 by a length or by chunks (RFC 9112 §6.3).
+// lengthKnown reports whether the end of the body is marked. It always is over HTTP/2, and over
+// HTTP/1.1 by a length or by chunks (RFC 9112 §6.3).
 func lengthKnown(resp *http.Response) bool {
 	return resp.ProtoMajor >= 2 || resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked")
 }
@@ -200,11 +200,11 @@ func (r *bodyReader) close() {
 	r.out.close()
 }
 
-// read reads the body to its end, checks it, and then sends what is still held.
+// read reads the body to its end, checks it, and then sends what is still buffered.
 func (r *bodyReader) read() error {
 	name := r.a.coding()
 	if r.progress.size > r.limit {
-		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes") // the bytes delivered before exceed the limit
+		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes") // the bytes delivered earlier exceed the limit
 	}
 	if known := r.a.resp.ContentLength; known > r.limit-r.progress.size && !r.a.run.req.Truncate && name == "" {
 		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "content_length")

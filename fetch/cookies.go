@@ -8,8 +8,8 @@ import (
 	"fetchd/internal/budget"
 )
 
-// withCookies returns the hop with the jar's cookies for its URL beside the
-// caller's own (spec D7).
+// withCookies returns the hop with the jar's cookies for its URL, next to those of the caller
+// (spec D7).
 func (a *attempt) withCookies(hop *hopRequest) *hopRequest {
 	if a.run.jar == nil {
 		return hop
@@ -33,12 +33,12 @@ func (a *attempt) withCookies(hop *hopRequest) *hopRequest {
 	return &with
 }
 
-// Limits of the jar: what browsers keep of one cookie, and what a fetch can make
-// use of.
+// Limits of the jar. Browsers have the same one for the size of a cookie. The others are as much
+// as a fetch can use.
 const (
-	maxCookieBytes = 8 << 10 // of all that are sent with one request
+	maxCookieBytes = 8 << 10 // of all cookies of one request
 	maxCookieSize  = 4 << 10
-	maxCookies     = 100 // taken in one fetch
+	maxCookies     = 100 // stored in one fetch
 )
 
 // cookieBytes is the memory of a cookie in the jar, without its text.

@@ -37,12 +37,12 @@ type output struct {
 	buffered []*chunk // full chunks that are not sent
 	last     *chunk   // the chunk that is being filled
 	n        int      // bytes in last
-	offset   int64    // in the body, of the next byte to send
+	offset   int64    // of the next byte to send, in the body
 	body     *progress
 }
 
 // newOutput returns an output that continues after the delivered bytes. If there are any,
-// nothing is held back, because the body can no longer start anew.
+// nothing is held back, because the body can no longer restart.
 func newOutput(a *attempt, delivered *progress) output {
 	o := output{a: a, body: delivered, offset: delivered.size}
 	if bodyless(a.hop.method, a.resp.StatusCode) {
@@ -156,7 +156,7 @@ func (o *output) wrote(n int) error {
 	return nil
 }
 
-// finish sends what is still held. It is called when the body is complete and checked.
+// finish sends what is still buffered. It is called when the body is complete and checked.
 func (o *output) finish() error {
 	if !o.stream {
 		return nil
@@ -164,7 +164,7 @@ func (o *output) finish() error {
 	return o.release()
 }
 
-// release sends what is held, and frees each chunk when it is sent. From the first byte on
+// release sends what is buffered, and frees each chunk when it is sent. From the first byte on
 // the attempt is committed.
 func (o *output) release() error {
 	o.a.announce(o)
