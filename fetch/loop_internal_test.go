@@ -17,8 +17,8 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// TestOneLoop counts what go-retryablehttp asks of us: one verdict for each
-// attempt, one wait between two.
+// TestOneLoop checks that go-retryablehttp asks for one verdict after each attempt, and for one
+// delay between two attempts.
 func TestOneLoop(t *testing.T) {
 	t.Parallel()
 	o, err := origin.Start(origin.Config{})
@@ -94,8 +94,8 @@ func TestNothingElseWaitsOrSends(t *testing.T) {
 	}
 }
 
-// calls are the selectors called in a file: "time.Sleep" for a package that is
-// watched, ".Do" for any method of that name.
+// calls returns the calls of selectors in a file: "time.Sleep" for a watched package, ".Do" for any
+// method of that name.
 func calls(t *testing.T, file string) []string {
 	t.Helper()
 	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
