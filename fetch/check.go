@@ -69,7 +69,7 @@ func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, erro
 	return judged, nil
 }
 
-// proxied asks the transport, as a fetch does.
+// proxied reports whether a fetch of u uses the proxy. It asks the transport, as a fetch does.
 func (c *Client) proxied(u *url.URL) bool {
 	proxy, err := c.pooled.Proxy(&http.Request{URL: u})
 	return proxy != nil || err != nil

@@ -37,19 +37,19 @@ func TestOneLoop(t *testing.T) {
 	r := &run{client: c, req: req, caller: t.Context(), start: time.Now(), deadline: time.Now().Add(time.Minute)}
 	defer r.close()
 	r.origin = hopRequest{method: "GET", url: req.URL, header: c.firstHeader(req)}
-	r.first = &r.origin
+	r.firstHop = &r.origin
 
 	var verdicts, waits int
-	engine := newEngine()
-	engine.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	e := newEngine()
+	e.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
 		verdicts++
 		return checkRetry(ctx, resp, err)
 	}
-	engine.Backoff = func(low, high time.Duration, n int, resp *http.Response) time.Duration {
+	e.Backoff = func(low, high time.Duration, n int, resp *http.Response) time.Duration {
 		waits++
 		return backoff(low, high, n, resp)
 	}
-	r.loop(engine)
+	r.loop(e)
 	if sent := len(o.Requests("loop")); verdicts != 4 || waits != 3 || sent != 4 || r.attempts != 4 {
 		t.Errorf("%d verdicts, %d waits, %d requests, %d attempts, want 4, 3, 4, 4", verdicts, waits, sent, r.attempts)
 	}
@@ -59,9 +59,9 @@ func TestOneLoop(t *testing.T) {
 func TestNothingElseWaitsOrSends(t *testing.T) {
 	t.Parallel()
 	allowed := map[string][]string{ // call: files
-		"time.AfterFunc": {"timers/timers.go"},
-		".RoundTrip":     {"attempt.go"},
-		".Do":            {"run.go"},
+		"time.AfterFunc": {"timers/timers.go", "conns/pool.go"},
+		".RoundTrip":     {"attempt.go", "conns/exchange.go"},
+		".Do":            {"loop.go", "conns/socket.go"},
 	}
 	watched := []string{"time.Sleep", "time.After", "time.Tick", "time.NewTimer", "time.NewTicker", "time.AfterFunc",
 		"http.Get", "http.Post", "http.Head", ".RoundTrip", ".Do"}

@@ -50,12 +50,12 @@ func (a *attempt) mayShare(req *http.Request) bool {
 	if bindsConnection(req.Header["Authorization"]...) || bindsConnection(a.credential) {
 		return false
 	}
-	origins := *a.client.origins.Load()
+	origins := *a.run.client.origins.Load()
 	if len(origins) == 0 || req.URL.Scheme != "https" {
 		return true
 	}
 	own, ok := origins[net.JoinHostPort(req.URL.Hostname(), urls.Port(req.URL))] // as net/http dials it
-	return !ok || own.allows(a.req.Caller)
+	return !ok || own.allows(a.run.req.Caller)
 }
 
 // allows reports whether a caller may use the connections that show the certificate.

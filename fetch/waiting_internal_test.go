@@ -80,7 +80,7 @@ func TestWaits(t *testing.T) {
 			*run
 			want error
 		}{"over": {over, nil}, "first": {first, errShutdown}, "second": {second, errShutdown}, "later": {later, errShutdown}} {
-			if got := row.why(); got != row.want { //nolint:errorlint // the very one
+			if got := row.cancelCause(); got != row.want { //nolint:errorlint // the very one
 				t.Errorf("%s ended by %v, want %v", name, got, row.want)
 			}
 		}
@@ -90,7 +90,7 @@ func TestWaits(t *testing.T) {
 		}
 		last := started()
 		for name, r := range map[string]*run{"over": over, "last": last} {
-			if got := r.why(); got != errShutdown { //nolint:errorlint // the very one
+			if got := r.cancelCause(); got != errShutdown { //nolint:errorlint // the very one
 				t.Errorf("%s ended by %v, want %v", name, got, errShutdown)
 			}
 		}
@@ -180,8 +180,8 @@ func TestDeepHandover(t *testing.T) {
 				if !row.panics && (out.Failure == nil || out.Failure.Class != classify.AttemptTimeout || out.Failure.Phase != classify.PhaseTransfer || out.Response == nil) {
 					t.Errorf("%+v, want ATTEMPT_TIMEOUT in the body", out)
 				}
-				if got := c.open.Load(); got != maxInline {
-					t.Errorf("%d fetches are open, want the %d from before", got, maxInline)
+				if got := c.open.Load(); got != maxOnCaller {
+					t.Errorf("%d fetches are open, want the %d from before", got, maxOnCaller)
 				}
 			})
 		})
@@ -198,7 +198,7 @@ func crowded(t *testing.T, cfg Config) *Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	c.open.Store(maxInline)
+	c.open.Store(maxOnCaller)
 	return c
 }
 
