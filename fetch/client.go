@@ -17,8 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-retryablehttp"
-
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/workers"
@@ -82,13 +80,13 @@ type Client struct {
 	nameServer string
 	omitHops   bool
 	hasProxy   bool
-	userAgent  []string // the line that is sent
-	// The headers of a request that brings none, shared by all.
+	userAgent  []string // the value that is sent
+	// The headers of requests whose callers set none. They are shared and never changed.
 	plain, plainUncoded http.Header
 	maxTotal            time.Duration
 	workers             workers.Pool
-	engine              *retryablehttp.Client
-	open                atomic.Int64 // fetches
+	engine              *engine
+	open                atomic.Int64 // fetches in flight
 	logger              *slog.Logger
 	observer            Observer
 	shutdown            context.Context
@@ -195,9 +193,8 @@ func Resolver(address string) *net.Resolver {
 	}}
 }
 
-// maxDNSBytes is the longest answer of a name server over TCP, where DNS allows
-// 64 KiB. Go opens a socket for each of up to 4,000 addresses to sort them, and a
-// dial tries 8.
+// maxDNSBytes is the maximum length of an answer of a name server over TCP. DNS allows 64 KiB.
+// Go would open a socket for each of up to 4,000 addresses to sort them, but a dial tries only 8.
 const maxDNSBytes = 4 << 10
 
 // shortAnswers is a connection to a name server that fails after maxDNSBytes.
@@ -216,8 +213,7 @@ func (c *shortAnswers) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkProxy tells what is wrong with a proxy, for people and without its
-// userinfo.
+// checkProxy returns what is wrong with a proxy. The error does not contain its userinfo.
 func checkProxy(p *url.URL) error {
 	if p == nil {
 		return nil

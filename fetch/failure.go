@@ -26,8 +26,8 @@ var (
 // TimeoutError reports which time limit passed.
 type TimeoutError = timers.Error
 
-// message says for people what went wrong and, where there is a remedy, what it
-// is. It holds nothing of the origin's.
+// message returns what went wrong and, if there is a remedy, what it is. It contains no text from
+// the origin.
 func message(c classify.Class, reason string) string {
 	if remedy, ok := remedies[reason]; ok {
 		return messages[c] + ": " + remedy
@@ -35,7 +35,7 @@ func message(c classify.Class, reason string) string {
 	return messages[c]
 }
 
-// remedies by reason.
+// remedies are explanations by reason.
 var remedies = map[string]string{
 	"no_credential":                 "the auth provider has none, the operator must check the provider",
 	"port_not_allowed":              "the port is not allowed, the operator can allow it with --egress-allow-port",

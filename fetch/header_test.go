@@ -8,7 +8,7 @@ import (
 	"fetchd/fetch"
 )
 
-// forbidden names, canonical, besides those of a forbidden prefix.
+// forbidden are the forbidden names in canonical form, except those with a forbidden prefix.
 var forbidden = []string{
 	"Connection", "Content-Length", "Expect", "Forwarded", "Host", "Http2-Settings", "Idempotency-Key", "Keep-Alive",
 	"Metadata", "Metadata-Flavor", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Via",
@@ -26,7 +26,7 @@ func mixed(name string) string {
 	return string(b)
 }
 
-// TestForbiddenHeaders in every spelling that means the same.
+// TestForbiddenHeaders checks forbidden names in every equivalent spelling.
 func TestForbiddenHeaders(t *testing.T) {
 	t.Parallel()
 	for _, name := range forbidden {
@@ -41,7 +41,7 @@ func TestForbiddenHeaders(t *testing.T) {
 	}
 }
 
-// TestAllowedHeaders that look like forbidden ones.
+// TestAllowedHeaders checks names that resemble forbidden ones.
 func TestAllowedHeaders(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
@@ -61,7 +61,7 @@ func TestAllowedHeaders(t *testing.T) {
 	}
 }
 
-// TestHeaderNames that are no token, or that an origin may take for another.
+// TestHeaderNames checks names that are not tokens, or that an origin may take for another name.
 func TestHeaderNames(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, header string }{
@@ -96,8 +96,8 @@ func TestHeaderNames(t *testing.T) {
 	}
 }
 
-// TestHeaderValues tells what may stand in a value (RFC 9110 §5.5), whatever
-// the name.
+// TestHeaderValues checks which bytes a value may have (RFC 9110 §5.5). The name makes no
+// difference.
 func TestHeaderValues(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -129,7 +129,7 @@ func TestHeaderValues(t *testing.T) {
 	}
 }
 
-// TestRemediesHoldNoBytes of what was sent.
+// TestRemediesHoldNoBytes checks that a remedy contains no byte of the header.
 func TestRemediesHoldNoBytes(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, value string }{
@@ -142,7 +142,7 @@ func TestRemediesHoldNoBytes(t *testing.T) {
 	}
 }
 
-// TestForbiddenNamesAreCanonical, or the list above would test nothing.
+// TestForbiddenNamesAreCanonical checks the list above, which would test nothing otherwise.
 func TestForbiddenNamesAreCanonical(t *testing.T) {
 	t.Parallel()
 	for _, name := range forbidden {

@@ -35,36 +35,36 @@ func headBytes(h http.Header) (n int64) {
 	return n
 }
 
-// holdHead charges the fetch for the head of a response, and records what is wrong
-// with it, if anything.
-func (a *attempt) holdHead(resp *http.Response) bool {
+// chargeHead charges the fetch for the head of a response. If it returns false, it has recorded
+// why.
+func (a *attempt) chargeHead(resp *http.Response) bool {
 	if conns.Fields(resp.Header) > conns.MaxHeaderFields {
 		a.fail(conns.ErrFields.Class, conns.ErrFields.Phase, conns.ErrFields.Reason)
 		return false
 	}
 	n := headBytes(resp.Header)
-	if !a.req.Memory.Grow(budget.Head, n) {
+	if !a.run.req.Memory.Grow(budget.Head, n) {
 		a.outOfMemory(classify.PhaseProcessing)
 		return false
 	}
-	a.headHeld = n
+	a.headCharge = n
 	return true
 }
 
-// dropHead releases what holdHead has charged.
-func (a *attempt) dropHead() {
-	a.req.Memory.Shrink(budget.Head, a.headHeld)
-	a.headHeld = 0
+// releaseHead releases the charge of chargeHead.
+func (a *attempt) releaseHead() {
+	a.run.req.Memory.Shrink(budget.Head, a.headCharge)
+	a.headCharge = 0
 }
 
-// holdHop charges the fetch for a hop after the first.
-func (a *attempt) holdHop(next *hopRequest) bool {
-	n := hopBytes + 4*int64(len(next.told())) // parsed, as text, as Location, and as it is reported
-	if !a.req.Memory.Grow(budget.Head, n) {
+// chargeHop charges the fetch for a hop after the first.
+func (a *attempt) chargeHop(next *hopRequest) bool {
+	n := hopBytes + 4*int64(len(next.urlText())) // parsed, as text, as Location, and in the events
+	if !a.run.req.Memory.Grow(budget.Head, n) {
 		a.outOfMemory(classify.PhasePolicy)
 		return false
 	}
-	a.hopsHeld += n
+	a.hopsCharge += n
 	return true
 }
 
@@ -72,34 +72,34 @@ func (a *attempt) outOfMemory(phase classify.Phase) {
 	a.fail(errOutOfMemory.Class, phase, errOutOfMemory.Reason)
 }
 
-// held is what a run is charged for what the last attempt has left: body for the head
-// of the body that is delivered, head for the last response if it is another.
-type held struct{ head, body, hops, errorBody int64 }
+// charges are the bytes that a run is charged for the results of its last attempt: body for the
+// head of the body that is delivered, head for the last response if it is another.
+type charges struct{ head, body, hops, errorBody int64 }
 
-// keepHeld moves the attempt's charges to the run, and releases those that they replace.
-func (r *run) keepHeld(a *attempt) {
+// keepCharges moves the attempt's charges to the run, and releases those that they replace.
+func (r *run) keepCharges(a *attempt) {
 	m := r.req.Memory
 	if a.response != nil {
-		m.Shrink(budget.Head, r.held.head)
-		m.Shrink(budget.Body, r.held.errorBody)
-		r.held.head, r.held.errorBody = 0, int64(len(a.errorBody))
+		m.Shrink(budget.Head, r.charges.head)
+		m.Shrink(budget.Body, r.charges.errorBody)
+		r.charges.head, r.charges.errorBody = 0, int64(len(a.errorBody))
 	}
 	switch {
 	case a.response == nil || a.head.response != a.response: // the run has the one that is kept
-		a.dropHead()
+		a.releaseHead()
 	case r.delivered != nil && r.delivered.head.response == a.response:
-		m.Shrink(budget.Head, r.held.body)
-		r.held.body = a.headHeld
+		m.Shrink(budget.Head, r.charges.body)
+		r.charges.body = a.headCharge
 	default:
-		r.held.head = a.headHeld
+		r.charges.head = a.headCharge
 	}
-	m.Shrink(budget.Head, r.held.hops)
-	r.held.hops = a.hopsHeld
+	m.Shrink(budget.Head, r.charges.hops)
+	r.charges.hops = a.hopsCharge
 }
 
-// holdWindow charges the fetch for the body that HTTP/2 receives ahead of its reader.
+// chargeWindow charges the fetch for the body that HTTP/2 receives ahead of its reader.
 // It returns a function that releases the charge, and reports whether it was granted.
-func (a *attempt) holdWindow() (release func(), ok bool) {
+func (a *attempt) chargeWindow() (release func(), ok bool) {
 	n := int64(0)
 	if a.resp.ProtoMajor >= 2 {
 		n = conns.WindowBytes
@@ -107,9 +107,9 @@ func (a *attempt) holdWindow() (release func(), ok bool) {
 			n = min(n, known)
 		}
 	}
-	if !a.req.Memory.Grow(budget.Receiving, n) {
+	if !a.run.req.Memory.Grow(budget.Receiving, n) {
 		a.outOfMemory(classify.PhaseTransfer)
 		return func() {}, false
 	}
-	return func() { a.req.Memory.Shrink(budget.Receiving, n) }, true
+	return func() { a.run.req.Memory.Shrink(budget.Receiving, n) }, true
 }

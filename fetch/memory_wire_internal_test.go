@@ -59,7 +59,7 @@ func (r *memoryRig) request(listener, path string) *Request {
 	return req
 }
 
-// heldByOutcome is what an outcome keeps, and what its fetch is therefore still charged.
+// heldByOutcome returns the bytes that an outcome keeps, which its fetch is still charged for.
 func heldByOutcome(out *Outcome) (head, body int64) {
 	if out.Response != nil {
 		head, body = headBytes(out.Response.Header), 2*int64(cap(out.InlineBody))+int64(len(out.ErrorBody))
@@ -67,9 +67,8 @@ func heldByOutcome(out *Outcome) (head, body int64) {
 	return head, body
 }
 
-// TestLeaseThatRefuses lets each kind of charge be the one that is refused. The fetch
-// must end as OUT_OF_MEMORY, send nothing more, and keep only what its outcome holds.
-// With one byte more it must succeed.
+// TestLeaseThatRefuses refuses each kind of charge in turn. The fetch must end as OUT_OF_MEMORY,
+// send nothing more, and keep only the bytes of its outcome. With one byte more it must succeed.
 func TestLeaseThatRefuses(t *testing.T) {
 	t.Parallel()
 	silent := func(t *testing.T, r *memoryRig) { // makes another fetch pay for the head of the HTTP/2 connection
@@ -266,8 +265,8 @@ func TestChargeOfTheLastAttempt(t *testing.T) {
 	}
 }
 
-// TestChargeOfAContinuedBody: a fetch is charged with the head of the body that goes on
-// and with the last one, if that is another; at its end with that of the outcome.
+// TestChargeOfAContinuedBody checks that a fetch is charged for the head of the resumed body, and
+// for the last head if that is another. At its end it is charged for the head of the outcome.
 func TestChargeOfAContinuedBody(t *testing.T) {
 	t.Parallel()
 	const (

@@ -202,13 +202,13 @@ func NewRequest(profile classify.Profile) *Request {
 		ErrorBodyBytes: defaultErrorBodyBytes,
 		Integrity:      Integrity{Size: -1},
 	}
-	if profile == classify.Download { // a large body must not die of its size
+	if profile == classify.Download { // a large body must not fail because of its size
 		r.TotalTimeout, r.AttemptTimeout, r.MaxBodyBytes = 0, 0, defaultServerMaxBytes
 	}
 	return r
 }
 
-// bodyLimit is the longest body the delivery takes.
+// bodyLimit returns the maximum length of the body for the delivery.
 func (r *Request) bodyLimit() int64 {
 	if r.Delivery == Inline {
 		return min(r.MaxBodyBytes, MaxInlineBytes)

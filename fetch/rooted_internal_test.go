@@ -10,8 +10,8 @@ import (
 	"fetchd/classify"
 )
 
-// TestRootedLookups: what is asked for is the whole name, by the dialer and by
-// CheckTarget, so that no search list adds to it. test/hostile has one.
+// TestRootedLookups checks that the dialer and CheckTarget look up the whole name, so that no search
+// list changes it. test/hostile has a search list.
 func TestRootedLookups(t *testing.T) {
 	t.Parallel()
 	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
