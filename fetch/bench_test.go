@@ -16,24 +16,6 @@ import (
 	"fetchd/fetch/urls"
 )
 
-func BenchmarkParseURL(b *testing.B) {
-	for _, row := range []struct{ name, raw string }{
-		{"name", "https://www.example.com/some/path?with=a&query=too"},
-		{"IPv4", "http://192.0.2.1:8080/some/path"},
-		{"IPv6", "http://[2001:db8::1]:8080/some/path"},
-		{"international", "https://bücher.example/é?é"},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := urls.Parse(row.raw); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // BenchmarkFetch reads 1 KiB over loopback, on a connection that is kept: once
 // with everything a fetch does, once with net/http alone, and once with
 // go-retryablehttp's client as it comes.

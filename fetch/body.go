@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/coding"
 	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
@@ -65,12 +66,12 @@ func (a *attempt) readErrorBody() {
 		return // the outcome is the same without it
 	}
 	defer func() { a.req.Memory.Shrink(budget.Body, most-int64(len(a.errorBody))) }()
-	raw := &counter{Reader: a.resp.Body}
-	body, err := newDecoder(raw, a.coding(), a.req.Memory)
+	raw := &coding.Counter{Reader: a.resp.Body}
+	body, err := coding.NewDecoder(raw, a.coding(), a.req.Memory)
 	if err != nil {
 		return
 	}
-	defer body.close()
+	defer body.Close()
 	begin, _ := io.ReadAll(io.LimitReader(&body, most))
 	a.errorBody = bytes.Clone(begin)    // without spare capacity: it may be kept through a long wait
 	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
@@ -141,8 +142,8 @@ func (a *attempt) failBody(r *bodyReader, err error) {
 		a.fail(known.Class, classify.PhaseTransfer, known.Reason)
 		return
 	}
-	if r.raw.err != nil || a.exchange.Err() != nil {
-		a.failWith(classify.PhaseTransfer, orDefault(r.raw.err, err))
+	if r.raw.Err != nil || a.exchange.Err() != nil {
+		a.failWith(classify.PhaseTransfer, orDefault(r.raw.Err, err))
 		return
 	}
 	a.explain(classify.Undecodable, classify.PhaseTransfer, err, nil)
@@ -178,8 +179,8 @@ type bodyReader struct {
 	a *attempt
 	*progress
 	idle  idleReader
-	raw   counter
-	dec   decoder
+	raw   coding.Counter
+	dec   coding.Decoder
 	out   output
 	limit int64
 }
@@ -188,38 +189,36 @@ type bodyReader struct {
 func newBodyReader(a *attempt, delivered *progress) *bodyReader {
 	r := &bodyReader{a: a, progress: delivered, limit: a.req.bodyLimit()}
 	r.idle = idleReader{a.resp.Body, a}
-	r.raw = counter{Reader: &r.idle, max: r.limit + codingOverhead}
+	r.raw = coding.Counter{Reader: &r.idle, Max: r.limit + codingOverhead}
 	r.out = newOutput(a, delivered)
 	return r
 }
 
 func (r *bodyReader) close() {
-	r.encoded += r.raw.n // for an attempt that resumes the body
-	if r.dec.close != nil {
-		r.dec.close()
-	}
+	r.encoded += r.raw.N // for an attempt that resumes the body
+	r.dec.Close()
 	r.out.close()
 }
 
 // read reads the body to its end, checks it, and then sends what is still held.
 func (r *bodyReader) read() error {
-	coding := r.a.coding()
+	name := r.a.coding()
 	if r.size > r.limit {
 		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes") // the bytes delivered before exceed the limit
 	}
-	if known := r.a.resp.ContentLength; known > r.limit-r.size && !r.a.req.Truncate && coding == "" {
+	if known := r.a.resp.ContentLength; known > r.limit-r.size && !r.a.req.Truncate && name == "" {
 		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "content_length")
 	}
 	var err error
-	if r.dec, err = newDecoder(&r.raw, coding, r.a.req.Memory); err != nil {
+	if r.dec, err = coding.NewDecoder(&r.raw, name, r.a.req.Memory); err != nil {
 		return err
 	}
 	if err := r.copy(); err != nil {
 		return err
 	}
 	if !r.a.body.Truncated {
-		if r.dec.drain(); r.raw.err != nil {
-			return r.raw.err
+		if r.dec.Drain(); r.raw.Err != nil {
+			return r.raw.Err
 		}
 	}
 	if fields(r.a.resp.Trailer) > maxHeaderFields {
@@ -244,7 +243,7 @@ func (r *bodyReader) copy() error {
 			r.misfit = true
 			return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
 		}
-		if over := r.size + int64(n) - r.limit; over > 0 || r.raw.n-r.limit > codingOverhead {
+		if over := r.size + int64(n) - r.limit; over > 0 || r.raw.N-r.limit > codingOverhead {
 			if !r.a.req.Truncate {
 				return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes")
 			}
@@ -275,7 +274,7 @@ func (r *bodyReader) pass(p []byte) error {
 	}
 	if r.charset != nil {
 		if _, err := r.charset.Write(p); err != nil {
-			return asCharset(err)
+			return err
 		}
 	}
 	return r.out.wrote(len(p))
@@ -285,7 +284,7 @@ func (r *bodyReader) pass(p []byte) error {
 func (r *bodyReader) check() error {
 	if r.charset != nil && !r.a.body.Truncated {
 		if err := r.charset.Close(); err != nil {
-			return asCharset(err)
+			return err
 		}
 	}
 	if r.size == 0 && r.a.req.Content.RequireBody {
@@ -313,16 +312,9 @@ func (r *bodyReader) sum() string {
 	return string(text[:])
 }
 
-func asCharset(err error) error {
-	if f, ok := errors.AsType[*fault.Error](err); ok {
-		return f
-	}
-	return errCharset
-}
-
 // summarise records sizes and digest for the outcome (spec B5).
 func (r *bodyReader) summarise() {
-	r.a.body.Size, r.a.body.EncodedSize = r.size, r.encoded+r.raw.n
+	r.a.body.Size, r.a.body.EncodedSize = r.size, r.encoded+r.raw.N
 	if !r.a.req.OmitDigest {
 		r.a.body.SHA256 = r.sum()
 	}

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +36,7 @@ type Config struct {
 	RootCAs *x509.CertPool
 	// Origins holds TLS settings for single origins. A key is "host:port" in the form
 	// of URLs, and the port is required. Nil means none. It cannot be combined with
-	// Proxy.
+	// Proxy. [Client.SetOrigins] replaces it.
 	Origins map[string]OriginTLS
 	// NameServer is the DNS server to use, as HOST:PORT. Empty means the system's.
 	NameServer string
@@ -82,7 +84,7 @@ type OriginTLS struct {
 type Client struct {
 	pooled, fresh *http.Transport
 	guard         *egress.Guard
-	origins       map[string]OriginTLS
+	origins       atomic.Pointer[map[string]*OriginTLS]
 	resolver      *net.Resolver
 	nameServer    string
 	omitHops      bool
@@ -108,12 +110,8 @@ func New(cfg Config) (*Client, error) {
 	if err := errors.Join(cfg.Egress.Check(), checkProxy(cfg.Proxy)); err != nil {
 		return nil, err
 	}
-	if len(cfg.Origins) > 0 && cfg.Proxy != nil {
-		return nil, errors.New("fetch: Origins cannot be combined with Proxy")
-	}
 	c := &Client{
 		guard:      egress.New(cfg.Egress),
-		origins:    cfg.Origins,
 		nameServer: cfg.NameServer,
 		omitHops:   cfg.OmitHops,
 		hasProxy:   cfg.Proxy != nil,
@@ -131,7 +129,7 @@ func New(cfg Config) (*Client, error) {
 	if c.shutdown == nil {
 		c.shutdown = context.Background()
 	}
-	d := &dialer{guard: c.guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, origins: cfg.Origins, tls: &tls.Config{
+	d := &dialer{guard: c.guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, origins: &c.origins, tls: &tls.Config{
 		RootCAs:            cfg.RootCAs,
 		MinVersion:         tls.VersionTLS12,
 		NextProtos:         []string{"h2", "http/1.1"},
@@ -142,8 +140,38 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.resolver = d.resolver
 	c.pooled, c.fresh = d.pooled(), d.fresh()
+	c.origins.Store(new(map[string]*OriginTLS))
+	if err := c.SetOrigins(cfg.Origins); err != nil {
+		return nil, err
+	}
 	context.AfterFunc(c.shutdown, c.runs.endWaits)
 	return c, nil
+}
+
+// SetOrigins replaces the TLS settings of single origins; see [Config].Origins. Connections
+// that were made with other settings take no new request and are closed when they are
+// idle. Equal settings keep their connections. Requests in flight are not affected.
+func (c *Client) SetOrigins(origins map[string]OriginTLS) error {
+	if len(origins) > 0 && c.hasProxy {
+		return errors.New("fetch: Origins cannot be combined with Proxy")
+	}
+	before, next := *c.origins.Load(), make(map[string]*OriginTLS, len(origins))
+	for address, settings := range origins {
+		next[address] = &settings
+		if old := before[address]; old != nil && sameTLS(old, &settings) {
+			next[address] = old // the pointer identifies the settings of a connection
+		}
+	}
+	if !maps.Equal(before, next) {
+		c.origins.Store(&next)
+		c.pooled.CloseIdleConnections()
+	}
+	return nil
+}
+
+// sameTLS reports whether two settings lead to the same connections.
+func sameTLS(a, b *OriginTLS) bool {
+	return a.RootCAs.Equal(b.RootCAs) && reflect.DeepEqual(a.Certificate, b.Certificate) && slices.Equal(a.Callers, b.Callers)
 }
 
 // Close ends the idle connections and goroutines. Fetches in flight continue.

@@ -53,6 +53,7 @@ type observedConn struct {
 	heavy     bool            // its certificates use much memory
 	heads     headPayers      // of HTTP/2
 	keep      func() bool     // called when the connection is to outlive its first exchange; nil: it always may
+	outdated  func() bool     // see isOutdated; nil without TLS
 
 	spent atomic.Bool  // no further exchange may use it (spec A5)
 	users atomic.Int32 // exchanges that use it
@@ -107,7 +108,7 @@ type dialer struct {
 	resolver *net.Resolver
 	proxy    *url.URL
 	override func(ctx context.Context, network, address string) (net.Conn, error)
-	origins  map[string]OriginTLS
+	origins  *atomic.Pointer[map[string]*OriginTLS]
 	tls      *tls.Config
 }
 
@@ -137,17 +138,22 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 	}
 	config := d.tls.Clone()
 	config.ServerName = host
-	if own, ok := d.origins[address]; ok {
+	own, denied := (*d.origins.Load())[address], false
+	if own != nil {
 		caller := ""
 		if x, ok := ctx.Value(dialScope{}).(*exchange); ok {
 			caller = x.trace.limits.Caller
 		}
 		own.apply(config, caller)
+		denied = !own.allows(caller)
 	}
 	if d.toProxy(address) {
 		return throughTLS(ctx, conn, config)
 	}
 	seen := observed(conn)
+	if seen != nil {
+		seen.outdated = func() bool { return denied || (*d.origins.Load())[address] != own }
+	}
 	meter := measure(ctx, seen, config)
 	secure := tls.Client(conn, config)
 	if err := handshake(ctx, secure); err != nil {
@@ -283,7 +289,7 @@ func (d *dialer) transport() *http.Transport {
 		TLSHandshakeTimeout:    10 * time.Second,
 		DialContext:            d.plain,
 		DialTLSContext:         d.secure,
-		DisableCompression:     true, // bodies are decoded above a counter: see decode.go
+		DisableCompression:     true, // bodies are decoded above a counter: see package coding
 		MaxIdleConns:           1024,
 		MaxIdleConnsPerHost:    512, // to connect costs more than a fetch (decision 16)
 		IdleConnTimeout:        90 * time.Second,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"fetchd/classify"
+	"fetchd/fetch/coding"
 	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
 )
@@ -47,8 +48,8 @@ var remedies = map[string]string{
 	"certificate_wrong_name":        "it is for another name",
 	"certificate_unknown_authority": "it is not signed by an authority that this server trusts",
 	"unreachable":                   "there is no route to it",
-	"decompression_ratio":           fmt.Sprintf("decoding makes it more than %d times as long, which is a limit of the service", maxRatio),
-	"decompression_window":          fmt.Sprintf("its coding needs a window of more than %d bytes, or one that grows, which the service does not allow", maxWindowBytes),
+	"decompression_ratio":           fmt.Sprintf("decoding makes it more than %d times as long, which is a limit of the service", coding.MaxRatio),
+	"decompression_window":          fmt.Sprintf("its coding needs a window of more than %d bytes, or one that grows, which the service does not allow", coding.MaxWindowBytes),
 	"unknown_content_coding":        "its content coding is not gzip, deflate, br or zstd, or it has several",
 	"invalid_charset":               "its bytes are not valid in its charset",
 	"unknown_charset":               "its charset is unknown",

@@ -2,8 +2,6 @@ package fetch
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"net/http"
 	"net/textproto"
 	"strings"
@@ -83,59 +81,6 @@ func FuzzCheckHeader(f *testing.F) {
 		}
 		if strings.Count(b.String(), "\r") != 1 || strings.Count(b.String(), "\n") != 1 || strings.Contains(b.String(), "\x00") {
 			t.Errorf("%q: %q is written as %q, which is not one line", name, value, b.String())
-		}
-	})
-}
-
-// FuzzDecode: no bytes of an origin's make a decoder panic, go on for ever, or
-// yield more than the ratio allows.
-func FuzzDecode(f *testing.F) {
-	names := []string{"gzip", "deflate", "br", "zstd", "identity", "snappy"}
-	number := func(coding string) uint8 {
-		for i, name := range names {
-			if strings.HasSuffix(coding, name) {
-				return uint8(i)
-			}
-		}
-		return 0
-	}
-	for _, c := range codings {
-		for _, body := range [][]byte{nil, []byte("hello, hello"), make([]byte, 3<<19)} {
-			sent := c.encode(f, body)
-			f.Add(number(c.coding), sent)
-			f.Add(number(c.coding), sent[:len(sent)/2])
-		}
-	}
-	f.Add(uint8(2), []byte{0x11, 0, 0})
-	f.Add(uint8(3), []byte{0x50, 0x2a, 0x4d, 0x18, 0xff, 0xff, 0xff, 0xff})
-	buf := make([]byte, chunkBytes)
-	f.Fuzz(func(t *testing.T, number uint8, sent []byte) {
-		raw := &counter{Reader: bytes.NewReader(sent)}
-		d, err := newDecoder(raw, names[int(number)%len(names)], nil)
-		if err != nil {
-			return
-		}
-		defer d.close()
-		var size, idle int
-		for err == nil {
-			var n int
-			n, err = d.Read(buf)
-			size += n
-			if idle++; n > 0 {
-				idle = 0
-			}
-			if idle > 100 {
-				t.Fatalf("%d bytes: 100 reads without a byte", len(sent))
-			}
-		}
-		if most := max(ratioFreeBytes, maxRatio*(len(sent)+1)) + len(buf); size > most {
-			t.Errorf("%d bytes came out of %d, want at most %d", size, len(sent), most)
-		}
-		if errors.Is(err, io.EOF) {
-			d.drain()
-		}
-		if raw.err != nil {
-			t.Errorf("error %v below, where nothing broke", raw.err)
 		}
 	})
 }

@@ -32,10 +32,10 @@ const maxHeaderFields = 512
 
 // ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. The
 // fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
-var ErrOutOfMemory error = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
+var ErrOutOfMemory error = fault.OutOfMemory
 
 var (
-	errOutOfMemory = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
+	errOutOfMemory = fault.OutOfMemory
 	errHeadBytes   = fault.New(classify.Protocol, classify.PhaseProcessing, "response_head_too_large")
 	errFields      = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_header_fields")
 )

@@ -27,6 +27,9 @@ func leaseOf(t *testing.T, n int64) *budget.Lease {
 	return lease
 }
 
+// The charges of decoders without their windows, as in package coding.
+const flateBytes, brotliBytes, zstdBytes = 64 << 10, 128 << 10, 32 << 10
+
 // memoryRig is an origin and a client that may reach it.
 type memoryRig struct {
 	origin *origin.Origin

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/coding"
 	"fetchd/fetch/fault"
 )
 
@@ -41,7 +42,7 @@ type progress struct {
 	encoded int64 // bytes on the wire in earlier attempts
 	digest  hash.Hash
 	room    [sha256.Size]byte // memory for the sum
-	charset *charsetCheck
+	charset *coding.Charset
 
 	head      head   // of the response that started the body in this fetch; its response is nil until then
 	validator string // for If-Range; empty: the body cannot be resumed
@@ -63,7 +64,7 @@ func newProgress(a *attempt) *progress {
 		p.digest = sha256.New()
 	}
 	if a.req.Content.RequireCharset {
-		p.charset = &charsetCheck{contentType: a.resp.Header.Get("Content-Type")}
+		p.charset = coding.NewCharset(a.resp.Header.Get("Content-Type"))
 	}
 	return p
 }

@@ -173,7 +173,7 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 	if !t.over {
 		t.hold(seen)
 	}
-	if seen != nil && seen.spent.Load() {
+	if seen != nil && (seen.spent.Load() || info.Reused && seen.isOutdated()) {
 		t.refuse(seen, isHTTP2(info.Conn))
 	}
 	if t.over {

@@ -116,3 +116,21 @@ func TestCheck(t *testing.T) {
 		})
 	}
 }
+
+// TestRooted checks the names that are looked up. A single label of the hosts file is looked up
+// without a dot.
+func TestRooted(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]string{
+		"redis.prod": "redis.prod.", "redis.prod.": "redis.prod.", "no-such-host": "no-such-host.", "127.0.0.1": "127.0.0.1", "::1": "::1",
+	} {
+		if got := Rooted(host); got != want {
+			t.Errorf("Rooted(%q) = %q, want %q", host, got, want)
+		}
+	}
+	if addrs, err := hostsFile.LookupHost(t.Context(), "localhost"); err == nil && len(addrs) > 0 {
+		if got := Rooted("localhost"); got != "localhost" {
+			t.Errorf("Rooted of a name in the hosts file = %q, want it unchanged", got)
+		}
+	}
+}

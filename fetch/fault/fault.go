@@ -16,6 +16,9 @@ type Error struct {
 	Reason string         // the finer cause in lower_snake_case; empty: none
 }
 
+// OutOfMemory is the error of a fetch for which the memory budget has nothing left.
+var OutOfMemory = New(classify.OutOfMemory, classify.NoPhase, "memory")
+
 // New returns an error of a class.
 func New(class classify.Class, phase classify.Phase, reason string) *Error {
 	return &Error{Class: class, Phase: phase, Reason: reason}

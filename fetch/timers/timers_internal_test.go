@@ -3,6 +3,8 @@ package timers
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -212,5 +214,45 @@ func TestClockIsStopped(t *testing.T) {
 				w.wantNever()
 			})
 		})
+	}
+}
+
+// TestPassed checks which limit has passed, even if its timer has not fired yet.
+func TestPassed(t *testing.T) {
+	t.Parallel()
+	const idle, head, s = classify.BodyTimeout, classify.ResponseTimeout, time.Second
+	for _, row := range []struct {
+		name string
+		do   func(*stopwatch)
+		want *Error
+	}{
+		{"never armed", func(*stopwatch) {}, nil},
+		{"not yet", func(w *stopwatch) { w.Arm(5*s, idle); w.pass(4 * s) }, nil},
+		{"now", func(w *stopwatch) { w.Arm(5*s, idle); w.ends = time.Now() }, &Error{idle, 5 * s}},
+		{"long ago", func(w *stopwatch) { w.Arm(5*s, idle); w.pass(time.Minute) }, &Error{idle, 5 * s}},
+		{"disarmed in time", func(w *stopwatch) { w.Arm(5*s, idle); w.Rest(); w.pass(time.Minute) }, nil},
+		{"disarmed too late", func(w *stopwatch) { w.Arm(5*s, idle); w.pass(5 * s); w.Rest() }, &Error{idle, 5 * s}},
+		{"armed again", func(w *stopwatch) { w.Arm(5*s, idle); w.pass(5 * s); w.Arm(7*s, head) }, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newStopwatch(t)
+				row.do(w)
+				got := w.Passed()
+				if (got == nil) != (row.want == nil) || got != nil && *got != *row.want {
+					t.Errorf("passed: %v, want %v", got, row.want)
+				}
+			})
+		})
+	}
+}
+
+func TestError(t *testing.T) {
+	t.Parallel()
+	err := &Error{classify.ConnectTimeout, 5 * time.Second}
+	var timeout net.Error = err
+	if !timeout.Timeout() || classify.Error(classify.NoPhase, err) != classify.ConnectTimeout || fmt.Sprint(err) != "connect_timeout after 5s" {
+		t.Errorf("%v: timeout %t, class %s", err, timeout.Timeout(), classify.Error(classify.NoPhase, err))
 	}
 }
