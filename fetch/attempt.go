@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -74,62 +75,21 @@ type attempt struct {
 	headCharge, hopsCharge int64 // bytes charged for the last response head and for the hops after the first
 }
 
-// fail records a failure. The reason of the first one is kept.
-func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
-	if a.faults == 0 {
-		a.phase, a.reason = phase, reason
+// newAttempt starts an attempt.
+func (r *run) newAttempt() *attempt {
+	r.setWaiting(false)
+	r.attempts++
+	a := &attempt{run: r, number: r.attempts, hop: r.firstHop}
+	a.limit.Init(&r.clock, a.cancel)
+	a.sent = a.sentRoom[:0]
+	if a.continued = r.continues(); a.continued != nil {
+		a.hop = a.continued.continuation(r.req, a.hop)
 	}
-	a.faults = a.faults.With(class)
-	if class == classify.Protocol {
-		a.exchange.Retire() // what follows on the connection cannot be trusted
+	if r.wantsAttemptEvents() {
+		a.emit(AttemptStarted{a.number, a.hop.urlText()})
 	}
-}
-
-// failWith records an error that ended the exchange in the given phase.
-func (a *attempt) failWith(phase classify.Phase, err error) {
-	class, reason, cause := a.classOf(phase, err)
-	a.noteError(class, phase, err, cause)
-	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
-		phase = staged.Phase
-	} else if own, ok := errors.AsType[*fault.Error](err); ok {
-		phase = orDefault(own.Phase, phase) // the guard checks addresses while dialing
-	}
-	a.fail(class, phase, reason)
-}
-
-// classOf returns the class and the reason of an error, and the cause if the exchange was
-// cancelled. It checks the contexts first, because HTTP/1 and HTTP/2 report a cancelled context
-// with different errors, and only its cause identifies a time limit.
-func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string, error) {
-	if cause := a.cause(); cause != nil {
-		class := classify.Error(classify.NoPhase, cause) // our limits know their class; other causes are the caller's
-		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
-			class = classify.DNSFailure // N1: not in time
-		}
-		return class, fault.ReasonOf(cause), cause
-	}
-	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
-		phase = staged.Phase
-	}
-	return a.exchange.ClassOf(phase, err), fault.ReasonOf(err), nil
-}
-
-// cause returns why the exchange was cancelled, or nil. If several limits pass at the same
-// instant, that of the hop comes first (spec §3), then that of the fetch.
-func (a *attempt) cause() error {
-	cause := context.Cause(a.exchange)
-	if cause == nil {
-		return nil
-	}
-	if _, limit := errors.AsType[*TimeoutError](cause); limit {
-		if own := a.exchange.Limit.Passed(); own != nil {
-			return own
-		}
-		if a.run.timeLeft() == 0 {
-			return &timers.Error{Class: classify.Deadline, Limit: time.Since(a.run.start)}
-		}
-	}
-	return cause
+	a.limit.Arm(r.req.AttemptTimeout, classify.AttemptTimeout)
+	return a
 }
 
 // follow sends the requests of the chain until a response is not a redirect to follow (spec D1).
@@ -157,10 +117,105 @@ func (a *attempt) follow() {
 	}
 }
 
-func (a *attempt) emitRedirect(resp *http.Response) {
-	followed := a.hops[len(a.hops)-1]
-	followed.Header = resp.Header
-	a.emit(RedirectFollowed{Attempt: a.number, Hop: followed})
+// send makes the request of the current hop and returns its response, or nil if there is
+// none.
+func (a *attempt) send() *http.Response {
+	x := a.newExchange()
+	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: a.hop.urlText(), Start: time.Since(a.run.start)})
+	resp, err := a.roundTrip(x)
+	hop := &a.hops[len(a.hops)-1]
+	hop.Exchange = x.Report()
+	if hop.Exchange.Sent {
+		a.run.exchanges++
+	}
+	if err != nil {
+		a.failWith(x.Phase(), err)
+		x.End()
+		return nil
+	}
+	hop.StatusCode = resp.StatusCode
+	if !a.chargeHead(resp) || !a.keepCookies(resp) {
+		a.releaseHead()
+		x.End()
+		return nil
+	}
+	if resp.StatusCode < 100 { // 0 is what classify calls none
+		a.fail(classify.Protocol, classify.PhaseProcessing, "status")
+	}
+	return resp
+}
+
+func (a *attempt) newExchange() *conns.Exchange {
+	req := a.run.req
+	x := a.run.client.pool.NewExchange(a.run.caller, &a.run.clock, conns.Settings{
+		ConnectTimeout: req.ConnectTimeout, HeaderTimeout: req.HeaderTimeout, Memory: req.Memory})
+	a.setExchange(x)
+	return x
+}
+
+// setExchange records x as the current exchange. It cancels x if the fetch or the attempt has
+// already ended.
+func (a *attempt) setExchange(x *conns.Exchange) {
+	a.run.mu.Lock()
+	defer a.run.mu.Unlock()
+	a.exchange, a.run.inFlight = x, x
+	switch {
+	case a.run.cause != nil:
+		x.Cancel(a.run.cause)
+	case a.canceled != nil:
+		x.Cancel(a.canceled)
+	}
+}
+
+// roundTrip checks the target, adds what each request gets anew, connects, and sends the
+// request.
+func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
+	if err := a.run.client.guard.CheckURL(a.hop.url); err != nil {
+		return nil, err
+	}
+	hop := a.withCookies(a.hop)
+	a.sent = append(a.sent, hop)
+	req := a.request(x.Traced(), hop)
+	if err := a.authorize(x, req); err != nil {
+		return nil, err
+	}
+	if err := x.Connect(a.target(req)); err != nil {
+		return nil, err
+	}
+	return x.RoundTrip(req)
+}
+
+// request builds what is sent for a hop.
+func (a *attempt) request(ctx context.Context, hop *hopRequest) *http.Request {
+	req := (&http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
+	if a.run.req.TraceParent != "" && hop.header["Traceparent"] == nil && urls.SameOrigin(hop.url, a.run.req.URL) {
+		addLine(req, "Traceparent", a.run.req.TraceParent)
+	}
+	if len(hop.body) > 0 {
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(hop.body)), int64(len(hop.body))
+	}
+	return req
+}
+
+// addLine adds to what goes out with one request. The hop's own header stays as it
+// is: later requests are made from it.
+func addLine(req *http.Request, name string, values ...string) {
+	req.Header = maps.Clone(req.Header)
+	req.Header[name] = values
+}
+
+// target says which connections a request may use. One that may not be repeated, or that
+// authenticates its connection (spec A5), goes alone. The last attempt takes no connection
+// that the origin may be about to close (spec I6).
+func (a *attempt) target(req *http.Request) conns.Target {
+	return conns.Target{
+		URL:    req.URL,
+		Caller: a.run.req.Caller,
+		Alone: !a.run.req.Policy.Repeatable(a.hop.method) || conns.BindsConnection(a.credential) ||
+			conns.BindsConnection(req.Header["Authorization"]...),
+		Recent: a.number >= a.run.req.Policy.MaxAttempts,
+	}
 }
 
 // redirect returns the request that follows resp, or nil if there is none. It records why a
@@ -229,93 +284,6 @@ func sameRequest(a, b *hopRequest) bool {
 	return true
 }
 
-// send makes the request of the current hop and returns its response, or nil if there is
-// none.
-func (a *attempt) send() *http.Response {
-	x := a.newExchange()
-	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: a.hop.urlText(), Start: time.Since(a.run.start)})
-	resp, err := a.roundTrip(x)
-	hop := &a.hops[len(a.hops)-1]
-	hop.Exchange = x.Report()
-	if hop.Exchange.Sent {
-		a.run.exchanges++
-	}
-	if err != nil {
-		a.failWith(x.Phase(), err)
-		x.End()
-		return nil
-	}
-	hop.StatusCode = resp.StatusCode
-	if !a.chargeHead(resp) || !a.keepCookies(resp) {
-		a.releaseHead()
-		x.End()
-		return nil
-	}
-	if resp.StatusCode < 100 { // 0 is what classify calls none
-		a.fail(classify.Protocol, classify.PhaseProcessing, "status")
-	}
-	return resp
-}
-
-func (a *attempt) newExchange() *conns.Exchange {
-	req := a.run.req
-	x := a.run.client.pool.NewExchange(a.run.caller, &a.run.clock, conns.Settings{
-		ConnectTimeout: req.ConnectTimeout, HeaderTimeout: req.HeaderTimeout, Memory: req.Memory})
-	a.setExchange(x)
-	return x
-}
-
-// roundTrip checks the target, adds what each request gets anew, connects, and sends the
-// request.
-func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
-	if err := a.run.client.guard.CheckURL(a.hop.url); err != nil {
-		return nil, err
-	}
-	hop := a.withCookies(a.hop)
-	a.sent = append(a.sent, hop)
-	req := a.request(x.Traced(), hop)
-	if err := a.authorize(x, req); err != nil {
-		return nil, err
-	}
-	if err := x.Connect(a.target(req)); err != nil {
-		return nil, err
-	}
-	return x.RoundTrip(req)
-}
-
-// target says which connections a request may use. One that may not be repeated, or that
-// authenticates its connection (spec A5), goes alone. The last attempt takes no connection
-// that the origin may be about to close (spec I6).
-func (a *attempt) target(req *http.Request) conns.Target {
-	return conns.Target{
-		URL:    req.URL,
-		Caller: a.run.req.Caller,
-		Alone: !a.run.req.Policy.Repeatable(a.hop.method) || conns.BindsConnection(a.credential) ||
-			conns.BindsConnection(req.Header["Authorization"]...),
-		Recent: a.number >= a.run.req.Policy.MaxAttempts,
-	}
-}
-
-// request builds what is sent for a hop.
-func (a *attempt) request(ctx context.Context, hop *hopRequest) *http.Request {
-	req := (&http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
-	if a.run.req.TraceParent != "" && hop.header["Traceparent"] == nil && urls.SameOrigin(hop.url, a.run.req.URL) {
-		addLine(req, "Traceparent", a.run.req.TraceParent)
-	}
-	if len(hop.body) > 0 {
-		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(hop.body)), int64(len(hop.body))
-	}
-	return req
-}
-
-// addLine adds to what goes out with one request. The hop's own header stays as it
-// is: later requests are made from it.
-func addLine(req *http.Request, name string, values ...string) {
-	req.Header = maps.Clone(req.Header)
-	req.Header[name] = values
-}
-
 // leave gives up a response that is not wanted. A short body is read, so that
 // the connection can carry the next hop, but not waited for.
 func (a *attempt) leave(resp *http.Response) {
@@ -327,4 +295,94 @@ func (a *attempt) leave(resp *http.Response) {
 		a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	}
 	a.exchange.End()
+}
+
+func (a *attempt) emitRedirect(resp *http.Response) {
+	followed := a.hops[len(a.hops)-1]
+	followed.Header = resp.Header
+	a.emit(RedirectFollowed{Attempt: a.number, Hop: followed})
+}
+
+// finish reads the last response of the attempt, and settles the attempt.
+func (a *attempt) finish() {
+	a.consume()
+	a.limit.Stop()
+	a.run.settle(a)
+}
+
+// failWith records an error that ended the exchange in the given phase.
+func (a *attempt) failWith(phase classify.Phase, err error) {
+	class, reason, cause := a.classOf(phase, err)
+	a.noteError(class, phase, err, cause)
+	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
+		phase = staged.Phase
+	} else if own, ok := errors.AsType[*fault.Error](err); ok {
+		phase = orDefault(own.Phase, phase) // the guard checks addresses while dialing
+	}
+	a.fail(class, phase, reason)
+}
+
+// classOf returns the class and the reason of an error, and the cause if the exchange was
+// cancelled. It checks the contexts first, because HTTP/1 and HTTP/2 report a cancelled context
+// with different errors, and only its cause identifies a time limit.
+func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string, error) {
+	if cause := a.cause(); cause != nil {
+		class := classify.Error(classify.NoPhase, cause) // our limits know their class; other causes are the caller's
+		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
+			class = classify.DNSFailure // N1: not in time
+		}
+		return class, fault.ReasonOf(cause), cause
+	}
+	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
+		phase = staged.Phase
+	}
+	return a.exchange.ClassOf(phase, err), fault.ReasonOf(err), nil
+}
+
+// cause returns why the exchange was cancelled, or nil. If several limits pass at the same
+// instant, that of the hop comes first (spec §3), then that of the fetch.
+func (a *attempt) cause() error {
+	cause := context.Cause(a.exchange)
+	if cause == nil {
+		return nil
+	}
+	if _, limit := errors.AsType[*TimeoutError](cause); limit {
+		if own := a.exchange.Limit.Passed(); own != nil {
+			return own
+		}
+		if a.run.timeLeft() == 0 {
+			return &timers.Error{Class: classify.Deadline, Limit: time.Since(a.run.start)}
+		}
+	}
+	return cause
+}
+
+// fail records a failure. The reason of the first one is kept.
+func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
+	if a.faults == 0 {
+		a.phase, a.reason = phase, reason
+	}
+	a.faults = a.faults.With(class)
+	if class == classify.Protocol {
+		a.exchange.Retire() // what follows on the connection cannot be trusted
+	}
+}
+
+// cancel ends the attempt: its exchange, and those that would follow.
+func (a *attempt) cancel(cause error) {
+	a.run.mu.Lock()
+	defer a.run.mu.Unlock()
+	a.canceled = cause
+	if a.exchange != nil {
+		a.exchange.Cancel(cause)
+	}
+}
+
+// stopped returns why the attempt or the fetch was cancelled, or nil. It ignores the limit of the
+// exchange, which may have passed after the exchange ended well.
+func (a *attempt) stopped() error {
+	a.run.mu.Lock()
+	cause := a.canceled
+	a.run.mu.Unlock()
+	return cmp.Or(cause, a.run.cancelCause())
 }

@@ -19,14 +19,6 @@ import (
 	"fetchd/internal/budget"
 )
 
-// errorBodyTime limits the wait for the start of a body that is not delivered. People read that
-// text, and it must not delay a retry.
-const errorBodyTime = 2 * time.Second
-
-// codingOverhead is how far the encoded bytes may exceed the size limit: a coding adds a
-// little to data that does not compress.
-const codingOverhead = 64 << 10
-
 // consume reads the body of the last response, and delivers it if the request says so.
 func (a *attempt) consume() {
 	if a.resp == nil {
@@ -51,42 +43,6 @@ func (a *attempt) consume() {
 	}
 	a.exchange.End()
 	a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
-}
-
-// readErrorBody keeps the start of a body that is not delivered (spec I5). Errors of the
-// read do not change the outcome.
-func (a *attempt) readErrorBody() {
-	if a.run.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
-		return // the body of a 101 is the connection itself, which no context ends
-	}
-	a.exchange.Limit.Arm(min(orDefault(a.run.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
-	most := int64(a.run.req.ErrorBodyBytes)
-	if !a.run.req.Memory.Grow(budget.Body, most) {
-		return // the outcome is the same without it
-	}
-	defer func() { a.run.req.Memory.Shrink(budget.Body, most-int64(len(a.errorBody))) }()
-	raw := &coding.Counter{Reader: a.resp.Body}
-	body, err := coding.NewDecoder(raw, a.coding(), a.run.req.Memory)
-	if err != nil {
-		return
-	}
-	defer body.Close()
-	begin, _ := io.ReadAll(io.LimitReader(&body, most))
-	a.errorBody = bytes.Clone(begin)    // without spare capacity, because a long wait may keep it
-	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
-}
-
-// coding returns the content coding to undo, or "".
-func (a *attempt) coding() string {
-	if !a.run.req.decodes() {
-		return ""
-	}
-	return strings.Join(a.resp.Header["Content-Encoding"], ",")
-}
-
-// bodyless reports whether a response has no body, even if its head has a length.
-func bodyless(method string, status int) bool {
-	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusResetContent
 }
 
 // deliverNothing completes a resumed body of which no bytes were missing.
@@ -133,22 +89,6 @@ func (a *attempt) deliver() {
 	a.inlineBody = r.out.take()
 }
 
-// failBody records why a body could not be read. An error below the decoder is a failure
-// of the transfer. An error of the decoder alone is a failure of the coding (spec §3).
-func (a *attempt) failBody(r *bodyReader, err error) {
-	r.summarise()
-	if known, ok := errors.AsType[*fault.Error](err); ok {
-		a.fail(known.Class, classify.PhaseTransfer, known.Reason)
-		return
-	}
-	if r.raw.Err != nil || a.exchange.Err() != nil {
-		a.failWith(classify.PhaseTransfer, orDefault(r.raw.Err, err))
-		return
-	}
-	a.noteError(classify.Undecodable, classify.PhaseTransfer, err, nil)
-	a.fail(classify.Undecodable, classify.PhaseTransfer, "content_coding")
-}
-
 // wantedType reports whether the Content-Type is among the media types (spec C1).
 // A 204 or 205 has no content that could be of a type.
 func (a *attempt) wantedType() bool {
@@ -172,6 +112,27 @@ func lengthKnown(resp *http.Response) bool {
 	return resp.ProtoMajor >= 2 || resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked")
 }
 
+// bodyless reports whether a response has no body, even if its head has a length.
+func bodyless(method string, status int) bool {
+	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusResetContent
+}
+
+// failBody records why a body could not be read. An error below the decoder is a failure
+// of the transfer. An error of the decoder alone is a failure of the coding (spec §3).
+func (a *attempt) failBody(r *bodyReader, err error) {
+	r.summarise()
+	if known, ok := errors.AsType[*fault.Error](err); ok {
+		a.fail(known.Class, classify.PhaseTransfer, known.Reason)
+		return
+	}
+	if r.raw.Err != nil || a.exchange.Err() != nil {
+		a.failWith(classify.PhaseTransfer, orDefault(r.raw.Err, err))
+		return
+	}
+	a.noteError(classify.Undecodable, classify.PhaseTransfer, err, nil)
+	a.fail(classify.Undecodable, classify.PhaseTransfer, "content_coding")
+}
+
 // bodyReader reads one body through idle, raw and dec into the memory of out. It checks and
 // hashes the decoded bytes, and passes them to out.
 type bodyReader struct {
@@ -184,6 +145,10 @@ type bodyReader struct {
 	limit    int64
 }
 
+// codingOverhead is how far the encoded bytes may exceed the size limit: a coding adds a
+// little to data that does not compress.
+const codingOverhead = 64 << 10
+
 // newBodyReader returns a reader of a.resp's body that continues after the delivered bytes.
 func newBodyReader(a *attempt, delivered *progress) *bodyReader {
 	r := &bodyReader{a: a, progress: delivered, limit: a.run.req.bodyLimit()}
@@ -193,10 +158,20 @@ func newBodyReader(a *attempt, delivered *progress) *bodyReader {
 	return r
 }
 
-func (r *bodyReader) close() {
-	r.progress.encoded += r.raw.N // for an attempt that resumes the body
-	r.dec.Close()
-	r.out.close()
+// idleReader reads a response's body. The idle limit runs only during a read (spec N9).
+type idleReader struct {
+	body io.Reader
+	a    *attempt
+}
+
+// Read implements io.Reader.
+func (r *idleReader) Read(p []byte) (int, error) {
+	x := r.a.exchange
+	x.Limit.Arm(r.a.run.req.IdleTimeout, classify.BodyTimeout)
+	n, err := r.body.Read(p)
+	x.Limit.Rest()
+	x.Permit()
+	return n, err
 }
 
 // read reads the body to its end, checks it, and then sends what is still buffered.
@@ -230,6 +205,14 @@ func (r *bodyReader) read() error {
 		return err
 	}
 	return r.out.finish()
+}
+
+// coding returns the content coding to undo, or "".
+func (a *attempt) coding() string {
+	if !a.run.req.decodes() {
+		return ""
+	}
+	return strings.Join(a.resp.Header["Content-Encoding"], ",")
 }
 
 // copy reads the decoded body piece by piece, and passes on each piece before it reads the
@@ -319,18 +302,35 @@ func (r *bodyReader) summarise() {
 	}
 }
 
-// idleReader reads a response's body. The idle limit runs only during a read (spec N9).
-type idleReader struct {
-	body io.Reader
-	a    *attempt
+func (r *bodyReader) close() {
+	r.progress.encoded += r.raw.N // for an attempt that resumes the body
+	r.dec.Close()
+	r.out.close()
 }
 
-// Read implements io.Reader.
-func (r *idleReader) Read(p []byte) (int, error) {
-	x := r.a.exchange
-	x.Limit.Arm(r.a.run.req.IdleTimeout, classify.BodyTimeout)
-	n, err := r.body.Read(p)
-	x.Limit.Rest()
-	x.Permit()
-	return n, err
+// errorBodyTime limits the wait for the start of a body that is not delivered. People read that
+// text, and it must not delay a retry.
+const errorBodyTime = 2 * time.Second
+
+// readErrorBody keeps the start of a body that is not delivered (spec I5). Errors of the
+// read do not change the outcome.
+func (a *attempt) readErrorBody() {
+	if a.run.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
+		return // the body of a 101 is the connection itself, which no context ends
+	}
+	a.exchange.Limit.Arm(min(orDefault(a.run.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
+	most := int64(a.run.req.ErrorBodyBytes)
+	if !a.run.req.Memory.Grow(budget.Body, most) {
+		return // the outcome is the same without it
+	}
+	defer func() { a.run.req.Memory.Shrink(budget.Body, most-int64(len(a.errorBody))) }()
+	raw := &coding.Counter{Reader: a.resp.Body}
+	body, err := coding.NewDecoder(raw, a.coding(), a.run.req.Memory)
+	if err != nil {
+		return
+	}
+	defer body.Close()
+	begin, _ := io.ReadAll(io.LimitReader(&body, most))
+	a.errorBody = bytes.Clone(begin)    // without spare capacity, because a long wait may keep it
+	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
 }

@@ -67,12 +67,26 @@ func (attemptTransport) RoundTrip(placeholder *http.Request) (*http.Response, er
 	case r.followsOnCaller():
 		a := r.newAttempt()
 		a.follow()
-		call(&r.client.workers, a.finish)
+		r.client.workers.Call(a.finish)
 	default:
-		call(&r.client.workers, r.runAttempt)
+		r.client.workers.Call(r.runAttempt)
 	}
 	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: emptyHeader, Body: http.NoBody, Request: placeholder}, nil
+}
+
+// followsOnCaller reports whether an attempt waits for the response head on the goroutine that
+// called Fetch, even if many fetches are in flight. That needs little stack unless events are
+// encoded or a credential is read.
+func (r *run) followsOnCaller() bool {
+	return r.req.LargeStack && !r.wantsAttemptEvents() && r.req.Credentials == nil
+}
+
+// runAttempt runs one attempt: the requests, the body and the decision.
+func (r *run) runAttempt() {
+	a := r.newAttempt()
+	a.follow()
+	a.finish()
 }
 
 // checkRetry is go-retryablehttp's CheckRetry. It returns the decision about the last attempt. It

@@ -80,17 +80,18 @@ func holdBackWanted(a *attempt) int64 {
 	return want
 }
 
-func (o *output) close() {
-	o.a.run.req.Memory.Shrink(budget.HoldBack, o.unused)
-	o.a.run.req.Memory.Shrink(budget.Body, o.charged)
-	o.unused, o.charged = 0, 0
-	for _, c := range o.buffered {
-		chunks.Put(c)
+// emitResponse emits ResponseStarted when the head was read, at the levels Attempts and
+// All. r reads the body; nil means that the body is not delivered.
+func (a *attempt) emitResponse(r *bodyReader) {
+	switch {
+	case !a.run.wantsAttemptEvents():
+	case r == nil && a.run.delivered != nil: // no body follows; the delivered bytes stay valid
+		a.emitStarted(a.run.delivered.size, 0)
+	case r == nil:
+		a.emitStarted(0, 0)
+	default:
+		a.emitStarted(r.out.offset, r.out.granted)
 	}
-	if o.last != nil {
-		chunks.Put(o.last)
-	}
-	o.buffered, o.last = nil, nil
 }
 
 // space returns the memory for the next piece of the body. It is never empty.
@@ -99,6 +100,26 @@ func (o *output) space() []byte {
 		o.last = newChunk()
 	}
 	return o.last[o.n:]
+}
+
+// wrote accepts the n bytes that were read into space. When they exceed the hold-back, it
+// sends everything, and from then on each piece at once.
+func (o *output) wrote(n int) error {
+	switch {
+	case o.inline:
+		return o.keep(n)
+	case !o.stream:
+		return nil
+	}
+	o.n += n
+	if o.a.committed || int64(len(o.buffered)*chunkBytes+o.n) > o.granted {
+		return o.release()
+	}
+	if o.n == chunkBytes {
+		o.buffered = append(o.buffered, o.last)
+		o.last, o.n = nil, 0
+	}
+	return nil
 }
 
 // keptAhead limits the memory for an INLINE body to so many times the bytes that have
@@ -130,40 +151,6 @@ func (o *output) keep(n int) error {
 	return nil
 }
 
-// take returns the kept body. The outcome then owns it and its charge.
-func (o *output) take() []byte {
-	o.charged = 0
-	return o.kept
-}
-
-// wrote accepts the n bytes that were read into space. When they exceed the hold-back, it
-// sends everything, and from then on each piece at once.
-func (o *output) wrote(n int) error {
-	switch {
-	case o.inline:
-		return o.keep(n)
-	case !o.stream:
-		return nil
-	}
-	o.n += n
-	if o.a.committed || int64(len(o.buffered)*chunkBytes+o.n) > o.granted {
-		return o.release()
-	}
-	if o.n == chunkBytes {
-		o.buffered = append(o.buffered, o.last)
-		o.last, o.n = nil, 0
-	}
-	return nil
-}
-
-// finish sends what is still buffered. It is called when the body is complete and checked.
-func (o *output) finish() error {
-	if !o.stream {
-		return nil
-	}
-	return o.release()
-}
-
 // release sends what is buffered, and frees each chunk when it is sent. From the first byte on
 // the attempt is committed.
 func (o *output) release() error {
@@ -189,6 +176,17 @@ func (o *output) release() error {
 	return nil
 }
 
+// announce emits ResponseStarted before the first chunk, at the other levels.
+func (a *attempt) announce(o *output) {
+	if !a.run.wantsAttemptEvents() && !a.committed {
+		a.emitStarted(o.offset, o.granted)
+	}
+}
+
+func (a *attempt) emitStarted(offset, holdBack int64) {
+	a.emit(ResponseStarted{Attempt: a.number, Response: a.head.response, BodyOffset: offset, HoldBack: holdBack})
+}
+
 // send passes bytes to the sink, and releases as much of the hold-back's charge.
 func (o *output) send(p []byte) error {
 	o.a.committed, o.a.run.delivered, o.body.sent = true, o.body, true
@@ -199,6 +197,17 @@ func (o *output) send(p []byte) error {
 	back := min(o.unused, int64(len(p)))
 	o.a.run.req.Memory.Shrink(budget.HoldBack, back)
 	o.unused -= back
+	return nil
+}
+
+// push passes a chunk to the sink. It returns an error if the attempt or the fetch has
+// ended, in particular because the sink failed.
+func (a *attempt) push(chunk BodyChunk) error {
+	a.emit(chunk)
+	if err := a.stopped(); err != nil {
+		class, reason, _ := a.classOf(classify.PhaseTransfer, err)
+		return fault.New(class, classify.PhaseTransfer, reason)
+	}
 	return nil
 }
 
@@ -215,38 +224,29 @@ func (a *attempt) emit(e Event) {
 	a.limit.Resume(ended, left)
 }
 
-// push passes a chunk to the sink. It returns an error if the attempt or the fetch has
-// ended, in particular because the sink failed.
-func (a *attempt) push(chunk BodyChunk) error {
-	a.emit(chunk)
-	if err := a.stopped(); err != nil {
-		class, reason, _ := a.classOf(classify.PhaseTransfer, err)
-		return fault.New(class, classify.PhaseTransfer, reason)
+// finish sends what is still buffered. It is called when the body is complete and checked.
+func (o *output) finish() error {
+	if !o.stream {
+		return nil
 	}
-	return nil
+	return o.release()
 }
 
-// emitResponse emits ResponseStarted when the head was read, at the levels Attempts and
-// All. r reads the body; nil means that the body is not delivered.
-func (a *attempt) emitResponse(r *bodyReader) {
-	switch {
-	case !a.run.wantsAttemptEvents():
-	case r == nil && a.run.delivered != nil: // no body follows; the delivered bytes stay valid
-		a.emitStarted(a.run.delivered.size, 0)
-	case r == nil:
-		a.emitStarted(0, 0)
-	default:
-		a.emitStarted(r.out.offset, r.out.granted)
-	}
+// take returns the kept body. The outcome then owns it and its charge.
+func (o *output) take() []byte {
+	o.charged = 0
+	return o.kept
 }
 
-// announce emits ResponseStarted before the first chunk, at the other levels.
-func (a *attempt) announce(o *output) {
-	if !a.run.wantsAttemptEvents() && !a.committed {
-		a.emitStarted(o.offset, o.granted)
+func (o *output) close() {
+	o.a.run.req.Memory.Shrink(budget.HoldBack, o.unused)
+	o.a.run.req.Memory.Shrink(budget.Body, o.charged)
+	o.unused, o.charged = 0, 0
+	for _, c := range o.buffered {
+		chunks.Put(c)
 	}
-}
-
-func (a *attempt) emitStarted(offset, holdBack int64) {
-	a.emit(ResponseStarted{Attempt: a.number, Response: a.head.response, BodyOffset: offset, HoldBack: holdBack})
+	if o.last != nil {
+		chunks.Put(o.last)
+	}
+	o.buffered, o.last = nil, nil
 }

@@ -167,6 +167,23 @@ type Request struct {
 	LargeStack bool
 }
 
+// Setter identifies who set a limit.
+type Setter uint8
+
+// The setters. The zero value is ByProfile.
+const (
+	ByProfile Setter = iota // The profile: the request does not set the limit.
+	ByCaller                // The request.
+	ByServer                // The operator: the request exceeds the server's maximum.
+	ByService               // The service: the request exceeds a fixed limit.
+	ByCall                  // The deadline of the gRPC or HTTP call, which is earlier.
+)
+
+// SetBy records who set the limits of a [Request], for the messages of failures.
+type SetBy struct {
+	MaxBodyBytes, MaxAttempts, MaxRedirects, MaxRetryAfter, TotalTimeout, AttemptTimeout Setter
+}
+
 // Integrity is what the decoded body must match (spec C5).
 type Integrity struct {
 	// SHA256 is 64 hexadecimal digits in lower case. Empty means any.

@@ -54,6 +54,113 @@ type progress struct {
 	misfit    bool   // the response did not continue the body: it is not resumed again
 }
 
+// Resumable reports whether the body can be requested in parts: the request is a streamed
+// GET without a Range header.
+func (r *Request) Resumable() bool {
+	return r.Method == http.MethodGet && r.Delivery == Stream && r.Header.Get("Range") == ""
+}
+
+// resumeAt returns the progress of a fetch with a resume point, or nil. It has no digest,
+// because the bytes before that point are not known.
+func (r *Request) resumeAt() *progress {
+	if r.ResumePoint.Offset <= 0 {
+		return nil
+	}
+	return &progress{size: r.ResumePoint.Offset, validator: r.ResumePoint.Validator, total: -1}
+}
+
+// continues returns the progress of the body that the next attempt resumes. It is nil if
+// that attempt starts at the first byte.
+func (r *run) continues() *progress {
+	if p := r.delivered; p != nil && p.validator != "" && !p.misfit {
+		return p
+	}
+	return nil
+}
+
+// continuation returns the first request of an attempt that resumes a body.
+func (p *progress) continuation(r *Request, hop *hopRequest) *hopRequest {
+	next := *hop
+	next.header = hop.header.Clone()
+	next.header.Set("Range", fmt.Sprintf("bytes=%d-", p.size))
+	next.header.Set("If-Range", p.validator)
+	if r.decodes() {
+		next.header.Set("Accept-Encoding", "identity") // offsets in encoded bytes are different
+	}
+	for _, condition := range []string{"If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since"} {
+		next.header.Del(condition) // the first response has answered it
+	}
+	return &next
+}
+
+// recoverable reports whether another attempt can deliver the rest of the body, or all of
+// it again.
+func (r *run) recoverable() bool {
+	p := r.delivered
+	if p == nil || r.req.Recovery == Restart || !p.sent && !p.misfit {
+		return true
+	}
+	return r.req.Recovery == Resume && r.continues() != nil
+}
+
+// head is a response, with the attempt and the URL that it came from.
+type head struct {
+	response *Response
+	attempt  int
+	url      string // without userinfo
+}
+
+// shownHead returns the head that callers see. For a response to a resuming request it is the
+// head of the whole body, which describes the delivered bytes, even if the response does
+// not fit. A failed status has its own head, and so has a body that starts again.
+func (a *attempt) shownHead() head {
+	own := head{a.response, a.number, a.hop.urlText()}
+	p, status := a.continued, a.resp.StatusCode
+	switch {
+	case p == nil || p.head.response == nil:
+		return own
+	case status == http.StatusOK && a.run.req.Recovery == Restart:
+		return own
+	case status >= 200 && status <= 299 || a.complete():
+		return p.head
+	}
+	return own
+}
+
+// complete reports whether a 416 answers a request to resume a body that was already
+// complete: the body has as many bytes as were delivered.
+func (a *attempt) complete() bool {
+	if a.continued == nil || a.resp == nil || a.resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
+		return false
+	}
+	p := a.continued
+	if tag := a.resp.Header.Get("Etag"); tag != "" && isTag(p.validator) && tag != p.validator || !p.isFrom(a.hop) {
+		return false
+	}
+	size, ok := strings.CutPrefix(a.resp.Header.Get("Content-Range"), "bytes */")
+	n, valid := digits(size)
+	return ok && valid && n == p.size && (p.total < 0 || n == p.total)
+}
+
+// bodyProgress returns the progress to which the response's body is appended: the delivered
+// one, or a new one. The fault is set if the body fits neither.
+func (a *attempt) bodyProgress() (*progress, *fault.Error) {
+	p := a.continued
+	switch {
+	case p == nil:
+		return newProgress(a), nil
+	case a.resp.StatusCode == http.StatusOK && a.run.req.Recovery == Restart:
+		return newProgress(a), nil
+	case a.resp.StatusCode == http.StatusPartialContent && p.isFrom(a.hop) && p.fits(a.resp):
+		if p.head.response == nil { // after a resume point: the first response of this fetch
+			p.head = a.head
+		}
+		return p, nil
+	}
+	p.misfit = true
+	return p, fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
+}
+
 // newProgress returns the progress of a body that starts at its first byte.
 func newProgress(a *attempt) *progress {
 	p := &progress{head: a.head, validator: a.validator(), coding: first(a.resp.Header, "Content-Encoding"), total: a.resp.ContentLength}
@@ -94,98 +201,6 @@ func (a *attempt) validator() string {
 		return ""
 	}
 	return lastModified
-}
-
-// Resumable reports whether the body can be requested in parts: the request is a streamed
-// GET without a Range header.
-func (r *Request) Resumable() bool {
-	return r.Method == http.MethodGet && r.Delivery == Stream && r.Header.Get("Range") == ""
-}
-
-// resumeAt returns the progress of a fetch with a resume point, or nil. It has no digest,
-// because the bytes before that point are not known.
-func (r *Request) resumeAt() *progress {
-	if r.ResumePoint.Offset <= 0 {
-		return nil
-	}
-	return &progress{size: r.ResumePoint.Offset, validator: r.ResumePoint.Validator, total: -1}
-}
-
-// continuation returns the first request of an attempt that resumes a body.
-func (p *progress) continuation(r *Request, hop *hopRequest) *hopRequest {
-	next := *hop
-	next.header = hop.header.Clone()
-	next.header.Set("Range", fmt.Sprintf("bytes=%d-", p.size))
-	next.header.Set("If-Range", p.validator)
-	if r.decodes() {
-		next.header.Set("Accept-Encoding", "identity") // offsets in encoded bytes are different
-	}
-	for _, condition := range []string{"If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since"} {
-		next.header.Del(condition) // the first response has answered it
-	}
-	return &next
-}
-
-// recoverable reports whether another attempt can deliver the rest of the body, or all of
-// it again.
-func (r *run) recoverable() bool {
-	p := r.delivered
-	if p == nil || r.req.Recovery == Restart || !p.sent && !p.misfit {
-		return true
-	}
-	return r.req.Recovery == Resume && r.continues() != nil
-}
-
-// continues returns the progress of the body that the next attempt resumes. It is nil if
-// that attempt starts at the first byte.
-func (r *run) continues() *progress {
-	if p := r.delivered; p != nil && p.validator != "" && !p.misfit {
-		return p
-	}
-	return nil
-}
-
-// bodyProgress returns the progress to which the response's body is appended: the delivered
-// one, or a new one. The fault is set if the body fits neither.
-func (a *attempt) bodyProgress() (*progress, *fault.Error) {
-	p := a.continued
-	switch {
-	case p == nil:
-		return newProgress(a), nil
-	case a.resp.StatusCode == http.StatusOK && a.run.req.Recovery == Restart:
-		return newProgress(a), nil
-	case a.resp.StatusCode == http.StatusPartialContent && p.isFrom(a.hop) && p.fits(a.resp):
-		if p.head.response == nil { // after a resume point: the first response of this fetch
-			p.head = a.head
-		}
-		return p, nil
-	}
-	p.misfit = true
-	return p, fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
-}
-
-// head is a response, with the attempt and the URL that it came from.
-type head struct {
-	response *Response
-	attempt  int
-	url      string // without userinfo
-}
-
-// shownHead returns the head that callers see. For a response to a resuming request it is the
-// head of the whole body, which describes the delivered bytes, even if the response does
-// not fit. A failed status has its own head, and so has a body that starts again.
-func (a *attempt) shownHead() head {
-	own := head{a.response, a.number, a.hop.urlText()}
-	p, status := a.continued, a.resp.StatusCode
-	switch {
-	case p == nil || p.head.response == nil:
-		return own
-	case status == http.StatusOK && a.run.req.Recovery == Restart:
-		return own
-	case status >= 200 && status <= 299 || a.complete():
-		return p.head
-	}
-	return own
 }
 
 // isFrom reports whether a hop requested the resource that the body came from: a validator
@@ -245,21 +260,6 @@ func isParts(contentType string) bool {
 
 func isTag(validator string) bool {
 	return strings.HasPrefix(validator, `"`) || strings.HasPrefix(validator, "W/")
-}
-
-// complete reports whether a 416 answers a request to resume a body that was already
-// complete: the body has as many bytes as were delivered.
-func (a *attempt) complete() bool {
-	if a.continued == nil || a.resp == nil || a.resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
-		return false
-	}
-	p := a.continued
-	if tag := a.resp.Header.Get("Etag"); tag != "" && isTag(p.validator) && tag != p.validator || !p.isFrom(a.hop) {
-		return false
-	}
-	size, ok := strings.CutPrefix(a.resp.Header.Get("Content-Range"), "bytes */")
-	n, valid := digits(size)
-	return ok && valid && n == p.size && (p.total < 0 || n == p.total)
 }
 
 // parseContentRange reads "bytes FIRST-LAST/TOTAL" (RFC 9110 §14.4). total is

@@ -62,6 +62,11 @@ type run struct {
 	listed     bool
 }
 
+// maxOnCaller is the number of fetches in flight up to which attempts run on the goroutines of
+// their callers, which costs less. Of more fetches, each would keep a large stack while it waits
+// for its next attempt, so their attempts run on workers.
+const maxOnCaller = 128
+
 // Fetch runs a fetch and returns its outcome, which is never nil. It calls sink for each
 // event as it happens, from the calling goroutine or, in a retry, from another one, but
 // never concurrently. A nil sink receives nothing. The fetch ends as DEADLINE or
@@ -80,7 +85,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 		return c.finish(ctx, r)
 	}
 	var out *Outcome
-	call(&c.workers, func() { out = c.finish(ctx, r) }) // a log line needs more stack than waiting for an origin
+	c.workers.Call(func() { out = c.finish(ctx, r) }) // a log line needs more stack than waiting for an origin
 	return out
 }
 
@@ -124,42 +129,60 @@ func (r *run) close() {
 	}
 }
 
-// runAttempt runs one attempt: the requests, the body and the decision.
-func (r *run) runAttempt() {
-	a := r.newAttempt()
-	a.follow()
-	a.finish()
-}
-
-// followsOnCaller reports whether an attempt waits for the response head on the goroutine that
-// called Fetch, even if many fetches are in flight. That needs little stack unless events are
-// encoded or a credential is read.
-func (r *run) followsOnCaller() bool {
-	return r.req.LargeStack && !r.wantsAttemptEvents() && r.req.Credentials == nil
-}
-
-// finish reads the last response of the attempt, and settles the attempt.
-func (a *attempt) finish() {
-	a.consume()
-	a.limit.Stop()
-	a.run.settle(a)
-}
-
-// newAttempt starts an attempt.
-func (r *run) newAttempt() *attempt {
-	r.setWaiting(false)
-	r.attempts++
-	a := &attempt{run: r, number: r.attempts, hop: r.firstHop}
-	a.limit.Init(&r.clock, a.cancel)
-	a.sent = a.sentRoom[:0]
-	if a.continued = r.continues(); a.continued != nil {
-		a.hop = a.continued.continuation(r.req, a.hop)
+// cancel ends the fetch: its exchange and its wait.
+func (r *run) cancel(cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cause != nil || r.caller.Err() != nil {
+		return
 	}
-	if r.wantsAttemptEvents() {
-		a.emit(AttemptStarted{a.number, a.hop.urlText()})
+	r.cause = cause
+	if r.inFlight != nil {
+		r.inFlight.Cancel(cause)
 	}
-	a.limit.Arm(r.req.AttemptTimeout, classify.AttemptTimeout)
-	return a
+	if r.cancelWaitCtx != nil {
+		r.cancelWaitCtx(cause)
+	}
+}
+
+// cancelCause returns the first reason why the fetch was cancelled, or nil.
+func (r *run) cancelCause() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cause != nil {
+		return r.cause
+	}
+	return context.Cause(r.caller)
+}
+
+// waitContext returns a context that ends with the fetch.
+func (r *run) waitContext() context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waitCtx == nil {
+		r.waitCtx, r.cancelWaitCtx = context.WithCancelCause(r.caller)
+		if r.cause != nil {
+			r.cancelWaitCtx(r.cause)
+		}
+	}
+	return r.waitCtx
+}
+
+// setWaiting starts or ends a wait that a shutdown ends: between two attempts, or for a
+// credential. A shutdown does not end an attempt in flight.
+func (r *run) setWaiting(w bool) {
+	r.mu.Lock()
+	r.waiting = w
+	r.mu.Unlock()
+	if w && r.client.shutdown.Err() != nil { // the shutdown may have passed this run before
+		r.cancel(errShutdown)
+	}
+}
+
+func (r *run) isWaiting() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting
 }
 
 // wantsAttemptEvents reports whether events are emitted during an attempt, not only at its end.

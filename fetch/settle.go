@@ -11,32 +11,6 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// observe returns the observation of the attempt for package classify. resp is nil if the last
-// hop had no response.
-func (a *attempt) observe(resp *http.Response) classify.Observation {
-	now := time.Now()
-	o := classify.Observation{
-		Method: a.run.req.Method, HopMethod: a.hop.method,
-		Attempt: a.number, Redirects: len(a.hops) - 1,
-		Conditional: conditional(a.hop.header),
-		Faults:      a.faults, Location: a.location, Auth: a.authResult(),
-		BodyCommitted: !a.run.recoverable(),
-		Observed:      now, TimeLeft: max(a.run.deadline.Sub(now), 0),
-	}
-	switch {
-	case a.complete(): // no bytes were missing
-		o.Status = http.StatusPartialContent
-	case resp != nil:
-		o.Status = resp.StatusCode
-		o.RetryAfter, o.Date = first(resp.Header, "Retry-After"), first(resp.Header, "Date")
-	}
-	return o
-}
-
-func (r *run) timeLeft() time.Duration {
-	return max(time.Until(r.deadline), 0)
-}
-
 // settle decides what follows the attempt, keeps its results, and reports it.
 func (r *run) settle(a *attempt) {
 	o := a.observe(a.resp)
@@ -72,19 +46,26 @@ func (r *run) settle(a *attempt) {
 	}
 }
 
-// emitFinished reports an attempt to the sink and the observer.
-func (r *run) emitFinished(a *attempt) {
-	wanted := r.sink != nil && r.req.Events != OutcomeOnly
-	if !wanted && r.client.observer == nil {
-		return
+// observe returns the observation of the attempt for package classify. resp is nil if the last
+// hop had no response.
+func (a *attempt) observe(resp *http.Response) classify.Observation {
+	now := time.Now()
+	o := classify.Observation{
+		Method: a.run.req.Method, HopMethod: a.hop.method,
+		Attempt: a.number, Redirects: len(a.hops) - 1,
+		Conditional: conditional(a.hop.header),
+		Faults:      a.faults, Location: a.location, Auth: a.authResult(),
+		BodyCommitted: !a.run.recoverable(),
+		Observed:      now, TimeLeft: max(a.run.deadline.Sub(now), 0),
 	}
-	e := AttemptFinished{a.number, a.response, r.failure, a.hops, r.decision}
-	if r.client.observer != nil {
-		r.client.observer.Attempted(r.caller, r.req, &e)
+	switch {
+	case a.complete(): // no bytes were missing
+		o.Status = http.StatusPartialContent
+	case resp != nil:
+		o.Status = resp.StatusCode
+		o.RetryAfter, o.Date = first(resp.Header, "Retry-After"), first(resp.Header, "Date")
 	}
-	if wanted {
-		r.emit(e)
-	}
+	return o
 }
 
 // endCause returns why the fetch must end before its next attempt, or nil. A time limit counts
@@ -97,6 +78,10 @@ func (r *run) endCause() error {
 		return cause
 	}
 	return &timers.Error{Class: classify.Deadline, Limit: time.Since(r.start)}
+}
+
+func (r *run) timeLeft() time.Duration {
+	return max(time.Until(r.deadline), 0)
 }
 
 // failureOf returns the failure of the attempt, or nil.
@@ -116,6 +101,40 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	}
 	f.Message, f.Detail = a.run.message(d, f.Reason), a.detail(d)
 	return f
+}
+
+// emitFinished reports an attempt to the sink and the observer.
+func (r *run) emitFinished(a *attempt) {
+	wanted := r.sink != nil && r.req.Events != OutcomeOnly
+	if !wanted && r.client.observer == nil {
+		return
+	}
+	e := AttemptFinished{a.number, a.response, r.failure, a.hops, r.decision}
+	if r.client.observer != nil {
+		r.client.observer.Attempted(r.caller, r.req, &e)
+	}
+	if wanted {
+		r.emit(e)
+	}
+}
+
+// releaseForWait releases what a wait does not need. The exchange is over, and a fetch that ends
+// during the wait has another failure.
+func (r *run) releaseForWait() {
+	r.failure, r.failed = nil, hopError{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inFlight = nil
+}
+
+// finish reports the end of a fetch and returns its outcome.
+func (c *Client) finish(ctx context.Context, r *run) *Outcome {
+	out := r.outcome()
+	r.logEnd(out)
+	if c.observer != nil {
+		c.observer.Fetched(ctx, r.req, out)
+	}
+	return out
 }
 
 // outcome returns how the fetch ended.
@@ -168,14 +187,4 @@ func (c *Client) Refuse(ctx context.Context, req *Request, class classify.Class,
 	r := &run{client: c, req: req, start: time.Now()}
 	r.endAs(class, "", text)
 	return c.finish(ctx, r)
-}
-
-// finish reports the end of a fetch and returns its outcome.
-func (c *Client) finish(ctx context.Context, r *run) *Outcome {
-	out := r.outcome()
-	r.logEnd(out)
-	if c.observer != nil {
-		c.observer.Fetched(ctx, r.req, out)
-	}
-	return out
 }

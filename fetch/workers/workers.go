@@ -3,7 +3,11 @@
 // several times as it grows.
 package workers
 
-import "sync"
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+)
 
 // maxIdle is the maximum number of idle goroutines.
 const maxIdle = 256
@@ -29,6 +33,24 @@ func (p *Pool) Go(f func()) {
 	}
 	p.mu.Unlock()
 	go p.work(f)
+}
+
+// Call runs f as Go does, and waits for it. A panic in f becomes a panic of Call.
+func (p *Pool) Call(f func()) {
+	done := make(chan any, 1)
+	p.Go(func() {
+		defer func() {
+			reason := recover()
+			if reason != nil {
+				reason = fmt.Sprintf("%v\n%s", reason, debug.Stack()) // the panic of Call loses this stack
+			}
+			done <- reason
+		}()
+		f()
+	})
+	if reason := <-done; reason != nil {
+		panic(reason) //nolint:forbidigo // the panic of f belongs to the caller
+	}
 }
 
 // Close ends the idle goroutines. Busy ones end after their function returns. Go can

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,4 +72,23 @@ func TestGoexit(t *testing.T) {
 			t.Error("the next job did not run")
 		}
 	})
+}
+
+// TestCallThatPanics checks that a panic reaches the caller of Call and leaves the pool usable.
+func TestCallThatPanics(t *testing.T) {
+	t.Parallel()
+	var w Pool
+	defer w.Close()
+	func() {
+		defer func() {
+			if p, ok := recover().(string); !ok || !strings.Contains(p, "a reason") || !strings.Contains(p, "TestCallThatPanics") {
+				t.Errorf("recovered %q, want the reason and the stack", p)
+			}
+		}()
+		w.Call(func() { panic("a reason") })
+		t.Error("Call returned after a function that panicked")
+	}()
+	w.Call(func() {}) // the pool still works
+	w.Call(func() { runtime.Goexit() })
+	w.Call(func() {})
 }
