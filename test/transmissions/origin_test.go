@@ -56,8 +56,8 @@ type script struct {
 	// secure configures TLS. Nil means plain TCP; HTTP/2 always has TLS.
 	secure   *tls.Config
 	settings []http2.Setting
-	// accept is called with each new connection. It reports whether to serve HTTP on it. Nil: always.
-	accept func(net.Conn) bool
+	// refused is called with the TCP connection after a failed TLS handshake. Nil: it is closed.
+	refused func(net.Conn) bool
 	// idle returns how long the origin keeps an idle connection of HTTP/1.1. Nil: for ever.
 	idle func() time.Duration
 }
@@ -123,7 +123,7 @@ func (o *origin) serve(c net.Conn) {
 	defer c.Close()
 	number := o.add(c)
 	defer o.remove(c)
-	if number == 0 || o.accept != nil && !o.accept(c) {
+	if number == 0 {
 		return
 	}
 	if o.secure == nil {
@@ -132,6 +132,9 @@ func (o *origin) serve(c net.Conn) {
 	}
 	secure := tls.Server(c, o.secure)
 	if secure.Handshake() != nil {
+		if o.refused != nil {
+			o.refused(c)
+		}
 		return
 	}
 	if secure.ConnectionState().NegotiatedProtocol == "h2" {
@@ -180,6 +183,20 @@ func (o *origin) requests(path string) (all []request) {
 		}
 	}
 	return all
+}
+
+// connections returns the number of connections that were accepted.
+func (o *origin) connections() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.accepted
+}
+
+// received returns the number of all requests.
+func (o *origin) received() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.log)
 }
 
 // isOpen reports whether the connection with that number is open.
