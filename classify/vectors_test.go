@@ -14,6 +14,7 @@ import (
 	"fetchd/classify"
 	"fetchd/conformance"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -234,7 +235,7 @@ func or(s, otherwise string) string {
 
 func parse(t *testing.T, raw string) *url.URL {
 	t.Helper()
-	u, err := fetch.ParseURL(raw)
+	u, err := urls.Parse(raw)
 	if err != nil {
 		t.Fatalf("url %q: %v", raw, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // TestDeadAddress: of a name whose first address swallows what is sent to it the
@@ -35,7 +36,7 @@ func TestDeadAddress(t *testing.T) {
 	}
 	defer c.Close()
 	r := fetch.NewRequest(classify.Standard)
-	r.URL, _ = fetch.ParseURL(fmt.Sprintf("http://dead.test:%d/", port))
+	r.URL, _ = urls.Parse(fmt.Sprintf("http://dead.test:%d/", port))
 	r.Policy.MaxAttempts = 1
 	r.ConnectTimeout = 5 * time.Second
 	out := c.Fetch(t.Context(), r, nil)

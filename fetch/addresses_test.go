@@ -9,6 +9,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // TestAddressesOfADial: of a name with many addresses eight are tried. The only
@@ -43,7 +44,7 @@ func TestAddressesOfADial(t *testing.T) {
 			}
 			defer c.Close()
 			r := fetch.NewRequest(classify.Standard)
-			r.URL, _ = fetch.ParseURL(fmt.Sprintf("http://many.test:%d/", port))
+			r.URL, _ = urls.Parse(fmt.Sprintf("http://many.test:%d/", port))
 			r.Policy.MaxAttempts = 1
 			if out := c.Fetch(t.Context(), r, nil); out.Kind != row.kind {
 				t.Errorf("%s: %+v, want %s", out.Kind, out.Failure, row.kind)

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
+	"fetchd/fetch/timers"
+	"fetchd/fetch/urls"
 )
 
 // hopRequest is one request of a chain.
@@ -27,7 +30,7 @@ type hopRequest struct {
 // told is the URL as it is told: without userinfo.
 func (h *hopRequest) told() string {
 	if h.text == "" {
-		h.text = withoutUserinfo(h.url)
+		h.text = urls.WithoutUserinfo(h.url)
 	}
 	return h.text
 }
@@ -37,7 +40,7 @@ func (h *hopRequest) told() string {
 type attempt struct {
 	*run
 	number int
-	limit  watch // the attempt's own time limit
+	limit  timers.Limit // the attempt's own time limit
 
 	hop  *hopRequest // the last one begun
 	hops []Hop
@@ -78,7 +81,7 @@ type exchange struct {
 	cancel  context.CancelCauseFunc
 	attempt int  // its number
 	alone   bool // on a connection that no other fetch uses
-	watch   watch
+	watch   timers.Limit
 	trace   trace
 }
 
@@ -102,10 +105,10 @@ func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string
 func (a *attempt) failWith(phase classify.Phase, err error) {
 	class, reason, cause := a.classOf(phase, err)
 	a.explain(class, phase, err, cause)
-	if staged, ok := errors.AsType[*phaseError](err); ok {
-		phase = staged.phase
-	} else if own, ok := errors.AsType[*fault](err); ok {
-		phase = orDefault(own.phase, phase) // the guard judges while dialling
+	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
+		phase = staged.Phase
+	} else if own, ok := errors.AsType[*fault.Error](err); ok {
+		phase = orDefault(own.Phase, phase) // the guard judges while dialling
 	}
 	a.fail(class, phase, reason)
 }
@@ -119,16 +122,16 @@ func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, stri
 		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
 			class = classify.DNSFailure // N1: not in time
 		}
-		return class, reasonOf(cause), cause
+		return class, fault.ReasonOf(cause), cause
 	}
-	if staged, ok := errors.AsType[*phaseError](err); ok {
-		phase = staged.phase
+	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
+		phase = staged.Phase
 	}
 	class := classify.Error(phase, err)
 	if class == classify.Protocol && a.exchange.trace.brokeOff(err) {
 		class = classify.ConnectionReset
 	}
-	return class, reasonOf(err), nil
+	return class, fault.ReasonOf(err), nil
 }
 
 // cause returns what ended the exchange from our side, or nil. Of limits that
@@ -139,11 +142,11 @@ func (a *attempt) cause() error {
 		return nil
 	}
 	if _, limit := errors.AsType[*TimeoutError](cause); limit {
-		if own := a.exchange.watch.passed(); own != nil {
+		if own := a.exchange.watch.Passed(); own != nil {
 			return own
 		}
 		if a.timeLeft() == 0 {
-			return &TimeoutError{classify.Deadline, time.Since(a.start)}
+			return &timers.Error{Class: classify.Deadline, Limit: time.Since(a.start)}
 		}
 	}
 	return cause
@@ -190,7 +193,7 @@ func (a *attempt) redirect(resp *http.Response) *hopRequest {
 	step := ResolveRedirect(rules, a.req.URL, a.hop.url, a.hop.method, resp.StatusCode, resp.Header.Get("Location"))
 	a.location = step.Location
 	if step.URL != nil {
-		a.hops[len(a.hops)-1].LocationURL = withoutUserinfo(step.URL)
+		a.hops[len(a.hops)-1].LocationURL = urls.WithoutUserinfo(step.URL)
 	}
 	var next *hopRequest
 	if a.location == classify.InScope {
@@ -207,8 +210,8 @@ func (a *attempt) redirect(resp *http.Response) *hopRequest {
 // for where none holds.
 func (a *attempt) judge(step *Step) *hopRequest {
 	if step.URL != nil {
-		if err := a.client.guard.checkURL(step.URL); err != nil {
-			a.fail(classify.TargetBlocked, classify.PhasePolicy, reasonOf(err))
+		if err := a.client.guard.CheckURL(step.URL); err != nil {
+			a.fail(classify.TargetBlocked, classify.PhasePolicy, fault.ReasonOf(err))
 			return nil
 		}
 	}
@@ -235,7 +238,7 @@ func (a *attempt) loops(next *hopRequest) bool {
 }
 
 func sameRequest(a, b *hopRequest) bool {
-	if a.method != b.method || withoutFragment(a.url).String() != withoutFragment(b.url).String() || len(a.header) != len(b.header) {
+	if a.method != b.method || urls.WithoutFragment(a.url).String() != urls.WithoutFragment(b.url).String() || len(a.header) != len(b.header) {
 		return false
 	}
 	for name, values := range a.header {
@@ -255,24 +258,24 @@ func (a *attempt) send() *http.Response {
 	hop.Method, hop.URL, hop.Start = a.hop.method, a.hop.told(), began
 	resp, err := a.roundTrip(x)
 	if x.trace.refused { // nothing was written
-		x.watch.stop()
+		x.watch.Stop()
 		x = a.newExchange()
 		x.alone = true
 		resp, err = a.roundTrip(x)
 	}
-	x.watch.rest()
+	x.watch.Rest()
 	x.trace.result(&hop.Exchange, resp)
 	a.exchanges += hop.Exchange.Requests
 	if err != nil {
 		a.failWith(x.trace.current(), err)
-		x.watch.stop()
+		x.watch.Stop()
 		x.cancel(nil)
 		return nil
 	}
 	hop.StatusCode = resp.StatusCode
 	if !a.holdHead(resp) || !a.keepCookies(resp) {
 		a.dropHead()
-		x.watch.stop()
+		x.watch.Stop()
 		_ = resp.Body.Close()
 		x.cancel(nil)
 		return nil
@@ -286,7 +289,7 @@ func (a *attempt) send() *http.Response {
 func (a *attempt) newExchange() *exchange {
 	x := &exchange{attempt: a.number}
 	x.Context, x.cancel = context.WithCancelCause(a.caller)
-	x.watch = watch{clock: &a.clock, cancel: x.cancel}
+	x.watch.Init(&a.clock, x.cancel)
 	x.trace.watch, x.trace.limits, x.trace.phase = &x.watch, a.req, classify.PhasePolicy
 	x.trace.end, x.trace.left = x.cancel, int16(classify.MaxExchanges-a.exchanges)
 	a.exchange = x
@@ -296,11 +299,11 @@ func (a *attempt) newExchange() *exchange {
 
 // roundTrip gives the request to the transport.
 func (a *attempt) roundTrip(x *exchange) (*http.Response, error) {
-	if err := a.client.guard.checkURL(a.hop.url); err != nil {
+	if err := a.client.guard.CheckURL(a.hop.url); err != nil {
 		return nil, err
 	}
 	if a.exchanges >= classify.MaxExchanges {
-		return nil, &fault{classify.ConnectionReset, classify.PhasePolicy, "exchange_limit"}
+		return nil, fault.New(classify.ConnectionReset, classify.PhasePolicy, "exchange_limit")
 	}
 	hop := a.withCookies(a.hop)
 	a.made = append(a.made, hop)
@@ -318,9 +321,9 @@ func (a *attempt) roundTrip(x *exchange) (*http.Response, error) {
 // repeated goes on a connection of its own, and in a form that net/http never
 // sends again: a body it cannot rewind (spec I2).
 func (a *attempt) request(ctx context.Context, hop *hopRequest) (*http.Request, *http.Transport) {
-	req := (&http.Request{Method: hop.method, URL: withoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
+	req := (&http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
-	if a.req.TraceParent != "" && hop.header["Traceparent"] == nil && sameOrigin(hop.url, a.req.URL) {
+	if a.req.TraceParent != "" && hop.header["Traceparent"] == nil && urls.SameOrigin(hop.url, a.req.URL) {
 		addLine(req, "Traceparent", a.req.TraceParent)
 	}
 	if !a.req.Policy.Repeatable(hop.method) {
@@ -351,11 +354,11 @@ func (a *attempt) leave(resp *http.Response) {
 	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
 	if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
 		began := time.Now()
-		a.exchange.watch.armAt(began, drainTime, classify.BodyTimeout)
+		a.exchange.watch.ArmAt(began, drainTime, classify.BodyTimeout)
 		_, _ = io.CopyN(io.Discard, resp.Body, resp.ContentLength+1)
 		a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	}
-	a.exchange.watch.stop()
+	a.exchange.watch.Stop()
 	_ = resp.Body.Close()
 	a.exchange.cancel(nil)
 }

@@ -13,25 +13,8 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
-
-func BenchmarkParseURL(b *testing.B) {
-	for _, row := range []struct{ name, raw string }{
-		{"name", "https://www.example.com/some/path?with=a&query=too"},
-		{"IPv4", "http://192.0.2.1:8080/some/path"},
-		{"IPv6", "http://[2001:db8::1]:8080/some/path"},
-		{"international", "https://bücher.example/é?é"},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := fetch.ParseURL(row.raw); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
 
 // BenchmarkFetch reads 1 KiB over loopback, on a connection that is kept: once
 // with everything a fetch does, once with net/http alone, and once with
@@ -64,7 +47,7 @@ func benchFetch(b *testing.B, url string, size int) {
 	}
 	b.Cleanup(c.Close)
 	req := fetch.NewRequest(classify.Standard)
-	if req.URL, err = fetch.ParseURL(url); err != nil {
+	if req.URL, err = urls.Parse(url); err != nil {
 		b.Fatal(err)
 	}
 	req.Delivery = fetch.Inline
@@ -115,7 +98,7 @@ func BenchmarkPaths(b *testing.B) {
 		req := fetch.NewRequest(classify.Standard)
 		req.Delivery, req.Policy.BaseDelay = row.delivery, 0 // a retry comes at once
 		var err error
-		if req.URL, err = fetch.ParseURL(origin + row.path); err != nil {
+		if req.URL, err = urls.Parse(origin + row.path); err != nil {
 			b.Fatal(err)
 		}
 		check := func(b *testing.B, out *fetch.Outcome) {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/coding"
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -46,7 +48,7 @@ func (a *attempt) consume() {
 		a.tellResponse(nil)
 		a.readErrorBody()
 	}
-	a.exchange.watch.stop()
+	a.exchange.watch.Stop()
 	_ = a.resp.Body.Close()
 	a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	a.exchange.cancel(nil)
@@ -58,18 +60,18 @@ func (a *attempt) readErrorBody() {
 	if a.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
 		return // the body of a 101 is the bare connection, which no context ends
 	}
-	a.exchange.watch.arm(min(orDefault(a.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
+	a.exchange.watch.Arm(min(orDefault(a.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
 	most := int64(a.req.ErrorBodyBytes)
 	if !a.req.Memory.Grow(budget.Body, most) {
 		return // the outcome is the same without it
 	}
 	defer func() { a.req.Memory.Shrink(budget.Body, most-int64(len(a.errorBody))) }()
-	raw := &counter{Reader: a.resp.Body}
-	body, err := newDecoder(raw, a.coding(), a.req.Memory)
+	raw := &coding.Counter{Reader: a.resp.Body}
+	body, err := coding.NewDecoder(raw, a.coding(), a.req.Memory)
 	if err != nil {
 		return
 	}
-	defer body.close()
+	defer body.Close()
 	begin, _ := io.ReadAll(io.LimitReader(&body, most))
 	a.errorBody = bytes.Clone(begin)    // without spare capacity: it may be kept through a long wait
 	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
@@ -136,12 +138,12 @@ func (a *attempt) deliver() {
 // of the transfer. An error of the decoder alone is a failure of the coding (spec §3).
 func (a *attempt) failBody(r *bodyReader, err error) {
 	r.summarise()
-	if known, ok := errors.AsType[*fault](err); ok {
-		a.fail(known.class, classify.PhaseTransfer, known.reason)
+	if known, ok := errors.AsType[*fault.Error](err); ok {
+		a.fail(known.Class, classify.PhaseTransfer, known.Reason)
 		return
 	}
-	if r.raw.err != nil || a.exchange.Err() != nil {
-		a.failWith(classify.PhaseTransfer, orDefault(r.raw.err, err))
+	if r.raw.Err != nil || a.exchange.Err() != nil {
+		a.failWith(classify.PhaseTransfer, orDefault(r.raw.Err, err))
 		return
 	}
 	a.explain(classify.Undecodable, classify.PhaseTransfer, err, nil)
@@ -177,8 +179,8 @@ type bodyReader struct {
 	a *attempt
 	*progress
 	idle  idleReader
-	raw   counter
-	dec   decoder
+	raw   coding.Counter
+	dec   coding.Decoder
 	out   output
 	limit int64
 }
@@ -187,45 +189,43 @@ type bodyReader struct {
 func newBodyReader(a *attempt, delivered *progress) *bodyReader {
 	r := &bodyReader{a: a, progress: delivered, limit: a.req.bodyLimit()}
 	r.idle = idleReader{a.resp.Body, a}
-	r.raw = counter{Reader: &r.idle, max: r.limit + codingOverhead}
+	r.raw = coding.Counter{Reader: &r.idle, Max: r.limit + codingOverhead}
 	r.out = newOutput(a, delivered)
 	return r
 }
 
 func (r *bodyReader) close() {
-	r.encoded += r.raw.n // for an attempt that resumes the body
-	if r.dec.close != nil {
-		r.dec.close()
-	}
+	r.encoded += r.raw.N // for an attempt that resumes the body
+	r.dec.Close()
 	r.out.close()
 }
 
 // read reads the body to its end, checks it, and then sends what is still held.
 func (r *bodyReader) read() error {
-	coding := r.a.coding()
+	name := r.a.coding()
 	if r.size > r.limit {
-		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"} // the bytes delivered before exceed the limit
+		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes") // the bytes delivered before exceed the limit
 	}
-	if known := r.a.resp.ContentLength; known > r.limit-r.size && !r.a.req.Truncate && coding == "" {
-		return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "content_length"}
+	if known := r.a.resp.ContentLength; known > r.limit-r.size && !r.a.req.Truncate && name == "" {
+		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "content_length")
 	}
 	var err error
-	if r.dec, err = newDecoder(&r.raw, coding, r.a.req.Memory); err != nil {
+	if r.dec, err = coding.NewDecoder(&r.raw, name, r.a.req.Memory); err != nil {
 		return err
 	}
 	if err := r.copy(); err != nil {
 		return err
 	}
 	if !r.a.body.Truncated {
-		if r.dec.drain(); r.raw.err != nil {
-			return r.raw.err
+		if r.dec.Drain(); r.raw.Err != nil {
+			return r.raw.Err
 		}
 	}
 	if fields(r.a.resp.Trailer) > maxHeaderFields {
 		return errFields
 	}
 	if r.progress == r.a.continued && !r.a.body.Truncated && r.size != r.end {
-		return &fault{classify.BodyInterrupted, classify.PhaseTransfer, "range_length"}
+		return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "range_length")
 	}
 	if err := r.check(); err != nil {
 		return err
@@ -241,11 +241,11 @@ func (r *bodyReader) copy() error {
 		n, err := r.dec.Read(buf)
 		if r.progress == r.a.continued && r.size+int64(n) > r.end {
 			r.misfit = true
-			return &fault{classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch"}
+			return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
 		}
-		if over := r.size + int64(n) - r.limit; over > 0 || r.raw.n-r.limit > codingOverhead {
+		if over := r.size + int64(n) - r.limit; over > 0 || r.raw.N-r.limit > codingOverhead {
 			if !r.a.req.Truncate {
-				return &fault{classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes"}
+				return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes")
 			}
 			r.a.body.Truncated = true
 			n -= int(max(over, 0))
@@ -274,7 +274,7 @@ func (r *bodyReader) pass(p []byte) error {
 	}
 	if r.charset != nil {
 		if _, err := r.charset.Write(p); err != nil {
-			return asCharset(err)
+			return err
 		}
 	}
 	return r.out.wrote(len(p))
@@ -284,11 +284,11 @@ func (r *bodyReader) pass(p []byte) error {
 func (r *bodyReader) check() error {
 	if r.charset != nil && !r.a.body.Truncated {
 		if err := r.charset.Close(); err != nil {
-			return asCharset(err)
+			return err
 		}
 	}
 	if r.size == 0 && r.a.req.Content.RequireBody {
-		return &fault{classify.EmptyBody, classify.PhaseTransfer, "empty_body"}
+		return fault.New(classify.EmptyBody, classify.PhaseTransfer, "empty_body")
 	}
 	return r.integrity()
 }
@@ -296,9 +296,9 @@ func (r *bodyReader) check() error {
 // integrity compares size and digest with what the request says (spec C5).
 func (r *bodyReader) integrity() error {
 	if want := r.a.req.Integrity; want.Size >= 0 && want.Size != r.size {
-		return &fault{classify.Integrity, classify.PhaseTransfer, "size"}
+		return fault.New(classify.Integrity, classify.PhaseTransfer, "size")
 	} else if want.SHA256 != "" && want.SHA256 != r.sum() {
-		return &fault{classify.Integrity, classify.PhaseTransfer, "sha256"}
+		return fault.New(classify.Integrity, classify.PhaseTransfer, "sha256")
 	}
 	return nil
 }
@@ -312,16 +312,9 @@ func (r *bodyReader) sum() string {
 	return string(text[:])
 }
 
-func asCharset(err error) error {
-	if f, ok := errors.AsType[*fault](err); ok {
-		return f
-	}
-	return errCharset
-}
-
 // summarise records sizes and digest for the outcome (spec B5).
 func (r *bodyReader) summarise() {
-	r.a.body.Size, r.a.body.EncodedSize = r.size, r.encoded+r.raw.n
+	r.a.body.Size, r.a.body.EncodedSize = r.size, r.encoded+r.raw.N
 	if !r.a.req.OmitDigest {
 		r.a.body.SHA256 = r.sum()
 	}
@@ -336,8 +329,8 @@ type idleReader struct {
 // Read implements io.Reader.
 func (r *idleReader) Read(p []byte) (int, error) {
 	w := &r.a.exchange.watch
-	w.arm(r.a.req.IdleTimeout, classify.BodyTimeout)
+	w.Arm(r.a.req.IdleTimeout, classify.BodyTimeout)
 	n, err := r.body.Read(p)
-	w.rest()
+	w.Rest()
 	return n, err
 }

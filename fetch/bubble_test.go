@@ -16,6 +16,7 @@ import (
 	"fetchd/classify"
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // newBubble is newWire over memory, for use inside a synctest bubble.
@@ -58,7 +59,7 @@ func newBubble(t *testing.T, shutdown context.Context) *wire {
 // standard is a GET of path with a profile's defaults, save a fixed seed.
 func (w *wire) standard(profile classify.Profile, path string) *fetch.Request {
 	w.Helper()
-	u, err := fetch.ParseURL("http://origin.example" + path)
+	u, err := urls.Parse("http://origin.example" + path)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func TestTimeLimits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newBubble(t, nil)
 				r := w.standard(classify.Standard, "/s/t/")
-				u, err := fetch.ParseURL(strings.ReplaceAll(row.url, "drip=1/", "drip=1%2F"))
+				u, err := urls.Parse(strings.ReplaceAll(row.url, "drip=1/", "drip=1%2F"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -352,7 +353,7 @@ func TestEnds(t *testing.T) {
 				}
 				defer time.AfterFunc(5*time.Second, end).Stop()
 				r := w.standard(classify.Standard, "/s/e/")
-				r.URL, _ = fetch.ParseURL(row.url)
+				r.URL, _ = urls.Parse(row.url)
 				res := w.run(ctx, r)
 				var class classify.Class
 				var retryable bool
@@ -398,7 +399,7 @@ func TestEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newBubble(t, nil)
 				r := w.standard(classify.Standard, "/s/e/")
-				r.URL, _ = fetch.ParseURL(row.url)
+				r.URL, _ = urls.Parse(row.url)
 				if row.change != nil {
 					row.change(r)
 				}
@@ -467,7 +468,7 @@ func TestDeadlineOfTheCaller(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newBubble(t, nil)
 				r := w.standard(classify.Standard, "/s/d/")
-				r.URL, _ = fetch.ParseURL(url)
+				r.URL, _ = urls.Parse(url)
 				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 				defer cancel()
 				res := w.run(ctx, r)

@@ -8,12 +8,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // certified is an origin with TLS at example.com:443. It answers with "shown" or
@@ -22,12 +25,21 @@ import (
 // redirected there.
 type certified struct {
 	*testing.T
-	client *fetch.Client
+	client   *fetch.Client
+	settings fetch.OriginTLS // the profile
+	// A request for /wait is announced on waiting and answered after a value on resume.
+	waiting, resume chan struct{}
+	closed          chan string // the addresses of connections that have ended
 }
 
 func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 	t.Helper()
+	o := &certified{T: t, waiting: make(chan struct{}), resume: make(chan struct{}), closed: make(chan string, 100)}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			o.waiting <- struct{}{}
+			<-o.resume
+		}
 		switch {
 		case r.TLS == nil:
 			http.Redirect(w, r, "https://example.com/", http.StatusTemporaryRedirect)
@@ -37,15 +49,22 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 			_, _ = io.WriteString(w, "none "+r.RemoteAddr)
 		}
 	}))
+	s.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			o.closed <- conn.RemoteAddr().String()
+		}
+	}
 	s.EnableHTTP2, s.TLS = http2, &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	plain := httptest.NewServer(s.Config.Handler)
 	t.Cleanup(plain.Close)
 	pair, roots := selfSigned(t)
-	c, err := fetch.New(fetch.Config{
+	o.settings = fetch.OriginTLS{RootCAs: roots, Certificate: &pair, Callers: callers}
+	var err error
+	o.client, err = fetch.New(fetch.Config{
 		Egress:  fetch.Egress{Unrestricted: true},
-		Origins: map[string]fetch.OriginTLS{"example.com:443": {RootCAs: roots, Certificate: &pair, Callers: callers}},
+		Origins: map[string]fetch.OriginTLS{"example.com:443": o.settings},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			to := s.Listener.Addr().String()
 			if strings.HasSuffix(address, ":80") {
@@ -58,14 +77,14 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
-	return &certified{t, c}
+	t.Cleanup(o.client.Close)
+	return o
 }
 
 // get runs a fetch for a caller. It returns the origin's answer and its connection.
 func (o *certified) get(caller, method, target string) (saw, connection string) {
 	o.Helper()
-	u, err := fetch.ParseURL(target)
+	u, err := urls.Parse(target)
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -77,6 +96,22 @@ func (o *certified) get(caller, method, target string) (saw, connection string) 
 	}
 	saw, connection, _ = strings.Cut(string(out.InlineBody), " ")
 	return saw, connection
+}
+
+// awaitClosed waits until a connection has ended.
+func (o *certified) awaitClosed(connection string) {
+	o.Helper()
+	late := time.After(20 * time.Second)
+	for {
+		select {
+		case closed := <-o.closed:
+			if closed == connection {
+				return
+			}
+		case <-late:
+			o.Fatalf("connection %s is still open", connection)
+		}
+	}
 }
 
 // TestCertificateOfCallers checks that a profile shows its certificate for its
@@ -150,5 +185,85 @@ func TestCertificatesDoNotMix(t *testing.T) {
 			}
 		}
 		fetches.Wait()
+	}
+}
+
+// TestSetOrigins changes the profile between the fetches of one caller.
+func TestSetOrigins(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		o := newCertified(t, http2)
+		clone := *o.settings.Certificate
+		shown := fetch.OriginTLS{RootCAs: o.settings.RootCAs.Clone(), Certificate: &clone}
+		hidden := fetch.OriginTLS{RootCAs: o.settings.RootCAs}
+		others := shown
+		others.Callers = []string{"bob"}
+		_, last := o.get("alice", "GET", "https://example.com/")
+		for _, row := range []struct {
+			name     string
+			settings fetch.OriginTLS
+			want     string
+			kept     bool // the connection
+		}{
+			{"equal", shown, "shown", true},
+			{"without the certificate", hidden, "none", false},
+			{"equal again", hidden, "none", true},
+			{"with the certificate", shown, "shown", false},
+			{"for another caller", others, "none", false},
+		} {
+			if err := o.client.SetOrigins(map[string]fetch.OriginTLS{"example.com:443": row.settings}); err != nil {
+				t.Fatal(err)
+			}
+			saw, connection := o.get("alice", "GET", "https://example.com/")
+			if saw != row.want || (connection == last) != row.kept {
+				t.Errorf("HTTP/2 %t, %s: the origin saw %q on %s after %s, want %q, the same connection: %t", http2, row.name, saw, connection, last, row.want, row.kept)
+			}
+			last = connection
+		}
+	}
+}
+
+// TestSetOriginsInFlight checks that a request in flight keeps its connection, which then
+// takes no other request and is closed.
+func TestSetOriginsInFlight(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		o := newCertified(t, http2)
+		_, first := o.get("alice", "GET", "https://example.com/")
+		var saw, connection string
+		var flight sync.WaitGroup
+		flight.Go(func() { saw, connection = o.get("alice", "GET", "https://example.com/wait") })
+		<-o.waiting
+		if err := o.client.SetOrigins(map[string]fetch.OriginTLS{"example.com:443": {RootCAs: o.settings.RootCAs}}); err != nil {
+			t.Fatal(err)
+		}
+		if saw, second := o.get("alice", "GET", "https://example.com/"); saw != "none" || second == first {
+			t.Errorf("HTTP/2 %t: the origin saw %q on %s beside the request in flight, want none, not on %s", http2, saw, second, first)
+		}
+		o.resume <- struct{}{}
+		flight.Wait()
+		if saw != "shown" || connection != first {
+			t.Errorf("HTTP/2 %t: the request in flight ended with %q on %s, want shown on %s", http2, saw, connection, first)
+		}
+		o.awaitClosed(first)
+		if saw, third := o.get("alice", "GET", "https://example.com/"); saw != "none" || third == first {
+			t.Errorf("HTTP/2 %t: the origin saw %q on %s afterwards, want none, not on %s", http2, saw, third, first)
+		}
+	}
+}
+
+// TestSetOriginsWithProxy checks that the error changes nothing.
+func TestSetOriginsWithProxy(t *testing.T) {
+	t.Parallel()
+	c, err := fetch.New(fetch.Config{Proxy: &url.URL{Scheme: "http", Host: "127.0.0.1:3128"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetOrigins(nil); err != nil {
+		t.Errorf("SetOrigins without origins = %v", err)
+	}
+	if err := c.SetOrigins(map[string]fetch.OriginTLS{"example.com:443": {}}); !strings.Contains(fmt.Sprint(err), "Proxy") {
+		t.Errorf("SetOrigins = %v, want an error about the proxy", err)
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"strconv"
 
 	"fetchd/classify"
+	"fetchd/fetch/egress"
+	"fetchd/fetch/fault"
+	"fetchd/fetch/urls"
 )
 
 // Judgement is the egress policy's decision about one target.
@@ -35,7 +38,7 @@ func (j *Judgement) Open() bool { return j.Reason == "" }
 // nothing to the target. With a proxy it does not look up the name either, because the
 // proxy chooses the address. The error is that of the lookup.
 func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, error) {
-	judged := []Judgement{judgement(u.Host, c.guard.checkURL(u))}
+	judged := []Judgement{judgement(u.Host, c.guard.CheckURL(u))}
 	_, err := netip.ParseAddr(u.Hostname())
 	literal := err == nil
 	if !judged[0].Open() {
@@ -51,17 +54,17 @@ func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, erro
 	if literal {
 		return judged, nil
 	}
-	addrs, err := c.resolver.LookupNetIP(ctx, "ip", rooted(u.Hostname()))
+	addrs, err := c.resolver.LookupNetIP(ctx, "ip", egress.Rooted(u.Hostname()))
 	if err != nil {
 		if failed, ok := errors.AsType[*net.DNSError](err); ok {
 			failed.Name = u.Hostname() // as it was given
 		}
 		return judged, err
 	}
-	port, _ := strconv.ParseUint(portOf(u), 10, 16) // checkURL has read it
+	port, _ := strconv.ParseUint(urls.Port(u), 10, 16) // CheckURL has parsed it
 	for _, a := range addrs {
-		target := netip.AddrPortFrom(plain(a), uint16(port))
-		judged = append(judged, judgement(target.String(), c.guard.checkAddr(target)))
+		target := netip.AddrPortFrom(a.WithZone("").Unmap(), uint16(port))
+		judged = append(judged, judgement(target.String(), c.guard.CheckAddr(target)))
 	}
 	return judged, nil
 }
@@ -73,7 +76,7 @@ func (c *Client) proxied(u *url.URL) bool {
 }
 
 func judgement(target string, err error) Judgement {
-	reason := reasonOf(err)
+	reason := fault.ReasonOf(err)
 	if err == nil {
 		return Judgement{Target: target}
 	}

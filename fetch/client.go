@@ -7,9 +7,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,19 +20,23 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
+	"fetchd/fetch/egress"
 	"fetchd/fetch/workers"
 )
+
+// Egress is the policy that controls which targets are allowed.
+type Egress = egress.Policy
 
 // Config configures a [Client]. The zero value is safe: it allows public addresses on
 // ports 80 and 443 only, uses the system's root certificates, and logs nothing.
 type Config struct {
 	// Egress controls which targets are allowed.
-	Egress Egress
+	Egress egress.Policy
 	// RootCAs verifies the certificates of origins. Nil means the system's roots.
 	RootCAs *x509.CertPool
 	// Origins holds TLS settings for single origins. A key is "host:port" in the form
 	// of URLs, and the port is required. Nil means none. It cannot be combined with
-	// Proxy.
+	// Proxy. [Client.SetOrigins] replaces it.
 	Origins map[string]OriginTLS
 	// NameServer is the DNS server to use, as HOST:PORT. Empty means the system's.
 	NameServer string
@@ -77,8 +83,8 @@ type OriginTLS struct {
 // Client runs fetches. It is safe for concurrent use.
 type Client struct {
 	pooled, fresh *http.Transport
-	guard         *guard
-	origins       map[string]OriginTLS
+	guard         *egress.Guard
+	origins       atomic.Pointer[map[string]*OriginTLS]
 	resolver      *net.Resolver
 	nameServer    string
 	omitHops      bool
@@ -101,15 +107,11 @@ func New(cfg Config) (*Client, error) {
 	if cfg.MaxTotalTimeout < 0 {
 		return nil, errors.New("fetch: MaxTotalTimeout must not be negative")
 	}
-	if err := errors.Join(cfg.Egress.check(), checkProxy(cfg.Proxy)); err != nil {
+	if err := errors.Join(cfg.Egress.Check(), checkProxy(cfg.Proxy)); err != nil {
 		return nil, err
 	}
-	if len(cfg.Origins) > 0 && cfg.Proxy != nil {
-		return nil, errors.New("fetch: Origins cannot be combined with Proxy")
-	}
 	c := &Client{
-		guard:      newGuard(cfg.Egress),
-		origins:    cfg.Origins,
+		guard:      egress.New(cfg.Egress),
 		nameServer: cfg.NameServer,
 		omitHops:   cfg.OmitHops,
 		hasProxy:   cfg.Proxy != nil,
@@ -127,7 +129,7 @@ func New(cfg Config) (*Client, error) {
 	if c.shutdown == nil {
 		c.shutdown = context.Background()
 	}
-	d := &dialer{guard: c.guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, origins: cfg.Origins, tls: &tls.Config{
+	d := &dialer{guard: c.guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, origins: &c.origins, tls: &tls.Config{
 		RootCAs:            cfg.RootCAs,
 		MinVersion:         tls.VersionTLS12,
 		NextProtos:         []string{"h2", "http/1.1"},
@@ -138,8 +140,38 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.resolver = d.resolver
 	c.pooled, c.fresh = d.pooled(), d.fresh()
+	c.origins.Store(new(map[string]*OriginTLS))
+	if err := c.SetOrigins(cfg.Origins); err != nil {
+		return nil, err
+	}
 	context.AfterFunc(c.shutdown, c.runs.endWaits)
 	return c, nil
+}
+
+// SetOrigins replaces the TLS settings of single origins; see [Config].Origins. Connections
+// that were made with other settings take no new request and are closed when they are
+// idle. Equal settings keep their connections. Requests in flight are not affected.
+func (c *Client) SetOrigins(origins map[string]OriginTLS) error {
+	if len(origins) > 0 && c.hasProxy {
+		return errors.New("fetch: Origins cannot be combined with Proxy")
+	}
+	before, next := *c.origins.Load(), make(map[string]*OriginTLS, len(origins))
+	for address, settings := range origins {
+		next[address] = &settings
+		if old := before[address]; old != nil && sameTLS(old, &settings) {
+			next[address] = old // the pointer identifies the settings of a connection
+		}
+	}
+	if !maps.Equal(before, next) {
+		c.origins.Store(&next)
+		c.pooled.CloseIdleConnections()
+	}
+	return nil
+}
+
+// sameTLS reports whether two settings lead to the same connections.
+func sameTLS(a, b *OriginTLS) bool {
+	return a.RootCAs.Equal(b.RootCAs) && reflect.DeepEqual(a.Certificate, b.Certificate) && slices.Equal(a.Callers, b.Callers)
 }
 
 // Close ends the idle connections and goroutines. Fetches in flight continue.

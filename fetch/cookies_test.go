@@ -11,6 +11,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // cookiesSent sets cookies at the first request, redirects, and returns what the
@@ -34,7 +35,7 @@ func cookiesSent(t *testing.T, set []string) string {
 	r := fetch.NewRequest(classify.Standard)
 	r.Cookies = true
 	var err error
-	if r.URL, err = fetch.ParseURL("http://cookies.test/"); err != nil {
+	if r.URL, err = urls.Parse("http://cookies.test/"); err != nil {
 		t.Fatal(err)
 	}
 	if out := c.Fetch(t.Context(), r, nil); out.Kind != classify.Success {
@@ -104,7 +105,7 @@ func TestCookieStaysOffPlainHTTP(t *testing.T) {
 	r := fetch.NewRequest(classify.Standard)
 	r.Cookies = true
 	var err error
-	if r.URL, err = fetch.ParseURL("https://" + host + "/s/k/302:set-cookie=session=secret;Path=%2F,to=http%3A%2F%2F" + host + "%2Fs%2Fplain%2F200"); err != nil {
+	if r.URL, err = urls.Parse("https://" + host + "/s/k/302:set-cookie=session=secret;Path=%2F,to=http%3A%2F%2F" + host + "%2Fs%2Fplain%2F200"); err != nil {
 		t.Fatal(err)
 	}
 	res := w.run(t.Context(), r)

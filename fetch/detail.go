@@ -19,6 +19,8 @@ import (
 	"unicode/utf8"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
+	"fetchd/fetch/urls"
 )
 
 // MaxDetailBytes is the maximum length of [Failure].Detail.
@@ -79,7 +81,7 @@ func (c *Client) errorText(err error) string {
 // dialled is the address that the exchange was connected to, or dialled last.
 func (a *attempt) dialled(phase classify.Phase, err error) string {
 	op, ok := errors.AsType[*net.OpError](err)
-	if _, judged := errors.AsType[*fault](err); ok && op.Op == "dial" && op.Addr != nil && !judged {
+	if _, judged := errors.AsType[*fault.Error](err); ok && op.Op == "dial" && op.Addr != nil && !judged {
 		return op.Addr.String() // of several, the one that the error is about
 	}
 	if phase <= classify.PhaseTLS { // the address of the hop may be that of an earlier connection
@@ -91,13 +93,13 @@ func (a *attempt) dialled(phase classify.Phase, err error) string {
 // words says what happened in the words of the transport. They hold no address: those
 // of resolvers, of proxies and of this machine are no caller's business.
 func (a *attempt) words(phase classify.Phase, err error) string {
-	if _, ok := errors.AsType[*fault](err); ok || errors.Is(err, context.Canceled) {
+	if _, ok := errors.AsType[*fault.Error](err); ok || errors.Is(err, context.Canceled) {
 		return "" // its reason says it all
 	}
 	if limit, ok := errors.AsType[*TimeoutError](err); ok {
 		return fmt.Sprint(limit)
 	}
-	if _, staged := errors.AsType[*phaseError](err); a.client.hasProxy && (staged || phase <= classify.PhaseConnect) {
+	if _, staged := errors.AsType[*fault.PhaseError](err); a.client.hasProxy && (staged || phase <= classify.PhaseConnect) {
 		return "" // it is about the proxy, or in its words
 	}
 	return a.transportWords(err)
@@ -233,11 +235,11 @@ func (a *attempt) address() string {
 // allows it, no proxy was asked in its place, and the URL does not name it already.
 func (a *attempt) permits(address string) bool {
 	host := a.hop.url.Hostname()
-	if address == "" || a.client.hasProxy || strings.Contains(host, ":") || endsInNumber(host) {
+	if address == "" || a.client.hasProxy || strings.Contains(host, ":") || urls.EndsInNumber(host) {
 		return false
 	}
 	target, err := netip.ParseAddrPort(address)
-	return err == nil && a.client.guard.checkAddr(target) == nil
+	return err == nil && a.client.guard.CheckAddr(target) == nil
 }
 
 // hopError is the failed hop for the log.
@@ -253,7 +255,7 @@ func (a *attempt) hopError() hopError {
 		e.text = a.note.logged
 	}
 	if target, err := url.Parse(a.hops[len(a.hops)-1].LocationURL); err == nil && target.Host != "" && a.run.failure.Phase == classify.PhasePolicy {
-		e.text = printable(e.text+": redirect to "+RedactURL(target), maxLoggedBytes)
+		e.text = printable(e.text+": redirect to "+urls.Redact(target), maxLoggedBytes)
 	}
 	if a.refreshError != "" {
 		e.text += ": refresh of the credential: " + a.refreshError

@@ -22,6 +22,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // detailRig is a client that logs to lines, and knows the name origin.test as
@@ -161,8 +162,8 @@ func TestDetails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if line["error_url"] != fetch.RedactURL(failed) {
-				t.Errorf("error_url %v, want %s", line["error_url"], fetch.RedactURL(failed))
+			if line["error_url"] != urls.Redact(failed) {
+				t.Errorf("error_url %v, want %s", line["error_url"], urls.Redact(failed))
 			}
 			if got, _ := line["error_status"].(float64); got != row.status {
 				t.Errorf("error_status %v, want %v", got, row.status)

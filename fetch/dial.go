@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/egress"
+	"fetchd/fetch/fault"
 )
 
 // dialScope is the key under which a request's context holds the exchange that
@@ -51,6 +53,7 @@ type observedConn struct {
 	heavy     bool            // its certificates use much memory
 	heads     headPayers      // of HTTP/2
 	keep      func() bool     // called when the connection is to outlive its first exchange; nil: it always may
+	outdated  func() bool     // see isOutdated; nil without TLS
 
 	spent atomic.Bool  // no further exchange may use it (spec A5)
 	users atomic.Int32 // exchanges that use it
@@ -101,11 +104,11 @@ type proxyTLS struct{ *tls.Conn }
 
 // dialer makes connections for the transports.
 type dialer struct {
-	guard    *guard
+	guard    *egress.Guard
 	resolver *net.Resolver
 	proxy    *url.URL
 	override func(ctx context.Context, network, address string) (net.Conn, error)
-	origins  map[string]OriginTLS
+	origins  *atomic.Pointer[map[string]*OriginTLS]
 	tls      *tls.Config
 }
 
@@ -135,22 +138,27 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 	}
 	config := d.tls.Clone()
 	config.ServerName = host
-	if own, ok := d.origins[address]; ok {
+	own, denied := (*d.origins.Load())[address], false
+	if own != nil {
 		caller := ""
 		if x, ok := ctx.Value(dialScope{}).(*exchange); ok {
 			caller = x.trace.limits.Caller
 		}
 		own.apply(config, caller)
+		denied = !own.allows(caller)
 	}
 	if d.toProxy(address) {
 		return throughTLS(ctx, conn, config)
 	}
 	seen := observed(conn)
+	if seen != nil {
+		seen.outdated = func() bool { return denied || (*d.origins.Load())[address] != own }
+	}
 	meter := measure(ctx, seen, config)
 	secure := tls.Client(conn, config)
 	if err := handshake(ctx, secure); err != nil {
 		_ = conn.Close()
-		return nil, &phaseError{classify.PhaseTLS, err}
+		return nil, fault.InPhase(classify.PhaseTLS, err)
 	}
 	state := secure.ConnectionState()
 	if seen != nil {
@@ -183,7 +191,7 @@ func throughTLS(ctx context.Context, conn net.Conn, config *tls.Config) (net.Con
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
-		return nil, &phaseError{classify.PhaseTLS, err}
+		return nil, fault.InPhase(classify.PhaseTLS, err)
 	}
 	return proxyTLS{secure}, nil
 }
@@ -235,20 +243,20 @@ func (d *dialer) judged(ctx context.Context, network, address string) (net.Conn,
 		nd.Timeout = x.trace.limits.ConnectTimeout // which it divides among the addresses, so that a dead one leaves time for the next
 	}
 	nd.Control = func(network, address string, raw syscall.RawConn) error {
-		if err := d.guard.control(network, address, raw); err != nil {
+		if err := d.guard.Control(network, address, raw); err != nil {
 			return err
 		}
 		permitted.Store(true)
 		if tried.Add(1) > maxAddresses {
-			return &fault{classify.ConnectFailure, classify.PhaseConnect, "too_many_addresses"}
+			return fault.New(classify.ConnectFailure, classify.PhaseConnect, "too_many_addresses")
 		}
 		return nil
 	}
-	conn, err := nd.DialContext(ctx, network, net.JoinHostPort(rooted(host), port))
-	if errors.Is(err, &fault{class: classify.TargetBlocked}) && permitted.Load() {
+	conn, err := nd.DialContext(ctx, network, net.JoinHostPort(egress.Rooted(host), port))
+	if errors.Is(err, &fault.Error{Class: classify.TargetBlocked}) && permitted.Load() {
 		// The dialer reports the first error of many: a blocked address beside
 		// a permitted one that could not be reached does not block the target.
-		err = fmt.Errorf("%w: %w", &fault{classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"}, err)
+		err = fmt.Errorf("%w: %w", fault.New(classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"), err)
 	}
 	return conn, err
 }
@@ -281,7 +289,7 @@ func (d *dialer) transport() *http.Transport {
 		TLSHandshakeTimeout:    10 * time.Second,
 		DialContext:            d.plain,
 		DialTLSContext:         d.secure,
-		DisableCompression:     true, // bodies are decoded above a counter: see decode.go
+		DisableCompression:     true, // bodies are decoded above a counter: see package coding
 		MaxIdleConns:           1024,
 		MaxIdleConnsPerHost:    512, // to connect costs more than a fetch (decision 16)
 		IdleConnTimeout:        90 * time.Second,

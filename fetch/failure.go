@@ -1,112 +1,29 @@
 package fetch
 
 import (
-	"context"
-	"crypto/x509"
-	"errors"
 	"fmt"
-	"syscall"
-	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/coding"
+	"fetchd/fetch/fault"
+	"fetchd/fetch/timers"
 )
 
 // ErrTooManyRedirects matches the error of a fetch with more redirects than its policy
 // allows (R1): errors.Is(failure.Err(), ErrTooManyRedirects). See [Failure.Err].
-var ErrTooManyRedirects error = &fault{class: classify.TooManyRedirects}
-
-// fault is an error that knows its class; it implements classify.Classified.
-type fault struct {
-	class  classify.Class
-	phase  classify.Phase
-	reason string
-}
-
-// Error tells the class and the reason.
-func (f *fault) Error() string {
-	if f.reason == "" {
-		return f.class.String()
-	}
-	return f.class.String() + ": " + f.reason
-}
-
-// ErrorClass implements [classify.Classified].
-func (f *fault) ErrorClass() classify.Class { return f.class }
-
-// Is matches any fault of the same class.
-func (f *fault) Is(target error) bool {
-	other, ok := target.(*fault)
-	return ok && other.class == f.class
-}
+var ErrTooManyRedirects error = fault.New(classify.TooManyRedirects, classify.NoPhase, "")
 
 // Err returns the failure as an error. Under errors.Is, errors of the same class match
 // each other.
-func (f *Failure) Err() error { return &fault{f.Class, f.Phase, f.Reason} }
+func (f *Failure) Err() error { return fault.New(f.Class, f.Phase, f.Reason) }
 
 var (
-	errShutdown     = &fault{class: classify.Shutdown, reason: "server_shutdown"}
-	errNoCredential = &fault{classify.AuthRequired, classify.PhasePolicy, "no_credential"}
+	errShutdown     = fault.New(classify.Shutdown, classify.NoPhase, "server_shutdown")
+	errNoCredential = fault.New(classify.AuthRequired, classify.PhasePolicy, "no_credential")
 )
 
-// TimeoutError reports which time limit passed. Under errors.Is it matches
-// [context.DeadlineExceeded].
-type TimeoutError struct {
-	// Class identifies the limit, such as [classify.ConnectTimeout].
-	Class classify.Class
-	// Limit is the time that passed.
-	Limit time.Duration
-}
-
-// Error returns the class and the limit.
-func (e *TimeoutError) Error() string { return fmt.Sprintf("%s after %s", e.Class, e.Limit) }
-
-// Timeout implements net.Error.
-func (e *TimeoutError) Timeout() bool { return true }
-
-// Temporary implements net.Error.
-func (e *TimeoutError) Temporary() bool { return true }
-
-// Is matches context.DeadlineExceeded.
-func (e *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-// ErrorClass implements [classify.Classified].
-func (e *TimeoutError) ErrorClass() classify.Class { return e.Class }
-
-// phaseError says in which phase of connecting an error came.
-type phaseError struct {
-	phase classify.Phase
-	err   error
-}
-
-// Error tells the phase too.
-func (e *phaseError) Error() string { return e.phase.String() + ": " + e.err.Error() }
-
-// Unwrap returns the cause.
-func (e *phaseError) Unwrap() error { return e.err }
-
-// reasonOf returns the finer cause of an error, and "" where there is none to
-// tell.
-func reasonOf(err error) string {
-	if f, ok := errors.AsType[*fault](err); ok {
-		return f.reason
-	}
-	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
-		if invalid.Reason == x509.Expired {
-			return "certificate_expired" // or not yet valid
-		}
-		return "certificate_invalid"
-	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return "certificate_wrong_name"
-	}
-	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "certificate_unknown_authority"
-	}
-	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) {
-		return "unreachable"
-	}
-	return ""
-}
+// TimeoutError reports which time limit passed.
+type TimeoutError = timers.Error
 
 // message says for people what went wrong and, where there is a remedy, what it
 // is. It holds nothing of the origin's.
@@ -131,8 +48,8 @@ var remedies = map[string]string{
 	"certificate_wrong_name":        "it is for another name",
 	"certificate_unknown_authority": "it is not signed by an authority that this server trusts",
 	"unreachable":                   "there is no route to it",
-	"decompression_ratio":           fmt.Sprintf("decoding makes it more than %d times as long, which is a limit of the service", maxRatio),
-	"decompression_window":          fmt.Sprintf("its coding needs a window of more than %d bytes, or one that grows, which the service does not allow", maxWindowBytes),
+	"decompression_ratio":           fmt.Sprintf("decoding makes it more than %d times as long, which is a limit of the service", coding.MaxRatio),
+	"decompression_window":          fmt.Sprintf("its coding needs a window of more than %d bytes, or one that grows, which the service does not allow", coding.MaxWindowBytes),
 	"unknown_content_coding":        "its content coding is not gzip, deflate, br or zstd, or it has several",
 	"invalid_charset":               "its bytes are not valid in its charset",
 	"unknown_charset":               "its charset is unknown",

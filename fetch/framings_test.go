@@ -10,6 +10,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // rawOrigin answers every request with the same bytes and closes.
@@ -33,7 +34,7 @@ func rawOrigin(t *testing.T, answer string) *fetch.Request {
 		}
 	}()
 	r := fetch.NewRequest(classify.Standard)
-	r.URL, err = fetch.ParseURL("http://" + l.Addr().String() + "/")
+	r.URL, err = urls.Parse("http://" + l.Addr().String() + "/")
 	if err != nil {
 		t.Fatal(err)
 	}

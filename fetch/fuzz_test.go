@@ -2,87 +2,14 @@ package fetch
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"net/http"
 	"net/textproto"
 	"strings"
 	"testing"
 
 	"fetchd/classify"
+	"fetchd/fetch/urls"
 )
-
-// wantSendable holds what is true of every URL that is sent.
-func wantSendable(t *testing.T, raw, sent string) {
-	t.Helper()
-	if len(sent) > MaxURLBytes {
-		t.Errorf("%q becomes %d bytes", raw, len(sent))
-	}
-	if i := strings.IndexFunc(sent, func(r rune) bool { return r <= ' ' || r >= 0x7f }); i >= 0 {
-		t.Errorf("%q becomes %q, which has to be encoded at %d", raw, sent, i)
-	}
-	again, err := ParseURL(sent)
-	if err != nil {
-		t.Fatalf("%q becomes %q, and that: %v", raw, sent, err)
-	}
-	if again.String() != sent {
-		t.Errorf("%q becomes %q, and that %q", raw, sent, again)
-	}
-	if again.User != nil || again.Opaque != "" || strings.Contains(again.Hostname(), "%") {
-		t.Errorf("%q becomes %q, with userinfo or a zone, or opaque", raw, sent)
-	}
-}
-
-// FuzzParseURL: what is accepted is canonical, and can be sent as it is.
-func FuzzParseURL(f *testing.F) {
-	for _, raw := range []string{
-		"http://example.com/", "HTTPS://EXAMPLE.com:0443/a/../b?q#f", "http://user:secret@host/", "http://[fe80::1%25eth0]/",
-		"http://[2001:DB8::1]:80", "http://2130706433/", "http://0x7f.1/", "http://１２７.0.0.1/", "http://bücher.example/é%2F?é#é",
-		"http://xn--bcher-kva.example/", "http://caf\xe9.example/", "http://a%25b/", "http:host", "//host/", "http://host:99999/",
-		"http://h/\"<>\\^`{|}%20?\"<>\\^`{|}%20#\"<>\\^`{|}%20", "http://h?#", "http://a..b/", "http://א1a.example/", "http://h:/%00",
-	} {
-		f.Add(raw)
-	}
-	f.Fuzz(func(t *testing.T, raw string) {
-		u, err := ParseURL(raw)
-		if err != nil {
-			if refused, ok := errors.AsType[*URLError](err); !ok || refused.Reason == "" || refused.Remedy == "" {
-				t.Errorf("ParseURL(%q): %v, want a URLError with reason and remedy", raw, err)
-			}
-			return
-		}
-		wantSendable(t, raw, u.String())
-	})
-}
-
-// FuzzIsPlain: what is not given to the profile it would have left as it is.
-func FuzzIsPlain(f *testing.F) {
-	for _, host := range []string{"example.com", "a_b-.1", "-a.example", "a--b", "xn--a", "a.xn--bcher-kva", "Example.com", "", ".", "a..b", "1.2.3.4", "é"} {
-		f.Add(host)
-	}
-	f.Fuzz(func(t *testing.T, host string) {
-		if name, err := hostProfile.ToASCII(host); isPlain(host) && (err != nil || name != host) && isHostName(host) {
-			t.Errorf("%q is plain, but becomes %q, %v", host, name, err)
-		}
-	})
-}
-
-// FuzzMayBeLong: only URLs that are short enough are not measured.
-func FuzzMayBeLong(f *testing.F) {
-	for _, raw := range []string{"http://h/\x00é%2f?é#é", "http://h/a%2Fé#%41é", "http://user:ü@h/", "http://h?", "http:"} {
-		f.Add(raw, 3000)
-		f.Add(raw, 1)
-	}
-	f.Fuzz(func(t *testing.T, raw string, times int) {
-		if times < 1 || times > 1000 || len(raw)*times > 3*MaxURLBytes {
-			return
-		}
-		u, err := parse(raw + strings.Repeat(raw, times))
-		if err == nil && u.Opaque == "" && len(u.String()) > MaxURLBytes && !mayBeLong(u) {
-			t.Errorf("%d bytes of %q are not measured", len(u.String()), raw)
-		}
-	})
-}
 
 // FuzzResolveRedirect: whatever an origin says, what is followed could have
 // been asked for in the first place.
@@ -96,7 +23,7 @@ func FuzzResolveRedirect(f *testing.F) {
 	}
 	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 	f.Fuzz(func(t *testing.T, start, location string, status uint16, bits uint8) {
-		from, err := ParseURL(start)
+		from, err := urls.Parse(start)
 		if err != nil {
 			return
 		}
@@ -113,7 +40,10 @@ func FuzzResolveRedirect(f *testing.F) {
 			if step.URL == nil {
 				t.Fatalf("from %q to %q: to be followed, but no URL", start, location)
 			}
-			wantSendable(t, location, step.URL.String())
+			next := step.URL.String()
+			if again, err := urls.Parse(next); err != nil || again.String() != next {
+				t.Errorf("from %q to %q: %s, of which Parse makes %v, %v", start, location, next, again, err)
+			}
 		}
 	})
 }
@@ -151,59 +81,6 @@ func FuzzCheckHeader(f *testing.F) {
 		}
 		if strings.Count(b.String(), "\r") != 1 || strings.Count(b.String(), "\n") != 1 || strings.Contains(b.String(), "\x00") {
 			t.Errorf("%q: %q is written as %q, which is not one line", name, value, b.String())
-		}
-	})
-}
-
-// FuzzDecode: no bytes of an origin's make a decoder panic, go on for ever, or
-// yield more than the ratio allows.
-func FuzzDecode(f *testing.F) {
-	names := []string{"gzip", "deflate", "br", "zstd", "identity", "snappy"}
-	number := func(coding string) uint8 {
-		for i, name := range names {
-			if strings.HasSuffix(coding, name) {
-				return uint8(i)
-			}
-		}
-		return 0
-	}
-	for _, c := range codings {
-		for _, body := range [][]byte{nil, []byte("hello, hello"), make([]byte, 3<<19)} {
-			sent := c.encode(f, body)
-			f.Add(number(c.coding), sent)
-			f.Add(number(c.coding), sent[:len(sent)/2])
-		}
-	}
-	f.Add(uint8(2), []byte{0x11, 0, 0})
-	f.Add(uint8(3), []byte{0x50, 0x2a, 0x4d, 0x18, 0xff, 0xff, 0xff, 0xff})
-	buf := make([]byte, chunkBytes)
-	f.Fuzz(func(t *testing.T, number uint8, sent []byte) {
-		raw := &counter{Reader: bytes.NewReader(sent)}
-		d, err := newDecoder(raw, names[int(number)%len(names)], nil)
-		if err != nil {
-			return
-		}
-		defer d.close()
-		var size, idle int
-		for err == nil {
-			var n int
-			n, err = d.Read(buf)
-			size += n
-			if idle++; n > 0 {
-				idle = 0
-			}
-			if idle > 100 {
-				t.Fatalf("%d bytes: 100 reads without a byte", len(sent))
-			}
-		}
-		if most := max(ratioFreeBytes, maxRatio*(len(sent)+1)) + len(buf); size > most {
-			t.Errorf("%d bytes came out of %d, want at most %d", size, len(sent), most)
-		}
-		if errors.Is(err, io.EOF) {
-			d.drain()
-		}
-		if raw.err != nil {
-			t.Errorf("error %v below, where nothing broke", raw.err)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -26,8 +27,8 @@ const (
 )
 
 var (
-	errHandshakeBytes = &fault{classify.TLSHandshake, classify.PhaseTLS, "handshake_too_large"}
-	errCertificates   = &fault{classify.TLSHandshake, classify.PhaseTLS, "certificates_too_large"}
+	errHandshakeBytes = fault.New(classify.TLSHandshake, classify.PhaseTLS, "handshake_too_large")
+	errCertificates   = fault.New(classify.TLSHandshake, classify.PhaseTLS, "certificates_too_large")
 )
 
 // handshakeMeter limits a handshake, and charges it to the exchange that dials while

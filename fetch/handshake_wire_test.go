@@ -15,6 +15,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	"fetchd/internal/budget"
 )
 
@@ -55,7 +56,7 @@ func TestCertificatesThatTakeMemory(t *testing.T) {
 				b := budget.New(row.budget)
 				for try := range 2 {
 					r := fetch.NewRequest(classify.Standard)
-					r.URL, err = fetch.ParseURL(s.URL + "/")
+					r.URL, err = urls.Parse(s.URL + "/")
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"fetchd/classify"
 )
 
 // forbiddenHeaders are those a caller may not set, by canonical name: they
@@ -110,6 +112,23 @@ func (c *Client) headerOf(r *Request) http.Header {
 		h[HopsHeader] = []string{strconv.Itoa(r.Hops + 1)}
 	}
 	return h
+}
+
+// The values of Accept-Encoding.
+var uncoded, coded = []string{"identity"}, []string{"gzip, br, zstd"}
+
+// acceptEncoding returns the Accept-Encoding of a request whose caller sets none (spec §2).
+// It asks for no coding if the bytes are kept as sent, if the request has a Range, and for
+// downloads, because an encoded body cannot be resumed.
+func (r *Request) acceptEncoding() []string {
+	if r.takesCodings() {
+		return coded
+	}
+	return uncoded
+}
+
+func (r *Request) takesCodings() bool {
+	return !r.KeepEncoding && r.Policy.Profile != classify.Download && r.Header.Get("Range") == ""
 }
 
 // decodes reports whether content codings are the service's to undo (spec B6).

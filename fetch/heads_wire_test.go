@@ -14,6 +14,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	"fetchd/internal/budget"
 )
 
@@ -104,7 +105,7 @@ func checkFields(t *testing.T, s *httptest.Server, method, path string, ok bool)
 	ask := func(path string) *fetch.Outcome {
 		r := fetch.NewRequest(classify.Standard)
 		r.Method, r.Memory, r.Policy.BaseDelay = method, lease, 0
-		if r.URL, err = fetch.ParseURL(s.URL + path); err != nil {
+		if r.URL, err = urls.Parse(s.URL + path); err != nil {
 			t.Fatal(err)
 		}
 		return c.Fetch(t.Context(), r, nil)
@@ -180,7 +181,7 @@ func TestHeadAfterInformational(t *testing.T) {
 			t.Cleanup(c.Close)
 			r := fetch.NewRequest(classify.Standard)
 			r.HeaderTimeout = 10 * time.Second
-			if r.URL, err = fetch.ParseURL(url); err != nil {
+			if r.URL, err = urls.Parse(url); err != nil {
 				t.Fatal(err)
 			}
 			out := c.Fetch(t.Context(), r, nil)

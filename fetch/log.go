@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/urls"
 )
 
 // logAttempt writes what follows an attempt (spec §10): INFO "retrying fetch"
@@ -59,7 +60,7 @@ func (r *run) logEnd(out *Outcome) {
 // written out already.
 func (r *run) redacted() string {
 	if r.origin.url == nil { // it was refused
-		return RedactURL(r.req.URL)
+		return urls.Redact(r.req.URL)
 	}
 	return r.origin.redacted()
 }
@@ -68,7 +69,7 @@ func (h *hopRequest) redacted() string {
 	if u := h.url; u != nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" {
 		return h.told()
 	}
-	return RedactURL(h.url)
+	return urls.Redact(h.url)
 }
 
 func (r *run) logs(level slog.Level) bool {

@@ -3,6 +3,8 @@ package fetch
 import (
 	"net/url"
 	"testing"
+
+	"fetchd/fetch/urls"
 )
 
 // TestRedacted: where a log has the URL that is written out already, it is the one that
@@ -26,7 +28,7 @@ func TestRedacted(t *testing.T) {
 			t.Fatalf("%s: %v", row.name, err)
 		}
 		r := &run{req: &Request{URL: u}, origin: hopRequest{url: u}}
-		if want, got := RedactURL(u), r.redacted(); got != want {
+		if want, got := urls.Redact(u), r.redacted(); got != want {
 			t.Errorf("%s: %q, want %q", row.name, got, want)
 		}
 	}

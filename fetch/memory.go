@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -31,12 +32,12 @@ const maxHeaderFields = 512
 
 // ErrOutOfMemory is the error that a [Sink] returns if it has no memory for an event. The
 // fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
-var ErrOutOfMemory error = &fault{classify.OutOfMemory, classify.NoPhase, "memory"}
+var ErrOutOfMemory error = fault.OutOfMemory
 
 var (
-	errOutOfMemory = &fault{classify.OutOfMemory, classify.NoPhase, "memory"}
-	errHeadBytes   = &fault{classify.Protocol, classify.PhaseProcessing, "response_head_too_large"}
-	errFields      = &fault{classify.Protocol, classify.PhaseProcessing, "too_many_header_fields"}
+	errOutOfMemory = fault.OutOfMemory
+	errHeadBytes   = fault.New(classify.Protocol, classify.PhaseProcessing, "response_head_too_large")
+	errFields      = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_header_fields")
 )
 
 // fields counts the lines of a head.
@@ -66,7 +67,7 @@ func headBytes(h http.Header) (n int64) {
 // with it, if anything.
 func (a *attempt) holdHead(resp *http.Response) bool {
 	if fields(resp.Header) > maxHeaderFields {
-		a.fail(errFields.class, errFields.phase, errFields.reason)
+		a.fail(errFields.Class, errFields.Phase, errFields.Reason)
 		return false
 	}
 	n := headBytes(resp.Header)
@@ -96,7 +97,7 @@ func (a *attempt) holdHop(next *hopRequest) bool {
 }
 
 func (a *attempt) outOfMemory(phase classify.Phase) {
-	a.fail(errOutOfMemory.class, phase, errOutOfMemory.reason)
+	a.fail(errOutOfMemory.Class, phase, errOutOfMemory.Reason)
 }
 
 // held is what a run is charged for what the last attempt has left: body for the head

@@ -105,3 +105,11 @@ func heldWaiting(t *testing.T, s *httptest.Server, path string, many int64) (hel
 	c.Close()
 	return int64(heapAlloc()), b.Usage().Total()
 }
+
+func heapAlloc() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

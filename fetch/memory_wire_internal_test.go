@@ -6,6 +6,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/conformance/origin"
+	"fetchd/fetch/urls"
 	"fetchd/internal/budget"
 )
 
@@ -25,6 +26,9 @@ func leaseOf(t *testing.T, n int64) *budget.Lease {
 	lease.Shrink(budget.Answer, n)
 	return lease
 }
+
+// The charges of decoders without their windows, as in package coding.
+const flateBytes, brotliBytes, zstdBytes = 64 << 10, 128 << 10, 32 << 10
 
 // memoryRig is an origin and a client that may reach it.
 type memoryRig struct {
@@ -49,7 +53,7 @@ func newMemoryRig(t *testing.T) *memoryRig {
 
 func (r *memoryRig) request(listener, path string) *Request {
 	req := NewRequest(classify.Standard)
-	req.URL, _ = ParseURL(r.origin.URL(listener, path))
+	req.URL, _ = urls.Parse(r.origin.URL(listener, path))
 	req.HoldBackBytes, req.Policy.BaseDelay = 0, 0
 	return req
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -205,13 +206,13 @@ func (o *output) send(p []byte) error {
 // the caller uses that time (spec B7). The limit of the hop runs only during a read.
 func (a *attempt) tell(e Event) {
 	began := time.Now()
-	left := a.limit.pause(began)
+	left := a.limit.Pause(began)
 	a.emit(e)
 	ended := time.Now()
 	if n := len(a.hops); n > 0 {
 		a.hops[n-1].Exchange.Backpressure += ended.Sub(began)
 	}
-	a.limit.resume(ended, left)
+	a.limit.Resume(ended, left)
 }
 
 // push passes a chunk to the sink. It returns an error if the attempt or the fetch has
@@ -220,7 +221,7 @@ func (a *attempt) push(chunk BodyChunk) error {
 	a.tell(chunk)
 	if err := a.stopped(); err != nil {
 		class, reason, _ := a.classOf(classify.PhaseTransfer, err)
-		return &fault{class, classify.PhaseTransfer, reason}
+		return fault.New(class, classify.PhaseTransfer, reason)
 	}
 	return nil
 }

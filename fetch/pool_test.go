@@ -10,6 +10,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // TestConnectionsAreKept: the connections that many fetches at once have made to one
@@ -43,7 +44,7 @@ func TestConnectionsAreKept(t *testing.T) {
 				r := fetch.NewRequest(classify.Standard)
 				r.Policy.MaxAttempts = 1 // who asks twice would be counted twice
 				var err error
-				if r.URL, err = fetch.ParseURL(origin.URL); err != nil {
+				if r.URL, err = urls.Parse(origin.URL); err != nil {
 					t.Error(err)
 				} else if out := c.Fetch(t.Context(), r, nil); out.Kind != classify.Success {
 					t.Errorf("%s: %+v", out.Kind, out.Failure)

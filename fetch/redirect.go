@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"fetchd/classify"
+	"fetchd/fetch/urls"
 )
 
 // RedirectRules restricts which redirects are followed (spec D4).
@@ -48,10 +49,10 @@ func ResolveRedirect(rules RedirectRules, first, from *url.URL, method string, s
 		return step // elsewhere a Location leads nowhere, in a 304 above all
 	}
 	step.Location = classify.InScope
-	u, err := resolve(from, location)
+	u, err := urls.Resolve(from, location)
 	step.URL = u
 	if u != nil {
-		step.CrossOrigin = !sameOrigin(from, u)
+		step.CrossOrigin = !urls.SameOrigin(from, u)
 		if !rules.Scope.holds(first, u) {
 			step.Location = classify.OutOfScope
 			return step
@@ -87,34 +88,13 @@ func redirectMethod(method string, status int) string {
 	return method
 }
 
-// resolve makes a Location absolute. A URL that is only wrong in holding
-// userinfo comes back beside the error.
-func resolve(from *url.URL, location string) (*url.URL, *URLError) {
-	if len(location) > MaxURLBytes {
-		return nil, errURLLong
-	}
-	ref, err := parse(location)
-	if err != nil {
-		return nil, err
-	}
-	u := from.ResolveReference(ref)
-	if !strings.Contains(location, "#") { // an empty fragment is one, too
-		u.Fragment, u.RawFragment = from.Fragment, from.RawFragment // RFC 9110 §10.2.2
-	}
-	wrong := canonicalise(u)
-	if wrong != nil && wrong != errURLUserinfo {
-		return nil, wrong
-	}
-	return u, wrong
-}
-
 // holds reports whether u lies in the scope of a fetch of first.
 func (s Scope) holds(first, u *url.URL) bool {
 	switch s {
 	case SameHost:
-		return sameHost(first, u)
+		return urls.SameHost(first, u)
 	case SameOrigin:
-		return sameOrigin(first, u)
+		return urls.SameOrigin(first, u)
 	}
 	return true
 }

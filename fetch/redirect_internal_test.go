@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"testing"
+
+	"fetchd/fetch/urls"
 )
 
 // caller's headers, one of each kind, by canonical name.
@@ -34,9 +36,9 @@ var (
 
 func mustURL(t *testing.T, raw string) *url.URL {
 	t.Helper()
-	u, err := ParseURL(raw)
+	u, err := urls.Parse(raw)
 	if err != nil {
-		t.Fatalf("ParseURL(%q): %v", raw, err)
+		t.Fatalf("Parse(%q): %v", raw, err)
 	}
 	return u
 }

@@ -8,13 +8,14 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 func mustParse(t *testing.T, raw string) *url.URL {
 	t.Helper()
-	u, err := fetch.ParseURL(raw)
+	u, err := urls.Parse(raw)
 	if err != nil {
-		t.Fatalf("ParseURL(%q): %v", raw, err)
+		t.Fatalf("Parse(%q): %v", raw, err)
 	}
 	return u
 }
@@ -79,7 +80,7 @@ func TestLocationOfOtherStatuses(t *testing.T) {
 // TestLocationForms reads every form of Location against one URL.
 func TestLocationForms(t *testing.T) {
 	t.Parallel()
-	long := "/" + strings.Repeat("a", fetch.MaxURLBytes)
+	long := "/" + strings.Repeat("a", urls.MaxBytes)
 	for _, row := range []struct{ name, location, want, reason string }{
 		{"relative path", "next", "http://host:8080/a/next#f", ""},
 		{"absolute path", "/next", "http://host:8080/next#f", ""},
@@ -132,7 +133,7 @@ func TestLocationForms(t *testing.T) {
 		{"an escape that is none", "/%zz", "", "location_malformed"},
 		{"a bracket that stays open", "http://[::1/", "", "location_malformed"},
 		{"too long", long, "", "location_too_long"},
-		{"too long once it is absolute", long[:fetch.MaxURLBytes], "", "location_too_long"},
+		{"too long once it is absolute", long[:urls.MaxBytes], "", "location_too_long"},
 		{"too long once it is encoded", "/" + strings.Repeat("é", 2000), "", "location_too_long"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

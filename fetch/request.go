@@ -10,9 +10,8 @@ import (
 )
 
 // Limits and defaults of spec §9 and §12. Fetch enforces MaxInlineBytes; the server
-// enforces the other exported ones before it calls Fetch, and [ParseURL] MaxURLBytes.
+// enforces the other exported ones before it calls Fetch.
 const (
-	MaxURLBytes          = 8 << 10  // length of a URL
 	MaxHeaderFields      = 64       // request header fields
 	MaxHeaderBytes       = 32 << 10 // names and values of the request header fields
 	MaxRequestBodyBytes  = 1 << 20  // request body
@@ -78,7 +77,7 @@ type Request struct {
 	// origins after a redirect, because they could correlate the visit. A Traceparent
 	// in Header takes precedence. Empty means none.
 	TraceParent string
-	// URL is absolute, with scheme http or https; see [ParseURL].
+	// URL is absolute, with scheme http or https; see [urls.Parse].
 	URL *url.URL
 	// Method is one of the methods of spec §12.
 	Method string

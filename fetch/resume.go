@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/coding"
+	"fetchd/fetch/fault"
 )
 
 // Recovery controls what happens if a body is interrupted after part of it has been
@@ -40,7 +42,7 @@ type progress struct {
 	encoded int64 // bytes on the wire in earlier attempts
 	digest  hash.Hash
 	room    [sha256.Size]byte // memory for the sum
-	charset *charsetCheck
+	charset *coding.Charset
 
 	head      head   // of the response that started the body in this fetch; its response is nil until then
 	validator string // for If-Range; empty: the body cannot be resumed
@@ -62,7 +64,7 @@ func newProgress(a *attempt) *progress {
 		p.digest = sha256.New()
 	}
 	if a.req.Content.RequireCharset {
-		p.charset = &charsetCheck{contentType: a.resp.Header.Get("Content-Type")}
+		p.charset = coding.NewCharset(a.resp.Header.Get("Content-Type"))
 	}
 	return p
 }
@@ -145,7 +147,7 @@ func (r *run) continues() *progress {
 
 // bodyProgress returns the progress to which the response's body is appended: the delivered
 // one, or a new one. The fault is set if the body fits neither.
-func (a *attempt) bodyProgress() (*progress, *fault) {
+func (a *attempt) bodyProgress() (*progress, *fault.Error) {
 	p := a.continued
 	switch {
 	case p == nil:
@@ -159,7 +161,7 @@ func (a *attempt) bodyProgress() (*progress, *fault) {
 		return p, nil
 	}
 	p.misfit = true
-	return p, &fault{classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch"}
+	return p, fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
 }
 
 // head is a response, with the attempt and the URL that it came from.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"fetchd/classify"
+	"fetchd/fetch/timers"
 	"fetchd/internal/budget"
 )
 
@@ -24,9 +25,9 @@ type run struct {
 	sink     Sink
 	caller   context.Context
 	start    time.Time
-	clock    clock
-	total    watch     // the fetch's own time limit
-	deadline time.Time // the caller's, where that is earlier
+	clock    timers.Clock
+	total    timers.Limit // the fetch's own time limit
+	deadline time.Time    // the caller's, where that is earlier
 	jar      *cookiejar.Jar
 	cookies  int // taken into the jar
 
@@ -99,8 +100,8 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 	if d, ok := ctx.Deadline(); ok && d.Before(r.deadline) {
 		r.deadline = d
 	}
-	r.total = watch{clock: &r.clock, cancel: r.cancel}
-	r.total.armAt(r.start, limit, classify.Deadline)
+	r.total.Init(&r.clock, r.cancel)
+	r.total.ArmAt(r.start, limit, classify.Deadline)
 	if req.Cookies {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
 	}
@@ -114,7 +115,7 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 // close lets go of what outlives a fetch: its timer and its contexts. An exchange is
 // still under way only where a sink or an observer has panicked.
 func (r *run) close() {
-	r.clock.stop()
+	r.clock.Stop()
 	if r.exchange != nil {
 		r.exchange.cancel(nil)
 		r.releaseExchange()
@@ -200,7 +201,7 @@ func (r *run) staysHere() bool {
 // finish reads the last response of the attempt, and settles the attempt.
 func (a *attempt) finish() {
 	a.consume()
-	a.limit.stop()
+	a.limit.Stop()
 	a.settle(a)
 }
 
@@ -209,14 +210,15 @@ func (r *run) begin() *attempt {
 	r.setWaiting(false)
 	r.attempts++
 	a := &attempt{run: r, number: r.attempts, hop: r.first}
-	a.limit, a.made = watch{clock: &r.clock, cancel: a.giveUp}, a.one[:0]
+	a.limit.Init(&r.clock, a.giveUp)
+	a.made = a.one[:0]
 	if a.continued = r.continues(); a.continued != nil {
 		a.hop = a.continued.continuation(r.req, a.hop)
 	}
 	if r.tells() {
 		a.tell(AttemptStarted{a.number, a.hop.told()})
 	}
-	a.limit.arm(r.req.AttemptTimeout, classify.AttemptTimeout)
+	a.limit.Arm(r.req.AttemptTimeout, classify.AttemptTimeout)
 	return a
 }
 

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
+	"fetchd/fetch/timers"
+	"fetchd/fetch/urls"
 )
 
 // observe is what classify is told of the attempt; resp is nil where its last
@@ -46,7 +49,7 @@ func (r *run) settle(a *attempt) {
 		}
 	}
 	if ended := r.ended(); d.Verdict == classify.Retry && ended != nil { // W5, before it begins; or during a refresh
-		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, reasonOf(ended))
+		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, fault.ReasonOf(ended))
 		o.Faults, o.TimeLeft = a.faults, r.timeLeft()
 		d = classify.Decide(&r.req.Policy, &o)
 	}
@@ -94,7 +97,7 @@ func (r *run) ended() error {
 	if why := r.why(); why != nil || r.timeLeft() > 0 {
 		return why
 	}
-	return &TimeoutError{classify.Deadline, time.Since(r.start)}
+	return &timers.Error{Class: classify.Deadline, Limit: time.Since(r.start)}
 }
 
 // failureOf describes what went wrong, or nil.
@@ -128,7 +131,7 @@ func (r *run) outcome() *Outcome {
 		Hops: r.lastHops, Body: r.lastBody, Total: time.Since(r.start),
 	}
 	if out.FinalURL == "" {
-		out.FinalURL = withoutUserinfo(r.req.URL)
+		out.FinalURL = urls.WithoutUserinfo(r.req.URL)
 	}
 	if out.Kind == classify.Failed {
 		out.Failure, out.StopReason = r.failure, r.decision.Verdict
@@ -142,7 +145,7 @@ func (r *run) outcome() *Outcome {
 // context tells (W5).
 func (r *run) endWait() {
 	cause := r.why()
-	r.endAs(orDefault(classify.Error(classify.NoPhase, cause), classify.Internal), reasonOf(cause), "")
+	r.endAs(orDefault(classify.Error(classify.NoPhase, cause), classify.Internal), fault.ReasonOf(cause), "")
 }
 
 // endAs settles a fetch that ends outside an attempt. An empty text means the
@@ -157,7 +160,7 @@ func (r *run) endAs(class classify.Class, reason, text string) {
 	}
 	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
 		Message: orDefault(text, message(class, "")), Reason: reason,
-		URL: withoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}
+		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}
 }
 
 // Refuse returns the outcome of a fetch that fails before it starts: it has no attempts and

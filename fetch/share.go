@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
+	"fetchd/fetch/urls"
 	"fetchd/internal/budget"
 )
 
@@ -48,10 +50,11 @@ func (a *attempt) mayShare(req *http.Request) bool {
 	if bindsConnection(req.Header["Authorization"]...) || bindsConnection(a.credential) {
 		return false
 	}
-	if len(a.client.origins) == 0 || req.URL.Scheme != "https" {
+	origins := *a.client.origins.Load()
+	if len(origins) == 0 || req.URL.Scheme != "https" {
 		return true
 	}
-	own, ok := a.client.origins[net.JoinHostPort(req.URL.Hostname(), portOf(req.URL))] // as net/http dials it
+	own, ok := origins[net.JoinHostPort(req.URL.Hostname(), urls.Port(req.URL))] // as net/http dials it
 	return !ok || own.allows(a.req.Caller)
 }
 
@@ -69,7 +72,7 @@ func (t *trace) refuse(conn *observedConn, shared bool) {
 	}
 	t.refused = !t.over
 	t.over = true
-	t.end(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_spent"})
+	t.end(fault.New(classify.ConnectionReset, classify.PhaseConnect, "connection_spent"))
 }
 
 // release releases the connection.
@@ -87,11 +90,15 @@ func (t *trace) hold(next *observedConn) {
 	if next != nil {
 		next.users.Add(1)
 	}
-	if was := t.held; was != nil && was.users.Add(-1) == 0 && was.spent.Load() {
+	if was := t.held; was != nil && was.users.Add(-1) == 0 && (was.spent.Load() || was.isOutdated()) {
 		_ = was.Close()
 	}
 	t.held = next
 }
+
+// isOutdated reports whether the connection was made with other TLS settings than those of
+// the origin now.
+func (c *observedConn) isOutdated() bool { return c.outdated != nil && c.outdated() }
 
 // spend keeps later exchanges off the connection if the response binds it (spec A5), or
 // if its certificates use much memory, which this fetch is charged for.

@@ -18,6 +18,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // signingOrigin is an HTTP/1.1 origin that authenticates connections, as NTLM does.
@@ -108,7 +109,7 @@ func (o *signingOrigin) client() *fetch.Client {
 // get returns an INLINE GET of path with a single attempt.
 func (o *signingOrigin) get(path string) *fetch.Request {
 	o.Helper()
-	u, err := fetch.ParseURL(o.url + path)
+	u, err := urls.Parse(o.url + path)
 	if err != nil {
 		o.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // TestSinkThatPanics ends the exchange under way too: nobody else would, for its
@@ -33,7 +34,7 @@ func TestSinkThatPanics(t *testing.T) {
 		}
 		defer c.Close()
 		r := fetch.NewRequest(classify.Standard)
-		r.URL, _ = fetch.ParseURL("http://example.com/")
+		r.URL, _ = urls.Parse("http://example.com/")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		func() {

@@ -15,6 +15,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // TestOriginThatStopsReading speaks HTTP/2, offers room for the request, and then
@@ -38,7 +39,7 @@ func TestOriginThatStopsReading(t *testing.T) {
 	}
 	defer c.Close()
 	r := fetch.NewRequest(classify.Standard)
-	r.URL, _ = fetch.ParseURL("https://example.com/")
+	r.URL, _ = urls.Parse("https://example.com/")
 	r.Method, r.Body = "PUT", make([]byte, 1<<20)
 	r.Policy.MaxAttempts = 1
 	r.HeaderTimeout = time.Second

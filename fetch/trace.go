@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
+	"fetchd/fetch/timers"
 )
 
 // handshake runs a TLS handshake and tells the trace of ctx about it.
@@ -32,7 +34,7 @@ func handshake(ctx context.Context, conn *tls.Conn) error {
 // each took, how often the transport sent it. Its hooks run in goroutines of
 // the transport, some after the exchange is over.
 type trace struct {
-	watch  *watch
+	watch  *timers.Limit
 	limits *Request
 	end    context.CancelCauseFunc // ends the exchange
 
@@ -125,10 +127,10 @@ func (t *trace) wait(string) {
 	if t.conns >= maxConnectionsPerHop || t.conns >= t.left {
 		t.over = true // what it does from here on reaches nobody
 		// Before it dials: golang/go#52459.
-		t.end(&fault{classify.ConnectionReset, classify.PhaseConnect, "connection_limit"})
+		t.end(fault.New(classify.ConnectionReset, classify.PhaseConnect, "connection_limit"))
 		return
 	}
-	t.watch.arm(t.limits.ConnectTimeout, classify.ConnectTimeout)
+	t.watch.Arm(t.limits.ConnectTimeout, classify.ConnectTimeout)
 }
 
 // enter begins a phase of connecting. Where a pooled connection came first the
@@ -173,7 +175,7 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 	if !t.over {
 		t.hold(seen)
 	}
-	if seen != nil && seen.spent.Load() {
+	if seen != nil && (seen.spent.Load() || info.Reused && seen.isOutdated()) {
 		t.refuse(seen, isHTTP2(info.Conn))
 	}
 	if t.over {
@@ -187,7 +189,7 @@ func (t *trace) gotConn(info httptrace.GotConnInfo) {
 	t.written = false
 	watchHead(info.Conn, t)
 	t.awaitHead(seen, info.Conn)
-	t.watch.armAt(t.got, t.limits.HeaderTimeout, classify.WriteTimeout)
+	t.watch.ArmAt(t.got, t.limits.HeaderTimeout, classify.WriteTimeout)
 }
 
 // awaitHead records that the fetch awaits a head on an HTTP/2 connection.
@@ -244,7 +246,7 @@ func (t *trace) wroteRequest(info httptrace.WroteRequestInfo) {
 		return
 	}
 	t.phase = classify.PhaseProcessing
-	t.watch.arm(t.limits.HeaderTimeout, classify.ResponseTimeout)
+	t.watch.Arm(t.limits.HeaderTimeout, classify.ResponseTimeout)
 }
 
 func (t *trace) gotFirstByte() {
@@ -259,13 +261,13 @@ func (t *trace) gotFirstByte() {
 
 // broken ends an exchange whose origin does what HTTP does not allow.
 func (t *trace) broken(reason string) {
-	t.end(&fault{classify.Protocol, classify.PhaseProcessing, reason})
+	t.end(fault.New(classify.Protocol, classify.PhaseProcessing, reason))
 }
 
 // maxInformational is how many 1xx responses may come before the one that counts.
 const maxInformational = 16
 
-var errInformational = &fault{classify.Protocol, classify.PhaseProcessing, "too_many_informational_responses"}
+var errInformational = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_informational_responses")
 
 // gotInformational counts the 1xx responses. Each has the limit of a head.
 func (t *trace) gotInformational(_ int, h textproto.MIMEHeader) error {
@@ -273,13 +275,13 @@ func (t *trace) gotInformational(_ int, h textproto.MIMEHeader) error {
 	defer t.mu.Unlock()
 	t.spend(http.Header(h))
 	if fields(h) > maxHeaderFields {
-		t.broken(errFields.reason)
+		t.broken(errFields.Reason)
 		return errFields
 	}
 	if t.informational++; t.informational <= maxInformational {
 		return nil
 	}
-	t.broken(errInformational.reason)
+	t.broken(errInformational.Reason)
 	return errInformational
 }
 

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http/httptrace"
 	"testing"
+
+	"fetchd/fetch/timers"
 )
 
 // TestAnswerBeforeItsRequest: over HTTP/1 an answer that begins before its
@@ -24,8 +26,9 @@ func TestAnswerBeforeItsRequest(t *testing.T) {
 			here, there := net.Pipe()
 			defer func() { _, _ = here.Close(), there.Close() }()
 			early := false
-			w := &watch{clock: new(clock), cancel: func(error) {}}
-			defer w.stop()
+			w := new(timers.Limit)
+			w.Init(new(timers.Clock), func(error) {})
+			defer w.Stop()
 			x := &trace{watch: w, limits: &Request{}, left: 1, end: func(error) { early = true }}
 			hooks := httptrace.ContextClientTrace(httptrace.WithClientTrace(context.Background(), x.hooks(false)))
 			hooks.GotConn(httptrace.GotConnInfo{Conn: &observedConn{Conn: here}, Reused: true})

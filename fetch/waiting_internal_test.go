@@ -15,6 +15,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/conformance/origin"
+	"fetchd/fetch/urls"
 )
 
 // TestFirstHeader: what is shared is what would be made, and only that.
@@ -129,7 +130,7 @@ func TestDeep(t *testing.T) {
 			r := NewRequest(classify.Standard)
 			r.Events = Ends
 			row.change(r)
-			r.URL, _ = ParseURL(o.URL("http", "/s/"+row.key+"/silent"))
+			r.URL, _ = urls.Parse(o.URL("http", "/s/"+row.key+"/silent"))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan *Outcome, 1)
@@ -163,7 +164,7 @@ func TestDeepHandover(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c, r := crowded(t, Config{Dial: halfAnswer}), NewRequest(classify.Standard)
-				r.URL, _ = ParseURL("http://example.com/")
+				r.URL, _ = urls.Parse("http://example.com/")
 				r.LargeStack, r.Events, r.AttemptTimeout, r.Policy.MaxAttempts = true, Ends, time.Second, 1
 				out, panicked := caught(func() *Outcome {
 					return c.Fetch(t.Context(), r, func(Event) error {

@@ -14,6 +14,7 @@ import (
 	"fetchd/classify"
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // wire is a client and an origin on loopback, and what the two have seen.
@@ -68,7 +69,7 @@ func ports(t *testing.T, o *origin.Origin) []uint16 {
 // request is a GET of path on a listener, retried without delay.
 func (w *wire) request(listener, path string) *fetch.Request {
 	w.Helper()
-	u, err := fetch.ParseURL(w.origin.URL(listener, path))
+	u, err := urls.Parse(w.origin.URL(listener, path))
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // Attributes that the semantic conventions do not define. Times are in seconds, as in
@@ -37,7 +38,7 @@ const (
 // they may be secret.
 func fetchAttributes(req *fetch.Request, out *fetch.Outcome) []attribute.KeyValue {
 	list := []attribute.KeyValue{
-		fetchID.String(req.ID), semconv.URLFull(fetch.RedactURL(req.URL)), method(req.Method),
+		fetchID.String(req.ID), semconv.URLFull(urls.Redact(req.URL)), method(req.Method),
 		outcomeKind.String(out.Kind.String()), ruleNumber.String(string(out.Rule)),
 		attemptCount.Int(out.Attempts), exchangeCount.Int(out.Exchanges),
 		bodySize.Int64(out.Body.Size), semconv.HTTPResponseBodySizeKey.Int64(out.Body.EncodedSize),
@@ -109,7 +110,7 @@ func target(raw string) []attribute.KeyValue {
 	if err != nil {
 		return nil
 	}
-	list := append(make([]attribute.KeyValue, 0, 16), semconv.URLFull(fetch.RedactURL(u)), semconv.ServerAddress(u.Hostname()))
+	list := append(make([]attribute.KeyValue, 0, 16), semconv.URLFull(urls.Redact(u)), semconv.ServerAddress(u.Hostname()))
 	port := u.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]

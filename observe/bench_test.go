@@ -10,6 +10,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	"fetchd/observe"
 )
 
@@ -44,7 +45,7 @@ func told(tb testing.TB) (*fetch.Request, *fetch.AttemptFinished, *fetch.Outcome
 	tb.Helper()
 	req := fetch.NewRequest(classify.Standard)
 	var err error
-	if req.URL, err = fetch.ParseURL("https://example.com/some/path?with=query"); err != nil {
+	if req.URL, err = urls.Parse("https://example.com/some/path?with=query"); err != nil {
 		tb.Fatal(err)
 	}
 	hops := []fetch.Hop{{Method: "GET", URL: req.URL.String(), StatusCode: 200, Exchange: fetch.Exchange{
@@ -88,7 +89,7 @@ func benchFetch(b *testing.B, url string, observed *observe.Config) {
 	}
 	b.Cleanup(c.Close)
 	req := fetch.NewRequest(classify.Standard)
-	if req.URL, err = fetch.ParseURL(url); err != nil {
+	if req.URL, err = urls.Parse(url); err != nil {
 		b.Fatal(err)
 	}
 	req.Delivery = fetch.Inline

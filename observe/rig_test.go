@@ -13,6 +13,7 @@ import (
 	"fetchd/classify"
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	"fetchd/observe"
 )
 
@@ -84,7 +85,7 @@ func (r *rig) start(observer fetch.Observer) {
 func (r *rig) fetch(listener, path string, change ...func(*fetch.Request)) *fetch.Outcome {
 	r.Helper()
 	req := fetch.NewRequest(classify.Standard)
-	u, bad := fetch.ParseURL(r.origin.URL(listener, path))
+	u, bad := urls.Parse(r.origin.URL(listener, path))
 	if bad != nil {
 		r.Fatalf("URL of %s: %v", path, bad)
 	}

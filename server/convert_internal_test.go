@@ -20,6 +20,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -170,7 +171,7 @@ func requestLimits(t *testing.T, r *fetch.Request) []limit {
 	_, known := methods[r.Method]
 	return []limit{
 		{"id", r.ID != ""},
-		{"url", r.URL != nil && len(r.URL.String()) <= fetch.MaxURLBytes && r.URL.Host != "" && r.URL.User == nil},
+		{"url", r.URL != nil && len(r.URL.String()) <= urls.MaxBytes && r.URL.Host != "" && r.URL.User == nil},
 		{"scheme", r.URL != nil && (r.URL.Scheme == "http" || r.URL.Scheme == "https")},
 		{"method", known},
 		{"headers", fields <= fetch.MaxHeaderFields && size <= fetch.MaxHeaderBytes},

@@ -9,6 +9,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -120,7 +121,7 @@ func (x *explanation) readRedirect(location string) {
 }
 
 func (x *explanation) url(field, raw, fallback string) *url.URL {
-	u, err := fetch.ParseURL(cmp.Or(raw, fallback))
+	u, err := urls.Parse(cmp.Or(raw, fallback))
 	if err != nil {
 		x.add(field, "%s", err)
 		return nil

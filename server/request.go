@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -73,7 +74,7 @@ func (v *violations) method(field, method string) (mayHaveBody, known bool) {
 }
 
 func (c *conversion) target() {
-	u, err := fetch.ParseURL(c.in.GetUrl())
+	u, err := urls.Parse(c.in.GetUrl())
 	if err != nil {
 		c.add("url", "%s", err)
 	}

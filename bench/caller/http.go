@@ -13,6 +13,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // transport returns a transport that can keep the connections of all fetches in flight, so that
@@ -62,7 +63,7 @@ func asking(target string, size int64, do func(*http.Request) (*http.Response, e
 
 // engine is package fetch in this process, with its egress guard.
 func engine(o *Options, size int64) (*load, error) {
-	u, err := fetch.ParseURL(o.Target)
+	u, err := urls.Parse(o.Target)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	"fetchd/internal/cli"
 	"fetchd/internal/version"
 )
@@ -62,7 +63,7 @@ func authorities(file string) (*x509.CertPool, error) {
 
 // egressCheck prints whether the settings allow a URL. The error is nil if they do.
 func egressCheck(ctx context.Context, s *settings, stdout io.Writer) error {
-	u, err := fetch.ParseURL(s.EgressCheck)
+	u, err := urls.Parse(s.EgressCheck)
 	if err != nil {
 		_, _ = fmt.Fprintf(stdout, "invalid: the URL %v\n", err)
 		return cli.PrintedError(cli.ExitUsage, "invalid")

@@ -35,22 +35,26 @@ type item struct {
 }
 
 // items checks fetches. It returns the valid ones, and an error for every fetch. That of a valid
-// one is ErrStale, until the database says that it was recorded.
+// one is ErrStale, until the database says that it was recorded. Of two fetches of one URL it
+// returns that of the later claim, because the other claim's lease was lost.
 func items(fetches []Fetch) ([]item, []error) {
 	faults := make([]error, len(fetches))
 	ready := make([]item, 0, len(fetches))
-	seen := make(map[int64]bool, len(fetches))
+	seen := make(map[int64]int, len(fetches)) // places in ready, by id
 	for i, f := range fetches {
 		it, err := f.item(i)
-		switch {
-		case err != nil:
+		if err != nil {
 			faults[i] = err
-		case seen[f.ID]:
-			faults[i] = fmt.Errorf("record URL %d twice: %w", f.ID, ErrStale)
-		default:
-			seen[f.ID] = true
-			faults[i] = fmt.Errorf("record URL %d: %w", f.ID, ErrStale)
+			continue
+		}
+		faults[i] = fmt.Errorf("record URL %d: %w", f.ID, ErrStale)
+		at, twice := seen[f.ID]
+		switch {
+		case !twice:
+			seen[f.ID] = len(ready)
 			ready = append(ready, it)
+		case it.Token > ready[at].Token:
+			ready[at] = it
 		}
 	}
 	return ready, faults

@@ -135,6 +135,48 @@ func TestRecordABatch(t *testing.T) {
 	})
 }
 
+// A worker that was stopped can claim a URL again before it records its earlier, late outcome.
+// The recorder may put both into one batch.
+func TestRecordALateFetchAndTheNextOne(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fixture) {
+		for _, row := range []struct {
+			name, url string
+			order     [2]int // of the claims
+		}{
+			{"late one first", "http://a.test/", [2]int{0, 1}},
+			{"late one last", "http://b.test/", [2]int{1, 0}},
+		} {
+			t.Run(row.name, func(t *testing.T) {
+				f := f.in(t)
+				f.put(row.url)
+				claims := f.claim(1)
+				f.expire()
+				if n, err := f.Reap(t.Context()); n != 1 || err != nil {
+					t.Fatalf("Reap = %d, %v, want 1", n, err)
+				}
+				f.openHosts()
+				claims = append(claims, f.claim(1)...)
+				var batch []Fetch
+				for _, i := range row.order {
+					batch = append(batch, Fetch{ID: claims[i].ID, FetchedParams: FetchedParams{Token: claims[i].Token, HTTPStatus: 200 + i}, Status: Fetched})
+				}
+				each, err := f.RecordFetch(t.Context(), batch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for place, i := range row.order {
+					if late := i == 0; errors.Is(each[place], ErrStale) != late || (each[place] == nil) == late {
+						t.Errorf("claim %d: %v, want only that of the late one to be stale", i+1, each[place])
+					}
+				}
+				if u := f.url(row.url); u.Status != Fetched || u.HTTPStatus != 201 {
+					t.Errorf("row %+v, want it fetched by the second claim", u)
+				}
+			})
+		}
+	})
+}
+
 func TestRowOfAFetch(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")

@@ -31,7 +31,7 @@ func TestDrain(t *testing.T) {
 			hasty := c.worker("--drain-time", "1h")
 			c.requests(c.site.Count() + 20)
 			left := 0
-			c.services[0].Signal(syscall.SIGSTOP) // no fetch ends from here on
+			c.services[0].suspend() // no fetch ends from here on
 			rig.Until(ctx, t, "the worker holds leases", func() bool {
 				left = c.count(`SELECT count(*) FROM urls WHERE status = 'fetching'`)
 				return left > 0

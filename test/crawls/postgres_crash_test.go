@@ -22,7 +22,7 @@ func TestCrashes(t *testing.T) {
 	c.requests(pages * 2 / 3)
 	held := 0
 	rig.Until(ctx, t, "w2 holds leases", func() bool {
-		w2.Signal(syscall.SIGSTOP)
+		w2.suspend()
 		if held = c.count(`SELECT count(*) FROM urls WHERE worker = 'w2' AND status = 'fetching'`); held > 0 {
 			return true
 		}

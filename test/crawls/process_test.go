@@ -78,6 +78,14 @@ func last(text string, n int) string {
 // kill ends the process as a power failure would.
 func (p *process) kill() { p.Signal(syscall.SIGKILL) }
 
+// suspend stops the process until SIGCONT.
+func (p *process) suspend() {
+	p.Helper()
+	if err := p.Suspend(); err != nil {
+		p.Fatalf("%s cannot be stopped: %v", p.name, err)
+	}
+}
+
 // text returns what the process has logged.
 func (p *process) text() string {
 	p.mu.Lock()

@@ -51,7 +51,7 @@ func (c *crawl) stop(w *process, name string) int {
 	held := 0
 	c.requests(300)
 	rig.Until(c.ctx, c.T, name+" can be stopped", func() bool {
-		w.Signal(syscall.SIGSTOP)
+		w.suspend()
 		if held = c.holds(name); held > 0 && c.asked(name) {
 			return true
 		}

@@ -13,6 +13,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // none is the class of a fetch that did not fail.
@@ -115,7 +116,7 @@ func (r *rig) check(t *testing.T, c *fetch.Client, method string, u *url.URL, w 
 
 func mustParse(t *testing.T, raw string) *url.URL {
 	t.Helper()
-	u, err := fetch.ParseURL(raw)
+	u, err := urls.Parse(raw)
 	if err != nil {
 		t.Fatalf("%s: %v", raw, err)
 	}
@@ -142,13 +143,13 @@ func (r *rig) testAddresses(t *testing.T) {
 	}
 }
 
-// testSpellings fetches addresses in other forms. It also fetches URLs that ParseURL refuses,
-// as a caller might that does not use ParseURL. For these only the absence of connections is
+// testSpellings fetches addresses in other forms. It also fetches URLs that urls.Parse refuses,
+// as a caller might that does not use urls.Parse. For these only the absence of connections is
 // promised, not a class.
 func (r *rig) testSpellings(t *testing.T) {
 	for _, row := range spellings {
 		t.Run(row.name, func(t *testing.T) {
-			u, err := fetch.ParseURL(row.url)
+			u, err := urls.Parse(row.url)
 			if row.class != classify.InvalidRequest {
 				if err != nil {
 					t.Fatalf("%s: %v", row.url, err)
@@ -170,7 +171,7 @@ func (r *rig) testSpellings(t *testing.T) {
 			before := opened(t)
 			out := r.fetch(t, r.client, http.MethodGet, loose)
 			if began := opened(t) - before; began != 0 || out.Kind != classify.Failed {
-				t.Errorf("%s, not parsed by ParseURL: %s with %d connections opened, want failed with none", row.url, out.Kind, began)
+				t.Errorf("%s, not parsed by urls.Parse: %s with %d connections opened, want failed with none", row.url, out.Kind, began)
 			}
 		})
 	}

@@ -16,6 +16,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // permitted is the only address that the client may reach. extraPort is the only port that it
@@ -309,7 +310,7 @@ func dial(ctx context.Context, address string) error {
 
 // reasonOf returns the reason why a URL was refused.
 func reasonOf(err error) string {
-	if wrong, ok := errors.AsType[*fetch.URLError](err); ok {
+	if wrong, ok := errors.AsType[*urls.Error](err); ok {
 		return wrong.Reason
 	}
 	return ""

@@ -46,6 +46,27 @@ var rules = []rule{
 		why: "a fetch works without a server, the contract can change without it, and its caller chooses what counts fetches",
 	},
 	{
+		pkg: "fetch/fault", only: []string{"fetchd/classify"},
+		why: "every part of fetch uses these errors",
+	},
+	{
+		pkg: "fetch/timers", only: []string{"fetchd/classify"},
+		why: "time limits do not know what they limit",
+	},
+	{
+		pkg: "fetch/urls", only: []string{"golang.org/x/net", "golang.org/x/text"},
+		why: "parsing URLs is text processing",
+	},
+	{
+		pkg: "fetch/egress", only: []string{"fetchd/classify", "fetchd/fetch/fault", "fetchd/fetch/urls", "code.dny.dev/ssrf", "golang.org/x/net", "golang.org/x/text"},
+		why: "the guard must be readable without the code that it guards",
+	},
+	{
+		pkg: "fetch/coding", only: []string{"fetchd/classify", "fetchd/fetch/fault", "fetchd/internal/budget",
+			"github.com/andybalholm/brotli", "github.com/klauspost/compress", "golang.org/x/net", "golang.org/x/text"},
+		why: "a decoder does not know where a body comes from",
+	},
+	{
 		pkg: "internal/budget", onlyStandard: true,
 		why: "a budget adds up what its users report and does not know them",
 	},

@@ -12,6 +12,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	"fetchd/internal/wait"
 	"fetchd/test/rig"
 )
@@ -115,7 +116,7 @@ func (p *peer) cancelMany(ctx context.Context, t *testing.T, n int, phase classi
 
 // cancelOne cancels one fetch in the phase.
 func (p *peer) cancelOne(ctx context.Context, client *fetch.Client, all *measured) (*fetch.Outcome, error) {
-	u, err := fetch.ParseURL(p.url())
+	u, err := urls.Parse(p.url())
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 
 const (
 	workers      = 20              // fetches of 5 to 50 ms each: 500 to 700 a second if the machine can
-	leastFlow    = 200             // minimum of fetches in a second; with fewer the run proves nothing
+	leastFlow    = 3 * workers     // minimum of fetches in a second; during a stall each worker ends one
 	away         = time.Second     // how long a replica is away
 	goalReturn   = 3 * time.Second // until it has load again; gRPC dials again after 1 s, then after 1.6 s
 	limitReturn  = 8 * time.Second

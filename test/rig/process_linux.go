@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"fetchd/bench/process"
 )
@@ -82,6 +85,18 @@ func (p *Process) Signal(sig syscall.Signal) time.Time {
 	at := time.Now()
 	_ = p.cmd.Process.Signal(sig) // the process may have ended
 	return at
+}
+
+// Suspend stops the process until SIGCONT, and returns when all of its threads have stopped.
+// After SIGSTOP alone they run on for a moment.
+func (p *Process) Suspend() error {
+	p.Signal(syscall.SIGSTOP)
+	for {
+		err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WSTOPPED, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // Stop sends SIGTERM, and SIGKILL if the process has not ended 5 s later. It returns when

@@ -9,6 +9,7 @@ import (
 	"fetchd/classify"
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 	"fetchd/test/rig"
 )
 
@@ -224,7 +225,7 @@ func newLink(t *testing.T, listener string) *link {
 // request returns a GET of path through the proxy, with retries that do not wait.
 func (l *link) request(path string) *fetch.Request {
 	l.Helper()
-	u, err := fetch.ParseURL(l.scheme + l.addr().String() + path)
+	u, err := urls.Parse(l.scheme + l.addr().String() + path)
 	if err != nil {
 		l.Fatal(err)
 	}

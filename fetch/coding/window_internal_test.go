@@ -1,4 +1,4 @@
-package fetch
+package coding
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -125,13 +126,13 @@ func TestDecoderMemory(t *testing.T) { //nolint:paralleltest // it measures the 
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			const many = 4
-			open := make([]decoder, many)
+			open := make([]Decoder, many)
 			lease := budget.New(1 << 40).Lease("a")
 			buf := make([]byte, 32<<10)
 			before := heapAlloc()
 			for i := range open {
 				var err error
-				if open[i], err = newDecoder(&counter{Reader: bytes.NewReader(row.sent)}, row.coding, lease); err != nil {
+				if open[i], err = NewDecoder(&Counter{Reader: bytes.NewReader(row.sent)}, row.coding, lease); err != nil {
 					t.Fatal(err)
 				}
 				for n := 0; n < 9<<20; { // until the window is full or the body almost ends
@@ -147,7 +148,7 @@ func TestDecoderMemory(t *testing.T) { //nolint:paralleltest // it measures the 
 				t.Errorf("%d bytes are held, %d are charged", held/many, charged/many)
 			}
 			for i := range open {
-				open[i].close()
+				open[i].Close()
 			}
 			if got := lease.Total(); got != 0 {
 				t.Errorf("%d bytes are charged after Close", got)
@@ -261,7 +262,7 @@ func TestLaterFrame(t *testing.T) {
 				if err != nil || len(got) != row.size {
 					t.Errorf("%d bytes, %v, want %d", len(got), err, row.size)
 				}
-			} else if !errors.Is(err, &fault{class: classify.BodyTooLarge}) || reasonOf(err) != "decompression_window" {
+			} else if !errors.Is(err, &fault.Error{Class: classify.BodyTooLarge}) || fault.ReasonOf(err) != "decompression_window" {
 				t.Errorf("%d bytes, %v, want BODY_TOO_LARGE, decompression_window", len(got), err)
 			}
 		})
@@ -272,15 +273,15 @@ func TestLaterFrame(t *testing.T) {
 // prefix codes, and that its charge is released.
 func TestCodesWithoutMemory(t *testing.T) {
 	t.Parallel()
-	lease := leaseOf(t, 1<<20)
-	d, err := newDecoder(&counter{Reader: bytes.NewReader(manyTrees())}, "br", lease)
+	lease := budget.New(1 << 20).Lease("a")
+	d, err := NewDecoder(&Counter{Reader: bytes.NewReader(manyTrees())}, "br", lease)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadAll(&d); !errors.Is(err, errOutOfMemory) {
+	if _, err := io.ReadAll(&d); !errors.Is(err, fault.OutOfMemory) {
 		t.Errorf("%v, want OUT_OF_MEMORY", err)
 	}
-	if d.close(); lease.Total() != 0 {
+	if d.Close(); lease.Total() != 0 {
 		t.Errorf("%d bytes are charged after Close", lease.Total())
 	}
 }
@@ -302,7 +303,7 @@ func FuzzWindowOf(f *testing.F) {
 			return
 		}
 		w, err := windowOf(r, coding)
-		if err == nil && (w.held <= 0 || w.held > maxWindowBytes+1<<20 || w.limit > maxWindowBytes) || err != nil && !errors.Is(err, errWindow) {
+		if err == nil && (w.held <= 0 || w.held > MaxWindowBytes+1<<20 || w.limit > MaxWindowBytes) || err != nil && !errors.Is(err, errWindow) {
 			t.Errorf("%q: %+v, %v", coding, w, err)
 		}
 		if rest, err := io.ReadAll(r); err != nil || !bytes.Equal(rest, sent) {

@@ -1,8 +1,10 @@
-package fetch
+package egress
 
 import (
 	"net/netip"
 	"testing"
+
+	"fetchd/fetch/fault"
 )
 
 // allAddresses opens every address there is.
@@ -11,12 +13,12 @@ var allAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.Must
 // TestClosings are what no opening opens, in every form that leads there.
 func TestClosings(t *testing.T) {
 	t.Parallel()
-	egress := Egress{
+	policy := Policy{
 		DenyCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:4860::/32")},
 		Own: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8080"), netip.MustParseAddrPort("[::1]:8086"),
 			netip.MustParseAddrPort("0.0.0.0:9090")},
 	}
-	opened, unrestricted := egress, egress
+	opened, unrestricted := policy, policy
 	opened.AllowCIDRs, unrestricted.Unrestricted = allAddresses, true
 	for _, row := range []struct{ name, target, reason string }{
 		{"denied", "10.1.2.3:80", "address_denied"},
@@ -46,8 +48,8 @@ func TestClosings(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			for _, e := range []Egress{opened, unrestricted} {
-				if got := reasonOf(newGuard(e).checkAddr(netip.MustParseAddrPort(row.target))); got != row.reason {
+			for _, e := range []Policy{opened, unrestricted} {
+				if got := fault.ReasonOf(New(e).CheckAddr(netip.MustParseAddrPort(row.target))); got != row.reason {
 					t.Errorf("%s, unrestricted %t: %q, want %q", row.target, e.Unrestricted, got, row.reason)
 				}
 			}
@@ -73,9 +75,9 @@ func TestDeniedLoopback(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			for _, e := range []Egress{{AllowCIDRs: allAddresses}, {Unrestricted: true}} {
+			for _, e := range []Policy{{AllowCIDRs: allAddresses}, {Unrestricted: true}} {
 				e.DenyCIDRs = []netip.Prefix{netip.MustParsePrefix(row.deny)}
-				if err := newGuard(e).checkAddr(netip.AddrPortFrom(netip.MustParseAddr(row.addr), 80)); (err == nil) != row.open {
+				if err := New(e).CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(row.addr), 80)); (err == nil) != row.open {
 					t.Errorf("%s with %s denied, unrestricted %t: %v, want it open: %t", row.addr, row.deny, e.Unrestricted, err, row.open)
 				}
 			}
@@ -106,9 +108,9 @@ func TestNAT64(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			g := newGuard(Egress{AllowCIDRs: row.allow})
+			g := New(Policy{AllowCIDRs: row.allow})
 			g.machine = []netip.Addr{netip.MustParseAddr("8.8.4.4")}
-			if err := g.checkAddr(netip.AddrPortFrom(netip.MustParseAddr(row.addr), 80)); (err == nil) != row.open {
+			if err := g.CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(row.addr), 80)); (err == nil) != row.open {
 				t.Errorf("%s: %v, want it open: %t", row.addr, err, row.open)
 			}
 		})

@@ -1,4 +1,5 @@
-package fetch
+// Package egress decides which targets a fetch may connect to (spec P1).
+package egress
 
 import (
 	"errors"
@@ -12,11 +13,13 @@ import (
 	"code.dny.dev/ssrf"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
+	"fetchd/fetch/urls"
 )
 
-// Egress is the policy that controls which targets are allowed (spec P1). The zero value
+// Policy controls which targets are allowed (spec P1). The zero value
 // allows public addresses on ports 80 and 443, and nothing else.
-type Egress struct {
+type Policy struct {
 	// AllowCIDRs allows addresses that are blocked by default, such as 127.0.0.0/8. If
 	// it is not empty, names that have a meaning only inside a network, such as
 	// localhost, are allowed too. Prefixes of IPv4-mapped addresses are invalid. An
@@ -38,25 +41,25 @@ type Egress struct {
 	Unrestricted bool
 }
 
-// check tells what is wrong with the fields, for people.
-func (e *Egress) check() error {
-	for _, p := range slices.Concat(e.AllowCIDRs, e.DenyCIDRs) {
-		if !p.IsValid() || p.Addr().Is4In6() || p.Addr().Zone() != "" {
-			return errors.New("fetch: Egress has a prefix that is invalid or IPv4-mapped: " + p.String())
+// Check returns what is wrong with the fields.
+func (p *Policy) Check() error {
+	for _, prefix := range slices.Concat(p.AllowCIDRs, p.DenyCIDRs) {
+		if !prefix.IsValid() || prefix.Addr().Is4In6() || prefix.Addr().Zone() != "" {
+			return errors.New("fetch: Egress has a prefix that is invalid or IPv4-mapped: " + prefix.String())
 		}
 	}
-	for _, h := range e.DenyHosts {
-		if !isHostName(trimWildcard(h)) {
+	for _, h := range p.DenyHosts {
+		if !urls.IsHostName(trimWildcard(h)) {
 			return errors.New("fetch: Egress.DenyHosts has " + strconv.Quote(h) + ": give a name in lower case, or *.name")
 		}
 	}
 	return nil
 }
 
-// guard judges targets by an Egress. It is safe for concurrent use.
-type guard struct {
-	open      bool // every address, name and port that is not closed by name
-	inside    bool // names that only mean something inside
+// Guard decides by a Policy which targets are allowed. It is safe for concurrent use.
+type Guard struct {
+	open      bool // every address, name and port is allowed if it is not denied
+	inside    bool // names that have a meaning only inside a network are allowed
 	ports     []uint16
 	addresses *ssrf.Guardian
 	deny      []netip.Prefix
@@ -66,33 +69,34 @@ type guard struct {
 	allowed   []netip.Prefix
 }
 
-// azureWire is Azure's wire server: a public address that only ever answers
-// inside, with credentials.
+// azureWire is Azure's wire server. Its address is public, but only machines inside Azure
+// reach it, and it provides credentials.
 var azureWire = netip.MustParsePrefix("168.63.129.16/32")
 
-func newGuard(e Egress) *guard {
+// New returns a guard of a policy that Check accepts.
+func New(p Policy) *Guard {
 	var v4, v6 []netip.Prefix
-	for _, p := range e.AllowCIDRs {
-		if p.Addr().Is4() {
-			v4 = append(v4, p.Masked())
+	for _, prefix := range p.AllowCIDRs {
+		if prefix.Addr().Is4() {
+			v4 = append(v4, prefix.Masked())
 		} else {
-			v6 = append(v6, p.Masked())
+			v6 = append(v6, prefix.Masked())
 		}
 	}
-	return &guard{
-		open:   e.Unrestricted,
-		inside: len(e.AllowCIDRs) > 0,
-		ports:  append([]uint16{80, 443}, e.AllowPorts...),
+	return &Guard{
+		open:   p.Unrestricted,
+		inside: len(p.AllowCIDRs) > 0,
+		ports:  append([]uint16{80, 443}, p.AllowPorts...),
 		addresses: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAnyNetwork(),
 			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
 			ssrf.WithDeniedV4Prefixes(azureWire)),
-		deny: e.DenyCIDRs, denyHosts: e.DenyHosts, own: e.Own,
-		machine: machineAddrs(), allowed: e.AllowCIDRs,
+		deny: p.DenyCIDRs, denyHosts: p.DenyHosts, own: p.Own,
+		machine: machineAddrs(), allowed: p.AllowCIDRs,
 	}
 }
 
-// machineAddrs are the addresses of this machine's interfaces, as they are when
-// the guard is made. Without them the address rules still hold.
+// machineAddrs returns the current addresses of this machine's interfaces. The other rules
+// for addresses apply even if there are none.
 func machineAddrs() []netip.Addr {
 	var all []netip.Addr
 	addrs, _ := net.InterfaceAddrs()
@@ -104,31 +108,29 @@ func machineAddrs() []netip.Addr {
 	return all
 }
 
-// plain takes the zone and the IPv4 mapping off: a netip.Prefix contains neither.
+// plain removes the zone and the IPv4 mapping, because a netip.Prefix contains neither.
 func plain(a netip.Addr) netip.Addr { return a.WithZone("").Unmap() }
 
 func blocked(reason string) error {
-	return &fault{classify.TargetBlocked, classify.PhasePolicy, reason}
+	return fault.New(classify.TargetBlocked, classify.PhasePolicy, reason)
 }
 
-// checkURL judges what a URL tells by itself: its port and its host. Nothing is
-// looked up.
-func (g *guard) checkURL(u *url.URL) error {
-	port, err := strconv.ParseUint(portOf(u), 10, 16)
+// CheckURL checks the port and the host of a URL. It does not look up names.
+func (g *Guard) CheckURL(u *url.URL) error {
+	port, err := strconv.ParseUint(urls.Port(u), 10, 16)
 	if err != nil || !g.open && !slices.Contains(g.ports, uint16(port)) {
 		return blocked("port_not_allowed")
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
-		return g.checkAddr(netip.AddrPortFrom(addr, uint16(port)))
+		return g.CheckAddr(netip.AddrPortFrom(addr, uint16(port)))
 	}
 	return g.checkName(u.Hostname())
 }
 
-// checkAddr judges an address and port, and where the address is one of NAT64 the
-// IPv4 address inside it too, at which a connection would arrive: both must be
-// open. An IPv4-mapped address is judged as the IPv4 address it is, and a zone
-// does not help.
-func (g *guard) checkAddr(target netip.AddrPort) error {
+// CheckAddr checks an address and its port. If it is a NAT64 address, the IPv4 address in it
+// must be allowed too, because that is where a connection arrives. An IPv4-mapped address
+// counts as its IPv4 address, and a zone is ignored.
+func (g *Guard) CheckAddr(target netip.AddrPort) error {
 	addr := plain(target.Addr())
 	if inner, ok := nat64(addr); ok {
 		if err := g.checkOne(inner, target.Port()); err != nil {
@@ -138,9 +140,9 @@ func (g *guard) checkAddr(target netip.AddrPort) error {
 	return g.checkOne(addr, target.Port())
 }
 
-// checkOne judges an address for what it is itself: an unspecified one as
+// checkOne checks an address without what it contains. An unspecified address counts as
 // loopback.
-func (g *guard) checkOne(named netip.Addr, port uint16) error {
+func (g *Guard) checkOne(named netip.Addr, port uint16) error {
 	addr := reached(named)
 	switch {
 	case g.isOwn(addr, port):
@@ -157,8 +159,8 @@ func (g *guard) checkOne(named netip.Addr, port uint16) error {
 	return nil
 }
 
-// reached is the address that a connection to addr arrives at: the kernel takes
-// an unspecified one for the loopback of its family.
+// reached returns the address at which a connection to addr arrives. The kernel takes an
+// unspecified address for the loopback address of its family.
 func reached(addr netip.Addr) netip.Addr {
 	switch addr {
 	case netip.IPv4Unspecified():
@@ -185,8 +187,8 @@ func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// isOwn tells a listener of this service.
-func (g *guard) isOwn(addr netip.Addr, port uint16) bool {
+// isOwn reports whether a listener of this service has the address and port.
+func (g *Guard) isOwn(addr netip.Addr, port uint16) bool {
 	return slices.ContainsFunc(g.own, func(l netip.AddrPort) bool {
 		if l.Port() != port {
 			return false
@@ -196,8 +198,8 @@ func (g *guard) isOwn(addr netip.Addr, port uint16) bool {
 	})
 }
 
-// isISATAP tells addresses that carry an IPv4 address to a tunnel of the site
-// (RFC 5214 §6.1), under whatever prefix.
+// isISATAP reports whether addr has an IPv4 address for a tunnel of its site
+// (RFC 5214 §6.1). The prefix may be any.
 func isISATAP(addr netip.Addr) bool {
 	if !addr.Is6() {
 		return false
@@ -206,13 +208,12 @@ func isISATAP(addr netip.Addr) bool {
 	return b[8]&^0x03 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
-// control is a net.Dialer.Control: it judges the address of each socket after
-// the lookup and before the connection, so that no name and no answer of a
-// resolver gets round it.
-func (g *guard) control(_, address string, _ syscall.RawConn) error {
+// Control is a net.Dialer.Control. It checks the address of each socket after the lookup and
+// before the connection, so that no name and no answer of a resolver bypasses it.
+func (g *Guard) Control(_, address string, _ syscall.RawConn) error {
 	target, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return blocked("address_not_allowed")
 	}
-	return g.checkAddr(target)
+	return g.CheckAddr(target)
 }

@@ -1,4 +1,4 @@
-package fetch
+package coding
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/zstd"
+
+	"fetchd/fetch/fault"
 )
 
 // encoded writes body through an encoder.
@@ -77,16 +79,16 @@ var codings = []codingForm{
 }
 
 // decode reads raw to its end in a coding, as a body is read.
-func decode(raw io.Reader, coding string) ([]byte, *counter, error) {
-	c := &counter{Reader: raw}
-	d, err := newDecoder(c, coding, nil)
+func decode(raw io.Reader, coding string) ([]byte, *Counter, error) {
+	c := &Counter{Reader: raw}
+	d, err := NewDecoder(c, coding, nil)
 	if err != nil {
 		return nil, c, err
 	}
-	defer d.close()
+	defer d.Close()
 	body, err := io.ReadAll(&d)
 	if err == nil {
-		d.drain()
+		d.Drain()
 	}
 	return body, c, err
 }
@@ -121,8 +123,8 @@ func TestDecode(t *testing.T) {
 					if err != nil || !bytes.Equal(got, body) {
 						t.Errorf("%d bytes %s: got %d bytes, error %v", len(body), how, len(got), err)
 					}
-					if c.n != int64(len(sent)) || !c.eof || c.err != nil {
-						t.Errorf("%d bytes %s: counted %d, end seen %t, error %v, want %d, true, none", len(body), how, c.n, c.eof, c.err, len(sent))
+					if c.N != int64(len(sent)) || !c.EOF || c.Err != nil {
+						t.Errorf("%d bytes %s: counted %d, end seen %t, error %v, want %d, true, none", len(body), how, c.N, c.EOF, c.Err, len(sent))
 					}
 				}
 			}
@@ -134,8 +136,8 @@ func TestDecode(t *testing.T) {
 func TestEmptyBody(t *testing.T) {
 	t.Parallel()
 	for _, coding := range []string{"", "identity", "gzip", "x-gzip", "deflate", "br", "zstd", "snappy", "gzip,br"} {
-		if got, c, err := decode(http.NoBody, coding); err != nil || len(got) != 0 || !c.eof {
-			t.Errorf("%q: %d bytes, error %v, end seen %t, want an empty body", coding, len(got), err, c.eof)
+		if got, c, err := decode(http.NoBody, coding); err != nil || len(got) != 0 || !c.EOF {
+			t.Errorf("%q: %d bytes, error %v, end seen %t, want an empty body", coding, len(got), err, c.EOF)
 		}
 	}
 }
@@ -151,22 +153,22 @@ func TestDecodeTruncated(t *testing.T) {
 			sent := row.encode(t, []byte("Hello, hello, hello! "+string(noise(40))))
 			for n := 1; n < len(sent); n++ {
 				_, c, err := decode(bytes.NewReader(sent[:n]), row.coding)
-				if err == nil || c.err != nil || !c.eof {
-					t.Errorf("%d of %d bytes: error %v, below %v, end seen %t, want an error above a clean end", n, len(sent), err, c.err, c.eof)
+				if err == nil || c.Err != nil || !c.EOF {
+					t.Errorf("%d of %d bytes: error %v, below %v, end seen %t, want an error above a clean end", n, len(sent), err, c.Err, c.EOF)
 				}
 				_, c, err = decode(io.MultiReader(bytes.NewReader(sent[:n]), iotest.ErrReader(errCut)), row.coding)
-				if err == nil || !errors.Is(c.err, errCut) || c.eof {
-					t.Errorf("%d of %d bytes: error %v, below %v, end seen %t, want the error below", n, len(sent), err, c.err, c.eof)
+				if err == nil || !errors.Is(c.Err, errCut) || c.EOF {
+					t.Errorf("%d of %d bytes: error %v, below %v, end seen %t, want the error below", n, len(sent), err, c.Err, c.EOF)
 				}
 			}
 			_, c, err := decode(iotest.ErrReader(errCut), row.coding)
-			if !errors.Is(err, errCut) || !errors.Is(c.err, errCut) {
-				t.Errorf("no byte: error %v, below %v, want the error below", err, c.err)
+			if !errors.Is(err, errCut) || !errors.Is(c.Err, errCut) {
+				t.Errorf("no byte: error %v, below %v, want the error below", err, c.Err)
 			}
 			// Behind the last coded byte the transfer can still break.
 			_, c, err = decode(io.MultiReader(bytes.NewReader(sent), iotest.ErrReader(errCut)), row.coding)
-			if !errors.Is(c.err, errCut) {
-				t.Errorf("all bytes: error %v, below %v, want the error below", err, c.err)
+			if !errors.Is(c.Err, errCut) {
+				t.Errorf("all bytes: error %v, below %v, want the error below", err, c.Err)
 			}
 		})
 	}
@@ -179,8 +181,8 @@ func TestDecodeBroken(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			for _, body := range [][]byte{[]byte("plain text, not coded"), {0}, {0xff, 0xff, 0xff, 0xff, 0xff}} {
-				if got, c, err := decode(bytes.NewReader(body), row.coding); err == nil || c.err != nil {
-					t.Errorf("%q: %q, error %v, below %v, want an error above", body, got, err, c.err)
+				if got, c, err := decode(bytes.NewReader(body), row.coding); err == nil || c.Err != nil {
+					t.Errorf("%q: %q, error %v, below %v, want an error above", body, got, err, c.Err)
 				}
 			}
 		})
@@ -211,8 +213,8 @@ func TestSeveralParts(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			got, c, err := decode(bytes.NewReader(bytes.Join(row.parts, nil)), row.coding)
-			if (err != nil) != row.fails || c.err != nil || !row.fails && string(got) != row.want || !strings.HasPrefix(row.want, string(got)) {
-				t.Errorf("%q, error %v, below %v, want %q, an error: %t", got, err, c.err, row.want, row.fails)
+			if (err != nil) != row.fails || c.Err != nil || !row.fails && string(got) != row.want || !strings.HasPrefix(row.want, string(got)) {
+				t.Errorf("%q, error %v, below %v, want %q, an error: %t", got, err, c.Err, row.want, row.fails)
 			}
 		})
 	}
@@ -223,8 +225,61 @@ func TestCodingsNotUndone(t *testing.T) {
 	t.Parallel()
 	for _, coding := range []string{"snappy", "compress", "x-compress", "brotli", "x-deflate", "gzip2", "*", ",", "gzip,gzip", "gzip, br", "br,gzip", "gzip,identity", "gzip;q=1"} {
 		_, c, err := decode(strings.NewReader("x"), coding)
-		if !errors.Is(err, errCoding) || reasonOf(err) != "unknown_content_coding" || c.err != nil {
+		if !errors.Is(err, errCoding) || fault.ReasonOf(err) != "unknown_content_coding" || c.Err != nil {
 			t.Errorf("%q: error %v, want unknown_content_coding", coding, err)
 		}
 	}
+}
+
+// FuzzDecode checks that no bytes make a decoder panic, loop, or return more than the ratio
+// allows.
+func FuzzDecode(f *testing.F) {
+	names := []string{"gzip", "deflate", "br", "zstd", "identity", "snappy"}
+	number := func(coding string) uint8 {
+		for i, name := range names {
+			if strings.HasSuffix(coding, name) {
+				return uint8(i)
+			}
+		}
+		return 0
+	}
+	for _, c := range codings {
+		for _, body := range [][]byte{nil, []byte("hello, hello"), make([]byte, 3<<19)} {
+			sent := c.encode(f, body)
+			f.Add(number(c.coding), sent)
+			f.Add(number(c.coding), sent[:len(sent)/2])
+		}
+	}
+	f.Add(uint8(2), []byte{0x11, 0, 0})
+	f.Add(uint8(3), []byte{0x50, 0x2a, 0x4d, 0x18, 0xff, 0xff, 0xff, 0xff})
+	buf := make([]byte, 31<<10)
+	f.Fuzz(func(t *testing.T, number uint8, sent []byte) {
+		raw := &Counter{Reader: bytes.NewReader(sent)}
+		d, err := NewDecoder(raw, names[int(number)%len(names)], nil)
+		if err != nil {
+			return
+		}
+		defer d.Close()
+		var size, idle int
+		for err == nil {
+			var n int
+			n, err = d.Read(buf)
+			size += n
+			if idle++; n > 0 {
+				idle = 0
+			}
+			if idle > 100 {
+				t.Fatalf("%d bytes: 100 reads without a byte", len(sent))
+			}
+		}
+		if most := max(ratioFreeBytes, MaxRatio*(len(sent)+1)) + len(buf); size > most {
+			t.Errorf("%d bytes came out of %d, want at most %d", size, len(sent), most)
+		}
+		if errors.Is(err, io.EOF) {
+			d.Drain()
+		}
+		if raw.Err != nil {
+			t.Errorf("error %v below, where nothing broke", raw.Err)
+		}
+	})
 }

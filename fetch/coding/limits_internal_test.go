@@ -1,10 +1,8 @@
-package fetch
+package coding
 
 import (
 	"bytes"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"testing"
 
@@ -12,6 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 )
 
 // sparse is a body of n bytes of which one in every part bytes does not compress.
@@ -43,10 +42,10 @@ func TestRatio(t *testing.T) {
 				if (err == nil) != body.ok || body.ok && !bytes.Equal(got, body.body) {
 					t.Errorf("%s, ratio %d: %d bytes, error %v, want ok %t", body.name, len(body.body)/len(sent), len(got), err, body.ok)
 				}
-				if !body.ok && (!errors.Is(err, &fault{class: classify.BodyTooLarge}) || reasonOf(err) != "decompression_ratio") {
+				if !body.ok && (!errors.Is(err, &fault.Error{Class: classify.BodyTooLarge}) || fault.ReasonOf(err) != "decompression_ratio") {
 					t.Errorf("%s: %v, want BODY_TOO_LARGE, decompression_ratio", body.name, err)
 				}
-				if slack := 256 << 10; !body.ok && len(got) > ratioFreeBytes+maxRatio*len(sent)+slack { // one read more
+				if slack := 256 << 10; !body.ok && len(got) > ratioFreeBytes+MaxRatio*len(sent)+slack { // one read more
 					t.Errorf("%s: %d bytes came out of %d", body.name, len(got), len(sent))
 				}
 			}
@@ -102,7 +101,7 @@ func TestWindows(t *testing.T) {
 				if err != nil || !bytes.Equal(got, body) {
 					t.Errorf("%d bytes, error %v, want %d", len(got), err, len(body))
 				}
-			} else if !errors.Is(err, &fault{class: classify.BodyTooLarge}) || reasonOf(err) != "decompression_window" || len(got) != 0 {
+			} else if !errors.Is(err, &fault.Error{Class: classify.BodyTooLarge}) || fault.ReasonOf(err) != "decompression_window" || len(got) != 0 {
 				t.Errorf("%d bytes, error %v, want BODY_TOO_LARGE, decompression_window", len(got), err)
 			}
 		})
@@ -132,49 +131,5 @@ func TestBrotliWindowBits(t *testing.T) {
 		if got := brotliWindowBits(byte(b)); got != want || matches != 1 {
 			t.Errorf("first byte %08b: %d bits, want %d (%d patterns match)", b, got, want, matches)
 		}
-	}
-}
-
-// TestEndlessNothing: parts that are empty are no reason to read for ever. What
-// comes over the wire is limited, too.
-func TestEndlessNothing(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name, coding string
-		part         []byte
-	}{
-		{"gzip members", "gzip", codings[0].encode(t, nil)},
-		{"zstd frames to be skipped", "zstd", append([]byte{0x50, 0x2a, 0x4d, 0x18, 0, 4, 0, 0}, make([]byte, 1<<10)...)},
-		{"stored deflate blocks", "deflate", []byte{0, 0, 0, 0xff, 0xff}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Encoding", row.coding)
-				many := bytes.Repeat(row.part, 1000)
-				for sent := 0; sent < 1<<30; sent += len(many) {
-					if _, err := w.Write(many); err != nil {
-						return
-					}
-				}
-			}))
-			t.Cleanup(s.Close)
-			c, err := New(Config{Egress: Egress{Unrestricted: true}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.Close)
-			for _, truncate := range []bool{false, true} {
-				req := NewRequest(classify.Standard)
-				req.URL, req.MaxBodyBytes, req.Truncate = mustURL(t, s.URL), 1000, truncate
-				out := c.Fetch(t.Context(), req, nil)
-				if out.Body.EncodedSize > 1000+2*codingOverhead || out.Body.Size != 0 || out.Body.Truncated != truncate {
-					t.Errorf("truncate %t: read %d bytes, %d decoded, truncated %t", truncate, out.Body.EncodedSize, out.Body.Size, out.Body.Truncated)
-				}
-				if truncate != (out.Kind == classify.Success) || !truncate && (out.Failure.Class != classify.BodyTooLarge || out.Failure.Reason != "max_size_bytes") {
-					t.Errorf("truncate %t: %s, failure %+v, want BODY_TOO_LARGE, or success where the body may be cut", truncate, out.Kind, out.Failure)
-				}
-			}
-		})
 	}
 }

@@ -1,4 +1,4 @@
-package fetch_test
+package urls_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // labels returns a name of n bytes with labels of at most 63.
@@ -21,9 +21,9 @@ func urlOf(n int) string {
 	return start + strings.Repeat("a", n-len(start))
 }
 
-// TestParseURLAccepts holds what is accepted against its canonical form, which
+// TestParseAccepts holds what is accepted against its canonical form, which
 // must be its own.
-func TestParseURLAccepts(t *testing.T) {
+func TestParseAccepts(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, raw, want string }{
 		{"a host alone", "http://example.com", "http://example.com"},
@@ -101,23 +101,23 @@ func TestParseURLAccepts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			u, err := fetch.ParseURL(row.raw)
+			u, err := urls.Parse(row.raw)
 			if err != nil {
-				t.Fatalf("ParseURL(%q): %v, want %s", row.raw, err, row.want)
+				t.Fatalf("Parse(%q): %v, want %s", row.raw, err, row.want)
 			}
 			if got := u.String(); got != row.want {
-				t.Errorf("ParseURL(%q) = %s, want %s", row.raw, got, row.want)
+				t.Errorf("Parse(%q) = %s, want %s", row.raw, got, row.want)
 			}
-			again, err := fetch.ParseURL(u.String())
+			again, err := urls.Parse(u.String())
 			if err != nil || again.String() != u.String() {
-				t.Errorf("ParseURL(%s) = %v, %v, want it unchanged", u, again, err)
+				t.Errorf("Parse(%s) = %v, %v, want it unchanged", u, again, err)
 			}
 		})
 	}
 }
 
-// TestParseURLRefuses holds each refusal against its reason.
-func TestParseURLRefuses(t *testing.T) {
+// TestParseRefuses holds each refusal against its reason.
+func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, raw, reason string }{
 		{"empty", "", "missing"},
@@ -246,20 +246,20 @@ func TestParseURLRefuses(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			u, err := fetch.ParseURL(row.raw)
-			refused, ok := errors.AsType[*fetch.URLError](err)
+			u, err := urls.Parse(row.raw)
+			refused, ok := errors.AsType[*urls.Error](err)
 			if !ok {
-				t.Fatalf("ParseURL(%q) = %v, %v, want a URLError with reason %s", row.raw, u, err, row.reason)
+				t.Fatalf("Parse(%q) = %v, %v, want a urls.Error with reason %s", row.raw, u, err, row.reason)
 			}
 			if refused.Reason != row.reason || refused.Remedy == "" {
-				t.Errorf("ParseURL(%q): reason %q, remedy %q, want reason %q", row.raw, refused.Reason, refused.Remedy, row.reason)
+				t.Errorf("Parse(%q): reason %q, remedy %q, want reason %q", row.raw, refused.Reason, refused.Remedy, row.reason)
 			}
 		})
 	}
 }
 
-// TestRedactURL leaves nothing in a log that may be a secret.
-func TestRedactURL(t *testing.T) {
+// TestRedact leaves nothing in a log that may be a secret.
+func TestRedact(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, raw, want string }{
 		{"nothing to hide", "https://host:8443/a/b", "https://host:8443/a/b"},
@@ -277,15 +277,129 @@ func TestRedactURL(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := u.String()
-			if got := fetch.RedactURL(u); got != row.want {
-				t.Errorf("RedactURL(%s) = %s, want %s", row.raw, got, row.want)
+			if got := urls.Redact(u); got != row.want {
+				t.Errorf("Redact(%s) = %s, want %s", row.raw, got, row.want)
 			}
 			if u.String() != before {
-				t.Errorf("RedactURL changed its URL from %s to %s", before, u)
+				t.Errorf("Redact changed its URL from %s to %s", before, u)
 			}
 		})
 	}
-	if got := fetch.RedactURL(nil); got != "" {
-		t.Errorf("RedactURL(nil) = %q, want it empty", got)
+	if got := urls.Redact(nil); got != "" {
+		t.Errorf("Redact(nil) = %q, want it empty", got)
+	}
+}
+
+// TestResolve resolves Locations. ResolveRedirect has more tests.
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", urls.MaxBytes)
+	for _, row := range []struct{ name, location, want, reason string }{
+		{"a path", "next", "http://h:8080/a/next#f", ""},
+		{"a fragment", "next#g", "http://h:8080/a/next#g", ""},
+		{"an empty fragment", "next#", "http://h:8080/a/next", ""},
+		{"a space", "/a b", "http://h:8080/a%20b#f", ""},
+		{"a control character", "/a\x01b", "", "malformed"},
+		{"another host", "//OTHER:80/x", "http://other:80/x#f", ""},
+		{"userinfo", "http://user:secret@other/", "http://user:secret@other/#f", "userinfo"},
+		{"userinfo and another fault", "ftp://user:secret@other/", "", "scheme"},
+		{"too long", long, "", "too_long"},
+		{"too long with the path before it", long[:urls.MaxBytes-5], "", "too_long"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			from, err := urls.Parse("http://h:8080/a/b?q#f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			u, wrong := urls.Resolve(from, row.location)
+			got, reason := "", ""
+			if u != nil {
+				got = u.String()
+			}
+			if wrong != nil {
+				reason = wrong.Reason
+			}
+			if got != row.want || reason != row.reason {
+				t.Errorf("Resolve(%q) = %q, reason %q, want %q, %q", row.location, got, reason, row.want, row.reason)
+			}
+		})
+	}
+}
+
+func TestSame(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		a, b         string
+		host, origin bool
+	}{
+		{"http://a/", "http://a/x", true, true},
+		{"http://a/", "http://a:80/", true, true},
+		{"https://a:443/", "https://a/", true, true},
+		{"http://a/", "http://a./", true, true},
+		{"http://a/", "http://a:81/", true, false},
+		{"http://a/", "https://a/", true, false},
+		{"http://a:443/", "https://a/", true, false},
+		{"http://a/", "http://b/", false, false},
+		{"http://a/", "http://sub.a/", false, false},
+	} {
+		a, err := url.Parse(row.a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := url.Parse(row.b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if host, origin := urls.SameHost(a, b), urls.SameOrigin(a, b); host != row.host || origin != row.origin {
+			t.Errorf("%s and %s: same host %t, same origin %t, want %t, %t", a, b, host, origin, row.host, row.origin)
+		}
+	}
+}
+
+// TestWithout checks that the parts of a URL are removed from a copy.
+func TestWithout(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ raw, fragment, userinfo string }{
+		{"http://h/p?q", "http://h/p?q", "http://h/p?q"},
+		{"http://h/p#f", "http://h/p", "http://h/p#f"},
+		{"http://h/p#a%2Fb", "http://h/p", "http://h/p#a%2Fb"},
+		{"http://user:secret@h/p", "http://user:secret@h/p", "http://h/p"},
+	} {
+		u, err := url.Parse(row.raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := u.String()
+		if got := urls.WithoutFragment(u).String(); got != row.fragment {
+			t.Errorf("WithoutFragment(%s) = %s, want %s", row.raw, got, row.fragment)
+		}
+		if got := urls.WithoutUserinfo(u); got != row.userinfo {
+			t.Errorf("WithoutUserinfo(%s) = %s, want %s", row.raw, got, row.userinfo)
+		}
+		if u.String() != before {
+			t.Errorf("%s was changed to %s", before, u)
+		}
+	}
+	if got := urls.WithoutUserinfo(nil); got != "" {
+		t.Errorf("WithoutUserinfo(nil) = %q, want it empty", got)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, row := range []struct{ name, raw string }{
+		{"name", "https://www.example.com/some/path?with=a&query=too"},
+		{"IPv4", "http://192.0.2.1:8080/some/path"},
+		{"IPv6", "http://[2001:db8::1]:8080/some/path"},
+		{"international", "https://bücher.example/é?é"},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := urls.Parse(row.raw); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

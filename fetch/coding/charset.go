@@ -1,7 +1,8 @@
-package fetch
+package coding
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"mime"
 	"strings"
@@ -14,37 +15,42 @@ import (
 	"golang.org/x/text/transform"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 )
 
-// sniffBytes is how much of a body its charset is looked for in: what the HTML
-// standard has browsers look at.
+// sniffBytes is the length of the start of a body in which a charset may be declared, as in the
+// HTML standard.
 const sniffBytes = 1024
 
-// errCharset says that a body is not of its charset.
-var errCharset = &fault{classify.Undecodable, classify.PhaseTransfer, "invalid_charset"}
+// errCharset is the error of a body that is not valid in its charset.
+var errCharset = fault.New(classify.Undecodable, classify.PhaseTransfer, "invalid_charset")
 
-// charsetCheck reads a body as it passes and reports whether its charset can
-// decode it (spec C3). A body that is no text and names no charset passes.
-type charsetCheck struct {
+// Charset checks that a body is valid in its charset (spec C3). The body is written to it. A
+// body that is not text and has no charset is valid. Its errors are a *[fault.Error].
+type Charset struct {
 	contentType string
-	head        []byte
-	out         io.WriteCloser
+	head        []byte         // the start of the body, until the charset is known
+	out         io.WriteCloser // nil: the charset is not known yet
 }
 
+// NewCharset returns a check of a body with a Content-Type.
+func NewCharset(contentType string) *Charset { return &Charset{contentType: contentType} }
+
 // Write implements io.Writer.
-func (c *charsetCheck) Write(p []byte) (int, error) {
+func (c *Charset) Write(p []byte) (int, error) {
 	if c.out != nil {
-		return c.out.Write(p)
+		n, err := c.out.Write(p)
+		return n, asFault(err)
 	}
 	c.head = append(c.head, p...)
 	if len(c.head) < sniffBytes {
 		return len(p), nil
 	}
-	return len(p), c.begin()
+	return len(p), asFault(c.start())
 }
 
-// begin settles the charset and checks what was kept till now.
-func (c *charsetCheck) begin() error {
+// start determines the charset and checks the bytes that were kept until now.
+func (c *Charset) start() error {
 	out, err := newCharsetWriter(c.contentType, c.head)
 	if err != nil {
 		return err
@@ -54,14 +60,25 @@ func (c *charsetCheck) begin() error {
 	return err
 }
 
-// Close ends the body; an incomplete character at its end is an error.
-func (c *charsetCheck) Close() error {
+// Close ends the body. An incomplete character at its end is an error.
+func (c *Charset) Close() error {
 	if c.out == nil {
-		if err := c.begin(); err != nil {
-			return err
+		if err := c.start(); err != nil {
+			return asFault(err)
 		}
 	}
-	return c.out.Close()
+	return asFault(c.out.Close())
+}
+
+// asFault returns err with a class. A decoder of a charset has errors without one.
+func asFault(err error) error {
+	if own, ok := errors.AsType[*fault.Error](err); ok {
+		return own
+	}
+	if err != nil {
+		return errCharset
+	}
+	return nil
 }
 
 func newCharsetWriter(contentType string, head []byte) (io.WriteCloser, error) {
@@ -72,7 +89,7 @@ func newCharsetWriter(contentType string, head []byte) (io.WriteCloser, error) {
 	}
 	if label != "" {
 		if e, _ := charset.Lookup(label); e == nil {
-			return nil, &fault{classify.Undecodable, classify.PhaseTransfer, "unknown_charset"}
+			return nil, fault.New(classify.Undecodable, classify.PhaseTransfer, "unknown_charset")
 		}
 	}
 	if label == "" && strings.HasSuffix(media, "json") {
@@ -95,8 +112,7 @@ func isTextType(media string) bool {
 		strings.HasSuffix(media, "json") || media == "application/javascript"
 }
 
-// replacementFinder fails on U+FFFD, which is what a decoder writes for bytes
-// that it cannot decode.
+// replacementFinder fails on U+FFFD, which a decoder writes for bytes that it cannot decode.
 type replacementFinder struct{}
 
 // Write implements io.Writer. The decoder writes whole characters.
@@ -107,9 +123,8 @@ func (replacementFinder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// byteFinder fails on a byte that is not in a charset of single bytes. 0x80 to
-// 0x9F are in all of them, as control characters at the least (Encoding
-// standard §9); x/text leaves those out.
+// byteFinder fails on a byte that is not in a single-byte charset. All of them have 0x80 to
+// 0x9F, at least as control characters (Encoding standard §9), which x/text omits.
 type byteFinder struct{ *charmap.Charmap }
 
 // Write implements io.Writer.

@@ -1,4 +1,4 @@
-package fetch
+package egress
 
 import (
 	"context"
@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// insideSuffixes end names that only mean something inside a network: reserved
-// for it (RFC 6761, RFC 6762, RFC 8375, ICANN's .internal), or used for it so
-// widely that they will never be public (RFC 6762 appendix G), or a cluster's.
+// insideSuffixes are the ends of names that have a meaning only inside a network. They are
+// reserved for it (RFC 6761, RFC 6762, RFC 8375, ICANN's .internal), or so widely used for it
+// that they will never be public (RFC 6762 appendix G), or used by clusters.
 var insideSuffixes = []string{"localhost", "local", "localdomain", "internal", "intranet", "private", "corp", "home", "lan",
 	"home.arpa", "svc", "cluster", "consul", "onion"}
 
-// metadataNames are those of the services that hand out a machine's credentials
-// to whoever asks from inside. Nothing opens them.
+// metadataNames are the names of services that provide a machine's credentials to all its
+// programs. No setting except Unrestricted allows them.
 var metadataNames = []string{"metadata", "metadata.google.internal", "metadata.goog", "instance-data",
 	"instance-data.ec2.internal", "metadata.tencentyun.com", "metadata.azure.internal", "metadata.packet.net",
 	"metadata.platformequinix.com", "metadata.oraclecloud.com"}
 
-// checkName judges a host name, in lower case and ASCII. A name proves nothing,
-// for it can resolve to any address, which is judged when it is dialled; this
-// keeps questions about the inside away from the resolver.
-func (g *guard) checkName(host string) error {
+// checkName checks a host name in lower case and ASCII. A name can resolve to any address,
+// so the address is checked too when it is dialed. checkName keeps lookups of internal names
+// away from the resolver.
+func (g *Guard) checkName(host string) error {
 	name := strings.TrimSuffix(host, ".")
 	switch {
 	case g.isDenied(name):
@@ -39,20 +39,20 @@ func (g *guard) checkName(host string) error {
 	return nil
 }
 
-// isInside tells a name that only means something inside: a single label, or one
-// under such a suffix.
+// isInside reports whether a name has a meaning only inside a network: it is a single label,
+// or has one of the suffixes.
 func isInside(name string) bool {
 	return !strings.Contains(name, ".") ||
 		slices.ContainsFunc(insideSuffixes, func(suffix string) bool { return under(name, suffix) })
 }
 
-// isDenied tells a name that the operator has closed.
-func (g *guard) isDenied(name string) bool {
-	return slices.ContainsFunc(g.denyHosts, func(closed string) bool {
-		if suffix := trimWildcard(closed); suffix != closed {
+// isDenied reports whether the operator has blocked the name.
+func (g *Guard) isDenied(name string) bool {
+	return slices.ContainsFunc(g.denyHosts, func(denied string) bool {
+		if suffix := trimWildcard(denied); suffix != denied {
 			return under(name, suffix)
 		}
-		return name == closed
+		return name == denied
 	})
 }
 
@@ -64,18 +64,18 @@ func under(name, suffix string) bool {
 
 func trimWildcard(name string) string { return strings.TrimPrefix(name, "*.") }
 
-// hostsFile finds what stands in the system's file of hosts, and asks no one.
+// hostsFile looks names up in the system's hosts file alone.
 var hostsFile = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.ErrUnsupported
 }}
 
-// rooted is a host as it is looked up: the whole name, as it was judged, to
-// which no search list of the system may add.
-func rooted(host string) string {
+// Rooted returns the host as it is looked up. Its trailing dot keeps the system's search list
+// from changing the name that was checked.
+func Rooted(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil || strings.HasSuffix(host, ".") {
 		return host
 	}
-	if !strings.Contains(host, ".") { // Go finds a single label in that file without its dot alone
+	if !strings.Contains(host, ".") { // Go finds a single label in the hosts file only without the dot
 		if addrs, err := hostsFile.LookupHost(context.Background(), host); err == nil && len(addrs) > 0 {
 			return host
 		}

@@ -1,8 +1,10 @@
-package fetch
+package coding
 
 import (
 	"strings"
 	"testing"
+
+	"fetchd/fetch/fault"
 )
 
 // ways of writing a body to a check.
@@ -15,18 +17,18 @@ var ways = []struct {
 	{"in threes", func(n int) int { return min(n, 3) }},
 }
 
-// checkCharset returns the reason against a body, and "" where there is none.
+// checkCharset returns the reason why a body is not valid, or "".
 func checkCharset(contentType, body string, piece func(int) int) string {
-	c := &charsetCheck{contentType: contentType}
+	c := NewCharset(contentType)
 	for rest := []byte(body); len(rest) > 0; {
 		n := piece(len(rest))
 		if _, err := c.Write(rest[:n]); err != nil {
-			return reasonOf(asCharset(err))
+			return fault.ReasonOf(err)
 		}
 		rest = rest[n:]
 	}
 	if err := c.Close(); err != nil {
-		return reasonOf(asCharset(err))
+		return fault.ReasonOf(err)
 	}
 	return ""
 }
@@ -132,8 +134,8 @@ func everyByte() string {
 	return string(b)
 }
 
-// TestCharsetPlaces puts a bad and a good character at every place round the
-// first 1024 bytes, where what was kept is checked.
+// TestCharsetPlaces puts a bad and a good character at every place around the end of the
+// first 1,024 bytes, where the kept bytes are checked.
 func TestCharsetPlaces(t *testing.T) {
 	t.Parallel()
 	for _, contentType := range []string{"text/html; charset=utf-8", "text/html; charset=shift_jis"} {

@@ -1,4 +1,4 @@
-package fetch
+package coding
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"fetchd/classify"
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -24,10 +25,10 @@ const (
 	zstdBlocks  = 6         // buffers of one block
 )
 
-// maxWindowBytes is the largest window of a content coding (spec §12).
-const maxWindowBytes = 8 << 20
+// MaxWindowBytes is the largest window of a content coding (spec §12).
+const MaxWindowBytes = 8 << 20
 
-var errWindow = &fault{classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window"}
+var errWindow = fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window")
 
 // window is the memory that a coded body needs, according to its first bytes.
 type window struct {
@@ -61,11 +62,11 @@ func zstdWindow(r *bufio.Reader) (window, error) {
 	size := h.WindowSize
 	switch {
 	case h.Skippable:
-		size = maxWindowBytes
+		size = MaxWindowBytes
 	case h.SingleSegment:
 		size = h.FrameContentSize
 	}
-	if size > maxWindowBytes {
+	if size > MaxWindowBytes {
 		return window{}, errWindow
 	}
 	return window{held: int64(size) + zstdBlocks*min(int64(size), zstdBlock) + zstdBytes, limit: max(size, zstd.MinWindowSize)}, nil
@@ -79,7 +80,7 @@ func brotliWindow(r *bufio.Reader) (window, error) {
 	const longest = 5 // bytes up to the length of the first meta-block
 	head, _ := r.Peek(1)
 	size := brotliWindowBits(head[0])
-	if size > bits.Len(maxWindowBytes-1) {
+	if size > bits.Len(MaxWindowBytes-1) {
 		return window{}, errWindow
 	}
 	held := int64(1) << size
@@ -117,7 +118,7 @@ func (b *brotliReader) Read(p []byte) (int, error) {
 		more += 4 * int64(codes.Cap())
 	}
 	if !b.memory.Grow(budget.Decoder, more) {
-		return n, errOutOfMemory
+		return n, fault.OutOfMemory
 	}
 	b.held += more
 	return n, err

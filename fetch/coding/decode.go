@@ -1,0 +1,159 @@
+// Package coding undoes the content codings of bodies within limits, and checks their charsets.
+// It charges a memory budget for the decoders.
+package coding
+
+import (
+	"bufio"
+	"compress/zlib"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"fetchd/classify"
+	"fetchd/fetch/fault"
+	"fetchd/internal/budget"
+)
+
+// Limits of decompression (spec §12).
+const (
+	MaxRatio       = 200     // decoded bytes for each encoded byte
+	ratioFreeBytes = 1 << 20 // decoded bytes without a ratio
+)
+
+// Counter counts the bytes from the origin and remembers how they ended. Without it a
+// broken connection would look like a broken coding: a decoder returns
+// io.ErrUnexpectedEOF for both.
+type Counter struct {
+	io.Reader
+	Max int64 // a read after more bytes than this fails; zero: no limit
+	N   int64 // bytes read
+	Err error // the first error that is not io.EOF
+	EOF bool  // the end was read
+}
+
+// Read implements io.Reader.
+func (c *Counter) Read(p []byte) (int, error) {
+	if c.Max > 0 && c.N > c.Max { // a decoder does not return while it decodes empty parts
+		return 0, fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes")
+	}
+	n, err := c.Reader.Read(p)
+	c.N += int64(n)
+	switch {
+	case errors.Is(err, io.EOF):
+		c.EOF = true
+	case err != nil && c.Err == nil:
+		c.Err = err
+	}
+	return n, err
+}
+
+// Decoder undoes one content coding, or none. It limits the compression ratio.
+type Decoder struct {
+	io.Reader
+	close func()
+	raw   *Counter
+	out   int64
+}
+
+// errCoding is the error of a body with a coding that is not supported.
+var errCoding = fault.New(classify.Undecodable, classify.PhaseTransfer, "unknown_content_coding")
+
+// NewDecoder returns a reader of the decoded body. It charges memory for the decoder
+// until Close. Without a coding it returns raw. An empty body is valid
+// in every coding.
+func NewDecoder(raw *Counter, coding string, memory *budget.Lease) (Decoder, error) {
+	none := Decoder{Reader: raw, raw: raw}
+	coding = strings.ToLower(strings.TrimSpace(coding))
+	if coding == "" || coding == "identity" {
+		return none, nil
+	}
+	buffered := bufio.NewReaderSize(raw, 4<<10)
+	first, err := buffered.Peek(1)
+	if len(first) == 0 {
+		if errors.Is(err, io.EOF) {
+			none.Reader = buffered
+			return none, nil
+		}
+		return Decoder{}, err
+	}
+	w, err := windowOf(buffered, coding)
+	if err != nil {
+		return Decoder{}, err
+	}
+	if !memory.Grow(budget.Decoder, w.held) {
+		return Decoder{}, fault.OutOfMemory
+	}
+	release := func() { memory.Shrink(budget.Decoder, w.held) }
+	r, closer, err := newReader(buffered, coding, w, memory)
+	if err != nil {
+		release()
+		return Decoder{}, err
+	}
+	return Decoder{Reader: r, close: func() { closer(); release() }, raw: raw}, nil
+}
+
+func newReader(r *bufio.Reader, coding string, w window, memory *budget.Lease) (io.Reader, func(), error) {
+	switch coding {
+	case "gzip", "x-gzip": // RFC 9110 §8.4.1.3
+		z, err := gzip.NewReader(r)
+		return z, func() {}, err
+	case "deflate":
+		return openDeflate(r)
+	case "br":
+		b := newBrotliReader(r, memory)
+		return b, b.close, nil
+	case "zstd":
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(w.limit))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	}
+	return nil, nil, errCoding
+}
+
+// openDeflate reads the zlib format, which the name means (RFC 9110 §8.4.1.2), or the raw
+// format, which some origins send instead.
+func openDeflate(r *bufio.Reader) (io.Reader, func(), error) {
+	head, _ := r.Peek(2)
+	if len(head) == 2 && head[0]&0x0f == 8 && (uint16(head[0])<<8|uint16(head[1]))%31 == 0 {
+		z, err := zlib.NewReader(r)
+		return z, func() {}, err
+	}
+	z := flate.NewReader(r)
+	return z, func() { _ = z.Close() }, nil
+}
+
+// Read implements io.Reader. It fails if the compression ratio exceeds [MaxRatio].
+func (d *Decoder) Read(p []byte) (int, error) {
+	n, err := d.Reader.Read(p)
+	d.out += int64(n)
+	if d.out > ratioFreeBytes && d.out/MaxRatio > d.raw.N {
+		return n, fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "decompression_ratio")
+	}
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		return n, fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "decompression_window")
+	}
+	return n, err
+}
+
+// Close releases the decoder and its memory. The zero Decoder may be closed too.
+func (d *Decoder) Close() {
+	if d.close != nil {
+		d.close()
+	}
+}
+
+// Drain reads what the decoder left of the transfer, such as the last chunk of the HTTP/1.1
+// framing. So an interruption after the coded bytes is noticed. It reads a limited number
+// of trailing bytes and drops them.
+func (d *Decoder) Drain() {
+	if !d.raw.EOF && d.raw.Err == nil {
+		_, _ = io.CopyN(io.Discard, d.raw, 64<<10)
+	}
+}

@@ -1,0 +1,122 @@
+package conns
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+
+	"fetchd/classify"
+	"fetchd/fetch/fault"
+	"fetchd/internal/budget"
+)
+
+// Limits on what an origin sends in a TLS handshake. Chains of 3 to 6 KiB are usual.
+const (
+	MaxHandshakeBytes = 32 << 10
+	// secureBytes is the extra memory of a new connection with TLS: records, and with
+	// HTTP/2 its frames and header tables. The fetch that dials is charged for it.
+	secureBytes = 48 << 10
+	// usualHandshakeBytes is part of the fixed charge of every fetch.
+	usualHandshakeBytes = 12 << 10
+	// partialHandshakeBytes is the memory that crypto/tls uses for a longer handshake.
+	partialHandshakeBytes = 96 << 10
+	// MaxCertificateBytes limits the memory of a connection's certificates. Up to
+	// usualCertificateBytes are not charged.
+	MaxCertificateBytes   = 64 << 10
+	usualCertificateBytes = 24 << 10
+)
+
+var (
+	errHandshakeBytes = fault.New(classify.TLSHandshake, classify.PhaseTLS, "handshake_too_large")
+	errCertificates   = fault.New(classify.TLSHandshake, classify.PhaseTLS, "certificates_too_large")
+)
+
+// handshakeMeter limits a handshake, and charges it to the exchange that dials.
+type handshakeMeter struct {
+	x       *Exchange
+	read    int
+	charged bool
+	// heavy is set if the certificates use more memory than usual. Such a connection
+	// serves one fetch, and its session is not kept.
+	heavy bool
+}
+
+// measure attaches a meter to the handshake that config is for.
+func (d *dialling) measure(config *tls.Config) *handshakeMeter {
+	m := &handshakeMeter{x: d.Exchange}
+	d.socket.meter = m
+	config.VerifyConnection = m.verify
+	if config.ClientSessionCache != nil {
+		config.ClientSessionCache = &meteredSessions{config.ClientSessionCache, m}
+	}
+	return m
+}
+
+// charge reports whether the memory was granted. It is charged until the exchange ends.
+func (m *handshakeMeter) charge(n int64) bool {
+	m.x.mu.Lock()
+	defer m.x.mu.Unlock()
+	if m.x.ended || !m.x.settings.Memory.Grow(budget.Receiving, n) {
+		return false
+	}
+	m.x.charged += n
+	return true
+}
+
+// count adds n bytes that were read.
+func (m *handshakeMeter) count(n int) error {
+	first := m.read == 0
+	m.read += n
+	switch {
+	case first && !m.charge(secureBytes):
+		return errOutOfMemory
+	case m.read > MaxHandshakeBytes:
+		return errHandshakeBytes
+	case m.read > usualHandshakeBytes && !m.charged:
+		m.charged = true
+		if !m.charge(partialHandshakeBytes) {
+			return errOutOfMemory
+		}
+	}
+	return nil
+}
+
+// verify is a [tls.Config.VerifyConnection]. crypto/tls calls it before the origin can
+// delay the rest of the handshake while its certificates are in memory.
+func (m *handshakeMeter) verify(state tls.ConnectionState) error {
+	n := certificateBytes(state.PeerCertificates)
+	if m.heavy = n > usualCertificateBytes; !m.heavy {
+		return nil
+	}
+	if n > MaxCertificateBytes {
+		return errCertificates
+	}
+	if !m.charge(n) {
+		return errOutOfMemory
+	}
+	return nil
+}
+
+// certificateBytes estimates the memory of parsed certificates: their bytes, the parts
+// that crypto/x509 copies, and the names.
+func certificateBytes(chain []*x509.Certificate) (n int64) {
+	const entry = 48
+	for _, c := range chain {
+		names := len(c.DNSNames) + len(c.EmailAddresses) + len(c.IPAddresses) + len(c.URIs) + len(c.Extensions) +
+			len(c.Subject.Names) + len(c.Issuer.Names) + len(c.PolicyIdentifiers) + len(c.CRLDistributionPoints)
+		n += 3*int64(len(c.Raw)) + entry*int64(names)
+	}
+	return n
+}
+
+// Put implements [tls.ClientSessionCache]. A session keeps its certificates in memory.
+func (c *meteredSessions) Put(key string, session *tls.ClientSessionState) {
+	if !c.meter.heavy {
+		c.ClientSessionCache.Put(key, session)
+	}
+}
+
+// meteredSessions is the session cache of one connection.
+type meteredSessions struct {
+	tls.ClientSessionCache
+	meter *handshakeMeter
+}

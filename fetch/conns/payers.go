@@ -1,0 +1,51 @@
+package conns
+
+import (
+	"sync"
+
+	"fetchd/internal/budget"
+)
+
+// headPayers are the fetches that await a head on an HTTP/2 connection. Only one head
+// at a time can be arriving there, so only one of the fetches is charged for it.
+type headPayers struct {
+	mu      sync.Mutex
+	waiting map[*Exchange]struct{}
+	payer   *Exchange // one of the waiting fetches; nil: there is none
+}
+
+func (p *headPayers) add(x *Exchange) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting == nil {
+		p.waiting = make(map[*Exchange]struct{})
+	}
+	p.waiting[x] = struct{}{}
+	if p.payer == nil {
+		p.chargeLocked()
+	}
+}
+
+// remove releases the charge of x, and charges another fetch.
+func (p *headPayers) remove(x *Exchange) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.waiting, x)
+	if p.payer == x {
+		x.settings.Memory.Shrink(budget.Receiving, http2HeadBytes)
+		p.payer = nil
+		p.chargeLocked()
+	}
+}
+
+// chargeLocked charges any fetch that has the memory. Those without it end.
+func (p *headPayers) chargeLocked() {
+	for x := range p.waiting {
+		if x.settings.Memory.Grow(budget.Receiving, http2HeadBytes) {
+			p.payer = x
+			return
+		}
+		delete(p.waiting, x)
+		x.cancel(errOutOfMemory)
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package conns
+
+// hungUp reports false: only net/http notices here that the peer has closed the connection.
+func (s *socket) hungUp(bool) bool { return false }

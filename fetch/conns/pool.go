@@ -1,0 +1,389 @@
+package conns
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fetchd/fetch/egress"
+)
+
+// Limits of idle connections. Connections in use have none: a fetch would have to wait.
+const (
+	maxIdle        = 1024
+	maxIdlePerHost = 512 // to connect costs more than a fetch (decision 16)
+	// idleLimit is how long a connection may be idle, unless the origin says less.
+	idleLimit = 60 * time.Second
+	// recentUse is how long ago a connection was last used that the last permitted attempt
+	// takes. Servers that close idle connections rarely do so within the first second.
+	recentUse = 800 * time.Millisecond
+	// sweepInterval is the time between two checks of all idle connections.
+	sweepInterval = time.Second
+)
+
+// Config configures a [Pool].
+type Config struct {
+	// Guard judges every address before it is dialled. It is required.
+	Guard *egress.Guard
+	// Resolver looks up names. It is required.
+	Resolver *net.Resolver
+	// Proxy is the proxy for every request. Nil means none.
+	Proxy *url.URL
+	// Dial replaces Guard, Resolver and TCP, for tests. Nil means none.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// RootCAs verifies the certificates of origins. Nil means the system's roots.
+	RootCAs *x509.CertPool
+	// Origins holds the TLS settings of single origins, by "host:port"; see
+	// [Pool.SetOrigins].
+	Origins map[string]*OriginTLS
+}
+
+// Stats are the numbers of a pool's connections.
+type Stats struct {
+	// Open and Idle are the current numbers of connections. Open includes Idle.
+	Open, Idle int
+	// Dialled, Reused and Stale count since the start: connections made, requests on a
+	// connection that had carried another one, and connections found dead while idle.
+	Dialled, Reused, Stale int64
+}
+
+// Pool holds connections to origins. It is safe for concurrent use.
+type Pool struct {
+	guard    *egress.Guard
+	resolver *net.Resolver
+	proxy    *url.URL
+	override func(ctx context.Context, network, address string) (net.Conn, error)
+	tls      *tls.Config
+	origins  atomic.Pointer[map[string]*OriginTLS]
+	// The transports only make connections. Those of alone speak HTTP/1.1 and say that
+	// they close after one request.
+	shared, alone *http.Transport
+
+	open, dialled, reused, stale atomic.Int64
+
+	mu     sync.Mutex
+	hosts  map[key]*host
+	idle   idleList
+	sweeps *time.Timer // runs while a connection is idle
+	closed bool
+}
+
+// key identifies the connections that a request may use.
+type key struct {
+	scheme string
+	host   string     // with the port, as in the URL; empty for http through an HTTP proxy
+	origin *OriginTLS // nil: the origin has no settings
+}
+
+// host holds the connections of one key, except those of HTTP/1 that are in use.
+type host struct {
+	idle   []*conn // HTTP/1; the longest idle first
+	shared []*conn // HTTP/2, idle or in use
+	full   []*conn // HTTP/2, which had no stream left when they were last asked
+	idle2  int     // connections of HTTP/2 that are idle
+}
+
+// New returns a pool without connections.
+func New(cfg Config) *Pool {
+	p := &Pool{guard: cfg.Guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, hosts: make(map[key]*host)}
+	p.origins.Store(&cfg.Origins)
+	p.tls = &tls.Config{
+		RootCAs:            cfg.RootCAs,
+		MinVersion:         tls.VersionTLS12,
+		NextProtos:         []string{"h2", "http/1.1"},
+		ClientSessionCache: tls.NewLRUClientSessionCache(1024),
+	}
+	p.shared = p.transport(p.tls)
+	p.shared.ForceAttemptHTTP2 = true
+	p.alone = p.transport(withoutHTTP2(p.tls))
+	p.alone.DisableKeepAlives = true
+	return p
+}
+
+func withoutHTTP2(config *tls.Config) *tls.Config {
+	config = config.Clone()
+	config.NextProtos = []string{"http/1.1"}
+	return config
+}
+
+// SetOrigins replaces the TLS settings of single origins. Connections made with settings
+// that are not in the new map, by pointer, take no further request.
+func (p *Pool) SetOrigins(origins map[string]*OriginTLS) {
+	p.origins.Store(&origins)
+	p.mu.Lock()
+	for _, h := range p.hosts {
+		for _, c := range slices.Concat(h.shared, h.full) {
+			c.retired = c.retired || !p.isCurrent(c)
+		}
+	}
+	p.mu.Unlock()
+	p.sweep()
+}
+
+// isCurrent reports whether a connection was made with the origin's present settings.
+func (p *Pool) isCurrent(c *conn) bool {
+	return c.key.scheme == "http" || (*p.origins.Load())[c.address] == c.key.origin
+}
+
+// Close closes the idle connections. The others are closed when their requests have ended.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.sweep()
+}
+
+// Stats returns the numbers of connections.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	idle := p.idle.n
+	p.mu.Unlock()
+	return Stats{Open: int(p.open.Load()), Idle: idle, Dialled: p.dialled.Load(), Reused: p.reused.Load(), Stale: p.stale.Load()}
+}
+
+// take returns a connection with a slot reserved for one request, or nil if none is free.
+func (p *Pool) take(k key, recent bool) *conn {
+	for {
+		p.mu.Lock()
+		c := p.pickLocked(k, time.Now(), recent)
+		p.mu.Unlock()
+		if c == nil {
+			return nil
+		}
+		if c.alive() {
+			p.reused.Add(1)
+			return c
+		}
+		p.stale.Add(1)
+		p.retire(c)
+		c.cc.Release()
+		p.release(c)
+	}
+}
+
+// pickLocked reserves a slot on a connection that may be alive. Of HTTP/1 it takes the
+// connection that was used last.
+func (p *Pool) pickLocked(k key, now time.Time, recent bool) *conn {
+	h := p.hosts[k]
+	if h == nil {
+		return nil
+	}
+	for i := len(h.shared) - 1; i >= 0; i-- {
+		c := h.shared[i]
+		if c.users == 0 && c.isOld(now, recent) || recent && c.users > 0 && !c.socket.readSince(now.Add(-recentUse)) {
+			continue
+		}
+		if c.cc.Available() == 0 || c.cc.Reserve() != nil {
+			h.shared = slices.Delete(h.shared, i, i+1)
+			h.full = append(h.full, c)
+			continue
+		}
+		if c.users++; c.users == 1 {
+			p.idle.remove(c)
+			h.idle2--
+		}
+		return c
+	}
+	for n := len(h.idle); n > 0 && !h.idle[n-1].isOld(now, recent); n = len(h.idle) {
+		c := h.idle[n-1]
+		p.removeLocked(c)
+		if c.cc.Reserve() == nil {
+			c.users = 1
+			return c
+		}
+		p.stale.Add(1)
+		go c.close()
+	}
+	return nil
+}
+
+// share lets other requests use an HTTP/2 connection, over which a head has come.
+func (p *Pool) share(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.shared || c.alone || c.retired || p.closed {
+		return
+	}
+	c.shared = true
+	h := p.hostLocked(c.key)
+	h.shared = append(h.shared, c)
+}
+
+// retire makes a connection take no further request.
+func (p *Pool) retire(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.retired = true
+}
+
+// release ends the use of a connection by one request, and keeps or closes it.
+func (p *Pool) release(c *conn) {
+	p.mu.Lock()
+	c.users--
+	closing := p.putLocked(c, time.Now())
+	p.mu.Unlock()
+	if closing != nil {
+		go closing.close() // TLS may wait five seconds for a peer that does not read
+	}
+}
+
+// putLocked keeps a connection for later requests if it can. It returns the connection
+// that must be closed instead: this one, another one, or nil.
+func (p *Pool) putLocked(c *conn, now time.Time) *conn {
+	fit := !c.alone && !c.retired && !p.closed && p.isCurrent(c) && c.cc.Available() > 0
+	if c.http2 && c.users > 0 {
+		if fit && c.shared {
+			p.refillLocked(c)
+		}
+		return nil
+	}
+	if !fit || c.http2 && !c.shared {
+		p.removeLocked(c)
+		return c
+	}
+	h := p.hostLocked(c.key)
+	if len(h.idle)+h.idle2 >= maxIdlePerHost {
+		p.removeLocked(c)
+		return c
+	}
+	if c.http2 {
+		p.refillLocked(c)
+		h.idle2++
+	} else {
+		h.idle = append(h.idle, c)
+	}
+	c.last = now
+	p.idle.push(c)
+	if p.sweeps == nil {
+		p.sweeps = time.AfterFunc(sweepInterval, p.sweep)
+	}
+	if p.idle.n <= maxIdle {
+		return nil
+	}
+	longest := p.idle.oldest
+	p.removeLocked(longest)
+	return longest
+}
+
+// refillLocked lets requests look at an HTTP/2 connection again that was full.
+func (p *Pool) refillLocked(c *conn) {
+	h := p.hostLocked(c.key)
+	if i := slices.Index(h.full, c); i >= 0 {
+		h.full = slices.Delete(h.full, i, i+1)
+		h.shared = append(h.shared, c)
+	}
+}
+
+// removeLocked removes a connection from all lists.
+func (p *Pool) removeLocked(c *conn) {
+	wasIdle := p.idle.remove(c)
+	h := p.hosts[c.key]
+	if h == nil {
+		return
+	}
+	if c.http2 {
+		if wasIdle {
+			h.idle2--
+		}
+		h.shared, h.full = without(h.shared, c), without(h.full, c)
+	} else {
+		h.idle = without(h.idle, c)
+	}
+	if len(h.idle)+len(h.shared)+len(h.full) == 0 {
+		delete(p.hosts, c.key)
+	}
+}
+
+// without removes c, which is most often the last.
+func without(list []*conn, c *conn) []*conn {
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i] == c {
+			return slices.Delete(list, i, i+1)
+		}
+	}
+	return list
+}
+
+func (p *Pool) hostLocked(k key) *host {
+	h := p.hosts[k]
+	if h == nil {
+		h = new(host)
+		p.hosts[k] = h
+	}
+	return h
+}
+
+// sweep closes the idle connections that are old, dead or retired.
+func (p *Pool) sweep() {
+	var closing []*conn
+	p.mu.Lock()
+	now := time.Now()
+	for c := p.idle.oldest; c != nil; c = c.newer {
+		dead := c.cc.Err() != nil || c.cc.Available() == 0 // after a GOAWAY there is no error
+		if !dead && !c.retired && !c.isOld(now, false) && !p.closed && p.isCurrent(c) {
+			continue
+		}
+		if dead {
+			p.stale.Add(1)
+		}
+		closing = append(closing, c)
+	}
+	for _, c := range closing {
+		p.removeLocked(c)
+	}
+	if p.sweeps != nil {
+		p.sweeps.Stop()
+		p.sweeps = nil
+	}
+	if p.idle.n > 0 {
+		p.sweeps = time.AfterFunc(sweepInterval, p.sweep)
+	}
+	p.mu.Unlock()
+	for _, c := range closing {
+		go c.close()
+	}
+}
+
+// idleList lists idle connections in the order in which they became idle.
+type idleList struct {
+	oldest, newest *conn
+	n              int
+}
+
+func (l *idleList) push(c *conn) {
+	c.listed, c.older, c.newer = true, l.newest, nil
+	if l.newest != nil {
+		l.newest.newer = c
+	} else {
+		l.oldest = c
+	}
+	l.newest = c
+	l.n++
+}
+
+// remove reports whether c was in the list.
+func (l *idleList) remove(c *conn) bool {
+	if !c.listed {
+		return false
+	}
+	if c.older != nil {
+		c.older.newer = c.newer
+	} else {
+		l.oldest = c.newer
+	}
+	if c.newer != nil {
+		c.newer.older = c.older
+	} else {
+		l.newest = c.older
+	}
+	c.listed, c.older, c.newer = false, nil, nil
+	l.n--
+	return true
+}

@@ -1,0 +1,309 @@
+package conns_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/test/bufconn"
+
+	"fetchd/classify"
+	"fetchd/fetch/conns"
+	"fetchd/fetch/egress"
+	"fetchd/fetch/timers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bench is a pool with an origin that answers with the number of the connection.
+type bench struct {
+	*testing.T
+	pool   *conns.Pool
+	target conns.Target
+}
+
+// answer sends one request, reads the answer, and returns it.
+func (b *bench) answer(t conns.Target) (string, conns.Report) {
+	b.Helper()
+	x, resp, err := b.send(b.Context(), t)
+	defer x.End()
+	if err != nil {
+		b.Error(err)
+		return "", x.Report()
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.Error(err)
+	}
+	return string(body), x.Report()
+}
+
+func (b *bench) send(ctx context.Context, t conns.Target) (*conns.Exchange, *http.Response, error) {
+	b.Helper()
+	x := b.pool.NewExchange(ctx, new(timers.Clock), conns.Settings{})
+	if err := x.Connect(t); err != nil {
+		return x, nil, err
+	}
+	req := (&http.Request{Method: http.MethodGet, URL: t.URL, Host: t.URL.Host, Header: http.Header{}}).WithContext(x.Traced())
+	resp, err := x.RoundTrip(req)
+	return x, resp, err
+}
+
+func numbered(accepted *atomic.Int64) func(context.Context, net.Conn) context.Context {
+	return func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, numberKey{}, strconv.FormatInt(accepted.Add(1), 10))
+	}
+}
+
+type numberKey struct{}
+
+func tellNumber(w http.ResponseWriter, r *http.Request) {
+	if timeout := r.URL.Query().Get("timeout"); timeout != "" {
+		w.Header().Set("Keep-Alive", "timeout="+timeout)
+	}
+	if challenge := r.URL.Query().Get("challenge"); challenge != "" {
+		w.Header().Set("Www-Authenticate", challenge)
+	}
+	_, _ = fmt.Fprint(w, r.Context().Value(numberKey{}))
+}
+
+// newBench starts an origin in memory, for a synctest bubble.
+func newBench(t *testing.T, origins map[string]*conns.OriginTLS) *bench {
+	t.Helper()
+	var accepted atomic.Int64
+	l := bufconn.Listen(64 << 10)
+	srv := &http.Server{Handler: http.HandlerFunc(tellNumber), ConnContext: numbered(&accepted)}
+	go func() { _ = srv.Serve(l) }()
+	p := conns.New(conns.Config{
+		Guard:   egress.New(egress.Policy{Unrestricted: true}),
+		Origins: origins,
+		Dial:    func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+	})
+	t.Cleanup(func() {
+		p.Close()
+		_ = srv.Close()
+		_ = l.Close()
+	})
+	return &bench{T: t, pool: p, target: conns.Target{URL: &url.URL{Scheme: "http", Host: "origin.example", Path: "/"}}}
+}
+
+// TestReuse checks which connection the second request takes after a pause.
+func TestReuse(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name  string
+		first string // query of the first request
+		pause time.Duration
+		then  func(*conns.Target)
+		want  string
+	}{
+		{name: "at once", want: "1"},
+		{name: "after less than the idle limit", pause: 59 * time.Second, want: "1"},
+		{name: "not after the idle limit", pause: 60 * time.Second, want: "2"},
+		{name: "after less than Keep-Alive says", first: "timeout=5", pause: 3900 * time.Millisecond, want: "1"},
+		{name: "not a second before Keep-Alive says", first: "timeout=5", pause: 4 * time.Second, want: "2"},
+		{name: "half of a short Keep-Alive", first: "timeout=1", pause: 500 * time.Millisecond, want: "2"},
+		{name: "Keep-Alive of more than the idle limit", first: "timeout=900", pause: 60 * time.Second, want: "2"},
+		{name: "Keep-Alive that is no number", first: "timeout=x", pause: 59 * time.Second, want: "1"},
+		{name: "a recent connection", pause: 799 * time.Millisecond, then: func(t *conns.Target) { t.Recent = true }, want: "1"},
+		{name: "no connection that is not recent", pause: 800 * time.Millisecond, then: func(t *conns.Target) { t.Recent = true }, want: "2"},
+		{name: "alone", then: func(t *conns.Target) { t.Alone = true }, want: "2"},
+		{name: "another host", then: func(t *conns.Target) { t.URL = &url.URL{Scheme: "http", Host: "other.example", Path: "/"} }, want: "2"},
+		{name: "another port", then: func(t *conns.Target) { t.URL = &url.URL{Scheme: "http", Host: "origin.example:81", Path: "/"} }, want: "2"},
+		{name: "not after NTLM", first: "challenge=NTLM", want: "2"},
+		{name: "after Basic", first: "challenge=Basic", want: "1"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, nil)
+				first := b.target
+				first.URL = &url.URL{Scheme: "http", Host: first.URL.Host, Path: "/", RawQuery: row.first}
+				b.answer(first)
+				time.Sleep(row.pause)
+				if row.then != nil {
+					row.then(&b.target)
+				}
+				got, report := b.answer(b.target)
+				if got != row.want || report.Reused != (got == "1") {
+					t.Errorf("connection %s (reused: %t), want %s", got, report.Reused, row.want)
+				}
+				if s := b.pool.Stats(); row.pause >= time.Minute && s.Open != 1 {
+					t.Errorf("%d connections are open, want 1: the idle limit has passed", s.Open)
+				}
+			})
+		})
+	}
+}
+
+// TestAloneIsNotKept checks that the connection of a request that goes alone serves no
+// other request.
+func TestAloneIsNotKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		alone := b.target
+		alone.Alone = true
+		b.answer(alone)
+		synctest.Wait()
+		if s := b.pool.Stats(); s.Open != 0 || s.Idle != 0 {
+			t.Errorf("open %d, idle %d, want none", s.Open, s.Idle)
+		}
+	})
+}
+
+// TestOver checks that an exchange that is over sends nothing, and that its connection
+// stays usable.
+func TestOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.answer(b.target)
+		x := b.pool.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
+		if err := x.Connect(b.target); err != nil {
+			t.Fatal(err)
+		}
+		x.Cancel(context.Canceled)
+		if _, err := x.RoundTrip((&http.Request{Method: http.MethodGet, URL: b.target.URL, Header: http.Header{}}).WithContext(x.Traced())); err == nil {
+			t.Error("a request was sent")
+		}
+		if x.Report().Sent {
+			t.Error("the report says that the request was sent")
+		}
+		x.End()
+		if got, _ := b.answer(b.target); got != "1" {
+			t.Errorf("connection %s, want 1", got)
+		}
+		x = b.pool.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
+		defer x.End()
+		x.Cancel(context.Canceled)
+		if err := x.Connect(b.target); err == nil {
+			t.Error("an exchange that is over has connected")
+		}
+	})
+}
+
+// TestWrongConnection checks that a request for another host is not sent.
+func TestWrongConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		x := b.pool.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
+		defer x.End()
+		if err := x.Connect(b.target); err != nil {
+			t.Fatal(err)
+		}
+		other := &url.URL{Scheme: "http", Host: "other.example", Path: "/"}
+		_, err := x.RoundTrip((&http.Request{Method: http.MethodGet, URL: other, Header: http.Header{}}).WithContext(x.Traced()))
+		if classify.Error(classify.PhaseRequest, err) != classify.Internal {
+			t.Errorf("error %v, want INTERNAL", err)
+		}
+	})
+}
+
+// TestIdleLimits checks how many connections are kept of many that were open at once.
+func TestIdleLimits(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name        string
+		hosts, each int
+		want        int
+	}{
+		{"of one host", 1, 600, 512},
+		{"of all hosts", 3, 400, 1024},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, nil)
+				var open []*conns.Exchange
+				for i := range row.hosts * row.each {
+					target := b.target
+					target.URL = &url.URL{Scheme: "http", Host: fmt.Sprintf("origin%d.example", i%row.hosts), Path: "/"}
+					x, resp, err := b.send(t.Context(), target)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, _ = io.ReadAll(resp.Body)
+					open = append(open, x)
+				}
+				for _, x := range open {
+					x.End()
+				}
+				synctest.Wait()
+				if s := b.pool.Stats(); s.Idle != row.want || s.Open != row.want {
+					t.Errorf("idle %d, open %d, want %d", s.Idle, s.Open, row.want)
+				}
+				b.pool.Close()
+				synctest.Wait()
+				if s := b.pool.Stats(); s.Idle != 0 || s.Open != 0 {
+					t.Errorf("after Close: idle %d, open %d", s.Idle, s.Open)
+				}
+			})
+		})
+	}
+}
+
+// TestHTTP2 checks that requests share a connection only after a head has come over it,
+// and that new settings of the origin replace it.
+func TestHTTP2(t *testing.T) {
+	t.Parallel()
+	var accepted atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(tellNumber))
+	srv.EnableHTTP2 = true
+	srv.Config.ConnContext = numbered(&accepted)
+	srv.StartTLS()
+	defer srv.Close()
+	u, _ := url.Parse(srv.URL)
+	roots := srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	p := conns.New(conns.Config{
+		Guard:    egress.New(egress.Policy{Unrestricted: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}),
+		Resolver: net.DefaultResolver,
+		RootCAs:  roots,
+	})
+	defer p.Close()
+	b := &bench{T: t, pool: p, target: conns.Target{URL: u}}
+	first := make([]*conns.Exchange, 3)
+	for i := range first {
+		first[i] = p.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
+		if err := first[i].Connect(b.target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := p.Stats(); s.Dialled != 3 {
+		t.Errorf("%d connections for 3 requests at once, want 3", s.Dialled)
+	}
+	for _, x := range first {
+		x.End()
+	}
+	one, report := b.answer(b.target)
+	if report.Protocol != "HTTP/2.0" || report.Reused {
+		t.Errorf("%+v", report)
+	}
+	var many sync.WaitGroup
+	for range 50 {
+		many.Go(func() {
+			if got, report := b.answer(b.target); got != one || !report.Reused {
+				t.Errorf("connection %s (reused: %t), want %s", got, report.Reused, one)
+			}
+		})
+	}
+	many.Wait()
+	p.SetOrigins(map[string]*conns.OriginTLS{u.Host: {RootCAs: roots, Certificate: new(tls.Certificate)}})
+	if got, _ := b.answer(b.target); got == one {
+		t.Error("new settings of the origin use a connection of the old ones")
+	}
+}

@@ -1,0 +1,127 @@
+package conns
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"fetchd/classify"
+	"fetchd/fetch/fault"
+)
+
+// What an HTTP/2 origin may send. It can send frames for streams that are over, or that
+// change nothing, as fast as the network allows.
+const (
+	// idleBytes is the limit while no request is open: PING, SETTINGS, and what was on
+	// the way when a stream was reset, at most the window of a stream.
+	idleBytes = 256 << 10
+	// streamBytes is the limit for each open request between two steps of any of them: a
+	// head or body bytes that are read. 17 heads of 64 KiB need a little more than 1 MiB.
+	streamBytes = 2 << 20
+)
+
+var errUnasked = fault.New(classify.Protocol, classify.PhaseProcessing, "unrequested_bytes")
+
+// socket is the TCP connection to an origin or a proxy, below TLS.
+type socket struct {
+	net.Conn
+	raw    syscall.RawConn // nil: not of the operating system
+	pool   *Pool
+	remote string // address of the peer; empty if it is a proxy
+	// failed is the error that ended reading. net/http reports some of them without a
+	// type, for example within a response head.
+	failed atomic.Pointer[error]
+	meter  *handshakeMeter // of the TLS handshake in progress
+	turns  turns
+	lastly atomic.Int64 // time of the last read, in nanoseconds since 1970
+	bytes  atomic.Int64 // received
+	most   atomic.Int64 // limit of bytes; zero: none
+	close  sync.Once
+}
+
+func (p *Pool) newSocket(raw net.Conn, toProxy bool) *socket {
+	s := &socket{Conn: raw, pool: p}
+	if system, ok := raw.(syscall.Conn); ok {
+		s.raw, _ = system.SyscallConn()
+	}
+	if addr := raw.RemoteAddr(); addr != nil && !toProxy {
+		s.remote = addr.String()
+	}
+	p.open.Add(1)
+	return s
+}
+
+// Read implements net.Conn.
+func (s *socket) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if n > 0 {
+		s.turns.read()
+		s.lastly.Store(time.Now().UnixNano())
+		if most := s.most.Load(); s.bytes.Add(int64(n)) > most && most > 0 {
+			_ = s.Close()
+			err = errUnasked
+		}
+	}
+	if s.meter != nil {
+		if fault := s.meter.count(n); fault != nil {
+			return 0, fault
+		}
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) { // ErrClosed: this side closed it
+		first := err // err itself would be on the heap with every read
+		s.failed.CompareAndSwap(nil, &first)
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (s *socket) Write(p []byte) (int, error) {
+	s.turns.write()
+	return s.Conn.Write(p)
+}
+
+// Close implements net.Conn.
+func (s *socket) Close() error {
+	s.close.Do(func() { s.pool.open.Add(-1) })
+	return s.Conn.Close()
+}
+
+// permit allows the origin n bytes from now on. Zero means that there is no limit.
+func (s *socket) permit(n int64) { s.most.Store(s.bytes.Load() + n) }
+
+// readError returns the error that ended reading, or nil.
+func (s *socket) readError() error {
+	if err := s.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// readSince reports whether anything was received after t.
+func (s *socket) readSince(t time.Time) bool { return s.lastly.Load() > t.UnixNano() }
+
+// turns tells an answer from bytes that were received before the request was sent.
+// Those bytes belong to an earlier request, whose origin sent more than one answer.
+type turns struct {
+	reads   atomic.Uint32 // that returned bytes
+	atWrite atomic.Uint32 // value of reads when the request was first written
+	unsent  atomic.Bool   // nothing of the request is written
+}
+
+// begin starts a request.
+func (t *turns) begin() { t.unsent.Store(true) }
+
+func (t *turns) read() { t.reads.Add(1) }
+
+func (t *turns) write() {
+	if t.unsent.Load() {
+		t.atWrite.Store(t.reads.Load())
+		t.unsent.Store(false)
+	}
+}
+
+// answered reports whether bytes were received after the request was first written.
+func (t *turns) answered() bool { return !t.unsent.Load() && t.reads.Load() != t.atWrite.Load() }

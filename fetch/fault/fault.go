@@ -1,0 +1,80 @@
+// Package fault has the errors of package fetch that know their class.
+package fault
+
+import (
+	"crypto/x509"
+	"errors"
+	"syscall"
+
+	"fetchd/classify"
+)
+
+// Error is an error that knows its class. It implements [classify.Classified].
+type Error struct {
+	Class  classify.Class
+	Phase  classify.Phase // NoPhase: the caller knows it
+	Reason string         // the finer cause in lower_snake_case; empty: none
+}
+
+// OutOfMemory is the error of a fetch for which the memory budget has nothing left.
+var OutOfMemory = New(classify.OutOfMemory, classify.NoPhase, "memory")
+
+// New returns an error of a class.
+func New(class classify.Class, phase classify.Phase, reason string) *Error {
+	return &Error{Class: class, Phase: phase, Reason: reason}
+}
+
+// Error returns the class and the reason.
+func (e *Error) Error() string {
+	if e.Reason == "" {
+		return e.Class.String()
+	}
+	return e.Class.String() + ": " + e.Reason
+}
+
+// ErrorClass implements [classify.Classified].
+func (e *Error) ErrorClass() classify.Class { return e.Class }
+
+// Is matches every *Error of the same class.
+func (e *Error) Is(target error) bool {
+	other, ok := target.(*Error)
+	return ok && other.Class == e.Class
+}
+
+// PhaseError adds the phase of connecting in which an error occurred.
+type PhaseError struct {
+	Phase classify.Phase
+	err   error
+}
+
+// InPhase adds a phase to an error.
+func InPhase(phase classify.Phase, err error) error { return &PhaseError{phase, err} }
+
+// Error returns the phase and the cause.
+func (e *PhaseError) Error() string { return e.Phase.String() + ": " + e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *PhaseError) Unwrap() error { return e.err }
+
+// ReasonOf returns the finer cause of an error, or "" if it has none.
+func ReasonOf(err error) string {
+	if own, ok := errors.AsType[*Error](err); ok {
+		return own.Reason
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		if invalid.Reason == x509.Expired {
+			return "certificate_expired" // or not yet valid
+		}
+		return "certificate_invalid"
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "certificate_wrong_name"
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "certificate_unknown_authority"
+	}
+	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) {
+		return "unreachable"
+	}
+	return ""
+}
