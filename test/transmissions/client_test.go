@@ -9,6 +9,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/urls"
 )
 
 // long reports whether the long forms of tests run.
@@ -38,7 +39,7 @@ func newRequest(t testing.TB, p classify.Profile, method, url string) *fetch.Req
 	t.Helper()
 	r := fetch.NewRequest(p)
 	var err error
-	if r.URL, err = fetch.ParseURL(url); err != nil {
+	if r.URL, err = urls.Parse(url); err != nil {
 		t.Fatal(err)
 	}
 	r.Method, r.Delivery, r.TotalTimeout = method, fetch.Inline, time.Minute

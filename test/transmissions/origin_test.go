@@ -3,6 +3,7 @@ package transmissions
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -19,7 +20,16 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"fetchd/internal/selfsigned"
+	"fetchd/test/rig"
 )
+
+// until waits for a condition, and fails the test if it does not come true.
+func until(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	rig.Until(ctx, t, what, done)
+}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -243,6 +253,7 @@ type frames struct {
 	writing sync.Mutex
 	block   bytes.Buffer // output of encoder
 	encoder *hpack.Encoder
+	silent  bool // no PING is answered; of the reader
 }
 
 func (o *origin) serveHTTP2(c net.Conn, number int) {
@@ -274,7 +285,7 @@ func (o *origin) serveHTTP2(c net.Conn, number int) {
 		case *http2.PingFrame:
 			if frame.IsAck() {
 				o.record(request{path: pingAnswer, connection: number})
-			} else {
+			} else if !f.silent {
 				err = f.write(func() error { return f.WritePing(true, frame.Data) })
 			}
 		case *http2.MetaHeadersFrame:

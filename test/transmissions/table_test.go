@@ -12,7 +12,6 @@ import (
 	"golang.org/x/net/http2"
 
 	"fetchd/classify"
-	"fetchd/test/rig"
 )
 
 // always is more transmissions than any fetch makes.
@@ -144,7 +143,7 @@ func (c cell) check(t *testing.T) {
 	if c.warm {
 		warm(t, client, o)
 		if c.idle {
-			rig.Until(t.Context(), t, "the client has seen the end of the connection", func() bool {
+			until(t, "the client has seen the end of the connection", func() bool {
 				return !o.isOpen(1) || len(o.requests(pingAnswer)) > 0
 			})
 		}
