@@ -201,8 +201,6 @@ func (d *Decision) verdict(p *Policy, o *Observation, retried, refresh bool) (Ve
 		return BodyCommitted, "B3"
 	case o.attempt() >= p.MaxAttempts:
 		return AttemptsExhausted, "I4"
-	case o.Exchanges >= MaxExchanges:
-		return ExchangeLimit, "I6"
 	case d.DelaySource == FromRetryAfter && d.Delay > p.MaxRetryAfter:
 		return RetryAfterTooLong, "W3"
 	case d.Delay >= o.TimeLeft:
@@ -225,7 +223,7 @@ func sourceRule(s DelaySource) Rule {
 // whether the method is safe to repeat.
 func (d *Decision) retryable() bool {
 	switch d.Verdict {
-	case Retry, AttemptsExhausted, NoTime, RetryAfterTooLong, ExchangeLimit, BodyCommitted, DeadlinePassed:
+	case Retry, AttemptsExhausted, NoTime, RetryAfterTooLong, BodyCommitted, DeadlinePassed:
 		return true
 	case Stopped:
 		return d.Class == Shutdown || d.Class == OutOfMemory

@@ -38,14 +38,13 @@ const (
 	AuthFailed                // A2: the credential could not be refreshed, or was rejected again.
 	Stopped                   // P4, P5, P7: cancelled, shutting down, or out of memory.
 	DeadlinePassed            // P3: the time limit of the fetch passed during the attempt.
-	ExchangeLimit             // I6: the fetch has made the maximum number of requests.
 )
 
 // String returns the name in lower_snake_case, and "" for [NoVerdict].
 func (v Verdict) String() string {
 	return name([]string{"", "done", "retry", "not_retryable", "attempts_exhausted", "no_time",
 		"retry_after_too_long", "not_idempotent", "body_committed", "auth_failed", "stopped",
-		"deadline", "exchange_limit"}, int(v))
+		"deadline"}, int(v))
 }
 
 // DelaySource is the origin of a delay before a retry. Its numbers are those of
@@ -109,8 +108,6 @@ type Observation struct {
 	Attempt int
 	// Redirects is the number of redirects followed in this attempt so far.
 	Redirects int
-	// Exchanges is the number of requests made in the whole fetch so far.
-	Exchanges int
 	// Status is the status of the last response. Zero means none was read.
 	Status int
 	// RetryAfter and Date are the values of the first field lines of these names.

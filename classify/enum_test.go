@@ -59,7 +59,6 @@ func enums() []enum {
 			"retry_after_too_long": uint8(classify.RetryAfterTooLong), "not_idempotent": uint8(classify.NotIdempotent),
 			"body_committed": uint8(classify.BodyCommitted), "auth_failed": uint8(classify.AuthFailed),
 			"stopped": uint8(classify.Stopped), "deadline": uint8(classify.DeadlinePassed),
-			"exchange_limit": uint8(classify.ExchangeLimit),
 		}, func(n uint8) string { return classify.Verdict(n).String() }},
 		{"DelaySource", pb.DelaySource(0), "DELAY_SOURCE_", map[string]uint8{
 			"backoff": uint8(classify.FromBackoff), "retry_after": uint8(classify.FromRetryAfter),

@@ -16,10 +16,6 @@ const (
 	Download                    // Longer waits with jitter; retries 408: for downloads.
 )
 
-// MaxExchanges is the maximum number of requests in a fetch, over all its
-// attempts and redirects (spec I6).
-const MaxExchanges = 256
-
 // Policy controls which failures are retried, and when. Start with
 // [Profile.Policy] and change single fields; the zero value retries nothing.
 // This package only reads a Policy, so one may be shared.

@@ -19,7 +19,7 @@ var (
 		"C1", "C2", "C3", "C4", "C5", "P1", "P2", "P3", "P4", "P5", "P6", "P7",
 	}
 	decisionRules = append([]string{
-		"H0", "H7", "H9", "W1", "W2", "W3", "W4", "A2", "B3", "I2", "I4", "I6", "P3", "P4", "P5", "P7",
+		"H0", "H7", "H9", "W1", "W2", "W3", "W4", "A2", "B3", "I2", "I4", "P3", "P4", "P5", "P7",
 	}, neverRetried...)
 	// neverRetried are the rules of classes that end a fetch as NOT_RETRYABLE. H1 and H2 do if
 	// the caller has excluded the status.

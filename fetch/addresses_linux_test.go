@@ -14,8 +14,8 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// TestDeadAddress: of a name whose first address swallows what is sent to it the
-// second is tried, for each gets its share of the time to connect.
+// TestDeadAddress checks that the second address of a name is tried if nothing answers at the
+// first one. Each address gets a share of the time to connect.
 func TestDeadAddress(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.9.2:0")
@@ -45,8 +45,8 @@ func TestDeadAddress(t *testing.T) {
 	}
 }
 
-// swallow has connections to an address time out: its listener has no room, and
-// the kernel answers nothing.
+// swallow makes connections to an address time out. The queue of its listener is full, so the
+// kernel does not answer.
 func swallow(t *testing.T, addr [4]byte, port uint16) {
 	t.Helper()
 	at := &syscall.SockaddrInet4{Port: int(port), Addr: addr}

@@ -12,8 +12,8 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// TestAddressesOfADial: of a name with many addresses eight are tried. The only
-// one that answers stands at a given place among those that refuse.
+// TestAddressesOfADial checks that eight addresses of a name are tried. Only the one at a given
+// place answers, and the others refuse.
 func TestAddressesOfADial(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -16,9 +16,8 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// BenchmarkFetch reads 1 KiB over loopback, on a connection that is kept: once
-// with everything a fetch does, once with net/http alone, and once with
-// go-retryablehttp's client as it comes.
+// BenchmarkFetch reads 1 KiB over loopback on a kept connection: with this package, with net/http
+// alone, and with the default client of go-retryablehttp.
 func BenchmarkFetch(b *testing.B) {
 	body := bytes.Repeat([]byte("x"), 1<<10)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -79,9 +78,8 @@ func benchDo(b *testing.B, url string, size int, do func(*http.Request) (*http.R
 	}
 }
 
-// BenchmarkPaths reads over loopback what callers ask for most, each alone and
-// with a sink and an observer. What it counts is of the whole process, with the
-// origin's share.
+// BenchmarkPaths reads the most common kinds of response over loopback, each alone and with a sink
+// and an observer. It counts the allocations of the whole process, including the origin.
 func BenchmarkPaths(b *testing.B) {
 	origin := benchOrigin(b)
 	for _, row := range []struct {
@@ -122,8 +120,7 @@ func BenchmarkPaths(b *testing.B) {
 	}
 }
 
-// benchPath fetches with a client of its own. Its first fetch, which connects, is
-// not counted.
+// benchPath fetches with its own client. The first fetch, which connects, is not counted.
 func benchPath(b *testing.B, req *fetch.Request, observer fetch.Observer, sink fetch.Sink, check func(*testing.B, *fetch.Outcome)) {
 	b.Helper()
 	c, err := fetch.New(fetch.Config{Egress: fetch.Egress{Unrestricted: true}, Observer: observer})

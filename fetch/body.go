@@ -14,12 +14,13 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/coding"
+	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
-// errorBodyTime limits the wait for the start of a body that is not delivered. That text is
-// for people, and must not delay a retry.
+// errorBodyTime limits the wait for the start of a body that is not delivered. People read that
+// text, and it must not delay a retry.
 const errorBodyTime = 2 * time.Second
 
 // codingOverhead is how far the encoded bytes may exceed the size limit: a coding adds a
@@ -33,59 +34,57 @@ func (a *attempt) consume() {
 	}
 	a.response = &Response{StatusCode: a.resp.StatusCode, Protocol: a.resp.Proto, Header: a.resp.Header,
 		ContentLength: a.resp.ContentLength}
-	a.head = a.shown()
+	a.head = a.shownHead()
 	began := time.Now()
-	release, ok := a.holdWindow()
+	release, ok := a.chargeWindow()
 	defer release()
 	switch {
 	case !ok:
-		a.tellResponse(nil)
+		a.emitResponse(nil)
 	case a.complete():
 		a.deliverNothing()
 	case a.resp.StatusCode >= 200 && a.resp.StatusCode <= 299:
 		a.deliver()
 	default:
-		a.tellResponse(nil)
+		a.emitResponse(nil)
 		a.readErrorBody()
 	}
-	a.exchange.watch.Stop()
-	_ = a.resp.Body.Close()
+	a.exchange.End()
 	a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
-	a.exchange.cancel(nil)
 }
 
 // readErrorBody keeps the start of a body that is not delivered (spec I5). Errors of the
 // read do not change the outcome.
 func (a *attempt) readErrorBody() {
-	if a.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
-		return // the body of a 101 is the bare connection, which no context ends
+	if a.run.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
+		return // the body of a 101 is the connection itself, which no context ends
 	}
-	a.exchange.watch.Arm(min(orDefault(a.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
-	most := int64(a.req.ErrorBodyBytes)
-	if !a.req.Memory.Grow(budget.Body, most) {
+	a.exchange.Limit.Arm(min(orDefault(a.run.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
+	most := int64(a.run.req.ErrorBodyBytes)
+	if !a.run.req.Memory.Grow(budget.Body, most) {
 		return // the outcome is the same without it
 	}
-	defer func() { a.req.Memory.Shrink(budget.Body, most-int64(len(a.errorBody))) }()
+	defer func() { a.run.req.Memory.Shrink(budget.Body, most-int64(len(a.errorBody))) }()
 	raw := &coding.Counter{Reader: a.resp.Body}
-	body, err := coding.NewDecoder(raw, a.coding(), a.req.Memory)
+	body, err := coding.NewDecoder(raw, a.coding(), a.run.req.Memory)
 	if err != nil {
 		return
 	}
 	defer body.Close()
 	begin, _ := io.ReadAll(io.LimitReader(&body, most))
-	a.errorBody = bytes.Clone(begin)    // without spare capacity: it may be kept through a long wait
+	a.errorBody = bytes.Clone(begin)    // without spare capacity, because a long wait may keep it
 	_, _ = io.CopyN(io.Discard, raw, 1) // the end of a short body frees its connection
 }
 
 // coding returns the content coding to undo, or "".
 func (a *attempt) coding() string {
-	if !a.req.decodes() {
+	if !a.run.req.decodes() {
 		return ""
 	}
 	return strings.Join(a.resp.Header["Content-Encoding"], ",")
 }
 
-// bodyless reports whether a response has no body, whatever its head says.
+// bodyless reports whether a response has no body, even if its head has a length.
 func bodyless(method string, status int) bool {
 	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusResetContent
 }
@@ -107,7 +106,7 @@ func (a *attempt) deliver() {
 	p, misfit := a.bodyProgress()
 	r := newBodyReader(a, p)
 	defer r.close()
-	a.tellResponse(r)
+	a.emitResponse(r)
 	if misfit != nil {
 		a.failBody(r, misfit)
 		return
@@ -117,7 +116,7 @@ func (a *attempt) deliver() {
 		return
 	}
 	a.body.LengthKnown = lengthKnown(a.resp)
-	if a.req.Delivery == None || a.hop.method == http.MethodHead {
+	if a.run.req.Delivery == None || a.hop.method == http.MethodHead {
 		return
 	}
 	if bodyless(a.hop.method, a.resp.StatusCode) {
@@ -131,7 +130,7 @@ func (a *attempt) deliver() {
 		return
 	}
 	r.summarise()
-	a.inline = r.out.take()
+	a.inlineBody = r.out.take()
 }
 
 // failBody records why a body could not be read. An error below the decoder is a failure
@@ -146,14 +145,14 @@ func (a *attempt) failBody(r *bodyReader, err error) {
 		a.failWith(classify.PhaseTransfer, orDefault(r.raw.Err, err))
 		return
 	}
-	a.explain(classify.Undecodable, classify.PhaseTransfer, err, nil)
+	a.noteError(classify.Undecodable, classify.PhaseTransfer, err, nil)
 	a.fail(classify.Undecodable, classify.PhaseTransfer, "content_coding")
 }
 
 // wantedType reports whether the Content-Type is among the media types (spec C1).
 // A 204 or 205 has no content that could be of a type.
 func (a *attempt) wantedType() bool {
-	wanted := a.req.Content.MediaTypes
+	wanted := a.run.req.Content.MediaTypes
 	if len(wanted) == 0 || a.resp.StatusCode == http.StatusNoContent || a.resp.StatusCode == http.StatusResetContent {
 		return true
 	}
@@ -167,8 +166,8 @@ func (a *attempt) wantedType() bool {
 	})
 }
 
-// lengthKnown reports whether the message says where its body ends: HTTP/2 always
-// does, HTTP/1.1 by a length or by chunks (RFC 9112 §6.3).
+// lengthKnown reports whether the end of the body is marked. It always is over HTTP/2, and over
+// HTTP/1.1 by a length or by chunks (RFC 9112 §6.3).
 func lengthKnown(resp *http.Response) bool {
 	return resp.ProtoMajor >= 2 || resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked")
 }
@@ -176,18 +175,18 @@ func lengthKnown(resp *http.Response) bool {
 // bodyReader reads one body through idle, raw and dec into the memory of out. It checks and
 // hashes the decoded bytes, and passes them to out.
 type bodyReader struct {
-	a *attempt
-	*progress
-	idle  idleReader
-	raw   coding.Counter
-	dec   coding.Decoder
-	out   output
-	limit int64
+	a        *attempt
+	progress *progress
+	idle     idleReader
+	raw      coding.Counter
+	dec      coding.Decoder
+	out      output
+	limit    int64
 }
 
 // newBodyReader returns a reader of a.resp's body that continues after the delivered bytes.
 func newBodyReader(a *attempt, delivered *progress) *bodyReader {
-	r := &bodyReader{a: a, progress: delivered, limit: a.req.bodyLimit()}
+	r := &bodyReader{a: a, progress: delivered, limit: a.run.req.bodyLimit()}
 	r.idle = idleReader{a.resp.Body, a}
 	r.raw = coding.Counter{Reader: &r.idle, Max: r.limit + codingOverhead}
 	r.out = newOutput(a, delivered)
@@ -195,22 +194,22 @@ func newBodyReader(a *attempt, delivered *progress) *bodyReader {
 }
 
 func (r *bodyReader) close() {
-	r.encoded += r.raw.N // for an attempt that resumes the body
+	r.progress.encoded += r.raw.N // for an attempt that resumes the body
 	r.dec.Close()
 	r.out.close()
 }
 
-// read reads the body to its end, checks it, and then sends what is still held.
+// read reads the body to its end, checks it, and then sends what is still buffered.
 func (r *bodyReader) read() error {
 	name := r.a.coding()
-	if r.size > r.limit {
-		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes") // the bytes delivered before exceed the limit
+	if r.progress.size > r.limit {
+		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes") // the bytes delivered earlier exceed the limit
 	}
-	if known := r.a.resp.ContentLength; known > r.limit-r.size && !r.a.req.Truncate && name == "" {
+	if known := r.a.resp.ContentLength; known > r.limit-r.progress.size && !r.a.run.req.Truncate && name == "" {
 		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "content_length")
 	}
 	var err error
-	if r.dec, err = coding.NewDecoder(&r.raw, name, r.a.req.Memory); err != nil {
+	if r.dec, err = coding.NewDecoder(&r.raw, name, r.a.run.req.Memory); err != nil {
 		return err
 	}
 	if err := r.copy(); err != nil {
@@ -221,10 +220,10 @@ func (r *bodyReader) read() error {
 			return r.raw.Err
 		}
 	}
-	if fields(r.a.resp.Trailer) > maxHeaderFields {
-		return errFields
+	if conns.Fields(r.a.resp.Trailer) > conns.MaxHeaderFields {
+		return conns.ErrFields
 	}
-	if r.progress == r.a.continued && !r.a.body.Truncated && r.size != r.end {
+	if r.progress == r.a.continued && !r.a.body.Truncated && r.progress.size != r.progress.end {
 		return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "range_length")
 	}
 	if err := r.check(); err != nil {
@@ -239,12 +238,12 @@ func (r *bodyReader) copy() error {
 	for {
 		buf := r.out.space()
 		n, err := r.dec.Read(buf)
-		if r.progress == r.a.continued && r.size+int64(n) > r.end {
-			r.misfit = true
+		if r.progress == r.a.continued && r.progress.size+int64(n) > r.progress.end {
+			r.progress.misfit = true
 			return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
 		}
-		if over := r.size + int64(n) - r.limit; over > 0 || r.raw.N-r.limit > codingOverhead {
-			if !r.a.req.Truncate {
+		if over := r.progress.size + int64(n) - r.limit; over > 0 || r.raw.N-r.limit > codingOverhead {
+			if !r.a.run.req.Truncate {
 				return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "max_size_bytes")
 			}
 			r.a.body.Truncated = true
@@ -268,12 +267,12 @@ func (r *bodyReader) pass(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	r.size += int64(len(p))
-	if r.digest != nil {
-		r.digest.Write(p)
+	r.progress.size += int64(len(p))
+	if r.progress.digest != nil {
+		r.progress.digest.Write(p)
 	}
-	if r.charset != nil {
-		if _, err := r.charset.Write(p); err != nil {
+	if r.progress.charset != nil {
+		if _, err := r.progress.charset.Write(p); err != nil {
 			return err
 		}
 	}
@@ -282,12 +281,12 @@ func (r *bodyReader) pass(p []byte) error {
 
 // check compares the whole body with what the request requires (spec C2, C3, C5).
 func (r *bodyReader) check() error {
-	if r.charset != nil && !r.a.body.Truncated {
-		if err := r.charset.Close(); err != nil {
+	if r.progress.charset != nil && !r.a.body.Truncated {
+		if err := r.progress.charset.Close(); err != nil {
 			return err
 		}
 	}
-	if r.size == 0 && r.a.req.Content.RequireBody {
+	if r.progress.size == 0 && r.a.run.req.Content.RequireBody {
 		return fault.New(classify.EmptyBody, classify.PhaseTransfer, "empty_body")
 	}
 	return r.integrity()
@@ -295,7 +294,7 @@ func (r *bodyReader) check() error {
 
 // integrity compares size and digest with what the request says (spec C5).
 func (r *bodyReader) integrity() error {
-	if want := r.a.req.Integrity; want.Size >= 0 && want.Size != r.size {
+	if want := r.a.run.req.Integrity; want.Size >= 0 && want.Size != r.progress.size {
 		return fault.New(classify.Integrity, classify.PhaseTransfer, "size")
 	} else if want.SHA256 != "" && want.SHA256 != r.sum() {
 		return fault.New(classify.Integrity, classify.PhaseTransfer, "sha256")
@@ -304,18 +303,18 @@ func (r *bodyReader) integrity() error {
 }
 
 func (r *bodyReader) sum() string {
-	if r.digest == nil {
+	if r.progress.digest == nil {
 		return ""
 	}
 	var text [2 * sha256.Size]byte
-	hex.Encode(text[:], r.digest.Sum(r.room[:0]))
+	hex.Encode(text[:], r.progress.digest.Sum(r.progress.room[:0]))
 	return string(text[:])
 }
 
 // summarise records sizes and digest for the outcome (spec B5).
 func (r *bodyReader) summarise() {
-	r.a.body.Size, r.a.body.EncodedSize = r.size, r.encoded+r.raw.N
-	if !r.a.req.OmitDigest {
+	r.a.body.Size, r.a.body.EncodedSize = r.progress.size, r.progress.encoded+r.raw.N
+	if !r.a.run.req.OmitDigest {
 		r.a.body.SHA256 = r.sum()
 	}
 }
@@ -328,9 +327,10 @@ type idleReader struct {
 
 // Read implements io.Reader.
 func (r *idleReader) Read(p []byte) (int, error) {
-	w := &r.a.exchange.watch
-	w.Arm(r.a.req.IdleTimeout, classify.BodyTimeout)
+	x := r.a.exchange
+	x.Limit.Arm(r.a.run.req.IdleTimeout, classify.BodyTimeout)
 	n, err := r.body.Read(p)
-	w.Rest()
+	x.Limit.Rest()
+	x.Permit()
 	return n, err
 }

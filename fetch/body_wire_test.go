@@ -18,8 +18,8 @@ func sum(p []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// TestDeliveries reads bodies in every way, framing and coding, over HTTP/1.1
-// and HTTP/2, and compares the bytes.
+// TestDeliveries reads bodies with every delivery, framing and coding over HTTP/1.1 and HTTP/2, and
+// compares the bytes.
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
 	type delivery struct {
@@ -81,8 +81,8 @@ func checkDelivery(t *testing.T, params string, r *fetch.Request, res *result, w
 	}
 }
 
-// TestHoldBack: what was held is of one good attempt; what has gone out can no
-// longer be taken back (B1, B3).
+// TestHoldBack checks that held bytes come from one good attempt, and that delivered bytes are
+// never replaced (B1, B3).
 func TestHoldBack(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -124,8 +124,8 @@ func TestHoldBack(t *testing.T) {
 	}
 }
 
-// TestHoldBackBudget: a budget that is used up makes hold-back smaller, and
-// nothing else; what was granted is told and given back.
+// TestHoldBackBudget checks that a used-up budget makes the hold-back smaller and changes nothing
+// else. The granted size is reported and released.
 func TestHoldBackBudget(t *testing.T) {
 	t.Parallel()
 	w, b := newWire(t), budget.New(1<<20)
@@ -149,7 +149,7 @@ func TestHoldBackBudget(t *testing.T) {
 	}
 }
 
-// TestBodyLimits of size, content and integrity.
+// TestBodyLimits checks size, content and integrity.
 func TestBodyLimits(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -209,7 +209,7 @@ func TestBodyLimits(t *testing.T) {
 	}
 }
 
-// TestDigestThatWasSaid passes.
+// TestDigestThatWasSaid checks that a body with the expected digest succeeds.
 func TestDigestThatWasSaid(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -221,7 +221,7 @@ func TestDigestThatWasSaid(t *testing.T) {
 	}
 }
 
-// TestAcceptEncoding: what is asked for, and whether it is decoded (B6).
+// TestAcceptEncoding checks which codings are requested, and whether they are undone (B6).
 func TestAcceptEncoding(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -256,7 +256,8 @@ func TestAcceptEncoding(t *testing.T) {
 	}
 }
 
-// TestLastResponseIsKept, whatever ends the fetch, with the begin of its body (I5).
+// TestLastResponseIsKept checks that the last response and the start of its body are kept however
+// the fetch ends (I5).
 func TestLastResponseIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)

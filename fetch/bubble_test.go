@@ -19,7 +19,7 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// newBubble is newWire over memory, for use inside a synctest bubble.
+// newBubble returns a wire with connections in memory, for a synctest bubble.
 func newBubble(t *testing.T, shutdown context.Context) *wire {
 	t.Helper()
 	o := origin.New(origin.Config{Seed: 1})
@@ -56,7 +56,7 @@ func newBubble(t *testing.T, shutdown context.Context) *wire {
 	return &wire{T: t, origin: o, client: c}
 }
 
-// standard is a GET of path with a profile's defaults, save a fixed seed.
+// standard returns a GET of path with the defaults of a profile and a fixed seed.
 func (w *wire) standard(profile classify.Profile, path string) *fetch.Request {
 	w.Helper()
 	u, err := urls.Parse("http://origin.example" + path)
@@ -71,7 +71,7 @@ func (w *wire) standard(profile classify.Profile, path string) *fetch.Request {
 	return r
 }
 
-// gaps are the times between the requests that the origin saw.
+// gaps returns the times between the requests that the origin received.
 func (w *wire) gaps() []time.Duration {
 	var gaps []time.Duration
 	seen := w.origin.Requests(w.key)
@@ -81,8 +81,7 @@ func (w *wire) gaps() []time.Duration {
 	return gaps
 }
 
-// TestWaits measures at the origin, in a bubble's exact time, how long each
-// retry was waited for.
+// TestWaits measures the wait before each retry at the origin. Time in a bubble is exact.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	const ms, s = time.Millisecond, time.Second
@@ -152,7 +151,7 @@ func jitter(x uint64) time.Duration {
 	return time.Duration((x^x>>31)%501) * time.Millisecond
 }
 
-// TestTimeLimits lets each limit of spec §9 pass, in a bubble's exact time.
+// TestTimeLimits lets each limit of spec §9 pass. Time in a bubble is exact.
 func TestTimeLimits(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
@@ -204,7 +203,7 @@ func TestTimeLimits(t *testing.T) {
 	}
 }
 
-// TestErrorBodyIsNotWaitedFor: a 503 that dribbles must not hold up its retry.
+// TestErrorBodyIsNotWaitedFor checks that a slow body of a 503 does not delay the retry.
 func TestErrorBodyIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -216,9 +215,8 @@ func TestErrorBodyIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestErrorBodyTakesTime: the time that reading the body of a failed response or of a
-// redirect takes is in the transfer of its hop, and within the limits of attempt and
-// fetch.
+// TestErrorBodyTakesTime checks that the time of reading the body of a failed response or of a
+// redirect is part of the transfer time of its hop, and of the limits of attempt and fetch.
 func TestErrorBodyTakesTime(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
@@ -267,7 +265,7 @@ func TestErrorBodyTakesTime(t *testing.T) {
 	}
 }
 
-// TestBackpressure: a caller that takes its time is no silent origin (B7).
+// TestBackpressure checks that a slow caller is not taken for a silent origin (B7).
 func TestBackpressure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +290,7 @@ func TestBackpressure(t *testing.T) {
 	})
 }
 
-// TestSlowSink: the time that a caller takes for any event is its own.
+// TestSlowSink checks that the time in which the sink handles an event does not count.
 func TestSlowSink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -309,7 +307,7 @@ func TestSlowSink(t *testing.T) {
 	})
 }
 
-// TestFinalURL is that of the response that is told (D5).
+// TestFinalURL checks that the final URL is that of the response in the outcome (D5).
 func TestFinalURL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -321,7 +319,7 @@ func TestFinalURL(t *testing.T) {
 	})
 }
 
-// TestEnds ends a fetch from outside in each phase.
+// TestEnds cancels a fetch in each phase.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -429,7 +427,8 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestEndInsideAnErrorBody: the status is known by then, and says more than SHUTDOWN.
+// TestEndInsideAnErrorBody checks that the status is reported and not SHUTDOWN, because it is known
+// by then.
 func TestEndInsideAnErrorBody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -442,7 +441,7 @@ func TestEndInsideAnErrorBody(t *testing.T) {
 	})
 }
 
-// TestSinkThatFails: a caller that is gone ends the fetch.
+// TestSinkThatFails checks that an error of the sink ends the fetch.
 func TestSinkThatFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -458,8 +457,8 @@ func TestSinkThatFails(t *testing.T) {
 	})
 }
 
-// TestDeadlineOfTheCaller: a context of the caller's that ends is DEADLINE in
-// every phase, and never the limit of the phase.
+// TestDeadlineOfTheCaller checks that a deadline of the caller is DEADLINE in every phase, and
+// never the limit of the phase.
 func TestDeadlineOfTheCaller(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"http://silent.example/", "http://origin.example/s/d/silent", "http://origin.example/s/d/200:size=9,stall=3"} {
@@ -480,8 +479,8 @@ func TestDeadlineOfTheCaller(t *testing.T) {
 	}
 }
 
-// TestRedirectTargetTimesOut: a hop that fails is tried again from the first
-// URL, and told with its own (R4).
+// TestRedirectTargetTimesOut checks that after a failed hop the retry starts at the first URL, and
+// that the failure has the URL of the hop (R4).
 func TestRedirectTargetTimesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -493,8 +492,8 @@ func TestRedirectTargetTimesOut(t *testing.T) {
 	})
 }
 
-// TestNothingIsShared: a Retry-After that one fetch got is no other's business
-// (W6), though they ask the same origin through the same client.
+// TestNothingIsShared checks that a Retry-After affects no other fetch, even of the same origin
+// through the same client (W6).
 func TestNothingIsShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -514,8 +513,8 @@ func TestNothingIsShared(t *testing.T) {
 	})
 }
 
-// TestLimitsThatEndTogether: the same limits give the same class, each time
-// (spec §11): the hop's own comes first.
+// TestLimitsThatEndTogether checks that limits that pass together always give the same class
+// (spec §11): that of the hop's own limit.
 func TestLimitsThatEndTogether(t *testing.T) {
 	t.Parallel()
 	for range 30 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -44,7 +43,7 @@ func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, erro
 	if !judged[0].Open() {
 		return judged, nil
 	}
-	if c.proxied(u) {
+	if c.hasProxy {
 		judged[0].Note = "through the proxy; its addresses are the proxy's to judge"
 		if literal {
 			judged[0].Note = "through the proxy"
@@ -67,12 +66,6 @@ func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, erro
 		judged = append(judged, judgement(target.String(), c.guard.CheckAddr(target)))
 	}
 	return judged, nil
-}
-
-// proxied asks the transport, as a fetch does.
-func (c *Client) proxied(u *url.URL) bool {
-	proxy, err := c.pooled.Proxy(&http.Request{URL: u})
-	return proxy != nil || err != nil
 }
 
 func judgement(target string, err error) Judgement {

@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -18,8 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-retryablehttp"
-
+	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/workers"
 )
@@ -69,33 +67,26 @@ type Config struct {
 }
 
 // OriginTLS holds the TLS settings of one origin.
-type OriginTLS struct {
-	// RootCAs verifies its certificate. Nil means [Config].RootCAs.
-	RootCAs *x509.CertPool
-	// Certificate is the client certificate to present if the origin requests one. Nil
-	// means none.
-	Certificate *tls.Certificate
-	// Callers lists the callers that may use the certificate, by [Request].Caller.
-	// Empty means every caller. Connections are not shared with other callers.
-	Callers []string
-}
+type OriginTLS = conns.OriginTLS
+
+// ConnectionStats are the numbers of a client's connections.
+type ConnectionStats = conns.Stats
 
 // Client runs fetches. It is safe for concurrent use.
 type Client struct {
-	pooled, fresh *http.Transport
-	guard         *egress.Guard
-	origins       atomic.Pointer[map[string]*OriginTLS]
-	resolver      *net.Resolver
-	nameServer    string
-	omitHops      bool
-	hasProxy      bool
-	userAgent     []string // the line that is sent
-	// The headers of a request that brings none, shared by all.
+	pool       *conns.Pool
+	guard      *egress.Guard
+	resolver   *net.Resolver
+	nameServer string
+	omitHops   bool
+	hasProxy   bool
+	userAgent  []string // the value that is sent
+	// The headers of requests whose callers set none. They are shared and never changed.
 	plain, plainUncoded http.Header
 	maxTotal            time.Duration
 	workers             workers.Pool
-	engine              *retryablehttp.Client
-	open                atomic.Int64 // fetches
+	engine              *engine
+	open                atomic.Int64 // fetches in flight
 	logger              *slog.Logger
 	observer            Observer
 	shutdown            context.Context
@@ -112,6 +103,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		guard:      egress.New(cfg.Egress),
+		resolver:   cfg.Resolver,
 		nameServer: cfg.NameServer,
 		omitHops:   cfg.OmitHops,
 		hasProxy:   cfg.Proxy != nil,
@@ -129,18 +121,10 @@ func New(cfg Config) (*Client, error) {
 	if c.shutdown == nil {
 		c.shutdown = context.Background()
 	}
-	d := &dialer{guard: c.guard, resolver: cfg.Resolver, proxy: cfg.Proxy, override: cfg.Dial, origins: &c.origins, tls: &tls.Config{
-		RootCAs:            cfg.RootCAs,
-		MinVersion:         tls.VersionTLS12,
-		NextProtos:         []string{"h2", "http/1.1"},
-		ClientSessionCache: tls.NewLRUClientSessionCache(1024),
-	}}
-	if d.resolver == nil {
-		d.resolver = Resolver(cfg.NameServer)
+	if c.resolver == nil {
+		c.resolver = Resolver(cfg.NameServer)
 	}
-	c.resolver = d.resolver
-	c.pooled, c.fresh = d.pooled(), d.fresh()
-	c.origins.Store(new(map[string]*OriginTLS))
+	c.pool = conns.New(conns.Config{Guard: c.guard, Resolver: c.resolver, Proxy: cfg.Proxy, Dial: cfg.Dial, RootCAs: cfg.RootCAs})
 	if err := c.SetOrigins(cfg.Origins); err != nil {
 		return nil, err
 	}
@@ -155,7 +139,7 @@ func (c *Client) SetOrigins(origins map[string]OriginTLS) error {
 	if len(origins) > 0 && c.hasProxy {
 		return errors.New("fetch: Origins cannot be combined with Proxy")
 	}
-	before, next := *c.origins.Load(), make(map[string]*OriginTLS, len(origins))
+	before, next := c.pool.Origins(), make(map[string]*OriginTLS, len(origins))
 	for address, settings := range origins {
 		next[address] = &settings
 		if old := before[address]; old != nil && sameTLS(old, &settings) {
@@ -163,8 +147,7 @@ func (c *Client) SetOrigins(origins map[string]OriginTLS) error {
 		}
 	}
 	if !maps.Equal(before, next) {
-		c.origins.Store(&next)
-		c.pooled.CloseIdleConnections()
+		c.pool.SetOrigins(next)
 	}
 	return nil
 }
@@ -174,12 +157,15 @@ func sameTLS(a, b *OriginTLS) bool {
 	return a.RootCAs.Equal(b.RootCAs) && reflect.DeepEqual(a.Certificate, b.Certificate) && slices.Equal(a.Callers, b.Callers)
 }
 
-// Close ends the idle connections and goroutines. Fetches in flight continue.
+// Close closes the idle connections and goroutines. Fetches in flight continue, and their
+// connections are closed when they end.
 func (c *Client) Close() {
 	c.workers.Close()
-	c.pooled.CloseIdleConnections()
-	c.fresh.CloseIdleConnections()
+	c.pool.Close()
 }
+
+// Connections returns the numbers of the client's connections.
+func (c *Client) Connections() ConnectionStats { return c.pool.Stats() }
 
 func orDefault[T comparable](v, otherwise T) T {
 	var zero T
@@ -207,9 +193,8 @@ func Resolver(address string) *net.Resolver {
 	}}
 }
 
-// maxDNSBytes is the longest answer of a name server over TCP, where DNS allows
-// 64 KiB. Go opens a socket for each of up to 4,000 addresses to sort them, and a
-// dial tries 8.
+// maxDNSBytes is the maximum length of an answer of a name server over TCP. DNS allows 64 KiB.
+// Go would open a socket for each of up to 4,000 addresses to sort them, but a dial tries only 8.
 const maxDNSBytes = 4 << 10
 
 // shortAnswers is a connection to a name server that fails after maxDNSBytes.
@@ -228,8 +213,7 @@ func (c *shortAnswers) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkProxy tells what is wrong with a proxy, for people and without its
-// userinfo.
+// checkProxy returns what is wrong with a proxy. The error does not contain its userinfo.
 func checkProxy(p *url.URL) error {
 	if p == nil {
 		return nil

@@ -8,14 +8,14 @@ import (
 	"fetchd/internal/budget"
 )
 
-// withCookies returns the hop with the jar's cookies for its URL beside the
-// caller's own (spec D7).
+// withCookies returns the hop with the jar's cookies for its URL, next to those of the caller
+// (spec D7).
 func (a *attempt) withCookies(hop *hopRequest) *hopRequest {
-	if a.jar == nil {
+	if a.run.jar == nil {
 		return hop
 	}
 	pairs, room := hop.header["Cookie"], maxCookieBytes
-	for _, c := range a.jar.Cookies(hop.url) {
+	for _, c := range a.run.jar.Cookies(hop.url) {
 		pair := c.Name + "=" + c.Value
 		if c.Quoted { // the quotes are part of the value (RFC 6265 §5.2)
 			pair = c.Name + `="` + c.Value + `"`
@@ -33,12 +33,12 @@ func (a *attempt) withCookies(hop *hopRequest) *hopRequest {
 	return &with
 }
 
-// Limits of the jar: what browsers keep of one cookie, and what a fetch can make
-// use of.
+// Limits of the jar. Browsers have the same one for the size of a cookie. The others are as much
+// as a fetch can use.
 const (
-	maxCookieBytes = 8 << 10 // of all that are sent with one request
+	maxCookieBytes = 8 << 10 // of all cookies of one request
 	maxCookieSize  = 4 << 10
-	maxCookies     = 100 // taken in one fetch
+	maxCookies     = 100 // stored in one fetch
 )
 
 // cookieBytes is the memory of a cookie in the jar, without its text.
@@ -48,22 +48,22 @@ const cookieBytes = 256
 // cookie set over https is stored as Secure, so that it is never sent over http
 // (spec D4).
 func (a *attempt) keepCookies(resp *http.Response) bool {
-	if a.jar == nil {
+	if a.run.jar == nil {
 		return true
 	}
 	var kept []*http.Cookie
 	for _, c := range resp.Cookies() {
-		if len(c.Name)+len(c.Value) > maxCookieSize || a.cookies >= maxCookies {
+		if len(c.Name)+len(c.Value) > maxCookieSize || a.run.cookies >= maxCookies {
 			continue
 		}
-		if !a.req.Memory.Grow(budget.Head, int64(len(c.Name)+len(c.Value)+len(c.Path)+len(c.Domain))+cookieBytes) {
+		if !a.run.req.Memory.Grow(budget.Head, int64(len(c.Name)+len(c.Value)+len(c.Path)+len(c.Domain))+cookieBytes) {
 			a.outOfMemory(classify.PhaseProcessing)
 			return false
 		}
-		a.cookies++
+		a.run.cookies++
 		c.Secure = c.Secure || a.hop.url.Scheme == "https"
 		kept = append(kept, c)
 	}
-	a.jar.SetCookies(a.hop.url, kept)
+	a.run.jar.SetCookies(a.hop.url, kept)
 	return true
 }

@@ -14,8 +14,8 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// cookiesSent sets cookies at the first request, redirects, and returns what the
-// second request brought.
+// cookiesSent sets cookies in the first response, redirects, and returns the cookies of the second
+// request.
 func cookiesSent(t *testing.T, set []string) string {
 	t.Helper()
 	var got string
@@ -30,7 +30,7 @@ func cookiesSent(t *testing.T, set []string) string {
 		got = r.Header.Get("Cookie")
 	}))
 	t.Cleanup(s.Close)
-	// By a name: the jar takes loopback for a secure origin, as browsers do.
+	// The host is a name, because the jar treats loopback as a secure origin, as browsers do.
 	c := dialing(t, fetch.Config{}, map[string]string{"cookies.test:80": s.Listener.Addr().String()})
 	r := fetch.NewRequest(classify.Standard)
 	r.Cookies = true
@@ -44,7 +44,7 @@ func cookiesSent(t *testing.T, set []string) string {
 	return got
 }
 
-// dialing returns a client that finds each address at another.
+// dialing returns a client that connects to other addresses than those of its URLs.
 func dialing(t *testing.T, cfg fetch.Config, at map[string]string) *fetch.Client {
 	t.Helper()
 	cfg.Egress.Unrestricted = true
@@ -60,7 +60,8 @@ func dialing(t *testing.T, cfg fetch.Config, at map[string]string) *fetch.Client
 	return c
 }
 
-// TestCookieValues come back as they were set, quotes included (RFC 6265 §5.2).
+// TestCookieValues checks that values are sent back as they were set, with their quotes (RFC 6265
+// §5.2).
 func TestCookieValues(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ set, want string }{
@@ -77,7 +78,7 @@ func TestCookieValues(t *testing.T) {
 	}
 }
 
-// TestCookieBounds: an origin cannot fill the jar, or the requests to come.
+// TestCookieBounds checks that an origin can fill neither the jar nor later requests.
 func TestCookieBounds(t *testing.T) {
 	t.Parallel()
 	var many, long []string
@@ -95,7 +96,7 @@ func TestCookieBounds(t *testing.T) {
 	}
 }
 
-// TestCookieStaysOffPlainHTTP: one set over https is not sent over http (D4).
+// TestCookieStaysOffPlainHTTP checks that a cookie set over https is not sent over http (D4).
 func TestCookieStaysOffPlainHTTP(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)

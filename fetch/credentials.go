@@ -22,11 +22,11 @@ type Credentials interface {
 	Refresh(ctx context.Context, refused string) error
 }
 
-// authorize adds the credential to a request to an origin that it covers. It is
-// asked for at each hop and stands in no header that goes on to the next (A1).
+// authorize adds the credential to a request to an origin that it covers. It asks for it at each
+// hop. The header of the hop does not get it, so no redirect forwards it (A1).
 func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
 	a.credential = ""
-	c := a.req.Credentials
+	c := a.run.req.Credentials
 	if c == nil || !c.Covers(req.URL) {
 		return nil
 	}
@@ -40,37 +40,37 @@ func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
 	return nil
 }
 
-// field gets the credential, which may be a wait. A shutdown ends that wait. Once the
-// server shuts down no wait starts: only a credential that is at hand is sent.
+// field gets the credential, which may require a wait. A shutdown ends the wait. During a
+// shutdown no wait starts, and only a credential that is available at once is sent.
 func (a *attempt) field(ctx context.Context, c Credentials) (name, value string, err error) {
 	failure := errNoCredential
-	if shutdown := a.client.shutdown; shutdown.Err() != nil {
+	if shutdown := a.run.client.shutdown; shutdown.Err() != nil {
 		ctx, failure = shutdown, errShutdown
 	} else {
-		a.setWaiting(true)
-		defer a.setWaiting(false)
+		a.run.setWaiting(true)
+		defer a.run.setWaiting(false)
 	}
 	if name, value, err = c.Field(ctx); err != nil {
-		err = fmt.Errorf("%w: %w", failure, err) // the provider's own is for the log alone
+		err = fmt.Errorf("%w: %w", failure, err) // the provider's error is for the log only
 	}
 	return name, value, err
 }
 
-// authResult is what the provider has done about a 401 so far (A2).
+// authResult returns what the provider has done about a 401 so far (A2).
 func (a *attempt) authResult() classify.AuthResult {
 	switch {
 	case a.noCredential:
 		return classify.RefreshFailed
 	case a.credential == "":
 		return classify.NoProvider
-	case a.refreshed:
+	case a.run.refreshed:
 		return classify.RefusedAgain
 	}
 	return classify.NotAsked
 }
 
-// refresh has a refused credential replaced, and says how that went. It is a wait
-// between two attempts, which a shutdown ends.
+// refresh asks the provider for a new credential and returns the result. It is a wait between two
+// attempts, so a shutdown ends it.
 func (r *run) refresh(a *attempt) classify.AuthResult {
 	r.refreshed = true
 	r.setWaiting(true)

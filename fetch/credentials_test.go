@@ -18,8 +18,7 @@ import (
 	"fetchd/fetch/auth"
 )
 
-// tokens is an endpoint that gives t1, t2, ... to a provider for the listeners of
-// an origin.
+// tokens is an endpoint that issues t1, t2, ... to a provider for the listeners of an origin.
 type tokens struct {
 	asked  atomic.Int64
 	fail   atomic.Bool
@@ -57,7 +56,7 @@ func (w *wire) provider(tk *tokens, listeners ...string) auth.Provider {
 	return p
 }
 
-// TestCredentials takes 401s to the provider, and nothing else there (A1, A2).
+// TestCredentials checks that the provider is asked after a 401 and after no other status (A1, A2).
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	const wantsT2 = "200:require=Authorization=Bearer%20t2"
@@ -108,8 +107,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestCredentialsGoNowhereElse follows a redirect to another origin, with all
-// headers forwarded, and back.
+// TestCredentialsGoNowhereElse follows a redirect to another origin and back. All headers are
+// forwarded, but the credential is not.
 func TestCredentialsGoNowhereElse(t *testing.T) {
 	t.Parallel()
 	w, tk := newWire(t), new(tokens)
@@ -129,8 +128,8 @@ func TestCredentialsGoNowhereElse(t *testing.T) {
 	}
 }
 
-// TestCredentialsOfMany: 100 fetches get 401 at once; one token is asked for, and
-// the origin sees 200 requests.
+// TestCredentialsOfMany checks that 100 fetches with a 401 each request one token in total, and
+// that the origin receives 200 requests.
 func TestCredentialsOfMany(t *testing.T) {
 	t.Parallel()
 	w, tk := newWire(t), new(tokens)
@@ -156,8 +155,8 @@ func TestCredentialsOfMany(t *testing.T) {
 	}
 }
 
-// TestRefreshSlowerThanADeadline: the fetch whose time ends says so, and those
-// that have time are served by the same refresh.
+// TestRefreshSlowerThanADeadline checks that a fetch whose time ends during a refresh ends as
+// DEADLINE, and that the refresh serves the others.
 func TestRefreshSlowerThanADeadline(t *testing.T) {
 	t.Parallel()
 	w, tk := newWire(t), new(tokens)
@@ -190,7 +189,8 @@ func TestRefreshSlowerThanADeadline(t *testing.T) {
 	}
 }
 
-// TestShutdownDuringAWaitForAToken ends the wait. A token that is at hand is still sent.
+// TestShutdownDuringAWaitForAToken checks that a shutdown ends the wait. A token that is available
+// is still sent.
 func TestShutdownDuringAWaitForAToken(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -235,8 +235,8 @@ func TestShutdownDuringAWaitForAToken(t *testing.T) {
 	}
 }
 
-// stuck never brings a token. It has a first one, unless first says that this is waited
-// for, too; stale: there is an old one.
+// stuck is a source that never returns a new token. It has a first one, unless first is set: then
+// the wait for that never ends either. stale means that it has an old one.
 type stuck struct {
 	waits        func() // is called when a wait starts
 	first, stale bool

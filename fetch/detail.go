@@ -28,48 +28,48 @@ const MaxDetailBytes = 512
 
 const (
 	maxLoggedBytes = 1 << 10 // of an error in a log line
-	// maxErrorTextBytes of an error are looked at. The text of a library may hold a line of
-	// the origin's of 64 KiB.
+	// maxErrorTextBytes is how much of an error is used. A library may quote a line of 64 KiB
+	// from the origin.
 	maxErrorTextBytes = 2 << 10
 )
 
-// errorNote is what an error said. It is text, for the error may hold the certificates
-// or a line of the origin's.
+// errorNote is the text of an error. The error itself may keep certificates or a line from the
+// origin in memory.
 type errorNote struct {
-	class   classify.Class
-	words   string // for callers: no addresses, nothing of resolvers and proxies
-	logged  string // the error as it was; empty where there was none
-	address string // that the connection was to lead to, permitted or not
+	class      classify.Class
+	callerText string // without addresses, and without text of resolvers and proxies
+	logText    string // the whole error, for the log; empty: no error
+	address    string // the address that was dialed, whether allowed or not
 }
 
-// hopError is a failed hop as the log has it.
+// hopError is a failed hop for the log.
 type hopError struct {
 	text, url, address string
 	status             int
 }
 
-// explain notes an error that ended the exchange in the given phase, before it is noted
-// as a fault of class. The first is kept. cause is what ended the exchange from our side,
-// or nil.
-func (a *attempt) explain(class classify.Class, phase classify.Phase, err, cause error) {
+// noteError keeps the text of an error that ended the exchange in the given phase. It is called
+// before [attempt.fail], and keeps the first error. cause is why the exchange was cancelled, or
+// nil.
+func (a *attempt) noteError(class classify.Class, phase classify.Phase, err, cause error) {
 	if a.faults != 0 {
 		return
 	}
 	a.note = errorNote{class: class, address: a.dialled(phase, err)}
-	shown, logged := err, a.client.errorText(err)
+	shown, logged := err, a.run.client.errorText(err)
 	if cause != nil {
 		shown = cause
 		logged = fmt.Sprint(cause)
 		if _, ours := errors.AsType[classify.Classified](err); !ours && !errors.Is(err, context.Canceled) {
-			logged += ": " + a.client.errorText(err)
+			logged += ": " + a.run.client.errorText(err)
 		}
 	}
-	a.note.logged = printable(a.withoutSecrets(logged), maxLoggedBytes)
-	a.note.words = printable(a.words(phase, shown), MaxDetailBytes)
+	a.note.logText = printable(a.withoutSecrets(logged), maxLoggedBytes)
+	a.note.callerText = printable(a.callerText(phase, shown), MaxDetailBytes)
 }
 
-// errorText is an error as it is logged. Go takes the system's name server for the one
-// that was asked.
+// errorText returns the text of an error for the log. Go's text names the system's name server
+// instead of the one that was asked.
 func (c *Client) errorText(err error) string {
 	text := fmt.Sprint(err)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && c.nameServer != "" && dns.Server != "" {
@@ -78,42 +78,42 @@ func (c *Client) errorText(err error) string {
 	return text
 }
 
-// dialled is the address that the exchange was connected to, or dialled last.
+// dialled returns the address to which the exchange was connected, or which it dialed last.
 func (a *attempt) dialled(phase classify.Phase, err error) string {
 	op, ok := errors.AsType[*net.OpError](err)
 	if _, judged := errors.AsType[*fault.Error](err); ok && op.Op == "dial" && op.Addr != nil && !judged {
-		return op.Addr.String() // of several, the one that the error is about
+		return op.Addr.String() // the address that the error is about, if there are several
 	}
 	if phase <= classify.PhaseTLS { // the address of the hop may be that of an earlier connection
-		return a.exchange.trace.lastPeer()
+		return a.exchange.Peer()
 	}
 	return a.hops[len(a.hops)-1].Exchange.RemoteAddress
 }
 
-// words says what happened in the words of the transport. They hold no address: those
-// of resolvers, of proxies and of this machine are no caller's business.
-func (a *attempt) words(phase classify.Phase, err error) string {
+// callerText returns the text of an error for callers. It has no addresses of resolvers, proxies
+// or this machine, which are not for callers.
+func (a *attempt) callerText(phase classify.Phase, err error) string {
 	if _, ok := errors.AsType[*fault.Error](err); ok || errors.Is(err, context.Canceled) {
-		return "" // its reason says it all
+		return "" // its reason is enough
 	}
 	if limit, ok := errors.AsType[*TimeoutError](err); ok {
 		return fmt.Sprint(limit)
 	}
-	if _, staged := errors.AsType[*fault.PhaseError](err); a.client.hasProxy && (staged || phase <= classify.PhaseConnect) {
-		return "" // it is about the proxy, or in its words
+	if _, staged := errors.AsType[*fault.PhaseError](err); a.run.client.hasProxy && (staged || phase <= classify.PhaseConnect) {
+		return "" // it is about the proxy, or from it
 	}
-	return a.transportWords(err)
+	return a.transportText(err)
 }
 
-func (a *attempt) transportWords(err error) string {
+func (a *attempt) transportText(err error) string {
 	if verification, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return a.withoutSecrets(fmt.Sprint(verification))
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		return "lookup: " + lookupWords(dns)
+		return "lookup: " + lookupText(dns)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return strings.TrimSuffix(op.Op+" "+op.Net, " ") + ": " + a.transportWords(op.Err)
+		return strings.TrimSuffix(op.Op+" "+op.Net, " ") + ": " + a.transportText(op.Err)
 	}
 	if address, ok := errors.AsType[*net.AddrError](err); ok {
 		return address.Err
@@ -121,9 +121,9 @@ func (a *attempt) transportWords(err error) string {
 	return a.withoutSecrets(fmt.Sprint(err))
 }
 
-// lookupWords is what a lookup failed with. Go has put the address of the name server
-// into the text of some errors, before the words that say what happened.
-func lookupWords(err *net.DNSError) string {
+// lookupText returns why a lookup failed. In some errors Go writes the address of the name server
+// before the reason.
+func lookupText(err *net.DNSError) string {
 	switch {
 	case err.IsNotFound:
 		return "no such host"
@@ -137,12 +137,12 @@ func lookupWords(err *net.DNSError) string {
 	return strings.TrimSpace(text)
 }
 
-// leastSecretBytes is how long a value is that is looked for in an error. Shorter ones
-// occur in any text.
+// leastSecretBytes is the length from which a value is removed from errors. Shorter ones occur in
+// any text.
 const leastSecretBytes = 4
 
-// withoutSecrets is the text of an error without what the request carried: origins echo
-// it, also in lines that are no HTTP, which libraries then quote (spec A4).
+// withoutSecrets removes the secrets of the request from the text of an error. Origins echo them,
+// even in lines that are not HTTP, and libraries quote such lines (spec A4).
 func (a *attempt) withoutSecrets(text string) string {
 	if len(text) > maxErrorTextBytes { // it must not end inside a secret
 		text = strings.TrimRightFunc(text[:maxErrorTextBytes], func(r rune) bool { return r == utf8.RuneError || isToken(r) }) + "…"
@@ -161,12 +161,12 @@ func (a *attempt) withoutSecrets(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text) // in one pass: a secret may occur in the replacement
 }
 
-// secrets are the values that the last request carried and that may open something or
-// name someone, and the words of each.
+// secrets returns the values of the last request that may grant access or identify someone, and
+// the words of each.
 func (a *attempt) secrets() iter.Seq[string] {
 	sent := a.hop
-	if n := len(a.made); n > 0 {
-		sent = a.made[n-1] // with its cookies
+	if n := len(a.sent); n > 0 {
+		sent = a.sent[n-1] // with its cookies
 	}
 	return func(yield func(string) bool) {
 		if !yieldParts(a.credential, yield) {
@@ -192,8 +192,8 @@ func (a *attempt) secrets() iter.Seq[string] {
 	}
 }
 
-// yieldParts yields a value and its words, such as the token behind "Bearer". It reports
-// whether more are wanted.
+// yieldParts yields a value and its words, such as the token after "Bearer". It reports whether
+// to continue.
 func yieldParts(value string, yield func(string) bool) bool {
 	for word := range strings.FieldsFuncSeq(value, func(r rune) bool { return !isToken(r) }) {
 		if len(word) < len(value) && !yield(word) {
@@ -207,12 +207,12 @@ func isToken(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-._~+/", r)
 }
 
-// detail says what happened, for callers. d is what was decided.
+// detail returns a description of the failure for callers. d is the decision.
 func (a *attempt) detail(d *classify.Decision) string {
 	if len(a.hops) == 0 {
 		return ""
 	}
-	text := make([]byte, 0, 128) // on the stack, as most are shorter
+	text := make([]byte, 0, 128) // on the stack; most details are shorter
 	text = append(text, a.hop.url.Host...)
 	if address := a.address(); d.Class != classify.TargetBlocked && a.permits(address) {
 		text = append(append(append(text, " ("...), address...), ')')
@@ -220,31 +220,31 @@ func (a *attempt) detail(d *classify.Decision) string {
 	if status := a.hops[len(a.hops)-1].StatusCode; status != 0 {
 		text = appendStatus(append(text, ": "...), status)
 	}
-	if a.note.words != "" && a.note.class == d.Class {
-		text = append(append(text, ": "...), a.note.words...)
+	if a.note.callerText != "" && a.note.class == d.Class {
+		text = append(append(text, ": "...), a.note.callerText...)
 	}
 	return printable(string(text), MaxDetailBytes)
 }
 
-// address is the address that the hop was to reach.
+// address returns the address of the last hop, whether it was reached or not.
 func (a *attempt) address() string {
 	return orDefault(a.note.address, a.hops[len(a.hops)-1].Exchange.RemoteAddress)
 }
 
-// permits reports whether an address may be named to the caller: the egress policy
-// allows it, no proxy was asked in its place, and the URL does not name it already.
+// permits reports whether the caller may see an address: the egress policy allows it, there is no
+// proxy, and the URL does not contain it already.
 func (a *attempt) permits(address string) bool {
 	host := a.hop.url.Hostname()
-	if address == "" || a.client.hasProxy || strings.Contains(host, ":") || urls.EndsInNumber(host) {
+	if address == "" || a.run.client.hasProxy || strings.Contains(host, ":") || urls.EndsInNumber(host) {
 		return false
 	}
 	target, err := netip.ParseAddrPort(address)
-	return err == nil && a.client.guard.CheckAddr(target) == nil
+	return err == nil && a.run.client.guard.CheckAddr(target) == nil
 }
 
-// hopError is the failed hop for the log.
+// hopError returns the failed hop for the log.
 func (a *attempt) hopError() hopError {
-	if a.run.failure == nil || len(a.hops) == 0 || !a.logs(slog.LevelInfo) {
+	if a.run.failure == nil || len(a.hops) == 0 || !a.run.logs(slog.LevelInfo) {
 		return hopError{}
 	}
 	e := hopError{text: a.run.failure.Message, url: a.hop.redacted(), address: a.address(), status: a.hops[len(a.hops)-1].StatusCode}
@@ -252,7 +252,7 @@ func (a *attempt) hopError() hopError {
 	case !a.faults.Has(class):
 		e.text = string(appendStatus(nil, e.status))
 	case a.note.class == class:
-		e.text = a.note.logged
+		e.text = a.note.logText
 	}
 	if target, err := url.Parse(a.hops[len(a.hops)-1].LocationURL); err == nil && target.Host != "" && a.run.failure.Phase == classify.PhasePolicy {
 		e.text = printable(e.text+": redirect to "+urls.Redact(target), maxLoggedBytes)
@@ -263,7 +263,7 @@ func (a *attempt) hopError() hopError {
 	return e
 }
 
-// attrs appends what is known to those of a log line.
+// attrs appends the known fields to the attributes of a log line.
 func (e *hopError) attrs(to []slog.Attr) []slog.Attr {
 	if e.url == "" {
 		return to
@@ -278,7 +278,7 @@ func (e *hopError) attrs(to []slog.Attr) []slog.Attr {
 	return to
 }
 
-// appendStatus appends a status with its name, and not with the origin's.
+// appendStatus appends a status with its standard name. The origin's text is not used.
 func appendStatus(to []byte, code int) []byte {
 	to = strconv.AppendInt(append(to, "status "...), int64(code), 10)
 	if name := http.StatusText(code); name != "" {
@@ -287,15 +287,15 @@ func appendStatus(to []byte, code int) []byte {
 	return to
 }
 
-// printable is s on one line, at most limit bytes long: control characters, direction
-// overrides and bytes that are not UTF-8 are written as in a Go string.
+// printable returns s as one line of at most limit bytes. Control characters, direction overrides
+// and bytes that are not UTF-8 are escaped as in a Go string.
 func printable(s string, limit int) string {
 	const ellipsis = "…"
 	if len(s) <= limit && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return s
 	}
 	out := make([]byte, 0, min(len(s), limit))
-	end := 0 // of what may stay where the text has to be cut
+	end := 0 // where to truncate
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {

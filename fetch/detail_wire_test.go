@@ -49,7 +49,7 @@ func newDetailRig(t *testing.T, more ...uint16) *detailRig {
 	return r
 }
 
-// use makes the client anew.
+// use replaces the client.
 func (r *detailRig) use(cfg fetch.Config, more ...uint16) {
 	r.Helper()
 	cfg.RootCAs = r.origin.CA()
@@ -63,7 +63,7 @@ func (r *detailRig) use(cfg fetch.Config, more ...uint16) {
 	r.client = c
 }
 
-// get fetches path once from a listener, by a name where one is given.
+// get fetches path once from a listener, by a host name if one is given.
 func (r *detailRig) get(listener, host, path string) *fetch.Outcome {
 	r.Helper()
 	req := r.request(listener, path)
@@ -74,7 +74,7 @@ func (r *detailRig) get(listener, host, path string) *fetch.Outcome {
 	return r.client.Fetch(r.Context(), req, nil)
 }
 
-// line is the last line of the log with msg.
+// line returns the last line of the log with msg.
 func (r *detailRig) line(msg string) (last map[string]any) {
 	r.Helper()
 	for line := range bytes.Lines(r.lines.Bytes()) {
@@ -89,8 +89,8 @@ func (r *detailRig) line(msg string) (last map[string]any) {
 	return last
 }
 
-// TestDetails compares what callers and the log learn of failures that really happen.
-// Callers learn no address of a resolver, of a closed target or of this machine.
+// TestDetails checks what callers and the log get about failures over real sockets. Callers get no
+// address of a resolver, of a blocked target or of this machine.
 func TestDetails(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -202,8 +202,8 @@ func canned(t *testing.T, answer string) (port uint16) {
 	return uint16(n)
 }
 
-// TestDetailOfHostileOrigins: an origin's bytes are escaped and bounded, and it cannot
-// have the log or the caller read what the request carried.
+// TestDetailOfHostileOrigins checks that bytes from the origin are escaped and limited, and that an
+// origin cannot make the secrets of a request appear in the log or at the caller.
 func TestDetailOfHostileOrigins(t *testing.T) {
 	t.Parallel()
 	const token, key, query, cookie, provided = "hush-token-123", "hush-key-45678", "hush-query-999", "hush-cookie-77", "hush-provided-1"
@@ -255,7 +255,7 @@ func TestDetailOfHostileOrigins(t *testing.T) {
 	}
 }
 
-// fixedCredentials go to every origin.
+// fixedCredentials are sent to every origin.
 type fixedCredentials string
 
 // Covers implements fetch.Credentials.
@@ -271,7 +271,7 @@ func (fixedCredentials) Refresh(context.Context, string) error {
 	return errors.New("the endpoint answers 500")
 }
 
-// TestRefreshLine: the log says why a credential could not be replaced; the caller does not learn it.
+// TestRefreshLine checks that the log has the reason why a refresh failed, and the caller does not.
 func TestRefreshLine(t *testing.T) {
 	t.Parallel()
 	r := newDetailRig(t)
@@ -289,8 +289,8 @@ func TestRefreshLine(t *testing.T) {
 	}
 }
 
-// TestDetailsNameOnlyTheOrigin commits every fault on every listener: no detail may name
-// another address than the origin's, such as that of this machine's end.
+// TestDetailsNameOnlyTheOrigin commits every fault on every listener, and checks that details
+// contain no other address than the origin's.
 func TestDetailsNameOnlyTheOrigin(t *testing.T) {
 	t.Parallel()
 	address := regexp.MustCompile(`127\.0\.0\.\d+(:\d+)?`)
@@ -326,7 +326,7 @@ func TestDetailsNameOnlyTheOrigin(t *testing.T) {
 	}
 }
 
-// TestDetailThroughAProxy names neither the proxy nor what it says.
+// TestDetailThroughAProxy checks that details contain neither the proxy's address nor its text.
 func TestDetailThroughAProxy(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, scheme, want string }{
@@ -363,7 +363,7 @@ func mustURL(t *testing.T, raw string) *url.URL {
 	return u
 }
 
-// TestRetryLine: the line of a retry says which hop failed, with what.
+// TestRetryLine checks that the log line of a retry has the hop that failed and its error.
 func TestRetryLine(t *testing.T) {
 	t.Parallel()
 	r := newDetailRig(t)
@@ -383,7 +383,7 @@ func TestRetryLine(t *testing.T) {
 	}
 }
 
-// TestDetailOfADeadNameServer: only the log names it.
+// TestDetailOfADeadNameServer checks that only the log has the address of the name server.
 func TestDetailOfADeadNameServer(t *testing.T) {
 	t.Parallel()
 	r := newDetailRig(t)

@@ -13,8 +13,7 @@ import (
 	"fetchd/fetch"
 )
 
-// silentListener accepts nothing, and its queue is full: who connects is not
-// answered at all.
+// silentListener accepts nothing, and its queue is full. Connections to it get no answer.
 func silentListener(t *testing.T, address string) net.Listener {
 	t.Helper()
 	var listen net.ListenConfig
@@ -44,8 +43,8 @@ func silentListener(t *testing.T, address string) net.Listener {
 	return l
 }
 
-// TestTwoFamiliesAtOnce: where IPv6 is silent the dialer tries IPv4 beside it,
-// so that the guard judges in two goroutines. The race detector looks on.
+// TestTwoFamiliesAtOnce checks that the dialer tries IPv4 while IPv6 is silent. The guard then runs
+// in two goroutines, which the race detector checks.
 func TestTwoFamiliesAtOnce(t *testing.T) {
 	t.Parallel()
 	silent := silentListener(t, "[::1]:0")

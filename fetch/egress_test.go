@@ -17,7 +17,7 @@ import (
 	"fetchd/fetch"
 )
 
-// counted is a listener that counts what it accepts.
+// counted is a listener that counts its connections.
 type counted struct {
 	net.Listener
 	accepted atomic.Int64
@@ -32,8 +32,8 @@ func (l *counted) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// egressRig is an origin on an open address and one on a closed address, both
-// on the same open port, a closed port, and a client that may reach the first.
+// egressRig is an origin on an allowed address and one on a blocked address, both on the same
+// allowed port, a blocked port, and a client with this policy.
 type egressRig struct {
 	open, closed, closedPort *counted
 	port                     string
@@ -41,9 +41,8 @@ type egressRig struct {
 	client                   *fetch.Client
 }
 
-// newEgressRig serves h on 127.0.0.2, which is open, and on 127.0.0.1, which is
-// not. {port} in an answer's Location stands for the port of both, {closed} for
-// one that is not open.
+// newEgressRig serves h on 127.0.0.2, which is allowed, and on 127.0.0.1, which is blocked. In a
+// Location of h, {port} means the port of both, and {closed} one that is blocked.
 func newEgressRig(t *testing.T, h http.Handler, answers map[string][][]string) *egressRig {
 	t.Helper()
 	r := &egressRig{names: newNames(answers)}
@@ -89,7 +88,7 @@ func listenOn(t *testing.T, address string, must bool) *counted {
 	return &counted{Listener: l}
 }
 
-// replacing puts the ports into the Location that h answers.
+// replacing inserts the ports into the Location of a response of h.
 func (r *egressRig) replacing(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		recorder := httptest.NewRecorder()
@@ -117,7 +116,7 @@ func (r *egressRig) fetch(t *testing.T, raw string) *fetch.Outcome {
 
 func ok(http.ResponseWriter, *http.Request) {}
 
-// TestNamesOfForbiddenAddresses: the guard judges what a name leads to.
+// TestNamesOfForbiddenAddresses checks that the guard checks the addresses of a name.
 func TestNamesOfForbiddenAddresses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -156,7 +155,7 @@ func TestNamesOfForbiddenAddresses(t *testing.T) {
 	}
 }
 
-// want holds an outcome, and what was accepted, against the row.
+// want compares an outcome and the number of accepted connections with the row.
 func (r *egressRig) want(t *testing.T, out *fetch.Outcome, class classify.Class, reason string, accepted int64) {
 	t.Helper()
 	var got fetch.Failure
@@ -177,8 +176,8 @@ func (r *egressRig) want(t *testing.T, out *fetch.Outcome, class classify.Class,
 	}
 }
 
-// TestPermittedAddressThatFails: a closed address beside an open one that
-// refuses does not make the target a forbidden one.
+// TestPermittedAddressThatFails checks that the failure is that of the allowed address, which
+// refuses, and not TARGET_BLOCKED, which another address of the name would give.
 func TestPermittedAddressThatFails(t *testing.T) {
 	t.Parallel()
 	r := newEgressRig(t, http.HandlerFunc(ok), map[string][][]string{"origin.test": {{"127.0.0.1", "127.0.0.2"}}})
@@ -192,8 +191,7 @@ func TestPermittedAddressThatFails(t *testing.T) {
 	}
 }
 
-// TestRedirectsToForbiddenTargets: the first hop is allowed, the second is not,
-// and sees no connection.
+// TestRedirectsToForbiddenTargets checks that a blocked target of a redirect gets no connection.
 func TestRedirectsToForbiddenTargets(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -241,7 +239,8 @@ func TestRedirectsToForbiddenTargets(t *testing.T) {
 	}
 }
 
-// TestProxyOfTheEnvironment is not asked: it would lead round the guard.
+// TestProxyOfTheEnvironment checks that the proxy of the environment is not used, because it would
+// bypass the guard.
 func TestProxyOfTheEnvironment(t *testing.T) {
 	r := newEgressRig(t, http.HandlerFunc(ok), map[string][][]string{"origin.test": {{"127.0.0.2"}}, "closed.test": {{"127.0.0.1"}}})
 	proxy := "http://" + r.closed.Addr().String()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fetchd/classify"
+	"fetchd/fetch/conns"
 )
 
 // Sink receives the events of one fetch, in order and one at a time. It may block: the
@@ -110,24 +111,8 @@ type Hop struct {
 	Exchange Exchange
 }
 
-// Exchange describes how a request was sent and its response received. A duration is
-// zero if its phase did not occur.
-type Exchange struct {
-	RemoteAddress string
-	// Protocol is for example "HTTP/1.1". It is empty if no response was read.
-	Protocol string
-	// TLSVersion is for example "TLS 1.3". It is empty without TLS.
-	TLSVersion string
-	// Reused reports whether the connection had carried an earlier request.
-	Reused bool
-	// Resends is how often the HTTP transport resent the request on its own (spec I6).
-	Resends int
-	// Requests is the number of requests that the origin may have seen: 0, or 1 plus
-	// the resends.
-	Requests int
-
-	Resolve, Connect, TLS, Processing, Transfer, Backpressure time.Duration
-}
+// Exchange describes how a request was sent and its response received.
+type Exchange = conns.Report
 
 // Failure describes why an attempt or a fetch failed.
 type Failure struct {
@@ -171,7 +156,8 @@ type Outcome struct {
 	StopReason classify.Verdict
 	// Rule is the rule that ended the fetch.
 	Rule classify.Rule
-	// Attempts and Exchanges are the numbers of attempts and requests made.
+	// Attempts is the number of attempts. Exchanges is the number of hops, in all
+	// attempts, whose request was sent.
 	Attempts, Exchanges int
 	// Hops lists the hops of the last attempt.
 	Hops []Hop

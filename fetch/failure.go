@@ -5,6 +5,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/coding"
+	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
 )
@@ -25,8 +26,8 @@ var (
 // TimeoutError reports which time limit passed.
 type TimeoutError = timers.Error
 
-// message says for people what went wrong and, where there is a remedy, what it
-// is. It holds nothing of the origin's.
+// message returns what went wrong and, if there is a remedy, what it is. It contains no text from
+// the origin.
 func message(c classify.Class, reason string) string {
 	if remedy, ok := remedies[reason]; ok {
 		return messages[c] + ": " + remedy
@@ -34,7 +35,7 @@ func message(c classify.Class, reason string) string {
 	return messages[c]
 }
 
-// remedies by reason.
+// remedies are explanations by reason.
 var remedies = map[string]string{
 	"no_credential":                 "the auth provider has none, the operator must check the provider",
 	"port_not_allowed":              "the port is not allowed, the operator can allow it with --egress-allow-port",
@@ -56,14 +57,14 @@ var remedies = map[string]string{
 	"downgrade":                     "it leads from https to http, which forbid_downgrade does not allow",
 	"location_userinfo":             "its Location has a user name or password",
 	"location_scheme":               "its Location is neither http nor https",
-	"connection_limit":              "the origin closed three connections in a row",
-	"exchange_limit":                fmt.Sprintf("the fetch has made %d requests, a limit of the service", classify.MaxExchanges),
-	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", maxHeaderFields),
-	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", maxHandshakeBytes),
-	"certificates_too_large":        fmt.Sprintf("the certificates use more than %d bytes of memory, a limit of the service", maxCertificateBytes),
+	"answer_before_request":         "the origin had answered before the request was sent",
+	"unrequested_bytes":             "it sends more than was asked for",
+	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", conns.MaxHeaderFields),
+	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),
+	"certificates_too_large":        fmt.Sprintf("the certificates use more than %d bytes of memory, a limit of the service", conns.MaxCertificateBytes),
 
-	"response_head_too_large":          fmt.Sprintf("a response head has more than %d bytes, a limit of the service", maxResponseHeadBytes),
-	"too_many_informational_responses": fmt.Sprintf("more than %d 1xx responses came before the response, a limit of the service", maxInformational),
+	"response_head_too_large":          fmt.Sprintf("a response head has more than %d bytes, a limit of the service", conns.MaxHeadBytes),
+	"too_many_informational_responses": fmt.Sprintf("more than %d 1xx responses came before the response, a limit of the service", conns.MaxInformational),
 }
 
 var messages = map[classify.Class]string{

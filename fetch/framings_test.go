@@ -133,9 +133,8 @@ func TestFramings(t *testing.T) {
 // TestHTTP2Faults sends stream and connection errors of every code.
 func TestHTTP2Faults(t *testing.T) {
 	t.Parallel()
-	// net/http sends again what ended with PROTOCOL_ERROR (golang/go#47635), and
-	// what was refused; see TestRefusedStream.
-	breach := map[int]bool{0x3: true, 0x5: true, 0x6: true, 0x9: true, 0xc: true, 0xd: true}
+	// For a refused stream (0x7) see TestConnectionClosed.
+	breach := map[int]bool{0x1: true, 0x3: true, 0x5: true, 0x6: true, 0x9: true, 0xc: true, 0xd: true}
 	for code := range 14 {
 		if code == 0x7 {
 			continue

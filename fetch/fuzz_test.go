@@ -11,8 +11,8 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// FuzzResolveRedirect: whatever an origin says, what is followed could have
-// been asked for in the first place.
+// FuzzResolveRedirect checks that a followed redirect leads to a URL that a caller could have
+// requested.
 func FuzzResolveRedirect(f *testing.F) {
 	for _, location := range []string{
 		"", " ", "next", "/a b", "?q=a b", "#f", "//other", "http://other:80/", "../../..", "http://user:secret@h/", "ftp://h/",
@@ -48,8 +48,8 @@ func FuzzResolveRedirect(f *testing.F) {
 	})
 }
 
-// FuzzCheckHeader: a header that is let through is one line, under a name that
-// is not forbidden, and net/http writes it as it is.
+// FuzzCheckHeader checks that an accepted header is one line with an allowed name, and that
+// net/http writes it unchanged.
 func FuzzCheckHeader(f *testing.F) {
 	for _, h := range [][2]string{
 		{"Accept", "*/*"}, {"content-length", "1"}, {"HOST", "other"}, {"X-Forwarded-For", "::1"}, {"X_Y", "v"}, {"X", "a\r\nHost: b"},

@@ -12,9 +12,8 @@ import (
 	"fetchd/classify"
 )
 
-// forbiddenHeaders are those a caller may not set, by canonical name: they
-// frame the message, belong to the connection or to a proxy, or are the
-// service's own to say.
+// forbiddenHeaders are the fields that a caller may not set, by canonical name. They frame the
+// message, belong to the connection or to a proxy, or are set by the service.
 var forbiddenHeaders = map[string]string{
 	"Connection":        "belongs to the connection: remove it",
 	"Content-Length":    "is computed from the body: remove it",
@@ -23,17 +22,16 @@ var forbiddenHeaders = map[string]string{
 	"Forwarded":         "belongs to proxies: remove it",
 	"Host":              "is computed from the URL: remove it",
 	"Http2-Settings":    "belongs to the connection: remove it",
-	"Idempotency-Key":   "would make the HTTP library send the request again: use retry_policy.idempotency_key",
+	"Idempotency-Key":   "is set by retry_policy.idempotency_key: use that field",
 	"Keep-Alive":        "belongs to the connection: remove it",
 	"Te":                "belongs to the connection: remove it",
 	"Trailer":           "belongs to the connection: remove it",
 	"Transfer-Encoding": "frames the message: remove it",
 	"Upgrade":           "belongs to the connection: remove it",
 	"Via":               "belongs to proxies: remove it",
-	"X-Idempotency-Key": "would make the HTTP library send the request again: use retry_policy.idempotency_key",
 
-	// What the metadata services of clouds ask for, so that no browser can be
-	// made to reach them: neither can we.
+	// The metadata services of clouds require these, so that no browser can be tricked into
+	// calling them. The same holds for this service.
 	"Metadata":                             "gives access to cloud metadata services: remove it",
 	"Metadata-Flavor":                      "gives access to cloud metadata services: remove it",
 	"X-Aws-Ec2-Metadata-Token":             "gives access to cloud metadata services: remove it",
@@ -41,7 +39,7 @@ var forbiddenHeaders = map[string]string{
 	"X-Google-Metadata-Request":            "gives access to cloud metadata services: remove it",
 }
 
-// forbiddenPrefixes are families of such names.
+// forbiddenPrefixes are the prefixes of other forbidden names.
 var forbiddenPrefixes = []string{"Proxy-", "Sec-", "X-Forwarded-"}
 
 // HopsHeader is sent with every request. Its value is the number of fetches that led to
@@ -77,14 +75,14 @@ func CheckHeader(name, value string) string {
 	return ""
 }
 
-// anyType is the Accept where the caller sets none: some origins refuse a request
-// without one.
+// anyType is the Accept of a request whose caller sets none. Some origins refuse a request
+// without Accept.
 var anyType = []string{"*/*"}
 
-// firstHeader is the header of the first request of a fetch: the caller's and
-// what the service adds. It is shared, as its lines are, and never changed.
+// firstHeader returns the header of the first request of a fetch: the caller's fields and those
+// that the service adds. The map and its values are shared and never changed.
 func (c *Client) firstHeader(r *Request) http.Header {
-	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Hops == 0 { // as in most fetches
+	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Hops == 0 { // the common case
 		if r.takesCodings() {
 			return c.plain
 		}
@@ -131,13 +129,13 @@ func (r *Request) takesCodings() bool {
 	return !r.KeepEncoding && r.Policy.Profile != classify.Download && r.Header.Get("Range") == ""
 }
 
-// decodes reports whether content codings are the service's to undo (spec B6).
+// decodes reports whether the service undoes content codings (spec B6).
 func (r *Request) decodes() bool {
 	return !r.KeepEncoding && len(r.Header["Accept-Encoding"]) == 0
 }
 
-// first is the first value of a field, whose name is canonical: [http.Header.Get]
-// makes it so with every call.
+// first returns the first value of a field. Unlike [http.Header.Get] it requires a canonical
+// name, and so saves the conversion.
 func first(h http.Header, name string) string {
 	if lines := h[name]; len(lines) > 0 {
 		return lines[0]

@@ -8,11 +8,11 @@ import (
 	"fetchd/fetch"
 )
 
-// forbidden names, canonical, besides those of a forbidden prefix.
+// forbidden are the forbidden names in canonical form, except those with a forbidden prefix.
 var forbidden = []string{
 	"Connection", "Content-Length", "Expect", "Forwarded", "Host", "Http2-Settings", "Idempotency-Key", "Keep-Alive",
 	"Metadata", "Metadata-Flavor", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Via",
-	"X-Aws-Ec2-Metadata-Token", "X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "X-Google-Metadata-Request", "X-Idempotency-Key",
+	"X-Aws-Ec2-Metadata-Token", "X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "X-Google-Metadata-Request",
 	"Proxy-Authorization", "Proxy-Connection", "Proxy-", "Sec-Fetch-Site", "Sec-Websocket-Key", "Sec-", "X-Forwarded-For",
 	"X-Forwarded-Host", "X-Forwarded-",
 }
@@ -26,7 +26,7 @@ func mixed(name string) string {
 	return string(b)
 }
 
-// TestForbiddenHeaders in every spelling that means the same.
+// TestForbiddenHeaders checks forbidden names in every equivalent spelling.
 func TestForbiddenHeaders(t *testing.T) {
 	t.Parallel()
 	for _, name := range forbidden {
@@ -41,14 +41,14 @@ func TestForbiddenHeaders(t *testing.T) {
 	}
 }
 
-// TestAllowedHeaders that look like forbidden ones.
+// TestAllowedHeaders checks names that resemble forbidden ones.
 func TestAllowedHeaders(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"Accept", "Accept-Encoding", "Authorization", "Content-Encoding", "Content-Type", "Cookie", "Date", "If-None-Match",
 		"Origin", "Range", "Referer", "User-Agent",
 		"Connect", "Connections", "Content-Len", "X-Content-Length", "Expect-Ct", "Forward", "Forwarded-For", "Hosting", "X-Host",
-		"Http2", "Idempotency", "Idempotency-Keys", "Keep", "Metadata-Token", "X-Metadata-Flavor", "Prox", "Proxy", "Proxying",
+		"Http2", "Idempotency", "Idempotency-Keys", "X-Idempotency-Key", "Keep", "Metadata-Token", "X-Metadata-Flavor", "Prox", "Proxy", "Proxying",
 		"Sec", "Second", "Security", "X-Sec-Fetch", "T", "Tea", "X-Te", "Trailers", "Transfer", "Upgrade-Insecure-Requests", "Viable",
 		"X-Forward", "X-Forwarded", "X-Forwardedfor", "X-Api-Key", "X-Aws-Ec2-Metadata", "X-Idempotency",
 		"!#$%&'*+-.^`|~", "0", "a.b",
@@ -61,7 +61,7 @@ func TestAllowedHeaders(t *testing.T) {
 	}
 }
 
-// TestHeaderNames that are no token, or that an origin may take for another.
+// TestHeaderNames checks names that are not tokens, or that an origin may take for another name.
 func TestHeaderNames(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, header string }{
@@ -96,8 +96,8 @@ func TestHeaderNames(t *testing.T) {
 	}
 }
 
-// TestHeaderValues tells what may stand in a value (RFC 9110 §5.5), whatever
-// the name.
+// TestHeaderValues checks which bytes a value may have (RFC 9110 §5.5). The name makes no
+// difference.
 func TestHeaderValues(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -129,7 +129,7 @@ func TestHeaderValues(t *testing.T) {
 	}
 }
 
-// TestRemediesHoldNoBytes of what was sent.
+// TestRemediesHoldNoBytes checks that a remedy contains no byte of the header.
 func TestRemediesHoldNoBytes(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, value string }{
@@ -142,7 +142,7 @@ func TestRemediesHoldNoBytes(t *testing.T) {
 	}
 }
 
-// TestForbiddenNamesAreCanonical, or the list above would test nothing.
+// TestForbiddenNamesAreCanonical checks the list above, which would test nothing otherwise.
 func TestForbiddenNamesAreCanonical(t *testing.T) {
 	t.Parallel()
 	for _, name := range forbidden {

@@ -24,7 +24,7 @@ type SetBy struct {
 	MaxBodyBytes, MaxAttempts, MaxRedirects, MaxRetryAfter, TotalTimeout, AttemptTimeout Setter
 }
 
-// limit names a field with its value and with who set it. flag is the operator's.
+// limit returns a field with its value and who set it. flag is the operator's flag for it.
 func (r *Request) limit(field string, value any, by Setter, flag string) string {
 	text := fmt.Sprintf("%s %v, ", field, value)
 	switch by {
@@ -40,7 +40,7 @@ func (r *Request) limit(field string, value any, by Setter, flag string) string 
 	}
 }
 
-// bodyLimitText names the limit that a body is over.
+// bodyLimitText returns the limit that a body exceeds.
 func (r *Request) bodyLimitText() string {
 	if r.Delivery == Inline && (r.MaxBodyBytes > MaxInlineBytes || r.SetBy.MaxBodyBytes == ByService) {
 		return fmt.Sprintf("the %d bytes that the service delivers inline: call Fetch with delivery STREAM for more", MaxInlineBytes)
@@ -48,7 +48,7 @@ func (r *Request) bodyLimitText() string {
 	return r.limit("max_size_bytes", r.MaxBodyBytes, r.SetBy.MaxBodyBytes, "--max-body-bytes")
 }
 
-// timeText names the limit on the time of the fetch.
+// timeText returns the limit of the time of the fetch.
 func (r *run) timeText() string {
 	limit, by := r.deadline.Sub(r.start), r.req.SetBy.TotalTimeout
 	if d, ok := r.caller.Deadline(); ok && d.Equal(r.deadline) {
@@ -60,7 +60,7 @@ func (r *run) timeText() string {
 	return r.req.limit("total_timeout", limit, by, "--max-total-timeout")
 }
 
-// message says for people what went wrong. Of a limit it names the value, and who set it.
+// message returns what went wrong. It includes the value of a limit and who set it.
 func (r *run) message(d *classify.Decision, reason string) string {
 	text, req := message(d.Class, reason), r.req
 	switch d.Class {

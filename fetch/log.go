@@ -9,8 +9,8 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// logAttempt writes what follows an attempt (spec §10): INFO "retrying fetch"
-// and DEBUG "waiting before retry", or DEBUG "not retrying".
+// logAttempt logs what follows an attempt (spec §10): INFO "retrying fetch" and DEBUG "waiting
+// before retry", or DEBUG "not retrying".
 func (r *run) logAttempt(a *attempt) {
 	d := &r.decision
 	if d.Verdict != classify.Retry {
@@ -30,12 +30,12 @@ func (r *run) logAttempt(a *attempt) {
 	r.log(slog.LevelDebug, "waiting before retry", slog.String("fetch_id", r.req.ID), slog.Float64("delay_seconds", d.Delay.Seconds()))
 }
 
-// logEnd writes the one line of a fetch's end.
+// logEnd writes the only line about the end of a fetch.
 func (r *run) logEnd(out *Outcome) {
 	if !r.logs(slog.LevelInfo) {
 		return
 	}
-	var room [20]slog.Attr // on the stack: of it only the record's copies stay
+	var room [20]slog.Attr // on the stack; the record copies them
 	attrs := append(room[:0],
 		slog.String("fetch_id", r.req.ID), slog.String("url", r.redacted()), slog.String("method", r.req.Method),
 		slog.String("outcome", out.Kind.String()), slog.String("rule", string(out.Rule)),
@@ -56,10 +56,10 @@ func (r *run) logEnd(out *Outcome) {
 	r.line(slog.LevelInfo, "fetch finished", attrs)
 }
 
-// redacted is the URL of the fetch for a log. Most have nothing to leave out, and are
-// written out already.
+// redacted returns the URL of the fetch for the log. Most URLs have nothing to remove, and their
+// text exists already.
 func (r *run) redacted() string {
-	if r.origin.url == nil { // it was refused
+	if r.origin.url == nil { // the fetch was refused
 		return urls.Redact(r.req.URL)
 	}
 	return r.origin.redacted()
@@ -67,7 +67,7 @@ func (r *run) redacted() string {
 
 func (h *hopRequest) redacted() string {
 	if u := h.url; u != nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" {
-		return h.told()
+		return h.urlText()
 	}
 	return urls.Redact(h.url)
 }
@@ -82,10 +82,10 @@ func (r *run) log(level slog.Level, text string, attrs ...slog.Attr) {
 	}
 }
 
-// line writes a line. Unlike [slog.Logger] it does not ask the runtime where in the
-// source it stands, which takes longer than a tenth of the line.
+// line writes a line. Unlike [slog.Logger] it does not look up the caller's position in the
+// source, which takes more than a tenth of the time of a line.
 func (r *run) line(level slog.Level, text string, attrs []slog.Attr) {
 	line := slog.NewRecord(time.Now(), level, text, 0)
 	line.AddAttrs(attrs...)
-	_ = r.client.logger.Handler().Handle(context.Background(), line) // as a Logger does; the fetch's own context may be over
+	_ = r.client.logger.Handler().Handle(context.Background(), line) // a Logger ignores the error too; the context of the fetch may have ended
 }

@@ -7,8 +7,7 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// TestRedacted: where a log has the URL that is written out already, it is the one that
-// would be written for it.
+// TestRedacted checks that a URL whose text exists already is logged as urls.Redact would write it.
 func TestRedacted(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, url string }{

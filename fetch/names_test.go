@@ -11,20 +11,19 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// names is a name server on loopback. A name that it does not hold does not
-// exist.
+// names is a name server on loopback. Names that it does not have do not exist.
 type names struct {
 	mu      sync.Mutex
 	answers map[string][][]string // by name, one list of addresses after the other, the last for good
 	asked   map[string]int        // questions for IPv4 addresses
 }
 
-// newNames answers from what is given; it is not to be changed any more.
+// newNames returns a name server with the given answers, which must not change afterwards.
 func newNames(answers map[string][][]string) *names {
 	return &names{answers: answers, asked: make(map[string]int)}
 }
 
-// resolver returns a resolver that asks only n, which ends with the test.
+// resolver returns a resolver that asks only n. It is closed at the end of the test.
 func (n *names) resolver(t *testing.T) *net.Resolver {
 	t.Helper()
 	var listen net.ListenConfig
@@ -87,7 +86,7 @@ func (n *names) answer(query []byte) ([]byte, bool) {
 	return answer, err == nil
 }
 
-// lookup moves on to the next list with each question for IPv4 addresses.
+// lookup uses the next list of addresses for each question for IPv4 addresses.
 func (n *names) lookup(name string, kind dnsmessage.Type) ([]netip.Addr, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -27,34 +27,34 @@ func newChunk() *chunk {
 // output delivers a body: to the sink after a hold-back, into memory for the outcome, or
 // not at all (spec B1, B4). The body is read directly into its chunks.
 type output struct {
-	a       *attempt
-	stream  bool
-	inline  bool     // the whole body is kept for the outcome
-	kept    []byte   // the body for the outcome
-	charged int64    // bytes charged for kept
-	granted int64    // size of the hold-back, which is charged from the start
-	unused  int64    // part of granted that is still charged; close releases it
-	held    []*chunk // full chunks that are not sent
-	last    *chunk   // the chunk that is being filled
-	n       int      // bytes in last
-	offset  int64    // in the body, of the next byte to send
-	body    *progress
+	a        *attempt
+	stream   bool
+	inline   bool     // the whole body is kept for the outcome
+	kept     []byte   // the body for the outcome
+	charged  int64    // bytes charged for kept
+	granted  int64    // size of the hold-back, which is charged from the start
+	unused   int64    // part of granted that is still charged; close releases it
+	buffered []*chunk // full chunks that are not sent
+	last     *chunk   // the chunk that is being filled
+	n        int      // bytes in last
+	offset   int64    // of the next byte to send, in the body
+	body     *progress
 }
 
 // newOutput returns an output that continues after the delivered bytes. If there are any,
-// nothing is held back, because the body can no longer start anew.
+// nothing is held back, because the body can no longer restart.
 func newOutput(a *attempt, delivered *progress) output {
 	o := output{a: a, body: delivered, offset: delivered.size}
 	if bodyless(a.hop.method, a.resp.StatusCode) {
 		return o
 	}
-	switch a.req.Delivery {
+	switch a.run.req.Delivery {
 	case Stream:
 		o.stream = true
 		if delivered == a.continued {
 			return o
 		}
-		o.granted = a.req.Memory.GrowUpTo(budget.HoldBack, holdBackWanted(a))
+		o.granted = a.run.req.Memory.GrowUpTo(budget.HoldBack, holdBackWanted(a))
 		o.unused = o.granted
 	case Inline:
 		o.inline = true
@@ -70,7 +70,7 @@ const holdBackShare = 8
 // holdBackWanted returns the size of the hold-back to ask for. It is at most the size of
 // the body, if that is known.
 func holdBackWanted(a *attempt) int64 {
-	want := a.req.HoldBackBytes
+	want := a.run.req.HoldBackBytes
 	if known := a.resp.ContentLength; known >= 0 && a.coding() == "" {
 		if known/holdBackShare >= want {
 			return 0
@@ -81,16 +81,16 @@ func holdBackWanted(a *attempt) int64 {
 }
 
 func (o *output) close() {
-	o.a.req.Memory.Shrink(budget.HoldBack, o.unused)
-	o.a.req.Memory.Shrink(budget.Body, o.charged)
+	o.a.run.req.Memory.Shrink(budget.HoldBack, o.unused)
+	o.a.run.req.Memory.Shrink(budget.Body, o.charged)
 	o.unused, o.charged = 0, 0
-	for _, c := range o.held {
+	for _, c := range o.buffered {
 		chunks.Put(c)
 	}
 	if o.last != nil {
 		chunks.Put(o.last)
 	}
-	o.held, o.last = nil, nil
+	o.buffered, o.last = nil, nil
 }
 
 // space returns the memory for the next piece of the body. It is never empty.
@@ -119,8 +119,8 @@ func (o *output) keep(n int) error {
 		} else if need > keptStep {
 			room = need + need/2
 		}
-		more := int64(1+max(o.a.req.InlineCopies, 1)) * int64(room-cap(o.kept))
-		if !o.a.req.Memory.Grow(budget.Body, more) {
+		more := int64(1+max(o.a.run.req.InlineCopies, 1)) * int64(room-cap(o.kept))
+		if !o.a.run.req.Memory.Grow(budget.Body, more) {
 			return errOutOfMemory
 		}
 		o.charged += more
@@ -146,17 +146,17 @@ func (o *output) wrote(n int) error {
 		return nil
 	}
 	o.n += n
-	if o.a.committed || int64(len(o.held)*chunkBytes+o.n) > o.granted {
+	if o.a.committed || int64(len(o.buffered)*chunkBytes+o.n) > o.granted {
 		return o.release()
 	}
 	if o.n == chunkBytes {
-		o.held = append(o.held, o.last)
+		o.buffered = append(o.buffered, o.last)
 		o.last, o.n = nil, 0
 	}
 	return nil
 }
 
-// finish sends what is still held. It is called when the body is complete and checked.
+// finish sends what is still buffered. It is called when the body is complete and checked.
 func (o *output) finish() error {
 	if !o.stream {
 		return nil
@@ -164,19 +164,19 @@ func (o *output) finish() error {
 	return o.release()
 }
 
-// release sends what is held, and frees each chunk when it is sent. From the first byte on
+// release sends what is buffered, and frees each chunk when it is sent. From the first byte on
 // the attempt is committed.
 func (o *output) release() error {
 	o.a.announce(o)
-	for i, c := range o.held {
+	for i, c := range o.buffered {
 		if err := o.send(c[:]); err != nil {
-			o.held = nil // not reused: after an error the sink may still read c
+			o.buffered = nil // not reused: after an error the sink may still read c
 			return err
 		}
-		o.held[i] = nil
+		o.buffered[i] = nil
 		chunks.Put(c)
 	}
-	o.held = nil
+	o.buffered = nil
 	if o.n == 0 {
 		return nil
 	}
@@ -191,23 +191,23 @@ func (o *output) release() error {
 
 // send passes bytes to the sink, and releases as much of the hold-back's charge.
 func (o *output) send(p []byte) error {
-	o.a.committed, o.a.delivered, o.body.sent = true, o.body, true
+	o.a.committed, o.a.run.delivered, o.body.sent = true, o.body, true
 	if err := o.a.push(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p}); err != nil {
 		return err
 	}
 	o.offset += int64(len(p))
 	back := min(o.unused, int64(len(p)))
-	o.a.req.Memory.Shrink(budget.HoldBack, back)
+	o.a.run.req.Memory.Shrink(budget.HoldBack, back)
 	o.unused -= back
 	return nil
 }
 
-// tell passes an event to the sink. The attempt's time limit is paused meanwhile, because
+// emit passes an event to the sink. The attempt's time limit is paused meanwhile, because
 // the caller uses that time (spec B7). The limit of the hop runs only during a read.
-func (a *attempt) tell(e Event) {
+func (a *attempt) emit(e Event) {
 	began := time.Now()
 	left := a.limit.Pause(began)
-	a.emit(e)
+	a.run.emit(e)
 	ended := time.Now()
 	if n := len(a.hops); n > 0 {
 		a.hops[n-1].Exchange.Backpressure += ended.Sub(began)
@@ -218,7 +218,7 @@ func (a *attempt) tell(e Event) {
 // push passes a chunk to the sink. It returns an error if the attempt or the fetch has
 // ended, in particular because the sink failed.
 func (a *attempt) push(chunk BodyChunk) error {
-	a.tell(chunk)
+	a.emit(chunk)
 	if err := a.stopped(); err != nil {
 		class, reason, _ := a.classOf(classify.PhaseTransfer, err)
 		return fault.New(class, classify.PhaseTransfer, reason)
@@ -226,27 +226,27 @@ func (a *attempt) push(chunk BodyChunk) error {
 	return nil
 }
 
-// tellResponse emits ResponseStarted when the head was read, at the levels Attempts and
+// emitResponse emits ResponseStarted when the head was read, at the levels Attempts and
 // All. r reads the body; nil means that the body is not delivered.
-func (a *attempt) tellResponse(r *bodyReader) {
+func (a *attempt) emitResponse(r *bodyReader) {
 	switch {
-	case !a.tells():
-	case r == nil && a.delivered != nil: // no body follows; the delivered bytes stay valid
-		a.started(a.delivered.size, 0)
+	case !a.run.wantsAttemptEvents():
+	case r == nil && a.run.delivered != nil: // no body follows; the delivered bytes stay valid
+		a.emitStarted(a.run.delivered.size, 0)
 	case r == nil:
-		a.started(0, 0)
+		a.emitStarted(0, 0)
 	default:
-		a.started(r.out.offset, r.out.granted)
+		a.emitStarted(r.out.offset, r.out.granted)
 	}
 }
 
 // announce emits ResponseStarted before the first chunk, at the other levels.
 func (a *attempt) announce(o *output) {
-	if !a.tells() && !a.committed {
-		a.started(o.offset, o.granted)
+	if !a.run.wantsAttemptEvents() && !a.committed {
+		a.emitStarted(o.offset, o.granted)
 	}
 }
 
-func (a *attempt) started(offset, holdBack int64) {
-	a.tell(ResponseStarted{Attempt: a.number, Response: a.head.response, BodyOffset: offset, HoldBack: holdBack})
+func (a *attempt) emitStarted(offset, holdBack int64) {
+	a.emit(ResponseStarted{Attempt: a.number, Response: a.head.response, BodyOffset: offset, HoldBack: holdBack})
 }

@@ -17,8 +17,8 @@ import (
 	"fetchd/fetch"
 )
 
-// connectProxy is a proxy on loopback that carries CONNECT and plain requests to
-// one address, whatever they name.
+// connectProxy is a proxy on loopback. It forwards CONNECT and other requests to one address,
+// whatever their target is.
 type connectProxy struct {
 	target  string
 	carried atomic.Int64
@@ -52,8 +52,8 @@ func (p *connectProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = here.Close()
 }
 
-// serve starts the proxy, spoken to with TLS or not, and returns a client that goes
-// through it. With TLS it would rather speak HTTP/2.
+// serve starts the proxy, with TLS or without, and returns a client that uses it. With TLS the
+// proxy prefers HTTP/2.
 func (p *connectProxy) serve(t *testing.T, w *wire, scheme string) *fetch.Client {
 	t.Helper()
 	server := httptest.NewUnstartedServer(p)
@@ -84,9 +84,8 @@ func throughProxy(t *testing.T, w *wire, proxy string, roots *x509.CertPool) *fe
 	return c
 }
 
-// TestProxy: an explicit proxy carries the requests; what the URL tells is still
-// judged, and what the proxy refuses is no answer of the origin's. Over TLS it is
-// the same.
+// TestProxy checks that an explicit proxy carries the requests, that URLs are still checked, and
+// that a refusal of the proxy is not taken for a response of the origin.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -132,7 +131,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestProxyThatIsWrong is refused when the client is made.
+// TestProxyThatIsWrong checks that New rejects an invalid proxy.
 func TestProxyThatIsWrong(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, url, told string }{

@@ -46,7 +46,7 @@ func ResolveRedirect(rules RedirectRules, first, from *url.URL, method string, s
 	step.BodyKept = step.Method == method
 	location = strings.Trim(location, " \t")
 	if location == "" || !isRedirect(status) {
-		return step // elsewhere a Location leads nowhere, in a 304 above all
+		return step // other statuses have no redirect, even with a Location: 304 above all
 	}
 	step.Location = classify.InScope
 	u, err := urls.Resolve(from, location)
@@ -67,7 +67,7 @@ func ResolveRedirect(rules RedirectRules, first, from *url.URL, method string, s
 	return step
 }
 
-// isRedirect tells the statuses whose Location is followed (spec D1, H9).
+// isRedirect reports whether the Location of a status is followed (spec D1, H9).
 func isRedirect(status int) bool {
 	switch status {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
@@ -77,7 +77,7 @@ func isRedirect(status int) bool {
 	return false
 }
 
-// redirectMethod is the method after a redirect (spec D2).
+// redirectMethod returns the method after a redirect (spec D2).
 func redirectMethod(method string, status int) string {
 	switch {
 	case status == http.StatusSeeOther && method != http.MethodHead:
@@ -88,7 +88,7 @@ func redirectMethod(method string, status int) string {
 	return method
 }
 
-// holds reports whether u lies in the scope of a fetch of first.
+// holds reports whether u is in the scope of a fetch of first.
 func (s Scope) holds(first, u *url.URL) bool {
 	switch s {
 	case SameHost:
@@ -99,16 +99,16 @@ func (s Scope) holds(first, u *url.URL) bool {
 	return true
 }
 
-// crossOriginHeaders go along to another origin: they name no one and open
-// nothing (spec D4).
+// crossOriginHeaders are forwarded to another origin, because they neither identify anyone nor
+// grant access (spec D4).
 var crossOriginHeaders = map[string]bool{
 	"Accept": true, "Accept-Language": true, "Accept-Encoding": true, "User-Agent": true, "Range": true,
 	"If-Match": true, "If-None-Match": true, "If-Modified-Since": true, "If-Unmodified-Since": true, "If-Range": true,
 	"Idempotency-Key": true, HopsHeader: true,
 }
 
-// nextHeader is the header of the request after a redirect of hop. It only ever
-// drops, so that nothing dropped comes back later in the chain.
+// nextHeader returns the header of the request after a redirect of hop. It only removes fields,
+// so that a removed field does not return later in the chain.
 func nextHeader(hop *hopRequest, step *Step, forward bool) http.Header {
 	downgrade := hop.url.Scheme == "https" && step.URL.Scheme == "http"
 	strip := step.CrossOrigin && !forward || downgrade

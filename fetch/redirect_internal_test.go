@@ -10,7 +10,7 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// caller's headers, one of each kind, by canonical name.
+// allHeaders returns one header field of each kind, by canonical name.
 func allHeaders() http.Header {
 	h := make(http.Header)
 	for _, name := range []string{
@@ -43,7 +43,7 @@ func mustURL(t *testing.T, raw string) *url.URL {
 	return u
 }
 
-// follow returns the header behind a redirect.
+// follow returns the header after a redirect.
 func follow(t *testing.T, h http.Header, from, to, method string, status int, forward bool) http.Header {
 	t.Helper()
 	u := mustURL(t, from)
@@ -55,7 +55,7 @@ func follow(t *testing.T, h http.Header, from, to, method string, status int, fo
 	return nextHeader(hop, &step, forward)
 }
 
-// TestNextHeader says which header goes along (spec D2, D4).
+// TestNextHeader checks which header fields are forwarded (spec D2, D4).
 func TestNextHeader(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -95,7 +95,8 @@ func TestNextHeader(t *testing.T) {
 	}
 }
 
-// TestDroppedForGood follows chains that lead back to where they began.
+// TestDroppedForGood follows chains that return to the first URL, and checks that removed fields do
+// not come back.
 func TestDroppedForGood(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -20,7 +20,7 @@ func mustParse(t *testing.T, raw string) *url.URL {
 	return u
 }
 
-// TestRedirectedMethod crosses every method with every redirect (spec D2).
+// TestRedirectedMethod checks every method with every redirect (spec D2).
 func TestRedirectedMethod(t *testing.T) {
 	t.Parallel()
 	statuses := []int{301, 302, 303, 307, 308}
@@ -53,8 +53,7 @@ func TestRedirectedMethod(t *testing.T) {
 	}
 }
 
-// TestLocationOfOtherStatuses: but for the five redirects a Location leads
-// nowhere, whatever it says.
+// TestLocationOfOtherStatuses checks that only the five redirects follow a Location.
 func TestLocationOfOtherStatuses(t *testing.T) {
 	t.Parallel()
 	from := mustParse(t, "http://host/a")
@@ -77,7 +76,7 @@ func TestLocationOfOtherStatuses(t *testing.T) {
 	}
 }
 
-// TestLocationForms reads every form of Location against one URL.
+// TestLocationForms resolves every form of Location against one URL.
 func TestLocationForms(t *testing.T) {
 	t.Parallel()
 	long := "/" + strings.Repeat("a", urls.MaxBytes)
@@ -166,8 +165,8 @@ func TestLocationForms(t *testing.T) {
 	}
 }
 
-// TestFragmentInheritance is RFC 9110 §10.2.2: a Location without a fragment
-// inherits, one with a fragment, be it empty, does not.
+// TestFragmentInheritance checks RFC 9110 §10.2.2: a Location without a fragment inherits one. A
+// Location with an empty fragment does not.
 func TestFragmentInheritance(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, from, location, want string }{
@@ -195,7 +194,7 @@ func TestFragmentInheritance(t *testing.T) {
 	}
 }
 
-// TestScope crosses the scopes with what can change (spec D4, H9).
+// TestScope checks every scope with every kind of change (spec D4, H9).
 func TestScope(t *testing.T) {
 	t.Parallel()
 	const first = "http://host/a"
@@ -239,8 +238,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestOutOfScopeIsNoFault: what is not to be followed cannot be wrong (decision
-// 4), but what is no URL can lie in no scope.
+// TestOutOfScopeIsNoFault checks that a redirect out of scope is no failure (decision 4). A Location
+// that is not a URL has no scope, so it is a failure.
 func TestOutOfScopeIsNoFault(t *testing.T) {
 	t.Parallel()
 	rules := fetch.RedirectRules{Scope: fetch.SameOrigin, ForbidDowngrade: true}
@@ -266,8 +265,8 @@ func TestOutOfScopeIsNoFault(t *testing.T) {
 	}
 }
 
-// TestDowngrade is only what leads from https to http, and only where it is
-// forbidden.
+// TestDowngrade checks that only redirects from https to http are rejected, and only if the caller
+// forbids them.
 func TestDowngrade(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -11,8 +11,8 @@ import (
 	"fetchd/fetch"
 )
 
-// TestRedirects follows chains on real sockets and compares what is told with
-// what the origin saw.
+// TestRedirects follows chains over real sockets and compares the events with what the origin
+// received.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -86,7 +86,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestTooManyRedirectsIsASentinel for callers that hold an error.
+// TestTooManyRedirectsIsASentinel checks that callers can match the error with errors.Is.
 func TestTooManyRedirectsIsASentinel(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -100,7 +100,7 @@ func TestTooManyRedirectsIsASentinel(t *testing.T) {
 	}
 }
 
-// TestRedirectHeaders looks at what reaches the origin behind a redirect.
+// TestRedirectHeaders checks the header that the origin receives after a redirect.
 func TestRedirectHeaders(t *testing.T) {
 	t.Parallel()
 	all := []string{"Accept", "Authorization", "Cookie", "User-Agent", "X-Api-Key"}
@@ -143,7 +143,7 @@ func TestRedirectHeaders(t *testing.T) {
 	}
 }
 
-// TestNothingDroppedComesBack: a chain that leads away and back again.
+// TestNothingDroppedComesBack follows a chain to another origin and back.
 func TestNothingDroppedComesBack(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -157,7 +157,7 @@ func TestNothingDroppedComesBack(t *testing.T) {
 	}
 }
 
-// TestRedirectMethods looks at method and body behind each redirect (D2).
+// TestRedirectMethods checks method and body after each redirect (D2).
 func TestRedirectMethods(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ method, status, want string }{
@@ -187,8 +187,8 @@ func TestRedirectMethods(t *testing.T) {
 	}
 }
 
-// TestCookies within a fetch: set by a redirect, sent behind it, and to no one
-// else (D7).
+// TestCookies checks that a cookie of a redirect is sent with the next request, and to no other
+// origin (D7).
 func TestCookies(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -222,7 +222,7 @@ func TestCookies(t *testing.T) {
 	}
 }
 
-// TestFragment is kept for the final URL and never sent (D5).
+// TestFragment checks that the fragment is in the final URL and is never sent (D5).
 func TestFragment(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)

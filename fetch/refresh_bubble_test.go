@@ -12,8 +12,8 @@ import (
 	"fetchd/fetch"
 )
 
-// TestStalledRefresh: equal fetches whose time ends during a refresh end equally, and
-// no attempt reports a retry that does not follow (A2).
+// TestStalledRefresh checks that equal fetches whose time ends during a refresh end equally, and
+// that no attempt reports a retry that does not follow (A2).
 func TestStalledRefresh(t *testing.T) {
 	t.Parallel()
 	const limit = 400 * time.Millisecond
@@ -81,7 +81,7 @@ func TestStalledRefresh(t *testing.T) {
 	}
 }
 
-// slow refreshes so slowly; zero means never.
+// slow is how long a refresh takes; zero means that it never ends.
 type slow struct{ takes time.Duration }
 
 func (slow) Covers(*url.URL) bool { return true }

@@ -12,16 +12,13 @@ import (
 // Limits and defaults of spec §9 and §12. Fetch enforces MaxInlineBytes; the server
 // enforces the other exported ones before it calls Fetch.
 const (
-	MaxHeaderFields      = 64       // request header fields
-	MaxHeaderBytes       = 32 << 10 // names and values of the request header fields
-	MaxRequestBodyBytes  = 1 << 20  // request body
-	MaxInlineBytes       = 1 << 20  // response body with [Inline]
-	MaxHoldBackBytes     = 16 << 20 // Request.HoldBackBytes
-	MaxErrorBodyBytes    = 64 << 10 // Request.ErrorBodyBytes
-	MaxIdempotencyBytes  = 256      // Request.IdempotencyKey
-	maxResponseHeadBytes = 64 << 10
-	maxConnectionsPerHop = 3
-	maxAddresses         = 8 // of a name, that one dial tries
+	MaxHeaderFields     = 64       // request header fields
+	MaxHeaderBytes      = 32 << 10 // names and values of the request header fields
+	MaxRequestBodyBytes = 1 << 20  // request body
+	MaxInlineBytes      = 1 << 20  // response body with [Inline]
+	MaxHoldBackBytes    = 16 << 20 // Request.HoldBackBytes
+	MaxErrorBodyBytes   = 64 << 10 // Request.ErrorBodyBytes
+	MaxIdempotencyBytes = 256      // Request.IdempotencyKey
 
 	defaultMaxBodyBytes   = 16 << 20
 	defaultErrorBodyBytes = 16 << 10
@@ -205,13 +202,13 @@ func NewRequest(profile classify.Profile) *Request {
 		ErrorBodyBytes: defaultErrorBodyBytes,
 		Integrity:      Integrity{Size: -1},
 	}
-	if profile == classify.Download { // a large body must not die of its size
+	if profile == classify.Download { // a large body must not fail because of its size
 		r.TotalTimeout, r.AttemptTimeout, r.MaxBodyBytes = 0, 0, defaultServerMaxBytes
 	}
 	return r
 }
 
-// bodyLimit is the longest body the delivery takes.
+// bodyLimit returns the maximum length of the body for the delivery.
 func (r *Request) bodyLimit() int64 {
 	if r.Delivery == Inline {
 		return min(r.MaxBodyBytes, MaxInlineBytes)

@@ -60,10 +60,10 @@ func newProgress(a *attempt) *progress {
 	if p.validator != "" {
 		p.url = withoutQuery(a.hop.url)
 	}
-	if !a.req.OmitDigest || a.req.Integrity.SHA256 != "" {
+	if !a.run.req.OmitDigest || a.run.req.Integrity.SHA256 != "" {
 		p.digest = sha256.New()
 	}
-	if a.req.Content.RequireCharset {
+	if a.run.req.Content.RequireCharset {
 		p.charset = coding.NewCharset(a.resp.Header.Get("Content-Type"))
 	}
 	return p
@@ -73,7 +73,7 @@ func newProgress(a *attempt) *progress {
 // It is empty if there is none, or if the bytes are delivered decoded.
 func (a *attempt) validator() string {
 	h := a.resp.Header
-	if !a.req.Resumable() || a.resp.StatusCode != http.StatusOK || a.coding() != "" || strings.EqualFold(h.Get("Accept-Ranges"), "none") {
+	if !a.run.req.Resumable() || a.resp.StatusCode != http.StatusOK || a.coding() != "" || strings.EqualFold(h.Get("Accept-Ranges"), "none") {
 		return ""
 	}
 	if tag := h.Get("Etag"); tag != "" {
@@ -82,18 +82,18 @@ func (a *attempt) validator() string {
 		}
 		return tag
 	}
-	told := h.Get("Last-Modified")
-	if told == "" { // the common case; parsing an empty date would try three layouts
+	lastModified := h.Get("Last-Modified")
+	if lastModified == "" { // the common case; parsing an empty date would try three layouts
 		return ""
 	}
-	modified, err := http.ParseTime(told)
+	modified, err := http.ParseTime(lastModified)
 	if err != nil {
 		return ""
 	}
 	if date, err := http.ParseTime(h.Get("Date")); err != nil || date.Sub(modified) < time.Second { // RFC 9110 §8.8.2.2
 		return ""
 	}
-	return told
+	return lastModified
 }
 
 // Resumable reports whether the body can be requested in parts: the request is a streamed
@@ -152,7 +152,7 @@ func (a *attempt) bodyProgress() (*progress, *fault.Error) {
 	switch {
 	case p == nil:
 		return newProgress(a), nil
-	case a.resp.StatusCode == http.StatusOK && a.req.Recovery == Restart:
+	case a.resp.StatusCode == http.StatusOK && a.run.req.Recovery == Restart:
 		return newProgress(a), nil
 	case a.resp.StatusCode == http.StatusPartialContent && p.isFrom(a.hop) && p.fits(a.resp):
 		if p.head.response == nil { // after a resume point: the first response of this fetch
@@ -171,16 +171,16 @@ type head struct {
 	url      string // without userinfo
 }
 
-// shown returns the head that callers see. For a response to a resuming request it is the
+// shownHead returns the head that callers see. For a response to a resuming request it is the
 // head of the whole body, which describes the delivered bytes, even if the response does
 // not fit. A failed status has its own head, and so has a body that starts again.
-func (a *attempt) shown() head {
-	own := head{a.response, a.number, a.hop.told()}
+func (a *attempt) shownHead() head {
+	own := head{a.response, a.number, a.hop.urlText()}
 	p, status := a.continued, a.resp.StatusCode
 	switch {
 	case p == nil || p.head.response == nil:
 		return own
-	case status == http.StatusOK && a.req.Recovery == Restart:
+	case status == http.StatusOK && a.run.req.Recovery == Restart:
 		return own
 	case status >= 200 && status <= 299 || a.complete():
 		return p.head

@@ -10,8 +10,8 @@ import (
 	"fetchd/fetch"
 )
 
-// TestResumeShowsOneResponse: events and outcome of a body that is continued show the
-// response that began it; the attempts show what was answered (B2, I5).
+// TestResumeShowsOneResponse checks that the events and the outcome of a resumed body have the
+// response that started it, and that the attempts have their own responses (B2, I5).
 func TestResumeShowsOneResponse(t *testing.T) {
 	t.Parallel()
 	const (
@@ -41,20 +41,20 @@ func TestResumeShowsOneResponse(t *testing.T) {
 		{"the rest is cut too", cut + "/" + tag + ",cut=0", nil, []int{200, 200, 200}, []int{200, 206, 206}, "failed 200 1000 1", true, ""},
 		{"by signed URLs", "302:to=" + signed + "1/302:to=" + signed + "2", nil, []int{200, 200}, []int{200, 206}, "success 200 1000 1", true, "?signature=1"},
 
-		// What cannot be continued: the response is still that of the bytes that went out.
+		// A body that cannot be resumed: the response is still that of the delivered bytes.
 		{"another version", cut + "/200:size=900,etag=%22v2%22,range", nil, []int{200, 200}, []int{200, 200}, "failed 200 1000 1", true, ""},
 		{"another range", cut + "/206:size=600,offset=400,etag=%22v1%22,header=Content-Range=bytes%20400-999%2F1000", nil, []int{200, 200}, []int{200, 206}, "failed 200 1000 1", true, ""},
 		{"parts", cut + "/" + part + ",type=multipart%2Fbyteranges;boundary=x", nil, []int{200, 200}, []int{200, 206}, "failed 200 1000 1", true, ""},
 
-		// A status that fails is the last response, with its own body (I5).
+		// A failed status is the last response, with its own body (I5).
 		{"then a 404", cut + "/404:size=9", nil, []int{200, 404}, []int{200, 404}, "failed 404 9 2", true, ""},
 		{"then 503 to the end", cut + "/503:size=9", nil, []int{200, 503, 503}, []int{200, 503, 503}, "failed 503 9 3", true, ""},
 
-		// A body that begins again is another.
+		// A body that restarts has another response.
 		{"restarted", cut + "/200:size=1000,etag=%22v2%22", restart, []int{200, 200}, []int{200, 200}, "success 200 1000 2", true, ""},
 		{"restarted after a wrong range", cut + "/206:size=10/" + tag, restart, []int{200, 200, 200}, []int{200, 206, 200}, "success 200 1000 3", true, ""},
 
-		// The caller asked for the rest: the first answer of this fetch is the response.
+		// With a resume point the first response of this fetch is the response.
 		{"a resume point", tag, resume, []int{206}, []int{206}, "success 206 400 1", false, ""},
 		{"a resume point, continued", tag + ",cut=100/" + tag, resume, []int{206, 206}, []int{206, 206}, "success 206 400 1", false, ""},
 		{"a resume point after a 503", "503/" + tag, resume, []int{503, 206}, []int{503, 206}, "success 206 400 2", false, ""},

@@ -16,8 +16,7 @@ import (
 	"fetchd/fetch"
 )
 
-// assembled puts a body together as a caller does: a chunk at a lower offset drops
-// what was held behind it.
+// assembled joins chunks as a caller does: a chunk at a lower offset replaces everything after it.
 type assembled struct {
 	body   []byte
 	begins []int64 // offsets that ResponseStarted told
@@ -36,7 +35,7 @@ func (a *assembled) sink(e fetch.Event) error {
 	return nil
 }
 
-// TestResume continues what was cut, or says why it cannot.
+// TestResume checks that interrupted bodies are resumed, or why they are not.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	const (
@@ -114,7 +113,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// resumeSize is how long the bodies of TestResume are.
+// resumeSize is the length of the bodies of TestResume.
 const resumeSize = 1_000_000
 
 type resumeRow struct {
@@ -161,7 +160,7 @@ func (w *wire) resumes(listener string, row resumeRow) {
 	}
 }
 
-// wantRanges compares what was asked for.
+// wantRanges compares the Range headers that the origin received.
 func (w *wire) wantRanges(want []string) {
 	w.Helper()
 	var ranges []string
@@ -181,8 +180,8 @@ func digest(body []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestResumeAtRandom cuts 64 MiB at ten random places in one fetch, and at twenty
-// over several fetches that a resume point joins.
+// TestResumeAtRandom interrupts 64 MiB at ten random places in one fetch, and at twenty over several
+// fetches with resume points.
 func TestResumeAtRandom(t *testing.T) {
 	t.Parallel()
 	const size = 64 << 20
@@ -233,7 +232,7 @@ func TestResumeAtRandom(t *testing.T) {
 	}
 }
 
-// wantSeams: each range begins at the first byte that was not delivered.
+// wantSeams checks that each range starts at the first byte that was not delivered.
 func (w *wire) wantSeams(key string, size int64) {
 	w.Helper()
 	var delivered int64
@@ -257,7 +256,7 @@ func (w *wire) wantSeams(key string, size int64) {
 	}
 }
 
-// TestResumeGivenUp leaves a caller that leaves in peace.
+// TestResumeGivenUp checks a caller that cancels.
 func TestResumeGivenUp(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)

@@ -6,10 +6,12 @@ import (
 	"net"
 	"net/http/httptrace"
 	"testing"
+
+	"fetchd/classify"
 )
 
-// TestRootedLookups: what is asked for is the whole name, by the dialer and by
-// CheckTarget, so that no search list adds to it. test/hostile has one.
+// TestRootedLookups checks that the dialer and CheckTarget look up the whole name, so that no search
+// list changes it. test/hostile has a search list.
 func TestRootedLookups(t *testing.T) {
 	t.Parallel()
 	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -20,7 +22,6 @@ func TestRootedLookups(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	d := &dialer{guard: c.guard, resolver: resolver}
 	for _, row := range []struct{ name, host, asked string }{
 		{"two labels", "redis.prod", "redis.prod."},
 		{"two labels with a dot", "redis.prod.", "redis.prod."},
@@ -31,15 +32,9 @@ func TestRootedLookups(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			var dialled, checked string
-			ctx, cancel := context.WithCancel(tracing(t, &dialled))
-			if row.asked == "" {
-				cancel() // there may be someone who listens
-			}
-			defer cancel()
-			if conn, err := d.connect(ctx, "tcp", net.JoinHostPort(row.host, "80")); err == nil {
-				_ = conn.Close()
-				t.Error("connected")
-			}
+			r := NewRequest(classify.Standard)
+			r.URL, r.Policy.MaxAttempts = mustURL(t, "http://"+net.JoinHostPort(row.host, "80")+"/"), 1
+			c.Fetch(tracing(t, &dialled), r, nil)
 			_, err := c.CheckTarget(tracing(t, &checked), mustURL(t, "http://"+net.JoinHostPort(row.host, "80")+"/"))
 			if dialled != row.asked || checked != row.asked {
 				t.Errorf("%s: dialled %q, checked %q, want %q", row.host, dialled, checked, row.asked)

@@ -3,22 +3,19 @@ package fetch
 import (
 	"context"
 	"errors"
-	"math"
-	"net/http"
 	"net/http/cookiejar"
-	"net/url"
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/net/publicsuffix"
 
 	"fetchd/classify"
+	"fetchd/fetch/conns"
 	"fetchd/fetch/timers"
 	"fetchd/internal/budget"
 )
 
-// run is one fetch: all its state, which dies with it.
+// run is one fetch with all its state.
 type run struct {
 	client   *Client
 	req      *Request
@@ -27,41 +24,40 @@ type run struct {
 	start    time.Time
 	clock    timers.Clock
 	total    timers.Limit // the fetch's own time limit
-	deadline time.Time    // the caller's, where that is earlier
+	deadline time.Time    // of total, or of the caller if that is earlier
 	jar      *cookiejar.Jar
-	cookies  int // taken into the jar
+	cookies  int // stored in the jar
 
-	origin hopRequest  // the first hop of the fetch
-	first  *hopRequest // where the next attempt begins
-	// The error of the sink, which is not called again.
-	sinkErr error
+	origin   hopRequest  // the first hop of the fetch
+	firstHop *hopRequest // the first hop of the next attempt
+	sinkErr  error       // the sink's error; it is not called again
 
 	attempts  int
 	exchanges int
-	inline    bool      // attempts run on the caller's goroutine
-	refreshed bool      // the credential, once
+	onCaller  bool      // attempts run on the goroutine that called Fetch
+	refreshed bool      // the credential was refreshed, which is done once
 	delivered *progress // of the body, before this fetch too; nil: no byte was delivered
 	decision  classify.Decision
 	failure   *Failure // of the last attempt
 	failed    hopError // of the last attempt
 
-	last      head // kept, whatever ends the fetch (I5); without a response the URL is that of the last hop tried
+	last      head // kept however the fetch ends (I5); without a response it has only the URL of the last hop
 	lastError []byte
 
-	// Of the last attempt, which itself is not kept through a wait.
-	lastHops   []Hop
-	lastBody   BodySummary
-	lastInline []byte
-	held       held // bytes charged for all of the above
+	// Results of the last attempt. The attempt itself is released before a wait.
+	lastHops       []Hop
+	lastBody       BodySummary
+	lastInlineBody []byte
+	charges        charges // bytes charged for all of the above
 
-	mu       sync.Mutex
-	cause    error     // why the fetch is to end, if not because its caller's context has
-	exchange *exchange // under way; nil: none
-	waits    context.Context
-	endWaits context.CancelCauseFunc
-	waiting  bool // between two attempts or for a credential, where a shutdown ends the fetch
+	mu            sync.Mutex
+	cause         error           // why the fetch was cancelled; nil: it was not, or by its caller's context
+	inFlight      *conns.Exchange // the current exchange; nil: none
+	waitCtx       context.Context // ends with the fetch; nil: nothing has waited yet
+	cancelWaitCtx context.CancelCauseFunc
+	waiting       bool // between attempts or for a credential, when a shutdown ends the fetch
 
-	// Under the lock of the client's runs.
+	// Guarded by the lock of the client's runs.
 	prev, next *run
 	listed     bool
 }
@@ -72,24 +68,24 @@ type run struct {
 // CANCELLED when ctx ends, or after the request's TotalTimeout or the client's maximum.
 // Fetch does not modify req.
 func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
-	inline := c.open.Add(1) <= maxInline
+	onCaller := c.open.Add(1) <= maxOnCaller
 	defer c.open.Add(-1)
 	r := c.newRun(ctx, req, sink)
-	r.inline = inline
+	r.onCaller = onCaller
 	defer r.close()
-	if r.why() == nil {
+	if r.cancelCause() == nil {
 		r.loop(c.engine)
 	}
-	if r.inline {
-		return c.ended(ctx, r)
+	if r.onCaller {
+		return c.finish(ctx, r)
 	}
 	var out *Outcome
-	call(&c.workers, func() { out = c.ended(ctx, r) }) // a log line takes more stack than the wait for an origin
+	call(&c.workers, func() { out = c.finish(ctx, r) }) // a log line needs more stack than waiting for an origin
 	return out
 }
 
-// newRun returns a fetch that begins now. It is apart from [Client.Fetch] for the
-// sake of the stack of that one, on which thousands may wait.
+// newRun returns a fetch that starts now. It is separate from [Client.Fetch] to keep the stack
+// of that function small, because thousands of calls may wait there.
 func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 	r := &run{client: c, req: req, sink: sink, caller: ctx, start: time.Now()}
 	limit := c.maxTotal
@@ -106,142 +102,73 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
 	}
 	r.origin = hopRequest{method: req.Method, url: req.URL, header: c.firstHeader(req), body: req.Body}
-	r.first = &r.origin
+	r.firstHop = &r.origin
 	r.delivered = req.resumeAt()
 	c.runs.add(r)
 	return r
 }
 
-// close lets go of what outlives a fetch: its timer and its contexts. An exchange is
-// still under way only where a sink or an observer has panicked.
+// close releases the timer, the contexts and the connection of the fetch. There still is an
+// exchange only if a sink or an observer has panicked.
 func (r *run) close() {
 	r.clock.Stop()
-	if r.exchange != nil {
-		r.exchange.cancel(nil)
-		r.releaseExchange()
+	if r.inFlight != nil {
+		r.inFlight.End()
 	}
 	r.client.runs.remove(r)
-	if r.endWaits != nil {
-		r.endWaits(nil)
+	if r.cancelWaitCtx != nil {
+		r.cancelWaitCtx(nil)
 	}
 	if p := r.delivered; p != nil && p.head.response != r.last.response { // the outcome does not keep it
-		r.req.Memory.Shrink(budget.Head, r.held.body)
+		r.req.Memory.Shrink(budget.Head, r.charges.body)
 	}
 }
 
-// Placeholders for go-retryablehttp. They are never sent, and its response is never read.
-var (
-	nowhere  = &url.URL{Scheme: "http", Host: "fetch.invalid", Path: "/"}
-	noHeader = http.Header{}
-	vehicle  = &http.Request{Method: http.MethodGet, URL: nowhere, Header: noHeader}
-)
-
-// loop runs go-retryablehttp, which calls [turns.RoundTrip] for each attempt and waits in
-// between. [checkRetry] and [backoff] give it the decision. Its request is a placeholder:
-// [attempt.request] builds what is sent.
-func (r *run) loop(engine *retryablehttp.Client) {
-	resp, err := engine.Do(&retryablehttp.Request{Request: vehicle.WithContext(loopContext{r})})
-	if resp != nil {
-		_ = resp.Body.Close()
-	}
-	if err != nil && r.isWaiting() {
-		r.endWait()
-	}
-}
-
-// newEngine returns the go-retryablehttp client of all fetches, with our rules in place of
-// its own. The context of a request identifies its fetch. The zero Logger writes nothing.
-func newEngine() *retryablehttp.Client {
-	return &retryablehttp.Client{
-		HTTPClient: &http.Client{Transport: turns{}},
-		RetryMax:   math.MaxInt, // checkRetry owns the limit: past RetryMax the response would be lost
-		CheckRetry: checkRetry,
-		Backoff:    backoff,
-		ErrorHandler: func(resp *http.Response, err error, _ int) (*http.Response, error) {
-			return resp, err // the default drains the body and returns another error
-		},
-	}
-}
-
-// turns is the http.RoundTripper of the loop. One RoundTrip is one attempt, including
-// redirects and body. It returns an empty response, because go-retryablehttp would drain a
-// body without a time limit, and its client would follow a redirect by its own rules.
-type turns struct{}
-
-// RoundTrip implements http.RoundTripper.
-func (turns) RoundTrip(vehicle *http.Request) (*http.Response, error) {
-	switch r := runOf(vehicle.Context()); {
-	case r.inline:
-		r.turn()
-	case r.staysHere():
-		a := r.begin()
-		a.follow()
-		call(&r.client.workers, a.finish)
-	default:
-		call(&r.client.workers, r.turn)
-	}
-	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: noHeader, Body: http.NoBody, Request: vehicle}, nil
-}
-
-// turn runs one attempt: the requests, the body and the decision.
-func (r *run) turn() {
-	a := r.begin()
+// runAttempt runs one attempt: the requests, the body and the decision.
+func (r *run) runAttempt() {
+	a := r.newAttempt()
 	a.follow()
 	a.finish()
 }
 
-// staysHere reports whether an attempt waits for the response head on the goroutine of the
-// fetch, even if many fetches are in flight. It does if it needs little stack until then: to
-// encode events and to get a credential need more.
-func (r *run) staysHere() bool {
-	return r.req.LargeStack && !r.tells() && r.req.Credentials == nil
+// followsOnCaller reports whether an attempt waits for the response head on the goroutine that
+// called Fetch, even if many fetches are in flight. That needs little stack unless events are
+// encoded or a credential is read.
+func (r *run) followsOnCaller() bool {
+	return r.req.LargeStack && !r.wantsAttemptEvents() && r.req.Credentials == nil
 }
 
 // finish reads the last response of the attempt, and settles the attempt.
 func (a *attempt) finish() {
 	a.consume()
 	a.limit.Stop()
-	a.settle(a)
+	a.run.settle(a)
 }
 
-// begin starts an attempt.
-func (r *run) begin() *attempt {
+// newAttempt starts an attempt.
+func (r *run) newAttempt() *attempt {
 	r.setWaiting(false)
 	r.attempts++
-	a := &attempt{run: r, number: r.attempts, hop: r.first}
-	a.limit.Init(&r.clock, a.giveUp)
-	a.made = a.one[:0]
+	a := &attempt{run: r, number: r.attempts, hop: r.firstHop}
+	a.limit.Init(&r.clock, a.cancel)
+	a.sent = a.sentRoom[:0]
 	if a.continued = r.continues(); a.continued != nil {
 		a.hop = a.continued.continuation(r.req, a.hop)
 	}
-	if r.tells() {
-		a.tell(AttemptStarted{a.number, a.hop.told()})
+	if r.wantsAttemptEvents() {
+		a.emit(AttemptStarted{a.number, a.hop.urlText()})
 	}
 	a.limit.Arm(r.req.AttemptTimeout, classify.AttemptTimeout)
 	return a
 }
 
-// checkRetry is go-retryablehttp's CheckRetry. It returns the decision about the last
-// attempt. It is called once for each attempt, because no response handler is set.
-func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
-	return runOf(ctx).decision.Verdict == classify.Retry, nil
-}
-
-// backoff is go-retryablehttp's Backoff. It returns the delay of the decision.
-func backoff(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
-	r := runOf(resp.Request.Context())
-	r.setWaiting(true)
-	return r.decision.Delay
-}
-
-// tells reports whether events are emitted during an attempt, not only at its end.
-func (r *run) tells() bool {
+// wantsAttemptEvents reports whether events are emitted during an attempt, not only at its end.
+func (r *run) wantsAttemptEvents() bool {
 	return r.sink != nil && (r.req.Events == Attempts || r.req.Events == All)
 }
 
 // emit passes an event to the sink. An error of the sink ends the fetch. After
-// [ErrOutOfMemory] the sink still receives the events of the end.
+// [ErrOutOfMemory] the sink still receives the final events.
 func (r *run) emit(e Event) {
 	if r.sink == nil || r.sinkErr != nil {
 		return

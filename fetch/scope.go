@@ -4,59 +4,25 @@ import (
 	"cmp"
 	"context"
 	"sync"
-	"time"
+
+	"fetchd/fetch/conns"
 )
 
-// runKey is the key under which the loop's context holds its run.
-type runKey struct{}
-
-func runOf(ctx context.Context) *run {
-	r, _ := ctx.Value(runKey{}).(*run)
-	return r
-}
-
-// loopContext is the context that go-retryablehttp waits in: the caller's, which
-// ends with the fetch too. Nearly every fetch ends without a wait, so what can be
-// waited for is made when it is asked for.
-type loopContext struct{ *run }
-
-// Deadline implements context.Context.
-func (c loopContext) Deadline() (time.Time, bool) { return c.caller.Deadline() }
-
-// Done implements context.Context.
-func (c loopContext) Done() <-chan struct{} { return c.waitContext().Done() }
-
-// Err implements context.Context.
-func (c loopContext) Err() error {
-	if c.why() != nil {
-		return context.Canceled
-	}
-	return nil
-}
-
-// Value implements context.Context.
-func (c loopContext) Value(key any) any {
-	if key == (runKey{}) {
-		return c.run
-	}
-	return c.caller.Value(key)
-}
-
-// waitContext ends with the fetch.
+// waitContext returns a context that ends with the fetch.
 func (r *run) waitContext() context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.waits == nil {
-		r.waits, r.endWaits = context.WithCancelCause(r.caller)
+	if r.waitCtx == nil {
+		r.waitCtx, r.cancelWaitCtx = context.WithCancelCause(r.caller)
 		if r.cause != nil {
-			r.endWaits(r.cause)
+			r.cancelWaitCtx(r.cause)
 		}
 	}
-	return r.waits
+	return r.waitCtx
 }
 
-// why returns what has ended the fetch from outside, or nil: what came first.
-func (r *run) why() error {
+// cancelCause returns the first reason why the fetch was cancelled, or nil.
+func (r *run) cancelCause() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cause != nil {
@@ -65,7 +31,7 @@ func (r *run) why() error {
 	return context.Cause(r.caller)
 }
 
-// cancel ends the fetch: what is under way, and what it waits for.
+// cancel ends the fetch: its exchange and its wait.
 func (r *run) cancel(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,66 +39,58 @@ func (r *run) cancel(cause error) {
 		return
 	}
 	r.cause = cause
-	if r.exchange != nil {
-		r.exchange.cancel(cause)
+	if r.inFlight != nil {
+		r.inFlight.Cancel(cause)
 	}
-	if r.endWaits != nil {
-		r.endWaits(cause)
+	if r.cancelWaitCtx != nil {
+		r.cancelWaitCtx(cause)
 	}
 }
 
-// begun makes x the exchange under way, unless there is to be none any more.
-func (a *attempt) begun(x *exchange) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.releaseExchange()
-	a.run.exchange = x
+// setExchange records x as the current exchange. It cancels x if the fetch or the attempt has
+// already ended.
+func (a *attempt) setExchange(x *conns.Exchange) {
+	a.run.mu.Lock()
+	defer a.run.mu.Unlock()
+	a.exchange, a.run.inFlight = x, x
 	switch {
 	case a.run.cause != nil:
-		x.cancel(a.run.cause)
-	case a.over != nil:
-		x.cancel(a.over)
+		x.Cancel(a.run.cause)
+	case a.canceled != nil:
+		x.Cancel(a.canceled)
 	}
 }
 
-// giveUp ends the attempt: its exchange under way, and those that would follow.
-func (a *attempt) giveUp(cause error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.over = cause
-	if x := a.run.exchange; x != nil && x.attempt == a.number {
-		x.cancel(cause)
+// cancel ends the attempt: its exchange, and those that would follow.
+func (a *attempt) cancel(cause error) {
+	a.run.mu.Lock()
+	defer a.run.mu.Unlock()
+	a.canceled = cause
+	if a.exchange != nil {
+		a.exchange.Cancel(cause)
 	}
 }
 
-// stopped returns what has ended the attempt or the fetch, or nil. The limit of an
-// exchange alone is none of it: that one may be over, and well.
+// stopped returns why the attempt or the fetch was cancelled, or nil. It ignores the limit of the
+// exchange, which may have passed after the exchange ended well.
 func (a *attempt) stopped() error {
-	a.mu.Lock()
-	over := a.over
-	a.mu.Unlock()
-	return cmp.Or(over, a.why())
+	a.run.mu.Lock()
+	cause := a.canceled
+	a.run.mu.Unlock()
+	return cmp.Or(cause, a.run.cancelCause())
 }
 
-// letGo drops what no wait needs: the exchange is over, and a fetch that ends while
-// it waits fails by the end of its wait.
-func (r *run) letGo() {
+// releaseForWait releases what a wait does not need. The exchange is over, and a fetch that ends
+// during the wait has another failure.
+func (r *run) releaseForWait() {
 	r.failure, r.failed = nil, hopError{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.releaseExchange()
-	r.exchange = nil
+	r.inFlight = nil
 }
 
-// releaseExchange releases the connection of the last exchange.
-func (r *run) releaseExchange() {
-	if r.exchange != nil {
-		r.exchange.trace.release()
-	}
-}
-
-// setWaiting starts or ends a wait that a shutdown ends: between two attempts, or for
-// a credential. An attempt in flight goes on.
+// setWaiting starts or ends a wait that a shutdown ends: between two attempts, or for a
+// credential. A shutdown does not end an attempt in flight.
 func (r *run) setWaiting(w bool) {
 	r.mu.Lock()
 	r.waiting = w
@@ -170,7 +128,7 @@ func (l *runs) add(r *run) {
 	}
 }
 
-// remove takes r off the list, if it is on it.
+// remove removes r from the list, if it is there.
 func (l *runs) remove(r *run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

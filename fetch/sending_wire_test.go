@@ -1,6 +1,7 @@
 package fetch_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -113,63 +114,50 @@ func TestConditional(t *testing.T) {
 	}
 }
 
-// TestResends: net/http sends a GET again when a pooled connection turns out
-// dead. That is told and counted, and never done with what may not be repeated.
-func TestResends(t *testing.T) {
+// TestConnectionClosed checks that a request whose connection is closed before the head is
+// sent once, and again only as an attempt of its own (N4, I6).
+func TestConnectionClosed(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name, method string
-		reused       bool
-		resends      int
+		name, listener, path, method string
+		reused                       bool // an earlier fetch leaves a connection that the origin closes at its next request
+		attempts                     int  // of a fetch that may make three
+		class                        classify.Class
 	}{
-		{"GET on a pooled connection", "GET", true, 1},
-		{"PUT on a pooled connection", "PUT", true, 1},
-		{"POST goes on a connection of its own", "POST", false, 0},
+		{"GET on a reused connection", "http", "/s/k/200", "GET", true, 2, 0},
+		{"PUT on a reused connection", "http", "/s/k/200", "PUT", true, 2, 0},
+		{"POST goes on a connection of its own", "http", "/s/k/200", "POST", true, 1, 0},
+		{"a refused stream", "h2fault", "/s/k/h2-rst:code=7,at=before-head/200", "GET", false, 2, 0},
+		{"refused streams", "h2fault", "/s/k/h2-rst:code=7,at=before-head", "GET", false, 3, classify.ConnectionReset},
+		{"a GOAWAY", "h2fault", "/s/k/h2-goaway/200", "GET", false, 2, 0},
+		{"a GOAWAY each time", "h2fault", "/s/k/h2-goaway-forever", "GET", false, 3, classify.ConnectionReset},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			first := w.fetch(w.request("http", "/s/k/close-idle/200"))
-			if first.Kind != classify.Success {
-				t.Fatalf("%+v", first.Failure)
-			}
-			r := w.request("http", "/s/k/close-idle/200")
-			r.Method = row.method
-			res := w.fetch(r)
-			x := res.Hops[0].Exchange
-			if res.Kind != classify.Success || res.Attempts != 1 || x.Resends != row.resends {
-				t.Errorf("%s after %d attempts with %d resends (%+v), want success after 1 with %d", res.Kind, res.Attempts, x.Resends, res.Failure, row.resends)
-			}
-		})
-	}
-}
-
-// TestRefusedStream: net/http sends a refused GET again on its own, at most
-// twice, and that is told (I6).
-func TestRefusedStream(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name, path string
-		count      int
-		class      classify.Class
-	}{
-		{"once", "/s/k/h2-rst:code=7,at=before-head/200", 2, 0},
-		{"for ever", "/s/k/h2-rst:code=7,at=before-head", 3, classify.ConnectionReset},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			r := w.request("h2fault", row.path)
-			r.Policy.MaxAttempts = 1
-			res := w.fetch(r)
-			var class classify.Class
-			if res.Failure != nil {
-				class = res.Failure.Class
-			}
-			if n := len(w.origin.Requests("k")); n != row.count || res.Hops[0].Exchange.Resends != n-1 || class != row.class {
-				t.Errorf("%d requests, %d resends, class %s, want %d, class %s", n, res.Hops[0].Exchange.Resends, class, row.count, row.class)
-			}
-		})
+		for _, most := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s, %d attempts", row.name, most), func(t *testing.T) {
+				t.Parallel()
+				w := newWire(t)
+				if row.reused {
+					before := w.request("http", "/s/before/close-idle")
+					if out := w.client.Fetch(t.Context(), before, nil); out.Kind != classify.Success {
+						t.Fatalf("%+v", out.Failure)
+					}
+				}
+				r := w.request(row.listener, row.path)
+				r.Method, r.Policy.MaxAttempts = row.method, most
+				res := w.fetch(r)
+				attempts, class := min(row.attempts, most), row.class
+				if row.attempts > most {
+					class = classify.ConnectionReset
+				}
+				var got classify.Class
+				if res.Failure != nil {
+					got = res.Failure.Class
+				}
+				if res.Attempts != attempts || got != class || res.Exchanges != attempts {
+					t.Errorf("%d attempts, %d exchanges, class %s; want %d, %d, %s", res.Attempts, res.Exchanges, got, attempts, attempts, class)
+				}
+			})
+		}
 	}
 }
 
@@ -194,18 +182,6 @@ func TestUnrepeatableTogether(t *testing.T) {
 	wg.Wait()
 	if n := len(w.origin.Requests("together")); n != 160 {
 		t.Errorf("the origin saw %d requests, want 160", n)
-	}
-}
-
-// TestGoAwayForEver: at most three connections a hop (I6, golang/go#52459).
-func TestGoAwayForEver(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	r := w.request("h2fault", "/s/k/h2-goaway-forever")
-	r.Policy.MaxAttempts = 1
-	res := w.fetch(r)
-	if n := w.origin.Connections("h2fault"); n > 3 || res.Failure == nil || res.Failure.Class != classify.ConnectionReset {
-		t.Errorf("%d connections, failure %+v, want at most 3 and CONNECTION_RESET", n, res.Failure)
 	}
 }
 

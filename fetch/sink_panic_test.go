@@ -15,8 +15,8 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// TestSinkThatPanics ends the exchange under way too: nobody else would, for its
-// caller's context may last for ever.
+// TestSinkThatPanics checks that the exchange ends too. Nothing else would end it, because the
+// caller's context may never end.
 func TestSinkThatPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestSinkThatPanics(t *testing.T) {
 	})
 }
 
-// halfAnswer answers one request, and never sends all of the body.
+// halfAnswer answers one request and never sends the whole body.
 func halfAnswer(conn net.Conn) {
 	if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
 		return

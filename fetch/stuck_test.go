@@ -18,9 +18,9 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// TestOriginThatStopsReading speaks HTTP/2, offers room for the request, and then
-// reads nothing more of its connection. The attempt ends by its own limit, and
-// the connection is given up soon after, with the goroutines that write to it.
+// TestOriginThatStopsReading uses an HTTP/2 origin that opens its window for the request and then
+// stops reading its connection. The attempt ends by its own limit, and the connection and the
+// goroutines that write to it end soon after.
 func TestOriginThatStopsReading(t *testing.T) {
 	t.Parallel()
 	certificate, roots := selfSigned(t)
@@ -53,7 +53,7 @@ func TestOriginThatStopsReading(t *testing.T) {
 	}
 }
 
-// closing tells when it is closed.
+// closing is a connection that reports its close.
 type closing struct {
 	net.Conn
 	closed func()
@@ -64,7 +64,7 @@ func (c *closing) Close() error {
 	return c.Conn.Close()
 }
 
-// deafOrigin shakes hands, opens its windows and reads no more.
+// deafOrigin completes the handshake, opens its windows and reads nothing more.
 func deafOrigin(conn *tls.Conn) {
 	if conn.Handshake() != nil {
 		return
@@ -77,7 +77,7 @@ func deafOrigin(conn *tls.Conn) {
 	_ = f.WriteWindowUpdate(0, 16<<20)
 }
 
-// selfSigned is a certificate for 127.0.0.1 and example.com, and what trusts it.
+// selfSigned returns a certificate for 127.0.0.1 and example.com, and a pool that trusts it.
 func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	s := httptest.NewTLSServer(nil)

@@ -12,8 +12,8 @@ import (
 	"fetchd/fetch"
 )
 
-// TestUnspecifiedTargets: the kernel connects 0.0.0.0 and :: to loopback, where
-// the service itself may listen and what an operator has denied.
+// TestUnspecifiedTargets checks 0.0.0.0 and ::. The kernel connects them to loopback, where the
+// service itself may listen, or which the operator may have denied.
 func TestUnspecifiedTargets(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -18,7 +18,8 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// TestFirstHeader: what is shared is what would be made, and only that.
+// TestFirstHeader checks that a shared header equals the one that would be built, and that no other
+// header is shared.
 func TestFirstHeader(t *testing.T) {
 	t.Parallel()
 	c, err := New(Config{Egress: Egress{Unrestricted: true}, UserAgent: "a test"})
@@ -54,8 +55,8 @@ func TestFirstHeader(t *testing.T) {
 	}
 }
 
-// TestWaits: a shutdown ends the fetches that wait when it comes, and those that start
-// to wait later. End ends the others. The list keeps no fetch that is over.
+// TestWaits checks that a shutdown ends the fetches that wait, and those that start to wait later.
+// End ends the others. The list has no fetch that is over.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +81,7 @@ func TestWaits(t *testing.T) {
 			*run
 			want error
 		}{"over": {over, nil}, "first": {first, errShutdown}, "second": {second, errShutdown}, "later": {later, errShutdown}} {
-			if got := row.why(); got != row.want { //nolint:errorlint // the very one
+			if got := row.cancelCause(); got != row.want { //nolint:errorlint // the very one
 				t.Errorf("%s ended by %v, want %v", name, got, row.want)
 			}
 		}
@@ -90,7 +91,7 @@ func TestWaits(t *testing.T) {
 		}
 		last := started()
 		for name, r := range map[string]*run{"over": over, "last": last} {
-			if got := r.why(); got != errShutdown { //nolint:errorlint // the very one
+			if got := r.cancelCause(); got != errShutdown { //nolint:errorlint // the very one
 				t.Errorf("%s ended by %v, want %v", name, got, errShutdown)
 			}
 		}
@@ -103,8 +104,8 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// TestDeep: where many fetches are open, one whose goroutine has a deep stack waits for
-// its origin on that; but for what needs more of it.
+// TestDeep checks that with many fetches in flight, one whose goroutine has a large stack already
+// waits for its origin there, unless it needs more stack.
 func TestDeep(t *testing.T) {
 	t.Parallel()
 	o, err := origin.Start(origin.Config{})
@@ -149,8 +150,8 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-// TestDeepHandover: on the worker that has taken over, an attempt's limit that passes in
-// the body is told as what it is, and a sink's panic reaches the caller.
+// TestDeepHandover checks the worker that reads the body: a limit that passes there is reported as
+// that limit, and a panic of the sink reaches the caller.
 func TestDeepHandover(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -180,16 +181,15 @@ func TestDeepHandover(t *testing.T) {
 				if !row.panics && (out.Failure == nil || out.Failure.Class != classify.AttemptTimeout || out.Failure.Phase != classify.PhaseTransfer || out.Response == nil) {
 					t.Errorf("%+v, want ATTEMPT_TIMEOUT in the body", out)
 				}
-				if got := c.open.Load(); got != maxInline {
-					t.Errorf("%d fetches are open, want the %d from before", got, maxInline)
+				if got := c.open.Load(); got != maxOnCaller {
+					t.Errorf("%d fetches are open, want the %d from before", got, maxOnCaller)
 				}
 			})
 		})
 	}
 }
 
-// crowded is a client that has as many fetches open as run on their callers'
-// goroutines.
+// crowded returns a client with as many fetches in flight as run on their callers' goroutines.
 func crowded(t *testing.T, cfg Config) *Client {
 	t.Helper()
 	cfg.Egress.Unrestricted = true
@@ -198,7 +198,7 @@ func crowded(t *testing.T, cfg Config) *Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	c.open.Store(maxInline)
+	c.open.Store(maxOnCaller)
 	return c
 }
 

@@ -7,11 +7,10 @@ import (
 	"fetchd/fetch/workers"
 )
 
-// maxInline fetches at once carry their attempts out on the goroutines of their
-// callers, which costs less. The stacks of so few are no matter. Of ten thousand
-// that wait for their next attempt each must not hold a deep one: their attempts run
-// on others' goroutines.
-const maxInline = 128
+// maxOnCaller is the number of fetches in flight up to which attempts run on the goroutines of
+// their callers, which costs less. Of more fetches, each would keep a large stack while it waits
+// for its next attempt, so their attempts run on workers.
+const maxOnCaller = 128
 
 // call runs f on a worker and waits for it. It panics as f does.
 func call(pool *workers.Pool, f func()) {
@@ -20,13 +19,13 @@ func call(pool *workers.Pool, f func()) {
 		defer func() {
 			p := recover()
 			if p != nil {
-				p = fmt.Sprintf("%v\n%s", p, debug.Stack()) // the stack ends here
+				p = fmt.Sprintf("%v\n%s", p, debug.Stack()) // the panic loses this stack
 			}
 			done <- p
 		}()
 		f()
 	})
 	if p := <-done; p != nil {
-		panic(p) //nolint:forbidigo // it is the caller's own
+		panic(p) //nolint:forbidigo // the panic of f belongs to the caller
 	}
 }

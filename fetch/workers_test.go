@@ -8,7 +8,7 @@ import (
 	"fetchd/fetch/workers"
 )
 
-// TestCallThatPanics hands the panic to who waits for the job, and nobody else.
+// TestCallThatPanics checks that a panic reaches the caller of call and nobody else.
 func TestCallThatPanics(t *testing.T) {
 	t.Parallel()
 	var w workers.Pool

@@ -29,7 +29,6 @@ const (
 	retryDelay     = attribute.Key("fetchd.retry.delay")
 	retrySource    = attribute.Key("fetchd.retry.source")
 	reusedConn     = attribute.Key("fetchd.connection.reused")
-	resentRequests = attribute.Key("fetchd.resends")
 	backpressure   = attribute.Key("fetchd.backpressure")
 	phasePrefix    = "fetchd.phase."
 )
@@ -78,9 +77,6 @@ func hopAttributes(h *fetch.Hop, before int) []attribute.KeyValue {
 	}
 	if before > 0 {
 		list = append(list, semconv.HTTPRequestResendCount(before))
-	}
-	if x.Resends > 0 {
-		list = append(list, resentRequests.Int(x.Resends))
 	}
 	if version, ok := strings.CutPrefix(x.Protocol, "HTTP/"); ok {
 		list = append(list, semconv.NetworkProtocolVersion(strings.TrimSuffix(version, ".0")))

@@ -49,7 +49,7 @@ func told(tb testing.TB) (*fetch.Request, *fetch.AttemptFinished, *fetch.Outcome
 		tb.Fatal(err)
 	}
 	hops := []fetch.Hop{{Method: "GET", URL: req.URL.String(), StatusCode: 200, Exchange: fetch.Exchange{
-		RemoteAddress: "192.0.2.1:443", Protocol: "HTTP/2.0", TLSVersion: "TLS 1.3", Reused: true, Requests: 1,
+		RemoteAddress: "192.0.2.1:443", Protocol: "HTTP/2.0", TLSVersion: "TLS 1.3", Reused: true, Sent: true,
 		Processing: 30 * time.Millisecond, Transfer: 4 * time.Millisecond}}}
 	return req, &fetch.AttemptFinished{Attempt: 1, Hops: hops, Decision: classify.Decision{
 			Kind: classify.Success, Verdict: classify.Done, Rule: "H0"}},

@@ -139,7 +139,7 @@ func TestSeriesBeginAtZero(t *testing.T) {
 	t.Parallel()
 	r := &rig{T: t, metrics: observe.NewMetrics("v0")}
 	all := r.series()
-	want := []string{"fetchd_build_info{version=v0}", "fetchd_resends_total", "fetchd_body_bytes_total", "fetchd_encoded_bytes_total", "fetchd_log_lines_dropped_total",
+	want := []string{"fetchd_build_info{version=v0}", "fetchd_body_bytes_total", "fetchd_encoded_bytes_total", "fetchd_log_lines_dropped_total",
 		"fetchd_fetches_total{error_class=none,outcome=success}", "fetchd_attempts_total{error_class=none,verdict=done}",
 		"fetchd_attempts_total{error_class=connect_refused,verdict=retry}", "fetchd_retry_delay_seconds{source=retry_after} count",
 		"fetchd_phase_seconds{phase=tls} count", "fetchd_fetch_seconds{outcome=failed} count", "fetchd_refused_total{reason=memory}",

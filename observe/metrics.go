@@ -59,7 +59,7 @@ type Metrics struct {
 	refused  map[string]prometheus.Counter
 	other    prometheus.Counter // rejected for another reason
 
-	resends, bodyBytes, encodedBytes prometheus.Counter
+	bodyBytes, encodedBytes prometheus.Counter
 }
 
 // The phases whose time is measured.
@@ -142,8 +142,6 @@ func (m *Metrics) makeAttempts(series promauto.Factory) {
 	for i, name := range phaseNames {
 		m.phases[i] = phases.WithLabelValues(name)
 	}
-	m.resends = series.NewCounter(prometheus.CounterOpts{Name: "fetchd_resends_total",
-		Help: "Requests that the HTTP transport resent on its own."})
 }
 
 func (m *Metrics) makeRefused(series promauto.Factory) {
@@ -164,13 +162,11 @@ func (m *Metrics) Attempted(_ context.Context, _ *fetch.Request, e *fetch.Attemp
 		delay.Observe(d.Delay.Seconds())
 	}
 	for i := range e.Hops {
-		x := &e.Hops[i].Exchange
-		for phase, took := range phasesOf(x) {
+		for phase, took := range phasesOf(&e.Hops[i].Exchange) {
 			if took > 0 {
 				m.phases[phase].Observe(took.Seconds())
 			}
 		}
-		add(m.resends, int64(x.Resends))
 	}
 }
 

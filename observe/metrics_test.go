@@ -95,7 +95,7 @@ var fetches = []struct {
 		"fetchd_phase_seconds{phase=processing} count":                1,
 		"fetchd_phase_seconds{phase=transfer} count":                  1,
 	}},
-	{"on a connection that the origin then gives up", "http", "/s/g/close-idle:size=2", nil, map[string]float64{
+	{"on a connection that the origin then closes", "http", "/s/g/close-idle:size=2", nil, map[string]float64{
 		"fetchd_fetches_total{error_class=none,outcome=success}": 1,
 		"fetchd_attempts_total{error_class=none,verdict=done}":   1,
 		"fetchd_fetch_seconds{outcome=success} count":            1,
@@ -104,16 +104,17 @@ var fetches = []struct {
 		"fetchd_body_bytes_total":                                2,
 		"fetchd_encoded_bytes_total":                             2,
 	}},
-	{"sent again by the transport", "http", "/s/h/200:size=3", nil, map[string]float64{
-		"fetchd_fetches_total{error_class=none,outcome=success}": 1,
-		"fetchd_attempts_total{error_class=none,verdict=done}":   1,
-		"fetchd_resends_total":                                   1,
-		"fetchd_fetch_seconds{outcome=success} count":            1,
-		"fetchd_phase_seconds{phase=connect} count":              1,
-		"fetchd_phase_seconds{phase=processing} count":           1,
-		"fetchd_phase_seconds{phase=transfer} count":             1,
-		"fetchd_body_bytes_total":                                3,
-		"fetchd_encoded_bytes_total":                             3,
+	{"on that connection, and then on a new one", "http", "/s/h/200:size=3", nil, map[string]float64{
+		"fetchd_fetches_total{error_class=none,outcome=success}":            1,
+		"fetchd_attempts_total{error_class=connection_reset,verdict=retry}": 1,
+		"fetchd_attempts_total{error_class=none,verdict=done}":              1,
+		"fetchd_retry_delay_seconds{source=backoff} count":                  1,
+		"fetchd_fetch_seconds{outcome=success} count":                       1,
+		"fetchd_phase_seconds{phase=connect} count":                         1,
+		"fetchd_phase_seconds{phase=processing} count":                      1,
+		"fetchd_phase_seconds{phase=transfer} count":                        1,
+		"fetchd_body_bytes_total":                                           3,
+		"fetchd_encoded_bytes_total":                                        3,
 	}},
 }
 

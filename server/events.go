@@ -165,7 +165,7 @@ func hop(h *fetch.Hop) *pb.Hop {
 		hop: pb.Hop{Url: text(h.URL), Method: h.Method, StatusCode: int32(h.StatusCode), LocationUrl: text(h.LocationURL)},
 		exchange: pb.Exchange{
 			RemoteAddress: x.RemoteAddress, Protocol: x.Protocol, TlsVersion: x.TLSVersion,
-			ConnectionReused: x.Reused, TransportResendCount: int32(x.Resends)},
+			ConnectionReused: x.Reused},
 	}
 	d, m, to := durations(all.durations[:]), &all.hop, &all.exchange
 	m.StartOffset, m.Exchange = d.of(h.Start), to

@@ -67,7 +67,6 @@ func (x *explanation) readState() {
 	}
 	x.seen.Attempt = int(integer(&x.violations, "attempt", &in.Attempt, 0, 0, 1<<31-1))
 	x.seen.Redirects = int(integer(&x.violations, "redirects", &in.Redirects, 0, 0, 1<<31-1))
-	x.seen.Exchanges = int(integer(&x.violations, "exchanges", &in.Exchanges, 0, 0, 1<<31-1))
 	x.seen.TimeLeft = x.duration("time_left", in.GetTimeLeft(), classify.Unbounded, 0, classify.Unbounded)
 	x.seen.BodyCommitted, x.seen.Conditional = in.GetBodyCommitted(), in.GetConditional()
 	if _, known := pb.AuthResult_name[int32(in.GetAuthResult())]; !known {

@@ -81,7 +81,6 @@ func TestExplainRefuses(t *testing.T) {
 		{"unknown method of the hop", func(in *pb.ExplainRequest) { in.HopMethod = "TRACE" }, []string{"hop_method"}},
 		{"negative attempt", func(in *pb.ExplainRequest) { in.Attempt = -1 }, []string{"attempt"}},
 		{"negative redirects", func(in *pb.ExplainRequest) { in.Redirects = -1 }, []string{"redirects"}},
-		{"negative exchanges", func(in *pb.ExplainRequest) { in.Exchanges = -1 }, []string{"exchanges"}},
 		{"negative time left", func(in *pb.ExplainRequest) { in.TimeLeft = seconds(-1) }, []string{"time_left"}},
 		{"time left that is no duration", func(in *pb.ExplainRequest) { in.TimeLeft = &durationpb.Duration{Seconds: 1, Nanos: -1} }, []string{"time_left"}},
 		{"invalid time", func(in *pb.ExplainRequest) { in.ObservedTime = &timestamppb.Timestamp{Nanos: -1} }, []string{"observed_time"}},

@@ -85,7 +85,7 @@ func header(h *pb.Header) func(*pb.FetchRequest) {
 func badHeaders() []refused {
 	var rows []refused
 	for _, name := range []string{"Connection", "content-length", "Expect", "Forwarded", "host", "HTTP2-Settings", "Idempotency-Key",
-		"idempotency-key", "Keep-Alive", "Te", "Trailer", "transfer-encoding", "Upgrade", "Via", "X-Idempotency-Key", "x-idempotency-key",
+		"idempotency-key", "Keep-Alive", "Te", "Trailer", "transfer-encoding", "Upgrade", "Via",
 		"Proxy-Authorization", "proxy-connection", "Sec-Fetch-Site", "X-Forwarded-For", "Metadata", "metadata-flavor",
 		"X-aws-ec2-metadata-token", "X-aws-ec2-metadata-token-ttl-seconds", "X-Google-Metadata-Request"} {
 		rows = append(rows, refused{"header " + name, header(&pb.Header{Name: name, Value: marker}), []string{"headers[1].name"}})

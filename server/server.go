@@ -44,6 +44,7 @@ type Config struct {
 	// by its address.
 	Authenticate Authenticator
 	// AuthProviders are the providers of credentials that requests may name. Nil means none.
+	// [Server.SetOrigins] replaces them.
 	AuthProviders map[string]AuthProvider
 	// TLS serves both ports with TLS. Nil means plaintext.
 	TLS *tls.Config
@@ -141,13 +142,13 @@ func New(cfg Config) (*Server, error) {
 		admission: newAdmission(memory, limits, "TOO_MANY_FETCHES", "fetches", cfg.Observe.Refused),
 		budget:    memory,
 		observe:   cfg.Observe,
-		providers: cfg.AuthProviders,
 		callers:   newAuthentication(cfg.Authenticate),
 		draining:  draining,
 		ending:    ending,
 		logger:    cfg.Logger,
 	}
 	s.service.limits.Store(limits)
+	s.service.providers.Store(&cfg.AuthProviders)
 	s.grpc = grpc.NewServer(s.options(&cfg)...)
 	s.web = newWeb(s.service, &cfg, cfg.Observe.Handler())
 	s.grpc.RegisterService(s.description(), s.service)
@@ -191,6 +192,17 @@ func (s *Server) ServeWeb(l net.Listener) error {
 	if err := serve(bounded); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
+	return nil
+}
+
+// SetOrigins replaces the TLS settings of origins ([fetch.Client.SetOrigins]) and
+// [Config].AuthProviders. Fetches in flight keep their provider. After an error nothing has
+// changed.
+func (s *Server) SetOrigins(origins map[string]fetch.OriginTLS, providers map[string]AuthProvider) error {
+	if err := s.client.SetOrigins(origins); err != nil {
+		return err
+	}
+	s.service.providers.Store(&providers)
 	return nil
 }
 

@@ -33,7 +33,7 @@ type service struct {
 	stall     time.Duration
 	admission *admission
 	budget    *budget.Budget
-	providers map[string]AuthProvider
+	providers atomic.Pointer[map[string]AuthProvider]
 	callers   *authentication
 	observe   *observe.Observer
 	workers   workers.Pool    // for tasks of FetchMany
@@ -56,11 +56,12 @@ type prepared struct {
 // prepare validates and converts a request. The fields that an error names start with prefix.
 // fallback is the delivery if the request sets none.
 func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*prepared, error) {
-	req, clamped, err := s.limits.Load().convert(in, prefix, fallback, s.providers)
+	providers := *s.providers.Load()
+	req, clamped, err := s.limits.Load().convert(in, prefix, fallback, providers)
 	if err != nil {
 		return nil, err
 	}
-	if name := in.GetAuthProvider(); name != "" && !s.providers[name].open(ctx) {
+	if name := in.GetAuthProvider(); name != "" && !providers[name].open(ctx) {
 		return nil, status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
 	}
 	if req.Hops, err = hopsTo(ctx); err != nil {

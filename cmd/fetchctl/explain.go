@@ -37,7 +37,6 @@ type explainCmd struct {
 	URL           string         `name:"url" group:"State of the fetch:" placeholder:"URL" help:"URL of the fetch. Default: http://origin.example/"`
 	Attempt       int32          `group:"State of the fetch:" placeholder:"N" help:"Number of the attempt that ended. Default: 1."`
 	Redirects     int32          `group:"State of the fetch:" placeholder:"N" help:"Redirects followed in this attempt so far. Default: 0."`
-	Exchanges     int32          `group:"State of the fetch:" placeholder:"N" help:"Requests made so far. Default: 0."`
 	Conditional   bool           `group:"State of the fetch:" help:"The request was conditional."`
 	BodyCommitted bool           `group:"State of the fetch:" help:"Body bytes were delivered, and the body cannot be continued."`
 	TimeLeft      *time.Duration `group:"State of the fetch:" placeholder:"DURATION" help:"Time left for the fetch. Default: enough."`
@@ -130,7 +129,7 @@ func (c *explainCmd) fromFlags() (*pb.ExplainRequest, error) {
 	req := &pb.ExplainRequest{
 		RetryPolicy: retry, RedirectPolicy: redirectPolicy(c.MaxRedirects, c.NoFollow),
 		Method: c.Method, HopMethod: c.HopMethod, Url: c.URL, HopUrl: c.HopURL,
-		Attempt: c.Attempt, Redirects: c.Redirects, Exchanges: c.Exchanges,
+		Attempt: c.Attempt, Redirects: c.Redirects,
 		Conditional: c.Conditional, BodyCommitted: c.BodyCommitted,
 		AuthResult: pb.AuthResult(pb.AuthResult_value["AUTH_RESULT_"+strings.ToUpper(c.Auth)]), // "none" is not in the map: 0
 	}

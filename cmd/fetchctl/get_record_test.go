@@ -34,7 +34,6 @@ type archived struct {
 			Timings struct{ SSL, Connect float64 }
 			Attempt int `json:"_attempt"`
 			Hop     int `json:"_hop"`
-			Resends int `json:"_resendCount"`
 			Error   *struct{ Class, Rule string }
 		}
 		Outcome *struct {

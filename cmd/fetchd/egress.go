@@ -36,7 +36,7 @@ func (s *settings) fetchConfig() (fetch.Config, error) {
 		cfg.Proxy = proxy
 	}
 	if s.EgressCAFile != "" {
-		roots, err := authorities(s.EgressCAFile)
+		roots, err := authorities(s.EgressCAFile, os.ReadFile)
 		if err != nil {
 			return cfg, fmt.Errorf("--egress-ca-file: %w", err)
 		}
@@ -46,8 +46,8 @@ func (s *settings) fetchConfig() (fetch.Config, error) {
 }
 
 // authorities returns the certificate authorities of the system and in the file.
-func authorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+func authorities(file string, read func(string) ([]byte, error)) (*x509.CertPool, error) {
+	pem, err := read(file)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ Every flag can also be an environment variable, --grpc-addr as FETCHD_GRPC_ADDR,
 
 A port that is not on loopback needs a certificate, or --allow-plaintext. To authenticate callers, use --token-file, --tls-client-ca-file, or both.
 
-On SIGHUP the service reads its files again. Limits, tokens, the log level, --tls-allow-san and certificates change at once; other changes need a restart. Certificates are also checked every minute. If anything in the files is wrong, it is logged and nothing changes.
+On SIGHUP the service reads its files again. Limits, tokens, the log level, --tls-allow-san, certificates and the --origins-file change at once; other changes need a restart. Certificates, the --origins-file and the files that it names are also checked every minute. If anything in the files is wrong, it is logged and nothing changes.
 
 On SIGTERM or SIGINT the service reports NOT_SERVING, rejects new calls, ends waits as SHUTDOWN and lets attempts finish within --drain-time. Attempts that take longer end as SHUTDOWN too. A second signal ends the service at once.`
 
@@ -57,7 +57,7 @@ type flags struct {
 	EgressDenyHost []string       `name:"egress-deny-host" help:"Forbid a host name, or with *.NAME all names below it. Repeatable." placeholder:"NAME"`
 	EgressResolver string         `name:"egress-resolver" help:"DNS server for the names of origins. Default: that of the system." placeholder:"HOST:PORT"`
 	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM for the certificates of origins, in addition to those of the system." placeholder:"FILE"`
-	OriginsFile    string         `name:"origins-file" help:"YAML file with credentials for named origins (providers), and with certificate authorities and client certificates for them (profiles). See docs/operating.md." placeholder:"FILE"`
+	OriginsFile    string         `name:"origins-file" help:"YAML file with credentials for named origins (providers), and with certificate authorities and client certificates for them (profiles). Changes need no restart. See docs/operating.md." placeholder:"FILE"`
 	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy for every request: http, https or socks5. The proxy resolves the names, so the egress policy only checks the URL: port, name and literal address." placeholder:"URL"`
 	EgressCheck    string         `name:"egress-check" help:"Print whether the egress policy allows a URL, and why. Exit code: 0 allowed, 1 forbidden or not resolved, 2 invalid." placeholder:"URL" env:"-"`
 

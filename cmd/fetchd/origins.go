@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,50 +57,90 @@ type clientCredentials struct {
 	InBody     bool        `yaml:"in-body"`
 }
 
-// readOrigins reads the file. The error says what is wrong, without secrets.
-func readOrigins(path string) (map[string]fetch.OriginTLS, map[string]server.AuthProvider, error) {
-	raw, err := os.ReadFile(path)
+// origins is what --origins-file configures.
+type origins struct {
+	profiles  map[string]fetch.OriginTLS
+	providers map[string]server.AuthProvider
+	sources   map[string]originProvider // what each provider was made of, except its callers
+	files     map[string][]byte         // every file as it was read
+}
+
+// readOrigins reads the file. The error says what is wrong, without secrets. Providers that
+// are as they were before keep their tokens.
+func (s *settings) readOrigins(before *origins) (*origins, error) {
+	if s.OriginsFile == "" {
+		return new(origins), nil
+	}
+	o, err := readOrigins(s.OriginsFile, before)
+	if err == nil && s.EgressProxy != "" && len(o.profiles) > 0 {
+		err = fmt.Errorf("%s: profiles: cannot be combined with --egress-proxy: remove one of them", s.OriginsFile)
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, fmt.Errorf("--origins-file: %w", err)
+	}
+	return o, nil
+}
+
+func readOrigins(path string, before *origins) (*origins, error) {
+	o := &origins{profiles: make(map[string]fetch.OriginTLS), providers: make(map[string]server.AuthProvider),
+		sources: make(map[string]originProvider), files: make(map[string][]byte)}
+	raw, err := o.file(path)
+	if err != nil {
+		return nil, err
 	}
 	var f originsFile
 	decoder := yaml.NewDecoder(bytes.NewReader(raw))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, fmt.Errorf("%s: %s", path, whereOf(err))
+		return nil, fmt.Errorf("%s: %s", path, whereOf(err))
 	}
 	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return nil, nil, fmt.Errorf("%s: has a second document: put all into one", path)
+		return nil, fmt.Errorf("%s: has a second document: put all into one", path)
 	}
-	profiles := make(map[string]fetch.OriginTLS, len(f.Profiles))
 	var open []string // addresses of profiles with a certificate but no callers
 	for origin, p := range f.Profiles {
-		address, own, err := p.read(origin)
+		address, own, err := o.profile(origin, p)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: profiles: %s: %w", path, origin, err)
+			return nil, fmt.Errorf("%s: profiles: %s: %w", path, origin, err)
 		}
-		if _, ok := profiles[address]; ok {
-			return nil, nil, fmt.Errorf("%s: profiles: %s: is the same origin as another profile, %s: keep one", path, origin, address)
+		if _, ok := o.profiles[address]; ok {
+			return nil, fmt.Errorf("%s: profiles: %s: is the same origin as another profile, %s: keep one", path, origin, address)
 		}
-		profiles[address] = own
+		o.profiles[address] = own
 		if p.Callers == nil && own.Certificate != nil {
 			open = append(open, address)
 		}
 	}
-	providers := make(map[string]server.AuthProvider, len(f.Providers))
 	for name, p := range f.Providers {
-		made, err := p.read()
+		made, err := o.provider(name, p, before)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: providers: %s: %w", path, name, err)
+			return nil, fmt.Errorf("%s: providers: %s: %w", path, name, err)
 		}
-		providers[name] = server.AuthProvider{Provider: made, Callers: p.Callers}
+		o.providers[name] = server.AuthProvider{Provider: made, Callers: p.Callers}
 	}
 	for _, address := range open {
-		own := profiles[address]
-		own.Callers = callersOf(address, providers)
-		profiles[address] = own
+		own := o.profiles[address]
+		own.Callers = callersOf(address, o.providers)
+		o.profiles[address] = own
 	}
-	return profiles, providers, nil
+	return o, nil
+}
+
+// file reads a file once, so that a certificate and a key in one file belong together.
+func (o *origins) file(path string) ([]byte, error) {
+	if raw, ok := o.files[path]; ok {
+		return raw, nil
+	}
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		o.files[path] = raw
+	}
+	return raw, err
+}
+
+// same reports whether all files are as they were.
+func (o *origins) same(before *origins) bool {
+	return maps.EqualFunc(o.files, before.files, bytes.Equal)
 }
 
 // callersOf returns the callers of all providers for an origin with TLS. A certificate
@@ -131,8 +173,8 @@ func whereOf(err error) string {
 	return where + ": want YAML with profiles and providers, and in them the keys of docs/operating.md, each once"
 }
 
-// read returns the address of the origin and its TLS configuration.
-func (p originProfile) read(origin string) (address string, own fetch.OriginTLS, err error) {
+// profile returns the address of the origin and its TLS configuration.
+func (o *origins) profile(origin string, p originProfile) (address string, own fetch.OriginTLS, err error) {
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.User != nil {
 		return "", own, errors.New("give an origin with TLS, such as https://internal.example.com")
@@ -145,7 +187,7 @@ func (p originProfile) read(origin string) (address string, own fetch.OriginTLS,
 		return "", own, errors.New("is empty: give a ca-file, or a cert-file and key-file")
 	}
 	if p.CAFile != "" {
-		if own.RootCAs, err = authorities(p.CAFile); err != nil {
+		if own.RootCAs, err = authorities(p.CAFile, o.file); err != nil {
 			return "", own, fmt.Errorf("ca-file: %w", err)
 		}
 	}
@@ -156,11 +198,9 @@ func (p originProfile) read(origin string) (address string, own fetch.OriginTLS,
 		return "", own, err
 	}
 	if p.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
-		if err != nil {
-			return "", own, fmt.Errorf("cert-file: %w", err)
+		if own.Certificate, err = o.pair(p.CertFile, p.KeyFile); err != nil {
+			return "", own, err
 		}
-		own.Certificate = &pair
 	}
 	return net.JoinHostPort(strings.ToLower(u.Hostname()), port), own, nil
 }
@@ -186,17 +226,44 @@ func (p *originProfile) callers() ([]string, error) {
 	return p.Callers, nil
 }
 
-func (p *originProvider) read() (auth.Provider, error) {
+// pair reads a certificate and its key.
+func (o *origins) pair(certFile, keyFile string) (*tls.Certificate, error) {
+	cert, err := o.file(certFile)
+	if err != nil {
+		return nil, fmt.Errorf("cert-file: %w", err)
+	}
+	key, err := o.file(keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("key-file: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("cert-file: %s with the key %s: %w", certFile, keyFile, err)
+	}
+	return &pair, nil
+}
+
+// provider makes a provider, or returns the one from before if that was made of the same.
+func (o *origins) provider(name string, p originProvider, before *origins) (auth.Provider, error) {
 	cfg := auth.Config{Origins: p.Origins, Header: p.Header, Scheme: p.Scheme, Static: p.Token, File: p.TokenFile}
 	if c := p.Client; c != nil {
-		cfg.Client = &auth.ClientCredentials{TokenURL: c.TokenURL, ID: c.ID, Secret: c.Secret, Scopes: c.Scopes, Audience: c.Audience, InBody: c.InBody}
 		if c.SecretFile != "" {
-			raw, err := os.ReadFile(c.SecretFile)
+			raw, err := o.file(c.SecretFile)
 			if err != nil {
 				return nil, fmt.Errorf("client: secret-file: %w", err)
 			}
-			cfg.Client.Secret = auth.Secret(strings.TrimSpace(string(raw)))
+			c.Secret = auth.Secret(strings.TrimSpace(string(raw)))
 		}
+		cfg.Client = &auth.ClientCredentials{TokenURL: c.TokenURL, ID: c.ID, Secret: c.Secret, Scopes: c.Scopes, Audience: c.Audience, InBody: c.InBody}
 	}
-	return auth.New(cfg)
+	made, err := auth.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p.Callers = nil
+	o.sources[name] = p
+	if old, ok := before.sources[name]; ok && reflect.DeepEqual(old, p) {
+		return before.providers[name].Provider, nil // it has a token
+	}
+	return made, nil
 }

@@ -109,13 +109,17 @@ func TestOriginsFileRefuses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			path := newFolder(t).write("origins.yaml", []byte(strings.ReplaceAll(row.text, "PEM", ca)))
-			_, _, err := readOrigins(path)
+			_, err := readOrigins(path, new(origins))
 			if text := fmt.Sprint(err); err == nil || !strings.Contains(text, row.want) || !strings.Contains(text, path) || strings.Contains(text, "s3cr3t") {
 				t.Errorf("%v, want an error with %q and the file's name, without the secret", err, row.want)
 			}
 		})
 	}
-	if profiles, providers, err := readOrigins(newFolder(t).write("empty.yaml", nil)); err != nil || len(profiles)+len(providers) != 0 {
+	s := &settings{commandLine: commandLine{flags: flags{EgressProxy: "http://127.0.0.1:3128", OriginsFile: newFolder(t).write("origins.yaml", []byte("profiles: {'https://a.example': {ca-file: "+ca+"}}"))}}}
+	if _, err := s.readOrigins(new(origins)); !strings.Contains(fmt.Sprint(err), "--egress-proxy") {
+		t.Errorf("with a proxy: %v, want an error about it", err)
+	}
+	if o, err := readOrigins(newFolder(t).write("empty.yaml", nil), new(origins)); err != nil || len(o.profiles)+len(o.providers) != 0 {
 		t.Errorf("an empty file: %v", err)
 	}
 }

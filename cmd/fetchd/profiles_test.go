@@ -102,11 +102,11 @@ func TestCallersOfProfiles(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			profiles, _, err := readOrigins(f.write(strings.ReplaceAll(row.name, " ", "-")+".yaml", []byte(row.file)))
+			o, err := readOrigins(f.write(strings.ReplaceAll(row.name, " ", "-")+".yaml", []byte(row.file)), new(origins))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := profiles["a.example:443"].Callers; !slices.Equal(got, row.want) {
+			if got := o.profiles["a.example:443"].Callers; !slices.Equal(got, row.want) {
 				t.Errorf("callers %q, want %q", got, row.want)
 			}
 		})

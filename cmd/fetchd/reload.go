@@ -12,7 +12,7 @@ import (
 	"fetchd/server"
 )
 
-// lookEvery is how often the certificates are checked.
+// lookEvery is how often the certificates and the files for origins are checked.
 const lookEvery = time.Minute
 
 // live is a running service and the settings that can change. Its methods are for one
@@ -21,10 +21,11 @@ type live struct {
 	program
 	settings *settings // current
 	known    known
+	origins  *origins
 	server   *server.Server
 	logger   *slog.Logger
 	level    *slog.LevelVar
-	broken   string // the error of the last check of the certificates
+	broken   string // the error of the last check of the files
 }
 
 // follow waits until ctx ends or a port fails.
@@ -38,7 +39,7 @@ func (l *live) follow(ctx context.Context, failed <-chan error) error {
 		case <-l.hangup:
 			l.reload()
 		case <-l.look:
-			l.lookAtCertificates()
+			l.lookAtFiles()
 		}
 	}
 }
@@ -53,6 +54,10 @@ func (l *live) reload() {
 	}
 	changed, waiting := next.keepFrom(l.settings)
 	id, err := next.readIdentity()
+	var found *origins
+	if err == nil {
+		found, err = next.readOrigins(l.origins)
+	}
 	if err == nil {
 		err = l.server.SetLimits(next.limits(id)) // the last thing that can fail
 	}
@@ -61,6 +66,7 @@ func (l *live) reload() {
 		return
 	}
 	changed = append(changed, id.changed(l.known.now.Load())...)
+	changed = append(changed, l.setOrigins(found)...)
 	next.setLevel(l.level)
 	l.settings, l.broken = next, ""
 	if len(waiting) > 0 {
@@ -104,14 +110,28 @@ func (s *settings) keepFrom(old *settings) (changed, waiting []string) {
 	return changed, waiting
 }
 
-// lookAtCertificates applies certificates that were replaced. An error is logged once: the
-// files may be half written, and are checked again.
-func (l *live) lookAtCertificates() {
-	old := l.known.now.Load()
-	if old.certificates == nil {
-		return
+// setOrigins applies what --origins-file configures. It returns the setting if it changed.
+func (l *live) setOrigins(now *origins) []string {
+	if now.same(l.origins) {
+		return nil
 	}
-	now, err := l.settings.readCertificates()
+	if err := l.server.SetOrigins(now.profiles, now.providers); err != nil {
+		l.refuse(err) // readOrigins has checked what can be wrong
+		return nil
+	}
+	l.origins = now
+	return []string{"origins-file"}
+}
+
+// lookAtFiles applies certificates and an --origins-file that were replaced. An error is
+// logged once: the files may be half written, and are checked again.
+func (l *live) lookAtFiles() {
+	old := l.known.now.Load()
+	certificates, err := l.settings.readCertificates()
+	var found *origins
+	if err == nil {
+		found, err = l.settings.readOrigins(l.origins)
+	}
 	if err != nil {
 		if text := fmt.Sprint(err); text != l.broken {
 			l.broken = text
@@ -120,7 +140,8 @@ func (l *live) lookAtCertificates() {
 		return
 	}
 	l.broken = ""
-	if changed := changedCertificates(now, old.certificates); len(changed) > 0 {
-		l.force(old.with(now), changed)
+	changed := changedCertificates(certificates, old.certificates)
+	if changed = append(changed, l.setOrigins(found)...); len(changed) > 0 {
+		l.force(old.with(certificates), changed)
 	}
 }

@@ -261,7 +261,7 @@ func TestHangup(t *testing.T) {
 	var log output
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "--grpc-addr", "127.0.0.1:0", "--http-addr=", "--config", config)
+	cmd := exec.CommandContext(ctx, os.Args[0], "--grpc-addr", "127.0.0.1:0", "--http-addr=", "--config", config, "--origins-file", f.write("origins.yaml", nil))
 	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -276,6 +276,10 @@ func TestHangup(t *testing.T) {
 	}
 	f.write("fetchd.yaml", []byte("max-fetches: 2\n"))
 	if line := signal(syscall.SIGHUP, `"reloaded"`); !strings.Contains(line, `["max-fetches"]`) {
+		t.Errorf("log line %s", line)
+	}
+	f.write("origins.yaml", []byte("providers: {a: {origins: ['https://a.example'], token: x}}\n"))
+	if line := signal(syscall.SIGHUP, `"reloaded"`); !strings.Contains(line, `["origins-file"]`) {
 		t.Errorf("log line %s", line)
 	}
 	f.write("fetchd.yaml", []byte("max-fetches: x\n"))

@@ -31,7 +31,7 @@ type program struct {
 	args           []string
 	stdout, stderr io.Writer
 	hangup         <-chan os.Signal // triggers a reload
-	look           <-chan time.Time // triggers a check of the certificates
+	look           <-chan time.Time // triggers a check of the certificates and the --origins-file
 	libraries      func(io.Writer)  // redirects the errors of libraries; nil in tests
 }
 
@@ -80,10 +80,10 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 // ready is the configuration that the settings describe, as far as it is known before the
 // ports are open.
 type ready struct {
-	engine    fetch.Config
-	providers map[string]server.AuthProvider
-	faces     []face
-	identity  *identity
+	engine   fetch.Config
+	origins  *origins
+	faces    []face
+	identity *identity
 }
 
 // prepare reads every file that the settings name. An error keeps the service from starting.
@@ -99,12 +99,11 @@ func (s *settings) prepare() (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	var providers map[string]server.AuthProvider
-	if s.OriginsFile != "" {
-		if engine.Origins, providers, err = readOrigins(s.OriginsFile); err != nil {
-			return nil, fmt.Errorf("--origins-file: %w", err)
-		}
+	found, err := s.readOrigins(new(origins))
+	if err != nil {
+		return nil, err
 	}
+	engine.Origins = found.profiles
 	trial, err := fetch.New(engine)
 	if err != nil {
 		return nil, err
@@ -114,7 +113,7 @@ func (s *settings) prepare() (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ready{engine, providers, faces, id}, nil
+	return &ready{engine, found, faces, id}, nil
 }
 
 // serve runs the service until ctx ends, then drains it.
@@ -148,10 +147,10 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		}
 	}()
 	r.engine.Egress.Own = own(r.faces)
-	l := &live{program: p, settings: s, logger: logger, level: level}
+	l := &live{program: p, settings: s, logger: logger, level: level, origins: r.origins}
 	l.known.now.Store(r.identity)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
-		AuthProviders: r.providers, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger, Observe: observer,
+		AuthProviders: r.origins.providers, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger, Observe: observer,
 		Console: s.console(r.faces), Hosts: s.ConsoleHost, MemoryBudget: budget,
 		MaxConnections: s.MaxConnections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {

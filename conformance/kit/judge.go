@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -65,6 +66,7 @@ func (s *Scenario) Judge(o Origin, rec *Record) []Mismatch {
 	j.body(s, o, rec)
 	j.requests(s, rec.Requests)
 	j.same("reported exchanges, and requests at the origin", rec.Outcome.GetExchanges(), len(rec.Requests))
+	j.hops(rec)
 	j.order(rec)
 	return j.wrong
 }
@@ -199,13 +201,32 @@ func (j *judgement) sight(which string, want *conformance.Sight, got *origin.Req
 	}
 }
 
+// hops checks that the origin saw each hop that was sent, once and in this order, and nothing
+// else.
+func (j *judgement) hops(rec *Record) {
+	var reported, seen []string
+	for _, f := range rec.Finished {
+		for _, hop := range sent(f) {
+			path := hop.GetUrl()
+			if u, err := url.Parse(path); err == nil {
+				path = u.EscapedPath()
+			}
+			reported = append(reported, hop.GetMethod()+" "+path)
+		}
+	}
+	for i := range rec.Requests {
+		seen = append(seen, rec.Requests[i].Method+" "+rec.Requests[i].Path)
+	}
+	j.same("reported hops, and requests at the origin", strings.Join(reported, ", "), strings.Join(seen, ", "))
+}
+
 // order checks that no attempt reached the origin earlier after the previous one than the decided
 // delay.
 func (j *judgement) order(rec *Record) {
 	next := 0 // index of the attempt's first request
 	for i, f := range rec.Finished {
 		first := next
-		next += requestsOf(f)
+		next += len(sent(f))
 		if i == 0 || first == 0 || first >= len(rec.Requests) {
 			continue
 		}
@@ -217,11 +238,15 @@ func (j *judgement) order(rec *Record) {
 	}
 }
 
-// requestsOf returns how many requests an attempt reports.
-func requestsOf(f *pb.AttemptFinished) int {
-	n := 0
-	for _, hop := range f.GetHops() {
-		n += 1 + int(hop.GetExchange().GetTransportResendCount())
+// sent returns the hops of an attempt whose requests reached the origin. That is each one,
+// except a last one that failed before it had a connection.
+func sent(f *pb.AttemptFinished) []*pb.Hop {
+	hops := f.GetHops()
+	switch f.GetError().GetPhase() {
+	case pb.Phase_PHASE_POLICY, pb.Phase_PHASE_RESOLVE, pb.Phase_PHASE_CONNECT, pb.Phase_PHASE_TLS:
+		if last := len(hops) - 1; last >= 0 && hops[last].GetStatusCode() == 0 {
+			return hops[:last]
+		}
 	}
-	return n
+	return hops
 }

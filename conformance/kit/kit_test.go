@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -179,19 +180,24 @@ func honest(o *origin.Origin, s *kit.Scenario) *answer {
 	retry := &pb.RetryDecision{Verdict: pb.RetryVerdict_RETRY_VERDICT_RETRY, Rule: "W1",
 		DelaySource: pb.DelaySource_DELAY_SOURCE_BACKOFF, Delay: durationpb.New(firstWait)}
 	body := o.Body(2000)
+	target, _ := url.Parse(s.URL(o))
+	hops := []*pb.Hop{{Method: http.MethodGet, Url: s.URL(o)}}
 	a := &answer{
 		messages: []*pb.FetchResponse{
-			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1, Hops: []*pb.Hop{{}}, RetryDecision: retry,
+			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1, Hops: hops, RetryDecision: retry,
 				Response: &pb.HttpResponse{StatusCode: 503}}}},
 			{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: 2, Response: &pb.HttpResponse{StatusCode: 200}}}},
 			{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[:500]}}},
 			{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[500:], OffsetBytes: 500}}},
-			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 2, Hops: []*pb.Hop{{}},
+			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 2, Hops: hops,
 				Response: &pb.HttpResponse{StatusCode: 200}}}},
 			{Event: &pb.FetchResponse_Outcome{Outcome: &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS, Rule: "H0",
 				Response: &pb.HttpResponse{StatusCode: 200}, Attempts: 2, Exchanges: 2, FinalUrl: s.URL(o)}}},
 		},
 		requests: []origin.Request{{Time: started}, {Time: started.Add(firstWait)}},
+	}
+	for i := range a.requests {
+		a.requests[i].Method, a.requests[i].Path = http.MethodGet, target.EscapedPath()
 	}
 	for i, m := range a.messages {
 		m.Sequence = int64(i + 1)
@@ -206,6 +212,7 @@ func TestJudgeNoticesLies(t *testing.T) {
 	all := load(t)
 	s := all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "503 then 200" })]
 	s.Want.Answers = []int32{503, 200}
+	const hops = "reported hops, and requests at the origin"
 	for _, tt := range []struct {
 		name   string
 		change func(*answer)
@@ -221,13 +228,29 @@ func TestJudgeNoticesLies(t *testing.T) {
 		{"a request too many", func(a *answer) {
 			a.requests = append(a.requests, a.requests[1])
 			a.outcome().Exchanges = 3
-		}, []string{"requests at the origin"}},
+		}, []string{"requests at the origin", hops}},
+		{"a request for another path", func(a *answer) { a.requests[1].Path = "/s/other" }, []string{hops}},
+		{"a request with another method", func(a *answer) { a.requests[1].Method = http.MethodPut }, []string{hops}},
+		{"a hop that the origin did not see", func(a *answer) {
+			f := a.finished(2)
+			f.Hops = append(slices.Clone(f.Hops), f.Hops[0])
+		}, []string{hops}},
+		{"a hop that had no connection", func(a *answer) {
+			f := a.finished(1)
+			f.Hops = append(slices.Clone(f.Hops), f.Hops[0])
+			f.Error = &pb.FetchError{Phase: pb.Phase_PHASE_CONNECT}
+		}, nil},
+		{"a hop that had a connection", func(a *answer) {
+			f := a.finished(1)
+			f.Hops = append(slices.Clone(f.Hops), f.Hops[0])
+			f.Error = &pb.FetchError{Phase: pb.Phase_PHASE_PROCESSING}
+		}, []string{hops}},
 		{"a retry that came early", func(a *answer) { a.requests[1].Time = a.requests[0].Time.Add(firstWait - 1) }, []string{"wait before attempt 2"}},
 		{"a retry that came late", func(a *answer) { a.requests[1].Time = a.requests[0].Time.Add(time.Hour) }, nil},
 		{"an attempt that was not reported", func(a *answer) {
 			a.messages = slices.Delete(a.messages, 4, 5)
 			a.messages[4].Sequence = 5
-		}, []string{"attempts reported when they ended", "statuses of the attempts"}},
+		}, []string{"attempts reported when they ended", "statuses of the attempts", hops}},
 		{"another delay", func(a *answer) { a.finished(1).RetryDecision.Delay = durationpb.New(0) }, []string{"waits"}},
 		{"bytes that the origin did not send", func(a *answer) { a.messages[2].GetBodyChunk().Data = make([]byte, 500) }, []string{"body"}},
 		{"a wrong digest", func(a *answer) { a.outcome().BodySummary = &pb.BodySummary{Sha256: "00"} }, []string{"reported digest"}},

@@ -7,7 +7,7 @@ import (
 	"fetchd/fetch/fault"
 )
 
-// ways of writing a body to a check.
+// ways are the ways to write a body.
 var ways = []struct {
 	name  string
 	piece func(int) int // how much of n bytes goes out next
@@ -33,8 +33,8 @@ func checkCharset(contentType, body string, piece func(int) int) string {
 	return ""
 }
 
-// TestCharsets says of each body whether its charset can decode it, however it
-// is written.
+// TestCharsets checks whether a body is valid in its charset. The way in which it is written makes no
+// difference.
 func TestCharsets(t *testing.T) {
 	t.Parallel()
 	const invalid, unknown = "invalid_charset", "unknown_charset"
@@ -46,7 +46,7 @@ func TestCharsets(t *testing.T) {
 		{"UTF-8, another label", "text/plain; charset=utf8", "\xff", invalid},
 		{"UTF-8, a lone byte", "text/html; charset=utf-8", "caf\xe9!", invalid},
 		{"UTF-8, a lone byte at the end", "text/html; charset=utf-8", "caf\xe9", invalid},
-		{"UTF-8, a character cut at the end", "text/html; charset=utf-8", "€"[:2], invalid},
+		{"UTF-8, a truncated character", "text/html; charset=utf-8", "€"[:2], invalid},
 		{"UTF-8, too long a form", "text/html; charset=utf-8", "\xc0\xaf", invalid},
 		{"UTF-8, a surrogate", "text/html; charset=utf-8", "\xed\xa0\x80", invalid},
 		{"UTF-8, past the last character", "text/html; charset=utf-8", "\xf4\x90\x80\x80", invalid},
@@ -59,10 +59,10 @@ func TestCharsets(t *testing.T) {
 		{"windows-1252 takes every byte", "text/html; charset=windows-1252", everyByte(), ""},
 		{"Shift_JIS", "text/html; charset=shift_jis", "\x83\x65\x83\x58\x83\x67", ""},
 		{"Shift_JIS, a second byte that is none", "text/html; charset=shift_jis", "\x83\x65\x83\xff!", invalid},
-		{"Shift_JIS, cut at the end", "text/html; charset=shift_jis", "\x83\x65\x83", invalid},
+		{"Shift_JIS, truncated", "text/html; charset=shift_jis", "\x83\x65\x83", invalid},
 		{"Shift_JIS, a byte that begins nothing", "text/html; charset=shift_jis", "\xff", invalid},
 		{"EUC-JP", "text/html; charset=euc-jp", "\xc6\xfc\xcb\xdc", ""},
-		{"EUC-JP, cut at the end", "text/html; charset=euc-jp", "\xc6\xfc\xcb", invalid},
+		{"EUC-JP, truncated", "text/html; charset=euc-jp", "\xc6\xfc\xcb", invalid},
 		{"GB 18030, four bytes", "text/html; charset=gb18030", "\x81\x30\x81\x30", ""},
 		{"Big5, a second byte that is none", "text/html; charset=big5", "\xa4\x20", invalid},
 		{"ISO 8859-2 with control characters", "text/html; charset=iso-8859-2", "\x80\x9f\xa1\xff", ""},
@@ -82,9 +82,9 @@ func TestCharsets(t *testing.T) {
 		{"an empty label", `text/html; charset=""`, "caf\xe9", ""},
 
 		{"meta", "text/html", "<meta charset=utf-8>caf\xe9", invalid},
-		{"meta that holds", "text/html", "<meta charset=utf-8>café", ""},
+		{"meta, valid", "text/html", "<meta charset=utf-8>café", ""},
 		{"meta http-equiv", "text/html", `<meta http-equiv="Content-Type" content="text/html; charset=shift_jis">` + "\xff", invalid},
-		{"meta http-equiv that holds", "text/html", `<meta http-equiv="Content-Type" content="text/html; charset=shift_jis">` + "\x83\x65", ""},
+		{"meta http-equiv, valid", "text/html", `<meta http-equiv="Content-Type" content="text/html; charset=shift_jis">` + "\x83\x65", ""},
 		{"meta of an unknown charset", "text/html", "<meta charset=x-nonsense>caf\xe9", ""},
 		{"meta in a comment", "text/html", "<!-- <meta charset=utf-8> -->caf\xe9", ""},
 		{"the header before meta", "text/html; charset=utf-8", "<meta charset=iso-8859-1>caf\xe9", invalid},
@@ -93,7 +93,7 @@ func TestCharsets(t *testing.T) {
 		{"meta within the first 1024 bytes", "text/html", strings.Repeat(" ", 1000) + "<meta charset=utf-8>caf\xe9", invalid},
 
 		{"the mark of UTF-8", "text/html", "\xef\xbb\xbfcaf\xe9", invalid},
-		{"the mark of UTF-8 that holds", "text/html", "\xef\xbb\xbfcafé", ""},
+		{"the mark of UTF-8, valid", "text/html", "\xef\xbb\xbfcafé", ""},
 		{"a mark before the header", "text/html; charset=iso-8859-1", "\xef\xbb\xbfcaf\xe9", invalid},
 		{"the mark of UTF-16", "text/html", "\xff\xfeh\x00i\x00", ""},
 		{"the mark of UTF-16, and an odd byte", "text/html", "\xff\xfeh\x00i", invalid},

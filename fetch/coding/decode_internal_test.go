@@ -19,7 +19,7 @@ import (
 	"fetchd/fetch/fault"
 )
 
-// encoded writes body through an encoder.
+// encoded returns the body as the encoder w writes it.
 func encoded(t testing.TB, w io.WriteCloser, into *bytes.Buffer, body []byte) []byte {
 	t.Helper()
 	if _, err := w.Write(body); err != nil {
@@ -41,7 +41,7 @@ func encodeZstd(t testing.TB, body []byte, options ...zstd.EOption) []byte {
 	return encoded(t, w, &b, body)
 }
 
-// codingForm is a form in which a body can come.
+// codingForm is a form of an encoded body.
 type codingForm struct {
 	name, coding string
 	encode       func(testing.TB, []byte) []byte
@@ -93,14 +93,14 @@ func decode(raw io.Reader, coding string) ([]byte, *Counter, error) {
 	return body, c, err
 }
 
-// noise is n bytes that do not compress.
+// noise returns n bytes that do not compress.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // it never fails
 	return b
 }
 
-// TestDecode undoes each coding of bodies of each size, however they come in.
+// TestDecode undoes each coding of bodies of several sizes, however the bytes arrive.
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	plain := codings[0]
@@ -115,9 +115,9 @@ func TestDecode(t *testing.T) {
 			for _, body := range [][]byte{{}, {'x'}, []byte(strings.Repeat("hello ", 500)), noise(40_000)} {
 				sent := row.encode(t, body)
 				for how, raw := range map[string]io.Reader{
-					"at once":             bytes.NewReader(sent),
-					"byte by byte":        iotest.OneByteReader(bytes.NewReader(sent)),
-					"the end beside data": iotest.DataErrReader(bytes.NewReader(sent)),
+					"at once":                     bytes.NewReader(sent),
+					"byte by byte":                iotest.OneByteReader(bytes.NewReader(sent)),
+					"the end with the last bytes": iotest.DataErrReader(bytes.NewReader(sent)),
 				} {
 					got, c, err := decode(raw, row.coding)
 					if err != nil || !bytes.Equal(got, body) {
@@ -132,7 +132,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestEmptyBody is empty in every coding, even in one that is not known.
+// TestEmptyBody checks that an empty body is valid in every coding, even in an unknown one.
 func TestEmptyBody(t *testing.T) {
 	t.Parallel()
 	for _, coding := range []string{"", "identity", "gzip", "x-gzip", "deflate", "br", "zstd", "snappy", "gzip,br"} {
@@ -142,8 +142,8 @@ func TestEmptyBody(t *testing.T) {
 	}
 }
 
-// TestDecodeTruncated cuts a coded body at every byte. Where the transfer ended
-// cleanly the coding is to blame, where it broke the transfer is.
+// TestDecodeTruncated truncates an encoded body at every byte. If the transfer ended normally, the
+// error is one of the coding. If the connection broke, it is one of the transfer.
 func TestDecodeTruncated(t *testing.T) {
 	t.Parallel()
 	errCut := errors.New("cut")
@@ -165,7 +165,7 @@ func TestDecodeTruncated(t *testing.T) {
 			if !errors.Is(err, errCut) || !errors.Is(c.Err, errCut) {
 				t.Errorf("no byte: error %v, below %v, want the error below", err, c.Err)
 			}
-			// Behind the last coded byte the transfer can still break.
+			// The transfer can still break after the last encoded byte.
 			_, c, err = decode(io.MultiReader(bytes.NewReader(sent), iotest.ErrReader(errCut)), row.coding)
 			if !errors.Is(c.Err, errCut) {
 				t.Errorf("all bytes: error %v, below %v, want the error below", err, c.Err)
@@ -174,7 +174,7 @@ func TestDecodeTruncated(t *testing.T) {
 	}
 }
 
-// TestDecodeBroken damages a coded body.
+// TestDecodeBroken decodes bodies that are not valid in their coding.
 func TestDecodeBroken(t *testing.T) {
 	t.Parallel()
 	for _, row := range codings {
@@ -189,8 +189,7 @@ func TestDecodeBroken(t *testing.T) {
 	}
 }
 
-// TestSeveralParts in one body: formats that are a sequence of parts are read
-// to the end of the last.
+// TestSeveralParts checks that a body of several parts is read to the end of the last one.
 func TestSeveralParts(t *testing.T) {
 	t.Parallel()
 	one, two := codings[0].encode(t, []byte("one, ")), codings[0].encode(t, []byte("two"))
@@ -204,11 +203,11 @@ func TestSeveralParts(t *testing.T) {
 	}{
 		{"gzip members", "gzip", [][]byte{one, two}, "one, two", false}, // RFC 1952 §2.2
 		{"an empty gzip member between", "gzip", [][]byte{one, codings[0].encode(t, nil), two}, "one, two", false},
-		{"a gzip member that is cut", "gzip", [][]byte{one, two[:len(two)-1]}, "one, two", true},
-		{"garbage behind a gzip member", "gzip", [][]byte{one, []byte("garbage")}, "one, ", true},
+		{"a gzip member that is truncated", "gzip", [][]byte{one, two[:len(two)-1]}, "one, two", true},
+		{"garbage after a gzip member", "gzip", [][]byte{one, []byte("garbage")}, "one, ", true},
 		{"zstd frames", "zstd", [][]byte{frame, frame2}, "one, two", false}, // RFC 8878 §3.1
 		{"a zstd frame to be skipped", "zstd", [][]byte{frame, skipped, frame2}, "one, two", false},
-		{"a zstd frame that is cut", "zstd", [][]byte{frame, frame2[:len(frame2)-1]}, "one, two", true},
+		{"a zstd frame that is truncated", "zstd", [][]byte{frame, frame2[:len(frame2)-1]}, "one, two", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -220,7 +219,7 @@ func TestSeveralParts(t *testing.T) {
 	}
 }
 
-// TestCodingsNotUndone: one coding, and only those that are asked for.
+// TestCodingsNotUndone checks that only one coding is undone, and only a known one.
 func TestCodingsNotUndone(t *testing.T) {
 	t.Parallel()
 	for _, coding := range []string{"snappy", "compress", "x-compress", "brotli", "x-deflate", "gzip2", "*", ",", "gzip,gzip", "gzip, br", "br,gzip", "gzip,identity", "gzip;q=1"} {

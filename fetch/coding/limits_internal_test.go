@@ -13,7 +13,7 @@ import (
 	"fetchd/fetch/fault"
 )
 
-// sparse is a body of n bytes of which one in every part bytes does not compress.
+// sparse returns a body of n bytes. One in every part bytes does not compress.
 func sparse(n, part int) []byte {
 	body, random := make([]byte, n), noise(n/part+1)
 	for i := 0; i < n; i += 64 * part {
@@ -22,7 +22,7 @@ func sparse(n, part int) []byte {
 	return body
 }
 
-// TestRatio refuses what grows more than 200 times, past 1 MiB.
+// TestRatio checks that a body longer than 1 MiB may be at most 200 times as long as its encoding.
 func TestRatio(t *testing.T) {
 	t.Parallel()
 	for _, row := range codings {
@@ -53,7 +53,7 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-// TestWindows refuses windows over 8 MiB, before they are allocated.
+// TestWindows checks that windows larger than 8 MiB are rejected before they are allocated.
 func TestWindows(t *testing.T) {
 	t.Parallel()
 	body := noise(300_000)
@@ -108,8 +108,8 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestBrotliWindowBits holds every first byte against the table of RFC 7932
-// §9.1, whose patterns are read from the right.
+// TestBrotliWindowBits compares every first byte with the table of RFC 7932 §9.1, whose patterns are
+// read from the right.
 func TestBrotliWindowBits(t *testing.T) {
 	t.Parallel()
 	table := map[string]int{

@@ -23,6 +23,7 @@ type conn struct {
 	users        int
 	shared       bool // over HTTP/2: other requests may use it
 	retired      bool // it takes no further request
+	large        bool // a large head came over it
 	last         time.Time
 	limit        time.Duration // how long it may be idle
 	listed       bool          // in the list of idle connections

@@ -33,9 +33,10 @@ func (p *Pool) transport(config *tls.Config) *http.Transport {
 		MaxResponseHeaderBytes: MaxHeadBytes,
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: WindowBytes,
-			SendPingTimeout:           15 * time.Second,
-			PingTimeout:               15 * time.Second,
-			WriteByteTimeout:          5 * time.Second, // a peer that does not read holds every writer, and a fetch that is over, so long
+			// There are no PINGs: the timer for them would hold the memory of a closed
+			// connection until it fires. A dead connection is noticed when a request on it
+			// times out (see Exchange.End).
+			WriteByteTimeout: 5 * time.Second, // a peer that does not read holds every writer, and a fetch that is over, so long
 		},
 	}
 }
@@ -68,7 +69,7 @@ func (d *dialling) Value(k any) any {
 
 // dial makes a connection for an exchange and reserves a slot on it.
 func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (*conn, error) {
-	d := &dialling{Exchange: x, target: t, origin: p.originOf(t.URL), address: address(t.URL), alone: alone}
+	d := &dialling{Exchange: x, target: t, origin: k.origin, address: address(t.URL), alone: alone}
 	transport, ctx := p.shared, context.Context(d)
 	if alone {
 		transport = p.alone
@@ -76,7 +77,11 @@ func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (*conn, error) {
 	if p.proxy != nil { // then the transport does the TLS handshake with the origin
 		ctx = httptrace.WithClientTrace(d, &httptrace.ClientTrace{
 			TLSHandshakeStart: func() { x.enter(classify.PhaseTLS, &x.tlsStart) },
-			TLSHandshakeDone:  func(state tls.ConnectionState, _ error) { x.secured(state) },
+			TLSHandshakeDone: func(state tls.ConnectionState, err error) {
+				if err == nil {
+					x.secured(state)
+				}
+			},
 		})
 	}
 	cc, err := transport.NewClientConn(ctx, k.scheme, d.address)

@@ -76,6 +76,7 @@ type Exchange struct {
 	conn     *conn
 	body     io.Closer // of the response
 	unused   bool      // a slot on conn is reserved, and no request has taken it
+	began    bool      // the request is counted on conn
 	hooks    httptrace.ClientTrace
 
 	certificateAsked atomic.Bool // and this side had none
@@ -178,12 +179,13 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != c.key.scheme || c.key.host != "" && req.URL.Host != c.key.host {
 		return nil, fault.New(classify.Internal, classify.PhaseRequest, "wrong_connection")
 	}
-	if err := context.Cause(x); err != nil { // net/http would destroy the connection, and may send
-		return nil, err
-	}
 	c.open.Add(1)
 	x.Permit()
 	x.begin(c)
+	if err := context.Cause(x); err != nil { // net/http would destroy the connection, and may send
+		x.finish(nil)
+		return nil, err
+	}
 	x.unused = false
 	resp, err := c.cc.RoundTrip(req)
 	x.Limit.Rest()
@@ -196,7 +198,7 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	case offersBinding(resp.Header):
 		x.Retire()
 	case c.http2:
-		x.pool.share(c)
+		x.pool.share(c, headBytes(resp.Header) > keptHeadBytes)
 	default:
 		c.limit = keepAlive(resp.Header)
 	}
@@ -207,7 +209,7 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 func (x *Exchange) begin(c *conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.started, x.phase = time.Now(), classify.PhaseRequest
+	x.began, x.started, x.phase = true, time.Now(), classify.PhaseRequest
 	if c.http2 {
 		x.awaiting = true
 		c.payers.add(x)
@@ -265,7 +267,8 @@ func (x *Exchange) End() {
 		}
 		if x.unused {
 			c.cc.Release()
-		} else if c.open.Add(-1) == 0 && c.http2 {
+		}
+		if x.began && c.open.Add(-1) == 0 && c.http2 {
 			c.socket.permit(idleBytes)
 		}
 		x.conn = nil
@@ -448,8 +451,8 @@ func (x *Exchange) unasked() {
 	x.cancel(fault.New(class, classify.PhaseProcessing, "answer_before_request"))
 }
 
-// maxInformational is how many 1xx responses may come before the one that counts.
-const maxInformational = 16
+// MaxInformational is how many 1xx responses may come before the one that counts.
+const MaxInformational = 16
 
 var errInformational = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_informational_responses")
 
@@ -464,11 +467,11 @@ func (x *Exchange) gotInformational(_ int, h textproto.MIMEHeader) error {
 		x.Retire()
 	}
 	x.informational++
-	var err error
+	var err *fault.Error
 	switch {
 	case Fields(h) > MaxHeaderFields:
-		err = errFields
-	case x.informational > maxInformational:
+		err = ErrFields
+	case x.informational > MaxInformational:
 		err = errInformational
 	default:
 		return nil

@@ -29,16 +29,28 @@ const (
 	// http2HeadBytes is the memory of the largest response head over HTTP/2 while it is
 	// decoded. A connection decodes one at a time.
 	http2HeadBytes = 192 << 10
+	// keptHeadBytes is the length of a head over HTTP/2 up to which an idle connection is kept:
+	// net/http keeps buffers of the length of the longest head.
+	keptHeadBytes = 16 << 10
 )
 
 // ErrFields is the error for more than MaxHeaderFields.
-var ErrFields error = errFields
+var ErrFields = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_header_fields")
 
 var (
-	errFields      = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_header_fields")
 	errHeadBytes   = fault.New(classify.Protocol, classify.PhaseProcessing, "response_head_too_large")
-	errOutOfMemory = fault.New(classify.OutOfMemory, classify.NoPhase, "memory")
+	errOutOfMemory = fault.OutOfMemory
 )
+
+// headBytes is the length of a head.
+func headBytes(h http.Header) (n int) {
+	for name, values := range h {
+		for _, value := range values {
+			n += len(name) + len(value)
+		}
+	}
+	return n
+}
 
 // Fields counts the lines of a head.
 func Fields[H ~map[string][]string](h H) (n int) {
@@ -117,7 +129,7 @@ func (h *partialHead) read(p []byte) (complete bool, err error) {
 			n += HeaderLineBytes
 		}
 		if h.lines > MaxHeaderFields+1 {
-			return false, errFields
+			return false, ErrFields
 		}
 		if h.bytes >= MaxHeadBytes { // net/http reads no more of a head that has not ended by then
 			return false, errHeadBytes

@@ -127,6 +127,9 @@ func (p *Pool) SetOrigins(origins map[string]*OriginTLS) {
 	p.sweep()
 }
 
+// Origins returns the settings that are in force. The map must not be changed.
+func (p *Pool) Origins() map[string]*OriginTLS { return *p.origins.Load() }
+
 // isCurrent reports whether a connection was made with the origin's present settings.
 func (p *Pool) isCurrent(c *conn) bool {
 	return c.key.scheme == "http" || (*p.origins.Load())[c.address] == c.key.origin
@@ -177,7 +180,7 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) *conn {
 	}
 	for i := len(h.shared) - 1; i >= 0; i-- {
 		c := h.shared[i]
-		if c.users == 0 && c.isOld(now, recent) || recent && c.users > 0 && !c.socket.readSince(now.Add(-recentUse)) {
+		if c.retired || c.users == 0 && c.isOld(now, recent) || recent && c.users > 0 && !c.socket.readSince(now.Add(-recentUse)) {
 			continue
 		}
 		if c.cc.Available() == 0 || c.cc.Reserve() != nil {
@@ -204,10 +207,12 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) *conn {
 	return nil
 }
 
-// share lets other requests use an HTTP/2 connection, over which a head has come.
-func (p *Pool) share(c *conn) {
+// share lets other requests use an HTTP/2 connection, over which a head has come. After a
+// large head it is not kept when it is idle.
+func (p *Pool) share(c *conn, large bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	c.large = c.large || large
 	if c.shared || c.alone || c.retired || p.closed {
 		return
 	}
@@ -244,7 +249,7 @@ func (p *Pool) putLocked(c *conn, now time.Time) *conn {
 		}
 		return nil
 	}
-	if !fit || c.http2 && !c.shared {
+	if !fit || c.http2 && !c.shared || c.large {
 		p.removeLocked(c)
 		return c
 	}

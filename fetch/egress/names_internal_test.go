@@ -8,7 +8,7 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// TestNames judges names before they are looked up.
+// TestNames checks names before they are looked up.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	inside := Policy{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
@@ -16,7 +16,7 @@ func TestNames(t *testing.T) {
 	for _, row := range []struct {
 		name, host string
 		policy     Policy
-		reason     string // empty: open
+		reason     string // empty: allowed
 	}{
 		{"a public name", "example.com", Policy{}, ""},
 		{"localhost", "localhost", Policy{}, "name_not_allowed"},
@@ -32,16 +32,16 @@ func TestNames(t *testing.T) {
 		{"local in the middle", "local.example.com", Policy{}, ""},
 		{"a name that only ends like one", "notlocal.example", Policy{}, ""},
 		{"a top level that only ends like one", "example.thelocal", Policy{}, ""},
-		{"something inside is open", "db.prod.internal", inside, ""},
-		{"a single label with something inside open", "db", inside, ""},
+		{"an internal prefix is allowed", "db.prod.internal", inside, ""},
+		{"a single label if an internal prefix is allowed", "db", inside, ""},
 		{"cloud metadata", "metadata.google.internal", Policy{}, "metadata_name"},
-		{"cloud metadata with something inside open", "metadata.google.internal", inside, "metadata_name"},
+		{"cloud metadata if an internal prefix is allowed", "metadata.google.internal", inside, "metadata_name"},
 		{"cloud metadata with a dot", "metadata.google.internal.", inside, "metadata_name"},
-		{"everything open", "metadata", Policy{Unrestricted: true}, ""},
-		{"closed by name", "bad.example", denied, "name_denied"},
-		{"closed by name with a dot", "bad.example.", denied, "name_denied"},
-		{"under one that is closed itself only", "www.bad.example", denied, ""},
-		{"closed by its suffix", "www.worse.example", denied, "name_denied"},
+		{"unrestricted", "metadata", Policy{Unrestricted: true}, ""},
+		{"denied by name", "bad.example", denied, "name_denied"},
+		{"denied by name, with a dot", "bad.example.", denied, "name_denied"},
+		{"below a name that is denied", "www.bad.example", denied, ""},
+		{"denied by its suffix", "www.worse.example", denied, "name_denied"},
 		{"the suffix itself", "worse.example", denied, ""},
 		{"one that only ends like it", "noworse.example", denied, ""},
 	} {
@@ -58,7 +58,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOwnAddresses: the machine's own addresses are closed, public or not.
+// TestOwnAddresses checks that this machine's addresses are blocked, even public ones.
 func TestOwnAddresses(t *testing.T) {
 	t.Parallel()
 	g := New(Policy{})
@@ -68,11 +68,11 @@ func TestOwnAddresses(t *testing.T) {
 	}
 	g.allowed = []netip.Prefix{netip.MustParsePrefix("8.8.4.4/32")}
 	if err := g.CheckAddr(netip.MustParseAddrPort("8.8.4.4:80")); err != nil {
-		t.Errorf("opened by name: %v", err)
+		t.Errorf("allowed by its address: %v", err)
 	}
 }
 
-// TestISATAP: an IPv4 address inside an IPv6 one, under any prefix.
+// TestISATAP checks IPv6 addresses that contain an IPv4 address, under any prefix.
 func TestISATAP(t *testing.T) {
 	t.Parallel()
 	g := New(Policy{})
@@ -85,7 +85,7 @@ func TestISATAP(t *testing.T) {
 		{"2a00:1450:4001::5eff:10.0.0.1", true},
 	} {
 		if err := g.CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(row.addr), 443)); (err == nil) != row.open {
-			t.Errorf("%s: %v, want it open: %t", row.addr, err, row.open)
+			t.Errorf("%s: %v, want it allowed: %t", row.addr, err, row.open)
 		}
 	}
 }

@@ -21,8 +21,7 @@ func urlOf(n int) string {
 	return start + strings.Repeat("a", n-len(start))
 }
 
-// TestParseAccepts holds what is accepted against its canonical form, which
-// must be its own.
+// TestParseAccepts checks the canonical form of accepted URLs. Parsing it again must not change it.
 func TestParseAccepts(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, raw, want string }{
@@ -116,7 +115,7 @@ func TestParseAccepts(t *testing.T) {
 	}
 }
 
-// TestParseRefuses holds each refusal against its reason.
+// TestParseRefuses checks the reason of each rejection.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, raw, reason string }{
@@ -258,7 +257,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestRedact leaves nothing in a log that may be a secret.
+// TestRedact checks that no part of a URL that may be secret is logged.
 func TestRedact(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, raw, want string }{

@@ -15,7 +15,7 @@ func (w *writer) entry(a *timeline.Attempt, i int) entry {
 	e := entry{
 		Page: pageID(a), Started: moment(w.fetch.Start.Add(h.Start)),
 		Request: w.request(a, i), Response: w.response(h), Timings: timingsOf(h),
-		Attempt: a.Number, Hop: h.Number, Rule: ruleOf(a, i), Resends: x.GetTransportResendCount(),
+		Attempt: a.Number, Hop: h.Number, Rule: ruleOf(a, i),
 		Protocol: x.GetProtocol(), TLSVersion: x.GetTlsVersion(), Reused: x.GetConnectionReused(),
 		Backpressure: msOf(x.GetBackpressureDuration().AsDuration()), Unfinished: h.Unfinished,
 	}

@@ -61,7 +61,6 @@ type entry struct {
 	Attempt      int      `json:"_attempt"`
 	Hop          int      `json:"_hop"`
 	Rule         string   `json:"_rule,omitempty"`
-	Resends      int32    `json:"_resendCount"`
 	Protocol     string   `json:"_protocol,omitempty"`
 	TLSVersion   string   `json:"_tlsVersion,omitempty"`
 	Reused       bool     `json:"_connectionReused"`

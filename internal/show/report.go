@@ -174,9 +174,6 @@ func exchangeText(x *pb.Exchange) string {
 	if x.GetConnectionReused() {
 		parts = append(parts, "reused")
 	}
-	if n := x.GetTransportResendCount(); n > 0 {
-		parts = append(parts, cli.Count(int(n), "resend"))
-	}
 	text := strings.Join(strings.Fields(strings.Join(parts, " ")), " ")
 	for _, phase := range []struct {
 		name string

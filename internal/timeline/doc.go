@@ -9,8 +9,8 @@
 //
 //   - if the hop failed without a response: the phase in which it failed;
 //   - if the response was a redirect: [Receive], because the service does not measure how long
-//     it reads a redirect. This does not apply if the request was sent again;
-//   - otherwise: [Blocked], for example the first sending of a request that was sent again.
+//     it reads a redirect;
+//   - otherwise: [Blocked].
 //
 // A hop ends when the next one starts. The last hop ends with the message that the attempt has
 // finished.

@@ -46,7 +46,7 @@ func (h *Hop) restKind() Kind {
 		return Blocked
 	case h.Status == 0:
 		return failedIn(h.Error.GetPhase())
-	case h.Exchange.GetTransferDuration() == nil && h.Exchange.GetTransportResendCount() == 0:
+	case h.Exchange.GetTransferDuration() == nil:
 		return Receive
 	}
 	return Blocked

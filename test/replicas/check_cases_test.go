@@ -157,7 +157,13 @@ func TestCheck(t *testing.T) {
 		{"a request that no hop reports", hops, func(h *history, _, u *call) {
 			h.requests[2].path, u.answer.Attempts[0].Hops[0].StatusCode = "/elsewhere", 0
 		}},
-		{"a request that was sent again", "", func(_ *history, _, u *call) { u.answer.Attempts[0].Hops[0].StatusCode = 0 }},
+		{"a request without a response", "", func(_ *history, _, u *call) { u.answer.Attempts[0].Hops[0].StatusCode = 0 }},
+		{"a hop that was not sent", "", func(_ *history, _, u *call) {
+			u.answer.Attempts[0].Hops = append(u.answer.Attempts[0].Hops, &pb.Hop{Method: "GET", Url: "http://origin.example/unary"})
+		}},
+		{"a request that was sent again", hops, func(h *history, _, u *call) {
+			h.requests, u.end().Exchanges = slices.Insert(h.requests, 3, get("unary", 2)), 3
+		}},
 		{"a success that was broken off", whole, func(h *history, _, _ *call) { h.requests[1].broken = true }},
 		{"a success after an interruption", "", func(h *history, _, _ *call) { h.requests[0].broken = true }},
 		{"a success without a request", whole, func(h *history, _, u *call) {

@@ -83,8 +83,7 @@ func (c *checker) checkCall() {
 	}
 	c.checkOutcome()
 	c.checkOrder()
-	c.checkAttempts()
-	c.checkExchanges()
+	c.checkExchanges(c.checkAttempts())
 	c.checkBody()
 	for _, r := range c.saw[c.call.id] {
 		if late := r.at.Sub(c.call.over()); late > quietAfter {
@@ -123,10 +122,11 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// checkAttempts checks the attempts of a fetch that reported them.
-func (c *checker) checkAttempts() {
+// checkAttempts checks the attempts of a fetch that reported them. It reports whether all of
+// them are known.
+func (c *checker) checkAttempts() bool {
 	if !c.call.reportsAttempts() {
-		return
+		return false
 	}
 	started, finished := int32(0), int32(0)
 	for _, e := range c.call.events {
@@ -134,37 +134,40 @@ func (c *checker) checkAttempts() {
 		case e.message.GetAttemptStarted() != nil:
 			if started++; e.message.GetAttemptStarted().GetAttempt() != started || finished != started-1 {
 				c.failf(attempts, "after %d had ended, %d started", finished, e.message.GetAttemptStarted().GetAttempt())
-				return
+				return false
 			}
 		case e.message.GetAttemptFinished() != nil:
 			if finished++; e.message.GetAttemptFinished().GetAttempt() != finished || finished != started {
 				c.failf(attempts, "after %d had started, %d ended", started, e.message.GetAttemptFinished().GetAttempt())
-				return
+				return false
 			}
 		}
 	}
 	for _, a := range c.call.answer.GetAttempts() {
 		if finished++; a.GetAttempt() != finished {
 			c.failf(attempts, "the answer has attempt %d, want %d", a.GetAttempt(), finished)
-			return
+			return false
 		}
 	}
 	for _, o := range c.call.outcomes() {
 		if started > finished || o.GetAttempts() != finished {
 			c.failf(attempts, "%d started and %d ended, but the outcome has %d", started, finished, o.GetAttempts())
+			return false
 		}
 	}
+	return true
 }
 
-func (c *checker) checkExchanges() {
+// checkExchanges compares the reported exchanges with the requests at the origin. complete reports
+// whether all attempts are known, and with them the hops.
+func (c *checker) checkExchanges(complete bool) {
 	saw := c.saw[c.call.id]
 	for _, o := range c.call.outcomes() {
 		reported := int(o.GetExchanges())
 		if reported < len(saw) || reported > len(saw) && !c.call.unsure {
 			c.failf(exchanges, "reported %d, but the origin received %d", reported, len(saw))
-		}
-		if c.call.reportsAttempts() {
-			c.checkHops(saw)
+		} else if complete && !areHops(c.call.hops(), saw) {
+			c.failf(hops, "the origin received other requests: %v", saw)
 		}
 		if o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && (len(saw) == 0 || saw[len(saw)-1].broken) {
 			c.failf(whole, "the last of its %d requests was broken off, or there was none", len(saw))
@@ -172,30 +175,17 @@ func (c *checker) checkExchanges() {
 	}
 }
 
-// checkHops looks for every answered hop among the requests, and for every request among
-// the hops. A request that the transport resent belongs to one hop.
-func (c *checker) checkHops(saw []seen) {
-	reported, next := make(map[string]bool), 0
-	for _, h := range c.call.hops() {
-		name := h.GetMethod() + " " + pathOf(h.GetUrl())
-		reported[name] = true
-		if h.GetStatusCode() == 0 {
-			continue
-		}
-		for next < len(saw) && saw[next].name() != name {
-			next++
-		}
-		if next++; next > len(saw) {
-			c.failf(hops, "the origin did not receive %s", name)
-			return
-		}
+// areHops reports whether the requests are those of the hops, in their order, each sent at most
+// once. A hop without a response may not have been sent.
+func areHops(hops []*pb.Hop, saw []seen) bool {
+	if len(hops) == 0 {
+		return len(saw) == 0
 	}
-	for _, r := range saw {
-		if !reported[r.name()] {
-			c.failf(hops, "no hop reports %s", r.name())
-			return
-		}
+	h := hops[0]
+	if len(saw) > 0 && saw[0].name() == h.GetMethod()+" "+pathOf(h.GetUrl()) && areHops(hops[1:], saw[1:]) {
+		return true
 	}
+	return h.GetStatusCode() == 0 && areHops(hops[1:], saw)
 }
 
 func (r *seen) name() string { return r.method + " " + r.path }

@@ -816,8 +816,6 @@ const (
 	// No: the time for the fetch ran out during the attempt, or during the refresh of its
 	// credential.
 	RetryVerdict_RETRY_VERDICT_DEADLINE RetryVerdict = 11
-	// No: the fetch has made the maximum number of requests.
-	RetryVerdict_RETRY_VERDICT_EXCHANGE_LIMIT RetryVerdict = 12
 )
 
 // Enum value maps for RetryVerdict.
@@ -835,7 +833,6 @@ var (
 		9:  "RETRY_VERDICT_AUTH_FAILED",
 		10: "RETRY_VERDICT_STOPPED",
 		11: "RETRY_VERDICT_DEADLINE",
-		12: "RETRY_VERDICT_EXCHANGE_LIMIT",
 	}
 	RetryVerdict_value = map[string]int32{
 		"RETRY_VERDICT_UNSPECIFIED":          0,
@@ -850,7 +847,6 @@ var (
 		"RETRY_VERDICT_AUTH_FAILED":          9,
 		"RETRY_VERDICT_STOPPED":              10,
 		"RETRY_VERDICT_DEADLINE":             11,
-		"RETRY_VERDICT_EXCHANGE_LIMIT":       12,
 	}
 )
 
@@ -1090,9 +1086,8 @@ type FetchRequest struct {
 	//
 	// These headers are rejected: Host and Expect; headers that frame the message; headers of
 	// the connection (TE, Upgrade, ...), of proxies (Via, Forwarded, X-Forwarded-*, Proxy-*)
-	// and of browsers (Sec-*); headers that give access to cloud metadata services; headers
-	// that make the transport repeat the request (Idempotency-Key); and names with an
-	// underscore.
+	// and of browsers (Sec-*); headers that give access to cloud metadata services;
+	// Idempotency-Key, which RetryPolicy.idempotency_key sets; and names with an underscore.
 	Headers []*Header `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`
 	// Request body, at most 1 MiB. A longer one is rejected with INVALID_ARGUMENT, and over
 	// HTTP with status 413. The server keeps it in memory so that a retry can send it again.
@@ -2461,7 +2456,7 @@ func (x *RedirectFollowed) GetHop() *Hop {
 	return nil
 }
 
-// Hop is one request of an attempt, and its response.
+// Hop is one request of an attempt, and its response. The request is sent at most once.
 type Hop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// URL of the request.
@@ -2574,9 +2569,6 @@ type Exchange struct {
 	TlsVersion string `protobuf:"bytes,3,opt,name=tls_version,json=tlsVersion,proto3" json:"tls_version,omitempty"`
 	// Whether the connection had carried a request before.
 	ConnectionReused bool `protobuf:"varint,4,opt,name=connection_reused,json=connectionReused,proto3" json:"connection_reused,omitempty"`
-	// Number of times the HTTP library sent the request again by itself, on another
-	// connection and independently of the retry policy. At most 2.
-	TransportResendCount int32 `protobuf:"varint,5,opt,name=transport_resend_count,json=transportResendCount,proto3" json:"transport_resend_count,omitempty"`
 	// Time spent in queues and rate limits of the server. Unset if there was none.
 	QueueDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=queue_duration,json=queueDuration,proto3" json:"queue_duration,omitempty"`
 	// Duration of the name lookup. Unset if there was none.
@@ -2655,13 +2647,6 @@ func (x *Exchange) GetConnectionReused() bool {
 		return x.ConnectionReused
 	}
 	return false
-}
-
-func (x *Exchange) GetTransportResendCount() int32 {
-	if x != nil {
-		return x.TransportResendCount
-	}
-	return 0
 }
 
 func (x *Exchange) GetQueueDuration() *durationpb.Duration {
@@ -3167,7 +3152,8 @@ type FetchOutcome struct {
 	Error *FetchError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	// Number of attempts.
 	Attempts int32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// Number of requests that an origin could see, including hops and resends.
+	// Number of requests that an origin could see: the hops of all attempts that were sent.
+	// Each hop is sent at most once.
 	Exchanges int32 `protobuf:"varint,6,opt,name=exchanges,proto3" json:"exchanges,omitempty"`
 	// All hops of the last attempt, including the last.
 	Hops []*Hop `protobuf:"bytes,7,rep,name=hops,proto3" json:"hops,omitempty"`
@@ -3944,8 +3930,6 @@ type ExplainRequest struct {
 	ObservedTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=observed_time,json=observedTime,proto3" json:"observed_time,omitempty"`
 	// Time left for the fetch, 0 or more. Unset means enough.
 	TimeLeft *durationpb.Duration `protobuf:"bytes,11,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
-	// Number of exchanges so far. 0 means none.
-	Exchanges int32 `protobuf:"varint,12,opt,name=exchanges,proto3" json:"exchanges,omitempty"`
 	// Whether body bytes were delivered and the body cannot be continued. Unset means false.
 	BodyCommitted bool `protobuf:"varint,13,opt,name=body_committed,json=bodyCommitted,proto3" json:"body_committed,omitempty"`
 	// What the auth provider did after a 401. Unset means that there is no provider.
@@ -4064,13 +4048,6 @@ func (x *ExplainRequest) GetTimeLeft() *durationpb.Duration {
 		return x.TimeLeft
 	}
 	return nil
-}
-
-func (x *ExplainRequest) GetExchanges() int32 {
-	if x != nil {
-		return x.Exchanges
-	}
-	return 0
 }
 
 func (x *ExplainRequest) GetBodyCommitted() bool {
@@ -4394,14 +4371,13 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\bexchange\x18\x04 \x01(\v2\x13.fetchd.v1.ExchangeR\bexchange\x12\x16\n" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12<\n" +
 	"\fstart_offset\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\vstartOffset\x12+\n" +
-	"\aheaders\x18\a \x03(\v2\x11.fetchd.v1.HeaderR\aheaders\"\xc1\x05\n" +
+	"\aheaders\x18\a \x03(\v2\x11.fetchd.v1.HeaderR\aheaders\"\xa9\x05\n" +
 	"\bExchange\x12%\n" +
 	"\x0eremote_address\x18\x01 \x01(\tR\rremoteAddress\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x1f\n" +
 	"\vtls_version\x18\x03 \x01(\tR\n" +
 	"tlsVersion\x12+\n" +
-	"\x11connection_reused\x18\x04 \x01(\bR\x10connectionReused\x124\n" +
-	"\x16transport_resend_count\x18\x05 \x01(\x05R\x14transportResendCount\x12@\n" +
+	"\x11connection_reused\x18\x04 \x01(\bR\x10connectionReused\x12@\n" +
 	"\x0equeue_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rqueueDuration\x12D\n" +
 	"\x10resolve_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0fresolveDuration\x12D\n" +
 	"\x10connect_duration\x18\b \x01(\v2\x19.google.protobuf.DurationR\x0fconnectDuration\x12<\n" +
@@ -4409,7 +4385,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x13processing_duration\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x12processingDuration\x12F\n" +
 	"\x11transfer_duration\x18\v \x01(\v2\x19.google.protobuf.DurationR\x10transferDuration\x12N\n" +
-	"\x15backpressure_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x14backpressureDuration\"\xb4\x01\n" +
+	"\x15backpressure_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x14backpressureDurationJ\x04\b\x05\x10\x06R\x16transport_resend_count\"\xb4\x01\n" +
 	"\x0fResponseStarted\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.fetchd.v1.HttpResponseR\bresponse\x12*\n" +
@@ -4503,7 +4479,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\"V\n" +
 	"\fTaskResponse\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x124\n" +
-	"\bresponse\x18\x02 \x01(\v2\x18.fetchd.v1.FetchResponseR\bresponse\"\xa5\x05\n" +
+	"\bresponse\x18\x02 \x01(\v2\x18.fetchd.v1.FetchResponseR\bresponse\"\x98\x05\n" +
 	"\x0eExplainRequest\x129\n" +
 	"\fretry_policy\x18\x01 \x01(\v2\x16.fetchd.v1.RetryPolicyR\vretryPolicy\x12B\n" +
 	"\x0fredirect_policy\x18\x02 \x01(\v2\x19.fetchd.v1.RedirectPolicyR\x0eredirectPolicy\x12\x16\n" +
@@ -4517,13 +4493,12 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\vconditional\x18\t \x01(\bR\vconditional\x12?\n" +
 	"\robserved_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\fobservedTime\x126\n" +
-	"\ttime_left\x18\v \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12\x1c\n" +
-	"\texchanges\x18\f \x01(\x05R\texchanges\x12%\n" +
+	"\ttime_left\x18\v \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12%\n" +
 	"\x0ebody_committed\x18\r \x01(\bR\rbodyCommitted\x126\n" +
 	"\vauth_result\x18\x0e \x01(\x0e2\x15.fetchd.v1.AuthResultR\n" +
 	"authResult\x12\x10\n" +
 	"\x03url\x18\x0f \x01(\tR\x03url\x12\x17\n" +
-	"\ahop_url\x18\x10 \x01(\tR\x06hopUrl\"\x98\x02\n" +
+	"\ahop_url\x18\x10 \x01(\tR\x06hopUrlJ\x04\b\f\x10\rR\texchanges\"\x98\x02\n" +
 	"\x0fExplainResponse\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindR\x04kind\x12+\n" +
 	"\x05error\x18\x02 \x01(\v2\x15.fetchd.v1.FetchErrorR\x05error\x124\n" +
@@ -4607,7 +4582,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\tPHASE_TLS\x10\x04\x12\x11\n" +
 	"\rPHASE_REQUEST\x10\x05\x12\x14\n" +
 	"\x10PHASE_PROCESSING\x10\x06\x12\x12\n" +
-	"\x0ePHASE_TRANSFER\x10\a*\xa4\x03\n" +
+	"\x0ePHASE_TRANSFER\x10\a*\xa6\x03\n" +
 	"\fRetryVerdict\x12\x1d\n" +
 	"\x19RETRY_VERDICT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12RETRY_VERDICT_DONE\x10\x01\x12\x17\n" +
@@ -4621,8 +4596,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x19RETRY_VERDICT_AUTH_FAILED\x10\t\x12\x19\n" +
 	"\x15RETRY_VERDICT_STOPPED\x10\n" +
 	"\x12\x1a\n" +
-	"\x16RETRY_VERDICT_DEADLINE\x10\v\x12 \n" +
-	"\x1cRETRY_VERDICT_EXCHANGE_LIMIT\x10\f*\x8f\t\n" +
+	"\x16RETRY_VERDICT_DEADLINE\x10\v\"\x04\b\f\x10\f*\x1cRETRY_VERDICT_EXCHANGE_LIMIT*\x8f\t\n" +
 	"\n" +
 	"ErrorClass\x12\x1b\n" +
 	"\x17ERROR_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n" +

@@ -1466,11 +1466,6 @@ func (m *Exchange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x32
 	}
-	if m.TransportResendCount != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.TransportResendCount))
-		i--
-		dAtA[i] = 0x28
-	}
 	if m.ConnectionReused {
 		i--
 		if m.ConnectionReused {
@@ -2587,11 +2582,6 @@ func (m *ExplainRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x68
 	}
-	if m.Exchanges != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Exchanges))
-		i--
-		dAtA[i] = 0x60
-	}
 	if m.TimeLeft != nil {
 		size, err := (*durationpb.Duration)(m.TimeLeft).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -3430,9 +3420,6 @@ func (m *Exchange) SizeVT() (n int) {
 	if m.ConnectionReused {
 		n += 2
 	}
-	if m.TransportResendCount != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.TransportResendCount))
-	}
 	if m.QueueDuration != nil {
 		l = (*durationpb.Duration)(m.QueueDuration).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
@@ -3926,9 +3913,6 @@ func (m *ExplainRequest) SizeVT() (n int) {
 	if m.TimeLeft != nil {
 		l = (*durationpb.Duration)(m.TimeLeft).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
-	}
-	if m.Exchanges != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Exchanges))
 	}
 	if m.BodyCommitted {
 		n += 2

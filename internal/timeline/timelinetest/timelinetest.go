@@ -13,7 +13,7 @@ import (
 
 // Flaky is a fetch of three attempts: a redirect to a 503 over TLS; a connection
 // that is refused; a success after the redirect, on a connection that was kept,
-// with a request that was sent again. The second wait is a Retry-After.
+// after some time in a queue. The second wait is a Retry-After.
 func Flaky() ([]*pb.FetchResponse, error) { return parse(flaky) }
 
 // Stalled is a fetch whose record ends in its first attempt: a redirect was
@@ -77,7 +77,7 @@ var flaky = []string{
 	`{"sequence":8,"elapsedOffset":"0.720s","attemptStarted":{"attempt":3,"url":"https://origin.example/a?q=1&empty&p=a%20b"}}`,
 	`{"sequence":9,"elapsedOffset":"0.800s","redirectFollowed":{"attempt":3,"hop":{` + first + `,"startOffset":"0.720s",
 		"headers":[{"name":"Location","value":"/b"}],
-		"exchange":{"remoteAddress":"[2001:db8::1]:443","protocol":"HTTP/2.0","tlsVersion":"TLS 1.3","transportResendCount":1,
+		"exchange":{"remoteAddress":"[2001:db8::1]:443","protocol":"HTTP/2.0","tlsVersion":"TLS 1.3","queueDuration":"0.030s",
 		"processingDuration":"0.050s"}}}}`,
 	`{"sequence":10,"elapsedOffset":"0.900s","responseStarted":{"attempt":3,"response":{"statusCode":200,"protocol":"HTTP/2.0",
 		"headers":[{"name":"Content-Encoding","value":"gzip"},{"name":"Content-Type","value":"text/html"}]}}}`,
@@ -86,11 +86,11 @@ var flaky = []string{
 		"headers":[{"name":"Content-Encoding","value":"gzip"},{"name":"Content-Type","value":"text/html"}]},
 		"retryDecision":{"verdict":"RETRY_VERDICT_DONE","rule":"H0"},
 		"hops":[{` + first + `,"startOffset":"0.720s","exchange":{"remoteAddress":"[2001:db8::1]:443","protocol":"HTTP/2.0",
-			"tlsVersion":"TLS 1.3","transportResendCount":1,"processingDuration":"0.050s"}},
+			"tlsVersion":"TLS 1.3","queueDuration":"0.030s","processingDuration":"0.050s"}},
 			{"url":"https://origin.example/b","method":"GET","statusCode":200,"startOffset":"0.800s","exchange":{
 			"remoteAddress":"[2001:db8::1]:443","protocol":"HTTP/2.0","tlsVersion":"TLS 1.3","connectionReused":true,
 			"processingDuration":"0.100s","transferDuration":"0.100s"}}]}}`,
 	`{"sequence":13,"elapsedOffset":"1s","outcome":{"kind":"OUTCOME_KIND_SUCCESS","finalUrl":"https://origin.example/b","attempts":3,
-		"exchanges":5,"responseAttempt":3,"rule":"H0","totalDuration":"1s","fetchId":"F1",
+		"exchanges":4,"responseAttempt":3,"rule":"H0","totalDuration":"1s","fetchId":"F1",
 		"response":{"statusCode":200,"protocol":"HTTP/2.0"},"bodySummary":{"sizeBytes":"9","encodedSizeBytes":"7"}}}`,
 }

@@ -7,11 +7,12 @@ import (
 	"fetchd/fetch/fault"
 )
 
-// allAddresses opens every address there is.
+// allAddresses contains every address.
 var allAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
-// TestClosings are what no opening opens, in every form that leads there.
-func TestClosings(t *testing.T) {
+// TestAlwaysBlocked checks addresses that stay blocked whatever is allowed, in every form that leads
+// there.
+func TestAlwaysBlocked(t *testing.T) {
 	t.Parallel()
 	policy := Policy{
 		DenyCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:4860::/32")},
@@ -24,8 +25,8 @@ func TestClosings(t *testing.T) {
 		{"denied", "10.1.2.3:80", "address_denied"},
 		{"denied, mapped", "[::ffff:10.1.2.3]:80", "address_denied"},
 		{"denied, by NAT64", "[64:ff9b::10.1.2.3]:80", "address_denied"},
-		{"beside what is denied", "10.2.2.3:80", ""},
-		{"beside what is denied, by NAT64", "[64:ff9b::10.2.2.3]:80", ""},
+		{"next to a denied prefix", "10.2.2.3:80", ""},
+		{"next to a denied prefix, by NAT64", "[64:ff9b::10.2.2.3]:80", ""},
 		{"denied IPv6", "[2001:4860:4860::8888]:443", "address_denied"},
 		{"own", "127.0.0.1:8080", "own_listener"},
 		{"own, mapped", "[::ffff:127.0.0.1]:8080", "own_listener"},
@@ -57,8 +58,8 @@ func TestClosings(t *testing.T) {
 	}
 }
 
-// TestDeniedLoopback: an unspecified address is denied as the loopback that it
-// leads to, and as what it is.
+// TestDeniedLoopback checks that an unspecified address is denied if loopback is denied, to which it
+// leads, or if it is denied itself.
 func TestDeniedLoopback(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -78,14 +79,14 @@ func TestDeniedLoopback(t *testing.T) {
 			for _, e := range []Policy{{AllowCIDRs: allAddresses}, {Unrestricted: true}} {
 				e.DenyCIDRs = []netip.Prefix{netip.MustParsePrefix(row.deny)}
 				if err := New(e).CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(row.addr), 80)); (err == nil) != row.open {
-					t.Errorf("%s with %s denied, unrestricted %t: %v, want it open: %t", row.addr, row.deny, e.Unrestricted, err, row.open)
+					t.Errorf("%s with %s denied, unrestricted %t: %v, want it allowed: %t", row.addr, row.deny, e.Unrestricted, err, row.open)
 				}
 			}
 		})
 	}
 }
 
-// TestNAT64: opening its prefix opens what is public, and not what is inside.
+// TestNAT64 checks that allowing the prefix of NAT64 allows public addresses in it, and no others.
 func TestNAT64(t *testing.T) {
 	t.Parallel()
 	prefix := netip.MustParsePrefix("64:ff9b::/96")
@@ -95,11 +96,11 @@ func TestNAT64(t *testing.T) {
 		allow      []netip.Prefix
 		open       bool
 	}{
-		{"nothing opened", "64:ff9b::8.8.8.8", nil, false},
+		{"nothing allowed", "64:ff9b::8.8.8.8", nil, false},
 		{"a public address", "64:ff9b::8.8.8.8", []netip.Prefix{prefix}, true},
 		{"a private address", "64:ff9b::10.0.0.1", []netip.Prefix{prefix}, false},
-		{"a private address that is opened too", "64:ff9b::10.0.0.1", []netip.Prefix{prefix, private}, true},
-		{"a private address, the prefix not opened", "64:ff9b::10.0.0.1", []netip.Prefix{private}, false},
+		{"a private address that is allowed too", "64:ff9b::10.0.0.1", []netip.Prefix{prefix, private}, true},
+		{"a private address, the prefix not allowed", "64:ff9b::10.0.0.1", []netip.Prefix{private}, false},
 		{"the metadata service", "64:ff9b::169.254.169.254", []netip.Prefix{prefix}, false},
 		{"Azure's wire server", "64:ff9b::168.63.129.16", []netip.Prefix{prefix}, false},
 		{"loopback", "64:ff9b::127.0.0.1", []netip.Prefix{prefix}, false},
@@ -111,7 +112,7 @@ func TestNAT64(t *testing.T) {
 			g := New(Policy{AllowCIDRs: row.allow})
 			g.machine = []netip.Addr{netip.MustParseAddr("8.8.4.4")}
 			if err := g.CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(row.addr), 80)); (err == nil) != row.open {
-				t.Errorf("%s: %v, want it open: %t", row.addr, err, row.open)
+				t.Errorf("%s: %v, want it allowed: %t", row.addr, err, row.open)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package fetch
+package conns
 
 import (
 	"bufio"
@@ -56,11 +56,11 @@ func TestPartialHead(t *testing.T) {
 		{"three informational heads", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 3) + "HTTP/1.1 200 OK\r\n\r\n", 94, nil},
 		{"an informational head with more blanks", "HTTP/1.1   100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", 46, nil},
 		{"512 fields", manyFields("200 OK", 512), 17 + 512*5 + 2, nil},
-		{"513 fields", manyFields("200 OK", 513), 0, errFields},
+		{"513 fields", manyFields("200 OK", 513), 0, ErrFields},
 		{"512 fields in each of two heads", manyFields("103 Early Hints", 512) + manyFields("200 OK", 512), 26 + 17 + 2*(512*5+2), nil},
-		{"513 fields in an informational head", manyFields("103 Early Hints", 513), 0, errFields},
-		{"513 fields after an informational head with more blanks", "HTTP/1.1  100 \r\n\r\n" + manyFields("200 OK", 513), 0, errFields},
-		{"513 fields without end", strings.TrimSuffix(manyFields("200 OK", 513), "\r\n"), 0, errFields},
+		{"513 fields in an informational head", manyFields("103 Early Hints", 513), 0, ErrFields},
+		{"513 fields after an informational head with more blanks", "HTTP/1.1  100 \r\n\r\n" + manyFields("200 OK", 513), 0, ErrFields},
+		{"513 fields without end", strings.TrimSuffix(manyFields("200 OK", 513), "\r\n"), 0, ErrFields},
 		{"a line without end", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 10_000), 0, nil},
 		{"a head without end", "HTTP/1.1 200 OK\r\nA: b\r\n", 0, nil},
 		{"nothing after 101", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", 48, nil},
@@ -101,7 +101,7 @@ func checkPartialHead(t *testing.T, sent []string, head int, want error) {
 			for _, at := range endOfHead.FindAllStringIndex(came, -1) {
 				rest = came[at[1]:]
 			}
-			charged = int64(len(rest)) + headerLineBytes*int64(strings.Count(rest, "\n"))
+			charged = int64(len(rest)) + HeaderLineBytes*int64(strings.Count(rest, "\n"))
 		}
 		if held := lease.Held(budget.Receiving); held != charged {
 			t.Fatalf("%d bytes are charged after %d, want %d", held, len(came), charged)
@@ -153,8 +153,8 @@ func FuzzPartialHead(f *testing.F) {
 		n := 0
 		for piece := range slices.Chunk(sent, int(size)+1) {
 			complete, err := h.read(piece)
-			if errors.Is(err, errFields) {
-				if lines := bytes.Count(sent[:n+len(piece)], newline); lines <= maxHeaderFields+1 {
+			if errors.Is(err, ErrFields) {
+				if lines := bytes.Count(sent[:n+len(piece)], newline); lines <= MaxHeaderFields+1 {
 					t.Errorf("refused after %d lines", lines)
 				}
 				return
@@ -165,7 +165,7 @@ func FuzzPartialHead(f *testing.F) {
 			}
 			if complete {
 				if fieldsOver {
-					t.Errorf("a head of more than %d fields is read to its end", maxHeaderFields)
+					t.Errorf("a head of more than %d fields is read to its end", MaxHeaderFields)
 				}
 				if got := lease.Total(); got != 0 {
 					t.Errorf("%d bytes are charged for a head that is complete", got)
@@ -198,7 +198,7 @@ func headEnd(sent []byte) (whole string, end int, tooMany bool) {
 		}
 		end = len(sent) - below.Len() - r.Buffered()
 		_ = resp.Body.Close()
-		tooMany = tooMany || fields(resp.Header) > maxHeaderFields
+		tooMany = tooMany || Fields(resp.Header) > MaxHeaderFields
 		if resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols {
 			return isWhole, end, tooMany
 		}

@@ -1,4 +1,4 @@
-package fetch
+package conns
 
 import (
 	"strings"
@@ -12,14 +12,14 @@ func FuzzBindsConnection(f *testing.F) {
 	f.Add("Digest qop=\"auth,auth-int\"")
 	f.Add(", \t ,nEGOTIATE")
 	f.Fuzz(func(t *testing.T, line string) {
-		if !bindsConnection(line + ",\t NtLm TlRM") {
+		if !BindsConnection(line + ",\t NtLm TlRM") {
 			t.Errorf("NTLM is not found behind %q", line)
 		}
 		named := false
-		for _, scheme := range boundSchemes {
+		for _, scheme := range bindingSchemes {
 			named = named || strings.Contains(strings.ToLower(line), scheme)
 		}
-		if bindsConnection("Basic x", line) && !named {
+		if BindsConnection("Basic x", line) && !named {
 			t.Errorf("a scheme is found in %q", line)
 		}
 	})

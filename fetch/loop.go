@@ -1,0 +1,123 @@
+package fetch
+
+// All of go-retryablehttp is in this file. It runs the loop of attempts and waits between them,
+// and nothing else: one request of its client is one whole attempt (decision 1). If it saw the
+// real responses, its http.Client would follow redirects by its own rules, and it would drain
+// bodies without a time limit. So it gets a placeholder request and an empty response, and its
+// hooks return what package classify has decided.
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"fetchd/classify"
+)
+
+// engine is the go-retryablehttp client of all fetches.
+type engine = retryablehttp.Client
+
+// newEngine returns an engine with our rules. The context of a request identifies its fetch.
+// Without a Logger nothing is logged.
+func newEngine() *engine {
+	return &engine{
+		HTTPClient: &http.Client{Transport: attemptTransport{}},
+		RetryMax:   math.MaxInt, // checkRetry owns the limit: after RetryMax the response would be lost
+		CheckRetry: checkRetry,
+		Backoff:    backoff,
+		ErrorHandler: func(resp *http.Response, err error, _ int) (*http.Response, error) {
+			return resp, err // the default drains the body and returns another error
+		},
+	}
+}
+
+// Placeholders for go-retryablehttp. They are never sent, and its response is never read.
+var (
+	placeholderURL     = &url.URL{Scheme: "http", Host: "fetch.invalid", Path: "/"}
+	emptyHeader        = http.Header{}
+	placeholderRequest = &http.Request{Method: http.MethodGet, URL: placeholderURL, Header: emptyHeader}
+)
+
+// loop runs the attempts of a fetch. go-retryablehttp calls [attemptTransport.RoundTrip] for each
+// attempt, then [checkRetry], and waits in [loopContext] for the delay that [backoff] returns.
+func (r *run) loop(e *engine) {
+	resp, err := e.Do(&retryablehttp.Request{Request: placeholderRequest.WithContext(loopContext{r})})
+	if resp != nil {
+		_ = resp.Body.Close()
+	}
+	if err != nil && r.isWaiting() {
+		r.endWait()
+	}
+}
+
+// attemptTransport is the http.RoundTripper of the loop. One RoundTrip is one attempt, including
+// redirects and body.
+type attemptTransport struct{}
+
+// RoundTrip implements http.RoundTripper. If many fetches are in flight, the attempt runs on a
+// worker, because the goroutine of the fetch would keep the large stack through the next wait.
+func (attemptTransport) RoundTrip(placeholder *http.Request) (*http.Response, error) {
+	switch r := runOf(placeholder.Context()); {
+	case r.onCaller:
+		r.runAttempt()
+	case r.followsOnCaller():
+		a := r.newAttempt()
+		a.follow()
+		call(&r.client.workers, a.finish)
+	default:
+		call(&r.client.workers, r.runAttempt)
+	}
+	return &http.Response{StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: emptyHeader, Body: http.NoBody, Request: placeholder}, nil
+}
+
+// checkRetry is go-retryablehttp's CheckRetry. It returns the decision about the last attempt. It
+// is called once for each attempt, because no response handler is set.
+func checkRetry(ctx context.Context, _ *http.Response, _ error) (bool, error) {
+	return runOf(ctx).decision.Verdict == classify.Retry, nil
+}
+
+// backoff is go-retryablehttp's Backoff. It returns the delay of the decision.
+func backoff(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
+	r := runOf(resp.Request.Context())
+	r.setWaiting(true)
+	return r.decision.Delay
+}
+
+// runKey is the key under which the loop's context holds its run.
+type runKey struct{}
+
+func runOf(ctx context.Context) *run {
+	r, _ := ctx.Value(runKey{}).(*run)
+	return r
+}
+
+// loopContext is the context in which go-retryablehttp waits. It ends with the fetch. Nearly
+// every fetch ends without a wait, so the channel is made when it is asked for.
+type loopContext struct{ run *run }
+
+// Deadline implements context.Context.
+func (c loopContext) Deadline() (time.Time, bool) { return c.run.caller.Deadline() }
+
+// Done implements context.Context.
+func (c loopContext) Done() <-chan struct{} { return c.run.waitContext().Done() }
+
+// Err implements context.Context.
+func (c loopContext) Err() error {
+	if c.run.cancelCause() != nil {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Value implements context.Context.
+func (c loopContext) Value(key any) any {
+	if key == (runKey{}) {
+		return c.run
+	}
+	return c.run.caller.Value(key)
+}
