@@ -71,7 +71,9 @@ func run(ctx context.Context, c *fetch.Client, r *fetch.Request) (e ending) {
 func (e ending) sent() (n int) {
 	for _, a := range e.attempts {
 		for _, h := range a.Hops {
-			n += h.Exchange.Requests
+			if h.Exchange.Sent {
+				n++
+			}
 		}
 	}
 	return n
