@@ -136,7 +136,7 @@ func (a *attempt) cause() error {
 // It stores the last response in a.resp.
 func (a *attempt) follow() {
 	for {
-		resp := a.send()
+		resp := a.send() //nolint:bodyclose // Exchange.End closes it
 		if resp == nil {
 			return
 		}

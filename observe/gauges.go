@@ -3,6 +3,8 @@ package observe
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"fetchd/fetch"
 )
 
 // Gauges holds the functions that each scrape calls. They must not block. The value
@@ -14,6 +16,8 @@ type Gauges struct {
 	Memory func() (byKind map[string]int64, budget int64)
 	// Draining reports whether the server is shutting down.
 	Draining func() bool
+	// Connections returns the numbers of connections to origins.
+	Connections func() fetch.ConnectionStats
 }
 
 // Gauges sets the functions that each scrape calls. It replaces those of an earlier
@@ -27,6 +31,9 @@ func (m *Metrics) Gauges(g Gauges) {
 	}
 	if g.Draining == nil {
 		g.Draining = func() bool { return false }
+	}
+	if g.Connections == nil {
+		g.Connections = func() fetch.ConnectionStats { return fetch.ConnectionStats{} }
 	}
 	m.gauges.Store(&g)
 }
@@ -59,7 +66,7 @@ func (m *Metrics) makeGauges(series promauto.Factory) {
 		series.NewGaugeFunc(prometheus.GaugeOpts{Name: row.name, Help: row.help},
 			func() float64 { return row.value(m.gauges.Load()) })
 	}
-	m.registry.MustRegister(&memoryCollector{m})
+	m.registry.MustRegister(&memoryCollector{m}, &connectionCollector{m})
 }
 
 // memoryCollector collects the bytes of all kinds at the same instant.
@@ -76,4 +83,34 @@ func (c *memoryCollector) Collect(to chan<- prometheus.Metric) {
 	for kind, n := range byKind {
 		to <- prometheus.MustNewConstMetric(memoryBytes, prometheus.GaugeValue, float64(n), kind)
 	}
+}
+
+// connectionCollector collects the numbers of connections to origins at the same instant.
+type connectionCollector struct{ metrics *Metrics }
+
+var (
+	connectionsOpen    = prometheus.NewDesc("fetchd_connections_open", "Open connections to origins.", nil, nil)
+	connectionsIdle    = prometheus.NewDesc("fetchd_connections_idle", "Open connections to origins that no request uses.", nil, nil)
+	connectionsDialled = prometheus.NewDesc("fetchd_connections_dialled_total", "Connections to origins that were made.", nil, nil)
+	connectionsReused  = prometheus.NewDesc("fetchd_connections_reused_total",
+		"Requests that used a connection that had carried another request.", nil, nil)
+	connectionsStale = prometheus.NewDesc("fetchd_connections_stale_total",
+		"Idle connections to origins that were found dead. No request was sent on them.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *connectionCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{connectionsOpen, connectionsIdle, connectionsDialled, connectionsReused, connectionsStale} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *connectionCollector) Collect(to chan<- prometheus.Metric) {
+	n := c.metrics.gauges.Load().Connections()
+	to <- prometheus.MustNewConstMetric(connectionsOpen, prometheus.GaugeValue, float64(n.Open))
+	to <- prometheus.MustNewConstMetric(connectionsIdle, prometheus.GaugeValue, float64(n.Idle))
+	to <- prometheus.MustNewConstMetric(connectionsDialled, prometheus.CounterValue, float64(n.Dialled))
+	to <- prometheus.MustNewConstMetric(connectionsReused, prometheus.CounterValue, float64(n.Reused))
+	to <- prometheus.MustNewConstMetric(connectionsStale, prometheus.CounterValue, float64(n.Stale))
 }

@@ -160,7 +160,8 @@ func TestSeriesBeginAtZero(t *testing.T) {
 func TestGauges(t *testing.T) {
 	t.Parallel()
 	r := &rig{T: t, metrics: observe.NewMetrics("v0")}
-	names := []string{"fetchd_fetches_in_flight", "fetchd_fetches_limit", "fetchd_memory_budget_bytes", "fetchd_draining"}
+	names := []string{"fetchd_fetches_in_flight", "fetchd_fetches_limit", "fetchd_memory_budget_bytes", "fetchd_draining",
+		"fetchd_connections_open", "fetchd_connections_idle", "fetchd_connections_dialled_total", "fetchd_connections_reused_total", "fetchd_connections_stale_total"}
 	want := func(values ...float64) {
 		t.Helper()
 		all := r.series()
@@ -170,7 +171,7 @@ func TestGauges(t *testing.T) {
 			}
 		}
 	}
-	want(0, 0, 0, 0)
+	want(make([]float64, len(names))...)
 	n, draining := 1, false
 	r.metrics.Gauges(observe.Gauges{
 		Fetches: func() (int, int) { return n, 10 * n },
@@ -178,15 +179,18 @@ func TestGauges(t *testing.T) {
 			return map[string]int64{"head": int64(2 * n), "body": 0}, int64(20 * n)
 		},
 		Draining: func() bool { return draining },
+		Connections: func() fetch.ConnectionStats {
+			return fetch.ConnectionStats{Open: 6 * n, Idle: 5 * n, Dialled: int64(4 * n), Reused: int64(3 * n), Stale: int64(2 * n)}
+		},
 	})
-	want(1, 10, 20, 0)
+	want(1, 10, 20, 0, 6, 5, 4, 3, 2)
 	n, draining = 5, true
-	want(5, 50, 100, 1)
+	want(5, 50, 100, 1, 30, 25, 20, 15, 10)
 	if all := r.series(); all["fetchd_memory_bytes{kind=head}"] != 10 || all["fetchd_memory_bytes{kind=body}"] != 0 {
 		t.Errorf("by kind: %v, want 10 of heads and 0 of bodies", all)
 	}
 	r.metrics.Gauges(observe.Gauges{})
-	want(0, 0, 0, 0)
+	want(make([]float64, len(names))...)
 }
 
 // TestNames runs promlint after every kind of event.

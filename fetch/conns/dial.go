@@ -108,7 +108,7 @@ func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (*conn, error) {
 
 // dialPlain is an http.Transport.DialContext.
 func (p *Pool) dialPlain(ctx context.Context, network, address string) (net.Conn, error) {
-	d := ctx.Value(diallingKey{}).(*dialling)
+	d, _ := ctx.Value(diallingKey{}).(*dialling)
 	if err := p.connect(d, network, address); err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (p *Pool) dialPlain(ctx context.Context, network, address string) (net.Conn
 // dialTLS is an http.Transport.DialTLSContext. It makes the TLS handshake itself, so that
 // an error of the handshake is known to be one.
 func (p *Pool) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
-	d := ctx.Value(diallingKey{}).(*dialling)
+	d, _ := ctx.Value(diallingKey{}).(*dialling)
 	if err := p.connect(d, network, address); err != nil {
 		return nil, err
 	}

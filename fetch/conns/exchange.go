@@ -84,11 +84,12 @@ type Exchange struct {
 	// The hooks below run on goroutines of net/http, some after the head was read.
 	mu            sync.Mutex
 	phase         classify.Phase
-	over          bool // the head is read, or there is none: no hook sets a limit any more
-	answered      bool // a first byte came
-	informational int8 // 1xx responses
-	awaiting      bool // a head over HTTP/2
-	ended         bool // nothing more is charged
+	over          bool  // the head is read, or there is none: no hook sets a limit any more
+	answered      bool  // a first byte came
+	informational int8  // 1xx responses
+	awaiting      bool  // a head over HTTP/2
+	rejected      error // why the response does not count, or nil
+	ended         bool  // nothing more is charged
 	charged       int64
 	head          *partialHead // that arrives over HTTP/1, or nil
 	peer          string       // address that was dialled last, or empty
@@ -194,6 +195,9 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	x.body = resp.Body
+	if x.rejected != nil { // net/http may return the response nevertheless
+		return nil, x.rejected
+	}
 	switch {
 	case offersBinding(resp.Header):
 		x.Retire()
@@ -433,22 +437,29 @@ func (x *Exchange) gotFirstByte() {
 		return
 	}
 	if c := x.conn; !c.http2 && (!c.socket.turns.answered() || c.reader != nil && !c.reader.turns.answered()) {
-		x.unasked()
+		x.unaskedLocked()
 	}
 	x.answered = true
 	x.report.Processing = time.Since(x.started)
 }
 
-// unasked ends an exchange whose answer was received before the request was sent. On a new
+// rejectLocked ends the exchange because of what the origin sent before the head was complete.
+func (x *Exchange) rejectLocked(err error) {
+	x.rejected = err
+	x.cancel(err)
+	x.Retire()
+}
+
+// unaskedLocked ends an exchange whose answer was received before the request was sent. On a new
 // connection the origin does not speak HTTP. On a reused one the answer belongs to the
 // request before, as a second answer or as the 408 of an origin that waited too long: the
 // connection is broken like any that was closed while it was idle.
-func (x *Exchange) unasked() {
+func (x *Exchange) unaskedLocked() {
 	class := classify.Protocol
 	if x.report.Reused {
 		class = classify.ConnectionReset
 	}
-	x.cancel(fault.New(class, classify.PhaseProcessing, "answer_before_request"))
+	x.rejectLocked(fault.New(class, classify.PhaseProcessing, "answer_before_request"))
 }
 
 // MaxInformational is how many 1xx responses may come before the one that counts.
@@ -476,7 +487,7 @@ func (x *Exchange) gotInformational(_ int, h textproto.MIMEHeader) error {
 	default:
 		return nil
 	}
-	x.cancel(err)
+	x.rejectLocked(err)
 	return err
 }
 

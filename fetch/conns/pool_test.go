@@ -3,6 +3,7 @@ package conns_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -24,6 +25,7 @@ import (
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
+	"fetchd/internal/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -133,7 +135,7 @@ func TestReuse(t *testing.T) {
 				first := b.target
 				first.URL = &url.URL{Scheme: "http", Host: first.URL.Host, Path: "/", RawQuery: row.first}
 				b.answer(first)
-				time.Sleep(row.pause)
+				wait.For(t.Context(), row.pause)
 				if row.then != nil {
 					row.then(&b.target)
 				}
@@ -268,7 +270,8 @@ func TestHTTP2(t *testing.T) {
 	srv.StartTLS()
 	defer srv.Close()
 	u, _ := url.Parse(srv.URL)
-	roots := srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
 	p := conns.New(conns.Config{
 		Guard:    egress.New(egress.Policy{Unrestricted: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}),
 		Resolver: net.DefaultResolver,

@@ -38,7 +38,12 @@ var metrics = map[string][]string{
 	"process_resident_memory_bytes": nil,
 	"process_start_time_seconds":    nil,
 
-	"fetchd_log_lines_dropped_total": nil,
+	"fetchd_connections_open":          nil,
+	"fetchd_connections_idle":          nil,
+	"fetchd_connections_dialled_total": nil,
+	"fetchd_connections_reused_total":  nil,
+	"fetchd_connections_stale_total":   nil,
+	"fetchd_log_lines_dropped_total":   nil,
 }
 
 // outside are metrics that Prometheus itself creates.
