@@ -89,6 +89,7 @@ func TestCancelledAtAnyTime(t *testing.T) {
 			}
 			o := start(t, s)
 			client := newClient(t)
+			warm(t, client, o)
 			sent := make([]int, tries)
 			var all sync.WaitGroup
 			for worker := range 8 {
