@@ -175,22 +175,22 @@ func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
 	}
 	hop := a.withCookies(a.hop)
 	a.sent = append(a.sent, hop)
-	req := a.request(x.Traced(), hop)
-	if err := a.authorize(x, req); err != nil {
+	req := a.request(hop)
+	if err := a.authorize(x, &req); err != nil {
 		return nil, err
 	}
-	if err := x.Connect(a.target(req)); err != nil {
+	if err := x.Connect(a.target(&req)); err != nil {
 		return nil, err
 	}
-	return x.RoundTrip(req)
+	return x.RoundTrip(&req)
 }
 
 // request builds what is sent for a hop.
-func (a *attempt) request(ctx context.Context, hop *hopRequest) *http.Request {
-	req := (&http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
+func (a *attempt) request(hop *hopRequest) http.Request {
+	req := http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	if a.run.req.TraceParent != "" && hop.header["Traceparent"] == nil && urls.SameOrigin(hop.url, a.run.req.URL) {
-		addLine(req, "Traceparent", a.run.req.TraceParent)
+		addLine(&req, "Traceparent", a.run.req.TraceParent)
 	}
 	if len(hop.body) > 0 {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(hop.body)), int64(len(hop.body))

@@ -28,8 +28,8 @@ func (a *attempt) consume() {
 		ContentLength: a.resp.ContentLength}
 	a.head = a.shownHead()
 	began := time.Now()
-	release, ok := a.chargeWindow()
-	defer release()
+	window, ok := a.chargeWindow()
+	defer func() { a.run.req.Memory.Shrink(budget.Receiving, window) }()
 	switch {
 	case !ok:
 		a.emitResponse(nil)

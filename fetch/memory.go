@@ -98,9 +98,8 @@ func (r *run) keepCharges(a *attempt) {
 }
 
 // chargeWindow charges the fetch for the body that HTTP/2 receives ahead of its reader.
-// It returns a function that releases the charge, and reports whether it was granted.
-func (a *attempt) chargeWindow() (release func(), ok bool) {
-	n := int64(0)
+// It returns the charge, and reports whether it was granted.
+func (a *attempt) chargeWindow() (n int64, ok bool) {
 	if a.resp.ProtoMajor >= 2 {
 		n = conns.WindowBytes
 		if known := a.resp.ContentLength; known >= 0 {
@@ -109,7 +108,7 @@ func (a *attempt) chargeWindow() (release func(), ok bool) {
 	}
 	if !a.run.req.Memory.Grow(budget.Receiving, n) {
 		a.outOfMemory(classify.PhaseTransfer)
-		return func() {}, false
+		return 0, false
 	}
-	return func() { a.run.req.Memory.Shrink(budget.Receiving, n) }, true
+	return n, true
 }

@@ -1,7 +1,10 @@
 package conns
 
 import (
+	"context"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"sync/atomic"
 	"time"
 )
@@ -19,6 +22,9 @@ type conn struct {
 	tls     string
 	open    atomic.Int32 // requests
 	payers  headPayers   // of HTTP/2
+	// hooks and current are of HTTP/1. A hook may run late, when current is nil.
+	hooks   *httptrace.ClientTrace
+	current atomic.Pointer[Exchange]
 
 	users        int
 	shared       bool // over HTTP/2: other requests may use it
@@ -39,9 +45,33 @@ func (c *conn) isOld(now time.Time, recent bool) bool {
 	return now.Sub(c.last) >= limit
 }
 
-// alive reports whether the origin has not closed the connection, as far as this machine knows.
-// The origin may close it at the next moment.
-func (c *conn) alive() bool { return c.cc.Err() == nil && !c.socket.hungUp(!c.http2) }
+// trace returns hooks for HTTP/1, which serve all exchanges of the connection: it carries
+// one at a time.
+func (c *conn) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		WroteHeaders: func() {
+			if x := c.current.Load(); x != nil {
+				x.wroteHeaders()
+			}
+		},
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if x := c.current.Load(); x != nil {
+				x.wroteRequest(info)
+			}
+		},
+		GotFirstResponseByte: func() {
+			if x := c.current.Load(); x != nil {
+				x.gotFirstByte()
+			}
+		},
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			if x := c.current.Load(); x != nil {
+				return x.gotInformational(code, h)
+			}
+			return context.Canceled
+		},
+	}
+}
 
 // close closes the connection. It may block for seconds.
 func (c *conn) close() {

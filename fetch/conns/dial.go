@@ -102,7 +102,10 @@ func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (*conn, error) {
 		return nil, err
 	}
 	c := &conn{cc: cc, socket: d.socket, reader: d.reader, key: k, address: d.address, alone: alone || d.heavy, users: 1, limit: idleLimit}
-	c.http2, c.tls = x.protocol()
+	if c.http2, c.tls = x.protocol(); !c.http2 {
+		c.hooks = c.trace()
+	}
+	p.add(c)
 	return c, nil
 }
 

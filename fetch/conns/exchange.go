@@ -77,7 +77,6 @@ type Exchange struct {
 	body     io.Closer // of the response
 	unused   bool      // a slot on conn is reserved, and no request has taken it
 	began    bool      // the request is counted on conn
-	hooks    httptrace.ClientTrace
 
 	certificateAsked atomic.Bool // and this side had none
 
@@ -91,8 +90,8 @@ type Exchange struct {
 	rejected      error // why the response does not count, or nil
 	ended         bool  // nothing more is charged
 	charged       int64
-	head          *partialHead // that arrives over HTTP/1, or nil
-	peer          string       // address that was dialled last, or empty
+	head          partialHead // over HTTP/1
+	peer          string      // address that was dialled last, or empty
 	report        Report
 	http2         bool // what TLS negotiated
 
@@ -160,21 +159,23 @@ func (p *Pool) originOf(u *url.URL) *OriginTLS {
 // address is the host and port of a URL, as they are dialled.
 func address(u *url.URL) string { return net.JoinHostPort(u.Hostname(), urls.Port(u)) }
 
-// Traced returns the context for the request. It is the exchange with the hooks that follow
-// the request.
-func (x *Exchange) Traced() context.Context {
-	x.hooks = httptrace.ClientTrace{
+// hooks returns the hooks that follow the request.
+func (x *Exchange) hooks(c *conn) *httptrace.ClientTrace {
+	if !c.http2 {
+		c.current.Store(x)
+		return c.hooks
+	}
+	return &httptrace.ClientTrace{
 		WroteHeaders:         x.wroteHeaders,
 		WroteRequest:         x.wroteRequest,
 		GotFirstResponseByte: x.gotFirstByte,
 		Got1xxResponse:       x.gotInformational,
 	}
-	return httptrace.WithClientTrace(x, &x.hooks)
 }
 
 // RoundTrip sends the request over the connection, at most once, and reads the response
-// head. The request must have the context that [Exchange.Traced] returned. The body of the
-// response is closed by [Exchange.End].
+// head. The exchange is the context of the request. The body of the response is closed by
+// [Exchange.End].
 func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := x.conn
 	if req.URL.Scheme != c.key.scheme || c.key.host != "" && req.URL.Host != c.key.host {
@@ -188,7 +189,7 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	x.unused = false
-	resp, err := c.cc.RoundTrip(req)
+	resp, err := c.cc.RoundTrip(req.WithContext(httptrace.WithClientTrace(x, x.hooks(c))))
 	x.Limit.Rest()
 	x.finish(resp)
 	if err != nil {
@@ -222,8 +223,8 @@ func (x *Exchange) begin(c *conn) {
 	}
 	if c.reader != nil {
 		c.reader.turns.begin()
-		x.head = &partialHead{memory: x.settings.Memory, end: x.cancel}
-		c.reader.head.Store(x.head)
+		x.head.memory, x.head.end = x.settings.Memory, x.cancel
+		c.reader.head.Store(&x.head)
 	}
 	x.Limit.ArmAt(x.started, x.settings.HeaderTimeout, classify.WriteTimeout)
 }
@@ -276,6 +277,7 @@ func (x *Exchange) End() {
 			c.socket.permit(idleBytes)
 		}
 		x.conn = nil
+		c.current.Store(nil)
 		x.pool.release(c)
 	}
 	x.cancel(nil)

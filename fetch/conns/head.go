@@ -164,9 +164,6 @@ func (h *partialHead) readLine(piece []byte, ended bool) bool {
 
 // drop releases the charge. Nothing is charged afterwards.
 func (h *partialHead) drop() {
-	if h == nil {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.complete = true

@@ -82,8 +82,9 @@ type key struct {
 	origin *OriginTLS // nil: the origin has no settings
 }
 
-// host holds the connections of one key, except those of HTTP/1 that are in use.
+// host lists the connections of one key, except those of HTTP/1 that are in use.
 type host struct {
+	n      int     // connections, with those in use
 	idle   []*conn // HTTP/1; the longest idle first
 	shared []*conn // HTTP/2, idle or in use
 	full   []*conn // HTTP/2, which had no stream left when they were last asked
@@ -155,12 +156,12 @@ func (p *Pool) Stats() Stats {
 func (p *Pool) take(k key, recent bool) *conn {
 	for {
 		p.mu.Lock()
-		c := p.pickLocked(k, time.Now(), recent)
+		c, wasIdle := p.pickLocked(k, time.Now(), recent)
 		p.mu.Unlock()
 		if c == nil {
 			return nil
 		}
-		if c.alive() {
+		if c.cc.Err() == nil && (!wasIdle || !c.socket.hungUp(!c.http2)) { // the origin may close it at the next moment
 			p.reused.Add(1)
 			return c
 		}
@@ -171,12 +172,12 @@ func (p *Pool) take(k key, recent bool) *conn {
 	}
 }
 
-// pickLocked reserves a slot on a connection that may be alive. Of HTTP/1 it takes the
-// connection that was used last.
-func (p *Pool) pickLocked(k key, now time.Time, recent bool) *conn {
+// pickLocked reserves a slot on a connection that may be alive, and reports whether it was
+// idle. Of HTTP/1 it takes the connection that was used last.
+func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle bool) {
 	h := p.hosts[k]
 	if h == nil {
-		return nil
+		return nil, false
 	}
 	for i := len(h.shared) - 1; i >= 0; i-- {
 		c := h.shared[i]
@@ -191,20 +192,22 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) *conn {
 		if c.users++; c.users == 1 {
 			p.idle.remove(c)
 			h.idle2--
+			return c, true
 		}
-		return c
+		return c, false
 	}
 	for n := len(h.idle); n > 0 && !h.idle[n-1].isOld(now, recent); n = len(h.idle) {
 		c := h.idle[n-1]
-		p.removeLocked(c)
 		if c.cc.Reserve() == nil {
+			p.unlistLocked(h, c)
 			c.users = 1
-			return c
+			return c, true
 		}
+		p.removeLocked(c)
 		p.stale.Add(1)
 		go c.close()
 	}
-	return nil
+	return nil, false
 }
 
 // share lets other requests use an HTTP/2 connection, over which a head has come. After a
@@ -286,13 +289,30 @@ func (p *Pool) refillLocked(c *conn) {
 	}
 }
 
-// removeLocked removes a connection from all lists.
+// add counts a new connection, unless it is for one request only.
+func (p *Pool) add(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !c.alone {
+		p.hostLocked(c.key).n++
+	}
+}
+
+// removeLocked removes a connection that is about to be closed.
 func (p *Pool) removeLocked(c *conn) {
-	wasIdle := p.idle.remove(c)
-	h := p.hosts[c.key]
-	if h == nil {
+	if c.alone {
 		return
 	}
+	h := p.hosts[c.key]
+	p.unlistLocked(h, c)
+	if h.n--; h.n == 0 {
+		delete(p.hosts, c.key)
+	}
+}
+
+// unlistLocked removes a connection from all lists.
+func (p *Pool) unlistLocked(h *host, c *conn) {
+	wasIdle := p.idle.remove(c)
 	if c.http2 {
 		if wasIdle {
 			h.idle2--
@@ -300,9 +320,6 @@ func (p *Pool) removeLocked(c *conn) {
 		h.shared, h.full = without(h.shared, c), without(h.full, c)
 	} else {
 		h.idle = without(h.idle, c)
-	}
-	if len(h.idle)+len(h.shared)+len(h.full) == 0 {
-		delete(p.hosts, c.key)
 	}
 }
 

@@ -59,7 +59,7 @@ func (b *bench) send(ctx context.Context, t conns.Target) (*conns.Exchange, *htt
 	if err := x.Connect(t); err != nil {
 		return x, nil, err
 	}
-	req := (&http.Request{Method: http.MethodGet, URL: t.URL, Host: t.URL.Host, Header: http.Header{}}).WithContext(x.Traced())
+	req := &http.Request{Method: http.MethodGet, URL: t.URL, Host: t.URL.Host, Header: http.Header{}}
 	resp, err := x.RoundTrip(req)
 	return x, resp, err
 }
@@ -179,7 +179,7 @@ func TestOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.Cancel(context.Canceled)
-		if _, err := x.RoundTrip((&http.Request{Method: http.MethodGet, URL: b.target.URL, Header: http.Header{}}).WithContext(x.Traced())); err == nil {
+		if _, err := x.RoundTrip(&http.Request{Method: http.MethodGet, URL: b.target.URL, Header: http.Header{}}); err == nil {
 			t.Error("a request was sent")
 		}
 		if x.Report().Sent {
@@ -209,7 +209,7 @@ func TestWrongConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		other := &url.URL{Scheme: "http", Host: "other.example", Path: "/"}
-		_, err := x.RoundTrip((&http.Request{Method: http.MethodGet, URL: other, Header: http.Header{}}).WithContext(x.Traced()))
+		_, err := x.RoundTrip(&http.Request{Method: http.MethodGet, URL: other, Header: http.Header{}})
 		if classify.Error(classify.PhaseRequest, err) != classify.Internal {
 			t.Errorf("error %v, want INTERNAL", err)
 		}

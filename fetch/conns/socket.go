@@ -29,6 +29,7 @@ var errUnasked = fault.New(classify.Protocol, classify.PhaseProcessing, "unreque
 type socket struct {
 	net.Conn
 	raw    syscall.RawConn // nil: not of the operating system
+	poll   *poll
 	pool   *Pool
 	remote string // address of the peer; empty if it is a proxy
 	// failed is the error that ended reading. net/http reports some of them without a

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-
-	"fetchd/test/rig"
 )
 
 // shape describes an error without its text: the types of the chain and the errors it matches. Types
@@ -259,14 +257,14 @@ func (f connFault) check(t *testing.T, r *http.Request) {
 		}
 	}
 	if f.idle {
-		rig.Until(t.Context(), t, "the connection is no longer usable", func() bool { return conn.Err() != nil || conn.Available() == 0 })
+		until(t, "the connection is no longer usable", func() bool { return conn.Err() != nil || conn.Available() == 0 })
 	}
 	err = send(r, "/fault")
 	if got := shape(err); got != f.shape {
 		t.Errorf("%v\nhas the shape %s\nwant            %s", err, got, f.shape)
 	}
 	_ = conn.Close()
-	rig.Until(t.Context(), t, "the origin has read the connection to its end", func() bool { return !o.isOpen(1) })
+	until(t, "the origin has read the connection to its end", func() bool { return !o.isOpen(1) })
 	received := o.requests("/fault")
 	if len(received) != f.received {
 		t.Errorf("the origin received %d requests, want %d", len(received), f.received)

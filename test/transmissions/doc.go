@@ -1,5 +1,7 @@
-// Package transmissions checks how often requests are sent, and what the errors look like, when origins
-// break connections. Its origins count requests on real sockets, over HTTP/1.1, TLS and HTTP/2.
+// Package transmissions checks what origins receive: each hop of an attempt sends its request at most
+// once, whatever the state of the connection pool, and the outcome reports what was sent. Its origins
+// count requests and break connections on real sockets, over HTTP/1.1, TLS and HTTP/2.
 //
-// The tests are part of go test ./... and take some seconds.
+// The tests are part of go test ./.... FETCHD_LONG=1 runs the long form of TestIdleConnectionsClose
+// and TestSmuggledAnswers.
 package transmissions

@@ -9,12 +9,12 @@ import (
 
 // The functions that commit faults report whether to keep the connection.
 
-func close1(net.Conn) bool             { return false }
-func silent1(net.Conn) bool            { return true }
-func silent2(*frames, request) bool    { return true }
-func reset1(c net.Conn) bool           { reset(c); return false }
-func reset2(f *frames, _ request) bool { reset(f); return false }
-func close2(*frames, request) bool     { return false }
+func close1(net.Conn) bool              { return false }
+func silent1(net.Conn) bool             { return true }
+func silent2(f *frames, _ request) bool { f.silent = true; return true }
+func reset1(c net.Conn) bool            { reset(c); return false }
+func reset2(f *frames, _ request) bool  { reset(f); return false }
+func close2(*frames, request) bool      { return false }
 
 // goAway refuses the request and all later ones of the connection.
 func goAway(code http2.ErrCode) func(*frames, request) bool {

@@ -3,6 +3,7 @@ package transmissions
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -19,7 +20,16 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"fetchd/internal/selfsigned"
+	"fetchd/test/rig"
 )
+
+// until waits for a condition, and fails the test if it does not come true.
+func until(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	rig.Until(ctx, t, what, done)
+}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -56,8 +66,8 @@ type script struct {
 	// secure configures TLS. Nil means plain TCP; HTTP/2 always has TLS.
 	secure   *tls.Config
 	settings []http2.Setting
-	// accept is called with each new connection. It reports whether to serve HTTP on it. Nil: always.
-	accept func(net.Conn) bool
+	// refused is called with the TCP connection after a failed TLS handshake. Nil: it is closed.
+	refused func(net.Conn) bool
 	// idle returns how long the origin keeps an idle connection of HTTP/1.1. Nil: for ever.
 	idle func() time.Duration
 }
@@ -123,7 +133,7 @@ func (o *origin) serve(c net.Conn) {
 	defer c.Close()
 	number := o.add(c)
 	defer o.remove(c)
-	if number == 0 || o.accept != nil && !o.accept(c) {
+	if number == 0 {
 		return
 	}
 	if o.secure == nil {
@@ -132,6 +142,9 @@ func (o *origin) serve(c net.Conn) {
 	}
 	secure := tls.Server(c, o.secure)
 	if secure.Handshake() != nil {
+		if o.refused != nil {
+			o.refused(c)
+		}
 		return
 	}
 	if secure.ConnectionState().NegotiatedProtocol == "h2" {
@@ -182,6 +195,20 @@ func (o *origin) requests(path string) (all []request) {
 	return all
 }
 
+// connections returns the number of connections that were accepted.
+func (o *origin) connections() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.accepted
+}
+
+// received returns the number of all requests.
+func (o *origin) received() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.log)
+}
+
 // isOpen reports whether the connection with that number is open.
 func (o *origin) isOpen(number int) bool {
 	o.mu.Lock()
@@ -226,6 +253,7 @@ type frames struct {
 	writing sync.Mutex
 	block   bytes.Buffer // output of encoder
 	encoder *hpack.Encoder
+	silent  bool // no PING is answered; of the reader
 }
 
 func (o *origin) serveHTTP2(c net.Conn, number int) {
@@ -257,7 +285,7 @@ func (o *origin) serveHTTP2(c net.Conn, number int) {
 		case *http2.PingFrame:
 			if frame.IsAck() {
 				o.record(request{path: pingAnswer, connection: number})
-			} else {
+			} else if !f.silent {
 				err = f.write(func() error { return f.WritePing(true, frame.Data) })
 			}
 		case *http2.MetaHeadersFrame:
