@@ -124,7 +124,7 @@ func TestDeep(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := crowded(t, Config{})
-			call(&c.workers, func() {})
+			c.workers.Call(func() {})
 			for c.workers.Idle() == 0 { // it is on its way
 				runtime.Gosched()
 			}
