@@ -53,7 +53,7 @@ type attempt struct {
 	head     head // the head that callers see; see [attempt.shownHead]
 
 	exchange *conns.Exchange // of the hop; set under the run's lock
-	canceled error           // why the attempt was cancelled, or nil; guarded by the run's lock
+	cause    error           // why the attempt was cancelled, or nil; guarded by the run's lock
 
 	location classify.Location
 	faults   classify.Faults
@@ -64,7 +64,7 @@ type attempt struct {
 	credential   string    // sent with the last hop
 	noCredential bool      // the provider had none
 	refreshError string    // why the refresh failed; empty: it did not, or there was none
-	continued    *progress // the body that this attempt resumes; nil: it starts at the first byte
+	resuming     *progress // the body that this attempt resumes; nil: it starts at the first byte
 	body         BodySummary
 	inlineBody   []byte
 	errorBody    []byte
@@ -79,11 +79,11 @@ type attempt struct {
 func (r *run) newAttempt() *attempt {
 	r.setWaiting(false)
 	r.attempts++
-	a := &attempt{run: r, number: r.attempts, hop: r.firstHop}
+	a := &attempt{run: r, number: r.attempts, hop: r.startHop}
 	a.limit.Init(&r.clock, a.cancel)
 	a.sent = a.sentRoom[:0]
-	if a.continued = r.continues(); a.continued != nil {
-		a.hop = a.continued.continuation(r.req, a.hop)
+	if a.resuming = r.progressToResume(); a.resuming != nil {
+		a.hop = a.resuming.rangeRequest(r.req, a.hop)
 	}
 	if r.wantsAttemptEvents() {
 		a.emit(AttemptStarted{a.number, a.hop.urlText()})
@@ -105,7 +105,7 @@ func (a *attempt) follow() {
 			a.resp = resp
 			return
 		}
-		a.leave(resp)
+		a.discard(resp)
 		if a.run.req.Events == All {
 			a.emitRedirect(resp)
 		}
@@ -162,8 +162,8 @@ func (a *attempt) setExchange(x *conns.Exchange) {
 	switch {
 	case a.run.cause != nil:
 		x.Cancel(a.run.cause)
-	case a.canceled != nil:
-		x.Cancel(a.canceled)
+	case a.cause != nil:
+		x.Cancel(a.cause)
 	}
 }
 
@@ -190,7 +190,7 @@ func (a *attempt) request(hop *hopRequest) http.Request {
 	req := http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	if a.run.req.TraceParent != "" && hop.header["Traceparent"] == nil && urls.SameOrigin(hop.url, a.run.req.URL) {
-		addLine(&req, "Traceparent", a.run.req.TraceParent)
+		setField(&req, "Traceparent", a.run.req.TraceParent)
 	}
 	if len(hop.body) > 0 {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(hop.body)), int64(len(hop.body))
@@ -198,9 +198,9 @@ func (a *attempt) request(hop *hopRequest) http.Request {
 	return req
 }
 
-// addLine adds to what goes out with one request. The hop's own header stays as it
+// setField adds to what goes out with one request. The hop's own header stays as it
 // is: later requests are made from it.
-func addLine(req *http.Request, name string, values ...string) {
+func setField(req *http.Request, name string, values ...string) {
 	req.Header = maps.Clone(req.Header)
 	req.Header[name] = values
 }
@@ -218,6 +218,64 @@ func (a *attempt) target(req *http.Request) conns.Target {
 	}
 }
 
+// failWith records an error that ended the exchange in the given phase.
+func (a *attempt) failWith(phase classify.Phase, err error) {
+	class, reason, cause := a.classOf(phase, err)
+	a.noteError(class, phase, err, cause)
+	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
+		phase = staged.Phase
+	} else if own, ok := errors.AsType[*fault.Error](err); ok {
+		phase = orDefault(own.Phase, phase) // the guard checks addresses while dialing
+	}
+	a.fail(class, phase, reason)
+}
+
+// classOf returns the class and the reason of an error, and the cause if the exchange was
+// cancelled. It checks the contexts first, because HTTP/1 and HTTP/2 report a cancelled context
+// with different errors, and only its cause identifies a time limit.
+func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string, error) {
+	if cause := a.exchangeCause(); cause != nil {
+		class := classify.Error(classify.NoPhase, cause) // our limits know their class; other causes are the caller's
+		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
+			class = classify.DNSFailure // N1: not in time
+		}
+		return class, fault.ReasonOf(cause), cause
+	}
+	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
+		phase = staged.Phase
+	}
+	return a.exchange.ClassOf(phase, err), fault.ReasonOf(err), nil
+}
+
+// exchangeCause returns why the exchange was cancelled, or nil. If several limits pass at the same
+// instant, that of the hop comes first (spec §3), then that of the fetch.
+func (a *attempt) exchangeCause() error {
+	cause := context.Cause(a.exchange)
+	if cause == nil {
+		return nil
+	}
+	if _, limit := errors.AsType[*TimeoutError](cause); limit {
+		if own := a.exchange.Limit.Passed(); own != nil {
+			return own
+		}
+		if a.run.timeLeft() == 0 {
+			return &timers.Error{Class: classify.Deadline, Limit: time.Since(a.run.start)}
+		}
+	}
+	return cause
+}
+
+// fail records a failure. The reason of the first one is kept.
+func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
+	if a.faults == 0 {
+		a.phase, a.reason = phase, reason
+	}
+	a.faults = a.faults.With(class)
+	if class == classify.Protocol {
+		a.exchange.Retire() // what follows on the connection cannot be trusted
+	}
+}
+
 // redirect returns the request that follows resp, or nil if there is none. It records why a
 // redirect cannot be followed.
 func (a *attempt) redirect(resp *http.Response) *hopRequest {
@@ -232,7 +290,7 @@ func (a *attempt) redirect(resp *http.Response) *hopRequest {
 	}
 	var next *hopRequest
 	if a.location == classify.InScope {
-		next = a.judge(&step)
+		next = a.nextHop(&step)
 	}
 	seen := a.observe(resp)
 	if d := classify.Decide(&a.run.req.Policy, &seen); d.Follow {
@@ -241,9 +299,9 @@ func (a *attempt) redirect(resp *http.Response) *hopRequest {
 	return nil
 }
 
-// judge checks a redirect against P1, R3 and R2. It returns the next request, or nil and records
+// nextHop checks a redirect against P1, R3 and R2. It returns the next request, or nil and records
 // why there is none.
-func (a *attempt) judge(step *Step) *hopRequest {
+func (a *attempt) nextHop(step *Step) *hopRequest {
 	if step.URL != nil {
 		if err := a.run.client.guard.CheckURL(step.URL); err != nil {
 			a.fail(classify.TargetBlocked, classify.PhasePolicy, fault.ReasonOf(err))
@@ -284,9 +342,9 @@ func sameRequest(a, b *hopRequest) bool {
 	return true
 }
 
-// leave gives up a response that is not wanted. A short body is read, so that
+// discard gives up a response that is not wanted. A short body is read, so that
 // the connection can carry the next hop, but not waited for.
-func (a *attempt) leave(resp *http.Response) {
+func (a *attempt) discard(resp *http.Response) {
 	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
 	if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
 		began := time.Now()
@@ -310,79 +368,21 @@ func (a *attempt) finish() {
 	a.run.settle(a)
 }
 
-// failWith records an error that ended the exchange in the given phase.
-func (a *attempt) failWith(phase classify.Phase, err error) {
-	class, reason, cause := a.classOf(phase, err)
-	a.noteError(class, phase, err, cause)
-	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
-		phase = staged.Phase
-	} else if own, ok := errors.AsType[*fault.Error](err); ok {
-		phase = orDefault(own.Phase, phase) // the guard checks addresses while dialing
-	}
-	a.fail(class, phase, reason)
-}
-
-// classOf returns the class and the reason of an error, and the cause if the exchange was
-// cancelled. It checks the contexts first, because HTTP/1 and HTTP/2 report a cancelled context
-// with different errors, and only its cause identifies a time limit.
-func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string, error) {
-	if cause := a.cause(); cause != nil {
-		class := classify.Error(classify.NoPhase, cause) // our limits know their class; other causes are the caller's
-		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
-			class = classify.DNSFailure // N1: not in time
-		}
-		return class, fault.ReasonOf(cause), cause
-	}
-	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
-		phase = staged.Phase
-	}
-	return a.exchange.ClassOf(phase, err), fault.ReasonOf(err), nil
-}
-
-// cause returns why the exchange was cancelled, or nil. If several limits pass at the same
-// instant, that of the hop comes first (spec §3), then that of the fetch.
-func (a *attempt) cause() error {
-	cause := context.Cause(a.exchange)
-	if cause == nil {
-		return nil
-	}
-	if _, limit := errors.AsType[*TimeoutError](cause); limit {
-		if own := a.exchange.Limit.Passed(); own != nil {
-			return own
-		}
-		if a.run.timeLeft() == 0 {
-			return &timers.Error{Class: classify.Deadline, Limit: time.Since(a.run.start)}
-		}
-	}
-	return cause
-}
-
-// fail records a failure. The reason of the first one is kept.
-func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
-	if a.faults == 0 {
-		a.phase, a.reason = phase, reason
-	}
-	a.faults = a.faults.With(class)
-	if class == classify.Protocol {
-		a.exchange.Retire() // what follows on the connection cannot be trusted
-	}
-}
-
 // cancel ends the attempt: its exchange, and those that would follow.
 func (a *attempt) cancel(cause error) {
 	a.run.mu.Lock()
 	defer a.run.mu.Unlock()
-	a.canceled = cause
+	a.cause = cause
 	if a.exchange != nil {
 		a.exchange.Cancel(cause)
 	}
 }
 
-// stopped returns why the attempt or the fetch was cancelled, or nil. It ignores the limit of the
+// cancelCause returns why the attempt or the fetch was cancelled, or nil. It ignores the limit of the
 // exchange, which may have passed after the exchange ended well.
-func (a *attempt) stopped() error {
+func (a *attempt) cancelCause() error {
 	a.run.mu.Lock()
-	cause := a.canceled
+	cause := a.cause
 	a.run.mu.Unlock()
 	return cmp.Or(cause, a.run.cancelCause())
 }

@@ -33,7 +33,7 @@ func (a *attempt) consume() {
 	switch {
 	case !ok:
 		a.emitResponse(nil)
-	case a.complete():
+	case a.alreadyComplete():
 		a.deliverNothing()
 	case a.resp.StatusCode >= 200 && a.resp.StatusCode <= 299:
 		a.deliver()
@@ -47,7 +47,7 @@ func (a *attempt) consume() {
 
 // deliverNothing completes a resumed body of which no bytes were missing.
 func (a *attempt) deliverNothing() {
-	r := newBodyReader(a, a.continued)
+	r := newBodyReader(a, a.resuming)
 	defer r.close()
 	a.body.LengthKnown = true
 	if err := r.check(); err != nil {
@@ -59,12 +59,12 @@ func (a *attempt) deliverNothing() {
 
 // deliver reads a 2xx response's body.
 func (a *attempt) deliver() {
-	p, misfit := a.bodyProgress()
+	p, mismatch := a.bodyProgress()
 	r := newBodyReader(a, p)
 	defer r.close()
 	a.emitResponse(r)
-	if misfit != nil {
-		a.failBody(r, misfit)
+	if mismatch != nil {
+		a.failBody(r, mismatch)
 		return
 	}
 	if !a.wantedType() {
@@ -198,7 +198,7 @@ func (r *bodyReader) read() error {
 	if conns.Fields(r.a.resp.Trailer) > conns.MaxHeaderFields {
 		return conns.ErrFields
 	}
-	if r.progress == r.a.continued && !r.a.body.Truncated && r.progress.size != r.progress.end {
+	if r.progress == r.a.resuming && !r.a.body.Truncated && r.progress.size != r.progress.end {
 		return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "range_length")
 	}
 	if err := r.check(); err != nil {
@@ -221,8 +221,8 @@ func (r *bodyReader) copy() error {
 	for {
 		buf := r.out.space()
 		n, err := r.dec.Read(buf)
-		if r.progress == r.a.continued && r.progress.size+int64(n) > r.progress.end {
-			r.progress.misfit = true
+		if r.progress == r.a.resuming && r.progress.size+int64(n) > r.progress.end {
+			r.progress.mismatch = true
 			return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
 		}
 		if over := r.progress.size + int64(n) - r.limit; over > 0 || r.raw.N-r.limit > codingOverhead {

@@ -84,9 +84,9 @@ var anyType = []string{"*/*"}
 func (c *Client) firstHeader(r *Request) http.Header {
 	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Hops == 0 { // the common case
 		if r.takesCodings() {
-			return c.plain
+			return c.defaultHeader
 		}
-		return c.plainUncoded
+		return c.defaultHeaderUncoded
 	}
 	return c.headerOf(r)
 }

@@ -50,7 +50,7 @@ func (r *run) loop(e *engine) {
 		_ = resp.Body.Close()
 	}
 	if err != nil && r.isWaiting() {
-		r.endWait()
+		r.settleCancelled()
 	}
 }
 

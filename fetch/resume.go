@@ -51,7 +51,7 @@ type progress struct {
 	total     int64  // size of the whole body; negative: unknown
 	sent      bool   // bytes of it were delivered in this fetch
 	end       int64  // end of the body according to the 206 that resumes it; zero: no 206
-	misfit    bool   // the response did not continue the body: it is not resumed again
+	mismatch  bool   // the response did not continue the body: it is not resumed again
 }
 
 // Resumable reports whether the body can be requested in parts: the request is a streamed
@@ -71,15 +71,15 @@ func (r *Request) resumeAt() *progress {
 
 // continues returns the progress of the body that the next attempt resumes. It is nil if
 // that attempt starts at the first byte.
-func (r *run) continues() *progress {
-	if p := r.delivered; p != nil && p.validator != "" && !p.misfit {
+func (r *run) progressToResume() *progress {
+	if p := r.delivered; p != nil && p.validator != "" && !p.mismatch {
 		return p
 	}
 	return nil
 }
 
 // continuation returns the first request of an attempt that resumes a body.
-func (p *progress) continuation(r *Request, hop *hopRequest) *hopRequest {
+func (p *progress) rangeRequest(r *Request, hop *hopRequest) *hopRequest {
 	next := *hop
 	next.header = hop.header.Clone()
 	next.header.Set("Range", fmt.Sprintf("bytes=%d-", p.size))
@@ -97,10 +97,10 @@ func (p *progress) continuation(r *Request, hop *hopRequest) *hopRequest {
 // it again.
 func (r *run) recoverable() bool {
 	p := r.delivered
-	if p == nil || r.req.Recovery == Restart || !p.sent && !p.misfit {
+	if p == nil || r.req.Recovery == Restart || !p.sent && !p.mismatch {
 		return true
 	}
-	return r.req.Recovery == Resume && r.continues() != nil
+	return r.req.Recovery == Resume && r.progressToResume() != nil
 }
 
 // head is a response, with the attempt and the URL that it came from.
@@ -115,25 +115,25 @@ type head struct {
 // not fit. A failed status has its own head, and so has a body that starts again.
 func (a *attempt) shownHead() head {
 	own := head{a.response, a.number, a.hop.urlText()}
-	p, status := a.continued, a.resp.StatusCode
+	p, status := a.resuming, a.resp.StatusCode
 	switch {
 	case p == nil || p.head.response == nil:
 		return own
 	case status == http.StatusOK && a.run.req.Recovery == Restart:
 		return own
-	case status >= 200 && status <= 299 || a.complete():
+	case status >= 200 && status <= 299 || a.alreadyComplete():
 		return p.head
 	}
 	return own
 }
 
-// complete reports whether a 416 answers a request to resume a body that was already
+// alreadyComplete reports whether a 416 answers a request to resume a body that was already
 // complete: the body has as many bytes as were delivered.
-func (a *attempt) complete() bool {
-	if a.continued == nil || a.resp == nil || a.resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
+func (a *attempt) alreadyComplete() bool {
+	if a.resuming == nil || a.resp == nil || a.resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
 		return false
 	}
-	p := a.continued
+	p := a.resuming
 	if tag := a.resp.Header.Get("Etag"); tag != "" && isTag(p.validator) && tag != p.validator || !p.isFrom(a.hop) {
 		return false
 	}
@@ -145,7 +145,7 @@ func (a *attempt) complete() bool {
 // bodyProgress returns the progress to which the response's body is appended: the delivered
 // one, or a new one. The fault is set if the body fits neither.
 func (a *attempt) bodyProgress() (*progress, *fault.Error) {
-	p := a.continued
+	p := a.resuming
 	switch {
 	case p == nil:
 		return newProgress(a), nil
@@ -157,7 +157,7 @@ func (a *attempt) bodyProgress() (*progress, *fault.Error) {
 		}
 		return p, nil
 	}
-	p.misfit = true
+	p.mismatch = true
 	return p, fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
 }
 
