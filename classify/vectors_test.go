@@ -88,7 +88,7 @@ func observation(t *testing.T, raw json.RawMessage) (*classify.Policy, *classify
 	policy := policyOf(in)
 	seen := &classify.Observation{
 		Method: in.GetMethod(), HopMethod: in.GetHopMethod(), Attempt: int(in.GetAttempt()),
-		Redirects: int(in.GetRedirects()),
+		Redirects:   int(in.GetRedirects()),
 		Conditional: in.GetConditional(), BodyCommitted: in.GetBodyCommitted(),
 		Auth: classify.AuthResult(in.GetAuthResult()), Observed: time.Now(), TimeLeft: classify.Unbounded,
 	}
