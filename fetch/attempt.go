@@ -19,11 +19,12 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// hopRequest is one request of a chain.
+// hopRequest is one request of a redirect chain, without the cookies and the credential, which
+// are added when it is sent.
 type hopRequest struct {
 	method string
 	url    *url.URL
-	text   string // of [hopRequest.urlText]; empty: not needed yet
+	text   string // what urlText returns; empty: not needed yet
 	header http.Header
 	body   []byte // nil once a redirect has dropped it
 }
@@ -43,28 +44,28 @@ type attempt struct {
 	number int
 	limit  timers.Limit // the attempt's own time limit
 
-	hop      *hopRequest // the current or the last one
-	hops     []Hop
+	hop      *hopRequest    // the current or the last one
+	hops     []Hop          // what callers see of each hop
 	sent     []*hopRequest  // the requests as they were sent, for the loop check
 	sentRoom [1]*hopRequest // memory for sent, enough in the common case
 
-	resp     *http.Response // of the last hop; its body is read by consume
-	response *Response
-	head     head // the head that callers see; see [attempt.shownHead]
+	resp     *http.Response // of the last hop; consume reads its body
+	response *Response      // the same for callers
+	head     head           // the head that callers see, which may be that of an earlier attempt; see [attempt.shownHead]
 
-	exchange *conns.Exchange // of the hop; set under the run's lock
-	canceled error           // why the attempt was cancelled, or nil; guarded by the run's lock
+	exchange *conns.Exchange // of the current hop; set under the run's lock
+	cause    error           // why the attempt was cancelled, or nil; guarded by the run's lock
 
-	location classify.Location
-	faults   classify.Faults
-	phase    classify.Phase
+	location classify.Location // how the Location of the last response is treated
+	faults   classify.Faults   // the classes of all failures
+	phase    classify.Phase    // of the first failure, as are reason and note
 	reason   string
-	note     errorNote // of the first failure
+	note     errorNote
 
 	credential   string    // sent with the last hop
 	noCredential bool      // the provider had none
-	refreshError string    // why the refresh failed; empty: it did not, or there was none
-	continued    *progress // the body that this attempt resumes; nil: it starts at the first byte
+	refreshError string    // why the refresh of the credential failed; empty: it did not, or there was none
+	resuming     *progress // the body that this attempt resumes; nil: it starts at the first byte
 	body         BodySummary
 	inlineBody   []byte
 	errorBody    []byte
@@ -77,13 +78,13 @@ type attempt struct {
 
 // newAttempt starts an attempt.
 func (r *run) newAttempt() *attempt {
-	r.setWaiting(false)
+	r.setWaiting(false) // backoff has set it before the wait
 	r.attempts++
-	a := &attempt{run: r, number: r.attempts, hop: r.firstHop}
+	a := &attempt{run: r, number: r.attempts, hop: r.startHop}
 	a.limit.Init(&r.clock, a.cancel)
 	a.sent = a.sentRoom[:0]
-	if a.continued = r.continues(); a.continued != nil {
-		a.hop = a.continued.continuation(r.req, a.hop)
+	if a.resuming = r.progressToResume(); a.resuming != nil {
+		a.hop = a.resuming.rangeRequest(r.req, a.hop)
 	}
 	if r.wantsAttemptEvents() {
 		a.emit(AttemptStarted{a.number, a.hop.urlText()})
@@ -105,7 +106,7 @@ func (a *attempt) follow() {
 			a.resp = resp
 			return
 		}
-		a.leave(resp)
+		a.discard(resp)
 		if a.run.req.Events == All {
 			a.emitRedirect(resp)
 		}
@@ -117,8 +118,8 @@ func (a *attempt) follow() {
 	}
 }
 
-// send makes the request of the current hop and returns its response, or nil if there is
-// none.
+// send sends the request of the current hop and returns the response. It returns nil if there is
+// none that counts, and has recorded why.
 func (a *attempt) send() *http.Response {
 	x := a.newExchange()
 	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: a.hop.urlText(), Start: time.Since(a.run.start)})
@@ -139,7 +140,7 @@ func (a *attempt) send() *http.Response {
 		x.End()
 		return nil
 	}
-	if resp.StatusCode < 100 { // 0 is what classify calls none
+	if resp.StatusCode < 100 { // not a status, and 0 means no response in package classify
 		a.fail(classify.Protocol, classify.PhaseProcessing, "status")
 	}
 	return resp
@@ -162,13 +163,13 @@ func (a *attempt) setExchange(x *conns.Exchange) {
 	switch {
 	case a.run.cause != nil:
 		x.Cancel(a.run.cause)
-	case a.canceled != nil:
-		x.Cancel(a.canceled)
+	case a.cause != nil:
+		x.Cancel(a.cause)
 	}
 }
 
-// roundTrip checks the target, adds what each request gets anew, connects, and sends the
-// request.
+// roundTrip checks the URL, adds cookies and the credential, connects, sends the request and
+// reads the response head.
 func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
 	if err := a.run.client.guard.CheckURL(a.hop.url); err != nil {
 		return nil, err
@@ -190,7 +191,7 @@ func (a *attempt) request(hop *hopRequest) http.Request {
 	req := http.Request{Method: hop.method, URL: urls.WithoutFragment(hop.url), Host: hop.url.Host, Header: hop.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	if a.run.req.TraceParent != "" && hop.header["Traceparent"] == nil && urls.SameOrigin(hop.url, a.run.req.URL) {
-		addLine(&req, "Traceparent", a.run.req.TraceParent)
+		setField(&req, "Traceparent", a.run.req.TraceParent)
 	}
 	if len(hop.body) > 0 {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(hop.body)), int64(len(hop.body))
@@ -198,16 +199,16 @@ func (a *attempt) request(hop *hopRequest) http.Request {
 	return req
 }
 
-// addLine adds to what goes out with one request. The hop's own header stays as it
-// is: later requests are made from it.
-func addLine(req *http.Request, name string, values ...string) {
+// setField sets a header field of one request. The header of the hop is not changed, because
+// later requests are made from it.
+func setField(req *http.Request, name string, values ...string) {
 	req.Header = maps.Clone(req.Header)
 	req.Header[name] = values
 }
 
-// target says which connections a request may use. One that may not be repeated, or that
-// authenticates its connection (spec A5), goes alone. The last attempt takes no connection
-// that the origin may be about to close (spec I6).
+// target returns where a request goes and which connections it may use. A request that must not
+// be repeated, or that authenticates its connection (spec A5), goes alone. The last attempt uses
+// no connection that the origin may be about to close (spec I6).
 func (a *attempt) target(req *http.Request) conns.Target {
 	return conns.Target{
 		URL:    req.URL,
@@ -215,6 +216,64 @@ func (a *attempt) target(req *http.Request) conns.Target {
 		Alone: !a.run.req.Policy.Repeatable(a.hop.method) || conns.BindsConnection(a.credential) ||
 			conns.BindsConnection(req.Header["Authorization"]...),
 		Recent: a.number >= a.run.req.Policy.MaxAttempts,
+	}
+}
+
+// failWith records an error that ended the exchange in the given phase.
+func (a *attempt) failWith(phase classify.Phase, err error) {
+	class, reason, cause := a.classOf(phase, err)
+	a.noteError(class, phase, err, cause)
+	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
+		phase = staged.Phase
+	} else if own, ok := errors.AsType[*fault.Error](err); ok {
+		phase = orDefault(own.Phase, phase) // the guard checks addresses while dialing
+	}
+	a.fail(class, phase, reason)
+}
+
+// classOf returns the class and the reason of an error, and the cause if the exchange was
+// cancelled. It checks the contexts first, because HTTP/1 and HTTP/2 report a cancelled context
+// with different errors, and only its cause identifies a time limit.
+func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string, error) {
+	if cause := a.exchangeCause(); cause != nil {
+		class := classify.Error(classify.NoPhase, cause) // our limits know their class; other causes are the caller's
+		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
+			class = classify.DNSFailure // N1: not in time
+		}
+		return class, fault.ReasonOf(cause), cause
+	}
+	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
+		phase = staged.Phase
+	}
+	return a.exchange.ClassOf(phase, err), fault.ReasonOf(err), nil
+}
+
+// exchangeCause returns why the exchange was cancelled, or nil. If several limits pass at the same
+// instant, that of the hop comes first (spec §3), then that of the fetch.
+func (a *attempt) exchangeCause() error {
+	cause := context.Cause(a.exchange)
+	if cause == nil {
+		return nil
+	}
+	if _, limit := errors.AsType[*TimeoutError](cause); limit {
+		if own := a.exchange.Limit.Passed(); own != nil {
+			return own
+		}
+		if a.run.timeLeft() == 0 {
+			return &timers.Error{Class: classify.Deadline, Limit: time.Since(a.run.start)}
+		}
+	}
+	return cause
+}
+
+// fail records a failure. Only the first one keeps its phase and reason.
+func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
+	if a.faults == 0 {
+		a.phase, a.reason = phase, reason
+	}
+	a.faults = a.faults.With(class)
+	if class == classify.Protocol {
+		a.exchange.Retire() // nothing that follows on the connection can be trusted
 	}
 }
 
@@ -232,18 +291,18 @@ func (a *attempt) redirect(resp *http.Response) *hopRequest {
 	}
 	var next *hopRequest
 	if a.location == classify.InScope {
-		next = a.judge(&step)
+		next = a.nextHop(&step)
 	}
-	seen := a.observe(resp)
+	seen := a.observe(resp) // with the failure that nextHop may have recorded
 	if d := classify.Decide(&a.run.req.Policy, &seen); d.Follow {
 		return next
 	}
 	return nil
 }
 
-// judge checks a redirect against P1, R3 and R2. It returns the next request, or nil and records
-// why there is none.
-func (a *attempt) judge(step *Step) *hopRequest {
+// nextHop checks a redirect against the egress policy (P1), its URL (R3) and the requests before
+// it (R2). It returns the next request, or nil after it has recorded why there is none.
+func (a *attempt) nextHop(step *Step) *hopRequest {
 	if step.URL != nil {
 		if err := a.run.client.guard.CheckURL(step.URL); err != nil {
 			a.fail(classify.TargetBlocked, classify.PhasePolicy, fault.ReasonOf(err))
@@ -284,9 +343,9 @@ func sameRequest(a, b *hopRequest) bool {
 	return true
 }
 
-// leave gives up a response that is not wanted. A short body is read, so that
-// the connection can carry the next hop, but not waited for.
-func (a *attempt) leave(resp *http.Response) {
+// discard ends the exchange of a redirect response. It reads a short body first, because HTTP/1
+// can use the connection again only then, but it hardly waits for it.
+func (a *attempt) discard(resp *http.Response) {
 	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
 	if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
 		began := time.Now()
@@ -303,86 +362,28 @@ func (a *attempt) emitRedirect(resp *http.Response) {
 	a.emit(RedirectFollowed{Attempt: a.number, Hop: followed})
 }
 
-// finish reads the last response of the attempt, and settles the attempt.
+// finish reads the body of the last response, and settles the attempt.
 func (a *attempt) finish() {
 	a.consume()
 	a.limit.Stop()
 	a.run.settle(a)
 }
 
-// failWith records an error that ended the exchange in the given phase.
-func (a *attempt) failWith(phase classify.Phase, err error) {
-	class, reason, cause := a.classOf(phase, err)
-	a.noteError(class, phase, err, cause)
-	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
-		phase = staged.Phase
-	} else if own, ok := errors.AsType[*fault.Error](err); ok {
-		phase = orDefault(own.Phase, phase) // the guard checks addresses while dialing
-	}
-	a.fail(class, phase, reason)
-}
-
-// classOf returns the class and the reason of an error, and the cause if the exchange was
-// cancelled. It checks the contexts first, because HTTP/1 and HTTP/2 report a cancelled context
-// with different errors, and only its cause identifies a time limit.
-func (a *attempt) classOf(phase classify.Phase, err error) (classify.Class, string, error) {
-	if cause := a.cause(); cause != nil {
-		class := classify.Error(classify.NoPhase, cause) // our limits know their class; other causes are the caller's
-		if class == classify.ConnectTimeout && phase == classify.PhaseResolve {
-			class = classify.DNSFailure // N1: not in time
-		}
-		return class, fault.ReasonOf(cause), cause
-	}
-	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
-		phase = staged.Phase
-	}
-	return a.exchange.ClassOf(phase, err), fault.ReasonOf(err), nil
-}
-
-// cause returns why the exchange was cancelled, or nil. If several limits pass at the same
-// instant, that of the hop comes first (spec §3), then that of the fetch.
-func (a *attempt) cause() error {
-	cause := context.Cause(a.exchange)
-	if cause == nil {
-		return nil
-	}
-	if _, limit := errors.AsType[*TimeoutError](cause); limit {
-		if own := a.exchange.Limit.Passed(); own != nil {
-			return own
-		}
-		if a.run.timeLeft() == 0 {
-			return &timers.Error{Class: classify.Deadline, Limit: time.Since(a.run.start)}
-		}
-	}
-	return cause
-}
-
-// fail records a failure. The reason of the first one is kept.
-func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
-	if a.faults == 0 {
-		a.phase, a.reason = phase, reason
-	}
-	a.faults = a.faults.With(class)
-	if class == classify.Protocol {
-		a.exchange.Retire() // what follows on the connection cannot be trusted
-	}
-}
-
 // cancel ends the attempt: its exchange, and those that would follow.
 func (a *attempt) cancel(cause error) {
 	a.run.mu.Lock()
 	defer a.run.mu.Unlock()
-	a.canceled = cause
+	a.cause = cause
 	if a.exchange != nil {
 		a.exchange.Cancel(cause)
 	}
 }
 
-// stopped returns why the attempt or the fetch was cancelled, or nil. It ignores the limit of the
+// cancelCause returns why the attempt or the fetch was cancelled, or nil. It ignores the limit of the
 // exchange, which may have passed after the exchange ended well.
-func (a *attempt) stopped() error {
+func (a *attempt) cancelCause() error {
 	a.run.mu.Lock()
-	cause := a.canceled
+	cause := a.cause
 	a.run.mu.Unlock()
 	return cmp.Or(cause, a.run.cancelCause())
 }

@@ -33,7 +33,7 @@ func (a *attempt) consume() {
 	switch {
 	case !ok:
 		a.emitResponse(nil)
-	case a.complete():
+	case a.alreadyComplete():
 		a.deliverNothing()
 	case a.resp.StatusCode >= 200 && a.resp.StatusCode <= 299:
 		a.deliver()
@@ -47,7 +47,7 @@ func (a *attempt) consume() {
 
 // deliverNothing completes a resumed body of which no bytes were missing.
 func (a *attempt) deliverNothing() {
-	r := newBodyReader(a, a.continued)
+	r := newBodyReader(a, a.resuming)
 	defer r.close()
 	a.body.LengthKnown = true
 	if err := r.check(); err != nil {
@@ -57,14 +57,14 @@ func (a *attempt) deliverNothing() {
 	r.summarise()
 }
 
-// deliver reads a 2xx response's body.
+// deliver reads and checks the body of a 2xx response, and delivers it as the request says.
 func (a *attempt) deliver() {
-	p, misfit := a.bodyProgress()
+	p, mismatch := a.bodyProgress()
 	r := newBodyReader(a, p)
 	defer r.close()
 	a.emitResponse(r)
-	if misfit != nil {
-		a.failBody(r, misfit)
+	if mismatch != nil {
+		a.failBody(r, mismatch)
 		return
 	}
 	if !a.wantedType() {
@@ -137,12 +137,12 @@ func (a *attempt) failBody(r *bodyReader, err error) {
 // hashes the decoded bytes, and passes them to out.
 type bodyReader struct {
 	a        *attempt
-	progress *progress
-	idle     idleReader
-	raw      coding.Counter
+	progress *progress      // of the whole body
+	idle     idleReader     // limits the time of a read
+	raw      coding.Counter // counts the bytes on the wire, and keeps their error
 	dec      coding.Decoder
 	out      output
-	limit    int64
+	limit    int64 // of the body's size
 }
 
 // codingOverhead is how far the encoded bytes may exceed the size limit: a coding adds a
@@ -198,7 +198,7 @@ func (r *bodyReader) read() error {
 	if conns.Fields(r.a.resp.Trailer) > conns.MaxHeaderFields {
 		return conns.ErrFields
 	}
-	if r.progress == r.a.continued && !r.a.body.Truncated && r.progress.size != r.progress.end {
+	if r.progress == r.a.resuming && !r.a.body.Truncated && r.progress.size != r.progress.end {
 		return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "range_length")
 	}
 	if err := r.check(); err != nil {
@@ -221,8 +221,8 @@ func (r *bodyReader) copy() error {
 	for {
 		buf := r.out.space()
 		n, err := r.dec.Read(buf)
-		if r.progress == r.a.continued && r.progress.size+int64(n) > r.progress.end {
-			r.progress.misfit = true
+		if r.progress == r.a.resuming && r.progress.size+int64(n) > r.progress.end {
+			r.progress.mismatch = true
 			return fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
 		}
 		if over := r.progress.size + int64(n) - r.limit; over > 0 || r.raw.N-r.limit > codingOverhead {

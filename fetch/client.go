@@ -83,15 +83,15 @@ type Client struct {
 	hasProxy   bool
 	userAgent  []string // the value that is sent
 	// The headers of requests whose callers set none. They are shared and never changed.
-	plain, plainUncoded http.Header
-	maxTotal            time.Duration
-	workers             workers.Pool
-	engine              *engine
-	open                atomic.Int64 // fetches in flight
-	logger              *slog.Logger
-	observer            Observer
-	shutdown            context.Context
-	runs                runs
+	defaultHeader, defaultHeaderUncoded http.Header
+	maxTotal                            time.Duration
+	workers                             workers.Pool
+	engine                              *engine
+	open                                atomic.Int64 // fetches in flight
+	logger                              *slog.Logger
+	observer                            Observer
+	shutdown                            context.Context
+	runs                                runs
 }
 
 // New returns a client. The error names the field that is invalid.
@@ -115,7 +115,7 @@ func New(cfg Config) (*Client, error) {
 		shutdown:   cfg.Shutdown,
 		engine:     newEngine(),
 	}
-	c.plain, c.plainUncoded = c.headerOf(&Request{}), c.headerOf(&Request{KeepEncoding: true})
+	c.defaultHeader, c.defaultHeaderUncoded = c.headerOf(&Request{}), c.headerOf(&Request{KeepEncoding: true})
 	if c.logger == nil {
 		c.logger = slog.New(slog.DiscardHandler)
 	}

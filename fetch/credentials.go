@@ -35,7 +35,7 @@ func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
 		a.noCredential = true
 		return err
 	}
-	addLine(req, name, value)
+	setField(req, name, value)
 	a.credential = value
 	return nil
 }

@@ -55,7 +55,7 @@ func (a *attempt) noteError(class classify.Class, phase classify.Phase, err, cau
 	if a.faults != 0 {
 		return
 	}
-	a.note = errorNote{class: class, address: a.dialled(phase, err)}
+	a.note = errorNote{class: class, address: a.dialledAddress(phase, err)}
 	shown, logged := err, a.run.client.errorText(err)
 	if cause != nil {
 		shown = cause
@@ -78,8 +78,8 @@ func (c *Client) errorText(err error) string {
 	return text
 }
 
-// dialled returns the address to which the exchange was connected, or which it dialed last.
-func (a *attempt) dialled(phase classify.Phase, err error) string {
+// dialledAddress returns the address to which the exchange was connected, or which it dialed last.
+func (a *attempt) dialledAddress(phase classify.Phase, err error) string {
 	op, ok := errors.AsType[*net.OpError](err)
 	if _, judged := errors.AsType[*fault.Error](err); ok && op.Op == "dial" && op.Addr != nil && !judged {
 		return op.Addr.String() // the address that the error is about, if there are several
@@ -214,7 +214,7 @@ func (a *attempt) detail(d *classify.Decision) string {
 	}
 	text := make([]byte, 0, 128) // on the stack; most details are shorter
 	text = append(text, a.hop.url.Host...)
-	if address := a.address(); d.Class != classify.TargetBlocked && a.permits(address) {
+	if address := a.address(); d.Class != classify.TargetBlocked && a.mayShow(address) {
 		text = append(append(append(text, " ("...), address...), ')')
 	}
 	if status := a.hops[len(a.hops)-1].StatusCode; status != 0 {
@@ -231,9 +231,9 @@ func (a *attempt) address() string {
 	return orDefault(a.note.address, a.hops[len(a.hops)-1].Exchange.RemoteAddress)
 }
 
-// permits reports whether the caller may see an address: the egress policy allows it, there is no
+// mayShow reports whether the caller may see an address: the egress policy allows it, there is no
 // proxy, and the URL does not contain it already.
-func (a *attempt) permits(address string) bool {
+func (a *attempt) mayShow(address string) bool {
 	host := a.hop.url.Hostname()
 	if address == "" || a.run.client.hasProxy || strings.Contains(host, ":") || urls.EndsInNumber(host) {
 		return false

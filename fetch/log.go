@@ -23,7 +23,7 @@ func (r *run) logAttempt(a *attempt) {
 	if !r.logs(slog.LevelInfo) {
 		return
 	}
-	r.line(slog.LevelInfo, "retrying fetch", r.failed.attrs([]slog.Attr{slog.String("fetch_id", r.req.ID),
+	r.line(slog.LevelInfo, "retrying fetch", r.failedHop.attrs([]slog.Attr{slog.String("fetch_id", r.req.ID),
 		slog.String("url", r.redacted()), slog.Int("attempt", a.number),
 		slog.Int("max_attempts", r.req.Policy.MaxAttempts), slog.Float64("delay_seconds", d.Delay.Seconds()),
 		slog.String("reason", d.Class.String())}))
@@ -48,7 +48,7 @@ func (r *run) logEnd(out *Outcome) {
 		attrs = append(attrs, slog.String("error_class", f.Class.String()),
 			slog.String("failure_type", f.FailureType.String()), slog.String("reason", f.Reason),
 			slog.String("stop_reason", out.StopReason.String()), slog.Bool("retryable", f.Retryable))
-		attrs = r.failed.attrs(attrs)
+		attrs = r.failedHop.attrs(attrs)
 	}
 	if len(r.req.Labels) > 0 {
 		attrs = append(attrs, slog.Any("labels", r.req.Labels))
@@ -59,10 +59,10 @@ func (r *run) logEnd(out *Outcome) {
 // redacted returns the URL of the fetch for the log. Most URLs have nothing to remove, and their
 // text exists already.
 func (r *run) redacted() string {
-	if r.origin.url == nil { // the fetch was refused
+	if r.initialHop.url == nil { // the fetch was refused
 		return urls.Redact(r.req.URL)
 	}
-	return r.origin.redacted()
+	return r.initialHop.redacted()
 }
 
 func (h *hopRequest) redacted() string {

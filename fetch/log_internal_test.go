@@ -26,7 +26,7 @@ func TestRedacted(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", row.name, err)
 		}
-		r := &run{req: &Request{URL: u}, origin: hopRequest{url: u}}
+		r := &run{req: &Request{URL: u}, initialHop: hopRequest{url: u}}
 		if want, got := urls.Redact(u), r.redacted(); got != want {
 			t.Errorf("%s: %q, want %q", row.name, got, want)
 		}

@@ -36,8 +36,8 @@ func TestOneLoop(t *testing.T) {
 	req.Policy.BaseDelay, req.Policy.MaxAttempts = 0, 4
 	r := &run{client: c, req: req, caller: t.Context(), start: time.Now(), deadline: time.Now().Add(time.Minute)}
 	defer r.close()
-	r.origin = hopRequest{method: "GET", url: req.URL, header: c.firstHeader(req)}
-	r.firstHop = &r.origin
+	r.initialHop = hopRequest{method: "GET", url: req.URL, header: c.firstHeader(req)}
+	r.startHop = &r.initialHop
 
 	var verdicts, waits int
 	e := newEngine()

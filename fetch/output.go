@@ -37,7 +37,7 @@ type output struct {
 	buffered []*chunk // full chunks that are not sent
 	last     *chunk   // the chunk that is being filled
 	n        int      // bytes in last
-	offset   int64    // of the next byte to send, in the body
+	offset   int64    // in the body, of the next byte to send
 	body     *progress
 }
 
@@ -51,7 +51,7 @@ func newOutput(a *attempt, delivered *progress) output {
 	switch a.run.req.Delivery {
 	case Stream:
 		o.stream = true
-		if delivered == a.continued {
+		if delivered == a.resuming {
 			return o
 		}
 		o.granted = a.run.req.Memory.GrowUpTo(budget.HoldBack, holdBackWanted(a))
@@ -113,7 +113,7 @@ func (o *output) wrote(n int) error {
 	}
 	o.n += n
 	if o.a.committed || int64(len(o.buffered)*chunkBytes+o.n) > o.granted {
-		return o.release()
+		return o.flush()
 	}
 	if o.n == chunkBytes {
 		o.buffered = append(o.buffered, o.last)
@@ -151,9 +151,9 @@ func (o *output) keep(n int) error {
 	return nil
 }
 
-// release sends what is buffered, and frees each chunk when it is sent. From the first byte on
+// flush sends what is buffered, and frees each chunk when it is sent. From the first byte on
 // the attempt is committed.
-func (o *output) release() error {
+func (o *output) flush() error {
 	o.a.announce(o)
 	for i, c := range o.buffered {
 		if err := o.send(c[:]); err != nil {
@@ -204,7 +204,7 @@ func (o *output) send(p []byte) error {
 // ended, in particular because the sink failed.
 func (a *attempt) push(chunk BodyChunk) error {
 	a.emit(chunk)
-	if err := a.stopped(); err != nil {
+	if err := a.cancelCause(); err != nil {
 		class, reason, _ := a.classOf(classify.PhaseTransfer, err)
 		return fault.New(class, classify.PhaseTransfer, reason)
 	}
@@ -229,7 +229,7 @@ func (o *output) finish() error {
 	if !o.stream {
 		return nil
 	}
-	return o.release()
+	return o.flush()
 }
 
 // take returns the kept body. The outcome then owns it and its charge.

@@ -41,7 +41,7 @@ type progress struct {
 	size    int64 // decoded bytes, including those before a resume point
 	encoded int64 // bytes on the wire in earlier attempts
 	digest  hash.Hash
-	room    [sha256.Size]byte // memory for the sum
+	room    [sha256.Size]byte // memory for the sum of digest
 	charset *coding.Charset
 
 	head      head   // of the response that started the body in this fetch; its response is nil until then
@@ -51,7 +51,7 @@ type progress struct {
 	total     int64  // size of the whole body; negative: unknown
 	sent      bool   // bytes of it were delivered in this fetch
 	end       int64  // end of the body according to the 206 that resumes it; zero: no 206
-	misfit    bool   // the response did not continue the body: it is not resumed again
+	mismatch  bool   // a response did not continue the body, which is not resumed again
 }
 
 // Resumable reports whether the body can be requested in parts: the request is a streamed
@@ -69,17 +69,18 @@ func (r *Request) resumeAt() *progress {
 	return &progress{size: r.ResumePoint.Offset, validator: r.ResumePoint.Validator, total: -1}
 }
 
-// continues returns the progress of the body that the next attempt resumes. It is nil if
-// that attempt starts at the first byte.
-func (r *run) continues() *progress {
-	if p := r.delivered; p != nil && p.validator != "" && !p.misfit {
+// progressToResume returns the progress of the body that the next attempt resumes. It is nil if
+// that attempt requests the body from its first byte.
+func (r *run) progressToResume() *progress {
+	if p := r.delivered; p != nil && p.validator != "" && !p.mismatch {
 		return p
 	}
 	return nil
 }
 
-// continuation returns the first request of an attempt that resumes a body.
-func (p *progress) continuation(r *Request, hop *hopRequest) *hopRequest {
+// rangeRequest returns the first request of an attempt that resumes a body: hop, for the bytes
+// that are missing.
+func (p *progress) rangeRequest(r *Request, hop *hopRequest) *hopRequest {
 	next := *hop
 	next.header = hop.header.Clone()
 	next.header.Set("Range", fmt.Sprintf("bytes=%d-", p.size))
@@ -97,10 +98,13 @@ func (p *progress) continuation(r *Request, hop *hopRequest) *hopRequest {
 // it again.
 func (r *run) recoverable() bool {
 	p := r.delivered
-	if p == nil || r.req.Recovery == Restart || !p.sent && !p.misfit {
+	if p == nil || r.req.Recovery == Restart {
 		return true
 	}
-	return r.req.Recovery == Resume && r.continues() != nil
+	if !p.sent && !p.mismatch { // this fetch has only its resume point, and can ask for the rest again
+		return true
+	}
+	return r.req.Recovery == Resume && r.progressToResume() != nil
 }
 
 // head is a response, with the attempt and the URL that it came from.
@@ -110,30 +114,30 @@ type head struct {
 	url      string // without userinfo
 }
 
-// shownHead returns the head that callers see. For a response to a resuming request it is the
-// head of the whole body, which describes the delivered bytes, even if the response does
+// shownHead returns the head that callers see. If the attempt resumes a body, it is the head with
+// which that body started, because it describes the delivered bytes, even if the response does
 // not fit. A failed status has its own head, and so has a body that starts again.
 func (a *attempt) shownHead() head {
 	own := head{a.response, a.number, a.hop.urlText()}
-	p, status := a.continued, a.resp.StatusCode
+	p, status := a.resuming, a.resp.StatusCode
 	switch {
 	case p == nil || p.head.response == nil:
 		return own
 	case status == http.StatusOK && a.run.req.Recovery == Restart:
 		return own
-	case status >= 200 && status <= 299 || a.complete():
+	case status >= 200 && status <= 299 || a.alreadyComplete():
 		return p.head
 	}
 	return own
 }
 
-// complete reports whether a 416 answers a request to resume a body that was already
+// alreadyComplete reports whether a 416 answers a request to resume a body that was already
 // complete: the body has as many bytes as were delivered.
-func (a *attempt) complete() bool {
-	if a.continued == nil || a.resp == nil || a.resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
+func (a *attempt) alreadyComplete() bool {
+	if a.resuming == nil || a.resp == nil || a.resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
 		return false
 	}
-	p := a.continued
+	p := a.resuming
 	if tag := a.resp.Header.Get("Etag"); tag != "" && isTag(p.validator) && tag != p.validator || !p.isFrom(a.hop) {
 		return false
 	}
@@ -142,10 +146,11 @@ func (a *attempt) complete() bool {
 	return ok && valid && n == p.size && (p.total < 0 || n == p.total)
 }
 
-// bodyProgress returns the progress to which the response's body is appended: the delivered
-// one, or a new one. The fault is set if the body fits neither.
+// bodyProgress returns the progress that the response's body continues: that of the delivered
+// bytes, or a new one. The fault is set if the body does not continue the delivered bytes and
+// cannot start again.
 func (a *attempt) bodyProgress() (*progress, *fault.Error) {
-	p := a.continued
+	p := a.resuming
 	switch {
 	case p == nil:
 		return newProgress(a), nil
@@ -157,7 +162,7 @@ func (a *attempt) bodyProgress() (*progress, *fault.Error) {
 		}
 		return p, nil
 	}
-	p.misfit = true
+	p.mismatch = true
 	return p, fault.New(classify.BodyInterrupted, classify.PhaseTransfer, "resume_mismatch")
 }
 
@@ -203,9 +208,9 @@ func (a *attempt) validator() string {
 	return lastModified
 }
 
-// isFrom reports whether a hop requested the resource that the body came from: a validator
-// is valid for one resource only. The query is ignored, because it changes each time if a
-// redirect leads to signed URLs.
+// isFrom reports whether a hop requested the resource that the body came from, because a
+// validator is valid for one resource only. It ignores the query, which is another one each time
+// if a redirect leads to signed URLs.
 func (p *progress) isFrom(hop *hopRequest) bool {
 	at := withoutQuery(hop.url)
 	if p.url == "" {
@@ -239,7 +244,7 @@ func (p *progress) fits(resp *http.Response) bool {
 		return false
 	}
 	if total < 0 && p.total < 0 {
-		return false // it may not be the end
+		return false // the end of the range may not be the end of the body
 	}
 	if slices.ContainsFunc(resp.Header["Content-Type"], isParts) {
 		return false
@@ -279,7 +284,7 @@ func parseContentRange(s string) (first, last, total int64, ok bool) {
 	return first, last, total, ok
 }
 
-// digits reads 1*DIGIT.
+// digits parses a number that consists of digits only.
 func digits(s string) (int64, bool) {
 	if strings.Trim(s, "0123456789") != "" {
 		return 0, false

@@ -1,5 +1,67 @@
 package fetch
 
+// The calls of one fetch, in the order of the code. A call is indented below its caller. A line
+// without a file is in the file of the line above. To read the package, follow this list.
+//
+//	Client.Fetch                         run.go
+//	  Client.newRun
+//	  run.loop                           loop.go            go-retryablehttp calls RoundTrip, checkRetry and backoff
+//	    attemptTransport.RoundTrip
+//	      run.runAttempt
+//	        run.newAttempt               attempt.go
+//	          run.progressToResume       resume.go          the body that an earlier attempt delivered a part of
+//	        attempt.follow               attempt.go         sends requests until a response is no redirect
+//	          attempt.send
+//	            attempt.newExchange
+//	            attempt.roundTrip
+//	              attempt.authorize      credentials.go
+//	              Exchange.Connect       conns/exchange.go  takes an idle connection or makes one
+//	              Exchange.RoundTrip                        sends the request and reads the head
+//	            attempt.failWith         attempt.go         if there is no head
+//	          attempt.redirect
+//	            ResolveRedirect          redirect.go
+//	            attempt.nextHop          attempt.go
+//	          attempt.discard                               the response that redirects
+//	        attempt.finish
+//	          attempt.consume            body.go            reads the body of the last response
+//	            attempt.deliver
+//	              attempt.bodyProgress   resume.go          a new body, or the rest of one
+//	              bodyReader.read        body.go
+//	                bodyReader.copy
+//	                  bodyReader.pass
+//	                    output.wrote     output.go
+//	                      output.flush
+//	                        output.send                     passes a BodyChunk to the Sink
+//	            attempt.readErrorBody    body.go            a body that is not delivered
+//	            Exchange.End             conns/exchange.go  gives the connection back
+//	          run.settle                 settle.go
+//	            attempt.observe
+//	            classify.Decide          classify/decide.go
+//	            run.refresh              credentials.go     if the credential was rejected
+//	            attempt.failureOf        settle.go
+//	            run.emitFinished                            passes AttemptFinished to the Sink
+//	    checkRetry                       loop.go            whether to make another attempt
+//	    backoff                                             how long to wait before it
+//	  Client.conclude                    settle.go
+//	    run.outcome
+//	  run.close                          run.go
+//
+// A retry. run.settle stores what classify.Decide returned in run.decision. checkRetry and
+// backoff return it to go-retryablehttp, which waits and calls RoundTrip again. The next
+// attempt starts at run.startHop: the first hop, or the one that failed.
+//
+// A redirect. attempt.redirect returns the next request, and attempt.follow sends it. If there
+// is none because the redirect must not be followed, it records why, and the attempt ends.
+//
+// A resumed body. output.send records in run.delivered how much the Sink has. If the body can be
+// resumed, the next attempt asks for the rest of it (progress.rangeRequest), and
+// attempt.bodyProgress checks that the response is that rest.
+//
+// A cancelled fetch. run.cancel ends it with a cause: its time limit, an error of the Sink, or
+// Client.End. It cancels the exchange in flight and the wait between two attempts, and so does
+// the caller's context. A cancelled exchange fails, and attempt.exchangeCause returns why. A
+// cancelled wait ends run.loop, which calls run.settleCancelled. A shutdown cancels only waits.
+
 import (
 	"context"
 	"errors"
@@ -20,29 +82,29 @@ type run struct {
 	client   *Client
 	req      *Request
 	sink     Sink
-	caller   context.Context
+	caller   context.Context // the context that was passed to Fetch
 	start    time.Time
-	clock    timers.Clock
-	total    timers.Limit // the fetch's own time limit
-	deadline time.Time    // of total, or of the caller if that is earlier
+	clock    timers.Clock // the timer of all time limits
+	total    timers.Limit // the time limit of the fetch
+	deadline time.Time    // of total, or of caller if that is earlier
 	jar      *cookiejar.Jar
-	cookies  int // stored in the jar
+	cookies  int // stored in jar
 
-	origin   hopRequest  // the first hop of the fetch
-	firstHop *hopRequest // the first hop of the next attempt
-	sinkErr  error       // the sink's error; it is not called again
+	initialHop hopRequest  // the request that the caller described
+	startHop   *hopRequest // the first request of the next attempt
+	sinkErr    error       // the error that the sink returned; it is not called again
 
 	attempts  int
 	exchanges int
 	onCaller  bool      // attempts run on the goroutine that called Fetch
 	refreshed bool      // the credential was refreshed, which is done once
-	delivered *progress // of the body, before this fetch too; nil: no byte was delivered
+	delivered *progress // of the body that was delivered in part, in this fetch or before its resume point; or nil
 	decision  classify.Decision
 	failure   *Failure // of the last attempt
-	failed    hopError // of the last attempt
+	failedHop hopError // of the last attempt, for the log
 
-	last      head // kept however the fetch ends (I5); without a response it has only the URL of the last hop
-	lastError []byte
+	last          head // of the last response in any attempt (I5); until there is one, it has only the URL of the last hop
+	lastErrorBody []byte
 
 	// Results of the last attempt. The attempt itself is released before a wait.
 	lastHops       []Hop
@@ -51,8 +113,8 @@ type run struct {
 	charges        charges // bytes charged for all of the above
 
 	mu            sync.Mutex
-	cause         error           // why the fetch was cancelled; nil: it was not, or by its caller's context
-	inFlight      *conns.Exchange // the current exchange; nil: none
+	cause         error           // why the fetch was cancelled; nil: it was not, or by the caller's context
+	inFlight      *conns.Exchange // the exchange of the last hop, which may have ended; nil: none
 	waitCtx       context.Context // ends with the fetch; nil: nothing has waited yet
 	cancelWaitCtx context.CancelCauseFunc
 	waiting       bool // between attempts or for a credential, when a shutdown ends the fetch
@@ -82,10 +144,10 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 		r.loop(c.engine)
 	}
 	if r.onCaller {
-		return c.finish(ctx, r)
+		return c.conclude(ctx, r)
 	}
 	var out *Outcome
-	c.workers.Call(func() { out = c.finish(ctx, r) }) // a log line needs more stack than waiting for an origin
+	c.workers.Call(func() { out = c.conclude(ctx, r) }) // a log line needs more stack than waiting for an origin
 	return out
 }
 
@@ -106,15 +168,15 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 	if req.Cookies {
 		r.jar, _ = cookiejar.New(&cookiejar.Options{PublicSuffixList: publicsuffix.List})
 	}
-	r.origin = hopRequest{method: req.Method, url: req.URL, header: c.firstHeader(req), body: req.Body}
-	r.firstHop = &r.origin
+	r.initialHop = hopRequest{method: req.Method, url: req.URL, header: c.firstHeader(req), body: req.Body}
+	r.startHop = &r.initialHop
 	r.delivered = req.resumeAt()
 	c.runs.add(r)
 	return r
 }
 
-// close releases the timer, the contexts and the connection of the fetch. There still is an
-// exchange only if a sink or an observer has panicked.
+// close releases the timer, the contexts and the connection of the fetch. The exchange has ended
+// before, unless a sink or an observer has panicked.
 func (r *run) close() {
 	r.clock.Stop()
 	if r.inFlight != nil {

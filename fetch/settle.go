@@ -16,28 +16,28 @@ func (r *run) settle(a *attempt) {
 	o := a.observe(a.resp)
 	d := classify.Decide(&r.req.Policy, &o)
 	if d.Verdict == classify.Retry && o.Auth == classify.NotAsked && d.DelaySource == classify.FromAuthRefresh {
-		if result := r.refresh(a); r.endCause() == nil {
+		if result := r.refresh(a); r.endCause() == nil { // the next attempt needs a new credential (A2)
 			o.Auth, o.TimeLeft = result, r.timeLeft()
 			d = classify.Decide(&r.req.Policy, &o)
 		}
 	}
-	if ended := r.endCause(); d.Verdict == classify.Retry && ended != nil { // W5: before the wait, or during a refresh
+	if ended := r.endCause(); d.Verdict == classify.Retry && ended != nil { // before the wait, or during the refresh (W5)
 		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, fault.ReasonOf(ended))
 		o.Faults, o.TimeLeft = a.faults, r.timeLeft()
 		d = classify.Decide(&r.req.Policy, &o)
 	}
 	r.decision, r.failure = d, a.failureOf(&d)
-	r.failed = a.hopError()
+	r.failedHop = a.hopError()
 	r.keepCharges(a)
 	if a.response != nil {
-		r.last, r.lastError = a.head, a.errorBody
+		r.last, r.lastErrorBody = a.head, a.errorBody
 	} else if r.last.response == nil {
 		r.last.url = a.hop.urlText()
 	}
 	r.lastHops, r.lastBody, r.lastInlineBody = a.hops, a.body, a.inlineBody
-	r.firstHop = &r.origin
+	r.startHop = &r.initialHop
 	if d.Start == classify.FailedHop {
-		r.firstHop = a.hop
+		r.startHop = a.hop
 	}
 	r.logAttempt(a)
 	r.emitFinished(a)
@@ -59,7 +59,7 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 		Observed:      now, TimeLeft: max(a.run.deadline.Sub(now), 0),
 	}
 	switch {
-	case a.complete(): // no bytes were missing
+	case a.alreadyComplete(): // as good as a 206 with the bytes that are missing: none
 		o.Status = http.StatusPartialContent
 	case resp != nil:
 		o.Status = resp.StatusCode
@@ -121,14 +121,14 @@ func (r *run) emitFinished(a *attempt) {
 // releaseForWait releases what a wait does not need. The exchange is over, and a fetch that ends
 // during the wait has another failure.
 func (r *run) releaseForWait() {
-	r.failure, r.failed = nil, hopError{}
+	r.failure, r.failedHop = nil, hopError{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inFlight = nil
 }
 
-// finish reports the end of a fetch and returns its outcome.
-func (c *Client) finish(ctx context.Context, r *run) *Outcome {
+// conclude returns the outcome of a fetch, after it has logged and reported it.
+func (c *Client) conclude(ctx context.Context, r *run) *Outcome {
 	out := r.outcome()
 	r.logEnd(out)
 	if c.observer != nil {
@@ -140,11 +140,11 @@ func (c *Client) finish(ctx context.Context, r *run) *Outcome {
 // outcome returns how the fetch ended.
 func (r *run) outcome() *Outcome {
 	if r.attempts == 0 && r.failure == nil {
-		r.endWait() // nothing was sent: no time left, cancelled, or shutting down
+		r.settleCancelled() // nothing was sent: no time left, cancelled, or shutting down
 	}
 	out := &Outcome{
 		Kind: r.decision.Kind, FinalURL: r.last.url,
-		Response: r.last.response, ResponseAttempt: r.last.attempt, ErrorBody: r.lastError,
+		Response: r.last.response, ResponseAttempt: r.last.attempt, ErrorBody: r.lastErrorBody,
 		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges,
 		Hops: r.lastHops, Body: r.lastBody, Total: time.Since(r.start),
 	}
@@ -159,24 +159,24 @@ func (r *run) outcome() *Outcome {
 	return out
 }
 
-// endWait settles a fetch that was cancelled outside an attempt (W5).
-func (r *run) endWait() {
+// settleCancelled settles a fetch that was cancelled before its first attempt or between two (W5).
+func (r *run) settleCancelled() {
 	cause := r.cancelCause()
-	r.endAs(orDefault(classify.Error(classify.NoPhase, cause), classify.Internal), fault.ReasonOf(cause), "")
+	r.settleAs(orDefault(classify.Error(classify.NoPhase, cause), classify.Internal), fault.ReasonOf(cause), "")
 }
 
-// endAs settles a fetch that ends outside an attempt. An empty text means the message of the
+// settleAs settles a fetch that ends outside an attempt. An empty text means the message of the
 // class.
-func (r *run) endAs(class classify.Class, reason, text string) {
+func (r *run) settleAs(class classify.Class, reason, text string) {
 	o := classify.Observation{Method: r.req.Method, Attempt: r.attempts,
 		Faults: classify.FaultsOf(class), Observed: time.Now()}
 	r.decision = classify.Decide(&r.req.Policy, &o)
-	r.failed = hopError{}
-	if text == "" && r.caller != nil {
+	r.failedHop = hopError{}
+	if text == "" && r.caller != nil { // nil: the fetch was refused, and has no deadline
 		text = r.message(&r.decision, "")
 	}
 	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
-		Message: orDefault(text, message(class, "")), Reason: reason,
+		Message: orDefault(text, classMessage(class, "")), Reason: reason,
 		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}
 }
 
@@ -185,6 +185,6 @@ func (r *run) endAs(class classify.Class, reason, text string) {
 // fetch is logged and observed like any other.
 func (c *Client) Refuse(ctx context.Context, req *Request, class classify.Class, text string) *Outcome {
 	r := &run{client: c, req: req, start: time.Now()}
-	r.endAs(class, "", text)
-	return c.finish(ctx, r)
+	r.settleAs(class, "", text)
+	return c.conclude(ctx, r)
 }

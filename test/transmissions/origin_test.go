@@ -26,7 +26,7 @@ import (
 // until waits for a condition, and fails the test if it does not come true.
 func until(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	rig.Until(ctx, t, what, done)
 }

@@ -52,7 +52,7 @@ func TestSilentConnection(t *testing.T) {
 			})
 			until(t, "the slow response has begun", func() bool { return len(o.requests("/slow")) == 1 })
 			r := newRequest(t, p.profile, http.MethodGet, o.url+"/silent")
-			r.Policy.MaxAttempts, r.HeaderTimeout = 3, time.Second
+			r.Policy.MaxAttempts, r.HeaderTimeout = 3, 2*time.Second
 			e := run(t.Context(), client, r)
 			if e.Kind != classify.Success || e.Attempts != 2 || e.attempts[0].Failure.Class != classify.ResponseTimeout {
 				t.Errorf("%s after %d attempts, %+v: want RESPONSE_TIMEOUT and then success", e.Kind, e.Attempts, e.Failure)
@@ -106,7 +106,7 @@ func TestSickConnections(t *testing.T) {
 			client := newClient(t)
 			warm(t, client, o)
 			r := newRequest(t, classify.Standard, http.MethodGet, o.url+"/sick")
-			r.Policy.MaxAttempts, r.HeaderTimeout, r.IdleTimeout = 1, time.Second, time.Second
+			r.Policy.MaxAttempts, r.HeaderTimeout, r.IdleTimeout = 1, 2*time.Second, 2*time.Second
 			if e := run(t.Context(), client, r); e.class() != row.class.String() || e.sent() != 1 {
 				t.Errorf("%s, %s, %d requests, %+v: want %s", e.Kind, e.class(), e.sent(), e.Failure, row.class)
 			}

@@ -151,7 +151,7 @@ func (c cell) check(t *testing.T) {
 	r := newRequest(t, c.profile, c.method, o.url+"/fault")
 	r.Policy.MaxAttempts = c.max
 	if c.class == classify.ResponseTimeout {
-		r.HeaderTimeout = time.Second
+		r.HeaderTimeout = 2 * time.Second
 	}
 	e := run(t.Context(), client, r)
 	recent := time.Since(began) < 800*time.Millisecond
