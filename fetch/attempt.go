@@ -19,11 +19,12 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// hopRequest is one request of a chain.
+// hopRequest is one request of a redirect chain, without the cookies and the credential, which
+// are added when it is sent.
 type hopRequest struct {
 	method string
 	url    *url.URL
-	text   string // of [hopRequest.urlText]; empty: not needed yet
+	text   string // what urlText returns; empty: not needed yet
 	header http.Header
 	body   []byte // nil once a redirect has dropped it
 }
@@ -43,27 +44,27 @@ type attempt struct {
 	number int
 	limit  timers.Limit // the attempt's own time limit
 
-	hop      *hopRequest // the current or the last one
-	hops     []Hop
+	hop      *hopRequest    // the current or the last one
+	hops     []Hop          // what callers see of each hop
 	sent     []*hopRequest  // the requests as they were sent, for the loop check
 	sentRoom [1]*hopRequest // memory for sent, enough in the common case
 
-	resp     *http.Response // of the last hop; its body is read by consume
-	response *Response
-	head     head // the head that callers see; see [attempt.shownHead]
+	resp     *http.Response // of the last hop; consume reads its body
+	response *Response      // the same for callers
+	head     head           // the head that callers see, which may be that of an earlier attempt; see [attempt.shownHead]
 
-	exchange *conns.Exchange // of the hop; set under the run's lock
+	exchange *conns.Exchange // of the current hop; set under the run's lock
 	cause    error           // why the attempt was cancelled, or nil; guarded by the run's lock
 
-	location classify.Location
-	faults   classify.Faults
-	phase    classify.Phase
+	location classify.Location // how the Location of the last response is treated
+	faults   classify.Faults   // the classes of all failures
+	phase    classify.Phase    // of the first failure, as are reason and note
 	reason   string
-	note     errorNote // of the first failure
+	note     errorNote
 
 	credential   string    // sent with the last hop
 	noCredential bool      // the provider had none
-	refreshError string    // why the refresh failed; empty: it did not, or there was none
+	refreshError string    // why the refresh of the credential failed; empty: it did not, or there was none
 	resuming     *progress // the body that this attempt resumes; nil: it starts at the first byte
 	body         BodySummary
 	inlineBody   []byte
@@ -77,7 +78,7 @@ type attempt struct {
 
 // newAttempt starts an attempt.
 func (r *run) newAttempt() *attempt {
-	r.setWaiting(false)
+	r.setWaiting(false) // backoff has set it before the wait
 	r.attempts++
 	a := &attempt{run: r, number: r.attempts, hop: r.startHop}
 	a.limit.Init(&r.clock, a.cancel)
@@ -117,8 +118,8 @@ func (a *attempt) follow() {
 	}
 }
 
-// send makes the request of the current hop and returns its response, or nil if there is
-// none.
+// send sends the request of the current hop and returns the response. It returns nil if there is
+// none that counts, and has recorded why.
 func (a *attempt) send() *http.Response {
 	x := a.newExchange()
 	a.hops = append(a.hops, Hop{Method: a.hop.method, URL: a.hop.urlText(), Start: time.Since(a.run.start)})
@@ -139,7 +140,7 @@ func (a *attempt) send() *http.Response {
 		x.End()
 		return nil
 	}
-	if resp.StatusCode < 100 { // 0 is what classify calls none
+	if resp.StatusCode < 100 { // not a status, and 0 means no response in package classify
 		a.fail(classify.Protocol, classify.PhaseProcessing, "status")
 	}
 	return resp
@@ -167,8 +168,8 @@ func (a *attempt) setExchange(x *conns.Exchange) {
 	}
 }
 
-// roundTrip checks the target, adds what each request gets anew, connects, and sends the
-// request.
+// roundTrip checks the URL, adds cookies and the credential, connects, sends the request and
+// reads the response head.
 func (a *attempt) roundTrip(x *conns.Exchange) (*http.Response, error) {
 	if err := a.run.client.guard.CheckURL(a.hop.url); err != nil {
 		return nil, err
@@ -198,16 +199,16 @@ func (a *attempt) request(hop *hopRequest) http.Request {
 	return req
 }
 
-// setField adds to what goes out with one request. The hop's own header stays as it
-// is: later requests are made from it.
+// setField sets a header field of one request. The header of the hop is not changed, because
+// later requests are made from it.
 func setField(req *http.Request, name string, values ...string) {
 	req.Header = maps.Clone(req.Header)
 	req.Header[name] = values
 }
 
-// target says which connections a request may use. One that may not be repeated, or that
-// authenticates its connection (spec A5), goes alone. The last attempt takes no connection
-// that the origin may be about to close (spec I6).
+// target returns where a request goes and which connections it may use. A request that must not
+// be repeated, or that authenticates its connection (spec A5), goes alone. The last attempt uses
+// no connection that the origin may be about to close (spec I6).
 func (a *attempt) target(req *http.Request) conns.Target {
 	return conns.Target{
 		URL:    req.URL,
@@ -265,14 +266,14 @@ func (a *attempt) exchangeCause() error {
 	return cause
 }
 
-// fail records a failure. The reason of the first one is kept.
+// fail records a failure. Only the first one keeps its phase and reason.
 func (a *attempt) fail(class classify.Class, phase classify.Phase, reason string) {
 	if a.faults == 0 {
 		a.phase, a.reason = phase, reason
 	}
 	a.faults = a.faults.With(class)
 	if class == classify.Protocol {
-		a.exchange.Retire() // what follows on the connection cannot be trusted
+		a.exchange.Retire() // nothing that follows on the connection can be trusted
 	}
 }
 
@@ -292,15 +293,15 @@ func (a *attempt) redirect(resp *http.Response) *hopRequest {
 	if a.location == classify.InScope {
 		next = a.nextHop(&step)
 	}
-	seen := a.observe(resp)
+	seen := a.observe(resp) // with the failure that nextHop may have recorded
 	if d := classify.Decide(&a.run.req.Policy, &seen); d.Follow {
 		return next
 	}
 	return nil
 }
 
-// nextHop checks a redirect against P1, R3 and R2. It returns the next request, or nil and records
-// why there is none.
+// nextHop checks a redirect against the egress policy (P1), its URL (R3) and the requests before
+// it (R2). It returns the next request, or nil after it has recorded why there is none.
 func (a *attempt) nextHop(step *Step) *hopRequest {
 	if step.URL != nil {
 		if err := a.run.client.guard.CheckURL(step.URL); err != nil {
@@ -342,8 +343,8 @@ func sameRequest(a, b *hopRequest) bool {
 	return true
 }
 
-// discard gives up a response that is not wanted. A short body is read, so that
-// the connection can carry the next hop, but not waited for.
+// discard ends the exchange of a redirect response. It reads a short body first, because HTTP/1
+// can use the connection again only then, but it hardly waits for it.
 func (a *attempt) discard(resp *http.Response) {
 	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
 	if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
@@ -361,7 +362,7 @@ func (a *attempt) emitRedirect(resp *http.Response) {
 	a.emit(RedirectFollowed{Attempt: a.number, Hop: followed})
 }
 
-// finish reads the last response of the attempt, and settles the attempt.
+// finish reads the body of the last response, and settles the attempt.
 func (a *attempt) finish() {
 	a.consume()
 	a.limit.Stop()

@@ -111,10 +111,10 @@ func BenchmarkPaths(b *testing.B) {
 			benchPath(b, &req, nil, nil, check)
 		})
 		b.Run(row.name+"/watched", func(b *testing.B) {
-			told := 0
-			benchPath(b, req, new(attempted), func(fetch.Event) error { told++; return nil }, check)
-			if told == 0 {
-				b.Error("no event was told")
+			events := 0
+			benchPath(b, req, new(attempted), func(fetch.Event) error { events++; return nil }, check)
+			if events == 0 {
+				b.Error("no event was emitted")
 			}
 		})
 	}

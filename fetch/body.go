@@ -57,7 +57,7 @@ func (a *attempt) deliverNothing() {
 	r.summarise()
 }
 
-// deliver reads a 2xx response's body.
+// deliver reads and checks the body of a 2xx response, and delivers it as the request says.
 func (a *attempt) deliver() {
 	p, mismatch := a.bodyProgress()
 	r := newBodyReader(a, p)
@@ -137,12 +137,12 @@ func (a *attempt) failBody(r *bodyReader, err error) {
 // hashes the decoded bytes, and passes them to out.
 type bodyReader struct {
 	a        *attempt
-	progress *progress
-	idle     idleReader
-	raw      coding.Counter
+	progress *progress      // of the whole body
+	idle     idleReader     // limits the time of a read
+	raw      coding.Counter // counts the bytes on the wire, and keeps their error
 	dec      coding.Decoder
 	out      output
-	limit    int64
+	limit    int64 // of the body's size
 }
 
 // codingOverhead is how far the encoded bytes may exceed the size limit: a coding adds a

@@ -76,7 +76,7 @@ func checkDelivery(t *testing.T, params string, r *fetch.Request, res *result, w
 		t.Errorf("%s: %d bytes on the wire, %d decoded", params, res.Body.EncodedSize, res.Body.Size)
 	}
 	http1 := res.Hops[len(res.Hops)-1].Exchange.Protocol == "HTTP/1.1"
-	if told := strings.Contains(params, "no-length") && http1; res.Body.LengthKnown == told {
+	if noLength := strings.Contains(params, "no-length") && http1; res.Body.LengthKnown == noLength {
 		t.Errorf("%s: length known is %t", params, res.Body.LengthKnown)
 	}
 }
@@ -93,9 +93,9 @@ func TestHoldBack(t *testing.T) {
 		attempts   int
 		delivered  int
 	}{
-		{"a cut within it is an ordinary retry", "/s/k/200:size=100000,cut=50000/200:size=100000", 512 << 10, 0, 0, 2, 100000},
-		{"a cut beyond it ends the fetch", "/s/k/200:size=100000,cut=50000/200:size=100000", 1000, classify.BodyInterrupted, classify.BodyCommitted, 1, 50000},
-		{"a cut at the first byte is within any", "/s/k/200:size=100000,cut=0/200:size=100000", 1000, 0, 0, 2, 100000},
+		{"an interruption within it is a retry", "/s/k/200:size=100000,cut=50000/200:size=100000", 512 << 10, 0, 0, 2, 100000},
+		{"an interruption after it ends the fetch", "/s/k/200:size=100000,cut=50000/200:size=100000", 1000, classify.BodyInterrupted, classify.BodyCommitted, 1, 50000},
+		{"an interruption at the first byte is a retry", "/s/k/200:size=100000,cut=0/200:size=100000", 1000, 0, 0, 2, 100000},
 		{"no hold-back", "/s/k/200:size=100000,cut=50000/200:size=100000", 0, classify.BodyInterrupted, classify.BodyCommitted, 1, 50000},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestHoldBack(t *testing.T) {
 				t.Errorf("%d bytes delivered, want %d", len(res.body), len(want))
 			}
 			if res.Failure != nil && res.Body.Size != int64(row.delivered) {
-				t.Errorf("summary says %d bytes, delivered %d", res.Body.Size, row.delivered)
+				t.Errorf("summary has %d bytes, %d were delivered", res.Body.Size, row.delivered)
 			}
 		})
 	}
@@ -161,26 +161,26 @@ func TestBodyLimits(t *testing.T) {
 	}{
 		{"at the limit", "/s/k/200:size=1000", func(r *fetch.Request) { r.MaxBodyBytes = 1000 }, 0, 1000, false},
 		{"one over the limit", "/s/k/200:size=1001", func(r *fetch.Request) { r.MaxBodyBytes = 1000 }, classify.BodyTooLarge, 0, false},
-		{"one over, length not told", "/s/k/200:size=1001,chunked", func(r *fetch.Request) { r.MaxBodyBytes = 1000 }, classify.BodyTooLarge, 0, false},
+		{"one over, length unknown", "/s/k/200:size=1001,chunked", func(r *fetch.Request) { r.MaxBodyBytes = 1000 }, classify.BodyTooLarge, 0, false},
 		{"one over, coded", "/s/k/200:size=1001,coding=gzip", func(r *fetch.Request) { r.MaxBodyBytes = 1000 }, classify.BodyTooLarge, 0, false},
-		{"cut at the limit", "/s/k/200:size=1001", func(r *fetch.Request) { r.MaxBodyBytes, r.Truncate = 1000, true }, 0, 1000, true},
-		{"nothing to cut", "/s/k/200:size=1000,chunked", func(r *fetch.Request) { r.MaxBodyBytes, r.Truncate = 1000, true }, 0, 1000, false},
-		{"cut to nothing", "/s/k/200:size=10", func(r *fetch.Request) { r.MaxBodyBytes, r.Truncate = 0, true }, 0, 0, true},
+		{"truncated at the limit", "/s/k/200:size=1001", func(r *fetch.Request) { r.MaxBodyBytes, r.Truncate = 1000, true }, 0, 1000, true},
+		{"nothing to truncate", "/s/k/200:size=1000,chunked", func(r *fetch.Request) { r.MaxBodyBytes, r.Truncate = 1000, true }, 0, 1000, false},
+		{"truncated to nothing", "/s/k/200:size=10", func(r *fetch.Request) { r.MaxBodyBytes, r.Truncate = 0, true }, 0, 0, true},
 		{"inline takes 1 MiB", "/s/k/200:size=1048576", func(r *fetch.Request) { r.Delivery = fetch.Inline }, 0, 1 << 20, false},
-		{"inline takes no more", "/s/k/200:size=1048577", func(r *fetch.Request) { r.Delivery = fetch.Inline }, classify.BodyTooLarge, 0, false},
+		{"inline takes at most 1 MiB", "/s/k/200:size=1048577", func(r *fetch.Request) { r.Delivery = fetch.Inline }, classify.BodyTooLarge, 0, false},
 		{"a type that is wanted", "/s/k/200:size=10,type=text%2Fhtml;charset=utf-8", func(r *fetch.Request) { r.Content.MediaTypes = []string{"text/*"} }, 0, 10, false},
 		{"a type that is not", "/s/k/200:size=10,type=image%2Fpng", func(r *fetch.Request) { r.Content.MediaTypes = []string{"text/*", "application/xhtml+xml"} }, classify.ContentType, 0, false},
 		{"no type at all", "/s/k/200:size=10,type=none", func(r *fetch.Request) { r.Content.MediaTypes = []string{"*/*"} }, classify.ContentType, 0, false},
-		{"204 has no type to want", "/s/k/204:type=none", func(r *fetch.Request) { r.Content.MediaTypes = []string{"text/html"} }, 0, 0, false},
+		{"a 204 has no media type to check", "/s/k/204:type=none", func(r *fetch.Request) { r.Content.MediaTypes = []string{"text/html"} }, 0, 0, false},
 		{"an empty body that must not be", "/s/k/200:size=0", func(r *fetch.Request) { r.Content.RequireBody = true }, classify.EmptyBody, 0, false},
 		{"an empty body that may be", "/s/k/200:size=0", nil, 0, 0, false},
-		{"204 is empty by nature", "/s/k/204", func(r *fetch.Request) { r.Content.RequireBody = true }, 0, 0, false},
+		{"a 204 has no body to require", "/s/k/204", func(r *fetch.Request) { r.Content.RequireBody = true }, 0, 0, false},
 		{"HEAD too", "/s/k/200:size=10", func(r *fetch.Request) { r.Method, r.Content.RequireBody = "HEAD", true }, 0, 0, false},
-		{"bytes that are no UTF-8", "/s/k/200:charset-bytes=badutf8,type=text%2Fhtml;charset=utf-8", func(r *fetch.Request) { r.Content.RequireCharset = true }, classify.Undecodable, -1, false},
+		{"bytes that are not UTF-8", "/s/k/200:charset-bytes=badutf8,type=text%2Fhtml;charset=utf-8", func(r *fetch.Request) { r.Content.RequireCharset = true }, classify.Undecodable, -1, false},
 		{"without require_charset", "/s/k/200:charset-bytes=badutf8,type=text%2Fhtml;charset=utf-8", nil, 0, -1, false},
-		{"204 where something was said", "/s/k/204", func(r *fetch.Request) { r.Integrity.Size = 5 }, classify.Integrity, -1, false},
-		{"204 where nothing was said", "/s/k/204", func(r *fetch.Request) { r.Integrity = fetch.Integrity{Size: 0, SHA256: sum(nil)} }, 0, 0, false},
-		{"the size that was said", "/s/k/200:size=10", func(r *fetch.Request) { r.Integrity.Size = 10 }, 0, 10, false},
+		{"a 204 with an expected size", "/s/k/204", func(r *fetch.Request) { r.Integrity.Size = 5 }, classify.Integrity, -1, false},
+		{"a 204 without an expected size", "/s/k/204", func(r *fetch.Request) { r.Integrity = fetch.Integrity{Size: 0, SHA256: sum(nil)} }, 0, 0, false},
+		{"the expected size", "/s/k/200:size=10", func(r *fetch.Request) { r.Integrity.Size = 10 }, 0, 10, false},
 		{"another size", "/s/k/200:size=10", func(r *fetch.Request) { r.Integrity.Size = 11 }, classify.Integrity, -1, false},
 		{"another digest", "/s/k/200:size=10", func(r *fetch.Request) { r.Integrity.SHA256 = sum([]byte("x")) }, classify.Integrity, -1, false},
 	} {
@@ -209,8 +209,8 @@ func TestBodyLimits(t *testing.T) {
 	}
 }
 
-// TestDigestThatWasSaid checks that a body with the expected digest succeeds.
-func TestDigestThatWasSaid(t *testing.T) {
+// TestExpectedDigest checks that a body with the expected digest succeeds.
+func TestExpectedDigest(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
 	r := w.request("http", "/s/k/200:size=5000,coding=gzip")
@@ -232,7 +232,7 @@ func TestAcceptEncoding(t *testing.T) {
 		decoded bool
 	}{
 		{"STANDARD", classify.Standard, nil, "gzip, br, zstd", true},
-		{"DOWNLOAD asks for none, and decodes what comes all the same", classify.Download, nil, "identity", true},
+		{"DOWNLOAD requests no coding, but decodes a coded body", classify.Download, nil, "identity", true},
 		{"keep_encoding", classify.Standard, func(r *fetch.Request) { r.KeepEncoding = true }, "identity", false},
 		{"the caller's own", classify.Standard, func(r *fetch.Request) { r.Header = http.Header{"Accept-Encoding": {"gzip"}} }, "gzip", false},
 		{"a part", classify.Standard, func(r *fetch.Request) { r.Header = http.Header{"Range": {"bytes=0-"}} }, "identity", true},

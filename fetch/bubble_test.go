@@ -108,11 +108,11 @@ func TestWaits(t *testing.T) {
 		{"Retry-After in seconds", classify.Standard, "/s/a/429:retry-after=7/200", nil, []time.Duration{7 * s}, 0, 7 * s},
 		{"Retry-After 0", classify.Standard, "/s/a/429:retry-after=0/200", nil, []time.Duration{0}, 0, 0},
 		{"Retry-After on a 503", classify.Standard, "/s/a/503:retry-after=3/200", nil, []time.Duration{3 * s}, 0, 3 * s},
-		{"Retry-After on a 500 is no one's", classify.Standard, "/s/a/500:retry-after=3/200", nil, []time.Duration{200 * ms}, 0, 200 * ms},
+		{"Retry-After on a 500 is ignored", classify.Standard, "/s/a/500:retry-after=3/200", nil, []time.Duration{200 * ms}, 0, 200 * ms},
 		{"Retry-After as a date", classify.Standard, "/s/a/429:retry-after-date=5,form=imf/200", nil, []time.Duration{5 * s}, 0, 5 * s},
 		{"Retry-After as an RFC 850 date", classify.Standard, "/s/a/429:retry-after-date=5,form=rfc850/200", nil, []time.Duration{5 * s}, 0, 5 * s},
 		{"Retry-After as an asctime date", classify.Standard, "/s/a/429:retry-after-date=5,form=asctime/200", nil, []time.Duration{5 * s}, 0, 5 * s},
-		{"Retry-After that is none", classify.Standard, "/s/a/429:retry-after=soon/200", nil, []time.Duration{200 * ms}, 0, 200 * ms},
+		{"Retry-After that is invalid", classify.Standard, "/s/a/429:retry-after=soon/200", nil, []time.Duration{200 * ms}, 0, 200 * ms},
 		{"Retry-After that overflows", classify.Standard, "/s/a/429:retry-after=9223372037/200", nil, nil, classify.RetryAfterTooLong, 0},
 		{"Retry-After too long", classify.Standard, "/s/a/429:retry-after=31/200", nil, nil, classify.RetryAfterTooLong, 0},
 		{"no time for the wait", classify.Standard, "/s/a/503",
@@ -135,7 +135,7 @@ func TestWaits(t *testing.T) {
 				}
 				for i, gap := range row.gaps {
 					if d := res.finished[i].Decision.Delay; d != gap {
-						t.Errorf("attempt %d tells a delay of %v, the origin saw %v", i+1, d, gap)
+						t.Errorf("attempt %d reports a delay of %v, the origin saw %v", i+1, d, gap)
 					}
 				}
 			})
@@ -335,7 +335,7 @@ func TestEnds(t *testing.T) {
 		{"cancel in a wait", "http://origin.example/s/e/503:retry-after=20", false, classify.Cancelled, 1, false},
 		{"shutdown in a wait", "http://origin.example/s/e/503:retry-after=20", true, classify.Shutdown, 1, true},
 		{"shutdown before a wait", "http://origin.example/s/e/503:delay=10s", true, classify.Shutdown, 1, true},
-		{"shutdown lets an attempt finish", "http://origin.example/s/e/200:delay=10s", true, 0, 1, false},
+		{"shutdown does not end an attempt", "http://origin.example/s/e/200:delay=10s", true, 0, 1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -145,9 +145,9 @@ func TestCertificateOfCallers(t *testing.T) {
 	}
 }
 
-// TestCertificateForEverybody checks that a profile without callers shares its
+// TestCertificateForAllCallers checks that a profile without callers shares its
 // connections among all callers.
-func TestCertificateForEverybody(t *testing.T) {
+func TestCertificateForAllCallers(t *testing.T) {
 	t.Parallel()
 	o := newCertified(t, false)
 	_, first := o.get("alice", "GET", "https://example.com/")
@@ -238,7 +238,7 @@ func TestSetOriginsInFlight(t *testing.T) {
 			t.Fatal(err)
 		}
 		if saw, second := o.get("alice", "GET", "https://example.com/"); saw != "none" || second == first {
-			t.Errorf("HTTP/2 %t: the origin saw %q on %s beside the request in flight, want none, not on %s", http2, saw, second, first)
+			t.Errorf("HTTP/2 %t: the origin saw %q on %s during the request in flight, want none, and not on %s", http2, saw, second, first)
 		}
 		o.resume <- struct{}{}
 		flight.Wait()

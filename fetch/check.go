@@ -73,5 +73,5 @@ func judgement(target string, err error) Judgement {
 	if err == nil {
 		return Judgement{Target: target}
 	}
-	return Judgement{Target: target, Reason: reason, Remedy: message(classify.TargetBlocked, reason)}
+	return Judgement{Target: target, Reason: reason, Remedy: classMessage(classify.TargetBlocked, reason)}
 }

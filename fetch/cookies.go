@@ -33,8 +33,7 @@ func (a *attempt) withCookies(hop *hopRequest) *hopRequest {
 	return &with
 }
 
-// Limits of the jar. Browsers have the same one for the size of a cookie. The others are as much
-// as a fetch can use.
+// Limits of the jar. maxCookieSize is that of browsers. The others are more than a fetch needs.
 const (
 	maxCookieBytes = 8 << 10 // of all cookies of one request
 	maxCookieSize  = 4 << 10

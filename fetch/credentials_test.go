@@ -76,10 +76,10 @@ func TestCredentials(t *testing.T) {
 		}, "auth_required auth_failed A2", false, 1, 2},
 		{"no token at all", "/s/k/200", func(_ *fetch.Request, tk *tokens) { tk.fail.Store(true) }, "auth_required auth_failed A2", false, 1, 1},
 		{"no attempt left", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Policy.MaxAttempts = 1 }, "auth_required attempts_exhausted I4", true, 1, 1},
-		{"a POST, which was not acted on", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Method = "POST" }, "ok", false, 2, 2},
-		{"a 403 is not asked about", "/s/k/403", nil, "forbidden not_retryable H4", false, 1, 1},
+		{"a POST that was not processed", "/s/k/" + wantsT2, func(r *fetch.Request, _ *tokens) { r.Method = "POST" }, "ok", false, 2, 2},
+		{"a 403 refreshes nothing", "/s/k/403", nil, "forbidden not_retryable H4", false, 1, 1},
 		{"a 503 between", "/s/k/503/" + wantsT2, nil, "ok", false, 3, 2},
-		{"a 401 from elsewhere", "/cross/k/302/http-other/401", nil, "auth_required not_retryable H3", false, 1, 1},
+		{"a 401 from another origin", "/cross/k/302/http-other/401", nil, "auth_required not_retryable H3", false, 1, 1},
 		{"no credentials", "/s/k/401", func(r *fetch.Request, _ *tokens) { r.Credentials = nil }, "auth_required not_retryable H3", false, 1, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestCredentials(t *testing.T) {
 			if f := out.Failure; f != nil {
 				got, retryable = fmt.Sprintf("%s %s %s", f.Class, out.StopReason, out.Rule), f.Retryable
 				if strings.Contains(fmt.Sprintf("%+v", *f), "t1") || strings.Contains(fmt.Sprintf("%+v", *f), "hush") {
-					t.Errorf("a secret is told: %+v", *f)
+					t.Errorf("a secret is reported: %+v", *f)
 				}
 			}
 			if got != row.want || retryable != row.retryable || out.Attempts != row.attempts || tk.asked.Load() != row.asked {
@@ -107,9 +107,9 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestCredentialsGoNowhereElse follows a redirect to another origin and back. All headers are
+// TestCredentialsStayAtTheirOrigin follows a redirect to another origin and back. All headers are
 // forwarded, but the credential is not.
-func TestCredentialsGoNowhereElse(t *testing.T) {
+func TestCredentialsStayAtTheirOrigin(t *testing.T) {
 	t.Parallel()
 	w, tk := newWire(t), new(tokens)
 	back := url.QueryEscape(w.origin.URL("http", "/s/back/200"))
@@ -178,11 +178,11 @@ func TestRefreshSlowerThanADeadline(t *testing.T) {
 	patientRequest := request("patient")
 	go func() { patient <- w.client.Fetch(context.Background(), patientRequest, nil) }()
 	if out := w.client.Fetch(t.Context(), hasty, nil); out.Failure == nil || out.Failure.Class != classify.Deadline {
-		t.Errorf("the hasty one: %+v, want deadline", out.Failure)
+		t.Errorf("the fetch with the short limit: %+v, want deadline", out.Failure)
 	}
 	close(release)
 	if out := <-patient; out.Kind != classify.Success {
-		t.Errorf("the patient one: %+v, want success", out.Failure)
+		t.Errorf("the fetch with the long limit: %+v, want success", out.Failure)
 	}
 	if got := tk.asked.Load(); got != 2 {
 		t.Errorf("%d tokens, want 2", got)

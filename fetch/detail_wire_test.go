@@ -212,7 +212,7 @@ func TestDetailOfHostileOrigins(t *testing.T) {
 		{"controls in a header line", "HTTP/1.1 200 OK\r\nX \x1b[2J\u202e\u009b \xff\r\n\r\n", `\\x1b[2J`},
 		{"a long header line", "HTTP/1.1 200 OK\r\nbad" + strings.Repeat("x", 60<<10) + "\r\n\r\n", "…"},
 		{"a header line that echoes the request", "HTTP/1.1 200 OK\r\nechoed " + echo + "\r\n\r\n", "[hidden] and [hidden] and [hidden] and [hidden] and [hidden]"},
-		{"a secret where the text is cut", "HTTP/1.1 200 OK\r\n" + strings.Repeat(token+" ", 140) + "\r\n\r\n", "[hidden] [hidden]"},
+		{"a secret where the text is truncated", "HTTP/1.1 200 OK\r\n" + strings.Repeat(token+" ", 140) + "\r\n\r\n", "[hidden] [hidden]"},
 		{"a status line that echoes the request", "HTTP/1.1 " + echo + "\r\n\r\n", "[hidden]"},
 		{"a secret that is a part of what replaces it", "HTTP/1.1 200 OK\r\nhidd " + strings.Repeat("hidd ", 9) + "\r\n\r\n", "[hidden] [hidden] [hidden]"},
 		{"a first line that echoes the request", token + "\r\n\r\n", "[hidden]"},
@@ -236,10 +236,10 @@ func TestDetailOfHostileOrigins(t *testing.T) {
 					t.Errorf("%s %q, want %q in it", what, text, row.want)
 				}
 				if strings.Contains(text, "hush") {
-					t.Errorf("%s %q holds a secret", what, text)
+					t.Errorf("%s %q contains a secret", what, text)
 				}
 				if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-					t.Errorf("%s %q holds what does not print", what, text)
+					t.Errorf("%s %q has unprintable characters", what, text)
 				}
 			}
 			if n := len(out.Failure.Detail); n > fetch.MaxDetailBytes {
@@ -249,7 +249,7 @@ func TestDetailOfHostileOrigins(t *testing.T) {
 				t.Errorf("error of %d bytes in the log, want 1 KiB at most", n)
 			}
 			if strings.Contains(r.lines.String(), "hush") {
-				t.Errorf("the log holds a secret: %s", r.lines)
+				t.Errorf("the log contains a secret: %s", r.lines)
 			}
 		})
 	}
@@ -285,7 +285,7 @@ func TestRefreshLine(t *testing.T) {
 		t.Errorf("error of the log %q, want %q", got, want)
 	}
 	if strings.Contains(r.lines.String(), "hush") {
-		t.Errorf("the log holds a secret: %s", r.lines)
+		t.Errorf("the log contains a secret: %s", r.lines)
 	}
 }
 
@@ -332,7 +332,7 @@ func TestDetailThroughAProxy(t *testing.T) {
 	for _, row := range []struct{ name, scheme, want string }{
 		{"that refuses a connection", "http", "origin.test:{port}"},
 		{"that refuses a connection, with TLS", "https", "origin.test:{port}"},
-		{"that is not there", "", "origin.test:{port}"},
+		{"that does not exist", "", "origin.test:{port}"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -348,7 +348,7 @@ func TestDetailThroughAProxy(t *testing.T) {
 				t.Errorf("failure %+v, want the detail %q", out.Failure, row.want)
 			}
 			if strings.Contains(r.lines.String(), "hush") {
-				t.Errorf("the log holds a secret: %s", r.lines)
+				t.Errorf("the log contains a secret: %s", r.lines)
 			}
 		})
 	}

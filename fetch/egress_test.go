@@ -133,8 +133,8 @@ func TestNamesOfForbiddenAddresses(t *testing.T) {
 		{"the metadata service", "http://origin.test/", []string{"169.254.169.254"}, classify.TargetBlocked, "address_not_allowed", 1, 0},
 		{"closed addresses only", "http://origin.test:{port}/", []string{"127.0.0.1", "10.0.0.1", "::1", "fe80::1"}, classify.TargetBlocked, "address_not_allowed", 1, 0},
 		{"a closed address before an open one", "http://origin.test:{port}/", []string{"127.0.0.1", "127.0.0.2"}, 0, "", 1, 1},
-		{"a closed address behind an open one", "http://origin.test:{port}/", []string{"127.0.0.2", "127.0.0.1"}, 0, "", 1, 1},
-		{"closed IPv6 beside open IPv4", "http://origin.test:{port}/", []string{"::1", "127.0.0.2"}, 0, "", 1, 1},
+		{"a closed address after an open one", "http://origin.test:{port}/", []string{"127.0.0.2", "127.0.0.1"}, 0, "", 1, 1},
+		{"closed IPv6 and open IPv4", "http://origin.test:{port}/", []string{"::1", "127.0.0.2"}, 0, "", 1, 1},
 		{"a closed port", "http://origin.test:{closed}/", []string{"127.0.0.2"}, classify.TargetBlocked, "port_not_allowed", 1, 0},
 		{"no address", "http://origin.test:{port}/", nil, classify.DNSNotFound, "", 3, 0},
 		{"a name that does not exist", "http://other.test:{port}/", []string{"127.0.0.2"}, classify.DNSNotFound, "", 3, 0},
@@ -214,7 +214,7 @@ func TestRedirectsToForbiddenTargets(t *testing.T) {
 		{"a hexadecimal number", "http://0x7f.1:{port}/", classify.RedirectRejected, "location_number_like_host", 1},
 		{"a zone", "http://[::1%25lo]:{port}/", classify.RedirectRejected, "location_zone", 1},
 		{"a name of a closed address", "http://closed.test:{port}/", classify.TargetBlocked, "address_not_allowed", 2},
-		{"a name that has changed its mind", "http://turncoat.test:{port}/again", classify.TargetBlocked, "address_not_allowed", 2},
+		{"a name whose addresses have changed", "http://turncoat.test:{port}/again", classify.TargetBlocked, "address_not_allowed", 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -233,7 +233,7 @@ func TestRedirectsToForbiddenTargets(t *testing.T) {
 				t.Errorf("%d hops, %d exchanges, %d attempts, want %d, 1, 1", len(out.Hops), out.Exchanges, out.Attempts, row.hops)
 			}
 			if judged := row.hops == 1; (out.Response != nil) != judged {
-				t.Errorf("the last response is %+v, want the 302 kept where no other hop was begun: %t", out.Response, judged)
+				t.Errorf("the last response is %+v, want the 302 kept if no other hop was started: %t", out.Response, judged)
 			}
 		})
 	}
@@ -253,7 +253,7 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		target := &url.URL{Scheme: scheme, Host: "origin.test"}
 		if u, err := httpproxy.FromEnvironment().ProxyFunc()(target); err != nil || u.String() != proxy {
-			t.Fatalf("the environment names %v, %v for %s, so that this tests nothing", u, err, target)
+			t.Fatalf("the environment gives %v, %v for %s, so this tests nothing", u, err, target)
 		}
 	}
 	r.want(t, r.fetch(t, "http://origin.test:{port}/"), classify.NoClass, "", 1)

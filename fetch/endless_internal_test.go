@@ -10,9 +10,9 @@ import (
 	"fetchd/classify"
 )
 
-// TestEndlessNothing checks that a body of endless empty parts is not read for ever, because
+// TestEndlessEmptyInput checks that a body of endless empty parts is not read for ever, because
 // the encoded bytes are limited too.
-func TestEndlessNothing(t *testing.T) {
+func TestEndlessEmptyInput(t *testing.T) {
 	t.Parallel()
 	var emptyMember bytes.Buffer
 	if err := gzip.NewWriter(&emptyMember).Close(); err != nil {
@@ -51,7 +51,7 @@ func TestEndlessNothing(t *testing.T) {
 					t.Errorf("truncate %t: read %d bytes, %d decoded, truncated %t", truncate, out.Body.EncodedSize, out.Body.Size, out.Body.Truncated)
 				}
 				if truncate != (out.Kind == classify.Success) || !truncate && (out.Failure.Class != classify.BodyTooLarge || out.Failure.Reason != "max_size_bytes") {
-					t.Errorf("truncate %t: %s, failure %+v, want BODY_TOO_LARGE, or success where the body may be cut", truncate, out.Kind, out.Failure)
+					t.Errorf("truncate %t: %s, failure %+v, want BODY_TOO_LARGE, or success if the body may be truncated", truncate, out.Kind, out.Failure)
 				}
 			}
 		})

@@ -29,7 +29,7 @@ type TimeoutError = timers.Error
 
 // message returns what went wrong. It includes the value of a limit and who set it.
 func (r *run) message(d *classify.Decision, reason string) string {
-	text, req := message(d.Class, reason), r.req
+	text, req := classMessage(d.Class, reason), r.req
 	switch d.Class {
 	case classify.BodyTooLarge:
 		switch reason {
@@ -92,9 +92,9 @@ func (r *run) timeText() string {
 	return r.req.limit("total_timeout", limit, by, "--max-total-timeout")
 }
 
-// message returns what went wrong and, if there is a remedy, what it is. It contains no text from
+// classMessage returns what went wrong and, if there is a remedy, what it is. It contains no text from
 // the origin.
-func message(c classify.Class, reason string) string {
+func classMessage(c classify.Class, reason string) string {
 	if remedy, ok := remedies[reason]; ok {
 		return messages[c] + ": " + remedy
 	}

@@ -31,18 +31,18 @@ func FuzzResolveRedirect(f *testing.F) {
 		rules := RedirectRules{Scope: Scope(bits % 3), ForbidDowngrade: bits&8 != 0}
 		step := ResolveRedirect(rules, from, from, methods[int(bits>>4)%len(methods)], int(status), location)
 		if from.String() != before {
-			t.Errorf("from %q to %q changed where it came from to %q", before, location, from)
+			t.Errorf("from %q to %q changed the first URL to %q", before, location, from)
 		}
 		if (step.Fault != classify.NoClass) != (step.Reason != "") || step.Fault != classify.NoClass && step.Fault != classify.RedirectRejected {
 			t.Errorf("from %q to %q: fault %s, reason %q", start, location, step.Fault, step.Reason)
 		}
 		if step.Location == classify.InScope && step.Fault == classify.NoClass {
 			if step.URL == nil {
-				t.Fatalf("from %q to %q: to be followed, but no URL", start, location)
+				t.Fatalf("from %q to %q: in scope, but without a URL", start, location)
 			}
 			next := step.URL.String()
 			if again, err := urls.Parse(next); err != nil || again.String() != next {
-				t.Errorf("from %q to %q: %s, of which Parse makes %v, %v", start, location, next, again, err)
+				t.Errorf("from %q to %q: %s, which Parse reads as %v, %v", start, location, next, again, err)
 			}
 		}
 	})

@@ -83,7 +83,7 @@ var anyType = []string{"*/*"}
 // that the service adds. The map and its values are shared and never changed.
 func (c *Client) firstHeader(r *Request) http.Header {
 	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Hops == 0 { // the common case
-		if r.takesCodings() {
+		if r.acceptsCodings() {
 			return c.defaultHeader
 		}
 		return c.defaultHeaderUncoded
@@ -113,19 +113,19 @@ func (c *Client) headerOf(r *Request) http.Header {
 }
 
 // The values of Accept-Encoding.
-var uncoded, coded = []string{"identity"}, []string{"gzip, br, zstd"}
+var noCodings, allCodings = []string{"identity"}, []string{"gzip, br, zstd"}
 
 // acceptEncoding returns the Accept-Encoding of a request whose caller sets none (spec §2).
 // It asks for no coding if the bytes are kept as sent, if the request has a Range, and for
 // downloads, because an encoded body cannot be resumed.
 func (r *Request) acceptEncoding() []string {
-	if r.takesCodings() {
-		return coded
+	if r.acceptsCodings() {
+		return allCodings
 	}
-	return uncoded
+	return noCodings
 }
 
-func (r *Request) takesCodings() bool {
+func (r *Request) acceptsCodings() bool {
 	return !r.KeepEncoding && r.Policy.Profile != classify.Download && r.Header.Get("Range") == ""
 }
 

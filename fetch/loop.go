@@ -49,7 +49,7 @@ func (r *run) loop(e *engine) {
 	if resp != nil {
 		_ = resp.Body.Close()
 	}
-	if err != nil && r.isWaiting() {
+	if err != nil && r.isWaiting() { // the fetch was cancelled during a wait
 		r.settleCancelled()
 	}
 }
@@ -82,7 +82,7 @@ func (r *run) followsOnCaller() bool {
 	return r.req.LargeStack && !r.wantsAttemptEvents() && r.req.Credentials == nil
 }
 
-// runAttempt runs one attempt: the requests, the body and the decision.
+// runAttempt makes one attempt: the requests, the body and the decision.
 func (r *run) runAttempt() {
 	a := r.newAttempt()
 	a.follow()
@@ -111,7 +111,7 @@ func runOf(ctx context.Context) *run {
 }
 
 // loopContext is the context in which go-retryablehttp waits. It ends with the fetch. Nearly
-// every fetch ends without a wait, so the channel is made when it is asked for.
+// every fetch ends without a wait, so the channel is made on demand.
 type loopContext struct{ run *run }
 
 // Deadline implements context.Context.

@@ -83,13 +83,13 @@ func TestNothingElseWaitsOrSends(t *testing.T) {
 				continue
 			}
 			if seen[call] = true; !slices.Contains(allowed[call], file) {
-				t.Errorf("%s calls %s: waits and requests are go-retryablehttp's to make", file, call)
+				t.Errorf("%s calls %s: only go-retryablehttp waits and makes attempts", file, call)
 			}
 		}
 	}
 	for call := range allowed {
 		if !seen[call] {
-			t.Errorf("nothing calls %s any more: take it off the list", call)
+			t.Errorf("nothing calls %s any more: remove it from the list", call)
 		}
 	}
 }

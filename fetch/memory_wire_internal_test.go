@@ -282,7 +282,7 @@ func TestChargeOfAContinuedBody(t *testing.T) {
 		{"a 503 between", cut + "/503:head-size=500/" + tag, Resume, [][]int{{1}, {1, 2}, {1}}},
 		{"a reset between", cut + "/reset/" + tag, Resume, [][]int{{1}, {1}, {1}}},
 		{"a 503 first", "503/" + cut + "/" + tag, Resume, [][]int{{1}, {2}, {2}}},
-		{"503 to the end", cut + "/503:head-size=500/503:head-size=700", Resume, [][]int{{1}, {1, 2}, {1, 3}}},
+		{"503 in every attempt", cut + "/503:head-size=500/503:head-size=700", Resume, [][]int{{1}, {1, 2}, {1, 3}}},
 		{"restarted", cut + "/503:head-size=500/200:size=1000,head-size=900", Restart, [][]int{{1}, {1, 2}, {3}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

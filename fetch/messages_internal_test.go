@@ -9,7 +9,7 @@ import (
 func TestEveryClassHasAMessage(t *testing.T) {
 	t.Parallel()
 	for _, class := range classify.Classes() {
-		if message(class, "") == "" {
+		if classMessage(class, "") == "" {
 			t.Errorf("class %s has no message", class)
 		}
 	}

@@ -37,7 +37,7 @@ type output struct {
 	buffered []*chunk // full chunks that are not sent
 	last     *chunk   // the chunk that is being filled
 	n        int      // bytes in last
-	offset   int64    // of the next byte to send, in the body
+	offset   int64    // in the body, of the next byte to send
 	body     *progress
 }
 

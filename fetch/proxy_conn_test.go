@@ -76,7 +76,7 @@ func TestSilentProxy(t *testing.T) {
 				}
 				time.Sleep(time.Second) //nolint:forbidigo // of the bubble
 				if n := open.Load(); n != 0 || len(theirs) != fetches {
-					t.Errorf("%d of %d connections still stand after a second, want none of %d", n, len(theirs), fetches)
+					t.Errorf("%d of %d connections are still open after a second, want none of %d", n, len(theirs), fetches)
 				}
 				for _, conn := range theirs { // so that the other rows get their turn
 					_ = conn.Close()

@@ -100,8 +100,8 @@ func TestProxy(t *testing.T) {
 		{"https over HTTP/2", "https", "localhost", false, 0, 1, "TLS 1.3"},
 		{"a certificate that does not verify", "tls-expired", "localhost", false, classify.TLSCertificate, 1, ""},
 		{"a proxy that refuses", "https1", "localhost", true, classify.ConnectFailure, 3, ""},
-		{"a forbidden address is not asked for", "http", "10.0.0.1", false, classify.TargetBlocked, 0, ""},
-		{"a metadata name is not asked for", "http", "metadata.google.internal", false, classify.TargetBlocked, 0, ""},
+		{"a forbidden address is not connected to", "http", "10.0.0.1", false, classify.TargetBlocked, 0, ""},
+		{"a metadata name is not looked up", "http", "metadata.google.internal", false, classify.TargetBlocked, 0, ""},
 	} {
 		for _, scheme := range []string{"http", "https"} {
 			t.Run(row.name+", by "+scheme, func(t *testing.T) {
@@ -121,10 +121,10 @@ func TestProxy(t *testing.T) {
 					t.Errorf("class %s (%+v), %d requests carried, want %s, %d", class, res.Failure, proxy.carried.Load(), row.class, row.carried)
 				}
 				if x := res.Hops[0].Exchange; x.RemoteAddress != "" || x.TLSVersion != row.tls {
-					t.Errorf("peer %q, %q, want none, %q: those of the proxy are no one's", x.RemoteAddress, x.TLSVersion, row.tls)
+					t.Errorf("peer %q, %q, want none, %q: the proxy's must not be reported", x.RemoteAddress, x.TLSVersion, row.tls)
 				}
 				if x := res.Hops[0].Exchange; class == 0 && (x.Connect == 0 || (x.TLS != 0) != (row.tls != "")) {
-					t.Errorf("connected in %v, shook hands in %v: want both, the latter with the origin alone", x.Connect, x.TLS)
+					t.Errorf("connected in %v, handshake in %v: want both, the handshake with the origin only", x.Connect, x.TLS)
 				}
 			})
 		}
@@ -134,7 +134,7 @@ func TestProxy(t *testing.T) {
 // TestProxyThatIsWrong checks that New rejects an invalid proxy.
 func TestProxyThatIsWrong(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct{ name, url, told string }{
+	for _, row := range []struct{ name, url, want string }{
 		{"another scheme", "ftp://proxy:1", "http://HOST:PORT"},
 		{"another SOCKS", "socks4://proxy:1", "http://HOST:PORT"},
 		{"no scheme", "//proxy:1", "http://HOST:PORT"},
@@ -155,11 +155,11 @@ func TestProxyThatIsWrong(t *testing.T) {
 			if err == nil {
 				c.Close()
 			}
-			if (err == nil) != (row.told == "") {
-				t.Fatalf("%s: %v, want it refused: %t", row.url, err, row.told != "")
+			if (err == nil) != (row.want == "") {
+				t.Fatalf("%s: %v, want it refused: %t", row.url, err, row.want != "")
 			}
-			if told := fmt.Sprint(err); !strings.Contains(told, row.told) && err != nil || strings.Contains(told, "secret") {
-				t.Errorf("%s: %s, want it to name %q and no password", row.url, told, row.told)
+			if got := fmt.Sprint(err); !strings.Contains(got, row.want) && err != nil || strings.Contains(got, "secret") {
+				t.Errorf("%s: %s, want it to name %q and no password", row.url, got, row.want)
 			}
 		})
 	}

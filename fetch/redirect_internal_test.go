@@ -95,9 +95,9 @@ func TestNextHeader(t *testing.T) {
 	}
 }
 
-// TestDroppedForGood follows chains that return to the first URL, and checks that removed fields do
+// TestRemovedHeadersStayRemoved follows chains that return to the first URL, and checks that removed fields do
 // not come back.
-func TestDroppedForGood(t *testing.T) {
+func TestRemovedHeadersStayRemoved(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string

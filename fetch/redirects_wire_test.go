@@ -35,7 +35,7 @@ func TestRedirects(t *testing.T) {
 		{"no Location", "/s/k/302", nil, classify.Redirect, 0, "H9", 1, ""},
 		{"an empty Location", "/s/k/302:to=", nil, classify.Redirect, 0, "H9", 1, ""},
 		{"300", "/s/k/300:to=%2Fs%2Fk%2F200", nil, classify.Redirect, 0, "H9", 1, ""},
-		{"a Location that is no URL", "/s/k/302:to=http%3A%2F%2F%5B", nil, classify.Failed, classify.RedirectRejected, "R3", 1, ""},
+		{"a Location that is not a URL", "/s/k/302:to=http%3A%2F%2F%5B", nil, classify.Failed, classify.RedirectRejected, "R3", 1, ""},
 		{"a Location of another scheme", "/s/k/302:to=ftp%3A%2F%2F127.0.0.1%2F", nil, classify.Failed, classify.RedirectRejected, "R3", 1, ""},
 		{"a Location with a password", "/s/k/302:to=http%3A%2F%2Fuser:secret%40127.0.0.1%2F", nil, classify.Failed, classify.RedirectRejected, "R3", 1, ""},
 		{"a private address with a password", "/s/k/302:to=http%3A%2F%2Fuser:secret%4010.0.0.1%2F", nil, classify.Failed, classify.TargetBlocked, "P1", 1, ""},
@@ -70,7 +70,7 @@ func TestRedirects(t *testing.T) {
 					res.Kind, class, rule, res.Exchanges, row.kind, row.class, row.rule, row.exchanges)
 			}
 			if saw := len(w.origin.Requests("k")) + len(w.origin.Requests("k2")); saw != res.Exchanges {
-				t.Errorf("told %d exchanges, the origin saw %d", res.Exchanges, saw)
+				t.Errorf("%d exchanges reported, the origin saw %d", res.Exchanges, saw)
 			}
 			want := w.origin.URL("http", row.path)
 			if row.final != "" {
@@ -80,7 +80,7 @@ func TestRedirects(t *testing.T) {
 				t.Errorf("final URL %s, want %s", res.FinalURL, want)
 			}
 			if len(res.Hops) > 0 && strings.Contains(res.Hops[0].LocationURL, "secret") {
-				t.Errorf("a password is told: %s", res.Hops[0].LocationURL)
+				t.Errorf("a password is reported: %s", res.Hops[0].LocationURL)
 			}
 		})
 	}
@@ -96,7 +96,7 @@ func TestTooManyRedirectsIsASentinel(t *testing.T) {
 	}
 	loop := w.fetch(w.request("http", "/loop/k2/302"))
 	if errors.Is(loop.Failure.Err(), fetch.ErrTooManyRedirects) || loop.Failure.Reason != "redirect_loop" {
-		t.Errorf("failure %+v is taken for ErrTooManyRedirects, or has no reason", loop.Failure)
+		t.Errorf("failure %+v matches ErrTooManyRedirects, or has no reason", loop.Failure)
 	}
 }
 
@@ -109,11 +109,11 @@ func TestRedirectHeaders(t *testing.T) {
 		change               func(*fetch.Request)
 		want                 []string
 	}{
-		{"the same origin gets all", "http", "/r/k/302/1/200", nil, all},
-		{"another port gets what names no one", "http", "/cross/k/302/http-other/200", nil, []string{"Accept", "User-Agent"}},
+		{"the same origin gets all headers", "http", "/r/k/302/1/200", nil, all},
+		{"another port gets only anonymous headers", "http", "/cross/k/302/http-other/200", nil, []string{"Accept", "User-Agent"}},
 		{"forward_credentials lifts it", "http", "/cross/k/302/http-other/200",
 			func(r *fetch.Request) { r.ForwardCredentials = true }, all},
-		{"http to https gets what names no one", "http", "/cross/k/302/https/200", nil, []string{"Accept", "User-Agent"}},
+		{"http to https gets only anonymous headers", "http", "/cross/k/302/https/200", nil, []string{"Accept", "User-Agent"}},
 		{"https to http never gets credentials", "https", "/cross/k/302/http/200",
 			func(r *fetch.Request) { r.ForwardCredentials = true }, []string{"Accept", "User-Agent"}},
 	} {
@@ -143,8 +143,8 @@ func TestRedirectHeaders(t *testing.T) {
 	}
 }
 
-// TestNothingDroppedComesBack follows a chain to another origin and back.
-func TestNothingDroppedComesBack(t *testing.T) {
+// TestNoRemovedHeaderReturns follows a chain to another origin and back.
+func TestNoRemovedHeaderReturns(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
 	back := strings.NewReplacer("/", "%2F", "%", "%25").Replace(w.origin.URL("http", "/s/back/200"))
@@ -211,7 +211,7 @@ func TestCookies(t *testing.T) {
 				t.Fatalf("the origin saw %d and %d requests, want 2 and 2", len(first), len(seen))
 			}
 			if got := first[1].Header.Get("Cookie"); got != "own=1" {
-				t.Errorf("the second fetch began with Cookie %q", got)
+				t.Errorf("the second fetch sent Cookie %q", got)
 			}
 			for _, s := range seen {
 				if got := s.Header.Get("Cookie"); got != row.want {

@@ -41,7 +41,7 @@ type progress struct {
 	size    int64 // decoded bytes, including those before a resume point
 	encoded int64 // bytes on the wire in earlier attempts
 	digest  hash.Hash
-	room    [sha256.Size]byte // memory for the sum
+	room    [sha256.Size]byte // memory for the sum of digest
 	charset *coding.Charset
 
 	head      head   // of the response that started the body in this fetch; its response is nil until then
@@ -51,7 +51,7 @@ type progress struct {
 	total     int64  // size of the whole body; negative: unknown
 	sent      bool   // bytes of it were delivered in this fetch
 	end       int64  // end of the body according to the 206 that resumes it; zero: no 206
-	mismatch  bool   // the response did not continue the body: it is not resumed again
+	mismatch  bool   // a response did not continue the body, which is not resumed again
 }
 
 // Resumable reports whether the body can be requested in parts: the request is a streamed
@@ -69,8 +69,8 @@ func (r *Request) resumeAt() *progress {
 	return &progress{size: r.ResumePoint.Offset, validator: r.ResumePoint.Validator, total: -1}
 }
 
-// continues returns the progress of the body that the next attempt resumes. It is nil if
-// that attempt starts at the first byte.
+// progressToResume returns the progress of the body that the next attempt resumes. It is nil if
+// that attempt requests the body from its first byte.
 func (r *run) progressToResume() *progress {
 	if p := r.delivered; p != nil && p.validator != "" && !p.mismatch {
 		return p
@@ -78,7 +78,8 @@ func (r *run) progressToResume() *progress {
 	return nil
 }
 
-// continuation returns the first request of an attempt that resumes a body.
+// rangeRequest returns the first request of an attempt that resumes a body: hop, for the bytes
+// that are missing.
 func (p *progress) rangeRequest(r *Request, hop *hopRequest) *hopRequest {
 	next := *hop
 	next.header = hop.header.Clone()
@@ -97,7 +98,10 @@ func (p *progress) rangeRequest(r *Request, hop *hopRequest) *hopRequest {
 // it again.
 func (r *run) recoverable() bool {
 	p := r.delivered
-	if p == nil || r.req.Recovery == Restart || !p.sent && !p.mismatch {
+	if p == nil || r.req.Recovery == Restart {
+		return true
+	}
+	if !p.sent && !p.mismatch { // this fetch has only its resume point, and can ask for the rest again
 		return true
 	}
 	return r.req.Recovery == Resume && r.progressToResume() != nil
@@ -110,8 +114,8 @@ type head struct {
 	url      string // without userinfo
 }
 
-// shownHead returns the head that callers see. For a response to a resuming request it is the
-// head of the whole body, which describes the delivered bytes, even if the response does
+// shownHead returns the head that callers see. If the attempt resumes a body, it is the head with
+// which that body started, because it describes the delivered bytes, even if the response does
 // not fit. A failed status has its own head, and so has a body that starts again.
 func (a *attempt) shownHead() head {
 	own := head{a.response, a.number, a.hop.urlText()}
@@ -142,8 +146,9 @@ func (a *attempt) alreadyComplete() bool {
 	return ok && valid && n == p.size && (p.total < 0 || n == p.total)
 }
 
-// bodyProgress returns the progress to which the response's body is appended: the delivered
-// one, or a new one. The fault is set if the body fits neither.
+// bodyProgress returns the progress that the response's body continues: that of the delivered
+// bytes, or a new one. The fault is set if the body does not continue the delivered bytes and
+// cannot start again.
 func (a *attempt) bodyProgress() (*progress, *fault.Error) {
 	p := a.resuming
 	switch {
@@ -203,9 +208,9 @@ func (a *attempt) validator() string {
 	return lastModified
 }
 
-// isFrom reports whether a hop requested the resource that the body came from: a validator
-// is valid for one resource only. The query is ignored, because it changes each time if a
-// redirect leads to signed URLs.
+// isFrom reports whether a hop requested the resource that the body came from, because a
+// validator is valid for one resource only. It ignores the query, which is another one each time
+// if a redirect leads to signed URLs.
 func (p *progress) isFrom(hop *hopRequest) bool {
 	at := withoutQuery(hop.url)
 	if p.url == "" {
@@ -239,7 +244,7 @@ func (p *progress) fits(resp *http.Response) bool {
 		return false
 	}
 	if total < 0 && p.total < 0 {
-		return false // it may not be the end
+		return false // the end of the range may not be the end of the body
 	}
 	if slices.ContainsFunc(resp.Header["Content-Type"], isParts) {
 		return false
@@ -279,7 +284,7 @@ func parseContentRange(s string) (first, last, total int64, ok bool) {
 	return first, last, total, ok
 }
 
-// digits reads 1*DIGIT.
+// digits parses a number that consists of digits only.
 func digits(s string) (int64, bool) {
 	if strings.Trim(s, "0123456789") != "" {
 		return 0, false

@@ -36,9 +36,9 @@ func TestResumeShowsOneResponse(t *testing.T) {
 		{"continued twice", cut + "/" + tag + ",cut=100/" + tag, nil, []int{200, 200, 200}, []int{200, 206, 206}, "success 200 1000 1", true, ""},
 		{"continued after a reset", cut + "/reset/" + tag, nil, []int{200, 200}, []int{200, 0, 206}, "success 200 1000 1", true, ""},
 		{"continued after a 503", cut + "/503/" + tag, nil, []int{200, 503, 200}, []int{200, 503, 206}, "success 200 1000 1", true, ""},
-		{"begun after a 503", "503/" + cut + "/" + tag, nil, []int{503, 200, 200}, []int{503, 200, 206}, "success 200 1000 2", true, ""},
+		{"started after a 503", "503/" + cut + "/" + tag, nil, []int{503, 200, 200}, []int{503, 200, 206}, "success 200 1000 2", true, ""},
 		{"nothing was missing", "200:size=1000,etag=%22v1%22,chunked,chunk-fault=no-last/" + tag, nil, []int{200}, []int{200, 416}, "success 200 -1 1", true, ""},
-		{"the rest is cut too", cut + "/" + tag + ",cut=0", nil, []int{200, 200, 200}, []int{200, 206, 206}, "failed 200 1000 1", true, ""},
+		{"the rest is interrupted too", cut + "/" + tag + ",cut=0", nil, []int{200, 200, 200}, []int{200, 206, 206}, "failed 200 1000 1", true, ""},
 		{"by signed URLs", "302:to=" + signed + "1/302:to=" + signed + "2", nil, []int{200, 200}, []int{200, 206}, "success 200 1000 1", true, "?signature=1"},
 
 		// A body that cannot be resumed: the response is still that of the delivered bytes.
@@ -48,7 +48,7 @@ func TestResumeShowsOneResponse(t *testing.T) {
 
 		// A failed status is the last response, with its own body (I5).
 		{"then a 404", cut + "/404:size=9", nil, []int{200, 404}, []int{200, 404}, "failed 404 9 2", true, ""},
-		{"then 503 to the end", cut + "/503:size=9", nil, []int{200, 503, 503}, []int{200, 503, 503}, "failed 503 9 3", true, ""},
+		{"then 503 in every attempt", cut + "/503:size=9", nil, []int{200, 503, 503}, []int{200, 503, 503}, "failed 503 9 3", true, ""},
 
 		// A body that restarts has another response.
 		{"restarted", cut + "/200:size=1000,etag=%22v2%22", restart, []int{200, 200}, []int{200, 200}, "success 200 1000 2", true, ""},

@@ -19,7 +19,7 @@ import (
 // assembled joins chunks as a caller does: a chunk at a lower offset replaces everything after it.
 type assembled struct {
 	body   []byte
-	begins []int64 // offsets that ResponseStarted told
+	begins []int64 // offsets in ResponseStarted
 }
 
 func (a *assembled) sink(e fetch.Event) error {
@@ -28,7 +28,7 @@ func (a *assembled) sink(e fetch.Event) error {
 		a.begins = append(a.begins, e.BodyOffset)
 	case fetch.BodyChunk:
 		if e.Offset > int64(len(a.body)) {
-			return fmt.Errorf("chunk at %d behind %d bytes", e.Offset, len(a.body))
+			return fmt.Errorf("chunk at %d after %d bytes", e.Offset, len(a.body))
 		}
 		a.body = append(a.body[:e.Offset], e.Data...)
 	}
@@ -53,12 +53,12 @@ func TestResume(t *testing.T) {
 		{"twice", cut(tag+",range", 300_000) + "/" + cut(tag+",range", 200_000) + "/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-", "bytes=500000-"}, []int64{0, 300_000, 500_000}},
 		{"over other failures", cut(tag+",range", 300_000) + "/503/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-", "bytes=300000-"}, []int64{0, 300_000, 300_000}},
 		{"in chunks", cut(tag+",range,chunked", 300_000) + "/" + whole(tag+",range,chunked"), nil, "ok", size, []string{"", "bytes=300000-"}, nil},
-		{"of what was held back nothing was sent", cut(tag+",range", 300_000) + "/" + whole(tag+",range"), func(r *fetch.Request) { r.HoldBackBytes = 512 << 10 }, "ok", size, []string{"", ""}, []int64{0, 0}},
+		{"nothing of the hold-back was sent", cut(tag+",range", 300_000) + "/" + whole(tag+",range"), func(r *fetch.Request) { r.HoldBackBytes = 512 << 10 }, "ok", size, []string{"", ""}, []int64{0, 0}},
 
 		{"a weak tag", cut(",etag=W%2F%22v1%22,range", 300_000) + "/" + whole(tag), nil, "body_interrupted cut body_committed", 300_000, []string{""}, nil},
 		{"no validator", cut(",range", 300_000) + "/" + whole(""), nil, "body_interrupted cut body_committed", 300_000, []string{""}, nil},
 		{"a date of the same second", cut(",last-modified=Thu%2C 01 Jan 2026 00:00:00 GMT,date=Thu%2C 01 Jan 2026 00:00:00 GMT,range", 300_000), nil, "body_interrupted cut body_committed", 300_000, []string{""}, nil},
-		{"an origin that has no ranges", cut(tag+",header=Accept-Ranges=none", 300_000), nil, "body_interrupted cut body_committed", 300_000, []string{""}, nil},
+		{"an origin without ranges", cut(tag+",header=Accept-Ranges=none", 300_000), nil, "body_interrupted cut body_committed", 300_000, []string{""}, nil},
 		{"coded", cut(tag+",range,coding=gzip", 300_000), nil, "body_interrupted cut body_committed", -1, []string{""}, nil},
 		{"no recovery", cut(tag+",range", 300_000) + "/" + whole(tag+",range"), func(r *fetch.Request) { r.Recovery = fetch.NoRecovery }, "body_interrupted cut body_committed", 300_000, []string{""}, nil},
 
@@ -71,8 +71,8 @@ func TestResume(t *testing.T) {
 		{"a 206 without a range", cut(tag+",range", 300_000) + "/206:size=700000,offset=300000", nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"a 206 that is coded", cut(tag+",range", 300_000) + "/206:size=700000,coding=gzip,header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"a 206 without a tag", cut(tag+",range", 300_000) + "/206:size=700000,offset=300000,header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
-		{"a 206 that holds less than it says", cut(tag+",range", 300_000) + "/206:size=1000,offset=300000,no-length" + tag + ",header=Content-Range=bytes 300000-999999%2F1000000/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-", "bytes=301000-"}, nil},
-		{"a 206 that holds more than it says", cut(tag+",range", 300_000) + "/206:size=700001,offset=300000,no-length" + tag + ",header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", -1, []string{"", "bytes=300000-"}, nil},
+		{"a 206 shorter than its range", cut(tag+",range", 300_000) + "/206:size=1000,offset=300000,no-length" + tag + ",header=Content-Range=bytes 300000-999999%2F1000000/" + whole(tag+",range"), nil, "ok", size, []string{"", "bytes=300000-", "bytes=301000-"}, nil},
+		{"a 206 longer than its range", cut(tag+",range", 300_000) + "/206:size=700001,offset=300000,no-length" + tag + ",header=Content-Range=bytes 300000-999999%2F1000000", nil, "body_interrupted resume_mismatch body_committed", -1, []string{"", "bytes=300000-"}, nil},
 		{"a 206 of parts", cut(tag+",range", 300_000) + "/" + parts, nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
 		{"a 206 of parts, and no boundary", cut(tag+",range", 300_000) + "/" + strings.Replace(parts, "multipart%2Fbyteranges;boundary=x", "Multipart%2FByteRanges", 1), nil, "body_interrupted resume_mismatch body_committed", 300_000, []string{"", "bytes=300000-"}, nil},
 		{"a 206 of another type of parts", cut(tag+",range", 300_000) + "/" + strings.Replace(parts, "byteranges", "mixed", 1), nil, "ok", size, []string{"", "bytes=300000-"}, nil},
@@ -85,10 +85,10 @@ func TestResume(t *testing.T) {
 		{"restart at a 200", cut(tag, 300_000) + "/" + whole(tag), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 0}},
 		{"restart without a validator", cut("", 300_000) + "/" + whole(""), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", ""}, []int64{0, 0}},
 		{"restart after a wrong 206", cut(tag+",range", 300_000) + "/206:size=1000/" + whole(tag+",range"), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", "bytes=300000-", ""}, []int64{0, 300_000, 0}},
-		{"continue where restart is allowed", cut(tag+",range", 300_000) + "/" + whole(tag+",range"), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
+		{"continue although restart is allowed", cut(tag+",range", 300_000) + "/" + whole(tag+",range"), func(r *fetch.Request) { r.Recovery = fetch.Restart }, "ok", size, []string{"", "bytes=300000-"}, []int64{0, 300_000}},
 
 		{"a resume point", whole(tag + ",range"), func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: 600_000, Validator: `"v1"`} }, "ok", size, []string{"bytes=600000-"}, []int64{600_000}},
-		{"a resume point that is cut", cut(tag+",range", 100_000) + "/" + whole(tag+",range"), func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: 600_000, Validator: `"v1"`} }, "ok", size, []string{"bytes=600000-", "bytes=700000-"}, nil},
+		{"a resume point, interrupted", cut(tag+",range", 100_000) + "/" + whole(tag+",range"), func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: 600_000, Validator: `"v1"`} }, "ok", size, []string{"bytes=600000-", "bytes=700000-"}, nil},
 		{"a resume point after a 503", "503/" + whole(tag+",range"), func(r *fetch.Request) {
 			r.ResumePoint, r.Recovery = fetch.ResumePoint{Offset: 600_000, Validator: `"v1"`}, fetch.NoRecovery
 		}, "ok", size, []string{"bytes=600000-", "bytes=600000-"}, nil},
@@ -153,7 +153,7 @@ func (w *wire) resumes(listener string, row resumeRow) {
 	}
 	w.wantRanges(row.ranges)
 	if row.begins != nil && !slices.Equal(a.begins, row.begins) {
-		w.Errorf("bodies begin at %d, want %d", a.begins, row.begins)
+		w.Errorf("bodies start at %d, want %d", a.begins, row.begins)
 	}
 	if got == "ok" && (out.Body.Size != resumeSize || r.ResumePoint.Offset == 0 && out.Body.SHA256 != digest(w.origin.Body(resumeSize))) {
 		w.Errorf("summary %+v, want %d bytes and their digest", out.Body, resumeSize)
@@ -196,7 +196,7 @@ func TestResumeAtRandom(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test's
 			script := func(cuts int) string {
 				steps := make([]string, cuts, cuts+1)
-				for i := range steps { // of what is left when it comes to that
+				for i := range steps { // each cuts the bytes that are left
 					steps[i] = fmt.Sprintf("200:size=%d,etag=%%22v%%22,range,cut=%d", size, 1+random.IntN(size/(cuts+1)))
 				}
 				return strings.Join(append(steps, fmt.Sprintf("200:size=%d,etag=%%22v%%22,range", size)), "/")
@@ -256,8 +256,8 @@ func (w *wire) wantSeams(key string, size int64) {
 	}
 }
 
-// TestResumeGivenUp checks a caller that cancels.
-func TestResumeGivenUp(t *testing.T) {
+// TestResumeCancelled checks a caller that cancels.
+func TestResumeCancelled(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -98,7 +98,7 @@ type run struct {
 	exchanges int
 	onCaller  bool      // attempts run on the goroutine that called Fetch
 	refreshed bool      // the credential was refreshed, which is done once
-	delivered *progress // of the body that the caller has a part of, from this fetch or an earlier one; or nil
+	delivered *progress // of the body that was delivered in part, in this fetch or before its resume point; or nil
 	decision  classify.Decision
 	failure   *Failure // of the last attempt
 	failedHop hopError // of the last attempt, for the log

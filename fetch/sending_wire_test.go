@@ -39,22 +39,22 @@ func TestCounts(t *testing.T) {
 		{"503 then 200", "/s/k/503/200", nil, 2, 0, false},
 		{"504 then 200", "/s/k/504/200", nil, 2, 0, false},
 		{"599 then 200", "/s/k/599/200", nil, 2, 0, false},
-		{"503 for ever", "/s/k/503", nil, 3, classify.AttemptsExhausted, true},
-		{"503 for ever with eleven attempts", "/s/k/503", func(r *fetch.Request) { r.Policy.MaxAttempts = 11 }, 11, classify.AttemptsExhausted, true},
+		{"503 always", "/s/k/503", nil, 3, classify.AttemptsExhausted, true},
+		{"503 always, with eleven attempts", "/s/k/503", func(r *fetch.Request) { r.Policy.MaxAttempts = 11 }, 11, classify.AttemptsExhausted, true},
 		{"503 once", "/s/k/503", func(r *fetch.Request) { r.Policy.MaxAttempts = 1 }, 1, classify.AttemptsExhausted, true},
 		{"429 then 200", "/s/k/429:retry-after=0/200", nil, 2, 0, false},
-		{"425 where the caller adds it", "/s/k/425/200", func(r *fetch.Request) { r.Policy.Additional = []int{425} }, 2, 0, false},
-		{"503 where the caller excludes it", "/s/k/503/200", func(r *fetch.Request) { r.Policy.Excluded = []int{503} }, 1, classify.NotRetryable, false},
+		{"425 if the caller adds it", "/s/k/425/200", func(r *fetch.Request) { r.Policy.Additional = []int{425} }, 2, 0, false},
+		{"503 if the caller excludes it", "/s/k/503/200", func(r *fetch.Request) { r.Policy.Excluded = []int{503} }, 1, classify.NotRetryable, false},
 		{"POST without a key", "/s/k/503/200", method("POST"), 1, classify.NotIdempotent, false},
 		{"PATCH without a key", "/s/k/reset:at=before-head/200", method("PATCH"), 1, classify.NotIdempotent, false},
-		{"POST with a key and leave", "/s/k/503/200", keyed, 2, 0, false},
-		{"POST with a key and without leave", "/s/k/503/200", func(r *fetch.Request) { keyed(r); r.Policy.RepeatUnsafe = false }, 1, classify.NotIdempotent, false},
+		{"POST with a key, allowed", "/s/k/503/200", keyed, 2, 0, false},
+		{"POST with a key, not allowed", "/s/k/503/200", func(r *fetch.Request) { keyed(r); r.Policy.RepeatUnsafe = false }, 1, classify.NotIdempotent, false},
 		{"PUT", "/s/k/503/200", method("PUT"), 2, 0, false},
 		{"DELETE", "/s/k/503/200", method("DELETE"), 2, 0, false},
 		{"OPTIONS", "/s/k/503/200", method("OPTIONS"), 2, 0, false},
 		{"HEAD", "/s/k/503/200", method("HEAD"), 2, 0, false},
-		{"POST turned into GET: the failed hop alone is tried again", "/r/k/303/1/503/200", method("POST"), 3, 0, false},
-		{"POST kept by a 307 is not tried again", "/r/k/307/1/503/200", method("POST"), 2, classify.NotIdempotent, false},
+		{"POST turned into GET: only the failed hop is repeated", "/r/k/303/1/503/200", method("POST"), 3, 0, false},
+		{"POST kept by a 307 is not repeated", "/r/k/307/1/503/200", method("POST"), 2, classify.NotIdempotent, false},
 	} {
 		for _, listener := range []string{"http", "https"} {
 			t.Run(row.name+" "+listener, func(t *testing.T) {
@@ -93,9 +93,9 @@ func TestConditional(t *testing.T) {
 		{"another tag", `/s/k/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v2"`}}, classify.Success},
 		{"behind a redirect", `/r/k/302/1/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
 		{"without a condition", "/s/k/304", nil, classify.Failed},
-		{"a Location means nothing", "/s/k/304:to=%23", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
-		{"a forbidden Location means nothing", "/s/k/304:to=http%3A%2F%2F10.0.0.1%2F", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
-		{"a bad Location means nothing", "/s/k/304:to=ftp%3A%2F%2Fx%2F", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
+		{"a Location is ignored", "/s/k/304:to=%23", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
+		{"a forbidden Location is ignored", "/s/k/304:to=http%3A%2F%2F10.0.0.1%2F", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
+		{"a bad Location is ignored", "/s/k/304:to=ftp%3A%2F%2Fx%2F", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -115,7 +115,7 @@ func TestConditional(t *testing.T) {
 }
 
 // TestConnectionClosed checks that a request whose connection is closed before the head is
-// sent once, and again only as an attempt of its own (N4, I6).
+// sent once, and again only in another attempt (N4, I6).
 func TestConnectionClosed(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -126,7 +126,7 @@ func TestConnectionClosed(t *testing.T) {
 	}{
 		{"GET on a reused connection", "http", "/s/k/200", "GET", true, 2, 0},
 		{"PUT on a reused connection", "http", "/s/k/200", "PUT", true, 2, 0},
-		{"POST goes on a connection of its own", "http", "/s/k/200", "POST", true, 1, 0},
+		{"POST uses a connection that no other request uses", "http", "/s/k/200", "POST", true, 1, 0},
 		{"a refused stream", "h2fault", "/s/k/h2-rst:code=7,at=before-head/200", "GET", false, 2, 0},
 		{"refused streams", "h2fault", "/s/k/h2-rst:code=7,at=before-head", "GET", false, 3, classify.ConnectionReset},
 		{"a GOAWAY", "h2fault", "/s/k/h2-goaway/200", "GET", false, 2, 0},

@@ -16,12 +16,12 @@ func (r *run) settle(a *attempt) {
 	o := a.observe(a.resp)
 	d := classify.Decide(&r.req.Policy, &o)
 	if d.Verdict == classify.Retry && o.Auth == classify.NotAsked && d.DelaySource == classify.FromAuthRefresh {
-		if result := r.refresh(a); r.endCause() == nil {
+		if result := r.refresh(a); r.endCause() == nil { // the next attempt needs a new credential (A2)
 			o.Auth, o.TimeLeft = result, r.timeLeft()
 			d = classify.Decide(&r.req.Policy, &o)
 		}
 	}
-	if ended := r.endCause(); d.Verdict == classify.Retry && ended != nil { // W5: before the wait, or during a refresh
+	if ended := r.endCause(); d.Verdict == classify.Retry && ended != nil { // before the wait, or during the refresh (W5)
 		a.fail(classify.Error(classify.NoPhase, ended), classify.NoPhase, fault.ReasonOf(ended))
 		o.Faults, o.TimeLeft = a.faults, r.timeLeft()
 		d = classify.Decide(&r.req.Policy, &o)
@@ -59,7 +59,7 @@ func (a *attempt) observe(resp *http.Response) classify.Observation {
 		Observed:      now, TimeLeft: max(a.run.deadline.Sub(now), 0),
 	}
 	switch {
-	case a.alreadyComplete(): // no bytes were missing
+	case a.alreadyComplete(): // as good as a 206 with the bytes that are missing: none
 		o.Status = http.StatusPartialContent
 	case resp != nil:
 		o.Status = resp.StatusCode
@@ -127,7 +127,7 @@ func (r *run) releaseForWait() {
 	r.inFlight = nil
 }
 
-// conclude reports the end of a fetch and returns its outcome.
+// conclude returns the outcome of a fetch, after it has logged and reported it.
 func (c *Client) conclude(ctx context.Context, r *run) *Outcome {
 	out := r.outcome()
 	r.logEnd(out)
@@ -159,7 +159,7 @@ func (r *run) outcome() *Outcome {
 	return out
 }
 
-// settleCancelled settles a fetch that was cancelled outside an attempt (W5).
+// settleCancelled settles a fetch that was cancelled before its first attempt or between two (W5).
 func (r *run) settleCancelled() {
 	cause := r.cancelCause()
 	r.settleAs(orDefault(classify.Error(classify.NoPhase, cause), classify.Internal), fault.ReasonOf(cause), "")
@@ -172,11 +172,11 @@ func (r *run) settleAs(class classify.Class, reason, text string) {
 		Faults: classify.FaultsOf(class), Observed: time.Now()}
 	r.decision = classify.Decide(&r.req.Policy, &o)
 	r.failedHop = hopError{}
-	if text == "" && r.caller != nil {
+	if text == "" && r.caller != nil { // nil: the fetch was refused, and has no deadline
 		text = r.message(&r.decision, "")
 	}
 	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
-		Message: orDefault(text, message(class, "")), Reason: reason,
+		Message: orDefault(text, classMessage(class, "")), Reason: reason,
 		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.decision.Retryable}
 }
 

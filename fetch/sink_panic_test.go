@@ -51,7 +51,7 @@ func TestSinkThatPanics(t *testing.T) {
 			})
 		}()
 		if synctest.Wait(); !gone.Load() {
-			t.Error("the connection still stands")
+			t.Error("the connection is still open")
 		}
 	})
 }

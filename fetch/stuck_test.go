@@ -30,7 +30,7 @@ func TestOriginThatStopsReading(t *testing.T) {
 		Dial: func(context.Context, string, string) (net.Conn, error) {
 			ours, its := net.Pipe()
 			go deafOrigin(tls.Server(its, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"},
-				SessionTicketsDisabled: true})) // a pipe has no room for a ticket that nobody waits for
+				SessionTicketsDisabled: true})) // a pipe has no buffer for a ticket that no one reads
 			return &closing{Conn: ours, closed: sync.OnceFunc(func() { close(given) })}, nil
 		},
 	})
@@ -49,7 +49,7 @@ func TestOriginThatStopsReading(t *testing.T) {
 	select {
 	case <-given:
 	case <-time.After(20 * time.Second):
-		t.Error("the connection still stands 20 s later")
+		t.Error("the connection is still open 20 s later")
 	}
 }
 

@@ -32,7 +32,7 @@ func TestFirstHeader(t *testing.T) {
 		change func(*Request)
 		shared bool
 	}{
-		{"nothing said", func(*Request) {}, true},
+		{"nothing expected", func(*Request) {}, true},
 		{"bytes as they are", func(r *Request) { r.KeepEncoding = true }, true},
 		{"a download", func(r *Request) { r.Policy = classify.Download.Policy() }, true},
 		{"an empty header", func(r *Request) { r.Header = http.Header{} }, true},
@@ -104,9 +104,9 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// TestDeep checks that with many fetches in flight, one whose goroutine has a large stack already
+// TestLargeStack checks that with many fetches in flight, one whose goroutine has a large stack already
 // waits for its origin there, unless it needs more stack.
-func TestDeep(t *testing.T) {
+func TestLargeStack(t *testing.T) {
 	t.Parallel()
 	o, err := origin.Start(origin.Config{})
 	if err != nil {
@@ -118,9 +118,9 @@ func TestDeep(t *testing.T) {
 		change    func(*Request)
 		idle      int // workers, of one, while the origin is waited for
 	}{
-		{"deep", "deep", func(r *Request) { r.LargeStack = true }, 1},
-		{"deep, and tells of attempts", "tells", func(r *Request) { r.LargeStack, r.Events = true, Attempts }, 0},
-		{"not deep", "shallow", func(*Request) {}, 0},
+		{"large stack", "large", func(r *Request) { r.LargeStack = true }, 1},
+		{"large stack, events of attempts", "events", func(r *Request) { r.LargeStack, r.Events = true, Attempts }, 0},
+		{"small stack", "small", func(*Request) {}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := crowded(t, Config{})
@@ -150,9 +150,9 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-// TestDeepHandover checks the worker that reads the body: a limit that passes there is reported as
+// TestLargeStackHandover checks the worker that reads the body: a limit that passes there is reported as
 // that limit, and a panic of the sink reaches the caller.
-func TestDeepHandover(t *testing.T) {
+func TestLargeStackHandover(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name   string

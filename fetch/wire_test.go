@@ -98,12 +98,12 @@ func (w *wire) fetch(r *fetch.Request) result {
 	res := w.run(context.Background(), r)
 	seen := w.origin.Requests(w.key)[before:]
 	if len(seen) != res.Exchanges {
-		w.Errorf("exchanges: told %d, the origin saw %d", res.Exchanges, len(seen))
+		w.Errorf("%d exchanges reported, the origin saw %d", res.Exchanges, len(seen))
 	}
 	if r.Events == fetch.OutcomeOnly {
 		return res
 	}
-	var told, saw []string // method and path of every request, in order
+	var reported, saw []string // method and path of every request, in order
 	for _, f := range res.finished {
 		for _, h := range f.Hops {
 			u, err := url.Parse(h.URL)
@@ -111,15 +111,15 @@ func (w *wire) fetch(r *fetch.Request) result {
 				w.Fatal(err)
 			}
 			if h.Exchange.Sent {
-				told = append(told, h.Method+" "+u.EscapedPath())
+				reported = append(reported, h.Method+" "+u.EscapedPath())
 			}
 		}
 	}
 	for _, q := range seen {
 		saw = append(saw, q.Method+" "+q.Path)
 	}
-	if !slices.Equal(told, saw) {
-		w.Errorf("told %q\nthe origin saw %q", told, saw)
+	if !slices.Equal(reported, saw) {
+		w.Errorf("reported %q\nthe origin saw %q", reported, saw)
 	}
 	return res
 }
@@ -200,14 +200,14 @@ func TestErrorClasses(t *testing.T) {
 		{"certificate expired", "tls-expired", "/", classify.TLSCertificate, classify.PhaseTLS, 1, 0, nil},
 		{"certificate of another name", "tls-wrong-name", "/", classify.TLSCertificate, classify.PhaseTLS, 1, 0, nil},
 		{"certificate of an unknown authority", "tls-unknown-ca", "/", classify.TLSCertificate, classify.PhaseTLS, 1, 0, nil},
-		{"handshake cut", "tls-cut", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
+		{"handshake interrupted", "tls-cut", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
 		{"handshake reset", "tls-reset", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
 		{"plain HTTP on a TLS port", "tls-plain", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
 		{"garbage on a TLS port", "tls-garbage", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
 		{"TLS 1.0 only", "tls-old", "/", classify.TLSHandshake, classify.PhaseTLS, 3, 0, nil},
-		{"handshake never answered", "tls-silent", "/", classify.ConnectTimeout, classify.PhaseTLS, 3, 0,
+		{"handshake not answered", "tls-silent", "/", classify.ConnectTimeout, classify.PhaseTLS, 3, 0,
 			func(r *fetch.Request) { r.ConnectTimeout = 200 * time.Millisecond }},
-		{"handshake cut in DOWNLOAD", "tls-cut", "/", classify.TLSHandshake, classify.PhaseTLS, 1, 0,
+		{"handshake interrupted in DOWNLOAD", "tls-cut", "/", classify.TLSHandshake, classify.PhaseTLS, 1, 0,
 			func(r *fetch.Request) { r.Policy.RetryTLSHandshake = false }},
 		{"reset before the head", "http", "/s/k1/reset:at=before-head", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
 		{"closed before the head", "http", "/s/k2/fin:at=before-head", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
@@ -215,13 +215,13 @@ func TestErrorClasses(t *testing.T) {
 		{"closed in the head", "http", "/s/k4/fin:at=in-head", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
 		{"reset in the body", "http", "/s/k5/reset:at=in-body,after=100", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
 		{"closed in the body", "http", "/s/k6/fin:at=in-body,after=100", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
-		{"request never taken", "tcp-noread", "/", classify.WriteTimeout, classify.PhaseRequest, 3, -1, func(r *fetch.Request) {
+		{"request not read", "tcp-noread", "/", classify.WriteTimeout, classify.PhaseRequest, 3, -1, func(r *fetch.Request) {
 			soon(r)
 			r.Method, r.Body = "PUT", make([]byte, 16<<20)
 		}},
 		{"no answer", "http", "/s/k7/silent", classify.ResponseTimeout, classify.PhaseProcessing, 3, 3, soon},
 		{"half a head", "http", "/s/k8/half-head", classify.ResponseTimeout, classify.PhaseProcessing, 3, 3, soon},
-		{"garbage that never ends a line", "http", "/s/k9/garbage", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
+		{"garbage without a line end", "http", "/s/k9/garbage", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
 		{"bad status line", "http", "/s/k10/bad-status-line", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
 		{"bad header", "http", "/s/k11/bad-header", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
 		{"huge head", "http", "/s/k12/200:head-size=100000", classify.Protocol, classify.PhaseProcessing, 1, 1, nil},
@@ -234,11 +234,11 @@ func TestErrorClasses(t *testing.T) {
 		{"no last chunk", "http", "/s/k18/200:size=100,chunk-fault=no-last", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
 		{"chunk without its end", "http", "/s/k19/200:size=100,chunk-fault=bad-crlf", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
 		{"gzip cut", "http", "/s/k20/200:size=10000,coding=gzip,coding-cut=50", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
-		{"gzip that is none", "http", "/s/k21/200:size=100,coding-lie=gzip", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
+		{"gzip that is invalid", "http", "/s/k21/200:size=100,coding-lie=gzip", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
 		{"br cut", "http", "/s/k22/200:size=10000,coding=br,coding-cut=50", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
 		{"zstd cut", "http", "/s/k23/200:size=10000,coding=zstd,coding-cut=50", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
 		{"unknown coding", "http", "/s/k24/200:size=100,coding-lie=snappy", classify.Undecodable, classify.PhaseTransfer, 1, 1, nil},
-		{"gzip and the connection cut", "http", "/s/k25/200:size=10000,coding=gzip,cut=50", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
+		{"gzip and a broken connection", "http", "/s/k25/200:size=10000,coding=gzip,cut=50", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
 		{"bomb", "http", "/s/k26/200:bomb=4000000,coding=gzip", classify.BodyTooLarge, classify.PhaseTransfer, 1, 1, nil},
 		{"503", "http", "/s/k27/503", classify.HTTPServerError, classify.PhaseProcessing, 3, 3, nil},
 		{"404", "http", "/s/k28/404", classify.HTTPClientError, classify.PhaseProcessing, 1, 1, nil},
@@ -250,7 +250,7 @@ func TestErrorClasses(t *testing.T) {
 		{"h2 stream reset before the head", "h2fault", "/s/k34/h2-rst:code=2,at=before-head", classify.ConnectionReset, classify.PhaseProcessing, 3, 3, nil},
 		{"h2 stream reset in the body", "h2fault", "/s/k35/h2-rst:code=2,at=in-body,after=100", classify.BodyInterrupted, classify.PhaseTransfer, 3, 3, nil},
 		{"h2 goaway with an error", "h2fault", "/s/k36/h2-goaway:code=2,last=0", classify.ConnectionReset, classify.PhaseProcessing, 3, -1, nil},
-		{"h2 goaway for ever", "h2fault", "/s/k37/h2-goaway-forever", classify.ConnectionReset, 255, 3, -1, nil},
+		{"h2 goaway always", "h2fault", "/s/k37/h2-goaway-forever", classify.ConnectionReset, 255, 3, -1, nil},
 		{"h2 huge head", "h2fault", "/s/k38/h2-huge-head:size=100000", classify.Protocol, classify.PhaseProcessing, 1, -1, nil},
 		{"h2 bad frame", "h2fault", "/s/k39/h2-bad-frame", classify.Protocol, 255, 1, -1, nil},
 	} {
@@ -279,7 +279,7 @@ func TestErrorClasses(t *testing.T) {
 			}
 			if w.key != "" && row.exchanges >= 0 {
 				if saw := len(w.origin.Requests(w.key)); saw != res.Exchanges {
-					t.Errorf("told %d exchanges, the origin saw %d", res.Exchanges, saw)
+					t.Errorf("%d exchanges reported, the origin saw %d", res.Exchanges, saw)
 				}
 			}
 		})

@@ -277,7 +277,7 @@ func tokenFile(t *testing.T) {
 		t.Errorf("%q, want Bearer one", first)
 	}
 	if err := p.Refresh(t.Context(), first); !errors.Is(err, auth.ErrRefused) {
-		t.Errorf("Refresh of what the file still holds = %v, want ErrRefused", err)
+		t.Errorf("Refresh of the value that the file still has = %v, want ErrRefused", err)
 	}
 	write("two")
 	if err := p.Refresh(t.Context(), first); err != nil {

@@ -41,7 +41,7 @@ func (e *Error) ErrorClass() classify.Class { return e.Class }
 type Clock struct {
 	mu      sync.Mutex
 	timer   *time.Timer
-	rings   time.Time // when the timer fires; zero: it does not run
+	fires   time.Time // when the timer fires; zero: it does not run
 	limits  [3]*Limit // of the fetch, an attempt and an exchange, in any order; nil: none
 	stopped bool
 }
@@ -144,38 +144,38 @@ func (l *Limit) disarmLocked(now time.Time) {
 
 func (l *Limit) setLocked(now time.Time, limit time.Duration) {
 	l.ends = now.Add(limit)
-	l.clock.ringLocked(l.ends, limit)
+	l.clock.setTimerLocked(l.ends, limit)
 	if !slices.Contains(l.clock.limits[:], l) {
 		l.clock.limits[slices.Index(l.clock.limits[:], nil)] = l
 	}
 }
 
-// ringLocked makes the timer fire at the given time, in d, or earlier.
-func (c *Clock) ringLocked(at time.Time, d time.Duration) {
+// setTimerLocked makes the timer fire at the given time, in d, or earlier.
+func (c *Clock) setTimerLocked(at time.Time, d time.Duration) {
 	switch {
 	case c.stopped:
 		return
 	case c.timer == nil:
 		c.timer = time.AfterFunc(d, c.fire)
-	case c.rings.IsZero() || at.Before(c.rings):
+	case c.fires.IsZero() || at.Before(c.fires):
 		c.timer.Reset(d)
 	default:
 		return
 	}
-	c.rings = at
+	c.fires = at
 }
 
 // fire cancels for the limits that have passed, and sets the timer for the others.
 func (c *Clock) fire() {
 	var passed []func()
 	c.mu.Lock()
-	c.rings = time.Time{}
+	c.fires = time.Time{}
 	now := time.Now()
 	for _, l := range c.limits {
 		switch {
 		case l == nil || l.ends.IsZero():
 		case l.ends.After(now):
-			c.ringLocked(l.ends, l.ends.Sub(now))
+			c.setTimerLocked(l.ends, l.ends.Sub(now))
 		default:
 			cause, cancel := l.causeLocked(), l.cancel
 			passed = append(passed, func() { cancel(cause) })

@@ -131,7 +131,7 @@ func TestLimit(t *testing.T) {
 			w.wantAt(4*time.Minute+5*s, idle, 5*s)
 		}},
 		{"a pause that is not ended", func(w *stopwatch) { w.Arm(5*s, idle); w.Pause(time.Now()); w.wantNever() }},
-		{"a pause of what was not armed", func(w *stopwatch) { w.Resume(time.Now(), w.Pause(time.Now())); w.wantNever() }},
+		{"a pause of a limit that was not armed", func(w *stopwatch) { w.Resume(time.Now(), w.Pause(time.Now())); w.wantNever() }},
 		{"a pause at rest", func(w *stopwatch) {
 			w.Arm(5*s, idle)
 			w.Rest()

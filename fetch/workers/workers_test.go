@@ -48,7 +48,7 @@ func TestPool(t *testing.T) {
 		ran := false
 		p.Go(func() { ran = true })
 		if synctest.Wait(); !ran {
-			t.Error("a job after Close did not run: what is under way must go on")
+			t.Error("a function passed to Go after Close did not run")
 		}
 		if n := p.Idle(); n != 0 {
 			t.Errorf("%d idle goroutines of a closed pool, want none", n)

@@ -21,7 +21,7 @@ type journal struct {
 }
 
 func (j *journal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	seen := origin.Request{Method: r.Method, Header: r.Header.Clone(), Protocol: r.Proto, Time: time.Now(), BodyBytes: r.ContentLength}
+	seen := origin.Request{Method: r.Method, Path: r.URL.EscapedPath(), Header: r.Header.Clone(), Protocol: r.Proto, Time: time.Now(), BodyBytes: r.ContentLength}
 	j.mu.Lock()
 	j.requests = append(j.requests, seen)
 	j.mu.Unlock()

@@ -208,7 +208,8 @@ func (n *nginx) request(line string, number int) origin.Request {
 	if err != nil {
 		n.Fatalf("nginx: log: %q: %v", line, err)
 	}
-	return origin.Request{Method: fields[1], Protocol: fields[2], Header: http.Header{"Range": {strings.Trim(fields[3], `"`)}},
+	path, _, _ := strings.Cut(fields[len(fields)-1], "?")
+	return origin.Request{Method: fields[1], Path: path, Protocol: fields[2], Header: http.Header{"Range": {strings.Trim(fields[3], `"`)}},
 		Time: time.UnixMilli(int64(seconds * 1000)).Add(time.Duration(number) * step)}
 }
 
