@@ -2,6 +2,7 @@ package transmissions
 
 import (
 	"crypto/tls"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -119,5 +120,34 @@ func TestIdleConnectionsClose(t *testing.T) {
 	}
 	if reused := one.reused + three.reused; reused < (one.fetches+three.fetches)/10 {
 		t.Errorf("%d requests went over used connections, which are too few for this test", reused)
+	}
+}
+
+// TestLastAttempt checks which connection a fetch takes that was used more than 0.8 s ago: the last
+// permitted attempt makes a new one, any other uses it.
+func TestLastAttempt(t *testing.T) {
+	t.Parallel()
+	for protocol := 1; protocol <= 2; protocol++ {
+		for attempts, connection := range map[int]int{1: 2, 2: 1} {
+			t.Run(fmt.Sprintf("HTTP/%d, max_attempts %d", protocol, attempts), func(t *testing.T) {
+				t.Parallel()
+				s := script{http1: answer1}
+				if protocol == 2 {
+					s.http2 = answer2
+				}
+				o := start(t, s)
+				client := newClient(t)
+				warm(t, client, o)
+				wait.For(t.Context(), 900*time.Millisecond)
+				r := newRequest(t, classify.Standard, http.MethodGet, o.url+"/last")
+				r.Policy.MaxAttempts = attempts
+				if e := run(t.Context(), client, r); e.Kind != classify.Success || e.Attempts != 1 {
+					t.Errorf("%s after %d attempts, %+v: want success", e.Kind, e.Attempts, e.Failure)
+				}
+				if got := o.requests("/last"); len(got) != 1 || got[0].connection != connection {
+					t.Errorf("the origin received %+v, want one request over connection %d", got, connection)
+				}
+			})
+		}
 	}
 }

@@ -21,6 +21,7 @@ func TestSilentConnection(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			reached := make(chan struct{}) // the second connection was used
+			reach := sync.OnceFunc(func() { close(reached) })
 			var slow sync.WaitGroup
 			o := start(t, script{http1: answer1, http2: func(f *frames, r request) bool {
 				switch {
@@ -28,13 +29,14 @@ func TestSilentConnection(t *testing.T) {
 					slow.Go(func() {
 						_ = f.head(r.stream, false, "200")
 						_ = f.write(func() error { return f.WriteData(r.stream, false, []byte("/sl")) })
+						_ = f.write(func() error { return f.WritePing(false, [8]byte{1}) })
 						<-reached
 						_ = f.write(func() error { return f.WriteData(r.stream, true, []byte("ow")) })
 					})
 				case r.connection == 1 && r.path == "/silent":
 					return silent2(f, r)
 				case r.path == "/silent":
-					close(reached)
+					reach()
 					return answer2(f, r)
 				default:
 					return answer2(f, r)
@@ -50,13 +52,13 @@ func TestSilentConnection(t *testing.T) {
 				r.Policy.MaxAttempts = 1
 				reader = run(t.Context(), client, r)
 			})
-			until(t, "the slow response has begun", func() bool { return len(o.requests("/slow")) == 1 })
+			until(t, "the client has read the start of the slow response", func() bool { return len(o.requests(pingAnswer)) == 1 })
 			r := newRequest(t, p.profile, http.MethodGet, o.url+"/silent")
 			r.Policy.MaxAttempts, r.HeaderTimeout = 3, 2*time.Second
 			e := run(t.Context(), client, r)
 			if e.Kind != classify.Success || e.Attempts != 2 || e.attempts[0].Failure.Class != classify.ResponseTimeout {
 				t.Errorf("%s after %d attempts, %+v: want RESPONSE_TIMEOUT and then success", e.Kind, e.Attempts, e.Failure)
-				close(reached)
+				reach()
 			}
 			slow.Wait()
 			if reader.Kind != classify.Success || string(reader.InlineBody) != "/slow" || reader.sent() != 1 {
