@@ -288,15 +288,20 @@ func (x *Exchange) End() {
 }
 
 // wentSilent reports whether a time limit passed during which nothing was received, not even
-// for another request.
+// for another request. The limit may be the deadline of the caller.
 func (x *Exchange) wentSilent() bool {
-	limit, ok := errors.AsType[*timers.Error](context.Cause(x))
-	if !ok || x.wrote.IsZero() {
+	cause := context.Cause(x)
+	if x.unused || !errors.Is(cause, context.DeadlineExceeded) {
 		return false
 	}
-	since := x.wrote
-	if began := time.Now().Add(-limit.Limit); began.After(since) {
-		since = began
+	since := x.started
+	if !x.wrote.IsZero() {
+		since = x.wrote
+	}
+	if limit, ok := errors.AsType[*timers.Error](cause); ok {
+		if began := time.Now().Add(-limit.Limit); began.After(since) {
+			since = began
+		}
 	}
 	return !x.conn.socket.readSince(since)
 }
