@@ -18,15 +18,15 @@ type conn struct {
 	key     key
 	address string // host:port, as it was dialled
 	http2   bool
-	alone   bool // for one request only
-	tls     string
-	open    atomic.Int32 // requests
+	alone   bool         // for one request only
+	tls     string       // the version, such as "TLS 1.3"; empty: no TLS
+	open    atomic.Int32 // requests in flight
 	payers  headPayers   // of HTTP/2
 	// hooks and current are of HTTP/1. A hook may run late, when current is nil.
 	hooks   *httptrace.ClientTrace
 	current atomic.Pointer[Exchange]
 
-	users        int
+	users        int  // requests that have a slot, in flight or not
 	shared       bool // over HTTP/2: other requests may use it
 	retired      bool // it takes no further request
 	large        bool // a large head came over it
