@@ -132,3 +132,24 @@ func TestSilentConnection(t *testing.T) {
 		})
 	}
 }
+
+// TestSmallFrames checks that an origin may fill the window of a stream byte by byte while the
+// caller reads nothing.
+func TestSmallFrames(t *testing.T) {
+	t.Parallel()
+	b := newHTTP2Bench(t, nil, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for range conns.WindowBytes {
+			_, _ = w.Write([]byte{'x'})
+			_ = http.NewResponseController(w).Flush()
+		}
+	}))
+	x, resp, err := b.send(t.Context(), b.target)
+	defer x.End()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without a call of Permit all bytes count as received at once.
+	if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != conns.WindowBytes {
+		t.Errorf("%d bytes, %v, want %d", n, err, conns.WindowBytes)
+	}
+}

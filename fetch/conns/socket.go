@@ -19,8 +19,10 @@ const (
 	// the way when a stream was reset, at most the window of a stream.
 	idleBytes = 256 << 10
 	// streamBytes is the limit for each open request between two steps of any of them: a
-	// head or body bytes that are read. 17 heads of 64 KiB need a little more than 1 MiB.
-	streamBytes = 2 << 20
+	// head or body bytes that are read. 17 heads of 64 KiB need a little more than 1 MiB. The
+	// window of a stream needs 5 MiB if each byte comes in a frame and a TLS record of its own,
+	// and the caller may read none of it for a while.
+	streamBytes = 8 << 20
 )
 
 var errUnasked = fault.New(classify.Protocol, classify.PhaseProcessing, "unrequested_bytes")
