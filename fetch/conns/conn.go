@@ -73,6 +73,18 @@ func (c *conn) trace() *httptrace.ClientTrace {
 	}
 }
 
+// permit sets over HTTP/2 how much the origin may send from now on. Requests begin and end at
+// any time, so it looks again whether their number has changed.
+func (c *conn) permit() {
+	for c.http2 {
+		open := c.open.Load()
+		c.socket.permit(max(idleBytes, streamBytes*int64(open)))
+		if c.open.Load() == open {
+			return
+		}
+	}
+}
+
 // close closes the connection. It may block for seconds.
 func (c *conn) close() {
 	_ = c.cc.Close()

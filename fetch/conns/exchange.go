@@ -182,7 +182,7 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fault.New(classify.Internal, classify.PhaseRequest, "wrong_connection")
 	}
 	c.open.Add(1)
-	x.Permit()
+	c.permit()
 	x.begin(c)
 	if err := context.Cause(x); err != nil { // net/http would destroy the connection, and may send
 		x.finish(nil)
@@ -244,11 +244,7 @@ func (x *Exchange) finish(resp *http.Response) {
 
 // Permit allows the origin to send more over HTTP/2. It is called when bytes of a body were
 // read.
-func (x *Exchange) Permit() {
-	if c := x.conn; c.http2 {
-		c.socket.permit(streamBytes * int64(c.open.Load()))
-	}
-}
+func (x *Exchange) Permit() { x.conn.permit() }
 
 // Retire makes the connection take no further request. It is closed when its requests have
 // ended.
@@ -273,8 +269,8 @@ func (x *Exchange) End() {
 		if x.unused {
 			c.cc.Release()
 		}
-		if x.began && c.open.Add(-1) == 0 && c.http2 {
-			c.socket.permit(idleBytes)
+		if x.began && c.open.Add(-1) == 0 {
+			c.permit()
 		}
 		x.conn = nil
 		c.current.Store(nil)
