@@ -226,7 +226,7 @@ func (a *attempt) failWith(phase classify.Phase, err error) {
 	if staged, ok := errors.AsType[*fault.PhaseError](err); ok {
 		phase = staged.Phase
 	} else if own, ok := errors.AsType[*fault.Error](err); ok {
-		phase = orDefault(own.Phase, phase) // the guard checks addresses while dialing
+		phase = orDefault(own.Phase, phase) // an address that is blocked while dialing is in the phase of the policy
 	}
 	a.fail(class, phase, reason)
 }

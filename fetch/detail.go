@@ -244,10 +244,10 @@ func (a *attempt) mayShow(address string) bool {
 
 // hopError returns the failed hop for the log.
 func (a *attempt) hopError() hopError {
-	if a.run.failure == nil || len(a.hops) == 0 || !a.run.logs(slog.LevelInfo) {
+	if a.run.failure == nil || len(a.hops) == 0 || !a.run.logEnabled(slog.LevelInfo) {
 		return hopError{}
 	}
-	e := hopError{text: a.run.failure.Message, url: a.hop.redacted(), address: a.address(), status: a.hops[len(a.hops)-1].StatusCode}
+	e := hopError{text: a.run.failure.Message, url: a.hop.redactedURL(), address: a.address(), status: a.hops[len(a.hops)-1].StatusCode}
 	switch class := a.run.failure.Class; {
 	case !a.faults.Has(class):
 		e.text = string(appendStatus(nil, e.status))

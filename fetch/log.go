@@ -14,17 +14,17 @@ import (
 func (r *run) logAttempt(a *attempt) {
 	d := &r.decision
 	if d.Verdict != classify.Retry {
-		if d.Verdict != classify.Done && r.logs(slog.LevelDebug) {
+		if d.Verdict != classify.Done && r.logEnabled(slog.LevelDebug) {
 			r.log(slog.LevelDebug, "not retrying", slog.String("fetch_id", r.req.ID), slog.Int("attempt", a.number),
 				slog.String("stop_reason", d.Verdict.String()), slog.String("rule", string(d.Rule)))
 		}
 		return
 	}
-	if !r.logs(slog.LevelInfo) {
+	if !r.logEnabled(slog.LevelInfo) {
 		return
 	}
-	r.line(slog.LevelInfo, "retrying fetch", r.failedHop.attrs([]slog.Attr{slog.String("fetch_id", r.req.ID),
-		slog.String("url", r.redacted()), slog.Int("attempt", a.number),
+	r.logLine(slog.LevelInfo, "retrying fetch", r.failedHop.attrs([]slog.Attr{slog.String("fetch_id", r.req.ID),
+		slog.String("url", r.redactedURL()), slog.Int("attempt", a.number),
 		slog.Int("max_attempts", r.req.Policy.MaxAttempts), slog.Float64("delay_seconds", d.Delay.Seconds()),
 		slog.String("reason", d.Class.String())}))
 	r.log(slog.LevelDebug, "waiting before retry", slog.String("fetch_id", r.req.ID), slog.Float64("delay_seconds", d.Delay.Seconds()))
@@ -32,12 +32,12 @@ func (r *run) logAttempt(a *attempt) {
 
 // logEnd writes the only line about the end of a fetch.
 func (r *run) logEnd(out *Outcome) {
-	if !r.logs(slog.LevelInfo) {
+	if !r.logEnabled(slog.LevelInfo) {
 		return
 	}
 	var room [20]slog.Attr // on the stack; the record copies them
 	attrs := append(room[:0],
-		slog.String("fetch_id", r.req.ID), slog.String("url", r.redacted()), slog.String("method", r.req.Method),
+		slog.String("fetch_id", r.req.ID), slog.String("url", r.redactedURL()), slog.String("method", r.req.Method),
 		slog.String("outcome", out.Kind.String()), slog.String("rule", string(out.Rule)),
 		slog.Int("attempts", out.Attempts), slog.Int("exchanges", out.Exchanges),
 		slog.Int64("body_bytes", out.Body.Size), slog.Float64("duration_seconds", out.Total.Round(time.Microsecond).Seconds()))
@@ -53,38 +53,38 @@ func (r *run) logEnd(out *Outcome) {
 	if len(r.req.Labels) > 0 {
 		attrs = append(attrs, slog.Any("labels", r.req.Labels))
 	}
-	r.line(slog.LevelInfo, "fetch finished", attrs)
+	r.logLine(slog.LevelInfo, "fetch finished", attrs)
 }
 
-// redacted returns the URL of the fetch for the log. Most URLs have nothing to remove, and their
+// redactedURL returns the URL of the fetch for the log. Most URLs have nothing to remove, and their
 // text exists already.
-func (r *run) redacted() string {
+func (r *run) redactedURL() string {
 	if r.initialHop.url == nil { // the fetch was refused
 		return urls.Redact(r.req.URL)
 	}
-	return r.initialHop.redacted()
+	return r.initialHop.redactedURL()
 }
 
-func (h *hopRequest) redacted() string {
+func (h *hopRequest) redactedURL() string {
 	if u := h.url; u != nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "" {
 		return h.urlText()
 	}
 	return urls.Redact(h.url)
 }
 
-func (r *run) logs(level slog.Level) bool {
+func (r *run) logEnabled(level slog.Level) bool {
 	return r.client.logger.Enabled(context.Background(), level)
 }
 
 func (r *run) log(level slog.Level, text string, attrs ...slog.Attr) {
-	if r.logs(level) {
-		r.line(level, text, attrs)
+	if r.logEnabled(level) {
+		r.logLine(level, text, attrs)
 	}
 }
 
-// line writes a line. Unlike [slog.Logger] it does not look up the caller's position in the
+// logLine writes a line. Unlike [slog.Logger] it does not look up the caller's position in the
 // source, which takes more than a tenth of the time of a line.
-func (r *run) line(level slog.Level, text string, attrs []slog.Attr) {
+func (r *run) logLine(level slog.Level, text string, attrs []slog.Attr) {
 	line := slog.NewRecord(time.Now(), level, text, 0)
 	line.AddAttrs(attrs...)
 	_ = r.client.logger.Handler().Handle(context.Background(), line) // a Logger ignores the error too; the context of the fetch may have ended

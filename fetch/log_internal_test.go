@@ -27,11 +27,11 @@ func TestRedacted(t *testing.T) {
 			t.Fatalf("%s: %v", row.name, err)
 		}
 		r := &run{req: &Request{URL: u}, initialHop: hopRequest{url: u}}
-		if want, got := urls.Redact(u), r.redacted(); got != want {
+		if want, got := urls.Redact(u), r.redactedURL(); got != want {
 			t.Errorf("%s: %q, want %q", row.name, got, want)
 		}
 	}
-	if got := (&run{req: new(Request)}).redacted(); got != "" {
+	if got := (&run{req: new(Request)}).redactedURL(); got != "" {
 		t.Errorf("without a URL: %q, want nothing", got)
 	}
 }

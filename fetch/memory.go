@@ -72,26 +72,26 @@ func (a *attempt) outOfMemory(phase classify.Phase) {
 	a.fail(errOutOfMemory.Class, phase, errOutOfMemory.Reason)
 }
 
-// charges are the bytes that a run is charged for the results of its last attempt: body for the
-// head of the body that is delivered, head for the last response if it is another.
-type charges struct{ head, body, hops, errorBody int64 }
+// charges are the bytes that a run is charged for the results of its last attempt. bodyHead is for
+// the head with which the delivered body started. lastHead is for the last head if it is another.
+type charges struct{ lastHead, bodyHead, hops, errorBody int64 }
 
 // keepCharges moves the attempt's charges to the run, and releases those that they replace.
 func (r *run) keepCharges(a *attempt) {
 	m := r.req.Memory
 	if a.response != nil {
-		m.Shrink(budget.Head, r.charges.head)
+		m.Shrink(budget.Head, r.charges.lastHead)
 		m.Shrink(budget.Body, r.charges.errorBody)
-		r.charges.head, r.charges.errorBody = 0, int64(len(a.errorBody))
+		r.charges.lastHead, r.charges.errorBody = 0, int64(len(a.errorBody))
 	}
 	switch {
-	case a.response == nil || a.head.response != a.response: // the run has the one that is kept
+	case a.response == nil || a.head.response != a.response: // the head is not kept: there is none, or callers see the one before it
 		a.releaseHead()
 	case r.delivered != nil && r.delivered.head.response == a.response:
-		m.Shrink(budget.Head, r.charges.body)
-		r.charges.body = a.headCharge
+		m.Shrink(budget.Head, r.charges.bodyHead)
+		r.charges.bodyHead = a.headCharge
 	default:
-		r.charges.head = a.headCharge
+		r.charges.lastHead = a.headCharge
 	}
 	m.Shrink(budget.Head, r.charges.hops)
 	r.charges.hops = a.hopsCharge

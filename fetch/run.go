@@ -147,7 +147,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 		return c.conclude(ctx, r)
 	}
 	var out *Outcome
-	c.workers.Call(func() { out = c.conclude(ctx, r) }) // a log line needs more stack than waiting for an origin
+	c.workers.Call(func() { out = c.conclude(ctx, r) }) // the log line would grow the stack of this goroutine
 	return out
 }
 
@@ -187,7 +187,7 @@ func (r *run) close() {
 		r.cancelWaitCtx(nil)
 	}
 	if p := r.delivered; p != nil && p.head.response != r.last.response { // the outcome does not keep it
-		r.req.Memory.Shrink(budget.Head, r.charges.body)
+		r.req.Memory.Shrink(budget.Head, r.charges.bodyHead)
 	}
 }
 
@@ -236,7 +236,7 @@ func (r *run) setWaiting(w bool) {
 	r.mu.Lock()
 	r.waiting = w
 	r.mu.Unlock()
-	if w && r.client.shutdown.Err() != nil { // the shutdown may have passed this run before
+	if w && r.client.shutdown.Err() != nil { // runs.endWaits may have passed this run already
 		r.cancel(errShutdown)
 	}
 }

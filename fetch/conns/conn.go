@@ -18,15 +18,15 @@ type conn struct {
 	key     key
 	address string // host:port, as it was dialled
 	http2   bool
-	alone   bool // for one request only
-	tls     string
-	open    atomic.Int32 // requests
+	alone   bool         // for one request only
+	tls     string       // the version, such as "TLS 1.3"; empty: no TLS
+	open    atomic.Int32 // requests in flight
 	payers  headPayers   // of HTTP/2
 	// hooks and current are of HTTP/1. A hook may run late, when current is nil.
 	hooks   *httptrace.ClientTrace
 	current atomic.Pointer[Exchange]
 
-	users        int
+	users        int  // requests that have a slot, in flight or not
 	shared       bool // over HTTP/2: other requests may use it
 	retired      bool // it takes no further request
 	large        bool // a large head came over it
@@ -70,6 +70,18 @@ func (c *conn) trace() *httptrace.ClientTrace {
 			}
 			return context.Canceled
 		},
+	}
+}
+
+// permit sets over HTTP/2 how much the origin may send from now on. Requests begin and end at
+// any time, so it looks again whether their number has changed.
+func (c *conn) permit() {
+	for c.http2 {
+		open := c.open.Load()
+		c.socket.permit(max(idleBytes, streamBytes*int64(open)))
+		if c.open.Load() == open {
+			return
+		}
 	}
 }
 

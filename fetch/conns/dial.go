@@ -36,7 +36,7 @@ func (p *Pool) transport(config *tls.Config) *http.Transport {
 			// There are no PINGs: the timer for them would hold the memory of a closed
 			// connection until it fires. A dead connection is noticed when a request on it
 			// times out (see Exchange.End).
-			WriteByteTimeout: 5 * time.Second, // a peer that does not read holds every writer, and a fetch that is over, so long
+			WriteByteTimeout: 5 * time.Second, // how long a peer that does not read can block a write, even that of a fetch that has ended
 		},
 	}
 }
@@ -181,8 +181,8 @@ func (d *dialling) noteCertificateRequest(config *tls.Config) {
 	}
 }
 
-// proxyTLS is TLS with a proxy. It is no *tls.Conn, with which net/http would speak
-// HTTP/2.
+// proxyTLS is a TLS connection to a proxy. It hides the *tls.Conn from net/http, which could
+// use HTTP/2 with it.
 type proxyTLS struct{ *tls.Conn }
 
 // secureProxy makes the handshake with a proxy, to which net/http speaks HTTP/1.1 only.
@@ -261,8 +261,8 @@ func (d *dialling) dialJudged(ctx context.Context, network, address string) (net
 	}
 	conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(egress.Rooted(host), port))
 	if errors.Is(err, errBlocked) && permitted.Load() {
-		// The dialer reports the first error of many: a blocked address beside
-		// a permitted one that could not be reached does not block the target.
+		// The dialer reports only the first of several errors. The target is not blocked
+		// if a permitted address was tried as well.
 		err = fmt.Errorf("%w: %w", fault.New(classify.ConnectFailure, classify.PhaseConnect, "permitted_addresses_failed"), err)
 	}
 	return conn, err

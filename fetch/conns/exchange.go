@@ -34,14 +34,14 @@ type Settings struct {
 	Memory *budget.Lease
 }
 
-// Target says where a request goes, and which connections it may take.
+// Target is where a request goes, and which connections it may use.
 type Target struct {
 	URL *url.URL
 	// Caller is the caller's name; see [OriginTLS].Callers.
 	Caller string
 	// Alone sends the request over HTTP/1.1, on a new connection that no other request uses.
 	Alone bool
-	// Recent takes only a new connection, or one that was used within the last 0.8 s.
+	// Recent allows only a new connection, or one that was used within the last 0.8 s.
 	Recent bool
 }
 
@@ -78,22 +78,22 @@ type Exchange struct {
 	unused   bool      // a slot on conn is reserved, and no request has taken it
 	began    bool      // the request is counted on conn
 
-	certificateAsked atomic.Bool // and this side had none
+	certificateAsked atomic.Bool // the origin asked for a client certificate, and there is none
 
 	// The hooks below run on goroutines of net/http, some after the head was read.
 	mu            sync.Mutex
 	phase         classify.Phase
-	over          bool  // the head is read, or there is none: no hook sets a limit any more
-	answered      bool  // a first byte came
+	over          bool  // there is a head or an error; hooks that run later change nothing
+	answered      bool  // the first byte of a response was received
 	informational int8  // 1xx responses
-	awaiting      bool  // a head over HTTP/2
-	rejected      error // why the response does not count, or nil
-	ended         bool  // nothing more is charged
+	awaiting      bool  // a head over HTTP/2 is awaited; conn.payers lists this exchange
+	rejected      error // why the response must not be used, or nil
+	ended         bool  // End was called: nothing more is charged
 	charged       int64
 	head          partialHead // over HTTP/1
 	peer          string      // address that was dialled last, or empty
 	report        Report
-	http2         bool // what TLS negotiated
+	http2         bool // TLS has negotiated HTTP/2
 
 	resolveStart, connectStart, tlsStart, started, wrote time.Time
 }
@@ -111,8 +111,8 @@ func (p *Pool) NewExchange(ctx context.Context, clock *timers.Clock, settings Se
 // at any time.
 func (x *Exchange) Cancel(cause error) { x.cancel(cause) }
 
-// Connect takes a connection to the origin, or makes one. [Exchange.Phase] says where it
-// failed.
+// Connect takes an idle connection to the origin, or makes one. After an error
+// [Exchange.Phase] returns the phase that failed.
 func (x *Exchange) Connect(t Target) error {
 	if err := context.Cause(x); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fault.New(classify.Internal, classify.PhaseRequest, "wrong_connection")
 	}
 	c.open.Add(1)
-	x.Permit()
+	c.permit()
 	x.begin(c)
 	if err := context.Cause(x); err != nil { // net/http would destroy the connection, and may send
 		x.finish(nil)
@@ -230,26 +230,22 @@ func (x *Exchange) begin(c *conn) {
 	x.Limit.ArmAt(x.started, x.settings.HeaderTimeout, classify.WriteTimeout)
 }
 
-// finish ends the hooks. resp is nil if there is no response.
+// finish records that there is a response or an error. resp is nil if there is no response.
 func (x *Exchange) finish(resp *http.Response) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.over = true
 	x.head.drop() // if it is not complete
 	if resp != nil {
-		x.headCame()
+		x.headCameLocked()
 		x.report.Protocol = resp.Proto
-		x.report.Sent = true // over HTTP/2 a request can be answered before the hook that says so
+		x.report.Sent = true // over HTTP/2 the response may be read before the hook has run
 	}
 }
 
 // Permit allows the origin to send more over HTTP/2. It is called when bytes of a body were
 // read.
-func (x *Exchange) Permit() {
-	if c := x.conn; c.http2 {
-		c.socket.permit(streamBytes * int64(c.open.Load()))
-	}
-}
+func (x *Exchange) Permit() { x.conn.permit() }
 
 // Retire makes the connection take no further request. It is closed when its requests have
 // ended.
@@ -274,19 +270,19 @@ func (x *Exchange) End() {
 		if x.unused {
 			c.cc.Release()
 		}
-		if x.began && c.open.Add(-1) == 0 && c.http2 {
-			c.socket.permit(idleBytes)
+		if x.began && c.open.Add(-1) == 0 {
+			c.permit()
 		}
 		c.current.Store(nil)
 		if closing := x.pool.release(c); closing && c.http2 {
 			x.chargeClosed(c)
 		}
-		x.headCame()
-		x.conn = nil
 	}
 	x.cancel(nil)
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.headCameLocked()
+	x.conn = nil
 	x.settings.Memory.Shrink(budget.Receiving, x.charged)
 	x.charged, x.ended = 0, true
 }
@@ -314,15 +310,20 @@ func (x *Exchange) chargeClosed(c *conn) {
 }
 
 // wentSilent reports whether a time limit passed during which nothing was received, not even
-// for another request.
+// for another request. The limit may be the deadline of the caller.
 func (x *Exchange) wentSilent() bool {
-	limit, ok := errors.AsType[*timers.Error](context.Cause(x))
-	if !ok || x.wrote.IsZero() {
+	cause := context.Cause(x)
+	if x.unused || !errors.Is(cause, context.DeadlineExceeded) {
 		return false
 	}
-	since := x.wrote
-	if began := time.Now().Add(-limit.Limit); began.After(since) {
-		since = began
+	since := x.started
+	if !x.wrote.IsZero() {
+		since = x.wrote
+	}
+	if limit, ok := errors.AsType[*timers.Error](cause); ok {
+		if began := time.Now().Add(-limit.Limit); began.After(since) {
+			since = began
+		}
 	}
 	return !x.conn.socket.readSince(since)
 }
@@ -363,10 +364,12 @@ func (x *Exchange) ClassOf(phase classify.Phase, err error) classify.Class {
 	return class
 }
 
-// brokeOffLocked reports whether err, which has no type that says so, means that the
-// connection ended: it was read to its end; or nothing was sent, so that the failure
-// cannot be in what was received; or nothing of a response was read, and the error is
-// only a text, as that of net/http for a GOAWAY before the first stream.
+// brokeOffLocked reports whether err means that the connection ended, although its type does
+// not say so. That is so
+//   - if nothing was sent: then the error cannot be about what was received,
+//   - if reading the socket has ended, or
+//   - if nothing of a response was read and the error is only a text, such as that of
+//     net/http for a GOAWAY before the first stream.
 func (x *Exchange) brokeOffLocked(err error) bool {
 	return x.conn != nil && (!x.report.Sent || x.conn.socket.readError() != nil || !x.answered && isText(err))
 }
@@ -519,8 +522,8 @@ func (x *Exchange) gotInformational(_ int, h textproto.MIMEHeader) error {
 	return err
 }
 
-// headCame records that the exchange no longer awaits a head over HTTP/2.
-func (x *Exchange) headCame() {
+// headCameLocked records that the exchange no longer awaits a head over HTTP/2.
+func (x *Exchange) headCameLocked() {
 	if x.awaiting {
 		x.conn.payers.remove(x)
 		x.awaiting = false

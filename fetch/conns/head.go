@@ -83,7 +83,7 @@ func (r *headReader) Read(p []byte) (int, error) {
 			r.head.CompareAndSwap(head, nil)
 		}
 		if fault != nil {
-			head.end(fault) // its own error would lose the type in net/http
+			head.end(fault) // net/http would wrap it in an error without its type
 			return 0, fault
 		}
 	}
@@ -122,8 +122,8 @@ func (h *partialHead) read(p []byte) (complete bool, err error) {
 		h.bytes += len(p) - len(rest)
 		p = rest
 		switch {
-		case h.readLine(line, ended):
-			h.release()
+		case h.readLineLocked(line, ended):
+			h.releaseLocked()
 			n = 0
 		case ended:
 			n += HeaderLineBytes
@@ -144,8 +144,8 @@ func (h *partialHead) read(p []byte) (complete bool, err error) {
 
 var newline, carriageReturn = []byte{'\n'}, []byte{'\r'}
 
-// readLine processes a line, or part of one, and reports whether it ends a head.
-func (h *partialHead) readLine(piece []byte, ended bool) bool {
+// readLineLocked processes a line, or part of one, and reports whether it ends a head.
+func (h *partialHead) readLineLocked(piece []byte, ended bool) bool {
 	if h.lines == 0 {
 		h.status.read(piece)
 	}
@@ -167,10 +167,10 @@ func (h *partialHead) drop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.complete = true
-	h.release()
+	h.releaseLocked()
 }
 
-func (h *partialHead) release() {
+func (h *partialHead) releaseLocked() {
 	h.memory.Shrink(budget.Receiving, h.held)
 	h.held = 0
 }

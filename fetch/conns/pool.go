@@ -15,14 +15,15 @@ import (
 	"fetchd/fetch/egress"
 )
 
-// Limits of idle connections. Connections in use have none: a fetch would have to wait.
+// Limits of idle connections. Connections in use have no limit, because a fetch would have to
+// wait for it.
 const (
 	maxIdle        = 1024
-	maxIdlePerHost = 512 // to connect costs more than a fetch (decision 16)
+	maxIdlePerHost = 512 // connecting costs more than a fetch (decision 16)
 	// idleLimit is how long a connection may be idle, unless the origin says less.
 	idleLimit = 60 * time.Second
-	// recentUse is how long ago a connection was last used that the last permitted attempt
-	// takes. Servers that close idle connections rarely do so within the first second.
+	// The last permitted attempt takes only a connection that was used within recentUse.
+	// Servers that close idle connections rarely do so within the first second.
 	recentUse = 800 * time.Millisecond
 	// sweepInterval is the time between two checks of all idle connections.
 	sweepInterval = time.Second
@@ -62,8 +63,8 @@ type Pool struct {
 	override func(ctx context.Context, network, address string) (net.Conn, error)
 	tls      *tls.Config
 	origins  atomic.Pointer[map[string]*OriginTLS]
-	// The transports only make connections. Those of alone speak HTTP/1.1 and say that
-	// they close after one request.
+	// The transports only make connections. Those of alone use HTTP/1.1, and tell the origin
+	// to close them after one request.
 	shared, alone *http.Transport
 
 	open, dialled, reused, stale atomic.Int64
@@ -173,7 +174,7 @@ func (p *Pool) take(k key, recent bool) *conn {
 }
 
 // pickLocked reserves a slot on a connection that may be alive, and reports whether it was
-// idle. Of HTTP/1 it takes the connection that was used last.
+// idle. Over HTTP/1 it takes the connection that was used last.
 func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle bool) {
 	h := p.hosts[k]
 	if h == nil {
@@ -210,8 +211,8 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle b
 	return nil, false
 }
 
-// share lets other requests use an HTTP/2 connection, over which a head has come. After a
-// large head it is not kept when it is idle.
+// share lets other requests use an HTTP/2 connection, over which a head has come. If the head
+// is large, the connection is closed when it is idle.
 func (p *Pool) share(c *conn, large bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,7 +283,7 @@ func (p *Pool) putLocked(c *conn, now time.Time) *conn {
 	return longest
 }
 
-// refillLocked lets requests look at an HTTP/2 connection again that was full.
+// refillLocked lets requests try an HTTP/2 connection again that had no stream left.
 func (p *Pool) refillLocked(c *conn) {
 	h := p.hostLocked(c.key)
 	if i := slices.Index(h.full, c); i >= 0 {
@@ -325,7 +326,7 @@ func (p *Pool) unlistLocked(h *host, c *conn) {
 	}
 }
 
-// without removes c, which is most often the last.
+// without returns list without c, which is usually the last element.
 func without(list []*conn, c *conn) []*conn {
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i] == c {

@@ -12,15 +12,17 @@ import (
 	"fetchd/fetch/fault"
 )
 
-// What an HTTP/2 origin may send. It can send frames for streams that are over, or that
-// change nothing, as fast as the network allows.
+// Limits on what an HTTP/2 origin sends. Without them it could send frames for streams that are
+// over, or frames that change nothing, as fast as the network allows.
 const (
 	// idleBytes is the limit while no request is open: PING, SETTINGS, and what was on
 	// the way when a stream was reset, at most the window of a stream.
 	idleBytes = 256 << 10
 	// streamBytes is the limit for each open request between two steps of any of them: a
-	// head or body bytes that are read. 17 heads of 64 KiB need a little more than 1 MiB.
-	streamBytes = 2 << 20
+	// head or body bytes that are read. 17 heads of 64 KiB need a little more than 1 MiB. The
+	// window of a stream needs 5 MiB if each byte comes in a frame and a TLS record of its own,
+	// and the caller may read none of it for a while.
+	streamBytes = 8 << 20
 )
 
 var errUnasked = fault.New(classify.Protocol, classify.PhaseProcessing, "unrequested_bytes")
@@ -72,7 +74,7 @@ func (s *socket) Read(p []byte) (int, error) {
 		}
 	}
 	if err != nil && !errors.Is(err, net.ErrClosed) { // ErrClosed: this side closed it
-		first := err // err itself would be on the heap with every read
+		first := err // otherwise each read would allocate err
 		s.failed.CompareAndSwap(nil, &first)
 	}
 	return n, err
@@ -104,8 +106,8 @@ func (s *socket) readError() error {
 // readSince reports whether anything was received after t.
 func (s *socket) readSince(t time.Time) bool { return s.lastly.Load() > t.UnixNano() }
 
-// turns tells an answer from bytes that were received before the request was sent.
-// Those bytes belong to an earlier request, whose origin sent more than one answer.
+// turns distinguishes an answer from bytes that were received before the request was sent.
+// Such bytes belong to an earlier request, to which the origin sent more than one answer.
 type turns struct {
 	reads   atomic.Uint32 // that returned bytes
 	atWrite atomic.Uint32 // value of reads when the request was first written

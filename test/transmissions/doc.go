@@ -2,6 +2,7 @@
 // once, whatever the state of the connection pool, and the outcome reports what was sent. Its origins
 // count requests and break connections on real sockets, over HTTP/1.1, TLS and HTTP/2.
 //
-// The tests are part of go test ./.... FETCHD_LONG=1 runs the long form of TestIdleConnectionsClose
-// and TestSmuggledAnswers.
+// The tests are part of go test ./... and take 15 s. FETCHD_LONG=1 runs the long forms of
+// TestIdleConnectionsClose and TestSmuggledAnswers, which take four minutes and need an otherwise idle
+// machine.
 package transmissions
