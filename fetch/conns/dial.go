@@ -46,14 +46,15 @@ func (p *Pool) transport(config *tls.Config) *http.Transport {
 type dialling struct {
 	*Exchange
 	target  *Target
-	origin  *OriginTLS
+	key     key
 	address string
 	alone   bool
 
-	socket *socket
-	reader *headReader
-	heavy  bool // the certificates use much memory: see handshakeMeter
-	unbind func() bool
+	socket  *socket
+	reader  *headReader
+	instead *conn // a connection that has become free meanwhile, or nil
+	heavy   bool  // the certificates use much memory: see handshakeMeter
+	unbind  func() bool
 }
 
 // diallingKey is the context key of a dialling.
@@ -67,9 +68,10 @@ func (d *dialling) Value(k any) any {
 	return d.Exchange.Context.Value(k)
 }
 
-// dial makes a connection for an exchange and reserves a slot on it.
-func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (*conn, error) {
-	d := &dialling{Exchange: x, target: t, origin: k.origin, address: address(t.URL), alone: alone}
+// dial makes a connection for an exchange and reserves a slot on it. It returns another one
+// if that has become free meanwhile, over HTTP/2, and reports that it is reused.
+func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (c *conn, reused bool, err error) {
+	d := &dialling{Exchange: x, target: t, key: k, address: address(t.URL), alone: alone}
 	transport, ctx := p.shared, context.Context(d)
 	if alone {
 		transport = p.alone
@@ -89,24 +91,28 @@ func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (*conn, error) {
 		_ = cc.Close()
 		err = context.Cause(x)
 	}
+	if d.instead != nil {
+		x.certificateAsked.Store(false) // by the connection that was given up
+		return d.instead, true, nil
+	}
 	if err != nil {
 		if d.socket != nil {
 			_ = d.socket.Close()
 		}
-		return nil, err
+		return nil, false, err
 	}
 	p.dialled.Add(1)
 	if err := cc.Reserve(); err != nil {
 		go func() { _ = cc.Close() }()
 		_ = d.socket.Close()
-		return nil, err
+		return nil, false, err
 	}
-	c := &conn{cc: cc, socket: d.socket, reader: d.reader, key: k, address: d.address, alone: alone || d.heavy, users: 1, limit: idleLimit}
+	c = &conn{cc: cc, socket: d.socket, reader: d.reader, key: k, address: d.address, alone: alone || d.heavy, users: 1, limit: idleLimit}
 	if c.http2, c.tls = x.protocol(); !c.http2 {
 		c.hooks = c.trace()
 	}
 	p.add(c)
-	return c, nil
+	return c, false, nil
 }
 
 // dialPlain is an http.Transport.DialContext.
@@ -138,8 +144,8 @@ func (p *Pool) dialTLS(ctx context.Context, network, address string) (net.Conn, 
 	if p.toProxy(address) {
 		return secureProxy(d, config)
 	}
-	if d.origin != nil {
-		d.origin.apply(config, d.target.Caller)
+	if d.key.origin != nil {
+		d.key.origin.apply(config, d.target.Caller)
 	}
 	meter := d.measure(config)
 	d.noteCertificateRequest(config)
@@ -152,6 +158,11 @@ func (p *Pool) dialTLS(ctx context.Context, network, address string) (net.Conn, 
 	d.secured(secure.ConnectionState())
 	d.socket.meter, d.heavy = nil, meter.heavy
 	if secure.ConnectionState().NegotiatedProtocol == "h2" {
+		// Of a burst of fetches the first to get a head shares its connection. The others
+		// need none of their own, which would use far more memory than a stream.
+		if d.instead = p.take(d.key, d.target.Recent); d.instead != nil {
+			return nil, errors.Join(errInstead, d.socket.Close())
+		}
 		d.socket.permit(streamBytes)
 		return secure, nil
 	}
@@ -256,5 +267,8 @@ func (d *dialling) dialJudged(ctx context.Context, network, address string) (net
 	}
 	return conn, err
 }
+
+// errInstead makes the transport give up a connection that is not needed.
+var errInstead = errors.New("another connection has become free")
 
 var errBlocked = fault.New(classify.TargetBlocked, classify.PhasePolicy, "")

@@ -122,14 +122,15 @@ func (x *Exchange) Connect(t Target) error {
 	if !alone {
 		x.conn = x.pool.take(k, t.Recent)
 	}
-	if x.report.Reused = x.conn != nil; !x.report.Reused {
+	reused := x.conn != nil
+	if !reused {
 		x.Limit.Arm(x.settings.ConnectTimeout, classify.ConnectTimeout)
 		x.setPhase(classify.PhaseConnect)
-		if x.conn, err = x.pool.dial(x, &t, k, alone); err != nil {
+		if x.conn, reused, err = x.pool.dial(x, &t, k, alone); err != nil {
 			return err
 		}
 	}
-	x.unused = true
+	x.unused, x.report.Reused = true, reused
 	x.report.RemoteAddress, x.report.TLSVersion = x.conn.socket.remote, x.conn.tls
 	return nil
 }
@@ -234,9 +235,9 @@ func (x *Exchange) finish(resp *http.Response) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.over = true
-	x.headCameLocked()
 	x.head.drop() // if it is not complete
 	if resp != nil {
+		x.headCameLocked()
 		x.report.Protocol = resp.Proto
 		x.report.Sent = true // over HTTP/2 the response may be read before the hook has run
 	}
@@ -272,15 +273,40 @@ func (x *Exchange) End() {
 		if x.began && c.open.Add(-1) == 0 {
 			c.permit()
 		}
-		x.conn = nil
 		c.current.Store(nil)
-		x.pool.release(c)
+		if closing := x.pool.release(c); closing && c.http2 {
+			x.chargeClosed(c)
+		}
 	}
 	x.cancel(nil)
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.headCameLocked()
+	x.conn = nil
 	x.settings.Memory.Shrink(budget.Receiving, x.charged)
 	x.charged, x.ended = 0, true
+}
+
+// closedTime is how long net/http keeps an HTTP/2 connection in memory that is closed soon
+// after a request on it.
+const closedTime = 5 * time.Second
+
+// chargeClosed keeps a closed HTTP/2 connection charged while it is in memory: its buffers,
+// which hold what was received of a head, and more. An origin could otherwise make this side
+// open and close connections faster than they are freed.
+func (x *Exchange) chargeClosed(c *conn) {
+	n := secureBytes + 2*min(c.socket.bytes.Load(), MaxHeadBytes)
+	kept := x.settings.Memory.Another()
+	x.mu.Lock()
+	mine := min(n, x.charged)
+	if x.settings.Memory.Pay(kept, budget.Receiving, budget.Receiving, mine) {
+		x.charged -= mine
+		n -= mine
+	}
+	x.mu.Unlock()
+	n -= c.payers.pay(x, kept, n)
+	_ = kept.Grow(budget.Receiving, n) // if it is refused, nothing else can be done
+	time.AfterFunc(closedTime, kept.Close)
 }
 
 // wentSilent reports whether a time limit passed during which nothing was received, not even

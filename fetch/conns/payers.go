@@ -12,6 +12,7 @@ type headPayers struct {
 	mu      sync.Mutex
 	waiting map[*Exchange]struct{}
 	payer   *Exchange // one of the waiting fetches; nil: there is none
+	paid    int64     // bytes of its charge that another lease has
 }
 
 func (p *headPayers) add(x *Exchange) {
@@ -32,10 +33,22 @@ func (p *headPayers) remove(x *Exchange) {
 	defer p.mu.Unlock()
 	delete(p.waiting, x)
 	if p.payer == x {
-		x.settings.Memory.Shrink(budget.Receiving, http2HeadBytes)
-		p.payer = nil
+		x.settings.Memory.Shrink(budget.Receiving, http2HeadBytes-p.paid)
+		p.payer, p.paid = nil, 0
 		p.chargeLocked()
 	}
+}
+
+// pay moves up to n bytes of what x is charged to another lease, and returns how many.
+func (p *headPayers) pay(x *Exchange, to *budget.Lease, n int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n = min(n, http2HeadBytes)
+	if p.payer != x || !x.settings.Memory.Pay(to, budget.Receiving, budget.Receiving, n) {
+		return 0
+	}
+	p.paid = n
+	return n
 }
 
 // chargeLocked charges any fetch that has the memory. Those without it end.

@@ -235,8 +235,9 @@ func (p *Pool) retire(c *conn) {
 	c.retired = true
 }
 
-// release ends the use of a connection by one request, and keeps or closes it.
-func (p *Pool) release(c *conn) {
+// release ends the use of a connection by one request. It keeps the connection or closes it,
+// and reports whether it closes it.
+func (p *Pool) release(c *conn) (closes bool) {
 	p.mu.Lock()
 	c.users--
 	closing := p.putLocked(c, time.Now())
@@ -244,6 +245,7 @@ func (p *Pool) release(c *conn) {
 	if closing != nil {
 		go closing.close() // TLS may wait five seconds for a peer that does not read
 	}
+	return closing == c
 }
 
 // putLocked keeps a connection for later requests if it can. It returns the connection

@@ -125,6 +125,20 @@ func (l *Lease) Pay(to *Lease, from, k Kind, n int64) bool {
 	return true
 }
 
+// Another returns a new lease of the same caller that holds nothing. It must be closed too.
+func (l *Lease) Another() *Lease {
+	if l == nil {
+		return nil
+	}
+	l.budget.mu.Lock()
+	defer l.budget.mu.Unlock()
+	if l.account == nil { // closed
+		return &Lease{budget: l.budget}
+	}
+	l.account.leases++
+	return &Lease{budget: l.budget, account: l.account}
+}
+
 // Close releases everything. It may be called again.
 func (l *Lease) Close() {
 	if l == nil || l.budget == nil {
