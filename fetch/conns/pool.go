@@ -197,8 +197,11 @@ func (p *Pool) pickLocked(k key, now time.Time, recent bool) (c *conn, wasIdle b
 		}
 		return c, false
 	}
-	for n := len(h.idle); n > 0 && !h.idle[n-1].isOld(now, recent); n = len(h.idle) {
-		c := h.idle[n-1]
+	for i := len(h.idle) - 1; i >= 0; i-- {
+		c := h.idle[i]
+		if c.isOld(now, recent) { // one that was used before it may have a longer limit
+			continue
+		}
 		if c.cc.Reserve() == nil {
 			p.unlistLocked(h, c)
 			c.users = 1

@@ -151,6 +151,33 @@ func TestReuse(t *testing.T) {
 	}
 }
 
+// TestShortKeepAlive checks that a connection which is idle too long does not hide one that was
+// used before it.
+func TestShortKeepAlive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		long, resp, err := b.send(t.Context(), b.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.ReadAll(resp.Body)
+		short := b.target
+		short.URL = &url.URL{Scheme: "http", Host: b.target.URL.Host, Path: "/", RawQuery: "timeout=1"}
+		second, resp, err := b.send(t.Context(), short)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.ReadAll(resp.Body)
+		long.End()
+		second.End()
+		wait.For(t.Context(), 600*time.Millisecond)
+		if got, _ := b.answer(b.target); got != "1" {
+			t.Errorf("connection %s, want 1", got)
+		}
+	})
+}
+
 // TestAloneIsNotKept checks that the connection of a request that goes alone serves no
 // other request.
 func TestAloneIsNotKept(t *testing.T) {
