@@ -207,8 +207,8 @@ func setField(req *http.Request, name string, values ...string) {
 }
 
 // target returns where a request goes and which connections it may use. A request that must not
-// be repeated, or that authenticates its connection (spec A5), goes alone. The last attempt uses
-// no connection that the origin may be about to close (spec I6).
+// be repeated, or that authenticates its connection (spec A5), gets a connection that no other
+// request uses. The last attempt uses no connection that the origin may be about to close (I6).
 func (a *attempt) target(req *http.Request) conns.Target {
 	return conns.Target{
 		URL:    req.URL,

@@ -10,7 +10,7 @@ import (
 	"fetchd/classify"
 )
 
-// TestEndlessEmptyInput checks that a body of endless empty parts is not read for ever, because
+// TestEndlessEmptyInput checks that a body of endless empty parts is not read endlessly, because
 // the encoded bytes are limited too.
 func TestEndlessEmptyInput(t *testing.T) {
 	t.Parallel()

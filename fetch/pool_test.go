@@ -42,7 +42,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		for range open {
 			fetches.Go(func() {
 				r := fetch.NewRequest(classify.Standard)
-				r.Policy.MaxAttempts = 1 // who asks twice would be counted twice
+				r.Policy.MaxAttempts = 1 // a second attempt would count too
 				var err error
 				if r.URL, err = urls.Parse(origin.URL); err != nil {
 					t.Error(err)

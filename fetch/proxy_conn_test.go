@@ -125,7 +125,7 @@ func TestProxiedConnectionIsKept(t *testing.T) {
 	}
 }
 
-// socksProxy connects whoever asks to one address, and returns its own.
+// socksProxy connects every client to one address, and returns its own address.
 func socksProxy(t *testing.T, target string) string {
 	t.Helper()
 	l := listenOn(t, "127.0.0.1:0", true)

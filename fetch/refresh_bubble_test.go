@@ -22,7 +22,7 @@ func TestStalledRefresh(t *testing.T) {
 		name, path string
 		change     func(*fetch.Request) // nil: none
 		caller     bool                 // the limit is the caller's deadline
-		refresh    time.Duration        // how long a refresh takes; zero: for ever
+		refresh    time.Duration        // how long a refresh takes; zero: it never ends
 		attempts   []string             // class and verdict of each, as reported
 		end        string               // class, stop reason, rule, retryable
 		exchanges  int

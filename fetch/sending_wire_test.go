@@ -81,7 +81,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestConditional: a 304 is a success to whoever asked for it, however.
+// TestConditional checks that a 304 is a success exactly if the request has a condition.
 func TestConditional(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

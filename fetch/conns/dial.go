@@ -269,7 +269,7 @@ func (d *dialling) dialJudged(ctx context.Context, network, address string) (net
 	return conn, err
 }
 
-// errInstead makes the transport give up a connection that is not needed.
+// errInstead makes the transport drop a connection that is not needed.
 var errInstead = errors.New("another connection has become free")
 
 var errBlocked = fault.New(classify.TargetBlocked, classify.PhasePolicy, "")
