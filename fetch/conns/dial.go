@@ -105,7 +105,8 @@ func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (c *conn, reused 
 	if err := cc.Reserve(); err != nil {
 		go func() { _ = cc.Close() }()
 		_ = d.socket.Close()
-		return nil, false, err
+		// The origin has closed the connection. A moment later the request would have failed.
+		return nil, false, fmt.Errorf("%w: %w", fault.New(classify.ConnectionReset, classify.PhaseRequest, ""), err)
 	}
 	c = &conn{cc: cc, socket: d.socket, reader: d.reader, key: k, address: d.address, alone: alone || d.heavy, users: 1, limit: idleLimit}
 	if c.http2, c.tls = x.protocol(); !c.http2 {

@@ -194,6 +194,25 @@ func TestAloneIsNotKept(t *testing.T) {
 	})
 }
 
+// TestOriginThatClosesAtOnce checks that it makes no difference how soon a new connection is found
+// to be closed.
+func TestOriginThatClosesAtOnce(t *testing.T) {
+	t.Parallel()
+	pool := conns.New(conns.Config{Dial: func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		return near, far.Close()
+	}})
+	defer pool.Close()
+	b := &bench{T: t, pool: pool, target: conns.Target{URL: &url.URL{Scheme: "http", Host: "origin.test", Path: "/"}}}
+	for range 10_000 { // a race: if dial did not give the error a class, a few would differ
+		x, _, err := b.send(t.Context(), b.target)
+		if class := x.ClassOf(x.Phase(), err); class != classify.ConnectionReset {
+			t.Errorf("class %s in phase %s: %v, want connection_reset", class, x.Phase(), err)
+		}
+		x.End()
+	}
+}
+
 // TestOver checks that an exchange that is over sends nothing, and that its connection
 // stays usable.
 func TestOver(t *testing.T) {
