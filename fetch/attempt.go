@@ -349,7 +349,7 @@ func (a *attempt) discard(resp *http.Response) {
 	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
 	if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
 		began := time.Now()
-		a.exchange.Limit.ArmAt(began, drainTime, classify.BodyTimeout)
+		a.exchange.Limit.ArmAt(began, drainTime, classify.NoClass)
 		_, _ = io.CopyN(io.Discard, resp.Body, resp.ContentLength+1)
 		a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	}

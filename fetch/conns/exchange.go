@@ -321,6 +321,9 @@ func (x *Exchange) wentSilent() bool {
 		since = x.wrote
 	}
 	if limit, ok := errors.AsType[*timers.Error](cause); ok {
+		if limit.Class == classify.NoClass { // of a body that nobody waits for
+			return false
+		}
 		if began := time.Now().Add(-limit.Limit); began.After(since) {
 			since = began
 		}

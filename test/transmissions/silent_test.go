@@ -122,3 +122,26 @@ func TestSickConnections(t *testing.T) {
 		})
 	}
 }
+
+// TestLateBodyOfRedirect checks that the next request of a chain goes over the same connection of
+// HTTP/2 if the body of the redirect is late. Nobody waits for that body, so the origin is not silent.
+func TestLateBodyOfRedirect(t *testing.T) {
+	t.Parallel()
+	o := start(t, script{http1: answer1, http2: func(f *frames, r request) bool {
+		if r.path == "/redirect" {
+			return f.write(func() error {
+				return headers(true, ":status", "302", "location", "/target", "content-length", "5")(f, r)
+			}) == nil
+		}
+		return answer2(f, r)
+	}})
+	client := newClient(t)
+	warm(t, client, o)
+	r := newRequest(t, classify.Standard, http.MethodGet, o.url+"/redirect")
+	if e := run(t.Context(), client, r); e.Kind != classify.Success || e.sent() != 2 {
+		t.Errorf("%s, %d requests, %+v: want success with 2", e.Kind, e.sent(), e.Failure)
+	}
+	if got := o.requests("/target"); len(got) != 1 || got[0].connection != 1 {
+		t.Errorf("requests for the target: %+v, want one over the first connection", got)
+	}
+}
