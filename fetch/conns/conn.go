@@ -26,23 +26,21 @@ type conn struct {
 	hooks   *httptrace.ClientTrace
 	current atomic.Pointer[Exchange]
 
-	users        int  // requests that have a slot, in flight or not
-	shared       bool // over HTTP/2: other requests may use it
-	retired      bool // it takes no further request
-	large        bool // a large head came over it
-	last         time.Time
+	users        int           // requests that have a slot, in flight or not
+	shared       bool          // over HTTP/2: other requests may use it
+	retired      bool          // it takes no further request
+	large        bool          // a large head came over it
+	began        time.Time     // of the last request
+	last         time.Time     // when it became idle
 	limit        time.Duration // how long it may be idle
 	listed       bool          // in the list of idle connections
 	older, newer *conn
 }
 
-// isOld reports whether an idle connection has been idle too long.
+// isOld reports whether an idle connection has been idle too long. It is recent as long as its
+// last request is: the idle time of the origin may have begun long before that of this side.
 func (c *conn) isOld(now time.Time, recent bool) bool {
-	limit := c.limit
-	if recent {
-		limit = min(limit, recentUse)
-	}
-	return now.Sub(c.last) >= limit
+	return now.Sub(c.last) >= c.limit || recent && now.Sub(c.began) >= recentUse
 }
 
 // trace returns hooks for HTTP/1, which serve all exchanges of the connection: it carries

@@ -274,7 +274,7 @@ func (x *Exchange) End() {
 			c.permit()
 		}
 		c.current.Store(nil)
-		if closing := x.pool.release(c); closing && c.http2 {
+		if closing := x.pool.release(c, x.started); closing && c.http2 {
 			x.chargeClosed(c)
 		}
 	}

@@ -169,7 +169,7 @@ func (p *Pool) take(k key, recent bool) *conn {
 		p.stale.Add(1)
 		p.retire(c)
 		c.cc.Release()
-		p.release(c)
+		p.release(c, time.Time{})
 	}
 }
 
@@ -235,10 +235,13 @@ func (p *Pool) retire(c *conn) {
 	c.retired = true
 }
 
-// release ends the use of a connection by one request. It keeps the connection or closes it,
+// release ends the use of a connection by one request, which began then. It keeps the connection or closes it,
 // and reports whether it closes it.
-func (p *Pool) release(c *conn) (closes bool) {
+func (p *Pool) release(c *conn, began time.Time) (closes bool) {
 	p.mu.Lock()
+	if began.After(c.began) {
+		c.began = began
+	}
 	c.users--
 	closing := p.putLocked(c, time.Now())
 	p.mu.Unlock()

@@ -37,7 +37,27 @@ func openHead(t *testing.T) *peer { return openRaw(t, "http", answer("")) }
 
 // openBody stops after 100 of 100,000 bytes of the body.
 func openBody(t *testing.T) *peer {
-	return openRaw(t, "http", answer("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 100)))
+	return afterHead(openRaw(t, "http", answer("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 100))))
+}
+
+// afterHead makes a peer wait until the fetch has read the head of the response.
+func afterHead(p *peer) *peer {
+	heads := make(chan struct{}, 1)
+	p.sink = func(e fetch.Event) error {
+		if _, ok := e.(fetch.ResponseStarted); ok {
+			heads <- struct{}{}
+		}
+		return nil
+	}
+	reached := p.reached
+	p.reached = func(ctx context.Context) error {
+		if err := reached(ctx); err != nil {
+			return err
+		}
+		_, err := await(ctx, heads)
+		return err
+	}
+	return p
 }
 
 // openRedirect redirects with a short body that never arrives. The fetch waits a moment for
@@ -133,7 +153,7 @@ func config(t *testing.T, addresses ...string) fetch.Config {
 }
 
 func openHead2(t *testing.T) *peer { return openScript(t, "silent") }
-func openBody2(t *testing.T) *peer { return openScript(t, "200:size=100000,stall=100") }
+func openBody2(t *testing.T) *peer { return afterHead(openScript(t, "200:size=100000,stall=100")) }
 
 // openScript answers over HTTP/2, where a cancellation ends the stream and keeps the
 // connection.
