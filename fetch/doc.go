@@ -6,6 +6,8 @@
 // loop, with a CheckRetry and a Backoff that return what classify decided. Nothing
 // else waits between attempts or starts one.
 //
+// The calls of one fetch are listed at the top of run.go, in the order of the code.
+//
 // A program calls [New] once. For each fetch it calls [NewRequest], sets fields, and
 // calls [Client.Fetch], which passes events to the [Sink] as they happen. At the end
 // the program calls [Client.Close].

@@ -175,7 +175,7 @@ func TestInformationalHTTP2(t *testing.T) {
 	}
 }
 
-// TestOversizeFrame: net/http's error for it is a mere text (decision 6).
+// TestOversizeFrame checks the class of an error that net/http reports only as a text (decision 6).
 func TestOversizeFrame(t *testing.T) {
 	t.Parallel()
 	wantClass(t, "/s/k/h2-bad-frame:fault=oversize", classify.ConnectionReset)

@@ -13,8 +13,8 @@ import (
 	"fetchd/fetch/urls"
 )
 
-// TestConnectionsAreKept: the connections that many fetches at once have made to one
-// host carry the next as many.
+// TestConnectionsAreKept checks that the connections of many concurrent fetches of one host are
+// used again by as many fetches after them.
 func TestConnectionsAreKept(t *testing.T) {
 	t.Parallel()
 	const open = 300

@@ -96,8 +96,8 @@ func fallSilent(conn net.Conn, says string) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// TestProxiedConnectionIsKept: once an exchange has got a connection, this
-// outlives it as any other does, and the next one uses it.
+// TestProxiedConnectionIsKept checks that a connection through a proxy is used again after the
+// exchange that made it.
 func TestProxiedConnectionIsKept(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"http", "https", "socks5"} {

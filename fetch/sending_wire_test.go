@@ -161,8 +161,8 @@ func TestConnectionClosed(t *testing.T) {
 	}
 }
 
-// TestUnrepeatableTogether: requests that may not be repeated share no
-// connection, over HTTP/2 origins too, and none is lost for the others.
+// TestUnrepeatableTogether checks that concurrent requests that must not be repeated share no
+// connection, even if the origin has HTTP/2, and that none of them is lost.
 func TestUnrepeatableTogether(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
