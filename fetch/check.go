@@ -56,7 +56,9 @@ func (c *Client) CheckTarget(ctx context.Context, u *url.URL) ([]Judgement, erro
 	addrs, err := c.resolver.LookupNetIP(ctx, "ip", egress.Rooted(u.Hostname()))
 	if err != nil {
 		if failed, ok := errors.AsType[*net.DNSError](err); ok {
-			failed.Name = u.Hostname() // as it was given
+			own := *failed // lookups of the same name at once share it
+			own.Name = u.Hostname()
+			err = &own
 		}
 		return judged, err
 	}
