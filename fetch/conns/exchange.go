@@ -321,7 +321,7 @@ func (x *Exchange) wentSilent() bool {
 		since = x.wrote
 	}
 	if limit, ok := errors.AsType[*timers.Error](cause); ok {
-		if limit.Class == classify.NoClass { // of a body that nobody waits for
+		if limit.Class == classify.NoClass { // the body of a redirect, which is only read to keep the connection
 			return false
 		}
 		if began := time.Now().Add(-limit.Limit); began.After(since) {

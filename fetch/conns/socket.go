@@ -20,7 +20,7 @@ const (
 	idleBytes = 256 << 10
 	// streamBytes is the limit for each open request between two steps of any of them: a
 	// head or body bytes that are read. 17 heads of 64 KiB need a little more than 1 MiB. The
-	// window of a stream needs 5 MiB if each byte comes in a frame and a TLS record of its own,
+	// window of a stream needs 5 MiB if each byte comes in a separate frame and TLS record,
 	// and the caller may read none of it for a while.
 	streamBytes = 8 << 20
 )

@@ -124,7 +124,7 @@ func TestSickConnections(t *testing.T) {
 }
 
 // TestLateBodyOfRedirect checks that the next request of a chain goes over the same connection of
-// HTTP/2 if the body of the redirect is late. Nobody waits for that body, so the origin is not silent.
+// HTTP/2 if the body of the redirect is late. The fetch does not need that body, so the origin is not silent.
 func TestLateBodyOfRedirect(t *testing.T) {
 	t.Parallel()
 	o := start(t, script{http1: answer1, http2: func(f *frames, r request) bool {
