@@ -18,8 +18,6 @@ const hopBytes = 4 << 10
 // fetch then ends as OUT_OF_MEMORY, and the sink still receives the final events.
 var ErrOutOfMemory error = fault.OutOfMemory
 
-var errOutOfMemory = fault.OutOfMemory
-
 // headBytes is an upper bound for the memory of a head and for its size as a message. A
 // value that is not UTF-8 is sent twice: as its bytes, and as text with up to three
 // bytes for each invalid one.
@@ -69,7 +67,7 @@ func (a *attempt) chargeHop(next *hopRequest) bool {
 }
 
 func (a *attempt) outOfMemory(phase classify.Phase) {
-	a.fail(errOutOfMemory.Class, phase, errOutOfMemory.Reason)
+	a.fail(fault.OutOfMemory.Class, phase, fault.OutOfMemory.Reason)
 }
 
 // charges are the bytes that a run is charged for the results of its last attempt. bodyHead is for

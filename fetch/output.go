@@ -142,7 +142,7 @@ func (o *output) keep(n int) error {
 		}
 		more := int64(1+max(o.a.run.req.InlineCopies, 1)) * int64(room-cap(o.kept))
 		if !o.a.run.req.Memory.Grow(budget.Body, more) {
-			return errOutOfMemory
+			return fault.OutOfMemory
 		}
 		o.charged += more
 		o.kept = append(make([]byte, 0, room), o.kept...)

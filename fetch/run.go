@@ -73,6 +73,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/conns"
+	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
 	"fetchd/internal/budget"
 )
@@ -260,7 +261,7 @@ func (r *run) emit(e Event) {
 	}
 	switch err := r.sink(e); {
 	case errors.Is(err, ErrOutOfMemory):
-		r.cancel(errOutOfMemory)
+		r.cancel(fault.OutOfMemory)
 	case err != nil:
 		r.sinkErr = err
 		r.cancel(context.Canceled)

@@ -68,13 +68,13 @@ func (m *handshakeMeter) count(n int) error {
 	m.read += n
 	switch {
 	case first && !m.charge(secureBytes):
-		return errOutOfMemory
+		return fault.OutOfMemory
 	case m.read > MaxHandshakeBytes:
 		return errHandshakeBytes
 	case m.read > usualHandshakeBytes && !m.charged:
 		m.charged = true
 		if !m.charge(partialHandshakeBytes) {
-			return errOutOfMemory
+			return fault.OutOfMemory
 		}
 	}
 	return nil
@@ -91,7 +91,7 @@ func (m *handshakeMeter) verify(state tls.ConnectionState) error {
 		return errCertificates
 	}
 	if !m.charge(n) {
-		return errOutOfMemory
+		return fault.OutOfMemory
 	}
 	return nil
 }

@@ -37,10 +37,7 @@ const (
 // ErrFields is the error for more than MaxHeaderFields.
 var ErrFields = fault.New(classify.Protocol, classify.PhaseProcessing, "too_many_header_fields")
 
-var (
-	errHeadBytes   = fault.New(classify.Protocol, classify.PhaseProcessing, "response_head_too_large")
-	errOutOfMemory = fault.OutOfMemory
-)
+var errHeadBytes = fault.New(classify.Protocol, classify.PhaseProcessing, "response_head_too_large")
 
 // headBytes is the length of a head.
 func headBytes(h http.Header) (n int) {
@@ -136,7 +133,7 @@ func (h *partialHead) read(p []byte) (complete bool, err error) {
 		}
 	}
 	if !h.memory.Grow(budget.Receiving, n) {
-		return false, errOutOfMemory
+		return false, fault.OutOfMemory
 	}
 	h.held += n
 	return h.complete, nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -124,7 +125,7 @@ func TestPartialHeadWithoutMemory(t *testing.T) {
 	t.Parallel()
 	lease := budget.New(1600).Lease("a") // 1,200 for one
 	h := &partialHead{memory: lease}
-	for i, want := range []error{nil, nil, errOutOfMemory} {
+	for i, want := range []error{nil, nil, fault.OutOfMemory} {
 		if _, err := h.read([]byte(strings.Repeat("x", 500))); !errors.Is(err, want) {
 			t.Errorf("read %d = %v, want %v", i+1, err, want)
 		}

@@ -3,6 +3,7 @@ package conns
 import (
 	"sync"
 
+	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
 )
 
@@ -59,6 +60,6 @@ func (p *headPayers) chargeLocked() {
 			return
 		}
 		delete(p.waiting, x)
-		x.cancel(errOutOfMemory)
+		x.cancel(fault.OutOfMemory)
 	}
 }

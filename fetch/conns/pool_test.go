@@ -3,13 +3,10 @@ package conns_test
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"sync"
@@ -309,22 +306,10 @@ func TestIdleLimits(t *testing.T) {
 // and that new settings of the origin replace it.
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
-	var accepted atomic.Int64
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(tellNumber))
-	srv.EnableHTTP2 = true
-	srv.Config.ConnContext = numbered(&accepted)
-	srv.StartTLS()
-	defer srv.Close()
-	u, _ := url.Parse(srv.URL)
-	roots := x509.NewCertPool()
-	roots.AddCert(srv.Certificate())
-	p := conns.New(conns.Config{
-		Guard:    egress.New(egress.Policy{Unrestricted: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}),
-		Resolver: net.DefaultResolver,
-		RootCAs:  roots,
-	})
-	defer p.Close()
-	b := &bench{T: t, pool: p, target: conns.Target{URL: u}}
+	b := newHTTP2Bench(t, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.RemoteAddr)
+	}))
+	p := b.pool
 	first := make([]*conns.Exchange, 3)
 	for i := range first {
 		first[i] = p.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
@@ -351,7 +336,7 @@ func TestHTTP2(t *testing.T) {
 		})
 	}
 	many.Wait()
-	p.SetOrigins(map[string]*conns.OriginTLS{u.Host: {RootCAs: roots, Certificate: new(tls.Certificate)}})
+	p.SetOrigins(map[string]*conns.OriginTLS{b.target.URL.Host: {Certificate: new(tls.Certificate)}})
 	if got, _ := b.answer(b.target); got == one {
 		t.Error("new settings of the origin use a connection of the old ones")
 	}
