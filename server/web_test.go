@@ -133,7 +133,7 @@ func TestWebFetchStreams(t *testing.T) {
 		began := time.Now()
 		resp := r.post(r.Context(), "/v1/fetch", r.json(in))
 		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() && !strings.Contains(lines.Text(), "attemptFinished") {
+		for lines.Scan() && !strings.Contains(lines.Text(), "attempt_finished") {
 		}
 		wantTook(r, "the end of the first attempt was sent", began, 0)
 		heartbeats := 0

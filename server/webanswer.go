@@ -18,6 +18,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/messagejson"
 )
 
 // webAnswer writes the answer to a call. A write fails if the caller reads nothing for stall.
@@ -122,7 +123,7 @@ func jsonFault(err error) string {
 
 // write sends a message. If it is one line of many, write flushes it.
 func (a *webAnswer) write(m proto.Message, line bool) error {
-	text, err := protojson.Marshal(m)
+	text, err := messagejson.Marshal(m)
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (a *webAnswer) fail(st *status.Status) {
 		writeStatus(a.rw, st)
 		return
 	}
-	text, err := protojson.Marshal(st.Proto())
+	text, err := messagejson.Marshal(st.Proto())
 	if err != nil {
 		return // a detail of an unknown type: the answer ends without a status
 	}
@@ -208,7 +209,7 @@ func writeStatus(rw http.ResponseWriter, st *status.Status) {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
 	rw.WriteHeader(code)
-	text, err := protojson.Marshal(st.Proto())
+	text, err := messagejson.Marshal(st.Proto())
 	if err != nil {
 		text = []byte(`{"code":13,"message":"internal error"}`)
 	}
