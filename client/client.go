@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -29,7 +28,7 @@ func Wrap(rpc pb.FetchServiceClient) *Client { return &Client{rpc} }
 type Option func(*body)
 
 // OnEvent calls f for each event as it arrives, except body chunks and heartbeats; the outcome
-// is included. f runs within Do until that returns, and then within reads of the body. It must
+// is included. The event_level of the request says which events the service sends. f runs within Do until that returns, and then within reads of the body. It must
 // not read the body itself.
 func OnEvent(f func(*pb.FetchResponse)) Option {
 	return func(b *body) { b.event = f }
@@ -48,21 +47,14 @@ func (c *Client) Get(ctx context.Context, url string, options ...Option) (*Respo
 // and NOT_MODIFIED are not errors. A fetch that failed returns an [*Error], from Do or from a
 // read of the body. See the package documentation for other errors.
 //
-// Do sends a request whose event_level is unset with ALL, because only then the final URL is
-// known before the body. It changes nothing else and does not keep request. The end of ctx
-// also ends reads of the body.
+// Do sends the request as it is, and does not keep it. The end of ctx also ends reads of the
+// body.
 func (c *Client) Do(ctx context.Context, request *pb.FetchRequest, options ...Option) (*Response, error) {
-	if request.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED {
-		changed := new(pb.FetchRequest)
-		proto.Merge(changed, request)
-		request = changed
-		request.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
-	}
 	r, err := c.fetch(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	b := &body{reader: r, event: func(*pb.FetchResponse) {}, allEvents: request.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_ALL}
+	b := &body{reader: r, event: func(*pb.FetchResponse) {}}
 	for _, o := range options {
 		o(b)
 	}

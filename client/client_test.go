@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
@@ -53,6 +54,9 @@ func TestDo(t *testing.T) {
 		{name: "only the outcome", path: "/s/quiet/503/200:size=10", change: func(in *pb.FetchRequest) {
 			in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
 		}, status: 200, attempts: 2, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "only the outcome, after redirects", path: "/r/quiet2/302/2/200:size=10", change: func(in *pb.FetchRequest) {
+			in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
+		}, status: 200, attempts: 1, body: body(10), finalAt: "/s/quiet2/200:size=10", kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
 		{name: "an interrupted body that is resumed", path: "/s/cut/200:size=1000,etag=%22a%22,range,cut=300/200:size=1000,etag=%22a%22,range",
 			change: holdBack(pb.BodyRecovery_BODY_RECOVERY_RESUME), status: 200, attempts: 2, body: body(1000), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
 	}
@@ -62,13 +66,13 @@ func TestDo(t *testing.T) {
 			if tt.change != nil {
 				tt.change(in)
 			}
-			level := in.GetEventLevel()
+			before := proto.CloneOf(in)
 			resp, err := r.client.Do(t.Context(), in)
 			if err != nil {
 				t.Fatalf("Do(%s) = %v, want no error", tt.path, err)
 			}
 			defer resp.Body.Close()
-			early := resp.FinalURL
+			early, attempts := resp.FinalURL, resp.Attempts
 			got, err := io.ReadAll(resp.Body)
 			if err != nil || string(got) != tt.body {
 				t.Errorf("body of %s: %d bytes, %v; want %d bytes", tt.path, len(got), err, len(tt.body))
@@ -77,7 +81,7 @@ func TestDo(t *testing.T) {
 			if tt.finalAt == "" {
 				want = in.GetUrl()
 			}
-			if resp.FinalURL != want || level == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED && early != want {
+			if resp.FinalURL != want || early != want {
 				t.Errorf("final URL of %s: %s, then %s; want %s", tt.path, early, resp.FinalURL, want)
 			}
 			if resp.StatusCode != tt.status || resp.Attempts != tt.attempts || resp.Outcome().GetKind() != tt.kind {
@@ -86,8 +90,11 @@ func TestDo(t *testing.T) {
 			if got := resp.Outcome().GetResponse().GetStatusCode(); int(got) != tt.status {
 				t.Errorf("%s: status %d in the outcome, want %d", tt.path, got, tt.status)
 			}
-			if in.GetEventLevel() != level {
-				t.Errorf("the request now has event level %v, want %v as before", in.GetEventLevel(), level)
+			if attempts < 1 || attempts > resp.Attempts {
+				t.Errorf("%s: %d attempts before the body, %d after it; want 1 or more, and no fewer after it", tt.path, attempts, resp.Attempts)
+			}
+			if !proto.Equal(in, before) {
+				t.Errorf("the request is now %v, want %v as before", in, before)
 			}
 		})
 	}
@@ -126,7 +133,9 @@ func TestHead(t *testing.T) {
 func TestEvents(t *testing.T) {
 	r := newRig(t)
 	var got []string
-	resp := r.do(r.request("/r/events/302/1/503/200:size=10"), client.OnEvent(func(m *pb.FetchResponse) {
+	in := r.request("/r/events/302/1/503/200:size=10")
+	in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
+	resp := r.do(in, client.OnEvent(func(m *pb.FetchResponse) {
 		msg := m.ProtoReflect()
 		got = append(got, string(msg.WhichOneof(msg.Descriptor().Oneofs().ByName("event")).Name()))
 	}))

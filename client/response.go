@@ -19,14 +19,13 @@ type Response struct {
 	// Header has names in canonical form. A value that is not UTF-8 holds the bytes that were
 	// received.
 	Header http.Header
-	// FinalURL is the URL of the response, after redirects. If the request asks for an
-	// event_level below ALL, it is empty until the end of the body.
+	// FinalURL is the URL of the response, after redirects.
 	FinalURL string
 	// ContentLength is the length in bytes that the origin announced, before decoding. It is
 	// -1 if the origin announced none.
 	ContentLength int64
 	// Attempts is the number of attempts started, 1 or more. It may grow while the body is
-	// read. At event_level OUTCOME it is 0 until the end of the body.
+	// read.
 	Attempts int
 	// Body is never nil. A read returns an [*Error] if the fetch fails, a [*RestartError] if
 	// the body starts over, and a gRPC status if the call fails. Close cancels the call and
@@ -63,11 +62,9 @@ type body struct {
 	event  func(*pb.FetchResponse)
 	closed atomic.Bool
 
-	response  Response
-	allEvents bool
-	url       string // of the current request
-	rest      []byte // received and not read yet
-	err       error  // returned after rest
+	response Response
+	rest     []byte // received and not read yet
+	err      error  // returned after rest
 }
 
 // open reads until there is something to return.
@@ -123,9 +120,7 @@ func (b *body) advance() error {
 	case *pb.FetchResponse_BodyChunk:
 		if !begun {
 			b.fill(b.head.GetResponse())
-			if b.allEvents {
-				b.response.FinalURL = b.url
-			}
+			b.response.FinalURL = b.head.GetUrl()
 		}
 		b.rest = e.BodyChunk.GetData()
 		return b.restarted(begun, offset, e.BodyChunk.GetOffsetBytes())
@@ -133,11 +128,8 @@ func (b *body) advance() error {
 		return nil
 	case *pb.FetchResponse_Outcome:
 		b.finish(e.Outcome)
-	case *pb.FetchResponse_AttemptStarted:
-		b.url = e.AttemptStarted.GetUrl()
-		b.response.Attempts = int(e.AttemptStarted.GetAttempt())
-	case *pb.FetchResponse_RedirectFollowed:
-		b.url = e.RedirectFollowed.GetHop().GetLocationUrl()
+	case *pb.FetchResponse_ResponseStarted:
+		b.response.Attempts = int(e.ResponseStarted.GetAttempt())
 	}
 	b.event(m)
 	return b.restarted(begun, offset, b.offset)

@@ -50,6 +50,8 @@ type ResponseStarted struct {
 	// Response is the response. If the attempt resumes a body, it is the response
 	// with which that body started.
 	Response *Response
+	// URL is the URL of Response, without userinfo.
+	URL string
 	// BodyOffset is the offset of the first body byte that follows.
 	BodyOffset int64
 	// HoldBack is the size in bytes of the granted buffer; see [Request].HoldBackBytes.

@@ -184,7 +184,7 @@ func (a *attempt) announce(o *output) {
 }
 
 func (a *attempt) emitStarted(offset, holdBack int64) {
-	a.emit(ResponseStarted{Attempt: a.number, Response: a.head.response, BodyOffset: offset, HoldBack: holdBack})
+	a.emit(ResponseStarted{Attempt: a.number, Response: a.head.response, URL: a.head.url, BodyOffset: offset, HoldBack: holdBack})
 }
 
 // send passes bytes to the sink, and releases as much of the hold-back's charge.

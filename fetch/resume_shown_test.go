@@ -72,10 +72,12 @@ func TestResumeShowsOneResponse(t *testing.T) {
 				row.change(r)
 			}
 			var started, finished []int
+			shown := "" // URL in the last ResponseStarted
 			out := w.client.Fetch(t.Context(), r, func(e fetch.Event) error {
 				switch e := e.(type) {
 				case fetch.ResponseStarted:
 					started = append(started, e.Response.StatusCode)
+					shown = e.URL
 				case fetch.AttemptFinished:
 					status := 0
 					if e.Response != nil {
@@ -94,8 +96,8 @@ func TestResumeShowsOneResponse(t *testing.T) {
 			if lacks := out.Response.Header.Get("Content-Range") == ""; lacks != row.lacks {
 				t.Errorf("no Content-Range: %t, want %t", lacks, row.lacks)
 			}
-			if !strings.HasSuffix(out.FinalURL, row.final) {
-				t.Errorf("final URL %s, want one that ends in %s", out.FinalURL, row.final)
+			if !strings.HasSuffix(out.FinalURL, row.final) || shown != "" && shown != out.FinalURL {
+				t.Errorf("final URL %s, and %s in ResponseStarted; want one that ends in %s in both", out.FinalURL, shown, row.final)
 			}
 		})
 	}

@@ -67,7 +67,7 @@ func (t *eventConverter) event(resp *pb.FetchResponse, e fetch.Event) {
 			Attempt: int32(e.Attempt), Hop: hop(&e.Hop)}}
 	case fetch.ResponseStarted:
 		resp.Event = &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{
-			Attempt: int32(e.Attempt), Response: t.convertResponse(e.Response),
+			Attempt: int32(e.Attempt), Response: t.convertResponse(e.Response), Url: text(e.URL),
 			BodyOffsetBytes: e.BodyOffset, HoldBackBytes: e.HoldBack}}
 	case fetch.BodyChunk:
 		resp.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{

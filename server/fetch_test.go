@@ -105,7 +105,7 @@ func TestEventContents(t *testing.T) {
 func (a *answer) wantStarted(t *testing.T, final string) {
 	t.Helper()
 	started := a.events[slices.Index(a.order, "body_chunk")-1].GetResponseStarted()
-	want := &pb.ResponseStarted{Attempt: 2, Response: &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", ContentLength: new(int64(10))}, HoldBackBytes: 10}
+	want := &pb.ResponseStarted{Attempt: 2, Response: &pb.HttpResponse{StatusCode: 200, Protocol: "HTTP/1.1", ContentLength: new(int64(10))}, HoldBackBytes: 10, Url: final}
 	if diff := cmp.Diff(want, started, protocmp.Transform(), protocmp.IgnoreFields(new(pb.HttpResponse), "headers")); diff != "" {
 		t.Errorf("response_started (-want +got)\n%s", diff)
 	}

@@ -64,6 +64,9 @@ func (m *mutant) ended(err error) error {
 
 // restore makes the final URL the one that was asked, where the mutant changed it.
 func restore(m *pb.FetchResponse, asked, changed string) {
+	if r := m.GetResponseStarted(); r.GetUrl() == changed {
+		r.Url = asked
+	}
 	if out := m.GetOutcome(); out.GetFinalUrl() == changed {
 		out.FinalUrl = asked
 	}

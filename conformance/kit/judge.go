@@ -159,7 +159,8 @@ func (j *judgement) body(s *Scenario, o Origin, rec *Record) {
 		j.same("body", bodyText(want), bodyText(rec.Body))
 	}
 	if out := rec.Outcome; rec.Head != nil && out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
-		j.same("status before the body, and in the outcome", out.GetResponse().GetStatusCode(), rec.Head.GetStatusCode())
+		j.same("status before the body, and in the outcome", out.GetResponse().GetStatusCode(), rec.Head.GetResponse().GetStatusCode())
+		j.same("URL before the body, and final URL", out.GetFinalUrl(), rec.Head.GetUrl())
 	}
 	sum := rec.Outcome.GetBodySummary().GetSha256()
 	switch {

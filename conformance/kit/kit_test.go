@@ -186,7 +186,7 @@ func honest(o *origin.Origin, s *kit.Scenario) *answer {
 		messages: []*pb.FetchResponse{
 			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 1, Hops: hops, RetryDecision: retry,
 				Response: &pb.HttpResponse{StatusCode: 503}}}},
-			{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: 2, Response: &pb.HttpResponse{StatusCode: 200}}}},
+			{Event: &pb.FetchResponse_ResponseStarted{ResponseStarted: &pb.ResponseStarted{Attempt: 2, Url: s.URL(o), Response: &pb.HttpResponse{StatusCode: 200}}}},
 			{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[:500]}}},
 			{Event: &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: body[500:], OffsetBytes: 500}}},
 			{Event: &pb.FetchResponse_AttemptFinished{AttemptFinished: &pb.AttemptFinished{Attempt: 2, Hops: hops,
@@ -212,7 +212,7 @@ func TestJudgeNoticesLies(t *testing.T) {
 	all := load(t)
 	s := all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == "503 then 200" })]
 	s.Want.Answers = []int32{503, 200}
-	const hops = "reported hops, and requests at the origin"
+	const hops, before = "reported hops, and requests at the origin", "URL before the body, and final URL"
 	for _, tt := range []struct {
 		name   string
 		change func(*answer)
@@ -254,7 +254,8 @@ func TestJudgeNoticesLies(t *testing.T) {
 		{"another delay", func(a *answer) { a.finished(1).RetryDecision.Delay = durationpb.New(0) }, []string{"waits"}},
 		{"bytes that the origin did not send", func(a *answer) { a.messages[2].GetBodyChunk().Data = make([]byte, 500) }, []string{"body"}},
 		{"a wrong digest", func(a *answer) { a.outcome().BodySummary = &pb.BodySummary{Sha256: "00"} }, []string{"reported digest"}},
-		{"another URL", func(a *answer) { a.outcome().FinalUrl = "http://elsewhere.test/" }, []string{"final URL"}},
+		{"another URL", func(a *answer) { a.outcome().FinalUrl = "http://elsewhere.test/" }, []string{"final URL", before}},
+		{"another URL before the body", func(a *answer) { a.messages[1].GetResponseStarted().Url = "" }, []string{before}},
 		{"another status", func(a *answer) { a.outcome().Response.StatusCode = 206 }, []string{"status", "status before the body, and in the outcome"}},
 		{"another status before the body", func(a *answer) { a.messages[1].GetResponseStarted().Response.StatusCode = 206 },
 			[]string{"status before the body, and in the outcome"}},

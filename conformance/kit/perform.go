@@ -29,15 +29,15 @@ type Record struct {
 	Body     []byte
 	// Requests are the requests that the origin received.
 	Requests []origin.Request
-	// Head is the last response head before a chunk of the body, or nil.
-	Head *pb.HttpResponse
+	// Head is the last ResponseStarted before a chunk of the body, or nil.
+	Head *pb.ResponseStarted
 	// Spent is how long the call took.
 	Spent time.Duration
 
-	started  *pb.HttpResponse // the latest response head
-	base     int64            // offset of the first byte of Body
-	sequence int64            // number of the last message
-	breaches []string         // violations of the contract
+	started  *pb.ResponseStarted // the latest one
+	base     int64               // offset of the first byte of Body
+	sequence int64               // number of the last message
+	breaches []string            // violations of the contract
 }
 
 // Perform runs the scenario and calls event with each event of the stream, unless it is nil. It
@@ -162,7 +162,7 @@ func (rec *Record) add(m *pb.FetchResponse) {
 	}
 	switch e := m.GetEvent().(type) {
 	case *pb.FetchResponse_ResponseStarted:
-		rec.started = e.ResponseStarted.GetResponse()
+		rec.started = e.ResponseStarted
 	case *pb.FetchResponse_BodyChunk:
 		rec.Head = rec.started
 		rec.chunk(e.BodyChunk)

@@ -2714,6 +2714,8 @@ type ResponseStarted struct {
 	// Number of bytes that the server may buffer for this body; see
 	// BodyPolicy.hold_back_bytes.
 	HoldBackBytes int64 `protobuf:"varint,4,opt,name=hold_back_bytes,json=holdBackBytes,proto3" json:"hold_back_bytes,omitempty"`
+	// URL of `response`, after redirects.
+	Url           string `protobuf:"bytes,5,opt,name=url,proto3" json:"url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2774,6 +2776,13 @@ func (x *ResponseStarted) GetHoldBackBytes() int64 {
 		return x.HoldBackBytes
 	}
 	return 0
+}
+
+func (x *ResponseStarted) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
 }
 
 // HttpResponse is an HTTP response without its body.
@@ -4385,12 +4394,13 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x13processing_duration\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x12processingDuration\x12F\n" +
 	"\x11transfer_duration\x18\v \x01(\v2\x19.google.protobuf.DurationR\x10transferDuration\x12N\n" +
-	"\x15backpressure_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x14backpressureDurationJ\x04\b\x05\x10\x06R\x16transport_resend_count\"\xb4\x01\n" +
+	"\x15backpressure_duration\x18\f \x01(\v2\x19.google.protobuf.DurationR\x14backpressureDurationJ\x04\b\x05\x10\x06R\x16transport_resend_count\"\xc6\x01\n" +
 	"\x0fResponseStarted\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.fetchd.v1.HttpResponseR\bresponse\x12*\n" +
 	"\x11body_offset_bytes\x18\x03 \x01(\x03R\x0fbodyOffsetBytes\x12&\n" +
-	"\x0fhold_back_bytes\x18\x04 \x01(\x03R\rholdBackBytes\"\xb7\x01\n" +
+	"\x0fhold_back_bytes\x18\x04 \x01(\x03R\rholdBackBytes\x12\x10\n" +
+	"\x03url\x18\x05 \x01(\tR\x03url\"\xb7\x01\n" +
 	"\fHttpResponse\x12\x1f\n" +
 	"\vstatus_code\x18\x01 \x01(\x05R\n" +
 	"statusCode\x12+\n" +

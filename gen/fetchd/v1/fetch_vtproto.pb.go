@@ -1530,6 +1530,13 @@ func (m *ResponseStarted) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.Url) > 0 {
+		i -= len(m.Url)
+		copy(dAtA[i:], m.Url)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Url)))
+		i--
+		dAtA[i] = 0x2a
+	}
 	if m.HoldBackBytes != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HoldBackBytes))
 		i--
@@ -3470,6 +3477,10 @@ func (m *ResponseStarted) SizeVT() (n int) {
 	}
 	if m.HoldBackBytes != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.HoldBackBytes))
+	}
+	l = len(m.Url)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
