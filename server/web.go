@@ -51,6 +51,7 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	mux.HandleFunc("POST /v1/fetch", w.call(w.fetch))
 	mux.HandleFunc("POST /v1/fetch:unary", w.call(w.fetchUnary))
 	mux.HandleFunc("GET /v1/descriptor", serveDescriptor)
+	mux.HandleFunc("GET /openapi.json", serveOpenAPI)
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
 	mux.HandleFunc("GET /readyz", w.ready)
 	if metrics != nil {
@@ -61,7 +62,7 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 		mux.HandleFunc("GET /console/", w.page(cfg.Console))
 	}
 	mux.HandleFunc("/", func(rw http.ResponseWriter, r *http.Request) {
-		writeStatus(rw, status.Newf(codes.NotFound, "there is no %s %.60q: see POST /v1/fetch, POST /v1/fetch:unary, /v1/descriptor, /metrics, /healthz, /readyz", r.Method, r.URL.Path))
+		writeStatus(rw, status.Newf(codes.NotFound, "there is no %s %.60q: see POST /v1/fetch, POST /v1/fetch:unary, /v1/descriptor, /openapi.json, /metrics, /healthz, /readyz", r.Method, r.URL.Path))
 	})
 	return &http.Server{
 		Handler: w.bounded(mux), TLSConfig: cfg.TLS.Clone(), HTTP2: &http.HTTP2Config{
