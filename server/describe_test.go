@@ -109,8 +109,8 @@ func (d *description) check(resp *http.Response, body []byte) error {
 }
 
 // general are the header fields that no answer describes.
-var general = []string{"Accept-Ranges", "Allow", "Content-Disposition", "Content-Length", "Content-Security-Policy", "Content-Type",
-	"Date", "Trailer", "Vary", "X-Content-Type-Options"}
+var general = []string{"Accept-Ranges", "Allow", "Cache-Control", "Content-Disposition", "Content-Length", "Content-Security-Policy", "Content-Type", "Date",
+	"Trailer", "Vary", "X-Content-Type-Options"}
 
 func (d *description) checkFields(fields http.Header, at []string) error {
 	var faults []error
