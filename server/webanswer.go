@@ -18,6 +18,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/messagejson"
 )
 
 // webAnswer writes the answer to a call. A write fails if the caller reads nothing for stall.
@@ -26,6 +27,7 @@ type webAnswer struct {
 	control     *http.ResponseController
 	stall       time.Duration
 	contentType string
+	filename    string
 	admission   *admission
 	quotes      bool // an error may quote the request, including secrets
 	started     bool // the head is written
@@ -122,7 +124,7 @@ func jsonFault(err error) string {
 
 // write sends a message. If it is one line of many, write flushes it.
 func (a *webAnswer) write(m proto.Message, line bool) error {
-	text, err := protojson.Marshal(m)
+	text, err := messagejson.Marshal(m)
 	if err != nil {
 		return err
 	}
@@ -152,8 +154,7 @@ func (a *webAnswer) start(code int) {
 	a.started = true
 	header := a.rw.Header()
 	header.Set("Content-Type", a.contentType)
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff") // the body comes from the origin
+	attach(header, a.filename)
 	a.rw.WriteHeader(code)
 }
 
@@ -163,7 +164,7 @@ func (a *webAnswer) fail(st *status.Status) {
 		writeStatus(a.rw, st)
 		return
 	}
-	text, err := protojson.Marshal(st.Proto())
+	text, err := messagejson.Marshal(st.Proto())
 	if err != nil {
 		return // a detail of an unknown type: the answer ends without a status
 	}
@@ -189,7 +190,7 @@ func isTooLarge(st *status.Status) bool {
 	return false
 }
 
-// writeStatus sends a google.rpc.Status as the answer.
+// writeStatus sends a google.rpc.Status as the answer, with the HTTP status of its code.
 func writeStatus(rw http.ResponseWriter, st *status.Status) {
 	code, known := webCodes[st.Code()]
 	switch {
@@ -198,6 +199,11 @@ func writeStatus(rw http.ResponseWriter, st *status.Status) {
 	case isTooLarge(st):
 		code = http.StatusRequestEntityTooLarge
 	}
+	sendStatus(rw, code, st)
+}
+
+// sendStatus sends a google.rpc.Status as the answer, with an HTTP status.
+func sendStatus(rw http.ResponseWriter, code int, st *status.Status) {
 	header := rw.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -208,7 +214,7 @@ func writeStatus(rw http.ResponseWriter, st *status.Status) {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
 	rw.WriteHeader(code)
-	text, err := protojson.Marshal(st.Proto())
+	text, err := messagejson.Marshal(st.Proto())
 	if err != nil {
 		text = []byte(`{"code":13,"message":"internal error"}`)
 	}
