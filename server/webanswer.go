@@ -27,6 +27,7 @@ type webAnswer struct {
 	control     *http.ResponseController
 	stall       time.Duration
 	contentType string
+	filename    string
 	admission   *admission
 	quotes      bool // an error may quote the request, including secrets
 	started     bool // the head is written
@@ -153,8 +154,7 @@ func (a *webAnswer) start(code int) {
 	a.started = true
 	header := a.rw.Header()
 	header.Set("Content-Type", a.contentType)
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff") // the body comes from the origin
+	attach(header, a.filename)
 	a.rw.WriteHeader(code)
 }
 
@@ -190,7 +190,7 @@ func isTooLarge(st *status.Status) bool {
 	return false
 }
 
-// writeStatus sends a google.rpc.Status as the answer.
+// writeStatus sends a google.rpc.Status as the answer, with the HTTP status of its code.
 func writeStatus(rw http.ResponseWriter, st *status.Status) {
 	code, known := webCodes[st.Code()]
 	switch {
@@ -199,6 +199,11 @@ func writeStatus(rw http.ResponseWriter, st *status.Status) {
 	case isTooLarge(st):
 		code = http.StatusRequestEntityTooLarge
 	}
+	sendStatus(rw, code, st)
+}
+
+// sendStatus sends a google.rpc.Status as the answer, with an HTTP status.
+func sendStatus(rw http.ResponseWriter, code int, st *status.Status) {
 	header := rw.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("X-Content-Type-Options", "nosniff")
