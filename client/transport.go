@@ -185,6 +185,10 @@ func (t *Transport) request(req *http.Request, data []byte) (*pb.FetchRequest, e
 	if in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED {
 		in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
 	}
+	if in.BodyPolicy == nil {
+		in.BodyPolicy = new(pb.BodyPolicy)
+	}
+	in.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_AUTO // a small response is one message
 	return in, nil
 }
 
