@@ -51,6 +51,7 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	routes.add("POST", "/v1/fetch", w.call(w.fetch))
 	routes.add("POST", "/v1/fetch:unary", w.call(w.fetchUnary))
 	routes.add("GET", "/v1/descriptor", serveDescriptor)
+	routes.add("GET", "/openapi.json", serveOpenAPI)
 	routes.add("GET", "/healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
 	routes.add("GET", "/readyz", w.ready)
 	if metrics != nil {
