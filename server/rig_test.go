@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"strconv"
 	"sync"
@@ -60,6 +61,9 @@ func startRig(t *testing.T, o fetchdtest.Options, change []func(*server.Config))
 		}
 	}
 	r.Server = fetchdtest.Start(t, o)
+	if sends, ok := r.HTTPClient.Transport.(*http.Transport); ok {
+		r.HTTPClient.Transport = checked{t, sends}
+	}
 	return r
 }
 

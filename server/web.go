@@ -47,24 +47,23 @@ type web struct {
 func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	w := &web{service: s, logger: cfg.Logger, foreign: http.NewCrossOriginProtection(),
 		hosts: cfg.Hosts}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/fetch", w.call(w.fetch))
-	mux.HandleFunc("POST /v1/fetch:unary", w.call(w.fetchUnary))
-	mux.HandleFunc("GET /v1/descriptor", serveDescriptor)
-	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
-	mux.HandleFunc("GET /readyz", w.ready)
+	routes := routes{ServeMux: http.NewServeMux()}
+	routes.add("POST", "/v1/fetch", w.call(w.fetch))
+	routes.add("POST", "/v1/fetch:unary", w.call(w.fetchUnary))
+	routes.add("GET", "/v1/descriptor", serveDescriptor)
+	routes.add("GET", "/openapi.json", serveOpenAPI)
+	routes.add("GET", "/healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
+	routes.add("GET", "/readyz", w.ready)
 	if metrics != nil {
-		mux.Handle("GET /metrics", metrics)
+		routes.add("GET", "/metrics", metrics.ServeHTTP)
 	}
 	if cfg.Console != nil {
-		mux.HandleFunc("GET /{$}", w.page(cfg.Console))
-		mux.HandleFunc("GET /console/", w.page(cfg.Console))
+		routes.add("GET", "/{$}", w.page(cfg.Console))
+		routes.add("GET", "/console/", w.page(cfg.Console))
 	}
-	mux.HandleFunc("/", func(rw http.ResponseWriter, r *http.Request) {
-		writeStatus(rw, status.Newf(codes.NotFound, "there is no %s %.60q: see POST /v1/fetch, POST /v1/fetch:unary, /v1/descriptor, /metrics, /healthz, /readyz", r.Method, r.URL.Path))
-	})
+	routes.rest()
 	return &http.Server{
-		Handler: w.bounded(mux), TLSConfig: cfg.TLS.Clone(), HTTP2: &http.HTTP2Config{
+		Handler: w.bounded(routes), TLSConfig: cfg.TLS.Clone(), HTTP2: &http.HTTP2Config{
 			MaxReadFrameSize:              16 << 10, // the default, 1 MiB, is kept as a buffer by each connection
 			MaxReceiveBufferPerConnection: streamWindow, MaxReceiveBufferPerStream: streamWindow,
 			MaxConcurrentStreams: maxWebStreams,
@@ -89,7 +88,7 @@ func (w *web) ready(rw http.ResponseWriter, _ *http.Request) {
 // serveDescriptor serves the contract to clients that generate stubs at run time.
 func serveDescriptor(rw http.ResponseWriter, _ *http.Request) {
 	rw.Header().Set("Content-Type", "application/x-protobuf")
-	rw.Header().Set("Content-Disposition", `attachment; filename="fetchd.binpb"`)
+	attach(rw.Header(), "fetchd.binpb")
 	_, _ = rw.Write(descriptor) // an error means that the client is gone
 }
 
@@ -205,7 +204,7 @@ var webMode = sendMode{unblocked: math.MaxInt, copies: 3}
 
 // fetch sends the events, one JSON object per line.
 func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
-	out.contentType = "application/x-ndjson"
+	out.contentType, out.filename = "application/x-ndjson", "fetch.ndjson"
 	return w.service.fetch(ctx, in, func(o *outgoing) error {
 		defer o.release()
 		return out.write(o.message, true)
@@ -216,7 +215,7 @@ func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) er
 func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
 	_, err := w.service.fetchUnary(ctx, in, "", webMode.copies, func(resp *pb.FetchUnaryResponse, t *ticket) error {
 		defer t.release()
-		out.contentType = "application/json"
+		out.contentType, out.filename = "application/json", "fetch.json"
 		return out.write(resp, false)
 	})
 	return err

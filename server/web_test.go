@@ -108,9 +108,10 @@ func TestWebFetch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	resp := r.post(t.Context(), "/v1/fetch", r.json(r.request("/s/k/503/200:size=700000,no-length")))
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/x-ndjson" || resp.Header.Get("X-Content-Type-Options") != "nosniff" {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/x-ndjson" {
 		t.Errorf("%s with %v", resp.Status, resp.Header)
 	}
+	wantProtected(t, "the events", resp)
 	a := r.lines(resp)
 	if a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || a.outcome.GetAttempts() != 2 {
 		t.Errorf("%v, outcome %s after %d attempts; want SUCCESS after 2", a.err, a.outcome.GetKind(), a.outcome.GetAttempts())
@@ -133,7 +134,7 @@ func TestWebFetchStreams(t *testing.T) {
 		began := time.Now()
 		resp := r.post(r.Context(), "/v1/fetch", r.json(in))
 		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() && !strings.Contains(lines.Text(), "attemptFinished") {
+		for lines.Scan() && !strings.Contains(lines.Text(), "attempt_finished") {
 		}
 		wantTook(r, "the end of the first attempt was sent", began, 0)
 		heartbeats := 0
@@ -186,7 +187,8 @@ func TestWebRefuses(t *testing.T) {
 		{"two tokens", "/v1/fetch", good, func(r *http.Request) { r.Header.Add("Authorization", "Bearer right") }, 401, codes.Unauthenticated, ""},
 		{"no JSON", "/v1/fetch", "url=a", nil, 400, codes.InvalidArgument, "not a FetchRequest in JSON"},
 		{"nothing", "/v1/fetch", "", nil, 400, codes.InvalidArgument, "not a FetchRequest in JSON"},
-		{"an unknown field", "/v1/fetch", `{"uri":"http://a.example/"}`, nil, 400, codes.InvalidArgument, `"uri"`},
+		{"an unknown field", "/v1/fetch", `{"uri":"http://a.example/"}`, nil, 400, codes.InvalidArgument, `did you mean "url"?`},
+		{"headers as an object", "/v1/fetch:unary", `{"url":"http://a.example/","headers":{"Accept":"a"}}`, nil, 400, codes.InvalidArgument, `[{"name": "Accept", "value": "text/html"}]`},
 		{"no URL", "/v1/fetch:unary", `{}`, nil, 400, codes.InvalidArgument, "url"},
 		{"a delivery that unary has not", "/v1/fetch:unary", `{"url":"http://a.example/","bodyPolicy":{"delivery":"BODY_DELIVERY_STREAM"}}`, nil, 400, codes.InvalidArgument, "body_policy.delivery"},
 		{"a form", "/v1/fetch", good, header("Content-Type", "text/plain"), 400, codes.InvalidArgument, "application/json"},
@@ -293,7 +295,7 @@ func TestWebConsole(t *testing.T) {
 		{"by a name that leads here", on, "GET", "/console/", "evil.example:" + port, 403, "--console-host"},
 		{"the root by such a name", on, "GET", "/", "evil.example", 403, "evil.example"},
 		{"a name that only ends alike", on, "GET", "/console/", "a.fetchd.example", 403, "--console-host"},
-		{"another method", on, "POST", "/console/", "", 404, "POST /v1/fetch"},
+		{"another method", on, "POST", "/console/", "", 405, "use GET, HEAD"},
 		{"another path", on, "GET", "/other", "", 404, "POST /v1/fetch"},
 		{"off", off, "GET", "/console/", "", 404, "POST /v1/fetch"},
 		{"off, the root", off, "GET", "/", "", 404, "POST /v1/fetch"},
@@ -319,6 +321,61 @@ func TestWebConsole(t *testing.T) {
 	})
 	if a := on.lines(call); a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 		t.Errorf("a call by a name of the service: %s, %v", call.Status, a.outcome)
+	}
+}
+
+// TestWebMethods sends methods that a path does or does not allow, and checks the headers that keep
+// an answer from running in a browser.
+func TestWebMethods(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const notFound = "POST /v1/fetch, POST /v1/fetch:unary, GET /v1/descriptor"
+	for _, row := range []struct {
+		method, path string
+		status       int
+		allow, text  string
+	}{
+		{"GET", "/v1/fetch", 405, "POST", `"/v1/fetch" does not allow the method "GET": use POST`},
+		{"HEAD", "/v1/fetch", 405, "POST", ""},
+		{"OPTIONS", "/v1/fetch", 405, "POST", "use POST"},
+		{"PUT", "/v1/fetch:unary", 405, "POST", "use POST"},
+		{"POST", "/v1/descriptor", 405, "GET, HEAD", "use GET, HEAD"},
+		{"GET", "/v1/descriptor", 200, "", "fetchd.v1"},
+		{"HEAD", "/v1/descriptor", 200, "", ""},
+		{"POST", "/healthz", 405, "GET, HEAD", "use GET"},
+		{"HEAD", "/healthz", 200, "", ""},
+		{"GET", "/healthz", 200, "", "ok"},
+		{"HEAD", "/readyz", 200, "", ""},
+		{"GET", "/v1/nothing", 404, "", notFound},
+		{"POST", "/v1/", 404, "", notFound},
+		{"DELETE", "/v2", 404, "", notFound},
+		{"POST", "/v1/fetch/", 404, "", notFound},
+		{"POST", "/v1/fetch", 400, "", "not a FetchRequest in JSON"},
+	} {
+		resp := r.post(t.Context(), row.path, "", func(r *http.Request) { r.Method = row.method })
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != row.status || resp.Header.Get("Allow") != row.allow || !strings.Contains(strings.ReplaceAll(string(text), `\"`, `"`), row.text) {
+			t.Errorf("%s %s: %d, Allow %q, %.200q (%v); want %d, %q, %q", row.method, row.path, resp.StatusCode, resp.Header.Get("Allow"), text, err, row.status, row.allow, row.text)
+		}
+		if row.method == http.MethodHead && len(text) > 0 {
+			t.Errorf("HEAD %s has the body %q", row.path, text)
+		}
+		if strings.HasPrefix(row.path, "/v1/") {
+			wantProtected(t, row.path, resp)
+		}
+	}
+}
+
+// wantProtected checks that an answer cannot run in a browser.
+func wantProtected(t *testing.T, what string, resp *http.Response) {
+	t.Helper()
+	for name, want := range map[string]string{"Content-Security-Policy": "sandbox", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"} {
+		if got := resp.Header.Values(name); len(got) != 1 || got[0] != want {
+			t.Errorf("%s: %s %q, want only %q", what, name, got, want)
+		}
+	}
+	if got := resp.Header.Values("Content-Disposition"); len(got) != 1 || got[0] != "attachment" && !strings.HasPrefix(got[0], "attachment; filename=") {
+		t.Errorf("%s: Content-Disposition %q, want an attachment", what, got)
 	}
 }
 

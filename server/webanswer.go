@@ -12,12 +12,12 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/messagejson"
 )
 
 // webAnswer writes the answer to a call. A write fails if the caller reads nothing for stall.
@@ -26,6 +26,7 @@ type webAnswer struct {
 	control     *http.ResponseController
 	stall       time.Duration
 	contentType string
+	filename    string
 	admission   *admission
 	quotes      bool // an error may quote the request, including secrets
 	started     bool // the head is written
@@ -58,8 +59,8 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	}
 	in := new(pb.FetchRequest)
 	a.quotes = true
-	if err := protojson.Unmarshal(body, in); err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "the request is not a FetchRequest in JSON: %s", jsonFault(err))
+	if err := readJSON(body, in, ""); err != nil {
+		return nil, err
 	}
 	a.quotes = false
 	return in, nil
@@ -114,15 +115,9 @@ func jsonElements(text []byte) int {
 	return n
 }
 
-// jsonFault returns the text of a protojson error without its random spaces and its prefix.
-func jsonFault(err error) string {
-	text := strings.ReplaceAll(fmt.Sprint(err), "\u00a0", " ")
-	return fmt.Sprintf("%.200s", strings.TrimPrefix(strings.TrimPrefix(text, "proto:"), " "))
-}
-
 // write sends a message. If it is one line of many, write flushes it.
 func (a *webAnswer) write(m proto.Message, line bool) error {
-	text, err := protojson.Marshal(m)
+	text, err := messagejson.Marshal(m)
 	if err != nil {
 		return err
 	}
@@ -152,8 +147,7 @@ func (a *webAnswer) start(code int) {
 	a.started = true
 	header := a.rw.Header()
 	header.Set("Content-Type", a.contentType)
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff") // the body comes from the origin
+	attach(header, a.filename)
 	a.rw.WriteHeader(code)
 }
 
@@ -163,7 +157,7 @@ func (a *webAnswer) fail(st *status.Status) {
 		writeStatus(a.rw, st)
 		return
 	}
-	text, err := protojson.Marshal(st.Proto())
+	text, err := messagejson.Marshal(st.Proto())
 	if err != nil {
 		return // a detail of an unknown type: the answer ends without a status
 	}
@@ -189,7 +183,7 @@ func isTooLarge(st *status.Status) bool {
 	return false
 }
 
-// writeStatus sends a google.rpc.Status as the answer.
+// writeStatus sends a google.rpc.Status as the answer, with the HTTP status of its code.
 func writeStatus(rw http.ResponseWriter, st *status.Status) {
 	code, known := webCodes[st.Code()]
 	switch {
@@ -198,6 +192,11 @@ func writeStatus(rw http.ResponseWriter, st *status.Status) {
 	case isTooLarge(st):
 		code = http.StatusRequestEntityTooLarge
 	}
+	sendStatus(rw, code, st)
+}
+
+// sendStatus sends a google.rpc.Status as the answer, with an HTTP status.
+func sendStatus(rw http.ResponseWriter, code int, st *status.Status) {
 	header := rw.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -208,7 +207,7 @@ func writeStatus(rw http.ResponseWriter, st *status.Status) {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
 	rw.WriteHeader(code)
-	text, err := protojson.Marshal(st.Proto())
+	text, err := messagejson.Marshal(st.Proto())
 	if err != nil {
 		text = []byte(`{"code":13,"message":"internal error"}`)
 	}

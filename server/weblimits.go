@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -24,6 +25,9 @@ const (
 // requests of unauthenticated clients.
 func (w *web) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			protect(rw.Header())
+		}
 		switch r.URL.Path {
 		case "/healthz", "/readyz", "/metrics": // always answered
 			if c := connOf(r.Context()); c != nil {
@@ -41,7 +45,7 @@ func (w *web) bounded(next http.Handler) http.Handler {
 			writeStatus(rw, status.Convert(w.service.admission.noMemory(r.Context(), "requests")))
 			return
 		}
-		if r.Method == http.MethodGet {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			endInTime(rw, func() { w.strangers(next, rw, r) })
 			return
 		}

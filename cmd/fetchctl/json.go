@@ -1,17 +1,15 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/messagejson"
 	"fetchd/internal/plainjson"
 )
 
@@ -28,16 +26,11 @@ func jsonLines(w io.Writer) func(*pb.FetchResponse) error {
 
 // writeJSON writes a message as one line. The same message always gives the same line.
 func writeJSON(w io.Writer, m proto.Message) error {
-	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	text, err := messagejson.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("%w: %w", client.ErrContract, err)
 	}
-	var line bytes.Buffer
-	if err := json.Compact(&line, text); err != nil { // protojson adds random spaces
-		return fmt.Errorf("%w: %w", client.ErrContract, err)
-	}
-	line.WriteByte('\n')
-	if _, err := w.Write(plainjson.Escape(line.Bytes())); err != nil {
+	if _, err := w.Write(plainjson.Escape(append(text, '\n'))); err != nil {
 		return cli.OutputError(err)
 	}
 	return nil

@@ -43,7 +43,7 @@ func TestConsole(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{"off", off, "/console/", "", 404, "there is no GET"},
+		{"off", off, "/console/", "", 404, "there is no"},
 		{"on", on, "/console/", "", 200, "<title>fetchd console</title>"},
 		{"the root leads there", on, "/", "", 200, "<title>fetchd console</title>"},
 		{"the settings of the page", on, "/console/service.json", "", 200, `{"grpc":"` + on.grpc + `","tls":false,"token":true,"version":"` + version.String() + `"}`},

@@ -122,7 +122,7 @@ func (s *service) unaryByHTTP(token, url string) string {
 	}
 	var answer struct {
 		Outcome struct {
-			InlineBody []byte `json:"inlineBody"`
+			InlineBody []byte `json:"inline_body"`
 		} `json:"outcome"`
 	}
 	if err := json.Unmarshal([]byte(raw), &answer); err != nil {

@@ -214,9 +214,9 @@ func TestRefused(t *testing.T) {
 // TestFormAndJSON checks that form and JSON change each other, and that JSON without a field stays.
 func TestFormAndJSON(t *testing.T) {
 	p := open(t)
-	p.set("json", `{"url": "http://a.example/", "retry_policy": {"base_delay": "0.5s", "max_attempts": 2}, "body": "w6k=", "integrity": {"sizeBytes": "7"}, "labels": {"a_b": "c"}}`)
+	p.set("json", `{"url": "http://a.example/", "retryPolicy": {"baseDelay": "0.5s", "max_attempts": 2}, "body": "w6k=", "integrity": {"sizeBytes": "7"}, "labels": {"a_b": "c", "aB": "d"}}`) // both spellings
 	p.want("#json-wrong", "")
-	for id, want := range map[string]string{"url": "http://a.example/", "base-delay": "0.5s", "attempts-max": "2", "body": "é", "labels": "a_b=c"} {
+	for id, want := range map[string]string{"url": "http://a.example/", "base-delay": "0.5s", "attempts-max": "2", "body": "é", "labels": "a_b=c, aB=d"} {
 		if got := eval[string](p, `document.getElementById('`+id+`').value`); got != want {
 			t.Errorf("#%s is %q, want %q", id, got, want)
 		}
@@ -225,17 +225,17 @@ func TestFormAndJSON(t *testing.T) {
 	p.set("attempts-max", "")
 	p.set("max-size", "18446744073709551615")
 	p.set("additional", "418, 423")
-	want := `{"url":"http://a.example/","retryPolicy":{"baseDelay":"0.25s","additionalStatusCodes":[418,423]},"body":"w6k=","integrity":{"sizeBytes":"7"},"labels":{"a_b":"c"},"bodyPolicy":{"maxSizeBytes":"18446744073709551615"}}`
+	want := `{"url":"http://a.example/","retry_policy":{"base_delay":"0.25s","additional_status_codes":[418,423]},"body":"w6k=","integrity":{"size_bytes":"7"},"labels":{"a_b":"c","aB":"d"},"body_policy":{"max_size_bytes":"18446744073709551615"}}`
 	if got := eval[string](p, `JSON.stringify(JSON.parse(document.getElementById('json').value))`); got != want {
 		t.Errorf("JSON %s, want %s", got, want)
 	}
 	for _, row := range []struct{ text, want string }{
-		{"{", "This is not JSON"}, {"[]", "Give an object"}, {"null", "Give an object"}, {`{"retryPolicy":{"jitterSeed":18446744073709551615}}`, "in quotes"},
+		{"{", "This is not JSON"}, {"[]", "Give an object"}, {"null", "Give an object"}, {`{"retry_policy":{"jitter_seed":18446744073709551615}}`, "in quotes"},
 	} {
 		p.set("json", row.text)
 		p.wantIn("#json-wrong", row.want)
 	}
-	p.set("json", `{"url": 5, "retryPolicy": [1], "headers": {"a": 1}, "__proto__": {"polluted": 1}}`) // none of it fits a field
+	p.set("json", `{"url": 5, "retry_policy": [1], "headers": {"a": 1}, "__proto__": {"polluted": 1}}`) // none of it fits a field
 	p.set("base-delay", "1s")
 	if eval[bool](p, `({}).polluted !== undefined`) {
 		t.Error("__proto__ had an effect")

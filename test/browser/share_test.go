@@ -172,7 +172,7 @@ func TestLink(t *testing.T) {
 	_, fragment, _ := strings.Cut(link, "#")
 	p.visit("#" + fragment)
 	p.wantIn("#notice", "came from a link")
-	want := fmt.Sprintf(`{"url":"%s?q=1&access_token=&X-Amz-Signature=&subscription-key=&passphrase=","headers":[{"name":"Accept","value":"text/html"}],"retryPolicy":{"maxAttempts":2}}`, address)
+	want := fmt.Sprintf(`{"url":"%s?q=1&access_token=&X-Amz-Signature=&subscription-key=&passphrase=","headers":[{"name":"Accept","value":"text/html"}],"retry_policy":{"max_attempts":2}}`, address)
 	if got := eval[string](p, `JSON.stringify(JSON.parse(document.getElementById('json').value))`); got != want {
 		t.Errorf("the link opens %s, want %s", got, want)
 	}
@@ -200,7 +200,7 @@ func TestCopyAs(t *testing.T) {
 	p := open(t)
 	p.header("X-Odd", odd)
 	p.set("url", "http://a.example/it's?q=%27&r=[1-3]")
-	want := eval[string](p, `JSON.stringify({ ...JSON.parse(document.getElementById('json').value), eventLevel: 'EVENT_LEVEL_ALL' })`)
+	want := eval[string](p, `JSON.stringify({ ...JSON.parse(document.getElementById('json').value), event_level: 'EVENT_LEVEL_ALL' })`)
 	same := func(got string) bool {
 		var a, b any
 		if json.Unmarshal([]byte(got), &a) != nil || json.Unmarshal([]byte(want), &b) != nil {
@@ -258,10 +258,10 @@ func TestCopyAsRuns(t *testing.T) {
 	p := open(t)
 	p.header("X-Odd", "it's $HOME")
 	for _, row := range []struct{ id, program, try, events string }{
-		{"as-curl", "curl", "curl --version", `"attemptFinished"`},
+		{"as-curl", "curl", "curl --version", `"attempt_finished"`},
 		{"as-grpcurl", "grpcurl", "grpcurl --version", `"attemptFinished"`},
-		{"as-python", "python3", `python3 -c "import grpc"`, `"attemptFinished"`},
-		{"as-python", "/usr/bin/python3", `/usr/bin/python3 -c "import grpc"`, `"attemptFinished"`}, // Debian's own
+		{"as-python", "python3", `python3 -c "import grpc"`, `"attempt_finished"`},
+		{"as-python", "/usr/bin/python3", `/usr/bin/python3 -c "import grpc"`, `"attempt_finished"`}, // Debian's own
 	} {
 		t.Run(row.program, func(t *testing.T) {
 			if out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", row.try).CombinedOutput(); err != nil {

@@ -32,7 +32,7 @@ function notice(...parts) {
 
 // sent returns the request for the service. The waterfall needs every event.
 function sent() {
-  return { ...form.request, eventLevel: 'EVENT_LEVEL_ALL' };
+  return { ...form.request, event_level: 'EVENT_LEVEL_ALL' };
 }
 
 async function run() {
@@ -72,11 +72,11 @@ function clear() {
 }
 
 function take(fetch, message) {
-  const body = message.bodyChunk && fetch.body.size > 0; // changes no row
+  const body = message.body_chunk && fetch.body.size > 0; // changes no row
   fetch.take(message);
   if (message.heartbeat || body) return;
   waterfall.draw(fetch);
-  const finished = message.attemptFinished && fetch.attempts.find((a) => a.number === message.attemptFinished.attempt);
+  const finished = message.attempt_finished && fetch.attempts.find((a) => a.number === message.attempt_finished.attempt);
   if (!finished) return;
   const g = gap(finished);
   announce(`Attempt ${finished.number}: ${result(fetch, finished)}.${g ? ` Waits ${gapText(g)}.` : ''}`);

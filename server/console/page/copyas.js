@@ -73,6 +73,6 @@ with ${channel} as channel:
     )
     request = json_format.Parse(REQUEST, message("FetchRequest")())
     for event in fetch(request, metadata=${metadata}):
-        print(json_format.MessageToJson(event))
+        print(json_format.MessageToJson(event, preserving_proto_field_name=True))
 `;
 }

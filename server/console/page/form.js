@@ -61,13 +61,14 @@ function bodyText(value) {
   }
 }
 
-// camel returns value with its field names in camelCase, as protobuf's JSON writes them.
-function camel(value, keep) {
-  if (Array.isArray(value)) return value.map((v) => camel(v, false));
+// snake returns value with the field names of the contract. The service also accepts them in
+// camelCase, which older links have.
+function snake(value, keep) {
+  if (Array.isArray(value)) return value.map((v) => snake(v, false));
   if (value === null || typeof value !== 'object') return value;
   return Object.fromEntries(Object.entries(value).map(([k, v]) => {
-    const name = keep ? k : k.replace(/_([a-z0-9])/g, (_, c) => c.toUpperCase());
-    return [name, camel(v, !keep && name === 'labels')];
+    const name = keep ? k : k.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`);
+    return [name, snake(v, !keep && name === 'labels')];
   }));
 }
 
@@ -83,7 +84,7 @@ export function parse(text) {
     throw e instanceof Wrong ? e : new Wrong(`This is not JSON: ${e.message}`);
   }
   if (value === null || typeof value !== 'object' || Array.isArray(value)) throw new Wrong('Give an object: {"url": …}.');
-  return camel(value, false);
+  return snake(value, false);
 }
 
 function get(object, path) {
@@ -113,7 +114,7 @@ export class Form {
 
   // load replaces the request.
   load(request) {
-    this.request = camel(request, false);
+    this.request = snake(request, false);
     this.fill();
     this.write();
   }

@@ -44,21 +44,21 @@ function entry(fetch, attempt, hop, i, away) {
     _attempt: attempt.number,
     _hop: i + 1,
   };
-  const at = hop.exchange.remoteAddress || '';
+  const at = hop.exchange.remote_address || '';
   if (at) {
     made.serverIPAddress = at.replace(/:\d+$/, '').replace(/^\[|\]$/g, '');
     made.connection = at;
   }
-  if (last && attempt.error) made._error = `${attempt.error.errorClass || ''} ${attempt.error.message || ''}${attempt.error.detail ? `; ${attempt.error.detail}` : ''}`.trim();
+  if (last && attempt.error) made._error = `${attempt.error.error_class || ''} ${attempt.error.message || ''}${attempt.error.detail ? `; ${attempt.error.detail}` : ''}`.trim();
   return made;
 }
 
 function comment(attempt, i, last) {
   let text = `attempt ${attempt.number}, hop ${i + 1}`;
   if (!last) return text;
-  if (attempt.error) text += `: ${attempt.error.errorClass} (rule ${attempt.error.rule})`;
+  if (attempt.error) text += `: ${attempt.error.error_class} (rule ${attempt.error.rule})`;
   const d = attempt.decision;
-  if (d) text += `; ${d.verdict} (rule ${d.rule})${d.delay ? `, waits ${d.delay}, ${d.delaySource}` : ''}`;
+  if (d) text += `; ${d.verdict} (rule ${d.rule})${d.delay ? `, waits ${d.delay}, ${d.delay_source}` : ''}`;
   return text;
 }
 
@@ -85,7 +85,7 @@ function timingsOf(fetch, attempt, hop, last) {
 
 function requestOf(fetch, hop, i, away) {
   const headers = (Array.isArray(fetch.request.headers) ? fetch.request.headers : [])
-    .filter((h) => h?.name && (!away || fetch.request.redirectPolicy?.forwardCredentials || kept.has(h.name.toLowerCase())))
+    .filter((h) => h?.name && (!away || fetch.request.redirect_policy?.forward_credentials || kept.has(h.name.toLowerCase())))
     .map((h) => pair(h));
   const made = {
     method: hop.method || 'GET', url: hop.url.replace(/#.*$/s, ''), httpVersion: hop.exchange.protocol || 'unknown', cookies: [], headers,
@@ -127,7 +127,7 @@ function responseOf(fetch, attempt, hop, last) {
 function contentOf(fetch, attempt, hop, last) {
   const made = { size: 0, mimeType: find(hop.headers, 'content-type') || 'x-unknown' };
   const shown = fetch.shown();
-  const of = shown?.of === 'body' ? attempt.number === (fetch.body.from || fetch.attempts.at(-1)?.number) : attempt.number === fetch.outcome?.responseAttempt;
+  const of = shown?.of === 'body' ? attempt.number === (fetch.body.from || fetch.attempts.at(-1)?.number) : attempt.number === fetch.outcome?.response_attempt;
   if (!last || !shown || !of) return made;
   made.size = shown.size;
   if (!shown.whole) made.comment = `the first ${shown.bytes.length} bytes`;

@@ -7,8 +7,8 @@ export const keptBytes = 64 << 10;
 
 // phaseFields maps the phases of a hop, in order, to fields of Exchange.
 const phaseFields = [
-  ['queue', 'queueDuration'], ['resolve', 'resolveDuration'], ['connect', 'connectDuration'],
-  ['tls', 'tlsDuration'], ['wait', 'processingDuration'], ['body', 'transferDuration'],
+  ['queue', 'queue_duration'], ['resolve', 'resolve_duration'], ['connect', 'connect_duration'],
+  ['tls', 'tls_duration'], ['wait', 'processing_duration'], ['body', 'transfer_duration'],
 ];
 
 // phaseOfError maps the phase of an error to the phase that was not finished.
@@ -46,24 +46,24 @@ export class Fetch {
 
   // take processes an event.
   take(message) {
-    const at = seconds(message.elapsedOffset) ?? this.now();
+    const at = seconds(message.elapsed_offset) ?? this.now();
     const began = performance.now() - at * 1000;
     this.began = this.synced ? Math.min(this.began, began) : began; // the event with the least delay gives the best estimate
     this.synced = true;
     if (message.admitted) this.admit(message.admitted);
-    else if (message.attemptStarted) this.start(message.attemptStarted, at);
-    else if (message.redirectFollowed) this.redirect(message.redirectFollowed);
-    else if (message.responseStarted) this.response(message.responseStarted, at);
-    else if (message.bodyChunk) this.chunk(message.bodyChunk);
-    else if (message.attemptFinished) this.finish(message.attemptFinished, at);
+    else if (message.attempt_started) this.start(message.attempt_started, at);
+    else if (message.redirect_followed) this.redirect(message.redirect_followed);
+    else if (message.response_started) this.response(message.response_started, at);
+    else if (message.body_chunk) this.chunk(message.body_chunk);
+    else if (message.attempt_finished) this.finish(message.attempt_finished, at);
     else if (message.outcome) this.settle(message.outcome, at);
   }
 
   admit(admitted) {
-    this.fetchId = admitted.fetchId || '';
-    this.effective = admitted.effectiveRequest || null;
-    this.clamped = admitted.clampedFields || [];
-    const startTime = Date.parse(admitted.startTime);
+    this.fetchId = admitted.fetch_id || '';
+    this.effective = admitted.effective_request || null;
+    this.clamped = admitted.clamped_fields || [];
+    const startTime = Date.parse(admitted.start_time);
     if (Number.isFinite(startTime)) this.startTime = startTime;
   }
 
@@ -88,7 +88,7 @@ export class Fetch {
     const a = this.attempt(event.attempt);
     a.response = event.response || null;
     a.responseAt = at;
-    if (this.body.attempt !== event.attempt) this.truncate(Number(event.bodyOffsetBytes || 0), event.attempt);
+    if (this.body.attempt !== event.attempt) this.truncate(Number(event.body_offset_bytes || 0), event.attempt);
   }
 
   // truncate drops the bytes from an offset on: a body can restart at a lower offset.
@@ -129,7 +129,7 @@ export class Fetch {
     a.response = event.response || null;
     const last = a.hops.at(-1);
     if (last && a.response) Object.assign(last, { headers: a.response.headers || [], response: a.response });
-    Object.assign(a, { end: at, error: event.error || null, decision: event.retryDecision || null });
+    Object.assign(a, { end: at, error: event.error || null, decision: event.retry_decision || null });
   }
 
   settle(outcome, at) {
@@ -149,8 +149,8 @@ export class Fetch {
   // of the body or of a failed response. It returns null if there are none.
   shown() {
     if (this.body.size > 0) return { bytes: this.bodyBytes(), size: this.body.size, whole: this.body.size === this.body.kept, of: 'body' };
-    if (this.outcome?.inlineBody) return whole(this.outcome.inlineBody, 'body');
-    if (this.outcome?.errorBody) return Object.assign(whole(this.outcome.errorBody, 'the failed response'), { whole: false });
+    if (this.outcome?.inline_body) return whole(this.outcome.inline_body, 'body');
+    if (this.outcome?.error_body) return Object.assign(whole(this.outcome.error_body, 'the failed response'), { whole: false });
     return null;
   }
 }
@@ -162,8 +162,8 @@ function whole(text, of) {
 
 function hopOf(hop) {
   return {
-    method: hop.method || '', url: hop.url || '', status: hop.statusCode || 0, location: hop.locationUrl || '',
-    start: seconds(hop.startOffset) ?? 0, exchange: hop.exchange || {}, headers: hop.headers || [], response: null,
+    method: hop.method || '', url: hop.url || '', status: hop.status_code || 0, location: hop.location_url || '',
+    start: seconds(hop.start_offset) ?? 0, exchange: hop.exchange || {}, headers: hop.headers || [], response: null,
   };
 }
 
@@ -205,5 +205,5 @@ export function inFlight(fetch, attempt) {
 export function gap(attempt) {
   const d = attempt.decision;
   if (!d || d.verdict !== 'RETRY_VERDICT_RETRY' || attempt.end === undefined) return null;
-  return { start: attempt.end, delay: seconds(d.delay) ?? 0, source: d.delaySource, rule: d.rule || '' };
+  return { start: attempt.end, delay: seconds(d.delay) ?? 0, source: d.delay_source, rule: d.rule || '' };
 }

@@ -18,9 +18,9 @@ export function headline(fetch) {
   if (fetch.refused) return { state: 'bad', text: 'Not fetched' };
   const o = fetch.outcome;
   const [state, word] = kinds[o.kind] || ['warn', short(o.kind)];
-  const what = o.error ? short(o.error.errorClass) : `${o.response?.statusCode ?? ''}`;
+  const what = o.error ? short(o.error.error_class) : `${o.response?.status_code ?? ''}`;
   const attempts = `${o.attempts || 0} ${o.attempts === 1 ? 'attempt' : 'attempts'}`;
-  return { state, text: `${word}: ${what} after ${attempts}, ${time(seconds(o.totalDuration))}` };
+  return { state, text: `${word}: ${what} after ${attempts}, ${time(seconds(o.total_duration))}` };
 }
 
 // draw fills the outcome section.
@@ -54,43 +54,43 @@ function facts(fetch) {
   const add = (name, value) => {
     if (value) rows.push(el('div', {}, el('dt', {}, name), el('dd', {}, value)));
   };
-  add('Status', o.response?.statusCode ? `${o.response.statusCode}, of attempt ${o.responseAttempt}` : 'no response');
+  add('Status', o.response?.status_code ? `${o.response.status_code}, of attempt ${o.response_attempt}` : 'no response');
   add('Rule', withMeaning(o.rule));
   if (e) {
-    add('Class', short(e.errorClass));
+    add('Class', short(e.error_class));
     if (e.rule && e.rule !== o.rule) add('Rule of the class', withMeaning(e.rule));
-    add('Failure type', short(e.failureType));
+    add('Failure type', short(e.failure_type));
     add('Retryable', e.retryable ? 'yes: a later fetch may succeed' : 'no');
-    add('Stopped because', short(e.stopReason).toLowerCase().replace(/_/g, ' '));
+    add('Stopped because', short(e.stop_reason).toLowerCase().replace(/_/g, ' '));
     add('Phase', short(e.phase).toLowerCase());
     add('Reason', visible(e.reason || ''));
     add('Message', e.message && foreign(e.message, 'span'));
     add('Detail', e.detail && foreign(e.detail, 'span'));
-    add('Retry-After', e.retryAfter && time(seconds(e.retryAfter)));
-    add('Failed at', e.url && e.url !== o.finalUrl && foreign(e.url));
+    add('Retry-After', e.retry_after && time(seconds(e.retry_after)));
+    add('Failed at', e.url && e.url !== o.final_url && foreign(e.url));
   }
-  add('Final URL', o.finalUrl && foreign(o.finalUrl));
+  add('Final URL', o.final_url && foreign(o.final_url));
   add('Attempts', `${o.attempts || 0}, ${o.exchanges || 0} ${o.exchanges === 1 ? 'exchange' : 'exchanges'}`);
-  add('Time', time(seconds(o.totalDuration)));
-  add('Body', e ? '' : bodyFact(o.bodySummary));
-  add('SHA-256', o.bodySummary?.sha256 && el('code', { class: 'foreign' }, visible(o.bodySummary.sha256)));
+  add('Time', time(seconds(o.total_duration)));
+  add('Body', e ? '' : bodyFact(o.body_summary));
+  add('SHA-256', o.body_summary?.sha256 && el('code', { class: 'foreign' }, visible(o.body_summary.sha256)));
   add('Connection', connection(o.hops?.at(-1)?.exchange));
   add('Changed by the service', fetch.clamped.length ? fetch.clamped.map(visible).join(', ') : '');
-  add('Fetch', o.fetchId && el('code', {}, visible(o.fetchId)));
+  add('Fetch', o.fetch_id && el('code', {}, visible(o.fetch_id)));
   return el('dl', { class: 'facts' }, ...rows);
 }
 
 function bodyFact(summary) {
   if (!summary) return '';
-  const parts = [size(Number(summary.sizeBytes || 0))];
-  if (summary.encodedSizeBytes && summary.encodedSizeBytes !== summary.sizeBytes) parts.push(`${size(Number(summary.encodedSizeBytes))} as sent`);
+  const parts = [size(Number(summary.size_bytes || 0))];
+  if (Number(summary.encoded_size_bytes) > 0 && summary.encoded_size_bytes !== summary.size_bytes) parts.push(`${size(Number(summary.encoded_size_bytes))} as sent`);
   if (summary.truncated) parts.push('truncated at the limit');
   return parts.join(', ');
 }
 
 function connection(x) {
   if (!x) return '';
-  return [x.remoteAddress, x.protocol, x.tlsVersion, x.connectionReused ? 'reused' : ''].filter(Boolean).map(visible).join(', ');
+  return [x.remote_address, x.protocol, x.tls_version, x.connection_reused ? 'reused' : ''].filter(Boolean).map(visible).join(', ');
 }
 
 function response(fetch) {

@@ -19,7 +19,7 @@ export function withoutSecrets(request, bodyIsSecret) {
   const left = [];
   if (Array.isArray(copy.headers)) {
     copy.headers = copy.headers.filter((h) => {
-      const drop = !plain.test(String(h?.name).trim()) || credential(h?.name, h?.value) || (h?.rawValue !== undefined);
+      const drop = !plain.test(String(h?.name).trim()) || credential(h?.name, h?.value) || (h?.raw_value !== undefined);
       if (drop) left.push(`the header ${h?.name}`);
       return !drop;
     });
@@ -29,8 +29,8 @@ export function withoutSecrets(request, bodyIsSecret) {
     delete copy.body;
     left.push('the body');
   }
-  if (copy.retryPolicy && copy.retryPolicy.idempotencyKey) {
-    delete copy.retryPolicy.idempotencyKey;
+  if (copy.retry_policy && copy.retry_policy.idempotency_key) {
+    delete copy.retry_policy.idempotency_key;
     left.push('the idempotency key');
   }
   if (typeof copy.url === 'string') copy.url = bareURL(copy.url, left);

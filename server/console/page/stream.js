@@ -8,7 +8,7 @@ export class Refused extends Error {
     this.code = status.code;
     this.violations = [];
     for (const detail of Array.isArray(status.details) ? status.details : []) {
-      for (const v of Array.isArray(detail.fieldViolations) ? detail.fieldViolations : []) {
+      for (const v of Array.isArray(detail.field_violations) ? detail.field_violations : []) {
         this.violations.push({ field: String(v.field || ''), description: String(v.description || '') });
       }
     }

@@ -18,9 +18,9 @@ export function gapText(g) {
 // result describes how an attempt ended.
 export function result(fetch, attempt) {
   if (attempt.end === undefined) return fetch.running ? 'in flight' : 'cancelled';
-  const status = attempt.response?.statusCode;
+  const status = attempt.response?.status_code;
   if (!attempt.error) return status ? `${status}` : 'done';
-  return `${status ? `${status} ` : ''}${short(attempt.error.errorClass)}`;
+  return `${status ? `${status} ` : ''}${short(attempt.error.error_class)}`;
 }
 
 // Waterfall draws a fetch as a list of rows.
@@ -106,7 +106,7 @@ export class Waterfall {
       elapsed.textContent = time(Number(Math.max(fetch.now() - rest.start, 0).toFixed(1)));
     } };
     const before = reading ? [bar('phase-live', rest.start, from, 'Until the headers')] : [];
-    return row(el('div', { class: 'row-label' }, el('span', { class: 'status' }, reading ? `${attempt.response?.statusCode ?? ''}` : '…'), ' ', address(rest.url)),
+    return row(el('div', { class: 'row-label' }, el('span', { class: 'status' }, reading ? `${attempt.response?.status_code ?? ''}` : '…'), ' ', address(rest.url)),
       [...before, mark], elapsed);
   }
 
