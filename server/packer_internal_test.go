@@ -177,7 +177,7 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 				for range 3 {
 					select {
 					case chunks <- c:
-						<-c.sent
+						_ = <-c.sent
 					case <-t.Context().Done():
 					}
 				}
