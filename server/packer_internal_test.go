@@ -177,7 +177,9 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 				for range 3 {
 					select {
 					case chunks <- c:
-						_ = <-c.sent
+						if <-c.sent != nil {
+							return
+						}
 					case <-t.Context().Done():
 					}
 				}
