@@ -380,9 +380,22 @@ export class Connection {
     });
     this.#session = session;
     this.#sessions.set(session, socket);
-    const limit = setTimeout(() => session.destroy(new Error(`no answer within ${connectTimeout / 1000} s`)), connectTimeout);
-    let failure: Error | undefined;
+    let failure: (Error & { reason?: string }) | undefined; // OpenSSL's errors have a reason that can be read
     let alive: NodeJS.Timeout | undefined;
+    const gone = (): void => {
+      clearTimeout(limit);
+      clearInterval(alive);
+      this.#sessions.delete(session);
+      this.#lost(session, `${this.#host} port ${this.#port}: ${failure?.reason ?? failure?.message ?? "the connection was closed"}`);
+    };
+    // After some errors of TLS neither the session nor the socket is closed, so each event ends the connection.
+    const failed = (e: Error): void => {
+      failure ??= e;
+      session.destroy();
+      socket.destroy();
+      gone();
+    };
+    const limit = setTimeout(() => failed(new Error(`no answer within ${connectTimeout / 1000} s`)), connectTimeout);
     session.once("remoteSettings", () => {
       clearTimeout(limit);
       if (session !== this.#session || session.destroyed || session.closed) return;
@@ -391,20 +404,14 @@ export class Connection {
       this.ready = true;
       session.setLocalWindowSize(16 * window);
       session.unref(); // until a call uses it
-      alive = setInterval(() => ping(session), pingInterval);
+      alive = setInterval(() => ping(session, failed), pingInterval);
       alive.unref();
       this.#changed();
     });
-    session.on("error", (e) => (failure ??= e));
-    socket.on("error", (e) => (failure ??= e));
     session.on("goaway", () => this.#lost(session, "the service closes the connection"));
-    // A session whose TLS handshake fails late does not report its end, but its socket does.
-    socket.once("close", () => {
-      clearTimeout(limit);
-      clearInterval(alive);
-      this.#sessions.delete(session);
-      this.#lost(session, `${this.#host} port ${this.#port}: ${failure?.message ?? "the connection was closed"}`);
-    });
+    session.on("error", failed);
+    socket.on("error", failed);
+    socket.once("close", gone);
   }
 
   #socket(): Socket {
@@ -456,18 +463,19 @@ export class Connection {
     this.#left = true;
     this.ready = this.connecting = false;
     clearTimeout(this.#retry);
-    await Promise.all([...this.#sessions].map(([session, socket]) => new Promise<void>((closed) => {
-      socket.once("close", closed);
+    const sockets = [...this.#sessions].map(([session, socket]) => {
+      const closed = new Promise((resolve) => socket.once("close", resolve));
       session.destroy(undefined, constants.NGHTTP2_CANCEL);
       socket.destroy();
-    })));
+      return closed;
+    });
+    await Promise.all(sockets);
   }
 }
 
-/** ping ends a session that does not answer. */
-function ping(session: ClientHttp2Session): void {
-  const limit = setTimeout(() => session.destroy(new Error(`no answer to a ping within ${pingTimeout / 1000} s`)), pingTimeout);
+/** ping calls failed if a session does not answer. */
+function ping(session: ClientHttp2Session, failed: (e: Error) => void): void {
+  const limit = setTimeout(() => failed(new Error(`no answer to a ping within ${pingTimeout / 1000} s`)), pingTimeout);
   limit.unref();
-  const sent = session.ping(() => clearTimeout(limit));
-  if (!sent) clearTimeout(limit);
+  if (!session.ping(() => clearTimeout(limit))) clearTimeout(limit);
 }
