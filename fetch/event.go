@@ -11,7 +11,8 @@ import (
 
 // Sink receives the events of one fetch, in order and one at a time. It may block: the
 // time limits of the attempt are paused meanwhile (spec B7). An error ends the fetch as
-// CANCELLED, except [ErrOutOfMemory]. A Sink must not use the data of an event after it
+// CANCELLED, except [ErrOutOfMemory], and the Sink is not called again, except after that
+// and [ErrCancelled]. A Sink must not use the data of an event after it
 // has returned nil: the memory of a BodyChunk is reused. After an error it is not.
 type Sink func(Event) error
 
@@ -163,7 +164,7 @@ type Outcome struct {
 	Attempts, Exchanges int
 	// Hops lists the hops of the last attempt.
 	Hops []Hop
-	// InlineBody is the body if the delivery is [Inline].
+	// InlineBody is the body if the delivery is [Inline], or [Auto] and the body is small.
 	InlineBody []byte
 	// ErrorBody is the start of a body that was not delivered (spec I5). Its maximum
 	// size is [Request].ErrorBodyBytes.

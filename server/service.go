@@ -54,10 +54,10 @@ type prepared struct {
 }
 
 // prepare validates and converts a request. The fields that an error names start with prefix.
-// fallback is the delivery if the request sets none.
-func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*prepared, error) {
+// mode is that of the method.
+func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, mode deliveryMode) (*prepared, error) {
 	providers := *s.providers.Load()
-	req, clamped, err := s.limits.Load().convert(in, prefix, fallback, providers)
+	req, clamped, err := s.limits.Load().convert(in, prefix, mode, providers)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,9 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 }
 
 type sendMode struct {
-	unblocked int   // bytes that are sent without waiting for the reader
-	copies    int64 // of each message that are held while it is sent
+	unblocked int     // bytes that are sent without waiting for the reader
+	copies    int64   // of each message that are held while it is sent
+	id        *string // receives the ID of the fetch, if it is set
 }
 
 var gRPCMode = sendMode{unblocked: unblockedBytes, copies: 1}
@@ -90,7 +91,7 @@ var gRPCMode = sendMode{unblocked: unblockedBytes, copies: 1}
 // fetch runs a fetch and sends its events.
 func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*outgoing) error, mode sendMode) error {
 	began := time.Now()
-	p, err := s.prepare(caller, in, "", fetch.Stream)
+	p, err := s.prepare(caller, in, "", fetchMode)
 	if err != nil {
 		return err
 	}
@@ -103,6 +104,9 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 			t.release()
 		}
 	}()
+	if mode.id != nil {
+		*mode.id = p.req.ID
+	}
 	p.req.InlineCopies = int(mode.copies)
 	ctx, release := context.WithCancel(caller)
 	defer release()
@@ -181,7 +185,7 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 // is released once the answer has been written.
 func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
-	p, err := s.prepare(ctx, in, prefix, fetch.Inline)
+	p, err := s.prepare(ctx, in, prefix, unaryMode)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func (r *rig) post(ctx context.Context, path, body string, change ...func(*http.
 	return resp
 }
 
-func (r *rig) json(in *pb.FetchRequest) string {
+func (r *rig) json(in proto.Message) string {
 	r.Helper()
 	text, err := protojson.Marshal(in)
 	if err != nil {
@@ -187,7 +187,8 @@ func TestWebRefuses(t *testing.T) {
 		{"two tokens", "/v1/fetch", good, func(r *http.Request) { r.Header.Add("Authorization", "Bearer right") }, 401, codes.Unauthenticated, ""},
 		{"no JSON", "/v1/fetch", "url=a", nil, 400, codes.InvalidArgument, "not a FetchRequest in JSON"},
 		{"nothing", "/v1/fetch", "", nil, 400, codes.InvalidArgument, "not a FetchRequest in JSON"},
-		{"an unknown field", "/v1/fetch", `{"uri":"http://a.example/"}`, nil, 400, codes.InvalidArgument, `"uri"`},
+		{"an unknown field", "/v1/fetch", `{"uri":"http://a.example/"}`, nil, 400, codes.InvalidArgument, `did you mean "url"?`},
+		{"headers as an object", "/v1/fetch:unary", `{"url":"http://a.example/","headers":{"Accept":"a"}}`, nil, 400, codes.InvalidArgument, `[{"name": "Accept", "value": "text/html"}]`},
 		{"no URL", "/v1/fetch:unary", `{}`, nil, 400, codes.InvalidArgument, "url"},
 		{"a delivery that unary has not", "/v1/fetch:unary", `{"url":"http://a.example/","bodyPolicy":{"delivery":"BODY_DELIVERY_STREAM"}}`, nil, 400, codes.InvalidArgument, "body_policy.delivery"},
 		{"a form", "/v1/fetch", good, header("Content-Type", "text/plain"), 400, codes.InvalidArgument, "application/json"},
@@ -328,7 +329,7 @@ func TestWebConsole(t *testing.T) {
 func TestWebMethods(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const notFound = "POST /v1/fetch, POST /v1/fetch:unary, GET /v1/descriptor"
+	const notFound = "POST /v1/fetch, POST /v1/fetch:unary, POST /v1/explain, GET|POST /v1/raw, GET /v1/descriptor"
 	for _, row := range []struct {
 		method, path string
 		status       int
