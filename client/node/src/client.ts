@@ -70,7 +70,7 @@ export class Client {
     request.event_level ??= "outcome";
     const policy = request.body_policy as NonNullable<Policies["body_policy"]> | undefined;
     if (policy?.recovery === "restart") throw new TypeError('body_policy.recovery: a Response cannot start again: use events for "restart"');
-    request.body_policy = { error_body_bytes: 65536, ...policy };
+    request.body_policy = { delivery: "auto", error_body_bytes: 65536, ...policy };
     const fetching = new Fetching(request.url, signal, resolve, reject);
     if (policy?.delivery === "inline") {
       const task = new Task(encode(request), (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)));
@@ -163,7 +163,7 @@ export class Client {
     const start = (request: R): void => {
       let message: Buffer;
       try {
-        message = encode({ ...this.#policies, ...(isUrl(request) ? { url: String(request) } : request) });
+        message = encode(whole({ ...this.#policies, ...(isUrl(request) ? { url: String(request) } : request) }));
       } catch (error) {
         results.push(Result.invalid(request, error as TypeError));
         wake();
@@ -265,6 +265,12 @@ export class Client {
 }
 
 const isUrl = (request: ManyRequest): request is string | URL => typeof request === "string" || request instanceof URL;
+
+/** whole asks for a body of any size, small ones with the outcome. */
+function whole(request: FetchRequestInit): FetchRequestInit {
+  const { body_policy } = request;
+  return { ...request, body_policy: typeof (body_policy ?? {}) === "object" ? { delivery: "auto", ...body_policy } : body_policy };
+}
 
 /** Controller is a ReadableByteStreamController. Its byobRequest has the type undefined in the types of Node 18. */
 type Controller = Omit<ReadableByteStreamController, "byobRequest"> & { readonly byobRequest: { respond(bytes: number): void } | null | undefined };

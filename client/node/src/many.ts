@@ -1,8 +1,8 @@
 import type { Call, Channel } from "./channel.js";
 import { framed } from "./call.js";
-import { decodeFetchManyResponse, type FetchOutcome } from "./contract.js";
+import { decodeFetchManyResponse, type FetchOutcome, type FetchResponse } from "./contract.js";
 import { ServiceError } from "./errors.js";
-import { broken } from "./response.js";
+import { broken, Sequence } from "./response.js";
 import { Reader, Writer } from "./wire.js";
 
 const maxOpen = 256; // tasks in flight on one stream: the service reads no more
@@ -20,10 +20,32 @@ export class Task {
   tag = "";
   sends = 0;
   over = false;
+  #sequence = new Sequence();
+  #pieces: Uint8Array[] = []; // of a body that is streamed
+  #size = 0;
 
   constructor(request: Buffer, done: Task["done"]) {
     this.request = request;
     this.done = done;
+  }
+
+  /** event adds a piece to the body. The outcome gets it in inline_body, as if it had been small. */
+  event(m: FetchResponse): void {
+    this.#sequence.check(m);
+    if (m.body_chunk) {
+      const { offset_bytes, data } = m.body_chunk;
+      if (offset_bytes < this.#size) {
+        this.#pieces = [Buffer.concat(this.#pieces).subarray(0, offset_bytes)]; // the body started again
+        this.#size = offset_bytes;
+      }
+      this.#pieces.push(data);
+      this.#size += data.length;
+    } else if (m.outcome?.kind === "success" && this.#size > 0) m.outcome.inline_body = Buffer.concat(this.#pieces, this.#size);
+  }
+
+  /** restart forgets the events of a fetch that is sent again. */
+  restart(): void {
+    this.#sequence = new Sequence();
   }
 
   settle(outcome: FetchOutcome | undefined, error: ServiceError | undefined): void {
@@ -149,13 +171,16 @@ class Stream {
     const m = decodeFetchManyResponse(new Reader(bytes), bytes.length);
     if (m.draining) this.#drain();
     for (const { tag, response } of m.responses) {
-      const outcome = response?.outcome;
       const task = this.#tasks.get(tag);
-      if (!outcome || !task) continue;
+      if (!response || !task) continue;
+      if (!task.over) task.event(response);
+      const { outcome } = response;
+      if (!outcome) continue;
       this.#tasks.delete(tag);
       const { error, exchanges } = outcome;
       if (error?.error_class === "shutdown" && exchanges === 0 && task.sends < maxSends && !task.over) {
         this.#drain(); // it may not have said so yet
+        task.restart();
         this.#many.send(task);
       } else task.settle(outcome, undefined);
     }

@@ -88,7 +88,7 @@ const rows = [
   { name: "an unknown status", answer: (s) => s.respond({ ...head, "grpc-status": "99" }, { endStream: true }), code: "UNKNOWN" },
   { name: "details that are not protobuf", answer: (s) => s.respond({ ...head, "grpc-status": "3", "grpc-status-details-bin": "////////" }, { endStream: true }), code: "INVALID_ARGUMENT" },
   { name: "a stream that is reset", answer: (s) => s.close(2), code: "UNAVAILABLE", sent: true, calls: 1 },
-  { name: "a reset in the answer", answer: (s) => { s.respond(head); s.write(frame(started)); setImmediate(() => s.close(2)); }, code: "UNAVAILABLE", sent: true, calls: 1 },
+  { name: "the connection breaks in the answer", answer: (s) => { s.respond(head); s.write(frame(started)); setImmediate(() => s.session?.destroy()); }, code: "UNAVAILABLE", sent: true, calls: 1 },
   { name: "a refused stream is sent again", answer: (s, n) => (n < 3 ? s.close(7) : send(s, [frame(success)])), body: "x", calls: 3 },
   { name: "refused streams end", answer: (s) => s.close(7), code: "UNAVAILABLE", sent: false, calls: 4 },
   { name: "RESOURCE_EXHAUSTED with a pushback", answer: (s, n) => (n < 3 ? s.respond({ ...head, "grpc-status": "8", "grpc-retry-pushback-ms": "1" }, { endStream: true }) : send(s, [frame(success)])), body: "x", calls: 3 },

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -73,6 +74,21 @@ test("what is not an object is a result too", async () => {
   const url = origin.url(`/cycle/${key()}/200:body=x`);
   const results = await collect([undefined, null, 5, [], url]);
   assert.deepEqual(results.map((r) => r.ok).sort(), [false, false, false, false, true]);
+});
+
+test("a body that is not small", async () => {
+  const size = 5_000_000;
+  const results = await collect([origin.url(`/s/${key()}/503/200:size=${size}`), origin.url(`/s/${key()}/200:body=x`), { url: origin.url(`/s/${key()}/200:size=${size}`), body_policy: { delivery: "inline" } }]);
+  assert.deepEqual(results.map((r) => [r.body.length, r.error?.errorClass]).sort((a, b) => a[0] - b[0]), [[0, "body_too_large"], [1, undefined], [size, undefined]]);
+  const whole = results.find((r) => r.body.length === size);
+  assert.equal(createHash("sha256").update(whole.body).digest("hex"), whole.outcome.body_summary.sha256);
+});
+
+test("a body that starts again", async () => {
+  const url = origin.url(`/s/${key()}/200:size=3000000,cut=1000000/200:size=2000000`);
+  const [result] = await collect([{ url, body_policy: { recovery: "restart", hold_back_bytes: 0, delivery: "stream" } }]);
+  assert.equal(result.error, undefined);
+  assert.equal(createHash("sha256").update(result.body).digest("hex"), result.outcome.body_summary.sha256);
 });
 
 test("bodies of requests fit into messages", async () => {
