@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -85,6 +86,9 @@ func (e *contextError) Error() string { return fmt.Sprintf("%v: %v", e.cause, e.
 
 // Unwrap makes the error match both of its parts.
 func (e *contextError) Unwrap() []error { return []error{e.cause, e.status} }
+
+// Timeout reports whether a deadline was exceeded, as [net.Error] does.
+func (e *contextError) Timeout() bool { return errors.Is(e.cause, context.DeadlineExceeded) }
 
 // GRPCStatus returns the status as the service or gRPC sent it.
 func (e *contextError) GRPCStatus() *status.Status { return status.Convert(e.status) }

@@ -1,10 +1,12 @@
 package client
 
 import (
+	"context"
 	_ "embed"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/health" // performs the health checks that the service config asks for
 	"google.golang.org/grpc/keepalive"
 )
@@ -39,3 +41,19 @@ func dialOptions(config string) []grpc.DialOption {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 	}
 }
+
+// Token sends a token of the service with each call, such as one that "fetchd token NAME" makes.
+// It fails without TLS.
+func Token(token string) grpc.DialOption { return grpc.WithPerRPCCredentials(bearer{token}) }
+
+type bearer struct{ token string }
+
+var _ credentials.PerRPCCredentials = bearer{}
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + b.token}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (bearer) RequireTransportSecurity() bool { return true }

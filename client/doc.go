@@ -8,6 +8,8 @@
 //	defer resp.Body.Close()
 //	_, err = io.Copy(file, resp.Body)
 //
+// A [Transport] sends the requests of any [net/http.Client] through fetchd.
+//
 // There are three more ways to fetch. [Client.Events] yields every message of one fetch, for
 // programs that show or record what happens. [Client.Many] runs a sequence of requests over one
 // stream and yields the results. A [Pool] keeps streams open to several services and runs one

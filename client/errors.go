@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -33,7 +34,7 @@ type Error struct {
 // that it quotes from the origin.
 func (e *Error) Error() string {
 	f := e.Outcome.GetError()
-	text := strings.TrimPrefix(f.GetErrorClass().String(), "ERROR_CLASS_")
+	text := strings.ToLower(strings.TrimPrefix(f.GetErrorClass().String(), "ERROR_CLASS_"))
 	if code := e.StatusCode(); code != 0 {
 		text += fmt.Sprintf(", status %d", code)
 	}
@@ -44,8 +45,12 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is reports whether target is the failure type of the error.
+// Is reports whether target is the failure type of the error. A fetch that ran out of time also
+// matches [context.DeadlineExceeded].
 func (e *Error) Is(target error) bool {
+	if target == context.DeadlineExceeded {
+		return e.Class() == pb.ErrorClass_ERROR_CLASS_DEADLINE
+	}
 	return failureTypes[e.Outcome.GetError().GetFailureType()] == target
 }
 
@@ -54,6 +59,16 @@ var failureTypes = map[pb.FailureType]error{
 	pb.FailureType_FAILURE_TYPE_PERMANENT:    ErrPermanent,
 	pb.FailureType_FAILURE_TYPE_RATE_LIMITED: ErrRateLimited,
 	pb.FailureType_FAILURE_TYPE_NEEDS_AUTH:   ErrNeedsAuth,
+}
+
+// Timeout reports whether a time limit was exceeded, as [net.Error] does.
+func (e *Error) Timeout() bool {
+	switch e.Class() {
+	case pb.ErrorClass_ERROR_CLASS_DEADLINE, pb.ErrorClass_ERROR_CLASS_ATTEMPT_TIMEOUT, pb.ErrorClass_ERROR_CLASS_CONNECT_TIMEOUT,
+		pb.ErrorClass_ERROR_CLASS_RESPONSE_TIMEOUT, pb.ErrorClass_ERROR_CLASS_WRITE_TIMEOUT, pb.ErrorClass_ERROR_CLASS_BODY_TIMEOUT:
+		return true
+	}
+	return false
 }
 
 // Retryable reports whether a later fetch of the same request may succeed.

@@ -2,20 +2,28 @@ package client_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
 	"fetchd/server/fetchdtest"
 )
 
@@ -52,6 +60,180 @@ func Example() {
 	// Output:
 	// 200 hello <nil>
 	// 2 attempts, ended by rule H0
+}
+
+// A request can set every field of the contract: policies, headers, a body.
+func ExampleClient_Do() {
+	s := demo()
+	defer s.Close()
+	c := client.New(s.Conn)
+
+	resp, err := c.Do(context.Background(), &pb.FetchRequest{
+		Url:     s.Origin.URL("http", "/s/order/503/201:body=made"),
+		Method:  "POST",
+		Headers: []*pb.Header{{Name: "Content-Type", Value: "application/json"}},
+		Body:    []byte(`{"item": 7}`),
+		RetryPolicy: &pb.RetryPolicy{
+			MaxAttempts:           new(int32(5)),
+			IdempotencyKey:        "order-7", // a POST is sent once without a key
+			AllowNonIdempotent:    true,
+			AdditionalStatusCodes: []int32{425},
+		},
+		RedirectPolicy: &pb.RedirectPolicy{Scope: pb.RedirectScope_REDIRECT_SCOPE_SAME_HOST},
+		TimeoutPolicy:  &pb.TimeoutPolicy{TotalTimeout: durationpb.New(20 * time.Second)},
+		BodyPolicy:     &pb.BodyPolicy{MaxSizeBytes: new(int64(1 << 20))},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	fmt.Println(resp.StatusCode, string(body), err)
+	// Output: 201 made <nil>
+}
+
+// A body is a stream: memory does not grow with it. A body that breaks is continued by the
+// service, or ends with an error.
+func ExampleClient_Get_file() {
+	s := demo()
+	defer s.Close()
+	c := client.New(s.Conn)
+
+	save := func(url, name string) error {
+		resp, err := c.Get(context.Background(), url)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		file, err := os.Create(name + ".part")
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(file, resp.Body)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return errors.Join(err, os.Remove(file.Name()))
+		}
+		return os.Rename(file.Name(), name)
+	}
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+
+	name := filepath.Join(dir, "file")
+	fmt.Println("saved:", save(s.Origin.URL("http", "/s/file/200:size=3000000"), name))
+	if info, err := os.Stat(name); err == nil {
+		fmt.Println(info.Size(), "bytes")
+	}
+	err = save(s.Origin.URL("http", "/s/broken/200:size=3000000,cut=2000000"), filepath.Join(dir, "broken"))
+	failed, _ := errors.AsType[*client.Error](err)
+	fmt.Println("broken: rule", failed.Rule())
+	// Output:
+	// saved: <nil>
+	// 3000000 bytes
+	// broken: rule N8
+}
+
+func ExampleClient_Events() {
+	s := demo()
+	defer s.Close()
+	c := client.New(s.Conn)
+
+	request := &pb.FetchRequest{Url: s.Origin.URL("http", "/s/events/503/200:body=hello")}
+	for event, err := range c.Events(context.Background(), request) {
+		if err != nil { // the service, or the request
+			fmt.Println(err)
+			return
+		}
+		switch e := event.GetEvent().(type) {
+		case *pb.FetchResponse_AttemptFinished:
+			fmt.Println("attempt", e.AttemptFinished.GetAttempt(), e.AttemptFinished.GetRetryDecision().GetVerdict())
+		case *pb.FetchResponse_BodyChunk:
+			fmt.Println("body", string(e.BodyChunk.GetData()))
+		case *pb.FetchResponse_Outcome:
+			fmt.Println(e.Outcome.GetKind())
+		}
+	}
+	// Output:
+	// attempt 1 RETRY_VERDICT_RETRY
+	// body hello
+	// attempt 2 RETRY_VERDICT_DONE
+	// OUTCOME_KIND_SUCCESS
+}
+
+// An http.Client that goes through fetchd. It needs no retry loop.
+func ExampleTransport() {
+	s := demo()
+	defer s.Close()
+
+	web := &http.Client{
+		Timeout: 30 * time.Second,
+		Transport: &client.Transport{
+			Client:  client.New(s.Conn),
+			Request: &pb.FetchRequest{RetryPolicy: &pb.RetryPolicy{MaxAttempts: new(int32(2))}},
+		},
+	}
+	for _, path := range []string{"/s/page/503/200:body=hello", "/s/gone/404:body=gone", "/s/down/reset"} {
+		resp, err := web.Get(s.Origin.URL("http", path))
+		if failed, ok := errors.AsType[*client.Error](err); ok { // there is no response
+			fmt.Println("failed by rule", failed.Rule(), "retryable", failed.Retryable())
+			continue
+		}
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		fmt.Println(resp.Status, string(body), err, client.FromHTTP(resp).Attempts)
+	}
+	// Output:
+	// 200 OK hello <nil> 2
+	// 404 Not Found gone <nil> 1
+	// failed by rule N4 retryable true
+}
+
+// The service wants TLS and a token.
+func ExampleToken() {
+	issuer := httptest.NewTLSServer(nil) // a certificate for this example
+	defer issuer.Close()
+	s, err := fetchdtest.New(fetchdtest.Options{Configure: func(c *server.Config) {
+		c.TLS = &tls.Config{Certificates: issuer.TLS.Certificates, MinVersion: tls.VersionTLS13}
+		c.Authenticate = func(shown server.Credentials) (string, error) {
+			if shown.Token != "secret" {
+				return "", errors.New("no such token")
+			}
+			return "crawler", nil
+		}
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer s.Close()
+	authority := x509.NewCertPool()
+	authority.AddCert(issuer.Certificate())
+
+	for _, token := range []string{"secret", "wrong"} {
+		conn, err := grpc.NewClient(s.Addr, append(client.DialOptions(), client.Token(token),
+			grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: authority, MinVersion: tls.VersionTLS13})))...)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp, err := client.New(conn).Get(context.Background(), s.Origin.URL("http", "/s/page/200"))
+		fmt.Println(status.Code(err))
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		_ = conn.Close()
+	}
+	// Output:
+	// OK
+	// Unauthenticated
 }
 
 func ExampleError() {

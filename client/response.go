@@ -32,7 +32,8 @@ type Response struct {
 	// does not block; any goroutine may call it.
 	Body io.ReadCloser
 
-	outcome *pb.FetchOutcome
+	outcome  *pb.FetchOutcome
+	protocol string // such as "HTTP/1.1"
 }
 
 // Outcome returns how the fetch ended. It is nil until a read of the body has returned
@@ -157,7 +158,7 @@ func (b *body) fill(r *pb.HttpResponse) {
 		}
 		h.Add(f.GetName(), value)
 	}
-	b.response.Header = h
+	b.response.Header, b.response.protocol = h, r.GetProtocol()
 }
 
 func (b *body) finish(o *pb.FetchOutcome) {

@@ -76,6 +76,8 @@ type Expectation struct {
 	Body     int64 `json:"body"`
 	BodyFrom int64 `json:"body_from"`
 	Digest   int64 `json:"digest"`
+	// Inline reports whether a body with delivery AUTO is in the outcome.
+	Inline bool `json:"inline"`
 	// Seen has the expectations of the first requests, in order. Further requests may be
 	// anything.
 	Seen []Sight `json:"seen"`

@@ -31,6 +31,8 @@ func TestDeliveries(t *testing.T) {
 		{"stream without hold-back", func(r *fetch.Request) { r.HoldBackBytes = 0 }},
 		{"stream over a small hold-back", func(r *fetch.Request) { r.HoldBackBytes = 1000 }},
 		{"inline", func(r *fetch.Request) { r.Delivery = fetch.Inline }},
+		{"auto", func(r *fetch.Request) { r.Delivery = fetch.Auto }},
+		{"auto over a small hold-back", func(r *fetch.Request) { r.Delivery, r.HoldBackBytes = fetch.Auto, 1000 }},
 		{"digest", func(r *fetch.Request) { r.Delivery = fetch.Digest }},
 		{"none", func(r *fetch.Request) { r.Delivery = fetch.None }},
 	} {
@@ -55,7 +57,8 @@ func TestDeliveries(t *testing.T) {
 
 func checkDelivery(t *testing.T, params string, r *fetch.Request, res *result, want []byte) {
 	t.Helper()
-	streamed, inline := r.Delivery == fetch.Stream, r.Delivery == fetch.Inline
+	inline := r.Delivery == fetch.Inline || r.Delivery == fetch.Auto && r.HoldBackBytes > 1000
+	streamed := r.Delivery.Streams() && !inline
 	if streamed != bytes.Equal(res.body, want) || !streamed && len(res.body) > 0 {
 		t.Errorf("%s: %d bytes streamed", params, len(res.body))
 	}

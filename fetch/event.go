@@ -163,7 +163,7 @@ type Outcome struct {
 	Attempts, Exchanges int
 	// Hops lists the hops of the last attempt.
 	Hops []Hop
-	// InlineBody is the body if the delivery is [Inline].
+	// InlineBody is the body if the delivery is [Inline], or [Auto] and the body is small.
 	InlineBody []byte
 	// ErrorBody is the start of a body that was not delivered (spec I5). Its maximum
 	// size is [Request].ErrorBodyBytes.

@@ -25,7 +25,8 @@ func newChunk() *chunk {
 }
 
 // output delivers a body: to the sink after a hold-back, into memory for the outcome, or
-// not at all (spec B1, B4). The body is read directly into its chunks.
+// not at all (spec B1, B4). With [Auto] it decides when the body has ended or exceeds the
+// hold-back. The body is read directly into its chunks.
 type output struct {
 	a        *attempt
 	stream   bool
@@ -49,7 +50,7 @@ func newOutput(a *attempt, delivered *progress) output {
 		return o
 	}
 	switch a.run.req.Delivery {
-	case Stream:
+	case Stream, Auto:
 		o.stream = true
 		if delivered == a.resuming {
 			return o
@@ -130,8 +131,18 @@ const keptAhead = 4
 // if the length is unknown.
 const keptStep = 64 << 10
 
-// keep appends the first n bytes of last to kept. Before kept grows, keep charges its new
-// size once for itself and once for each later copy.
+// charge charges n more bytes of kept, once for themselves and once for each later copy. It
+// reports whether they were granted.
+func (o *output) charge(n int) bool {
+	more := int64(1+max(o.a.run.req.InlineCopies, 1)) * int64(n)
+	if !o.a.run.req.Memory.Grow(budget.Body, more) {
+		return false
+	}
+	o.charged += more
+	return true
+}
+
+// keep appends the first n bytes of last to kept. It charges them before kept grows.
 func (o *output) keep(n int) error {
 	if need := len(o.kept) + n; need > cap(o.kept) {
 		room := max(need, min(2*need, keptStep))
@@ -140,11 +151,9 @@ func (o *output) keep(n int) error {
 		} else if need > keptStep {
 			room = need + need/2
 		}
-		more := int64(1+max(o.a.run.req.InlineCopies, 1)) * int64(room-cap(o.kept))
-		if !o.a.run.req.Memory.Grow(budget.Body, more) {
+		if !o.charge(room - cap(o.kept)) {
 			return fault.OutOfMemory
 		}
-		o.charged += more
 		o.kept = append(make([]byte, 0, room), o.kept...)
 	}
 	o.kept = append(o.kept, o.last[:n]...)
@@ -224,12 +233,33 @@ func (a *attempt) emit(e Event) {
 	a.limit.Resume(ended, left)
 }
 
-// finish sends what is still buffered. It is called when the body is complete and checked.
+// finish delivers what is still buffered. It is called when the body is complete and checked.
 func (o *output) finish() error {
-	if !o.stream {
+	if !o.stream || o.a.run.req.Delivery == Auto && o.keepBuffered() {
 		return nil
 	}
 	return o.flush()
+}
+
+// keepBuffered copies the buffered body to kept. It reports false, and does nothing, if bytes
+// were delivered before, if the body is too long, or if there is no memory for it. The body is
+// then streamed.
+func (o *output) keepBuffered() bool {
+	size := len(o.buffered)*chunkBytes + o.n
+	if o.a.run.delivered != nil || size > MaxInlineBytes || !o.charge(size) {
+		return false
+	}
+	if size == 0 {
+		return true
+	}
+	o.kept = make([]byte, 0, size)
+	for _, c := range o.buffered {
+		o.kept = append(o.kept, c[:]...)
+	}
+	if o.n > 0 {
+		o.kept = append(o.kept, o.last[:o.n]...)
+	}
+	return true
 }
 
 // take returns the kept body. The outcome then owns it and its charge.

@@ -15,7 +15,7 @@ const (
 	MaxHeaderFields     = 64       // request header fields
 	MaxHeaderBytes      = 32 << 10 // names and values of the request header fields
 	MaxRequestBodyBytes = 1 << 20  // request body
-	MaxInlineBytes      = 1 << 20  // response body with [Inline]
+	MaxInlineBytes      = 1 << 20  // response body in an outcome
 	MaxHoldBackBytes    = 16 << 20 // Request.HoldBackBytes
 	MaxErrorBodyBytes   = 64 << 10 // Request.ErrorBodyBytes
 	MaxIdempotencyBytes = 256      // Request.IdempotencyKey
@@ -36,7 +36,11 @@ const (
 	Inline                 // In [Outcome].InlineBody.
 	Digest                 // The body is read and hashed, but not delivered.
 	None                   // The body is not read.
+	Auto                   // Like Inline if the body is small enough, else like Stream; see [Request].HoldBackBytes.
 )
+
+// Streams reports whether a body may be delivered in [BodyChunk] events.
+func (d Delivery) Streams() bool { return d == Stream || d == Auto }
 
 // Scope limits where a redirect may lead (spec D4).
 type Scope uint8
@@ -125,7 +129,9 @@ type Request struct {
 	KeepEncoding bool
 	// HoldBackBytes is the number of bytes at the start of a streamed body to buffer,
 	// so that a failed attempt can be repeated (spec B1). A body that fits is delivered
-	// when the attempt has succeeded. Zero means no buffering.
+	// when the attempt has succeeded. Zero means no buffering. With [Auto], a body that
+	// fits and has at most [MaxInlineBytes] is delivered in the outcome, unless bytes of it
+	// were delivered before, in this fetch or before its resume point.
 	HoldBackBytes int64
 	// ErrorBodyBytes is the maximum size of [Outcome].ErrorBody (spec I5).
 	ErrorBodyBytes int

@@ -57,7 +57,7 @@ type progress struct {
 // Resumable reports whether the body can be requested in parts: the request is a streamed
 // GET without a Range header.
 func (r *Request) Resumable() bool {
-	return r.Method == http.MethodGet && r.Delivery == Stream && r.Header.Get("Range") == ""
+	return r.Method == http.MethodGet && r.Delivery.Streams() && r.Header.Get("Range") == ""
 }
 
 // resumeAt returns the progress of a fetch with a resume point, or nil. It has no digest,

@@ -11,13 +11,27 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-func (c *conversion) body(fallback fetch.Delivery) {
+// deliveryMode says which deliveries a method supports.
+type deliveryMode struct {
+	unset   fetch.Delivery // if the request sets none
+	streams bool           // the method can send chunks
+}
+
+var (
+	fetchMode = deliveryMode{fetch.Stream, true}
+	unaryMode = deliveryMode{unset: fetch.Inline}
+)
+
+func (c *conversion) body(mode deliveryMode) {
 	p := c.in.GetBodyPolicy()
 	c.out.Delivery = enum(&c.violations, "body_policy.delivery", p.GetDelivery(), deliveries)
-	if p.GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED {
-		c.out.Delivery = fallback
-	} else if fallback != fetch.Stream && p.GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_STREAM {
-		c.add("body_policy.delivery", "is BODY_DELIVERY_STREAM, but this call has no stream: give INLINE, DIGEST or NONE, or call Fetch")
+	switch d := p.GetDelivery(); d {
+	case pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED:
+		c.out.Delivery = mode.unset
+	case pb.BodyDelivery_BODY_DELIVERY_STREAM, pb.BodyDelivery_BODY_DELIVERY_AUTO:
+		if !mode.streams {
+			c.add("body_policy.delivery", "is %s, but this call has no stream: give INLINE, DIGEST or NONE, or call Fetch", d)
+		}
 	}
 	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
 	limit, by := c.limits.MaxBodyBytes, fetch.ByServer
@@ -64,8 +78,8 @@ func (c *conversion) resumePoint(p *pb.ResumePoint) {
 	switch {
 	case c.out.Method != http.MethodGet:
 		c.add(field, "is set with method %.10s: only a GET can be resumed", c.out.Method)
-	case c.out.Delivery != fetch.Stream:
-		c.add(field, "is set with a delivery other than STREAM: only a streamed body can be resumed")
+	case !c.out.Delivery.Streams():
+		c.add(field, "is set with a delivery other than STREAM and AUTO: only a streamed body can be resumed")
 	case c.out.Header.Get("Range") != "":
 		c.add(field, "is set together with a header Range: give one of the two")
 	case c.in.GetPrecondition() != nil:

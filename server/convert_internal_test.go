@@ -55,8 +55,8 @@ func FuzzConvert(f *testing.F) {
 		if proto.Unmarshal(raw, in) != nil {
 			return
 		}
-		for _, fallback := range []fetch.Delivery{fetch.Stream, fetch.Inline} {
-			out, cut, err := own.convert(in, "", fallback, nil)
+		for _, mode := range []deliveryMode{fetchMode, unaryMode} {
+			out, cut, err := own.convert(in, "", mode, nil)
 			if err != nil {
 				wantNamed(t, err, in.ProtoReflect().Descriptor())
 				continue
@@ -178,7 +178,7 @@ func requestLimits(t *testing.T, r *fetch.Request) []limit {
 		{"body", len(r.Body) == 0 || methods[r.Method] && len(r.Body) <= fetch.MaxRequestBodyBytes},
 		{"idempotency_key", len(r.IdempotencyKey) <= 256 && strconv.QuoteToASCII(r.IdempotencyKey) == strconv.Quote(r.IdempotencyKey)},
 		{"allow_non_idempotent", !r.Policy.RepeatUnsafe || r.IdempotencyKey != ""},
-		{"delivery", r.Delivery <= fetch.None},
+		{"delivery", r.Delivery <= fetch.Auto},
 		{"integrity", r.Integrity.Size >= -1 && (r.Integrity.SHA256 == "" || len(r.Integrity.SHA256) == 64)},
 		{"media types", len(r.Content.MediaTypes) <= 64},
 		{"labels", len(r.Labels) <= 16},

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -60,6 +61,50 @@ func TestEventLevels(t *testing.T) {
 				if followed := e.GetRedirectFollowed(); followed != nil && (len(followed.GetHop().GetHeaders()) > 0) != row.headers {
 					t.Errorf("a redirect has %d headers, wanted there: %v", len(followed.GetHop().GetHeaders()), row.headers)
 				}
+			}
+		})
+	}
+}
+
+// TestAutoDelivery checks that a small body is in the outcome, which is then the only message at level
+// OUTCOME, and that a larger one is streamed.
+func TestAutoDelivery(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	attempts := []string{"admitted", "attempt_started", "response_started", "attempt_finished", "outcome"}
+	streamed := []string{"response_started", "body_chunk", "outcome"}
+	for _, row := range []struct {
+		level  pb.EventLevel
+		size   int64
+		inline bool
+		want   []string
+	}{
+		{pb.EventLevel_EVENT_LEVEL_OUTCOME, 1000, true, []string{"outcome"}},
+		{pb.EventLevel_EVENT_LEVEL_OUTCOME, 40_000, false, streamed},
+		{pb.EventLevel_EVENT_LEVEL_ATTEMPTS, 1000, true, attempts},
+		{pb.EventLevel_EVENT_LEVEL_ALL, 1000, true, attempts},
+	} {
+		t.Run(fmt.Sprint(row.level, " ", row.size), func(t *testing.T) {
+			in := r.request(fmt.Sprintf("/s/%d/200:size=%d", row.level, row.size))
+			in.EventLevel = row.level
+			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_AUTO, HoldBackBytes: new(int64(35_000))}
+			a := r.mustFetch(in)
+			if diff := cmp.Diff(row.want, slices.Compact(a.order)); diff != "" { // any number of chunks
+				t.Errorf("events (-want +got)\n%s", diff)
+			}
+			body, rest := a.body, a.outcome.GetInlineBody()
+			if row.inline {
+				body, rest = rest, body
+			}
+			if !bytes.Equal(body, r.Origin.Body(row.size)) || len(rest) > 0 {
+				t.Errorf("%d bytes in chunks, %d in the outcome", len(a.body), len(a.outcome.GetInlineBody()))
+			}
+			if row.level == pb.EventLevel_EVENT_LEVEL_OUTCOME {
+				return
+			}
+			p := a.admitted().GetEffectiveRequest().GetBodyPolicy()
+			if p.GetDelivery() != pb.BodyDelivery_BODY_DELIVERY_AUTO || p.GetMaxSizeBytes() != 16<<20 || p.GetRecovery() != pb.BodyRecovery_BODY_RECOVERY_RESUME {
+				t.Errorf("effective policy %v, want AUTO, 16 MiB and RESUME", p)
 			}
 		})
 	}

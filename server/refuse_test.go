@@ -124,6 +124,8 @@ func TestUnaryRefuses(t *testing.T) {
 		{"empty request", &pb.FetchUnaryRequest{Request: new(pb.FetchRequest)}, []string{"request.url"}},
 		{"stream", &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: r.Origin.URL("http", "/s/k/200"),
 			BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM}}}, []string{"request.body_policy.delivery"}},
+		{"auto", &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: r.Origin.URL("http", "/s/k/200"),
+			BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_AUTO}}}, []string{"request.body_policy.delivery"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			_, err := r.Client.FetchUnary(t.Context(), row.in)

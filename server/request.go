@@ -36,10 +36,10 @@ type conversion struct {
 	clamped []string // names of fields
 }
 
-// convert validates and converts a request. fallback is the delivery if the request sets none. Field
+// convert validates and converts a request. mode is that of the method. Field
 // paths start with prefix. The error is INVALID_ARGUMENT and lists all faults, as far as they fit
 // into the trailers.
-func (l *Limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Delivery, providers map[string]AuthProvider) (*fetch.Request, []string, error) {
+func (l *Limits) convert(in *pb.FetchRequest, prefix string, mode deliveryMode, providers map[string]AuthProvider) (*fetch.Request, []string, error) {
 	c := &conversion{limits: l, in: in, violations: violations{prefix: prefix}}
 	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
 	c.out = fetch.NewRequest(profile)
@@ -50,7 +50,7 @@ func (l *Limits) convert(in *pb.FetchRequest, prefix string, fallback fetch.Deli
 	c.redirects()
 	c.retries(in.GetRetryPolicy())
 	c.timeouts()
-	c.body(fallback)
+	c.body(mode)
 	c.integrity()
 	c.content()
 	c.rest()

@@ -54,10 +54,10 @@ type prepared struct {
 }
 
 // prepare validates and converts a request. The fields that an error names start with prefix.
-// fallback is the delivery if the request sets none.
-func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, fallback fetch.Delivery) (*prepared, error) {
+// mode is that of the method.
+func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, mode deliveryMode) (*prepared, error) {
 	providers := *s.providers.Load()
-	req, clamped, err := s.limits.Load().convert(in, prefix, fallback, providers)
+	req, clamped, err := s.limits.Load().convert(in, prefix, mode, providers)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ var gRPCMode = sendMode{unblocked: unblockedBytes, copies: 1}
 // fetch runs a fetch and sends its events.
 func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*outgoing) error, mode sendMode) error {
 	began := time.Now()
-	p, err := s.prepare(caller, in, "", fetch.Stream)
+	p, err := s.prepare(caller, in, "", fetchMode)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (s *service) FetchUnary(ctx context.Context, in *pb.FetchUnaryRequest) (*pb
 // is released once the answer has been written.
 func (s *service) fetchUnary(ctx context.Context, in *pb.FetchRequest, prefix string, copies int64, deliver func(*pb.FetchUnaryResponse, *ticket) error) (*pb.FetchUnaryResponse, error) {
 	began := time.Now()
-	p, err := s.prepare(ctx, in, prefix, fetch.Inline)
+	p, err := s.prepare(ctx, in, prefix, unaryMode)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ var (
 		pb.BodyDelivery_BODY_DELIVERY_INLINE:      fetch.Inline,
 		pb.BodyDelivery_BODY_DELIVERY_DIGEST:      fetch.Digest,
 		pb.BodyDelivery_BODY_DELIVERY_NONE:        fetch.None,
+		pb.BodyDelivery_BODY_DELIVERY_AUTO:        fetch.Auto,
 	}
 	truncates = table[pb.OversizeAction, bool]{
 		pb.OversizeAction_OVERSIZE_ACTION_UNSPECIFIED: false,

@@ -88,7 +88,7 @@ func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 // fetch.
 func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	s := t.many.service
-	p, err := s.prepare(t.many.stream.Context(), t.in, "request.", fetch.Inline)
+	p, err := s.prepare(t.many.stream.Context(), t.in, "request.", unaryMode)
 	quiet := t.in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED // only the outcome is sent
 	t.in = nil
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/fetch"
@@ -60,8 +59,8 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	}
 	in := new(pb.FetchRequest)
 	a.quotes = true
-	if err := protojson.Unmarshal(body, in); err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "the request is not a FetchRequest in JSON: %s", jsonFault(err))
+	if err := readJSON(body, in, ""); err != nil {
+		return nil, err
 	}
 	a.quotes = false
 	return in, nil
@@ -114,12 +113,6 @@ func jsonElements(text []byte) int {
 		}
 	}
 	return n
-}
-
-// jsonFault returns the text of a protojson error without its random spaces and its prefix.
-func jsonFault(err error) string {
-	text := strings.ReplaceAll(fmt.Sprint(err), "\u00a0", " ")
-	return fmt.Sprintf("%.200s", strings.TrimPrefix(strings.TrimPrefix(text, "proto:"), " "))
 }
 
 // write sends a message. If it is one line of many, write flushes it.

@@ -412,6 +412,15 @@ func redirects(req *pb.FetchRequest) *pb.RedirectPolicy {
 	return req.GetRedirectPolicy()
 }
 
+// insteadOfAuto replaces the delivery AUTO.
+func insteadOfAuto(d pb.BodyDelivery) func(*pb.FetchRequest) {
+	return func(r *pb.FetchRequest) {
+		if p := r.GetBodyPolicy(); p.GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_AUTO {
+			p.Delivery = d
+		}
+	}
+}
+
 // resumesWrongly spoils the first byte of a body that is continued.
 func resumesWrongly() func(*pb.FetchResponse) {
 	continued := false
@@ -448,7 +457,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	only := func(names ...string) []string {
 		return named(scenarios, func(s *kit.Scenario) bool { return slices.Contains(names, s.Name) })
 	}
-	continued := []string{"body continued", "body continued twice", "body continued after a failure", "resume point continued"}
+	continued := []string{"body continued", "body continued twice", "body continued after a failure", "resume point continued", "auto, more than the hold-back"}
 	rows := []struct {
 		name   string
 		mutant mutant
@@ -480,6 +489,8 @@ func TestMutantsAreCaught(t *testing.T) {
 		{"forwards credentials", mutant{ask: func(r *pb.FetchRequest) { redirects(r).ForwardCredentials = true }}, only("credentials dropped")},
 		{"resumes wrongly", mutant{alter: resumesWrongly}, only(continued...)},
 		{"shows the rest for the whole", mutant{alter: showsTheRest}, only(continued...)},
+		{"streams small bodies", mutant{ask: insteadOfAuto(pb.BodyDelivery_BODY_DELIVERY_STREAM)}, only("auto, a small body")},
+		{"streams no body", mutant{ask: insteadOfAuto(pb.BodyDelivery_BODY_DELIVERY_INLINE)}, only("auto, more than the hold-back", "auto, started over with a small body")},
 		{"keeps cookies", mutant{ask: func(r *pb.FetchRequest) { r.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH }}, only("no cookies")},
 		{"takes any digest", mutant{ask: func(r *pb.FetchRequest) { r.Integrity = nil }}, named(scenarios, failsBy("integrity"))},
 		{"cuts long bodies", mutant{ask: func(r *pb.FetchRequest) { r.Body = r.GetBody()[:min(len(r.GetBody()), 1<<20)] }},

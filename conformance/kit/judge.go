@@ -158,6 +158,9 @@ func (j *judgement) body(s *Scenario, o Origin, rec *Record) {
 	if !bytes.Equal(want, rec.Body) {
 		j.same("body", bodyText(want), bodyText(rec.Body))
 	}
+	if s.request.GetBodyPolicy().GetDelivery() == pb.BodyDelivery_BODY_DELIVERY_AUTO {
+		j.same("body in the outcome", s.Want.Inline, rec.Inline)
+	}
 	if out := rec.Outcome; rec.Head != nil && out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 		j.same("status before the body, and in the outcome", out.GetResponse().GetStatusCode(), rec.Head.GetResponse().GetStatusCode())
 		j.same("URL before the body, and final URL", out.GetFinalUrl(), rec.Head.GetUrl())

@@ -29,6 +29,8 @@ type Record struct {
 	Body     []byte
 	// Requests are the requests that the origin received.
 	Requests []origin.Request
+	// Inline reports whether the stream had the body in the outcome.
+	Inline bool
 	// Head is the last ResponseStarted before a chunk of the body, or nil.
 	Head *pb.ResponseStarted
 	// Spent is how long the call took.
@@ -170,7 +172,19 @@ func (rec *Record) add(m *pb.FetchResponse) {
 		rec.Finished = append(rec.Finished, e.AttemptFinished)
 	case *pb.FetchResponse_Outcome:
 		rec.Outcome = e.Outcome
+		rec.inline(e.Outcome.GetInlineBody())
 	}
+}
+
+// inline records the body in the outcome of a stream.
+func (rec *Record) inline(body []byte) {
+	if len(body) == 0 {
+		return
+	}
+	if len(rec.Body) > 0 {
+		rec.breach("%d bytes arrived in chunks, and %d in the outcome", len(rec.Body), len(body))
+	}
+	rec.Inline, rec.Body = true, body
 }
 
 // chunk adds bytes at their offset. A body that starts over replaces earlier bytes.

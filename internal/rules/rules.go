@@ -89,7 +89,7 @@ var All = []Rule{
 	{"B1", "The body is buffered until the attempt has succeeded, so a truncated body is an ordinary retry."},
 	{"B2", "A body that breaks after bytes were delivered is continued at the first byte not delivered, if it is still the same."},
 	{"B3", "A body that breaks after bytes were delivered, and cannot be continued, ends the fetch; a later fetch may succeed."},
-	{"B4", "A body is streamed, returned in the outcome, only hashed, or not read, as the caller chooses."},
+	{"B4", "A body is streamed, returned in the outcome, returned so only if it is small, only hashed, or not read, as the caller chooses."},
 	{"B5", "The outcome reports the size and the digest of the body, and whether it was truncated at the limit."},
 	{"B6", "Content codings are decoded, unless the caller wants the bytes as sent."},
 	{"B7", "A caller that reads slowly does not use up the attempt's time; without progress for 30 s the call ends with ABORTED."},

@@ -37,7 +37,7 @@ func Find(environ []string, prefix string, known []string) []Variable {
 		if !strings.HasPrefix(upper, prefix) || slices.Contains(known, name) || injected(upper, value) {
 			continue
 		}
-		found = append(found, Variable{name, nearest(upper, prefix, known)})
+		found = append(found, Variable{name, Nearest(upper, prefix, known)})
 	}
 	slices.SortFunc(found, func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
 	return found
@@ -59,9 +59,9 @@ func injected(name, value string) bool {
 	return services.MatchString(name) || strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
 }
 
-// nearest returns the most similar known name, or "" if every known name differs in more
+// Nearest returns the most similar known name, or "" if every known name differs in more
 // than a third of its letters.
-func nearest(name, prefix string, known []string) string {
+func Nearest(name, prefix string, known []string) string {
 	rest, best, least := strings.TrimPrefix(name, prefix), "", 0
 	for _, k := range known {
 		wanted := strings.TrimPrefix(k, prefix)

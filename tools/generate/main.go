@@ -1,5 +1,5 @@
-// Command generate compiles the contract and writes the Go code for it, in gen/, and
-// the descriptor for gRPC reflection, server/descriptor.binpb. It runs the plugins of
+// Command generate compiles the contract and writes the Go code for it, in gen/, the
+// descriptor for gRPC reflection, server/descriptor.binpb, and the types of the Python package. It runs the plugins of
 // buf.gen.yaml with buf's own compiler, and is built in seconds where buf takes minutes.
 // The gate checks that "buf generate" writes the same.
 //
@@ -72,6 +72,9 @@ func generate() error {
 	}
 	// A plugin that no longer writes a file must not leave the old one behind.
 	if err := errors.Join(os.RemoveAll("gen"), os.WriteFile("server/descriptor.binpb", descriptor, 0o644)); err != nil {
+		return err
+	}
+	if err := pythonFiles(set, compiled); err != nil {
 		return err
 	}
 	var group errgroup.Group

@@ -495,6 +495,11 @@ const (
 	BodyDelivery_BODY_DELIVERY_DIGEST BodyDelivery = 3
 	// The body is not read.
 	BodyDelivery_BODY_DELIVERY_NONE BodyDelivery = 4
+	// Like STREAM, but a body that ends within the granted hold-back and has at most 1 MiB is
+	// delivered in FetchOutcome.inline_body, without BodyChunk, and at event level OUTCOME
+	// without ResponseStarted. A small fetch is then one message. A body of which bytes were
+	// delivered before is streamed to its end.
+	BodyDelivery_BODY_DELIVERY_AUTO BodyDelivery = 5
 )
 
 // Enum value maps for BodyDelivery.
@@ -505,6 +510,7 @@ var (
 		2: "BODY_DELIVERY_INLINE",
 		3: "BODY_DELIVERY_DIGEST",
 		4: "BODY_DELIVERY_NONE",
+		5: "BODY_DELIVERY_AUTO",
 	}
 	BodyDelivery_value = map[string]int32{
 		"BODY_DELIVERY_UNSPECIFIED": 0,
@@ -512,6 +518,7 @@ var (
 		"BODY_DELIVERY_INLINE":      2,
 		"BODY_DELIVERY_DIGEST":      3,
 		"BODY_DELIVERY_NONE":        4,
+		"BODY_DELIVERY_AUTO":        5,
 	}
 )
 
@@ -1780,7 +1787,8 @@ type BodyPolicy struct {
 	// Maximum number of body bytes that are buffered until the attempt has succeeded. A
 	// connection that breaks before that many bytes are received leads to an ordinary retry.
 	// Unset means the server's default (512 KiB). A value above 16 MiB is clamped. Zero means
-	// no buffering. ResponseStarted reports the number that was granted. Only for STREAM.
+	// no buffering. ResponseStarted reports the number that was granted. Only for STREAM and
+	// AUTO.
 	HoldBackBytes *int64 `protobuf:"varint,7,opt,name=hold_back_bytes,json=holdBackBytes,proto3,oneof" json:"hold_back_bytes,omitempty"`
 	// Maximum number of bytes of a failed response's body that are kept in the outcome, 0 to
 	// 64 KiB. Unset means 16 KiB. Zero means none.
@@ -3166,7 +3174,8 @@ type FetchOutcome struct {
 	Exchanges int32 `protobuf:"varint,6,opt,name=exchanges,proto3" json:"exchanges,omitempty"`
 	// All hops of the last attempt, including the last.
 	Hops []*Hop `protobuf:"bytes,7,rep,name=hops,proto3" json:"hops,omitempty"`
-	// The body, at most 1 MiB. Set if the delivery is INLINE and the fetch succeeded.
+	// The whole body, at most 1 MiB. Set if the fetch succeeded and the delivery is INLINE, or
+	// AUTO and the body is small.
 	InlineBody []byte `protobuf:"bytes,8,opt,name=inline_body,json=inlineBody,proto3" json:"inline_body,omitempty"`
 	// Size and digest of the body as delivered.
 	BodySummary *BodySummary `protobuf:"bytes,9,opt,name=body_summary,json=bodySummary,proto3" json:"body_summary,omitempty"`
@@ -3559,7 +3568,7 @@ func (x *FetchError) GetDetail() string {
 type FetchUnaryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What to fetch. An unset body delivery means INLINE. DIGEST and NONE are allowed, STREAM
-	// is rejected.
+	// and AUTO are rejected.
 	Request       *FetchRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3750,7 +3759,7 @@ type Task struct {
 	// without an outcome. A duplicate ends the call with INVALID_ARGUMENT.
 	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
 	// What to fetch. An unset event_level means OUTCOME, and an unset delivery means INLINE.
-	// Delivery STREAM is rejected as malformed.
+	// Deliveries STREAM and AUTO are rejected as malformed.
 	Request       *FetchRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4562,13 +4571,14 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x16FAILURE_TYPE_TRANSIENT\x10\x01\x12\x1a\n" +
 	"\x16FAILURE_TYPE_PERMANENT\x10\x02\x12\x1d\n" +
 	"\x19FAILURE_TYPE_RATE_LIMITED\x10\x03\x12\x1b\n" +
-	"\x17FAILURE_TYPE_NEEDS_AUTH\x10\x04*\x93\x01\n" +
+	"\x17FAILURE_TYPE_NEEDS_AUTH\x10\x04*\xab\x01\n" +
 	"\fBodyDelivery\x12\x1d\n" +
 	"\x19BODY_DELIVERY_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14BODY_DELIVERY_STREAM\x10\x01\x12\x18\n" +
 	"\x14BODY_DELIVERY_INLINE\x10\x02\x12\x18\n" +
 	"\x14BODY_DELIVERY_DIGEST\x10\x03\x12\x16\n" +
-	"\x12BODY_DELIVERY_NONE\x10\x04*i\n" +
+	"\x12BODY_DELIVERY_NONE\x10\x04\x12\x16\n" +
+	"\x12BODY_DELIVERY_AUTO\x10\x05*i\n" +
 	"\x0eOversizeAction\x12\x1f\n" +
 	"\x1bOVERSIZE_ACTION_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14OVERSIZE_ACTION_FAIL\x10\x01\x12\x1c\n" +

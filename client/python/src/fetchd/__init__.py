@@ -1,0 +1,99 @@
+"""Fetch URLs through fetchd.
+
+    import fetchd
+
+    with fetchd.Client("127.0.0.1:8080") as client:
+        response = client.get("https://example.com/", retry_policy={"max_attempts": 5})
+        response.raise_for_outcome()
+        print(response.status_code, response.text)
+
+AsyncClient has the same methods for asyncio. FetchError is about the origin, ServiceError about
+the request or fetchd.
+"""
+
+from . import contract
+from ._aio import AsyncClient, AsyncStreamResponse
+from ._client import Options, Request
+from ._response import Headers, Response, Result
+from ._sync import Client, StreamResponse
+from .contract import enum_name
+from .errors import (
+    BodyNotDelivered,
+    BodyRestarted,
+    ContractError,
+    DeadlineError,
+    FetchdError,
+    FetchError,
+    InvalidRequestError,
+    LostError,
+    NeedsAuthError,
+    OverloadedError,
+    PermanentError,
+    RateLimitedError,
+    RefusedError,
+    ServiceError,
+    TransientError,
+    UnavailableError,
+    Violation,
+)
+from .policies import (
+    BodyPolicy,
+    ContentPolicy,
+    ExplainRequest,
+    Integrity,
+    Policies,
+    Precondition,
+    RedirectPolicy,
+    ResumePoint,
+    RetryPolicy,
+    TimeoutPolicy,
+)
+
+__all__ = [
+    "AsyncClient",
+    "AsyncStreamResponse",
+    "BodyNotDelivered",
+    "BodyPolicy",
+    "BodyRestarted",
+    "Client",
+    "ContentPolicy",
+    "ContractError",
+    "DeadlineError",
+    "ExplainRequest",
+    "FetchError",
+    "FetchdError",
+    "Headers",
+    "Integrity",
+    "InvalidRequestError",
+    "LostError",
+    "NeedsAuthError",
+    "Options",
+    "OverloadedError",
+    "PermanentError",
+    "Policies",
+    "Precondition",
+    "RateLimitedError",
+    "RedirectPolicy",
+    "RefusedError",
+    "Request",
+    "Response",
+    "Result",
+    "ResumePoint",
+    "RetryPolicy",
+    "ServiceError",
+    "StreamResponse",
+    "TimeoutPolicy",
+    "TransientError",
+    "UnavailableError",
+    "Violation",
+    "contract",
+    "enum_name",
+]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        import importlib.metadata  # only now: it takes longer to import than the rest
+
+        return importlib.metadata.version("fetchd")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,363 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Generic, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+
+import grpc
+
+from . import _client, contract
+from ._pool import Pool, Stream, Task
+from ._response import Response, Result
+from .errors import BodyRestarted, FetchdError, service_error
+
+if TYPE_CHECKING:
+    from typing import AsyncIterable
+
+    from typing_extensions import Unpack
+
+    from ._client import Options, Request
+    from .policies import Duration, ExplainRequest
+
+R = TypeVar("R", bound="Union[str, Request, Mapping[str, Any]]")
+
+
+class _Feed:
+    """The call and the coroutines of one stream."""
+
+    def __init__(self, call: Any):
+        self.call = call
+        self.signal = asyncio.Event()
+        self.running: Any = None
+
+
+class _Driver:
+    """Runs a Pool in one event loop. It does not know its AsyncClient, so that the client can
+    be collected."""
+
+    def __init__(self, settings: _client.Settings):
+        self.loop = asyncio.get_running_loop()
+        self.channel = settings.channel(grpc.aio)
+        self.methods = _client.Methods(self.channel)
+        self.metadata = settings.metadata
+        self.pool = Pool(self._open, lambda stream: stream.driver.signal.set())
+        self._timer: Any = None
+
+    def _open(self, stream: Stream) -> None:
+        feed = stream.driver = _Feed(self.methods.many(metadata=self.metadata))
+        feed.running = (self.loop.create_task(self._write(stream, feed)), self.loop.create_task(self._read(stream, feed.call)))
+
+    async def _write(self, stream: Stream, feed: _Feed) -> None:
+        try:
+            while True:
+                feed.signal.clear()
+                message = stream.next_message()
+                if message is not None:
+                    await feed.call.write(message)
+                elif stream.finished:
+                    await feed.call.done_writing()
+                    return
+                else:
+                    await feed.signal.wait()
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass  # _read gets the reason
+
+    async def _read(self, stream: Stream, call: Any) -> None:
+        error: Optional[Exception] = None
+        try:
+            while True:
+                data = await call.read()
+                if data is grpc.aio.EOF:
+                    break
+                stream.receive(data)
+        except grpc.RpcError as broken:
+            error = service_error(broken)
+        except asyncio.CancelledError:
+            error = self.pool.closed
+        except Exception as unexpected:  # the tasks of the stream must end
+            error = unexpected
+            call.cancel()
+        stream.end(error)
+
+    def submit(self, task: Task) -> None:
+        self.pool.submit(task)
+        if task.deadline is not None and (self._timer is None or task.deadline < self._timer.when()):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_at(task.deadline, self._expire)
+
+    def _expire(self) -> None:
+        now, following = self.loop.time(), None
+        for task in list(self.pool.tasks()):
+            if task.deadline is None or task.over:
+                continue
+            if task.deadline <= now:
+                self.pool.expire(task)
+            elif following is None or task.deadline < following:
+                following = task.deadline
+        self._timer = None if following is None else self.loop.call_at(following, self._expire)
+
+    def cancel(self, task: Task) -> None:
+        if not task.over:
+            self.pool.cancel(task, FetchdError("the caller cancelled the fetch"))
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.pool.close()
+        feeds = [stream.driver for stream in self.pool.open]
+        for feed in feeds:
+            feed.call.cancel()
+            for task in feed.running:
+                task.cancel()
+        await asyncio.gather(*(task for feed in feeds for task in feed.running), return_exceptions=True)
+        await self.channel.close()
+
+
+class AsyncClient:
+    """A client of fetchd for asyncio, with the methods of Client. It belongs to the event loop
+    in which it is first used. Close it, or use `async with`."""
+
+    _closed = True
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        credentials: Any = None,
+        token: Optional[str] = None,
+        metadata: Sequence[Tuple[str, str]] = (),
+        service_config: Optional[str] = None,
+        options: Sequence[Tuple[str, Any]] = (),
+    ):
+        """Creates a client; see Client. It connects at the first call."""
+        self._settings = _client.Settings(target, credentials, token, metadata, service_config, options)
+        self._driver: Optional[_Driver] = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._settings.target!r})"
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if not self._closed and self._driver is not None:
+            _client.unclosed(self)
+            driver = self._driver
+            if not driver.loop.is_closed():
+                driver.loop.call_soon_threadsafe(lambda: driver.loop.create_task(driver.close()))
+
+    async def close(self) -> None:
+        """Cancels the fetches in flight, and closes the connections."""
+        self._closed = True
+        if self._driver is not None:
+            await self._driver.close()
+
+    def _open(self) -> _Driver:
+        if self._closed:
+            raise ValueError(f"{self!r} is closed")
+        driver = self._driver
+        if driver is None:
+            driver = self._driver = _Driver(self._settings)
+        elif driver.loop is not asyncio.get_running_loop():
+            raise RuntimeError(f"{self!r} belongs to another event loop: create one for each")
+        return driver
+
+    async def get(self, url: str, **options: Unpack[Options]) -> Response:
+        """Fetches a URL; see request."""
+        return await self.request("GET", url, **options)
+
+    async def post(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends a POST; see request."""
+        return await self.request("POST", url, **options)
+
+    async def request(self, method: str, url: str, **options: Unpack[Options]) -> Response:
+        """Fetches a URL and returns a Response for every outcome; see Client.request. If the
+        coroutine is cancelled, so is the fetch."""
+        driver = self._open()
+        over = driver.loop.create_future()
+        task = _client.task_of(method, url, options, lambda _: None if over.done() else over.set_result(None), driver.loop.time)
+        try:
+            driver.submit(task)
+            await over
+        except BaseException:
+            driver.cancel(task)
+            raise
+        return _client.response_of(task)
+
+    def stream(self, method: str, url: str, **options: Unpack[Options]) -> _Opening:
+        """Fetches a URL whose body you read piece by piece: `async with client.stream(...) as
+        response`."""
+        return _Opening(self, _client.stream_request(method, url, options), options.get("on_event"))
+
+    def fetch_many(
+        self,
+        requests: Union[Iterable[R], AsyncIterable[R]],
+        *,
+        open: int = 64,
+        on_event: Optional[Callable[[R, contract.FetchResponse], None]] = None,
+    ) -> AsyncIterator[Result[R]]:
+        """Fetches many URLs, and yields a Result for each as it ends; see Client.fetch_many.
+        requests may be an asynchronous iterable."""
+        _client.not_one(requests)
+        return _Many(self._open, requests, max(1, open), on_event).run()
+
+    async def explain(self, *, timeout: Optional[Duration] = 20, **observation: Unpack[ExplainRequest]) -> contract.ExplainResponse:
+        """Returns what fetchd would do after an observation: see ExplainRequest."""
+        driver = self._open()
+        request = _client.explain_request(observation)
+        try:
+            return await driver.methods.explain(request, timeout=_client.explain_timeout(timeout), metadata=driver.metadata)  # type: ignore[no-any-return]
+        except grpc.RpcError as error:
+            raise service_error(error) from None
+
+
+class _Many(Generic[R]):
+    """One run of fetch_many."""
+
+    def __init__(self, opened: Callable[[], _Driver], requests: Any, open: int, on_event: Optional[Callable[[R, contract.FetchResponse], None]]):
+        self.opened, self.requests, self.limit, self.on_event = opened, requests, open, on_event
+        self.arrived: "asyncio.Queue[Any]" = asyncio.Queue()  # of tasks that are over, and None
+        self.tasks: "dict[Task, R]" = {}
+        self.more = True
+        self.stopped: Optional[Exception] = None
+
+    async def run(self) -> AsyncIterator[Result[R]]:
+        driver = self.opened()
+        source = self.requests.__aiter__() if hasattr(self.requests, "__aiter__") else _later(iter(self.requests))
+        try:
+            while True:
+                while self.more and len(self.tasks) < self.limit:
+                    try:
+                        given = await source.__anext__()
+                    except StopAsyncIteration:
+                        self.more = False
+                        break
+                    refused = self.start(driver, given)
+                    if refused is not None:
+                        yield refused
+                if not self.tasks:
+                    break
+                yield self.finish(await self.arrived.get())
+        finally:
+            for task in self.tasks:
+                driver.cancel(task)
+        if self.stopped is not None:
+            raise self.stopped
+
+    def start(self, driver: _Driver, given: R) -> Optional[Result[R]]:
+        """Starts a fetch. Returns its result if the request is invalid."""
+        try:
+            method, url, options = _client.many_request(given)
+            on_event = self.on_event
+            if on_event is not None:
+                options = {**options, "on_event": lambda event: on_event(given, event)}
+            task = _client.task_of(method, url, options, self.arrived.put_nowait, driver.loop.time)
+        except (TypeError, ValueError, FetchdError) as error:
+            return Result(given, None, error)
+        self.tasks[task] = given
+        driver.submit(task)
+        return None
+
+    def finish(self, task: Task) -> Result[R]:
+        given = self.tasks.pop(task)
+        try:
+            response = _client.response_of(task)
+        except Exception as error:
+            if _client.ends_many(error) and self.more:
+                self.more, self.stopped = False, error
+            return Result(given, None, error)
+        return Result(given, response, response.error)
+
+
+async def _later(source: Iterator[R]) -> AsyncIterator[R]:
+    for given in source:
+        yield given
+
+
+class _Opening:
+    """The context manager of a streamed response."""
+
+    def __init__(self, client: AsyncClient, request: Tuple[bytes, Optional[float], bool], on_event: Any):
+        self._client, self._request, self._on_event = client, request, on_event
+        self._opened: Optional[AsyncStreamResponse] = None
+
+    async def __aenter__(self) -> AsyncStreamResponse:
+        data, timeout, undelivered = self._request
+        driver = self._client._open()
+        call = driver.methods.fetch(data, timeout=timeout, metadata=driver.metadata)
+        response = AsyncStreamResponse(call, self._on_event, undelivered)
+        try:
+            while not response._ready and response._end is None:
+                await response._advance()
+            response._opened()
+        except BaseException:  # the caller gets nothing to close
+            call.cancel()
+            raise
+        self._opened = response
+        return response
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+
+class AsyncStreamResponse(_client.StreamState):
+    """A response whose body you read piece by piece."""
+
+    async def close(self) -> None:
+        """Cancels the fetch if it is in flight. Does not wait."""
+        self._close()
+
+    async def _advance(self) -> None:
+        try:
+            message = await self._call.read()
+        except grpc.RpcError as error:
+            self._broken(error)
+            return
+        if message is grpc.aio.EOF:
+            self._ended()
+            return
+        self._feed(message)
+        if self._outcome is not None and message.HasField("outcome"):
+            await self._advance()  # to the end of the call
+
+    async def _piece(self, size: int) -> bytes:
+        while True:
+            piece = self._take(size)
+            if piece is not None:
+                return piece
+            await self._advance()
+
+    async def iter_bytes(self) -> AsyncIterator[bytes]:
+        """Yields the pieces of the body as they arrive."""
+        while True:
+            piece = await self._piece(-1)
+            if not piece:
+                return
+            yield piece
+
+    async def read(self, size: int = -1) -> bytes:
+        """Returns up to `size` bytes, or the rest; b"" at the end. Raises FetchError if the
+        fetch fails inside the body: iterate to keep the bytes before it."""
+        if size == 0:
+            return b""
+        if size > 0:
+            return await self._piece(size)
+        data, start = bytearray(), self._body.offset - len(self._rest)
+        while True:
+            try:
+                piece = await self._piece(-1)
+            except BodyRestarted as restart:
+                if restart.offset < start:
+                    raise
+                del data[restart.offset - start :]  # not returned yet
+                continue
+            if not piece:
+                return bytes(data)
+            data += piece

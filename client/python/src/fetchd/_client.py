@@ -1,0 +1,391 @@
+"""What Client and AsyncClient have in common."""
+
+from __future__ import annotations
+
+import pathlib
+import warnings
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _convert, contract
+from ._body import Body
+from ._pool import DEFAULT_BODY_BYTES, TASK_BYTES, Task
+from ._response import Head, Headers, Response, failed_status, headers_of
+from .errors import (
+    BodyNotDelivered,
+    BodyRestarted,
+    ContractError,
+    InvalidRequestError,
+    ServiceError,
+    Violation,
+    failure,
+    invalid,
+    service_error,
+)
+from . import policies
+from .policies import Duration, Policies
+
+OnEvent = Callable[[contract.FetchResponse], None]
+Pairs = Union[Mapping[str, Any], Iterable[Tuple[str, Any]]]
+
+
+class Options(Policies, total=False):
+    """The keyword arguments of a fetch: these, and the policies."""
+
+    #: Request headers.
+    headers: policies.Headers
+    #: Parameters that are appended to the query of the URL.
+    params: Pairs
+    #: The request body; at most one of the three. It has at most 1 MiB.
+    content: Union[str, bytes]
+    #: The same. A dict or pairs are sent as a form.
+    data: Union[str, bytes, Pairs]
+    #: The same, as JSON.
+    json: Any
+    #: Time for the whole fetch, its body included. Default: the limits of the service.
+    timeout: Duration
+    #: Called with each event; sets event_level "attempts" unless you set it.
+    on_event: OnEvent
+
+
+class RequestURL(Options):
+    """A request of fetch_many."""
+
+    url: str
+
+
+class Request(RequestURL, total=False):
+    """A request of fetch_many: the URL, the method, and the arguments of a fetch."""
+
+    method: str
+
+
+def _value(message: str, field: str, name: str) -> Any:
+    enum = getattr(contract, message).DESCRIPTOR.fields_by_name[field].enum_type
+    numbers = {text: number for number, text in contract.short_names(enum).items()}
+    return numbers.get(name)
+
+
+_AUTO = _value("BodyPolicy", "delivery", "auto")
+_STREAM = _value("BodyPolicy", "delivery", "stream")
+_UNDELIVERED = (_value("BodyPolicy", "delivery", "digest"), _value("BodyPolicy", "delivery", "none"))
+_DOWNLOAD = _value("RetryPolicy", "profile", "download")
+_OUTCOME = _value("FetchRequest", "event_level", "outcome")
+_ATTEMPTS = _value("FetchRequest", "event_level", "attempts")
+_INVALID_REQUEST = _value("FetchError", "error_class", "invalid_request")
+
+
+def prepared(method: str, url: str, options: Mapping[str, Any]) -> Tuple[contract.FetchRequest, Optional[float]]:
+    """Returns the request and the timeout in seconds."""
+    request: contract.FetchRequest = _convert.request(method, url, options)
+    timeout = None
+    if options:
+        if options.get("timeout") is not None:
+            timeout = _convert.seconds(options["timeout"])
+        if options.get("on_event") is not None and not request.event_level:
+            request.event_level = _ATTEMPTS
+    return request, timeout
+
+
+def task_of(method: str, url: str, options: Mapping[str, Any], done: Callable[[Task], object], now: Callable[[], float]) -> Task:
+    """Returns the task of a fetch whose body is kept in memory."""
+    request, timeout = prepared(method, url, options)
+    limit, undelivered = DEFAULT_BODY_BYTES, False
+    if request.HasField("body_policy"):
+        policy = request.body_policy
+        if policy.delivery == _STREAM:
+            raise ValueError('body_policy.delivery is "stream", want another one, or call stream()')
+        if policy.HasField("max_size_bytes"):
+            limit = policy.max_size_bytes
+        undelivered = policy.delivery in _UNDELIVERED
+        if not policy.delivery and _AUTO:
+            policy.delivery = _AUTO
+    elif _AUTO:
+        request.body_policy.delivery = _AUTO
+    if limit is DEFAULT_BODY_BYTES and request.HasField("retry_policy") and request.retry_policy.profile == _DOWNLOAD and not undelivered:
+        request.body_policy.max_size_bytes = limit
+    deadline = None
+    if timeout is not None:
+        _convert.limit_time(request, timeout)
+        deadline = now() + timeout
+    data = request.SerializeToString()
+    check_size(data)
+    return Task(data, done, limit, deadline, options.get("on_event"), undelivered)
+
+
+def check_size(data: bytes) -> None:
+    """Refuses a request that the service would not read."""
+    if len(data) > TASK_BYTES:
+        text = f"has {len(data)} bytes, want at most {TASK_BYTES}: the body of a request has at most 1 MiB"
+        raise InvalidRequestError("invalid_argument", f"the request {text}", [Violation("request", text)])
+
+
+def response_of(task: Task) -> Response:
+    """Returns the response of a task that is over, or raises its error."""
+    if task.error is not None:
+        raise task.error
+    outcome = task.outcome
+    assert outcome is not None
+    if outcome.error.error_class == _INVALID_REQUEST:
+        raise invalid(outcome)
+    received = task.received
+    return Response(outcome, received if received.__class__ is bytes else bytes(received), task.undelivered)
+
+
+def ends_many(error: Optional[Exception]) -> bool:
+    """Reports whether an error of a fetch means that the service takes no further ones."""
+    return isinstance(error, ServiceError) and not error.sent and not isinstance(error, (InvalidRequestError, TimeoutError))
+
+
+def many_request(given: Any) -> Tuple[str, str, Mapping[str, Any]]:
+    """Returns method, URL and options of an item of fetch_many."""
+    if isinstance(given, str):
+        return "GET", given, {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"the request is {type(given).__name__}, want a URL, or a dict with a url")
+    options = dict(given)
+    if "url" not in options:
+        raise TypeError("the request has no url")
+    if options.get("on_event") is not None:
+        raise TypeError("on_event is not an option of one request: pass it to fetch_many")
+    return options.pop("method", None) or "GET", options.pop("url"), options
+
+
+def not_one(requests: Any) -> None:
+    """Rejects a single request where many are expected."""
+    if isinstance(requests, (str, bytes, Mapping)):
+        raise TypeError("fetch_many needs an iterable of requests, not one request")
+
+
+class Settings:
+    """How the service is reached."""
+
+    def __init__(
+        self,
+        target: str,
+        credentials: Any,
+        token: Optional[str],
+        metadata: Sequence[Tuple[str, str]],
+        service_config: Optional[str],
+        options: Sequence[Tuple[str, Any]],
+    ):
+        if not isinstance(target, str):
+            raise TypeError(f"target is {type(target).__name__}, want a str such as 'dns:///fetchd.example:8080'")
+        if service_config is None:
+            service_config = pathlib.Path(__file__).with_name("service-config.json").read_text()
+        self.target = target
+        self.credentials = credentials
+        self.metadata: List[Tuple[str, str]] = list(metadata)
+        if token is not None:
+            self.metadata.append(("authorization", f"Bearer {token}"))
+        self.options = [
+            ("grpc.service_config", service_config),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.keepalive_time_ms", 30000),
+            *options,
+        ]
+
+    def channel(self, module: Any) -> Any:
+        """Returns a channel of grpc or grpc.aio."""
+        if self.credentials is None:
+            return module.insecure_channel(self.target, options=self.options)
+        return module.secure_channel(self.target, self.credentials, options=self.options)
+
+
+class Methods:
+    """The methods of the service on a channel."""
+
+    def __init__(self, channel: Any):
+        def method(kind: str, name: str, request: Any, response: Any) -> Any:
+            return getattr(channel, kind)(f"/{contract.SERVICE}/{name}", request_serializer=request, response_deserializer=response)
+
+        self.many = method("stream_stream", "FetchMany", None, None)
+        self.fetch = method("unary_stream", "Fetch", None, contract.FetchResponse.FromString)
+        self.explain = method("unary_unary", "Explain", contract.ExplainRequest.SerializeToString, contract.ExplainResponse.FromString)
+
+
+def stream_request(method: str, url: str, options: Mapping[str, Any]) -> Tuple[bytes, Optional[float], bool]:
+    """Returns the message, the timeout and whether no body is wanted, for the method Fetch."""
+    request, timeout = prepared(method, url, options)
+    if not request.event_level:
+        request.event_level = _OUTCOME
+    undelivered = request.body_policy.delivery in _UNDELIVERED
+    if _AUTO and not request.body_policy.delivery:
+        request.body_policy.delivery = _AUTO
+    data = request.SerializeToString()
+    check_size(data)
+    return data, timeout, undelivered
+
+
+def explain_timeout(timeout: Optional[Duration]) -> Optional[float]:
+    return None if timeout is None else _convert.seconds(timeout)
+
+
+def explain_request(fields: Mapping[str, Any]) -> Any:
+    """Returns the message for the method Explain."""
+    request = contract.ExplainRequest()
+    _convert.fill(request, fields)
+    return request
+
+
+class StreamState(Head):
+    """The state of a streamed response. A subclass reads the messages and passes them on."""
+
+    def __init__(self, call: Any, on_event: Optional[OnEvent], undelivered: bool):
+        self._call = call
+        self._on_event = on_event
+        self._undelivered = undelivered
+        self._body = Body()
+        self._ready = False  # the head is known for good
+        self._answered = False
+        self._rest = b""  # received and not read yet
+        self._restarted: Optional[BodyRestarted] = None  # to be raised before the rest
+        self._end: Optional[Exception] = None  # to be raised after the rest; EOFError is the end
+        self._outcome = None
+        self._headers: Headers = headers_of(())
+        self._shown = contract.HttpResponse()
+        self._url = ""
+        self._attempt = 0
+
+    def _response(self) -> contract.HttpResponse:
+        return self._shown
+
+    @property
+    def headers(self) -> Headers:
+        """The headers of the last response."""
+        return self._headers
+
+    @property
+    def outcome(self) -> Optional[contract.FetchOutcome]:
+        """Everything that is known about the fetch, after the body was read to its end."""
+        return self._outcome
+
+    @property
+    def ok(self) -> bool:
+        """Whether the fetch did not fail so far."""
+        return self._outcome is None or not self._outcome.HasField("error")
+
+    @property
+    def url(self) -> str:
+        """The URL of the response, after redirects."""
+        return self._url
+
+    @property
+    def attempts(self) -> int:
+        """The number of attempts so far."""
+        return self._attempt
+
+    def __repr__(self) -> str:
+        state = contract.enum_name(self._outcome, "kind") if self._outcome is not None else "in flight"
+        return f"<{type(self).__name__} {self.status_code or 'none'} {self.url!r}, {state}, attempt {self.attempts}>"
+
+    def _feed(self, message: contract.FetchResponse) -> None:
+        """Handles a message."""
+        self._answered = True
+        event = message.WhichOneof("event")
+        if event is None or event == "heartbeat":
+            return
+        if self._outcome is not None:
+            self._fail(ContractError("an event arrived after the outcome"))
+        elif event == "body_chunk":
+            self._chunk(message.body_chunk)
+        elif event == "outcome":
+            self._finish(message.outcome)
+        elif event == "response_started":
+            self._body.started(message.response_started)
+        if event != "body_chunk" and self._on_event is not None:
+            self._on_event(message)
+
+    def _chunk(self, chunk: contract.BodyChunk) -> None:
+        try:
+            restart = self._body.chunk(chunk)
+        except ContractError as error:
+            self._fail(error)
+            return
+        head = self._body.head
+        assert head is not None
+        if not self._ready:
+            self._show(head.response, head.url)
+        self._attempt = chunk.attempt
+        self._rest = chunk.data
+        if restart is not None:
+            self._restarted = BodyRestarted(restart)
+
+    def _show(self, response: contract.HttpResponse, url: str) -> None:
+        self._ready, self._shown, self._headers, self._url = True, response, headers_of(response.headers), url
+
+    def _finish(self, outcome: contract.FetchOutcome) -> None:
+        self._outcome, self._attempt = outcome, outcome.attempts
+        try:
+            restart = self._body.ended(outcome)
+        except ContractError as error:
+            self._fail(error)
+            return
+        if restart is not None:
+            self._restarted = BodyRestarted(restart)
+        started = self._ready
+        self._show(outcome.response, outcome.final_url)
+        self._end = EOFError()
+        if outcome.HasField("error"):
+            if outcome.error.error_class == _INVALID_REQUEST:
+                self._end = invalid(outcome)
+            elif started or not failed_status(outcome):
+                self._end = failure(outcome)
+            else:
+                self._rest = outcome.error_body
+        elif contract.enum_name(outcome, "kind") != "success":
+            self._rest = outcome.error_body
+        elif self._undelivered:
+            self._end = BodyNotDelivered("the body was requested with delivery none or digest: it is not delivered")
+        elif not started:
+            self._rest = outcome.inline_body
+            outcome.ClearField("inline_body")
+
+    def _fail(self, error: Exception) -> None:
+        if self._end is None or self._outcome is not None:
+            self._end = error
+        self._call.cancel()
+
+    def _ended(self) -> None:
+        """Handles the end of the call with status OK."""
+        if self._end is None:
+            self._end = ContractError("the call ended without an outcome")
+
+    def _broken(self, error: Any) -> None:
+        """Handles the end of the call with another status."""
+        if self._end is None:
+            self._end = service_error(error, self._answered)
+            self._end.sent = self._answered or self._end.code not in _NOT_SENT
+
+    def _opened(self) -> None:
+        """Raises the error of a call that has no outcome."""
+        if self._outcome is None and self._end is not None and not isinstance(self._end, EOFError):
+            raise self._end
+
+    def _take(self, size: int) -> Optional[bytes]:
+        """Returns a piece of the body, b"" at its end, or None if a message must be read."""
+        if self._restarted is not None:
+            restarted, self._restarted = self._restarted, None
+            raise restarted
+        if self._rest:
+            piece = self._rest if size < 0 else self._rest[:size]
+            self._rest = self._rest[len(piece) :]
+            return piece
+        if self._end is None:
+            return None
+        if isinstance(self._end, EOFError):
+            return b""
+        raise self._end
+
+    def _close(self) -> None:
+        self._call.cancel()
+        if self._end is None or self._rest:
+            self._end, self._rest = ValueError("read of a closed response"), b""
+
+
+# The codes with which the service ends a call before it fetches.
+_NOT_SENT = ("invalid_argument", "unauthenticated", "permission_denied", "resource_exhausted", "unimplemented")
+
+
+def unclosed(client: Any) -> None:
+    """Warns of a client that was not closed."""
+    warnings.warn(f"unclosed {client!r}: call close(), or use with", ResourceWarning, source=client)

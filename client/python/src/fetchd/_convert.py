@@ -1,0 +1,266 @@
+"""Converts arguments to messages of the contract. An unknown field raises TypeError, and so
+does a value of the wrong type; a value that cannot be right raises ValueError."""
+
+from __future__ import annotations
+
+import datetime
+import json as json_module
+import math
+from typing import Any, Callable, Dict, Iterable, Mapping, Tuple
+
+from . import contract
+
+Setter = Callable[[Any, Any, str], None]
+
+_plans: Dict[str, Dict[str, Setter]] = {}
+_INTEGERS = {1: (32, True), 2: (64, True), 3: (32, False), 4: (64, False)}  # bits and sign, by cpp_type
+
+
+def fill(message: Any, values: Any, path: str = "") -> None:
+    """Sets the fields of a message. path names the message in errors."""
+    plan = _plan(message.DESCRIPTOR)
+    if not isinstance(values, Mapping):
+        raise _wrong(path, values, "a dict")
+    for name, value in values.items():
+        setter = plan.get(name)
+        if setter is None:
+            fields = ", ".join(plan)
+            raise TypeError(f"{path + '.' if path else ''}{name} is not a field: the fields are {fields}")
+        if value is not None:
+            setter(message, value, f"{path}.{name}" if path else name)
+
+
+def _wrong(path: str, value: Any, expected: str) -> TypeError:
+    text = repr(value)
+    if path.startswith("headers"):
+        text = "a value"  # it may be a secret
+    return TypeError(f"{path} is {text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__}), want {expected}")
+
+
+def _plan(descriptor: Any) -> Dict[str, Setter]:
+    plan = _plans.get(descriptor.full_name)
+    if plan is None:
+        plan = {field.name: _setter(field) for field in descriptor.fields}
+        _plans[descriptor.full_name] = plan
+    return plan
+
+
+def _setter(field: Any) -> Setter:
+    name = field.name
+    if field.message_type is None:
+        check = _scalar(field)
+        if field.label == field.LABEL_REPEATED:
+
+            def set_list(message: Any, value: Any, path: str) -> None:
+                if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+                    raise _wrong(path, value, "a list")
+                getattr(message, name).extend([check(v, f"{path}[{i}]") for i, v in enumerate(value)])
+
+            return set_list
+        return lambda message, value, path: setattr(message, name, check(value, path))
+    kind = field.message_type.full_name
+    if field.message_type.GetOptions().map_entry:
+        return lambda message, value, path: _set_map(getattr(message, name), value, path)
+    if kind == "fetchd.v1.Header":
+        return lambda message, value, path: add_headers(getattr(message, name), value, path)
+    if kind == "google.protobuf.Duration":
+        return lambda message, value, path: set_duration(getattr(message, name), value, path)
+    if kind == "google.protobuf.Timestamp":
+        return lambda message, value, path: _set_time(getattr(message, name), value, path)
+
+    def set_message(message: Any, value: Any, path: str) -> None:
+        part = getattr(message, name)
+        part.SetInParent()
+        fill(part, value, path)
+
+    return set_message
+
+
+def _scalar(field: Any) -> Callable[[Any, str], Any]:
+    if field.enum_type is not None:
+        numbers = {text: number for number, text in contract.short_names(field.enum_type).items() if number}
+
+        def enum(value: Any, path: str) -> int:
+            if not isinstance(value, str):
+                raise _wrong(path, value, "one of " + ", ".join(map(repr, numbers)))
+            if value not in numbers:
+                raise ValueError(f"{path} is {value[:60]!r}, want one of {', '.join(map(repr, numbers))}")
+            number: int = numbers[value]
+            return number
+
+        return enum
+    if field.cpp_type in _INTEGERS:
+        bits, signed = _INTEGERS[field.cpp_type]
+        low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+
+        def integer(value: Any, path: str) -> int:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise _wrong(path, value, "an int")
+            if not low <= value <= high:
+                raise ValueError(f"{path} is {value}, want {low} to {high}")
+            return value
+
+        return integer
+    if field.cpp_type == field.CPPTYPE_BOOL:
+        return _checked((bool,), "True or False")
+    if field.cpp_type in (field.CPPTYPE_DOUBLE, field.CPPTYPE_FLOAT):
+
+        def number(value: Any, path: str) -> float:
+            if not isinstance(value, (int, float)) or isinstance(value, bool):
+                raise _wrong(path, value, "a number")
+            return value
+
+        return number
+    if field.type == field.TYPE_BYTES:
+        return _checked((bytes,), "bytes")
+    return _checked((str,), "a str")
+
+
+def _checked(kinds: Tuple[type, ...], expected: str) -> Callable[[Any, str], Any]:
+    def check(value: Any, path: str) -> Any:
+        if not isinstance(value, kinds):
+            raise _wrong(path, value, expected)
+        return value
+
+    return check
+
+
+def _set_map(entries: Any, value: Any, path: str) -> None:
+    if not isinstance(value, Mapping):
+        raise _wrong(path, value, "a dict of str to str")
+    for key, text in value.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise _wrong(f"{path}[{key!r}]", text, "a str for a str")
+        entries[key] = text
+
+
+def add_headers(fields: Any, value: Any, path: str = "headers") -> None:
+    """Appends headers from a dict, or from pairs of names and values."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, (Mapping, Iterable)):
+        raise _wrong(path, value, "a dict, or pairs of names and values")
+    for pair in value.items() if isinstance(value, Mapping) else value:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise _wrong(path, pair, "pairs of names and values")
+        name, text = pair
+        if not isinstance(name, str):
+            raise TypeError(f"{path}: a name is {type(name).__name__}, want a str")
+        if isinstance(text, str):
+            fields.add(name=name, value=text)
+        elif isinstance(text, bytes):
+            add_raw(fields, name, text)
+        else:
+            raise TypeError(f"{path}[{name!r}] is {type(text).__name__}, want a str or bytes")
+
+
+def add_raw(fields: Any, name: str, value: bytes) -> None:
+    """Appends a header whose value is bytes."""
+    try:
+        fields.add(name=name, value=value.decode())
+    except UnicodeDecodeError:
+        fields.add(name=name, raw_value=value)
+
+
+def set_duration(duration: Any, value: Any, path: str) -> None:
+    """Sets a duration from seconds or a timedelta."""
+    if isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise _wrong(path, value, "seconds or a timedelta")
+    if not math.isfinite(value) or abs(value) > 315_576_000_000:
+        raise ValueError(f"{path} is {value}, want a finite number of seconds")
+    duration.FromNanoseconds(round(value * 1e9))
+    duration.SetInParent()  # zero is not unset
+
+
+def _set_time(timestamp: Any, value: Any, path: str) -> None:
+    if not isinstance(value, datetime.datetime):
+        raise _wrong(path, value, "a datetime")
+    if value.tzinfo is None:
+        raise ValueError(f"{path} is {value}, want a datetime with a time zone")
+    timestamp.FromDatetime(value.astimezone(datetime.timezone.utc).replace(tzinfo=None))
+
+
+_BODIES = ("content", "data", "json")
+
+
+def request(method: str, url: str, options: Mapping[str, Any]) -> Any:
+    """Returns the FetchRequest for the arguments of a client's method. The options timeout
+    and on_event are not part of it."""
+    if not isinstance(url, str):
+        raise _wrong("url", url, "a str")
+    if not isinstance(method, str):
+        raise _wrong("method", method, "a str")
+    message = contract.FetchRequest(url=url)
+    method = method.upper()
+    if method != "GET":
+        message.method = method
+    if options:
+        rest = dict(options)
+        if rest.get("params") is not None:
+            message.url = _with_params(url, rest["params"])
+        if rest.get("headers") is not None:
+            add_headers(message.headers, rest["headers"])
+        _set_body(message, rest)
+        for name in ("params", "headers", "timeout", "on_event", *_BODIES):
+            rest.pop(name, None)
+        for name in ("url", "method", "body"):
+            if name in rest:
+                raise TypeError(f"{name} is not an option{': use content, data or json' if name == 'body' else ''}")
+        fill(message, rest)
+    return message
+
+
+def _with_params(url: str, params: Any) -> str:
+    import urllib.parse
+
+    if not isinstance(params, Mapping) and (isinstance(params, (str, bytes)) or not isinstance(params, Iterable)):
+        raise _wrong("params", params, "a dict, or pairs of names and values")
+    query = urllib.parse.urlencode(list(params) if not isinstance(params, Mapping) else params, doseq=True)
+    address, mark, fragment = url.partition("#")
+    if not query:
+        return url
+    return address + ("&" if "?" in address else "?") + query + mark + fragment
+
+
+def _set_body(message: Any, options: Mapping[str, Any]) -> None:
+    given = [name for name in _BODIES if options.get(name) is not None]
+    if not given:
+        return
+    if len(given) > 1:
+        raise TypeError(f"{' and '.join(given)} are given, want one of them")
+    name, value, kind = given[0], options[given[0]], ""
+    if name == "json":
+        body, kind = json_module.dumps(value, separators=(",", ":"), allow_nan=False).encode(), "application/json"
+    elif isinstance(value, str):
+        body = value.encode()
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        body = bytes(value)
+    elif name == "data" and isinstance(value, (Mapping, list, tuple)):
+        import urllib.parse
+
+        body, kind = urllib.parse.urlencode(value, doseq=True).encode(), "application/x-www-form-urlencoded"
+    else:
+        raise _wrong(name, value, "str or bytes" if name == "content" else "str, bytes, a dict or pairs")
+    message.body = body
+    if kind and not any(h.name.lower() == "content-type" for h in message.headers):
+        message.headers.add(name="Content-Type", value=kind)
+
+
+def seconds(value: Any) -> float:
+    """Returns a timeout in seconds."""
+    if isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise _wrong("timeout", value, "seconds or a timedelta")
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"timeout is {value}, want more than 0 seconds")
+    return float(value)
+
+
+def limit_time(message: Any, timeout: float) -> None:
+    """Makes the service end a fetch within a timeout, a little earlier, so that its outcome
+    arrives in time."""
+    reserve = min(max(timeout * 0.05, min(0.25, timeout / 4)), 1)
+    policy = message.timeout_policy
+    if not policy.HasField("total_timeout") or policy.total_timeout.ToNanoseconds() > (timeout - reserve) * 1e9:
+        set_duration(policy.total_timeout, timeout - reserve, "timeout")

@@ -1,0 +1,430 @@
+"""The client for threads."""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, Iterator, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
+
+import grpc
+
+from . import _client, contract
+from ._pool import Pool, Stream, Task
+from ._response import Response, Result
+from .errors import BodyRestarted, FetchdError, service_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._client import Options, Request
+    from .policies import Duration, ExplainRequest
+
+R = TypeVar("R", bound="Union[str, Request, Mapping[str, Any]]")
+
+
+class _Feed:
+    """The messages that are sent on one stream. A thread of grpc iterates over it."""
+
+    def __init__(self, lock: Any, stream: Stream):
+        self.lock, self.stream = lock, stream
+        self.signals: Any = queue.SimpleQueue()
+        self.signalled = False
+        self.call: Any = None
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> bytes:
+        while True:
+            with self.lock:
+                self.signalled = False
+                message = self.stream.next_message()
+                if message is not None:
+                    return message
+                if self.stream.finished:
+                    raise StopIteration
+            self.signals.get()
+
+    def wake_locked(self) -> None:
+        if not self.signalled:
+            self.signalled = True
+            self.signals.put(None)
+
+
+class _Driver:
+    """Runs a Pool with threads. It does not know its Client, so that the Client can be
+    collected."""
+
+    def __init__(self, settings: _client.Settings):
+        self.channel = settings.channel(grpc)
+        self.methods = _client.Methods(self.channel)
+        self.metadata = settings.metadata
+        self.lock = threading.Lock()
+        self.threads: Set[threading.Thread] = set()
+        self.pool = Pool(self._open_locked, lambda stream: stream.driver.wake_locked())
+        _drivers.add(self)
+
+    def _open_locked(self, stream: Stream) -> None:
+        feed = stream.driver = _Feed(self.lock, stream)
+        feed.call = self.methods.many(feed, metadata=self.metadata)
+        thread = threading.Thread(target=self._read, args=(stream, feed.call), name="fetchd stream", daemon=True)
+        self.threads.add(thread)
+        thread.start()
+
+    def _read(self, stream: Stream, call: Any) -> None:
+        error: Optional[Exception] = None
+        try:
+            for data in call:
+                with self.lock:
+                    stream.receive(data)
+        except grpc.RpcError as broken:
+            error = service_error(broken)
+        except Exception as unexpected:  # the tasks of the stream must end
+            error = unexpected
+            call.cancel()
+        with self.lock:
+            self.threads.discard(threading.current_thread())
+            stream.end(error)
+
+    def run(self, task: Task, done: Any) -> None:
+        """Runs a task whose `done` releases a lock, and waits for it."""
+        try:
+            with self.lock:
+                self.pool.submit(task)
+            if task.deadline is None:
+                done.acquire()
+            elif not done.acquire(timeout=max(0.0, task.deadline - time.monotonic())):
+                with self.lock:
+                    self.pool.expire(task)
+        except BaseException:
+            self.cancel(task)
+            raise
+
+    def cancel(self, task: Task) -> None:
+        with self.lock:
+            self.pool.cancel(task, FetchdError("the caller cancelled the fetch"))
+
+    def close(self) -> None:
+        with self.lock:
+            self.pool.close()
+            threads = list(self.threads)
+            calls = [stream.driver.call for stream in self.pool.open]
+        for call in calls:
+            call.cancel()
+        self.channel.close()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        _drivers.discard(self)
+
+
+_drivers: Any = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for driver in list(_drivers):
+        driver.close()
+
+
+class Client:
+    """A client of fetchd for programs with threads. It is safe for use from several threads,
+    and one is enough for a program. Close it, or use `with`."""
+
+    _driver: Optional[_Driver] = None
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        credentials: Any = None,
+        token: Optional[str] = None,
+        metadata: Sequence[Tuple[str, str]] = (),
+        service_config: Optional[str] = None,
+        options: Sequence[Tuple[str, Any]] = (),
+    ):
+        """Creates a client. It connects at the first call.
+
+        target: a gRPC target that names all replicas, such as "dns:///fetchd.example:8080".
+        credentials: grpc.ChannelCredentials; None means plaintext.
+        token: sent with every call, as the header Authorization: Bearer TOKEN.
+        metadata: pairs to send with every call.
+        service_config: service config of the channel, as JSON. Default: the published one.
+        options: more channel options. The client does not use the proxy of the environment.
+        """
+        settings = _client.Settings(target, credentials, token, metadata, service_config, options)
+        self._target = target
+        self._closed = False
+        self._driver = _Driver(settings)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._target!r})"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._driver is not None and not self._closed and self._driver.pool.closed is None:
+            _client.unclosed(self)
+            self.close()
+
+    def close(self) -> None:
+        """Cancels the fetches in flight, and closes the connections."""
+        self._closed = True
+        if self._driver is not None:
+            self._driver.close()
+
+    @property
+    def _open(self) -> _Driver:
+        if self._driver is None or self._closed:
+            raise ValueError(f"{self!r} is closed")
+        return self._driver
+
+    def get(self, url: str, **options: Unpack[Options]) -> Response:
+        """Fetches a URL; see request."""
+        return self.request("GET", url, **options)
+
+    def post(self, url: str, **options: Unpack[Options]) -> Response:
+        """Sends a POST; see request."""
+        return self.request("POST", url, **options)
+
+    def request(self, method: str, url: str, **options: Unpack[Options]) -> Response:
+        """Fetches a URL and returns a Response for every outcome, also for a failure:
+        raise_for_outcome() raises it. A ServiceError is raised if there is no outcome.
+
+        The body is kept in memory, at most 16 MiB or body_policy={"max_size_bytes": N}. Use
+        stream for a larger one."""
+        done = threading.Lock()
+        done.acquire()
+        task = _client.task_of(method, url, options, lambda _: done.release(), time.monotonic)
+        if task.on_event is not None:
+            self._with_events(task)
+        else:
+            self._open.run(task, done)
+        return _client.response_of(task)
+
+    def _with_events(self, task: Task) -> None:
+        """Runs a task, and calls on_event in this thread."""
+        events: Any = queue.SimpleQueue()
+        on_event, task.on_event, task.done = task.on_event, events.put, lambda _: events.put(None)
+        driver = self._open
+        assert on_event is not None
+        try:
+            with driver.lock:
+                driver.pool.submit(task)
+            while True:
+                try:
+                    event = events.get(timeout=_left(task.deadline))
+                except queue.Empty:
+                    with driver.lock:
+                        driver.pool.expire(task)
+                    return
+                if event is None:
+                    return
+                on_event(event)
+        except BaseException:
+            driver.cancel(task)
+            raise
+
+    def stream(self, method: str, url: str, **options: Unpack[Options]) -> StreamResponse:
+        """Fetches a URL whose body you read piece by piece. Use `with`, or close the response.
+
+        It returns when the first bytes of the body have arrived, or the fetch has ended."""
+        data, timeout, undelivered = _client.stream_request(method, url, options)
+        driver = self._open
+        call = driver.methods.fetch(data, timeout=timeout, metadata=driver.metadata)
+        return StreamResponse(call, options.get("on_event"), undelivered)
+
+    def fetch_many(
+        self,
+        requests: Iterable[R],
+        *,
+        open: int = 64,
+        on_event: Optional[Callable[[R, contract.FetchResponse], None]] = None,
+    ) -> Iterator[Result[R]]:
+        """Fetches many URLs, and yields a Result for each as it ends.
+
+        requests: URLs, or dicts with a "url" and the arguments of request. The iterable is
+            read in your thread while fewer than `open` fetches are in flight.
+        on_event: called with the request and each of its events, in your thread.
+
+        An invalid request yields a Result with its error, and the others go on. A fetch in
+        flight on a stream that breaks yields a Result with a LostError. If no stream can be
+        opened, the error is raised after the results of the fetches in flight, and the rest
+        of the requests is not fetched.
+        """
+        _client.not_one(requests)
+        return _Many(self._open, iter(requests), max(1, open), on_event).run()
+
+    def explain(self, *, timeout: Optional[Duration] = 20, **observation: Unpack[ExplainRequest]) -> contract.ExplainResponse:
+        """Returns what fetchd would do after an observation: see ExplainRequest."""
+        driver = self._open
+        request = _client.explain_request(observation)
+        try:
+            return driver.methods.explain(request, timeout=_client.explain_timeout(timeout), metadata=driver.metadata)  # type: ignore[no-any-return]
+        except grpc.RpcError as error:
+            raise service_error(error) from None
+
+
+def _left(deadline: Optional[float]) -> Optional[float]:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+class _Many(Generic[R]):
+    """One run of fetch_many."""
+
+    def __init__(self, driver: _Driver, source: Iterator[R], open: int, on_event: Optional[Callable[[R, contract.FetchResponse], None]]):
+        self.driver, self.source, self.limit, self.on_event = driver, source, open, on_event
+        self.arrived: Any = queue.SimpleQueue()  # of tasks that are over, and (task, event)
+        self.tasks: "dict[Task, R]" = {}
+        self.more = True
+        self.timed = False  # some tasks have a deadline
+        self.stopped: Optional[Exception] = None
+
+    def run(self) -> Iterator[Result[R]]:
+        try:
+            while True:
+                while self.more and len(self.tasks) < self.limit:
+                    try:
+                        given = next(self.source)
+                    except StopIteration:
+                        self.more = False
+                        break
+                    refused = self.start(given)
+                    if refused is not None:
+                        yield refused
+                if not self.tasks:
+                    break
+                result = self.receive()
+                if result is not None:
+                    yield result
+        finally:
+            for task in self.tasks:
+                self.driver.cancel(task)
+        if self.stopped is not None:
+            raise self.stopped
+
+    def start(self, given: R) -> Optional[Result[R]]:
+        """Starts a fetch. Returns its result if the request is invalid."""
+        try:
+            method, url, options = _client.many_request(given)
+            if self.on_event is not None:
+                options = {**options, "on_event": _never}
+            task = _client.task_of(method, url, options, self.arrived.put, time.monotonic)
+        except (TypeError, ValueError, FetchdError) as error:
+            return Result(given, None, error)
+        if self.on_event is not None:
+            task.on_event = lambda event: self.put(task, event)
+        self.tasks[task] = given
+        self.timed = self.timed or task.deadline is not None
+        with self.driver.lock:
+            self.driver.pool.submit(task)
+        return None
+
+    def put(self, task: Task, event: contract.FetchResponse) -> None:
+        self.arrived.put((task, event))
+
+    def receive(self) -> Optional[Result[R]]:
+        """Waits for an event or a result."""
+        deadline = min((t.deadline for t in self.tasks if t.deadline is not None), default=None) if self.timed else None
+        try:
+            item = self.arrived.get(timeout=_left(deadline))
+        except queue.Empty:
+            with self.driver.lock:
+                for task in self.tasks:
+                    if task.deadline is not None and task.deadline <= time.monotonic():
+                        self.driver.pool.expire(task)
+            return None
+        if isinstance(item, tuple):
+            if self.on_event is not None and item[0] in self.tasks:
+                self.on_event(self.tasks[item[0]], item[1])
+            return None
+        given = self.tasks.pop(item)
+        try:
+            response = _client.response_of(item)
+        except Exception as error:
+            if _client.ends_many(error) and self.more:
+                self.more, self.stopped = False, error
+            return Result(given, None, error)
+        return Result(given, response, response.error)
+
+
+def _never(event: contract.FetchResponse) -> None:
+    pass
+
+
+class StreamResponse(_client.StreamState):
+    """A response whose body you read piece by piece, from one thread."""
+
+    def __init__(self, call: Any, on_event: Optional[Callable[[contract.FetchResponse], None]], undelivered: bool):
+        super().__init__(call, on_event, undelivered)
+        try:
+            while not self._ready and self._end is None:
+                self._advance()
+            self._opened()
+        except BaseException:  # the caller gets nothing to close
+            call.cancel()
+            raise
+
+    def __enter__(self) -> StreamResponse:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancels the fetch if it is in flight. Does not wait."""
+        self._close()
+
+    def _advance(self) -> None:
+        try:
+            message = next(self._call)
+        except StopIteration:
+            self._ended()
+        except grpc.RpcError as error:
+            self._broken(error)
+        else:
+            self._feed(message)
+            if self._outcome is not None and message.HasField("outcome"):
+                self._advance()  # to the end of the call
+
+    def _piece(self, size: int) -> bytes:
+        while True:
+            piece = self._take(size)
+            if piece is not None:
+                return piece
+            self._advance()
+
+    def iter_bytes(self) -> Iterator[bytes]:
+        """Yields the pieces of the body as they arrive."""
+        while True:
+            piece = self._piece(-1)
+            if not piece:
+                return
+            yield piece
+
+    def read(self, size: int = -1) -> bytes:
+        """Returns up to `size` bytes, or the rest; b"" at the end. Raises FetchError if the
+        fetch fails inside the body: iterate to keep the bytes before it."""
+        if size == 0:
+            return b""
+        if size > 0:
+            return self._piece(size)
+        data, start = bytearray(), self._body.offset - len(self._rest)
+        while True:
+            try:
+                piece = self._piece(-1)
+            except BodyRestarted as restart:
+                if restart.offset < start:
+                    raise
+                del data[restart.offset - start :]  # not returned yet
+                continue
+            if not piece:
+                return bytes(data)
+            data += piece

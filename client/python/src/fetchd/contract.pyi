@@ -1,0 +1,371 @@
+# .ci/generate writes this file from fetch.proto, whose comments say what each field means.
+# The value of an enum is a number; enum_name returns its name.
+
+import datetime
+from typing import Any, Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Type, TypeVar, overload
+
+T = TypeVar("T")
+
+class Message:
+    def __init__(self, **fields: Any) -> None: ...
+    @classmethod
+    def FromString(cls: Type[T], data: bytes) -> T: ...
+    def SerializeToString(self) -> bytes: ...
+    def ByteSize(self) -> int: ...
+    def HasField(self, name: str) -> bool: ...
+    def ClearField(self, name: str) -> None: ...
+    def WhichOneof(self, name: str) -> Optional[str]: ...
+    def CopyFrom(self: T, other: T) -> None: ...
+    DESCRIPTOR: Any
+
+class Repeated(Generic[T]):
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> List[T]: ...
+    def __iter__(self) -> Iterator[T]: ...
+    def add(self, **fields: Any) -> T: ...
+    def append(self, value: T) -> None: ...
+    def extend(self, values: Iterable[T]) -> None: ...
+
+class Duration(Message):
+    seconds: int
+    nanos: int
+    def ToNanoseconds(self) -> int: ...
+    def ToMilliseconds(self) -> int: ...
+    def ToTimedelta(self) -> datetime.timedelta: ...
+
+class Timestamp(Message):
+    seconds: int
+    nanos: int
+    def ToDatetime(self, tzinfo: Optional[datetime.tzinfo] = ...) -> datetime.datetime: ...
+
+def enum_name(message: Message, field: str) -> str: ...
+def short_names(enum: Any) -> Dict[int, str]: ...
+def message_class(name: str) -> Any: ...
+
+SERVICE: str
+
+class FetchRequest(Message):
+    url: str
+    method: str
+    headers: Repeated[Header]
+    body: bytes
+    @property
+    def redirect_policy(self) -> RedirectPolicy: ...
+    @property
+    def retry_policy(self) -> RetryPolicy: ...
+    @property
+    def timeout_policy(self) -> TimeoutPolicy: ...
+    @property
+    def body_policy(self) -> BodyPolicy: ...
+    @property
+    def precondition(self) -> Precondition: ...
+    @property
+    def integrity(self) -> Integrity: ...
+    event_level: int
+    labels: Mapping[str, str]
+    auth_provider: str
+    @property
+    def content_policy(self) -> ContentPolicy: ...
+    cookie_mode: int
+
+class Header(Message):
+    name: str
+    value: str
+    raw_value: bytes
+
+class RedirectPolicy(Message):
+    follow: bool
+    max_redirects: int
+    scope: int
+    forbid_downgrade: bool
+    forward_credentials: bool
+
+class RetryPolicy(Message):
+    profile: int
+    max_attempts: int
+    @property
+    def base_delay(self) -> Duration: ...
+    @property
+    def max_delay(self) -> Duration: ...
+    multiplier: float
+    @property
+    def max_jitter(self) -> Duration: ...
+    jitter_seed: int
+    @property
+    def max_retry_after(self) -> Duration: ...
+    additional_status_codes: Repeated[int]
+    excluded_status_codes: Repeated[int]
+    allow_non_idempotent: bool
+    idempotency_key: str
+    retry_tls_handshake: bool
+
+class ContentPolicy(Message):
+    accepted_media_types: Repeated[str]
+    require_body: bool
+    require_valid_charset: bool
+
+class TimeoutPolicy(Message):
+    @property
+    def total_timeout(self) -> Duration: ...
+    @property
+    def attempt_timeout(self) -> Duration: ...
+    @property
+    def connect_timeout(self) -> Duration: ...
+    @property
+    def header_timeout(self) -> Duration: ...
+    @property
+    def idle_timeout(self) -> Duration: ...
+
+class BodyPolicy(Message):
+    delivery: int
+    max_size_bytes: int
+    oversize_action: int
+    recovery: int
+    keep_encoding: bool
+    @property
+    def resume_point(self) -> ResumePoint: ...
+    hold_back_bytes: int
+    error_body_bytes: int
+    omit_digest: bool
+
+class ResumePoint(Message):
+    offset_bytes: int
+    validator: str
+
+class Precondition(Message):
+    etags: Repeated[str]
+    @property
+    def modified_since_time(self) -> Timestamp: ...
+
+class Integrity(Message):
+    sha256: str
+    size_bytes: int
+
+class FetchResponse(Message):
+    sequence: int
+    @property
+    def elapsed_offset(self) -> Duration: ...
+    @property
+    def admitted(self) -> Admitted: ...
+    @property
+    def attempt_started(self) -> AttemptStarted: ...
+    @property
+    def redirect_followed(self) -> RedirectFollowed: ...
+    @property
+    def response_started(self) -> ResponseStarted: ...
+    @property
+    def body_chunk(self) -> BodyChunk: ...
+    @property
+    def attempt_finished(self) -> AttemptFinished: ...
+    @property
+    def heartbeat(self) -> Heartbeat: ...
+    @property
+    def outcome(self) -> FetchOutcome: ...
+
+class Admitted(Message):
+    fetch_id: str
+    @property
+    def effective_request(self) -> FetchRequest: ...
+    @property
+    def expire_time(self) -> Timestamp: ...
+    clamped_fields: Repeated[str]
+    @property
+    def start_time(self) -> Timestamp: ...
+
+class AttemptStarted(Message):
+    attempt: int
+    url: str
+
+class RedirectFollowed(Message):
+    attempt: int
+    @property
+    def hop(self) -> Hop: ...
+
+class Hop(Message):
+    url: str
+    status_code: int
+    location_url: str
+    @property
+    def exchange(self) -> Exchange: ...
+    method: str
+    @property
+    def start_offset(self) -> Duration: ...
+    headers: Repeated[Header]
+
+class Exchange(Message):
+    remote_address: str
+    protocol: str
+    tls_version: str
+    connection_reused: bool
+    @property
+    def queue_duration(self) -> Duration: ...
+    @property
+    def resolve_duration(self) -> Duration: ...
+    @property
+    def connect_duration(self) -> Duration: ...
+    @property
+    def tls_duration(self) -> Duration: ...
+    @property
+    def processing_duration(self) -> Duration: ...
+    @property
+    def transfer_duration(self) -> Duration: ...
+    @property
+    def backpressure_duration(self) -> Duration: ...
+
+class ResponseStarted(Message):
+    attempt: int
+    @property
+    def response(self) -> HttpResponse: ...
+    body_offset_bytes: int
+    hold_back_bytes: int
+    url: str
+
+class HttpResponse(Message):
+    status_code: int
+    headers: Repeated[Header]
+    content_length: int
+    protocol: str
+
+class BodyChunk(Message):
+    attempt: int
+    offset_bytes: int
+    data: bytes
+
+class AttemptFinished(Message):
+    attempt: int
+    @property
+    def response(self) -> HttpResponse: ...
+    @property
+    def error(self) -> FetchError: ...
+    @property
+    def exchange(self) -> Exchange: ...
+    @property
+    def retry_decision(self) -> RetryDecision: ...
+    hops: Repeated[Hop]
+
+class RetryDecision(Message):
+    verdict: int
+    @property
+    def delay(self) -> Duration: ...
+    delay_source: int
+    rule: str
+    next_attempt: int
+    start: int
+
+class Heartbeat(Message):
+    pass
+
+class FetchOutcome(Message):
+    kind: int
+    final_url: str
+    @property
+    def response(self) -> HttpResponse: ...
+    @property
+    def error(self) -> FetchError: ...
+    attempts: int
+    exchanges: int
+    hops: Repeated[Hop]
+    inline_body: bytes
+    @property
+    def body_summary(self) -> BodySummary: ...
+    @property
+    def total_duration(self) -> Duration: ...
+    idempotency_key: str
+    fetch_id: str
+    response_attempt: int
+    error_body: bytes
+    rule: str
+
+class BodySummary(Message):
+    size_bytes: int
+    sha256: str
+    truncated: bool
+    encoded_size_bytes: int
+    length_known: bool
+
+class FetchError(Message):
+    error_class: int
+    failure_type: int
+    reason: str
+    message: str
+    phase: int
+    retryable: bool
+    @property
+    def retry_after(self) -> Duration: ...
+    stop_reason: int
+    url: str
+    rule: str
+    detail: str
+
+class FetchUnaryRequest(Message):
+    @property
+    def request(self) -> FetchRequest: ...
+
+class FetchUnaryResponse(Message):
+    fetch_id: str
+    @property
+    def outcome(self) -> FetchOutcome: ...
+    attempts: Repeated[AttemptFinished]
+    @property
+    def effective_request(self) -> FetchRequest: ...
+    clamped_fields: Repeated[str]
+
+class FetchManyRequest(Message):
+    tasks: Repeated[Task]
+    cancelled_tags: Repeated[str]
+
+class Task(Message):
+    tag: str
+    @property
+    def request(self) -> FetchRequest: ...
+
+class FetchManyResponse(Message):
+    responses: Repeated[TaskResponse]
+    draining: bool
+
+class TaskResponse(Message):
+    tag: str
+    @property
+    def response(self) -> FetchResponse: ...
+
+class ExplainRequest(Message):
+    @property
+    def retry_policy(self) -> RetryPolicy: ...
+    @property
+    def redirect_policy(self) -> RedirectPolicy: ...
+    method: str
+    hop_method: str
+    attempt: int
+    redirects: int
+    @property
+    def response(self) -> HttpResponse: ...
+    faults: Repeated[int]
+    conditional: bool
+    @property
+    def observed_time(self) -> Timestamp: ...
+    @property
+    def time_left(self) -> Duration: ...
+    body_committed: bool
+    auth_result: int
+    url: str
+    hop_url: str
+
+class ExplainResponse(Message):
+    kind: int
+    @property
+    def error(self) -> FetchError: ...
+    @property
+    def decision(self) -> RetryDecision: ...
+    @property
+    def effective_policy(self) -> RetryPolicy: ...
+    @property
+    def redirect(self) -> RedirectStep: ...
+
+class RedirectStep(Message):
+    url: str
+    method: str
+    body_kept: bool
+    cross_origin: bool

@@ -1,0 +1,231 @@
+"""The exceptions.
+
+FetchError is about the origin: it failed, or could not be reached. ServiceError is about the
+request or fetchd itself. Both are FetchdError.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Type
+
+from . import contract
+
+
+class FetchdError(Exception):
+    """The base of all exceptions of this package."""
+
+
+class FetchError(FetchdError):
+    """A fetch that failed at its origin. There is a subclass for each failure type."""
+
+    def __init__(self, outcome: contract.FetchOutcome):
+        super().__init__(outcome)
+        #: Everything that is known about the fetch.
+        self.outcome = outcome
+
+    @property
+    def error_class(self) -> str:
+        """The cause, such as "http_server_error". New values may appear: then use the type."""
+        return contract.enum_name(self.outcome.error, "error_class")
+
+    @property
+    def failure_type(self) -> str:
+        """"transient", "permanent", "rate_limited" or "needs_auth"."""
+        return contract.enum_name(self.outcome.error, "failure_type")
+
+    @property
+    def stop_reason(self) -> str:
+        """Why no attempt followed, such as "attempts_exhausted"."""
+        return contract.enum_name(self.outcome.error, "stop_reason")
+
+    @property
+    def phase(self) -> str:
+        """The part of the exchange in which it failed, such as "connect"."""
+        return contract.enum_name(self.outcome.error, "phase")
+
+    @property
+    def retryable(self) -> bool:
+        """Whether a later fetch of the same request may succeed."""
+        return self.outcome.error.retryable
+
+    @property
+    def retry_after(self) -> Optional[float]:
+        """The Retry-After of the origin in seconds, or None."""
+        error = self.outcome.error
+        return error.retry_after.ToNanoseconds() / 1e9 if error.HasField("retry_after") else None
+
+    @property
+    def reason(self) -> str:
+        """A finer cause, such as "too_many_redirects", or ""."""
+        return self.outcome.error.reason
+
+    @property
+    def rule(self) -> str:
+        """The number of the rule that classified the failure, such as "H2"."""
+        return self.outcome.error.rule
+
+    @property
+    def status_code(self) -> int:
+        """The status of the last response, or 0 if there was none."""
+        return self.outcome.response.status_code
+
+    @property
+    def attempts(self) -> int:
+        """The number of attempts."""
+        return self.outcome.attempts
+
+    def __str__(self) -> str:
+        error = self.outcome.error
+        status = f", status {self.status_code}" if self.status_code else ""
+        detail = f"; {error.detail}" if error.detail else ""
+        fetch = f"fetch {error.url}" if error.url else "fetch"
+        return f"{fetch}: {self.error_class}{status} (rule {error.rule}, attempt {self.attempts}): {error.message}{detail}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+class TransientError(FetchError):
+    """A later fetch may succeed."""
+
+
+class PermanentError(FetchError):
+    """A later fetch will fail too."""
+
+
+class RateLimitedError(FetchError):
+    """The origin limits the rate; see retry_after."""
+
+
+class NeedsAuthError(FetchError):
+    """The origin requires credentials, or other ones."""
+
+
+_FAILURES: Dict[str, Type[FetchError]] = {
+    "transient": TransientError,
+    "permanent": PermanentError,
+    "rate_limited": RateLimitedError,
+    "needs_auth": NeedsAuthError,
+}
+
+
+def failure(outcome: contract.FetchOutcome) -> FetchError:
+    """Returns the exception for an outcome that has an error."""
+    return _FAILURES.get(contract.enum_name(outcome.error, "failure_type"), FetchError)(outcome)
+
+
+class BodyRestarted(FetchdError):
+    """The body restarted at a lower offset than you have read. Drop what you read beyond
+    `offset`, and continue to read. Only with body_policy={"recovery": "restart"}."""
+
+    def __init__(self, offset: int):
+        super().__init__(offset)
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return f"the body restarts at byte {self.offset}: drop the bytes from there on, and continue to read"
+
+
+class BodyNotDelivered(FetchdError):
+    """The body was requested with delivery "digest" or "none", so there is none to read."""
+
+
+class ContractError(FetchdError):
+    """The service violates the API."""
+
+
+class Violation(NamedTuple):
+    """What is wrong with a field of a request."""
+
+    field: str
+    description: str
+
+
+class ServiceError(FetchdError):
+    """fetchd did not run the fetch, or its outcome did not arrive. There is a subclass for each
+    code that needs its own handling."""
+
+    def __init__(self, code: str, message: str, violations: Optional[List[Violation]] = None, reason: str = "", sent: bool = False):
+        super().__init__(code, message)
+        #: The gRPC status in lower case, such as "invalid_argument".
+        self.code = code
+        self.message = message
+        #: The fields of the request that are wrong.
+        self.violations = violations or []
+        #: A finer cause in lower_snake_case, such as "memory", or "".
+        self.reason = reason
+        #: Whether the origin may have seen requests. If not, it is safe to fetch again.
+        self.sent = sent
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+class InvalidRequestError(ServiceError, ValueError):
+    """The request is invalid; see violations."""
+
+
+class UnavailableError(ServiceError):
+    """fetchd cannot be reached, or is shutting down. No request was made."""
+
+
+class OverloadedError(ServiceError):
+    """fetchd has no capacity for the call, or the caller's quota is used up. Try again later."""
+
+
+class RefusedError(ServiceError):
+    """fetchd does not accept the token or the certificate of the caller."""
+
+
+class DeadlineError(ServiceError, TimeoutError):
+    """No outcome arrived within the timeout. Requests may have been made."""
+
+
+class LostError(ServiceError):
+    """The connection to fetchd broke before the outcome arrived. Requests may have been made."""
+
+
+_SERVICE: Dict[str, Type[ServiceError]] = {
+    "invalid_argument": InvalidRequestError,
+    "unavailable": UnavailableError,
+    "resource_exhausted": OverloadedError,
+    "unauthenticated": RefusedError,
+    "permission_denied": RefusedError,
+    "deadline_exceeded": DeadlineError,
+}
+
+
+def invalid(outcome: contract.FetchOutcome) -> InvalidRequestError:
+    """Returns the exception for a task that the service refused as malformed."""
+    error = outcome.error
+    return InvalidRequestError("invalid_argument", error.detail or error.message)
+
+
+def service_error(error: Any, sent: bool = False) -> ServiceError:
+    """Returns the exception for a grpc.RpcError. sent reports whether the fetch had been sent."""
+    code = error.code()
+    name = code.name.lower() if code is not None else "unknown"
+    violations: List[Violation] = []
+    reason = ""
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            violations, reason = _details(value)
+    kind = _SERVICE.get(name, ServiceError)
+    if sent and kind is UnavailableError:
+        kind = LostError
+    return kind(name, error.details() or "", violations, reason, sent)
+
+
+def _details(data: bytes) -> "tuple[List[Violation], str]":
+    violations, reason = [], ""
+    for detail in contract.message_class("fetchd.wire.Status").FromString(data).details:
+        kind = detail.type_url.rpartition(".")[2]
+        if kind == "BadRequest":
+            for v in contract.message_class("fetchd.wire.BadRequest").FromString(detail.value).field_violations:
+                violations.append(Violation(v.field, v.description))
+        elif kind == "ErrorInfo":
+            reason = contract.message_class("fetchd.wire.ErrorInfo").FromString(detail.value).reason.lower()
+    return violations, reason

@@ -1,0 +1,183 @@
+"""The policies of a request, as types. .ci/generate writes this file from fetch.proto, whose
+comments say what each field does. Durations are in seconds, or timedeltas."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Iterable, Literal, Mapping, Sequence, Tuple, TypedDict, Union
+
+Duration = Union[float, datetime.timedelta]
+Headers = Union[Mapping[str, str], Iterable[Tuple[str, str]]]
+
+RedirectScope = Literal["any", "same_host", "same_origin"]
+RetryProfile = Literal["standard", "download"]
+BodyDelivery = Literal["stream", "inline", "digest", "none"]
+OversizeAction = Literal["fail", "truncate"]
+BodyRecovery = Literal["none", "resume", "restart"]
+EventLevel = Literal["outcome", "attempts", "all"]
+CookieMode = Literal["none", "within_fetch"]
+ErrorClass = Literal[
+    "dns_not_found",
+    "dns_failure",
+    "connect_refused",
+    "connect_timeout",
+    "connect_failure",
+    "connection_reset",
+    "tls_handshake",
+    "tls_certificate",
+    "response_timeout",
+    "write_timeout",
+    "body_interrupted",
+    "body_timeout",
+    "protocol",
+    "attempt_timeout",
+    "http_server_error",
+    "rate_limited",
+    "auth_required",
+    "forbidden",
+    "request_timeout",
+    "http_client_error",
+    "unexpected_not_modified",
+    "too_many_redirects",
+    "redirect_loop",
+    "redirect_rejected",
+    "content_type",
+    "empty_body",
+    "undecodable",
+    "body_too_large",
+    "integrity",
+    "target_blocked",
+    "invalid_request",
+    "deadline",
+    "cancelled",
+    "shutdown",
+    "internal",
+    "out_of_memory",
+]
+AuthResult = Literal["refreshed", "refresh_failed", "refused_again", "not_asked"]
+
+
+class RedirectPolicy(TypedDict, total=False):
+    """RedirectPolicy says which redirects are followed."""
+
+    follow: bool
+    max_redirects: int
+    scope: RedirectScope
+    forbid_downgrade: bool
+    forward_credentials: bool
+
+
+class RetryPolicy(TypedDict, total=False):
+    """RetryPolicy says which failures are retried, and when."""
+
+    profile: RetryProfile
+    max_attempts: int
+    base_delay: Duration
+    max_delay: Duration
+    multiplier: float
+    max_jitter: Duration
+    jitter_seed: int
+    max_retry_after: Duration
+    additional_status_codes: Sequence[int]
+    excluded_status_codes: Sequence[int]
+    allow_non_idempotent: bool
+    idempotency_key: str
+    retry_tls_handshake: bool
+
+
+class TimeoutPolicy(TypedDict, total=False):
+    """TimeoutPolicy holds the time limits of a fetch."""
+
+    total_timeout: Duration
+    attempt_timeout: Duration
+    connect_timeout: Duration
+    header_timeout: Duration
+    idle_timeout: Duration
+
+
+class ResumePoint(TypedDict, total=False):
+    """ResumePoint is the position at which an earlier fetch of the same body stopped."""
+
+    offset_bytes: int
+    validator: str
+
+
+class BodyPolicy(TypedDict, total=False):
+    """BodyPolicy says what happens with the response body."""
+
+    delivery: BodyDelivery
+    max_size_bytes: int
+    oversize_action: OversizeAction
+    recovery: BodyRecovery
+    keep_encoding: bool
+    resume_point: ResumePoint
+    hold_back_bytes: int
+    error_body_bytes: int
+    omit_digest: bool
+
+
+class Precondition(TypedDict, total=False):
+    """Precondition makes the request conditional."""
+
+    etags: Sequence[str]
+    modified_since_time: datetime.datetime
+
+
+class Integrity(TypedDict, total=False):
+    """Integrity describes the expected body after decoding."""
+
+    sha256: str
+    size_bytes: int
+
+
+class ContentPolicy(TypedDict, total=False):
+    """ContentPolicy holds conditions that a response must meet to be usable."""
+
+    accepted_media_types: Sequence[str]
+    require_body: bool
+    require_valid_charset: bool
+
+
+class Policies(TypedDict, total=False):
+    """FetchRequest says what to fetch and how."""
+
+    redirect_policy: RedirectPolicy
+    retry_policy: RetryPolicy
+    timeout_policy: TimeoutPolicy
+    body_policy: BodyPolicy
+    precondition: Precondition
+    integrity: Integrity
+    event_level: EventLevel
+    labels: Mapping[str, str]
+    auth_provider: str
+    content_policy: ContentPolicy
+    cookie_mode: CookieMode
+
+
+class HttpResponse(TypedDict, total=False):
+    """HttpResponse is an HTTP response without its body."""
+
+    status_code: int
+    headers: Headers
+    content_length: int
+    protocol: str
+
+
+class ExplainRequest(TypedDict, total=False):
+    """ExplainRequest is the request of Explain: one observation and what preceded it."""
+
+    retry_policy: RetryPolicy
+    redirect_policy: RedirectPolicy
+    method: str
+    hop_method: str
+    attempt: int
+    redirects: int
+    response: HttpResponse
+    faults: Sequence[ErrorClass]
+    conditional: bool
+    observed_time: datetime.datetime
+    time_left: Duration
+    body_committed: bool
+    auth_result: AuthResult
+    url: str
+    hop_url: str
