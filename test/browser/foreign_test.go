@@ -7,7 +7,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"log"
+	"log" //nolint:depguard // ReverseProxy.ErrorLog has this type
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"fetchd/internal/wait"
 
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/chromedp"
@@ -38,23 +40,24 @@ func TestForeignPage(t *testing.T) {
 	if _, err := chromedp.CallBrowser(p.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{Behavior: browser.SetDownloadBehaviorBehaviorDeny}); err != nil {
 		t.Fatal(err)
 	}
-	relay := newRelay(t, p.base)
 	pages := httptest.NewServer(http.HandlerFunc(servePage))
 	t.Cleanup(pages.Close)
 	_, pagePort, _ := net.SplitHostPort(pages.Listener.Addr().String())
-	_, port, _ := net.SplitHostPort(relay.Listener.Addr().String())
 	for _, row := range []struct{ name, page, service string }{
-		{"another port", pages.URL + "/", "http://127.0.0.1:" + port},
-		{"another name", "http://" + foreign + ":" + pagePort + "/", "http://127.0.0.1:" + port},
-		{"another name, by the name localhost", "http://" + foreign + ":" + pagePort + "/", "http://localhost:" + port},
+		{"another port", "http://127.0.0.1:PAGES/", "http://127.0.0.1:SERVICE"},
+		{"another name", "http://" + foreign + ":PAGES/", "http://127.0.0.1:SERVICE"},
+		{"another name, and the service is localhost", "http://" + foreign + ":PAGES/", "http://localhost:SERVICE"},
 		// The name first led to a server that sent the page, and now leads to the service.
-		{"a name that leads here", "http://" + foreign + ":" + port + "/healthz", "http://" + foreign + ":" + port},
+		{"a name that leads here", "http://" + foreign + ":SERVICE/healthz", "http://" + foreign + ":SERVICE"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			relay := newRelay(t, p.base)
+			_, port, _ := net.SplitHostPort(relay.Listener.Addr().String())
+			ports := strings.NewReplacer("PAGES", pagePort, "SERVICE", port)
 			q := p.tab(t)
-			q.do(chromedp.Navigate(row.page))
+			q.do(chromedp.Navigate(ports.Replace(row.page)))
 			eval[bool](q, attacks+"; true")
-			sent := eval[[]string](q, fmt.Sprintf("attack(%q, %q)", row.service, p.origin.URL("http", "/s/foreign/200")))
+			sent := eval[[]string](q, fmt.Sprintf("attack(%q, %q)", ports.Replace(row.service), p.origin.URL("http", "/s/foreign/200")))
 			if len(sent) < 150 {
 				t.Errorf("the page made %d requests, want at least 150: %q", len(sent), sent)
 			}
@@ -73,13 +76,13 @@ func TestForeignPage(t *testing.T) {
 		{"POST", "/v1/fetch", "Content-Type", "application/json", `{"url":"` + target + `"}`},
 		{"POST", "/v1/fetch:unary", "Content-Type", "application/json", `{"url":"` + target + `"}`},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), c.method, relay.URL+c.path, strings.NewReader(c.body))
+		req, err := http.NewRequestWithContext(t.Context(), c.method, p.base+c.path, strings.NewReader(c.body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set(c.field, c.value)
 		before := len(p.origin.Requests("control"))
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := pages.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +92,6 @@ func TestForeignPage(t *testing.T) {
 			t.Errorf("%s %s from a program: %s, %d requests at the origin (%v), %s; want 200 and 1", c.method, c.path, resp.Status, n, err, text)
 		}
 	}
-	http.DefaultClient.CloseIdleConnections()
 	p.run(p.origin.URL("http", "/s/own/200:body=hello"))
 	p.want("pre.body", "hello")
 }
@@ -140,7 +142,7 @@ func newRelay(t *testing.T, service string) *relay {
 			r.seen[resp.Request.Method+" "+resp.Request.URL.String()] = resp.StatusCode
 			return nil
 		},
-		ErrorLog: log.New(io.Discard, "", 0), //nolint:depguard // ReverseProxy.ErrorLog has this type
+		ErrorLog: log.New(io.Discard, "", 0),
 	})
 	t.Cleanup(r.Close)
 	return r
@@ -149,34 +151,28 @@ func newRelay(t *testing.T, service string) *relay {
 // wantRejected waits until the service has answered a request for each mark. All answers must be 4xx.
 func (r *relay) wantRejected(t *testing.T, marks []string) {
 	t.Helper()
-	begin := time.Now()
-	for {
-		missing := r.check(t, marks)
-		if len(missing) == 0 {
-			return
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := wait.Until(ctx, 20*time.Millisecond, func() bool { return len(r.missing(marks)) == 0 }); err != nil {
+		t.Fatalf("the service received no request for %q", r.missing(marks))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for request, status := range r.seen {
+		if strings.Contains(request, "mark") && (status < 400 || status >= 500) {
+			t.Errorf("%s of a foreign page: status %d, want 4xx", request, status)
 		}
-		if time.Since(begin) > patience {
-			t.Fatalf("the service received no request for %q", missing)
-		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// check returns the marks for which there was no request.
-func (r *relay) check(t *testing.T, marks []string) (missing []string) {
-	t.Helper()
+// missing returns the marks for which there was no request.
+func (r *relay) missing(marks []string) (missing []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, mark := range marks {
 		found := false
-		for request, status := range r.seen {
-			if !strings.Contains(request, mark) {
-				continue
-			}
-			found = true
-			if status < 400 || status >= 500 {
-				t.Errorf("%s of a foreign page: status %d, want 4xx", request, status)
-			}
+		for request := range r.seen {
+			found = found || strings.Contains(request, mark)
 		}
 		if !found {
 			missing = append(missing, mark)
