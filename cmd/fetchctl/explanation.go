@@ -79,7 +79,7 @@ func (x *explanation) failure(e *pb.FetchError) {
 	if e == nil {
 		return
 	}
-	x.row("class", "%s, %s", x.paint.Paint(cli.Red, show.Label(e.GetErrorClass())), show.Words(e.GetFailureType()))
+	x.row("class", "%s, %s", x.paint.Paint(cli.Red, show.Label(e.GetErrorClass())), show.Label(e.GetFailureType()))
 	x.rule(e.GetRule())
 }
 
@@ -90,12 +90,12 @@ func (x *explanation) decision(resp *pb.ExplainResponse) {
 		x.rule(d.GetRule())
 	}
 	if d.GetDelay() != nil {
-		x.row("delay", "%s, from %s", d.GetDelay().AsDuration(), show.Words(d.GetDelaySource()))
+		x.row("delay", "%s, from %s", d.GetDelay().AsDuration(), show.Label(d.GetDelaySource()))
 	}
 	if after := resp.GetError().GetRetryAfter(); after != nil && d.GetDelay() == nil {
 		x.row("asked for", "%s by Retry-After", after.AsDuration())
 	}
-	x.row("outcome", "%s, if the fetch ended here", show.Words(resp.GetKind()))
+	x.row("outcome", "%s, if the fetch ended here", show.Label(resp.GetKind()))
 	if e := resp.GetError(); e != nil {
 		x.row("retryable", "%s", laterFetch(e.GetRetryable()))
 	}
@@ -119,5 +119,5 @@ func (x *explanation) verdict(d *pb.RetryDecision) string {
 		}
 		return x.paint.Paint(cli.Yellow, "retry") + fmt.Sprintf(": attempt %d follows, %s", d.GetNextAttempt(), where)
 	}
-	return x.paint.Paint(cli.Red, "no retry") + ": " + show.Words(d.GetVerdict())
+	return x.paint.Paint(cli.Red, "no retry") + ": " + show.Label(d.GetVerdict())
 }

@@ -192,7 +192,7 @@ func (w *waterfall) outcome(f *timeline.Fetch) {
 	ink, why := cli.Green, ""
 	if e := o.GetError(); e != nil {
 		ink = cli.Red
-		why = fmt.Sprintf("  %s (%s)  stopped: %s", show.Label(e.GetErrorClass()), e.GetRule(), show.Words(e.GetStopReason()))
+		why = fmt.Sprintf("  %s (%s)  stopped: %s", show.Label(e.GetErrorClass()), e.GetRule(), show.Label(e.GetStopReason()))
 	}
 	w.out.Printf("%s%s  %s  %s  %s\n", w.paint.Paint(ink, w.text(show.Label(o.GetKind())+" ("+o.GetRule()+")")), w.text(why),
 		cli.Count(int(o.GetAttempts()), "attempt"), cli.Count(int(o.GetExchanges()), "exchange"), w.text(show.Took(o.GetTotalDuration().AsDuration())))

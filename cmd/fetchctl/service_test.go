@@ -118,7 +118,7 @@ func TestServiceFails(t *testing.T) {
 		{"internal", sends(status.Error(codes.Internal, "oops")), cli.ExitService, "The log of the service says more"},
 		{"refused without details", sends(status.Error(codes.InvalidArgument, "url\x07 is bad")), cli.ExitUsage, `url\a is bad`},
 		{"unknown failure, retryable", sends(nil, failedWith(&pb.FetchError{FailureType: 99, ErrorClass: 99, Retryable: true})), cli.ExitTransient, "unknown_99"},
-		{"unknown failure, final", sends(nil, failedWith(&pb.FetchError{FailureType: 99})), cli.ExitPermanent, "unknown 99, not retryable"},
+		{"unknown failure, final", sends(nil, failedWith(&pb.FetchError{FailureType: 99})), cli.ExitPermanent, "unknown_99, not retryable"},
 		{"unknown event", sends(nil, new(pb.FetchResponse), done), cli.ExitOK, "success"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

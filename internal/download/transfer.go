@@ -316,7 +316,7 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 		}
 		return &failure{o}
 	default:
-		return &refusal{show.Label(o.GetKind()), "the response has no file: " + show.Words(o.GetKind()), cli.ExitPermanent}
+		return &refusal{show.Label(o.GetKind()), "the response has no file: " + show.Label(o.GetKind()), cli.ExitPermanent}
 	}
 	if t.head.GetResponse().GetStatusCode()/100 == 2 { // an empty body
 		if err := t.body(ctx); err != nil {

@@ -25,31 +25,42 @@ const head = `# Every way for a fetch to end
 To handle an outcome in your program, look at these fields in this order:
 
 1. The gRPC status. If it is not OK, your request or fetchd itself failed, and there is no outcome.
-2. ` + "`kind`" + `. It is one of four; only FAILED has an ` + "`error`" + `.
+2. ` + "`kind`" + `. It is one of four; only ` + "`failed`" + ` has an ` + "`error`" + `.
 3. ` + "`error.failure_type`" + `. It says what to do next.
 4. ` + "`error.retryable`" + `. If it is true, a later fetch of the same request may succeed.
 
 | kind | when | rule |
 |---|---|---|
-| SUCCESS | a 2xx response, complete and as the request's policies want it | H0 |
-| NOT_MODIFIED | a 304 response to a conditional request | H7 |
-| REDIRECT | a 3xx response that is not to be followed | H9 |
-| FAILED | anything else | that of the error class |
+| success | a 2xx response, complete and as the request's policies want it | H0 |
+| not_modified | a 304 response to a conditional request | H7 |
+| redirect | a 3xx response that is not to be followed | H9 |
+| failed | anything else | that of the error class |
 
 | failure type | what to do |
 |---|---|
-| TRANSIENT | fetch again later |
-| RATE_LIMITED | fetch again later and more slowly; ` + "`retry_after`" + ` says when, if the origin did |
-| NEEDS_AUTH | fetch again with other credentials |
-| PERMANENT | do not fetch again |
+| transient | fetch again later |
+| rate_limited | fetch again later and more slowly; ` + "`retry_after`" + ` says when, if the origin did |
+| needs_auth | fetch again with other credentials |
+| permanent | do not fetch again |
 
 For example, ` + "`fetchctl explain --status 503`" + ` prints the class, the failure type and the decision for a 503, and
 [the rules](#the-rules) are at the end of this page.
 
+## Names
+
+A value of the contract, such as an error class, has two spellings:
+
+| where | for example |
+|---|---|
+| JSON (the HTTP API, ` + "`fetchctl --json`" + `) and generated stubs: the full name in fetch.proto | ` + "`ERROR_CLASS_HTTP_SERVER_ERROR`" + `, ` + "`FAILURE_TYPE_TRANSIENT`" + `, ` + "`OUTCOME_KIND_FAILED`" + ` |
+| everywhere else (logs, metrics, HTTP headers, output of the programs, strings in the Python and Node packages, columns of frontier, this page): without its prefix, in lower case | ` + "`http_server_error`" + `, ` + "`transient`" + `, ` + "`failed`" + ` |
+
+Fields have the names of fetch.proto, such as ` + "`retry_after`" + `, in every JSON that fetchd writes. It reads camelCase (` + "`retryAfter`" + `) too. Fields with default values are written, so ` + "`\"retryable\": false`" + ` is there.
+
 ## Error classes
 
-"Retried" means within the fetch: while attempts and time are left, and if the request may be repeated. "Retryable" is ` + "`error.retryable`" + `. If the profile DOWNLOAD differs
-from STANDARD, both are shown.
+"Retried" means within the fetch: while attempts and time are left, and if the request may be repeated. "Retryable" is ` + "`error.retryable`" + `. If the profile ` + "`download`" + ` differs
+from ` + "`standard`" + `, both are shown.
 
 | class | rule | what happened | failure type | retried | retryable |
 |---|---|---|---|---|---|
@@ -63,11 +74,11 @@ Classes may be added. If you do not know one, use the failure type and ` + "`ret
 ` + "`error.detail`" + ` says what happened: the host, its address, the status if there was a response, and the error of the connection. For example:
 
 ` + "```" + `
-CONNECT_REFUSED    example.com (192.0.2.7:443): dial tcp: connect: connection refused
-DNS_NOT_FOUND      no-such.example: lookup: no such host
-TLS_CERTIFICATE    example.com (192.0.2.7:443): tls: failed to verify certificate: x509: certificate is valid for example.net, not example.com
-HTTP_SERVER_ERROR  example.com (192.0.2.7:443): status 503 Service Unavailable
-BODY_INTERRUPTED   example.com (192.0.2.7:443): status 200 OK: read tcp: read: connection reset by peer
+connect_refused    example.com (192.0.2.7:443): dial tcp: connect: connection refused
+dns_not_found      no-such.example: lookup: no such host
+tls_certificate    example.com (192.0.2.7:443): tls: failed to verify certificate: x509: certificate is valid for example.net, not example.com
+http_server_error  example.com (192.0.2.7:443): status 503 Service Unavailable
+body_interrupted   example.com (192.0.2.7:443): status 200 OK: read tcp: read: connection reset by peer
 ` + "```" + `
 
 Do not parse it: it may change with any version, and may quote the origin. The original error is in the log of the service.
@@ -99,8 +110,8 @@ func run() error {
 	var out strings.Builder
 	out.WriteString(head)
 	for _, class := range classify.Classes() {
-		name := strings.ToUpper(class.String())
-		comment, found := comments["ERROR_CLASS_"+name]
+		name := class.String()
+		comment, found := comments["ERROR_CLASS_"+strings.ToUpper(name)]
 		if !found {
 			return fmt.Errorf("fetch.proto has no error class %s", name)
 		}
@@ -108,7 +119,7 @@ func run() error {
 		rule := string(standard.ClassRule)
 		text := strings.TrimSuffix(strings.TrimPrefix(comment, rule+". "), ".")
 		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s |\n", name, rule, text,
-			both(strings.ToUpper(standard.FailureType.String()), strings.ToUpper(download.FailureType.String())),
+			both(standard.FailureType.String(), download.FailureType.String()),
 			both(yes(standard.Verdict == classify.Retry), yes(download.Verdict == classify.Retry)),
 			both(yes(standard.Retryable), yes(download.Retryable)))
 	}
@@ -153,7 +164,7 @@ func both(standard, download string) string {
 	if standard == download {
 		return standard
 	}
-	return standard + "; in DOWNLOAD " + download
+	return standard + "; in download " + download
 }
 
 func yes(b bool) string {

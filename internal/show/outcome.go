@@ -72,7 +72,7 @@ func (r *Reporter) Failed(o *pb.FetchOutcome, made, spent string) {
 		code += fmt.Sprintf(" (of attempt %d)", o.GetResponseAttempt())
 	}
 	r.Line(r.Paint.Paint(cli.Red, "failed"), code, r.url(o.GetFinalUrl()), r.failure(e),
-		Words(e.GetFailureType())+", "+retryable(e.GetRetryable()), made, spent)
+		Label(e.GetFailureType())+", "+retryable(e.GetRetryable()), made, spent)
 	r.Line("  "+cli.Escape(e.GetMessage())+"; "+r.stop(e), askedFor(e))
 	r.detail(e)
 	for _, text := range firstLines(o.GetErrorBody()) {
@@ -99,7 +99,7 @@ func retryable(yes bool) string {
 
 // stop returns why no further attempt was made.
 func (r *Reporter) stop(e *pb.FetchError) string {
-	text := "stopped: " + Words(e.GetStopReason())
+	text := "stopped: " + Label(e.GetStopReason())
 	if r.Stopped != "" && r.Stopped != e.GetRule() {
 		text += " (" + cli.Escape(r.Stopped) + ")"
 	}

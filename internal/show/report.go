@@ -159,13 +159,13 @@ func (r *Reporter) decision(d *pb.RetryDecision) string {
 // Decision formats a decision for or against a retry, such as "retry in 200ms (W1 backoff)".
 func Decision(d *pb.RetryDecision) string {
 	if d.GetVerdict() != pb.RetryVerdict_RETRY_VERDICT_RETRY {
-		return fmt.Sprintf("no retry: %s (%s)", Words(d.GetVerdict()), cli.Escape(d.GetRule()))
+		return fmt.Sprintf("no retry: %s (%s)", Label(d.GetVerdict()), cli.Escape(d.GetRule()))
 	}
 	where := ""
 	if d.GetStart() == pb.RetryStart_RETRY_START_FAILED_HOP {
 		where = " at the failed hop"
 	}
-	return fmt.Sprintf("retry in %s%s (%s %s)", d.GetDelay().AsDuration(), where, cli.Escape(d.GetRule()), Words(d.GetDelaySource()))
+	return fmt.Sprintf("retry in %s%s (%s %s)", d.GetDelay().AsDuration(), where, cli.Escape(d.GetRule()), Label(d.GetDelaySource()))
 }
 
 // exchangeText returns the connection and the phases of a hop.

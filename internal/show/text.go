@@ -25,9 +25,6 @@ func Label(e protoreflect.Enum) string {
 	return strings.ToLower(strings.TrimPrefix(string(value.Name()), prefix))
 }
 
-// Words returns a label for a sentence, such as "not retryable".
-func Words(e protoreflect.Enum) string { return strings.ReplaceAll(Label(e), "_", " ") }
-
 // StatusLine returns a status with its standard reason phrase. The service does not report
 // that of the origin.
 func StatusLine(code int32) string {

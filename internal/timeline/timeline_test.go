@@ -49,7 +49,7 @@ func TestFlaky(t *testing.T) {
 		"1 0s-100ms retry in 200ms (W1 backoff)",
 		"1.1 GET 302 0s-50ms resolve 5ms, connect 10ms, tls 15ms, wait 18ms, receive 2ms",
 		"1.2 GET 503 50ms-100ms wait 30ms, receive 20ms",
-		"2 300ms-320ms retry in 400ms (W2 retry after)",
+		"2 300ms-320ms retry in 400ms (W2 retry_after)",
 		"2.1 GET 0 300ms-320ms resolve 4ms, connect 16ms",
 		"3 720ms-1s done (H0)",
 		"3.1 GET 302 720ms-800ms blocked 30ms, wait 50ms",
