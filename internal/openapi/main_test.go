@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ func TestGenerate(t *testing.T) {
 		}
 		text, err := generate([]byte(api), descriptor)
 		switch {
-		case (err != nil) != (row.fault != ""), err != nil && !strings.Contains(err.Error(), row.fault):
+		case (err != nil) != (row.fault != ""), err != nil && !strings.Contains(fmt.Sprint(err), row.fault):
 			t.Errorf("%s: error %v, want %q", row.name, err, row.fault)
 		case !strings.Contains(string(text), row.want):
 			t.Errorf("%s: %.300s, want %q in it", row.name, text, row.want)
