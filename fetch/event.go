@@ -11,7 +11,8 @@ import (
 
 // Sink receives the events of one fetch, in order and one at a time. It may block: the
 // time limits of the attempt are paused meanwhile (spec B7). An error ends the fetch as
-// CANCELLED, except [ErrOutOfMemory]. A Sink must not use the data of an event after it
+// CANCELLED, except [ErrOutOfMemory], and the Sink is not called again, except after that
+// and [ErrCancelled]. A Sink must not use the data of an event after it
 // has returned nil: the memory of a BodyChunk is reused. After an error it is not.
 type Sink func(Event) error
 

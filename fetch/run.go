@@ -254,7 +254,7 @@ func (r *run) wantsAttemptEvents() bool {
 }
 
 // emit passes an event to the sink. An error of the sink ends the fetch. After
-// [ErrOutOfMemory] the sink still receives the final events.
+// [ErrOutOfMemory] and [ErrCancelled] the sink still receives the final events.
 func (r *run) emit(e Event) {
 	if r.sink == nil || r.sinkErr != nil {
 		return
@@ -262,6 +262,8 @@ func (r *run) emit(e Event) {
 	switch err := r.sink(e); {
 	case errors.Is(err, ErrOutOfMemory):
 		r.cancel(fault.OutOfMemory)
+	case errors.Is(err, ErrCancelled):
+		r.cancel(context.Canceled)
 	case err != nil:
 		r.sinkErr = err
 		r.cancel(context.Canceled)

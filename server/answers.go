@@ -65,6 +65,14 @@ func (o *outgoing) release() {
 	}
 }
 
+// lease returns the lease that the message is charged to.
+func (o *outgoing) lease() *budget.Lease {
+	if len(o.tickets) > 0 {
+		return o.tickets[0].memory
+	}
+	return o.memory[0]
+}
+
 // encode writes the message into buf, which has its size.
 func (o *outgoing) encode(buf []byte) error {
 	if m, ok := o.message.(generated); ok {

@@ -20,6 +20,7 @@ type deliveryMode struct {
 var (
 	fetchMode = deliveryMode{fetch.Stream, true}
 	unaryMode = deliveryMode{unset: fetch.Inline}
+	manyMode  = deliveryMode{fetch.Inline, true}
 )
 
 func (c *conversion) body(mode deliveryMode) {

@@ -22,21 +22,21 @@ import (
 	"fetchd/internal/typo"
 )
 
-// readJSON reads a message in JSON. prefix is added to the field paths of an error.
-func readJSON(text []byte, m proto.Message, prefix string) error {
+// readJSON reads a message in JSON. what names the text in an error.
+func readJSON(text []byte, m proto.Message, what string) error {
 	err := protojson.Unmarshal(text, m)
 	if err == nil {
 		return nil
 	}
 	d := m.ProtoReflect().Descriptor()
-	if faults := explainJSON(text, d, prefix); faults != nil {
+	if faults := explainJSON(text, d); faults != nil {
 		return faults
 	}
 	such := ""
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		such = `: send an object, such as {"url": "https://example.com/"}`
 	}
-	return status.Errorf(codes.InvalidArgument, "%sthe request is not a %s in JSON: %s%s", prefix, d.Name(), syntaxFault(err), such)
+	return status.Errorf(codes.InvalidArgument, "%s is not a %s in JSON: %s%s", what, d.Name(), syntaxFault(err), such)
 }
 
 // syntaxFault returns the text of a protojson error without its random spaces and its prefix.
@@ -53,10 +53,10 @@ type jsonFaults struct {
 	err error // the text is not JSON
 }
 
-// explainJSON returns the faults of text as a message. prefix is added to the field paths. It
-// returns nil if it finds none: then the fault is in the syntax.
-func explainJSON(text []byte, m protoreflect.MessageDescriptor, prefix string) error {
-	f := &jsonFaults{violations: violations{prefix: prefix}, in: json.NewDecoder(bytes.NewReader(text))}
+// explainJSON returns the faults of text as a message. It returns nil if it finds none: then the
+// fault is in the syntax.
+func explainJSON(text []byte, m protoreflect.MessageDescriptor) error {
+	f := &jsonFaults{in: json.NewDecoder(bytes.NewReader(text))}
 	f.in.UseNumber()
 	if first := f.next(); first != json.Delim('{') {
 		return nil

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxOpen limits the tasks of a stream in flight. At the limit the server reads no more, and
-	// HTTP/2 flow control makes the caller wait.
+	// maxOpen limits the tasks of a stream in flight. Beyond it the tasks of a message wait, the server
+	// reads no other message, and HTTP/2 flow control makes the caller wait.
 	maxOpen = 256
 	// drainGrace is how long a stream may have no task in flight before it ends, while the
 	// server drains.
@@ -38,6 +38,7 @@ type many struct {
 	over    context.Context // done when the handler returns
 	slots   chan struct{}   // maxOpen of them
 	answers chan *taskAnswer
+	chunks  chan *taskChunk
 	tasks   sync.WaitGroup
 	started atomic.Int64    // tasks started
 	revoked context.Context // done when the caller is revoked
@@ -57,6 +58,17 @@ type taskAnswer struct {
 	tickets  []*ticket
 }
 
+// taskChunk is a chunk of a task's body that waits to be sent. It is charged when it is sent; until
+// then its bytes are in the memory of the fetch. A task uses it again for the next chunk.
+type taskChunk struct {
+	ctx    context.Context // of the task
+	ticket *ticket
+	sent   chan error // receives the result; it never blocks
+
+	task     pb.TaskResponse
+	response pb.FetchResponse // of task
+}
+
 // FetchMany implements fetchd.v1.FetchService.FetchMany.
 func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) error {
 	ctx, release := reserve(stream.Context())
@@ -64,7 +76,7 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	revoked, revoke := context.WithCancel(over)
 	stalled, stall := context.WithCancel(over)
 	m := &many{service: s, stream: stream, ctx: ctx, over: over, slots: make(chan struct{}, maxOpen),
-		answers: make(chan *taskAnswer), freed: make(chan struct{}, 1), revoked: revoked, open: make(map[string]context.CancelFunc), last: time.Now()}
+		answers: make(chan *taskAnswer), chunks: make(chan *taskChunk), freed: make(chan struct{}, 1), revoked: revoked, open: make(map[string]context.CancelFunc), last: time.Now()}
 	defer m.tasks.Wait()
 	defer release()
 	defer leave()
@@ -72,7 +84,7 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	if err := s.callers.enterStream(stream.Context(), func() { m.end(); revoke(); release() }); err != nil {
 		return err
 	}
-	p := &packer{answers: m.answers, draining: s.draining, over: over, send: func(o *outgoing) error { return stream.SendMsg(o) }, limit: s.stall,
+	p := &packer{answers: m.answers, chunks: m.chunks, draining: s.draining, ending: s.ending, over: over, send: func(o *outgoing) error { return stream.SendMsg(o) }, limit: s.stall,
 		stalled: stalled, stall: stall, message: new(pb.FetchManyResponse), started: func() int { return int(m.started.Load()) }}
 	err := m.serve(p)
 	if revoked.Err() != nil {
@@ -146,11 +158,7 @@ func (m *many) idleFor() time.Duration {
 // read starts tasks until the caller half-closes the stream.
 func (m *many) read() error {
 	for {
-		if !m.takeSlot() {
-			return status.FromContextError(m.ctx.Err()).Err()
-		}
 		in, err := m.stream.Recv()
-		<-m.slots // taken only to wait for a free slot
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

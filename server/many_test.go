@@ -26,7 +26,11 @@ type manyStream struct {
 	pb.FetchService_FetchManyClient
 	outcomes map[string][]*pb.FetchOutcome
 	events   map[string][]string
-	order    []string // tags, in the order of their outcomes
+	begins   map[string][]int64 // offsets in ResponseStarted
+	ends     map[string]int64   // of the last chunks
+	bodies   map[string][]byte  // from chunks
+	discard  bool               // bodies are not kept
+	order    []string           // tags, in the order of their outcomes
 	messages int
 	draining bool
 }
@@ -37,7 +41,8 @@ func (r *rig) many(ctx context.Context) *manyStream {
 	if err != nil {
 		r.Fatal(err)
 	}
-	return &manyStream{rig: r, FetchService_FetchManyClient: stream, outcomes: make(map[string][]*pb.FetchOutcome), events: make(map[string][]string)}
+	return &manyStream{rig: r, FetchService_FetchManyClient: stream, outcomes: make(map[string][]*pb.FetchOutcome), events: make(map[string][]string),
+		begins: make(map[string][]int64), ends: make(map[string]int64), bodies: make(map[string][]byte)}
 }
 
 // task is a fetch of path under a tag.
@@ -66,6 +71,7 @@ func (m *manyStream) next() error {
 		if got, want := a.GetResponse().GetSequence(), int64(len(m.events[a.GetTag()])); got != want {
 			m.Errorf("task %s: sequence %d, want %d", a.GetTag(), got, want)
 		}
+		m.take(a)
 		if o := a.GetResponse().GetOutcome(); o != nil {
 			m.events[a.GetTag()+" before"], m.events[a.GetTag()] = m.events[a.GetTag()], nil
 			m.outcomes[a.GetTag()] = append(m.outcomes[a.GetTag()], o)
@@ -73,6 +79,31 @@ func (m *manyStream) next() error {
 		}
 	}
 	return nil
+}
+
+// take adds a chunk to the body of its task.
+func (m *manyStream) take(a *pb.TaskResponse) {
+	m.Helper()
+	tag, body := a.GetTag(), m.bodies[a.GetTag()]
+	if s := a.GetResponse().GetResponseStarted(); s != nil {
+		m.begins[tag] = append(m.begins[tag], s.GetBodyOffsetBytes())
+	}
+	c := a.GetResponse().GetBodyChunk()
+	if c == nil {
+		return
+	}
+	if begins := m.begins[tag]; len(begins) == 0 || c.GetOffsetBytes() != begins[len(begins)-1] && c.GetOffsetBytes() != m.ends[tag] {
+		m.Errorf("task %s: a chunk at offset %d after %d bytes and responses at %d", tag, c.GetOffsetBytes(), m.ends[tag], begins)
+		return
+	}
+	m.ends[tag] = c.GetOffsetBytes() + int64(len(c.GetData()))
+	if m.discard {
+		return
+	}
+	if int64(len(body)) < c.GetOffsetBytes() { // after a resume point
+		body = make([]byte, c.GetOffsetBytes())
+	}
+	m.bodies[tag] = append(body[:c.GetOffsetBytes()], c.GetData()...)
 }
 
 // until reads until n tasks have an outcome.
@@ -139,17 +170,17 @@ func TestFetchMany(t *testing.T) {
 	events.Request.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS
 	digest := r.task("digest", "/s/digest/200:size=100000")
 	digest.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}
-	stream := r.task("stream", "/s/stream/200")
-	stream.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM}
-	m.start(r.task("slow", "/s/slow/200:delay=300ms"), r.task("inline", "/s/inline/200:size=5000"), events, digest, stream,
+	negative := r.task("negative", "/s/negative/200")
+	negative.Request.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: new(int64(-1))}
+	m.start(r.task("slow", "/s/slow/200:delay=300ms"), r.task("inline", "/s/inline/200:size=5000"), events, digest, negative,
 		r.task("missing", "/s/missing/404"), &pb.Task{Tag: "no URL", Request: new(pb.FetchRequest)}, &pb.Task{Tag: "nothing"},
 		&pb.Task{Tag: "bad URL", Request: &pb.FetchRequest{Url: "http://user@a.example/"}})
-	m.finish("slow", "inline", "events", "digest", "stream", "missing", "no URL", "nothing", "bad URL")
+	m.finish("slow", "inline", "events", "digest", "negative", "missing", "no URL", "nothing", "bad URL")
 	for _, tag := range []string{"slow", "inline", "events", "digest"} {
 		m.wantClass(tag, ok)
 	}
 	m.wantClass("missing", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR)
-	for tag, field := range map[string]string{"stream": "request.body_policy.delivery", "no URL": "request.url", "nothing": "request.url", "bad URL": "request.url"} {
+	for tag, field := range map[string]string{"negative": "request.body_policy.max_size_bytes", "no URL": "request.url", "nothing": "request.url", "bad URL": "request.url"} {
 		m.wantClass(tag, pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST)
 		if e := m.outcomes[tag][0].GetError(); !strings.Contains(e.GetMessage(), field) || e.GetRule() != "P2" || e.GetRetryable() {
 			t.Errorf("task %s: %v, want rule P2, not retryable, and a message that names %s", tag, e, field)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 )
@@ -19,7 +20,9 @@ const (
 // packer packs answers into messages.
 type packer struct {
 	answers  <-chan *taskAnswer
+	chunks   <-chan *taskChunk
 	draining context.Context
+	ending   context.Context // done when the fetches in flight end as SHUTDOWN
 	over     context.Context // done when the handler returns
 	send     func(*outgoing) error
 	limit    time.Duration // how long a send may take
@@ -54,6 +57,11 @@ func (p *packer) run() error {
 				return err
 			}
 			continue
+		case c := <-p.chunks:
+			if err := p.sendChunk(c); err != nil {
+				return err
+			}
+			continue
 		case <-p.over.Done():
 			return p.over.Err()
 		case <-packTimer.C:
@@ -83,6 +91,53 @@ func (p *packer) add(a *taskAnswer) error {
 	p.message.Responses, p.bytes = append(p.message.Responses, a.response), p.bytes+size
 	if len(p.message.Responses) >= packAnswers || p.bytes >= packBytes || len(p.message.Responses)+p.started()-p.ended < packAnswers {
 		return p.flush()
+	}
+	return nil
+}
+
+// sendChunk sends the answers that wait, and then a chunk. They can be in one message if it fits into a
+// pooled buffer.
+func (p *packer) sendChunk(c *taskChunk) error {
+	if err := p.addWaiting(); err != nil {
+		return err
+	}
+	size := sizeOf(&c.task)
+	if p.bytes+size > longAnswer {
+		if err := p.flush(); err != nil {
+			return err
+		}
+	}
+	if c.ctx.Err() != nil || p.ending.Err() != nil { // its outcome need not wait for the caller to read the chunk
+		c.sent <- fetch.ErrCancelled
+		return p.flush()
+	}
+	o, err := c.ticket.pay(c.ctx, &c.response, 1)
+	if err != nil {
+		c.sent <- err
+		return p.flush()
+	}
+	p.memory = append(p.memory, o.memory...)
+	p.message.Responses, p.bytes = append(p.message.Responses, &c.task), p.bytes+size
+	err = p.flush()
+	c.sent <- err
+	return err
+}
+
+// addWaiting adds the answers that wait, so that a chunk does not delay them. There may be more than
+// the tasks of a stream, but then some came later.
+func (p *packer) addWaiting() error {
+	for range maxOpen {
+		select {
+		case a, more := <-p.answers:
+			if !more {
+				return nil
+			}
+			if err := p.add(a); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
 	}
 	return nil
 }

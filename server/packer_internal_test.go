@@ -2,12 +2,17 @@ package server
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 )
 
 // TestPacker checks when a message is sent, by the number of tasks in flight that could fill it.
@@ -58,4 +63,150 @@ func TestPacker(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPackerChunks checks what is sent with a chunk, and what its task is told.
+func TestPackerChunks(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("failed")
+	const small = "a b c"
+	for _, row := range []struct {
+		name   string
+		memory int64 // the budget
+		data   int   // bytes of the chunk
+		over   bool  // its task has ended
+		ending bool  // the server ends all tasks
+		err    error // of the send
+		sent   []string
+		result error
+	}{
+		{"a chunk that fits into the message", 1 << 20, 31 << 10, false, false, nil, []string{small + " chunk"}, nil},
+		{"a chunk that does not", 1 << 20, longAnswer, false, false, nil, []string{small, "chunk"}, nil},
+		{"no memory", 1 << 10, 1000, false, false, nil, []string{small}, fetch.ErrOutOfMemory},
+		{"of a task that has ended", 1 << 20, 1000, true, false, nil, []string{small}, fetch.ErrCancelled},
+		{"at the end of a drain", 1 << 20, 1000, false, true, nil, []string{small}, fetch.ErrCancelled},
+		{"a send that fails", 1 << 20, 1000, false, false, failed, []string{small + " chunk"}, failed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var sent []string
+				ending, end := context.WithCancel(context.Background())
+				defer end()
+				memory := budget.New(row.memory)
+				answers, chunks := make(chan *taskAnswer), make(chan *taskChunk)
+				p := &packer{answers: answers, chunks: chunks, draining: context.Background(), ending: ending, over: t.Context(), limit: time.Minute,
+					stall: func() {}, started: func() int { return 1000 }, message: new(pb.FetchManyResponse),
+					send: func(o *outgoing) error {
+						m, _ := o.message.(*pb.FetchManyResponse)
+						var tags []string
+						for _, r := range m.GetResponses() {
+							tags = append(tags, r.GetTag())
+						}
+						sent = append(sent, strings.Join(tags, " "))
+						if held := memory.Usage()[budget.Answer]; (held > 0) != slices.Contains(tags, "chunk") {
+							t.Errorf("%d bytes are charged for %q", held, tags)
+						}
+						o.release()
+						return row.err
+					}}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				c := &taskChunk{ctx: ctx, ticket: &ticket{admission: &admission{budget: memory}}, sent: make(chan error, 1)}
+				c.task.Tag, c.task.Response = "chunk", &c.response
+				c.response.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, row.data)}}
+				if row.over {
+					cancel()
+				}
+				if row.ending {
+					end()
+				}
+				go func() { chunks <- c }() // all are ready before the packer starts
+				for _, tag := range strings.Fields(small) {
+					go func() { answers <- &taskAnswer{response: &pb.TaskResponse{Tag: tag}} }()
+					synctest.Wait()
+				}
+				done := make(chan error, 1)
+				go func() { done <- p.run() }()
+				if got := <-c.sent; !errors.Is(got, row.result) {
+					t.Errorf("the task gets %v, want %v", got, row.result)
+				}
+				synctest.Wait()
+				if !slices.Equal(sent, row.sent) {
+					t.Errorf("sent %q, want %q", sent, row.sent)
+				}
+				if row.err == nil {
+					close(answers)
+				}
+				if err := <-done; !errors.Is(err, row.err) {
+					t.Errorf("run = %v, want %v", err, row.err)
+				}
+				if held := memory.Usage().Total(); held != 0 {
+					t.Errorf("%d bytes are held at the end", held)
+				}
+			})
+		})
+	}
+}
+
+// TestPackerSendsAnswersBetweenChunks checks that the answers that became ready while a chunk was sent
+// go before the next chunk.
+func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sent []string
+		blocked := make(chan struct{})
+		answers, chunks := make(chan *taskAnswer), make(chan *taskChunk)
+		p := &packer{answers: answers, chunks: chunks, draining: context.Background(), ending: context.Background(), over: t.Context(), limit: time.Minute,
+			stall: func() {}, started: func() int { return 1000 }, message: new(pb.FetchManyResponse),
+			send: func(o *outgoing) error {
+				m, _ := o.message.(*pb.FetchManyResponse)
+				for _, r := range m.GetResponses() {
+					sent = append(sent, r.GetTag())
+				}
+				o.release()
+				<-blocked
+				return nil
+			}}
+		memory := budget.New(1 << 20)
+		for _, tag := range []string{"one", "two"} { // chunks of two large tasks
+			c := &taskChunk{ctx: t.Context(), ticket: &ticket{admission: &admission{budget: memory}}, sent: make(chan error, 1)}
+			c.task.Tag, c.task.Response = tag, &c.response
+			c.response.Event = &pb.FetchResponse_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, 31<<10)}}
+			go func() {
+				for range 3 {
+					select {
+					case chunks <- c:
+						if <-c.sent != nil {
+							return
+						}
+					case <-t.Context().Done():
+					}
+				}
+			}()
+			synctest.Wait()
+		}
+		done := make(chan error, 1)
+		go func() { done <- p.run() }()
+		synctest.Wait() // the first chunk is being sent
+		for i := range 40 {
+			go func() { answers <- &taskAnswer{response: &pb.TaskResponse{Tag: "small"}} }()
+			if i == 19 {
+				synctest.Wait()
+				blocked <- struct{}{}
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		close(blocked)
+		synctest.Wait()
+		close(answers)
+		if err := <-done; err != nil {
+			t.Errorf("run = %v", err)
+		}
+		want := slices.Concat([]string{"one"}, slices.Repeat([]string{"small"}, 40), []string{"two"})
+		if len(sent) != 46 || !slices.Equal(sent[:42], want) {
+			t.Errorf("sent %d, which start with %q; want 46, and %q", len(sent), sent[:min(len(sent), 42)], want)
+		}
+	})
 }

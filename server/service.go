@@ -81,8 +81,9 @@ func (s *service) Fetch(in *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 }
 
 type sendMode struct {
-	unblocked int   // bytes that are sent without waiting for the reader
-	copies    int64 // of each message that are held while it is sent
+	unblocked int     // bytes that are sent without waiting for the reader
+	copies    int64   // of each message that are held while it is sent
+	id        *string // receives the ID of the fetch, if it is set
 }
 
 var gRPCMode = sendMode{unblocked: unblockedBytes, copies: 1}
@@ -103,6 +104,9 @@ func (s *service) fetch(caller context.Context, in *pb.FetchRequest, send func(*
 			t.release()
 		}
 	}()
+	if mode.id != nil {
+		*mode.id = p.req.ID
+	}
 	p.req.InlineCopies = int(mode.copies)
 	ctx, release := context.WithCancel(caller)
 	defer release()

@@ -28,6 +28,7 @@ type openTask struct {
 	start    time.Time
 	sequence int64
 	convert  eventConverter
+	chunk    *taskChunk // nil until the first chunk
 }
 
 // run runs a task and sends its outcome.
@@ -88,7 +89,7 @@ func (t *openTask) fetch() (out *fetch.Outcome, req *fetch.Request) {
 // fetch.
 func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	s := t.many.service
-	p, err := s.prepare(t.many.stream.Context(), t.in, "request.", unaryMode)
+	p, err := s.prepare(t.many.stream.Context(), t.in, "request.", manyMode)
 	quiet := t.in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_UNSPECIFIED // only the outcome is sent
 	t.in = nil
 	if err != nil {
@@ -146,14 +147,49 @@ func (m *many) enter(ctx context.Context, p *place) classify.Class {
 
 // sink is the [fetch.Sink] of the task.
 func (t *openTask) sink(ev fetch.Event) error {
+	if _, ok := ev.(fetch.BodyChunk); ok {
+		return t.sendChunk(ev)
+	}
 	resp := new(pb.FetchResponse)
 	t.convert.event(resp, ev)
 	return t.send(resp)
 }
 
-func (t *openTask) send(resp *pb.FetchResponse) error {
+// number sets the number and the time of an event.
+func (t *openTask) number(resp *pb.FetchResponse) {
 	t.sequence++
 	resp.Sequence, resp.ElapsedOffset = t.sequence, durationpb.New(time.Since(t.start))
+}
+
+// sendChunk sends a chunk, and returns when gRPC has accepted its message. So the chunk is not
+// copied, and at most one chunk of a task waits.
+func (t *openTask) sendChunk(ev fetch.Event) error {
+	c := t.chunk
+	if c == nil {
+		c = &taskChunk{ctx: t.ctx, ticket: t.ticket, sent: make(chan error, 1)}
+		c.task.Tag, c.task.Response = t.tag, &c.response
+		t.chunk = c
+	}
+	t.convert.event(&c.response, ev)
+	t.number(&c.response)
+	select {
+	case t.many.chunks <- c:
+	case <-t.many.over.Done():
+		return t.many.over.Err()
+	}
+	select {
+	case err := <-c.sent:
+		if c.response.Event = nil; err != nil {
+			t.sequence-- // nothing was sent, and more may follow
+		}
+		return err
+	case <-t.many.over.Done(): // the packer may still use c
+		return t.many.over.Err()
+	}
+}
+
+func (t *openTask) send(resp *pb.FetchResponse) error {
+	t.number(resp)
 	o := new(outgoing) // without a ticket the message is in the reserved memory of the stream
 	if t.ticket != nil {
 		var err error

@@ -20,6 +20,7 @@ import (
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
 	"fetchd/observe"
 )
 
@@ -48,8 +49,9 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	w := &web{service: s, logger: cfg.Logger, foreign: http.NewCrossOriginProtection(),
 		hosts: cfg.Hosts}
 	routes := routes{ServeMux: http.NewServeMux()}
-	routes.add("POST", "/v1/fetch", w.call(w.fetch))
-	routes.add("POST", "/v1/fetch:unary", w.call(w.fetchUnary))
+	routes.add("POST", "/v1/fetch", w.call((*webAnswer).read, w.fetch))
+	routes.add("POST", "/v1/fetch:unary", w.call((*webAnswer).read, w.fetchUnary))
+	routes.add("GET POST", rawPath, w.call((*webAnswer).readRaw, w.raw))
 	routes.add("GET", "/v1/descriptor", serveDescriptor)
 	routes.add("GET", "/openapi.json", serveOpenAPI)
 	routes.add("GET", "/healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
@@ -92,14 +94,20 @@ func serveDescriptor(rw http.ResponseWriter, _ *http.Request) {
 	_, _ = rw.Write(descriptor) // an error means that the client is gone
 }
 
-// call returns the handler of a method. It reads the request and logs a line.
-func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error) http.HandlerFunc {
+type (
+	readFunc func(*webAnswer, *http.Request, *budget.Lease) (*pb.FetchRequest, error)
+	callFunc func(context.Context, *pb.FetchRequest, *webAnswer) error
+)
+
+// call returns the handler of a method, which read reads the request of. It logs a line.
+func (w *web) call(read readFunc, method callFunc) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
-		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), stall: w.service.stall, admission: w.service.admission}
+		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), stall: w.service.stall,
+			noMemory: func(things string) error { return w.service.admission.noMemory(r.Context(), things) }}
 		began := time.Now()
 		w.service.calls.Add(1)
 		defer w.service.calls.Add(-1)
-		err := w.runGuarded(method, r, out)
+		err := w.runGuarded(read, method, r, out)
 		st := status.Convert(err)
 		if err != nil {
 			out.fail(st)
@@ -113,11 +121,12 @@ func (w *web) call(method func(ctx context.Context, in *pb.FetchRequest, out *we
 			level = slog.LevelDebug // unauthenticated clients must not fill the log
 		}
 		logCall(r.Context(), w.logger, level, slog.String("http.path", r.URL.Path), began, st, text)
+		out.abort()
 	}
 }
 
 // runGuarded admits a request, reads it and calls method. A panic ends only this call.
-func (w *web) runGuarded(method func(context.Context, *pb.FetchRequest, *webAnswer) error, r *http.Request, out *webAnswer) (err error) {
+func (w *web) runGuarded(read readFunc, method callFunc, r *http.Request, out *webAnswer) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = logPanic(r.Context(), w.logger, "panic in a call", p)
@@ -135,7 +144,7 @@ func (w *web) runGuarded(method func(context.Context, *pb.FetchRequest, *webAnsw
 		return err
 	}
 	memory := w.service.budget.Lease(callerOf(ctx))
-	in, err := out.read(r, memory)
+	in, err := read(out, r, memory)
 	memory.Close()
 	if err != nil {
 		return err
@@ -149,10 +158,12 @@ func (w *web) admit(r *http.Request) (context.Context, error) {
 	if w.service.draining.Err() != nil {
 		return nil, status.Error(codes.Unavailable, "the server is shutting down: call another replica")
 	}
-	if err := w.foreign.Check(r); err != nil {
+	unsafe := *r
+	unsafe.Method = http.MethodPost // Check lets each GET pass, but a GET fetches too
+	if err := w.foreign.Check(&unsafe); err != nil {
 		return nil, status.Error(codes.PermissionDenied, "a page of another origin may not call this service")
 	}
-	if browser := r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""; !w.hostIsOurs(r, browser) {
+	if !w.hostIsOurs(r, fromBrowser(r)) {
 		return nil, foreignHost(r).Err()
 	}
 	ctx := observe.FromHeader(r.Context(), r.Header)
@@ -172,6 +183,17 @@ func (w *web) page(console http.Handler) http.HandlerFunc {
 		}
 		console.ServeHTTP(rw, r)
 	}
+}
+
+// fromBrowser reports whether a page may have sent a request. A page cannot leave these headers out.
+// Without TLS, a GET of a page to its own host has only Accept-Language. Node's fetch sends that too,
+// but with Sec-Fetch-Mode, which a browser never sends without Sec-Fetch-Site.
+func fromBrowser(r *http.Request) bool {
+	if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
+		return true
+	}
+	_, language := r.Header["Accept-Language"]
+	return language && r.Method != http.MethodPost && r.Header.Get("Sec-Fetch-Mode") == ""
 }
 
 func foreignHost(r *http.Request) *status.Status {
@@ -207,7 +229,7 @@ func (w *web) fetch(ctx context.Context, in *pb.FetchRequest, out *webAnswer) er
 	out.contentType, out.filename = "application/x-ndjson", "fetch.ndjson"
 	return w.service.fetch(ctx, in, func(o *outgoing) error {
 		defer o.release()
-		return out.write(o.message, true)
+		return out.write(o.message, o.size, o.lease(), true)
 	}, webMode)
 }
 
@@ -216,7 +238,7 @@ func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswe
 	_, err := w.service.fetchUnary(ctx, in, "", webMode.copies, func(resp *pb.FetchUnaryResponse, t *ticket) error {
 		defer t.release()
 		out.contentType, out.filename = "application/json", "fetch.json"
-		return out.write(resp, false)
+		return out.write(resp, sizeOf(resp), t.memory, false)
 	})
 	return err
 }

@@ -5,8 +5,51 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 )
+
+// TestFromBrowser checks which requests may come from a page.
+func TestFromBrowser(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, method string
+		header       http.Header
+		want         bool
+	}{
+		{"curl", "GET", http.Header{"User-Agent": {"curl/8"}, "Accept": {"*/*"}}, false},
+		{"a page", "POST", http.Header{"Origin": {"http://a.example"}}, true},
+		{"a page of a new browser", "GET", http.Header{"Sec-Fetch-Site": {"same-origin"}, "Sec-Fetch-Mode": {"cors"}, "Accept-Language": {"en"}}, true},
+		{"a page of this host without TLS", "GET", http.Header{"Accept-Language": {"en"}}, true},
+		{"a page that sends no language", "HEAD", http.Header{"Accept-Language": {""}}, true},
+		{"Node's fetch", "GET", http.Header{"Accept-Language": {"*"}, "Sec-Fetch-Mode": {"cors"}}, false},
+		{"a program that sends a language", "POST", http.Header{"Accept-Language": {"en"}}, false},
+	} {
+		if got := fromBrowser(&http.Request{Method: row.method, Header: row.header}); got != row.want {
+			t.Errorf("%s: %t, want %t", row.name, got, row.want)
+		}
+	}
+}
+
+// TestSetURL checks that a URL in a header is one line of ASCII, and whole or not there.
+func TestSetURL(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, url, want string }{
+		{"a URL", "http://a.example/?q=%20#x", "http://a.example/?q=%20#x"},
+		{"none", "", ""},
+		{"line ends", "http://a.example/\r\nSet-Cookie: a=b", "http://a.example/%0D%0ASet-Cookie:%20a=b"},
+		{"not ASCII", "http://a.example/\u00e9\x7f", "http://a.example/%C3%A9%7F"},
+		{"not UTF-8", "http://a.example/\xff", "http://a.example/%FF"},
+		{"the longest", strings.Repeat("a", maxURLHeader), strings.Repeat("a", maxURLHeader)},
+		{"too long", strings.Repeat("a", maxURLHeader+1), ""},
+		{"too long when escaped", strings.Repeat(" ", maxURLHeader/2), ""},
+	} {
+		h := make(http.Header)
+		if setURL(h, "Name", row.url); h.Get("Name") != row.want {
+			t.Errorf("%s: %.100q, want %.100q", row.name, h.Get("Name"), row.want)
+		}
+	}
+}
 
 // TestHostIsOurs checks which Host of a browser is accepted (DNS rebinding).
 func TestHostIsOurs(t *testing.T) {

@@ -329,7 +329,7 @@ func TestWebConsole(t *testing.T) {
 func TestWebMethods(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const notFound = "POST /v1/fetch, POST /v1/fetch:unary, GET /v1/descriptor"
+	const notFound = "POST /v1/fetch, POST /v1/fetch:unary, GET|POST /v1/raw, GET /v1/descriptor"
 	for _, row := range []struct {
 		method, path string
 		status       int

@@ -27,10 +27,13 @@ type webAnswer struct {
 	stall       time.Duration
 	contentType string
 	filename    string
-	admission   *admission
-	quotes      bool // an error may quote the request, including secrets
-	started     bool // the head is written
-	admitted    bool // the caller is authenticated
+	noMemory    func(things string) error // returns the error of a call that there is no memory for
+	quotes      bool                      // an error may quote the request, including secrets
+	started     bool                      // the head is written
+	admitted    bool                      // the caller is authenticated
+	raw         bool                      // the answer is a body as bytes
+	broken      bool                      // the answer must end abnormally
+	status      int                       // of an error, if it is not that of the code
 }
 
 // read reads the request and charges its memory.
@@ -38,32 +41,41 @@ func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
 		return nil, status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
 	}
-	if r.ContentLength > maxJSONBytes {
-		return nil, errLongJSON()
+	body, err := a.readBody(r, memory, maxJSONBytes, errLongJSON)
+	if err != nil {
+		return nil, err
 	}
-	_ = a.control.SetReadDeadline(time.Now().Add(firstMessageTime)) // if it is not supported, other limits apply
-	body, err := readCharged(http.MaxBytesReader(a.rw, r.Body, maxJSONBytes), memory)
-	if errors.Is(err, fetch.ErrOutOfMemory) {
-		return nil, a.admission.noMemory(r.Context(), "requests")
-	}
-	if long := new(http.MaxBytesError); errors.As(err, &long) {
-		return nil, errLongJSON()
-	} else if err != nil {
-		return nil, status.Error(codes.DeadlineExceeded, "the request did not arrive in time")
-	}
-	_ = a.control.SetReadDeadline(time.Time{}) // from here on net/http reads only to notice that the caller is gone
 	if n := jsonElements(body); n > maxElements {
 		return nil, status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxElements)
 	} else if !memory.Grow(budget.Receiving, int64(n)*elementBytes) {
-		return nil, a.admission.noMemory(r.Context(), "requests")
+		return nil, a.noMemory("requests")
 	}
 	in := new(pb.FetchRequest)
 	a.quotes = true
-	if err := readJSON(body, in, ""); err != nil {
+	if err := readJSON(body, in, "the request"); err != nil {
 		return nil, err
 	}
 	a.quotes = false
 	return in, nil
+}
+
+// readBody reads the body of a call, which may have up to limit bytes, and charges its memory.
+func (a *webAnswer) readBody(r *http.Request, memory *budget.Lease, limit int64, tooLong func() error) ([]byte, error) {
+	if r.ContentLength > limit {
+		return nil, tooLong()
+	}
+	_ = a.control.SetReadDeadline(time.Now().Add(firstMessageTime)) // if it is not supported, other limits apply
+	body, err := readCharged(http.MaxBytesReader(a.rw, r.Body, limit), memory)
+	if errors.Is(err, fetch.ErrOutOfMemory) {
+		return nil, a.noMemory("requests")
+	}
+	if long := new(http.MaxBytesError); errors.As(err, &long) {
+		return nil, tooLong()
+	} else if err != nil {
+		return nil, status.Error(codes.DeadlineExceeded, "the request did not arrive in time")
+	}
+	_ = a.control.SetReadDeadline(time.Time{}) // from here on net/http reads only to notice that the caller is gone
+	return body, nil
 }
 
 // errLongJSON returns the error of a request that is too long. It is not read to its end.
@@ -115,16 +127,34 @@ func jsonElements(text []byte) int {
 	return n
 }
 
-// write sends a message. If it is one line of many, write flushes it.
-func (a *webAnswer) write(m proto.Message, line bool) error {
+// chargeText charges n bytes of an answer in addition to its message.
+func (a *webAnswer) chargeText(n int, memory *budget.Lease) error {
+	if n > 0 && !memory.Grow(budget.Answer, int64(n)) {
+		return a.noMemory("answers")
+	}
+	return nil
+}
+
+// write sends a message of size bytes, which memory is charged for. If it is one line of many, write
+// flushes it.
+func (a *webAnswer) write(m proto.Message, size int, memory *budget.Lease, line bool) error {
 	text, err := messagejson.Marshal(m)
 	if err != nil {
+		return err
+	}
+	// Names and default values make a message of many small fields up to eight times longer.
+	if err := a.chargeText(len(text)-int(webMode.copies-1)*size, memory); err != nil {
 		return err
 	}
 	a.start(http.StatusOK)
 	if line {
 		text = append(text, '\n')
 	}
+	return a.writeBytes(text, line)
+}
+
+// writeBytes sends a part of the body, and flushes it if more may follow later.
+func (a *webAnswer) writeBytes(text []byte, flush bool) error {
 	for len(text) > 0 {
 		_ = a.control.SetWriteDeadline(time.Now().Add(a.stall)) // an error here is harmless, as in read
 		n, err := a.rw.Write(text[:min(len(text), 64<<10)])
@@ -134,7 +164,7 @@ func (a *webAnswer) write(m proto.Message, line bool) error {
 		text = text[n:]
 	}
 	defer func() { _ = a.control.SetWriteDeadline(time.Time{}) }() // HTTP/2 resets the stream at the deadline even if nothing is being written
-	if !line {
+	if !flush {
 		return nil
 	}
 	return a.control.Flush()
@@ -153,7 +183,14 @@ func (a *webAnswer) start(code int) {
 
 // fail sends a status: as the answer, or as its last line if the answer has started.
 func (a *webAnswer) fail(st *status.Status) {
-	if !a.started {
+	switch {
+	case a.started && a.raw:
+		a.broken = true
+		return
+	case a.status != 0:
+		sendStatus(a.rw, a.status, st)
+		return
+	case !a.started:
 		writeStatus(a.rw, st)
 		return
 	}

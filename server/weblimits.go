@@ -45,7 +45,7 @@ func (w *web) bounded(next http.Handler) http.Handler {
 			writeStatus(rw, status.Convert(w.service.admission.noMemory(r.Context(), "requests")))
 			return
 		}
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		if r.URL.Path != rawPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 			endInTime(rw, func() { w.strangers(next, rw, r) })
 			return
 		}

@@ -3759,7 +3759,6 @@ type Task struct {
 	// without an outcome. A duplicate ends the call with INVALID_ARGUMENT.
 	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
 	// What to fetch. An unset event_level means OUTCOME, and an unset delivery means INLINE.
-	// Deliveries STREAM and AUTO are rejected as malformed.
 	Request       *FetchRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

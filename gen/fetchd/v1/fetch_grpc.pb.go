@@ -54,7 +54,13 @@ type FetchServiceClient interface {
 	// exactly one for each task, and carry the tag of the task.
 	//
 	// A malformed task gets the outcome INVALID_REQUEST. A task that exceeds the caller's
-	// quota waits. The server reads no further messages while 256 tasks are in flight.
+	// quota waits. So does a task while 256 are in flight, and the server reads no further
+	// message before the tasks of the last one have started.
+	//
+	// Bodies of any size are streamed with delivery STREAM or AUTO. The chunks of several
+	// tasks alternate, and between two chunks of one task every outcome that is ready is
+	// sent. If the caller reads nothing for 30 s, the call ends with ABORTED, reason
+	// CONSUMER_STALLED.
 	//
 	// Half-close the stream when there are no more tasks. The server finishes the tasks in
 	// flight and then ends the call with OK.
@@ -158,7 +164,13 @@ type FetchServiceServer interface {
 	// exactly one for each task, and carry the tag of the task.
 	//
 	// A malformed task gets the outcome INVALID_REQUEST. A task that exceeds the caller's
-	// quota waits. The server reads no further messages while 256 tasks are in flight.
+	// quota waits. So does a task while 256 are in flight, and the server reads no further
+	// message before the tasks of the last one have started.
+	//
+	// Bodies of any size are streamed with delivery STREAM or AUTO. The chunks of several
+	// tasks alternate, and between two chunks of one task every outcome that is ready is
+	// sent. If the caller reads nothing for 30 s, the call ends with ABORTED, reason
+	// CONSUMER_STALLED.
 	//
 	// Half-close the stream when there are no more tasks. The server finishes the tasks in
 	// flight and then ends the call with OK.

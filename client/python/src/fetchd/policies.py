@@ -11,7 +11,7 @@ Headers = Union[Mapping[str, str], Iterable[Tuple[str, str]]]
 
 RedirectScope = Literal["any", "same_host", "same_origin"]
 RetryProfile = Literal["standard", "download"]
-BodyDelivery = Literal["stream", "inline", "digest", "none"]
+BodyDelivery = Literal["stream", "inline", "digest", "none", "auto"]
 OversizeAction = Literal["fail", "truncate"]
 BodyRecovery = Literal["none", "resume", "restart"]
 EventLevel = Literal["outcome", "attempts", "all"]

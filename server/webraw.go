@@ -1,0 +1,358 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"fetchd/classify"
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/budget"
+	"fetchd/internal/messagejson"
+)
+
+const (
+	// rawPath is the path of calls whose answer is the body as bytes.
+	rawPath = "/v1/raw"
+	// requestHeader is the header of such a call that has a FetchRequest in JSON.
+	requestHeader = "Fetchd-Request"
+	// maxURLHeader is the maximum length of a URL in a header. Many clients reject an answer
+	// whose headers exceed 8 KiB.
+	maxURLHeader = 4 << 10
+	// maxTypeHeader is the maximum length of a header of the origin that is passed on.
+	maxTypeHeader = 256
+	// anyType is the type of a body whose origin gave none, or none that can be passed on.
+	anyType = "application/octet-stream"
+)
+
+// rawMode is for bodies as bytes: a chunk is written as it is. The JSON of a failure is charged
+// when it is made.
+var rawMode = sendMode{unblocked: math.MaxInt, copies: 1}
+
+// readRaw reads a call of /v1/raw: the URL from the query, the rest of the request from a header,
+// and the body.
+func (a *webAnswer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchRequest, error) {
+	a.raw = true
+	if !r.ProtoAtLeast(1, 1) {
+		a.status = http.StatusHTTPVersionNotSupported
+		return nil, status.Error(codes.Unimplemented, "HTTP/1.0 cannot show that a body broke: use HTTP/1.1 or HTTP/2")
+	}
+	sent := r.Header.Values(requestHeader)
+	if len(sent) == 0 && bearer(r.Header.Values("Authorization")) == "" {
+		return nil, status.Errorf(codes.PermissionDenied, "the call has neither Authorization: Bearer TOKEN nor %[1]s: send the header %[1]s: {}, which a page of another site cannot set", requestHeader)
+	}
+	in := new(pb.FetchRequest)
+	a.quotes = true
+	if len(sent) > 1 {
+		return nil, status.Errorf(codes.InvalidArgument, "the header %s is given %d times: give it once", requestHeader, len(sent))
+	}
+	if len(sent) == 1 {
+		if err := readJSON([]byte(sent[0]), in, "the header "+requestHeader); err != nil {
+			return nil, err
+		}
+	}
+	var v violations
+	v.rawURL(r.URL.RawQuery, in)
+	v.rawRequest(r, in)
+	if err := v.err(); err != nil {
+		return nil, err
+	}
+	if r.Method == http.MethodPost {
+		body, err := a.readBody(r, memory, fetch.MaxRequestBodyBytes, errLongBody)
+		if err != nil {
+			return nil, err
+		}
+		in.Body = body
+		addContentHeaders(in, r.Header)
+	}
+	in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
+	if in.BodyPolicy == nil {
+		in.BodyPolicy = new(pb.BodyPolicy)
+	}
+	if in.BodyPolicy.Delivery == pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED {
+		in.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_AUTO
+	}
+	a.quotes = false
+	return in, nil
+}
+
+// rawURL reads the query. Its only parameter is the URL of the fetch.
+func (v *violations) rawURL(query string, in *pb.FetchRequest) {
+	const remedy = "percent-encode the URL, as in: curl -G --data-urlencode url=https://example.com/?q=1"
+	given, err := url.ParseQuery(query)
+	for name := range given {
+		if name != "url" {
+			v.add("url", "is followed by the parameter %.40q: %s", name, remedy)
+			return
+		}
+	}
+	switch urls := given["url"]; {
+	case err != nil:
+		v.add("url", "cannot be decoded: %s", remedy)
+	case len(urls) != 1:
+		v.add("url", "is given %d times: give the query parameter url once, and %s", len(urls), remedy)
+	case in.GetUrl() != "":
+		v.add("url", "is set in %s: give it as the query parameter url", requestHeader)
+	default:
+		in.Url = urls[0]
+	}
+}
+
+// rawRequest checks what the call cannot express, and sets the method.
+func (v *violations) rawRequest(r *http.Request, in *pb.FetchRequest) {
+	switch {
+	case in.GetMethod() == "":
+		in.Method = r.Method
+	case r.Method != http.MethodPost && in.GetMethod() != r.Method:
+		v.add("method", "is %.10q in %s, but the call is a %s: call with POST", in.GetMethod(), requestHeader, r.Method)
+	}
+	if len(in.GetBody()) > 0 {
+		v.add("body", "is set in %s: send it as the body of a POST", requestHeader)
+	}
+	if r.Method != http.MethodPost && r.ContentLength != 0 {
+		v.add("body", "is sent with %s: call with POST", r.Method)
+	}
+	if l := in.GetEventLevel(); l > pb.EventLevel_EVENT_LEVEL_OUTCOME {
+		v.add("event_level", "is %s, but this path sends no events: leave it out, or call /v1/fetch", l)
+	}
+	switch d := in.GetBodyPolicy().GetDelivery(); d {
+	case pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED, pb.BodyDelivery_BODY_DELIVERY_STREAM, pb.BodyDelivery_BODY_DELIVERY_AUTO:
+	default:
+		v.add("body_policy.delivery", "is %s, but this path sends the body: leave it out, or call /v1/fetch:unary", d)
+	}
+	if in.GetBodyPolicy().GetRecovery() == pb.BodyRecovery_BODY_RECOVERY_RESTART {
+		v.add("body_policy.recovery", "is BODY_RECOVERY_RESTART, but bytes that were sent cannot be taken back: use BODY_RECOVERY_RESUME, or call /v1/fetch")
+	}
+}
+
+// errLongBody returns the error of a body that is too long. It is not read to its end.
+func errLongBody() error {
+	v := violations{fields: []*errdetails.BadRequest_FieldViolation{{Field: "body", Reason: reasonTooLarge,
+		Description: fmt.Sprintf("has more than %d bytes: send at most that", fetch.MaxRequestBodyBytes)}}}
+	return v.err()
+}
+
+// addContentHeaders adds the headers of the call that describe its body, unless the request has
+// them.
+func addContentHeaders(in *pb.FetchRequest, sent http.Header) {
+	for _, name := range []string{"Content-Type", "Content-Encoding"} {
+		if value := sent.Get(name); value != "" && len(in.GetBody()) > 0 && !hasHeader(in, name) {
+			in.Headers = append(in.Headers, &pb.Header{Name: name, Value: value})
+		}
+	}
+}
+
+func hasHeader(in *pb.FetchRequest, name string) bool {
+	for _, h := range in.GetHeaders() {
+		if strings.EqualFold(h.GetName(), name) {
+			return true
+		}
+	}
+	return false
+}
+
+// raw sends the body as bytes.
+func (w *web) raw(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
+	a := &rawAnswer{webAnswer: out, coded: in.GetBodyPolicy().GetKeepEncoding() || hasHeader(in, "Accept-Encoding"), head: in.GetMethod() == http.MethodHead}
+	mode := rawMode
+	mode.id = &a.id
+	return w.service.fetch(ctx, in, a.send, mode)
+}
+
+// rawAnswer writes the body of a fetch as the body of an answer. The status of the answer is that of
+// the outcome. The status of the origin is only in a header.
+type rawAnswer struct {
+	*webAnswer
+	id     string // of the fetch
+	coded  bool   // the body is in the content coding of the origin
+	head   bool   // the fetch is a HEAD
+	latest *pb.ResponseStarted
+}
+
+// send writes an event.
+func (a *rawAnswer) send(o *outgoing) error {
+	defer o.release()
+	m, ok := o.message.(*pb.FetchResponse)
+	if !ok {
+		return status.Error(codes.Internal, "internal error")
+	}
+	switch e := m.GetEvent().(type) {
+	case *pb.FetchResponse_ResponseStarted:
+		a.latest = &pb.ResponseStarted{Url: e.ResponseStarted.GetUrl(), Response: bodyHead(e.ResponseStarted.GetResponse())}
+	case *pb.FetchResponse_BodyChunk:
+		if !a.started {
+			a.startBody()
+		}
+		return a.writeBytes(e.BodyChunk.GetData(), true)
+	case *pb.FetchResponse_Outcome:
+		return a.finish(o, e.Outcome)
+	}
+	return nil
+}
+
+// bodyHead returns the part of a response that the answer needs. The charge of the message ends
+// when it is sent.
+func bodyHead(r *pb.HttpResponse) *pb.HttpResponse {
+	short := shortResponse(r)
+	for _, h := range r.GetHeaders() {
+		switch http.CanonicalHeaderKey(h.GetName()) {
+		case "Content-Type", "Content-Encoding":
+			if len(h.GetValue()) <= maxTypeHeader {
+				short.Headers = append(short.Headers, &pb.Header{Name: h.GetName(), Value: strings.Clone(h.GetValue())})
+			}
+		}
+	}
+	return short
+}
+
+// startBody starts an answer whose body is streamed. What is not known yet follows in trailers.
+func (a *rawAnswer) startBody() {
+	header := a.rw.Header()
+	header.Set("Trailer", "Fetchd-Outcome, Fetchd-Attempts, Fetchd-Rule, Fetchd-Sha256")
+	header.Set("Fetchd-Id", a.id)
+	a.setResponse(a.latest.GetUrl(), a.latest.GetResponse())
+	a.start(http.StatusOK)
+}
+
+// setResponse sets the headers that describe the response of the origin.
+func (a *rawAnswer) setResponse(url string, r *pb.HttpResponse) {
+	header := a.rw.Header()
+	setURL(header, "Fetchd-Final-Url", url)
+	if code := r.GetStatusCode(); code != 0 {
+		header.Set("Fetchd-Status-Code", strconv.Itoa(int(code)))
+	}
+	a.contentType, a.filename = passed(r, "Content-Type"), "body.bin"
+	if a.contentType == "" {
+		a.contentType = anyType
+	}
+	if coding := passed(r, "Content-Encoding"); a.coded && coding != "" {
+		header.Set("Content-Encoding", coding)
+	}
+}
+
+// passed returns the value of a response header if it can be passed on: it is short, and a client
+// cannot misread it.
+func passed(r *pb.HttpResponse, name string) string {
+	for _, h := range r.GetHeaders() {
+		if value := h.GetValue(); http.CanonicalHeaderKey(h.GetName()) == name {
+			if len(value) > maxTypeHeader || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
+				return ""
+			}
+			return value
+		}
+	}
+	return ""
+}
+
+// setURL sets a header to a URL from an origin. It leaves out a URL that is too long for many
+// clients: a part of it would be another URL.
+func setURL(header http.Header, name, text string) {
+	var escaped strings.Builder
+	for i := range len(text) {
+		if c := text[i]; c > ' ' && c <= '~' {
+			_ = escaped.WriteByte(c) // the error is always nil
+		} else {
+			fmt.Fprintf(&escaped, "%%%02X", c)
+		}
+	}
+	if value := escaped.String(); value != "" && len(value) <= maxURLHeader {
+		header.Set(name, value)
+	}
+}
+
+// finish ends the answer with the outcome.
+func (a *rawAnswer) finish(o *outgoing, out *pb.FetchOutcome) error {
+	header := a.rw.Header()
+	success := out.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS
+	if a.started && !success {
+		a.broken = true // trailers would say that the answer is complete
+		return nil
+	}
+	header.Set("Fetchd-Outcome", classify.Kind(out.GetKind()).String())
+	header.Set("Fetchd-Attempts", strconv.Itoa(int(out.GetAttempts())))
+	header.Set("Fetchd-Rule", out.GetRule())
+	if sum := out.GetBodySummary().GetSha256(); sum != "" && success {
+		header.Set("Fetchd-Sha256", sum)
+	}
+	if a.started {
+		return nil // these are trailers
+	}
+	header.Set("Fetchd-Id", out.GetFetchId())
+	a.setResponse(out.GetFinalUrl(), out.GetResponse())
+	switch out.GetKind() {
+	case pb.OutcomeKind_OUTCOME_KIND_SUCCESS:
+		return a.whole(out)
+	case pb.OutcomeKind_OUTCOME_KIND_FAILED:
+		return a.problem(o, out)
+	default: // NOT_MODIFIED and REDIRECT
+		if hops := out.GetHops(); len(hops) > 0 {
+			setURL(header, "Fetchd-Location-Url", hops[len(hops)-1].GetLocationUrl())
+		}
+		header.Del("Content-Encoding")
+		a.started = true
+		a.rw.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+}
+
+// whole sends a body that is in the outcome.
+func (a *rawAnswer) whole(out *pb.FetchOutcome) error {
+	length, known := int64(len(out.GetInlineBody())), true
+	if r := out.GetResponse(); a.head { // the length of the body that a GET would get
+		length, known = r.GetContentLength(), r.ContentLength != nil && (a.coded || passed(r, "Content-Encoding") == "")
+	}
+	if known {
+		a.rw.Header().Set("Content-Length", strconv.FormatInt(length, 10))
+	}
+	a.start(http.StatusOK)
+	return a.writeBytes(out.GetInlineBody(), false)
+}
+
+// problem sends a failure as problem details (RFC 9457).
+func (a *rawAnswer) problem(o *outgoing, out *pb.FetchOutcome) error {
+	header, failed := a.rw.Header(), out.GetError()
+	header.Del("Content-Encoding")
+	a.contentType, a.filename = "application/problem+json", ""
+	if failed.GetRetryable() && failed.GetRetryAfter() != nil {
+		wait := failed.GetRetryAfter().AsDuration()
+		header.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
+	}
+	outcome, err := messagejson.Marshal(out)
+	if err != nil {
+		return err
+	}
+	if err := a.chargeText(2*len(outcome), o.lease()); err != nil {
+		return err
+	}
+	head, err := json.Marshal(struct {
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail,omitempty"`
+	}{"urn:fetchd:error:" + classify.Class(failed.GetErrorClass()).String(), failed.GetMessage(), http.StatusBadGateway, failed.GetDetail()})
+	if err != nil {
+		return err
+	}
+	text := append(append(head[:len(head)-1], `,"outcome":`...), outcome...)
+	text = append(text, "}\n"...)
+	a.start(http.StatusBadGateway)
+	return a.writeBytes(text, false)
+}
+
+// abort ends an answer so that the client sees that it is not complete.
+func (a *webAnswer) abort() {
+	if a.broken {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends this request alone
+	}
+}
