@@ -20,11 +20,11 @@ const (
 // ManyOptions change how [Client.Many] works. The zero value is usable.
 type ManyOptions struct {
 	// Open is the maximum number of fetches whose results the caller has not received yet,
-	// up to 256. Zero or less means 64. It also bounds memory: that many bodies of up to
-	// 1 MiB may wait.
+	// up to 256. Zero or less means 64. It also bounds memory: that many bodies may wait, of
+	// up to 1 MiB or, with delivery AUTO or STREAM, max_size_bytes; see [Task].Request.
 	Open int
-	// OnEvent is called for the events of each request that sets event_level; others send
-	// none. It is called from several goroutines and blocks the stream while it runs.
+	// OnEvent is called for the events of each request that sets event_level, except body
+	// chunks; others send none, except the head of a streamed body. It is called from several goroutines and blocks the stream while it runs.
 	// May be nil.
 	OnEvent func(*pb.FetchRequest, *pb.FetchResponse)
 }
@@ -33,7 +33,7 @@ type ManyOptions struct {
 type Result struct {
 	// Request is the pointer that the sequence yielded.
 	Request *pb.FetchRequest
-	// Outcome holds the body in inline_body. It is nil if no outcome arrived. The error then
+	// Outcome holds the body of a success in inline_body; see [Task].Request. It is nil if no outcome arrived. The error then
 	// matches [ErrLost] if requests may have been made; with any other error none was sent.
 	Outcome *pb.FetchOutcome
 }

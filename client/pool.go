@@ -40,14 +40,16 @@ var errPoolClosed = fmt.Errorf("fetch on a pool: %w", fs.ErrClosed)
 
 // Task is one fetch of a [Pool].
 type Task struct {
-	// Request says what to fetch. Its body arrives in the outcome, up to 1 MiB.
+	// Request says what to fetch. The body of a success is in inline_body of the outcome, up
+	// to 1 MiB. With delivery AUTO or STREAM it may have max_size_bytes, or 16 MiB if that is
+	// unset. A longer one is cancelled, and the error matches ErrBodyTooLong.
 	// An unset event_level means that no events are sent. It must not be changed until the
 	// fetch has ended.
 	Request *pb.FetchRequest
 	// SendBefore is the time after which the fetch is not sent any more. Zero means no limit.
 	SendBefore time.Time
-	// OnEvent is called for each event before the outcome. It blocks the stream while it
-	// runs, and is not called after Do has returned. May be nil.
+	// OnEvent is called for each event before the outcome, except body chunks. It blocks the
+	// stream while it runs, and is not called after Do has returned. May be nil.
 	OnEvent func(*pb.FetchResponse)
 }
 
@@ -81,6 +83,33 @@ type call struct {
 	over    bool
 	outcome *pb.FetchOutcome
 	err     error
+
+	// Used by the goroutine that receives on the stream.
+	parts *assembly // of a streamed body; nil until its head
+	fault error     // why the body cannot be used
+}
+
+// take adds an event to the body. It returns an error if the body cannot be used from now on.
+func (c *call) take(m *pb.FetchResponse) error {
+	if c.parts == nil {
+		if m.GetResponseStarted() == nil && m.GetBodyChunk() == nil {
+			return nil
+		}
+		c.parts = new(assembly)
+	}
+	if c.fault != nil {
+		return nil
+	}
+	limit := int64(defaultBodyBytes)
+	if p := c.Request.GetBodyPolicy(); p != nil && p.MaxSizeBytes != nil {
+		limit = p.GetMaxSizeBytes()
+	}
+	if c.fault = c.parts.add(m, limit); c.fault != nil {
+		c.parts.body = nil
+	} else if o := m.GetOutcome(); o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && c.parts.begun {
+		o.InlineBody = c.parts.whole()
+	}
+	return c.fault
 }
 
 // settleLocked ends c. The caller calls c.done after it has released the lock.
@@ -237,7 +266,7 @@ func (p *Pool) start(c *call) error {
 	}
 	p.tags++
 	c.wire.Tag, c.wire.Request = strconv.FormatUint(p.tags, 36), c.Request
-	c.sent, c.over = false, false
+	c.sent, c.over, c.parts = false, false, nil
 	p.waitLocked(c)
 	p.fillLocked()
 	return nil
@@ -294,8 +323,7 @@ func (p *Pool) cancelSent(c *call, settled <-chan struct{}) (*pb.FetchOutcome, e
 		<-settled
 		return c.outcome, c.err
 	}
-	s.cancels = append(s.cancels, c.wire.Tag)
-	notify(s.wake)
+	s.cancelLocked(c)
 	p.mu.Unlock()
 	timer := time.NewTimer(cancelTimeout)
 	defer timer.Stop()

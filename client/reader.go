@@ -52,11 +52,7 @@ type reader struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	stream grpc.ServerStreamingClient[pb.FetchResponse]
-	head   *pb.ResponseStarted // the last one
-	begun  bool                // a body byte has arrived
-
-	offset   int64 // of the end of the body so far
-	expected int64 // of the next chunk: lower than offset after the head of a new body
+	position
 }
 
 func (c *Client) fetch(ctx context.Context, request *pb.FetchRequest) (reader, error) {
@@ -79,29 +75,10 @@ func (r *reader) next() (*pb.FetchResponse, error) {
 	case err != nil:
 		return nil, statusError(r.ctx, err)
 	}
-	switch e := m.GetEvent().(type) {
-	case *pb.FetchResponse_ResponseStarted:
-		r.head = e.ResponseStarted
-		if !r.begun {
-			r.offset = r.head.GetBodyOffsetBytes()
-		}
-		// An attempt that fails before it delivers a byte takes nothing back: a later one may
-		// continue the body where it is.
-		r.expected = min(r.head.GetBodyOffsetBytes(), r.offset)
-	case *pb.FetchResponse_BodyChunk:
-		switch {
-		case r.head == nil:
-			return nil, fmt.Errorf("%w: a body came before its head", ErrContract)
-		case e.BodyChunk.GetOffsetBytes() != r.expected:
-			return nil, fmt.Errorf("%w: the body continues at byte %d, want %d", ErrContract, e.BodyChunk.GetOffsetBytes(), r.expected)
-		}
-		r.begun = true
-		r.expected += int64(len(e.BodyChunk.GetData()))
-		r.offset = r.expected
-	case *pb.FetchResponse_Outcome:
-		if e.Outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
-			r.offset = r.expected // lower if the new body is empty
-		}
+	if err := r.take(m); err != nil {
+		return nil, err
+	}
+	if m.GetOutcome() != nil {
 		switch after, err := r.stream.Recv(); {
 		case err == nil:
 			return nil, fmt.Errorf("%w: an event %T came after the outcome", ErrContract, after.GetEvent())
@@ -111,3 +88,79 @@ func (r *reader) next() (*pb.FetchResponse, error) {
 	}
 	return m, nil
 }
+
+// position is the position in the body of one fetch. It checks that the pieces fit together.
+type position struct {
+	head  *pb.ResponseStarted // the last one
+	begun bool                // a body byte has arrived
+
+	offset   int64 // of the end of the body so far
+	expected int64 // of the next chunk: lower than offset after the head of a new body
+}
+
+// take checks the next message of the fetch. An error matches [ErrContract].
+func (p *position) take(m *pb.FetchResponse) error {
+	switch e := m.GetEvent().(type) {
+	case *pb.FetchResponse_ResponseStarted:
+		p.head = e.ResponseStarted
+		if !p.begun {
+			p.offset = p.head.GetBodyOffsetBytes()
+		}
+		// An attempt that fails before it delivers a byte takes nothing back: a later one may
+		// continue the body where it is.
+		p.expected = min(p.head.GetBodyOffsetBytes(), p.offset)
+	case *pb.FetchResponse_BodyChunk:
+		switch {
+		case p.head == nil:
+			return fmt.Errorf("%w: a body came before its head", ErrContract)
+		case e.BodyChunk.GetOffsetBytes() != p.expected:
+			return fmt.Errorf("%w: the body continues at byte %d, want %d", ErrContract, e.BodyChunk.GetOffsetBytes(), p.expected)
+		}
+		p.begun = true
+		p.expected += int64(len(e.BodyChunk.GetData()))
+		p.offset = p.expected
+	case *pb.FetchResponse_Outcome:
+		if e.Outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+			p.offset = p.expected // lower if the new body is empty
+		}
+	}
+	return nil
+}
+
+// defaultBodyBytes limits a streamed body of [Pool.Do] and [Client.Many] if the request does
+// not.
+const defaultBodyBytes = 16 << 20
+
+// ErrBodyTooLong is matched by the error of [Pool.Do] and [Client.Many] for a streamed body
+// that they cannot keep. The fetch was cancelled. [Client.Do] reads bodies of any size.
+var ErrBodyTooLong = errors.New("the body is longer than the client keeps")
+
+// assembly is the body of a task that is streamed.
+type assembly struct {
+	position
+	start int64 // offset of the first byte of body: more than 0 after a resume point
+	body  []byte
+}
+
+// add adds an event. It fails if the body has more than limit bytes.
+func (a *assembly) add(m *pb.FetchResponse, limit int64) error {
+	if err := a.take(m); err != nil {
+		return err
+	}
+	c := m.GetBodyChunk()
+	if c == nil {
+		return nil
+	}
+	at := c.GetOffsetBytes()
+	if len(a.body) == 0 || at < a.start {
+		a.start = at
+	}
+	if a.body = a.body[:at-a.start]; int64(len(a.body)+len(c.GetData())) > limit {
+		return fmt.Errorf("%w: more than %d bytes: raise body_policy.max_size_bytes, or use Do", ErrBodyTooLong, limit)
+	}
+	a.body = append(a.body, c.GetData()...)
+	return nil
+}
+
+// whole returns the body after a success.
+func (a *assembly) whole() []byte { return a.body[:max(a.offset-a.start, 0)] }

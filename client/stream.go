@@ -192,24 +192,44 @@ func (s *stream) handle(m *pb.FetchManyResponse) {
 }
 
 func (s *stream) answer(r *pb.TaskResponse) {
-	outcome := r.GetResponse().GetOutcome()
+	m := r.GetResponse()
 	s.pool.mu.Lock()
 	c := s.calls[r.GetTag()]
-	if c != nil && !c.sent {
-		c = nil // the service made the tag up
+	known := c != nil && c.sent // else abandoned, or the service made the tag up
+	s.pool.mu.Unlock()
+	if !known {
+		return
 	}
-	if c != nil && outcome != nil {
+	switch err := c.take(m); {
+	case m.GetOutcome() != nil:
+		s.settle(c, m.GetOutcome())
+	case err != nil: // its outcome follows
+		s.pool.mu.Lock()
+		s.cancelLocked(c)
+		s.pool.mu.Unlock()
+	case c.OnEvent != nil && m.GetBodyChunk() == nil:
+		c.OnEvent(m)
+	}
+}
+
+// settle ends a call with its outcome, unless it was abandoned meanwhile.
+func (s *stream) settle(c *call, o *pb.FetchOutcome) {
+	s.pool.mu.Lock()
+	over := c.over
+	if !over {
 		s.removeLocked(c)
-		c.settleLocked(outcome, nil)
+		c.settleLocked(o, c.fault)
 	}
 	s.pool.mu.Unlock()
-	switch {
-	case c == nil: // abandoned, or an answer to nothing
-	case outcome != nil:
+	if !over {
 		c.done(c)
-	case c.OnEvent != nil:
-		c.OnEvent(r.GetResponse())
 	}
+}
+
+// cancelLocked asks the service to cancel a call.
+func (s *stream) cancelLocked(c *call) {
+	s.cancels = append(s.cancels, c.wire.Tag)
+	notify(s.wake)
 }
 
 // end moves calls that were not sent to other streams. Calls that were sent are lost.

@@ -1,9 +1,12 @@
 package server_test
 
 import (
+	"errors"
+	"io"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -46,6 +49,36 @@ func TestExplainVectors(t *testing.T) {
 				t.Errorf("%s: %s\n%s\nrequest %s\n(-want +got)\n%s", v.File, v.Rule, v.Why, v.Request, diff)
 			}
 		})
+	}
+}
+
+// TestWebExplain calls Explain over HTTP.
+func TestWebExplain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	in := &pb.ExplainRequest{Response: &pb.HttpResponse{StatusCode: 503}, RetryPolicy: &pb.RetryPolicy{MaxAttempts: new(int32(2))}}
+	want, err := r.Client.Explain(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp := r.post(t.Context(), "/v1/explain", r.json(in))
+	text, err := io.ReadAll(resp.Body)
+	got := new(pb.ExplainResponse)
+	if err := errors.Join(err, protojson.Unmarshal(text, got)); err != nil || resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("%s %q: %v", resp.Status, text, err)
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("(-gRPC +HTTP)\n%s", diff)
+	}
+	wantProtected(t, "Explain", resp)
+	for _, row := range []struct {
+		body, want string
+	}{
+		{`[]`, `{"response": {"status_code": 503}}`},
+		{`{}`, "response"},
+		{`{"faults":["ERROR_CLASS_DEADLINES"]}`, `did you mean "ERROR_CLASS_DEADLINE"?`},
+	} {
+		r.wantStatus(r.post(t.Context(), "/v1/explain", row.body), 400, codes.InvalidArgument, row.want)
 	}
 }
 

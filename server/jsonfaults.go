@@ -34,9 +34,15 @@ func readJSON(text []byte, m proto.Message, what string) error {
 	}
 	such := ""
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
-		such = `: send an object, such as {"url": "https://example.com/"}`
+		such = ": send an object, such as " + wholeExamples[d.Name()]
 	}
 	return status.Errorf(codes.InvalidArgument, "%s is not a %s in JSON: %s%s", what, d.Name(), syntaxFault(err), such)
+}
+
+// wholeExamples are requests in JSON.
+var wholeExamples = map[protoreflect.Name]string{
+	"FetchRequest":   `{"url": "https://example.com/"}`,
+	"ExplainRequest": `{"response": {"status_code": 503}}`,
 }
 
 // syntaxFault returns the text of a protojson error without its random spaces and its prefix.

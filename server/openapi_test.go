@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -255,4 +256,49 @@ func TestOpenAPIRequests(t *testing.T) {
 			t.Errorf("%s: the service says %s, %s; want accepted: %v", row.name, resp.Status, answer, row.accepted)
 		}
 	}
+}
+
+// TestOpenAPIErrors receives every status of an error that a client can cause, from every path that
+// has it. The rig checks the answers.
+func TestOpenAPIErrors(t *testing.T) {
+	t.Parallel()
+	type request struct{ method, path, body string }
+	const url = "http://a.example/"
+	calls := []request{{"POST", "/v1/fetch", `{"url":"` + url + `"}`}, {"POST", "/v1/fetch:unary", `{"url":"` + url + `"}`},
+		{"POST", "/v1/explain", `{}`}, {"GET", "/v1/raw?url=" + url, ""}, {"HEAD", "/v1/raw?url=" + url, ""}, {"POST", "/v1/raw?url=" + url, "body"}}
+	want := func(r *rig, what string, c request, status int, change ...func(*http.Request)) {
+		r.Helper()
+		resp := r.post(r.Context(), c.path, c.body, append([]func(*http.Request){sets("Fetchd-Request", "{}"), func(r *http.Request) { r.Method = c.method }}, change...)...)
+		if text := r.text(resp); resp.StatusCode != status {
+			r.Errorf("%s, %s %s: %s, %s; want %d", what, c.method, c.path, resp.Status, text, status)
+		}
+	}
+	open, closed := newRig(t), newRig(t, knows)
+	for _, c := range calls {
+		want(closed, "without a token", c, 401)
+		want(open, "from a page of another origin", c, 403, sets("Origin", "https://evil.example"))
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/descriptor", "/v1/raw"} {
+		want(open, "with a long header", request{"GET", path, ""}, 431, sets("A", repeat(20<<10)))
+	}
+	want(open, "which is off", request{"GET", "/metrics", ""}, 404)
+
+	bubble(t, func(r *rig) {
+		for _, c := range calls {
+			if c.body == "" {
+				continue
+			}
+			body, never := io.Pipe()
+			want(r, "with a body that does not come", c, 504, func(r *http.Request) { r.Body, r.ContentLength = body, -1 })
+			_ = never.Close() // the service has answered
+		}
+		running := r.begin(r.request("/s/runs/200:delay=5s"))
+		down := r.startShutDown()
+		synctest.Wait()
+		for _, c := range calls {
+			want(r, "during a shutdown", c, 503)
+		}
+		<-running.ended
+		down()
+	})
 }

@@ -49,9 +49,10 @@ func newWeb(s *service, cfg *Config, metrics http.Handler) *http.Server {
 	w := &web{service: s, logger: cfg.Logger, foreign: http.NewCrossOriginProtection(),
 		hosts: cfg.Hosts}
 	routes := routes{ServeMux: http.NewServeMux()}
-	routes.add("POST", "/v1/fetch", w.call((*webAnswer).read, w.fetch))
-	routes.add("POST", "/v1/fetch:unary", w.call((*webAnswer).read, w.fetchUnary))
-	routes.add("GET POST", rawPath, w.call((*webAnswer).readRaw, w.raw))
+	routes.add("POST", "/v1/fetch", handle(w, readMessage[pb.FetchRequest], w.fetch))
+	routes.add("POST", "/v1/fetch:unary", handle(w, readMessage[pb.FetchRequest], w.fetchUnary))
+	routes.add("POST", "/v1/explain", handle(w, readMessage[pb.ExplainRequest], w.explain))
+	routes.add("GET POST", rawPath, handle(w, (*webAnswer).readRaw, w.raw))
 	routes.add("GET", "/v1/descriptor", serveDescriptor)
 	routes.add("GET", "/openapi.json", serveOpenAPI)
 	routes.add("GET", "/healthz", func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok\n") })
@@ -95,19 +96,19 @@ func serveDescriptor(rw http.ResponseWriter, _ *http.Request) {
 }
 
 type (
-	readFunc func(*webAnswer, *http.Request, *budget.Lease) (*pb.FetchRequest, error)
-	callFunc func(context.Context, *pb.FetchRequest, *webAnswer) error
+	readFunc[M any] func(*webAnswer, *http.Request, *budget.Lease) (M, error)
+	callFunc[M any] func(context.Context, M, *webAnswer) error
 )
 
-// call returns the handler of a method, which read reads the request of. It logs a line.
-func (w *web) call(read readFunc, method callFunc) http.HandlerFunc {
+// handle returns the handler of a method, whose request read returns. It logs a line.
+func handle[M any](w *web, read readFunc[M], method callFunc[M]) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		out := &webAnswer{rw: rw, control: http.NewResponseController(rw), stall: w.service.stall,
 			noMemory: func(things string) error { return w.service.admission.noMemory(r.Context(), things) }}
 		began := time.Now()
 		w.service.calls.Add(1)
 		defer w.service.calls.Add(-1)
-		err := w.runGuarded(read, method, r, out)
+		err := runGuarded(w, read, method, r, out)
 		st := status.Convert(err)
 		if err != nil {
 			out.fail(st)
@@ -126,7 +127,7 @@ func (w *web) call(read readFunc, method callFunc) http.HandlerFunc {
 }
 
 // runGuarded admits a request, reads it and calls method. A panic ends only this call.
-func (w *web) runGuarded(read readFunc, method callFunc, r *http.Request, out *webAnswer) (err error) {
+func runGuarded[M any](w *web, read readFunc[M], method callFunc[M], r *http.Request, out *webAnswer) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = logPanic(r.Context(), w.logger, "panic in a call", p)
@@ -241,4 +242,19 @@ func (w *web) fetchUnary(ctx context.Context, in *pb.FetchRequest, out *webAnswe
 		return out.write(resp, sizeOf(resp), t.memory, false)
 	})
 	return err
+}
+
+// explain sends the decision as one JSON object.
+func (w *web) explain(ctx context.Context, in *pb.ExplainRequest, out *webAnswer) error {
+	memory := w.service.budget.Lease(callerOf(ctx))
+	defer memory.Close()
+	if !memory.Grow(budget.Request, int64(sizeOf(in))) {
+		return out.noMemory("requests")
+	}
+	resp, err := w.service.Explain(ctx, in)
+	if err != nil {
+		return err
+	}
+	out.contentType, out.filename = "application/json", "explain.json"
+	return out.write(resp, sizeOf(resp), memory, false)
 }

@@ -46,7 +46,7 @@ func (r *rig) post(ctx context.Context, path, body string, change ...func(*http.
 	return resp
 }
 
-func (r *rig) json(in *pb.FetchRequest) string {
+func (r *rig) json(in proto.Message) string {
 	r.Helper()
 	text, err := protojson.Marshal(in)
 	if err != nil {
@@ -329,7 +329,7 @@ func TestWebConsole(t *testing.T) {
 func TestWebMethods(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const notFound = "POST /v1/fetch, POST /v1/fetch:unary, GET|POST /v1/raw, GET /v1/descriptor"
+	const notFound = "POST /v1/fetch, POST /v1/fetch:unary, POST /v1/explain, GET|POST /v1/raw, GET /v1/descriptor"
 	for _, row := range []struct {
 		method, path string
 		status       int

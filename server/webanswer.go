@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/fetch"
-	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/internal/messagejson"
 )
@@ -36,27 +35,34 @@ type webAnswer struct {
 	status      int                       // of an error, if it is not that of the code
 }
 
-// read reads the request and charges its memory.
-func (a *webAnswer) read(r *http.Request, memory *budget.Lease) (*pb.FetchRequest, error) {
+// readMessage reads a request in JSON and charges its memory.
+func readMessage[T any, M interface {
+	*T
+	proto.Message
+}](a *webAnswer, r *http.Request, memory *budget.Lease) (M, error) {
+	in := M(new(T))
+	return in, a.read(r, memory, in)
+}
+
+func (a *webAnswer) read(r *http.Request, memory *budget.Lease, in proto.Message) error {
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
-		return nil, status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
+		return status.Errorf(codes.InvalidArgument, "the Content-Type is %.60q: send application/json", kind)
 	}
 	body, err := a.readBody(r, memory, maxJSONBytes, errLongJSON)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if n := jsonElements(body); n > maxElements {
-		return nil, status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxElements)
+		return status.Errorf(codes.InvalidArgument, "the request has %d fields and list entries: send at most %d", n, maxElements)
 	} else if !memory.Grow(budget.Receiving, int64(n)*elementBytes) {
-		return nil, a.noMemory("requests")
+		return a.noMemory("requests")
 	}
-	in := new(pb.FetchRequest)
 	a.quotes = true
 	if err := readJSON(body, in, "the request"); err != nil {
-		return nil, err
+		return err
 	}
 	a.quotes = false
-	return in, nil
+	return nil
 }
 
 // readBody reads the body of a call, which may have up to limit bytes, and charges its memory.

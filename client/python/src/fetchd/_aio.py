@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Generic, Iterabl
 import grpc
 
 from . import _client, contract
-from ._pool import Pool, Stream, Task
+from ._pool import CLOSE_SECONDS, Pool, Stream, Task
 from ._response import Response, Result
 from .errors import BodyRestarted, FetchdError, service_error
 
@@ -107,11 +107,14 @@ class _Driver:
             self._timer.cancel()
         self.pool.close()
         feeds = [stream.driver for stream in self.pool.open]
+        running = [task for feed in feeds for task in feed.running]
+        if running:
+            await asyncio.wait(running, timeout=CLOSE_SECONDS)
         for feed in feeds:
             feed.call.cancel()
-            for task in feed.running:
-                task.cancel()
-        await asyncio.gather(*(task for feed in feeds for task in feed.running), return_exceptions=True)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         await self.channel.close()
 
 
@@ -288,6 +291,11 @@ class _Opening:
         self._opened: Optional[AsyncStreamResponse] = None
 
     async def __aenter__(self) -> AsyncStreamResponse:
+        self._opened = await self.open()
+        return self._opened
+
+    async def open(self) -> AsyncStreamResponse:
+        """Returns the response, which the caller closes."""
         data, timeout, undelivered = self._request
         driver = self._client._open()
         call = driver.methods.fetch(data, timeout=timeout, metadata=driver.metadata)
@@ -299,7 +307,6 @@ class _Opening:
         except BaseException:  # the caller gets nothing to close
             call.cancel()
             raise
-        self._opened = response
         return response
 
     async def __aexit__(self, *_: object) -> None:

@@ -270,6 +270,11 @@ class StreamState(Head):
         return self._url
 
     @property
+    def protocol(self) -> str:
+        """The HTTP version of the response, such as "HTTP/2.0", or ""."""
+        return self._shown.protocol
+
+    @property
     def attempts(self) -> int:
         """The number of attempts so far."""
         return self._attempt

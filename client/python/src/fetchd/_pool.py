@@ -13,8 +13,7 @@ from . import contract
 from ._body import Body
 from .errors import ContractError, DeadlineError, FetchdError, LostError, ServiceError, UnavailableError
 
-# The server reads no messages, and so no cancellation, while it runs 256 tasks of a stream.
-STREAM_TASKS = 255
+STREAM_TASKS = 256
 # A stream with so many tasks gets company, so that more than one replica has work.
 SPREAD_TASKS = 64
 SPREAD_STREAMS = 4
@@ -22,6 +21,7 @@ MAX_STREAMS = 40
 MESSAGE_TASKS = 16
 MESSAGE_BYTES = 1 << 20
 TASK_BYTES = 2 << 20
+CLOSE_SECONDS = 1.0  # for the streams to end by themselves
 MAX_SENDS = 3  # of a task that draining services return
 DEFAULT_BODY_BYTES = 16 << 20
 
@@ -299,11 +299,12 @@ class Pool:
         yield from self.waiting
 
     def close(self) -> None:
-        """Ends all tasks."""
+        """Ends all tasks for their callers. The streams are half-closed when the service has
+        answered for those that are cancelled."""
         if self.closed is None:
             self.closed = UnavailableError("cancelled", "the client is closed")
         for task in list(self.tasks()):
-            task.fail(self.closed)
+            self.cancel(task, self.closed)
         self.waiting.clear()
         for stream in list(self.streams):
             stream.leave()

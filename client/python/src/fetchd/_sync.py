@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, Iterator, Ma
 import grpc
 
 from . import _client, contract
-from ._pool import Pool, Stream, Task
+from ._pool import CLOSE_SECONDS, Pool, Stream, Task
 from ._response import Response, Result
 from .errors import BodyRestarted, FetchdError, service_error
 
@@ -112,6 +112,10 @@ class _Driver:
             self.pool.close()
             threads = list(self.threads)
             calls = [stream.driver.call for stream in self.pool.open]
+        until = time.monotonic() + CLOSE_SECONDS
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
         for call in calls:
             call.cancel()
         self.channel.close()

@@ -1,0 +1,91 @@
+"""What the adapter for requests and the transport for httpx have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, cast
+
+from ._client import Options
+from .errors import FetchError, InvalidRequestError
+from .policies import BodyPolicy, Policies, TimeoutPolicy
+
+MAX_BODY = 1 << 20  # of a request
+_WHOLE = 1 << 40  # a streamed body has no limit, except that of the service
+
+# Headers of the connection, which fetchd makes itself. It decodes bodies, unless a request has
+# Accept-Encoding.
+_CONNECTION = frozenset(("connection", "content-length", "transfer-encoding", "accept-encoding", "keep-alive", "te"))
+
+_CATEGORIES: Dict[str, str] = {
+    "dns_not_found": "connect",
+    "dns_failure": "connect",
+    "connect_refused": "connect",
+    "connect_failure": "connect",
+    "target_blocked": "connect",
+    "connect_timeout": "connect_timeout",
+    "tls_handshake": "tls",
+    "tls_certificate": "tls",
+    "connection_reset": "read",
+    "protocol": "protocol",
+    "body_interrupted": "body",
+    "response_timeout": "read_timeout",
+    "body_timeout": "read_timeout",
+    "attempt_timeout": "read_timeout",
+    "deadline": "read_timeout",
+    "write_timeout": "write_timeout",
+    "too_many_redirects": "redirects",
+    "redirect_loop": "redirects",
+    "undecodable": "decode",
+}
+
+
+def category(error: Exception) -> str:
+    """Returns the kind of a failure without a response, or "other"."""
+    if isinstance(error, FetchError):
+        return _CATEGORIES.get(error.error_class, "other")
+    if isinstance(error, InvalidRequestError):
+        return "invalid"
+    if isinstance(error, TimeoutError):
+        return "read_timeout"
+    return "service"
+
+
+def forwarded(headers: Iterable[Tuple[Any, Any]], host: str) -> List[Tuple[str, str]]:
+    """Returns the headers that are passed to fetchd. A Host other than that of the URL is kept,
+    so that fetchd rejects it."""
+    kept = []
+    for name, value in headers:
+        text = name.decode("latin-1") if isinstance(name, bytes) else name
+        lower = text.lower()
+        if lower in _CONNECTION or (lower == "host" and value in (host, host.encode())):
+            continue
+        kept.append((text, value))
+    return kept
+
+
+def options(policies: Policies, connect: Optional[float], read: Optional[float], whole: bool) -> Options:
+    """Returns the arguments of a fetch. whole reports whether the body is streamed, so that it
+    may have any size."""
+    merged = cast(Options, dict(policies))
+    limits: TimeoutPolicy = {}
+    if connect is not None:
+        limits["connect_timeout"] = connect
+    if read is not None:
+        limits["header_timeout"] = limits["idle_timeout"] = read
+    merged["timeout_policy"] = cast(TimeoutPolicy, {**policies.get("timeout_policy", {}), **limits})
+    body: BodyPolicy = {"error_body_bytes": 65536}
+    if whole:
+        body["max_size_bytes"] = _WHOLE
+    merged["body_policy"] = cast(BodyPolicy, {**body, **policies.get("body_policy", {})})
+    return merged
+
+
+def too_large(size: int) -> InvalidRequestError:
+    return InvalidRequestError("invalid_argument", f"the request body has {size} bytes or more, want at most {MAX_BODY}")
+
+
+def merged_headers(pairs: Iterable[Tuple[str, str]]) -> Mapping[str, str]:
+    """Joins the values of repeated headers."""
+    joined: Dict[str, str] = {}
+    for name, value in pairs:
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined

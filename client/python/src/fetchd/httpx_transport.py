@@ -1,0 +1,138 @@
+"""Transports for httpx: httpx.Client(transport=FetchdTransport(client)), and for asyncio
+httpx.AsyncClient(transport=AsyncFetchdTransport(client))."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, Iterator, Type, cast
+
+import httpx
+
+from . import _adapters
+from ._aio import AsyncClient, AsyncStreamResponse
+from ._client import StreamState
+from ._sync import Client, StreamResponse
+from .errors import FetchdError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._client import Options
+    from .policies import Policies, RedirectPolicy
+
+__all__ = ["AsyncFetchdTransport", "FetchdTransport"]
+
+_EXCEPTIONS: Dict[str, Type[httpx.RequestError]] = {
+    "connect": httpx.ConnectError,
+    "connect_timeout": httpx.ConnectTimeout,
+    "tls": httpx.ConnectError,
+    "read": httpx.ReadError,
+    "protocol": httpx.RemoteProtocolError,
+    "body": httpx.RemoteProtocolError,
+    "read_timeout": httpx.ReadTimeout,
+    "write_timeout": httpx.WriteTimeout,
+    "redirects": httpx.TooManyRedirects,
+    "decode": httpx.DecodingError,
+    "invalid": httpx.LocalProtocolError,
+    "service": httpx.NetworkError,
+}
+
+
+def _translate(error: FetchdError, request: httpx.Request) -> httpx.RequestError:
+    return _EXCEPTIONS.get(_adapters.category(error), httpx.TransportError)(str(error), request=request)
+
+
+def _options(request: httpx.Request, content: bytes, policies: Policies) -> Options:
+    if len(content) > _adapters.MAX_BODY:
+        raise _adapters.too_large(len(content))
+    limits = request.extensions.get("timeout", {})
+    options = _adapters.options(policies, limits.get("connect"), limits.get("read"), True)
+    options["headers"] = _adapters.forwarded(request.headers.raw, request.url.netloc.decode("ascii"))
+    # httpx follows redirects itself, if it is told to, with one fetch for each.
+    options["redirect_policy"] = cast("RedirectPolicy", {"follow": False, **policies.get("redirect_policy", {})})
+    if content:
+        options["content"] = content
+    return options
+
+
+def _extensions(got: StreamState) -> Dict[str, Any]:
+    return {"fetchd": got, "http_version": b"HTTP/" + got.protocol.rpartition("/")[2].encode()}
+
+
+def _headers(got: StreamState) -> Any:
+    # fetchd has decoded the body, and httpx must not decode it again.
+    return [(name, value) for name, value in got.headers.pairs() if name.lower() != "content-encoding"]
+
+
+class _Stream(httpx.SyncByteStream):
+    def __init__(self, got: StreamResponse, request: httpx.Request):
+        self._got, self._request = got, request
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._got.iter_bytes()
+        except FetchdError as error:
+            raise _translate(error, self._request) from error
+
+    def close(self) -> None:
+        self._got.close()
+
+
+class _AsyncStream(httpx.AsyncByteStream):
+    def __init__(self, got: AsyncStreamResponse, request: httpx.Request):
+        self._got, self._request = got, request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for piece in self._got.iter_bytes():
+                yield piece
+        except FetchdError as error:
+            raise _translate(error, self._request) from error
+
+    async def aclose(self) -> None:
+        await self._got.close()
+
+
+class FetchdTransport(httpx.BaseTransport):
+    """Sends the requests of an httpx.Client through fetchd, which retries.
+
+    A failed status is an ordinary response. A failure without a response raises the exception
+    that httpx has for it, with the FetchError as its cause. httpx follows redirects, if it is
+    told to; with redirect_policy={"follow": True} fetchd does it, but then response.url is
+    that of the request. response.extensions["fetchd"] is the StreamResponse.
+    """
+
+    def __init__(self, client: Client, **policies: Unpack[Policies]):
+        """client: the client to use; the transport does not close it.
+        policies: for all requests. The timeouts of httpx set connect_timeout, and
+            header_timeout and idle_timeout."""
+        self._client = client
+        self._policies: Policies = policies
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            options = _options(request, request.read(), self._policies)
+            got = self._client.stream(request.method, str(request.url), **options)
+            if not got.status_code:
+                got.read()  # raises the error
+        except FetchdError as error:
+            raise _translate(error, request) from error
+        return httpx.Response(got.status_code, headers=_headers(got), stream=_Stream(got, request), extensions=_extensions(got))
+
+
+class AsyncFetchdTransport(httpx.AsyncBaseTransport):
+    """The same as FetchdTransport for an httpx.AsyncClient."""
+
+    def __init__(self, client: AsyncClient, **policies: Unpack[Policies]):
+        """client and policies: see FetchdTransport."""
+        self._client = client
+        self._policies: Policies = policies
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            options = _options(request, await request.aread(), self._policies)
+            got = await self._client.stream(request.method, str(request.url), **options).open()
+            if not got.status_code:
+                await got.read()  # raises the error
+        except FetchdError as error:
+            raise _translate(error, request) from error
+        return httpx.Response(got.status_code, headers=_headers(got), stream=_AsyncStream(got, request), extensions=_extensions(got))

@@ -1,0 +1,178 @@
+"""A fetchd and an origin for the tests. FETCHD_BIN names the folder with both programs."""
+
+import asyncio
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.request
+
+import fetchd
+
+BIN = pathlib.Path(os.environ.get("FETCHD_BIN", pathlib.Path(__file__).resolve().parents[3] / "bin"))
+AT_ONCE = {"retry_policy": {"base_delay": 0}}
+_plain = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Origin:
+    """cmd/origin. listeners has the URL of each listener by its name."""
+
+    def __init__(self):
+        command = [BIN / "origin", "--addr=127.0.0.1:0", "--tls-addr=127.0.0.1:0"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.listeners = {}
+        for line in self.process.stdout:
+            words = line.split()
+            if len(words) >= 2 and "://127.0.0.1:" in words[1]:
+                self.listeners[words[0]] = words[1]
+            elif line.startswith("Grammar"):
+                break
+        self.base = self.listeners["http"]
+
+    def url(self, key, steps, kind="s"):
+        return f"{self.base}/{kind}/{key}/{steps}"
+
+    def log(self, key):
+        """The requests with a key that the origin saw."""
+        with _plain.open(f"{self.base}/_log?key={key}", timeout=20) as answer:
+            return json.load(answer) or []
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+class Service:
+    """cmd/fetchd, which may reach the origin."""
+
+    def __init__(self, origin, *flags, grpc_addr="127.0.0.1:0"):
+        ports = ",".join(url.rpartition(":")[2] for url in origin.listeners.values())
+        self.log = tempfile.TemporaryFile("w+")
+        command = [BIN / "fetchd", f"--grpc-addr={grpc_addr}", "--http-addr=", "--egress-allow-cidr=127.0.0.0/8"]
+        self.process = subprocess.Popen([*command, f"--egress-allow-port={ports}", *flags], stderr=self.log, stdout=self.log)
+        self.target = self._address()
+
+    def _address(self):
+        until = time.monotonic() + 30
+        while self.process.poll() is None and time.monotonic() < until:
+            self.log.seek(0)
+            for line in self.log:
+                if '"msg":"serving"' in line and line.endswith("\n"):
+                    return json.loads(line)["grpc_addr"]
+            time.sleep(0.02)
+        self.log.seek(0)
+        raise RuntimeError(f"fetchd did not start: {self.log.read()}")
+
+    def stop(self, how=signal.SIGKILL):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(timeout=60)
+        self.log.close()
+
+
+class Blocking:
+    """An AsyncClient with the methods of Client, so that the same tests run with both."""
+
+    def __init__(self, target, **options):
+        self._loop = asyncio.new_event_loop()
+        self._client = fetchd.AsyncClient(target, **options)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _run(self, coroutine):
+        return self._loop.run_until_complete(coroutine)
+
+    def close(self):
+        if not self._loop.is_closed():
+            self._run(self._client.close())
+            self._run(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def get(self, url, **options):
+        return self._run(self._client.get(url, **options))
+
+    def post(self, url, **options):
+        return self._run(self._client.post(url, **options))
+
+    def request(self, method, url, **options):
+        return self._run(self._client.request(method, url, **options))
+
+    def explain(self, **observation):
+        return self._run(self._client.explain(**observation))
+
+    def stream(self, method, url, **options):
+        return _BlockingStream(self._run, self._client.stream(method, url, **options))
+
+    def fetch_many(self, requests, **options):
+        return self._iterate(self._client.fetch_many(requests, **options))
+
+    def _iterate(self, source):
+        return _iterate(self._run, source)
+
+
+def _iterate(run, source):
+    try:
+        while True:
+            try:
+                item = run(source.__anext__())
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        run(source.aclose())
+
+
+class _BlockingStream:
+    def __init__(self, run, opening):
+        self._run, self._opening = run, opening
+        self._got = run(opening.__aenter__())
+
+    def __getattr__(self, name):
+        return getattr(self._got, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._run(self._opening.__aexit__(*error))
+
+    def close(self):
+        self._run(self._got.close())
+
+    def read(self, size=-1):
+        return self._run(self._got.read(size))
+
+    def iter_bytes(self):
+        return _iterate(self._run, self._got.iter_bytes())
+
+
+class Case(unittest.TestCase):
+    """Tests with an origin and a service, which the class shares."""
+
+    flags = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.origin = Origin()
+        cls.addClassCleanup(cls.origin.stop)
+        cls.service = Service(cls.origin, *cls.flags)
+        cls.addClassCleanup(cls.service.stop)
+
+    def key(self, name=""):
+        """A key of the origin that no other test has."""
+        return f"{type(self).__name__}-{self._testMethodName}-{name}"
+
+    def url(self, name, steps, kind="s"):
+        return self.origin.url(self.key(name), steps, kind)
+
+    def seen(self, name):
+        return self.origin.log(self.key(name))

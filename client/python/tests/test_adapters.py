@@ -1,0 +1,243 @@
+"""The adapter for requests and the transports for httpx."""
+
+import asyncio
+import unittest
+
+import httpx
+import requests
+import urllib3
+
+import fetchd
+from fetchd.httpx_transport import AsyncFetchdTransport, FetchdTransport
+from fetchd.requests_adapter import FetchdAdapter
+from rig import Case
+
+
+class Adapters(Case):
+    # Name, listener or steps, and what requests and httpx raise.
+    failures = [
+        ("a refused connection", "refused", None, requests.ConnectionError, httpx.ConnectError),
+        ("a rejected certificate", "tls-expired", None, requests.exceptions.SSLError, httpx.ConnectError),
+        ("a reset connection", None, "reset", requests.ConnectionError, httpx.ReadError),
+        ("a body that breaks off", None, "200:size=1000,cut=300", requests.exceptions.ChunkedEncodingError, httpx.RemoteProtocolError),
+        ("no HTTP", None, "bad-status-line", requests.ConnectionError, httpx.RemoteProtocolError),
+        ("a body that cannot be decoded", None, "200:body=x,coding-lie=gzip", requests.exceptions.ContentDecodingError, httpx.DecodingError),
+    ]
+
+    def setUp(self):
+        self.client = fetchd.Client(self.service.target)
+        self.addCleanup(self.client.close)
+
+    def failing(self, listener, steps, name):
+        return self.origin.listeners[listener] + "/" if listener else self.url(name.replace(" ", "-"), steps)
+
+
+class RequestsTest(Adapters):
+    def setUp(self):
+        super().setUp()
+        self.session = self.mounted()
+
+    def mounted(self, **policies):
+        session = requests.Session()
+        self.addCleanup(session.close)
+        session.trust_env = False
+        # A Retry of the Session's own must not apply.
+        session.mount("http://", requests.adapters.HTTPAdapter(max_retries=urllib3.Retry(total=5, status_forcelist=[503])))
+        adapter = FetchdAdapter(self.client, retry_policy={"base_delay": 0}, **policies)
+        session.mount("http://", adapter)
+        session.mount("https://", adapter)
+        return session
+
+    def test_get(self):
+        for stream in False, True:
+            with self.subTest(stream=stream):
+                url = self.url(f"a{stream}", "503/200:body=hell%C3%B6,header=X-A=1,header=X-A=2")
+                response = self.session.get(url, stream=stream, timeout=(5, 30))
+                self.assertEqual((response.status_code, response.text, response.url, response.ok), (200, "hellö", url, True))
+                self.assertEqual((response.headers["x-a"], response.reason, response.history), ("1, 2", "OK", []))
+                self.assertEqual((response.attempts, response.outcome.rule), (2, "H0"))
+                self.assertGreater(response.elapsed.total_seconds(), 0)
+                response.raise_for_status()
+                self.assertEqual(len(self.seen(f"a{stream}")), 2)
+
+    def test_failed_status(self):
+        """A failed status is an ordinary response, and it is not retried twice."""
+        for stream in False, True:
+            response = self.session.get(self.url(f"a{stream}", "503:body=no"), stream=stream)
+            self.assertEqual((response.status_code, response.text, response.ok), (503, "no", False))
+            with self.assertRaises(requests.HTTPError):
+                response.raise_for_status()
+            self.assertEqual(len(self.seen(f"a{stream}")), 3)
+
+    def test_failures(self):
+        for name, listener, steps, kind, _ in self.failures:
+            for stream in False, True:
+                with self.subTest(name, stream=stream), self.assertRaises(requests.RequestException) as raised:
+                    self.session.get(self.failing(listener, steps, f"{name}-{stream}"), stream=stream).content
+                self.assertIs(type(raised.exception), kind)
+                self.assertIsInstance(raised.exception.__cause__, fetchd.FetchError)
+                self.assertIsNotNone(raised.exception.request)
+
+    def test_timeout(self):
+        with self.assertRaises(requests.exceptions.ReadTimeout):
+            self.session.get(self.url("a", "silent"), timeout=0.2)
+        self.assertEqual(len(self.seen("a")), 3)
+
+    def test_post(self):
+        for name, options, size in [
+            ("json", {"json": {"a": 1}}, 8),
+            ("form", {"data": {"a": "1"}}, 3),
+            ("iterable", {"data": iter([b"ab", b"cd"])}, 4),
+        ]:
+            with self.subTest(name):
+                response = self.session.post(self.url(name, "200:echo"), headers={"X-Name": "value"}, **options)
+                self.assertEqual(response.json()["body_bytes"], size)
+                self.assertEqual(self.seen(name)[0]["header"]["X-Name"], ["value"])
+        with self.assertRaises(requests.RequestException):
+            self.session.post(self.url("large", "200"), data=b"x" * ((1 << 20) + 1))
+        self.assertEqual(self.seen("large"), [])
+
+    def test_redirects(self):
+        end = "200:body=there,set-cookie=last=1"
+        response = self.session.get(self.url("a", "302:set-cookie=hop=1%3BPath=%2F/2/" + end, kind="r"))
+        self.assertEqual((response.url, response.text), (self.url("a", end), "there"))
+        self.assertEqual([past.status_code for past in response.history], [302, 302])
+        self.assertEqual(self.session.cookies.get_dict(), {"hop": "1", "last": "1"})
+        self.assertEqual(self.seen("a")[-1]["header"]["Cookie"], ["hop=1"])
+
+    def test_redirects_not_allowed(self):
+        first = self.url("a", "302/1/200", kind="r")
+        response = self.session.get(first, allow_redirects=False)
+        self.assertEqual((response.status_code, response.url, response.is_redirect), (302, first, True))
+        self.assertEqual(response.next.url, self.url("a", "200"))
+        self.assertEqual(len(self.seen("a")), 1)
+
+    def test_redirects_stopped_by_policy(self):
+        """The session does not follow a redirect that the policy forbids."""
+        session = self.mounted(redirect_policy={"scope": "same_origin"})
+        url = f"{self.origin.base}/cross/{self.key('a')}/302/http-other/200"
+        response = session.get(url)
+        self.assertEqual((response.status_code, response.url, len(self.seen("a"))), (302, url, 1))
+
+    def test_redirect_loop(self):
+        with self.assertRaises(requests.TooManyRedirects) as raised:
+            self.session.get(f"{self.origin.base}/loop/{self.key('a')}/302")
+        self.assertEqual(raised.exception.response.status_code, 302)
+
+    def test_wrapped_session(self):
+        """If the adapter cannot see allow_redirects, the session follows."""
+        request = self.session.prepare_request(requests.Request("GET", self.url("a", "302/1/200", kind="r")))
+        response = self.session.get_adapter(request.url).send(request)
+        self.assertEqual((response.status_code, response.is_redirect), (302, True))
+
+    def test_coded_body(self):
+        response = self.session.get(self.url("a", "200:body=text,coding=gzip"))
+        self.assertEqual(response.text, "text")
+
+    def test_large_body(self):
+        response = self.session.get(self.url("a", "200:size=20000000"), stream=True)
+        self.assertEqual(sum(map(len, response.iter_content(65536))), 20_000_000)
+        self.assertEqual(response.outcome.body_summary.size_bytes, 20_000_000)
+
+    def test_refused_options(self):
+        for options in {"verify": False}, {"cert": "client.pem"}:
+            with self.assertRaisesRegex(ValueError, "through fetchd"):
+                self.session.get(self.url("a", "200"), **options)
+        with self.assertRaises(requests.RequestException):
+            self.session.get(self.url("a", "200"), headers={"Host": "other.example"})
+        self.assertEqual(self.seen("a"), [])
+
+    def test_service_is_away(self):
+        with fetchd.Client("127.0.0.1:1") as away:
+            self.session.mount("http://", FetchdAdapter(away))
+            with self.assertRaises(requests.ConnectionError) as raised:
+                self.session.get(self.url("a", "200"))
+        self.assertIsInstance(raised.exception.__cause__, fetchd.UnavailableError)
+
+
+class HttpxTest(Adapters):
+    def run_both(self, work, **options):
+        """Runs work(get, key) with a function that sends a request through each transport."""
+        policies = {"retry_policy": {"base_delay": 0}}
+        with httpx.Client(transport=FetchdTransport(self.client, **policies), **options) as client:
+            work(client.request, "sync")
+
+        async def main():
+            async with fetchd.AsyncClient(self.service.target) as through:
+                async with httpx.AsyncClient(transport=AsyncFetchdTransport(through, **policies), **options) as client:
+                    loop = asyncio.get_running_loop()
+
+                    def request(*args, **kwargs):
+                        return asyncio.run_coroutine_threadsafe(client.request(*args, **kwargs), loop).result()
+
+                    await loop.run_in_executor(None, work, request, "async")
+
+        asyncio.run(main())
+
+    def test_get(self):
+        def work(request, name):
+            url = self.url(name, "503/200:body=hell%C3%B6,header=X-A=1,header=X-A=2")
+            response = request("GET", url)
+            self.assertEqual((response.status_code, response.text, response.http_version), (200, "hellö", "HTTP/1.1"))
+            self.assertEqual((response.headers.get_list("x-a"), str(response.url)), (["1", "2"], url))
+            self.assertEqual(response.extensions["fetchd"].attempts, 2)
+            self.assertEqual(len(self.seen(name)), 2)
+
+        self.run_both(work)
+
+    def test_failed_status(self):
+        def work(request, name):
+            response = request("GET", self.url(name, "503:body=no"))
+            self.assertEqual((response.status_code, response.text, len(self.seen(name))), (503, "no", 3))
+            with self.assertRaises(httpx.HTTPStatusError):
+                response.raise_for_status()
+
+        self.run_both(work)
+
+    def test_failures(self):
+        def work(request, key):
+            for name, listener, steps, _, kind in self.failures:
+                with self.subTest(name, key=key), self.assertRaises(httpx.RequestError) as raised:
+                    request("GET", self.failing(listener, steps, f"{name}-{key}"))
+                self.assertIs(type(raised.exception), kind)
+                self.assertIsInstance(raised.exception.__cause__, fetchd.FetchError)
+
+        self.run_both(work)
+
+    def test_timeout(self):
+        def work(request, name):
+            with self.assertRaises(httpx.ReadTimeout):
+                request("GET", self.url(name, "silent"))
+            self.assertEqual(len(self.seen(name)), 3)
+
+        self.run_both(work, timeout=0.2)
+
+    def test_post(self):
+        def work(request, name):
+            response = request("POST", self.url(name, "200:echo"), json={"a": 1}, headers={"X-Name": "value"})
+            self.assertEqual((response.json()["body_bytes"], self.seen(name)[0]["header"]["X-Name"]), (8, ["value"]))
+            with self.assertRaises(httpx.LocalProtocolError):
+                request("POST", self.url(name + "large", "200"), content=b"x" * ((1 << 20) + 1))
+
+        self.run_both(work)
+
+    def test_redirects(self):
+        def work(request, name):
+            first = self.url(name, "302:set-cookie=hop=1%3BPath=%2F/1/200:body=there", kind="r")
+            response = request("GET", first)
+            self.assertEqual((response.status_code, str(response.url)), (302, first))
+            response = request("GET", first, follow_redirects=True)
+            self.assertEqual((str(response.url), response.text, len(response.history)), (self.url(name, "200:body=there"), "there", 1))
+            self.assertEqual(self.seen(name)[-1]["header"]["Cookie"], ["hop=1"])
+
+        self.run_both(work)
+
+    def test_coded_body(self):
+        def work(request, name):
+            self.assertEqual(request("GET", self.url(name, "200:body=text,coding=gzip")).text, "text")
+
+        self.run_both(work)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,446 @@
+"""Client and AsyncClient against a real fetchd, compared with the origin's log."""
+
+import asyncio
+import hashlib
+import threading
+import time
+import unittest
+
+import fetchd
+from rig import AT_ONCE, Blocking, Case
+
+NO_HOLD_BACK = {"hold_back_bytes": 0}
+
+
+class ClientTest(Case):
+    kind = fetchd.Client
+
+    def setUp(self):
+        self.client = self.kind(self.service.target)
+        self.addCleanup(self.client.close)
+
+    def test_get(self):
+        url = self.url("a", "503/200:body=hell%C3%B6,header=X-A=1,header=X-A=2")
+        response = self.client.get(url, timeout=60, **AT_ONCE)
+        self.assertEqual((response.status_code, response.text, response.attempts, response.kind), (200, "hellö", 2, "success"))
+        self.assertEqual((response.headers["x-a"], response.headers.get_all("X-A")), ("1, 2", ["1", "2"]))
+        self.assertEqual((response.ok, response.url, response.outcome.rule, response.error), (True, url, "H0", None))
+        self.assertEqual(response.elapsed, response.outcome.total_duration.ToTimedelta())
+        self.assertIn("<Response 200 'http://127.0.0.1:", repr(response))
+        response.raise_for_outcome()
+        self.assertEqual(len(self.seen("a")), 2)
+
+    def test_json(self):
+        response = self.client.get(self.url("a", "200:body=[1]"))
+        self.assertEqual(response.json(), [1])
+
+    def test_large_body(self):
+        """A body that is no longer small arrives whole."""
+        for size in 600_000, 1 << 20, 5_000_000:
+            response = self.client.get(self.url(str(size), f"200:size={size}"), timeout=60)
+            self.assertEqual((response.error, len(response.content), response.outcome.body_summary.size_bytes), (None, size, size))
+
+    def test_limited_body(self):
+        response = self.client.get(self.url("a", "200:size=1000"), body_policy={"max_size_bytes": 100})
+        with self.assertRaises(fetchd.PermanentError) as raised:
+            response.content
+        self.assertEqual(raised.exception.error_class, "body_too_large")
+
+    def test_post(self):
+        seen = self.client.post(self.url("a", "200:echo"), json={"a": 1}, headers={"X-Name": "value"}).json()
+        self.assertEqual((seen["method"], seen["body_bytes"]), ("POST", 7))
+        self.assertIn({"name": "Content-Type", "value": "application/json"}, seen["headers"])
+        self.assertEqual([s["header"]["X-Name"] for s in self.seen("a")], [["value"]])
+
+    def test_post_is_sent_once(self):
+        response = self.client.post(self.url("a", "503/200"), content=b"x", **AT_ONCE)
+        self.assertEqual((response.status_code, response.error.stop_reason, len(self.seen("a"))), (503, "not_idempotent", 1))
+
+    def test_head(self):
+        response = self.client.request("HEAD", self.url("a", "200:size=10"))
+        self.assertEqual((response.status_code, response.content, response.headers["content-length"]), (200, b"", "10"))
+
+    def test_failures(self):
+        """A failed status is a response with the body of the error."""
+        for key, steps, kind, name, rule, retryable, status, after in [
+            ("f503", "503:body=no", fetchd.TransientError, "http_server_error", "H1", True, 503, None),
+            ("f404", "404:body=no", fetchd.PermanentError, "http_client_error", "H6", False, 404, None),
+            ("f429", "429:body=no,retry-after=3600", fetchd.RateLimitedError, "rate_limited", "H2", True, 429, 3600),
+            ("f401", "401:body=no", fetchd.NeedsAuthError, "auth_required", "H3", False, 401, None),
+        ]:
+            with self.subTest(key):
+                response = self.client.get(self.url(key, steps), timeout=60, **AT_ONCE)
+                self.assertEqual((response.ok, response.kind, response.content, response.status_code), (False, "failed", b"no", status))
+                with self.assertRaises(fetchd.FetchError) as raised:
+                    response.raise_for_outcome()
+                error = raised.exception
+                self.assertIs(type(error), kind)
+                got = (error.error_class, error.rule, error.retryable, error.status_code, error.retry_after)
+                self.assertEqual(got, (name, rule, retryable, status, after))
+                self.assertIn(f"rule {rule}", str(error))
+                self.assertIn(f"error_class={name!r}", repr(response))
+                self.assertEqual(len(self.seen(key)), response.outcome.exchanges)
+
+    def test_no_response(self):
+        """An empty body never passes for a real one."""
+        for key, url, name in [
+            ("refused", self.origin.listeners["refused"] + "/", "connect_refused"),
+            ("cut", self.url("cut", "200:size=1000,cut=300"), "body_interrupted"),
+            ("reset", self.url("reset", "reset"), "connection_reset"),
+            ("loop", f"{self.origin.base}/loop/{self.key('loop')}/302", "redirect_loop"),
+            ("tls", self.origin.listeners["tls-expired"] + "/", "tls_certificate"),
+        ]:
+            with self.subTest(key):
+                response = self.client.get(url, timeout=60, **AT_ONCE)
+                for read in (lambda: response.content, lambda: response.text, response.json, response.raise_for_outcome):
+                    with self.assertRaises(fetchd.FetchError) as raised:
+                        read()
+                    self.assertEqual(raised.exception.error_class, name)
+
+    def test_redirects(self):
+        end = "200:body=there"
+        response = self.client.get(self.url("a", "302/2/" + end, kind="r"))
+        self.assertEqual((response.url, response.text, len(response.outcome.hops)), (self.url("a", end), "there", 3))
+        first = self.url("b", "302/2/" + end, kind="r")
+        response = self.client.get(first, redirect_policy={"follow": False})
+        self.assertEqual((response.ok, response.kind, response.status_code, response.url), (True, "redirect", 302, first))
+        response.raise_for_outcome()
+
+    def test_not_modified(self):
+        response = self.client.get(self.url("a", '200:etag="x",cond'), precondition={"etags": ['"x"']})
+        self.assertEqual((response.kind, response.status_code, response.content, response.ok), ("not_modified", 304, b"", True))
+
+    def test_undelivered(self):
+        for delivery in "digest", "none":
+            response = self.client.get(self.url(delivery, "200:size=10"), body_policy={"delivery": delivery})
+            self.assertTrue(response.ok)
+            with self.assertRaises(fetchd.BodyNotDelivered):
+                response.content
+        with self.assertRaises(ValueError):
+            self.client.get(self.url("stream", "200"), body_policy={"delivery": "stream"})
+
+    def test_invalid_request(self):
+        """A malformed request ends nothing but itself."""
+        with self.assertRaises(fetchd.InvalidRequestError) as raised:
+            self.client.get("no URL")
+        self.assertIn("url", str(raised.exception))
+        with self.assertRaisesRegex(TypeError, "retry_polcy is not a field"):
+            self.client.get(self.url("a", "200"), retry_polcy={})
+        with self.assertRaises(fetchd.InvalidRequestError):
+            self.client.post(self.url("a", "200"), content=b"x" * (3 << 20))
+        self.assertEqual(self.client.get(self.url("a", "200")).status_code, 200)
+        self.assertEqual(len(self.seen("a")), 1)
+
+    def test_timeout(self):
+        start = time.monotonic()
+        response = self.client.get(self.url("a", "silent"), timeout=1)
+        self.assertEqual((response.error.error_class, response.error.retryable), ("deadline", True))
+        self.assertLess(time.monotonic() - start, 30)  # the service's own limit
+
+    def test_explain(self):
+        explained = self.client.explain(response={"status_code": 503, "headers": {"Retry-After": "2"}}, attempt=1)
+        self.assertEqual((fetchd.enum_name(explained.decision, "verdict"), explained.decision.rule), ("retry", "W2"))
+        self.assertEqual(explained.decision.delay.ToTimedelta().total_seconds(), 2)
+        with self.assertRaises(fetchd.InvalidRequestError) as raised:
+            self.client.explain(attempt=1)
+        self.assertTrue(raised.exception.violations[0].description, raised.exception)
+
+    def test_events(self):
+        events = []
+        response = self.client.get(self.url("a", "503/200"), timeout=60, on_event=lambda e: events.append(e.WhichOneof("event")), **AT_ONCE)
+        self.assertEqual(response.status_code, 200)
+        self.assertEqual([e for e in events if e != "response_started"], ["admitted", *["attempt_started", "attempt_finished"] * 2])
+
+    def test_event_that_raises(self):
+        def raises(event):
+            raise KeyError("mine")
+
+        with self.assertRaises(KeyError):
+            self.client.get(self.url("a", "200"), timeout=60, on_event=raises)
+        self.assertEqual(self.client.get(self.url("b", "200")).status_code, 200)
+
+    # The body piece by piece.
+
+    def test_stream(self):
+        url = self.url("a", "503/200:size=3000000,header=X-A=1,header=X-A=2")
+        with self.client.stream("GET", url, timeout=60, **AT_ONCE) as response:
+            self.assertEqual((response.status_code, response.headers.get_all("x-a"), response.url), (200, ["1", "2"], url))
+            self.assertEqual((response.outcome, response.ok, response.attempts), (None, True, 2))
+            first, rest = response.read(10), response.read()
+            self.assertEqual((len(first), len(first) + len(rest), response.read()), (10, 3000000, b""))
+            self.assertEqual((response.attempts, response.outcome.exchanges), (2, 2))
+        self.assertEqual(len(self.seen("a")), 2)
+
+    def test_stream_pieces(self):
+        with self.client.stream("GET", self.url("a", "200:size=700000"), timeout=60) as response:
+            pieces = list(response.iter_bytes())
+        self.assertEqual((sum(map(len, pieces)), len(pieces) > 1), (700000, True))
+
+    def test_stream_without_body(self):
+        with self.client.stream("GET", self.url("a", "204"), timeout=60) as response:
+            self.assertEqual((response.status_code, response.read(), response.outcome.rule), (204, b"", "H0"))
+        with self.client.stream("GET", self.url("b", "200:body=small"), timeout=60) as response:
+            self.assertEqual(response.read(), b"small")
+
+    def test_stream_failures(self):
+        with self.client.stream("GET", self.url("a", "404:body=no"), timeout=60) as response:
+            self.assertEqual((response.status_code, response.ok, response.read()), (404, False, b"no"))
+            with self.assertRaises(fetchd.PermanentError):
+                response.raise_for_outcome()
+        with self.client.stream("GET", self.origin.listeners["refused"] + "/", timeout=60, **AT_ONCE) as response:
+            self.assertEqual(response.status_code, 0)
+            with self.assertRaises(fetchd.TransientError):
+                response.read()
+        with self.assertRaises(fetchd.InvalidRequestError) as raised:
+            with self.client.stream("GET", "no URL") as response:
+                pass
+        self.assertEqual(raised.exception.violations[0].field, "url")
+
+    def test_stream_that_fails_in_the_body(self):
+        with self.client.stream("GET", self.url("a", "200:size=1000,cut=300"), timeout=60, body_policy=NO_HOLD_BACK, **AT_ONCE) as response:
+            got = b""
+            with self.assertRaises(fetchd.TransientError) as raised:
+                for piece in response.iter_bytes():
+                    got += piece
+        error = raised.exception
+        self.assertEqual((len(got), error.error_class, error.retryable), (300, "body_interrupted", True))
+        self.assertIs(response.outcome, error.outcome)
+
+    def test_restart(self):
+        policy = dict(NO_HOLD_BACK, recovery="restart")
+        steps = "200:size=1000,cut=300/200:size=1000,offset=500"
+        with self.client.stream("GET", self.url("a", steps), timeout=60, body_policy=policy, **AT_ONCE) as response:
+            held = response.read(100)
+            with self.assertRaises(fetchd.BodyRestarted) as raised:
+                response.read()
+            held = held[: raised.exception.offset] + response.read()
+        want = self.client.get(self.url("whole", "200:size=1500")).content[500:]
+        self.assertEqual(held, want)
+        with self.client.stream("GET", self.url("b", steps), timeout=60, body_policy=policy, **AT_ONCE) as unread:
+            self.assertEqual(unread.read(), want, "no byte was read, so none must be dropped")
+
+    def test_stream_closed(self):
+        with self.client.stream("GET", self.url("a", "200:size=1000,stall=300"), timeout=60, body_policy=NO_HOLD_BACK) as response:
+            self.assertGreater(len(response.read(300)), 0)
+        with self.assertRaises(ValueError):
+            response.read()
+        self.wait_for_cancel("a")
+
+    def wait_for_cancel(self, name):
+        """Waits until the origin has seen that its only request was cancelled."""
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            seen = self.seen(name)
+            if seen and seen[0]["end"]:
+                break
+            time.sleep(0.05)
+        self.assertEqual([s["end"] == "answered" for s in seen], [False])
+
+    # Many fetches.
+
+    def test_many(self):
+        wanted = {}
+        for i in range(200):
+            steps = "404" if i % 3 == 0 else f"503/200:size={i}"
+            wanted[self.url(str(i), steps)] = i
+        results = list(self.client.fetch_many(({"url": u, **AT_ONCE} for u in wanted), open=8))
+        self.assertEqual({r.request["url"] for r in results}, set(wanted))
+        self.assertEqual(len(results), 200)
+        for result in results:
+            i = wanted[result.request["url"]]
+            if i % 3 == 0:
+                self.assertIs(type(result.error), fetchd.PermanentError)
+                self.assertEqual((result.status_code, result.response.attempts, result.ok), (404, 1, False))
+                self.assertIn("error=PermanentError('fetch http://", repr(result))
+            else:
+                self.assertEqual((result.error, result.status_code, result.response.attempts, len(result.response.content)), (None, 200, 2, i))
+        for i in range(200):
+            self.assertEqual(len(self.seen(str(i))), 1 if i % 3 == 0 else 2, i)
+
+    def test_many_invalid(self):
+        """Invalid requests yield a result each, and the others go on."""
+        requests = [
+            "no URL",
+            {"url": self.url("a", "200"), "retry_policy": {"max_attempts": "5"}},
+            {"url": self.url("a", "200"), "unknown": 1},
+            {"method": "GET"},
+            None,
+            {"url": self.url("a", "200"), "method": "POST", "content": b"x" * (3 << 20)},
+            {"url": self.url("a", "200"), "method": "POST", "content": b"x" * ((1 << 20) + 1)},
+            self.url("good", "200"),
+        ]
+        results = {id(r.request): r for r in self.client.fetch_many(requests)}
+        invalid = fetchd.InvalidRequestError
+        want = [invalid, TypeError, TypeError, TypeError, TypeError, invalid, invalid, type(None)]
+        self.assertEqual([type(results[id(r)].error) for r in requests], want)
+        self.assertEqual((len(self.seen("a")), len(self.seen("good"))), (0, 1))
+
+    def test_many_events(self):
+        events = []
+        requests = [{"url": self.url(str(i), "503/200"), **AT_ONCE} for i in range(3)]
+        results = list(self.client.fetch_many(requests, on_event=lambda request, event: events.append((request["url"], event.WhichOneof("event")))))
+        self.assertEqual(len(results), 3)
+        for request in requests:
+            self.assertEqual(sum(e == (request["url"], "attempt_finished") for e in events), 2)
+
+    def test_many_timeout(self):
+        (result,) = self.client.fetch_many([{"url": self.url("a", "silent"), "timeout": 1}])
+        self.assertEqual(result.error.error_class, "deadline")
+
+    def test_many_left(self):
+        """Leaving the loop cancels the other fetches."""
+        results = self.client.fetch_many([self.url("a", "200"), self.url("b", "silent")])
+        self.assertEqual(next(iter(results)).request, self.url("a", "200"))
+        results.close()
+        self.wait_for_cancel("b")
+
+    def test_many_one_request(self):
+        for request in self.url("a", "200"), {"url": self.url("a", "200")}:
+            with self.assertRaises(TypeError):
+                self.client.fetch_many(request)
+
+    def test_many_empty(self):
+        self.assertEqual(list(self.client.fetch_many([])), [])
+
+    def test_many_source_that_raises(self):
+        def source():
+            yield self.url("a", "200")
+            raise KeyError("mine")
+
+        with self.assertRaises(KeyError):
+            list(self.client.fetch_many(source(), open=1))
+
+    # The service.
+
+    def test_unavailable(self):
+        with self.kind("127.0.0.1:1") as client:
+            for call in (lambda: client.get("http://o.example/"), lambda: client.stream("GET", "http://o.example/"), lambda: client.explain(response={"status_code": 200})):
+                with self.assertRaises(fetchd.UnavailableError) as raised:
+                    call()
+                self.assertEqual(raised.exception.code, "unavailable")
+                self.assertNotIn("Rendezvous", repr(raised.exception))
+            results = []
+            with self.assertRaises(fetchd.UnavailableError) as raised:
+                for result in client.fetch_many([self.url(str(i), "200") for i in range(20)], open=4):
+                    results.append(result)
+        self.assertFalse(raised.exception.sent)
+        self.assertEqual([(r.response, r.status_code, type(r.error)) for r in results], [(None, 0, fetchd.UnavailableError)] * 4)
+
+
+class AsyncClientTest(ClientTest):
+    kind = Blocking
+
+
+class ThreadsTest(Case):
+    def test_closed(self):
+        client = fetchd.Client(self.service.target)
+        client.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            client.get(self.url("a", "200"))
+        client.close()
+
+    def test_threads(self):
+        """Threads share the streams of a client."""
+        with fetchd.Client(self.service.target) as client:
+            statuses = []
+
+            def work(n):
+                for i in range(20):
+                    statuses.append(client.get(self.url(f"{n}-{i}", "503/200"), **AT_ONCE).status_code)
+
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(statuses, [200] * 320)
+            self.assertEqual(client._driver.pool._tags, 320)
+        self.assertEqual([t.name for t in threading.enumerate() if "fetchd" in t.name], [])
+        self.assertEqual({len(self.seen(f"{n}-{i}")) for n in range(16) for i in range(20)}, {2})
+
+
+class AsyncioTest(Case):
+    def run_with(self, work):
+        async def main():
+            async with fetchd.AsyncClient(self.service.target) as client:
+                await work(client)
+
+        asyncio.run(main())
+
+    def test_concurrent(self):
+        async def work(client):
+            urls = [self.url(str(i), "503/200") for i in range(600)]
+            responses = await asyncio.gather(*(client.get(url, **AT_ONCE) for url in urls))
+            self.assertEqual({r.status_code for r in responses}, {200})
+            self.assertEqual([r.url for r in responses], urls)
+
+        self.run_with(work)
+        self.assertEqual({len(self.seen(str(i))) for i in range(600)}, {2})
+
+    def test_large_bodies(self):
+        """Bodies that arrive in chunks at the same time are not mixed up."""
+
+        async def work(client):
+            sizes = [1_500_000 + i for i in range(8)]
+            responses = await asyncio.gather(*(client.get(self.url(str(size), f"200:size={size}")) for size in sizes))
+            for size, response in zip(sizes, responses):
+                self.assertEqual(len(response.content), size)
+                self.assertEqual(hashlib.sha256(response.content).hexdigest(), response.outcome.body_summary.sha256)
+
+        self.run_with(work)
+
+    def test_cancel(self):
+        """Cancelling a coroutine cancels the request to the origin."""
+
+        async def work(client):
+            fetch = asyncio.create_task(client.get(self.url("a", "silent")))
+            while not self.seen("a"):
+                await asyncio.sleep(0.05)
+            fetch.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await fetch
+            while not self.seen("a")[0]["end"]:
+                await asyncio.sleep(0.05)
+            self.assertEqual((await client.get(self.url("b", "200"))).status_code, 200)
+
+        self.run_with(work)
+        self.assertNotEqual(self.seen("a")[0]["end"], "answered")
+
+    def test_asynchronous_source(self):
+        async def source():
+            for i in range(5):
+                await asyncio.sleep(0)
+                yield self.url(str(i), "200")
+
+        async def work(client):
+            self.assertEqual([r.status_code async for r in client.fetch_many(source())], [200] * 5)
+
+        self.run_with(work)
+
+    def test_closed(self):
+        async def work(client):
+            await client.close()
+            with self.assertRaisesRegex(ValueError, "closed"):
+                await client.get(self.url("a", "200"))
+
+        self.run_with(work)
+
+    def test_another_loop(self):
+        client = fetchd.AsyncClient(self.service.target)
+
+        async def use():
+            return await client.get(self.url("a", "200"))
+
+        async def close():
+            await client.close()
+
+        loop = asyncio.new_event_loop()
+        self.addCleanup(loop.close)
+        self.assertEqual(loop.run_until_complete(use()).status_code, 200)
+        with self.assertRaisesRegex(RuntimeError, "another event loop"):
+            asyncio.run(use())
+        loop.run_until_complete(close())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,191 @@
+"""What happens when the service drains, dies, or refuses the caller."""
+
+import pathlib
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import unittest
+
+import grpc
+
+import fetchd
+from rig import AT_ONCE, BIN, Blocking, Case, Service
+
+
+class Faults(Case):
+    kind = fetchd.Client
+
+    def service_of(self, *flags, **options):
+        service = Service(self.origin, *flags, **options)
+        self.addCleanup(service.stop)
+        return service
+
+    def client_of(self, target, **options):
+        client = self.kind(target, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def two(self, *flags):
+        """Two replicas, and the target that names both."""
+        services = [self.service_of(*flags), self.service_of(*flags)]
+        return services, "ipv4:" + ",".join(service.target for service in services)
+
+    def requests(self, count, steps):
+        return [{"url": self.url(str(i), steps), **AT_ONCE} for i in range(count)]
+
+    def counts(self, count):
+        return [len(self.seen(str(i))) for i in range(count)]
+
+    def test_drain(self):
+        """A replica that is stopped with SIGTERM loses nothing, and nothing is fetched twice."""
+        services, target = self.two()
+        client, count = self.client_of(target), 400
+        results = []
+        for result in client.fetch_many(self.requests(count, "200:delay=20ms"), open=100):
+            results.append(result)
+            if len(results) == 50:
+                services[0].process.send_signal(signal.SIGTERM)
+        self.assertEqual({(r.status_code, r.error) for r in results}, {(200, None)})
+        self.assertEqual((len(results), self.counts(count)), (count, [1] * count))
+        self.assertEqual(services[0].process.wait(timeout=30), 0)
+
+    def test_drain_of_the_only_replica(self):
+        """Fetches in flight end; the next ones cannot be sent."""
+        service = self.service_of()
+        client, count = self.client_of(service.target), 100
+        results = []
+        with self.assertRaises(fetchd.UnavailableError):
+            for result in client.fetch_many(self.requests(count, "200:delay=50ms"), open=10):
+                results.append(result)
+                if len(results) == 20:
+                    service.process.send_signal(signal.SIGTERM)
+        for result in results:
+            i = next(i for i in range(count) if result.request["url"] == self.url(str(i), "200:delay=50ms"))
+            sent = len(self.seen(str(i)))
+            self.assertEqual(sent, 1 if result.ok else 0, result)
+        self.assertLess(len(results), count)
+
+    def test_kill(self):
+        """A replica that is killed loses its fetches in flight, and the client says so."""
+        services, target = self.two()
+        client, count = self.client_of(target), 400
+        results = []
+        for result in client.fetch_many(self.requests(count, "200:delay=20ms"), open=100):
+            results.append(result)
+            if len(results) == 50:
+                services[0].process.kill()
+        lost = [r for r in results if not r.ok]
+        self.assertEqual((len(results), {type(r.error) for r in lost} - {fetchd.LostError}), (count, set()))
+        self.assertTrue(all(r.error.sent and "may have been made" in str(r.error) for r in lost))
+        self.assertEqual(max(self.counts(count)), 1, "no request is repeated")
+        self.assertLess(len(lost), count // 2, "the other replica does the rest")
+
+    def test_kill_and_restart(self):
+        """A client goes on when the service is back."""
+        service = self.service_of()
+        client = self.client_of(service.target)
+        self.assertEqual(client.get(self.url("a", "200")).status_code, 200)
+        service.process.kill()
+        service.process.wait()
+        with self.assertRaises(fetchd.ServiceError):
+            client.get(self.url("b", "200"))
+        self.service_of(grpc_addr=service.target)
+        until = time.monotonic() + 30
+        while True:  # gRPC waits before it connects again
+            try:
+                self.assertEqual(client.get(self.url("c", "200")).status_code, 200)
+                break
+            except fetchd.ServiceError:
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.1)
+        self.assertEqual((len(self.seen("b")), len(self.seen("c"))), (0, 1))
+
+    def test_kill_in_a_body(self):
+        service = self.service_of()
+        client = self.client_of(service.target)
+        with client.stream("GET", self.url("a", "200:size=1000,stall=300"), body_policy={"hold_back_bytes": 0}) as response:
+            self.assertEqual(len(response.read(300)), 300)
+            service.process.kill()
+            with self.assertRaises(fetchd.LostError) as raised:
+                response.read()
+        self.assertTrue(raised.exception.sent)
+
+    def test_token(self):
+        """Without the right token nothing is fetched, and no token is in any message."""
+        said = subprocess.run([BIN / "fetchd", "token", "ci"], capture_output=True, text=True, check=True).stdout.split("\n")
+        token, line = said[0], said[1]
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(line + "\n")
+            file.flush()
+            service = self.service_of(f"--token-file={file.name}")
+        client = self.client_of(service.target, token=token)
+        self.assertEqual(client.get(self.url("a", "200")).status_code, 200)
+        self.assertNotIn(token, repr(client))
+        for wrong in None, "wrong":
+            refused = self.client_of(service.target, token=wrong)
+            for call in (lambda: refused.get(self.url("b", "200")), lambda: refused.stream("GET", self.url("b", "200"))):
+                with self.assertRaises(fetchd.RefusedError) as raised:
+                    call()
+                self.assertEqual((raised.exception.code, "wrong" in repr(raised.exception)), ("unauthenticated", False))
+            with self.assertRaises(fetchd.RefusedError):
+                list(refused.fetch_many([self.url("b", "200")] * 3, open=2))
+        self.assertEqual(self.seen("b"), [])
+
+    def test_tls(self):
+        with tempfile.TemporaryDirectory() as folder:
+            key, certificate = pathlib.Path(folder, "key.pem"), pathlib.Path(folder, "cert.pem")
+            subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=fetchd",
+                 "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                check=True, capture_output=True,
+            )  # fmt: skip
+            service = self.service_of(f"--tls-cert-file={certificate}", f"--tls-key-file={key}")
+            trusted = grpc.ssl_channel_credentials(certificate.read_bytes())
+        client = self.client_of(service.target, credentials=trusted)
+        self.assertEqual(client.get(self.url("a", "200")).status_code, 200)
+        for credentials in None, grpc.ssl_channel_credentials(self.other_authority()):
+            with self.assertRaises(fetchd.UnavailableError):
+                self.client_of(service.target, credentials=credentials).get(self.url("b", "200"))
+        self.assertEqual(self.seen("b"), [])
+
+    def other_authority(self):
+        address = self.origin.listeners["https"].partition("://")[2].split(":")
+        return ssl.get_server_certificate((address[0], int(address[1]))).encode()
+
+    def test_quota(self):
+        """Fetches above the quota of the caller wait."""
+        client = self.client_of(self.service_of("--max-fetches-per-caller=2").target)
+        results = list(client.fetch_many(self.requests(20, "200:delay=10ms"), open=20))
+        self.assertEqual({r.status_code for r in results}, {200})
+        self.assertEqual(self.counts(20), [1] * 20)
+
+    def test_overloaded(self):
+        """Streams wait for a place as the service config says, and then fail."""
+        client = self.client_of(self.service_of("--max-fetches=1").target)
+        with client.stream("GET", self.url("a", "200:size=1000,stall=300"), body_policy={"hold_back_bytes": 0}):
+            with self.assertRaises(fetchd.OverloadedError) as raised:
+                client.stream("GET", self.url("b", "200"))
+        self.assertEqual((raised.exception.code, raised.exception.sent), ("resource_exhausted", False))
+        self.assertTrue(raised.exception.reason)
+
+    def test_silent_service(self):
+        """The timeout ends a fetch also if the service says nothing at all."""
+        silent = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(silent.close)
+        client = self.client_of("127.0.0.1:%d" % silent.getsockname()[1])
+        for call in client.get, lambda url, **options: client.stream("GET", url, **options):
+            with self.assertRaises(fetchd.DeadlineError):
+                call("http://o.example/", timeout=0.5)
+        (result,) = client.fetch_many([{"url": "http://o.example/", "timeout": 0.5}])
+        self.assertIsInstance(result.error, fetchd.DeadlineError)
+
+
+class AsyncFaults(Faults):
+    kind = Blocking
+
+
+if __name__ == "__main__":
+    unittest.main()
