@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What .ci/run, .ci/examples and .ci/openapi share.
+# What the scripts of this folder share.
 
 # veil hides the names of hosts in what a package manager says.
 veil() {

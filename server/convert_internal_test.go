@@ -55,7 +55,7 @@ func FuzzConvert(f *testing.F) {
 		if proto.Unmarshal(raw, in) != nil {
 			return
 		}
-		for _, mode := range []deliveryMode{fetchMode, unaryMode} {
+		for _, mode := range []deliveryMode{fetchMode, unaryMode, manyMode} {
 			out, cut, err := own.convert(in, "", mode, nil)
 			if err != nil {
 				wantNamed(t, err, in.ProtoReflect().Descriptor())

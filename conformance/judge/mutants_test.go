@@ -489,7 +489,7 @@ func TestMutantsAreCaught(t *testing.T) {
 		{"forwards credentials", mutant{ask: func(r *pb.FetchRequest) { redirects(r).ForwardCredentials = true }}, only("credentials dropped")},
 		{"resumes wrongly", mutant{alter: resumesWrongly}, only(continued...)},
 		{"shows the rest for the whole", mutant{alter: showsTheRest}, only(continued...)},
-		{"streams small bodies", mutant{ask: insteadOfAuto(pb.BodyDelivery_BODY_DELIVERY_STREAM)}, only("auto, a small body")},
+		{"streams small bodies", mutant{ask: insteadOfAuto(pb.BodyDelivery_BODY_DELIVERY_STREAM)}, only("auto, a small body", "many, auto, a small body")},
 		{"streams no body", mutant{ask: insteadOfAuto(pb.BodyDelivery_BODY_DELIVERY_INLINE)}, only("auto, more than the hold-back", "auto, started over with a small body")},
 		{"keeps cookies", mutant{ask: func(r *pb.FetchRequest) { r.CookieMode = pb.CookieMode_COOKIE_MODE_WITHIN_FETCH }}, only("no cookies")},
 		{"takes any digest", mutant{ask: func(r *pb.FetchRequest) { r.Integrity = nil }}, named(scenarios, failsBy("integrity"))},

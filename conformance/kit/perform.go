@@ -135,7 +135,6 @@ func (rec *Record) many(ctx context.Context, service pb.FetchServiceClient, task
 	if rec.Outcome == nil {
 		return errors.New("the stream ended without an outcome")
 	}
-	rec.Body = rec.Outcome.GetInlineBody()
 	return nil
 }
 

@@ -182,12 +182,9 @@ func (u unread) attack(tr *trial) error {
 // stallReaders makes callers request a large body and stop reading.
 func stallReaders(tr *trial) error {
 	const readers = 1000
-	size := int64(math.MaxInt32)
 	messages := make([][]byte, 2)
 	for i, listener := range []string{"http", "https"} {
-		req := request(tr.origin.URL(listener, "/s/stalled/200:size=1073741824"), 1)
-		req.BodyPolicy = &pb.BodyPolicy{MaxSizeBytes: &size}
-		message, err := proto.Marshal(req)
+		message, err := proto.Marshal(largeBody(tr, listener))
 		if err != nil {
 			return err
 		}
@@ -196,6 +193,31 @@ func stallReaders(tr *trial) error {
 	return tr.flood(flood{window: 65_535, each: readers / 4, total: min(readers, tr.fetches), limit: 8 * time.Second, hold: 2 * time.Second, last: (*wire).answers, call: func(w *wire) error {
 		return post(w, streamMethod, messages[w.next/2%2], true)
 	}})
+}
+
+// stallStreams makes callers request many large bodies on each stream of FetchMany, and stop reading.
+func stallStreams(tr *trial) error {
+	const readers, tasks = 2000, 200 // a stream accepts 256
+	m := new(pb.FetchManyRequest)
+	for i := range tasks {
+		m.Tasks = append(m.Tasks, &pb.Task{Tag: name(i), Request: largeBody(tr, []string{"http", "https"}[i%2])})
+	}
+	message, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	message = framed(message, false)
+	return tr.flood(flood{window: 65_535, each: 2, total: max(min(readers, tr.fetches)/tasks, 1), limit: 8 * time.Second, hold: 4 * time.Second, last: (*wire).answers, call: func(w *wire) error {
+		return post(w, manyMethod, message, false)
+	}})
+}
+
+// largeBody returns a request of 1 GiB that is streamed.
+func largeBody(tr *trial, listener string) *pb.FetchRequest {
+	size := int64(math.MaxInt32)
+	req := request(tr.origin.URL(listener, "/s/stalled/200:size=1073741824"), 1)
+	req.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STREAM, MaxSizeBytes: &size}
+	return req
 }
 
 // unfinished sends calls whose messages stop 8 bytes before their end.

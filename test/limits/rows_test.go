@@ -59,6 +59,7 @@ var rows = []row{
 	{name: "unread-large-burst", gate: shipped, attack: unread{conns: 2, each: 900, path: "/s/unread/200:size=1048576"}.attack},
 	{name: "unread-large-gzip", gate: shipped, attack: unread{conns: 30, each: 100, path: "/s/unread/200:size=1048576", unanswered: 16, gzip: true}.attack},
 	{name: "stalled-readers", gate: none, attack: stallReaders},
+	{name: "stalled-readers-many", gate: shipped, attack: stallStreams},
 
 	// Bodies of requests, and of responses in decoders.
 	{name: "request-bodies-unary", gate: shipped, attack: putUnary},
