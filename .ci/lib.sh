@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What .ci/run and .ci/examples share.
+# What .ci/run, .ci/examples and .ci/ways share.
 
 # veil hides the names of hosts in what a package manager says.
 veil() {

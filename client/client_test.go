@@ -44,6 +44,8 @@ func TestDo(t *testing.T) {
 		{name: "no body", path: "/s/nobody/204", status: 204, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
 		{name: "HEAD", path: "/s/head/200:size=10", change: func(in *pb.FetchRequest) { in.Method = "HEAD" }, status: 200, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
 		{name: "inline", path: "/s/inline/503/200:size=10", change: delivery(pb.BodyDelivery_BODY_DELIVERY_INLINE), status: 200, attempts: 2, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "AUTO, a small body", path: "/s/small/503/200:size=10", change: delivery(pb.BodyDelivery_BODY_DELIVERY_AUTO), status: 200, attempts: 2, body: body(10), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
+		{name: "AUTO, a large body", path: "/s/auto/200:size=3000000", change: delivery(pb.BodyDelivery_BODY_DELIVERY_AUTO), status: 200, attempts: 1, body: body(3_000_000), kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
 		{name: "a digest alone", path: "/s/digest/200:size=10", change: delivery(pb.BodyDelivery_BODY_DELIVERY_DIGEST), status: 200, attempts: 1, kind: pb.OutcomeKind_OUTCOME_KIND_SUCCESS},
 		{name: "not modified", path: "/s/cond/200:etag=%22a%22,cond", change: func(in *pb.FetchRequest) {
 			in.Precondition = &pb.Precondition{Etags: []string{`"a"`}}

@@ -3811,7 +3811,7 @@ func (x *Task) GetRequest() *FetchRequest {
 // FetchManyResponse is a message from FetchMany.
 type FetchManyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Events and outcomes, oldest first.
+	// Events and outcomes. Those of one task are in order.
 	Responses []*TaskResponse `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
 	// The server is shutting down. Send no more tasks on this stream, open another one, and
 	// read this one to its end.
