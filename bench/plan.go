@@ -158,7 +158,8 @@ func plan() []group {
 // languages returns the groups with callers that are not written in Go.
 func languages() []group {
 	asyncio := by("Python, FetchUnary over asyncio", "python", "grpc-unary")
-	requests := by("Python, requests with urllib3's Retry", "python", "requests")
+	requests, aiohttp := by("Python, requests with urllib3's Retry", "python", "requests"), by("Python, aiohttp", "python", "aiohttp")
+	asyncPackage := by("Python, package fetchd over asyncio", "python", "grpc-package")
 	http2, many := by("Node, FetchUnary over node:http2", "node", "grpc-unary-http2"), by("Node, FetchMany", "node", "grpc-many")
 	got, undici := by("Node, got", "node", "got"), by("Node, undici RetryAgent", "node", "undici")
 	return []group{
@@ -167,7 +168,16 @@ func languages() []group {
 				of: asyncio, base: requests, figure: rate, goal: report.AtLeast(5)},
 			{name: "python-cpu", what: "the same, what the caller computes", of: asyncio, base: requests, figure: callerCPU, goal: report.AtMost(0.12)},
 			{name: "python-aiohttp", what: "from Python: FetchUnary over asyncio compared with aiohttp",
-				of: asyncio, base: by("Python, aiohttp", "python", "aiohttp"), figure: rate, goal: report.AtLeast(1.2)},
+				of: asyncio, base: aiohttp, figure: rate, goal: report.AtLeast(1.2)},
+			{name: "python-package", what: "from Python: get of package fetchd over asyncio compared with FetchUnary of bare stubs",
+				of: asyncPackage, base: asyncio, figure: rate, goal: report.AtLeast(0.9)},
+			{name: "python-package-cpu", what: "the same, what the caller computes", of: asyncPackage, base: asyncio, figure: callerCPU, goal: report.AtMost(1.1)},
+			{name: "python-package-aiohttp", what: "from Python: get of package fetchd over asyncio compared with aiohttp",
+				of: asyncPackage, base: aiohttp, figure: rate, goal: report.AtLeast(2)},
+			{name: "python-package-requests", what: "from Python: get of package fetchd over asyncio compared with requests with urllib3's Retry",
+				of: asyncPackage, base: requests, figure: rate, goal: report.AtLeast(8)},
+			{name: "python-package-threads", what: "from Python: get of package fetchd in threads compared with requests with urllib3's Retry",
+				of: by("Python, package fetchd in threads", "python", "grpc-package-threads"), base: requests, figure: rate},
 		}},
 		{name: "uvloop", title: "1 KiB, 64 open, from Python with uvloop", share: 2, rows: []row{
 			{name: "python-uvloop", what: "the same, both on uvloop", of: by("Python, FetchUnary on uvloop", "python", "grpc-unary-uvloop"),

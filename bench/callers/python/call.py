@@ -5,6 +5,8 @@
     aiohttp           one ClientSession, a coroutine per fetch in flight, and retries of 5xx
     grpc-unary        fetchd's FetchUnary over grpc.aio, and a coroutine per fetch in flight
     aiohttp-uvloop, grpc-unary-uvloop    the same two on uvloop instead of asyncio's loop
+    grpc-package           AsyncClient.get of client/python, and a coroutine per fetch in flight
+    grpc-package-threads   Client.get of client/python, and a thread per fetch in flight
 
 bench/callers/README.md describes the arguments and the output. protoc and its plugin for
 gRPC generate the stubs at the start, before the measurement.
@@ -101,6 +103,47 @@ async def run_grpc_unary(options, length, span):
         await together(options, span, lambda: loop(stub))
 
 
+async def run_package(options, length, span):
+    fetchd = package()
+
+    async def loop(client):
+        while span.going:
+            start = time.perf_counter()
+            try:
+                response = await client.get(options.target, timeout=60)
+                good = response.status_code == 200 and len(response.content) == length
+            except fetchd.FetchdError as error:
+                good = span.failure(error)
+            span.ended(start, good)
+
+    async with fetchd.AsyncClient(options.grpc) as client:
+        await together(options, span, lambda: loop(client))
+
+
+def run_package_threads(options, length, span):
+    fetchd = package()
+    client = fetchd.Client(options.grpc)
+
+    def loop():
+        while span.going:
+            start = time.perf_counter()
+            try:
+                response = client.get(options.target, timeout=60)
+                good = response.status_code == 200 and len(response.content) == length
+            except fetchd.FetchdError as error:
+                good = span.failure(error)
+            span.ended(start, good)
+
+    with client:
+        measure.threads(options, span, loop)
+
+
+def package():
+    """Returns the package fetchd, from its source."""
+    sys.path.insert(0, str(ROOT / "client/python/src"))
+    return importlib.import_module("fetchd")
+
+
 async def together(options, span, loop):
     """Runs a coroutine of `loop` for each fetch in flight, and measures."""
     tasks = [asyncio.create_task(loop()) for _ in range(options.open)]
@@ -145,6 +188,8 @@ KINDS = {
     "requests-no-env": functools.partial(run_requests, trust_env=False),
     "aiohttp": on_asyncio(run_aiohttp),
     "aiohttp-uvloop": on_uvloop(run_aiohttp),
+    "grpc-package": on_asyncio(run_package),
+    "grpc-package-threads": run_package_threads,
     "grpc-unary": on_asyncio(run_grpc_unary),
     "grpc-unary-uvloop": on_uvloop(run_grpc_unary),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import warnings
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
@@ -89,7 +90,7 @@ def prepared(method: str, url: str, options: Mapping[str, Any]) -> Tuple[contrac
 def task_of(method: str, url: str, options: Mapping[str, Any], done: Callable[[Task], object], now: Callable[[], float]) -> Task:
     """Returns the task of a fetch whose body is kept in memory."""
     request, timeout = prepared(method, url, options)
-    limit, undelivered = DEFAULT_BODY_BYTES, False
+    limit, undelivered, limited, delivery = DEFAULT_BODY_BYTES, False, None, _AUTO
     if request.HasField("body_policy"):
         policy = request.body_policy
         if policy.delivery == _STREAM:
@@ -97,19 +98,30 @@ def task_of(method: str, url: str, options: Mapping[str, Any], done: Callable[[T
         if policy.HasField("max_size_bytes"):
             limit = policy.max_size_bytes
         undelivered = policy.delivery in _UNDELIVERED
-        if not policy.delivery and _AUTO:
-            policy.delivery = _AUTO
-    elif _AUTO:
-        request.body_policy.delivery = _AUTO
+        delivery = policy.delivery or _AUTO
     if limit is DEFAULT_BODY_BYTES and request.HasField("retry_policy") and request.retry_policy.profile == _DOWNLOAD and not undelivered:
         request.body_policy.max_size_bytes = limit
     deadline = None
     if timeout is not None:
-        _convert.limit_time(request, timeout)
         deadline = now() + timeout
-    data = request.SerializeToString()
+        limited = _convert.service_timeout(timeout)
+        given = request.timeout_policy.total_timeout if request.HasField("timeout_policy") else None
+        if given is not None and request.timeout_policy.HasField("total_timeout") and given.ToNanoseconds() < limited * 1e9:
+            limited = None
+    # Encoded messages of one type merge if they are put together.
+    data = request.SerializeToString() + _suffix(limited, delivery)
     check_size(data)
     return Task(data, done, limit, deadline, options.get("on_event"), undelivered)
+
+
+@functools.lru_cache(maxsize=64)
+def _suffix(total_timeout: Optional[float], delivery: int) -> bytes:
+    """Returns an encoded FetchRequest with these two fields. Programs use few timeouts."""
+    request = contract.FetchRequest()
+    request.body_policy.delivery = delivery
+    if total_timeout is not None:
+        _convert.set_duration(request.timeout_policy.total_timeout, total_timeout, "timeout")
+    return request.SerializeToString()
 
 
 def check_size(data: bytes) -> None:
@@ -125,7 +137,7 @@ def response_of(task: Task) -> Response:
         raise task.error
     outcome = task.outcome
     assert outcome is not None
-    if outcome.error.error_class == _INVALID_REQUEST:
+    if outcome.HasField("error") and outcome.error.error_class == _INVALID_REQUEST:
         raise invalid(outcome)
     received = task.received
     return Response(outcome, received if received.__class__ is bytes else bytes(received), task.undelivered)
@@ -209,7 +221,7 @@ def stream_request(method: str, url: str, options: Mapping[str, Any]) -> Tuple[b
     if not request.event_level:
         request.event_level = _OUTCOME
     undelivered = request.body_policy.delivery in _UNDELIVERED
-    if _AUTO and not request.body_policy.delivery:
+    if not request.body_policy.delivery:
         request.body_policy.delivery = _AUTO
     data = request.SerializeToString()
     check_size(data)

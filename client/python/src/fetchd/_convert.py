@@ -257,10 +257,7 @@ def seconds(value: Any) -> float:
     return float(value)
 
 
-def limit_time(message: Any, timeout: float) -> None:
-    """Makes the service end a fetch within a timeout, a little earlier, so that its outcome
-    arrives in time."""
-    reserve = min(max(timeout * 0.05, min(0.25, timeout / 4)), 1)
-    policy = message.timeout_policy
-    if not policy.HasField("total_timeout") or policy.total_timeout.ToNanoseconds() > (timeout - reserve) * 1e9:
-        set_duration(policy.total_timeout, timeout - reserve, "timeout")
+def service_timeout(timeout: float) -> float:
+    """Returns the time after which the service ends a fetch, so that its outcome arrives within
+    the timeout."""
+    return timeout - min(max(timeout * 0.05, min(0.25, timeout / 4)), 1)

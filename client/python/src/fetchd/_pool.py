@@ -147,7 +147,7 @@ class Stream:
             self.pool.wake(self)
 
     def _outcome(self, task: Task, outcome: contract.FetchOutcome) -> None:
-        if outcome.error.error_class == _SHUTDOWN and outcome.exchanges == 0 and task.sends < MAX_SENDS:
+        if outcome.HasField("error") and outcome.error.error_class == _SHUTDOWN and outcome.exchanges == 0 and task.sends < MAX_SENDS:
             self.leave()  # it may not have said so yet
             task.body, task.received = None, b""
             self.pool.submit(task)
@@ -157,8 +157,9 @@ class Stream:
                 restart = task.body.ended(outcome)
                 if restart is not None:
                     del task.received[restart - task.body.start :]
-            if outcome.inline_body:
-                task.received = outcome.inline_body
+            inline = outcome.inline_body
+            if inline:
+                task.received = inline
                 outcome.ClearField("inline_body")
             task.outcome = outcome
         except ContractError as error:

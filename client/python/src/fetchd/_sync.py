@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ._client import Options, Request
     from .policies import Duration, ExplainRequest
 
+GATHER_TASKS = 16  # in flight on a stream, below which a message is sent at once
+GATHER_SECONDS = 30e-6  # for each of them
+
 R = TypeVar("R", bound="Union[str, Request, Mapping[str, Any]]")
 
 
@@ -47,6 +50,10 @@ class _Feed:
                 if self.stream.finished:
                     raise StopIteration
             self.signals.get()
+            load = self.stream.load
+            if load >= GATHER_TASKS:
+                # Other threads are about to send: one message for all costs half the CPU.
+                time.sleep(GATHER_SECONDS * min(load, 64))
 
     def wake_locked(self) -> None:
         if not self.signalled:
