@@ -140,7 +140,7 @@ func TestRawProblem(t *testing.T) {
 	if err := protojson.Unmarshal(got.Outcome, out); err != nil {
 		t.Fatal(err)
 	}
-	if got.Type != "urn:fetchd:error:http_server_error" || got.Title == "" || got.Title != out.GetError().GetMessage() || got.Status != 502 || !strings.Contains(got.Detail, "503 Service Unavailable") {
+	if got.Type != "urn:fetchd:error:http_server_error" || got.Title != "http server error" || got.Status != 502 || got.Detail != out.GetError().GetMessage()+": "+out.GetError().GetDetail() || !strings.Contains(got.Detail, "503 Service Unavailable") {
 		t.Errorf("%+v", got)
 	}
 	if string(out.GetErrorBody()) != "later" || out.GetError().GetRetryAfter().AsDuration() != 1000*time.Second || !out.GetError().GetRetryable() || out.GetResponse().GetStatusCode() != 503 {

@@ -5,6 +5,9 @@
 //   grpc-unary        fetchd's FetchUnary with @grpc/grpc-js
 //   grpc-unary-http2  the same with http2.mjs, without a gRPC library
 //   grpc-many         fetchd's FetchMany with @grpc/grpc-js, 16 tasks per message, sent as responses arrive
+//   grpc-package      the fetch of the package client/node, which returns a standard Response
+//   grpc-package-inline  the same with delivery INLINE, which the package sends over FetchMany
+//   grpc-package-many the fetchMany of the package
 //
 // bench/callers/README.md describes the arguments and the output. The modules must be next to
 // this file. The proto file is read from FETCHD_ROOT, by default the repository.
@@ -203,7 +206,44 @@ function many(client, target, length, open) {
   });
 }
 
-const kinds = { got: viaGot, undici: viaUndici, "grpc-unary": viaUnary, "grpc-unary-http2": viaHttp2, "grpc-many": viaMany };
+async function viaPackage({ target, open, length, address }, policies) {
+  const { Client } = await import("fetchd");
+  const client = new Client(`http://${address}`, { fetchd: policies });
+  await loops(open, async () => {
+    const response = await client.fetch(target);
+    return (await response.arrayBuffer()).byteLength === length && response.status === 200;
+  });
+  await client.close();
+}
+
+async function viaPackageMany({ target, open, length, address }) {
+  const { Client } = await import("fetchd");
+  const client = new Client(`http://${address}`);
+  const started = new Map(); // by request
+  function* urls() {
+    while (span.going) {
+      const request = { url: target };
+      started.set(request, performance.now());
+      yield request;
+    }
+  }
+  for await (const result of client.fetchMany(urls(), { open })) {
+    span.ended(started.get(result.request), result.status === 200 && result.body.length === length);
+    started.delete(result.request);
+  }
+  await client.close();
+}
+
+const kinds = {
+  got: viaGot,
+  undici: viaUndici,
+  "grpc-unary": viaUnary,
+  "grpc-unary-http2": viaHttp2,
+  "grpc-many": viaMany,
+  "grpc-package": viaPackage,
+  "grpc-package-inline": (o) => viaPackage(o, { body_policy: { delivery: "inline" } }),
+  "grpc-package-many": viaPackageMany,
+};
 
 const { values } = parseArgs({
   options: {

@@ -1,0 +1,392 @@
+import { framed } from "./call.js";
+import { Channel, type Call, type ChannelOptions } from "./channel.js";
+import {
+  decodeExplainResponse, decodeFetchResponse, encodeExplainRequest, type ExplainRequestInit, type ExplainResponse, type FetchOutcome, type FetchRequestInit,
+  type FetchResponse,
+} from "./contract.js";
+import { FetchError, ServiceError } from "./errors.js";
+import { Many, Task } from "./many.js";
+import { encode, parse, type FetchInit, type Parsed, type Policies } from "./request.js";
+import { broken, hasResponse, responseOf, Sequence } from "./response.js";
+import { Result } from "./result.js";
+import { Reader, Writer } from "./wire.js";
+
+/** ClientOptions are the options of a Client. */
+export interface ClientOptions extends ChannelOptions {
+  /** Policies of every fetch that does not set the same field itself. */
+  readonly fetchd?: Policies | undefined;
+}
+
+/** CallInit limits a call. */
+export interface CallInit {
+  /** Aborts the call. It then fails with signal.reason. */
+  readonly signal?: AbortSignal | undefined;
+  /** Seconds until the call ends at the latest. */
+  readonly deadline?: number | undefined;
+}
+
+/** ManyInit limits fetchMany. */
+export interface ManyInit {
+  /** Aborts all fetches. The iteration then throws signal.reason. */
+  readonly signal?: AbortSignal | undefined;
+  /** The maximum number of fetches whose results you have not received yet. The default is 64. */
+  readonly open?: number | undefined;
+}
+
+/** What fetchMany takes for one fetch: a URL, or a request of the contract. */
+export type ManyRequest = string | URL | FetchRequestInit;
+
+/** Client fetches URLs through a service. One client serves a whole program. */
+export class Client {
+  readonly #channel: Channel;
+  readonly #many: Many;
+  readonly #policies: Policies | undefined;
+
+  /**
+   * The URL of the service is http://HOST:PORT or https://HOST:PORT. Calls are spread over all addresses of the host,
+   * or over several URLs. No connection is made before the first call.
+   */
+  constructor(service: string | URL | readonly (string | URL)[], options: ClientOptions = {}) {
+    this.#channel = new Channel(service, options);
+    this.#many = new Many(this.#channel);
+    this.#policies = options.fetchd;
+    this.fetch = this.fetch.bind(this); // so that it can be passed on
+  }
+
+  /**
+   * fetch is used like the standard fetch. It resolves when the response starts, also if its status is that of a
+   * failure, and rejects with a FetchError if there is no response. The service retries; do not put a loop around it.
+   */
+  fetch(input: string | URL | Request, init?: FetchInit): Promise<Response> {
+    return new Promise((resolve, reject) => {
+      const parsed = parse(input, init, this.#policies);
+      if (parsed instanceof Promise) parsed.then((p) => this.#fetch(p, resolve, reject)).catch(reject);
+      else this.#fetch(parsed, resolve, reject);
+    });
+  }
+
+  #fetch({ request, signal, deadline }: Parsed, resolve: (r: Response) => void, reject: (e: unknown) => void): void {
+    signal?.throwIfAborted();
+    request.event_level ??= "outcome";
+    const policy = request.body_policy as NonNullable<Policies["body_policy"]> | undefined;
+    if (policy?.recovery === "restart") throw new TypeError('body_policy.recovery: a Response cannot start again: use events for "restart"');
+    request.body_policy = { delivery: "auto", error_body_bytes: 65536, ...policy };
+    const fetching = new Fetching(request.url, signal, resolve, reject);
+    if (policy?.delivery === "inline") {
+      const task = new Task(encode(request), (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)));
+      fetching.cancel = () => this.#many.cancel(task);
+      this.#many.send(task);
+      return;
+    }
+    fetching.call = this.#channel.call({ method: "Fetch", request: framed(encode(request)), deadline, receiver: fetching });
+    fetching.cancel = () => fetching.call?.cancel();
+  }
+
+  /**
+   * events runs one fetch and yields its events as they happen, the pieces of its body too. The last one is the
+   * outcome; a fetch that failed is an outcome here, not an error. Leaving the loop cancels the fetch.
+   */
+  async *events(request: string | URL | FetchRequestInit, { signal, deadline }: CallInit = {}): AsyncGenerator<FetchResponse, void, undefined> {
+    signal?.throwIfAborted();
+    const message = encode({ ...this.#policies, ...(isUrl(request) ? { url: String(request) } : request) });
+    const queue: FetchResponse[] = [];
+    const sequence = new Sequence();
+    let wake: () => void = () => undefined;
+    let over = false;
+    let failure: unknown;
+    const call = this.#channel.call({
+      method: "Fetch",
+      request: framed(message),
+      deadline,
+      receiver: {
+        message(bytes) {
+          const m = decodeFetchResponse(new Reader(bytes), bytes.length);
+          sequence.check(m);
+          queue.push(m);
+          if (queue.length >= 16) call.pause();
+          wake();
+        },
+        end(error) {
+          over = true;
+          failure = error ?? (sequence.over ? undefined : broken("the call ended without an outcome"));
+          wake();
+        },
+      },
+    });
+    const abort = (): void => {
+      call.cancel();
+      queue.length = 0;
+      over = true;
+      failure = signal?.reason;
+      wake();
+    };
+    signal?.addEventListener("abort", abort, { once: true });
+    try {
+      for (;;) {
+        const next = queue.shift();
+        if (next) {
+          if (queue.length === 0) call.resume();
+          yield next;
+        } else if (over) {
+          if (failure !== undefined) throw failure;
+          return;
+        } else await new Promise<void>((resolve) => (wake = resolve));
+      }
+    } finally {
+      signal?.removeEventListener("abort", abort);
+      call.cancel();
+    }
+  }
+
+  /**
+   * fetchMany fetches the URLs of an iterable and yields a Result for each when it ends. It reads the next URL only
+   * when there is capacity for it. A fetch that fails does not end the iteration, nor does a request that is not
+   * valid. Leaving the loop cancels the fetches in flight. It throws a ServiceError if the service cannot be used.
+   */
+  async *fetchMany<R extends ManyRequest>(requests: Iterable<R> | AsyncIterable<R>, { signal, open = 64 }: ManyInit = {}): AsyncGenerator<Result<R>, void, undefined> {
+    if (!(open >= 1)) throw new TypeError(`open is ${open}: give at least 1`);
+    signal?.throwIfAborted();
+    const source = Symbol.asyncIterator in requests ? requests[Symbol.asyncIterator]() : requests[Symbol.iterator]();
+    const tasks = new Set<Task>(); // in flight
+    const results: Result<R>[] = [];
+    let wake: () => void = () => undefined;
+    let reading = false;
+    let ended = false;
+    let failed = false;
+    let failure: unknown;
+
+    const fail = (error: unknown): void => {
+      ended = failed = true;
+      failure = error;
+      wake();
+    };
+    const start = (request: R): void => {
+      let message: Buffer;
+      try {
+        message = encode(whole({ ...this.#policies, ...(isUrl(request) ? { url: String(request) } : request) }));
+      } catch (error) {
+        results.push(Result.invalid(request, error as TypeError));
+        wake();
+        return;
+      }
+      const task = new Task(message, (outcome, error) => {
+        tasks.delete(task);
+        if (outcome) results.push(Result.of(request, outcome));
+        else if (error?.sent === false) return fail(error);
+        else results.push(Result.lost(request, error as ServiceError));
+        wake();
+      });
+      tasks.add(task);
+      this.#many.send(task);
+    };
+    const take = ({ done, value }: IteratorResult<R>): void => {
+      if (done) {
+        ended = true;
+        wake();
+      } else if (!failed) start(value);
+    };
+    const fill = (): void => {
+      try {
+        while (!ended && !reading && tasks.size + results.length < open) {
+          const next = source.next();
+          if (!(next instanceof Promise)) {
+            take(next as IteratorResult<R>);
+            continue;
+          }
+          reading = true;
+          next.then((r) => {
+            reading = false;
+            take(r);
+            fill();
+          }, fail);
+        }
+      } catch (error) {
+        fail(error);
+      }
+    };
+    const abort = (): void => {
+      results.length = 0;
+      fail(signal?.reason);
+    };
+    signal?.addEventListener("abort", abort, { once: true });
+    try {
+      for (;;) {
+        fill();
+        const result = results.shift();
+        if (result) yield result;
+        else if (failed) throw failure;
+        else if (ended && tasks.size === 0) return;
+        else await new Promise<void>((resolve) => (wake = resolve));
+      }
+    } finally {
+      signal?.removeEventListener("abort", abort);
+      ended = failed = true;
+      for (const task of tasks) this.#many.cancel(task);
+      if (!reading) await source.return?.();
+    }
+  }
+
+  /** explain returns what the service would decide about an observation. Nothing is fetched. */
+  explain(request: ExplainRequestInit, { signal, deadline = 10 }: CallInit = {}): Promise<ExplainResponse> {
+    return new Promise((resolve, reject) => {
+      signal?.throwIfAborted();
+      const writer = new Writer();
+      encodeExplainRequest(writer, request);
+      let response: ExplainResponse | undefined;
+      const call = this.#channel.call({
+        method: "Explain",
+        request: framed(writer.finish()),
+        deadline,
+        receiver: {
+          message: (bytes) => (response = decodeExplainResponse(new Reader(bytes), bytes.length)),
+          end: (error) => {
+            signal?.removeEventListener("abort", abort);
+            if (response && !error) resolve(response);
+            else reject(error ?? broken("Explain ended without a response"));
+          },
+        },
+      });
+      const abort = (): void => {
+        call.cancel();
+        reject(signal?.reason);
+      };
+      signal?.addEventListener("abort", abort, { once: true });
+    });
+  }
+
+  /** close ends all calls and connections. Fetches in flight fail. */
+  close(): Promise<void> {
+    return this.#channel.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}
+
+const isUrl = (request: ManyRequest): request is string | URL => typeof request === "string" || request instanceof URL;
+
+/** whole asks for a body of any size, small ones with the outcome. */
+function whole(request: FetchRequestInit): FetchRequestInit {
+  const { body_policy } = request;
+  return { ...request, body_policy: typeof (body_policy ?? {}) === "object" ? { delivery: "auto", ...body_policy } : body_policy };
+}
+
+/** Controller is a ReadableByteStreamController. Its byobRequest has the type undefined in the types of Node 18. */
+type Controller = Omit<ReadableByteStreamController, "byobRequest"> & { readonly byobRequest: { respond(bytes: number): void } | null | undefined };
+
+/** Fetching turns what the service sends for one fetch into a Response. */
+class Fetching {
+  call: Call | undefined;
+  cancel: () => void = () => undefined;
+  readonly #url: string;
+  readonly #signal: AbortSignal | undefined;
+  readonly #resolve: (response: Response) => void;
+  readonly #reject: (error: unknown) => void;
+  readonly #sequence = new Sequence();
+  readonly #abort = (): void => this.#aborted();
+  #body: Controller | undefined;
+  #ended = false;
+  #outcome: FetchOutcome | undefined;
+  #error: unknown;
+  #waiting: { resolve: (o: FetchOutcome) => void; reject: (e: unknown) => void }[] = []; // for the outcome
+
+  constructor(url: string, signal: AbortSignal | undefined, resolve: (response: Response) => void, reject: (error: unknown) => void) {
+    this.#url = url;
+    this.#signal = signal;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    signal?.addEventListener("abort", this.#abort, { once: true });
+  }
+
+  message(bytes: Buffer): void {
+    const m = decodeFetchResponse(new Reader(bytes), bytes.length);
+    this.#sequence.check(m);
+    if (m.body_chunk) this.#piece(m.body_chunk.data);
+    else if (m.outcome) this.outcome(m.outcome);
+  }
+
+  end(error: ServiceError | undefined): void {
+    if (!this.#ended) this.fail(error ?? broken("the call ended without an outcome"));
+  }
+
+  /** piece adds a piece to the body. The first one starts the response. */
+  #piece(data: Uint8Array): void {
+    if (this.#ended) return;
+    if (!this.#body) {
+      const source = {
+        type: "bytes",
+        start: (controller: Controller) => void (this.#body = controller),
+        pull: () => this.call?.resume(),
+        cancel: () => this.#stop(new DOMException("The body was cancelled", "AbortError")),
+      } as unknown as undefined; // the types of Node 18 do not know "bytes"
+      const body = new ReadableStream<Uint8Array>(source, { highWaterMark: 65536 });
+      const head = this.#sequence.head;
+      this.#resolve(responseOf({ response: head?.response, url: head?.url || this.#url, requested: this.#url, outcome: this.#whenOver }, body));
+    }
+    const body = this.#body as unknown as Controller;
+    body.enqueue(new Uint8Array(data)); // a copy: enqueue takes the memory, which the connection shares
+    if ((body.desiredSize ?? 0) <= 0) this.call?.pause();
+  }
+
+  outcome(outcome: FetchOutcome): void {
+    if (this.#ended) return;
+    this.#over();
+    this.#outcome = outcome;
+    for (const w of this.#waiting) w.resolve(outcome);
+    if (this.#body) {
+      if (outcome.kind === "failed") this.#body.error(new FetchError(outcome));
+      else this.#closeBody();
+    } else if (!hasResponse(outcome)) this.#reject(new FetchError(outcome));
+    else {
+      const body = outcome.kind === "success" ? outcome.inline_body : outcome.error_body;
+      this.#resolve(responseOf({ response: outcome.response, url: outcome.final_url, requested: this.#url, outcome: this.#whenOver }, body));
+    }
+  }
+
+  #closeBody(): void {
+    const body = this.#body as Controller;
+    body.close();
+    body.byobRequest?.respond(0); // a reader that waits with its own buffer
+  }
+
+  fail(error: unknown): void {
+    if (this.#ended) return;
+    this.#over();
+    this.#error = error;
+    for (const w of this.#waiting) w.reject(error);
+    if (this.#body) this.#body.error(error);
+    else this.#reject(error);
+  }
+
+  #over(): void {
+    this.#ended = true;
+    this.#signal?.removeEventListener("abort", this.#abort);
+  }
+
+  #aborted(): void {
+    this.cancel();
+    this.fail(this.#signal?.reason);
+  }
+
+  /** stop ends the fetch when its body is no longer wanted. */
+  #stop(reason: unknown): void {
+    if (this.#ended) return;
+    this.cancel();
+    this.#over();
+    this.#error = reason;
+    for (const w of this.#waiting) w.reject(reason);
+  }
+
+  readonly #whenOver = (): Promise<FetchOutcome> =>
+    new Promise((resolve, reject) => {
+      if (this.#outcome) resolve(this.#outcome);
+      else if (this.#ended) reject(this.#error);
+      else this.#waiting.push({ resolve, reject });
+    });
+}
+
+/** createFetch returns the function fetch of a client, for libraries that accept one. */
+export function createFetch(client: Client): typeof fetch {
+  return client.fetch as typeof fetch;
+}

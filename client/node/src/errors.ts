@@ -1,0 +1,158 @@
+import type { IncomingHttpHeaders } from "node:http2";
+
+import type { ErrorClass, FailureType, FetchOutcome, RetryVerdict } from "./contract.js";
+import { Reader } from "./wire.js";
+
+/**
+ * FetchError reports that a fetch failed at its target, and that there is no response to return: the target could not
+ * be reached, its body broke off, or a policy rejected its response. It is a TypeError, like the network errors of fetch.
+ */
+export class FetchError extends TypeError {
+  override readonly name = "FetchError";
+  /** What went wrong, such as "connect_refused". Later versions may add values: for an unknown one use failureType. */
+  readonly errorClass: ErrorClass;
+  /** What to do about it: "transient", "permanent", "rate_limited" or "needs_auth". */
+  readonly failureType: FailureType;
+  /** A more specific cause in lower_snake_case. It may be empty. */
+  readonly reason: string;
+  /** Whether a later fetch of the same request may succeed. The service has already made the retries that could help. */
+  readonly retryable: boolean;
+  /** The wait in seconds that the target asked for with Retry-After. */
+  readonly retryAfter: number | undefined;
+  /** Why no further attempt was made, such as "attempts_exhausted". */
+  readonly stopReason: RetryVerdict;
+  /** The rule that classified the failure, such as "N2". */
+  readonly rule: string;
+  /** Everything that is known about the fetch. */
+  declare readonly outcome: FetchOutcome;
+
+  constructor(outcome: FetchOutcome) {
+    const e = outcome.error;
+    super(describe(outcome));
+    this.errorClass = e?.error_class ?? "unspecified";
+    this.failureType = e?.failure_type ?? "unspecified";
+    this.reason = e?.reason ?? "";
+    this.retryable = e?.retryable ?? false;
+    this.retryAfter = e?.retry_after;
+    this.stopReason = e?.stop_reason ?? "unspecified";
+    this.rule = e?.rule ?? outcome.rule;
+    Object.defineProperty(this, "outcome", { value: outcome, enumerable: false }); // it is long, and util.inspect would print it
+  }
+}
+
+function describe(o: FetchOutcome): string {
+  const e = o.error;
+  if (!e) return `fetch ${o.final_url}: ${o.kind}`;
+  const status = o.response ? `, status ${o.response.status_code}` : "";
+  const detail = e.detail ? `; ${e.detail}` : "";
+  return `fetch ${e.url || o.final_url}: ${e.error_class}${status} (rule ${e.rule}, attempt ${o.attempts}): ${e.message}${detail}`;
+}
+
+/** The names of the gRPC status codes, by number. */
+const codes = [
+  "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED",
+  "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+] as const;
+
+/** Code is the name of a gRPC status code other than OK. */
+export type Code = Exclude<(typeof codes)[number], "OK">;
+
+/** Violation says what is wrong with a field of the request. */
+export interface Violation {
+  /** Path of the field, such as "retry_policy.max_attempts". */
+  readonly field: string;
+  readonly description: string;
+}
+
+/** ServiceError is about the request or about the service, not about the target of a fetch. */
+export class ServiceError extends Error {
+  override readonly name = "ServiceError";
+  /** The gRPC status code. */
+  readonly code: Code;
+  /** What is wrong with each field, if the code is INVALID_ARGUMENT. */
+  readonly violations: readonly Violation[];
+  /** A more specific cause, such as "CONSUMER_STALLED". It may be empty. */
+  readonly reason: string;
+  /** Whether requests to the target may have been made. If it is false, none was. */
+  readonly sent: boolean;
+
+  constructor(code: Code, message: string, sent = false, details: { violations?: readonly Violation[]; reason?: string } = {}) {
+    super(`${code}: ${message}`);
+    this.code = code;
+    this.violations = details.violations ?? [];
+    this.reason = details.reason ?? "";
+    this.sent = sent;
+  }
+}
+
+// These codes are returned before a fetch starts, if no message came before.
+const refusals: ReadonlySet<Code> = new Set<Code>(["INVALID_ARGUMENT", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "UNAUTHENTICATED"]);
+
+/**
+ * statusOf returns the error that the trailers of a call describe, or undefined for OK. answered says whether a
+ * message came before.
+ */
+export function statusOf(trailers: IncomingHttpHeaders, answered: boolean): ServiceError | undefined {
+  const status = trailers["grpc-status"];
+  if (status === "0") return undefined;
+  const code = (typeof status === "string" && /^\d{1,2}$/.test(status) && codes[Number(status)]) || "UNKNOWN";
+  const text = decodePercent(String(trailers["grpc-message"] ?? ""));
+  return new ServiceError(code as Code, text || "the service gave no message", answered || !refusals.has(code as Code), detailsOf(trailers["grpc-status-details-bin"]));
+}
+
+/** decodePercent decodes a grpc-message. A sequence that is not valid is kept. */
+function decodePercent(text: string): string {
+  if (!text.includes("%")) return text;
+  const bytes = Buffer.from(text, "latin1");
+  let length = 0;
+  for (let i = 0; i < bytes.length; i++) {
+    const pair = bytes[i] === 0x25 ? bytes.toString("latin1", i + 1, i + 3) : "";
+    if (/^[0-9a-fA-F]{2}$/.test(pair)) {
+      bytes[length++] = parseInt(pair, 16);
+      i += 2;
+    } else bytes[length++] = bytes[i]!;
+  }
+  return bytes.toString("utf8", 0, length);
+}
+
+/** detailsOf reads the details of a google.rpc.Status. Details that cannot be read are left out. */
+function detailsOf(header: string | string[] | undefined): { violations: Violation[]; reason: string } {
+  const found = { violations: [] as Violation[], reason: "" };
+  if (typeof header !== "string") return found;
+  try {
+    fields(Buffer.from(header, "base64"), (n, any) => {
+      if (n !== 3) return;
+      let type = "";
+      let value: Buffer = Buffer.alloc(0);
+      fields(any, (n, bytes) => {
+        if (n === 1) type = bytes.toString();
+        if (n === 2) value = bytes;
+      });
+      if (type.endsWith("/google.rpc.ErrorInfo")) fields(value, (n, bytes) => { if (n === 1) found.reason = bytes.toString(); });
+      if (type.endsWith("/google.rpc.BadRequest")) {
+        fields(value, (n, violation) => {
+          if (n !== 1) return;
+          const v = { field: "", description: "" };
+          fields(violation, (n, bytes) => {
+            if (n === 1) v.field = bytes.toString();
+            if (n === 2) v.description = bytes.toString();
+          });
+          found.violations.push(v);
+        });
+      }
+    });
+  } catch {
+    // The code and the message are enough.
+  }
+  return found;
+}
+
+/** fields calls visit for each field of a message that has a length. */
+function fields(message: Buffer, visit: (field: number, bytes: Buffer) => void): void {
+  const r = new Reader(message);
+  while (r.at < r.length) {
+    const tag = r.uint32();
+    if ((tag & 7) === 2) visit(tag >>> 3, r.bytes());
+    else r.skip(tag);
+  }
+}

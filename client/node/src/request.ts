@@ -1,0 +1,91 @@
+import { encodeFetchRequest, type FetchRequestInit, type HeadersInit } from "./contract.js";
+import { Writer } from "./wire.js";
+
+/** Policies are the fields of a FetchRequest that the standard init of fetch does not have. */
+export type Policies = Omit<FetchRequestInit, "url" | "method" | "headers" | "body">;
+
+/** FetchInit is the init of client.fetch: that of the standard fetch, and the policies of the service. */
+export interface FetchInit {
+  method?: string | undefined;
+  headers?: Headers | HeadersInit | undefined;
+  body?: BodyInit | null | undefined;
+  /** Aborts the fetch, and its request to the target. The promise rejects with signal.reason. */
+  signal?: AbortSignal | null | undefined;
+  /** "follow" is the default. "manual" returns the redirect. With "error" a redirect fails with too_many_redirects. */
+  redirect?: "follow" | "manual" | "error" | undefined;
+  /** Policies of this fetch. A field that is given here wins over the same field of the client's options. */
+  fetchd?: Policies | undefined;
+  /** Seconds until the call ends at the latest. The service ends the fetch a little earlier, with an outcome. */
+  deadline?: number | undefined;
+}
+
+type BodyInit = string | ArrayBuffer | ArrayBufferView | URLSearchParams | Blob | FormData | ReadableStream;
+type Blob = import("node:buffer").Blob;
+
+/** maxTask is the limit of an encoded request. No valid one exceeds it. */
+export const maxTask = 2 << 20;
+
+const writer = new Writer();
+
+/** encode returns a FetchRequest in protobuf. It throws a TypeError that names a field that cannot be encoded. */
+export function encode(request: FetchRequestInit): Buffer {
+  writer.reset();
+  encodeFetchRequest(writer, request);
+  if (writer.length > maxTask) {
+    const length = writer.length;
+    writer.reset();
+    throw new TypeError(`the request has ${length} bytes: the limit is ${maxTask}, and a body may have 1 MiB`);
+  }
+  return writer.finish();
+}
+
+/** Parsed is a request in the form of the contract, with what the client itself needs. */
+export interface Parsed {
+  readonly request: Record<string, unknown> & { url: string };
+  readonly signal: AbortSignal | undefined;
+  readonly deadline: number | undefined;
+}
+
+const normalized = new Set(["delete", "get", "head", "options", "post", "put", "patch"]);
+
+/**
+ * parse converts the arguments of fetch. It returns a promise only if the body must be read first.
+ */
+export function parse(input: string | URL | Request, init: FetchInit | undefined, defaults: Policies | undefined): Parsed | Promise<Parsed> {
+  const from = typeof input === "object" && !(input instanceof URL) ? input : undefined;
+  const request: Record<string, unknown> & { url: string } = { url: from ? from.url : String(input), ...defaults, ...init?.fetchd };
+  const method = init?.method ?? from?.method;
+  if (method !== undefined) request.method = normalized.has(method.toLowerCase()) ? method.toUpperCase() : method;
+
+  const redirect = init?.redirect ?? from?.redirect;
+  if (redirect === "manual") request.redirect_policy = { ...(request.redirect_policy as object), follow: false };
+  else if (redirect === "error") request.redirect_policy = { ...(request.redirect_policy as object), max_redirects: 0 };
+  else if (redirect !== undefined && redirect !== "follow") throw new TypeError(`redirect is ${String(redirect)}: give "follow", "manual" or "error"`);
+
+  const headers = init?.headers ?? (from && init?.headers === undefined ? from.headers : undefined);
+  if (headers !== undefined) request.headers = headers;
+
+  const parsed = { request, signal: init?.signal === undefined ? from?.signal : (init.signal ?? undefined), deadline: init?.deadline };
+  const body = init?.body === undefined ? from?.body : init.body;
+  if (body === undefined || body === null) return parsed;
+  if (typeof body === "string" || body instanceof ArrayBuffer || ArrayBuffer.isView(body)) {
+    request.body = body;
+    if (typeof body === "string") addType(request, "text/plain;charset=UTF-8");
+    return parsed;
+  }
+  const whole = from && init?.body === undefined ? from : new Response(body as ConstructorParameters<typeof Response>[0]);
+  return whole.arrayBuffer().then((bytes) => {
+    request.body = bytes;
+    const type = whole.headers.get("content-type");
+    if (type) addType(request, type);
+    return parsed;
+  });
+}
+
+/** addType sets the Content-Type of a body, as fetch does, unless the caller has. */
+function addType(request: Record<string, unknown>, type: string): void {
+  const headers = new Headers((request.headers as ConstructorParameters<typeof Headers>[0]) ?? {});
+  if (headers.has("content-type")) return;
+  headers.set("content-type", type);
+  request.headers = headers;
+}

@@ -1,0 +1,207 @@
+import { STATUS_CODES } from "node:http";
+
+import type { FetchOutcome, FetchResponse, HttpResponse, ResponseStarted } from "./contract.js";
+import { ServiceError } from "./errors.js";
+
+// Statuses whose response has no body, in the words of the Fetch standard.
+const nullBody = new Set([101, 103, 204, 205, 304]);
+
+/** headersOf returns the header fields of a response. */
+export function headersOf(response: HttpResponse | undefined): Headers {
+  const headers = new Headers();
+  for (const { name, value, raw_value } of response?.headers ?? []) {
+    try {
+      headers.append(name, raw_value.length > 0 ? Buffer.from(raw_value).toString("latin1") : latin1(value));
+    } catch {
+      // Headers cannot hold this field; the outcome has it.
+    }
+  }
+  return headers;
+}
+
+/** latin1 returns a value in the form in which fetch has it: one character for each byte. */
+function latin1(value: string): string {
+  for (let i = 0; i < value.length; i++) {
+    if (value.charCodeAt(i) > 127) return Buffer.from(value).toString("latin1");
+  }
+  return value;
+}
+
+/** What is known when a response starts. */
+export interface Head {
+  readonly response: HttpResponse | undefined;
+  readonly url: string;
+  readonly requested: string;
+  readonly outcome: () => Promise<FetchOutcome>;
+}
+
+/**
+ * FetchdResponse has the prototype and every member of a standard Response. A body that arrived in one piece is
+ * returned without a stream, and the headers are made when they are first read. The platform makes both at once, at
+ * the price of a whole small fetch, so its constructor is not called.
+ */
+class FetchdResponse {
+  readonly #head: Head;
+  #bytes: Uint8Array | undefined; // a body that is complete and was not used yet
+  #stream: ReadableStream<Uint8Array> | undefined;
+  #headers: Headers | undefined;
+  #inner: Response | undefined; // has the body as a stream
+  #used = false;
+
+  constructor(head: Head, body: Uint8Array | ReadableStream<Uint8Array> | undefined) {
+    this.#head = head;
+    if (body instanceof Uint8Array) this.#bytes = body;
+    else this.#stream = body;
+  }
+
+  /** outcome is not part of the standard; outcomeOf returns its result. */
+  get outcome(): () => Promise<FetchOutcome> {
+    return this.#head.outcome;
+  }
+  get status(): number {
+    return this.#head.response?.status_code ?? 200;
+  }
+  get statusText(): string {
+    return STATUS_CODES[this.status] ?? "";
+  }
+  get type(): string {
+    return "basic";
+  }
+  get ok(): boolean {
+    return this.status >= 200 && this.status < 300;
+  }
+  get url(): string {
+    return this.#head.url;
+  }
+  get redirected(): boolean {
+    return withoutFragment(this.#head.url) !== withoutFragment(this.#head.requested);
+  }
+  get headers(): Headers {
+    return (this.#headers ??= headersOf(this.#head.response));
+  }
+
+  /** The same response with the platform's body. */
+  get #real(): Response {
+    if (!this.#inner) {
+      const hasBody = !nullBody.has(this.status);
+      const body = this.#stream ?? this.#bytes;
+      this.#inner = new Response(hasBody && !this.#used && body ? (body as ConstructorParameters<typeof Response>[0]) : null);
+      const type = this.headers.get("content-type");
+      if (type) this.#inner.headers.set("content-type", type); // blob and formData read it
+      this.#bytes = undefined;
+    }
+    return this.#inner;
+  }
+
+  /** take returns a body that arrived in one piece, once. */
+  #take(): Uint8Array | undefined {
+    const bytes = this.#inner ? undefined : this.#bytes;
+    if (bytes) {
+      this.#bytes = undefined;
+      this.#used = true;
+    }
+    return bytes;
+  }
+
+  get body(): Response["body"] {
+    return this.#used ? usedBody() : this.#real.body;
+  }
+  get bodyUsed(): boolean {
+    return this.#used || (this.#inner?.bodyUsed ?? false);
+  }
+  async arrayBuffer(): Promise<ArrayBuffer> {
+    const bytes = this.#take();
+    if (bytes) return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;
+    return this.#checked().arrayBuffer();
+  }
+  async bytes(): Promise<Uint8Array<ArrayBuffer>> {
+    return new Uint8Array(await this.arrayBuffer());
+  }
+  async text(): Promise<string> {
+    const bytes = this.#take();
+    return bytes ? decoder.decode(bytes) : this.#checked().text();
+  }
+  async json(): Promise<unknown> {
+    const bytes = this.#take();
+    return bytes ? (JSON.parse(decoder.decode(bytes)) as unknown) : this.#checked().json();
+  }
+  async blob(): ReturnType<Response["blob"]> {
+    return this.#checked().blob();
+  }
+  async formData(): ReturnType<Response["formData"]> {
+    return this.#checked().formData();
+  }
+  clone(): Response {
+    const head = this.#head;
+    const inner = this.#checked().clone();
+    const copy = new FetchdResponse(head, undefined);
+    copy.#inner = inner;
+    return copy as unknown as Response;
+  }
+
+  #checked(): Response {
+    if (this.#used) throw new TypeError("Body is unusable: it has already been read");
+    return this.#real;
+  }
+}
+
+Object.setPrototypeOf(FetchdResponse.prototype, Response.prototype);
+
+/** responseOf returns a response with a body that is complete, a stream, or missing. */
+export function responseOf(head: Head, body: Uint8Array | ReadableStream<Uint8Array> | undefined): Response {
+  return new FetchdResponse(head, body) as unknown as Response;
+}
+
+/** outcomeOf returns how the fetch of a response ended. It waits until the body has been read to its end. */
+export function outcomeOf(response: Response): Promise<FetchOutcome> {
+  if (!((response as object) instanceof FetchdResponse)) return Promise.reject(new TypeError("the response does not come from a client of fetchd"));
+  return (response as unknown as FetchdResponse).outcome();
+}
+
+const decoder = new TextDecoder();
+
+/** usedBody returns a stream that is at its end and disturbed, as the body of a response that was read. */
+function usedBody(): ReadableStream<Uint8Array> {
+  const response = new Response("");
+  void response.text();
+  return response.body as ReadableStream<Uint8Array>;
+}
+
+const withoutFragment = (url: string): string => (url.includes("#") ? url.slice(0, url.indexOf("#")) : url);
+
+// The classes of failures that are a response with a status.
+const statuses = new Set(["http_server_error", "rate_limited", "auth_required", "forbidden", "request_timeout", "http_client_error", "unexpected_not_modified"]);
+
+/** hasResponse reports whether an outcome is a response, rather than an error. */
+export function hasResponse(o: FetchOutcome): boolean {
+  return o.kind !== "failed" || (o.response !== undefined && statuses.has(o.error?.error_class ?? ""));
+}
+
+/** Sequence checks that the events of a fetch are in order and that the pieces of its body fit together. */
+export class Sequence {
+  head: ResponseStarted | undefined;
+  begun = false;
+  over = false;
+  #offset = 0; // of the end of the body so far
+  #expected = 0; // of the next piece: lower than the offset after the head of a new body
+
+  check(m: FetchResponse): void {
+    if (this.over) throw broken("an event came after the outcome");
+    if (m.response_started) {
+      this.head = m.response_started;
+      if (!this.begun) this.#offset = this.head.body_offset_bytes;
+      this.#expected = Math.min(this.head.body_offset_bytes, this.#offset);
+    } else if (m.body_chunk) {
+      const { offset_bytes, data } = m.body_chunk;
+      if (!this.head) throw broken("a body came before its head");
+      if (offset_bytes !== this.#expected) throw broken(`the body continues at byte ${offset_bytes}, want ${this.#expected}`);
+      this.begun = true;
+      this.#expected += data.length;
+      this.#offset = this.#expected;
+    } else if (m.outcome) this.over = true;
+  }
+}
+
+export function broken(what: string): ServiceError {
+  return new ServiceError("INTERNAL", `the service broke its contract: ${what}`, true);
+}

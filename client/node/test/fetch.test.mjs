@@ -1,0 +1,321 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { after, before, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Client, FetchError, outcomeOf, ServiceError } from "fetchd";
+
+import { failure, key, Origin, service } from "./rig.mjs";
+
+let origin, fetchd, client;
+
+before(async () => {
+  origin = await Origin.start();
+  fetchd = await service(origin);
+  client = new Client(fetchd.url);
+});
+after(() => client.close());
+
+// Each row is fetched in both ways: over Fetch, and inline over FetchMany.
+const rows = [
+  { name: "a body", steps: "200:body=hello", status: 200, body: "hello", requests: 1 },
+  { name: "a retry", steps: "503/200:body=hello", status: 200, body: "hello", requests: 2 },
+  { name: "an empty body", steps: "200:size=0", status: 200, body: "", requests: 1 },
+  { name: "no content", steps: "204", status: 204, body: "", requests: 1 },
+  { name: "a missing page", steps: "404:body=gone", status: 404, body: "gone", requests: 1 },
+  { name: "a status that stays", steps: "503:body=busy", status: 503, body: "busy", requests: 3 },
+  { name: "a rate limit", steps: "429:retry-after=100", status: 429, requests: 1 },
+  { name: "a reset, then a body", steps: "reset/200:body=hello", status: 200, body: "hello", requests: 2 },
+  { name: "a status that Response cannot have", steps: "999", status: 999, requests: 1, error: "protocol" },
+  { name: "resets", steps: "reset", error: "connection_reset", retryable: true, requests: 3 },
+  { name: "a status line that is not valid", steps: "bad-status-line", error: "protocol", retryable: false, requests: 1 },
+  { name: "a short body", steps: "200:size=1000,cut=10", error: "body_interrupted", retryable: true },
+  { name: "a redirect loop", path: (k) => `/loop/${k}/302`, error: "redirect_loop", retryable: false },
+  { name: "a coding that is not valid", steps: "200:body=x,coding-lie=gzip", error: "undecodable", retryable: false, requests: 1 },
+];
+
+for (const [way, init] of [["Fetch", {}], ["inline", { fetchd: { body_policy: { delivery: "inline" } } }]]) {
+  describe(way, () => {
+    for (const row of rows) {
+      test(row.name, async () => {
+        const k = key();
+        const url = origin.url(row.path?.(k) ?? `/s/${k}/${row.steps}`);
+        const fetched = client.fetch(url, init);
+        if (row.error) {
+          const error = await failure(fetched.then((r) => r.arrayBuffer()));
+          assert.ok(error instanceof FetchError && error instanceof TypeError, String(error));
+          assert.equal(error.errorClass, row.error);
+          if (row.retryable !== undefined) assert.equal(error.retryable, row.retryable);
+          assert.equal(error.outcome.kind, "failed");
+        } else {
+          const response = await fetched;
+          assert.ok(response instanceof Response);
+          assert.equal(response.status, row.status);
+          assert.equal(response.ok, row.status < 300);
+          assert.equal(response.url, url);
+          assert.equal(response.redirected, false);
+          if (row.body !== undefined) assert.equal(await response.text(), row.body);
+          else await response.arrayBuffer();
+          const outcome = await outcomeOf(response);
+          assert.equal(outcome.exchanges, row.requests);
+        }
+        if (row.requests) assert.equal((await origin.seen(k)).length, row.requests);
+      });
+    }
+  });
+}
+
+test("the members of a Response", async () => {
+  const url = origin.url(`/s/${key()}/200:body=%7B%22a%22%3A1%7D,type=application%2Fjson,header=X-A=1,header2=X-A=2,set-cookie=a=1,set-cookie2=b=2`);
+  const members = {
+    text: async (r) => assert.equal(await r.text(), '{"a":1}'),
+    json: async (r) => assert.deepEqual(await r.json(), { a: 1 }),
+    arrayBuffer: async (r) => assert.equal((await r.arrayBuffer()).byteLength, 7),
+    blob: async (r) => assert.equal((await r.blob()).type, "application/json"),
+    body: async (r) => {
+      assert.ok(r.body instanceof ReadableStream);
+      let size = 0;
+      for await (const piece of r.body) size += piece.length;
+      assert.equal(size, 7);
+    },
+    clone: async (r) => {
+      const copy = r.clone();
+      assert.ok(copy instanceof Response);
+      assert.equal(await copy.text(), await r.text());
+      assert.equal((await outcomeOf(copy)).kind, "success");
+    },
+  };
+  for (const [name, use] of Object.entries(members)) {
+    const response = await client.fetch(url);
+    assert.equal(response.bodyUsed, false, name);
+    assert.equal(response.headers.get("x-a"), "1, 2");
+    assert.equal(response.statusText, "OK");
+    assert.equal(response.type, "basic");
+    if (response.headers.getSetCookie) assert.deepEqual(response.headers.getSetCookie(), ["a=1", "b=2"]);
+    await use(response);
+    assert.equal(response.bodyUsed, true, name);
+    assert.ok((await failure(response.text())) instanceof TypeError, `${name}, then a second read`);
+    assert.throws(() => response.clone(), TypeError);
+  }
+});
+
+test("a header with bytes that are not ASCII", async () => {
+  const response = await client.fetch(origin.url(`/s/${key()}/200:header=X-U=%C3%A9`));
+  assert.equal(Buffer.from(response.headers.get("x-u"), "latin1").toString(), "é");
+});
+
+test("the request arrives as it was given", async () => {
+  const rows = [
+    { init: { method: "post", body: "text" }, method: "POST", type: "text/plain;charset=UTF-8", bytes: 4 },
+    { init: { method: "PUT", body: new Uint8Array([1, 2, 3]) }, method: "PUT", type: null, bytes: 3 },
+    { init: { method: "POST", body: new URLSearchParams({ a: "1" }) }, method: "POST", type: "application/x-www-form-urlencoded;charset=UTF-8", bytes: 3 },
+    { init: { method: "POST", body: new Blob(["ab"], { type: "text/x" }) }, method: "POST", type: "text/x", bytes: 2 },
+    { init: { method: "POST", body: "{}", headers: { "content-type": "application/json" } }, method: "POST", type: "application/json", bytes: 2 },
+    { init: { headers: new Headers({ "x-a": "1" }) }, method: "GET", type: null, bytes: 0, a: "1" },
+    { init: { headers: [["x-a", "1"]] }, method: "GET", type: null, bytes: 0, a: "1" },
+    { request: { method: "POST", body: "text", headers: { "x-a": "1" } }, method: "POST", type: "text/plain;charset=UTF-8", bytes: 4, a: "1" },
+    { request: { method: "POST", body: "text" }, init: { method: "PUT", headers: { "x-a": "2" }, body: "other" }, method: "PUT", type: "text/plain;charset=UTF-8", bytes: 5, a: "2" },
+  ];
+  for (const row of rows) {
+    const url = origin.url(`/s/${key()}/200:echo`);
+    const response = await client.fetch(row.request ? new Request(url, row.request) : new URL(url), row.init);
+    const seen = await response.json();
+    const header = (name) => seen.headers.find((h) => h.name.toLowerCase() === name)?.value ?? null;
+    assert.equal(seen.method, row.method);
+    assert.equal(header("content-type"), row.type);
+    assert.equal(header("x-a"), row.a ?? null);
+    assert.equal(seen.body_bytes, row.bytes);
+  }
+});
+
+test("redirects", async () => {
+  const k = key();
+  const from = origin.url(`/r/${k}/302/2/200:body=end`);
+  const followed = await client.fetch(from);
+  assert.equal(followed.url, origin.url(`/s/${k}/200:body=end`));
+  assert.equal(followed.redirected, true);
+  const manual = await client.fetch(from, { redirect: "manual" });
+  assert.equal(manual.status, 302);
+  assert.ok(manual.headers.get("location"));
+  assert.equal((await failure(client.fetch(from, { redirect: "error" }))).errorClass, "too_many_redirects");
+});
+
+test("a large body is whole, and its URL is known before it", async () => {
+  const size = 20_000_000;
+  const url = origin.url(`/s/${key()}/503/200:size=${size}`);
+  const response = await client.fetch(url, { fetchd: { body_policy: { max_size_bytes: size } } });
+  assert.equal(response.url, url);
+  const hash = createHash("sha256");
+  let read = 0;
+  for await (const piece of response.body) {
+    hash.update(piece);
+    read += piece.length;
+  }
+  assert.equal(read, size);
+  assert.equal((await outcomeOf(response)).body_summary.sha256, hash.digest("hex"));
+});
+
+test("a reader with its own buffer", async () => {
+  const response = await client.fetch(origin.url(`/s/${key()}/200:size=3000000`));
+  const reader = response.body.getReader({ mode: "byob" });
+  let read = 0;
+  for (let buffer = new ArrayBuffer(100_000); ; ) {
+    const { done, value } = await reader.read(new Uint8Array(buffer));
+    if (done) break;
+    read += value.length;
+    buffer = value.buffer;
+  }
+  assert.equal(read, 3_000_000);
+});
+
+test("a body that breaks is an error, never an end", async () => {
+  const response = await client.fetch(origin.url(`/s/${key()}/200:size=5000000,cut=2000000`));
+  assert.equal(response.status, 200);
+  const pieces = [];
+  const error = await failure((async () => { for await (const piece of response.body) pieces.push(piece.length); })());
+  assert.equal(error.errorClass, "body_interrupted");
+  assert.ok(pieces.reduce((a, b) => a + b, 0) <= 2_000_000);
+  assert.equal((await outcomeOf(response)).kind, "failed");
+});
+
+test("a slow reader does not grow the memory", async () => {
+  const size = 64 << 20;
+  const policy = { fetchd: { body_policy: { max_size_bytes: size } } };
+  const responses = await Promise.all(Array.from({ length: 4 }, () => client.fetch(origin.url(`/s/${key()}/200:size=${size}`), policy)));
+  const before = process.memoryUsage();
+  await sleep(700);
+  const { arrayBuffers, external } = process.memoryUsage();
+  assert.ok(arrayBuffers - before.arrayBuffers < 16 << 20, `the buffers grew by ${arrayBuffers - before.arrayBuffers} bytes`);
+  assert.ok(external - before.external < 32 << 20);
+  // The others still pass.
+  assert.equal(await (await client.fetch(origin.url(`/s/${key()}/200:body=quick`))).text(), "quick");
+  for (const r of responses) await r.body.cancel();
+});
+
+describe("abort", () => {
+  const reason = new Error("my reason");
+
+  test("before it starts", async () => {
+    const k = key();
+    const error = await failure(client.fetch(origin.url(`/s/${k}/200`), { signal: AbortSignal.abort(reason) }));
+    assert.equal(error, reason);
+    assert.deepEqual(await origin.seen(k), []);
+  });
+
+  for (const delivery of ["stream", "inline"]) {
+    test(`while the origin is silent, ${delivery}`, async () => {
+      const k = key();
+      const abort = new AbortController();
+      const fetched = failure(client.fetch(origin.url(`/s/${k}/silent`), { signal: abort.signal, fetchd: { body_policy: { delivery } } }));
+      while ((await origin.seen(k)).length === 0) await sleep(10);
+      abort.abort(reason);
+      assert.equal(await fetched, reason);
+      assert.notDeepEqual(await origin.ends(k), ["answered"]);
+    });
+  }
+
+  const partial = { fetchd: { body_policy: { hold_back_bytes: 0, delivery: "stream" } } };
+
+  test("in the body", async () => {
+    const k = key();
+    const abort = new AbortController();
+    const response = await client.fetch(origin.url(`/s/${k}/200:size=1000,stall=100`), { signal: abort.signal, ...partial });
+    const text = failure(response.text());
+    abort.abort(reason);
+    assert.equal(await text, reason);
+    assert.equal(await failure(outcomeOf(response)), reason);
+    assert.notDeepEqual(await origin.ends(k), ["answered"]);
+  });
+
+  test("by cancelling the body", async () => {
+    const k = key();
+    const response = await client.fetch(origin.url(`/s/${k}/200:size=1000,stall=100`), partial);
+    await response.body.cancel();
+    assert.notDeepEqual(await origin.ends(k), ["answered"]);
+  });
+
+  test("by leaving the loop of events", async () => {
+    const k = key();
+    for await (const event of client.events({ url: origin.url(`/s/${k}/silent`) })) if (event.attempt_started) break;
+    assert.equal((await origin.seen(k)).length <= 1, true);
+    if ((await origin.seen(k)).length > 0) assert.notDeepEqual(await origin.ends(k), ["answered"]);
+  });
+
+  test("events", async () => {
+    const abort = new AbortController();
+    const error = await failure((async () => {
+      for await (const event of client.events(origin.url(`/s/${key()}/silent`), { signal: abort.signal })) if (event.attempt_started) abort.abort(reason);
+    })());
+    assert.equal(error, reason);
+  });
+});
+
+test("a deadline gives an outcome", async () => {
+  const error = await failure(client.fetch(origin.url(`/s/${key()}/silent`), { deadline: 2 }));
+  assert.equal(error.errorClass, "deadline");
+});
+
+test("events", async () => {
+  const kinds = [];
+  let size = 0;
+  for await (const event of client.events({ url: origin.url(`/s/${key()}/503/200:size=3000000`), body_policy: { max_size_bytes: "4000000" } })) {
+    const kind = Object.keys(event).find((name) => !["sequence", "elapsed_offset"].includes(name));
+    if (event.body_chunk) size += event.body_chunk.data.length;
+    else kinds.push(kind);
+    if (event.attempt_finished?.attempt === 1) assert.deepEqual(event.attempt_finished.retry_decision, { verdict: "retry", delay: 0.2, delay_source: "backoff", rule: "W1", next_attempt: 2, start: "first_url" });
+  }
+  assert.equal(size, 3_000_000);
+  assert.deepEqual(kinds, ["admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "attempt_finished", "outcome"]);
+});
+
+test("explain", async () => {
+  const { decision, error } = await client.explain({ faults: ["connect_refused"], retry_policy: { profile: "download" } });
+  assert.equal(error.error_class, "connect_refused");
+  assert.equal(decision.verdict, "retry");
+  assert.equal((await failure(client.explain({}))).code, "INVALID_ARGUMENT");
+});
+
+test("policies of the client and of the fetch", async () => {
+  const own = new Client(fetchd.url, { fetchd: { retry_policy: { max_attempts: 1 }, labels: { team: "a" } } });
+  const k = key();
+  assert.equal((await own.fetch(origin.url(`/s/${k}/503`))).status, 503);
+  assert.equal((await origin.seen(k)).length, 1);
+  const k2 = key();
+  assert.equal((await own.fetch(origin.url(`/s/${k2}/503`), { fetchd: { retry_policy: { max_attempts: 2, base_delay: 0.01, profile: "RETRY_PROFILE_STANDARD" } } })).status, 503);
+  assert.equal((await origin.seen(k2)).length, 2);
+  await own.close();
+});
+
+describe("requests that are not valid", () => {
+  const rows = [
+    { name: "a misspelt field", init: { fetchd: { retry_polcy: {} } }, message: /^retry_polcy: there is no such field; the fields are url, method/ },
+    { name: "a misspelt field of a policy", init: { fetchd: { retry_policy: { attempts: 1 } } }, message: /^retry_policy\.attempts: there is no such field/ },
+    { name: "a value of another type", init: { fetchd: { retry_policy: { max_attempts: "many" } } }, message: /^retry_policy\.max_attempts: "many" is not an integer/ },
+    { name: "an unknown enum value", init: { fetchd: { retry_policy: { profile: "eager" } } }, message: /^retry_policy\.profile: "eager" is not one of standard, download$/ },
+    { name: "a duration without a unit", init: { fetchd: { timeout_policy: { total_timeout: "5" } } }, message: /is not a duration: give seconds, such as 1.5 or "1.5s"$/ },
+    { name: "an unknown redirect mode", init: { redirect: "never" }, message: /^redirect is never/ },
+    { name: "a body of 3 MiB", init: { method: "POST", body: "x".repeat(3 << 20) }, message: /^the request has \d+ bytes: the limit is 2097152/ },
+    { name: "recovery by starting again", init: { fetchd: { body_policy: { recovery: "restart" } } }, message: /events/ },
+  ];
+  for (const row of rows) {
+    test(row.name, async () => {
+      const error = await failure(client.fetch(origin.url("/s/x/200"), row.init));
+      assert.equal(error.constructor, TypeError);
+      assert.match(error.message, row.message);
+    });
+  }
+
+  test("what the service rejects", async () => {
+    const error = await failure(client.fetch("not a URL", { fetchd: { retry_policy: { max_attempts: 12 } } }));
+    assert.ok(error instanceof ServiceError);
+    assert.equal(error.code, "INVALID_ARGUMENT");
+    assert.equal(error.sent, false);
+    assert.deepEqual(error.violations.map((v) => v.field).sort(), ["retry_policy.max_attempts", "url"]);
+  });
+
+  test("a secret is not quoted", async () => {
+    const secret = "s".repeat(100);
+    const error = await failure(client.fetch(origin.url("/s/x/200"), { fetchd: { retry_policy: secret } }));
+    assert.ok(!error.message.includes(secret));
+  });
+});
