@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What .ci/run, .ci/examples and .ci/ways share.
+# What the scripts of this folder share.
 
 # veil hides the names of hosts in what a package manager says.
 veil() {
@@ -24,4 +24,63 @@ debian() {
   fi
   echo "installing $*"
   quietly apt-get update -qq && DEBIAN_FRONTEND=noninteractive quietly apt-get install -y -qq --no-install-recommends "$@"
+}
+
+# npm_modules FOLDER: installs the packages of FOLDER/package-lock.json, and prints the folder that
+# has node_modules. It is outside the tree, and named by a hash of its inputs.
+npm_modules() (
+  cache=${XDG_CACHE_HOME:-$HOME/.cache}/fetchd-ci
+  modules=$cache/node-$({ node --version; cat "$1/package-lock.json"; } | sha256sum | cut -c1-16)
+  if [ ! -d "$modules" ]; then
+    mkdir -p "$cache"
+    new=$(mktemp -d "$cache/new.XXXXXX")
+    trap 'rm -rf "$new"' EXIT
+    cp "$1/package.json" "$1/package-lock.json" "$new/"
+    quietly npm ci --prefix "$new" --ignore-scripts --no-audit --no-fund >&2 || return
+    mv -T "$new" "$modules" 2>/dev/null || [ -d "$modules" ] # another run may have been faster
+  fi
+  echo "$modules"
+)
+
+# The functions below start programs of the folder $work, which the caller makes.
+started=()
+
+# stop_programs ends the programs. It is for trap stop_programs EXIT.
+stop_programs() {
+  local status=$? pid
+  for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
+  for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
+  if [ "$status" != 0 ]; then tail -n 20 "$work"/*.log 2>/dev/null || true; fi
+  rm -rf "$work"
+}
+
+# start NAME ARG…: starts a program, with its output in a log.
+start() {
+  "$work/$1" "${@:2}" >"$work/$1.log" 2>&1 &
+  started+=($!)
+}
+
+# await NAME COMMAND…: waits until the command succeeds, at most 15 seconds.
+await() {
+  local until=$((SECONDS + 15))
+  until "${@:2}" >/dev/null 2>&1; do
+    if [ "$SECONDS" -ge "$until" ] || ! kill -0 "${started[-1]}" 2>/dev/null; then
+      echo "$1 did not become ready"
+      return 1
+    fi
+    sleep 0.1
+  done
+}
+
+accepts() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# free_ports N: prints N ports on which nothing listens.
+free_ports() {
+  node - "$1" <<'JS'
+const taken = Array.from({ length: process.argv[2] }, () => require('node:net').createServer().listen(0, '127.0.0.1'));
+Promise.all(taken.map((s) => new Promise((done) => s.on('listening', done)))).then(() => {
+  console.log(taken.map((s) => s.address().port).join(' '));
+  taken.forEach((s) => s.close());
+});
+JS
 }

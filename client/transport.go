@@ -17,8 +17,10 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 )
 
-// maxRequestBody is the size of a request body that the service accepts.
-const maxRequestBody = 1 << 20
+const (
+	maxRequestBody = 1 << 20  // of a request that the service accepts
+	maxErrorBody   = 64 << 10 // of what the service keeps of a failed response
+)
 
 // Transport is an [http.RoundTripper] that makes requests through fetchd, so that any
 // [http.Client] can use the service:
@@ -29,9 +31,9 @@ const maxRequestBody = 1 << 20
 // The service has made all retries when RoundTrip returns. Do not put a retry loop around it.
 //
 // A failed status, such as 404 or the 503 of the last attempt, is a response, as it is with
-// [http.Transport]. Its body is only the start of what the origin sent, at most 16 KiB. Set
-// body_policy.error_body_bytes in Request for another limit, up to 64 KiB. ContentLength is -1
-// unless that body is known to be complete. Any other failure is an [*Error], also if it follows
+// [http.Transport]. Its body is only the start of what the origin sent: at most 64 KiB, or
+// body_policy.error_body_bytes of Request, and what arrives within 2 s. ContentLength is -1 unless
+// that body is known to be complete. Any other failure is an [*Error], also if it follows
 // a response: a redirect loop, a body that is too large. A body that breaks returns it from Read.
 //
 // The service follows redirects. The Request of a response is then a copy with the final URL, and
@@ -43,6 +45,7 @@ const maxRequestBody = 1 << 20
 //
 //   - A request body has at most 1 MiB, and is read before anything is sent. GET, HEAD and OPTIONS
 //     have none. An error that matches [*http.MaxBytesError] reports a longer one.
+//   - A response body over 16 MiB fails. Set body_policy.max_size_bytes in Request for another limit.
 //   - Headers that frame the message or belong to the connection are not sent: Connection,
 //     Keep-Alive, Content-Length, Transfer-Encoding and Expect. An Upgrade, a Host that is not
 //     the host of the URL, a Trailer, and the other headers that [pb.FetchRequest] lists are
@@ -189,6 +192,9 @@ func (t *Transport) request(req *http.Request, data []byte) (*pb.FetchRequest, e
 		in.BodyPolicy = new(pb.BodyPolicy)
 	}
 	in.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_AUTO // a small response is one message
+	if in.BodyPolicy.ErrorBodyBytes == nil {
+		in.BodyPolicy.ErrorBodyBytes = new(int32(maxErrorBody))
+	}
 	return in, nil
 }
 

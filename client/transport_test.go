@@ -108,7 +108,10 @@ func TestTransport(t *testing.T) {
 			change: func(in *pb.FetchRequest) { in.RetryPolicy.AllowNonIdempotent = true }, header: http.Header{"Idempotency-Key": {"k1"}}},
 		{name: "without a key that does not matter", method: "POST", path: "/s/t9/503:body=down/201", body: "data", status: 503, want: "down", length: 4,
 			change: func(in *pb.FetchRequest) { in.RetryPolicy.AllowNonIdempotent = true }},
-		{name: "the start of a long error page", path: "/s/t10/404:size=20000", status: 404, want: seeded(16 << 10), length: -1},
+		{name: "the start of a long error page", path: "/s/t10/404:size=70000", status: 404, want: seeded(64 << 10), length: -1},
+		{name: "a shorter start of it", path: "/s/t23/404:size=70000", status: 404, want: seeded(10), length: -1, change: func(in *pb.FetchRequest) {
+			in.BodyPolicy = &pb.BodyPolicy{ErrorBodyBytes: new(int32(10))}
+		}},
 		{name: "an error page that is compressed", path: "/s/t11/404:size=1000,coding=gzip", status: 404, want: seeded(1000), length: -1, uncompressed: true},
 		{name: "a page that is compressed", path: "/s/t12/200:size=1000,coding=br", status: 200, want: seeded(1000), length: -1, uncompressed: true},
 		{name: "a coding that the caller asked for", path: "/s/t13/200:body=coded,header=Content-Encoding=x-own", status: 200, want: "coded", length: 5, coding: "x-own",

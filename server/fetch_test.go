@@ -67,7 +67,7 @@ func TestEventLevels(t *testing.T) {
 }
 
 // TestAutoDelivery checks that a small body is in the outcome, which is then the only message at level
-// OUTCOME, and that a larger one is streamed.
+// OUTCOME, and that a larger one is streamed, over gRPC and HTTP.
 func TestAutoDelivery(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -88,21 +88,23 @@ func TestAutoDelivery(t *testing.T) {
 			in := r.request(fmt.Sprintf("/s/%d/200:size=%d", row.level, row.size))
 			in.EventLevel = row.level
 			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_AUTO, HoldBackBytes: new(int64(35_000))}
-			a := r.mustFetch(in)
-			if diff := cmp.Diff(row.want, slices.Compact(a.order)); diff != "" { // any number of chunks
-				t.Errorf("events (-want +got)\n%s", diff)
-			}
-			body, rest := a.body, a.outcome.GetInlineBody()
-			if row.inline {
-				body, rest = rest, body
-			}
-			if !bytes.Equal(body, r.Origin.Body(row.size)) || len(rest) > 0 {
-				t.Errorf("%d bytes in chunks, %d in the outcome", len(a.body), len(a.outcome.GetInlineBody()))
+			grpc, web := r.mustFetch(in), r.fetchWeb(t.Context(), in)
+			for _, a := range []*answer{grpc, web} {
+				if diff := cmp.Diff(row.want, slices.Compact(a.order)); diff != "" { // any number of chunks
+					t.Errorf("events (-want +got)\n%s", diff)
+				}
+				body, rest := a.body, a.outcome.GetInlineBody()
+				if row.inline {
+					body, rest = rest, body
+				}
+				if !bytes.Equal(body, r.Origin.Body(row.size)) || len(rest) > 0 {
+					t.Errorf("%d bytes in chunks, %d in the outcome", len(a.body), len(a.outcome.GetInlineBody()))
+				}
 			}
 			if row.level == pb.EventLevel_EVENT_LEVEL_OUTCOME {
 				return
 			}
-			p := a.admitted().GetEffectiveRequest().GetBodyPolicy()
+			p := grpc.admitted().GetEffectiveRequest().GetBodyPolicy()
 			if p.GetDelivery() != pb.BodyDelivery_BODY_DELIVERY_AUTO || p.GetMaxSizeBytes() != 16<<20 || p.GetRecovery() != pb.BodyRecovery_BODY_RECOVERY_RESUME {
 				t.Errorf("effective policy %v, want AUTO, 16 MiB and RESUME", p)
 			}

@@ -266,6 +266,16 @@ func hangUp(ctx context.Context) { connOf(ctx).drop() }
 // RemoteAddr implements net.Conn.
 func (c *conn) RemoteAddr() net.Addr { return &c.remote }
 
+// CloseWrite ends the writing direction of a TCP connection. net/http calls it before it closes a
+// connection whose request it did not read to its end: a client that still sends can then read the
+// answer, such as 413 or 431, before its connection is reset.
+func (c *conn) CloseWrite() error {
+	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return tcp.CloseWrite()
+	}
+	return nil
+}
+
 // Close implements net.Conn.
 func (c *conn) Close() error {
 	defer c.release()

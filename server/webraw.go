@@ -335,12 +335,16 @@ func (a *rawAnswer) problem(o *outgoing, out *pb.FetchOutcome) error {
 	if err := a.chargeText(2*len(outcome), o.lease()); err != nil {
 		return err
 	}
+	class, detail := classify.Class(failed.GetErrorClass()).String(), failed.GetMessage()
+	if failed.GetDetail() != "" {
+		detail += ": " + failed.GetDetail()
+	}
 	head, err := json.Marshal(struct {
 		Type   string `json:"type"`
 		Title  string `json:"title"`
 		Status int    `json:"status"`
-		Detail string `json:"detail,omitempty"`
-	}{"urn:fetchd:error:" + classify.Class(failed.GetErrorClass()).String(), failed.GetMessage(), http.StatusBadGateway, failed.GetDetail()})
+		Detail string `json:"detail"`
+	}{"urn:fetchd:error:" + class, strings.ReplaceAll(class, "_", " "), http.StatusBadGateway, detail})
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func TestRawProblem(t *testing.T) {
 	if err := protojson.Unmarshal(got.Outcome, out); err != nil {
 		t.Fatal(err)
 	}
-	if got.Type != "urn:fetchd:error:http_server_error" || got.Title == "" || got.Title != out.GetError().GetMessage() || got.Status != 502 || !strings.Contains(got.Detail, "503 Service Unavailable") {
+	if got.Type != "urn:fetchd:error:http_server_error" || got.Title != "http server error" || got.Status != 502 || got.Detail != out.GetError().GetMessage()+": "+out.GetError().GetDetail() || !strings.Contains(got.Detail, "503 Service Unavailable") {
 		t.Errorf("%+v", got)
 	}
 	if string(out.GetErrorBody()) != "later" || out.GetError().GetRetryAfter().AsDuration() != 1000*time.Second || !out.GetError().GetRetryable() || out.GetResponse().GetStatusCode() != 503 {
@@ -166,6 +166,7 @@ func TestRawPost(t *testing.T) {
 			resp := r.rawCall(t.Context(), "POST", "/s/"+row.method+"/200:echo", sets("Fetchd-Request", row.request), func(req *http.Request) {
 				req.Body, req.ContentLength = io.NopCloser(strings.NewReader(row.body)), int64(len(row.body))
 				req.Header.Set("Expect", "100-continue")
+				req.Header.Set("Content-Encoding", "x-coding")
 				if row.contentType != "" {
 					req.Header.Set("Content-Type", row.contentType)
 				}
@@ -176,7 +177,8 @@ func TestRawPost(t *testing.T) {
 				t.Fatalf("%s %q (%v)", resp.Status, text, err)
 			}
 			shown, digest := fmt.Sprint(got), sha256.Sum256([]byte(row.body))
-			if got["method"] != row.method || got["body_sha256"] != hex.EncodeToString(digest[:]) || row.wantType != "" && !strings.Contains(shown, row.wantType) || row.wantType == "" && strings.Contains(shown, "text/plain") {
+			if got["method"] != row.method || got["body_sha256"] != hex.EncodeToString(digest[:]) || row.wantType != "" && !strings.Contains(shown, row.wantType) || row.wantType == "" && strings.Contains(shown, "text/plain") ||
+				strings.Contains(shown, "x-coding") != (row.body != "") {
 				t.Errorf("the origin received %s, want %s with type %q", shown, row.method, row.wantType)
 			}
 		})

@@ -224,6 +224,9 @@ func TestJudgeNoticesLies(t *testing.T) {
 		{"a message after the outcome", func(a *answer) { a.messages = append(a.messages, &pb.FetchResponse{Sequence: 7}) }, []string{"the stream"}},
 		{"a message that was lost", func(a *answer) { a.messages[5].Sequence = 7 }, []string{"the stream"}},
 		{"a hole in the body", func(a *answer) { a.messages[3].GetBodyChunk().OffsetBytes = 501 }, []string{"the stream"}},
+		{"a body in chunks and in the outcome", func(a *answer) {
+			a.outcome().InlineBody = slices.Concat(a.messages[2].GetBodyChunk().GetData(), a.messages[3].GetBodyChunk().GetData())
+		}, []string{"the stream"}},
 		{"a request that was not reported", func(a *answer) { a.outcome().Exchanges = 1 }, []string{"reported exchanges, and requests at the origin"}},
 		{"a request too many", func(a *answer) {
 			a.requests = append(a.requests, a.requests[1])

@@ -78,6 +78,7 @@ func startChromium() {
 		"disable-background-networking", "disable-component-update", "disable-sync", "disable-default-apps", "disable-dev-shm-usage"} {
 		options = append(options, chromedp.Flag(flag, true))
 	}
+	options = append(options, chromedp.Flag("host-resolver-rules", "MAP "+foreign+" 127.0.0.1"))
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocator)
 	chromium.ctx, chromium.err = ctx, chromedp.Do(ctx)

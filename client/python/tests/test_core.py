@@ -5,7 +5,7 @@ import unittest
 
 from fetchd import _convert, _pool, contract, errors
 from fetchd._body import Body
-from fetchd._client import check_size, response_of, task_of
+from fetchd._client import check_size, ends_many, response_of, task_of
 from fetchd._response import Headers, charset_of
 
 WireRequest = contract.message_class("fetchd.wire.FetchManyRequest")
@@ -190,6 +190,21 @@ class PoolTest(unittest.TestCase):
                 else:
                     self.assertEqual([type(task.error) for task in tasks[16:]], [errors.UnavailableError] * 4)
                     self.assertFalse(tasks[16].error.sent)
+
+    def test_refused_stream(self):
+        """A service that refuses the stream has seen no task; with a revoked token it may have."""
+        for error, sent in [
+            (errors.OverloadedError("resource_exhausted", "full"), False),
+            (errors.RefusedError("unauthenticated", "no token"), True),
+        ]:
+            rig = Streams()
+            (task,) = rig.start(1)
+            rig.sent(rig.opened[0])
+            rig.opened[0].end(error)
+            self.assertEqual((type(task.error), task.error.sent, str(task.error)), (type(error), sent, str(error)))
+            self.assertTrue(ends_many(task.error))
+        self.assertFalse(ends_many(errors.LostError("unavailable", "gone", sent=True)))
+        self.assertFalse(ends_many(errors.InvalidRequestError("invalid_argument", "url")))
 
     def test_ended_without_outcome(self):
         (task,) = self.streams.start(1)

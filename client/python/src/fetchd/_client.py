@@ -16,6 +16,8 @@ from .errors import (
     BodyRestarted,
     ContractError,
     InvalidRequestError,
+    OverloadedError,
+    RefusedError,
     ServiceError,
     Violation,
     failure,
@@ -145,7 +147,9 @@ def response_of(task: Task) -> Response:
 
 def ends_many(error: Optional[Exception]) -> bool:
     """Reports whether an error of a fetch means that the service takes no further ones."""
-    return isinstance(error, ServiceError) and not error.sent and not isinstance(error, (InvalidRequestError, TimeoutError))
+    if isinstance(error, (InvalidRequestError, TimeoutError)):
+        return False
+    return isinstance(error, (RefusedError, OverloadedError)) or (isinstance(error, ServiceError) and not error.sent)
 
 
 def many_request(given: Any) -> Tuple[str, str, Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Ty
 
 from . import contract
 from ._body import Body
-from .errors import ContractError, DeadlineError, FetchdError, LostError, ServiceError, UnavailableError
+from .errors import ContractError, DeadlineError, FetchdError, LostError, OverloadedError, RefusedError, ServiceError, UnavailableError
 
 STREAM_TASKS = 256
 # A stream with so many tasks gets company, so that more than one replica has work.
@@ -221,6 +221,10 @@ class Stream:
         kind: Type[ServiceError] = type(error)
         if kind is UnavailableError:
             kind = LostError
+        elif not self.answered and kind is OverloadedError:
+            return error  # the service has not accepted the stream
+        elif not self.answered and kind is RefusedError:
+            return kind(error.code, error.message, error.violations, error.reason, sent=True)  # or has revoked the token since
         text = f"the stream broke before the outcome arrived, and requests may have been made: {error.message}"
         return kind(error.code, text, error.violations, error.reason, sent=True)
 
