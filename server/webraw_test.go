@@ -371,8 +371,8 @@ func TestRawStall(t *testing.T) {
 			r.Errorf("read %d bytes and no error", n)
 		}
 		line := r.logs.await(r.T, "finished call", 1)[0]
-		if line["grpc.code"] == "OK" || line["http.path"] != "/v1/raw" {
-			r.Errorf("log %v, want an error", line)
+		if line["grpc.code"] != "Aborted" || line["http.path"] != "/v1/raw" {
+			r.Errorf("log %v, want Aborted", line)
 		}
 		slow := r.rawCall(r.Context(), "GET", "/s/slow/200:size=700000,drip=350000@20s", patience)
 		if n, err := io.Copy(io.Discard, slow.Body); err != nil || n != 700_000 {
