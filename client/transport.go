@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -45,7 +46,8 @@ const (
 //
 //   - A request body has at most 1 MiB, and is read before anything is sent. GET, HEAD and OPTIONS
 //     have none. An error that matches [*http.MaxBytesError] reports a longer one.
-//   - A response body over 16 MiB fails. Set body_policy.max_size_bytes in Request for another limit.
+//   - A response body may have any size that the service allows, and is a stream. Set
+//     body_policy.max_size_bytes in Request for a limit.
 //   - Headers that frame the message or belong to the connection are not sent: Connection,
 //     Keep-Alive, Content-Length, Transfer-Encoding and Expect. An Upgrade, a Host that is not
 //     the host of the URL, a Trailer, and the other headers that [pb.FetchRequest] lists are
@@ -192,6 +194,9 @@ func (t *Transport) request(req *http.Request, data []byte) (*pb.FetchRequest, e
 		in.BodyPolicy = new(pb.BodyPolicy)
 	}
 	in.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_AUTO // a small response is one message
+	if in.BodyPolicy.MaxSizeBytes == nil {
+		in.BodyPolicy.MaxSizeBytes = new(int64(math.MaxInt64)) // the service lowers it to its maximum
+	}
 	if in.BodyPolicy.ErrorBodyBytes == nil {
 		in.BodyPolicy.ErrorBodyBytes = new(int32(maxErrorBody))
 	}

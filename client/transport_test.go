@@ -100,6 +100,7 @@ func TestTransport(t *testing.T) {
 		{name: "a page", path: "/s/t1/200:body=hello", status: 200, want: "hello", length: 5},
 		{name: "of unknown length", path: "/s/t2/200:body=hello,chunked", status: 200, want: "hello", length: -1},
 		{name: "larger than a chunk", path: "/s/t3/200:size=3000000", status: 200, want: seeded(3_000_000), length: 3_000_000},
+		{name: "larger than the default of the service", path: "/s/t24/200:size=17000000", status: 200, want: seeded(17_000_000), length: 17_000_000},
 		{name: "a retry that the service makes", path: "/s/t4/503/200:body=hello", status: 200, want: "hello", length: 5, requests: 2},
 		{name: "404 is a response", path: "/s/t5/404:body=gone", status: 404, want: "gone", length: 4},
 		{name: "503 after all attempts is a response", path: "/s/t6/503:body=down", status: 503, want: "down", length: 4, requests: 3},

@@ -66,9 +66,9 @@ func (r *Request) limit(field string, value any, by Setter, flag string) string 
 		return text + "the server's maximum, set by its operator with " + flag
 	default:
 		if r.Policy.Profile == classify.Download {
-			return text + "the default of DOWNLOAD"
+			return text + "the default of profile download"
 		}
-		return text + "the default of STANDARD"
+		return text + "the default of profile standard"
 	}
 }
 

@@ -109,6 +109,9 @@ func handle[M any](w *web, read readFunc[M], method callFunc[M]) http.HandlerFun
 		w.service.calls.Add(1)
 		defer w.service.calls.Add(-1)
 		err := runGuarded(w, read, method, r, out)
+		if out.stalled { // net/http then cancels the context, as if the caller had left
+			err = stalledError(out.stall)
+		}
 		st := status.Convert(err)
 		if err != nil {
 			out.fail(st)

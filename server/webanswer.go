@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ type webAnswer struct {
 	admitted    bool                      // the caller is authenticated
 	raw         bool                      // the answer is a body as bytes
 	broken      bool                      // the answer must end abnormally
+	stalled     bool                      // the caller read nothing for stall
 	status      int                       // of an error, if it is not that of the code
 }
 
@@ -165,7 +167,7 @@ func (a *webAnswer) writeBytes(text []byte, flush bool) error {
 		_ = a.control.SetWriteDeadline(time.Now().Add(a.stall)) // an error here is harmless, as in read
 		n, err := a.rw.Write(text[:min(len(text), 64<<10)])
 		if err != nil {
-			return stalledError(a.stall)
+			return a.unwritten(err)
 		}
 		text = text[n:]
 	}
@@ -173,7 +175,18 @@ func (a *webAnswer) writeBytes(text []byte, flush bool) error {
 	if !flush {
 		return nil
 	}
-	return a.control.Flush()
+	if err := a.control.Flush(); err != nil {
+		return a.unwritten(err)
+	}
+	return nil
+}
+
+// unwritten returns the status of a call after a write failed.
+func (a *webAnswer) unwritten(err error) error {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+		a.stalled = true
+	}
+	return stalledError(a.stall)
 }
 
 func (a *webAnswer) start(code int) {

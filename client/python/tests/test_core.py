@@ -154,6 +154,16 @@ class PoolTest(unittest.TestCase):
         self.assertTrue(stream.finished)
         self.assertEqual(response_of(first[1]).content, b"x")
 
+    def test_draining_with_unsent_tasks(self):
+        """Tasks that were not sent to a draining service go to another stream."""
+        first = self.streams.start(1)
+        (stream,) = self.streams.opened
+        self.streams.sent(stream)
+        second = self.streams.start(2)
+        self.streams.answer(stream, (first[0], done()), draining=True)
+        self.assertEqual(([task.stream for task in second], stream.finished), ([self.streams.opened[1]] * 2, True))
+        self.assertEqual(self.streams.sent(stream), [])
+
     def test_returned_by_draining_service(self):
         for name, returns, exchanges, streams, ok in [
             ("once", 1, 0, 2, True),

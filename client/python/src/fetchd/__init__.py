@@ -95,5 +95,8 @@ def __getattr__(name: str) -> str:
     if name == "__version__":
         import importlib.metadata  # only now: it takes longer to import than the rest
 
-        return importlib.metadata.version("fetchd")
+        try:
+            return importlib.metadata.version("fetchd")
+        except importlib.metadata.PackageNotFoundError:  # run from its source
+            return "devel"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

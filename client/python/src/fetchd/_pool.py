@@ -189,19 +189,21 @@ class Stream:
             task.on_event(event)
 
     def leave(self) -> None:
-        """Gives the stream no more tasks."""
+        """Gives the stream no more tasks. Those that were not sent move to another stream."""
         if not self.leaving:
             self.leaving = True
             self.pool.streams.remove(self)
+            queue, self.queue = self.queue, deque()
+            for task in queue:
+                self.pool.submit(task)
             self.pool.wake(self)
 
     def end(self, error: Optional[Exception]) -> None:
         """Handles the end of the call. Tasks that were not sent move to another stream if the
         service has answered on this one."""
-        self.leave()
-        sent, queue = list(self.tasks.values()), list(self.queue)
+        sent, queue, self.queue = list(self.tasks.values()), self.queue, deque()
         self.tasks.clear()
-        self.queue.clear()
+        self.leave()
         for task in sent:
             task.fail(self._lost(error))
         self.pool.wake(self)  # finished
