@@ -161,6 +161,7 @@ func languages() []group {
 	requests, aiohttp := by("Python, requests with urllib3's Retry", "python", "requests"), by("Python, aiohttp", "python", "aiohttp")
 	asyncPackage := by("Python, package fetchd over asyncio", "python", "grpc-package")
 	http2, many := by("Node, FetchUnary over node:http2", "node", "grpc-unary-http2"), by("Node, FetchMany", "node", "grpc-many")
+	fetch, fetchMany := by("Node, fetch of the package", "node", "grpc-package"), by("Node, fetchMany of the package", "node", "grpc-package-many")
 	got, undici := by("Node, got", "node", "got"), by("Node, undici RetryAgent", "node", "undici")
 	return []group{
 		{name: "python", title: "1 KiB, 64 open, from Python", rows: []row{
@@ -188,6 +189,13 @@ func languages() []group {
 			{name: "node-grpc-js", what: "the same with the gRPC library for Node, @grpc/grpc-js",
 				of: by("Node, FetchUnary with grpc-js", "node", "grpc-unary"), base: got, figure: rate},
 			{name: "node-many", what: "from Node: FetchMany compared with got", of: many, base: got, figure: rate, goal: report.AtLeast(3)},
+			{name: "node-package", what: "from Node: fetch of the package, with a standard Response, compared with FetchUnary over node:http2", of: fetch, base: http2,
+				figure: rate, goal: report.AtLeast(0.9)},
+			{name: "node-package-cpu", what: "the same, what the caller computes", of: fetch, base: http2, figure: callerCPU, goal: report.AtMost(1.1)},
+			{name: "node-package-inline", what: "the same with delivery INLINE, which the package sends over FetchMany",
+				of: by("Node, fetch of the package, inline", "node", "grpc-package-inline"), base: http2, figure: callerCPU},
+			{name: "node-package-many", what: "from Node: fetchMany of the package compared with FetchMany", of: fetchMany, base: many, figure: rate, goal: report.AtLeast(0.9)},
+			{name: "node-package-many-cpu", what: "the same, what the caller computes", of: fetchMany, base: many, figure: callerCPU, goal: report.AtMost(1.1)},
 			{name: "node-unary-undici", what: "from Node: FetchUnary over node:http2 compared with undici's RetryAgent", of: http2, base: undici, figure: rate},
 			{name: "node-many-undici", what: "from Node: FetchMany compared with undici's RetryAgent", of: many, base: undici, figure: rate},
 		}},

@@ -26,12 +26,12 @@ var (
 func (c *conversion) body(mode deliveryMode) {
 	p := c.in.GetBodyPolicy()
 	c.out.Delivery = enum(&c.violations, "body_policy.delivery", p.GetDelivery(), deliveries)
-	switch d := p.GetDelivery(); d {
+	switch p.GetDelivery() {
 	case pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED:
 		c.out.Delivery = mode.unset
 	case pb.BodyDelivery_BODY_DELIVERY_STREAM, pb.BodyDelivery_BODY_DELIVERY_AUTO:
 		if !mode.streams {
-			c.add("body_policy.delivery", "is %s, but this call has no stream: give BODY_DELIVERY_INLINE, BODY_DELIVERY_DIGEST or BODY_DELIVERY_NONE, or call Fetch", d)
+			c.add("body_policy.delivery", "needs a stream, which this call has not: give inline, digest or none, or call Fetch")
 		}
 	}
 	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
@@ -80,7 +80,7 @@ func (c *conversion) resumePoint(p *pb.ResumePoint) {
 	case c.out.Method != http.MethodGet:
 		c.add(field, "is set with method %.10s: only a GET can be resumed", c.out.Method)
 	case !c.out.Delivery.Streams():
-		c.add(field, "is set with a delivery other than BODY_DELIVERY_STREAM and BODY_DELIVERY_AUTO: only a streamed body can be resumed")
+		c.add(field, "is set with a delivery other than stream and auto: only a streamed body can be resumed")
 	case c.out.Header.Get("Range") != "":
 		c.add(field, "is set together with a header Range: give one of the two")
 	case c.in.GetPrecondition() != nil:
@@ -112,7 +112,7 @@ func (c *conversion) integrity() {
 	}
 	c.out.Integrity.Size = integer(&c.violations, "integrity.size_bytes", p.SizeBytes, -1, 0, 1<<63-1)
 	if c.out.Delivery == fetch.None {
-		c.add("integrity", "is set with BODY_DELIVERY_NONE, which reads no body: use BODY_DELIVERY_DIGEST")
+		c.add("integrity", "is set with delivery none, which reads no body: use digest")
 	}
 	if c.out.Method == http.MethodHead {
 		c.add("integrity", "is set with method HEAD, whose response has no body: use GET")
@@ -135,6 +135,6 @@ func (c *conversion) content() {
 	c.out.Content.RequireBody = p.GetRequireBody()
 	c.out.Content.RequireCharset = p.GetRequireValidCharset()
 	if c.out.Delivery == fetch.None && (p.GetRequireBody() || p.GetRequireValidCharset()) {
-		c.add("content_policy", "needs a body, but BODY_DELIVERY_NONE reads none: use BODY_DELIVERY_DIGEST")
+		c.add("content_policy", "needs a body, but delivery none reads none: use digest")
 	}
 }

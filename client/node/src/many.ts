@@ -107,10 +107,10 @@ export class Many {
   #stream(): Stream {
     let best: Stream | undefined;
     for (const s of this.#streams) if (!best || s.open < best.open) best = s;
-    if (best && best.open < maxOpen && (best.open === 0 || this.#streams.size >= this.channel.replicas)) return best;
-    const stream = new Stream(this);
-    this.#streams.add(stream);
-    return stream;
+    if (!best || best.open >= maxOpen || this.#streams.size < this.channel.replicas) best = new Stream(this);
+    this.#streams.delete(best); // the next of several that are equal is another one
+    this.#streams.add(best);
+    return best;
   }
 
   /** leave sends no more tasks to a stream. */

@@ -46,9 +46,12 @@ for (const [way, policies] of Object.entries(ways)) {
     });
 
     test("kill -9 fails the fetches in flight with an error that says so, and the next ones use another replica", async () => {
-      const replicas = [await service(origin), await service(origin)];
+      const replicas = [await service(origin, "--user-agent", "one"), await service(origin, "--user-agent", "two")];
       const client = new Client(replicas.map((r) => r.url), { fetchd: policies });
-      await Promise.all(Array.from({ length: 8 }, () => client.fetch(origin.url(`/s/${key()}/200`)))); // both are connected
+      for (const both = new Set(); both.size < 2; ) {
+        const seen = await Promise.all(Array.from({ length: 8 }, async () => (await client.fetch(origin.url(`/s/${key()}/200:echo`))).json()));
+        for (const { headers } of seen) both.add(headers.find((h) => h.name === "User-Agent").value);
+      }
       const keys = Array.from({ length: 20 }, key);
       const fetched = keys.map((k) => client.fetch(origin.url(`/s/${k}/200:body=x,delay=500ms`)).then((r) => r.text(), (e) => e));
       for (const k of keys) while ((await origin.seen(k)).length === 0) await sleep(10);
