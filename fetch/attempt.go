@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -377,13 +376,4 @@ func (a *attempt) cancel(cause error) {
 	if a.exchange != nil {
 		a.exchange.Cancel(cause)
 	}
-}
-
-// cancelCause returns why the attempt or the fetch was cancelled, or nil. It ignores the limit of the
-// exchange, which may have passed after the exchange ended well.
-func (a *attempt) cancelCause() error {
-	a.run.mu.Lock()
-	cause := a.cause
-	a.run.mu.Unlock()
-	return cmp.Or(cause, a.run.cancelCause())
 }

@@ -161,7 +161,8 @@ func (o *output) keep(n int) error {
 }
 
 // flush sends what is buffered, and frees each chunk when it is sent. From the first byte on
-// the attempt is committed.
+// the attempt is committed. Only the end of the fetch stops flush: a later attempt continues
+// after the bytes that were read.
 func (o *output) flush() error {
 	o.a.announce(o)
 	for i, c := range o.buffered {
@@ -196,41 +197,40 @@ func (a *attempt) emitStarted(offset, holdBack int64) {
 	a.emit(ResponseStarted{Attempt: a.number, Response: a.head.response, URL: a.head.url, BodyOffset: offset, HoldBack: holdBack})
 }
 
-// send passes bytes to the sink, and releases as much of the hold-back's charge.
+// send passes bytes to the sink, and releases as much of the hold-back's charge. It returns an error
+// if the fetch has ended, in particular because the sink failed.
 func (o *output) send(p []byte) error {
 	o.a.committed, o.a.run.delivered, o.body.sent = true, o.body, true
-	if err := o.a.push(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p}); err != nil {
-		return err
+	if o.a.emit(BodyChunk{Attempt: o.a.number, Offset: o.offset, Data: p}) {
+		o.offset += int64(len(p))
+		back := min(o.unused, int64(len(p)))
+		o.a.run.req.Memory.Shrink(budget.HoldBack, back)
+		o.unused -= back
 	}
-	o.offset += int64(len(p))
-	back := min(o.unused, int64(len(p)))
-	o.a.run.req.Memory.Shrink(budget.HoldBack, back)
-	o.unused -= back
-	return nil
-}
-
-// push passes a chunk to the sink. It returns an error if the attempt or the fetch has
-// ended, in particular because the sink failed.
-func (a *attempt) push(chunk BodyChunk) error {
-	a.emit(chunk)
-	if err := a.cancelCause(); err != nil {
-		class, reason, _ := a.classOf(classify.PhaseTransfer, err)
-		return fault.New(class, classify.PhaseTransfer, reason)
+	cause := o.a.run.cancelCause()
+	if cause == nil {
+		return nil
 	}
-	return nil
+	if o.offset > 0 && o.offset < o.body.size { // the summary counts what was delivered
+		o.body.size, o.body.digest = o.offset, nil
+	}
+	class, reason, _ := o.a.classOf(classify.PhaseTransfer, cause)
+	return fault.New(class, classify.PhaseTransfer, reason)
 }
 
 // emit passes an event to the sink. The attempt's time limit is paused meanwhile, because
-// the caller uses that time (spec B7). The limit of the hop runs only during a read.
-func (a *attempt) emit(e Event) {
+// the caller uses that time (spec B7). The limit of the hop runs only during a read. emit reports
+// whether the sink took the event.
+func (a *attempt) emit(e Event) bool {
 	began := time.Now()
 	left := a.limit.Pause(began)
-	a.run.emit(e)
+	taken := a.run.emit(e)
 	ended := time.Now()
 	if n := len(a.hops); n > 0 {
 		a.hops[n-1].Exchange.Backpressure += ended.Sub(began)
 	}
 	a.limit.Resume(ended, left)
+	return taken
 }
 
 // finish delivers what is still buffered. It is called when the body is complete and checked.

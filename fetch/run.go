@@ -254,12 +254,17 @@ func (r *run) wantsAttemptEvents() bool {
 }
 
 // emit passes an event to the sink. An error of the sink ends the fetch. After
-// [ErrOutOfMemory] and [ErrCancelled] the sink still receives the final events.
-func (r *run) emit(e Event) {
-	if r.sink == nil || r.sinkErr != nil {
-		return
+// [ErrOutOfMemory] and [ErrCancelled] the sink still receives the final events. emit reports whether
+// the sink took the event.
+func (r *run) emit(e Event) (taken bool) {
+	switch {
+	case r.sink == nil:
+		return true
+	case r.sinkErr != nil:
+		return false
 	}
-	switch err := r.sink(e); {
+	err := r.sink(e)
+	switch {
 	case errors.Is(err, ErrOutOfMemory):
 		r.cancel(fault.OutOfMemory)
 	case errors.Is(err, ErrCancelled):
@@ -268,4 +273,5 @@ func (r *run) emit(e Event) {
 		r.sinkErr = err
 		r.cancel(context.Canceled)
 	}
+	return err == nil
 }

@@ -51,8 +51,8 @@ func pointer(keys ...string) string {
 	return at
 }
 
-// at returns the object that a pointer leads to, and where it is after references. It returns nil if
-// there is none.
+// at returns the object at a pointer, and its own pointer, which is another one if there was a
+// reference. It returns nil if there is no object.
 func (d *description) at(keys ...string) (map[string]any, []string) {
 	var value any = d.page
 	for _, key := range keys {
@@ -77,7 +77,7 @@ func (d *description) validate(value any, keys ...string) error {
 	return schema.Validate(value)
 }
 
-// operation returns where a method of a path is described. It returns nil if it is not.
+// operation returns the pointer to a method of a path. It returns nil if it is not described.
 func (d *description) operation(method, path string) []string {
 	method = strings.ToLower(method)
 	for _, m := range []string{method, map[string]string{"head": "get"}[method]} { // HEAD is allowed wherever GET is
@@ -88,7 +88,7 @@ func (d *description) operation(method, path string) []string {
 	return nil
 }
 
-// check returns what of an answer is not as described.
+// check returns an error if an answer is not as described.
 func (d *description) check(resp *http.Response, body []byte) error {
 	method, path, status := resp.Request.Method, resp.Request.URL.Path, strconv.Itoa(resp.StatusCode)
 	answer, at := map[string]any(nil), d.operation(method, path)

@@ -147,8 +147,8 @@ func TestOpenAPIEvents(t *testing.T) {
 	})
 }
 
-// TestOpenAPIRejects checks answers that are not as described, so that the checks of the other
-// tests can fail.
+// TestOpenAPIRejects shows that the checks of the other tests can fail: it checks answers that are not
+// as described.
 func TestOpenAPIRejects(t *testing.T) {
 	t.Parallel()
 	d, err := described()
@@ -258,8 +258,8 @@ func TestOpenAPIRequests(t *testing.T) {
 	}
 }
 
-// TestOpenAPIErrors receives every status of an error that a client can cause, from every path that
-// has it. The rig checks the answers.
+// TestOpenAPIErrors causes the errors that a client can cause, on every path that has them. The rig
+// checks the answers.
 func TestOpenAPIErrors(t *testing.T) {
 	t.Parallel()
 	type request struct{ method, path, body string }

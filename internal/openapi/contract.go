@@ -91,7 +91,8 @@ func (c contract) methodText(n *yaml.Node) (string, error) {
 	return text, nil
 }
 
-// example returns the example in n, which is a message.
+// example returns the message in n as an example. If fill is set, it adds the fields with default
+// values.
 func (c contract) example(n *yaml.Node, fill bool, name string) (any, error) {
 	message := c.Messages().ByName(protoreflect.Name(name))
 	if message == nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestGenerate checks what a wrong api.yaml gives.
+// TestGenerate checks what the tags of api.yaml give, and its faults.
 func TestGenerate(t *testing.T) {
 	t.Parallel()
 	descriptor, err := os.ReadFile("../../server/descriptor.binpb")

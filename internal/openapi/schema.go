@@ -15,8 +15,8 @@ var (
 
 // schemas makes the schemas of messages and enums.
 //
-// A message that occurs in requests and in answers has two schemas: an answer has every field with a
-// default value, and a request need not. The one for answers is called MESSAGEOutput.
+// A message that occurs in requests and in answers has two schemas, because only answers must have the
+// fields with default values. The one for answers is called MESSAGEOutput.
 type schemas struct {
 	contract
 	made object

@@ -27,14 +27,14 @@ import (
 // foreign is a host name that leads to this machine in the browser.
 const foreign = "foreign.example"
 
-// attacks is a script with a function attack(service, target), which returns the names of the
-// requests that it sent.
+// attacks is a script with a function attack(service, target). It returns a mark for each request that
+// it sent, which is a part of the URL.
 //
 //go:embed testdata/foreign.js
 var attacks string
 
-// TestForeignPage opens pages of other origins, which try to make the service fetch: in every way in
-// which a page can send a request, to every path that fetches.
+// TestForeignPage opens pages of other origins that try to make the service fetch. They send every kind
+// of request that a page can send, to every path that fetches.
 func TestForeignPage(t *testing.T) {
 	p := open(t)
 	if _, err := chromedp.CallBrowser(p.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{Behavior: browser.SetDownloadBehaviorBehaviorDeny}); err != nil {
@@ -68,7 +68,7 @@ func TestForeignPage(t *testing.T) {
 		})
 	}
 
-	// The same requests from a program, which says that it is one, and from the console.
+	// The same calls from a program and from the console succeed.
 	target := p.origin.URL("http", "/s/control/200:body=hello")
 	for _, c := range []struct{ method, path, field, value, body string }{
 		{"GET", "/v1/raw?url=" + url.QueryEscape(target), "Fetchd-Request", "{}", ""},

@@ -237,6 +237,9 @@ class HttpxTest(Adapters):
             self.assertEqual(request("GET", self.url(name, "200:body=text,coding=gzip")).text, "text")
 
         self.run_both(work)
+        with httpx.Client(transport=FetchdTransport(self.client, body_policy={"keep_encoding": True})) as client:
+            response = client.get(self.url("kept", "200:body=text,coding=gzip"), headers={"Accept-Encoding": "gzip"})
+            self.assertEqual((response.text, response.headers["content-encoding"]), ("text", "gzip"))
 
 
 if __name__ == "__main__":

@@ -3340,7 +3340,8 @@ type BodySummary struct {
 	// point count.
 	SizeBytes int64 `protobuf:"varint,1,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// SHA-256 of those bytes as 64 hexadecimal digits. Empty if no body was read, with
-	// omit_digest, and after a continuation from a resume point (not after a restart).
+	// omit_digest, after a continuation from a resume point (not after a restart), and if the
+	// fetch ended before all bytes that were read could be delivered.
 	Sha256 string `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// Whether the body was truncated because it exceeded max_size_bytes.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`

@@ -1,5 +1,5 @@
-// attack sends requests to the paths of a service that fetch, in every way that a page has. It
-// returns a part of the URL of each request.
+// attack sends every kind of request that a page can send to the paths of a service that fetch. It returns
+// a mark for each request, which is a part of its URL.
 async function attack(service, target) {
   const ways = {
     get: (u) => fetch(u, { mode: 'no-cors' }),

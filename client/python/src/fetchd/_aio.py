@@ -62,6 +62,9 @@ class _Driver:
                     await feed.signal.wait()
         except (grpc.RpcError, asyncio.InvalidStateError):
             pass  # _read gets the reason
+        except Exception:
+            feed.call.cancel()  # _read ends the tasks
+            raise
 
     async def _read(self, stream: Stream, call: Any) -> None:
         error: Optional[Exception] = None

@@ -69,7 +69,9 @@ class _Driver:
         self.channel = settings.channel(grpc)
         self.methods = _client.Methods(self.channel)
         self.metadata = settings.metadata
-        self.lock = threading.Lock()
+        # Reentrant, because a collected fetch_many or Client takes it in whatever thread
+        # collects it.
+        self.lock = threading.RLock()
         self.threads: Set[threading.Thread] = set()
         self.pool = Pool(self._open_locked, lambda stream: stream.driver.wake_locked())
         _drivers.add(self)

@@ -58,9 +58,10 @@ def _extensions(got: StreamState) -> Dict[str, Any]:
     return {"fetchd": got, "http_version": b"HTTP/" + got.protocol.rpartition("/")[2].encode()}
 
 
-def _headers(got: StreamState) -> Any:
-    # fetchd has decoded the body, and httpx must not decode it again.
-    return [(name, value) for name, value in got.headers.pairs() if name.lower() != "content-encoding"]
+def _headers(got: StreamState, policies: Policies) -> Any:
+    coded = policies.get("body_policy", {}).get("keep_encoding", False)
+    # httpx must not decode a body that fetchd has decoded.
+    return [(name, value) for name, value in got.headers.pairs() if coded or name.lower() != "content-encoding"]
 
 
 class _Stream(httpx.SyncByteStream):
@@ -116,7 +117,7 @@ class FetchdTransport(httpx.BaseTransport):
                 got.read()  # raises the error
         except FetchdError as error:
             raise _translate(error, request) from error
-        return httpx.Response(got.status_code, headers=_headers(got), stream=_Stream(got, request), extensions=_extensions(got))
+        return httpx.Response(got.status_code, headers=_headers(got, self._policies), stream=_Stream(got, request), extensions=_extensions(got))
 
 
 class AsyncFetchdTransport(httpx.AsyncBaseTransport):
@@ -135,4 +136,4 @@ class AsyncFetchdTransport(httpx.AsyncBaseTransport):
                 await got.read()  # raises the error
         except FetchdError as error:
             raise _translate(error, request) from error
-        return httpx.Response(got.status_code, headers=_headers(got), stream=_AsyncStream(got, request), extensions=_extensions(got))
+        return httpx.Response(got.status_code, headers=_headers(got, self._policies), stream=_AsyncStream(got, request), extensions=_extensions(got))

@@ -1,0 +1,65 @@
+package fetch_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"fetchd/fetch"
+)
+
+// TestUndelivered checks that the summary of a body counts what the sink took, and not a chunk that it
+// refused or that was never passed to it.
+func TestUndelivered(t *testing.T) {
+	t.Parallel()
+	const size, chunk = 100_000, 31 << 10
+	w := newWire(t)
+	for _, row := range []struct {
+		name     string
+		holdBack int64
+		taken    int // chunks that the sink takes before it fails
+		err      error
+		size     int64
+	}{
+		{"the caller is gone", size, 1, errors.New("gone"), chunk},
+		{"cancelled", size, 1, fetch.ErrCancelled, chunk},
+		{"no memory", size, 2, fetch.ErrOutOfMemory, 2 * chunk},
+		{"the last chunk", size, 3, fetch.ErrCancelled, 3 * chunk},
+		{"nothing was delivered", size, 0, fetch.ErrCancelled, size}, // what was read
+		{"cancelled after a chunk", size, 1, nil, chunk},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := w.request("http", "/s/k/200:size=100000,chunked")
+			r.HoldBackBytes = row.holdBack
+			chunks, refused := 0, false
+			var got int64
+			out := w.client.Fetch(ctx, r, func(e fetch.Event) error {
+				b, ok := e.(fetch.BodyChunk)
+				switch {
+				case !ok:
+					return nil
+				case refused:
+					t.Error("a chunk after one that was refused")
+				case chunks == row.taken:
+					refused = true
+					return row.err
+				}
+				chunks++
+				got += int64(len(b.Data))
+				if chunks == row.taken && row.err == nil {
+					cancel()
+				}
+				return nil
+			})
+			if out.Failure == nil || out.Body.Size != row.size {
+				t.Errorf("summary has %d bytes, %d were delivered; failure %+v", out.Body.Size, got, out.Failure)
+			}
+			if got > 0 && out.Body.SHA256 != "" {
+				t.Errorf("digest %s of bytes that were not all delivered", out.Body.SHA256)
+			}
+		})
+	}
+}
