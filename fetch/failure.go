@@ -75,7 +75,7 @@ func (r *Request) limit(field string, value any, by Setter, flag string) string 
 // bodyLimitText returns the limit that a body exceeds.
 func (r *Request) bodyLimitText() string {
 	if r.Delivery == Inline && (r.MaxBodyBytes > MaxInlineBytes || r.SetBy.MaxBodyBytes == ByService) {
-		return fmt.Sprintf("the %d bytes that the service delivers inline: call Fetch with delivery STREAM for more", MaxInlineBytes)
+		return fmt.Sprintf("the %d bytes that the service delivers inline: call Fetch for more, which streams the body", MaxInlineBytes)
 	}
 	return r.limit("max_size_bytes", r.MaxBodyBytes, r.SetBy.MaxBodyBytes, "--max-body-bytes")
 }

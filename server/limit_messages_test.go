@@ -28,7 +28,7 @@ func TestMessagesNameLimits(t *testing.T) {
 		want       string        // in the message
 	}{
 		{"inline, clamped", "/s/k/200:size=1100000", nil, body(&pb.BodyPolicy{MaxSizeBytes: new(int64(3_000_000)), Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}), 0,
-			"Content-Length is over the 1048576 bytes that the service delivers inline: call Fetch with delivery STREAM"},
+			"Content-Length is over the 1048576 bytes that the service delivers inline: call Fetch for more"},
 		{"inline, not asked for", "/s/k/200:size=1100000,chunked", nil, body(&pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}), 0,
 			"it is longer than the 1048576 bytes that the service delivers inline"},
 		{"the request's", "/s/k/200:size=1001", nil, body(&pb.BodyPolicy{MaxSizeBytes: new(int64(1000))}), 0, "Content-Length is over max_size_bytes 1000, set by the request"},

@@ -143,9 +143,9 @@ func TestUnauthenticatedBytes(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedRequestsEnd checks that unauthenticated HTTP/2 requests without a window for their
-// answers are limited in number and time. Requests of callers are not.
-func TestUnauthenticatedRequestsEnd(t *testing.T) {
+// TestRequestsWithoutAWindowEnd checks that HTTP/2 requests without a window for their answers are
+// limited in time, and those of unauthenticated clients in number too.
+func TestRequestsWithoutAWindowEnd(t *testing.T) {
 	t.Parallel()
 	certified := httptest.NewUnstartedServer(nil)
 	certified.EnableHTTP2 = true
@@ -153,10 +153,15 @@ func TestUnauthenticatedRequestsEnd(t *testing.T) {
 	defer certified.Close()
 	r := newRig(t, knows, func(c *server.Config) { c.TLS = certified.TLS })
 	for _, row := range []struct {
-		name, token string
-		window      uint32
-		refused     int // at once; the others end later
-	}{{"an unauthenticated client", "Bearer wrong", 0, 32 - 16}, {"a caller", "Bearer right", 64 << 10, 0}} {
+		name, token, path string
+		window            uint32
+		refused           int // at once; the others end later
+	}{
+		{"an unauthenticated client", "Bearer wrong", "/nothing", 0, 32 - 16},
+		{"a caller", "Bearer right", "/nothing", 64 << 10, 0},
+		{"a caller without a window", "Bearer right", "/nothing", 0, 0},
+		{"a caller without a window, a call", "Bearer right", "/v1/raw", 0, 0},
+	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
@@ -165,11 +170,12 @@ func TestUnauthenticatedRequestsEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = conn.Close() }()
+			_ = conn.SetDeadline(time.Now().Add(40 * time.Second))
 			h := r.raw(conn, window(row.window))
 			h.T = t
 			began := time.Now()
 			for i := range uint32(32) {
-				h.must(h.head(2*i+1, true, [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", "/nothing"}, {":authority", "localhost"}, {"authorization", row.token}}...))
+				h.must(h.head(2*i+1, true, [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", row.path}, {":authority", "localhost"}, {"authorization", row.token}}...))
 			}
 			refused, ended := 0, 0
 			for ended < 32 {

@@ -36,7 +36,7 @@ func (w *web) bounded(next http.Handler) http.Handler {
 					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets this request alone
 				}
 			}
-			endInTime(rw, func() { w.strangers(next, rw, r) })
+			endInTime(rw, r, func() { w.strangers(next, rw, r) })
 			return
 		}
 		memory := w.service.budget.Lease(callerOf(r.Context()))
@@ -46,19 +46,25 @@ func (w *web) bounded(next http.Handler) http.Handler {
 			return
 		}
 		if r.URL.Path != rawPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-			endInTime(rw, func() { w.strangers(next, rw, r) })
+			endInTime(rw, r, func() { w.strangers(next, rw, r) })
 			return
 		}
-		w.strangers(next, rw, r) // a fetch has a limit for each write
+		w.strangers(next, rw, r)    // a fetch has a limit for each write
+		endInTime(rw, r, func() {}) // for the bytes that are still buffered
 	})
 }
 
-// endInTime limits the time in which a client may read an answer.
-func endInTime(rw http.ResponseWriter, answer func()) {
+// endInTime limits the time in which a client may read an answer. Over HTTP/2 the end of an answer
+// may be buffered until the handler returns, and no deadline applies after that. So it is written
+// here, while the request is counted and its memory is charged.
+func endInTime(rw http.ResponseWriter, r *http.Request, answer func()) {
 	control := http.NewResponseController(rw)
 	_ = control.SetWriteDeadline(time.Now().Add(pageTime)) // an error here is harmless: other limits apply
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
 	answer()
+	if r.ProtoMajor == 2 {
+		_ = control.Flush() // the client may be gone
+	}
 }
 
 // strangers limits the requests of unauthenticated connections. Over HTTP/2, requests of a
@@ -77,12 +83,7 @@ func (w *web) strangers(next http.Handler, rw http.ResponseWriter, r *http.Reque
 	if c.calls.Add(1) > maxWebOfConn {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http resets this request alone
 	}
-	endInTime(rw, func() {
-		next.ServeHTTP(rw, r)
-		if r.ProtoMajor == 2 {
-			_ = http.NewResponseController(rw).Flush() // while the request is counted; the client may be gone
-		}
-	})
+	endInTime(rw, r, func() { next.ServeHTTP(rw, r) })
 }
 
 // shownBy returns the credentials of a request.

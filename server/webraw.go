@@ -58,6 +58,9 @@ func (a *webAnswer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchReq
 		return nil, status.Errorf(codes.InvalidArgument, "the header %s is given %d times: give it once", requestHeader, len(sent))
 	}
 	if len(sent) == 1 {
+		if !memory.Grow(budget.Receiving, int64(jsonElements([]byte(sent[0])))*elementBytes) {
+			return nil, a.noMemory("requests")
+		}
 		if err := readJSON([]byte(sent[0]), in, "the header "+requestHeader); err != nil {
 			return nil, err
 		}
@@ -116,6 +119,8 @@ func (v *violations) rawRequest(r *http.Request, in *pb.FetchRequest) {
 		in.Method = r.Method
 	case r.Method != http.MethodPost && in.GetMethod() != r.Method:
 		v.add("method", "is %.10q in %s, but the call is a %s: call with POST", in.GetMethod(), requestHeader, r.Method)
+	case in.GetMethod() == http.MethodHead && r.Method != http.MethodHead:
+		v.add("method", "is HEAD in %s, whose length would be that of a body: call with HEAD", requestHeader)
 	}
 	if len(in.GetBody()) > 0 {
 		v.add("body", "is set in %s: send it as the body of a POST", requestHeader)
@@ -133,6 +138,9 @@ func (v *violations) rawRequest(r *http.Request, in *pb.FetchRequest) {
 	}
 	if in.GetBodyPolicy().GetRecovery() == pb.BodyRecovery_BODY_RECOVERY_RESTART {
 		v.add("body_policy.recovery", "is BODY_RECOVERY_RESTART, but bytes that were sent cannot be taken back: use BODY_RECOVERY_RESUME, or call /v1/fetch")
+	}
+	if in.GetBodyPolicy().GetOversizeAction() == pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE {
+		v.add("body_policy.oversize_action", "is OVERSIZE_ACTION_TRUNCATE, but the answer could not show that it is a part: leave it out, or call /v1/fetch")
 	}
 }
 
@@ -164,7 +172,9 @@ func hasHeader(in *pb.FetchRequest, name string) bool {
 
 // raw sends the body as bytes.
 func (w *web) raw(ctx context.Context, in *pb.FetchRequest, out *webAnswer) error {
-	a := &rawAnswer{webAnswer: out, coded: in.GetBodyPolicy().GetKeepEncoding() || hasHeader(in, "Accept-Encoding"), head: in.GetMethod() == http.MethodHead}
+	policy := in.GetBodyPolicy()
+	a := &rawAnswer{webAnswer: out, coded: policy.GetKeepEncoding() || hasHeader(in, "Accept-Encoding"), head: in.GetMethod() == http.MethodHead,
+		digest: policy.GetResumePoint() == nil && (!policy.GetOmitDigest() || in.GetIntegrity().GetSha256() != "")}
 	mode := rawMode
 	mode.id = &a.id
 	return w.service.fetch(ctx, in, a.send, mode)
@@ -177,6 +187,7 @@ type rawAnswer struct {
 	id     string // of the fetch
 	coded  bool   // the body is in the content coding of the origin
 	head   bool   // the fetch is a HEAD
+	digest bool   // the outcome of a success has a digest
 	latest *pb.ResponseStarted
 }
 
@@ -219,7 +230,11 @@ func bodyHead(r *pb.HttpResponse) *pb.HttpResponse {
 // startBody starts an answer whose body is streamed. What is not known yet follows in trailers.
 func (a *rawAnswer) startBody() {
 	header := a.rw.Header()
-	header.Set("Trailer", "Fetchd-Outcome, Fetchd-Attempts, Fetchd-Rule, Fetchd-Sha256")
+	trailers := "Fetchd-Outcome, Fetchd-Attempts, Fetchd-Rule"
+	if a.digest {
+		trailers += ", Fetchd-Sha256"
+	}
+	header.Set("Trailer", trailers)
 	header.Set("Fetchd-Id", a.id)
 	a.setResponse(a.latest.GetUrl(), a.latest.GetResponse())
 	a.start(http.StatusOK)

@@ -78,6 +78,7 @@ func TestRaw(t *testing.T) {
 			map[string]string{"Fetchd-Outcome": "success", "Fetchd-Attempts": "2", "Fetchd-Rule": "H0", "Fetchd-Sha256": sum(large)}},
 		{"a small body, streamed", "GET", "/s/streamed/200:size=1000", `{"body_policy":{"delivery":"BODY_DELIVERY_STREAM"}}`, 200, r.Origin.Body(small),
 			map[string]string{"Content-Length": "", "Fetchd-Outcome": ""}, map[string]string{"Fetchd-Outcome": "success", "Fetchd-Attempts": "1", "Fetchd-Sha256": sum(small)}},
+		{"a large body without a digest", "GET", "/s/plain/200:size=700000", `{"body_policy":{"omit_digest":true}}`, 200, r.Origin.Body(large), map[string]string{"Trailer": ""}, map[string]string{"Fetchd-Outcome": "success", "Fetchd-Sha256": ""}},
 		{"a body that is resumed", "GET", `/s/resumed/200:size=700000,range,etag="a",cut=600000/200:size=700000,range,etag="a"`, noWait, 200, r.Origin.Body(large),
 			map[string]string{"Fetchd-Status-Code": "200"}, map[string]string{"Fetchd-Outcome": "success", "Fetchd-Attempts": "2", "Fetchd-Sha256": sum(large)}},
 		{"no body", "GET", "/s/empty/204:type=none", noWait, 200, []byte{}, map[string]string{"Content-Type": "application/octet-stream", "Content-Length": "0", "Fetchd-Status-Code": "204", "Fetchd-Outcome": "success"}, nil},
@@ -116,6 +117,11 @@ func TestRaw(t *testing.T) {
 			wantFields(t, resp.Trailer, row.trailer)
 			if row.trailer == nil && len(resp.Trailer) > 0 {
 				t.Errorf("trailers %v, want none", resp.Trailer)
+			}
+			for name, values := range resp.Trailer {
+				if values == nil || values[0] == "" {
+					t.Errorf("the trailer %s is declared, but it has no value", name)
+				}
 			}
 			if id := resp.Header.Get("Fetchd-Id"); len(id) != 26 {
 				t.Errorf("Fetchd-Id %q, want 26 characters", id)
@@ -237,6 +243,8 @@ func TestRawRefuses(t *testing.T) {
 		{"another delivery", "GET", target, []func(*http.Request){request(`{"body_policy":{"delivery":"BODY_DELIVERY_DIGEST"}}`)}, 400, codes.InvalidArgument, "body_policy.delivery"},
 		{"inline", "GET", target, []func(*http.Request){request(`{"body_policy":{"delivery":"BODY_DELIVERY_INLINE"}}`)}, 400, codes.InvalidArgument, "body_policy.delivery"},
 		{"a body that may start again", "GET", target, []func(*http.Request){request(`{"body_policy":{"recovery":"BODY_RECOVERY_RESTART"}}`)}, 400, codes.InvalidArgument, "body_policy.recovery"},
+		{"a body that may be a part", "GET", target, []func(*http.Request){request(`{"body_policy":{"oversize_action":"OVERSIZE_ACTION_TRUNCATE"}}`)}, 400, codes.InvalidArgument, "body_policy.oversize_action"},
+		{"a HEAD by POST", "POST", target, []func(*http.Request){request(`{"method":"HEAD"}`)}, 400, codes.InvalidArgument, "call with HEAD"},
 		{"another method", "PUT", target, nil, 405, codes.Unimplemented, "use GET, HEAD, POST"},
 		{"a preflight", "OPTIONS", target, []func(*http.Request){sets("Access-Control-Request-Headers", "fetchd-request"), sets("Access-Control-Request-Method", "GET")}, 405, codes.Unimplemented, "GET, HEAD, POST"},
 	} {

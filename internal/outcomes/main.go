@@ -55,7 +55,8 @@ A value of the contract, such as an error class, has two spellings:
 | JSON (the HTTP API, ` + "`fetchctl --json`" + `) and generated stubs: the full name in fetch.proto | ` + "`ERROR_CLASS_HTTP_SERVER_ERROR`" + `, ` + "`FAILURE_TYPE_TRANSIENT`" + `, ` + "`OUTCOME_KIND_FAILED`" + ` |
 | everywhere else (logs, metrics, HTTP headers, output of the programs, strings in the Python and Node packages, columns of frontier, this page): without its prefix, in lower case | ` + "`http_server_error`" + `, ` + "`transient`" + `, ` + "`failed`" + ` |
 
-Fields have the names of fetch.proto, such as ` + "`retry_after`" + `, in every JSON that fetchd writes. It reads camelCase (` + "`retryAfter`" + `) too. Fields with default values are written, so ` + "`\"retryable\": false`" + ` is there.
+Fields have the names of fetch.proto, such as ` + "`retry_after`" + `, in every JSON that fetchd writes. It reads camelCase (` + "`retryAfter`" + `) too. A gRPC code is written as gRPC does, such as ` + "`INVALID_ARGUMENT`" + `.
+Fields with default values are written, so ` + "`\"retryable\": false`" + ` is there.
 
 ## Error classes
 

@@ -20,7 +20,7 @@ func TestFlaky(t *testing.T) {
 	p := open(t)
 	p.run(p.origin.URL("http", "/s/flaky/503/503/200:body=hello"))
 	p.want(".attempt h3", "Attempt 1", "Attempt 2", "Attempt 3")
-	p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "200")
+	p.want(".attempt .badge", "503 http_server_error", "503 http_server_error", "200")
 	p.want(".row.gap .row-label",
 		"Waits 200 ms · backoff · rule W1: The wait is the backoff of the profile, unless a Retry-After says otherwise.", "Waits 400 ms · backoff · rule W1: The wait is the backoff of the profile, unless a Retry-After says otherwise.")
 	if got := len(p.origin.Requests("flaky")); got != 3 {
@@ -32,7 +32,7 @@ func TestFlaky(t *testing.T) {
 	p.want("#table-rows th", "1.1", "2.1", "3.1")
 	p.want("#table-rows .gap td:last-child", "Waits 200 ms · backoff · rule W1", "Waits 400 ms · backoff · rule W1")
 	said := strings.Join(p.text("#log p"), "\n")
-	for _, part := range []string{"Attempt 1: 503 HTTP_SERVER_ERROR. Waits 200 ms", "Attempt 2: 503", "Attempt 3: 200.", "Success: 200 after 3 attempts"} {
+	for _, part := range []string{"Attempt 1: 503 http_server_error. Waits 200 ms", "Attempt 2: 503", "Attempt 3: 200.", "Success: 200 after 3 attempts"} {
 		if !strings.Contains(said, part) {
 			t.Errorf("the live region says %q, want %q in it", said, part)
 		}
@@ -77,12 +77,12 @@ func TestLive(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.until(`document.querySelectorAll('.attempt').length === 3 && document.querySelectorAll('.row.gap').length === 2 && document.querySelectorAll('.bar.phase-live').length === 1`)
-			p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "in flight")
+			p.want(".attempt .badge", "503 http_server_error", "503 http_server_error", "in flight")
 			p.want("#state", "Running")
 			row.end(p)
 			p.ended()
 			p.wantIn(".headline", "Cancelled after")
-			p.want(".attempt .badge", "503 HTTP_SERVER_ERROR", "503 HTTP_SERVER_ERROR", "cancelled")
+			p.want(".attempt .badge", "503 http_server_error", "503 http_server_error", "cancelled")
 			select {
 			case <-seen.Done:
 			case <-ctx.Done():
@@ -100,10 +100,10 @@ func TestFailures(t *testing.T) {
 	for _, row := range []struct {
 		name, path, headline, facts string
 	}{
-		{"a status that is final", "/s/a/404:body=gone", "Failed: HTTP_CLIENT_ERROR after 1 attempt", "H6: Any other 4xx: permanent, never"},
-		{"attempts spent", "/s/b/503", "Failed: HTTP_SERVER_ERROR after 3 attempts", "I4: There are at most max_attempts"},
-		{"Retry-After too long", "/s/c/429:retry-after=900", "Failed: RATE_LIMITED after 1 attempt", "W3: A Retry-After longer than max_retry_after"},
-		{"a loop", "/loop/d/302", "Failed: REDIRECT_LOOP after 1 attempt", "R2: A redirect leads back to"},
+		{"a status that is final", "/s/a/404:body=gone", "Failed: http_client_error after 1 attempt", "H6: Any other 4xx: permanent, never"},
+		{"attempts spent", "/s/b/503", "Failed: http_server_error after 3 attempts", "I4: There are at most max_attempts"},
+		{"Retry-After too long", "/s/c/429:retry-after=900", "Failed: rate_limited after 1 attempt", "W3: A Retry-After longer than max_retry_after"},
+		{"a loop", "/loop/d/302", "Failed: redirect_loop after 1 attempt", "R2: A redirect leads back to"},
 		{"a redirect not followed", "/s/e/302", "Redirect, not followed: 302", "H9: A 3xx that must not"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestFailures(t *testing.T) {
 		p.set("header-time", "300ms")
 		p.set("attempts-max", "1")
 		p.run(p.origin.URL("http", "/s/f/silent"))
-		p.wantIn(".headline", "Failed: RESPONSE_TIMEOUT after 1 attempt")
+		p.wantIn(".headline", "Failed: response_timeout after 1 attempt")
 		if got := eval[int](p, `document.querySelectorAll('.bar.phase-wait.broken').length`); got != 1 {
 			t.Errorf("%d bars of a wait that did not end, want 1", got)
 		}
@@ -158,7 +158,7 @@ func TestPreviousOutcome(t *testing.T) {
 	p := open(t)
 	stays := func(t *testing.T) {
 		t.Helper()
-		if got := eval[string](p, `((e) => e.checkVisibility() ? e.innerText : "")(document.getElementById("result"))`); strings.Contains(got, "CLIENT_ERROR") || strings.Contains(got, "Outcome") {
+		if got := eval[string](p, `((e) => e.checkVisibility() ? e.innerText : "")(document.getElementById("result"))`); strings.Contains(got, "client_error") || strings.Contains(got, "Outcome") {
 			t.Errorf("the page still shows %q", got)
 		}
 		p.want(".headline")
@@ -169,7 +169,7 @@ func TestPreviousOutcome(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p.run(p.origin.URL("http", "/s/a/404"))
-			p.wantIn(".headline", "HTTP_CLIENT_ERROR")
+			p.wantIn(".headline", "http_client_error")
 			p.set("url", p.origin.URL("http", "/s/b/200"))
 			p.set(row.field, row.value)
 			p.click("run")
@@ -278,7 +278,7 @@ func TestOriginsThatAttack(t *testing.T) {
 	const markup = `<img src=x onerror=window.pwned=1><script>window.pwned=1</script>`
 	coded := strings.NewReplacer("<", "%3C", ">", "%3E", "/", "%2F", "=", "%3D", " ", "%20").Replace(markup)
 	p.run(p.origin.URL("http", "/r/x/302/1/404:header=X-Markup="+coded+",header1=X-Bidi=a%E2%80%AEb,body="+coded+"%E2%80%AE%1B[31m,type=text%2Fhtml?q="+coded))
-	p.wantIn(".headline", "HTTP_CLIENT_ERROR")
+	p.wantIn(".headline", "http_client_error")
 	p.wantIn("pre.body", markup+"[U+202E][U+001B]")
 	p.wantIn("table.headers", markup)
 	p.wantIn("table.headers", "a[U+202E]b")

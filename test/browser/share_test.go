@@ -103,7 +103,7 @@ func TestHAR(t *testing.T) {
 	if wait, _ := at(last, "timings", "wait").(float64); wait < 20 {
 		t.Errorf("the last hop waited %v ms, want the origin's 20 ms", wait)
 	}
-	if s, _ := entries[2]["comment"].(string); !strings.Contains(s, "RETRY_VERDICT_RETRY (rule W1), waits 0.200s, DELAY_SOURCE_BACKOFF") {
+	if s, _ := entries[2]["comment"].(string); !strings.Contains(s, "retry (rule W1), waits 0.200s, backoff") {
 		t.Errorf("the failed entry has %q", s)
 	}
 }
@@ -114,7 +114,7 @@ func TestHAROfFailures(t *testing.T) {
 	p := open(t)
 	p.run(p.origin.URL("http", "/s/reset/reset/200:charset-bytes=badutf8"))
 	_, entries := p.save()
-	if len(entries) != 2 || at(entries[0], "response", "status") != 0.0 || !strings.Contains(fmt.Sprint(entries[0]["_error"]), "CONNECTION_RESET") {
+	if len(entries) != 2 || at(entries[0], "response", "status") != 0.0 || !strings.Contains(fmt.Sprint(entries[0]["_error"]), "connection_reset") {
 		t.Errorf("entries %v", entries)
 	}
 	if at(entries[1], "response", "content", "encoding") != "base64" {

@@ -5,7 +5,7 @@ import {
   type FetchResponse,
 } from "./contract.js";
 import { FetchError, ServiceError } from "./errors.js";
-import { Many, Task } from "./many.js";
+import { Many, maxSends, returned, Task } from "./many.js";
 import { encode, parse, type FetchInit, type Parsed, type Policies } from "./request.js";
 import { broken, hasResponse, responseOf, Sequence } from "./response.js";
 import { Result } from "./result.js";
@@ -70,7 +70,8 @@ export class Client {
     request.event_level ??= "outcome";
     const policy = request.body_policy as NonNullable<Policies["body_policy"]> | undefined;
     if (policy?.recovery === "restart") throw new TypeError('body_policy.recovery: a Response cannot start again: use events for "restart"');
-    request.body_policy = { delivery: "auto", error_body_bytes: 65536, ...policy };
+    // A body that is read as a stream needs no limit but that of the service.
+    request.body_policy = { delivery: "auto", error_body_bytes: 65536, ...(policy?.delivery === "inline" ? {} : { max_size_bytes: Number.MAX_SAFE_INTEGER }), ...policy };
     const fetching = new Fetching(request.url, signal, resolve, reject);
     if (policy?.delivery === "inline") {
       const task = new Task(encode(request), (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)));
@@ -78,8 +79,10 @@ export class Client {
       this.#many.send(task);
       return;
     }
-    fetching.call = this.#channel.call({ method: "Fetch", request: framed(encode(request)), deadline, receiver: fetching });
+    const message = framed(encode(request));
+    fetching.start = () => (fetching.call = this.#channel.call({ method: "Fetch", request: message, deadline, receiver: fetching }));
     fetching.cancel = () => fetching.call?.cancel();
+    fetching.start();
   }
 
   /**
@@ -278,12 +281,14 @@ type Controller = Omit<ReadableByteStreamController, "byobRequest"> & { readonly
 /** Fetching turns what the service sends for one fetch into a Response. */
 class Fetching {
   call: Call | undefined;
+  start: (() => void) | undefined; // sends the fetch again
   cancel: () => void = () => undefined;
+  #sends = 1;
   readonly #url: string;
   readonly #signal: AbortSignal | undefined;
   readonly #resolve: (response: Response) => void;
   readonly #reject: (error: unknown) => void;
-  readonly #sequence = new Sequence();
+  #sequence = new Sequence();
   readonly #abort = (): void => this.#aborted();
   #body: Controller | undefined;
   #ended = false;
@@ -331,6 +336,12 @@ class Fetching {
 
   outcome(outcome: FetchOutcome): void {
     if (this.#ended) return;
+    if (this.start && returned(outcome) && this.#sends++ < maxSends) {
+      this.call?.cancel();
+      this.#sequence = new Sequence();
+      this.start();
+      return;
+    }
     this.#over();
     this.#outcome = outcome;
     for (const w of this.#waiting) w.resolve(outcome);

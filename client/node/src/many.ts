@@ -8,8 +8,14 @@ import { Reader, Writer } from "./wire.js";
 const maxOpen = 256; // tasks in flight on one stream: the service reads no more
 const maxTasks = 16; // in one message
 const maxMessage = 1 << 20; // of tasks; a single task may be larger
-const maxSends = 3; // of one task, while services shut down
+/** maxSends is how often a fetch is sent that services return because they shut down. */
+export const maxSends = 3;
 const idleTime = 1000; // ms after which a stream without tasks is closed
+
+/** returned reports whether a service that shuts down returned a fetch before any request was made. */
+export function returned({ error, exchanges }: FetchOutcome): boolean {
+  return error?.error_class === "shutdown" && exchanges === 0;
+}
 
 /** Task is one fetch of FetchMany. */
 export class Task {
@@ -177,8 +183,7 @@ class Stream {
       const { outcome } = response;
       if (!outcome) continue;
       this.#tasks.delete(tag);
-      const { error, exchanges } = outcome;
-      if (error?.error_class === "shutdown" && exchanges === 0 && task.sends < maxSends && !task.over) {
+      if (returned(outcome) && task.sends < maxSends && !task.over) {
         this.#drain(); // it may not have said so yet
         task.restart();
         this.#many.send(task);
@@ -208,8 +213,8 @@ class Stream {
     clearTimeout(this.#idle);
     const unsent = error !== undefined && !error.sent && !this.#answered;
     for (const task of this.#tasks.values()) {
-      if (unsent && error.code === "RESOURCE_EXHAUSTED" && task.sends < maxSends && !task.over) {
-        setTimeout(() => this.#many.send(task), 100 * 2 ** task.sends * (0.5 + Math.random()));
+      if (unsent && (error.code === "RESOURCE_EXHAUSTED" || error.code === "UNAVAILABLE") && task.sends < maxSends && !task.over) {
+        setTimeout(() => task.over || this.#many.send(task), 100 * 2 ** task.sends * (0.5 + Math.random()));
       } else task.settle(undefined, lost(error, unsent));
     }
     this.#tasks.clear();

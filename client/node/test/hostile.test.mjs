@@ -6,7 +6,7 @@ import { createServer as createHttp2 } from "node:http2";
 import { createServer as createTcp } from "node:net";
 import { after, describe, test } from "node:test";
 
-import { Client, ServiceError } from "fetchd";
+import { Client, FetchError, ServiceError } from "fetchd";
 
 import { Framer } from "../dist/call.js";
 import { failure } from "./rig.mjs";
@@ -56,6 +56,8 @@ const success = Buffer.from([0x52, 5, 0x08, 1, 0x42, 1, 0x78]);
 const started = Buffer.from([0x32, 0]);
 const chunk = (offset, text) => Buffer.from([0x3a, 4 + text.length, 0x10, offset, 0x1a, text.length, ...Buffer.from(text)]);
 
+const shutdown = (exchanges) => Buffer.from([0x52, 8, 0x08, 4, 0x22, 2, 0x08, 34, 0x30, exchanges]);
+
 const rows = [
   { name: "an answer that is right", answer: (s) => send(s, [frame(success)]), body: "x" },
   { name: "an answer in pieces of one byte", body: "x", answer: async (s) => {
@@ -94,6 +96,9 @@ const rows = [
   { name: "RESOURCE_EXHAUSTED with a pushback", answer: (s, n) => (n < 3 ? s.respond({ ...head, "grpc-status": "8", "grpc-retry-pushback-ms": "1" }, { endStream: true }) : send(s, [frame(success)])), body: "x", calls: 3 },
   { name: "a pushback that forbids retries", answer: (s) => s.respond({ ...head, "grpc-status": "8", "grpc-retry-pushback-ms": "-1" }, { endStream: true }), code: "RESOURCE_EXHAUSTED", sent: false, calls: 1 },
   { name: "RESOURCE_EXHAUSTED after an event", answer: (s) => send(s, [frame(started)], { "grpc-status": "8", "grpc-retry-pushback-ms": "1" }), code: "RESOURCE_EXHAUSTED", sent: true, calls: 1 },
+  { name: "a fetch that a service returns as it shuts down is sent again", answer: (s, n) => send(s, [frame(n < 3 ? shutdown(0) : success)]), body: "x", calls: 3 },
+  { name: "a fetch that is returned each time", answer: (s) => send(s, [frame(shutdown(0))]), error: "shutdown", calls: 3 },
+  { name: "a fetch that was made and interrupted by a shutdown", answer: (s) => send(s, [frame(shutdown(1))]), error: "shutdown", calls: 1 },
   { name: "UNAVAILABLE is not repeated", answer: (s) => s.respond({ ...head, "grpc-status": "14" }, { endStream: true }), code: "UNAVAILABLE", sent: true, calls: 1 },
   { name: "the connection breaks", answer: (s) => s.session.destroy(), code: "UNAVAILABLE", sent: true, calls: 1 },
 ];
@@ -111,8 +116,8 @@ describe("Fetch", () => {
       if (row.body !== undefined) assert.equal(await fetched, row.body);
       else {
         const error = await failure(fetched);
-        assert.ok(error instanceof ServiceError, error.stack);
-        assert.equal(error.code, row.code);
+        assert.ok(error instanceof (row.error ? FetchError : ServiceError), error.stack);
+        assert.equal(error.code ?? error.errorClass, row.code ?? row.error);
         if (row.message) assert.match(error.message, row.message);
         if (row.sent !== undefined) assert.equal(error.sent, row.sent);
       }

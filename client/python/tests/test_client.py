@@ -317,7 +317,7 @@ class ClientTest(Case):
             for call in (lambda: client.get("http://o.example/"), lambda: client.stream("GET", "http://o.example/"), lambda: client.explain(response={"status_code": 200})):
                 with self.assertRaises(fetchd.UnavailableError) as raised:
                     call()
-                self.assertEqual(raised.exception.code, "unavailable")
+                self.assertEqual(raised.exception.code, "UNAVAILABLE")
                 self.assertNotIn("Rendezvous", repr(raised.exception))
             results = []
             with self.assertRaises(fetchd.UnavailableError) as raised:

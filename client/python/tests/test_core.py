@@ -3,6 +3,8 @@
 import datetime
 import unittest
 
+import grpc
+
 from fetchd import _convert, _pool, contract, errors
 from fetchd._body import Body
 from fetchd._client import check_size, ends_many, response_of, task_of
@@ -100,7 +102,7 @@ def shutdown(exchanges=0):
 
 
 def unavailable():
-    return errors.UnavailableError("unavailable", "gone")
+    return errors.UnavailableError("UNAVAILABLE", "gone")
 
 
 class PoolTest(unittest.TestCase):
@@ -204,8 +206,8 @@ class PoolTest(unittest.TestCase):
     def test_refused_stream(self):
         """A service that refuses the stream has seen no task; with a revoked token it may have."""
         for error, sent in [
-            (errors.OverloadedError("resource_exhausted", "full"), False),
-            (errors.RefusedError("unauthenticated", "no token"), True),
+            (errors.OverloadedError("RESOURCE_EXHAUSTED", "full"), False),
+            (errors.RefusedError("UNAUTHENTICATED", "no token"), True),
         ]:
             rig = Streams()
             (task,) = rig.start(1)
@@ -213,8 +215,8 @@ class PoolTest(unittest.TestCase):
             rig.opened[0].end(error)
             self.assertEqual((type(task.error), task.error.sent, str(task.error)), (type(error), sent, str(error)))
             self.assertTrue(ends_many(task.error))
-        self.assertFalse(ends_many(errors.LostError("unavailable", "gone", sent=True)))
-        self.assertFalse(ends_many(errors.InvalidRequestError("invalid_argument", "url")))
+        self.assertFalse(ends_many(errors.LostError("UNAVAILABLE", "gone", sent=True)))
+        self.assertFalse(ends_many(errors.InvalidRequestError("INVALID_ARGUMENT", "url")))
 
     def test_ended_without_outcome(self):
         (task,) = self.streams.start(1)
@@ -386,6 +388,41 @@ class ConvertTest(unittest.TestCase):
         with self.assertRaises(errors.InvalidRequestError) as raised:
             check_size(b"x" * ((2 << 20) + 1))
         self.assertEqual(raised.exception.violations[0].field, "request")
+
+
+class Refusal:
+    """A grpc.RpcError with details."""
+
+    def __init__(self, details):
+        self.data = details
+
+    def code(self):
+        return grpc.StatusCode.INVALID_ARGUMENT
+
+    def details(self):
+        return "invalid request"
+
+    def trailing_metadata(self):
+        return [("other", "x"), ("grpc-status-details-bin", self.data)]
+
+
+class ServiceErrorTest(unittest.TestCase):
+    def test_details(self):
+        wire = {name: contract.message_class("fetchd.wire." + name) for name in ("Status", "BadRequest", "ErrorInfo")}
+        request, info = wire["BadRequest"](), wire["ErrorInfo"](reason="MEMORY")
+        request.field_violations.add(field="url", description="has no host")
+        status = wire["Status"]()
+        for name, detail in ("BadRequest", request), ("ErrorInfo", info), ("Unknown", info):
+            status.details.add(type_url="type.googleapis.com/google.rpc." + name, value=detail.SerializeToString())
+        for name, data, violations, reason in [
+            ("details", status.SerializeToString(), [("url", "has no host")], "memory"),
+            ("no details", b"", [], ""),
+            ("details that are not protobuf", b"\xff\xff\xff", [], ""),
+        ]:
+            with self.subTest(name):
+                error = errors.service_error(Refusal(data))
+                got = (type(error), error.code, error.message, [tuple(v) for v in error.violations], error.reason)
+                self.assertEqual(got, (errors.InvalidRequestError, "INVALID_ARGUMENT", "invalid request", violations, reason))
 
 
 class HeadersTest(unittest.TestCase):

@@ -129,7 +129,7 @@ class Faults(Case):
             for call in (lambda: refused.get(self.url("b", "200")), lambda: refused.stream("GET", self.url("b", "200"))):
                 with self.assertRaises(fetchd.RefusedError) as raised:
                     call()
-                self.assertEqual((raised.exception.code, "wrong" in repr(raised.exception)), ("unauthenticated", False))
+                self.assertEqual((raised.exception.code, "wrong" in repr(raised.exception)), ("UNAUTHENTICATED", False))
             with self.assertRaises(fetchd.RefusedError):
                 list(refused.fetch_many([self.url("b", "200")] * 3, open=2))
         self.assertEqual(self.seen("b"), [])
@@ -168,7 +168,7 @@ class Faults(Case):
         with client.stream("GET", self.url("a", "200:size=1000,stall=300"), body_policy={"hold_back_bytes": 0}):
             with self.assertRaises(fetchd.OverloadedError) as raised:
                 client.stream("GET", self.url("b", "200"))
-        self.assertEqual((raised.exception.code, raised.exception.sent), ("resource_exhausted", False))
+        self.assertEqual((raised.exception.code, raised.exception.sent), ("RESOURCE_EXHAUSTED", False))
         self.assertTrue(raised.exception.reason)
 
     def test_silent_service(self):

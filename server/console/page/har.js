@@ -1,7 +1,7 @@
 // Converts a fetch to HAR 1.2, with an entry for each hop of each attempt.
 
 import { phases } from './model.js';
-import { base64, bytesOf } from './text.js';
+import { base64, bytesOf, short } from './text.js';
 import { credential } from './secrets.js';
 
 // kept has the headers that are forwarded to another origin (spec D4).
@@ -49,16 +49,16 @@ function entry(fetch, attempt, hop, i, away) {
     made.serverIPAddress = at.replace(/:\d+$/, '').replace(/^\[|\]$/g, '');
     made.connection = at;
   }
-  if (last && attempt.error) made._error = `${attempt.error.error_class || ''} ${attempt.error.message || ''}${attempt.error.detail ? `; ${attempt.error.detail}` : ''}`.trim();
+  if (last && attempt.error) made._error = `${short(attempt.error.error_class)} ${attempt.error.message || ''}${attempt.error.detail ? `; ${attempt.error.detail}` : ''}`.trim();
   return made;
 }
 
 function comment(attempt, i, last) {
   let text = `attempt ${attempt.number}, hop ${i + 1}`;
   if (!last) return text;
-  if (attempt.error) text += `: ${attempt.error.error_class} (rule ${attempt.error.rule})`;
+  if (attempt.error) text += `: ${short(attempt.error.error_class)} (rule ${attempt.error.rule})`;
   const d = attempt.decision;
-  if (d) text += `; ${d.verdict} (rule ${d.rule})${d.delay ? `, waits ${d.delay}, ${d.delay_source}` : ''}`;
+  if (d) text += `; ${short(d.verdict)} (rule ${d.rule})${d.delay ? `, waits ${d.delay}, ${short(d.delay_source)}` : ''}`;
   return text;
 }
 

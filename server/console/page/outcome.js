@@ -61,8 +61,8 @@ function facts(fetch) {
     if (e.rule && e.rule !== o.rule) add('Rule of the class', withMeaning(e.rule));
     add('Failure type', short(e.failure_type));
     add('Retryable', e.retryable ? 'yes: a later fetch may succeed' : 'no');
-    add('Stopped because', short(e.stop_reason).toLowerCase().replace(/_/g, ' '));
-    add('Phase', short(e.phase).toLowerCase());
+    add('Stopped because', short(e.stop_reason));
+    add('Phase', short(e.phase));
     add('Reason', visible(e.reason || ''));
     add('Message', e.message && foreign(e.message, 'span'));
     add('Detail', e.detail && foreign(e.detail, 'span'));

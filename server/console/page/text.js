@@ -37,10 +37,10 @@ export function foreign(text, tag = 'bdi') {
   return el(tag, { class: 'foreign', dir: 'ltr' }, visible(text));
 }
 
-// short returns the name of an enum value without the prefix of its enum.
+// short returns the name of an enum value without the prefix of its enum, such as http_server_error.
 const enums = /^(ERROR_CLASS|FAILURE_TYPE|OUTCOME_KIND|RETRY_VERDICT|DELAY_SOURCE|PHASE|RETRY_START|RETRY_PROFILE|BODY_DELIVERY)_/;
 export function short(value) {
-  return visible(value || '').replace(enums, '');
+  return visible(value || '').replace(enums, '').toLowerCase();
 }
 
 // seconds parses a protobuf duration. It returns undefined if there is none.

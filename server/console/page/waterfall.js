@@ -4,15 +4,12 @@ import { bars, gap, inFlight } from './model.js';
 import { el, foreign, short, time, visible } from './text.js';
 import { meaning } from './rules.js';
 
-const sources = { DELAY_SOURCE_BACKOFF: 'backoff', DELAY_SOURCE_RETRY_AFTER: 'Retry-After', DELAY_SOURCE_AUTH_REFRESH: 'credential refreshed' };
-
 // names has the phases as shown on the page.
 export const names = { queue: 'Queue', resolve: 'Resolve', connect: 'Connect', tls: 'TLS', wait: 'Wait', body: 'Body' };
 
 // gapText describes a wait: its length, its source and its rule.
 export function gapText(g) {
-  const why = sources[g.source] || short(g.source) || 'unknown source';
-  return `${time(g.delay)} · ${why} · rule ${visible(g.rule)}`;
+  return `${time(g.delay)} · ${short(g.source) || 'unknown source'} · rule ${visible(g.rule)}`;
 }
 
 // result describes how an attempt ended.
@@ -124,7 +121,7 @@ export class Waterfall {
 function headNote(attempt) {
   const parts = [];
   if (attempt.error) parts.push(`rule ${visible(attempt.error.rule || '')}`);
-  if (attempt.decision && attempt.decision.verdict !== 'RETRY_VERDICT_DONE') parts.push(short(attempt.decision.verdict).toLowerCase().replace(/_/g, ' '));
+  if (attempt.decision && attempt.decision.verdict !== 'RETRY_VERDICT_DONE') parts.push(short(attempt.decision.verdict));
   if (attempt.end !== undefined) parts.push(time(attempt.end - attempt.start));
   return parts.join(' · ');
 }

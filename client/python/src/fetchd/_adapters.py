@@ -80,7 +80,7 @@ def options(policies: Policies, connect: Optional[float], read: Optional[float],
 
 
 def too_large(size: int) -> InvalidRequestError:
-    return InvalidRequestError("invalid_argument", f"the request body has {size} bytes or more, want at most {MAX_BODY}")
+    return InvalidRequestError("INVALID_ARGUMENT", f"the request body has {size} bytes or more, want at most {MAX_BODY}")
 
 
 def merged_headers(pairs: Iterable[Tuple[str, str]]) -> Mapping[str, str]:

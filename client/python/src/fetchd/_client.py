@@ -130,7 +130,7 @@ def check_size(data: bytes) -> None:
     """Refuses a request that the service would not read."""
     if len(data) > TASK_BYTES:
         text = f"has {len(data)} bytes, want at most {TASK_BYTES}: the body of a request has at most 1 MiB"
-        raise InvalidRequestError("invalid_argument", f"the request {text}", [Violation("request", text)])
+        raise InvalidRequestError("INVALID_ARGUMENT", f"the request {text}", [Violation("request", text)])
 
 
 def response_of(task: Task) -> Response:
@@ -407,7 +407,7 @@ class StreamState(Head):
 
 
 # The codes with which the service ends a call before it fetches.
-_NOT_SENT = ("invalid_argument", "unauthenticated", "permission_denied", "resource_exhausted", "unimplemented")
+_NOT_SENT = ("INVALID_ARGUMENT", "UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED")
 
 
 def unclosed(client: Any) -> None:

@@ -212,7 +212,7 @@ class Stream:
             if self.answered and self.pool.closed is None:
                 self.pool.submit(task)
             else:
-                task.fail(error or UnavailableError("unavailable", "the service ended the stream"))
+                task.fail(error or UnavailableError("UNAVAILABLE", "the service ended the stream"))
         self.pool.fill()
 
     def _lost(self, error: Optional[Exception]) -> Exception:
@@ -296,7 +296,7 @@ class Pool:
 
     def expire(self, task: Task) -> None:
         """Ends a task whose deadline has passed."""
-        self.cancel(task, DeadlineError("deadline_exceeded", "no outcome arrived within the timeout", sent=task.sent))
+        self.cancel(task, DeadlineError("DEADLINE_EXCEEDED", "no outcome arrived within the timeout", sent=task.sent))
 
     def tasks(self) -> Iterator[Task]:
         """Yields all tasks."""
@@ -309,7 +309,7 @@ class Pool:
         """Ends all tasks for their callers. The streams are half-closed when the service has
         answered for those that are cancelled."""
         if self.closed is None:
-            self.closed = UnavailableError("cancelled", "the client is closed")
+            self.closed = UnavailableError("CANCELLED", "the client is closed")
         for task in list(self.tasks()):
             self.cancel(task, self.closed)
         self.waiting.clear()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Type
 
+from google.protobuf.message import DecodeError
+
 from . import contract
 
 
@@ -147,7 +149,7 @@ class ServiceError(FetchdError):
 
     def __init__(self, code: str, message: str, violations: Optional[List[Violation]] = None, reason: str = "", sent: bool = False):
         super().__init__(code, message)
-        #: The gRPC status in lower case, such as "invalid_argument".
+        #: The gRPC status, such as "INVALID_ARGUMENT".
         self.code = code
         self.message = message
         #: The fields of the request that are wrong.
@@ -189,30 +191,33 @@ class LostError(ServiceError):
 
 
 _SERVICE: Dict[str, Type[ServiceError]] = {
-    "invalid_argument": InvalidRequestError,
-    "unavailable": UnavailableError,
-    "resource_exhausted": OverloadedError,
-    "unauthenticated": RefusedError,
-    "permission_denied": RefusedError,
-    "deadline_exceeded": DeadlineError,
+    "INVALID_ARGUMENT": InvalidRequestError,
+    "UNAVAILABLE": UnavailableError,
+    "RESOURCE_EXHAUSTED": OverloadedError,
+    "UNAUTHENTICATED": RefusedError,
+    "PERMISSION_DENIED": RefusedError,
+    "DEADLINE_EXCEEDED": DeadlineError,
 }
 
 
 def invalid(outcome: contract.FetchOutcome) -> InvalidRequestError:
     """Returns the exception for a task that the service refused as malformed."""
     error = outcome.error
-    return InvalidRequestError("invalid_argument", error.detail or error.message)
+    return InvalidRequestError("INVALID_ARGUMENT", error.detail or error.message)
 
 
 def service_error(error: Any, sent: bool = False) -> ServiceError:
     """Returns the exception for a grpc.RpcError. sent reports whether the fetch had been sent."""
     code = error.code()
-    name = code.name.lower() if code is not None else "unknown"
+    name = code.name if code is not None else "UNKNOWN"
     violations: List[Violation] = []
     reason = ""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
-            violations, reason = _details(value)
+            try:
+                violations, reason = _details(value)
+            except DecodeError:
+                pass  # the code and the message are there
     kind = _SERVICE.get(name, ServiceError)
     if sent and kind is UnavailableError:
         kind = LostError
