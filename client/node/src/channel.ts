@@ -43,6 +43,7 @@ export class Channel {
   readonly #options: ChannelOptions;
   readonly #connections = new Map<string, Connection>(); // by address
   readonly #waiting = new Set<() => void>(); // calls that need a connection
+  readonly #calls = new Set<Call>(); // that are not over
   #ready: Connection[] = [];
   #next = 0;
   #tokens = throttle.tokens;
@@ -76,8 +77,9 @@ export class Channel {
   }
 
   call(options: CallOptions): Call {
-    const call = new Call(this, options);
-    call.start();
+    const call = new Call(this, options, () => this.#calls.delete(call));
+    this.#calls.add(call);
+    queueMicrotask(() => call.start()); // a call that fails at once must not end before the caller has it
     return call;
   }
 
@@ -98,7 +100,7 @@ export class Channel {
       headers.authorization = bearer(value);
       return headers;
     }
-    return value.then((v) => ((headers.authorization = bearer(v)), headers));
+    return Promise.resolve(value).then((v) => ((headers.authorization = bearer(v)), headers));
   }
 
   /** pick returns the next connection that is ready. */
@@ -114,7 +116,7 @@ export class Channel {
    */
   connection(use: (error?: ServiceError) => void): () => void {
     const waiting = (): void => {
-      if (this.#closed) use(new ServiceError("CANCELLED", "the client is closed"));
+      if (this.#closed) use(closed(false));
       else if (this.#ready.length > 0) use();
       else if (this.#resolving || [...this.#connections.values()].some((c) => c.connecting)) return;
       else use(new ServiceError("UNAVAILABLE", `the service cannot be reached: ${this.#lastError}`));
@@ -158,6 +160,7 @@ export class Channel {
         c.leave();
       }
     }
+    this.#ready = this.#ready.filter((c) => c.ready);
     for (const [key, { target, host, port }] of found) {
       if (this.#connections.has(key)) continue;
       const c = new Connection(target, host, port, this.#options, (error) => this.#changed(c, error));
@@ -190,12 +193,18 @@ export class Channel {
   /** close ends all calls. */
   async close(): Promise<void> {
     this.#closed = true;
+    for (const call of [...this.#calls]) call.close();
     this.#wake();
     const all = [...this.#connections.values()];
     this.#connections.clear();
     this.#ready = [];
     await Promise.all(all.map((c) => c.destroy()));
   }
+}
+
+/** closed returns the error of a call that the client ended, or did not start. */
+function closed(sent: boolean): ServiceError {
+  return new ServiceError("CANCELLED", "the client is closed", sent);
 }
 
 /** bearer returns the value of Authorization for a token, which it never quotes. */
@@ -209,6 +218,8 @@ export class Call {
   readonly #channel: Channel;
   readonly #options: CallOptions;
   readonly #until: number | undefined;
+  readonly #forget: () => void;
+  readonly #limit: NodeJS.Timeout | undefined;
   #exchange: Exchange | undefined;
   #early: Buffer[] = []; // written before there is a stream
   #halfClosed = false;
@@ -219,10 +230,16 @@ export class Call {
   #withdraw: (() => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(channel: Channel, options: CallOptions) {
+  /** forget is called when the call is over. */
+  constructor(channel: Channel, options: CallOptions, forget: () => void) {
     this.#channel = channel;
     this.#options = options;
-    this.#until = options.deadline === undefined ? undefined : performance.now() + options.deadline * 1000;
+    this.#forget = forget;
+    if (options.deadline === undefined) return;
+    const ms = options.deadline * 1000;
+    this.#until = performance.now() + ms;
+    // A timer cannot be longer. The service keeps the deadline too, but it may be silent or not be reached.
+    if (ms < 2 ** 31) this.#limit = setTimeout(() => this.#stop(new ServiceError("DEADLINE_EXCEEDED", "the call did not end within its deadline", this.#sent)), ms);
   }
 
   /** start is called again for each retry. */
@@ -307,10 +324,33 @@ export class Call {
     return Math.random() * Math.min(1000, 100 * 2 ** (this.#tries - 1));
   }
 
+  /** sent reports whether the service may have the request. */
+  get #sent(): boolean {
+    return this.#exchange !== undefined;
+  }
+
   #settle(error: ServiceError | undefined): void {
     if (this.#over) return;
-    this.#over = true;
+    this.#finish();
     this.#options.receiver.end(error);
+  }
+
+  #finish(): void {
+    this.#over = true;
+    clearTimeout(this.#limit);
+    this.#forget();
+  }
+
+  /** stop cancels the call and tells the receiver why. */
+  #stop(error: ServiceError): void {
+    if (this.#over) return;
+    this.cancel();
+    this.#options.receiver.end(error);
+  }
+
+  /** close ends the call because its client is closed. */
+  close(): void {
+    this.#stop(closed(this.#sent));
   }
 
   /** write sends messages that are already framed. */
@@ -337,7 +377,7 @@ export class Call {
 
   /** cancel ends the call. The receiver is not called again. */
   cancel(): void {
-    this.#over = true;
+    this.#finish();
     this.#withdraw?.();
     clearTimeout(this.#timer);
     this.#exchange?.cancel();
@@ -355,6 +395,7 @@ export class Connection {
   readonly #sessions = new Map<ClientHttp2Session, Socket>(); // those that drain too
   #left = false;
   #failures = 0;
+  #since = 0; // when the connection became ready, by performance.now
   #retry: NodeJS.Timeout | undefined;
   ready = false;
   connecting = false;
@@ -399,7 +440,7 @@ export class Connection {
     session.once("remoteSettings", () => {
       clearTimeout(limit);
       if (session !== this.#session || session.destroyed || session.closed) return;
-      this.#failures = 0;
+      this.#since = performance.now();
       this.connecting = false;
       this.ready = true;
       session.setLocalWindowSize(16 * window);
@@ -432,7 +473,9 @@ export class Connection {
     this.#session = undefined;
     this.ready = this.connecting = false;
     if (this.#left) return;
-    const wait = wasReady ? 0 : Math.min(10_000, 100 * 1.6 ** this.#failures++) * (0.8 + 0.4 * Math.random());
+    const lasted = wasReady && performance.now() - this.#since > 1000; // one that is closed at once is a failure
+    if (lasted) this.#failures = 0;
+    const wait = lasted ? 0 : Math.min(10_000, 100 * 1.6 ** this.#failures++) * (0.8 + 0.4 * Math.random());
     this.#retry = setTimeout(() => this.connect(), wait);
     this.#retry.unref();
     this.#changed(why);

@@ -6,7 +6,7 @@ import {
 } from "./contract.js";
 import { FetchError, ServiceError } from "./errors.js";
 import { Many, maxSends, returned, Task } from "./many.js";
-import { encode, parse, type FetchInit, type Parsed, type Policies } from "./request.js";
+import { encode, onAbort, parse, type FetchInit, type Parsed, type Policies } from "./request.js";
 import { broken, hasResponse, responseOf, Sequence } from "./response.js";
 import { Result } from "./result.js";
 import { Reader, Writer } from "./wire.js";
@@ -73,7 +73,7 @@ export class Client {
     // A body that is read as a stream needs no limit but that of the service.
     request.body_policy = { delivery: "auto", error_body_bytes: 65536, ...(policy?.delivery === "inline" ? {} : { max_size_bytes: Number.MAX_SAFE_INTEGER }), ...policy };
     const fetching = new Fetching(request.url, signal, resolve, reject);
-    if (policy?.delivery === "inline") {
+    if (policy?.delivery === "inline" && deadline === undefined) {
       const task = new Task(encode(request), (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)));
       fetching.cancel = () => this.#many.cancel(task);
       this.#many.send(task);
@@ -123,7 +123,7 @@ export class Client {
       failure = signal?.reason;
       wake();
     };
-    signal?.addEventListener("abort", abort, { once: true });
+    onAbort(signal, abort);
     try {
       for (;;) {
         const next = queue.shift();
@@ -192,7 +192,7 @@ export class Client {
       try {
         while (!ended && !reading && tasks.size + results.length < open) {
           const next = source.next();
-          if (!(next instanceof Promise)) {
+          if (!isThenable(next)) {
             take(next as IteratorResult<R>);
             continue;
           }
@@ -211,7 +211,7 @@ export class Client {
       results.length = 0;
       fail(signal?.reason);
     };
-    signal?.addEventListener("abort", abort, { once: true });
+    onAbort(signal, abort);
     try {
       for (;;) {
         fill();
@@ -226,6 +226,7 @@ export class Client {
       ended = failed = true;
       for (const task of tasks) this.#many.cancel(task);
       if (!reading) await source.return?.();
+      else void Promise.resolve(source.return?.()).catch(() => undefined); // it ends after the next request, which nobody awaits
     }
   }
 
@@ -253,7 +254,7 @@ export class Client {
         call.cancel();
         reject(signal?.reason);
       };
-      signal?.addEventListener("abort", abort, { once: true });
+      onAbort(signal, abort);
     });
   }
 
@@ -268,6 +269,9 @@ export class Client {
 }
 
 const isUrl = (request: ManyRequest): request is string | URL => typeof request === "string" || request instanceof URL;
+
+/** isThenable reports whether a value is a promise, also one that is not the platform's. */
+const isThenable = <T>(value: T | PromiseLike<T>): value is PromiseLike<T> => typeof (value as { then?: unknown }).then === "function";
 
 /** whole asks for a body of any size, small ones with the outcome. */
 function whole(request: FetchRequestInit): FetchRequestInit {
@@ -301,7 +305,7 @@ class Fetching {
     this.#signal = signal;
     this.#resolve = resolve;
     this.#reject = reject;
-    signal?.addEventListener("abort", this.#abort, { once: true });
+    onAbort(signal, this.#abort);
   }
 
   message(bytes: Buffer): void {

@@ -179,7 +179,7 @@ class Stream {
     for (const { tag, response } of m.responses) {
       const task = this.#tasks.get(tag);
       if (!response || !task) continue;
-      if (!task.over) task.event(response);
+      if (!task.over) this.#event(task, response);
       const { outcome } = response;
       if (!outcome) continue;
       this.#tasks.delete(tag);
@@ -190,6 +190,16 @@ class Stream {
       } else task.settle(outcome, undefined);
     }
     if (this.#tasks.size === 0) this.#rest();
+  }
+
+  /** event ends a task whose events break the contract. The other tasks go on. */
+  #event(task: Task, response: FetchResponse): void {
+    try {
+      task.event(response);
+    } catch (error) {
+      this.cancel(task);
+      task.settle(undefined, error as ServiceError);
+    }
   }
 
   /** drain sends no more tasks. The tasks in flight end. */

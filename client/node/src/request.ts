@@ -1,3 +1,5 @@
+import { setMaxListeners } from "node:events";
+
 import { encodeFetchRequest, type FetchRequestInit, type HeadersInit } from "./contract.js";
 import { Writer } from "./wire.js";
 
@@ -74,12 +76,45 @@ export function parse(input: string | URL | Request, init: FetchInit | undefined
     return parsed;
   }
   const whole = from && init?.body === undefined ? from : new Response(body as ConstructorParameters<typeof Response>[0]);
-  return whole.arrayBuffer().then((bytes) => {
+  return read(whole, parsed.signal).then((bytes) => {
     request.body = bytes;
     const type = whole.headers.get("content-type");
     if (type) addType(request, type);
     return parsed;
   });
+}
+
+/** onAbort calls abort when a signal aborts. Node warns about more than ten listeners, but each fetch removes its own. */
+export function onAbort(signal: AbortSignal | undefined, abort: () => void): void {
+  if (!signal) return;
+  if (signal instanceof AbortSignal) setMaxListeners(0, signal);
+  signal.addEventListener("abort", abort, { once: true });
+}
+
+/** read returns a body. It stops at the limit of a request, and when the signal aborts. */
+async function read(from: Request | Response, signal: AbortSignal | undefined): Promise<Buffer> {
+  signal?.throwIfAborted();
+  if (from.bodyUsed || !from.body) return Buffer.from(await from.arrayBuffer());
+  const reader = (from.body as ReadableStream<Uint8Array>).getReader();
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  const abort = (): void => void reader.cancel(signal?.reason).catch(() => undefined);
+  onAbort(signal, abort);
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      signal?.throwIfAborted();
+      if (done) return Buffer.concat(pieces, size);
+      pieces.push(value);
+      size += value.length;
+      if (size > maxTask) {
+        void reader.cancel().catch(() => undefined);
+        throw new TypeError(`the body has more than ${maxTask} bytes: it may have 1 MiB`);
+      }
+    }
+  } finally {
+    signal?.removeEventListener("abort", abort);
+  }
 }
 
 /** addType sets the Content-Type of a body, as fetch does, unless the caller has. */

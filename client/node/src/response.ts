@@ -47,9 +47,11 @@ class FetchdResponse {
   #headers: Headers | undefined;
   #inner: Response | undefined; // has the body as a stream
   #used = false;
+  #read: ReadableStream<Uint8Array> | undefined; // the body, if it was used
 
   constructor(head: Head, body: Uint8Array | ReadableStream<Uint8Array> | undefined) {
     this.#head = head;
+    if (nullBody.has(this.status)) return;
     if (body instanceof Uint8Array) this.#bytes = body;
     else this.#stream = body;
   }
@@ -74,7 +76,7 @@ class FetchdResponse {
     return this.#head.url;
   }
   get redirected(): boolean {
-    return withoutFragment(this.#head.url) !== withoutFragment(this.#head.requested);
+    return normal(this.#head.url) !== normal(this.#head.requested);
   }
   get headers(): Headers {
     return (this.#headers ??= headersOf(this.#head.response));
@@ -83,9 +85,8 @@ class FetchdResponse {
   /** The same response with the platform's body. */
   get #real(): Response {
     if (!this.#inner) {
-      const hasBody = !nullBody.has(this.status);
       const body = this.#stream ?? this.#bytes;
-      this.#inner = new Response(hasBody && !this.#used && body ? (body as ConstructorParameters<typeof Response>[0]) : null);
+      this.#inner = new Response(!this.#used && body ? (body as ConstructorParameters<typeof Response>[0]) : null);
       const type = this.headers.get("content-type");
       if (type) this.#inner.headers.set("content-type", type); // blob and formData read it
       this.#bytes = undefined;
@@ -104,7 +105,7 @@ class FetchdResponse {
   }
 
   get body(): Response["body"] {
-    return this.#used ? usedBody() : this.#real.body;
+    return this.#used ? (this.#read ??= usedBody()) : this.#real.body;
   }
   get bodyUsed(): boolean {
     return this.#used || (this.#inner?.bodyUsed ?? false);
@@ -167,7 +168,16 @@ function usedBody(): ReadableStream<Uint8Array> {
   return response.body as ReadableStream<Uint8Array>;
 }
 
-const withoutFragment = (url: string): string => (url.includes("#") ? url.slice(0, url.indexOf("#")) : url);
+/** normal returns a URL in one of its spellings, without its fragment. */
+function normal(text: string): string {
+  try {
+    const url = new URL(text);
+    url.hash = "";
+    return url.href;
+  } catch {
+    return text; // the service accepted it
+  }
+}
 
 // The classes of failures that are a response with a status.
 const statuses = new Set(["http_server_error", "rate_limited", "auth_required", "forbidden", "request_timeout", "http_client_error", "unexpected_not_modified"]);
@@ -198,7 +208,10 @@ export class Sequence {
       this.begun = true;
       this.#expected += data.length;
       this.#offset = this.#expected;
-    } else if (m.outcome) this.over = true;
+    } else if (m.outcome) {
+      if (m.outcome.kind === "unspecified") throw broken("an outcome of an unknown kind");
+      this.over = true;
+    }
   }
 }
 

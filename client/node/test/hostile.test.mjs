@@ -1,14 +1,18 @@
 // Services that break the rules of gRPC or of the contract.
 
 import assert from "node:assert/strict";
-import { once } from "node:events";
+import dns from "node:dns/promises";
+import { getEventListeners, once } from "node:events";
 import { createServer as createHttp2 } from "node:http2";
+import { syncBuiltinESMExports } from "node:module";
 import { createServer as createTcp } from "node:net";
 import { after, describe, test } from "node:test";
 
 import { Client, FetchError, ServiceError } from "fetchd";
 
 import { Framer } from "../dist/call.js";
+import { Channel } from "../dist/channel.js";
+import { responseOf } from "../dist/response.js";
 import { failure } from "./rig.mjs";
 
 const servers = [];
@@ -179,4 +183,241 @@ test("frames are found whatever the pieces are", () => {
     framer.push(Buffer.from([0]), () => assert.fail());
     assert.equal(framer.complete, false);
   }
+});
+
+/** clientOf returns a client that is closed at the end of a test, also if the test fails. */
+function clientOf(t, url, options) {
+  const client = new Client(url, options);
+  t.after(() => client.close());
+  return client;
+}
+
+/** soon fails instead of hanging. */
+const soon = { timeout: 20_000 };
+
+const never = () => new Promise(() => {});
+const response = (tag, event) => Buffer.from([0x0a, 5 + event.length, 0x0a, 1, tag.charCodeAt(0), 0x12, event.length, ...event]);
+
+test("FetchMany: a task whose events break the contract fails alone", soon, async (t) => {
+  let cancelled = false;
+  const client = clientOf(t, await grpc((s) => {
+    s.respond(head, { waitForTrailers: true });
+    s.once("data", () => s.write(frame(Buffer.concat([response("1", chunk(0, "ab")), response("1", chunk(9, "ab")), response("2", success)]))));
+    s.on("data", (bytes) => { cancelled ||= bytes.includes(Buffer.from([0x12, 1, 0x31])); });
+  }));
+  const results = [];
+  for await (const r of client.fetchMany(["http://a.example/", "http://b.example/"])) results.push(r);
+  const [bad, good] = results.sort((a, b) => (a.request < b.request ? -1 : 1));
+  assert.match(bad.error.message, /INTERNAL: .*before its head/);
+  assert.equal(bad.error.sent, true);
+  assert.equal(good.text(), "x");
+  assert.ok(cancelled || (await new Promise((resolve) => setTimeout(() => resolve(cancelled), 500))), "the task was not cancelled");
+});
+
+test("an outcome of a kind that this version does not know is no response", soon, async (t) => {
+  const later = Buffer.from([0x52, 2, 0x08, 99]);
+  const client = clientOf(t, await grpc((s, n, headers) => {
+    if (headers[":path"].endsWith("/Fetch")) return send(s, [frame(later)]);
+    s.respond(head);
+    s.write(frame(response("1", later)));
+  }));
+  assert.match((await failure(client.fetch("http://a.example/"))).message, /an outcome of an unknown kind/);
+  for await (const r of client.fetchMany(["http://a.example/"])) {
+    assert.equal(r.ok, false);
+    assert.match(r.error?.message, /an outcome of an unknown kind/);
+  }
+});
+
+describe("a function token", () => {
+  const rows = [
+    { name: "throws", token: () => { throw new Error("no key"); }, code: "UNAUTHENTICATED" },
+    { name: "rejects", token: () => Promise.reject(new Error("no key")), code: "UNAUTHENTICATED" },
+    { name: "returns nothing", token: () => undefined, code: "UNAUTHENTICATED" },
+    { name: "returns an empty token", token: () => "", code: "UNAUTHENTICATED" },
+    { name: "never ends", token: never, code: "CANCELLED", close: true },
+  ];
+  const uses = {
+    fetch: (client) => client.fetch("http://a.example/"),
+    "fetch, inline": (client) => client.fetch("http://a.example/", { fetchd: { body_policy: { delivery: "inline" } } }),
+    explain: (client) => client.explain({ faults: ["connect_refused"] }, { signal: new AbortController().signal }),
+    events: (client) => client.events("http://a.example/").next(),
+    fetchMany: (client) => client.fetchMany(["http://a.example/"]).next(),
+  };
+  for (const row of rows) {
+    for (const [use, run] of Object.entries(uses)) {
+      test(`${row.name}: ${use}`, soon, async (t) => {
+        let asked = () => {};
+        const called = new Promise((resolve) => (asked = resolve));
+        const client = clientOf(t, await grpc((s) => send(s, [frame(success)])), { token: () => (asked(), row.token()) });
+        // The second call finds a connection that is ready.
+        for (let i = 0; i < (row.close ? 1 : 2); i++) {
+          const failed = failure(run(client));
+          if (row.close) await called.then(() => client.close());
+          const error = await failed;
+          assert.equal(error.code, row.code, error.stack);
+          assert.equal(error.sent, false);
+        }
+      });
+    }
+  }
+});
+
+describe("a deadline ends a call", () => {
+  const rows = [
+    { name: "while the token is awaited", token: never, sent: false },
+    { name: "while the service is silent", sent: true },
+  ];
+  for (const { name, token, sent } of rows) {
+    test(name, soon, async (t) => {
+      const client = clientOf(t, await grpc(() => {}), { token });
+      for (const run of [() => client.fetch("http://a.example/", { deadline: 0.2 }), () => client.explain({ faults: ["connect_refused"] }, { deadline: 0.2 }), () => client.events("http://a.example/", { deadline: 0.2 }).next()]) {
+        const error = await failure(run());
+        assert.equal(error.code, "DEADLINE_EXCEEDED");
+        assert.equal(error.sent, sent);
+      }
+    });
+  }
+});
+
+test("close ends calls that wait for their next try", soon, async (t) => {
+  let refused = () => {};
+  const first = new Promise((resolve) => (refused = resolve));
+  const client = clientOf(t, await grpc((s) => {
+    s.respond({ ...head, "grpc-status": "8", "grpc-retry-pushback-ms": "9999999" }, { endStream: true });
+    s.on("close", refused);
+  }));
+  const failed = failure(client.fetch("http://a.example/"));
+  await first;
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  await client.close();
+  assert.equal((await failed).code, "CANCELLED");
+});
+
+test("a service that closes each connection is not connected to without a pause", soon, async (t) => {
+  const server = createHttp2();
+  let sessions = 0;
+  server.on("session", (s) => { sessions++; s.on("error", () => {}); s.on("remoteSettings", () => s.close()); });
+  const client = clientOf(t, await listen(server));
+  await failure(client.fetch("http://a.example/"));
+  await new Promise((resolve) => setTimeout(resolve, 1000));
+  assert.ok(sessions < 20, `${sessions} connections within a second`);
+});
+
+test("an address that is no longer one of the service gets no calls", soon, async (t) => {
+  const real = dns.lookup;
+  t.after(() => { dns.lookup = real; syncBuiltinESMExports(); });
+  let addresses = ["127.0.0.1", "127.0.0.2"];
+  dns.lookup = async () => addresses.map((address) => ({ address, family: 4 }));
+  syncBuiltinESMExports();
+  const sessions = new Map();
+  let calls = 0;
+  const server = createHttp2();
+  server.on("session", (s) => { s.on("error", () => {}); sessions.set(s.socket.localAddress, s); });
+  server.on("stream", (s, headers) => {
+    calls++;
+    if (headers[":path"].endsWith("/Fetch")) send(s, [frame(success)]);
+  });
+  servers.push(server);
+  server.listen(0, "0.0.0.0");
+  await once(server, "listening");
+  const channel = new Channel(`http://replicas.example:${server.address().port}`, {});
+  t.after(() => channel.close());
+  const call = () => new Promise((end) => channel.call({ method: "Fetch", request: frame(Buffer.alloc(0)), receiver: { message() {}, end } }));
+  while (channel.replicas < 2) await call();
+  addresses = ["127.0.0.1"];
+  sessions.get("127.0.0.1").destroy(); // the client looks the addresses up again
+  const gone = once(sessions.get("127.0.0.2"), "close");
+  await gone;
+  await call();
+  assert.equal(channel.replicas, 1);
+});
+
+test("a source of fetchMany is ended when the loop is left", soon, async (t) => {
+  const client = clientOf(t, await grpc((s) => { s.respond(head); s.write(frame(response("1", success))); }));
+  let returned = false;
+  const source = { [Symbol.asyncIterator]: () => source, n: 0, next: async () => (source.n++ ? never() : { done: false, value: "http://a.example/" }), return: async () => { returned = true; return { done: true }; } };
+  for await (const r of client.fetchMany(source)) { assert.equal(r.text(), "x"); break; }
+  assert.equal(returned, true);
+});
+
+test("a body that is still read when the signal aborts", soon, async (t) => {
+  const client = clientOf(t, "http://127.0.0.1:1");
+  let cancelled;
+  const body = new ReadableStream({ cancel: (reason) => { cancelled = reason; } });
+  const controller = new AbortController();
+  const failed = failure(client.fetch("http://a.example/", { method: "POST", body, signal: controller.signal }));
+  controller.abort(new Error("enough"));
+  assert.equal((await failed).message, "enough");
+  assert.equal(cancelled?.message, "enough");
+});
+
+test("a body without an end is refused", soon, async (t) => {
+  const client = clientOf(t, "http://127.0.0.1:1");
+  const body = new ReadableStream({ pull: (c) => c.enqueue(new Uint8Array(65536)) });
+  assert.match((await failure(client.fetch("http://a.example/", { method: "POST", body }))).message, /the body has more than 2097152 bytes/);
+});
+
+test("a deadline holds for a body in one piece", soon, async (t) => {
+  const client = clientOf(t, await grpc(() => {}));
+  const error = await failure(client.fetch("http://a.example/", { deadline: 0.2, fetchd: { body_policy: { delivery: "inline" } } }));
+  assert.equal(error.code, "DEADLINE_EXCEEDED");
+});
+
+describe("a response", () => {
+  const responseWith = (status, body, requested = "http://a.example/") =>
+    responseOf({ response: { status_code: status, headers: [] }, url: "http://a.example/", requested, outcome: never }, body);
+  test("without a body can be read again", async () => {
+    const r = responseWith(204, Buffer.alloc(0));
+    assert.equal(await r.text(), "");
+    assert.equal(await r.text(), "");
+    assert.equal(r.bodyUsed, false);
+    assert.equal(r.body, null);
+  });
+  for (const [requested, redirected] of [["http://a.example", false], ["HTTP://A.example:80/#b", false], ["http://a.example/b", true], ["http://b.example/", true]]) {
+    test(`redirected is ${redirected} for ${requested}`, () => assert.equal(responseWith(200, undefined, requested).redirected, redirected));
+  }
+  test("can be the init of another one", async () => {
+    const r = responseWith(201, Buffer.from("ab"));
+    const copy = new Response(r.body, r);
+    assert.deepEqual([copy.status, await copy.text(), r.bodyUsed], [201, "ab", true]);
+  });
+  test("has a body that is the same object each time", async () => {
+    const r = responseWith(200, Buffer.from("ab"));
+    await r.text();
+    assert.equal(r.body, r.body);
+  });
+});
+
+test("many fetches with one signal give no warning, and leave no listener", soon, async (t) => {
+  const warnings = [];
+  const warn = (w) => warnings.push(w.message);
+  process.on("warning", warn);
+  t.after(() => process.off("warning", warn));
+  const client = clientOf(t, await grpc((s) => send(s, [frame(success)])));
+  const { signal } = new AbortController();
+  await Promise.all(Array.from({ length: 50 }, () => client.fetch("http://a.example/", { signal })));
+  await new Promise(setImmediate);
+  assert.deepEqual(warnings, []);
+  assert.equal(getEventListeners(signal, "abort").length, 0);
+});
+
+test("a service that allows one stream at a time gets one after the other", soon, async (t) => {
+  const server = createHttp2({ settings: { maxConcurrentStreams: 1 } });
+  let open = 0;
+  let most = 0;
+  server.on("stream", (s) => {
+    most = Math.max(most, ++open);
+    s.on("close", () => open--);
+    s.on("error", () => {});
+    setTimeout(() => s.destroyed || send(s, [frame(success)]), 5);
+  });
+  const client = clientOf(t, await listen(server));
+  const controllers = Array.from({ length: 20 }, () => new AbortController());
+  const fetched = controllers.map(({ signal }) => client.fetch("http://a.example/", { signal }).then((r) => r.text(), (e) => e.name));
+  controllers[7].abort();
+  await fetched[0];
+  for (const i of [8, 19]) controllers[i].abort();
+  const got = await Promise.all(fetched);
+  assert.deepEqual(got.flatMap((text, i) => (text === "x" ? [] : [i])), [7, 8, 19]);
+  assert.equal(most, 1);
 });
