@@ -140,3 +140,42 @@ func TestManyChecksBodies(t *testing.T) {
 		})
 	}
 }
+
+// TestManyMalformed checks that a request that cannot be sent gets the class INVALID_REQUEST, and that
+// the other fetches of the stream go on.
+func TestManyMalformed(t *testing.T) {
+	r := newRig(t)
+	put := func(n int) *pb.FetchRequest {
+		in := r.request("/s/put/200")
+		in.Method, in.Body = "PUT", make([]byte, n)
+		return in
+	}
+	for _, row := range []struct {
+		name string
+		in   *pb.FetchRequest
+		bad  bool
+	}{
+		{"a URL that is not UTF-8", &pb.FetchRequest{Url: "http://origin.example/\xff"}, true},
+		{"no URL", new(pb.FetchRequest), true},
+		{"nil", nil, true},
+		{"a body over 1 MiB", put(3 << 19), true},
+		{"more than a message holds", put(5 << 20), true},
+		{"a body of 1 MiB", put(1 << 20), false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			good := func() *pb.FetchRequest { return r.request("/s/good/200:size=10,delay=50ms") }
+			results := 0
+			for result, err := range r.client.Many(t.Context(), slices.Values([]*pb.FetchRequest{good(), row.in, good()}), client.ManyOptions{}) {
+				results++
+				failed, _ := errors.AsType[*client.Error](err)
+				bad := failed != nil && failed.Class() == pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST
+				if want := row.bad && result.Request == row.in; bad != want || !bad && err != nil {
+					t.Errorf("error %v, want INVALID_REQUEST: %t", err, want)
+				}
+			}
+			if results != 3 {
+				t.Errorf("%d results, want 3", results)
+			}
+		})
+	}
+}

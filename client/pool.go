@@ -7,8 +7,11 @@ import (
 	"io/fs"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -18,6 +21,9 @@ import (
 const StreamTasks = 256
 
 const (
+	// maxTaskBytes limits a request. The service accepts a body of 1 MiB.
+	maxTaskBytes = 2 << 20
+
 	firstReopen  = 100 * time.Millisecond
 	lastReopen   = 5 * time.Second
 	helloTimeout = 10 * time.Second
@@ -42,7 +48,9 @@ var errPoolClosed = fmt.Errorf("fetch on a pool: %w", fs.ErrClosed)
 type Task struct {
 	// Request says what to fetch. The body of a success is in inline_body of the outcome, up
 	// to 1 MiB. With delivery AUTO or STREAM it may have max_size_bytes, or 16 MiB if that is
-	// unset. A longer one is cancelled, and the error matches ErrBodyTooLong.
+	// unset. A longer one is cancelled, and the error matches ErrBodyTooLong. A request of
+	// more than 2 MiB, or with a string that is not UTF-8, is not sent: its outcome has the
+	// class INVALID_REQUEST.
 	// An unset event_level means that no events are sent. It must not be changed until the
 	// fetch has ended.
 	Request *pb.FetchRequest
@@ -259,6 +267,11 @@ func (p *Pool) Do(ctx context.Context, t Task) (*pb.FetchOutcome, error) {
 
 // start gives c to a stream, or lets it wait for one. The error says why c is not accepted.
 func (p *Pool) start(c *call) error {
+	if o := refuse(c.Request); o != nil {
+		c.settleLocked(o, nil) // no other goroutine has c yet
+		c.done(c)
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
@@ -266,10 +279,25 @@ func (p *Pool) start(c *call) error {
 	}
 	p.tags++
 	c.wire.Tag, c.wire.Request = strconv.FormatUint(p.tags, 36), c.Request
-	c.sent, c.over, c.parts = false, false, nil
+	c.sent, c.over, c.parts, c.fault = false, false, nil, nil
 	p.waitLocked(c)
 	p.fillLocked()
 	return nil
+}
+
+// refuse returns the outcome of a request that cannot be sent, or nil. In a message it would end the
+// stream, with all other fetches on it.
+func refuse(request *pb.FetchRequest) *pb.FetchOutcome {
+	var text string
+	if n := request.SizeVT(); n > maxTaskBytes {
+		text = fmt.Sprintf("the request has %d bytes: send at most %d", n, maxTaskBytes)
+	} else if _, err := proto.Marshal(request); err != nil { // a string that is not UTF-8
+		text = fmt.Sprintf("the request cannot be encoded: %v", err)
+	} else {
+		return nil
+	}
+	return &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, FinalUrl: strings.ToValidUTF8(request.GetUrl(), "\uFFFD"),
+		Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST, FailureType: pb.FailureType_FAILURE_TYPE_PERMANENT, Message: text}}
 }
 
 func (p *Pool) waitLocked(c *call) {

@@ -1,8 +1,10 @@
 package fetch_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"fetchd/fetch"
@@ -59,6 +61,46 @@ func TestUndelivered(t *testing.T) {
 			}
 			if got > 0 && out.Body.SHA256 != "" {
 				t.Errorf("digest %s of bytes that were not all delivered", out.Body.SHA256)
+			}
+		})
+	}
+}
+
+// TestRefusedChunkIsNotReused checks that no later fetch writes into a chunk that a sink has refused:
+// package server may still be sending it when its task ends.
+func TestRefusedChunkIsNotReused(t *testing.T) { //nolint:paralleltest // other tests would take the memory from the pool
+	w := newWire(t)
+	for i, row := range []struct {
+		name     string
+		holdBack int64
+		refused  int // index of the chunk
+		err      error
+	}{
+		{"the caller is gone", 0, 0, errors.New("gone")},
+		{"cancelled", 0, 1, fetch.ErrCancelled},
+		{"no memory", 0, 0, fetch.ErrOutOfMemory},
+		{"the first of a hold-back", 100_000, 0, fetch.ErrCancelled},
+		{"the last of a hold-back", 100_000, 3, errors.New("gone")},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := w.request("http", fmt.Sprintf("/s/k%d/200:size=100000,chunked", i))
+			r.HoldBackBytes = row.holdBack
+			chunks := 0
+			var kept, want []byte
+			w.client.Fetch(t.Context(), r, func(e fetch.Event) error {
+				if b, ok := e.(fetch.BodyChunk); ok {
+					if chunks++; chunks > row.refused {
+						kept, want = b.Data, bytes.Clone(b.Data)
+						return row.err
+					}
+				}
+				return nil
+			})
+			for n := range 20 {
+				w.client.Fetch(t.Context(), w.request("http", fmt.Sprintf("/s/k%d-%d/200:body=other", i, n)), nil)
+			}
+			if len(kept) == 0 || !bytes.Equal(kept, want) {
+				t.Errorf("the chunk of %d bytes starts with %.5q, want %.5q", len(kept), kept, want)
 			}
 		})
 	}

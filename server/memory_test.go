@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -70,6 +71,9 @@ func TestOutOfMemoryInFlight(t *testing.T) {
 		return in
 	}
 	filler := r.many(t.Context()) // it holds memory that the others then lack
+	for r.Service.Held()[budget.Receiving] < 2<<20 {
+		runtime.Gosched()
+	}
 	want := func(what string, o *pb.FetchOutcome, key string) {
 		t.Helper()
 		wantClass(t, o, pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY, pb.RetryVerdict_RETRY_VERDICT_STOPPED, 1)

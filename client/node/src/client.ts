@@ -70,7 +70,8 @@ export class Client {
     request.event_level ??= "outcome";
     const policy = request.body_policy as NonNullable<Policies["body_policy"]> | undefined;
     if (policy?.recovery === "restart") throw new TypeError('body_policy.recovery: a Response cannot start again: use events for "restart"');
-    request.body_policy = { delivery: "auto", error_body_bytes: 65536, ...policy };
+    // A body that is read as a stream needs no limit but that of the service.
+    request.body_policy = { delivery: "auto", error_body_bytes: 65536, ...(policy?.delivery === "inline" ? {} : { max_size_bytes: Number.MAX_SAFE_INTEGER }), ...policy };
     const fetching = new Fetching(request.url, signal, resolve, reject);
     if (policy?.delivery === "inline") {
       const task = new Task(encode(request), (outcome, error) => (outcome ? fetching.outcome(outcome) : fetching.fail(error)));
