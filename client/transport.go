@@ -38,7 +38,7 @@ const (
 // a response: a redirect loop, a body that is too large. A body that breaks returns it from Read.
 //
 // The service follows redirects. The Request of a response is then a copy with the final URL, and
-// Set-Cookie is removed if that URL has another host, because a Jar would keep the cookies for the
+// Set-Cookie is removed if that URL has another host or lost TLS, because a Jar would keep the cookies for the
 // first one. To let the http.Client follow them, set redirect_policy.follow to false in Request.
 // A Jar and CheckRedirect see every redirect only then.
 //
@@ -263,7 +263,7 @@ func httpResponse(req *http.Request, in *pb.FetchRequest, resp *Response) (*http
 		Proto: resp.protocol, Header: resp.Header.Clone(), Body: resp.Body, ContentLength: resp.ContentLength, Request: copied,
 	}
 	out.ProtoMajor, out.ProtoMinor, _ = http.ParseHTTPVersion(out.Proto)
-	if !strings.EqualFold(final.Hostname(), req.URL.Hostname()) {
+	if !strings.EqualFold(final.Hostname(), req.URL.Hostname()) || req.URL.Scheme == "https" && final.Scheme != "https" {
 		out.Header.Del("Set-Cookie")
 	}
 	coding := out.Header.Get("Content-Encoding")

@@ -34,6 +34,7 @@ var described = sync.OnceValues(func() (*description, error) {
 	if err != nil {
 		return nil, err
 	}
+	closeObjects(page)
 	d := &description{compiler: jsonschema.NewCompiler()}
 	d.page, _ = page.(map[string]any)
 	d.compiler.DefaultDraft(jsonschema.Draft2020)
@@ -41,6 +42,24 @@ var described = sync.OnceValues(func() (*description, error) {
 	d.compiler.AssertContent()
 	return d, d.compiler.AddResource("openapi.json", page)
 })
+
+// closeObjects allows no field in answers that is not described. The file itself allows them, because
+// later versions may add fields.
+func closeObjects(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		if _, ok := value["properties"].(map[string]any); ok && value["additionalProperties"] == nil {
+			value["additionalProperties"] = false
+		}
+		for _, v := range value {
+			closeObjects(v)
+		}
+	case []any:
+		for _, v := range value {
+			closeObjects(v)
+		}
+	}
+}
 
 // pointer returns a JSON pointer.
 func pointer(keys ...string) string {

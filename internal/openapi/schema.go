@@ -109,7 +109,10 @@ func (s *schemas) fields(fields []protoreflect.FieldDescriptor, answer bool) obj
 			required = append(required, field.Name())
 		}
 	}
-	o := object{{"type", "object"}, {"properties", properties}, {"additionalProperties", false}}
+	o := object{{"type", "object"}, {"properties", properties}}
+	if !answer { // later versions may add fields to answers
+		o = append(o, member{"additionalProperties", false})
+	}
 	if required != nil {
 		o = append(o, member{"required", required})
 	}

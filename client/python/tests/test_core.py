@@ -368,7 +368,7 @@ class ConvertTest(unittest.TestCase):
             ("text for headers", {"headers": "A: 1"}, TypeError, "headers is a value (str), want a dict, or pairs"),
             ("two bodies", {"content": b"a", "json": 1}, TypeError, "content and json are given, want one of them"),
             ("body", {"body": b"a"}, TypeError, "body is not an option: use content, data or json"),
-            ("a dict as content", {"content": {}}, TypeError, "content is {} (dict), want str or bytes"),
+            ("a dict as content", {"content": {}}, TypeError, "content is a value (dict), want str or bytes"),
         ]:
             with self.subTest(name), self.assertRaises(kind) as raised:
                 self.request("GET", **options)
@@ -437,6 +437,7 @@ class HeadersTest(unittest.TestCase):
             ("text/html", "utf-8"),
             ("text/html; charset=ISO-8859-1", "ISO-8859-1"),
             ('text/html;a=b; Charset="utf-16"', "utf-16"),
+            ("text/html; charset=idna", "utf-8"),
             ("text/html; charset=nonsense", "utf-8"),
             ("text/html; charset=\x00", "utf-8"),
         ]:

@@ -70,6 +70,9 @@ class EndTest(Case):
             client.get(sys.argv[2])
             del client
             gc.collect()
+            for thread in threading.enumerate():
+                if "fetchd" in thread.name:
+                    thread.join(20)
             print([t.name for t in threading.enumerate() if "fetchd" in t.name])
 
             async def main():

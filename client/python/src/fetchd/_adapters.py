@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, cast
+from urllib.parse import urlsplit
 
 from ._client import Options
 from .errors import FetchError, InvalidRequestError
@@ -47,6 +48,13 @@ def category(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "read_timeout"
     return "service"
+
+
+def without_userinfo(url: str) -> str:
+    """Returns a URL without user name and password, of which requests and httpx make the header
+    Authorization. fetchd rejects them in a URL."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
 
 
 def forwarded(headers: Iterable[Tuple[Any, Any]], host: str) -> List[Tuple[str, str]]:

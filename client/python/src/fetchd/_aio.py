@@ -264,7 +264,7 @@ class _Many(Generic[R]):
             if on_event is not None:
                 options = {**options, "on_event": lambda event: on_event(given, event)}
             task = _client.task_of(method, url, options, self.arrived.put_nowait, driver.loop.time)
-        except (TypeError, ValueError, FetchdError) as error:
+        except Exception as error:  # whatever is wrong with one request
             return Result(given, None, error)
         self.tasks[task] = given
         driver.submit(task)
@@ -284,6 +284,12 @@ class _Many(Generic[R]):
 async def _later(source: Iterator[R]) -> AsyncIterator[R]:
     for given in source:
         yield given
+
+
+def _cancelling() -> bool:
+    """Reports whether the running task is being cancelled. Before Python 3.11 that is not known."""
+    task = asyncio.current_task()
+    return task is not None and hasattr(task, "cancelling") and task.cancelling() > 0
 
 
 class _Opening:
@@ -327,6 +333,10 @@ class AsyncStreamResponse(_client.StreamState):
     async def _advance(self) -> None:
         try:
             message = await self._call.read()
+        except asyncio.CancelledError:
+            if self._end is None or not self._call.cancelled() or _cancelling():
+                raise
+            return  # the response was closed, or the service violates the API
         except grpc.RpcError as error:
             self._broken(error)
             return

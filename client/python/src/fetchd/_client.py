@@ -192,6 +192,7 @@ class Settings:
         self.credentials = credentials
         self.metadata: List[Tuple[str, str]] = list(metadata)
         if token is not None:
+            _check_token(token)
             self.metadata.append(("authorization", f"Bearer {token}"))
         self.options = [
             ("grpc.service_config", service_config),
@@ -208,6 +209,14 @@ class Settings:
         if self.credentials is None:
             return module.insecure_channel(self.target, options=self.options)
         return module.secure_channel(self.target, self.credentials, options=self.options)
+
+
+def _check_token(token: str) -> None:
+    """Rejects a token that gRPC would reject with a text that contains it."""
+    if not isinstance(token, str):
+        raise TypeError(f"token is {type(token).__name__}, want a str")
+    if not token or not all("!" <= c <= "~" for c in token):
+        raise ValueError("token is empty, or has a space, a line break or a character outside of ASCII: strip what you read from a file")
 
 
 class Methods:

@@ -32,7 +32,7 @@ def fill(message: Any, values: Any, path: str = "") -> None:
 
 def _wrong(path: str, value: Any, expected: str) -> TypeError:
     text = repr(value)
-    if path.startswith("headers"):
+    if path.partition("[")[0] in ("headers", *_BODIES):
         text = "a value"  # it may be a secret
     return TypeError(f"{path} is {text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__}), want {expected}")
 
@@ -180,6 +180,7 @@ def _set_time(timestamp: Any, value: Any, path: str) -> None:
     timestamp.FromDatetime(value.astimezone(datetime.timezone.utc).replace(tzinfo=None))
 
 
+MAX_TIMEOUT = 1_000_000_000  # gRPC and the clock of Python take no ten times more
 _BODIES = ("content", "data", "json")
 
 
@@ -252,8 +253,8 @@ def seconds(value: Any) -> float:
         value = value.total_seconds()
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise _wrong("timeout", value, "seconds or a timedelta")
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"timeout is {value}, want more than 0 seconds")
+    if not 0 < value <= MAX_TIMEOUT:
+        raise ValueError(f"timeout is {value}, want more than 0 and at most {MAX_TIMEOUT} seconds")
     return float(value)
 
 

@@ -250,7 +250,11 @@ class Pool:
             return
         self._tags += 1
         task.tag, task.sent, task.stream = str(self._tags), False, None
-        stream = self._choose()
+        try:
+            stream = self._choose()
+        except Exception as error:  # of open_stream; the stream that ends may have more tasks to move
+            task.fail(error)
+            return
         if stream is None:
             self.waiting.append(task)
             return
@@ -269,9 +273,9 @@ class Pool:
             return None
         if best is None or load >= STREAM_TASKS or (load >= SPREAD_TASKS and count < SPREAD_STREAMS):
             best = Stream(self)
+            self.open_stream(best)  # first: nothing ends the tasks of a stream that is not open
             self.open.add(best)
             self.streams.append(best)
-            self.open_stream(best)
         return best
 
     def fill(self) -> None:

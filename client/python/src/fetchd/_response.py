@@ -77,7 +77,7 @@ def charset_of(content_type: str) -> str:
         if name.strip().lower() == "charset":
             value = value.strip().strip("\"'")
             try:
-                "".encode(value)
+                b"-".decode(value, "replace")  # as text does
             except (LookupError, ValueError):
                 break
             return value
@@ -235,4 +235,6 @@ class Result(Generic[T]):
         return self.response.status_code if self.response is not None else 0
 
     def __repr__(self) -> str:
-        return f"<Result of {self.request!r}: {self.response!r}, error={self.error!r}>"
+        # Not the whole request, whose headers may have a token.
+        of = self.request.get("url") if isinstance(self.request, Mapping) else self.request
+        return f"<Result of {of!r}: {self.response!r}, error={self.error!r}>"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
+import os
 import queue
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, Iterator, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Deque, Generic, Iterable, Iterator, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 import grpc
 
@@ -31,8 +34,8 @@ R = TypeVar("R", bound="Union[str, Request, Mapping[str, Any]]")
 class _Feed:
     """The messages that are sent on one stream. A thread of grpc iterates over it."""
 
-    def __init__(self, lock: Any, stream: Stream):
-        self.lock, self.stream = lock, stream
+    def __init__(self, lock: Any, stream: Stream, cancel_dropped_locked: Callable[[], None]):
+        self.lock, self.stream, self.cancel_dropped_locked = lock, stream, cancel_dropped_locked
         self.signals: Any = queue.SimpleQueue()
         self.signalled = False
         self.call: Any = None
@@ -44,6 +47,7 @@ class _Feed:
         while True:
             with self.lock:
                 self.signalled = False
+                self.cancel_dropped_locked()
                 message = self.stream.next_message()
                 if message is not None:
                     return message
@@ -69,19 +73,25 @@ class _Driver:
         self.channel = settings.channel(grpc)
         self.methods = _client.Methods(self.channel)
         self.metadata = settings.metadata
-        # Reentrant, because a collected fetch_many or Client takes it in whatever thread
-        # collects it.
+        # Reentrant, because a signal handler may use the client.
         self.lock = threading.RLock()
+        self.dropped: Deque[Task] = deque()  # to be cancelled by a stream
+        self.forked = False
         self.threads: Set[threading.Thread] = set()
         self.pool = Pool(self._open_locked, lambda stream: stream.driver.wake_locked())
         _drivers.add(self)
 
     def _open_locked(self, stream: Stream) -> None:
-        feed = stream.driver = _Feed(self.lock, stream)
+        feed = stream.driver = _Feed(self.lock, stream, self.cancel_dropped_locked)
         feed.call = self.methods.many(feed, metadata=self.metadata)
         thread = threading.Thread(target=self._read, args=(stream, feed.call), name="fetchd stream", daemon=True)
         self.threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except BaseException:
+            self.threads.discard(thread)
+            feed.call.cancel()
+            raise
 
     def _read(self, stream: Stream, call: Any) -> None:
         error: Optional[Exception] = None
@@ -116,7 +126,20 @@ class _Driver:
         with self.lock:
             self.pool.cancel(task, FetchdError("the caller cancelled the fetch"))
 
+    def drop(self, tasks: Iterable[Task]) -> None:
+        """Cancels tasks soon. It takes no lock, because the garbage collector may call it in a
+        thread that is changing the pool."""
+        self.dropped.extend(tasks)
+        for stream in list(self.pool.open):
+            stream.driver.signals.put(None)
+
+    def cancel_dropped_locked(self) -> None:
+        while self.dropped:
+            self.cancel(self.dropped.popleft())
+
     def close(self) -> None:
+        if self.forked:
+            return  # the threads and the connections are those of the parent
         with self.lock:
             self.pool.close()
             threads = list(self.threads)
@@ -128,13 +151,23 @@ class _Driver:
         for call in calls:
             call.cancel()
         self.channel.close()
+        # A signal handler may close the client in a thread that has the lock, for which these wait.
+        until = time.monotonic() + CLOSE_SECONDS
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(max(0.0, until - time.monotonic()))
         _drivers.discard(self)
 
 
 _drivers: Any = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for driver in list(_drivers):
+        driver.forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register
@@ -184,8 +217,10 @@ class Client:
 
     def __del__(self) -> None:
         if self._driver is not None and not self._closed and self._driver.pool.closed is None:
+            self._closed = True
+            # The collector may run this in a thread that has the lock. The new thread waits for it.
+            _thread.start_new_thread(self._driver.close, ())
             _client.unclosed(self)
-            self.close()
 
     def close(self) -> None:
         """Cancels the fetches in flight, and closes the connections."""
@@ -197,6 +232,8 @@ class Client:
     def _open(self) -> _Driver:
         if self._driver is None or self._closed:
             raise ValueError(f"{self!r} is closed")
+        if self._driver.forked:
+            raise RuntimeError(f"{self!r} was created before a fork: create one after it")
         return self._driver
 
     def get(self, url: str, **options: Unpack[Options]) -> Response:
@@ -318,8 +355,7 @@ class _Many(Generic[R]):
                 if result is not None:
                     yield result
         finally:
-            for task in self.tasks:
-                self.driver.cancel(task)
+            self.driver.drop(self.tasks)
         if self.stopped is not None:
             raise self.stopped
 
@@ -330,7 +366,7 @@ class _Many(Generic[R]):
             if self.on_event is not None:
                 options = {**options, "on_event": _never}
             task = _client.task_of(method, url, options, self.arrived.put, time.monotonic)
-        except (TypeError, ValueError, FetchdError) as error:
+        except Exception as error:  # whatever is wrong with one request
             return Result(given, None, error)
         if self.on_event is not None:
             task.on_event = lambda event: self.put(task, event)

@@ -61,7 +61,9 @@ def _extensions(got: StreamState) -> Dict[str, Any]:
 def _headers(got: StreamState, policies: Policies) -> Any:
     coded = policies.get("body_policy", {}).get("keep_encoding", False)
     # httpx must not decode a body that fetchd has decoded.
-    return [(name, value) for name, value in got.headers.pairs() if coded or name.lower() != "content-encoding"]
+    # Bytes, because httpx takes only ASCII as text.
+    fields = [(f.name.encode(), f.raw_value or f.value.encode()) for f in got._response().headers]
+    return [(name, value) for name, value in fields if coded or name.lower() != b"content-encoding"]
 
 
 class _Stream(httpx.SyncByteStream):
@@ -112,7 +114,7 @@ class FetchdTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         try:
             options = _options(request, request.read(), self._policies)
-            got = self._client.stream(request.method, str(request.url), **options)
+            got = self._client.stream(request.method, _adapters.without_userinfo(str(request.url)), **options)
             if not got.status_code:
                 got.read()  # raises the error
         except FetchdError as error:
@@ -131,7 +133,7 @@ class AsyncFetchdTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         try:
             options = _options(request, await request.aread(), self._policies)
-            got = await self._client.stream(request.method, str(request.url), **options).open()
+            got = await self._client.stream(request.method, _adapters.without_userinfo(str(request.url)), **options).open()
             if not got.status_code:
                 await got.read()  # raises the error
         except FetchdError as error:

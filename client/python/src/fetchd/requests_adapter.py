@@ -103,7 +103,7 @@ class FetchdAdapter(BaseAdapter):
         follow, session = _sender()
         hops: List[contract.Hop] = []
         connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
-        url, method = request.url or "", request.method or "GET"
+        url, method = _adapters.without_userinfo(request.url or ""), request.method or "GET"
         try:
             options = _adapters.options(self._policies, connect, read, stream)
             options["headers"] = _adapters.forwarded(request.headers.items(), urlsplit(url).netloc)
@@ -121,6 +121,7 @@ class FetchdAdapter(BaseAdapter):
                 response = self._whole(request, self._client.request(method, url, **options), hops, follow)
         except FetchdError as error:
             raise _translate(error, request) from error
+        response.connection = self  # type: ignore[attr-defined]  # HTTPDigestAuth sends again with it
         if hops and session is not None:
             session.cookies.update(response.cookies)  # type: ignore[no-untyped-call]
             # The session would store the cookies under the first URL.
