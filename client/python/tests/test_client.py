@@ -417,6 +417,39 @@ class AsyncioTest(Case):
 
         self.run_with(work)
 
+    def test_source_that_waits_for_results(self):
+        """A crawler yields the next URL when it has the page that links to it."""
+
+        async def work(client):
+            found = asyncio.Queue()
+            found.put_nowait(self.url("0", "200"))
+
+            async def source():
+                for _ in range(5):
+                    yield await found.get()
+                yield 5  # no request
+                yield self.url("end", "200")
+
+            got = []
+            async for result in client.fetch_many(source(), open=2):
+                got.append(result.status_code if result.error is None else type(result.error).__name__)
+                found.put_nowait(self.url(str(len(got)), "200"))
+            self.assertEqual(sorted(map(str, got)), ["200"] * 6 + ["TypeError"])
+
+        self.run_with(work)
+
+    def test_source_that_fails(self):
+        async def source():
+            yield self.url("0", "200")
+            raise LookupError("no more")
+
+        async def work(client):
+            with self.assertRaisesRegex(LookupError, "no more"):
+                async for _ in client.fetch_many(source()):
+                    pass
+
+        self.run_with(work)
+
     def test_closed(self):
         async def work(client):
             await client.close()

@@ -31,6 +31,8 @@ class BodyTest(unittest.TestCase):
             ("continued", [head(), first, head(2), later, end(3)], b"abc"),
             ("from a resume point", [head(2), later, end(3)], b"c"),
             ("restarted", [head(), first, head(), chunk(0, b"xyz"), end(3)], b"xyz"),
+            ("restarted below a resume point", [head(3), chunk(3, b"cd"), head(), chunk(0, b"xyz"), end(3)], b"xyz"),
+            ("emptied below a resume point", [head(3), chunk(3, b"cd"), head(), end(0)], b""),
             ("restarted at a later byte", [head(), first, head(1), chunk(1, b"xyz"), end(4)], b"axyz"),
             ("restarted, failed and continued", [head(), first, head(), head(2), later, end(3)], b"abc"),
             ("restarted by an empty body", [head(), first, head(), end(0)], b""),

@@ -228,33 +228,71 @@ class _Many(Generic[R]):
 
     def __init__(self, opened: Callable[[], _Driver], requests: Any, open: int, on_event: Optional[Callable[[R, contract.FetchResponse], None]]):
         self.opened, self.requests, self.limit, self.on_event = opened, requests, open, on_event
-        self.arrived: "asyncio.Queue[Any]" = asyncio.Queue()  # of tasks that are over, and None
-        self.tasks: "dict[Task, R]" = {}
+        self.arrived: "asyncio.Queue[Any]" = asyncio.Queue()  # of tasks that are over, results, and None
+        self.tasks: "dict[Task, R]" = {}  # without those whose result was yielded
+        self.refused = 0  # results of invalid requests in arrived
+        self.capacity = asyncio.Event()  # a result was yielded
         self.more = True
         self.stopped: Optional[Exception] = None
 
     async def run(self) -> AsyncIterator[Result[R]]:
         driver = self.opened()
-        source = self.requests.__aiter__() if hasattr(self.requests, "__aiter__") else _later(iter(self.requests))
+        feeder: "Optional[asyncio.Future[None]]" = None
+        source: Iterator[R] = iter(())
+        if hasattr(self.requests, "__aiter__"):
+            feeder = asyncio.ensure_future(self.feed(driver))
+        else:
+            source = iter(self.requests)
         try:
             while True:
-                while self.more and len(self.tasks) < self.limit:
+                while feeder is None and self.more and len(self.tasks) < self.limit:
                     try:
-                        given = await source.__anext__()
-                    except StopAsyncIteration:
+                        given = next(source)
+                    except StopIteration:
                         self.more = False
                         break
                     refused = self.start(driver, given)
                     if refused is not None:
                         yield refused
-                if not self.tasks:
+                if not self.more and not self.tasks and not self.refused:
                     break
-                yield self.finish(await self.arrived.get())
+                item = await self.arrived.get()
+                if item is None and feeder is not None:
+                    await feeder  # raises what the source raised
+                    continue
+                if isinstance(item, Result):
+                    self.refused -= 1
+                    result = item
+                else:
+                    result = self.finish(item)
+                self.capacity.set()
+                yield result
         finally:
+            if feeder is not None:
+                feeder.cancel()
+                await asyncio.gather(feeder, return_exceptions=True)
             for task in self.tasks:
                 driver.cancel(task)
         if self.stopped is not None:
             raise self.stopped
+
+    async def feed(self, driver: _Driver) -> None:
+        """Starts the fetches of an asynchronous source. It is a task of its own, because a source
+        may wait for the results of earlier requests."""
+        try:
+            async for given in self.requests:
+                refused = self.start(driver, given)
+                if refused is not None:
+                    self.refused += 1
+                    self.arrived.put_nowait(refused)
+                while self.more and len(self.tasks) + self.refused >= self.limit:
+                    self.capacity.clear()
+                    await self.capacity.wait()
+                if not self.more:
+                    break
+        finally:
+            self.more = False
+            self.arrived.put_nowait(None)
 
     def start(self, driver: _Driver, given: R) -> Optional[Result[R]]:
         """Starts a fetch. Returns its result if the request is invalid."""
@@ -279,11 +317,6 @@ class _Many(Generic[R]):
                 self.more, self.stopped = False, error
             return Result(given, None, error)
         return Result(given, response, response.error)
-
-
-async def _later(source: Iterator[R]) -> AsyncIterator[R]:
-    for given in source:
-        yield given
 
 
 def _cancelling() -> bool:

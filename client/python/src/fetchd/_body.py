@@ -36,6 +36,7 @@ class Body:
         if self.head is None or chunk.offset_bytes != want:
             raise ContractError(f"the body continues at byte {chunk.offset_bytes}, want {want} after a ResponseStarted")
         self.begun = True
+        self.start = min(self.start, want)  # a restart may go below a resume point
         self.offset = want + len(chunk.data)
         return restart
 
@@ -45,7 +46,7 @@ class Body:
             return None
         restart, self._restart = self._restart, None
         if restart is not None:
-            self.offset = restart
+            self.start, self.offset = min(self.start, restart), restart
         if self.begun and self.offset != outcome.body_summary.size_bytes:
             raise ContractError(f"the body ends at byte {self.offset}, and the outcome says {outcome.body_summary.size_bytes}")
         return restart
