@@ -65,9 +65,14 @@ export interface Receiver {
 
 const calls = new WeakMap<ClientHttp2Session, number>(); // streams that are open
 
+/** openCalls returns the number of streams of a session that are open. */
+export function openCalls(session: ClientHttp2Session): number {
+  return calls.get(session) ?? 0;
+}
+
 /** hold counts the streams of a session. A session without any does not keep the process alive. */
 function hold(session: ClientHttp2Session, change: 1 | -1): void {
-  const before = calls.get(session) ?? 0;
+  const before = openCalls(session);
   calls.set(session, before + change);
   if (session.destroyed) return;
   if (before === 0) session.ref();

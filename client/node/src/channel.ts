@@ -3,7 +3,7 @@ import { connect as connectHttp2, constants, type ClientHttp2Session, type Incom
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 
-import { Exchange, type Receiver } from "./call.js";
+import { Exchange, openCalls, type Receiver } from "./call.js";
 import { ServiceError } from "./errors.js";
 
 /** ChannelOptions say how the services are reached. */
@@ -103,11 +103,16 @@ export class Channel {
     return Promise.resolve(value).then((v) => ((headers.authorization = bearer(v)), headers));
   }
 
-  /** pick returns the next connection that is ready. */
+  /** pick returns the connection with the fewest calls. Connections with equally many take turns. */
   pick(): Connection | undefined {
-    if (this.#ready.length === 0) return undefined;
-    this.#next = (this.#next + 1) % this.#ready.length;
-    return this.#ready[this.#next];
+    const { length } = this.#ready;
+    let best: Connection | undefined;
+    for (let i = 0; i < length; i++) {
+      const c = this.#ready[(this.#next + i) % length] as Connection;
+      if (!best || c.calls < best.calls) best = c;
+    }
+    this.#next++;
+    return best;
   }
 
   /**
@@ -479,6 +484,11 @@ export class Connection {
     this.#retry = setTimeout(() => this.connect(), wait);
     this.#retry.unref();
     this.#changed(why);
+  }
+
+  /** calls is the number of calls that are open. */
+  get calls(): number {
+    return this.#session ? openCalls(this.#session) : 0;
   }
 
   /** open starts a call. It returns undefined if the connection is closing. */
