@@ -38,7 +38,7 @@ func (r *rig) web(change ...func(*pb.FetchRequest)) *http.Client {
 	return &http.Client{Transport: &client.Transport{Client: r.client, Request: in}}
 }
 
-// call makes a request with a body of its own, which reports whether it was closed.
+// call makes a request whose body reports whether it was closed.
 func (r *rig) call(web *http.Client, method, target, body string, header http.Header) (*http.Response, error) {
 	r.Helper()
 	var sent io.Reader

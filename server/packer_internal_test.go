@@ -65,7 +65,7 @@ func TestPacker(t *testing.T) {
 	}
 }
 
-// TestPackerChunks checks what is sent with a chunk, and what its task is told.
+// TestPackerChunks checks what is sent with a chunk, and the result that its task receives.
 func TestPackerChunks(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("failed")

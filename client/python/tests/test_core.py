@@ -294,7 +294,7 @@ class PoolTest(unittest.TestCase):
         self.assertEqual(late.error.message, "the client is closed")
 
     def test_download_is_bounded(self):
-        """The profile download has no limit of its own that fits into memory."""
+        """The profile download has no default limit that fits into memory."""
         for options, want in [
             ({"retry_policy": {"profile": "download"}}, 16 << 20),
             ({"retry_policy": {"profile": "download"}, "body_policy": {"max_size_bytes": 1 << 30}}, 1 << 30),

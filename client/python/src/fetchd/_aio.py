@@ -277,7 +277,7 @@ class _Many(Generic[R]):
             raise self.stopped
 
     async def feed(self, driver: _Driver) -> None:
-        """Starts the fetches of an asynchronous source. It is a task of its own, because a source
+        """Starts the fetches of an asynchronous source. It is a separate task, because a source
         may wait for the results of earlier requests."""
         try:
             async for given in self.requests:
