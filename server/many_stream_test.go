@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -47,26 +48,47 @@ func TestFetchManyBodies(t *testing.T) {
 		{"unset is at most 1 MiB", "200:size=1048577", 0, nil, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE},
 		{"AUTO, small", "200:size=1000", autoDelivery, nil, 1000, 0, "outcome", 0},
 		{"AUTO, empty", "200:size=0", autoDelivery, nil, 0, 0, "outcome", 0},
-		{"AUTO, large", "200:size=3000000", autoDelivery, nil, 0, 3_000_000, "response_started body_chunk outcome", 0},
+		{"AUTO, large", "200:size=3000000", autoDelivery, nil, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
 		{"AUTO, a 404", "404:size=1000", autoDelivery, nil, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR},
-		{"STREAM, small", "200:size=1000", streamDelivery, nil, 0, 1000, "response_started body_chunk outcome", 0},
-		{"STREAM, empty", "200:size=0", streamDelivery, nil, 0, 0, "response_started outcome", 0},
-		{"STREAM, large", "200:size=3000000", streamDelivery, nil, 0, 3_000_000, "response_started body_chunk outcome", 0},
-		{"STREAM, decoded", "200:size=3000000,coding=gzip,chunked", streamDelivery, nil, 0, 3_000_000, "response_started body_chunk outcome", 0},
+		{"STREAM, small", "200:size=1000", streamDelivery, nil, 0, 1000, "response_started@0 body_chunk outcome", 0},
+		{"STREAM, empty", "200:size=0", streamDelivery, nil, 0, 0, "response_started@0 outcome", 0},
+		{"STREAM, large", "200:size=3000000", streamDelivery, nil, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
+		{"STREAM, decoded", "200:size=3000000,coding=gzip,chunked", streamDelivery, nil, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
 		{"STREAM, truncated", "200:size=3000000", streamDelivery, func(in *pb.FetchRequest) {
 			in.BodyPolicy.MaxSizeBytes, in.BodyPolicy.OversizeAction = new(int64(2_000_000)), pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
-		}, 0, 2_000_000, "response_started body_chunk outcome", 0},
+		}, 0, 2_000_000, "response_started@0 body_chunk outcome", 0},
 		{"STREAM, with events", "503/200:size=40000", streamDelivery, func(in *pb.FetchRequest) { in.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS },
-			0, 40_000, "admitted attempt_started response_started attempt_finished attempt_started response_started body_chunk attempt_finished outcome", 0},
-		{"STREAM, interrupted early", "200:size=40000,cut=20000/200:size=40000", streamDelivery, nil, 0, 40_000, "response_started body_chunk outcome", 0},
+			0, 40_000, "admitted attempt_started response_started@0 attempt_finished attempt_started response_started@0 body_chunk attempt_finished outcome", 0},
+		{"STREAM, interrupted early", "200:size=40000,cut=20000/200:size=40000", streamDelivery, nil, 0, 40_000, "response_started@0 body_chunk outcome", 0},
 		{"AUTO, interrupted early", "200:size=40000,cut=20000/200:size=40000", autoDelivery, nil, 40_000, 0, "outcome", 0},
-		{"AUTO, resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, autoDelivery, nil, 0, 3_000_000, "response_started body_chunk response_started body_chunk outcome", 0},
+		{"AUTO, resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, autoDelivery, nil, 0, 3_000_000, "response_started@0 body_chunk response_started@2000000 body_chunk outcome", 0},
 		{"AUTO, restarted", "200:size=3000000,cut=2000000" + tag + "/200:size=100,etag=%22v2%22", autoDelivery, func(in *pb.FetchRequest) { in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART },
-			0, 100, "response_started body_chunk response_started body_chunk outcome", 0},
-		{"STREAM, interrupted for good", "200:size=3000000,cut=2000000", streamDelivery, nil, 0, 2_000_000, "response_started body_chunk outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
+			0, 100, "response_started@0 body_chunk response_started@0 body_chunk outcome", 0},
+		{"STREAM, resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, streamDelivery, nil, 0, 3_000_000,
+			"response_started@0 body_chunk response_started@2000000 body_chunk outcome", 0},
+		{"STREAM, resumed twice", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000,cut=500000" + tag + "/200:size=3000000" + tag, streamDelivery, nil, 0, 3_000_000,
+			"response_started@0 body_chunk response_started@2000000 body_chunk response_started@2500000 body_chunk outcome", 0},
+		{"STREAM, restarted", "200:size=3000000,cut=2000000" + tag + "/200:size=100,etag=%22v2%22", streamDelivery, func(in *pb.FetchRequest) { in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART },
+			0, 100, "response_started@0 body_chunk response_started@0 body_chunk outcome", 0},
+		{"STREAM, another body, not restarted", "200:size=3000000,cut=2000000" + tag + "/200:size=100,etag=%22v2%22", streamDelivery, nil,
+			0, 2_000_000, "response_started@0 body_chunk outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
+		{"STREAM, interrupted within the hold-back", "200:size=600000,chunked,cut=400000/200:size=600000,chunked", streamDelivery, nil, 0, 600_000, "response_started@0 body_chunk outcome", 0},
+		{"STREAM, without a hold-back", "200:size=600000,chunked,cut=400000/200:size=600000,chunked", streamDelivery, func(in *pb.FetchRequest) { in.BodyPolicy.HoldBackBytes = new(int64(0)) },
+			0, 400_000, "response_started@0 body_chunk outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
+		{"STREAM, interrupted for good", "200:size=3000000,cut=2000000", streamDelivery, nil, 0, 2_000_000, "response_started@0 body_chunk outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
 		{"a resume point", "200:size=3000000" + tag, streamDelivery, func(in *pb.FetchRequest) {
 			in.BodyPolicy.ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
-		}, 0, 3_000_000, "response_started body_chunk outcome", 0},
+		}, 0, 3_000_000, "response_started@1000000 body_chunk outcome", 0},
+		{"a resume point, interrupted", "200:size=3000000,cut=500000" + tag + "/200:size=3000000" + tag, streamDelivery, func(in *pb.FetchRequest) {
+			in.BodyPolicy.ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
+		}, 0, 3_000_000, "response_started@1000000 body_chunk response_started@1500000 body_chunk outcome", 0},
+		{"a resume point of another body", "200:size=3000000,etag=%22v2%22,range", streamDelivery, func(in *pb.FetchRequest) {
+			in.BodyPolicy.ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
+		}, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
+		{"a resume point of another body, restarted", "200:size=3000000,etag=%22v2%22,range", streamDelivery, func(in *pb.FetchRequest) {
+			in.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
+			in.BodyPolicy.ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
+		}, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			task := r.task("a", "/s/"+strings.NewReplacer(" ", "-", ",", "").Replace(row.name)+"/"+row.script)
@@ -80,18 +102,39 @@ func TestFetchManyBodies(t *testing.T) {
 			m.finish("a", "b")
 			m.wantClass("a", row.class)
 			m.wantClass("b", ok)
-			if got := strings.Join(slices.Compact(m.events["a before"]), " "); got != row.events {
+			if got := m.bodyEvents("a"); got != row.events {
 				t.Errorf("events %s, want %s", got, row.events)
 			}
 			if got := m.outcomes["a"][0].GetInlineBody(); !bytes.Equal(got, r.Origin.Body(int64(row.inline))) {
 				t.Errorf("%d bytes in the outcome, want %d", len(got), row.inline)
 			}
-			got, from := m.bodies["a"], min(task.Request.GetBodyPolicy().GetResumePoint().GetOffsetBytes(), int64(row.size))
+			got, from := m.bodies["a"], int64(0) // from is where the first response starts
+			if begins := m.begins["a"]; len(begins) > 0 {
+				from = begins[0]
+			}
 			if want := r.Origin.Body(int64(row.size)); len(got) != len(want) || !bytes.Equal(got[from:], want[from:]) {
 				t.Errorf("%d bytes in chunks, want %d", len(got), row.size)
 			}
+			if s := m.outcomes["a"][0].GetBodySummary(); row.class == ok && from == 0 { // the digest is of bytes that the fetch has seen
+				if n, sum := row.inline+row.size, fmt.Sprintf("%x", sha256.Sum256(r.Origin.Body(int64(row.inline+row.size)))); s.GetSizeBytes() != int64(n) || s.GetSha256() != sum {
+					t.Errorf("%d bytes with SHA-256 %s, want %d with %s", s.GetSizeBytes(), s.GetSha256(), n, sum)
+				}
+			}
 		})
 	}
+}
+
+// bodyEvents returns the events of a task that has ended, with the offset of each response. Chunks in a
+// row are one.
+func (m *manyStream) bodyEvents(tag string) string {
+	begins, events := m.begins[tag], slices.Clone(m.events[tag+" before"])
+	for i, event := range events {
+		if event == "response_started" {
+			events[i] = fmt.Sprintf("response_started@%d", begins[0])
+			begins = begins[1:]
+		}
+	}
+	return strings.Join(slices.Compact(events), " ")
 }
 
 // TestFetchManySlowReader checks that the time in which the caller does not read ends neither the
@@ -200,7 +243,7 @@ func TestFetchManyEndsInsideBodies(t *testing.T) {
 }
 
 // TestFetchManyStalledBodies checks that a stream ends whose caller reads nothing for 30 s, and that
-// it holds little memory until then, while another caller is served.
+// it holds little memory until then, while another caller and another stream are served.
 func TestFetchManyStalledBodies(t *testing.T) {
 	t.Parallel()
 	const tasks, size = 256, 100 << 20
@@ -222,8 +265,15 @@ func TestFetchManyStalledBodies(t *testing.T) {
 				r.Errorf("the other caller got %v, %v; want success", out.GetOutcome().GetError(), err)
 			}
 		}
+		other := r.many(as(r.Context(), "a")) // of the same caller, on the same connection
+		other.start(r.large("other", 3_000_000))
+		other.finish("other")
+		other.wantClass("other", ok)
+		if !bytes.Equal(other.bodies["other"], r.Origin.Body(3_000_000)) {
+			r.Errorf("the other stream received %d bytes, want the 3000000 of the origin", len(other.bodies["other"]))
+		}
 		if took := time.Since(began); took > time.Second {
-			r.Errorf("the other caller waited %s", took)
+			r.Errorf("the other caller and the other stream waited %s", took)
 		}
 		for i := range tasks {
 			<-r.awaitRequest(fmt.Sprint(i)).Done
@@ -277,6 +327,82 @@ func TestFetchManyHoldBack(t *testing.T) {
 			}
 		}
 	}, withMemory(32<<20))
+}
+
+// TestFetchManyReadyAnswersFirst checks that all answers that are ready are sent between two chunks of
+// large tasks. The caller reads nothing until they are.
+func TestFetchManyReadyAnswersFirst(t *testing.T) {
+	t.Parallel()
+	const small = 200
+	bubble(t, func(r *rig) {
+		m := r.many(r.Context())
+		m.start(r.large("large1", 1<<20), r.large("large2", 1<<20))
+		synctest.Wait() // the chunks of both wait for the caller
+		tags := []string{"large1", "large2"}
+		for i := range small {
+			task := r.task(fmt.Sprint(i), fmt.Sprintf("/s/k%d/200:size=1000", i))
+			task.Request.BodyPolicy = &pb.BodyPolicy{Delivery: autoDelivery}
+			m.start(task)
+			tags = append(tags, task.GetTag())
+		}
+		synctest.Wait() // all answers are ready
+		chunks, before := 0, make([]int, 0, len(tags))
+		m.onAnswer = func(a *pb.TaskResponse) {
+			if a.GetResponse().GetBodyChunk() != nil {
+				chunks++
+			} else if a.GetResponse().GetOutcome() != nil {
+				before = append(before, chunks)
+			}
+		}
+		m.finish(tags...)
+		if first, last := before[0], before[small-1]; first == 0 || first != last || last >= chunks {
+			r.Errorf("the first small task ended after %d chunks and the last after %d of %d, want all between the same two", first, last, chunks)
+		}
+		for _, tag := range tags {
+			m.wantClass(tag, ok)
+		}
+		for _, tag := range tags[:2] {
+			if !bytes.Equal(m.bodies[tag], r.Origin.Body(1<<20)) {
+				r.Errorf("task %s: %d bytes, want the %d of the origin", tag, len(m.bodies[tag]), 1<<20)
+			}
+		}
+	})
+}
+
+// TestFetchManyMemoryOfTheCaller checks that what a stream holds for bodies is charged to its caller: it
+// leaves no memory to the caller's other calls, and takes none from another caller.
+func TestFetchManyMemoryOfTheCaller(t *testing.T) {
+	t.Parallel()
+	known := newRoster()
+	bubble(t, func(r *rig) {
+		m := r.many(as(r.Context(), "a"))
+		for i := range 200 {
+			task := r.task(fmt.Sprint(i), fmt.Sprintf("/s/k%d/200:size=500000,no-length", i)) // all of it is held back
+			task.Request.BodyPolicy, task.Request.TimeoutPolicy = &pb.BodyPolicy{Delivery: autoDelivery}, patient()
+			m.start(task)
+		}
+		synctest.Wait()
+		held := r.Service.Held().Total()
+		if held < 9<<20 || held > 12<<20 {
+			r.Errorf("%d bytes are held, want the 12 MiB that a caller may have, or a little less", held)
+		}
+		get := func(token, key string) *pb.FetchOutcome {
+			in := r.request("/s/" + key + "/200:size=1000000")
+			in.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_INLINE}
+			out, err := r.Client.FetchUnary(as(r.Context(), token), &pb.FetchUnaryRequest{Request: in})
+			if err != nil {
+				wantReason(r.T, err, "MEMORY")
+				return &pb.FetchOutcome{Error: &pb.FetchError{ErrorClass: pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY}}
+			}
+			return out.GetOutcome()
+		}
+		if class := get("a", "same").GetError().GetErrorClass(); class != pb.ErrorClass_ERROR_CLASS_OUT_OF_MEMORY {
+			r.Errorf("another call of the caller: %s, want OUT_OF_MEMORY", class)
+		}
+		if class := get("b", "other").GetError().GetErrorClass(); class != ok {
+			r.Errorf("a call of another caller: %s, want success", class)
+		}
+	}, known.change, withMemory(16<<20))
 }
 
 // TestFetchManySmallNextToLarge checks that small tasks are answered while large bodies are sent to a

@@ -30,7 +30,8 @@ type manyStream struct {
 	ends     map[string]int64   // of the last chunks
 	bodies   map[string][]byte  // from chunks
 	discard  bool               // bodies are not kept
-	order    []string           // tags, in the order of their outcomes
+	onAnswer func(*pb.TaskResponse)
+	order    []string // tags, in the order of their outcomes
 	messages int
 	draining bool
 }
@@ -70,6 +71,9 @@ func (m *manyStream) next() error {
 		m.events[a.GetTag()] = append(m.events[a.GetTag()], eventName(a.GetResponse()))
 		if got, want := a.GetResponse().GetSequence(), int64(len(m.events[a.GetTag()])); got != want {
 			m.Errorf("task %s: sequence %d, want %d", a.GetTag(), got, want)
+		}
+		if m.onAnswer != nil {
+			m.onAnswer(a)
 		}
 		m.take(a)
 		if o := a.GetResponse().GetOutcome(); o != nil {
