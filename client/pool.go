@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,9 +50,9 @@ var errPoolClosed = fmt.Errorf("fetch on a pool: %w", fs.ErrClosed)
 type Task struct {
 	// Request says what to fetch. The body of a success is in inline_body of the outcome, up
 	// to 1 MiB. With delivery AUTO or STREAM it may have max_size_bytes, or 16 MiB if that is
-	// unset. A longer one is cancelled, and the error matches ErrBodyTooLong. A request of
-	// more than 2 MiB, or with a string that is not UTF-8, is not sent: its outcome has the
-	// class INVALID_REQUEST.
+	// unset. A longer one is cancelled, and the error matches ErrBodyTooLong; Body has no such
+	// limit. A request of more than 2 MiB, or with a string that is not UTF-8, is not sent: its
+	// outcome has the class INVALID_REQUEST.
 	// An unset event_level means that no events are sent. It must not be changed until the
 	// fetch has ended.
 	Request *pb.FetchRequest
@@ -59,6 +61,20 @@ type Task struct {
 	// OnEvent is called for each event before the outcome, except body chunks. It blocks the
 	// stream while it runs, and is not called after Do has returned. May be nil.
 	OnEvent func(*pb.FetchResponse)
+	// Body receives a streamed body as it arrives, of any size up to max_size_bytes, and
+	// inline_body stays unset. It does not receive a body that arrives in inline_body. Its
+	// methods block the stream while they run, and are not called after Do has returned. If one
+	// fails, the fetch is cancelled and Do returns its error. After any error, drop what was
+	// written. May be nil.
+	Body BodyWriter
+}
+
+// BodyWriter receives a body in pieces. An [os.File] opened with O_APPEND is a BodyWriter.
+type BodyWriter interface {
+	io.Writer
+	// Truncate shortens the body to size bytes, because it starts over. It is called only if
+	// the request sets recovery: RESTART. The next Write continues there.
+	Truncate(size int64) error
 }
 
 // Pool runs fetches over FetchMany streams that it keeps open to one or more services. Each
@@ -103,21 +119,31 @@ func (c *call) take(m *pb.FetchResponse) error {
 		if m.GetResponseStarted() == nil && m.GetBodyChunk() == nil {
 			return nil
 		}
-		c.parts = new(assembly)
+		c.parts = c.newAssembly()
 	}
 	if c.fault != nil {
 		return nil
 	}
-	limit := int64(defaultBodyBytes)
-	if p := c.Request.GetBodyPolicy(); p != nil && p.MaxSizeBytes != nil {
-		limit = p.GetMaxSizeBytes()
-	}
-	if c.fault = c.parts.add(m, limit); c.fault != nil {
-		c.parts.body = nil
+	if c.fault = c.parts.add(m); c.fault != nil {
+		c.parts.buffer = nil
 	} else if o := m.GetOutcome(); o.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS && c.parts.begun {
-		o.InlineBody = c.parts.whole()
+		o.InlineBody = c.parts.buffer
 	}
 	return c.fault
+}
+
+// newAssembly returns the body of a task that is streamed.
+func (t *Task) newAssembly() *assembly {
+	a := &assembly{to: t.Body, limit: defaultBodyBytes}
+	if a.to == nil {
+		a.to = a
+	} else {
+		a.limit = math.MaxInt64
+	}
+	if p := t.Request.GetBodyPolicy(); p != nil && p.MaxSizeBytes != nil {
+		a.limit = p.GetMaxSizeBytes()
+	}
+	return a
 }
 
 // settleLocked ends c. The caller calls c.done after it has released the lock.

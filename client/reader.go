@@ -135,32 +135,50 @@ const defaultBodyBytes = 16 << 20
 // that they cannot keep. The fetch was cancelled. [Client.Do] reads bodies of any size.
 var ErrBodyTooLong = errors.New("the body is longer than the client keeps")
 
-// assembly is the body of a task that is streamed.
+// assembly is the body of a task that is streamed. It is a [BodyWriter] that keeps the body.
 type assembly struct {
 	position
-	start int64 // offset of the first byte of body: more than 0 after a resume point
-	body  []byte
+	to     BodyWriter
+	limit  int64  // maximum number of bytes from start on
+	start  int64  // offset of the first byte: more than 0 after a resume point
+	buffer []byte // the body, if to is the assembly itself
 }
 
-// add adds an event. It fails if the body has more than limit bytes.
-func (a *assembly) add(m *pb.FetchResponse, limit int64) error {
+// add adds an event. It fails if the body has more than limit bytes, or if to fails.
+func (a *assembly) add(m *pb.FetchResponse) error {
+	end, begun := a.offset, a.begun
 	if err := a.take(m); err != nil {
 		return err
 	}
-	c := m.GetBodyChunk()
-	if c == nil {
-		return nil
-	}
-	at := c.GetOffsetBytes()
-	if len(a.body) == 0 || at < a.start {
+	data := m.GetBodyChunk().GetData()
+	at := a.offset - int64(len(data))
+	switch {
+	case begun && at < end:
+		a.start = min(a.start, at)
+		if err := a.to.Truncate(at); err != nil {
+			return err
+		}
+	case !begun:
 		a.start = at
 	}
-	if a.body = a.body[:at-a.start]; int64(len(a.body)+len(c.GetData())) > limit {
-		return fmt.Errorf("%w: more than %d bytes: raise body_policy.max_size_bytes, or use Do", ErrBodyTooLong, limit)
+	if a.offset-a.start > a.limit {
+		return fmt.Errorf("%w: more than %d bytes: raise body_policy.max_size_bytes, or use Do", ErrBodyTooLong, a.limit)
 	}
-	a.body = append(a.body, c.GetData()...)
-	return nil
+	if len(data) == 0 {
+		return nil
+	}
+	_, err := a.to.Write(data)
+	return err
 }
 
-// whole returns the body after a success.
-func (a *assembly) whole() []byte { return a.body[:max(a.offset-a.start, 0)] }
+// Write implements io.Writer.
+func (a *assembly) Write(p []byte) (int, error) {
+	a.buffer = append(a.buffer, p...)
+	return len(p), nil
+}
+
+// Truncate implements [BodyWriter].
+func (a *assembly) Truncate(size int64) error {
+	a.buffer = a.buffer[:size-a.start]
+	return nil
+}

@@ -1,5 +1,10 @@
 package budget
 
+import "errors"
+
+// ErrRefused is returned by users of a lease that needed a charge which was refused.
+var ErrRefused = errors.New("the memory budget is exhausted")
+
 // Lease is what one holder has been granted, by kind. A nil *Lease has no budget: it
 // grants everything and counts nothing.
 //

@@ -1,0 +1,271 @@
+package stores
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"fetchd/internal/budget"
+)
+
+const (
+	// fileMemory is charged for an upload to a directory, which has no buffer.
+	fileMemory = 8 << 10
+	cleanMost  = 1000 // names read at once
+)
+
+// directory is a store in a directory. Objects are written to files in .incoming and renamed. The
+// process that writes a file has it locked, so that others know that it is not a leftover.
+type directory struct {
+	store *Store
+	root  *os.Root
+	dirs  sync.RWMutex // held for writing while directories are created and not yet synced
+}
+
+func openFile(s *Store, u *url.URL, c Config) (backend, error) {
+	if u.Host != "" && u.Host != "localhost" || !strings.HasPrefix(u.Path, "/") || u.RawQuery != "" {
+		return nil, errors.New("the URL must be file:///DIR, without a host and parameters")
+	}
+	if c.AccessKeyID != "" || c.SecretAccessKey != "" || c.SessionToken != "" || c.CAs != nil {
+		return nil, errors.New("a directory has no credentials and no authorities: remove them")
+	}
+	dir := filepath.FromSlash(u.Path)
+	if runtime.GOOS == "windows" {
+		dir = strings.TrimPrefix(dir, `\`) // of file:///C:/DIR
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	d := &directory{store: s, root: root}
+	if err := root.Mkdir(incoming, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		root.Close()
+		return nil, err
+	}
+	if canLock { // else a leftover cannot be distinguished from a file that another process writes
+		if _, err := d.clean(context.Background(), "", time.Time{}); err != nil {
+			root.Close()
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+func (d *directory) namesLate() bool { return true }
+func (d *directory) maxSize() int64  { return math.MaxInt64 }
+func (d *directory) close()          { d.root.Close() }
+
+func (d *directory) fail(op string, err error) error {
+	d.store.countError()
+	return &Error{store: d.store.name, op: op, reason: ReasonError, err: err, text: clean(fmt.Sprint(err), maxText)}
+}
+
+func (d *directory) begin(_ string, _ Object, memory *budget.Lease) (sink, error) {
+	if !memory.Grow(budget.Body, fileMemory) {
+		return nil, budget.ErrRefused
+	}
+	name, file, err := d.create()
+	if err != nil {
+		return nil, d.fail("create file", err)
+	}
+	return &fileSink{directory: d, name: name, file: file}, nil
+}
+
+// create creates a locked file.
+func (d *directory) create() (string, *os.File, error) {
+	for {
+		name := path.Join(incoming, rand.Text())
+		file, err := d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return "", nil, err
+		}
+		// Another process may take the file for a leftover before it is locked. A file system without
+		// locks is usable; there only Clean with an age removes leftovers.
+		if !errors.Is(lock(file), errLocked) && d.is(name, file) {
+			return name, file, nil
+		}
+		file.Close()
+	}
+}
+
+// is reports whether the file still has the name.
+func (d *directory) is(name string, file *os.File) bool {
+	a, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := d.root.Lstat(name)
+	return err == nil && os.SameFile(a, b)
+}
+
+// clean removes files in .incoming that no process has locked, and that were written before a
+// time, unless it is zero.
+func (d *directory) clean(ctx context.Context, _ string, before time.Time) (n int, err error) {
+	dir, err := d.root.Open(incoming)
+	if err != nil {
+		return 0, d.fail("list files", err)
+	}
+	defer dir.Close()
+	for ctx.Err() == nil {
+		names, err := dir.Readdirnames(cleanMost)
+		for _, name := range names {
+			if d.remove(path.Join(incoming, name), before) {
+				n++
+			}
+		}
+		if err != nil || len(names) == 0 {
+			return n, nil // io.EOF
+		}
+	}
+	return n, context.Cause(ctx)
+}
+
+// remove removes a leftover, and reports whether it did.
+func (d *directory) remove(name string, before time.Time) bool {
+	info, err := d.root.Lstat(name)
+	if err != nil || !info.Mode().IsRegular() || !before.IsZero() && !info.ModTime().Before(before) {
+		return false
+	}
+	file, err := d.root.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	err = lock(file)
+	ours := err == nil || !before.IsZero() && !errors.Is(err, errLocked)
+	return ours && d.root.Remove(name) == nil
+}
+
+// makeDirs creates a directory and its parents. What it finds or creates will survive a crash of
+// the machine.
+func (d *directory) makeDirs(dir string) error {
+	d.dirs.RLock()
+	_, err := d.root.Lstat(dir)
+	d.dirs.RUnlock()
+	if err == nil {
+		return nil
+	}
+	d.dirs.Lock()
+	defer d.dirs.Unlock()
+	return d.makeDirsLocked(dir)
+}
+
+func (d *directory) makeDirsLocked(dir string) error {
+	err := d.root.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrNotExist) && dir != "." {
+		if err := d.makeDirsLocked(path.Dir(dir)); err != nil {
+			return err
+		}
+		err = d.root.Mkdir(dir, 0o755)
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return d.sync(path.Dir(dir))
+}
+
+// sync writes the names in a directory to the disk.
+func (d *directory) sync(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // it cannot
+	}
+	f, err := d.root.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// fileSink writes one file.
+type fileSink struct {
+	directory *directory
+	name      string
+	file      *os.File
+	done      chan struct{} // closed when the commit has ended; nil before it begins
+}
+
+func (f *fileSink) write(_ context.Context, p []byte) (int, error) {
+	n, err := f.file.Write(p)
+	if err != nil {
+		return n, f.directory.fail("write file", err)
+	}
+	return n, nil
+}
+
+// commit gives the file its name. A disk can take long and cannot be interrupted, so the work goes
+// on in the background if ctx ends.
+func (f *fileSink) commit(ctx context.Context, key string) (Stored, error) {
+	f.done = make(chan struct{})
+	var err error
+	go func() {
+		defer close(f.done)
+		err = f.keep(ctx, key)
+	}()
+	select {
+	case <-f.done:
+		return Stored{}, err
+	case <-ctx.Done():
+		return Stored{}, context.Cause(ctx)
+	}
+}
+
+func (f *fileSink) keep(ctx context.Context, key string) error {
+	d := f.directory
+	if err := f.file.Sync(); err != nil {
+		return d.fail("sync file", err)
+	}
+	if err := d.makeDirs(path.Dir(key)); err != nil {
+		return d.fail("create directory", err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := d.root.Rename(f.name, key); err != nil {
+		return d.fail("rename file", err)
+	}
+	f.name = ""
+	if err := d.sync(path.Dir(key)); err != nil {
+		return d.fail("sync directory", err)
+	}
+	return nil
+}
+
+func (f *fileSink) busy() bool {
+	if f.done == nil {
+		return false
+	}
+	select {
+	case <-f.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (f *fileSink) discard(context.Context) {
+	if f.done != nil {
+		<-f.done
+	}
+	if f.name != "" {
+		_ = f.directory.root.Remove(f.name) // Clean removes what is left
+	}
+	f.file.Close()
+}

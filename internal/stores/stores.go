@@ -1,0 +1,211 @@
+// Package stores writes objects into directories and S3 buckets. An object becomes visible when it
+// is complete, or never.
+package stores
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"fetchd/internal/budget"
+)
+
+// Config configures a store.
+type Config struct {
+	// URL is file:///DIR, or s3://BUCKET?region=REGION with the optional parameters
+	// endpoint=https://HOST and use_path_style=true. An endpoint with http:// is allowed, for
+	// private networks: bodies and keys are then sent in clear text. Credentials are signed, not
+	// sent, except SessionToken.
+	URL string
+	// Prefix is put before each key, with a slash between them.
+	Prefix string
+	// MaxObjectBytes limits the size of an object. Zero means no limit.
+	MaxObjectBytes int64
+	// AccessKeyID and SecretAccessKey are required for S3. The environment, profiles and metadata
+	// services are never asked.
+	AccessKeyID, SecretAccessKey, SessionToken string
+	// CAs are the authorities of an S3 endpoint with TLS. Nil means those of the system.
+	CAs *x509.CertPool
+}
+
+// Store is a directory or a bucket. It is safe for concurrent use.
+type Store struct {
+	name    string
+	prefix  string // empty, or with a slash at the end
+	max     int64
+	backend backend
+	breaker breaker
+
+	mu     sync.Mutex
+	stats  Stats
+	closed bool
+	empty  chan struct{} // if closed: closed when no upload is left
+}
+
+// Stats are counters of a store.
+type Stats struct {
+	Up       bool // false while the store refuses uploads because the last ones failed
+	InFlight int  // uploads, and clean-ups of aborted ones
+
+	Committed, Failed, Aborted uint64 // uploads that have ended; Failed by the store
+	Bytes                      uint64 // of committed objects
+	RequestErrors              uint64 // requests, or operations on files, that failed, with those that were repeated
+}
+
+// backend is a kind of store.
+type backend interface {
+	// begin returns a sink for an object. key has the prefix; it is empty if the digest will name
+	// the object.
+	begin(key string, o Object, memory *budget.Lease) (sink, error)
+	// namesLate reports whether the key may be known at the end only.
+	namesLate() bool
+	maxSize() int64
+	clean(ctx context.Context, prefix string, before time.Time) (int, error)
+	close()
+}
+
+// sink writes one object. Its errors are *Error, [budget.ErrRefused] or the cause of a context
+// that ended.
+type sink interface {
+	write(ctx context.Context, p []byte) (int, error)
+	commit(ctx context.Context, key string) (Stored, error)
+	// discard removes what is not committed. It blocks for a limited time if busy reports true.
+	discard(ctx context.Context)
+	busy() bool
+}
+
+// Open returns a store. It makes no request. It creates the directory of a file store, and removes
+// files there that a process left unfinished when it died.
+func Open(name string, c Config) (*Store, error) {
+	s, err := open(name, c)
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", name, err)
+	}
+	return s, nil
+}
+
+func open(name string, c Config) (*Store, error) {
+	if c.MaxObjectBytes < 0 {
+		return nil, fmt.Errorf("the maximum size of an object is %d: give zero or more", c.MaxObjectBytes)
+	}
+	prefix, err := checkPrefix(c.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, errors.New("the URL cannot be parsed: give file:///DIR or s3://BUCKET?region=REGION")
+	}
+	if u.User != nil {
+		return nil, errors.New("the URL contains a user or password: give credentials in keys of their own")
+	}
+	if u.Fragment != "" || u.Opaque != "" {
+		return nil, errors.New("the URL must be file:///DIR or s3://BUCKET?region=REGION, without a fragment")
+	}
+	s := &Store{name: name, prefix: prefix, empty: make(chan struct{})}
+	switch u.Scheme {
+	case "file":
+		s.backend, err = openFile(s, u, c)
+	case "s3":
+		s.backend, err = openS3(s, u, c)
+	default:
+		err = fmt.Errorf("the URL has the scheme %.20q: give file:///DIR or s3://BUCKET?region=REGION", u.Scheme)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.max = s.backend.maxSize()
+	if c.MaxObjectBytes > 0 {
+		s.max = min(s.max, c.MaxObjectBytes)
+	}
+	return s, nil
+}
+
+// Name returns the name given to [Open].
+func (s *Store) Name() string { return s.name }
+
+// MaxObjectBytes returns the size of the largest object that the store accepts.
+func (s *Store) MaxObjectBytes() int64 { return s.max }
+
+// Check returns an error if an object cannot have this key. The key may be empty, so that the
+// object is named by its digest, if the store can name it at the end or sha256 is known. The
+// text of the error follows the name of a field.
+func (s *Store) Check(key, sha256 string) error {
+	if key == "" {
+		if sha256 != "" {
+			return checkDigest(sha256)
+		}
+		if !s.backend.namesLate() {
+			return fmt.Errorf("is empty: give a key, or the SHA-256 of the body, because the store %s must know the name at the start", s.name)
+		}
+		return nil
+	}
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if n := len(s.prefix) + len(key); n > maxKey {
+		return fmt.Errorf("has %d bytes with the prefix of the store: give at most %d", n, maxKey)
+	}
+	return nil
+}
+
+// Ready returns nil, or an [*Error] that matches [ErrUnavailable] while the store refuses uploads
+// because the last ones failed. When that time is over, it returns nil once, and the upload that
+// follows decides.
+func (s *Store) Ready() error {
+	if !s.breaker.ready() {
+		return s.unavailable()
+	}
+	return nil
+}
+
+func (s *Store) unavailable() error {
+	return &Error{store: s.name, reason: ReasonUnavailable, err: ErrUnavailable, text: fmt.Sprint(ErrUnavailable)}
+}
+
+// Stats returns the counters.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := s.stats
+	stats.Up = s.breaker.up()
+	return stats
+}
+
+// Close waits for uploads in flight, and for clean-ups of aborted ones. No upload begins after it.
+// If ctx ends first, Close returns its cause.
+func (s *Store) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		if s.stats.InFlight == 0 {
+			close(s.empty)
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.empty:
+		s.backend.close()
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Clean aborts unfinished uploads below the prefix, and removes temporary files, that began more
+// than olderThan ago. It returns how many. It cannot distinguish uploads to a bucket that are still
+// in flight, so olderThan must exceed the time of the longest fetch.
+func (s *Store) Clean(ctx context.Context, olderThan time.Duration) (int, error) {
+	return s.backend.clean(ctx, s.prefix, time.Now().Add(-olderThan))
+}
+
+// countError counts a failed request.
+func (s *Store) countError() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.RequestErrors++
+}
