@@ -50,7 +50,7 @@ func BenchmarkConvert(b *testing.B) {
 	in := &pb.FetchRequest{Url: "https://www.example.com/some/path?with=a&query=too"}
 	b.ReportAllocs()
 	for b.Loop() {
-		req, _, err := limits.convert(in, "", fetchMode, nil)
+		req, _, err := limits.convert(in, "", fetchMode, new(configured))
 		if err != nil {
 			b.Fatal(err)
 		}

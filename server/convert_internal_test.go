@@ -56,7 +56,7 @@ func FuzzConvert(f *testing.F) {
 			return
 		}
 		for _, mode := range []deliveryMode{fetchMode, unaryMode, manyMode} {
-			out, cut, err := own.convert(in, "", mode, nil)
+			out, cut, err := own.convert(in, "", mode, new(configured))
 			if err != nil {
 				wantNamed(t, err, in.ProtoReflect().Descriptor())
 				continue

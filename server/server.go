@@ -46,6 +46,9 @@ type Config struct {
 	// AuthProviders are the providers of credentials that requests may name. Nil means none.
 	// [Server.SetOrigins] replaces them.
 	AuthProviders map[string]AuthProvider
+	// Stores are the stores for bodies that requests may name (spec B8). Nil means none.
+	// [Server.SetStores] replaces them. The server does not close them.
+	Stores map[string]Store
 	// TLS serves both ports with TLS. Nil means plaintext.
 	TLS *tls.Config
 	// Console serves GET / and GET /console/ of the HTTP API. Requests with a Host that does
@@ -149,6 +152,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.service.limits.Store(limits)
 	s.service.providers.Store(&cfg.AuthProviders)
+	s.service.stores.Store(&cfg.Stores)
 	s.grpc = grpc.NewServer(s.options(&cfg)...)
 	s.web = newWeb(s.service, &cfg, cfg.Observe.Handler())
 	s.grpc.RegisterService(s.description(), s.service)
@@ -205,6 +209,9 @@ func (s *Server) SetOrigins(origins map[string]fetch.OriginTLS, providers map[st
 	s.service.providers.Store(&providers)
 	return nil
 }
+
+// SetStores replaces [Config].Stores. Fetches in flight keep their store.
+func (s *Server) SetStores(known map[string]Store) { s.service.stores.Store(&known) }
 
 // SetLimits changes the limits of fetches that start from now on. An error names the invalid
 // limit, and then no limit is changed.
