@@ -132,27 +132,28 @@ func (s *Set) file(path string) ([]byte, error) {
 // Same reports whether all files are as they were.
 func (s *Set) Same(before *Set) bool { return maps.EqualFunc(s.files, before.files, bytes.Equal) }
 
-// Get returns a store, or nil.
-func (s *Set) Get(name string) *Store { return s.entries[name].store }
+// Get returns a store and the callers that may use it, or nil. No callers means every caller.
+func (s *Set) Get(name string) (_ *Store, callers []string) {
+	e := s.entries[name]
+	return e.store, e.callers
+}
 
-// All returns the stores with the callers that may use them. No callers means every caller.
-func (s *Set) All() iter.Seq2[*Store, []string] {
-	return func(yield func(*Store, []string) bool) {
+// All returns the stores, sorted by name.
+func (s *Set) All() iter.Seq[*Store] {
+	return func(yield func(*Store) bool) {
 		for _, name := range slices.Sorted(maps.Keys(s.entries)) {
-			if e := s.entries[name]; !yield(e.store, e.callers) {
+			if !yield(s.entries[name].store) {
 				return
 			}
 		}
 	}
 }
 
-// Close closes the stores that next does not have. ctx limits the wait for their uploads.
-func (s *Set) Close(ctx context.Context, next *Set) error {
+// Close closes the stores. ctx limits the wait for their uploads.
+func (s *Set) Close(ctx context.Context) error {
 	var errs []error
-	for name, e := range s.entries {
-		if next == nil || next.entries[name].store != e.store {
-			errs = append(errs, e.store.Close(ctx))
-		}
+	for store := range s.All() {
+		errs = append(errs, store.Close(ctx))
 	}
 	return errors.Join(errs...)
 }
