@@ -119,7 +119,7 @@ func (s *server) digest(ctx context.Context, key string) string {
 		s.Fatalf("read %s: %v", key, err)
 	}
 	defer object.Body.Close()
-	return digestOf(s, object.Body)
+	return digestOf(s.T, object.Body)
 }
 
 // unfinished returns the keys of the multipart uploads that were neither completed nor aborted.

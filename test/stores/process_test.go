@@ -5,6 +5,7 @@ package stores
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -27,6 +28,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "64"); err != nil { // most tests wait
+		panic(err)
+	}
 	zerolog.SetGlobalLevel(zerolog.Disabled) // some toxics log to the global logger
 	rig.Main(m, "fetchd")
 }
@@ -42,17 +47,17 @@ func pick[T any](gate, long T) T {
 	return gate
 }
 
-// entry is a store in the file of --stores.
+// entry is a store in the file of --stores-file.
 type entry struct {
 	URL             string   `yaml:"url"`
 	Prefix          string   `yaml:"prefix,omitempty"`
 	Callers         []string `yaml:"callers,omitempty"`
-	MaxObjectBytes  int64    `yaml:"max_object_bytes,omitempty"`
-	AccessKeyID     string   `yaml:"access_key_id,omitempty"`
-	SecretAccessKey string   `yaml:"secret_access_key,omitempty"`
+	MaxObjectBytes  int64    `yaml:"max-object-bytes,omitempty"`
+	AccessKeyID     string   `yaml:"access-key-id,omitempty"`
+	SecretAccessKey string   `yaml:"secret-access-key,omitempty"`
 }
 
-// writeStores writes the file of --stores and returns its path.
+// writeStores writes the file of --stores-file and returns its path.
 func writeStores(t *testing.T, stores map[string]entry) string {
 	t.Helper()
 	text, err := yaml.Marshal(map[string]any{"stores": stores})
@@ -92,7 +97,7 @@ func start(ctx context.Context, t *testing.T, o *origin.Origin, stores string, o
 	}
 	s := &service{T: t}
 	args := append([]string{rig.Program("fetchd"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
-		"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port, "--stores", stores}, opt.args...)
+		"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port, "--stores-file", stores}, opt.args...)
 	if opt.cgroup != nil {
 		args = opt.cgroup.Command(args...)
 	}
@@ -195,8 +200,21 @@ func (s *site) digest(t *testing.T, b body) string {
 
 // describe formats an outcome for a message.
 func describe(o *pb.FetchOutcome, err error) string {
-	if err != nil || o == nil {
+	e := o.GetError()
+	switch {
+	case err != nil || o == nil:
 		return fmt.Sprint(err)
+	case e == nil:
+		return fmt.Sprintf("%s, %d attempts", o.GetKind(), o.GetAttempts())
 	}
-	return fmt.Sprintf("%s %s %v, %d attempts, %d exchanges", o.GetKind(), o.GetError().GetErrorClass(), o.GetError(), o.GetAttempts(), o.GetExchanges())
+	return fmt.Sprintf("%s, %s: %s: %s, %d attempts", e.GetErrorClass(), e.GetReason(), e.GetMessage(), e.GetDetail(), o.GetAttempts())
+}
+
+// wantStored checks that a fetch has stored the body.
+func (s *site) wantStored(t *testing.T, out *pb.FetchOutcome, err error, store, key string, b body) {
+	t.Helper()
+	o := out.GetStoredObject()
+	if out.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || o.GetStore() != store || o.GetKey() != key || o.GetSizeBytes() != b.size || o.GetSha256() != s.digest(t, b) {
+		t.Errorf("%s, object %v, want SUCCESS and %d bytes in %s as %s", describe(out, err), o, b.size, store, key)
+	}
 }
