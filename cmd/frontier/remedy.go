@@ -41,7 +41,7 @@ var hints = map[string]string{
 	"content_type":            "the media type is not accepted: add it with --accept, or use --accept any",
 	"empty_body":              "the page is empty: --accept any accepts empty pages too",
 	"undecodable":             siteBroken,
-	"body_too_large":          "the body is longer than --max-body-bytes: raise it, up to 1 MiB, or use --truncate-bodies",
+	"body_too_large":          "the body is longer than --max-body-bytes: raise it, or use --truncate-bodies",
 	"integrity":               siteBroken,
 	"target_blocked":          "fetchd may not connect to the address or port: allow it with --egress-allow-cidr and --egress-allow-port, or in the settings of the fetchd behind --server",
 	"invalid_request":         `fetchd rejects the URL, or a flag of "frontier run": last_error names the field`,
