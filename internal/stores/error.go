@@ -52,8 +52,13 @@ func (e *Error) Error() string { return e.with(e.text) }
 func (e *Error) Detail() string { return e.with(plain(e.err)) }
 
 func (e *Error) with(text string) string {
-	if e.status != 0 {
-		text = strings.TrimSpace(fmt.Sprintf("status %d %s", e.status, e.code))
+	switch {
+	case e.status != 0 && e.code != "":
+		text = fmt.Sprintf("%s (status %d)", e.code, e.status)
+	case e.status != 0:
+		text = fmt.Sprintf("status %d", e.status)
+	case e.code != "":
+		text = e.code
 	}
 	if e.op == "" {
 		return fmt.Sprintf("store %s %s", e.store, text)
@@ -105,7 +110,7 @@ func (e *Error) counts() bool {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return true
 	}
-	return e.status >= 500
+	return e.status < http.StatusBadRequest || e.status >= http.StatusInternalServerError
 }
 
 // clean makes a text that a store may have written safe to print: at most most bytes of printable

@@ -53,12 +53,12 @@ func openFile(s *Store, u *url.URL, c Config) (backend, error) {
 	}
 	d := &directory{store: s, root: root}
 	if err := root.Mkdir(incoming, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		root.Close()
+		_ = root.Close()
 		return nil, err
 	}
 	if canLock { // else a leftover cannot be distinguished from a file that another process writes
 		if _, err := d.clean(context.Background(), "", time.Time{}); err != nil {
-			root.Close()
+			_ = root.Close()
 			return nil, err
 		}
 	}
@@ -67,7 +67,7 @@ func openFile(s *Store, u *url.URL, c Config) (backend, error) {
 
 func (d *directory) namesLate() bool { return true }
 func (d *directory) maxSize() int64  { return math.MaxInt64 }
-func (d *directory) close()          { d.root.Close() }
+func (d *directory) close()          { _ = d.root.Close() }
 
 func (d *directory) fail(op string, err error) error {
 	d.store.countError()
@@ -98,7 +98,7 @@ func (d *directory) create() (string, *os.File, error) {
 		if !errors.Is(lock(file), errLocked) && d.is(name, file) {
 			return name, file, nil
 		}
-		file.Close()
+		_ = file.Close() // it is empty
 	}
 }
 
@@ -119,7 +119,7 @@ func (d *directory) clean(ctx context.Context, _ string, before time.Time) (n in
 	if err != nil {
 		return 0, d.fail("list files", err)
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	for ctx.Err() == nil {
 		names, err := dir.Readdirnames(cleanMost)
 		for _, name := range names {
@@ -144,7 +144,7 @@ func (d *directory) remove(name string, before time.Time) bool {
 	if err != nil {
 		return false
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	err = lock(file)
 	ours := err == nil || !before.IsZero() && !errors.Is(err, errLocked)
 	return ours && d.root.Remove(name) == nil
@@ -190,7 +190,7 @@ func (d *directory) sync(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return f.Sync()
 }
 
@@ -267,5 +267,5 @@ func (f *fileSink) discard(context.Context) {
 	if f.name != "" {
 		_ = f.directory.root.Remove(f.name) // Clean removes what is left
 	}
-	f.file.Close()
+	_ = f.file.Close() // it is synced or removed
 }

@@ -37,7 +37,7 @@ type Stored struct {
 // the cause of the context of [Store.Begin].
 type Upload struct {
 	store  *Store
-	ctx    context.Context //nolint:containedctx // it bounds every request of the upload
+	ctx    context.Context // bounds every request
 	object Object
 	sink   sink
 	memory *budget.Lease

@@ -36,9 +36,10 @@ type crawl struct {
 	dir      string // outcomes and bodies
 	db       *sql.DB
 	services []*process
-	urls     int // number of URLs put
-	finals   int // pages that two URLs lead to
-	workers  int // number of workers started
+	urls     int       // number of URLs put
+	finals   int       // pages that two URLs lead to
+	workers  int       // number of workers started
+	started  time.Time // when the first of them was
 }
 
 // newCrawl starts an origin and n services. put creates the database.
@@ -120,7 +121,9 @@ func (c *crawl) slow(hosts int, ms string) {
 // worker starts a worker, w1 and so on, with outcomes and bodies in the crawl's folder.
 func (c *crawl) worker(flags ...string) *process {
 	c.Helper()
-	c.workers++
+	if c.workers++; c.workers == 1 {
+		c.started = time.Now()
+	}
 	name := fmt.Sprintf("w%d", c.workers)
 	args := []string{"run", "--db", c.dsn, "--name", name, "--delay", delay.String(), "--log-level", "info",
 		"--outcomes", filepath.Join(c.dir, name+".jsonl"), "--bodies", filepath.Join(c.dir, "bodies"),

@@ -26,7 +26,6 @@ func TestDiskFull(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // the processes have ended by then
 	c := newCrawl(ctx, t, filepath.Join(dir, "frontier.db"), 1)
 	c.put(60, 1200, 300)
-	started := time.Now()
 	const open = 16
 	w := c.worker("--open", "16", "--bodies", filepath.Join(dir, "bodies"))
 	c.requests(600)
@@ -44,7 +43,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.finished(w)
-	took := time.Since(started)
+	took := time.Since(c.started)
 	c.complete()
 	c.polite()
 	t.Logf("%d URLs in %.1f s: %d requests, %d of them while the disk was full; %d lines of outcomes, %d bodies", c.urls, took.Seconds(),

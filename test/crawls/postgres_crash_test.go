@@ -17,7 +17,6 @@ func TestCrashes(t *testing.T) {
 	c := newCrawl(ctx, t, server.dsn(), 2)
 	pages := sized(6000, 3000)
 	c.put(120, pages, pages/2)
-	started := time.Now()
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()
 	c.requests(pages * 2 / 3)
 	held := 0
@@ -46,7 +45,7 @@ func TestCrashes(t *testing.T) {
 	asked := c.site.Count() - down
 	server.start(ctx)
 	c.finished(w1, w3)
-	took := time.Since(started)
+	took := time.Since(c.started)
 	c.complete()
 	c.polite()
 	server.logged()

@@ -65,7 +65,7 @@ func (p *process) end() {
 		}
 	}
 	if p.Failed() && !strings.HasPrefix(p.name, "fetchd") { // fetchd logs a line for each fetch
-		p.Logf("the end of the log of %s (%v):\n%s", p.name, p.State, last(text, 30))
+		p.Logf("the end of the log of %s (%v):\n%s", p.name, p.State, last(text, 10))
 	}
 }
 

@@ -14,7 +14,6 @@ func TestServicesKilled(t *testing.T) {
 	ctx := long(t)
 	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 2)
 	c.put(60, 1200, 400)
-	started := time.Now()
 	w1, w2 := c.worker(), c.worker()
 	c.requests(1000)
 	for _, s := range c.services {
@@ -29,7 +28,7 @@ func TestServicesKilled(t *testing.T) {
 		c.service(strings.TrimPrefix(s.name, "fetchd at "))
 	}
 	c.finished(w1, w2)
-	took := time.Since(started)
+	took := time.Since(c.started)
 	c.complete()
 	c.polite()
 	if n := c.count(`SELECT count(*) FROM urls WHERE crash_count > 2`); n != 0 {

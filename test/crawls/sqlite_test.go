@@ -20,7 +20,6 @@ func TestStopped(t *testing.T) {
 	ctx := long(t)
 	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 2)
 	c.put(60, 1200, 400)
-	started := time.Now()
 	w1, w2, w3 := c.worker(), c.worker(), c.worker()
 	held := c.stop(w1, "w1")
 	rig.Until(ctx, t, "another worker has claimed the URLs of the stopped one", func() bool {
@@ -33,7 +32,7 @@ func TestStopped(t *testing.T) {
 	if log := w1.text(); !strings.Contains(log, " stale") && !strings.Contains(log, " lost") {
 		t.Errorf("w1 logs neither a stale outcome nor a lost one")
 	}
-	took := time.Since(started)
+	took := time.Since(c.started)
 	c.complete()
 	c.polite()
 	if crashed := c.count(`SELECT sum(crash_count) FROM urls`); crashed != held {

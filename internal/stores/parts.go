@@ -1,0 +1,86 @@
+package stores
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"fetchd/internal/budget"
+)
+
+const (
+	pieceSize = 64 << 10
+	partSize  = 5 << 20 // the smallest part that S3 accepts, except for the last one
+)
+
+type piece [pieceSize]byte
+
+// pieces are reused, because each part needs up to 80 of them. A piece in the pool is not charged:
+// the next two garbage collections free it.
+var pieces = sync.Pool{New: func() any { return new(piece) }}
+
+// part is the part of an object that is written or sent. It holds as many pieces as it has bytes.
+// It is an io.ReadSeeker of what was written.
+type part struct {
+	memory *budget.Lease
+	pieces []*piece
+	size   int
+	read   int // offset of the next Read
+}
+
+// Write adds as much of p as the part takes. Each piece is charged before it is held. The error is
+// [budget.ErrRefused].
+func (b *part) Write(p []byte) (n int, err error) {
+	for n < len(p) && b.size < partSize {
+		if b.size == len(b.pieces)*pieceSize {
+			if !b.memory.Grow(budget.Body, pieceSize) {
+				return n, budget.ErrRefused
+			}
+			free, _ := pieces.Get().(*piece)
+			b.pieces = append(b.pieces, free)
+		}
+		m := copy(b.pieces[b.size/pieceSize][b.size%pieceSize:], p[n:])
+		n += m
+		b.size += m
+	}
+	return n, nil
+}
+
+// Read implements io.Reader.
+func (b *part) Read(p []byte) (n int, err error) {
+	for n < len(p) && b.read < b.size {
+		at := b.read / pieceSize
+		m := copy(p[n:], b.pieces[at][b.read%pieceSize:min(pieceSize, b.size-at*pieceSize)])
+		n += m
+		b.read += m
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// Seek implements io.Seeker.
+func (b *part) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += int64(b.read)
+	case io.SeekEnd:
+		offset += int64(b.size)
+	}
+	if offset < 0 || offset > int64(b.size) {
+		return 0, errors.New("seek outside of the part")
+	}
+	b.read = int(offset)
+	return offset, nil
+}
+
+// reset drops what was written.
+func (b *part) reset() {
+	for i, free := range b.pieces {
+		pieces.Put(free)
+		b.pieces[i] = nil
+	}
+	b.memory.Shrink(budget.Body, int64(len(b.pieces))*pieceSize)
+	b.pieces, b.size, b.read = b.pieces[:0], 0, 0
+}
