@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"mime"
 	"net"
 	"net/url"
@@ -20,7 +19,6 @@ import (
 	"fetchd/frontier/bodies"
 	"fetchd/internal/cli"
 	"fetchd/internal/stores"
-	"fetchd/internal/stores/storesfile"
 )
 
 const (
@@ -33,6 +31,7 @@ const (
 	leaseReserve = 10 * time.Second
 	// probeTime limits the check whether bodies can be stored.
 	probeTime = 30 * time.Second
+	closeTime = 10 * time.Second
 	// otherPlace is what to do if they cannot.
 	otherPlace = "give a directory or a store that you can write to"
 )
@@ -128,11 +127,11 @@ func isMediaType(s string) bool {
 func (c *runCmd) checkResults(a *app) error {
 	switch {
 	case c.Bodies == "" && slices.Contains(a.given, "bodies"):
-		return cli.UsageError("--bodies", "is empty: give a directory, or a store of --stores, or remove it")
-	case c.Stores == "" && slices.Contains(a.given, "stores"):
-		return cli.UsageError("--stores", "is empty: give a file, or remove it")
+		return cli.UsageError("--bodies", "is empty: give a directory, or a store of --stores-file, or remove it")
+	case c.Stores == "" && slices.Contains(a.given, "stores-file"):
+		return cli.UsageError("--stores-file", "is empty: give a file, or remove it")
 	case c.Stores != "" && c.Bodies == "":
-		return cli.UsageError("--stores", "is used by --bodies only: name a store with --bodies, or remove it")
+		return cli.UsageError("--stores-file", "is used by --bodies only: name a store with --bodies, or remove it")
 	case c.Outcomes == "" && slices.Contains(a.given, "outcomes"):
 		return cli.UsageError("--outcomes", "is empty: give a file, or - for standard output, or remove it")
 	}
@@ -162,66 +161,74 @@ func (c services) check(a *app) error {
 }
 
 // openBodies opens the place for bodies. It stores the empty body there, so that an error is
-// reported before anything is fetched.
-func (c *runCmd) openBodies(ctx context.Context) (*bodies.Store, error) {
-	place, err := c.place()
+// reported before anything is fetched. The caller calls stop.
+func (c *runCmd) openBodies(ctx context.Context) (_ *bodies.Store, stop func(), err error) {
+	place, stop, err := c.place()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	name := c.Bodies
-	if strings.Contains(name, "://") { // the query of a URL may contain secrets
-		name, _, _ = strings.Cut(name, "?")
-	}
-	b, err := bodies.Open(name, place)
-	if err != nil {
-		return nil, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
-	}
-	if b.MaxBytes() < c.MaxBody {
-		_ = b.Close() // it has no content yet
-		return nil, cli.UsageError("--max-body-bytes", fmt.Sprintf("%d is more than the store accepts: give at most its limit, %d", c.MaxBody, b.MaxBytes()))
+	if most := place.MaxObjectBytes(); most < c.MaxBody {
+		stop()
+		return nil, nil, cli.UsageError("--max-body-bytes", fmt.Sprintf("%d is more than the store accepts: give at most its limit, %d", c.MaxBody, most))
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	empty := sha256.Sum256(nil)
+	b := bodies.New(place)
 	body := b.New(ctx)
 	defer body.Drop()
+	empty := sha256.Sum256(nil)
 	if err := body.Commit(hex.EncodeToString(empty[:]), nil); err != nil {
-		_ = b.Close() // it has no content yet
-		return nil, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
+		stop()
+		return nil, nil, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
 	}
-	return b, nil
+	return b, stop, nil
 }
 
-// place returns where --bodies leads.
-func (c *runCmd) place() (stores.Config, error) {
+// place opens the place of --bodies. stop waits until nothing is left of bodies that were dropped.
+func (c *runCmd) place() (_ *stores.Store, stop func(), err error) {
+	closing := func(closePlace func(context.Context) error) func() {
+		return func() {
+			ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+			defer cancel()
+			_ = closePlace(ctx) // every body was stored completely before
+		}
+	}
 	if c.Stores == "" {
-		return directory(c.Bodies)
+		at, err := directory(c.Bodies)
+		if err != nil {
+			return nil, nil, err
+		}
+		s, err := stores.Open("bodies", stores.Config{URL: at})
+		if err != nil {
+			return nil, nil, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
+		}
+		return s, closing(s.Close), nil
 	}
-	entries, err := storesfile.Read(c.Stores)
+	set, err := stores.ReadFile(c.Stores, new(stores.Set))
 	if err != nil {
-		return stores.Config{}, cli.UsageError("--stores", fmt.Sprint(err))
+		return nil, nil, cli.UsageError("--stores-file", fmt.Sprint(err))
 	}
-	entry, ok := entries[c.Bodies]
-	if !ok {
-		return stores.Config{}, cli.UsageError("--bodies", fmt.Sprintf("%.80q is not a store of %s: give one of %q, or remove --stores to give a directory",
-			c.Bodies, c.Stores, slices.Sorted(maps.Keys(entries))))
+	s, _ := set.Get(c.Bodies) // callers are those of a fetchd
+	if s == nil {
+		closing(set.Close)()
+		return nil, nil, cli.UsageError("--bodies", fmt.Sprintf("%.80q is not a store of %s: name one of that file, or remove --stores-file to give a directory", c.Bodies, c.Stores))
 	}
-	return entry.Config, nil
+	return s, closing(set.Close), nil
 }
 
-// directory returns the store of a path or of a URL file:///DIR.
-func directory(place string) (stores.Config, error) {
+// directory returns the URL of a path, or a URL file:///DIR as it is.
+func directory(place string) (string, error) {
 	if scheme, _, ok := strings.Cut(place, "://"); ok {
 		if scheme != "file" {
-			return stores.Config{}, cli.UsageError("--bodies", "a place with credentials must be in a file: give its name here, and the file with --stores")
+			return "", cli.UsageError("--bodies", "a place with credentials must be in a file: give its name here, and the file with --stores-file")
 		}
-		return stores.Config{URL: place}, nil
+		return place, nil
 	}
 	dir, err := filepath.Abs(place)
 	if err != nil {
-		return stores.Config{}, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
+		return "", cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
 	}
-	return stores.Config{URL: (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(dir), "/")}).String()}, nil
+	return (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(dir), "/")}).String(), nil
 }
 
 func valueOr(n *int, otherwise int) int {

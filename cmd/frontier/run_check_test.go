@@ -50,9 +50,9 @@ func TestRefused(t *testing.T) {
 		{"any and another", []string{"--accept", "any,text/html"}, `--accept: "any" accepts all media types: use it alone, or remove it`},
 		{"too many media types", []string{"--accept", many}, `--accept: has 65 media types: give at most 64, or "any"`},
 		{"an address without a port", []string{"--metrics-addr", "localhost"}, `--metrics-addr: "localhost" is not HOST:PORT: give an address such as 127.0.0.1:9100, or :9100 for all addresses`},
-		{"no place for bodies", []string{"--bodies", ""}, "--bodies: is empty: give a directory, or a store of --stores, or remove it"},
-		{"no file of stores", []string{"--bodies", "a", "--stores", ""}, "--stores: is empty: give a file, or remove it"},
-		{"stores for no bodies", []string{"--stores", "file"}, "--stores: is used by --bodies only"},
+		{"no place for bodies", []string{"--bodies", ""}, "--bodies: is empty: give a directory, or a store of --stores-file, or remove it"},
+		{"no file of stores", []string{"--bodies", "a", "--stores-file", ""}, "--stores-file: is empty: give a file, or remove it"},
+		{"stores for no bodies", []string{"--stores-file", "file"}, "--stores-file: is used by --bodies only"},
 		{"no file for outcomes", []string{"--outcomes="}, "--outcomes: is empty: give a file, or - for standard output, or remove it"},
 		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is not a rule: use CLASS=ACTION, such as forbidden=abort-host`},
 		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: unknown error class "forbiddenn"; did you mean forbidden?`},
@@ -114,7 +114,7 @@ func checkRefused(t *testing.T, env map[string]string, told string, args ...stri
 	if len(args) == 0 || !strings.Contains(strings.Join(args, " "), "--demo") {
 		all = append(all, "--db", filepath.Join(dir, "no.db"))
 	}
-	if !strings.Contains(strings.Join(args, " "), "--demo") && !strings.Contains(strings.Join(args, " "), "--bodies") && !slices.Contains(args, "--stores") {
+	if !strings.Contains(strings.Join(args, " "), "--demo") && !strings.Contains(strings.Join(args, " "), "--bodies") && !slices.Contains(args, "--stores-file") {
 		all = append(all, "--outcomes", filepath.Join(dir, "outcomes"), "--bodies", filepath.Join(dir, "pages"))
 	}
 	got := runWith(t.Context(), strings.NewReader(""), env, append(all, args...)...)

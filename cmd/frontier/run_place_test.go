@@ -1,83 +1,61 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
-
-	"fetchd/internal/cli"
-	"fetchd/internal/stores"
 )
 
-// TestPlace checks where the values of --bodies and --stores lead.
+// TestPlace checks where the values of --bodies and --stores-file lead.
 func TestPlace(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
-	file := filepath.Join(dir, "stores.yaml")
-	text := `stores: {archive: {url: "s3://b?region=r", access_key_id: id, secret_access_key: hunter2}, local: {url: "file:///var/bodies", prefix: p}}`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	t.Chdir(dir)
+	write := func(name, text string) {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	bad := filepath.Join(dir, "bad.yaml")
-	if err := os.WriteFile(bad, []byte("stores: {a: {key: hunter2}}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	working, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	write("stores.yaml", `stores: {archive: {url: "s3://bucket?region=r", access-key-id: id, secret-access-key: hunter2}, local: {url: "file://`+dir+`/local", prefix: p}}`)
+	write("small.yaml", `stores: {small: {url: "file://`+dir+`/small", max-object-bytes: 1000}}`)
+	write("bad.yaml", "stores: {a: {key: hunter2}}")
+	const most = 16 << 20
 	for _, tt := range []struct {
 		name, bodies, stores string
-		want                 stores.Config
+		most                 int64
+		there                string // the directory of the bodies
 		fault                string
 	}{
-		{"a path", "/var/a b", "", stores.Config{URL: "file:///var/a%20b"}, ""},
-		{"a relative path", "pages", "", stores.Config{URL: "file://" + working + "/pages"}, ""},
-		{"a URL", "file:///var/bodies", "", stores.Config{URL: "file:///var/bodies"}, ""},
-		{"a bucket without a file", "s3://b?region=r", "", stores.Config{}, "--bodies: a place with credentials must be in a file"},
-		{"another scheme", "mem://", "", stores.Config{}, "--bodies: a place with credentials must be in a file"},
-		{"a bucket", "archive", file, stores.Config{URL: "s3://b?region=r", AccessKeyID: "id", SecretAccessKey: "hunter2"}, ""},
-		{"a directory of the file", "local", file, stores.Config{URL: "file:///var/bodies", Prefix: "p"}, ""},
-		{"no store of the file", "pages", file, stores.Config{}, `--bodies: "pages" is not a store of ` + file + `: give one of ["archive" "local"]`},
-		{"no file", "archive", filepath.Join(dir, "no"), stores.Config{}, "--stores: open " + filepath.Join(dir, "no")},
-		{"a file that is not usable", "a", bad, stores.Config{}, "--stores: " + bad + ": line 1: not usable"},
+		{"a path", filepath.Join(dir, "a b?c%d"), "", most, "a b?c%d", ""},
+		{"a relative path", "pages", "", most, "pages", ""},
+		{"a URL", "file://" + dir + "/url", "", most, "url", ""},
+		{"a bucket without a file", "s3://bucket?region=r", "", most, "", "--bodies: a place with credentials must be in a file"},
+		{"another scheme", "mem://", "", most, "", "--bodies: a place with credentials must be in a file"},
+		{"a directory of the file", "local", "stores.yaml", most, "local/p", ""},
+		{"no store of the file", "pages", "stores.yaml", most, "", `--bodies: "pages" is not a store of stores.yaml: name one`},
+		{"no file", "archive", "no.yaml", most, "", "--stores-file: no.yaml: "},
+		{"a file that is not usable", "a", "bad.yaml", most, "", "--stores-file: bad.yaml: line 1: not usable"},
+		{"a store with a limit", "small", "small.yaml", 1000, "small", ""},
+		// Otherwise a longer body would be fetched again and again.
+		{"a store with a lower limit", "small", "small.yaml", 1001, "", "--max-body-bytes: 1001 is more than the store accepts: give at most its limit, 1000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := (&runCmd{Bodies: tt.bodies, Stores: tt.stores}).place()
-			if tt.fault == "" {
-				if err != nil || !reflect.DeepEqual(got, tt.want) {
-					t.Errorf("place = %+v, %v; want %+v", got, err, tt.want)
+			_, stop, err := (&runCmd{Bodies: tt.bodies, Stores: tt.stores, MaxBody: tt.most}).openBodies(t.Context())
+			if tt.fault != "" {
+				if text := fmt.Sprint(err); err == nil || !strings.HasPrefix(text, tt.fault) || strings.Contains(text, "hunter2") {
+					t.Errorf("openBodies = %v; want an error with %q", err, tt.fault)
 				}
 				return
 			}
-			if e, ok := errors.AsType[*cli.Error](err); !ok || !strings.Contains(fmt.Sprint(e), tt.fault) || strings.Contains(fmt.Sprint(e), "hunter2") {
-				t.Errorf("place = %+v, %v; want an error with %q", got, err, tt.fault)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			const empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+			if _, err := os.Stat(filepath.Join(tt.there, bodyName(empty))); err != nil {
+				t.Errorf("the empty body is not there: %v", err)
 			}
 		})
-	}
-}
-
-// TestPlaceTooSmall checks that a store whose limit is below --max-body-bytes is rejected. Otherwise
-// a longer body would be fetched again and again.
-func TestPlaceTooSmall(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "stores.yaml")
-	if err := os.WriteFile(file, []byte(fmt.Sprintf(`stores: {small: {url: "file://%s", max_object_bytes: 1000}}`, dir)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for most, want := range map[int64]string{1000: "", 1001: "--max-body-bytes: 1001 is more than the store accepts: give at most its limit, 1000"} {
-		b, err := (&runCmd{Bodies: "small", Stores: file, MaxBody: most}).openBodies(t.Context())
-		if want == "" && err == nil {
-			err = b.Close()
-		}
-		if want == "" && err != nil || want != "" && fmt.Sprint(err) != want {
-			t.Errorf("%d bytes: %v, want %q", most, err, want)
-		}
 	}
 }

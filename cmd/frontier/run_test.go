@@ -171,7 +171,7 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	stores := filepath.Join(dir, "stores.yaml")
-	if err := os.WriteFile(stores, []byte(`stores: {bucket: {url: "s3://b?region=r&endpoint=http://127.0.0.1:1&use_path_style=true", access_key_id: id, secret_access_key: secret}}`), 0o600); err != nil {
+	if err := os.WriteFile(stores, []byte(`stores: {bucket: {url: "s3://bucket?region=r&endpoint=http://127.0.0.1:1&use_path_style=true", access-key-id: id, secret-access-key: secret}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -179,10 +179,10 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 		flags []string
 		told  string
 	}{
-		{"bodies to a file", []string{"--bodies", file}, "--bodies: store " + file + ": "},
+		{"bodies to a file", []string{"--bodies", file}, "--bodies: store bodies: "},
 		{"bodies under a file", []string{"--bodies", filepath.Join(file, "pages")}, "give a directory or a store that you can write to"},
-		{"bodies to a URL with parameters", []string{"--bodies", "file://" + dir + "?secret=1"}, "--bodies: store file://" + dir + ": "},
-		{"bodies to a bucket that is not there", []string{"--bodies", "bucket", "--stores", stores}, "--bodies: store bucket: "},
+		{"bodies to a URL with parameters", []string{"--bodies", "file://" + dir + "?secret=1"}, "--bodies: store bodies: the URL must be"},
+		{"bodies to a bucket that is not there", []string{"--bodies", "bucket", "--stores-file", stores}, "--bodies: store bucket: "},
 		{"outcomes to a folder", []string{"--outcomes", dir}, "write: open " + dir + ": is a directory"},
 		{"outcomes to a folder that is not there", []string{"--outcomes", filepath.Join(dir, "no", "file")}, "no such file or directory"},
 	} {

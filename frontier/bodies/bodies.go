@@ -8,17 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"fetchd/frontier"
 	"fetchd/internal/stores"
 )
 
-const (
-	// maxUploads is how many uploads to a bucket may hold a part in memory, 5 MiB each.
-	maxUploads = 32
-	closeTime  = 10 * time.Second
-)
+// maxUploads is how many uploads to a bucket may hold a part in memory, 5 MiB each.
+const maxUploads = 32
 
 // Store stores bodies in one place. It is safe for concurrent use.
 type Store struct {
@@ -28,21 +24,14 @@ type Store struct {
 
 var _ frontier.Bodies = (*Store)(nil)
 
-// Open opens a place. It makes no request. The caller closes the store.
-func Open(name string, c stores.Config) (*Store, error) {
-	place, err := stores.Open(name, c)
-	if err != nil {
-		return nil, err
-	}
+// New returns a store of bodies in a place, which the caller closes.
+func New(place *stores.Store) *Store {
 	s := &Store{place: place}
 	if place.Check("", "") != nil { // it must know the digest before the upload begins
 		s.slots = make(chan struct{}, maxUploads)
 	}
-	return s, nil
+	return s
 }
-
-// MaxBytes returns the size of the largest body that the place accepts.
-func (s *Store) MaxBytes() int64 { return s.place.MaxObjectBytes() }
 
 // New implements [frontier.Bodies].
 func (s *Store) New(ctx context.Context) frontier.Body {
@@ -50,13 +39,6 @@ func (s *Store) New(ctx context.Context) frontier.Body {
 		return &spooled{store: s, ctx: ctx}
 	}
 	return &direct{store: s, ctx: ctx}
-}
-
-// Close waits until nothing is left of uploads that were dropped, for at most ten seconds.
-func (s *Store) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
-	defer cancel()
-	return s.place.Close(ctx)
 }
 
 // errNotStart is an error of Truncate. A body starts over at its beginning, because no request has
