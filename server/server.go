@@ -18,6 +18,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/stores"
 	"fetchd/observe"
 )
 
@@ -48,7 +49,7 @@ type Config struct {
 	AuthProviders map[string]AuthProvider
 	// Stores are the stores for bodies that requests may name (spec B8). Nil means none.
 	// [Server.SetStores] replaces them. The server does not close them.
-	Stores map[string]Store
+	Stores *stores.Set
 	// TLS serves both ports with TLS. Nil means plaintext.
 	TLS *tls.Config
 	// Console serves GET / and GET /console/ of the HTTP API. Requests with a Host that does
@@ -152,7 +153,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.service.limits.Store(limits)
 	s.service.providers.Store(&cfg.AuthProviders)
-	s.service.stores.Store(&cfg.Stores)
+	s.service.stores.Store(cmp.Or(cfg.Stores, new(stores.Set)))
 	s.grpc = grpc.NewServer(s.options(&cfg)...)
 	s.web = newWeb(s.service, &cfg, cfg.Observe.Handler())
 	s.grpc.RegisterService(s.description(), s.service)
@@ -163,7 +164,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg.Observe.Serving(s.grpc, observe.Gauges{Fetches: s.service.admission.load, Memory: s.memory,
-		Draining: func() bool { return draining.Err() != nil }, Connections: client.Connections})
+		Draining: func() bool { return draining.Err() != nil }, Connections: client.Connections, Stores: s.service.stores.Load})
 	return s, nil
 }
 
@@ -211,7 +212,7 @@ func (s *Server) SetOrigins(origins map[string]fetch.OriginTLS, providers map[st
 }
 
 // SetStores replaces [Config].Stores. Fetches in flight keep their store.
-func (s *Server) SetStores(known map[string]Store) { s.service.stores.Store(&known) }
+func (s *Server) SetStores(known *stores.Set) { s.service.stores.Store(known) }
 
 // SetLimits changes the limits of fetches that start from now on. An error names the invalid
 // limit, and then no limit is changed.

@@ -12,18 +12,10 @@ import (
 	"fetchd/internal/stores"
 )
 
-// Store is a store for bodies (spec B8). Requests select it by its key in [Config.Stores].
-type Store struct {
-	*stores.Store
-	// Callers are the names of the callers that may use the store, as the [Authenticator]
-	// returns them. If Callers is empty, every caller may use it.
-	Callers []string
-}
-
 // configured is what the operator has configured and requests select by name.
 type configured struct {
 	providers map[string]AuthProvider
-	stores    map[string]Store
+	stores    *stores.Set
 }
 
 // mayUse returns PERMISSION_DENIED if the caller may not use what a valid request names.
@@ -31,14 +23,16 @@ func (c *configured) mayUse(ctx context.Context, in *pb.FetchRequest) error {
 	if name := in.GetAuthProvider(); name != "" && !permits(ctx, c.providers[name].Callers) {
 		return status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
 	}
-	if name := in.GetBodyPolicy().GetStore(); name != "" && !permits(ctx, c.stores[name].Callers) {
-		return status.Errorf(codes.PermissionDenied, "this caller may not use the store %q", name)
+	if name := in.GetBodyPolicy().GetStore(); name != "" {
+		if _, callers := c.stores.Get(name); !permits(ctx, callers) {
+			return status.Errorf(codes.PermissionDenied, "this caller may not use the store %q", name)
+		}
 	}
 	return nil
 }
 
 // store reads the fields of delivery STORE. It is called when the others are read.
-func (c *conversion) store(known map[string]Store) {
+func (c *conversion) store(known *stores.Set) {
 	p := c.in.GetBodyPolicy()
 	if c.out.Delivery != fetch.Store {
 		for field, value := range map[string]string{"store": p.GetStore(), "key": p.GetKey()} {
@@ -59,12 +53,12 @@ func (c *conversion) store(known map[string]Store) {
 		c.add("body_policy.recovery", "is none with delivery store: a retry continues the object or starts it again, leave it out")
 	}
 	c.out.Recovery = fetch.Restart
-	s, ok := known[p.GetStore()]
+	s, _ := known.Get(p.GetStore())
 	switch {
 	case p.GetStore() == "":
 		c.add("body_policy.store", "is empty: give the name of a store that the operator configured")
 		return
-	case !ok:
+	case s == nil:
 		c.add("body_policy.store", "is %.60q, which is not configured on this server: give the name of a configured store", p.GetStore())
 		return
 	}
@@ -77,7 +71,7 @@ func (c *conversion) store(known map[string]Store) {
 		}
 		c.out.MaxBodyBytes, c.out.SetBy.MaxBodyBytes = most, fetch.ByStore
 	}
-	c.out.Destination = &destination{s.Store, p.GetKey(), c.out.Integrity.SHA256}
+	c.out.Destination = &destination{s, p.GetKey(), c.out.Integrity.SHA256}
 }
 
 // destination is a place in a store, for package fetch.

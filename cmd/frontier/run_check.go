@@ -6,8 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"mime"
 	"net"
+	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,12 +19,14 @@ import (
 
 	"fetchd/frontier/bodies"
 	"fetchd/internal/cli"
+	"fetchd/internal/stores"
+	"fetchd/internal/stores/storesfile"
 )
 
 const (
 	maxOpen       = 100_000
-	maxAttempts   = 11 // limit of fetchd: spec §2
-	maxBody       = 1 << 20
+	maxAttempts   = 11      // limit of fetchd: spec §2
+	maxBody       = 1 << 40 // limit of fetchd: spec §12
 	maxRedirects  = 20
 	maxMediaTypes = 64
 	// leaseReserve is how much longer than a fetch a worker needs a lease.
@@ -29,7 +34,7 @@ const (
 	// probeTime limits the check whether bodies can be stored.
 	probeTime = 30 * time.Second
 	// otherPlace is what to do if they cannot.
-	otherPlace = "give a directory or a bucket that you can write to"
+	otherPlace = "give a directory or a store that you can write to"
 )
 
 // demoFlags are the flags that --demo accepts.
@@ -123,7 +128,11 @@ func isMediaType(s string) bool {
 func (c *runCmd) checkResults(a *app) error {
 	switch {
 	case c.Bodies == "" && slices.Contains(a.given, "bodies"):
-		return cli.UsageError("--bodies", "is empty: give a directory or a bucket such as s3://NAME, or remove it")
+		return cli.UsageError("--bodies", "is empty: give a directory, or a store of --stores, or remove it")
+	case c.Stores == "" && slices.Contains(a.given, "stores"):
+		return cli.UsageError("--stores", "is empty: give a file, or remove it")
+	case c.Stores != "" && c.Bodies == "":
+		return cli.UsageError("--stores", "is used by --bodies only: name a store with --bodies, or remove it")
 	case c.Outcomes == "" && slices.Contains(a.given, "outcomes"):
 		return cli.UsageError("--outcomes", "is empty: give a file, or - for standard output, or remove it")
 	}
@@ -131,9 +140,6 @@ func (c *runCmd) checkResults(a *app) error {
 		if _, port, err := net.SplitHostPort(c.Metrics); err != nil || port == "" {
 			return cli.UsageError("--metrics-addr", fmt.Sprintf("%.80q is not HOST:PORT: give an address such as 127.0.0.1:9100, or :9100 for all addresses", c.Metrics))
 		}
-	}
-	if strings.HasPrefix(c.Bodies, "mem:") {
-		return cli.UsageError("--bodies", "mem:// is lost when the run ends: give a directory or a bucket such as s3://NAME")
 	}
 	return nil
 }
@@ -158,19 +164,64 @@ func (c services) check(a *app) error {
 // openBodies opens the place for bodies. It stores the empty body there, so that an error is
 // reported before anything is fetched.
 func (c *runCmd) openBodies(ctx context.Context) (*bodies.Store, error) {
-	b, err := bodies.Open(ctx, c.Bodies)
+	place, err := c.place()
+	if err != nil {
+		return nil, err
+	}
+	name := c.Bodies
+	if strings.Contains(name, "://") { // the query of a URL may contain secrets
+		name, _, _ = strings.Cut(name, "?")
+	}
+	b, err := bodies.Open(name, place)
 	if err != nil {
 		return nil, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
+	}
+	if b.MaxBytes() < c.MaxBody {
+		_ = b.Close() // it has no content yet
+		return nil, cli.UsageError("--max-body-bytes", fmt.Sprintf("%d is more than the store accepts: give at most its limit, %d", c.MaxBody, b.MaxBytes()))
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	empty := sha256.Sum256(nil)
-	if err := b.Keep(ctx, hex.EncodeToString(empty[:]), nil); err != nil {
+	body := b.New(ctx)
+	defer body.Drop()
+	if err := body.Commit(hex.EncodeToString(empty[:]), nil); err != nil {
 		_ = b.Close() // it has no content yet
-		place, _, _ := strings.Cut(c.Bodies, "?")
-		return nil, cli.OutputError(fmt.Errorf("--bodies: %s: %w: %s", place, err, otherPlace))
+		return nil, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
 	}
 	return b, nil
+}
+
+// place returns where --bodies leads.
+func (c *runCmd) place() (stores.Config, error) {
+	if c.Stores == "" {
+		return directory(c.Bodies)
+	}
+	entries, err := storesfile.Read(c.Stores)
+	if err != nil {
+		return stores.Config{}, cli.UsageError("--stores", fmt.Sprint(err))
+	}
+	entry, ok := entries[c.Bodies]
+	if !ok {
+		return stores.Config{}, cli.UsageError("--bodies", fmt.Sprintf("%.80q is not a store of %s: give one of %q, or remove --stores to give a directory",
+			c.Bodies, c.Stores, slices.Sorted(maps.Keys(entries))))
+	}
+	return entry.Config, nil
+}
+
+// directory returns the store of a path or of a URL file:///DIR.
+func directory(place string) (stores.Config, error) {
+	if scheme, _, ok := strings.Cut(place, "://"); ok {
+		if scheme != "file" {
+			return stores.Config{}, cli.UsageError("--bodies", "a place with credentials must be in a file: give its name here, and the file with --stores")
+		}
+		return stores.Config{URL: place}, nil
+	}
+	dir, err := filepath.Abs(place)
+	if err != nil {
+		return stores.Config{}, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
+	}
+	return stores.Config{URL: (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(dir), "/")}).String()}, nil
 }
 
 func valueOr(n *int, otherwise int) int {
