@@ -9,13 +9,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"fetchd/client"
 )
 
 const (
 	defaultOpen          = 256
 	defaultLease         = 5 * time.Minute
 	defaultTotalTimeout  = time.Minute
-	defaultMaxBody       = 1 << 20
+	defaultMaxBody       = 16 << 20
+	maxMaxBody           = 1 << 40 // limit of fetchd: spec §12
 	defaultRedirectWait  = 30 * time.Second
 	defaultMaxCrawlDelay = time.Minute
 	defaultDrainTime     = 30 * time.Second
@@ -55,7 +58,7 @@ type Config struct {
 	// Accept lists the wanted media types, such as "text/html". With it, an empty body fails as
 	// empty_body. Empty means any media type, and empty bodies too.
 	Accept []string
-	// MaxBodyBytes is the maximum length of a body, 1 to 1 MiB; zero means 1 MiB. A longer body
+	// MaxBodyBytes is the maximum length of a body, 1 to 1 TiB; zero means 16 MiB. A longer body
 	// fails as body_too_large, or is truncated if TruncateBodies is set.
 	MaxBodyBytes   int64
 	TruncateBodies bool
@@ -77,11 +80,22 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Bodies stores bodies under their digests.
+// Bodies stores bodies under their digests. It is safe for concurrent use.
 type Bodies interface {
-	// Keep stores body completely or not at all. sha256 is its SHA-256 in 64 hexadecimal digits.
-	// Keep is called concurrently, and should be cheap for a body that is already stored.
-	Keep(ctx context.Context, sha256 string, body []byte) error
+	// New returns an empty body, which costs nothing before its first Write. The end of ctx
+	// interrupts its methods.
+	New(ctx context.Context) Body
+}
+
+// Body is a body that is being stored. Its methods are not called concurrently.
+type Body interface {
+	// Write must not wait for long: it stalls other fetches.
+	client.BodyWriter
+	// Commit appends last and stores the body completely or not at all. sha256 is the SHA-256 of
+	// the whole body in 64 hexadecimal digits.
+	Commit(sha256 string, last []byte) error
+	// Drop removes what was written and not committed. It is always called, last.
+	Drop()
 }
 
 // withDefaults returns c with defaults for zero fields, or an error about invalid ones.
@@ -124,7 +138,7 @@ func (c *Config) check() error {
 	}
 	fault(c.Open < 0, "Open is %d: use 1 or more", c.Open)
 	fault(c.MaxAttempts < 0 || c.MaxAttempts > 11, "MaxAttempts is %d: use 1 to 11", c.MaxAttempts)
-	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > defaultMaxBody, "MaxBodyBytes is %d: use 1 to %d", c.MaxBodyBytes, defaultMaxBody)
+	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > maxMaxBody, "MaxBodyBytes is %d: use 1 to %d", c.MaxBodyBytes, int64(maxMaxBody))
 	fault(c.Lease <= c.TotalTimeout+leaseReserve, "Lease is %v: it must be more than TotalTimeout (%v) and %v", c.Lease, c.TotalTimeout, leaseReserve)
 	if err := c.Policy.check(); err != nil {
 		errs = append(errs, fmt.Errorf("frontier: Policy: %w", err))

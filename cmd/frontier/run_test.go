@@ -170,15 +170,19 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	stores := filepath.Join(dir, "stores.yaml")
+	if err := os.WriteFile(stores, []byte(`stores: {bucket: {url: "s3://bucket?region=r&endpoint=http://127.0.0.1:1&use_path_style=true", access-key-id: id, secret-access-key: secret}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name  string
 		flags []string
 		told  string
 	}{
-		{"bodies to a file", []string{"--bodies", file}, "--bodies: open " + file + " for bodies: "},
-		{"bodies under a file", []string{"--bodies", filepath.Join(file, "pages")}, "give a directory or a bucket that you can write to"},
-		{"bodies to a bucket of another kind", []string{"--bodies", "gopher://b?secret=1"}, "--bodies: open gopher://b?… for bodies: "},
-		{"bodies to a bucket that is not there", []string{"--bodies", "file://" + filepath.Join(dir, "no")}, "--bodies: "},
+		{"bodies to a file", []string{"--bodies", file}, "--bodies: store bodies: "},
+		{"bodies under a file", []string{"--bodies", filepath.Join(file, "pages")}, "give a directory or a store that you can write to"},
+		{"bodies to a URL with parameters", []string{"--bodies", "file://" + dir + "?secret=1"}, "--bodies: store bodies: the URL must be"},
+		{"bodies to a bucket that is not there", []string{"--bodies", "bucket", "--stores-file", stores}, "--bodies: store bucket: "},
 		{"outcomes to a folder", []string{"--outcomes", dir}, "write: open " + dir + ": is a directory"},
 		{"outcomes to a folder that is not there", []string{"--outcomes", filepath.Join(dir, "no", "file")}, "no such file or directory"},
 	} {
