@@ -99,9 +99,6 @@ func (a *attempt) callerText(phase classify.Phase, err error) string {
 	if limit, ok := errors.AsType[*TimeoutError](err); ok {
 		return fmt.Sprint(limit)
 	}
-	if known, ok := errors.AsType[StoreError](err); ok {
-		return known.Detail()
-	}
 	if _, staged := errors.AsType[*fault.PhaseError](err); a.run.client.hasProxy && (staged || phase <= classify.PhaseConnect) {
 		return "" // it is about the proxy, or from it
 	}

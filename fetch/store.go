@@ -150,7 +150,8 @@ func (o *output) storeError(err error) error {
 		return fault.OutOfMemory
 	}
 	o.a.noteError(classify.StoreFailure, classify.PhaseTransfer, err, nil)
-	_, reason := storeText(err)
+	shown, reason := storeText(err)
+	o.a.note.callerText = printable(shown, MaxDetailBytes)
 	return fault.New(classify.StoreFailure, classify.NoPhase, reason)
 }
 

@@ -154,7 +154,7 @@ func (s *service) quiet(ctx context.Context) (last map[string]float64, err error
 		return last, fmt.Errorf("the service has no metric %s, so that what is charged cannot be checked", memoryBytes)
 	}
 	// net/http holds a closed HTTP/2 connection for five seconds, which is charged as long.
-	return last, read(6*time.Second, memoryBytes)
+	return last, read(10*time.Second, memoryBytes)
 }
 
 // String formats the counts.
