@@ -32,6 +32,7 @@ const (
 
 	requestLimit = 30 * time.Second
 	abortLimit   = 5 * time.Second
+	abortPause   = time.Second
 	maxTries     = 3
 	firstWait    = 200 * time.Millisecond // doubled before each further try
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -86,6 +87,15 @@ func (s *server) start(ctx context.Context) {
 		}
 		return err == nil
 	})
+}
+
+// entry returns a store at the server, without a link between them.
+func (s *server) entry(prefix string) entry {
+	return entry{
+		URL:         fmt.Sprintf("s3://%s?endpoint=http://%s&region=%s&use_path_style=true", bucket, s.address, region),
+		Prefix:      prefix,
+		AccessKeyID: accessKey, SecretAccessKey: secretKey,
+	}
 }
 
 // stop kills the server, so that connections to it are refused.

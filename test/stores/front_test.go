@@ -5,14 +5,16 @@ package stores
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +28,7 @@ import (
 type front struct {
 	address string
 	server  string
+	late    atomic.Int64 // faults in the body of a request that came after the body
 
 	mu    sync.Mutex
 	lanes map[string]*lane
@@ -37,7 +40,12 @@ var transport = &http.Transport{DisableKeepAlives: true, DisableCompression: tru
 
 func newFront(t *testing.T, s *server) *front {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	// Little is received of a request before the front reads it, so that a fault in a body begins
+	// before the body has arrived.
+	small := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 128<<10) })
+	}}
+	l, err := small.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +82,11 @@ func (f *front) lane(t *testing.T, prefix string) *lane {
 	return l
 }
 
-// entry returns the store of the lane.
-func (l *lane) entry() entry {
-	return entry{
-		URL:         fmt.Sprintf("s3://%s?endpoint=http://%s&region=%s&use_path_style=true", bucket, l.link.Addr(), region),
-		Prefix:      l.prefix + "/",
-		AccessKeyID: accessKey, SecretAccessKey: secretKey,
-	}
+// store returns the store of the lane, which is at s.
+func (l *lane) store(s *server) entry {
+	e := s.entry(l.prefix)
+	e.URL = strings.Replace(e.URL, s.address, l.link.Addr().String(), 1)
+	return e
 }
 
 // count counts a request, and returns the fault that it meets, if any.
@@ -180,11 +186,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.fail(fault)
 		return
 	}
-	a := x.forward()
-	if os.Getenv("DBG") != "" {
-		fmt.Println(operation(r), a.status, string(a.body[:min(len(a.body), 200)]))
-	}
-	x.answer(a)
+	x.answer(x.forward())
 }
 
 // exchange is one request.
@@ -265,10 +267,9 @@ func (k kind) stalls() bool {
 // fail commits the fault.
 func (x *exchange) fail(k *fault) {
 	if k.inBody {
-		x.breakLink(k.toxic, func() {
-			// With little bandwidth, what is buffered arrives when the toxic is removed.
-			if _, err := io.Copy(io.Discard, x.request.Body); err == nil && k.toxic.Kind != "bandwidth" {
-				x.lane.Errorf("%s, %s: the whole request has arrived", k.at, k.name)
+		x.breakLink(k.toxic, func(added <-chan struct{}) {
+			if x.readSlowly(added) {
+				x.front.late.Add(1)
 			}
 		})
 		panic(http.ErrAbortHandler)
@@ -289,28 +290,43 @@ func (x *exchange) fail(k *fault) {
 		x.refuse(k.status, k.code)
 		return
 	}
-	x.breakLink(k.toxic, func() {
+	x.breakLink(k.toxic, func(added <-chan struct{}) {
+		<-added
 		x.answer(reply)
 		<-x.request.Context().Done()
 	})
 	panic(http.ErrAbortHandler)
 }
 
-// breakLink adds the toxic until f has returned, and at most for stallTime.
-func (x *exchange) breakLink(toxic faultlink.Toxic, f func()) {
-	x.lane.link.Add(toxic)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		f()
-	}()
-	timer := time.NewTimer(stallTime)
-	defer timer.Stop()
-	select {
-	case <-ended:
-		x.lane.link.Remove()
-	case <-timer.C:
-		x.lane.link.Remove()
-		<-ended
+// readSlowly reads the request, and slowly until the toxic was added, which needs a link on which
+// bytes move. It reports whether the request is complete.
+func (x *exchange) readSlowly(added <-chan struct{}) bool {
+	for {
+		if _, err := io.CopyN(io.Discard, x.request.Body, 16<<10); err != nil {
+			return errors.Is(err, io.EOF)
+		}
+		select {
+		case <-added:
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
+}
+
+// breakLink adds the toxic until f has returned, and at most for stallTime. Then it renews the
+// link.
+func (x *exchange) breakLink(toxic faultlink.Toxic, f func(added <-chan struct{})) {
+	added := make(chan struct{})
+	go func() {
+		defer close(added)
+		x.lane.link.Add(toxic)
+	}()
+	renew := sync.OnceFunc(func() {
+		<-added
+		x.lane.link.Renew()
+		x.lane.link.Prepare(toxic)
+	})
+	timer := time.AfterFunc(stallTime, renew)
+	defer timer.Stop()
+	f(added)
+	renew()
 }

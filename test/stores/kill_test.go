@@ -32,8 +32,8 @@ func newLedger() *ledger {
 	}
 }
 
-// fetch makes a fetch and records it.
-func (l *ledger) fetch(ctx context.Context, p *service, o *site, store, key string, b body, step string) {
+// fetch makes a fetch and records it. It returns the error of the call.
+func (l *ledger) fetch(ctx context.Context, p *service, o *site, store, key string, b body, step string) error {
 	l.mu.Lock()
 	l.bodies[store][key] = b
 	l.mu.Unlock()
@@ -43,6 +43,7 @@ func (l *ledger) fetch(ctx context.Context, p *service, o *site, store, key stri
 		defer l.mu.Unlock()
 		l.success[store] = append(l.success[store], key)
 	}
+	return err
 }
 
 // check compares the visible objects of a store with the ledger.
@@ -73,7 +74,7 @@ func TestKill(t *testing.T) {
 	kills := pick(10, 50)
 	o, s, folder := newSite(t), newServer(ctx, t), directory(t.TempDir())
 	l := newFront(t, s).lane(t, "kill")
-	entries := map[string]entry{"bucket": l.entry(), "folder": {URL: "file://" + string(folder)}}
+	entries := map[string]entry{"bucket": l.store(s), "folder": {URL: "file://" + string(folder)}}
 	stores := writeStores(t, entries)
 	all := newLedger()
 	sizes := []int64{0, 1, 100_000, onePart, 5 << 20, 5<<20 + 1, threeParts, 24 << 20, 64 << 20}
@@ -85,20 +86,17 @@ func TestKill(t *testing.T) {
 		for _, store := range []string{"bucket", "folder"} {
 			b := body{24 << 20, 8}
 			callers.Go(func() {
-				all.fetch(ctx, p, o, store, fmt.Sprintf("%d/stalls", i), b, b.step()+",stall=13000000")
+				_ = all.fetch(ctx, p, o, store, fmt.Sprintf("%d/stalls", i), b, b.step()+",stall=13000000") // it is killed
 			})
 		}
 		for caller := range 4 {
 			random := rand.New(rand.NewPCG(uint64(i), uint64(caller)))
 			callers.Go(func() {
 				for n := 0; ; n++ {
-					select {
-					case <-p.Gone:
-						return
-					default:
-					}
 					b := body{sizes[random.IntN(len(sizes))], 8 * random.Int64N(3)}
-					all.fetch(ctx, p, o, []string{"bucket", "folder"}[n%2], fmt.Sprintf("%d/%d-%d", i, caller, n), b, b.step())
+					if all.fetch(ctx, p, o, []string{"bucket", "folder"}[n%2], fmt.Sprintf("%d/%d-%d", i, caller, n), b, b.step()) != nil {
+						return
+					}
 				}
 			})
 		}

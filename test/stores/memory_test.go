@@ -32,10 +32,7 @@ func TestMemory(t *testing.T) {
 		}
 	})
 	o, s := newSite(t), newServer(ctx, t)
-	f := newFront(t, s)
-	direct := f.lane(t, "large").entry()
-	direct.URL = fmt.Sprintf("s3://%s?endpoint=http://%s&region=%s&use_path_style=true", bucket, s.address, region) // no proxy in its way
-	p := start(ctx, t, o.Origin, writeStores(t, map[string]entry{"large": direct}), options{cgroup: group})
+	p := start(ctx, t, o.Origin, writeStores(t, map[string]entry{"large": s.entry("large")}), options{cgroup: group})
 
 	// The bodies of concurrent fetches differ, so that a mixed up part would be noticed.
 	bodies := make([]body, 8)

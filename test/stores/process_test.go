@@ -141,6 +141,12 @@ func (s *service) metrics(ctx context.Context) map[string]float64 {
 	return values
 }
 
+// settled waits until no upload is in flight and nothing is being cleaned up.
+func (s *service) settled(ctx context.Context) {
+	s.Helper()
+	rig.Until(ctx, s, "no upload is in flight", func() bool { return s.metrics(ctx)["fetchd_store_uploads_in_flight"] == 0 })
+}
+
 // request returns a request for a body that goes to a store.
 func request(url, store, key string) *pb.FetchRequest {
 	return &pb.FetchRequest{

@@ -27,19 +27,34 @@ type Toxic struct {
 // to the test.
 type Link struct {
 	*testing.T
-	proxy *toxiproxy.Proxy
+	server string
+	proxy  *toxiproxy.Proxy
 }
 
 // New starts a link to address that ends with the test.
 func New(t *testing.T, address string) *Link {
 	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	l := &Link{t, toxiproxy.NewProxy(server, "link", "127.0.0.1:0", address)}
-	if err := l.proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.proxy.Stop)
+	l := &Link{T: t, server: address}
+	l.start("127.0.0.1:0")
+	t.Cleanup(func() { l.proxy.Stop() })
 	return l
+}
+
+func (l *Link) start(address string) {
+	l.Helper()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	l.proxy = toxiproxy.NewProxy(server, "link", address, l.server)
+	if err := l.proxy.Start(); err != nil {
+		l.Errorf("start the link at %s: %v", address, err)
+	}
+}
+
+// Renew closes every connection and drops the toxics. Unlike [Link.Remove] it cannot hang: a
+// Toxiproxy of which a toxic broke connections may wait for them when its toxics change.
+func (l *Link) Renew() {
+	l.Helper()
+	l.proxy.Stop()
+	l.start(l.proxy.Listen)
 }
 
 // Addr returns the address at which the link listens.
