@@ -241,8 +241,20 @@ func (b *bucket) failure(op string, err error) *Error {
 	if resp, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && resp.HTTPStatusCode() >= http.StatusMultipleChoices {
 		e.status = resp.HTTPStatusCode()
 	}
+	e.down = down(e.status)
 	e.text = clean(fmt.Sprint(withoutURL(err)), maxText, b.secrets...)
 	return e
+}
+
+// down reports whether a status shows that the store is down; zero is no valid response. A status that
+// is about one object, such as 400 and 409, does not: callers choose keys, and one of them must not
+// close the store to others.
+func down(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	}
+	return status < http.StatusBadRequest || status >= http.StatusInternalServerError
 }
 
 func (b *bucket) begin(key string, o Object, memory *budget.Lease) (sink, error) {
