@@ -31,7 +31,7 @@ const (
 	maxParts   = 10_000 // the limit of S3
 
 	requestLimit = 30 * time.Second
-	abortLimit   = 5 * time.Second
+	shortLimit   = 5 * time.Second // of HeadObject, and of AbortMultipartUpload in the background
 	maxTries     = 3
 	firstWait    = 200 * time.Millisecond // doubled before each further try
 
@@ -202,9 +202,11 @@ func (b *bucket) request(ctx context.Context, op string, tries int, limit time.D
 		}
 		b.store.countError()
 		failure := b.failure(op, err)
+		dial, ok := errors.AsType[*net.OpError](err)
+		sent := !ok || dial.Op != "dial"
 		repeat := failure.status == 0 || failure.status >= 500 || failure.status == http.StatusTooManyRequests ||
 			failure.status == http.StatusRequestTimeout || failure.code == "RequestTimeout"
-		maybe = maybe || repeat
+		maybe = maybe || repeat && sent && failure.status != http.StatusTooManyRequests
 		if !repeat || try >= tries {
 			return maybe, failure
 		}

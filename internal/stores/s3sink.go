@@ -182,7 +182,7 @@ func (s *s3Sink) complete(ctx context.Context) (stored Stored, maybe bool, err e
 
 // find asks the store for the object after the response to the last request was lost.
 func (s *s3Sink) find(ctx context.Context) (stored Stored, ok bool) {
-	_, err := s.request(ctx, "HeadObject", func(ctx context.Context) error {
+	_, err := s.bucket.request(ctx, "HeadObject", maxTries, shortLimit, func(ctx context.Context) error {
 		out, err := s.bucket.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: s.bucket.name, Key: s.key})
 		if err == nil {
 			ok = out.Metadata[tokenName] == s.metadata[tokenName] && aws.ToInt64(out.ContentLength) == s.sent
@@ -200,7 +200,7 @@ func (s *s3Sink) busy() bool { return s.id != nil }
 func (s *s3Sink) discard(ctx context.Context) {
 	s.part.reset()
 	if s.id != nil {
-		_ = s.bucket.abort(ctx, *s.key, *s.id, 1, abortLimit)
+		_ = s.bucket.abort(ctx, *s.key, *s.id, 1, shortLimit)
 	}
 }
 
