@@ -85,8 +85,10 @@ func plain(err error) string {
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
 	_, record := errors.AsType[tls.RecordHeaderError](err)
+	op, ok := errors.AsType[*net.OpError](err)
+	alert := ok && (op.Op == "remote error" || op.Op == "local error")
 	switch {
-	case certificate || authority || record:
+	case certificate || authority || record || alert:
 		return "TLS failed"
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed):
 		return "the connection was closed"

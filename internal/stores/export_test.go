@@ -9,8 +9,9 @@ import (
 // UseTransport sends the requests of an S3 store to another transport, so that a test can run in a
 // bubble without sockets.
 func (s *Store) UseTransport(t http.RoundTripper) {
-	b := s.backend.(*bucket)
-	o := b.client.Options()
-	o.HTTPClient = &http.Client{Transport: bounded{t}}
-	b.client = s3.New(o)
+	if b, ok := s.backend.(*bucket); ok {
+		o := b.client.Options()
+		o.HTTPClient = &http.Client{Transport: bounded{t}}
+		b.client = s3.New(o)
+	}
 }

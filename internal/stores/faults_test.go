@@ -100,7 +100,7 @@ func status(code int, name string) fault {
 	return func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(code)
-		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>a message</Message></Error>", name)
+		_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>a message</Message></Error>", name)
 	}
 }
 
@@ -132,7 +132,7 @@ func endless(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	w.WriteHeader(http.StatusInternalServerError)
 	_, _ = io.WriteString(w, "<Error><Code>")
-	for {
+	for r.Method != http.MethodHead {
 		if _, err := w.Write(bytes.Repeat([]byte("A"), 4096)); err != nil {
 			return
 		}
@@ -217,17 +217,19 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func wantFailure(t testing.TB, err error, reason string) *stores.Error {
+// wantFailure checks an error of the store, and returns its detail.
+func wantFailure(t testing.TB, err error, reason string) (detail string) {
 	t.Helper()
 	failure, ok := errors.AsType[*stores.Error](err)
 	if !ok || failure.Reason() != reason {
 		t.Fatalf("the error is %v, want an Error with the reason %s", err, reason)
 	}
-	if text, detail := fmt.Sprint(failure), failure.Detail(); len(text) > 500 || strings.Contains(text, secret) ||
+	text, detail := fmt.Sprint(failure), failure.Detail()
+	if len(text) > 500 || strings.Contains(text, secret) ||
 		strings.Contains(detail, "127.0.0.1") || strings.Contains(detail, secret) || !strings.Contains(detail, "archive") {
 		t.Errorf("the error is %q, with the detail %q", text, detail)
 	}
-	return failure
+	return detail
 }
 
 // TestCancel ends the context at each request. The caller does not wait, and nothing is left.

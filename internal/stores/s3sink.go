@@ -172,10 +172,14 @@ func (s *s3Sink) complete(ctx context.Context) (stored Stored, maybe bool, err e
 		out, err := s.bucket.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
 			Bucket: s.bucket.name, Key: s.key, UploadId: s.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
 		})
-		if err == nil {
-			stored = Stored{ETag: short(out.ETag, maxETag), Version: short(out.VersionId, maxID)}
+		if err != nil {
+			return err
 		}
-		return err
+		// A store sends the status 200 before it begins, so that the status alone means nothing.
+		if stored = (Stored{ETag: short(out.ETag, maxETag), Version: short(out.VersionId, maxID)}); stored.ETag == "" {
+			return errors.New("the response has no valid ETag")
+		}
+		return nil
 	})
 	return stored, maybe, err
 }
