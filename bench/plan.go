@@ -134,6 +134,8 @@ func plan() []group {
 		{name: "large", title: "16 MiB, 4 open, streamed", rows: []row{
 			{name: "large", what: "Fetch of 16 MiB with its SHA-256, compared with the bare relay with the same in chunks of 31 KiB",
 				of: fetchdLarge, base: relayLarge, figure: volume, goal: report.AtLeast(0.95)},
+			{name: "large-many", what: "tasks of FetchMany of 16 MiB with streamed bodies, compared with Fetch of the same",
+				of: through("fetchd, FetchMany of 16 MiB", "fetchd", "grpc-many-stream").on("/b/16777216", 4), base: fetchdLarge, figure: volume, goal: report.AtLeast(0.95)},
 		}},
 	}, languages(), []group{
 		{name: "latency", title: "1 KiB, one open", rows: []row{

@@ -43,6 +43,7 @@ const (
 	Shutdown                    // P5: this server is shutting down.
 	Internal                    // P6: this server has a bug or failed internally.
 	OutOfMemory                 // P7: the memory budget of this server is exhausted.
+	StoreFailure                // P8: the store of this server did not take the body.
 )
 
 // FailureType groups the classes by what a scheduler should do about a failure
@@ -106,6 +107,7 @@ var classes = [...]row{
 	Shutdown:              {"shutdown", "P5", Transient, false},
 	Internal:              {"internal", "P6", Transient, false},
 	OutOfMemory:           {"out_of_memory", "P7", Transient, false},
+	StoreFailure:          {"store_failure", "P8", Transient, false},
 }
 
 // Rule is the number of a rule in docs/spec.md, such as "W2".

@@ -3,7 +3,7 @@ package classify
 // The order of precedence if an attempt has several faults (spec §3).
 var (
 	// Faults that come before anything the origin did.
-	ownFaults = []Class{Internal, InvalidRequest, Cancelled, Shutdown, OutOfMemory}
+	ownFaults = []Class{Internal, InvalidRequest, Cancelled, Shutdown, OutOfMemory, StoreFailure}
 	// Faults of a redirect's target. They are ignored if a 3xx is not followed.
 	redirectFaults = []Class{TargetBlocked, RedirectRejected, RedirectLoop, TooManyRedirects}
 	// Faults that end a hop before its response head.
@@ -187,7 +187,7 @@ func (d *Decision) wait(p *Policy, o *Observation, refresh bool) {
 // verdict returns the first stop reason that applies, in the order of I7, or Retry.
 func (d *Decision) verdict(p *Policy, o *Observation, retried, refresh bool) (Verdict, Rule) {
 	switch {
-	case d.Class == Cancelled || d.Class == Shutdown || d.Class == OutOfMemory:
+	case d.Class == Cancelled || d.Class == Shutdown || d.Class == OutOfMemory || d.Class == StoreFailure:
 		return Stopped, d.ClassRule
 	case d.Class == Deadline:
 		return DeadlinePassed, d.ClassRule
@@ -226,7 +226,7 @@ func (d *Decision) retryable() bool {
 	case Retry, AttemptsExhausted, NoTime, RetryAfterTooLong, BodyCommitted, DeadlinePassed:
 		return true
 	case Stopped:
-		return d.Class == Shutdown || d.Class == OutOfMemory
+		return d.Class != Cancelled
 	case NotRetryable:
 		return d.Class == RequestTimeout // H5
 	}

@@ -102,7 +102,7 @@ var never = classify.FaultsOf(classify.TLSCertificate, classify.Protocol, classi
 	classify.UnexpectedNotModified, classify.TooManyRedirects, classify.RedirectLoop, classify.RedirectRejected,
 	classify.ContentType, classify.EmptyBody, classify.Undecodable, classify.BodyTooLarge, classify.Integrity,
 	classify.TargetBlocked, classify.InvalidRequest, classify.Deadline, classify.Cancelled, classify.Shutdown,
-	classify.Internal, classify.OutOfMemory)
+	classify.Internal, classify.OutOfMemory, classify.StoreFailure)
 
 // invariant is a condition that every decision must meet.
 type invariant struct {

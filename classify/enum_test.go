@@ -43,7 +43,7 @@ func enums() []enum {
 			"target_blocked": uint8(classify.TargetBlocked), "invalid_request": uint8(classify.InvalidRequest),
 			"deadline": uint8(classify.Deadline), "cancelled": uint8(classify.Cancelled),
 			"shutdown": uint8(classify.Shutdown), "internal": uint8(classify.Internal),
-			"out_of_memory": uint8(classify.OutOfMemory),
+			"out_of_memory": uint8(classify.OutOfMemory), "store_failure": uint8(classify.StoreFailure),
 		}, func(n uint8) string { return classify.Class(n).String() }},
 		{"FailureType", pb.FailureType(0), "FAILURE_TYPE_", map[string]uint8{
 			"transient": uint8(classify.Transient), "permanent": uint8(classify.Permanent),

@@ -32,6 +32,7 @@ var unnoticed = []struct {
 			"class.go classes: false => true (20)",
 			"class.go classes: false => true (21)",
 			"class.go classes: false => true (23)",
+			"class.go classes: false => true (24)",
 		},
 	},
 	{

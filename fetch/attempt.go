@@ -67,6 +67,7 @@ type attempt struct {
 	resuming     *progress // the body that this attempt resumes; nil: it starts at the first byte
 	body         BodySummary
 	inlineBody   []byte
+	stored       *StoredObject
 	errorBody    []byte
 	// committed reports whether this attempt has delivered body bytes. The body may still be
 	// resumed or restarted, unlike with [classify.Observation].BodyCommitted.

@@ -50,7 +50,11 @@ func (a *attempt) deliverNothing() {
 	r := newBodyReader(a, a.resuming)
 	defer r.close()
 	a.body.LengthKnown = true
-	if err := r.check(); err != nil {
+	err := r.check()
+	if err == nil && a.run.req.Delivery == Store {
+		err = r.out.commit(r.sum())
+	}
+	if err != nil {
 		a.failBody(r, err)
 		return
 	}
@@ -203,6 +207,9 @@ func (r *bodyReader) read() error {
 	}
 	if err := r.check(); err != nil {
 		return err
+	}
+	if r.a.run.req.Delivery == Store {
+		return r.out.commit(r.sum())
 	}
 	return r.out.finish()
 }

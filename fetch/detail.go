@@ -212,6 +212,9 @@ func (a *attempt) detail(d *classify.Decision) string {
 	if len(a.hops) == 0 {
 		return ""
 	}
+	if d.Class == classify.StoreFailure { // the origin is not at fault
+		return a.note.callerText
+	}
 	text := make([]byte, 0, 128) // on the stack; most details are shorter
 	text = append(text, a.hop.url.Host...)
 	if address := a.address(); d.Class != classify.TargetBlocked && a.mayShow(address) {
@@ -249,6 +252,8 @@ func (a *attempt) hopError() hopError {
 	}
 	e := hopError{text: a.run.failure.Message, url: a.hop.redactedURL(), address: a.address(), status: a.hops[len(a.hops)-1].StatusCode}
 	switch class := a.run.failure.Class; {
+	case class == classify.StoreFailure: // not a fault of the hop
+		return hopError{text: a.note.logText, url: e.url}
 	case !a.faults.Has(class):
 		e.text = string(appendStatus(nil, e.status))
 	case a.note.class == class:

@@ -166,6 +166,9 @@ type Outcome struct {
 	Hops []Hop
 	// InlineBody is the body if the delivery is [Inline], or [Auto] and the body is small.
 	InlineBody []byte
+	// Stored is where the body is if the delivery is [Store]. It is nil if the fetch did not
+	// succeed, and if the response has no body.
+	Stored *StoredObject
 	// ErrorBody is the start of a body that was not delivered (spec I5). Its maximum
 	// size is [Request].ErrorBodyBytes.
 	ErrorBody []byte

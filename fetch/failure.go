@@ -77,6 +77,9 @@ func (r *Request) bodyLimitText() string {
 	if r.Delivery == Inline && (r.MaxBodyBytes > MaxInlineBytes || r.SetBy.MaxBodyBytes == ByService) {
 		return fmt.Sprintf("the %d bytes that the service delivers inline: call Fetch for more, which streams the body", MaxInlineBytes)
 	}
+	if r.SetBy.MaxBodyBytes == ByStore {
+		return fmt.Sprintf("the %d bytes that the store takes", r.MaxBodyBytes)
+	}
 	return r.limit("max_size_bytes", r.MaxBodyBytes, r.SetBy.MaxBodyBytes, "--max-body-bytes")
 }
 
@@ -127,6 +130,8 @@ var remedies = map[string]string{
 	"unrequested_bytes":             "it sends more than was asked for",
 	"too_many_header_fields":        fmt.Sprintf("a response head has more than %d fields, a limit of the service", conns.MaxHeaderFields),
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),
+	"store_unavailable":             "it failed several times in a row, and is tried again within seconds",
+	"store_timeout":                 "it did not answer in time",
 	"certificates_too_large":        fmt.Sprintf("the certificates use more than %d bytes of memory, a limit of the service", conns.MaxCertificateBytes),
 
 	"response_head_too_large":          fmt.Sprintf("a response head has more than %d bytes, a limit of the service", conns.MaxHeadBytes),
@@ -170,4 +175,5 @@ var messages = map[classify.Class]string{
 	classify.Shutdown:              "the server is shutting down",
 	classify.Internal:              "the server failed internally",
 	classify.OutOfMemory:           "this server has no memory left for the fetch, a later one may succeed",
+	classify.StoreFailure:          "the store did not take the body",
 }

@@ -24,8 +24,8 @@ func newChunk() *chunk {
 	return new(chunk)
 }
 
-// output delivers a body: to the sink after a hold-back, into memory for the outcome, or
-// not at all (spec B1, B4). With [Auto] it decides when the body has ended or exceeds the
+// output delivers a body: to the sink after a hold-back, into memory for the outcome, into a
+// store, or not at all (spec B1, B4, B8). With [Auto] it decides when the body has ended or exceeds the
 // hold-back. The body is read directly into its chunks.
 type output struct {
 	a        *attempt
@@ -109,6 +109,8 @@ func (o *output) wrote(n int) error {
 	switch {
 	case o.inline:
 		return o.keep(n)
+	case o.a.run.req.Delivery == Store:
+		return o.store(o.last[:n])
 	case !o.stream:
 		return nil
 	}
@@ -225,12 +227,17 @@ func (a *attempt) emit(e Event) bool {
 	began := time.Now()
 	left := a.limit.Pause(began)
 	taken := a.run.emit(e)
+	a.resume(began, left)
+	return taken
+}
+
+// resume continues the attempt's time limit, which was paused at began with so much time left.
+func (a *attempt) resume(began time.Time, left time.Duration) {
 	ended := time.Now()
 	if n := len(a.hops); n > 0 {
 		a.hops[n-1].Exchange.Backpressure += ended.Sub(began)
 	}
 	a.limit.Resume(ended, left)
-	return taken
 }
 
 // finish delivers what is still buffered. It is called when the body is complete and checked.

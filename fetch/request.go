@@ -37,6 +37,7 @@ const (
 	Digest                 // The body is read and hashed, but not delivered.
 	None                   // The body is not read.
 	Auto                   // Like Inline if the body is small enough, else like Stream; see [Request].HoldBackBytes.
+	Store                  // In an [Upload] to [Request].Destination.
 )
 
 // Streams reports whether a body may be delivered in [BodyChunk] events.
@@ -138,8 +139,13 @@ type Request struct {
 	// OmitDigest skips computing the SHA-256 unless Integrity requires it.
 	OmitDigest bool
 
+	// Destination takes the body with delivery [Store], which requires it. Truncate and
+	// ResumePoint must then not be set, because an object is the whole body.
+	Destination Destination
+
 	// Recovery controls what happens if the body is interrupted after part of it has
-	// been delivered.
+	// been delivered. It is ignored with [Store], which behaves as with Restart: nothing
+	// is visible before the end.
 	Recovery Recovery
 	// ResumePoint continues the body of an earlier fetch. It requires
 	// [Request.Resumable]. A body that continues there has no digest, because the bytes
@@ -182,6 +188,7 @@ const (
 	ByCaller                // The request.
 	ByServer                // The operator: the request exceeds the server's maximum.
 	ByService               // The service: the request exceeds a fixed limit.
+	ByStore                 // The operator: the store takes no larger objects.
 	ByCall                  // The deadline of the gRPC or HTTP call, which is earlier.
 )
 

@@ -52,13 +52,17 @@ type progress struct {
 	sent      bool   // bytes of it were delivered in this fetch
 	end       int64  // end of the body according to the 206 that resumes it; zero: no 206
 	mismatch  bool   // a response did not continue the body, which is not resumed again
+	upload    Upload // of the body, with delivery Store; nil: not begun
 }
 
-// Resumable reports whether the body can be requested in parts: the request is a streamed
-// GET without a Range header.
+// Resumable reports whether the body can be requested in parts: the request is a GET without a
+// Range header, and its body is streamed or stored.
 func (r *Request) Resumable() bool {
-	return r.Method == http.MethodGet && r.Delivery.Streams() && r.Header.Get("Range") == ""
+	return r.Method == http.MethodGet && (r.Delivery.Streams() || r.Delivery == Store) && r.Header.Get("Range") == ""
 }
+
+// restarts reports whether a body of which bytes were delivered may start again.
+func (r *Request) restarts() bool { return r.Recovery == Restart || r.Delivery == Store }
 
 // resumeAt returns the progress of a fetch with a resume point, or nil. It has no digest,
 // because the bytes before that point are not known.
@@ -98,7 +102,7 @@ func (p *progress) rangeRequest(r *Request, hop *hopRequest) *hopRequest {
 // it again.
 func (r *run) recoverable() bool {
 	p := r.delivered
-	if p == nil || r.req.Recovery == Restart {
+	if p == nil || r.req.restarts() {
 		return true
 	}
 	if !p.sent && !p.mismatch { // this fetch has only its resume point, and can ask for the rest again
@@ -123,7 +127,7 @@ func (a *attempt) shownHead() head {
 	switch {
 	case p == nil || p.head.response == nil:
 		return own
-	case status == http.StatusOK && a.run.req.Recovery == Restart:
+	case status == http.StatusOK && a.run.req.restarts():
 		return own
 	case status >= 200 && status <= 299 || a.alreadyComplete():
 		return p.head
@@ -154,7 +158,7 @@ func (a *attempt) bodyProgress() (*progress, *fault.Error) {
 	switch {
 	case p == nil:
 		return newProgress(a), nil
-	case a.resp.StatusCode == http.StatusOK && a.run.req.Recovery == Restart:
+	case a.resp.StatusCode == http.StatusOK && a.run.req.restarts():
 		return newProgress(a), nil
 	case a.resp.StatusCode == http.StatusPartialContent && p.isFrom(a.hop) && p.fits(a.resp):
 		if p.head.response == nil { // after a resume point: the first response of this fetch
@@ -172,7 +176,7 @@ func newProgress(a *attempt) *progress {
 	if p.validator != "" {
 		p.url = withoutQuery(a.hop.url)
 	}
-	if !a.run.req.OmitDigest || a.run.req.Integrity.SHA256 != "" {
+	if !a.run.req.OmitDigest || a.run.req.Integrity.SHA256 != "" || a.run.req.Delivery == Store {
 		p.digest = sha256.New()
 	}
 	if a.run.req.Content.RequireCharset {

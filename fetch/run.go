@@ -32,6 +32,7 @@ package fetch
 //	                    output.wrote     output.go
 //	                      output.flush
 //	                        output.send                     passes a BodyChunk to the Sink
+//	                      output.store     store.go         or writes to the Upload
 //	            attempt.readErrorBody    body.go            a body that is not delivered
 //	            Exchange.End             conns/exchange.go  gives the connection back
 //	          run.settle                 settle.go
@@ -111,6 +112,7 @@ type run struct {
 	lastHops       []Hop
 	lastBody       BodySummary
 	lastInlineBody []byte
+	lastStored     *StoredObject
 	charges        charges // bytes charged for all of the above
 
 	mu            sync.Mutex
@@ -141,7 +143,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	r := c.newRun(ctx, req, sink)
 	r.onCaller = onCaller
 	defer r.close()
-	if r.cancelCause() == nil {
+	if r.cancelCause() == nil && r.storeReady() {
 		r.loop(c.engine)
 	}
 	if r.onCaller {
@@ -180,6 +182,7 @@ func (c *Client) newRun(ctx context.Context, req *Request, sink Sink) *run {
 // before, unless a sink or an observer has panicked.
 func (r *run) close() {
 	r.clock.Stop()
+	r.dropUpload()
 	if r.inFlight != nil {
 		r.inFlight.End()
 	}

@@ -34,7 +34,7 @@ func (r *run) settle(a *attempt) {
 	} else if r.last.response == nil {
 		r.last.url = a.hop.urlText()
 	}
-	r.lastHops, r.lastBody, r.lastInlineBody = a.hops, a.body, a.inlineBody
+	r.lastHops, r.lastBody, r.lastInlineBody, r.lastStored = a.hops, a.body, a.inlineBody, a.stored
 	r.startHop = &r.initialHop
 	if d.Start == classify.FailedHop {
 		r.startHop = a.hop
@@ -122,6 +122,9 @@ func (r *run) emitFinished(a *attempt) {
 // during the wait has another failure.
 func (r *run) releaseForWait() {
 	r.failure, r.failedHop = nil, hopError{}
+	if r.progressToResume() == nil {
+		r.dropUpload()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inFlight = nil
@@ -154,7 +157,7 @@ func (r *run) outcome() *Outcome {
 	if out.Kind == classify.Failed {
 		out.Failure, out.StopReason = r.failure, r.decision.Verdict
 	} else {
-		out.InlineBody = r.lastInlineBody
+		out.InlineBody, out.Stored = r.lastInlineBody, r.lastStored
 	}
 	return out
 }

@@ -6,16 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"fetchd/client"
 )
 
 const (
 	defaultOpen          = 256
 	defaultLease         = 5 * time.Minute
 	defaultTotalTimeout  = time.Minute
-	defaultMaxBody       = 1 << 20
+	defaultMaxBody       = 16 << 20
+	maxMaxBody           = 1 << 40 // limit of fetchd: spec §12
 	defaultRedirectWait  = 30 * time.Second
 	defaultMaxCrawlDelay = time.Minute
 	defaultDrainTime     = 30 * time.Second
@@ -55,10 +60,14 @@ type Config struct {
 	// Accept lists the wanted media types, such as "text/html". With it, an empty body fails as
 	// empty_body. Empty means any media type, and empty bodies too.
 	Accept []string
-	// MaxBodyBytes is the maximum length of a body, 1 to 1 MiB; zero means 1 MiB. A longer body
+	// MaxBodyBytes is the maximum length of a body, 1 to 1 TiB; zero means 16 MiB. A longer body
 	// fails as body_too_large, or is truncated if TruncateBodies is set.
 	MaxBodyBytes   int64
 	TruncateBodies bool
+	// KeepHeaders names the response headers that are recorded with each outcome, at most 32. Of a
+	// name at most 8 values are kept, of a value 1 KiB, and of a response 8 KiB; "…" stands for what
+	// is left out.
+	KeepHeaders []string
 	// MaxRedirectWait is how long a redirect waits for another host; zero means 30 s. After that
 	// its target is added to the frontier instead.
 	MaxRedirectWait time.Duration
@@ -77,11 +86,22 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Bodies stores bodies under their digests.
+// Bodies stores bodies under their digests. It is safe for concurrent use.
 type Bodies interface {
-	// Keep stores body completely or not at all. sha256 is its SHA-256 in 64 hexadecimal digits.
-	// Keep is called concurrently, and should be cheap for a body that is already stored.
-	Keep(ctx context.Context, sha256 string, body []byte) error
+	// New returns an empty body, which costs nothing before its first Write. The end of ctx
+	// interrupts its methods.
+	New(ctx context.Context) Body
+}
+
+// Body is a body that is being stored. Its methods are not called concurrently.
+type Body interface {
+	// Write must not wait for long: it stalls other fetches.
+	client.BodyWriter
+	// Commit appends last and stores the body completely or not at all. sha256 is the SHA-256 of
+	// the whole body in 64 hexadecimal digits.
+	Commit(sha256 string, last []byte) error
+	// Drop removes what was written and not committed. It is always called, last.
+	Drop()
 }
 
 // withDefaults returns c with defaults for zero fields, or an error about invalid ones.
@@ -105,6 +125,10 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Open = cmp.Or(c.Open, defaultOpen)
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, defaultMaxBody)
+	c.KeepHeaders = slices.Clone(c.KeepHeaders)
+	for i, name := range c.KeepHeaders {
+		c.KeepHeaders[i] = http.CanonicalHeaderKey(name)
+	}
 	c.UserAgent = cmp.Or(c.UserAgent, "frontier")
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(prometheus.NewRegistry())
@@ -124,8 +148,11 @@ func (c *Config) check() error {
 	}
 	fault(c.Open < 0, "Open is %d: use 1 or more", c.Open)
 	fault(c.MaxAttempts < 0 || c.MaxAttempts > 11, "MaxAttempts is %d: use 1 to 11", c.MaxAttempts)
-	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > defaultMaxBody, "MaxBodyBytes is %d: use 1 to %d", c.MaxBodyBytes, defaultMaxBody)
+	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > maxMaxBody, "MaxBodyBytes is %d: use 1 to %d", c.MaxBodyBytes, int64(maxMaxBody))
 	fault(c.Lease <= c.TotalTimeout+leaseReserve, "Lease is %v: it must be more than TotalTimeout (%v) and %v", c.Lease, c.TotalTimeout, leaseReserve)
+	if err := CheckKeepHeaders(c.KeepHeaders); err != nil {
+		errs = append(errs, fmt.Errorf("frontier: KeepHeaders: %w", err))
+	}
 	if err := c.Policy.check(); err != nil {
 		errs = append(errs, fmt.Errorf("frontier: Policy: %w", err))
 	}

@@ -222,11 +222,20 @@ func TestWaitForHostIsProgress(t *testing.T) {
 }
 
 // cutBodies fails like a place whose caller has gone.
-type cutBodies struct{ kept int }
+type cutBodies struct {
+	Body
+	ctx  context.Context
+	kept int
+}
 
-func (b *cutBodies) Keep(ctx context.Context, _ string, _ []byte) error {
+func (b *cutBodies) New(ctx context.Context) Body {
+	b.ctx = ctx
+	return b
+}
+
+func (b *cutBodies) Commit(string, []byte) error {
 	b.kept++
-	return ctx.Err()
+	return b.ctx.Err()
 }
 
 // A body that was fetched before the end of DrainTime is stored, and the failure to leave a host at
@@ -238,6 +247,7 @@ func TestVisitAfterDrain(t *testing.T) {
 	v := &visit{w: w, claim: store.Claim{Host: "a.test"}, started: true}
 	v.ctx, v.cancel = context.WithCancelCause(t.Context())
 	v.cancel(nil)
+	v.newBody()
 	if !v.keep("digest", nil) || bodies.kept != 1 {
 		t.Errorf("the body was not kept, after %d calls", bodies.kept)
 	}

@@ -203,7 +203,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no service", nil, func(*Config) {}, []string{"no service"}},
 		{"Open", services, func(c *Config) { c.Open = -1 }, []string{"Open is -1"}},
 		{"MaxAttempts", services, func(c *Config) { c.MaxAttempts = 12 }, []string{"MaxAttempts is 12", "1 to 11"}},
-		{"MaxBodyBytes", services, func(c *Config) { c.MaxBodyBytes = 1<<20 + 1 }, []string{"MaxBodyBytes is 1048577", "1048576"}},
+		{"MaxBodyBytes", services, func(c *Config) { c.MaxBodyBytes = 1<<40 + 1 }, []string{"MaxBodyBytes is 1099511627777", "1099511627776"}},
 		{"a lease as long as a fetch", services, func(c *Config) { c.Lease = time.Minute + leaseReserve }, []string{"Lease is 1m10s", "TotalTimeout (1m0s)"}},
 		{"a lease long enough", services, func(c *Config) { c.Lease = time.Minute + leaseReserve + 1 }, nil},
 		{"a negative time", services, func(c *Config) { c.DrainTime = -1 }, []string{"DrainTime is -1ns"}},

@@ -23,8 +23,10 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim) 
 	if c.TruncateBodies {
 		r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
 	}
-	if c.Bodies == nil {
-		r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST
+	r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_DIGEST
+	if c.Bodies != nil {
+		r.BodyPolicy.Delivery = pb.BodyDelivery_BODY_DELIVERY_AUTO
+		r.BodyPolicy.Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART
 	}
 	if len(c.Accept) > 0 {
 		// A crawl that wants certain documents has no use for empty ones (S0, spec C2).

@@ -192,32 +192,32 @@ func TestRequests(t *testing.T) {
 		want   *pb.FetchRequest // the differences from the request for robots.txt
 	}{
 		{"the default", func(*Config) {}, store.Claim{}, &pb.FetchRequest{BodyPolicy: &pb.BodyPolicy{
-			MaxSizeBytes: proto.Int64(1 << 20), Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}}},
+			MaxSizeBytes: proto.Int64(16 << 20), Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST}}},
 		{"bodies", func(c *Config) { c.Bodies, c.MaxBodyBytes, c.TruncateBodies = new(shelf), 9, true }, store.Claim{},
-			&pb.FetchRequest{BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(9), OversizeAction: pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE}}},
+			&pb.FetchRequest{BodyPolicy: stored(9, pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE)}},
 		{"types", func(c *Config) { c.Bodies, c.Accept = new(shelf), accept }, store.Claim{}, &pb.FetchRequest{
-			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: accept, RequireBody: true}}},
+			BodyPolicy: stored(16<<20, 0), ContentPolicy: &pb.ContentPolicy{AcceptedMediaTypes: accept, RequireBody: true}}},
 		{"no redirects", func(c *Config) { c.Bodies, c.Policy.FollowRedirects = new(shelf), false }, store.Claim{}, &pb.FetchRequest{
-			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
+			BodyPolicy: stored(16<<20, 0), RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
 		{"queued redirects", func(c *Config) { c.Bodies, c.Policy.QueueRedirects = new(shelf), true }, store.Claim{}, &pb.FetchRequest{
-			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
+			BodyPolicy: stored(16<<20, 0), RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
 		{"an ETag, rather than a date", func(c *Config) { c.Bodies = new(shelf) },
 			store.Claim{BodyDigest: "x", ETag: `W/"1"`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
-				BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}, Precondition: &pb.Precondition{Etags: []string{`W/"1"`}}}},
+				BodyPolicy: stored(16<<20, 0), Precondition: &pb.Precondition{Etags: []string{`W/"1"`}}}},
 		{"no body was kept", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{ETag: `W/"1"`}, &pb.FetchRequest{
-			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}}},
+			BodyPolicy: stored(16<<20, 0)}},
 		{"no body is wanted", func(*Config) {}, store.Claim{ETag: `W/"1"`}, &pb.FetchRequest{
-			BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20), Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST},
+			BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(16 << 20), Delivery: pb.BodyDelivery_BODY_DELIVERY_DIGEST},
 			Precondition: &pb.Precondition{Etags: []string{`W/"1"`}}}},
 		{"a date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{BodyDigest: "x", LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
-			BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)},
+			BodyPolicy:   stored(16<<20, 0),
 			Precondition: &pb.Precondition{ModifiedSinceTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
 		{"an ETag that is none", func(c *Config) { c.Bodies = new(shelf) },
 			store.Claim{BodyDigest: "x", ETag: `abc`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
-				BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)},
+				BodyPolicy:   stored(16<<20, 0),
 				Precondition: &pb.Precondition{ModifiedSinceTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
 		{"no date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{BodyDigest: "x", LastModified: "yesterday"}, &pb.FetchRequest{
-			BodyPolicy: &pb.BodyPolicy{MaxSizeBytes: proto.Int64(1 << 20)}}},
+			BodyPolicy: stored(16<<20, 0)}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -248,6 +248,11 @@ func TestRequests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stored is the policy for a body that is stored.
+func stored(limit int64, oversize pb.OversizeAction) *pb.BodyPolicy {
+	return &pb.BodyPolicy{MaxSizeBytes: &limit, OversizeAction: oversize, Delivery: pb.BodyDelivery_BODY_DELIVERY_AUTO, Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}
 }
 
 // TestIsETag checks RFC 9110 §8.8.3. An invalid entity-tag would make fetchd reject the request.

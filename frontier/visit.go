@@ -28,17 +28,19 @@ type visit struct {
 	leftHost    bool      // the claim's own host was left
 	unused      bool      // no request was sent to the reserved host yet
 	started     bool      // a fetch was sent, so requests may have been made
+	body        Body      // of the last part; nil if bodies are not stored
 
 	mu       sync.Mutex
 	until    time.Time // the lease lasts at least until then, by this machine's clock
 	progress bool      // the fetch has reported something since the last extension
-	waiting  bool      // for a host
+	waiting  bool      // for a host, or for the place of bodies
 	overdue  time.Time // when the fetch should have ended; zero before its first report
 }
 
 // run fetches the URL and returns what to do with it.
 func (v *visit) run() ending {
 	defer v.release()
+	defer v.dropBody()
 	c, p := v.claim, &v.w.config.Policy
 	if p.MaxCrashes > 0 && c.CrashCount >= p.MaxCrashes {
 		return p.failed(c, ClassCrashed, fmt.Sprintf("%s: started %d times and never ended", ClassCrashed, c.CrashCount), false, 0)
@@ -51,31 +53,56 @@ func (v *visit) run() ending {
 		return *e
 	}
 	result := p.judge(c, outcome, v.totals)
+	result.fetch.Content = contentOf(outcome.GetResponse(), v.w.config.KeepHeaders)
 	if result.how == record && result.fetch.Status == store.Fetched && outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		if v.body == nil {
+			return result
+		}
 		digest := outcome.GetBodySummary().GetSha256()
 		if !v.keep(digest, outcome.GetInlineBody()) {
 			return ending{how: giveBackDelayed}
 		}
-		if v.w.config.Bodies != nil {
-			result.fetch.BodyDigest = digest
-		}
+		result.fetch.BodyDigest = digest
 	}
 	return result
 }
 
-// keep stores a body. If that fails, the URL is fetched again later.
-func (v *visit) keep(digest string, body []byte) bool {
-	if v.w.config.Bodies == nil || digest == "" {
+// newBody drops the body of the part before, which was a redirect, and prepares the next one.
+func (v *visit) newBody() client.BodyWriter {
+	v.dropBody()
+	if v.w.config.Bodies == nil {
+		return nil
+	}
+	// Not v.ctx: a body whose outcome has arrived is stored even if the visit is cancelled.
+	v.body = v.w.config.Bodies.New(v.w.storing)
+	return v.body
+}
+
+func (v *visit) dropBody() {
+	if v.body != nil {
+		v.body.Drop()
+		v.body = nil
+	}
+}
+
+// keep stores the body, of which last is not written yet. If that fails, the URL is fetched again
+// later.
+func (v *visit) keep(digest string, last []byte) bool {
+	if digest == "" { // a 204
 		return true
 	}
-	// The outcome has arrived, so its body is stored even if the visit is cancelled.
-	if err := v.w.config.Bodies.Keep(v.w.storing, digest, body); err != nil {
-		v.w.reportError(v.ctx, "keep a body", err)
-		v.w.backoff.failed()
+	if err := v.wait(func() error { return v.body.Commit(digest, last) }); err != nil {
+		v.notKept(err)
 		return false
 	}
 	v.w.backoff.succeeded()
 	return true
+}
+
+// notKept reports that a body could not be stored.
+func (v *visit) notKept(err error) {
+	v.w.reportError(v.ctx, "keep a body", err)
+	v.w.backoff.failed()
 }
 
 // chainKind is the purpose of a chain of redirects.
@@ -141,22 +168,23 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 	if e := v.checkLease(); e != nil {
 		return nil, e
 	}
-	request := v.w.config.robotsRequest(url, redirects)
+	task := client.Task{Request: v.w.config.robotsRequest(url, redirects), SendBefore: v.startBefore()}
 	if kind == pageChain {
-		request = v.w.config.pageRequest(url, redirects, v.validators(url))
+		task.Request, task.Body = v.w.config.pageRequest(url, redirects, v.validators(url)), v.newBody()
 	}
 	v.unused = false
 	v.mu.Lock()
 	v.overdue = time.Time{}
 	v.mu.Unlock()
 	var wait time.Duration
-	outcome, err := v.w.pool.Do(v.ctx, client.Task{Request: request, SendBefore: v.startBefore(), OnEvent: func(m *pb.FetchResponse) {
+	task.OnEvent = func(m *pb.FetchResponse) {
 		v.noteProgress()
 		if f := m.GetAttemptFinished(); f != nil {
 			wait += f.GetRetryDecision().GetDelay().AsDuration()
 			v.delayOthers(f.GetHops())
 		}
-	}})
+	}
+	outcome, err := v.w.pool.Do(v.ctx, task)
 	if outcome != nil || errors.Is(err, client.ErrLost) {
 		v.started = true
 	}
@@ -166,6 +194,10 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 	v.totals.add(outcome, wait)
 	if cause := context.Cause(v.ctx); errors.Is(cause, errLeaseLost) {
 		return nil, &ending{how: forget}
+	}
+	if _, failed := errors.AsType[*client.Error](err); err != nil && !failed { // the body could not be written
+		v.notKept(err)
+		return nil, &ending{how: giveBackDelayed}
 	}
 	return outcome, nil
 }

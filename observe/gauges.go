@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"fetchd/fetch"
+	"fetchd/internal/stores"
 )
 
 // Gauges holds the functions that each scrape calls. They must not block. The value
@@ -18,6 +19,8 @@ type Gauges struct {
 	Draining func() bool
 	// Connections returns the numbers of connections to origins.
 	Connections func() fetch.ConnectionStats
+	// Stores returns the stores for bodies.
+	Stores func() *stores.Set
 }
 
 // Gauges sets the functions that each scrape calls. It replaces those of an earlier
@@ -34,6 +37,9 @@ func (m *Metrics) Gauges(g Gauges) {
 	}
 	if g.Connections == nil {
 		g.Connections = func() fetch.ConnectionStats { return fetch.ConnectionStats{} }
+	}
+	if g.Stores == nil {
+		g.Stores = func() *stores.Set { return new(stores.Set) }
 	}
 	m.gauges.Store(&g)
 }
@@ -66,7 +72,7 @@ func (m *Metrics) makeGauges(series promauto.Factory) {
 		series.NewGaugeFunc(prometheus.GaugeOpts{Name: row.name, Help: row.help},
 			func() float64 { return row.value(m.gauges.Load()) })
 	}
-	m.registry.MustRegister(&memoryCollector{m}, &connectionCollector{m})
+	m.registry.MustRegister(&memoryCollector{m}, &connectionCollector{m}, &storeCollector{m})
 }
 
 // memoryCollector collects the bytes of all kinds at the same instant.
@@ -113,4 +119,42 @@ func (c *connectionCollector) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(connectionsDialled, prometheus.CounterValue, float64(n.Dialled))
 	to <- prometheus.MustNewConstMetric(connectionsReused, prometheus.CounterValue, float64(n.Reused))
 	to <- prometheus.MustNewConstMetric(connectionsStale, prometheus.CounterValue, float64(n.Stale))
+}
+
+// storeCollector collects the numbers of each store at the same instant.
+type storeCollector struct{ metrics *Metrics }
+
+var (
+	storeUp       = prometheus.NewDesc("fetchd_store_up", "0 while a store refuses bodies because the last uploads failed.", []string{"store"}, nil)
+	storeInFlight = prometheus.NewDesc("fetchd_store_uploads_in_flight", "Uploads to a store that have not ended.", []string{"store"}, nil)
+	storeUploads  = prometheus.NewDesc("fetchd_store_uploads_total",
+		"Uploads that ended: committed, failed (by the store) or aborted (the fetch did not succeed).", []string{"store", "result"}, nil)
+	storeBytes  = prometheus.NewDesc("fetchd_store_bytes_total", "Bytes of the objects that were committed.", []string{"store"}, nil)
+	storeErrors = prometheus.NewDesc("fetchd_store_request_errors_total",
+		"Requests to a store that failed, including those that were repeated.", []string{"store"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{storeUp, storeInFlight, storeUploads, storeBytes, storeErrors} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
+	for store := range c.metrics.gauges.Load().Stores().All() {
+		name, n := store.Name(), store.Stats()
+		up := 0.0
+		if n.Up {
+			up = 1
+		}
+		to <- prometheus.MustNewConstMetric(storeUp, prometheus.GaugeValue, up, name)
+		to <- prometheus.MustNewConstMetric(storeInFlight, prometheus.GaugeValue, float64(n.InFlight), name)
+		to <- prometheus.MustNewConstMetric(storeUploads, prometheus.CounterValue, float64(n.Committed), name, "committed")
+		to <- prometheus.MustNewConstMetric(storeUploads, prometheus.CounterValue, float64(n.Failed), name, "failed")
+		to <- prometheus.MustNewConstMetric(storeUploads, prometheus.CounterValue, float64(n.Aborted), name, "aborted")
+		to <- prometheus.MustNewConstMetric(storeBytes, prometheus.CounterValue, float64(n.Bytes), name)
+		to <- prometheus.MustNewConstMetric(storeErrors, prometheus.CounterValue, float64(n.RequestErrors), name)
+	}
 }

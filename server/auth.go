@@ -16,9 +16,9 @@ type AuthProvider struct {
 	Callers []string
 }
 
-// open reports whether the caller of a call may use the provider.
-func (p AuthProvider) open(ctx context.Context) bool {
-	return len(p.Callers) == 0 || slices.Contains(p.Callers, callerOf(ctx))
+// permits reports whether the caller of a call is among callers. An empty list permits everyone.
+func permits(ctx context.Context, callers []string) bool {
+	return len(callers) == 0 || slices.Contains(callers, callerOf(ctx))
 }
 
 // auth reads auth_provider (spec A1).

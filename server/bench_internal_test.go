@@ -10,6 +10,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/stores"
 	"fetchd/observe"
 )
 
@@ -50,7 +51,7 @@ func BenchmarkConvert(b *testing.B) {
 	in := &pb.FetchRequest{Url: "https://www.example.com/some/path?with=a&query=too"}
 	b.ReportAllocs()
 	for b.Loop() {
-		req, _, err := limits.convert(in, "", fetchMode, nil)
+		req, _, err := limits.convert(in, "", fetchMode, &configured{stores: new(stores.Set)})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -22,6 +22,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/stores"
 )
 
 // seeds returns requests close to each limit.
@@ -56,7 +57,7 @@ func FuzzConvert(f *testing.F) {
 			return
 		}
 		for _, mode := range []deliveryMode{fetchMode, unaryMode, manyMode} {
-			out, cut, err := own.convert(in, "", mode, nil)
+			out, cut, err := own.convert(in, "", mode, &configured{stores: new(stores.Set)})
 			if err != nil {
 				wantNamed(t, err, in.ProtoReflect().Descriptor())
 				continue

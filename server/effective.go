@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/classify"
+	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 )
 
@@ -21,15 +22,17 @@ type echo struct {
 	content      *pb.ContentPolicy
 	labels       map[string]string
 	authProvider string
+	store, key   string
 }
 
 func echoOf(in *pb.FetchRequest) *echo {
 	point := in.GetBodyPolicy().GetResumePoint()
 	if point == nil && in.GetPrecondition() == nil && in.GetIntegrity() == nil && in.GetContentPolicy() == nil &&
-		len(in.GetLabels()) == 0 && in.GetAuthProvider() == "" {
+		len(in.GetLabels()) == 0 && in.GetAuthProvider() == "" && in.GetBodyPolicy().GetStore() == "" {
 		return nil
 	}
-	return &echo{point, in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(), in.GetLabels(), in.GetAuthProvider()}
+	return &echo{point, in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(), in.GetLabels(), in.GetAuthProvider(),
+		in.GetBodyPolicy().GetStore(), in.GetBodyPolicy().GetKey()}
 }
 
 // effective returns the request as the server runs it, with every policy field set. Header values
@@ -53,9 +56,9 @@ func (p *prepared) effective() *pb.FetchRequest {
 			Delivery: deliveries.wire(r.Delivery), MaxSizeBytes: &r.MaxBodyBytes,
 			OversizeAction: truncates.wire(r.Truncate), Recovery: recoveries.wire(r.Recovery),
 			ResumePoint: e.resumePoint, KeepEncoding: r.KeepEncoding, HoldBackBytes: &r.HoldBackBytes,
-			ErrorBodyBytes: &counts[1], OmitDigest: r.OmitDigest},
+			ErrorBodyBytes: &counts[1], OmitDigest: r.OmitDigest, Store: e.store, Key: e.key},
 	}
-	if !r.Resumable() {
+	if !r.Resumable() && r.Delivery != fetch.Store {
 		all.body.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE
 	}
 	d, m, t := durations(all.durations[:]), &all.request, &all.timeout

@@ -39,7 +39,7 @@ type conversion struct {
 // convert validates and converts a request. mode is that of the method. Field
 // paths start with prefix. The error is INVALID_ARGUMENT and lists all faults, as far as they fit
 // into the trailers.
-func (l *Limits) convert(in *pb.FetchRequest, prefix string, mode deliveryMode, providers map[string]AuthProvider) (*fetch.Request, []string, error) {
+func (l *Limits) convert(in *pb.FetchRequest, prefix string, mode deliveryMode, known *configured) (*fetch.Request, []string, error) {
 	c := &conversion{limits: l, in: in, violations: violations{prefix: prefix}}
 	profile := enum(&c.violations, "retry_policy.profile", in.GetRetryPolicy().GetProfile(), profiles)
 	c.out = fetch.NewRequest(profile)
@@ -54,7 +54,8 @@ func (l *Limits) convert(in *pb.FetchRequest, prefix string, mode deliveryMode, 
 	c.integrity()
 	c.content()
 	c.rest()
-	c.auth(providers)
+	c.auth(known.providers)
+	c.store(known.stores)
 	if err := c.err(); err != nil {
 		return nil, nil, err
 	}

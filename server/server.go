@@ -18,6 +18,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/stores"
 	"fetchd/observe"
 )
 
@@ -46,6 +47,9 @@ type Config struct {
 	// AuthProviders are the providers of credentials that requests may name. Nil means none.
 	// [Server.SetOrigins] replaces them.
 	AuthProviders map[string]AuthProvider
+	// Stores are the stores for bodies that requests may name (spec B8). Nil means none.
+	// [Server.SetStores] replaces them. The server does not close them.
+	Stores *stores.Set
 	// TLS serves both ports with TLS. Nil means plaintext.
 	TLS *tls.Config
 	// Console serves GET / and GET /console/ of the HTTP API. Requests with a Host that does
@@ -149,6 +153,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.service.limits.Store(limits)
 	s.service.providers.Store(&cfg.AuthProviders)
+	s.service.stores.Store(cmp.Or(cfg.Stores, new(stores.Set)))
 	s.grpc = grpc.NewServer(s.options(&cfg)...)
 	s.web = newWeb(s.service, &cfg, cfg.Observe.Handler())
 	s.grpc.RegisterService(s.description(), s.service)
@@ -159,7 +164,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg.Observe.Serving(s.grpc, observe.Gauges{Fetches: s.service.admission.load, Memory: s.memory,
-		Draining: func() bool { return draining.Err() != nil }, Connections: client.Connections})
+		Draining: func() bool { return draining.Err() != nil }, Connections: client.Connections, Stores: s.service.stores.Load})
 	return s, nil
 }
 
@@ -205,6 +210,9 @@ func (s *Server) SetOrigins(origins map[string]fetch.OriginTLS, providers map[st
 	s.service.providers.Store(&providers)
 	return nil
 }
+
+// SetStores replaces [Config].Stores. Fetches in flight keep their store.
+func (s *Server) SetStores(known *stores.Set) { s.service.stores.Store(known) }
 
 // SetLimits changes the limits of fetches that start from now on. An error names the invalid
 // limit, and then no limit is changed.

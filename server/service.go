@@ -21,6 +21,7 @@ import (
 	"fetchd/fetch/workers"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
+	"fetchd/internal/stores"
 	"fetchd/observe"
 )
 
@@ -34,6 +35,7 @@ type service struct {
 	admission *admission
 	budget    *budget.Budget
 	providers atomic.Pointer[map[string]AuthProvider]
+	stores    atomic.Pointer[stores.Set]
 	callers   *authentication
 	observe   *observe.Observer
 	workers   workers.Pool    // for tasks of FetchMany
@@ -56,13 +58,13 @@ type prepared struct {
 // prepare validates and converts a request. The fields that an error names start with prefix.
 // mode is that of the method.
 func (s *service) prepare(ctx context.Context, in *pb.FetchRequest, prefix string, mode deliveryMode) (*prepared, error) {
-	providers := *s.providers.Load()
-	req, clamped, err := s.limits.Load().convert(in, prefix, mode, providers)
+	known := configured{*s.providers.Load(), s.stores.Load()}
+	req, clamped, err := s.limits.Load().convert(in, prefix, mode, &known)
 	if err != nil {
 		return nil, err
 	}
-	if name := in.GetAuthProvider(); name != "" && !providers[name].open(ctx) {
-		return nil, status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
+	if err := known.mayUse(ctx, in); err != nil {
+		return nil, err
 	}
 	if req.Hops, err = hopsTo(ctx); err != nil {
 		return nil, err

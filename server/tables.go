@@ -29,6 +29,7 @@ var (
 		pb.BodyDelivery_BODY_DELIVERY_DIGEST:      fetch.Digest,
 		pb.BodyDelivery_BODY_DELIVERY_NONE:        fetch.None,
 		pb.BodyDelivery_BODY_DELIVERY_AUTO:        fetch.Auto,
+		pb.BodyDelivery_BODY_DELIVERY_STORE:       fetch.Store,
 	}
 	truncates = table[pb.OversizeAction, bool]{
 		pb.OversizeAction_OVERSIZE_ACTION_UNSPECIFIED: false,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/wait"
@@ -13,7 +15,18 @@ import (
 const perStream = 240
 
 // many runs FetchMany on as many streams as the fetches in flight need.
-func many(o *Options, size int64) (*load, error) {
+func many(delivery pb.BodyDelivery) func(*Options, int64) (*load, error) {
+	return func(o *Options, size int64) (*load, error) {
+		request := o.request()
+		if delivery != pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED {
+			request.BodyPolicy = &pb.BodyPolicy{Delivery: delivery, MaxSizeBytes: &size}
+		}
+		return overStreams(o, request, size)
+	}
+}
+
+// overStreams returns a load that makes the request over FetchMany.
+func overStreams(o *Options, request *pb.FetchRequest, size int64) (*load, error) {
 	streams := (o.Open + perStream - 1) / perStream
 	clients, closed, err := dial(o.GRPC, 1)
 	if err != nil {
@@ -27,20 +40,20 @@ func many(o *Options, size int64) (*load, error) {
 		}
 		l.loops[i] = func(ctx context.Context, r *recorder) {
 			for !r.over() {
-				runMany(ctx, client.Wrap(clients[0]), r, o, open, size)
+				runMany(ctx, client.Wrap(clients[0]), r, o, request, open, size)
 			}
 		}
 	}
 	return l, nil
 }
 
-// runMany keeps fetches in flight until the recorder is over. Each has its own request, which
-// is used again after its result.
-func runMany(ctx context.Context, c *client.Client, r *recorder, o *Options, open int, size int64) {
+// runMany keeps fetches in flight until the recorder is over. Each has its own copy of the request,
+// which is used again after its result.
+func runMany(ctx context.Context, c *client.Client, r *recorder, o *Options, one *pb.FetchRequest, open int, size int64) {
 	started := make(map[*pb.FetchRequest]*time.Time, open)
 	free := make(chan *pb.FetchRequest, open)
 	for range open {
-		request := o.request()
+		request := proto.CloneOf(one)
 		started[request] = new(time.Time)
 		free <- request
 	}

@@ -11,6 +11,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
+	"fetchd/internal/stores"
 	"fetchd/internal/version"
 	"fetchd/server"
 	"fetchd/server/embed"
@@ -33,12 +34,13 @@ type service struct {
 }
 
 // connect connects to the service that the flags name. It does not wait for the service: an
-// error means that the flags are not usable.
-func (c connection) connect(more ...grpc.DialOption) (*service, error) {
+// error means that the flags are not usable. The service inside has the given stores.
+func (c connection) connect(bodies *stores.Set, more ...grpc.DialOption) (*service, error) {
 	if c.Server == "" {
 		return startInside(server.Config{
 			Fetch:  fetch.Config{Egress: fetch.Egress{Unrestricted: true}, UserAgent: "fetchd/" + version.String()},
 			Limits: server.Limits{MaxTotalTimeout: embeddedMaximum},
+			Stores: bodies,
 		}, nil, more...)
 	}
 	return dialTo("--server", c.Server, c.Flags, more...)

@@ -48,7 +48,7 @@ func (c *downloadCmd) run(ctx context.Context, a *app) int {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer d.Close()
-	svc, err := c.connect(grpc.WithStaticStreamWindowSize(download.StreamWindow), grpc.WithStaticConnWindowSize(download.ConnWindow))
+	svc, err := c.connect(nil, grpc.WithStaticStreamWindowSize(download.StreamWindow), grpc.WithStaticConnWindowSize(download.ConnWindow))
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}

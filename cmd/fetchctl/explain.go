@@ -63,7 +63,7 @@ func (c *explainCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, "", err)
 	}
-	svc, err := c.connect()
+	svc, err := c.connect(nil)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}

@@ -122,7 +122,7 @@ func TestExplainVectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	svc, err := connection{}.connect()
+	svc, err := connection{}.connect(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,10 @@ type getCmd struct {
 	MaxSize *byteSize `group:"Body:" placeholder:"SIZE" help:"Maximum size of the body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
 	SHA256  string    `name:"sha256" group:"Body:" placeholder:"HEX" help:"Fail unless the body has this SHA-256."`
 
+	Store      string `group:"Store:" placeholder:"NAME" help:"Let the service write the body to this store. Standard output stays empty."`
+	Key        string `group:"Store:" placeholder:"KEY" help:"Key of the object in the store, such as 2026/report.pdf. An object with that key is replaced. Default: named by its digest, which a store at S3 allows only with --sha256."`
+	StoresFile string `name:"stores-file" group:"Store:" placeholder:"FILE" help:"Stores of the service inside fetchctl, as fetchd reads them. Not with --server, whose operator has configured the stores."`
+
 	Output  string `short:"o" group:"Output:" placeholder:"FILE" help:"Write the body to FILE, completely or not at all. Default: standard output."`
 	Include bool   `short:"i" group:"Output:" help:"Write the status and the headers before the body."`
 	JSON    bool   `name:"json" group:"Output:" xor:"told,lines" help:"Print every event as a line of JSON instead of text."`
@@ -55,12 +59,17 @@ func (c *getCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.fail(ctx, "", err)
 	}
-	svc, err := c.connect()
+	bodies, err := c.stores()
+	if err != nil {
+		return a.fail(ctx, c.Server, err)
+	}
+	defer closeStores(ctx, a, bodies)
+	svc, err := c.connect(bodies)
 	if err != nil {
 		return a.fail(ctx, c.Server, err)
 	}
 	defer svc.close()
-	body := &delivery{include: c.Include}
+	body := &delivery{include: c.Include, stored: c.Store != ""}
 	stdout := a.Out
 	if c.Output == "" && cli.IsTerminal(stdout) {
 		body.screen = &terminalWriter{w: stdout}
@@ -117,7 +126,7 @@ func (c *getCmd) fetch(ctx context.Context, a *app, svc *service, req *pb.FetchR
 
 // teller returns a function that prints an event, and one that ends the output.
 func (c *getCmd) teller(a *app) (tell func(*pb.FetchResponse) error, done func()) {
-	toFile := c.Output != "" && c.Output != "-"
+	toFile := c.Output != "" && c.Output != "-" || c.Store != "" // the body does not go to standard output
 	switch {
 	case c.JSON && toFile:
 		return jsonLines(a.Out), func() {}

@@ -25,6 +25,8 @@ Attempts are printed to standard error as they end, one line each. --json prints
 
 A failed fetch writes no FILE, and usually nothing to standard output. The exception is a body larger than the buffer that is truncated, too long or has the wrong digest: standard output then has the beginning of it. The first lines of an error page are printed to standard error.
 
+--store lets the service write the body to a store that its operator has configured. The object appears when the body is complete and correct, and a line on standard error has its store, key and entity tag. Standard output is empty, except with --json, which prints the events there. --stores-file configures the stores of the service inside fetchctl: YAML with names and URLs, as docs/stores.md describes.
+
 --har writes the fetch to a file that browsers can open: import it in the network panel of the developer tools. It has an entry for each hop and a page for each attempt with the decision after it. It is written for failed and interrupted fetches too. Bodies are left out. So is everything that may be secret: request headers that could identify someone, and cookies and credentials in responses. URLs are complete, including their queries.
 
 --trace draws the fetch to scale on standard error: a bar for each hop with one character for each phase, and each wait with its length, rule and source. It uses ASCII if the locale is not UTF-8. "blocked" is the time that belongs to no phase.`
@@ -44,6 +46,7 @@ func (c *getCmd) Manual() cli.Manual {
   fetchctl get -q --trace -o /dev/null https://example.org/
   fetchctl get --har fetch.har -o page.html https://example.org/
   fetchctl get --server fetchd.internal:8080 https://example.org/
+  fetchctl get --server fetchd.internal:8080 --store archive --key 2026/report.pdf https://example.org/report.pdf
   fetchctl get --server fetchd.internal:8080 --tls --token-file ~/.fetchd-token https://example.org/
 `}
 }

@@ -81,7 +81,7 @@ func TestScripts(t *testing.T) {
 type originKey struct{}
 
 // setUpScript gives a script an origin of its own: $HTTP and the like are its
-// URLs.
+// URLs. stores.yaml has a store in a directory, and one that is down.
 func setUpScript(env *testscript.Env) error {
 	o, err := origin.Start(origin.Config{})
 	if err != nil {
@@ -98,7 +98,13 @@ func setUpScript(env *testscript.Env) error {
 	env.Setenv("PLAIN", o.Addr("http"))
 	ca := env.WorkDir + "/ca.pem"
 	env.Setenv("SSL_CERT_FILE", ca)
-	return os.WriteFile(ca, o.CAPEM(), 0o600)
+	if err := os.WriteFile(ca, o.CAPEM(), 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(env.WorkDir+"/stores.yaml", fmt.Appendf(nil, `stores:
+  local: {url: "file://%s/bodies"}
+  down: {url: "s3://bucket?endpoint=http://%s&region=eu-central-1&use_path_style=true", access-key-id: a, secret-access-key: b}
+`, env.WorkDir, o.Addr("refused")), 0o600)
 }
 
 func originOf(ts *testscript.TestScript) *origin.Origin {

@@ -14,13 +14,17 @@ type delivery struct {
 	out     *cli.Output
 	screen  *terminalWriter // nil if the body is written unchanged
 	include bool
+	stored  bool                // the service delivers it to a store
 	head    *pb.ResponseStarted // of a body that has not started
 	before  int64               // bytes of the status line and headers in out
 	written int64               // body bytes
 }
 
-// take processes an event.
+// take processes an event. A body that goes to a store has no events.
 func (d *delivery) take(m *pb.FetchResponse) error {
+	if d.stored {
+		return nil
+	}
 	switch e := m.GetEvent().(type) {
 	case *pb.FetchResponse_ResponseStarted:
 		d.head = e.ResponseStarted // a failed response has no body: keep the bytes so far

@@ -44,6 +44,9 @@ func (c *getCmd) request(ctx context.Context, stdin io.Reader) (*pb.FetchRequest
 	if c.Timeout != nil {
 		req.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(*c.Timeout)}
 	}
+	if c.Store != "" {
+		req.BodyPolicy.Delivery, req.BodyPolicy.Store, req.BodyPolicy.Key = pb.BodyDelivery_BODY_DELIVERY_STORE, c.Store, c.Key
+	}
 	if c.SHA256 != "" {
 		req.Integrity = &pb.Integrity{Sha256: c.SHA256}
 	}
@@ -64,8 +67,11 @@ func (c *getCmd) check() error {
 	if err := c.checkRecord(); err != nil {
 		return err
 	}
+	if err := c.checkStore(); err != nil {
+		return err
+	}
 	return cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,
-		"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256})
+		"--idempotency-key": c.IdempotencyKey, "--sha256": c.SHA256, "--store": c.Store, "--key": c.Key})
 }
 
 func redirectPolicy(maxRedirects *int32, noFollow bool) *pb.RedirectPolicy {

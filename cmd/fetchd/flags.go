@@ -21,7 +21,7 @@ Every flag can also be an environment variable, --grpc-addr as FETCHD_GRPC_ADDR,
 
 A port that is not on loopback needs a certificate, or --allow-plaintext. To authenticate callers, use --token-file, --tls-client-ca-file, or both.
 
-On SIGHUP the service reads its files again. Limits, tokens, the log level, --tls-allow-san, certificates and the --origins-file change at once; other changes need a restart. Certificates, the --origins-file and the files that it names are also checked every minute. If anything in the files is wrong, it is logged and nothing changes.
+On SIGHUP the service reads its files again. Limits, tokens, the log level, --tls-allow-san, certificates, the --origins-file and the --stores-file change at once; other changes need a restart. Certificates, these two files and the files that they name are also checked every minute. If anything in the files is wrong, it is logged and nothing changes.
 
 On SIGTERM or SIGINT the service reports NOT_SERVING, rejects new calls, ends waits as SHUTDOWN and lets attempts finish within --drain-time. Attempts that take longer end as SHUTDOWN too. A second signal ends the service at once.`
 
@@ -29,6 +29,7 @@ const examples = `
   fetchd --egress-allow-cidr 127.0.0.0/8 --egress-allow-port 9080
   fetchd config --config fetchd.yaml
   fetchd token crawler
+  fetchd clean --stores-file stores.yaml --older-than 1h
   fetchd --egress-check http://169.254.169.254/
 `
 
@@ -58,6 +59,7 @@ type flags struct {
 	EgressResolver string         `name:"egress-resolver" help:"DNS server for the names of origins. Default: that of the system." placeholder:"HOST:PORT"`
 	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM for the certificates of origins, in addition to those of the system." placeholder:"FILE"`
 	OriginsFile    string         `name:"origins-file" help:"YAML file with credentials for named origins (providers), and with certificate authorities and client certificates for them (profiles). Changes need no restart. See docs/operating.md." placeholder:"FILE"`
+	StoresFile     string         `name:"stores-file" help:"YAML file with stores: directories and S3 buckets that take bodies, and the credentials for them. Changes need no restart. See docs/stores.md." placeholder:"FILE"`
 	EgressProxy    string         `name:"egress-proxy" secret:"" help:"Proxy for every request: http, https or socks5. The proxy resolves the names, so the egress policy only checks the URL: port, name and literal address." placeholder:"URL"`
 	EgressCheck    string         `name:"egress-check" help:"Print whether the egress policy allows a URL, and why. Exit code: 0 allowed, 1 forbidden or not resolved, 2 invalid." placeholder:"URL" env:"-"`
 
@@ -92,5 +94,8 @@ type commandLine struct {
 	Token  struct {
 		Name string `arg:"" help:"Name of the caller: 1 to 64 bytes."`
 	} `cmd:"" help:"Create a token. It is printed once, with the line for --token-file."`
+	Clean struct {
+		OlderThan time.Duration `help:"Remove only what began longer ago. It must exceed the longest fetch of any replica, because an upload to a bucket in flight looks like one that was left behind." default:"24h"`
+	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file. A service that was killed leaves them. Nothing that is complete is removed."`
 	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
 }

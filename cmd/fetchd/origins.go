@@ -5,20 +5,17 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/url"
 	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"fetchd/fetch"
 	"fetchd/fetch/auth"
+	"fetchd/internal/secure"
 	"fetchd/server"
 )
 
@@ -89,13 +86,8 @@ func readOrigins(path string, before *origins) (*origins, error) {
 		return nil, err
 	}
 	var f originsFile
-	decoder := yaml.NewDecoder(bytes.NewReader(raw))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: %s", path, whereOf(err))
-	}
-	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: has a second document: put all into one", path)
+	if err := secure.DecodeYAML(raw, &f, "YAML with profiles and providers, and in them the keys of docs/operating.md, each once"); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	var open []string // addresses of profiles with a certificate but no callers
 	for origin, p := range f.Profiles {
@@ -158,19 +150,6 @@ func callersOf(address string, providers map[string]server.AuthProvider) []strin
 	}
 	slices.Sort(callers)
 	return slices.Compact(callers)
-}
-
-// lineNumber is how the decoder tells where.
-var lineNumber = regexp.MustCompile(`line \d+`)
-
-// whereOf returns the lines of a decoder error, without the content, which may be a secret.
-func whereOf(err error) string {
-	lines := lineNumber.FindAllString(fmt.Sprint(err), -1)
-	where := "is not usable"
-	if len(lines) > 0 {
-		where = strings.Join(slices.Compact(lines), ", ") + ": not usable"
-	}
-	return where + ": want YAML with profiles and providers, and in them the keys of docs/operating.md, each once"
 }
 
 // profile returns the address of the origin and its TLS configuration.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"fetchd/internal/stores"
 	"fetchd/server"
 )
 
@@ -22,6 +23,7 @@ type live struct {
 	settings *settings // current
 	known    known
 	origins  *origins
+	stores   *stores.Set
 	server   *server.Server
 	logger   *slog.Logger
 	level    *slog.LevelVar
@@ -58,6 +60,10 @@ func (l *live) reload() {
 	if err == nil {
 		found, err = next.readOrigins(l.origins)
 	}
+	var bodies *stores.Set
+	if err == nil {
+		bodies, err = next.readStores(l.stores)
+	}
 	if err == nil {
 		err = l.server.SetLimits(next.limits(id)) // the last thing that can fail
 	}
@@ -67,6 +73,7 @@ func (l *live) reload() {
 	}
 	changed = append(changed, id.changed(l.known.now.Load())...)
 	changed = append(changed, l.setOrigins(found)...)
+	changed = append(changed, l.setStores(bodies)...)
 	next.setLevel(l.level)
 	l.settings, l.broken = next, ""
 	if len(waiting) > 0 {
@@ -123,7 +130,29 @@ func (l *live) setOrigins(now *origins) []string {
 	return []string{"origins-file"}
 }
 
-// lookAtFiles applies certificates and an --origins-file that were replaced. An error is
+// readStores reads --stores-file. Stores that are as they were before stay open.
+func (s *settings) readStores(before *stores.Set) (*stores.Set, error) {
+	if s.StoresFile == "" {
+		return new(stores.Set), nil
+	}
+	found, err := stores.ReadFile(s.StoresFile, before)
+	if err != nil {
+		return nil, fmt.Errorf("--stores-file: %w", err)
+	}
+	return found, nil
+}
+
+// setStores applies what --stores-file configures. It returns the setting if it changed.
+func (l *live) setStores(now *stores.Set) []string {
+	if now.Same(l.stores) {
+		return nil
+	}
+	l.server.SetStores(now)
+	l.stores = now
+	return []string{"stores-file"}
+}
+
+// lookAtFiles applies certificates, an --origins-file and a --stores-file that were replaced. An error is
 // logged once: the files may be half written, and are checked again.
 func (l *live) lookAtFiles() {
 	old := l.known.now.Load()
@@ -131,6 +160,10 @@ func (l *live) lookAtFiles() {
 	var found *origins
 	if err == nil {
 		found, err = l.settings.readOrigins(l.origins)
+	}
+	var bodies *stores.Set
+	if err == nil {
+		bodies, err = l.settings.readStores(l.stores)
 	}
 	if err != nil {
 		if text := fmt.Sprint(err); text != l.broken {
@@ -141,7 +174,8 @@ func (l *live) lookAtFiles() {
 	}
 	l.broken = ""
 	changed := changedCertificates(certificates, old.certificates)
-	if changed = append(changed, l.setOrigins(found)...); len(changed) > 0 {
+	changed = append(changed, l.setOrigins(found)...)
+	if changed = append(changed, l.setStores(bodies)...); len(changed) > 0 {
 		l.force(old.with(certificates), changed)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/heap"
 	"fetchd/internal/logqueue"
+	"fetchd/internal/stores"
 	"fetchd/internal/version"
 	"fetchd/observe"
 	"fetchd/server"
@@ -60,6 +61,8 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 	switch {
 	case s.command == "token <name>":
 		return p.makeToken(s.Token.Name)
+	case s.command == "clean":
+		return s.clean(ctx, p.stdout)
 	case s.EgressCheck != "":
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		return egressCheck(ctx, s, p.stdout)
@@ -82,6 +85,7 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 type ready struct {
 	engine   fetch.Config
 	origins  *origins
+	stores   *stores.Set
 	faces    []face
 	identity *identity
 }
@@ -103,6 +107,10 @@ func (s *settings) prepare() (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
+	bodies, err := s.readStores(new(stores.Set))
+	if err != nil {
+		return nil, err
+	}
 	engine.Origins = found.profiles
 	trial, err := fetch.New(engine)
 	if err != nil {
@@ -113,7 +121,7 @@ func (s *settings) prepare() (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ready{engine, found, faces, id}, nil
+	return &ready{engine, found, bodies, faces, id}, nil
 }
 
 // serve runs the service until ctx ends, then drains it.
@@ -147,10 +155,10 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		}
 	}()
 	r.engine.Egress.Own = own(r.faces)
-	l := &live{program: p, settings: s, logger: logger, level: level, origins: r.origins}
+	l := &live{program: p, settings: s, logger: logger, level: level, origins: r.origins, stores: r.stores}
 	l.known.now.Store(r.identity)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
-		AuthProviders: r.origins.providers, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger, Observe: observer,
+		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger, Observe: observer,
 		Console: s.console(r.faces), Hosts: s.ConsoleHost, MemoryBudget: budget,
 		MaxConnections: s.MaxConnections, MaxConnectionsPerCaller: s.MaxConnectionsPerCaller})
 	if err != nil {
@@ -181,6 +189,11 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		err = errors.Join(err, fmt.Errorf("fetches outlasted --drain-time %s and were ended as SHUTDOWN: %w", s.DrainTime, late))
 	}
 	open.Wait()
+	clean, cancelClean := context.WithDeadline(context.WithoutCancel(ctx), drainEnd.Add(flushTime))
+	defer cancelClean()
+	if late := l.stores.Close(clean); late != nil {
+		err = errors.Join(err, fmt.Errorf("unfinished uploads were left in a store: %w: fetchd clean removes them", late))
+	}
 	if err == nil {
 		logger.Info("stopped")
 	}

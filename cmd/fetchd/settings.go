@@ -23,7 +23,7 @@ import (
 // settings are the current settings and their sources.
 type settings struct {
 	commandLine
-	command string // serve, config or "token <name>"
+	command string // serve, config, clean or "token <name>"
 	options []option
 	strays  []typo.Variable // environment variables that have no effect
 }

@@ -62,7 +62,7 @@ Politeness. A host gets one request at a time, and the next one --delay after th
 
 Redirects. The environment variables CRAWLER_FOLLOW_REDIRECTS (true or false) and CRAWLER_MAX_REDIRECTS (0 to 20) replace the defaults of --follow-redirects and --max-redirects.
 
-Results. Each outcome is a row in the database; "frontier export" prints them. --outcomes also appends each outcome to a file, as one line of JSON. --bodies stores each body as sha256/XX/DIGEST, where XX are the first two digits of the digest and DIGEST is the field body_sha256 of the outcome. Equal bodies are stored once. The empty body is stored first, to check that the place can be written.
+Results. Each outcome is a row in the database; "frontier export" prints them. --outcomes also appends each outcome to a file, as one line of JSON. --bodies stores each body as sha256/XX/DIGEST, where XX are the first two digits of the digest and DIGEST is the field body_sha256 of the outcome. Equal bodies are stored once. The empty body is stored first, to check that the place can be written. A body goes to its place as it arrives, and has its name when it is complete. A bucket needs --stores-file, which has its URL and its credentials; the environment is not read. Bodies for a bucket wait in temporary files ($TMPDIR) until they are complete.
 
 The last line on standard error counts the URLs that were completed, the URLs that failed for good, and the retries (attempts after the first of a fetch). "postponed" counts temporary failures after which a URL is tried again later. The lines before it name each error class and what to do about it. Unless standard error is a terminal, each line of progress names the most frequent error class since the last line.
 
@@ -79,7 +79,7 @@ func (c *runCmd) Manual() cli.Manual {
   frontier run --delay 5s --outcomes - --quiet | jq -r 'select(.status == "dead") | .url'
   frontier run --server fetch-1:8080 --server fetch-2:8080 --token-file token --tls
   frontier run --on forbidden=abort-host --on dns_not_found=retry --max-url-retries 5
-  frontier run --accept any --bodies 's3://crawl?region=eu-central-1' --endless --metrics-addr :9100
+  frontier run --accept any --stores-file stores.yaml --bodies archive --endless --metrics-addr :9100
   frontier run --db postgres://crawler@db.internal/frontier --egress-allow-cidr 10.0.0.0/8
 `, map[int]string{
 		cli.ExitOK:          "nothing is left to fetch, or the reader of the outcomes has gone away",

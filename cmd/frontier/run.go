@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -28,7 +27,7 @@ type runCmd struct {
 	Patience   time.Duration `name:"robots-patience" default:"1h" group:"Pace:" help:"How long the URLs of a host wait for an unreachable robots.txt before they fail for good."`
 	UserAgent  string        `default:"${agent}" group:"Fetches:" help:"Name of the crawler, which origins receive. Say how to reach you. Its leading letters, _ and - select the rules of robots.txt."`
 	Accept     []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Accepted media types. Others fail as content_type, and an empty body fails as empty_body. \"any\" accepts everything, including an empty body."`
-	MaxBody    int64         `name:"max-body-bytes" default:"1048576" group:"Fetches:" help:"Maximum length of a body, up to 1 MiB. A longer body fails as body_too_large."`
+	MaxBody    int64         `name:"max-body-bytes" default:"16777216" group:"Fetches:" help:"Maximum length of a body, up to 1 TiB. A longer body fails as body_too_large. Default: 16 MiB."`
 	Truncate   bool          `name:"truncate-bodies" group:"Fetches:" help:"Truncate longer bodies instead."`
 	Attempts   int           `name:"max-attempts" default:"3" group:"Fetches:" help:"Maximum number of attempts in one fetch, 1 to 11."`
 	Timeout    time.Duration `name:"total-timeout" default:"1m" group:"Fetches:" help:"Time limit of one fetch, including its retries."`
@@ -38,7 +37,9 @@ type runCmd struct {
 	Queue     bool          `name:"queue-redirects" group:"Redirects:" help:"Add the targets of redirects to the frontier instead of following them."`
 	Retries   int           `name:"max-url-retries" default:"3" group:"Failures:" help:"How many more times a URL is tried after temporary failures: after one minute, then two, four and so on."`
 	On        []string      `placeholder:"CLASS=ACTION" group:"Failures:" help:"What to do about an error class: retry, skip, abort-host or abort-crawl. Repeatable."`
-	Bodies    string        `placeholder:"PLACE" group:"Results:" help:"Store bodies under their SHA-256 in a directory or a bucket: s3://NAME?region=REGION, file:///DIR."`
+	Bodies    string        `placeholder:"PLACE" group:"Results:" help:"Store bodies under their SHA-256 in a directory, or in the store of --stores-file with this name."`
+	Stores    string        `name:"stores-file" placeholder:"FILE" group:"Results:" help:"YAML file with stores and their credentials, as for fetchd. See docs/stores.md."`
+	Keep      []string      `name:"keep-header" placeholder:"NAME" sep:"none" group:"Results:" help:"Record this response header with each outcome. Repeatable."`
 	Outcomes  string        `placeholder:"FILE" group:"Results:" help:"Append each outcome to FILE as a line of JSON; - is standard output."`
 	Metrics   string        `name:"metrics-addr" placeholder:"HOST:PORT" group:"Results:" help:"Serve Prometheus metrics at this address, under /metrics."`
 	Quiet     bool          `short:"q" group:"Results:" help:"Show no progress."`
@@ -111,10 +112,10 @@ func (c *runCmd) workOn(ctx context.Context, a *app, s store.Store, config front
 // openResults opens the destinations of outcomes and bodies. The caller calls closeAll, even after
 // an error.
 func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Config) (closeAll func(), err error) {
-	var opened []io.Closer
+	var opened []func()
 	closeAll = func() {
-		for _, o := range opened {
-			_ = o.Close() // every line and every body was written completely before
+		for _, stop := range opened {
+			stop()
 		}
 	}
 	if c.Outcomes != "" {
@@ -122,15 +123,15 @@ func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Confi
 		if err != nil {
 			return closeAll, err
 		}
-		opened = append(opened, lines)
+		opened = append(opened, func() { _ = lines.Close() }) // every line was written completely before
 		config.Recorded = lines.write
 	}
 	if c.Bodies != "" {
-		b, err := c.openBodies(ctx)
+		b, stop, err := c.openBodies(ctx)
 		if err != nil {
 			return closeAll, err
 		}
-		opened = append(opened, b)
+		opened = append(opened, stop)
 		config.Bodies = b
 	}
 	return closeAll, nil
@@ -152,7 +153,7 @@ func (c *runCmd) config(a *app) (frontier.Config, error) {
 	config := frontier.Config{ // use the minimum where zero would mean a default
 		Name: c.Name, Open: c.Open, Lease: c.Lease, TotalTimeout: c.Timeout, MaxAttempts: c.Attempts, Policy: p,
 		UserAgent: c.UserAgent, IgnoreRobots: c.NoRobots, MaxCrawlDelay: max(c.CrawlDelay, 1), RobotsPatience: max(c.Patience, 1), Accept: c.Accept,
-		MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless,
+		KeepHeaders: c.Keep, MaxBodyBytes: c.MaxBody, TruncateBodies: c.Truncate, DrainTime: max(c.DrainTime, 1), Endless: c.Endless,
 		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	if len(c.Accept) == 1 && c.Accept[0] == "any" {

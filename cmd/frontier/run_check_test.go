@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,8 +27,8 @@ func TestRefused(t *testing.T) {
 		{"a word open", []string{"--open", "many"}, "--open: expected a valid 64 bit int"},
 		{"no attempt", []string{"--max-attempts", "0"}, "--max-attempts: 0 is not from 1 to 11"},
 		{"too many attempts", []string{"--max-attempts", "12"}, "--max-attempts: 12 is not from 1 to 11"},
-		{"no body", []string{"--max-body-bytes", "0"}, "--max-body-bytes: 0 is not from 1 to 1048576"},
-		{"too large a body", []string{"--max-body-bytes", "1048577"}, "--max-body-bytes: 1048577 is not from 1 to 1048576"},
+		{"no body", []string{"--max-body-bytes", "0"}, "--max-body-bytes: 0 is not from 1 to 1099511627776"},
+		{"too large a body", []string{"--max-body-bytes", "1099511627777"}, "--max-body-bytes: 1099511627777 is not from 1 to 1099511627776"},
 		{"too many redirects", []string{"--max-redirects", "21"}, "--max-redirects: 21 is not from 0 to 20"},
 		{"fewer redirects", []string{"--max-redirects=-1"}, "--max-redirects: -1 is not from 0 to 20"},
 		{"fewer retries", []string{"--max-url-retries=-1"}, "--max-url-retries: -1 is not from 0 to 1000000"},
@@ -49,8 +50,12 @@ func TestRefused(t *testing.T) {
 		{"any and another", []string{"--accept", "any,text/html"}, `--accept: "any" accepts all media types: use it alone, or remove it`},
 		{"too many media types", []string{"--accept", many}, `--accept: has 65 media types: give at most 64, or "any"`},
 		{"an address without a port", []string{"--metrics-addr", "localhost"}, `--metrics-addr: "localhost" is not HOST:PORT: give an address such as 127.0.0.1:9100, or :9100 for all addresses`},
-		{"bodies in memory", []string{"--bodies", "mem://"}, "--bodies: mem:// is lost when the run ends: give a directory"},
-		{"no place for bodies", []string{"--bodies", ""}, "--bodies: is empty: give a directory or a bucket such as s3://NAME, or remove it"},
+		{"no place for bodies", []string{"--bodies", ""}, "--bodies: is empty: give a directory, or a store of --stores-file, or remove it"},
+		{"no header", []string{"--keep-header", ""}, `--keep-header: "" is not the name of a header`},
+		{"no name of a header", []string{"--keep-header", "a b"}, `--keep-header: "a b" is not the name of a header`},
+		{"too many headers", slices.Repeat([]string{"--keep-header", "A"}, 33), "--keep-header: has 33 names: give at most 32"},
+		{"no file of stores", []string{"--bodies", "a", "--stores-file", ""}, "--stores-file: is empty: give a file, or remove it"},
+		{"stores for no bodies", []string{"--stores-file", "file"}, "--stores-file: is used by --bodies only"},
 		{"no file for outcomes", []string{"--outcomes="}, "--outcomes: is empty: give a file, or - for standard output, or remove it"},
 		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is not a rule: use CLASS=ACTION, such as forbidden=abort-host`},
 		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: unknown error class "forbiddenn"; did you mean forbidden?`},
@@ -112,7 +117,7 @@ func checkRefused(t *testing.T, env map[string]string, told string, args ...stri
 	if len(args) == 0 || !strings.Contains(strings.Join(args, " "), "--demo") {
 		all = append(all, "--db", filepath.Join(dir, "no.db"))
 	}
-	if !strings.Contains(strings.Join(args, " "), "--demo") && !strings.Contains(strings.Join(args, " "), "--bodies") {
+	if !strings.Contains(strings.Join(args, " "), "--demo") && !strings.Contains(strings.Join(args, " "), "--bodies") && !slices.Contains(args, "--stores-file") {
 		all = append(all, "--outcomes", filepath.Join(dir, "outcomes"), "--bodies", filepath.Join(dir, "pages"))
 	}
 	got := runWith(t.Context(), strings.NewReader(""), env, append(all, args...)...)
@@ -128,7 +133,7 @@ func checkRefused(t *testing.T, env map[string]string, told string, args ...stri
 func TestAccepted(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1048576", "--max-redirects", "20", "--max-url-retries", "0"},
+		{"--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1099511627776", "--max-redirects", "20", "--max-url-retries", "0"},
 		{"--open", "1", "--max-attempts", "1", "--max-body-bytes", "1", "--max-redirects", "0", "--delay", "0s", "--drain-time", "0s", "--max-crawl-delay", "0s"},
 		{"--lease", "1m10.001s"},
 		{"--total-timeout", "4m49s"},
@@ -152,7 +157,7 @@ func TestLimitsAreTheWorkers(t *testing.T) {
 	c := newCrawl(t)
 	for _, args := range [][]string{
 		{"--lease", "1m10.001s", "--open", "1", "--max-attempts", "1", "--max-body-bytes", "1", "--max-redirects", "0", "--max-url-retries", "0"},
-		{"--total-timeout", "4m49s", "--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1048576", "--max-redirects", "20", "--max-url-retries", "1000000"},
+		{"--total-timeout", "4m49s", "--open", "100000", "--max-attempts", "11", "--max-body-bytes", "1099511627776", "--max-redirects", "20", "--max-url-retries", "1000000"},
 	} {
 		if got := c.run(args); got.code != cli.ExitOK || !strings.HasPrefix(got.err, "0 completed, ") {
 			t.Errorf("frontier run %q: exit status %d, %q, want 0 and nothing done", args, got.code, got.err)

@@ -80,7 +80,7 @@ func TestOutcomesAndBodies(t *testing.T) {
 	if err := os.WriteFile(outcomes, []byte(`{"cut`), 0o600); err != nil { // by an earlier run
 		t.Fatal(err)
 	}
-	if got := c.run(inside(s.Port()), "--outcomes", outcomes, "--bodies", bodies); got.code != cli.ExitOK || got.out != "" {
+	if got := c.run(inside(s.Port()), "--outcomes", outcomes, "--bodies", bodies, "--keep-header", "etag", "--keep-header", "Server"); got.code != cli.ExitOK || got.out != "" {
 		t.Fatalf("exit status %d, %q, %q", got.code, got.out, got.err)
 	}
 	lines := linesOf(t, outcomes)
@@ -92,6 +92,7 @@ func TestOutcomesAndBodies(t *testing.T) {
 	if p.Status != "fetched" || p.HTTPStatus != 200 || p.Attempts != 1 || p.Time.IsZero() {
 		t.Errorf("outcome of a page = %+v", p)
 	}
+	checkContent(t, p)
 	if missing.Status != "dead" || missing.HTTPStatus != 404 || missing.ErrorClass != "http_client_error" || missing.BodySHA256 != "" {
 		t.Errorf("outcome of what is not there = %+v", missing)
 	}
@@ -102,6 +103,15 @@ func TestOutcomesAndBodies(t *testing.T) {
 	again := decode(t, strings.Split(strings.TrimSuffix(got.out, "\n"), "\n"))
 	if r := again[at(s, "/p/1")]; got.code != cli.ExitOK || len(again) != 1 || r.HTTPStatus != 304 || r.Status != "fetched" {
 		t.Errorf("fetched again: exit status %d, %+v, want one page, fetched with 304", got.code, again)
+	}
+}
+
+// checkContent checks that the outcome of a page has its content type, and of the kept headers those
+// that were sent.
+func checkContent(t *testing.T, p frontier.Record) {
+	t.Helper()
+	if p.ContentType != "text/html" || p.Charset != "utf-8" || !strings.HasPrefix(string(p.Headers), `{"Etag":["`) || strings.Contains(string(p.Headers), "Server") {
+		t.Errorf("content of a page = %q, %q, %s", p.ContentType, p.Charset, p.Headers)
 	}
 }
 
@@ -170,15 +180,19 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	stores := filepath.Join(dir, "stores.yaml")
+	if err := os.WriteFile(stores, []byte(`stores: {bucket: {url: "s3://bucket?region=r&endpoint=http://127.0.0.1:1&use_path_style=true", access-key-id: id, secret-access-key: secret}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name  string
 		flags []string
 		told  string
 	}{
-		{"bodies to a file", []string{"--bodies", file}, "--bodies: open " + file + " for bodies: "},
-		{"bodies under a file", []string{"--bodies", filepath.Join(file, "pages")}, "give a directory or a bucket that you can write to"},
-		{"bodies to a bucket of another kind", []string{"--bodies", "gopher://b?secret=1"}, "--bodies: open gopher://b?… for bodies: "},
-		{"bodies to a bucket that is not there", []string{"--bodies", "file://" + filepath.Join(dir, "no")}, "--bodies: "},
+		{"bodies to a file", []string{"--bodies", file}, "--bodies: store bodies: "},
+		{"bodies under a file", []string{"--bodies", filepath.Join(file, "pages")}, "give a directory or a store that you can write to"},
+		{"bodies to a URL with parameters", []string{"--bodies", "file://" + dir + "?secret=1"}, "--bodies: store bodies: the URL must be"},
+		{"bodies to a bucket that is not there", []string{"--bodies", "bucket", "--stores-file", stores}, "--bodies: store bucket: "},
 		{"outcomes to a folder", []string{"--outcomes", dir}, "write: open " + dir + ": is a directory"},
 		{"outcomes to a folder that is not there", []string{"--outcomes", filepath.Join(dir, "no", "file")}, "no such file or directory"},
 	} {

@@ -4,81 +4,156 @@ package bodies
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
+	"io"
 	"os"
-	"path/filepath"
-	"strings"
 
-	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/fileblob" // file://
-	_ "gocloud.dev/blob/memblob"  // mem://
-	_ "gocloud.dev/blob/s3blob"   // s3://
+	"fetchd/frontier"
+	"fetchd/internal/stores"
 )
 
-// Store stores bodies in one bucket. It is safe for concurrent use.
-type Store struct{ bucket *blob.Bucket }
+// maxUploads is how many uploads to a bucket may hold a part in memory, 5 MiB each.
+const maxUploads = 32
 
-// Open opens a directory, which it creates if necessary, or the bucket of a gocloud.dev/blob URL:
-// file:///DIR, mem:// or s3://BUCKET?region=…. The error contains the place without the query of a
-// URL, which may contain secrets. The caller closes the store.
-func Open(ctx context.Context, place string) (*Store, error) {
-	at := place
-	if !strings.Contains(place, "://") {
-		dir, err := filepath.Abs(place)
-		if err != nil {
-			return nil, fmt.Errorf("open %s for bodies: %w", place, err)
-		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, fmt.Errorf("open %s for bodies: %w", place, err)
-		}
-		// No metadata files, because the digest is the name. A temporary file in another directory
-		// could not be renamed into place.
-		at = (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir), RawQuery: "metadata=skip&no_tmp_dir=true"}).String()
-	}
-	bucket, err := blob.OpenBucket(ctx, at)
-	if err != nil {
-		return nil, fmt.Errorf("open %s for bodies: %w", shown(place), errors.New(withoutQuery(fmt.Sprintf("%v", err), place)))
-	}
-	return &Store{bucket}, nil
+// Store stores bodies in one place. It is safe for concurrent use.
+type Store struct {
+	place *stores.Store
+	slots chan struct{} // for uploads to a bucket; nil for a directory
 }
 
-// Name returns the path of a body from the root of the bucket.
-func Name(sha256 string) string { return "sha256/" + sha256[:2] + "/" + sha256 }
+var _ frontier.Bodies = (*Store)(nil)
 
-// Keep stores body completely or not at all, unless it is stored already. sha256 is its SHA-256 in
-// 64 hexadecimal digits. The error matches [context.Canceled] if ctx was cancelled first.
-func (s *Store) Keep(ctx context.Context, sha256 string, body []byte) error {
-	if raw, err := hex.DecodeString(sha256); err != nil || len(raw) != 32 {
-		return fmt.Errorf("%.70q is not a SHA-256 in hexadecimal", sha256)
+// New returns a store of bodies in a place, which the caller closes.
+func New(place *stores.Store) *Store {
+	s := &Store{place: place}
+	if place.Check("", "") != nil { // it must know the digest before the upload begins
+		s.slots = make(chan struct{}, maxUploads)
 	}
-	name := Name(sha256)
-	a, err := s.bucket.Attributes(ctx, name)
-	if err == nil && a.Size == int64(len(body)) {
-		return nil
+	return s
+}
+
+// New implements [frontier.Bodies].
+func (s *Store) New(ctx context.Context) frontier.Body {
+	if s.slots != nil {
+		return &spooled{store: s, ctx: ctx}
 	}
-	if err := s.bucket.WriteAll(ctx, name, body, &blob.WriterOptions{ContentType: "application/octet-stream"}); err != nil {
-		return fmt.Errorf("write body %s: %w", name, err)
+	return &direct{store: s, ctx: ctx}
+}
+
+// errNotStart is an error of Truncate. A body starts over at its beginning, because no request has
+// a resume point.
+var errNotStart = errors.New("the body starts over in its middle")
+
+// direct is a body that is written where it stays.
+type direct struct {
+	store  *Store
+	ctx    context.Context //nolint:containedctx // it bounds the upload
+	upload *stores.Upload  // nil before the first Write
+}
+
+// Write implements io.Writer.
+func (d *direct) Write(p []byte) (int, error) {
+	if d.upload == nil {
+		u, err := d.store.place.Begin(d.ctx, stores.Object{Size: -1})
+		if err != nil {
+			return 0, err
+		}
+		d.upload = u
 	}
+	return d.upload.Write(p)
+}
+
+// Truncate implements [client.BodyWriter].
+func (d *direct) Truncate(size int64) error {
+	if size != 0 {
+		return errNotStart
+	}
+	d.Drop()
 	return nil
 }
 
-// Close closes the bucket.
-func (s *Store) Close() error { return s.bucket.Close() }
-
-// shown returns a place without its query, which may contain secrets.
-func shown(place string) string {
-	if before, _, found := strings.Cut(place, "?"); found {
-		return before + "?…"
+// Commit implements [frontier.Body].
+func (d *direct) Commit(sha256 string, last []byte) error {
+	if _, err := d.Write(last); err != nil {
+		return err
 	}
-	return place
+	_, err := d.upload.Commit(sha256)
+	return err
 }
 
-func withoutQuery(text, place string) string {
-	if _, query, found := strings.Cut(place, "?"); found && query != "" {
-		return strings.ReplaceAll(text, query, "…")
+// Drop implements [frontier.Body].
+func (d *direct) Drop() {
+	if d.upload != nil {
+		d.upload.Abort()
+		d.upload = nil
 	}
-	return text
+}
+
+// spooled is a body that is uploaded when it is complete. Until then it is in a temporary file.
+type spooled struct {
+	store *Store
+	ctx   context.Context //nolint:containedctx // it bounds the upload
+	file  *os.File        // nil before the first Write
+	size  int64           // of the file
+	named bool            // the file has a name
+}
+
+// Write implements io.Writer.
+func (s *spooled) Write(p []byte) (int, error) {
+	if s.file == nil {
+		f, err := os.CreateTemp("", "frontier-body-")
+		if err != nil {
+			return 0, err
+		}
+		s.file, s.named = f, os.Remove(f.Name()) != nil // without a name, a crash leaves nothing; Windows refuses it
+	}
+	n, err := s.file.Write(p)
+	s.size += int64(n)
+	return n, err
+}
+
+// Truncate implements [client.BodyWriter].
+func (s *spooled) Truncate(size int64) error {
+	if size != 0 {
+		return errNotStart
+	}
+	s.Drop()
+	return nil
+}
+
+// Commit implements [frontier.Body].
+func (s *spooled) Commit(sha256 string, last []byte) error {
+	select {
+	case s.store.slots <- struct{}{}:
+		defer func() { <-s.store.slots }()
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	}
+	u, err := s.store.place.Begin(s.ctx, stores.Object{SHA256: sha256, Size: s.size + int64(len(last)), ContentType: "application/octet-stream"})
+	if err != nil {
+		return err
+	}
+	defer u.Abort()
+	if s.file != nil {
+		if _, err := io.Copy(u, io.NewSectionReader(s.file, 0, s.size)); err != nil {
+			return fmt.Errorf("upload the body: %w", err)
+		}
+	}
+	if _, err := u.Write(last); err != nil {
+		return err
+	}
+	_, err = u.Commit(sha256)
+	return err
+}
+
+// Drop implements [frontier.Body].
+func (s *spooled) Drop() {
+	if s.file != nil {
+		_ = s.file.Close()
+		if s.named {
+			_ = os.Remove(s.file.Name())
+		}
+		s.file, s.size = nil, 0
+	}
 }

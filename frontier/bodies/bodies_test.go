@@ -5,13 +5,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"fetchd/frontier"
+	"fetchd/internal/stores"
 )
 
 func digest(body string) string {
@@ -19,78 +23,90 @@ func digest(body string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func open(t *testing.T, place string) *Store {
+func open(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), place)
+	place, err := stores.Open("bodies", stores.Config{URL: "file://" + dir})
 	if err != nil {
-		t.Fatalf("Open(%s) = %v", place, err)
+		t.Fatalf("Open(%s) = %v", dir, err)
 	}
-	t.Cleanup(func() { s.Close() })
-	return s
+	t.Cleanup(func() {
+		if err := place.Close(context.Background()); err != nil {
+			t.Errorf("Close = %v", err)
+		}
+	})
+	return New(place)
 }
 
-// TestKeep checks for each kind of place that a stored body can be read, even if several goroutines
-// store it.
-func TestKeep(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for name, place := range map[string]string{"directory that is not there": filepath.Join(dir, "a", "b c"), "file URL": "file://" + dir + "?metadata=skip", "memory": "mem://"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t, place)
-			for _, body := range []string{"", "a body", strings.Repeat("x", 1<<20)} {
-				var wait sync.WaitGroup
-				for range 8 {
-					wait.Go(func() {
-						if err := s.Keep(t.Context(), digest(body), []byte(body)); err != nil {
-							t.Errorf("Keep(%d bytes) = %v", len(body), err)
-						}
-					})
-				}
-				wait.Wait()
-				if got, err := s.bucket.ReadAll(t.Context(), Name(digest(body))); err != nil || string(got) != body {
-					t.Errorf("Read = %d bytes, %v, want %d", len(got), err, len(body))
-				}
-			}
-		})
-	}
-}
-
-// TestKeepLeavesOneFile checks that nothing but the body is left.
-func TestKeepLeavesOneFile(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	s := open(t, dir)
-	for range 2 {
-		if err := s.Keep(t.Context(), digest("a"), []byte("a")); err != nil {
-			t.Fatal(err)
+// keep stores a body, all but the last bytes of it in pieces.
+func keep(s *Store, name, body string, last int) error {
+	b := s.New(context.Background())
+	defer b.Drop()
+	for piece := range slices.Chunk([]byte(body[:len(body)-last]), 70_000) {
+		if _, err := b.Write(piece); err != nil {
+			return err
 		}
 	}
-	var files []string
+	return b.Commit(name, []byte(body[len(body)-last:]))
+}
+
+// files returns the files below dir with their contents.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := make(map[string]string)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if !d.IsDir() {
-			files = append(files, path)
+		if err != nil || d.IsDir() {
+			return err
 		}
+		text, err := os.ReadFile(path)
+		name, _ := filepath.Rel(dir, path)
+		found[filepath.ToSlash(name)] = string(text)
 		return err
 	})
-	if err != nil || len(files) != 1 || files[0] != filepath.Join(dir, filepath.FromSlash(Name(digest("a")))) {
-		t.Errorf("files %q, %v, want the body alone", files, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func nameOf(digest string) string { return "sha256/" + digest[:2] + "/" + digest }
+
+// TestCommit checks that a body is stored under its digest, even if several goroutines store it, and
+// that nothing else is left.
+func TestCommit(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "a", "b c")
+	s := open(t, dir)
+	want := make(map[string]string)
+	for _, body := range []string{"", "a body", strings.Repeat("x", 1<<20)} {
+		want[nameOf(digest(body))] = body
+		var wait sync.WaitGroup
+		for n := range 8 {
+			wait.Go(func() {
+				if err := keep(s, digest(body), body, len(body)*(n%3)/2); err != nil {
+					t.Errorf("keep(%d bytes) = %v", len(body), err)
+				}
+			})
+		}
+		wait.Wait()
+	}
+	if got := files(t, dir); !maps.Equal(got, want) {
+		t.Errorf("files %q, want %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 	}
 }
 
-// TestKeepRepairs checks that a file of the wrong length is replaced.
-func TestKeepRepairs(t *testing.T) {
+// TestCommitRepairs checks that a file of the wrong length is replaced.
+func TestCommitRepairs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir)
-	path := filepath.Join(dir, filepath.FromSlash(Name(digest("a body"))))
+	path := filepath.Join(dir, filepath.FromSlash(nameOf(digest("a body"))))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte("a b"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Keep(t.Context(), digest("a body"), []byte("a body")); err != nil {
+	if err := keep(s, digest("a body"), "a body", 0); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "a body" {
@@ -98,36 +114,102 @@ func TestKeepRepairs(t *testing.T) {
 	}
 }
 
-func TestKeepRefuses(t *testing.T) {
-	t.Parallel()
-	s := open(t, t.TempDir())
-	for _, name := range []string{"", "abc", strings.Repeat("g", 64), "../../" + digest("a")[:58]} {
-		if err := s.Keep(t.Context(), name, nil); err == nil {
-			t.Errorf("Keep(%q) = nil, want an error", name)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.Keep(ctx, digest("b"), []byte("b")); !errors.Is(err, context.Canceled) {
-		t.Errorf("Keep with a context that is over = %v", err)
-	}
-	if _, err := s.bucket.ReadAll(t.Context(), Name(digest("b"))); err == nil {
-		t.Error("it was written all the same")
+// kinds returns a store of each kind of body. Both lead to a directory.
+func kinds(t *testing.T) map[string]func(dir string) *Store {
+	return map[string]func(string) *Store{
+		"direct": func(dir string) *Store { return open(t, dir) },
+		"spooled": func(dir string) *Store {
+			s := open(t, dir)
+			s.slots = make(chan struct{}, 1)
+			return s
+		},
 	}
 }
 
-// TestOpenRefuses checks that the error contains the place, and no secret of its query.
-func TestOpenRefuses(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
+// TestStartsOver checks a body that starts over, and that what was dropped leaves nothing.
+func TestStartsOver(t *testing.T) {
+	for name, open := range kinds(t) {
+		t.Run(name, func(t *testing.T) {
+			dir, spool := t.TempDir(), t.TempDir()
+			t.Setenv("TMPDIR", spool)
+			s := open(dir)
+			long := strings.Repeat("x", 1<<20)
+			write := func(b frontier.Body, text string) {
+				t.Helper()
+				if n, err := b.Write([]byte(text)); n != len(text) || err != nil {
+					t.Fatalf("Write = %d, %v", n, err)
+				}
+			}
+			for _, text := range []string{"shorter", ""} {
+				b := s.New(t.Context())
+				write(b, long)
+				write(b, long)
+				if err := b.Truncate(0); err != nil {
+					t.Fatal(err)
+				}
+				if text != "" {
+					write(b, text)
+				}
+				if err := b.Commit(digest(text), nil); err != nil {
+					t.Fatal(err)
+				}
+				b.Drop()
+			}
+			b := s.New(t.Context())
+			write(b, long)
+			if left := files(t, spool); len(left) > 0 {
+				t.Errorf("a crash would leave %d files", len(left))
+			}
+			if err := b.Truncate(5); err == nil {
+				t.Error("Truncate(5) = nil, want an error")
+			}
+			b.Drop()
+			b.Drop()
+			s.New(t.Context()).Drop()
+			want := map[string]string{nameOf(digest("")): "", nameOf(digest("shorter")): "shorter"}
+			if got := files(t, dir); !maps.Equal(got, want) {
+				t.Errorf("files %q, want %q", got, want)
+			}
+			if left := files(t, spool); len(left) > 0 {
+				t.Errorf("%d temporary files are left", len(left))
+			}
+		})
 	}
-	for _, place := range []string{filepath.Join(file, "dir"), "ftp://bucket", "mem://?secret=hunter2", "file:///nowhere/at/all"} {
-		_, err := Open(t.Context(), place)
-		text := fmt.Sprintf("%v", err)
-		if before, _, _ := strings.Cut(place, "?"); err == nil || !strings.Contains(text, before) || strings.Contains(text, "hunter2") {
-			t.Errorf("Open(%s) = %v, want an error that names the place and no secret", place, err)
-		}
+}
+
+// TestCommitRefuses checks that a wrong name and a context that has ended store nothing.
+func TestCommitRefuses(t *testing.T) {
+	for name, open := range kinds(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			s := open(dir)
+			for _, name := range []string{"", "abc", strings.Repeat("g", 64), "../../" + digest("a")[:58]} {
+				if err := keep(s, name, "a", 0); err == nil {
+					t.Errorf("keep(%q) = nil, want an error", name)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			b := s.New(ctx)
+			defer b.Drop()
+			if err := b.Commit(digest("b"), []byte("b")); !errors.Is(err, context.Canceled) {
+				t.Errorf("Commit with a context that is over = %v", err)
+			}
+			if got := files(t, dir); len(got) > 0 {
+				t.Errorf("files %q, want none", got)
+			}
+		})
+	}
+}
+
+// TestSpoolFull checks that the error of a temporary directory is returned.
+func TestSpoolFull(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "no"))
+	s := kinds(t)["spooled"](t.TempDir())
+	b := s.New(t.Context())
+	defer b.Drop()
+	if _, err := b.Write([]byte("a")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Write = %v, want an error of the temporary directory", err)
 	}
 }

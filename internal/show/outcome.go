@@ -23,6 +23,22 @@ func (r *Reporter) outcome(o *pb.FetchOutcome) {
 	}
 	r.Line(r.Paint.Paint(cli.Green, Label(o.GetKind())), outcomeCode(o), r.url(o.GetFinalUrl()),
 		r.body(o), location(o), made, spent)
+	r.stored(o.GetStoredObject())
+}
+
+// stored prints where a body is.
+func (r *Reporter) stored(s *pb.StoredObject) {
+	if s == nil {
+		return
+	}
+	etag, version := "", ""
+	if s.GetEtag() != "" {
+		etag = "etag " + cli.Escape(s.GetEtag())
+	}
+	if s.GetVersion() != "" {
+		version = "version " + cli.Escape(s.GetVersion())
+	}
+	r.Line("  stored in "+cli.Escape(s.GetStore())+" as "+cli.Escape(s.GetKey()), etag, version)
 }
 
 func outcomeCode(o *pb.FetchOutcome) string {

@@ -98,8 +98,8 @@ func parseS3(u *url.URL) (place, error) {
 			}
 			p.pathStyle = value == "true"
 		default:
-			return p, fmt.Errorf("the URL has the parameter %.40q, which is not known: %s; credentials belong into access_key_id, "+
-				"secret_access_key and session_token of the stores file", name, remedy)
+			return p, fmt.Errorf("the URL has the parameter %.40q, which is not known: %s; credentials belong into access-key-id, "+
+				"secret-access-key and session-token of the stores file", name, remedy)
 		}
 	}
 	if !regionName.MatchString(p.region) {
@@ -125,7 +125,7 @@ func openS3(s *Store, u *url.URL, c Config) (backend, error) {
 		return nil, err
 	}
 	if c.AccessKeyID == "" || c.SecretAccessKey == "" {
-		return nil, errors.New("the credentials are missing: give access_key_id, and secret_access_key or secret_access_key_file; nothing is read from the environment")
+		return nil, errors.New("the credentials are missing: give access-key-id, and secret-access-key or secret-access-key-file; nothing is read from the environment")
 	}
 	for _, text := range []string{c.AccessKeyID, c.SecretAccessKey, c.SessionToken} {
 		if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {

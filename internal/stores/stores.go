@@ -186,14 +186,17 @@ func (s *Store) Close(ctx context.Context) error {
 			close(s.empty)
 		}
 	}
+	idle := s.stats.InFlight == 0
 	s.mu.Unlock()
-	select {
-	case <-s.empty:
-		s.backend.close()
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if !idle {
+		select {
+		case <-s.empty:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+	s.backend.close()
+	return nil
 }
 
 // Clean aborts unfinished uploads below the prefix, and removes temporary files, that began more

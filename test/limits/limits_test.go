@@ -19,7 +19,6 @@ import (
 )
 
 const (
-	cgroupRoot    = "/sys/fs/cgroup"
 	manifest      = "../../deploy/kubernetes/fetchd.yaml"
 	serviceConfig = "../../deploy/grpc/service-config.json"
 )
@@ -92,11 +91,11 @@ func TestMain(m *testing.M) { rig.Main(m, "fetchd") }
 // TestLimits runs the requested rows, columns and settings.
 func TestLimits(t *testing.T) {
 	rig.Long(t, 3*time.Hour)
-	group, err := newCgroup(cgroupRoot, columns[0].bytes)
+	group, err := rig.NewCgroup(columns[0].bytes)
 	if err != nil {
 		rig.Cannot(t, "no memory cgroup can be made: %v", err)
 	}
-	if err := group.remove(t.Context()); err != nil {
+	if err := group.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	all := os.Getenv("FETCHD_LIMITS") == "all"

@@ -3,17 +3,11 @@
 package limits
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	"fetchd/internal/wait"
@@ -26,13 +20,13 @@ type service struct {
 	grpcAddr, httpAddr string
 	tokens             *tokens // nil: callers are identified by address
 	idle               int64   // resident bytes before the first row
-	group              *cgroup
+	group              *rig.Cgroup
 }
 
 // startService runs the binary in a new cgroup and waits until it serves. The
 // environment is empty: fetchd derives its limits from the cgroup.
 func startService(ctx context.Context, limit int64, args []string, tokens *tokens) (*service, error) {
-	group, err := newCgroup(cgroupRoot, limit)
+	group, err := rig.NewCgroup(limit)
 	if err != nil {
 		return nil, err
 	}
@@ -41,8 +35,8 @@ func startService(ctx context.Context, limit int64, args []string, tokens *token
 	if tokens != nil {
 		args = append(args, "--token-file", tokens.file)
 	}
-	if s.Process, err = rig.Start(group.command(args...), nil, nil); err != nil {
-		return nil, errors.Join(err, group.remove(ctx))
+	if s.Process, err = rig.Start(group.Command(args...), nil, nil); err != nil {
+		return nil, errors.Join(err, group.Remove(ctx))
 	}
 	at, err := s.Serving(ctx)
 	if err != nil {
@@ -67,7 +61,7 @@ func (s *service) alive() bool {
 
 // death describes how the process ended.
 func (s *service) death() string {
-	kills, err := s.group.kills()
+	kills, err := s.group.Kills()
 	if err != nil {
 		return fmt.Sprint(err)
 	}
@@ -96,7 +90,7 @@ func (s *service) stop(ctx context.Context) error {
 	<-s.Gone
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return s.group.remove(ctx)
+	return s.group.Remove(ctx)
 }
 
 // resident returns the process's resident bytes.
@@ -126,50 +120,11 @@ func (s *service) settles(ctx context.Context) (int64, error) {
 	return now, nil
 }
 
-var scraper = &http.Transport{MaxIdleConnsPerHost: 2}
-
-// metrics returns the service's metrics by name, each the sum of its series.
+// metrics returns the service's metrics.
 func (s *service) metrics(ctx context.Context) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.httpAddr+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := scraper.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return parseMetrics(resp.Body)
-}
-
-// parseMetrics reads Prometheus's text format.
-func parseMetrics(r io.Reader) (map[string]float64, error) {
-	sums := make(map[string]float64)
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		line := lines.Text()
-		space := strings.LastIndexByte(line, ' ')
-		if strings.HasPrefix(line, "#") || space < 0 {
-			continue
-		}
-		value, err := strconv.ParseFloat(line[space+1:], 64)
-		if err != nil {
-			return nil, fmt.Errorf("metric %q: %w", line, err)
-		}
-		name, _, _ := strings.Cut(line[:space], "{")
-		sums[name] += value
-	}
-	return sums, lines.Err()
-}
-
-// TestParseMetrics sums the series of a name.
-func TestParseMetrics(t *testing.T) {
-	got, err := parseMetrics(strings.NewReader("# HELP a b\n# TYPE a gauge\na{kind=\"x y\"} 2\na{kind=\"z\"} 3\nb 1e+06\n"))
-	if err != nil || got["a"] != 5 || got["b"] != 1e6 || len(got) != 2 {
-		t.Errorf("got %v, %v, want a 5 and b 1e6", got, err)
-	}
+	return rig.Metrics(ctx, s.httpAddr)
 }
 
 // mib formats a size in MiB, rounded down.

@@ -103,7 +103,7 @@ func (v *verdict) faults() []string {
 	if v.meter.peak >= v.limit {
 		add("the cgroup used %s, want less than its limit of %s", mib(v.meter.peak), mib(v.limit))
 	}
-	if kills, err := v.trial.service.group.kills(); kills != 0 || err != nil {
+	if kills, err := v.trial.service.group.Kills(); kills != 0 || err != nil {
 		add("the kernel killed %d processes of the cgroup, %v", kills, err)
 	}
 	b := v.bystander
@@ -154,7 +154,7 @@ func (s *service) quiet(ctx context.Context) (last map[string]float64, err error
 		return last, fmt.Errorf("the service has no metric %s, so that what is charged cannot be checked", memoryBytes)
 	}
 	// net/http holds a closed HTTP/2 connection for five seconds, which is charged as long.
-	return last, read(6*time.Second, memoryBytes)
+	return last, read(10*time.Second, memoryBytes)
 }
 
 // String formats the counts.
@@ -187,7 +187,7 @@ func (m *meter) start(ctx context.Context) {
 	ctx, m.stop = context.WithCancel(ctx)
 	m.watching.Go(func() {
 		_ = wait.Until(ctx, 10*time.Millisecond, func() bool {
-			if used, err := m.service.group.used(); err == nil {
+			if used, err := m.service.group.Used(); err == nil {
 				m.peak = max(m.peak, used)
 			}
 			return false

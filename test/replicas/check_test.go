@@ -34,7 +34,7 @@ const (
 	known     property = "every request at the origin belongs to a call"
 )
 
-// quietAfter is how long a request may take to reach the origin.
+// quietAfter is how long a request may take to reach the origin, if the origin is not late itself.
 const quietAfter = 250 * time.Millisecond
 
 // violation is a property that a call violates.
@@ -86,7 +86,7 @@ func (c *checker) checkCall() {
 	c.checkExchanges(c.checkAttempts())
 	c.checkBody()
 	for _, r := range c.saw[c.call.id] {
-		if late := r.at.Sub(c.call.over()); late > quietAfter {
+		if late := r.at.Sub(c.call.over()); late > quietAfter+c.history.late {
 			c.failf(quiet, "the origin received %s %s %v after it", r.method, r.path, late)
 		}
 	}

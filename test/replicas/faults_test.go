@@ -25,6 +25,7 @@ func TestHistory(t *testing.T) {
 		leastOf = 3               // minimum of calls of each kind
 	)
 	ctx := rig.Long(t, 50*time.Second)
+	clock := rig.StartClock(t) // for the origin, which runs in this process
 	o := rig.Origin(t)
 	s := newService(t, o)
 	replicas, addresses := startReplicas(ctx, t, s)
@@ -54,6 +55,7 @@ func TestHistory(t *testing.T) {
 	group.Wait()
 	wait.For(ctx, 2*quietAfter) // late requests must be recorded too
 	h := r.history(addresses[2], killedAt, lost)
+	h.late = clock.Late()
 	h.summarize(t)
 	for _, v := range check(h) {
 		t.Errorf("%s: call %s: %s", v.property, v.call, v.text)

@@ -13,6 +13,7 @@ import (
 type history struct {
 	calls    []*call
 	requests []seen
+	late     time.Duration // by how much the origin may notice a request too late
 	// content is the origin's seeded body. The header bodyLabel of an answer names the
 	// part of it that is the answer's body, as OFFSET+SIZE.
 	content []byte

@@ -57,6 +57,7 @@ type fleet struct {
 	replicas []*process
 	caller   *caller
 	load     *load
+	clock    *rig.Clock
 }
 
 // hosts are the addresses of the replicas.
@@ -75,7 +76,7 @@ func startReplicas(ctx context.Context, t *testing.T, s *service) (replicas []*p
 func startFleet(ctx context.Context, t *testing.T, config string) *fleet {
 	t.Helper()
 	o := rig.Origin(t)
-	f := &fleet{T: t, service: newService(t, o)}
+	f := &fleet{T: t, service: newService(t, o), clock: rig.StartClock(t)}
 	var addresses []string
 	f.replicas, addresses = startReplicas(ctx, t, f.service)
 	f.caller = dialAll(t, config, addresses...)
@@ -123,7 +124,7 @@ func (f *fleet) fault(ctx context.Context, i int, sig syscall.Signal) fault {
 	r.loaded = loaded
 	f.Logf("%s: the process ended after %v, the client noticed after %v; after the restart it had load again after %v", sig,
 		r.gone.Sub(r.at).Round(time.Millisecond), r.lost.Sub(r.at).Round(time.Millisecond), r.loaded.Sub(r.returned).Round(time.Millisecond))
-	rig.AtMost(f.T, "time from the return to load", r.loaded.Sub(r.returned), goalReturn, limitReturn)
+	f.clock.AtMost("time from the return to load", r.loaded.Sub(r.returned), goalReturn, limitReturn)
 	return r
 }
 

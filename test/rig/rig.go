@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,6 +140,54 @@ func AtMost[T cmp.Ordered](t testing.TB, what string, got, goal, limit T) {
 	case got > goal:
 		t.Logf("%s: %v misses the goal of %v, but is within the limit of %v", what, got, goal, limit)
 	}
+}
+
+// lateTimer is how late a timer may be on a machine that has CPU time left.
+const lateTimer = 50 * time.Millisecond
+
+// Clock judges measured times. It watches timers of the test meanwhile: if one is late, the
+// machine is busy with something else, and times are not those of the program.
+type Clock struct {
+	t      testing.TB
+	latest atomic.Int64 // the most that a timer was late
+}
+
+// StartClock returns a clock that runs until the test ends.
+func StartClock(t testing.TB) *Clock {
+	t.Helper()
+	c := &Clock{t: t}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for due := time.Now().Add(lateTimer); wait.For(ctx, time.Until(due)); due = time.Now().Add(lateTimer) {
+			c.latest.Store(max(c.latest.Load(), int64(time.Since(due))))
+		}
+	})
+	t.Cleanup(func() { stop(); running.Wait() })
+	return c
+}
+
+// Late returns how late the latest timer was.
+func (c *Clock) Late() time.Duration { return time.Duration(c.latest.Load()) }
+
+// Busy reports whether the machine was too busy to judge times, and logs it.
+func (c *Clock) Busy() bool {
+	c.t.Helper()
+	late := c.Late()
+	if late > lateTimer {
+		c.t.Logf("the machine is busy with something else: a timer was %v late", late.Round(time.Millisecond))
+	}
+	return late > lateTimer
+}
+
+// AtMost is [AtMost] for a time. It only logs a time that is too long if the machine was busy.
+func (c *Clock) AtMost(what string, got, goal, limit time.Duration) {
+	c.t.Helper()
+	if got > limit && c.Busy() {
+		c.t.Logf("%s: %v exceeds the limit of %v", what, got, limit)
+		return
+	}
+	AtMost(c.t, what, got, goal, limit)
 }
 
 // AtLeast fails the test if a measurement is too small.

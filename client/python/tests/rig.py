@@ -48,13 +48,17 @@ class Origin:
 
 
 class Service:
-    """cmd/fetchd, which may reach the origin."""
+    """cmd/fetchd, which may reach the origin. Its store "local" is the directory bodies."""
 
     def __init__(self, origin, *flags, grpc_addr="127.0.0.1:0"):
         ports = ",".join(url.rpartition(":")[2] for url in origin.listeners.values())
         self.log = tempfile.TemporaryFile("w+")
+        self.folder = tempfile.TemporaryDirectory()
+        self.bodies = pathlib.Path(self.folder.name, "bodies")
+        stores = pathlib.Path(self.folder.name, "stores.yaml")
+        stores.write_text(json.dumps({"stores": {"local": {"url": f"file://{self.bodies}"}}}))
         command = [BIN / "fetchd", f"--grpc-addr={grpc_addr}", "--http-addr=", "--egress-allow-cidr=127.0.0.0/8"]
-        self.process = subprocess.Popen([*command, f"--egress-allow-port={ports}", *flags], stderr=self.log, stdout=self.log)
+        self.process = subprocess.Popen([*command, f"--egress-allow-port={ports}", f"--stores-file={stores}", *flags], stderr=self.log, stdout=self.log)
         self.target = self._address()
 
     def _address(self):
@@ -73,6 +77,7 @@ class Service:
             self.process.send_signal(how)
         self.process.wait(timeout=60)
         self.log.close()
+        self.folder.cleanup()
 
 
 class Blocking:

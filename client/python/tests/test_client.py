@@ -119,6 +119,45 @@ class ClientTest(Case):
         with self.assertRaises(ValueError):
             self.client.get(self.url("stream", "200"), body_policy={"delivery": "stream"})
 
+    def test_store(self):
+        """The body goes to the store, and response.stored says where it is."""
+        url = self.url("page", "503/200:body=hello")
+        response = self.client.get(url, store="local", key="a/page")
+        stored = response.stored
+        self.assertEqual((stored.store, stored.key, stored.size_bytes, stored.sha256), ("local", "a/page", 5, hashlib.sha256(b"hello").hexdigest()))
+        self.assertEqual((self.service.bodies / "a/page").read_bytes(), b"hello")
+        with self.assertRaises(fetchd.BodyNotDelivered):
+            response.content
+        large = self.client.get(self.url("large", "200:size=20000000"), store="local", body_policy={"max_size_bytes": 20_000_000})
+        self.assertEqual((large.stored.size_bytes, large.stored.key[:7]), (20_000_000, "sha256/"))
+        self.assertEqual(hashlib.sha256((self.service.bodies / large.stored.key).read_bytes()).hexdigest(), large.stored.sha256)
+        (result,) = self.client.fetch_many([{"url": url, "store": "local", "key": "many"}])
+        self.assertEqual((result.response.stored.key, (self.service.bodies / "many").read_bytes()), ("many", b"hello"))
+        with self.client.stream("GET", url, store="local", key="stream") as streamed:
+            self.assertEqual(streamed.stored.key, "stream")
+            with self.assertRaises(fetchd.BodyNotDelivered):
+                streamed.read()
+
+    def test_store_without_object(self):
+        self.assertIsNone(self.client.get(self.url("plain", "200:body=hello")).stored)
+        self.assertIsNone(self.client.get(self.url("empty", "204"), store="local", key="none").stored)
+        failed = self.client.get(self.url("failed", "404"), store="local", key="none")
+        self.assertEqual((failed.stored, failed.error.error_class), (None, "http_client_error"))
+        self.assertFalse((self.service.bodies / "none").exists())
+
+    def test_store_arguments(self):
+        url = self.url("never", "200")
+        for error, text, options in (
+            (TypeError, "key is given without store", {"key": "a"}),
+            (TypeError, "store is 5", {"store": 5}),
+            (ValueError, "body_policy.delivery 'none'", {"store": "local", "body_policy": {"delivery": "none"}}),
+            (fetchd.InvalidRequestError, "body_policy.store", {"store": "other"}),
+            (fetchd.InvalidRequestError, "body_policy.key", {"store": "local", "key": "../a"}),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(error, text):
+                self.client.get(url, **options)
+        self.assertEqual(self.seen("never"), [])
+
     def test_invalid_request(self):
         """A malformed request ends nothing but itself."""
         with self.assertRaises(fetchd.InvalidRequestError) as raised:

@@ -35,6 +35,11 @@ def save(client: fetchd.Client, url: str, name: str) -> None:
             file.write(piece)
 
 
+def store(client: fetchd.Client, url: str) -> Optional[int]:
+    stored = client.get(url, store="archive", key="2026/report.pdf").stored
+    return stored.size_bytes if stored is not None else None
+
+
 def show(event: fetchd.contract.FetchResponse) -> None:
     if event.HasField("attempt_finished"):
         decision = event.attempt_finished.retry_decision

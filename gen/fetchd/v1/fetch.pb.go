@@ -500,6 +500,12 @@ const (
 	// without ResponseStarted. A small fetch is then one message. A body of which bytes were
 	// delivered before is streamed to its end.
 	BodyDelivery_BODY_DELIVERY_AUTO BodyDelivery = 5
+	// The server writes the body to a store that the operator has configured; see
+	// BodyPolicy.store. The object becomes visible when the body is complete and checked. An
+	// attempt that fails leaves nothing visible, and a retry continues the object or starts it
+	// again. Not for HEAD, and not together with OVERSIZE_ACTION_TRUNCATE, BODY_RECOVERY_NONE
+	// or a resume point.
+	BodyDelivery_BODY_DELIVERY_STORE BodyDelivery = 6
 )
 
 // Enum value maps for BodyDelivery.
@@ -511,6 +517,7 @@ var (
 		3: "BODY_DELIVERY_DIGEST",
 		4: "BODY_DELIVERY_NONE",
 		5: "BODY_DELIVERY_AUTO",
+		6: "BODY_DELIVERY_STORE",
 	}
 	BodyDelivery_value = map[string]int32{
 		"BODY_DELIVERY_UNSPECIFIED": 0,
@@ -519,6 +526,7 @@ var (
 		"BODY_DELIVERY_DIGEST":      3,
 		"BODY_DELIVERY_NONE":        4,
 		"BODY_DELIVERY_AUTO":        5,
+		"BODY_DELIVERY_STORE":       6,
 	}
 )
 
@@ -818,7 +826,8 @@ const (
 	RetryVerdict_RETRY_VERDICT_BODY_COMMITTED RetryVerdict = 8
 	// No: the credential could not be refreshed, or was rejected again.
 	RetryVerdict_RETRY_VERDICT_AUTH_FAILED RetryVerdict = 9
-	// No: the fetch was cancelled, the server is shutting down, or it is out of memory.
+	// No: the fetch was cancelled, the server is shutting down, it is out of memory, or the
+	// store failed.
 	RetryVerdict_RETRY_VERDICT_STOPPED RetryVerdict = 10
 	// No: the time for the fetch ran out during the attempt, or during the refresh of its
 	// credential.
@@ -966,6 +975,9 @@ const (
 	// P7. The server has no memory left for fetches, and this fetch needed more. A later
 	// fetch may succeed.
 	ErrorClass_ERROR_CLASS_OUT_OF_MEMORY ErrorClass = 36
+	// P8. The store did not take the body, or is down. The target is not at fault. A later
+	// fetch may succeed.
+	ErrorClass_ERROR_CLASS_STORE_FAILURE ErrorClass = 37
 )
 
 // Enum value maps for ErrorClass.
@@ -1008,6 +1020,7 @@ var (
 		34: "ERROR_CLASS_SHUTDOWN",
 		35: "ERROR_CLASS_INTERNAL",
 		36: "ERROR_CLASS_OUT_OF_MEMORY",
+		37: "ERROR_CLASS_STORE_FAILURE",
 	}
 	ErrorClass_value = map[string]int32{
 		"ERROR_CLASS_UNSPECIFIED":             0,
@@ -1047,6 +1060,7 @@ var (
 		"ERROR_CLASS_SHUTDOWN":                34,
 		"ERROR_CLASS_INTERNAL":                35,
 		"ERROR_CLASS_OUT_OF_MEMORY":           36,
+		"ERROR_CLASS_STORE_FAILURE":           37,
 	}
 )
 
@@ -1773,7 +1787,8 @@ type BodyPolicy struct {
 	OversizeAction OversizeAction `protobuf:"varint,3,opt,name=oversize_action,json=oversizeAction,proto3,enum=fetchd.v1.OversizeAction" json:"oversize_action,omitempty"`
 	// What happens when the connection breaks inside a body of which chunks were already
 	// delivered. Unset means RESUME. Only a streamed GET without a Range header of the caller
-	// can be continued. For other requests effective_request says NONE.
+	// can be continued. For other requests effective_request says NONE. With delivery STORE it
+	// says RESTART, because nothing that was written is visible before the end.
 	Recovery BodyRecovery `protobuf:"varint,4,opt,name=recovery,proto3,enum=fetchd.v1.BodyRecovery" json:"recovery,omitempty"`
 	// Delivers the body in the content coding of the target, and requests no coding unless a
 	// header does. Unset means false: the body is decoded, unless the caller set
@@ -1793,8 +1808,18 @@ type BodyPolicy struct {
 	// Maximum number of bytes of a failed response's body that are kept in the outcome, 0 to
 	// 64 KiB. Unset means 16 KiB. Zero means none.
 	ErrorBodyBytes *int32 `protobuf:"varint,8,opt,name=error_body_bytes,json=errorBodyBytes,proto3,oneof" json:"error_body_bytes,omitempty"`
-	// Omits the SHA-256 of a body, unless integrity needs it. Unset means false.
-	OmitDigest    bool `protobuf:"varint,9,opt,name=omit_digest,json=omitDigest,proto3" json:"omit_digest,omitempty"`
+	// Omits the SHA-256 of a body, unless integrity needs it. Unset means false. Rejected with
+	// delivery STORE.
+	OmitDigest bool `protobuf:"varint,9,opt,name=omit_digest,json=omitDigest,proto3" json:"omit_digest,omitempty"`
+	// Name of a store that the operator has configured. Required with delivery STORE, and
+	// rejected with any other. A name that this server does not know is rejected.
+	Store string `protobuf:"bytes,10,opt,name=store,proto3" json:"store,omitempty"`
+	// Key of the object in the store, at most 1,024 bytes of UTF-8: segments that are
+	// separated by "/", such as "2026/report.pdf". No segment is empty, "." or "..", or longer
+	// than 255 bytes. An object with that key is replaced. Empty means that the object is named
+	// by its digest: "sha256/", the first two digits, "/", all 64 digits. A store at S3 needs
+	// integrity.sha256 for that. Only for STORE.
+	Key           string `protobuf:"bytes,11,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1890,6 +1915,20 @@ func (x *BodyPolicy) GetOmitDigest() bool {
 		return x.OmitDigest
 	}
 	return false
+}
+
+func (x *BodyPolicy) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *BodyPolicy) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
 }
 
 // ResumePoint is the position at which an earlier fetch of the same body stopped.
@@ -3193,7 +3232,10 @@ type FetchOutcome struct {
 	ErrorBody []byte `protobuf:"bytes,14,opt,name=error_body,json=errorBody,proto3" json:"error_body,omitempty"`
 	// Number of the rule that ended the fetch, such as "H0", "H6" or "I4". The rules are in
 	// docs/spec.md.
-	Rule          string `protobuf:"bytes,15,opt,name=rule,proto3" json:"rule,omitempty"`
+	Rule string `protobuf:"bytes,15,opt,name=rule,proto3" json:"rule,omitempty"`
+	// Where the body is. Set if the fetch succeeded, the delivery is STORE and the response
+	// has a body. A 204 or 205 has none.
+	StoredObject  *StoredObject `protobuf:"bytes,16,opt,name=stored_object,json=storedObject,proto3" json:"stored_object,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3333,6 +3375,105 @@ func (x *FetchOutcome) GetRule() string {
 	return ""
 }
 
+func (x *FetchOutcome) GetStoredObject() *StoredObject {
+	if x != nil {
+		return x.StoredObject
+	}
+	return nil
+}
+
+// StoredObject is a body in a store of the operator. It is complete, and its bytes were
+// compared with the digest.
+type StoredObject struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the store.
+	Store string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// Key of the object, without the prefix that the operator configured.
+	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Size in bytes.
+	SizeBytes int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// SHA-256 of the object as 64 hexadecimal digits.
+	Sha256 string `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// Entity tag that the store gave the object, with its quotes. Empty if it gives none.
+	Etag string `protobuf:"bytes,5,opt,name=etag,proto3" json:"etag,omitempty"`
+	// Version that the store gave the object. Empty if it keeps no versions.
+	Version       string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredObject) Reset() {
+	*x = StoredObject{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredObject) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredObject) ProtoMessage() {}
+
+func (x *StoredObject) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
+func (*StoredObject) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *StoredObject) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *StoredObject) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *StoredObject) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *StoredObject) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *StoredObject) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+func (x *StoredObject) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 // BodySummary describes a body.
 type BodySummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3356,7 +3497,7 @@ type BodySummary struct {
 
 func (x *BodySummary) Reset() {
 	*x = BodySummary{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3368,7 +3509,7 @@ func (x *BodySummary) String() string {
 func (*BodySummary) ProtoMessage() {}
 
 func (x *BodySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3381,7 +3522,7 @@ func (x *BodySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodySummary.ProtoReflect.Descriptor instead.
 func (*BodySummary) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *BodySummary) GetSizeBytes() int64 {
@@ -3460,7 +3601,7 @@ type FetchError struct {
 
 func (x *FetchError) Reset() {
 	*x = FetchError{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3472,7 +3613,7 @@ func (x *FetchError) String() string {
 func (*FetchError) ProtoMessage() {}
 
 func (x *FetchError) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3485,7 +3626,7 @@ func (x *FetchError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchError.ProtoReflect.Descriptor instead.
 func (*FetchError) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FetchError) GetErrorClass() ErrorClass {
@@ -3568,8 +3709,8 @@ func (x *FetchError) GetDetail() string {
 // FetchUnaryRequest is the request of FetchUnary.
 type FetchUnaryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to fetch. An unset body delivery means INLINE. DIGEST and NONE are allowed, STREAM
-	// and AUTO are rejected.
+	// What to fetch. An unset body delivery means INLINE. DIGEST, NONE and STORE are allowed,
+	// STREAM and AUTO are rejected.
 	Request       *FetchRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3577,7 +3718,7 @@ type FetchUnaryRequest struct {
 
 func (x *FetchUnaryRequest) Reset() {
 	*x = FetchUnaryRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +3730,7 @@ func (x *FetchUnaryRequest) String() string {
 func (*FetchUnaryRequest) ProtoMessage() {}
 
 func (x *FetchUnaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +3743,7 @@ func (x *FetchUnaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryRequest.ProtoReflect.Descriptor instead.
 func (*FetchUnaryRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FetchUnaryRequest) GetRequest() *FetchRequest {
@@ -3633,7 +3774,7 @@ type FetchUnaryResponse struct {
 
 func (x *FetchUnaryResponse) Reset() {
 	*x = FetchUnaryResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3645,7 +3786,7 @@ func (x *FetchUnaryResponse) String() string {
 func (*FetchUnaryResponse) ProtoMessage() {}
 
 func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3658,7 +3799,7 @@ func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryResponse.ProtoReflect.Descriptor instead.
 func (*FetchUnaryResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FetchUnaryResponse) GetFetchId() string {
@@ -3711,7 +3852,7 @@ type FetchManyRequest struct {
 
 func (x *FetchManyRequest) Reset() {
 	*x = FetchManyRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3723,7 +3864,7 @@ func (x *FetchManyRequest) String() string {
 func (*FetchManyRequest) ProtoMessage() {}
 
 func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3736,7 +3877,7 @@ func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyRequest.ProtoReflect.Descriptor instead.
 func (*FetchManyRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FetchManyRequest) GetTasks() []*Task {
@@ -3767,7 +3908,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +3920,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +3933,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Task) GetTag() string {
@@ -3823,7 +3964,7 @@ type FetchManyResponse struct {
 
 func (x *FetchManyResponse) Reset() {
 	*x = FetchManyResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3835,7 +3976,7 @@ func (x *FetchManyResponse) String() string {
 func (*FetchManyResponse) ProtoMessage() {}
 
 func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3848,7 +3989,7 @@ func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyResponse.ProtoReflect.Descriptor instead.
 func (*FetchManyResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FetchManyResponse) GetResponses() []*TaskResponse {
@@ -3878,7 +4019,7 @@ type TaskResponse struct {
 
 func (x *TaskResponse) Reset() {
 	*x = TaskResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +4031,7 @@ func (x *TaskResponse) String() string {
 func (*TaskResponse) ProtoMessage() {}
 
 func (x *TaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +4044,7 @@ func (x *TaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResponse.ProtoReflect.Descriptor instead.
 func (*TaskResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TaskResponse) GetTag() string {
@@ -3963,7 +4104,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4116,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4129,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExplainRequest) GetRetryPolicy() *RetryPolicy {
@@ -4116,7 +4257,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4128,7 +4269,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4141,7 +4282,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExplainResponse) GetKind() OutcomeKind {
@@ -4197,7 +4338,7 @@ type RedirectStep struct {
 
 func (x *RedirectStep) Reset() {
 	*x = RedirectStep{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4209,7 +4350,7 @@ func (x *RedirectStep) String() string {
 func (*RedirectStep) ProtoMessage() {}
 
 func (x *RedirectStep) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4222,7 +4363,7 @@ func (x *RedirectStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectStep.ProtoReflect.Descriptor instead.
 func (*RedirectStep) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RedirectStep) GetUrl() string {
@@ -4326,7 +4467,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x0fattempt_timeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x0eattemptTimeout\x12B\n" +
 	"\x0fconnect_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x0econnectTimeout\x12@\n" +
 	"\x0eheader_timeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rheaderTimeout\x12<\n" +
-	"\fidle_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"\xfe\x03\n" +
+	"\fidle_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"\xa6\x04\n" +
 	"\n" +
 	"BodyPolicy\x123\n" +
 	"\bdelivery\x18\x01 \x01(\x0e2\x17.fetchd.v1.BodyDeliveryR\bdelivery\x12)\n" +
@@ -4338,7 +4479,10 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x0fhold_back_bytes\x18\a \x01(\x03H\x01R\rholdBackBytes\x88\x01\x01\x12-\n" +
 	"\x10error_body_bytes\x18\b \x01(\x05H\x02R\x0eerrorBodyBytes\x88\x01\x01\x12\x1f\n" +
 	"\vomit_digest\x18\t \x01(\bR\n" +
-	"omitDigestB\x11\n" +
+	"omitDigest\x12\x14\n" +
+	"\x05store\x18\n" +
+	" \x01(\tR\x05store\x12\x10\n" +
+	"\x03key\x18\v \x01(\tR\x03keyB\x11\n" +
 	"\x0f_max_size_bytesB\x12\n" +
 	"\x10_hold_back_bytesB\x13\n" +
 	"\x11_error_body_bytes\"N\n" +
@@ -4435,7 +4579,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x04rule\x18\x04 \x01(\tR\x04rule\x12!\n" +
 	"\fnext_attempt\x18\x05 \x01(\x05R\vnextAttempt\x12+\n" +
 	"\x05start\x18\x06 \x01(\x0e2\x15.fetchd.v1.RetryStartR\x05start\"\v\n" +
-	"\tHeartbeat\"\xd7\x04\n" +
+	"\tHeartbeat\"\x95\x05\n" +
 	"\fFetchOutcome\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindR\x04kind\x12\x1b\n" +
 	"\tfinal_url\x18\x02 \x01(\tR\bfinalUrl\x123\n" +
@@ -4454,7 +4598,16 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x10response_attempt\x18\r \x01(\x05R\x0fresponseAttempt\x12\x1d\n" +
 	"\n" +
 	"error_body\x18\x0e \x01(\fR\terrorBody\x12\x12\n" +
-	"\x04rule\x18\x0f \x01(\tR\x04rule\"\xb3\x01\n" +
+	"\x04rule\x18\x0f \x01(\tR\x04rule\x12<\n" +
+	"\rstored_object\x18\x10 \x01(\v2\x17.fetchd.v1.StoredObjectR\fstoredObject\"\x9b\x01\n" +
+	"\fStoredObject\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x16\n" +
+	"\x06sha256\x18\x04 \x01(\tR\x06sha256\x12\x12\n" +
+	"\x04etag\x18\x05 \x01(\tR\x04etag\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\xb3\x01\n" +
 	"\vBodySummary\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x01 \x01(\x03R\tsizeBytes\x12\x16\n" +
@@ -4571,14 +4724,15 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x16FAILURE_TYPE_TRANSIENT\x10\x01\x12\x1a\n" +
 	"\x16FAILURE_TYPE_PERMANENT\x10\x02\x12\x1d\n" +
 	"\x19FAILURE_TYPE_RATE_LIMITED\x10\x03\x12\x1b\n" +
-	"\x17FAILURE_TYPE_NEEDS_AUTH\x10\x04*\xab\x01\n" +
+	"\x17FAILURE_TYPE_NEEDS_AUTH\x10\x04*\xc4\x01\n" +
 	"\fBodyDelivery\x12\x1d\n" +
 	"\x19BODY_DELIVERY_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14BODY_DELIVERY_STREAM\x10\x01\x12\x18\n" +
 	"\x14BODY_DELIVERY_INLINE\x10\x02\x12\x18\n" +
 	"\x14BODY_DELIVERY_DIGEST\x10\x03\x12\x16\n" +
 	"\x12BODY_DELIVERY_NONE\x10\x04\x12\x16\n" +
-	"\x12BODY_DELIVERY_AUTO\x10\x05*i\n" +
+	"\x12BODY_DELIVERY_AUTO\x10\x05\x12\x17\n" +
+	"\x13BODY_DELIVERY_STORE\x10\x06*i\n" +
 	"\x0eOversizeAction\x12\x1f\n" +
 	"\x1bOVERSIZE_ACTION_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14OVERSIZE_ACTION_FAIL\x10\x01\x12\x1c\n" +
@@ -4616,7 +4770,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x19RETRY_VERDICT_AUTH_FAILED\x10\t\x12\x19\n" +
 	"\x15RETRY_VERDICT_STOPPED\x10\n" +
 	"\x12\x1a\n" +
-	"\x16RETRY_VERDICT_DEADLINE\x10\v\"\x04\b\f\x10\f*\x1cRETRY_VERDICT_EXCHANGE_LIMIT*\x8f\t\n" +
+	"\x16RETRY_VERDICT_DEADLINE\x10\v\"\x04\b\f\x10\f*\x1cRETRY_VERDICT_EXCHANGE_LIMIT*\xae\t\n" +
 	"\n" +
 	"ErrorClass\x12\x1b\n" +
 	"\x17ERROR_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n" +
@@ -4656,7 +4810,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x15ERROR_CLASS_CANCELLED\x10!\x12\x18\n" +
 	"\x14ERROR_CLASS_SHUTDOWN\x10\"\x12\x18\n" +
 	"\x14ERROR_CLASS_INTERNAL\x10#\x12\x1d\n" +
-	"\x19ERROR_CLASS_OUT_OF_MEMORY\x10$2\xa5\x02\n" +
+	"\x19ERROR_CLASS_OUT_OF_MEMORY\x10$\x12\x1d\n" +
+	"\x19ERROR_CLASS_STORE_FAILURE\x10%2\xa5\x02\n" +
 	"\fFetchService\x12<\n" +
 	"\x05Fetch\x12\x17.fetchd.v1.FetchRequest\x1a\x18.fetchd.v1.FetchResponse0\x01\x12I\n" +
 	"\n" +
@@ -4679,7 +4834,7 @@ func file_fetchd_v1_fetch_proto_rawDescGZIP() []byte {
 }
 
 var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(RedirectScope)(0),            // 0: fetchd.v1.RedirectScope
 	(RetryProfile)(0),             // 1: fetchd.v1.RetryProfile
@@ -4719,20 +4874,21 @@ var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(*RetryDecision)(nil),         // 35: fetchd.v1.RetryDecision
 	(*Heartbeat)(nil),             // 36: fetchd.v1.Heartbeat
 	(*FetchOutcome)(nil),          // 37: fetchd.v1.FetchOutcome
-	(*BodySummary)(nil),           // 38: fetchd.v1.BodySummary
-	(*FetchError)(nil),            // 39: fetchd.v1.FetchError
-	(*FetchUnaryRequest)(nil),     // 40: fetchd.v1.FetchUnaryRequest
-	(*FetchUnaryResponse)(nil),    // 41: fetchd.v1.FetchUnaryResponse
-	(*FetchManyRequest)(nil),      // 42: fetchd.v1.FetchManyRequest
-	(*Task)(nil),                  // 43: fetchd.v1.Task
-	(*FetchManyResponse)(nil),     // 44: fetchd.v1.FetchManyResponse
-	(*TaskResponse)(nil),          // 45: fetchd.v1.TaskResponse
-	(*ExplainRequest)(nil),        // 46: fetchd.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 47: fetchd.v1.ExplainResponse
-	(*RedirectStep)(nil),          // 48: fetchd.v1.RedirectStep
-	nil,                           // 49: fetchd.v1.FetchRequest.LabelsEntry
-	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
+	(*StoredObject)(nil),          // 38: fetchd.v1.StoredObject
+	(*BodySummary)(nil),           // 39: fetchd.v1.BodySummary
+	(*FetchError)(nil),            // 40: fetchd.v1.FetchError
+	(*FetchUnaryRequest)(nil),     // 41: fetchd.v1.FetchUnaryRequest
+	(*FetchUnaryResponse)(nil),    // 42: fetchd.v1.FetchUnaryResponse
+	(*FetchManyRequest)(nil),      // 43: fetchd.v1.FetchManyRequest
+	(*Task)(nil),                  // 44: fetchd.v1.Task
+	(*FetchManyResponse)(nil),     // 45: fetchd.v1.FetchManyResponse
+	(*TaskResponse)(nil),          // 46: fetchd.v1.TaskResponse
+	(*ExplainRequest)(nil),        // 47: fetchd.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 48: fetchd.v1.ExplainResponse
+	(*RedirectStep)(nil),          // 49: fetchd.v1.RedirectStep
+	nil,                           // 50: fetchd.v1.FetchRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
 }
 var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	16, // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
@@ -4743,26 +4899,26 @@ var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	23, // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
 	24, // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
 	11, // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
-	49, // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
+	50, // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
 	19, // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
 	5,  // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
 	0,  // 11: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
 	1,  // 12: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
-	50, // 13: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
-	50, // 14: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
-	50, // 15: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
-	50, // 16: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
-	50, // 17: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
-	50, // 18: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
-	50, // 19: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
-	50, // 20: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
-	50, // 21: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
+	51, // 13: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
+	51, // 14: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
+	51, // 15: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
+	51, // 16: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
+	51, // 17: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
+	51, // 18: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
+	51, // 19: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
+	51, // 20: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
+	51, // 21: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
 	8,  // 22: fetchd.v1.BodyPolicy.delivery:type_name -> fetchd.v1.BodyDelivery
 	9,  // 23: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
 	10, // 24: fetchd.v1.BodyPolicy.recovery:type_name -> fetchd.v1.BodyRecovery
 	22, // 25: fetchd.v1.BodyPolicy.resume_point:type_name -> fetchd.v1.ResumePoint
-	51, // 26: fetchd.v1.Precondition.modified_since_time:type_name -> google.protobuf.Timestamp
-	50, // 27: fetchd.v1.FetchResponse.elapsed_offset:type_name -> google.protobuf.Duration
+	52, // 26: fetchd.v1.Precondition.modified_since_time:type_name -> google.protobuf.Timestamp
+	51, // 27: fetchd.v1.FetchResponse.elapsed_offset:type_name -> google.protobuf.Duration
 	26, // 28: fetchd.v1.FetchResponse.admitted:type_name -> fetchd.v1.Admitted
 	27, // 29: fetchd.v1.FetchResponse.attempt_started:type_name -> fetchd.v1.AttemptStarted
 	28, // 30: fetchd.v1.FetchResponse.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
@@ -4772,74 +4928,75 @@ var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	36, // 34: fetchd.v1.FetchResponse.heartbeat:type_name -> fetchd.v1.Heartbeat
 	37, // 35: fetchd.v1.FetchResponse.outcome:type_name -> fetchd.v1.FetchOutcome
 	15, // 36: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
-	51, // 37: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
-	51, // 38: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
+	52, // 37: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
+	52, // 38: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
 	29, // 39: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
 	30, // 40: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
-	50, // 41: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
+	51, // 41: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
 	16, // 42: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
-	50, // 43: fetchd.v1.Exchange.queue_duration:type_name -> google.protobuf.Duration
-	50, // 44: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
-	50, // 45: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
-	50, // 46: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
-	50, // 47: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
-	50, // 48: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
-	50, // 49: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
+	51, // 43: fetchd.v1.Exchange.queue_duration:type_name -> google.protobuf.Duration
+	51, // 44: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
+	51, // 45: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
+	51, // 46: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
+	51, // 47: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
+	51, // 48: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
+	51, // 49: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
 	32, // 50: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
 	16, // 51: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
 	32, // 52: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
-	39, // 53: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
+	40, // 53: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
 	30, // 54: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
 	35, // 55: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
 	29, // 56: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
 	13, // 57: fetchd.v1.RetryDecision.verdict:type_name -> fetchd.v1.RetryVerdict
-	50, // 58: fetchd.v1.RetryDecision.delay:type_name -> google.protobuf.Duration
+	51, // 58: fetchd.v1.RetryDecision.delay:type_name -> google.protobuf.Duration
 	4,  // 59: fetchd.v1.RetryDecision.delay_source:type_name -> fetchd.v1.DelaySource
 	3,  // 60: fetchd.v1.RetryDecision.start:type_name -> fetchd.v1.RetryStart
 	6,  // 61: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
 	32, // 62: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
-	39, // 63: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
+	40, // 63: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
 	29, // 64: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
-	38, // 65: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
-	50, // 66: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
-	14, // 67: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
-	7,  // 68: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
-	12, // 69: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
-	50, // 70: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
-	13, // 71: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.RetryVerdict
-	15, // 72: fetchd.v1.FetchUnaryRequest.request:type_name -> fetchd.v1.FetchRequest
-	37, // 73: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	34, // 74: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
-	15, // 75: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
-	43, // 76: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
-	15, // 77: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
-	45, // 78: fetchd.v1.FetchManyResponse.responses:type_name -> fetchd.v1.TaskResponse
-	25, // 79: fetchd.v1.TaskResponse.response:type_name -> fetchd.v1.FetchResponse
-	18, // 80: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	17, // 81: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	32, // 82: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
-	14, // 83: fetchd.v1.ExplainRequest.faults:type_name -> fetchd.v1.ErrorClass
-	51, // 84: fetchd.v1.ExplainRequest.observed_time:type_name -> google.protobuf.Timestamp
-	50, // 85: fetchd.v1.ExplainRequest.time_left:type_name -> google.protobuf.Duration
-	2,  // 86: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
-	6,  // 87: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
-	39, // 88: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
-	35, // 89: fetchd.v1.ExplainResponse.decision:type_name -> fetchd.v1.RetryDecision
-	18, // 90: fetchd.v1.ExplainResponse.effective_policy:type_name -> fetchd.v1.RetryPolicy
-	48, // 91: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
-	15, // 92: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
-	40, // 93: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchUnaryRequest
-	42, // 94: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
-	46, // 95: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
-	25, // 96: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
-	41, // 97: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
-	44, // 98: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
-	47, // 99: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
-	96, // [96:100] is the sub-list for method output_type
-	92, // [92:96] is the sub-list for method input_type
-	92, // [92:92] is the sub-list for extension type_name
-	92, // [92:92] is the sub-list for extension extendee
-	0,  // [0:92] is the sub-list for field type_name
+	39, // 65: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
+	51, // 66: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
+	38, // 67: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
+	14, // 68: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
+	7,  // 69: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
+	12, // 70: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
+	51, // 71: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
+	13, // 72: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.RetryVerdict
+	15, // 73: fetchd.v1.FetchUnaryRequest.request:type_name -> fetchd.v1.FetchRequest
+	37, // 74: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	34, // 75: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
+	15, // 76: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
+	44, // 77: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
+	15, // 78: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
+	46, // 79: fetchd.v1.FetchManyResponse.responses:type_name -> fetchd.v1.TaskResponse
+	25, // 80: fetchd.v1.TaskResponse.response:type_name -> fetchd.v1.FetchResponse
+	18, // 81: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	17, // 82: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	32, // 83: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
+	14, // 84: fetchd.v1.ExplainRequest.faults:type_name -> fetchd.v1.ErrorClass
+	52, // 85: fetchd.v1.ExplainRequest.observed_time:type_name -> google.protobuf.Timestamp
+	51, // 86: fetchd.v1.ExplainRequest.time_left:type_name -> google.protobuf.Duration
+	2,  // 87: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
+	6,  // 88: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
+	40, // 89: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
+	35, // 90: fetchd.v1.ExplainResponse.decision:type_name -> fetchd.v1.RetryDecision
+	18, // 91: fetchd.v1.ExplainResponse.effective_policy:type_name -> fetchd.v1.RetryPolicy
+	49, // 92: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
+	15, // 93: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
+	41, // 94: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchUnaryRequest
+	43, // 95: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
+	47, // 96: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
+	25, // 97: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
+	42, // 98: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
+	45, // 99: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
+	48, // 100: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
+	97, // [97:101] is the sub-list for method output_type
+	93, // [93:97] is the sub-list for method input_type
+	93, // [93:93] is the sub-list for extension type_name
+	93, // [93:93] is the sub-list for extension extendee
+	0,  // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_fetchd_v1_fetch_proto_init() }
@@ -4868,7 +5025,7 @@ func file_fetchd_v1_fetch_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fetchd_v1_fetch_proto_rawDesc), len(file_fetchd_v1_fetch_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, T
 from . import _convert, contract
 from ._body import Body
 from ._pool import DEFAULT_BODY_BYTES, TASK_BYTES, Task
-from ._response import Head, Headers, Response, failed_status, headers_of
+from ._response import NOT_DELIVERED, Head, Headers, Response, failed_status, headers_of
 from .errors import (
     BodyNotDelivered,
     BodyRestarted,
@@ -44,6 +44,10 @@ class Options(Policies, total=False):
     data: Union[str, bytes, Pairs]
     #: The same, as JSON.
     json: Any
+    #: Lets the service write the body to this store; response.stored says where it is.
+    store: str
+    #: Key of the object in the store. Default: it is named by its digest.
+    key: str
     #: Time for the whole fetch, its body included. Default: the limits of the service.
     timeout: Duration
     #: Called with each event; sets event_level "attempts" unless you set it.
@@ -70,7 +74,7 @@ def _value(message: str, field: str, name: str) -> Any:
 
 _AUTO = _value("BodyPolicy", "delivery", "auto")
 _STREAM = _value("BodyPolicy", "delivery", "stream")
-_UNDELIVERED = (_value("BodyPolicy", "delivery", "digest"), _value("BodyPolicy", "delivery", "none"))
+_UNDELIVERED = tuple(_value("BodyPolicy", "delivery", name) for name in ("digest", "none", "store"))
 _DOWNLOAD = _value("RetryPolicy", "profile", "download")
 _OUTCOME = _value("FetchRequest", "event_level", "outcome")
 _ATTEMPTS = _value("FetchRequest", "event_level", "attempts")
@@ -368,7 +372,7 @@ class StreamState(Head):
         elif contract.enum_name(outcome, "kind") != "success":
             self._rest = outcome.error_body
         elif self._undelivered:
-            self._end = BodyNotDelivered("the body was requested with delivery none or digest: it is not delivered")
+            self._end = BodyNotDelivered(NOT_DELIVERED)
         elif not started:
             self._rest = outcome.inline_body
             outcome.ClearField("inline_body")

@@ -202,13 +202,25 @@ def request(method: str, url: str, options: Mapping[str, Any]) -> Any:
         if rest.get("headers") is not None:
             add_headers(message.headers, rest["headers"])
         _set_body(message, rest)
-        for name in ("params", "headers", "timeout", "on_event", *_BODIES):
+        store = {name: rest.pop(name) for name in ("store", "key") if rest.get(name) is not None}
+        for name in ("params", "headers", "timeout", "on_event", "store", "key", *_BODIES):
             rest.pop(name, None)
         for name in ("url", "method", "body"):
             if name in rest:
                 raise TypeError(f"{name} is not an option{': use content, data or json' if name == 'body' else ''}")
         fill(message, rest)
+        if store:
+            _set_store(message.body_policy, store)
     return message
+
+
+def _set_store(policy: Any, store: Mapping[str, Any]) -> None:
+    if "store" not in store:
+        raise TypeError("key is given without store")
+    delivery = contract.enum_name(policy, "delivery")
+    if delivery not in ("", "store"):
+        raise ValueError(f"store is given with body_policy.delivery {delivery!r}, want one of them")
+    fill(policy, {"delivery": "store", **store})
 
 
 def _with_params(url: str, params: Any) -> str:

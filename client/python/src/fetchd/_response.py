@@ -24,6 +24,9 @@ _STATUS_CLASSES = frozenset(
 )
 
 
+NOT_DELIVERED = "the body was requested with delivery none, digest or store: it was not delivered"
+
+
 class Headers(Mapping[str, str]):
     """Response headers. Names are case-insensitive. A repeated header has its values joined by
     ", "; get_all returns them one by one."""
@@ -116,6 +119,13 @@ class Head:
             return failure(self._outcome)
         return None
 
+    @property
+    def stored(self) -> Optional[contract.StoredObject]:
+        """Where the body is, or None: store, key, size_bytes, sha256, etag and version."""
+        if self._outcome is not None and self._outcome.HasField("stored_object"):
+            return self._outcome.stored_object
+        return None
+
     def raise_for_outcome(self) -> None:
         """Raises a FetchError if the fetch failed."""
         error = self.error
@@ -189,7 +199,7 @@ class Response(Head):
         if self.kind != "success":
             return outcome.error_body
         if self._undelivered:
-            raise BodyNotDelivered("the body was requested with delivery none or digest: it was not delivered")
+            raise BodyNotDelivered(NOT_DELIVERED)
         return self._body
 
     @property

@@ -130,6 +130,8 @@ class BodyPolicy(Message):
     hold_back_bytes: int
     error_body_bytes: int
     omit_digest: bool
+    store: str
+    key: str
 
 class ResumePoint(Message):
     offset_bytes: int
@@ -278,6 +280,16 @@ class FetchOutcome(Message):
     response_attempt: int
     error_body: bytes
     rule: str
+    @property
+    def stored_object(self) -> StoredObject: ...
+
+class StoredObject(Message):
+    store: str
+    key: str
+    size_bytes: int
+    sha256: str
+    etag: str
+    version: str
 
 class BodySummary(Message):
     size_bytes: int

@@ -129,7 +129,7 @@ class BodyRestarted(FetchdError):
 
 
 class BodyNotDelivered(FetchdError):
-    """The body was requested with delivery "digest" or "none", so there is none to read."""
+    """The body was requested with delivery "digest", "none" or "store", so there is none to read."""
 
 
 class ContractError(FetchdError):

@@ -11,7 +11,7 @@ Headers = Union[Mapping[str, str], Iterable[Tuple[str, str]]]
 
 RedirectScope = Literal["any", "same_host", "same_origin"]
 RetryProfile = Literal["standard", "download"]
-BodyDelivery = Literal["stream", "inline", "digest", "none", "auto"]
+BodyDelivery = Literal["stream", "inline", "digest", "none", "auto", "store"]
 OversizeAction = Literal["fail", "truncate"]
 BodyRecovery = Literal["none", "resume", "restart"]
 EventLevel = Literal["outcome", "attempts", "all"]
@@ -53,6 +53,7 @@ ErrorClass = Literal[
     "shutdown",
     "internal",
     "out_of_memory",
+    "store_failure",
 ]
 AuthResult = Literal["refreshed", "refresh_failed", "refused_again", "not_asked"]
 
@@ -114,6 +115,8 @@ class BodyPolicy(TypedDict, total=False):
     hold_back_bytes: int
     error_body_bytes: int
     omit_digest: bool
+    store: str
+    key: str
 
 
 class Precondition(TypedDict, total=False):

@@ -1,6 +1,4 @@
-//go:build linux
-
-package limits
+package rig
 
 import (
 	"bytes"
@@ -12,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"fetchd/internal/wait"
@@ -33,15 +30,17 @@ var (
 	version2 = files{"memory.max", "memory.swap.max", "memory.current", "file", "memory.events"}
 )
 
-// cgroup is a memory cgroup for one process.
-type cgroup struct {
+// Cgroup is a memory cgroup for one process.
+type Cgroup struct {
 	files
 	dir string
 }
 
-// newCgroup makes a memory cgroup with the limit in bytes. The caller removes it.
-func newCgroup(root string, limit int64) (*cgroup, error) {
-	g := &cgroup{files: version2}
+// NewCgroup makes a memory cgroup with the limit in bytes. The caller removes it. It needs
+// root and a writable memory controller (cgroup v1 or v2).
+func NewCgroup(limit int64) (*Cgroup, error) {
+	root := "/sys/fs/cgroup"
+	g := &Cgroup{files: version2}
 	controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	swap := "0" // version 2 counts swap separately
 	switch {
@@ -57,7 +56,7 @@ func newCgroup(root string, limit int64) (*cgroup, error) {
 			return nil, err
 		}
 	}
-	g.dir = filepath.Join(root, fmt.Sprintf("fetchd-limits-%d-%d", os.Getpid(), cgroupNumber.Add(1)))
+	g.dir = filepath.Join(root, fmt.Sprintf("fetchd-test-%d-%d", os.Getpid(), cgroupNumber.Add(1)))
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -81,18 +80,18 @@ func delegate(root string) error {
 	return os.WriteFile(filepath.Join(root, file), []byte("+memory"), 0o644)
 }
 
-func (g *cgroup) write(file, text string) error {
+func (g *Cgroup) write(file, text string) error {
 	return os.WriteFile(filepath.Join(g.dir, file), []byte(text), 0o644)
 }
 
-// command returns the command line that runs args inside the cgroup.
-func (g *cgroup) command(args ...string) []string {
+// Command returns the command line that runs args inside the cgroup.
+func (g *Cgroup) Command(args ...string) []string {
 	return append([]string{"/bin/sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, g.dir}, args...)
 }
 
-// used returns the bytes in use without the page cache, which the kernel takes back before
+// Used returns the bytes in use without the page cache, which the kernel takes back before
 // it kills.
-func (g *cgroup) used() (int64, error) {
+func (g *Cgroup) Used() (int64, error) {
 	text, err := os.ReadFile(filepath.Join(g.dir, g.usage))
 	if err != nil {
 		return 0, err
@@ -105,11 +104,11 @@ func (g *cgroup) used() (int64, error) {
 	return max(usage-cache, 0), err
 }
 
-// kills returns how many processes of the cgroup the kernel has killed for memory.
-func (g *cgroup) kills() (int64, error) { return g.counter(g.events, "oom_kill") }
+// Kills returns how many processes of the cgroup the kernel has killed for memory.
+func (g *Cgroup) Kills() (int64, error) { return g.counter(g.events, "oom_kill") }
 
 // counter reads the line "name N" of a file.
-func (g *cgroup) counter(file, name string) (int64, error) {
+func (g *Cgroup) counter(file, name string) (int64, error) {
 	text, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
 		return 0, err
@@ -122,43 +121,10 @@ func (g *cgroup) counter(file, name string) (int64, error) {
 	return 0, fmt.Errorf("%s has no line %q", file, name)
 }
 
-// remove removes the cgroup. Its process must have ended; the kernel may need a moment to
+// Remove removes the cgroup. Its process must have ended; the kernel may need a moment to
 // notice.
-func (g *cgroup) remove(ctx context.Context) error {
+func (g *Cgroup) Remove(ctx context.Context) error {
 	var err error
 	_ = wait.Until(ctx, 10*time.Millisecond, func() bool { err = os.Remove(g.dir); return err == nil })
 	return err
-}
-
-// TestCgroupFiles reads both versions' files as kernels write them.
-func TestCgroupFiles(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		names files
-		texts map[string]string
-	}{
-		{"version 1", version1, map[string]string{
-			"memory.usage_in_bytes": "7000\n", "memory.stat": "cache 1\nrss 2\ntotal_cache 3000\ntotal_rss 2\n",
-			"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
-		}},
-		{"version 2", version2, map[string]string{
-			"memory.current": "7000\n", "memory.stat": "anon 4000\nfile 3000\nfile_mapped 1\n",
-			"memory.events": "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 0\n",
-		}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			g := &cgroup{files: row.names, dir: t.TempDir()}
-			for name, text := range row.texts {
-				if err := g.write(name, text); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if used, err := g.used(); used != 4000 || err != nil {
-				t.Errorf("used = %d, %v, want 4000", used, err)
-			}
-			if kills, err := g.kills(); kills != 2 || err != nil {
-				t.Errorf("kills = %d, %v, want 2", kills, err)
-			}
-		})
-	}
 }

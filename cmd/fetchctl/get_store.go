@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"fetchd/internal/cli"
+	"fetchd/internal/stores"
+)
+
+// cleanTime is how long unfinished uploads of the service inside may take to be removed.
+const cleanTime = 5 * time.Second
+
+// checkStore rejects flags that do not go with --store, or that need it.
+func (c *getCmd) checkStore() error {
+	switch {
+	case c.StoresFile != "" && c.Server != "":
+		return cli.UsageError("--stores-file", "is for the service inside fetchctl: leave it out with --server or FETCHD_SERVER")
+	case c.Store == "" && c.Key != "":
+		return cli.UsageError("--key", "needs --store NAME")
+	case c.Store == "" && c.StoresFile != "":
+		return cli.UsageError("--stores-file", "needs --store NAME")
+	case c.Store == "":
+		return nil
+	case c.StoresFile == "" && c.Server == "":
+		return cli.UsageError("--store", "needs a service with stores: give --server, or --stores-file FILE for the service inside fetchctl")
+	case c.Output != "":
+		return cli.UsageError("-o", "is given with --store, and the body goes to the store: leave out one of them")
+	case c.Include:
+		return cli.UsageError("--include", "needs a body on standard output, and --store writes none: use --verbose")
+	}
+	return nil
+}
+
+// stores opens the stores of the service inside. The caller closes them with closeStores.
+func (c *getCmd) stores() (*stores.Set, error) {
+	if c.StoresFile == "" {
+		return new(stores.Set), nil
+	}
+	bodies, err := stores.ReadFile(c.StoresFile, new(stores.Set))
+	if err != nil {
+		return nil, cli.UsageError("--stores-file", fmt.Sprint(err))
+	}
+	return bodies, nil
+}
+
+// closeStores waits until unfinished uploads are removed, and reports those that are not.
+func closeStores(ctx context.Context, a *app, bodies *stores.Set) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+	defer cancel()
+	if err := bodies.Close(ctx); err != nil {
+		(&cli.Printer{W: a.Err}).Printf("fetchctl: unfinished uploads were left in a store: %s: fetchd clean removes them\n", cli.Escape(fmt.Sprint(err)))
+	}
+}

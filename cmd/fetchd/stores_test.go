@@ -1,0 +1,78 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+)
+
+// TestStoresReload adds, breaks and removes stores while the service runs.
+func TestStoresReload(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	const none, first = "stores: {}\n", "stores:\n  a: {url: 'file://DIR/a'}\n"
+	write := func(text string) string {
+		return f.write("stores.yaml", []byte(strings.ReplaceAll(text, "DIR", f.dir)))
+	}
+	s := start(t, "--stores-file", write(none))
+	c := s.dial(nil)
+	for _, row := range []struct {
+		name, text, log string
+		code            codes.Code // of a fetch to store a; the egress policy then forbids its target
+	}{
+		{"a new store", first, `"reloaded","changed":["stores-file"]`, codes.OK},
+		{"nothing", first, `"reloaded","changed":[]`, codes.OK},
+		{"a broken file", "stores: [", "not reloaded", codes.OK},
+		{"for others", strings.Replace(first, "a'}", "a', callers: [somebody]}", 1), `"changed":["stores-file"]`, codes.PermissionDenied},
+		{"no store", none, `"changed":["stores-file"]`, codes.InvalidArgument},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s.T = t
+			write(row.text)
+			s.hangup <- nil
+			if line := s.await("reloaded"); !strings.Contains(line, row.log) {
+				t.Errorf("log line %s, want %s in it", line, row.log)
+			}
+			_, err := c.FetchUnary(t.Context(), &pb.FetchUnaryRequest{Request: &pb.FetchRequest{Url: "http://127.0.0.1/",
+				BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: "a", Key: "k"}}})
+			if codeOf(err) != row.code {
+				t.Errorf("%v, want code %s", err, row.code)
+			}
+		})
+	}
+}
+
+// TestClean removes what a killed service left in a directory, and nothing else.
+func TestClean(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	left, whole := filepath.Join(f.dir, "a", ".incoming", "left"), filepath.Join(f.dir, "a", "whole")
+	for _, file := range []string{left, whole} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("body"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := f.write("stores.yaml", []byte("stores:\n  a: {url: 'file://"+f.dir+"/a'}\n"))
+	code, stdout, stderr := command(t, "clean", "--stores-file", file, "--older-than", "0s")
+	if code != cli.ExitOK || !strings.Contains(stdout, "a: ") {
+		t.Errorf("exit code %d, output %q, %q", code, stdout, stderr)
+	}
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("%s: %v, want that it is gone", left, err)
+	}
+	if _, err := os.Stat(whole); err != nil {
+		t.Error(err)
+	}
+	if code, _, stderr := command(t, "clean"); code != cli.ExitUsage || !strings.Contains(stderr, "--stores-file") {
+		t.Errorf("without a file: exit code %d, %q", code, stderr)
+	}
+}

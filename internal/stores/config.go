@@ -1,0 +1,159 @@
+package stores
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"fetchd/internal/secure"
+)
+
+// Set is the stores of a file. It is immutable. The zero value has none.
+type Set struct {
+	entries map[string]entry
+	files   map[string][]byte // every file as it was read
+}
+
+type entry struct {
+	store   *Store
+	source  Config // what the store was made of
+	roots   []byte // and its authorities
+	callers []string
+}
+
+// fileOf is the file of stores.
+type fileOf struct {
+	Stores map[string]struct {
+		URL                 string   `yaml:"url"`
+		Prefix              string   `yaml:"prefix"`
+		Callers             []string `yaml:"callers"`
+		MaxObjectBytes      int64    `yaml:"max-object-bytes"`
+		AccessKeyID         string   `yaml:"access-key-id"`
+		SecretAccessKey     string   `yaml:"secret-access-key"`
+		SecretAccessKeyFile string   `yaml:"secret-access-key-file"`
+		SessionToken        string   `yaml:"session-token"`
+		CAFile              string   `yaml:"ca-file"`
+	} `yaml:"stores"`
+}
+
+var storeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$`)
+
+// ReadFile opens the stores that a YAML file describes; docs/stores.md has its keys. Stores that
+// are as they were before stay open. An error names the store and the key, and contains no secret.
+func ReadFile(path string, before *Set) (*Set, error) {
+	s := &Set{entries: make(map[string]entry), files: make(map[string][]byte)}
+	if err := s.read(path, before); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+func (s *Set) read(path string, before *Set) error {
+	raw, err := s.file(path)
+	if err != nil {
+		return err
+	}
+	var f fileOf
+	if err := secure.DecodeYAML(raw, &f, "YAML with stores, and in each the keys of docs/stores.md, each once"); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Stores)) { // an error is the same each time
+		p := f.Stores[name]
+		if !storeName.MatchString(name) {
+			return fmt.Errorf("stores: %.80q: give a name of 1 to 64 lower-case letters, digits, dots, dashes and underscores", name)
+		}
+		if p.Callers != nil && (len(p.Callers) == 0 || slices.Contains(p.Callers, "")) {
+			return fmt.Errorf("stores: %s: callers: is empty or has an empty name: name the callers that may use the store, or leave it out", name)
+		}
+		e := entry{callers: p.Callers, source: Config{URL: p.URL, Prefix: p.Prefix, MaxObjectBytes: p.MaxObjectBytes,
+			AccessKeyID: p.AccessKeyID, SecretAccessKey: p.SecretAccessKey, SessionToken: p.SessionToken}}
+		if p.SecretAccessKeyFile != "" {
+			if p.SecretAccessKey != "" {
+				return fmt.Errorf("stores: %s: secret-access-key and secret-access-key-file are both set: give one", name)
+			}
+			secret, err := s.file(p.SecretAccessKeyFile)
+			if err != nil {
+				return fmt.Errorf("stores: %s: secret-access-key-file: %w", name, err)
+			}
+			e.source.SecretAccessKey = strings.TrimSpace(string(secret))
+		}
+		if p.CAFile != "" {
+			if e.roots, err = s.file(p.CAFile); err != nil {
+				return fmt.Errorf("stores: %s: ca-file: %w", name, err)
+			}
+		}
+		if err := e.open(name, before); err != nil {
+			return fmt.Errorf("stores: %w", err)
+		}
+		s.entries[name] = e
+	}
+	return nil
+}
+
+// open opens the store of an entry, unless it is as it was before.
+func (e *entry) open(name string, before *Set) (err error) {
+	old, ok := before.entries[name]
+	if ok && bytes.Equal(old.roots, e.roots) && reflect.DeepEqual(old.source, e.source) {
+		e.store = old.store
+		return nil
+	}
+	c := e.source
+	if e.roots != nil {
+		c.CAs = x509.NewCertPool()
+		if !c.CAs.AppendCertsFromPEM(e.roots) {
+			return fmt.Errorf("store %s: ca-file: has no certificate in PEM", name)
+		}
+	}
+	e.store, err = Open(name, c)
+	return err
+}
+
+// file reads a file once.
+func (s *Set) file(path string) ([]byte, error) {
+	if raw, ok := s.files[path]; ok {
+		return raw, nil
+	}
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		s.files[path] = raw
+	}
+	return raw, err
+}
+
+// Same reports whether all files are as they were.
+func (s *Set) Same(before *Set) bool { return maps.EqualFunc(s.files, before.files, bytes.Equal) }
+
+// Get returns a store and the callers that may use it, or nil. No callers means every caller.
+func (s *Set) Get(name string) (_ *Store, callers []string) {
+	e := s.entries[name]
+	return e.store, e.callers
+}
+
+// All returns the stores, sorted by name.
+func (s *Set) All() iter.Seq[*Store] {
+	return func(yield func(*Store) bool) {
+		for _, name := range slices.Sorted(maps.Keys(s.entries)) {
+			if !yield(s.entries[name].store) {
+				return
+			}
+		}
+	}
+}
+
+// Close closes the stores. ctx limits the wait for their uploads.
+func (s *Set) Close(ctx context.Context) error {
+	var errs []error
+	for store := range s.All() {
+		errs = append(errs, store.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
