@@ -210,7 +210,7 @@ func (s *Store) count(size int64, err error, committed bool) {
 	switch {
 	case committed:
 		s.breaker.succeeded()
-	case failed && failure.counts():
+	case failed && failure.down:
 		s.breaker.failed()
 	}
 	s.mu.Lock()
