@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,6 +64,10 @@ type Config struct {
 	// fails as body_too_large, or is truncated if TruncateBodies is set.
 	MaxBodyBytes   int64
 	TruncateBodies bool
+	// KeepHeaders names the response headers that are recorded with each outcome, at most 32. Of a
+	// name at most 8 values are kept, of a value 1 KiB, and of a response 8 KiB; "…" stands for what
+	// is left out.
+	KeepHeaders []string
 	// MaxRedirectWait is how long a redirect waits for another host; zero means 30 s. After that
 	// its target is added to the frontier instead.
 	MaxRedirectWait time.Duration
@@ -119,6 +125,10 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Open = cmp.Or(c.Open, defaultOpen)
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, defaultMaxBody)
+	c.KeepHeaders = slices.Clone(c.KeepHeaders)
+	for i, name := range c.KeepHeaders {
+		c.KeepHeaders[i] = http.CanonicalHeaderKey(name)
+	}
 	c.UserAgent = cmp.Or(c.UserAgent, "frontier")
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(prometheus.NewRegistry())
@@ -140,6 +150,9 @@ func (c *Config) check() error {
 	fault(c.MaxAttempts < 0 || c.MaxAttempts > 11, "MaxAttempts is %d: use 1 to 11", c.MaxAttempts)
 	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > maxMaxBody, "MaxBodyBytes is %d: use 1 to %d", c.MaxBodyBytes, int64(maxMaxBody))
 	fault(c.Lease <= c.TotalTimeout+leaseReserve, "Lease is %v: it must be more than TotalTimeout (%v) and %v", c.Lease, c.TotalTimeout, leaseReserve)
+	if err := CheckKeepHeaders(c.KeepHeaders); err != nil {
+		errs = append(errs, fmt.Errorf("frontier: KeepHeaders: %w", err))
+	}
 	if err := c.Policy.check(); err != nil {
 		errs = append(errs, fmt.Errorf("frontier: Policy: %w", err))
 	}

@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,10 @@ type Record struct {
 	WaitMS     int64     `json:"wait_ms"`
 	Bytes      int64     `json:"bytes"`
 	BodySHA256 string    `json:"body_sha256,omitempty"`
+
+	ContentType string          `json:"content_type,omitempty"` // without parameters
+	Charset     string          `json:"charset,omitempty"`
+	Headers     json.RawMessage `json:"headers,omitempty"` // names of Config.KeepHeaders to lists of values
 }
 
 // Stats counts what one worker has done since it started.
@@ -63,6 +68,7 @@ func (w *Worker) report(ctx context.Context, c store.Claim, f store.Fetch) {
 		Time: time.Now().UTC(), ID: c.ID, URL: c.URL, FinalURL: f.FinalURL, Status: string(f.Status), HTTPStatus: f.HTTPStatus,
 		ErrorClass: f.ErrorClass, LastError: f.LastError, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
 		DurationMS: f.Duration.Milliseconds(), WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodySHA256: f.BodyDigest,
+		ContentType: f.ContentType, Charset: f.Charset, Headers: json.RawMessage(f.Headers),
 	}
 	switch f.Status {
 	case store.Fetched:

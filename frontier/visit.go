@@ -53,6 +53,7 @@ func (v *visit) run() ending {
 		return *e
 	}
 	result := p.judge(c, outcome, v.totals)
+	result.fetch.Content = contentOf(outcome.GetResponse(), v.w.config.KeepHeaders)
 	if result.how == record && result.fetch.Status == store.Fetched && outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
 		if v.body == nil {
 			return result

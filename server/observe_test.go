@@ -130,7 +130,8 @@ func (o *observed) everyWay(ctx context.Context, path string) {
 // TestMetrics checks the metrics of every API: fetches, calls, refusals, and what the server holds.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	o := newObserved(t, func(cfg *server.Config) { cfg.MaxFetches = 1 })
+	stored := withStores(t, t.TempDir())
+	o := newObserved(t, func(cfg *server.Config) { cfg.MaxFetches = 1; stored(cfg) })
 	const method = `grpc_service="fetchd.v1.FetchService"`
 	o.want(map[string]float64{
 		`fetchd_build_info{version="v0"}`: 1, "fetchd_fetches_limit": 1, "fetchd_fetches_in_flight": 0, "fetchd_draining": 0,
@@ -149,6 +150,15 @@ func TestMetrics(t *testing.T) {
 		`grpc_server_handled_total{grpc_code="OK",grpc_method="FetchMany",` + method + `,grpc_type="bidi_stream"}`: 1,
 		`grpc_server_handling_seconds_count{grpc_method="FetchUnary",` + method + `,grpc_type="unary"}`:            1,
 	})
+	o.mustUnary(toStore(o.request("/s/k/200:size=10"), "open", "k"))
+	o.mustUnary(toStore(o.request("/s/k/200:size=10"), "bucket", "k"))
+	o.want(map[string]float64{
+		`fetchd_store_up{store="open"}`: 1, `fetchd_store_uploads_in_flight{store="open"}`: 0, `fetchd_store_bytes_total{store="open"}`: 10,
+		`fetchd_store_uploads_total{result="committed",store="open"}`: 1, `fetchd_store_uploads_total{result="aborted",store="open"}`: 0,
+		`fetchd_store_uploads_total{result="failed",store="bucket"}`: 1,
+		`fetchd_fetches_total{error_class="store_failure",outcome="failed"}`: 1,
+	})
+	o.await(func(all map[string]float64) bool { return all[`fetchd_store_request_errors_total{store="bucket"}`] > 0 })
 
 	held := o.begin("/s/held/200:size=100000,stall=50000")
 	o.await(func(all map[string]float64) bool {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"strings"
@@ -70,13 +71,24 @@ type fetchRow struct {
 	Bytes      int64     `json:"bytes"`
 	BodyDigest string    `json:"body_digest"`
 	EndedAt    timestamp `json:"ended_at"`
+
+	ContentType string  `json:"content_type"`
+	Charset     string  `json:"charset"`
+	Headers     headers `json:"headers"`
 }
+
+// headers are the kept headers of a fetch as JSON: an object, or an empty cell if there are none.
+type headers string
+
+// MarshalJSON implements json.Marshaler.
+func (h headers) MarshalJSON() ([]byte, error) { return []byte(cmp.Or(string(h), "{}")), nil }
 
 func fetchRowOf(f store.FetchRow) fetchRow {
 	return fetchRow{
 		ID: f.ID, URL: f.URL, FinalURL: f.FinalURL, Status: string(f.Status), HTTPStatus: f.HTTPStatus, ErrorClass: f.ErrorClass,
 		LastError: f.LastError, Attempts: f.Attempts, RetryCount: f.RetryCount, DurationMS: f.Duration.Milliseconds(),
 		WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodyDigest: f.BodyDigest, EndedAt: timestamp(f.EndedAt),
+		ContentType: f.ContentType, Charset: f.Charset, Headers: headers(f.Headers),
 	}
 }
 

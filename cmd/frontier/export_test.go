@@ -29,6 +29,7 @@ func failing(t *testing.T) *crawl {
 	f := failedIn("http_server_error", store.Failed)
 	f.LastError = "=cmd|'/C calc'!A0, \"<b>\"\nline"
 	f.BodyDigest = "sha256:00"
+	f.Content = store.Content{ContentType: "text/html", Charset: "utf-8", Headers: "{\"Link\":[\"<a>\",\"\u202e\"]}"}
 	c.fetch(f)
 	c.exec(`UPDATE urls SET ready_at = 1800000000123, fetched_at = 1800000000000`)
 	c.exec(`UPDATE fetches SET ended_at = 1800000000000`)
@@ -44,11 +45,12 @@ func TestExport(t *testing.T) {
 			`"http_status":503,"ready_at":"2027-01-15T08:00:00.123Z","lease_until":null,"worker":"","fetched_at":"2027-01-15T08:00:00.000Z"}` + "\n"},
 		{"fetches as JSON lines", "export --what fetches --format jsonl", `{"id":1,"url":"http://a.test/?a=1&b=2","final_url":"","status":"failed","http_status":503,` +
 			`"error_class":"http_server_error","last_error":"=cmd|'/C calc'!A0, \"<b>\"\nline","attempts":3,"retry_count":2,"duration_ms":1500,"wait_ms":1000,` +
-			`"bytes":7,"body_digest":"sha256:00","ended_at":"2027-01-15T08:00:00.000Z"}` + "\n"},
+			`"bytes":7,"body_digest":"sha256:00","ended_at":"2027-01-15T08:00:00.000Z",` +
+			`"content_type":"text/html","charset":"utf-8","headers":{"Link":["<a>","\u202e"]}}` + "\n"},
 		{"URLs as CSV", "export --format csv", "id,url,host,status,last_error,error_class,retry_count,failure_count,crash_count,http_status,ready_at,lease_until,worker,fetched_at\n" +
 			`1,http://a.test/?a=1&b=2,a.test,failed,"'=cmd|'/C calc'!A0, ""<b>""\nline"` + ",http_server_error,2,1,0,503,2027-01-15T08:00:00.123Z,,,2027-01-15T08:00:00.000Z\n"},
-		{"fetches as CSV", "export --format csv --what fetches", "id,url,final_url,status,http_status,error_class,last_error,attempts,retry_count,duration_ms,wait_ms,bytes,body_digest,ended_at\n" +
-			`1,http://a.test/?a=1&b=2,,failed,503,http_server_error,"'=cmd|'/C calc'!A0, ""<b>""\nline"` + ",3,2,1500,1000,7,sha256:00,2027-01-15T08:00:00.000Z\n"},
+		{"fetches as CSV", "export --format csv --what fetches", "id,url,final_url,status,http_status,error_class,last_error,attempts,retry_count,duration_ms,wait_ms,bytes,body_digest,ended_at,content_type,charset,headers\n" +
+			`1,http://a.test/?a=1&b=2,,failed,503,http_server_error,"'=cmd|'/C calc'!A0, ""<b>""\nline"` + ",3,2,1500,1000,7,sha256:00,2027-01-15T08:00:00.000Z," + `text/html,utf-8,"{""Link"":[""<a>"",""\u202e""]}"` + "\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

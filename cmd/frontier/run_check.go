@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"fetchd/frontier"
 	"fetchd/frontier/bodies"
 	"fetchd/internal/cli"
 	"fetchd/internal/stores"
@@ -134,6 +135,9 @@ func (c *runCmd) checkResults(a *app) error {
 		return cli.UsageError("--stores-file", "is used by --bodies only: name a store with --bodies, or remove it")
 	case c.Outcomes == "" && slices.Contains(a.given, "outcomes"):
 		return cli.UsageError("--outcomes", "is empty: give a file, or - for standard output, or remove it")
+	}
+	if err := frontier.CheckKeepHeaders(c.Keep); err != nil {
+		return cli.UsageError("--keep-header", fmt.Sprint(err))
 	}
 	if c.Metrics != "" {
 		if _, port, err := net.SplitHostPort(c.Metrics); err != nil || port == "" {

@@ -80,7 +80,7 @@ func TestOutcomesAndBodies(t *testing.T) {
 	if err := os.WriteFile(outcomes, []byte(`{"cut`), 0o600); err != nil { // by an earlier run
 		t.Fatal(err)
 	}
-	if got := c.run(inside(s.Port()), "--outcomes", outcomes, "--bodies", bodies); got.code != cli.ExitOK || got.out != "" {
+	if got := c.run(inside(s.Port()), "--outcomes", outcomes, "--bodies", bodies, "--keep-header", "etag", "--keep-header", "Server"); got.code != cli.ExitOK || got.out != "" {
 		t.Fatalf("exit status %d, %q, %q", got.code, got.out, got.err)
 	}
 	lines := linesOf(t, outcomes)
@@ -92,6 +92,7 @@ func TestOutcomesAndBodies(t *testing.T) {
 	if p.Status != "fetched" || p.HTTPStatus != 200 || p.Attempts != 1 || p.Time.IsZero() {
 		t.Errorf("outcome of a page = %+v", p)
 	}
+	checkContent(t, p)
 	if missing.Status != "dead" || missing.HTTPStatus != 404 || missing.ErrorClass != "http_client_error" || missing.BodySHA256 != "" {
 		t.Errorf("outcome of what is not there = %+v", missing)
 	}
@@ -102,6 +103,15 @@ func TestOutcomesAndBodies(t *testing.T) {
 	again := decode(t, strings.Split(strings.TrimSuffix(got.out, "\n"), "\n"))
 	if r := again[at(s, "/p/1")]; got.code != cli.ExitOK || len(again) != 1 || r.HTTPStatus != 304 || r.Status != "fetched" {
 		t.Errorf("fetched again: exit status %d, %+v, want one page, fetched with 304", got.code, again)
+	}
+}
+
+// checkContent checks that the outcome of a page has its content type, and of the kept headers those
+// that were sent.
+func checkContent(t *testing.T, p frontier.Record) {
+	t.Helper()
+	if p.ContentType != "text/html" || p.Charset != "utf-8" || !strings.HasPrefix(string(p.Headers), `{"Etag":["`) || strings.Contains(string(p.Headers), "Server") {
+		t.Errorf("content of a page = %q, %q, %s", p.ContentType, p.Charset, p.Headers)
 	}
 }
 

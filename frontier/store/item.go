@@ -31,6 +31,9 @@ type item struct {
 	ETag         string `json:"etag"`
 	LastModified string `json:"last_modified"`
 	BodyDigest   string `json:"body_digest"`
+	ContentType  string `json:"content_type"`
+	Charset      string `json:"charset"`
+	Headers      string `json:"headers"`
 	Whole        bool   `json:"whole"` // a 2xx, which replaces the stored validators and digest
 }
 
@@ -70,6 +73,7 @@ func (f Fetch) item(place int) (item, error) {
 		HTTPStatus: f.HTTPStatus, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
 		DurationMS: millis(f.Duration), WaitMS: millis(f.Wait), Bytes: f.Bytes,
 		ETag: clean(f.ETag), LastModified: clean(f.LastModified), BodyDigest: clean(f.BodyDigest),
+		ContentType: clean(f.ContentType), Charset: clean(f.Charset), Headers: clean(f.Headers),
 		Whole: f.Status == Fetched && f.HTTPStatus/100 == 2,
 	}
 	if f.FinalURL == "" || f.Status != Fetched {

@@ -181,8 +181,9 @@ func TestRowOfAFetch(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
 		c := f.claim(1)[0]
+		content := Content{ContentType: "text/html", Charset: "utf-8", Headers: `{"Server":["a\\u0000","b"]}`}
 		f.mustRecord(Fetch{ID: c.ID, Status: Fetched, FinalURL: "http://a.test/z", FetchedParams: FetchedParams{
-			Token: c.Token, HTTPStatus: 203, Attempts: 3, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d",
+			Token: c.Token, HTTPStatus: 203, Attempts: 3, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d", Content: content,
 		}})
 		for got, err := range f.Fetches(t.Context()) {
 			if err != nil {
@@ -190,7 +191,7 @@ func TestRowOfAFetch(t *testing.T) {
 			}
 			got.ID, got.EndedAt = 0, time.Time{}
 			want := FetchRow{URL: "http://a.test/", FinalURL: "http://a.test/z", Status: Fetched, HTTPStatus: 203, Attempts: 3,
-				RetryCount: 2, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d"}
+				RetryCount: 2, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d", Content: content}
 			if got != want {
 				t.Errorf("fetch = %+v, want %+v", got, want)
 			}

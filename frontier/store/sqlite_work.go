@@ -159,10 +159,10 @@ func (t tx) record(it item) (bool, error) {
 		return false, err
 	}
 	_, err = t.exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
-			retry_count, duration_ms, wait_ms, bytes, body_digest, ended_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now})`,
+			retry_count, duration_ms, wait_ms, bytes, body_digest, ended_at, content_type, charset, headers)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, ?, ?, ?)`,
 		it.ID, it.Token, url, it.FinalURL, it.Status, it.HTTPStatus, it.ErrorClass, it.LastError, it.Attempts,
-		it.RetryCount, it.DurationMS, it.WaitMS, it.Bytes, it.BodyDigest)
+		it.RetryCount, it.DurationMS, it.WaitMS, it.Bytes, it.BodyDigest, it.ContentType, it.Charset, it.Headers)
 	if err != nil || it.FinalURL == "" || it.FinalURL == url {
 		return true, err
 	}

@@ -191,6 +191,15 @@ type FetchedParams struct {
 	ETag         string
 	LastModified string
 	BodyDigest   string // the name of the stored body; may be empty
+	Content
+}
+
+// Content is what a response says about its content, and what else of it is kept. The caller limits
+// its size.
+type Content struct {
+	ContentType string // the media type without parameters
+	Charset     string // of the Content-Type
+	Headers     string // those kept, as a JSON object of names and lists of values; may be empty
 }
 
 // Fetch is the outcome of one claimed URL. Its retry count is Attempts − 1.

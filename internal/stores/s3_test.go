@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 			_ = gateway.process.Wait()
 			_ = os.RemoveAll(gateway.dir)
 		}
-		os.Exit(code)
+		os.Exit(code) //nolint:forbidigo // TestMain calls it
 	}))
 }
 
@@ -171,10 +171,10 @@ func (b *s3Bucket) want(key string, body []byte) *s3.GetObjectOutput {
 	return out
 }
 
-// wantEmpty checks that no object is visible.
-func (b *s3Bucket) wantEmpty() {
+// wantNone checks that no object below the prefix is visible.
+func (b *s3Bucket) wantNone(prefix string) {
 	b.Helper()
-	out, err := b.client.ListObjectsV2(context.Background(), &s3.ListObjectsV2Input{Bucket: &b.name})
+	out, err := b.client.ListObjectsV2(context.Background(), &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -183,10 +183,10 @@ func (b *s3Bucket) wantEmpty() {
 	}
 }
 
-// unfinished returns the number of multipart uploads.
-func (b *s3Bucket) unfinished() int {
+// unfinished returns the number of multipart uploads below the prefix.
+func (b *s3Bucket) unfinished(prefix string) int {
 	b.Helper()
-	out, err := b.client.ListMultipartUploads(context.Background(), &s3.ListMultipartUploadsInput{Bucket: &b.name})
+	out, err := b.client.ListMultipartUploads(context.Background(), &s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: &prefix})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestS3(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		if n := b.unfinished(); n != 0 {
+		if n := b.unfinished(""); n != 0 {
 			t.Errorf("%d multipart uploads are left", n)
 		}
 		if used := memory.Usage().Total(); used != 0 {

@@ -172,17 +172,21 @@ func (s *s3Sink) complete(ctx context.Context) (stored Stored, maybe bool, err e
 		out, err := s.bucket.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
 			Bucket: s.bucket.name, Key: s.key, UploadId: s.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
 		})
-		if err == nil {
-			stored = Stored{ETag: short(out.ETag, maxETag), Version: short(out.VersionId, maxID)}
+		if err != nil {
+			return err
 		}
-		return err
+		// A store sends the status 200 before it begins, so that the status alone means nothing.
+		if stored = (Stored{ETag: short(out.ETag, maxETag), Version: short(out.VersionId, maxID)}); stored.ETag == "" {
+			return errors.New("the response has no valid ETag")
+		}
+		return nil
 	})
 	return stored, maybe, err
 }
 
 // find asks the store for the object after the response to the last request was lost.
 func (s *s3Sink) find(ctx context.Context) (stored Stored, ok bool) {
-	_, err := s.request(ctx, "HeadObject", func(ctx context.Context) error {
+	_, err := s.bucket.request(ctx, "HeadObject", maxTries, shortLimit, func(ctx context.Context) error {
 		out, err := s.bucket.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: s.bucket.name, Key: s.key})
 		if err == nil {
 			ok = out.Metadata[tokenName] == s.metadata[tokenName] && aws.ToInt64(out.ContentLength) == s.sent
@@ -200,7 +204,7 @@ func (s *s3Sink) busy() bool { return s.id != nil }
 func (s *s3Sink) discard(ctx context.Context) {
 	s.part.reset()
 	if s.id != nil {
-		_ = s.bucket.abort(ctx, *s.key, *s.id, 1, abortLimit)
+		_ = s.bucket.abort(ctx, *s.key, *s.id, 1, shortLimit)
 	}
 }
 

@@ -39,6 +39,7 @@ type crawl struct {
 	urls     int       // number of URLs put
 	finals   int       // pages that two URLs lead to
 	workers  int       // number of workers started
+	body     []byte    // of the origin, from its first byte on; for tests that compare bodies
 	started  time.Time // when the first of them was
 }
 

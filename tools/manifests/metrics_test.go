@@ -44,6 +44,12 @@ var metrics = map[string][]string{
 	"fetchd_connections_reused_total":  nil,
 	"fetchd_connections_stale_total":   nil,
 	"fetchd_log_lines_dropped_total":   nil,
+
+	"fetchd_store_up":                   {"store"},
+	"fetchd_store_uploads_in_flight":    {"store"},
+	"fetchd_store_uploads_total":        {"store", "result"},
+	"fetchd_store_bytes_total":          {"store"},
+	"fetchd_store_request_errors_total": {"store"},
 }
 
 // outside are metrics that Prometheus itself creates.
