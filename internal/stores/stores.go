@@ -101,7 +101,7 @@ func open(name string, c Config) (*Store, error) {
 		return nil, errors.New("the URL cannot be parsed: give file:///DIR or s3://BUCKET?region=REGION")
 	}
 	if u.User != nil {
-		return nil, errors.New("the URL contains a user or password: give credentials in keys of their own")
+		return nil, errors.New("the URL contains a user or password: give the credentials as access-key-id and secret-access-key")
 	}
 	if u.Fragment != "" || u.Opaque != "" {
 		return nil, errors.New("the URL must be file:///DIR or s3://BUCKET?region=REGION, without a fragment")

@@ -18,7 +18,7 @@ type Object struct {
 	ContentType string
 	// Size is the size in bytes; negative means unknown. An object of another size is not committed.
 	Size int64
-	// Memory is charged for what the upload holds, through a lease of its own.
+	// Memory is charged for what the upload holds, through a separate lease.
 	Memory *budget.Lease
 }
 
