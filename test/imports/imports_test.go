@@ -75,6 +75,12 @@ var rules = []rule{
 		why: "a store does not know who writes to it, and nothing of the SDK reads the environment",
 	},
 	{
+		pkg: "internal/stores", not: append([]string{"fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/frontier", "gocloud.dev",
+			"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/feature", "github.com/aws/aws-sdk-go-v2/service/sts",
+			"github.com/aws/aws-sdk-go-v2/service/sso"}, testLibraries...),
+		why: "the service and the scheduler use it, and credentials come from the stores file alone, never from the SDK's own chain",
+	},
+	{
 		pkg: "internal/wait", onlyStandard: true,
 		why: "tests of any package, and benchmarks, use it",
 	},
