@@ -234,10 +234,12 @@ func (f *fileSink) commit(ctx context.Context, key string) (Stored, error) {
 	}()
 	select {
 	case <-f.done:
-		return Stored{}, err
 	case <-ctx.Done():
+	}
+	if f.busy() {
 		return Stored{}, context.Cause(ctx)
 	}
+	return Stored{}, err
 }
 
 func (f *fileSink) keep(ctx context.Context, key string) error {

@@ -35,7 +35,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"not a URL", func(c *stores.Config) { c.URL = "s3://%zz hunter2" }, "cannot be parsed"},
 		{"another scheme", func(c *stores.Config) { c.URL = "gs://bucket" }, `"gs"`},
 		{"a path", func(c *stores.Config) { c.URL = "/var/lib" }, "file:///DIR"},
-		{"credentials in the URL", func(c *stores.Config) { c.URL = "s3://id:hunter2@bucket?region=a" }, "keys of their own"},
+		{"credentials in the URL", func(c *stores.Config) { c.URL = "s3://id:hunter2@bucket?region=a" }, "access-key-id"},
 		{"access key in the URL", func(c *stores.Config) { c.URL = "s3://bucket?region=a&access_key=hunter2" }, "access-key-id"},
 		{"profile", func(c *stores.Config) { c.URL = "s3://bucket?region=a&profile=hunter2" }, `"profile"`},
 		{"no region", func(c *stores.Config) { c.URL = "s3://bucket" }, "region"},
@@ -213,7 +213,11 @@ func TestHostileStore(t *testing.T) {
 			w.Header()["Etag"] = []string{strings.Repeat("x", 10_000)}
 			w.Header()["X-Amz-Version-Id"] = []string{"\xff\xfe"}
 		}, true},
-		{"no ETag", func(http.ResponseWriter, *http.Request) {}, true},
+		{"no ETag", func(_ http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Injected") != "" || strings.Contains(r.Header.Get("Content-Type"), "html") {
+				t.Errorf("the header is %v, want no type that an origin made up", r.Header)
+			}
+		}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

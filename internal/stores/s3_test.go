@@ -278,3 +278,29 @@ func TestS3(t *testing.T) {
 		}
 	})
 }
+
+// TestS3Keys checks that odd keys are sent as they are, and that keys that the bucket rejects do not
+// close the store to others.
+func TestS3Keys(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	s := open(t, stores.Config{URL: b.url(""), Prefix: "p"})
+	for _, key := range []string{"a%2fb", "..a/b..", "a?b=c&d=e#f", "a+b c", "  a  b ", "\"'<>&", "a;b:c@d,e!$(*)[]{}|^`~", "é/日本/🙂", "a%", "a%zz", "...", "a=b"} {
+		body := []byte(key)
+		if _, err := upload(t.Context(), s, stores.Object{Key: key, Size: -1}, body, 4); err != nil {
+			t.Errorf("%q: %v", key, err)
+			continue
+		}
+		b.want("p/"+key, body)
+	}
+	for range 5 {
+		for _, key := range []string{"a%2fb/below", "é"} { // versitygw keeps objects in files
+			if _, err := upload(t.Context(), s, stores.Object{Key: key, Size: -1}, nil, 1); err == nil {
+				t.Logf("%q is possible", key)
+			}
+		}
+	}
+	if err := s.Ready(); err != nil {
+		t.Errorf("Ready = %v: a caller closed the store to others", err)
+	}
+}
