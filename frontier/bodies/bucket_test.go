@@ -52,7 +52,7 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil || b.down:
 		w.WriteHeader(http.StatusInternalServerError)
 	case r.Method == http.MethodPost && q.Has("uploads"):
-		fmt.Fprintf(w, "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>")
+		_, _ = io.WriteString(w, "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>")
 	case r.Method == http.MethodPut && q.Has("partNumber"):
 		b.parts[r.URL.Path+" "+q.Get("partNumber")] = string(body)
 		w.Header().Set("ETag", `"part"`)
@@ -62,7 +62,7 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			whole.WriteString(b.parts[fmt.Sprint(r.URL.Path, " ", n)])
 		}
 		b.objects[r.URL.Path] = whole.String()
-		fmt.Fprint(w, "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>")
+		_, _ = io.WriteString(w, "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>")
 	case r.Method == http.MethodPut:
 		b.objects[r.URL.Path] = string(body)
 	default: // HEAD and DELETE after a failure
