@@ -118,6 +118,7 @@ func TestTimes(t *testing.T) {
 		{"a part stalls", stalls("Part1"), 0, part + 1, "Create@0s Part1@0s Part1@30.2s Part1@1m0.6s Abort@1m30.6s", 90600 * time.Millisecond, stores.ReasonTimeout},
 		{"the context ends in a request", stalled, 10 * time.Second, 10, "Put@0s", 10 * time.Second, ""},
 		{"the context ends in a wait", down, 300 * time.Millisecond, 10, "Put@0s Put@200ms", 300 * time.Millisecond, ""},
+		{"the context ends in the first request", stalls("Create"), time.Second, part + 1, "Create@0s", time.Second, ""},
 		{"the context ends in a part", stalls("Part1"), time.Second, part + 1, "Create@0s Part1@0s Abort@1s", time.Second, ""},
 		{"the context ends in the last request", stalls("Complete"), time.Second, part + 1, "Create@0s Part1@0s Part2@0s Complete@0s Abort@1s", time.Second, ""},
 	} {
