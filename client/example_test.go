@@ -93,6 +93,42 @@ func ExampleClient_Do() {
 	// Output: 201 made <nil>
 }
 
+// The service can write the body to a store that its operator has configured. The caller receives
+// none of it.
+func ExampleClient_Do_store() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file := filepath.Join(dir, "stores.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "stores: {local: {url: 'file://%s/bodies'}}", filepath.ToSlash(dir)), 0o600); err != nil {
+		fmt.Println(err)
+		return
+	}
+	s, err := fetchdtest.New(fetchdtest.Options{StoresFile: file})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer s.Close()
+
+	resp, err := client.New(s.Conn).Do(context.Background(), &pb.FetchRequest{
+		Url:        s.Origin.URL("http", "/s/page/503/200:body=hello"),
+		BodyPolicy: &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: "local", Key: "2026/page"},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	stored := resp.Outcome().GetStoredObject() // nil if the response has no body
+	body, err := os.ReadFile(filepath.Join(dir, "bodies", filepath.FromSlash(stored.GetKey())))
+	fmt.Println(stored.GetKey(), stored.GetSizeBytes(), string(body), err)
+	// Output: 2026/page 5 hello <nil>
+}
+
 // A body is a stream: memory does not grow with it. A body that breaks is continued by the
 // service, or ends with an error.
 func ExampleClient_Get_file() {

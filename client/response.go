@@ -37,7 +37,7 @@ type Response struct {
 }
 
 // Outcome returns how the fetch ended. It is nil until a read of the body has returned
-// [io.EOF] or an [*Error].
+// [io.EOF] or an [*Error]. With delivery STORE, DIGEST or NONE it is there at once.
 func (r *Response) Outcome() *pb.FetchOutcome { return r.outcome }
 
 // RestartError reports that the body starts over at an offset that was already read. It occurs

@@ -26,7 +26,8 @@ type shelf struct {
 	open int // bodies that were not dropped
 	full int // writes that fail
 
-	empty bool // an empty body is right
+	empty   bool   // an empty body is right
+	written func() // is called for each piece; may be nil
 }
 
 func (s *shelf) New(context.Context) Body {
@@ -45,6 +46,9 @@ type shelved struct {
 func (b *shelved) Write(p []byte) (int, error) {
 	b.shelf.mu.Lock()
 	defer b.shelf.mu.Unlock()
+	if b.shelf.written != nil {
+		b.shelf.written()
+	}
 	if b.shelf.full > 0 && b.Len() > 0 {
 		b.shelf.full--
 		return 0, errors.New("the disk is full")
@@ -224,4 +228,25 @@ func (r *rig) recorded() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]Record(nil), r.records...)
+}
+
+// TestBodyCancelled checks that a fetch that is cancelled in the middle of its body leaves no body,
+// and gives its URL back.
+func TestBodyCancelled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, time.Millisecond, site.Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	s := &shelf{written: stop}
+	r.config.Bodies, r.config.DrainTime = s, time.Millisecond
+	u := r.site.URL("a", "/s/k/200:size=10000000,stall=3000000")
+	r.add(u)
+	if err := r.worker().Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v, want %v", err, context.Canceled)
+	}
+	if got := r.row(u); got.Status != store.Pending || got.CrashCount != 0 || len(r.recorded()) != 0 {
+		t.Errorf("%+v and %d records, want it pending", got, len(r.recorded()))
+	}
+	if len(s.kept) > 0 || s.open != 0 {
+		t.Errorf("kept %v, and %d bodies were not dropped", s.kept, s.open)
+	}
 }

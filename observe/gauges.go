@@ -1,11 +1,12 @@
 package observe
 
 import (
+	"iter"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"fetchd/fetch"
-	"fetchd/internal/stores"
 )
 
 // Gauges holds the functions that each scrape calls. They must not block. The value
@@ -19,8 +20,18 @@ type Gauges struct {
 	Draining func() bool
 	// Connections returns the numbers of connections to origins.
 	Connections func() fetch.ConnectionStats
-	// Stores returns the stores for bodies.
-	Stores func() *stores.Set
+	// Stores returns the numbers of each store for bodies, by its name.
+	Stores func() iter.Seq2[string, StoreStats]
+}
+
+// StoreStats are numbers of a store for bodies.
+type StoreStats struct {
+	Up       bool // false while the store refuses bodies
+	InFlight int  // uploads
+
+	Committed, Failed, Aborted uint64 // uploads that ended; Failed by the store
+	Bytes                      uint64 // of committed objects
+	RequestErrors              uint64
 }
 
 // Gauges sets the functions that each scrape calls. It replaces those of an earlier
@@ -39,7 +50,7 @@ func (m *Metrics) Gauges(g Gauges) {
 		g.Connections = func() fetch.ConnectionStats { return fetch.ConnectionStats{} }
 	}
 	if g.Stores == nil {
-		g.Stores = func() *stores.Set { return new(stores.Set) }
+		g.Stores = func() iter.Seq2[string, StoreStats] { return func(func(string, StoreStats) bool) {} }
 	}
 	m.gauges.Store(&g)
 }
@@ -143,8 +154,7 @@ func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
-	for store := range c.metrics.gauges.Load().Stores().All() {
-		name, n := store.Name(), store.Stats()
+	for name, n := range c.metrics.gauges.Load().Stores() {
 		up := 0.0
 		if n.Up {
 			up = 1

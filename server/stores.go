@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"iter"
 	"net/http"
 
 	"google.golang.org/grpc/codes"
@@ -10,6 +11,7 @@ import (
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/stores"
+	"fetchd/observe"
 )
 
 // configured is what the operator has configured and requests select by name.
@@ -29,6 +31,17 @@ func (c *configured) mayUse(ctx context.Context, in *pb.FetchRequest) error {
 		}
 	}
 	return nil
+}
+
+// storeStats returns the numbers of each store, for the metrics.
+func (s *service) storeStats() iter.Seq2[string, observe.StoreStats] {
+	return func(yield func(string, observe.StoreStats) bool) {
+		for store := range s.stores.Load().All() {
+			if !yield(store.Name(), observe.StoreStats(store.Stats())) {
+				return
+			}
+		}
+	}
 }
 
 // store reads the fields of delivery STORE. It is called when the others are read.

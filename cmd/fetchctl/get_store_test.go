@@ -9,10 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"fetchd/fetch"
 	"fetchd/internal/cli"
-	"fetchd/internal/stores"
-	"fetchd/server"
 	"fetchd/server/fetchdtest"
 )
 
@@ -33,18 +30,7 @@ func TestGetStoreOfServer(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t)
 	file, dir := writeStores(t)
-	known, err := stores.ReadFile(file, new(stores.Set))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := known.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	addr := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
-		c.Fetch.Egress, c.Stores = fetch.Egress{Unrestricted: true}, known
-	}}).Addr
+	addr := fetchdtest.Start(t, fetchdtest.Options{Origin: o, StoresFile: file}).Addr
 	got := fetchctl(t, "get", "--server", addr, "--store", "local", "--key", "page", o.URL("http", "/s/page/200:size=700000"))
 	if got.code != cli.ExitOK || got.out != "" {
 		t.Errorf("exit status %d, %d bytes on standard output; want 0 and none\n%s", got.code, len(got.out), got.err)

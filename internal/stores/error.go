@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"net/http"
 	"net/url"
 	"strings"
 	"syscall"
@@ -33,6 +32,7 @@ var ErrTooLarge = errors.New("the object is larger than the store accepts")
 // Error is a failure of the store. No text of it contains a credential.
 type Error struct {
 	store, op, reason string
+	down              bool   // it shows that the store is down; an error of one object does not
 	status            int    // of an S3 response, or 0
 	code              string // of an S3 response: printable, short
 	text              string // of err, if there was no response: printable, capped
@@ -85,8 +85,10 @@ func plain(err error) string {
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
 	_, record := errors.AsType[tls.RecordHeaderError](err)
+	op, ok := errors.AsType[*net.OpError](err)
+	alert := ok && (op.Op == "remote error" || op.Op == "local error")
 	switch {
-	case certificate || authority || record:
+	case certificate || authority || record || alert:
 		return "TLS failed"
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed):
 		return "the connection was closed"
@@ -94,23 +96,6 @@ func plain(err error) string {
 		return "the file system refused it"
 	}
 	return "no valid response"
-}
-
-// counts reports whether an error shows that the store is down. A response that is about one object
-// does not: a caller that chooses keys could close the store to other callers.
-func (e *Error) counts() bool {
-	switch e.status {
-	case 0:
-		for _, errno := range []syscall.Errno{syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EEXIST, syscall.ENAMETOOLONG, syscall.ELOOP} {
-			if errors.Is(e.err, errno) {
-				return false
-			}
-		}
-		return true
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout, http.StatusTooManyRequests:
-		return true
-	}
-	return e.status < http.StatusBadRequest || e.status >= http.StatusInternalServerError
 }
 
 // clean makes a text that a store may have written safe to print: at most most bytes of printable

@@ -12,8 +12,10 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"fetchd/internal/budget"
@@ -71,7 +73,18 @@ func (d *directory) close()          { _ = d.root.Close() }
 
 func (d *directory) fail(op string, err error) error {
 	d.store.countError()
-	return &Error{store: d.store.name, op: op, reason: ReasonError, err: err, text: clean(fmt.Sprint(err), maxText)}
+	return &Error{store: d.store.name, op: op, reason: ReasonError, down: !aboutKey(err), err: err, text: clean(fmt.Sprint(err), maxText)}
+}
+
+// aboutKey reports whether an error is due to the key. Callers choose keys, and one of them must not
+// close the store to others.
+func aboutKey(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return true // os.Root: the path escapes through a symbolic link
+	}
+	return slices.Contains([]syscall.Errno{syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EEXIST,
+		syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL, syscall.EILSEQ}, errno)
 }
 
 func (d *directory) begin(_ string, _ Object, memory *budget.Lease) (sink, error) {
@@ -221,10 +234,12 @@ func (f *fileSink) commit(ctx context.Context, key string) (Stored, error) {
 	}()
 	select {
 	case <-f.done:
-		return Stored{}, err
 	case <-ctx.Done():
+	}
+	if f.busy() {
 		return Stored{}, context.Cause(ctx)
 	}
+	return Stored{}, err
 }
 
 func (f *fileSink) keep(ctx context.Context, key string) error {

@@ -46,18 +46,34 @@ func (b *part) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Read implements io.Reader.
-func (b *part) Read(p []byte) (n int, err error) {
-	for n < len(p) && b.read < b.size {
-		at := b.read / pieceSize
-		m := copy(p[n:], b.pieces[at][b.read%pieceSize:min(pieceSize, b.size-at*pieceSize)])
-		n += m
-		b.read += m
+// next returns the next bytes to read, up to the end of their piece.
+func (b *part) next() []byte {
+	at := b.read / pieceSize
+	if at == len(b.pieces) {
+		return nil
 	}
+	return b.pieces[at][b.read%pieceSize : min(pieceSize, b.size-at*pieceSize)]
+}
+
+// Read implements io.Reader.
+func (b *part) Read(p []byte) (int, error) {
+	n := copy(p, b.next())
+	b.read += n
 	if n == 0 && len(p) > 0 {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+// WriteTo implements io.WriterTo. The SDK hashes the part with it, which saves a copy.
+func (b *part) WriteTo(w io.Writer) (sum int64, err error) {
+	for b.read < b.size && err == nil {
+		var n int
+		n, err = w.Write(b.next())
+		b.read += n
+		sum += int64(n)
+	}
+	return sum, err
 }
 
 // Seek implements io.Seeker.

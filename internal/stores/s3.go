@@ -31,7 +31,7 @@ const (
 	maxParts   = 10_000 // the limit of S3
 
 	requestLimit = 30 * time.Second
-	abortLimit   = 5 * time.Second
+	shortLimit   = 5 * time.Second // of HeadObject, and of AbortMultipartUpload in the background
 	abortPause   = time.Second
 	maxTries     = 3
 	firstWait    = 200 * time.Millisecond // doubled before each further try
@@ -203,9 +203,11 @@ func (b *bucket) request(ctx context.Context, op string, tries int, limit time.D
 		}
 		b.store.countError()
 		failure := b.failure(op, err)
+		dial, ok := errors.AsType[*net.OpError](err)
+		sent := !ok || dial.Op != "dial"
 		repeat := failure.status == 0 || failure.status >= 500 || failure.status == http.StatusTooManyRequests ||
 			failure.status == http.StatusRequestTimeout || failure.code == "RequestTimeout"
-		maybe = maybe || repeat
+		maybe = maybe || repeat && sent && failure.status != http.StatusTooManyRequests
 		if !repeat || try >= tries {
 			return maybe, failure
 		}
@@ -242,8 +244,20 @@ func (b *bucket) failure(op string, err error) *Error {
 	if resp, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && resp.HTTPStatusCode() >= http.StatusMultipleChoices {
 		e.status = resp.HTTPStatusCode()
 	}
+	e.down = down(e.status)
 	e.text = clean(fmt.Sprint(withoutURL(err)), maxText, b.secrets...)
 	return e
+}
+
+// down reports whether a status shows that the store is down; zero is no valid response. A status that
+// is about one object, such as 400 and 409, does not: callers choose keys, and one of them must not
+// close the store to others.
+func down(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	}
+	return status < http.StatusBadRequest || status >= http.StatusInternalServerError
 }
 
 func (b *bucket) begin(key string, o Object, memory *budget.Lease) (sink, error) {

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 			_ = gateway.process.Wait()
 			_ = os.RemoveAll(gateway.dir)
 		}
-		os.Exit(code)
+		os.Exit(code) //nolint:forbidigo // TestMain calls it
 	}))
 }
 
@@ -171,10 +171,10 @@ func (b *s3Bucket) want(key string, body []byte) *s3.GetObjectOutput {
 	return out
 }
 
-// wantEmpty checks that no object is visible.
-func (b *s3Bucket) wantEmpty() {
+// wantNone checks that no object below the prefix is visible.
+func (b *s3Bucket) wantNone(prefix string) {
 	b.Helper()
-	out, err := b.client.ListObjectsV2(context.Background(), &s3.ListObjectsV2Input{Bucket: &b.name})
+	out, err := b.client.ListObjectsV2(context.Background(), &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -183,10 +183,10 @@ func (b *s3Bucket) wantEmpty() {
 	}
 }
 
-// unfinished returns the number of multipart uploads.
-func (b *s3Bucket) unfinished() int {
+// unfinished returns the number of multipart uploads below the prefix.
+func (b *s3Bucket) unfinished(prefix string) int {
 	b.Helper()
-	out, err := b.client.ListMultipartUploads(context.Background(), &s3.ListMultipartUploadsInput{Bucket: &b.name})
+	out, err := b.client.ListMultipartUploads(context.Background(), &s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: &prefix})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -270,11 +270,37 @@ func TestS3(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		if n := b.unfinished(); n != 0 {
+		if n := b.unfinished(""); n != 0 {
 			t.Errorf("%d multipart uploads are left", n)
 		}
 		if used := memory.Usage().Total(); used != 0 {
 			t.Errorf("%d bytes are still charged", used)
 		}
 	})
+}
+
+// TestS3Keys checks that odd keys are sent as they are, and that keys that the bucket rejects do not
+// close the store to others.
+func TestS3Keys(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	s := open(t, stores.Config{URL: b.url(""), Prefix: "p"})
+	for _, key := range []string{"a%2fb", "..a/b..", "a?b=c&d=e#f", "a+b c", "  a  b ", "\"'<>&", "a;b:c@d,e!$(*)[]{}|^`~", "é/日本/🙂", "a%", "a%zz", "...", "a=b"} {
+		body := []byte(key)
+		if _, err := upload(t.Context(), s, stores.Object{Key: key, Size: -1}, body, 4); err != nil {
+			t.Errorf("%q: %v", key, err)
+			continue
+		}
+		b.want("p/"+key, body)
+	}
+	for range 5 {
+		for _, key := range []string{"a%2fb/below", "é"} { // versitygw keeps objects in files
+			if _, err := upload(t.Context(), s, stores.Object{Key: key, Size: -1}, nil, 1); err == nil {
+				t.Logf("%q is possible", key)
+			}
+		}
+	}
+	if err := s.Ready(); err != nil {
+		t.Errorf("Ready = %v: a caller closed the store to others", err)
+	}
 }

@@ -27,9 +27,10 @@ type s3Sink struct {
 	metadata    map[string]string // with the token
 	part        part
 	sent        int64
-	id          *string  // of the multipart upload; nil before it begins and after it ends
-	etags       []string // of the parts that were sent
-	uncertain   bool     // the last request failed, and the store may still carry it out
+	created     chan struct{} // closed when the multipart upload has begun, or cannot; nil before
+	id          *string       // of the multipart upload; nil before it begins and after it ends
+	etags       []string      // of the parts that were sent
+	uncertain   bool          // the last request failed, and the store may still carry it out
 }
 
 func newS3Sink(b *bucket, key string, o Object, memory *budget.Lease) *s3Sink {
@@ -102,22 +103,39 @@ func (s *s3Sink) sendPart(ctx context.Context) error {
 	return nil
 }
 
+// create begins the multipart upload. If ctx ends, the caller does not wait, but the request goes on
+// for a moment: an upload whose ID is not known cannot be aborted.
 func (s *s3Sink) create(ctx context.Context) error {
-	_, err := s.request(ctx, "CreateMultipartUpload", func(ctx context.Context) error {
-		out, err := s.bucket.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
-			Bucket: s.bucket.name, Key: s.key, ContentType: s.contentType, Metadata: s.metadata,
-		})
-		if err != nil {
-			return err
-		}
-		id := short(out.UploadId, maxID)
-		if id == "" {
-			return errors.New("the response has no valid upload ID")
-		}
-		s.id = &id
-		return nil
+	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.created = make(chan struct{})
+	var err error
+	go func() {
+		defer close(s.created)
+		defer cancel()
+		_, err = s.request(live, "CreateMultipartUpload", s.createOnce)
+	}()
+	select {
+	case <-s.created:
+		return err
+	case <-ctx.Done():
+		time.AfterFunc(shortLimit, cancel)
+		return context.Cause(ctx)
+	}
+}
+
+func (s *s3Sink) createOnce(ctx context.Context) error {
+	out, err := s.bucket.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
+		Bucket: s.bucket.name, Key: s.key, ContentType: s.contentType, Metadata: s.metadata,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	id := short(out.UploadId, maxID)
+	if id == "" {
+		return errors.New("the response has no valid upload ID")
+	}
+	s.id = &id
+	return nil
 }
 
 func (s *s3Sink) request(ctx context.Context, op string, do func(context.Context) error) (maybe bool, err error) {
@@ -176,17 +194,21 @@ func (s *s3Sink) complete(ctx context.Context) (stored Stored, maybe bool, err e
 		out, err := s.bucket.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
 			Bucket: s.bucket.name, Key: s.key, UploadId: s.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
 		})
-		if err == nil {
-			stored = Stored{ETag: short(out.ETag, maxETag), Version: short(out.VersionId, maxID)}
+		if err != nil {
+			return err
 		}
-		return err
+		// A store sends the status 200 before it begins, so that the status alone means nothing.
+		if stored = (Stored{ETag: short(out.ETag, maxETag), Version: short(out.VersionId, maxID)}); stored.ETag == "" {
+			return errors.New("the response has no valid ETag")
+		}
+		return nil
 	})
 	return stored, maybe, err
 }
 
 // find asks the store for the object after the response to the last request was lost.
 func (s *s3Sink) find(ctx context.Context) (stored Stored, ok bool) {
-	_, err := s.request(ctx, "HeadObject", func(ctx context.Context) error {
+	_, err := s.bucket.request(ctx, "HeadObject", maxTries, shortLimit, func(ctx context.Context) error {
 		out, err := s.bucket.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: s.bucket.name, Key: s.key})
 		if err == nil {
 			ok = out.Metadata[tokenName] == s.metadata[tokenName] && aws.ToInt64(out.ContentLength) == s.sent
@@ -197,20 +219,33 @@ func (s *s3Sink) find(ctx context.Context) (stored Stored, ok bool) {
 	return stored, ok && err == nil
 }
 
-func (s *s3Sink) busy() bool { return s.id != nil }
+func (s *s3Sink) busy() bool {
+	if s.created == nil {
+		return false
+	}
+	select {
+	case <-s.created:
+		return s.id != nil
+	default:
+		return true
+	}
+}
 
 // discard aborts the multipart upload with a single try: the lifecycle rule of the bucket or
 // [Store.Clean] removes what is left. A part that the store is still receiving may outlive the
 // abort, so a second one follows.
 func (s *s3Sink) discard(ctx context.Context) {
 	s.part.reset()
+	if s.created != nil {
+		<-s.created
+	}
 	if s.id == nil {
 		return
 	}
-	_ = s.bucket.abort(ctx, *s.key, *s.id, 1, abortLimit)
+	_ = s.bucket.abort(ctx, *s.key, *s.id, 1, shortLimit)
 	if s.uncertain {
 		time.Sleep(abortPause)
-		_ = s.bucket.abort(ctx, *s.key, *s.id, 1, abortLimit)
+		_ = s.bucket.abort(ctx, *s.key, *s.id, 1, shortLimit)
 	}
 }
 

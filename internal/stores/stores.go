@@ -1,5 +1,22 @@
 // Package stores writes objects into directories and S3 buckets. An object becomes visible when it
 // is complete, or never.
+//
+// A directory is file:///DIR. An object is written to DIR/.incoming, synced, and renamed. Files and
+// directories get the modes 0644 and 0755 less the umask. Keys and symbolic links cannot leave DIR. A
+// process that dies leaves a file in .incoming; the next [Open] removes it, because nobody has it
+// locked.
+//
+// A bucket is s3://BUCKET?region=REGION, with the optional parameters endpoint and use_path_style.
+// An object of up to 5 MiB is one PutObject, a longer one a multipart upload with parts of 5 MiB, so
+// an object has at most 10,000 parts or 48.8 GiB. The credentials need s3:PutObject and
+// s3:AbortMultipartUpload; s3:GetObject to find an object when a response was lost (without it the
+// upload counts as failed); and s3:ListBucketMultipartUploads for [Store.Clean]. A process that dies
+// leaves a multipart upload, which no reader sees: a lifecycle rule of the bucket with
+// AbortIncompleteMultipartUpload removes it, and so does Clean.
+//
+// An upload holds up to one part in memory, charged in pieces of 64 KiB. Each request has a limit of
+// 30 s, and at most three tries for 5xx, 429 and broken connections. After five failed uploads in a
+// row, a store refuses uploads for 5 s, then lets one through. See decision 20.
 package stores
 
 import (
@@ -101,7 +118,7 @@ func open(name string, c Config) (*Store, error) {
 		return nil, errors.New("the URL cannot be parsed: give file:///DIR or s3://BUCKET?region=REGION")
 	}
 	if u.User != nil {
-		return nil, errors.New("the URL contains a user or password: give credentials in keys of their own")
+		return nil, errors.New("the URL contains a user or password: give the credentials as access-key-id and secret-access-key")
 	}
 	if u.Fragment != "" || u.Opaque != "" {
 		return nil, errors.New("the URL must be file:///DIR or s3://BUCKET?region=REGION, without a fragment")

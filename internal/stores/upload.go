@@ -18,7 +18,7 @@ type Object struct {
 	ContentType string
 	// Size is the size in bytes; negative means unknown. An object of another size is not committed.
 	Size int64
-	// Memory is charged for what the upload holds, through a lease of its own.
+	// Memory is charged for what the upload holds, through a separate lease.
 	Memory *budget.Lease
 }
 
@@ -179,7 +179,7 @@ func (u *Upload) commit(sha256 string) (Stored, error) {
 }
 
 // Abort ends the upload without an object. It returns at once: what the store already has is
-// removed in the background, within 11 s, and memory stays charged until then. It has no effect after
+// removed in the background, within 16 s, and memory stays charged until then. It has no effect after
 // Commit or another Abort.
 func (u *Upload) Abort() {
 	if !u.ended {
@@ -210,7 +210,7 @@ func (s *Store) count(size int64, err error, committed bool) {
 	switch {
 	case committed:
 		s.breaker.succeeded()
-	case failed && failure.counts():
+	case failed && failure.down:
 		s.breaker.failed()
 	}
 	s.mu.Lock()

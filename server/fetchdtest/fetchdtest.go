@@ -33,6 +33,7 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/stores"
 	"fetchd/server"
 )
 
@@ -52,6 +53,9 @@ type Options struct {
 	// Origin is an existing origin that the service may reach. Start does not close it. Nil
 	// starts one with seed 1. With InMemory it must be nil.
 	Origin *origin.Origin
+	// StoresFile is a file with the stores of the service, as the flag --stores-file of fetchd
+	// reads it. Empty means no stores. [Server.Close] waits for their uploads.
+	StoresFile string
 	// NoOrigin starts no origin, for a test that has a server to fetch from.
 	NoOrigin bool
 	// Fake answers gRPC calls in place of a fetchd, with what no real fetchd answers. There is
@@ -137,10 +141,16 @@ func (s *Server) start(o *Options) error {
 	if err := s.startOrigin(o, &cfg.Fetch); err != nil {
 		return err
 	}
+	var err error
+	if o.StoresFile != "" {
+		if cfg.Stores, err = stores.ReadFile(o.StoresFile, new(stores.Set)); err != nil {
+			return err
+		}
+		s.stops = append(s.stops, func() error { return cfg.Stores.Close(context.Background()) })
+	}
 	if o.Configure != nil {
 		o.Configure(&cfg)
 	}
-	var err error
 	if s.Service, err = server.New(cfg); err != nil {
 		return err
 	}

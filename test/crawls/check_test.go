@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -151,10 +152,16 @@ func (c *crawl) bodies(dir string) int {
 	c.Helper()
 	there := make(map[string]bool)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+		if err == nil && d.IsDir() {
+			return nil
 		}
-		body, err := os.ReadFile(path)
+		var body []byte
+		if err == nil {
+			body, err = os.ReadFile(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) { // a worker has just removed an unfinished body
+			return nil
+		}
 		if err != nil {
 			return err
 		}

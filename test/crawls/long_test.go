@@ -120,7 +120,7 @@ func TestLongBodies(t *testing.T) {
 	const kills, peak = 2, 256 << 10 // KiB
 	c := newCrawl(ctx, t, filepath.Join(t.TempDir(), "frontier.db"), 1)
 	c.body = c.site.Origin().Body(longest + 1<<20)
-	pages := c.faulty(2000, sized(8, 1))
+	pages := c.faulty(2000, sized(4, 1))
 	for n := range 20 { // those that a kill interrupts
 		pages = append(pages, c.expect(n, fmt.Sprintf("/s/k%d/200:size=%d,drip=65536@20ms", n, 4<<20+n), 0, int64(4<<20+n)))
 	}
@@ -180,7 +180,7 @@ func TestDiskFullLong(t *testing.T) {
 	c.body = c.site.Origin().Body(size + steps)
 	var pages []page
 	for n := range 10 {
-		pages = append(pages, c.expect(n, fmt.Sprintf("/s/d%d/200:size=%d,drip=%d@10ms", n, size+n, size/steps), 0, int64(size+n)))
+		pages = append(pages, c.expect(n, fmt.Sprintf("/s/d%d/200:size=%d,drip=%d@50ms", n, size+n, size/steps), 0, int64(size+n)))
 	}
 	c.add(urlsOf(pages))
 	bodies := filepath.Join(dir, "bodies")
@@ -190,9 +190,7 @@ func TestDiskFullLong(t *testing.T) {
 	c.fill(filler)
 	w.wrote(ctx, "cannot keep a body", "no space left on device")
 	rig.Until(ctx, t, "nothing is being written", func() bool { return c.unfinished(bodies) == 0 })
-	if n := c.count(`SELECT count(*) FROM fetches`); n != 0 {
-		t.Errorf("%d outcomes were recorded without a body", n)
-	}
+	c.bodies(bodies) // no outcome was recorded without its body
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}

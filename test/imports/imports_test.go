@@ -42,7 +42,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "fetch", not: []string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/frontier", "google.golang.org",
-			"fetchd/observe", "github.com/prometheus", "go.opentelemetry.io", "modernc.org", "github.com/jackc/pgx"},
+			"fetchd/observe", "fetchd/internal/stores", "github.com/aws", "github.com/prometheus", "go.opentelemetry.io", "modernc.org", "github.com/jackc/pgx"},
 		why: "a fetch works without a server, the contract can change without it, and its caller chooses what counts fetches",
 	},
 	{
@@ -71,6 +71,16 @@ var rules = []rule{
 		why: "a budget adds up what its users report and does not know them",
 	},
 	{
+		pkg: "internal/stores", only: []string{"fetchd/internal/budget", "fetchd/internal/secure", "github.com/aws", "go.yaml.in/yaml", "golang.org/x/sys"},
+		why: "a store does not know who writes to it, and nothing of the SDK reads the environment",
+	},
+	{
+		pkg: "internal/stores", not: append([]string{"fetchd/fetch", "fetchd/server", "fetchd/gen", "fetchd/frontier", "gocloud.dev",
+			"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/feature", "github.com/aws/aws-sdk-go-v2/service/sts",
+			"github.com/aws/aws-sdk-go-v2/service/sso"}, testLibraries...),
+		why: "the service and the scheduler use it, and credentials come from the stores file alone, never from the SDK's own chain",
+	},
+	{
 		pkg: "internal/wait", onlyStandard: true,
 		why: "tests of any package, and benchmarks, use it",
 	},
@@ -83,7 +93,7 @@ var rules = []rule{
 		why: "workers do not know what they run",
 	},
 	{
-		pkg: "observe", not: append([]string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/fetch/auth", "fetchd/frontier", "fetchd/internal/secure", "fetchd/internal/heap", "fetchd/conformance/origin"}, testLibraries...),
+		pkg: "observe", not: append([]string{"fetchd/server", "fetchd/gen", "fetchd/cmd", "fetchd/fetch/auth", "fetchd/frontier", "fetchd/internal/secure", "fetchd/internal/heap", "fetchd/internal/stores", "fetchd/conformance/origin"}, testLibraries...),
 		why: "an observer receives events of fetches and knows neither the contract nor the server",
 	},
 	{

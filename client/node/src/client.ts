@@ -6,8 +6,8 @@ import {
 } from "./contract.js";
 import { FetchError, ServiceError } from "./errors.js";
 import { Many, maxSends, returned, Task } from "./many.js";
-import { encode, onAbort, parse, type FetchInit, type Parsed, type Policies } from "./request.js";
-import { broken, hasResponse, responseOf, Sequence } from "./response.js";
+import { encode, onAbort, parse, withStore, type FetchInit, type Parsed, type Policies, type StoreInit } from "./request.js";
+import { broken, hasResponse, responseOf, Sequence, type ClientResponse } from "./response.js";
 import { Result } from "./result.js";
 import { Reader, Writer } from "./wire.js";
 
@@ -33,8 +33,8 @@ export interface ManyInit {
   readonly open?: number | undefined;
 }
 
-/** What fetchMany takes for one fetch: a URL, or a request of the contract. */
-export type ManyRequest = string | URL | FetchRequestInit;
+/** What fetchMany takes for one fetch: a URL, or a request of the contract, with store and key. */
+export type ManyRequest = string | URL | (FetchRequestInit & StoreInit);
 
 /** Client fetches URLs through a service. One client serves a whole program. */
 export class Client {
@@ -57,7 +57,7 @@ export class Client {
    * fetch is used like the standard fetch. It resolves when the response starts, also if its status is that of a
    * failure, and rejects with a FetchError if there is no response. The service retries; do not put a loop around it.
    */
-  fetch(input: string | URL | Request, init?: FetchInit): Promise<Response> {
+  fetch(input: string | URL | Request, init?: FetchInit): Promise<ClientResponse> {
     return new Promise((resolve, reject) => {
       const parsed = parse(input, init, this.#policies);
       if (parsed instanceof Promise) parsed.then((p) => this.#fetch(p, resolve, reject)).catch(reject);
@@ -65,7 +65,7 @@ export class Client {
     });
   }
 
-  #fetch({ request, signal, deadline }: Parsed, resolve: (r: Response) => void, reject: (e: unknown) => void): void {
+  #fetch({ request, signal, deadline }: Parsed, resolve: (r: ClientResponse) => void, reject: (e: unknown) => void): void {
     signal?.throwIfAborted();
     request.event_level ??= "outcome";
     const policy = request.body_policy as NonNullable<Policies["body_policy"]> | undefined;
@@ -89,9 +89,9 @@ export class Client {
    * events runs one fetch and yields its events as they happen, the pieces of its body too. The last one is the
    * outcome; a fetch that failed is an outcome here, not an error. Leaving the loop cancels the fetch.
    */
-  async *events(request: string | URL | FetchRequestInit, { signal, deadline }: CallInit = {}): AsyncGenerator<FetchResponse, void, undefined> {
+  async *events(request: ManyRequest, { signal, deadline }: CallInit = {}): AsyncGenerator<FetchResponse, void, undefined> {
     signal?.throwIfAborted();
-    const message = encode({ ...this.#policies, ...(isUrl(request) ? { url: String(request) } : request) });
+    const message = encode(this.#withPolicies(request));
     const queue: FetchResponse[] = [];
     const sequence = new Sequence();
     let wake: () => void = () => undefined;
@@ -141,6 +141,10 @@ export class Client {
     }
   }
 
+  #withPolicies(request: ManyRequest): FetchRequestInit {
+    return withStore({ ...this.#policies, ...(isUrl(request) ? { url: String(request) } : request) });
+  }
+
   /**
    * fetchMany fetches the URLs of an iterable and yields a Result for each when it ends. It reads the next URL only
    * when there is capacity for it. A fetch that fails does not end the iteration, nor does a request that is not
@@ -166,7 +170,7 @@ export class Client {
     const start = (request: R): void => {
       let message: Buffer;
       try {
-        message = encode(whole({ ...this.#policies, ...(isUrl(request) ? { url: String(request) } : request) }));
+        message = encode(whole(this.#withPolicies(request)));
       } catch (error) {
         results.push(Result.invalid(request, error as TypeError));
         wake();
@@ -290,7 +294,7 @@ class Fetching {
   #sends = 1;
   readonly #url: string;
   readonly #signal: AbortSignal | undefined;
-  readonly #resolve: (response: Response) => void;
+  readonly #resolve: (response: ClientResponse) => void;
   readonly #reject: (error: unknown) => void;
   #sequence = new Sequence();
   readonly #abort = (): void => this.#aborted();
@@ -300,7 +304,7 @@ class Fetching {
   #error: unknown;
   #waiting: { resolve: (o: FetchOutcome) => void; reject: (e: unknown) => void }[] = []; // for the outcome
 
-  constructor(url: string, signal: AbortSignal | undefined, resolve: (response: Response) => void, reject: (error: unknown) => void) {
+  constructor(url: string, signal: AbortSignal | undefined, resolve: (response: ClientResponse) => void, reject: (error: unknown) => void) {
     this.#url = url;
     this.#signal = signal;
     this.#resolve = resolve;
@@ -355,7 +359,7 @@ class Fetching {
     } else if (!hasResponse(outcome)) this.#reject(new FetchError(outcome));
     else {
       const body = outcome.kind === "success" ? outcome.inline_body : outcome.error_body;
-      this.#resolve(responseOf({ response: outcome.response, url: outcome.final_url, requested: this.#url, outcome: this.#whenOver }, body));
+      this.#resolve(responseOf({ response: outcome.response, url: outcome.final_url, requested: this.#url, outcome: this.#whenOver, stored: outcome.stored_object }, outcome.stored_object ? undefined : body));
     }
   }
 

@@ -3,8 +3,16 @@ import { setMaxListeners } from "node:events";
 import { encodeFetchRequest, type FetchRequestInit, type HeadersInit } from "./contract.js";
 import { Writer } from "./wire.js";
 
-/** Policies are the fields of a FetchRequest that the standard init of fetch does not have. */
-export type Policies = Omit<FetchRequestInit, "url" | "method" | "headers" | "body">;
+/** StoreInit lets the service write the body to a store that its operator has configured. */
+export interface StoreInit {
+  /** The name of the store. Short for body_policy.delivery "store" and body_policy.store. */
+  readonly store?: string | undefined;
+  /** The key of the object. Without a key it is named by its digest. */
+  readonly key?: string | undefined;
+}
+
+/** Policies are the fields of a FetchRequest that the standard init of fetch does not have, and store and key. */
+export type Policies = Omit<FetchRequestInit, "url" | "method" | "headers" | "body"> & StoreInit;
 
 /** FetchInit is the init of client.fetch: that of the standard fetch, and the policies of the service. */
 export interface FetchInit {
@@ -26,6 +34,21 @@ type Blob = import("node:buffer").Blob;
 
 /** maxTask is the limit of an encoded request. No valid one exceeds it. */
 export const maxTask = 2 << 20;
+
+/** withStore moves store and key into the body_policy of a request. */
+export function withStore<R extends StoreInit>(request: R): Omit<R, "store" | "key"> {
+  if (!("store" in request) && !("key" in request)) return request;
+  const { store, key, ...rest } = request;
+  if (store === undefined) {
+    if (key !== undefined) throw new TypeError("key is given without store");
+    return rest;
+  }
+  const policy = (rest as { body_policy?: FetchRequestInit["body_policy"] }).body_policy;
+  if (typeof (policy ?? {}) !== "object") throw new TypeError(`body_policy: a ${typeof policy} is not an object`);
+  const delivery = policy?.delivery ?? "store";
+  if (delivery !== "store" && delivery !== "BODY_DELIVERY_STORE") throw new TypeError(`store is given with body_policy.delivery ${JSON.stringify(delivery)}: give one of them`);
+  return { ...rest, body_policy: { ...policy, delivery, store, key } };
+}
 
 const writer = new Writer();
 
@@ -55,7 +78,7 @@ const normalized = new Set(["delete", "get", "head", "options", "post", "put", "
  */
 export function parse(input: string | URL | Request, init: FetchInit | undefined, defaults: Policies | undefined): Parsed | Promise<Parsed> {
   const from = typeof input === "object" && !(input instanceof URL) ? input : undefined;
-  const request: Record<string, unknown> & { url: string } = { url: from ? from.url : String(input), ...defaults, ...init?.fetchd };
+  const request: Record<string, unknown> & { url: string } = withStore({ url: from ? from.url : String(input), ...defaults, ...init?.fetchd });
   const method = init?.method ?? from?.method;
   if (method !== undefined) request.method = normalized.has(method.toLowerCase()) ? method.toUpperCase() : method;
 

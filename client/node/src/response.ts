@@ -1,6 +1,6 @@
 import { STATUS_CODES } from "node:http";
 
-import type { FetchOutcome, FetchResponse, HttpResponse, ResponseStarted } from "./contract.js";
+import type { FetchOutcome, FetchResponse, HttpResponse, ResponseStarted, StoredObject } from "./contract.js";
 import { ServiceError } from "./errors.js";
 
 // Statuses whose response has no body, in the words of the Fetch standard.
@@ -33,7 +33,11 @@ export interface Head {
   readonly url: string;
   readonly requested: string;
   readonly outcome: () => Promise<FetchOutcome>;
+  readonly stored?: StoredObject | undefined;
 }
+
+/** ClientResponse is a Response. A body that the service wrote to a store is there, and not in the response. */
+export type ClientResponse = Response & { readonly stored: StoredObject | undefined };
 
 /**
  * FetchdResponse has the prototype and every member of a standard Response. A body that arrived in one piece is
@@ -59,6 +63,10 @@ class FetchdResponse {
   /** outcome is not part of the standard; outcomeOf returns its result. */
   get outcome(): () => Promise<FetchOutcome> {
     return this.#head.outcome;
+  }
+  /** stored is not part of the standard. */
+  get stored(): StoredObject | undefined {
+    return this.#head.stored;
   }
   get status(): number {
     return this.#head.response?.status_code ?? 200;
@@ -149,8 +157,8 @@ class FetchdResponse {
 Object.setPrototypeOf(FetchdResponse.prototype, Response.prototype);
 
 /** responseOf returns a response with a body that is complete, a stream, or missing. */
-export function responseOf(head: Head, body: Uint8Array | ReadableStream<Uint8Array> | undefined): Response {
-  return new FetchdResponse(head, body) as unknown as Response;
+export function responseOf(head: Head, body: Uint8Array | ReadableStream<Uint8Array> | undefined): ClientResponse {
+  return new FetchdResponse(head, body) as unknown as ClientResponse;
 }
 
 /** outcomeOf returns how the fetch of a response ended. It waits until the body has been read to its end. */

@@ -1,4 +1,4 @@
-import type { FetchOutcome } from "./contract.js";
+import type { FetchOutcome, StoredObject } from "./contract.js";
 import { FetchError, type ServiceError } from "./errors.js";
 import { headersOf } from "./response.js";
 
@@ -58,6 +58,10 @@ export class Result<R = unknown> {
   get body(): Uint8Array {
     const o = this.outcome;
     return (o?.kind === "success" ? o.inline_body : o?.error_body) ?? empty;
+  }
+  /** Where the body is, if the service wrote it to a store. */
+  get stored(): StoredObject | undefined {
+    return this.outcome?.stored_object;
   }
   text(): string {
     return decoder.decode(this.body);

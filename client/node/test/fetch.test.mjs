@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -15,6 +17,51 @@ before(async () => {
   client = new Client(fetchd.url);
 });
 after(() => client.close());
+
+describe("store", () => {
+  test("the body is in the store", async () => {
+    const response = await client.fetch(origin.url(`/s/${key()}/503/200:size=20000000`), { fetchd: { store: "local", key: "a/page" } });
+    const { store, key: name, size_bytes, sha256 } = response.stored;
+    assert.deepEqual([store, name, size_bytes], ["local", "a/page", 20_000_000]);
+    assert.equal(createHash("sha256").update(readFileSync(join(fetchd.bodies, "a/page"))).digest("hex"), sha256);
+    assert.deepEqual([response.status, response.body, await response.text()], [200, null, ""]);
+    assert.equal((await outcomeOf(response)).stored_object.key, "a/page");
+    assert.equal(response.clone().stored.key, "a/page");
+  });
+
+  test("events", async () => {
+    const names = [];
+    for await (const event of client.events({ url: origin.url(`/s/${key()}/200:body=hello`), store: "local", key: "event" })) {
+      if (event.body_chunk) names.push("body_chunk");
+      if (event.outcome) names.push(event.outcome.stored_object.key);
+    }
+    assert.deepEqual(names, ["event"]);
+    assert.equal(readFileSync(join(fetchd.bodies, "event"), "utf8"), "hello");
+  });
+
+  test("nothing is stored", async () => {
+    const init = { fetchd: { store: "local", key: "none" } };
+    assert.equal((await client.fetch(origin.url(`/s/${key()}/404`), init)).stored, undefined);
+    assert.equal((await client.fetch(origin.url(`/s/${key()}/204`), init)).stored, undefined);
+    assert.equal((await client.fetch(origin.url(`/s/${key()}/200:body=hello`))).stored, undefined);
+    assert.equal(existsSync(join(fetchd.bodies, "none")), false);
+  });
+
+  test("what is not valid", async () => {
+    const k = key();
+    for (const [policies, what] of [
+      [{ key: "a" }, /key is given without store/],
+      [{ store: 5 }, /body_policy.store: 5/],
+      [{ store: "local", body_policy: { delivery: "none" } }, /body_policy.delivery "none"/],
+      [{ store: "local", body_policy: 5 }, /body_policy: a number is not an object/],
+      [{ store: "other" }, /body_policy.store/],
+      [{ store: "local", key: "../a" }, /body_policy.key/],
+    ]) {
+      assert.match(String(await failure(client.fetch(origin.url(`/s/${k}/200`), { fetchd: policies }))), what);
+    }
+    assert.deepEqual(await origin.seen(k), []);
+  });
+});
 
 // Each row is fetched in both ways: over Fetch, and inline over FetchMany.
 const rows = [

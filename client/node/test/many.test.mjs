@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -82,6 +84,27 @@ test("a body that is not small", async () => {
   assert.deepEqual(results.map((r) => [r.body.length, r.error?.errorClass]).sort((a, b) => a[0] - b[0]), [[0, "body_too_large"], [1, undefined], [size, undefined]]);
   const whole = results.find((r) => r.body.length === size);
   assert.equal(createHash("sha256").update(whole.body).digest("hex"), whole.outcome.body_summary.sha256);
+});
+
+test("bodies in a store", async () => {
+  const url = origin.url(`/s/${key()}/503/200:body=hello`);
+  const requests = [
+    { url, store: "local", key: "many/a" },
+    { url, store: "local" },
+    { url: origin.url(`/s/${key()}/404`), store: "local", key: "many/none" },
+    { url, key: "many/none" },
+    { url, store: "other", key: "many/none" },
+  ];
+  const results = await collect(requests);
+  const of = (request) => results.find((r) => r.request === request);
+  assert.equal(of(requests[0]).stored.key, "many/a");
+  assert.equal(readFileSync(join(fetchd.bodies, "many/a"), "utf8"), "hello");
+  assert.equal(of(requests[0]).body.length, 0);
+  assert.equal(of(requests[1]).stored.key, "sha256/2c/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824");
+  assert.deepEqual([of(requests[2]).error.errorClass, of(requests[2]).stored], ["http_client_error", undefined]);
+  assert.match(String(of(requests[3]).error), /TypeError: key is given without store/);
+  assert.match(of(requests[4]).error.outcome.error.message, /body_policy.store/);
+  assert.equal(existsSync(join(fetchd.bodies, "many/none")), false);
 });
 
 test("a body that starts again", async () => {

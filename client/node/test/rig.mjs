@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,8 +15,10 @@ const bin = process.env.FETCHD_BIN;
 assert.ok(bin, "FETCHD_BIN is not set");
 
 const children = new Set();
+const homes = [];
 after(() => {
   for (const child of children) child.kill("SIGKILL");
+  for (const home of homes) rmSync(home, { recursive: true, force: true });
 });
 
 /** folder returns a temporary folder that is removed after the tests. */
@@ -78,12 +80,17 @@ export class Origin {
   }
 }
 
-/** service starts a fetchd that may reach the origin. */
+/** service starts a fetchd that may reach the origin. Its store "local" is the folder bodies. */
 export async function service(origin, ...args) {
+  const home = mkdtempSync(join(tmpdir(), "fetchd-node-"));
+  homes.push(home);
+  const bodies = join(home, "bodies");
+  const stores = join(home, "stores.yaml");
+  writeFileSync(stores, JSON.stringify({ stores: { local: { url: `file://${bodies}` } } }));
   const ports = Object.values(origin.listeners).map((url) => new URL(url).port).join(",");
   const { child, found } = await start(
     "fetchd",
-    ["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", ports, ...args],
+    ["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", ports, "--stores-file", stores, ...args],
     "stderr",
     (line) => {
       return line.includes('"msg":"serving"') ? JSON.parse(line) : undefined;
@@ -92,6 +99,7 @@ export async function service(origin, ...args) {
   return {
     child,
     address: found.grpc_addr,
+    bodies,
     url: `${found.tls ? "https" : "http"}://${found.grpc_addr}`,
     /** signal sends a signal and waits for the end of the process. */
     async signal(name) {

@@ -1,7 +1,7 @@
 // Compiled by the gate, not run: what a caller can write, and what the compiler rejects.
 
 import { Client, createFetch, FetchError, outcomeOf, Result, ServiceError } from "fetchd";
-import type { ErrorClass, FetchOutcome, FetchRequestInit, Policies, RetryPolicyInit } from "fetchd";
+import type { ClientResponse, ErrorClass, FetchOutcome, FetchRequestInit, Policies, RetryPolicyInit, StoreInit } from "fetchd";
 
 const policy: RetryPolicyInit = { profile: "download", max_attempts: 5, base_delay: "0.5s", max_delay: 2, jitter_seed: 1n };
 const policies: Policies = { retry_policy: policy, redirect_policy: { scope: "REDIRECT_SCOPE_SAME_HOST" }, labels: { team: "a" } };
@@ -18,6 +18,10 @@ export async function use(signal: AbortSignal): Promise<void> {
   const response: Response = await client.fetch("https://example.com/", { method: "POST", body: "x", headers: { a: "1" }, signal, redirect: "manual", deadline: 5, fetchd: policies });
   const outcome: FetchOutcome = await outcomeOf(response);
   const length: number = outcome.body_summary?.size_bytes ?? 0;
+  const archived: ClientResponse = await client.fetch("https://example.com/", { fetchd: { store: "archive", key: "2026/a" } });
+  const size: number | undefined = archived.stored?.size_bytes;
+  const into: (FetchRequestInit & StoreInit)[] = [{ url: "https://example.com/", store: "archive" }];
+  for await (const result of client.fetchMany(into)) console.log(size, result.stored?.key.length, result.request.store);
   const first: Response = await client.fetch(new Request("https://example.com/"), {});
   const standard: typeof fetch = createFetch(client);
   const passed: typeof fetch = client.fetch as typeof fetch;
