@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -68,6 +69,10 @@ func (f *fake) took() string {
 
 func down(string, *http.Request) error { return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED} }
 
+func noDial(string, *http.Request) error {
+	return &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+}
+
 func broken(string, *http.Request) error { return &net.OpError{Op: "read", Err: syscall.ECONNRESET} }
 
 func stalled(_ string, r *http.Request) error {
@@ -112,6 +117,7 @@ func TestTimes(t *testing.T) {
 	}{
 		{"in time", nil, 0, 10, "Put@0s", 0, ""},
 		{"refused", down, 0, 10, "Put@0s Put@200ms Put@600ms", 600 * time.Millisecond, stores.ReasonError},
+		{"no answer to a dial", noDial, 0, 10, "Put@0s Put@200ms Put@600ms", 600 * time.Millisecond, stores.ReasonTimeout},
 		{"broken", broken, 0, 10, "Put@0s Put@200ms Put@600ms Head@600ms Head@800ms Head@1.2s", 1200 * time.Millisecond, stores.ReasonError},
 		{"stalled", stalled, 0, 10, "Put@0s Put@30.2s Put@1m0.6s Head@1m30.6s Head@1m35.8s Head@1m41.2s", 106200 * time.Millisecond, stores.ReasonTimeout},
 		{"the answer is found", stalls("Put"), 0, 10, "Put@0s Put@30.2s Put@1m0.6s Head@1m30.6s", 90600 * time.Millisecond, stores.ReasonTimeout},
@@ -186,8 +192,9 @@ func TestAbortIsBounded(t *testing.T) {
 		if got, want := f.took(), "Create@0s Part1@0s Abort@0s"; got != want {
 			t.Errorf("the requests are %s, want %s", got, want)
 		}
-		if _, err := s.Begin(t.Context(), stores.Object{Key: "key"}); !isUnavailable(err) {
-			t.Errorf("Begin after Close = %v, want store_unavailable", err)
+		_, err = s.Begin(t.Context(), stores.Object{Key: "key"})
+		if detail := wantFailure(t, err, stores.ReasonUnavailable); !strings.Contains(detail, "is closed") {
+			t.Errorf("Begin after Close = %q, want that the store is closed", detail)
 		}
 	})
 }
