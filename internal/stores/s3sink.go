@@ -244,7 +244,7 @@ func (s *s3Sink) discard(ctx context.Context) {
 	}
 	_ = s.bucket.abort(ctx, *s.key, *s.id, 1, shortLimit)
 	if s.uncertain {
-		time.Sleep(abortPause)
+		<-time.After(abortPause)
 		_ = s.bucket.abort(ctx, *s.key, *s.id, 1, shortLimit)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/test/rig"
-	"fetchd/test/rig/faultlink"
+	"fetchd/test/rig/linktest"
 )
 
 // The sizes of the bodies, for an upload with three parts and for one request. They are the
@@ -33,17 +33,17 @@ var kinds = []kind{
 	{name: "500, unread", status: 500, code: "InternalError", unread: true},
 	{name: "503", status: 503, code: "SlowDown"},
 	{name: "500, but done", status: 500, code: "InternalError", done: true},
-	{name: "reset in the request", toxic: faultlink.Toxic{Kind: "reset_peer", Stream: faultlink.Up, Attributes: ms("timeout", 0)}, inBody: true},
-	{name: "reset in the answer", toxic: faultlink.Toxic{Kind: "reset_peer", Stream: faultlink.Down, Attributes: ms("timeout", 0)}},
-	{name: "reset in the answer, but done", toxic: faultlink.Toxic{Kind: "reset_peer", Stream: faultlink.Down, Attributes: ms("timeout", 0)}, done: true},
-	{name: "closed in the request", toxic: faultlink.Toxic{Kind: "limit_data", Stream: faultlink.Up, Attributes: ms("bytes", 100_000)}, inBody: true},
-	{name: "closed after a while in the request", toxic: faultlink.Toxic{Kind: "timeout", Stream: faultlink.Up, Attributes: ms("timeout", 200)}, inBody: true},
-	{name: "closed in the answer", toxic: faultlink.Toxic{Kind: "limit_data", Stream: faultlink.Down, Attributes: ms("bytes", 20)}},
-	{name: "closed in the answer, but done", toxic: faultlink.Toxic{Kind: "limit_data", Stream: faultlink.Down, Attributes: ms("bytes", 20)}, done: true},
-	{name: "stall in the request", toxic: faultlink.Toxic{Kind: "timeout", Stream: faultlink.Up, Attributes: ms("timeout", 0)}, inBody: true},
-	{name: "bandwidth 0 in the request", toxic: faultlink.Toxic{Kind: "bandwidth", Stream: faultlink.Up, Attributes: ms("rate", 0)}, inBody: true},
-	{name: "stall in the answer, but done", toxic: faultlink.Toxic{Kind: "timeout", Stream: faultlink.Down, Attributes: ms("timeout", 0)}, done: true},
-	{name: "bandwidth 0 in the answer", toxic: faultlink.Toxic{Kind: "bandwidth", Stream: faultlink.Down, Attributes: ms("rate", 0)}},
+	{name: "reset in the request", toxic: linktest.Toxic{Kind: "reset_peer", Stream: linktest.Up, Attributes: ms("timeout", 0)}, inBody: true},
+	{name: "reset in the answer", toxic: linktest.Toxic{Kind: "reset_peer", Stream: linktest.Down, Attributes: ms("timeout", 0)}},
+	{name: "reset in the answer, but done", toxic: linktest.Toxic{Kind: "reset_peer", Stream: linktest.Down, Attributes: ms("timeout", 0)}, done: true},
+	{name: "closed in the request", toxic: linktest.Toxic{Kind: "limit_data", Stream: linktest.Up, Attributes: ms("bytes", 100_000)}, inBody: true},
+	{name: "closed after a while in the request", toxic: linktest.Toxic{Kind: "timeout", Stream: linktest.Up, Attributes: ms("timeout", 200)}, inBody: true},
+	{name: "closed in the answer", toxic: linktest.Toxic{Kind: "limit_data", Stream: linktest.Down, Attributes: ms("bytes", 20)}},
+	{name: "closed in the answer, but done", toxic: linktest.Toxic{Kind: "limit_data", Stream: linktest.Down, Attributes: ms("bytes", 20)}, done: true},
+	{name: "stall in the request", toxic: linktest.Toxic{Kind: "timeout", Stream: linktest.Up, Attributes: ms("timeout", 0)}, inBody: true},
+	{name: "bandwidth 0 in the request", toxic: linktest.Toxic{Kind: "bandwidth", Stream: linktest.Up, Attributes: ms("rate", 0)}, inBody: true},
+	{name: "stall in the answer, but done", toxic: linktest.Toxic{Kind: "timeout", Stream: linktest.Down, Attributes: ms("timeout", 0)}, done: true},
+	{name: "bandwidth 0 in the answer", toxic: linktest.Toxic{Kind: "bandwidth", Stream: linktest.Down, Attributes: ms("rate", 0)}},
 }
 
 // faultRow is a body and the fault of one of its requests.

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/test/rig/faultlink"
+	"fetchd/test/rig/linktest"
 )
 
 // front is an HTTP proxy before an S3 server. A link of each test leads to it, so that it knows
@@ -63,7 +63,7 @@ func newFront(t *testing.T, s *server) *front {
 // lane is one store's way to the front, with the keys below a prefix.
 type lane struct {
 	*testing.T
-	link   *faultlink.Link
+	link   *linktest.Link
 	prefix string
 
 	mu     sync.Mutex
@@ -75,7 +75,7 @@ type lane struct {
 // lane makes a lane, which ends with t.
 func (f *front) lane(t *testing.T, prefix string) *lane {
 	t.Helper()
-	l := &lane{T: t, link: faultlink.New(t, f.address), prefix: prefix, counts: make(map[string]int), seen: make(chan struct{})}
+	l := &lane{T: t, link: linktest.New(t, f.address), prefix: prefix, counts: make(map[string]int), seen: make(chan struct{})}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lanes[prefix] = l
@@ -252,7 +252,7 @@ type kind struct {
 	code   string
 	// toxic breaks the link otherwise: while the body of the request is read if inBody, otherwise
 	// while the answer is sent.
-	toxic  faultlink.Toxic
+	toxic  linktest.Toxic
 	inBody bool
 	// done reports whether the S3 server carries out the request before.
 	done bool
@@ -314,7 +314,7 @@ func (x *exchange) readSlowly(added <-chan struct{}) bool {
 
 // breakLink adds the toxic until f has returned, and at most for stallTime. Then it renews the
 // link.
-func (x *exchange) breakLink(toxic faultlink.Toxic, f func(added <-chan struct{})) {
+func (x *exchange) breakLink(toxic linktest.Toxic, f func(added <-chan struct{})) {
 	added := make(chan struct{})
 	go func() {
 		defer close(added)

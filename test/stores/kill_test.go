@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -78,7 +79,7 @@ func TestKill(t *testing.T) {
 	stores := writeStores(t, entries)
 	all := newLedger()
 	sizes := []int64{0, 1, 100_000, onePart, 5 << 20, 5<<20 + 1, threeParts, 24 << 20, 64 << 20}
-	var uploads, files int
+	files := 0 // left by all kills; the next start removes them
 	for i := range kills {
 		p := start(ctx, t, o.Origin, stores, options{})
 		var callers sync.WaitGroup
@@ -100,20 +101,21 @@ func TestKill(t *testing.T) {
 				}
 			})
 		}
-		l.await(ctx, uploadPart+"2", 1)
+		stalls := fmt.Sprintf("kill/%d/stalls", i)
+		rig.Until(ctx, t, "an upload is in mid-body", func() bool { return slices.Contains(s.unfinished(ctx), stalls) })
 		rig.Until(ctx, t, "a file is written", func() bool { return len(folder.unfinished(t)) > 0 })
 		wait.For(ctx, time.Duration(rand.IntN(700))*time.Millisecond) // any moment
 		p.Signal(syscall.SIGKILL)
 		<-p.Gone
 		callers.Wait()
-		l.reset()
 
-		now, left := len(s.unfinished(ctx)), len(folder.unfinished(t))
-		if now <= uploads || left == 0 {
-			t.Errorf("kill %d: %d unfinished uploads, %d before, and %d temporary files: it was not in mid-body", i, now, uploads, left)
+		uploads := s.unfinished(ctx)
+		if !slices.Contains(uploads, stalls) || len(folder.unfinished(t)) == 0 {
+			t.Errorf("kill %d was not in mid-body: the unfinished uploads are %v", i, uploads)
 		}
-		uploads, files = now, files+left
+		files += len(folder.unfinished(t))
 	}
+	uploads := len(s.unfinished(ctx))
 	objects := s.objects(ctx)
 	for key := range maps.Clone(objects) { // the ledger has no prefix
 		objects[key[len("kill/"):]] = objects[key]

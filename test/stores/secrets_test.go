@@ -32,28 +32,7 @@ func TestSecrets(t *testing.T) {
 	ctx := rig.Long(t, 2*time.Minute)
 	o, s := newSite(t), newServer(ctx, t)
 	const wrong = "another-secret-key-of-the-tests-81b3d"
-	// A metadata service, a token service and another endpoint, which must not be asked.
-	var asked atomic.Int64
-	trap := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		t.Errorf("fetchd asked %s %s", r.Method, r.URL)
-	}))
-	t.Cleanup(trap.Close)
-	home := t.TempDir()
-	profile := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", accessKey, secretKey)
-	for name, text := range map[string]string{"credentials": profile, "config": "[default]\nregion = eu-north-1\nendpoint_url = " + trap.URL + "\n"} {
-		if err := os.MkdirAll(filepath.Join(home, ".aws"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(home, ".aws", name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	env := []string{
-		"HOME=" + home, "AWS_PROFILE=default", "AWS_ACCESS_KEY_ID=" + accessKey, "AWS_SECRET_ACCESS_KEY=" + secretKey,
-		"AWS_REGION=eu-north-1", "AWS_ENDPOINT_URL=" + trap.URL, "AWS_ENDPOINT_URL_S3=" + trap.URL,
-		"AWS_EC2_METADATA_SERVICE_ENDPOINT=" + trap.URL, "AWS_CONTAINER_CREDENTIALS_FULL_URI=" + trap.URL + "/get-credentials",
-	}
+	env, asked := foreignCredentials(t)
 	refused := s.entry("wrong") // the environment and the profile have the right key
 	refused.SecretAccessKey = wrong
 	nowhere := s.entry("nowhere")
@@ -103,17 +82,51 @@ func TestSecrets(t *testing.T) {
 	if said.Len() < 10_000 || !strings.Contains(p.logged(), `"level":"DEBUG"`) && !strings.Contains(p.logged(), "fetch finished") {
 		t.Errorf("fetchd said only %d bytes, the log is\n%.1000s", said.Len(), p.logged())
 	}
-	for _, secret := range []string{secretKey, wrong} {
+	wantNoSecret(t, said.String(), secretKey, wrong)
+	t.Logf("no secret in %d bytes of outcomes, events, metrics and log; %d requests to a metadata service or another endpoint", said.Len(), asked.Load())
+}
+
+// foreignCredentials returns an environment with every other source of credentials that the AWS SDK
+// knows, and the number of requests to the servers that it names.
+func foreignCredentials(t *testing.T) (env []string, asked *atomic.Int64) {
+	t.Helper()
+	// A metadata service, a token service and another endpoint, which must not be asked.
+	asked = new(atomic.Int64)
+	trap := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		t.Errorf("fetchd asked %s %s", r.Method, r.URL)
+	}))
+	t.Cleanup(trap.Close)
+	home := t.TempDir()
+	profile := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", accessKey, secretKey)
+	for name, text := range map[string]string{"credentials": profile, "config": "[default]\nregion = eu-north-1\nendpoint_url = " + trap.URL + "\n"} {
+		if err := os.MkdirAll(filepath.Join(home, ".aws"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(home, ".aws", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{
+		"HOME=" + home, "AWS_PROFILE=default", "AWS_ACCESS_KEY_ID=" + accessKey, "AWS_SECRET_ACCESS_KEY=" + secretKey,
+		"AWS_REGION=eu-north-1", "AWS_ENDPOINT_URL=" + trap.URL, "AWS_ENDPOINT_URL_S3=" + trap.URL,
+		"AWS_EC2_METADATA_SERVICE_ENDPOINT=" + trap.URL, "AWS_CONTAINER_CREDENTIALS_FULL_URI=" + trap.URL + "/get-credentials",
+	}, asked
+}
+
+// wantNoSecret looks for secrets and signatures in a text.
+func wantNoSecret(t *testing.T, text string, secrets ...string) {
+	t.Helper()
+	for _, secret := range secrets {
 		for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), hex.EncodeToString([]byte(secret)), url.QueryEscape(secret), secret[:20]} {
-			if at := strings.Index(said.String(), form); at >= 0 {
-				t.Errorf("the secret is in what fetchd says: …%s…", said.String()[max(at-200, 0):min(at+100, said.Len())])
+			if at := strings.Index(text, form); at >= 0 {
+				t.Errorf("the secret is in what fetchd says: …%s…", text[max(at-200, 0):min(at+100, len(text))])
 			}
 		}
 	}
-	if strings.Contains(said.String(), "X-Amz-Signature") || strings.Contains(said.String(), "AWS4-HMAC-SHA256") {
+	if strings.Contains(text, "X-Amz-Signature") || strings.Contains(text, "AWS4-HMAC-SHA256") {
 		t.Error("a signature is in what fetchd says")
 	}
-	t.Logf("no secret in %d bytes of outcomes, events, metrics and log; %d requests to a metadata service or another endpoint", said.Len(), asked.Load())
 }
 
 func get(ctx context.Context, t *testing.T, url string) string {

@@ -4,10 +4,10 @@ import (
 	"net/netip"
 	"testing"
 
-	"fetchd/test/rig/faultlink"
+	"fetchd/test/rig/linktest"
 )
 
-const up, down = faultlink.Up, faultlink.Down
+const up, down = linktest.Up, linktest.Down
 
 // toxic is a fault of the network, as Toxiproxy names it.
 type toxic struct {
@@ -28,13 +28,13 @@ const (
 // proxy is one Toxiproxy on loopback.
 type proxy struct {
 	*testing.T
-	link *faultlink.Link
+	link *linktest.Link
 }
 
 // newProxy starts a proxy for address until the test ends.
 func newProxy(t *testing.T, address string) *proxy {
 	t.Helper()
-	return &proxy{t, faultlink.New(t, address)}
+	return &proxy{t, linktest.New(t, address)}
 }
 
 // addr returns the address of the proxy.
@@ -56,8 +56,8 @@ func (p *proxy) add(x toxic) { p.Helper(); p.link.Add(x.asLink()) }
 // remove removes the toxic from the link.
 func (p *proxy) remove() { p.Helper(); p.link.Remove() }
 
-func (x toxic) asLink() faultlink.Toxic {
-	return faultlink.Toxic{Kind: x.kind, Stream: x.stream, Attributes: x.attributes}
+func (x toxic) asLink() linktest.Toxic {
+	return linktest.Toxic{Kind: x.kind, Stream: x.stream, Attributes: x.attributes}
 }
 
 // loopback is the range that the egress policy must allow.

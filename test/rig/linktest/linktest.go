@@ -1,5 +1,5 @@
-// Package faultlink puts a Toxiproxy on loopback between a client and a server of a test.
-package faultlink
+// Package linktest puts a Toxiproxy on loopback between a client and a server of a test.
+package linktest
 
 import (
 	"bytes"
