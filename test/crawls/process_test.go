@@ -23,7 +23,7 @@ const limit = 4 * time.Minute
 // leases to expire.
 func long(t *testing.T) context.Context {
 	t.Helper()
-	t.Parallel() // first: the wait for another test does not count
+	t.Parallel() // first: the time of other tests does not count
 	return rig.Long(t, limit)
 }
 
