@@ -32,6 +32,7 @@ const (
 
 	requestLimit = 30 * time.Second
 	shortLimit   = 5 * time.Second // of HeadObject, and of AbortMultipartUpload in the background
+	abortPause   = time.Second
 	maxTries     = 3
 	firstWait    = 200 * time.Millisecond // doubled before each further try
 

@@ -30,6 +30,7 @@ type s3Sink struct {
 	created     chan struct{} // closed when the multipart upload has begun, or cannot; nil before
 	id          *string       // of the multipart upload; nil before it begins and after it ends
 	etags       []string      // of the parts that were sent
+	uncertain   bool          // the last request failed, and the store may still carry it out
 }
 
 func newS3Sink(b *bucket, key string, o Object, memory *budget.Lease) *s3Sink {
@@ -77,7 +78,8 @@ func (s *s3Sink) sendPart(ctx context.Context) error {
 		return budget.ErrRefused
 	}
 	var etag string
-	if _, err := s.request(ctx, "UploadPart", func(ctx context.Context) error {
+	var err error
+	if s.uncertain, err = s.request(ctx, "UploadPart", func(ctx context.Context) error {
 		if _, err := s.part.Seek(0, 0); err != nil {
 			return err
 		}
@@ -152,6 +154,7 @@ func (s *s3Sink) commit(ctx context.Context, _ string) (stored Stored, err error
 		}
 		stored, maybe, err = s.complete(ctx)
 	}
+	s.uncertain = maybe
 	if err != nil && maybe && ctx.Err() == nil {
 		if found, ok := s.find(ctx); ok {
 			stored, err = found, nil
@@ -229,13 +232,19 @@ func (s *s3Sink) busy() bool {
 }
 
 // discard aborts the multipart upload with a single try: the lifecycle rule of the bucket or
-// [Store.Clean] removes what is left.
+// [Store.Clean] removes what is left. A part that the store is still receiving may outlive the
+// abort, so a second one follows.
 func (s *s3Sink) discard(ctx context.Context) {
 	s.part.reset()
 	if s.created != nil {
 		<-s.created
 	}
-	if s.id != nil {
+	if s.id == nil {
+		return
+	}
+	_ = s.bucket.abort(ctx, *s.key, *s.id, 1, shortLimit)
+	if s.uncertain {
+		<-time.After(abortPause)
 		_ = s.bucket.abort(ctx, *s.key, *s.id, 1, shortLimit)
 	}
 }

@@ -179,7 +179,7 @@ func (u *Upload) commit(sha256 string) (Stored, error) {
 }
 
 // Abort ends the upload without an object. It returns at once: what the store already has is
-// removed in the background, within 10 s, and memory stays charged until then. It has no effect after
+// removed in the background, within 16 s, and memory stays charged until then. It has no effect after
 // Commit or another Abort.
 func (u *Upload) Abort() {
 	if !u.ended {
