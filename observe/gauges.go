@@ -136,7 +136,7 @@ func (c *connectionCollector) Collect(to chan<- prometheus.Metric) {
 type storeCollector struct{ metrics *Metrics }
 
 var (
-	storeUp       = prometheus.NewDesc("fetchd_store_up", "0 while a store refuses bodies because the last uploads failed.", []string{"store"}, nil)
+	storeUp       = prometheus.NewDesc("fetchd_store_up", "0 while a store refuses bodies because the last uploads failed. 1 again if no fetch has tried it for a minute.", []string{"store"}, nil)
 	storeInFlight = prometheus.NewDesc("fetchd_store_uploads_in_flight", "Uploads to a store that have not ended.", []string{"store"}, nil)
 	storeUploads  = prometheus.NewDesc("fetchd_store_uploads_total",
 		"Uploads that ended: committed, failed (by the store) or aborted (the fetch did not succeed).", []string{"store", "result"}, nil)

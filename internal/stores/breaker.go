@@ -8,6 +8,7 @@ import (
 const (
 	breakerFailures = 5
 	breakerPause    = 5 * time.Second
+	breakerMemory   = time.Minute
 )
 
 // breaker refuses uploads to a store that has failed several times in a row. After a pause it lets
@@ -22,11 +23,13 @@ type breaker struct {
 
 func (b *breaker) openLocked() bool { return b.failures >= breakerFailures }
 
-// up reports whether the breaker is closed.
+// up reports whether the breaker is closed, or has not let an upload through for a minute: then
+// nobody knows whether the store is down.
 func (b *breaker) up() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.openLocked()
+	last := b.until.Add(-breakerPause) // failure, or upload that was let through
+	return !b.openLocked() || time.Since(last) >= breakerMemory
 }
 
 // ready reports whether an upload may be prepared.

@@ -48,10 +48,12 @@ type fileOf struct {
 var storeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$`)
 
 // ReadFile opens the stores that a YAML file describes; docs/stores.md has its keys. Stores that
-// are as they were before stay open. An error names the store and the key, and contains no secret.
+// are as they were before stay open, and are in both sets. An error names the store and the key,
+// contains no secret, and leaves nothing else open.
 func ReadFile(path string, before *Set) (*Set, error) {
 	s := &Set{entries: make(map[string]entry), files: make(map[string][]byte)}
 	if err := s.read(path, before); err != nil {
+		_ = s.Without(before).Close(context.Background()) // no upload has begun
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
@@ -131,6 +133,13 @@ func (s *Set) file(path string) ([]byte, error) {
 
 // Same reports whether all files are as they were.
 func (s *Set) Same(before *Set) bool { return maps.EqualFunc(s.files, before.files, bytes.Equal) }
+
+// Without returns the stores that other does not have.
+func (s *Set) Without(other *Set) *Set {
+	rest := maps.Clone(s.entries)
+	maps.DeleteFunc(rest, func(name string, e entry) bool { return e.store == other.entries[name].store })
+	return &Set{entries: rest}
+}
 
 // Get returns a store and the callers that may use it, or nil. No callers means every caller.
 func (s *Set) Get(name string) (_ *Store, callers []string) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,10 +31,12 @@ const (
 	partMemory = 512
 	maxParts   = 10_000 // the limit of S3
 
-	requestLimit = 30 * time.Second
+	requestLimit = 20 * time.Second
 	shortLimit   = 5 * time.Second // of HeadObject, and of AbortMultipartUpload in the background
 	abortPause   = time.Second
 	maxTries     = 3
+	maxStalls    = 2                      // tries that run into their limit
+	stallTime    = 10 * time.Second       // without a response, after which a store has failed although the context ended
 	firstWait    = 200 * time.Millisecond // doubled before each further try
 
 	maxHeaders = 16 << 10 // of a response
@@ -190,25 +193,34 @@ func (t bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// request makes a request, at most tries times. maybe reports whether a try that failed may have
-// been carried out. The error is an *Error, or the cause of ctx.
+// request makes a request, at most tries times, but only twice if the store does not respond within
+// limit: a fetch of 60 s must see that the store is down. maybe reports whether a try that failed may
+// have been carried out. The error is an *Error, or the cause of ctx.
 func (b *bucket) request(ctx context.Context, op string, tries int, limit time.Duration, do func(context.Context) error) (maybe bool, err error) {
+	var silent time.Duration // in tries without a response
 	for try := 1; ; try++ {
+		began := time.Now()
 		err := b.try(ctx, limit, do)
 		if err == nil {
 			return false, nil
 		}
+		if ctx.Err() != nil || errors.Is(err, errLimit) {
+			silent += time.Since(began)
+		}
 		if ctx.Err() != nil {
+			if silent >= stallTime {
+				b.store.countError()
+				b.store.breaker.failed()
+			}
 			return true, context.Cause(ctx)
 		}
 		b.store.countError()
 		failure := b.failure(op, err)
 		dial, ok := errors.AsType[*net.OpError](err)
 		sent := !ok || dial.Op != "dial"
-		repeat := failure.status == 0 || failure.status >= 500 || failure.status == http.StatusTooManyRequests ||
-			failure.status == http.StatusRequestTimeout || failure.code == "RequestTimeout"
+		repeat := failure.repeatable()
 		maybe = maybe || repeat && sent && failure.status != http.StatusTooManyRequests
-		if !repeat || try >= tries {
+		if !repeat || try >= tries || silent >= maxStalls*limit {
 			return maybe, failure
 		}
 		wait := time.NewTimer(firstWait << (try - 1))
@@ -216,9 +228,18 @@ func (b *bucket) request(ctx context.Context, op string, tries int, limit time.D
 		case <-wait.C:
 		case <-ctx.Done():
 			wait.Stop()
+			if silent >= stallTime {
+				b.store.breaker.failed()
+			}
 			return maybe, context.Cause(ctx)
 		}
 	}
+}
+
+// repeatable reports whether another try may succeed.
+func (e *Error) repeatable() bool {
+	return e.status == 0 || e.status >= http.StatusInternalServerError || e.status == http.StatusTooManyRequests ||
+		e.status == http.StatusRequestTimeout || e.code == "RequestTimeout"
 }
 
 func (b *bucket) try(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
@@ -244,20 +265,23 @@ func (b *bucket) failure(op string, err error) *Error {
 	if resp, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && resp.HTTPStatusCode() >= http.StatusMultipleChoices {
 		e.status = resp.HTTPStatusCode()
 	}
-	e.down = down(e.status)
+	e.down = down(e.status, e.code)
 	e.text = clean(fmt.Sprint(withoutURL(err)), maxText, b.secrets...)
 	return e
 }
 
-// down reports whether a status shows that the store is down; zero is no valid response. A status that
-// is about one object, such as 400 and 409, does not: callers choose keys, and one of them must not
-// close the store to others.
-func down(status int) bool {
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout, http.StatusTooManyRequests:
-		return true
-	}
-	return status < http.StatusBadRequest || status >= http.StatusInternalServerError
+// wholeStore are the codes of errors that are due to the bucket, the account, the credentials or the
+// service. CompleteMultipartUpload sends them with the status 200, too.
+var wholeStore = []string{"AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed", "ExpiredToken", "InvalidAccessKeyId",
+	"InternalError", "InvalidSecurity", "InvalidToken", "NoSuchBucket", "NotSignedUp", "PermanentRedirect", "QuotaExceeded", "RequestTimeout",
+	"RequestTimeTooSkewed", "ServiceUnavailable", "SignatureDoesNotMatch", "SlowDown", "TokenRefreshRequired", "UserSuspended"}
+
+// down reports whether a response shows that the store is down. Neither a status nor a code means that
+// there was no valid one. An error that may be about one object, such as AccessDenied, does not:
+// callers choose keys, and one of them must not close the store to others.
+func down(status int, code string) bool {
+	return status == 0 && code == "" || status >= http.StatusInternalServerError || status == http.StatusRequestTimeout ||
+		status == http.StatusTooManyRequests || slices.Contains(wholeStore, code)
 }
 
 func (b *bucket) begin(key string, o Object, memory *budget.Lease) (sink, error) {

@@ -16,9 +16,9 @@
 // (Object Lock) does not work, because it requires a checksum that is not sent.
 //
 // An upload to a bucket holds up to one part in memory, charged in pieces of 64 KiB. Each request has
-// a limit of 30 s, so the network must carry 175 kB/s for each upload, and at most three tries for
-// 5xx, 429 and broken connections. After five failed uploads in a row, a store refuses uploads for
-// 5 s, then lets one through. See decision 20.
+// a limit of 20 s, so the network must carry 265 kB/s for each upload. It is repeated once after that
+// limit, and twice after 5xx, 429 and broken connections. After five failed uploads in a row, a store
+// refuses uploads for 5 s, then lets one through. See decision 20.
 package stores
 
 import (
@@ -67,7 +67,7 @@ type Store struct {
 
 // Stats are counters of a store.
 type Stats struct {
-	Up       bool // false while the store refuses uploads because the last ones failed
+	Up       bool // false while the store refuses uploads because the last ones failed; true if none has tried it for a minute
 	InFlight int  // uploads, and clean-ups of aborted ones
 
 	Committed, Failed, Aborted uint64 // uploads that have ended; Failed by the store

@@ -80,6 +80,18 @@ func stalled(_ string, r *http.Request) error {
 	return r.Context().Err()
 }
 
+// refusedThen returns a fault that follows one refused connection.
+func refusedThen(next func(string, *http.Request) error) func(string, *http.Request) error {
+	var first sync.Once
+	return func(op string, r *http.Request) (err error) {
+		first.Do(func() { err = down(op, r) })
+		if err == nil {
+			err = next(op, r)
+		}
+		return err
+	}
+}
+
 // stalls returns a fault that stalls one operation.
 func stalls(step string) func(string, *http.Request) error {
 	return func(op string, r *http.Request) error {
@@ -119,9 +131,10 @@ func TestTimes(t *testing.T) {
 		{"refused", down, 0, 10, "Put@0s Put@200ms Put@600ms", 600 * time.Millisecond, stores.ReasonError},
 		{"no answer to a dial", noDial, 0, 10, "Put@0s Put@200ms Put@600ms", 600 * time.Millisecond, stores.ReasonTimeout},
 		{"broken", broken, 0, 10, "Put@0s Put@200ms Put@600ms Head@600ms Head@800ms Head@1.2s", 1200 * time.Millisecond, stores.ReasonError},
-		{"stalled", stalled, 0, 10, "Put@0s Put@30.2s Put@1m0.6s Head@1m30.6s Head@1m35.8s Head@1m41.2s", 106200 * time.Millisecond, stores.ReasonTimeout},
-		{"the answer is found", stalls("Put"), 0, 10, "Put@0s Put@30.2s Put@1m0.6s Head@1m30.6s", 90600 * time.Millisecond, stores.ReasonTimeout},
-		{"a part stalls", stalls("Part1"), 0, part + 1, "Create@0s Part1@0s Part1@30.2s Part1@1m0.6s Abort@1m30.6s", 90600 * time.Millisecond, stores.ReasonTimeout},
+		{"stalled", stalled, 0, 10, "Put@0s Put@20.2s Head@40.2s Head@45.4s", 50400 * time.Millisecond, stores.ReasonTimeout},
+		{"the answer is found", stalls("Put"), 0, 10, "Put@0s Put@20.2s Head@40.2s", 40200 * time.Millisecond, stores.ReasonTimeout},
+		{"a part stalls", stalls("Part1"), 0, part + 1, "Create@0s Part1@0s Part1@20.2s Abort@40.2s", 40200 * time.Millisecond, stores.ReasonTimeout},
+		{"refused, then stalled", refusedThen(stalled), 0, 10, "Put@0s Put@200ms Put@20.6s Head@40.6s Head@45.8s", 50800 * time.Millisecond, stores.ReasonTimeout},
 		{"the context ends in a request", stalled, 10 * time.Second, 10, "Put@0s", 10 * time.Second, ""},
 		{"the context ends in a wait", down, 300 * time.Millisecond, 10, "Put@0s Put@200ms", 300 * time.Millisecond, ""},
 		{"the context ends in the first request", stalls("Create"), time.Second, part + 1, "Create@0s", time.Second, ""},
@@ -314,6 +327,174 @@ func TestBreakerIsFair(t *testing.T) {
 		f.set(down)
 		if err := put(s); err == nil || s.Ready() == nil {
 			t.Errorf("the fifth failure = %v, and the store is still ready", err)
+		}
+	})
+}
+
+// TestStallOpensBreaker checks that a store that stalls is known to be down although the contexts of
+// its uploads end first, and that contexts that end soon say nothing about it.
+func TestStallOpensBreaker(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name     string
+		fault    func(string, *http.Request) error
+		size     int
+		deadline time.Duration
+		down     bool
+		errors   uint64 // failed requests of each upload
+	}{
+		{"soon", stalled, 10, 10*time.Second - 1, false, 0},
+		{"after 10 s", stalled, 10, 10 * time.Second, true, 1},
+		{"after a retry", stalled, 10, 21 * time.Second, true, 2},
+		{"in the wait before a retry", stalled, 10, 20100 * time.Millisecond, true, 1},
+		{"while the object is searched", stalled, 10, 47 * time.Second, true, 3},
+		{"in the first request", stalls("Create"), part + 1, 10 * time.Second, true, 1},
+		{"in a part", stalls("Part1"), part + 1, 10 * time.Second, true, 1},
+		{"in the last request", stalls("Complete"), part + 1, 10 * time.Second, true, 1},
+		{"in a part, soon", stalls("Part1"), part + 1, 5 * time.Second, false, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, f := openFake(t)
+				f.set(row.fault)
+				for i := range 5 {
+					if err := s.Ready(); err != nil || !s.Stats().Up {
+						t.Fatalf("after %d uploads: Ready = %v, Up %t", i, err, s.Stats().Up)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+					_, err := upload(ctx, s, stores.Object{Key: "key", Size: -1}, make([]byte, row.size), 1<<20)
+					cancel()
+					if _, failed := errors.AsType[*stores.Error](err); !failed && !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("the upload = %v", err)
+					}
+					if err := wait(s); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err, up := s.Ready(), s.Stats().Up; up == row.down || isUnavailable(err) != row.down {
+					t.Errorf("after 5 uploads: Ready = %v, Up %t, want down %t", err, up, row.down)
+				}
+				if got := s.Stats().RequestErrors; got != 5*row.errors {
+					t.Errorf("%d requests failed, want %d", got, 5*row.errors)
+				}
+			})
+		})
+	}
+}
+
+// wait waits until no upload is in flight.
+func wait(s *stores.Store) error {
+	for range 60 {
+		synctest.Wait()
+		if s.Stats().InFlight == 0 {
+			return nil
+		}
+		time.Sleep(time.Second) //nolint:forbidigo // in a bubble
+	}
+	return errors.New("an upload is still in flight after a minute")
+}
+
+// answer is a store that always answers the same.
+type answer struct {
+	status int
+	body   string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a answer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		defer r.Body.Close()
+	}
+	return &http.Response{StatusCode: a.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r, Header: http.Header{},
+		Body: io.NopCloser(strings.NewReader(a.body)), ContentLength: int64(len(a.body))}, nil
+}
+
+// TestBreakerOfAnswers checks which answers close a store to all callers. One that may be about a key
+// does not, because callers choose keys.
+func TestBreakerOfAnswers(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		status int
+		code   string // empty: none
+		down   bool
+	}{
+		{403, "AccessDenied", false},
+		{403, "", false},
+		{403, "InvalidObjectState", false},
+		{404, "NoSuchKey", false},
+		{404, "", false},
+		{400, "InvalidArgument", false},
+		{400, "EntityTooLarge", false},
+		{409, "OperationAborted", false},
+		{412, "PreconditionFailed", false},
+		{302, "", false},
+
+		{403, "InvalidAccessKeyId", true},
+		{403, "SignatureDoesNotMatch", true},
+		{403, "AccountProblem", true},
+		{403, "AllAccessDisabled", true},
+		{400, "ExpiredToken", true},
+		{400, "InvalidToken", true},
+		{404, "NoSuchBucket", true},
+		{301, "PermanentRedirect", true},
+		{400, "RequestTimeout", true},
+		{408, "", true},
+		{429, "", true},
+		{500, "InternalError", true},
+		{503, "SlowDown", true},
+		{503, "", true},
+	} {
+		t.Run(strings.TrimSpace(fmt.Sprint(row.status, " ", row.code)), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := open(t, s3Config())
+				a := answer{status: row.status}
+				if row.code != "" {
+					a.body = "<Error><Code>" + row.code + "</Code></Error>"
+				}
+				s.UseTransport(a)
+				for i := range 5 {
+					if err := s.Ready(); err != nil {
+						t.Fatalf("after %d uploads: Ready = %v", i, err)
+					}
+					wantFailure(t, put(s), stores.ReasonError)
+				}
+				if err := s.Ready(); isUnavailable(err) != row.down {
+					t.Errorf("after 5 uploads: Ready = %v, want down %t", err, row.down)
+				}
+			})
+		})
+	}
+}
+
+// TestUp checks that a store counts as up again if no upload has tried it for a minute, and refuses as
+// before.
+func TestUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f := openFake(t)
+		f.set(down)
+		for range 5 {
+			wantFailure(t, put(s), stores.ReasonError)
+		}
+		wantUp := func(what string, want bool) {
+			t.Helper()
+			if got := s.Stats().Up; got != want {
+				t.Errorf("%s: Up is %t, want %t", what, got, want)
+			}
+		}
+		wantUp("five failures", false)
+		time.Sleep(50 * time.Second) //nolint:forbidigo // in a bubble
+		wantFailure(t, put(s), stores.ReasonError)
+		time.Sleep(time.Minute - 1) //nolint:forbidigo // in a bubble
+		wantUp("almost a minute after the last failure", false)
+		time.Sleep(time.Nanosecond) //nolint:forbidigo // in a bubble
+		wantUp("a minute after the last failure", true)
+		wantFailure(t, put(s), stores.ReasonError)
+		wantUp("another failure", false)
+		if err := s.Ready(); !isUnavailable(err) {
+			t.Errorf("Ready = %v, want that one failure is enough", err)
 		}
 	})
 }
