@@ -32,6 +32,9 @@ var kinds = []kind{
 	{name: "500", status: 500, code: "InternalError"},
 	{name: "500, unread", status: 500, code: "InternalError", unread: true},
 	{name: "503", status: 503, code: "SlowDown"},
+	// S3 may begin to answer before it has completed an upload, and report the failure in the body.
+	{name: "200 with an error", status: 200, code: "InternalError"},
+	{name: "200 with an error, but done", status: 200, code: "InternalError", done: true},
 	{name: "500, but done", status: 500, code: "InternalError", done: true},
 	{name: "reset in the request", toxic: linktest.Toxic{Kind: "reset_peer", Stream: linktest.Up, Attributes: ms("timeout", 0)}, inBody: true},
 	{name: "reset in the answer", toxic: linktest.Toxic{Kind: "reset_peer", Stream: linktest.Down, Attributes: ms("timeout", 0)}},
@@ -63,7 +66,7 @@ func faultRows() []*faultRow {
 		part := strings.HasPrefix(at, uploadPart)
 		last := at == putObject || at == completeUpload
 		for _, k := range kinds {
-			if k.inBody && at != putObject && !part {
+			if k.inBody && at != putObject && !part || k.status == 200 && at != completeUpload {
 				continue
 			}
 			for _, once := range []bool{true, false} {

@@ -54,7 +54,7 @@ func (l *ledger) check(t *testing.T, o *site, store string, objects map[string]i
 		b, ok := l.bodies[store][key]
 		switch {
 		case !ok:
-			t.Errorf("%s: nobody asked for %s", store, key)
+			t.Errorf("%s: no caller asked for %s", store, key)
 		case size != b.size:
 			t.Errorf("%s: %s has %d bytes, want %d", store, key, size, b.size)
 		case digest(key) != o.digest(t, b):
