@@ -27,7 +27,7 @@ const (
 	// blockSize is how much of a large object is written at once. Large writes of whole pages use
 	// less than half of the CPU.
 	blockSize = 1 << 20
-	cleanMost  = 1000 // names read at once
+	cleanMost = 1000 // names read at once
 )
 
 // directory is a store in a directory. Objects are written to files in .incoming and renamed. The
@@ -219,7 +219,7 @@ type fileSink struct {
 	piece     *piece // for the first bytes, because most objects are small
 	block     *block // replaces piece if the object may be large
 	large     bool
-	n         int    // bytes in it
+	n         int           // bytes in it
 	done      chan struct{} // closed when the commit has ended; nil before it begins
 }
 

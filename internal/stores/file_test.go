@@ -325,3 +325,34 @@ func TestFileConcurrent(t *testing.T) {
 		}
 	}
 }
+
+// TestFileCancelled ends the context of commits at any time. A commit that fails leaves nothing.
+func TestFileCancelled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, stores.Config{URL: "file://" + filepath.ToSlash(dir)})
+	failed := 0
+	for i := range 300 {
+		ctx, cancel := context.WithCancel(t.Context())
+		key := fmt.Sprintf("%d/%d", i%7, i)
+		u, err := s.Begin(ctx, stores.Object{Key: key, Size: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := u.Write([]byte("a")); err != nil {
+			t.Fatal(err)
+		}
+		timer := time.AfterFunc(time.Duration(i)*10*time.Microsecond, cancel)
+		_, err = u.Commit(digest([]byte("a")))
+		timer.Stop()
+		cancel()
+		_, there := os.Stat(filepath.Join(dir, filepath.FromSlash(key)))
+		if err != nil {
+			failed++
+		}
+		if (err == nil) != (there == nil) {
+			t.Errorf("Commit = %v, the file: %v", err, there)
+		}
+	}
+	t.Logf("%d of 300 commits were cancelled", failed)
+}
