@@ -48,21 +48,16 @@ func contentType(text string) *string {
 	return &text
 }
 
-func (s *s3Sink) write(ctx context.Context, p []byte) (n int, err error) {
-	for n < len(p) {
-		if s.part.size == partSize {
-			if err := s.sendPart(ctx); err != nil {
-				return n, err
-			}
-		}
-		m, err := s.part.Write(p[n:])
-		n += m
-		if err != nil {
-			return n, err
+func (s *s3Sink) space(ctx context.Context) ([]byte, error) {
+	if s.part.size == partSize {
+		if err := s.sendPart(ctx); err != nil {
+			return nil, err
 		}
 	}
-	return n, nil
+	return s.part.space()
 }
+
+func (s *s3Sink) wrote(n int) { s.part.size += n }
 
 // sendPart sends the part, and begins the multipart upload before the first one.
 func (s *s3Sink) sendPart(ctx context.Context) error {

@@ -90,7 +90,9 @@ type backend interface {
 // sink writes one object. Its errors are *Error, [budget.ErrRefused] or the cause of a context
 // that ended.
 type sink interface {
-	write(ctx context.Context, p []byte) (int, error)
+	// space returns memory for the next bytes, at least one. wrote adds the first n of them.
+	space(ctx context.Context) ([]byte, error)
+	wrote(n int)
 	commit(ctx context.Context, key string) (Stored, error)
 	// discard removes what is not committed. It blocks for a limited time if busy reports true.
 	discard(ctx context.Context)

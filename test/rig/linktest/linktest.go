@@ -3,12 +3,16 @@ package linktest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+
+	"fetchd/internal/wait"
 )
 
 // The streams of a link.
@@ -43,8 +47,14 @@ func New(t *testing.T, address string) *Link {
 func (l *Link) start(address string) {
 	l.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	l.proxy = toxiproxy.NewProxy(server, "link", address, l.server)
-	if err := l.proxy.Start(); err != nil {
+	waiting, cancel := context.WithTimeout(context.WithoutCancel(l.Context()), 5*time.Second)
+	defer cancel()
+	var err error
+	if wait.Until(waiting, time.Millisecond, func() bool { // the old listener may not be closed yet
+		l.proxy = toxiproxy.NewProxy(server, "link", address, l.server)
+		err = l.proxy.Start()
+		return err == nil
+	}) != nil {
 		l.Errorf("start the link at %s: %v", address, err)
 	}
 }
