@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,10 +25,19 @@ type live struct {
 	known    known
 	origins  *origins
 	stores   *stores.Set
+	retired  []retired
+	longest  time.Duration // of --max-total-timeout, since the start
 	server   *server.Server
 	logger   *slog.Logger
 	level    *slog.LevelVar
 	broken   string // the error of the last check of the files
+}
+
+// retired are stores that were replaced. They stay open until due, because fetches that began before
+// may still begin an upload.
+type retired struct {
+	stores *stores.Set
+	due    time.Time
 }
 
 // follow waits until ctx ends or a port fails.
@@ -42,6 +52,7 @@ func (l *live) follow(ctx context.Context, failed <-chan error) error {
 			l.reload()
 		case <-l.look:
 			l.lookAtFiles()
+			l.closeRetired()
 		}
 	}
 }
@@ -65,7 +76,9 @@ func (l *live) reload() {
 		bodies, err = next.readStores(l.stores)
 	}
 	if err == nil {
-		err = l.server.SetLimits(next.limits(id)) // the last thing that can fail
+		if err = l.server.SetLimits(next.limits(id)); err != nil { // the last thing that can fail
+			_ = bodies.Without(l.stores).Close(context.Background()) // nothing uses them yet
+		}
 	}
 	if err != nil {
 		l.refuse(err)
@@ -75,7 +88,7 @@ func (l *live) reload() {
 	changed = append(changed, l.setOrigins(found)...)
 	changed = append(changed, l.setStores(bodies)...)
 	next.setLevel(l.level)
-	l.settings, l.broken = next, ""
+	l.settings, l.broken, l.longest = next, "", max(l.longest, next.MaxTotalTimeout)
 	if len(waiting) > 0 {
 		l.logger.Warn("settings that need a restart have changed: they stay as they were", slog.Any("settings", waiting))
 	}
@@ -148,8 +161,29 @@ func (l *live) setStores(now *stores.Set) []string {
 		return nil
 	}
 	l.server.SetStores(now)
+	// A task of FetchMany may wait for its turn as long as a fetch takes. One that waits longer may
+	// find its store closed, and is retryable.
+	l.retired = append(l.retired, retired{l.stores.Without(now), time.Now().Add(2 * l.longest)})
 	l.stores = now
 	return []string{"stores-file"}
+}
+
+// closeRetired closes the stores that are due and have no upload in flight.
+func (l *live) closeRetired() {
+	noWait, cancel := context.WithCancel(context.Background())
+	cancel()
+	l.retired = slices.DeleteFunc(l.retired, func(r retired) bool {
+		return time.Now().After(r.due) && r.stores.Close(noWait) == nil
+	})
+}
+
+// closeStores closes all stores. ctx limits the wait for their uploads.
+func (l *live) closeStores(ctx context.Context) error {
+	errs := []error{l.stores.Close(ctx)}
+	for _, r := range l.retired {
+		errs = append(errs, r.stores.Close(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // lookAtFiles applies certificates, an --origins-file and a --stores-file that were replaced. An error is

@@ -107,10 +107,6 @@ func (s *settings) prepare() (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	bodies, err := s.readStores(new(stores.Set))
-	if err != nil {
-		return nil, err
-	}
 	engine.Origins = found.profiles
 	trial, err := fetch.New(engine)
 	if err != nil {
@@ -118,6 +114,10 @@ func (s *settings) prepare() (*ready, error) {
 	}
 	trial.Close()
 	id, err := s.readIdentity()
+	if err != nil {
+		return nil, err
+	}
+	bodies, err := s.readStores(new(stores.Set)) // the last thing that can fail, because it opens them
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		}
 	}()
 	r.engine.Egress.Own = own(r.faces)
-	l := &live{program: p, settings: s, logger: logger, level: level, origins: r.origins, stores: r.stores}
+	l := &live{program: p, settings: s, logger: logger, level: level, origins: r.origins, stores: r.stores, longest: s.MaxTotalTimeout}
 	l.known.now.Store(r.identity)
 	l.server, err = server.New(server.Config{Fetch: r.engine, Limits: s.limits(r.identity),
 		AuthProviders: r.origins.providers, Stores: r.stores, Authenticate: l.known.authenticate(), TLS: l.known.tls(), Logger: logger, Observe: observer,
@@ -191,7 +191,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 	open.Wait()
 	clean, cancelClean := context.WithDeadline(context.WithoutCancel(ctx), drainEnd.Add(flushTime))
 	defer cancelClean()
-	if late := l.stores.Close(clean); late != nil {
+	if late := l.closeStores(clean); late != nil {
 		err = errors.Join(err, fmt.Errorf("unfinished uploads were left in a store: %w: fetchd clean removes them", late))
 	}
 	if err == nil {

@@ -235,7 +235,7 @@ func (x *exchange) refuse(status int, code string) {
 }
 
 // stallTime exceeds the time that a store gives a request.
-const stallTime = 32 * time.Second
+const stallTime = 22 * time.Second
 
 // fault is what goes wrong with the requests of an operation.
 type fault struct {
