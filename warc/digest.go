@@ -94,13 +94,24 @@ func (d Digest) Equal(e Digest) bool {
 // check returns an error if d is not a labelled digest, or not one of its algorithm.
 func (d Digest) check() error {
 	label, value, ok := strings.Cut(string(d), ":")
-	if !ok || !isToken(label) || !isToken(strings.NewReplacer("=", "", "/", "").Replace(value)) {
+	if !ok || !isToken(label) || !isDigestValue(value) {
 		return fmt.Errorf("%.80q is not a digest", string(d))
 	}
 	if _, ok := d.Sum(); !ok && d.Algorithm().Size() != 0 {
 		return fmt.Errorf("%.80q is not a %s digest", string(d), d.Algorithm())
 	}
 	return nil
+}
+
+// isDigestValue reports whether s is a token, or has "=" or "/" besides: base64 and padding need
+// them, and files contain them.
+func isDigestValue(s string) bool {
+	for part := range strings.FieldsFuncSeq(s, func(c rune) bool { return c == '=' || c == '/' }) {
+		if !isToken(part) {
+			return false
+		}
+	}
+	return s != ""
 }
 
 // Digester computes the digests of a block that is written to it. Use it while you spool a block.

@@ -115,15 +115,22 @@ func (r *Reader) open(first byte) error {
 // by byte, so it never reads beyond the end of a member.
 func (r *Reader) position() int64 { return r.source.n - int64(r.file.Buffered()) }
 
+// magic is how each record starts.
+const magic = "WARC/"
+
 // readHead reads the head of a record.
 func (r *Reader) readHead() (*Record, error) {
 	p := &r.parser
 	p.reset()
 	p.in = r.in
+	// A file that ends in zeros after a crash has no line. It is damaged, not cut.
+	if start, _ := r.in.Peek(len(magic)); !strings.HasPrefix(magic, string(start)) {
+		return nil, fmt.Errorf("%w: it starts with %q", ErrFormat, start)
+	}
 	if err := p.readLine(); err != nil {
 		return nil, err
 	}
-	version, ok := strings.CutPrefix(string(p.line), "WARC/")
+	version, ok := strings.CutPrefix(string(p.line), magic)
 	if !ok || version != "1.0" && version != "1.1" {
 		return nil, fmt.Errorf("%w: the first line is %.20q, not WARC/1.0 or WARC/1.1", ErrFormat, p.line)
 	}
