@@ -7,9 +7,9 @@
 //
 // # Write
 //
-// [NewWriter] writes records to an [io.Writer]. [Writer.Write] takes a block and its length,
-// because the head precedes the block and contains its length and digests. The writer never holds
-// a whole block. If the length is not known, spool the block to a file and call
+// [NewWriter] writes records to an [io.Writer]. [Writer.WriteRecord] takes a block and its
+// length, because the head precedes the block and contains its length and digests. The writer never
+// holds a whole block. If the length is not known, spool the block to a file and call
 // [Writer.WriteSeeker], or compute the digests with a [Digester] while you spool. Each call returns
 // the [Place] of the record: what an index needs.
 //
@@ -21,7 +21,7 @@
 // [NewReader] reads records one by one from an [io.Reader], and finds out itself whether the file
 // is compressed. It holds one head, within [Limits], and fixed buffers, whatever the file contains.
 // A fault in a value is listed in [Record.Problems] and does not stop the reader. A fault after
-// which the next record cannot be found is an [*Error]. Its Offset is the length of the whole
+// which the next record cannot be found is an [Error]. Its Offset is the length of the whole
 // records before it. Truncate the file to that length, and it is a correct file again: that is how
 // to recover a file after a crash.
 //

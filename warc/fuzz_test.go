@@ -112,17 +112,22 @@ func FuzzRoundTrip(f *testing.F) {
 				}
 				continue
 			}
-			if !bytes.Equal(got, block) || rec.BlockVerdict != warc.Matches || rec.PayloadVerdict == warc.Differs {
-				t.Fatalf("got the block %q, %v, %v", got, rec.BlockVerdict, rec.PayloadVerdict)
-			}
-			read := rec.Header
-			read.BlockDigest, read.PayloadDigest = "", ""
-			if diff := cmp.Diff(h, read, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) }), cmpopts.EquateComparable(ip)); diff != "" {
-				t.Fatal(diff)
-			}
+			checkSame(t, rec, got, &h, block)
 		}
 		if _, err := r.Next(); !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// checkSame fails if a record with that block was not written with this header and block.
+func checkSame(t *testing.T, rec *warc.Record, got []byte, h *warc.Header, block []byte) {
+	if !bytes.Equal(got, block) || rec.BlockVerdict != warc.Matches || rec.PayloadVerdict == warc.Differs {
+		t.Fatalf("got the block %q, %v, %v", got, rec.BlockVerdict, rec.PayloadVerdict)
+	}
+	read := rec.Header
+	read.BlockDigest, read.PayloadDigest = "", ""
+	if diff := cmp.Diff(*h, read, cmpopts.EquateComparable(ip)); diff != "" {
+		t.Fatal(diff)
+	}
 }

@@ -141,11 +141,11 @@ func (r *Reader) readHead() (*Record, error) {
 	if err := rec.understand(); err != nil {
 		return nil, err
 	}
-	b := &block{record: rec, left: rec.ContentLength}
+	rec.block = &block{record: rec, left: rec.ContentLength}
+	rec.Block = rec.block
 	if r.options.Verify {
-		b.sums = newSums(&rec.Header)
+		rec.block.sums = newSums(&rec.Header)
 	}
-	rec.Block = b
 	return rec, nil
 }
 
@@ -188,14 +188,14 @@ func (rec *Record) Finish() error {
 	if r.err != nil {
 		return r.err
 	}
-	if _, err := io.Copy(io.Discard, rec.Block); err != nil {
+	if _, err := io.Copy(io.Discard, rec.block); err != nil {
 		return err
 	}
 	if err := r.endRecord(rec); err != nil {
 		return r.fail(err)
 	}
-	if b, ok := rec.Block.(*block); ok && b.sums != nil {
-		rec.BlockVerdict, rec.PayloadVerdict = b.sums.verdicts(&rec.Header)
+	if rec.block.sums != nil {
+		rec.BlockVerdict, rec.PayloadVerdict = rec.block.sums.verdicts(&rec.Header)
 	}
 	r.current = nil
 	return nil

@@ -138,4 +138,5 @@ type Record struct {
 	BlockVerdict, PayloadVerdict Verdict
 
 	reader *Reader
+	block  *block // Block, unless the caller has replaced it
 }

@@ -3,6 +3,7 @@ package warc_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"strings"
@@ -108,7 +109,7 @@ func TestWriterRefuses(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
+			if err == nil || !strings.Contains(fmt.Sprint(err), tt.want) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 			if file.Len() != 0 {

@@ -26,6 +26,7 @@ type Writer struct {
 	sent   counter
 	gz     *gzip.Writer // nil if the file is not compressed
 	head   []byte
+	buffer []byte // for copying a block to gz
 	offset int64
 	err    error
 }
@@ -45,7 +46,7 @@ func NewWriter(dst io.Writer, o WriterOptions) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("warc: %w", err)
 	}
-	w.gz = gz
+	w.gz, w.buffer = gz, make([]byte, 32<<10)
 	return w, nil
 }
 
@@ -136,7 +137,7 @@ func (w *Writer) write(head []byte, block io.Reader, length int64) error {
 		return err
 	}
 	if length > 0 {
-		n, err := io.Copy(to, io.LimitReader(block, length))
+		n, err := io.CopyBuffer(to, io.LimitReader(block, length), w.buffer)
 		if err != nil {
 			return err
 		}
