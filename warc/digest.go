@@ -103,8 +103,8 @@ func (d Digest) check() error {
 	return nil
 }
 
-// isDigestValue reports whether s is a token, or has "=" or "/" besides: base64 and padding need
-// them, and files contain them.
+// isDigestValue reports whether s is a token, apart from "=" and "/". The grammar does not allow
+// these two, but padding and base64 need them, and files contain them.
 func isDigestValue(s string) bool {
 	for part := range strings.FieldsFuncSeq(s, func(c rune) bool { return c == '=' || c == '/' }) {
 		if !isToken(part) {

@@ -95,7 +95,7 @@ func ExampleDigester() {
 	// Output: sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824 <nil>
 }
 
-// Recover a file that a crash has cut: truncate it to the offset of the error.
+// Recover a file that a crash has truncated inside a record: truncate it to the offset of the error.
 func ExampleError() {
 	const head = "WARC/1.1\r\nWARC-Type: metadata\r\nWARC-Record-ID: <urn:example:1>\r\nWARC-Date: 2026-11-23T04:05:06Z\r\n"
 	file := head + "Content-Length: 5\r\n\r\nhello\r\n\r\n" + head + "Content-Length: 5\r\n\r\nhel"
@@ -106,7 +106,7 @@ func ExampleError() {
 			err = rec.Finish() // the record is whole if this is nil
 		}
 		if failure, ok := errors.AsType[*warc.Error](err); ok {
-			fmt.Println("cut:", errors.Is(err, io.ErrUnexpectedEOF), "truncate to", failure.Offset, "of", len(file))
+			fmt.Println("inside a record:", errors.Is(err, io.ErrUnexpectedEOF), "truncate to", failure.Offset, "of", len(file))
 			return
 		}
 		if err != nil {
@@ -114,5 +114,5 @@ func ExampleError() {
 			return
 		}
 	}
-	// Output: cut: true truncate to 127 of 248
+	// Output: inside a record: true truncate to 127 of 248
 }

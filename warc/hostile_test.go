@@ -32,9 +32,8 @@ func zipped(s string) string {
 
 // endless repeats a string for ever.
 type endless struct {
-	s    string
-	at   int
-	read int
+	s  string
+	at int
 }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -42,7 +41,6 @@ func (e *endless) Read(p []byte) (int, error) {
 		p[i] = e.s[e.at]
 		e.at = (e.at + 1) % len(e.s)
 	}
-	e.read += len(p)
 	return len(p), nil
 }
 
@@ -148,6 +146,27 @@ func TestLimits(t *testing.T) {
 	for _, tt := range tests {
 		if _, err := readAll(strings.NewReader(small), warc.ReaderOptions{Limits: tt.limits}); !errors.Is(err, tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestWriterMemory writes a block that is far larger than what the writer may hold.
+func TestWriterMemory(t *testing.T) {
+	const size = 64 << 20
+	for _, plain := range []bool{true, false} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		w, err := warc.NewWriter(io.Discard, warc.WriterOptions{Plain: plain, Level: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := warc.Header{Type: warc.Resource, Date: date, TargetURI: "http://example.com/"}
+		if _, err := w.WriteRecord(&h, &endless{s: "b"}, size); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 4<<20 {
+			t.Errorf("plain %v: allocated %d bytes", plain, used)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func (r *Reader) readHead() (*Record, error) {
 	p := &r.parser
 	p.reset()
 	p.in = r.in
-	// A file that ends in zeros after a crash has no line. It is damaged, not cut.
+	// A file that ends in zeros after a crash has no line. It is damaged, not truncated.
 	if start, _ := r.in.Peek(len(magic)); !strings.HasPrefix(magic, string(start)) {
 		return nil, fmt.Errorf("%w: it starts with %q", ErrFormat, start)
 	}
@@ -251,7 +251,7 @@ type content struct {
 
 func (c *content) Read(p []byte) (int, error) {
 	n, err := c.gz.Read(p)
-	if errors.Is(err, io.EOF) { // a member that is cut gives io.ErrUnexpectedEOF
+	if errors.Is(err, io.EOF) { // a truncated member gives io.ErrUnexpectedEOF
 		c.ended = true
 	}
 	return n, err

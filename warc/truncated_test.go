@@ -11,31 +11,31 @@ import (
 	"fetchd/warc"
 )
 
-// TestCutAtEveryByte reads a file that ends after each of its bytes: all whole records, then an
+// TestTruncatedAtEveryByte reads a file truncated after each of its bytes: all whole records, then an
 // error with the offset of the end of the last one.
-func TestCutAtEveryByte(t *testing.T) {
+func TestTruncatedAtEveryByte(t *testing.T) {
 	for _, plain := range []bool{true, false} {
 		file, places := writeSamples(t, warc.WriterOptions{Plain: plain})
-		for cut := range len(file) + 1 {
+		for size := range len(file) + 1 {
 			whole, records := int64(0), 0
 			for _, p := range places {
-				if end := p.Offset + p.Length; end <= int64(cut) {
+				if end := p.Offset + p.Length; end <= int64(size) {
 					whole, records = end, records+1
 				}
 			}
-			got, err := readAll(bytes.NewReader(file[:cut]), warc.ReaderOptions{})
+			got, err := readAll(bytes.NewReader(file[:size]), warc.ReaderOptions{})
 			if got != records {
-				t.Fatalf("plain %v, cut at %d: read %d records, want %d", plain, cut, got, records)
+				t.Fatalf("plain %v, truncated at %d: read %d records, want %d", plain, size, got, records)
 			}
-			if whole == int64(cut) {
+			if whole == int64(size) {
 				if !errors.Is(err, io.EOF) {
-					t.Fatalf("plain %v, cut at %d, between records: %v", plain, cut, err)
+					t.Fatalf("plain %v, truncated at %d, between records: %v", plain, size, err)
 				}
 				continue
 			}
 			failure, ok := errors.AsType[*warc.Error](err)
 			if !ok || failure.Offset != whole || !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, warc.ErrFormat) {
-				t.Fatalf("plain %v, cut at %d: got %v, want an unexpected end after %d whole bytes", plain, cut, err, whole)
+				t.Fatalf("plain %v, truncated at %d: got %v, want an unexpected end after %d whole bytes", plain, size, err, whole)
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func TestAppendAfterRecovery(t *testing.T) {
 			t.Errorf("plain %v: appended at %+v, error %v", plain, place, err)
 		}
 		if !bytes.Equal(recovered.Bytes(), file) {
-			t.Errorf("plain %v: the file differs from one that was never cut", plain)
+			t.Errorf("plain %v: the file differs from one that was never truncated", plain)
 		}
 	}
 }
@@ -119,13 +119,13 @@ func TestSourceFails(t *testing.T) {
 	fault := errors.New("disk on fire")
 	for _, plain := range []bool{true, false} {
 		file, places := writeSamples(t, warc.WriterOptions{Plain: plain})
-		for name, cut := range map[string]int64{
+		for name, size := range map[string]int64{
 			"at the start":     0,
 			"between records":  places[1].Offset,
 			"inside a head":    places[1].Offset + 20,
 			"inside the block": places[2].Offset - 6,
 		} {
-			src := io.MultiReader(bytes.NewReader(file[:cut]), iotest.ErrReader(fault))
+			src := io.MultiReader(bytes.NewReader(file[:size]), iotest.ErrReader(fault))
 			_, err := readAll(src, warc.ReaderOptions{})
 			if _, ok := errors.AsType[*warc.Error](err); !ok || !errors.Is(err, fault) || errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("plain %v, %s: got %v", plain, name, err)
