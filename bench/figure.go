@@ -31,12 +31,15 @@ func perFetch(r *run, v float64) float64 {
 
 // The figures that rows compare and that the page lists.
 var (
-	serviceCPU  = figure{"µs of the service's CPU a fetch", func(r *run) float64 { return perFetch(r, r.service.Seconds()*1e6) }}
-	callerCPU   = figure{"µs of the caller's CPU a fetch", func(r *run) float64 { return perFetch(r, r.CPUSeconds*1e6) }}
-	originCPU   = figure{"µs of the origin's CPU a fetch", func(r *run) float64 { return perFetch(r, r.origin.Seconds()*1e6) }}
-	allCPU      = figure{"µs of CPU a fetch, caller and service", func(r *run) float64 { return serviceCPU.of(r) + callerCPU.of(r) }}
-	rate        = figure{"fetches/s", func(r *run) float64 { return float64(r.Fetches) / max(r.Seconds, 1e-9) }}
-	volume      = figure{"MiB a second of the service's CPU", func(r *run) float64 { return float64(r.Bytes) / (1 << 20) / max(r.service.Seconds(), 1e-9) }}
+	serviceCPU = figure{"µs of the service's CPU a fetch", func(r *run) float64 { return perFetch(r, r.service.Seconds()*1e6) }}
+	callerCPU  = figure{"µs of the caller's CPU a fetch", func(r *run) float64 { return perFetch(r, r.CPUSeconds*1e6) }}
+	originCPU  = figure{"µs of the origin's CPU a fetch", func(r *run) float64 { return perFetch(r, r.origin.Seconds()*1e6) }}
+	allCPU     = figure{"µs of CPU a fetch, caller and service", func(r *run) float64 { return serviceCPU.of(r) + callerCPU.of(r) }}
+	rate       = figure{"fetches/s", func(r *run) float64 { return float64(r.Fetches) / max(r.Seconds, 1e-9) }}
+	volume     = figure{"MiB a second of the service's CPU", func(r *run) float64 { return float64(r.Bytes) / (1 << 20) / max(r.service.Seconds(), 1e-9) }}
+	allVolume  = figure{"MiB a second of CPU, caller and service", func(r *run) float64 {
+		return float64(r.Bytes) / (1 << 20) / max(r.service.Seconds()+r.CPUSeconds, 1e-9)
+	}}
 	p50         = figure{"µs at the median", func(r *run) float64 { return r.P50 }}
 	p90         = figure{"µs", func(r *run) float64 { return r.P90 }}
 	p99         = figure{"µs", func(r *run) float64 { return r.P99 }}

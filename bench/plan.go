@@ -111,6 +111,7 @@ func plan() []group {
 	engine := by("package fetch", "go", "engine")
 	relayLarge := through("relay, Fetch of 16 MiB", "relay", "grpc-stream").on("/b/16777216", 4)
 	fetchdLarge := through("fetchd, Fetch of 16 MiB", "fetchd", "grpc-stream").on("/b/16777216", 4)
+	fetchdStore := through("fetchd, 16 MiB into a store", "fetchd", "grpc-store").on("/b/16777216", 4)
 	decide := subject{name: "classify.Decide", decide: true}
 	return slices.Concat([]group{
 		{name: "unary", title: "1 KiB, 64 open", rows: []row{
@@ -136,6 +137,9 @@ func plan() []group {
 				of: fetchdLarge, base: relayLarge, figure: volume, goal: report.AtLeast(0.95)},
 			{name: "large-many", what: "tasks of FetchMany of 16 MiB with streamed bodies, compared with Fetch of the same",
 				of: through("fetchd, FetchMany of 16 MiB", "fetchd", "grpc-many-stream").on("/b/16777216", 4), base: fetchdLarge, figure: volume, goal: report.AtLeast(0.95)},
+			{name: "large-store", what: "bodies of 16 MiB that fetchd writes into a directory, synced to the disk, compared with Fetch of the same",
+				of: fetchdStore, base: fetchdLarge, figure: volume, goal: report.AtLeast(1.2)},
+			{name: "large-store-all", what: "the same, with what the caller computes", of: fetchdStore, base: fetchdLarge, figure: allVolume},
 		}},
 	}, languages(), []group{
 		{name: "latency", title: "1 KiB, one open", rows: []row{

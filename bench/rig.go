@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"fetchd/bench/caller"
 	"fetchd/bench/process"
 	"fetchd/internal/wait"
 )
@@ -182,11 +183,15 @@ func (r *rig) pprof(s *service) []string {
 	return []string{pprofSocket + "=" + s.socket}
 }
 
-// startFetchd starts fetchd with its defaults, plus access to the origin on loopback. Its log
-// goes into a file.
+// startFetchd starts fetchd with its defaults, plus access to the origin on loopback and a store in
+// the working folder. Its log goes into a file.
 func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error) {
+	stores := filepath.Join(r.work, "stores.yaml")
+	if err := os.WriteFile(stores, fmt.Appendf(nil, "stores: {%s: {url: \"file://%s/bodies\"}}\n", caller.StoreName, filepath.ToSlash(r.work)), 0o600); err != nil {
+		return nil, err
+	}
 	args := append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
-		"--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", r.authority}, more...)
+		"--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", r.authority, "--stores-file", stores}, more...)
 	for _, name := range []string{"http", "https", "h2"} {
 		_, port, err := net.SplitHostPort(r.addrs[name])
 		if err != nil {

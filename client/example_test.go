@@ -101,7 +101,7 @@ func ExampleClient_Do_store() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	file := filepath.Join(dir, "stores.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, "stores: {local: {url: 'file://%s/bodies'}}", filepath.ToSlash(dir)), 0o600); err != nil {
 		fmt.Println(err)

@@ -226,7 +226,10 @@ func (a *attempt) coding() string {
 // next one. It stops at the size limit.
 func (r *bodyReader) copy() error {
 	for {
-		buf := r.out.space()
+		buf, err := r.out.space()
+		if err != nil {
+			return err
+		}
 		n, err := r.dec.Read(buf)
 		if r.progress == r.a.resuming && r.progress.size+int64(n) > r.progress.end {
 			r.progress.mismatch = true

@@ -96,11 +96,14 @@ func (a *attempt) emitResponse(r *bodyReader) {
 }
 
 // space returns the memory for the next piece of the body. It is never empty.
-func (o *output) space() []byte {
+func (o *output) space() ([]byte, error) {
+	if o.a.run.req.Delivery == Store {
+		return o.storeSpace()
+	}
 	if o.last == nil {
 		o.last = newChunk()
 	}
-	return o.last[o.n:]
+	return o.last[o.n:], nil
 }
 
 // wrote accepts the n bytes that were read into space. When they exceed the hold-back, it
@@ -110,7 +113,7 @@ func (o *output) wrote(n int) error {
 	case o.inline:
 		return o.keep(n)
 	case o.a.run.req.Delivery == Store:
-		return o.store(o.last[:n])
+		return o.stored(n)
 	case !o.stream:
 		return nil
 	}

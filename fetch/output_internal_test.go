@@ -42,7 +42,11 @@ func TestAttemptEndsWhileHoldBackIsSent(t *testing.T) {
 	var sent []byte
 	for i := range 10 {
 		piece := bytes.Repeat([]byte{byte(i)}, chunkBytes)
-		copy(o.space(), piece)
+		space, err := o.space()
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(space, piece)
 		sent, p.size = append(sent, piece...), p.size+chunkBytes
 		if err := o.wrote(chunkBytes); err != nil {
 			t.Fatal(err)

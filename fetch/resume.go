@@ -52,7 +52,6 @@ type progress struct {
 	sent      bool   // bytes of it were delivered in this fetch
 	end       int64  // end of the body according to the 206 that resumes it; zero: no 206
 	mismatch  bool   // a response did not continue the body, which is not resumed again
-	upload    Upload // of the body, with delivery Store; nil: not begun
 }
 
 // Resumable reports whether the body can be requested in parts: the request is a GET without a

@@ -32,7 +32,7 @@ package fetch
 //	                    output.wrote     output.go
 //	                      output.flush
 //	                        output.send                     passes a BodyChunk to the Sink
-//	                      output.store     store.go         or writes to the Upload
+//	                      output.stored    store.go         or adds them to the Upload
 //	            attempt.readErrorBody    body.go            a body that is not delivered
 //	            Exchange.End             conns/exchange.go  gives the connection back
 //	          run.settle                 settle.go
@@ -100,6 +100,8 @@ type run struct {
 	exchanges int
 	onCaller  bool      // attempts run on the goroutine that called Fetch
 	refreshed bool      // the credential was refreshed, which is done once
+	upload    Upload    // with delivery Store; nil: none
+	uploadOf  *progress // of the body of upload
 	delivered *progress // of the body that was delivered in part, in this fetch or before its resume point; or nil
 	decision  classify.Decision
 	failure   *Failure // of the last attempt

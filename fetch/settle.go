@@ -122,7 +122,7 @@ func (r *run) emitFinished(a *attempt) {
 // during the wait has another failure.
 func (r *run) releaseForWait() {
 	r.failure, r.failedHop = nil, hopError{}
-	if r.progressToResume() == nil {
+	if p := r.progressToResume(); p == nil || p != r.uploadOf {
 		r.dropUpload()
 	}
 	r.mu.Lock()

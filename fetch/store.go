@@ -3,7 +3,6 @@ package fetch
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	"fetchd/classify"
@@ -36,7 +35,11 @@ type Object struct {
 
 // Upload is a body on its way to a store. One goroutine at a time uses it.
 type Upload interface {
-	io.Writer
+	// Space returns memory for the next bytes of the body, at least one byte. It waits while the
+	// store is busy.
+	Space() ([]byte, error)
+	// Wrote adds the first n bytes of the last Space. It does not wait.
+	Wrote(n int) error
 	// Commit makes the object visible. sha256 is the digest of all bytes written, in
 	// hexadecimal.
 	Commit(sha256 string) (StoredObject, error)
@@ -86,40 +89,49 @@ func storeText(err error) (detail, reason string) {
 	return "", "store_error"
 }
 
-// store writes a piece of the body to its upload, and begins the upload with the first one. The
-// attempt's time limit is paused meanwhile.
-func (o *output) store(p []byte) error {
+// storeSpace returns the memory of the upload for the next piece of the body, and begins the upload
+// before the first one. The attempt's time limit is paused while the store is busy.
+func (o *output) storeSpace() (space []byte, err error) {
 	began := time.Now()
 	left := o.a.limit.Pause(began)
-	err := o.begin()
-	if err == nil {
-		_, err = o.body.upload.Write(p)
+	if err = o.begin(); err == nil {
+		space, err = o.a.run.upload.Space()
 	}
 	o.a.resume(began, left)
 	if err != nil {
+		return nil, o.storeError(err)
+	}
+	return space, nil
+}
+
+// stored adds the n bytes that were read into the space to the upload.
+func (o *output) stored(n int) error {
+	if err := o.a.run.upload.Wrote(n); err != nil {
 		return o.storeError(err)
 	}
-	o.offset += int64(len(p))
+	o.body.sent, o.a.run.delivered = true, o.body
+	o.offset += int64(n)
 	return nil
 }
 
 // begin starts the upload of the body, unless an earlier attempt has. The upload of a body that
 // is not continued is dropped.
 func (o *output) begin() error {
-	if o.body.upload != nil {
+	r := o.a.run
+	if r.upload != nil && r.uploadOf == o.body {
 		return nil
 	}
-	o.a.run.dropUpload()
+	r.dropUpload()
 	size := int64(-1)
 	if o.a.coding() == "" {
 		size = o.a.resp.ContentLength
 	}
-	u, err := o.a.run.req.Destination.Begin(o.a.run.waitContext(),
-		Object{ContentType: o.a.resp.Header.Get("Content-Type"), Size: size, Memory: o.a.run.req.Memory})
+	u, err := r.req.Destination.Begin(r.waitContext(),
+		Object{ContentType: o.a.resp.Header.Get("Content-Type"), Size: size, Memory: r.req.Memory})
 	if err != nil {
 		return err
 	}
-	o.body.upload, o.body.sent, o.a.run.delivered = u, true, o.body
+	r.upload, r.uploadOf = u, o.body
 	return nil
 }
 
@@ -130,7 +142,7 @@ func (o *output) commit(digest string) error {
 	err := o.begin() // an empty body has none yet
 	var stored StoredObject
 	if err == nil {
-		stored, err = o.body.upload.Commit(digest)
+		stored, err = o.a.run.upload.Commit(digest)
 	}
 	o.a.resume(began, left)
 	if err != nil {
@@ -140,10 +152,14 @@ func (o *output) commit(digest string) error {
 	return nil
 }
 
+// errInStore is what a fetch was busy with when its time ran out.
+var errInStore = errors.New("the store was taking the body")
+
 // storeError returns why the fetch ends after an error of its destination.
 func (o *output) storeError(err error) error {
 	if cause := o.a.run.cancelCause(); cause != nil {
 		class, reason, _ := o.a.classOf(classify.PhaseTransfer, cause)
+		o.a.noteError(class, classify.PhaseTransfer, errInStore, nil)
 		return fault.New(class, classify.PhaseTransfer, reason)
 	}
 	if errors.Is(err, budget.ErrRefused) {
@@ -157,8 +173,8 @@ func (o *output) storeError(err error) error {
 
 // dropUpload drops the upload of a body that is not continued.
 func (r *run) dropUpload() {
-	if p := r.delivered; p != nil && p.upload != nil {
-		p.upload.Abort()
-		p.upload = nil
+	if r.upload != nil {
+		r.upload.Abort()
+		r.upload, r.uploadOf = nil, nil
 	}
 }

@@ -19,7 +19,7 @@ import (
 // shelf is a destination that keeps objects in memory, and fails on request.
 type shelf struct {
 	ready, begin, commit error
-	write                func(u *shelved) error // nil: writes succeed
+	space                func(u *shelved) error // nil: there is space
 	uploads              []*shelved
 }
 
@@ -28,6 +28,7 @@ type shelved struct {
 	shelf  *shelf
 	ctx    context.Context
 	object fetch.Object
+	next   []byte
 	body   []byte
 	state  string // "", "committed" or "aborted"
 }
@@ -49,17 +50,22 @@ func (s *shelf) Begin(ctx context.Context, o fetch.Object) (fetch.Upload, error)
 	return u, nil
 }
 
-func (u *shelved) Write(p []byte) (int, error) {
+func (u *shelved) Space() ([]byte, error) {
 	if u.state != "" {
-		return 0, fmt.Errorf("the upload is %s", u.state)
+		return nil, fmt.Errorf("the upload is %s", u.state)
 	}
-	if u.shelf.write != nil {
-		if err := u.shelf.write(u); err != nil {
-			return 0, err
+	if u.shelf.space != nil {
+		if err := u.shelf.space(u); err != nil {
+			return nil, err
 		}
 	}
-	u.body = append(u.body, p...)
-	return len(p), nil
+	u.next = make([]byte, 40_000)
+	return u.next, nil
+}
+
+func (u *shelved) Wrote(n int) error {
+	u.body = append(u.body, u.next[:n]...)
+	return nil
 }
 
 func (u *shelved) Commit(sha256 string) (fetch.StoredObject, error) {
@@ -122,13 +128,14 @@ func TestStore(t *testing.T) {
 		{"a wrong 206", cut(tag, 300_000) + "/206:size=1000/" + whole(tag), nil, "ok", size, []string{"aborted", "committed"}, []string{"", "bytes=300000-", ""}},
 		{"no recovery makes no difference", cut(tag, 300_000) + "/" + whole(tag), func(r *fetch.Request) { r.Recovery = fetch.NoRecovery }, "ok", size, ok, []string{"", "bytes=300000-"}},
 		{"broken each time", cut("", 300_000), nil, "body_interrupted cut attempts_exhausted", -1, []string{"aborted", "aborted", "aborted"}, []string{"", "", ""}},
+		{"broken before the first byte", cut(tag, 0) + "/" + whole(tag), nil, "ok", size, []string{"aborted", "committed"}, []string{"", ""}},
 		{"broken and gone", cut(tag, 300_000) + "/404", nil, "http_client_error  not_retryable", -1, []string{"aborted"}, []string{"", "bytes=300000-"}},
 
 		{"another digest", whole(""), func(r *fetch.Request) { r.Integrity.SHA256 = strings.Repeat("0", 64) }, "integrity sha256 not_retryable", -1, []string{"aborted"}, once},
 		{"another size", whole(",chunked"), func(r *fetch.Request) { r.Integrity.Size = 7 }, "integrity size not_retryable", -1, []string{"aborted"}, once},
 		{"too long", whole(",chunked"), func(r *fetch.Request) { r.MaxBodyBytes = size / 2 }, "body_too_large max_size_bytes not_retryable", -1, []string{"aborted"}, once},
 		{"known to be too long", whole(""), func(r *fetch.Request) { r.MaxBodyBytes = size / 2 }, "body_too_large content_length not_retryable", -1, nil, once},
-		{"empty but required", "200:size=0", func(r *fetch.Request) { r.Content.RequireBody = true }, "empty_body empty_body not_retryable", -1, nil, once},
+		{"empty but required", "200:size=0", func(r *fetch.Request) { r.Content.RequireBody = true }, "empty_body empty_body not_retryable", -1, []string{"aborted"}, once},
 	} {
 		for _, listener := range []string{"http", "https"} {
 			if listener == "https" && strings.Contains(row.script, "chunk") {
@@ -202,10 +209,10 @@ func TestStoreFails(t *testing.T) {
 	}{
 		{"known to be down", &shelf{ready: shelfError("down")}, "store_failure store_error stopped", "store shelf: down", 0, nil},
 		{"at the begin", &shelf{begin: shelfError("full")}, "store_failure store_error stopped", "store shelf: full", 1, nil},
-		{"in a write", &shelf{write: second(shelfError("broke"))}, "store_failure store_error stopped", "store shelf: broke", 1, []string{"aborted"}},
+		{"in the middle", &shelf{space: second(shelfError("broke"))}, "store_failure store_error stopped", "store shelf: broke", 1, []string{"aborted"}},
 		{"at the end", &shelf{commit: shelfError("late")}, "store_failure store_error stopped", "store shelf: late", 1, []string{"aborted"}},
 		{"without a reason", &shelf{commit: errors.New("at 192.0.2.9")}, "store_failure store_error stopped", "", 1, []string{"aborted"}},
-		{"without memory", &shelf{write: second(budget.ErrRefused)}, "out_of_memory memory stopped", "", 1, []string{"aborted"}},
+		{"without memory", &shelf{space: second(budget.ErrRefused)}, "out_of_memory memory stopped", "", 1, []string{"aborted"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -232,7 +239,7 @@ func TestStoreCancelled(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	to := &shelf{write: func(u *shelved) error {
+	to := &shelf{space: func(u *shelved) error {
 		cancel()
 		<-u.ctx.Done()
 		return shelfError("cancelled")
@@ -263,7 +270,7 @@ func TestSlowStore(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newBubble(t, nil)
-				to := &shelf{write: func(u *shelved) error {
+				to := &shelf{space: func(u *shelved) error {
 					select {
 					case <-time.After(time.Minute):
 						return nil

@@ -155,7 +155,7 @@ func TestMetrics(t *testing.T) {
 	o.want(map[string]float64{
 		`fetchd_store_up{store="open"}`: 1, `fetchd_store_uploads_in_flight{store="open"}`: 0, `fetchd_store_bytes_total{store="open"}`: 10,
 		`fetchd_store_uploads_total{result="committed",store="open"}`: 1, `fetchd_store_uploads_total{result="aborted",store="open"}`: 0,
-		`fetchd_store_uploads_total{result="failed",store="bucket"}`: 1,
+		`fetchd_store_uploads_total{result="failed",store="bucket"}`:         1,
 		`fetchd_fetches_total{error_class="store_failure",outcome="failed"}`: 1,
 	})
 	o.await(func(all map[string]float64) bool { return all[`fetchd_store_request_errors_total{store="bucket"}`] > 0 })

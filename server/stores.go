@@ -58,6 +58,8 @@ func (c *conversion) store(known *stores.Set) {
 	switch {
 	case c.out.Method == http.MethodHead:
 		c.add("body_policy.delivery", "is store with method HEAD, whose response has no body: use GET")
+	case c.out.Header.Get("Range") != "":
+		c.add("body_policy.delivery", "is store together with a header Range: an object is a whole body, leave the header out")
 	case c.out.Truncate:
 		c.add("body_policy.oversize_action", "is truncate with delivery store: an object is a whole body, leave it out")
 	case c.out.OmitDigest:

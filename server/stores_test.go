@@ -148,6 +148,7 @@ func TestStoreRefuses(t *testing.T) {
 		{"a key that leaves the prefix", "open", "../k", nil, "body_policy.key"},
 		{"a bucket without a key", "bucket", "", nil, "body_policy.key"},
 		{"HEAD", "open", "k", func(in *pb.FetchRequest) { in.Method = "HEAD" }, "body_policy.delivery"},
+		{"a part", "open", "k", func(in *pb.FetchRequest) { in.Headers = []*pb.Header{{Name: "Range", Value: "bytes=0-9"}} }, "body_policy.delivery"},
 		{"truncated", "open", "k", policy(func(p *pb.BodyPolicy) { p.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE }), "body_policy.oversize_action"},
 		{"without a digest", "open", "k", policy(func(p *pb.BodyPolicy) { p.OmitDigest = true }), "body_policy.omit_digest"},
 		{"without recovery", "open", "k", policy(func(p *pb.BodyPolicy) { p.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE }), "body_policy.recovery"},

@@ -97,6 +97,7 @@ var kinds = map[string]func(o *Options, size int64) (*load, error){
 	"grpc-unary":         unary(pb.EventLevel_EVENT_LEVEL_UNSPECIFIED),
 	"grpc-unary-outcome": unary(pb.EventLevel_EVENT_LEVEL_OUTCOME),
 	"grpc-stream":        stream,
+	"grpc-store":         store,
 	"grpc-many":          many(pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED),
 	"grpc-many-stream":   many(pb.BodyDelivery_BODY_DELIVERY_STREAM),
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -34,7 +36,12 @@ func start(t *testing.T) (*origin.Origin, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o, fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
+	folder := t.TempDir()
+	stores := filepath.Join(folder, "stores.yaml")
+	if err := os.WriteFile(stores, fmt.Appendf(nil, "stores: {%s: {url: \"file://%s/bodies\"}}\n", caller.StoreName, filepath.ToSlash(folder)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return o, fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, StoresFile: stores, Configure: func(c *server.Config) {
 		c.Fetch.Egress.AllowPorts = []uint16{at.Port()}
 	}}).Addr
 }

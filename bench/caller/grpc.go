@@ -93,6 +93,31 @@ func stream(o *Options, size int64) (*load, error) {
 	})
 }
 
+// StoreName is the name of the store that the kind grpc-store uses.
+const StoreName = "bench"
+
+// store calls FetchUnary, and lets the service write the bodies to a store. Each loop replaces its
+// own object.
+func store(o *Options, size int64) (*load, error) {
+	clients, closed, err := dial(o.GRPC, o.Open)
+	if err != nil {
+		return nil, err
+	}
+	return repeat(o, func(i int) call {
+		req := &pb.FetchUnaryRequest{Request: o.request()}
+		req.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: StoreName, Key: fmt.Sprint(i)}
+		return func(ctx context.Context, r *recorder) error {
+			resp, err := clients[i%len(clients)].FetchUnary(ctx, req)
+			if err != nil {
+				return err
+			}
+			out := resp.GetOutcome()
+			r.arrived(out.GetStoredObject().GetSizeBytes())
+			return checkOutcome(out, out.GetResponse(), out.GetStoredObject().GetSizeBytes(), size)
+		}
+	}, closed), nil
+}
+
 // checkOutcome returns an error unless the outcome is a success of the wanted size.
 func checkOutcome(out *pb.FetchOutcome, head *pb.HttpResponse, got, want int64) error {
 	if out.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {

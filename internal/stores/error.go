@@ -1,7 +1,6 @@
 package stores
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -70,10 +69,12 @@ var errLimit = errors.New("no complete response within the time limit")
 
 // plain describes an error without addresses and paths.
 func plain(err error) string {
-	if errors.Is(err, ErrUnavailable) {
-		return fmt.Sprint(ErrUnavailable)
+	for _, own := range []error{ErrUnavailable, errClosed, errLimit} {
+		if errors.Is(err, own) {
+			return fmt.Sprint(own)
+		}
 	}
-	if errors.Is(err, errLimit) || errors.Is(err, context.DeadlineExceeded) {
+	if timedOut(err) {
 		return fmt.Sprint(errLimit)
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
@@ -96,6 +97,13 @@ func plain(err error) string {
 		return "the file system refused it"
 	}
 	return "no valid response"
+}
+
+// timedOut reports whether an error is due to a time limit: that of a request, or of its dial or
+// handshake.
+func timedOut(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return errors.Is(err, errLimit) || ok && e.Timeout()
 }
 
 // clean makes a text that a store may have written safe to print: at most most bytes of printable

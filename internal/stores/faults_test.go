@@ -236,15 +236,23 @@ func wantFailure(t testing.TB, err error, reason string) (detail string) {
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	for _, step := range []string{"Create", "Part1", "Part2", "Complete", "Put"} {
-		t.Run(step, func(t *testing.T) {
+	for _, row := range []struct {
+		step string
+		late bool // the store carries the request out, and answers later
+	}{{"Create", false}, {"Create", true}, {"Part1", false}, {"Part2", false}, {"Complete", false}, {"Put", false}} {
+		step := row.step
+		t.Run(fmt.Sprint(step, row.late), func(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, 1)
 			why := errors.New("the caller hung up")
 			ctx, cancel := context.WithCancelCause(t.Context())
-			p.faults[step] = func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
+			p.faults[step] = func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				cancel(why)
+				if row.late {
+					forward.ServeHTTP(w, r)
+					return
+				}
 				<-r.Context().Done()
 			}
 			body := random(part + 1)
@@ -254,7 +262,8 @@ func TestCancel(t *testing.T) {
 			memory := budget.New(64 << 20)
 			lease := memory.Lease("caller")
 			defer lease.Close()
-			s := open(t, stores.Config{URL: b.url(p.server.URL), Prefix: step})
+			prefix := fmt.Sprint(step, row.late)
+			s := open(t, stores.Config{URL: b.url(p.server.URL), Prefix: prefix})
 			_, err := upload(ctx, s, stores.Object{Key: "key", Size: -1, Memory: lease}, body, 1<<20)
 			if !errors.Is(err, why) {
 				t.Errorf("the upload = %v, want the cause of the context", err)
@@ -262,8 +271,8 @@ func TestCancel(t *testing.T) {
 			if err := s.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			b.wantNone(step)
-			if n := b.unfinished(step); n != 0 {
+			b.wantNone(prefix)
+			if n := b.unfinished(prefix); n != 0 {
 				t.Errorf("%d multipart uploads are left: %s", n, p.operations())
 			}
 			if stats := s.Stats(); stats.Aborted != 1 || stats.Failed != 0 || memory.Usage().Total() != 0 {

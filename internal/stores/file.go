@@ -22,9 +22,12 @@ import (
 )
 
 const (
-	// fileMemory is charged for an upload to a directory, which has no buffer.
+	// fileMemory is charged for an upload to a directory in addition to its buffer.
 	fileMemory = 8 << 10
-	cleanMost  = 1000 // names read at once
+	// blockSize is how much of a large object is written at once. Large writes of whole pages use
+	// less than half of the CPU.
+	blockSize = 1 << 20
+	cleanMost = 1000 // names read at once
 )
 
 // directory is a store in a directory. Objects are written to files in .incoming and renamed. The
@@ -87,7 +90,7 @@ func aboutKey(err error) bool {
 		syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL, syscall.EILSEQ}, errno)
 }
 
-func (d *directory) begin(_ string, _ Object, memory *budget.Lease) (sink, error) {
+func (d *directory) begin(_ string, o Object, memory *budget.Lease) (sink, error) {
 	if !memory.Grow(budget.Body, fileMemory) {
 		return nil, budget.ErrRefused
 	}
@@ -95,7 +98,7 @@ func (d *directory) begin(_ string, _ Object, memory *budget.Lease) (sink, error
 	if err != nil {
 		return nil, d.fail("create file", err)
 	}
-	return &fileSink{directory: d, name: name, file: file}, nil
+	return &fileSink{directory: d, memory: memory, name: name, file: file, large: o.Size < 0 || o.Size > blockSize}, nil
 }
 
 // create creates a locked file.
@@ -210,49 +213,118 @@ func (d *directory) sync(dir string) error {
 // fileSink writes one file.
 type fileSink struct {
 	directory *directory
+	memory    *budget.Lease
 	name      string
 	file      *os.File
+	piece     *piece // for the first bytes, because most objects are small
+	block     *block // replaces piece if the object may be large
+	large     bool
+	n         int           // bytes in it
 	done      chan struct{} // closed when the commit has ended; nil before it begins
 }
 
-func (f *fileSink) write(_ context.Context, p []byte) (int, error) {
-	n, err := f.file.Write(p)
-	if err != nil {
-		return n, f.directory.fail("write file", err)
+type block [blockSize]byte
+
+var blocks = sync.Pool{New: func() any { return new(block) }}
+
+// buffer returns the memory that is written at once.
+func (f *fileSink) buffer() []byte {
+	switch {
+	case f.block != nil:
+		return f.block[:]
+	case f.piece != nil:
+		return f.piece[:]
 	}
-	return n, nil
+	return nil
 }
 
-// commit gives the file its name. A disk can take long and cannot be interrupted, so the work goes
-// on in the background if ctx ends.
+func (f *fileSink) space(context.Context) ([]byte, error) {
+	switch {
+	case f.n < len(f.buffer()):
+	case f.piece == nil && f.block == nil:
+		if !f.memory.Grow(budget.Body, pieceSize) {
+			return nil, budget.ErrRefused
+		}
+		f.piece, _ = pieces.Get().(*piece)
+	case f.block == nil && f.large && f.memory.Grow(budget.Body, blockSize): // if refused, the piece goes on
+		f.block, _ = blocks.Get().(*block)
+		copy(f.block[:], f.piece[:])
+		f.freePiece()
+	default:
+		if err := f.flush(); err != nil {
+			return nil, err
+		}
+	}
+	return f.buffer()[f.n:], nil
+}
+
+func (f *fileSink) wrote(n int) { f.n += n }
+
+func (f *fileSink) flush() error {
+	if f.n == 0 {
+		return nil
+	}
+	if _, err := f.file.Write(f.buffer()[:f.n]); err != nil {
+		return f.directory.fail("write file", err)
+	}
+	f.n = 0
+	return nil
+}
+
+func (f *fileSink) freePiece() {
+	if f.piece != nil {
+		pieces.Put(f.piece)
+		f.piece = nil
+		f.memory.Shrink(budget.Body, pieceSize)
+	}
+}
+
+func (f *fileSink) free() {
+	f.freePiece()
+	if f.block != nil {
+		blocks.Put(f.block)
+		f.block = nil
+		f.memory.Shrink(budget.Body, blockSize)
+	}
+}
+
+// commit gives the file its name. A disk can take long and cannot be interrupted, so the bytes are
+// synced in the background if ctx ends. After the file has its name, ctx has no effect.
 func (f *fileSink) commit(ctx context.Context, key string) (Stored, error) {
+	if err := f.flush(); err != nil {
+		return Stored{}, err
+	}
+	f.free()
 	f.done = make(chan struct{})
 	var err error
 	go func() {
 		defer close(f.done)
-		err = f.keep(ctx, key)
+		err = f.prepare(path.Dir(key))
 	}()
 	select {
 	case <-f.done:
 	case <-ctx.Done():
-	}
-	if f.busy() {
 		return Stored{}, context.Cause(ctx)
 	}
-	return Stored{}, err
+	if err != nil {
+		return Stored{}, err
+	}
+	return Stored{}, f.rename(key)
 }
 
-func (f *fileSink) keep(ctx context.Context, key string) error {
-	d := f.directory
+// prepare writes the bytes to the disk, and creates the directory of the file.
+func (f *fileSink) prepare(dir string) error {
 	if err := f.file.Sync(); err != nil {
-		return d.fail("sync file", err)
+		return f.directory.fail("sync file", err)
 	}
-	if err := d.makeDirs(path.Dir(key)); err != nil {
-		return d.fail("create directory", err)
+	if err := f.directory.makeDirs(dir); err != nil {
+		return f.directory.fail("create directory", err)
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
+	return nil
+}
+
+func (f *fileSink) rename(key string) error {
+	d := f.directory
 	if err := d.root.Rename(f.name, key); err != nil {
 		return d.fail("rename file", err)
 	}
@@ -279,6 +351,7 @@ func (f *fileSink) discard(context.Context) {
 	if f.done != nil {
 		<-f.done
 	}
+	f.free()
 	if f.name != "" {
 		_ = f.directory.root.Remove(f.name) // Clean removes what is left
 	}

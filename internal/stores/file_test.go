@@ -47,18 +47,23 @@ func wantFiles(t testing.TB, dir string, want ...string) {
 func TestFile(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a b", "c")
-	memory := budget.New(64 << 10)
+	little, memory := budget.New(128<<10), budget.New(2<<20) // little: the larger buffer is refused
 	s := open(t, stores.Config{URL: "file://" + filepath.ToSlash(dir), Prefix: "crawl"})
 	for _, row := range []struct {
 		name, key string
 		size      int
 		want      string
 	}{
+		{"large", "a/large", 1_000_000, "crawl/a/large"},
+		{"with little memory", "a/large", 1_000_001, "crawl/a/large"},
 		{"with a key", "a/b/c.html", 100_000, "crawl/a/b/c.html"},
 		{"again", "a/b/c.html", 100, "crawl/a/b/c.html"},
 		{"empty", "a/empty", 0, "crawl/a/empty"},
 		{"named by its digest", "", 4, "crawl/sha256/" + digest(random(4))[:2] + "/" + digest(random(4))},
 	} {
+		if row.name == "with little memory" {
+			memory, little = little, memory
+		}
 		lease := memory.Lease("caller")
 		before, body := files(t, dir), random(row.size)
 		u, err := s.Begin(t.Context(), stores.Object{Key: row.key, Size: -1, Memory: lease})
@@ -82,8 +87,8 @@ func TestFile(t *testing.T) {
 		}
 		lease.Close()
 	}
-	wantFiles(t, dir, "crawl/a/b/c.html", "crawl/a/empty", "crawl/sha256/"+digest(random(4))[:2]+"/"+digest(random(4)))
-	if got, want := s.Stats(), (stores.Stats{Up: true, Committed: 4, Bytes: 100_104}); got != want || memory.Usage().Total() != 0 {
+	wantFiles(t, dir, "crawl/a/b/c.html", "crawl/a/empty", "crawl/a/large", "crawl/sha256/"+digest(random(4))[:2]+"/"+digest(random(4)))
+	if got, want := s.Stats(), (stores.Stats{Up: true, Committed: 6, Bytes: 2_100_105}); got != want || memory.Usage().Total() != 0 {
 		t.Errorf("Stats = %+v, want %+v; %d bytes are charged", got, want, memory.Usage().Total())
 	}
 }
@@ -126,7 +131,7 @@ func TestFileNotCommitted(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			s := open(t, stores.Config{URL: "file://" + dir, MaxObjectBytes: 10})
-			memory := budget.New(64 << 10)
+			memory := budget.New(128 << 10)
 			row.object.Memory = memory.Lease("caller")
 			defer row.object.Memory.Close()
 			u, err := s.Begin(t.Context(), row.object)
@@ -319,4 +324,35 @@ func TestFileConcurrent(t *testing.T) {
 			t.Errorf("object %d has %d bytes, %v", j, len(body), err)
 		}
 	}
+}
+
+// TestFileCancelled ends the context of commits at any time. A commit that fails leaves nothing.
+func TestFileCancelled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, stores.Config{URL: "file://" + filepath.ToSlash(dir)})
+	failed := 0
+	for i := range 300 {
+		ctx, cancel := context.WithCancel(t.Context())
+		key := fmt.Sprintf("%d/%d", i%7, i)
+		u, err := s.Begin(ctx, stores.Object{Key: key, Size: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := u.Write([]byte("a")); err != nil {
+			t.Fatal(err)
+		}
+		timer := time.AfterFunc(time.Duration(i)*10*time.Microsecond, cancel)
+		_, err = u.Commit(digest([]byte("a")))
+		timer.Stop()
+		cancel()
+		_, there := os.Stat(filepath.Join(dir, filepath.FromSlash(key)))
+		if err != nil {
+			failed++
+		}
+		if (err == nil) != (there == nil) {
+			t.Errorf("Commit = %v, the file: %v", err, there)
+		}
+	}
+	t.Logf("%d of 300 commits were cancelled", failed)
 }

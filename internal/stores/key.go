@@ -11,6 +11,7 @@ import (
 
 const (
 	maxKey     = 1024 // bytes, the limit of S3; it includes the prefix
+	maxPrefix  = 512  // bytes, so that a digest fits
 	maxSegment = 255  // bytes, the limit of most file systems
 	incoming   = ".incoming"
 )
@@ -55,6 +56,9 @@ func checkPrefix(prefix string) (string, error) {
 	prefix = strings.TrimSuffix(prefix, "/")
 	if err := checkKey(prefix); err != nil {
 		return "", fmt.Errorf("the prefix %w", err)
+	}
+	if len(prefix) > maxPrefix {
+		return "", fmt.Errorf("the prefix has %d bytes: give at most %d", len(prefix), maxPrefix)
 	}
 	return prefix + "/", nil
 }

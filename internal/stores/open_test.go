@@ -59,6 +59,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"prefix with dots", func(c *stores.Config) { c.Prefix = "a/../b" }, "prefix"},
 		{"prefix at the root", func(c *stores.Config) { c.Prefix = "/a" }, "prefix"},
 		{"prefix in .incoming", func(c *stores.Config) { c.Prefix = ".incoming/" }, "prefix"},
+		{"a long prefix", func(c *stores.Config) { c.Prefix = strings.Repeat("a/", 256) + "a" }, "at most 512"},
 		{"negative size", func(c *stores.Config) { c.MaxObjectBytes = -1 }, "-1"},
 		{"a directory with credentials", func(c *stores.Config) { c.URL = "file:///nowhere" }, "no credentials"},
 		{"a directory with a host", func(c *stores.Config) { *c = stores.Config{URL: "file://host/a"} }, "host"},

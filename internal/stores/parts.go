@@ -28,22 +28,17 @@ type part struct {
 	read   int // offset of the next Read
 }
 
-// Write adds as much of p as the part takes. Each piece is charged before it is held. The error is
-// [budget.ErrRefused].
-func (b *part) Write(p []byte) (n int, err error) {
-	for n < len(p) && b.size < partSize {
-		if b.size == len(b.pieces)*pieceSize {
-			if !b.memory.Grow(budget.Body, pieceSize) {
-				return n, budget.ErrRefused
-			}
-			free, _ := pieces.Get().(*piece)
-			b.pieces = append(b.pieces, free)
+// space returns memory for the next bytes of a part that is not full. A piece is charged before it
+// is held. The error is [budget.ErrRefused].
+func (b *part) space() ([]byte, error) {
+	if b.size == len(b.pieces)*pieceSize {
+		if !b.memory.Grow(budget.Body, pieceSize) {
+			return nil, budget.ErrRefused
 		}
-		m := copy(b.pieces[b.size/pieceSize][b.size%pieceSize:], p[n:])
-		n += m
-		b.size += m
+		free, _ := pieces.Get().(*piece)
+		b.pieces = append(b.pieces, free)
 	}
-	return n, nil
+	return b.pieces[b.size/pieceSize][b.size%pieceSize:], nil
 }
 
 // next returns the next bytes to read, up to the end of their piece.

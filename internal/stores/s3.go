@@ -32,6 +32,7 @@ const (
 
 	requestLimit = 30 * time.Second
 	shortLimit   = 5 * time.Second // of HeadObject, and of AbortMultipartUpload in the background
+	abortPause   = time.Second
 	maxTries     = 3
 	firstWait    = 200 * time.Millisecond // doubled before each further try
 
@@ -233,7 +234,7 @@ func (b *bucket) try(ctx context.Context, limit time.Duration, do func(context.C
 // failure describes an error of the SDK.
 func (b *bucket) failure(op string, err error) *Error {
 	e := &Error{store: b.store.name, op: op, reason: ReasonError, err: err}
-	if errors.Is(err, errLimit) {
+	if timedOut(err) {
 		e.reason = ReasonTimeout
 	}
 	if api, ok := errors.AsType[smithy.APIError](err); ok {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -26,8 +27,10 @@ type s3Sink struct {
 	metadata    map[string]string // with the token
 	part        part
 	sent        int64
-	id          *string  // of the multipart upload; nil before it begins and after it ends
-	etags       []string // of the parts that were sent
+	created     chan struct{} // closed when the multipart upload has begun, or cannot; nil before
+	id          *string       // of the multipart upload; nil before it begins and after it ends
+	etags       []string      // of the parts that were sent
+	uncertain   bool          // the last request failed, and the store may still carry it out
 }
 
 func newS3Sink(b *bucket, key string, o Object, memory *budget.Lease) *s3Sink {
@@ -45,21 +48,16 @@ func contentType(text string) *string {
 	return &text
 }
 
-func (s *s3Sink) write(ctx context.Context, p []byte) (n int, err error) {
-	for n < len(p) {
-		if s.part.size == partSize {
-			if err := s.sendPart(ctx); err != nil {
-				return n, err
-			}
-		}
-		m, err := s.part.Write(p[n:])
-		n += m
-		if err != nil {
-			return n, err
+func (s *s3Sink) space(ctx context.Context) ([]byte, error) {
+	if s.part.size == partSize {
+		if err := s.sendPart(ctx); err != nil {
+			return nil, err
 		}
 	}
-	return n, nil
+	return s.part.space()
 }
+
+func (s *s3Sink) wrote(n int) { s.part.size += n }
 
 // sendPart sends the part, and begins the multipart upload before the first one.
 func (s *s3Sink) sendPart(ctx context.Context) error {
@@ -75,7 +73,8 @@ func (s *s3Sink) sendPart(ctx context.Context) error {
 		return budget.ErrRefused
 	}
 	var etag string
-	if _, err := s.request(ctx, "UploadPart", func(ctx context.Context) error {
+	var err error
+	if s.uncertain, err = s.request(ctx, "UploadPart", func(ctx context.Context) error {
 		if _, err := s.part.Seek(0, 0); err != nil {
 			return err
 		}
@@ -99,22 +98,39 @@ func (s *s3Sink) sendPart(ctx context.Context) error {
 	return nil
 }
 
+// create begins the multipart upload. If ctx ends, the caller does not wait, but the request goes on
+// for a moment: an upload whose ID is not known cannot be aborted.
 func (s *s3Sink) create(ctx context.Context) error {
-	_, err := s.request(ctx, "CreateMultipartUpload", func(ctx context.Context) error {
-		out, err := s.bucket.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
-			Bucket: s.bucket.name, Key: s.key, ContentType: s.contentType, Metadata: s.metadata,
-		})
-		if err != nil {
-			return err
-		}
-		id := short(out.UploadId, maxID)
-		if id == "" {
-			return errors.New("the response has no valid upload ID")
-		}
-		s.id = &id
-		return nil
+	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.created = make(chan struct{})
+	var err error
+	go func() {
+		defer close(s.created)
+		defer cancel()
+		_, err = s.request(live, "CreateMultipartUpload", s.createOnce)
+	}()
+	select {
+	case <-s.created:
+		return err
+	case <-ctx.Done():
+		time.AfterFunc(shortLimit, cancel)
+		return context.Cause(ctx)
+	}
+}
+
+func (s *s3Sink) createOnce(ctx context.Context) error {
+	out, err := s.bucket.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
+		Bucket: s.bucket.name, Key: s.key, ContentType: s.contentType, Metadata: s.metadata,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	id := short(out.UploadId, maxID)
+	if id == "" {
+		return errors.New("the response has no valid upload ID")
+	}
+	s.id = &id
+	return nil
 }
 
 func (s *s3Sink) request(ctx context.Context, op string, do func(context.Context) error) (maybe bool, err error) {
@@ -133,6 +149,7 @@ func (s *s3Sink) commit(ctx context.Context, _ string) (stored Stored, err error
 		}
 		stored, maybe, err = s.complete(ctx)
 	}
+	s.uncertain = maybe
 	if err != nil && maybe && ctx.Err() == nil {
 		if found, ok := s.find(ctx); ok {
 			stored, err = found, nil
@@ -197,13 +214,32 @@ func (s *s3Sink) find(ctx context.Context) (stored Stored, ok bool) {
 	return stored, ok && err == nil
 }
 
-func (s *s3Sink) busy() bool { return s.id != nil }
+func (s *s3Sink) busy() bool {
+	if s.created == nil {
+		return false
+	}
+	select {
+	case <-s.created:
+		return s.id != nil
+	default:
+		return true
+	}
+}
 
 // discard aborts the multipart upload with a single try: the lifecycle rule of the bucket or
-// [Store.Clean] removes what is left.
+// [Store.Clean] removes what is left. A part that the store is still receiving may outlive the
+// abort, so a second one follows.
 func (s *s3Sink) discard(ctx context.Context) {
 	s.part.reset()
-	if s.id != nil {
+	if s.created != nil {
+		<-s.created
+	}
+	if s.id == nil {
+		return
+	}
+	_ = s.bucket.abort(ctx, *s.key, *s.id, 1, shortLimit)
+	if s.uncertain {
+		<-time.After(abortPause)
 		_ = s.bucket.abort(ctx, *s.key, *s.id, 1, shortLimit)
 	}
 }

@@ -12,11 +12,13 @@
 // s3:AbortMultipartUpload; s3:GetObject to find an object when a response was lost (without it the
 // upload counts as failed); and s3:ListBucketMultipartUploads for [Store.Clean]. A process that dies
 // leaves a multipart upload, which no reader sees: a lifecycle rule of the bucket with
-// AbortIncompleteMultipartUpload removes it, and so does Clean.
+// AbortIncompleteMultipartUpload removes it, and so does Clean. A bucket with a default retention
+// (Object Lock) does not work, because it requires a checksum that is not sent.
 //
-// An upload holds up to one part in memory, charged in pieces of 64 KiB. Each request has a limit of
-// 30 s, and at most three tries for 5xx, 429 and broken connections. After five failed uploads in a
-// row, a store refuses uploads for 5 s, then lets one through. See decision 20.
+// An upload to a bucket holds up to one part in memory, charged in pieces of 64 KiB. Each request has
+// a limit of 30 s, so the network must carry 175 kB/s for each upload, and at most three tries for
+// 5xx, 429 and broken connections. After five failed uploads in a row, a store refuses uploads for
+// 5 s, then lets one through. See decision 20.
 package stores
 
 import (
@@ -88,7 +90,9 @@ type backend interface {
 // sink writes one object. Its errors are *Error, [budget.ErrRefused] or the cause of a context
 // that ended.
 type sink interface {
-	write(ctx context.Context, p []byte) (int, error)
+	// space returns memory for the next bytes, at least one. wrote adds the first n of them.
+	space(ctx context.Context) ([]byte, error)
+	wrote(n int)
 	commit(ctx context.Context, key string) (Stored, error)
 	// discard removes what is not committed. It blocks for a limited time if busy reports true.
 	discard(ctx context.Context)

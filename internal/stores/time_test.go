@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -68,6 +69,10 @@ func (f *fake) took() string {
 
 func down(string, *http.Request) error { return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED} }
 
+func noDial(string, *http.Request) error {
+	return &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+}
+
 func broken(string, *http.Request) error { return &net.OpError{Op: "read", Err: syscall.ECONNRESET} }
 
 func stalled(_ string, r *http.Request) error {
@@ -112,12 +117,14 @@ func TestTimes(t *testing.T) {
 	}{
 		{"in time", nil, 0, 10, "Put@0s", 0, ""},
 		{"refused", down, 0, 10, "Put@0s Put@200ms Put@600ms", 600 * time.Millisecond, stores.ReasonError},
+		{"no answer to a dial", noDial, 0, 10, "Put@0s Put@200ms Put@600ms", 600 * time.Millisecond, stores.ReasonTimeout},
 		{"broken", broken, 0, 10, "Put@0s Put@200ms Put@600ms Head@600ms Head@800ms Head@1.2s", 1200 * time.Millisecond, stores.ReasonError},
 		{"stalled", stalled, 0, 10, "Put@0s Put@30.2s Put@1m0.6s Head@1m30.6s Head@1m35.8s Head@1m41.2s", 106200 * time.Millisecond, stores.ReasonTimeout},
 		{"the answer is found", stalls("Put"), 0, 10, "Put@0s Put@30.2s Put@1m0.6s Head@1m30.6s", 90600 * time.Millisecond, stores.ReasonTimeout},
 		{"a part stalls", stalls("Part1"), 0, part + 1, "Create@0s Part1@0s Part1@30.2s Part1@1m0.6s Abort@1m30.6s", 90600 * time.Millisecond, stores.ReasonTimeout},
 		{"the context ends in a request", stalled, 10 * time.Second, 10, "Put@0s", 10 * time.Second, ""},
 		{"the context ends in a wait", down, 300 * time.Millisecond, 10, "Put@0s Put@200ms", 300 * time.Millisecond, ""},
+		{"the context ends in the first request", stalls("Create"), time.Second, part + 1, "Create@0s", time.Second, ""},
 		{"the context ends in a part", stalls("Part1"), time.Second, part + 1, "Create@0s Part1@0s Abort@1s", time.Second, ""},
 		{"the context ends in the last request", stalls("Complete"), time.Second, part + 1, "Create@0s Part1@0s Part2@0s Complete@0s Abort@1s", time.Second, ""},
 	} {
@@ -185,8 +192,9 @@ func TestAbortIsBounded(t *testing.T) {
 		if got, want := f.took(), "Create@0s Part1@0s Abort@0s"; got != want {
 			t.Errorf("the requests are %s, want %s", got, want)
 		}
-		if _, err := s.Begin(t.Context(), stores.Object{Key: "key"}); !isUnavailable(err) {
-			t.Errorf("Begin after Close = %v, want store_unavailable", err)
+		_, err = s.Begin(t.Context(), stores.Object{Key: "key"})
+		if detail := wantFailure(t, err, stores.ReasonUnavailable); !strings.Contains(detail, "is closed") {
+			t.Errorf("Begin after Close = %q, want that the store is closed", detail)
 		}
 	})
 }

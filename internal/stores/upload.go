@@ -103,26 +103,52 @@ func (s *Store) enter() error {
 	return nil
 }
 
-// Write adds p to the object. It blocks while a part is sent. It does not keep p.
-func (u *Upload) Write(p []byte) (int, error) {
+// Space returns memory for the next bytes of the object, at least one byte. It blocks while a part
+// is sent. The memory is valid until [Upload.Wrote].
+func (u *Upload) Space() ([]byte, error) {
 	if err := u.check(); err != nil {
-		return 0, err
+		return nil, err
+	}
+	p, err := u.sink.space(u.ctx)
+	u.err = err
+	return p, err
+}
+
+// Wrote adds the first n bytes of the memory that Space returned last. It does not block.
+func (u *Upload) Wrote(n int) error {
+	if err := u.check(); err != nil {
+		return err
 	}
 	most := u.store.max
 	if u.object.Size >= 0 {
 		most = min(most, u.object.Size)
 	}
-	if int64(len(p)) > most-u.size {
+	if int64(n) > most-u.size {
 		u.err = ErrTooLarge
 		if most == u.object.Size {
 			u.err = fmt.Errorf("the object has more than the %d bytes that were announced", most)
 		}
-		return 0, u.err
+		return u.err
 	}
-	n, err := u.sink.write(u.ctx, p)
+	u.sink.wrote(n)
 	u.size += int64(n)
-	u.err = err
-	return n, err
+	return nil
+}
+
+// Write adds p to the object. It blocks while a part is sent. It does not keep p.
+func (u *Upload) Write(p []byte) (n int, err error) {
+	for n < len(p) {
+		space, err := u.Space()
+		if err != nil {
+			return n, err
+		}
+		m := copy(space, p[n:])
+		if err := u.Wrote(m); err != nil {
+			return n, err
+		}
+		n += m
+	}
+	return n, nil
 }
 
 // check returns the error of an upload that cannot go on.
@@ -179,7 +205,7 @@ func (u *Upload) commit(sha256 string) (Stored, error) {
 }
 
 // Abort ends the upload without an object. It returns at once: what the store already has is
-// removed in the background, within 5 s, and memory stays charged until then. It has no effect after
+// removed in the background, within 16 s, and memory stays charged until then. It has no effect after
 // Commit or another Abort.
 func (u *Upload) Abort() {
 	if !u.ended {

@@ -13,5 +13,5 @@
 // the same checks with fewer URLs and less time: a tenth of the million URLs in TestPace, half
 // of them in TestCrashes, and 20 s for each crawl in TestRobotsBombs, which also skips the row
 // with 60 hosts, because 90 hosts need more. Of the 2,000 pages in TestLongBodies one in eight
-// has more than 64 KiB, which makes 1 GB; in the long form all of them have, which makes 7 GB.
+// may have more than 64 KiB, 1 GB in all; in the long form every second, 3.5 GB.
 package crawls

@@ -3,25 +3,22 @@
 package crawls
 
 import (
-	"fetchd/test/rig"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"fetchd/test/rig"
 )
 
 // TestDrain stops workers in the middle of claims, while pages are in flight that take longer
 // than the drain allows. Some stop in order, one at once. The next run fetches everything.
 func TestDrain(t *testing.T) {
-	ctx := long(t)
+	t.Parallel()
 	const rounds = 5
-	for name, dsn := range map[string]func(*testing.T) string{
-		"sqlite":   func(t *testing.T) string { return filepath.Join(t.TempDir(), "frontier.db") },
-		"postgres": func(t *testing.T) string { return newPostgres(ctx, t).dsn() },
-	} {
+	for name, dsn := range databases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newCrawl(ctx, t, dsn(t), 1)
+			ctx := long(t)
+			c := newCrawl(ctx, t, dsn(ctx, t), 1)
 			c.put(200, 2000, 400)
 			c.slow(200, "3000")
 			for range rounds {

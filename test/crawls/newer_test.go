@@ -3,21 +3,17 @@
 package crawls
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
 // TestNewer checks that a worker refuses a database that a newer version has used.
 func TestNewer(t *testing.T) {
-	ctx := long(t)
-	for name, dsn := range map[string]func(*testing.T) string{
-		"sqlite":   func(t *testing.T) string { return filepath.Join(t.TempDir(), "frontier.db") },
-		"postgres": func(t *testing.T) string { return newPostgres(ctx, t).dsn() },
-	} {
+	t.Parallel()
+	for name, dsn := range databases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newCrawl(ctx, t, dsn(t), 1)
+			ctx := long(t)
+			c := newCrawl(ctx, t, dsn(ctx, t), 1)
 			c.put(1, 1, 0)
 			if _, err := c.db.ExecContext(ctx, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, TRUE)`); err != nil {
 				t.Fatal(err)

@@ -5,7 +5,6 @@ package crawls
 import (
 	"context"
 	"database/sql"
-	"fetchd/test/rig"
 	"fmt"
 	"net/url"
 	"os"
@@ -16,6 +15,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"fetchd/test/rig"
 )
 
 // postgres is a private server that can be stopped. It writes commits to disk, because fsync
@@ -52,6 +53,12 @@ func newPostgres(ctx context.Context, t *testing.T) *postgres {
 	p.start(ctx)
 	t.Cleanup(p.crash)
 	return p
+}
+
+// databases are the kinds of databases. Each function returns the connection string of a new one.
+var databases = map[string]func(context.Context, *testing.T) string{
+	"sqlite":   func(_ context.Context, t *testing.T) string { return filepath.Join(t.TempDir(), "frontier.db") },
+	"postgres": func(ctx context.Context, t *testing.T) string { return newPostgres(ctx, t).dsn() },
 }
 
 // serverProgram finds a program of PostgreSQL. Debian installs them outside the PATH.

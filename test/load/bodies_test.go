@@ -30,7 +30,7 @@ func TestBodies(t *testing.T) {
 		// Tasks with small bodies. The first ones are sent one at a time, spread over the large bodies,
 		// and the others while nothing is read.
 		small, burst = 200, 50
-		limitRSS     = 160 // in MiB; the large bodies have 128 or 2,048
+		limitRSS     = 100 // in MiB; the large bodies have 128 or 2,048
 	)
 	size, stall, limit := int64(64<<20), 5*time.Second, 55*time.Second
 	if os.Getenv("FETCHD_LOAD") == "all" {

@@ -2,13 +2,14 @@ package toxic
 
 import (
 	"context"
-	"fetchd/internal/wait"
 	"flag"
 	"fmt"
 	"os"
 	"runtime"
 	"testing"
 	"time"
+
+	"fetchd/internal/wait"
 
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"

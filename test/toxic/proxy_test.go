@@ -1,19 +1,13 @@
 package toxic
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/netip"
 	"testing"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/rs/zerolog"
+	"fetchd/test/rig/linktest"
 )
 
-const (
-	up   = "upstream"   // from the client to the server
-	down = "downstream" // from the server to the client
-)
+const up, down = linktest.Up, linktest.Down
 
 // toxic is a fault of the network, as Toxiproxy names it.
 type toxic struct {
@@ -34,64 +28,36 @@ const (
 // proxy is one Toxiproxy on loopback.
 type proxy struct {
 	*testing.T
-	proxy *toxiproxy.Proxy
+	link *linktest.Link
 }
 
 // newProxy starts a proxy for address until the test ends.
 func newProxy(t *testing.T, address string) *proxy {
 	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	p := &proxy{t, toxiproxy.NewProxy(server, "link", "127.0.0.1:0", address)}
-	if err := p.proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.proxy.Stop)
-	return p
+	return &proxy{t, linktest.New(t, address)}
 }
 
 // addr returns the address of the proxy.
-func (p *proxy) addr() netip.AddrPort {
-	p.Helper()
-	at, err := netip.ParseAddrPort(p.proxy.Listen)
-	if err != nil {
-		p.Fatal(err)
-	}
-	return at
-}
+func (p *proxy) addr() netip.AddrPort { return p.link.Addr() }
 
-// prepare adds the toxic if it takes effect at once. For a later reset_peer it sets how
-// connections are closed, because Toxiproxy decides that when they are made.
+// prepare adds the toxic if it takes effect at once, and otherwise prepares the link for it.
 func (p *proxy) prepare(x toxic) {
 	p.Helper()
-	switch {
-	case x.when == atOnce:
+	if x.when == atOnce {
 		p.add(x)
-	case x.kind == "reset_peer":
-		p.put("manner", 0, x)
+	} else {
+		p.link.Prepare(x.asLink())
 	}
 }
 
 // add adds the toxic to the link and to its connections.
-func (p *proxy) add(x toxic) { p.Helper(); p.put("toxic", 1, x) }
-
-func (p *proxy) put(name string, toxicity int, x toxic) {
-	p.Helper()
-	text, err := json.Marshal(map[string]any{"name": name, "type": x.kind, "stream": x.stream,
-		"toxicity": toxicity, "attributes": x.attributes})
-	if err != nil {
-		p.Errorf("toxic %s: %v", x.kind, err)
-	}
-	if _, err := p.proxy.Toxics.AddToxicJson(bytes.NewReader(text)); err != nil {
-		p.Errorf("add %s: %v", text, err)
-	}
-}
+func (p *proxy) add(x toxic) { p.Helper(); p.link.Add(x.asLink()) }
 
 // remove removes the toxic from the link.
-func (p *proxy) remove() {
-	p.Helper()
-	if err := p.proxy.Toxics.RemoveToxic(p.Context(), "toxic"); err != nil {
-		p.Errorf("remove the toxic: %v", err)
-	}
+func (p *proxy) remove() { p.Helper(); p.link.Remove() }
+
+func (x toxic) asLink() linktest.Toxic {
+	return linktest.Toxic{Kind: x.kind, Stream: x.stream, Attributes: x.attributes}
 }
 
 // loopback is the range that the egress policy must allow.

@@ -503,8 +503,8 @@ const (
 	// The server writes the body to a store that the operator has configured; see
 	// BodyPolicy.store. The object becomes visible when the body is complete and checked. An
 	// attempt that fails leaves nothing visible, and a retry continues the object or starts it
-	// again. Not for HEAD, and not together with OVERSIZE_ACTION_TRUNCATE, BODY_RECOVERY_NONE
-	// or a resume point.
+	// again. Not for HEAD, and not together with a Range header, OVERSIZE_ACTION_TRUNCATE,
+	// BODY_RECOVERY_NONE or a resume point.
 	BodyDelivery_BODY_DELIVERY_STORE BodyDelivery = 6
 )
 

@@ -1,0 +1,226 @@
+//go:build linux
+
+package stores
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/conformance/origin"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/rig"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "64"); err != nil { // most tests wait
+		panic(err)
+	}
+	zerolog.SetGlobalLevel(zerolog.Disabled) // some toxics log to the global logger
+	rig.Main(m, "fetchd")
+}
+
+// all reports whether the long form was requested.
+func all() bool { return os.Getenv("FETCHD_STORES") == "all" }
+
+// pick returns the value for the form that was requested.
+func pick[T any](gate, long T) T {
+	if all() {
+		return long
+	}
+	return gate
+}
+
+// entry is a store in the file of --stores-file.
+type entry struct {
+	URL             string   `yaml:"url"`
+	Prefix          string   `yaml:"prefix,omitempty"`
+	Callers         []string `yaml:"callers,omitempty"`
+	MaxObjectBytes  int64    `yaml:"max-object-bytes,omitempty"`
+	AccessKeyID     string   `yaml:"access-key-id,omitempty"`
+	SecretAccessKey string   `yaml:"secret-access-key,omitempty"`
+}
+
+// writeStores writes the file of --stores-file and returns its path.
+func writeStores(t *testing.T, stores map[string]entry) string {
+	t.Helper()
+	text, err := yaml.Marshal(map[string]any{"stores": stores})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "stores.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// service is one fetchd.
+type service struct {
+	*testing.T
+	*rig.Process
+	client pb.FetchServiceClient
+	http   string
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// options are the unusual properties of a service.
+type options struct {
+	args, env []string
+	cgroup    *rig.Cgroup
+}
+
+// start runs fetchd with the stores until the test ends.
+func start(ctx context.Context, t *testing.T, o *origin.Origin, stores string, opt options) *service {
+	t.Helper()
+	_, port, err := net.SplitHostPort(o.Addr("http"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &service{T: t}
+	args := append([]string{rig.Program("fetchd"), "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
+		"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", port, "--stores-file", stores}, opt.args...)
+	if opt.cgroup != nil {
+		args = opt.cgroup.Command(args...)
+	}
+	s.Process, err = rig.Start(args, opt.env, func(line []byte) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.log.Write(line)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	at, err := s.Serving(ctx)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, s.logged())
+	}
+	s.http = at.HTTP
+	conn, err := grpc.NewClient("passthrough:///"+at.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	s.client = pb.NewFetchServiceClient(conn)
+	return s
+}
+
+// logged returns the log so far.
+func (s *service) logged() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+// metrics reads the metrics.
+func (s *service) metrics(ctx context.Context) map[string]float64 {
+	s.Helper()
+	values, err := rig.Metrics(ctx, s.http)
+	if err != nil {
+		s.Fatalf("read the metrics: %v", err)
+	}
+	return values
+}
+
+// settled waits until no upload is in flight and nothing is being cleaned up.
+func (s *service) settled(ctx context.Context) {
+	s.Helper()
+	rig.Until(ctx, s, "no upload is in flight", func() bool { return s.metrics(ctx)["fetchd_store_uploads_in_flight"] == 0 })
+}
+
+// request returns a request for a body that goes to a store.
+func request(url, store, key string) *pb.FetchRequest {
+	return &pb.FetchRequest{
+		Url:           url,
+		BodyPolicy:    &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: store, Key: key, MaxSizeBytes: proto.Int64(1 << 30)},
+		TimeoutPolicy: &pb.TimeoutPolicy{TotalTimeout: durationpb.New(10 * time.Minute), AttemptTimeout: durationpb.New(10 * time.Minute)},
+	}
+}
+
+// fetch makes a fetch. It returns an error of the call.
+func (s *service) fetch(ctx context.Context, r *pb.FetchRequest) (*pb.FetchOutcome, error) {
+	out, err := s.client.FetchUnary(ctx, &pb.FetchUnaryRequest{Request: r})
+	return out.GetOutcome(), err
+}
+
+// body is a body of the origin.
+type body struct{ size, offset int64 }
+
+// step is the step of the origin that answers with the body.
+func (b body) step() string { return fmt.Sprintf("200:size=%d,offset=%d", b.size, b.offset) }
+
+// site is an origin that knows the digests of its bodies.
+type site struct {
+	*origin.Origin
+	mu      sync.Mutex
+	digests map[body]func() string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	return &site{Origin: rig.Origin(t), digests: make(map[body]func() string)}
+}
+
+// digest returns the SHA-256 of a body. It reads the body from the origin once.
+func (s *site) digest(t *testing.T, b body) string {
+	t.Helper()
+	s.mu.Lock()
+	digest := s.digests[b]
+	if digest == nil {
+		digest = sync.OnceValue(func() string {
+			req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, s.URL("http", "/s/digests/"+b.step()), http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := transport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			return digestOf(t, resp.Body)
+		})
+		s.digests[b] = digest
+	}
+	s.mu.Unlock()
+	return digest()
+}
+
+// describe formats an outcome for a message.
+func describe(o *pb.FetchOutcome, err error) string {
+	e := o.GetError()
+	switch {
+	case err != nil || o == nil:
+		return fmt.Sprint(err)
+	case e == nil:
+		return fmt.Sprintf("%s, %d attempts", o.GetKind(), o.GetAttempts())
+	}
+	return fmt.Sprintf("%s, %s: %s: %s, %d attempts", e.GetErrorClass(), e.GetReason(), e.GetMessage(), e.GetDetail(), o.GetAttempts())
+}
+
+// wantStored checks that a fetch has stored the body.
+func (s *site) wantStored(t *testing.T, out *pb.FetchOutcome, err error, store, key string, b body) {
+	t.Helper()
+	o := out.GetStoredObject()
+	if out.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || o.GetStore() != store || o.GetKey() != key || o.GetSizeBytes() != b.size || o.GetSha256() != s.digest(t, b) {
+		t.Errorf("%s, object %v, want SUCCESS and %d bytes in %s as %s", describe(out, err), o, b.size, store, key)
+	}
+}
