@@ -156,6 +156,10 @@ var rules = []rule{
 		why: "the scheduler knows the service only through its API",
 	},
 	{
+		pkg: "warc", only: []string{"github.com/klauspost/compress"},
+		why: "a file format; the package is of use without the rest of the module",
+	},
+	{
 		pkg: "bench/relay", only: []string{"fetchd/gen", "github.com/planetscale/vtprotobuf", "google.golang.org/grpc", "google.golang.org/protobuf",
 			"google.golang.org/genproto/googleapis/rpc", "golang.org/x/net", "golang.org/x/sys", "golang.org/x/text"},
 		why: "the floor has nothing of what is measured above it",

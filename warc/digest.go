@@ -1,0 +1,195 @@
+package warc
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"strings"
+)
+
+// Algorithm is the label of a digest algorithm.
+type Algorithm string
+
+// The algorithms that this package computes.
+const (
+	SHA1   Algorithm = "sha1"
+	SHA256 Algorithm = "sha256"
+)
+
+// Size returns the length of a digest in bytes, or zero if the algorithm is not known.
+func (a Algorithm) Size() int {
+	switch a {
+	case SHA1:
+		return sha1.Size
+	case SHA256:
+		return sha256.Size
+	}
+	return 0
+}
+
+func (a Algorithm) hash() hash.Hash {
+	switch a {
+	case SHA1:
+		return sha1.New()
+	case SHA256:
+		return sha256.New()
+	}
+	return nil
+}
+
+// Digest is a labelled digest, such as "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ".
+type Digest string
+
+// NewDigest returns the digest with that sum: in base32 for SHA-1, in hexadecimal for any other
+// algorithm.
+func NewDigest(a Algorithm, sum []byte) Digest {
+	if a == SHA1 {
+		return Digest("sha1:" + base32.StdEncoding.EncodeToString(sum))
+	}
+	return Digest(string(a) + ":" + hex.EncodeToString(sum))
+}
+
+// Algorithm returns the label in lower case, with "sha-1" and "sha-256" as "sha1" and "sha256".
+func (d Digest) Algorithm() Algorithm {
+	label, _, _ := strings.Cut(string(d), ":")
+	label = strings.ToLower(label)
+	if rest, ok := strings.CutPrefix(label, "sha-"); ok {
+		label = "sha" + rest
+	}
+	return Algorithm(label)
+}
+
+// Sum returns the bytes of the digest. It reports false if the algorithm is not known or the value
+// is not a digest of that algorithm.
+func (d Digest) Sum() ([]byte, bool) {
+	_, value, _ := strings.Cut(string(d), ":")
+	size := d.Algorithm().Size()
+	if size == 0 || len(value) > 2*size {
+		return nil, false
+	}
+	if len(value) == 2*size {
+		sum, err := hex.DecodeString(value)
+		return sum, err == nil
+	}
+	value = strings.ToUpper(strings.TrimRight(value, "="))
+	sum, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(value)
+	return sum, err == nil && len(sum) == size
+}
+
+// Equal reports whether both digests have the same algorithm and sum, whatever their encoding.
+// Digests of an algorithm that is not known are equal if their text is.
+func (d Digest) Equal(e Digest) bool {
+	a, ok := d.Sum()
+	b, ok2 := e.Sum()
+	if !ok || !ok2 {
+		return d == e
+	}
+	return d.Algorithm() == e.Algorithm() && bytes.Equal(a, b)
+}
+
+// check returns an error if d is not a labelled digest, or not one of its algorithm.
+func (d Digest) check() error {
+	label, value, ok := strings.Cut(string(d), ":")
+	if !ok || !isToken(label) || !isDigestValue(value) {
+		return fmt.Errorf("%.80q is not a digest", string(d))
+	}
+	if _, ok := d.Sum(); !ok && d.Algorithm().Size() != 0 {
+		return fmt.Errorf("%.80q is not a %s digest", string(d), d.Algorithm())
+	}
+	return nil
+}
+
+// isDigestValue reports whether s is a token, apart from "=" and "/". The grammar does not allow
+// these two, but padding and base64 need them, and files contain them.
+func isDigestValue(s string) bool {
+	for part := range strings.FieldsFuncSeq(s, func(c rune) bool { return c == '=' || c == '/' }) {
+		if !isToken(part) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// Digester computes the digests of a block that is written to it. Use it while you spool a block.
+type Digester struct {
+	block, payload hash.Hash
+	algorithm      Algorithm
+	head           headEnd
+	length         int64
+}
+
+// NewDigester returns a Digester for the algorithm, which is SHA1 or SHA256. If http is true, the
+// block is an HTTP message, and its payload starts after the first empty line. Otherwise the block
+// is the payload.
+func NewDigester(a Algorithm, http bool) (*Digester, error) {
+	if a.Size() == 0 {
+		return nil, fmt.Errorf("warc: the digest algorithm %.40q is not known", string(a))
+	}
+	d := &Digester{block: a.hash(), algorithm: a}
+	if http {
+		d.payload = a.hash()
+	}
+	return d, nil
+}
+
+// Write adds p to the block. It never fails.
+func (d *Digester) Write(p []byte) (int, error) {
+	d.length += int64(len(p))
+	d.block.Write(p)
+	if d.payload != nil {
+		d.payload.Write(d.head.skip(p))
+	}
+	return len(p), nil
+}
+
+// Length returns the length of the block so far.
+func (d *Digester) Length() int64 { return d.length }
+
+// Block returns the digest of the block so far.
+func (d *Digester) Block() Digest { return NewDigest(d.algorithm, d.block.Sum(nil)) }
+
+// Payload returns the digest of the payload so far.
+func (d *Digester) Payload() Digest {
+	if d.payload == nil {
+		return d.Block()
+	}
+	return NewDigest(d.algorithm, d.payload.Sum(nil))
+}
+
+// headEnd finds the end of an HTTP head: the first empty line. Lines end with LF; a CR before it
+// belongs to the end of the line.
+type headEnd struct {
+	started bool // the current line has a byte
+	ended   bool
+	cr      bool // the last byte was a CR at the start of a line
+}
+
+// skip returns what of p is behind the head.
+func (h *headEnd) skip(p []byte) []byte {
+	for !h.ended && len(p) > 0 {
+		if h.started || h.cr && p[0] != '\n' {
+			h.started, h.cr = true, false
+			i := bytes.IndexByte(p, '\n')
+			if i < 0 {
+				return nil
+			}
+			h.started, p = false, p[i+1:]
+			continue
+		}
+		switch c := p[0]; c {
+		case '\n':
+			h.ended = true
+		case '\r':
+			h.cr = true
+		default:
+			h.started = true
+			continue
+		}
+		p = p[1:]
+	}
+	return p
+}

@@ -1,0 +1,172 @@
+package warc
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// WriterOptions are the options of a Writer. The zero value is a compressed file at its start.
+type WriterOptions struct {
+	// Plain writes records without compression.
+	Plain bool
+	// Level is the level of gzip, from 1 (fastest) to 9 (smallest). Zero is the default level.
+	Level int
+	// Offset is the length of the file that records are appended to. It is added to each offset.
+	Offset int64
+}
+
+// Writer writes records. It may not be used by two goroutines at once.
+type Writer struct {
+	file   *bufio.Writer
+	sent   counter
+	gz     *gzip.Writer // nil if the file is not compressed
+	head   []byte
+	buffer []byte // for copying a block to gz
+	offset int64
+	err    error
+}
+
+// NewWriter returns a Writer to dst. It buffers 64 KiB within a record; when a call returns, the
+// record was written to dst.
+func NewWriter(dst io.Writer, o WriterOptions) (*Writer, error) {
+	w := &Writer{sent: counter{to: dst, n: o.Offset}, offset: o.Offset}
+	w.file = bufio.NewWriterSize(&w.sent, 64<<10)
+	if o.Plain {
+		return w, nil
+	}
+	if o.Level == 0 {
+		o.Level = gzip.DefaultCompression
+	}
+	gz, err := gzip.NewWriterLevel(w.file, o.Level)
+	if err != nil {
+		return nil, fmt.Errorf("warc: %w", err)
+	}
+	w.gz, w.buffer = gz, make([]byte, 32<<10)
+	return w, nil
+}
+
+// Offset returns the length of the file up to the end of the last whole record.
+func (w *Writer) Offset() int64 { return w.offset }
+
+// WriteRecord writes a record whose block is the next length bytes of block. h is not changed.
+//
+// If h cannot be written, nothing is written. Any other error may leave part of the record in the
+// file: the Writer returns that error from then on. To continue, truncate the file to Offset and
+// use a new Writer.
+func (w *Writer) WriteRecord(h *Header, block io.Reader, length int64) (Place, error) {
+	if w.err != nil {
+		return Place{}, w.err
+	}
+	head, id, err := w.encode(h, length)
+	if err != nil {
+		return Place{}, fmt.Errorf("warc: %w", err)
+	}
+	if err := w.write(head, block, length); err != nil {
+		w.err = fmt.Errorf("warc: write record: %w", err)
+		return Place{}, w.err
+	}
+	place := Place{ID: id, Offset: w.offset, Length: w.sent.n - w.offset}
+	w.offset = w.sent.n
+	return place, nil
+}
+
+// WriteSeeker writes a record whose block is all of block. It reads block twice: to compute its
+// length and digests, and to write it. It sets the digests that h does not have and that a record
+// of its type has.
+func (w *Writer) WriteSeeker(h *Header, block io.ReadSeeker, a Algorithm) (Place, error) {
+	d, err := NewDigester(a, payloadOf(h) == payloadHTTP)
+	if err != nil {
+		return Place{}, err
+	}
+	if _, err := block.Seek(0, io.SeekStart); err != nil {
+		return Place{}, fmt.Errorf("warc: %w", err)
+	}
+	if _, err := io.Copy(d, block); err != nil {
+		return Place{}, fmt.Errorf("warc: %w", err)
+	}
+	if _, err := block.Seek(0, io.SeekStart); err != nil {
+		return Place{}, fmt.Errorf("warc: %w", err)
+	}
+	with := *h
+	if with.BlockDigest == "" {
+		with.BlockDigest = d.Block()
+	}
+	if with.PayloadDigest == "" && payloadOf(h) != payloadNone {
+		with.PayloadDigest = d.Payload()
+	}
+	return w.WriteRecord(&with, block, d.Length())
+}
+
+// encode returns the head of the record and its identifier.
+func (w *Writer) encode(h *Header, length int64) ([]byte, string, error) {
+	if length < 0 {
+		return nil, "", errors.New("the length of the block is negative")
+	}
+	for _, t := range []string{h.ContentType, h.IdentifiedPayloadType} {
+		if _, _, err := mime.ParseMediaType(t); t != "" && err != nil {
+			return nil, "", fmt.Errorf("%.80q is not a media type", t)
+		}
+	}
+	if h.Profile == IdenticalPayloadDigest && length > 0 && h.Truncated != TruncatedLength {
+		return nil, "", fmt.Errorf("the block of a record with this profile has no payload: set %s to %q",
+			nameTruncated, TruncatedLength)
+	}
+	with := *h
+	if with.ID == "" {
+		with.ID = NewID()
+	}
+	head, err := with.encode(w.head[:0], length)
+	if err == nil {
+		w.head = head
+	}
+	return head, with.ID, err
+}
+
+func (w *Writer) write(head []byte, block io.Reader, length int64) error {
+	var to io.Writer = w.file
+	if w.gz != nil {
+		w.gz.Reset(w.file)
+		to = w.gz
+	}
+	if _, err := to.Write(head); err != nil {
+		return err
+	}
+	if length > 0 {
+		n, err := io.CopyBuffer(to, io.LimitReader(block, length), w.buffer)
+		if err != nil {
+			return err
+		}
+		if n < length {
+			return fmt.Errorf("the block has %d of %d bytes: %w", n, length, io.ErrUnexpectedEOF)
+		}
+	}
+	if _, err := io.WriteString(to, recordEnd); err != nil {
+		return err
+	}
+	if w.gz != nil {
+		if err := w.gz.Close(); err != nil {
+			return err
+		}
+	}
+	return w.file.Flush()
+}
+
+// recordEnd follows every block.
+const recordEnd = "\r\n\r\n"
+
+// counter counts the bytes that were written to a writer.
+type counter struct {
+	to io.Writer
+	n  int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.n += int64(n)
+	return n, err
+}
