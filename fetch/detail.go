@@ -40,6 +40,7 @@ type errorNote struct {
 	callerText string // without addresses, and without text of resolvers and proxies
 	logText    string // the whole error, for the log; empty: no error
 	address    string // the address that was dialed, whether allowed or not
+	ofStore    bool   // the store was busy: the origin and the hop are not at fault
 }
 
 // hopError is a failed hop for the log.
@@ -212,7 +213,7 @@ func (a *attempt) detail(d *classify.Decision) string {
 	if len(a.hops) == 0 {
 		return ""
 	}
-	if d.Class == classify.StoreFailure { // the origin is not at fault
+	if a.note.ofStore && a.note.class == d.Class {
 		return a.note.callerText
 	}
 	text := make([]byte, 0, 128) // on the stack; most details are shorter
@@ -252,7 +253,7 @@ func (a *attempt) hopError() hopError {
 	}
 	e := hopError{text: a.run.failure.Message, url: a.hop.redactedURL(), address: a.address(), status: a.hops[len(a.hops)-1].StatusCode}
 	switch class := a.run.failure.Class; {
-	case class == classify.StoreFailure: // not a fault of the hop
+	case a.note.ofStore && a.note.class == class:
 		return hopError{text: a.note.logText, url: e.url}
 	case !a.faults.Has(class):
 		e.text = string(appendStatus(nil, e.status))

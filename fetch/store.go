@@ -160,6 +160,7 @@ func (o *output) storeError(err error) error {
 	if cause := o.a.run.cancelCause(); cause != nil {
 		class, reason, _ := o.a.classOf(classify.PhaseTransfer, cause)
 		o.a.noteError(class, classify.PhaseTransfer, errInStore, nil)
+		o.a.note.ofStore = true
 		return fault.New(class, classify.PhaseTransfer, reason)
 	}
 	if errors.Is(err, budget.ErrRefused) {
@@ -167,7 +168,7 @@ func (o *output) storeError(err error) error {
 	}
 	o.a.noteError(classify.StoreFailure, classify.PhaseTransfer, err, nil)
 	shown, reason := storeText(err)
-	o.a.note.callerText = printable(shown, MaxDetailBytes)
+	o.a.note.callerText, o.a.note.ofStore = printable(shown, MaxDetailBytes), true
 	return fault.New(classify.StoreFailure, classify.NoPhase, reason)
 }
 

@@ -285,6 +285,9 @@ func TestSlowStore(t *testing.T) {
 				if got := failureText(out); got != row.want {
 					t.Errorf("%s, want %s", got, row.want)
 				}
+				if f := out.Failure; f != nil && f.Detail != "the store was taking the body" {
+					t.Errorf("detail %q, want the store and no origin", f.Detail)
+				}
 				if row.want == "ok" && out.Hops[0].Exchange.Backpressure < time.Minute {
 					t.Errorf("backpressure %s, want the minute in the store", out.Hops[0].Exchange.Backpressure)
 				}

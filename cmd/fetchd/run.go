@@ -40,6 +40,9 @@ type program struct {
 // long past the drain time the exit waits for the collector of traces.
 const flushTime = 500 * time.Millisecond
 
+// abortTime is how long past the drain time the exit waits for uploads that are being aborted.
+const abortTime = 2 * time.Second
+
 // run runs the command until ctx ends, and returns the exit code. Only the final flush waits
 // for a reader of standard error.
 func run(ctx context.Context, p program) int {
@@ -189,7 +192,7 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		err = errors.Join(err, fmt.Errorf("fetches outlasted --drain-time %s and were ended as SHUTDOWN: %w", s.DrainTime, late))
 	}
 	open.Wait()
-	clean, cancelClean := context.WithDeadline(context.WithoutCancel(ctx), drainEnd.Add(flushTime))
+	clean, cancelClean := context.WithDeadline(context.WithoutCancel(ctx), drainEnd.Add(abortTime))
 	defer cancelClean()
 	if late := l.closeStores(clean); late != nil {
 		err = errors.Join(err, fmt.Errorf("unfinished uploads were left in a store: %w: fetchd clean removes them", late))
