@@ -16,6 +16,7 @@ func TestUndelivered(t *testing.T) {
 	t.Parallel()
 	const size, chunk = 100_000, 31 << 10
 	w := newWire(t)
+	request := w.request("http", "/s/k/200:size=100000,chunked")
 	for _, row := range []struct {
 		name     string
 		holdBack int64
@@ -34,11 +35,11 @@ func TestUndelivered(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			r := w.request("http", "/s/k/200:size=100000,chunked")
+			r := *request
 			r.HoldBackBytes = row.holdBack
 			chunks, refused := 0, false
 			var got int64
-			out := w.client.Fetch(ctx, r, func(e fetch.Event) error {
+			out := w.client.Fetch(ctx, &r, func(e fetch.Event) error {
 				b, ok := e.(fetch.BodyChunk)
 				switch {
 				case !ok:
