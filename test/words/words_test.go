@@ -1,10 +1,5 @@
-//go:build !race
-
 // Package words checks the English of the repository: phrases that are never right must
 // not come back. CONTRIBUTING.md has the rules.
-//
-// It reads every file of the repository, which takes half a minute under the race detector. There is no
-// goroutine to find a race in.
 package words
 
 import (
