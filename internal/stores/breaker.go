@@ -23,8 +23,8 @@ type breaker struct {
 
 func (b *breaker) openLocked() bool { return b.failures >= breakerFailures }
 
-// up reports whether the breaker is closed, or has not let an upload through for a minute: then
-// nobody knows whether the store is down.
+// up reports whether the breaker is closed, or has let no upload through for a minute. It is then not
+// known whether the store is down.
 func (b *breaker) up() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

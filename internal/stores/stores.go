@@ -3,7 +3,7 @@
 //
 // A directory is file:///DIR. An object is written to DIR/.incoming, synced, and renamed. Files and
 // directories get the modes 0644 and 0755 less the umask. Keys and symbolic links cannot leave DIR. A
-// process that dies leaves a file in .incoming; the next [Open] removes it, because nobody has it
+// process that dies leaves a file in .incoming; the next [Open] removes it, because no process has it
 // locked.
 //
 // A bucket is s3://BUCKET?region=REGION, with the optional parameters endpoint and use_path_style.

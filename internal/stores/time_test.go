@@ -190,7 +190,7 @@ func TestAbortIsBounded(t *testing.T) {
 		}
 		cancel()
 		u.Abort()
-		lease.Close() // the upload has a lease of its own
+		lease.Close() // the upload has its own lease
 		if time.Since(f.start) != 0 {
 			t.Errorf("Abort took %v, want no time", time.Since(f.start))
 		}

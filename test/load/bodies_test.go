@@ -182,7 +182,7 @@ func (b *bodies) quiet(ctx context.Context) {
 	must(b, err)
 }
 
-// receiveBody makes one fetch on a stream of its own, and reads all of the body.
+// receiveBody makes one fetch on a separate stream, and reads all of the body.
 func receiveBody(ctx context.Context, client pb.FetchServiceClient, url string) error {
 	stream, err := client.FetchMany(ctx)
 	if err != nil {
