@@ -25,7 +25,7 @@ const (
 	// fileMemory is charged for an upload to a directory in addition to its buffer.
 	fileMemory = 8 << 10
 	// blockSize is how much of a large object is written at once. Large writes of whole pages use
-	// less than half of the CPU.
+	// less than half of the CPU. An upload without a budget writes pieces.
 	blockSize = 1 << 20
 	cleanMost = 1000 // names read at once
 )
@@ -98,7 +98,7 @@ func (d *directory) begin(_ string, o Object, memory *budget.Lease) (sink, error
 	if err != nil {
 		return nil, d.fail("create file", err)
 	}
-	return &fileSink{directory: d, memory: memory, name: name, file: file, large: o.Size < 0 || o.Size > blockSize}, nil
+	return &fileSink{directory: d, memory: memory, name: name, file: file, large: o.Memory != nil && (o.Size < 0 || o.Size > blockSize)}, nil
 }
 
 // create creates a locked file.
