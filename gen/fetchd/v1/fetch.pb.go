@@ -481,6 +481,63 @@ func (FailureType) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
 }
 
+// WarcType is the type of a record.
+type WarcType int32
+
+const (
+	// Not used.
+	WarcType_WARC_TYPE_UNSPECIFIED WarcType = 0
+	// A request, as it was sent.
+	WarcType_WARC_TYPE_REQUEST WarcType = 1
+	// A response, as it was received.
+	WarcType_WARC_TYPE_RESPONSE WarcType = 2
+	// A response whose payload is in an earlier record.
+	WarcType_WARC_TYPE_REVISIT WarcType = 3
+)
+
+// Enum value maps for WarcType.
+var (
+	WarcType_name = map[int32]string{
+		0: "WARC_TYPE_UNSPECIFIED",
+		1: "WARC_TYPE_REQUEST",
+		2: "WARC_TYPE_RESPONSE",
+		3: "WARC_TYPE_REVISIT",
+	}
+	WarcType_value = map[string]int32{
+		"WARC_TYPE_UNSPECIFIED": 0,
+		"WARC_TYPE_REQUEST":     1,
+		"WARC_TYPE_RESPONSE":    2,
+		"WARC_TYPE_REVISIT":     3,
+	}
+)
+
+func (x WarcType) Enum() *WarcType {
+	p := new(WarcType)
+	*p = x
+	return p
+}
+
+func (x WarcType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WarcType) Descriptor() protoreflect.EnumDescriptor {
+	return file_fetchd_v1_fetch_proto_enumTypes[8].Descriptor()
+}
+
+func (WarcType) Type() protoreflect.EnumType {
+	return &file_fetchd_v1_fetch_proto_enumTypes[8]
+}
+
+func (x WarcType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WarcType.Descriptor instead.
+func (WarcType) EnumDescriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
+}
+
 // BodyDelivery says how the body reaches the caller. Values may be added.
 type BodyDelivery int32
 
@@ -541,11 +598,11 @@ func (x BodyDelivery) String() string {
 }
 
 func (BodyDelivery) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[8].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[9].Descriptor()
 }
 
 func (BodyDelivery) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[8]
+	return &file_fetchd_v1_fetch_proto_enumTypes[9]
 }
 
 func (x BodyDelivery) Number() protoreflect.EnumNumber {
@@ -554,7 +611,7 @@ func (x BodyDelivery) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BodyDelivery.Descriptor instead.
 func (BodyDelivery) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
 }
 
 // OversizeAction says what happens with a body over the limit. Values may be added.
@@ -594,11 +651,11 @@ func (x OversizeAction) String() string {
 }
 
 func (OversizeAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[9].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[10].Descriptor()
 }
 
 func (OversizeAction) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[9]
+	return &file_fetchd_v1_fetch_proto_enumTypes[10]
 }
 
 func (x OversizeAction) Number() protoreflect.EnumNumber {
@@ -607,7 +664,7 @@ func (x OversizeAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OversizeAction.Descriptor instead.
 func (OversizeAction) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
 }
 
 // BodyRecovery says what happens after a break inside a body of which bytes were delivered.
@@ -654,11 +711,11 @@ func (x BodyRecovery) String() string {
 }
 
 func (BodyRecovery) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[10].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[11].Descriptor()
 }
 
 func (BodyRecovery) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[10]
+	return &file_fetchd_v1_fetch_proto_enumTypes[11]
 }
 
 func (x BodyRecovery) Number() protoreflect.EnumNumber {
@@ -667,7 +724,7 @@ func (x BodyRecovery) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BodyRecovery.Descriptor instead.
 func (BodyRecovery) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
 }
 
 // EventLevel says which events are sent in addition to the outcome and a streamed body.
@@ -713,11 +770,11 @@ func (x EventLevel) String() string {
 }
 
 func (EventLevel) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[11].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[12].Descriptor()
 }
 
 func (EventLevel) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[11]
+	return &file_fetchd_v1_fetch_proto_enumTypes[12]
 }
 
 func (x EventLevel) Number() protoreflect.EnumNumber {
@@ -726,7 +783,7 @@ func (x EventLevel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventLevel.Descriptor instead.
 func (EventLevel) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
 }
 
 // Phase is the part of an exchange in which a failure happened. Values may be added.
@@ -786,11 +843,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[12].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[13].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[12]
+	return &file_fetchd_v1_fetch_proto_enumTypes[13]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -799,7 +856,7 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
 }
 
 // RetryVerdict says whether another attempt follows, and why. Values may be added.
@@ -877,11 +934,11 @@ func (x RetryVerdict) String() string {
 }
 
 func (RetryVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[13].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[14].Descriptor()
 }
 
 func (RetryVerdict) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[13]
+	return &file_fetchd_v1_fetch_proto_enumTypes[14]
 }
 
 func (x RetryVerdict) Number() protoreflect.EnumNumber {
@@ -890,7 +947,7 @@ func (x RetryVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RetryVerdict.Descriptor instead.
 func (RetryVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
 }
 
 // ErrorClass says why a fetch or an attempt failed. Values may be added. Treat an unknown
@@ -1075,11 +1132,11 @@ func (x ErrorClass) String() string {
 }
 
 func (ErrorClass) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[14].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[15].Descriptor()
 }
 
 func (ErrorClass) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[14]
+	return &file_fetchd_v1_fetch_proto_enumTypes[15]
 }
 
 func (x ErrorClass) Number() protoreflect.EnumNumber {
@@ -1088,7 +1145,7 @@ func (x ErrorClass) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorClass.Descriptor instead.
 func (ErrorClass) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
 }
 
 // FetchRequest says what to fetch and how. Only `url` is required.
@@ -1141,7 +1198,10 @@ type FetchRequest struct {
 	// checked.
 	ContentPolicy *ContentPolicy `protobuf:"bytes,14,opt,name=content_policy,json=contentPolicy,proto3" json:"content_policy,omitempty"`
 	// Whether cookies are kept and sent. Unset means that they are not.
-	CookieMode    CookieMode `protobuf:"varint,15,opt,name=cookie_mode,json=cookieMode,proto3,enum=fetchd.v1.CookieMode" json:"cookie_mode,omitempty"`
+	CookieMode CookieMode `protobuf:"varint,15,opt,name=cookie_mode,json=cookieMode,proto3,enum=fetchd.v1.CookieMode" json:"cookie_mode,omitempty"`
+	// Records every request and response in WARC files of the operator. Unset means that
+	// nothing is recorded.
+	Record        *RecordPolicy `protobuf:"bytes,16,opt,name=record,proto3" json:"record,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1279,6 +1339,13 @@ func (x *FetchRequest) GetCookieMode() CookieMode {
 		return x.CookieMode
 	}
 	return CookieMode_COOKIE_MODE_UNSPECIFIED
+}
+
+func (x *FetchRequest) GetRecord() *RecordPolicy {
+	if x != nil {
+		return x.Record
+	}
+	return nil
 }
 
 // Header is one HTTP header field line.
@@ -1986,6 +2053,138 @@ func (x *ResumePoint) GetValidator() string {
 	return ""
 }
 
+// RecordPolicy records a fetch: every request that was sent and every response, with those of
+// redirects and failed attempts. The fetch uses HTTP/1.1.
+type RecordPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of a store for WARC files that the operator has configured. Required. A name that
+	// this server does not know is rejected, and so is a store for bodies.
+	Store string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// The record of an earlier response, so that an equal one is not stored again. A response
+	// with the same payload digest, and a 304, are then recorded without their body, as a
+	// revisit. Unset means that every response is recorded whole.
+	Earlier       *EarlierRecord `protobuf:"bytes,2,opt,name=earlier,proto3" json:"earlier,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordPolicy) Reset() {
+	*x = RecordPolicy{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordPolicy) ProtoMessage() {}
+
+func (x *RecordPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordPolicy.ProtoReflect.Descriptor instead.
+func (*RecordPolicy) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RecordPolicy) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *RecordPolicy) GetEarlier() *EarlierRecord {
+	if x != nil {
+		return x.Earlier
+	}
+	return nil
+}
+
+// EarlierRecord is the record of an earlier response, as an outcome has described it.
+type EarlierRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// WarcRecord.record_id. Required.
+	RecordId string `protobuf:"bytes,1,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`
+	// URL whose response was recorded. Required. At most 8 KiB.
+	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	// WarcRecord.record_time. Required.
+	RecordTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=record_time,json=recordTime,proto3" json:"record_time,omitempty"`
+	// WarcRecord.payload_digest. Empty means that only a 304 is a revisit.
+	PayloadDigest string `protobuf:"bytes,4,opt,name=payload_digest,json=payloadDigest,proto3" json:"payload_digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EarlierRecord) Reset() {
+	*x = EarlierRecord{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EarlierRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EarlierRecord) ProtoMessage() {}
+
+func (x *EarlierRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EarlierRecord.ProtoReflect.Descriptor instead.
+func (*EarlierRecord) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *EarlierRecord) GetRecordId() string {
+	if x != nil {
+		return x.RecordId
+	}
+	return ""
+}
+
+func (x *EarlierRecord) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *EarlierRecord) GetRecordTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RecordTime
+	}
+	return nil
+}
+
+func (x *EarlierRecord) GetPayloadDigest() string {
+	if x != nil {
+		return x.PayloadDigest
+	}
+	return ""
+}
+
 // Precondition makes the request conditional. A 304 is then an outcome without an error.
 type Precondition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2000,7 +2199,7 @@ type Precondition struct {
 
 func (x *Precondition) Reset() {
 	*x = Precondition{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2211,7 @@ func (x *Precondition) String() string {
 func (*Precondition) ProtoMessage() {}
 
 func (x *Precondition) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2224,7 @@ func (x *Precondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Precondition.ProtoReflect.Descriptor instead.
 func (*Precondition) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Precondition) GetEtags() []string {
@@ -2056,7 +2255,7 @@ type Integrity struct {
 
 func (x *Integrity) Reset() {
 	*x = Integrity{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2267,7 @@ func (x *Integrity) String() string {
 func (*Integrity) ProtoMessage() {}
 
 func (x *Integrity) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2280,7 @@ func (x *Integrity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Integrity.ProtoReflect.Descriptor instead.
 func (*Integrity) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Integrity) GetSha256() string {
@@ -2125,7 +2324,7 @@ type FetchResponse struct {
 
 func (x *FetchResponse) Reset() {
 	*x = FetchResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2336,7 @@ func (x *FetchResponse) String() string {
 func (*FetchResponse) ProtoMessage() {}
 
 func (x *FetchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2349,7 @@ func (x *FetchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchResponse.ProtoReflect.Descriptor instead.
 func (*FetchResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FetchResponse) GetSequence() int64 {
@@ -2329,7 +2528,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2540,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2553,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Admitted) GetFetchId() string {
@@ -2406,7 +2605,7 @@ type AttemptStarted struct {
 
 func (x *AttemptStarted) Reset() {
 	*x = AttemptStarted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2617,7 @@ func (x *AttemptStarted) String() string {
 func (*AttemptStarted) ProtoMessage() {}
 
 func (x *AttemptStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2630,7 @@ func (x *AttemptStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptStarted.ProtoReflect.Descriptor instead.
 func (*AttemptStarted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AttemptStarted) GetAttempt() int32 {
@@ -2461,7 +2660,7 @@ type RedirectFollowed struct {
 
 func (x *RedirectFollowed) Reset() {
 	*x = RedirectFollowed{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2672,7 @@ func (x *RedirectFollowed) String() string {
 func (*RedirectFollowed) ProtoMessage() {}
 
 func (x *RedirectFollowed) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2685,7 @@ func (x *RedirectFollowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectFollowed.ProtoReflect.Descriptor instead.
 func (*RedirectFollowed) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RedirectFollowed) GetAttempt() int32 {
@@ -2527,7 +2726,7 @@ type Hop struct {
 
 func (x *Hop) Reset() {
 	*x = Hop{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2738,7 @@ func (x *Hop) String() string {
 func (*Hop) ProtoMessage() {}
 
 func (x *Hop) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2751,7 @@ func (x *Hop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hop.ProtoReflect.Descriptor instead.
 func (*Hop) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Hop) GetUrl() string {
@@ -2640,7 +2839,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2851,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2864,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Exchange) GetRemoteAddress() string {
@@ -2769,7 +2968,7 @@ type ResponseStarted struct {
 
 func (x *ResponseStarted) Reset() {
 	*x = ResponseStarted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2980,7 @@ func (x *ResponseStarted) String() string {
 func (*ResponseStarted) ProtoMessage() {}
 
 func (x *ResponseStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2993,7 @@ func (x *ResponseStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseStarted.ProtoReflect.Descriptor instead.
 func (*ResponseStarted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResponseStarted) GetAttempt() int32 {
@@ -2849,7 +3048,7 @@ type HttpResponse struct {
 
 func (x *HttpResponse) Reset() {
 	*x = HttpResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +3060,7 @@ func (x *HttpResponse) String() string {
 func (*HttpResponse) ProtoMessage() {}
 
 func (x *HttpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +3073,7 @@ func (x *HttpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpResponse.ProtoReflect.Descriptor instead.
 func (*HttpResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{17}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HttpResponse) GetStatusCode() int32 {
@@ -2920,7 +3119,7 @@ type BodyChunk struct {
 
 func (x *BodyChunk) Reset() {
 	*x = BodyChunk{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2932,7 +3131,7 @@ func (x *BodyChunk) String() string {
 func (*BodyChunk) ProtoMessage() {}
 
 func (x *BodyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2945,7 +3144,7 @@ func (x *BodyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodyChunk.ProtoReflect.Descriptor instead.
 func (*BodyChunk) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BodyChunk) GetAttempt() int32 {
@@ -2992,7 +3191,7 @@ type AttemptFinished struct {
 
 func (x *AttemptFinished) Reset() {
 	*x = AttemptFinished{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3203,7 @@ func (x *AttemptFinished) String() string {
 func (*AttemptFinished) ProtoMessage() {}
 
 func (x *AttemptFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3216,7 @@ func (x *AttemptFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptFinished.ProtoReflect.Descriptor instead.
 func (*AttemptFinished) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{19}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AttemptFinished) GetAttempt() int32 {
@@ -3085,7 +3284,7 @@ type RetryDecision struct {
 
 func (x *RetryDecision) Reset() {
 	*x = RetryDecision{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3097,7 +3296,7 @@ func (x *RetryDecision) String() string {
 func (*RetryDecision) ProtoMessage() {}
 
 func (x *RetryDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3309,7 @@ func (x *RetryDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDecision.ProtoReflect.Descriptor instead.
 func (*RetryDecision) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{20}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RetryDecision) GetVerdict() RetryVerdict {
@@ -3164,7 +3363,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3375,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3388,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
 }
 
 // FetchOutcome says how a fetch ended.
@@ -3235,14 +3434,17 @@ type FetchOutcome struct {
 	Rule string `protobuf:"bytes,15,opt,name=rule,proto3" json:"rule,omitempty"`
 	// Where the body is. Set if the fetch succeeded, the delivery is STORE and the response
 	// has a body. A 204 or 205 has none.
-	StoredObject  *StoredObject `protobuf:"bytes,16,opt,name=stored_object,json=storedObject,proto3" json:"stored_object,omitempty"`
+	StoredObject *StoredObject `protobuf:"bytes,16,opt,name=stored_object,json=storedObject,proto3" json:"stored_object,omitempty"`
+	// Where the records of all attempts are, in the order of the exchanges: the request, then
+	// what was received. Empty if nothing is recorded.
+	Records       []*WarcRecord `protobuf:"bytes,17,rep,name=records,proto3" json:"records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FetchOutcome) Reset() {
 	*x = FetchOutcome{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3456,7 @@ func (x *FetchOutcome) String() string {
 func (*FetchOutcome) ProtoMessage() {}
 
 func (x *FetchOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3469,7 @@ func (x *FetchOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchOutcome.ProtoReflect.Descriptor instead.
 func (*FetchOutcome) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{22}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FetchOutcome) GetKind() OutcomeKind {
@@ -3382,6 +3584,132 @@ func (x *FetchOutcome) GetStoredObject() *StoredObject {
 	return nil
 }
 
+func (x *FetchOutcome) GetRecords() []*WarcRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+// WarcRecord says where a record is. It is written before the outcome is sent.
+type WarcRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was recorded.
+	Type WarcType `protobuf:"varint,1,opt,name=type,proto3,enum=fetchd.v1.WarcType" json:"type,omitempty"`
+	// WARC-Record-ID without its angle brackets, such as "urn:uuid:...".
+	RecordId string `protobuf:"bytes,2,opt,name=record_id,json=recordId,proto3" json:"record_id,omitempty"`
+	// Name of the WARC file in the store. While the file is written, its name ends in ".open".
+	File string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	// Offset of the record in the file, in bytes.
+	OffsetBytes int64 `protobuf:"varint,4,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
+	// Length of the record in the file, in bytes. If the file is compressed, the record is one
+	// member of gzip.
+	LengthBytes int64 `protobuf:"varint,5,opt,name=length_bytes,json=lengthBytes,proto3" json:"length_bytes,omitempty"`
+	// Number of the attempt.
+	Attempt int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Number of the hop in the attempt, 1 for the first.
+	Hop int32 `protobuf:"varint,7,opt,name=hop,proto3" json:"hop,omitempty"`
+	// WARC-Date: when the exchange began.
+	RecordTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=record_time,json=recordTime,proto3" json:"record_time,omitempty"`
+	// WARC-Payload-Digest, such as "sha1:...". Empty if the record has no payload.
+	PayloadDigest string `protobuf:"bytes,9,opt,name=payload_digest,json=payloadDigest,proto3" json:"payload_digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WarcRecord) Reset() {
+	*x = WarcRecord{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WarcRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WarcRecord) ProtoMessage() {}
+
+func (x *WarcRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WarcRecord.ProtoReflect.Descriptor instead.
+func (*WarcRecord) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *WarcRecord) GetType() WarcType {
+	if x != nil {
+		return x.Type
+	}
+	return WarcType_WARC_TYPE_UNSPECIFIED
+}
+
+func (x *WarcRecord) GetRecordId() string {
+	if x != nil {
+		return x.RecordId
+	}
+	return ""
+}
+
+func (x *WarcRecord) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *WarcRecord) GetOffsetBytes() int64 {
+	if x != nil {
+		return x.OffsetBytes
+	}
+	return 0
+}
+
+func (x *WarcRecord) GetLengthBytes() int64 {
+	if x != nil {
+		return x.LengthBytes
+	}
+	return 0
+}
+
+func (x *WarcRecord) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *WarcRecord) GetHop() int32 {
+	if x != nil {
+		return x.Hop
+	}
+	return 0
+}
+
+func (x *WarcRecord) GetRecordTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RecordTime
+	}
+	return nil
+}
+
+func (x *WarcRecord) GetPayloadDigest() string {
+	if x != nil {
+		return x.PayloadDigest
+	}
+	return ""
+}
+
 // StoredObject is a body in a store of the operator. It is complete, and its bytes were
 // compared with the digest.
 type StoredObject struct {
@@ -3404,7 +3732,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3744,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3757,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StoredObject) GetStore() string {
@@ -3497,7 +3825,7 @@ type BodySummary struct {
 
 func (x *BodySummary) Reset() {
 	*x = BodySummary{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3509,7 +3837,7 @@ func (x *BodySummary) String() string {
 func (*BodySummary) ProtoMessage() {}
 
 func (x *BodySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3522,7 +3850,7 @@ func (x *BodySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodySummary.ProtoReflect.Descriptor instead.
 func (*BodySummary) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BodySummary) GetSizeBytes() int64 {
@@ -3601,7 +3929,7 @@ type FetchError struct {
 
 func (x *FetchError) Reset() {
 	*x = FetchError{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3941,7 @@ func (x *FetchError) String() string {
 func (*FetchError) ProtoMessage() {}
 
 func (x *FetchError) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3954,7 @@ func (x *FetchError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchError.ProtoReflect.Descriptor instead.
 func (*FetchError) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FetchError) GetErrorClass() ErrorClass {
@@ -3718,7 +4046,7 @@ type FetchUnaryRequest struct {
 
 func (x *FetchUnaryRequest) Reset() {
 	*x = FetchUnaryRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3730,7 +4058,7 @@ func (x *FetchUnaryRequest) String() string {
 func (*FetchUnaryRequest) ProtoMessage() {}
 
 func (x *FetchUnaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3743,7 +4071,7 @@ func (x *FetchUnaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryRequest.ProtoReflect.Descriptor instead.
 func (*FetchUnaryRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FetchUnaryRequest) GetRequest() *FetchRequest {
@@ -3774,7 +4102,7 @@ type FetchUnaryResponse struct {
 
 func (x *FetchUnaryResponse) Reset() {
 	*x = FetchUnaryResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3786,7 +4114,7 @@ func (x *FetchUnaryResponse) String() string {
 func (*FetchUnaryResponse) ProtoMessage() {}
 
 func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3799,7 +4127,7 @@ func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryResponse.ProtoReflect.Descriptor instead.
 func (*FetchUnaryResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FetchUnaryResponse) GetFetchId() string {
@@ -3852,7 +4180,7 @@ type FetchManyRequest struct {
 
 func (x *FetchManyRequest) Reset() {
 	*x = FetchManyRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3864,7 +4192,7 @@ func (x *FetchManyRequest) String() string {
 func (*FetchManyRequest) ProtoMessage() {}
 
 func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3877,7 +4205,7 @@ func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyRequest.ProtoReflect.Descriptor instead.
 func (*FetchManyRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FetchManyRequest) GetTasks() []*Task {
@@ -3908,7 +4236,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3920,7 +4248,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3933,7 +4261,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Task) GetTag() string {
@@ -3964,7 +4292,7 @@ type FetchManyResponse struct {
 
 func (x *FetchManyResponse) Reset() {
 	*x = FetchManyResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3976,7 +4304,7 @@ func (x *FetchManyResponse) String() string {
 func (*FetchManyResponse) ProtoMessage() {}
 
 func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3989,7 +4317,7 @@ func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyResponse.ProtoReflect.Descriptor instead.
 func (*FetchManyResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FetchManyResponse) GetResponses() []*TaskResponse {
@@ -4019,7 +4347,7 @@ type TaskResponse struct {
 
 func (x *TaskResponse) Reset() {
 	*x = TaskResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4359,7 @@ func (x *TaskResponse) String() string {
 func (*TaskResponse) ProtoMessage() {}
 
 func (x *TaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4372,7 @@ func (x *TaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResponse.ProtoReflect.Descriptor instead.
 func (*TaskResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TaskResponse) GetTag() string {
@@ -4104,7 +4432,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4444,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4457,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExplainRequest) GetRetryPolicy() *RetryPolicy {
@@ -4257,7 +4585,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4269,7 +4597,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4282,7 +4610,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExplainResponse) GetKind() OutcomeKind {
@@ -4338,7 +4666,7 @@ type RedirectStep struct {
 
 func (x *RedirectStep) Reset() {
 	*x = RedirectStep{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4350,7 +4678,7 @@ func (x *RedirectStep) String() string {
 func (*RedirectStep) ProtoMessage() {}
 
 func (x *RedirectStep) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4363,7 +4691,7 @@ func (x *RedirectStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectStep.ProtoReflect.Descriptor instead.
 func (*RedirectStep) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RedirectStep) GetUrl() string {
@@ -4398,7 +4726,7 @@ var File_fetchd_v1_fetch_proto protoreflect.FileDescriptor
 
 const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\n" +
-	"\x15fetchd/v1/fetch.proto\x12\tfetchd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x06\n" +
+	"\x15fetchd/v1/fetch.proto\x12\tfetchd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe1\x06\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12+\n" +
@@ -4418,7 +4746,8 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\rauth_provider\x18\r \x01(\tR\fauthProvider\x12?\n" +
 	"\x0econtent_policy\x18\x0e \x01(\v2\x18.fetchd.v1.ContentPolicyR\rcontentPolicy\x126\n" +
 	"\vcookie_mode\x18\x0f \x01(\x0e2\x15.fetchd.v1.CookieModeR\n" +
-	"cookieMode\x1a9\n" +
+	"cookieMode\x12/\n" +
+	"\x06record\x18\x10 \x01(\v2\x17.fetchd.v1.RecordPolicyR\x06record\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +
@@ -4488,7 +4817,16 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x11_error_body_bytes\"N\n" +
 	"\vResumePoint\x12!\n" +
 	"\foffset_bytes\x18\x01 \x01(\x03R\voffsetBytes\x12\x1c\n" +
-	"\tvalidator\x18\x02 \x01(\tR\tvalidator\"p\n" +
+	"\tvalidator\x18\x02 \x01(\tR\tvalidator\"X\n" +
+	"\fRecordPolicy\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x122\n" +
+	"\aearlier\x18\x02 \x01(\v2\x18.fetchd.v1.EarlierRecordR\aearlier\"\xa2\x01\n" +
+	"\rEarlierRecord\x12\x1b\n" +
+	"\trecord_id\x18\x01 \x01(\tR\brecordId\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12;\n" +
+	"\vrecord_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"recordTime\x12%\n" +
+	"\x0epayload_digest\x18\x04 \x01(\tR\rpayloadDigest\"p\n" +
 	"\fPrecondition\x12\x14\n" +
 	"\x05etags\x18\x01 \x03(\tR\x05etags\x12J\n" +
 	"\x13modified_since_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x11modifiedSinceTime\"V\n" +
@@ -4579,7 +4917,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x04rule\x18\x04 \x01(\tR\x04rule\x12!\n" +
 	"\fnext_attempt\x18\x05 \x01(\x05R\vnextAttempt\x12+\n" +
 	"\x05start\x18\x06 \x01(\x0e2\x15.fetchd.v1.RetryStartR\x05start\"\v\n" +
-	"\tHeartbeat\"\x95\x05\n" +
+	"\tHeartbeat\"\xc6\x05\n" +
 	"\fFetchOutcome\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindR\x04kind\x12\x1b\n" +
 	"\tfinal_url\x18\x02 \x01(\tR\bfinalUrl\x123\n" +
@@ -4599,7 +4937,20 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\n" +
 	"error_body\x18\x0e \x01(\fR\terrorBody\x12\x12\n" +
 	"\x04rule\x18\x0f \x01(\tR\x04rule\x12<\n" +
-	"\rstored_object\x18\x10 \x01(\v2\x17.fetchd.v1.StoredObjectR\fstoredObject\"\x9b\x01\n" +
+	"\rstored_object\x18\x10 \x01(\v2\x17.fetchd.v1.StoredObjectR\fstoredObject\x12/\n" +
+	"\arecords\x18\x11 \x03(\v2\x15.fetchd.v1.WarcRecordR\arecords\"\xbc\x02\n" +
+	"\n" +
+	"WarcRecord\x12'\n" +
+	"\x04type\x18\x01 \x01(\x0e2\x13.fetchd.v1.WarcTypeR\x04type\x12\x1b\n" +
+	"\trecord_id\x18\x02 \x01(\tR\brecordId\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\x12!\n" +
+	"\foffset_bytes\x18\x04 \x01(\x03R\voffsetBytes\x12!\n" +
+	"\flength_bytes\x18\x05 \x01(\x03R\vlengthBytes\x12\x18\n" +
+	"\aattempt\x18\x06 \x01(\x05R\aattempt\x12\x10\n" +
+	"\x03hop\x18\a \x01(\x05R\x03hop\x12;\n" +
+	"\vrecord_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"recordTime\x12%\n" +
+	"\x0epayload_digest\x18\t \x01(\tR\rpayloadDigest\"\x9b\x01\n" +
 	"\fStoredObject\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1d\n" +
@@ -4724,7 +5075,12 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x16FAILURE_TYPE_TRANSIENT\x10\x01\x12\x1a\n" +
 	"\x16FAILURE_TYPE_PERMANENT\x10\x02\x12\x1d\n" +
 	"\x19FAILURE_TYPE_RATE_LIMITED\x10\x03\x12\x1b\n" +
-	"\x17FAILURE_TYPE_NEEDS_AUTH\x10\x04*\xc4\x01\n" +
+	"\x17FAILURE_TYPE_NEEDS_AUTH\x10\x04*k\n" +
+	"\bWarcType\x12\x19\n" +
+	"\x15WARC_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11WARC_TYPE_REQUEST\x10\x01\x12\x16\n" +
+	"\x12WARC_TYPE_RESPONSE\x10\x02\x12\x15\n" +
+	"\x11WARC_TYPE_REVISIT\x10\x03*\xc4\x01\n" +
 	"\fBodyDelivery\x12\x1d\n" +
 	"\x19BODY_DELIVERY_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14BODY_DELIVERY_STREAM\x10\x01\x12\x18\n" +
@@ -4833,8 +5189,8 @@ func file_fetchd_v1_fetch_proto_rawDescGZIP() []byte {
 	return file_fetchd_v1_fetch_proto_rawDescData
 }
 
-var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
+var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(RedirectScope)(0),            // 0: fetchd.v1.RedirectScope
 	(RetryProfile)(0),             // 1: fetchd.v1.RetryProfile
@@ -4844,159 +5200,169 @@ var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(CookieMode)(0),               // 5: fetchd.v1.CookieMode
 	(OutcomeKind)(0),              // 6: fetchd.v1.OutcomeKind
 	(FailureType)(0),              // 7: fetchd.v1.FailureType
-	(BodyDelivery)(0),             // 8: fetchd.v1.BodyDelivery
-	(OversizeAction)(0),           // 9: fetchd.v1.OversizeAction
-	(BodyRecovery)(0),             // 10: fetchd.v1.BodyRecovery
-	(EventLevel)(0),               // 11: fetchd.v1.EventLevel
-	(Phase)(0),                    // 12: fetchd.v1.Phase
-	(RetryVerdict)(0),             // 13: fetchd.v1.RetryVerdict
-	(ErrorClass)(0),               // 14: fetchd.v1.ErrorClass
-	(*FetchRequest)(nil),          // 15: fetchd.v1.FetchRequest
-	(*Header)(nil),                // 16: fetchd.v1.Header
-	(*RedirectPolicy)(nil),        // 17: fetchd.v1.RedirectPolicy
-	(*RetryPolicy)(nil),           // 18: fetchd.v1.RetryPolicy
-	(*ContentPolicy)(nil),         // 19: fetchd.v1.ContentPolicy
-	(*TimeoutPolicy)(nil),         // 20: fetchd.v1.TimeoutPolicy
-	(*BodyPolicy)(nil),            // 21: fetchd.v1.BodyPolicy
-	(*ResumePoint)(nil),           // 22: fetchd.v1.ResumePoint
-	(*Precondition)(nil),          // 23: fetchd.v1.Precondition
-	(*Integrity)(nil),             // 24: fetchd.v1.Integrity
-	(*FetchResponse)(nil),         // 25: fetchd.v1.FetchResponse
-	(*Admitted)(nil),              // 26: fetchd.v1.Admitted
-	(*AttemptStarted)(nil),        // 27: fetchd.v1.AttemptStarted
-	(*RedirectFollowed)(nil),      // 28: fetchd.v1.RedirectFollowed
-	(*Hop)(nil),                   // 29: fetchd.v1.Hop
-	(*Exchange)(nil),              // 30: fetchd.v1.Exchange
-	(*ResponseStarted)(nil),       // 31: fetchd.v1.ResponseStarted
-	(*HttpResponse)(nil),          // 32: fetchd.v1.HttpResponse
-	(*BodyChunk)(nil),             // 33: fetchd.v1.BodyChunk
-	(*AttemptFinished)(nil),       // 34: fetchd.v1.AttemptFinished
-	(*RetryDecision)(nil),         // 35: fetchd.v1.RetryDecision
-	(*Heartbeat)(nil),             // 36: fetchd.v1.Heartbeat
-	(*FetchOutcome)(nil),          // 37: fetchd.v1.FetchOutcome
-	(*StoredObject)(nil),          // 38: fetchd.v1.StoredObject
-	(*BodySummary)(nil),           // 39: fetchd.v1.BodySummary
-	(*FetchError)(nil),            // 40: fetchd.v1.FetchError
-	(*FetchUnaryRequest)(nil),     // 41: fetchd.v1.FetchUnaryRequest
-	(*FetchUnaryResponse)(nil),    // 42: fetchd.v1.FetchUnaryResponse
-	(*FetchManyRequest)(nil),      // 43: fetchd.v1.FetchManyRequest
-	(*Task)(nil),                  // 44: fetchd.v1.Task
-	(*FetchManyResponse)(nil),     // 45: fetchd.v1.FetchManyResponse
-	(*TaskResponse)(nil),          // 46: fetchd.v1.TaskResponse
-	(*ExplainRequest)(nil),        // 47: fetchd.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 48: fetchd.v1.ExplainResponse
-	(*RedirectStep)(nil),          // 49: fetchd.v1.RedirectStep
-	nil,                           // 50: fetchd.v1.FetchRequest.LabelsEntry
-	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
+	(WarcType)(0),                 // 8: fetchd.v1.WarcType
+	(BodyDelivery)(0),             // 9: fetchd.v1.BodyDelivery
+	(OversizeAction)(0),           // 10: fetchd.v1.OversizeAction
+	(BodyRecovery)(0),             // 11: fetchd.v1.BodyRecovery
+	(EventLevel)(0),               // 12: fetchd.v1.EventLevel
+	(Phase)(0),                    // 13: fetchd.v1.Phase
+	(RetryVerdict)(0),             // 14: fetchd.v1.RetryVerdict
+	(ErrorClass)(0),               // 15: fetchd.v1.ErrorClass
+	(*FetchRequest)(nil),          // 16: fetchd.v1.FetchRequest
+	(*Header)(nil),                // 17: fetchd.v1.Header
+	(*RedirectPolicy)(nil),        // 18: fetchd.v1.RedirectPolicy
+	(*RetryPolicy)(nil),           // 19: fetchd.v1.RetryPolicy
+	(*ContentPolicy)(nil),         // 20: fetchd.v1.ContentPolicy
+	(*TimeoutPolicy)(nil),         // 21: fetchd.v1.TimeoutPolicy
+	(*BodyPolicy)(nil),            // 22: fetchd.v1.BodyPolicy
+	(*ResumePoint)(nil),           // 23: fetchd.v1.ResumePoint
+	(*RecordPolicy)(nil),          // 24: fetchd.v1.RecordPolicy
+	(*EarlierRecord)(nil),         // 25: fetchd.v1.EarlierRecord
+	(*Precondition)(nil),          // 26: fetchd.v1.Precondition
+	(*Integrity)(nil),             // 27: fetchd.v1.Integrity
+	(*FetchResponse)(nil),         // 28: fetchd.v1.FetchResponse
+	(*Admitted)(nil),              // 29: fetchd.v1.Admitted
+	(*AttemptStarted)(nil),        // 30: fetchd.v1.AttemptStarted
+	(*RedirectFollowed)(nil),      // 31: fetchd.v1.RedirectFollowed
+	(*Hop)(nil),                   // 32: fetchd.v1.Hop
+	(*Exchange)(nil),              // 33: fetchd.v1.Exchange
+	(*ResponseStarted)(nil),       // 34: fetchd.v1.ResponseStarted
+	(*HttpResponse)(nil),          // 35: fetchd.v1.HttpResponse
+	(*BodyChunk)(nil),             // 36: fetchd.v1.BodyChunk
+	(*AttemptFinished)(nil),       // 37: fetchd.v1.AttemptFinished
+	(*RetryDecision)(nil),         // 38: fetchd.v1.RetryDecision
+	(*Heartbeat)(nil),             // 39: fetchd.v1.Heartbeat
+	(*FetchOutcome)(nil),          // 40: fetchd.v1.FetchOutcome
+	(*WarcRecord)(nil),            // 41: fetchd.v1.WarcRecord
+	(*StoredObject)(nil),          // 42: fetchd.v1.StoredObject
+	(*BodySummary)(nil),           // 43: fetchd.v1.BodySummary
+	(*FetchError)(nil),            // 44: fetchd.v1.FetchError
+	(*FetchUnaryRequest)(nil),     // 45: fetchd.v1.FetchUnaryRequest
+	(*FetchUnaryResponse)(nil),    // 46: fetchd.v1.FetchUnaryResponse
+	(*FetchManyRequest)(nil),      // 47: fetchd.v1.FetchManyRequest
+	(*Task)(nil),                  // 48: fetchd.v1.Task
+	(*FetchManyResponse)(nil),     // 49: fetchd.v1.FetchManyResponse
+	(*TaskResponse)(nil),          // 50: fetchd.v1.TaskResponse
+	(*ExplainRequest)(nil),        // 51: fetchd.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 52: fetchd.v1.ExplainResponse
+	(*RedirectStep)(nil),          // 53: fetchd.v1.RedirectStep
+	nil,                           // 54: fetchd.v1.FetchRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
 }
 var file_fetchd_v1_fetch_proto_depIdxs = []int32{
-	16, // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
-	17, // 1: fetchd.v1.FetchRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	18, // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	20, // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
-	21, // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
-	23, // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
-	24, // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
-	11, // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
-	50, // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
-	19, // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
-	5,  // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
-	0,  // 11: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
-	1,  // 12: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
-	51, // 13: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
-	51, // 14: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
-	51, // 15: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
-	51, // 16: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
-	51, // 17: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
-	51, // 18: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
-	51, // 19: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
-	51, // 20: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
-	51, // 21: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
-	8,  // 22: fetchd.v1.BodyPolicy.delivery:type_name -> fetchd.v1.BodyDelivery
-	9,  // 23: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
-	10, // 24: fetchd.v1.BodyPolicy.recovery:type_name -> fetchd.v1.BodyRecovery
-	22, // 25: fetchd.v1.BodyPolicy.resume_point:type_name -> fetchd.v1.ResumePoint
-	52, // 26: fetchd.v1.Precondition.modified_since_time:type_name -> google.protobuf.Timestamp
-	51, // 27: fetchd.v1.FetchResponse.elapsed_offset:type_name -> google.protobuf.Duration
-	26, // 28: fetchd.v1.FetchResponse.admitted:type_name -> fetchd.v1.Admitted
-	27, // 29: fetchd.v1.FetchResponse.attempt_started:type_name -> fetchd.v1.AttemptStarted
-	28, // 30: fetchd.v1.FetchResponse.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
-	31, // 31: fetchd.v1.FetchResponse.response_started:type_name -> fetchd.v1.ResponseStarted
-	33, // 32: fetchd.v1.FetchResponse.body_chunk:type_name -> fetchd.v1.BodyChunk
-	34, // 33: fetchd.v1.FetchResponse.attempt_finished:type_name -> fetchd.v1.AttemptFinished
-	36, // 34: fetchd.v1.FetchResponse.heartbeat:type_name -> fetchd.v1.Heartbeat
-	37, // 35: fetchd.v1.FetchResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	15, // 36: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
-	52, // 37: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
-	52, // 38: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
-	29, // 39: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
-	30, // 40: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
-	51, // 41: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
-	16, // 42: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
-	51, // 43: fetchd.v1.Exchange.queue_duration:type_name -> google.protobuf.Duration
-	51, // 44: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
-	51, // 45: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
-	51, // 46: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
-	51, // 47: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
-	51, // 48: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
-	51, // 49: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
-	32, // 50: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
-	16, // 51: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
-	32, // 52: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
-	40, // 53: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
-	30, // 54: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
-	35, // 55: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
-	29, // 56: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
-	13, // 57: fetchd.v1.RetryDecision.verdict:type_name -> fetchd.v1.RetryVerdict
-	51, // 58: fetchd.v1.RetryDecision.delay:type_name -> google.protobuf.Duration
-	4,  // 59: fetchd.v1.RetryDecision.delay_source:type_name -> fetchd.v1.DelaySource
-	3,  // 60: fetchd.v1.RetryDecision.start:type_name -> fetchd.v1.RetryStart
-	6,  // 61: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
-	32, // 62: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
-	40, // 63: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
-	29, // 64: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
-	39, // 65: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
-	51, // 66: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
-	38, // 67: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
-	14, // 68: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
-	7,  // 69: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
-	12, // 70: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
-	51, // 71: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
-	13, // 72: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.RetryVerdict
-	15, // 73: fetchd.v1.FetchUnaryRequest.request:type_name -> fetchd.v1.FetchRequest
-	37, // 74: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	34, // 75: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
-	15, // 76: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
-	44, // 77: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
-	15, // 78: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
-	46, // 79: fetchd.v1.FetchManyResponse.responses:type_name -> fetchd.v1.TaskResponse
-	25, // 80: fetchd.v1.TaskResponse.response:type_name -> fetchd.v1.FetchResponse
-	18, // 81: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	17, // 82: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	32, // 83: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
-	14, // 84: fetchd.v1.ExplainRequest.faults:type_name -> fetchd.v1.ErrorClass
-	52, // 85: fetchd.v1.ExplainRequest.observed_time:type_name -> google.protobuf.Timestamp
-	51, // 86: fetchd.v1.ExplainRequest.time_left:type_name -> google.protobuf.Duration
-	2,  // 87: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
-	6,  // 88: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
-	40, // 89: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
-	35, // 90: fetchd.v1.ExplainResponse.decision:type_name -> fetchd.v1.RetryDecision
-	18, // 91: fetchd.v1.ExplainResponse.effective_policy:type_name -> fetchd.v1.RetryPolicy
-	49, // 92: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
-	15, // 93: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
-	41, // 94: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchUnaryRequest
-	43, // 95: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
-	47, // 96: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
-	25, // 97: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
-	42, // 98: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
-	45, // 99: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
-	48, // 100: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
-	97, // [97:101] is the sub-list for method output_type
-	93, // [93:97] is the sub-list for method input_type
-	93, // [93:93] is the sub-list for extension type_name
-	93, // [93:93] is the sub-list for extension extendee
-	0,  // [0:93] is the sub-list for field type_name
+	17,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
+	18,  // 1: fetchd.v1.FetchRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	19,  // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	21,  // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
+	22,  // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
+	26,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
+	27,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
+	12,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
+	54,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
+	20,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
+	5,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
+	24,  // 11: fetchd.v1.FetchRequest.record:type_name -> fetchd.v1.RecordPolicy
+	0,   // 12: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
+	1,   // 13: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
+	55,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
+	55,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
+	55,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
+	55,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
+	55,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
+	55,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
+	55,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
+	55,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
+	55,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
+	9,   // 23: fetchd.v1.BodyPolicy.delivery:type_name -> fetchd.v1.BodyDelivery
+	10,  // 24: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
+	11,  // 25: fetchd.v1.BodyPolicy.recovery:type_name -> fetchd.v1.BodyRecovery
+	23,  // 26: fetchd.v1.BodyPolicy.resume_point:type_name -> fetchd.v1.ResumePoint
+	25,  // 27: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
+	56,  // 28: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
+	56,  // 29: fetchd.v1.Precondition.modified_since_time:type_name -> google.protobuf.Timestamp
+	55,  // 30: fetchd.v1.FetchResponse.elapsed_offset:type_name -> google.protobuf.Duration
+	29,  // 31: fetchd.v1.FetchResponse.admitted:type_name -> fetchd.v1.Admitted
+	30,  // 32: fetchd.v1.FetchResponse.attempt_started:type_name -> fetchd.v1.AttemptStarted
+	31,  // 33: fetchd.v1.FetchResponse.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
+	34,  // 34: fetchd.v1.FetchResponse.response_started:type_name -> fetchd.v1.ResponseStarted
+	36,  // 35: fetchd.v1.FetchResponse.body_chunk:type_name -> fetchd.v1.BodyChunk
+	37,  // 36: fetchd.v1.FetchResponse.attempt_finished:type_name -> fetchd.v1.AttemptFinished
+	39,  // 37: fetchd.v1.FetchResponse.heartbeat:type_name -> fetchd.v1.Heartbeat
+	40,  // 38: fetchd.v1.FetchResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	16,  // 39: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
+	56,  // 40: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
+	56,  // 41: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
+	32,  // 42: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
+	33,  // 43: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
+	55,  // 44: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
+	17,  // 45: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
+	55,  // 46: fetchd.v1.Exchange.queue_duration:type_name -> google.protobuf.Duration
+	55,  // 47: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
+	55,  // 48: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
+	55,  // 49: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
+	55,  // 50: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
+	55,  // 51: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
+	55,  // 52: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
+	35,  // 53: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
+	17,  // 54: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
+	35,  // 55: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
+	44,  // 56: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
+	33,  // 57: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
+	38,  // 58: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
+	32,  // 59: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
+	14,  // 60: fetchd.v1.RetryDecision.verdict:type_name -> fetchd.v1.RetryVerdict
+	55,  // 61: fetchd.v1.RetryDecision.delay:type_name -> google.protobuf.Duration
+	4,   // 62: fetchd.v1.RetryDecision.delay_source:type_name -> fetchd.v1.DelaySource
+	3,   // 63: fetchd.v1.RetryDecision.start:type_name -> fetchd.v1.RetryStart
+	6,   // 64: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
+	35,  // 65: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
+	44,  // 66: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
+	32,  // 67: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
+	43,  // 68: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
+	55,  // 69: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
+	42,  // 70: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
+	41,  // 71: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
+	8,   // 72: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
+	56,  // 73: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
+	15,  // 74: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
+	7,   // 75: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
+	13,  // 76: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
+	55,  // 77: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
+	14,  // 78: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.RetryVerdict
+	16,  // 79: fetchd.v1.FetchUnaryRequest.request:type_name -> fetchd.v1.FetchRequest
+	40,  // 80: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	37,  // 81: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
+	16,  // 82: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
+	48,  // 83: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
+	16,  // 84: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
+	50,  // 85: fetchd.v1.FetchManyResponse.responses:type_name -> fetchd.v1.TaskResponse
+	28,  // 86: fetchd.v1.TaskResponse.response:type_name -> fetchd.v1.FetchResponse
+	19,  // 87: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	18,  // 88: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	35,  // 89: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
+	15,  // 90: fetchd.v1.ExplainRequest.faults:type_name -> fetchd.v1.ErrorClass
+	56,  // 91: fetchd.v1.ExplainRequest.observed_time:type_name -> google.protobuf.Timestamp
+	55,  // 92: fetchd.v1.ExplainRequest.time_left:type_name -> google.protobuf.Duration
+	2,   // 93: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
+	6,   // 94: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
+	44,  // 95: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
+	38,  // 96: fetchd.v1.ExplainResponse.decision:type_name -> fetchd.v1.RetryDecision
+	19,  // 97: fetchd.v1.ExplainResponse.effective_policy:type_name -> fetchd.v1.RetryPolicy
+	53,  // 98: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
+	16,  // 99: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
+	45,  // 100: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchUnaryRequest
+	47,  // 101: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
+	51,  // 102: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
+	28,  // 103: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
+	46,  // 104: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
+	49,  // 105: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
+	52,  // 106: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
+	103, // [103:107] is the sub-list for method output_type
+	99,  // [99:103] is the sub-list for method input_type
+	99,  // [99:99] is the sub-list for extension type_name
+	99,  // [99:99] is the sub-list for extension extendee
+	0,   // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_fetchd_v1_fetch_proto_init() }
@@ -5007,8 +5373,8 @@ func file_fetchd_v1_fetch_proto_init() {
 	file_fetchd_v1_fetch_proto_msgTypes[2].OneofWrappers = []any{}
 	file_fetchd_v1_fetch_proto_msgTypes[3].OneofWrappers = []any{}
 	file_fetchd_v1_fetch_proto_msgTypes[6].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[9].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[10].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[11].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[12].OneofWrappers = []any{
 		(*FetchResponse_Admitted)(nil),
 		(*FetchResponse_AttemptStarted)(nil),
 		(*FetchResponse_RedirectFollowed)(nil),
@@ -5018,14 +5384,14 @@ func file_fetchd_v1_fetch_proto_init() {
 		(*FetchResponse_Heartbeat)(nil),
 		(*FetchResponse_Outcome)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[17].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fetchd_v1_fetch_proto_rawDesc), len(file_fetchd_v1_fetch_proto_rawDesc)),
-			NumEnums:      15,
-			NumMessages:   36,
+			NumEnums:      16,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

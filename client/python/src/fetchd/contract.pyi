@@ -70,6 +70,8 @@ class FetchRequest(Message):
     @property
     def content_policy(self) -> ContentPolicy: ...
     cookie_mode: int
+    @property
+    def record(self) -> RecordPolicy: ...
 
 class Header(Message):
     name: str
@@ -136,6 +138,18 @@ class BodyPolicy(Message):
 class ResumePoint(Message):
     offset_bytes: int
     validator: str
+
+class RecordPolicy(Message):
+    store: str
+    @property
+    def earlier(self) -> EarlierRecord: ...
+
+class EarlierRecord(Message):
+    record_id: str
+    url: str
+    @property
+    def record_time(self) -> Timestamp: ...
+    payload_digest: str
 
 class Precondition(Message):
     etags: Repeated[str]
@@ -282,6 +296,19 @@ class FetchOutcome(Message):
     rule: str
     @property
     def stored_object(self) -> StoredObject: ...
+    records: Repeated[WarcRecord]
+
+class WarcRecord(Message):
+    type: int
+    record_id: str
+    file: str
+    offset_bytes: int
+    length_bytes: int
+    attempt: int
+    hop: int
+    @property
+    def record_time(self) -> Timestamp: ...
+    payload_digest: str
 
 class StoredObject(Message):
     store: str

@@ -141,6 +141,22 @@ class ContentPolicy(TypedDict, total=False):
     require_valid_charset: bool
 
 
+class EarlierRecord(TypedDict, total=False):
+    """EarlierRecord is the record of an earlier response, as an outcome has described it."""
+
+    record_id: str
+    url: str
+    record_time: datetime.datetime
+    payload_digest: str
+
+
+class RecordPolicy(TypedDict, total=False):
+    """RecordPolicy records a fetch: every request that was sent and every response, with those of redirects and failed attempts."""
+
+    store: str
+    earlier: EarlierRecord
+
+
 class Policies(TypedDict, total=False):
     """FetchRequest says what to fetch and how."""
 
@@ -155,6 +171,7 @@ class Policies(TypedDict, total=False):
     auth_provider: str
     content_policy: ContentPolicy
     cookie_mode: CookieMode
+    record: RecordPolicy
 
 
 class HttpResponse(TypedDict, total=False):
