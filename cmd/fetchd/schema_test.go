@@ -127,7 +127,7 @@ func TestSchemas(t *testing.T) {
 			}
 		}
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, text) {
-			t.Errorf("%s is stale (%v): UPDATE=1 go test -run TestSchemas ./cmd/fetchd writes it", path, err)
+			t.Errorf("%s is stale (%v): UPDATE=1 go test -run TestSchemas$ ./cmd/fetchd writes it", path, err)
 		}
 	}
 	slices.Sort(want)
