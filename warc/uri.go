@@ -45,13 +45,21 @@ func EscapeURI(s string) string {
 	return b.String()
 }
 
+// uriBytes has the bytes of a URI, without "%".
+var uriBytes = func() (set [256]bool) {
+	for c := range set {
+		set[c] = c > ' ' && c < 0x7f && strings.IndexByte("%<>\"{}|\\^`", byte(c)) < 0
+	}
+	return set
+}()
+
 // uriByte reports whether RFC 3986 allows the byte at s[i] in a URI.
 func uriByte(s string, i int) bool {
 	c := s[i]
 	if c == '%' {
 		return i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2])
 	}
-	return c > ' ' && c < 0x7f && strings.IndexByte("<>\"{}|\\^`", c) < 0
+	return uriBytes[c]
 }
 
 func isHex(c byte) bool {

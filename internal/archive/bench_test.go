@@ -6,11 +6,19 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"fetchd/internal/archive"
 )
+
+// cpu returns the CPU time of this process.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
 
 // BenchmarkCapture records an exchange with a request of 300 bytes and a response of 1 KiB.
 func BenchmarkCapture(b *testing.B) {
@@ -30,6 +38,7 @@ func BenchmarkCapture(b *testing.B) {
 	e := archive.Exchange{URL: "http://origin.example/page/123456", Method: "GET", Date: time.Now(), Address: netip.MustParseAddr("192.0.2.1"),
 		Protocol: "HTTP/1.1", Whole: true, Length: 1 << 10}
 	b.ReportAllocs()
+	before := cpu()
 	for b.Loop() {
 		c := a.Begin(nil)
 		_ = c.Sent(request)
@@ -40,6 +49,7 @@ func BenchmarkCapture(b *testing.B) {
 		}
 	}
 	b.StopTimer()
+	b.ReportMetric(float64(cpu()-before)/float64(b.N), "cpu-ns/op")
 	if err := a.Close(context.Background()); err != nil {
 		b.Fatal(err)
 	}
