@@ -115,7 +115,9 @@ type run struct {
 	lastBody       BodySummary
 	lastInlineBody []byte
 	lastStored     *StoredObject
-	charges        charges // bytes charged for all of the above
+	records        []Record
+	recording      Recording // of the exchange in flight; nil: the fetch is not recorded
+	charges        charges   // bytes charged for all of the above
 
 	mu            sync.Mutex
 	cause         error           // why the fetch was cancelled; nil: it was not, or by the caller's context
@@ -145,7 +147,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	r := c.newRun(ctx, req, sink)
 	r.onCaller = onCaller
 	defer r.close()
-	if r.cancelCause() == nil && r.storeReady() {
+	if r.cancelCause() == nil && r.storeReady() && r.recorderReady() {
 		r.loop(c.engine)
 	}
 	if r.onCaller {
@@ -187,6 +189,9 @@ func (r *run) close() {
 	r.dropUpload()
 	if r.inFlight != nil {
 		r.inFlight.End()
+	}
+	if r.recording != nil {
+		r.recording.Discard()
 	}
 	r.client.runs.remove(r)
 	if r.cancelWaitCtx != nil {
