@@ -1032,7 +1032,7 @@ const (
 	// P7. The server has no memory left for fetches, and this fetch needed more. A later
 	// fetch may succeed.
 	ErrorClass_ERROR_CLASS_OUT_OF_MEMORY ErrorClass = 36
-	// P8. The store did not take the body, or is down. The target is not at fault. A later
+	// P8. A store did not take the body or the records, or is down. The target is not at fault. A later
 	// fetch may succeed.
 	ErrorClass_ERROR_CLASS_STORE_FAILURE ErrorClass = 37
 )
