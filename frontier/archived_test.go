@@ -2,10 +2,11 @@ package frontier
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,33 +123,12 @@ func TestEarlierRecord(t *testing.T) {
 	}
 }
 
-// cannotRecord is a service whose archive does not work for the first fetches.
-type cannotRecord struct {
-	mu       sync.Mutex
-	outcomes []*pb.FetchOutcome // of the first fetches
-}
-
-func (c *cannotRecord) outcome(r *pb.FetchRequest) *pb.FetchOutcome {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.outcomes) > 0 {
-		o := c.outcomes[0]
-		c.outcomes = c.outcomes[1:]
-		return o
-	}
-	o := page(r.GetUrl())
-	o.ResponseAttempt = 1
-	o.Records = []*pb.WarcRecord{{Type: responseType, RecordId: "urn:1", File: "f", OffsetBytes: 5, Attempt: 1, Hop: 1, RecordTime: timestamppb.New(recordedAt)}}
-	return o
-}
-
 // TestCannotRecord checks that a fetch that could not be recorded is no failure of its URL, delays
-// claims, and is logged once.
+// claims, and is logged once for all fetches in flight.
 func TestCannotRecord(t *testing.T) {
 	t.Parallel()
-	const url = "http://a.test/"
 	fault := func(class pb.ErrorClass, text string) *pb.FetchOutcome {
-		return &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, FinalUrl: url, Error: &pb.FetchError{ErrorClass: class, Reason: "store_full", Message: text, Retryable: true}}
+		return &pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Error: &pb.FetchError{ErrorClass: class, Reason: "store_full", Message: text, Retryable: true}}
 	}
 	full := fault(pb.ErrorClass_ERROR_CLASS_STORE_FAILURE, "the disk is full")
 	for _, row := range []struct {
@@ -161,17 +141,32 @@ func TestCannotRecord(t *testing.T) {
 		{"the archive is full for robots.txt", true, full, "store_full: the disk is full"},
 		{"the store is gone", false, fault(pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST, `request.record.store: is "crawl", which is not configured on this server`), "which is not configured"},
 		{"the store is for others", false, fault(pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST, `this caller may not use the store "crawl"`), "this caller may not"},
-		{"a service that is too old", false, page(url), "has fetched and not recorded it"},
+		{"a service that is too old", false, page(""), "has fetched and not recorded it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			c := &cannotRecord{outcomes: []*pb.FetchOutcome{row.outcome, row.outcome}}
-			s := &script{many: func(_ int, s manyStream) error { return answerAll(s, c.outcome) }}
-			var log bytes.Buffer
+			const hosts = 10
+			var failed atomic.Int32
+			s := &script{many: func(_ int, s manyStream) error {
+				return answerAll(s, func(r *pb.FetchRequest) *pb.FetchOutcome {
+					if failed.Add(1) <= hosts {
+						return row.outcome
+					}
+					o := page(r.GetUrl())
+					o.ResponseAttempt = 1
+					o.Records = []*pb.WarcRecord{{Type: responseType, RecordId: "urn:1", File: "f", OffsetBytes: 5, Attempt: 1, Hop: 1, RecordTime: timestamppb.New(recordedAt)}}
+					return o
+				})
+			}}
+			var urls []string
+			for n := range hosts {
+				urls = append(urls, fmt.Sprintf("http://h%d.test/", n))
+			}
 			db := openStore(t, filepath.Join(t.TempDir(), "frontier.db"), time.Millisecond)
-			if _, err := db.Put(t.Context(), []string{url}); err != nil {
+			if _, err := db.Put(t.Context(), urls); err != nil {
 				t.Fatal(err)
 			}
+			var log bytes.Buffer
 			var got []Record
 			w, err := New(db, []Service{s.start(t, "script")}, Config{RecordStore: "crawl", Policy: DefaultPolicy(), IgnoreRobots: !row.robots,
 				Logger: slog.New(slog.NewTextHandler(&log, nil)), Recorded: func(r Record) error { got = append(got, r); return nil }})
@@ -181,12 +176,18 @@ func TestCannotRecord(t *testing.T) {
 			if err := w.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if len(got) != 1 || got[0].Status != string(store.Fetched) || got[0].WARCRecordID != "urn:1" || got[0].WARCFile != "f" || got[0].WARCOffset != 5 {
-				t.Errorf("%+v, want one outcome, with its record", got)
+			if len(got) != hosts || w.Stats().Errors != hosts {
+				t.Errorf("%d outcomes, %+v; want %d after as many errors", len(got), w.Stats(), hosts)
 			}
-			e, err := db.Why(t.Context(), url)
-			if err != nil || e.URL.FailureCount != 0 || e.URL.CrashCount != 0 || w.Stats().Errors != 2 {
-				t.Errorf("%+v, %v, %+v; want no failure after two errors", e.URL, err, w.Stats())
+			for _, r := range got {
+				if r.Status != string(store.Fetched) || r.WARCRecordID != "urn:1" || r.WARCFile != "f" || r.WARCOffset != 5 {
+					t.Errorf("%+v, want it fetched, with its record", r)
+				}
+			}
+			for _, url := range urls {
+				if e, err := db.Why(t.Context(), url); err != nil || e.URL.FailureCount != 0 || e.URL.CrashCount != 0 {
+					t.Errorf("%+v, %v; want no failure", e.URL, err)
+				}
 			}
 			if text := log.String(); strings.Count(text, "cannot write WARC records") != 1 || !strings.Contains(text, row.log) {
 				t.Errorf("log %q, want one line with %q", text, row.log)

@@ -10,22 +10,21 @@ import (
 // backoff delays claims while bodies, or records, cannot be stored.
 type backoff struct {
 	mu    sync.Mutex
-	d     time.Duration // zero after a success
+	d     time.Duration
 	until time.Time
 }
 
-// failed delays claims by a second, and by twice as long each further time. It reports whether this
-// is the first failure since a success.
-func (b *backoff) failed() (first bool) {
+// failed delays claims by a second, and by twice as long each further time. It reports whether it
+// did: failures during a delay have the same cause.
+func (b *backoff) failed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if time.Now().Before(b.until) {
-		return false // failures during a delay have the same cause
+		return false
 	}
-	first = b.d == 0
 	b.d = min(max(2*b.d, time.Second), 30*time.Second)
 	b.until = time.Now().Add(b.d)
-	return first
+	return true
 }
 
 func (b *backoff) succeeded() {
@@ -40,8 +39,8 @@ func (b *backoff) wait() time.Duration {
 	return time.Until(b.until)
 }
 
-// cannotStore counts an error of a place of results, and delays claims. The log has the first error
-// of an outage, because every fetch in flight has the same one.
+// cannotStore counts an error of a place of results, and delays claims. The log has one error for
+// each delay, because every fetch in flight has the same one.
 func (w *Worker) cannotStore(ctx context.Context, b *backoff, doing string, err error) {
 	w.countError(doing)
 	if b.failed() {
