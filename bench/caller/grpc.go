@@ -93,8 +93,11 @@ func stream(o *Options, size int64) (*load, error) {
 	})
 }
 
-// StoreName is the name of the store that the kind grpc-store uses.
-const StoreName = "bench"
+// Names of stores. StoreName takes bodies, and ArchiveName takes records.
+const (
+	StoreName   = "bench"
+	ArchiveName = "records"
+)
 
 // store calls FetchUnary, and lets the service write the bodies to a store. Each loop replaces its
 // own object.
