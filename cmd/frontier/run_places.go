@@ -161,7 +161,7 @@ func directory(flag, place, scheme string) (string, error) {
 		case !strings.HasSuffix(got, "file"):
 			return "", cli.UsageError(flag, "a place with credentials must be in a file: give its name here, and the file with --stores-file")
 		case err != nil || got != scheme || u.Host != "" && u.Host != "localhost" || !strings.HasPrefix(u.Path, "/") || u.RawQuery != "" || u.User != nil:
-			return "", cli.UsageError(flag, fmt.Sprintf("is not usable as a URL: give %s:///DIR, or a directory", scheme))
+			return "", cannotWrite(flag, fmt.Errorf("the URL must be %s:///DIR, without a host and parameters", scheme))
 		}
 		return filepath.FromSlash(u.Path), nil
 	}
