@@ -187,8 +187,7 @@ func (r *rig) pprof(s *service) []string {
 // the working folder. Its log goes into a file.
 func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error) {
 	stores := filepath.Join(r.work, "stores.yaml")
-	if err := os.WriteFile(stores, fmt.Appendf(nil, "stores: {%[1]s: {url: \"file://%[3]s/bodies\"}, %[2]s: {url: \"warc+file://%[3]s/records\"}}\n",
-		caller.StoreName, caller.ArchiveName, filepath.ToSlash(r.work)), 0o600); err != nil {
+	if err := os.WriteFile(stores, caller.Stores(r.work), 0o600); err != nil {
 		return nil, err
 	}
 	args := append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",

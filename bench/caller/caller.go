@@ -130,7 +130,7 @@ const longest = 5 * time.Minute
 func (o *Options) request() *pb.FetchRequest {
 	r := &pb.FetchRequest{Url: o.Target}
 	if o.record {
-		r.Record = &pb.RecordPolicy{Store: ArchiveName}
+		r.Record = &pb.RecordPolicy{Store: archiveName}
 	}
 	if o.Hold {
 		r.RetryPolicy = &pb.RetryPolicy{BaseDelay: durationpb.New(longest), MaxDelay: durationpb.New(longest)}
