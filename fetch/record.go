@@ -183,25 +183,6 @@ func (a *attempt) endExchange(resp *http.Response) bool {
 	return a.keepRecords(records, err)
 }
 
-// keepRecords adds records to the outcome. It reports whether there was no error.
-func (a *attempt) keepRecords(records []Record, err error) bool {
-	if err != nil {
-		a.noteError(classify.StoreFailure, classify.NoPhase, err, nil)
-		_, reason := storeText(err)
-		a.fail(classify.StoreFailure, classify.NoPhase, reason)
-		return false
-	}
-	if !a.run.req.Memory.Grow(budget.Head, int64(len(records))*recordBytes) {
-		a.outOfMemory(classify.NoPhase)
-		return false
-	}
-	for i := range records {
-		records[i].Attempt, records[i].Hop = a.number, len(a.hops)
-	}
-	a.run.records = append(a.run.records, records...)
-	return true
-}
-
 // readRest reads what is left of a body, so that its record is whole. Errors do not change the
 // outcome.
 func (a *attempt) readRest(resp *http.Response) {
@@ -266,4 +247,23 @@ func (a *attempt) truncation() Truncation {
 		return Stopped
 	}
 	return Disconnected
+}
+
+// keepRecords adds records to the outcome. It reports whether there was no error.
+func (a *attempt) keepRecords(records []Record, err error) bool {
+	if err != nil {
+		a.noteError(classify.StoreFailure, classify.NoPhase, err, nil)
+		_, reason := storeText(err)
+		a.fail(classify.StoreFailure, classify.NoPhase, reason)
+		return false
+	}
+	if !a.run.req.Memory.Grow(budget.Head, int64(len(records))*recordBytes) {
+		a.outOfMemory(classify.NoPhase)
+		return false
+	}
+	for i := range records {
+		records[i].Attempt, records[i].Hop = a.number, len(a.hops)
+	}
+	a.run.records = append(a.run.records, records...)
+	return true
 }

@@ -34,7 +34,10 @@ package fetch
 //	                        output.send                     passes a BodyChunk to the Sink
 //	                      output.stored    store.go         or adds them to the Upload
 //	            attempt.readErrorBody    body.go            a body that is not delivered
-//	            Exchange.End             conns/exchange.go  gives the connection back
+//	            attempt.endExchange      record.go
+//	              attempt.readRest                        of a recorded response
+//	              Exchange.End           conns/exchange.go  gives the connection back
+//	              attempt.keepRecords    record.go          if the fetch is recorded
 //	          run.settle                 settle.go
 //	            attempt.observe
 //	            classify.Decide          classify/decide.go

@@ -1,89 +1,93 @@
 package archive
 
 import (
-	"bytes"
-	"path/filepath"
+	"errors"
 	"sync"
 
-	"fetchd/warc"
+	"fetchd/internal/budget"
 )
 
-// Capture takes the bytes of one exchange.
+// Capture takes the bytes of one exchange. [Capture.Sent] and [Capture.Received] may be called at the
+// same time, and after the capture has ended: they have no effect then.
 type Capture struct {
 	archive *Archive
+	memory  *budget.Lease
 
 	mu             sync.Mutex
 	ended          bool
-	sent, received []byte
+	err            error // of Sent or Received
+	sent, received spool
 }
 
-// Sent adds bytes of the request. It keeps a copy.
-func (c *Capture) Sent(p []byte) error {
+var errEnded = errors.New("the capture has ended")
+
+// Sent adds bytes of the request. It keeps a copy. The error is [budget.ErrRefused] or an [*Error];
+// Commit returns it, too.
+func (c *Capture) Sent(p []byte) error { return c.add(&c.sent, p) }
+
+// Received adds bytes of the response, as Sent does of the request.
+func (c *Capture) Received(p []byte) error { return c.add(&c.received, p) }
+
+func (c *Capture) add(s *spool, p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.ended {
-		c.sent = append(c.sent, p...)
+	if c.ended || c.err != nil {
+		return c.err
 	}
-	return nil
+	c.err = s.write(c, p)
+	return c.err
 }
 
-// Received adds bytes of the response. It keeps a copy.
-func (c *Capture) Received(p []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.ended {
-		c.received = append(c.received, p...)
-	}
-	return nil
-}
-
-// Discard ends the capture without records. It may be called again.
+// Discard ends the capture without records. It may be called again, and after Commit.
 func (c *Capture) Discard() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended, c.sent, c.received = true, nil, nil
+	if c.end() {
+		c.free()
+	}
 }
 
-// Commit writes the records of the exchange. They are in the file when it returns. It ends the
-// capture.
-func (c *Capture) Commit(e Exchange) ([]Record, error) {
-	defer c.Discard()
+// end reports whether the capture was not ended before.
+func (c *Capture) end() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := c.archive
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if c.ended || len(c.sent) == 0 {
+	first := !c.ended
+	c.ended = true
+	return first
+}
+
+func (c *Capture) free() {
+	c.sent.free(c)
+	c.received.free(c)
+}
+
+// Commit writes the records of the exchange, all or none. They are in the file when it returns. It
+// ends the capture. If no byte was sent, there are no records.
+//
+// The error is that of Sent or Received, or an [*Error].
+func (c *Capture) Commit(e Exchange) ([]Record, error) {
+	if !c.end() {
+		return nil, errEnded
+	}
+	defer c.free()
+	if c.err != nil { // add does not change it any more
+		return nil, c.err
+	}
+	if c.sent.size() == 0 {
 		return nil, nil
 	}
-	request := warc.Header{Type: warc.Request, ID: warc.NewID(), Date: e.Date, TargetURI: warc.EscapeURI(e.URL),
-		ContentType: warc.HTTPRequest, IPAddress: e.Address.WithZone("")}
-	response := request
-	response.Type, response.ID, response.ContentType, response.Truncated = warc.Response, warc.NewID(), warc.HTTPResponse, e.Truncated
-	request.ConcurrentTo, response.ConcurrentTo = []string{response.ID}, []string{request.ID}
-	if len(c.received) == 0 {
-		request.ConcurrentTo = nil
+	a := c.archive
+	if err := a.enter(); err != nil {
+		return nil, err
 	}
-	var records []Record
-	for _, r := range []struct {
-		header *warc.Header
-		block  []byte
-	}{{&request, c.sent}, {&response, c.received}} {
-		if len(r.block) == 0 {
-			break
-		}
-		d, err := warc.NewDigester(warc.SHA1, true)
-		if err != nil {
+	defer a.leave()
+	a.slots <- struct{}{}
+	defer func() { <-a.slots }()
+	w, _ := a.pool.Get().(*encoder)
+	if w == nil {
+		var err error
+		if w, err = newEncoder(a); err != nil {
 			return nil, err
 		}
-		_, _ = d.Write(r.block)
-		r.header.BlockDigest, r.header.PayloadDigest = d.Block(), d.Payload()
-		at, err := a.writer.WriteRecord(r.header, bytes.NewReader(r.block), int64(len(r.block)))
-		if err != nil {
-			return nil, &Error{archive: a.name, reason: ReasonError, op: "write file", err: err}
-		}
-		records = append(records, Record{Type: r.header.Type, ID: r.header.ID, File: filepath.Base(a.file.Name()), Offset: at.Offset,
-			Length: at.Length, Date: r.header.Date, PayloadDigest: r.header.PayloadDigest})
 	}
-	return records, nil
+	defer a.pool.Put(w)
+	return w.commit(c, &e)
 }

@@ -33,8 +33,8 @@ type entry struct {
 	callers []string
 }
 
-// fileOf is the file of stores.
-type fileOf struct {
+// File is the file of stores. It is exported for its JSON Schema in deploy/schema.
+type File struct {
 	Stores map[string]struct {
 		URL                 string   `yaml:"url"`
 		Prefix              string   `yaml:"prefix"`
@@ -67,7 +67,7 @@ func (s *Set) read(path string, before *Set) error {
 	if err != nil {
 		return err
 	}
-	var f fileOf
+	var f File
 	if err := secure.DecodeYAML(raw, &f, "YAML with stores, and in each the keys of docs/stores.md, each once"); err != nil {
 		return err
 	}
