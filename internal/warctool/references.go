@@ -122,7 +122,7 @@ func (r *reference) compare(rec *reference, kind, id string) string {
 		return ""
 	case r.URL != "" && r.URL != rec.URL:
 		return fmt.Sprintf("refers to %s with WARC-Refers-To-Target-URI %q, and that record has WARC-Target-URI %q", id, r.URL, rec.URL)
-	case !r.Date.IsZero() && !sameTime(r.Date, rec.Date):
+	case !sameTime(r.Date, rec.Date):
 		return fmt.Sprintf("refers to %s with WARC-Refers-To-Date %s, and that record has WARC-Date %s", id, r.Date.Format(time.RFC3339Nano), rec.Date.Format(time.RFC3339Nano))
 	case r.Digest != "" && rec.Digest != "" && !r.Digest.Equal(rec.Digest):
 		return fmt.Sprintf("refers to %s, which has the payload digest %q and not %q", id, rec.Digest, r.Digest)
@@ -131,6 +131,7 @@ func (r *reference) compare(rec *reference, kind, id string) string {
 }
 
 // sameTime reports whether two dates are equal, as far as both are given: WARC/1.0 has only seconds.
+// A date that is missing was reported.
 func sameTime(a, b time.Time) bool {
-	return a.Equal(b) || a.Equal(b.Truncate(time.Second)) || b.Equal(a.Truncate(time.Second))
+	return a.IsZero() || b.IsZero() || a.Equal(b) || a.Equal(b.Truncate(time.Second)) || b.Equal(a.Truncate(time.Second))
 }
