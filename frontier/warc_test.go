@@ -60,7 +60,7 @@ func (r *recordRig) record() {
 	r.read()
 }
 
-// read reads every record, and checks digests and references.
+// read reads every record, and checks its digests.
 func (r *recordRig) read() {
 	r.Helper()
 	files, err := filepath.Glob(filepath.Join(r.dir, "*.warc.gz"))
@@ -90,6 +90,12 @@ func (r *recordRig) read() {
 			}
 		}
 	}
+	r.references()
+}
+
+// references checks that each revisit refers to a response of an earlier crawl.
+func (r *recordRig) references() {
+	r.Helper()
 	for id, rec := range r.records {
 		if rec.Type != warc.Revisit {
 			continue
