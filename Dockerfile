@@ -1,11 +1,15 @@
-# The image contains only the service, as one static binary, and the public certificate
+# The images contain only one program, as a static binary, and the public certificate
 # authorities.
 #
 #   docker build -t fetchd --build-arg VERSION="$(git describe --tags --always)" .
 #   docker run --read-only --cap-drop ALL --memory 1g \
 #     -e FETCHD_ALLOW_PLAINTEXT=true -p 127.0.0.1:8080:8080 fetchd
 #
-# deploy/image builds it without a registry and checks its health.
+#   docker build -t frontier --target frontier --build-arg VERSION="$(git describe --tags --always)" .
+#   docker run --read-only --cap-drop ALL --memory 1g -v frontier:/data frontier add https://example.org/
+#   docker run --read-only --cap-drop ALL --memory 1g -v frontier:/data frontier
+#
+# deploy/image builds them without a registry and checks them.
 
 # The compiler runs on the builder's architecture and cross-compiles for the target's.
 FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS build
@@ -21,9 +25,26 @@ ARG VERSION=devel TARGETOS TARGETARCH
 # the egress guard requires. -trimpath removes the builder's folders; -s -w removes
 # debugging tables, but stack traces stay readable.
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags "-s -w -X fetchd/internal/version.version=$VERSION" -o /fetchd ./cmd/fetchd
+    go build -trimpath -ldflags "-s -w -X fetchd/internal/version.version=$VERSION" -o / ./cmd/fetchd ./cmd/frontier
+RUN mkdir /data
 
-FROM scratch
+FROM scratch AS frontier
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /frontier /frontier
+COPY LICENSE /LICENSE
+# A volume at /data starts as this folder. The database is there if it is a SQLite file, and so are
+# bodies on their way to a bucket.
+COPY --from=build --chown=65532:65532 /data /data
+USER 65532:65532
+WORKDIR /data
+# GOMEMLIMIT is not set here: if the worker contains the service, it derives the limit from the
+# container's.
+ENV FRONTIER_DB=/data/frontier.db TMPDIR=/data
+ENTRYPOINT ["/frontier"]
+CMD ["run", "--endless", "--quiet"]
+
+# The last image is the one that is built without --target.
+FROM scratch AS fetchd
 # The authorities that sign certificates of origins.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /fetchd /fetchd

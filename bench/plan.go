@@ -103,6 +103,7 @@ func held(name, service, kind, path string) subject {
 var (
 	relayUnary  = through("relay, FetchUnary", "relay", "grpc-unary")
 	fetchdUnary = through("fetchd, FetchUnary", "fetchd", "grpc-unary")
+	fetchdMany  = through("fetchd, FetchMany", "fetchd", "grpc-many")
 )
 
 // plan returns everything that is measured, in order.
@@ -120,11 +121,17 @@ func plan() []group {
 			{name: "unary-traced", what: "the same with traces of 0.1 % of the fetches",
 				of: through("fetchd with traces, FetchUnary", "traced", "grpc-unary"), base: relayUnary, figure: serviceCPU, goal: report.AtMost(1.35)},
 			{name: "many", what: "FetchMany of 1 KiB, 16 tasks a message, compared with one FetchUnary each on the bare relay",
-				of: through("fetchd, FetchMany", "fetchd", "grpc-many"), base: relayUnary, figure: serviceCPU, goal: report.AtMost(0.85)},
+				of: fetchdMany, base: relayUnary, figure: serviceCPU, goal: report.AtMost(0.85)},
 		}},
 		{name: "stream", title: "1 KiB, 64 open, streamed", rows: []row{
 			{name: "stream", what: "Fetch of 1 KiB with its default events, compared with the bare relay's four messages",
 				of: fetchdStream, base: relayStream, figure: serviceCPU, goal: report.AtMost(1.30)},
+		}},
+		{name: "record", title: "1 KiB, 64 open, recorded", rows: []row{
+			{name: "record", what: "FetchUnary of 1 KiB that is recorded in WARC files, compared with the same without records",
+				of: through("fetchd, FetchUnary, recorded", "fetchd", "grpc-unary-record"), base: fetchdUnary, figure: serviceCPU, goal: report.AtMost(1.15)},
+			{name: "record-many", what: "the same with FetchMany",
+				of: through("fetchd, FetchMany, recorded", "fetchd", "grpc-many-record"), base: fetchdMany, figure: serviceCPU},
 		}},
 		{name: "engine", title: "1 KiB, 64 open, in the caller's process", rows: []row{
 			{name: "engine", what: "the engine alone, in the caller's process, compared with go-retryablehttp",

@@ -183,11 +183,11 @@ func (r *rig) pprof(s *service) []string {
 	return []string{pprofSocket + "=" + s.socket}
 }
 
-// startFetchd starts fetchd with its defaults, plus access to the origin on loopback and a store in
+// startFetchd starts fetchd with its defaults, plus access to the origin on loopback and stores in
 // the working folder. Its log goes into a file.
 func (r *rig) startFetchd(ctx context.Context, more ...string) (*service, error) {
 	stores := filepath.Join(r.work, "stores.yaml")
-	if err := os.WriteFile(stores, fmt.Appendf(nil, "stores: {%s: {url: \"file://%s/bodies\"}}\n", caller.StoreName, filepath.ToSlash(r.work)), 0o600); err != nil {
+	if err := os.WriteFile(stores, caller.Stores(r.work), 0o600); err != nil {
 		return nil, err
 	}
 	args := append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",

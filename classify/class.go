@@ -43,7 +43,7 @@ const (
 	Shutdown                    // P5: this server is shutting down.
 	Internal                    // P6: this server has a bug or failed internally.
 	OutOfMemory                 // P7: the memory budget of this server is exhausted.
-	StoreFailure                // P8: the store of this server did not take the body.
+	StoreFailure                // P8: a store of this server did not take the body or the records.
 )
 
 // FailureType groups the classes by what a scheduler should do about a failure

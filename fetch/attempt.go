@@ -52,6 +52,8 @@ type attempt struct {
 	response *Response      // the same for callers
 	head     head           // the head that callers see, which may be that of an earlier attempt; see [attempt.shownHead]
 
+	recorded *recordedBody // of the current response; nil: the fetch is not recorded, or there is none
+
 	exchange *conns.Exchange // of the current hop; set under the run's lock
 	cause    error           // why the attempt was cancelled, or nil; guarded by the run's lock
 
@@ -61,14 +63,15 @@ type attempt struct {
 	reason   string
 	note     errorNote
 
-	credential   string    // sent with the last hop
-	noCredential bool      // the provider had none
-	refreshError string    // why the refresh of the credential failed; empty: it did not, or there was none
-	resuming     *progress // the body that this attempt resumes; nil: it starts at the first byte
-	body         BodySummary
-	inlineBody   []byte
-	stored       *StoredObject
-	errorBody    []byte
+	credential      string // sent with the last hop, in credentialField
+	credentialField string
+	noCredential    bool      // the provider had none
+	refreshError    string    // why the refresh of the credential failed; empty: it did not, or there was none
+	resuming        *progress // the body that this attempt resumes; nil: it starts at the first byte
+	body            BodySummary
+	inlineBody      []byte
+	stored          *StoredObject
+	errorBody       []byte
 	// committed reports whether this attempt has delivered body bytes. The body may still be
 	// resumed or restarted, unlike with [classify.Observation].BodyCommitted.
 	committed bool
@@ -106,12 +109,12 @@ func (a *attempt) follow() {
 			a.resp = resp
 			return
 		}
-		a.discard(resp)
+		recorded := a.discard(resp)
 		if a.run.req.Events == All {
 			a.emitRedirect(resp)
 		}
 		a.releaseHead()
-		if !a.chargeHop(next) {
+		if !recorded || !a.chargeHop(next) {
 			return
 		}
 		a.hop = next
@@ -131,13 +134,14 @@ func (a *attempt) send() *http.Response {
 	}
 	if err != nil {
 		a.failWith(x.Phase(), err)
-		x.End()
+		a.endExchange(nil)
 		return nil
 	}
 	hop.StatusCode = resp.StatusCode
+	a.watchBody(resp)
 	if !a.chargeHead(resp) || !a.keepCookies(resp) {
 		a.releaseHead()
-		x.End()
+		a.endExchange(resp)
 		return nil
 	}
 	if resp.StatusCode < 100 { // not a status, and 0 means no response in package classify
@@ -148,8 +152,9 @@ func (a *attempt) send() *http.Response {
 
 func (a *attempt) newExchange() *conns.Exchange {
 	req := a.run.req
-	x := a.run.client.pool.NewExchange(a.run.caller, &a.run.clock, conns.Settings{
-		ConnectTimeout: req.ConnectTimeout, HeaderTimeout: req.HeaderTimeout, Memory: req.Memory})
+	settings := conns.Settings{ConnectTimeout: req.ConnectTimeout, HeaderTimeout: req.HeaderTimeout, Memory: req.Memory}
+	a.beginRecording(&settings)
+	x := a.run.client.pool.NewExchange(a.run.caller, &a.run.clock, settings)
 	a.setExchange(x)
 	return x
 }
@@ -344,16 +349,17 @@ func sameRequest(a, b *hopRequest) bool {
 }
 
 // discard ends the exchange of a redirect response. It reads a short body first, because HTTP/1
-// can use the connection again only then, but it hardly waits for it.
-func (a *attempt) discard(resp *http.Response) {
+// can use the connection again only then, but it hardly waits for it. It reports whether the
+// exchange is recorded, if it is to be.
+func (a *attempt) discard(resp *http.Response) bool {
 	const drainBytes, drainTime = 2 << 10, 250 * time.Millisecond
-	if resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
+	if a.recorded == nil && resp.ContentLength > 0 && resp.ContentLength <= drainBytes {
 		began := time.Now()
 		a.exchange.Limit.ArmAt(began, drainTime, classify.NoClass)
 		_, _ = io.CopyN(io.Discard, resp.Body, resp.ContentLength+1)
 		a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
 	}
-	a.exchange.End()
+	return a.endExchange(resp)
 }
 
 func (a *attempt) emitRedirect(resp *http.Response) {

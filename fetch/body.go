@@ -41,8 +41,8 @@ func (a *attempt) consume() {
 		a.emitResponse(nil)
 		a.readErrorBody()
 	}
-	a.exchange.End()
 	a.hops[len(a.hops)-1].Exchange.Transfer = time.Since(began)
+	a.endExchange(a.resp)
 }
 
 // deliverNothing completes a resumed body of which no bytes were missing.
@@ -328,7 +328,11 @@ func (a *attempt) readErrorBody() {
 	if a.run.req.ErrorBodyBytes == 0 || a.resp.StatusCode < 200 {
 		return // the body of a 101 is the connection itself, which no context ends
 	}
-	a.exchange.Limit.Arm(min(orDefault(a.run.req.IdleTimeout, errorBodyTime), errorBodyTime), classify.BodyTimeout)
+	limit := errorBodyTime
+	if a.recorded != nil {
+		limit = recordedTime
+	}
+	a.exchange.Limit.Arm(min(orDefault(a.run.req.IdleTimeout, limit), limit), classify.BodyTimeout)
 	most := int64(a.run.req.ErrorBodyBytes)
 	if !a.run.req.Memory.Grow(budget.Body, most) {
 		return // the outcome is the same without it

@@ -25,7 +25,7 @@ type Credentials interface {
 // authorize adds the credential to a request to an origin that it covers. It asks for it at each
 // hop. The header of the hop does not get it, so no redirect forwards it (A1).
 func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
-	a.credential = ""
+	a.credential, a.credentialField = "", ""
 	c := a.run.req.Credentials
 	if c == nil || !c.Covers(req.URL) {
 		return nil
@@ -36,7 +36,7 @@ func (a *attempt) authorize(ctx context.Context, req *http.Request) error {
 		return err
 	}
 	setField(req, name, value)
-	a.credential = value
+	a.credential, a.credentialField = value, name
 	return nil
 }
 

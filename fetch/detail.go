@@ -67,6 +67,10 @@ func (a *attempt) noteError(class classify.Class, phase classify.Phase, err, cau
 	}
 	a.note.logText = printable(a.withoutSecrets(logged), maxLoggedBytes)
 	a.note.callerText = printable(a.callerText(phase, shown), MaxDetailBytes)
+	if class == classify.StoreFailure {
+		detail, _ := storeText(shown)
+		a.note.callerText, a.note.ofStore = printable(detail, MaxDetailBytes), true
+	}
 }
 
 // errorText returns the text of an error for the log. Go's text names the system's name server

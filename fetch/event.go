@@ -173,6 +173,8 @@ type Outcome struct {
 	// size is [Request].ErrorBodyBytes.
 	ErrorBody []byte
 	Body      BodySummary
+	// Records are those of all attempts, in order. They are empty if nothing is recorded.
+	Records []Record
 	// Total is the duration of the fetch.
 	Total time.Duration
 }

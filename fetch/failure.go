@@ -175,5 +175,5 @@ var messages = map[classify.Class]string{
 	classify.Shutdown:              "the server is shutting down",
 	classify.Internal:              "the server failed internally",
 	classify.OutOfMemory:           "this server has no memory left for the fetch, a later one may succeed",
-	classify.StoreFailure:          "the store did not take the body",
+	classify.StoreFailure:          "a store did not take the body or the records",
 }

@@ -77,9 +77,9 @@ func (attemptTransport) RoundTrip(placeholder *http.Request) (*http.Response, er
 
 // followsOnCaller reports whether an attempt waits for the response head on the goroutine that
 // called Fetch, even if many fetches are in flight. That needs little stack unless events are
-// encoded or a credential is read.
+// encoded, a credential is read or records are written.
 func (r *run) followsOnCaller() bool {
-	return r.req.LargeStack && !r.wantsAttemptEvents() && r.req.Credentials == nil
+	return r.req.LargeStack && !r.wantsAttemptEvents() && r.req.Credentials == nil && r.req.Recorder == nil
 }
 
 // runAttempt makes one attempt: the requests, the body and the decision.

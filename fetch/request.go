@@ -143,6 +143,9 @@ type Request struct {
 	// ResumePoint must then not be set, because an object is the whole body.
 	Destination Destination
 
+	// Recorder records every exchange. Nil means none.
+	Recorder Recorder
+
 	// Recovery controls what happens if the body is interrupted after part of it has
 	// been delivered. It is ignored with [Store], which behaves as with Restart: nothing
 	// is visible before the end.

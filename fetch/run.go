@@ -34,7 +34,10 @@ package fetch
 //	                        output.send                     passes a BodyChunk to the Sink
 //	                      output.stored    store.go         or adds them to the Upload
 //	            attempt.readErrorBody    body.go            a body that is not delivered
-//	            Exchange.End             conns/exchange.go  gives the connection back
+//	            attempt.endExchange      record.go
+//	              attempt.readRest                        of a recorded response
+//	              Exchange.End           conns/exchange.go  gives the connection back
+//	              attempt.keepRecords    record.go          if the fetch is recorded
 //	          run.settle                 settle.go
 //	            attempt.observe
 //	            classify.Decide          classify/decide.go
@@ -115,7 +118,9 @@ type run struct {
 	lastBody       BodySummary
 	lastInlineBody []byte
 	lastStored     *StoredObject
-	charges        charges // bytes charged for all of the above
+	records        []Record
+	recording      Recording // of the exchange in flight; nil: the fetch is not recorded
+	charges        charges   // bytes charged for all of the above
 
 	mu            sync.Mutex
 	cause         error           // why the fetch was cancelled; nil: it was not, or by the caller's context
@@ -145,7 +150,7 @@ func (c *Client) Fetch(ctx context.Context, req *Request, sink Sink) *Outcome {
 	r := c.newRun(ctx, req, sink)
 	r.onCaller = onCaller
 	defer r.close()
-	if r.cancelCause() == nil && r.storeReady() {
+	if r.cancelCause() == nil && r.storeReady() && r.recorderReady() {
 		r.loop(c.engine)
 	}
 	if r.onCaller {
@@ -187,6 +192,9 @@ func (r *run) close() {
 	r.dropUpload()
 	if r.inFlight != nil {
 		r.inFlight.End()
+	}
+	if r.recording != nil {
+		r.recording.Discard()
 	}
 	r.client.runs.remove(r)
 	if r.cancelWaitCtx != nil {

@@ -149,7 +149,7 @@ func (r *run) outcome() *Outcome {
 		Kind: r.decision.Kind, FinalURL: r.last.url,
 		Response: r.last.response, ResponseAttempt: r.last.attempt, ErrorBody: r.lastErrorBody,
 		Rule: r.decision.Rule, Attempts: r.attempts, Exchanges: r.exchanges,
-		Hops: r.lastHops, Body: r.lastBody, Total: time.Since(r.start),
+		Hops: r.lastHops, Body: r.lastBody, Records: r.records, Total: time.Since(r.start),
 	}
 	if out.FinalURL == "" {
 		out.FinalURL = urls.WithoutUserinfo(r.req.URL)

@@ -71,7 +71,11 @@ func (r *run) storeReady() bool {
 	if r.req.Delivery != Store {
 		return true
 	}
-	err := r.req.Destination.Ready()
+	return r.isReady(r.req.Destination.Ready())
+}
+
+// isReady reports whether err is nil. If it is not, the fetch has failed because of its store.
+func (r *run) isReady(err error) bool {
 	if err == nil {
 		return true
 	}
@@ -167,8 +171,7 @@ func (o *output) storeError(err error) error {
 		return fault.OutOfMemory
 	}
 	o.a.noteError(classify.StoreFailure, classify.PhaseTransfer, err, nil)
-	shown, reason := storeText(err)
-	o.a.note.callerText, o.a.note.ofStore = printable(shown, MaxDetailBytes), true
+	_, reason := storeText(err)
 	return fault.New(classify.StoreFailure, classify.NoPhase, reason)
 }
 

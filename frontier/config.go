@@ -77,6 +77,9 @@ type Config struct {
 	Endless bool
 	// Bodies stores bodies. If it is nil, only their digests are recorded.
 	Bodies Bodies
+	// RecordStore names a store of every service. If it is not empty, the services record all
+	// requests and responses there, in WARC files.
+	RecordStore string
 	// Recorded is called for each recorded outcome, one at a time, unless it is nil. An error stops
 	// the worker.
 	Recorded func(Record) error

@@ -49,6 +49,7 @@ func (m *totals) params(c store.Claim, outcome *pb.FetchOutcome) store.FetchedPa
 	p := store.FetchedParams{
 		Token: c.Token, HTTPStatus: int(outcome.GetResponse().GetStatusCode()), Attempts: m.attempts,
 		Duration: m.duration, Wait: m.wait, Bytes: outcome.GetBodySummary().GetSizeBytes(),
+		Archived: archivedOf(outcome), Earlier: earlierOf(outcome, c.Earlier),
 	}
 	for _, h := range outcome.GetResponse().GetHeaders() {
 		switch h.GetName() {

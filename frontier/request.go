@@ -16,9 +16,9 @@ import (
 
 // pageRequest returns everything that fetchd learns about a URL. It does not depend on hosts,
 // delays, leases or other URLs (S1). From the URL's own row it has the validators of the last
-// fetch.
-func (c *Config) pageRequest(url string, redirects int, validators store.Claim) *pb.FetchRequest {
-	r := c.request(url, redirects)
+// fetch, and the earlier record.
+func (c *Config) pageRequest(url string, redirects int, validators store.Claim, earlier store.Earlier) *pb.FetchRequest {
+	r := c.request(url, redirects, earlier)
 	r.BodyPolicy.MaxSizeBytes = proto.Int64(c.MaxBodyBytes)
 	if c.TruncateBodies {
 		r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
@@ -35,7 +35,9 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim) 
 	if !c.Policy.FollowRedirects || c.Policy.QueueRedirects {
 		r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)}
 	}
-	if c.Bodies == nil || validators.BodyDigest != "" { // a 304 has no body
+	bodyKept := c.Bodies == nil || validators.BodyDigest != ""
+	recorded := c.RecordStore == "" || r.GetRecord().GetEarlier() != nil
+	if bodyKept && recorded { // a 304 has no body
 		r.Precondition = precondition(validators)
 	}
 	return r
@@ -67,8 +69,8 @@ func isETag(s string) bool {
 
 // robotsRequest returns the request for a robots.txt. RFC 9309 requires five redirects and 500 KiB.
 // One byte more shows whether the last line is complete.
-func (c *Config) robotsRequest(url string, redirects int) *pb.FetchRequest {
-	r := c.request(url, redirects)
+func (c *Config) robotsRequest(url string, redirects int, earlier store.Earlier) *pb.FetchRequest {
+	r := c.request(url, redirects, earlier)
 	r.BodyPolicy.MaxSizeBytes = proto.Int64(robots.MaxBytes + 1)
 	r.BodyPolicy.OversizeAction = pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
 	r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)} // the worker follows each redirect when its host is open
@@ -77,7 +79,7 @@ func (c *Config) robotsRequest(url string, redirects int) *pb.FetchRequest {
 
 // request returns what both requests have in common. fetchd follows redirects within an origin
 // only, because just the worker knows whether another host is open.
-func (c *Config) request(url string, redirects int) *pb.FetchRequest {
+func (c *Config) request(url string, redirects int, earlier store.Earlier) *pb.FetchRequest {
 	r := &pb.FetchRequest{
 		Url:            url,
 		Headers:        []*pb.Header{{Name: "User-Agent", Value: c.UserAgent}},
@@ -85,6 +87,7 @@ func (c *Config) request(url string, redirects int) *pb.FetchRequest {
 		TimeoutPolicy:  &pb.TimeoutPolicy{TotalTimeout: durationpb.New(c.TotalTimeout)},
 		BodyPolicy:     &pb.BodyPolicy{ErrorBodyBytes: proto.Int32(0)},
 		EventLevel:     pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
+		Record:         c.recordPolicy(url, earlier),
 	}
 	if c.MaxAttempts > 0 {
 		r.RetryPolicy = &pb.RetryPolicy{MaxAttempts: proto.Int32(int32(c.MaxAttempts))} //nolint:gosec // 1 to 11

@@ -227,7 +227,7 @@ func TestRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, want := c.pageRequest("http://a.test/", 3, row.claim), c.robotsRequest("http://a.test/", 3)
+			got, want := c.pageRequest("http://a.test/", 3, row.claim, row.claim.Earlier), c.robotsRequest("http://a.test/", 3, row.claim.Earlier)
 			if want.GetBodyPolicy().GetMaxSizeBytes() != robots.MaxBytes+1 || want.GetBodyPolicy().GetOversizeAction() != pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE {
 				t.Errorf("robots.txt is asked for with %v, want it cut after %d bytes", want.GetBodyPolicy(), robots.MaxBytes+1)
 			}

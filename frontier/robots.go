@@ -115,8 +115,12 @@ func (v *visit) failed(class, text string, retryable bool, asked time.Duration) 
 
 // fetchRobots fetches and stores the robots.txt of an origin. The visit must hold its host.
 func (v *visit) fetchRobots(origin string) *ending {
+	earlier, e := v.earlierRobots(origin)
+	if e != nil {
+		return e
+	}
 	totals := v.totals
-	outcome, e := v.chain(origin+"/robots.txt", robotsChain)
+	outcome, e := v.chain(origin+"/robots.txt", robotsChain, earlier)
 	v.totals = totals // they count requests for the page only
 	if e != nil {
 		return e
@@ -129,7 +133,10 @@ func (v *visit) fetchRobots(origin string) *ending {
 	}
 	answer, last, asked := answerOf(outcome), hostOf(lastURL(outcome)), askedFor(outcome.GetError())
 	v.w.config.Metrics.robots.Inc()
-	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body}
+	r := store.Robots{Origin: origin, Status: answer.Status, ErrorClass: answer.ErrorClass, Body: answer.Body, Earlier: earlier}
+	if outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
+		r.Earlier = earlierOf(outcome, earlier)
+	}
 	r.Unreachable = robots.Judge(robots.Answer{Status: r.Status, ErrorClass: r.ErrorClass}, "").Deferred()
 	if err := v.wait(func() error { return v.w.saveAnswer(v.w.storing, r) }); err != nil {
 		v.w.reportError(v.ctx, "keep a robots.txt", err)
@@ -139,6 +146,23 @@ func (v *visit) fetchRobots(origin string) *ending {
 		v.w.block(last, asked)
 	}
 	return nil
+}
+
+// earlierRobots returns the record of the robots.txt before, which is zero if the crawl is not
+// recorded.
+func (v *visit) earlierRobots(origin string) (store.Earlier, *ending) {
+	if v.w.config.RecordStore == "" {
+		return store.Earlier{}, nil
+	}
+	found, err := v.w.store.RobotsHeads(v.ctx, []string{origin})
+	if err != nil {
+		if e := v.stopped(); e != nil {
+			return store.Earlier{}, e
+		}
+		v.w.reportError(v.ctx, "ask robots.txt", err)
+		return store.Earlier{}, v.back()
+	}
+	return found[origin].Earlier, nil
 }
 
 // robotsBlocked ends a visit whose robots.txt fetchd may not reach. It does not store an answer,

@@ -51,6 +51,16 @@ func told(tag string, o *pb.FetchOutcome) *pb.FetchManyResponse {
 
 // fetchedAll answers every task with a page.
 func fetchedAll(s manyStream, seen func(*pb.FetchRequest)) error {
+	return answerAll(s, func(r *pb.FetchRequest) *pb.FetchOutcome {
+		if seen != nil {
+			seen(r)
+		}
+		return page(r.GetUrl())
+	})
+}
+
+// answerAll answers every task with an outcome.
+func answerAll(s manyStream, outcome func(*pb.FetchRequest) *pb.FetchOutcome) error {
 	for {
 		m, err := s.Recv()
 		if err == io.EOF { //nolint:errorlint // as gRPC tells it
@@ -60,10 +70,7 @@ func fetchedAll(s manyStream, seen func(*pb.FetchRequest)) error {
 			return err
 		}
 		for _, task := range m.GetTasks() {
-			if seen != nil {
-				seen(task.GetRequest())
-			}
-			if err := s.Send(told(task.GetTag(), page(task.GetRequest().GetUrl()))); err != nil {
+			if err := s.Send(told(task.GetTag(), outcome(task.GetRequest()))); err != nil {
 				return err
 			}
 		}

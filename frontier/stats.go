@@ -27,6 +27,13 @@ type Record struct {
 	Bytes      int64     `json:"bytes"`
 	BodySHA256 string    `json:"body_sha256,omitempty"`
 
+	WARCFile          string `json:"warc_file,omitempty"` // of the last response, if the crawl is recorded
+	WARCOffset        int64  `json:"warc_offset,omitempty"`
+	WARCLength        int64  `json:"warc_length,omitempty"`
+	WARCRecordID      string `json:"warc_record_id,omitempty"`
+	WARCDate          string `json:"warc_date,omitempty"`
+	WARCPayloadDigest string `json:"warc_payload_digest,omitempty"`
+
 	ContentType string          `json:"content_type,omitempty"` // without parameters
 	Charset     string          `json:"charset,omitempty"`
 	Headers     json.RawMessage `json:"headers,omitempty"` // names of Config.KeepHeaders to lists of values
@@ -69,6 +76,8 @@ func (w *Worker) report(ctx context.Context, c store.Claim, f store.Fetch) {
 		ErrorClass: f.ErrorClass, LastError: f.LastError, Attempts: f.Attempts, RetryCount: max(0, f.Attempts-1),
 		DurationMS: f.Duration.Milliseconds(), WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodySHA256: f.BodyDigest,
 		ContentType: f.ContentType, Charset: f.Charset, Headers: json.RawMessage(f.Headers),
+		WARCFile: f.Archived.File, WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: f.Archived.RecordID,
+		WARCDate: f.Archived.Date, WARCPayloadDigest: f.Archived.PayloadDigest,
 	}
 	switch f.Status {
 	case store.Fetched:

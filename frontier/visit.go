@@ -48,7 +48,7 @@ func (v *visit) run() ending {
 	if e, stop := v.askOwn(); stop {
 		return e
 	}
-	outcome, e := v.chain(c.URL, pageChain)
+	outcome, e := v.chain(c.URL, pageChain, c.Earlier)
 	if e != nil {
 		return *e
 	}
@@ -101,8 +101,7 @@ func (v *visit) keep(digest string, last []byte) bool {
 
 // notKept reports that a body could not be stored.
 func (v *visit) notKept(err error) {
-	v.w.reportError(v.ctx, "keep a body", err)
-	v.w.backoff.failed()
+	v.w.cannotStore(v.ctx, &v.w.backoff, "keep a body", err)
 }
 
 // chainKind is the purpose of a chain of redirects.
@@ -114,8 +113,9 @@ const (
 )
 
 // chain fetches a URL and follows its redirects, with a separate fetch for each origin. It returns
-// the outcome of the last part, or the visit's ending.
-func (v *visit) chain(url string, kind chainKind) (*pb.FetchOutcome, *ending) {
+// the outcome of the last part, or the visit's ending. earlier is the record that the response may
+// refer to.
+func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.FetchOutcome, *ending) {
 	left := v.w.config.Policy.MaxRedirects
 	if kind == robotsChain {
 		left = robotsRedirects
@@ -123,7 +123,7 @@ func (v *visit) chain(url string, kind chainKind) (*pb.FetchOutcome, *ending) {
 	asked := map[string]bool{}
 	for {
 		asked[url] = true
-		outcome, e := v.part(url, left, kind)
+		outcome, e := v.part(url, left, kind, earlier)
 		if e != nil {
 			return nil, e
 		}
@@ -158,19 +158,19 @@ func (v *visit) follows() bool {
 func failedRedirect(outcome *pb.FetchOutcome, class pb.ErrorClass) *pb.FetchOutcome {
 	return &pb.FetchOutcome{
 		Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Response: outcome.GetResponse(), FinalUrl: outcome.GetFinalUrl(),
-		Hops: outcome.GetHops(), BodySummary: outcome.GetBodySummary(),
+		Hops: outcome.GetHops(), BodySummary: outcome.GetBodySummary(), Records: outcome.GetRecords(), ResponseAttempt: outcome.GetResponseAttempt(),
 		Error: &pb.FetchError{ErrorClass: class, Reason: className(class), Message: "the redirect limit was reached, or the redirects loop", FailureType: pb.FailureType_FAILURE_TYPE_PERMANENT},
 	}
 }
 
 // part runs one fetch of a chain.
-func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcome, *ending) {
+func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Earlier) (*pb.FetchOutcome, *ending) {
 	if e := v.checkLease(); e != nil {
 		return nil, e
 	}
-	task := client.Task{Request: v.w.config.robotsRequest(url, redirects), SendBefore: v.startBefore()}
+	task := client.Task{Request: v.w.config.robotsRequest(url, redirects, earlier), SendBefore: v.startBefore()}
 	if kind == pageChain {
-		task.Request, task.Body = v.w.config.pageRequest(url, redirects, v.validators(url)), v.newBody()
+		task.Request, task.Body = v.w.config.pageRequest(url, redirects, v.validators(url), earlier), v.newBody()
 	}
 	v.unused = false
 	v.mu.Lock()
@@ -198,6 +198,13 @@ func (v *visit) part(url string, redirects int, kind chainKind) (*pb.FetchOutcom
 	if _, failed := errors.AsType[*client.Error](err); err != nil && !failed { // the body could not be written
 		v.notKept(err)
 		return nil, &ending{how: giveBackDelayed}
+	}
+	if err := v.w.config.recordError(outcome); err != nil {
+		v.w.cannotStore(v.ctx, &v.w.recording, "write WARC records", err)
+		return nil, &ending{how: giveBackDelayed}
+	}
+	if len(outcome.GetRecords()) > 0 {
+		v.w.recording.succeeded()
 	}
 	return outcome, nil
 }

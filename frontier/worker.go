@@ -41,7 +41,8 @@ type Worker struct {
 	pool      *client.Pool
 	rulebook  *rulebook
 	recorder  *recorder
-	backoff   bodyBackoff
+	backoff   backoff // of bodies
+	recording backoff
 	slowStart slowStart
 	queues    queues
 	strays    strays
@@ -137,7 +138,7 @@ func (w *Worker) claimLoop(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		w.unpark()
-		if d := w.backoff.wait(); d > 0 {
+		if d := max(w.backoff.wait(), w.recording.wait()); d > 0 {
 			sleep(ctx, d)
 			continue
 		}
@@ -183,36 +184,6 @@ func (w *Worker) waitForCapacity(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// bodyBackoff delays claims while bodies cannot be stored.
-type bodyBackoff struct {
-	mu    sync.Mutex
-	d     time.Duration
-	until time.Time
-}
-
-// failed delays claims by a second, and by twice as long each further time.
-func (b *bodyBackoff) failed() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if time.Now().Before(b.until) {
-		return // failures during a delay have the same cause
-	}
-	b.d = min(max(2*b.d, time.Second), 30*time.Second)
-	b.until = time.Now().Add(b.d)
-}
-
-func (b *bodyBackoff) succeeded() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.d, b.until = 0, time.Time{}
-}
-
-func (b *bodyBackoff) wait() time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return time.Until(b.until)
 }
 
 func (w *Worker) open() int {
@@ -394,7 +365,11 @@ func (w *Worker) block(host string, d time.Duration) {
 
 // reportError counts and logs an error.
 func (w *Worker) reportError(ctx context.Context, doing string, err error) {
+	w.countError(doing)
+	w.config.Logger.ErrorContext(ctx, "cannot "+doing, slog.Any("error", err))
+}
+
+func (w *Worker) countError(doing string) {
 	w.stats.errors.Add(1)
 	w.config.Metrics.errors.WithLabelValues(doing).Inc()
-	w.config.Logger.ErrorContext(ctx, "cannot "+doing, slog.Any("error", err))
 }

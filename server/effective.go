@@ -23,16 +23,17 @@ type echo struct {
 	labels       map[string]string
 	authProvider string
 	store, key   string
+	record       *pb.RecordPolicy
 }
 
 func echoOf(in *pb.FetchRequest) *echo {
 	point := in.GetBodyPolicy().GetResumePoint()
 	if point == nil && in.GetPrecondition() == nil && in.GetIntegrity() == nil && in.GetContentPolicy() == nil &&
-		len(in.GetLabels()) == 0 && in.GetAuthProvider() == "" && in.GetBodyPolicy().GetStore() == "" {
+		len(in.GetLabels()) == 0 && in.GetAuthProvider() == "" && in.GetBodyPolicy().GetStore() == "" && in.GetRecord() == nil {
 		return nil
 	}
 	return &echo{point, in.GetPrecondition(), in.GetIntegrity(), in.GetContentPolicy(), in.GetLabels(), in.GetAuthProvider(),
-		in.GetBodyPolicy().GetStore(), in.GetBodyPolicy().GetKey()}
+		in.GetBodyPolicy().GetStore(), in.GetBodyPolicy().GetKey(), in.GetRecord()}
 }
 
 // effective returns the request as the server runs it, with every policy field set. Header values
@@ -47,7 +48,7 @@ func (p *prepared) effective() *pb.FetchRequest {
 		request: pb.FetchRequest{
 			Url: r.URL.String(), Method: r.Method, Headers: headerNames(r.Header),
 			Precondition: e.precondition, Integrity: e.integrity, Labels: e.labels,
-			ContentPolicy: e.content, AuthProvider: e.authProvider,
+			ContentPolicy: e.content, AuthProvider: e.authProvider, Record: e.record,
 			EventLevel: levels.wire(p.events), CookieMode: cookieModes.wire(r.Cookies)},
 		redirect: pb.RedirectPolicy{
 			Follow: &policy.Follow, MaxRedirects: &counts[0],

@@ -218,7 +218,7 @@ func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *pb.F
 			EncodedSizeBytes: o.Body.EncodedSize, LengthKnown: o.Body.LengthKnown},
 	}
 	m, total := &all.outcome, durations(all.total[:])
-	m.StoredObject = storedObject(o, r)
+	m.StoredObject, m.Records = storedObject(o, r), records(o.Records)
 	m.BodySummary, m.TotalDuration = &all.body, total.of(o.Total)
 	if last != nil && int(last.Attempt) == o.Attempts {
 		m.Hops = last.Hops

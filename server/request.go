@@ -56,6 +56,7 @@ func (l *Limits) convert(in *pb.FetchRequest, prefix string, mode deliveryMode, 
 	c.rest()
 	c.auth(known.providers)
 	c.store(known.stores)
+	c.record(known.stores)
 	if err := c.err(); err != nil {
 		return nil, nil, err
 	}

@@ -25,8 +25,10 @@ func (c *configured) mayUse(ctx context.Context, in *pb.FetchRequest) error {
 	if name := in.GetAuthProvider(); name != "" && !permits(ctx, c.providers[name].Callers) {
 		return status.Errorf(codes.PermissionDenied, "this caller may not use the auth provider %q", name)
 	}
-	if name := in.GetBodyPolicy().GetStore(); name != "" {
-		if _, callers := c.stores.Get(name); !permits(ctx, callers) {
+	_, ofBodies := c.stores.Get(in.GetBodyPolicy().GetStore())
+	_, ofRecords := c.stores.Archive(in.GetRecord().GetStore())
+	for name, callers := range map[string][]string{in.GetBodyPolicy().GetStore(): ofBodies, in.GetRecord().GetStore(): ofRecords} {
+		if !permits(ctx, callers) {
 			return status.Errorf(codes.PermissionDenied, "this caller may not use the store %q", name)
 		}
 	}
@@ -69,7 +71,11 @@ func (c *conversion) store(known *stores.Set) {
 	}
 	c.out.Recovery = fetch.Restart
 	s, _ := known.Get(p.GetStore())
+	records, _ := known.Archive(p.GetStore())
 	switch {
+	case records != nil:
+		c.add("body_policy.store", "is %.60q, which is a store for WARC files: give the name of a store for bodies", p.GetStore())
+		return
 	case p.GetStore() == "":
 		c.add("body_policy.store", "is empty: give the name of a store that the operator configured")
 		return

@@ -136,6 +136,15 @@ func NewDigester(a Algorithm, http bool) (*Digester, error) {
 	return d, nil
 }
 
+// Reset starts another block.
+func (d *Digester) Reset() {
+	d.block.Reset()
+	if d.payload != nil {
+		d.payload.Reset()
+	}
+	d.head, d.length = headEnd{}, 0
+}
+
 // Write adds p to the block. It never fails.
 func (d *Digester) Write(p []byte) (int, error) {
 	d.length += int64(len(p))

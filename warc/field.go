@@ -59,6 +59,9 @@ func (f Field) check() error {
 }
 
 func checkValue(v string) error {
+	if isPrintable(v) && !strings.HasPrefix(v, " ") && !strings.HasSuffix(v, " ") {
+		return nil // nearly all values
+	}
 	if !utf8.ValidString(v) {
 		return errors.New("the value is not UTF-8")
 	}
@@ -71,16 +74,33 @@ func checkValue(v string) error {
 	return nil
 }
 
+// isPrintable reports whether s has nothing but printable ASCII.
+func isPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 // endsLine reports whether c is a control character, or separates lines for some readers: Python's
 // splitlines, for example, also splits at U+0085 and U+2028.
 func endsLine(c rune) bool {
 	return c < ' ' || c >= 0x7f && c <= 0x9f || c == 0x2028 || c == 0x2029
 }
 
+var tokenBytes = func() (set [256]bool) {
+	for c := range set {
+		set[c] = c > ' ' && c < 0x7f && strings.IndexByte(`()<>@,;:\"/[]?={}`, byte(c)) < 0
+	}
+	return set
+}()
+
 // isToken reports whether s is a token of the standard's grammar.
 func isToken(s string) bool {
 	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte(`()<>@,;:\"/[]?={}`, c) >= 0 {
+		if !tokenBytes[s[i]] {
 			return false
 		}
 	}

@@ -106,13 +106,13 @@ func (h *Header) check() []error {
 	}
 	uri := func(name, v string) {
 		if v != "" {
-			add(name, checkURI(v))
+			add(name, CheckURI(v))
 		}
 	}
 	uri(nameID, h.ID)
 	uri(nameTargetURI, h.TargetURI)
 	for _, id := range h.ConcurrentTo {
-		add(nameConcurrentTo, checkURI(id))
+		add(nameConcurrentTo, CheckURI(id))
 	}
 	uri(nameRefersTo, h.RefersTo)
 	uri(nameRefersToTargetURI, h.RefersToTargetURI)

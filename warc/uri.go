@@ -2,6 +2,7 @@ package warc
 
 import (
 	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"strings"
 )
@@ -12,7 +13,12 @@ func NewID() string {
 	rand.Read(b[:]) // it never fails
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	text := []byte("urn:uuid:00000000-0000-0000-0000-000000000000")
+	at := len("urn:uuid:")
+	for _, part := range [][]byte{b[:4], b[4:6], b[6:8], b[8:10], b[10:]} {
+		at += hex.Encode(text[at:], part) + len("-")
+	}
+	return string(text)
 }
 
 // EscapeURI percent-encodes every byte of s that a URI cannot contain: spaces, control characters,
@@ -39,21 +45,30 @@ func EscapeURI(s string) string {
 	return b.String()
 }
 
+// uriBytes has the bytes of a URI, without "%".
+var uriBytes = func() (set [256]bool) {
+	for c := range set {
+		set[c] = c > ' ' && c < 0x7f && strings.IndexByte("%<>\"{}|\\^`", byte(c)) < 0
+	}
+	return set
+}()
+
 // uriByte reports whether RFC 3986 allows the byte at s[i] in a URI.
 func uriByte(s string, i int) bool {
 	c := s[i]
 	if c == '%' {
 		return i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2])
 	}
-	return c > ' ' && c < 0x7f && strings.IndexByte("<>\"{}|\\^`", c) < 0
+	return uriBytes[c]
 }
 
 func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
 }
 
-// checkURI returns an error if s is not an absolute URI.
-func checkURI(s string) error {
+// CheckURI returns an error if s is not an absolute URI, as identifiers of records and target URIs
+// must be.
+func CheckURI(s string) error {
 	scheme, _, ok := strings.Cut(s, ":")
 	if !ok || !isScheme(scheme) {
 		return fmt.Errorf("%.40q has no scheme", s)

@@ -22,32 +22,50 @@ type WriterOptions struct {
 
 // Writer writes records. It may not be used by two goroutines at once.
 type Writer struct {
-	file   *bufio.Writer
 	sent   counter
+	buffer *bufio.Writer // in front of sent; nil if the destination needs none
+	to     io.Writer     // buffer or sent
 	gz     *gzip.Writer // nil if the file is not compressed
 	head   []byte
-	buffer []byte // for copying a block to gz
+	copied []byte // for copying a block to gz
 	offset int64
 	err    error
 }
 
-// NewWriter returns a Writer to dst. It buffers 64 KiB within a record; when a call returns, the
-// record was written to dst.
+// NewWriter returns a Writer to dst. It buffers 64 KiB within a record, unless dst is an
+// [io.ByteWriter], such as a [bytes.Buffer]. When a call returns, the record was written to dst.
 func NewWriter(dst io.Writer, o WriterOptions) (*Writer, error) {
-	w := &Writer{sent: counter{to: dst, n: o.Offset}, offset: o.Offset}
-	w.file = bufio.NewWriterSize(&w.sent, 64<<10)
+	w := new(Writer)
+	w.Reset(dst, o.Offset)
 	if o.Plain {
 		return w, nil
 	}
 	if o.Level == 0 {
 		o.Level = gzip.DefaultCompression
 	}
-	gz, err := gzip.NewWriterLevel(w.file, o.Level)
+	gz, err := gzip.NewWriterLevel(w.to, o.Level)
 	if err != nil {
 		return nil, fmt.Errorf("warc: %w", err)
 	}
-	w.gz, w.buffer = gz, make([]byte, 32<<10)
+	w.gz, w.copied = gz, make([]byte, 32<<10)
 	return w, nil
+}
+
+// Reset makes w continue with another file, to which offset bytes have been written already. It
+// keeps its memory, which is about 1 MiB if the file is compressed, and forgets an error. Only
+// Offset is different from what the options of [NewWriter] have set.
+func (w *Writer) Reset(dst io.Writer, offset int64) {
+	w.sent = counter{to: dst, n: offset}
+	w.offset, w.err = offset, nil
+	w.to = &w.sent
+	if _, ok := dst.(io.ByteWriter); ok {
+		return
+	}
+	if w.buffer == nil {
+		w.buffer = bufio.NewWriterSize(&w.sent, 64<<10)
+	}
+	w.buffer.Reset(&w.sent)
+	w.to = w.buffer
 }
 
 // Offset returns the length of the file up to the end of the last whole record.
@@ -57,7 +75,7 @@ func (w *Writer) Offset() int64 { return w.offset }
 //
 // If h cannot be written, nothing is written. Any other error may leave part of the record in the
 // file: the Writer returns that error from then on. To continue, truncate the file to Offset and
-// use a new Writer.
+// reset the Writer.
 func (w *Writer) WriteRecord(h *Header, block io.Reader, length int64) (Place, error) {
 	if w.err != nil {
 		return Place{}, w.err
@@ -108,7 +126,11 @@ func (w *Writer) encode(h *Header, length int64) ([]byte, string, error) {
 		return nil, "", errors.New("the length of the block is negative")
 	}
 	for _, t := range []string{h.ContentType, h.IdentifiedPayloadType} {
-		if _, _, err := mime.ParseMediaType(t); t != "" && err != nil {
+		switch t {
+		case "", HTTPRequest, HTTPResponse, WarcFields:
+			continue
+		}
+		if _, _, err := mime.ParseMediaType(t); err != nil {
 			return nil, "", fmt.Errorf("%.80q is not a media type", t)
 		}
 	}
@@ -128,16 +150,16 @@ func (w *Writer) encode(h *Header, length int64) ([]byte, string, error) {
 }
 
 func (w *Writer) write(head []byte, block io.Reader, length int64) error {
-	var to io.Writer = w.file
+	to := w.to
 	if w.gz != nil {
-		w.gz.Reset(w.file)
+		w.gz.Reset(w.to)
 		to = w.gz
 	}
 	if _, err := to.Write(head); err != nil {
 		return err
 	}
 	if length > 0 {
-		n, err := io.CopyBuffer(to, io.LimitReader(block, length), w.buffer)
+		n, err := io.CopyBuffer(to, io.LimitReader(block, length), w.copied)
 		if err != nil {
 			return err
 		}
@@ -153,7 +175,10 @@ func (w *Writer) write(head []byte, block io.Reader, length int64) error {
 			return err
 		}
 	}
-	return w.file.Flush()
+	if w.to == w.buffer {
+		return w.buffer.Flush()
+	}
+	return nil
 }
 
 // recordEnd follows every block.

@@ -31,6 +31,8 @@ type Options struct {
 	Warmup  float64 `default:"1" help:"Seconds before the measurement."`
 	Seconds float64 `default:"5" help:"Measured time."`
 	Hold    bool    `help:"Measure nothing: start fetches that do not end, and hold them until SIGTERM."`
+
+	record bool // the service records the fetches
 }
 
 // Result is what a caller prints as one line of JSON.
@@ -99,7 +101,17 @@ var kinds = map[string]func(o *Options, size int64) (*load, error){
 	"grpc-stream":        stream,
 	"grpc-store":         store,
 	"grpc-many":          many(pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED),
+	"grpc-unary-record":  recorded(unary(pb.EventLevel_EVENT_LEVEL_UNSPECIFIED)),
+	"grpc-many-record":   recorded(many(pb.BodyDelivery_BODY_DELIVERY_UNSPECIFIED)),
 	"grpc-many-stream":   many(pb.BodyDelivery_BODY_DELIVERY_STREAM),
+}
+
+// recorded returns a load whose fetches the service records.
+func recorded(of func(*Options, int64) (*load, error)) func(*Options, int64) (*load, error) {
+	return func(o *Options, size int64) (*load, error) {
+		o.record = true
+		return of(o, size)
+	}
 }
 
 // Kinds returns the kinds of load.
@@ -117,6 +129,9 @@ const longest = 5 * time.Minute
 // request returns the request of every fetch.
 func (o *Options) request() *pb.FetchRequest {
 	r := &pb.FetchRequest{Url: o.Target}
+	if o.record {
+		r.Record = &pb.RecordPolicy{Store: archiveName}
+	}
 	if o.Hold {
 		r.RetryPolicy = &pb.RetryPolicy{BaseDelay: durationpb.New(longest), MaxDelay: durationpb.New(longest)}
 		r.TimeoutPolicy = &pb.TimeoutPolicy{TotalTimeout: durationpb.New(2 * longest), AttemptTimeout: durationpb.New(longest), HeaderTimeout: durationpb.New(longest)}

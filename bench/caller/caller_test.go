@@ -38,7 +38,7 @@ func start(t *testing.T) (*origin.Origin, string) {
 	}
 	folder := t.TempDir()
 	stores := filepath.Join(folder, "stores.yaml")
-	if err := os.WriteFile(stores, fmt.Appendf(nil, "stores: {%s: {url: \"file://%s/bodies\"}}\n", caller.StoreName, filepath.ToSlash(folder)), 0o600); err != nil {
+	if err := os.WriteFile(stores, caller.Stores(folder), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return o, fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, StoresFile: stores, Configure: func(c *server.Config) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -93,8 +94,17 @@ func stream(o *Options, size int64) (*load, error) {
 	})
 }
 
-// StoreName is the name of the store that the kind grpc-store uses.
-const StoreName = "bench"
+// The stores that loads use.
+const (
+	storeName   = "bodies"
+	archiveName = "records"
+)
+
+// Stores returns the file --stores-file of a service with the stores that loads use, in a folder.
+func Stores(folder string) []byte {
+	return fmt.Appendf(nil, "stores: {%[1]s: {url: \"file://%[3]s/bodies\"}, %[2]s: {url: \"warc+file://%[3]s/records\"}}\n",
+		storeName, archiveName, filepath.ToSlash(folder))
+}
 
 // store calls FetchUnary, and lets the service write the bodies to a store. Each loop replaces its
 // own object.
@@ -105,7 +115,7 @@ func store(o *Options, size int64) (*load, error) {
 	}
 	return repeat(o, func(i int) call {
 		req := &pb.FetchUnaryRequest{Request: o.request()}
-		req.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: StoreName, Key: fmt.Sprint(i)}
+		req.Request.BodyPolicy = &pb.BodyPolicy{Delivery: pb.BodyDelivery_BODY_DELIVERY_STORE, Store: storeName, Key: fmt.Sprint(i)}
 		return func(ctx context.Context, r *recorder) error {
 			resp, err := clients[i%len(clients)].FetchUnary(ctx, req)
 			if err != nil {

@@ -75,6 +75,13 @@ type fetchRow struct {
 	ContentType string  `json:"content_type"`
 	Charset     string  `json:"charset"`
 	Headers     headers `json:"headers"`
+
+	WARCFile          string `json:"warc_file"`
+	WARCOffset        int64  `json:"warc_offset"`
+	WARCLength        int64  `json:"warc_length"`
+	WARCRecordID      string `json:"warc_record_id"`
+	WARCDate          string `json:"warc_date"`
+	WARCPayloadDigest string `json:"warc_payload_digest"`
 }
 
 // headers are the kept headers of a fetch as JSON: an object, or an empty cell if there are none.
@@ -89,6 +96,8 @@ func fetchRowOf(f store.FetchRow) fetchRow {
 		LastError: f.LastError, Attempts: f.Attempts, RetryCount: f.RetryCount, DurationMS: f.Duration.Milliseconds(),
 		WaitMS: f.Wait.Milliseconds(), Bytes: f.Bytes, BodyDigest: f.BodyDigest, EndedAt: timestamp(f.EndedAt),
 		ContentType: f.ContentType, Charset: f.Charset, Headers: headers(f.Headers),
+		WARCFile: f.Archived.File, WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: f.Archived.RecordID,
+		WARCDate: f.Archived.Date, WARCPayloadDigest: f.Archived.PayloadDigest,
 	}
 }
 

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"fetchd/frontier"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
 	"fetchd/internal/heap"
+	"fetchd/internal/stores"
 )
 
 // runCmd is "frontier run".
@@ -38,6 +40,7 @@ type runCmd struct {
 	Retries   int           `name:"max-url-retries" default:"3" group:"Failures:" help:"How many more times a URL is tried after temporary failures: after one minute, then two, four and so on."`
 	On        []string      `placeholder:"CLASS=ACTION" group:"Failures:" help:"What to do about an error class: retry, skip, abort-host or abort-crawl. Repeatable."`
 	Bodies    string        `placeholder:"PLACE" group:"Results:" help:"Store bodies under their SHA-256 in a directory, or in the store of --stores-file with this name."`
+	WARC      string        `name:"warc" placeholder:"PLACE" group:"Results:" help:"Record the crawl, with its robots.txt files, in WARC files in a directory, or in the store of --stores-file with this name. With --server, in the store of that fetchd with this name."`
 	Stores    string        `name:"stores-file" placeholder:"FILE" group:"Results:" help:"YAML file with stores and their credentials, as for fetchd. See docs/stores.md."`
 	Keep      []string      `name:"keep-header" placeholder:"NAME" sep:"none" group:"Results:" help:"Record this response header with each outcome. Repeatable."`
 	Outcomes  string        `placeholder:"FILE" group:"Results:" help:"Append each outcome to FILE as a line of JSON; - is standard output."`
@@ -49,6 +52,7 @@ type runCmd struct {
 	DrainTime time.Duration `default:"30s" group:"Work:" help:"How long fetches may continue after SIGTERM or SIGINT."`
 	LogLevel  slog.Level    `default:"warn" group:"Work:" help:"debug, info, warn or error. The log goes to standard error."`
 
+	records *stores.Set // where the fetchd inside records; nil if it does not
 	console *console
 	draws   bool // shows progress on one line of the terminal
 }
@@ -88,11 +92,16 @@ func (c *runCmd) workOn(ctx context.Context, a *app, s store.Store, config front
 	if err != nil {
 		return err
 	}
-	services, stop, err := c.services.connect(config.Logger, c.Open, c.Timeout)
+	services, stop, err := c.services.connect(config.Logger, c.Open, c.Timeout, c.records)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	if len(c.Server) > 0 && c.WARC != "" {
+		if err := checkRecords(ctx, services, c.WARC); err != nil {
+			return err
+		}
+	}
 	url, stopMetrics, err := c.serveMetrics(&config)
 	if err != nil {
 		return err
@@ -109,12 +118,12 @@ func (c *runCmd) workOn(ctx context.Context, a *app, s store.Store, config front
 	return p.watched(ctx, w)
 }
 
-// openResults opens the destinations of outcomes and bodies. The caller calls closeAll, even after
+// openResults opens the destinations of outcomes, bodies and records. The caller calls closeAll, even after
 // an error.
 func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Config) (closeAll func(), err error) {
 	var opened []func()
 	closeAll = func() {
-		for _, stop := range opened {
+		for _, stop := range slices.Backward(opened) {
 			stop()
 		}
 	}
@@ -126,13 +135,26 @@ func (c *runCmd) openResults(ctx context.Context, a *app, config *frontier.Confi
 		opened = append(opened, func() { _ = lines.Close() }) // every line was written completely before
 		config.Recorded = lines.write
 	}
+	set, stop, err := c.readStores()
+	if err != nil {
+		return closeAll, err
+	}
+	opened = append(opened, stop)
 	if c.Bodies != "" {
-		b, stop, err := c.openBodies(ctx)
+		b, stop, err := c.openBodies(ctx, set)
 		if err != nil {
 			return closeAll, err
 		}
 		opened = append(opened, stop)
 		config.Bodies = b
+	}
+	if c.WARC != "" {
+		name, stop, err := c.openRecords(ctx, set, config.Logger)
+		if err != nil {
+			return closeAll, err
+		}
+		opened = append(opened, stop)
+		config.RecordStore = name
 	}
 	return closeAll, nil
 }

@@ -2,14 +2,9 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"mime"
 	"net"
-	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,9 +12,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"fetchd/frontier"
-	"fetchd/frontier/bodies"
 	"fetchd/internal/cli"
-	"fetchd/internal/stores"
 )
 
 const (
@@ -30,11 +23,6 @@ const (
 	maxMediaTypes = 64
 	// leaseReserve is how much longer than a fetch a worker needs a lease.
 	leaseReserve = 10 * time.Second
-	// probeTime limits the check whether bodies can be stored.
-	probeTime = 30 * time.Second
-	closeTime = 10 * time.Second
-	// otherPlace is what to do if they cannot.
-	otherPlace = "give a directory or a store that you can write to"
 )
 
 // demoFlags are the flags that --demo accepts.
@@ -131,8 +119,14 @@ func (c *runCmd) checkResults(a *app) error {
 		return cli.UsageError("--bodies", "is empty: give a directory, or a store of --stores-file, or remove it")
 	case c.Stores == "" && slices.Contains(a.given, "stores-file"):
 		return cli.UsageError("--stores-file", "is empty: give a file, or remove it")
-	case c.Stores != "" && c.Bodies == "":
-		return cli.UsageError("--stores-file", "is used by --bodies only: name a store with --bodies, or remove it")
+	case c.WARC == "" && slices.Contains(a.given, "warc"):
+		return cli.UsageError("--warc", "is empty: give a directory, or a store of --stores-file, or remove it")
+	case len(c.Server) > 0 && strings.ContainsAny(c.WARC, `/\`):
+		return cli.UsageError("--warc", fmt.Sprintf("%.80q is a directory, but the fetchd of --server makes the records: give the name of a store that is configured there, or remove --server", c.WARC))
+	case c.Stores != "" && c.Bodies == "" && len(c.Server) > 0:
+		return cli.UsageError("--stores-file", "is used by --bodies only, because --warc names a store of the fetchd of --server: name a store with --bodies, or remove it")
+	case c.Stores != "" && c.Bodies == "" && c.WARC == "":
+		return cli.UsageError("--stores-file", "is used by --bodies and --warc only: name a store with one of them, or remove it")
 	case c.Outcomes == "" && slices.Contains(a.given, "outcomes"):
 		return cli.UsageError("--outcomes", "is empty: give a file, or - for standard output, or remove it")
 	}
@@ -162,77 +156,6 @@ func (c services) check(a *app) error {
 		}
 	}
 	return nil
-}
-
-// openBodies opens the place for bodies. It stores the empty body there, so that an error is
-// reported before anything is fetched. The caller calls stop.
-func (c *runCmd) openBodies(ctx context.Context) (_ *bodies.Store, stop func(), err error) {
-	place, stop, err := c.place()
-	if err != nil {
-		return nil, nil, err
-	}
-	if most := place.MaxObjectBytes(); most < c.MaxBody {
-		stop()
-		return nil, nil, cli.UsageError("--max-body-bytes", fmt.Sprintf("%d is more than the store accepts: give at most its limit, %d", c.MaxBody, most))
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	b := bodies.New(place)
-	body := b.New(ctx)
-	defer body.Drop()
-	empty := sha256.Sum256(nil)
-	if err := body.Commit(hex.EncodeToString(empty[:]), nil); err != nil {
-		stop()
-		return nil, nil, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
-	}
-	return b, stop, nil
-}
-
-// place opens the place of --bodies. stop waits until nothing is left of bodies that were dropped.
-func (c *runCmd) place() (_ *stores.Store, stop func(), err error) {
-	closing := func(closePlace func(context.Context) error) func() {
-		return func() {
-			ctx, cancel := context.WithTimeout(context.Background(), closeTime)
-			defer cancel()
-			_ = closePlace(ctx) // every body was stored completely before
-		}
-	}
-	if c.Stores == "" {
-		at, err := directory(c.Bodies)
-		if err != nil {
-			return nil, nil, err
-		}
-		s, err := stores.Open("bodies", stores.Config{URL: at})
-		if err != nil {
-			return nil, nil, cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
-		}
-		return s, closing(s.Close), nil
-	}
-	set, err := stores.ReadFile(c.Stores, new(stores.Set))
-	if err != nil {
-		return nil, nil, cli.UsageError("--stores-file", fmt.Sprint(err))
-	}
-	s, _ := set.Get(c.Bodies) // callers are those of a fetchd
-	if s == nil {
-		closing(set.Close)()
-		return nil, nil, cli.UsageError("--bodies", fmt.Sprintf("%.80q is not a store of %s: name one of that file, or remove --stores-file to give a directory", c.Bodies, c.Stores))
-	}
-	return s, closing(set.Close), nil
-}
-
-// directory returns the URL of a path, or a URL file:///DIR as it is.
-func directory(place string) (string, error) {
-	if scheme, _, ok := strings.Cut(place, "://"); ok {
-		if scheme != "file" {
-			return "", cli.UsageError("--bodies", "a place with credentials must be in a file: give its name here, and the file with --stores-file")
-		}
-		return place, nil
-	}
-	dir, err := filepath.Abs(place)
-	if err != nil {
-		return "", cli.OutputError(fmt.Errorf("--bodies: %w: %s", err, otherPlace))
-	}
-	return (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(dir), "/")}).String(), nil
 }
 
 func valueOr(n *int, otherwise int) int {

@@ -55,7 +55,12 @@ func TestRefused(t *testing.T) {
 		{"no name of a header", []string{"--keep-header", "a b"}, `--keep-header: "a b" is not the name of a header`},
 		{"too many headers", slices.Repeat([]string{"--keep-header", "A"}, 33), "--keep-header: has 33 names: give at most 32"},
 		{"no file of stores", []string{"--bodies", "a", "--stores-file", ""}, "--stores-file: is empty: give a file, or remove it"},
-		{"stores for no bodies", []string{"--stores-file", "file"}, "--stores-file: is used by --bodies only"},
+		{"stores for no bodies", []string{"--stores-file", "file"}, "--stores-file: is used by --bodies and --warc only"},
+		{"no place for records", []string{"--warc", ""}, "--warc: is empty: give a directory, or a store of --stores-file, or remove it"},
+		{"records of another service in a directory", []string{"--warc", "./warc", "--server", "a:1"},
+			`--warc: "./warc" is a directory, but the fetchd of --server makes the records: give the name of a store that is configured there, or remove --server`},
+		{"records of another service in a store of our own", []string{"--warc", "crawl", "--stores-file", "file", "--server", "a:1"}, "--stores-file: is used by --bodies only, because"},
+		{"the demo with records", []string{"--demo", "--warc", "warc"}, "--warc: not possible with --demo"},
 		{"no file for outcomes", []string{"--outcomes="}, "--outcomes: is empty: give a file, or - for standard output, or remove it"},
 		{"a rule without an action", []string{"--on", "forbidden"}, `--on: "forbidden" is not a rule: use CLASS=ACTION, such as forbidden=abort-host`},
 		{"a misspelt class", []string{"--on", "forbiddenn=skip"}, `--on: unknown error class "forbiddenn"; did you mean forbidden?`},
@@ -143,6 +148,8 @@ func TestAccepted(t *testing.T) {
 		{"--server", "a:1", "--tls", "--token-file", "token"},
 		{"--on", "forbidden=abort-host", "--on", "dns_not_found=retry"},
 		{"--no-follow-redirects", "--max-redirects", "1"},
+		{"--warc", "warc"},
+		{"--warc", "crawl", "--server", "a:1"},
 	} {
 		got := runWith(t.Context(), strings.NewReader(""), nil, append([]string{"run", "--db", filepath.Join(t.TempDir(), "no.db")}, args...)...)
 		if got.code != cli.ExitDatabase || !strings.HasPrefix(got.err, "frontier: no database at ") {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fetchd/frontier"
 )
 
 // TestPlace checks where the values of --bodies and --stores-file lead.
@@ -33,7 +35,7 @@ func TestPlace(t *testing.T) {
 		{"a bucket without a file", "s3://bucket?region=r", "", most, "", "--bodies: a place with credentials must be in a file"},
 		{"another scheme", "mem://", "", most, "", "--bodies: a place with credentials must be in a file"},
 		{"a directory of the file", "local", "stores.yaml", most, "local/p", ""},
-		{"no store of the file", "pages", "stores.yaml", most, "", `--bodies: "pages" is not a store of stores.yaml: name one`},
+		{"no store of the file", "pages", "stores.yaml", most, "", `--bodies: "pages" is not a store for bodies of stores.yaml: name one`},
 		{"no file", "archive", "no.yaml", most, "", "--stores-file: no.yaml: "},
 		{"a file that is not usable", "a", "bad.yaml", most, "", "--stores-file: bad.yaml: line 1: not usable"},
 		{"a store with a limit", "small", "small.yaml", 1000, "small", ""},
@@ -41,17 +43,18 @@ func TestPlace(t *testing.T) {
 		{"a store with a lower limit", "small", "small.yaml", 1001, "", "--max-body-bytes: 1001 is more than the store accepts: give at most its limit, 1000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, stop, err := (&runCmd{Bodies: tt.bodies, Stores: tt.stores, MaxBody: tt.most}).openBodies(t.Context())
+			var config frontier.Config
+			stop, err := (&runCmd{Bodies: tt.bodies, Stores: tt.stores, MaxBody: tt.most}).openResults(t.Context(), nil, &config)
+			defer stop()
 			if tt.fault != "" {
 				if text := fmt.Sprint(err); err == nil || !strings.HasPrefix(text, tt.fault) || strings.Contains(text, "hunter2") {
-					t.Errorf("openBodies = %v; want an error with %q", err, tt.fault)
+					t.Errorf("openResults = %v; want an error with %q", err, tt.fault)
 				}
 				return
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			stop()
 			const empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 			if _, err := os.Stat(filepath.Join(tt.there, bodyName(empty))); err != nil {
 				t.Errorf("the empty body is not there: %v", err)

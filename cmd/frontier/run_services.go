@@ -16,6 +16,7 @@ import (
 	"fetchd/internal/cli"
 	"fetchd/internal/dial"
 	"fetchd/internal/heap"
+	"fetchd/internal/stores"
 	"fetchd/server"
 	"fetchd/server/embed"
 )
@@ -28,9 +29,10 @@ type services struct {
 	AllowPort []uint16       `name:"egress-allow-port" placeholder:"PORT" group:"Service:" help:"Ports that it may reach in addition to 80 and 443. Repeatable."`
 }
 
-// connect connects to the services of the flags, or starts one for open fetches of at most longest.
+// connect connects to the services of the flags, or starts one for open fetches of at most longest,
+// which records into records.
 // The caller calls stop.
-func (c services) connect(logger *slog.Logger, open int, longest time.Duration) (_ []frontier.Service, stop func(), err error) {
+func (c services) connect(logger *slog.Logger, open int, longest time.Duration, records *stores.Set) (_ []frontier.Service, stop func(), err error) {
 	if len(c.Server) == 0 {
 		return startInside(server.Config{
 			Fetch: fetch.Config{
@@ -39,6 +41,7 @@ func (c services) connect(logger *slog.Logger, open int, longest time.Duration) 
 			},
 			Limits:       server.Limits{MaxFetches: 2 * open, MaxTotalTimeout: longest},
 			MemoryBudget: heap.Limit().Budget(),
+			Stores:       records,
 			Logger:       slog.New(warnings{logger.Handler()}),
 		})
 	}

@@ -191,7 +191,7 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 	}{
 		{"bodies to a file", []string{"--bodies", file}, "--bodies: store bodies: "},
 		{"bodies under a file", []string{"--bodies", filepath.Join(file, "pages")}, "give a directory or a store that you can write to"},
-		{"bodies to a URL with parameters", []string{"--bodies", "file://" + dir + "?secret=1"}, "--bodies: store bodies: the URL must be"},
+		{"bodies to a URL with parameters", []string{"--bodies", "file://" + dir + "?secret=1"}, "--bodies: the URL must be file:///DIR"},
 		{"bodies to a bucket that is not there", []string{"--bodies", "bucket", "--stores-file", stores}, "--bodies: store bucket: "},
 		{"outcomes to a folder", []string{"--outcomes", dir}, "write: open " + dir + ": is a directory"},
 		{"outcomes to a folder that is not there", []string{"--outcomes", filepath.Join(dir, "no", "file")}, "no such file or directory"},

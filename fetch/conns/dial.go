@@ -49,6 +49,7 @@ type dialling struct {
 	key     key
 	address string
 	alone   bool
+	config  *tls.Config
 
 	socket  *socket
 	reader  *headReader
@@ -71,10 +72,13 @@ func (d *dialling) Value(k any) any {
 // dial makes a connection for an exchange and reserves a slot on it. It returns another one
 // if that has become free meanwhile, over HTTP/2, and reports that it is reused.
 func (p *Pool) dial(x *Exchange, t *Target, k key, alone bool) (c *conn, reused bool, err error) {
-	d := &dialling{Exchange: x, target: t, key: k, address: address(t.URL), alone: alone}
+	d := &dialling{Exchange: x, target: t, key: k, address: address(t.URL), alone: alone, config: p.tls}
 	transport, ctx := p.shared, context.Context(d)
-	if alone {
-		transport = p.alone
+	switch {
+	case alone:
+		transport, d.config = p.alone, p.alone.TLSClientConfig
+	case k.tapped:
+		transport, d.config = p.tapped, p.tapped.TLSClientConfig
 	}
 	if p.proxy != nil { // then the transport does the TLS handshake with the origin
 		ctx = httptrace.WithClientTrace(d, &httptrace.ClientTrace{
@@ -136,11 +140,7 @@ func (p *Pool) dialTLS(ctx context.Context, network, address string) (net.Conn, 
 	if err := p.connect(d, network, address); err != nil {
 		return nil, err
 	}
-	config := p.tls
-	if d.alone {
-		config = p.alone.TLSClientConfig
-	}
-	config = config.Clone()
+	config := d.config.Clone()
 	config.ServerName, _, _ = net.SplitHostPort(address)
 	if p.toProxy(address) {
 		return secureProxy(d, config)

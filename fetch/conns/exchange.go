@@ -32,6 +32,17 @@ type Settings struct {
 	// Memory is charged for a new connection and for a head that is being read. Nil means
 	// no limit.
 	Memory *budget.Lease
+	// Tap takes the bytes of the exchange. The exchange then uses HTTP/1.1, and only connections
+	// that serve exchanges with a tap. Nil means none.
+	Tap Tap
+}
+
+// Tap takes what an exchange sends and receives, above TLS and before any byte of it is used. Its
+// methods are called on goroutines of net/http, both at once, and possibly when [Exchange.End] has
+// returned. They must not keep p. An error ends the exchange.
+type Tap interface {
+	Sent(p []byte) error
+	Received(p []byte) error
 }
 
 // Target is where a request goes, and which connections it may use.
@@ -117,7 +128,7 @@ func (x *Exchange) Connect(t Target) error {
 	if err := context.Cause(x); err != nil {
 		return err
 	}
-	k, alone := x.pool.keyOf(&t)
+	k, alone := x.pool.keyOf(&t, x.settings.Tap != nil)
 	var err error
 	if !alone {
 		x.conn = x.pool.take(k, t.Recent)
@@ -137,8 +148,8 @@ func (x *Exchange) Connect(t Target) error {
 
 // keyOf returns the key of the connections for a target, and whether none of them may be
 // used.
-func (p *Pool) keyOf(t *Target) (k key, alone bool) {
-	k = key{scheme: t.URL.Scheme, host: t.URL.Host, origin: p.originOf(t.URL)}
+func (p *Pool) keyOf(t *Target, tapped bool) (k key, alone bool) {
+	k = key{scheme: t.URL.Scheme, host: t.URL.Host, origin: p.originOf(t.URL), tapped: tapped}
 	if k.scheme == "http" && p.plainProxied() {
 		k.host = ""
 	}
@@ -226,6 +237,9 @@ func (x *Exchange) begin(c *conn) {
 		c.reader.turns.begin()
 		x.head.memory, x.head.end = x.settings.Memory, x.cancel
 		c.reader.head.Store(&x.head)
+		if x.settings.Tap != nil {
+			c.reader.tapped.Store(x)
+		}
 	}
 	x.Limit.ArmAt(x.started, x.settings.HeaderTimeout, classify.WriteTimeout)
 }
@@ -274,6 +288,9 @@ func (x *Exchange) End() {
 			c.permit()
 		}
 		c.current.Store(nil)
+		if x.settings.Tap != nil && c.reader != nil {
+			c.reader.tapped.Store(nil)
+		}
 		if closing := x.pool.release(c, x.started); closing && c.http2 {
 			x.chargeClosed(c)
 		}

@@ -65,6 +65,8 @@ type headReader struct {
 	net.Conn
 	head  atomic.Pointer[partialHead] // of the exchange that uses the connection, or nil
 	turns turns
+
+	tapped atomic.Pointer[Exchange] // the exchange that uses the connection, if it has a tap; otherwise nil
 }
 
 // Read implements net.Conn.
@@ -74,6 +76,12 @@ func (r *headReader) Read(p []byte) (int, error) {
 		return n, err
 	}
 	r.turns.read()
+	if x := r.tapped.Load(); x != nil {
+		if err := x.settings.Tap.Received(p[:n]); err != nil {
+			x.cancel(err)
+			return 0, err
+		}
+	}
 	if head := r.head.Load(); head != nil {
 		complete, fault := head.read(p[:n])
 		if complete {
@@ -90,6 +98,12 @@ func (r *headReader) Read(p []byte) (int, error) {
 // Write implements net.Conn.
 func (r *headReader) Write(p []byte) (int, error) {
 	r.turns.write()
+	if x := r.tapped.Load(); x != nil { // before the write, because the exchange may be over when Write returns
+		if err := x.settings.Tap.Sent(p); err != nil {
+			x.cancel(err)
+			return 0, err
+		}
+	}
 	return r.Conn.Write(p)
 }
 

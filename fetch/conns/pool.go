@@ -63,9 +63,9 @@ type Pool struct {
 	override func(ctx context.Context, network, address string) (net.Conn, error)
 	tls      *tls.Config
 	origins  atomic.Pointer[map[string]*OriginTLS]
-	// The transports only make connections. Those of alone use HTTP/1.1, and tell the origin
-	// to close them after one request.
-	shared, alone *http.Transport
+	// The transports only make connections. Those of alone and tapped use HTTP/1.1, and those of
+	// alone tell the origin to close them after one request.
+	shared, alone, tapped *http.Transport
 
 	open, dialled, reused, stale atomic.Int64
 
@@ -81,6 +81,7 @@ type key struct {
 	scheme string
 	host   string     // with the port, as in the URL; empty for http through an HTTP proxy
 	origin *OriginTLS // nil: the origin has no settings
+	tapped bool       // for exchanges with a Tap
 }
 
 // host lists the connections of one key, except those of HTTP/1 that are in use.
@@ -106,6 +107,7 @@ func New(cfg Config) *Pool {
 	p.shared.ForceAttemptHTTP2 = true
 	p.alone = p.transport(withoutHTTP2(p.tls))
 	p.alone.DisableKeepAlives = true
+	p.tapped = p.transport(p.alone.TLSClientConfig)
 	return p
 }
 

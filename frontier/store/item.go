@@ -34,7 +34,19 @@ type item struct {
 	ContentType  string `json:"content_type"`
 	Charset      string `json:"charset"`
 	Headers      string `json:"headers"`
-	Whole        bool   `json:"whole"` // a 2xx, which replaces the stored validators and digest
+	Whole        bool   `json:"whole"` // a 2xx, which replaces the stored validators, digest and earlier record
+
+	WARCFile          string `json:"warc_file"`
+	WARCOffset        int64  `json:"warc_offset"`
+	WARCLength        int64  `json:"warc_length"`
+	WARCRecordID      string `json:"warc_record_id"`
+	WARCDate          string `json:"warc_date"`
+	WARCPayloadDigest string `json:"warc_payload_digest"`
+
+	EarlierRecordID      string `json:"earlier_record_id"`
+	EarlierURL           string `json:"earlier_url"`
+	EarlierDate          string `json:"earlier_date"`
+	EarlierPayloadDigest string `json:"earlier_payload_digest"`
 }
 
 // items checks fetches. It returns the valid ones, and an error for every fetch. That of a valid
@@ -74,8 +86,12 @@ func (f Fetch) item(place int) (item, error) {
 		DurationMS: millis(f.Duration), WaitMS: millis(f.Wait), Bytes: f.Bytes,
 		ETag: clean(f.ETag), LastModified: clean(f.LastModified), BodyDigest: clean(f.BodyDigest),
 		ContentType: clean(f.ContentType), Charset: clean(f.Charset), Headers: clean(f.Headers),
-		Whole: f.Status == Fetched && f.HTTPStatus/100 == 2,
+		Whole:    f.Status == Fetched && f.HTTPStatus/100 == 2,
+		WARCFile: clean(f.Archived.File), WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: clean(f.Archived.RecordID),
+		WARCDate: clean(f.Archived.Date), WARCPayloadDigest: clean(f.Archived.PayloadDigest),
 	}
+	e := f.Earlier.clean()
+	it.EarlierRecordID, it.EarlierURL, it.EarlierDate, it.EarlierPayloadDigest = e.RecordID, e.URL, e.Date, e.PayloadDigest
 	if f.FinalURL == "" || f.Status != Fetched {
 		return it, nil
 	}
@@ -127,6 +143,10 @@ func normaliseAll(urls []string) ([]normalised, []BadURL) {
 // and an origin can send both.
 func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+func (e Earlier) clean() Earlier {
+	return Earlier{clean(e.RecordID), clean(e.URL), clean(e.Date), clean(e.PayloadDigest)}
 }
 
 func (p ClaimParams) withDefaults() ClaimParams {

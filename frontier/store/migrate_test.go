@@ -2,6 +2,7 @@ package store
 
 import (
 	"database/sql"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"testing"
@@ -9,71 +10,89 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// TestOlderSchema checks that a database of version 3 keeps its fetches, without what version 4 has
-// added, and takes those of a worker that started before it was migrated.
+// TestOlderSchema checks that a database of any earlier version keeps its fetches, without what later
+// versions have added, and that a worker that started before it was migrated can continue.
 func TestOlderSchema(t *testing.T) {
-	for _, row := range []struct {
-		name, driver string
-		dialect      goose.Dialect
-		dsn          func(t *testing.T) (open, raw string)
-	}{
-		{"sqlite", "sqlite", goose.DialectSQLite3, func(t *testing.T) (string, string) {
+	const newest = 5
+	for version := int64(1); version < newest; version++ {
+		t.Run(fmt.Sprintf("sqlite %d", version), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "frontier.db")
-			return path, "file:" + path
-		}},
-		{"postgres", "pgx", goose.DialectPostgres, func(t *testing.T) (string, string) {
-			dsn := newPostgres(t)
-			return dsn, dsn
-		}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			dsn, raw := row.dsn(t)
-			db, err := sql.Open(row.driver, raw)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer db.Close()
-			files, err := fs.Sub(migrations, "migrations/"+row.name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := goose.NewProvider(row.dialect, db, files, goose.WithDisableGlobalRegistry(true))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := p.UpTo(t.Context(), 3); err != nil {
-				t.Fatal(err)
-			}
-			const insert = `INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
-				retry_count, duration_ms, wait_ms, bytes, body_digest, ended_at) VALUES (1, 1, 'http://a.test/', '', 'fetched', 200, '', '', 1, 0, 5, 0, 7, 'd', 9)`
-			for _, query := range []string{`INSERT INTO hosts (host) VALUES ('a.test')`,
-				`INSERT INTO urls (host_id, url, url_hash) VALUES (1, 'http://a.test/', '1')`, insert} {
-				if _, err := db.ExecContext(t.Context(), query); err != nil {
-					t.Fatalf("%s: %v", query, err)
-				}
-			}
-			f := open(t, dsn)
-			if _, err := db.ExecContext(t.Context(), insert); err != nil {
-				t.Errorf("an older program cannot record: %v", err)
-			}
-			if row.name == "postgres" {
-				f.exec(`UPDATE urls SET status = 'fetching', token = 3`)
-				f.exec(`UPDATE hosts SET in_flight = 1`)
-				old := `[{"id":1,"token":3,"status":"fetched","final_url":"","last_error":"","error_class":"","retry_in_ms":0,"http_status":200,"attempts":1,` +
-					`"retry_count":0,"duration_ms":5,"wait_ms":0,"bytes":7,"etag":"","last_modified":"","body_digest":"d","whole":true}]`
-				if _, err := db.ExecContext(t.Context(), `SELECT frontier_record($1, 0)`, old); err != nil {
-					t.Errorf("an older worker cannot record: %v", err)
-				}
-			}
-			rows := 0
-			for got, err := range f.Fetches(t.Context()) {
-				if rows++; err != nil || got.BodyDigest != "d" || got.Content != (Content{}) {
-					t.Errorf("%+v, %v; want the old row without content", got, err)
-				}
-			}
-			if want := map[string]int{"sqlite": 2, "postgres": 3}[row.name]; rows != want {
-				t.Errorf("%d rows, want %d", rows, want)
-			}
+			migrateFrom(t, version, goose.DialectSQLite3, "sqlite", path, "file:"+path)
 		})
+		t.Run(fmt.Sprintf("postgres %d", version), func(t *testing.T) {
+			dsn := newPostgres(t)
+			migrateFrom(t, version, goose.DialectPostgres, "postgres", dsn, dsn)
+		})
+	}
+}
+
+// migrateFrom opens a database of an earlier version. raw is its address for the driver.
+func migrateFrom(t *testing.T, version int64, dialect goose.Dialect, kind, dsn, raw string) {
+	t.Helper()
+	db, err := sql.Open(map[string]string{"sqlite": "sqlite", "postgres": "pgx"}[kind], raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	files, err := fs.Sub(migrations, "migrations/"+kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := goose.NewProvider(dialect, db, files, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), version); err != nil {
+		t.Fatal(err)
+	}
+	const insert = `INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
+		retry_count, duration_ms, wait_ms, bytes, body_digest, ended_at) VALUES (1, 1, 'http://a.test/', '', 'fetched', 200, '', '', 1, 0, 5, 0, 7, 'd', 9)`
+	for _, query := range []string{`INSERT INTO hosts (host, due_at) VALUES ('a.test', 0)`,
+		`INSERT INTO urls (host_id, url, url_hash) VALUES (1, 'http://a.test/', '1')`, insert} {
+		if _, err := db.ExecContext(t.Context(), query); err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+	}
+	f := open(t, dsn)
+	if _, err := db.ExecContext(t.Context(), insert); err != nil {
+		t.Errorf("an older program cannot record: %v", err)
+	}
+	want := 2
+	if kind == "postgres" {
+		olderWorker(t, f, db)
+		want++
+	}
+	rows := 0
+	for got, err := range f.Fetches(t.Context()) {
+		if rows++; err != nil || got.BodyDigest != "d" || got.Content != (Content{}) || got.Archived != (Archived{}) {
+			t.Errorf("%+v, %v; want the old row without content and record", got, err)
+		}
+	}
+	if rows != want {
+		t.Errorf("%d rows, want %d", rows, want)
+	}
+	f.exec(`UPDATE urls SET status = 'pending', ready_at = 0`)
+	f.openHosts()
+	if c := f.claim(1)[0]; c.Earlier != (Earlier{}) {
+		t.Errorf("the claim has the earlier record %+v, want none", c.Earlier)
+	}
+}
+
+// olderWorker claims and records a URL as earlier programs do. What it fetches is not recorded in a
+// WARC file, so the next fetch must not refer to a record of the content before.
+func olderWorker(t *testing.T, f *fixture, db *sql.DB) {
+	t.Helper()
+	f.exec(`UPDATE urls SET earlier_record_id = 'urn:x'`)
+	var id, token, failures, crashes int64
+	var texts [5]string
+	err := db.QueryRowContext(t.Context(), `SELECT * FROM frontier_claim(1, 60000, 'old')`).
+		Scan(&id, &token, &texts[0], &texts[1], &failures, &crashes, &texts[2], &texts[3], &texts[4])
+	if err != nil {
+		t.Fatalf("an older worker cannot claim: %v", err)
+	}
+	fetch := fmt.Sprintf(`[{"id":%d,"token":%d,"status":"fetched","final_url":"","last_error":"","error_class":"","retry_in_ms":0,"http_status":200,"attempts":1,`+
+		`"retry_count":0,"duration_ms":5,"wait_ms":0,"bytes":7,"etag":"","last_modified":"","body_digest":"d","whole":true}]`, id, token)
+	if _, err := db.ExecContext(t.Context(), `SELECT frontier_record($1, 0)`, fetch); err != nil {
+		t.Fatalf("an older worker cannot record: %v", err)
 	}
 }

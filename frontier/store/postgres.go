@@ -121,9 +121,10 @@ func toJSON(list any) (string, error) {
 // Claim implements [Store].
 func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	params = params.withDefaults()
-	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_claim($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
+	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_claim_earlier($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
 	claims, err := collect(rows, err, func(scan func(...any) error) (c Claim, err error) {
-		err = scan(&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest)
+		err = scan(&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
+			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest)
 		return c, err
 	})
 	if err != nil {

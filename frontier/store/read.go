@@ -54,6 +54,7 @@ type FetchRow struct {
 	BodyDigest string
 	EndedAt    time.Time
 	Content
+	Archived Archived
 }
 
 // Counts are the numbers of URLs in each status, and of hosts.
@@ -117,11 +118,13 @@ func (c *core) URLs(ctx context.Context) iter.Seq2[URL, error] {
 // Fetches implements [Store].
 func (c *core) Fetches(ctx context.Context) iter.Seq2[FetchRow, error] {
 	query := c.translate(`SELECT id, url, final_url, status, http_status, error_class, last_error, attempts, retry_count,
-		duration_ms, wait_ms, bytes, body_digest, ended_at, content_type, charset, headers FROM fetches WHERE id > ? ORDER BY id LIMIT ?`)
+		duration_ms, wait_ms, bytes, body_digest, ended_at, content_type, charset, headers,
+		warc_file, warc_offset, warc_length, warc_record_id, warc_date, warc_payload_digest FROM fetches WHERE id > ? ORDER BY id LIMIT ?`)
 	return pages(ctx, c.db, query, func(scan func(...any) error) (f FetchRow, err error) {
 		var duration, wait, ended int64
 		err = scan(&f.ID, &f.URL, &f.FinalURL, &f.Status, &f.HTTPStatus, &f.ErrorClass, &f.LastError, &f.Attempts,
-			&f.RetryCount, &duration, &wait, &f.Bytes, &f.BodyDigest, &ended, &f.ContentType, &f.Charset, &f.Headers)
+			&f.RetryCount, &duration, &wait, &f.Bytes, &f.BodyDigest, &ended, &f.ContentType, &f.Charset, &f.Headers,
+			&f.Archived.File, &f.Archived.Offset, &f.Archived.Length, &f.Archived.RecordID, &f.Archived.Date, &f.Archived.PayloadDigest)
 		f.Duration, f.Wait = time.Duration(duration)*time.Millisecond, time.Duration(wait)*time.Millisecond
 		f.EndedAt = clock(ended)
 		return f, err

@@ -181,9 +181,10 @@ func TestRowOfAFetch(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
 		c := f.claim(1)[0]
+		archived := Archived{File: "fetchd-1.warc.gz", Offset: 1 << 40, Length: 7, RecordID: "urn:1", Date: "2026-01-01T00:00:00.123456789Z", PayloadDigest: "sha1:A"}
 		content := Content{ContentType: "text/html", Charset: "utf-8", Headers: `{"Server":["a\\u0000","b"]}`}
 		f.mustRecord(Fetch{ID: c.ID, Status: Fetched, FinalURL: "http://a.test/z", FetchedParams: FetchedParams{
-			Token: c.Token, HTTPStatus: 203, Attempts: 3, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d", Content: content,
+			Token: c.Token, HTTPStatus: 203, Attempts: 3, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d", Content: content, Archived: archived,
 		}})
 		for got, err := range f.Fetches(t.Context()) {
 			if err != nil {
@@ -191,7 +192,7 @@ func TestRowOfAFetch(t *testing.T) {
 			}
 			got.ID, got.EndedAt = 0, time.Time{}
 			want := FetchRow{URL: "http://a.test/", FinalURL: "http://a.test/z", Status: Fetched, HTTPStatus: 203, Attempts: 3,
-				RetryCount: 2, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d", Content: content}
+				RetryCount: 2, Duration: 2 * time.Second, Wait: time.Second, Bytes: 9, BodyDigest: "d", Content: content, Archived: archived}
 			if got != want {
 				t.Errorf("fetch = %+v, want %+v", got, want)
 			}
@@ -420,8 +421,12 @@ func TestRefetch(t *testing.T) {
 
 // A success replaces the stored validators; any other outcome keeps them.
 func TestValidators(t *testing.T) {
-	type told struct{ etag, modified, digest string }
-	old, fresh, none := told{`"old"`, "Mon", "d1"}, told{`"new"`, "Tue", "d2"}, told{}
+	type told struct {
+		etag, modified, digest string
+		earlier                Earlier
+	}
+	old := told{`"old"`, "Mon", "d1", Earlier{"urn:1", "http://a.test/", "2026-01-01T00:00:00.1Z", "sha1:A"}}
+	fresh, none := told{`"new"`, "Tue", "d2", Earlier{"urn:2", "http://a.test/2", "2026-01-02T00:00:00Z", "sha1:B"}}, told{}
 	rows := []struct {
 		name   string
 		status Status
@@ -434,7 +439,7 @@ func TestValidators(t *testing.T) {
 		{"200 with an ETag alone", Fetched, 200, told{etag: `"new"`}, told{etag: `"new"`}},
 		{"299 with none", Fetched, 299, none, none},
 		{"304 with none", Fetched, 304, none, old},
-		{"304 with an ETag", Fetched, 304, told{etag: `"new"`}, told{`"new"`, "Mon", "d1"}},
+		{"304 with an ETag", Fetched, 304, told{etag: `"new"`}, told{`"new"`, "Mon", "d1", old.earlier}},
 		{"a redirect that was not followed", Fetched, 301, none, old},
 		{"no status", Fetched, 0, none, old},
 		{"500", Failed, 500, none, old},
@@ -445,13 +450,15 @@ func TestValidators(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/")
 		for _, row := range rows {
-			f.exec(`UPDATE urls SET status = 'pending', ready_at = 0, etag = ?, last_modified = ?, body_digest = ?`, old.etag, old.modified, old.digest)
+			f.exec(`UPDATE urls SET status = 'pending', ready_at = 0, etag = ?, last_modified = ?, body_digest = ?,
+				earlier_record_id = ?, earlier_url = ?, earlier_date = ?, earlier_payload_digest = ?`, old.etag, old.modified, old.digest,
+				old.earlier.RecordID, old.earlier.URL, old.earlier.Date, old.earlier.PayloadDigest)
 			f.openHosts()
 			c := f.claim(1)[0]
-			if got := (told{c.ETag, c.LastModified, c.BodyDigest}); got != old {
+			if got := (told{c.ETag, c.LastModified, c.BodyDigest, c.Earlier}); got != old {
 				t.Errorf("%s: claim tells %+v, want %+v", row.name, got, old)
 			}
-			params := FetchedParams{Token: c.Token, HTTPStatus: row.http, ETag: row.tells.etag, LastModified: row.tells.modified, BodyDigest: row.tells.digest}
+			params := FetchedParams{Token: c.Token, HTTPStatus: row.http, ETag: row.tells.etag, LastModified: row.tells.modified, BodyDigest: row.tells.digest, Earlier: row.tells.earlier}
 			each, err := f.RecordFetch(t.Context(), []Fetch{{ID: c.ID, FetchedParams: params, Status: row.status}})
 			if err != nil || each[0] != nil {
 				t.Fatalf("%s: RecordFetch = %v, %v", row.name, each, err)
@@ -459,7 +466,7 @@ func TestValidators(t *testing.T) {
 			f.exec(`UPDATE urls SET status = 'pending', ready_at = 0`)
 			f.openHosts()
 			c = f.claim(1)[0]
-			if got := (told{c.ETag, c.LastModified, c.BodyDigest}); got != row.want {
+			if got := (told{c.ETag, c.LastModified, c.BodyDigest, c.Earlier}); got != row.want {
 				t.Errorf("%s: the next claim tells %+v, want %+v", row.name, got, row.want)
 			}
 			f.exec(`UPDATE hosts SET in_flight = 0`)

@@ -17,6 +17,7 @@ type Robots struct {
 	ErrorClass  string // empty on success
 	Unreachable bool   // the fetch brought neither a file nor a refusal: a 5xx, or no response
 	Body        []byte // at most 512 KiB
+	Earlier     Earlier
 
 	// Store.Robots sets the fields below. SaveRobots ignores them.
 
@@ -49,11 +50,15 @@ func (c *core) SaveRobots(ctx context.Context, r Robots) error {
 			r.Origin, r.Status, clean(r.ErrorClass))
 		return err
 	}
-	_, err := c.update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, has_body, body_status, body)
-		VALUES (?, {now}, ?, ?, TRUE, ?, ?)
+	e := r.Earlier.clean()
+	_, err := c.update(ctx, doing, `INSERT INTO robots (origin, saved_at, status, error_class, has_body, body_status, body,
+			earlier_record_id, earlier_url, earlier_date, earlier_payload_digest)
+		VALUES (?, {now}, ?, ?, TRUE, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (origin) DO UPDATE SET saved_at = excluded.saved_at, status = excluded.status, error_class = excluded.error_class,
-			unreachable_since = 0, has_body = TRUE, body_status = excluded.body_status, body = excluded.body`,
-		r.Origin, r.Status, clean(r.ErrorClass), r.Status, r.Body)
+			unreachable_since = 0, has_body = TRUE, body_status = excluded.body_status, body = excluded.body,
+			earlier_record_id = excluded.earlier_record_id, earlier_url = excluded.earlier_url, earlier_date = excluded.earlier_date,
+			earlier_payload_digest = excluded.earlier_payload_digest`,
+		r.Origin, r.Status, clean(r.ErrorClass), r.Status, r.Body, e.RecordID, e.URL, e.Date, e.PayloadDigest)
 	return err
 }
 
@@ -78,11 +83,13 @@ func (c *core) robots(ctx context.Context, origins []string, body string) (map[s
 		return nil, fmt.Errorf("read robots.txt: %w", err)
 	}
 	rows, err := c.db.QueryContext(ctx, c.translate(`SELECT origin, status, error_class, unreachable_since <> 0, `+body+`, length(body), has_body, body_status,
-			{now} - saved_at, saved_at = 0, CASE WHEN unreachable_since = 0 THEN 0 ELSE {now} - unreachable_since END
+			{now} - saved_at, saved_at = 0, CASE WHEN unreachable_since = 0 THEN 0 ELSE {now} - unreachable_since END,
+			earlier_record_id, earlier_url, earlier_date, earlier_payload_digest
 		FROM robots WHERE origin {among}`), list)
 	all, err := collect(rows, err, func(scan func(...any) error) (r Robots, err error) {
 		var age, unreachable int64
-		err = scan(&r.Origin, &r.Status, &r.ErrorClass, &r.Unreachable, &r.Body, &r.BodySize, &r.HasBody, &r.BodyStatus, &age, &r.Forgotten, &unreachable)
+		err = scan(&r.Origin, &r.Status, &r.ErrorClass, &r.Unreachable, &r.Body, &r.BodySize, &r.HasBody, &r.BodyStatus, &age, &r.Forgotten, &unreachable,
+			&r.Earlier.RecordID, &r.Earlier.URL, &r.Earlier.Date, &r.Earlier.PayloadDigest)
 		r.Age, r.UnreachableFor = time.Duration(age)*time.Millisecond, time.Duration(unreachable)*time.Millisecond
 		return r, err
 	})

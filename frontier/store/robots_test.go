@@ -21,6 +21,7 @@ func TestRobots(t *testing.T) {
 	const origin = "http://a.test"
 	raw := []byte("\x00\xff\r\nDisallow: /")
 	down := Robots{Origin: origin, Status: 503, ErrorClass: "http_5xx", Unreachable: true, Body: []byte("an error page")}
+	recorded := Robots{Status: 200, Body: raw, Earlier: Earlier{"urn:1", origin + "/robots.txt", "2026-01-01T00:00:00.1Z", "sha1:A"}}
 	rows := []struct {
 		name  string
 		saves []Robots
@@ -39,6 +40,10 @@ func TestRobots(t *testing.T) {
 		{"a file after that", []Robots{down, {Status: 200, Body: raw}}, Robots{Status: 200, Body: raw, HasBody: true, BodyStatus: 200}},
 		{"another file", []Robots{{Status: 200, Body: raw}, {Status: 200, Body: []byte("x")}}, Robots{Status: 200, Body: []byte("x"), HasBody: true, BodyStatus: 200}},
 		{"the file is gone", []Robots{{Status: 200, Body: raw}, {Status: 410}}, Robots{Status: 410, HasBody: true, BodyStatus: 410}},
+		{"a recorded file", []Robots{recorded}, Robots{Status: 200, Body: raw, HasBody: true, BodyStatus: 200, Earlier: recorded.Earlier}},
+		{"a recorded file, then unreachable", []Robots{recorded, down},
+			Robots{Status: 503, ErrorClass: "http_5xx", Unreachable: true, Body: raw, HasBody: true, BodyStatus: 200, Earlier: recorded.Earlier}},
+		{"a recorded file, then one that is not", []Robots{recorded, {Status: 200, Body: raw}}, Robots{Status: 200, Body: raw, HasBody: true, BodyStatus: 200}},
 		{"as long as may be", []Robots{{Status: 200, Body: make([]byte, 512<<10)}}, Robots{Status: 200, Body: make([]byte, 512<<10), HasBody: true, BodyStatus: 200}},
 	}
 	onBoth(t, func(t *testing.T, f *fixture) {
@@ -58,7 +63,7 @@ func TestRobots(t *testing.T) {
 				t.Errorf("%s: body %.40q, want %.40q", row.name, got.Body, row.want.Body)
 			}
 			if got.Origin != row.want.Origin || got.Status != row.want.Status || got.ErrorClass != row.want.ErrorClass ||
-				got.Unreachable != row.want.Unreachable || got.HasBody != row.want.HasBody || got.BodyStatus != row.want.BodyStatus {
+				got.Unreachable != row.want.Unreachable || got.HasBody != row.want.HasBody || got.BodyStatus != row.want.BodyStatus || got.Earlier != row.want.Earlier {
 				got.Body, row.want.Body = nil, nil
 				t.Errorf("%s: %+v, want %+v", row.name, got, row.want)
 			}

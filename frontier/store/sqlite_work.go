@@ -76,7 +76,8 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Clai
 func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
 	stmt, err := t.stmt(`SELECT h.id, h.host, {now} + ?1, COALESCE(u.id, 0), COALESCE(u.token, 0) + 1, COALESCE(u.url, ''),
 			COALESCE(u.failure_count, 0), COALESCE(u.crash_count, 0), COALESCE(u.etag, ''), COALESCE(u.last_modified, ''),
-			COALESCE(u.body_digest, '')
+			COALESCE(u.body_digest, ''), COALESCE(u.earlier_record_id, ''), COALESCE(u.earlier_url, ''), COALESCE(u.earlier_date, ''),
+			COALESCE(u.earlier_payload_digest, '')
 		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until) <= {now}
 			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') AND ready_at <= {now}
 				ORDER BY ready_at, id LIMIT 1)
@@ -87,7 +88,8 @@ func (t tx) due(limit int, lease time.Duration) ([]dueHost, error) {
 	rows, err := stmt.QueryContext(t.ctx, millis(lease), limit)
 	return collect(rows, err, func(scan func(...any) error) (h dueHost, err error) {
 		c := &h.claim
-		err = scan(&h.id, &c.Host, &h.until, &c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest)
+		err = scan(&h.id, &c.Host, &h.until, &c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
+			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest)
 		return h, err
 	})
 }
@@ -144,10 +146,14 @@ func (t tx) record(it item) (bool, error) {
 			etag = CASE WHEN ?7 = '' AND NOT ?11 THEN etag ELSE ?7 END,
 			last_modified = CASE WHEN ?8 = '' AND NOT ?11 THEN last_modified ELSE ?8 END,
 			body_digest = CASE WHEN ?11 THEN ?12 ELSE body_digest END,
+			earlier_record_id = CASE WHEN ?11 THEN ?13 ELSE earlier_record_id END,
+			earlier_url = CASE WHEN ?11 THEN ?14 ELSE earlier_url END,
+			earlier_date = CASE WHEN ?11 THEN ?15 ELSE earlier_date END,
+			earlier_payload_digest = CASE WHEN ?11 THEN ?16 ELSE earlier_payload_digest END,
 			fetched_at = {now}
 		WHERE id = ?9 AND token = ?10 AND status = 'fetching' RETURNING host_id, holds, url`,
 		[]any{it.Status, it.LastError, it.ErrorClass, it.RetryCount, it.HTTPStatus, it.RetryInMS, it.ETag, it.LastModified,
-			it.ID, it.Token, it.Whole, it.BodyDigest}, &host, &holds, &url)
+			it.ID, it.Token, it.Whole, it.BodyDigest, it.EarlierRecordID, it.EarlierURL, it.EarlierDate, it.EarlierPayloadDigest}, &host, &holds, &url)
 	if err != nil || !held {
 		return false, err
 	}
@@ -159,10 +165,12 @@ func (t tx) record(it item) (bool, error) {
 		return false, err
 	}
 	_, err = t.exec(`INSERT INTO fetches (url_id, token, url, final_url, status, http_status, error_class, last_error, attempts,
-			retry_count, duration_ms, wait_ms, bytes, body_digest, ended_at, content_type, charset, headers)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, ?, ?, ?)`,
+			retry_count, duration_ms, wait_ms, bytes, body_digest, ended_at, content_type, charset, headers,
+			warc_file, warc_offset, warc_length, warc_record_id, warc_date, warc_payload_digest)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now}, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		it.ID, it.Token, url, it.FinalURL, it.Status, it.HTTPStatus, it.ErrorClass, it.LastError, it.Attempts,
-		it.RetryCount, it.DurationMS, it.WaitMS, it.Bytes, it.BodyDigest, it.ContentType, it.Charset, it.Headers)
+		it.RetryCount, it.DurationMS, it.WaitMS, it.Bytes, it.BodyDigest, it.ContentType, it.Charset, it.Headers,
+		it.WARCFile, it.WARCOffset, it.WARCLength, it.WARCRecordID, it.WARCDate, it.WARCPayloadDigest)
 	if err != nil || it.FinalURL == "" || it.FinalURL == url {
 		return true, err
 	}

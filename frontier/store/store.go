@@ -174,6 +174,16 @@ type Claim struct {
 	ETag         string // for a conditional request; empty if the origin sent none
 	LastModified string // likewise
 	BodyDigest   string // of the last success; empty if no body was stored
+	Earlier      Earlier
+}
+
+// Earlier is the record of a response in a WARC file that a later record may refer to. It is zero
+// if there is none.
+type Earlier struct {
+	RecordID      string
+	URL           string // that was requested
+	Date          string // of the record: RFC 3339 in UTC, with all its digits
+	PayloadDigest string
 }
 
 // FetchedParams is the part of a Fetch that successes and failures have in common.
@@ -192,6 +202,18 @@ type FetchedParams struct {
 	LastModified string
 	BodyDigest   string // the name of the stored body; may be empty
 	Content
+	Archived Archived
+	// Earlier replaces the stored one after a 2xx of a Fetched URL, also if it is zero.
+	Earlier Earlier
+}
+
+// Archived is where the response is in a WARC file. It is zero if it was not recorded.
+type Archived struct {
+	File           string
+	Offset, Length int64 // of the record in the file, in bytes
+	RecordID       string
+	Date           string // of the record: RFC 3339 in UTC, with all its digits
+	PayloadDigest  string // empty if the record has none
 }
 
 // Content is what a response says about its content, and what else of it is kept. The caller limits

@@ -62,7 +62,7 @@ var All = []Rule{
 	{"P5", "The server is shutting down; a later fetch may succeed."},
 	{"P6", "The server failed: never retried."},
 	{"P7", "The server has no memory left for this fetch; a later fetch may succeed."},
-	{"P8", "The store did not take the body, or is down; the origin is not asked again because of it."},
+	{"P8", "A store did not take the body or the records, or is down; the origin is not asked again because of it."},
 
 	{"W1", "The wait is the backoff of the profile, unless a Retry-After says otherwise."},
 	{"W2", "The wait after a 429 or 503 is exactly its Retry-After, in seconds or as a date."},
@@ -95,6 +95,7 @@ var All = []Rule{
 	{"B6", "Content codings are decoded, unless the caller wants the bytes as sent."},
 	{"B7", "A caller that reads slowly does not use up the attempt's time; without progress for 30 s the call ends with ABORTED."},
 	{"B8", "With delivery STORE the service writes the body to a store; the object is visible only when the fetch has succeeded."},
+	{"B9", "With record, every exchange is written to WARC files; the records are there before the outcome."},
 
 	{"A1", "A provider's credential is sent only to the origins it is configured for."},
 	{"A2", "On a 401 from the provider's origin the credential is refreshed, and the request is sent again at once, but only once."},

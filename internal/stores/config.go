@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"fetchd/internal/archive"
 	"fetchd/internal/secure"
 )
 
@@ -23,15 +24,17 @@ type Set struct {
 	files   map[string][]byte // every file as it was read
 }
 
+// entry has a store or an archive.
 type entry struct {
 	store   *Store
+	archive *archive.Archive
 	source  Config // what the store was made of
 	roots   []byte // and its authorities
 	callers []string
 }
 
-// fileOf is the file of stores.
-type fileOf struct {
+// File is the file of stores. It is exported for its JSON Schema in deploy/schema.
+type File struct {
 	Stores map[string]struct {
 		URL                 string   `yaml:"url"`
 		Prefix              string   `yaml:"prefix"`
@@ -64,7 +67,7 @@ func (s *Set) read(path string, before *Set) error {
 	if err != nil {
 		return err
 	}
-	var f fileOf
+	var f File
 	if err := secure.DecodeYAML(raw, &f, "YAML with stores, and in each the keys of docs/stores.md, each once"); err != nil {
 		return err
 	}
@@ -105,7 +108,13 @@ func (s *Set) read(path string, before *Set) error {
 func (e *entry) open(name string, before *Set) (err error) {
 	old, ok := before.entries[name]
 	if ok && bytes.Equal(old.roots, e.roots) && reflect.DeepEqual(old.source, e.source) {
-		e.store = old.store
+		e.store, e.archive = old.store, old.archive
+		return nil
+	}
+	if dir, ok := strings.CutPrefix(e.source.URL, "warc+file://"); ok {
+		if e.archive, err = archive.Open(name, archive.Config{Dir: dir}); err != nil {
+			return fmt.Errorf("store %s: %w", name, err)
+		}
 		return nil
 	}
 	c := e.source
@@ -137,25 +146,51 @@ func (s *Set) Same(before *Set) bool { return maps.EqualFunc(s.files, before.fil
 // Without returns the stores that other does not have.
 func (s *Set) Without(other *Set) *Set {
 	rest := maps.Clone(s.entries)
-	maps.DeleteFunc(rest, func(name string, e entry) bool { return e.store == other.entries[name].store })
+	maps.DeleteFunc(rest, func(name string, e entry) bool {
+		o := other.entries[name]
+		return e.store == o.store && e.archive == o.archive
+	})
 	return &Set{entries: rest}
 }
 
-// Get returns a store and the callers that may use it, or nil. No callers means every caller.
+// Get returns a store for bodies and the callers that may use it, or nil. No callers means every caller.
 func (s *Set) Get(name string) (_ *Store, callers []string) {
 	e := s.entries[name]
 	return e.store, e.callers
 }
 
-// All returns the stores, sorted by name.
+// All returns the stores for bodies, sorted by name.
 func (s *Set) All() iter.Seq[*Store] {
 	return func(yield func(*Store) bool) {
 		for _, name := range slices.Sorted(maps.Keys(s.entries)) {
-			if !yield(s.entries[name].store) {
+			if store := s.entries[name].store; store != nil && !yield(store) {
 				return
 			}
 		}
 	}
+}
+
+// Archive returns a store for records and the callers that may use it, or nil. No callers means
+// every caller.
+func (s *Set) Archive(name string) (_ *archive.Archive, callers []string) {
+	e := s.entries[name]
+	return e.archive, e.callers
+}
+
+// Archives returns the stores for records, sorted by name.
+func (s *Set) Archives() iter.Seq[*archive.Archive] {
+	return func(yield func(*archive.Archive) bool) {
+		for _, name := range slices.Sorted(maps.Keys(s.entries)) {
+			if a := s.entries[name].archive; a != nil && !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+// Of returns a set of one store for records, under its name, for programs that contain the service.
+func Of(a *archive.Archive) *Set {
+	return &Set{entries: map[string]entry{a.Name(): {archive: a}}}
 }
 
 // Close closes the stores. ctx limits the wait for their uploads.
@@ -163,6 +198,9 @@ func (s *Set) Close(ctx context.Context) error {
 	var errs []error
 	for store := range s.All() {
 		errs = append(errs, store.Close(ctx))
+	}
+	for a := range s.Archives() {
+		errs = append(errs, a.Close(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"fetchd/internal/budget"
+	"fetchd/internal/flock"
 )
 
 const (
@@ -61,7 +62,7 @@ func openFile(s *Store, u *url.URL, c Config) (backend, error) {
 		_ = root.Close()
 		return nil, err
 	}
-	if canLock { // else a leftover cannot be distinguished from a file that another process writes
+	if flock.Supported { // else a leftover cannot be distinguished from a file that another process writes
 		if _, err := d.clean(context.Background(), "", time.Time{}); err != nil {
 			_ = root.Close()
 			return nil, err
@@ -111,7 +112,7 @@ func (d *directory) create() (string, *os.File, error) {
 		}
 		// Another process may take the file for a leftover before it is locked. A file system without
 		// locks is usable; there only Clean with an age removes leftovers.
-		if !errors.Is(lock(file), errLocked) && d.is(name, file) {
+		if !errors.Is(flock.Lock(file), flock.ErrLocked) && d.is(name, file) {
 			return name, file, nil
 		}
 		_ = file.Close() // it is empty
@@ -161,8 +162,8 @@ func (d *directory) remove(name string, before time.Time) bool {
 		return false
 	}
 	defer func() { _ = file.Close() }()
-	err = lock(file)
-	ours := err == nil || !before.IsZero() && !errors.Is(err, errLocked)
+	err = flock.Lock(file)
+	ours := err == nil || !before.IsZero() && !errors.Is(err, flock.ErrLocked)
 	return ours && d.root.Remove(name) == nil
 }
 

@@ -25,6 +25,8 @@ type cluster struct {
 	budgets     []*policyv1.PodDisruptionBudget
 	scalers     []*autoscalingv2.HorizontalPodAutoscaler
 	policies    []*networkingv1.NetworkPolicy
+	monitors    []*podMonitor
+	alerts      []*prometheusRule
 
 	objects []metav1.Object // all objects in the namespace
 	faults  []string
@@ -53,6 +55,10 @@ func (c *cluster) add(object any) {
 		c.scalers = append(c.scalers, o)
 	case *networkingv1.NetworkPolicy:
 		c.policies = append(c.policies, o)
+	case *podMonitor:
+		c.monitors = append(c.monitors, o)
+	case *prometheusRule:
+		c.alerts = append(c.alerts, o)
 	}
 }
 
@@ -67,7 +73,7 @@ func (c *cluster) expect(ok bool, format string, args ...any) {
 }
 
 // secrets are created by the operator, not by a file here.
-var secrets = []string{"fetchd-tls"}
+var secrets = []string{"fetchd-tls", "frontier-database"}
 
 // check returns the inconsistencies. known are the flags of fetchd, and page is the section of
 // the docs about memory.

@@ -35,6 +35,8 @@ var kinds = map[string]func() any{
 	"networking.k8s.io/v1 NetworkPolicy":            func() any { return new(networkingv1.NetworkPolicy) },
 	"policy/v1 PodDisruptionBudget":                 func() any { return new(policyv1.PodDisruptionBudget) },
 	"kustomize.config.k8s.io/v1beta1 Kustomization": func() any { return new(kustomize.Kustomization) },
+	"monitoring.coreos.com/v1 PodMonitor":           func() any { return new(podMonitor) },
+	"monitoring.coreos.com/v1 PrometheusRule":       func() any { return new(prometheusRule) },
 }
 
 // decode reads a document as the API server does with
@@ -93,8 +95,11 @@ func render(t *testing.T, folder string) *cluster {
 // configuration is the file that fetchd reads with --config. It is not a manifest.
 const configuration = "fetchd.yaml"
 
+// folders are those of deploy/ that kubectl applies.
+var folders = []string{"kubernetes", "kubernetes-tls", "kubernetes-frontier", "prometheus-operator"}
+
 func TestEveryDocumentIsDecodedStrictly(t *testing.T) {
-	for _, folder := range []string{"kubernetes", "kubernetes-tls"} {
+	for _, folder := range folders {
 		files, err := filepath.Glob(filepath.Join(root, "deploy", folder, "*"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no files in deploy/%s: %v", folder, err)
@@ -116,7 +121,7 @@ func TestEveryDocumentIsDecodedStrictly(t *testing.T) {
 
 // kubectl does not apply a file that is missing in the kustomization of its folder.
 func TestEveryFileIsNamedInTheKustomization(t *testing.T) {
-	for _, folder := range []string{"kubernetes", "kubernetes-tls"} {
+	for _, folder := range folders {
 		text := string(read(t, filepath.Join(root, "deploy", folder, "kustomization.yaml")))
 		files, _ := filepath.Glob(filepath.Join(root, "deploy", folder, "*"))
 		for _, file := range files {

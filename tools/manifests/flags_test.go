@@ -13,11 +13,17 @@ var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--(?:\[no-\])?([a-z0-9-]+)`)
 // flagsOf returns the flags of the fetchd of this tree.
 func flagsOf(t *testing.T) []string {
 	t.Helper()
-	command := exec.Command("go", "run", "./cmd/fetchd", "--help")
-	command.Dir = root
-	help, err := command.Output()
+	return flagsOfCommand(t, "fetchd")
+}
+
+// flagsOfCommand returns the flags of a command of a program of this tree.
+func flagsOfCommand(t *testing.T, command ...string) []string {
+	t.Helper()
+	run := exec.Command("go", append(append([]string{"run", "./cmd/" + command[0]}, command[1:]...), "--help")...)
+	run.Dir = root
+	help, err := run.Output()
 	if err != nil {
-		t.Fatalf("fetchd --help: %v", err)
+		t.Fatalf("%q --help: %v", command, err)
 	}
 	return flagsIn(string(help))
 }

@@ -27,15 +27,16 @@ func (c *cluster) checkPod(pod *corev1.PodSpec) {
 	c.expect(s != nil && isTrue(s.RunAsNonRoot) && s.RunAsUser != nil && *s.RunAsUser == 65532, "pod: it does not run as 65532")
 	c.expect(s != nil && s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault, "pod: seccomp is not RuntimeDefault")
 	c.expect(!pod.HostNetwork && !pod.HostPID && !pod.HostIPC, "pod: it shares a namespace with the host")
-	c.expect(len(pod.TopologySpreadConstraints) > 0, "pod: replicas are not spread")
 	for _, v := range pod.Volumes {
 		switch {
 		case v.ConfigMap != nil:
 			c.expect(c.config(v.ConfigMap.Name) != nil, "pod: volume %s: no ConfigMap %s", v.Name, v.ConfigMap.Name)
+		case v.EmptyDir != nil:
+			c.expect(v.EmptyDir.SizeLimit != nil, "pod: volume %s can fill the node's disk", v.Name)
 		case v.Secret != nil:
 			c.expect(slices.Contains(secrets, v.Secret.SecretName), "pod: volume %s: Secret %s is not one the operator is told of", v.Name, v.Secret.SecretName)
 		default:
-			c.fault("pod: volume %s is neither a ConfigMap nor a Secret", v.Name)
+			c.fault("pod: volume %s is neither a ConfigMap, a Secret nor an emptyDir", v.Name)
 		}
 	}
 }
@@ -64,10 +65,8 @@ func (c *cluster) checkContainer(d *appsv1.Deployment, known []string) {
 	pod := d.Spec.Template.Spec
 	c.expect(len(pod.Containers) == 1, "%d containers, want one", len(pod.Containers))
 	box := pod.Containers[0]
-	s := box.SecurityContext
-	c.expect(s != nil && isTrue(s.ReadOnlyRootFilesystem), "container: its root can be written to")
-	c.expect(s != nil && isFalse(s.AllowPrivilegeEscalation), "container: it may gain privileges")
-	c.expect(s != nil && s.Capabilities != nil && slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) && len(s.Capabilities.Add) == 0, "container: it has capabilities")
+	c.checkConfined(&box)
+	c.expect(len(pod.TopologySpreadConstraints) > 0, "pod: replicas are not spread")
 
 	set := c.settings()
 	c.expect(len(set) > 0, "no %s in a ConfigMap", configuration)
@@ -93,6 +92,13 @@ func (c *cluster) checkContainer(d *appsv1.Deployment, known []string) {
 		c.checkProbe(what, probe)
 	}
 	c.checkGrace(&pod, set)
+}
+
+func (c *cluster) checkConfined(box *corev1.Container) {
+	s := box.SecurityContext
+	c.expect(s != nil && isTrue(s.ReadOnlyRootFilesystem), "container: its root can be written to")
+	c.expect(s != nil && isFalse(s.AllowPrivilegeEscalation), "container: it may gain privileges")
+	c.expect(s != nil && s.Capabilities != nil && slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) && len(s.Capabilities.Add) == 0, "container: it has capabilities")
 }
 
 func (c *cluster) checkProbe(what string, probe *corev1.Probe) {

@@ -116,10 +116,15 @@ func (s shown) alertTests(t *testing.T) (fires, quiet map[string]bool) {
 
 // The alerts and the dashboard select their series by the name of the job.
 func TestScrapeConfigs(t *testing.T) {
-	for _, row := range []struct{ file, rules, job string }{
-		{"prometheus.yaml", "alerts.yaml", "fetchd"},
-		{"kubernetes.yaml", "alerts.yaml", "fetchd"},
-		{"frontier.yaml", "frontier-alerts.yaml", "frontier"},
+	both, fetchd, frontier := []string{"alerts.yaml", "frontier-alerts.yaml"}, []string{"alerts.yaml"}, []string{"frontier-alerts.yaml"}
+	for _, row := range []struct {
+		file        string
+		rules, jobs []string
+	}{
+		{"prometheus.yaml", both, []string{"fetchd", "frontier"}},
+		{"static.yaml", both, []string{"fetchd", "frontier"}},
+		{"kubernetes.yaml", fetchd, []string{"fetchd"}},
+		{"frontier.yaml", frontier, []string{"frontier"}},
 	} {
 		t.Run(row.file, func(t *testing.T) {
 			var config struct {
@@ -131,8 +136,12 @@ func TestScrapeConfigs(t *testing.T) {
 			if err := yaml.Unmarshal(read(t, filepath.Join(root, "deploy/prometheus", row.file)), &config); err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(config.RuleFiles, []string{row.rules}) || len(config.ScrapeConfigs) != 1 || config.ScrapeConfigs[0].Job != row.job {
-				t.Errorf("got %+v, want %s and one job, %s", config, row.rules, row.job)
+			var jobs []string
+			for _, c := range config.ScrapeConfigs {
+				jobs = append(jobs, c.Job)
+			}
+			if !slices.Equal(config.RuleFiles, row.rules) || !slices.Equal(jobs, row.jobs) {
+				t.Errorf("got %+v, want the rules %q and the jobs %q", config, row.rules, row.jobs)
 			}
 		})
 	}

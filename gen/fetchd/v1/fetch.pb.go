@@ -1032,7 +1032,7 @@ const (
 	// P7. The server has no memory left for fetches, and this fetch needed more. A later
 	// fetch may succeed.
 	ErrorClass_ERROR_CLASS_OUT_OF_MEMORY ErrorClass = 36
-	// P8. The store did not take the body, or is down. The target is not at fault. A later
+	// P8. A store did not take the body or the records, or is down. The target is not at fault. A later
 	// fetch may succeed.
 	ErrorClass_ERROR_CLASS_STORE_FAILURE ErrorClass = 37
 )
@@ -2829,9 +2829,10 @@ type Exchange struct {
 	// Time spent reading the body, including the time the caller took to read it. For a
 	// failed response, it is the time spent reading the first bytes for error_body, at most 2
 	// s. For a redirect that is followed, it is the time spent reading a short body, at most
-	// 250 ms. Unset if no body was read.
+	// 250 ms. If the fetch is recorded, it is at most 10 s for both. Unset if no body was read.
 	TransferDuration *durationpb.Duration `protobuf:"bytes,11,opt,name=transfer_duration,json=transferDuration,proto3" json:"transfer_duration,omitempty"`
-	// Time in which the caller was not reading. Unset if there was none.
+	// Time in which the caller was not reading, and time spent in stores. Unset if there was
+	// none.
 	BackpressureDuration *durationpb.Duration `protobuf:"bytes,12,opt,name=backpressure_duration,json=backpressureDuration,proto3" json:"backpressure_duration,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache

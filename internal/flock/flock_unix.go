@@ -1,6 +1,6 @@
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package stores
+package flock
 
 import (
 	"errors"
@@ -8,13 +8,14 @@ import (
 	"syscall"
 )
 
-const canLock = true
+// Supported reports whether this system has locks.
+const Supported = true
 
-// errLocked is the error of lock if another process has locked the file.
-const errLocked = syscall.EWOULDBLOCK
+// ErrLocked is the error of [Lock] if the file is already locked.
+const ErrLocked = syscall.EWOULDBLOCK
 
-// lock locks a file until it is closed.
-func lock(f *os.File) error {
+// Lock locks a file until it is closed. It does not wait.
+func Lock(f *os.File) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return err

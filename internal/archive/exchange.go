@@ -1,0 +1,99 @@
+package archive
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"fetchd/warc"
+)
+
+// Exchange describes a request and its response.
+type Exchange struct {
+	URL, Method string
+	Date        time.Time // when the exchange began
+	Address     netip.Addr
+	// Protocol and TLS are such as "HTTP/1.1" and "TLS 1.3". TLS is empty without TLS.
+	Protocol, TLS string
+	// Redact are request fields that the service added, such as Authorization.
+	Redact []string
+	// Whole reports whether the response was read to its end.
+	Whole bool
+	// Length is the length of the body, as its head says, or negative.
+	Length int64
+	// Chunked reports whether the body is sent in chunks. Bodyless reports whether there is none,
+	// whatever the head says: to HEAD, and with 204, 205 and 304.
+	Chunked, Bodyless bool
+	// Truncated is the reason if the response is not whole.
+	Truncated warc.Truncated
+	// Earlier is nil if the caller knows no earlier response.
+	Earlier *Earlier
+}
+
+// Earlier is the record of an earlier response of the same resource.
+type Earlier struct {
+	ID, URL       string
+	Date          time.Time
+	PayloadDigest warc.Digest // empty: only 304 is a revisit
+}
+
+// Check returns an error if a record cannot refer to e. The text follows the name of a field.
+func (e *Earlier) Check() error {
+	switch y := e.Date.UTC().Year(); {
+	case e.URL == "":
+		return fmt.Errorf("url is empty")
+	case e.Date.IsZero() || y < 1 || y > 9999:
+		return fmt.Errorf("record_time is missing or not a year of four digits")
+	}
+	if err := warc.CheckURI(e.ID); err != nil {
+		return fmt.Errorf("record_id: %w", err)
+	}
+	if _, ok := e.PayloadDigest.Sum(); e.PayloadDigest != "" && !ok {
+		return fmt.Errorf("payload_digest: %.80q is not a digest that this service computes", string(e.PayloadDigest))
+	}
+	return nil
+}
+
+// Record says where a record is.
+type Record struct {
+	Type           warc.Type
+	ID             string
+	File           string // the name that the file has when it is whole
+	Offset, Length int64
+	Date           time.Time
+	PayloadDigest  warc.Digest
+}
+
+// redactedField is the field of a record that has the names of redacted fields.
+const redactedField = "Fetchd-Redacted"
+
+// header returns the fields that both records of the exchange have.
+func (e *Exchange) header() warc.Header {
+	h := warc.Header{TargetURI: warc.EscapeURI(e.URL), Date: e.Date.UTC().Truncate(time.Microsecond), IPAddress: e.Address.WithZone("")}
+	for _, p := range []string{e.Protocol, strings.Replace(e.TLS, "TLS ", "tls/", 1)} {
+		if p != "" {
+			h.Protocol = append(h.Protocol, strings.ToLower(p))
+		}
+	}
+	return h
+}
+
+// revisit changes the header of a response to that of a revisit of e.Earlier if it is one, and
+// reports whether it did.
+func (e *Exchange) revisit(h *warc.Header, m *message) bool {
+	if e.Earlier == nil || !m.complete {
+		return false
+	}
+	switch {
+	case m.status == 304:
+		h.Profile = warc.ServerNotModified
+	case m.status/100 == 2 && m.whole && m.end > m.body && e.Earlier.PayloadDigest != "" && e.Earlier.PayloadDigest.Equal(h.PayloadDigest):
+		h.Profile, h.Truncated = warc.IdenticalPayloadDigest, warc.TruncatedLength
+	default:
+		return false
+	}
+	h.Type, h.RefersTo, h.RefersToDate = warc.Revisit, e.Earlier.ID, e.Earlier.Date
+	h.RefersToTargetURI = warc.EscapeURI(e.Earlier.URL)
+	return true
+}
