@@ -71,7 +71,12 @@ var rules = []rule{
 		why: "a budget adds up what its users report and does not know them",
 	},
 	{
-		pkg: "internal/stores", only: []string{"fetchd/internal/budget", "fetchd/internal/secure", "github.com/aws", "go.yaml.in/yaml", "golang.org/x/sys"},
+		pkg: "internal/archive", only: []string{"fetchd/internal/budget", "fetchd/internal/flock", "fetchd/warc", "github.com/klauspost/compress"},
+		why: "an archive does not know who records, and where files are uploaded to",
+	},
+	{
+		pkg: "internal/stores", only: []string{"fetchd/internal/archive", "fetchd/internal/budget", "fetchd/internal/flock", "fetchd/internal/secure",
+			"fetchd/internal/version", "fetchd/warc", "github.com/aws", "github.com/klauspost/compress", "go.yaml.in/yaml", "golang.org/x/sys"},
 		why: "a store does not know who writes to it, and nothing of the SDK reads the environment",
 	},
 	{
