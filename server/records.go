@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/netip"
-	"strings"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -43,7 +42,7 @@ func (c *conversion) earlierRecord(p *pb.EarlierRecord) *archive.Earlier {
 		return nil
 	}
 	e := &archive.Earlier{ID: p.GetRecordId(), URL: p.GetUrl(), Date: p.GetRecordTime().AsTime(), PayloadDigest: warc.Digest(p.GetPayloadDigest())}
-	if len(e.ID) > maxRecordID || !strings.Contains(e.ID, ":") || warc.EscapeURI(e.ID) != e.ID {
+	if len(e.ID) > maxRecordID || warc.CheckURI(e.ID) != nil {
 		c.add("record.earlier.record_id", "is not a record id: give record_id of the earlier outcome, such as urn:uuid:…")
 	}
 	if _, err := urls.Parse(e.URL); err != nil {

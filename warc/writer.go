@@ -25,7 +25,7 @@ type Writer struct {
 	sent   counter
 	buffer *bufio.Writer // in front of sent; nil if the destination needs none
 	to     io.Writer     // buffer or sent
-	gz     *gzip.Writer // nil if the file is not compressed
+	gz     *gzip.Writer  // nil if the file is not compressed
 	head   []byte
 	copied []byte // for copying a block to gz
 	offset int64

@@ -9,8 +9,8 @@ import (
 	"fetchd/internal/stores"
 )
 
-// clean removes unfinished uploads from all stores, and prints a line for each store. A store that
-// fails does not stop it.
+// clean removes unfinished uploads from all stores, makes WARC files of dead processes whole, and
+// prints a line for each store. A store that fails does not stop it.
 func (s *settings) clean(ctx context.Context, stdout io.Writer) error {
 	if s.StoresFile == "" {
 		return unusable(errors.New("--stores-file is empty: name the file of the service"))
@@ -20,14 +20,14 @@ func (s *settings) clean(ctx context.Context, stdout io.Writer) error {
 		return unusable(err)
 	}
 	var errs []error
-	for store := range found.All() {
-		n, err := store.Clean(ctx, s.Clean.OlderThan)
-		if err != nil {
-			errs = append(errs, err)
+	defer found.Drop()
+	found.Clean(ctx, s.Clean.OlderThan, func(name string, uploads, files int, err error) {
+		text := fmt.Sprintf("%s: %d unfinished uploads removed\n", name, uploads)
+		if archive, _ := found.Archive(name); archive != nil {
+			text = fmt.Sprintf("%s: %d unfinished uploads removed, %d files recovered\n", name, uploads, files)
 		}
-		if _, err := fmt.Fprintf(stdout, "%s: %d unfinished uploads removed\n", store.Name(), n); err != nil {
-			return err
-		}
-	}
+		_, printed := io.WriteString(stdout, text)
+		errs = append(errs, err, printed)
+	})
 	return errors.Join(errs...)
 }

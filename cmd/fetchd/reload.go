@@ -25,7 +25,7 @@ type live struct {
 	known    known
 	origins  *origins
 	stores   *stores.Set
-	retired  []retired
+	retired  []*retired
 	longest  time.Duration // of --max-total-timeout, since the start
 	server   *server.Server
 	logger   *slog.Logger
@@ -38,6 +38,25 @@ type live struct {
 type retired struct {
 	stores *stores.Set
 	due    time.Time
+	closed chan struct{} // closed when its archives are; nil before they are being closed
+}
+
+// closeArchives begins to close the archives, whose uploads may take long, and reports whether they
+// are closed.
+func (r *retired) closeArchives() bool {
+	if r.closed == nil {
+		r.closed = make(chan struct{})
+		go func() {
+			defer close(r.closed)
+			_ = r.stores.CloseArchives(context.Background()) // they log; closeStores ends the wait
+		}()
+	}
+	select {
+	case <-r.closed:
+		return true
+	default:
+		return false
+	}
 }
 
 // follow waits until ctx ends or a port fails.
@@ -77,7 +96,7 @@ func (l *live) reload() {
 	}
 	if err == nil {
 		if err = l.server.SetLimits(next.limits(id)); err != nil { // the last thing that can fail
-			_ = bodies.Without(l.stores).Close(context.Background()) // nothing uses them yet
+			bodies.Without(l.stores).Drop()
 		}
 	}
 	if err != nil {
@@ -146,7 +165,7 @@ func (l *live) setOrigins(now *origins) []string {
 // readStores reads --stores-file. Stores that are as they were before stay open.
 func (s *settings) readStores(before *stores.Set) (*stores.Set, error) {
 	if s.StoresFile == "" {
-		return new(stores.Set), nil
+		return before.Without(before), nil
 	}
 	found, err := stores.ReadFile(s.StoresFile, before)
 	if err != nil {
@@ -163,7 +182,7 @@ func (l *live) setStores(now *stores.Set) []string {
 	l.server.SetStores(now)
 	// A task of FetchMany may wait for its turn as long as a fetch takes. One that waits longer may
 	// find its store closed, and is retryable.
-	l.retired = append(l.retired, retired{l.stores.Without(now), time.Now().Add(2 * l.longest)})
+	l.retired = append(l.retired, &retired{stores: l.stores.Without(now), due: time.Now().Add(2 * l.longest)})
 	l.stores = now
 	return []string{"stores-file"}
 }
@@ -172,16 +191,24 @@ func (l *live) setStores(now *stores.Set) []string {
 func (l *live) closeRetired() {
 	noWait, cancel := context.WithCancel(context.Background())
 	cancel()
-	l.retired = slices.DeleteFunc(l.retired, func(r retired) bool {
-		return time.Now().After(r.due) && r.stores.Close(noWait) == nil
+	l.retired = slices.DeleteFunc(l.retired, func(r *retired) bool {
+		return time.Now().After(r.due) && r.closeArchives() && r.stores.Close(noWait) == nil
 	})
 }
 
-// closeStores closes all stores. ctx limits the wait for their uploads.
-func (l *live) closeStores(ctx context.Context) error {
-	errs := []error{l.stores.Close(ctx)}
+// closeStores closes all stores. drain limits the wait for uploads of WARC files, which can be
+// uploaded later, and abort the wait for uploads of bodies that are being aborted.
+func (l *live) closeStores(drain, abort context.Context) error {
+	sets := []*stores.Set{l.stores}
 	for _, r := range l.retired {
-		errs = append(errs, r.stores.Close(ctx))
+		sets = append(sets, r.stores)
+	}
+	var errs []error
+	for _, s := range sets {
+		if err := s.CloseArchives(drain); err != nil {
+			l.logger.Warn("not every WARC file is whole and uploaded", slog.Any("error", err))
+		}
+		errs = append(errs, s.Close(abort))
 	}
 	return errors.Join(errs...)
 }

@@ -72,15 +72,18 @@ func (p *program) run(ctx context.Context, lines *logqueue.Queue) error {
 	case s.Healthcheck:
 		return healthcheck(ctx, s)
 	}
-	ready, err := s.prepare()
+	level := new(slog.LevelVar)
+	logger := newLogger(s, lines, level)
+	ready, err := s.prepare(logger)
 	if err != nil {
 		return unusable(err)
 	}
+	defer ready.stores.Drop() // serve closes them, unless it fails early
 	if s.command == "config" {
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		return p.print(s)
 	}
-	return serve(ctx, *p, s, ready, lines)
+	return serve(ctx, *p, s, ready, lines, logger, level)
 }
 
 // ready is the configuration that the settings describe, as far as it is known before the
@@ -94,7 +97,7 @@ type ready struct {
 }
 
 // prepare reads every file that the settings name. An error keeps the service from starting.
-func (s *settings) prepare() (*ready, error) {
+func (s *settings) prepare(logger *slog.Logger) (*ready, error) {
 	faces, err := s.faces()
 	if err == nil {
 		err = s.checkPlaintext(faces)
@@ -120,7 +123,7 @@ func (s *settings) prepare() (*ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	bodies, err := s.readStores(new(stores.Set)) // the last thing that can fail, because it opens them
+	bodies, err := s.readStores(stores.Empty(logger)) // the last thing that can fail, because it opens them
 	if err != nil {
 		return nil, err
 	}
@@ -128,12 +131,10 @@ func (s *settings) prepare() (*ready, error) {
 }
 
 // serve runs the service until ctx ends, then drains it.
-func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueue.Queue) error {
+func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueue.Queue, logger *slog.Logger, level *slog.LevelVar) error {
 	heap.Hold()
 	memory := heap.Limit()
 	budget := cmp.Or(s.MemoryBudget, memory.Budget())
-	level := new(slog.LevelVar)
-	logger := newLogger(s, lines, level)
 	lines.Notice(droppedLine(s, level))
 	log.SetOutput(io.Discard) // net/http logs bytes of origins, which may be secrets
 	listeners, err := listen(r.faces)
@@ -192,9 +193,9 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *logqueu
 		err = errors.Join(err, fmt.Errorf("fetches outlasted --drain-time %s and were ended as SHUTDOWN: %w", s.DrainTime, late))
 	}
 	open.Wait()
-	clean, cancelClean := context.WithDeadline(context.WithoutCancel(ctx), drainEnd.Add(abortTime))
-	defer cancelClean()
-	if late := l.closeStores(clean); late != nil {
+	abort, cancelAbort := context.WithDeadline(context.WithoutCancel(ctx), drainEnd.Add(abortTime))
+	defer cancelAbort()
+	if late := l.closeStores(drain, abort); late != nil {
 		err = errors.Join(err, fmt.Errorf("unfinished uploads were left in a store: %w: fetchd clean removes them", late))
 	}
 	if err == nil {

@@ -114,21 +114,23 @@ func isMediaType(s string) bool {
 }
 
 func (c *runCmd) checkResults(a *app) error {
+	for _, f := range []struct{ flag, value, remedy string }{
+		{"bodies", c.Bodies, "give a directory, or a store of --stores-file"},
+		{"warc", c.WARC, "give a directory, or a store of --stores-file"},
+		{"stores-file", c.Stores, "give a file"},
+		{"outcomes", c.Outcomes, "give a file, or - for standard output"},
+	} {
+		if f.value == "" && slices.Contains(a.given, f.flag) {
+			return cli.UsageError("--"+f.flag, "is empty: "+f.remedy+", or remove it")
+		}
+	}
 	switch {
-	case c.Bodies == "" && slices.Contains(a.given, "bodies"):
-		return cli.UsageError("--bodies", "is empty: give a directory, or a store of --stores-file, or remove it")
-	case c.Stores == "" && slices.Contains(a.given, "stores-file"):
-		return cli.UsageError("--stores-file", "is empty: give a file, or remove it")
-	case c.WARC == "" && slices.Contains(a.given, "warc"):
-		return cli.UsageError("--warc", "is empty: give a directory, or a store of --stores-file, or remove it")
 	case len(c.Server) > 0 && strings.ContainsAny(c.WARC, `/\`):
 		return cli.UsageError("--warc", fmt.Sprintf("%.80q is a directory, but the fetchd of --server makes the records: give the name of a store that is configured there, or remove --server", c.WARC))
-	case c.Stores != "" && c.Bodies == "" && len(c.Server) > 0:
+	case c.Stores != "" && c.Bodies == "" && c.WARC != "" && len(c.Server) > 0:
 		return cli.UsageError("--stores-file", "is used by --bodies only, because --warc names a store of the fetchd of --server: name a store with --bodies, or remove it")
 	case c.Stores != "" && c.Bodies == "" && c.WARC == "":
 		return cli.UsageError("--stores-file", "is used by --bodies and --warc only: name a store with one of them, or remove it")
-	case c.Outcomes == "" && slices.Contains(a.given, "outcomes"):
-		return cli.UsageError("--outcomes", "is empty: give a file, or - for standard output, or remove it")
 	}
 	if err := frontier.CheckKeepHeaders(c.Keep); err != nil {
 		return cli.UsageError("--keep-header", fmt.Sprint(err))

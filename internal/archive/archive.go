@@ -90,6 +90,7 @@ type Archive struct {
 	breaker  breaker
 	stats    Stats // the counters
 	closeErr error
+	reported bool // Close has reported files that wait
 
 	closeOnce sync.Once
 	finishing sync.WaitGroup // files that are being made whole
@@ -254,7 +255,7 @@ func (a *Archive) unreserve(n int64) {
 
 // Close waits for commits in flight, makes every open file whole, and waits for uploads until ctx
 // ends. The next [Open] uploads the rest. Close may be called again; the context that ends first
-// ends the uploads.
+// ends the uploads. Each error is returned once.
 func (a *Archive) Close(ctx context.Context) error {
 	a.closeOnce.Do(a.closeFiles)
 	select {
@@ -265,10 +266,13 @@ func (a *Archive) Close(ctx context.Context) error {
 	<-a.done
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n := len(a.waiting); n > 0 {
-		return fmt.Errorf("store %s: %d files in %s wait for their upload", a.name, n, a.config.Dir)
+	err := a.closeErr
+	a.closeErr = nil
+	if n := len(a.waiting); n > 0 && !a.reported {
+		a.reported = true
+		err = errors.Join(err, fmt.Errorf("store %s: %d files in %s wait for their upload until the store is opened again", a.name, n, a.config.Dir))
 	}
-	return a.closeErr
+	return err
 }
 
 func (a *Archive) closeFiles() {

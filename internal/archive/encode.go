@@ -13,7 +13,7 @@ import (
 
 const (
 	outputSize = 128 << 10 // what an encoder holds before it writes
-	gzipLevel  = 1 // others take more CPU than a fetch may
+	gzipLevel  = 1         // others take more CPU than a fetch may
 )
 
 // encoder makes the records of one exchange. It is reused, because a compressor needs 1 MiB.

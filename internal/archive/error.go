@@ -70,7 +70,7 @@ func (a *Archive) failed(op string, err error) *Error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		e.reason = ReasonFull
 	}
-	a.logger.Error("recording failed", slog.String("store", a.name), slog.String("error", e.Error()))
+	a.logger.Error("recording failed", slog.String("store", a.name), slog.Any("error", e))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stats.Errors++

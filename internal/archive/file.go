@@ -114,7 +114,7 @@ func (a *Archive) undo(f *file) {
 		f.full = true // an empty file is removed
 	}
 	if err != nil {
-		a.logger.Error("a file cannot be used any more", slog.String("store", a.name), slog.String("file", f.name), slog.String("error", err.Error()))
+		a.logger.Error("a file cannot be used any more", slog.String("store", a.name), slog.String("file", f.name), slog.Any("error", err))
 		f.broken = true
 	}
 	a.release(f)

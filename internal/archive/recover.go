@@ -37,7 +37,7 @@ func (a *Archive) work() {
 	}()
 	for a.context.Err() == nil {
 		if _, err := a.recover(a.context); err != nil && a.context.Err() == nil {
-			a.failed("list files", err)
+			_ = a.failed("list files", err)
 		}
 		a.upload()
 		if a.ended() {
@@ -120,7 +120,7 @@ func (a *Archive) recover(ctx context.Context) (n int, err error) {
 			case ctx.Err() != nil:
 				return n, context.Cause(ctx)
 			case err != nil:
-				a.failed("recover file", err)
+				_ = a.failed("recover file", err)
 			case done:
 				n++
 			}

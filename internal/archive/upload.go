@@ -62,7 +62,7 @@ func (a *Archive) upload() {
 		a.stats.Errors++
 		a.mu.Unlock()
 		a.logger.Warn("a WARC file was not uploaded, and is tried again", slog.String("store", a.name), slog.String("file", next.name),
-			slog.Float64("pause_seconds", pause.Seconds()), slog.String("error", err.Error()))
+			slog.Float64("pause_seconds", pause.Seconds()), slog.Any("error", err))
 		wait := time.NewTimer(pause)
 		select {
 		case <-wait.C:

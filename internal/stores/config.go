@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"maps"
 	"os"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"fetchd/internal/archive"
 	"fetchd/internal/secure"
@@ -22,29 +24,46 @@ import (
 type Set struct {
 	entries map[string]entry
 	files   map[string][]byte // every file as it was read
+	logger  *slog.Logger      // of archives
 }
 
-// entry has a store or an archive.
+// entry has a store for bodies, or an archive.
 type entry struct {
 	store   *Store
 	archive *archive.Archive
-	source  Config // what the store was made of
-	roots   []byte // and its authorities
+	bucket  *Store // to which the archive uploads files; nil if it does not
+	source  source
 	callers []string
 }
+
+// source is what a store was made of.
+type source struct {
+	config  Config
+	archive archiveConfig
+	roots   []byte // authorities
+}
+
+// Empty returns a set without stores. Archives in sets that are read after it log to logger.
+func Empty(logger *slog.Logger) *Set { return &Set{logger: logger} }
 
 // File is the file of stores. It is exported for its JSON Schema in deploy/schema.
 type File struct {
 	Stores map[string]struct {
-		URL                 string   `yaml:"url"`
-		Prefix              string   `yaml:"prefix"`
-		Callers             []string `yaml:"callers"`
-		MaxObjectBytes      int64    `yaml:"max-object-bytes"`
-		AccessKeyID         string   `yaml:"access-key-id"`
-		SecretAccessKey     string   `yaml:"secret-access-key"`
-		SecretAccessKeyFile string   `yaml:"secret-access-key-file"`
-		SessionToken        string   `yaml:"session-token"`
-		CAFile              string   `yaml:"ca-file"`
+		URL                 string        `yaml:"url"`
+		Prefix              string        `yaml:"prefix"`
+		Callers             []string      `yaml:"callers"`
+		MaxObjectBytes      int64         `yaml:"max-object-bytes"`
+		AccessKeyID         string        `yaml:"access-key-id"`
+		SecretAccessKey     string        `yaml:"secret-access-key"`
+		SecretAccessKeyFile string        `yaml:"secret-access-key-file"`
+		SessionToken        string        `yaml:"session-token"`
+		CAFile              string        `yaml:"ca-file"`
+		SpoolDir            string        `yaml:"spool-dir"`
+		MaxFileBytes        int64         `yaml:"max-file-bytes"`
+		MaxFileAge          time.Duration `yaml:"max-file-age"`
+		MaxSpoolBytes       int64         `yaml:"max-spool-bytes"`
+		Redact              []string      `yaml:"redact"`
+		Operator            string        `yaml:"operator"`
 	} `yaml:"stores"`
 }
 
@@ -52,11 +71,11 @@ var storeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$`)
 
 // ReadFile opens the stores that a YAML file describes; docs/stores.md has its keys. Stores that
 // are as they were before stay open, and are in both sets. An error names the store and the key,
-// contains no secret, and leaves nothing else open.
+// contains no secret, and leaves nothing else open. The archives log as those of before do.
 func ReadFile(path string, before *Set) (*Set, error) {
-	s := &Set{entries: make(map[string]entry), files: make(map[string][]byte)}
+	s := &Set{entries: make(map[string]entry), files: make(map[string][]byte), logger: before.logger}
 	if err := s.read(path, before); err != nil {
-		_ = s.Without(before).Close(context.Background()) // no upload has begun
+		s.Without(before).Drop()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
@@ -79,8 +98,9 @@ func (s *Set) read(path string, before *Set) error {
 		if p.Callers != nil && (len(p.Callers) == 0 || slices.Contains(p.Callers, "")) {
 			return fmt.Errorf("stores: %s: callers: is empty or has an empty name: name the callers that may use the store, or leave it out", name)
 		}
-		e := entry{callers: p.Callers, source: Config{URL: p.URL, Prefix: p.Prefix, MaxObjectBytes: p.MaxObjectBytes,
-			AccessKeyID: p.AccessKeyID, SecretAccessKey: p.SecretAccessKey, SessionToken: p.SessionToken}}
+		e := entry{callers: p.Callers, source: source{config: Config{URL: p.URL, Prefix: p.Prefix, MaxObjectBytes: p.MaxObjectBytes,
+			AccessKeyID: p.AccessKeyID, SecretAccessKey: p.SecretAccessKey, SessionToken: p.SessionToken},
+			archive: archiveConfig{p.SpoolDir, p.MaxFileBytes, p.MaxFileAge, p.MaxSpoolBytes, p.Redact, p.Operator}}}
 		if p.SecretAccessKeyFile != "" {
 			if p.SecretAccessKey != "" {
 				return fmt.Errorf("stores: %s: secret-access-key and secret-access-key-file are both set: give one", name)
@@ -89,14 +109,14 @@ func (s *Set) read(path string, before *Set) error {
 			if err != nil {
 				return fmt.Errorf("stores: %s: secret-access-key-file: %w", name, err)
 			}
-			e.source.SecretAccessKey = strings.TrimSpace(string(secret))
+			e.source.config.SecretAccessKey = strings.TrimSpace(string(secret))
 		}
 		if p.CAFile != "" {
-			if e.roots, err = s.file(p.CAFile); err != nil {
+			if e.source.roots, err = s.file(p.CAFile); err != nil {
 				return fmt.Errorf("stores: %s: ca-file: %w", name, err)
 			}
 		}
-		if err := e.open(name, before); err != nil {
+		if err := e.open(s, name, before); err != nil {
 			return fmt.Errorf("stores: %w", err)
 		}
 		s.entries[name] = e
@@ -105,26 +125,29 @@ func (s *Set) read(path string, before *Set) error {
 }
 
 // open opens the store of an entry, unless it is as it was before.
-func (e *entry) open(name string, before *Set) (err error) {
-	old, ok := before.entries[name]
-	if ok && bytes.Equal(old.roots, e.roots) && reflect.DeepEqual(old.source, e.source) {
-		e.store, e.archive = old.store, old.archive
+func (e *entry) open(s *Set, name string, before *Set) (err error) {
+	if old, ok := before.entries[name]; ok && reflect.DeepEqual(old.source, e.source) {
+		e.store, e.archive, e.bucket = old.store, old.archive, old.bucket
 		return nil
 	}
-	if dir, ok := strings.CutPrefix(e.source.URL, "warc+file://"); ok {
-		if e.archive, err = archive.Open(name, archive.Config{Dir: dir}); err != nil {
-			return fmt.Errorf("store %s: %w", name, err)
-		}
-		return nil
-	}
-	c := e.source
-	if e.roots != nil {
+	c := e.source.config
+	if e.source.roots != nil {
 		c.CAs = x509.NewCertPool()
-		if !c.CAs.AppendCertsFromPEM(e.roots) {
+		if !c.CAs.AppendCertsFromPEM(e.source.roots) {
 			return fmt.Errorf("store %s: ca-file: has no certificate in PEM", name)
 		}
 	}
-	e.store, err = Open(name, c)
+	switch {
+	case strings.HasPrefix(c.URL, archiveScheme):
+		if e.archive, e.bucket, err = openArchive(s, name, c, e.source.archive); err != nil {
+			return fmt.Errorf("store %s: %w", name, err)
+		}
+	case !e.source.archive.isZero():
+		return fmt.Errorf("store %s: spool-dir, max-file-bytes, max-file-age, max-spool-bytes, redact and operator are for stores for records, "+
+			"whose URL begins with %s: remove them", name, archiveScheme)
+	default:
+		e.store, err = Open(name, c)
+	}
 	return err
 }
 
@@ -150,7 +173,7 @@ func (s *Set) Without(other *Set) *Set {
 		o := other.entries[name]
 		return e.store == o.store && e.archive == o.archive
 	})
-	return &Set{entries: rest}
+	return &Set{entries: rest, logger: s.logger}
 }
 
 // Get returns a store for bodies and the callers that may use it, or nil. No callers means every caller.
@@ -193,14 +216,55 @@ func Of(a *archive.Archive) *Set {
 	return &Set{entries: map[string]entry{a.Name(): {archive: a}}}
 }
 
-// Close closes the stores. ctx limits the wait for their uploads.
-func (s *Set) Close(ctx context.Context) error {
+// CloseArchives closes the stores for records. ctx limits the wait for uploads of their files. It may
+// be called again, and Close may follow.
+func (s *Set) CloseArchives(ctx context.Context) error {
 	var errs []error
-	for store := range s.All() {
-		errs = append(errs, store.Close(ctx))
-	}
 	for a := range s.Archives() {
 		errs = append(errs, a.Close(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// Close closes the stores. ctx limits the wait for their uploads.
+func (s *Set) Close(ctx context.Context) error {
+	errs := []error{s.CloseArchives(ctx)}
+	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
+		if store := s.entries[name].backend(); store != nil {
+			errs = append(errs, store.Close(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Drop closes stores that have not been used. It waits for no upload.
+func (s *Set) Drop() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.Close(ctx) // files that wait for their upload wait for the next one who opens the store
+}
+
+// Clean removes what dead processes have left in the stores, and calls done for each of them, as
+// [Store.Clean] and [archive.Archive.Clean] describe it.
+func (s *Set) Clean(ctx context.Context, olderThan time.Duration, done func(name string, uploads, files int, err error)) {
+	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
+		e := s.entries[name]
+		var uploads, files int
+		var errs [2]error
+		if store := e.backend(); store != nil {
+			uploads, errs[0] = store.Clean(ctx, olderThan)
+		}
+		if e.archive != nil {
+			files, errs[1] = e.archive.Clean(ctx)
+		}
+		done(name, uploads, files, errors.Join(errs[:]...))
+	}
+}
+
+// backend returns the store for bodies, or the one to which an archive uploads files, or nil.
+func (e entry) backend() *Store {
+	if e.store != nil {
+		return e.store
+	}
+	return e.bucket
 }

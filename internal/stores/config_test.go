@@ -14,6 +14,7 @@ import (
 func TestReadFile(t *testing.T) {
 	t.Parallel()
 	const bucket = "url: 's3://bucket?region=eu-central-1', access-key-id: AKIA"
+	const warc = "url: 'warc+s3://bucket?region=eu-central-1', access-key-id: AKIA, secret-access-key: s3cr3t, spool-dir: DIR/b"
 	for _, row := range []struct{ name, text, want string }{ // want is in the error; empty: none
 		{"empty", "", ""},
 		{"no stores", "stores: {}", ""},
@@ -41,13 +42,37 @@ func TestReadFile(t *testing.T) {
 		{"a credential in the URL", "stores: {a: {url: 's3://bucket?region=x&access_key=s3cr3t', access-key-id: AKIA, secret-access-key: s3cr3t}}", "access_key"},
 		{"no authorities", "stores: {a: {" + bucket + ", secret-access-key: s3cr3t, ca-file: 'DIR/secret'}}", "ca-file"},
 		{"no file of authorities", "stores: {a: {" + bucket + ", secret-access-key: s3cr3t, ca-file: 'DIR/none'}}", "ca-file"},
+
+		{"records in a directory", "stores: {a: {url: 'warc+file://DIR/a', callers: [alice], max-file-bytes: 10, max-file-age: 2h, max-spool-bytes: 10, " +
+			"redact: [Set-Cookie], operator: Ops}}", ""},
+		{"records in a bucket", "stores: {a: {" + warc + ", prefix: p}}", ""},
+		{"records with another scheme", "stores: {a: {url: 'warc+http://host/'}}", "warc+file:///DIR"},
+		{"records without a directory", "stores: {a: {url: 'warc+file://'}}", "file:///DIR"},
+		{"records with credentials of a directory", "stores: {a: {url: 'warc+file://DIR/a', access-key-id: s3cr3t}}", "no credentials"},
+		{"records with a prefix of a directory", "stores: {a: {url: 'warc+file://DIR/a', prefix: p}}", "prefix is for buckets"},
+		{"records with a spool of a directory", "stores: {a: {url: 'warc+file://DIR/a', spool-dir: DIR/b}}", "spool-dir is for buckets"},
+		{"records in a bucket without a spool", "stores: {a: {" + strings.Replace(warc, "spool-dir", "operator", 1) + "}}", "spool-dir is missing"},
+		{"records in a bucket without credentials", "stores: {a: {url: 'warc+s3://bucket?region=eu-central-1', spool-dir: DIR/b}}", "credentials"},
+		{"records with a limit of objects", "stores: {a: {" + warc + ", max-object-bytes: 1}}", "max-object-bytes"},
+		{"records with a negative age", "stores: {a: {" + warc + ", max-file-age: -1s}}", "negative"},
+		{"records in files above the largest object", "stores: {a: {" + warc + ", max-file-bytes: 99999999999}}", "at most 42949672960"},
+		{"records without a field that is one", "stores: {a: {" + warc + ", redact: ['Set Cookie']}}", "redact"},
+		{"records of an operator of two lines", "stores: {a: {" + warc + ", operator: \"a\\nb\"}}", "operator"},
+		{"records in a directory that is a file", "stores: {a: {url: 'warc+file://DIR/secret'}}", "store a"},
+		{"records in another store that fails", "stores: {a: {" + warc + "}, b: {url: 'ftp:'}}", "store b"},
+		{"bodies with a spool", "stores: {a: {url: 'file://DIR/a', spool-dir: DIR/b}}", "stores for records"},
+		{"bodies with an age", "stores: {a: {" + bucket + ", secret-access-key: s3cr3t, max-file-age: 1h}}", "stores for records"},
+		{"bodies with fields", "stores: {a: {url: 'file://DIR/a', redact: []}}", "stores for records"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			write(t, dir+"/secret", "s3cr3t\n")
 			file := write(t, dir+"/stores.yaml", strings.ReplaceAll(row.text, "DIR", dir))
-			_, err := stores.ReadFile(file, new(stores.Set))
+			set, err := stores.ReadFile(file, new(stores.Set))
+			if err == nil {
+				t.Cleanup(set.Drop)
+			}
 			if (err == nil) != (row.want == "") || err != nil && !strings.Contains(fmt.Sprint(err), row.want) {
 				t.Fatalf("error %v, want %q in it", err, row.want)
 			}

@@ -10,10 +10,8 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -40,15 +38,9 @@ type directory struct {
 }
 
 func openFile(s *Store, u *url.URL, c Config) (backend, error) {
-	if u.Host != "" && u.Host != "localhost" || !strings.HasPrefix(u.Path, "/") || u.RawQuery != "" {
-		return nil, errors.New("the URL must be file:///DIR, without a host and parameters")
-	}
-	if c.AccessKeyID != "" || c.SecretAccessKey != "" || c.SessionToken != "" || c.CAs != nil {
-		return nil, errors.New("a directory has no credentials and no authorities: remove them")
-	}
-	dir := filepath.FromSlash(u.Path)
-	if runtime.GOOS == "windows" {
-		dir = strings.TrimPrefix(dir, `\`) // of file:///C:/DIR
+	dir, err := filePath(u, c)
+	if err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

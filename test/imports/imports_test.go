@@ -71,7 +71,12 @@ var rules = []rule{
 		why: "a budget adds up what its users report and does not know them",
 	},
 	{
-		pkg: "internal/stores", only: []string{"fetchd/internal/budget", "fetchd/internal/secure", "github.com/aws", "go.yaml.in/yaml", "golang.org/x/sys"},
+		pkg: "internal/archive", only: []string{"fetchd/internal/budget", "fetchd/internal/flock", "fetchd/warc", "github.com/klauspost/compress"},
+		why: "an archive does not know who records, and where files are uploaded to",
+	},
+	{
+		pkg: "internal/stores", only: []string{"fetchd/internal/archive", "fetchd/internal/budget", "fetchd/internal/flock", "fetchd/internal/secure",
+			"fetchd/internal/version", "fetchd/warc", "github.com/aws", "github.com/klauspost/compress", "go.yaml.in/yaml", "golang.org/x/sys"},
 		why: "a store does not know who writes to it, and nothing of the SDK reads the environment",
 	},
 	{
@@ -79,6 +84,10 @@ var rules = []rule{
 			"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/feature", "github.com/aws/aws-sdk-go-v2/service/sts",
 			"github.com/aws/aws-sdk-go-v2/service/sso"}, testLibraries...),
 		why: "the service and the scheduler use it, and credentials come from the stores file alone, never from the SDK's own chain",
+	},
+	{
+		pkg: "internal/mcp", not: append([]string{"fetchd/server", "fetchd/classify", "fetchd/frontier/store", "fetchd/conformance"}, testLibraries...),
+		why: "the tools of a model know the service only through its API",
 	},
 	{
 		pkg: "internal/wait", onlyStandard: true,
@@ -180,7 +189,7 @@ var rules = []rule{
 		why: "the service ships without faults on request, without the scheduler's databases and without test flags",
 	},
 	{
-		pkg: "cmd/fetchctl", not: append([]string{"fetchd/frontier", "modernc.org", "github.com/jackc/pgx"}, testLibraries...),
+		pkg: "cmd/fetchctl", not: append([]string{"fetchd/frontier/store", "modernc.org", "github.com/jackc/pgx"}, testLibraries...),
 		why: "the client ships without the scheduler's databases and without test flags",
 	},
 	{

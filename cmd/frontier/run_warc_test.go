@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"fetchd/frontier"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/cli"
+	"fetchd/internal/site"
+	"fetchd/server"
+	"fetchd/server/fetchdtest"
+	"fetchd/warc"
+)
+
+// recordAt reads the record at an offset of a file.
+func recordAt(t *testing.T, file string, offset int64) *warc.Record {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.Seek(offset, 0); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := warc.NewReader(f, warc.ReaderOptions{Offset: offset}).Next()
+	if err != nil {
+		t.Fatalf("%s at %d: %v", file, offset, err)
+	}
+	return rec
+}
+
+// outcomesIn returns the outcomes in lines of JSON.
+func outcomesIn(t *testing.T, lines string) (all []frontier.Record) {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		var r frontier.Record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// TestRecords records crawls in every kind of place.
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		flags func(dir, stores string) []string
+	}{
+		{"a directory", func(dir, _ string) []string { return []string{"--warc", dir} }},
+		{"a URL", func(dir, _ string) []string { return []string{"--warc", "warc+file://" + dir} }},
+		{"a store", func(_, stores string) []string { return []string{"--warc", "crawl", "--stores-file", stores} }},
+		{"a store, and bodies in another", func(_, stores string) []string {
+			return []string{"--warc", "crawl", "--stores-file", stores, "--bodies", "pages"}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := startSite(t, site.Config{})
+			c := newCrawl(t, at(s, "/p/1"), at(s, "/nothing"), at(s, "/s/reset/reset"))
+			dir := filepath.Join(t.TempDir(), "warc")
+			stores := filepath.Join(t.TempDir(), "stores.yaml")
+			// The callers are those of a fetchd.
+			if err := os.WriteFile(stores, fmt.Appendf(nil, `stores: {crawl: {url: "warc+file://%s", callers: [other]}, pages: {url: "file://%s/pages"}}`, dir, t.TempDir()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			flags := append(tt.flags(dir, stores), "--outcomes", "-", "--max-url-retries", "0", "--max-attempts", "1")
+			for _, kind := range []warc.Type{warc.Response, warc.Revisit} {
+				got := c.run(inside(s.Port()), flags...)
+				if got.code != cli.ExitOK {
+					t.Fatalf("exit status %d, %s", got.code, got.err)
+				}
+				names := files(t, dir)
+				for name := range names {
+					if !strings.HasSuffix(name, ".warc.gz") {
+						t.Errorf("%s after the end, want whole files only", name)
+					}
+				}
+				exported := c.must("export", "--what", "fetches")
+				for _, r := range outcomesIn(t, got.out) {
+					if strings.Contains(r.URL, "reset") {
+						if r.WARCFile != "" || r.WARCRecordID != "" {
+							t.Errorf("%+v: a record of no response", r)
+						}
+						continue
+					}
+					rec := recordAt(t, filepath.Join(dir, r.WARCFile), r.WARCOffset)
+					want := kind
+					if r.Status != "fetched" {
+						want = warc.Response
+					}
+					if rec.ID != r.WARCRecordID || rec.TargetURI != r.URL || rec.Type != want {
+						t.Errorf("%+v names %+v, want the %s of the URL", r, rec.Header, want)
+					}
+					if row := fmt.Sprintf(`"warc_file":%q,"warc_offset":%d,"warc_length":%d,"warc_record_id":%q`, r.WARCFile, r.WARCOffset, r.WARCLength, r.WARCRecordID); !strings.Contains(exported, row) {
+						t.Errorf("export has no %s:\n%s", row, exported)
+					}
+				}
+				c.must("retry", "--fetched-before", "0s")
+				c.must("retry")
+			}
+		})
+	}
+}
+
+// TestRecordsOfAnotherService names the stores of the fetchd of --server.
+func TestRecordsOfAnotherService(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	dir := t.TempDir()
+	stores := filepath.Join(dir, "stores.yaml")
+	if err := os.WriteFile(stores, fmt.Appendf(nil, `stores: {crawl: {url: "warc+file://%s/warc"}, pages: {url: "file://%s/pages"}}`, dir, dir), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	service := fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, StoresFile: stores, Configure: func(c *server.Config) {
+		c.Fetch.Egress.AllowPorts = []uint16{uint16(s.Port())} //nolint:gosec // a port
+	}})
+	for _, tt := range []struct {
+		name, warc string
+		told       string
+	}{
+		{"a store for records", "crawl", ""},
+		{"a store for bodies", "pages", `--warc: ` + service.Addr + `: the name is "pages", which is a store for bodies`},
+		{"no store", "other", `--warc: ` + service.Addr + `: the name is "other", which is not configured`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCrawl(t, at(s, "/p/1"))
+			before := s.Count()
+			// A service that does not answer is not checked.
+			got := c.cli("run", "--delay", "1ms", "--log-level", "error", "--outcomes", "-", "--server", closedPort(t), "--server", service.Addr, "--warc", tt.warc)
+			if tt.told != "" {
+				if got.code != cli.ExitUsage || !strings.Contains(got.err, tt.told) || s.Count() != before {
+					t.Errorf("exit status %d, %q; want %d and %q before any request", got.code, got.err, cli.ExitUsage, tt.told)
+				}
+				return
+			}
+			all := outcomesIn(t, got.out)
+			if got.code != cli.ExitOK || len(all) != 1 || all[0].WARCRecordID == "" {
+				t.Fatalf("exit status %d, %q, %+v; want a record", got.code, got.err, all)
+			}
+			// The service has the file open.
+			if rec := recordAt(t, filepath.Join(dir, "warc", all[0].WARCFile+".open"), all[0].WARCOffset); rec.ID != all[0].WARCRecordID {
+				t.Errorf("%+v names %+v", all[0], rec.Header)
+			}
+		})
+	}
+	t.Run("an older service", func(t *testing.T) {
+		t.Parallel()
+		address := fetchdtest.Start(t, fetchdtest.Options{Fake: olderService{}}).Addr
+		got := newCrawl(t, at(s, "/p/1")).cli("run", "--server", address, "--warc", "crawl")
+		if want := "--warc: " + address + ": this fetchd cannot record fetches: use a newer one"; got.code != cli.ExitUsage || !strings.Contains(got.err, want) {
+			t.Errorf("exit status %d, %q; want %d and %q", got.code, got.err, cli.ExitUsage, want)
+		}
+	})
+}
+
+// TestRecordsCannotBeKept checks places that cannot take records. No request is made.
+func TestRecordsCannotBeKept(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	c := newCrawl(t, at(s, "/p/1"))
+	dir := t.TempDir()
+	file, stores := filepath.Join(dir, "file"), filepath.Join(dir, "stores.yaml")
+	for name, text := range map[string]string{file: "", stores: `stores: {pages: {url: "file://` + dir + `/pages"}, crawl: {url: "warc+file://` + dir + `/warc"}}`} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		flags []string
+		code  int
+		told  string
+	}{
+		{"a file", []string{"--warc", file}, cli.ExitOutput, "--warc: store warc: "},
+		{"under a file", []string{"--warc", filepath.Join(file, "warc")}, cli.ExitOutput, "give a directory or a store that you can write to"},
+		{"a URL with parameters", []string{"--warc", "warc+file://" + dir + "?x=1"}, cli.ExitOutput, "--warc: the URL must be warc+file:///DIR"},
+		{"a URL for bodies", []string{"--warc", "file://" + dir}, cli.ExitOutput, "--warc: the URL must be warc+file:///DIR"},
+		{"a bucket without a file", []string{"--warc", "warc+s3://bucket?region=r"}, cli.ExitUsage, "--warc: a place with credentials must be in a file"},
+		{"a store for bodies", []string{"--warc", "pages", "--stores-file", stores}, cli.ExitUsage, `--warc: "pages" is not a store for WARC files of ` + stores},
+		{"no store", []string{"--warc", dir, "--stores-file", stores}, cli.ExitUsage, "is not a store for WARC files of " + stores + ": name one of that file, or remove --stores-file"},
+		{"bodies in a store for records", []string{"--bodies", "crawl", "--stores-file", stores}, cli.ExitUsage, `--bodies: "crawl" is not a store for bodies of ` + stores},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := c.run(inside(s.Port()), tt.flags...)
+			if got.code != tt.code || !strings.Contains(got.err, tt.told) || s.Count() != 0 {
+				t.Errorf("exit status %d, %q, %d requests; want %d and %q, and none", got.code, got.err, s.Count(), tt.code, tt.told)
+			}
+		})
+	}
+}
+
+// TestRecordsInterrupted checks that a run that is stopped leaves whole files.
+func TestRecordsInterrupted(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	dir := filepath.Join(t.TempDir(), "warc")
+	c := newCrawl(t, at(s, "/p/1"))
+	b := c.start(append(inside(s.Port()), "--endless", "--outcomes", "-", "--warc", dir)...)
+	r := outcomesIn(t, b.out.until(t, "{"))[0]
+	b.end(cli.ExitInterrupted)
+	if names := files(t, dir); len(names) != 1 || !names[r.WARCFile] {
+		t.Errorf("files %v, want %s alone", names, r.WARCFile)
+	}
+	if rec := recordAt(t, filepath.Join(dir, r.WARCFile), r.WARCOffset); rec.ID != r.WARCRecordID || rec.Type != warc.Response {
+		t.Errorf("%+v names %+v", r, rec.Header)
+	}
+}
+
+// olderService knows no records. It finds only what earlier versions found.
+type olderService struct {
+	pb.UnimplementedFetchServiceServer
+}
+
+func (olderService) Explain(context.Context, *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	return new(pb.ExplainResponse), nil
+}
+
+func (olderService) Fetch(*pb.FetchRequest, grpc.ServerStreamingServer[pb.FetchResponse]) error {
+	s, err := status.New(codes.InvalidArgument, "url: is empty").WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "url", Description: "is empty"}}})
+	if err != nil {
+		return err
+	}
+	return s.Err()
+}

@@ -1,0 +1,130 @@
+package stores_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"fetchd/internal/archive"
+	"fetchd/internal/stores"
+	"fetchd/warc"
+)
+
+// record records an exchange in an archive.
+func record(t *testing.T, a *archive.Archive) archive.Record {
+	t.Helper()
+	c := a.Begin(nil)
+	if err := errors.Join(c.Sent([]byte("GET / HTTP/1.1\r\n\r\n")), c.Received([]byte("HTTP/1.1 200 OK\r\n\r\nhello"))); err != nil {
+		t.Fatal(err)
+	}
+	records, err := c.Commit(archive.Exchange{URL: "http://origin.example/", Date: time.Now(), Protocol: "HTTP/1.1", Whole: true, Length: 5})
+	if err != nil || len(records) != 2 {
+		t.Fatal(records, err)
+	}
+	return records[1]
+}
+
+// count returns how many records a file has.
+func count(t *testing.T, file []byte) (n int) {
+	t.Helper()
+	r := warc.NewReader(bytes.NewReader(file), warc.ReaderOptions{Verify: true})
+	for {
+		rec, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return n
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rec.Finish(); err != nil || rec.BlockVerdict != warc.Matches {
+			t.Errorf("record %d: %v, %v", n, rec.BlockVerdict, err)
+		}
+		n++
+	}
+}
+
+// TestArchives opens stores of both kinds and reads the file again with changes.
+func TestArchives(t *testing.T) {
+	t.Parallel()
+	const text = "stores:\n  b: {url: 'file://DIR/b'}\n  a:\n    url: warc+file://DIR/a\n"
+	for _, row := range []struct {
+		name, text string
+		kept       bool
+	}{
+		{"nothing", text, true},
+		{"callers", text + "    callers: [alice]\n", true},
+		{"another store", text + "  c: {url: 'file://DIR/c'}\n", true},
+		{"fields", text + "    redact: [Cookie]\n", false},
+		{"the age of files", text + "    max-file-age: 2h\n", false},
+		{"bodies in place of records", strings.Replace(text, "warc+", "", 1), false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			read := func(text string, before *stores.Set) *stores.Set {
+				set, err := stores.ReadFile(write(t, dir+"/stores.yaml", strings.ReplaceAll(text, "DIR", dir)), before)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(set.Drop)
+				return set
+			}
+			before := read(text, new(stores.Set))
+			old, _ := before.Archive("a")
+			if body, _ := before.Get("a"); body != nil || old == nil || old.Name() != "a" {
+				t.Errorf("store %v for bodies and %v for records, want one for records", body, old)
+			}
+			if records, _ := before.Archive("b"); records != nil {
+				t.Error("a store for bodies takes records")
+			}
+			var all []string
+			for s := range before.All() {
+				all = append(all, s.Name())
+			}
+			for a := range before.Archives() {
+				all = append(all, "archive "+a.Name())
+			}
+			if strings.Join(all, ",") != "b,archive a" {
+				t.Errorf("stores %q", all)
+			}
+			record(t, old)
+			now := read(row.text, before)
+			if got, _ := now.Archive("a"); (got == old) != row.kept {
+				t.Errorf("kept %t, want %t", got == old, row.kept)
+			}
+			if err := before.Without(now).Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := old.Ready(); (err == nil) != row.kept {
+				t.Errorf("ready: %v", err)
+			}
+		})
+	}
+}
+
+// TestArchiveOf makes a set of one archive.
+func TestArchiveOf(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.warc.gz")
+	a, err := archive.Open("one", archive.Config{File: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := stores.Of(a)
+	if got, callers := set.Archive("one"); got != a || callers != nil {
+		t.Errorf("archive %v, callers %q", got, callers)
+	}
+	record(t, a)
+	if err := set.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil || count(t, file) != 3 {
+		t.Errorf("file of %d bytes, %v", len(file), err)
+	}
+}
